@@ -1,0 +1,47 @@
+# tkv_module(NAME SOURCES ... DEPS ... TESTS ...)
+#
+# A module is a folder of src/: an object library tkv_NAME whose objects become part of libtkv, and one test program.
+# DEPS are other modules or imported targets.  The include table in tools/layers.txt is checked by tools/tidy.py.
+set_property(GLOBAL PROPERTY TKV_MODULES "")
+
+add_library(tkv_options INTERFACE)
+target_compile_features(tkv_options INTERFACE cxx_std_20)
+target_include_directories(tkv_options INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+# No contraction: a fused multiply-add would make results depend on the instruction set.
+target_compile_options(tkv_options INTERFACE -ffp-contract=off -fno-math-errno -fvisibility=hidden
+  $<$<CONFIG:Release>:-g1>)
+if(TKV_WARNINGS_AS_ERRORS)
+  target_compile_options(tkv_options INTERFACE -Wall -Wextra -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Werror)
+endif()
+if(TKV_SANITIZE)
+  target_compile_options(tkv_options INTERFACE -fsanitize=${TKV_SANITIZE} -fno-sanitize-recover=all -O1 -g1)
+  target_link_options(tkv_options INTERFACE -fsanitize=${TKV_SANITIZE})
+endif()
+if(TKV_BUILD_FUZZERS)
+  target_compile_options(tkv_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+function(tkv_module name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS;TESTS")
+  add_library(tkv_${name} OBJECT ${arg_SOURCES})
+  set_target_properties(tkv_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_link_libraries(tkv_${name} PUBLIC tkv_options ${arg_DEPS})
+  set_property(GLOBAL APPEND PROPERTY TKV_MODULES tkv_${name})
+  if(TKV_BUILD_TESTS AND arg_TESTS)
+    list(TRANSFORM arg_TESTS PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+    set_property(GLOBAL PROPERTY TKV_TESTS_${name} "${arg_TESTS}")
+  endif()
+endfunction()
+
+# tkv_test(NAME SOURCES ...): a GoogleTest program over the whole library, one CTest entry.
+function(tkv_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES")
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE tkv GTest::gmock GTest::gtest_main)
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1 "--gtest_output=json:${CMAKE_BINARY_DIR}/results/${name}.json")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT})
+endfunction()

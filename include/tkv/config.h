@@ -1,0 +1,33 @@
+// What this build is, and the options that it reads.
+
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "tkv/kvstore.h"
+
+namespace tkv {
+
+// "0.1.0"
+const char* Version() noexcept;
+
+struct OptionInfo {
+  const char* name;         // of the argument to create()
+  const char* environment;  // variable that is read where the argument is not given
+  const char* unit;
+  const char* default_text;
+  const char* help;
+};
+
+// The one table of options: documentation and `tkv config` are made from it.
+std::span<const OptionInfo> OptionTable() noexcept;
+
+// The defaults with the environment applied.
+//   throws  kInvalidArgument  naming the variable that cannot be read
+StoreOptions OptionsFromEnvironment();
+
+// Lines "name = value" about this build and machine: version, instruction sets, cores, cache, options in force.
+std::string ConfigText();
+
+}  // namespace tkv

@@ -1,0 +1,26 @@
+// Where an array lives.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tkv {
+
+enum class DeviceKind : uint8_t { kCpu = 1, kGpu = 2 };  // wire value: never renumber
+
+// Every cpu(i) is host memory; the index only says which worker the value stands for.
+struct Context {
+  DeviceKind kind = DeviceKind::kCpu;
+  int32_t index = 0;
+
+  static Context Cpu(int32_t index = 0) noexcept { return {DeviceKind::kCpu, index}; }
+  static Context Gpu(int32_t index = 0) noexcept { return {DeviceKind::kGpu, index}; }
+  bool operator==(const Context&) const noexcept = default;
+  std::string ToString() const;  // "cpu(0)"
+};
+
+// Throws kUnimplemented where arrays cannot live in `context` on this machine, kInvalidArgument for a negative index.
+void CheckUsable(const Context& context);
+
+}  // namespace tkv

@@ -1,0 +1,43 @@
+// Element types.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace tkv {
+
+// wire value: never renumber.  The mapping to DLPack is in dlpack.h.
+enum class DType : uint8_t {
+  kF32 = 0,
+  kF64 = 1,
+  kF16 = 2,
+  kBF16 = 3,
+  kI8 = 4,
+  kU8 = 5,
+  kI16 = 6,
+  kI32 = 7,
+  kI64 = 8,
+  kBool = 9,
+  kF8E4M3FN = 10,  // reserved: no array can have it yet
+  kF8E5M2 = 11,    // reserved: no array can have it yet
+};
+
+// Bytes of one element.
+size_t ItemSize(DType dtype) noexcept;
+
+// NumPy's name: "float32", "bfloat16", "bool".
+const char* Name(DType dtype) noexcept;
+std::optional<DType> DTypeFromName(std::string_view name) noexcept;
+
+bool IsFloat(DType dtype) noexcept;
+
+// Whether values can be summed and updated: all but bool.
+bool IsArithmetic(DType dtype) noexcept;
+
+// The type that sums and updates of `dtype` compute in: f32 for the 16-bit floats, else `dtype` itself.
+DType ComputeType(DType dtype) noexcept;
+
+}  // namespace tkv

@@ -1,0 +1,42 @@
+// The one exception type of TensorKV and its closed list of codes.
+
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace tkv {
+
+// The numbers are those of gRPC's status codes.  // wire value: never renumber
+enum class Code : int {
+  kCancelled = 1,
+  kInvalidArgument = 3,
+  kDeadlineExceeded = 4,
+  kNotFound = 5,
+  kAlreadyExists = 6,
+  kResourceExhausted = 8,
+  kFailedPrecondition = 9,
+  kAborted = 10,
+  kOutOfRange = 11,
+  kUnimplemented = 12,
+  kInternal = 13,
+  kUnavailable = 14,
+  kDataLoss = 15,
+  kUnauthenticated = 16,
+};
+
+// The code's name without the `k`: "InvalidArgument".
+const char* Name(Code code) noexcept;
+
+// Thrown by every operation that a user, peer, disk, device or network can make fail.  What threw has
+// changed nothing.  The message reads `verb 'key': what was found, what was wanted`.
+class Error : public std::runtime_error {
+ public:
+  Error(Code code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Code code() const noexcept { return code_; }
+
+ private:
+  Code code_;
+};
+
+}  // namespace tkv

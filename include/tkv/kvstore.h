@@ -1,0 +1,111 @@
+// A KVStore maps keys to tensors that several devices or machines share.
+//
+// Thread-safe.  Operations on one key take effect in the order in which one thread issued them.  The whole batch of one
+// call is checked before any of it changes anything, and a call that throws has changed nothing.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tkv/key.h"
+#include "tkv/ndarray.h"
+#include "tkv/optimizer.h"
+
+namespace tkv {
+
+struct StoreOptions {
+  int threads = 0;                        // cores for large operations; 0: all that the process may use
+  std::chrono::milliseconds patience{600'000};  // longest wait for another thread of this process
+};
+
+struct InitItem {
+  KeyView key;
+  const NDArray* value;
+};
+
+struct PushItem {
+  KeyView key;
+  std::span<const NDArray* const> values;  // at least one, each with the key's shape and dtype
+};
+
+struct PullItem {
+  KeyView key;
+  std::span<const NDArray* const> outs;  // at least one, each with the key's shape
+};
+
+// Combines the sum of a push with the stored value by changing `stored` in place.  Runs on the thread that pushes, once
+// per key, in the order in which keys first appear in the call; `sum` and `stored` are its own copies.  It may use the
+// store, but not for a key of the call that it runs in.  What it throws reaches the caller of Push, and then no key of
+// that call has changed.
+using UpdateFunction = std::function<void(const KeyView& key, const NDArray& sum, const NDArray& stored)>;
+
+class KVStore {
+ public:
+  struct KeyInfo {
+    Shape shape;
+    DType dtype;
+    Context context;
+  };
+
+  // Makes a store: "local", "local_update_cpu", "local_allreduce_cpu", "device", "local_allreduce_device", in any case.
+  //   throws  kInvalidArgument  an unknown type, listing those there are
+  //           kUnimplemented    a type that this build does not have
+  static std::unique_ptr<KVStore> Create(std::string_view type = "local", const StoreOptions& options = {});
+
+  virtual ~KVStore() = default;
+
+  // Creates each key with a copy of its value.  Shape, dtype and context stay those of the value.
+  //   throws  kAlreadyExists    a key is there, or stands twice in the call
+  //           kInvalidArgument  integer and string keys in one store
+  virtual void Init(std::span<const InitItem> items) = 0;
+
+  // For each key: sums the values, from left to right, and hands the sum to the updater, or stores it when there is
+  // none.  Values of a key that stands twice are summed as one list.
+  //   blocks  while another thread uses one of the keys, at most the patience
+  //   throws  kNotFound, kInvalidArgument, kDeadlineExceeded, kFailedPrecondition (closed, forked, re-entered), and
+  //           what the updater throws
+  virtual void Push(std::span<const PushItem> items) = 0;
+
+  // Copies each key's value into its outs, converting between float dtypes.  Where two outs are one memory the later
+  // key wins.
+  //   blocks, throws  as Push
+  virtual void Pull(std::span<const PullItem> items) = 0;
+
+  // Push, then Pull, in one pass over memory where the arrays allow it.  An out may be one of the values.
+  virtual void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) = 0;
+
+  // Replaces the updater; an empty function restores assignment.  State of an earlier optimizer is forgotten.
+  virtual void SetUpdater(UpdateFunction updater) = 0;
+  virtual void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) = 0;
+
+  virtual std::string type() const = 0;
+  virtual int rank() const = 0;
+  virtual int num_workers() const = 0;
+  virtual void Barrier() = 0;
+
+  virtual size_t size() const = 0;
+  virtual bool Contains(const KeyView& key) const = 0;
+  virtual KeyInfo Describe(const KeyView& key) const = 0;
+  virtual std::vector<Key> Keys() const = 0;  // in the order of Init
+
+  // Frees all values; every later call but Close throws kFailedPrecondition.
+  //   blocks  until operations of other threads are done, at most the patience
+  virtual void Close() = 0;
+
+  // Batches of one.
+  void Init(const KeyView& key, const NDArray& value);
+  void Push(const KeyView& key, const NDArray& value);
+  void Push(const KeyView& key, std::span<const NDArray> values);
+  void Pull(const KeyView& key, const NDArray& out);
+  void Pull(const KeyView& key, std::span<const NDArray> outs);
+  void PushPull(const KeyView& key, std::span<const NDArray> values, std::span<const NDArray> outs);
+};
+
+}  // namespace tkv

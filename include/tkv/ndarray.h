@@ -1,0 +1,76 @@
+// A dense tensor: a handle on shared storage.
+//
+// Copying the handle shares the storage.  Handles are values; two threads may use two handles on one storage.
+
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tkv/context.h"
+#include "tkv/dtype.h"
+#include "tkv/shape.h"
+#include "tkv/storage.h"
+
+namespace tkv {
+
+using Strides = std::vector<int64_t>;  // elements between neighbours, one per axis
+
+class NDArray {
+ public:
+  NDArray() = default;  // no array: `operator bool` is false, everything else is undefined
+
+  // New arrays on `context`.  Empty is uninitialised.
+  //   throws  kResourceExhausted, kUnimplemented (a context that this machine does not have)
+  static NDArray Empty(const Shape& shape, DType dtype = DType::kF32, Context context = {});
+  static NDArray Zeros(const Shape& shape, DType dtype = DType::kF32, Context context = {});
+  // A copy of `values`, which has shape.size() elements of the C++ type that `dtype` names.
+  static NDArray FromBytes(const void* values, const Shape& shape, DType dtype, Context context = {});
+  // A view of foreign memory, never copied.
+  //   strides  in elements, one per axis, any sign; empty means contiguous in C order
+  //   owns     keeps `owner` until the last handle is gone
+  static NDArray Wrap(void* data, const Shape& shape, DType dtype, Context context, bool read_only,
+                      std::shared_ptr<const void> owner, std::span<const int64_t> strides = {});
+
+  explicit operator bool() const noexcept { return storage_ != nullptr; }
+  const Shape& shape() const noexcept { return shape_; }
+  DType dtype() const noexcept { return dtype_; }
+  Context context() const noexcept { return context_; }
+  int64_t size() const noexcept { return size_; }
+  size_t bytes() const noexcept { return static_cast<size_t>(size_) * ItemSize(dtype_); }
+  void* data() const noexcept { return static_cast<char*>(storage_->data()) + offset_; }
+  const std::shared_ptr<Storage>& storage() const noexcept { return storage_; }
+  bool read_only() const noexcept { return storage_->read_only(); }
+  bool contiguous() const noexcept { return strides_ == nullptr; }
+  // Elements between neighbours along each axis.
+  Strides strides() const;
+
+  // Views that share the storage.
+  //   throws  kOutOfRange, kInvalidArgument (rank 0, another number of elements, not contiguous)
+  NDArray Slice(int64_t begin, int64_t end) const;  // rows [begin, end) of the first axis
+  NDArray At(int64_t index) const;                  // row `index` without its axis
+  NDArray Reshape(const Shape& shape) const;
+  // The same memory that stands for another device of the same kind of memory.
+  NDArray WithContext(Context context) const;
+
+  // A new contiguous array with the same elements.
+  NDArray Copy() const;
+  // This array if it is contiguous, else a copy that is.
+  NDArray Packed() const { return contiguous() ? *this : Copy(); }
+  // Copies the elements of `source`, which has the same shape and dtype, into this array.
+  void CopyFrom(const NDArray& source) const;
+
+ private:
+  std::shared_ptr<Storage> storage_;
+  size_t offset_ = 0;
+  DType dtype_ = DType::kF32;
+  Context context_;
+  Shape shape_;
+  int64_t size_ = 0;
+  std::shared_ptr<const Strides> strides_;  // null: contiguous in C order
+};
+
+}  // namespace tkv

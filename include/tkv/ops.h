@@ -1,0 +1,34 @@
+// Array arithmetic: free functions, run by the evaluator that runs update programs.
+//
+// Operands have one shape and one arithmetic dtype; the result has them too, in the context of the first array.
+// float16 and bfloat16 compute in float32 and round once per function.  Comparisons give 1 and 0 in the operands' dtype.
+//   throws  kInvalidArgument  shapes or dtypes differ, a bool array, an operation that the dtype does not have (integers
+//                             have no division), a scalar that an integer dtype cannot hold, a read-only `out`
+
+#pragma once
+
+#include "tkv/ndarray.h"
+
+namespace tkv {
+
+enum class BinaryOp : uint8_t {
+  kAdd, kSub, kMul, kDiv, kMin, kMax, kLess, kLessEqual, kGreater, kGreaterEqual, kEqual, kNotEqual,
+};
+enum class UnaryOp : uint8_t { kNeg, kAbs, kSqrt, kSign };
+
+NDArray Binary(BinaryOp op, const NDArray& a, const NDArray& b);
+NDArray Binary(BinaryOp op, const NDArray& a, double b);
+NDArray Binary(BinaryOp op, double a, const NDArray& b);
+NDArray Unary(UnaryOp op, const NDArray& a);
+
+// The same into `out`, which may be an operand or share none of their memory.
+void BinaryInto(BinaryOp op, const NDArray& a, const NDArray& b, const NDArray& out);
+void BinaryInto(BinaryOp op, const NDArray& a, double b, const NDArray& out);
+
+// Every element becomes `value`, rounded to the dtype.
+void Fill(const NDArray& array, double value);
+
+// The same values in another float dtype, rounded once.
+NDArray ConvertFloat(const NDArray& array, DType dtype);
+
+}  // namespace tkv

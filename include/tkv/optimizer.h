@@ -1,0 +1,57 @@
+// An update program with its hyperparameters.
+
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tkv/key.h"
+#include "tkv/program.h"
+
+namespace tkv {
+
+// Thread-safe.  A store that was given one sees later changes of hyperparameters at the next push.
+class Optimizer final {
+ public:
+  // Every hyperparameter starts at the program's default.
+  //   multi_precision  float16 and bfloat16 keys keep a float32 master of the value, rounded once per push
+  explicit Optimizer(Program program, bool multi_precision = false);
+
+  // A built-in by name: "sgd" (learning_rate, wd, rescale_grad, clip_gradient), "momentum" (and momentum), "adam"
+  // (and beta1, beta2, epsilon), "test" (rescale_grad).  clip_gradient defaults to infinity: no clipping.
+  //   throws  kNotFound        no such built-in
+  //           kInvalidArgument no such hyperparameter
+  //   source  SGD: Robbins and Monro 1951; momentum: Polyak 1964; Adam: Kingma and Ba, arXiv 1412.6980; their formulas
+  //           and defaults are those of MXNet 1.9.1
+  static std::shared_ptr<Optimizer> Create(std::string_view name,
+                                           const std::map<std::string, double>& params = {},
+                                           bool multi_precision = false);
+
+  const Program& program() const noexcept { return program_; }
+  bool multi_precision() const noexcept { return multi_precision_; }
+
+  //   throws  kInvalidArgument  the program has no such hyperparameter
+  double param(std::string_view name) const;
+  void SetParam(std::string_view name, double value);
+  // For `key` the hyperparameter counts `factor` times its value.
+  void SetMultiplier(std::string_view param, const KeyView& key, double factor);
+
+  // Values for one key in the order of program().params().
+  std::vector<double> ParamsFor(const KeyView& key) const;
+
+ private:
+  size_t IndexOf(std::string_view name) const;
+
+  const Program program_;
+  const bool multi_precision_;
+  mutable std::mutex mutex_;
+  std::vector<double> values_;
+  std::map<Key, std::vector<std::pair<size_t, double>>> multipliers_;
+};
+
+}  // namespace tkv

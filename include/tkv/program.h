@@ -1,0 +1,45 @@
+// Update programs: updates as data.
+//
+// A program says, element by element, how the sum of what was pushed changes the stored value and its state.  It is
+// straight-line code in which each name is assigned once, verified in one pass, and runs on any dtype.
+
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tkv {
+
+struct ProgramBody;
+
+// An immutable value; copying shares.
+class Program {
+ public:
+  static constexpr int kInstructionsMax = 256;
+  static constexpr size_t kTextBytesMax = 64 << 10;
+
+  struct Param {
+    std::string name;
+    double value;  // default
+  };
+
+  // Reads the text form (its grammar is at the top of src/update/program.cc) and verifies it.
+  //   throws  kInvalidArgument  naming the line
+  static Program Parse(std::string_view text);
+
+  // The text form; Parse(ToText()) is the same program.
+  const std::string& ToText() const noexcept;
+  const std::string& name() const noexcept;
+  const std::vector<Param>& params() const noexcept;
+  const std::vector<std::string>& states() const noexcept;
+
+  const ProgramBody& body() const noexcept { return *body_; }
+
+ private:
+  explicit Program(std::shared_ptr<const ProgramBody> body) : body_(std::move(body)) {}
+  std::shared_ptr<const ProgramBody> body_;
+};
+
+}  // namespace tkv

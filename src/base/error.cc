@@ -1,0 +1,32 @@
+#include "tkv/error.h"
+
+#include "base/check.h"
+
+namespace tkv {
+
+const char* Name(Code code) noexcept {
+  switch (code) {
+    case Code::kCancelled: return "Cancelled";
+    case Code::kInvalidArgument: return "InvalidArgument";
+    case Code::kDeadlineExceeded: return "DeadlineExceeded";
+    case Code::kNotFound: return "NotFound";
+    case Code::kAlreadyExists: return "AlreadyExists";
+    case Code::kResourceExhausted: return "ResourceExhausted";
+    case Code::kFailedPrecondition: return "FailedPrecondition";
+    case Code::kAborted: return "Aborted";
+    case Code::kOutOfRange: return "OutOfRange";
+    case Code::kUnimplemented: return "Unimplemented";
+    case Code::kInternal: return "Internal";
+    case Code::kUnavailable: return "Unavailable";
+    case Code::kDataLoss: return "DataLoss";
+    case Code::kUnauthenticated: return "Unauthenticated";
+  }
+  return "Unknown";
+}
+
+void CheckFailed(const char* expression, const char* file, int line) {
+  throw Fail(Code::kInternal, "this is a bug in TensorKV: {} is false at {}:{}", expression, file,
+             line);
+}
+
+}  // namespace tkv

@@ -1,0 +1,34 @@
+#include "tkv/error.h"
+
+#include <gtest/gtest.h>
+
+#include "base/check.h"
+
+namespace tkv {
+namespace {
+
+TEST(Error, CodesCarryTheNumbersOfGrpc) {
+  EXPECT_EQ(static_cast<int>(Code::kInvalidArgument), 3);
+  EXPECT_EQ(static_cast<int>(Code::kUnauthenticated), 16);
+  EXPECT_STREQ(Name(Code::kDataLoss), "DataLoss");
+  EXPECT_STREQ(Name(static_cast<Code>(99)), "Unknown");
+}
+
+TEST(Error, FailFormatsTheMessage) {
+  const Error error = Fail(Code::kNotFound, "pull '{}': no such key", "w");
+  EXPECT_EQ(error.code(), Code::kNotFound);
+  EXPECT_STREQ(error.what(), "pull 'w': no such key");
+}
+
+TEST(Error, AFailedCheckIsAnInternalErrorThatNamesItsPlace) {
+  try {
+    TKV_CHECK(1 + 1 == 3);
+    FAIL() << "did not throw";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kInternal);
+    EXPECT_NE(std::string(error.what()).find("1 + 1 == 3"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace tkv

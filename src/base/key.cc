@@ -1,0 +1,11 @@
+#include "tkv/key.h"
+
+#include "base/format.h"
+
+namespace tkv {
+
+std::string KeyView::ToString() const {
+  return is_string ? format("'{}'", text) : format("{}", number);
+}
+
+}  // namespace tkv

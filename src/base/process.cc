@@ -1,0 +1,91 @@
+#include "base/process.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+namespace tkv {
+namespace {
+
+std::atomic<unsigned> fork_generation{0};
+
+void CountFork() { fork_generation.fetch_add(1, std::memory_order_relaxed); }
+
+int AffinityCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+// "max 100000" or "150000 100000"; the quota of a version 1 hierarchy is -1 where there is none.
+double ReadQuotaV2(const std::string& file) {
+  std::ifstream in(file);
+  std::string quota;
+  double period = 0;
+  if (!(in >> quota >> period) || quota == "max" || period <= 0) return 0;
+  return std::strtod(quota.c_str(), nullptr) / period;
+}
+
+double ReadQuotaV1(const std::string& folder) {
+  double quota = -1;
+  double period = 0;
+  std::ifstream(folder + "/cpu.cfs_quota_us") >> quota;
+  std::ifstream(folder + "/cpu.cfs_period_us") >> period;
+  return quota > 0 && period > 0 ? quota / period : 0;
+}
+
+double Tighter(double a, double b) {
+  if (a <= 0) return b;
+  return b <= 0 ? a : std::min(a, b);
+}
+
+}  // namespace
+
+unsigned ForkGeneration() noexcept {
+  // Registered by the first caller, so that loading the library has no side effect.
+  static const int registered = pthread_atfork(nullptr, nullptr, CountFork);
+  static_cast<void>(registered);
+  return fork_generation.load(std::memory_order_relaxed);
+}
+
+double CgroupCpuQuota(const std::string& root, const std::string& proc_self_cgroup) {
+  double quota = 0;
+  std::ifstream in(proc_self_cgroup);
+  for (std::string line; std::getline(in, line);) {
+    // "0::/path" (version 2) or "4:cpu,cpuacct:/path" (version 1)
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool version2 = controllers.empty();
+    if (!version2 && (',' + controllers + ',').find(",cpu,") == std::string::npos) continue;
+    // A quota may stand at any level above; inside a container the path may not exist, its root does.
+    for (std::string path = line.substr(second + 1);; path = path.substr(0, path.rfind('/'))) {
+      quota = Tighter(quota, version2 ? ReadQuotaV2(root + path + "/cpu.max")
+                                      : ReadQuotaV1(root + "/cpu" + path));
+      if (path.empty() || path.rfind('/') == std::string::npos) break;
+    }
+  }
+  return quota;
+}
+
+int UsableCores() {
+  const int affinity = AffinityCores();
+  const double quota = CgroupCpuQuota("/sys/fs/cgroup", "/proc/self/cgroup");
+  if (quota <= 0) return affinity;
+  return std::clamp(static_cast<int>(std::ceil(quota)), 1, affinity);
+}
+
+size_t LastLevelCacheBytes() {
+  const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return bytes > 0 ? static_cast<size_t>(bytes) : size_t{32} << 20;
+}
+
+}  // namespace tkv

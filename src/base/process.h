@@ -1,0 +1,25 @@
+// What this process may use and whether it is the one that a resource was made in.
+
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace tkv {
+
+// Counts forks: grows by one in each child of fork().  A resource with threads or locks keeps the number
+// of its birth and refuses work under another one.
+unsigned ForkGeneration() noexcept;
+
+// Cores that this process may keep busy: its CPU affinity, cut to the CPU quota of its control group
+// (version 1 or 2), at least 1.
+int UsableCores();
+
+// The CPU quota, in cores, that the cgroup file system below `root` gives this process; 0 where there is none.
+//   source  Linux admin guide, cgroup-v2 `cpu.max`, cgroup-v1 `cpu.cfs_quota_us`
+double CgroupCpuQuota(const std::string& root, const std::string& proc_self_cgroup);
+
+// Bytes of the last-level cache as the system reports it; 32 MiB where it reports none.
+size_t LastLevelCacheBytes();
+
+}  // namespace tkv

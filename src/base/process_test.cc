@@ -1,0 +1,65 @@
+#include "base/process.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace tkv {
+namespace {
+
+class CgroupQuota : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = std::filesystem::path(testing::TempDir()) / ("cgroup" + std::to_string(getpid()));
+    std::filesystem::create_directories(root_);
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+  void Write(const std::string& file, const std::string& text) {
+    std::filesystem::create_directories((root_ / file).parent_path());
+    std::ofstream(root_ / file) << text;
+  }
+  double Quota() { return CgroupCpuQuota(root_.string(), (root_ / "self").string()); }
+  std::filesystem::path root_;
+};
+
+TEST_F(CgroupQuota, TheTightestLevelOfVersion2Counts) {
+  Write("self", "0::/a/b\n");
+  Write("a/cpu.max", "150000 100000\n");
+  Write("a/b/cpu.max", "max 100000\n");
+  EXPECT_DOUBLE_EQ(Quota(), 1.5);
+}
+
+TEST_F(CgroupQuota, Version1IsReadFromItsController) {
+  Write("self", "4:cpu,cpuacct:/job\n3:memory:/job\n");
+  Write("cpu/job/cpu.cfs_quota_us", "200000\n");
+  Write("cpu/job/cpu.cfs_period_us", "100000\n");
+  EXPECT_DOUBLE_EQ(Quota(), 2.0);
+}
+
+TEST_F(CgroupQuota, NoFileAndNoLimitMeanNoQuota) {
+  EXPECT_EQ(Quota(), 0);
+  Write("self", "0::/\nnonsense\n");
+  Write("cpu.max", "max 100000\n");
+  EXPECT_EQ(Quota(), 0);
+}
+
+TEST(Process, AChildOfForkHasAnotherGeneration) {
+  const unsigned before = ForkGeneration();
+  const pid_t child = fork();
+  if (child == 0) _exit(ForkGeneration() == before + 1 ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(ForkGeneration(), before);
+}
+
+TEST(Process, ThereIsAtLeastOneCoreAndSomeCache) {
+  EXPECT_GE(UsableCores(), 1);
+  EXPECT_GT(LastLevelCacheBytes(), size_t{1} << 18);
+}
+
+}  // namespace
+}  // namespace tkv

@@ -1,0 +1,50 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/copy.cc"
+#include "hwy/foreach_target.h"
+#include "kernels/cpu/simd-inl.h"
+#include "kernels/kernels.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tkv::kernels {
+namespace HWY_NAMESPACE {
+
+void CopyStreaming(const uint8_t* source, uint8_t* target, size_t bytes) {
+  constexpr size_t kLine = 64;
+  const hn::ScalableTag<uint8_t> tag;
+  const size_t lanes = hn::Lanes(tag);
+  const size_t head = ElementsToAlignment(target, kLine);
+  if (lanes == 1 || bytes < head + kLine) {
+    std::memcpy(target, source, bytes);
+    return;
+  }
+  std::memcpy(target, source, head);
+  size_t i = head;
+  for (; i + kLine <= bytes; i += kLine) {  // whole lines, so that no write combining buffer leaves half full
+    for (size_t j = 0; j < kLine; j += lanes) {
+      hn::Stream(hn::LoadU(tag, source + i + j), tag, target + i + j);
+    }
+  }
+  std::memcpy(target + i, source + i, bytes - i);
+  hwy::FlushStream();
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tkv::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tkv::kernels {
+
+HWY_EXPORT(CopyStreaming);
+
+void Copy(const void* source, void* target, size_t bytes, Write write) {
+  if (write == Write::kCached || bytes < 256) {
+    if (bytes > 0) std::memcpy(target, source, bytes);
+    return;
+  }
+  HWY_DYNAMIC_DISPATCH(CopyStreaming)
+  (static_cast<const uint8_t*>(source), static_cast<uint8_t*>(target), bytes);
+}
+
+}  // namespace tkv::kernels
+#endif

@@ -1,0 +1,52 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tkv/config.h"
+#include "tkv/error.h"
+
+namespace tkv {
+namespace {
+
+Code CreateFails(const char* type) {
+  try {
+    KVStore::Create(type);
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return Code::kInternal;
+}
+
+TEST(Create, EveryLocalTypeGivesItsNameBack) {
+  for (const char* type : {"local", "local_update_cpu", "local_allreduce_cpu", "device", "local_allreduce_device"}) {
+    EXPECT_EQ(KVStore::Create(type)->type(), type);
+  }
+  EXPECT_EQ(KVStore::Create("LOCAL")->type(), "local");
+}
+
+TEST(Create, AnUnknownTypeIsNeverALocalStore) {
+  EXPECT_EQ(CreateFails("loca"), Code::kInvalidArgument);
+  EXPECT_EQ(CreateFails(""), Code::kInvalidArgument);
+  EXPECT_EQ(CreateFails("dist_sync"), Code::kUnimplemented);
+  EXPECT_EQ(CreateFails("nccl"), Code::kUnimplemented);
+}
+
+TEST(Options, TheEnvironmentIsReadAndChecked) {
+  setenv("TKV_THREADS", "3", 1);
+  EXPECT_EQ(OptionsFromEnvironment().threads, 3);
+  for (const char* wrong : {"-1", "two", "1x"}) {
+    setenv("TKV_THREADS", wrong, 1);
+    EXPECT_THROW(OptionsFromEnvironment(), Error) << wrong;
+  }
+  unsetenv("TKV_THREADS");
+  EXPECT_EQ(OptionsFromEnvironment().threads, 0);
+}
+
+TEST(Config, NamesTheVersionAndTheInstructionSet) {
+  const std::string text = ConfigText();
+  EXPECT_NE(text.find(std::string("version = ") + Version()), std::string::npos);
+  EXPECT_NE(text.find("instruction_set = "), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tkv

@@ -1,0 +1,50 @@
+#include "store/key_table.h"
+
+#include "base/format.h"
+
+namespace tkv {
+
+void KeyTable::CheckKind(std::string_view verb, const KeyView& key) const {
+  if (entries_.empty() || entries_.front()->key.is_string() == key.is_string) return;
+  throw Fail(Code::kInvalidArgument, "{} {}: {} key, the store has {} keys", verb, key.ToString(),
+             key.is_string ? "a string" : "an integer", key.is_string ? "integer" : "string");
+}
+
+Entry* KeyTable::Find(const KeyView& key) const {
+  if (key.is_string) {
+    const auto found = by_text_.find(key.text);
+    return found == by_text_.end() ? nullptr : found->second;
+  }
+  const auto found = by_number_.find(key.number);
+  return found == by_number_.end() ? nullptr : found->second;
+}
+
+Entry& KeyTable::Get(std::string_view verb, const KeyView& key) const {
+  Entry* const entry = Find(key);
+  if (entry != nullptr) return *entry;
+  CheckKind(verb, key);
+  throw Fail(Code::kNotFound, "{} {}: no such key, init it first", verb, key.ToString());
+}
+
+void KeyTable::Insert(std::unique_ptr<Entry> entry) {
+  Entry* const raw = entry.get();
+  entries_.push_back(std::move(entry));
+  try {
+    if (raw->key.is_string()) {
+      by_text_.emplace(raw->key.text(), raw);
+    } else {
+      by_number_.emplace(raw->key.number(), raw);
+    }
+  } catch (...) {
+    entries_.pop_back();
+    throw;
+  }
+}
+
+void KeyTable::Clear() {
+  by_number_.clear();
+  by_text_.clear();
+  entries_.clear();
+}
+
+}  // namespace tkv

@@ -1,0 +1,60 @@
+// The keys of a store in the order of their creation, found by name.
+
+#pragma once
+
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "tkv/key.h"
+#include "tkv/ndarray.h"
+#include "tkv/optimizer.h"
+
+namespace tkv {
+
+struct Entry {
+  Entry(const KeyView& name, NDArray initial) : key(name), value(std::move(initial)) {}
+
+  const Key key;
+  NDArray value;  // never handed out: reads copy
+
+  // State of the optimizer that last updated this key; another optimizer starts afresh.
+  std::shared_ptr<const Optimizer> state_of;
+  std::vector<NDArray> states;
+  NDArray master;
+  uint64_t round = 0;
+
+  // Who uses the key; guarded by the store's mutex.
+  int readers = 0;
+  bool is_written = false;
+  std::thread::id writer;
+  uint64_t call = 0;  // the call that looked this entry up last, and its place there
+  size_t group = 0;
+};
+
+class KeyTable {
+ public:
+  //   throws  kInvalidArgument  the other kind of key than those that are there
+  void CheckKind(std::string_view verb, const KeyView& key) const;
+  Entry* Find(const KeyView& key) const;
+  //   throws  kNotFound, kInvalidArgument
+  Entry& Get(std::string_view verb, const KeyView& key) const;
+  void Insert(std::unique_ptr<Entry> entry);
+  void Clear();
+  const std::vector<std::unique_ptr<Entry>>& entries() const { return entries_; }
+
+ private:
+  struct TextHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return boost::hash<std::string_view>()(text); }
+  };
+
+  std::vector<std::unique_ptr<Entry>> entries_;
+  boost::unordered_flat_map<int64_t, Entry*> by_number_;
+  boost::unordered_flat_map<std::string, Entry*, TextHash, std::equal_to<>> by_text_;
+};
+
+}  // namespace tkv

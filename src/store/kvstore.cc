@@ -1,0 +1,44 @@
+#include "tkv/kvstore.h"
+
+namespace tkv {
+namespace {
+
+std::vector<const NDArray*> Pointers(std::span<const NDArray> arrays) {
+  std::vector<const NDArray*> pointers;
+  pointers.reserve(arrays.size());
+  for (const NDArray& array : arrays) pointers.push_back(&array);
+  return pointers;
+}
+
+}  // namespace
+
+void KVStore::Init(const KeyView& key, const NDArray& value) {
+  const InitItem item{key, &value};
+  Init({&item, 1});
+}
+
+void KVStore::Push(const KeyView& key, const NDArray& value) { Push(key, std::span(&value, 1)); }
+
+void KVStore::Push(const KeyView& key, std::span<const NDArray> values) {
+  const auto pointers = Pointers(values);
+  const PushItem item{key, pointers};
+  Push({&item, 1});
+}
+
+void KVStore::Pull(const KeyView& key, const NDArray& out) { Pull(key, std::span(&out, 1)); }
+
+void KVStore::Pull(const KeyView& key, std::span<const NDArray> outs) {
+  const auto pointers = Pointers(outs);
+  const PullItem item{key, pointers};
+  Pull({&item, 1});
+}
+
+void KVStore::PushPull(const KeyView& key, std::span<const NDArray> values, std::span<const NDArray> outs) {
+  const auto value_pointers = Pointers(values);
+  const auto out_pointers = Pointers(outs);
+  const PushItem push{key, value_pointers};
+  const PullItem pull{key, out_pointers};
+  PushPull({&push, 1}, {&pull, 1});
+}
+
+}  // namespace tkv

@@ -1,0 +1,589 @@
+#include "store/local_store.h"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "base/process.h"
+#include "kernels/kernels.h"
+#include "store/key_table.h"
+#include "store/overlap.h"
+#include "update/parallel.h"
+#include "update/tile_driver.h"
+
+namespace tkv {
+namespace {
+
+// Calls that move fewer bytes run in order, so that arrays which share memory need no look.
+constexpr size_t kSmallCallBytes = size_t{256} << 10;
+
+// What a push does to a key: one of three.  Immutable but for the cache of compiled code.
+struct Updater {
+  UpdateFunction function;
+  std::shared_ptr<const Optimizer> optimizer;
+
+  const CompiledUpdate& CompiledFor(DType dtype) {
+    std::lock_guard lock(mutex);
+    auto& compiled = by_dtype[static_cast<size_t>(dtype)];
+    if (!compiled) compiled = CompileUpdate(optimizer->program(), dtype);
+    return *compiled;
+  }
+
+  std::mutex mutex;
+  std::array<std::optional<CompiledUpdate>, 16> by_dtype;
+};
+
+// What threads share; kept apart because a child of fork() must never touch it, not even to destroy it.
+struct Shared {
+  std::mutex mutex;
+  std::condition_variable released;
+  int waiting = 0;
+  uint64_t calls = 0;
+  bool closed = false;
+  KeyTable keys;
+  std::shared_ptr<Updater> updater = std::make_shared<Updater>();
+};
+
+// The keys that a call uses, in the order of first appearance, and which item has which.
+struct Claim {
+  enum class Mode : uint8_t { kRead, kWrite };
+
+  Shared* shared = nullptr;
+  Mode mode = Mode::kRead;
+  std::shared_ptr<Updater> updater;
+  std::vector<Entry*> entries;
+  std::vector<size_t> push_groups;  // of each push item
+  std::vector<size_t> pull_groups;  // of each pull item
+  bool is_held = false;
+
+  Claim() = default;
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+  ~Claim() {
+    if (!is_held) return;
+    std::lock_guard lock(shared->mutex);
+    for (Entry* entry : entries) {
+      if (mode == Mode::kWrite) {
+        entry->is_written = false;
+      } else {
+        --entry->readers;
+      }
+    }
+    if (shared->waiting > 0) shared->released.notify_all();
+  }
+};
+
+void CheckValues(std::string_view verb, const PushItem& item, const Entry& entry) {
+  if (item.values.empty()) {
+    throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb, item.key.ToString());
+  }
+  const NDArray& stored = entry.value;
+  for (const NDArray* value : item.values) {
+    if (value->shape() != stored.shape()) {
+      throw Fail(Code::kInvalidArgument, "{} {}: shape {}, the key has {}", verb, item.key.ToString(),
+                 value->shape().ToString(), stored.shape().ToString());
+    }
+    if (value->dtype() != stored.dtype()) {
+      throw Fail(Code::kInvalidArgument, "{} {}: dtype {}, the key has {}", verb, item.key.ToString(),
+                 Name(value->dtype()), Name(stored.dtype()));
+    }
+  }
+}
+
+void CheckOuts(std::string_view verb, const PullItem& item, const Entry& entry) {
+  if (item.outs.empty()) {
+    throw Fail(Code::kInvalidArgument, "{} {}: the list of outputs is empty", verb, item.key.ToString());
+  }
+  const NDArray& stored = entry.value;
+  for (const NDArray* out : item.outs) {
+    if (out->shape() != stored.shape()) {
+      throw Fail(Code::kInvalidArgument, "{} {}: the output has shape {}, the key has {}", verb,
+                 item.key.ToString(), out->shape().ToString(), stored.shape().ToString());
+    }
+    if (out->dtype() != stored.dtype() && !(IsFloat(out->dtype()) && IsFloat(stored.dtype()))) {
+      throw Fail(Code::kInvalidArgument, "{} {}: the output is {}, the key has {}; only floats convert", verb,
+                 item.key.ToString(), Name(out->dtype()), Name(stored.dtype()));
+    }
+    if (out->read_only()) {
+      throw Fail(Code::kInvalidArgument, "{} {}: the output is read-only", verb, item.key.ToString());
+    }
+  }
+}
+
+// The values of a call, packed and grouped by key.
+struct Sources {
+  std::vector<NDArray> packed;        // copies of strided values
+  std::vector<const void*> pointers;  // all groups one behind the other
+  std::vector<size_t> ends;           // of group g in `pointers`
+
+  std::span<const void* const> of(size_t group) const {
+    const size_t begin = group == 0 ? 0 : ends[group - 1];
+    return {pointers.data() + begin, ends[group] - begin};
+  }
+};
+
+// The outputs of a call, one list per item; strided ones are written through a packed stand-in.
+struct Outputs {
+  std::vector<std::pair<NDArray, const NDArray*>> stand_ins;
+  std::vector<TileJob::Output> outputs;
+  std::vector<size_t> ends;
+
+  std::span<const TileJob::Output> of(size_t item) const {
+    const size_t begin = item == 0 ? 0 : ends[item - 1];
+    return {outputs.data() + begin, ends[item] - begin};
+  }
+  void Scatter() const {
+    for (const auto& [packed, out] : stand_ins) out->CopyFrom(packed);
+  }
+};
+
+class LocalStore final : public KVStore {
+ public:
+  LocalStore(std::string type, const StoreOptions& options)
+      : type_(std::move(type)), options_(options), birth_(ForkGeneration()), shared_(new Shared) {}
+
+  ~LocalStore() override {
+    // A lock that another thread of the parent held stays locked in the child for ever.
+    if (ForkGeneration() != birth_) static_cast<void>(shared_.release());
+  }
+
+  void Init(std::span<const InitItem> items) override;
+  void Push(std::span<const PushItem> items) override { Run("push", items, {}); }
+  void Pull(std::span<const PullItem> items) override { Run("pull", {}, items); }
+  void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) override {
+    Run("pushpull", items, outs);
+  }
+  void SetUpdater(UpdateFunction updater) override;
+  void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
+
+  std::string type() const override { return type_; }
+  int rank() const override { return 0; }
+  int num_workers() const override { return 1; }
+  void Barrier() override { Lock("barrier"); }
+
+  size_t size() const override {
+    const auto lock = Lock("len");
+    return shared_->keys.entries().size();
+  }
+  bool Contains(const KeyView& key) const override {
+    const auto lock = Lock("in");
+    return shared_->keys.Find(key) != nullptr;
+  }
+  KeyInfo Describe(const KeyView& key) const override {
+    const auto lock = Lock("describe");
+    const NDArray& value = shared_->keys.Get("describe", key).value;
+    return {value.shape(), value.dtype(), value.context()};
+  }
+  std::vector<Key> Keys() const override {
+    const auto lock = Lock("keys");
+    std::vector<Key> keys;
+    for (const auto& entry : shared_->keys.entries()) keys.push_back(entry->key);
+    return keys;
+  }
+  void Close() override;
+
+ private:
+  // The lock of a store that is open and of this process.
+  std::unique_lock<std::mutex> Lock(std::string_view verb) const {
+    if (ForkGeneration() != birth_) {
+      throw Fail(Code::kFailedPrecondition,
+                 "{}: this store was made before fork() in another process; create one in this process", verb);
+    }
+    std::unique_lock lock(shared_->mutex);
+    if (shared_->closed) throw Fail(Code::kFailedPrecondition, "{}: the store is closed", verb);
+    return lock;
+  }
+
+  void CheckNew(std::span<const InitItem> items) const;
+  void FindAndCheck(std::string_view verb, std::span<const PushItem> items, std::span<const PullItem> outs,
+                    Claim* claim) const;
+  void ClaimKeys(std::string_view verb, std::span<const PushItem> items, std::span<const PullItem> outs,
+                 Claim* claim);
+  template <typename Free>
+  void WaitUntil(std::string_view verb, std::unique_lock<std::mutex>* lock, Free free);
+
+  Sources Gather(std::span<const PushItem> items, const Claim& claim) const;
+  Outputs Gather(std::span<const PullItem> items) const;
+
+  void Run(std::string_view verb, std::span<const PushItem> items, std::span<const PullItem> outs);
+  void RunFunction(const Claim& claim, size_t push_count, const Sources& sources);
+  void RunTiles(std::string_view verb, const Claim& claim, size_t push_count, const Sources& sources,
+                const Outputs* fused_outputs);
+  void RunPull(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs);
+  bool CanFuse(const Claim& claim, std::span<const PushItem> items, std::span<const PullItem> outs) const;
+
+  const std::string type_;
+  const StoreOptions options_;
+  const unsigned birth_;
+  std::unique_ptr<Shared> shared_;
+};
+
+// ---------------------------------------------------------------------------------------------------------------- init
+
+void LocalStore::CheckNew(std::span<const InitItem> items) const {
+  if (items.empty()) throw Fail(Code::kInvalidArgument, "init: the list of keys is empty");
+  for (const InitItem& item : items) {
+    if (item.key.is_string != items[0].key.is_string) {
+      throw Fail(Code::kInvalidArgument, "init {}: integer and string keys in one call", item.key.ToString());
+    }
+    shared_->keys.CheckKind("init", item.key);
+    if (shared_->keys.Find(item.key) != nullptr) {
+      throw Fail(Code::kAlreadyExists, "init {}: the key is there already", item.key.ToString());
+    }
+  }
+}
+
+void LocalStore::Init(std::span<const InitItem> items) {
+  {
+    const auto lock = Lock("init");
+    CheckNew(items);
+  }
+  // Copied without the lock; another thread may have been faster, so the check is repeated.
+  std::vector<std::unique_ptr<Entry>> entries;
+  for (const InitItem& item : items) {
+    item.value->storage()->WaitReadable(options_.patience);
+    entries.push_back(std::make_unique<Entry>(item.key, item.value->Copy()));
+  }
+  const auto lock = Lock("init");
+  CheckNew(items);
+  std::vector<const Key*> names;
+  for (const auto& entry : entries) names.push_back(&entry->key);
+  std::sort(names.begin(), names.end(), [](const Key* a, const Key* b) { return *a < *b; });
+  for (size_t i = 1; i < names.size(); ++i) {
+    if (*names[i] == *names[i - 1]) {
+      throw Fail(Code::kAlreadyExists, "init {}: the key stands twice in one call", names[i]->view().ToString());
+    }
+  }
+  for (auto& entry : entries) shared_->keys.Insert(std::move(entry));
+}
+
+// --------------------------------------------------------------------------------------------------------------- claim
+
+void LocalStore::FindAndCheck(std::string_view verb, std::span<const PushItem> items,
+                              std::span<const PullItem> outs, Claim* claim) const {
+  const uint64_t call = ++shared_->calls;
+  const auto group_of = [&](const KeyView& key) {
+    Entry& entry = shared_->keys.Get(verb, key);
+    if (entry.call != call) {
+      entry.call = call;
+      entry.group = claim->entries.size();
+      claim->entries.push_back(&entry);
+    }
+    return entry.group;
+  };
+  claim->entries.reserve(items.size() + outs.size());
+  claim->push_groups.reserve(items.size());
+  claim->pull_groups.reserve(outs.size());
+  for (const PushItem& item : items) {
+    const size_t group = group_of(item.key);
+    CheckValues(verb, item, *claim->entries[group]);
+    claim->push_groups.push_back(group);
+  }
+  for (const PullItem& item : outs) {
+    const size_t group = group_of(item.key);
+    CheckOuts(verb, item, *claim->entries[group]);
+    claim->pull_groups.push_back(group);
+  }
+}
+
+template <typename Free>
+void LocalStore::WaitUntil(std::string_view verb, std::unique_lock<std::mutex>* lock, Free free) {
+  if (free()) return;
+  ++shared_->waiting;
+  const bool in_time = shared_->released.wait_for(*lock, options_.patience, free);
+  --shared_->waiting;
+  if (!in_time) {
+    throw Fail(Code::kDeadlineExceeded, "{}: another thread has used a key of this call for {} ms", verb,
+               options_.patience.count());
+  }
+}
+
+void LocalStore::ClaimKeys(std::string_view verb, std::span<const PushItem> items,
+                           std::span<const PullItem> outs, Claim* claim) {
+  auto lock = Lock(verb);
+  FindAndCheck(verb, items, outs, claim);
+  claim->shared = shared_.get();
+  claim->mode = items.empty() ? Claim::Mode::kRead : Claim::Mode::kWrite;
+  const std::thread::id self = std::this_thread::get_id();
+  for (const Entry* entry : claim->entries) {
+    if (entry->is_written && entry->writer == self) {
+      throw Fail(Code::kFailedPrecondition, "{} {}: the updater that is running is updating this key", verb,
+                 entry->key.view().ToString());
+    }
+  }
+  WaitUntil(verb, &lock, [&] {
+    return std::all_of(claim->entries.begin(), claim->entries.end(), [&](const Entry* entry) {
+      return !entry->is_written && (claim->mode == Claim::Mode::kRead || entry->readers == 0);
+    });
+  });
+  if (shared_->closed) throw Fail(Code::kFailedPrecondition, "{}: the store is closed", verb);
+  for (Entry* entry : claim->entries) {
+    if (claim->mode == Claim::Mode::kWrite) {
+      entry->is_written = true;
+      entry->writer = self;
+    } else {
+      ++entry->readers;
+    }
+  }
+  claim->updater = shared_->updater;
+  claim->is_held = true;
+}
+
+// -------------------------------------------------------------------------------------------------------------- gather
+
+Sources LocalStore::Gather(std::span<const PushItem> items, const Claim& claim) const {
+  Sources sources;
+  sources.ends.assign(claim.entries.size(), 0);
+  for (size_t i = 0; i < items.size(); ++i) sources.ends[claim.push_groups[i]] += items[i].values.size();
+  size_t total = 0;
+  for (size_t& end : sources.ends) {  // first the begin of each group; filling moves it to the end
+    const size_t count = end;
+    end = total;
+    total += count;
+  }
+  sources.pointers.resize(total);
+  for (size_t i = 0; i < items.size(); ++i) {
+    for (const NDArray* value : items[i].values) {
+      value->storage()->WaitReadable(options_.patience);
+      const void* data = value->data();
+      if (!value->contiguous()) data = sources.packed.emplace_back(value->Copy()).data();
+      sources.pointers[sources.ends[claim.push_groups[i]]++] = data;
+    }
+  }
+  return sources;
+}
+
+Outputs LocalStore::Gather(std::span<const PullItem> items) const {
+  Outputs outputs;
+  for (const PullItem& item : items) {
+    for (const NDArray* out : item.outs) {
+      out->storage()->WaitWritable(options_.patience);
+      void* data = out->data();
+      if (!out->contiguous()) {
+        outputs.stand_ins.emplace_back(NDArray::Empty(out->shape(), out->dtype()), out);
+        data = outputs.stand_ins.back().first.data();
+      }
+      outputs.outputs.push_back({data, out->dtype()});
+    }
+    outputs.ends.push_back(outputs.outputs.size());
+  }
+  return outputs;
+}
+
+// ----------------------------------------------------------------------------------------------------------------- run
+
+size_t CallBytes(const Claim& claim, std::span<const PushItem> items, std::span<const PullItem> outs) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    bytes += items[i].values.size() * claim.entries[claim.push_groups[i]]->value.bytes();
+  }
+  for (size_t i = 0; i < outs.size(); ++i) {
+    bytes += outs[i].outs.size() * claim.entries[claim.pull_groups[i]]->value.bytes();
+  }
+  return bytes;
+}
+
+// One pass needs the same keys on both sides, each once, and arrays that do not share memory across keys.
+bool LocalStore::CanFuse(const Claim& claim, std::span<const PushItem> items, std::span<const PullItem> outs) const {
+  if (claim.updater->function || claim.entries.size() != items.size() ||
+      claim.push_groups != claim.pull_groups || CallBytes(claim, items, outs) < kSmallCallBytes) {
+    return false;
+  }
+  OverlapCheck check;
+  for (size_t i = 0; i < items.size(); ++i) {
+    for (const NDArray* value : items[i].values) check.Reads(i, *value);
+    for (const NDArray* out : outs[i].outs) check.Writes(i, *out);
+  }
+  return !check.Conflicts();
+}
+
+void LocalStore::Run(std::string_view verb, std::span<const PushItem> items, std::span<const PullItem> outs) {
+  if (items.empty() && outs.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
+  Claim claim;
+  ClaimKeys(verb, items, outs, &claim);
+  const Sources sources = Gather(items, claim);
+  const Outputs outputs = Gather(outs);
+  // Keys of outputs alone follow those of pushes.
+  const size_t push_count =
+      items.empty() ? 0 : *std::max_element(claim.push_groups.begin(), claim.push_groups.end()) + 1;
+  const bool fuse = push_count > 0 && !outs.empty() && CanFuse(claim, items, outs);
+  if (push_count > 0) {
+    if (claim.updater->function) {
+      RunFunction(claim, push_count, sources);
+    } else {
+      RunTiles(verb, claim, push_count, sources, fuse ? &outputs : nullptr);
+    }
+  }
+  if (!outs.empty() && !fuse) RunPull(claim, outs, outputs);
+  outputs.Scatter();
+}
+
+void LocalStore::RunPull(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs) {
+  int threads = ThreadsFor(options_.threads);
+  if (threads > 1 && items.size() > 1 && CallBytes(claim, {}, items) >= kSmallCallBytes) {
+    OverlapCheck check;
+    for (size_t i = 0; i < items.size(); ++i) {
+      for (const NDArray* out : items[i].outs) check.Writes(i, *out);
+    }
+    if (check.Conflicts()) threads = 1;  // in order, so that the later key wins
+  }
+  std::vector<TileJob> jobs(items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    const NDArray& value = claim.entries[claim.pull_groups[i]]->value;
+    jobs[i].dtype = value.dtype();
+    jobs[i].count = static_cast<size_t>(value.size());
+    jobs[i].value = value.data();
+    jobs[i].outputs = outputs.of(i);
+  }
+  RunJobs(jobs, threads);
+}
+
+// Runs user code: on copies, which replace the values when every key is done.
+void LocalStore::RunFunction(const Claim& claim, size_t push_count, const Sources& sources) {
+  const int threads = ThreadsFor(options_.threads);
+  std::vector<NDArray> updated;
+  for (size_t g = 0; g < push_count; ++g) {
+    const Entry& entry = *claim.entries[g];
+    const NDArray sum = NDArray::Empty(entry.value.shape(), entry.value.dtype(), entry.value.context());
+    TileJob job;
+    job.dtype = sum.dtype();
+    job.count = static_cast<size_t>(sum.size());
+    job.sources = sources.of(g);
+    job.value = sum.data();
+    RunJobs({&job, 1}, threads);
+    const NDArray stored = entry.value.Copy();
+    claim.updater->function(entry.key.view(), sum, stored);
+    // User code that kept its handle must not be able to change the store later.
+    updated.push_back(stored.storage().use_count() > 1 ? stored.Copy() : stored);
+  }
+  for (size_t g = 0; g < push_count; ++g) claim.entries[g]->value = updated[g];
+}
+
+// The state that an optimizer needs for a key, made before anything changes.
+struct FreshState {
+  bool is_fresh = false;
+  std::vector<NDArray> states;
+  NDArray master;
+};
+
+FreshState PrepareState(const Entry& entry, const std::shared_ptr<const Optimizer>& optimizer) {
+  FreshState fresh;
+  if (entry.state_of == optimizer) return fresh;
+  fresh.is_fresh = true;
+  const DType compute = ComputeType(entry.value.dtype());
+  for (size_t i = 0; i < optimizer->program().states().size(); ++i) {
+    fresh.states.push_back(NDArray::Zeros(entry.value.shape(), compute, entry.value.context()));
+  }
+  if (optimizer->multi_precision() && compute != entry.value.dtype()) {
+    fresh.master = NDArray::Empty(entry.value.shape(), compute, entry.value.context());
+    kernels::Convert(entry.value.dtype(), entry.value.data(), compute, fresh.master.data(),
+                     static_cast<size_t>(entry.value.size()));
+  }
+  return fresh;
+}
+
+void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push_count, const Sources& sources,
+                          const Outputs* fused_outputs) {
+  const std::shared_ptr<const Optimizer>& optimizer = claim.updater->optimizer;
+  std::vector<TileJob> jobs(push_count);
+  std::vector<UpdateScalars> scalars(optimizer ? push_count : 0);
+  std::vector<FreshState> fresh(optimizer ? push_count : 0);
+  std::vector<std::array<void*, 16>> states(optimizer ? push_count : 0);
+  for (size_t g = 0; g < push_count; ++g) {
+    const Entry& entry = *claim.entries[g];
+    TileJob& job = jobs[g];
+    job.dtype = entry.value.dtype();
+    job.count = static_cast<size_t>(entry.value.size());
+    job.sources = sources.of(g);
+    job.value = entry.value.data();
+    if (fused_outputs != nullptr) job.outputs = fused_outputs->of(g);
+    if (!IsArithmetic(job.dtype) && (job.sources.size() > 1 || optimizer)) {
+      throw Fail(Code::kInvalidArgument, "{} {}: {} values cannot be summed or updated", verb,
+                 entry.key.view().ToString(), Name(job.dtype));
+    }
+    if (!optimizer) continue;
+    try {
+      job.update = &claim.updater->CompiledFor(job.dtype);
+      const uint64_t round = entry.state_of == optimizer ? entry.round : 0;
+      scalars[g] = BindScalars(*job.update, optimizer->ParamsFor(entry.key.view()),
+                               static_cast<double>(round + 1), 1);
+    } catch (const Error& error) {
+      throw Fail(error.code(), "{} {}: {}", verb, entry.key.view().ToString(), error.what());
+    }
+    job.scalars = &scalars[g];
+    fresh[g] = PrepareState(entry, optimizer);
+    const auto& arrays = fresh[g].is_fresh ? fresh[g].states : entry.states;
+    const NDArray& master = fresh[g].is_fresh ? fresh[g].master : entry.master;
+    for (size_t i = 0; i < arrays.size(); ++i) states[g][i] = arrays[i].data();
+    job.states = {states[g].data(), arrays.size()};
+    if (master) job.master = static_cast<float*>(master.data());
+  }
+  RunJobs(jobs, ThreadsFor(options_.threads));
+  if (!optimizer) return;
+  for (size_t g = 0; g < push_count; ++g) {
+    Entry& entry = *claim.entries[g];
+    if (fresh[g].is_fresh) {
+      entry.state_of = optimizer;
+      entry.states = std::move(fresh[g].states);
+      entry.master = std::move(fresh[g].master);
+      entry.round = 0;
+    }
+    ++entry.round;
+  }
+}
+
+// --------------------------------------------------------------------------------------------------------------- other
+
+void LocalStore::SetUpdater(UpdateFunction updater) {
+  auto replacement = std::make_shared<Updater>();
+  replacement->function = std::move(updater);
+  const auto lock = Lock("set_updater");
+  shared_->updater = std::move(replacement);
+}
+
+void LocalStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
+  if (optimizer == nullptr) throw Fail(Code::kInvalidArgument, "set_optimizer: there is no optimizer");
+  auto replacement = std::make_shared<Updater>();
+  replacement->optimizer = std::move(optimizer);
+  const auto lock = Lock("set_optimizer");
+  shared_->updater = std::move(replacement);
+}
+
+void LocalStore::Close() {
+  if (ForkGeneration() != birth_) return;
+  std::unique_lock lock(shared_->mutex);
+  if (shared_->closed) return;
+  const std::thread::id self = std::this_thread::get_id();
+  for (const auto& entry : shared_->keys.entries()) {
+    if (entry->is_written && entry->writer == self) {
+      throw Fail(Code::kFailedPrecondition, "close: an updater of this store is running on this thread");
+    }
+  }
+  WaitUntil("close", &lock, [&] {
+    const auto& entries = shared_->keys.entries();
+    return std::all_of(entries.begin(), entries.end(),
+                       [](const auto& entry) { return !entry->is_written && entry->readers == 0; });
+  });
+  shared_->closed = true;
+  shared_->keys.Clear();
+  shared_->updater = std::make_shared<Updater>();
+  shared_->released.notify_all();
+}
+
+}  // namespace
+
+std::unique_ptr<KVStore> MakeLocalStore(std::string type, const StoreOptions& options) {
+  if (options.threads < 0) {
+    throw Fail(Code::kInvalidArgument, "create: threads is {}, at least 0 is needed", options.threads);
+  }
+  if (options.patience.count() <= 0) {
+    throw Fail(Code::kInvalidArgument, "create: the patience is {} ms, more than 0 is needed", options.patience.count());
+  }
+  return std::make_unique<LocalStore>(std::move(type), options);
+}
+
+}  // namespace tkv

@@ -1,0 +1,152 @@
+// What the store of one process promises beyond the conformance suite.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <thread>
+
+#include "store/overlap.h"
+#include "tests/arrays.h"
+#include "tkv/kvstore.h"
+
+namespace tkv {
+namespace {
+
+using test::Floats;
+using test::Full;
+using test::SameBytes;
+
+// Holds a key of `store` inside an updater until it goes out of scope.
+class HeldKey {
+ public:
+  HeldKey(KVStore& store, int64_t key) {
+    store.SetUpdater([this](const KeyView&, const NDArray&, const NDArray&) {
+      std::unique_lock lock(mutex_);
+      inside_ = true;
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return released_; });
+    });
+    pusher_ = std::thread([&store, key] { store.Push(key, Floats({1})); });
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return inside_; });
+  }
+  ~HeldKey() {
+    {
+      std::lock_guard lock(mutex_);
+      released_ = true;
+    }
+    changed_.notify_all();
+    pusher_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool inside_ = false;
+  bool released_ = false;
+  std::thread pusher_;
+};
+
+StoreOptions ShortPatience() {
+  StoreOptions options;
+  options.patience = std::chrono::milliseconds(20);
+  return options;
+}
+
+TEST(LocalStore, WaitingForAnotherThreadEndsWithItsPatience) {
+  const auto store = KVStore::Create("local", ShortPatience());
+  store->Init(1, Floats({0}));
+  store->Init(2, Floats({5}));
+  HeldKey held(*store, 1);
+  EXPECT_FAILS(Code::kDeadlineExceeded, store->Pull(1, Floats({0})));
+  EXPECT_FAILS(Code::kDeadlineExceeded, store->Close());
+  const NDArray out = Floats({0});
+  store->Pull(2, out);
+  EXPECT_EQ(test::Values(out)[0], 5) << "other keys go on";
+}
+
+TEST(LocalStore, AChildOfForkGetsAnErrorAndNeverHangs) {
+  const auto store = KVStore::Create("local");
+  store->Init(1, Floats({0}));
+  HeldKey held(*store, 1);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto refused = [](const std::function<void()>& action) {
+      return test::FailureOf(action).code == Code::kFailedPrecondition;
+    };
+    const bool ok = refused([&] { store->Push(1, Floats({1})); }) && refused([&] { store->Keys(); }) &&
+                    SameBytes(Binary(BinaryOp::kAdd, Full({200000}, 1), 1), Full({200000}, 2));
+    store->Close();
+    _exit(ok ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST(LocalStore, LocalAndDeviceHaveTheSameBits) {
+  const auto local = KVStore::Create("local");
+  const auto device = KVStore::Create("device");
+  std::vector<NDArray> values;
+  for (int i = 0; i < 7; ++i) values.push_back(Full({100003}, 0.1 * i + 0.3));
+  NDArray outs[] = {Full({100003}, 0), Full({100003}, 0)};
+  for (KVStore* store : {local.get(), device.get()}) {
+    store->Init(1, Full({100003}, 0));
+    store->SetOptimizer(Optimizer::Create("adam"));
+    store->Push(1, values);
+  }
+  local->Pull(1, outs[0]);
+  device->Pull(1, outs[1]);
+  EXPECT_TRUE(SameBytes(outs[0], outs[1]));
+}
+
+TEST(LocalStore, OptionsAreChecked) {
+  StoreOptions options;
+  options.threads = -1;
+  EXPECT_FAILS(Code::kInvalidArgument, KVStore::Create("local", options));
+  options = {};
+  options.patience = std::chrono::milliseconds(0);
+  EXPECT_FAILS(Code::kInvalidArgument, KVStore::Create("local", options));
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(LocalStore, AnArrayOfMoreThanTwoGiB) {
+  constexpr int64_t kBytes = (int64_t{1} << 31) + 8;
+  const auto store = KVStore::Create("local");
+  {
+    const NDArray value = Full({kBytes}, 1, DType::kU8);
+    store->Init(1, value);
+    store->Push(1, std::vector{value, value});
+  }
+  const NDArray out = Full({kBytes}, 0, DType::kU8);
+  store->Pull(1, out);
+  const auto* data = static_cast<const uint8_t*>(out.data());
+  EXPECT_EQ(data[0], 2);
+  EXPECT_EQ(data[(int64_t{1} << 31) - 1], 2);
+  EXPECT_EQ(data[kBytes - 1], 2);
+}
+#endif
+
+TEST(Overlap, OnlyWritesThatMeetAnotherArrayConflict) {
+  const NDArray memory = Full({10}, 0);
+  const auto conflicts = [&](std::vector<std::tuple<size_t, int, int, bool>> ranges) {
+    OverlapCheck check;
+    for (const auto& [group, begin, end, is_written] : ranges) {
+      is_written ? check.Writes(group, memory.Slice(begin, end)) : check.Reads(group, memory.Slice(begin, end));
+    }
+    return check.Conflicts();
+  };
+  EXPECT_FALSE(conflicts({{0, 0, 5, false}, {1, 0, 5, false}, {2, 3, 8, false}}));
+  EXPECT_FALSE(conflicts({{0, 0, 5, true}, {1, 5, 10, true}}));
+  EXPECT_FALSE(conflicts({{0, 0, 5, true}, {0, 0, 5, false}, {0, 0, 5, true}}));
+  EXPECT_TRUE(conflicts({{0, 0, 5, true}, {1, 0, 5, false}}));
+  EXPECT_TRUE(conflicts({{0, 0, 5, false}, {1, 0, 5, false}, {0, 0, 5, true}}));
+  EXPECT_TRUE(conflicts({{0, 0, 5, true}, {0, 1, 6, false}}));
+  EXPECT_TRUE(conflicts({{0, 0, 10, false}, {1, 1, 2, false}, {1, 8, 9, true}}));
+  EXPECT_FALSE(conflicts({{0, 4, 4, true}, {1, 0, 10, false}}));
+}
+
+}  // namespace
+}  // namespace tkv

@@ -1,0 +1,33 @@
+// Whether arrays of one call share memory in a way that forbids running its keys together.
+
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "tkv/ndarray.h"
+
+namespace tkv {
+
+class OverlapCheck {
+ public:
+  void Reads(size_t group, const NDArray& array) { Add(group, array, false); }
+  void Writes(size_t group, const NDArray& array) { Add(group, array, true); }
+
+  // True where an array that is written shares memory with another one of the call, unless both are the same bytes
+  // of the same group (an output that is also a value of its key, a list that holds an array twice).
+  bool Conflicts();
+
+ private:
+  struct Range {
+    const char* begin;
+    const char* end;
+    size_t group;
+    bool is_written;
+  };
+  void Add(size_t group, const NDArray& array, bool is_written);
+
+  std::vector<Range> ranges_;
+};
+
+}  // namespace tkv

@@ -1,0 +1,22 @@
+#include "tkv/context.h"
+
+#include "base/format.h"
+
+namespace tkv {
+
+std::string Context::ToString() const {
+  return format("{}({})", kind == DeviceKind::kCpu ? "cpu" : "gpu", index);
+}
+
+void CheckUsable(const Context& context) {
+  if (context.index < 0) {
+    throw Fail(Code::kInvalidArgument, "context {}: the index is negative", context.ToString());
+  }
+  if (context.kind == DeviceKind::kGpu) {
+    throw Fail(Code::kUnimplemented,
+               "context {}: this build of TensorKV has no GPU support; cpu(i) is host memory",
+               context.ToString());
+  }
+}
+
+}  // namespace tkv

@@ -1,0 +1,144 @@
+#include "tkv/dlpack.h"
+
+#include <array>
+#include <utility>
+
+#include "base/format.h"
+
+namespace tkv {
+namespace {
+
+constexpr std::chrono::nanoseconds kExportPatience = std::chrono::seconds(600);
+
+constexpr std::array<DLDataType, 10> kDLTypes = {{{kDLFloat, 32, 1},
+                                                  {kDLFloat, 64, 1},
+                                                  {kDLFloat, 16, 1},
+                                                  {kDLBfloat, 16, 1},
+                                                  {kDLInt, 8, 1},
+                                                  {kDLUInt, 8, 1},
+                                                  {kDLInt, 16, 1},
+                                                  {kDLInt, 32, 1},
+                                                  {kDLInt, 64, 1},
+                                                  {kDLBool, 8, 1}}};
+
+DType FromDLType(DLDataType type) {
+  for (size_t i = 0; i < kDLTypes.size(); ++i) {
+    if (kDLTypes[i].code == type.code && kDLTypes[i].bits == type.bits && type.lanes == 1) {
+      return static_cast<DType>(i);
+    }
+  }
+  throw Fail(Code::kUnimplemented,
+             "dlpack: element type (code {}, {} bits, {} lanes) is not supported; float16/32/64, "
+             "bfloat16, int8/16/32/64, uint8 and bool are",
+             type.code, type.bits, type.lanes);
+}
+
+Context FromDLDevice(DLDevice device) {
+  switch (device.device_type) {
+    case kDLCPU:
+    case kDLCUDAHost: return Context::Cpu(0);
+    case kDLCUDA:
+    case kDLCUDAManaged: return Context::Gpu(device.device_id);
+    default:
+      throw Fail(Code::kUnimplemented, "dlpack: device type {} is not supported; cpu is",
+                 static_cast<int>(device.device_type));
+  }
+}
+
+NDArray Import(const DLTensor& tensor, bool read_only, std::shared_ptr<const void> owner) {
+  if (tensor.ndim < 0 || tensor.ndim > Shape::kRankMax || (tensor.ndim > 0 && !tensor.shape)) {
+    throw Fail(Code::kInvalidArgument, "dlpack: rank {}, 0 to {} is possible", tensor.ndim,
+               Shape::kRankMax);
+  }
+  const auto rank = static_cast<size_t>(tensor.ndim);
+  const Shape shape(std::span<const int64_t>(tensor.shape, rank));
+  std::span<const int64_t> strides;
+  if (tensor.strides != nullptr) strides = {tensor.strides, rank};
+  char* data = static_cast<char*>(tensor.data);
+  if (data != nullptr) data += tensor.byte_offset;
+  return NDArray::Wrap(data, shape, FromDLType(tensor.dtype), FromDLDevice(tensor.device), read_only,
+                       std::move(owner), strides);
+}
+
+// Imports first and takes ownership last, so that a refused tensor still belongs to the caller.
+template <typename Managed>
+NDArray Consume(Managed* managed, bool read_only) {
+  struct Owner {
+    Managed* managed = nullptr;
+    ~Owner() {
+      if (managed != nullptr && managed->deleter != nullptr) managed->deleter(managed);
+    }
+  };
+  auto owner = std::make_shared<Owner>();
+  NDArray array = Import(managed->dl_tensor, read_only, owner);
+  owner->managed = managed;
+  return array;
+}
+
+template <typename Managed>
+struct Exported {
+  NDArray array;
+  std::vector<int64_t> shape;
+  Strides strides;
+  Managed managed;
+};
+
+template <typename Managed>
+Exported<Managed>* Export(const NDArray& array) {
+  array.storage()->MarkForeign(kExportPatience);
+  auto* exported = new Exported<Managed>();
+  exported->array = array;
+  exported->shape.assign(array.shape().begin(), array.shape().end());
+  exported->strides = array.strides();
+  Managed& managed = exported->managed;
+  managed.manager_ctx = exported;
+  managed.deleter = [](Managed* self) {
+    delete static_cast<Exported<Managed>*>(self->manager_ctx);
+  };
+  managed.dl_tensor = {.data = array.data(),
+                       .device = ToDLDevice(array.context()),
+                       .ndim = array.shape().rank(),
+                       .dtype = kDLTypes[static_cast<size_t>(array.dtype())],
+                       .shape = exported->shape.data(),
+                       .strides = exported->strides.data(),
+                       .byte_offset = 0};
+  return exported;
+}
+
+}  // namespace
+
+DLDevice ToDLDevice(const Context& context) {
+  if (context.kind == DeviceKind::kGpu) return {kDLCUDA, context.index};
+  return {kDLCPU, 0};
+}
+
+NDArray FromDLPack(DLManagedTensorVersioned* managed) {
+  if (managed == nullptr) throw Fail(Code::kInvalidArgument, "dlpack: no tensor");
+  if (managed->version.major != DLPACK_MAJOR_VERSION) {
+    throw Fail(Code::kInvalidArgument, "dlpack: version {}.{}, this build reads {}.x",
+               managed->version.major, managed->version.minor, DLPACK_MAJOR_VERSION);
+  }
+  return Consume(managed, (managed->flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0);
+}
+
+NDArray FromDLPack(DLManagedTensor* managed, bool read_only) {
+  if (managed == nullptr) throw Fail(Code::kInvalidArgument, "dlpack: no tensor");
+  return Consume(managed, read_only);
+}
+
+DLManagedTensorVersioned* ToDLPackVersioned(const NDArray& array) {
+  auto* exported = Export<DLManagedTensorVersioned>(array);
+  // 1.1 is what this struct needs; readers refuse a newer minor only where they must.
+  exported->managed.version = {1, 1};
+  exported->managed.flags = array.read_only() ? DLPACK_FLAG_BITMASK_READ_ONLY : 0;
+  return &exported->managed;
+}
+
+DLManagedTensor* ToDLPack(const NDArray& array) {
+  if (array.read_only()) {
+    throw Fail(Code::kInvalidArgument, "dlpack: the array is read-only, which needs DLPack 1.0 or later");
+  }
+  return &Export<DLManagedTensor>(array)->managed;
+}
+
+}  // namespace tkv

@@ -1,0 +1,171 @@
+#include "tkv/ndarray.h"
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "tensor/strided.h"
+
+namespace tkv {
+namespace {
+
+// Strides of C order.
+Strides DenseStrides(const Shape& shape) {
+  Strides strides(static_cast<size_t>(shape.rank()));
+  int64_t step = 1;
+  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+    strides[static_cast<size_t>(axis)] = step;
+    step *= std::max<int64_t>(shape[axis], 1);
+  }
+  return strides;
+}
+
+// Strides come from other frameworks: a reach beyond 2^62 elements would overflow the arithmetic below.
+void CheckStrides(const Shape& shape, std::span<const int64_t> strides) {
+  bool fits = strides.size() == static_cast<size_t>(shape.rank());
+  for (int axis = 0; fits && axis < shape.rank(); ++axis) {
+    const int64_t limit = (int64_t{1} << 56) / std::max<int64_t>(shape[axis], 1);
+    const int64_t stride = strides[static_cast<size_t>(axis)];
+    fits = shape.size() == 0 || shape[axis] == 1 || (-limit <= stride && stride <= limit);
+  }
+  if (!fits) {
+    throw Fail(Code::kInvalidArgument, "array: strides ({}) do not fit shape {}",
+               fmt::join(strides, ", "), shape.ToString());
+  }
+}
+
+size_t CheckedBytes(const Shape& shape, DType dtype) {
+  if (dtype > DType::kBool) {
+    throw Fail(Code::kUnimplemented, "array: dtype {} is reserved and not supported yet", Name(dtype));
+  }
+  const auto count = static_cast<size_t>(shape.size());
+  if (count > (size_t{1} << 62) / ItemSize(dtype)) {
+    throw Fail(Code::kResourceExhausted, "array: {} elements of {} are more than 2^62 bytes", count,
+               Name(dtype));
+  }
+  return count * ItemSize(dtype);
+}
+
+}  // namespace
+
+NDArray NDArray::Empty(const Shape& shape, DType dtype, Context context) {
+  CheckUsable(context);
+  NDArray array;
+  array.storage_ = Storage::Allocate(CheckedBytes(shape, dtype));
+  array.dtype_ = dtype;
+  array.context_ = context;
+  array.shape_ = shape;
+  array.size_ = shape.size();
+  return array;
+}
+
+NDArray NDArray::Zeros(const Shape& shape, DType dtype, Context context) {
+  NDArray array = Empty(shape, dtype, context);
+  std::memset(array.data(), 0, array.bytes());
+  return array;
+}
+
+NDArray NDArray::FromBytes(const void* values, const Shape& shape, DType dtype, Context context) {
+  NDArray array = Empty(shape, dtype, context);
+  if (array.bytes() > 0) std::memcpy(array.data(), values, array.bytes());
+  return array;
+}
+
+NDArray NDArray::Wrap(void* data, const Shape& shape, DType dtype, Context context, bool read_only,
+                      std::shared_ptr<const void> owner, std::span<const int64_t> strides) {
+  CheckUsable(context);
+  size_t bytes = CheckedBytes(shape, dtype);
+  NDArray array;
+  if (!strides.empty()) {
+    CheckStrides(shape, strides);
+    if (!IsContiguous(shape, strides.data())) {
+      array.strides_ = std::make_shared<const Strides>(strides.begin(), strides.end());
+      const StridedExtent extent = ExtentOf(shape, strides.data());
+      array.offset_ = static_cast<size_t>(-extent.low) * ItemSize(dtype);
+      bytes = static_cast<size_t>(extent.high - extent.low) * ItemSize(dtype);
+    }
+  }
+  if (data == nullptr && bytes > 0) {
+    throw Fail(Code::kInvalidArgument, "array: no memory behind shape {}", shape.ToString());
+  }
+  array.storage_ = Storage::Adopt(static_cast<char*>(data) - array.offset_, bytes, read_only,
+                                  std::move(owner));
+  array.dtype_ = dtype;
+  array.context_ = context;
+  array.shape_ = shape;
+  array.size_ = shape.size();
+  return array;
+}
+
+Strides NDArray::strides() const { return strides_ ? *strides_ : DenseStrides(shape_); }
+
+NDArray NDArray::Slice(int64_t begin, int64_t end) const {
+  if (shape_.rank() == 0) throw Fail(Code::kInvalidArgument, "slice: an array of shape () has no rows");
+  if (begin < 0 || end < begin || end > shape_[0]) {
+    throw Fail(Code::kOutOfRange, "slice: rows {} to {}, the array has shape {}", begin, end,
+               shape_.ToString());
+  }
+  std::array<int64_t, Shape::kRankMax> dims{};
+  std::copy(shape_.begin(), shape_.end(), dims.begin());
+  dims[0] = end - begin;
+  NDArray view = *this;
+  view.shape_ = Shape(std::span<const int64_t>(dims.data(), static_cast<size_t>(shape_.rank())));
+  view.size_ = view.shape_.size();
+  view.offset_ += static_cast<size_t>(begin * strides()[0] * static_cast<int64_t>(ItemSize(dtype_)));
+  return view;
+}
+
+NDArray NDArray::At(int64_t index) const {
+  NDArray row = Slice(index, index + 1);
+  const auto rest = static_cast<size_t>(shape_.rank() - 1);
+  if (strides_ != nullptr) {
+    row.strides_ = std::make_shared<const Strides>(strides_->begin() + 1, strides_->end());
+  }
+  row.shape_ = Shape(std::span<const int64_t>(shape_.begin() + 1, rest));
+  row.size_ = row.shape_.size();
+  if (row.strides_ != nullptr && IsContiguous(row.shape_, row.strides_->data())) row.strides_.reset();
+  return row;
+}
+
+NDArray NDArray::Reshape(const Shape& shape) const {
+  if (shape.size() != size_) {
+    throw Fail(Code::kInvalidArgument, "reshape: shape {} has {} elements, the array of shape {} has {}",
+               shape.ToString(), shape.size(), shape_.ToString(), size_);
+  }
+  if (!contiguous()) throw Fail(Code::kInvalidArgument, "reshape: the array is not contiguous");
+  NDArray view = *this;
+  view.shape_ = shape;
+  return view;
+}
+
+NDArray NDArray::WithContext(Context context) const {
+  CheckUsable(context);
+  NDArray view = *this;
+  view.context_ = context;
+  return view;
+}
+
+NDArray NDArray::Copy() const {
+  NDArray copy = Empty(shape_, dtype_, context_);
+  copy.CopyFrom(*this);
+  return copy;
+}
+
+void NDArray::CopyFrom(const NDArray& source) const {
+  if (source.shape_ != shape_ || source.dtype_ != dtype_) {
+    throw Fail(Code::kInvalidArgument, "copy: {} {} into {} {}", Name(source.dtype_),
+               source.shape_.ToString(), Name(dtype_), shape_.ToString());
+  }
+  if (read_only()) throw Fail(Code::kInvalidArgument, "copy: the target is read-only");
+  if (size_ == 0) return;
+  const size_t item = ItemSize(dtype_);
+  if (contiguous() && source.contiguous()) {
+    std::memmove(data(), source.data(), bytes());
+  } else if (contiguous()) {
+    PackStrided(source.data(), shape_, source.strides_->data(), item, data());
+  } else {
+    const NDArray packed = source.Packed();
+    ScatterStrided(packed.data(), data(), shape_, strides_->data(), item);
+  }
+}
+
+}  // namespace tkv

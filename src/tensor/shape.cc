@@ -1,0 +1,50 @@
+#include "tkv/shape.h"
+
+#include <algorithm>
+
+#include "base/format.h"
+
+namespace tkv {
+
+Shape::Shape(std::span<const int64_t> dims) : rank_(static_cast<int>(dims.size())) {
+  if (dims.size() > kRankMax) {
+    throw Fail(Code::kInvalidArgument, "shape: {} dimensions, at most {} are possible", dims.size(),
+               kRankMax);
+  }
+  constexpr int64_t kSizeMax = int64_t{1} << 62;
+  int64_t size = 1;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] < 0) {
+      throw Fail(Code::kInvalidArgument, "shape: dimension {} is {}, at least 0 is needed", i, dims[i]);
+    }
+    // A zero elsewhere does not excuse an overflow: strides are products too.
+    if (dims[i] > 0 && size > kSizeMax / dims[i]) {
+      throw Fail(Code::kInvalidArgument, "shape: ({}) has 2^62 elements or more", fmt::join(dims, ", "));
+    }
+    size *= std::max<int64_t>(dims[i], 1);
+    dims_[i] = dims[i];
+  }
+}
+
+Shape& Shape::operator=(const Shape& other) noexcept {
+  rank_ = other.rank_;
+  for (int i = 0; i < rank_; ++i) dims_[static_cast<size_t>(i)] = other[i];
+  return *this;
+}
+
+int64_t Shape::size() const noexcept {
+  int64_t size = 1;
+  for (int64_t dim : *this) size *= dim;
+  return size;
+}
+
+bool Shape::operator==(const Shape& other) const noexcept {
+  return std::equal(begin(), end(), other.begin(), other.end());
+}
+
+std::string Shape::ToString() const {
+  if (rank_ == 1) return format("({},)", dims_[0]);
+  return format("({})", fmt::join(begin(), end(), ", "));
+}
+
+}  // namespace tkv

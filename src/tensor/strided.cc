@@ -1,0 +1,94 @@
+#include "tensor/strided.h"
+
+#include <array>
+#include <cstring>
+
+namespace tkv {
+namespace {
+
+// Calls visit(offset in elements) for the start of each innermost row, in C order.
+template <typename Visit>
+void ForEachRow(const Shape& shape, const int64_t* strides, Visit visit) {
+  std::array<int64_t, Shape::kRankMax> index{};
+  int64_t offset = 0;
+  while (true) {
+    visit(offset);
+    int axis = shape.rank() - 2;
+    for (; axis >= 0; --axis) {
+      const auto a = static_cast<size_t>(axis);
+      offset += strides[axis];
+      if (++index[a] < shape[axis]) break;
+      offset -= strides[axis] * shape[axis];
+      index[a] = 0;
+    }
+    if (axis < 0) return;
+  }
+}
+
+template <typename CopyRow>
+void CopyRows(const Shape& shape, const int64_t* strides, size_t item, CopyRow copy_row) {
+  if (shape.size() == 0) return;
+  const int last = shape.rank() - 1;
+  const int64_t count = last < 0 ? 1 : shape[last];
+  const int64_t step = last < 0 ? 1 : strides[last];
+  size_t packed = 0;
+  ForEachRow(shape, strides, [&](int64_t offset) {
+    copy_row(offset * static_cast<int64_t>(item), packed, count, step * static_cast<int64_t>(item));
+    packed += static_cast<size_t>(count) * item;
+  });
+}
+
+}  // namespace
+
+void PackStrided(const void* source, const Shape& shape, const int64_t* strides, size_t item,
+                 void* target) {
+  const char* in = static_cast<const char*>(source);
+  char* out = static_cast<char*>(target);
+  CopyRows(shape, strides, item, [=](int64_t at, size_t packed, int64_t count, int64_t step) {
+    if (step == static_cast<int64_t>(item)) {
+      std::memcpy(out + packed, in + at, static_cast<size_t>(count) * item);
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      std::memcpy(out + packed + static_cast<size_t>(i) * item, in + at + i * step, item);
+    }
+  });
+}
+
+void ScatterStrided(const void* source, void* target, const Shape& shape, const int64_t* strides,
+                    size_t item) {
+  const char* in = static_cast<const char*>(source);
+  char* out = static_cast<char*>(target);
+  CopyRows(shape, strides, item, [=](int64_t at, size_t packed, int64_t count, int64_t step) {
+    if (step == static_cast<int64_t>(item)) {
+      std::memcpy(out + at, in + packed, static_cast<size_t>(count) * item);
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      std::memcpy(out + at + i * step, in + packed + static_cast<size_t>(i) * item, item);
+    }
+  });
+}
+
+bool IsContiguous(const Shape& shape, const int64_t* strides) {
+  if (shape.size() == 0) return true;
+  int64_t expected = 1;
+  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+    if (shape[axis] != 1 && strides[axis] != expected) return false;
+    expected *= shape[axis];
+  }
+  return true;
+}
+
+StridedExtent ExtentOf(const Shape& shape, const int64_t* strides) {
+  StridedExtent extent;
+  if (shape.size() == 0) return extent;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const int64_t reach = (shape[axis] - 1) * strides[axis];
+    (reach < 0 ? extent.low : extent.high) += reach;
+  }
+  ++extent.high;
+  return extent;
+}
+
+}  // namespace tkv

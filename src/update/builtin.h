@@ -1,0 +1,27 @@
+// The optimizers that come with the library, as programs.
+
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "tkv/program.h"
+
+namespace tkv {
+
+//   throws  kNotFound  naming those there are
+Program BuiltinProgram(std::string_view name);
+
+std::vector<std::string> BuiltinNames();
+
+// The fused kernel for a program with this text and the names of its scalars, or none.
+struct FusedKernel {
+  kernels::Fused kind = kernels::Fused::kNone;
+  std::vector<std::string_view> scalars;
+};
+FusedKernel FusedFor(std::string_view program_text);
+
+}  // namespace tkv

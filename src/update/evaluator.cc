@@ -1,0 +1,230 @@
+#include "update/evaluator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/check.h"
+#include "kernels/operation.h"
+
+namespace tkv {
+namespace {
+
+using Place = TileCode::Place;
+
+const char* OpName(kernels::Op op) {
+  constexpr const char* kNames[] = {"add", "sub", "mul", "min", "max", "lt", "le", "gt", "ge",
+                                    "eq", "ne", "neg", "abs", "select", "div", "sqrt", "sign", "pow"};
+  return kNames[static_cast<size_t>(op)];
+}
+
+kernels::OpFunction Resolve(kernels::Op op, DType compute, kernels::ScalarMask mask) {
+  const kernels::OpFunction run = kernels::ResolveOp(op, compute, mask);
+  if (run == nullptr) {
+    throw Fail(Code::kInvalidArgument, "{}: {} arrays do not have this operation", OpName(op), Name(compute));
+  }
+  return run;
+}
+
+DType CheckedComputeType(DType dtype) {
+  if (!IsArithmetic(dtype)) {
+    throw Fail(Code::kInvalidArgument, "{} arrays have no arithmetic", Name(dtype));
+  }
+  return ComputeType(dtype);
+}
+
+// Gives each result a place.  A result that is stored goes straight to its output when nobody reads the old contents
+// afterwards; the others share registers, each free again after its last use.
+class Allocator {
+ public:
+  explicit Allocator(const ProgramBody& body) : body_(body), last_use_(ArrayCount(), -1) {
+    for (size_t i = 0; i < body.instructions.size(); ++i) {
+      for (const Operand& operand : Operands(i)) {
+        if (!operand.is_scalar) last_use_[operand.index] = static_cast<int>(i);
+      }
+    }
+    const int end = static_cast<int>(body.instructions.size());
+    places_.resize(ArrayCount());
+    for (uint16_t i = 0; i < body.input_count(); ++i) places_[i] = {Place::Kind::kInput, i};
+    for (const StoreTo& store : body.stores) {
+      if (!TryDirect(store)) {
+        copies_.push_back(store);
+        last_use_[store.source] = end;
+      }
+    }
+  }
+
+  TileCode Run(DType compute) {
+    TileCode code;
+    code.compute = compute;
+    for (size_t i = 0; i < body_.instructions.size(); ++i) {
+      const kernels::Op op = body_.instructions[i].op;
+      TileCode::Step step;
+      kernels::ScalarMask mask = 0;
+      size_t position = 0;
+      for (const Operand& operand : Operands(i)) {
+        if (operand.is_scalar) mask |= static_cast<kernels::ScalarMask>(1U << position);
+        step.operands[position++] = PlaceOf(operand);
+      }
+      step.run = Resolve(op, compute, mask);
+      for (const Operand& operand : Operands(i)) Release(operand, static_cast<int>(i));
+      step.out = Claim(static_cast<uint16_t>(body_.input_count() + i), static_cast<int>(i));
+      code.steps.push_back(step);
+    }
+    AppendCopies(&code);
+    code.register_count = register_count_;
+    return code;
+  }
+
+ private:
+  size_t ArrayCount() const { return body_.input_count() + body_.instructions.size(); }
+
+  std::span<const Operand> Operands(size_t instruction) const {
+    const Instruction& i = body_.instructions[instruction];
+    return {i.operands, static_cast<size_t>(kernels::Arity(i.op))};
+  }
+
+  Place PlaceOf(const Operand& operand) const {
+    if (operand.is_scalar) return {Place::Kind::kScalar, operand.index};
+    return places_[operand.index];
+  }
+
+  bool TryDirect(const StoreTo& store) {
+    if (store.source < body_.input_count()) return false;
+    const int defined = store.source - body_.input_count();
+    // The output is the memory of the input `target`: its old contents must have been read by then, in copies too.
+    const bool is_read_later = last_use_[store.target] > defined ||
+                               std::any_of(body_.stores.begin(), body_.stores.end(),
+                                           [&](const StoreTo& s) { return s.source == store.target; });
+    if (is_read_later || places_[store.source].kind != Place::Kind::kNone) return false;
+    places_[store.source] = {Place::Kind::kOutput, static_cast<uint16_t>(store.target - 1)};
+    return true;
+  }
+
+  void Release(const Operand& operand, int now) {
+    if (operand.is_scalar || last_use_[operand.index] != now) return;
+    Place& place = places_[operand.index];
+    if (place.kind == Place::Kind::kRegister && std::find(free_.begin(), free_.end(), place.index) == free_.end()) {
+      free_.push_back(place.index);
+    }
+  }
+
+  Place Claim(uint16_t array, int now) {
+    Place& place = places_[array];
+    if (place.kind == Place::Kind::kOutput) return place;
+    if (free_.empty()) free_.push_back(register_count_++);
+    place = {Place::Kind::kRegister, free_.back()};
+    free_.pop_back();
+    if (last_use_[array] < now) free_.push_back(place.index);  // nobody reads it
+    return place;
+  }
+
+  // Outputs are the memory of inputs.  Where one copy reads an input that another overwrites (a swap of two states),
+  // every source goes through a register first.
+  void AppendCopies(TileCode* code) {
+    const auto is_overwritten = [&](const StoreTo& copy) {
+      return copy.source < body_.input_count() && copy.source >= 1 &&
+             std::any_of(body_.stores.begin(), body_.stores.end(),
+                         [&](const StoreTo& s) { return s.target == copy.source; });
+    };
+    std::vector<Place> sources;
+    for (const StoreTo& copy : copies_) {
+      Place source = places_[copy.source];
+      if (is_overwritten(copy)) {
+        const Place saved{Place::Kind::kRegister, register_count_++};
+        code->steps.push_back({nullptr, {source, {}, {}}, saved});
+        source = saved;
+      }
+      sources.push_back(source);
+    }
+    for (size_t i = 0; i < copies_.size(); ++i) {
+      const Place target{Place::Kind::kOutput, static_cast<uint16_t>(copies_[i].target - 1)};
+      code->steps.push_back({nullptr, {sources[i], {}, {}}, target});
+    }
+  }
+
+  const ProgramBody& body_;
+  std::vector<int> last_use_;
+  std::vector<Place> places_;
+  std::vector<StoreTo> copies_;
+  std::vector<uint16_t> free_;
+  uint16_t register_count_ = 0;
+};
+
+template <typename T>
+void RoundTo(std::span<const double> scalars, std::byte* out) {
+  for (size_t i = 0; i < scalars.size(); ++i) {
+    if constexpr (std::is_integral_v<T>) {
+      // The largest T may not be a double; one above it always is.
+      const double above = std::ldexp(1.0, std::numeric_limits<T>::digits);
+      const double low = static_cast<double>(std::numeric_limits<T>::min());
+      if (!(scalars[i] >= low && scalars[i] < above) || scalars[i] != std::floor(scalars[i])) {
+        throw Fail(Code::kInvalidArgument, "scalar {}: an integer array of {} bytes cannot hold it", scalars[i],
+                   sizeof(T));
+      }
+    }
+    const T value = static_cast<T>(scalars[i]);
+    std::memcpy(out + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+}  // namespace
+
+TileCode Compile(const ProgramBody& body, DType dtype) { return Allocator(body).Run(CheckedComputeType(dtype)); }
+
+TileCode CompileOne(kernels::Op op, DType dtype, kernels::ScalarMask scalars) {
+  TileCode code;
+  code.compute = CheckedComputeType(dtype);
+  TileCode::Step step;
+  step.run = Resolve(op, code.compute, scalars);
+  uint16_t input = 0;
+  for (int i = 0; i < kernels::Arity(op); ++i) {
+    const bool is_scalar = (scalars & (1U << i)) != 0;
+    step.operands[i] = is_scalar ? Place{Place::Kind::kScalar, 0} : Place{Place::Kind::kInput, input++};
+  }
+  step.out = {Place::Kind::kOutput, 0};
+  code.steps.push_back(step);
+  return code;
+}
+
+std::vector<std::byte> RoundScalars(std::span<const double> scalars, DType compute) {
+  std::vector<std::byte> rounded(scalars.size() * ItemSize(compute));
+  switch (compute) {
+    case DType::kF32: RoundTo<float>(scalars, rounded.data()); break;
+    case DType::kF64: RoundTo<double>(scalars, rounded.data()); break;
+    case DType::kI8: RoundTo<int8_t>(scalars, rounded.data()); break;
+    case DType::kU8: RoundTo<uint8_t>(scalars, rounded.data()); break;
+    case DType::kI16: RoundTo<int16_t>(scalars, rounded.data()); break;
+    case DType::kI32: RoundTo<int32_t>(scalars, rounded.data()); break;
+    case DType::kI64: RoundTo<int64_t>(scalars, rounded.data()); break;
+    default: TKV_CHECK(false);
+  }
+  return rounded;
+}
+
+void RunTile(const TileCode& code, const void* scalars, const void* const* inputs, void* const* outputs,
+             void* scratch, size_t count) {
+  const size_t item = ItemSize(code.compute);
+  const auto at = [&](const Place& place) -> void* {
+    switch (place.kind) {
+      case Place::Kind::kInput: return const_cast<void*>(inputs[place.index]);
+      case Place::Kind::kOutput: return outputs[place.index];
+      case Place::Kind::kRegister: return static_cast<std::byte*>(scratch) + place.index * kTileElements * item;
+      case Place::Kind::kScalar:
+        return const_cast<std::byte*>(static_cast<const std::byte*>(scalars)) + place.index * item;
+      case Place::Kind::kNone: break;
+    }
+    return nullptr;
+  };
+  for (const TileCode::Step& step : code.steps) {
+    void* const out = at(step.out);
+    if (step.run != nullptr) {
+      step.run(at(step.operands[0]), at(step.operands[1]), at(step.operands[2]), out, count);
+    } else if (const void* source = at(step.operands[0]); source != out) {
+      std::memcpy(out, source, count * item);
+    }
+  }
+}
+
+}  // namespace tkv

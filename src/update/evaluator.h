@@ -1,0 +1,57 @@
+// Runs elementwise code tile by tile.
+//
+// Code is compiled for one compute type: each step is one loop of kernels/, its results go to scratch registers of one
+// tile or straight to an output.  Nothing here has threads.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "update/program_body.h"
+
+namespace tkv {
+
+// Elements of one tile: a dozen registers of f32 fit the second-level cache, the few in use the first.
+inline constexpr size_t kTileElements = 2048;
+
+struct TileCode {
+  struct Place {
+    enum class Kind : uint8_t { kNone, kInput, kRegister, kOutput, kScalar };
+    Kind kind = Kind::kNone;
+    uint16_t index = 0;
+  };
+  struct Step {
+    kernels::OpFunction run = nullptr;  // null: copy the first operand to `out`
+    Place operands[3];
+    Place out;
+  };
+
+  DType compute = DType::kF32;
+  std::vector<Step> steps;
+  uint16_t register_count = 0;
+
+  size_t scratch_bytes(size_t tile) const { return register_count * tile * ItemSize(compute); }
+};
+
+// Compiles `body` for keys of `dtype`.  Inputs are numbered as arrays in the body; outputs are `value` (0) and the
+// states (1 and up).
+//   throws  kInvalidArgument  an operation that the dtype does not have, a bool key
+TileCode Compile(const ProgramBody& body, DType dtype);
+
+// One operation on one or two inputs, output 0.  A scalar operand is scalar 0.
+TileCode CompileOne(kernels::Op op, DType dtype, kernels::ScalarMask scalars);
+
+// Rounds f64 scalars to the compute type, for RunTile.
+//   throws  kInvalidArgument  an integer compute type cannot hold one of them exactly
+std::vector<std::byte> RoundScalars(std::span<const double> scalars, DType compute);
+
+// Runs the code once over `count` <= kTileElements elements of the compute type.  An output may be the input that it
+// replaces.
+void RunTile(const TileCode& code, const void* scalars, const void* const* inputs, void* const* outputs,
+             void* scratch, size_t count);
+
+}  // namespace tkv

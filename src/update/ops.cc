@@ -1,0 +1,161 @@
+#include "tkv/ops.h"
+
+#include <array>
+#include <chrono>
+#include <cstring>
+
+#include "base/check.h"
+#include "update/evaluator.h"
+#include "update/parallel.h"
+
+namespace tkv {
+namespace {
+
+using kernels::Op;
+
+constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(600);
+constexpr size_t kParallelElements = size_t{64} << 10;
+constexpr size_t kGrainTiles = 16;
+
+Op ToOp(BinaryOp op) {
+  constexpr Op kOps[] = {Op::kAdd,       Op::kSub,     Op::kMul,          Op::kDiv,   Op::kMin,     Op::kMax, Op::kLess,
+                         Op::kLessEqual, Op::kGreater, Op::kGreaterEqual, Op::kEqual, Op::kNotEqual};
+  return kOps[static_cast<size_t>(op)];
+}
+
+Op ToOp(UnaryOp op) {
+  constexpr Op kOps[] = {Op::kNeg, Op::kAbs, Op::kSqrt, Op::kSign};
+  return kOps[static_cast<size_t>(op)];
+}
+
+void CheckAlike(const NDArray& a, const NDArray& b) {
+  if (a.shape() != b.shape() || a.dtype() != b.dtype()) {
+    throw Fail(Code::kInvalidArgument, "arithmetic: {} {} with {} {}", Name(a.dtype()), a.shape().ToString(),
+               Name(b.dtype()), b.shape().ToString());
+  }
+}
+
+// The elements of a tile in the compute type: in place, or converted into `wide`.
+const void* Widened(const NDArray& array, size_t begin, size_t count, float* wide) {
+  const DType dtype = array.dtype();
+  const auto* source = static_cast<const std::byte*>(array.data()) + begin * ItemSize(dtype);
+  if (ComputeType(dtype) == dtype) return source;
+  kernels::Convert(dtype, source, DType::kF32, wide, count);
+  return wide;
+}
+
+void RunRange(const TileCode& code, const void* scalars, std::span<const NDArray> inputs, const NDArray& out,
+              size_t begin, size_t end) {
+  alignas(64) float wide[3][kTileElements];
+  const DType dtype = out.dtype();
+  for (size_t at = begin; at < end; at += kTileElements) {
+    const size_t count = std::min(kTileElements, end - at);
+    const void* operands[2] = {};
+    for (size_t i = 0; i < inputs.size(); ++i) operands[i] = Widened(inputs[i], at, count, wide[i]);
+    auto* target = static_cast<std::byte*>(out.data()) + at * ItemSize(dtype);
+    void* result = ComputeType(dtype) == dtype ? static_cast<void*>(target) : wide[2];
+    RunTile(code, scalars, operands, &result, nullptr, count);
+    if (result == wide[2]) kernels::Convert(DType::kF32, result, dtype, target, count);
+  }
+}
+
+// out = op(inputs, scalar).  All are of one shape and dtype.
+void Run(Op op, kernels::ScalarMask mask, double scalar, std::span<const NDArray> inputs, const NDArray& out) {
+  const TileCode code = CompileOne(op, out.dtype(), mask);
+  std::vector<std::byte> scalars;
+  if (mask != 0) scalars = RoundScalars({&scalar, 1}, code.compute);
+  std::array<NDArray, 2> packed;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    CheckAlike(inputs[i], out);
+    inputs[i].storage()->WaitReadable(kPatience);
+    packed[i] = inputs[i].Packed();
+  }
+  if (out.read_only()) throw Fail(Code::kInvalidArgument, "arithmetic: the output is read-only");
+  out.storage()->WaitWritable(kPatience);
+  const NDArray target = out.contiguous() ? out : NDArray::Empty(out.shape(), out.dtype(), out.context());
+  const auto count = static_cast<size_t>(out.size());
+  const int threads = count >= kParallelElements ? ThreadsFor(0) : 1;
+  const size_t tiles = (count + kTileElements - 1) / kTileElements;
+  ParallelFor(threads, tiles, kGrainTiles, [&](size_t, size_t begin, size_t end) {
+    RunRange(code, scalars.data(), std::span(packed).first(inputs.size()), target, begin * kTileElements,
+             std::min(count, end * kTileElements));
+  });
+  if (!out.contiguous()) out.CopyFrom(target);
+}
+
+NDArray Like(const NDArray& array) { return NDArray::Empty(array.shape(), array.dtype(), array.context()); }
+
+}  // namespace
+
+NDArray Binary(BinaryOp op, const NDArray& a, const NDArray& b) {
+  CheckAlike(a, b);
+  const NDArray out = Like(a);
+  Run(ToOp(op), 0, 0, std::array{a, b}, out);
+  return out;
+}
+
+NDArray Binary(BinaryOp op, const NDArray& a, double b) {
+  const NDArray out = Like(a);
+  Run(ToOp(op), 2, b, std::array{a}, out);
+  return out;
+}
+
+NDArray Binary(BinaryOp op, double a, const NDArray& b) {
+  const NDArray out = Like(b);
+  Run(ToOp(op), 1, a, std::array{b}, out);
+  return out;
+}
+
+NDArray Unary(UnaryOp op, const NDArray& a) {
+  const NDArray out = Like(a);
+  Run(ToOp(op), 0, 0, std::array{a}, out);
+  return out;
+}
+
+void BinaryInto(BinaryOp op, const NDArray& a, const NDArray& b, const NDArray& out) {
+  Run(ToOp(op), 0, 0, std::array{a, b}, out);
+}
+
+void BinaryInto(BinaryOp op, const NDArray& a, double b, const NDArray& out) {
+  Run(ToOp(op), 2, b, std::array{a}, out);
+}
+
+void Fill(const NDArray& array, double value) {
+  if (array.read_only()) throw Fail(Code::kInvalidArgument, "fill: the array is read-only");
+  const DType dtype = array.dtype();
+  std::vector<std::byte> one(8);
+  if (dtype == DType::kBool) {
+    one[0] = static_cast<std::byte>(value != 0);
+  } else {
+    const DType compute = IsFloat(dtype) ? DType::kF64 : dtype;
+    one = RoundScalars({&value, 1}, compute);
+    if (IsFloat(dtype)) {
+      std::vector<std::byte> narrow(8);
+      kernels::Convert(DType::kF64, one.data(), dtype, narrow.data(), 1);
+      one = narrow;
+    }
+  }
+  array.storage()->WaitWritable(kPatience);
+  const size_t item = ItemSize(dtype);
+  const NDArray target = array.contiguous() ? array : Like(array);
+  auto* data = static_cast<std::byte*>(target.data());
+  const size_t bytes = target.bytes();
+  if (bytes > 0) std::memcpy(data, one.data(), item);
+  for (size_t filled = item; filled < bytes; filled *= 2) {  // doubles what is there; the last part may be shorter
+    std::memcpy(data + filled, data, std::min(filled, bytes - filled));
+  }
+  if (!array.contiguous()) array.CopyFrom(target);
+}
+
+NDArray ConvertFloat(const NDArray& array, DType dtype) {
+  if (!IsFloat(array.dtype()) || !IsFloat(dtype)) {
+    throw Fail(Code::kInvalidArgument, "convert: {} to {}, both must be floats", Name(array.dtype()), Name(dtype));
+  }
+  array.storage()->WaitReadable(kPatience);
+  const NDArray packed = array.Packed();
+  const NDArray out = NDArray::Empty(array.shape(), dtype, array.context());
+  kernels::Convert(array.dtype(), packed.data(), dtype, out.data(), static_cast<size_t>(array.size()));
+  return out;
+}
+
+}  // namespace tkv

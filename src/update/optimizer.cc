@@ -1,0 +1,59 @@
+#include "tkv/optimizer.h"
+
+#include "base/format.h"
+#include "update/builtin.h"
+
+namespace tkv {
+
+Optimizer::Optimizer(Program program, bool multi_precision)
+    : program_(std::move(program)), multi_precision_(multi_precision) {
+  for (const Program::Param& param : program_.params()) values_.push_back(param.value);
+}
+
+std::shared_ptr<Optimizer> Optimizer::Create(std::string_view name,
+                                             const std::map<std::string, double>& params,
+                                             bool multi_precision) {
+  auto optimizer = std::make_shared<Optimizer>(BuiltinProgram(name), multi_precision);
+  for (const auto& [param, value] : params) optimizer->SetParam(param, value);
+  return optimizer;
+}
+
+size_t Optimizer::IndexOf(std::string_view name) const {
+  const auto& params = program_.params();
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (params[i].name == name) return i;
+  }
+  throw Fail(Code::kInvalidArgument, "optimizer '{}': no hyperparameter '{}'", program_.name(), name);
+}
+
+double Optimizer::param(std::string_view name) const {
+  const size_t index = IndexOf(name);
+  std::lock_guard lock(mutex_);
+  return values_[index];
+}
+
+void Optimizer::SetParam(std::string_view name, double value) {
+  const size_t index = IndexOf(name);
+  std::lock_guard lock(mutex_);
+  values_[index] = value;
+}
+
+void Optimizer::SetMultiplier(std::string_view param, const KeyView& key, double factor) {
+  const size_t index = IndexOf(param);
+  std::lock_guard lock(mutex_);
+  auto& factors = multipliers_[Key(key)];
+  std::erase_if(factors, [&](const auto& old) { return old.first == index; });
+  factors.emplace_back(index, factor);
+}
+
+std::vector<double> Optimizer::ParamsFor(const KeyView& key) const {
+  std::lock_guard lock(mutex_);
+  std::vector<double> values = values_;
+  if (multipliers_.empty()) return values;
+  const auto found = multipliers_.find(Key(key));
+  if (found == multipliers_.end()) return values;
+  for (const auto& [index, factor] : found->second) values[index] *= factor;
+  return values;
+}
+
+}  // namespace tkv

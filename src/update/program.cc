@@ -1,0 +1,301 @@
+// The text form, one statement a line; blank lines and lines that begin with # do not count:
+//
+//   program NAME
+//   param NAME NUMBER                    a hyperparameter and its default
+//   state NAME                           an array like the value, zero before the first round
+//   NAME = OP OPERAND [OPERAND [OPERAND]]
+//   TARGET <- NAME                       TARGET is `value` or a state; each at most once, `value` exactly once
+//
+// NAME      [A-Za-z_][A-Za-z0-9_]*, at most 64 bytes, assigned once, used after it is defined
+// OPERAND   a name, a number, or one of: sum, value (arrays), t (the round, from 1), n (contributors)
+// NUMBER    as C prints one; inf and -inf
+// OP        add sub mul div min max lt le gt ge eq ne neg abs sqrt sign select; pow between scalars only
+//
+// The statements come in this order: program, params, states, the rest.  What has only scalar operands is a scalar and
+// is computed once, in f64; an array operand makes an array.  At most 256 instructions, 64 params, 16 states, 64 KiB.
+
+#include "tkv/program.h"
+
+#include <charconv>
+#include <cmath>
+#include <map>
+
+#include "base/format.h"
+#include "kernels/operation.h"
+#include "update/builtin.h"
+#include "update/program_body.h"
+
+namespace tkv {
+namespace {
+
+using kernels::Op;
+
+constexpr size_t kParamsMax = 64;
+constexpr size_t kStatesMax = 16;
+constexpr size_t kNameBytesMax = 64;
+
+const std::map<std::string_view, Op>& OpNames() {
+  static const std::map<std::string_view, Op> names = {
+      {"add", Op::kAdd},   {"sub", Op::kSub},         {"mul", Op::kMul},     {"div", Op::kDiv},
+      {"min", Op::kMin},   {"max", Op::kMax},         {"lt", Op::kLess},     {"le", Op::kLessEqual},
+      {"gt", Op::kGreater}, {"ge", Op::kGreaterEqual}, {"eq", Op::kEqual},    {"ne", Op::kNotEqual},
+      {"neg", Op::kNeg},   {"abs", Op::kAbs},         {"sqrt", Op::kSqrt},   {"sign", Op::kSign},
+      {"select", Op::kSelect}, {"pow", Op::kPow}};
+  return names;
+}
+
+bool IsName(std::string_view word) {
+  if (word.empty() || word.size() > kNameBytesMax) return false;
+  for (size_t i = 0; i < word.size(); ++i) {
+    const char c = word[i];
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+    if (!letter && !(i > 0 && c >= '0' && c <= '9')) return false;
+  }
+  return true;
+}
+
+bool ParseNumber(std::string_view word, double* number) {
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), *number);
+  return error == std::errc() && end == word.data() + word.size() && !std::isnan(*number);
+}
+
+
+// Reads a program line by line; every error names the line.
+class Parser {
+ public:
+  ProgramBody Parse(std::string_view text) {
+    if (text.size() > Program::kTextBytesMax) {
+      throw Fail(Code::kInvalidArgument, "program: {} bytes, at most {} are possible", text.size(),
+                 Program::kTextBytesMax);
+    }
+    while (!text.empty()) {
+      ++line_;
+      const size_t end = std::min(text.find('\n'), text.size());
+      Statement(text.substr(0, end));
+      text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    if (body_.name.empty()) Refuse("there is no 'program NAME'");
+    if (!stored_[1]) Refuse("nothing is stored in 'value'");
+    body_.text = std::move(canonical_);
+    return std::move(body_);
+  }
+
+ private:
+  enum class Stage { kProgram, kParams, kStates, kCode };
+
+  template <typename... Args>
+  [[noreturn]] void Refuse(fmt::format_string<Args...> text, Args&&... args) const {
+    throw Fail(Code::kInvalidArgument, "program, line {}: {}", line_,
+               fmt::format(text, std::forward<Args>(args)...));
+  }
+
+  void Statement(std::string_view line) {
+    std::vector<std::string_view> words;
+    for (size_t at = 0; at < line.size();) {
+      const size_t begin = line.find_first_not_of(" \t\r", at);
+      if (begin == std::string_view::npos) break;
+      at = std::min(line.find_first_of(" \t\r", begin), line.size());
+      words.push_back(line.substr(begin, at - begin));
+      if (words.size() > 6) Refuse("more words than any statement has");
+    }
+    if (words.empty() || words[0].front() == '#') return;
+    if (words[0] == "program" && words.size() == 2) {
+      Head(words[1]);
+    } else if (words[0] == "param" && words.size() == 3) {
+      Param(words[1], words[2]);
+    } else if (words[0] == "state" && words.size() == 2) {
+      State(words[1]);
+    } else if (words.size() == 3 && words[1] == "<-") {
+      Store(words[0], words[2]);
+    } else if (words.size() >= 4 && words[1] == "=") {
+      Assign(words);
+    } else {
+      Refuse("'{}' is no statement", fmt::join(words, " "));
+    }
+    canonical_ += fmt::format("{}\n", fmt::join(words, " "));
+  }
+
+  void Enter(Stage stage) {
+    if (stage < stage_) Refuse("program, params, states and code come in this order");
+    if (stage_ == Stage::kProgram && stage != Stage::kProgram && body_.name.empty()) {
+      Refuse("'program NAME' comes first");
+    }
+    if (stage == Stage::kCode && stage_ != Stage::kCode) {
+      stored_.assign(body_.input_count(), false);
+      array_count_ = body_.input_count();
+    }
+    stage_ = stage;
+  }
+
+  void Define(std::string_view name, Operand operand) {
+    if (!IsName(name)) Refuse("'{}' is no name", name);
+    if (!names_.emplace(std::string(name), operand).second) Refuse("'{}' is defined twice", name);
+  }
+
+  void Head(std::string_view name) {
+    Enter(Stage::kProgram);
+    if (!body_.name.empty()) Refuse("'program' stands twice");
+    if (!IsName(name)) Refuse("'{}' is no name", name);
+    body_.name = name;
+    Define("sum", {false, 0});
+    Define("value", {false, 1});
+    Define("t", AddScalar({.kind = ScalarNode::Kind::kRound, .name = "t"}));
+    Define("n", AddScalar({.kind = ScalarNode::Kind::kContributors, .name = "n"}));
+  }
+
+  void Param(std::string_view name, std::string_view number) {
+    Enter(Stage::kParams);
+    if (body_.params.size() == kParamsMax) Refuse("more than {} params", kParamsMax);
+    double value = 0;
+    if (!ParseNumber(number, &value)) Refuse("'{}' is no number", number);
+    const auto index = static_cast<uint16_t>(body_.params.size());
+    Define(name, AddScalar({.kind = ScalarNode::Kind::kParam, .param = index, .name = std::string(name)}));
+    body_.params.push_back({std::string(name), value});
+  }
+
+  void State(std::string_view name) {
+    Enter(Stage::kStates);
+    if (body_.states.size() == kStatesMax) Refuse("more than {} states", kStatesMax);
+    Define(name, {false, body_.input_count()});
+    body_.states.emplace_back(name);
+  }
+
+  void Store(std::string_view target, std::string_view source) {
+    Enter(Stage::kCode);
+    const auto to = names_.find(std::string(target));
+    if (to == names_.end() || to->second.is_scalar || to->second.index == 0 ||
+        to->second.index >= body_.input_count()) {
+      Refuse("'{}' is neither 'value' nor a state", target);
+    }
+    if (stored_[to->second.index]) Refuse("'{}' is stored twice", target);
+    const auto from = names_.find(std::string(source));
+    if (from == names_.end()) Refuse("'{}' is not defined", source);
+    if (from->second.is_scalar) Refuse("'{}' is a scalar, an array is needed", source);
+    stored_[to->second.index] = true;
+    body_.stores.push_back({to->second.index, from->second.index});
+  }
+
+  void Assign(const std::vector<std::string_view>& words) {
+    Enter(Stage::kCode);
+    const auto found = OpNames().find(words[2]);
+    if (found == OpNames().end()) Refuse("'{}' is no operation", words[2]);
+    const Op op = found->second;
+    const size_t arity = static_cast<size_t>(kernels::Arity(op));
+    if (words.size() != 3 + arity) {
+      Refuse("'{}' takes {} operands, here are {}", words[2], arity, words.size() - 3);
+    }
+    if (++assignments_ > Program::kInstructionsMax) {
+      Refuse("more than {} instructions", Program::kInstructionsMax);
+    }
+    Operand operands[3];
+    bool is_scalar = true;
+    for (size_t i = 0; i < arity; ++i) {
+      operands[i] = Resolve(words[3 + i]);
+      is_scalar = is_scalar && operands[i].is_scalar;
+    }
+    if (is_scalar) {
+      ScalarNode node{.kind = ScalarNode::Kind::kOp, .op = op, .name = std::string(words[0])};
+      for (size_t i = 0; i < arity; ++i) node.operands[i] = operands[i].index;
+      Define(words[0], AddScalar(std::move(node)));
+      return;
+    }
+    if (op == Op::kPow) Refuse("'pow' is between scalars only");
+    body_.instructions.push_back({op, {operands[0], operands[1], operands[2]}});
+    Define(words[0], {false, array_count_++});
+  }
+
+  Operand Resolve(std::string_view word) {
+    const auto found = names_.find(std::string(word));
+    if (found != names_.end()) return found->second;
+    double number = 0;
+    if (!ParseNumber(word, &number)) Refuse("'{}' is not defined", word);
+    return AddScalar({.kind = ScalarNode::Kind::kConstant, .constant = number});
+  }
+
+  Operand AddScalar(ScalarNode node) {
+    body_.scalars.push_back(std::move(node));
+    return {true, static_cast<uint16_t>(body_.scalars.size() - 1)};
+  }
+
+  ProgramBody body_;
+  std::string canonical_;
+  std::map<std::string, Operand> names_;
+  std::vector<bool> stored_ = {false, false};
+  Stage stage_ = Stage::kProgram;
+  uint16_t array_count_ = 0;
+  int assignments_ = 0;
+  int line_ = 0;
+};
+
+// By squaring for whole exponents, which is what rounds are.
+double Power(double base, double exponent) {
+  if (exponent != std::floor(exponent) || std::fabs(exponent) > 0x1p53) return std::pow(base, exponent);
+  double result = 1;
+  double square = base;
+  for (auto left = static_cast<uint64_t>(std::fabs(exponent)); left > 0; left >>= 1) {
+    if ((left & 1) != 0) result *= square;
+    square *= square;
+  }
+  return exponent < 0 ? 1 / result : result;
+}
+
+double ApplyScalar(Op op, double a, double b, double c) {
+  using kernels::Apply;
+  switch (op) {
+    case Op::kAdd: return Apply<double, Op::kAdd>(a, b, c);
+    case Op::kSub: return Apply<double, Op::kSub>(a, b, c);
+    case Op::kMul: return Apply<double, Op::kMul>(a, b, c);
+    case Op::kMin: return Apply<double, Op::kMin>(a, b, c);
+    case Op::kMax: return Apply<double, Op::kMax>(a, b, c);
+    case Op::kLess: return Apply<double, Op::kLess>(a, b, c);
+    case Op::kLessEqual: return Apply<double, Op::kLessEqual>(a, b, c);
+    case Op::kGreater: return Apply<double, Op::kGreater>(a, b, c);
+    case Op::kGreaterEqual: return Apply<double, Op::kGreaterEqual>(a, b, c);
+    case Op::kEqual: return Apply<double, Op::kEqual>(a, b, c);
+    case Op::kNotEqual: return Apply<double, Op::kNotEqual>(a, b, c);
+    case Op::kNeg: return Apply<double, Op::kNeg>(a, b, c);
+    case Op::kAbs: return Apply<double, Op::kAbs>(a, b, c);
+    case Op::kSelect: return Apply<double, Op::kSelect>(a, b, c);
+    case Op::kDiv: return Apply<double, Op::kDiv>(a, b, c);
+    case Op::kSqrt: return Apply<double, Op::kSqrt>(a, b, c);
+    case Op::kSign: return Apply<double, Op::kSign>(a, b, c);
+    case Op::kPow: return Power(a, b);
+  }
+  return 0;
+}
+
+}  // namespace
+
+Program Program::Parse(std::string_view text) {
+  auto body = std::make_shared<ProgramBody>(Parser().Parse(text));
+  const FusedKernel fused = FusedFor(body->text);
+  body->fused = fused.kind;
+  for (std::string_view name : fused.scalars) {
+    for (uint16_t i = 0; i < body->scalars.size(); ++i) {
+      if (body->scalars[i].name == name) body->fused_scalars.push_back(i);
+    }
+  }
+  return Program(std::move(body));
+}
+
+const std::string& Program::ToText() const noexcept { return body_->text; }
+const std::string& Program::name() const noexcept { return body_->name; }
+const std::vector<Program::Param>& Program::params() const noexcept { return body_->params; }
+const std::vector<std::string>& Program::states() const noexcept { return body_->states; }
+
+void EvaluateScalars(const ProgramBody& body, const double* params, double t, double n, double* out) {
+  for (size_t i = 0; i < body.scalars.size(); ++i) {
+    const ScalarNode& node = body.scalars[i];
+    switch (node.kind) {
+      case ScalarNode::Kind::kParam: out[i] = params[node.param]; break;
+      case ScalarNode::Kind::kConstant: out[i] = node.constant; break;
+      case ScalarNode::Kind::kRound: out[i] = t; break;
+      case ScalarNode::Kind::kContributors: out[i] = n; break;
+      case ScalarNode::Kind::kOp:
+        out[i] = ApplyScalar(node.op, out[node.operands[0]], out[node.operands[1]], out[node.operands[2]]);
+        break;
+    }
+  }
+}
+
+}  // namespace tkv

@@ -1,0 +1,60 @@
+// What a verified program is inside.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "tkv/program.h"
+
+namespace tkv {
+
+// Refers to an array or to a scalar, each numbered in the order of definition.
+// Arrays: 0 is `sum`, 1 is `value`, then the states, then the results of instructions.
+struct Operand {
+  bool is_scalar = false;
+  uint16_t index = 0;
+  bool operator==(const Operand&) const = default;
+};
+
+struct ScalarNode {
+  enum class Kind : uint8_t { kParam, kConstant, kRound, kContributors, kOp };
+  Kind kind = Kind::kConstant;
+  double constant = 0;
+  uint16_t param = 0;
+  kernels::Op op = kernels::Op::kAdd;
+  uint16_t operands[3] = {};
+  std::string name;  // empty for constants
+};
+
+struct Instruction {
+  kernels::Op op = kernels::Op::kAdd;
+  Operand operands[3];
+};
+
+struct StoreTo {
+  uint16_t target = 0;  // array number: 1 is `value`, 2 and up are states
+  uint16_t source = 0;  // array number
+};
+
+struct ProgramBody {
+  std::string name;
+  std::string text;
+  std::vector<Program::Param> params;
+  std::vector<std::string> states;
+  std::vector<ScalarNode> scalars;
+  std::vector<Instruction> instructions;
+  std::vector<StoreTo> stores;
+  kernels::Fused fused = kernels::Fused::kNone;
+  std::vector<uint16_t> fused_scalars;  // scalar numbers in the order that the fused kernel wants
+
+  uint16_t input_count() const { return static_cast<uint16_t>(2 + states.size()); }
+};
+
+// The scalars of a program, in f64, for round `t` with `n` contributors; `out` has body.scalars.size() places.
+//   source  powers with whole exponents are by squaring, so that they have the same bits with every C library
+void EvaluateScalars(const ProgramBody& body, const double* params, double t, double n, double* out);
+
+}  // namespace tkv

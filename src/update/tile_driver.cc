@@ -1,0 +1,266 @@
+#include "update/tile_driver.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/process.h"
+#include "update/parallel.h"
+
+namespace tkv {
+namespace {
+
+using kernels::Write;
+
+// Below this many bytes waking a second thread costs more than it saves (docs/performance.md, "Thresholds").
+constexpr size_t kParallelBytes = size_t{256} << 10;
+constexpr size_t kParallelGrainBytes = size_t{128} << 10;
+
+size_t TilesOf(const TileJob& job) { return (job.count + kTileElements - 1) / kTileElements; }
+
+size_t WrittenBytes(const TileJob& job) {
+  size_t bytes = job.sources.empty() ? 0 : job.count * ItemSize(job.dtype);
+  for (const TileJob::Output& output : job.outputs) bytes += job.count * ItemSize(output.dtype);
+  return bytes;
+}
+
+size_t TouchedBytes(const TileJob& job) {
+  return WrittenBytes(job) + job.count * ItemSize(job.dtype) * (job.sources.size() + 1 + 2 * job.states.size());
+}
+
+// Writing past the cache pays when what a call writes would not stay in it anyway.
+size_t StreamingThreshold() {
+  static const size_t bytes = std::min(LastLevelCacheBytes(), size_t{16} << 20);
+  return bytes;
+}
+
+// Scratch of one thread: the tile of the sum, the tile of a 16-bit value in f32, the registers of the evaluator.
+class Scratch {
+ public:
+  Scratch(size_t register_bytes, size_t source_count) {
+    if (source_count > kFew) many_.resize(source_count);
+    if (register_bytes == 0) return;
+    registers_.reset(std::aligned_alloc(64, (register_bytes + 63) / 64 * 64));
+    if (registers_ == nullptr) throw Fail(Code::kResourceExhausted, "update: no memory for scratch");
+  }
+  void* sum() { return sum_; }
+  float* wide() { return wide_; }
+  void* registers() { return registers_.get(); }
+  const void** sources() { return many_.empty() ? few_ : many_.data(); }
+
+ private:
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  static constexpr size_t kFew = 16;
+  const void* few_[kFew];
+  std::vector<const void*> many_;
+  alignas(64) std::byte sum_[kTileElements * sizeof(double)];
+  alignas(64) float wide_[kTileElements];
+  std::unique_ptr<void, Free> registers_;
+};
+
+// One tile of one job.
+class Tile {
+ public:
+  Tile(const TileJob& job, size_t index, Write write, Scratch* scratch)
+      : job_(job),
+        begin_(index * kTileElements),
+        count_(std::min(kTileElements, job.count - begin_)),
+        write_(write),
+        scratch_(scratch) {}
+
+  void Run() {
+    if (!job_.sources.empty()) {
+      if (job_.update != nullptr) {
+        Update();
+      } else {
+        Assign();
+        return;
+      }
+    }
+    WriteOutputs(At(job_.value, job_.dtype));
+  }
+
+ private:
+  void* At(void* data, DType dtype) const { return static_cast<std::byte*>(data) + begin_ * ItemSize(dtype); }
+
+  // Bytes that nobody reads again soon go past the cache.
+  void Assign() {
+    const DType compute = ComputeType(job_.dtype);
+    void* const value = At(job_.value, job_.dtype);
+    if (job_.sources.size() == 1) {
+      const void* source = static_cast<const std::byte*>(job_.sources[0]) + begin_ * ItemSize(job_.dtype);
+      kernels::Copy(source, value, count_ * ItemSize(job_.dtype), write_);
+      WriteOutputs(source);
+      return;
+    }
+    if (job_.outputs.empty() && compute == job_.dtype) return SumInto(value, write_);
+    SumInto(scratch_->sum(), Write::kCached);
+    const void* result = scratch_->sum();
+    if (compute != job_.dtype) {
+      kernels::Convert(compute, result, job_.dtype, scratch_->wide(), count_);
+      result = scratch_->wide();
+    }
+    kernels::Copy(result, value, count_ * ItemSize(job_.dtype), write_);
+    WriteOutputs(result);
+  }
+
+  void SumInto(void* target, Write write) {
+    const size_t offset = begin_ * ItemSize(job_.dtype);
+    const void** sources = scratch_->sources();
+    for (size_t i = 0; i < job_.sources.size(); ++i) {
+      sources[i] = static_cast<const std::byte*>(job_.sources[i]) + offset;
+    }
+    kernels::Sum(job_.dtype, {sources, job_.sources.size()}, target, count_, write);
+  }
+
+  // The sum as the updater reads it: a single source of the compute type is read where it is.
+  const void* SumForUpdate() {
+    if (job_.sources.size() == 1 && ComputeType(job_.dtype) == job_.dtype) {
+      return static_cast<const std::byte*>(job_.sources[0]) + begin_ * ItemSize(job_.dtype);
+    }
+    SumInto(scratch_->sum(), Write::kCached);
+    return scratch_->sum();
+  }
+
+  void Update() {
+    const DType compute = ComputeType(job_.dtype);
+    void* const stored = At(job_.value, job_.dtype);
+    void* value = stored;
+    if (job_.master != nullptr) {
+      value = job_.master + begin_;
+    } else if (compute != job_.dtype) {
+      value = scratch_->wide();
+      kernels::Convert(job_.dtype, stored, compute, value, count_);
+    }
+    RunUpdate(SumForUpdate(), value, compute);
+    if (compute != job_.dtype) kernels::Convert(compute, value, job_.dtype, stored, count_);
+  }
+
+  void RunUpdate(const void* sum, void* value, DType compute) {
+    constexpr size_t kStatesMax = 16;
+    void* outputs[kStatesMax + 1] = {value};
+    const void* inputs[kStatesMax + 2] = {sum, value};
+    for (size_t i = 0; i < job_.states.size(); ++i) {
+      outputs[i + 1] = At(job_.states[i], compute);
+      inputs[i + 2] = outputs[i + 1];
+    }
+    const CompiledUpdate& update = *job_.update;
+    if (update.fused != kernels::Fused::kNone) {
+      kernels::UpdateFused(update.fused, compute, {job_.scalars->fused.data(), job_.scalars->fused_count}, sum,
+                           value, outputs + 1, count_);
+    } else {
+      RunTile(update.code, job_.scalars->rounded.data(), inputs, outputs, scratch_->registers(), count_);
+    }
+  }
+
+  void WriteOutputs(const void* value) {
+    for (const TileJob::Output& output : job_.outputs) {
+      void* const target = At(output.data, output.dtype);
+      if (output.dtype != job_.dtype) {
+        kernels::Convert(job_.dtype, value, output.dtype, target, count_);
+      } else if (target != value) {
+        kernels::Copy(value, target, count_ * ItemSize(job_.dtype), write_);
+      }
+    }
+  }
+
+  const TileJob& job_;
+  const size_t begin_;
+  const size_t count_;
+  const Write write_;
+  Scratch* const scratch_;
+};
+
+// What the jobs of one call need in common.
+struct Plan {
+  Write write = Write::kCached;
+  size_t touched = 0;         // bytes
+  size_t register_bytes = 0;  // of the evaluator, per thread
+  size_t source_count = 0;    // the most of any job
+
+  explicit Plan(std::span<const TileJob> jobs) {
+    size_t written = 0;
+    for (const TileJob& job : jobs) {
+      written += WrittenBytes(job);
+      touched += TouchedBytes(job);
+      source_count = std::max(source_count, job.sources.size());
+      if (job.update != nullptr && job.update->fused == kernels::Fused::kNone) {
+        register_bytes = std::max(register_bytes, job.update->code.scratch_bytes(kTileElements));
+      }
+    }
+    if (written > StreamingThreshold()) write = Write::kStreaming;
+  }
+};
+
+void RunSerially(std::span<const TileJob> jobs, const Plan& plan) {
+  Scratch scratch(plan.register_bytes, plan.source_count);
+  for (const TileJob& job : jobs) {
+    for (size_t tile = 0; tile < TilesOf(job); ++tile) Tile(job, tile, plan.write, &scratch).Run();
+  }
+}
+
+void RunInParallel(std::span<const TileJob> jobs, const Plan& plan, int threads) {
+  std::vector<size_t> ends(jobs.size());  // tiles up to and with job i
+  size_t tiles = 0;
+  for (size_t i = 0; i < jobs.size(); ++i) ends[i] = tiles += TilesOf(jobs[i]);
+  std::vector<std::unique_ptr<Scratch>> scratch;  // all of it before anything changes
+  for (int i = 0; i < threads; ++i) {
+    scratch.push_back(std::make_unique<Scratch>(plan.register_bytes, plan.source_count));
+  }
+  const size_t grain = std::max<size_t>(1, tiles * kParallelGrainBytes / plan.touched);
+  ParallelFor(threads, tiles, grain, [&](size_t slot, size_t begin, size_t end) {
+    size_t j = static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), begin) - ends.begin());
+    for (size_t at = begin; at < end; ++j) {
+      const size_t start = j == 0 ? 0 : ends[j - 1];
+      for (; at < std::min(end, ends[j]); ++at) {
+        Tile(jobs[j], at - start, plan.write, scratch[slot].get()).Run();
+      }
+    }
+  });
+}
+
+}  // namespace
+
+CompiledUpdate CompileUpdate(const Program& program, DType dtype) {
+  const ProgramBody& body = program.body();
+  // Compiled also where a fused kernel runs: it says whether the dtype has every operation.
+  CompiledUpdate update{&body, Compile(body, dtype), body.fused};
+  if (!IsFloat(dtype)) update.fused = kernels::Fused::kNone;
+  return update;
+}
+
+UpdateScalars BindScalars(const CompiledUpdate& update, std::span<const double> params, double t, double n) {
+  const ProgramBody& body = *update.body;
+  constexpr size_t kScalarsMax = 3 * Program::kInstructionsMax + 128;  // a constant for each operand, params, t, n
+  std::array<double, kScalarsMax> values;
+  TKV_CHECK(body.scalars.size() <= kScalarsMax && params.size() == body.params.size());
+  EvaluateScalars(body, params.data(), t, n, values.data());
+  UpdateScalars scalars;
+  if (update.fused != kernels::Fused::kNone) {
+    for (uint16_t index : body.fused_scalars) scalars.fused[scalars.fused_count++] = values[index];
+    return scalars;
+  }
+  // Only what meets an array has to be held by its type: lr = 0.1 may scale another scalar of an integer program.
+  std::vector<double> needed(body.scalars.size(), 0.0);
+  for (const TileCode::Step& step : update.code.steps) {
+    for (const TileCode::Place& place : step.operands) {
+      if (place.kind == TileCode::Place::Kind::kScalar) needed[place.index] = values[place.index];
+    }
+  }
+  scalars.rounded = RoundScalars(needed, update.code.compute);
+  return scalars;
+}
+
+void RunJobs(std::span<const TileJob> jobs, int threads) {
+  const Plan plan(jobs);
+  if (threads > 1 && plan.touched >= kParallelBytes) {
+    RunInParallel(jobs, plan, threads);
+  } else {
+    RunSerially(jobs, plan);
+  }
+}
+
+}  // namespace tkv

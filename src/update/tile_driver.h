@@ -1,0 +1,60 @@
+// Sum, update, store and copy out in one pass over memory: what a push, a pull and a pushpull do to their keys.
+//
+// For each tile that fits the first-level cache: sum the sources into scratch, run the updater on the tile of the
+// stored value, write every output.  Each source byte is read once and each output byte written once.
+// The order of addition is that of the sources, whatever the number of threads.
+
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tkv/optimizer.h"
+#include "update/evaluator.h"
+
+namespace tkv {
+
+// A program compiled for one dtype, shared by the keys that have it.
+struct CompiledUpdate {
+  const ProgramBody* body;
+  TileCode code;  // unused where there is a fused kernel
+  kernels::Fused fused;
+};
+
+//   throws  kInvalidArgument  the dtype does not have an operation of the program
+CompiledUpdate CompileUpdate(const Program& program, DType dtype);
+
+// The scalars of one update, rounded for the code that will run.
+struct UpdateScalars {
+  std::array<double, kernels::kFusedScalarsMax> fused{};
+  size_t fused_count = 0;
+  std::vector<std::byte> rounded;
+};
+
+//   throws  kInvalidArgument  an integer dtype cannot hold one of them
+UpdateScalars BindScalars(const CompiledUpdate& update, std::span<const double> params, double t, double n);
+
+struct TileJob {
+  struct Output {
+    void* data;
+    DType dtype;  // that of the job, or both are floats
+  };
+
+  DType dtype = DType::kF32;
+  size_t count = 0;                        // elements
+  std::span<const void* const> sources;    // none: outputs only
+  void* value = nullptr;                   // stored
+  float* master = nullptr;                 // f32 master of a 16-bit value, or null
+  const CompiledUpdate* update = nullptr;  // null: the sum is assigned
+  const UpdateScalars* scalars = nullptr;
+  std::span<void* const> states;           // compute type
+  std::span<const Output> outputs;
+};
+
+// Runs all jobs; jobs share no memory that one of them writes.
+//   throws  kResourceExhausted  no scratch memory, before anything has changed
+void RunJobs(std::span<const TileJob> jobs, int threads);
+
+}  // namespace tkv

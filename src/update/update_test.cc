@@ -1,0 +1,258 @@
+// The evaluator and the tile driver: programs on tiles, jobs over cores.
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <random>
+
+#include "base/format.h"
+#include "tests/arrays.h"
+#include "update/builtin.h"
+#include "update/parallel.h"
+#include "update/tile_driver.h"
+
+namespace tkv {
+namespace {
+
+using test::SameBytes;
+using test::Values;
+
+NDArray Random(int64_t count, DType dtype, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const NDArray array = NDArray::Empty({count}, DType::kF64);
+  for (int64_t i = 0; i < count; ++i) {
+    static_cast<double*>(array.data())[i] = static_cast<double>(random() % 2001) / 512 - 2;
+  }
+  return dtype == DType::kF64 ? array : ConvertFloat(array, dtype);
+}
+
+// Runs `rounds` updates of one key with the fused kernel, if any, or the interpreter.
+struct UpdatedKey {
+  UpdatedKey(const Program& program, DType dtype, bool fused, int rounds, int threads = 1, int64_t count = 5001)
+      : value(Random(count, dtype, 1)) {
+    CompiledUpdate update = CompileUpdate(program, dtype);
+    if (!fused) update.fused = kernels::Fused::kNone;
+    std::vector<double> params;
+    for (const auto& param : program.params()) params.push_back(param.value);
+    std::vector<void*> pointers;
+    for (size_t i = 0; i < program.states().size(); ++i) {
+      states.push_back(NDArray::Zeros({count}, ComputeType(dtype)));
+      pointers.push_back(states.back().data());
+    }
+    const NDArray grads[] = {Random(count, dtype, 2), Random(count, dtype, 3)};
+    const void* sources[] = {grads[0].data(), grads[1].data()};
+    for (int t = 1; t <= rounds; ++t) {
+      const UpdateScalars scalars = BindScalars(update, params, t, 1);
+      TileJob job;
+      job.dtype = dtype;
+      job.count = static_cast<size_t>(count);
+      job.sources = sources;
+      job.value = value.data();
+      job.update = &update;
+      job.scalars = &scalars;
+      job.states = pointers;
+      RunJobs({&job, 1}, threads);
+    }
+  }
+  NDArray value;
+  std::vector<NDArray> states;
+};
+
+TEST(Evaluator, EveryFusedKernelEqualsItsProgramBitForBit) {
+  for (const char* name : {"sgd", "momentum", "adam"}) {
+    for (DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
+      std::string text = BuiltinProgram(name).ToText();
+      for (const auto& [from, to] : {std::pair{"wd 0\n", "wd 0.01\n"}, std::pair{"clip_gradient inf", "clip_gradient 1.5"}}) {
+        text.replace(text.find(from), std::strlen(from), to);
+      }
+      // The same code with other defaults: parsed with its own text it has no kernel, so run the builtin's defaults too.
+      const Program program = BuiltinProgram(name);
+      const UpdatedKey fused(program, dtype, true, 3);
+      const UpdatedKey interpreted(program, dtype, false, 3);
+      EXPECT_TRUE(SameBytes(fused.value, interpreted.value)) << name << Name(dtype);
+      for (size_t i = 0; i < fused.states.size(); ++i) {
+        EXPECT_TRUE(SameBytes(fused.states[i], interpreted.states[i])) << name << Name(dtype);
+      }
+      const UpdatedKey changed(Program::Parse(text), dtype, false, 3);
+      EXPECT_FALSE(SameBytes(fused.value, changed.value)) << "the hyperparameters count";
+    }
+  }
+}
+
+TEST(Evaluator, ThreadsDoNotChangeBits) {
+  const Program program = BuiltinProgram("adam");
+  const UpdatedKey one(program, DType::kF32, true, 2, 1, 300000);
+  const UpdatedKey two(program, DType::kF32, true, 2, 2, 300000);
+  EXPECT_TRUE(SameBytes(one.value, two.value));
+}
+
+TEST(Evaluator, TheFirstStepsOfAdamAreThoseOfItsPaper) {
+  // With a constant gradient each step is lr * g / (|g| + eps'): the value falls by lr a round.
+  const Program program = BuiltinProgram("adam");
+  const CompiledUpdate update = CompileUpdate(program, DType::kF64);
+  double value = 1;
+  double grad = 3;
+  double mean = 0;
+  double var = 0;
+  const void* sources[] = {&grad};
+  void* states[] = {&mean, &var};
+  for (int t = 1; t <= 5; ++t) {
+    const UpdateScalars scalars = BindScalars(update, std::vector<double>{0.1, 0, 1, INFINITY, 0.9, 0.999, 0}, t, 1);
+    TileJob job{.dtype = DType::kF64, .count = 1, .sources = sources, .value = &value, .update = &update,
+                .scalars = &scalars, .states = states};
+    RunJobs({&job, 1}, 1);
+    EXPECT_NEAR(value, 1 - 0.1 * t, 1e-12);
+  }
+}
+
+// value and states swapped, shifted and reused: the registers must not mix them up.
+TEST(Evaluator, StoresSeeTheOldContents) {
+  const Program program = Program::Parse(
+      "program rotate\nstate a\nstate b\nx = add value sum\ny = mul a 2\nz = add y b\n"
+      "value <- a\na <- b\nb <- x\n");
+  const CompiledUpdate update = CompileUpdate(program, DType::kF32);
+  float value = 1, a = 10, b = 100, sum = 5;
+  const void* sources[] = {&sum};
+  void* states[] = {&a, &b};
+  const UpdateScalars scalars = BindScalars(update, {}, 1, 1);
+  TileJob job{.dtype = DType::kF32, .count = 1, .sources = sources, .value = &value, .update = &update,
+              .scalars = &scalars, .states = states};
+  RunJobs({&job, 1}, 1);
+  EXPECT_EQ(value, 10);
+  EXPECT_EQ(a, 100);
+  EXPECT_EQ(b, 6);
+}
+
+// Random programs against a direct interpretation in double: allocation of registers is where a compiler errs.
+TEST(Evaluator, RandomProgramsEqualADirectInterpretation) {
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 300; ++round) {
+    std::string text = "program r\nstate s0\nstate s1\n";
+    std::vector<std::string> names = {"sum", "value", "s0", "s1"};
+    std::map<std::string, double> values = {{"sum", 3}, {"value", -2}, {"s0", 7}, {"s1", 0.5}};
+    const size_t length = 1 + random() % 12;
+    for (size_t i = 0; i < length; ++i) {
+      const std::string name = format("x{}", i);
+      const std::string left = names[random() % names.size()];
+      const std::string right = names[random() % names.size()];
+      const char* ops[] = {"add", "sub", "max", "min", "neg", "lt"};
+      const std::string op = ops[random() % 6];
+      text += op == "neg" ? format("{} = neg {}\n", name, left) : format("{} = {} {} {}\n", name, op, left, right);
+      const double l = values[left], r = values[right];
+      values[name] = op == "add" ? l + r : op == "sub" ? l - r : op == "max" ? std::max(l, r)
+                   : op == "min" ? std::min(l, r) : op == "neg" ? -l : static_cast<double>(l < r);
+      names.push_back(name);
+    }
+    std::string stored[3];
+    const char* targets[] = {"value", "s0", "s1"};
+    for (int i = 0; i < 3; ++i) {
+      if (i > 0 && random() % 3 == 0) continue;
+      stored[i] = names[random() % names.size()];
+      text += format("{} <- {}\n", targets[i], stored[i]);
+    }
+    const CompiledUpdate update = CompileUpdate(Program::Parse(text), DType::kF64);
+    double memory[3] = {-2, 7, 0.5};
+    double sum = 3;
+    const void* sources[] = {&sum};
+    void* states[] = {&memory[1], &memory[2]};
+    const UpdateScalars scalars = BindScalars(update, {}, 1, 1);
+    TileJob job{.dtype = DType::kF64, .count = 1, .sources = sources, .value = &memory[0], .update = &update,
+                .scalars = &scalars, .states = states};
+    RunJobs({&job, 1}, 1);
+    for (int i = 0; i < 3; ++i) {
+      const double expected = stored[i].empty() ? std::array{-2.0, 7.0, 0.5}[static_cast<size_t>(i)] : values[stored[i]];
+      ASSERT_EQ(memory[i], expected) << text << targets[i];
+    }
+  }
+}
+
+TEST(Evaluator, IntegersHaveNoDivisionAndNoFractions) {
+  EXPECT_FAILS(Code::kInvalidArgument, CompileUpdate(BuiltinProgram("adam"), DType::kI32));
+  EXPECT_FAILS(Code::kInvalidArgument, CompileUpdate(BuiltinProgram("sgd"), DType::kBool));
+  const CompiledUpdate update = CompileUpdate(BuiltinProgram("test"), DType::kI32);
+  EXPECT_FAILS(Code::kInvalidArgument, BindScalars(update, std::vector<double>{0.5}, 1, 1));
+  EXPECT_FAILS(Code::kInvalidArgument, BindScalars(update, std::vector<double>{3e9}, 1, 1));
+  BindScalars(update, std::vector<double>{-7}, 1, 1);
+}
+
+TEST(TileDriver, ManySourcesManyJobsAndTwoThreadsGiveTheSumOfEach) {
+  constexpr int kJobs = 50;
+  std::vector<NDArray> sources, values, outs;
+  std::vector<std::vector<const void*>> pointers(kJobs);
+  std::vector<TileJob::Output> outputs;
+  std::vector<TileJob> jobs(kJobs);
+  outputs.reserve(kJobs);
+  for (int j = 0; j < kJobs; ++j) {
+    const int64_t count = 1 + j * 997;
+    for (int k = 0; k < 20; ++k) {
+      sources.push_back(test::Full({count}, j + k));
+      pointers[static_cast<size_t>(j)].push_back(sources.back().data());
+    }
+    values.push_back(test::Full({count}, -1));
+    outs.push_back(NDArray::Empty({count}, DType::kF64));
+    outputs.push_back({outs.back().data(), DType::kF64});
+    TileJob& job = jobs[static_cast<size_t>(j)];
+    job.count = static_cast<size_t>(count);
+    job.sources = pointers[static_cast<size_t>(j)];
+    job.value = values.back().data();
+    job.outputs = {&outputs.back(), 1};
+  }
+  RunJobs(jobs, 2);
+  for (int j = 0; j < kJobs; ++j) {
+    const double expected = 20 * j + 190;
+    EXPECT_TRUE(SameBytes(values[static_cast<size_t>(j)], test::Full({1 + j * 997}, expected)));
+    EXPECT_TRUE(SameBytes(outs[static_cast<size_t>(j)], test::Full({1 + j * 997}, expected, DType::kF64)));
+  }
+}
+
+TEST(TileDriver, HalfSumsAccumulateInF32AndRoundOnce) {
+  // 2048 + 1 is no float16; four of them added one by one in float16 would stay 2048.
+  std::vector<NDArray> values = {test::Full({3}, 2048, DType::kF16)};
+  for (int i = 0; i < 4; ++i) values.push_back(test::Full({3}, 1, DType::kF16));
+  std::vector<const void*> sources;
+  for (const NDArray& value : values) sources.push_back(value.data());
+  const NDArray stored = NDArray::Empty({3}, DType::kF16);
+  TileJob job{.dtype = DType::kF16, .count = 3, .sources = sources, .value = stored.data()};
+  RunJobs({&job, 1}, 1);
+  EXPECT_TRUE(SameBytes(stored, test::Full({3}, 2052, DType::kF16)));
+}
+
+TEST(TileDriver, AMasterKeepsWhatSixteenBitsLose) {
+  const Program program = BuiltinProgram("test");
+  const CompiledUpdate update = CompileUpdate(program, DType::kF16);
+  const NDArray grad = test::Full({1}, 1, DType::kF16);
+  const NDArray value = test::Full({1}, 2048, DType::kF16);
+  float master = 2048;
+  const void* sources[] = {grad.data()};
+  const UpdateScalars scalars = BindScalars(update, std::vector<double>{0.25}, 1, 1);
+  for (int i = 0; i < 8; ++i) {
+    TileJob job{.dtype = DType::kF16, .count = 1, .sources = sources, .value = value.data(), .master = &master,
+                .update = &update, .scalars = &scalars};
+    RunJobs({&job, 1}, 1);
+  }
+  EXPECT_EQ(master, 2050);
+  EXPECT_TRUE(SameBytes(value, test::Full({1}, 2050, DType::kF16)));
+}
+
+TEST(ParallelFor, EveryIndexOnceAndSlotsBelowTheThreads) {
+  std::vector<std::atomic<int>> seen(10007);
+  std::atomic<size_t> slot_max{0};
+  ParallelFor(2, seen.size(), 10, [&](size_t slot, size_t begin, size_t end) {
+    slot_max = std::max(slot_max.load(), slot);
+    for (size_t i = begin; i < end; ++i) ++seen[i];
+  });
+  for (const auto& count : seen) ASSERT_EQ(count, 1);
+  EXPECT_LT(slot_max, 2U);
+}
+
+TEST(ParallelFor, ExceptionsReachTheCaller) {
+  EXPECT_FAILS(Code::kInternal, ParallelFor(2, 1000, 1, [](size_t, size_t begin, size_t) {
+                 if (begin > 500) throw Error(Code::kInternal, "x");
+               }));
+}
+
+}  // namespace
+}  // namespace tkv
