@@ -81,6 +81,10 @@ class KVStore {
   // Push, then Pull, in one pass over memory where the arrays allow it.  An out may be one of the values.
   virtual void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) = 0;
 
+  // Init, then Pull of the same keys.
+  //   throws  as Init and Pull, before any key is there
+  virtual void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) = 0;
+
   // Replaces the updater; an empty function restores assignment.  State of an earlier optimizer is forgotten.
   virtual void SetUpdater(UpdateFunction updater) = 0;
   virtual void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) = 0;
@@ -92,7 +96,8 @@ class KVStore {
 
   virtual size_t size() const = 0;
   virtual bool Contains(const KeyView& key) const = 0;
-  virtual KeyInfo Describe(const KeyView& key) const = 0;
+  // `verb` begins the message of the error.
+  virtual KeyInfo Describe(const KeyView& key, std::string_view verb = "describe") const = 0;
   virtual std::vector<Key> Keys() const = 0;  // in the order of Init
 
   // Frees all values; every later call but Close throws kFailedPrecondition.

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -53,5 +54,14 @@ class Optimizer final {
   std::vector<double> values_;
   std::map<Key, std::vector<std::pair<size_t, double>>> multipliers_;
 };
+
+class NDArray;
+
+// One update of `value` by `grad`, outside a store.
+//   shape   value and grad alike and contiguous; states: one per state of the program, of the value's shape, float32
+//           for the 16-bit floats, else of its dtype; master: float32 or no array
+//   throws  kInvalidArgument
+void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, const NDArray& grad, const NDArray& value,
+                 std::span<const NDArray> states, const NDArray& master);
 
 }  // namespace tkv

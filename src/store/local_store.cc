@@ -94,11 +94,10 @@ void CheckValues(std::string_view verb, const PushItem& item, const Entry& entry
   }
 }
 
-void CheckOuts(std::string_view verb, const PullItem& item, const Entry& entry) {
+void CheckOuts(std::string_view verb, const PullItem& item, const NDArray& stored) {
   if (item.outs.empty()) {
     throw Fail(Code::kInvalidArgument, "{} {}: the list of outputs is empty", verb, item.key.ToString());
   }
-  const NDArray& stored = entry.value;
   for (const NDArray* out : item.outs) {
     if (out->shape() != stored.shape()) {
       throw Fail(Code::kInvalidArgument, "{} {}: the output has shape {}, the key has {}", verb,
@@ -157,6 +156,7 @@ class LocalStore final : public KVStore {
   void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) override {
     Run("pushpull", items, outs);
   }
+  void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
   void SetUpdater(UpdateFunction updater) override;
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
 
@@ -173,9 +173,9 @@ class LocalStore final : public KVStore {
     const auto lock = Lock("in");
     return shared_->keys.Find(key) != nullptr;
   }
-  KeyInfo Describe(const KeyView& key) const override {
-    const auto lock = Lock("describe");
-    const NDArray& value = shared_->keys.Get("describe", key).value;
+  KeyInfo Describe(const KeyView& key, std::string_view verb) const override {
+    const auto lock = Lock(verb);
+    const NDArray& value = shared_->keys.Get(verb, key).value;
     return {value.shape(), value.dtype(), value.context()};
   }
   std::vector<Key> Keys() const override {
@@ -261,6 +261,18 @@ void LocalStore::Init(std::span<const InitItem> items) {
   for (auto& entry : entries) shared_->keys.Insert(std::move(entry));
 }
 
+void LocalStore::Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
+  for (const PullItem& out : outs) {
+    const auto item = std::find_if(items.begin(), items.end(), [&](const InitItem& i) { return i.key == out.key; });
+    if (item == items.end()) {
+      throw Fail(Code::kInvalidArgument, "broadcast {}: an output but no value", out.key.ToString());
+    }
+    CheckOuts("broadcast", out, *item->value);
+  }
+  Init(items);
+  Run("broadcast", {}, outs);
+}
+
 // --------------------------------------------------------------------------------------------------------------- claim
 
 void LocalStore::FindAndCheck(std::string_view verb, std::span<const PushItem> items,
@@ -285,7 +297,7 @@ void LocalStore::FindAndCheck(std::string_view verb, std::span<const PushItem> i
   }
   for (const PullItem& item : outs) {
     const size_t group = group_of(item.key);
-    CheckOuts(verb, item, *claim->entries[group]);
+    CheckOuts(verb, item, claim->entries[group]->value);
     claim->pull_groups.push_back(group);
   }
 }

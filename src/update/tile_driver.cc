@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/process.h"
+#include "tkv/ndarray.h"
 #include "update/parallel.h"
 
 namespace tkv {
@@ -261,6 +262,38 @@ void RunJobs(std::span<const TileJob> jobs, int threads) {
   } else {
     RunSerially(jobs, plan);
   }
+}
+
+void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, const NDArray& grad, const NDArray& value,
+                 std::span<const NDArray> states, const NDArray& master) {
+  const DType compute = ComputeType(value.dtype());
+  const auto is_state = [&](const NDArray& array) {
+    return array.shape() == value.shape() && array.dtype() == compute && array.contiguous() && !array.read_only();
+  };
+  if (grad.shape() != value.shape() || grad.dtype() != value.dtype() || !value.contiguous() || value.read_only() ||
+      states.size() != optimizer.program().states().size() ||
+      !std::all_of(states.begin(), states.end(), is_state) ||
+      (master && !(is_state(master) && compute != value.dtype()))) {
+    throw Fail(Code::kInvalidArgument, "update {}: grad, states and weight do not fit; the weight is {} {}, '{}' has {} states",
+               key.ToString(), Name(value.dtype()), value.shape().ToString(), optimizer.program().name(),
+               optimizer.program().states().size());
+  }
+  const CompiledUpdate update = CompileUpdate(optimizer.program(), value.dtype());
+  const UpdateScalars scalars = BindScalars(update, optimizer.ParamsFor(key), round, 1);
+  const NDArray packed = grad.Packed();
+  const void* source = packed.data();
+  std::vector<void*> pointers;
+  for (const NDArray& state : states) pointers.push_back(state.data());
+  TileJob job;
+  job.dtype = value.dtype();
+  job.count = static_cast<size_t>(value.size());
+  job.sources = {&source, 1};
+  job.value = value.data();
+  if (master) job.master = static_cast<float*>(master.data());
+  job.update = &update;
+  job.scalars = &scalars;
+  job.states = pointers;
+  RunJobs({&job, 1}, ThreadsFor(0));
 }
 
 }  // namespace tkv

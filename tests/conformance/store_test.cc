@@ -131,6 +131,23 @@ TEST_P(StoreConformance, KeysComeInTheOrderOfInit) {
   EXPECT_FALSE(store_->Contains("d"));
 }
 
+TEST_P(StoreConformance, BroadcastInitsAndPullsOrDoesNothing) {
+  const NDArray value = Floats({5});
+  const NDArray good = Floats({0});
+  const NDArray bad = Floats({0, 0});
+  const NDArray* pointers[] = {&good, &bad};
+  const InitItem item{1, &value};
+  const PullItem fails{1, {pointers, 2}};
+  const PullItem other{2, {pointers, 1}};
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Broadcast({&item, 1}, {&fails, 1}));
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Broadcast({&item, 1}, {&other, 1}));
+  EXPECT_FALSE(store_->Contains(1));
+  const PullItem works{1, {pointers, 1}};
+  store_->Broadcast({&item, 1}, {&works, 1});
+  EXPECT_EQ(Values(good)[0], 5);
+  EXPECT_FAILS(Code::kAlreadyExists, store_->Broadcast({&item, 1}, {&works, 1}));
+}
+
 // --------------------------------------------------------------------------------------------------------------- push
 
 TEST_P(StoreConformance, PushAssignsACopy) {

@@ -1,0 +1,55 @@
+// What the files of the extension share.
+
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <deque>
+#include <string>
+#include <string_view>
+
+#include "tkv/kvstore.h"
+
+namespace tkv::python {
+
+namespace nb = nanobind;
+
+// Each adds its part to the module.
+void BindErrors(nb::module_& m);
+void BindArray(nb::module_& m);
+void BindUpdate(nb::module_& m);
+void BindStore(nb::module_& m);
+
+// The Python class that arrays made here get: tensorkv.ndarray.NDArray, registered when the package is imported.
+nb::object ToPython(const NDArray& array);
+// The same as an instance of `type`, a subclass.
+nb::object ToPython(const NDArray& array, nb::handle type);
+
+// int and NumPy integers, or str.  The view borrows the text of `key`.
+//   throws  kInvalidArgument  another type, bool, an integer beyond 64 bits
+KeyView ParseKey(nb::handle key);
+nb::object ToPython(const KeyView& key);
+
+// What a foreign array is wanted for.
+enum class Use { kRead, kWrite };
+
+// A view of any object that speaks DLPack or the buffer protocol, never a copy.
+//   throws  kInvalidArgument  no such object, or (kWrite) one that must not be written: a JAX array, a read-only array,
+//           a leaf that requires grad, a conjugate or negative view
+NDArray ImportForeign(nb::handle object, Use use);
+
+// Whether `object` is a jax.Array, which nothing may write into.
+bool IsJax(nb::handle object);
+
+// The arrays that one call works on: NDArrays where they are, the others imported.  Pointers stay valid.
+class ArrayList {
+ public:
+  const NDArray* Add(nb::handle object, Use use);
+
+ private:
+  std::deque<NDArray> imported_;
+};
+
+NDArray& AsArray(nb::handle object);
+
+}  // namespace tkv::python

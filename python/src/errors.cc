@@ -1,0 +1,33 @@
+// tkv::Error becomes the exception class of tensorkv.errors that has its code.
+
+#include <exception>
+
+#include "bindings.h"
+#include "tkv/error.h"
+
+namespace tkv::python {
+
+void BindErrors(nb::module_& m) {
+  m.def("_error_codes", [] {
+    nb::dict codes;
+    for (int code = 1; code <= 16; ++code) {
+      const std::string_view name = Name(static_cast<Code>(code));
+      if (name != "Unknown") codes[nb::str(name.data(), name.size())] = code;
+    }
+    return codes;
+  });
+  nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const Error& error) {
+      nb::object classes = nb::module_::import_("tensorkv.errors").attr("_BY_CODE");
+      nb::object type = classes[nb::int_(static_cast<int>(error.code()))];
+      // A name that came in as bytes may be no UTF-8: shown with replacements, never another error.
+      const std::string_view text = error.what();
+      nb::object message = nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+      PyErr_SetObject(type.ptr(), message.ptr());
+    }
+  });
+}
+
+}  // namespace tkv::python

@@ -1,0 +1,152 @@
+// Other frameworks' arrays and Python's keys.
+
+#include <nanobind/stl/string.h>
+
+#include <optional>
+
+#include "base/format.h"
+#include "bindings.h"
+#include "tkv/dlpack.h"
+
+namespace tkv::python {
+namespace {
+
+constexpr const char* kVersioned = "dltensor_versioned";
+constexpr const char* kLegacy = "dltensor";
+
+std::string TypeName(nb::handle object) {
+  nb::object type = nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
+  return nb::cast<std::string>(nb::str(type.attr("__module__"))) + "." +
+         nb::cast<std::string>(nb::str(type.attr("__qualname__")));
+}
+
+bool IsTrue(nb::handle object, const char* method) {
+  return nb::hasattr(object, method) && nb::cast<bool>(object.attr(method)());
+}
+
+// torch: what DLPack cannot say, or what autograd forbids.
+nb::object CheckedTensor(nb::object tensor, Use use) {
+  if (IsTrue(tensor, "is_conj") || IsTrue(tensor, "is_neg")) {
+    throw Fail(Code::kInvalidArgument, "a conjugate or negative view of a tensor; call resolve_conj() or resolve_neg()");
+  }
+  if (!nb::cast<bool>(tensor.attr("requires_grad"))) return tensor;
+  if (use == Use::kWrite) {
+    throw Fail(Code::kInvalidArgument, "a tensor that requires grad is never written into; pass tensor.data");
+  }
+  return tensor.attr("detach")();
+}
+
+// The capsule, from whichever version of the protocol the object speaks.
+nb::object ExportOf(nb::handle object) {
+  try {
+    nb::dict arguments;
+    arguments["max_version"] = nb::make_tuple(1, 1);
+    return object.attr("__dlpack__")(**arguments);
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_TypeError)) throw;
+  }
+  return object.attr("__dlpack__")();
+}
+
+NDArray Consume(const nb::object& capsule, bool legacy_is_read_only) {
+  if (PyCapsule_IsValid(capsule.ptr(), kVersioned) != 0) {
+    auto* managed = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), kVersioned));
+    NDArray array = FromDLPack(managed);
+    PyCapsule_SetName(capsule.ptr(), "used_dltensor_versioned");
+    return array;
+  }
+  if (PyCapsule_IsValid(capsule.ptr(), kLegacy) != 0) {
+    auto* managed = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), kLegacy));
+    NDArray array = FromDLPack(managed, legacy_is_read_only);
+    PyCapsule_SetName(capsule.ptr(), "used_dltensor");
+    return array;
+  }
+  throw Fail(Code::kInvalidArgument, "__dlpack__ gave no DLPack capsule, or one that was used before");
+}
+
+// NumPy's DLPack knows neither bfloat16 nor foreign byte orders; the first travels as int16.
+bool IsNumpyBFloat16(nb::handle object) {
+  nb::object dtype = nb::getattr(object, "dtype", nb::none());
+  return !dtype.is_none() && nb::hasattr(dtype, "name") && nb::hasattr(object, "view") &&
+         nb::cast<std::string>(nb::str(dtype.attr("name"))) == "bfloat16";
+}
+
+NDArray AsBFloat16(const NDArray& bits) {
+  const auto keep = std::make_shared<NDArray>(bits);
+  const Strides strides = bits.strides();
+  return NDArray::Wrap(bits.data(), bits.shape(), DType::kBF16, bits.context(), bits.read_only(), keep, strides);
+}
+
+NDArray FromBufferOrRefuse(nb::handle object, Use use) {
+  nb::object view = nb::steal(PyMemoryView_FromObject(object.ptr()));
+  if (!view.is_valid()) {
+    PyErr_Clear();
+    throw Fail(Code::kInvalidArgument,
+               "a {}; an NDArray or an object with DLPack or the buffer protocol is needed", TypeName(object));
+  }
+  return ImportForeign(nb::module_::import_("numpy").attr("asarray")(view), use);
+}
+
+}  // namespace
+
+bool IsJax(nb::handle object) {
+  const std::string name = TypeName(object);
+  return name.starts_with("jaxlib.") || name.starts_with("jax.") || name.starts_with("jax._src.");
+}
+
+NDArray ImportForeign(nb::handle object, Use use) {
+  if (!nb::hasattr(object, "__dlpack__")) return FromBufferOrRefuse(object, use);
+  const std::string name = TypeName(object);
+  const bool is_jax = IsJax(object);
+  if (is_jax && use == Use::kWrite) {
+    throw Fail(Code::kInvalidArgument, "a JAX array is immutable and never written into; use the array that is returned");
+  }
+  try {
+    nb::object source = nb::borrow(object);
+    if (name.starts_with("torch.")) source = CheckedTensor(source, use);
+    if (name == "numpy.ndarray" && IsNumpyBFloat16(object)) {
+      return AsBFloat16(Consume(ExportOf(object.attr("view")("int16")), false));
+    }
+    return Consume(ExportOf(source), is_jax);
+  } catch (nb::python_error& error) {
+    // BufferError, RuntimeError ...: the framework says why it does not export this array.
+    nb::object text = nb::str(error.value());
+    throw Fail(Code::kInvalidArgument, "a {} that it cannot share: {}", name, nb::cast<std::string>(text));
+  }
+}
+
+const NDArray* ArrayList::Add(nb::handle object, Use use) {
+  if (nb::isinstance<NDArray>(object)) return nb::inst_ptr<NDArray>(object);
+  return &imported_.emplace_back(ImportForeign(object, use));
+}
+
+KeyView ParseKey(nb::handle key) {
+  PyObject* const object = key.ptr();
+  if (PyUnicode_Check(object)) {
+    Py_ssize_t size = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(object, &size);
+    if (text == nullptr) {
+      PyErr_Clear();
+      throw Fail(Code::kInvalidArgument, "a string key that is no valid Unicode");
+    }
+    return {std::string_view(text, static_cast<size_t>(size))};
+  }
+  if (!PyBool_Check(object)) {
+    nb::object number = PyLong_Check(object) ? nb::borrow(key) : nb::steal(PyNumber_Index(object));
+    if (number.is_valid()) {
+      int overflow = 0;
+      const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+      if (overflow == 0) return {static_cast<int64_t>(value)};
+      throw Fail(Code::kInvalidArgument, "the key {} does not fit 64 bits", nb::cast<std::string>(nb::str(number)));
+    }
+    PyErr_Clear();
+  }
+  throw Fail(Code::kInvalidArgument, "a key of type {}; int or str is needed", TypeName(key));
+}
+
+nb::object ToPython(const KeyView& key) {
+  if (key.is_string) return nb::str(key.text.data(), key.text.size());
+  return nb::int_(key.number);
+}
+
+}  // namespace tkv::python

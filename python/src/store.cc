@@ -1,0 +1,423 @@
+// tensorkv._core.Store, the base class of KVStore.
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <memory>
+#include <vector>
+
+#include "base/format.h"
+#include "bindings.h"
+#include "tkv/config.h"
+
+namespace tkv::python {
+namespace {
+
+bool IsList(nb::handle object) { return PyList_Check(object.ptr()) || PyTuple_Check(object.ptr()); }
+
+// The Python function that updates; shared by the store, the calls under way and the garbage collector's view.
+struct Callable {
+  explicit Callable(nb::object f) : function(std::move(f)) {}
+  ~Callable() {
+    nb::gil_scoped_acquire locked;
+    function.reset();
+  }
+  Callable(const Callable&) = delete;
+  Callable& operator=(const Callable&) = delete;
+  nb::object function;
+};
+
+struct Store {
+  std::unique_ptr<KVStore> core;
+  std::shared_ptr<Callable> updater;
+};
+
+KeyView Named(const char* verb, nb::handle key) {
+  try {
+    return ParseKey(key);
+  } catch (const Error& error) {
+    throw Fail(error.code(), "{}: {}", verb, error.what());
+  }
+}
+
+// What an argument of one call becomes.  Errors name the verb and the key.
+class Batch {
+ public:
+  explicit Batch(const char* verb) : verb_(verb) {}
+
+  // Keys and, for each, the arrays given for it: a single key has one array or a list; a list of keys has a list of
+  // the same length of such.
+  void Parse(nb::handle keys, nb::handle values, Use use) {
+    if (!IsList(keys)) {
+      Add(keys, values, use);
+      return;
+    }
+    const size_t count = nb::len(keys);
+    if (!IsList(values) || nb::len(values) != count) {
+      throw Fail(Code::kInvalidArgument, "{}: {} keys need a list of {} values, here is {}", verb_, count, count,
+                 IsList(values) ? format("one of {}", nb::len(values)) : std::string("no list"));
+    }
+    views_.reserve(count);
+    for (size_t i = 0; i < count; ++i) Add(Item(keys, i), Item(values, i), use);
+  }
+
+  std::vector<PushItem> PushItems() const { return Items<PushItem>(); }
+  std::vector<PullItem> PullItems() const { return Items<PullItem>(); }
+  std::vector<InitItem> InitItems() const {
+    std::vector<InitItem> items;
+    for (size_t i = 0; i < views_.size(); ++i) {
+      const auto arrays = Arrays(i);
+      if (arrays.size() != 1) {
+        throw Fail(Code::kInvalidArgument, "{} {}: {} values, one is needed", verb_, views_[i].ToString(), arrays.size());
+      }
+      items.push_back({views_[i], arrays[0]});
+    }
+    return items;
+  }
+
+ private:
+  static nb::handle Item(nb::handle list, size_t i) {
+    PyObject* const object = list.ptr();
+    const auto at = static_cast<Py_ssize_t>(i);
+    return PyList_Check(object) ? PyList_GetItem(object, at) : PyTuple_GetItem(object, at);
+  }
+
+  void Add(nb::handle key, nb::handle values, Use use) {
+    const KeyView view = Named(verb_, key);
+    views_.push_back(view);
+    if (IsList(values)) {
+      const size_t count = nb::len(values);
+      for (size_t i = 0; i < count; ++i) AddArray(view, Item(values, i), use);
+    } else {
+      AddArray(view, values, use);
+    }
+    ends_.push_back(arrays_.size());
+  }
+
+  void AddArray(const KeyView& key, nb::handle value, Use use) {
+    if (nb::isinstance<NDArray>(value)) {
+      arrays_.push_back(nb::inst_ptr<NDArray>(value));
+    } else {
+      try {
+        arrays_.push_back(list_.Add(value, use));
+      } catch (const Error& error) {
+        throw Fail(error.code(), "{} {}: {}", verb_, key.ToString(), error.what());
+      }
+    }
+  }
+
+  std::span<const NDArray* const> Arrays(size_t i) const {
+    const size_t begin = i == 0 ? 0 : ends_[i - 1];
+    return {arrays_.data() + begin, ends_[i] - begin};
+  }
+
+  template <typename T>
+  std::vector<T> Items() const {
+    std::vector<T> items;
+    items.reserve(views_.size());
+    for (size_t i = 0; i < views_.size(); ++i) items.push_back({views_[i], Arrays(i)});
+    return items;
+  }
+
+  const char* const verb_;
+  std::vector<KeyView> views_;
+  std::vector<size_t> ends_;
+  std::vector<const NDArray*> arrays_;
+  ArrayList list_;
+};
+
+void Init(Store& self, nb::handle key, nb::handle value) {
+  Batch batch("init");
+  batch.Parse(key, value, Use::kRead);
+  const auto items = batch.InitItems();
+  nb::gil_scoped_release unlocked;
+  self.core->Init(items);
+}
+
+void Push(Store& self, nb::handle key, nb::handle value, int) {
+  Batch batch("push");
+  batch.Parse(key, value, Use::kRead);
+  const auto items = batch.PushItems();
+  nb::gil_scoped_release unlocked;
+  self.core->Push(items);
+}
+
+void PullInto(Store& self, nb::handle key, nb::handle out) {
+  Batch batch("pull");
+  batch.Parse(key, out, Use::kWrite);
+  const auto items = batch.PullItems();
+  nb::gil_scoped_release unlocked;
+  self.core->Pull(items);
+}
+
+// New arrays of the keys' shape, dtype and context: one, or a list for a list of keys.
+nb::object FreshOutputs(Store& self, const char* verb, nb::handle key) {
+  const auto fresh = [&](nb::handle one) {
+    const KVStore::KeyInfo info = self.core->Describe(Named(verb, one), verb);
+    return ToPython(NDArray::Empty(info.shape, info.dtype, info.context));
+  };
+  if (!IsList(key)) return fresh(key);
+  nb::list outputs;
+  for (nb::handle one : key) outputs.append(fresh(one));
+  return outputs;
+}
+
+nb::object Like(const nb::object& arrays, nb::handle like) {
+  return nb::module_::import_("tensorkv._interop").attr("like")(arrays, like);
+}
+
+nb::object Pull(Store& self, nb::handle key, nb::handle out, int, bool, nb::handle like) {
+  if (!out.is_none()) {
+    PullInto(self, key, out);
+    return nb::none();
+  }
+  nb::object outputs = FreshOutputs(self, "pull", key);
+  PullInto(self, key, outputs);
+  return like.is_none() ? outputs : Like(outputs, like);
+}
+
+bool HoldsJax(nb::handle values) {
+  if (!IsList(values)) return !nb::isinstance<NDArray>(values) && IsJax(values);
+  for (nb::handle value : values) {
+    if (HoldsJax(value)) return true;
+  }
+  return false;
+}
+
+nb::object PushPull(Store& self, nb::handle key, nb::handle value, nb::handle out, int) {
+  // JAX arrays cannot take the result: it comes back as new ones.
+  const bool is_new = out.is_none() && HoldsJax(value);
+  nb::object fresh;
+  if (is_new) fresh = FreshOutputs(self, "pushpull", key);
+  Batch values("pushpull");
+  Batch outs("pushpull");
+  values.Parse(key, value, Use::kRead);
+  outs.Parse(key, is_new ? nb::handle(fresh) : (out.is_none() ? value : out), Use::kWrite);
+  {
+    const auto items = values.PushItems();
+    const auto targets = outs.PullItems();
+    nb::gil_scoped_release unlocked;
+    self.core->PushPull(items, targets);
+  }
+  return is_new ? Like(fresh, value) : nb::none();
+}
+
+void Broadcast(Store& self, nb::handle key, nb::handle value, nb::handle out, int) {
+  Batch values("broadcast");
+  Batch outs("broadcast");
+  values.Parse(key, value, Use::kRead);
+  outs.Parse(key, out, Use::kWrite);
+  const auto items = values.InitItems();
+  const auto targets = outs.PullItems();
+  nb::gil_scoped_release unlocked;
+  self.core->Broadcast(items, targets);
+}
+
+void SetFunction(Store& self, nb::object function) {
+  std::shared_ptr<Callable> callable;
+  UpdateFunction update;
+  if (!function.is_none()) {
+    callable = std::make_shared<Callable>(std::move(function));
+    update = [callable](const KeyView& key, const NDArray& sum, const NDArray& stored) {
+      nb::gil_scoped_acquire locked;
+      callable->function(ToPython(key), ToPython(sum), ToPython(stored));
+    };
+  }
+  {
+    nb::gil_scoped_release unlocked;
+    self.core->SetUpdater(std::move(update));
+  }
+  std::swap(self.updater, callable);
+}
+
+void SetOptimizer(Store& self, std::shared_ptr<Optimizer> optimizer) {
+  std::shared_ptr<Callable> old;
+  {
+    nb::gil_scoped_release unlocked;
+    self.core->SetOptimizer(std::move(optimizer));
+  }
+  std::swap(self.updater, old);
+}
+
+// An updater may well refer to its store: the collector must see through both.
+int Traverse(PyObject* object, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(object));
+  if (!nb::inst_ready(object)) return 0;
+  const Store* store = nb::inst_ptr<Store>(object);
+  if (store->updater != nullptr) Py_VISIT(store->updater->function.ptr());
+  return 0;
+}
+
+int Clear(PyObject* object) {
+  Store* store = nb::inst_ptr<Store>(object);
+  if (store->updater != nullptr) {
+    try {
+      SetFunction(*store, nb::none());
+    } catch (const Error&) {
+      store->updater.reset();  // closed, or of another process: then nothing calls it any more
+    }
+  }
+  return 0;
+}
+
+PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(Traverse)},
+                       {Py_tp_clear, reinterpret_cast<void*>(Clear)},
+                       {0, nullptr}};
+
+StoreOptions ParseOptions(nb::handle threads, nb::handle patience_ms) {
+  StoreOptions options = OptionsFromEnvironment();
+  if (!threads.is_none()) options.threads = nb::cast<int>(threads);
+  if (!patience_ms.is_none()) options.patience = std::chrono::milliseconds(nb::cast<int64_t>(patience_ms));
+  return options;
+}
+
+}  // namespace
+
+void BindStore(nb::module_& m) {
+  nb::class_<Store>(m, "Store", nb::type_slots(slots), "The verbs of a store. Use tensorkv.kvstore.create().")
+      .def("__init__",
+           [](Store* self, const std::string& type, nb::handle threads, nb::handle patience_ms) {
+             auto core = KVStore::Create(type, ParseOptions(threads, patience_ms));
+             new (self) Store{std::move(core), nullptr};
+           },
+           nb::arg("type") = "local", nb::kw_only(), nb::arg("threads") = nb::none(), nb::arg("patience_ms") = nb::none())
+      .def("init", &Init, nb::arg("key"), nb::arg("value"),
+           R"(Creates each key with a copy of its value; shape and dtype stay those of the value.
+
+Args:
+    key: an int (64-bit, also NumPy integers) or a str, or a list of them; one kind per store.
+    value: an NDArray or any array with DLPack or the buffer protocol, of any shape and dtype; for a list of keys
+        a list of the same length.
+
+Raises:
+    AlreadyExistsError: a key is there already, or stands twice in the call. No key of the call was created.
+    InvalidArgumentError: int and str keys in one store, lists of different lengths, no array.
+
+Example:
+    >>> kv = mx.kv.create('local')
+    >>> kv.init(3, mx.nd.ones((2, 3)))
+    >>> kv.init(['a'], [mx.nd.zeros((2,))])
+    Traceback (most recent call last):
+    tensorkv.errors.InvalidArgumentError: init 'a': a string key, the store has integer keys
+)")
+      .def("push", &Push, nb::arg("key"), nb::arg("value"), nb::arg("priority") = 0,
+           R"(Sums the values given for each key, from left to right, and hands the sum to the updater (default: assign).
+
+Args:
+    key: a key or a list of keys. A key that stands twice counts as one with all its values.
+    value: for one key an array or a list of arrays, each with the key's shape and dtype; for a list of keys a list
+        of such. Arrays of other frameworks are read where they are, never copied; strided ones are packed.
+    priority: accepted; operations of a store in one process are synchronous.
+
+Raises:
+    KeyNotFoundError: a key was never initialised.
+    InvalidArgumentError: another shape or dtype, an empty list, bool values in a sum.
+    DeadlineExceededError: another thread used a key longer than the patience.
+    FailedPreconditionError: the store is closed, was made before a fork, or the updater pushes its own key.
+    Exception: what the updater raised. In every case no key of the call has changed.
+
+Example:
+    >>> kv = mx.kv.create('local')
+    >>> kv.init(3, mx.nd.zeros((2,)))
+    >>> kv.push(3, [mx.nd.ones((2,)), mx.nd.ones((2,)) * 2])
+    >>> kv.pull(3).asnumpy()
+    array([3., 3.], dtype=float32)
+)")
+      .def("pull", &Pull, nb::arg("key"), nb::arg("out") = nb::none(), nb::arg("priority") = 0,
+           nb::arg("ignore_sparse") = true, nb::arg("like") = nb::none(),
+           R"(Copies the value of each key into its outputs, or returns it.
+
+Args:
+    key: a key or a list of keys.
+    out: for one key an array or a list of arrays of the key's shape, for a list of keys a list of such: NDArray,
+        NumPy, PyTorch or any other writable array. Converts between float dtypes. Where one array stands for several
+        keys it holds the last one.
+    priority: accepted.
+    ignore_sparse: accepted; every array is dense.
+    like: where there is no `out`, the framework of this array is that of the result.
+
+Returns:
+    None with `out`; else a new NDArray with the key's shape, dtype and context, a list of them for a list of keys.
+
+Raises:
+    KeyNotFoundError: a key was never initialised.
+    InvalidArgumentError: another shape, a dtype that does not convert, a read-only output, a JAX array, a tensor that
+        requires grad. No output was written.
+    DeadlineExceededError, FailedPreconditionError: as push.
+
+Example:
+    >>> kv = mx.kv.create('local')
+    >>> kv.init('w', mx.nd.ones((2,)))
+    >>> a = np.zeros(2, np.float32)
+    >>> kv.pull('w', out=a)
+    >>> a
+    array([1., 1.], dtype=float32)
+)")
+      .def("pushpull", &PushPull, nb::arg("key"), nb::arg("value"), nb::arg("out") = nb::none(), nb::arg("priority") = 0,
+           R"(Push, then pull, in one pass over memory. Without `out` the values themselves take the result.
+
+Args:
+    key, value, priority: as push.
+    out: as pull.
+
+Returns:
+    None; for JAX values without `out`, a new JAX array of the key's shape and dtype, a list for a list of keys.
+
+Raises:
+    As push and pull; then neither the store nor an output has changed.
+
+Example:
+    >>> kv = mx.kv.create('local')
+    >>> kv.init(3, mx.nd.zeros((2,)))
+    >>> grads = [mx.nd.ones((2,)), mx.nd.ones((2,))]
+    >>> kv.pushpull(3, grads)
+    >>> grads[0].asnumpy()
+    array([2., 2.], dtype=float32)
+)")
+      .def("broadcast", &Broadcast, nb::arg("key"), nb::arg("value"), nb::arg("out"), nb::arg("priority") = 0,
+           R"(Init, then pull of the same keys: every output gets the initial value.
+
+Args:
+    key, value: as init; the keys must be new.
+    out: as pull.
+    priority: accepted.
+
+Raises:
+    As init and pull; then no key was created and no output written.
+
+Example:
+    >>> kv = mx.kv.create('local')
+    >>> outs = [mx.nd.zeros((2,), mx.cpu(i)) for i in range(2)]
+    >>> kv.broadcast('w', mx.nd.ones((2,)), out=outs)
+    >>> outs[1].asnumpy()
+    array([1., 1.], dtype=float32)
+)")
+      .def("_set_function", &SetFunction, nb::arg("function").none())
+      .def("_set_optimizer", &SetOptimizer, nb::arg("optimizer"))
+      .def("_close", [](Store& self) {
+             {
+               nb::gil_scoped_release unlocked;
+               self.core->Close();
+             }
+             self.updater.reset();
+           })
+      .def("_barrier", [](Store& self) {
+             nb::gil_scoped_release unlocked;
+             self.core->Barrier();
+           },
+           "Waits until every worker has come here; in one process there is one.")
+      .def("_keys",
+           [](Store& self) {
+             nb::list keys;
+             for (const Key& key : self.core->Keys()) keys.append(ToPython(key.view()));
+             return keys;
+           })
+      .def("__len__", [](Store& self) { return self.core->size(); })
+      .def("__contains__",
+           [](Store& self, nb::handle key) { return self.core->Contains(Named("in", key)); }, nb::arg("key"))
+      .def_prop_ro("type", [](Store& self) { return self.core->type(); }, "The name that the store was created with.")
+      .def_prop_ro("rank", [](Store& self) { return self.core->rank(); }, "Number of this worker, from 0.")
+      .def_prop_ro("num_workers", [](Store& self) { return self.core->num_workers(); }, "Number of workers.");
+}
+
+}  // namespace tkv::python

@@ -1,0 +1,54 @@
+"""TensorKV: one object that devices and machines share, where each pushes tensors in and pulls tensors out by key.
+
+Example:
+    >>> import tensorkv as mx
+    >>> kv = mx.kv.create('local')
+    >>> kv.init(3, mx.nd.ones((2, 3)))
+    >>> kv.push(3, [mx.nd.ones((2, 3))] * 4)
+    >>> kv.pull(3).asnumpy()
+    array([[4., 4., 4.],
+           [4., 4., 4.]], dtype=float32)
+"""
+
+from . import base, context, errors, kvstore, ndarray, numpy, optimizer, random, test_utils
+from . import kvstore as kv
+from . import ndarray as nd
+from . import numpy as np
+from . import optimizer as opt
+from ._core import version as _version
+from ._mxnet import install_as_mxnet
+from .context import Context, cpu, current_context, gpu, num_gpus
+from .errors import KVError, MXNetError
+from .kvstore import KVStore, create
+from .ndarray import NDArray
+from .optimizer import Program
+
+__version__ = _version()
+
+__all__ = [
+    "Context",
+    "KVError",
+    "KVStore",
+    "MXNetError",
+    "NDArray",
+    "Program",
+    "base",
+    "context",
+    "cpu",
+    "create",
+    "current_context",
+    "errors",
+    "gpu",
+    "install_as_mxnet",
+    "kv",
+    "kvstore",
+    "nd",
+    "ndarray",
+    "np",
+    "num_gpus",
+    "numpy",
+    "opt",
+    "optimizer",
+    "random",
+    "test_utils",
+]

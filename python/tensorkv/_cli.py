@@ -1,0 +1,10 @@
+"""Puts the command ``tkv``, a program of its own that lies in the package, on the PATH."""
+
+import os
+import sys
+
+
+def main():
+    """Become the program."""
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "tkv")
+    os.execv(program, ["tkv", *sys.argv[1:]])

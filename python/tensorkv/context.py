@@ -1,0 +1,95 @@
+"""Where an array lives."""
+
+from .errors import InvalidArgumentError
+
+__all__ = ["Context", "cpu", "current_context", "gpu", "num_gpus"]
+
+_TYPEIDS = {"cpu": 1, "gpu": 2}
+
+
+class Context:
+    """A device: ``Context('cpu', 0)``. Every ``cpu(i)`` is host memory; the index only says which worker it stands for.
+
+    Args:
+        device_type: ``'cpu'`` or ``'gpu'``, or another Context to copy.
+        device_id: its number, from 0.
+
+    Raises:
+        InvalidArgumentError: another device type, a negative number.
+
+    Example:
+        >>> mx.Context('cpu', 2) == mx.cpu(2)
+        True
+        >>> mx.gpu(1)
+        gpu(1)
+    """
+
+    __slots__ = ("device_id", "device_type")
+
+    def __init__(self, device_type, device_id=0):
+        """Name a device; whether the machine has it is checked when an array is made there."""
+        if isinstance(device_type, Context):
+            device_type, device_id = device_type.device_type, device_type.device_id
+        if device_type not in _TYPEIDS:
+            raise InvalidArgumentError(f"context: device type {device_type!r}; cpu and gpu are possible")
+        if isinstance(device_id, bool) or not hasattr(device_id, "__index__") or int(device_id) < 0:
+            raise InvalidArgumentError(f"context {device_type}: device number {device_id!r}, a whole number from 0 is needed")
+        object.__setattr__(self, "device_type", device_type)
+        object.__setattr__(self, "device_id", int(device_id))
+
+    def __setattr__(self, name, value):
+        """Refuse: contexts are values."""
+        raise AttributeError("a Context cannot be changed")
+
+    @property
+    def device_typeid(self):
+        """1 for cpu, 2 for gpu."""
+        return _TYPEIDS[self.device_type]
+
+    def __eq__(self, other):
+        """Compare type and number."""
+        if not isinstance(other, Context):
+            return NotImplemented
+        return (self.device_type, self.device_id) == (other.device_type, other.device_id)
+
+    def __hash__(self):
+        """Hash type and number."""
+        return hash((self.device_type, self.device_id))
+
+    def __repr__(self):
+        """Return ``cpu(0)``."""
+        return f"{self.device_type}({self.device_id})"
+
+    def __reduce__(self):
+        """Pickle by type and number."""
+        return Context, (self.device_type, self.device_id)
+
+
+def cpu(device_id=0):
+    """Return the context of host memory that stands for worker `device_id`.
+
+    Example:
+        >>> mx.nd.ones((2,), mx.cpu(1)).context
+        cpu(1)
+    """
+    return Context("cpu", device_id)
+
+
+def gpu(device_id=0):
+    """Return the context of GPU `device_id`. Making an array there raises UnimplementedError where there is none."""
+    return Context("gpu", device_id)
+
+
+def num_gpus():
+    """Return how many GPUs arrays can live on: 0 in this build.
+
+    Example:
+        >>> mx.context.num_gpus()
+        0
+    """
+    return 0
+
+
+def current_context():
+    """Return the context that arrays get by default: ``cpu(0)``."""
+    return Context("cpu", 0)

@@ -1,0 +1,115 @@
+"""The exceptions of TensorKV: one base class, one subclass per code.
+
+Each is also the built-in exception that fits, so that ``except KeyError`` or ``except TimeoutError`` work. The codes are
+those of gRPC. Messages read ``verb key: what was found, what was wanted``.
+
+Example:
+    >>> try:
+    ...     mx.kv.create('local').pull(7)
+    ... except KeyError as error:
+    ...     print(error.code, error)
+    5 pull 7: no such key, init it first
+"""
+
+from ._core import _error_codes
+
+_CODES = _error_codes()
+
+
+class KVError(RuntimeError):
+    """Base class; ``code`` is the number of the error's code."""
+
+    code: int = 0
+
+    def __str__(self):
+        """Return the message, also where another base class would quote it."""
+        return self.args[0] if len(self.args) == 1 else super().__str__()
+
+
+class CancelledError(KVError):
+    """The operation was cancelled."""
+
+    code = _CODES["Cancelled"]
+
+
+class InvalidArgumentError(KVError, ValueError, TypeError):
+    """A wrong shape, dtype, key, length, context or type."""
+
+    code = _CODES["InvalidArgument"]
+
+
+class DeadlineExceededError(KVError, TimeoutError):
+    """A wait ended with its deadline."""
+
+    code = _CODES["DeadlineExceeded"]
+
+
+class KeyNotFoundError(KVError, KeyError):
+    """A key, or an optimizer, that does not exist."""
+
+    code = _CODES["NotFound"]
+
+
+class AlreadyExistsError(KVError, ValueError):
+    """A key that was initialised before."""
+
+    code = _CODES["AlreadyExists"]
+
+
+class ResourceExhaustedError(KVError, MemoryError):
+    """The machine has no such memory."""
+
+    code = _CODES["ResourceExhausted"]
+
+
+class FailedPreconditionError(KVError):
+    """The store is closed, was made before a fork, or is in the middle of what was asked."""
+
+    code = _CODES["FailedPrecondition"]
+
+
+class AbortedError(KVError):
+    """This process was fenced off."""
+
+    code = _CODES["Aborted"]
+
+
+class OutOfRangeError(KVError, IndexError):
+    """An index beyond an array."""
+
+    code = _CODES["OutOfRange"]
+
+
+class UnimplementedError(KVError, NotImplementedError):
+    """What this build does not have; the message names it."""
+
+    code = _CODES["Unimplemented"]
+
+
+class InternalError(KVError):
+    """A bug in TensorKV."""
+
+    code = _CODES["Internal"]
+
+
+class UnavailableError(KVError, ConnectionError):
+    """A peer is gone."""
+
+    code = _CODES["Unavailable"]
+
+
+class DataLossError(KVError):
+    """Bytes that were stored are damaged."""
+
+    code = _CODES["DataLoss"]
+
+
+class UnauthenticatedError(KVError, PermissionError):
+    """A peer that could not prove who it is."""
+
+    code = _CODES["Unauthenticated"]
+
+
+_BY_CODE = {cls.code: cls for cls in KVError.__subclasses__()}
+
+MXNetError = KVError

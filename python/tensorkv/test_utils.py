@@ -1,0 +1,96 @@
+"""Helpers that test scripts import from ``mxnet.test_utils``."""
+
+import contextlib
+import os
+
+import numpy as np
+
+from . import random
+from .context import current_context, num_gpus
+
+__all__ = [
+    "almost_equal",
+    "assert_almost_equal",
+    "assert_exception",
+    "default_context",
+    "environment",
+    "list_gpus",
+    "rand_ndarray",
+    "same",
+]
+
+
+def list_gpus():
+    """Return the numbers of the GPUs that arrays can live on.
+
+    Example:
+        >>> mx.test_utils.list_gpus()
+        []
+    """
+    return list(range(num_gpus()))
+
+
+def default_context():
+    """Return the context that tests use: ``cpu(0)``."""
+    return current_context()
+
+
+def same(a, b):
+    """Return whether two arrays have the same shape and elements.
+
+    Example:
+        >>> mx.test_utils.same(mx.nd.ones((2,)), np.ones(2))
+        True
+    """
+    return np.array_equal(np.asarray(a), np.asarray(b))
+
+
+def almost_equal(a, b, rtol=1e-5, atol=1e-20, equal_nan=False):
+    """Return whether two arrays agree to ``atol + rtol * |b|``."""
+    return np.allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=atol, equal_nan=equal_nan)
+
+
+def assert_almost_equal(a, b, rtol=1e-5, atol=1e-20, names=("a", "b"), equal_nan=False):
+    """Raise AssertionError, with the largest difference, where two arrays do not agree to ``atol + rtol * |b|``."""
+    np.testing.assert_allclose(
+        np.asarray(a), np.asarray(b), rtol=rtol, atol=atol, equal_nan=equal_nan, err_msg=f"{names[0]} and {names[1]} differ"
+    )
+
+
+def rand_ndarray(shape, stype="default", density=None, dtype=None, ctx=None):
+    """Return an array of uniform random numbers from -1 to 1; only dense arrays are in this build."""
+    return random.uniform(-1.0, 1.0, shape, ctx=ctx, dtype=dtype).tostype(stype)
+
+
+def assert_exception(f, exception_type, *args, **kwargs):
+    """Raise AssertionError unless ``f(*args, **kwargs)`` raises `exception_type`."""
+    try:
+        f(*args, **kwargs)
+    except exception_type:
+        return
+    raise AssertionError(f"{f!r} did not raise {exception_type.__name__}")
+
+
+@contextlib.contextmanager
+def environment(*args):
+    """Set environment variables, ``(name, value)`` or a dict, for the length of a with block; None unsets.
+
+    Example:
+        >>> with mx.test_utils.environment('TKV_THREADS', '1'):
+        ...     kv = mx.kv.create('local')
+    """
+    changes = args[0] if len(args) == 1 else {args[0]: args[1]}
+    before = {name: os.environ.get(name) for name in changes}
+
+    def apply(values):
+        for name, value in values.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = str(value)
+
+    apply(changes)
+    try:
+        yield
+    finally:
+        apply(before)
