@@ -11,8 +11,9 @@ namespace tkv {
 // A view of the tensor behind `managed`, never a copy.
 //   owns    on success the array owns `managed` and calls its deleter with the last handle; on an error the caller
 //           still owns it
-//   throws  kInvalidArgument  a major version other than 1, a null tensor, strides or a shape that cannot be
-//           kUnimplemented    a dtype or device that arrays cannot have
+//   throws  kInvalidArgument  a major version other than 1, a null tensor, a dtype that arrays cannot have, strides
+//                             or a shape that cannot be
+//           kUnimplemented    a device that arrays cannot live on
 NDArray FromDLPack(DLManagedTensorVersioned* managed);
 // The legacy form has no read-only flag: the caller knows.
 NDArray FromDLPack(DLManagedTensor* managed, bool read_only);

@@ -178,7 +178,7 @@ void BindArray(nb::module_& m) {
           if (nb::isinstance<NDArray>(object)) return ToPython(AsArray(object), type);
           return ToPython(ImportForeign(object, writable ? Use::kWrite : Use::kRead), type);
         },
-        nb::arg("type"), nb::arg("object"), nb::arg("writable"));
+        nb::arg("type"), nb::arg("object").none(), nb::arg("writable"));
   m.def("_binary", &BinaryOf, nb::arg("type"), nb::arg("op"), nb::arg("a"), nb::arg("b"));
   m.def("_binary_into", &BinaryIntoOf, nb::arg("op"), nb::arg("a"), nb::arg("b"), nb::arg("out"));
   m.def("_unary",

@@ -281,7 +281,7 @@ void BindStore(nb::module_& m) {
              new (self) Store{std::move(core), nullptr};
            },
            nb::arg("type") = "local", nb::kw_only(), nb::arg("threads") = nb::none(), nb::arg("patience_ms") = nb::none())
-      .def("init", &Init, nb::arg("key"), nb::arg("value"),
+      .def("init", &Init, nb::arg("key").none(), nb::arg("value").none(),
            R"(Creates each key with a copy of its value; shape and dtype stay those of the value.
 
 Args:
@@ -300,7 +300,7 @@ Example:
     Traceback (most recent call last):
     tensorkv.errors.InvalidArgumentError: init 'a': a string key, the store has integer keys
 )")
-      .def("push", &Push, nb::arg("key"), nb::arg("value"), nb::arg("priority") = 0,
+      .def("push", &Push, nb::arg("key").none(), nb::arg("value").none(), nb::arg("priority") = 0,
            R"(Sums the values given for each key, from left to right, and hands the sum to the updater (default: assign).
 
 Args:
@@ -323,7 +323,7 @@ Example:
     >>> kv.pull(3).asnumpy()
     array([3., 3.], dtype=float32)
 )")
-      .def("pull", &Pull, nb::arg("key"), nb::arg("out") = nb::none(), nb::arg("priority") = 0,
+      .def("pull", &Pull, nb::arg("key").none(), nb::arg("out") = nb::none(), nb::arg("priority") = 0,
            nb::arg("ignore_sparse") = true, nb::arg("like") = nb::none(),
            R"(Copies the value of each key into its outputs, or returns it.
 
@@ -353,7 +353,7 @@ Example:
     >>> a
     array([1., 1.], dtype=float32)
 )")
-      .def("pushpull", &PushPull, nb::arg("key"), nb::arg("value"), nb::arg("out") = nb::none(), nb::arg("priority") = 0,
+      .def("pushpull", &PushPull, nb::arg("key").none(), nb::arg("value").none(), nb::arg("out") = nb::none(), nb::arg("priority") = 0,
            R"(Push, then pull, in one pass over memory. Without `out` the values themselves take the result.
 
 Args:
@@ -374,7 +374,7 @@ Example:
     >>> grads[0].asnumpy()
     array([2., 2.], dtype=float32)
 )")
-      .def("broadcast", &Broadcast, nb::arg("key"), nb::arg("value"), nb::arg("out"), nb::arg("priority") = 0,
+      .def("broadcast", &Broadcast, nb::arg("key").none(), nb::arg("value").none(), nb::arg("out").none(), nb::arg("priority") = 0,
            R"(Init, then pull of the same keys: every output gets the initial value.
 
 Args:
@@ -414,7 +414,7 @@ Example:
            })
       .def("__len__", [](Store& self) { return self.core->size(); })
       .def("__contains__",
-           [](Store& self, nb::handle key) { return self.core->Contains(Named("in", key)); }, nb::arg("key"))
+           [](Store& self, nb::handle key) { return self.core->Contains(Named("in", key)); }, nb::arg("key").none())
       .def_prop_ro("type", [](Store& self) { return self.core->type(); }, "The name that the store was created with.")
       .def_prop_ro("rank", [](Store& self) { return self.core->rank(); }, "Number of this worker, from 0.")
       .def_prop_ro("num_workers", [](Store& self) { return self.core->num_workers(); }, "Number of workers.");

@@ -3,6 +3,7 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
@@ -39,7 +40,7 @@ void BindUpdate(nb::module_& m) {
            [](Optimizer& self, const std::string& param, nb::handle key, double factor) {
              self.SetMultiplier(param, ParseKey(key), factor);
            },
-           nb::arg("param"), nb::arg("key"), nb::arg("factor"),
+           nb::arg("param"), nb::arg("key").none(), nb::arg("factor"),
            "For `key` the hyperparameter counts `factor` times its value.")
       .def("apply",
            [](const Optimizer& self, nb::handle key, double round, const NDArray& grad, const NDArray& weight,
@@ -51,7 +52,7 @@ void BindUpdate(nb::module_& m) {
              nb::gil_scoped_release unlocked;
              ApplyUpdate(self, name, round, grad, weight, arrays, wide);
            },
-           nb::arg("key"), nb::arg("round"), nb::arg("grad"), nb::arg("weight"), nb::arg("states"),
+           nb::arg("key").none(), nb::arg("round"), nb::arg("grad"), nb::arg("weight"), nb::arg("states"),
            nb::arg("master").none(), "One update of `weight` by `grad`, outside a store.");
 }
 

@@ -21,6 +21,9 @@ enum class Write : uint8_t { kCached, kStreaming };
 //   shape  sources: at least one, `dtype`, not bool; target: ComputeType(dtype), so f32 for the 16-bit floats
 void Sum(DType dtype, std::span<const void* const> sources, void* target, size_t count, Write write);
 
+// Streaming writes become visible to other threads: once, at the end of a part of the work.
+void Fence();
+
 // Copies bytes between ranges that do not overlap.
 void Copy(const void* source, void* target, size_t bytes, Write write);
 

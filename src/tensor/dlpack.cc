@@ -27,7 +27,7 @@ DType FromDLType(DLDataType type) {
       return static_cast<DType>(i);
     }
   }
-  throw Fail(Code::kUnimplemented,
+  throw Fail(Code::kInvalidArgument,
              "dlpack: element type (code {}, {} bits, {} lanes) is not supported; float16/32/64, "
              "bfloat16, int8/16/32/64, uint8 and bool are",
              type.code, type.bits, type.lanes);

@@ -70,9 +70,9 @@ TEST(DLPack, WhatCannotBeReadIsRefused) {
   EXPECT_EQ(producer.Refused(), Code::kInvalidArgument);
   producer.managed.version.major = 1;
   producer.managed.dl_tensor.dtype = {kDLComplex, 64, 1};
-  EXPECT_EQ(producer.Refused(), Code::kUnimplemented);
+  EXPECT_EQ(producer.Refused(), Code::kInvalidArgument);
   producer.managed.dl_tensor.dtype = {kDLFloat, 32, 4};
-  EXPECT_EQ(producer.Refused(), Code::kUnimplemented);
+  EXPECT_EQ(producer.Refused(), Code::kInvalidArgument);
   producer.managed.dl_tensor.dtype = {kDLFloat, 32, 1};
   producer.managed.dl_tensor.device = {kDLCUDA, 0};
   EXPECT_EQ(producer.Refused(), Code::kUnimplemented);

@@ -201,6 +201,7 @@ void RunSerially(std::span<const TileJob> jobs, const Plan& plan) {
   for (const TileJob& job : jobs) {
     for (size_t tile = 0; tile < TilesOf(job); ++tile) Tile(job, tile, plan.write, &scratch).Run();
   }
+  if (plan.write == Write::kStreaming) kernels::Fence();
 }
 
 void RunInParallel(std::span<const TileJob> jobs, const Plan& plan, int threads) {
@@ -220,6 +221,7 @@ void RunInParallel(std::span<const TileJob> jobs, const Plan& plan, int threads)
         Tile(jobs[j], at - start, plan.write, scratch[slot].get()).Run();
       }
     }
+    if (plan.write == Write::kStreaming) kernels::Fence();
   });
 }
 

@@ -8,7 +8,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tkv::kernels {
 namespace HWY_NAMESPACE {
 
-void CopyStreaming(const uint8_t* source, uint8_t* target, size_t bytes) {
+template <bool kStream>
+HWY_INLINE void CopyLoop(const uint8_t* HWY_RESTRICT source, uint8_t* HWY_RESTRICT target, size_t bytes) {
   constexpr size_t kLine = 64;
   const hn::ScalableTag<uint8_t> tag;
   const size_t lanes = hn::Lanes(tag);
@@ -21,12 +22,26 @@ void CopyStreaming(const uint8_t* source, uint8_t* target, size_t bytes) {
   size_t i = head;
   for (; i + kLine <= bytes; i += kLine) {  // whole lines, so that no write combining buffer leaves half full
     for (size_t j = 0; j < kLine; j += lanes) {
-      hn::Stream(hn::LoadU(tag, source + i + j), tag, target + i + j);
+      const auto line = hn::LoadU(tag, source + i + j);
+      if constexpr (kStream) {
+        hn::Stream(line, tag, target + i + j);
+      } else {
+        hn::Store(line, tag, target + i + j);
+      }
     }
   }
   std::memcpy(target + i, source + i, bytes - i);
-  hwy::FlushStream();
 }
+
+void CopyDispatch(const uint8_t* source, uint8_t* target, size_t bytes, Write write) {
+  if (write == Write::kStreaming) {
+    CopyLoop<true>(source, target, bytes);
+  } else {
+    CopyLoop<false>(source, target, bytes);
+  }
+}
+
+void FenceDispatch() { hwy::FlushStream(); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace tkv::kernels
@@ -35,16 +50,19 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tkv::kernels {
 
-HWY_EXPORT(CopyStreaming);
+HWY_EXPORT(CopyDispatch);
+HWY_EXPORT(FenceDispatch);
 
 void Copy(const void* source, void* target, size_t bytes, Write write) {
-  if (write == Write::kCached || bytes < 256) {
+  if (bytes < 256) {
     if (bytes > 0) std::memcpy(target, source, bytes);
     return;
   }
-  HWY_DYNAMIC_DISPATCH(CopyStreaming)
-  (static_cast<const uint8_t*>(source), static_cast<uint8_t*>(target), bytes);
+  HWY_DYNAMIC_DISPATCH(CopyDispatch)
+  (static_cast<const uint8_t*>(source), static_cast<uint8_t*>(target), bytes, write);
 }
+
+void Fence() { HWY_DYNAMIC_DISPATCH(FenceDispatch)(); }
 
 }  // namespace tkv::kernels
 #endif

@@ -81,7 +81,6 @@ void SumAll(const void* const* sources, size_t n, void* target, size_t count, Wr
   if (n <= 8) {
     if (write == Write::kStreaming) {
       SumUpTo8<Load, false, true>(s, n, out, count);
-      hwy::FlushStream();
     } else {
       SumUpTo8<Load, false, false>(s, n, out, count);
     }

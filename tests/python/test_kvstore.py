@@ -1,0 +1,519 @@
+"""Rules of the store as Python users meet them. What every store does is in tests/conformance."""
+
+import gc
+import pickle
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+import tensorkv as mx
+
+S = (2, 3)
+
+
+def value_of(kv, key):
+    return kv.pull(key).asnumpy().ravel().tolist()[0]
+
+
+# ---------------------------------------------------------------------------------------------------------------- keys
+
+
+@pytest.mark.parametrize("key", [0, -5, 2**63 - 1, -(2**63), np.int64(7), np.int32(-7), np.uint8(9), "w", "", "ключ", "重み"])
+def test_every_kind_of_key(kv, key):
+    kv.init(key, mx.nd.ones(S))
+    kv.push(key, mx.nd.ones(S) * 2)
+    assert value_of(kv, key) == 2
+    assert list(kv) == [key] and key in kv
+
+
+@pytest.mark.parametrize("key", [True, 1.5, None, b"w", 2**63, (1, 2.5), np.bool_(True), np.float32(1), "\ud800"])
+def test_what_is_no_key_is_refused(kv, key):
+    with pytest.raises(mx.errors.InvalidArgumentError):
+        kv.init(key, mx.nd.ones(S))
+    assert len(kv) == 0
+
+
+def test_ints_and_strings_do_not_mix(kv):
+    kv.init(3, mx.nd.ones(S))
+    with pytest.raises(mx.errors.InvalidArgumentError, match="'3': a string key, the store has integer keys"):
+        kv.init("3", mx.nd.ones(S))
+    with pytest.raises(mx.errors.InvalidArgumentError):
+        kv.push([3, "3"], [mx.nd.ones(S)] * 2)
+
+
+def test_an_unknown_key_is_a_key_error_that_names_it(kv):
+    for verb in (lambda: kv.push("w3", mx.nd.ones(S)), lambda: kv.pull("w3"), lambda: kv.pull("w3", out=mx.nd.ones(S))):
+        with pytest.raises(KeyError, match="'w3': no such key"):
+            verb()
+    kv.init("w3", mx.nd.ones(S))
+
+
+# --------------------------------------------------------------------------------------------------------------- lists
+
+
+def test_lists_of_keys_and_lists_of_lists(kv):
+    keys = ["a", "b"]
+    kv.init(keys, [mx.nd.zeros(S), mx.nd.zeros((4,))])
+    kv.push(keys, [[mx.nd.ones(S)] * 3, mx.nd.ones((4,))])
+    outs = kv.pull(keys)
+    assert [o.shape for o in outs] == [S, (4,)] and [o.asnumpy().max() for o in outs] == [3, 1]
+    into = [[mx.nd.zeros(S), mx.nd.zeros(S)], mx.nd.zeros((4,))]
+    kv.pull(keys, out=into)
+    assert into[0][1].asnumpy().min() == 3
+
+
+@pytest.mark.parametrize(
+    "keys, values",
+    [
+        ([], []),
+        ([1, 2], [mx.nd.ones(S)]),
+        ([1, 2], mx.nd.ones((2, 3))),  # MXNet would push the rows
+        (1, []),
+        ([1], [[]]),
+        (1, None),
+        (1, "text"),
+        (1, 5.0),
+        (1, [[mx.nd.ones(S)]]),
+        (1, mx.nd.ones((3, 2))),
+        (1, mx.nd.ones(S, dtype="float64")),
+        (1, np.ones(S, np.complex64)),
+        (1, np.ones(S, np.uint32)),
+        (1, np.array([object()] * 6).reshape(S)),
+        (1, np.ones(S, ">f4")),
+    ],
+)
+def test_a_bad_push_changes_nothing(kv, keys, values):
+    kv.init([1, 2], [mx.nd.ones(S)] * 2)
+    with pytest.raises(mx.errors.InvalidArgumentError, match="push"):
+        kv.push(keys, values)
+    assert value_of(kv, 1) == 1 and value_of(kv, 2) == 1
+
+
+def test_duplicate_keys_in_one_call_are_one_list(kv):
+    kv.init([1, 2], [mx.nd.zeros(S)] * 2)
+    kv.push([1, 2, 1], [mx.nd.ones(S), mx.nd.ones(S) * 5, mx.nd.ones(S) * 2])
+    assert value_of(kv, 1) == 3 and value_of(kv, 2) == 5
+    outs = [mx.nd.zeros(S) for _ in range(3)]
+    kv.pull([1, 2, 1], out=outs)
+    assert [o.asnumpy().max() for o in outs] == [3, 5, 3]
+
+
+def test_repeated_outputs_hold_the_last_key(kv):
+    kv.init([1, 2], [mx.nd.zeros(S), mx.nd.ones(S)])
+    out = [mx.nd.zeros(S)] * 2
+    kv.pull([1, 2], out=out)
+    assert out[0].asnumpy().max() == 1
+
+
+# --------------------------------------------------------------------------------------------------------------- verbs
+
+
+def test_assign_copies_both_ways(kv):
+    x = mx.nd.ones(S)
+    kv.init(1, x)
+    x[:] = 9
+    assert value_of(kv, 1) == 1
+    kv.push(1, x)
+    x[:] = 7
+    assert value_of(kv, 1) == 9
+    kv.pull(1)[:] = 5
+    assert value_of(kv, 1) == 9
+
+
+def test_positional_out_priority_and_ignore_sparse(kv):
+    kv.init(1, mx.nd.ones(S))
+    a = mx.nd.zeros(S)
+    kv.push(1, mx.nd.ones(S), 5)
+    kv.push(1, mx.nd.ones(S), priority=-1)
+    kv.pull(1, a, 3, False)
+    kv.pull(1, out=a, priority=3, ignore_sparse=True)
+    assert a.asnumpy().max() == 1
+
+
+def test_pushpull_in_place_and_into_outputs(kv):
+    kv.init(1, mx.nd.zeros(S))
+    grads = [mx.nd.ones(S), mx.nd.ones(S) * 2]
+    assert kv.pushpull(1, grads) is None
+    assert [g.asnumpy().max() for g in grads] == [3, 3]
+    out = mx.nd.zeros(S)
+    kv.pushpull(1, grads, out=out, priority=1)
+    assert out.asnumpy().max() == 6
+
+
+def test_a_failed_broadcast_creates_nothing(kv):
+    with pytest.raises(mx.errors.InvalidArgumentError, match="broadcast 1: the output has shape"):
+        kv.broadcast(1, mx.nd.ones(S), out=[mx.nd.zeros(S), mx.nd.zeros((1,))])
+    assert 1 not in kv
+    out = mx.nd.zeros(S)
+    kv.broadcast(1, mx.nd.ones(S), out)
+    assert out.asnumpy().max() == 1
+
+
+def test_pull_converts_floats_and_nothing_else(kv):
+    kv.init(1, mx.nd.full(S, 1.5))
+    for dtype in ("float64", "float16", "bfloat16"):
+        out = mx.nd.zeros(S, dtype=dtype)
+        kv.pull(1, out=out)
+        assert out.astype("float32").asnumpy().max() == 1.5
+    with pytest.raises(mx.errors.InvalidArgumentError, match="only floats convert"):
+        kv.pull(1, out=mx.nd.zeros(S, dtype="int32"))
+
+
+def test_second_init_is_an_error(kv):
+    kv.init(1, mx.nd.ones(S))
+    with pytest.raises(mx.errors.AlreadyExistsError, match="init 1: the key is there already"):
+        kv.init(1, mx.nd.zeros(S))
+    with pytest.raises(mx.errors.AlreadyExistsError):
+        kv.init([2, 1], [mx.nd.ones(S)] * 2)
+    assert list(kv) == [1] and value_of(kv, 1) == 1
+
+
+def test_init_takes_a_list_of_one(kv):
+    kv.init(1, [mx.nd.ones(S)])
+    with pytest.raises(mx.errors.InvalidArgumentError, match="init 2: 2 values, one is needed"):
+        kv.init(2, [mx.nd.ones(S)] * 2)
+
+
+# ------------------------------------------------------------------------------------------------------------- updater
+
+
+def test_the_updater_gets_the_key_in_its_own_kind_and_order():
+    for keys in ([9, 5, 7], ["b", "a", "c"]):
+        seen = []
+        with mx.kv.create("local") as kv:
+            kv.init(keys, [mx.nd.zeros(S)] * 3)
+            kv._set_updater(lambda key, sum, stored: seen.append(key))  # noqa: B023
+            kv.push(keys + keys, [mx.nd.ones(S)] * 6)
+        assert seen == keys
+
+
+def test_an_exception_in_the_updater_reaches_the_caller_and_changes_no_key(kv):
+    kv.init([1, 2, 3], [mx.nd.zeros(S)] * 3)
+
+    def update(key, sum, stored):
+        stored += sum
+        if key == 2:
+            raise ZeroDivisionError("mine")
+
+    kv.set_updater(update)
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        kv.push([1, 2, 3], [mx.nd.ones(S)] * 3)
+    assert [value_of(kv, k) for k in (1, 2, 3)] == [0, 0, 0]
+    kv.push([1, 3], [mx.nd.ones(S)] * 2)
+    assert value_of(kv, 3) == 1
+
+
+def test_the_updater_may_use_other_keys_but_not_its_own(kv):
+    kv.init([1, 2], [mx.nd.zeros(S)] * 2)
+
+    def update(key, sum, stored):
+        stored[:] = sum
+        if key == 1:
+            kv.push(2, sum * 10)
+            assert value_of(kv, 2) == 10
+            kv.pull(1)
+
+    kv.set_updater(update)
+    with pytest.raises(mx.errors.FailedPreconditionError, match="pull 1: the updater that is running"):
+        kv.push(1, mx.nd.ones(S))
+    assert value_of(kv, 1) == 0 and value_of(kv, 2) == 10
+
+
+def test_what_the_updater_keeps_is_not_the_store(kv):
+    kept = []
+    kv.init(1, mx.nd.zeros(S))
+    kv.set_updater(lambda key, sum, stored: kept.extend([sum, stored]))
+    pushed = mx.nd.ones(S)
+    kv.push(1, pushed)
+    kept[0][:] = 50
+    kept[1][:] = 60
+    assert value_of(kv, 1) == 0 and pushed.asnumpy().max() == 1
+
+
+def test_programs_and_none_are_updaters(kv):
+    kv.init(1, mx.nd.ones(S))
+    kv.set_updater(mx.Program("program add\nw = add value sum\nvalue <- w\n"))
+    kv.push(1, mx.nd.ones(S))
+    assert value_of(kv, 1) == 2
+    kv.set_updater(None)
+    kv.push(1, mx.nd.ones(S) * 5)
+    assert value_of(kv, 1) == 5
+    with pytest.raises(mx.errors.InvalidArgumentError):
+        kv.set_updater(3)
+    with pytest.raises(mx.errors.InvalidArgumentError, match="line 2: 'plus' is no operation"):
+        mx.Program("program p\nw = plus value sum\n")
+
+
+def test_an_updater_that_refers_to_its_store_is_collected():
+    class Trainer:
+        def __init__(self):
+            self.kv = mx.kv.create("local")
+            self.kv.init(1, mx.nd.zeros(S))
+            self.kv.set_updater(self.update)
+
+        def update(self, key, sum, stored):
+            stored += sum
+
+    trainer = Trainer()
+    trainer.kv.push(1, mx.nd.ones(S))
+    watch = weakref.ref(trainer)
+    del trainer
+    gc.collect()
+    assert watch() is None
+
+
+# ----------------------------------------------------------------------------------------------------------- the object
+
+
+def test_properties_and_protocols():
+    kv = mx.kv.create("Local_Update_CPU")
+    assert (kv.type, kv.rank, kv.num_workers) == ("local_update_cpu", 0, 1)
+    kv.init("a", mx.nd.ones(S))
+    assert len(kv) == 1 and "a" in kv and "b" not in kv and list(kv) == ["a"] == kv.keys()
+    assert repr(kv) == "<KVStore 'local_update_cpu' rank 0 of 1, 1 keys>"
+    kv.barrier()
+    kv._barrier()
+    assert isinstance(kv, mx.kv.KVStoreBase) and issubclass(mx.kv.KVStore, mx.kv.KVStoreBase)
+    assert kv.is_capable("optimizer") and mx.kv.KVStore.is_capable(mx.kv.KVStoreBase.OPTIMIZER)
+    with pytest.raises(ValueError):
+        kv.is_capable("telepathy")
+    with pytest.raises(NotImplementedError):
+        pickle.dumps(kv)
+    kv.close()
+    kv.close()
+    assert repr(kv) == "<KVStore 'local_update_cpu' closed>"
+    for verb in (lambda: kv.push("a", mx.nd.ones(S)), lambda: len(kv), lambda: "a" in kv, kv.barrier):
+        with pytest.raises(mx.errors.FailedPreconditionError, match="the store is closed"):
+            verb()
+
+
+@pytest.mark.parametrize("name", ["local", "local_update_cpu", "local_allreduce_cpu", "device", "local_allreduce_device"])
+def test_every_type_gives_its_name_back(name):
+    assert mx.kv.create(name).type == name
+
+
+def test_create_never_guesses():
+    assert mx.kv.create().type == "local"
+    with pytest.raises(mx.errors.InvalidArgumentError, match="create 'loca': no such type; there are local"):
+        mx.kv.create("loca")
+    for name in ("dist_sync", "dist", "nccl", "p3"):
+        with pytest.raises(mx.errors.UnimplementedError, match=name):
+            mx.kv.create(name)
+    with pytest.raises(TypeError):
+        mx.kv.create(5)
+    with pytest.raises(mx.errors.InvalidArgumentError):
+        mx.kv.create("local", threads=-1)
+
+
+def test_what_this_build_does_not_have_says_so(kv):
+    for call in (
+        lambda: kv.row_sparse_pull(1, out=None, row_ids=None),
+        lambda: kv.set_gradient_compression({"type": "2bit"}),
+        lambda: kv.save_optimizer_states("f"),
+        lambda: kv.load_optimizer_states("f"),
+        lambda: mx.nd.sparse.zeros("row_sparse", S),
+        lambda: mx.nd.zeros(S, stype="row_sparse"),
+    ):
+        with pytest.raises(mx.errors.UnimplementedError):
+            call()
+
+
+def test_registered_stores_are_found_and_may_shadow():
+    @mx.kv.KVStoreBase.register
+    class Mine(mx.kv.KVStoreBase):
+        pass
+
+    assert type(mx.kv.create("MINE")) is Mine
+    del mx.kvstore._registry["mine"]
+
+
+def test_teststore():
+    kv = mx.kv.create("teststore")
+    assert (kv.type, kv.rank, kv.num_workers) == ("teststore", 0, 1)
+    out = [mx.nd.zeros(S), mx.nd.zeros(S)]
+    kv.broadcast(1, mx.nd.ones(S), out)
+    kv.broadcast(1, mx.nd.ones(S), out)
+    kv.pushpull(1, out)
+    assert out[0].asnumpy().max() == 2
+    assert not kv.is_capable("optimizer")
+    for call in (lambda: kv.set_optimizer(None), lambda: kv.save_optimizer_states("f"), lambda: kv.load_optimizer_states("f")):
+        with pytest.raises(NotImplementedError):
+            call()
+
+
+# -------------------------------------------------------------------------------------------------------------- threads
+
+
+def test_two_threads_lose_nothing():
+    kv = mx.kv.create("local")
+    kv.init(["a", "b"], [mx.nd.zeros(S)] * 2)
+    kv.set_updater(lambda key, sum, stored: stored.__iadd__(sum))
+    errors = []
+
+    def work():
+        try:
+            for _ in range(200):
+                kv.push(["a", "b"], [mx.nd.ones(S)] * 2)
+                kv.pull("a")
+        except Exception as error:  # reported below, on the test's thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert errors == [] and value_of(kv, "a") == 400 and value_of(kv, "b") == 400
+
+
+def test_waiting_for_another_thread_has_a_deadline():
+    kv = mx.kv.create("local", patience_ms=50)
+    kv.init(1, mx.nd.zeros(S))
+    inside, leave = threading.Event(), threading.Event()
+
+    def update(key, sum, stored):
+        inside.set()
+        leave.wait(30)
+
+    kv.set_updater(update)
+    pusher = threading.Thread(target=kv.push, args=(1, mx.nd.ones(S)))
+    pusher.start()
+    assert inside.wait(30)
+    with pytest.raises(TimeoutError, match="another thread has used a key of this call for 50 ms"):
+        kv.pull(1)
+    leave.set()
+    pusher.join()
+
+
+def test_no_gil_while_the_core_works():
+    kv = mx.kv.create("local", threads=1)
+    big = mx.nd.ones((64 << 20,))
+    kv.init(1, big)
+    count, stop = [0], threading.Event()
+
+    def counter():
+        while not stop.is_set():
+            count[0] += 1
+
+    thread = threading.Thread(target=counter)
+    thread.start()
+    time.sleep(0.02)
+    before = count[0]
+    kv.push(1, [big, big])
+    during = count[0] - before
+    stop.set()
+    thread.join()
+    assert during > 100
+
+
+# ----------------------------------------------------------------------------------------------------------------- fork
+
+FORK = """
+import os, sys, multiprocessing
+import tensorkv as mx
+kv = mx.kv.create('local')
+kv.init(1, mx.nd.ones((300, 1000)))
+kv.push(1, [mx.nd.ones((300, 1000))] * 4)
+
+def child():
+    for verb in (lambda: kv.push(1, mx.nd.ones((300, 1000))), lambda: kv.pull(1), lambda: len(kv)):
+        try:
+            verb()
+        except mx.errors.FailedPreconditionError as error:
+            assert 'fork' in str(error)
+        else:
+            raise SystemExit('no error')
+    a = mx.nd.ones((300, 1000)) * 2
+    assert a.asnumpy().min() == 2
+    kv.close()
+    own = mx.kv.create('local')
+    own.init(1, a)
+    own.push(1, [a, a])
+    assert own.pull(1).asnumpy().max() == 4
+
+if HOW == 'os.fork':
+    pid = os.fork()
+    if pid == 0:
+        child()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+else:
+    process = multiprocessing.get_context('fork').Process(target=child)
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0, process.exitcode
+assert kv.pull(1).asnumpy().max() == 4
+print('fine')
+"""
+
+
+@pytest.mark.parametrize("how", ["os.fork", "multiprocessing"])
+def test_a_forked_child_gets_an_error_and_its_arrays_work(how):
+    run = subprocess.run([sys.executable, "-c", f"HOW = {how!r}\n{FORK}"], capture_output=True, text=True, timeout=90)
+    assert run.stdout == "fine\n", run.stderr
+    assert "leaked" not in run.stderr
+
+
+SPAWN = """
+import multiprocessing
+import tensorkv as mx
+
+def child(array):
+    kv = mx.kv.create('local')
+    kv.init(1, array)
+    assert kv.pull(1).asnumpy().max() == 1
+
+if __name__ == '__main__':
+    kv = mx.kv.create('local')
+    kv.init(1, mx.nd.ones((4,)))
+    process = multiprocessing.get_context('spawn').Process(target=child, args=(kv.pull(1),))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0, process.exitcode
+    print('fine')
+"""
+
+
+def test_a_spawned_child_makes_its_own_store(tmp_path):
+    script = tmp_path / "spawn.py"
+    script.write_text(SPAWN)
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=90)
+    assert run.stdout == "fine\n", run.stderr
+
+
+def test_threads_follow_the_affinity_mask():
+    run = subprocess.run(
+        ["taskset", "-c", "0", sys.executable, "-c",
+         "import tensorkv as mx, os; mx.kv.create('local'); print(mx._core.config())"],
+        capture_output=True, text=True, timeout=60,
+    )
+    assert "cores = 1\n" in run.stdout and "threads = 0 (1)\n" in run.stdout, run.stderr
+
+
+def test_importing_has_no_side_effect():
+    code = (
+        "import sys, threading, signal, os, logging; before = (dict(os.environ), signal.getsignal(signal.SIGINT));"
+        "import numpy; modules = set(sys.modules); import tensorkv;"
+        "assert (dict(os.environ), signal.getsignal(signal.SIGINT)) == before;"
+        "assert threading.active_count() == 1 and len(os.listdir('/proc/self/task')) == THREADS, os.listdir('/proc/self/task');"
+        "assert not logging.getLogger().handlers;"
+        "print(sorted({m.partition('.')[0] for m in set(sys.modules) - modules}))"
+    )
+    threads = "(lambda: __import__('builtins').T)()"
+    code = code.replace("import numpy; ", "import numpy, builtins; builtins.T = len(os.listdir('/proc/self/task')); ")
+    run = subprocess.run([sys.executable, "-c", code.replace("THREADS", threads)], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    assert not {"torch", "jax", "ml_dtypes", "matplotlib"} & set(eval(run.stdout))
+
+
+def test_no_instances_leak_at_exit():
+    code = (
+        "import tensorkv as mx\nkv = mx.kv.create('local')\nkv.init(1, mx.nd.ones((2,)))\n"
+        "kv.set_updater(lambda k, i, s: s.__iadd__(i))\nkv.push(1, mx.nd.ones((2,)))\nx = kv.pull(1)\n"
+        "kv.set_optimizer(mx.optimizer.Adam())\nview = x.asnumpy()\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stderr) == (0, "")
