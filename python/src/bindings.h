@@ -4,9 +4,10 @@
 
 #include <nanobind/nanobind.h>
 
-#include <deque>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tkv/kvstore.h"
 
@@ -47,7 +48,7 @@ class ArrayList {
   const NDArray* Add(nb::handle object, Use use);
 
  private:
-  std::deque<NDArray> imported_;
+  std::vector<std::unique_ptr<NDArray>> imported_;
 };
 
 NDArray& AsArray(nb::handle object);

@@ -117,7 +117,7 @@ NDArray ImportForeign(nb::handle object, Use use) {
 
 const NDArray* ArrayList::Add(nb::handle object, Use use) {
   if (nb::isinstance<NDArray>(object)) return nb::inst_ptr<NDArray>(object);
-  return &imported_.emplace_back(ImportForeign(object, use));
+  return imported_.emplace_back(std::make_unique<NDArray>(ImportForeign(object, use))).get();
 }
 
 KeyView ParseKey(nb::handle key) {

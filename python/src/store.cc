@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "base/small_vector.h"
 #include "bindings.h"
 #include "tkv/config.h"
 
@@ -61,10 +62,10 @@ class Batch {
     for (size_t i = 0; i < count; ++i) Add(Item(keys, i), Item(values, i), use);
   }
 
-  std::vector<PushItem> PushItems() const { return Items<PushItem>(); }
-  std::vector<PullItem> PullItems() const { return Items<PullItem>(); }
-  std::vector<InitItem> InitItems() const {
-    std::vector<InitItem> items;
+  SmallVector<PushItem, 1> PushItems() const { return Items<PushItem>(); }
+  SmallVector<PullItem, 1> PullItems() const { return Items<PullItem>(); }
+  SmallVector<InitItem, 1> InitItems() const {
+    SmallVector<InitItem, 1> items;
     for (size_t i = 0; i < views_.size(); ++i) {
       const auto arrays = Arrays(i);
       if (arrays.size() != 1) {
@@ -112,26 +113,31 @@ class Batch {
   }
 
   template <typename T>
-  std::vector<T> Items() const {
-    std::vector<T> items;
+  SmallVector<T, 1> Items() const {
+    SmallVector<T, 1> items;
     items.reserve(views_.size());
     for (size_t i = 0; i < views_.size(); ++i) items.push_back({views_[i], Arrays(i)});
     return items;
   }
 
   const char* const verb_;
-  std::vector<KeyView> views_;
-  std::vector<size_t> ends_;
-  std::vector<const NDArray*> arrays_;
+  SmallVector<KeyView, 1> views_;
+  SmallVector<size_t, 1> ends_;
+  SmallVector<const NDArray*, 8> arrays_;
   ArrayList list_;
 };
+
+template <typename Items>
+auto Span(const Items& items) {
+  return std::span<const typename Items::value_type>(items.data(), items.size());
+}
 
 void Init(Store& self, nb::handle key, nb::handle value) {
   Batch batch("init");
   batch.Parse(key, value, Use::kRead);
   const auto items = batch.InitItems();
   nb::gil_scoped_release unlocked;
-  self.core->Init(items);
+  self.core->Init(Span(items));
 }
 
 void Push(Store& self, nb::handle key, nb::handle value, int) {
@@ -139,7 +145,7 @@ void Push(Store& self, nb::handle key, nb::handle value, int) {
   batch.Parse(key, value, Use::kRead);
   const auto items = batch.PushItems();
   nb::gil_scoped_release unlocked;
-  self.core->Push(items);
+  self.core->Push(Span(items));
 }
 
 void PullInto(Store& self, nb::handle key, nb::handle out) {
@@ -147,7 +153,7 @@ void PullInto(Store& self, nb::handle key, nb::handle out) {
   batch.Parse(key, out, Use::kWrite);
   const auto items = batch.PullItems();
   nb::gil_scoped_release unlocked;
-  self.core->Pull(items);
+  self.core->Pull(Span(items));
 }
 
 // New arrays of the keys' shape, dtype and context: one, or a list for a list of keys.
@@ -197,7 +203,7 @@ nb::object PushPull(Store& self, nb::handle key, nb::handle value, nb::handle ou
     const auto items = values.PushItems();
     const auto targets = outs.PullItems();
     nb::gil_scoped_release unlocked;
-    self.core->PushPull(items, targets);
+    self.core->PushPull(Span(items), Span(targets));
   }
   return is_new ? Like(fresh, value) : nb::none();
 }
@@ -210,7 +216,7 @@ void Broadcast(Store& self, nb::handle key, nb::handle value, nb::handle out, in
   const auto items = values.InitItems();
   const auto targets = outs.PullItems();
   nb::gil_scoped_release unlocked;
-  self.core->Broadcast(items, targets);
+  self.core->Broadcast(Span(items), Span(targets));
 }
 
 void SetFunction(Store& self, nb::object function) {

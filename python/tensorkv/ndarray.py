@@ -256,6 +256,10 @@ class NDArray(_core.Array):
         """Return the only element of an integer array."""
         return operator.index(self.asscalar())
 
+    @staticmethod
+    def _is_row_index(key):
+        return not isinstance(key, (tuple, bool, np.ndarray, _core.Array)) and hasattr(key, "__index__")
+
     def _row(self, index):
         rows = len(self)
         at = index + rows if index < 0 else index
@@ -272,7 +276,7 @@ class NDArray(_core.Array):
             begin, end, step = key.indices(len(self))
             if step == 1:
                 return self._slice(begin, max(begin, end))
-        elif not isinstance(key, (tuple, bool)) and hasattr(key, "__index__") and not isinstance(key, _core.Array):
+        elif self._is_row_index(key):
             at = self._row(operator.index(key))
             return self._slice(at, at + 1) if self.ndim == 1 else self._at(at)
         try:
@@ -291,7 +295,12 @@ class NDArray(_core.Array):
         if isinstance(value, _core.Array):
             value = value._view()
         try:
-            self._view()[_plain_index(key)] = value
+            if self._is_row_index(key):
+                at = self._row(operator.index(key))
+                row = self._slice(at, at + 1)._view()
+                row[...] = np.reshape(value, row.shape) if np.size(value) == row.size else value
+            else:
+                self._view()[_plain_index(key)] = value
         except IndexError as error:
             raise OutOfRangeError(f"index: {error}; the array has shape {self.shape}") from None
         except ValueError as error:

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/process.h"
+#include "base/small_vector.h"
 #include "kernels/kernels.h"
 #include "store/key_table.h"
 #include "store/overlap.h"
@@ -55,9 +56,9 @@ struct Claim {
   Shared* shared = nullptr;
   Mode mode = Mode::kRead;
   std::shared_ptr<Updater> updater;
-  std::vector<Entry*> entries;
-  std::vector<size_t> push_groups;  // of each push item
-  std::vector<size_t> pull_groups;  // of each pull item
+  SmallVector<Entry*> entries;
+  SmallVector<size_t> push_groups;  // of each push item
+  SmallVector<size_t> pull_groups;  // of each pull item
   bool is_held = false;
 
   Claim() = default;
@@ -115,9 +116,9 @@ void CheckOuts(std::string_view verb, const PullItem& item, const NDArray& store
 
 // The values of a call, packed and grouped by key.
 struct Sources {
-  std::vector<NDArray> packed;        // copies of strided values
-  std::vector<const void*> pointers;  // all groups one behind the other
-  std::vector<size_t> ends;           // of group g in `pointers`
+  std::vector<NDArray> packed;           // copies of strided values
+  SmallVector<const void*, 8> pointers;  // all groups one behind the other
+  SmallVector<size_t> ends;              // of group g in `pointers`
 
   std::span<const void* const> of(size_t group) const {
     const size_t begin = group == 0 ? 0 : ends[group - 1];
@@ -128,8 +129,8 @@ struct Sources {
 // The outputs of a call, one list per item; strided ones are written through a packed stand-in.
 struct Outputs {
   std::vector<std::pair<NDArray, const NDArray*>> stand_ins;
-  std::vector<TileJob::Output> outputs;
-  std::vector<size_t> ends;
+  SmallVector<TileJob::Output, 8> outputs;
+  SmallVector<size_t> ends;
 
   std::span<const TileJob::Output> of(size_t item) const {
     const size_t begin = item == 0 ? 0 : ends[item - 1];
@@ -443,7 +444,7 @@ void LocalStore::RunPull(const Claim& claim, std::span<const PullItem> items, co
     }
     if (check.Conflicts()) threads = 1;  // in order, so that the later key wins
   }
-  std::vector<TileJob> jobs(items.size());
+  SmallVector<TileJob, 1> jobs(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
     const NDArray& value = claim.entries[claim.pull_groups[i]]->value;
     jobs[i].dtype = value.dtype();
@@ -451,7 +452,7 @@ void LocalStore::RunPull(const Claim& claim, std::span<const PullItem> items, co
     jobs[i].value = value.data();
     jobs[i].outputs = outputs.of(i);
   }
-  RunJobs(jobs, threads);
+  RunJobs({jobs.data(), jobs.size()}, threads);
 }
 
 // Runs user code: on copies, which replace the values when every key is done.
@@ -501,7 +502,7 @@ FreshState PrepareState(const Entry& entry, const std::shared_ptr<const Optimize
 void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push_count, const Sources& sources,
                           const Outputs* fused_outputs) {
   const std::shared_ptr<const Optimizer>& optimizer = claim.updater->optimizer;
-  std::vector<TileJob> jobs(push_count);
+  SmallVector<TileJob, 1> jobs(push_count);
   std::vector<UpdateScalars> scalars(optimizer ? push_count : 0);
   std::vector<FreshState> fresh(optimizer ? push_count : 0);
   std::vector<std::array<void*, 16>> states(optimizer ? push_count : 0);
@@ -534,7 +535,7 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
     job.states = {states[g].data(), arrays.size()};
     if (master) job.master = static_cast<float*>(master.data());
   }
-  RunJobs(jobs, ThreadsFor(options_.threads));
+  RunJobs({jobs.data(), jobs.size()}, ThreadsFor(options_.threads));
   if (!optimizer) return;
   for (size_t g = 0; g < push_count; ++g) {
     Entry& entry = *claim.entries[g];

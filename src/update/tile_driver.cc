@@ -15,7 +15,7 @@ namespace {
 using kernels::Write;
 
 // Below this many bytes waking a second thread costs more than it saves (docs/performance.md, "Thresholds").
-constexpr size_t kParallelBytes = size_t{256} << 10;
+constexpr size_t kParallelBytes = size_t{1} << 20;
 constexpr size_t kParallelGrainBytes = size_t{128} << 10;
 
 size_t TilesOf(const TileJob& job) { return (job.count + kTileElements - 1) / kTileElements; }

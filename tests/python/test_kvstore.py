@@ -68,29 +68,29 @@ def test_lists_of_keys_and_lists_of_lists(kv):
 
 
 @pytest.mark.parametrize(
-    "keys, values",
+    "keys, make",
     [
-        ([], []),
-        ([1, 2], [mx.nd.ones(S)]),
-        ([1, 2], mx.nd.ones((2, 3))),  # MXNet would push the rows
-        (1, []),
-        ([1], [[]]),
-        (1, None),
-        (1, "text"),
-        (1, 5.0),
-        (1, [[mx.nd.ones(S)]]),
-        (1, mx.nd.ones((3, 2))),
-        (1, mx.nd.ones(S, dtype="float64")),
-        (1, np.ones(S, np.complex64)),
-        (1, np.ones(S, np.uint32)),
-        (1, np.array([object()] * 6).reshape(S)),
-        (1, np.ones(S, ">f4")),
+        ([], lambda: []),
+        ([1, 2], lambda: [mx.nd.ones(S)]),
+        ([1, 2], lambda: mx.nd.ones((2, 3))),  # MXNet would push the rows
+        (1, lambda: []),
+        ([1], lambda: [[]]),
+        (1, lambda: None),
+        (1, lambda: "text"),
+        (1, lambda: 5.0),
+        (1, lambda: [[mx.nd.ones(S)]]),
+        (1, lambda: mx.nd.ones((3, 2))),
+        (1, lambda: mx.nd.ones(S, dtype="float64")),
+        (1, lambda: np.ones(S, np.complex64)),
+        (1, lambda: np.ones(S, np.uint32)),
+        (1, lambda: np.array([object()] * 6).reshape(S)),
+        (1, lambda: np.ones(S, ">f4")),
     ],
 )
-def test_a_bad_push_changes_nothing(kv, keys, values):
+def test_a_bad_push_changes_nothing(kv, keys, make):
     kv.init([1, 2], [mx.nd.ones(S)] * 2)
     with pytest.raises(mx.errors.InvalidArgumentError, match="push"):
-        kv.push(keys, values)
+        kv.push(keys, make())
     assert value_of(kv, 1) == 1 and value_of(kv, 2) == 1
 
 

@@ -1,0 +1,62 @@
+"""Scripts that import mxnet run unchanged."""
+
+import subprocess
+import sys
+import types
+
+import pytest
+
+import tensorkv
+
+SCRIPT = """
+import sys
+import mxnet as mx
+from mxnet import cpu, kv, np
+import mxnet.ndarray as nd
+from mxnet.base import MXNetError, py_str
+from mxnet.test_utils import assert_almost_equal
+store = mx.kvstore.create('local')
+store.init(3, nd.ones((2,)))
+try:
+    store.pull(4, out=nd.ones((2,)))
+except MXNetError as error:
+    print('error:', error)
+print(__name__, sys.argv[1:], mx.nd is nd, mx.__version__)
+"""
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, "-m", "tensorkv.mxnet", *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_an_unchanged_script_runs(tmp_path):
+    (tmp_path / "helper.py").write_text("x = 1\n")
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT + "import helper\nsys.exit(3)\n")
+    result = run(str(script), "--lr", "0.1")
+    assert result.stdout.splitlines() == [
+        "error: pull 4: no such key, init it first",
+        f"__main__ ['--lr', '0.1'] True {tensorkv.__version__}",
+    ], result.stderr
+    assert result.returncode == 3
+
+
+def test_mistakes_on_the_command_line():
+    assert run().returncode == 2 and "usage" in run().stdout
+    missing = run("nowhere.py")
+    assert missing.returncode == 2 and "no such script: nowhere.py" in missing.stderr
+    assert run("--help").returncode == 0
+
+
+def test_a_real_mxnet_is_not_pushed_aside():
+    sys.modules["mxnet"] = types.ModuleType("mxnet")
+    with pytest.raises(tensorkv.errors.FailedPreconditionError, match="another mxnet is loaded already"):
+        tensorkv.install_as_mxnet()
+
+
+def test_installing_twice_is_once():
+    tensorkv.install_as_mxnet()
+    tensorkv.install_as_mxnet()
+    import mxnet.optimizer
+
+    assert mxnet.optimizer is tensorkv.optimizer
