@@ -1,0 +1,218 @@
+"""Trains a network on handwritten digits through a store: four workers push gradients, the store runs SGD.
+
+The images are the 1,797 of 8 × 8 points that scikit-learn carries (Alpaydin and Kaynak, 1998). The network has two
+layers, in NumPy. Each of four workers computes the gradient of its part of every batch and pushes it; the store sums
+the four, runs SGD, and every worker pulls the weights back. At the end the same batches are trained without the store,
+in float32 and in float64, and the weights must agree.
+"""
+
+import argparse
+import os
+import sys
+import time
+
+import numpy as np
+
+import tensorkv as mx
+
+WORKERS = 4
+KEYS = ["w1", "b1", "w2", "b2"]
+LEARNING_RATE = 0.3
+TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
+
+
+def load_digits(dtype):
+    """Return ((images, labels) to train on, (images, labels) to test on): every fifth image is a test."""
+    from sklearn.datasets import load_digits as load
+
+    digits = load()
+    images, labels = (digits.data / 16).astype(dtype), digits.target
+    test = np.arange(len(labels)) % 5 == 0
+    return (images[~test], labels[~test]), (images[test], labels[test])
+
+
+def initial_weights(dtype, hidden=64):
+    """Return the weights to start from, the same for every run."""
+    rng = np.random.default_rng(0)
+    shapes = {"w1": (64, hidden), "b1": (hidden,), "w2": (hidden, 10), "b2": (10,)}
+    scale = {"w1": 1 / 8, "b1": 0, "w2": 1 / 8, "b2": 0}
+    return {key: (rng.normal(size=shapes[key]) * scale[key]).astype(dtype) for key in KEYS}
+
+
+def batches(count, batch, epochs):
+    """Yield (step, indices of the images of one batch): the same sequence in every run."""
+    step = 0
+    for epoch in range(epochs):
+        order = np.random.default_rng(epoch + 1).permutation(count)
+        for begin in range(0, count - batch + 1, batch):
+            yield step, order[begin : begin + batch]
+            step += 1
+
+
+def forward(weights, images):
+    """Return the hidden layer and the probabilities of the ten digits."""
+    hidden = np.tanh(images @ weights["w1"] + weights["b1"])
+    scores = hidden @ weights["w2"] + weights["b2"]
+    scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return hidden, scores / scores.sum(axis=1, keepdims=True)
+
+
+def gradient(weights, images, labels):
+    """Return the sum of the losses and, for each key, the sum of the gradients over the images."""
+    hidden, probability = forward(weights, images)
+    loss = -np.log(np.maximum(probability[np.arange(len(labels)), labels], 1e-30)).sum()
+    error = probability
+    error[np.arange(len(labels)), labels] -= 1
+    back = (error @ weights["w2"].T) * (1 - hidden * hidden)
+    return loss, {"w1": images.T @ back, "b1": back.sum(axis=0), "w2": hidden.T @ error, "b2": error.sum(axis=0)}
+
+
+def parts(indices):
+    """Return the indices of each worker."""
+    return np.array_split(indices, WORKERS)
+
+
+class Progress:
+    """A bar on a terminal, a line every tenth elsewhere."""
+
+    def __init__(self, total, quiet=False):
+        self.total, self.quiet, self.shown = total, quiet, -1
+
+    def show(self, done, text):
+        tenth = done * 40 // self.total if sys.stdout.isatty() else done * 10 // self.total
+        if self.quiet or tenth == self.shown:
+            return
+        self.shown = tenth
+        if sys.stdout.isatty():
+            print(f"\r[{'█' * tenth}{'·' * (40 - tenth)}] {text}", end="\n" if done == self.total else "", flush=True)
+        else:
+            print(f"{100 * done // self.total:3d} %  {text}", flush=True)
+
+
+def train_with_store(kv, data, weights, arguments, progress):
+    """Train through the store `kv`; return the losses of the steps and the images per second."""
+    images, labels = data
+    contexts = [mx.cpu(i) for i in range(WORKERS)]
+    start = resume(kv, weights, arguments)
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=LEARNING_RATE, rescale_grad=1 / arguments.batch))
+    replicas = [{key: np.empty_like(weights[key]) for key in KEYS} for _ in contexts]
+    pull_targets = [[replica[key] for replica in replicas] for key in KEYS]
+    kv.pull(KEYS, out=pull_targets)
+    schedule = list(batches(len(labels), arguments.batch, arguments.epochs))
+    losses, begin = [], time.perf_counter()
+    for step, indices in schedule[start:]:
+        results = [gradient(w, images[i], labels[i]) for w, i in zip(replicas, parts(indices), strict=True)]
+        kv.push(KEYS, [[grads[key] for _, grads in results] for key in KEYS])
+        kv.pull(KEYS, out=pull_targets)
+        losses.append(sum(loss for loss, _ in results) / arguments.batch)
+        progress.show(step + 1, f"step {step + 1}/{len(schedule)}  loss {losses[-1]:.3f}")
+        if arguments.checkpoint and (step + 1) % arguments.every == 0:
+            save(kv, step + 1, arguments.checkpoint)
+    seconds = time.perf_counter() - begin
+    return losses, len(losses) * arguments.batch / seconds
+
+
+def resume(kv, weights, arguments):
+    """Put the weights of the checkpoint, or the initial ones, into the store; return the step to go on from."""
+    if arguments.checkpoint and os.path.exists(arguments.checkpoint):
+        saved = mx.nd.load(arguments.checkpoint)
+        step = int(saved.pop("step").asscalar())
+        kv.init(list(saved), list(saved.values()))
+        print(f"resumed from {arguments.checkpoint} at step {step}")
+        return step
+    kv.init(KEYS, [weights[key] for key in KEYS])
+    return 0
+
+
+def save(kv, step, path):
+    """Write all keys and the step; the old checkpoint is replaced only by a complete one."""
+    mx.nd.save(path, {"step": mx.nd.array([step], dtype="int64"), **{key: kv.pull(key) for key in KEYS}})
+
+
+def train_without_store(data, weights, arguments):
+    """The same batches and arithmetic in NumPy alone."""
+    images, labels = data
+    weights = {key: value.copy() for key, value in weights.items()}
+    for _, indices in batches(len(labels), arguments.batch, arguments.epochs):
+        results = [gradient(weights, images[i], labels[i])[1] for i in parts(indices)]
+        for key in KEYS:
+            total = sum(grads[key] for grads in results)
+            weights[key] -= (LEARNING_RATE * (total * (1 / arguments.batch))).astype(weights[key].dtype)
+    return weights
+
+
+def compare(dtype, arguments, quiet):
+    """Train with and without the store; return the store, its history and the largest difference of any weight."""
+    train, _ = load_digits(dtype)
+    kv = mx.kv.create(arguments.kv)
+    steps = len(train[1]) // arguments.batch * arguments.epochs
+    losses, speed = train_with_store(kv, train, initial_weights(dtype), arguments, Progress(steps, quiet))
+    alone = train_without_store(train, initial_weights(dtype), arguments)
+    difference = max(np.abs(kv.pull(key).asnumpy() - alone[key]).max() for key in KEYS)
+    return kv, losses, speed, difference
+
+
+def confusion(kv, dtype):
+    """Return the accuracy on the test images and how often each digit (row) was read as each (column)."""
+    _, (images, labels) = load_digits(dtype)
+    _, probability = forward({key: kv.pull(key).asnumpy() for key in KEYS}, images)
+    matrix = np.zeros((10, 10), int)
+    np.add.at(matrix, (labels, probability.argmax(axis=1)), 1)
+    return matrix.trace() / matrix.sum(), matrix
+
+
+def draw(losses, matrix, accuracy, path):
+    """Draw the loss curve and the confusion matrix."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4.2))
+    left.plot(losses, linewidth=0.8)
+    left.set(xlabel="step", ylabel="loss", title="Loss of each batch", yscale="log")
+    right.imshow(np.log1p(matrix), cmap="Blues")
+    for (row, column), count in np.ndenumerate(matrix):
+        if count:
+            right.text(column, row, count, ha="center", va="center", fontsize=8, color="white" if row == column else "black")
+    right.set(xlabel="read as", ylabel="digit", title=f"Test images: {accuracy:.1%} right", xticks=range(10), yticks=range(10))
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kv", default="local", help="type of the store")
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--checkpoint", metavar="FILE", help="save all keys here and resume from it")
+    parser.add_argument("--every", type=int, default=100, metavar="N", help="steps between checkpoints")
+    parser.add_argument("--picture", metavar="PNG", default="digits.png", help="where the picture goes")
+    arguments = parser.parse_args()
+    if arguments.batch < WORKERS or arguments.epochs < 1 or arguments.every < 1:
+        parser.error(f"--batch is at least {WORKERS}, --epochs and --every at least 1")
+
+    print(f"TensorKV {mx.__version__}: {WORKERS} workers, a {arguments.kv!r} store, batches of {arguments.batch}")
+    kv, losses, speed, difference = compare("float32", arguments, quiet=False)
+    accuracy, matrix = confusion(kv, "float32")
+    if losses:
+        draw(losses, matrix, accuracy, arguments.picture)
+    arguments.checkpoint = None
+    _, _, _, difference64 = compare("float64", arguments, quiet=True)
+
+    print(f"test accuracy           {accuracy:.4f}")
+    print(f"images per second       {speed:,.0f}")
+    print(f"against no store        float32 {difference:.1e}, float64 {difference64:.1e} (largest difference of a weight)")
+    print(f"picture                 {os.path.abspath(arguments.picture)}")
+    for dtype, found in (("float32", difference), ("float64", difference64)):
+        if not found <= TOLERANCE[dtype]:
+            print(f"the weights differ by {found:.1e} in {dtype}, at most {TOLERANCE[dtype]} is right", file=sys.stderr)
+            return 1
+    if accuracy < 0.95:
+        print("the accuracy is below 0.95", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

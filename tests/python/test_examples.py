@@ -1,0 +1,44 @@
+"""The examples run, and the demonstration keeps its promises."""
+
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def run(script, *arguments):
+    return subprocess.run([sys.executable, str(ROOT / "examples" / script), *arguments], capture_output=True, text=True, timeout=100)
+
+
+def test_the_tutorial_runs():
+    result = run("tutorial.py")
+    assert result.returncode == 0 and result.stdout.endswith("done\n"), result.stderr
+
+
+def figure(output, name):
+    line = next(line for line in output.splitlines() if line.startswith(name))
+    return line[len(name) :].strip()
+
+
+def test_the_digits_train_and_draw(tmp_path):
+    picture = tmp_path / "digits.png"
+    result = run("digits.py", "--picture", str(picture))
+    assert result.returncode == 0, result.stderr
+    assert float(figure(result.stdout, "test accuracy")) >= 0.95
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_resumed_from_a_checkpoint_ends_with_the_same_weights(tmp_path):
+    checkpoint, picture = str(tmp_path / "state"), str(tmp_path / "p.png")
+    whole = run("digits.py", "--picture", picture)
+    first = run("digits.py", "--picture", picture, "--epochs", "10", "--every", "22", "--checkpoint", checkpoint)
+    rest = run("digits.py", "--picture", picture, "--checkpoint", checkpoint)
+    assert "resumed from" in rest.stdout and rest.returncode == 0, first.stderr + rest.stderr
+    assert figure(rest.stdout, "test accuracy") == figure(whole.stdout, "test accuracy")
+
+
+def test_mistakes_on_the_command_line_say_what_is_wrong(tmp_path):
+    assert run("digits.py", "--batch", "1").returncode == 2
+    wrong = run("digits.py", "--kv", "loca", "--picture", str(tmp_path / "p.png"))
+    assert wrong.returncode != 0 and "create 'loca': no such type" in wrong.stderr
