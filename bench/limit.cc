@@ -1,8 +1,9 @@
-// What the memory of this machine allows: each kernel moves the bytes of one row of the benchmark and nothing more.
+// What the memory of this machine allows: each kernel moves the bytes of one row of the benchmark
+// and nothing more.
 //
-// In: streams that are read and added.  States: streams that are read and written (weight and optimizer state).  Out:
-// streams that are written, by temporal or non-temporal stores as asked; the caller takes the better.  Threads are
-// started once and sleep on a condition in between.
+// In: streams that are read and added.  States: streams that are read and written (weight and
+// optimizer state).  Out: streams that are written, by temporal or non-temporal stores as asked;
+// the caller takes the better.  Threads are started once and sleep on a condition in between.
 
 #include <immintrin.h>
 
@@ -90,8 +91,8 @@ void OnThreads(int threads, size_t count, const std::function<void(size_t, size_
 }
 
 template <int kIn>
-void Range(const float* const* in, int state_count, float* const* states, int out_count, float* const* outs, size_t begin,
-           size_t end, bool nt) {
+void Range(const float* const* in, int state_count, float* const* states, int out_count,
+           float* const* outs, size_t begin, size_t end, bool nt) {
   constexpr size_t kBlock = 1024;  // runs of one stream, so that pages of memory stay open
   alignas(64) float block[kBlock];
   for (size_t at = begin; at < end; at += kBlock) {
@@ -115,8 +116,9 @@ void Range(const float* const* in, int state_count, float* const* states, int ou
 }  // namespace
 
 // Arrays are 64-byte aligned, count is a multiple of 16.
-extern "C" void limit_run(int in_count, const float* const* in, int state_count, float* const* states, int out_count,
-                          float* const* outs, size_t count, int threads, int nt) {
+extern "C" void limit_run(int in_count, const float* const* in, int state_count,
+                          float* const* states, int out_count, float* const* outs, size_t count,
+                          int threads, int nt) {
   OnThreads(threads, count, [&](size_t begin, size_t end) {
     if (in_count == 1) Range<1>(in, state_count, states, out_count, outs, begin, end, nt != 0);
     if (in_count == 4) Range<4>(in, state_count, states, out_count, outs, begin, end, nt != 0);

@@ -33,8 +33,11 @@ class Peer:
 
     def __init__(self, python, package):
         self.process = subprocess.Popen(
-            [python, str(HERE / "peer.py"), package], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True,
+            [python, str(HERE / "peer.py"), package],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
 
     def ask(self, request):
@@ -82,8 +85,10 @@ class Limit:
     def copy(self):
         begin = time.perf_counter()
         self.library.limit_copy(
-            ctypes.c_void_p(self.arrays[0].ctypes.data), ctypes.c_void_p(self.arrays[-1].ctypes.data),
-            ctypes.c_size_t(self.count), self.threads,
+            ctypes.c_void_p(self.arrays[0].ctypes.data),
+            ctypes.c_void_p(self.arrays[-1].ctypes.data),
+            ctypes.c_size_t(self.count),
+            self.threads,
         )
         return 8 * self.count / (time.perf_counter() - begin)
 
@@ -155,10 +160,16 @@ def measure_row(limit, ours, mxnet, row, repetitions):
     moved = bytes_per_element(passes) * (size // 4)
     share = moved / median["limit"] / statistics.median(copies)
     result = {
-        "row": name, "size": human(size), "bytes": size, "bytes_per_element": bytes_per_element(passes),
+        "row": name,
+        "size": human(size),
+        "bytes": size,
+        "bytes_per_element": bytes_per_element(passes),
         "ms": {key: 1e3 * value for key, value in median.items()},
-        "of_limit": median["limit"] / median["tensorkv"], "times_mxnet": median["mxnet"] / median["tensorkv"],
-        "limit_of_copy": share, "gb_per_s": moved / median["tensorkv"] / 1e9, "bar": bar,
+        "of_limit": median["limit"] / median["tensorkv"],
+        "times_mxnet": median["mxnet"] / median["tensorkv"],
+        "limit_of_copy": share,
+        "gb_per_s": moved / median["tensorkv"] / 1e9,
+        "bar": bar,
     }
     result["verdict"] = verdict(result)
     return result
@@ -195,16 +206,23 @@ def small_rows(ours, mxnet, build, repetitions):
     def add(row, ours_seconds, peer_seconds, peer, bar, better="higher"):
         ratio = peer_seconds / ours_seconds
         met = ratio >= bar if better == "higher" else 1 / ratio <= bar
-        results.append({
-            "row": row, "us": ours_seconds * 1e6, "peer": peer, "peer_us": peer_seconds * 1e6,
-            "ratio": ratio if better == "higher" else 1 / ratio, "bar": f"{'≥' if better == 'higher' else '≤'} {bar}",
-            "verdict": "met" if met else "missed",
-        })
+        results.append(
+            {
+                "row": row,
+                "us": ours_seconds * 1e6,
+                "peer": peer,
+                "peer_us": peer_seconds * 1e6,
+                "ratio": ratio if better == "higher" else 1 / ratio,
+                "bar": f"{'≥' if better == 'higher' else '≤'} {bar}",
+                "verdict": "met" if met else "missed",
+            }
+        )
 
     a, b = interleaved([(ours, "400 keys", 1024, 20), (mxnet, "400 keys", 1024, 2)], repetitions)
     add("400 keys × 1 KiB × 4 values, push + pull", a, b, "MXNet", 10)
     a, b, c = interleaved(
-        [(ours, "one key", 1024, 5000), (ours, "two empty calls", 1024, 20000), (mxnet, "one key", 1024, 300)], repetitions
+        [(ours, "one key", 1024, 5000), (ours, "two empty calls", 1024, 20000), (mxnet, "one key", 1024, 300)],
+        repetitions,
     )
     add("1 KiB key, push + pull from Python", a, b, "two empty calls", 8, better="lower")
     add("1 KiB key, push + pull from Python", a, c, "MXNet", 3)
@@ -212,8 +230,9 @@ def small_rows(ours, mxnet, build, repetitions):
     add("Adam by the interpreter, 64 MiB", a, b, "fused kernel", 0.5)
     program = pathlib.Path(build) / "bench" / "store_bench"
     if program.exists():
-        output = subprocess.run([program, "--benchmark_format=json", "--benchmark_min_time=0.2"], capture_output=True,
-                                text=True, check=True).stdout
+        output = subprocess.run(
+            [program, "--benchmark_format=json", "--benchmark_min_time=0.2"], capture_output=True, text=True, check=True
+        ).stdout
         one = json.loads(output)["benchmarks"][0]["real_time"] * 1e-9
         add("1 KiB key, push + pull from C++", one, 1e-6, "goal of 1 µs", 1)
     return results
@@ -230,8 +249,12 @@ def memory_row(python):
     )
     rss = int(subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout) / 1024
     bar = 1.02 * 1024 + 64
-    return {"row": "store of 1 GiB of values, RSS", "mib": rss, "bar": f"≤ {bar:.0f} MiB",
-            "verdict": "met" if rss <= bar else "missed"}
+    return {
+        "row": "store of 1 GiB of values, RSS",
+        "mib": rss,
+        "bar": f"≤ {bar:.0f} MiB",
+        "verdict": "met" if rss <= bar else "missed",
+    }
 
 
 def import_row(python, repetitions):
@@ -243,15 +266,22 @@ def import_row(python, repetitions):
     seconds("tensorkv"), seconds("numpy")
     pairs = [(seconds("tensorkv"), seconds("numpy")) for _ in range(repetitions)]
     ours, numpy = (statistics.median(column) for column in zip(*pairs, strict=True))
-    return {"row": "import tensorkv against import numpy", "ms": ours * 1e3, "numpy_ms": numpy * 1e3,
-            "ratio": ours / numpy, "bar": "≤ 1.5", "verdict": "met" if ours / numpy <= 1.5 else "missed"}
+    return {
+        "row": "import tensorkv against import numpy",
+        "ms": ours * 1e3,
+        "numpy_ms": numpy * 1e3,
+        "ratio": ours / numpy,
+        "bar": "≤ 1.5",
+        "verdict": "met" if ours / numpy <= 1.5 else "missed",
+    }
 
 
 def report(data):
     lines = [
         f"Machine: {data['machine']}, {data['threads']} threads, {data['date']}. Idle check: {data['idle']:.2f} "
         f"(two threads do {data['idle']:.2f} times the work of one; at least 1.9 is needed). "
-        f"Non-temporal copy: {data['copy_gb_per_s']:.1f} GB/s. Medians of {data['repetitions']}.", "",
+        f"Non-temporal copy: {data['copy_gb_per_s']:.1f} GB/s. Medians of {data['repetitions']}.",
+        "",
         "| row | array | bytes per element | TensorKV ms | limit ms | MXNet ms | of the limit | × MXNet | limit / copy | bar |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
@@ -262,10 +292,14 @@ def report(data):
         )
     lines += ["", "| row | TensorKV | against | ratio | bar | |", "|---|---|---|---|---|---|"]
     for r in data["small"]:
-        lines.append(f"| {r['row']} | {r['us']:.2f} µs | {r['peer']}: {r['peer_us']:.2f} µs | {r['ratio']:.2f} | {r['bar']} | {r['verdict']} |")
+        lines.append(
+            f"| {r['row']} | {r['us']:.2f} µs | {r['peer']}: {r['peer_us']:.2f} µs | {r['ratio']:.2f} | {r['bar']} | {r['verdict']} |"
+        )
     m, i = data["memory"], data["import"]
     lines.append(f"| {m['row']} | {m['mib']:.0f} MiB | | | {m['bar']} | {m['verdict']} |")
-    lines.append(f"| {i['row']} | {i['ms']:.0f} ms | {i['numpy_ms']:.0f} ms | {i['ratio']:.2f} | {i['bar']} | {i['verdict']} |")
+    lines.append(
+        f"| {i['row']} | {i['ms']:.0f} ms | {i['numpy_ms']:.0f} ms | {i['ratio']:.2f} | {i['bar']} | {i['verdict']} |"
+    )
     return "\n".join(lines)
 
 
@@ -281,9 +315,17 @@ def picture(data, path):
         points = sorted((r["bytes"], r["of_limit"]) for r in data["rows"] if r["row"] == name)
         axes.plot(*zip(*points, strict=True), marker="o", label=f"TensorKV, {name}")
         points = sorted((r["bytes"], r["ms"]["limit"] / r["ms"]["mxnet"]) for r in data["rows"] if r["row"] == name)
-        axes.plot(*zip(*points, strict=True), marker=".", linestyle=":", color=axes.lines[-1].get_color(), label=f"MXNet, {name}")
+        axes.plot(
+            *zip(*points, strict=True),
+            marker=".",
+            linestyle=":",
+            color=axes.lines[-1].get_color(),
+            label=f"MXNet, {name}",
+        )
     axes.axhline(1, color="black", linewidth=0.8)
-    axes.set(xscale="log", xlabel="bytes per array", ylabel="share of the limit kernel", title="4 values summed, pulled to 4")
+    axes.set(
+        xscale="log", xlabel="bytes per array", ylabel="share of the limit kernel", title="4 values summed, pulled to 4"
+    )
     axes.legend(fontsize=7, ncols=2)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
@@ -314,12 +356,19 @@ def main():
             continue
         result = measure_row(limit, ours, mxnet, row, arguments.repetitions)
         results.append(result)
-        print(f"{result['row']:16} {result['size']:>8}  of limit {result['of_limit']:.2f}  × MXNet {result['times_mxnet']:6.1f}"
-              f"  limit/copy {result['limit_of_copy']:.2f}  {result['gb_per_s']:6.1f} GB/s  {result['verdict']}", flush=True)
+        print(
+            f"{result['row']:16} {result['size']:>8}  of limit {result['of_limit']:.2f}  × MXNet {result['times_mxnet']:6.1f}"
+            f"  limit/copy {result['limit_of_copy']:.2f}  {result['gb_per_s']:6.1f} GB/s  {result['verdict']}",
+            flush=True,
+        )
     limit.setup(64 * MIB, 1, 0, 1)
     data = {
-        "machine": platform.processor() or cpu_name(), "threads": threads, "date": time.strftime("%Y-%m-%d"), "idle": idle,
-        "copy_gb_per_s": statistics.median(limit.copy() for _ in range(9)) / 1e9, "repetitions": arguments.repetitions,
+        "machine": platform.processor() or cpu_name(),
+        "threads": threads,
+        "date": time.strftime("%Y-%m-%d"),
+        "idle": idle,
+        "copy_gb_per_s": statistics.median(limit.copy() for _ in range(9)) / 1e9,
+        "repetitions": arguments.repetitions,
         "rows": results,
     }
     limit.arrays = limit.shape = None

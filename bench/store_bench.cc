@@ -1,4 +1,5 @@
-// How long is one push and one pull of a small key, called from C++?  The bound: two copies of its bytes.
+// How long is one push and one pull of a small key, called from C++?  The bound: two copies of its
+// bytes.
 
 #include <benchmark/benchmark.h>
 

@@ -12,7 +12,6 @@ import sys
 import time
 
 import numpy as np
-
 import tensorkv as mx
 
 WORKERS = 4
@@ -174,8 +173,12 @@ def draw(losses, matrix, accuracy, path):
     right.imshow(np.log1p(matrix), cmap="Blues")
     for (row, column), count in np.ndenumerate(matrix):
         if count:
-            right.text(column, row, count, ha="center", va="center", fontsize=8, color="white" if row == column else "black")
-    right.set(xlabel="read as", ylabel="digit", title=f"Test images: {accuracy:.1%} right", xticks=range(10), yticks=range(10))
+            right.text(
+                column, row, count, ha="center", va="center", fontsize=8, color="white" if row == column else "black"
+            )
+    right.set(
+        xlabel="read as", ylabel="digit", title=f"Test images: {accuracy:.1%} right", xticks=range(10), yticks=range(10)
+    )
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 
@@ -202,7 +205,9 @@ def main():
 
     print(f"test accuracy           {accuracy:.4f}")
     print(f"images per second       {speed:,.0f}")
-    print(f"against no store        float32 {difference:.1e}, float64 {difference64:.1e} (largest difference of a weight)")
+    print(
+        f"against no store        float32 {difference:.1e}, float64 {difference64:.1e} (largest difference of a weight)"
+    )
     print(f"picture                 {os.path.abspath(arguments.picture)}")
     for dtype, found in (("float32", difference), ("float64", difference64)):
         if not found <= TOLERANCE[dtype]:

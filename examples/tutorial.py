@@ -1,7 +1,6 @@
 """A walk through the store: init, push, aggregate, update, pull, and lists of keys. Each step checks what it shows."""
 
 import numpy as np
-
 import tensorkv as mx
 
 shape = (2, 3)

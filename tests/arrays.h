@@ -17,7 +17,8 @@
 
 namespace tkv::test {
 
-inline NDArray Full(const Shape& shape, double value, DType dtype = DType::kF32, Context context = {}) {
+inline NDArray Full(const Shape& shape, double value, DType dtype = DType::kF32,
+                    Context context = {}) {
   const NDArray array = NDArray::Empty(shape, dtype, context);
   Fill(array, value);
   return array;
@@ -56,8 +57,8 @@ inline Failure FailureOf(const std::function<void()>& action) {
 
 }  // namespace tkv::test
 
-#define EXPECT_FAILS(wanted, action)                                                       \
-  do {                                                                                     \
-    const auto failure = ::tkv::test::FailureOf([&] { action; });                       \
-    EXPECT_EQ(failure.code, std::optional(wanted)) << #action << ": " << failure.message;  \
+#define EXPECT_FAILS(wanted, action)                                                      \
+  do {                                                                                    \
+    const auto failure = ::tkv::test::FailureOf([&] { action; });                         \
+    EXPECT_EQ(failure.code, std::optional(wanted)) << #action << ": " << failure.message; \
   } while (false)

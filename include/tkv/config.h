@@ -27,7 +27,8 @@ std::span<const OptionInfo> OptionTable() noexcept;
 //   throws  kInvalidArgument  naming the variable that cannot be read
 StoreOptions OptionsFromEnvironment();
 
-// Lines "name = value" about this build and machine: version, instruction sets, cores, cache, options in force.
+// Lines "name = value" about this build and machine: version, instruction sets, cores, cache,
+// options in force.
 std::string ConfigText();
 
 }  // namespace tkv

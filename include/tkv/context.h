@@ -20,7 +20,8 @@ struct Context {
   std::string ToString() const;  // "cpu(0)"
 };
 
-// Throws kUnimplemented where arrays cannot live in `context` on this machine, kInvalidArgument for a negative index.
+// Throws kUnimplemented where arrays cannot live in `context` on this machine, kInvalidArgument for
+// a negative index.
 void CheckUsable(const Context& context);
 
 }  // namespace tkv

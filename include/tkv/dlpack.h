@@ -9,17 +9,19 @@
 namespace tkv {
 
 // A view of the tensor behind `managed`, never a copy.
-//   owns    on success the array owns `managed` and calls its deleter with the last handle; on an error the caller
+//   owns    on success the array owns `managed` and calls its deleter with the last handle; on an
+//   error the caller
 //           still owns it
-//   throws  kInvalidArgument  a major version other than 1, a null tensor, a dtype that arrays cannot have, strides
+//   throws  kInvalidArgument  a major version other than 1, a null tensor, a dtype that arrays
+//   cannot have, strides
 //                             or a shape that cannot be
 //           kUnimplemented    a device that arrays cannot live on
 NDArray FromDLPack(DLManagedTensorVersioned* managed);
 // The legacy form has no read-only flag: the caller knows.
 NDArray FromDLPack(DLManagedTensor* managed, bool read_only);
 
-// A new managed tensor that shares the array's memory; whoever receives it calls its deleter once.  Waits for
-// pending writers and marks the storage foreign.
+// A new managed tensor that shares the array's memory; whoever receives it calls its deleter once.
+// Waits for pending writers and marks the storage foreign.
 DLManagedTensorVersioned* ToDLPackVersioned(const NDArray& array);
 //   throws  kInvalidArgument  the array is read-only, which the legacy form cannot say
 DLManagedTensor* ToDLPack(const NDArray& array);

@@ -37,7 +37,8 @@ bool IsFloat(DType dtype) noexcept;
 // Whether values can be summed and updated: all but bool.
 bool IsArithmetic(DType dtype) noexcept;
 
-// The type that sums and updates of `dtype` compute in: f32 for the 16-bit floats, else `dtype` itself.
+// The type that sums and updates of `dtype` compute in: f32 for the 16-bit floats, else `dtype`
+// itself.
 DType ComputeType(DType dtype) noexcept;
 
 }  // namespace tkv

@@ -28,8 +28,8 @@ enum class Code : int {
 // The code's name without the `k`: "InvalidArgument".
 const char* Name(Code code) noexcept;
 
-// Thrown by every operation that a user, peer, disk, device or network can make fail.  What threw has
-// changed nothing.  The message reads `verb 'key': what was found, what was wanted`.
+// Thrown by every operation that a user, peer, disk, device or network can make fail.  What threw
+// has changed nothing.  The message reads `verb 'key': what was found, what was wanted`.
 class Error : public std::runtime_error {
  public:
   Error(Code code, const std::string& message) : std::runtime_error(message), code_(code) {}

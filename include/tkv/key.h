@@ -15,11 +15,14 @@ struct KeyView {
   int64_t number = 0;
   std::string_view text;
 
-  KeyView(int64_t value) : number(value) {}                              // NOLINT(google-explicit-constructor)
-  KeyView(int value) : number(value) {}                                  // NOLINT(google-explicit-constructor)
-  KeyView(std::string_view value) : is_string(true), text(value) {}      // NOLINT(google-explicit-constructor)
-  KeyView(const char* value) : is_string(true), text(value) {}           // NOLINT(google-explicit-constructor)
-  KeyView(const std::string& value) : is_string(true), text(value) {}    // NOLINT(google-explicit-constructor)
+  KeyView(int64_t value) : number(value) {}  // NOLINT(google-explicit-constructor)
+  KeyView(int value) : number(value) {}      // NOLINT(google-explicit-constructor)
+  KeyView(std::string_view value)
+      : is_string(true), text(value) {}  // NOLINT(google-explicit-constructor)
+  KeyView(const char* value)
+      : is_string(true), text(value) {}  // NOLINT(google-explicit-constructor)
+  KeyView(const std::string& value)
+      : is_string(true), text(value) {}  // NOLINT(google-explicit-constructor)
 
   bool operator==(const KeyView& other) const noexcept = default;
   std::string ToString() const;  // as messages show it: 3 or 'w3'
@@ -28,7 +31,8 @@ struct KeyView {
 // Owning.
 class Key {
  public:
-  explicit Key(const KeyView& view) : is_string_(view.is_string), number_(view.number), text_(view.text) {}
+  explicit Key(const KeyView& view)
+      : is_string_(view.is_string), number_(view.number), text_(view.text) {}
   bool is_string() const noexcept { return is_string_; }
   int64_t number() const noexcept { return number_; }
   const std::string& text() const noexcept { return text_; }

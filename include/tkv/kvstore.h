@@ -1,7 +1,8 @@
 // A KVStore maps keys to tensors that several devices or machines share.
 //
-// Thread-safe.  Operations on one key take effect in the order in which one thread issued them.  The whole batch of one
-// call is checked before any of it changes anything, and a call that throws has changed nothing.
+// Thread-safe.  Operations on one key take effect in the order in which one thread issued them. The
+// whole batch of one call is checked before any of it changes anything, and a call that throws has
+// changed nothing.
 
 #pragma once
 
@@ -21,7 +22,7 @@
 namespace tkv {
 
 struct StoreOptions {
-  int threads = 0;                        // cores for large operations; 0: all that the process may use
+  int threads = 0;  // cores for large operations; 0: all that the process may use
   std::chrono::milliseconds patience{600'000};  // longest wait for another thread of this process
 };
 
@@ -40,11 +41,12 @@ struct PullItem {
   std::span<const NDArray* const> outs;  // at least one, each with the key's shape
 };
 
-// Combines the sum of a push with the stored value by changing `stored` in place.  Runs on the thread that pushes, once
-// per key, in the order in which keys first appear in the call; `sum` and `stored` are its own copies.  It may use the
-// store, but not for a key of the call that it runs in.  What it throws reaches the caller of Push, and then no key of
-// that call has changed.
-using UpdateFunction = std::function<void(const KeyView& key, const NDArray& sum, const NDArray& stored)>;
+// Combines the sum of a push with the stored value by changing `stored` in place.  Runs on the
+// thread that pushes, once per key, in the order in which keys first appear in the call; `sum` and
+// `stored` are its own copies.  It may use the store, but not for a key of the call that it runs
+// in.  What it throws reaches the caller of Push, and then no key of that call has changed.
+using UpdateFunction =
+    std::function<void(const KeyView& key, const NDArray& sum, const NDArray& stored)>;
 
 class KVStore {
  public:
@@ -54,10 +56,12 @@ class KVStore {
     Context context;
   };
 
-  // Makes a store: "local", "local_update_cpu", "local_allreduce_cpu", "device", "local_allreduce_device", in any case.
+  // Makes a store: "local", "local_update_cpu", "local_allreduce_cpu", "device",
+  // "local_allreduce_device", in any case.
   //   throws  kInvalidArgument  an unknown type, listing those there are
   //           kUnimplemented    a type that this build does not have
-  static std::unique_ptr<KVStore> Create(std::string_view type = "local", const StoreOptions& options = {});
+  static std::unique_ptr<KVStore> Create(std::string_view type = "local",
+                                         const StoreOptions& options = {});
 
   virtual ~KVStore() = default;
 
@@ -66,26 +70,29 @@ class KVStore {
   //           kInvalidArgument  integer and string keys in one store
   virtual void Init(std::span<const InitItem> items) = 0;
 
-  // For each key: sums the values, from left to right, and hands the sum to the updater, or stores it when there is
-  // none.  Values of a key that stands twice are summed as one list.
+  // For each key: sums the values, from left to right, and hands the sum to the updater, or stores
+  // it when there is none.  Values of a key that stands twice are summed as one list.
   //   blocks  while another thread uses one of the keys, at most the patience
-  //   throws  kNotFound, kInvalidArgument, kDeadlineExceeded, kFailedPrecondition (closed, forked, re-entered), and
+  //   throws  kNotFound, kInvalidArgument, kDeadlineExceeded, kFailedPrecondition (closed, forked,
+  //   re-entered), and
   //           what the updater throws
   virtual void Push(std::span<const PushItem> items) = 0;
 
-  // Copies each key's value into its outs, converting between float dtypes.  Where two outs are one memory the later
-  // key wins.
+  // Copies each key's value into its outs, converting between float dtypes.  Where two outs are one
+  // memory the later key wins.
   //   blocks, throws  as Push
   virtual void Pull(std::span<const PullItem> items) = 0;
 
-  // Push, then Pull, in one pass over memory where the arrays allow it.  An out may be one of the values.
+  // Push, then Pull, in one pass over memory where the arrays allow it.  An out may be one of the
+  // values.
   virtual void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) = 0;
 
   // Init, then Pull of the same keys.
   //   throws  as Init and Pull, before any key is there
   virtual void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) = 0;
 
-  // Replaces the updater; an empty function restores assignment.  State of an earlier optimizer is forgotten.
+  // Replaces the updater; an empty function restores assignment.  State of an earlier optimizer is
+  // forgotten.
   virtual void SetUpdater(UpdateFunction updater) = 0;
   virtual void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) = 0;
 

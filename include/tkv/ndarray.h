@@ -1,6 +1,7 @@
 // A dense tensor: a handle on shared storage.
 //
-// Copying the handle shares the storage.  Handles are values; two threads may use two handles on one storage.
+// Copying the handle shares the storage.  Handles are values; two threads may use two handles on
+// one storage.
 
 #pragma once
 
@@ -28,7 +29,8 @@ class NDArray {
   static NDArray Empty(const Shape& shape, DType dtype = DType::kF32, Context context = {});
   static NDArray Zeros(const Shape& shape, DType dtype = DType::kF32, Context context = {});
   // A copy of `values`, which has shape.size() elements of the C++ type that `dtype` names.
-  static NDArray FromBytes(const void* values, const Shape& shape, DType dtype, Context context = {});
+  static NDArray FromBytes(const void* values, const Shape& shape, DType dtype,
+                           Context context = {});
   // A view of foreign memory, never copied.
   //   strides  in elements, one per axis, any sign; empty means contiguous in C order
   //   owns     keeps `owner` until the last handle is gone

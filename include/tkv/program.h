@@ -1,7 +1,8 @@
 // Update programs: updates as data.
 //
-// A program says, element by element, how the sum of what was pushed changes the stored value and its state.  It is
-// straight-line code in which each name is assigned once, verified in one pass, and runs on any dtype.
+// A program says, element by element, how the sum of what was pushed changes the stored value and
+// its state.  It is straight-line code in which each name is assigned once, verified in one pass,
+// and runs on any dtype.
 
 #pragma once
 

@@ -21,14 +21,16 @@ class Pending {
   virtual void Wait(std::chrono::nanoseconds patience) = 0;
 };
 
-// Thread-safe.  The bytes themselves are not guarded: the hazards below order the operations of this library.
+// Thread-safe.  The bytes themselves are not guarded: the hazards below order the operations of
+// this library.
 class Storage final {
  public:
   // 64-byte aligned, uninitialised memory; huge pages are advised from 2 MiB on.
   //   throws  kResourceExhausted  the system has no such memory
   static std::shared_ptr<Storage> Allocate(size_t bytes);
 
-  // Memory of somebody else.  `owner` is released with the storage, on whichever thread drops it last.
+  // Memory of somebody else.  `owner` is released with the storage, on whichever thread drops it
+  // last.
   static std::shared_ptr<Storage> Adopt(void* data, size_t bytes, bool read_only,
                                         std::shared_ptr<const void> owner);
   ~Storage();
@@ -39,8 +41,8 @@ class Storage final {
   size_t bytes() const noexcept { return bytes_; }
   bool read_only() const noexcept { return read_only_; }
 
-  // Exported to somebody who does not know the hazards (DLPack, buffer): waits for the writer, and from then on
-  // every operation on it completes before it returns.
+  // Exported to somebody who does not know the hazards (DLPack, buffer): waits for the writer, and
+  // from then on every operation on it completes before it returns.
   void MarkForeign(std::chrono::nanoseconds patience);
   bool foreign() const noexcept { return foreign_.load(std::memory_order_acquire); }
 

@@ -21,7 +21,8 @@ void BindArray(nb::module_& m);
 void BindUpdate(nb::module_& m);
 void BindStore(nb::module_& m);
 
-// The Python class that arrays made here get: tensorkv.ndarray.NDArray, registered when the package is imported.
+// The Python class that arrays made here get: tensorkv.ndarray.NDArray, registered when the package
+// is imported.
 nb::object ToPython(const NDArray& array);
 // The same as an instance of `type`, a subclass.
 nb::object ToPython(const NDArray& array, nb::handle type);
@@ -35,14 +36,16 @@ nb::object ToPython(const KeyView& key);
 enum class Use { kRead, kWrite };
 
 // A view of any object that speaks DLPack or the buffer protocol, never a copy.
-//   throws  kInvalidArgument  no such object, or (kWrite) one that must not be written: a JAX array, a read-only array,
+//   throws  kInvalidArgument  no such object, or (kWrite) one that must not be written: a JAX
+//   array, a read-only array,
 //           a leaf that requires grad, a conjugate or negative view
 NDArray ImportForeign(nb::handle object, Use use);
 
 // Whether `object` is a jax.Array, which nothing may write into.
 bool IsJax(nb::handle object);
 
-// The arrays that one call works on: NDArrays where they are, the others imported.  Pointers stay valid.
+// The arrays that one call works on: NDArrays where they are, the others imported.  Pointers stay
+// valid.
 class ArrayList {
  public:
   const NDArray* Add(nb::handle object, Use use);

@@ -24,7 +24,8 @@ void BindErrors(nb::module_& m) {
       nb::object type = classes[nb::int_(static_cast<int>(error.code()))];
       // A name that came in as bytes may be no UTF-8: shown with replacements, never another error.
       const std::string_view text = error.what();
-      nb::object message = nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+      nb::object message = nb::steal(
+          PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
       PyErr_SetObject(type.ptr(), message.ptr());
     }
   });

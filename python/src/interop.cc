@@ -27,11 +27,13 @@ bool IsTrue(nb::handle object, const char* method) {
 // torch: what DLPack cannot say, or what autograd forbids.
 nb::object CheckedTensor(nb::object tensor, Use use) {
   if (IsTrue(tensor, "is_conj") || IsTrue(tensor, "is_neg")) {
-    throw Fail(Code::kInvalidArgument, "a conjugate or negative view of a tensor; call resolve_conj() or resolve_neg()");
+    throw Fail(Code::kInvalidArgument,
+               "a conjugate or negative view of a tensor; call resolve_conj() or resolve_neg()");
   }
   if (!nb::cast<bool>(tensor.attr("requires_grad"))) return tensor;
   if (use == Use::kWrite) {
-    throw Fail(Code::kInvalidArgument, "a tensor that requires grad is never written into; pass tensor.data");
+    throw Fail(Code::kInvalidArgument,
+               "a tensor that requires grad is never written into; pass tensor.data");
   }
   return tensor.attr("detach")();
 }
@@ -50,7 +52,8 @@ nb::object ExportOf(nb::handle object) {
 
 NDArray Consume(const nb::object& capsule, bool legacy_is_read_only) {
   if (PyCapsule_IsValid(capsule.ptr(), kVersioned) != 0) {
-    auto* managed = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), kVersioned));
+    auto* managed =
+        static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), kVersioned));
     NDArray array = FromDLPack(managed);
     PyCapsule_SetName(capsule.ptr(), "used_dltensor_versioned");
     return array;
@@ -61,7 +64,8 @@ NDArray Consume(const nb::object& capsule, bool legacy_is_read_only) {
     PyCapsule_SetName(capsule.ptr(), "used_dltensor");
     return array;
   }
-  throw Fail(Code::kInvalidArgument, "__dlpack__ gave no DLPack capsule, or one that was used before");
+  throw Fail(Code::kInvalidArgument,
+             "__dlpack__ gave no DLPack capsule, or one that was used before");
 }
 
 // NumPy's DLPack knows neither bfloat16 nor foreign byte orders; the first travels as int16.
@@ -74,7 +78,8 @@ bool IsNumpyBFloat16(nb::handle object) {
 NDArray AsBFloat16(const NDArray& bits) {
   const auto keep = std::make_shared<NDArray>(bits);
   const Strides strides = bits.strides();
-  return NDArray::Wrap(bits.data(), bits.shape(), DType::kBF16, bits.context(), bits.read_only(), keep, strides);
+  return NDArray::Wrap(bits.data(), bits.shape(), DType::kBF16, bits.context(), bits.read_only(),
+                       keep, strides);
 }
 
 NDArray FromBufferOrRefuse(nb::handle object, Use use) {
@@ -82,7 +87,8 @@ NDArray FromBufferOrRefuse(nb::handle object, Use use) {
   if (!view.is_valid()) {
     PyErr_Clear();
     throw Fail(Code::kInvalidArgument,
-               "a {}; an NDArray or an object with DLPack or the buffer protocol is needed", TypeName(object));
+               "type {}; an NDArray or an object with DLPack or the buffer protocol is needed",
+               TypeName(object));
   }
   return ImportForeign(nb::module_::import_("numpy").attr("asarray")(view), use);
 }
@@ -99,7 +105,8 @@ NDArray ImportForeign(nb::handle object, Use use) {
   const std::string name = TypeName(object);
   const bool is_jax = IsJax(object);
   if (is_jax && use == Use::kWrite) {
-    throw Fail(Code::kInvalidArgument, "a JAX array is immutable and never written into; use the array that is returned");
+    throw Fail(Code::kInvalidArgument,
+               "a JAX array is immutable and never written into; use the array that is returned");
   }
   try {
     nb::object source = nb::borrow(object);
@@ -111,7 +118,8 @@ NDArray ImportForeign(nb::handle object, Use use) {
   } catch (nb::python_error& error) {
     // BufferError, RuntimeError ...: the framework says why it does not export this array.
     nb::object text = nb::str(error.value());
-    throw Fail(Code::kInvalidArgument, "a {} that it cannot share: {}", name, nb::cast<std::string>(text));
+    throw Fail(Code::kInvalidArgument, "a {} that it cannot share: {}", name,
+               nb::cast<std::string>(text));
   }
 }
 
@@ -137,7 +145,8 @@ KeyView ParseKey(nb::handle key) {
       int overflow = 0;
       const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
       if (overflow == 0) return {static_cast<int64_t>(value)};
-      throw Fail(Code::kInvalidArgument, "the key {} does not fit 64 bits", nb::cast<std::string>(nb::str(number)));
+      throw Fail(Code::kInvalidArgument, "the key {} does not fit 64 bits",
+                 nb::cast<std::string>(nb::str(number)));
     }
     PyErr_Clear();
   }

@@ -20,7 +20,8 @@ NB_MODULE(_core, m) {
   m.def("option_table", [] {
     std::vector<std::tuple<std::string, std::string, std::string, std::string, std::string>> rows;
     for (const OptionInfo& option : OptionTable()) {
-      rows.emplace_back(option.name, option.environment, option.unit, option.default_text, option.help);
+      rows.emplace_back(option.name, option.environment, option.unit, option.default_text,
+                        option.help);
     }
     return rows;
   });

@@ -16,7 +16,8 @@ namespace {
 
 bool IsList(nb::handle object) { return PyList_Check(object.ptr()) || PyTuple_Check(object.ptr()); }
 
-// The Python function that updates; shared by the store, the calls under way and the garbage collector's view.
+// The Python function that updates; shared by the store, the calls under way and the garbage
+// collector's view.
 struct Callable {
   explicit Callable(nb::object f) : function(std::move(f)) {}
   ~Callable() {
@@ -46,8 +47,8 @@ class Batch {
  public:
   explicit Batch(const char* verb) : verb_(verb) {}
 
-  // Keys and, for each, the arrays given for it: a single key has one array or a list; a list of keys has a list of
-  // the same length of such.
+  // Keys and, for each, the arrays given for it: a single key has one array or a list; a list of
+  // keys has a list of the same length of such.
   void Parse(nb::handle keys, nb::handle values, Use use) {
     if (!IsList(keys)) {
       Add(keys, values, use);
@@ -55,7 +56,8 @@ class Batch {
     }
     const size_t count = nb::len(keys);
     if (!IsList(values) || nb::len(values) != count) {
-      throw Fail(Code::kInvalidArgument, "{}: {} keys need a list of {} values, here is {}", verb_, count, count,
+      throw Fail(Code::kInvalidArgument, "{}: {} keys need a list of {} values, here is {}", verb_,
+                 count, count,
                  IsList(values) ? format("one of {}", nb::len(values)) : std::string("no list"));
     }
     views_.reserve(count);
@@ -69,7 +71,8 @@ class Batch {
     for (size_t i = 0; i < views_.size(); ++i) {
       const auto arrays = Arrays(i);
       if (arrays.size() != 1) {
-        throw Fail(Code::kInvalidArgument, "{} {}: {} values, one is needed", verb_, views_[i].ToString(), arrays.size());
+        throw Fail(Code::kInvalidArgument, "{} {}: {} values, one is needed", verb_,
+                   views_[i].ToString(), arrays.size());
       }
       items.push_back({views_[i], arrays[0]});
     }
@@ -273,20 +276,24 @@ PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(Traverse)},
 StoreOptions ParseOptions(nb::handle threads, nb::handle patience_ms) {
   StoreOptions options = OptionsFromEnvironment();
   if (!threads.is_none()) options.threads = nb::cast<int>(threads);
-  if (!patience_ms.is_none()) options.patience = std::chrono::milliseconds(nb::cast<int64_t>(patience_ms));
+  if (!patience_ms.is_none())
+    options.patience = std::chrono::milliseconds(nb::cast<int64_t>(patience_ms));
   return options;
 }
 
 }  // namespace
 
 void BindStore(nb::module_& m) {
-  nb::class_<Store>(m, "Store", nb::type_slots(slots), "The verbs of a store. Use tensorkv.kvstore.create().")
-      .def("__init__",
-           [](Store* self, const std::string& type, nb::handle threads, nb::handle patience_ms) {
-             auto core = KVStore::Create(type, ParseOptions(threads, patience_ms));
-             new (self) Store{std::move(core), nullptr};
-           },
-           nb::arg("type") = "local", nb::kw_only(), nb::arg("threads") = nb::none(), nb::arg("patience_ms") = nb::none())
+  nb::class_<Store>(m, "Store", nb::type_slots(slots),
+                    "The verbs of a store. Use tensorkv.kvstore.create().")
+      .def(
+          "__init__",
+          [](Store* self, const std::string& type, nb::handle threads, nb::handle patience_ms) {
+            auto core = KVStore::Create(type, ParseOptions(threads, patience_ms));
+            new (self) Store{std::move(core), nullptr};
+          },
+          nb::arg("type") = "local", nb::kw_only(), nb::arg("threads") = nb::none(),
+          nb::arg("patience_ms") = nb::none())
       .def("init", &Init, nb::arg("key").none(), nb::arg("value").none(),
            R"(Creates each key with a copy of its value; shape and dtype stay those of the value.
 
@@ -306,8 +313,9 @@ Example:
     Traceback (most recent call last):
     tensorkv.errors.InvalidArgumentError: init 'a': a string key, the store has integer keys
 )")
-      .def("push", &Push, nb::arg("key").none(), nb::arg("value").none(), nb::arg("priority") = 0,
-           R"(Sums the values given for each key, from left to right, and hands the sum to the updater (default: assign).
+      .def(
+          "push", &Push, nb::arg("key").none(), nb::arg("value").none(), nb::arg("priority") = 0,
+          R"(Sums the values given for each key, from left to right, and hands the sum to the updater (default: assign).
 
 Args:
     key: a key or a list of keys. A key that stands twice counts as one with all its values.
@@ -329,8 +337,8 @@ Example:
     >>> kv.pull(3).asnumpy()
     array([3., 3.], dtype=float32)
 )")
-      .def("pull", &Pull, nb::arg("key").none(), nb::arg("out") = nb::none(), nb::arg("priority") = 0,
-           nb::arg("ignore_sparse") = true, nb::arg("like") = nb::none(),
+      .def("pull", &Pull, nb::arg("key").none(), nb::arg("out") = nb::none(),
+           nb::arg("priority") = 0, nb::arg("ignore_sparse") = true, nb::arg("like") = nb::none(),
            R"(Copies the value of each key into its outputs, or returns it.
 
 Args:
@@ -359,8 +367,10 @@ Example:
     >>> a
     array([1., 1.], dtype=float32)
 )")
-      .def("pushpull", &PushPull, nb::arg("key").none(), nb::arg("value").none(), nb::arg("out") = nb::none(), nb::arg("priority") = 0,
-           R"(Push, then pull, in one pass over memory. Without `out` the values themselves take the result.
+      .def(
+          "pushpull", &PushPull, nb::arg("key").none(), nb::arg("value").none(),
+          nb::arg("out") = nb::none(), nb::arg("priority") = 0,
+          R"(Push, then pull, in one pass over memory. Without `out` the values themselves take the result.
 
 Args:
     key, value, priority: as push.
@@ -380,7 +390,8 @@ Example:
     >>> grads[0].asnumpy()
     array([2., 2.], dtype=float32)
 )")
-      .def("broadcast", &Broadcast, nb::arg("key").none(), nb::arg("value").none(), nb::arg("out").none(), nb::arg("priority") = 0,
+      .def("broadcast", &Broadcast, nb::arg("key").none(), nb::arg("value").none(),
+           nb::arg("out").none(), nb::arg("priority") = 0,
            R"(Init, then pull of the same keys: every output gets the initial value.
 
 Args:
@@ -400,18 +411,21 @@ Example:
 )")
       .def("_set_function", &SetFunction, nb::arg("function").none())
       .def("_set_optimizer", &SetOptimizer, nb::arg("optimizer"))
-      .def("_close", [](Store& self) {
+      .def("_close",
+           [](Store& self) {
              {
                nb::gil_scoped_release unlocked;
                self.core->Close();
              }
              self.updater.reset();
            })
-      .def("_barrier", [](Store& self) {
-             nb::gil_scoped_release unlocked;
-             self.core->Barrier();
-           },
-           "Waits until every worker has come here; in one process there is one.")
+      .def(
+          "_barrier",
+          [](Store& self) {
+            nb::gil_scoped_release unlocked;
+            self.core->Barrier();
+          },
+          "Waits until every worker has come here; in one process there is one.")
       .def("_keys",
            [](Store& self) {
              nb::list keys;
@@ -419,11 +433,18 @@ Example:
              return keys;
            })
       .def("__len__", [](Store& self) { return self.core->size(); })
-      .def("__contains__",
-           [](Store& self, nb::handle key) { return self.core->Contains(Named("in", key)); }, nb::arg("key").none())
-      .def_prop_ro("type", [](Store& self) { return self.core->type(); }, "The name that the store was created with.")
-      .def_prop_ro("rank", [](Store& self) { return self.core->rank(); }, "Number of this worker, from 0.")
-      .def_prop_ro("num_workers", [](Store& self) { return self.core->num_workers(); }, "Number of workers.");
+      .def(
+          "__contains__",
+          [](Store& self, nb::handle key) { return self.core->Contains(Named("in", key)); },
+          nb::arg("key").none())
+      .def_prop_ro(
+          "type", [](Store& self) { return self.core->type(); },
+          "The name that the store was created with.")
+      .def_prop_ro(
+          "rank", [](Store& self) { return self.core->rank(); }, "Number of this worker, from 0.")
+      .def_prop_ro(
+          "num_workers", [](Store& self) { return self.core->num_workers(); },
+          "Number of workers.");
 }
 
 }  // namespace tkv::python

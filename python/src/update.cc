@@ -12,48 +12,63 @@
 namespace tkv::python {
 
 void BindUpdate(nb::module_& m) {
-  nb::class_<Program>(m, "Program",
-                      "An update as data: straight-line elementwise code on `sum`, `value` and states.\n\n"
-                      "The grammar is in docs/programs.md. Raises InvalidArgumentError naming the line.")
-      .def("__init__", [](Program* self, const std::string& text) { new (self) Program(Program::Parse(text)); },
-           nb::arg("text"))
+  nb::class_<Program>(
+      m, "Program",
+      "An update as data: straight-line elementwise code on `sum`, `value` and states.\n\n"
+      "The grammar is in docs/programs.md. Raises InvalidArgumentError naming the line.\n\n"
+      "Example:\n"
+      "    >>> program = mx.Program('program add\\nw = add value sum\\nvalue <- w\\n')\n"
+      "    >>> program.name, program.states\n"
+      "    ('add', [])")
+      .def(
+          "__init__",
+          [](Program* self, const std::string& text) { new (self) Program(Program::Parse(text)); },
+          nb::arg("text"))
       .def_prop_ro("name", &Program::name, "The program's name.")
       .def_prop_ro("text", &Program::ToText, "The text form, normalised.")
       .def_prop_ro("states", &Program::states, "Names of the states.")
-      .def_prop_ro("params",
-                   [](const Program& program) {
-                     std::map<std::string, double> params;
-                     for (const auto& param : program.params()) params[param.name] = param.value;
-                     return params;
-                   },
-                   "Hyperparameters and their defaults.")
+      .def_prop_ro(
+          "params",
+          [](const Program& program) {
+            std::map<std::string, double> params;
+            for (const auto& param : program.params()) params[param.name] = param.value;
+            return params;
+          },
+          "Hyperparameters and their defaults.")
       .def("__repr__", [](const Program& program) { return "<Program " + program.name() + ">"; });
 
-  nb::class_<Optimizer>(m, "Optimizer", "A program with the values of its hyperparameters; stores see changes at once.")
+  nb::class_<Optimizer>(
+      m, "Optimizer",
+      "A program with the values of its hyperparameters; stores see changes at once.")
       .def(nb::init<Program, bool>(), nb::arg("program"), nb::arg("multi_precision") = false)
-      .def_static("create", &Optimizer::Create, nb::arg("name"), nb::arg("params") = std::map<std::string, double>(),
+      .def_static("create", &Optimizer::Create, nb::arg("name"),
+                  nb::arg("params") = std::map<std::string, double>(),
                   nb::arg("multi_precision") = false, "A built-in: sgd, momentum, adam, test.")
       .def_prop_ro("program", &Optimizer::program, "The program.")
       .def("param", &Optimizer::param, nb::arg("name"), "The value of a hyperparameter.")
-      .def("set_param", &Optimizer::SetParam, nb::arg("name"), nb::arg("value"), "Changes a hyperparameter.")
-      .def("set_multiplier",
-           [](Optimizer& self, const std::string& param, nb::handle key, double factor) {
-             self.SetMultiplier(param, ParseKey(key), factor);
-           },
-           nb::arg("param"), nb::arg("key").none(), nb::arg("factor"),
-           "For `key` the hyperparameter counts `factor` times its value.")
-      .def("apply",
-           [](const Optimizer& self, nb::handle key, double round, const NDArray& grad, const NDArray& weight,
-              nb::list states, nb::handle master) {
-             std::vector<NDArray> arrays;
-             for (nb::handle state : states) arrays.push_back(AsArray(state));
-             const NDArray wide = master.is_none() ? NDArray() : AsArray(master);
-             const KeyView name = ParseKey(key);
-             nb::gil_scoped_release unlocked;
-             ApplyUpdate(self, name, round, grad, weight, arrays, wide);
-           },
-           nb::arg("key").none(), nb::arg("round"), nb::arg("grad"), nb::arg("weight"), nb::arg("states"),
-           nb::arg("master").none(), "One update of `weight` by `grad`, outside a store.");
+      .def("set_param", &Optimizer::SetParam, nb::arg("name"), nb::arg("value"),
+           "Changes a hyperparameter.")
+      .def(
+          "set_multiplier",
+          [](Optimizer& self, const std::string& param, nb::handle key, double factor) {
+            self.SetMultiplier(param, ParseKey(key), factor);
+          },
+          nb::arg("param"), nb::arg("key").none(), nb::arg("factor"),
+          "For `key` the hyperparameter counts `factor` times its value.")
+      .def(
+          "apply",
+          [](const Optimizer& self, nb::handle key, double round, const NDArray& grad,
+             const NDArray& weight, nb::list states, nb::handle master) {
+            std::vector<NDArray> arrays;
+            for (nb::handle state : states) arrays.push_back(AsArray(state));
+            const NDArray wide = master.is_none() ? NDArray() : AsArray(master);
+            const KeyView name = ParseKey(key);
+            nb::gil_scoped_release unlocked;
+            ApplyUpdate(self, name, round, grad, weight, arrays, wide);
+          },
+          nb::arg("key").none(), nb::arg("round"), nb::arg("grad"), nb::arg("weight"),
+          nb::arg("states"), nb::arg("master").none(),
+          "One update of `weight` by `grad`, outside a store.");
 }
 
 }  // namespace tkv::python

@@ -33,7 +33,9 @@ class Context:
         if device_type not in _TYPEIDS:
             raise InvalidArgumentError(f"context: device type {device_type!r}; cpu and gpu are possible")
         if isinstance(device_id, bool) or not hasattr(device_id, "__index__") or int(device_id) < 0:
-            raise InvalidArgumentError(f"context {device_type}: device number {device_id!r}, a whole number from 0 is needed")
+            raise InvalidArgumentError(
+                f"context {device_type}: device number {device_id!r}, a whole number from 0 is needed"
+            )
         object.__setattr__(self, "device_type", device_type)
         object.__setattr__(self, "device_id", int(device_id))
 
@@ -76,7 +78,12 @@ def cpu(device_id=0):
 
 
 def gpu(device_id=0):
-    """Return the context of GPU `device_id`. Making an array there raises UnimplementedError where there is none."""
+    """Return the context of GPU `device_id`. Making an array there raises UnimplementedError where there is none.
+
+    Example:
+        >>> mx.gpu(1).device_type
+        'gpu'
+    """
     return Context("gpu", device_id)
 
 
@@ -91,5 +98,10 @@ def num_gpus():
 
 
 def current_context():
-    """Return the context that arrays get by default: ``cpu(0)``."""
+    """Return the context that arrays get by default: ``cpu(0)``.
+
+    Example:
+        >>> mx.current_context()
+        cpu(0)
+    """
     return Context("cpu", 0)

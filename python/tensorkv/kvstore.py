@@ -5,7 +5,7 @@ from .errors import FailedPreconditionError, InvalidArgumentError, Unimplemented
 
 __all__ = ["KVStore", "KVStoreBase", "create"]
 
-_registry = {}
+_registry: dict[str, type] = {}
 
 
 class _StoreMeta(type):
@@ -141,7 +141,7 @@ class KVStore(_core.Store):
             self._updater = updater
         else:
             raise InvalidArgumentError(
-                f"set_updater: a {type(updater).__name__}; a function, a Program, an optimizer or None is needed"
+                f"set_updater: type {type(updater).__name__}; a function, a Program, an optimizer or None is needed"
             )
 
     _set_updater = set_updater
@@ -165,7 +165,7 @@ class KVStore(_core.Store):
         from . import optimizer as opt
 
         if not isinstance(optimizer, opt.Optimizer):
-            raise InvalidArgumentError(f"set_optimizer: a {type(optimizer).__name__}, an optimizer is needed")
+            raise InvalidArgumentError(f"set_optimizer: type {type(optimizer).__name__}, an optimizer is needed")
         native = optimizer._native_for_store()
         updater = opt.get_updater(optimizer)
         if native is not None:
@@ -317,7 +317,7 @@ def create(name="local", *, threads=None, patience_ms=None):
         <KVStore 'device' rank 0 of 1, 0 keys>
     """
     if not isinstance(name, str):
-        raise InvalidArgumentError(f"create: a {type(name).__name__}, the name of a store type is needed")
+        raise InvalidArgumentError(f"create: type {type(name).__name__}, the name of a store type is needed")
     registered = _registry.get(name.lower())
     if registered is not None:
         return registered()

@@ -8,7 +8,9 @@ import sys
 def main():
     """Run the script named by the first argument with the others as its arguments."""
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
-        print("usage: python -m tensorkv.mxnet SCRIPT [ARGS...]\n\nRuns SCRIPT with this package in the place of mxnet.")
+        print(
+            "usage: python -m tensorkv.mxnet SCRIPT [ARGS...]\n\nRuns SCRIPT with this package in the place of mxnet."
+        )
         return 0 if len(sys.argv) == 2 else 2
     script = sys.argv[1]
     if not os.path.isfile(script):

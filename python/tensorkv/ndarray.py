@@ -87,7 +87,7 @@ class NDArray(_core.Array):
 
     __slots__ = ()
     __array_priority__ = 1000.0  # so that numpy_array * NDArray comes here
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
     # ------------------------------------------------------------------------------------------------- properties
 
@@ -169,7 +169,7 @@ class NDArray(_core.Array):
         if isinstance(other, Context):
             return self._copy()._with_context(other.device_type, other.device_id)
         if not isinstance(other, _core.Array):
-            raise InvalidArgumentError(f"copyto: a {type(other).__name__}, an NDArray or a Context is needed")
+            raise InvalidArgumentError(f"copyto: type {type(other).__name__}, an NDArray or a Context is needed")
         other._assign(self if self.dtype_name == other.dtype_name else self.astype(other.dtype_name))
         return other
 
@@ -564,7 +564,10 @@ def array(source_array, ctx=None, dtype=None):
 
 def _unwrap(items):
     """Return nested lists with NDArrays as NumPy arrays."""
-    return [_unwrap(x) if isinstance(x, (builtins.list, tuple)) else (x._view() if isinstance(x, _core.Array) else x) for x in items]
+    return [
+        _unwrap(x) if isinstance(x, (builtins.list, tuple)) else (x._view() if isinstance(x, _core.Array) else x)
+        for x in items
+    ]
 
 
 def arange(start, stop=None, step=1.0, repeat=1, ctx=None, dtype=None):
@@ -597,21 +600,35 @@ from_numpy = from_dlpack
 
 
 def random_uniform(low=0.0, high=1.0, shape=(1,), ctx=None, dtype=None):
-    """Return uniform random numbers from `low` to `high`, drawn as `mx.random.uniform` does."""
+    """Return uniform random numbers from `low` to `high`, drawn as `mx.random.uniform` does.
+
+    Example:
+        >>> mx.nd.random_uniform(-1, 1, shape=(2,)).shape
+        (2,)
+    """
     from . import random
 
     return random.uniform(low, high, shape, ctx=ctx, dtype=dtype)
 
 
 def random_normal(loc=0.0, scale=1.0, shape=(1,), ctx=None, dtype=None):
-    """Return normal random numbers, drawn as `mx.random.normal` does."""
+    """Return normal random numbers, drawn as `mx.random.normal` does.
+
+    Example:
+        >>> mx.nd.random_normal(shape=(2,)).shape
+        (2,)
+    """
     from . import random
 
     return random.normal(loc, scale, shape, ctx=ctx, dtype=dtype)
 
 
 def waitall():
-    """Wait until every pending operation on arrays is done."""
+    """Wait until every pending operation on arrays is done.
+
+    Example:
+        >>> mx.nd.waitall()
+    """
 
 
 def save(fname, data):
@@ -632,7 +649,7 @@ def save(fname, data):
     arrays = {}
     for name, value in named:
         if not isinstance(value, _core.Array):
-            raise InvalidArgumentError(f"save: {name!r} is a {type(value).__name__}, an NDArray is needed")
+            raise InvalidArgumentError(f"save: {name!r} has type {type(value).__name__}, an NDArray is needed")
         tag = f"{prefix}{value.dtype_name}:{name}"
         arrays[tag] = np.from_dlpack(value._bits16()._as(NDArray)) if value.dtype_name == "bfloat16" else value._view()
     folder = os.path.dirname(os.path.abspath(os.fspath(fname)))
@@ -653,6 +670,12 @@ def load(fname):
 
     Raises:
         InvalidArgumentError: a file that `save` did not write.
+
+    Example:
+        >>> path = os.path.join(tempfile.mkdtemp(), 'list')
+        >>> mx.nd.save(path, [mx.nd.ones((2,))])
+        >>> len(mx.nd.load(path))
+        1
     """
     import zipfile
 
@@ -670,7 +693,13 @@ def load(fname):
 
 
 class sparse:
-    """Row-sparse arrays, not in this build yet: every function raises UnimplementedError."""
+    """Row-sparse arrays, not in this build yet: every function raises UnimplementedError.
+
+    Example:
+        >>> mx.nd.sparse.zeros('row_sparse', (2, 3))
+        Traceback (most recent call last):
+        tensorkv.errors.UnimplementedError: nd.sparse.zeros: row-sparse arrays are not in this build yet
+    """
 
     @staticmethod
     def zeros(*args, **kwargs):

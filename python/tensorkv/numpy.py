@@ -18,7 +18,7 @@ class ndarray(NDArray):
     """
 
     __slots__ = ()
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self):
         """Return NumPy's form; float32 is the default and not named."""
@@ -48,7 +48,12 @@ def _as_np(result):
 
 
 def empty(shape, dtype=None, order="C", ctx=None):
-    """Return an uninitialised array; float32 by default."""
+    """Return an uninitialised array; float32 by default.
+
+    Example:
+        >>> mx.np.empty((2, 3)).shape
+        (2, 3)
+    """
     return _as_np(_nd.empty(shape, ctx, dtype))
 
 

@@ -3,6 +3,8 @@
 The built-in ones are update programs that run in the store; a class with a Python ``update`` of its own works too.
 """
 
+from typing import ClassVar
+
 from . import _core
 from . import ndarray as nd
 from ._core import Program
@@ -40,9 +42,9 @@ class Optimizer:
         array([0.5, 0.5], dtype=float32)
     """
 
-    opt_registry = {}
-    _program = None  # name of the built-in that `update` is
-    _mapping = {}  # hyperparameter of the program -> attribute
+    opt_registry: ClassVar[dict[str, type]] = {}
+    _program: str | None = None  # name of the built-in that `update` is
+    _mapping: ClassVar[dict[str, str]] = {}  # hyperparameter of the program -> attribute
 
     def __init__(
         self,
@@ -80,7 +82,16 @@ class Optimizer:
 
     @staticmethod
     def register(klass):
-        """Make `create` find the class `klass` by its name in lower case; return it. A decorator."""
+        """Make `create` find the class `klass` by its name in lower case; return it. A decorator.
+
+        Example:
+            >>> @mx.optimizer.register
+            ... class Mine(mx.optimizer.SGD):
+            ...     pass
+            >>> type(mx.optimizer.create('mine', learning_rate=1)).__name__
+            'Mine'
+            >>> del mx.optimizer.Optimizer.opt_registry['mine']
+        """
         Optimizer.opt_registry[klass.__name__.lower()] = klass
         return klass
 
@@ -121,7 +132,9 @@ class Optimizer:
     def set_learning_rate(self, lr):
         """Set the learning rate; stores use it from the next push on."""
         if self.lr_scheduler is not None:
-            raise InvalidArgumentError("set_learning_rate: the optimizer has an lr_scheduler, which decides the learning rate")
+            raise InvalidArgumentError(
+                "set_learning_rate: the optimizer has an lr_scheduler, which decides the learning rate"
+            )
         self.lr = lr
 
     def set_lr_mult(self, args_lr_mult):
@@ -322,6 +335,12 @@ class Updater:
     Attributes:
         optimizer: the optimizer.
         states: dict from key to state.
+
+    Example:
+        >>> updater = mx.optimizer.Updater(mx.optimizer.SGD(learning_rate=1, momentum=0.9))
+        >>> updater(0, mx.nd.ones((2,)), mx.nd.ones((2,)))
+        >>> len(updater.states)
+        1
     """
 
     def __init__(self, optimizer):

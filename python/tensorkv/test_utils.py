@@ -31,7 +31,12 @@ def list_gpus():
 
 
 def default_context():
-    """Return the context that tests use: ``cpu(0)``."""
+    """Return the context that tests use: ``cpu(0)``.
+
+    Example:
+        >>> mx.test_utils.default_context()
+        cpu(0)
+    """
     return current_context()
 
 
@@ -46,24 +51,47 @@ def same(a, b):
 
 
 def almost_equal(a, b, rtol=1e-5, atol=1e-20, equal_nan=False):
-    """Return whether two arrays agree to ``atol + rtol * |b|``."""
+    """Return whether two arrays agree to ``atol + rtol * |b|``.
+
+    Example:
+        >>> mx.test_utils.almost_equal(mx.nd.ones((2,)), np.ones(2))
+        True
+    """
     return np.allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=atol, equal_nan=equal_nan)
 
 
 def assert_almost_equal(a, b, rtol=1e-5, atol=1e-20, names=("a", "b"), equal_nan=False):
-    """Raise AssertionError, with the largest difference, where two arrays do not agree to ``atol + rtol * |b|``."""
+    """Raise AssertionError, with the largest difference, where two arrays do not agree to ``atol + rtol * |b|``.
+
+    Example:
+        >>> mx.test_utils.assert_almost_equal(mx.nd.ones((2,)), np.ones(2))
+    """
     np.testing.assert_allclose(
-        np.asarray(a), np.asarray(b), rtol=rtol, atol=atol, equal_nan=equal_nan, err_msg=f"{names[0]} and {names[1]} differ"
+        np.asarray(a),
+        np.asarray(b),
+        rtol=rtol,
+        atol=atol,
+        equal_nan=equal_nan,
+        err_msg=f"{names[0]} and {names[1]} differ",
     )
 
 
 def rand_ndarray(shape, stype="default", density=None, dtype=None, ctx=None):
-    """Return an array of uniform random numbers from -1 to 1; only dense arrays are in this build."""
+    """Return an array of uniform random numbers from -1 to 1; only dense arrays are in this build.
+
+    Example:
+        >>> mx.test_utils.rand_ndarray((2, 3)).shape
+        (2, 3)
+    """
     return random.uniform(-1.0, 1.0, shape, ctx=ctx, dtype=dtype).tostype(stype)
 
 
 def assert_exception(f, exception_type, *args, **kwargs):
-    """Raise AssertionError unless ``f(*args, **kwargs)`` raises `exception_type`."""
+    """Raise AssertionError unless ``f(*args, **kwargs)`` raises `exception_type`.
+
+    Example:
+        >>> mx.test_utils.assert_exception(mx.nd.zeros, mx.MXNetError, (-1,))
+    """
     try:
         f(*args, **kwargs)
     except exception_type:

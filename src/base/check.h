@@ -1,4 +1,5 @@
-// TKV_CHECK: for bugs of our own only.  What a user, peer, disk or network can cause throws an Error with its own code.
+// TKV_CHECK: for bugs of our own only.  What a user, peer, disk or network can cause throws an
+// Error with its own code.
 
 #pragma once
 

@@ -6,20 +6,34 @@ namespace tkv {
 
 const char* Name(Code code) noexcept {
   switch (code) {
-    case Code::kCancelled: return "Cancelled";
-    case Code::kInvalidArgument: return "InvalidArgument";
-    case Code::kDeadlineExceeded: return "DeadlineExceeded";
-    case Code::kNotFound: return "NotFound";
-    case Code::kAlreadyExists: return "AlreadyExists";
-    case Code::kResourceExhausted: return "ResourceExhausted";
-    case Code::kFailedPrecondition: return "FailedPrecondition";
-    case Code::kAborted: return "Aborted";
-    case Code::kOutOfRange: return "OutOfRange";
-    case Code::kUnimplemented: return "Unimplemented";
-    case Code::kInternal: return "Internal";
-    case Code::kUnavailable: return "Unavailable";
-    case Code::kDataLoss: return "DataLoss";
-    case Code::kUnauthenticated: return "Unauthenticated";
+    case Code::kCancelled:
+      return "Cancelled";
+    case Code::kInvalidArgument:
+      return "InvalidArgument";
+    case Code::kDeadlineExceeded:
+      return "DeadlineExceeded";
+    case Code::kNotFound:
+      return "NotFound";
+    case Code::kAlreadyExists:
+      return "AlreadyExists";
+    case Code::kResourceExhausted:
+      return "ResourceExhausted";
+    case Code::kFailedPrecondition:
+      return "FailedPrecondition";
+    case Code::kAborted:
+      return "Aborted";
+    case Code::kOutOfRange:
+      return "OutOfRange";
+    case Code::kUnimplemented:
+      return "Unimplemented";
+    case Code::kInternal:
+      return "Internal";
+    case Code::kUnavailable:
+      return "Unavailable";
+    case Code::kDataLoss:
+      return "DataLoss";
+    case Code::kUnauthenticated:
+      return "Unauthenticated";
   }
   return "Unknown";
 }

@@ -66,7 +66,8 @@ double CgroupCpuQuota(const std::string& root, const std::string& proc_self_cgro
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const bool version2 = controllers.empty();
     if (!version2 && (',' + controllers + ',').find(",cpu,") == std::string::npos) continue;
-    // A quota may stand at any level above; inside a container the path may not exist, its root does.
+    // A quota may stand at any level above; inside a container the path may not exist, its root
+    // does.
     for (std::string path = line.substr(second + 1);; path = path.substr(0, path.rfind('/'))) {
       quota = Tighter(quota, version2 ? ReadQuotaV2(root + path + "/cpu.max")
                                       : ReadQuotaV1(root + "/cpu" + path));

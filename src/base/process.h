@@ -7,15 +7,16 @@
 
 namespace tkv {
 
-// Counts forks: grows by one in each child of fork().  A resource with threads or locks keeps the number
-// of its birth and refuses work under another one.
+// Counts forks: grows by one in each child of fork().  A resource with threads or locks keeps the
+// number of its birth and refuses work under another one.
 unsigned ForkGeneration() noexcept;
 
-// Cores that this process may keep busy: its CPU affinity, cut to the CPU quota of its control group
-// (version 1 or 2), at least 1.
+// Cores that this process may keep busy: its CPU affinity, cut to the CPU quota of its control
+// group (version 1 or 2), at least 1.
 int UsableCores();
 
-// The CPU quota, in cores, that the cgroup file system below `root` gives this process; 0 where there is none.
+// The CPU quota, in cores, that the cgroup file system below `root` gives this process; 0 where
+// there is none.
 //   source  Linux admin guide, cgroup-v2 `cpu.max`, cgroup-v1 `cpu.cfs_quota_us`
 double CgroupCpuQuota(const std::string& root, const std::string& proc_self_cgroup);
 

@@ -1,4 +1,5 @@
-// A vector whose first few elements need no allocation: most calls have one key and a handful of arrays.
+// A vector whose first few elements need no allocation: most calls have one key and a handful of
+// arrays.
 
 #pragma once
 

@@ -1,6 +1,7 @@
 // Conversions of single 16-bit floats by integer arithmetic, the same on every machine.
 //
-// Rounding is to nearest even, overflow gives infinity, a NaN stays a (quiet) NaN with the top of its payload.
+// Rounding is to nearest even, overflow gives infinity, a NaN stays a (quiet) NaN with the top of
+// its payload.
 //   source  IEEE 754-2019 §4.3.1; the results of VCVTPS2PH
 
 #pragma once
@@ -39,7 +40,7 @@ inline uint16_t F16FromF32(float value) {
     return static_cast<uint16_t>(sign | 0x7E00U | ((magnitude >> 13) & 0x3FFU));
   }
   if (magnitude >= 0x477FF000U) return static_cast<uint16_t>(sign | 0x7C00U);  // 65520 and up
-  if (magnitude >= 0x38800000U) {                                             // normal in f16
+  if (magnitude >= 0x38800000U) {                                              // normal in f16
     const uint32_t rounded = magnitude + 0xFFFU + ((magnitude >> 13) & 1U);
     return static_cast<uint16_t>(sign | ((rounded - 0x38000000U) >> 13));
   }
@@ -48,7 +49,8 @@ inline uint16_t F16FromF32(float value) {
   return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000U));
 }
 
-// Rounds to the odd neighbour when inexact: a later rounding to fewer bits is then right (Boldo and Melquiond, 2008).
+// Rounds to the odd neighbour when inexact: a later rounding to fewer bits is then right (Boldo and
+// Melquiond, 2008).
 inline float F32FromF64RoundToOdd(double value) {
   const auto nearest = static_cast<float>(value);
   if (static_cast<double>(nearest) == value || value != value) return nearest;

@@ -1,7 +1,8 @@
 // Pure functions over spans of host memory: no threads, no allocation, no errors.
 //
-// Each has a twin in kernels/reference.  Pointers need the alignment of their element only; counts may be 0.
-// Every result is the same, bit for bit, on every instruction set: no contraction, no reordering.
+// Each has a twin in kernels/reference.  Pointers need the alignment of their element only; counts
+// may be 0. Every result is the same, bit for bit, on every instruction set: no contraction, no
+// reordering.
 
 #pragma once
 
@@ -13,13 +14,16 @@
 
 namespace tkv::kernels {
 
-// How a kernel writes memory that nobody reads soon: through the cache, or past it (non-temporal), which saves the
-// read for ownership and keeps the cache for others.
+// How a kernel writes memory that nobody reads soon: through the cache, or past it (non-temporal),
+// which saves the read for ownership and keeps the cache for others.
 enum class Write : uint8_t { kCached, kStreaming };
 
-// target[i] = ((sources[0][i] + sources[1][i]) + sources[2][i]) ...  Integers wrap as two's complement.
-//   shape  sources: at least one, `dtype`, not bool; target: ComputeType(dtype), so f32 for the 16-bit floats
-void Sum(DType dtype, std::span<const void* const> sources, void* target, size_t count, Write write);
+// target[i] = ((sources[0][i] + sources[1][i]) + sources[2][i]) ...  Integers wrap as two's
+// complement.
+//   shape  sources: at least one, `dtype`, not bool; target: ComputeType(dtype), so f32 for the
+//   16-bit floats
+void Sum(DType dtype, std::span<const void* const> sources, void* target, size_t count,
+         Write write);
 
 // Streaming writes become visible to other threads: once, at the end of a part of the work.
 void Fence();
@@ -27,18 +31,31 @@ void Fence();
 // Copies bytes between ranges that do not overlap.
 void Copy(const void* source, void* target, size_t bytes, Write write);
 
-// Converts between float32, float64, float16 and bfloat16: one rounding, to nearest even; NaN stays NaN.
+// Converts between float32, float64, float16 and bfloat16: one rounding, to nearest even; NaN stays
+// NaN.
 void Convert(DType from, const void* source, DType to, void* target, size_t count);
 
 // One elementwise operation of an update program.  Comparisons give 1 or 0 in the same type.
 //   kMin, kMax  a < b ? a : b and a > b ? a : b, so a NaN in `b` stays and one in `a` goes
 enum class Op : uint8_t {
-  kAdd, kSub, kMul, kMin, kMax,                          // every arithmetic type
-  kLess, kLessEqual, kGreater, kGreaterEqual, kEqual, kNotEqual,
-  kNeg, kAbs,
-  kSelect,                                               // a != 0 ? b : c
-  kDiv, kSqrt, kSign,                                    // floats only
-  kPow,                                                  // scalars only
+  kAdd,
+  kSub,
+  kMul,
+  kMin,
+  kMax,  // every arithmetic type
+  kLess,
+  kLessEqual,
+  kGreater,
+  kGreaterEqual,
+  kEqual,
+  kNotEqual,
+  kNeg,
+  kAbs,
+  kSelect,  // a != 0 ? b : c
+  kDiv,
+  kSqrt,
+  kSign,  // floats only
+  kPow,   // scalars only
 };
 inline constexpr int kOpCount = static_cast<int>(Op::kPow) + 1;
 
@@ -48,11 +65,12 @@ using ScalarMask = uint8_t;
 // out may be one of the operands.  Unused operands are null.
 using OpFunction = void (*)(const void* a, const void* b, const void* c, void* out, size_t count);
 
-// The loop for `op` on ComputeType `dtype`; null where the type does not have the operation, or for a mask that makes
-// every operand a scalar.
+// The loop for `op` on ComputeType `dtype`; null where the type does not have the operation, or for
+// a mask that makes every operand a scalar.
 OpFunction ResolveOp(Op op, DType dtype, ScalarMask scalars);
 
-// The optimizers that have a kernel of their own.  Each equals its program in update/builtin.cc, operation by operation.
+// The optimizers that have a kernel of their own.  Each equals its program in update/builtin.cc,
+// operation by operation.
 enum class Fused : uint8_t { kNone, kSgd, kMomentum, kAdam };
 
 // Scalars by position, already in f64; each is rounded to the compute type once.
@@ -62,7 +80,7 @@ enum class Fused : uint8_t { kNone, kSgd, kMomentum, kAdam };
 inline constexpr size_t kFusedScalarsMax = 9;
 
 //   shape  grad, value, states: f32 or f64 as `dtype` says; value and states are updated in place
-void UpdateFused(Fused kind, DType dtype, std::span<const double> scalars, const void* grad, void* value,
-                 void* const* states, size_t count);
+void UpdateFused(Fused kind, DType dtype, std::span<const double> scalars, const void* grad,
+                 void* value, void* const* states, size_t count);
 
 }  // namespace tkv::kernels

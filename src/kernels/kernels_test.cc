@@ -21,7 +21,8 @@ constexpr DType kArithmetic[] = {DType::kF32, DType::kF64, DType::kF16, DType::k
                                  DType::kU8,  DType::kI16, DType::kI32, DType::kI64};
 constexpr DType kFloats[] = {DType::kF32, DType::kF64, DType::kF16, DType::kBF16};
 // 0, 1, around the lanes of every target, odd, and more than one block of the many-source path.
-constexpr size_t kCounts[] = {0, 1, 3, 7, 8, 9, 15, 16, 17, 31, 33, 48, 63, 64, 65, 200, 2048, 5001};
+constexpr size_t kCounts[] = {0,  1,  3,  7,  8,  9,  15,  16,   17,
+                              31, 33, 48, 63, 64, 65, 200, 2048, 5001};
 
 class OnEveryTarget : public testing::TestWithParam<int64_t> {
  protected:
@@ -46,12 +47,21 @@ class Buffer {
 
 void FillRandom(DType dtype, void* data, size_t count, std::mt19937_64& random) {
   for (size_t i = 0; i < count; ++i) {
-    const double value = std::ldexp(static_cast<double>(random() % 4001) - 2000, static_cast<int>(random() % 9) - 6);
+    const double value =
+        std::ldexp(static_cast<double>(random() % 4001) - 2000, static_cast<int>(random() % 9) - 6);
     switch (dtype) {
-      case DType::kF32: static_cast<float*>(data)[i] = static_cast<float>(value * 1.1); break;
-      case DType::kF64: static_cast<double*>(data)[i] = value * 1.1; break;
-      case DType::kF16: static_cast<uint16_t*>(data)[i] = F16FromF32(static_cast<float>(value)); break;
-      case DType::kBF16: static_cast<uint16_t*>(data)[i] = BF16FromF32(static_cast<float>(value)); break;
+      case DType::kF32:
+        static_cast<float*>(data)[i] = static_cast<float>(value * 1.1);
+        break;
+      case DType::kF64:
+        static_cast<double*>(data)[i] = value * 1.1;
+        break;
+      case DType::kF16:
+        static_cast<uint16_t*>(data)[i] = F16FromF32(static_cast<float>(value));
+        break;
+      case DType::kBF16:
+        static_cast<uint16_t*>(data)[i] = BF16FromF32(static_cast<float>(value));
+        break;
       default: {
         const uint64_t bits = random();
         std::memcpy(static_cast<char*>(data) + i * ItemSize(dtype), &bits, ItemSize(dtype));
@@ -89,14 +99,16 @@ TEST_P(OnEveryTarget, SumEqualsTheOracleBitForBit) {
 }
 
 TEST_P(OnEveryTarget, CopyMovesEveryByteAndNoMore) {
-  for (size_t bytes : {size_t{0}, size_t{1}, size_t{255}, size_t{256}, size_t{1000}, size_t{70001}}) {
+  for (size_t bytes :
+       {size_t{0}, size_t{1}, size_t{255}, size_t{256}, size_t{1000}, size_t{70001}}) {
     for (size_t skew : {0, 1, 63}) {
       for (Write write : {Write::kCached, Write::kStreaming}) {
         std::vector<uint8_t> source(bytes);
         for (size_t i = 0; i < bytes; ++i) source[i] = static_cast<uint8_t>(i * 7);
         std::vector<uint8_t> target(skew + bytes + 1, 0xEE);
         Copy(source.data(), target.data() + skew, bytes, write);
-        EXPECT_TRUE(std::equal(source.begin(), source.end(), target.begin() + static_cast<long>(skew)));
+        EXPECT_TRUE(
+            std::equal(source.begin(), source.end(), target.begin() + static_cast<long>(skew)));
         EXPECT_EQ(target.back(), 0xEE);
         for (size_t i = 0; i < skew; ++i) ASSERT_EQ(target[i], 0xEE);
       }
@@ -106,7 +118,9 @@ TEST_P(OnEveryTarget, CopyMovesEveryByteAndNoMore) {
 
 bool SameFloat(DType dtype, const void* a, const void* b, size_t i) {
   const size_t item = ItemSize(dtype);
-  if (std::memcmp(static_cast<const char*>(a) + i * item, static_cast<const char*>(b) + i * item, item) == 0) return true;
+  if (std::memcmp(static_cast<const char*>(a) + i * item, static_cast<const char*>(b) + i * item,
+                  item) == 0)
+    return true;
   double wide[2];
   reference::Convert(dtype, static_cast<const char*>(a) + i * item, DType::kF64, &wide[0], 1);
   reference::Convert(dtype, static_cast<const char*>(b) + i * item, DType::kF64, &wide[1], 1);
@@ -115,8 +129,9 @@ bool SameFloat(DType dtype, const void* a, const void* b, size_t i) {
 
 // Every 16-bit pattern as a source; all exponents, ties and specials as f32 and f64 sources.
 std::vector<double> HardValues() {
-  std::vector<double> values = {0.0, -0.0, INFINITY, -INFINITY, NAN, 65504, 65519.99, 65520, 65536, 3.4e38, 3.5e38,
-                                1e-45, 5e-324, 1e308, 0x1p-24, 0x1p-25, 0x1.8p-25, 0x1p-14, 0x1.ffcp-15};
+  std::vector<double> values = {
+      0.0,    -0.0,  INFINITY, -INFINITY, NAN,     65504,   65519.99,  65520,   65536,      3.4e38,
+      3.5e38, 1e-45, 5e-324,   1e308,     0x1p-24, 0x1p-25, 0x1.8p-25, 0x1p-14, 0x1.ffcp-15};
   std::mt19937_64 random(2);
   for (int exponent = -160; exponent <= 130; ++exponent) {
     for (int i = 0; i < 40; ++i) {
@@ -163,7 +178,8 @@ TEST_P(OnEveryTarget, FusedOptimizersEqualTheOracleBitForBit) {
   for (DType dtype : {DType::kF32, DType::kF64}) {
     for (Fused kind : {Fused::kSgd, Fused::kMomentum, Fused::kAdam}) {
       for (size_t count : kCounts) {
-        Buffer grad(dtype, count, 1), value(dtype, count, 0), first(dtype, count, 2), second(dtype, count, 0);
+        Buffer grad(dtype, count, 1), value(dtype, count, 0), first(dtype, count, 2),
+            second(dtype, count, 0);
         FillRandom(dtype, grad.data(), count, random);
         FillRandom(dtype, value.data(), count, random);
         std::memset(first.data(), 0, count * ItemSize(dtype));
@@ -223,7 +239,8 @@ TEST_P(OnEveryTarget, OperationsAgreeWithTheirDefinition) {
   EXPECT_EQ(ResolveOp(Op::kPow, DType::kF32, 0), nullptr);
 }
 
-// Bit for bit the same on each target as on the first, in place and not, for every operation, type and mask.
+// Bit for bit the same on each target as on the first, in place and not, for every operation, type
+// and mask.
 TEST_P(OnEveryTarget, OperationsAreTheSameOnEveryTargetAndInPlace) {
   std::mt19937_64 random(4);
   constexpr size_t kCount = 77;
@@ -241,17 +258,21 @@ TEST_P(OnEveryTarget, OperationsAreTheSameOnEveryTargetAndInPlace) {
         std::memcpy(inplace.data(), a.data(), kCount * ItemSize(dtype));
         run(inplace.data(), b.data(), c.data(), inplace.data(), kCount);
         hwy::SetSupportedTargetsForTest(HWY_STATIC_TARGET);
-        ResolveOp(static_cast<Op>(op), dtype, mask)(a.data(), b.data(), c.data(), baseline.data(), kCount);
-        ASSERT_EQ(std::memcmp(out.data(), baseline.data(), kCount * ItemSize(dtype)), 0) << op << Name(dtype);
+        ResolveOp(static_cast<Op>(op), dtype, mask)(a.data(), b.data(), c.data(), baseline.data(),
+                                                    kCount);
+        ASSERT_EQ(std::memcmp(out.data(), baseline.data(), kCount * ItemSize(dtype)), 0)
+            << op << Name(dtype);
         if ((mask & 1) == 0) {
-          ASSERT_EQ(std::memcmp(out.data(), inplace.data(), kCount * ItemSize(dtype)), 0) << op << Name(dtype);
+          ASSERT_EQ(std::memcmp(out.data(), inplace.data(), kCount * ItemSize(dtype)), 0)
+              << op << Name(dtype);
         }
       }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, OnEveryTarget, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
+INSTANTIATE_TEST_SUITE_P(Targets, OnEveryTarget,
+                         testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
                          [](const auto& info) { return std::string(hwy::TargetName(info.param)); });
 
 }  // namespace

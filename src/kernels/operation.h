@@ -1,4 +1,5 @@
-// What one operation of an update program does to one element: the definition that every loop and the oracle share.
+// What one operation of an update program does to one element: the definition that every loop and
+// the oracle share.
 
 #pragma once
 
@@ -14,27 +15,37 @@ constexpr int Arity(Op op) {
     case Op::kNeg:
     case Op::kAbs:
     case Op::kSqrt:
-    case Op::kSign: return 1;
-    case Op::kSelect: return 3;
-    default: return 2;
+    case Op::kSign:
+      return 1;
+    case Op::kSelect:
+      return 3;
+    default:
+      return 2;
   }
 }
 
-// Integers wrap: their arithmetic goes through the unsigned type, at least 32 bits wide against promotion to int.
+// Integers wrap: their arithmetic goes through the unsigned type, at least 32 bits wide against
+// promotion to int.
 template <typename T, Op kOp>
 inline T Apply(T a, T b, T c) {
   using U = std::conditional_t<sizeof(T) < 4, uint32_t,
                                std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>>;
   constexpr bool kInteger = std::is_integral_v<T>;
   if constexpr (kOp == Op::kAdd) {
-    if constexpr (kInteger) return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
-    else return a + b;
+    if constexpr (kInteger)
+      return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+    else
+      return a + b;
   } else if constexpr (kOp == Op::kSub) {
-    if constexpr (kInteger) return static_cast<T>(static_cast<U>(a) - static_cast<U>(b));
-    else return a - b;
+    if constexpr (kInteger)
+      return static_cast<T>(static_cast<U>(a) - static_cast<U>(b));
+    else
+      return a - b;
   } else if constexpr (kOp == Op::kMul) {
-    if constexpr (kInteger) return static_cast<T>(static_cast<U>(a) * static_cast<U>(b));
-    else return a * b;
+    if constexpr (kInteger)
+      return static_cast<T>(static_cast<U>(a) * static_cast<U>(b));
+    else
+      return a * b;
   } else if constexpr (kOp == Op::kMin) {
     return a < b ? a : b;
   } else if constexpr (kOp == Op::kMax) {
@@ -52,11 +63,15 @@ inline T Apply(T a, T b, T c) {
   } else if constexpr (kOp == Op::kNotEqual) {
     return static_cast<T>(a != b);
   } else if constexpr (kOp == Op::kNeg) {
-    if constexpr (kInteger) return static_cast<T>(U{0} - static_cast<U>(a));
-    else return -a;
+    if constexpr (kInteger)
+      return static_cast<T>(U{0} - static_cast<U>(a));
+    else
+      return -a;
   } else if constexpr (kOp == Op::kAbs) {
-    if constexpr (kInteger) return a < T{0} ? static_cast<T>(U{0} - static_cast<U>(a)) : a;
-    else return std::fabs(a);
+    if constexpr (kInteger)
+      return a < T{0} ? static_cast<T>(U{0} - static_cast<U>(a)) : a;
+    else
+      return std::fabs(a);
   } else if constexpr (kOp == Op::kSelect) {
     return a != T{0} ? b : c;
   } else if constexpr (kOp == Op::kDiv) {

@@ -18,7 +18,8 @@ Code CreateFails(const char* type) {
 }
 
 TEST(Create, EveryLocalTypeGivesItsNameBack) {
-  for (const char* type : {"local", "local_update_cpu", "local_allreduce_cpu", "device", "local_allreduce_device"}) {
+  for (const char* type :
+       {"local", "local_update_cpu", "local_allreduce_cpu", "device", "local_allreduce_device"}) {
     EXPECT_EQ(KVStore::Create(type)->type(), type);
   }
   EXPECT_EQ(KVStore::Create("LOCAL")->type(), "local");

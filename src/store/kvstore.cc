@@ -33,7 +33,8 @@ void KVStore::Pull(const KeyView& key, std::span<const NDArray> outs) {
   Pull({&item, 1});
 }
 
-void KVStore::PushPull(const KeyView& key, std::span<const NDArray> values, std::span<const NDArray> outs) {
+void KVStore::PushPull(const KeyView& key, std::span<const NDArray> values,
+                       std::span<const NDArray> outs) {
   const auto value_pointers = Pointers(values);
   const auto out_pointers = Pointers(outs);
   const PushItem push{key, value_pointers};

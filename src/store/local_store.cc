@@ -38,7 +38,8 @@ struct Updater {
   std::array<std::optional<CompiledUpdate>, 16> by_dtype;
 };
 
-// What threads share; kept apart because a child of fork() must never touch it, not even to destroy it.
+// What threads share; kept apart because a child of fork() must never touch it, not even to destroy
+// it.
 struct Shared {
   std::mutex mutex;
   std::condition_variable released;
@@ -80,24 +81,26 @@ struct Claim {
 
 void CheckValues(std::string_view verb, const PushItem& item, const Entry& entry) {
   if (item.values.empty()) {
-    throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb, item.key.ToString());
+    throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb,
+               item.key.ToString());
   }
   const NDArray& stored = entry.value;
   for (const NDArray* value : item.values) {
     if (value->shape() != stored.shape()) {
-      throw Fail(Code::kInvalidArgument, "{} {}: shape {}, the key has {}", verb, item.key.ToString(),
-                 value->shape().ToString(), stored.shape().ToString());
+      throw Fail(Code::kInvalidArgument, "{} {}: shape {}, the key has {}", verb,
+                 item.key.ToString(), value->shape().ToString(), stored.shape().ToString());
     }
     if (value->dtype() != stored.dtype()) {
-      throw Fail(Code::kInvalidArgument, "{} {}: dtype {}, the key has {}", verb, item.key.ToString(),
-                 Name(value->dtype()), Name(stored.dtype()));
+      throw Fail(Code::kInvalidArgument, "{} {}: dtype {}, the key has {}", verb,
+                 item.key.ToString(), Name(value->dtype()), Name(stored.dtype()));
     }
   }
 }
 
 void CheckOuts(std::string_view verb, const PullItem& item, const NDArray& stored) {
   if (item.outs.empty()) {
-    throw Fail(Code::kInvalidArgument, "{} {}: the list of outputs is empty", verb, item.key.ToString());
+    throw Fail(Code::kInvalidArgument, "{} {}: the list of outputs is empty", verb,
+               item.key.ToString());
   }
   for (const NDArray* out : item.outs) {
     if (out->shape() != stored.shape()) {
@@ -105,11 +108,13 @@ void CheckOuts(std::string_view verb, const PullItem& item, const NDArray& store
                  item.key.ToString(), out->shape().ToString(), stored.shape().ToString());
     }
     if (out->dtype() != stored.dtype() && !(IsFloat(out->dtype()) && IsFloat(stored.dtype()))) {
-      throw Fail(Code::kInvalidArgument, "{} {}: the output is {}, the key has {}; only floats convert", verb,
+      throw Fail(Code::kInvalidArgument,
+                 "{} {}: the output is {}, the key has {}; only floats convert", verb,
                  item.key.ToString(), Name(out->dtype()), Name(stored.dtype()));
     }
     if (out->read_only()) {
-      throw Fail(Code::kInvalidArgument, "{} {}: the output is read-only", verb, item.key.ToString());
+      throw Fail(Code::kInvalidArgument, "{} {}: the output is read-only", verb,
+                 item.key.ToString());
     }
   }
 }
@@ -151,7 +156,7 @@ class LocalStore final : public KVStore {
     if (ForkGeneration() != birth_) static_cast<void>(shared_.release());
   }
 
-  void Init(std::span<const InitItem> items) override;
+  void Init(std::span<const InitItem> items) override { InitAs("init", items); }
   void Push(std::span<const PushItem> items) override { Run("push", items, {}); }
   void Pull(std::span<const PullItem> items) override { Run("pull", {}, items); }
   void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) override {
@@ -191,19 +196,22 @@ class LocalStore final : public KVStore {
   // The lock of a store that is open and of this process.
   std::unique_lock<std::mutex> Lock(std::string_view verb) const {
     if (ForkGeneration() != birth_) {
-      throw Fail(Code::kFailedPrecondition,
-                 "{}: this store was made before fork() in another process; create one in this process", verb);
+      throw Fail(
+          Code::kFailedPrecondition,
+          "{}: this store was made before fork() in another process; create one in this process",
+          verb);
     }
     std::unique_lock lock(shared_->mutex);
     if (shared_->closed) throw Fail(Code::kFailedPrecondition, "{}: the store is closed", verb);
     return lock;
   }
 
-  void CheckNew(std::span<const InitItem> items) const;
-  void FindAndCheck(std::string_view verb, std::span<const PushItem> items, std::span<const PullItem> outs,
-                    Claim* claim) const;
-  void ClaimKeys(std::string_view verb, std::span<const PushItem> items, std::span<const PullItem> outs,
-                 Claim* claim);
+  void InitAs(std::string_view verb, std::span<const InitItem> items);
+  void CheckNew(std::string_view verb, std::span<const InitItem> items) const;
+  void FindAndCheck(std::string_view verb, std::span<const PushItem> items,
+                    std::span<const PullItem> outs, Claim* claim) const;
+  void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
+                 std::span<const PullItem> outs, Claim* claim);
   template <typename Free>
   void WaitUntil(std::string_view verb, std::unique_lock<std::mutex>* lock, Free free);
 
@@ -212,10 +220,11 @@ class LocalStore final : public KVStore {
 
   void Run(std::string_view verb, std::span<const PushItem> items, std::span<const PullItem> outs);
   void RunFunction(const Claim& claim, size_t push_count, const Sources& sources);
-  void RunTiles(std::string_view verb, const Claim& claim, size_t push_count, const Sources& sources,
-                const Outputs* fused_outputs);
+  void RunTiles(std::string_view verb, const Claim& claim, size_t push_count,
+                const Sources& sources, const Outputs* fused_outputs);
   void RunPull(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs);
-  bool CanFuse(const Claim& claim, std::span<const PushItem> items, std::span<const PullItem> outs) const;
+  bool CanFuse(const Claim& claim, std::span<const PushItem> items,
+               std::span<const PullItem> outs) const;
 
   const std::string type_;
   const StoreOptions options_;
@@ -223,25 +232,28 @@ class LocalStore final : public KVStore {
   std::unique_ptr<Shared> shared_;
 };
 
-// ---------------------------------------------------------------------------------------------------------------- init
+// ----------------------------------------------------------------------------------------------------------------
+// init
 
-void LocalStore::CheckNew(std::span<const InitItem> items) const {
-  if (items.empty()) throw Fail(Code::kInvalidArgument, "init: the list of keys is empty");
+void LocalStore::CheckNew(std::string_view verb, std::span<const InitItem> items) const {
+  if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   for (const InitItem& item : items) {
     if (item.key.is_string != items[0].key.is_string) {
-      throw Fail(Code::kInvalidArgument, "init {}: integer and string keys in one call", item.key.ToString());
+      throw Fail(Code::kInvalidArgument, "{} {}: integer and string keys in one call", verb,
+                 item.key.ToString());
     }
-    shared_->keys.CheckKind("init", item.key);
+    shared_->keys.CheckKind(verb, item.key);
     if (shared_->keys.Find(item.key) != nullptr) {
-      throw Fail(Code::kAlreadyExists, "init {}: the key is there already", item.key.ToString());
+      throw Fail(Code::kAlreadyExists, "{} {}: the key is there already", verb,
+                 item.key.ToString());
     }
   }
 }
 
-void LocalStore::Init(std::span<const InitItem> items) {
+void LocalStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
   {
-    const auto lock = Lock("init");
-    CheckNew(items);
+    const auto lock = Lock(verb);
+    CheckNew(verb, items);
   }
   // Copied without the lock; another thread may have been faster, so the check is repeated.
   std::vector<std::unique_ptr<Entry>> entries;
@@ -249,14 +261,15 @@ void LocalStore::Init(std::span<const InitItem> items) {
     item.value->storage()->WaitReadable(options_.patience);
     entries.push_back(std::make_unique<Entry>(item.key, item.value->Copy()));
   }
-  const auto lock = Lock("init");
-  CheckNew(items);
+  const auto lock = Lock(verb);
+  CheckNew(verb, items);
   std::vector<const Key*> names;
   for (const auto& entry : entries) names.push_back(&entry->key);
   std::sort(names.begin(), names.end(), [](const Key* a, const Key* b) { return *a < *b; });
   for (size_t i = 1; i < names.size(); ++i) {
     if (*names[i] == *names[i - 1]) {
-      throw Fail(Code::kAlreadyExists, "init {}: the key stands twice in one call", names[i]->view().ToString());
+      throw Fail(Code::kAlreadyExists, "{} {}: the key stands twice in one call", verb,
+                 names[i]->view().ToString());
     }
   }
   for (auto& entry : entries) shared_->keys.Insert(std::move(entry));
@@ -264,17 +277,20 @@ void LocalStore::Init(std::span<const InitItem> items) {
 
 void LocalStore::Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
   for (const PullItem& out : outs) {
-    const auto item = std::find_if(items.begin(), items.end(), [&](const InitItem& i) { return i.key == out.key; });
+    const auto item = std::find_if(items.begin(), items.end(),
+                                   [&](const InitItem& i) { return i.key == out.key; });
     if (item == items.end()) {
-      throw Fail(Code::kInvalidArgument, "broadcast {}: an output but no value", out.key.ToString());
+      throw Fail(Code::kInvalidArgument, "broadcast {}: an output but no value",
+                 out.key.ToString());
     }
     CheckOuts("broadcast", out, *item->value);
   }
-  Init(items);
+  InitAs("broadcast", items);
   Run("broadcast", {}, outs);
 }
 
-// --------------------------------------------------------------------------------------------------------------- claim
+// ---------------------------------------------------------------------------------------------------------------
+// claim
 
 void LocalStore::FindAndCheck(std::string_view verb, std::span<const PushItem> items,
                               std::span<const PullItem> outs, Claim* claim) const {
@@ -310,8 +326,8 @@ void LocalStore::WaitUntil(std::string_view verb, std::unique_lock<std::mutex>* 
   const bool in_time = shared_->released.wait_for(*lock, options_.patience, free);
   --shared_->waiting;
   if (!in_time) {
-    throw Fail(Code::kDeadlineExceeded, "{}: another thread has used a key of this call for {} ms", verb,
-               options_.patience.count());
+    throw Fail(Code::kDeadlineExceeded, "{}: another thread has used a key of this call for {} ms",
+               verb, options_.patience.count());
   }
 }
 
@@ -324,7 +340,8 @@ void LocalStore::ClaimKeys(std::string_view verb, std::span<const PushItem> item
   const std::thread::id self = std::this_thread::get_id();
   for (const Entry* entry : claim->entries) {
     if (entry->is_written && entry->writer == self) {
-      throw Fail(Code::kFailedPrecondition, "{} {}: the updater that is running is updating this key", verb,
+      throw Fail(Code::kFailedPrecondition,
+                 "{} {}: the updater that is running is updating this key", verb,
                  entry->key.view().ToString());
     }
   }
@@ -346,12 +363,14 @@ void LocalStore::ClaimKeys(std::string_view verb, std::span<const PushItem> item
   claim->is_held = true;
 }
 
-// -------------------------------------------------------------------------------------------------------------- gather
+// --------------------------------------------------------------------------------------------------------------
+// gather
 
 Sources LocalStore::Gather(std::span<const PushItem> items, const Claim& claim) const {
   Sources sources;
   sources.ends.assign(claim.entries.size(), 0);
-  for (size_t i = 0; i < items.size(); ++i) sources.ends[claim.push_groups[i]] += items[i].values.size();
+  for (size_t i = 0; i < items.size(); ++i)
+    sources.ends[claim.push_groups[i]] += items[i].values.size();
   size_t total = 0;
   for (size_t& end : sources.ends) {  // first the begin of each group; filling moves it to the end
     const size_t count = end;
@@ -387,9 +406,11 @@ Outputs LocalStore::Gather(std::span<const PullItem> items) const {
   return outputs;
 }
 
-// ----------------------------------------------------------------------------------------------------------------- run
+// -----------------------------------------------------------------------------------------------------------------
+// run
 
-size_t CallBytes(const Claim& claim, std::span<const PushItem> items, std::span<const PullItem> outs) {
+size_t CallBytes(const Claim& claim, std::span<const PushItem> items,
+                 std::span<const PullItem> outs) {
   size_t bytes = 0;
   for (size_t i = 0; i < items.size(); ++i) {
     bytes += items[i].values.size() * claim.entries[claim.push_groups[i]]->value.bytes();
@@ -400,8 +421,10 @@ size_t CallBytes(const Claim& claim, std::span<const PushItem> items, std::span<
   return bytes;
 }
 
-// One pass needs the same keys on both sides, each once, and arrays that do not share memory across keys.
-bool LocalStore::CanFuse(const Claim& claim, std::span<const PushItem> items, std::span<const PullItem> outs) const {
+// One pass needs the same keys on both sides, each once, and arrays that do not share memory across
+// keys.
+bool LocalStore::CanFuse(const Claim& claim, std::span<const PushItem> items,
+                         std::span<const PullItem> outs) const {
   if (claim.updater->function || claim.entries.size() != items.size() ||
       claim.push_groups != claim.pull_groups || CallBytes(claim, items, outs) < kSmallCallBytes) {
     return false;
@@ -414,8 +437,10 @@ bool LocalStore::CanFuse(const Claim& claim, std::span<const PushItem> items, st
   return !check.Conflicts();
 }
 
-void LocalStore::Run(std::string_view verb, std::span<const PushItem> items, std::span<const PullItem> outs) {
-  if (items.empty() && outs.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
+void LocalStore::Run(std::string_view verb, std::span<const PushItem> items,
+                     std::span<const PullItem> outs) {
+  if (items.empty() && outs.empty())
+    throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   Claim claim;
   ClaimKeys(verb, items, outs, &claim);
   const Sources sources = Gather(items, claim);
@@ -435,7 +460,8 @@ void LocalStore::Run(std::string_view verb, std::span<const PushItem> items, std
   outputs.Scatter();
 }
 
-void LocalStore::RunPull(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs) {
+void LocalStore::RunPull(const Claim& claim, std::span<const PullItem> items,
+                         const Outputs& outputs) {
   int threads = ThreadsFor(options_.threads);
   if (threads > 1 && items.size() > 1 && CallBytes(claim, {}, items) >= kSmallCallBytes) {
     OverlapCheck check;
@@ -461,7 +487,8 @@ void LocalStore::RunFunction(const Claim& claim, size_t push_count, const Source
   std::vector<NDArray> updated;
   for (size_t g = 0; g < push_count; ++g) {
     const Entry& entry = *claim.entries[g];
-    const NDArray sum = NDArray::Empty(entry.value.shape(), entry.value.dtype(), entry.value.context());
+    const NDArray sum =
+        NDArray::Empty(entry.value.shape(), entry.value.dtype(), entry.value.context());
     TileJob job;
     job.dtype = sum.dtype();
     job.count = static_cast<size_t>(sum.size());
@@ -499,8 +526,8 @@ FreshState PrepareState(const Entry& entry, const std::shared_ptr<const Optimize
   return fresh;
 }
 
-void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push_count, const Sources& sources,
-                          const Outputs* fused_outputs) {
+void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push_count,
+                          const Sources& sources, const Outputs* fused_outputs) {
   const std::shared_ptr<const Optimizer>& optimizer = claim.updater->optimizer;
   SmallVector<TileJob, 1> jobs(push_count);
   std::vector<UpdateScalars> scalars(optimizer ? push_count : 0);
@@ -549,7 +576,8 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
   }
 }
 
-// --------------------------------------------------------------------------------------------------------------- other
+// ---------------------------------------------------------------------------------------------------------------
+// other
 
 void LocalStore::SetUpdater(UpdateFunction updater) {
   auto replacement = std::make_shared<Updater>();
@@ -559,7 +587,8 @@ void LocalStore::SetUpdater(UpdateFunction updater) {
 }
 
 void LocalStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
-  if (optimizer == nullptr) throw Fail(Code::kInvalidArgument, "set_optimizer: there is no optimizer");
+  if (optimizer == nullptr)
+    throw Fail(Code::kInvalidArgument, "set_optimizer: there is no optimizer");
   auto replacement = std::make_shared<Updater>();
   replacement->optimizer = std::move(optimizer);
   const auto lock = Lock("set_optimizer");
@@ -573,7 +602,8 @@ void LocalStore::Close() {
   const std::thread::id self = std::this_thread::get_id();
   for (const auto& entry : shared_->keys.entries()) {
     if (entry->is_written && entry->writer == self) {
-      throw Fail(Code::kFailedPrecondition, "close: an updater of this store is running on this thread");
+      throw Fail(Code::kFailedPrecondition,
+                 "close: an updater of this store is running on this thread");
     }
   }
   WaitUntil("close", &lock, [&] {
@@ -591,10 +621,12 @@ void LocalStore::Close() {
 
 std::unique_ptr<KVStore> MakeLocalStore(std::string type, const StoreOptions& options) {
   if (options.threads < 0) {
-    throw Fail(Code::kInvalidArgument, "create: threads is {}, at least 0 is needed", options.threads);
+    throw Fail(Code::kInvalidArgument, "create: threads is {}, at least 0 is needed",
+               options.threads);
   }
   if (options.patience.count() <= 0) {
-    throw Fail(Code::kInvalidArgument, "create: the patience is {} ms, more than 0 is needed", options.patience.count());
+    throw Fail(Code::kInvalidArgument, "create: the patience is {} ms, more than 0 is needed",
+               options.patience.count());
   }
   return std::make_unique<LocalStore>(std::move(type), options);
 }

@@ -76,7 +76,8 @@ TEST(LocalStore, AChildOfForkGetsAnErrorAndNeverHangs) {
     const auto refused = [](const std::function<void()>& action) {
       return test::FailureOf(action).code == Code::kFailedPrecondition;
     };
-    const bool ok = refused([&] { store->Push(1, Floats({1})); }) && refused([&] { store->Keys(); }) &&
+    const bool ok = refused([&] { store->Push(1, Floats({1})); }) &&
+                    refused([&] { store->Keys(); }) &&
                     SameBytes(Binary(BinaryOp::kAdd, Full({200000}, 1), 1), Full({200000}, 2));
     store->Close();
     _exit(ok ? 0 : 1);
@@ -134,7 +135,8 @@ TEST(Overlap, OnlyWritesThatMeetAnotherArrayConflict) {
   const auto conflicts = [&](std::vector<std::tuple<size_t, int, int, bool>> ranges) {
     OverlapCheck check;
     for (const auto& [group, begin, end, is_written] : ranges) {
-      is_written ? check.Writes(group, memory.Slice(begin, end)) : check.Reads(group, memory.Slice(begin, end));
+      is_written ? check.Writes(group, memory.Slice(begin, end))
+                 : check.Reads(group, memory.Slice(begin, end));
     }
     return check.Conflicts();
   };

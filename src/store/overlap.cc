@@ -16,10 +16,14 @@ void OverlapCheck::Add(size_t group, const NDArray& array, bool is_written) {
 
 bool OverlapCheck::Conflicts() {
   constexpr size_t kSeveral = SIZE_MAX;  // equal ranges of more than one group
-  std::sort(ranges_.begin(), ranges_.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
-  const auto same_bytes = [](const Range& a, const Range& b) { return a.begin == b.begin && a.end == b.end; };
+  std::sort(ranges_.begin(), ranges_.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  const auto same_bytes = [](const Range& a, const Range& b) {
+    return a.begin == b.begin && a.end == b.end;
+  };
   const auto conflict = [&](const Range& earlier, const Range& later) {
-    return later.begin < earlier.end && !(same_bytes(earlier, later) && earlier.group == later.group);
+    return later.begin < earlier.end &&
+           !(same_bytes(earlier, later) && earlier.group == later.group);
   };
   // Walking by begin, the range that reaches furthest meets the next one if any earlier range does.
   const auto extend = [&](Range* furthest, const Range& range) {

@@ -14,8 +14,9 @@ class OverlapCheck {
   void Reads(size_t group, const NDArray& array) { Add(group, array, false); }
   void Writes(size_t group, const NDArray& array) { Add(group, array, true); }
 
-  // True where an array that is written shares memory with another one of the call, unless both are the same bytes
-  // of the same group (an output that is also a value of its key, a list that holds an array twice).
+  // True where an array that is written shares memory with another one of the call, unless both are
+  // the same bytes of the same group (an output that is also a value of its key, a list that holds
+  // an array twice).
   bool Conflicts();
 
  private:

@@ -21,24 +21,35 @@ constexpr std::array<DLDataType, 10> kDLTypes = {{{kDLFloat, 32, 1},
                                                   {kDLInt, 64, 1},
                                                   {kDLBool, 8, 1}}};
 
+// "uint32", "complex64"; the numbers where DLPack has a type without a common name.
+std::string DescribeType(DLDataType type) {
+  constexpr std::array<const char*, 7> kKinds = {"int",    "uint",    "float", "handle",
+                                                 "bfloat", "complex", "bool"};
+  const std::string lanes = type.lanes == 1 ? "" : format(" x {}", type.lanes);
+  if (type.code < kKinds.size()) return format("{}{}{}", kKinds[type.code], type.bits, lanes);
+  return format("of DLPack code {} with {} bits{}", type.code, type.bits, lanes);
+}
+
 DType FromDLType(DLDataType type) {
   for (size_t i = 0; i < kDLTypes.size(); ++i) {
     if (kDLTypes[i].code == type.code && kDLTypes[i].bits == type.bits && type.lanes == 1) {
       return static_cast<DType>(i);
     }
   }
-  throw Fail(Code::kInvalidArgument,
-             "dlpack: element type (code {}, {} bits, {} lanes) is not supported; float16/32/64, "
-             "bfloat16, int8/16/32/64, uint8 and bool are",
-             type.code, type.bits, type.lanes);
+  throw Fail(
+      Code::kInvalidArgument,
+      "dtype {} is not supported; float16/32/64, bfloat16, int8/16/32/64, uint8 and bool are",
+      DescribeType(type));
 }
 
 Context FromDLDevice(DLDevice device) {
   switch (device.device_type) {
     case kDLCPU:
-    case kDLCUDAHost: return Context::Cpu(0);
+    case kDLCUDAHost:
+      return Context::Cpu(0);
     case kDLCUDA:
-    case kDLCUDAManaged: return Context::Gpu(device.device_id);
+    case kDLCUDAManaged:
+      return Context::Gpu(device.device_id);
     default:
       throw Fail(Code::kUnimplemented, "dlpack: device type {} is not supported; cpu is",
                  static_cast<int>(device.device_type));
@@ -56,8 +67,8 @@ NDArray Import(const DLTensor& tensor, bool read_only, std::shared_ptr<const voi
   if (tensor.strides != nullptr) strides = {tensor.strides, rank};
   char* data = static_cast<char*>(tensor.data);
   if (data != nullptr) data += tensor.byte_offset;
-  return NDArray::Wrap(data, shape, FromDLType(tensor.dtype), FromDLDevice(tensor.device), read_only,
-                       std::move(owner), strides);
+  return NDArray::Wrap(data, shape, FromDLType(tensor.dtype), FromDLDevice(tensor.device),
+                       read_only, std::move(owner), strides);
 }
 
 // Imports first and takes ownership last, so that a refused tensor still belongs to the caller.
@@ -136,7 +147,8 @@ DLManagedTensorVersioned* ToDLPackVersioned(const NDArray& array) {
 
 DLManagedTensor* ToDLPack(const NDArray& array) {
   if (array.read_only()) {
-    throw Fail(Code::kInvalidArgument, "dlpack: the array is read-only, which needs DLPack 1.0 or later");
+    throw Fail(Code::kInvalidArgument,
+               "dlpack: the array is read-only, which needs DLPack 1.0 or later");
   }
   return &Export<DLManagedTensor>(array)->managed;
 }

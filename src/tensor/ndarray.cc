@@ -19,7 +19,8 @@ Strides DenseStrides(const Shape& shape) {
   return strides;
 }
 
-// Strides come from other frameworks: a reach beyond 2^62 elements would overflow the arithmetic below.
+// Strides come from other frameworks: a reach beyond 2^62 elements would overflow the arithmetic
+// below.
 void CheckStrides(const Shape& shape, std::span<const int64_t> strides) {
   bool fits = strides.size() == static_cast<size_t>(shape.rank());
   for (int axis = 0; fits && axis < shape.rank(); ++axis) {
@@ -35,7 +36,8 @@ void CheckStrides(const Shape& shape, std::span<const int64_t> strides) {
 
 size_t CheckedBytes(const Shape& shape, DType dtype) {
   if (dtype > DType::kBool) {
-    throw Fail(Code::kUnimplemented, "array: dtype {} is reserved and not supported yet", Name(dtype));
+    throw Fail(Code::kUnimplemented, "array: dtype {} is reserved and not supported yet",
+               Name(dtype));
   }
   const auto count = static_cast<size_t>(shape.size());
   if (count > (size_t{1} << 62) / ItemSize(dtype)) {
@@ -87,8 +89,8 @@ NDArray NDArray::Wrap(void* data, const Shape& shape, DType dtype, Context conte
   if (data == nullptr && bytes > 0) {
     throw Fail(Code::kInvalidArgument, "array: no memory behind shape {}", shape.ToString());
   }
-  array.storage_ = Storage::Adopt(static_cast<char*>(data) - array.offset_, bytes, read_only,
-                                  std::move(owner));
+  array.storage_ =
+      Storage::Adopt(static_cast<char*>(data) - array.offset_, bytes, read_only, std::move(owner));
   array.dtype_ = dtype;
   array.context_ = context;
   array.shape_ = shape;
@@ -99,7 +101,8 @@ NDArray NDArray::Wrap(void* data, const Shape& shape, DType dtype, Context conte
 Strides NDArray::strides() const { return strides_ ? *strides_ : DenseStrides(shape_); }
 
 NDArray NDArray::Slice(int64_t begin, int64_t end) const {
-  if (shape_.rank() == 0) throw Fail(Code::kInvalidArgument, "slice: an array of shape () has no rows");
+  if (shape_.rank() == 0)
+    throw Fail(Code::kInvalidArgument, "slice: an array of shape () has no rows");
   if (begin < 0 || end < begin || end > shape_[0]) {
     throw Fail(Code::kOutOfRange, "slice: rows {} to {}, the array has shape {}", begin, end,
                shape_.ToString());
@@ -110,7 +113,8 @@ NDArray NDArray::Slice(int64_t begin, int64_t end) const {
   NDArray view = *this;
   view.shape_ = Shape(std::span<const int64_t>(dims.data(), static_cast<size_t>(shape_.rank())));
   view.size_ = view.shape_.size();
-  view.offset_ += static_cast<size_t>(begin * strides()[0] * static_cast<int64_t>(ItemSize(dtype_)));
+  view.offset_ +=
+      static_cast<size_t>(begin * strides()[0] * static_cast<int64_t>(ItemSize(dtype_)));
   return view;
 }
 
@@ -122,14 +126,16 @@ NDArray NDArray::At(int64_t index) const {
   }
   row.shape_ = Shape(std::span<const int64_t>(shape_.begin() + 1, rest));
   row.size_ = row.shape_.size();
-  if (row.strides_ != nullptr && IsContiguous(row.shape_, row.strides_->data())) row.strides_.reset();
+  if (row.strides_ != nullptr && IsContiguous(row.shape_, row.strides_->data()))
+    row.strides_.reset();
   return row;
 }
 
 NDArray NDArray::Reshape(const Shape& shape) const {
   if (shape.size() != size_) {
-    throw Fail(Code::kInvalidArgument, "reshape: shape {} has {} elements, the array of shape {} has {}",
-               shape.ToString(), shape.size(), shape_.ToString(), size_);
+    throw Fail(Code::kInvalidArgument,
+               "reshape: shape {} has {} elements, the array of shape {} has {}", shape.ToString(),
+               shape.size(), shape_.ToString(), size_);
   }
   if (!contiguous()) throw Fail(Code::kInvalidArgument, "reshape: the array is not contiguous");
   NDArray view = *this;

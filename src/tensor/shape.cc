@@ -15,11 +15,13 @@ Shape::Shape(std::span<const int64_t> dims) : rank_(static_cast<int>(dims.size()
   int64_t size = 1;
   for (size_t i = 0; i < dims.size(); ++i) {
     if (dims[i] < 0) {
-      throw Fail(Code::kInvalidArgument, "shape: dimension {} is {}, at least 0 is needed", i, dims[i]);
+      throw Fail(Code::kInvalidArgument, "shape: dimension {} is {}, at least 0 is needed", i,
+                 dims[i]);
     }
     // A zero elsewhere does not excuse an overflow: strides are products too.
     if (dims[i] > 0 && size > kSizeMax / dims[i]) {
-      throw Fail(Code::kInvalidArgument, "shape: ({}) has 2^62 elements or more", fmt::join(dims, ", "));
+      throw Fail(Code::kInvalidArgument, "shape: ({}) has 2^62 elements or more",
+                 fmt::join(dims, ", "));
     }
     size *= std::max<int64_t>(dims[i], 1);
     dims_[i] = dims[i];

@@ -15,7 +15,8 @@ constexpr size_t kHugePage = size_t{2} << 20;
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// Large blocks are mapped directly: they start on a huge page, read as zeros, and go back to the system when freed.
+// Large blocks are mapped directly: they start on a huge page, read as zeros, and go back to the
+// system when freed.
 void* MapHuge(size_t bytes) {
   const size_t span = RoundUp(bytes, kHugePage) + kHugePage;
   void* base = mmap(nullptr, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

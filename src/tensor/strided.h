@@ -17,7 +17,8 @@ void ScatterStrided(const void* source, void* target, const Shape& shape, const 
 // Whether strides describe C order without holes (axes of extent 1 do not matter).
 bool IsContiguous(const Shape& shape, const int64_t* strides);
 
-// The range of elements that strides reach, relative to the first one: low <= 0 < high; empty for an empty shape.
+// The range of elements that strides reach, relative to the first one: low <= 0 < high; empty for
+// an empty shape.
 struct StridedExtent {
   int64_t low = 0;
   int64_t high = 0;

@@ -67,8 +67,10 @@ TEST(Shape, ImpossibleExtentsAreRefused) {
 }
 
 TEST(Context, GpuWithoutGpuSupportIsUnimplemented) {
-  EXPECT_EQ(CodeOf([] { NDArray::Zeros({2}, DType::kF32, Context::Gpu(1)); }), Code::kUnimplemented);
-  EXPECT_EQ(CodeOf([] { NDArray::Zeros({2}, DType::kF32, Context::Cpu(-1)); }), Code::kInvalidArgument);
+  EXPECT_EQ(CodeOf([] { NDArray::Zeros({2}, DType::kF32, Context::Gpu(1)); }),
+            Code::kUnimplemented);
+  EXPECT_EQ(CodeOf([] { NDArray::Zeros({2}, DType::kF32, Context::Cpu(-1)); }),
+            Code::kInvalidArgument);
   EXPECT_EQ(NDArray::Zeros({2}, DType::kF32, Context::Cpu(7)).context(), Context::Cpu(7));
 }
 

@@ -103,10 +103,15 @@ struct Builtin {
 
 constexpr std::array<Builtin, 4> kBuiltins = {{
     {"sgd", kSgd, kernels::Fused::kSgd, {"rescale_grad", "clip_gradient", "wd", "learning_rate"}},
-    {"momentum", kMomentum, kernels::Fused::kMomentum,
+    {"momentum",
+     kMomentum,
+     kernels::Fused::kMomentum,
      {"rescale_grad", "clip_gradient", "wd", "learning_rate", "momentum"}},
-    {"adam", kAdam, kernels::Fused::kAdam,
-     {"rescale_grad", "clip_gradient", "wd", "lr_t", "beta1", "rest1", "beta2", "rest2", "epsilon"}},
+    {"adam",
+     kAdam,
+     kernels::Fused::kAdam,
+     {"rescale_grad", "clip_gradient", "wd", "lr_t", "beta1", "rest1", "beta2", "rest2",
+      "epsilon"}},
     {"test", kTest, kernels::Fused::kNone, {}},
 }};
 

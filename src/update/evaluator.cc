@@ -14,15 +14,17 @@ namespace {
 using Place = TileCode::Place;
 
 const char* OpName(kernels::Op op) {
-  constexpr const char* kNames[] = {"add", "sub", "mul", "min", "max", "lt", "le", "gt", "ge",
-                                    "eq", "ne", "neg", "abs", "select", "div", "sqrt", "sign", "pow"};
+  constexpr const char* kNames[] = {"add", "sub",    "mul", "min",  "max",  "lt",
+                                    "le",  "gt",     "ge",  "eq",   "ne",   "neg",
+                                    "abs", "select", "div", "sqrt", "sign", "pow"};
   return kNames[static_cast<size_t>(op)];
 }
 
 kernels::OpFunction Resolve(kernels::Op op, DType compute, kernels::ScalarMask mask) {
   const kernels::OpFunction run = kernels::ResolveOp(op, compute, mask);
   if (run == nullptr) {
-    throw Fail(Code::kInvalidArgument, "{}: {} arrays do not have this operation", OpName(op), Name(compute));
+    throw Fail(Code::kInvalidArgument, "{}: {} arrays do not have this operation", OpName(op),
+               Name(compute));
   }
   return run;
 }
@@ -34,8 +36,8 @@ DType CheckedComputeType(DType dtype) {
   return ComputeType(dtype);
 }
 
-// Gives each result a place.  A result that is stored goes straight to its output when nobody reads the old contents
-// afterwards; the others share registers, each free again after its last use.
+// Gives each result a place.  A result that is stored goes straight to its output when nobody reads
+// the old contents afterwards; the others share registers, each free again after its last use.
 class Allocator {
  public:
   explicit Allocator(const ProgramBody& body) : body_(body), last_use_(ArrayCount(), -1) {
@@ -93,10 +95,12 @@ class Allocator {
   bool TryDirect(const StoreTo& store) {
     if (store.source < body_.input_count()) return false;
     const int defined = store.source - body_.input_count();
-    // The output is the memory of the input `target`: its old contents must have been read by then, in copies too.
-    const bool is_read_later = last_use_[store.target] > defined ||
-                               std::any_of(body_.stores.begin(), body_.stores.end(),
-                                           [&](const StoreTo& s) { return s.source == store.target; });
+    // The output is the memory of the input `target`: its old contents must have been read by then,
+    // in copies too.
+    const bool is_read_later =
+        last_use_[store.target] > defined ||
+        std::any_of(body_.stores.begin(), body_.stores.end(),
+                    [&](const StoreTo& s) { return s.source == store.target; });
     if (is_read_later || places_[store.source].kind != Place::Kind::kNone) return false;
     places_[store.source] = {Place::Kind::kOutput, static_cast<uint16_t>(store.target - 1)};
     return true;
@@ -105,7 +109,8 @@ class Allocator {
   void Release(const Operand& operand, int now) {
     if (operand.is_scalar || last_use_[operand.index] != now) return;
     Place& place = places_[operand.index];
-    if (place.kind == Place::Kind::kRegister && std::find(free_.begin(), free_.end(), place.index) == free_.end()) {
+    if (place.kind == Place::Kind::kRegister &&
+        std::find(free_.begin(), free_.end(), place.index) == free_.end()) {
       free_.push_back(place.index);
     }
   }
@@ -120,13 +125,14 @@ class Allocator {
     return place;
   }
 
-  // Outputs are the memory of inputs.  Where one copy reads an input that another overwrites (a swap of two states),
-  // every source goes through a register first.
+  // Outputs are the memory of inputs.  Where one copy reads an input that another overwrites (a
+  // swap of two states), every source goes through a register first.
   void AppendCopies(TileCode* code) {
     const auto is_overwritten = [&](const StoreTo& copy) {
       return copy.source < body_.input_count() && copy.source >= 1 &&
-             std::any_of(body_.stores.begin(), body_.stores.end(),
-                         [&](const StoreTo& s) { return s.target == copy.source; });
+             std::any_of(
+                 body_.stores.begin(), body_.stores.end(),
+                 [&](const StoreTo& s) { return s.target == copy.source; });
     };
     std::vector<Place> sources;
     for (const StoreTo& copy : copies_) {
@@ -160,8 +166,8 @@ void RoundTo(std::span<const double> scalars, std::byte* out) {
       const double above = std::ldexp(1.0, std::numeric_limits<T>::digits);
       const double low = static_cast<double>(std::numeric_limits<T>::min());
       if (!(scalars[i] >= low && scalars[i] < above) || scalars[i] != std::floor(scalars[i])) {
-        throw Fail(Code::kInvalidArgument, "scalar {}: an integer array of {} bytes cannot hold it", scalars[i],
-                   sizeof(T));
+        throw Fail(Code::kInvalidArgument, "scalar {}: an integer array of {} bytes cannot hold it",
+                   scalars[i], sizeof(T));
       }
     }
     const T value = static_cast<T>(scalars[i]);
@@ -171,7 +177,9 @@ void RoundTo(std::span<const double> scalars, std::byte* out) {
 
 }  // namespace
 
-TileCode Compile(const ProgramBody& body, DType dtype) { return Allocator(body).Run(CheckedComputeType(dtype)); }
+TileCode Compile(const ProgramBody& body, DType dtype) {
+  return Allocator(body).Run(CheckedComputeType(dtype));
+}
 
 TileCode CompileOne(kernels::Op op, DType dtype, kernels::ScalarMask scalars) {
   TileCode code;
@@ -181,7 +189,8 @@ TileCode CompileOne(kernels::Op op, DType dtype, kernels::ScalarMask scalars) {
   uint16_t input = 0;
   for (int i = 0; i < kernels::Arity(op); ++i) {
     const bool is_scalar = (scalars & (1U << i)) != 0;
-    step.operands[i] = is_scalar ? Place{Place::Kind::kScalar, 0} : Place{Place::Kind::kInput, input++};
+    step.operands[i] =
+        is_scalar ? Place{Place::Kind::kScalar, 0} : Place{Place::Kind::kInput, input++};
   }
   step.out = {Place::Kind::kOutput, 0};
   code.steps.push_back(step);
@@ -191,29 +200,48 @@ TileCode CompileOne(kernels::Op op, DType dtype, kernels::ScalarMask scalars) {
 std::vector<std::byte> RoundScalars(std::span<const double> scalars, DType compute) {
   std::vector<std::byte> rounded(scalars.size() * ItemSize(compute));
   switch (compute) {
-    case DType::kF32: RoundTo<float>(scalars, rounded.data()); break;
-    case DType::kF64: RoundTo<double>(scalars, rounded.data()); break;
-    case DType::kI8: RoundTo<int8_t>(scalars, rounded.data()); break;
-    case DType::kU8: RoundTo<uint8_t>(scalars, rounded.data()); break;
-    case DType::kI16: RoundTo<int16_t>(scalars, rounded.data()); break;
-    case DType::kI32: RoundTo<int32_t>(scalars, rounded.data()); break;
-    case DType::kI64: RoundTo<int64_t>(scalars, rounded.data()); break;
-    default: TKV_CHECK(false);
+    case DType::kF32:
+      RoundTo<float>(scalars, rounded.data());
+      break;
+    case DType::kF64:
+      RoundTo<double>(scalars, rounded.data());
+      break;
+    case DType::kI8:
+      RoundTo<int8_t>(scalars, rounded.data());
+      break;
+    case DType::kU8:
+      RoundTo<uint8_t>(scalars, rounded.data());
+      break;
+    case DType::kI16:
+      RoundTo<int16_t>(scalars, rounded.data());
+      break;
+    case DType::kI32:
+      RoundTo<int32_t>(scalars, rounded.data());
+      break;
+    case DType::kI64:
+      RoundTo<int64_t>(scalars, rounded.data());
+      break;
+    default:
+      TKV_CHECK(false);
   }
   return rounded;
 }
 
-void RunTile(const TileCode& code, const void* scalars, const void* const* inputs, void* const* outputs,
-             void* scratch, size_t count) {
+void RunTile(const TileCode& code, const void* scalars, const void* const* inputs,
+             void* const* outputs, void* scratch, size_t count) {
   const size_t item = ItemSize(code.compute);
   const auto at = [&](const Place& place) -> void* {
     switch (place.kind) {
-      case Place::Kind::kInput: return const_cast<void*>(inputs[place.index]);
-      case Place::Kind::kOutput: return outputs[place.index];
-      case Place::Kind::kRegister: return static_cast<std::byte*>(scratch) + place.index * kTileElements * item;
+      case Place::Kind::kInput:
+        return const_cast<void*>(inputs[place.index]);
+      case Place::Kind::kOutput:
+        return outputs[place.index];
+      case Place::Kind::kRegister:
+        return static_cast<std::byte*>(scratch) + place.index * kTileElements * item;
       case Place::Kind::kScalar:
         return const_cast<std::byte*>(static_cast<const std::byte*>(scalars)) + place.index * item;
-      case Place::Kind::kNone: break;
+      case Place::Kind::kNone:
+        break;
     }
     return nullptr;
   };

@@ -1,7 +1,7 @@
 // Runs elementwise code tile by tile.
 //
-// Code is compiled for one compute type: each step is one loop of kernels/, its results go to scratch registers of one
-// tile or straight to an output.  Nothing here has threads.
+// Code is compiled for one compute type: each step is one loop of kernels/, its results go to
+// scratch registers of one tile or straight to an output.  Nothing here has threads.
 
 #pragma once
 
@@ -15,7 +15,8 @@
 
 namespace tkv {
 
-// Elements of one tile: a dozen registers of f32 fit the second-level cache, the few in use the first.
+// Elements of one tile: a dozen registers of f32 fit the second-level cache, the few in use the
+// first.
 inline constexpr size_t kTileElements = 2048;
 
 struct TileCode {
@@ -37,8 +38,8 @@ struct TileCode {
   size_t scratch_bytes(size_t tile) const { return register_count * tile * ItemSize(compute); }
 };
 
-// Compiles `body` for keys of `dtype`.  Inputs are numbered as arrays in the body; outputs are `value` (0) and the
-// states (1 and up).
+// Compiles `body` for keys of `dtype`.  Inputs are numbered as arrays in the body; outputs are
+// `value` (0) and the states (1 and up).
 //   throws  kInvalidArgument  an operation that the dtype does not have, a bool key
 TileCode Compile(const ProgramBody& body, DType dtype);
 
@@ -49,9 +50,9 @@ TileCode CompileOne(kernels::Op op, DType dtype, kernels::ScalarMask scalars);
 //   throws  kInvalidArgument  an integer compute type cannot hold one of them exactly
 std::vector<std::byte> RoundScalars(std::span<const double> scalars, DType compute);
 
-// Runs the code once over `count` <= kTileElements elements of the compute type.  An output may be the input that it
-// replaces.
-void RunTile(const TileCode& code, const void* scalars, const void* const* inputs, void* const* outputs,
-             void* scratch, size_t count);
+// Runs the code once over `count` <= kTileElements elements of the compute type.  An output may be
+// the input that it replaces.
+void RunTile(const TileCode& code, const void* scalars, const void* const* inputs,
+             void* const* outputs, void* scratch, size_t count);
 
 }  // namespace tkv

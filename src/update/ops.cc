@@ -18,8 +18,9 @@ constexpr size_t kParallelElements = size_t{64} << 10;
 constexpr size_t kGrainTiles = 16;
 
 Op ToOp(BinaryOp op) {
-  constexpr Op kOps[] = {Op::kAdd,       Op::kSub,     Op::kMul,          Op::kDiv,   Op::kMin,     Op::kMax, Op::kLess,
-                         Op::kLessEqual, Op::kGreater, Op::kGreaterEqual, Op::kEqual, Op::kNotEqual};
+  constexpr Op kOps[] = {Op::kAdd,     Op::kSub,          Op::kMul,   Op::kDiv,
+                         Op::kMin,     Op::kMax,          Op::kLess,  Op::kLessEqual,
+                         Op::kGreater, Op::kGreaterEqual, Op::kEqual, Op::kNotEqual};
   return kOps[static_cast<size_t>(op)];
 }
 
@@ -30,8 +31,8 @@ Op ToOp(UnaryOp op) {
 
 void CheckAlike(const NDArray& a, const NDArray& b) {
   if (a.shape() != b.shape() || a.dtype() != b.dtype()) {
-    throw Fail(Code::kInvalidArgument, "arithmetic: {} {} with {} {}", Name(a.dtype()), a.shape().ToString(),
-               Name(b.dtype()), b.shape().ToString());
+    throw Fail(Code::kInvalidArgument, "arithmetic: {} {} with {} {}", Name(a.dtype()),
+               a.shape().ToString(), Name(b.dtype()), b.shape().ToString());
   }
 }
 
@@ -44,8 +45,8 @@ const void* Widened(const NDArray& array, size_t begin, size_t count, float* wid
   return wide;
 }
 
-void RunRange(const TileCode& code, const void* scalars, std::span<const NDArray> inputs, const NDArray& out,
-              size_t begin, size_t end) {
+void RunRange(const TileCode& code, const void* scalars, std::span<const NDArray> inputs,
+              const NDArray& out, size_t begin, size_t end) {
   alignas(64) float wide[3][kTileElements];
   const DType dtype = out.dtype();
   for (size_t at = begin; at < end; at += kTileElements) {
@@ -60,7 +61,8 @@ void RunRange(const TileCode& code, const void* scalars, std::span<const NDArray
 }
 
 // out = op(inputs, scalar).  All are of one shape and dtype.
-void Run(Op op, kernels::ScalarMask mask, double scalar, std::span<const NDArray> inputs, const NDArray& out) {
+void Run(Op op, kernels::ScalarMask mask, double scalar, std::span<const NDArray> inputs,
+         const NDArray& out) {
   const TileCode code = CompileOne(op, out.dtype(), mask);
   std::vector<std::byte> scalars;
   if (mask != 0) scalars = RoundScalars({&scalar, 1}, code.compute);
@@ -72,18 +74,21 @@ void Run(Op op, kernels::ScalarMask mask, double scalar, std::span<const NDArray
   }
   if (out.read_only()) throw Fail(Code::kInvalidArgument, "arithmetic: the output is read-only");
   out.storage()->WaitWritable(kPatience);
-  const NDArray target = out.contiguous() ? out : NDArray::Empty(out.shape(), out.dtype(), out.context());
+  const NDArray target =
+      out.contiguous() ? out : NDArray::Empty(out.shape(), out.dtype(), out.context());
   const auto count = static_cast<size_t>(out.size());
   const int threads = count >= kParallelElements ? ThreadsFor(0) : 1;
   const size_t tiles = (count + kTileElements - 1) / kTileElements;
   ParallelFor(threads, tiles, kGrainTiles, [&](size_t, size_t begin, size_t end) {
-    RunRange(code, scalars.data(), std::span(packed).first(inputs.size()), target, begin * kTileElements,
-             std::min(count, end * kTileElements));
+    RunRange(code, scalars.data(), std::span(packed).first(inputs.size()), target,
+             begin * kTileElements, std::min(count, end * kTileElements));
   });
   if (!out.contiguous()) out.CopyFrom(target);
 }
 
-NDArray Like(const NDArray& array) { return NDArray::Empty(array.shape(), array.dtype(), array.context()); }
+NDArray Like(const NDArray& array) {
+  return NDArray::Empty(array.shape(), array.dtype(), array.context());
+}
 
 }  // namespace
 
@@ -141,7 +146,8 @@ void Fill(const NDArray& array, double value) {
   auto* data = static_cast<std::byte*>(target.data());
   const size_t bytes = target.bytes();
   if (bytes > 0) std::memcpy(data, one.data(), item);
-  for (size_t filled = item; filled < bytes; filled *= 2) {  // doubles what is there; the last part may be shorter
+  for (size_t filled = item; filled < bytes;
+       filled *= 2) {  // doubles what is there; the last part may be shorter
     std::memcpy(data + filled, data, std::min(filled, bytes - filled));
   }
   if (!array.contiguous()) array.CopyFrom(target);
@@ -149,12 +155,14 @@ void Fill(const NDArray& array, double value) {
 
 NDArray ConvertFloat(const NDArray& array, DType dtype) {
   if (!IsFloat(array.dtype()) || !IsFloat(dtype)) {
-    throw Fail(Code::kInvalidArgument, "convert: {} to {}, both must be floats", Name(array.dtype()), Name(dtype));
+    throw Fail(Code::kInvalidArgument, "convert: {} to {}, both must be floats",
+               Name(array.dtype()), Name(dtype));
   }
   array.storage()->WaitReadable(kPatience);
   const NDArray packed = array.Packed();
   const NDArray out = NDArray::Empty(array.shape(), dtype, array.context());
-  kernels::Convert(array.dtype(), packed.data(), dtype, out.data(), static_cast<size_t>(array.size()));
+  kernels::Convert(array.dtype(), packed.data(), dtype, out.data(),
+                   static_cast<size_t>(array.size()));
   return out;
 }
 

@@ -33,20 +33,23 @@ TEST(Ops, InPlaceChangesSharedStorage) {
 TEST(Ops, EveryArithmeticDTypeAdds) {
   for (int i = 0; i < static_cast<int>(DType::kBool); ++i) {
     const auto dtype = static_cast<DType>(i);
-    EXPECT_TRUE(SameBytes(Binary(BinaryOp::kAdd, Full({5}, 3, dtype), 4), Full({5}, 7, dtype))) << Name(dtype);
+    EXPECT_TRUE(SameBytes(Binary(BinaryOp::kAdd, Full({5}, 3, dtype), 4), Full({5}, 7, dtype)))
+        << Name(dtype);
   }
 }
 
 TEST(Ops, LargeArraysOnSeveralThreadsGiveTheSame) {
   const NDArray a = Full({300, 1000}, 2);
   EXPECT_TRUE(SameBytes(Binary(BinaryOp::kMul, a, a), Full({300, 1000}, 4)));
-  EXPECT_TRUE(SameBytes(Binary(BinaryOp::kMul, ConvertFloat(a, DType::kF16), 2.5), Full({300, 1000}, 5, DType::kF16)));
+  EXPECT_TRUE(SameBytes(Binary(BinaryOp::kMul, ConvertFloat(a, DType::kF16), 2.5),
+                        Full({300, 1000}, 5, DType::kF16)));
 }
 
 TEST(Ops, StridedOperandsAndOutputs) {
   std::vector<float> memory = {0, 1, 2, 3, 4, 5};
   const std::vector<int64_t> every_second = {2};
-  const NDArray view = NDArray::Wrap(memory.data(), {3}, DType::kF32, {}, false, nullptr, every_second);
+  const NDArray view =
+      NDArray::Wrap(memory.data(), {3}, DType::kF32, {}, false, nullptr, every_second);
   BinaryInto(BinaryOp::kAdd, view, 10, view);
   EXPECT_EQ(memory, (std::vector<float>{10, 1, 12, 3, 14, 5}));
   Fill(view, 7);
@@ -63,7 +66,8 @@ TEST(Ops, WhatCannotBeIsRefusedAndNothingChanges) {
   EXPECT_FAILS(Code::kInvalidArgument, Binary(BinaryOp::kAdd, Full({2}, 1, DType::kBool), 1));
   EXPECT_FAILS(Code::kInvalidArgument, ConvertFloat(Full({2}, 1, DType::kI32), DType::kF32));
   const float constant[2] = {1, 1};
-  const NDArray locked = NDArray::Wrap(const_cast<float*>(constant), {2}, DType::kF32, {}, true, nullptr);
+  const NDArray locked =
+      NDArray::Wrap(const_cast<float*>(constant), {2}, DType::kF32, {}, true, nullptr);
   EXPECT_FAILS(Code::kInvalidArgument, BinaryInto(BinaryOp::kAdd, a, 1, locked));
   EXPECT_FAILS(Code::kInvalidArgument, Fill(locked, 1));
   EXPECT_EQ(Values(a), (std::vector<float>{1, 1}));

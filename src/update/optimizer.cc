@@ -23,7 +23,8 @@ size_t Optimizer::IndexOf(std::string_view name) const {
   for (size_t i = 0; i < params.size(); ++i) {
     if (params[i].name == name) return i;
   }
-  throw Fail(Code::kInvalidArgument, "optimizer '{}': no hyperparameter '{}'", program_.name(), name);
+  throw Fail(Code::kInvalidArgument, "optimizer '{}': no hyperparameter '{}'", program_.name(),
+             name);
 }
 
 double Optimizer::param(std::string_view name) const {

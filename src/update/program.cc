@@ -4,15 +4,17 @@
 //   param NAME NUMBER                    a hyperparameter and its default
 //   state NAME                           an array like the value, zero before the first round
 //   NAME = OP OPERAND [OPERAND [OPERAND]]
-//   TARGET <- NAME                       TARGET is `value` or a state; each at most once, `value` exactly once
+//   TARGET <- NAME                       TARGET is `value` or a state; each at most once, `value`
+//   exactly once
 //
 // NAME      [A-Za-z_][A-Za-z0-9_]*, at most 64 bytes, assigned once, used after it is defined
-// OPERAND   a name, a number, or one of: sum, value (arrays), t (the round, from 1), n (contributors)
-// NUMBER    as C prints one; inf and -inf
-// OP        add sub mul div min max lt le gt ge eq ne neg abs sqrt sign select; pow between scalars only
+// OPERAND   a name, a number, or one of: sum, value (arrays), t (the round, from 1), n
+// (contributors) NUMBER    as C prints one; inf and -inf OP        add sub mul div min max lt le gt
+// ge eq ne neg abs sqrt sign select; pow between scalars only
 //
-// The statements come in this order: program, params, states, the rest.  What has only scalar operands is a scalar and
-// is computed once, in f64; an array operand makes an array.  At most 256 instructions, 64 params, 16 states, 64 KiB.
+// The statements come in this order: program, params, states, the rest.  What has only scalar
+// operands is a scalar and is computed once, in f64; an array operand makes an array.  At most 256
+// instructions, 64 params, 16 states, 64 KiB.
 
 #include "tkv/program.h"
 
@@ -36,11 +38,12 @@ constexpr size_t kNameBytesMax = 64;
 
 const std::map<std::string_view, Op>& OpNames() {
   static const std::map<std::string_view, Op> names = {
-      {"add", Op::kAdd},   {"sub", Op::kSub},         {"mul", Op::kMul},     {"div", Op::kDiv},
-      {"min", Op::kMin},   {"max", Op::kMax},         {"lt", Op::kLess},     {"le", Op::kLessEqual},
-      {"gt", Op::kGreater}, {"ge", Op::kGreaterEqual}, {"eq", Op::kEqual},    {"ne", Op::kNotEqual},
-      {"neg", Op::kNeg},   {"abs", Op::kAbs},         {"sqrt", Op::kSqrt},   {"sign", Op::kSign},
-      {"select", Op::kSelect}, {"pow", Op::kPow}};
+      {"add", Op::kAdd},         {"sub", Op::kSub},       {"mul", Op::kMul},
+      {"div", Op::kDiv},         {"min", Op::kMin},       {"max", Op::kMax},
+      {"lt", Op::kLess},         {"le", Op::kLessEqual},  {"gt", Op::kGreater},
+      {"ge", Op::kGreaterEqual}, {"eq", Op::kEqual},      {"ne", Op::kNotEqual},
+      {"neg", Op::kNeg},         {"abs", Op::kAbs},       {"sqrt", Op::kSqrt},
+      {"sign", Op::kSign},       {"select", Op::kSelect}, {"pow", Op::kPow}};
   return names;
 }
 
@@ -58,7 +61,6 @@ bool ParseNumber(std::string_view word, double* number) {
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), *number);
   return error == std::errc() && end == word.data() + word.size() && !std::isnan(*number);
 }
-
 
 // Reads a program line by line; every error names the line.
 class Parser {
@@ -149,7 +151,9 @@ class Parser {
     double value = 0;
     if (!ParseNumber(number, &value)) Refuse("'{}' is no number", number);
     const auto index = static_cast<uint16_t>(body_.params.size());
-    Define(name, AddScalar({.kind = ScalarNode::Kind::kParam, .param = index, .name = std::string(name)}));
+    Define(
+        name,
+        AddScalar({.kind = ScalarNode::Kind::kParam, .param = index, .name = std::string(name)}));
     body_.params.push_back({std::string(name), value});
   }
 
@@ -229,7 +233,8 @@ class Parser {
 
 // By squaring for whole exponents, which is what rounds are.
 double Power(double base, double exponent) {
-  if (exponent != std::floor(exponent) || std::fabs(exponent) > 0x1p53) return std::pow(base, exponent);
+  if (exponent != std::floor(exponent) || std::fabs(exponent) > 0x1p53)
+    return std::pow(base, exponent);
   double result = 1;
   double square = base;
   for (auto left = static_cast<uint64_t>(std::fabs(exponent)); left > 0; left >>= 1) {
@@ -242,24 +247,42 @@ double Power(double base, double exponent) {
 double ApplyScalar(Op op, double a, double b, double c) {
   using kernels::Apply;
   switch (op) {
-    case Op::kAdd: return Apply<double, Op::kAdd>(a, b, c);
-    case Op::kSub: return Apply<double, Op::kSub>(a, b, c);
-    case Op::kMul: return Apply<double, Op::kMul>(a, b, c);
-    case Op::kMin: return Apply<double, Op::kMin>(a, b, c);
-    case Op::kMax: return Apply<double, Op::kMax>(a, b, c);
-    case Op::kLess: return Apply<double, Op::kLess>(a, b, c);
-    case Op::kLessEqual: return Apply<double, Op::kLessEqual>(a, b, c);
-    case Op::kGreater: return Apply<double, Op::kGreater>(a, b, c);
-    case Op::kGreaterEqual: return Apply<double, Op::kGreaterEqual>(a, b, c);
-    case Op::kEqual: return Apply<double, Op::kEqual>(a, b, c);
-    case Op::kNotEqual: return Apply<double, Op::kNotEqual>(a, b, c);
-    case Op::kNeg: return Apply<double, Op::kNeg>(a, b, c);
-    case Op::kAbs: return Apply<double, Op::kAbs>(a, b, c);
-    case Op::kSelect: return Apply<double, Op::kSelect>(a, b, c);
-    case Op::kDiv: return Apply<double, Op::kDiv>(a, b, c);
-    case Op::kSqrt: return Apply<double, Op::kSqrt>(a, b, c);
-    case Op::kSign: return Apply<double, Op::kSign>(a, b, c);
-    case Op::kPow: return Power(a, b);
+    case Op::kAdd:
+      return Apply<double, Op::kAdd>(a, b, c);
+    case Op::kSub:
+      return Apply<double, Op::kSub>(a, b, c);
+    case Op::kMul:
+      return Apply<double, Op::kMul>(a, b, c);
+    case Op::kMin:
+      return Apply<double, Op::kMin>(a, b, c);
+    case Op::kMax:
+      return Apply<double, Op::kMax>(a, b, c);
+    case Op::kLess:
+      return Apply<double, Op::kLess>(a, b, c);
+    case Op::kLessEqual:
+      return Apply<double, Op::kLessEqual>(a, b, c);
+    case Op::kGreater:
+      return Apply<double, Op::kGreater>(a, b, c);
+    case Op::kGreaterEqual:
+      return Apply<double, Op::kGreaterEqual>(a, b, c);
+    case Op::kEqual:
+      return Apply<double, Op::kEqual>(a, b, c);
+    case Op::kNotEqual:
+      return Apply<double, Op::kNotEqual>(a, b, c);
+    case Op::kNeg:
+      return Apply<double, Op::kNeg>(a, b, c);
+    case Op::kAbs:
+      return Apply<double, Op::kAbs>(a, b, c);
+    case Op::kSelect:
+      return Apply<double, Op::kSelect>(a, b, c);
+    case Op::kDiv:
+      return Apply<double, Op::kDiv>(a, b, c);
+    case Op::kSqrt:
+      return Apply<double, Op::kSqrt>(a, b, c);
+    case Op::kSign:
+      return Apply<double, Op::kSign>(a, b, c);
+    case Op::kPow:
+      return Power(a, b);
   }
   return 0;
 }
@@ -283,16 +306,26 @@ const std::string& Program::name() const noexcept { return body_->name; }
 const std::vector<Program::Param>& Program::params() const noexcept { return body_->params; }
 const std::vector<std::string>& Program::states() const noexcept { return body_->states; }
 
-void EvaluateScalars(const ProgramBody& body, const double* params, double t, double n, double* out) {
+void EvaluateScalars(const ProgramBody& body, const double* params, double t, double n,
+                     double* out) {
   for (size_t i = 0; i < body.scalars.size(); ++i) {
     const ScalarNode& node = body.scalars[i];
     switch (node.kind) {
-      case ScalarNode::Kind::kParam: out[i] = params[node.param]; break;
-      case ScalarNode::Kind::kConstant: out[i] = node.constant; break;
-      case ScalarNode::Kind::kRound: out[i] = t; break;
-      case ScalarNode::Kind::kContributors: out[i] = n; break;
+      case ScalarNode::Kind::kParam:
+        out[i] = params[node.param];
+        break;
+      case ScalarNode::Kind::kConstant:
+        out[i] = node.constant;
+        break;
+      case ScalarNode::Kind::kRound:
+        out[i] = t;
+        break;
+      case ScalarNode::Kind::kContributors:
+        out[i] = n;
+        break;
       case ScalarNode::Kind::kOp:
-        out[i] = ApplyScalar(node.op, out[node.operands[0]], out[node.operands[1]], out[node.operands[2]]);
+        out[i] = ApplyScalar(node.op, out[node.operands[0]], out[node.operands[1]],
+                             out[node.operands[2]]);
         break;
     }
   }

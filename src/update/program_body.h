@@ -53,8 +53,11 @@ struct ProgramBody {
   uint16_t input_count() const { return static_cast<uint16_t>(2 + states.size()); }
 };
 
-// The scalars of a program, in f64, for round `t` with `n` contributors; `out` has body.scalars.size() places.
-//   source  powers with whole exponents are by squaring, so that they have the same bits with every C library
-void EvaluateScalars(const ProgramBody& body, const double* params, double t, double n, double* out);
+// The scalars of a program, in f64, for round `t` with `n` contributors; `out` has
+// body.scalars.size() places.
+//   source  powers with whole exponents are by squaring, so that they have the same bits with every
+//   C library
+void EvaluateScalars(const ProgramBody& body, const double* params, double t, double n,
+                     double* out);
 
 }  // namespace tkv

@@ -28,12 +28,14 @@ TEST(Program, BuiltinsRoundTripThroughText) {
 }
 
 TEST(Program, CommentsAndSpacesDoNotMatter) {
-  const Program program = Program::Parse("# a comment\n\n  program   p\r\nw =  add value\tsum\nvalue <- w");
+  const Program program =
+      Program::Parse("# a comment\n\n  program   p\r\nw =  add value\tsum\nvalue <- w");
   EXPECT_EQ(program.ToText(), "program p\nw = add value sum\nvalue <- w\n");
 }
 
 TEST(Program, ParamsKeepTheirDefaults) {
-  const Program program = Program::Parse("program p\nparam a 0.5\nparam b -inf\nw = mul sum a\nvalue <- w\n");
+  const Program program =
+      Program::Parse("program p\nparam a 0.5\nparam b -inf\nw = mul sum a\nvalue <- w\n");
   ASSERT_EQ(program.params().size(), 2U);
   EXPECT_EQ(program.params()[0].value, 0.5);
   EXPECT_EQ(program.params()[1].value, -INFINITY);
@@ -43,20 +45,28 @@ TEST(Program, EveryMistakeNamesItsLine) {
   EXPECT_EQ(Refusal(""), "program, line 0: there is no 'program NAME'");
   EXPECT_EQ(Refusal("w = add value sum\n"), "program, line 1: 'program NAME' comes first");
   EXPECT_EQ(Refusal("program p\n"), "program, line 1: nothing is stored in 'value'");
-  EXPECT_EQ(Refusal("program p\nw = add value\n"), "program, line 2: 'add' takes 2 operands, here are 1");
+  EXPECT_EQ(Refusal("program p\nw = add value\n"),
+            "program, line 2: 'add' takes 2 operands, here are 1");
   EXPECT_EQ(Refusal("program p\nw = plus value sum\n"), "program, line 2: 'plus' is no operation");
   EXPECT_EQ(Refusal("program p\nw = add value x\n"), "program, line 2: 'x' is not defined");
-  EXPECT_EQ(Refusal("program p\nw = add value sum\nw = neg w\n"), "program, line 3: 'w' is defined twice");
+  EXPECT_EQ(Refusal("program p\nw = add value sum\nw = neg w\n"),
+            "program, line 3: 'w' is defined twice");
   EXPECT_EQ(Refusal("program p\nsum = neg value\n"), "program, line 2: 'sum' is defined twice");
-  EXPECT_EQ(Refusal("program p\nstate s\nparam a 1\n"), "program, line 3: program, params, states and code come in this order");
+  EXPECT_EQ(Refusal("program p\nstate s\nparam a 1\n"),
+            "program, line 3: program, params, states and code come in this order");
   EXPECT_EQ(Refusal("program p\nparam a x\n"), "program, line 2: 'x' is no number");
   EXPECT_EQ(Refusal("program p\nparam a nan\n"), "program, line 2: 'nan' is no number");
   EXPECT_EQ(Refusal("program p\n1a = neg value\n"), "program, line 2: '1a' is no name");
-  EXPECT_EQ(Refusal("program p\nsum <- value\n"), "program, line 2: 'sum' is neither 'value' nor a state");
-  EXPECT_EQ(Refusal("program p\nvalue <- sum\nvalue <- sum\n"), "program, line 3: 'value' is stored twice");
-  EXPECT_EQ(Refusal("program p\na = neg t\nvalue <- a\n"), "program, line 3: 'a' is a scalar, an array is needed");
-  EXPECT_EQ(Refusal("program p\na = pow sum 2\n"), "program, line 2: 'pow' is between scalars only");
-  EXPECT_EQ(Refusal("program p\nnonsense here\n"), "program, line 2: 'nonsense here' is no statement");
+  EXPECT_EQ(Refusal("program p\nsum <- value\n"),
+            "program, line 2: 'sum' is neither 'value' nor a state");
+  EXPECT_EQ(Refusal("program p\nvalue <- sum\nvalue <- sum\n"),
+            "program, line 3: 'value' is stored twice");
+  EXPECT_EQ(Refusal("program p\na = neg t\nvalue <- a\n"),
+            "program, line 3: 'a' is a scalar, an array is needed");
+  EXPECT_EQ(Refusal("program p\na = pow sum 2\n"),
+            "program, line 2: 'pow' is between scalars only");
+  EXPECT_EQ(Refusal("program p\nnonsense here\n"),
+            "program, line 2: 'nonsense here' is no statement");
 }
 
 TEST(Program, SizesAreBounded) {
@@ -67,12 +77,14 @@ TEST(Program, SizesAreBounded) {
   std::string states = "program p\n";
   for (int i = 0; i < 17; ++i) states += format("state s{}\n", i);
   EXPECT_NE(Refusal(states).find("more than 16 states"), std::string::npos);
-  EXPECT_NE(Refusal("program " + std::string(65, 'a') + "\n").find("is no name"), std::string::npos);
+  EXPECT_NE(Refusal("program " + std::string(65, 'a') + "\n").find("is no name"),
+            std::string::npos);
 }
 
 TEST(Program, ScalarsAreComputedInF64WithExactPowers) {
   const Program program = Program::Parse(
-      "program p\nparam b 0.999\npower = pow b t\nc = sub 1 power\nhalf = pow 2 -3\nw = mul sum c\nvalue <- w\n");
+      "program p\nparam b 0.999\npower = pow b t\nc = sub 1 power\nhalf = pow 2 -3\nw = mul sum "
+      "c\nvalue <- w\n");
   std::vector<double> out(program.body().scalars.size());
   const double params[] = {0.999};
   EvaluateScalars(program.body(), params, 3, 1, out.data());

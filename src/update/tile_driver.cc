@@ -14,7 +14,8 @@ namespace {
 
 using kernels::Write;
 
-// Below this many bytes waking a second thread costs more than it saves (docs/performance.md, "Thresholds").
+// Below this many bytes waking a second thread costs more than it saves (docs/performance.md,
+// "Thresholds").
 constexpr size_t kParallelBytes = size_t{1} << 20;
 constexpr size_t kParallelGrainBytes = size_t{128} << 10;
 
@@ -27,7 +28,8 @@ size_t WrittenBytes(const TileJob& job) {
 }
 
 size_t TouchedBytes(const TileJob& job) {
-  return WrittenBytes(job) + job.count * ItemSize(job.dtype) * (job.sources.size() + 1 + 2 * job.states.size());
+  return WrittenBytes(job) +
+         job.count * ItemSize(job.dtype) * (job.sources.size() + 1 + 2 * job.states.size());
 }
 
 // Writing past the cache pays when what a call writes would not stay in it anyway.
@@ -36,14 +38,16 @@ size_t StreamingThreshold() {
   return bytes;
 }
 
-// Scratch of one thread: the tile of the sum, the tile of a 16-bit value in f32, the registers of the evaluator.
+// Scratch of one thread: the tile of the sum, the tile of a 16-bit value in f32, the registers of
+// the evaluator.
 class Scratch {
  public:
   Scratch(size_t register_bytes, size_t source_count) {
     if (source_count > kFew) many_.resize(source_count);
     if (register_bytes == 0) return;
     registers_.reset(std::aligned_alloc(64, (register_bytes + 63) / 64 * 64));
-    if (registers_ == nullptr) throw Fail(Code::kResourceExhausted, "update: no memory for scratch");
+    if (registers_ == nullptr)
+      throw Fail(Code::kResourceExhausted, "update: no memory for scratch");
   }
   void* sum() { return sum_; }
   float* wide() { return wide_; }
@@ -85,14 +89,17 @@ class Tile {
   }
 
  private:
-  void* At(void* data, DType dtype) const { return static_cast<std::byte*>(data) + begin_ * ItemSize(dtype); }
+  void* At(void* data, DType dtype) const {
+    return static_cast<std::byte*>(data) + begin_ * ItemSize(dtype);
+  }
 
   // Bytes that nobody reads again soon go past the cache.
   void Assign() {
     const DType compute = ComputeType(job_.dtype);
     void* const value = At(job_.value, job_.dtype);
     if (job_.sources.size() == 1) {
-      const void* source = static_cast<const std::byte*>(job_.sources[0]) + begin_ * ItemSize(job_.dtype);
+      const void* source =
+          static_cast<const std::byte*>(job_.sources[0]) + begin_ * ItemSize(job_.dtype);
       kernels::Copy(source, value, count_ * ItemSize(job_.dtype), write_);
       WriteOutputs(source);
       return;
@@ -150,10 +157,12 @@ class Tile {
     }
     const CompiledUpdate& update = *job_.update;
     if (update.fused != kernels::Fused::kNone) {
-      kernels::UpdateFused(update.fused, compute, {job_.scalars->fused.data(), job_.scalars->fused_count}, sum,
-                           value, outputs + 1, count_);
+      kernels::UpdateFused(update.fused, compute,
+                           {job_.scalars->fused.data(), job_.scalars->fused_count}, sum, value,
+                           outputs + 1, count_);
     } else {
-      RunTile(update.code, job_.scalars->rounded.data(), inputs, outputs, scratch_->registers(), count_);
+      RunTile(update.code, job_.scalars->rounded.data(), inputs, outputs, scratch_->registers(),
+              count_);
     }
   }
 
@@ -214,7 +223,8 @@ void RunInParallel(std::span<const TileJob> jobs, const Plan& plan, int threads)
   }
   const size_t grain = std::max<size_t>(1, tiles * kParallelGrainBytes / plan.touched);
   ParallelFor(threads, tiles, grain, [&](size_t slot, size_t begin, size_t end) {
-    size_t j = static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), begin) - ends.begin());
+    size_t j =
+        static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), begin) - ends.begin());
     for (size_t at = begin; at < end; ++j) {
       const size_t start = j == 0 ? 0 : ends[j - 1];
       for (; at < std::min(end, ends[j]); ++at) {
@@ -235,9 +245,11 @@ CompiledUpdate CompileUpdate(const Program& program, DType dtype) {
   return update;
 }
 
-UpdateScalars BindScalars(const CompiledUpdate& update, std::span<const double> params, double t, double n) {
+UpdateScalars BindScalars(const CompiledUpdate& update, std::span<const double> params, double t,
+                          double n) {
   const ProgramBody& body = *update.body;
-  constexpr size_t kScalarsMax = 3 * Program::kInstructionsMax + 128;  // a constant for each operand, params, t, n
+  constexpr size_t kScalarsMax =
+      3 * Program::kInstructionsMax + 128;  // a constant for each operand, params, t, n
   std::array<double, kScalarsMax> values;
   TKV_CHECK(body.scalars.size() <= kScalarsMax && params.size() == body.params.size());
   EvaluateScalars(body, params.data(), t, n, values.data());
@@ -246,7 +258,8 @@ UpdateScalars BindScalars(const CompiledUpdate& update, std::span<const double> 
     for (uint16_t index : body.fused_scalars) scalars.fused[scalars.fused_count++] = values[index];
     return scalars;
   }
-  // Only what meets an array has to be held by its type: lr = 0.1 may scale another scalar of an integer program.
+  // Only what meets an array has to be held by its type: lr = 0.1 may scale another scalar of an
+  // integer program.
   std::vector<double> needed(body.scalars.size(), 0.0);
   for (const TileCode::Step& step : update.code.steps) {
     for (const TileCode::Place& place : step.operands) {
@@ -266,19 +279,22 @@ void RunJobs(std::span<const TileJob> jobs, int threads) {
   }
 }
 
-void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, const NDArray& grad, const NDArray& value,
-                 std::span<const NDArray> states, const NDArray& master) {
+void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, const NDArray& grad,
+                 const NDArray& value, std::span<const NDArray> states, const NDArray& master) {
   const DType compute = ComputeType(value.dtype());
   const auto is_state = [&](const NDArray& array) {
-    return array.shape() == value.shape() && array.dtype() == compute && array.contiguous() && !array.read_only();
+    return array.shape() == value.shape() && array.dtype() == compute && array.contiguous() &&
+           !array.read_only();
   };
-  if (grad.shape() != value.shape() || grad.dtype() != value.dtype() || !value.contiguous() || value.read_only() ||
-      states.size() != optimizer.program().states().size() ||
+  if (grad.shape() != value.shape() || grad.dtype() != value.dtype() || !value.contiguous() ||
+      value.read_only() || states.size() != optimizer.program().states().size() ||
       !std::all_of(states.begin(), states.end(), is_state) ||
       (master && !(is_state(master) && compute != value.dtype()))) {
-    throw Fail(Code::kInvalidArgument, "update {}: grad, states and weight do not fit; the weight is {} {}, '{}' has {} states",
-               key.ToString(), Name(value.dtype()), value.shape().ToString(), optimizer.program().name(),
-               optimizer.program().states().size());
+    throw Fail(
+        Code::kInvalidArgument,
+        "update {}: grad, states and weight do not fit; the weight is {} {}, '{}' has {} states",
+        key.ToString(), Name(value.dtype()), value.shape().ToString(), optimizer.program().name(),
+        optimizer.program().states().size());
   }
   const CompiledUpdate update = CompileUpdate(optimizer.program(), value.dtype());
   const UpdateScalars scalars = BindScalars(update, optimizer.ParamsFor(key), round, 1);

@@ -1,8 +1,9 @@
-// Sum, update, store and copy out in one pass over memory: what a push, a pull and a pushpull do to their keys.
+// Sum, update, store and copy out in one pass over memory: what a push, a pull and a pushpull do to
+// their keys.
 //
-// For each tile that fits the first-level cache: sum the sources into scratch, run the updater on the tile of the
-// stored value, write every output.  Each source byte is read once and each output byte written once.
-// The order of addition is that of the sources, whatever the number of threads.
+// For each tile that fits the first-level cache: sum the sources into scratch, run the updater on
+// the tile of the stored value, write every output.  Each source byte is read once and each output
+// byte written once. The order of addition is that of the sources, whatever the number of threads.
 
 #pragma once
 
@@ -34,7 +35,8 @@ struct UpdateScalars {
 };
 
 //   throws  kInvalidArgument  an integer dtype cannot hold one of them
-UpdateScalars BindScalars(const CompiledUpdate& update, std::span<const double> params, double t, double n);
+UpdateScalars BindScalars(const CompiledUpdate& update, std::span<const double> params, double t,
+                          double n);
 
 struct TileJob {
   struct Output {
@@ -49,7 +51,7 @@ struct TileJob {
   float* master = nullptr;                 // f32 master of a 16-bit value, or null
   const CompiledUpdate* update = nullptr;  // null: the sum is assigned
   const UpdateScalars* scalars = nullptr;
-  std::span<void* const> states;           // compute type
+  std::span<void* const> states;  // compute type
   std::span<const Output> outputs;
 };
 

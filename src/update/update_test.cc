@@ -31,7 +31,8 @@ NDArray Random(int64_t count, DType dtype, uint64_t seed) {
 
 // Runs `rounds` updates of one key with the fused kernel, if any, or the interpreter.
 struct UpdatedKey {
-  UpdatedKey(const Program& program, const std::vector<double>& params, DType dtype, bool fused, int rounds, int threads = 1, int64_t count = 5001)
+  UpdatedKey(const Program& program, const std::vector<double>& params, DType dtype, bool fused,
+             int rounds, int threads = 1, int64_t count = 5001)
       : value(Random(count, dtype, 1)) {
     CompiledUpdate update = CompileUpdate(program, dtype);
     if (!fused) update.fused = kernels::Fused::kNone;
@@ -97,9 +98,15 @@ TEST(Evaluator, TheFirstStepsOfAdamAreThoseOfItsPaper) {
   const void* sources[] = {&grad};
   void* states[] = {&mean, &var};
   for (int t = 1; t <= 5; ++t) {
-    const UpdateScalars scalars = BindScalars(update, std::vector<double>{0.1, 0, 1, INFINITY, 0.9, 0.999, 0}, t, 1);
-    TileJob job{.dtype = DType::kF64, .count = 1, .sources = sources, .value = &value, .update = &update,
-                .scalars = &scalars, .states = states};
+    const UpdateScalars scalars =
+        BindScalars(update, std::vector<double>{0.1, 0, 1, INFINITY, 0.9, 0.999, 0}, t, 1);
+    TileJob job{.dtype = DType::kF64,
+                .count = 1,
+                .sources = sources,
+                .value = &value,
+                .update = &update,
+                .scalars = &scalars,
+                .states = states};
     RunJobs({&job, 1}, 1);
     EXPECT_NEAR(value, 1 - 0.1 * t, 1e-12);
   }
@@ -115,15 +122,21 @@ TEST(Evaluator, StoresSeeTheOldContents) {
   const void* sources[] = {&sum};
   void* states[] = {&a, &b};
   const UpdateScalars scalars = BindScalars(update, {}, 1, 1);
-  TileJob job{.dtype = DType::kF32, .count = 1, .sources = sources, .value = &value, .update = &update,
-              .scalars = &scalars, .states = states};
+  TileJob job{.dtype = DType::kF32,
+              .count = 1,
+              .sources = sources,
+              .value = &value,
+              .update = &update,
+              .scalars = &scalars,
+              .states = states};
   RunJobs({&job, 1}, 1);
   EXPECT_EQ(value, 10);
   EXPECT_EQ(a, 100);
   EXPECT_EQ(b, 6);
 }
 
-// Random programs against a direct interpretation in double: allocation of registers is where a compiler errs.
+// Random programs against a direct interpretation in double: allocation of registers is where a
+// compiler errs.
 TEST(Evaluator, RandomProgramsEqualADirectInterpretation) {
   std::mt19937_64 random(7);
   for (int round = 0; round < 300; ++round) {
@@ -137,10 +150,15 @@ TEST(Evaluator, RandomProgramsEqualADirectInterpretation) {
       const std::string right = names[random() % names.size()];
       const char* ops[] = {"add", "sub", "max", "min", "neg", "lt"};
       const std::string op = ops[random() % 6];
-      text += op == "neg" ? format("{} = neg {}\n", name, left) : format("{} = {} {} {}\n", name, op, left, right);
+      text += op == "neg" ? format("{} = neg {}\n", name, left)
+                          : format("{} = {} {} {}\n", name, op, left, right);
       const double l = values[left], r = values[right];
-      values[name] = op == "add" ? l + r : op == "sub" ? l - r : op == "max" ? std::max(l, r)
-                   : op == "min" ? std::min(l, r) : op == "neg" ? -l : static_cast<double>(l < r);
+      values[name] = op == "add"   ? l + r
+                     : op == "sub" ? l - r
+                     : op == "max" ? std::max(l, r)
+                     : op == "min" ? std::min(l, r)
+                     : op == "neg" ? -l
+                                   : static_cast<double>(l < r);
       names.push_back(name);
     }
     std::string stored[3];
@@ -156,11 +174,17 @@ TEST(Evaluator, RandomProgramsEqualADirectInterpretation) {
     const void* sources[] = {&sum};
     void* states[] = {&memory[1], &memory[2]};
     const UpdateScalars scalars = BindScalars(update, {}, 1, 1);
-    TileJob job{.dtype = DType::kF64, .count = 1, .sources = sources, .value = &memory[0], .update = &update,
-                .scalars = &scalars, .states = states};
+    TileJob job{.dtype = DType::kF64,
+                .count = 1,
+                .sources = sources,
+                .value = &memory[0],
+                .update = &update,
+                .scalars = &scalars,
+                .states = states};
     RunJobs({&job, 1}, 1);
     for (int i = 0; i < 3; ++i) {
-      const double expected = stored[i].empty() ? std::array{-2.0, 7.0, 0.5}[static_cast<size_t>(i)] : values[stored[i]];
+      const double expected = stored[i].empty() ? std::array{-2.0, 7.0, 0.5}[static_cast<size_t>(i)]
+                                                : values[stored[i]];
       ASSERT_EQ(memory[i], expected) << text << targets[i];
     }
   }
@@ -201,7 +225,8 @@ TEST(TileDriver, ManySourcesManyJobsAndTwoThreadsGiveTheSumOfEach) {
   for (int j = 0; j < kJobs; ++j) {
     const double expected = 20 * j + 190;
     EXPECT_TRUE(SameBytes(values[static_cast<size_t>(j)], test::Full({1 + j * 997}, expected)));
-    EXPECT_TRUE(SameBytes(outs[static_cast<size_t>(j)], test::Full({1 + j * 997}, expected, DType::kF64)));
+    EXPECT_TRUE(
+        SameBytes(outs[static_cast<size_t>(j)], test::Full({1 + j * 997}, expected, DType::kF64)));
   }
 }
 
@@ -226,8 +251,13 @@ TEST(TileDriver, AMasterKeepsWhatSixteenBitsLose) {
   const void* sources[] = {grad.data()};
   const UpdateScalars scalars = BindScalars(update, std::vector<double>{0.25}, 1, 1);
   for (int i = 0; i < 8; ++i) {
-    TileJob job{.dtype = DType::kF16, .count = 1, .sources = sources, .value = value.data(), .master = &master,
-                .update = &update, .scalars = &scalars};
+    TileJob job{.dtype = DType::kF16,
+                .count = 1,
+                .sources = sources,
+                .value = value.data(),
+                .master = &master,
+                .update = &update,
+                .scalars = &scalars};
     RunJobs({&job, 1}, 1);
   }
   EXPECT_EQ(master, 2050);

@@ -31,10 +31,13 @@ class StoreConformance : public ::testing::TestWithParam<Subject> {
     store_->Pull(key, out);
     return Values(out);
   }
-  void InitFloats(const KeyView& key, const std::vector<float>& values) { store_->Init(key, Floats(values)); }
+  void InitFloats(const KeyView& key, const std::vector<float>& values) {
+    store_->Init(key, Floats(values));
+  }
 };
 
-// ------------------------------------------------------------------------------------------------------ init and pull
+// ------------------------------------------------------------------------------------------------------
+// init and pull
 
 TEST_P(StoreConformance, PullGivesWhatInitStored) {
   InitFloats(3, {1, 2});
@@ -67,7 +70,11 @@ TEST_P(StoreConformance, InitOfAListIsAllOrNothing) {
 }
 
 TEST_P(StoreConformance, EveryKeyIsAKeyOfItsOwn) {
-  const int64_t keys[] = {0, -1, 1, int64_t{1} << 32, std::numeric_limits<int64_t>::min(),
+  const int64_t keys[] = {0,
+                          -1,
+                          1,
+                          int64_t{1} << 32,
+                          std::numeric_limits<int64_t>::min(),
                           std::numeric_limits<int64_t>::max()};
   float value = 0;
   for (int64_t key : keys) InitFloats(key, {++value});
@@ -77,7 +84,8 @@ TEST_P(StoreConformance, EveryKeyIsAKeyOfItsOwn) {
 
 TEST_P(StoreConformance, StringKeysMayBeAnyUtf8) {
   float value = 0;
-  const std::string keys[] = {"", "w", "3", "ключ/重み", std::string(1000, 'x'), std::string("a\0b", 3)};
+  const std::string keys[] = {
+      "", "w", "3", "ключ/重み", std::string(1000, 'x'), std::string("a\0b", 3)};
   for (const std::string& key : keys) InitFloats(key, {++value});
   value = 0;
   for (const std::string& key : keys) EXPECT_EQ(Pulled(key), (std::vector<float>{++value}));
@@ -148,7 +156,8 @@ TEST_P(StoreConformance, BroadcastInitsAndPullsOrDoesNothing) {
   EXPECT_FAILS(Code::kAlreadyExists, store_->Broadcast({&item, 1}, {&works, 1}));
 }
 
-// --------------------------------------------------------------------------------------------------------------- push
+// ---------------------------------------------------------------------------------------------------------------
+// push
 
 TEST_P(StoreConformance, PushAssignsACopy) {
   InitFloats(3, {0, 0});
@@ -229,7 +238,8 @@ TEST_P(StoreConformance, StridedValuesAndOutputs) {
   InitFloats(1, {0, 0, 0});
   std::vector<float> memory = {1, -1, 2, -1, 3, -1};
   const std::vector<int64_t> every_second = {2};
-  const NDArray view = NDArray::Wrap(memory.data(), {3}, DType::kF32, {}, false, nullptr, every_second);
+  const NDArray view =
+      NDArray::Wrap(memory.data(), {3}, DType::kF32, {}, false, nullptr, every_second);
   store_->Push(1, std::vector{view, Floats({10, 20, 30})});
   EXPECT_EQ(Pulled(1), (std::vector<float>{11, 22, 33}));
   store_->Pull(1, view);
@@ -259,7 +269,8 @@ TEST_P(StoreConformance, ABatchOfManyLargeKeys) {
   }
 }
 
-// --------------------------------------------------------------------------------------------------------------- pull
+// ---------------------------------------------------------------------------------------------------------------
+// pull
 
 TEST_P(StoreConformance, PullFillsEveryOutput) {
   InitFloats(3, {5});
@@ -271,7 +282,8 @@ TEST_P(StoreConformance, PullFillsEveryOutput) {
 TEST_P(StoreConformance, OneArrayAsOutputOfManyKeysHoldsTheLast) {
   for (int64_t count : {2, 100000}) {
     const int64_t base = count;
-    for (int64_t key = 0; key < 5; ++key) store_->Init(base + key, Full({count}, static_cast<double>(key)));
+    for (int64_t key = 0; key < 5; ++key)
+      store_->Init(base + key, Full({count}, static_cast<double>(key)));
     const NDArray out = Full({count}, -1);
     const NDArray* pointer = &out;
     std::vector<PullItem> items;
@@ -299,7 +311,8 @@ TEST_P(StoreConformance, AnOutputOfAnotherShapeOrReadOnlyIsRefusedAndNoneIsWritt
   EXPECT_EQ(Values(good)[0], 0);
 }
 
-// ----------------------------------------------------------------------------------------------------------- pushpull
+// -----------------------------------------------------------------------------------------------------------
+// pushpull
 
 TEST_P(StoreConformance, PushPullGivesTheUpdatedValue) {
   for (int64_t count : {3, 200000}) {
@@ -342,7 +355,8 @@ TEST_P(StoreConformance, PushPullOfManyKeysWithTheSameArrays) {
 TEST_P(StoreConformance, PushPullIntoAShiftedViewOfItsInput) {
   constexpr int64_t kCount = 100000;
   const NDArray memory = NDArray::Empty({kCount + 1});
-  for (int64_t i = 0; i <= kCount; ++i) static_cast<float*>(memory.data())[i] = static_cast<float>(i);
+  for (int64_t i = 0; i <= kCount; ++i)
+    static_cast<float*>(memory.data())[i] = static_cast<float>(i);
   store_->Init(1, Full({kCount}, 0));
   const NDArray in = memory.Slice(0, kCount);
   const NDArray out = memory.Slice(1, kCount + 1);
@@ -364,7 +378,8 @@ TEST_P(StoreConformance, PushPullMayPullOtherKeysThanItPushes) {
   EXPECT_EQ(Pulled(1)[0], 5);
 }
 
-// ------------------------------------------------------------------------------------------------------------ updater
+// ------------------------------------------------------------------------------------------------------------
+// updater
 
 TEST_P(StoreConformance, TheUpdaterCombinesSumAndStored) {
   InitFloats("w", {1});
@@ -490,7 +505,8 @@ TEST_P(StoreConformance, MultiPrecisionKeepsAMaster) {
   EXPECT_EQ(Values(out)[0], 2052);
 }
 
-// ------------------------------------------------------------------------------------------------------------ threads
+// ------------------------------------------------------------------------------------------------------------
+// threads
 
 TEST_P(StoreConformance, ThreadsOnOneStoreLoseNothing) {
   InitFloats(1, {0});
@@ -515,7 +531,8 @@ TEST_P(StoreConformance, ThreadsOnOneStoreLoseNothing) {
   EXPECT_EQ(Pulled(2)[0], 2 * kPushes);
 }
 
-// ------------------------------------------------------------------------------------------------------------ closing
+// ------------------------------------------------------------------------------------------------------------
+// closing
 
 TEST_P(StoreConformance, AClosedStoreRefusesEverything) {
   InitFloats(1, {0});
@@ -547,7 +564,8 @@ INSTANTIATE_TEST_SUITE_P(
     Stores, StoreConformance,
     ::testing::Values(Subject{"local", [] { return KVStore::Create("local"); }},
                       Subject{"device", [] { return KVStore::Create("device"); }},
-                      Subject{"local_one_thread", [] { return KVStore::Create("local", Threads(1)); }}),
+                      Subject{"local_one_thread",
+                              [] { return KVStore::Create("local", Threads(1)); }}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -8,7 +8,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def run(script, *arguments):
-    return subprocess.run([sys.executable, str(ROOT / "examples" / script), *arguments], capture_output=True, text=True, timeout=100)
+    return subprocess.run(
+        [sys.executable, str(ROOT / "examples" / script), *arguments], capture_output=True, text=True, timeout=100
+    )
 
 
 def test_the_tutorial_runs():

@@ -2,13 +2,11 @@
 
 import array
 import gc
-import resource
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-
 import tensorkv as mx
 
 S = (4, 3)
@@ -87,8 +85,10 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
-@pytest.mark.parametrize("kind", ["numpy", pytest.param("torch", marks=pytest.mark.framework),
-                                  pytest.param("jax", marks=pytest.mark.framework)])
+@pytest.mark.parametrize(
+    "kind",
+    ["numpy", pytest.param("torch", marks=pytest.mark.framework), pytest.param("jax", marks=pytest.mark.framework)],
+)
 def test_a_push_of_256_mib_takes_no_memory_for_its_values(kind):
     run = subprocess.run([sys.executable, "-c", PEAK, kind], capture_output=True, text=True, timeout=110)
     assert run.returncode == 0, run.stderr
@@ -112,7 +112,12 @@ def test_results_come_in_the_framework_of_like(kv, make):
 
 def test_numpy_outputs_of_every_layout(kv):
     kv.init("a", mx.nd.array(np.arange(12).reshape(S)))
-    for out in (np.zeros(S, np.float32), np.zeros((3, 4), np.float32).T, np.zeros((8, 6), np.float32)[::-2, ::2], np.zeros(S)):
+    for out in (
+        np.zeros(S, np.float32),
+        np.zeros((3, 4), np.float32).T,
+        np.zeros((8, 6), np.float32)[::-2, ::2],
+        np.zeros(S),
+    ):
         kv.pull("a", out=out)
         assert np.array_equal(out, np.arange(12).reshape(S))
     values = [np.asfortranarray(np.ones(S, np.float32)), np.ones((4, 6), np.float32)[:, ::-2]]
@@ -165,7 +170,12 @@ class TestTorch:
         import torch
 
         kv.init("a", mx.nd.ones(S))
-        for out in (torch.zeros(S), torch.zeros(S, dtype=torch.float64), torch.zeros((3, 4)).t(), torch.zeros(S, dtype=torch.bfloat16)):
+        for out in (
+            torch.zeros(S),
+            torch.zeros(S, dtype=torch.float64),
+            torch.zeros((3, 4)).t(),
+            torch.zeros(S, dtype=torch.bfloat16),
+        ):
             where = out.data_ptr()
             kv.pull("a", out=out)
             assert out.data_ptr() == where and out.min() == 1

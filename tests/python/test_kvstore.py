@@ -10,7 +10,6 @@ import weakref
 
 import numpy as np
 import pytest
-
 import tensorkv as mx
 
 S = (2, 3)
@@ -23,7 +22,9 @@ def value_of(kv, key):
 # ---------------------------------------------------------------------------------------------------------------- keys
 
 
-@pytest.mark.parametrize("key", [0, -5, 2**63 - 1, -(2**63), np.int64(7), np.int32(-7), np.uint8(9), "w", "", "ключ", "重み"])
+@pytest.mark.parametrize(
+    "key", [0, -5, 2**63 - 1, -(2**63), np.int64(7), np.int32(-7), np.uint8(9), "w", "", "ключ", "重み"]
+)
 def test_every_kind_of_key(kv, key):
     kv.init(key, mx.nd.ones(S))
     kv.push(key, mx.nd.ones(S) * 2)
@@ -292,7 +293,9 @@ def test_properties_and_protocols():
             verb()
 
 
-@pytest.mark.parametrize("name", ["local", "local_update_cpu", "local_allreduce_cpu", "device", "local_allreduce_device"])
+@pytest.mark.parametrize(
+    "name", ["local", "local_update_cpu", "local_allreduce_cpu", "device", "local_allreduce_device"]
+)
 def test_every_type_gives_its_name_back(name):
     assert mx.kv.create(name).type == name
 
@@ -341,7 +344,11 @@ def test_teststore():
     kv.pushpull(1, out)
     assert out[0].asnumpy().max() == 2
     assert not kv.is_capable("optimizer")
-    for call in (lambda: kv.set_optimizer(None), lambda: kv.save_optimizer_states("f"), lambda: kv.load_optimizer_states("f")):
+    for call in (
+        lambda: kv.set_optimizer(None),
+        lambda: kv.save_optimizer_states("f"),
+        lambda: kv.load_optimizer_states("f"),
+    ):
         with pytest.raises(NotImplementedError):
             call()
 
@@ -486,9 +493,17 @@ def test_a_spawned_child_makes_its_own_store(tmp_path):
 
 def test_threads_follow_the_affinity_mask():
     run = subprocess.run(
-        ["taskset", "-c", "0", sys.executable, "-c",
-         "import tensorkv as mx, os; mx.kv.create('local'); print(mx._core.config())"],
-        capture_output=True, text=True, timeout=60,
+        [
+            "taskset",
+            "-c",
+            "0",
+            sys.executable,
+            "-c",
+            "import tensorkv as mx, os; mx.kv.create('local'); print(mx._core.config())",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert "cores = 1\n" in run.stdout and "threads = 0 (1)\n" in run.stdout, run.stderr
 
@@ -504,7 +519,9 @@ def test_importing_has_no_side_effect():
     )
     threads = "(lambda: __import__('builtins').T)()"
     code = code.replace("import numpy; ", "import numpy, builtins; builtins.T = len(os.listdir('/proc/self/task')); ")
-    run = subprocess.run([sys.executable, "-c", code.replace("THREADS", threads)], capture_output=True, text=True, timeout=60)
+    run = subprocess.run(
+        [sys.executable, "-c", code.replace("THREADS", threads)], capture_output=True, text=True, timeout=60
+    )
     assert run.returncode == 0, run.stderr
     assert not {"torch", "jax", "ml_dtypes", "matplotlib"} & set(eval(run.stdout))
 

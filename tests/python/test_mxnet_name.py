@@ -5,7 +5,6 @@ import sys
 import types
 
 import pytest
-
 import tensorkv
 
 SCRIPT = """
@@ -26,7 +25,9 @@ print(__name__, sys.argv[1:], mx.nd is nd, mx.__version__)
 
 
 def run(*arguments):
-    return subprocess.run([sys.executable, "-m", "tensorkv.mxnet", *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-m", "tensorkv.mxnet", *arguments], capture_output=True, text=True, timeout=60
+    )
 
 
 def test_an_unchanged_script_runs(tmp_path):

@@ -5,7 +5,6 @@ import pickle
 
 import numpy as np
 import pytest
-
 import tensorkv as mx
 
 DTYPES = ["float32", "float64", "float16", "int8", "uint8", "int16", "int32", "int64"]
@@ -44,11 +43,23 @@ def test_bfloat16_through_ml_dtypes():
     assert "1.5" in repr(a)
 
 
-@pytest.mark.parametrize("make", [lambda: mx.nd.zeros((2, -1)), lambda: mx.nd.zeros((2,), dtype="complex64"),
-                                  lambda: mx.nd.array([[1], [2, 3]]), lambda: mx.nd.array(["a"]), lambda: mx.nd.ones((1,) * 33),
-                                  lambda: mx.Context("tpu", 0), lambda: mx.cpu(-1), lambda: mx.cpu("0"),
-                                  lambda: mx.nd.array([300], dtype="uint8"), lambda: mx.nd.from_dlpack(5),
-                                  lambda: mx.nd.ones((2,)).asscalar(), lambda: len(mx.nd.array(1))])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: mx.nd.zeros((2, -1)),
+        lambda: mx.nd.zeros((2,), dtype="complex64"),
+        lambda: mx.nd.array([[1], [2, 3]]),
+        lambda: mx.nd.array(["a"]),
+        lambda: mx.nd.ones((1,) * 33),
+        lambda: mx.Context("tpu", 0),
+        lambda: mx.cpu(-1),
+        lambda: mx.cpu("0"),
+        lambda: mx.nd.array([300], dtype="uint8"),
+        lambda: mx.nd.from_dlpack(5),
+        lambda: mx.nd.ones((2,)).asscalar(),
+        lambda: len(mx.nd.array(1)),
+    ],
+)
 def test_what_cannot_be_is_refused(make):
     with pytest.raises(mx.errors.InvalidArgumentError):
         make()
@@ -165,7 +176,13 @@ def test_iteration_len_and_truth():
 
 def test_reshape_and_transpose():
     a = mx.nd.arange(6)
-    assert a.reshape((2, 3)).shape == a.reshape(2, 3).shape == a.reshape(-1, 3).shape == a.reshape(shape=(2, 3)).shape == (2, 3)
+    assert (
+        a.reshape((2, 3)).shape
+        == a.reshape(2, 3).shape
+        == a.reshape(-1, 3).shape
+        == a.reshape(shape=(2, 3)).shape
+        == (2, 3)
+    )
     a.reshape((2, 3))[0][:] = 9
     assert a.asnumpy()[0] == 9
     assert a.reshape(2, 3).T.shape == (3, 2)
@@ -181,8 +198,19 @@ def test_arithmetic_is_numpys(dtype):
     x, y = np.array([1, 2, 5, 7], dtype), np.array([3, 2, 4, 1], dtype)
     a, b = mx.nd.array(x, dtype=dtype), mx.nd.array(y, dtype=dtype)
     for got, want in (
-        (a + b, x + y), (a - b, x - y), (a * b, x * y), (a + 2, x + 2), (2 * a, 2 * x), (9 - a, 9 - x), (a * np.float32(2), x * 2),
-        (a == b, x == y), (a != b, x != y), (a < b, x < y), (a <= b, x <= y), (a > b, x > y), (a >= 5, x >= 5),
+        (a + b, x + y),
+        (a - b, x - y),
+        (a * b, x * y),
+        (a + 2, x + 2),
+        (2 * a, 2 * x),
+        (9 - a, 9 - x),
+        (a * np.float32(2), x * 2),
+        (a == b, x == y),
+        (a != b, x != y),
+        (a < b, x < y),
+        (a <= b, x <= y),
+        (a > b, x > y),
+        (a >= 5, x >= 5),
     ):
         assert got.dtype is a.dtype and np.array_equal(got.asnumpy(), want.astype(dtype))
     if dtype.startswith("float"):

@@ -5,7 +5,6 @@ import io
 
 import numpy as np
 import pytest
-
 import tensorkv
 
 SHAPE = (2, 3)

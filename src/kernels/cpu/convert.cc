@@ -58,19 +58,32 @@ void ConvertDispatch(DType from, const void* source, DType to, void* target, siz
   auto* wide = static_cast<float*>(target);
   auto* half = static_cast<uint16_t*>(target);
   switch (pair(from, to)) {
-    case 0 * 16 + 1: return EachOne<float, double, F64FromF32>(source, target, count);
-    case 0 * 16 + 2: return NarrowF16(f32, half, count);
-    case 0 * 16 + 3: return NarrowBF16(f32, half, count);
-    case 1 * 16 + 0: return EachOne<double, float, F32FromF64>(source, target, count);
-    case 1 * 16 + 2: return EachOne<double, uint16_t, F16FromF64>(source, target, count);
-    case 1 * 16 + 3: return EachOne<double, uint16_t, BF16FromF64>(source, target, count);
-    case 2 * 16 + 0: return Widen<LoadF16>(source, wide, count);
-    case 2 * 16 + 1: return EachOne<uint16_t, double, F64FromF16>(source, target, count);
-    case 2 * 16 + 3: return EachOne<uint16_t, uint16_t, BF16FromF16>(source, target, count);
-    case 3 * 16 + 0: return Widen<LoadBF16>(source, wide, count);
-    case 3 * 16 + 1: return EachOne<uint16_t, double, F64FromBF16>(source, target, count);
-    case 3 * 16 + 2: return EachOne<uint16_t, uint16_t, F16FromBF16>(source, target, count);
-    default: return;
+    case 0 * 16 + 1:
+      return EachOne<float, double, F64FromF32>(source, target, count);
+    case 0 * 16 + 2:
+      return NarrowF16(f32, half, count);
+    case 0 * 16 + 3:
+      return NarrowBF16(f32, half, count);
+    case 1 * 16 + 0:
+      return EachOne<double, float, F32FromF64>(source, target, count);
+    case 1 * 16 + 2:
+      return EachOne<double, uint16_t, F16FromF64>(source, target, count);
+    case 1 * 16 + 3:
+      return EachOne<double, uint16_t, BF16FromF64>(source, target, count);
+    case 2 * 16 + 0:
+      return Widen<LoadF16>(source, wide, count);
+    case 2 * 16 + 1:
+      return EachOne<uint16_t, double, F64FromF16>(source, target, count);
+    case 2 * 16 + 3:
+      return EachOne<uint16_t, uint16_t, BF16FromF16>(source, target, count);
+    case 3 * 16 + 0:
+      return Widen<LoadBF16>(source, wide, count);
+    case 3 * 16 + 1:
+      return EachOne<uint16_t, double, F64FromBF16>(source, target, count);
+    case 3 * 16 + 2:
+      return EachOne<uint16_t, uint16_t, F16FromBF16>(source, target, count);
+    default:
+      return;
   }
 }
 

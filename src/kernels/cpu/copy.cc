@@ -9,7 +9,8 @@ namespace tkv::kernels {
 namespace HWY_NAMESPACE {
 
 template <bool kStream>
-HWY_INLINE void CopyLoop(const uint8_t* HWY_RESTRICT source, uint8_t* HWY_RESTRICT target, size_t bytes) {
+HWY_INLINE void CopyLoop(const uint8_t* HWY_RESTRICT source, uint8_t* HWY_RESTRICT target,
+                         size_t bytes) {
   constexpr size_t kLine = 64;
   const hn::ScalableTag<uint8_t> tag;
   const size_t lanes = hn::Lanes(tag);
@@ -20,7 +21,8 @@ HWY_INLINE void CopyLoop(const uint8_t* HWY_RESTRICT source, uint8_t* HWY_RESTRI
   }
   std::memcpy(target, source, head);
   size_t i = head;
-  for (; i + kLine <= bytes; i += kLine) {  // whole lines, so that no write combining buffer leaves half full
+  for (; i + kLine <= bytes;
+       i += kLine) {  // whole lines, so that no write combining buffer leaves half full
     for (size_t j = 0; j < kLine; j += lanes) {
       const auto line = hn::LoadU(tag, source + i + j);
       if constexpr (kStream) {

@@ -1,7 +1,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/operation.cc"
-#include "hwy/foreach_target.h"
 #include <cmath>
+#include "hwy/foreach_target.h"
 
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/kernels.h"
@@ -11,7 +11,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tkv::kernels {
 namespace HWY_NAMESPACE {
 
-// One loop for all: the compiler vectorises it for each instruction set.  A scalar operand is read once.
+// One loop for all: the compiler vectorises it for each instruction set.  A scalar operand is read
+// once.
 template <typename T, Op kOp, int kMask>
 void OpLoop(const void* pa, const void* pb, const void* pc, void* po, size_t count) {
   const auto* a = static_cast<const T*>(pa);
@@ -51,28 +52,47 @@ OpFunction ByMask(ScalarMask mask) {
 template <typename T>
 OpFunction ByOp(Op op, ScalarMask mask) {
   switch (op) {
-    case Op::kAdd: return ByMask<T, Op::kAdd>(mask);
-    case Op::kSub: return ByMask<T, Op::kSub>(mask);
-    case Op::kMul: return ByMask<T, Op::kMul>(mask);
-    case Op::kMin: return ByMask<T, Op::kMin>(mask);
-    case Op::kMax: return ByMask<T, Op::kMax>(mask);
-    case Op::kLess: return ByMask<T, Op::kLess>(mask);
-    case Op::kLessEqual: return ByMask<T, Op::kLessEqual>(mask);
-    case Op::kGreater: return ByMask<T, Op::kGreater>(mask);
-    case Op::kGreaterEqual: return ByMask<T, Op::kGreaterEqual>(mask);
-    case Op::kEqual: return ByMask<T, Op::kEqual>(mask);
-    case Op::kNotEqual: return ByMask<T, Op::kNotEqual>(mask);
-    case Op::kNeg: return ByMask<T, Op::kNeg>(mask);
-    case Op::kAbs: return ByMask<T, Op::kAbs>(mask);
-    case Op::kSelect: return ByMask<T, Op::kSelect>(mask);
-    default: break;
+    case Op::kAdd:
+      return ByMask<T, Op::kAdd>(mask);
+    case Op::kSub:
+      return ByMask<T, Op::kSub>(mask);
+    case Op::kMul:
+      return ByMask<T, Op::kMul>(mask);
+    case Op::kMin:
+      return ByMask<T, Op::kMin>(mask);
+    case Op::kMax:
+      return ByMask<T, Op::kMax>(mask);
+    case Op::kLess:
+      return ByMask<T, Op::kLess>(mask);
+    case Op::kLessEqual:
+      return ByMask<T, Op::kLessEqual>(mask);
+    case Op::kGreater:
+      return ByMask<T, Op::kGreater>(mask);
+    case Op::kGreaterEqual:
+      return ByMask<T, Op::kGreaterEqual>(mask);
+    case Op::kEqual:
+      return ByMask<T, Op::kEqual>(mask);
+    case Op::kNotEqual:
+      return ByMask<T, Op::kNotEqual>(mask);
+    case Op::kNeg:
+      return ByMask<T, Op::kNeg>(mask);
+    case Op::kAbs:
+      return ByMask<T, Op::kAbs>(mask);
+    case Op::kSelect:
+      return ByMask<T, Op::kSelect>(mask);
+    default:
+      break;
   }
   if constexpr (std::is_floating_point_v<T>) {
     switch (op) {
-      case Op::kDiv: return ByMask<T, Op::kDiv>(mask);
-      case Op::kSqrt: return ByMask<T, Op::kSqrt>(mask);
-      case Op::kSign: return ByMask<T, Op::kSign>(mask);
-      default: break;
+      case Op::kDiv:
+        return ByMask<T, Op::kDiv>(mask);
+      case Op::kSqrt:
+        return ByMask<T, Op::kSqrt>(mask);
+      case Op::kSign:
+        return ByMask<T, Op::kSign>(mask);
+      default:
+        break;
     }
   }
   return nullptr;
@@ -80,14 +100,22 @@ OpFunction ByOp(Op op, ScalarMask mask) {
 
 OpFunction ResolveDispatch(Op op, DType dtype, ScalarMask mask) {
   switch (dtype) {
-    case DType::kF32: return ByOp<float>(op, mask);
-    case DType::kF64: return ByOp<double>(op, mask);
-    case DType::kI8: return ByOp<int8_t>(op, mask);
-    case DType::kU8: return ByOp<uint8_t>(op, mask);
-    case DType::kI16: return ByOp<int16_t>(op, mask);
-    case DType::kI32: return ByOp<int32_t>(op, mask);
-    case DType::kI64: return ByOp<int64_t>(op, mask);
-    default: return nullptr;
+    case DType::kF32:
+      return ByOp<float>(op, mask);
+    case DType::kF64:
+      return ByOp<double>(op, mask);
+    case DType::kI8:
+      return ByOp<int8_t>(op, mask);
+    case DType::kU8:
+      return ByOp<uint8_t>(op, mask);
+    case DType::kI16:
+      return ByOp<int16_t>(op, mask);
+    case DType::kI32:
+      return ByOp<int32_t>(op, mask);
+    case DType::kI64:
+      return ByOp<int64_t>(op, mask);
+    default:
+      return nullptr;
   }
 }
 

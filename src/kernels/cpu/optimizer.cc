@@ -1,7 +1,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/optimizer.cc"
-#include "hwy/foreach_target.h"
 #include <cmath>
+#include "hwy/foreach_target.h"
 
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/kernels.h"
@@ -17,7 +17,8 @@ HWY_INLINE V Clip(V g, V clip, V minus_clip) {
   return hn::IfThenElse(hn::Gt(minus_clip, low), minus_clip, low);
 }
 
-// Runs `step(tag, i)` over whole vectors and then, with a one-lane tag, over the rest: the same operations for each.
+// Runs `step(tag, i)` over whole vectors and then, with a one-lane tag, over the rest: the same
+// operations for each.
 template <typename T, class Step>
 HWY_INLINE void ForEachVector(size_t count, const Step& step) {
   const hn::ScalableTag<T> tag;
@@ -38,7 +39,8 @@ void Sgd(const Scalars<T>& s, const T* grad, T* value, size_t count) {
   ForEachVector<T>(count, [&](auto tag, size_t i) HWY_ATTR {
     const auto clip = hn::Set(tag, s.clip);
     const auto w = hn::LoadU(tag, value + i);
-    const auto g = Clip(hn::Mul(hn::LoadU(tag, grad + i), hn::Set(tag, s.rescale)), clip, hn::Neg(clip));
+    const auto g =
+        Clip(hn::Mul(hn::LoadU(tag, grad + i), hn::Set(tag, s.rescale)), clip, hn::Neg(clip));
     const auto step = hn::Mul(hn::Add(g, hn::Mul(w, hn::Set(tag, s.wd))), hn::Set(tag, s.lr));
     hn::StoreU(hn::Sub(w, step), tag, value + i);
   });
@@ -49,7 +51,8 @@ void Momentum(const Scalars<T>& s, const T* grad, T* value, T* mom, size_t count
   ForEachVector<T>(count, [&](auto tag, size_t i) HWY_ATTR {
     const auto clip = hn::Set(tag, s.clip);
     const auto w = hn::LoadU(tag, value + i);
-    const auto g = Clip(hn::Mul(hn::LoadU(tag, grad + i), hn::Set(tag, s.rescale)), clip, hn::Neg(clip));
+    const auto g =
+        Clip(hn::Mul(hn::LoadU(tag, grad + i), hn::Set(tag, s.rescale)), clip, hn::Neg(clip));
     const auto step = hn::Mul(hn::Add(g, hn::Mul(w, hn::Set(tag, s.wd))), hn::Set(tag, s.lr));
     const auto m = hn::Sub(hn::Mul(hn::LoadU(tag, mom + i), hn::Set(tag, s.x)), step);
     hn::StoreU(m, tag, mom + i);
@@ -70,8 +73,8 @@ void Adam(const Scalars<T>& s, const T* grad, T* value, T* mean, T* var, size_t 
                            hn::Mul(hn::Mul(g, g), hn::Set(tag, s.one_minus_y)));
     hn::StoreU(m, tag, mean + i);
     hn::StoreU(v, tag, var + i);
-    const auto step = hn::Div(hn::Mul(m, hn::Set(tag, s.lr)),
-                              hn::Add(hn::Sqrt(v), hn::Set(tag, s.epsilon)));
+    const auto step =
+        hn::Div(hn::Mul(m, hn::Set(tag, s.lr)), hn::Add(hn::Sqrt(v), hn::Set(tag, s.epsilon)));
     hn::StoreU(hn::Sub(w, step), tag, value + i);
   });
 }
@@ -86,9 +89,12 @@ void UpdateTyped(Fused kind, const double* scalars, size_t scalar_count, const v
   const auto* g = static_cast<const T*>(grad);
   auto* w = static_cast<T*>(value);
   switch (kind) {
-    case Fused::kNone: return;
-    case Fused::kSgd: return Sgd<T>(s, g, w, count);
-    case Fused::kMomentum: return Momentum<T>(s, g, w, static_cast<T*>(states[0]), count);
+    case Fused::kNone:
+      return;
+    case Fused::kSgd:
+      return Sgd<T>(s, g, w, count);
+    case Fused::kMomentum:
+      return Momentum<T>(s, g, w, static_cast<T*>(states[0]), count);
     case Fused::kAdam:
       return Adam<T>(s, g, w, static_cast<T*>(states[0]), static_cast<T*>(states[1]), count);
   }

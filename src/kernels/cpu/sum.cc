@@ -61,14 +61,22 @@ template <class Load, bool kOntoTarget, bool kStream>
 void SumUpTo8(const typename Load::Raw* const* s, size_t n, typename Load::Wide* target,
               size_t count) {
   switch (n) {
-    case 1: return SumLoop<Load, 1, kOntoTarget, kStream>(s, target, count);
-    case 2: return SumLoop<Load, 2, kOntoTarget, kStream>(s, target, count);
-    case 3: return SumLoop<Load, 3, kOntoTarget, kStream>(s, target, count);
-    case 4: return SumLoop<Load, 4, kOntoTarget, kStream>(s, target, count);
-    case 5: return SumLoop<Load, 5, kOntoTarget, kStream>(s, target, count);
-    case 6: return SumLoop<Load, 6, kOntoTarget, kStream>(s, target, count);
-    case 7: return SumLoop<Load, 7, kOntoTarget, kStream>(s, target, count);
-    default: return SumLoop<Load, 8, kOntoTarget, kStream>(s, target, count);
+    case 1:
+      return SumLoop<Load, 1, kOntoTarget, kStream>(s, target, count);
+    case 2:
+      return SumLoop<Load, 2, kOntoTarget, kStream>(s, target, count);
+    case 3:
+      return SumLoop<Load, 3, kOntoTarget, kStream>(s, target, count);
+    case 4:
+      return SumLoop<Load, 4, kOntoTarget, kStream>(s, target, count);
+    case 5:
+      return SumLoop<Load, 5, kOntoTarget, kStream>(s, target, count);
+    case 6:
+      return SumLoop<Load, 6, kOntoTarget, kStream>(s, target, count);
+    case 7:
+      return SumLoop<Load, 7, kOntoTarget, kStream>(s, target, count);
+    default:
+      return SumLoop<Load, 8, kOntoTarget, kStream>(s, target, count);
   }
 }
 
@@ -107,16 +115,26 @@ void SumAll(const void* const* sources, size_t n, void* target, size_t count, Wr
 void SumDispatch(DType dtype, const void* const* sources, size_t n, void* target, size_t count,
                  Write write) {
   switch (dtype) {
-    case DType::kF32: return SumAll<LoadNative<float>>(sources, n, target, count, write);
-    case DType::kF64: return SumAll<LoadNative<double>>(sources, n, target, count, write);
-    case DType::kF16: return SumAll<LoadF16>(sources, n, target, count, write);
-    case DType::kBF16: return SumAll<LoadBF16>(sources, n, target, count, write);
-    case DType::kI8: return SumAll<LoadNative<int8_t>>(sources, n, target, count, write);
-    case DType::kU8: return SumAll<LoadNative<uint8_t>>(sources, n, target, count, write);
-    case DType::kI16: return SumAll<LoadNative<int16_t>>(sources, n, target, count, write);
-    case DType::kI32: return SumAll<LoadNative<int32_t>>(sources, n, target, count, write);
-    case DType::kI64: return SumAll<LoadNative<int64_t>>(sources, n, target, count, write);
-    default: return;
+    case DType::kF32:
+      return SumAll<LoadNative<float>>(sources, n, target, count, write);
+    case DType::kF64:
+      return SumAll<LoadNative<double>>(sources, n, target, count, write);
+    case DType::kF16:
+      return SumAll<LoadF16>(sources, n, target, count, write);
+    case DType::kBF16:
+      return SumAll<LoadBF16>(sources, n, target, count, write);
+    case DType::kI8:
+      return SumAll<LoadNative<int8_t>>(sources, n, target, count, write);
+    case DType::kU8:
+      return SumAll<LoadNative<uint8_t>>(sources, n, target, count, write);
+    case DType::kI16:
+      return SumAll<LoadNative<int16_t>>(sources, n, target, count, write);
+    case DType::kI32:
+      return SumAll<LoadNative<int32_t>>(sources, n, target, count, write);
+    case DType::kI64:
+      return SumAll<LoadNative<int64_t>>(sources, n, target, count, write);
+    default:
+      return;
   }
 }
 
@@ -129,7 +147,8 @@ namespace tkv::kernels {
 
 HWY_EXPORT(SumDispatch);
 
-void Sum(DType dtype, std::span<const void* const> sources, void* target, size_t count, Write write) {
+void Sum(DType dtype, std::span<const void* const> sources, void* target, size_t count,
+         Write write) {
   HWY_DYNAMIC_DISPATCH(SumDispatch)(dtype, sources.data(), sources.size(), target, count, write);
 }
 

@@ -22,7 +22,8 @@ std::string ActiveTarget() { return hwy::TargetName(HWY_DYNAMIC_DISPATCH(ThisTar
 
 std::vector<std::string> BuiltTargets() {
   std::vector<std::string> names;
-  for (int64_t bits = HWY_TARGETS; bits != 0; bits &= bits - 1) names.emplace_back(hwy::TargetName(bits & -bits));
+  for (int64_t bits = HWY_TARGETS; bits != 0; bits &= bits - 1)
+    names.emplace_back(hwy::TargetName(bits & -bits));
   return names;
 }
 

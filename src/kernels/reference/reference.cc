@@ -26,14 +26,17 @@ double Decode(uint16_t bits, const Format& format) {
                          : std::numeric_limits<double>::quiet_NaN();
   }
   if (exponent == 0) return sign * std::ldexp(fraction, format.emin - format.fraction);
-  return sign * std::ldexp(fraction + (1 << format.fraction), exponent - format.bias - format.fraction);
+  return sign *
+         std::ldexp(fraction + (1 << format.fraction), exponent - format.bias - format.fraction);
 }
 
-// Rounds |value| to a multiple of its quantum with nearbyint (ties to even), then reads off the bits.
+// Rounds |value| to a multiple of its quantum with nearbyint (ties to even), then reads off the
+// bits.
 uint16_t Encode(double value, const Format& format) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const auto special = static_cast<uint16_t>((0x7FFF >> format.fraction) << format.fraction);
-  if (std::isnan(value)) return static_cast<uint16_t>(sign | special | (1 << (format.fraction - 1)));
+  if (std::isnan(value))
+    return static_cast<uint16_t>(sign | special | (1 << (format.fraction - 1)));
   const double magnitude = std::fabs(value);
   if (magnitude == 0) return sign;
   int exponent = std::isinf(magnitude) ? format.bias + 1 : std::ilogb(magnitude);
@@ -53,10 +56,14 @@ uint16_t Encode(double value, const Format& format) {
 
 double LoadFloat(DType dtype, const void* source, size_t i) {
   switch (dtype) {
-    case DType::kF32: return static_cast<double>(static_cast<const float*>(source)[i]);
-    case DType::kF64: return static_cast<const double*>(source)[i];
-    case DType::kF16: return Decode(static_cast<const uint16_t*>(source)[i], kF16);
-    default: return Decode(static_cast<const uint16_t*>(source)[i], kBF16);
+    case DType::kF32:
+      return static_cast<double>(static_cast<const float*>(source)[i]);
+    case DType::kF64:
+      return static_cast<const double*>(source)[i];
+    case DType::kF16:
+      return Decode(static_cast<const uint16_t*>(source)[i], kF16);
+    default:
+      return Decode(static_cast<const uint16_t*>(source)[i], kBF16);
   }
 }
 
@@ -64,7 +71,8 @@ template <typename T>
 void SumIntegers(std::span<const void* const> sources, void* target, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     uint64_t sum = 0;
-    for (const void* source : sources) sum += static_cast<uint64_t>(static_cast<const T*>(source)[i]);
+    for (const void* source : sources)
+      sum += static_cast<uint64_t>(static_cast<const T*>(source)[i]);
     static_cast<T*>(target)[i] = static_cast<T>(sum);
   }
 }
@@ -73,7 +81,8 @@ template <typename T>
 void SumFloats(DType dtype, std::span<const void* const> sources, void* target, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     T sum = static_cast<T>(LoadFloat(dtype, sources[0], i));
-    for (size_t k = 1; k < sources.size(); ++k) sum += static_cast<T>(LoadFloat(dtype, sources[k], i));
+    for (size_t k = 1; k < sources.size(); ++k)
+      sum += static_cast<T>(LoadFloat(dtype, sources[k], i));
     static_cast<T*>(target)[i] = sum;
   }
 }
@@ -85,8 +94,8 @@ T Clip(T g, T clip) {
 }
 
 template <typename T>
-void Update(Fused kind, std::span<const double> scalars, const T* grad, T* value, void* const* states,
-            size_t count) {
+void Update(Fused kind, std::span<const double> scalars, const T* grad, T* value,
+            void* const* states, size_t count) {
   T s[kFusedScalarsMax] = {};
   for (size_t i = 0; i < scalars.size(); ++i) s[i] = static_cast<T>(scalars[i]);
   for (size_t i = 0; i < count; ++i) {
@@ -115,15 +124,22 @@ void Update(Fused kind, std::span<const double> scalars, const T* grad, T* value
 
 void Sum(DType dtype, std::span<const void* const> sources, void* target, size_t count) {
   switch (dtype) {
-    case DType::kF64: return SumFloats<double>(dtype, sources, target, count);
+    case DType::kF64:
+      return SumFloats<double>(dtype, sources, target, count);
     case DType::kF32:
     case DType::kF16:
-    case DType::kBF16: return SumFloats<float>(dtype, sources, target, count);
-    case DType::kI8: return SumIntegers<int8_t>(sources, target, count);
-    case DType::kU8: return SumIntegers<uint8_t>(sources, target, count);
-    case DType::kI16: return SumIntegers<int16_t>(sources, target, count);
-    case DType::kI32: return SumIntegers<int32_t>(sources, target, count);
-    default: return SumIntegers<int64_t>(sources, target, count);
+    case DType::kBF16:
+      return SumFloats<float>(dtype, sources, target, count);
+    case DType::kI8:
+      return SumIntegers<int8_t>(sources, target, count);
+    case DType::kU8:
+      return SumIntegers<uint8_t>(sources, target, count);
+    case DType::kI16:
+      return SumIntegers<int16_t>(sources, target, count);
+    case DType::kI32:
+      return SumIntegers<int32_t>(sources, target, count);
+    default:
+      return SumIntegers<int64_t>(sources, target, count);
   }
 }
 
@@ -131,10 +147,18 @@ void Convert(DType from, const void* source, DType to, void* target, size_t coun
   for (size_t i = 0; i < count; ++i) {
     const double value = LoadFloat(from, source, i);
     switch (to) {
-      case DType::kF32: static_cast<float*>(target)[i] = static_cast<float>(value); break;
-      case DType::kF64: static_cast<double*>(target)[i] = value; break;
-      case DType::kF16: static_cast<uint16_t*>(target)[i] = Encode(value, kF16); break;
-      default: static_cast<uint16_t*>(target)[i] = Encode(value, kBF16); break;
+      case DType::kF32:
+        static_cast<float*>(target)[i] = static_cast<float>(value);
+        break;
+      case DType::kF64:
+        static_cast<double*>(target)[i] = value;
+        break;
+      case DType::kF16:
+        static_cast<uint16_t*>(target)[i] = Encode(value, kF16);
+        break;
+      default:
+        static_cast<uint16_t*>(target)[i] = Encode(value, kBF16);
+        break;
     }
   }
 }
@@ -142,9 +166,11 @@ void Convert(DType from, const void* source, DType to, void* target, size_t coun
 void UpdateFused(Fused kind, DType dtype, std::span<const double> scalars, const void* grad,
                  void* value, void* const* states, size_t count) {
   if (dtype == DType::kF64) {
-    Update(kind, scalars, static_cast<const double*>(grad), static_cast<double*>(value), states, count);
+    Update(kind, scalars, static_cast<const double*>(grad), static_cast<double*>(value), states,
+           count);
   } else {
-    Update(kind, scalars, static_cast<const float*>(grad), static_cast<float*>(value), states, count);
+    Update(kind, scalars, static_cast<const float*>(grad), static_cast<float*>(value), states,
+           count);
   }
 }
 

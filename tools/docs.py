@@ -1,0 +1,147 @@
+"""Writes the generated documents, or checks that they are current: docs/api.md, docs/options.md, tests/errors.golden
+and the stub of the extension."""
+
+import argparse
+import importlib
+import inspect
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SECTIONS = [
+    ("Stores", "tensorkv.kvstore", ["create", "KVStore", "KVStoreBase", "TestStore"]),
+    ("Arrays", "tensorkv.ndarray", None),
+    ("Arrays in NumPy's manner", "tensorkv.numpy", None),
+    ("Contexts", "tensorkv.context", None),
+    ("Optimizers", "tensorkv.optimizer", None),
+    ("Random numbers", "tensorkv.random", None),
+    ("Errors", "tensorkv.errors", None),
+    ("Helpers of test scripts", "tensorkv.test_utils", None),
+    ("MXNet's name", "tensorkv", ["install_as_mxnet"]),
+]
+
+
+def signature(value):
+    """Return the signature, from the docstring's place where the extension has none."""
+    try:
+        text = str(inspect.signature(value))
+    except (TypeError, ValueError):
+        nb = getattr(value, "__nb_signature__", None)
+        if not nb:
+            return ""
+        text = nb[0][0].partition("(")[2].rpartition(")")[0]
+        text = "(" + text.replace("self, ", "").replace(": object", "").replace(" | None", "").replace("\\0", "") + ")"
+        for i, default in enumerate(nb[0][2] or []):
+            text = text.replace(f"\\{i}", repr(default))
+    return text.replace("(self, ", "(").replace("(self)", "()")
+
+
+def document(name, value, level):
+    """Yield the lines for one name and, for a class, its members."""
+    kind = "" if inspect.isclass(value) or isinstance(value, property) else signature(value)
+    yield f"{'#' * level} `{name}{kind}`\n"
+    yield "```text\n" + inspect.cleandoc(value.__doc__ or "") + "\n```\n"
+    if inspect.isclass(value) and not issubclass(value, Exception):
+        for member, inner in sorted(vars(value).items()):
+            if member.startswith("_") or not (callable(inner) or isinstance(inner, (property, staticmethod))):
+                continue
+            inner = inner.__func__ if isinstance(inner, staticmethod) else inner
+            if (inner.__doc__ or "").strip():
+                yield from document(f"{name}.{member}", inner, level + 1)
+
+
+def api():
+    """Return docs/api.md."""
+    import tensorkv as mx
+
+    lines = ["# Reference\n", "Made from the docstrings by `./dev docs`. `mx` is `tensorkv`.\n"]
+    for title, module_name, names in SECTIONS:
+        module = importlib.import_module(module_name)
+        lines.append(f"## {title}\n\n{inspect.cleandoc(module.__doc__ or '').splitlines()[0]}\n")
+        if names is None:
+            names = getattr(
+                module,
+                "__all__",
+                [n for n, v in vars(module).items() if inspect.isclass(v) and v.__module__ == module_name],
+            )
+        short = (
+            "mx"
+            if module_name == "tensorkv"
+            else "mx." + {"kvstore": "kv", "ndarray": "nd", "numpy": "np"}.get(module_name[9:], module_name[9:])
+        )
+        for name in names:
+            value = getattr(module, name)
+            lines += document(f"{short}.{name}", value, 3)
+            if name == "KVStore":
+                for verb in ("init", "push", "pull", "pushpull", "broadcast", "type", "rank", "num_workers"):
+                    lines += document(f"mx.kv.KVStore.{verb}", getattr(mx._core.Store, verb), 4)
+    return "\n".join(lines)
+
+
+def options():
+    """Return docs/options.md."""
+    from tensorkv import _core
+
+    lines = [
+        "# Options\n",
+        "Made from the table in `src/runtime/options.cc` by `./dev docs`. An argument of `create` goes before its environment",
+        "variable, the variable before the default. `tkv config` shows those in force.\n",
+        "| argument | variable | unit | default | effect |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{name}` | `{env}` | {unit} | {default} | {text} |"
+        for name, env, unit, default, text in _core.option_table()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def golden():
+    """Return tests/errors.golden."""
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "python" / "test_errors.py")], capture_output=True, text=True
+    )
+    if run.returncode:
+        raise SystemExit(run.stderr)
+    return run.stdout
+
+
+def stub():
+    """Return the stub of the extension."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "_core.pyi"
+        subprocess.run(
+            [sys.executable, "-m", "nanobind.stubgen", "-q", "-P", "-m", "tensorkv._core", "-o", out], check=True
+        )
+        return out.read_text()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--write", action="store_true")
+    group.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    made = {
+        "docs/api.md": api(),
+        "docs/options.md": options(),
+        "tests/errors.golden": golden(),
+        "python/tensorkv/_core.pyi": stub(),
+    }
+    stale = [path for path, text in made.items() if not (ROOT / path).exists() or (ROOT / path).read_text() != text]
+    if arguments.write:
+        for path in stale:
+            (ROOT / path).write_text(made[path])
+            print(f"wrote {path}")
+        return 0
+    print(
+        "\n".join(f"{path} is not current: ./dev docs writes it again" for path in stale)
+        or "the generated documents are current"
+    )
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
