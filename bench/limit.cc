@@ -118,11 +118,13 @@ void Range(const float* const* in, int state_count, float* const* states, int ou
 // Arrays are 64-byte aligned, count is a multiple of 16.
 extern "C" void limit_run(int in_count, const float* const* in, int state_count,
                           float* const* states, int out_count, float* const* outs, size_t count,
-                          int threads, int nt) {
-  OnThreads(threads, count, [&](size_t begin, size_t end) {
-    if (in_count == 1) Range<1>(in, state_count, states, out_count, outs, begin, end, nt != 0);
-    if (in_count == 4) Range<4>(in, state_count, states, out_count, outs, begin, end, nt != 0);
-  });
+                          int threads, int nt, int repeats) {
+  for (int i = 0; i < repeats; ++i) {
+    OnThreads(threads, count, [&](size_t begin, size_t end) {
+      if (in_count == 1) Range<1>(in, state_count, states, out_count, outs, begin, end, nt != 0);
+      if (in_count == 4) Range<4>(in, state_count, states, out_count, outs, begin, end, nt != 0);
+    });
+  }
 }
 
 extern "C" void limit_copy(const float* in, float* out, size_t count, int threads) {

@@ -65,22 +65,25 @@ class Limit:
         self.threads = threads
         self.arrays = []
 
-    def setup(self, nbytes, sources, states, outs):
+    def setup(self, nbytes, passes):
+        """Make the arrays that the passes (sources, states, outputs) share."""
         self.arrays = []  # the old ones go before the new ones come
         self.count = nbytes // 4
-        make = [aligned(self.count) for _ in range(sources + states + outs)]
-        self.arrays = make
-        self.shape = (make[:sources], make[sources : sources + states], make[sources + states :])
+        self.arrays = [aligned(self.count) for _ in range(max(sum(shape) for shape in passes))]
 
-    def run(self, nt):
-        def pointers(arrays):
-            return (ctypes.c_void_p * max(1, len(arrays)))(*[a.ctypes.data for a in arrays])
+    def best(self, shape, repeats):
+        """Seconds of one pass: the better of temporal and non-temporal stores, on one thread or all."""
+        return min(self.run(shape, nt, threads, repeats) for nt in (False, True) for threads in {1, self.threads})
 
-        ins, states, outs = self.shape
-        arguments = [len(ins), pointers(ins), len(states), pointers(states), len(outs), pointers(outs)]
+    def run(self, shape, nt, threads, repeats):
+        arguments, first = [], 0
+        for n in shape:
+            part = self.arrays[first : first + n]
+            first += n
+            arguments += [n, (ctypes.c_void_p * max(1, n))(*[a.ctypes.data for a in part])]
         begin = time.perf_counter()
-        self.library.limit_run(*arguments, ctypes.c_size_t(self.count), self.threads, int(nt))
-        return time.perf_counter() - begin
+        self.library.limit_run(*arguments, ctypes.c_size_t(self.count), threads, int(nt), repeats)
+        return (time.perf_counter() - begin) / repeats
 
     def copy(self):
         begin = time.perf_counter()
@@ -138,6 +141,7 @@ def repeats_for(size):
 def measure_row(limit, ours, mxnet, row, repetitions):
     name, workload, size, passes, bar = row
     repeats = repeats_for(size)
+    limit.setup(size, passes)
     correct = [peer.ask({"setup": workload, "bytes": size})["correct"] for peer in (ours, mxnet)]
     if not all(correct):
         raise SystemExit(f"{name} {human(size)}: a store gave a wrong result: tensorkv, mxnet = {correct}")
@@ -146,9 +150,8 @@ def measure_row(limit, ours, mxnet, row, repetitions):
     for repetition in range(repetitions + 1):  # the first warms up
         limit_seconds = 0.0
         for shape in passes:
-            limit.setup(size, *shape) if len(passes) > 1 or repetition == 0 else None
-            limit.run(True)
-            limit_seconds += min(statistics.fmean(limit.run(nt) for _ in range(repeats)) for nt in (False, True))
+            limit.run(shape, True, limit.threads, 1)
+            limit_seconds += limit.best(shape, repeats)
         copies.append(limit.copy())
         seconds = {"limit": limit_seconds}
         seconds["tensorkv"] = ours.ask({"step": repeats})["seconds"]
@@ -361,7 +364,7 @@ def main():
             f"  limit/copy {result['limit_of_copy']:.2f}  {result['gb_per_s']:6.1f} GB/s  {result['verdict']}",
             flush=True,
         )
-    limit.setup(64 * MIB, 1, 0, 1)
+    limit.setup(64 * MIB, [(1, 0, 1)])
     data = {
         "machine": platform.processor() or cpu_name(),
         "threads": threads,
@@ -371,7 +374,7 @@ def main():
         "repetitions": arguments.repetitions,
         "rows": results,
     }
-    limit.arrays = limit.shape = None
+    limit.arrays = []
     if not arguments.only:
         data["small"] = small_rows(ours, mxnet, arguments.build, arguments.repetitions)
         data["memory"] = memory_row(sys.executable)
