@@ -139,7 +139,8 @@ KeyView ParseKey(nb::handle key) {
     }
     return {std::string_view(text, static_cast<size_t>(size))};
   }
-  if (!PyBool_Check(object)) {
+  // Older NumPy lets its bool pass for an index.
+  if (!PyBool_Check(object) && (PyLong_Check(object) || !TypeName(key).starts_with("numpy.bool"))) {
     nb::object number = PyLong_Check(object) ? nb::borrow(key) : nb::steal(PyNumber_Index(object));
     if (number.is_valid()) {
       int overflow = 0;
