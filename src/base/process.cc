@@ -41,6 +41,15 @@ double ReadQuotaV1(const std::string& folder) {
   return quota > 0 && period > 0 ? quota / period : 0;
 }
 
+// Whether `name` stands in a list with commas.
+bool Names(const std::string& list, const std::string& name) {
+  std::istringstream words(list);
+  for (std::string word; std::getline(words, word, ',');) {
+    if (word == name) return true;
+  }
+  return false;
+}
+
 double Tighter(double a, double b) {
   if (a <= 0) return b;
   return b <= 0 ? a : std::min(a, b);
@@ -65,7 +74,7 @@ double CgroupCpuQuota(const std::string& root, const std::string& proc_self_cgro
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const bool version2 = controllers.empty();
-    if (!version2 && (',' + controllers + ',').find(",cpu,") == std::string::npos) continue;
+    if (!version2 && !Names(controllers, "cpu")) continue;
     // A quota may stand at any level above; inside a container the path may not exist, its root
     // does.
     for (std::string path = line.substr(second + 1);; path = path.substr(0, path.rfind('/'))) {

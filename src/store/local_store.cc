@@ -153,7 +153,9 @@ class LocalStore final : public KVStore {
 
   ~LocalStore() override {
     // A lock that another thread of the parent held stays locked in the child for ever.
-    if (ForkGeneration() != birth_) static_cast<void>(shared_.release());
+    if (ForkGeneration() != birth_) {
+      [[maybe_unused]] Shared* const leaked = shared_.release();
+    }
   }
 
   void Init(std::span<const InitItem> items) override { InitAs("init", items); }
@@ -187,6 +189,7 @@ class LocalStore final : public KVStore {
   std::vector<Key> Keys() const override {
     const auto lock = Lock("keys");
     std::vector<Key> keys;
+    keys.reserve(shared_->keys.entries().size());
     for (const auto& entry : shared_->keys.entries()) keys.push_back(entry->key);
     return keys;
   }
@@ -257,6 +260,7 @@ void LocalStore::InitAs(std::string_view verb, std::span<const InitItem> items) 
   }
   // Copied without the lock; another thread may have been faster, so the check is repeated.
   std::vector<std::unique_ptr<Entry>> entries;
+  entries.reserve(items.size());
   for (const InitItem& item : items) {
     item.value->storage()->WaitReadable(options_.patience);
     entries.push_back(std::make_unique<Entry>(item.key, item.value->Copy()));
@@ -264,6 +268,7 @@ void LocalStore::InitAs(std::string_view verb, std::span<const InitItem> items) 
   const auto lock = Lock(verb);
   CheckNew(verb, items);
   std::vector<const Key*> names;
+  names.reserve(entries.size());
   for (const auto& entry : entries) names.push_back(&entry->key);
   std::sort(names.begin(), names.end(), [](const Key* a, const Key* b) { return *a < *b; });
   for (size_t i = 1; i < names.size(); ++i) {

@@ -23,7 +23,7 @@ void* MapHuge(size_t bytes) {
   if (base == MAP_FAILED) return nullptr;
   char* const start = static_cast<char*>(base);
   char* const data =
-      reinterpret_cast<char*>(RoundUp(reinterpret_cast<uintptr_t>(start), kHugePage));
+      start + (kHugePage - reinterpret_cast<uintptr_t>(start) % kHugePage) % kHugePage;
   char* const end = data + RoundUp(bytes, kHugePage);
   if (data > start) munmap(start, static_cast<size_t>(data - start));
   if (start + span > end) munmap(end, static_cast<size_t>(start + span - end));

@@ -119,6 +119,7 @@ constexpr std::array<Builtin, 4> kBuiltins = {{
 
 std::vector<std::string> BuiltinNames() {
   std::vector<std::string> names;
+  names.reserve(kBuiltins.size());
   for (const Builtin& builtin : kBuiltins) names.emplace_back(builtin.name);
   return names;
 }

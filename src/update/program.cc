@@ -294,8 +294,8 @@ Program Program::Parse(std::string_view text) {
   const FusedKernel fused = FusedFor(body->text);
   body->fused = fused.kind;
   for (std::string_view name : fused.scalars) {
-    for (uint16_t i = 0; i < body->scalars.size(); ++i) {
-      if (body->scalars[i].name == name) body->fused_scalars.push_back(i);
+    for (size_t i = 0; i < body->scalars.size(); ++i) {
+      if (body->scalars[i].name == name) body->fused_scalars.push_back(static_cast<uint16_t>(i));
     }
   }
   return Program(std::move(body));

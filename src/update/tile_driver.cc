@@ -218,6 +218,7 @@ void RunInParallel(std::span<const TileJob> jobs, const Plan& plan, int threads)
   size_t tiles = 0;
   for (size_t i = 0; i < jobs.size(); ++i) ends[i] = tiles += TilesOf(jobs[i]);
   std::vector<std::unique_ptr<Scratch>> scratch;  // all of it before anything changes
+  scratch.reserve(static_cast<size_t>(threads));
   for (int i = 0; i < threads; ++i) {
     scratch.push_back(std::make_unique<Scratch>(plan.register_bytes, plan.source_count));
   }
@@ -240,14 +241,14 @@ void RunInParallel(std::span<const TileJob> jobs, const Plan& plan, int threads)
 CompiledUpdate CompileUpdate(const Program& program, DType dtype) {
   const ProgramBody& body = program.body();
   // Compiled also where a fused kernel runs: it says whether the dtype has every operation.
-  CompiledUpdate update{&body, Compile(body, dtype), body.fused};
+  CompiledUpdate update{program, Compile(body, dtype), body.fused};
   if (!IsFloat(dtype)) update.fused = kernels::Fused::kNone;
   return update;
 }
 
 UpdateScalars BindScalars(const CompiledUpdate& update, std::span<const double> params, double t,
                           double n) {
-  const ProgramBody& body = *update.body;
+  const ProgramBody& body = update.program.body();
   constexpr size_t kScalarsMax =
       3 * Program::kInstructionsMax + 128;  // a constant for each operand, params, t, n
   std::array<double, kScalarsMax> values;
@@ -301,6 +302,7 @@ void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, c
   const NDArray packed = grad.Packed();
   const void* source = packed.data();
   std::vector<void*> pointers;
+  pointers.reserve(states.size());
   for (const NDArray& state : states) pointers.push_back(state.data());
   TileJob job;
   job.dtype = value.dtype();

@@ -19,7 +19,7 @@ namespace tkv {
 
 // A program compiled for one dtype, shared by the keys that have it.
 struct CompiledUpdate {
-  const ProgramBody* body;
+  Program program;
   TileCode code;  // unused where there is a fused kernel
   kernels::Fused fused;
 };

@@ -276,8 +276,8 @@ TEST(ParallelFor, EveryIndexOnceAndSlotsBelowTheThreads) {
 }
 
 TEST(ParallelFor, ExceptionsReachTheCaller) {
-  EXPECT_FAILS(Code::kInternal, ParallelFor(2, 1000, 1, [](size_t, size_t begin, size_t) {
-                 if (begin > 500) throw Error(Code::kInternal, "x");
+  EXPECT_FAILS(Code::kInternal, ParallelFor(2, 1000, 1, [](size_t, size_t, size_t end) {
+                 if (end > 500) throw Error(Code::kInternal, "x");
                }));
 }
 

@@ -1,4 +1,5 @@
-// Tensors that another framework describes wrongly are refused; what is accepted can be walked within its memory.
+// Tensors that another framework describes wrongly are refused; what is accepted can be walked
+// within its memory.
 
 #include <cstdint>
 #include <cstring>
@@ -11,7 +12,8 @@ namespace {
 
 constexpr size_t kBytes = 4096;
 
-// Whether every element of the described tensor lies in the buffer: the promise that DLPack's producer gives.
+// Whether every element of the described tensor lies in the buffer: the promise that DLPack's
+// producer gives.
 bool Fits(const DLTensor& tensor) {
   __int128 low = static_cast<__int128>(tensor.byte_offset), high = low;
   const __int128 item = (tensor.dtype.bits + 7) / 8;
@@ -51,13 +53,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     shape[static_cast<size_t>(i)] = head[3] % 4 == 0 ? int64_t{small[0]} << 48 : small[0] % 8;
     strides[static_cast<size_t>(i)] = head[3] % 5 == 0 ? int64_t{small[1]} << 47 : small[1] % 16;
   }
-  managed.dl_tensor = {.data = head[4] == 0 ? nullptr : memory,
-                       .device = {static_cast<DLDeviceType>(head[5] % 8 == 7 ? head[5] : 1), 0},
-                       .ndim = rank,
-                       .dtype = {static_cast<uint8_t>(head[6] % 8), static_cast<uint8_t>(8U << (head[7] % 4)), 1},
-                       .shape = shape.data(),
-                       .strides = head[1] % 2 == 0 ? strides.data() : nullptr,
-                       .byte_offset = head[7]};
+  managed.dl_tensor = {
+      .data = head[4] == 0 ? nullptr : memory,
+      .device = {static_cast<DLDeviceType>(head[5] % 8 == 7 ? head[5] : 1), 0},
+      .ndim = rank,
+      .dtype = {static_cast<uint8_t>(head[6] % 8), static_cast<uint8_t>(8U << (head[7] % 4)), 1},
+      .shape = shape.data(),
+      .strides = head[1] % 2 == 0 ? strides.data() : nullptr,
+      .byte_offset = head[7]};
   const bool fits = rank >= 0 && Fits(managed.dl_tensor);
   try {
     const tkv::NDArray array = tkv::FromDLPack(&managed);

@@ -1,4 +1,5 @@
-// No program text crashes the parser, and what it accepts compiles or is refused for every dtype, and runs.
+// No program text crashes the parser, and what it accepts compiles or is refused for every dtype,
+// and runs.
 
 #include <cstdint>
 #include <cstdlib>
@@ -19,8 +20,13 @@ void Run(const tkv::Program& program, tkv::DType dtype) {
   const void* sources[] = {sum};
   void* pointers[16];
   for (int i = 0; i < 16; ++i) pointers[i] = states[i];
-  tkv::TileJob job{.dtype = dtype, .count = kCount, .sources = sources, .value = value, .update = &update,
-                   .scalars = &scalars, .states = {pointers, program.states().size()}};
+  tkv::TileJob job{.dtype = dtype,
+                   .count = kCount,
+                   .sources = sources,
+                   .value = value,
+                   .update = &update,
+                   .scalars = &scalars,
+                   .states = {pointers, program.states().size()}};
   tkv::RunJobs({&job, 1}, 1);
 }
 

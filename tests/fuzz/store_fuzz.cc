@@ -1,4 +1,5 @@
-// Random calls on a store against a model in plain C++: values agree after every call, errors change nothing.
+// Random calls on a store against a model in plain C++: values agree after every call, errors
+// change nothing.
 
 #include <cstdint>
 #include <cstdlib>
@@ -75,7 +76,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         if (verb == 2) store->PushPull(key, list, list);
         if (!valid) std::abort();
         found->second.value = adds ? found->second.value + sum : sum;
-        if (verb == 2 && count > 0 && *static_cast<const float*>(list[0].data()) != found->second.value) std::abort();
+        if (verb == 2 && count > 0 &&
+            *static_cast<const float*>(list[0].data()) != found->second.value)
+          std::abort();
       } else if (verb == 3) {
         store->Pull(key, list);
         if (!valid) std::abort();
