@@ -10,6 +10,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/format.h"
+
 namespace tkv {
 namespace {
 
@@ -78,8 +80,8 @@ double CgroupCpuQuota(const std::string& root, const std::string& proc_self_cgro
     // A quota may stand at any level above; inside a container the path may not exist, its root
     // does.
     for (std::string path = line.substr(second + 1);; path = path.substr(0, path.rfind('/'))) {
-      quota = Tighter(quota, version2 ? ReadQuotaV2(root + path + "/cpu.max")
-                                      : ReadQuotaV1(root + "/cpu" + path));
+      quota = Tighter(quota, version2 ? ReadQuotaV2(format("{}{}/cpu.max", root, path))
+                                      : ReadQuotaV1(format("{}/cpu{}", root, path)));
       if (path.empty() || path.rfind('/') == std::string::npos) break;
     }
   }
