@@ -29,6 +29,7 @@ for role in "${roles[@]}"; do
   cp -a "$folder/base" "$root"
   # The network and the package sources of this machine, so that the new one reaches the same registries.
   cp /etc/resolv.conf /etc/hosts "$root/etc/" 2>/dev/null
+  rm -f "$root/etc/apt/sources.list"
   cp -r /etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/apt.conf.d /etc/apt/auth.conf.d /etc/apt/trusted.gpg.d "$root/etc/apt/" 2>/dev/null
   cp -r /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates/" 2>/dev/null
   cp /etc/pip.conf "$root/etc/" 2>/dev/null

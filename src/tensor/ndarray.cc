@@ -84,6 +84,12 @@ NDArray NDArray::Wrap(void* data, const Shape& shape, DType dtype, Context conte
       const StridedExtent extent = ExtentOf(shape, strides.data());
       array.offset_ = static_cast<size_t>(-extent.low) * ItemSize(dtype);
       bytes = static_cast<size_t>(extent.high - extent.low) * ItemSize(dtype);
+      // A description that runs out of the address space names no memory that anybody has.
+      const auto address = reinterpret_cast<uintptr_t>(data);
+      if (array.offset_ > address || bytes > UINTPTR_MAX - address) {
+        throw Fail(Code::kInvalidArgument, "array: strides ({}) leave the address space",
+                   fmt::join(strides, ", "));
+      }
     }
   }
   if (data == nullptr && bytes > 0) {

@@ -135,6 +135,15 @@ TEST(NDArray, NegativeStridesReadBackwards) {
   EXPECT_EQ(Values(view.Slice(1, 3)), (std::vector<float>{2, 1}));
 }
 
+TEST(NDArray, StridesThatLeaveTheAddressSpaceAreRefused) {
+  float memory[1] = {};
+  for (const int64_t stride : {-(int64_t{1} << 54), -(int64_t{1} << 55)}) {
+    const std::vector<int64_t> strides = {stride};
+    EXPECT_EQ(CodeOf([&] { NDArray::Wrap(memory, {2}, DType::kF32, {}, false, nullptr, strides); }),
+              Code::kInvalidArgument);
+  }
+}
+
 TEST(NDArray, AReadOnlyTargetIsRefused) {
   std::vector<float> memory(2);
   const NDArray view = NDArray::Wrap(memory.data(), {2}, DType::kF32, {}, true, nullptr);

@@ -21,10 +21,11 @@ bool Fits(const DLTensor& tensor) {
   for (int axis = tensor.ndim - 1; axis >= 0; --axis) {
     const __int128 extent = tensor.shape[axis];
     const __int128 stride = tensor.strides != nullptr ? tensor.strides[axis] : step;
+    if (extent < 1 || extent > 4096 || stride > 1 << 20 || stride < -(1 << 20)) return false;
     const __int128 reach = (extent - 1) * stride * item;
     (reach < 0 ? low : high) += reach;
     step *= extent;
-    if (extent < 1 || step > 4096 || high > 1 << 20 || low < -(1 << 20)) return false;
+    if (step > 4096) return false;
   }
   return low >= 0 && high + item <= static_cast<__int128>(kBytes);
 }

@@ -33,8 +33,7 @@ def wheel(tmp_path_factory):
         "-w",
         folder,
         ROOT,
-        "-C",
-        "cmake.define.TKV_WARNINGS_AS_ERRORS=ON",
+        "--config-settings=cmake.define.TKV_WARNINGS_AS_ERRORS=ON",
         cwd=ROOT,
     )
     (path,) = folder.glob("*.whl")
