@@ -23,13 +23,15 @@ def _one_like(array, like):
     raise InvalidArgumentError(f"like: no arrays of type {type(like).__module__}.{type(like).__qualname__} can be made")
 
 
-def like(arrays, like):
-    """Return NDArrays as arrays of the framework of `like`, sharing their memory; lists match item by item."""
+def like(arrays, example):
+    """Return NDArrays as arrays of the framework of `example`, sharing their memory; lists match item by item."""
+    is_list = isinstance(example, (list, tuple))
+    if is_list and not example:
+        raise InvalidArgumentError("like: the list of examples is empty")
     if not isinstance(arrays, list):
-        first = like[0] if isinstance(like, (list, tuple)) else like
-        return _one_like(arrays, first)
-    if not isinstance(like, (list, tuple)):
-        return [_one_like(array, like) for array in arrays]
-    if len(like) != len(arrays):
-        raise InvalidArgumentError(f"like: {len(like)} examples for {len(arrays)} arrays")
-    return [globals()["like"](array, one) for array, one in zip(arrays, like, strict=True)]
+        return _one_like(arrays, example[0] if is_list else example)
+    if not is_list:
+        return [_one_like(array, example) for array in arrays]
+    if len(example) != len(arrays):
+        raise InvalidArgumentError(f"like: {len(example)} examples for {len(arrays)} arrays")
+    return [like(array, one) for array, one in zip(arrays, example, strict=True)]

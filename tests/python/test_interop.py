@@ -105,6 +105,8 @@ def test_results_come_in_the_framework_of_like(kv, make):
     assert isinstance(kv.pull("a", like=mx.nd.ones((1,))), mx.nd.NDArray)
     with pytest.raises(ValueError, match="like: no arrays of type"):
         kv.pull("a", like=object())
+    with pytest.raises(ValueError, match="like: the list of examples is empty"):
+        kv.pull("a", like=[])
 
 
 # ----------------------------------------------------------------------------------------------------- numpy, buffers
