@@ -1,0 +1,86 @@
+#include "base/buffer.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "base/format.h"
+
+namespace tkv {
+namespace {
+
+constexpr size_t kAlignment = 64;
+constexpr size_t kPage = 4096;
+
+size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+struct BufferPool::State {
+  explicit State(size_t max) : cache_bytes_max(max) {}
+  ~State() {
+    for (auto& [size, blocks] : free) {
+      for (void* block : blocks) std::free(block);
+    }
+  }
+
+  void Release(void* data, size_t bytes, size_t capacity) noexcept {
+    in_use.fetch_sub(bytes, std::memory_order_relaxed);
+    if (capacity >= kCachedFrom && !closed.load(std::memory_order_relaxed)) {
+      std::lock_guard lock(mutex);
+      if (cached + capacity <= cache_bytes_max) {
+        try {
+          free[capacity].push_back(data);
+          cached += capacity;
+          return;
+        } catch (const std::bad_alloc&) {  // no room to remember it: freed below
+        }
+      }
+    }
+    std::free(data);
+  }
+
+  void* Take(size_t capacity) {
+    std::lock_guard lock(mutex);
+    const auto found = free.find(capacity);
+    if (found == free.end() || found->second.empty()) return nullptr;
+    void* const block = found->second.back();
+    found->second.pop_back();
+    cached -= capacity;
+    return block;
+  }
+
+  const size_t cache_bytes_max;
+  std::atomic<size_t> in_use{0};
+  std::atomic<bool> closed{false};
+  std::mutex mutex;
+  size_t cached = 0;
+  std::unordered_map<size_t, std::vector<void*>> free;  // by capacity
+};
+
+BufferPool::BufferPool(size_t cache_bytes_max) : state_(std::make_shared<State>(cache_bytes_max)) {}
+
+BufferPool::~BufferPool() { state_->closed = true; }
+
+Block BufferPool::Allocate(size_t bytes) {
+  const size_t capacity = bytes >= kCachedFrom ? RoundUp(bytes, kPage)
+                                               : RoundUp(std::max<size_t>(bytes, 1), kAlignment);
+  void* data = capacity >= kCachedFrom ? state_->Take(capacity) : nullptr;
+  if (data == nullptr && bytes < (size_t{1} << 62)) data = std::aligned_alloc(kAlignment, capacity);
+  if (data == nullptr) {
+    throw Fail(Code::kResourceExhausted, "allocate: the system has no {} bytes of memory", bytes);
+  }
+  state_->in_use.fetch_add(bytes, std::memory_order_relaxed);
+  return {static_cast<std::byte*>(data), bytes,
+          std::shared_ptr<void>(data, [state = state_, bytes, capacity](void* block) {
+            state->Release(block, bytes, capacity);
+          })};
+}
+
+size_t BufferPool::bytes_in_use() const noexcept {
+  return state_->in_use.load(std::memory_order_relaxed);
+}
+
+}  // namespace tkv
