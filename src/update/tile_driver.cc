@@ -22,7 +22,7 @@ constexpr size_t kParallelGrainBytes = size_t{128} << 10;
 size_t TilesOf(const TileJob& job) { return (job.count + kTileElements - 1) / kTileElements; }
 
 size_t WrittenBytes(const TileJob& job) {
-  size_t bytes = job.sources.empty() ? 0 : job.count * ItemSize(job.dtype);
+  size_t bytes = job.sources.empty() && job.base == nullptr ? 0 : job.count * ItemSize(job.dtype);
   for (const TileJob::Output& output : job.outputs) bytes += job.count * ItemSize(output.dtype);
   return bytes;
 }
@@ -77,7 +77,7 @@ class Tile {
         scratch_(scratch) {}
 
   void Run() {
-    if (!job_.sources.empty()) {
+    if (!job_.sources.empty() || job_.base != nullptr) {
       if (job_.update != nullptr) {
         Update();
       } else {
@@ -97,7 +97,7 @@ class Tile {
   void Assign() {
     const DType compute = ComputeType(job_.dtype);
     void* const value = At(job_.value, job_.dtype);
-    if (job_.sources.size() == 1) {
+    if (job_.sources.size() == 1 && job_.base == nullptr) {
       const void* source =
           static_cast<const std::byte*>(job_.sources[0]) + begin_ * ItemSize(job_.dtype);
       kernels::Copy(source, value, count_ * ItemSize(job_.dtype), write_);
@@ -121,12 +121,30 @@ class Tile {
     for (size_t i = 0; i < job_.sources.size(); ++i) {
       sources[i] = static_cast<const std::byte*>(job_.sources[i]) + offset;
     }
-    kernels::Sum(job_.dtype, {sources, job_.sources.size()}, target, count_, write);
+    if (job_.base == nullptr) {
+      kernels::Sum(job_.dtype, {sources, job_.sources.size()}, target, count_, write);
+    } else {
+      SumOntoBase(sources, target, write);
+    }
+  }
+
+  void SumOntoBase(const void* const* sources, void* target, Write write) {
+    const DType compute = ComputeType(job_.dtype);
+    const void* both[2] = {At(const_cast<void*>(job_.base), compute), nullptr};
+    if (job_.sources.empty()) return kernels::Sum(compute, {both, 1}, target, count_, write);
+    if (job_.sources.size() == 1 && compute == job_.dtype) {
+      both[1] = sources[0];
+    } else {
+      kernels::Sum(job_.dtype, {sources, job_.sources.size()}, scratch_->sum(), count_,
+                   Write::kCached);
+      both[1] = scratch_->sum();
+    }
+    kernels::Sum(compute, both, target, count_, write);
   }
 
   // The sum as the updater reads it: a single source of the compute type is read where it is.
   const void* SumForUpdate() {
-    if (job_.sources.size() == 1 && ComputeType(job_.dtype) == job_.dtype) {
+    if (job_.base == nullptr && job_.sources.size() == 1 && ComputeType(job_.dtype) == job_.dtype) {
       return static_cast<const std::byte*>(job_.sources[0]) + begin_ * ItemSize(job_.dtype);
     }
     SumInto(scratch_->sum(), Write::kCached);

@@ -46,7 +46,8 @@ struct TileJob {
 
   DType dtype = DType::kF32;
   size_t count = 0;                        // elements
-  std::span<const void* const> sources;    // none: outputs only
+  const void* base = nullptr;              // a sum so far, of the compute type, that comes first
+  std::span<const void* const> sources;    // none, and no base: outputs only
   void* value = nullptr;                   // stored
   float* master = nullptr;                 // f32 master of a 16-bit value, or null
   const CompiledUpdate* update = nullptr;  // null: the sum is assigned
