@@ -1,0 +1,247 @@
+#include "wire/frame.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cstring>
+
+#include "base/check.h"
+
+namespace tkv {
+namespace {
+
+uint32_t CheckOf(std::span<const std::byte> head) {
+  FrameHeader header;
+  std::memcpy(&header, head.data(), sizeof(header));
+  header.check = 0;
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  XXH3_64bits_update(&state, &header, sizeof(header));
+  XXH3_64bits_update(&state, head.data() + sizeof(header), head.size() - sizeof(header));
+  return static_cast<uint32_t>(XXH3_64bits_digest(&state));
+}
+
+// What a message of a type may carry.
+struct Rule {
+  bool known = false;
+  uint8_t flags = 0;       // that may be set
+  uint32_t extra_max = 0;  // bytes
+  bool may_have_body = false;
+};
+
+constexpr uint32_t kTextMax = 64 << 10;
+constexpr uint32_t kSpecMax = (64 << 10) + (4 << 10);
+constexpr uint32_t kEpochMax = 16 << 20;
+
+constexpr Rule RuleOf(Type type) {
+  switch (type) {
+    case Type::kHello:
+      return {true, 0, 2048, false};
+    case Type::kInit:
+      return {true, kOverwrite, 2048, true};
+    case Type::kDescribe:
+      return {true, kNoWait, 2048, false};
+    case Type::kStatus:
+      return {true, 0, 0, false};
+    case Type::kPush:
+      return {true, kBarrierKey | kHasScalars, 2048, true};
+    case Type::kPull:
+      return {true, kNoBody, 0, false};
+    case Type::kCancel:
+      return {true, 0, 0, false};
+    case Type::kControl:
+      return {true, 0, kSpecMax, true};
+    case Type::kCommit:
+      return {true, 0, 0, false};
+    case Type::kWithdraw:
+      return {true, 0, 0, false};
+    case Type::kAbstain:
+      return {true, 0, 0, false};
+    case Type::kDelete:
+      return {true, 0, 0, false};
+    case Type::kEpoch:
+      return {true, 0, kEpochMax, false};
+    case Type::kGoodbye:
+      return {true, 0, 0, false};
+    case Type::kPing:
+      return {true, 0, 0, false};
+    case Type::kWelcome:
+      return {true, 0, 256, false};
+    case Type::kOk:
+      return {true, 0, kTextMax, false};
+    case Type::kExists:
+      return {true, 0, 2048, false};
+    case Type::kMeta:
+      return {true, 0, 2048, false};
+    case Type::kStatusReply:
+      return {true, 0, kTextMax, false};
+    case Type::kAccepted:
+      return {true, 0, 0, false};
+    case Type::kValue:
+      return {true, kNoBody, 0, true};
+    case Type::kPong:
+      return {true, 0, 0, false};
+    case Type::kError:
+      return {true, 0, kTextMax, false};
+    default:
+      return {};
+  }
+}
+
+size_t SizeOf(const Message& message) {
+  return sizeof(FrameEntry) + message.extra.size() + message.body.size;
+}
+
+Message MessageOf(const FrameEntry& entry) {
+  const auto type = static_cast<Type>(entry.type);
+  const Rule rule = RuleOf(type);
+  if (!rule.known) {
+    const char* name = Name(type);
+    throw Fail(Code::kInvalidArgument, "{} {} is not in this version",
+               name[0] == '?' ? "message type" : name, entry.type);
+  }
+  const char* const name = Name(type);
+  if ((entry.flags & ~rule.flags) != 0) {
+    throw Fail(Code::kInvalidArgument, "{} with flags {}", name, entry.flags);
+  }
+  if (entry.dtype > static_cast<uint8_t>(DType::kBool)) {
+    throw Fail(Code::kInvalidArgument, "{} with dtype {}", name, entry.dtype);
+  }
+  if (entry.codec != 0) throw Fail(Code::kInvalidArgument, "{} with codec {}", name, entry.codec);
+  if (entry.reserved != 0) throw Fail(Code::kInvalidArgument, "{} with reserved bits", name);
+  if (entry.extra_bytes > rule.extra_max) {
+    throw Fail(Code::kInvalidArgument, "{} with {} bytes of metadata, at most {} are allowed", name,
+               entry.extra_bytes, rule.extra_max);
+  }
+  if (entry.body_bytes != 0 && !rule.may_have_body) {
+    throw Fail(Code::kInvalidArgument, "{} with a body of {} bytes", name, entry.body_bytes);
+  }
+  Message message;
+  message.type = type;
+  message.flags = entry.flags;
+  message.dtype = static_cast<DType>(entry.dtype);
+  message.chunk = entry.chunk;
+  message.key = {entry.key_low, entry.key_high};
+  message.number = entry.number;
+  message.seq = entry.seq;
+  message.need = entry.need;
+  message.body.size = entry.body_bytes;
+  return message;
+}
+
+}  // namespace
+
+bool FrameBuilder::Fits(const Message& message) const {
+  if (messages_.empty()) return true;
+  return SizeOf(message) < kCoalesceBelowBytes && bytes_ < kCoalesceBelowBytes * 15 &&
+         bytes_ + SizeOf(message) <= kFrameBytesMax;
+}
+
+void FrameBuilder::Add(Message message) {
+  bytes_ += SizeOf(message);
+  messages_.push_back(std::move(message));
+}
+
+Frame FrameBuilder::Finish(uint64_t epoch, uint64_t low) {
+  Frame frame;
+  FrameHeader header;
+  size_t extras = 0;
+  for (const Message& message : messages_) {
+    extras += message.extra.size();
+    header.body_bytes += message.body.size;
+  }
+  header.epoch = epoch;
+  header.low = low;
+  header.entry_count = static_cast<uint32_t>(messages_.size());
+  header.meta_bytes = static_cast<uint32_t>(messages_.size() * sizeof(FrameEntry) + extras);
+  frame.head.resize(sizeof(header) + header.meta_bytes);
+  frame.body_bytes = header.body_bytes;
+  char* entries = frame.head.data() + sizeof(header);
+  char* extra = entries + messages_.size() * sizeof(FrameEntry);
+  for (Message& message : messages_) {
+    const FrameEntry entry{static_cast<uint8_t>(message.type),
+                           message.flags,
+                           static_cast<uint8_t>(message.dtype),
+                           message.codec,
+                           message.chunk,
+                           message.key.low,
+                           message.key.high,
+                           message.number,
+                           message.seq,
+                           message.need,
+                           message.body.size,
+                           static_cast<uint32_t>(message.extra.size()),
+                           0};
+    std::memcpy(entries, &entry, sizeof(entry));
+    entries += sizeof(entry);
+    std::memcpy(extra, message.extra.data(), message.extra.size());
+    extra += message.extra.size();
+    if (message.body.size > 0) frame.bodies.push_back(std::move(message.body));
+  }
+  std::memcpy(frame.head.data(), &header, sizeof(header));
+  Seal(&frame.head);
+  messages_.clear();
+  bytes_ = 0;
+  return frame;
+}
+
+void Seal(std::string* head) {
+  const uint32_t check = CheckOf(std::as_bytes(std::span(*head)));
+  std::memcpy(head->data() + offsetof(FrameHeader, check), &check, sizeof(check));
+}
+
+FrameHeader DecodeHeader(std::span<const std::byte> bytes, const FrameLimits& limits) {
+  if (bytes.size() < sizeof(FrameHeader)) {
+    throw Fail(Code::kInvalidArgument, "frame: {} bytes are no header", bytes.size());
+  }
+  FrameHeader header;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  if (header.magic != kFrameMagic) throw Fail(Code::kInvalidArgument, "frame: not a TensorKV peer");
+  if (header.version != kFrameVersion) {
+    throw Fail(Code::kInvalidArgument, "frame: version {}, this build speaks {}", header.version,
+               kFrameVersion);
+  }
+  if (header.reserved0 != 0 || header.reserved1 != 0 || header.reserved2 != 0) {
+    throw Fail(Code::kInvalidArgument, "frame: reserved bits are set");
+  }
+  if (header.meta_bytes > limits.meta_bytes_max || header.body_bytes > limits.body_bytes_max) {
+    throw Fail(Code::kInvalidArgument, "frame: {} + {} bytes, at most {} + {} are allowed",
+               header.meta_bytes, header.body_bytes, limits.meta_bytes_max, limits.body_bytes_max);
+  }
+  if (header.entry_count == 0 || header.entry_count > header.meta_bytes / sizeof(FrameEntry)) {
+    throw Fail(Code::kInvalidArgument, "frame: {} operations in {} bytes", header.entry_count,
+               header.meta_bytes);
+  }
+  return header;
+}
+
+void DecodeMessages(const FrameHeader& header, std::span<const std::byte> head,
+                    std::vector<Message>* messages) {
+  if (head.size() != sizeof(FrameHeader) + header.meta_bytes) {
+    throw Fail(Code::kInvalidArgument, "frame: a head of {} bytes, the header says {}", head.size(),
+               sizeof(FrameHeader) + header.meta_bytes);
+  }
+  if (CheckOf(head) != header.check) throw Fail(Code::kDataLoss, "frame: the check does not match");
+  const std::byte* entries = head.data() + sizeof(FrameHeader);
+  size_t extra_at = sizeof(FrameHeader) + header.entry_count * sizeof(FrameEntry);
+  uint64_t body_left = header.body_bytes;
+  messages->reserve(messages->size() + header.entry_count);
+  for (uint32_t i = 0; i < header.entry_count; ++i) {
+    FrameEntry entry;
+    std::memcpy(&entry, entries + i * sizeof(entry), sizeof(entry));
+    Message message = MessageOf(entry);
+    if (entry.extra_bytes > head.size() - extra_at || entry.body_bytes > body_left) {
+      throw Fail(Code::kInvalidArgument, "frame: {} is longer than its frame", Name(message.type));
+    }
+    message.extra.assign(reinterpret_cast<const char*>(head.data()) + extra_at, entry.extra_bytes);
+    extra_at += entry.extra_bytes;
+    body_left -= entry.body_bytes;
+    messages->push_back(std::move(message));
+  }
+  if (extra_at != head.size() || body_left != 0) {
+    throw Fail(Code::kInvalidArgument, "frame: {} bytes belong to no operation",
+               head.size() - extra_at + body_left);
+  }
+}
+
+}  // namespace tkv

@@ -1,0 +1,59 @@
+// Names of keys as they travel, and where their chunks live.
+
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "tkv/key.h"
+
+namespace tkv {
+
+// XXH3-128 of the canonical name.  Two names with one id are told apart at INIT, where the full
+// name is compared.  wire value: never renumber
+struct KeyId {
+  uint64_t low = 0;
+  uint64_t high = 0;
+  auto operator<=>(const KeyId&) const noexcept = default;
+};
+
+// The id is a hash already.
+inline size_t hash_value(const KeyId& id) noexcept { return id.low; }
+
+// One chunk of one key.
+struct ChunkId {
+  KeyId key;
+  uint32_t chunk = 0;
+  auto operator<=>(const ChunkId&) const noexcept = default;
+};
+
+inline size_t hash_value(const ChunkId& id) noexcept {
+  return id.key.low ^ (uint64_t{id.chunk} * 0x9E3779B97F4A7C15u);
+}
+
+// Canonical names: store number (u32), tag (u8), then int64 or UTF-8, little-endian.
+inline constexpr size_t kKeyBytesMax = 1024;
+//   throws  kInvalidArgument  longer than kKeyBytesMax
+std::string CanonicalKey(uint32_t store, const KeyView& key);
+// Keys that the library makes for itself; users cannot name them.
+std::string InternalKey(uint32_t store, std::string_view name);
+// Whether these bytes are a canonical name.
+bool IsCanonicalKey(std::string_view bytes) noexcept;
+// As messages show it: 3, 'w3' or barrier.
+std::string ShownKey(std::string_view canonical);
+
+KeyId IdOf(std::string_view canonical) noexcept;
+
+// The head deals slots to shards round-robin, so that a key of many chunks loads all shards alike.
+inline constexpr uint32_t kSlots = 4096;
+inline uint32_t SlotOf(const KeyId& id, uint32_t chunk) noexcept {
+  return static_cast<uint32_t>((id.low + chunk) % kSlots);
+}
+inline uint32_t ShardOf(const KeyId& id, uint32_t chunk, uint32_t shard_count) noexcept {
+  return SlotOf(id, chunk) % shard_count;
+}
+
+}  // namespace tkv

@@ -1,0 +1,224 @@
+// The messages of the protocol (docs/protocol.md), one for each operation and each reply.
+
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/buffer.h"
+#include "tkv/dtype.h"
+#include "tkv/error.h"
+#include "tkv/shape.h"
+#include "wire/key_id.h"
+
+namespace tkv {
+
+using Rank = int32_t;
+inline constexpr Rank kNoRank = -1;
+inline constexpr Rank kWorkersMax = 4096;
+inline constexpr uint32_t kServersMax = 4096;
+
+// wire value: never renumber
+enum class Type : uint8_t {
+  kHello = 1,
+  kInit = 2,
+  kDescribe = 3,
+  kStatus = 4,
+  kPush = 5,
+  kPull = 6,
+  kCancel = 7,
+  kControl = 8,
+  kCommit = 9,
+  kAbstain = 10,
+  kDelete = 11,
+  kEpoch = 12,
+  kGoodbye = 13,
+  kPing = 14,
+  kWithdraw = 15,
+
+  kWelcome = 32,
+  kOk = 33,
+  kExists = 34,
+  kMeta = 35,
+  kStatusReply = 36,
+  kAccepted = 37,
+  kValue = 38,
+  kPong = 39,
+  kError = 40,
+
+  // Reserved: a peer that sends one gets an error.
+  kStage = 64,
+  kManifest = 65,
+  kReplicate = 66,
+  kSnapshot = 67,
+  kRestore = 68,
+  kRows = 69,
+};
+
+const char* Name(Type type) noexcept;
+bool IsReply(Type type) noexcept;
+// Whether a shard must do it once and only once.
+bool IsMutating(Type type) noexcept;
+
+// Bits of Message::flags; each has a meaning for the types that its comment names.
+enum Flag : uint8_t {  // wire value: never renumber
+  kNoBody = 1,         // PULL: wait only
+  kOverwrite = 1,      // INIT: replaces what an older incarnation wrote
+  kNoWait = 1,         // DESCRIBE: NotFound instead of parking
+  kBarrierKey = 1,     // PUSH: an internal key of zero bytes that the first push makes
+  kHasScalars = 2,     // PUSH: `extra` holds hyperparameters
+};
+
+// One operation or reply.  What a field means depends on the type:
+//   number   PUSH round; PULL, VALUE, ACCEPTED version; ABSTAIN last round; CANCEL seq;
+//            CONTROL, COMMIT, WITHDRAW generation; EPOCH epoch; ERROR code
+//   seq      of the operation in its session; a reply has that of its operation
+//   need     PULL, PUSH of a worker: an operation of its session that must be done first, or 0;
+//            PULL of an observer: the birth of the key that it means
+//   extra    the payload below that belongs to the type
+struct Message {
+  Type type{};
+  uint8_t flags = 0;
+  DType dtype{};
+  uint8_t codec = 0;
+  uint32_t chunk = 0;
+  KeyId key;
+  uint64_t number = 0;
+  uint64_t seq = 0;
+  uint64_t need = 0;
+  std::string extra;
+  Bytes body;
+
+  ChunkId chunk_id() const { return {key, chunk}; }
+};
+
+Message Reply(const Message& request, Type type, uint64_t number = 0);
+Message ErrorReply(uint64_t seq, Code code, std::string text);
+// The error that an ERROR message carries.
+Error ErrorOf(const Message& message);
+
+// ---- payloads: `extra` of the type in the comment -----------------------------------------------
+
+enum class Role : uint8_t { kWorker = 0, kObserver = 1, kServer = 2 };  // wire value
+
+struct Hello {  // HELLO
+  std::string job;
+  Role role = Role::kWorker;
+  Rank rank = kNoRank;       // of a worker; index of a server; to the head kNoRank: any free one
+  uint64_t incarnation = 0;  // 0 to the head: a new life
+  uint64_t known = 0;  // to a shard: its incarnation as the client knows it, or 0; to the head: a
+                       // number of the process's own, so that a repeated HELLO is no second life
+  std::string proof;
+};
+
+struct Welcome {  // WELCOME
+  uint64_t server_incarnation = 0;
+  bool resumed = false;
+  uint64_t credit_bytes = 0;
+  Rank rank = kNoRank;       // from the head
+  uint64_t incarnation = 0;  // from the head
+  bool rejoined = false;     // from the head: the rank has lived before
+};
+
+// What a key is; fixed at INIT.
+struct KeyMeta {  // INIT, EXISTS, META
+  static constexpr uint32_t kChunkElementsDefault = 262'144;
+  static constexpr uint32_t kStalenessMax = 1024;
+  enum class Mode : uint8_t { kSync = 0, kAsync = 1 };  // wire value
+
+  std::string name;    // canonical
+  uint64_t birth = 0;  // differs each time that a key of this name is made
+  DType dtype{};
+  Shape shape;
+  uint32_t chunk_elements = kChunkElementsDefault;  // a multiple of 1024
+  Mode mode = Mode::kSync;
+  uint32_t staleness = 0;      // k: rounds that may be open beyond one
+  bool deterministic = false;  // sums in the order of ranks
+
+  uint64_t elements() const { return static_cast<uint64_t>(shape.size()); }
+  uint32_t chunk_count() const;
+  uint64_t elements_of(uint32_t chunk) const;
+  size_t bytes_of(uint32_t chunk) const { return elements_of(chunk) * ItemSize(dtype); }
+  bool exact_reads() const { return mode == Mode::kSync && staleness == 0; }
+  bool operator==(const KeyMeta&) const = default;
+};
+
+// Optimizer and hyperparameters; no program means assignment.
+struct UpdateSpec {     // CONTROL
+  std::string program;  // text form
+  bool multi_precision = false;
+  std::vector<double> params;
+  bool operator==(const UpdateSpec&) const = default;
+};
+
+// Where a chunk stands, and who is awaited there.
+struct ChunkStatus {  // STATUS_REPLY, and OK of a CANCEL
+  uint64_t version = 0;
+  uint64_t last_arrived = 0;  // last open round that the asking rank has arrived in, or `version`
+  std::vector<Rank> missing;  // members that have not arrived in round version + 1
+};
+
+// The membership, whole.
+struct Epoch {                                                                    // EPOCH
+  enum class Policy : uint8_t { kFail = 0, kWait = 1, kContinue = 2 };            // wire value
+  enum class State : uint8_t { kAwaited = 0, kAlive = 1, kDead = 2, kLeft = 3 };  // wire value
+  struct Member {
+    uint64_t incarnation = 0;  // 0: never joined
+    State state = State::kAwaited;
+    bool operator==(const Member&) const = default;
+  };
+  // The last CONTROL that a life of a rank has committed.
+  struct Commit {
+    Rank rank = kNoRank;
+    uint64_t incarnation = 0;
+    uint64_t generation = 0;
+    bool operator==(const Commit&) const = default;
+  };
+
+  uint64_t number = 0;
+  Policy policy = Policy::kFail;
+  std::vector<Member> workers;
+  std::vector<Member> servers;
+  std::vector<Commit> commits;
+
+  // Whether rounds need this rank: under `fail` and `wait` always, under `continue` while it lives.
+  bool IsMember(Rank rank) const;
+  // Whether nothing will come from this rank any more, so that waiting for it is an error.
+  bool IsGone(Rank rank) const;
+  uint64_t CommittedBy(Rank rank, uint64_t incarnation) const;
+  bool operator==(const Epoch&) const = default;
+};
+
+const char* Name(Epoch::State state) noexcept;
+
+// CONTROL says per key from which round on it counts; keys that are not listed: from round 1.
+struct ControlRounds {  // body of CONTROL
+  struct Item {
+    KeyId key;
+    uint64_t from_round = 0;
+  };
+  static_assert(sizeof(Item) == 24);
+};
+
+std::string Encode(const Hello& value);
+std::string Encode(const Welcome& value);
+std::string Encode(const KeyMeta& value);
+std::string Encode(const UpdateSpec& value);
+std::string Encode(const ChunkStatus& value);
+std::string Encode(const Epoch& value);
+std::string EncodeScalars(const std::vector<double>& scalars);
+
+//   throws  kInvalidArgument  the bytes are not such a payload, whole and within its bounds
+Hello DecodeHello(std::string_view bytes);
+Welcome DecodeWelcome(std::string_view bytes);
+KeyMeta DecodeKeyMeta(std::string_view bytes);
+UpdateSpec DecodeUpdateSpec(std::string_view bytes);
+ChunkStatus DecodeChunkStatus(std::string_view bytes);
+Epoch DecodeEpoch(uint64_t number, std::string_view bytes);
+std::vector<double> DecodeScalars(std::string_view bytes);
+
+}  // namespace tkv

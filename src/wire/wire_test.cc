@@ -1,0 +1,273 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/byte_io.h"
+#include "tests/arrays.h"
+#include "wire/frame.h"
+
+namespace tkv {
+namespace {
+
+KeyMeta MetaOf(const std::string& name) {
+  KeyMeta meta;
+  meta.name = name;
+  meta.birth = 7;
+  meta.dtype = DType::kF32;
+  meta.shape = Shape({3, 5});
+  meta.chunk_elements = 1024;
+  meta.staleness = 2;
+  meta.deterministic = true;
+  return meta;
+}
+
+Epoch SomeEpoch() {
+  Epoch epoch;
+  epoch.number = 9;
+  epoch.policy = Epoch::Policy::kContinue;
+  epoch.workers = {{4, Epoch::State::kAlive}, {5, Epoch::State::kDead}};
+  epoch.servers = {{6, Epoch::State::kAlive}};
+  epoch.commits = {{0, 4, 3}};
+  return epoch;
+}
+
+// One message of each type with the payload that belongs to it.
+std::vector<Message> EveryMessage() {
+  const std::string name = CanonicalKey(1, "w3");
+  std::vector<Message> messages;
+  const auto add = [&](Type type, std::string extra = {}, size_t body = 0) {
+    static const std::vector<std::byte> bytes(256, std::byte{0x5A});
+    Message message;
+    message.type = type;
+    message.dtype = DType::kF32;
+    message.key = IdOf(name);
+    message.chunk = 2;
+    message.number = 11;
+    message.seq = 12;
+    message.need = 3;
+    message.extra = std::move(extra);
+    if (body > 0) message.body = {bytes.data(), body, nullptr};
+    messages.push_back(std::move(message));
+  };
+  add(Type::kHello, Encode(Hello{"job", Role::kWorker, 1, 5, 6, "proof"}));
+  add(Type::kInit, Encode(MetaOf(name)), 60);
+  add(Type::kDescribe);
+  add(Type::kStatus);
+  add(Type::kPush, EncodeScalars({0.1, 0.2}), 60);
+  add(Type::kPull);
+  add(Type::kCancel);
+  add(Type::kControl, Encode(UpdateSpec{"program", true, {0.5}}), 48);
+  add(Type::kCommit);
+  add(Type::kWithdraw);
+  add(Type::kAbstain);
+  add(Type::kDelete);
+  add(Type::kEpoch, Encode(SomeEpoch()));
+  add(Type::kGoodbye);
+  add(Type::kPing);
+  add(Type::kWelcome, Encode(Welcome{1, true, 100, 2, 3, true}));
+  add(Type::kOk, Encode(ChunkStatus{5, 6, {1, 2}}));
+  add(Type::kExists, Encode(MetaOf(name)));
+  add(Type::kMeta, Encode(MetaOf(name)));
+  add(Type::kStatusReply, Encode(ChunkStatus{5, 6, {1, 2}}));
+  add(Type::kAccepted);
+  add(Type::kValue, {}, 60);
+  add(Type::kPong);
+  add(Type::kError, "what was wrong");
+  return messages;
+}
+
+std::string HeadOf(const std::vector<Message>& messages) {
+  FrameBuilder builder;
+  for (const Message& message : messages) builder.Add(message);
+  return builder.Finish(4, 8).head;
+}
+
+std::vector<Message> Decode(const std::string& head, const FrameLimits& limits = {}) {
+  const auto bytes = std::as_bytes(std::span(head));
+  std::vector<Message> messages;
+  DecodeMessages(DecodeHeader(bytes, limits), bytes, &messages);
+  return messages;
+}
+
+// The payload of a message, as who receives it reads it.
+void ReadPayload(const Message& message) {
+  switch (message.type) {
+    case Type::kHello:
+      DecodeHello(message.extra);
+      break;
+    case Type::kInit:
+    case Type::kExists:
+    case Type::kMeta:
+      DecodeKeyMeta(message.extra);
+      break;
+    case Type::kPush:
+      DecodeScalars(message.extra);
+      break;
+    case Type::kControl:
+      DecodeUpdateSpec(message.extra);
+      break;
+    case Type::kEpoch:
+      DecodeEpoch(message.number, message.extra);
+      break;
+    case Type::kWelcome:
+      DecodeWelcome(message.extra);
+      break;
+    case Type::kOk:
+    case Type::kStatusReply:
+      DecodeChunkStatus(message.extra);
+      break;
+    default:
+      break;
+  }
+}
+
+TEST(Frame, EveryMessageComesBackAsItWas) {
+  const std::vector<Message> sent = EveryMessage();
+  const std::vector<Message> got = Decode(HeadOf(sent));
+  ASSERT_EQ(got.size(), sent.size());
+  for (size_t i = 0; i < sent.size(); ++i) {
+    EXPECT_EQ(got[i].type, sent[i].type);
+    EXPECT_EQ(got[i].key, sent[i].key);
+    EXPECT_EQ(got[i].chunk, sent[i].chunk);
+    EXPECT_EQ(got[i].number, sent[i].number);
+    EXPECT_EQ(got[i].seq, sent[i].seq);
+    EXPECT_EQ(got[i].need, sent[i].need);
+    EXPECT_EQ(got[i].extra, sent[i].extra);
+    EXPECT_EQ(got[i].body.size, sent[i].body.size);
+    EXPECT_NO_THROW(ReadPayload(got[i])) << Name(got[i].type);
+  }
+}
+
+TEST(Frame, CutAtAnyByteIsAnError) {
+  for (const Message& message : EveryMessage()) {
+    const std::string head = HeadOf({message});
+    for (size_t size = 0; size < head.size(); ++size) {
+      EXPECT_THROW(Decode(head.substr(0, size)), Error) << Name(message.type) << " at " << size;
+    }
+  }
+}
+
+TEST(Frame, AnyFlippedBitIsFoundByTheCheck) {
+  for (const Message& message : EveryMessage()) {
+    const std::string head = HeadOf({message});
+    for (size_t bit = 0; bit < head.size() * 8; ++bit) {
+      std::string wrong = head;
+      wrong[bit / 8] = static_cast<char>(wrong[bit / 8] ^ (1 << (bit % 8)));
+      EXPECT_THROW(Decode(wrong), Error) << Name(message.type) << " bit " << bit;
+    }
+  }
+}
+
+// A hostile peer computes the check for what it has changed.
+TEST(Frame, FlippedBitsUnderARightCheckAreDecodedOrRefused) {
+  size_t decoded = 0;
+  for (const Message& message : EveryMessage()) {
+    const std::string head = HeadOf({message});
+    for (size_t bit = 0; bit < head.size() * 8; ++bit) {
+      std::string wrong = head;
+      wrong[bit / 8] = static_cast<char>(wrong[bit / 8] ^ (1 << (bit % 8)));
+      Seal(&wrong);
+      try {
+        for (const Message& got : Decode(wrong)) ReadPayload(got);
+        ++decoded;
+      } catch (const Error&) {
+      }
+    }
+  }
+  EXPECT_GT(decoded, 0U);
+}
+
+TEST(Frame, CutPayloadsAreErrors) {
+  for (const Message& message : EveryMessage()) {
+    if (message.type == Type::kError) continue;
+    for (size_t size = 0; size < message.extra.size(); ++size) {
+      Message cut = message;
+      cut.extra.resize(size);
+      EXPECT_THROW(ReadPayload(cut), Error) << Name(message.type) << " at " << size;
+    }
+  }
+}
+
+TEST(Frame, ReservedTypesAreRefused) {
+  for (const Type type : {Type::kStage, Type::kManifest, Type::kReplicate, Type::kSnapshot,
+                          Type::kRestore, Type::kRows, static_cast<Type>(200)}) {
+    Message message;
+    message.type = type;
+    EXPECT_FAILS(Code::kInvalidArgument, Decode(HeadOf({message})));
+  }
+}
+
+TEST(Frame, AnUnprovedPeerGetsFourKilobytesAndNoBody) {
+  Message small;
+  small.type = Type::kHello;
+  small.extra = Encode(Hello{});
+  EXPECT_NO_THROW(Decode(HeadOf({small}), FrameLimits::Unproved()));
+  std::vector<Message> many(64, small);
+  EXPECT_FAILS(Code::kInvalidArgument, Decode(HeadOf(many), FrameLimits::Unproved()));
+  Message push = EveryMessage()[4];
+  EXPECT_FAILS(Code::kInvalidArgument, Decode(HeadOf({push}), FrameLimits::Unproved()));
+}
+
+TEST(Frame, HugeLengthsTakeNoMemory) {
+  std::string head = HeadOf({EveryMessage()[4]});
+  const uint64_t huge = uint64_t{1} << 60;
+  for (const size_t offset : {offsetof(FrameHeader, body_bytes),
+                              sizeof(FrameHeader) + offsetof(FrameEntry, body_bytes)}) {
+    std::string wrong = head;
+    std::memcpy(wrong.data() + offset, &huge, sizeof(huge));
+    Seal(&wrong);
+    EXPECT_FAILS(Code::kInvalidArgument, Decode(wrong));
+  }
+  ByteWriter writer;
+  writer.Number(UINT32_MAX);
+  EXPECT_FAILS(Code::kInvalidArgument, DecodeScalars(writer.Take()));
+}
+
+TEST(Frame, SmallOperationsShareFramesAndLargeOnesTravelAlone) {
+  std::vector<std::byte> bytes(kCoalesceBelowBytes);
+  Message small = EveryMessage()[4];
+  Message large = small;
+  large.body = {bytes.data(), bytes.size(), nullptr};
+  FrameBuilder builder;
+  EXPECT_TRUE(builder.Fits(large));
+  builder.Add(small);
+  EXPECT_TRUE(builder.Fits(small));
+  EXPECT_FALSE(builder.Fits(large));
+}
+
+TEST(KeyId, NumbersAndTextsAndStoresDiffer) {
+  EXPECT_NE(CanonicalKey(0, 3), CanonicalKey(0, "3"));
+  EXPECT_NE(CanonicalKey(0, 3), CanonicalKey(1, 3));
+  EXPECT_NE(CanonicalKey(0, "barrier"), InternalKey(0, "barrier"));
+  EXPECT_EQ(ShownKey(CanonicalKey(0, -3)), "-3");
+  EXPECT_EQ(ShownKey(CanonicalKey(5, "w3")), "'w3'");
+  EXPECT_FAILS(Code::kInvalidArgument, CanonicalKey(0, std::string(2000, 'x')));
+}
+
+TEST(KeyId, ChunksOfAKeyLoadAllShardsAlike) {
+  for (const uint32_t shards : {1U, 3U, 8U}) {
+    std::vector<int> load(shards);
+    for (uint32_t chunk = 0; chunk < 24; ++chunk) {
+      ++load[ShardOf(IdOf(CanonicalKey(0, "w")), chunk, shards)];
+    }
+    const auto [low, high] = std::minmax_element(load.begin(), load.end());
+    EXPECT_LE(*high - *low, 1);
+  }
+}
+
+TEST(Epoch, WhoIsAMemberDependsOnThePolicy) {
+  Epoch epoch = SomeEpoch();
+  EXPECT_FALSE(epoch.IsMember(1));
+  EXPECT_TRUE(epoch.IsMember(0));
+  EXPECT_FALSE(epoch.IsMember(2));
+  epoch.policy = Epoch::Policy::kFail;
+  EXPECT_TRUE(epoch.IsMember(1));
+  EXPECT_TRUE(epoch.IsGone(1));
+  epoch.policy = Epoch::Policy::kWait;
+  EXPECT_FALSE(epoch.IsGone(1));
+  EXPECT_EQ(epoch.CommittedBy(0, 4), 3U);
+  EXPECT_EQ(epoch.CommittedBy(0, 5), 0U);
+}
+
+}  // namespace
+}  // namespace tkv
