@@ -1,0 +1,250 @@
+// A client: the keys that one life of a worker (or an observer) uses, and every rule of
+// docs/protocol.md that a client keeps.  A pure state machine.
+//
+// Operations on one key start in the order in which they were given.  Each ends exactly once, with
+// an Outcome; none waits longer than its patience.
+
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "client/session.h"
+
+namespace tkv {
+
+struct ClientOptions {
+  std::string job;
+  uint32_t store = 0;                   // number of the store: the order of create()
+  Time patience = 600 * kSecond;        // for other workers
+  Time server_patience = 30 * kSecond;  // for a server, and for the head
+  Time answer_grace = 1 * kSecond;      // for a server to say who is missing, after a deadline
+  Time ping_after = 5 * kSecond;        // of silence on a link that owes an answer
+  Time first_notice = 5 * kSecond;      // "still waiting", then after twice the time, and so on
+  size_t pull_bytes_max = size_t{256} << 20;  // of answers under way, per server
+  int observer_tries = 8;                     // for equal versions of all chunks
+};
+
+// What a user of the client asks for.
+struct Operation {
+  enum class Kind : uint8_t {
+    kInit,      // creates (rank 0) or finds (others) the key; `meta`, `value`
+    kOpen,      // finds the key; the outcome has its meta
+    kPush,      // `value`, `scalars`
+    kPull,      // `out`
+    kPushPull,  // both
+    kWait,      // until the round of the last push is complete
+    kBarrier,
+    kControl,  // `spec` for all keys
+    kDelete,
+    kLeave,  // a clean leave; nothing can follow
+  };
+  Kind kind{};
+  std::string verb;  // that begins the message of an error
+  std::string key;   // canonical
+  KeyMeta meta;
+  Bytes value;  // contiguous, of the key's dtype; read until the operation is accepted
+  Block out;    // contiguous, of the key's dtype; undefined where the operation fails
+  std::optional<std::vector<double>> scalars;
+  UpdateSpec spec;
+  Time patience = 0;  // 0: the client's
+};
+
+struct Outcome {
+  enum class Event : uint8_t {
+    kAccepted,  // a push: all bytes are held and counted once, the value is free
+    kDone,
+    kFailed,
+  };
+  OpId op = kNoOp;
+  Event event{};
+  std::optional<Error> error;
+  uint64_t round = 0;  // of a push; version of a pull
+  KeyMeta meta;        // kInit, kOpen
+};
+
+class Client {
+ public:
+  explicit Client(ClientOptions options) : options_(std::move(options)) {}
+
+  // ---- the head
+  void Joined(Role role, const Welcome& welcome);
+  void On(const Epoch& epoch, Time now, Effects* effects);
+  void HeadOpened(Effects* effects);  // the head can be reached (again)
+  void HeadClosed(Time now);
+  void HeadAnswered(const Message& message, Time now, Effects* effects);
+  // This life is over, or the head does not want it.
+  void Refused(const Error& error, Effects* effects);
+
+  // ---- the servers
+  void Opened(uint32_t server, LinkId link, Time now, Effects* effects);
+  void Closed(LinkId link, Time now, Effects* effects);
+  void Failed(uint32_t server, Time now);  // a dial has come to nothing
+  // Where the body of this message is to land; an empty block throws it away.
+  Block Landing(LinkId link, const Message& message);
+  void Received(LinkId link, Message message, Time now, Effects* effects);
+  uint64_t Low(LinkId link);
+
+  // ---- time
+  void Tick(Time now, Effects* effects);
+  Time deadline() const { return next_timer_; }
+
+  // ---- operations
+  OpId next_op() const { return last_op_ + 1; }  // what Start will return
+  OpId Start(Operation operation, Time now, Effects* effects);
+  std::vector<Outcome> TakeOutcomes() { return std::exchange(outcomes_, {}); }
+  bool HasOutcomes() const { return !outcomes_.empty(); }
+
+  Rank rank() const { return welcome_.rank; }
+  uint64_t incarnation() const { return welcome_.incarnation; }
+  bool rejoined() const { return welcome_.rejoined; }
+  const Epoch& epoch() const { return epoch_; }
+  bool IsSender() const;  // of CONTROLs: the lowest rank that lives
+  uint64_t RoundOf(const std::string& key) const;
+  const std::optional<Error>& closed() const { return closed_; }
+  size_t active_count() const { return ops_.size(); }
+  size_t unaccepted_bytes() const;
+
+ private:
+  struct Op {
+    OpId id = kNoOp;
+    Operation what;
+    KeyId key;
+    Time begin = 0;
+    Time deadline = 0;
+    Time next_notice = 0;
+    Time notice_step = 0;
+    bool has_left = false;  // its messages are under way
+    uint64_t round = 0;
+    uint32_t unaccepted = 0;  // PUSHes (INITs, CONTROLs, DELETEs) without an answer
+    uint32_t unpulled = 0;    // PULLs without an answer
+    bool accepted_told = false;
+    bool expired = false;    // past its deadline; asks who is missing
+    bool cancelled = false;  // something of it has been given up
+    Time grace = kNever;
+    std::vector<Rank> missing;
+    std::vector<uint64_t> versions;  // of the chunks, where an observer pulls
+    int tries = 0;
+    int phase = 0;            // of an init or a control
+    uint64_t generation = 0;  // of a control
+    std::optional<Error> error;
+
+    Time NextTime() const { return expired ? grace : std::min(deadline, next_notice); }
+  };
+  struct ChunkPlace {
+    uint32_t server = 0;
+    uint64_t version = 0;  // the newest that is known
+    uint64_t last_push_seq = 0;
+    uint32_t queued_pushes = 0;
+    bool asked = false;      // for a version, with NO_BODY
+    bool unbounded = false;  // asking has failed: the next pull leaves and fails by itself
+  };
+  struct KeyState {
+    KeyMeta meta;
+    bool is_ready = false;
+    bool is_stale = false;  // made anew since it was found
+    OpId opening = kNoOp;   // the init or open that is under way
+    bool is_barrier = false;
+    bool must_join = false;  // the place in the rounds is not known
+    int join_phase = 0;      // 0: not joining; 1 STATUS, 2 ABSTAIN, 3 PULL
+    uint32_t join_left = 0;  // answers
+    uint64_t join_round = 0;
+    uint64_t round = 0;      // of the last push
+    uint32_t pulls = 0;      // unanswered ones (C3)
+    uint32_t pushes = 0;     // unanswered ones
+    bool was_tried = false;  // an init of it has failed
+    std::vector<ChunkPlace> chunks;
+    std::deque<OpId> queue;
+  };
+
+  // operations.cc: what operations do
+  void Settle(Time now, Effects* effects);
+  void Advance(const KeyId& id, Effects* effects);
+  bool TryStart(const KeyId& id, KeyState* key, Op* op, Effects* effects);
+  bool TryPush(const KeyId& id, KeyState* key, Op* op);
+  void StartPulls(const KeyId& id, KeyState* key, Op* op);
+  void QueuePull(const KeyId& id, KeyState* key, Op* op, uint32_t chunk, uint64_t min_version,
+                 bool no_body);
+  void Ask(const KeyId& id, KeyState* key, uint32_t chunk, uint64_t version);
+  void StartInit(const KeyId& id, KeyState* key, Op* op);
+  void QueueInits(const KeyId& id, KeyState* key, Op* op);
+  void StartDelete(const KeyId& id, KeyState* key, Op* op);
+  static bool CanJoin(const KeyState& key);
+  static void Forget(KeyState* key);
+  void StartJoin(const KeyId& id, KeyState* key);
+  void NextJoinPhase(const KeyId& id, KeyState* key);
+  void FailJoin(KeyState* key, const Error& error, Effects* effects);
+  void AdvanceControl(Effects* effects);
+  void QueueControl(Op* op, Type type);
+  void MakePlaces(const KeyId& id, KeyState* key);
+  void Finish(Op* op);
+  void FinishIfDone(Op* op, Effects* effects);
+  void Fail(Op* op, const Error& error);
+  void FailFront(KeyState* key, const Error& error);
+  Op* Find(OpId id);
+  std::string Head(const Op& op) const;  // verb and key, as messages begin
+  Error Prefixed(const Op& op, const Error& error) const;
+
+  // replies.cc: what answers mean
+  void OnAnswer(const Outgoing& sent, uint32_t server, const Message& reply, Effects* effects);
+  void OnPushAnswer(const Outgoing& sent, uint32_t server, const Message& reply, Effects* effects);
+  void OnPullAnswer(const Outgoing& sent, uint32_t server, const Message& reply, Effects* effects);
+  void OnInitAnswer(const Outgoing& sent, const Message& reply, Effects* effects);
+  void OnOtherAnswer(const Outgoing& sent, const Message& reply, Effects* effects);
+  void OnReadyAnswer(const Outgoing& sent, const Message& reply);
+  void OnJoinAnswer(const Outgoing& sent, const Message& reply, Effects* effects);
+  void OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* effects);
+  void OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message& reply,
+                      Effects* effects);
+  bool PullAgain(const KeyId& id, KeyState* key, Op* op);
+
+  // sessions.cc: links, queues, time
+  ServerSession* SessionOfLink(LinkId link);
+  void Queue(uint32_t server, Outgoing outgoing);
+  void Unreachable(uint32_t server, Time now);
+  void PumpSession(ServerSession* session, Time now, Effects* effects);
+  void Leave(ServerSession* session, Outgoing outgoing, Effects* effects);
+  bool PullFits(ServerSession* session, Outgoing* outgoing);
+  void Uncount(ServerSession* session, const Outgoing& sent);
+  void Kill(ServerSession* session, const Error& error, Effects* effects);
+  void Abandon(ServerSession* session, const Error& error, Effects* effects);
+  void TickSession(ServerSession* session, Time now, Effects* effects);
+  void TickOp(Op* op, Time now, Effects* effects);
+  bool AskWho(Op* op);
+  void CancelPulls(Op* op, OpId owner);
+  void Expire(Op* op, Time now, Effects* effects);
+  Error TimeoutOf(const Op& op) const;
+  std::string Awaited(const Op& op) const;
+  void Rearm(Time at) { next_timer_ = std::min(next_timer_, at); }
+  void FailAll(const Error& error);
+
+  ClientOptions options_;
+  Role role_ = Role::kWorker;
+  Welcome welcome_;
+  Epoch epoch_;
+  std::optional<Error> closed_;
+  bool has_left_ = false;
+  bool head_is_open_ = false;
+  Time head_lost_since_ = kNever;
+  Time now_ = 0;
+
+  OpId last_op_ = kNoOp;
+  std::map<OpId, Op> ops_;
+  std::set<OpId> active_pushes_;
+  std::map<KeyId, KeyState> keys_;
+  std::vector<ServerSession> sessions_;
+  std::set<uint32_t> pump_;  // servers whose queues have grown or moved
+
+  std::deque<OpId> controls_;  // the first one is under way
+  uint64_t generation_ = 0;
+  uint64_t birth_count_ = 0;
+  std::set<OpId> leaving_;
+  std::vector<Outcome> outcomes_;
+  std::set<KeyId> ready_;  // keys whose queues may move
+  Time next_timer_ = kNever;
+};
+
+}  // namespace tkv

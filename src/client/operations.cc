@@ -1,0 +1,551 @@
+// What operations do: which message leaves when.
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "client/client.h"
+
+namespace tkv {
+namespace {
+
+using Kind = Operation::Kind;
+
+bool IsPush(Kind kind) {
+  return kind == Kind::kPush || kind == Kind::kPushPull || kind == Kind::kBarrier;
+}
+
+Bytes Slice(const Bytes& bytes, size_t begin, size_t size) {
+  return {bytes.data + begin, size, bytes.owner};
+}
+
+}  // namespace
+
+Client::Op* Client::Find(OpId id) {
+  const auto found = ops_.find(id);
+  return found == ops_.end() ? nullptr : &found->second;
+}
+
+std::string Client::Head(const Op& op) const {
+  if (op.what.key.empty() || op.what.kind == Kind::kBarrier) return op.what.verb;
+  return format("{} {}", op.what.verb, ShownKey(op.what.key));
+}
+
+Error Client::Prefixed(const Op& op, const Error& error) const {
+  return {error.code(), format("{}: {}", Head(op), error.what())};
+}
+
+OpId Client::Start(Operation operation, Time now, Effects* effects) {
+  const OpId id = ++last_op_;
+  Op& op = ops_[id];
+  op.id = id;
+  op.what = std::move(operation);
+  if (op.what.kind == Kind::kBarrier) op.what.key = InternalKey(options_.store, "barrier");
+  op.key = IdOf(op.what.key);
+  op.begin = now;
+  op.deadline = now + (op.what.patience > 0 ? op.what.patience : options_.patience);
+  op.notice_step = options_.first_notice;
+  op.next_notice = now + options_.first_notice;
+  Rearm(std::min(op.deadline, op.next_notice));
+  if (closed_ || has_left_) {
+    Fail(&op, closed_ ? *closed_ : Error(Code::kFailedPrecondition, "this worker has left"));
+    return id;
+  }
+  if (role_ == Role::kObserver && op.what.kind != Kind::kOpen && op.what.kind != Kind::kPull) {
+    Fail(&op, Error(Code::kFailedPrecondition, "an observer only reads"));
+    return id;
+  }
+  if (op.what.kind == Kind::kControl) {
+    controls_.push_back(id);
+  } else if (op.what.kind == Kind::kLeave) {
+    leaving_.insert(id);
+  } else {
+    if (IsPush(op.what.kind) && op.what.kind != Kind::kBarrier) active_pushes_.insert(id);
+    KeyState& key = keys_[op.key];
+    if (!key.is_ready && op.key == IdOf(InternalKey(options_.store, "barrier"))) {
+      key.is_barrier = key.is_ready = true;
+      key.must_join = welcome_.rejoined;
+      key.meta.name = op.what.key;
+      key.meta.shape = Shape({0});
+    }
+    key.queue.push_back(id);
+    ready_.insert(op.key);
+  }
+  Settle(now, effects);
+  return id;
+}
+
+// Moves everything that can move now.
+void Client::Settle(Time now, Effects* effects) {
+  now_ = now;
+  if (closed_) return;
+  do {
+    while (!ready_.empty()) {
+      const KeyId id = *ready_.begin();
+      ready_.erase(ready_.begin());
+      Advance(id, effects);
+    }
+    AdvanceControl(effects);
+    for (const OpId id : leaving_) {
+      Op& op = ops_.at(id);
+      if (op.has_left || (!active_pushes_.empty() && *active_pushes_.begin() < id)) continue;
+      op.has_left = true;
+      Message goodbye;
+      goodbye.type = Type::kGoodbye;
+      goodbye.seq = id;
+      effects->to_head.push_back(std::move(goodbye));
+    }
+    const std::set<uint32_t> servers = std::exchange(pump_, {});
+    for (const uint32_t server : servers) PumpSession(&sessions_[server], now, effects);
+  } while (!ready_.empty() || !pump_.empty());
+}
+
+void Client::Advance(const KeyId& id, Effects* effects) {
+  const auto found = keys_.find(id);
+  if (found == keys_.end()) return;
+  KeyState& key = found->second;
+  while (!key.queue.empty()) {
+    Op* const op = Find(key.queue.front());
+    if (op != nullptr && !TryStart(id, &key, op, effects)) return;
+    if (!key.queue.empty() && (op == nullptr || key.queue.front() == op->id)) {
+      key.queue.pop_front();
+    }
+  }
+  if (!key.is_ready && key.opening == kNoOp) keys_.erase(found);
+}
+
+// False where the operation has to wait; it is tried again when something of its key has changed.
+bool Client::TryStart(const KeyId& id, KeyState* key, Op* op, Effects*) {
+  const Kind kind = op->what.kind;
+  if (op->has_left) return true;
+  if (op->expired || key->opening != kNoOp) return false;
+  if (key->is_stale) {
+    if (!CanJoin(*key)) return false;
+    Forget(key);
+  }
+  if (kind == Kind::kInit || kind == Kind::kOpen) {
+    if (key->is_ready && kind == Kind::kInit) {
+      Fail(op, Error(Code::kAlreadyExists, "the key is there already"));
+      return true;
+    }
+    if (!key->is_ready || !key->must_join) {
+      StartInit(id, key, op);
+      return true;
+    }
+    MakePlaces(id, key);  // an open of a key whose round is not known yet
+    if (!CanJoin(*key)) return false;
+    key->opening = op->id;
+    op->has_left = true;
+    StartJoin(id, key);
+    return true;
+  }
+  if (!key->is_ready) {
+    Fail(op, Error(Code::kNotFound, "no such key; init it first"));
+    return true;
+  }
+  if (kind == Kind::kDelete) {
+    if (!CanJoin(*key)) return false;
+    StartDelete(id, key, op);
+    return true;
+  }
+  MakePlaces(id, key);
+  if (key->must_join) {
+    if (CanJoin(*key)) StartJoin(id, key);
+    return false;
+  }
+  if (IsPush(kind)) return TryPush(id, key, op);
+  StartPulls(id, key, op);
+  return true;
+}
+
+// Whether no answer is under way that could be taken for another one.
+bool Client::CanJoin(const KeyState& key) {
+  return key.pulls == 0 && key.pushes == 0 && key.join_phase == 0 && key.join_left == 0;
+}
+
+void Client::MakePlaces(const KeyId& id, KeyState* key) {
+  if (!key->chunks.empty()) return;
+  const auto servers = static_cast<uint32_t>(epoch_.servers.size());
+  if (servers == 0) return;
+  key->chunks.resize(key->meta.chunk_count());
+  for (uint32_t c = 0; c < key->chunks.size(); ++c) key->chunks[c].server = ShardOf(id, c, servers);
+}
+
+// ---- push and pull ------------------------------------------------------------------------------
+
+bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
+  const bool is_barrier = key->is_barrier;
+  if (!is_barrier && !controls_.empty()) return false;
+  if (is_barrier && !active_pushes_.empty() && *active_pushes_.begin() < op->id) return false;
+  if (key->pulls > 0) return false;  // C3
+  const uint64_t round = key->round + 1;
+  const bool is_sync = key->meta.mode == KeyMeta::Mode::kSync;
+  if (is_sync && round > key->meta.staleness + 1) {  // C2
+    const uint64_t follows = round - 1 - key->meta.staleness;
+    bool known = true;
+    for (uint32_t c = 0; c < key->chunks.size(); ++c) {
+      if (key->chunks[c].version >= follows) continue;
+      known = false;
+      Ask(id, key, c, follows);
+    }
+    if (!known) return false;
+  }
+  for (const ChunkPlace& place : key->chunks) {
+    if (const auto& dead = sessions_[place.server].dead) {
+      Fail(op, *dead);
+      return true;
+    }
+  }
+  key->round = round;  // C1: from here on the push has a round
+  op->round = round;
+  op->has_left = true;
+  const bool exact = key->meta.exact_reads();
+  size_t at = 0;
+  for (uint32_t c = 0; c < key->chunks.size(); ++c) {
+    Outgoing push;
+    push.op = op->id;
+    Message& message = push.message;
+    message.type = Type::kPush;
+    message.key = id;
+    message.chunk = c;
+    message.dtype = key->meta.dtype;
+    message.number = round;
+    if (is_barrier) message.flags |= kBarrierKey;
+    if (op->what.scalars) {
+      message.flags |= kHasScalars;
+      message.extra = EncodeScalars(*op->what.scalars);
+    }
+    const size_t bytes = key->meta.bytes_of(c);
+    if (bytes > 0) message.body = Slice(op->what.value, at, bytes);
+    at += bytes;
+    ++key->pushes;
+    ++key->chunks[c].queued_pushes;
+    ++op->unaccepted;
+    Queue(key->chunks[c].server, std::move(push));
+    if (op->what.kind != Kind::kPush) {
+      QueuePull(id, key, op, c, exact || is_barrier ? round : 0, is_barrier);
+    }
+  }
+  return true;
+}
+
+void Client::Ask(const KeyId& id, KeyState* key, uint32_t chunk, uint64_t version) {
+  ChunkPlace& place = key->chunks[chunk];
+  if (place.asked) return;
+  place.asked = true;
+  ++key->pulls;
+  Outgoing ask;
+  ask.purpose = Purpose::kReady;
+  ask.message.type = Type::kPull;
+  ask.message.flags = kNoBody;
+  ask.message.key = id;
+  ask.message.chunk = chunk;
+  ask.message.number = version;
+  Queue(place.server, std::move(ask));
+}
+
+void Client::StartPulls(const KeyId& id, KeyState* key, Op* op) {
+  for (const ChunkPlace& place : key->chunks) {
+    if (const auto& dead = sessions_[place.server].dead) return Fail(op, *dead);
+  }
+  op->has_left = true;
+  op->versions.assign(key->chunks.size(), 0);
+  const bool no_body = op->what.kind == Kind::kWait;
+  const bool waits_for_round =
+      key->meta.mode == KeyMeta::Mode::kSync && (key->meta.exact_reads() || no_body);
+  const uint64_t min_version = role_ == Role::kWorker && waits_for_round ? key->round : 0;  // C5
+  for (uint32_t c = 0; c < key->chunks.size(); ++c) QueuePull(id, key, op, c, min_version, no_body);
+}
+
+void Client::QueuePull(const KeyId& id, KeyState* key, Op* op, uint32_t chunk, uint64_t min_version,
+                       bool no_body) {
+  if (op->versions.empty()) op->versions.assign(key->chunks.size(), 0);
+  Outgoing pull;
+  pull.op = op->id;
+  pull.pull_bytes = no_body ? 0 : key->meta.bytes_of(chunk);
+  pull.message.type = Type::kPull;
+  if (no_body) pull.message.flags = kNoBody;
+  pull.message.key = id;
+  pull.message.chunk = chunk;
+  pull.message.dtype = key->meta.dtype;
+  pull.message.number = min_version;
+  ++key->pulls;
+  ++op->unpulled;
+  Queue(key->chunks[chunk].server, std::move(pull));
+}
+
+// ---- init, delete -------------------------------------------------------------------------------
+
+void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
+  op->has_left = true;
+  if (key->is_ready) return Finish(op);  // an open of a key that is known
+  key->opening = op->id;
+  key->meta = op->what.meta;
+  key->meta.name = op->what.key;
+  key->meta.birth = (welcome_.incarnation << 32) + ++birth_count_;
+  const bool creates = op->what.kind == Kind::kInit && welcome_.rank == 0;
+  if (creates && !welcome_.rejoined) {
+    MakePlaces(id, key);
+    op->phase = 1;
+    return QueueInits(id, key, op);
+  }
+  Outgoing describe;
+  describe.op = op->id;
+  describe.message.type = Type::kDescribe;
+  describe.message.key = id;
+  if (creates) describe.message.flags = kNoWait;
+  op->unpulled = 1;
+  Queue(ShardOf(id, 0, static_cast<uint32_t>(epoch_.servers.size())), std::move(describe));
+}
+
+// Phase 1: all chunks but the first; phase 2: the first, with which the key appears.
+void Client::QueueInits(const KeyId& id, KeyState* key, Op* op) {
+  if (op->phase == 1 && key->chunks.size() == 1) op->phase = 2;
+  const uint32_t begin = op->phase == 1 ? 1 : 0;
+  const uint32_t end = op->phase == 1 ? static_cast<uint32_t>(key->chunks.size()) : 1;
+  const size_t chunk_bytes = key->meta.bytes_of(0);
+  for (uint32_t c = begin; c < end; ++c) {
+    Outgoing init;
+    init.op = op->id;
+    init.message.type = Type::kInit;
+    init.message.key = id;
+    init.message.chunk = c;
+    init.message.dtype = key->meta.dtype;
+    if (welcome_.rejoined || key->was_tried) init.message.flags = kOverwrite;
+    init.message.extra = Encode(key->meta);
+    const size_t bytes = key->meta.bytes_of(c);
+    if (bytes > 0) init.message.body = Slice(op->what.value, c * chunk_bytes, bytes);
+    ++op->unaccepted;
+    Queue(key->chunks[c].server, std::move(init));
+  }
+}
+
+void Client::StartDelete(const KeyId& id, KeyState* key, Op* op) {
+  op->has_left = true;
+  MakePlaces(id, key);
+  key->opening = op->id;  // nothing else of this key moves meanwhile
+  std::set<uint32_t> servers;
+  if (welcome_.rank == 0) {
+    for (const ChunkPlace& place : key->chunks) servers.insert(place.server);
+  }
+  for (const uint32_t server : servers) {
+    Outgoing erase;
+    erase.op = op->id;
+    erase.message.type = Type::kDelete;
+    erase.message.key = id;
+    ++op->unaccepted;
+    Queue(server, std::move(erase));
+  }
+  if (servers.empty()) {
+    Forget(key);
+    Finish(op);
+  }
+}
+
+// All of a key but what still waits for it.
+void Client::Forget(KeyState* key) {
+  KeyState fresh;
+  fresh.queue = std::move(key->queue);
+  *key = std::move(fresh);
+}
+
+// ---- joining a key after a new life -------------------------------------------------------------
+
+void Client::StartJoin(const KeyId& id, KeyState* key) {
+  if (key->meta.mode == KeyMeta::Mode::kAsync) {  // there are no rounds to join
+    key->must_join = false;
+    ready_.insert(id);
+    if (Op* const op = Find(key->opening)) Finish(op);
+    return;
+  }
+  key->join_phase = 1;
+  key->join_round = 0;
+  NextJoinPhase(id, key);
+}
+
+// 1: STATUS of every chunk.  2: ABSTAIN from the rounds that an earlier life may have pushed in.
+// 3: wait until those are complete.
+void Client::NextJoinPhase(const KeyId& id, KeyState* key) {
+  std::set<uint32_t> asked;
+  for (uint32_t c = 0; c < key->chunks.size(); ++c) {
+    Outgoing outgoing;
+    outgoing.purpose = Purpose::kJoin;
+    Message& message = outgoing.message;
+    message.key = id;
+    message.chunk = c;
+    message.number = key->join_round;
+    if (key->join_phase == 1) {
+      message.type = Type::kStatus;
+      message.number = 0;
+    } else if (key->join_phase == 2) {
+      if (!asked.insert(key->chunks[c].server).second) continue;
+      message.type = Type::kAbstain;
+    } else {
+      message.type = Type::kPull;
+      message.flags = kNoBody;
+    }
+    ++key->join_left;
+    Queue(key->chunks[c].server, std::move(outgoing));
+  }
+}
+
+void Client::FailJoin(KeyState* key, const Error& error, Effects*) {
+  key->join_phase = 0;
+  if (Op* const op = Find(key->opening)) {
+    key->opening = kNoOp;
+    return Fail(op, error);
+  }
+  FailFront(key, error);
+}
+
+// The operation that waits first in the key's queue.
+void Client::FailFront(KeyState* key, const Error& error) {
+  for (const OpId id : key->queue) {
+    Op* const op = Find(id);
+    if (op == nullptr || op->has_left) continue;
+    ready_.insert(op->key);
+    return Fail(op, error);
+  }
+}
+
+// ---- control ------------------------------------------------------------------------------------
+
+// Phase 0: not begun.  1: CONTROL to all servers.  2: COMMIT to the head.  3: WITHDRAW.
+void Client::AdvanceControl(Effects* effects) {
+  while (!controls_.empty()) {
+    Op* const op = Find(controls_.front());
+    if (op == nullptr) {
+      controls_.pop_front();
+      for (const auto& [id, key] : keys_) ready_.insert(id);
+      continue;
+    }
+    if (op->phase == 0) {
+      op->has_left = true;
+      op->phase = 1;
+      op->generation = ++generation_;
+      QueueControl(op, Type::kControl);
+    }
+    if (op->unaccepted > 0) return;
+    if (op->phase == 1 && op->error) {
+      op->phase = 3;
+      QueueControl(op, Type::kWithdraw);
+      if (op->unaccepted > 0) return;
+    }
+    if (op->phase == 3) {
+      Fail(op, *op->error);
+      continue;
+    }
+    if (op->phase == 1) {
+      op->phase = 2;
+      Message commit;
+      commit.type = Type::kCommit;
+      commit.number = op->generation;
+      commit.seq = op->id;
+      effects->to_head.push_back(std::move(commit));
+    }
+    return;
+  }
+}
+
+void Client::QueueControl(Op* op, Type type) {
+  const auto servers = static_cast<uint32_t>(sessions_.size());
+  std::vector<std::vector<ControlRounds::Item>> rounds(servers);
+  for (auto& [id, key] : keys_) {
+    if (!key.is_ready || key.is_barrier || key.round == 0) continue;
+    std::set<uint32_t> holders;
+    for (const ChunkPlace& place : key.chunks) holders.insert(place.server);
+    for (const uint32_t server : holders) rounds[server].push_back({id, key.round + 1});
+  }
+  for (uint32_t server = 0; server < servers; ++server) {
+    if (type == Type::kWithdraw && sessions_[server].dead) continue;
+    Outgoing control;
+    control.op = op->id;
+    control.message.type = type;
+    control.message.number = op->generation;
+    if (type == Type::kControl) {
+      control.message.extra = Encode(op->what.spec);
+      const size_t bytes = rounds[server].size() * sizeof(ControlRounds::Item);
+      if (bytes > 0) {
+        auto items = std::make_shared<std::vector<ControlRounds::Item>>(std::move(rounds[server]));
+        control.message.body = {reinterpret_cast<const std::byte*>(items->data()), bytes, items};
+      }
+    }
+    ++op->unaccepted;
+    Queue(server, std::move(control));
+  }
+}
+
+// ---- ends ---------------------------------------------------------------------------------------
+
+void Client::FinishIfDone(Op* op, Effects*) {
+  if (IsPush(op->what.kind) && op->has_left && op->unaccepted == 0 && !op->accepted_told) {
+    op->accepted_told = true;
+    active_pushes_.erase(op->id);
+    outcomes_.push_back({op->id, Outcome::Event::kAccepted, std::nullopt, op->round, {}});
+    const KeyId barrier = IdOf(InternalKey(options_.store, "barrier"));
+    if (keys_.contains(barrier)) ready_.insert(barrier);
+  }
+  if (op->unaccepted > 0 || op->unpulled > 0) return;
+  if (op->cancelled) return Fail(op, TimeoutOf(*op));
+  Finish(op);
+}
+
+void Client::Finish(Op* op) {
+  Outcome outcome{op->id, Outcome::Event::kDone, std::nullopt, op->round, {}};
+  if (!op->versions.empty() && op->what.kind != Kind::kPush) {
+    outcome.round = *std::max_element(op->versions.begin(), op->versions.end());
+  }
+  if (const auto key = keys_.find(op->key); key != keys_.end()) {
+    outcome.meta = key->second.meta;
+    if (key->second.opening == op->id) key->second.opening = kNoOp;
+    ready_.insert(op->key);
+  }
+  outcomes_.push_back(std::move(outcome));
+  leaving_.erase(op->id);
+  ops_.erase(op->id);
+}
+
+// The key's queue forgets the operation when it comes to it.
+void Client::Fail(Op* op, const Error& error) {
+  const OpId id = op->id;
+  outcomes_.push_back({id, Outcome::Event::kFailed, Prefixed(*op, error), op->round, {}});
+  if (op->unpulled > 0) CancelPulls(op, kNoOp);
+  if (const auto key = keys_.find(op->key); key != keys_.end()) {
+    KeyState& state = key->second;
+    if (state.opening == id) {
+      state.opening = kNoOp;
+      state.was_tried = state.was_tried || op->phase > 0;
+      state.chunks.clear();
+    }
+    ready_.insert(op->key);
+  }
+  active_pushes_.erase(id);
+  leaving_.erase(id);
+  ops_.erase(id);
+  const KeyId barrier = IdOf(InternalKey(options_.store, "barrier"));
+  if (keys_.contains(barrier)) ready_.insert(barrier);
+}
+
+void Client::FailAll(const Error& error) {
+  while (!ops_.empty()) Fail(&ops_.begin()->second, error);
+  ready_.clear();
+  pump_.clear();
+  controls_.clear();
+}
+
+uint64_t Client::RoundOf(const std::string& name) const {
+  const auto key = keys_.find(IdOf(name));
+  return key == keys_.end() ? 0 : key->second.round;
+}
+
+bool Client::IsSender() const {
+  for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
+    const Epoch::State state = epoch_.workers[static_cast<size_t>(rank)].state;
+    if (state == Epoch::State::kAlive || state == Epoch::State::kAwaited) {
+      return rank == welcome_.rank;
+    }
+  }
+  return false;
+}
+
+}  // namespace tkv

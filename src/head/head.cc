@@ -1,0 +1,233 @@
+#include "head/head.h"
+
+#include <algorithm>
+
+#include "base/format.h"
+
+namespace tkv {
+namespace {
+
+const char* Name(Role role) {
+  return role == Role::kServer ? "server" : role == Role::kWorker ? "worker" : "observer";
+}
+
+}  // namespace
+
+Head::Head(HeadOptions options, Time now) : options_(std::move(options)) {
+  epoch_.number = 1;
+  epoch_.policy = options_.policy;
+  epoch_.workers.resize(static_cast<size_t>(options_.workers));
+  epoch_.servers.resize(static_cast<size_t>(options_.servers));
+  workers_.resize(epoch_.workers.size(), {now});
+  servers_.resize(epoch_.servers.size(), {now});
+}
+
+Epoch::Member& Head::MemberOf(Role role, Rank index) {
+  return (role == Role::kServer ? epoch_.servers : epoch_.workers)[static_cast<size_t>(index)];
+}
+
+const Epoch::Member& Head::MemberOf(Role role, Rank index) const {
+  return (role == Role::kServer ? epoch_.servers : epoch_.workers)[static_cast<size_t>(index)];
+}
+
+Head::Presence& Head::PresenceOf(Role role, Rank index) {
+  return (role == Role::kServer ? servers_ : workers_)[static_cast<size_t>(index)];
+}
+
+bool Head::IsCurrent(const Life& life) const {
+  if (life.role == Role::kObserver) return true;
+  const Epoch::Member& member = MemberOf(life.role, life.index);
+  // One that has left may ask again: the answer to its GOODBYE may have been lost.
+  return member.incarnation == life.incarnation && member.state != Epoch::State::kDead;
+}
+
+void Head::Received(LinkId link, const Message& message, Time now, Effects* effects) {
+  if (message.type == Type::kHello) return OnHello(link, message, now, effects);
+  if (message.type == Type::kError) return;  // the peer says why it closes the link
+  const auto found = links_.find(link);
+  if (found == links_.end()) {
+    return effects->Close(link, Code::kUnauthenticated, "HELLO comes first");
+  }
+  const Life& life = found->second;
+  if (!IsCurrent(life)) {
+    return effects->Close(link, Code::kAborted,
+                          format("{} {}: this life is over (incarnation {})", Name(life.role),
+                                 life.index, life.incarnation));
+  }
+  if (life.role != Role::kObserver) PresenceOf(life.role, life.index).last_seen = now;
+  switch (message.type) {
+    case Type::kPing:
+      effects->Send(link, Reply(message, Type::kPong, epoch_.number));
+      if (message.number < epoch_.number) SendEpoch(link, effects);
+      return;
+    case Type::kCommit:
+      return OnCommit(life, message, link, effects);
+    case Type::kGoodbye:
+      return OnGoodbye(life, message, link, effects);
+    default:
+      effects->Close(link, Code::kInvalidArgument,
+                     format("the head does not take {}", tkv::Name(message.type)));
+  }
+}
+
+void Head::OnHello(LinkId link, const Message& message, Time now, Effects* effects) {
+  Hello hello;
+  try {
+    hello = DecodeHello(message.extra);
+  } catch (const Error& error) {
+    return effects->Close(link, error.code(), format("HELLO: {}", error.what()));
+  }
+  if (hello.job != options_.job) {
+    return effects->Close(link, Code::kUnauthenticated,
+                          format("HELLO: job '{}', this is '{}'", hello.job, options_.job));
+  }
+  const auto found = links_.find(link);
+  if (found != links_.end()) return Welcome(link, found->second, true, effects);  // a repetition
+  Admit(link, hello, now, effects);
+}
+
+void Head::Admit(LinkId link, const Hello& hello, Time now, Effects* effects) {
+  if (hello.role == Role::kObserver) {
+    const Life life{Role::kObserver, kNoRank,
+                    hello.incarnation != 0 ? hello.incarnation : ++last_incarnation_};
+    links_[link] = life;
+    return Welcome(link, life, hello.incarnation != 0, effects);
+  }
+  auto& members = hello.role == Role::kServer ? epoch_.servers : epoch_.workers;
+  Rank index = hello.rank;
+  if (index == kNoRank) {
+    const auto free = std::find_if(members.begin(), members.end(), [](const Epoch::Member& member) {
+      return member.state == Epoch::State::kAwaited;
+    });
+    if (free == members.end()) {
+      return effects->Close(link, Code::kFailedPrecondition,
+                            format("HELLO: all {} {}s have joined", members.size(),
+                                   Name(hello.role)));
+    }
+    index = static_cast<Rank>(free - members.begin());
+  }
+  if (static_cast<size_t>(index) >= members.size()) {
+    return effects->Close(link, Code::kFailedPrecondition,
+                          format("HELLO: {} {}, the job has {}", Name(hello.role), index,
+                                 members.size()));
+  }
+  Epoch::Member& member = members[static_cast<size_t>(index)];
+  Presence& presence = PresenceOf(hello.role, index);
+  Life life{hello.role, index, hello.incarnation};
+  const bool same_process = presence.process == hello.known && member.incarnation != 0;
+  if (hello.incarnation == 0 && same_process) life.incarnation = member.incarnation;
+  if (life.incarnation != 0) {
+    if (!IsCurrent(life)) {
+      return effects->Close(link, Code::kAborted,
+                            format("HELLO: {} {} incarnation {} is over", Name(hello.role), index,
+                                   life.incarnation));
+    }
+    presence.last_seen = now;
+    links_[link] = life;
+    return Welcome(link, life, true, effects);
+  }
+  life.incarnation = ++last_incarnation_;
+  presence = {now, hello.known, member.incarnation != 0};
+  member = {life.incarnation, Epoch::State::kAlive};
+  links_[link] = life;
+  effects->Log(Level::kInfo, format("{} {} joined (incarnation {}){}", Name(life.role), life.index,
+                                    life.incarnation, presence.rejoined ? ", again" : ""));
+  Welcome(link, life, false, effects);
+  Announce(effects);
+}
+
+void Head::Welcome(LinkId link, const Life& life, bool resumed, Effects* effects) {
+  tkv::Welcome welcome;
+  welcome.rank = life.index;
+  welcome.incarnation = life.incarnation;
+  welcome.resumed = resumed;
+  if (life.role != Role::kObserver) {
+    welcome.rejoined = PresenceOf(life.role, life.index).rejoined;
+  }
+  Message message;
+  message.type = Type::kWelcome;
+  message.extra = Encode(welcome);
+  effects->Send(link, std::move(message));
+  SendEpoch(link, effects);
+}
+
+void Head::SendEpoch(LinkId link, Effects* effects) const {
+  Message message;
+  message.type = Type::kEpoch;
+  message.number = epoch_.number;
+  message.extra = Encode(epoch_);
+  effects->Send(link, std::move(message));
+}
+
+void Head::Announce(Effects* effects) {
+  ++epoch_.number;
+  for (const auto& [link, life] : links_) SendEpoch(link, effects);
+}
+
+void Head::OnCommit(const Life& life, const Message& message, LinkId link, Effects* effects) {
+  if (life.role != Role::kWorker) {
+    return effects->Close(link, Code::kInvalidArgument, "COMMIT by somebody who is no worker");
+  }
+  auto& commits = epoch_.commits;
+  const auto found = std::find_if(commits.begin(), commits.end(), [&](const Epoch::Commit& commit) {
+    return commit.rank == life.index && commit.incarnation == life.incarnation;
+  });
+  if (found == commits.end()) {
+    commits.push_back({life.index, life.incarnation, message.number});
+  } else {
+    found->generation = std::max(found->generation, message.number);
+  }
+  effects->Send(link, Reply(message, Type::kOk, message.number));
+}
+
+void Head::OnGoodbye(const Life& life, const Message& message, LinkId link, Effects* effects) {
+  effects->Send(link, Reply(message, Type::kOk));
+  if (life.role == Role::kObserver) return;
+  MemberOf(life.role, life.index).state = Epoch::State::kLeft;
+  effects->Log(Level::kInfo, format("{} {} left", Name(life.role), life.index));
+  Announce(effects);
+}
+
+void Head::Closed(LinkId link, Time) { links_.erase(link); }
+
+void Head::Exited(Role role, Rank index, uint64_t incarnation, Effects* effects) {
+  Epoch::Member& member = MemberOf(role, index);
+  if (member.incarnation != incarnation || member.state != Epoch::State::kAlive) return;
+  member.state = Epoch::State::kDead;
+  effects->Log(Level::kWarning, format("{} {} is dead: its process has ended", Name(role), index));
+  Announce(effects);
+}
+
+void Head::Tick(Time now, Effects* effects) {
+  bool changed = false;
+  for (const Role role : {Role::kWorker, Role::kServer}) {
+    auto& members = role == Role::kServer ? epoch_.servers : epoch_.workers;
+    for (size_t i = 0; i < members.size(); ++i) {
+      const auto index = static_cast<Rank>(i);
+      if (members[i].state != Epoch::State::kAlive) continue;
+      const Time silent = now - PresenceOf(role, index).last_seen;
+      if (silent < options_.dead_after) continue;
+      members[i].state = Epoch::State::kDead;
+      changed = true;
+      effects->Log(Level::kWarning, format("{} {} is dead: silent for {:.1f} s", Name(role), index,
+                                           static_cast<double>(silent) / kSecond));
+    }
+  }
+  if (changed) Announce(effects);
+}
+
+Time Head::deadline() const {
+  Time deadline = kNever;
+  for (const Role role : {Role::kWorker, Role::kServer}) {
+    const auto& members = role == Role::kServer ? epoch_.servers : epoch_.workers;
+    const auto& presences = role == Role::kServer ? servers_ : workers_;
+    for (size_t i = 0; i < members.size(); ++i) {
+      if (members[i].state == Epoch::State::kAlive) {
+        deadline = std::min(deadline, presences[i].last_seen + options_.dead_after);
+      }
+    }
+  }
+  return deadline;
+}
+
+}  // namespace tkv

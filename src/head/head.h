@@ -1,0 +1,67 @@
+// The head: who takes part, in which life, and who is dead.  It alone decides; everybody else
+// follows its EPOCHs.  A pure state machine: no threads, sockets or clocks.
+
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "wire/effects.h"
+
+namespace tkv {
+
+struct HeadOptions {
+  std::string job;
+  int workers = 1;
+  int servers = 1;
+  Epoch::Policy policy = Epoch::Policy::kFail;
+  Time dead_after = 5 * kSecond;  // of silence
+};
+
+class Head {
+ public:
+  Head(HeadOptions options, Time now);
+
+  void Received(LinkId link, const Message& message, Time now, Effects* effects);
+  void Closed(LinkId link, Time now);
+  // Somebody who sees processes end (a launcher) says that this life is over.
+  void Exited(Role role, Rank index, uint64_t incarnation, Effects* effects);
+  void Tick(Time now, Effects* effects);
+  Time deadline() const;  // of the next Tick
+
+  const Epoch& epoch() const { return epoch_; }
+
+ private:
+  struct Life {  // who a link belongs to
+    Role role = Role::kWorker;
+    Rank index = kNoRank;
+    uint64_t incarnation = 0;
+  };
+  struct Presence {
+    Time last_seen = 0;
+    uint64_t process = 0;  // Hello::known
+    bool rejoined = false;
+  };
+
+  void OnHello(LinkId link, const Message& message, Time now, Effects* effects);
+  void OnCommit(const Life& life, const Message& message, LinkId link, Effects* effects);
+  void OnGoodbye(const Life& life, const Message& message, LinkId link, Effects* effects);
+  void Admit(LinkId link, const Hello& hello, Time now, Effects* effects);
+  void Welcome(LinkId link, const Life& life, bool resumed, Effects* effects);
+  void SendEpoch(LinkId link, Effects* effects) const;
+  void Announce(Effects* effects);
+  bool IsCurrent(const Life& life) const;
+  Epoch::Member& MemberOf(Role role, Rank index);
+  const Epoch::Member& MemberOf(Role role, Rank index) const;
+  Presence& PresenceOf(Role role, Rank index);
+
+  HeadOptions options_;
+  Epoch epoch_;
+  uint64_t last_incarnation_ = 0;
+  std::vector<Presence> workers_;
+  std::vector<Presence> servers_;
+  std::map<LinkId, Life> links_;
+};
+
+}  // namespace tkv

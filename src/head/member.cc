@@ -1,0 +1,109 @@
+#include "head/member.h"
+
+#include <algorithm>
+
+#include "base/format.h"
+
+namespace tkv {
+namespace {
+
+constexpr Time kRedialFirst = 50 * kMillisecond;
+constexpr Time kRedialMax = 1 * kSecond;
+
+}  // namespace
+
+void Member::Start(Time now, Effects* effects) {
+  lost_since_ = now;
+  redial_after_ = kRedialFirst;
+  Dial(now, effects);
+}
+
+void Member::Dial(Time now, Effects* effects) {
+  next_dial_ = now + options_.dead_after;  // where nothing comes of it
+  effects->dials.push_back({Peer::Kind::kHead, 0});
+}
+
+void Member::Opened(LinkId link, Time now, Effects* effects) {
+  if (link_ != kNoLink || refused_) return effects->Close(link, Code::kCancelled, "");
+  link_ = link;
+  welcomed_ = false;
+  next_dial_ = kNever;
+  last_heard_ = now;
+  next_ping_ = now + options_.ping_every;
+  Hello hello;
+  hello.job = options_.job;
+  hello.role = options_.role;
+  hello.rank = joined() ? welcome_->rank : options_.rank;
+  hello.incarnation = joined() ? welcome_->incarnation : 0;
+  hello.known = options_.process;
+  Message message;
+  message.type = Type::kHello;
+  message.extra = Encode(hello);
+  effects->Send(link, std::move(message));
+}
+
+void Member::Closed(LinkId link, Time now) {
+  if (link_ != kNoLink && link != link_) return;
+  link_ = kNoLink;
+  welcomed_ = false;
+  next_ping_ = kNever;
+  if (lost_since_ == kNever) lost_since_ = now;
+  if (refused_) return;
+  next_dial_ = now + redial_after_;
+  redial_after_ = std::min(redial_after_ * 2, kRedialMax);
+}
+
+bool Member::Received(LinkId link, const Message& message, Time now, Effects* effects) {
+  if (link != link_) return false;
+  last_heard_ = now;
+  switch (message.type) {
+    case Type::kWelcome:
+      if (!joined()) welcome_ = DecodeWelcome(message.extra);
+      welcomed_ = true;
+      if (lost_since_ != kNever && epoch_.number > 0) {
+        effects->Log(Level::kWarning, "the head is back");
+      }
+      lost_since_ = kNever;
+      redial_after_ = kRedialFirst;
+      return false;
+    case Type::kEpoch: {
+      if (message.number <= epoch_.number) return false;
+      epoch_ = DecodeEpoch(message.number, message.extra);
+      return true;
+    }
+    case Type::kError:
+      if (message.seq == 0) refused_ = ErrorOf(message);
+      return false;
+    default:
+      return false;
+  }
+}
+
+void Member::Tick(Time now, Effects* effects) {
+  if (next_dial_ <= now) Dial(now, effects);
+  if (link_ == kNoLink) return;
+  if (now - last_heard_ >= options_.dead_after) {
+    effects->Log(Level::kWarning,
+                 format("the head is silent for {:.1f} s; data goes on without it",
+                        static_cast<double>(now - last_heard_) / kSecond));
+    effects->Close(link_, Code::kUnavailable, "silence");
+    Closed(link_, now);
+    return;
+  }
+  if (next_ping_ <= now) {
+    next_ping_ = now + options_.ping_every;
+    if (!welcomed_) return;
+    Message ping;
+    ping.type = Type::kPing;
+    ping.number = epoch_.number;
+    effects->Send(link_, std::move(ping));
+  }
+}
+
+Time Member::deadline() const {
+  Time deadline = std::min(next_dial_, next_ping_);
+  if (link_ != kNoLink) deadline = std::min(deadline, last_heard_ + options_.dead_after);
+  return deadline;
+}
+
+}  // namespace tkv

@@ -1,0 +1,58 @@
+// A process's tie to the head: joins, says that it lives, keeps the newest EPOCH.  A pure state
+// machine, the other side of head.h.
+
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "wire/effects.h"
+
+namespace tkv {
+
+struct MemberOptions {
+  std::string job;
+  Role role = Role::kWorker;
+  Rank rank = kNoRank;       // of a worker (kNoRank: any free one), index of a server
+  uint64_t process = 0;      // tells processes apart; any number but 0
+  Time ping_every = 1 * kSecond;
+  Time dead_after = 5 * kSecond;  // of silence: the connection is given up and made anew
+};
+
+class Member {
+ public:
+  explicit Member(MemberOptions options) : options_(std::move(options)) {}
+
+  void Start(Time now, Effects* effects);
+  void Opened(LinkId link, Time now, Effects* effects);
+  void Closed(LinkId link, Time now);
+  // True where the message has brought a newer EPOCH.
+  bool Received(LinkId link, const Message& message, Time now, Effects* effects);
+  void Tick(Time now, Effects* effects);
+  Time deadline() const;
+
+  bool joined() const { return welcome_.has_value(); }
+  const Welcome& welcome() const { return *welcome_; }
+  const Epoch& epoch() const { return epoch_; }
+  LinkId link() const { return welcomed_ ? link_ : kNoLink; }  // kNoLink: the head is out of reach
+  Time lost_since() const { return lost_since_; }              // kNever: it is not
+  // The head has said that this life is over, or does not want it.
+  const std::optional<Error>& refused() const { return refused_; }
+
+ private:
+  void Dial(Time now, Effects* effects);
+
+  MemberOptions options_;
+  LinkId link_ = kNoLink;
+  bool welcomed_ = false;  // on this link
+  std::optional<Welcome> welcome_;
+  Epoch epoch_;
+  std::optional<Error> refused_;
+  Time last_heard_ = 0;
+  Time next_ping_ = kNever;
+  Time next_dial_ = kNever;
+  Time redial_after_ = 0;
+  Time lost_since_ = kNever;
+};
+
+}  // namespace tkv

@@ -1,0 +1,263 @@
+#include "node/node.h"
+
+#include "base/format.h"
+
+namespace tkv {
+
+LinkId Node::Accept() {
+  links_[++last_link_].open = true;
+  return last_link_;
+}
+
+const Peer* Node::DialedPeer(LinkId link) const {
+  const auto found = links_.find(link);
+  return found != links_.end() && found->second.dialed ? &found->second.peer : nullptr;
+}
+
+void Node::Opened(LinkId id, Time now) {
+  const auto found = links_.find(id);
+  if (found == links_.end()) return;
+  found->second.open = true;
+  OnOpened(id, DialedPeer(id), now);
+  Flush();
+}
+
+void Node::Closed(LinkId id, Time now) {
+  if (!links_.contains(id)) return;
+  OnClosed(id, DialedPeer(id), now);
+  links_.erase(id);
+  Flush();
+}
+
+std::vector<Block> Node::Land(LinkId id, std::span<const std::byte> head) {
+  const auto found = links_.find(id);
+  if (found == links_.end()) throw Fail(Code::kCancelled, "the link is closed");
+  Link& link = found->second;
+  const bool trusted = link.proved || link.dialed;
+  const FrameHeader header =
+      DecodeHeader(head, trusted ? FrameLimits{} : FrameLimits::Unproved());
+  link.landing.clear();
+  DecodeMessages(header, head, &link.landing);
+  link.low = header.low;
+  OnHeader(id, header.low);
+  std::vector<Block> blocks;
+  size_t shared_bytes = 0;
+  for (Message& message : link.landing) {
+    if (message.body.size == 0) continue;
+    Block block = OnLanding(id, message);
+    if (!block && block.size == message.body.size && block.size > 0) {  // wants memory of ours
+      if (block.size >= own_block_from_) {
+        block = pool_->Allocate(block.size);
+      } else {
+        shared_bytes += (block.size + 63) / 64 * 64;
+      }
+    }
+    blocks.push_back(std::move(block));
+  }
+  if (shared_bytes > 0) {
+    const Block shared = pool_->Allocate(shared_bytes);
+    size_t at = 0;
+    for (Block& block : blocks) {
+      if (block || block.size == 0) continue;
+      block = {shared.data + at, block.size, shared.owner};
+      at += (block.size + 63) / 64 * 64;
+    }
+  }
+  size_t next = 0;
+  for (Message& message : link.landing) {
+    if (message.body.size == 0) continue;
+    const Block& block = blocks[next++];
+    message.body = {block.data, message.body.size, block.owner};
+  }
+  return blocks;
+}
+
+void Node::Received(LinkId id, Time now) {
+  const auto found = links_.find(id);
+  if (found == links_.end()) return;
+  std::vector<Message> messages = std::move(found->second.landing);
+  found->second.landing.clear();
+  for (Message& message : messages) {
+    const auto still = links_.find(id);
+    if (still == links_.end()) break;
+    if (message.type == Type::kWelcome) still->second.proved = true;
+    if (tap_ != nullptr) tap_->Received(id, message, StateFor(id, message));
+    const Type type = message.type;
+    try {
+      OnMessage(id, std::move(message), now);
+    } catch (const Error& error) {  // its payload is not what its type says
+      effects_.Close(id, error.code(), format("{}: {}", Name(type), error.what()));
+      OnClosed(id, DialedPeer(id), now);
+      break;
+    }
+  }
+  Flush();
+}
+
+void Node::Tick(Time now) {
+  OnTick(now);
+  Flush();
+}
+
+void Node::Emit(LinkId link, FrameBuilder* builder) {
+  if (builder->empty()) return;
+  output_.sends.push_back({link, builder->Finish(EpochNumber(), LowOf(link))});
+}
+
+void Node::Flush() {
+  for (const Peer& peer : effects_.dials) {
+    Link& link = links_[++last_link_];
+    link.dialed = true;
+    link.peer = peer;
+    output_.dials.push_back({last_link_, peer});
+  }
+  std::map<LinkId, FrameBuilder> builders;
+  const auto add = [&](LinkId id, Message message) {
+    const auto found = links_.find(id);
+    if (found == links_.end() || !found->second.open) return;
+    if (message.type == Type::kWelcome) found->second.proved = true;
+    if (tap_ != nullptr) tap_->Sent(id, message);
+    FrameBuilder& builder = builders[id];
+    if (!builder.Fits(message)) Emit(id, &builder);
+    const bool alone = message.type == Type::kWelcome;  // fits what an unproved peer may send
+    builder.Add(std::move(message));
+    if (alone) Emit(id, &builder);
+  };
+  for (Effects::Sending& sending : effects_.sends) add(sending.link, std::move(sending.message));
+  for (const Effects::Closing& closing : effects_.closes) {
+    if (!closing.reason.empty()) add(closing.link, ErrorReply(0, closing.code, closing.reason));
+  }
+  for (auto& [id, builder] : builders) Emit(id, &builder);
+  for (const Effects::Closing& closing : effects_.closes) {
+    if (links_.erase(closing.link) > 0) output_.closes.push_back(closing.link);
+  }
+  std::move(effects_.notices.begin(), effects_.notices.end(), std::back_inserter(output_.notices));
+  effects_.Clear();
+}
+
+// ---- head ---------------------------------------------------------------------------------------
+
+void HeadNode::OnMessage(LinkId link, Message message, Time now) {
+  head_.Received(link, message, now, &effects_);
+  // A link that the head closes is forgotten at once.
+  for (const Effects::Closing& closing : effects_.closes) head_.Closed(closing.link, now);
+}
+
+void HeadNode::Exited(Role role, Rank index, uint64_t incarnation) {
+  head_.Exited(role, index, incarnation, &effects_);
+  Flush();
+}
+
+// ---- server -------------------------------------------------------------------------------------
+
+void ServerNode::Start(Time now) {
+  member_.Start(now, &effects_);
+  Flush();
+}
+
+void ServerNode::OnOpened(LinkId link, const Peer* dialed, Time now) {
+  if (dialed != nullptr) member_.Opened(link, now, &effects_);
+}
+
+void ServerNode::OnClosed(LinkId link, const Peer* dialed, Time now) {
+  if (dialed != nullptr) {
+    member_.Closed(link, now);
+  } else {
+    shard_.Closed(link);
+  }
+}
+
+void ServerNode::OnMessage(LinkId link, Message message, Time now) {
+  if (DialedPeer(link) == nullptr) {
+    return shard_.Received(link, std::move(message), &effects_);
+  }
+  const bool was_joined = member_.joined();
+  const bool new_epoch = member_.Received(link, message, now, &effects_);
+  if (!was_joined && member_.joined()) shard_.Joined(member_.welcome().incarnation);
+  if (new_epoch) shard_.On(member_.epoch(), &effects_);
+}
+
+Block ServerNode::OnLanding(LinkId link, const Message& message) {
+  return {nullptr, shard_.Admit(link, message) ? message.body.size : 0, nullptr};
+}
+
+// ---- client -------------------------------------------------------------------------------------
+
+void ClientNode::Start(Time now) {
+  member_.Start(now, &effects_);
+  Flush();
+}
+
+OpId ClientNode::Begin(Operation operation, Time now) {
+  const OpId id = client_.Start(std::move(operation), now, &effects_);
+  ForwardToHead();
+  Flush();
+  return id;
+}
+
+// What the client has for the head.  Without the head it waits: the client sends it again.
+void ClientNode::ForwardToHead() {
+  for (Message& message : effects_.to_head) {
+    if (member_.link() != kNoLink) effects_.Send(member_.link(), std::move(message));
+  }
+  effects_.to_head.clear();
+}
+
+void ClientNode::NoteHead(Time now) {
+  const bool is_open = member_.link() != kNoLink;
+  if (is_open == head_was_open_) return;
+  head_was_open_ = is_open;
+  if (is_open) {
+    client_.HeadOpened(&effects_);
+  } else {
+    client_.HeadClosed(now);
+  }
+}
+
+void ClientNode::OnOpened(LinkId link, const Peer* dialed, Time now) {
+  if (dialed == nullptr) return;
+  if (dialed->kind == Peer::Kind::kHead) {
+    member_.Opened(link, now, &effects_);
+  } else {
+    client_.Opened(dialed->index, link, now, &effects_);
+  }
+  ForwardToHead();
+}
+
+void ClientNode::OnClosed(LinkId link, const Peer* dialed, Time now) {
+  if (dialed == nullptr) return;
+  if (dialed->kind == Peer::Kind::kHead) {
+    member_.Closed(link, now);
+    NoteHead(now);
+  } else {
+    client_.Closed(link, now, &effects_);
+    client_.Failed(dialed->index, now);
+  }
+  ForwardToHead();
+}
+
+void ClientNode::OnMessage(LinkId link, Message message, Time now) {
+  const Peer* const dialed = DialedPeer(link);
+  if (dialed == nullptr) return;
+  if (dialed->kind == Peer::Kind::kServer) {
+    client_.Received(link, std::move(message), now, &effects_);
+    return ForwardToHead();
+  }
+  const bool was_joined = member_.joined();
+  const bool new_epoch = member_.Received(link, message, now, &effects_);
+  if (!was_joined && member_.joined()) client_.Joined(role_, member_.welcome());
+  if (member_.refused()) client_.Refused(*member_.refused(), &effects_);
+  if (new_epoch) client_.On(member_.epoch(), now, &effects_);
+  NoteHead(now);
+  if (message.type == Type::kOk) client_.HeadAnswered(message, now, &effects_);
+  ForwardToHead();
+}
+
+void ClientNode::OnTick(Time now) {
+  member_.Tick(now, &effects_);
+  NoteHead(now);
+  client_.Tick(now, &effects_);
+  ForwardToHead();
+}
+
+}  // namespace tkv

@@ -1,0 +1,189 @@
+// The machines of one process, tied to its links: frames in, frames out.  Pure, like the machines:
+// the same code runs in a process with threads and in a simulation.
+//
+// Frames are decoded when their head is there, bodies land where the machine says, and messages are
+// handed over when the frame is whole.  Outgoing messages of one event share frames.
+
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/client.h"
+#include "head/head.h"
+#include "head/member.h"
+#include "server/shard.h"
+#include "wire/frame.h"
+
+namespace tkv {
+
+// What a node wants from its transport.
+struct NodeOutput {
+  struct Dial {
+    LinkId link;
+    Peer peer;
+  };
+  struct Send {
+    LinkId link;
+    Frame frame;
+  };
+  std::vector<Dial> dials;
+  std::vector<Send> sends;
+  std::vector<LinkId> closes;  // after the sends
+  std::vector<Effects::Notice> notices;
+};
+
+// Sees every message of a node; for checks.
+class MessageTap {
+ public:
+  virtual ~MessageTap() = default;
+  virtual void Sent(LinkId link, const Message& message) = 0;
+  // Before it is judged; `state` is the receiver's for this message.
+  virtual void Received(LinkId link, const Message& message, const char* state) = 0;
+};
+
+class Node {
+ public:
+  // Bodies of at least `own_block_from` bytes land in a block of their own, smaller ones of a frame
+  // share one.
+  explicit Node(BufferPool* pool, size_t own_block_from = kCoalesceBelowBytes)
+      : pool_(pool), own_block_from_(own_block_from) {}
+  virtual ~Node() = default;
+
+  virtual void Start(Time now) = 0;
+  LinkId Accept();
+  void Opened(LinkId link, Time now);
+  void Closed(LinkId link, Time now);
+  //   throws  what is wrong with the head
+  std::vector<Block> Land(LinkId link, std::span<const std::byte> head);
+  void Received(LinkId link, Time now);
+  void Tick(Time now);
+  virtual Time deadline() const = 0;
+  NodeOutput TakeOutput() { return std::exchange(output_, {}); }
+  void SetTap(MessageTap* tap) { tap_ = tap; }
+
+ protected:
+  virtual void OnOpened(LinkId link, const Peer* dialed, Time now) = 0;
+  virtual void OnClosed(LinkId link, const Peer* dialed, Time now) = 0;
+  virtual void OnHeader(LinkId, uint64_t /*low*/) {}
+  virtual void OnMessage(LinkId link, Message message, Time now) = 0;
+  virtual void OnTick(Time now) = 0;
+  virtual Block OnLanding(LinkId link, const Message& message) = 0;
+  virtual uint64_t LowOf(LinkId) { return 0; }
+  virtual uint64_t EpochNumber() const = 0;
+  virtual const char* StateFor(LinkId, const Message&) const { return "any"; }
+
+  void Flush();  // turns `effects_` into output
+  const Peer* DialedPeer(LinkId link) const;
+  BufferPool* pool() const { return pool_; }
+
+  Effects effects_;
+
+ private:
+  struct Link {
+    bool dialed = false;
+    bool open = false;
+    bool proved = false;  // the peer has been welcomed, or has welcomed us
+    Peer peer;
+    uint64_t low = 0;               // of the frame that is landing
+    std::vector<Message> landing;   // its messages
+  };
+
+  void Emit(LinkId link, FrameBuilder* builder);
+
+  BufferPool* pool_;
+  size_t own_block_from_;
+  MessageTap* tap_ = nullptr;
+  LinkId last_link_ = 0;
+  std::map<LinkId, Link> links_;
+  NodeOutput output_;
+};
+
+class HeadNode final : public Node {
+ public:
+  HeadNode(HeadOptions options, BufferPool* pool, Time now)
+      : Node(pool), head_(std::move(options), now) {}
+  void Start(Time) override {}
+  Time deadline() const override { return head_.deadline(); }
+  const Head& head() const { return head_; }
+  void Exited(Role role, Rank index, uint64_t incarnation);
+
+ private:
+  void OnOpened(LinkId, const Peer*, Time) override {}
+  void OnClosed(LinkId link, const Peer*, Time now) override { head_.Closed(link, now); }
+  void OnMessage(LinkId link, Message message, Time now) override;
+  void OnTick(Time now) override { head_.Tick(now, &effects_); }
+  Block OnLanding(LinkId, const Message&) override { return {}; }
+  uint64_t EpochNumber() const override { return head_.epoch().number; }
+
+  Head head_;
+};
+
+class ServerNode final : public Node {
+ public:
+  ServerNode(MemberOptions member, ShardOptions shard, BufferPool* pool)
+      : Node(pool, shard.adopt_from_bytes),
+        member_(std::move(member)),
+        shard_(std::move(shard), pool) {}
+  void Start(Time now) override;
+  Time deadline() const override { return member_.deadline(); }
+  const Shard& shard() const { return shard_; }
+  void SetListener(ShardListener* listener) { shard_.SetListener(listener); }
+  const Member& member() const { return member_; }
+
+ private:
+  void OnOpened(LinkId link, const Peer* dialed, Time now) override;
+  void OnClosed(LinkId link, const Peer* dialed, Time now) override;
+  void OnHeader(LinkId link, uint64_t low) override { shard_.Header(link, low); }
+  void OnMessage(LinkId link, Message message, Time now) override;
+  void OnTick(Time now) override { member_.Tick(now, &effects_); }
+  Block OnLanding(LinkId link, const Message& message) override;
+  uint64_t EpochNumber() const override { return member_.epoch().number; }
+  const char* StateFor(LinkId link, const Message& message) const override {
+    return shard_.StateFor(link, message);
+  }
+
+  Member member_;
+  Shard shard_;
+};
+
+// A worker or an observer.
+class ClientNode final : public Node {
+ public:
+  ClientNode(MemberOptions member, ClientOptions client, BufferPool* pool)
+      : Node(pool),
+        role_(member.role),
+        member_(std::move(member)),
+        client_(std::move(client)) {}
+  void Start(Time now) override;
+  Time deadline() const override { return std::min(member_.deadline(), client_.deadline()); }
+  // What the user asks for; only once joined.
+  OpId Begin(Operation operation, Time now);
+  std::vector<Outcome> TakeOutcomes() { return client_.TakeOutcomes(); }
+  bool joined() const { return member_.joined() && member_.epoch().number > 0; }
+  const Client& client() const { return client_; }
+  const Member& member() const { return member_; }
+
+ private:
+  void OnOpened(LinkId link, const Peer* dialed, Time now) override;
+  void OnClosed(LinkId link, const Peer* dialed, Time now) override;
+  void OnMessage(LinkId link, Message message, Time now) override;
+  void OnTick(Time now) override;
+  Block OnLanding(LinkId link, const Message& message) override {
+    return client_.Landing(link, message);
+  }
+  uint64_t LowOf(LinkId link) override { return client_.Low(link); }
+  uint64_t EpochNumber() const override { return member_.epoch().number; }
+  void ForwardToHead();
+  void NoteHead(Time now);
+
+  Role role_;
+  Member member_;
+  Client client_;
+  bool head_was_open_ = false;
+};
+
+}  // namespace tkv

@@ -1,0 +1,265 @@
+#include "server/chunk.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/kernels.h"
+
+namespace tkv {
+namespace {
+
+using kernels::Write;
+
+constexpr int kOneThread = 1;  // a shard is one thread
+
+// sum += body, where the sum may be wider than the body.
+void AddOnto(DType dtype, const std::byte* body, Block* sum, size_t count) {
+  const DType compute = ComputeType(dtype);
+  if (compute == dtype) {
+    const void* both[] = {sum->data, body};
+    return kernels::Sum(dtype, both, sum->data, count, Write::kCached);
+  }
+  constexpr size_t kTile = 2048;
+  float wide[kTile];
+  for (size_t at = 0; at < count; at += kTile) {
+    const size_t length = std::min(kTile, count - at);
+    const void* part[] = {body + at * ItemSize(dtype)};
+    kernels::Sum(dtype, part, wide, length, Write::kCached);
+    const void* both[] = {sum->as<float>() + at, wide};
+    kernels::Sum(compute, both, sum->as<float>() + at, length, Write::kCached);
+  }
+}
+
+}  // namespace
+
+bool Round::Has(Rank rank) const {
+  const auto word = static_cast<size_t>(rank) / 64;
+  return word < arrived.size() && (arrived[word] >> (rank % 64) & 1) != 0;
+}
+
+void Round::Set(Rank rank) {
+  const auto word = static_cast<size_t>(rank) / 64;
+  if (word >= arrived.size()) arrived.resize(word + 1);
+  arrived[word] |= uint64_t{1} << (rank % 64);
+  ++count;
+}
+
+bool Chunk::HasArrived(uint64_t round, Rank rank) const {
+  return round > version && round - version <= rounds.size() &&
+         rounds[round - version - 1].Has(rank);
+}
+
+uint64_t Chunk::LastArrived(Rank rank) const {
+  uint64_t last = version;
+  while (HasArrived(last + 1, rank)) ++last;
+  return last;
+}
+
+bool ChunkWorker::CanAdopt(const Bytes& body) const {
+  return body.size >= adopt_from_bytes_ && body.size > 0 && body.owner.use_count() == 1;
+}
+
+Block ChunkWorker::Adopt(Bytes body) const {
+  return {const_cast<std::byte*>(body.data), body.size,
+          std::const_pointer_cast<void>(std::move(body.owner))};
+}
+
+void ChunkWorker::Start(Chunk* chunk, Bytes body) {
+  if (CanAdopt(body)) {
+    chunk->value = Adopt(std::move(body));
+    return;
+  }
+  chunk->value = CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr});
+}
+
+void ChunkWorker::SetRule(Chunk* chunk, RulePtr rule) {
+  if (rule != nullptr && rule->assigns()) rule = nullptr;
+  if (rule == nullptr || !rule->KeepsStateOf(chunk->rule.get())) {
+    chunk->states.clear();
+    chunk->master = {};
+    chunk->updates = 0;
+  }
+  chunk->rule = std::move(rule);
+}
+
+Block ChunkWorker::CopyOf(const Block& block) {
+  Block copy = pool_->Allocate(block.size);
+  if (block.size > 0) std::memcpy(copy.data, block.data, block.size);
+  return copy;
+}
+
+// The first push of a round as its accumulator.
+Block ChunkWorker::Accumulator(const Chunk& chunk, Bytes body) {
+  const DType compute = ComputeType(chunk.dtype);
+  if (compute == chunk.dtype) {
+    if (CanAdopt(body)) return Adopt(std::move(body));
+    return CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr});
+  }
+  Block sum = pool_->Allocate(chunk.elements * ItemSize(compute));
+  const void* source[] = {body.data};
+  kernels::Sum(chunk.dtype, source, sum.data, chunk.elements, Write::kCached);
+  return sum;
+}
+
+void ChunkWorker::CheckSummable(const Chunk& chunk, size_t round_index) const {
+  const bool is_first = round_index >= chunk.rounds.size() || chunk.rounds[round_index].count == 0;
+  if (!is_first && chunk.elements > 0 && !IsArithmetic(chunk.dtype)) {
+    throw Fail(Code::kInvalidArgument, "{} values of several workers cannot be summed",
+               Name(chunk.dtype));
+  }
+}
+
+void ChunkWorker::Contribute(Chunk* chunk, size_t round_index, Rank rank, Bytes body,
+                             std::vector<double> scalars, bool deterministic) {
+  CheckSummable(*chunk, round_index);
+  if (chunk->rounds.size() <= round_index) chunk->rounds.resize(round_index + 1);
+  Round& round = chunk->rounds[round_index];
+  if (deterministic) {
+    Bytes kept = CanAdopt(body)
+                     ? std::move(body)
+                     : CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr}).bytes();
+    round.held.emplace_back(rank, std::move(kept));
+  } else if (round.count == 0) {
+    round.sum = Accumulator(*chunk, std::move(body));
+  } else {
+    if (!round.sum.unique()) round.sum = CopyOf(round.sum);
+    AddOnto(chunk->dtype, body.data, &round.sum, chunk->elements);
+  }
+  Note(&round, rank, std::move(scalars));
+}
+
+void ChunkWorker::Note(Round* round, Rank rank, std::vector<double> scalars) {
+  round->Set(rank);
+  if (round->scalars_of != kNoRank && round->scalars_of < rank) return;
+  round->scalars_of = rank;
+  round->scalars = std::move(scalars);
+}
+
+void ChunkWorker::ContributeLast(Chunk* chunk, Rank rank, Bytes body, std::vector<double> scalars) {
+  CheckSummable(*chunk, 0);
+  if (chunk->rounds.empty()) chunk->rounds.resize(1);
+  Round& round = chunk->rounds.front();
+  Note(&round, rank, std::move(scalars));
+  Finish(chunk, &round, {&body, 1});
+}
+
+void ChunkWorker::Complete(Chunk* chunk) {
+  if (chunk->rounds.empty()) chunk->rounds.resize(1);
+  Round& round = chunk->rounds.front();
+  std::sort(round.held.begin(), round.held.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Bytes> bodies;
+  for (auto& [rank, body] : round.held) bodies.push_back(std::move(body));
+  round.held.clear();
+  Finish(chunk, &round, bodies);
+}
+
+void ChunkWorker::Finish(Chunk* chunk, Round* round, std::span<const Bytes> bodies) {
+  chunk->failure.reset();
+  Block sum = std::move(round->sum);
+  round->sum = {};
+  if (round->count > 0 && chunk->elements > 0) {
+    try {
+      if (chunk->rule != nullptr) {
+        SmallVector<const void*, 8> sources;
+        for (const Bytes& body : bodies) sources.push_back(body.data);
+        Update(chunk, sum, {sources.data(), sources.size()}, round->scalars, round->count);
+      } else {
+        Assign(chunk, std::move(sum), bodies);
+      }
+    } catch (const Error& error) {
+      chunk->failure = error;
+    }
+  }
+  ++chunk->version;
+  chunk->rounds.erase(chunk->rounds.begin());
+}
+
+void ChunkWorker::Apply(Chunk* chunk, Bytes body, const std::vector<double>& scalars) {
+  if (chunk->elements > 0) {
+    if (chunk->rule != nullptr) {
+      const void* source[] = {body.data};
+      Update(chunk, {}, source, scalars, 1);
+    } else {
+      Assign(chunk, {}, {&body, 1});
+    }
+  }
+  ++chunk->version;
+}
+
+void ChunkWorker::Assign(Chunk* chunk, Block sum, std::span<const Bytes> bodies) {
+  const bool same_type = ComputeType(chunk->dtype) == chunk->dtype;
+  if (bodies.empty() && same_type) {
+    chunk->value = std::move(sum);
+    return;
+  }
+  if (!sum && bodies.size() == 1 && CanAdopt(bodies[0])) {
+    chunk->value = Adopt(bodies[0]);
+    return;
+  }
+  SmallVector<const void*, 8> sources;
+  for (const Bytes& body : bodies) sources.push_back(body.data);
+  TileJob job;
+  job.dtype = chunk->dtype;
+  job.count = chunk->elements;
+  job.base = sum ? sum.data : nullptr;
+  job.sources = {sources.data(), sources.size()};
+  // The sum's own block becomes the value where it fits; else the value's if nobody reads it.
+  const bool reuse_sum = sum && same_type && sum.unique();
+  Block target = reuse_sum               ? sum
+                 : chunk->value.unique() ? chunk->value
+                                         : pool_->Allocate(chunk->bytes());
+  job.value = target.data;
+  RunJobs({&job, 1}, kOneThread);
+  chunk->value = std::move(target);
+}
+
+void ChunkWorker::PrepareState(Chunk* chunk) {
+  const DType compute = ComputeType(chunk->dtype);
+  const size_t bytes = chunk->elements * ItemSize(compute);
+  std::vector<Block> states;
+  for (size_t i = chunk->states.size(); i < chunk->rule->state_count(); ++i) {
+    states.push_back(pool_->Allocate(bytes));
+    std::memset(states.back().data, 0, bytes);
+  }
+  if (chunk->rule->spec().multi_precision && compute != chunk->dtype && !chunk->master) {
+    Block master = pool_->Allocate(bytes);
+    kernels::Convert(chunk->dtype, chunk->value.data, compute, master.data, chunk->elements);
+    chunk->master = std::move(master);
+  }
+  for (Block& state : states) chunk->states.push_back(std::move(state));
+  if (chunk->master && !chunk->master.unique()) chunk->master = CopyOf(chunk->master);
+  for (Block& state : chunk->states) {
+    if (!state.unique()) state = CopyOf(state);
+  }
+}
+
+void ChunkWorker::Update(Chunk* chunk, const Block& sum, std::span<const void* const> sources,
+                         const std::vector<double>& scalars, size_t count) {
+  const Rule& rule = *chunk->rule;
+  const CompiledUpdate& update = rule.CompiledFor(chunk->dtype);
+  const std::vector<double>& params =
+      scalars.size() == rule.param_count() ? scalars : rule.spec().params;
+  const UpdateScalars bound =
+      BindScalars(update, params, static_cast<double>(chunk->updates + 1),
+                  static_cast<double>(count));
+  PrepareState(chunk);
+  if (!chunk->value.unique()) chunk->value = CopyOf(chunk->value);
+  SmallVector<void*, 4> states;
+  for (const Block& state : chunk->states) states.push_back(state.data);
+  TileJob job;
+  job.dtype = chunk->dtype;
+  job.count = chunk->elements;
+  job.base = sum ? sum.data : nullptr;
+  job.sources = sources;
+  job.value = chunk->value.data;
+  job.master = chunk->master ? chunk->master.as<float>() : nullptr;
+  job.update = &update;
+  job.scalars = &bound;
+  job.states = {states.data(), states.size()};
+  RunJobs({&job, 1}, kOneThread);
+  ++chunk->updates;
+}
+
+}  // namespace tkv

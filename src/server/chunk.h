@@ -1,0 +1,113 @@
+// One chunk of one key on its shard: the stored value, its state, the rounds that are open, and who
+// waits for it.  Knows nothing of sessions or links.
+//
+// A value type: copies share their blocks, and whoever changes a block that is shared takes a new
+// one (so a VALUE on its way out keeps the old version, and a whole cluster can be copied).
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/small_vector.h"
+#include "server/rule.h"
+#include "wire/message.h"
+
+namespace tkv {
+
+// Who sent something: one life of a worker, or an observer (rank kNoRank).
+struct SessionId {
+  Rank rank = kNoRank;
+  uint64_t incarnation = 0;
+  auto operator<=>(const SessionId&) const = default;
+};
+
+// A pull that waits for its version.
+struct ParkedPull {
+  SessionId session;
+  uint64_t seq = 0;
+  uint64_t min_version = 0;
+  uint64_t need = 0;
+  bool no_body = false;
+};
+
+// What workers have pushed for one round.
+struct Round {
+  SmallVector<uint64_t, 1> arrived;                // bit r: rank r's push is in
+  uint32_t count = 0;                              // of pushes that are in
+  Block sum;                                       // of the compute type, in order of arrival
+  std::vector<std::pair<Rank, Bytes>> held;        // deterministic: each push by itself
+  Rank scalars_of = kNoRank;                       // lowest rank in `arrived`
+  std::vector<double> scalars;                     // its hyperparameters, if it sent some
+
+  bool Has(Rank rank) const;
+  void Set(Rank rank);
+};
+
+struct Chunk {
+  size_t elements = 0;
+  DType dtype{};
+  Block value;
+  uint64_t version = 0;
+  uint64_t author = 0;  // incarnation that wrote the initial value
+
+  RulePtr rule;  // null: assign
+  std::vector<Block> states;
+  Block master;           // f32 copy of a 16-bit value, where the rule asks for one
+  uint64_t updates = 0;   // by this rule
+  uint64_t control = 0;   // number of the last CONTROL that was applied here
+
+  SmallVector<Round, 1> rounds;  // rounds[i] is round version + 1 + i
+  std::vector<ParkedPull> parked;
+  std::optional<Error> failure;  // of the update that made this version
+
+  size_t bytes() const { return elements * ItemSize(dtype); }
+  bool HasArrived(uint64_t round, Rank rank) const;
+  uint64_t LastArrived(Rank rank) const;  // the last open round without a gap, or `version`
+};
+
+// Changes to chunks.  Blocks come from the pool; bodies of at least `adopt_from_bytes` that nobody
+// else holds are taken over instead of copied.
+class ChunkWorker {
+ public:
+  ChunkWorker(BufferPool* pool, size_t adopt_from_bytes)
+      : pool_(pool), adopt_from_bytes_(adopt_from_bytes) {}
+
+  // The initial value.
+  void Start(Chunk* chunk, Bytes body);
+  // Adds a push to an open round that lacks the rank.
+  //   throws  kInvalidArgument (bool values cannot be summed), kResourceExhausted; nothing changed
+  void Contribute(Chunk* chunk, size_t round_index, Rank rank, Bytes body,
+                  std::vector<double> scalars, bool deterministic);
+  // Contribute to the first round, then Complete it: one pass over memory.
+  void ContributeLast(Chunk* chunk, Rank rank, Bytes body, std::vector<double> scalars);
+  // Applies the first round and closes it; version grows by one.  An update that fails leaves the
+  // value and is remembered in `failure`.
+  void Complete(Chunk* chunk);
+  // Async: one push is one version.
+  //   throws  what the update throws; nothing changed
+  void Apply(Chunk* chunk, Bytes body, const std::vector<double>& scalars);
+
+  void SetRule(Chunk* chunk, RulePtr rule);
+
+ private:
+  bool CanAdopt(const Bytes& body) const;
+  Block Adopt(Bytes body) const;
+  Block CopyOf(const Block& block);
+  Block Accumulator(const Chunk& chunk, Bytes body);
+  void CheckSummable(const Chunk& chunk, size_t round_index) const;
+  static void Note(Round* round, Rank rank, std::vector<double> scalars);
+  void Update(Chunk* chunk, const Block& sum, std::span<const void* const> sources,
+              const std::vector<double>& scalars, size_t count);
+  void Assign(Chunk* chunk, Block sum, std::span<const Bytes> bodies);
+  void Finish(Chunk* chunk, Round* round, std::span<const Bytes> bodies);
+  void PrepareState(Chunk* chunk);
+
+  BufferPool* pool_;
+  size_t adopt_from_bytes_;
+};
+
+}  // namespace tkv

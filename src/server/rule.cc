@@ -1,0 +1,27 @@
+#include "server/rule.h"
+
+#include "base/format.h"
+
+namespace tkv {
+
+Rule::Rule(Rank sender, uint64_t incarnation, uint64_t generation, const UpdateSpec& spec)
+    : sender_(sender), incarnation_(incarnation), generation_(generation), spec_(spec) {
+  if (!spec_.program.empty()) program_ = Program::Parse(spec_.program);
+  if (spec_.params.size() != param_count()) {
+    throw Fail(Code::kInvalidArgument, "{} hyperparameters, the program has {}",
+               spec_.params.size(), param_count());
+  }
+}
+
+bool Rule::KeepsStateOf(const Rule* other) const {
+  return other != nullptr && spec_.program == other->spec_.program &&
+         spec_.multi_precision == other->spec_.multi_precision;
+}
+
+const CompiledUpdate& Rule::CompiledFor(DType dtype) const {
+  auto& compiled = by_dtype_[static_cast<size_t>(dtype)];
+  if (!compiled) compiled = CompileUpdate(*program_, dtype);
+  return *compiled;
+}
+
+}  // namespace tkv

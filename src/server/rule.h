@@ -1,0 +1,48 @@
+// What a shard does with the sum of a round: the update rules that CONTROLs bring.
+
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "update/tile_driver.h"
+#include "wire/message.h"
+
+namespace tkv {
+
+// One CONTROL.  Immutable but for the cache of compiled code.
+class Rule {
+ public:
+  //   throws  kInvalidArgument  not a program, or hyperparameters that are not its own
+  Rule(Rank sender, uint64_t incarnation, uint64_t generation, const UpdateSpec& spec);
+
+  const UpdateSpec& spec() const { return spec_; }
+  bool assigns() const { return !program_; }
+  size_t state_count() const { return program_ ? program_->states().size() : 0; }
+  size_t param_count() const { return program_ ? program_->params().size() : 0; }
+  // Whether state made under the other rule goes on under this one.
+  bool KeepsStateOf(const Rule* other) const;
+  //   throws  kInvalidArgument  the dtype has not all operations of the program
+  const CompiledUpdate& CompiledFor(DType dtype) const;
+
+  bool SentBy(Rank rank, uint64_t incarnation) const {
+    return sender_ == rank && incarnation_ == incarnation;
+  }
+  Rank sender() const { return sender_; }
+  uint64_t incarnation() const { return incarnation_; }
+  uint64_t generation() const { return generation_; }
+
+ private:
+  Rank sender_;
+  uint64_t incarnation_;
+  uint64_t generation_;
+  UpdateSpec spec_;
+  std::optional<Program> program_;
+  mutable std::array<std::optional<CompiledUpdate>, 16> by_dtype_;
+};
+
+using RulePtr = std::shared_ptr<const Rule>;
+
+}  // namespace tkv

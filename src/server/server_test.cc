@@ -1,0 +1,277 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "server/shard.h"
+#include "tests/arrays.h"
+
+namespace tkv {
+namespace {
+
+constexpr LinkId kLink0 = 1;
+constexpr LinkId kLink1 = 2;
+
+// A shard of a job of two workers, both welcomed, with one key of four floats.
+class ShardTest : public ::testing::Test {
+ protected:
+  ShardTest() : shard_(Options(), &pool_) {
+    shard_.Joined(9);
+    epoch_.number = 1;
+    epoch_.workers = {{4, Epoch::State::kAlive}, {5, Epoch::State::kAlive}};
+    epoch_.servers = {{9, Epoch::State::kAlive}};
+    shard_.On(epoch_, &effects_);
+    Greet(kLink0, 0, 4);
+    Greet(kLink1, 1, 5);
+    meta_.name = CanonicalKey(0, "w");
+    meta_.shape = Shape({4});
+    key_ = IdOf(meta_.name);
+    Message init = Make(Type::kInit, 1);
+    init.extra = Encode(meta_);
+    init.body = Floats({0, 0, 0, 0});
+    EXPECT_EQ(Send(kLink0, init).type, Type::kOk);
+  }
+  static ShardOptions Options() {
+    ShardOptions options;
+    options.parked_max = 8;
+    return options;
+  }
+  Message Greet(LinkId link, Rank rank, uint64_t incarnation) {
+    Message hello;
+    hello.type = Type::kHello;
+    hello.extra = Encode(Hello{"", Role::kWorker, rank, incarnation, 0, ""});
+    return Send(link, hello);
+  }
+  Message Make(Type type, uint64_t seq, uint64_t number = 0) {
+    Message message;
+    message.type = type;
+    message.key = key_;
+    message.seq = seq;
+    message.number = number;
+    return message;
+  }
+  static Bytes Floats(std::vector<float> values) {
+    auto owner = std::make_shared<std::vector<float>>(std::move(values));
+    return {reinterpret_cast<const std::byte*>(owner->data()), owner->size() * 4, owner};
+  }
+  Message Push(uint64_t seq, uint64_t round, float value) {
+    Message push = Make(Type::kPush, seq, round);
+    push.body = Floats({value, value, value, value});
+    return push;
+  }
+  // Sends and gives back the last answer on that link; a message of type 0 where there is none.
+  Message Send(LinkId link, Message message) {
+    effects_.Clear();
+    shard_.Received(link, std::move(message), &effects_);
+    return LastFor(link);
+  }
+  Message LastFor(LinkId link) {
+    Message last;
+    for (const auto& sending : effects_.sends) {
+      if (sending.link == link) last = sending.message;
+    }
+    return last;
+  }
+  const Chunk& chunk() { return *shard_.FindChunk({key_, 0}); }
+  float Value() { return chunk().value.as<float>()[0]; }
+  // Sends something hostile: its session is closed with a reason and nothing else has changed.
+  void ExpectViolation(LinkId link, Message message) {
+    const uint64_t version = chunk().version;
+    const size_t bytes = pool_.bytes_in_use();
+    Send(link, std::move(message));
+    ASSERT_EQ(effects_.closes.size(), 1U);
+    EXPECT_FALSE(effects_.closes[0].reason.empty());
+    EXPECT_EQ(chunk().version, version);
+    EXPECT_EQ(pool_.bytes_in_use(), bytes);
+  }
+
+  BufferPool pool_;
+  Shard shard_;
+  Epoch epoch_;
+  Effects effects_;
+  KeyMeta meta_;
+  KeyId key_;
+};
+
+TEST_F(ShardTest, ARoundCompletesWhenAllMembersHavePushed) {
+  EXPECT_EQ(Send(kLink0, Push(2, 1, 1)).type, Type::kAccepted);
+  EXPECT_EQ(chunk().version, 0U);
+  EXPECT_EQ(Send(kLink1, Push(1, 1, 2)).type, Type::kAccepted);
+  EXPECT_EQ(chunk().version, 1U);
+  EXPECT_EQ(Value(), 3.0F);
+}
+
+TEST_F(ShardTest, ARepeatedPushCountsOnceAndIsAnsweredAgain) {
+  Send(kLink0, Push(2, 1, 1));
+  EXPECT_EQ(Send(kLink0, Push(2, 1, 1)).type, Type::kAccepted);
+  EXPECT_EQ(Send(kLink0, Push(3, 1, 1)).type, Type::kAccepted) << "another seq, the same round";
+  Send(kLink1, Push(1, 1, 2));
+  EXPECT_EQ(Value(), 3.0F);
+}
+
+TEST_F(ShardTest, BelowLowNothingIsDone) {
+  shard_.Header(kLink0, 3);
+  EXPECT_EQ(Send(kLink0, Push(2, 1, 1)).type, Type{});
+  EXPECT_TRUE(chunk().rounds.empty());
+}
+
+TEST_F(ShardTest, AParkedPullIsAnsweredAtExactlyItsVersion) {
+  Send(kLink0, Push(2, 1, 1));
+  EXPECT_EQ(Send(kLink0, Make(Type::kPull, 3, 1)).type, Type{});
+  Send(kLink1, Push(1, 1, 2));
+  const Message value = LastFor(kLink0);
+  EXPECT_EQ(value.type, Type::kValue);
+  EXPECT_EQ(value.number, 1U);
+}
+
+TEST_F(ShardTest, APullThatWaitsForADeadWorkerFailsAndNamesIt) {
+  Send(kLink0, Push(2, 1, 1));
+  Send(kLink0, Make(Type::kPull, 3, 1));
+  effects_.Clear();
+  ++epoch_.number;
+  epoch_.workers[1].state = Epoch::State::kDead;
+  shard_.On(epoch_, &effects_);
+  const Message error = LastFor(kLink0);
+  EXPECT_EQ(error.type, Type::kError);
+  EXPECT_EQ(error.extra, "worker 1 is dead; round 1 needs it");
+}
+
+TEST_F(ShardTest, UnderContinueTheRoundGoesOnWithoutTheDead) {
+  Send(kLink0, Push(2, 1, 1));
+  ++epoch_.number;
+  epoch_.policy = Epoch::Policy::kContinue;
+  epoch_.workers[1].state = Epoch::State::kDead;
+  shard_.On(epoch_, &effects_);
+  EXPECT_EQ(chunk().version, 1U);
+  EXPECT_EQ(Value(), 1.0F);
+}
+
+TEST_F(ShardTest, ALaterLifeFencesTheEarlierOne) {
+  ++epoch_.number;
+  epoch_.workers[1].incarnation = 6;
+  effects_.Clear();
+  shard_.On(epoch_, &effects_);
+  ASSERT_EQ(effects_.closes.size(), 1U);
+  EXPECT_EQ(effects_.closes[0].code, Code::kAborted);
+  Greet(3, 1, 5);
+  ASSERT_EQ(effects_.closes.size(), 1U) << "the old life is turned away";
+  EXPECT_EQ(effects_.closes[0].code, Code::kAborted);
+  EXPECT_EQ(Greet(4, 1, 6).type, Type::kWelcome);
+}
+
+TEST_F(ShardTest, AHelloWaitsForTheEpochThatListsIt) {
+  EXPECT_EQ(Greet(3, 1, 8).type, Type{});
+  effects_.Clear();
+  ++epoch_.number;
+  epoch_.workers[1].incarnation = 8;
+  shard_.On(epoch_, &effects_);
+  EXPECT_EQ(LastFor(3).type, Type::kWelcome);
+}
+
+TEST_F(ShardTest, HostileMessagesCloseTheirSession) {
+  ExpectViolation(kLink0, Push(2, 5, 1));  // a round from the future
+}
+
+TEST_F(ShardTest, AWrongDTypeClosesTheSession) {
+  Message push = Push(2, 1, 1);
+  push.dtype = DType::kF64;
+  ExpectViolation(kLink0, push);
+}
+
+TEST_F(ShardTest, AWrongSizeClosesTheSession) {
+  Message push = Push(2, 1, 1);
+  push.body = Floats({1});
+  ExpectViolation(kLink0, push);
+}
+
+TEST_F(ShardTest, TheWindowCannotBeOverrun) { ExpectViolation(kLink0, Push(5000, 1, 1)); }
+
+TEST_F(ShardTest, AFloodOfPullsIsBounded) {
+  Send(kLink0, Push(2, 1, 1));
+  for (uint64_t seq = 3; seq < 3 + Options().parked_max; ++seq) {
+    EXPECT_EQ(Send(kLink0, Make(Type::kPull, seq, 1)).type, Type{});
+  }
+  ExpectViolation(kLink0, Make(Type::kPull, 100, 1));
+}
+
+TEST_F(ShardTest, AChunkOfAnotherKeyIsRefused) {
+  Message init = Make(Type::kInit, 2);
+  init.chunk = 1;
+  init.extra = Encode(meta_);
+  ExpectViolation(kLink0, init);
+}
+
+TEST_F(ShardTest, AStrangerSaysHelloFirst) {
+  Send(77, Push(1, 1, 1));
+  ASSERT_EQ(effects_.closes.size(), 1U);
+  EXPECT_EQ(effects_.closes[0].code, Code::kUnauthenticated);
+}
+
+TEST_F(ShardTest, AnUnknownKeyIsNotFoundAndTheSessionLives) {
+  Message push = Push(2, 1, 1);
+  push.key.low ^= 1;
+  EXPECT_EQ(Send(kLink0, push).type, Type::kError);
+  EXPECT_TRUE(effects_.closes.empty());
+}
+
+TEST_F(ShardTest, BodiesThatNobodyWantsTakeNoMemory) {
+  Message push = Push(2, 1, 1);
+  push.body.size = size_t{1} << 60;
+  EXPECT_FALSE(shard_.Admit(kLink0, push));
+  push.key.low ^= 1;
+  EXPECT_FALSE(shard_.Admit(kLink0, push));
+  EXPECT_FALSE(shard_.Admit(77, Push(2, 1, 1)));
+}
+
+TEST_F(ShardTest, OnlyRankZeroCreatesKeys) {
+  Message init = Make(Type::kInit, 2);
+  init.extra = Encode(meta_);
+  init.body = Floats({0, 0, 0, 0});
+  EXPECT_EQ(ErrorOf(Send(kLink1, init)).code(), Code::kFailedPrecondition);
+  EXPECT_EQ(Send(kLink0, init).type, Type::kExists);
+}
+
+TEST_F(ShardTest, AControlChangesEveryRoundFromItsOwnOn) {
+  Message control = Make(Type::kControl, 2, 1);
+  UpdateSpec spec{Optimizer::Create("test")->program().ToText(), false, {1.0}};
+  control.extra = Encode(spec);
+  const ControlRounds::Item item{key_, 2};
+  auto items = std::make_shared<ControlRounds::Item>(item);
+  control.body = {reinterpret_cast<const std::byte*>(items.get()), sizeof(item), items};
+  EXPECT_EQ(Send(kLink0, control).type, Type::kOk);
+  Send(kLink0, Push(3, 1, 1));
+  Send(kLink1, Push(1, 1, 2));
+  EXPECT_EQ(Value(), 3.0F) << "round 1 assigns";
+  Send(kLink0, Push(4, 2, 1));
+  Send(kLink1, Push(2, 2, 2));
+  EXPECT_EQ(Value(), 6.0F) << "round 2 adds";
+}
+
+TEST_F(ShardTest, AnUncommittedControlOfADeadSenderIsDropped) {
+  Message control = Make(Type::kControl, 2, 1);
+  control.extra = Encode(UpdateSpec{Optimizer::Create("test")->program().ToText(), false, {1.0}});
+  Send(kLink0, control);
+  ASSERT_EQ(shard_.FindKey(key_)->pending.size(), 1U);
+  ++epoch_.number;
+  epoch_.workers[0].incarnation = 8;
+  shard_.On(epoch_, &effects_);
+  EXPECT_TRUE(shard_.FindKey(key_)->pending.empty());
+}
+
+TEST_F(ShardTest, AnAbstentionCompletesARound) {
+  Send(kLink0, Push(2, 1, 1));
+  Send(kLink1, Make(Type::kAbstain, 1, 1));
+  EXPECT_EQ(chunk().version, 1U);
+  EXPECT_EQ(Value(), 1.0F);
+}
+
+TEST_F(ShardTest, ACancelledPullIsFreedAndTellsWhoIsMissing) {
+  Send(kLink0, Push(2, 1, 1));
+  Send(kLink0, Make(Type::kPull, 3, 1));
+  const Message ok = Send(kLink0, Make(Type::kCancel, 4, 3));
+  EXPECT_EQ(ok.type, Type::kOk);
+  EXPECT_EQ(DecodeChunkStatus(ok.extra).missing, std::vector<Rank>{1});
+  EXPECT_TRUE(chunk().parked.empty());
+}
+
+}  // namespace
+}  // namespace tkv

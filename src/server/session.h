@@ -1,0 +1,66 @@
+// What a shard remembers of one life of a worker: which operations it has done, so that each is
+// done once however often it arrives.
+
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "server/chunk.h"
+#include "wire/effects.h"
+
+namespace tkv {
+
+struct Session {
+  static constexpr uint64_t kWindow = 1024;
+
+  struct Result {
+    uint64_t seq = 0;
+    bool done = false;
+    Type type{};  // of the reply, and what it said
+    uint64_t number = 0;
+    std::string extra;
+  };
+
+  SessionId id;
+  Role role = Role::kWorker;
+  LinkId link = kNoLink;
+  uint64_t low = 0;             // every mutating operation below it has been answered
+  std::vector<Result> window;   // mutating operations from `low` on, by seq
+  std::vector<Message> waiting; // async pushes whose predecessor is not done
+  size_t parked = 0;            // pulls and DESCRIBEs
+
+  Result* Find(uint64_t seq) {
+    const auto at = LowerBound(seq);
+    return at != window.end() && at->seq == seq ? &*at : nullptr;
+  }
+  // Enters an operation that is not there.
+  void Begin(uint64_t seq) { window.insert(LowerBound(seq), Result{.seq = seq}); }
+  void Finish(uint64_t seq, const Message& reply) {
+    if (Result* const result = Find(seq)) {
+      result->done = true;
+      result->type = reply.type;
+      result->number = reply.number;
+      result->extra = reply.extra;
+    }
+  }
+  bool IsDone(uint64_t seq) const {
+    if (seq < low) return true;
+    const Result* const result = const_cast<Session*>(this)->Find(seq);
+    return result != nullptr && result->done;
+  }
+  void Raise(uint64_t new_low) {
+    if (new_low <= low) return;
+    low = new_low;
+    window.erase(window.begin(), LowerBound(low));
+  }
+
+ private:
+  std::vector<Result>::iterator LowerBound(uint64_t seq) {
+    return std::lower_bound(window.begin(), window.end(), seq,
+                            [](const Result& result, uint64_t s) { return result.seq < s; });
+  }
+};
+
+}  // namespace tkv

@@ -1,0 +1,153 @@
+// A shard: the chunks of one server thread, the sessions of the workers that use them, and every
+// rule of docs/protocol.md that a server keeps.  A pure state machine.
+//
+// Everything is judged when a message is whole; a message that breaks the protocol closes its
+// session with a reason and changes nothing else.
+
+#pragma once
+
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "server/session.h"
+
+namespace tkv {
+
+struct ShardOptions {
+  std::string job;
+  uint32_t index = 0;
+  size_t credit_budget_bytes = size_t{1} << 30;  // of pushes that are on their way in, all workers
+  size_t credit_min_bytes = size_t{8} << 20;     // each worker's part is at least that
+  size_t chunk_bytes_max = size_t{4} << 30;
+  size_t hold_bytes_max = size_t{4} << 30;       // of pushes that `deterministic` keys hold
+  size_t parked_max = size_t{1} << 16;           // pulls of one session that wait
+  size_t adopt_from_bytes = size_t{64} << 10;    // bodies that are taken over instead of copied
+};
+
+// Told of each new version of a chunk, at once; for checks.
+class ShardListener {
+ public:
+  virtual ~ShardListener() = default;
+  virtual void Completed(const class Shard& shard, const ChunkId& id, const Chunk& chunk) = 0;
+};
+
+class Shard {
+ public:
+  Shard(ShardOptions options, BufferPool* pool);
+
+  // The head has welcomed this server.
+  void Joined(uint64_t incarnation) { incarnation_ = incarnation; }
+  void On(const Epoch& epoch, Effects* effects);
+  void Closed(LinkId link);
+  // A frame's header: every mutating operation below `low` has been answered to the client.
+  void Header(LinkId link, uint64_t low);
+  // Whether a body may land; where it is false its bytes are thrown away as they come, and the
+  // message is judged without them.
+  bool Admit(LinkId link, const Message& message);
+  void Received(LinkId link, Message message, Effects* effects);
+
+  // ---- for checks and figures; nothing may be changed through them
+  struct Key {
+    KeyMeta meta;
+    std::vector<std::pair<Rank, uint64_t>> abstain;  // rounds up to which a rank takes no part
+    struct Pending {
+      uint64_t number = 0;  // in the order of arrival at this shard
+      uint64_t from_round = 0;
+      RulePtr rule;
+    };
+    std::vector<Pending> pending;
+    std::vector<uint32_t> chunks;  // that are here
+    bool is_barrier = false;
+
+    uint64_t AbstainOf(Rank rank) const;
+  };
+  struct Memory {
+    size_t values = 0, state = 0, sums = 0, held = 0;
+  };
+  const Chunk* FindChunk(const ChunkId& id) const;
+  const Key* FindKey(const KeyId& id) const;
+  void SetListener(ShardListener* listener) { listener_ = listener; }
+  const Epoch& epoch() const { return epoch_; }
+  uint64_t incarnation() const { return incarnation_; }
+  size_t chunk_count() const { return chunks_.size(); }
+  size_t session_count() const { return sessions_.size(); }
+  Memory MemoryUse() const;
+  const char* StateFor(LinkId link, const Message& message) const;  // a row of the coverage table
+  template <typename F>
+  void ForEachChunk(F f) const {
+    for (const auto& [id, chunk] : chunks_) f(id, chunk);
+  }
+
+ private:
+  struct WaitingHello {
+    Message message;
+    Hello hello;
+  };
+  struct WaitingDescribe {
+    SessionId session;
+    Message request;
+  };
+
+  Session* SessionOf(LinkId link);
+  void OnHello(LinkId link, const Message& message, Effects* effects);
+  void AdmitSession(LinkId link, const Hello& hello, Effects* effects);
+  bool Lists(const Hello& hello) const;
+  bool IsOver(Role role, const SessionId& id) const;
+  void Forget(const SessionId& id, LinkId except);
+  void Violation(Session* session, const Message& message, std::string reason, Effects* effects);
+
+  void Judge(Session* session, Message message, Effects* effects);
+  void Execute(Session* session, Message message, Effects* effects);
+  void Answer(Session* session, const Message& request, Message reply, Effects* effects);
+  void AnswerError(Session* session, const Message& request, Code code, std::string text,
+                   Effects* effects);
+  void RunWaiting(Session* session, Effects* effects);
+
+  void OnInit(Session* session, Message message, Effects* effects);
+  void OnDescribe(Session* session, Message message, Effects* effects);
+  void OnStatus(Session* session, const Message& message, Effects* effects);
+  void OnPush(Session* session, Message message, Effects* effects);
+  void OnPushSync(Session* session, Message message, Key* key, Chunk* chunk,
+                  std::vector<double> scalars, Effects* effects);
+  void OnPushAsync(Session* session, Message message, Key* key, Chunk* chunk,
+                   const std::vector<double>& scalars, Effects* effects);
+  void OnPull(Session* session, const Message& message, Effects* effects);
+  void OnCancel(Session* session, const Message& message, Effects* effects);
+  void OnControl(Session* session, const Message& message, Effects* effects);
+  void OnWithdraw(Session* session, const Message& message, Effects* effects);
+  void OnAbstain(Session* session, const Message& message, Effects* effects);
+  void OnDelete(Session* session, const Message& message, Effects* effects);
+
+  bool IsComplete(const Key& key, const Chunk& chunk, Rank arriving) const;
+  void CompleteRounds(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects);
+  void ApplyControls(Key* key, Chunk* chunk);
+  void AnswerParked(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects);
+  bool CanAnswer(const Chunk& chunk, const ParkedPull& pull, const Session& session) const;
+  void SendValue(Session* session, const ChunkId& id, const Chunk& chunk, const ParkedPull& pull,
+                 Effects* effects);
+  std::string WhyNever(const Key& key, const Chunk& chunk, const ParkedPull& pull) const;
+  ChunkStatus StatusOf(const Key& key, const Chunk& chunk, Rank rank) const;
+  void DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation);
+  void RecheckDescribes(Effects* effects);
+  void Unpark(const SessionId& id);
+
+  ShardOptions options_;
+  ChunkWorker worker_;
+  uint64_t incarnation_ = 0;
+  Epoch epoch_;
+  size_t member_count_ = 0;
+  std::map<SessionId, Session> sessions_;
+  std::map<LinkId, SessionId> links_;
+  std::map<LinkId, WaitingHello> hellos_;
+  std::vector<WaitingDescribe> describes_;
+  boost::unordered_flat_map<KeyId, Key> keys_;
+  boost::unordered_flat_map<ChunkId, Chunk> chunks_;
+  std::vector<RulePtr> all_;  // CONTROLs in the order of arrival, for keys made later
+  uint64_t control_count_ = 0;
+  size_t held_bytes_ = 0;
+  ShardListener* listener_ = nullptr;
+};
+
+}  // namespace tkv
