@@ -1,0 +1,394 @@
+#include "transport/inproc/network.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <mutex>
+
+#include "base/format.h"
+
+namespace tkv {
+namespace {
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+struct Event {
+  enum class Kind : uint8_t { kAccept, kOpened, kClosed, kFrame };
+  Kind kind{};
+  int64_t due = 0;
+  uint64_t order = 0;  // of events that are due together
+  uint64_t connection = 0;
+  uint64_t link = 0;  // kClosed of a connection that is no more: the receiver's name for it
+  std::shared_ptr<Frame> frame;
+  std::string reason;
+};
+
+// One end of a connection.
+struct End {
+  std::string address;
+  uint64_t link = 0;  // 0: not accepted yet
+  bool open = true;   // this side has not closed it
+  int copying = 0;    // bodies of the other side's memory are being read here
+  int64_t last_due = 0;
+};
+
+struct Connection {
+  End ends[2];  // who dialed, who accepted
+};
+
+}  // namespace
+
+struct InprocNetwork::State {
+  // What arrives at one address.
+  struct Inbox {
+    std::mutex mutex;  // of `wake` and of sleeping only
+    std::condition_variable arrived;
+    bool wake = false;
+    std::map<std::pair<int64_t, uint64_t>, Event> events;  // by due time, then order
+    std::map<uint64_t, std::pair<uint64_t, int>> links;    // link: connection, which end
+    std::deque<std::pair<std::string, Event>> held;        // by cuts, with who sent them
+  };
+
+  explicit State(NetworkOptions o) : options(std::move(o)) {}
+
+  int64_t Now() const { return options.clock ? options.clock() : 0; }
+
+  void Post(const std::string& to, Event event) {
+    const auto found = inboxes.find(to);
+    if (found == inboxes.end()) return;
+    Inbox& inbox = *found->second;
+    event.order = ++order;
+    inbox.events.emplace(std::pair(event.due, event.order), std::move(event));
+    std::lock_guard lock(inbox.mutex);
+    inbox.wake = true;
+    inbox.arrived.notify_one();
+  }
+
+  // An event from one end to the other, in order within its direction.
+  void PostAcross(uint64_t id, int from, Event event, size_t bytes) {
+    const auto found = connections.find(id);
+    if (found == connections.end()) return;
+    End& target = found->second.ends[1 - from];
+    const std::string& source = found->second.ends[from].address;
+    const int64_t now = Now();
+    int64_t delay = 0;
+    if (options.faults != nullptr) {
+      delay = options.faults->Delay(source, target.address, bytes);
+      if (delay < 0) return Lose(id, "the connection is lost");
+    }
+    event.connection = id;
+    event.due = target.last_due = std::max(target.last_due, now + delay);
+    if (options.faults != nullptr) {
+      const auto inbox = inboxes.find(target.address);
+      if (inbox == inboxes.end()) return;
+      auto& held = inbox->second->held;  // what is held already stays in front
+      const bool behind = std::any_of(held.begin(), held.end(), [&](const auto& entry) {
+        return entry.second.connection == id;
+      });
+      if (behind || options.faults->IsCut(source, target.address)) {
+        held.emplace_back(source, std::move(event));
+        return;
+      }
+    }
+    int copies = 1;
+    if (options.faults != nullptr && event.kind == Event::Kind::kFrame) {
+      copies = options.faults->Copies(source, target.address);
+    }
+    for (int i = 1; i < copies; ++i) Post(target.address, event);
+    Post(target.address, std::move(event));
+  }
+
+  // Both sides are told; frames under way are gone.
+  void Lose(uint64_t id, const std::string& reason) {
+    const auto found = connections.find(id);
+    if (found == connections.end()) return;
+    for (int side = 0; side < 2; ++side) Tell(id, found->second.ends[side], reason);
+    connections.erase(found);
+  }
+
+  void Tell(uint64_t id, const End& end, const std::string& reason) {
+    const auto inbox = inboxes.find(end.address);
+    if (inbox == inboxes.end()) return;
+    std::erase_if(inbox->second->events,
+                  [&](const auto& entry) { return entry.second.connection == id; });
+    std::erase_if(inbox->second->held,
+                  [&](const auto& entry) { return entry.second.connection == id; });
+    if (!end.open || end.link == 0) return;
+    inbox->second->links.erase(end.link);
+    Event closed;
+    closed.kind = Event::Kind::kClosed;
+    closed.due = Now();
+    closed.link = end.link;
+    closed.reason = reason;
+    Post(end.address, std::move(closed));
+  }
+
+  NetworkOptions options;
+  mutable std::mutex mutex;
+  std::condition_variable copied;
+  uint64_t order = 0;
+  uint64_t last_connection = 0;
+  std::map<std::string, std::shared_ptr<Inbox>> inboxes;
+  std::map<uint64_t, Connection> connections;
+};
+
+namespace {
+
+using State = InprocNetwork::State;
+
+class InprocEndpoint final : public Endpoint {
+ public:
+  InprocEndpoint(std::shared_ptr<State> state, std::string address,
+                 std::shared_ptr<State::Inbox> inbox)
+      : state_(std::move(state)), address_(std::move(address)), inbox_(std::move(inbox)) {}
+
+  ~InprocEndpoint() override {
+    std::lock_guard lock(state_->mutex);
+    std::vector<uint64_t> mine;
+    for (const auto& [id, connection] : state_->connections) {
+      if (connection.ends[0].address == address_ || connection.ends[1].address == address_) {
+        mine.push_back(id);
+      }
+    }
+    state_->inboxes.erase(address_);
+    for (const uint64_t id : mine) state_->Lose(id, "the peer is gone");
+  }
+
+  void Dial(uint64_t link, const std::string& address) override {
+    std::lock_guard lock(state_->mutex);
+    if (!state_->inboxes.contains(address)) {
+      Event refused;
+      refused.kind = Event::Kind::kClosed;
+      refused.due = state_->Now();
+      refused.link = link;
+      refused.reason = format("nobody listens at {}", address);
+      return state_->Post(address_, std::move(refused));
+    }
+    const uint64_t id = ++state_->last_connection;
+    Connection& connection = state_->connections[id];
+    connection.ends[0].address = address_;
+    connection.ends[0].link = link;
+    connection.ends[1].address = address;
+    inbox_->links[link] = {id, 0};
+    Event accept;
+    accept.kind = Event::Kind::kAccept;
+    state_->PostAcross(id, 0, std::move(accept), 0);
+  }
+
+  void Send(uint64_t link, Frame frame) override {
+    std::lock_guard lock(state_->mutex);
+    const auto found = inbox_->links.find(link);
+    if (found == inbox_->links.end()) return;
+    const auto [id, side] = found->second;
+    Event event;
+    event.kind = Event::Kind::kFrame;
+    const size_t bytes = frame.head.size() + frame.body_bytes;
+    event.frame = std::make_shared<Frame>(std::move(frame));
+    state_->PostAcross(id, side, std::move(event), bytes);
+  }
+
+  // The memory that frames refer to is free when this returns.
+  void Close(uint64_t link) override {
+    std::unique_lock lock(state_->mutex);
+    const auto found = inbox_->links.find(link);
+    if (found == inbox_->links.end()) return;
+    const auto [id, side] = found->second;
+    inbox_->links.erase(found);
+    const auto connection = state_->connections.find(id);
+    if (connection == state_->connections.end()) return;
+    connection->second.ends[side].open = false;
+    state_->copied.wait(lock, [&] {
+      const auto still = state_->connections.find(id);
+      return still == state_->connections.end() || still->second.ends[1 - side].copying == 0;
+    });
+    if (!state_->connections.contains(id)) return;
+    Event closed;
+    closed.kind = Event::Kind::kClosed;
+    closed.reason = "closed by the peer";
+    state_->PostAcross(id, side, std::move(closed), 0);
+  }
+
+  size_t Poll(LinkHandler* handler, size_t events_max) override {
+    size_t count = 0;
+    while (count < events_max && Step(handler)) ++count;
+    return count;
+  }
+
+  bool Wait(int64_t nanoseconds) override {
+    std::unique_lock lock(inbox_->mutex);
+    const bool woken = inbox_->arrived.wait_for(lock, std::chrono::nanoseconds(nanoseconds),
+                                                [&] { return inbox_->wake; });
+    inbox_->wake = false;
+    return woken;
+  }
+
+  void Wake() override {
+    std::lock_guard lock(inbox_->mutex);
+    inbox_->wake = true;
+    inbox_->arrived.notify_one();
+  }
+
+ private:
+  // Delivers one event; false where none is due.
+  bool Step(LinkHandler* handler) {
+    std::unique_lock lock(state_->mutex);
+    if (inbox_->events.empty()) return false;
+    const auto first = inbox_->events.begin();
+    if (first->second.due > state_->Now()) return false;
+    Event event = std::move(first->second);
+    inbox_->events.erase(first);
+    if (event.link != 0) {
+      lock.unlock();
+      handler->Closed(event.link, event.reason);
+      return true;
+    }
+    const auto found = state_->connections.find(event.connection);
+    if (found == state_->connections.end()) return true;
+    const int side = found->second.ends[1].address == address_ ? 1 : 0;
+    End& end = found->second.ends[side];
+    switch (event.kind) {
+      case Event::Kind::kAccept: {
+        lock.unlock();
+        const uint64_t link = handler->Accepted();
+        lock.lock();
+        const auto again = state_->connections.find(event.connection);
+        if (again == state_->connections.end()) {
+          lock.unlock();
+          handler->Closed(link, "the connection is lost");
+          return true;
+        }
+        again->second.ends[1].link = link;
+        inbox_->links[link] = {event.connection, 1};
+        Event opened;
+        opened.kind = Event::Kind::kOpened;
+        state_->PostAcross(event.connection, 1, std::move(opened), 0);
+        return true;
+      }
+      case Event::Kind::kOpened:
+        if (!end.open) return true;
+        lock.unlock();
+        handler->Opened(end.link);
+        return true;
+      case Event::Kind::kClosed: {
+        const uint64_t link = end.link;
+        const bool tell = end.open;
+        inbox_->links.erase(link);
+        state_->connections.erase(found);
+        lock.unlock();
+        if (tell) handler->Closed(link, event.reason);
+        return true;
+      }
+      case Event::Kind::kFrame: {
+        if (!end.open) return true;
+        const uint64_t link = end.link;
+        ++end.copying;
+        lock.unlock();
+        Deliver(handler, event.connection, side, link, *event.frame);
+        return true;
+      }
+    }
+    return true;
+  }
+
+  void Deliver(LinkHandler* handler, uint64_t connection, int side, uint64_t link,
+               const Frame& frame) {
+    std::string refused;
+    bool landed = false;
+    try {
+      const std::vector<Block> blocks = handler->Land(link, std::as_bytes(std::span(frame.head)));
+      for (size_t i = 0; i < blocks.size() && i < frame.bodies.size(); ++i) {
+        if (blocks[i]) std::memcpy(blocks[i].data, frame.bodies[i].data, frame.bodies[i].size);
+      }
+      landed = true;
+    } catch (const Error& error) {
+      refused = error.what();
+    }
+    {
+      std::lock_guard lock(state_->mutex);
+      const auto found = state_->connections.find(connection);
+      if (found != state_->connections.end()) --found->second.ends[side].copying;
+      state_->copied.notify_all();
+    }
+    if (landed) return handler->Received(link);
+    Close(link);
+    handler->Closed(link, refused);
+  }
+
+  const std::shared_ptr<State> state_;
+  const std::string address_;
+  const std::shared_ptr<State::Inbox> inbox_;
+};
+
+}  // namespace
+
+InprocNetwork::InprocNetwork(NetworkOptions options)
+    : state_(std::make_shared<State>(std::move(options))) {}
+
+InprocNetwork::~InprocNetwork() = default;
+
+std::unique_ptr<Endpoint> InprocNetwork::Listen(const std::string& address) {
+  std::lock_guard lock(state_->mutex);
+  auto inbox = std::make_shared<State::Inbox>();
+  if (!state_->inboxes.emplace(address, inbox).second) {
+    throw Fail(Code::kAlreadyExists, "listen: the address {} is taken", address);
+  }
+  return std::make_unique<InprocEndpoint>(state_, address, std::move(inbox));
+}
+
+int64_t InprocNetwork::NextArrival(const std::string& address) const {
+  std::lock_guard lock(state_->mutex);
+  const auto found = state_->inboxes.find(address);
+  if (found == state_->inboxes.end() || found->second->events.empty()) return kNever;
+  return found->second->events.begin()->first.first;
+}
+
+void InprocNetwork::Sever(const std::string& address, bool silently) {
+  std::lock_guard lock(state_->mutex);
+  std::vector<uint64_t> lost;
+  for (auto& [id, connection] : state_->connections) {
+    for (End& end : connection.ends) {
+      if (end.address != address) continue;
+      if (silently) {
+        end.address = "(gone)";  // what is sent there goes nowhere
+      } else {
+        lost.push_back(id);
+      }
+      break;
+    }
+  }
+  for (const uint64_t id : lost) state_->Lose(id, "the connection is lost");
+}
+
+void InprocNetwork::Sever(const std::string& a, const std::string& b) {
+  std::lock_guard lock(state_->mutex);
+  std::vector<uint64_t> lost;
+  for (const auto& [id, connection] : state_->connections) {
+    const std::string& first = connection.ends[0].address;
+    const std::string& second = connection.ends[1].address;
+    if ((first == a && second == b) || (first == b && second == a)) lost.push_back(id);
+  }
+  for (const uint64_t id : lost) state_->Lose(id, "the connection is lost");
+}
+
+void InprocNetwork::Release() {
+  std::lock_guard lock(state_->mutex);
+  for (auto& [address, inbox] : state_->inboxes) {
+    std::deque<std::pair<std::string, Event>> still;
+    while (!inbox->held.empty()) {
+      auto [source, event] = std::move(inbox->held.front());
+      inbox->held.pop_front();
+      if (state_->options.faults != nullptr && state_->options.faults->IsCut(source, address)) {
+        still.emplace_back(std::move(source), std::move(event));
+        continue;
+      }
+      event.due = std::max(event.due, state_->Now());
+      state_->Post(address, std::move(event));
+    }
+    inbox->held = std::move(still);
+  }
+}
+
+}  // namespace tkv

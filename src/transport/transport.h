@@ -1,0 +1,53 @@
+// How frames travel between processes.
+//
+// A link is one connection: frames arrive whole, each at most once unless a fault injector says
+// otherwise, and those of one direction in order; no order holds between links.  A link that has
+// lost a frame is closed.  An endpoint is used by one thread; Wake may be called from any.
+
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "wire/frame.h"
+
+namespace tkv {
+
+// Told by Endpoint::Poll what has happened.
+class LinkHandler {
+ public:
+  virtual ~LinkHandler() = default;
+  // Somebody has dialed this endpoint: names the new link.
+  virtual uint64_t Accepted() = 0;
+  virtual void Opened(uint64_t link) = 0;
+  // Also where a dial has failed.
+  virtual void Closed(uint64_t link, const std::string& reason) = 0;
+  // The head of a frame is here: says where each of its bodies is to land; an empty block throws
+  // that body away.
+  //   throws  what is wrong with the head; the link is then closed
+  virtual std::vector<Block> Land(uint64_t link, std::span<const std::byte> head) = 0;
+  // The bodies of that frame are in their place.
+  virtual void Received(uint64_t link) = 0;
+};
+
+class Endpoint {
+ public:
+  virtual ~Endpoint() = default;
+  // Links of this endpoint are named by its user: any number not used before.
+  virtual void Dial(uint64_t link, const std::string& address) = 0;
+  // Never blocks; bodies are referred to until they have been copied.  A link that is not open
+  // swallows the frame.
+  virtual void Send(uint64_t link, Frame frame) = 0;
+  // After what has been sent.  The handler is not told.
+  virtual void Close(uint64_t link) = 0;
+  // Delivers what has arrived, at most `events_max`; the number delivered.
+  virtual size_t Poll(LinkHandler* handler, size_t events_max) = 0;
+  //   blocks  until there is something to poll, Wake, or the time; true in the first two cases
+  virtual bool Wait(int64_t nanoseconds) = 0;
+  virtual void Wake() = 0;
+};
+
+}  // namespace tkv
