@@ -4,8 +4,33 @@
 #include <cstdio>
 #include <string>
 
+#include "sim.h"
 #include "tkv/config.h"
 #include "tkv/error.h"
+
+namespace {
+
+CLI::App* AddSim(CLI::App* app, tkv::cli::SimOptions* options) {
+  CLI::App* const sim = app->add_subcommand(
+      "sim", "Run a cluster from a seed, with faults, and check every guarantee");
+  sim->add_option("--seed", options->simulation.seed, "First seed")->capture_default_str();
+  sim->add_option("--count", options->count, "Seeds to run")->capture_default_str();
+  sim->add_option("--workers", options->simulation.workers, "Workers; 0: the seed chooses");
+  sim->add_option("--servers", options->simulation.servers, "Servers; 0: the seed chooses");
+  sim->add_option("--steps", options->simulation.steps, "Steps of each worker; 0: the seed chooses");
+  sim->add_option("--faults", options->simulation.faults,
+                  "all, or a list: drop,duplicate,delay,slow,cut,kill,vanish,killserver,killhead,"
+                  "pause; empty: none")
+      ->capture_default_str();
+  sim->add_option("--jobs", options->jobs, "Threads")->capture_default_str();
+  sim->add_option("--failures-max", options->failures_max, "Stop after so many failures")
+      ->capture_default_str();
+  sim->add_flag("--hashes", options->hashes, "Print the hash of each run");
+  sim->add_flag("--coverage", options->coverage, "Print what met what");
+  return sim;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{"TensorKV: a store for sharing tensors"};
@@ -13,9 +38,12 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   CLI::App* const config =
       app.add_subcommand("config", "Show what this build is and the options in force");
+  tkv::cli::SimOptions sim_options;
+  CLI::App* const sim = AddSim(&app, &sim_options);
   CLI11_PARSE(app, argc, argv);
   try {
     if (*config) std::fputs(tkv::ConfigText().c_str(), stdout);
+    if (*sim) return tkv::cli::RunSim(sim_options);
   } catch (const tkv::Error& error) {
     std::fprintf(stderr, "tkv: %s\n", error.what());
     return 2;

@@ -1,0 +1,23 @@
+// The subcommand sim.
+
+#pragma once
+
+#include <cstdint>
+
+#include "tkv/testing.h"
+
+namespace tkv::cli {
+
+struct SimOptions {
+  testing::SimulationOptions simulation;  // of the first seed
+  uint64_t count = 1;                     // seeds
+  uint64_t failures_max = 1;              // stop after so many
+  int jobs = 2;                           // threads
+  bool hashes = false;                    // print the hash of each run
+  bool coverage = false;                  // print fault x message x state
+};
+
+// The exit status: 0 where every guarantee held.
+int RunSim(const SimOptions& options);
+
+}  // namespace tkv::cli

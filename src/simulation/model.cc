@@ -1,0 +1,317 @@
+#include "simulation/model.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/format.h"
+
+namespace tkv::simulation {
+
+void Model::Violate(std::string text) {
+  if (violation_.empty()) violation_ = std::move(text);
+}
+
+std::string Model::Describe(size_t key, uint32_t chunk, uint64_t version) const {
+  return format("key {} chunk {} version {}", ShownKey(scenario_.keys[key].name), chunk, version);
+}
+
+void Model::Created(size_t key) {
+  if (keys_.contains(key)) return;
+  const SimKey& sim = scenario_.keys[key];
+  KeyModel& model = keys_[key];
+  model.chunks.resize(sim.meta.chunk_count());
+  for (ChunkModel& chunk : model.chunks) {
+    chunk.versions[0].lanes = InitialValue(scenario_.seed, sim);
+  }
+}
+
+void Model::Deleted(size_t key) {
+  const auto found = keys_.find(key);
+  if (found != keys_.end()) deleted_.emplace(key, std::move(found->second));
+  keys_.erase(key);
+  for (Control& control : controls_) control.from_rounds[key] = 0;
+}
+
+void Model::Pushed(size_t key, Push push, uint64_t round) {
+  const auto found = keys_.find(key);
+  if (found == keys_.end()) return;
+  found->second.pushed[round].insert(push);
+  found->second.all.insert(push);
+}
+
+void Model::Failed(size_t key, Push push) {
+  if (const auto found = keys_.find(key); found != keys_.end()) found->second.failed.insert(push);
+}
+
+void Model::Controlled(Life life, uint64_t generation, bool accumulate,
+                       std::vector<uint64_t> from_rounds) {
+  controls_.push_back({life, generation, accumulate, std::move(from_rounds)});
+}
+
+void Model::Withdrawn(Life life, uint64_t generation) {
+  std::erase_if(controls_, [&](const Control& control) {
+    return control.life == life && control.generation == generation;
+  });
+}
+
+// The rule of a round: that of the last CONTROL which has been committed and is due.
+bool Model::RuleAt(size_t key, uint64_t round, const Epoch& head) const {
+  bool accumulate = false;
+  for (const Control& control : controls_) {
+    const uint64_t committed = head.CommittedBy(control.life.rank, control.life.incarnation);
+    if (control.generation > committed || control.from_rounds[key] > round) continue;
+    accumulate = control.accumulate;
+  }
+  return accumulate;
+}
+
+Lanes Model::Result(const SimKey& key, const Lanes& before, const Lanes& sum,
+                    bool accumulate) const {
+  Lanes result;
+  for (size_t i = 0; i < result.size(); ++i) {
+    const int64_t whole = static_cast<int64_t>(static_cast<uint64_t>(sum[i]) +
+                                               static_cast<uint64_t>(accumulate ? before[i] : 0));
+    result[i] = Wrap(key.meta.dtype, whole);
+  }
+  return result;
+}
+
+bool Model::Matches(const SimKey& key, const Bytes& bytes, const Lanes& lanes) const {
+  const size_t item = ItemSize(key.meta.dtype);
+  const size_t count = bytes.size / item;
+  const size_t first = std::min(count, lanes.size());
+  for (size_t i = 0; i < first; ++i) {
+    if (Load(key.meta.dtype, bytes.data + i * item) != Wrap(key.meta.dtype, lanes[i])) return false;
+  }
+  // The rest repeats the first eight.
+  return count <= lanes.size() ||
+         std::memcmp(bytes.data, bytes.data + lanes.size() * item,
+                     (count - lanes.size()) * item) == 0;
+}
+
+void Model::Completed(const Shard& shard, const Epoch& head, const ChunkId& id,
+                      const Chunk& chunk) {
+  for (const auto& [key, model] : keys_) {
+    const SimKey& sim = scenario_.keys[key];
+    if (IdOf(sim.name) != id.key) continue;
+    if (chunk.failure) {
+      return Violate(format("{}: the update failed: {}", Describe(key, id.chunk, chunk.version),
+                            chunk.failure->what()));
+    }
+    if (sim.meta.mode == KeyMeta::Mode::kAsync) {
+      return CompletedAsync(head, key, id.chunk, chunk);
+    }
+    return CompletedSync(shard, head, key, id.chunk, chunk);
+  }
+}
+
+void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uint32_t index,
+                          const Chunk& chunk) {
+  const SimKey& sim = scenario_.keys[key];
+  KeyModel& model = keys_.at(key);
+  ChunkModel& state = model.chunks[index];
+  const uint64_t round = chunk.version;
+  const std::string where = Describe(key, index, round);
+  if (round != state.version + 1) {
+    return Violate(format("{}: follows version {}", where, state.version));
+  }
+  // Who must be in it, and who may.
+  const Epoch& epoch = shard.epoch();
+  const Shard::Key* const shard_key = shard.FindKey(IdOf(sim.name));
+  std::vector<Push> must;
+  std::vector<Push> may;
+  bool somebody_abstains = false;
+  for (Rank rank = 0; rank < scenario_.workers; ++rank) {
+    const bool abstains = shard_key != nullptr && shard_key->AbstainOf(rank) >= round;
+    somebody_abstains = somebody_abstains || abstains;
+    std::vector<Push> pushes;
+    for (const Push& push : model.pushed[round]) {
+      if (push.life.rank == rank) pushes.push_back(push);
+    }
+    if (epoch.IsMember(rank) && !abstains) {
+      if (pushes.empty()) {
+        return Violate(format("{}: complete without worker {}, which has not pushed round {}",
+                              where, rank, round));
+      }
+      if (pushes.size() == 1) {
+        must.push_back(pushes[0]);
+        continue;
+      }
+    }
+    may.insert(may.end(), pushes.begin(), pushes.end());
+  }
+  // Which of those that may be in it are: at most one of each rank.
+  const bool accumulate = RuleAt(key, round, head) && sim.accumulates;
+  if (const auto rule = model.rule_of_round.find(round);
+      rule != model.rule_of_round.end() && rule->second != accumulate) {
+    return Violate(format("{}: another rule than other chunks of the round", where));
+  }
+  model.rule_of_round[round] = accumulate;
+  const Version& before = state.versions[round - 1];
+  const size_t subsets = size_t{1} << std::min<size_t>(may.size(), 12);
+  for (size_t subset = subsets; subset-- > 0;) {
+    Version version;
+    Lanes sum{};
+    bool possible = true;
+    const auto add = [&](const Push& push) {
+      possible = possible && version.from.emplace(push.life.rank, push).second;
+      const Lanes lanes = Contribution(scenario_.seed, sim, push.life.rank, push.life.incarnation,
+                                       push.ordinal);
+      for (size_t i = 0; i < sum.size(); ++i) {
+        sum[i] = static_cast<int64_t>(static_cast<uint64_t>(sum[i]) +
+                                      static_cast<uint64_t>(lanes[i]));
+      }
+    };
+    for (const Push& push : must) add(push);
+    for (size_t i = 0; i < may.size(); ++i) {
+      if ((subset >> i & 1) != 0) add(may[i]);
+    }
+    if (!possible) continue;
+    for (Rank rank = 0; rank < scenario_.workers; ++rank) {  // of several lives one has to be in
+      const bool abstains = shard_key != nullptr && shard_key->AbstainOf(rank) >= round;
+      if (epoch.IsMember(rank) && !abstains && !version.from.contains(rank)) possible = false;
+    }
+    if (!possible || (version.from.empty() && !somebody_abstains)) continue;
+    version.lanes = version.from.empty() ? before.lanes
+                                         : Result(sim, before.lanes, sum, accumulate);
+    if (!Matches(sim, chunk.value.bytes(), version.lanes)) continue;
+    state.version = round;
+    state.versions[round] = std::move(version);
+    return;
+  }
+  Violate(format("{}: the value is no sum of the pushes of this round ({} must be in it, {} may), "
+                 "rule {}",
+                 where, must.size(), may.size(), accumulate ? "add" : "assign"));
+}
+
+void Model::CompletedAsync(const Epoch& head, size_t key, uint32_t index, const Chunk& chunk) {
+  const SimKey& sim = scenario_.keys[key];
+  KeyModel& model = keys_.at(key);
+  ChunkModel& state = model.chunks[index];
+  const std::string where = Describe(key, index, chunk.version);
+  if (chunk.version != state.version + 1) {
+    return Violate(format("{}: follows version {}", where, state.version));
+  }
+  const Version& before = state.versions[state.version];
+  for (const Push& push : model.all) {
+    if (state.applied[push.life] >= push.ordinal) continue;
+    const Lanes lanes = Contribution(scenario_.seed, sim, push.life.rank, push.life.incarnation,
+                                     push.ordinal);
+    for (const bool accumulate : {false, true}) {
+      if (accumulate && !sim.accumulates) continue;
+      const Lanes result = Result(sim, before.lanes, lanes, accumulate);
+      if (!Matches(sim, chunk.value.bytes(), result)) continue;
+      for (const Push& earlier : model.all) {
+        if (earlier.life == push.life && earlier.ordinal > state.applied[push.life] &&
+            earlier.ordinal < push.ordinal && !model.failed.contains(earlier)) {
+          return Violate(format("{}: push {} of worker {} came before push {}", where, push.ordinal,
+                                push.life.rank, earlier.ordinal));
+        }
+      }
+      state.applied[push.life] = push.ordinal;
+      state.applied_in[push] = chunk.version;
+      state.version = chunk.version;
+      state.versions[chunk.version].lanes = result;
+      return;
+    }
+  }
+  (void)head;
+  Violate(format("{}: the value is that of no push that was not applied before", where));
+}
+
+void Model::Accepted(size_t key, Push push, uint64_t round,
+                     const std::vector<const Shard*>& shards) {
+  const auto found = keys_.find(key);
+  if (found == keys_.end()) return;
+  const SimKey& sim = scenario_.keys[key];
+  for (uint32_t c = 0; c < found->second.chunks.size(); ++c) {
+    const uint32_t server = ShardOf(IdOf(sim.name), c, static_cast<uint32_t>(shards.size()));
+    const Shard* const shard = shards[server];
+    const Chunk* const chunk = shard == nullptr ? nullptr : shard->FindChunk({IdOf(sim.name), c});
+    if (chunk == nullptr) continue;  // that server is dead
+    ChunkModel& state = found->second.chunks[c];
+    if (sim.meta.mode == KeyMeta::Mode::kAsync) {
+      if (!state.applied_in.contains(push)) {
+        return Violate(format("{}: push {} of worker {} is accepted and not applied",
+                              Describe(key, c, chunk->version), round, push.life.rank));
+      }
+      continue;
+    }
+    if (chunk->version < round) {
+      if (!chunk->HasArrived(round, push.life.rank)) {
+        return Violate(format("{}: push {} of worker {} is accepted and not there",
+                              Describe(key, c, chunk->version), round, push.life.rank));
+      }
+      continue;
+    }
+    const auto in = state.versions[round].from.find(push.life.rank);
+    if (in == state.versions[round].from.end() || in->second != push) {
+      return Violate(format("{}: push {} of worker {} is accepted and is not in the sum",
+                            Describe(key, c, round), round, push.life.rank));
+    }
+  }
+}
+
+void Model::Pulled(size_t key, Life life, bool exact, uint64_t round, uint64_t last,
+                   const Bytes& bytes) {
+  const auto found = keys_.find(key);
+  if (found == keys_.end()) return;
+  const SimKey& sim = scenario_.keys[key];
+  size_t at = 0;
+  for (uint32_t c = 0; c < found->second.chunks.size(); ++c) {
+    const ChunkModel& state = found->second.chunks[c];
+    const Bytes part{bytes.data + at, sim.meta.bytes_of(c), nullptr};
+    at += part.size;
+    if (exact) {
+      const auto version = state.versions.find(round);
+      if (version == state.versions.end() || !Matches(sim, part, version->second.lanes)) {
+        return Violate(format("{}: worker {} pulled another value after its push {}",
+                              Describe(key, c, round), life.rank, round));
+      }
+      continue;
+    }
+    uint64_t from = 0;  // the oldest version that has the worker's own pushes
+    if (last > 0) {
+      const auto own = state.applied_in.find({life, last});
+      if (own != state.applied_in.end()) from = own->second;
+    }
+    bool seen = false;
+    for (auto version = state.versions.lower_bound(from); version != state.versions.end();
+         ++version) {
+      seen = seen || Matches(sim, part, version->second.lanes);
+    }
+    if (!seen) {
+      return Violate(format("{}: worker {} pulled a value that no version since {} had",
+                            Describe(key, c, state.version), life.rank, from));
+    }
+  }
+}
+
+bool Model::WasWhole(const SimKey& key, const KeyModel& model, const Bytes& bytes) const {
+  for (const auto& [number, first] : model.chunks[0].versions) {
+    size_t at = 0;
+    bool all = true;
+    for (uint32_t c = 0; c < model.chunks.size() && all; ++c) {
+      const Bytes part{bytes.data + at, key.meta.bytes_of(c), nullptr};
+      at += part.size;
+      const auto version = model.chunks[c].versions.find(number);
+      all = version != model.chunks[c].versions.end() && Matches(key, part, version->second.lanes);
+    }
+    if (all) return true;
+  }
+  return false;
+}
+
+void Model::Observed(size_t key, const Bytes& bytes) {
+  const SimKey& sim = scenario_.keys[key];
+  const auto found = keys_.find(key);
+  if (found != keys_.end() && WasWhole(sim, found->second, bytes)) return;
+  const auto [begin, end] = deleted_.equal_range(key);
+  for (auto old = begin; old != end; ++old) {
+    if (WasWhole(sim, old->second, bytes)) return;
+  }
+  Violate(format("key {}: an observer saw a value that was never there as a whole",
+                 ShownKey(sim.name)));
+}
+
+}  // namespace tkv::simulation

@@ -1,0 +1,96 @@
+// What every value has to be: per chunk, which pushes of which lives of which workers each version
+// is made of.  Knows the protocol's promises (G1 to G6), not its messages.
+
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "server/shard.h"
+#include "simulation/scenario.h"
+
+namespace tkv::simulation {
+
+// One life of one worker.
+struct Life {
+  Rank rank = kNoRank;
+  uint64_t incarnation = 0;
+  auto operator<=>(const Life&) const = default;
+};
+
+// One push: `ordinal` counts the pushes of a life, whatever rounds they get.
+struct Push {
+  Life life;
+  uint64_t ordinal = 0;
+  auto operator<=>(const Push&) const = default;
+};
+
+class Model {
+ public:
+  explicit Model(const Scenario& scenario) : scenario_(scenario) {}
+
+  // ---- what the workers do
+  void Created(size_t key);  // by an init; a key that has been deleted begins again
+  void Deleted(size_t key);
+  void Pushed(size_t key, Push push, uint64_t round);  // a first byte has left
+  void Failed(size_t key, Push push);                  // it may be in some chunks or in none
+  void Accepted(size_t key, Push push, uint64_t round, const std::vector<const Shard*>& shards);
+  void Controlled(Life life, uint64_t generation, bool accumulate,
+                  std::vector<uint64_t> from_rounds);      // of each key
+  void Withdrawn(Life life, uint64_t generation);
+  // ---- what the servers do
+  void Completed(const Shard& shard, const Epoch& head, const ChunkId& id, const Chunk& chunk);
+  // ---- what the workers see
+  // `last` is the ordinal of the worker's last accepted push of the key before it, or 0.
+  void Pulled(size_t key, Life life, bool exact, uint64_t round, uint64_t last,
+              const Bytes& bytes);
+  void Observed(size_t key, const Bytes& bytes);
+
+  const std::string& violation() const { return violation_; }
+
+ private:
+  struct Version {
+    Lanes lanes{};
+    std::map<Rank, Push> from;  // whose pushes are in
+  };
+  struct ChunkModel {
+    uint64_t version = 0;
+    std::map<uint64_t, Version> versions;
+    std::map<Life, uint64_t> applied;      // async: the last push of each life
+    std::map<Push, uint64_t> applied_in;   // and the version that each has made
+  };
+  struct KeyModel {
+    std::vector<ChunkModel> chunks;
+    std::map<uint64_t, std::set<Push>> pushed;  // by round
+    std::set<Push> all;
+    std::set<Push> failed;
+    std::map<uint64_t, bool> rule_of_round;     // as the first chunk applied it
+  };
+  struct Control {
+    Life life;
+    uint64_t generation = 0;
+    bool accumulate = false;
+    std::vector<uint64_t> from_rounds;
+  };
+
+  bool WasWhole(const SimKey& key, const KeyModel& model, const Bytes& bytes) const;
+  void Violate(std::string text);
+  bool RuleAt(size_t key, uint64_t round, const Epoch& head) const;
+  bool Matches(const SimKey& key, const Bytes& bytes, const Lanes& lanes) const;
+  std::string Describe(size_t key, uint32_t chunk, uint64_t version) const;
+  void CompletedSync(const Shard& shard, const Epoch& head, size_t key, uint32_t index,
+                     const Chunk& chunk);
+  void CompletedAsync(const Epoch& head, size_t key, uint32_t index, const Chunk& chunk);
+  Lanes Result(const SimKey& key, const Lanes& before, const Lanes& sum, bool accumulate) const;
+
+  const Scenario& scenario_;
+  std::map<size_t, KeyModel> keys_;
+  std::multimap<size_t, KeyModel> deleted_;
+  std::vector<Control> controls_;
+  std::string violation_;
+};
+
+}  // namespace tkv::simulation

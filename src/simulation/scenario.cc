@@ -1,0 +1,282 @@
+#include "simulation/scenario.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/format.h"
+#include "kernels/half.h"
+
+namespace tkv::simulation {
+namespace {
+
+constexpr std::array<const char*, Fault::kKinds> kFaultNames = {
+    "drop", "duplicate", "delay", "slow", "cut", "kill", "vanish", "killserver", "killhead",
+    "pause"};
+
+std::vector<Fault::Kind> ParseFaults(const std::string& text) {
+  std::vector<Fault::Kind> kinds;
+  size_t begin = 0;
+  while (begin < text.size()) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string name = text.substr(begin, end - begin);
+    begin = end + 1;
+    if (name == "all") {
+      for (int i = 0; i < Fault::kKinds; ++i) kinds.push_back(static_cast<Fault::Kind>(i));
+      continue;
+    }
+    const auto found = std::find(kFaultNames.begin(), kFaultNames.end(), name);
+    if (found == kFaultNames.end()) {
+      throw Fail(Code::kInvalidArgument, "no fault '{}'; there are all, {}", name,
+                 fmt::join(kFaultNames, ", "));
+    }
+    kinds.push_back(static_cast<Fault::Kind>(found - kFaultNames.begin()));
+  }
+  return kinds;
+}
+
+SimKey MakeKey(Random* random, size_t index, bool halves) {
+  constexpr std::array kDTypes = {DType::kF32, DType::kF32, DType::kF64, DType::kI64, DType::kI32,
+                                  DType::kI8,  DType::kU8,  DType::kI16, DType::kF16, DType::kBF16};
+  constexpr int64_t kHalves = 2;  // the last ones, whose sums over rounds are not exact
+  SimKey key;
+  key.name = CanonicalKey(0, random->Chance(0.5) ? KeyView(static_cast<int64_t>(index))
+                                                 : KeyView(format("w{}", index)));
+  KeyMeta& meta = key.meta;
+  meta.name = key.name;
+  meta.dtype = kDTypes[static_cast<size_t>(random->Between(
+      0, static_cast<int64_t>(kDTypes.size()) - 1 - (halves ? 0 : kHalves)))];
+  meta.chunk_elements = 1024;
+  int64_t elements = random->Between(1, 24);
+  if (random->Chance(0.35)) elements = 1024 * random->Between(1, 3) + random->Between(0, 8);
+  meta.shape = random->Chance(0.5) ? Shape({elements}) : Shape({1, elements});
+  const double mode = static_cast<double>(random->Between(0, 99));
+  if (mode < 15 && !halves) {
+    meta.mode = KeyMeta::Mode::kAsync;
+    // Wide elements: the model finds out from the value alone which push made it.
+    meta.dtype = random->Chance(0.5) ? DType::kI64 : DType::kF64;
+  } else if (mode < 30) {
+    meta.staleness = static_cast<uint32_t>(random->Between(1, 2));
+  }
+  meta.deterministic = random->Chance(0.2);
+  key.accumulates = !halves;
+  return key;
+}
+
+void MakeSteps(Random* random, size_t count, bool recreate, Scenario* scenario) {
+  std::vector<uint64_t> ordinals(scenario->keys.size());
+  uint64_t barriers = 0;
+  while (scenario->steps.size() < count) {
+    Step step;
+    step.key = static_cast<size_t>(random->Between(0, static_cast<int64_t>(scenario->keys.size()) - 1));
+    const int64_t choice = random->Between(0, 99);
+    if (choice < 30) {
+      step.kind = Step::Kind::kPush;
+    } else if (choice < 55) {
+      step.kind = Step::Kind::kPull;
+    } else if (choice < 85) {
+      step.kind = Step::Kind::kPushPull;
+    } else if (choice < 88) {
+      step.kind = Step::Kind::kWait;
+    } else if (choice < 95) {
+      step.kind = Step::Kind::kBarrier;
+    } else if (choice < 98 || !recreate) {
+      step.kind = Step::Kind::kControl;
+      step.accumulate = scenario->keys[0].accumulates && random->Chance(0.6);
+    } else {
+      step.kind = Step::Kind::kRecreate;
+    }
+    if (step.kind == Step::Kind::kPush || step.kind == Step::Kind::kPushPull) {
+      step.ordinal = ++ordinals[step.key];
+    }
+    if (step.kind == Step::Kind::kBarrier) step.ordinal = ++barriers;
+    if (step.kind == Step::Kind::kRecreate) {
+      ordinals[step.key] = 0;
+      step.ordinal = barriers += 2;
+    }
+    scenario->steps.push_back(step);
+  }
+}
+
+void MakeFaults(Random* random, const std::vector<Fault::Kind>& kinds, Scenario* scenario) {
+  const auto allowed = [&](Fault::Kind kind) {
+    return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+  };
+  std::vector<Fault::Kind> light;
+  for (const auto kind : {Fault::Kind::kDrop, Fault::Kind::kDuplicate, Fault::Kind::kDelay,
+                          Fault::Kind::kSlow, Fault::Kind::kCut}) {
+    if (allowed(kind)) light.push_back(kind);
+  }
+  std::vector<Fault::Kind> heavy;
+  for (const auto kind : {Fault::Kind::kKill, Fault::Kind::kVanish, Fault::Kind::kPause}) {
+    if (allowed(kind)) heavy.push_back(kind);
+  }
+  const auto add = [&](Fault::Kind kind, int64_t from, int64_t to) {
+    Fault fault;
+    fault.kind = kind;
+    fault.at_event = static_cast<uint64_t>(random->Between(from, to));
+    fault.choice = random->Next();
+    fault.restarts = random->Chance(0.7);
+    scenario->faults.push_back(fault);
+  };
+  const int64_t light_count = light.empty() ? 0 : random->Between(5, 9);
+  for (int64_t i = 0; i < light_count; ++i) {
+    add(light[static_cast<size_t>(random->Between(0, static_cast<int64_t>(light.size()) - 1))], 10, 900);
+  }
+  if (!heavy.empty() && random->Chance(0.5)) {
+    const int64_t heavy_count = random->Between(1, 2);
+    for (int64_t i = 0; i < heavy_count; ++i) {
+      add(heavy[static_cast<size_t>(random->Between(0, static_cast<int64_t>(heavy.size()) - 1))], 60, 900);
+    }
+  }
+  if (allowed(Fault::Kind::kKillServer) && random->Chance(0.07)) {
+    add(Fault::Kind::kKillServer, 100, 900);
+  }
+  if (allowed(Fault::Kind::kKillHead) && random->Chance(0.05)) {
+    add(Fault::Kind::kKillHead, 200, 900);
+  }
+  std::sort(scenario->faults.begin(), scenario->faults.end(),
+            [](const Fault& a, const Fault& b) { return a.at_event < b.at_event; });
+}
+
+}  // namespace
+
+const char* Name(Fault::Kind kind) { return kFaultNames[static_cast<size_t>(kind)]; }
+
+Scenario MakeScenario(const testing::SimulationOptions& options) {
+  if (options.workers < 0 || options.servers < 0 || options.steps < 0) {
+    throw Fail(Code::kInvalidArgument, "simulate: {} workers, {} servers, {} steps",
+               options.workers, options.servers, options.steps);
+  }
+  Random random(options.seed);
+  Scenario scenario;
+  scenario.seed = options.seed;
+  scenario.workers = static_cast<int>(random.Between(2, 5));
+  scenario.servers = static_cast<int>(random.Between(1, 4));
+  if (options.workers > 0) scenario.workers = options.workers;
+  if (options.servers > 0) scenario.servers = options.servers;
+  scenario.policy = static_cast<Epoch::Policy>(random.Between(0, 2));
+  scenario.observer = random.Chance(0.3);
+  scenario.adopt_from_bytes = random.Chance(0.5) ? 1 : size_t{64} << 10;
+  scenario.credit_bytes = random.Chance(0.3) ? 2048 : size_t{1} << 20;
+  scenario.pull_bytes_max = random.Chance(0.3) ? 1024 : size_t{1} << 20;
+  scenario.outstanding = static_cast<int>(random.Between(1, 4));
+  const int64_t key_count = random.Between(2, 5);
+  const bool halves = random.Chance(0.25);
+  for (int64_t i = 0; i < key_count; ++i) {
+    scenario.keys.push_back(MakeKey(&random, static_cast<size_t>(i), halves));
+  }
+  size_t count = 200 / static_cast<size_t>(scenario.workers) +
+                 static_cast<size_t>(random.Between(1, 20));
+  if (options.steps > 0) count = static_cast<size_t>(options.steps);
+  MakeFaults(&random, ParseFaults(options.faults), &scenario);
+  const bool heavy = std::any_of(
+      scenario.faults.begin(), scenario.faults.end(),
+      [](const Fault& fault) { return fault.kind >= Fault::Kind::kKill; });
+  const bool leavers = random.Chance(0.3);
+  MakeSteps(&random, count, !heavy && !leavers, &scenario);
+  for (int rank = 0; rank < scenario.workers; ++rank) {
+    size_t steps = count;
+    if (leavers && rank > 0 && random.Chance(0.4)) {
+      steps = static_cast<size_t>(random.Between(1, static_cast<int64_t>(count)));
+    }
+    scenario.step_counts.push_back(steps);
+  }
+  return scenario;
+}
+
+int64_t Wrap(DType dtype, int64_t value) {
+  switch (dtype) {
+    case DType::kI8: return static_cast<int8_t>(value);
+    case DType::kU8: return static_cast<uint8_t>(value);
+    case DType::kI16: return static_cast<int16_t>(value);
+    case DType::kI32: return static_cast<int32_t>(value);
+    default: return value;
+  }
+}
+
+void Store(DType dtype, int64_t value, std::byte* target) {
+  const auto put = [&](auto element) { std::memcpy(target, &element, sizeof(element)); };
+  switch (dtype) {
+    case DType::kF32: return put(static_cast<float>(value));
+    case DType::kF64: return put(static_cast<double>(value));
+    case DType::kF16: return put(kernels::F16FromF32(static_cast<float>(value)));
+    case DType::kBF16: return put(kernels::BF16FromF32(static_cast<float>(value)));
+    case DType::kI8: return put(static_cast<int8_t>(value));
+    case DType::kU8: return put(static_cast<uint8_t>(value));
+    case DType::kI16: return put(static_cast<int16_t>(value));
+    case DType::kI32: return put(static_cast<int32_t>(value));
+    default: return put(value);
+  }
+}
+
+int64_t Load(DType dtype, const std::byte* source) {
+  const auto get = [&](auto element) {
+    std::memcpy(&element, source, sizeof(element));
+    return element;
+  };
+  switch (dtype) {
+    case DType::kF32: return static_cast<int64_t>(get(float{}));
+    case DType::kF64: return static_cast<int64_t>(get(double{}));
+    case DType::kF16: return static_cast<int64_t>(kernels::F32FromF16(get(uint16_t{})));
+    case DType::kBF16: return static_cast<int64_t>(kernels::F32FromBF16(get(uint16_t{})));
+    case DType::kI8: return get(int8_t{});
+    case DType::kU8: return get(uint8_t{});
+    case DType::kI16: return get(int16_t{});
+    case DType::kI32: return get(int32_t{});
+    default: return get(int64_t{});
+  }
+}
+
+namespace {
+
+uint64_t MaskOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF16: return 0xFF;
+    case DType::kBF16: return 0x1F;
+    case DType::kF32: return 0x7FF;
+    case DType::kF64: return 0xFFFF'FFFF;
+    case DType::kI8:
+    case DType::kU8: return 0x7F;
+    case DType::kI16: return 0x7FFF;
+    case DType::kI32: return 0x7FFF'FFFF;
+    default: return 0x7FFF'FFFF'FFFF'FFFF;
+  }
+}
+
+}  // namespace
+
+Lanes Contribution(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarnation,
+                   uint64_t round) {
+  const uint64_t base = Random::Mix(seed ^ IdOf(key.name).low) ^
+                        (static_cast<uint64_t>(rank) << 48) ^ (incarnation << 32) ^ round;
+  Lanes lanes;
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    lanes[i] = static_cast<int64_t>(Random::Mix(base ^ (i << 60)) & MaskOf(key.meta.dtype));
+  }
+  return lanes;
+}
+
+Lanes InitialValue(uint64_t seed, const SimKey& key) { return Contribution(~seed, key, 0, 0, 0); }
+
+Bytes FillWith(const SimKey& key, const Lanes& lanes) {
+  const size_t item = ItemSize(key.meta.dtype);
+  const size_t count = key.meta.elements();
+  auto bytes = std::make_shared<std::vector<std::byte>>(count * item + 8);
+  for (size_t i = 0; i < std::min(count, lanes.size()); ++i) {
+    Store(key.meta.dtype, lanes[i], bytes->data() + i * item);
+  }
+  for (size_t i = lanes.size(); i < count; i += lanes.size()) {  // copies of the first eight
+    std::memcpy(bytes->data() + i * item, bytes->data(),
+                std::min(lanes.size(), count - i) * item);
+  }
+  return {bytes->data(), count * item, bytes};
+}
+
+}  // namespace tkv::simulation
+
+namespace tkv::testing {
+
+std::span<const char* const> FaultNames() noexcept { return simulation::kFaultNames; }
+
+}  // namespace tkv::testing

@@ -1,0 +1,85 @@
+// What a seed stands for: the job, its keys, the program that the workers run, and the faults.
+
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "tkv/testing.h"
+#include "wire/message.h"
+
+namespace tkv::simulation {
+
+struct SimKey {
+  std::string name;      // canonical
+  KeyMeta meta;
+  bool accumulates = false;  // a CONTROL may make it `value += sum`, which is exact for this key
+};
+
+struct Step {
+  enum class Kind : uint8_t {
+    kPush, kPull, kPushPull, kWait, kBarrier, kControl, kRecreate,
+  };
+  Kind kind{};
+  size_t key = 0;
+  uint64_t ordinal = 0;  // of this key's (or barrier's) pushes
+  bool accumulate = false;  // of a CONTROL
+};
+
+struct Fault {
+  enum class Kind : uint8_t {
+    kDrop,        // a connection is lost with what is under way on it
+    kDuplicate,   // frames of a link arrive twice for a while
+    kDelay,       // everything is late for a while
+    kSlow,        // one process is slow for a while
+    kCut,         // nothing passes in one direction for a while
+    kKill,        // a worker ends; its peers are told
+    kVanish,      // a worker ends; nobody is told
+    kKillServer,
+    kKillHead,
+    kPause,       // a worker is cut off for so long that it is held for dead, and comes back
+  };
+  static constexpr int kKinds = 10;
+  Kind kind{};
+  uint64_t at_event = 0;
+  uint64_t choice = 0;
+  bool restarts = false;
+};
+const char* Name(Fault::Kind kind);
+
+struct Scenario {
+  uint64_t seed = 0;
+  int workers = 2;
+  int servers = 1;
+  bool observer = false;
+  Epoch::Policy policy = Epoch::Policy::kFail;
+  size_t adopt_from_bytes = 0;
+  size_t credit_bytes = 0;
+  int outstanding = 1;          // operations that a worker has under way
+  size_t pull_bytes_max = 0;
+  std::vector<SimKey> keys;
+  std::vector<Step> steps;
+  std::vector<size_t> step_counts;  // of each worker
+  std::vector<Fault> faults;
+};
+
+Scenario MakeScenario(const testing::SimulationOptions& options);
+
+// What a life of a worker pushes as its n-th push of a key: element i is lane i % 8.  Whole numbers
+// that are exact in the key's dtype, even as a sum over workers.
+using Lanes = std::array<int64_t, 8>;
+Lanes Contribution(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarnation,
+                   uint64_t round);
+Lanes InitialValue(uint64_t seed, const SimKey& key);
+Bytes FillWith(const SimKey& key, const Lanes& lanes);
+
+// Whole numbers as elements of a dtype, and back.
+void Store(DType dtype, int64_t value, std::byte* target);
+int64_t Load(DType dtype, const std::byte* source);
+// What is left of a whole number in the dtype.
+int64_t Wrap(DType dtype, int64_t value);
+
+}  // namespace tkv::simulation

@@ -1,0 +1,158 @@
+// A whole cluster in one thread, on the machines and the transport that a real one has, with a
+// clock of its own.
+
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "node/node.h"
+#include "simulation/model.h"
+#include "simulation/scenario.h"
+#include "transport/inproc/network.h"
+
+namespace tkv::simulation {
+
+class Simulation;
+
+// A machine with its place in the network.
+class Process final : public LinkHandler, public MessageTap {
+ public:
+  enum class Kind : uint8_t { kHead, kServer, kWorker, kObserver };
+
+  Process(Simulation* simulation, Kind kind, int index, uint64_t number);
+
+  uint64_t Accepted() override { return node->Accept(); }
+  void Opened(uint64_t link) override;
+  void Closed(uint64_t link, const std::string& reason) override;
+  std::vector<Block> Land(uint64_t link, std::span<const std::byte> head) override;
+  void Received(uint64_t link) override;
+  void Sent(LinkId link, const Message& message) override;
+  void Received(LinkId link, const Message& message, const char* state) override;
+
+  HeadNode* head() const { return static_cast<HeadNode*>(node.get()); }
+  ServerNode* server() const { return static_cast<ServerNode*>(node.get()); }
+  ClientNode* client() const { return static_cast<ClientNode*>(node.get()); }
+
+  Simulation* simulation;
+  Kind kind;
+  int index;
+  std::string address;
+  BufferPool pool;
+  std::unique_ptr<Node> node;
+  std::unique_ptr<Endpoint> endpoint;
+};
+
+// The user of a client: runs the program of the scenario.
+struct Driver {
+  struct Running {
+    Step step;
+    size_t key = 0;
+    bool is_init = false;
+    Bytes value;
+    Block out;
+    Push push;
+    uint64_t last_accepted = 0;  // of the key, when a pull began
+    uint64_t round = 0;          // of the last push of the key, when a pull began
+    Time begin = 0;
+    bool accepted = false;
+    bool has_push = false;
+    int phase = 0;  // of a kRecreate
+  };
+  Process* process = nullptr;
+  Rank rank = kNoRank;
+  Time born = 0;
+  size_t next_init = 0;
+  size_t next_step = 0;
+  size_t step_count = 0;
+  bool started = false;
+  bool asked_barrier = false;
+  bool leaving = false;
+  bool done = false;
+  bool opened = false;  // an observer has found the key that it pulls next
+  size_t observed = 0;
+  uint64_t ordinal = 0;
+  int recreate_phase = 0;
+  std::vector<uint64_t> rounds_at_start;  // of each key, where this life has joined; last: barrier
+  std::map<size_t, uint64_t> last_accepted;
+  std::set<size_t> missing;  // keys that could not be made
+  std::map<OpId, Running> running;
+};
+
+class Simulation final : public FaultInjector, public ShardListener {
+ public:
+  explicit Simulation(const testing::SimulationOptions& options);
+  ~Simulation() override;
+
+  testing::SimulationReport Run();
+
+  // ---- faults
+  int64_t Delay(const std::string& from, const std::string& to, size_t bytes) override;
+  int Copies(const std::string& from, const std::string& to) override;
+  bool IsCut(const std::string& from, const std::string& to) override;
+  // ---- checks
+  void Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk) override;
+
+ private:
+  friend class Process;
+
+  struct Period {  // a fault that lasts
+    Fault::Kind kind;
+    Time until;
+    std::string from;  // empty: everybody
+    std::string to;
+  };
+
+  void Loop();
+  Process* Add(Process::Kind kind, int index);
+  void Remove(Process* process, bool silently);
+  void Dispatch(Process* process);
+  void Event(Process* process, const char* what, uint64_t link);
+  void Inject();
+  void InjectOne(const Fault& fault);
+  void StartWorker(int rank);
+  void Drive(Driver* driver);
+  bool StartNext(Driver* driver);
+  void StartInit(Driver* driver);
+  bool StartStep(Driver* driver, const Step& step);
+  void StartRecreate(Driver* driver, const Step& step);
+  void OnOutcome(Driver* driver, const Outcome& outcome);
+  void CheckFailure(const Driver& driver, const Driver::Running& running, const Error& error);
+  OpId Begin(Driver* driver, Operation operation, Driver::Running running);
+  Life LifeOf(const Driver& driver) const;
+  std::vector<const Shard*> Shards() const;
+  void CheckMemory();
+  void CheckAtEnd();
+  void Violate(const std::string& text);
+  const Epoch& HeadEpoch() const;
+  std::string Peer(const tkv::Peer& peer) const;
+
+  testing::SimulationOptions options_;
+  Scenario scenario_;
+  Model model_;
+  Random random_;
+  Time now_ = 0;
+  uint64_t events_ = 0;
+  uint64_t process_count_ = 0;
+  std::unique_ptr<InprocNetwork> network_;
+  std::vector<std::unique_ptr<Process>> processes_;
+  std::vector<Process*> servers_;  // by index; null: dead
+  Process* head_ = nullptr;
+  std::map<Process*, Driver> drivers_;
+  std::vector<Period> periods_;
+  std::set<Fault::Kind> recent_;  // faults that have been at work lately
+  Time recent_until_ = 0;
+  size_t next_fault_ = 0;
+  std::vector<std::pair<Time, int>> restarts_;             // when, which rank
+  std::map<const void*, std::pair<size_t, Push>> bodies_;  // what a body of a push is
+  std::map<KeyId, size_t> key_index_;
+  std::set<size_t> created_;
+  Epoch last_epoch_;
+  testing::SimulationReport report_;
+  std::deque<std::string> trace_;
+  std::map<std::tuple<std::string, std::string, std::string>, uint64_t> coverage_;
+};
+
+}  // namespace tkv::simulation
