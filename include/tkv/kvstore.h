@@ -23,12 +23,31 @@ namespace tkv {
 
 struct StoreOptions {
   int threads = 0;  // cores for large operations; 0: all that the process may use
-  std::chrono::milliseconds patience{600'000};  // longest wait for another thread of this process
+  std::chrono::milliseconds patience{600'000};  // longest wait for another thread or worker
+
+  // ---- of a distributed store
+  std::string bootstrap;  // "self": a job of one worker, with its servers in this process
+  int servers = 1;        // of that job
+  std::chrono::milliseconds server_patience{30'000};  // longest wait for a server or the head
+  int staleness = 0;  // rounds that a worker may be ahead of the slowest one
+  std::string on_death =
+      "fail";                  // "fail", "continue" or "wait": what a round does without a worker
+  bool deterministic = false;  // sums in the order of ranks: equal bits in every run
+  size_t window_bytes = size_t{64} << 20;  // of foreign arrays that wait as copies
+  // Called about every 50 ms by a thread that waits; what it throws ends the wait and reaches the
+  // caller.  For signals.
+  std::function<void()> interrupt;
+  // Told what an operator wants to know; null: nothing is said.
+  std::function<void(int level, const std::string& text)> log;  // 0 debug to 3 error
 };
+
+// An operation under way.  Its outputs are undefined until it is done.
+using Ticket = std::shared_ptr<Pending>;
 
 struct InitItem {
   KeyView key;
   const NDArray* value;
+  std::string_view mode = {};  // "sync", "async"; empty: that of the store
 };
 
 struct PushItem {
@@ -91,6 +110,19 @@ class KVStore {
   //   throws  as Init and Pull, before any key is there
   virtual void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) = 0;
 
+  // The same, under way when it returns: a push is done when its round is complete, a pull when its
+  // outs are written.  An error of the call itself is thrown, a later one by Wait; where nobody
+  // waits, by the next call on that key and by Close.
+  //   owns    keeps the arrays until it is done
+  virtual Ticket PushAsync(std::span<const PushItem> items);
+  virtual Ticket PullAsync(std::span<const PullItem> items);
+  virtual Ticket PushPullAsync(std::span<const PushItem> items, std::span<const PullItem> outs);
+
+  // Removes a key; a later Init makes it anew.  In a distributed store every worker calls it,
+  // between two barriers.
+  //   throws  kNotFound, kDeadlineExceeded, kFailedPrecondition
+  virtual void Delete(const KeyView& key) = 0;
+
   // Replaces the updater; an empty function restores assignment.  State of an earlier optimizer is
   // forgotten.
   virtual void SetUpdater(UpdateFunction updater) = 0;
@@ -100,6 +132,11 @@ class KVStore {
   virtual int rank() const = 0;
   virtual int num_workers() const = 0;
   virtual void Barrier() = 0;
+  // The number of this worker's last push of the key; after a new life, the one that it goes on
+  // from.
+  virtual uint64_t Round(const KeyView& key) const = 0;
+  // Whether this worker has lived before in this job.
+  virtual bool rejoined() const { return false; }
 
   virtual size_t size() const = 0;
   virtual bool Contains(const KeyView& key) const = 0;

@@ -95,6 +95,10 @@ class Client {
   // ---- operations
   OpId next_op() const { return last_op_ + 1; }  // what Start will return
   OpId Start(Operation operation, Time now, Effects* effects);
+  // Gives an operation up: it fails with this error unless it has ended.
+  void Cancel(OpId id, const Error& error, Time now, Effects* effects);
+  // Copies what is left to read of a push's value, so that its memory may change from now on.
+  void Detach(OpId id);
   std::vector<Outcome> TakeOutcomes() { return std::exchange(outcomes_, {}); }
   bool HasOutcomes() const { return !outcomes_.empty(); }
 

@@ -75,6 +75,30 @@ OpId Client::Start(Operation operation, Time now, Effects* effects) {
   return id;
 }
 
+void Client::Cancel(OpId id, const Error& error, Time now, Effects* effects) {
+  now_ = now;
+  if (Op* const op = Find(id)) Fail(op, error);
+  Settle(now, effects);
+}
+
+void Client::Detach(OpId id) {
+  Op* const op = Find(id);
+  if (op == nullptr || op->what.value.size == 0) return;
+  const Bytes old = op->what.value;
+  const auto copy = std::make_shared<std::vector<std::byte>>(old.data, old.data + old.size);
+  op->what.value = {copy->data(), old.size, copy};
+  const auto rebase = [&](Outgoing* outgoing) {
+    Bytes& body = outgoing->message.body;
+    if (outgoing->op == id && body) {
+      body = {copy->data() + (body.data - old.data), body.size, copy};
+    }
+  };
+  for (ServerSession& session : sessions_) {
+    for (Outgoing& waiting : session.pushes) rebase(&waiting);
+    for (auto& [seq, sent] : session.sent) rebase(&sent);
+  }
+}
+
 // Moves everything that can move now.
 void Client::Settle(Time now, Effects* effects) {
   now_ = now;

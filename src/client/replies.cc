@@ -20,6 +20,7 @@ void Client::Received(LinkId link, Message message, Time now, Effects* effects) 
   if (message.type == Type::kError && message.seq == 0) {  // the server closes the session
     const Error error = ErrorOf(message);
     effects->Close(link, Code::kCancelled, "");
+    if (error.code() == Code::kCancelled) return Closed(link, now, effects);  // it was expected
     if (error.code() == Code::kAborted) return Refused(error, effects);
     Kill(session, Error(error.code(), format("server {}: {}", server, error.what())), effects);
     return Settle(now, effects);

@@ -34,8 +34,7 @@ std::vector<Block> Node::Land(LinkId id, std::span<const std::byte> head) {
   if (found == links_.end()) throw Fail(Code::kCancelled, "the link is closed");
   Link& link = found->second;
   const bool trusted = link.proved || link.dialed;
-  const FrameHeader header =
-      DecodeHeader(head, trusted ? FrameLimits{} : FrameLimits::Unproved());
+  const FrameHeader header = DecodeHeader(head, trusted ? FrameLimits{} : FrameLimits::Unproved());
   link.landing.clear();
   DecodeMessages(header, head, &link.landing);
   link.low = header.low;
@@ -193,6 +192,12 @@ OpId ClientNode::Begin(Operation operation, Time now) {
   ForwardToHead();
   Flush();
   return id;
+}
+
+void ClientNode::Cancel(OpId id, const Error& error, Time now) {
+  client_.Cancel(id, error, now, &effects_);
+  ForwardToHead();
+  Flush();
 }
 
 // What the client has for the head.  Without the head it waits: the client sends it again.

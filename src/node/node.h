@@ -88,8 +88,8 @@ class Node {
     bool open = false;
     bool proved = false;  // the peer has been welcomed, or has welcomed us
     Peer peer;
-    uint64_t low = 0;               // of the frame that is landing
-    std::vector<Message> landing;   // its messages
+    uint64_t low = 0;              // of the frame that is landing
+    std::vector<Message> landing;  // its messages
   };
 
   void Emit(LinkId link, FrameBuilder* builder);
@@ -154,14 +154,13 @@ class ServerNode final : public Node {
 class ClientNode final : public Node {
  public:
   ClientNode(MemberOptions member, ClientOptions client, BufferPool* pool)
-      : Node(pool),
-        role_(member.role),
-        member_(std::move(member)),
-        client_(std::move(client)) {}
+      : Node(pool), role_(member.role), member_(std::move(member)), client_(std::move(client)) {}
   void Start(Time now) override;
   Time deadline() const override { return std::min(member_.deadline(), client_.deadline()); }
   // What the user asks for; only once joined.
   OpId Begin(Operation operation, Time now);
+  void Cancel(OpId id, const Error& error, Time now);
+  void Detach(OpId id) { client_.Detach(id); }
   std::vector<Outcome> TakeOutcomes() { return client_.TakeOutcomes(); }
   bool joined() const { return member_.joined() && member_.epoch().number > 0; }
   const Client& client() const { return client_; }

@@ -14,7 +14,7 @@ Rule::Rule(Rank sender, uint64_t incarnation, uint64_t generation, const UpdateS
 }
 
 bool Rule::KeepsStateOf(const Rule* other) const {
-  return other != nullptr && spec_.program == other->spec_.program &&
+  return other != nullptr && !spec_.fresh && spec_.program == other->spec_.program &&
          spec_.multi_precision == other->spec_.multi_precision;
 }
 

@@ -41,6 +41,16 @@ void KeyTable::Insert(std::unique_ptr<Entry> entry) {
   }
 }
 
+void KeyTable::Erase(const KeyView& key) {
+  const Entry* const entry = Find(key);
+  if (key.is_string) {
+    by_text_.erase(std::string(key.text));
+  } else {
+    by_number_.erase(key.number);
+  }
+  std::erase_if(entries_, [&](const auto& other) { return other.get() == entry; });
+}
+
 void KeyTable::Clear() {
   by_number_.clear();
   by_text_.clear();

@@ -25,10 +25,12 @@ struct Entry {
   std::shared_ptr<const Optimizer> state_of;
   std::vector<NDArray> states;
   NDArray master;
-  uint64_t round = 0;
+  uint64_t round = 0;   // updates by this optimizer
+  uint64_t pushes = 0;  // guarded as the value
 
   // Who uses the key; guarded by the store's mutex.
   int readers = 0;
+  int waiting = 0;  // calls that will use it: it cannot be deleted
   bool is_written = false;
   std::thread::id writer;
   uint64_t call = 0;  // the call that looked this entry up last, and its place there
@@ -43,6 +45,7 @@ class KeyTable {
   //   throws  kNotFound, kInvalidArgument
   Entry& Get(std::string_view verb, const KeyView& key) const;
   void Insert(std::unique_ptr<Entry> entry);
+  void Erase(const KeyView& key);
   void Clear();
   const std::vector<std::unique_ptr<Entry>>& entries() const { return entries_; }
 

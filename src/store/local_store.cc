@@ -21,6 +21,7 @@ namespace {
 
 // Calls that move fewer bytes run in order, so that arrays which share memory need no look.
 constexpr size_t kSmallCallBytes = size_t{256} << 10;
+constexpr std::chrono::milliseconds kInterruptEvery{50};
 
 // What a push does to a key: one of three.  Immutable but for the cache of compiled code.
 struct Updater {
@@ -165,6 +166,11 @@ class LocalStore final : public KVStore {
     Run("pushpull", items, outs);
   }
   void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
+  void Delete(const KeyView& key) override;
+  uint64_t Round(const KeyView& key) const override {
+    const auto lock = Lock("round");
+    return shared_->keys.Get("round", key).pushes;
+  }
   void SetUpdater(UpdateFunction updater) override;
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
 
@@ -328,8 +334,22 @@ template <typename Free>
 void LocalStore::WaitUntil(std::string_view verb, std::unique_lock<std::mutex>* lock, Free free) {
   if (free()) return;
   ++shared_->waiting;
-  const bool in_time = shared_->released.wait_for(*lock, options_.patience, free);
+  const auto deadline = std::chrono::steady_clock::now() + options_.patience;
+  bool in_time = false;
+  std::exception_ptr interrupted;
+  while (!in_time && !interrupted && std::chrono::steady_clock::now() < deadline) {
+    in_time = shared_->released.wait_for(*lock, kInterruptEvery, free);
+    if (in_time || !options_.interrupt) continue;
+    lock->unlock();  // a signal's handler may use the store
+    try {
+      options_.interrupt();
+    } catch (...) {
+      interrupted = std::current_exception();
+    }
+    lock->lock();
+  }
   --shared_->waiting;
+  if (interrupted) std::rethrow_exception(interrupted);
   if (!in_time) {
     throw Fail(Code::kDeadlineExceeded, "{}: another thread has used a key of this call for {} ms",
                verb, options_.patience.count());
@@ -350,11 +370,21 @@ void LocalStore::ClaimKeys(std::string_view verb, std::span<const PushItem> item
                  entry->key.view().ToString());
     }
   }
-  WaitUntil(verb, &lock, [&] {
-    return std::all_of(claim->entries.begin(), claim->entries.end(), [&](const Entry* entry) {
-      return !entry->is_written && (claim->mode == Claim::Mode::kRead || entry->readers == 0);
+  for (Entry* entry : claim->entries) ++entry->waiting;
+  const auto done_waiting = [&] {
+    for (Entry* entry : claim->entries) --entry->waiting;
+  };
+  try {
+    WaitUntil(verb, &lock, [&] {
+      return std::all_of(claim->entries.begin(), claim->entries.end(), [&](const Entry* entry) {
+        return !entry->is_written && (claim->mode == Claim::Mode::kRead || entry->readers == 0);
+      });
     });
-  });
+  } catch (...) {
+    done_waiting();
+    throw;
+  }
+  done_waiting();
   if (shared_->closed) throw Fail(Code::kFailedPrecondition, "{}: the store is closed", verb);
   for (Entry* entry : claim->entries) {
     if (claim->mode == Claim::Mode::kWrite) {
@@ -461,6 +491,7 @@ void LocalStore::Run(std::string_view verb, std::span<const PushItem> items,
       RunTiles(verb, claim, push_count, sources, fuse ? &outputs : nullptr);
     }
   }
+  for (size_t g = 0; g < push_count; ++g) ++claim.entries[g]->pushes;
   if (!outs.empty() && !fuse) RunPull(claim, outs, outputs);
   outputs.Scatter();
 }
@@ -598,6 +629,23 @@ void LocalStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
   replacement->optimizer = std::move(optimizer);
   const auto lock = Lock("set_optimizer");
   shared_->updater = std::move(replacement);
+}
+
+void LocalStore::Delete(const KeyView& key) {
+  auto lock = Lock("delete");
+  const Entry* entry = &shared_->keys.Get("delete", key);
+  if (entry->is_written && entry->writer == std::this_thread::get_id()) {
+    throw Fail(Code::kFailedPrecondition, "delete {}: the updater that is running is updating it",
+               key.ToString());
+  }
+  WaitUntil("delete", &lock, [&] {  // another thread may delete it meanwhile
+    entry = shared_->keys.Find(key);
+    return entry == nullptr || (!entry->is_written && entry->readers == 0 && entry->waiting == 0);
+  });
+  if (entry == nullptr) {
+    throw Fail(Code::kNotFound, "delete {}: no such key", key.ToString());
+  }
+  shared_->keys.Erase(key);
 }
 
 void LocalStore::Close() {

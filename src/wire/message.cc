@@ -284,6 +284,7 @@ std::string Encode(const UpdateSpec& value) {
   writer.Number(static_cast<uint8_t>(value.multi_precision));
   writer.Number(static_cast<uint32_t>(value.params.size()));
   for (const double param : value.params) writer.Number(param);
+  writer.Number(static_cast<uint8_t>(value.fresh));
   return writer.Take();
 }
 
@@ -296,6 +297,7 @@ UpdateSpec DecodeUpdateSpec(std::string_view bytes) {
   if (count > kParamsMax) throw Fail(Code::kInvalidArgument, "{} hyperparameters", count);
   spec.params.resize(count);
   for (double& param : spec.params) param = reader.Number<double>();
+  spec.fresh = ReadBool(&reader);
   reader.End();
   return spec;
 }

@@ -152,6 +152,7 @@ struct UpdateSpec {     // CONTROL
   std::string program;  // text form
   bool multi_precision = false;
   std::vector<double> params;
+  bool fresh = false;  // begins without the state of an earlier one, even of the same program
   bool operator==(const UpdateSpec&) const = default;
 };
 
