@@ -14,14 +14,27 @@
 namespace tkv {
 namespace {
 
-constexpr std::array<OptionInfo, 2> kOptions = {{
+constexpr std::array<OptionInfo, 8> kOptions = {{
     {"threads", "TKV_THREADS", "cores", "0",
      "Cores that one large operation may use; 0 means all that the process may use: its CPU "
      "affinity, cut to the "
      "quota of its control group."},
     {"patience_ms", "TKV_PATIENCE_MS", "ms", "600000",
-     "Longest wait of an operation for another thread of the same process before it fails with "
-     "DeadlineExceeded."},
+     "Longest wait of an operation for another thread of the same process, or for other workers, "
+     "before it fails with DeadlineExceeded."},
+    {"server_patience_ms", "TKV_SERVER_PATIENCE_MS", "ms", "30000",
+     "Longest wait of a distributed store for a server or the head before what needs it fails with "
+     "Unavailable."},
+    {"servers", "TKV_SERVERS", "servers", "1", "Servers of a job that a store makes for itself."},
+    {"staleness", "TKV_STALENESS", "rounds", "0",
+     "Rounds that a worker may be ahead of the slowest one; 0 makes every pull exact."},
+    {"on_death", "TKV_ON_DEATH", "", "fail",
+     "What a round does without a worker that has died: fail, continue, wait."},
+    {"deterministic", "TKV_DETERMINISTIC", "", "0",
+     "1: sums are added in the order of ranks, so that every run gives the same bits."},
+    {"window_bytes", "TKV_WINDOW_BYTES", "bytes", "67108864",
+     "Arrays of other frameworks that a push copies where it cannot leave at once; beyond it the "
+     "call waits."},
 }};
 
 int64_t ReadNumber(const char* variable, int64_t fallback, int64_t low) {
@@ -48,6 +61,15 @@ StoreOptions OptionsFromEnvironment() {
   options.threads = static_cast<int>(ReadNumber("TKV_THREADS", options.threads, 0));
   options.patience =
       std::chrono::milliseconds(ReadNumber("TKV_PATIENCE_MS", options.patience.count(), 1));
+  options.server_patience = std::chrono::milliseconds(
+      ReadNumber("TKV_SERVER_PATIENCE_MS", options.server_patience.count(), 1));
+  options.servers = static_cast<int>(ReadNumber("TKV_SERVERS", options.servers, 1));
+  options.staleness = static_cast<int>(ReadNumber("TKV_STALENESS", options.staleness, 0));
+  const char* const on_death = std::getenv("TKV_ON_DEATH");
+  if (on_death != nullptr && *on_death != '\0') options.on_death = on_death;
+  options.deterministic = ReadNumber("TKV_DETERMINISTIC", 0, 0) != 0;
+  options.window_bytes = static_cast<size_t>(
+      ReadNumber("TKV_WINDOW_BYTES", static_cast<int64_t>(options.window_bytes), 0));
   return options;
 }
 
@@ -67,6 +89,12 @@ std::string ConfigText() {
   line("threads",
        format("{} ({})", options.threads, options.threads == 0 ? ThreadsFor(0) : options.threads));
   line("patience_ms", options.patience.count());
+  line("server_patience_ms", options.server_patience.count());
+  line("servers", options.servers);
+  line("staleness", options.staleness);
+  line("on_death", options.on_death);
+  line("deterministic", options.deterministic ? 1 : 0);
+  line("window_bytes", options.window_bytes);
   return text;
 }
 

@@ -20,12 +20,22 @@ using test::Values;
 struct Subject {
   const char* name;
   std::function<std::unique_ptr<KVStore>()> make;
+  bool runs_functions = true;  // a C++ function as updater
 };
+
+void PrintTo(const Subject& subject, std::ostream* out) { *out << subject.name; }
 
 class StoreConformance : public ::testing::TestWithParam<Subject> {
  protected:
   std::unique_ptr<KVStore> store_ = GetParam().make();
 
+  // Where functions do not run, setting one says so; the rest of the test is then for others.
+  bool RefusesFunctions() {
+    if (GetParam().runs_functions) return false;
+    EXPECT_FAILS(Code::kUnimplemented,
+                 store_->SetUpdater([](const KeyView&, const NDArray&, const NDArray&) {}));
+    return true;
+  }
   std::vector<float> Pulled(const KeyView& key) {
     const NDArray out = NDArray::Empty(store_->Describe(key).shape, store_->Describe(key).dtype);
     store_->Pull(key, out);
@@ -212,6 +222,7 @@ TEST_P(StoreConformance, EmptyListsAreErrors) {
 }
 
 TEST_P(StoreConformance, AKeyThatStandsTwiceIsOneList) {
+  if (RefusesFunctions()) return;
   InitFloats(1, {0});
   InitFloats(2, {0});
   const NDArray values[] = {Floats({1}), Floats({2}), Floats({4})};
@@ -382,6 +393,7 @@ TEST_P(StoreConformance, PushPullMayPullOtherKeysThanItPushes) {
 // updater
 
 TEST_P(StoreConformance, TheUpdaterCombinesSumAndStored) {
+  if (RefusesFunctions()) return;
   InitFloats("w", {1});
   store_->SetUpdater([](const KeyView& key, const NDArray& sum, const NDArray& stored) {
     EXPECT_EQ(key.ToString(), "'w'");
@@ -395,6 +407,7 @@ TEST_P(StoreConformance, TheUpdaterCombinesSumAndStored) {
 }
 
 TEST_P(StoreConformance, AnUpdaterThatThrowsLeavesEveryKeyOfTheCall) {
+  if (RefusesFunctions()) return;
   InitFloats(1, {1});
   InitFloats(2, {2});
   store_->SetUpdater([](const KeyView& key, const NDArray&, const NDArray& stored) {
@@ -410,6 +423,7 @@ TEST_P(StoreConformance, AnUpdaterThatThrowsLeavesEveryKeyOfTheCall) {
 }
 
 TEST_P(StoreConformance, AnUpdaterMayUseOtherKeysButNotItsOwn) {
+  if (RefusesFunctions()) return;
   InitFloats(1, {1});
   InitFloats(2, {2});
   store_->SetUpdater([&](const KeyView& key, const NDArray& sum, const NDArray& stored) {
@@ -426,6 +440,7 @@ TEST_P(StoreConformance, AnUpdaterMayUseOtherKeysButNotItsOwn) {
 }
 
 TEST_P(StoreConformance, WhatAnUpdaterKeepsIsNotTheStore) {
+  if (RefusesFunctions()) return;
   InitFloats(1, {1});
   NDArray kept_sum, kept_stored;
   store_->SetUpdater([&](const KeyView&, const NDArray& sum, const NDArray& stored) {
@@ -548,6 +563,57 @@ TEST_P(StoreConformance, AClosedStoreRefusesEverything) {
   EXPECT_FAILS(Code::kFailedPrecondition, store_->Keys());
 }
 
+TEST_P(StoreConformance, ADeletedKeyCanBeMadeAnew) {
+  InitFloats(1, {1, 2});
+  store_->Push(1, Floats({3, 4}));
+  store_->Delete(1);
+  EXPECT_FALSE(store_->Contains(1));
+  EXPECT_FAILS(Code::kNotFound, Pulled(1));
+  EXPECT_FAILS(Code::kNotFound, store_->Delete(1));
+  InitFloats(1, {5});
+  EXPECT_EQ(Pulled(1), (std::vector<float>{5}));
+}
+
+TEST_P(StoreConformance, RoundCountsThePushesOfAKey) {
+  InitFloats(1, {0});
+  EXPECT_EQ(store_->Round(1), 0U);
+  store_->Push(1, Floats({1}));
+  store_->Push(1, Floats({1}));
+  EXPECT_EQ(Pulled(1)[0], 1);
+  EXPECT_EQ(store_->Round(1), 2U);
+  EXPECT_FALSE(store_->rejoined());
+}
+
+TEST_P(StoreConformance, TicketsEndOnce) {
+  InitFloats(1, {0});
+  const NDArray value = Floats({2});
+  const NDArray out = Floats({0});
+  const NDArray* values[] = {&value};
+  const NDArray* outs[] = {&out};
+  const PushItem push{1, values};
+  const PullItem pull{1, outs};
+  const Ticket pushed = store_->PushAsync({&push, 1});
+  const Ticket pulled = store_->PullAsync({&pull, 1});
+  pulled->Wait(std::chrono::seconds(10));
+  pushed->Wait(std::chrono::seconds(10));
+  EXPECT_TRUE(pushed->done());
+  EXPECT_EQ(Values(out)[0], 2);
+  const Ticket both = store_->PushPullAsync({&push, 1}, {&pull, 1});
+  both->Wait(std::chrono::seconds(10));
+  EXPECT_TRUE(both->done());
+}
+
+TEST_P(StoreConformance, APushedArrayMayBeWrittenAtOnce) {
+  InitFloats(1, {0});
+  const NDArray value = Floats({1});
+  for (int i = 1; i <= 50; ++i) {
+    Fill(value, i);
+    store_->Push(1, value);
+  }
+  Fill(value, -1);
+  EXPECT_EQ(Pulled(1)[0], 50);
+}
+
 TEST_P(StoreConformance, RankAndBarrier) {
   EXPECT_GE(store_->num_workers(), 1);
   EXPECT_LT(store_->rank(), store_->num_workers());
@@ -560,12 +626,21 @@ StoreOptions Threads(int threads) {
   return options;
 }
 
+StoreOptions Self(int servers) {
+  StoreOptions options;
+  options.bootstrap = "self";
+  options.servers = servers;
+  return options;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Stores, StoreConformance,
-    ::testing::Values(Subject{"local", [] { return KVStore::Create("local"); }},
-                      Subject{"device", [] { return KVStore::Create("device"); }},
-                      Subject{"local_one_thread",
-                              [] { return KVStore::Create("local", Threads(1)); }}),
+    ::testing::Values(
+        Subject{"local", [] { return KVStore::Create("local"); }},
+        Subject{"device", [] { return KVStore::Create("device"); }},
+        Subject{"local_one_thread", [] { return KVStore::Create("local", Threads(1)); }},
+        Subject{"dist_sync", [] { return KVStore::Create("dist_sync", Self(2)); }, false},
+        Subject{"dist_async", [] { return KVStore::Create("dist_async", Self(1)); }, false}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

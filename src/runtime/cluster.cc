@@ -1,0 +1,71 @@
+#include "runtime/cluster.h"
+
+#include "base/format.h"
+
+namespace tkv {
+
+Epoch::Policy PolicyFromName(const std::string& name) {
+  if (name == "fail") return Epoch::Policy::kFail;
+  if (name == "wait") return Epoch::Policy::kWait;
+  if (name == "continue") return Epoch::Policy::kContinue;
+  throw Fail(Code::kInvalidArgument, "on_death='{}'; there are fail, continue, wait", name);
+}
+
+std::string Cluster::AddressOf(const Peer& peer) {
+  return peer.kind == Peer::Kind::kHead ? "head" : format("server{}", peer.index);
+}
+
+Cluster::Cluster(const ClusterOptions& options) {
+  if (options.workers < 1 || options.workers > kWorkersMax || options.servers < 1 ||
+      options.servers > static_cast<int>(kServersMax)) {
+    throw Fail(Code::kInvalidArgument, "create: {} workers and {} servers; at least one of each",
+               options.workers, options.servers);
+  }
+  const NodeThreadOptions thread{AddressOf, options.log};
+  HeadOptions head;
+  head.job = kJob;
+  head.workers = options.workers;
+  head.servers = options.servers;
+  head.policy = options.policy;
+  pools_.push_back(std::make_unique<BufferPool>());
+  head_ = std::make_unique<NodeThread>(
+      std::make_unique<HeadNode>(head, pools_.back().get(), NodeThread::Now()),
+      network_.Listen("head"), thread);
+  head_->Start();
+  for (int i = 0; i < options.servers; ++i) {
+    MemberOptions member;
+    member.job = kJob;
+    member.role = Role::kServer;
+    member.rank = i;
+    member.process = static_cast<uint64_t>(i) + 1;
+    ShardOptions shard;
+    shard.job = kJob;
+    shard.index = static_cast<uint32_t>(i);
+    pools_.push_back(std::make_unique<BufferPool>());
+    servers_.push_back(std::make_unique<NodeThread>(
+        std::make_unique<ServerNode>(member, shard, pools_.back().get()),
+        network_.Listen(AddressOf({Peer::Kind::kServer, static_cast<uint32_t>(i)})), thread));
+    servers_.back()->Start();
+  }
+}
+
+Cluster::~Cluster() {
+  for (auto& server : servers_) server.reset();
+  head_.reset();
+}
+
+void Cluster::KillServer(size_t index) {
+  if (index >= servers_.size()) {
+    throw Fail(Code::kInvalidArgument, "kill_server: server {}, there are {}", index,
+               servers_.size());
+  }
+  servers_[index].reset();
+}
+
+void Cluster::WorkerExited(Rank rank, uint64_t incarnation) {
+  head_->Run([&](Node& node, Time) {
+    static_cast<HeadNode&>(node).Exited(Role::kWorker, rank, incarnation);
+  });
+}
+
+}  // namespace tkv

@@ -1,0 +1,46 @@
+// The servers and the head of a job inside this process, each on its own thread.
+
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/node_thread.h"
+#include "tkv/kvstore.h"
+#include "transport/inproc/network.h"
+
+namespace tkv {
+
+struct ClusterOptions {
+  int workers = 1;
+  int servers = 1;
+  Epoch::Policy policy = Epoch::Policy::kFail;
+  std::function<void(int level, const std::string& text)> log;
+};
+
+class Cluster final {
+ public:
+  //   throws  kInvalidArgument  fewer than one worker or server
+  explicit Cluster(const ClusterOptions& options);
+  ~Cluster();
+
+  InprocNetwork* network() { return &network_; }
+  static std::string AddressOf(const Peer& peer);
+  static constexpr const char* kJob = "inproc";
+  // Ends a server, as if its process had died.
+  void KillServer(size_t index);
+  // Says that a worker's process has ended, as a launcher would.
+  void WorkerExited(Rank rank, uint64_t incarnation);
+
+ private:
+  InprocNetwork network_;
+  std::vector<std::unique_ptr<BufferPool>> pools_;
+  std::vector<std::unique_ptr<NodeThread>> servers_;
+  std::unique_ptr<NodeThread> head_;
+};
+
+//   throws  kInvalidArgument  neither fail, continue nor wait
+Epoch::Policy PolicyFromName(const std::string& name);
+
+}  // namespace tkv

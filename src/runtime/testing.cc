@@ -1,0 +1,40 @@
+#include "tkv/testing.h"
+
+#include "base/format.h"
+#include "runtime/cluster.h"
+#include "runtime/dist_store.h"
+
+namespace tkv::testing {
+
+struct Cluster::State {
+  ClusterOptions options;
+  std::shared_ptr<tkv::Cluster> cluster;
+};
+
+Cluster::Cluster(const ClusterOptions& options) : state_(std::make_unique<State>()) {
+  state_->options = options;
+  tkv::ClusterOptions cluster;
+  cluster.workers = options.workers;
+  cluster.servers = options.servers;
+  cluster.policy = PolicyFromName(options.store.on_death);
+  cluster.log = options.store.log;
+  state_->cluster = std::make_shared<tkv::Cluster>(cluster);
+}
+
+Cluster::~Cluster() = default;
+
+int Cluster::workers() const { return state_->options.workers; }
+
+std::unique_ptr<KVStore> Cluster::Join(int rank) {
+  if (rank < 0 || rank >= workers()) {
+    throw Fail(Code::kInvalidArgument, "join: rank {}, the job has {}", rank, workers());
+  }
+  return MakeDistStore(state_->options.type, state_->options.store, state_->cluster, rank);
+}
+
+void Cluster::KillServer(int index) {
+  if (index < 0) throw Fail(Code::kInvalidArgument, "kill_server: server {}", index);
+  state_->cluster->KillServer(static_cast<size_t>(index));
+}
+
+}  // namespace tkv::testing
