@@ -18,6 +18,7 @@ SECTIONS = [
     ("Optimizers", "tensorkv.optimizer", None),
     ("Random numbers", "tensorkv.random", None),
     ("Errors", "tensorkv.errors", None),
+    ("Several workers in one process", "tensorkv.testing", ["cluster", "Cluster"]),
     ("Helpers of test scripts", "tensorkv.test_utils", None),
     ("MXNet's name", "tensorkv", ["install_as_mxnet"]),
 ]

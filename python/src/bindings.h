@@ -20,6 +20,10 @@ void BindErrors(nb::module_& m);
 void BindArray(nb::module_& m);
 void BindUpdate(nb::module_& m);
 void BindStore(nb::module_& m);
+void BindTesting(nb::module_& m);
+
+// The options of create(), by name.
+StoreOptions ParseOptions(const nb::dict& given);
 
 // The Python class that arrays made here get: tensorkv.ndarray.NDArray, registered when the package
 // is imported.

@@ -15,6 +15,7 @@ NB_MODULE(_core, m) {
   BindArray(m);
   BindUpdate(m);
   BindStore(m);
+  BindTesting(m);
   m.def("version", [] { return std::string(Version()); });
   m.def("config", &ConfigText);
   m.def("option_table", [] {

@@ -1,15 +1,19 @@
 // tensorkv._core.Store, the base class of KVStore.
 
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "base/format.h"
 #include "base/small_vector.h"
 #include "bindings.h"
 #include "tkv/config.h"
+#include "tkv/testing.h"
 
 namespace tkv::python {
 namespace {
@@ -135,28 +139,51 @@ auto Span(const Items& items) {
   return std::span<const typename Items::value_type>(items.data(), items.size());
 }
 
-void Init(Store& self, nb::handle key, nb::handle value) {
+void Init(Store& self, nb::handle key, nb::handle value, nb::handle mode) {
   Batch batch("init");
   batch.Parse(key, value, Use::kRead);
-  const auto items = batch.InitItems();
+  auto items = batch.InitItems();
+  const std::string text = mode.is_none() ? std::string() : nb::cast<std::string>(nb::str(mode));
+  for (InitItem& item : items) item.mode = text;
   nb::gil_scoped_release unlocked;
   self.core->Init(Span(items));
 }
 
-void Push(Store& self, nb::handle key, nb::handle value, int) {
+// An operation under way, for Python; `result` is what its wait gives back.
+struct PyTicket {
+  Ticket core;
+  nb::object result;
+};
+
+nb::object TicketOf(Ticket ticket, nb::object result) {
+  return nb::cast(PyTicket{std::move(ticket), std::move(result)});
+}
+
+nb::object Push(Store& self, nb::handle key, nb::handle value, int, bool async_op) {
   Batch batch("push");
   batch.Parse(key, value, Use::kRead);
   const auto items = batch.PushItems();
-  nb::gil_scoped_release unlocked;
-  self.core->Push(Span(items));
+  Ticket ticket;
+  {
+    nb::gil_scoped_release unlocked;
+    if (async_op) {
+      ticket = self.core->PushAsync(Span(items));
+    } else {
+      self.core->Push(Span(items));
+    }
+  }
+  return async_op ? TicketOf(std::move(ticket), nb::none()) : nb::none();
 }
 
-void PullInto(Store& self, nb::handle key, nb::handle out) {
+// The ticket where the operation is to be under way, else nothing.
+Ticket PullInto(Store& self, nb::handle key, nb::handle out, bool async_op) {
   Batch batch("pull");
   batch.Parse(key, out, Use::kWrite);
   const auto items = batch.PullItems();
   nb::gil_scoped_release unlocked;
+  if (async_op) return self.core->PullAsync(Span(items));
   self.core->Pull(Span(items));
+  return nullptr;
 }
 
 // New arrays of the keys' shape, dtype and context: one, or a list for a list of keys.
@@ -175,14 +202,15 @@ nb::object Like(const nb::object& arrays, nb::handle like) {
   return nb::module_::import_("tensorkv._interop").attr("like")(arrays, like);
 }
 
-nb::object Pull(Store& self, nb::handle key, nb::handle out, int, bool, nb::handle like) {
-  if (!out.is_none()) {
-    PullInto(self, key, out);
-    return nb::none();
+nb::object Pull(Store& self, nb::handle key, nb::handle out, int, bool, nb::handle like,
+                bool async_op) {
+  if (async_op && !like.is_none()) {
+    throw Fail(Code::kInvalidArgument, "pull: `like` needs the values at once; give `out`");
   }
-  nb::object outputs = FreshOutputs(self, "pull", key);
-  PullInto(self, key, outputs);
-  return like.is_none() ? outputs : Like(outputs, like);
+  nb::object outputs = out.is_none() ? FreshOutputs(self, "pull", key) : nb::object(nb::none());
+  Ticket ticket = PullInto(self, key, out.is_none() ? nb::handle(outputs) : out, async_op);
+  if (async_op) return TicketOf(std::move(ticket), std::move(outputs));
+  return like.is_none() || outputs.is_none() ? outputs : Like(outputs, like);
 }
 
 bool HoldsJax(nb::handle values) {
@@ -193,7 +221,8 @@ bool HoldsJax(nb::handle values) {
   return false;
 }
 
-nb::object PushPull(Store& self, nb::handle key, nb::handle value, nb::handle out, int) {
+nb::object PushPull(Store& self, nb::handle key, nb::handle value, nb::handle out, int,
+                    bool async_op) {
   // JAX arrays cannot take the result: it comes back as new ones.
   const bool is_new = out.is_none() && HoldsJax(value);
   nb::object fresh;
@@ -202,12 +231,21 @@ nb::object PushPull(Store& self, nb::handle key, nb::handle value, nb::handle ou
   Batch outs("pushpull");
   values.Parse(key, value, Use::kRead);
   outs.Parse(key, is_new ? nb::handle(fresh) : (out.is_none() ? value : out), Use::kWrite);
+  if (async_op && is_new) {
+    throw Fail(Code::kInvalidArgument, "pushpull: JAX values need an `out` where async_op is set");
+  }
+  Ticket ticket;
   {
     const auto items = values.PushItems();
     const auto targets = outs.PullItems();
     nb::gil_scoped_release unlocked;
-    self.core->PushPull(Span(items), Span(targets));
+    if (async_op && !is_new) {
+      ticket = self.core->PushPullAsync(Span(items), Span(targets));
+    } else {
+      self.core->PushPull(Span(items), Span(targets));
+    }
   }
+  if (ticket != nullptr) return TicketOf(std::move(ticket), nb::none());
   return is_new ? Like(fresh, value) : nb::none();
 }
 
@@ -273,34 +311,163 @@ PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(Traverse)},
                        {Py_tp_clear, reinterpret_cast<void*>(Clear)},
                        {0, nullptr}};
 
-StoreOptions ParseOptions(nb::handle threads, nb::handle patience_ms) {
+std::chrono::milliseconds Milliseconds(nb::handle seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(nb::cast<double>(seconds) * 1000));
+}
+
+// Notices of the store's threads: kept until Python asks, for no thread of the store takes the GIL.
+struct Notices {
+  static constexpr size_t kMax = 1000;
+  std::mutex mutex;
+  std::vector<std::pair<int, std::string>> waiting;
+
+  void Add(int level, const std::string& text) {
+    std::lock_guard lock(mutex);
+    if (waiting.size() < kMax) waiting.emplace_back(level, text);
+  }
+  bool any() {
+    std::lock_guard lock(mutex);
+    return !waiting.empty();
+  }
+  std::vector<std::pair<int, std::string>> Take() {
+    std::lock_guard lock(mutex);
+    return std::exchange(waiting, {});
+  }
+};
+
+Notices& AllNotices() {
+  static auto* const notices = new Notices;  // threads may speak until the process ends
+  return *notices;
+}
+
+// Signals wake every wait: a handler that raises ends it.  Notices are told on the way.
+void CheckSignals() {
+  nb::gil_scoped_acquire locked;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  if (AllNotices().any()) nb::module_::import_("tensorkv._life").attr("tell_notices")();
+}
+
+}  // namespace
+
+StoreOptions ParseOptions(const nb::dict& given) {
   StoreOptions options = OptionsFromEnvironment();
-  if (!threads.is_none()) options.threads = nb::cast<int>(threads);
-  if (!patience_ms.is_none())
-    options.patience = std::chrono::milliseconds(nb::cast<int64_t>(patience_ms));
+  options.interrupt = CheckSignals;
+  options.log = [](int level, const std::string& text) { AllNotices().Add(level, text); };
+  for (auto [name, value] : given) {
+    const std::string key = nb::cast<std::string>(name);
+    if (value.is_none()) continue;
+    try {
+      if (key == "threads") options.threads = nb::cast<int>(value);
+      if (key == "patience_ms") {
+        options.patience = std::chrono::milliseconds(nb::cast<int64_t>(value));
+      }
+      if (key == "patience") options.patience = Milliseconds(value);
+      if (key == "server_patience") options.server_patience = Milliseconds(value);
+      if (key == "bootstrap") options.bootstrap = nb::cast<std::string>(value);
+      if (key == "servers") options.servers = nb::cast<int>(value);
+      if (key == "staleness") options.staleness = nb::cast<int>(value);
+      if (key == "on_death") options.on_death = nb::cast<std::string>(value);
+      if (key == "deterministic") options.deterministic = nb::cast<bool>(value);
+    } catch (const std::bad_cast&) {
+      throw Fail(Code::kInvalidArgument, "create: {}={} is of type {}", key,
+                 nb::cast<std::string>(nb::repr(value)),
+                 nb::cast<std::string>(nb::str(value.type())));
+    }
+  }
   return options;
+}
+
+namespace {
+
+void Wait(PyTicket& self, nb::handle timeout) {
+  const auto patience =
+      timeout.is_none() ? std::chrono::milliseconds(3'600'000) : Milliseconds(timeout);
+  nb::gil_scoped_release unlocked;
+  self.core->Wait(patience);
 }
 
 }  // namespace
 
 void BindStore(nb::module_& m) {
+  nb::class_<PyTicket>(m, "Ticket", R"(An operation under way: what `async_op=True` gives back.
+
+Can be awaited. A failure that nobody waits for is raised by the next call on its key and by close().
+
+Example:
+    >>> kv = mx.kv.create('local')
+    >>> kv.init(3, mx.nd.ones((2,)))
+    >>> ticket = kv.pull(3, async_op=True)
+    >>> ticket.wait().asnumpy()
+    array([1., 1.], dtype=float32)
+    >>> ticket.done()
+    True
+)")
+      .def(
+          "wait",
+          [](PyTicket& self, nb::handle timeout) {
+            Wait(self, timeout);
+            return self.result;
+          },
+          nb::arg("timeout") = nb::none(),
+          R"(Waits until the operation is done and returns its result.
+
+Args:
+    timeout: in seconds; the operation itself goes on when it is over.
+
+Raises:
+    DeadlineExceededError: not done in time.
+    KVError: what made the operation fail.
+)")
+      .def(
+          "done", [](PyTicket& self) { return self.core->done(); },
+          "Returns whether the operation has ended, well or not.")
+      .def(
+          "__await__",
+          [](nb::handle self) {
+            return nb::module_::import_("tensorkv._life")
+                .attr("wait_for")(self)
+                .attr("__await__")();
+          },
+          "Waits without blocking the event loop.");
+  m.def("_take_notices", [] { return AllNotices().Take(); });
   nb::class_<Store>(m, "Store", nb::type_slots(slots),
                     "The verbs of a store. Use tensorkv.kvstore.create().")
       .def(
           "__init__",
-          [](Store* self, const std::string& type, nb::handle threads, nb::handle patience_ms) {
-            auto core = KVStore::Create(type, ParseOptions(threads, patience_ms));
+          [](Store* self, const std::string& type, const nb::dict& options) {
+            const StoreOptions parsed = ParseOptions(options);
+            std::unique_ptr<KVStore> core;
+            {
+              nb::gil_scoped_release unlocked;
+              core = KVStore::Create(type, parsed);
+            }
             new (self) Store{std::move(core), nullptr};
           },
-          nb::arg("type") = "local", nb::kw_only(), nb::arg("threads") = nb::none(),
-          nb::arg("patience_ms") = nb::none())
-      .def("init", &Init, nb::arg("key").none(), nb::arg("value").none(),
+          nb::arg("type"), nb::arg("options"))
+      .def(
+          "__init__",
+          [](Store* self, testing::Cluster& cluster, int rank) {
+            std::unique_ptr<KVStore> core;
+            {
+              nb::gil_scoped_release unlocked;
+              core = cluster.Join(rank);
+            }
+            new (self) Store{std::move(core), nullptr};
+          },
+          nb::arg("cluster"), nb::arg("rank"))
+      .def("init", &Init, nb::arg("key").none(), nb::arg("value").none(), nb::kw_only(),
+           nb::arg("mode") = nb::none(),
            R"(Creates each key with a copy of its value; shape and dtype stay those of the value.
 
 Args:
     key: an int (64-bit, also NumPy integers) or a str, or a list of them; one kind per store.
     value: an NDArray or any array with DLPack or the buffer protocol, of any shape and dtype; for a list of keys
         a list of the same length.
+    mode: ``'sync'`` or ``'async'``, of these keys in a distributed store; default that of the store. A store in one
+        process takes it and has one mode.
+
+In a distributed store rank 0 creates the key and the others find it: they wait for rank 0, and the shapes and dtypes of
+all ranks have to be equal.
 
 Raises:
     AlreadyExistsError: a key is there already, or stands twice in the call. No key of the call was created.
@@ -315,6 +482,7 @@ Example:
 )")
       .def(
           "push", &Push, nb::arg("key").none(), nb::arg("value").none(), nb::arg("priority") = 0,
+          nb::arg("async_op") = false,
           R"(Sums the values given for each key, from left to right, and hands the sum to the updater (default: assign).
 
 Args:
@@ -322,6 +490,11 @@ Args:
     value: for one key an array or a list of arrays, each with the key's shape and dtype; for a list of keys a list
         of such. Arrays of other frameworks are read where they are, never copied; strided ones are packed.
     priority: accepted; operations of a store in one process are synchronous.
+    async_op: return a Ticket, which is done when the round is complete. Without it a push of a distributed store
+        returns when the arrays may be changed again, and its failure is raised by the next call on the key.
+
+Returns:
+    None, or a Ticket with `async_op`.
 
 Raises:
     KeyNotFoundError: a key was never initialised.
@@ -339,6 +512,7 @@ Example:
 )")
       .def("pull", &Pull, nb::arg("key").none(), nb::arg("out") = nb::none(),
            nb::arg("priority") = 0, nb::arg("ignore_sparse") = true, nb::arg("like") = nb::none(),
+           nb::arg("async_op") = false,
            R"(Copies the value of each key into its outputs, or returns it.
 
 Args:
@@ -349,9 +523,10 @@ Args:
     priority: accepted.
     ignore_sparse: accepted; every array is dense.
     like: where there is no `out`, the framework of this array is that of the result.
+    async_op: return a Ticket; its wait gives what pull would have given.
 
 Returns:
-    None with `out`; else a new NDArray with the key's shape, dtype and context, a list of them for a list of keys.
+    A Ticket with `async_op`; None with `out`; else a new NDArray with the key's shape, dtype and context, a list of them for a list of keys.
 
 Raises:
     KeyNotFoundError: a key was never initialised.
@@ -369,15 +544,16 @@ Example:
 )")
       .def(
           "pushpull", &PushPull, nb::arg("key").none(), nb::arg("value").none(),
-          nb::arg("out") = nb::none(), nb::arg("priority") = 0,
+          nb::arg("out") = nb::none(), nb::arg("priority") = 0, nb::arg("async_op") = false,
           R"(Push, then pull, in one pass over memory. Without `out` the values themselves take the result.
 
 Args:
     key, value, priority: as push.
     out: as pull.
+    async_op: return a Ticket, which is done when the outputs are written.
 
 Returns:
-    None; for JAX values without `out`, a new JAX array of the key's shape and dtype, a list for a list of keys.
+    None, or a Ticket with `async_op`; for JAX values without `out`, a new JAX array of the key's shape and dtype, a list for a list of keys.
 
 Raises:
     As push and pull; then neither the store nor an output has changed.
@@ -426,6 +602,50 @@ Example:
             self.core->Barrier();
           },
           "Waits until every worker has come here; in one process there is one.")
+      .def(
+          "delete",
+          [](Store& self, nb::handle key) {
+            const KeyView view = Named("delete", key);
+            nb::gil_scoped_release unlocked;
+            self.core->Delete(view);
+          },
+          nb::arg("key").none(),
+          R"(Removes a key; a later init makes it anew.
+
+In a distributed store every worker calls it, between two barriers.
+
+Raises:
+    KeyNotFoundError: no such key.
+
+Example:
+    >>> kv = mx.kv.create('local')
+    >>> kv.init(3, mx.nd.ones((2,)))
+    >>> kv.delete(3)
+    >>> 3 in kv
+    False
+)")
+      .def(
+          "round",
+          [](Store& self, nb::handle key) {
+            const KeyView view = Named("round", key);
+            nb::gil_scoped_release unlocked;
+            return self.core->Round(view);
+          },
+          nb::arg("key").none(),
+          R"(Returns how often this worker has pushed the key: the number of its last round.
+
+A worker that has been started again goes on from the round that its earlier life had reached.
+
+Example:
+    >>> kv = mx.kv.create('local')
+    >>> kv.init(3, mx.nd.ones((2,)))
+    >>> kv.push(3, mx.nd.ones((2,)))
+    >>> kv.round(3)
+    1
+)")
+      .def_prop_ro(
+          "rejoined", [](Store& self) { return self.core->rejoined(); },
+          "Whether this worker has lived before in this job.")
       .def("_keys",
            [](Store& self) {
              nb::list keys;

@@ -10,7 +10,7 @@ Example:
            [4., 4., 4.]], dtype=float32)
 """
 
-from . import base, context, errors, kvstore, ndarray, numpy, optimizer, random, test_utils
+from . import base, context, errors, kvstore, ndarray, numpy, optimizer, random, test_utils, testing
 from . import kvstore as kv
 from . import ndarray as nd
 from . import numpy as np
@@ -51,4 +51,5 @@ __all__ = [
     "optimizer",
     "random",
     "test_utils",
+    "testing",
 ]

@@ -1,6 +1,7 @@
 """Bindings of the TensorKV core; use the package tensorkv."""
 
 from collections.abc import Mapping, Sequence
+from typing import overload
 
 
 def _error_codes() -> dict: ...
@@ -138,12 +139,52 @@ class Optimizer:
     def apply(self, key: object | None, round: float, grad: Array, weight: Array, states: list, master: object | None) -> None:
         """One update of `weight` by `grad`, outside a store."""
 
+class Ticket:
+    """
+    An operation under way: what `async_op=True` gives back.
+
+    Can be awaited. A failure that nobody waits for is raised by the next call on its key and by close().
+
+    Example:
+        >>> kv = mx.kv.create('local')
+        >>> kv.init(3, mx.nd.ones((2,)))
+        >>> ticket = kv.pull(3, async_op=True)
+        >>> ticket.wait().asnumpy()
+        array([1., 1.], dtype=float32)
+        >>> ticket.done()
+        True
+    """
+
+    def wait(self, timeout: object | None = None) -> object:
+        """
+        Waits until the operation is done and returns its result.
+
+        Args:
+            timeout: in seconds; the operation itself goes on when it is over.
+
+        Raises:
+            DeadlineExceededError: not done in time.
+            KVError: what made the operation fail.
+        """
+
+    def done(self) -> bool:
+        """Returns whether the operation has ended, well or not."""
+
+    def __await__(self) -> object:
+        """Waits without blocking the event loop."""
+
+def _take_notices() -> list[tuple[int, str]]: ...
+
 class Store:
     """The verbs of a store. Use tensorkv.kvstore.create()."""
 
-    def __init__(self, type: str = 'local', *, threads: object | None = None, patience_ms: object | None = None) -> None: ...
+    @overload
+    def __init__(self, type: str, options: dict) -> None: ...
 
-    def init(self, key: object | None, value: object | None) -> None:
+    @overload
+    def __init__(self, cluster: Cluster, rank: int) -> None: ...
+
+    def init(self, key: object | None, value: object | None, *, mode: object | None = None) -> None:
         """
         Creates each key with a copy of its value; shape and dtype stay those of the value.
 
@@ -151,6 +192,11 @@ class Store:
             key: an int (64-bit, also NumPy integers) or a str, or a list of them; one kind per store.
             value: an NDArray or any array with DLPack or the buffer protocol, of any shape and dtype; for a list of keys
                 a list of the same length.
+            mode: ``'sync'`` or ``'async'``, of these keys in a distributed store; default that of the store. A store in one
+                process takes it and has one mode.
+
+        In a distributed store rank 0 creates the key and the others find it: they wait for rank 0, and the shapes and dtypes of
+        all ranks have to be equal.
 
         Raises:
             AlreadyExistsError: a key is there already, or stands twice in the call. No key of the call was created.
@@ -164,7 +210,7 @@ class Store:
             tensorkv.errors.InvalidArgumentError: init 'a': a string key, the store has integer keys
         """
 
-    def push(self, key: object | None, value: object | None, priority: int = 0) -> None:
+    def push(self, key: object | None, value: object | None, priority: int = 0, async_op: bool = False) -> object:
         """
         Sums the values given for each key, from left to right, and hands the sum to the updater (default: assign).
 
@@ -173,6 +219,11 @@ class Store:
             value: for one key an array or a list of arrays, each with the key's shape and dtype; for a list of keys a list
                 of such. Arrays of other frameworks are read where they are, never copied; strided ones are packed.
             priority: accepted; operations of a store in one process are synchronous.
+            async_op: return a Ticket, which is done when the round is complete. Without it a push of a distributed store
+                returns when the arrays may be changed again, and its failure is raised by the next call on the key.
+
+        Returns:
+            None, or a Ticket with `async_op`.
 
         Raises:
             KeyNotFoundError: a key was never initialised.
@@ -189,7 +240,7 @@ class Store:
             array([3., 3.], dtype=float32)
         """
 
-    def pull(self, key: object | None, out: object | None = None, priority: int = 0, ignore_sparse: bool = True, like: object | None = None) -> object:
+    def pull(self, key: object | None, out: object | None = None, priority: int = 0, ignore_sparse: bool = True, like: object | None = None, async_op: bool = False) -> object:
         """
         Copies the value of each key into its outputs, or returns it.
 
@@ -201,9 +252,10 @@ class Store:
             priority: accepted.
             ignore_sparse: accepted; every array is dense.
             like: where there is no `out`, the framework of this array is that of the result.
+            async_op: return a Ticket; its wait gives what pull would have given.
 
         Returns:
-            None with `out`; else a new NDArray with the key's shape, dtype and context, a list of them for a list of keys.
+            A Ticket with `async_op`; None with `out`; else a new NDArray with the key's shape, dtype and context, a list of them for a list of keys.
 
         Raises:
             KeyNotFoundError: a key was never initialised.
@@ -220,16 +272,17 @@ class Store:
             array([1., 1.], dtype=float32)
         """
 
-    def pushpull(self, key: object | None, value: object | None, out: object | None = None, priority: int = 0) -> object:
+    def pushpull(self, key: object | None, value: object | None, out: object | None = None, priority: int = 0, async_op: bool = False) -> object:
         """
         Push, then pull, in one pass over memory. Without `out` the values themselves take the result.
 
         Args:
             key, value, priority: as push.
             out: as pull.
+            async_op: return a Ticket, which is done when the outputs are written.
 
         Returns:
-            None; for JAX values without `out`, a new JAX array of the key's shape and dtype, a list for a list of keys.
+            None, or a Ticket with `async_op`; for JAX values without `out`, a new JAX array of the key's shape and dtype, a list for a list of keys.
 
         Raises:
             As push and pull; then neither the store nor an output has changed.
@@ -272,6 +325,41 @@ class Store:
     def _barrier(self) -> None:
         """Waits until every worker has come here; in one process there is one."""
 
+    def delete(self, key: object | None) -> None:
+        """
+        Removes a key; a later init makes it anew.
+
+        In a distributed store every worker calls it, between two barriers.
+
+        Raises:
+            KeyNotFoundError: no such key.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init(3, mx.nd.ones((2,)))
+            >>> kv.delete(3)
+            >>> 3 in kv
+            False
+        """
+
+    def round(self, key: object | None) -> int:
+        """
+        Returns how often this worker has pushed the key: the number of its last round.
+
+        A worker that has been started again goes on from the round that its earlier life had reached.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init(3, mx.nd.ones((2,)))
+            >>> kv.push(3, mx.nd.ones((2,)))
+            >>> kv.round(3)
+            1
+        """
+
+    @property
+    def rejoined(self) -> bool:
+        """Whether this worker has lived before in this job."""
+
     def _keys(self) -> list: ...
 
     def __len__(self) -> int: ...
@@ -289,6 +377,14 @@ class Store:
     @property
     def num_workers(self) -> int:
         """Number of workers."""
+
+class Cluster:
+    """Servers and head of a job; see tensorkv.testing.cluster."""
+
+    def __init__(self, workers: int, servers: int, type: str, options: dict) -> None: ...
+
+    def kill_server(self, index: int) -> None:
+        """Ends a server, as if its process had died."""
 
 def version() -> str: ...
 

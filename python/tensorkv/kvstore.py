@@ -1,6 +1,6 @@
 """Stores: ``mx.kv``."""
 
-from . import _core
+from . import _core, _life
 from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 
 __all__ = ["KVStore", "KVStoreBase", "create"]
@@ -98,11 +98,23 @@ class KVStore(_core.Store):
 
     OPTIMIZER = "optimizer"
 
-    def __init__(self, type="local", *, threads=None, patience_ms=None):
+    def __init__(self, type="local", **options):
         """Make a store; see `create`."""
-        super().__init__(type, threads=threads, patience_ms=patience_ms)
+        super().__init__(type, options)
+        self._begin()
+
+    def _begin(self):
         self._updater = None
         self._name = self.type
+        _life.opened(self)
+
+    @classmethod
+    def _of_cluster(cls, cluster, rank):
+        """Return the store of a worker of a `_core.Cluster`."""
+        store = cls.__new__(cls)
+        _core.Store.__init__(store, cluster, rank)
+        store._begin()
+        return store
 
     # ------------------------------------------------------------------------------------------------------ updater
 
@@ -189,13 +201,20 @@ class KVStore(_core.Store):
     # -------------------------------------------------------------------------------------------------- life and keys
 
     def barrier(self):
-        """Wait until every worker has come here; in one process there is one, so it returns at once."""
+        """Wait until every worker has come here; where there is one, it returns at once."""
         self._barrier()
 
     def close(self):
-        """Free all values. Idempotent; every later call raises FailedPreconditionError."""
-        self._close()
-        self._updater = None
+        """Leave the job and free all values. Idempotent; every later call raises FailedPreconditionError.
+
+        A store of several workers first waits until its pushes are accepted. A failure of an earlier call that nobody
+        has seen is raised here, when everything is closed.
+        """
+        try:
+            self._close()
+        finally:
+            self._updater = None
+            _life.closed(self)
 
     def keys(self):
         """Return the keys in the order of their init."""
@@ -298,27 +317,69 @@ class TestStore(KVStoreBase):
         return 1
 
 
-def create(name="local", *, threads=None, patience_ms=None):
+def create(
+    name="local",
+    *,
+    threads=None,
+    patience_ms=None,
+    patience=None,
+    server_patience=None,
+    bootstrap=None,
+    servers=None,
+    staleness=None,
+    on_death=None,
+    deterministic=None,
+):
     """Make a store.
 
     Args:
         name: ``'local'`` (also ``'local_update_cpu'``, ``'local_allreduce_cpu'``), ``'device'`` (also
             ``'local_allreduce_device'``), ``'teststore'``, or the name of a class that KVStoreBase.register knows; in any
-            case. All give the same bits; on host memory they are one implementation.
+            case. All give the same bits; on host memory they are one implementation. ``'dist_sync'``, ``'dist_async'``
+            (also ``'dist'``, ``'dist_sync_device'``, ``'dist_async_device'``): a store of several workers, with the updater
+            on its servers.
         threads: cores that a large operation may use; default ``TKV_THREADS``, else all that the process may use.
-        patience_ms: longest wait for another thread, in milliseconds; default ``TKV_PATIENCE_MS``, else ten minutes.
+        patience_ms: longest wait for another thread or worker, in milliseconds; default ``TKV_PATIENCE_MS``, else ten
+            minutes.
+        patience: the same in seconds.
+        server_patience: longest wait for a server or the head, in seconds; default 30.
+        bootstrap: of a distributed store: ``'self'`` makes a job of this worker alone, with servers in this process.
+            `tensorkv.testing.cluster` makes one of several workers among threads.
+        servers: number of servers of that job; default 1.
+        staleness: rounds that a worker may be ahead of the slowest one; default 0, at which a pull gives exactly the round
+            of the last push.
+        on_death: what a round does without a worker that has died: ``'fail'`` (default), ``'continue'`` without it, or
+            ``'wait'`` for its next life.
+        deterministic: add in the order of ranks, so that every run gives the same bits; default False.
 
     Raises:
         InvalidArgumentError: an unknown name, with a list of those there are; never a silent default.
+        FailedPreconditionError: a distributed store and no sign of who else takes part.
         UnimplementedError: a store that this build does not have.
 
     Example:
         >>> mx.kv.create('device')
         <KVStore 'device' rank 0 of 1, 0 keys>
+        >>> with mx.kv.create('dist_sync', bootstrap='self') as kv:
+        ...     kv.init('w', mx.nd.ones((2,)))
+        ...     kv.push('w', mx.nd.ones((2,)) * 3)
+        ...     kv.pull('w').asnumpy()
+        array([3., 3.], dtype=float32)
     """
     if not isinstance(name, str):
         raise InvalidArgumentError(f"create: type {type(name).__name__}, the name of a store type is needed")
     registered = _registry.get(name.lower())
     if registered is not None:
         return registered()
-    return KVStore(name, threads=threads, patience_ms=patience_ms)
+    return KVStore(
+        name,
+        threads=threads,
+        patience_ms=patience_ms,
+        patience=patience,
+        server_patience=server_patience,
+        bootstrap=bootstrap,
+        servers=servers,
+        staleness=staleness,
+        on_death=on_death,
+        deterministic=deterministic,
+    )

@@ -1,0 +1,33 @@
+// tensorkv._core.Cluster: a job among the threads of this process.
+
+#include "tkv/testing.h"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include "bindings.h"
+
+namespace tkv::python {
+
+void BindTesting(nb::module_& m) {
+  using testing::Cluster;
+  nb::class_<Cluster>(m, "Cluster", "Servers and head of a job; see tensorkv.testing.cluster.")
+      .def(
+          "__init__",
+          [](Cluster* self, int workers, int servers, const std::string& type,
+             const nb::dict& options) {
+            testing::ClusterOptions cluster{workers, servers, type, ParseOptions(options)};
+            nb::gil_scoped_release unlocked;
+            new (self) Cluster(cluster);
+          },
+          nb::arg("workers"), nb::arg("servers"), nb::arg("type"), nb::arg("options"))
+      .def(
+          "kill_server",
+          [](Cluster& self, int index) {
+            nb::gil_scoped_release unlocked;
+            self.KillServer(index);
+          },
+          nb::arg("index"), "Ends a server, as if its process had died.");
+}
+
+}  // namespace tkv::python

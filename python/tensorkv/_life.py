@@ -1,0 +1,54 @@
+"""The life of stores: what is told while they wait, and how they end with the process."""
+
+import asyncio
+import atexit
+import logging
+import os
+import sys
+import weakref
+
+from . import _core
+
+logger = logging.getLogger("tensorkv")
+_open: "weakref.WeakSet" = weakref.WeakSet()
+
+
+def tell_notices():
+    """Hand what the stores' threads have to say to the logger `tensorkv`."""
+    for level, text in _core._take_notices():
+        logger.log((level + 1) * 10, text)
+
+
+def opened(store):
+    """Remember a store that has to be closed when the process ends."""
+    _open.add(store)
+    tell_notices()
+
+
+def closed(store):
+    """Forget a store that is closed."""
+    _open.discard(store)
+    tell_notices()
+
+
+async def wait_for(ticket):
+    """Wait for a ticket on a thread, so that the event loop goes on."""
+    return await asyncio.get_running_loop().run_in_executor(None, ticket.wait)
+
+
+def _close_all():
+    """Close what is open: accepted pushes count, workers take their leave; failures nobody saw are printed."""
+    failed = False
+    for store in list(_open):
+        try:
+            store.close()
+        except Exception as error:  # the process ends: there is nobody to raise it to
+            failed = True
+            print(f"tensorkv: {type(error).__name__}: {error}", file=sys.stderr)
+    if failed:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+atexit.register(_close_all)

@@ -1,0 +1,114 @@
+"""For tests of training code: a job of several workers among the threads of one process."""
+
+import threading
+
+from . import _core
+from .errors import InvalidArgumentError
+from .kvstore import KVStore
+
+__all__ = ["Cluster", "cluster"]
+
+
+class Cluster:
+    """Servers, head and workers of a job in this process; make one with `cluster`. A context manager.
+
+    Example:
+        >>> with mx.testing.cluster(workers=2, servers=2) as job:
+        ...     def train(kv):
+        ...         kv.init('w', mx.nd.zeros((2,)))
+        ...         kv.push('w', mx.nd.ones((2,)) * (kv.rank + 1))
+        ...         return kv.pull('w').asnumpy().tolist()
+        ...     job.run(train)
+        [[3.0, 3.0], [3.0, 3.0]]
+    """
+
+    def __init__(self, workers, servers, mode, options):
+        """Start servers and head; see `cluster`."""
+        self._core = _core.Cluster(workers, servers, mode, options)
+        self.workers = workers
+        self.servers = servers
+        self._stores = {}
+        self._lock = threading.Lock()
+
+    def store(self, rank):
+        """Return the store of a worker, which joins at its first call. Each worker uses its own, on its own thread."""
+        if not isinstance(rank, int) or not 0 <= rank < self.workers:
+            raise InvalidArgumentError(f"store: rank {rank!r}, the job has {self.workers} workers")
+        with self._lock:
+            if rank not in self._stores:
+                self._stores[rank] = KVStore._of_cluster(self._core, rank)
+            return self._stores[rank]
+
+    def restart(self, rank):
+        """Give a worker a later life, as a launcher does after a crash; return its store."""
+        with self._lock:
+            self._stores[rank] = KVStore._of_cluster(self._core, rank)
+            return self._stores[rank]
+
+    def kill_server(self, index):
+        """End a server, as if its process had died."""
+        self._core.kill_server(index)
+
+    def __iter__(self):
+        """Iterate over the stores of all workers."""
+        return iter([self.store(rank) for rank in range(self.workers)])
+
+    def run(self, function):
+        """Call ``function(kv)`` for every worker on a thread of its own; return the results in the order of ranks.
+
+        Each store is closed when its function has returned. The first exception of the lowest rank is raised.
+        """
+        results = [None] * self.workers
+        errors = [None] * self.workers
+
+        def work(rank):
+            try:
+                with self.store(rank) as kv:
+                    results[rank] = function(kv)
+            except BaseException as error:
+                errors[rank] = error
+
+        threads = [threading.Thread(target=work, args=(rank,), name=f"worker-{rank}") for rank in range(self.workers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for error in errors:
+            if error is not None:
+                raise error
+        return results
+
+    def close(self):
+        """Close all stores, then end the servers. Idempotent."""
+        with self._lock:
+            stores, self._stores = self._stores, {}
+        threads = [threading.Thread(target=store.close) for store in stores.values()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def __enter__(self):
+        """Return the cluster."""
+        return self
+
+    def __exit__(self, *exception):
+        """Close all stores."""
+        self.close()
+
+
+def cluster(workers=2, servers=1, mode="dist_sync", **options):
+    """Start a job among the threads of this process: real servers, a real head, and a store for each worker.
+
+    Args:
+        workers: number of workers; each uses ``store(rank)`` on a thread of its own.
+        servers: number of servers, each a thread.
+        mode: the type of the stores: ``'dist_sync'``, ``'dist_async'``.
+        options: `patience`, `server_patience`, `staleness`, `on_death`, `deterministic` as in `create`.
+
+    Example:
+        >>> with mx.testing.cluster(workers=3) as job:
+        ...     job.run(lambda kv: (kv.rank, kv.num_workers))
+        [(0, 3), (1, 3), (2, 3)]
+    """
+    return Cluster(workers, servers, mode, options)

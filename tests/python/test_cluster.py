@@ -1,0 +1,338 @@
+"""Distributed stores among the threads of one process: what users of several workers do."""
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorkv as mx
+from tensorkv.errors import (
+    AlreadyExistsError,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    KeyNotFoundError,
+    UnavailableError,
+    UnimplementedError,
+)
+
+
+def run(function, workers=3, servers=2, **options):
+    """Return what ``function(kv)`` gives on each worker."""
+    with mx.testing.cluster(workers=workers, servers=servers, **options) as job:
+        return job.run(function)
+
+
+def test_every_verb_on_every_worker():
+    def work(kv):
+        kv.init([1, 2], [mx.nd.zeros((3,)), mx.nd.ones((2, 2))])
+        kv.push([1, 2], [[mx.nd.ones((3,))] * 2, mx.nd.ones((2, 2)) * kv.rank])
+        first, second = kv.pull([1, 2])
+        out = [mx.nd.zeros((3,)), mx.nd.zeros((3,), mx.cpu(1))]
+        kv.pushpull(1, mx.nd.ones((3,)) * 5, out=out)
+        kv.broadcast(9, mx.nd.ones((2,)) * 7, out=out[:0] or [mx.nd.zeros((2,))])
+        kv.barrier()
+        return first.asnumpy()[0], second.asnumpy()[0, 0], out[1].asnumpy()[2], kv.pull(9).asnumpy()[0], kv.num_workers
+
+    assert run(work) == [(6, 3, 15, 7, 3)] * 3
+
+
+def test_numpy_arrays_may_change_after_a_push():
+    def work(kv):
+        kv.init("w", np.zeros(300_000, np.float32))
+        value = np.empty(300_000, np.float32)
+        for i in range(1, 6):
+            value[:] = i
+            kv.push("w", value)
+            value[:] = -1
+        result = np.empty_like(value)
+        kv.pull("w", out=result)
+        return set(result.tolist())
+
+    assert run(work, workers=2) == [{10.0}, {10.0}]
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_an_optimizer_gives_what_a_local_store_gives(name):
+    grads = [np.random.default_rng(i).standard_normal((7, 5)).astype(np.float32) for i in range(4)]
+    local = mx.kv.create("local")
+    local.init("w", mx.nd.ones((7, 5)))
+    local.set_optimizer(mx.optimizer.create(name, learning_rate=0.1))
+    for _ in range(6):
+        local.push("w", [mx.nd.array(g) for g in grads])
+
+    def work(kv):
+        kv.init("w", mx.nd.ones((7, 5)))
+        kv.set_optimizer(mx.optimizer.create(name, learning_rate=0.1))
+        for _ in range(6):
+            kv.push("w", mx.nd.array(grads[kv.rank]))
+        return kv.pull("w").asnumpy()
+
+    for result in run(work, workers=4, deterministic=True):
+        np.testing.assert_array_equal(result, local.pull("w").asnumpy())
+
+
+def test_a_changed_learning_rate_counts_from_the_next_push():
+    def work(kv):
+        kv.init("w", mx.nd.zeros((1,)))
+        sgd = mx.optimizer.SGD(learning_rate=1)
+        kv.set_optimizer(sgd)
+        kv.pushpull("w", mx.nd.ones((1,)), out=(a := mx.nd.zeros((1,))))
+        sgd.set_learning_rate(10)
+        kv.pushpull("w", mx.nd.ones((1,)), out=(b := mx.nd.zeros((1,))))
+        return a.asscalar(), b.asscalar()
+
+    assert run(work, workers=2) == [(-2, -22)] * 2
+
+
+def test_tickets():
+    def work(kv):
+        kv.init("w", mx.nd.zeros((4,)))
+        pushed = kv.push("w", mx.nd.ones((4,)), async_op=True)
+        pulled = kv.pull("w", async_op=True)
+        value = pulled.wait(timeout=10).asnumpy()[0]
+        pushed.wait()
+        assert pushed.done() and pulled.done()
+
+        async def awaited():
+            out = mx.nd.zeros((4,))
+            await kv.pushpull("w", mx.nd.ones((4,)) * 2, out=out, async_op=True)
+            return out.asnumpy()[0]
+
+        return value, asyncio.run(awaited())
+
+    assert run(work, workers=2) == [(2, 4)] * 2
+
+
+def test_a_ticket_that_is_not_done_in_time():
+    with mx.testing.cluster(workers=2) as job:
+        first, second = job
+        for kv in (first, second):
+            threading.Thread(target=kv.init, args=("w", mx.nd.zeros((1,)))).start()
+        while not ("w" in first and "w" in second):
+            time.sleep(0.001)
+        ticket = first.pushpull("w", mx.nd.ones((1,)), async_op=True)
+        with pytest.raises(DeadlineExceededError):
+            ticket.wait(timeout=0.05)
+        assert not ticket.done()
+        second.push("w", mx.nd.ones((1,)))
+        ticket.wait()
+
+
+def test_async_keys_beside_sync_keys():
+    def work(kv):
+        kv.init("sync", mx.nd.zeros((1,)))
+        kv.init("async", mx.nd.zeros((1,)), mode="async")
+        kv.set_optimizer(mx.optimizer.create("test"))
+        kv.barrier()
+        for _ in range(3 + kv.rank):
+            kv.push("async", mx.nd.ones((1,)))
+        kv.push("sync", mx.nd.ones((1,)))
+        kv.barrier()
+        return kv.pull("sync").asscalar(), kv.pull("async").asscalar()
+
+    assert run(work, workers=2) == [(2, 7)] * 2
+    with mx.testing.cluster(workers=1) as job, pytest.raises(InvalidArgumentError, match="mode 'lazy'"):
+        job.store(0).init("w", mx.nd.zeros((1,)), mode="lazy")
+
+
+def test_delete_and_init_anew():
+    def work(kv):
+        kv.init("w", mx.nd.zeros((2,)))
+        kv.push("w", mx.nd.ones((2,)))
+        kv.barrier()
+        kv.delete("w")
+        kv.barrier()
+        with pytest.raises(KeyNotFoundError):
+            kv.pull("w")
+        kv.init("w", mx.nd.ones((3,)) * 4)
+        return kv.pull("w").asnumpy().tolist(), kv.round("w")
+
+    assert run(work) == [([4, 4, 4], 0)] * 3
+
+
+def test_functions_wait_for_a_later_version_and_say_so():
+    def work(kv):
+        with pytest.raises(UnimplementedError, match="set_optimizer"):
+            kv._set_updater(lambda key, grad, weight: None)
+        kv.set_updater(None)
+
+    run(work, workers=1)
+
+
+def test_errors_name_key_and_worker():
+    with mx.testing.cluster(workers=2, patience=0.2) as job:
+        first, second = job
+        first.init("w", mx.nd.zeros((1,)))
+        first.push("w", mx.nd.ones((1,)))
+        with pytest.raises(DeadlineExceededError, match=r"pull 'w': waited 0\.2 s for worker 1 \(alive\), round 1"):
+            first.pull("w")
+        with pytest.raises(InvalidArgumentError, match=r"\(2,\)"):
+            second.init("w", mx.nd.zeros((2,)))
+        with pytest.raises(AlreadyExistsError):
+            first.init("w", mx.nd.zeros((1,)))
+
+
+def test_a_dead_server_is_named():
+    with mx.testing.cluster(workers=1, servers=2, server_patience=0.5) as job:
+        kv = job.store(0)
+        kv.init(list(range(6)), [mx.nd.zeros((1,))] * 6)
+        job.kill_server(0)
+        failures = []
+        for key in range(6):
+            try:
+                kv.pull(key)
+            except UnavailableError as error:
+                failures.append(str(error))
+        assert 0 < len(failures) < 6
+        assert all("server 0" in text for text in failures)
+
+
+def test_a_later_life_goes_on(caplog):
+    caplog.set_level(logging.INFO, "tensorkv")
+    with mx.testing.cluster(workers=2, on_death="wait") as job:
+        first, second = job
+        for kv in (first, second):
+            kv.init("w", mx.nd.zeros((1,)))
+        for kv in (first, second):
+            kv.push("w", mx.nd.ones((1,)))
+        assert first.pull("w").asscalar() == 2
+        again = job.restart(1)
+        assert again.rejoined and not first.rejoined
+        again.init("w", mx.nd.zeros((1,)))
+        assert again.round("w") == 1
+        again.push("w", mx.nd.ones((1,)) * 3)
+        first.push("w", mx.nd.ones((1,)) * 4)
+        assert again.pull("w").asscalar() == 7
+        with pytest.raises(mx.errors.AbortedError):
+            second.pull("w")
+        second.close()
+    assert any("worker 1 joined" in record.message and "again" in record.message for record in caplog.records)
+
+
+def test_who_is_awaited_is_told(caplog):
+    with mx.testing.cluster(workers=2) as job:
+        first, second = job
+        first.init("w3", mx.nd.zeros((1,)))
+        second.init("w3", mx.nd.zeros((1,)))
+        first.push("w3", mx.nd.ones((1,)))
+        timer = threading.Timer(5.6, second.push, ("w3", mx.nd.ones((1,))))
+        timer.start()
+        first.pull("w3")
+    texts = [r.message for r in caplog.records if r.name == "tensorkv" and r.levelno == logging.WARNING]
+    assert "still waiting 5 s for worker 1 (pull 'w3', round 1)" in texts
+
+
+def test_without_a_launcher_the_ways_to_start_are_named():
+    with pytest.raises(FailedPreconditionError, match=r"bootstrap='self'.*tensorkv\.testing\.cluster"):
+        mx.kv.create("dist_sync")
+    with pytest.raises(InvalidArgumentError, match="bootstrap='moon'"):
+        mx.kv.create("dist_sync", bootstrap="moon")
+    with pytest.raises(InvalidArgumentError, match="on_death='mourn'"):
+        mx.kv.create("dist_sync", bootstrap="self", on_death="mourn")
+    with pytest.raises(InvalidArgumentError, match="servers='two'"):
+        mx.kv.create("dist_sync", bootstrap="self", servers="two")
+    with pytest.raises(InvalidArgumentError):
+        mx.testing.cluster(workers=0)
+    with mx.testing.cluster(workers=2) as job, pytest.raises(InvalidArgumentError, match="rank 2"):
+        job.store(2)
+
+
+# ---------------------------------------------------------------------------------------------------- signals and exits
+
+PRELUDE = """
+    import os, signal, sys, threading, time
+    import tensorkv as mx
+    job = mx.testing.cluster(workers=2)
+    first, second = job.store(0), job.store(1)
+    first.init('w', mx.nd.zeros((1,))); second.init('w', mx.nd.zeros((1,)))
+    def interrupt(after=0.3):
+        def send():
+            time.sleep(after)
+            global sent
+            sent = time.perf_counter()
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=send, daemon=True).start()
+    def expect_interrupt(call):
+        interrupt()
+        try:
+            call()
+        except KeyboardInterrupt:
+            took = time.perf_counter() - sent
+            assert took < 0.2, took
+        else:
+            raise AssertionError('not interrupted')
+"""
+
+
+def script(body, timeout=60):
+    """Run a script in a process of its own; return the finished process."""
+    text = textwrap.dedent(PRELUDE) + textwrap.dedent(body)
+    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=timeout, check=False)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "first.push('w', mx.nd.ones((1,))); expect_interrupt(lambda: first.pull('w'))",
+        "expect_interrupt(lambda: first.pushpull('w', mx.nd.ones((1,))))",
+        "expect_interrupt(lambda: first.push('w', mx.nd.ones((1,)), async_op=True).wait())",
+        "expect_interrupt(first.barrier)",
+        "expect_interrupt(lambda: second.init('other', mx.nd.zeros((1,))))",
+    ],
+)
+def test_ctrl_c_wakes_every_wait_and_leaves_the_store_usable(call):
+    done = script(call + "\nfirst.init('x', mx.nd.ones((1,))); print(first.pull('x').asscalar()); os._exit(0)")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "1.0\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        ("", 0),
+        ("sys.exit(3)", 3),
+        ("raise RuntimeError('oops')", 1),
+        ("threading.Thread(target=lambda: first.pull('w'), daemon=True).start(); time.sleep(0.2)", 0),
+        ("del job; keep = first", 0),
+    ],
+)
+def test_every_end_of_a_script_is_an_end(end, status):
+    begin = time.monotonic()
+    done = script("first.push('w', mx.nd.ones((1,))); second.push('w', mx.nd.ones((1,)))\n" + end)
+    assert done.returncode == status, done.stderr
+    assert "Fatal" not in done.stderr and "terminate" not in done.stderr
+    assert time.monotonic() - begin < 30
+
+
+def test_a_failure_nobody_saw_makes_the_exit_status_non_zero():
+    done = script("""
+        second.close()
+        first.push('w', mx.nd.ones((1,)))
+        first.push('w', mx.nd.ones((1,)))
+        time.sleep(0.5)
+    """)
+    assert done.returncode == 1
+    assert "worker 1 left after round 0" in done.stderr
+
+
+def test_a_store_of_the_parent_is_refused_in_a_fork():
+    kv = mx.kv.create("dist_sync", bootstrap="self")
+    kv.init("w", mx.nd.zeros((1,)))
+    pid = os.fork()
+    if pid == 0:
+        try:
+            kv.pull("w")
+        except FailedPreconditionError:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    kv.close()
+    assert signal.getsignal(signal.SIGINT) is not None
