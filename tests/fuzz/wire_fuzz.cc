@@ -1,0 +1,72 @@
+// Bytes from a peer: as the payload of one type of message (TKV_FUZZ_TYPE, its number), and as a
+// frame of such messages whose check is right.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "wire/frame.h"
+
+namespace {
+
+using namespace tkv;  // NOLINT(google-build-using-namespace)
+
+void ReadPayload(const Message& message) {
+  switch (message.type) {
+    case Type::kHello: DecodeHello(message.extra); break;
+    case Type::kInit:
+    case Type::kExists:
+    case Type::kMeta: {
+      const KeyMeta meta = DecodeKeyMeta(message.extra);
+      const uint32_t last = meta.chunk_count() - 1;
+      if (meta.elements() < (uint64_t{1} << 58)) (void)meta.bytes_of(last);
+      break;
+    }
+    case Type::kPush: DecodeScalars(message.extra); break;
+    case Type::kControl: DecodeUpdateSpec(message.extra); break;
+    case Type::kEpoch: DecodeEpoch(message.number, message.extra); break;
+    case Type::kWelcome: DecodeWelcome(message.extra); break;
+    case Type::kOk:
+    case Type::kStatusReply: DecodeChunkStatus(message.extra); break;
+    case Type::kError: (void)ErrorOf(message).what(); break;
+    default: break;
+  }
+}
+
+template <typename F>
+void Try(F f) {
+  try {
+    f();
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string bytes(reinterpret_cast<const char*>(data), size);
+  Message message;
+  message.type = static_cast<Type>(TKV_FUZZ_TYPE);
+  message.extra = bytes;
+  Try([&] { ReadPayload(message); });
+  if (size < sizeof(FrameEntry)) return 0;
+  FrameHeader header;
+  header.meta_bytes = static_cast<uint32_t>(size);
+  header.entry_count = static_cast<uint32_t>(1 + data[0] % 4);
+  std::memcpy(&header.body_bytes, data + offsetof(FrameEntry, body_bytes), sizeof(uint64_t));
+  std::string head(reinterpret_cast<const char*>(&header), sizeof(header));
+  head += bytes;
+  for (size_t i = 0; i < header.entry_count; ++i) {
+    const size_t at = sizeof(header) + i * sizeof(FrameEntry);
+    if (at < head.size()) head[at] = static_cast<char>(TKV_FUZZ_TYPE);
+  }
+  Seal(&head);
+  Try([&] {
+    const auto view = std::as_bytes(std::span(head));
+    std::vector<Message> messages;
+    DecodeMessages(DecodeHeader(view, {}), view, &messages);
+    for (const Message& decoded : messages) ReadPayload(decoded);
+  });
+  return 0;
+}
