@@ -17,10 +17,11 @@ CLI::App* AddSim(CLI::App* app, tkv::cli::SimOptions* options) {
   sim->add_option("--count", options->count, "Seeds to run")->capture_default_str();
   sim->add_option("--workers", options->simulation.workers, "Workers; 0: the seed chooses");
   sim->add_option("--servers", options->simulation.servers, "Servers; 0: the seed chooses");
-  sim->add_option("--steps", options->simulation.steps, "Steps of each worker; 0: the seed chooses");
+  sim->add_option("--steps", options->simulation.steps,
+                  "Steps of each worker; 0: the seed chooses");
   sim->add_option("--faults", options->simulation.faults,
                   "all, or a list: drop,duplicate,delay,slow,cut,kill,vanish,killserver,killhead,"
-                  "pause; empty: none")
+                  "pause,isolate,haste; empty: none")
       ->capture_default_str();
   sim->add_option("--jobs", options->jobs, "Threads")->capture_default_str();
   sim->add_option("--failures-max", options->failures_max, "Stop after so many failures")

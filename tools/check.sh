@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What `./dev check` runs: everything that is slower or stricter than the functional tests.  Parts: lint address thread
-# python-address fuzz frameworks packaging bench.  Called by ./dev, which has installed what is needed.
+# python-address simulation mutants fuzz frameworks packaging bench.  Called by ./dev, which has installed what is needed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 python=.venv/bin/python
@@ -8,7 +8,7 @@ results=build/check-results
 logs=out/check
 rm -rf "$results" && mkdir -p "$results" "$logs"
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(lint address thread python-address fuzz frameworks packaging bench)
+[ ${#parts[@]} -gt 0 ] || parts=(lint address thread python-address simulation mutants fuzz frameworks packaging bench)
 failed=()
 declare -A seconds
 export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=${CCACHE_DIR:-$PWD/.cache/ccache} CCACHE_MAXSIZE=2G CCACHE_NOHASHDIR=1
@@ -53,10 +53,19 @@ part_python-address() {
   local preload; preload="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libubsan.so) $(g++ -print-file-name=libstdc++.so)"
   LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc PYTHONPATH="$PWD/build/dev/package" \
     $python -m pytest -p no:cacheprovider -m "not framework and not packaging" --timeout 400 \
-    tests/python/test_{seeds,kvstore,ndarray,optimizer,interop,bad_calls,mxnet_name}.py -k "not peak and not takes_no_memory and not threads_follow" \
+    tests/python/test_{cluster,seeds,kvstore,ndarray,optimizer,interop,bad_calls,mxnet_name}.py -k "not peak and not takes_no_memory and not threads_follow and not ctrl_c and not every_end and not exit_status" \
     --junitxml="$results/python-address.xml" >"$logs/python-address.log" 2>&1 || { tail -60 "$logs/python-address.log"; return 1; }
   grep -q "ERROR: AddressSanitizer\|runtime error" "$logs/python-address.log" && { grep -n -A20 "AddressSanitizer\|runtime error" "$logs/python-address.log" | head -60; return 1; }
   tail -1 "$logs/python-address.log"
+}
+
+part_simulation() {  # seeds beyond those of the tests
+  configure_and_build release >/dev/null || return 1
+  build/release/cli/tkv sim --seed 100001 --count 20000 || return 1
+}
+
+part_mutants() {  # all patches apply; three of them run
+  CMAKE_BUILD_PARALLEL_LEVEL=2 $python tools/mutants.py acknowledge-early push-over-pulls control-one-late
 }
 
 part_fuzz() { configure_and_build fuzz && tools/fuzz.sh 5; }
@@ -76,7 +85,7 @@ part_packaging() {
 part_bench() { ./dev bench local --smoke >"$logs/bench.log" 2>&1 && test -s out/bench-local.json -a -s out/bench-local.png || { tail -40 "$logs/bench.log"; return 1; }; }
 
 for part in "${parts[@]}"; do
-  declare -F "part_$part" >/dev/null || { echo "./dev check: no part '$part'; there are: lint address thread python-address fuzz frameworks packaging bench" >&2; exit 2; }
+  declare -F "part_$part" >/dev/null || { echo "./dev check: no part '$part'; there are: lint address thread python-address simulation mutants fuzz frameworks packaging bench" >&2; exit 2; }
   printf '\n== check: %s\n' "$part"
   begin=$SECONDS
   "part_$part" || failed+=("$part")

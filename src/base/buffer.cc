@@ -31,15 +31,21 @@ struct BufferPool::State {
     if (capacity >= kCachedFrom && !closed.load(std::memory_order_relaxed)) {
       std::lock_guard lock(mutex);
       if (cached + capacity <= cache_bytes_max) {
-        try {
-          free[capacity].push_back(data);
-          cached += capacity;
-          return;
-        } catch (const std::bad_alloc&) {  // no room to remember it: freed below
-        }
+        if (Keep(data, capacity)) return;
       }
     }
     std::free(data);
+  }
+
+  // False where there is no room to remember it.
+  bool Keep(void* data, size_t capacity) noexcept {
+    try {
+      free[capacity].push_back(data);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    cached += capacity;
+    return true;
   }
 
   void* Take(size_t capacity) {

@@ -42,7 +42,8 @@ class ByteReader {
   T Number() {
     static_assert(std::is_arithmetic_v<T>);
     T value;
-    std::memcpy(&value, Take(sizeof(T)).data(), sizeof(T));
+    const std::string_view bytes = Take(sizeof(T));
+    std::memcpy(&value, bytes.data(), bytes.size());
     return value;
   }
   std::string_view Text(size_t size_max) {

@@ -85,7 +85,7 @@ class Client {
   void Failed(uint32_t server, Time now);  // a dial has come to nothing
   // Where the body of this message is to land; an empty block throws it away.
   Block Landing(LinkId link, const Message& message);
-  void Received(LinkId link, Message message, Time now, Effects* effects);
+  void Received(LinkId link, const Message& message, Time now, Effects* effects);
   uint64_t Low(LinkId link);
 
   // ---- time
@@ -182,6 +182,7 @@ class Client {
   void NextJoinPhase(const KeyId& id, KeyState* key);
   void FailJoin(KeyState* key, const Error& error, Effects* effects);
   void AdvanceControl(Effects* effects);
+  bool KnowsItsPlaces();
   void QueueControl(Op* op, Type type);
   void MakePlaces(const KeyId& id, KeyState* key);
   void Finish(Op* op);

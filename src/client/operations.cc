@@ -419,6 +419,8 @@ void Client::FailJoin(KeyState* key, const Error& error, Effects*) {
     key->opening = kNoOp;
     return Fail(op, error);
   }
+  Op* const control = controls_.empty() ? nullptr : Find(controls_.front());
+  if (control != nullptr && control->phase == 0) Fail(control, error);
   FailFront(key, error);
 }
 
@@ -444,6 +446,7 @@ void Client::AdvanceControl(Effects* effects) {
       continue;
     }
     if (op->phase == 0) {
+      if (!KnowsItsPlaces()) return;
       op->has_left = true;
       op->phase = 1;
       op->generation = ++generation_;
@@ -469,6 +472,21 @@ void Client::AdvanceControl(Effects* effects) {
     }
     return;
   }
+}
+
+// A CONTROL says from which round on it counts, so the place in every key has to be known.
+bool Client::KnowsItsPlaces() {
+  bool known = true;
+  for (auto& [id, key] : keys_) {
+    if (!key.is_ready || key.is_barrier || !key.must_join ||
+        key.meta.mode == KeyMeta::Mode::kAsync) {
+      continue;
+    }
+    known = false;
+    MakePlaces(id, &key);
+    if (CanJoin(key)) StartJoin(id, &key);
+  }
+  return known;
 }
 
 void Client::QueueControl(Op* op, Type type) {

@@ -12,7 +12,7 @@ using Kind = Operation::Kind;
 
 }  // namespace
 
-void Client::Received(LinkId link, Message message, Time now, Effects* effects) {
+void Client::Received(LinkId link, const Message& message, Time now, Effects* effects) {
   ServerSession* const session = SessionOfLink(link);
   if (session == nullptr || closed_) return;
   session->last_heard = now;
@@ -47,6 +47,7 @@ void Client::Received(LinkId link, Message message, Time now, Effects* effects) 
     session->next_ping = now + options_.ping_after;
     Rearm(session->next_ping);
     std::vector<uint64_t> seqs;
+    seqs.reserve(session->sent.size());
     for (const auto& [seq, sent] : session->sent) seqs.push_back(seq);
     std::sort(seqs.begin(), seqs.end());
     if (!seqs.empty()) {

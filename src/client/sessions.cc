@@ -177,6 +177,7 @@ void Client::Kill(ServerSession* session, const Error& error, Effects* effects) 
 void Client::Abandon(ServerSession* session, const Error& error, Effects* effects) {
   std::vector<Outgoing> outgoing;
   std::vector<uint64_t> seqs;
+  seqs.reserve(session->sent.size());
   for (const auto& [seq, sent] : session->sent) seqs.push_back(seq);
   std::sort(seqs.begin(), seqs.end());
   for (const uint64_t seq : seqs) outgoing.push_back(std::move(session->sent.at(seq)));
@@ -523,7 +524,8 @@ std::string Client::Awaited(const Op& op) const {
       return format("server {}", session.server);
     }
   }
-  const bool asks_head = op.what.kind == Operation::Kind::kLeave || op.phase == 2;
+  const bool asks_head = op.what.kind == Operation::Kind::kLeave ||
+                         (op.what.kind == Operation::Kind::kControl && op.phase == 2);
   if (asks_head) return "the head";
   if (op.what.kind == Operation::Kind::kInit) return "worker 0";
   return "a server";

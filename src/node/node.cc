@@ -245,7 +245,7 @@ void ClientNode::OnMessage(LinkId link, Message message, Time now) {
   const Peer* const dialed = DialedPeer(link);
   if (dialed == nullptr) return;
   if (dialed->kind == Peer::Kind::kServer) {
-    client_.Received(link, std::move(message), now, &effects_);
+    client_.Received(link, message, now, &effects_);
     return ForwardToHead();
   }
   const bool was_joined = member_.joined();

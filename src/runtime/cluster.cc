@@ -54,6 +54,10 @@ Cluster::~Cluster() {
   head_.reset();
 }
 
+void Cluster::Leak(std::shared_ptr<Cluster> cluster) {
+  if (cluster != nullptr) cluster->self_ = cluster;  // holds itself from now on
+}
+
 void Cluster::KillServer(size_t index) {
   if (index >= servers_.size()) {
     throw Fail(Code::kInvalidArgument, "kill_server: server {}, there are {}", index,

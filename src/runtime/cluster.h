@@ -28,12 +28,15 @@ class Cluster final {
   InprocNetwork* network() { return &network_; }
   static std::string AddressOf(const Peer& peer);
   static constexpr const char* kJob = "inproc";
+  // In a child of fork(), where its threads do not exist: never destroys it.
+  static void Leak(std::shared_ptr<Cluster> cluster);
   // Ends a server, as if its process had died.
   void KillServer(size_t index);
   // Says that a worker's process has ended, as a launcher would.
   void WorkerExited(Rank rank, uint64_t incarnation);
 
  private:
+  std::shared_ptr<Cluster> self_;  // set by Leak
   InprocNetwork network_;
   std::vector<std::unique_ptr<BufferPool>> pools_;
   std::vector<std::unique_ptr<NodeThread>> servers_;

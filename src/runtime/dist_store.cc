@@ -328,7 +328,7 @@ DistStore::~DistStore() {
   if (ForkGeneration() != birth_) {  // the threads are the parent's
     [[maybe_unused]] auto* const thread = thread_.release();
     [[maybe_unused]] auto* const pool = pool_.release();
-    [[maybe_unused]] auto* const cluster = new std::shared_ptr<Cluster>(std::move(cluster_));
+    Cluster::Leak(std::move(cluster_));
     return;
   }
   thread_->Stop();
@@ -991,6 +991,7 @@ void DistStore::Close() {
   }
   thread_->Run([&](Node& node, Time now) {
     std::vector<OpId> ids;
+    ids.reserve(calls_.size());
     for (const auto& [id, running] : calls_) ids.push_back(id);
     for (const OpId id : ids) {
       AsClient(node).Cancel(id, Error(Code::kCancelled, "the store is closed"), now);

@@ -150,6 +150,7 @@ void ChunkWorker::Complete(Chunk* chunk) {
   std::sort(round.held.begin(), round.held.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Bytes> bodies;
+  bodies.reserve(round.held.size());
   for (auto& [rank, body] : round.held) bodies.push_back(std::move(body));
   round.held.clear();
   Finish(chunk, &round, bodies);
@@ -241,9 +242,8 @@ void ChunkWorker::Update(Chunk* chunk, const Block& sum, std::span<const void* c
   const CompiledUpdate& update = rule.CompiledFor(chunk->dtype);
   const std::vector<double>& params =
       scalars.size() == rule.param_count() ? scalars : rule.spec().params;
-  const UpdateScalars bound =
-      BindScalars(update, params, static_cast<double>(chunk->updates + 1),
-                  static_cast<double>(count));
+  const UpdateScalars bound = BindScalars(update, params, static_cast<double>(chunk->updates + 1),
+                                          static_cast<double>(count));
   PrepareState(chunk);
   if (!chunk->value.unique()) chunk->value = CopyOf(chunk->value);
   SmallVector<void*, 4> states;

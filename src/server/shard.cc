@@ -799,12 +799,13 @@ void Shard::DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation
   }
 }
 
-// Those that are due at the next round of this chunk, in the order of arrival.
+// Those that are due at the next round of this chunk, in the order of arrival; a later one replaces
+// an earlier one that was to come into force after it.
 void Shard::ApplyControls(Key* key, Chunk* chunk) {
   if (key->pending.empty()) return;
   for (const Key::Pending& pending : key->pending) {
     if (pending.number <= chunk->control) continue;
-    if (pending.from_round > chunk->version + 1 && key->meta.mode == KeyMeta::Mode::kSync) break;
+    if (pending.from_round > chunk->version + 1 && key->meta.mode == KeyMeta::Mode::kSync) continue;
     worker_.SetRule(chunk, pending.rule);
     chunk->control = pending.number;
   }

@@ -45,6 +45,9 @@ void Model::Failed(size_t key, Push push) {
 
 void Model::Controlled(Life life, uint64_t generation, bool accumulate,
                        std::vector<uint64_t> from_rounds) {
+  for (const Control& control : controls_) {  // one message for each server
+    if (control.life == life && control.generation == generation) return;
+  }
   controls_.push_back({life, generation, accumulate, std::move(from_rounds)});
 }
 
@@ -84,9 +87,8 @@ bool Model::Matches(const SimKey& key, const Bytes& bytes, const Lanes& lanes) c
     if (Load(key.meta.dtype, bytes.data + i * item) != Wrap(key.meta.dtype, lanes[i])) return false;
   }
   // The rest repeats the first eight.
-  return count <= lanes.size() ||
-         std::memcmp(bytes.data, bytes.data + lanes.size() * item,
-                     (count - lanes.size()) * item) == 0;
+  return count <= lanes.size() || std::memcmp(bytes.data, bytes.data + lanes.size() * item,
+                                              (count - lanes.size()) * item) == 0;
 }
 
 void Model::Completed(const Shard& shard, const Epoch& head, const ChunkId& id,
@@ -155,11 +157,11 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
     bool possible = true;
     const auto add = [&](const Push& push) {
       possible = possible && version.from.emplace(push.life.rank, push).second;
-      const Lanes lanes = Contribution(scenario_.seed, sim, push.life.rank, push.life.incarnation,
-                                       push.ordinal);
+      const Lanes lanes =
+          Contribution(scenario_.seed, sim, push.life.rank, push.life.incarnation, push.ordinal);
       for (size_t i = 0; i < sum.size(); ++i) {
-        sum[i] = static_cast<int64_t>(static_cast<uint64_t>(sum[i]) +
-                                      static_cast<uint64_t>(lanes[i]));
+        sum[i] =
+            static_cast<int64_t>(static_cast<uint64_t>(sum[i]) + static_cast<uint64_t>(lanes[i]));
       }
     };
     for (const Push& push : must) add(push);
@@ -172,16 +174,17 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
       if (epoch.IsMember(rank) && !abstains && !version.from.contains(rank)) possible = false;
     }
     if (!possible || (version.from.empty() && !somebody_abstains)) continue;
-    version.lanes = version.from.empty() ? before.lanes
-                                         : Result(sim, before.lanes, sum, accumulate);
+    version.lanes =
+        version.from.empty() ? before.lanes : Result(sim, before.lanes, sum, accumulate);
     if (!Matches(sim, chunk.value.bytes(), version.lanes)) continue;
     state.version = round;
     state.versions[round] = std::move(version);
     return;
   }
-  Violate(format("{}: the value is no sum of the pushes of this round ({} must be in it, {} may), "
-                 "rule {}",
-                 where, must.size(), may.size(), accumulate ? "add" : "assign"));
+  Violate(
+      format("{}: the value is no sum of the pushes of this round ({} must be in it, {} may), "
+             "rule {}",
+             where, must.size(), may.size(), accumulate ? "add" : "assign"));
 }
 
 void Model::CompletedAsync(const Epoch& head, size_t key, uint32_t index, const Chunk& chunk) {
@@ -195,8 +198,8 @@ void Model::CompletedAsync(const Epoch& head, size_t key, uint32_t index, const 
   const Version& before = state.versions[state.version];
   for (const Push& push : model.all) {
     if (state.applied[push.life] >= push.ordinal) continue;
-    const Lanes lanes = Contribution(scenario_.seed, sim, push.life.rank, push.life.incarnation,
-                                     push.ordinal);
+    const Lanes lanes =
+        Contribution(scenario_.seed, sim, push.life.rank, push.life.incarnation, push.ordinal);
     for (const bool accumulate : {false, true}) {
       if (accumulate && !sim.accumulates) continue;
       const Lanes result = Result(sim, before.lanes, lanes, accumulate);

@@ -39,14 +39,13 @@ class Model {
   void Failed(size_t key, Push push);                  // it may be in some chunks or in none
   void Accepted(size_t key, Push push, uint64_t round, const std::vector<const Shard*>& shards);
   void Controlled(Life life, uint64_t generation, bool accumulate,
-                  std::vector<uint64_t> from_rounds);      // of each key
+                  std::vector<uint64_t> from_rounds);  // of each key
   void Withdrawn(Life life, uint64_t generation);
   // ---- what the servers do
   void Completed(const Shard& shard, const Epoch& head, const ChunkId& id, const Chunk& chunk);
   // ---- what the workers see
   // `last` is the ordinal of the worker's last accepted push of the key before it, or 0.
-  void Pulled(size_t key, Life life, bool exact, uint64_t round, uint64_t last,
-              const Bytes& bytes);
+  void Pulled(size_t key, Life life, bool exact, uint64_t round, uint64_t last, const Bytes& bytes);
   void Observed(size_t key, const Bytes& bytes);
 
   const std::string& violation() const { return violation_; }
@@ -59,15 +58,15 @@ class Model {
   struct ChunkModel {
     uint64_t version = 0;
     std::map<uint64_t, Version> versions;
-    std::map<Life, uint64_t> applied;      // async: the last push of each life
-    std::map<Push, uint64_t> applied_in;   // and the version that each has made
+    std::map<Life, uint64_t> applied;     // async: the last push of each life
+    std::map<Push, uint64_t> applied_in;  // and the version that each has made
   };
   struct KeyModel {
     std::vector<ChunkModel> chunks;
     std::map<uint64_t, std::set<Push>> pushed;  // by round
     std::set<Push> all;
     std::set<Push> failed;
-    std::map<uint64_t, bool> rule_of_round;     // as the first chunk applied it
+    std::map<uint64_t, bool> rule_of_round;  // as the first chunk applied it
   };
   struct Control {
     Life life;

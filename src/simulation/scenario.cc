@@ -11,8 +11,8 @@ namespace tkv::simulation {
 namespace {
 
 constexpr std::array<const char*, Fault::kKinds> kFaultNames = {
-    "drop", "duplicate", "delay", "slow", "cut", "kill", "vanish", "killserver", "killhead",
-    "pause"};
+    "drop",   "duplicate",  "delay",    "slow",  "cut",     "kill",
+    "vanish", "killserver", "killhead", "pause", "isolate", "haste"};
 
 std::vector<Fault::Kind> ParseFaults(const std::string& text) {
   std::vector<Fault::Kind> kinds;
@@ -44,8 +44,8 @@ SimKey MakeKey(Random* random, size_t index, bool halves) {
                                                  : KeyView(format("w{}", index)));
   KeyMeta& meta = key.meta;
   meta.name = key.name;
-  meta.dtype = kDTypes[static_cast<size_t>(random->Between(
-      0, static_cast<int64_t>(kDTypes.size()) - 1 - (halves ? 0 : kHalves)))];
+  meta.dtype = kDTypes[static_cast<size_t>(
+      random->Between(0, static_cast<int64_t>(kDTypes.size()) - 1 - (halves ? 0 : kHalves)))];
   meta.chunk_elements = 1024;
   int64_t elements = random->Between(1, 24);
   if (random->Chance(0.35)) elements = 1024 * random->Between(1, 3) + random->Between(0, 8);
@@ -68,7 +68,8 @@ void MakeSteps(Random* random, size_t count, bool recreate, Scenario* scenario) 
   uint64_t barriers = 0;
   while (scenario->steps.size() < count) {
     Step step;
-    step.key = static_cast<size_t>(random->Between(0, static_cast<int64_t>(scenario->keys.size()) - 1));
+    step.key =
+        static_cast<size_t>(random->Between(0, static_cast<int64_t>(scenario->keys.size()) - 1));
     const int64_t choice = random->Between(0, 99);
     if (choice < 30) {
       step.kind = Step::Kind::kPush;
@@ -108,7 +109,8 @@ void MakeFaults(Random* random, const std::vector<Fault::Kind>& kinds, Scenario*
     if (allowed(kind)) light.push_back(kind);
   }
   std::vector<Fault::Kind> heavy;
-  for (const auto kind : {Fault::Kind::kKill, Fault::Kind::kVanish, Fault::Kind::kPause}) {
+  for (const auto kind : {Fault::Kind::kKill, Fault::Kind::kVanish, Fault::Kind::kPause,
+                          Fault::Kind::kIsolate, Fault::Kind::kHaste}) {
     if (allowed(kind)) heavy.push_back(kind);
   }
   const auto add = [&](Fault::Kind kind, int64_t from, int64_t to) {
@@ -121,12 +123,14 @@ void MakeFaults(Random* random, const std::vector<Fault::Kind>& kinds, Scenario*
   };
   const int64_t light_count = light.empty() ? 0 : random->Between(5, 9);
   for (int64_t i = 0; i < light_count; ++i) {
-    add(light[static_cast<size_t>(random->Between(0, static_cast<int64_t>(light.size()) - 1))], 10, 900);
+    add(light[static_cast<size_t>(random->Between(0, static_cast<int64_t>(light.size()) - 1))], 10,
+        900);
   }
   if (!heavy.empty() && random->Chance(0.5)) {
     const int64_t heavy_count = random->Between(1, 2);
     for (int64_t i = 0; i < heavy_count; ++i) {
-      add(heavy[static_cast<size_t>(random->Between(0, static_cast<int64_t>(heavy.size()) - 1))], 60, 900);
+      add(heavy[static_cast<size_t>(random->Between(0, static_cast<int64_t>(heavy.size()) - 1))],
+          60, 900);
     }
   }
   if (allowed(Fault::Kind::kKillServer) && random->Chance(0.07)) {
@@ -166,13 +170,13 @@ Scenario MakeScenario(const testing::SimulationOptions& options) {
   for (int64_t i = 0; i < key_count; ++i) {
     scenario.keys.push_back(MakeKey(&random, static_cast<size_t>(i), halves));
   }
-  size_t count = 200 / static_cast<size_t>(scenario.workers) +
-                 static_cast<size_t>(random.Between(1, 20));
+  size_t count =
+      200 / static_cast<size_t>(scenario.workers) + static_cast<size_t>(random.Between(1, 20));
   if (options.steps > 0) count = static_cast<size_t>(options.steps);
   MakeFaults(&random, ParseFaults(options.faults), &scenario);
-  const bool heavy = std::any_of(
-      scenario.faults.begin(), scenario.faults.end(),
-      [](const Fault& fault) { return fault.kind >= Fault::Kind::kKill; });
+  const bool heavy =
+      std::any_of(scenario.faults.begin(), scenario.faults.end(),
+                  [](const Fault& fault) { return fault.kind >= Fault::Kind::kKill; });
   const bool leavers = random.Chance(0.3);
   MakeSteps(&random, count, !heavy && !leavers, &scenario);
   for (int rank = 0; rank < scenario.workers; ++rank) {
@@ -187,26 +191,40 @@ Scenario MakeScenario(const testing::SimulationOptions& options) {
 
 int64_t Wrap(DType dtype, int64_t value) {
   switch (dtype) {
-    case DType::kI8: return static_cast<int8_t>(value);
-    case DType::kU8: return static_cast<uint8_t>(value);
-    case DType::kI16: return static_cast<int16_t>(value);
-    case DType::kI32: return static_cast<int32_t>(value);
-    default: return value;
+    case DType::kI8:
+      return static_cast<int8_t>(value);
+    case DType::kU8:
+      return static_cast<uint8_t>(value);
+    case DType::kI16:
+      return static_cast<int16_t>(value);
+    case DType::kI32:
+      return static_cast<int32_t>(value);
+    default:
+      return value;
   }
 }
 
 void Store(DType dtype, int64_t value, std::byte* target) {
   const auto put = [&](auto element) { std::memcpy(target, &element, sizeof(element)); };
   switch (dtype) {
-    case DType::kF32: return put(static_cast<float>(value));
-    case DType::kF64: return put(static_cast<double>(value));
-    case DType::kF16: return put(kernels::F16FromF32(static_cast<float>(value)));
-    case DType::kBF16: return put(kernels::BF16FromF32(static_cast<float>(value)));
-    case DType::kI8: return put(static_cast<int8_t>(value));
-    case DType::kU8: return put(static_cast<uint8_t>(value));
-    case DType::kI16: return put(static_cast<int16_t>(value));
-    case DType::kI32: return put(static_cast<int32_t>(value));
-    default: return put(value);
+    case DType::kF32:
+      return put(static_cast<float>(value));
+    case DType::kF64:
+      return put(static_cast<double>(value));
+    case DType::kF16:
+      return put(kernels::F16FromF32(static_cast<float>(value)));
+    case DType::kBF16:
+      return put(kernels::BF16FromF32(static_cast<float>(value)));
+    case DType::kI8:
+      return put(static_cast<int8_t>(value));
+    case DType::kU8:
+      return put(static_cast<uint8_t>(value));
+    case DType::kI16:
+      return put(static_cast<int16_t>(value));
+    case DType::kI32:
+      return put(static_cast<int32_t>(value));
+    default:
+      return put(value);
   }
 }
 
@@ -216,15 +234,24 @@ int64_t Load(DType dtype, const std::byte* source) {
     return element;
   };
   switch (dtype) {
-    case DType::kF32: return static_cast<int64_t>(get(float{}));
-    case DType::kF64: return static_cast<int64_t>(get(double{}));
-    case DType::kF16: return static_cast<int64_t>(kernels::F32FromF16(get(uint16_t{})));
-    case DType::kBF16: return static_cast<int64_t>(kernels::F32FromBF16(get(uint16_t{})));
-    case DType::kI8: return get(int8_t{});
-    case DType::kU8: return get(uint8_t{});
-    case DType::kI16: return get(int16_t{});
-    case DType::kI32: return get(int32_t{});
-    default: return get(int64_t{});
+    case DType::kF32:
+      return static_cast<int64_t>(get(float{}));
+    case DType::kF64:
+      return static_cast<int64_t>(get(double{}));
+    case DType::kF16:
+      return static_cast<int64_t>(kernels::F32FromF16(get(uint16_t{})));
+    case DType::kBF16:
+      return static_cast<int64_t>(kernels::F32FromBF16(get(uint16_t{})));
+    case DType::kI8:
+      return get(int8_t{});
+    case DType::kU8:
+      return get(uint8_t{});
+    case DType::kI16:
+      return get(int16_t{});
+    case DType::kI32:
+      return get(int32_t{});
+    default:
+      return get(int64_t{});
   }
 }
 
@@ -232,15 +259,23 @@ namespace {
 
 uint64_t MaskOf(DType dtype) {
   switch (dtype) {
-    case DType::kF16: return 0xFF;
-    case DType::kBF16: return 0x1F;
-    case DType::kF32: return 0x7FF;
-    case DType::kF64: return 0xFFFF'FFFF;
+    case DType::kF16:
+      return 0xFF;
+    case DType::kBF16:
+      return 0x1F;
+    case DType::kF32:
+      return 0x7FF;
+    case DType::kF64:
+      return 0xFFFF'FFFF;
     case DType::kI8:
-    case DType::kU8: return 0x7F;
-    case DType::kI16: return 0x7FFF;
-    case DType::kI32: return 0x7FFF'FFFF;
-    default: return 0x7FFF'FFFF'FFFF'FFFF;
+    case DType::kU8:
+      return 0x7F;
+    case DType::kI16:
+      return 0x7FFF;
+    case DType::kI32:
+      return 0x7FFF'FFFF;
+    default:
+      return 0x7FFF'FFFF'FFFF'FFFF;
   }
 }
 
@@ -267,8 +302,7 @@ Bytes FillWith(const SimKey& key, const Lanes& lanes) {
     Store(key.meta.dtype, lanes[i], bytes->data() + i * item);
   }
   for (size_t i = lanes.size(); i < count; i += lanes.size()) {  // copies of the first eight
-    std::memcpy(bytes->data() + i * item, bytes->data(),
-                std::min(lanes.size(), count - i) * item);
+    std::memcpy(bytes->data() + i * item, bytes->data(), std::min(lanes.size(), count - i) * item);
   }
   return {bytes->data(), count * item, bytes};
 }

@@ -14,35 +14,43 @@
 namespace tkv::simulation {
 
 struct SimKey {
-  std::string name;      // canonical
+  std::string name;  // canonical
   KeyMeta meta;
   bool accumulates = false;  // a CONTROL may make it `value += sum`, which is exact for this key
 };
 
 struct Step {
   enum class Kind : uint8_t {
-    kPush, kPull, kPushPull, kWait, kBarrier, kControl, kRecreate,
+    kPush,
+    kPull,
+    kPushPull,
+    kWait,
+    kBarrier,
+    kControl,
+    kRecreate,
   };
   Kind kind{};
   size_t key = 0;
-  uint64_t ordinal = 0;  // of this key's (or barrier's) pushes
+  uint64_t ordinal = 0;     // of this key's (or barrier's) pushes
   bool accumulate = false;  // of a CONTROL
 };
 
 struct Fault {
   enum class Kind : uint8_t {
-    kDrop,        // a connection is lost with what is under way on it
-    kDuplicate,   // frames of a link arrive twice for a while
-    kDelay,       // everything is late for a while
-    kSlow,        // one process is slow for a while
-    kCut,         // nothing passes in one direction for a while
-    kKill,        // a worker ends; its peers are told
-    kVanish,      // a worker ends; nobody is told
+    kDrop,       // a connection is lost with what is under way on it
+    kDuplicate,  // frames of a link arrive twice for a while
+    kDelay,      // everything is late for a while
+    kSlow,       // one process is slow for a while
+    kCut,        // nothing passes in one direction for a while
+    kKill,       // a worker ends; its peers are told
+    kVanish,     // a worker ends; nobody is told
     kKillServer,
     kKillHead,
-    kPause,       // a worker is cut off for so long that it is held for dead, and comes back
+    kPause,    // a worker is cut off for so long that it is held for dead, and comes back
+    kIsolate,  // a worker loses one server for long, just when it sends a CONTROL
+    kHaste,    // a worker's next life joins before its last messages and the news have arrived
   };
-  static constexpr int kKinds = 10;
+  static constexpr int kKinds = 12;
   Kind kind{};
   uint64_t at_event = 0;
   uint64_t choice = 0;
@@ -58,7 +66,7 @@ struct Scenario {
   Epoch::Policy policy = Epoch::Policy::kFail;
   size_t adopt_from_bytes = 0;
   size_t credit_bytes = 0;
-  int outstanding = 1;          // operations that a worker has under way
+  int outstanding = 1;  // operations that a worker has under way
   size_t pull_bytes_max = 0;
   std::vector<SimKey> keys;
   std::vector<Step> steps;

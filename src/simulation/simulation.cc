@@ -181,6 +181,13 @@ Process* Simulation::Add(Process::Kind kind, int index) {
 
 void Simulation::Remove(Process* process, bool silently) {
   if (silently) network_->Sever(process->address, true);
+  if (const auto driver = drivers_.find(process); driver != drivers_.end()) {
+    for (const auto& [id, running] : driver->second.running) {
+      if (running.has_push && !running.accepted) {
+        Record(driver->second, running, HistoryEvent::Kind::kPush, 0, 0);
+      }
+    }
+  }
   drivers_.erase(process);
   std::erase_if(processes_, [&](const auto& p) { return p.get() == process; });
 }
@@ -283,13 +290,15 @@ void Simulation::InjectOne(const Fault& fault) {
       lasts = choice.Between(6, 9) * kSecond;
       periods_.push_back({fault.kind, now_ + lasts, worker->address, ""});
       if (fault.restarts) {
-        restarts_.emplace_back(now_ + choice.Between(200, 8000) * kMillisecond, worker->index);
+        planned_.push_back({now_ + choice.Between(200, 8000) * kMillisecond, worker->index,
+                            Planned::Kind::kBegin});
       }
       break;
     case Fault::Kind::kKill:
     case Fault::Kind::kVanish: {
       if (fault.restarts) {
-        restarts_.emplace_back(now_ + choice.Between(200, 8000) * kMillisecond, worker->index);
+        planned_.push_back({now_ + choice.Between(200, 8000) * kMillisecond, worker->index,
+                            Planned::Kind::kBegin});
       }
       const int rank = worker->index;
       const uint64_t incarnation =
@@ -301,6 +310,24 @@ void Simulation::InjectOne(const Fault& fault) {
       }
       break;
     }
+    case Fault::Kind::kIsolate:
+      ++isolations_;
+      break;
+    case Fault::Kind::kHaste:
+      // What the old life sends is held for a while; the new life joins meanwhile, and the servers
+      // learn of it late.
+      lasts = choice.Between(200, 500) * kMillisecond;
+      for (Process* const other : servers_) {
+        if (other == nullptr) continue;
+        periods_.push_back({Fault::Kind::kCut, now_ + lasts, worker->address, other->address});
+        periods_.push_back({Fault::Kind::kCut, now_ + lasts + choice.Between(0, 100) * kMillisecond,
+                            "head", other->address});
+      }
+      planned_.push_back(
+          {now_ + choice.Between(1, 50) * kMillisecond, worker->index, Planned::Kind::kEnd});
+      planned_.push_back(
+          {now_ + choice.Between(51, 100) * kMillisecond, worker->index, Planned::Kind::kBegin});
+      break;
     case Fault::Kind::kKillServer: {
       const int index = server->index;
       servers_[static_cast<size_t>(index)] = nullptr;
@@ -334,12 +361,41 @@ void Simulation::StartWorker(int rank) {
   driver.step_count = scenario_.step_counts[static_cast<size_t>(rank)];
 }
 
+// The newest life of a rank; null where there is none.
+Process* Simulation::WorkerOf(int rank) const {
+  for (auto at = processes_.rbegin(); at != processes_.rend(); ++at) {
+    if ((*at)->kind == Process::Kind::kWorker && (*at)->index == rank) return at->get();
+  }
+  return nullptr;
+}
+
+void Simulation::Happen(const Planned& planned) {
+  Process* const worker = WorkerOf(planned.rank);
+  switch (planned.kind) {
+    case Planned::Kind::kBegin:
+      return StartWorker(planned.rank);
+    case Planned::Kind::kEnd:
+      if (worker != nullptr) Remove(worker, true);
+      return;
+    case Planned::Kind::kIsolate:
+      if (worker == nullptr) return;
+      for (Process* const server : servers_) {
+        if (server == nullptr || random_.Chance(0.5)) continue;
+        periods_.push_back(
+            {Fault::Kind::kCut, now_ + 12 * kSecond, worker->address, server->address});
+        network_->Sever(worker->address, server->address);
+        return;
+      }
+  }
+}
+
 Life Simulation::LifeOf(const Driver& driver) const {
   return {driver.rank, driver.process->client()->client().incarnation()};
 }
 
 std::vector<const Shard*> Simulation::Shards() const {
   std::vector<const Shard*> shards;
+  shards.reserve(servers_.size());
   for (Process* const server : servers_) {
     shards.push_back(server == nullptr ? nullptr : &server->server()->shard());
   }
@@ -355,6 +411,13 @@ OpId Simulation::Begin(Driver* driver, Operation operation, Driver::Running runn
                                            "wait", "barrier", "set_optimizer", "delete", "close"};
   operation.verb = kVerbs[static_cast<size_t>(operation.kind)];
   running.begin = now_;
+  if (operation.kind == Kind::kControl && isolations_ > 0) {
+    --isolations_;
+    planned_.push_back({now_ + random_.Between(200, 1500) * 1000, driver->process->index,
+                        Planned::Kind::kIsolate});
+  }
+  running.logged_at = ++logged_;
+  running.generation = driver->generation[running.key];
   // The client may send within Begin: what is sent has to be known before.
   ClientNode* const node = driver->process->client();
   const OpId id = node->client().next_op();
@@ -492,7 +555,11 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
     operation.value = running.value;
   }
   const auto last = driver->last_accepted.find(step.key);
-  if (last != driver->last_accepted.end()) running.last_accepted = last->second;
+  if (last != driver->last_accepted.end()) {
+    running.last_accepted = last->second;
+    running.round = driver->last_round[step.key];
+  }
+  if (is_barrier) barriers_[step.ordinal].insert(driver->rank);
   if (step.kind == Step::Kind::kPull || step.kind == Step::Kind::kPushPull) {
     running.out = driver->process->pool.Allocate(key.meta.elements() * ItemSize(key.meta.dtype));
     std::memset(running.out.data, 0xEE, running.out.size);
@@ -536,11 +603,15 @@ void Simulation::StartRecreate(Driver* driver, const Step& step) {
   running.step = step;
   running.key = step.key;
   running.phase = ++driver->recreate_phase;
+  if (running.phase == 1) barriers_[step.ordinal - 1].insert(driver->rank);
+  if (running.phase == 3) barriers_[step.ordinal].insert(driver->rank);
   if (running.phase == 1 || running.phase == 3) {
     operation.kind = Kind::kBarrier;
   } else if (running.phase == 2) {
     operation.kind = Kind::kDelete;
     driver->last_accepted.erase(step.key);
+    driver->last_round.erase(step.key);
+    ++driver->generation[step.key];
   } else {
     driver->recreate_phase = 0;
     ++driver->next_step;
@@ -573,8 +644,10 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
     if (running.accepted) Violate("a push was accepted twice");
     running.accepted = true;
     if (!running.has_push) return;
+    Record(*driver, running, HistoryEvent::Kind::kPush, ++logged_, outcome.round);
     model_.Accepted(running.key, running.push, outcome.round, Shards());
     driver->last_accepted[running.key] = running.push.ordinal;
+    driver->last_round[running.key] = outcome.round;
     running.last_accepted = running.push.ordinal;
     // The source is free: the user may write what he likes there.
     std::memset(const_cast<std::byte*>(running.value.data), 0xAB, running.value.size);
@@ -584,9 +657,12 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
   if (outcome.event == Outcome::Event::kFailed) {
     ++report_.failed_operations;
     CheckFailure(*driver, running, *outcome.error);
-    if (running.has_push && !running.accepted) model_.Failed(running.key, running.push);
+    if (running.has_push && !running.accepted) {
+      model_.Failed(running.key, running.push);
+      Record(*driver, running, HistoryEvent::Kind::kPush, 0, 0);
+    }
     if (running.is_init && driver->rank != kNoRank) driver->missing.insert(running.key);
-    if (report_.failed_operations % kFailuresMax == 0) driver->next_step = driver->step_count;
+    if (++driver->failures >= kFailuresMax) driver->next_step = driver->step_count;
   } else {
     if (running.has_push && !running.accepted) Violate("a push is done and was not accepted");
     const bool is_lost = key != nullptr && [&] {
@@ -602,13 +678,65 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
           model_.Observed(running.key, running.out.bytes());
         }
       } else {
+        Record(*driver, running, HistoryEvent::Kind::kPull, ++logged_, outcome.round);
+        if (key->meta.exact_reads() && outcome.round < running.round) {
+          Violate(format("worker {} pulled version {} of {} after its push {} was accepted",
+                         driver->rank, outcome.round, ShownKey(key->name), running.round));
+        }
         model_.Pulled(running.key, LifeOf(*driver), key->meta.exact_reads(), outcome.round,
                       running.last_accepted, running.out.bytes());
+      }
+    }
+    const bool is_barrier =
+        running.step.kind == Step::Kind::kBarrier || running.phase == 1 || running.phase == 3;
+    if (is_barrier && scenario_.policy != Epoch::Policy::kContinue &&
+        !Happened({Fault::Kind::kKill, Fault::Kind::kVanish, Fault::Kind::kPause,
+                   Fault::Kind::kIsolate, Fault::Kind::kHaste})) {
+      const uint64_t number = running.phase == 1 ? running.step.ordinal - 1 : running.step.ordinal;
+      if (barriers_[number].size() < static_cast<size_t>(scenario_.workers)) {
+        Violate(format("worker {} has passed barrier {}, where {} of {} have come", driver->rank,
+                       number, barriers_[number].size(), scenario_.workers));
       }
     }
     if (running.phase == 2 && driver->rank == 0) model_.Deleted(running.key);
   }
   driver->running.erase(found);
+}
+
+// What a client has seen, for the judge of histories; `end` 0: it never learnt the outcome.
+void Simulation::Record(const Driver& driver, const Driver::Running& running,
+                        HistoryEvent::Kind kind, uint64_t end, uint64_t round) {
+  const SimKey& key = scenario_.keys[running.key];
+  if (!key.meta.exact_reads()) return;
+  History& history = histories_[running.key];
+  const uint32_t chunks = key.meta.chunk_count();
+  const size_t item = ItemSize(key.meta.dtype);
+  history.dtype = key.meta.dtype;
+  history.lanes = std::min<size_t>(8, key.meta.elements_of(chunks - 1));
+  size_t at = 0;
+  for (uint32_t c = 0; c < chunks; ++c) {
+    HistoryEvent event{kind,
+                       driver.process->client()->client().incarnation(),
+                       running.generation * 1000 + c,
+                       running.logged_at,
+                       end,
+                       end == 0,
+                       round,
+                       {}};
+    if (kind == HistoryEvent::Kind::kPush) {
+      event.value = Contribution(scenario_.seed, key, running.push.life.rank,
+                                 running.push.life.incarnation, running.push.ordinal);
+    } else {
+      for (size_t i = 0; i < history.lanes; ++i) {
+        event.value[i] = Load(key.meta.dtype, running.out.data + at + i * item);
+      }
+      at += key.meta.bytes_of(c);
+    }
+    history.events.push_back(event);
+    if (running.generation == 0 && history.initial.size() <= c) {
+      history.initial.emplace_back(c, InitialValue(scenario_.seed, key));
+    }
+  }
 }
 
 // Errors have to have a reason.
@@ -621,6 +749,44 @@ void Simulation::CheckFailure(const Driver& driver, const Driver::Running& runni
                                    [&](size_t count) { return count != scenario_.steps.size(); });
   const Code code = error.code();
   const bool is_observer = driver.rank == kNoRank;
+  const std::string text = error.what();
+  // Whoever is gone is named at once, and only where the policy needs him.
+  const bool names_gone =
+      text.find("(dead)") != std::string::npos || text.find("(left)") != std::string::npos;
+  if (scenario_.policy == Epoch::Policy::kFail && code == Code::kDeadlineExceeded && names_gone &&
+      now_ - epoch_since_ > 4 * kSecond &&
+      !Happened({Fault::Kind::kIsolate, Fault::Kind::kKillHead})) {
+    return Violate(format("worker {} waited for somebody who is gone: {}", driver.rank, text));
+  }
+  const bool nobody_died = !Happened(
+      {Fault::Kind::kKill, Fault::Kind::kVanish, Fault::Kind::kPause, Fault::Kind::kHaste});
+  if (nobody_died && text.find("is dead; round") != std::string::npos) {
+    return Violate(format("somebody who has left is called dead: {}", text));
+  }
+  const bool needs_gone = text.find("needs it") != std::string::npos;
+  if (scenario_.policy == Epoch::Policy::kContinue && needs_gone) {
+    return Violate(format("worker {} needed somebody who is gone: {}", driver.rank, text));
+  }
+  const auto is_heavy = [](const Fault& fault) { return fault.kind >= Fault::Kind::kKill; };
+  const auto first = std::find_if(scenario_.faults.begin(), scenario_.faults.end(), is_heavy);
+  const bool one_restart =
+      std::count_if(scenario_.faults.begin(), scenario_.faults.end(), is_heavy) == 1 &&
+      ((first->kind <= Fault::Kind::kVanish && first->restarts) ||
+       first->kind == Fault::Kind::kHaste);
+  if (scenario_.policy == Epoch::Policy::kWait && one_restart && !leavers && !is_observer &&
+      code != Code::kAborted) {
+    return Violate(format("worker {} did not go on with the later life: {}", driver.rank, text));
+  }
+  const bool only_deaths =
+      !Happened({Fault::Kind::kPause, Fault::Kind::kHaste, Fault::Kind::kIsolate,
+                 Fault::Kind::kKillServer, Fault::Kind::kKillHead}) &&
+      std::none_of(scenario_.faults.begin(), scenario_.faults.end(), [](const Fault& fault) {
+        return fault.kind >= Fault::Kind::kKill && fault.restarts;
+      });
+  if (scenario_.policy == Epoch::Policy::kContinue && only_deaths && !running.is_init &&
+      driver.rank != kNoRank && code == Code::kDeadlineExceeded) {
+    return Violate(format("worker {} did not go on without the dead: {}", driver.rank, text));
+  }
   if (!heavy && !leavers && !is_observer) {
     return Violate(
         format("worker {}: an operation failed without a reason: {}", driver.rank, error.what()));
@@ -631,7 +797,14 @@ void Simulation::CheckFailure(const Driver& driver, const Driver::Running& runni
     Violate(
         format("worker {}: a strange error: {}: {}", driver.rank, tkv::Name(code), error.what()));
   }
-  (void)running;
+}
+
+bool Simulation::Happened(std::initializer_list<Fault::Kind> kinds) const {
+  return std::any_of(scenario_.faults.begin(),
+                     scenario_.faults.begin() + static_cast<ptrdiff_t>(next_fault_),
+                     [&](const Fault& fault) {
+                       return std::find(kinds.begin(), kinds.end(), fault.kind) != kinds.end();
+                     });
 }
 
 // ---- Simulation: checks -------------------------------------------------------------------------
@@ -661,6 +834,14 @@ void Simulation::Event(Process* process, const char* what, uint64_t link) {
 void Simulation::CheckMemory() {
   size_t key_bytes = 0;
   for (const SimKey& key : scenario_.keys) key_bytes += key.meta.elements() * 8 + 4096;
+  for (const auto& [process, driver] : drivers_) {
+    const size_t bound = static_cast<size_t>(scenario_.servers) *
+                         (std::max<size_t>(scenario_.credit_bytes, 1024) + 8 * 1024);
+    if (process->client()->client().unaccepted_bytes() > bound) {
+      Violate(format("{} has sent {} bytes that are not accepted, at most {} are allowed",
+                     process->address, process->client()->client().unaccepted_bytes(), bound));
+    }
+  }
   for (Process* const server : servers_) {
     if (server == nullptr) continue;
     const Shard::Memory use = server->server()->shard().MemoryUse();
@@ -698,6 +879,14 @@ testing::SimulationReport Simulation::Run() {
   }
   if (report_.violation.empty()) report_.violation = model_.violation();
   if (report_.violation.empty()) CheckAtEnd();
+  if (report_.violation.empty() && !Happened({Fault::Kind::kKillServer})) {
+    for (const auto& [key, history] : histories_) {
+      const std::string wrong = JudgeHistory(history);
+      if (!wrong.empty()) {
+        Violate(format("the history of {}: {}", ShownKey(scenario_.keys[key].name), wrong));
+      }
+    }
+  }
   report_.passed = report_.violation.empty();
   report_.events = events_;
   report_.virtual_seconds = static_cast<double>(now_) / kSecond;
@@ -734,9 +923,9 @@ void Simulation::Loop() {
         next = nullptr;
       }
     }
-    for (const auto& [when, rank] : restarts_) {
-      if (when < at) {
-        at = when;
+    for (const Planned& planned : planned_) {
+      if (planned.at < at) {
+        at = planned.at;
         next = nullptr;
       }
     }
@@ -758,12 +947,12 @@ void Simulation::Loop() {
     if (next == nullptr) {
       std::erase_if(periods_, [&](const Period& period) { return period.until <= now_; });
       network_->Release();
-      const auto due = std::find_if(restarts_.begin(), restarts_.end(),
-                                    [&](const auto& restart) { return restart.first <= now_; });
-      if (due != restarts_.end()) {
-        const int rank = due->second;
-        restarts_.erase(due);
-        StartWorker(rank);
+      const auto due = std::find_if(planned_.begin(), planned_.end(),
+                                    [&](const Planned& planned) { return planned.at <= now_; });
+      if (due != planned_.end()) {
+        const Planned planned = *due;
+        planned_.erase(due);
+        Happen(planned);
       }
       continue;
     }
@@ -777,11 +966,15 @@ void Simulation::Loop() {
       Drive(&driver->second);
       if (driver->second.done) Remove(next, false);  // the process ends
     }
+    if (HeadEpoch().number != epoch_number_) {
+      epoch_number_ = HeadEpoch().number;
+      epoch_since_ = now_;
+    }
     Inject();
     if (events_ % 64 == 0) CheckMemory();
     const bool all_done = std::all_of(drivers_.begin(), drivers_.end(),
                                       [](const auto& entry) { return entry.second.done; });
-    if (all_done && restarts_.empty() && end == kNever) end = now_ + 4 * kSecond;
+    if (all_done && planned_.empty() && end == kNever) end = now_ + 4 * kSecond;
     if (!all_done) end = kNever;
   }
 }

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "node/node.h"
+#include "simulation/history.h"
 #include "simulation/model.h"
 #include "simulation/scenario.h"
 #include "transport/inproc/network.h"
@@ -59,7 +60,9 @@ struct Driver {
     Time begin = 0;
     bool accepted = false;
     bool has_push = false;
-    int phase = 0;  // of a kRecreate
+    uint64_t logged_at = 0;   // its beginning in the history
+    uint64_t generation = 0;  // of the key, which may be made anew
+    int phase = 0;            // of a kRecreate
   };
   Process* process = nullptr;
   Rank rank = kNoRank;
@@ -74,10 +77,13 @@ struct Driver {
   bool opened = false;  // an observer has found the key that it pulls next
   size_t observed = 0;
   uint64_t ordinal = 0;
+  int failures = 0;
   int recreate_phase = 0;
   std::vector<uint64_t> rounds_at_start;  // of each key, where this life has joined; last: barrier
-  std::map<size_t, uint64_t> last_accepted;
-  std::set<size_t> missing;  // keys that could not be made
+  std::map<size_t, uint64_t> generation;  // how often a key has been made anew
+  std::map<size_t, uint64_t> last_accepted;  // ordinal of the last accepted push of a key
+  std::map<size_t, uint64_t> last_round;     // and its round
+  std::set<size_t> missing;                  // keys that could not be made
   std::map<OpId, Running> running;
 };
 
@@ -98,6 +104,12 @@ class Simulation final : public FaultInjector, public ShardListener {
  private:
   friend class Process;
 
+  struct Planned {
+    enum class Kind : uint8_t { kBegin, kEnd, kIsolate };
+    Time at = 0;
+    int rank = 0;
+    Kind kind = Kind::kBegin;
+  };
   struct Period {  // a fault that lasts
     Fault::Kind kind;
     Time until;
@@ -113,6 +125,8 @@ class Simulation final : public FaultInjector, public ShardListener {
   void Inject();
   void InjectOne(const Fault& fault);
   void StartWorker(int rank);
+  Process* WorkerOf(int rank) const;
+  void Happen(const Planned& planned);
   void Drive(Driver* driver);
   bool StartNext(Driver* driver);
   void StartInit(Driver* driver);
@@ -123,6 +137,9 @@ class Simulation final : public FaultInjector, public ShardListener {
   OpId Begin(Driver* driver, Operation operation, Driver::Running running);
   Life LifeOf(const Driver& driver) const;
   std::vector<const Shard*> Shards() const;
+  void Record(const Driver& driver, const Driver::Running& running, HistoryEvent::Kind kind,
+              uint64_t end, uint64_t round);
+  bool Happened(std::initializer_list<Fault::Kind> kinds) const;
   void CheckMemory();
   void CheckAtEnd();
   void Violate(const std::string& text);
@@ -142,14 +159,19 @@ class Simulation final : public FaultInjector, public ShardListener {
   Process* head_ = nullptr;
   std::map<Process*, Driver> drivers_;
   std::vector<Period> periods_;
+  std::map<size_t, History> histories_;  // of each key with exact reads
+  uint64_t logged_ = 0;
   std::set<Fault::Kind> recent_;  // faults that have been at work lately
   Time recent_until_ = 0;
   size_t next_fault_ = 0;
-  std::vector<std::pair<Time, int>> restarts_;             // when, which rank
+  std::vector<Planned> planned_;                           // what will happen to workers
+  int isolations_ = 0;                                     // that wait for the next CONTROL
   std::map<const void*, std::pair<size_t, Push>> bodies_;  // what a body of a push is
   std::map<KeyId, size_t> key_index_;
-  std::set<size_t> created_;
+  std::map<uint64_t, std::set<Rank>> barriers_;  // who has come to the barrier with this number
   Epoch last_epoch_;
+  uint64_t epoch_number_ = 0;  // of the head
+  Time epoch_since_ = 0;       // when it began
   testing::SimulationReport report_;
   std::deque<std::string> trace_;
   std::map<std::tuple<std::string, std::string, std::string>, uint64_t> coverage_;

@@ -3,6 +3,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -174,8 +175,7 @@ Frame FrameBuilder::Finish(uint64_t epoch, uint64_t low) {
                            0};
     std::memcpy(entries, &entry, sizeof(entry));
     entries += sizeof(entry);
-    std::memcpy(extra, message.extra.data(), message.extra.size());
-    extra += message.extra.size();
+    extra = std::copy(message.extra.begin(), message.extra.end(), extra);
     if (message.body.size > 0) frame.bodies.push_back(std::move(message.body));
   }
   std::memcpy(frame.head.data(), &header, sizeof(header));

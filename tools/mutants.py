@@ -1,0 +1,93 @@
+"""Tests the tester: applies each patch of tests/mutants to a copy of the tree and runs the simulation, whose model has to
+catch what the patch breaks. A crash is no catch."""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PATCHES = sorted((ROOT / "tests" / "mutants").glob("*.patch"))
+COPY = ROOT / "build" / "mutants"
+
+
+def copy_tree():
+    """Bring the copy up to date; unchanged files keep their time, so that little is compiled again."""
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    for name in files:
+        source, target = ROOT / name, COPY / "tree" / name
+        if not source.is_file() or (target.exists() and target.read_bytes() == source.read_bytes()):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+
+
+def patch(path, *options):
+    """Apply a patch to the copy; raise if it does not fit."""
+    command = ["patch", "-p1", "--silent", "--fuzz=0", *options, "-i", str(path)]
+    done = subprocess.run(command, cwd=COPY / "tree", capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"mutants: {path.name} does not apply: {done.stdout}{done.stderr}")
+
+
+def build():
+    """Build the command in the copy."""
+    cmake = ["cmake", "-S", COPY / "tree", "-B", COPY / "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
+    if not (COPY / "build" / "build.ninja").exists():
+        subprocess.run([*cmake, "-DTKV_BUILD_CLI=ON"], check=True, capture_output=True)
+    done = subprocess.run(
+        ["cmake", "--build", COPY / "build", "--target", "tkv_cli"], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise SystemExit(f"mutants: the copy does not build:\n{done.stdout[-3000:]}")
+
+
+def judge(seeds):
+    """Return (caught, text): what the simulation says about the copy."""
+    command = [COPY / "build" / "cli" / "tkv", "sim", "--count", str(seeds), "--jobs", str(os.cpu_count())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    first = re.search(r"^seed (\d+): (.*)$", done.stdout, re.MULTILINE)
+    if done.returncode == 1 and first:
+        return True, f"after {first.group(1)} seeds: {first.group(2)}"
+    if done.returncode == 0:
+        return False, f"survived {seeds} seeds"
+    return False, f"crashed with {done.returncode}"
+
+
+def main():
+    """Run what the arguments say; the exit status is 0 where at least 95 % are caught."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="parts of names of patches; default all")
+    parser.add_argument("--seeds", type=int, default=2000)
+    parser.add_argument("--apply-only", action="store_true", help="only see that every patch applies")
+    arguments = parser.parse_args()
+    wanted = [p for p in PATCHES if not arguments.names or any(name in p.name for name in arguments.names)]
+    copy_tree()
+    for path in PATCHES:
+        patch(path, "--dry-run")
+    print(f"{len(PATCHES)} patches apply", flush=True)
+    if arguments.apply_only:
+        return 0
+    build()
+    sound, text = judge(arguments.seeds)
+    if sound or not text.startswith("survived"):
+        raise SystemExit(f"mutants: the tree itself fails: {text}")
+    caught = 0
+    for path in wanted:
+        patch(path)
+        try:
+            build()
+            is_caught, text = judge(arguments.seeds)
+        finally:
+            patch(path, "--reverse")
+        caught += is_caught
+        print(f"{path.stem:<32} {'caught' if is_caught else 'NOT CAUGHT'} {text[:150]}", flush=True)
+    print(f"{caught} of {len(wanted)} mutants caught, {100 * caught / len(wanted):.0f} %")
+    return 0 if caught >= 0.95 * len(wanted) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
