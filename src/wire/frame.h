@@ -81,6 +81,7 @@ class FrameBuilder {
   bool Fits(const Message& message) const;
   void Add(Message message);
   bool empty() const { return messages_.empty(); }
+  size_t Waiting() const { return messages_.size(); }
   Frame Finish(uint64_t epoch, uint64_t low);
 
  private:
