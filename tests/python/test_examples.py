@@ -31,6 +31,12 @@ def test_the_digits_train_and_draw(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_several_workers_train_the_same_weights():
+    result = run("digits_workers.py", "5")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert figure(result.stdout, "two deterministic runs") == "equal, bit for bit"
+
+
 def test_a_run_resumed_from_a_checkpoint_ends_with_the_same_weights(tmp_path):
     checkpoint, picture = str(tmp_path / "state"), str(tmp_path / "p.png")
     whole = run("digits.py", "--picture", picture)
