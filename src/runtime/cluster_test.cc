@@ -17,6 +17,7 @@ ClusterOptions Options(int workers, int servers, const char* type = "dist_sync")
   options.workers = workers;
   options.servers = servers;
   options.type = type;
+  options.store.patience = std::chrono::seconds(30);  // a failure ends
   return options;
 }
 
@@ -162,6 +163,7 @@ TEST(Cluster, ALaterLifeGoesOnWhereItsRoundsAre) {
   auto second = cluster.Join(1);
   for (KVStore* store : {first.get(), second.get()}) store->Init("w", Floats({0}));
   for (KVStore* store : {first.get(), second.get()}) store->Push("w", Floats({1}));
+  second->Pull("w", Floats({0}));  // round 1 is complete
   first->Push("w", Floats({10}));  // round 2, which the second worker does not live to see
   second.reset();
   const auto third = cluster.Join(1);
