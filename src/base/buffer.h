@@ -24,7 +24,13 @@ struct Block {
   std::shared_ptr<void> owner;
 
   explicit operator bool() const noexcept { return data != nullptr; }
-  bool unique() const noexcept { return owner.use_count() == 1; }
+  // What others have read there happened before: letting a copy go is ordered after their letting
+  // go of theirs, which looking at the count alone is not.
+  bool unique() const noexcept {
+    if (owner.use_count() != 1) return false;
+    const std::shared_ptr<void> ordered = owner;
+    return true;
+  }
   Bytes bytes() const { return {data, size, owner}; }
   template <typename T>
   T* as() const noexcept {

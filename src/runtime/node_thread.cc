@@ -32,6 +32,7 @@ void NodeThread::Stop() {
   stopping_ = true;
   if (endpoint_ != nullptr) endpoint_->Wake();
   if (thread_.joinable()) thread_.join();
+  std::lock_guard lock(mutex_);
   endpoint_.reset();  // its peers see the links close
 }
 
