@@ -129,11 +129,10 @@ void Client::Advance(const KeyId& id, Effects* effects) {
   if (found == keys_.end()) return;
   KeyState& key = found->second;
   while (!key.queue.empty()) {
-    Op* const op = Find(key.queue.front());
-    if (op != nullptr && !TryStart(id, &key, op, effects)) return;
-    if (!key.queue.empty() && (op == nullptr || key.queue.front() == op->id)) {
-      key.queue.pop_front();
-    }
+    const OpId first = key.queue.front();
+    Op* const op = Find(first);
+    if (op != nullptr && !TryStart(id, &key, op, effects)) return;  // it may have ended there
+    if (!key.queue.empty() && key.queue.front() == first) key.queue.pop_front();
   }
   if (!key.is_ready && key.opening == kNoOp) keys_.erase(found);
 }
