@@ -25,7 +25,8 @@ void PrintFailure(const SimOptions& sim, const SimulationReport& report) {
   SimulationOptions again = sim.simulation;
   again.seed = report.seed;
   again.trace = true;
-  for (const std::string& line : testing::Simulate(again).trace) std::printf("  %s\n", line.c_str());
+  for (const std::string& line : testing::Simulate(again).trace)
+    std::printf("  %s\n", line.c_str());
   std::printf("  again: tkv sim --seed %llu\n", static_cast<unsigned long long>(report.seed));
 }
 
@@ -86,16 +87,17 @@ int RunSim(const SimOptions& sim) {
       }
     }
   }
-  std::printf("%llu seeds from %llu, %llu failed; %llu operations (%llu ended in an error), %llu "
-              "faults, %llu events; %.1f s, %.0f seeds/s\n",
-              static_cast<unsigned long long>(totals.runs),
-              static_cast<unsigned long long>(sim.simulation.seed),
-              static_cast<unsigned long long>(totals.failures),
-              static_cast<unsigned long long>(totals.operations),
-              static_cast<unsigned long long>(totals.failed),
-              static_cast<unsigned long long>(totals.faults),
-              static_cast<unsigned long long>(totals.events), seconds,
-              static_cast<double>(totals.runs) / seconds);
+  std::printf(
+      "%llu seeds from %llu, %llu failed; %llu operations (%llu ended in an error), %llu "
+      "faults, %llu events; %.1f s, %.0f seeds/s\n",
+      static_cast<unsigned long long>(totals.runs),
+      static_cast<unsigned long long>(sim.simulation.seed),
+      static_cast<unsigned long long>(totals.failures),
+      static_cast<unsigned long long>(totals.operations),
+      static_cast<unsigned long long>(totals.failed),
+      static_cast<unsigned long long>(totals.faults),
+      static_cast<unsigned long long>(totals.events), seconds,
+      static_cast<double>(totals.runs) / seconds);
   return totals.failures == 0 ? 0 : 1;
 }
 

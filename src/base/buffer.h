@@ -42,7 +42,8 @@ struct Block {
 // first touch of fresh memory costs more than a copy.  Thread-safe; blocks may outlive the pool.
 class BufferPool {
  public:
-  static constexpr size_t kCachedFrom = size_t{64} << 10;  // bytes of the smallest block that is kept
+  static constexpr size_t kCachedFrom = size_t{64}
+                                        << 10;  // bytes of the smallest block that is kept
 
   explicit BufferPool(size_t cache_bytes_max = size_t{256} << 20);
   ~BufferPool();

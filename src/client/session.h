@@ -44,13 +44,13 @@ struct ServerSession {
   uint64_t incarnation = 0;  // of the server, once known
   uint64_t credit_bytes = 0;
   uint64_t next_seq = 1;
-  size_t unaccepted_bytes = 0;  // of bodies that have left
+  size_t unaccepted_bytes = 0;    // of bodies that have left
   size_t waiting_pull_bytes = 0;  // of pulls that may be parked
   size_t ready_pull_bytes = 0;    // of pulls that are answered at once
-  std::optional<Error> dead;    // why nothing more can be done here
+  std::optional<Error> dead;      // why nothing more can be done here
 
-  std::deque<Outgoing> pushes;  // mutating operations, in order
-  std::deque<Outgoing> pulls;   // pulls with a body
+  std::deque<Outgoing> pushes;                         // mutating operations, in order
+  std::deque<Outgoing> pulls;                          // pulls with a body
   boost::unordered_flat_map<uint64_t, Outgoing> sent;  // by seq
   std::deque<uint64_t> mutating;                       // seqs that have left, in order
 

@@ -176,6 +176,7 @@ void Client::Kill(ServerSession* session, const Error& error, Effects* effects) 
 // Ends everything that waits for this server.
 void Client::Abandon(ServerSession* session, const Error& error, Effects* effects) {
   std::vector<Outgoing> outgoing;
+  outgoing.reserve(session->sent.size() + session->pushes.size() + session->pulls.size());
   std::vector<uint64_t> seqs;
   seqs.reserve(session->sent.size());
   for (const auto& [seq, sent] : session->sent) seqs.push_back(seq);

@@ -100,16 +100,16 @@ void Head::Admit(LinkId link, const Hello& hello, Time now, Effects* effects) {
       return member.state == Epoch::State::kAwaited;
     });
     if (free == members.end()) {
-      return effects->Close(link, Code::kFailedPrecondition,
-                            format("HELLO: all {} {}s have joined", members.size(),
-                                   Name(hello.role)));
+      return effects->Close(
+          link, Code::kFailedPrecondition,
+          format("HELLO: all {} {}s have joined", members.size(), Name(hello.role)));
     }
     index = static_cast<Rank>(free - members.begin());
   }
   if (static_cast<size_t>(index) >= members.size()) {
-    return effects->Close(link, Code::kFailedPrecondition,
-                          format("HELLO: {} {}, the job has {}", Name(hello.role), index,
-                                 members.size()));
+    return effects->Close(
+        link, Code::kFailedPrecondition,
+        format("HELLO: {} {}, the job has {}", Name(hello.role), index, members.size()));
   }
   Epoch::Member& member = members[static_cast<size_t>(index)];
   Presence& presence = PresenceOf(hello.role, index);
@@ -118,9 +118,9 @@ void Head::Admit(LinkId link, const Hello& hello, Time now, Effects* effects) {
   if (hello.incarnation == 0 && same_process) life.incarnation = member.incarnation;
   if (life.incarnation != 0) {
     if (!IsCurrent(life)) {
-      return effects->Close(link, Code::kAborted,
-                            format("HELLO: {} {} incarnation {} is over", Name(hello.role), index,
-                                   life.incarnation));
+      return effects->Close(
+          link, Code::kAborted,
+          format("HELLO: {} {} incarnation {} is over", Name(hello.role), index, life.incarnation));
     }
     presence.last_seen = now;
     links_[link] = life;

@@ -83,9 +83,8 @@ void Member::Tick(Time now, Effects* effects) {
   if (next_dial_ <= now) Dial(now, effects);
   if (link_ == kNoLink) return;
   if (now - last_heard_ >= options_.dead_after) {
-    effects->Log(Level::kWarning,
-                 format("the head is silent for {:.1f} s; data goes on without it",
-                        static_cast<double>(now - last_heard_) / kSecond));
+    effects->Log(Level::kWarning, format("the head is silent for {:.1f} s; data goes on without it",
+                                         static_cast<double>(now - last_heard_) / kSecond));
     effects->Close(link_, Code::kUnavailable, "silence");
     Closed(link_, now);
     return;

@@ -13,8 +13,8 @@ namespace tkv {
 struct MemberOptions {
   std::string job;
   Role role = Role::kWorker;
-  Rank rank = kNoRank;       // of a worker (kNoRank: any free one), index of a server
-  uint64_t process = 0;      // tells processes apart; any number but 0
+  Rank rank = kNoRank;   // of a worker (kNoRank: any free one), index of a server
+  uint64_t process = 0;  // tells processes apart; any number but 0
   Time ping_every = 1 * kSecond;
   Time dead_after = 5 * kSecond;  // of silence: the connection is given up and made anew
 };

@@ -54,7 +54,7 @@ Cluster::~Cluster() {
   head_.reset();
 }
 
-void Cluster::Leak(std::shared_ptr<Cluster> cluster) {
+void Cluster::Leak(const std::shared_ptr<Cluster>& cluster) {
   if (cluster != nullptr) cluster->self_ = cluster;  // holds itself from now on
 }
 

@@ -29,7 +29,7 @@ class Cluster final {
   static std::string AddressOf(const Peer& peer);
   static constexpr const char* kJob = "inproc";
   // In a child of fork(), where its threads do not exist: never destroys it.
-  static void Leak(std::shared_ptr<Cluster> cluster);
+  static void Leak(const std::shared_ptr<Cluster>& cluster);
   // Ends a server, as if its process had died.
   void KillServer(size_t index);
   // Says that a worker's process has ended, as a launcher would.

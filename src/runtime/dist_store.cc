@@ -328,7 +328,7 @@ DistStore::~DistStore() {
   if (ForkGeneration() != birth_) {  // the threads are the parent's
     [[maybe_unused]] auto* const thread = thread_.release();
     [[maybe_unused]] auto* const pool = pool_.release();
-    Cluster::Leak(std::move(cluster_));
+    Cluster::Leak(cluster_);
     return;
   }
   thread_->Stop();

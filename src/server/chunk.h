@@ -36,12 +36,12 @@ struct ParkedPull {
 
 // What workers have pushed for one round.
 struct Round {
-  SmallVector<uint64_t, 1> arrived;                // bit r: rank r's push is in
-  uint32_t count = 0;                              // of pushes that are in
-  Block sum;                                       // of the compute type, in order of arrival
-  std::vector<std::pair<Rank, Bytes>> held;        // deterministic: each push by itself
-  Rank scalars_of = kNoRank;                       // lowest rank in `arrived`
-  std::vector<double> scalars;                     // its hyperparameters, if it sent some
+  SmallVector<uint64_t, 1> arrived;          // bit r: rank r's push is in
+  uint32_t count = 0;                        // of pushes that are in
+  Block sum;                                 // of the compute type, in order of arrival
+  std::vector<std::pair<Rank, Bytes>> held;  // deterministic: each push by itself
+  Rank scalars_of = kNoRank;                 // lowest rank in `arrived`
+  std::vector<double> scalars;               // its hyperparameters, if it sent some
 
   bool Has(Rank rank) const;
   void Set(Rank rank);
@@ -56,9 +56,9 @@ struct Chunk {
 
   RulePtr rule;  // null: assign
   std::vector<Block> states;
-  Block master;           // f32 copy of a 16-bit value, where the rule asks for one
-  uint64_t updates = 0;   // by this rule
-  uint64_t control = 0;   // number of the last CONTROL that was applied here
+  Block master;          // f32 copy of a 16-bit value, where the rule asks for one
+  uint64_t updates = 0;  // by this rule
+  uint64_t control = 0;  // number of the last CONTROL that was applied here
 
   SmallVector<Round, 1> rounds;  // rounds[i] is round version + 1 + i
   std::vector<ParkedPull> parked;

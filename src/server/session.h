@@ -26,10 +26,10 @@ struct Session {
   SessionId id;
   Role role = Role::kWorker;
   LinkId link = kNoLink;
-  uint64_t low = 0;             // every mutating operation below it has been answered
-  std::vector<Result> window;   // mutating operations from `low` on, by seq
-  std::vector<Message> waiting; // async pushes whose predecessor is not done
-  size_t parked = 0;            // pulls and DESCRIBEs
+  uint64_t low = 0;              // every mutating operation below it has been answered
+  std::vector<Result> window;    // mutating operations from `low` on, by seq
+  std::vector<Message> waiting;  // async pushes whose predecessor is not done
+  size_t parked = 0;             // pulls and DESCRIBEs
 
   Result* Find(uint64_t seq) {
     const auto at = LowerBound(seq);

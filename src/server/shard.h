@@ -21,9 +21,9 @@ struct ShardOptions {
   size_t credit_budget_bytes = size_t{1} << 30;  // of pushes that are on their way in, all workers
   size_t credit_min_bytes = size_t{8} << 20;     // each worker's part is at least that
   size_t chunk_bytes_max = size_t{4} << 30;
-  size_t hold_bytes_max = size_t{4} << 30;       // of pushes that `deterministic` keys hold
-  size_t parked_max = size_t{1} << 16;           // pulls of one session that wait
-  size_t adopt_from_bytes = size_t{64} << 10;    // bodies that are taken over instead of copied
+  size_t hold_bytes_max = size_t{4} << 30;     // of pushes that `deterministic` keys hold
+  size_t parked_max = size_t{1} << 16;         // pulls of one session that wait
+  size_t adopt_from_bytes = size_t{64} << 10;  // bodies that are taken over instead of copied
 };
 
 // Told of each new version of a chunk, at once; for checks.

@@ -662,16 +662,11 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
       Record(*driver, running, HistoryEvent::Kind::kPush, 0, 0);
     }
     if (running.is_init && driver->rank != kNoRank) driver->missing.insert(running.key);
-    if (++driver->failures >= kFailuresMax) driver->next_step = driver->step_count;
+    ++driver->failures;
+    if (driver->failures >= kFailuresMax) driver->next_step = driver->step_count;
   } else {
     if (running.has_push && !running.accepted) Violate("a push is done and was not accepted");
-    const bool is_lost = key != nullptr && [&] {
-      for (uint32_t c = 0; c < key->meta.chunk_count(); ++c) {
-        const uint32_t s = ShardOf(IdOf(key->name), c, static_cast<uint32_t>(servers_.size()));
-        if (servers_[s] == nullptr) return true;
-      }
-      return false;
-    }();
+    const bool is_lost = key != nullptr && IsLost(*key);
     if (running.out && key != nullptr && !is_lost) {
       if (driver->rank == kNoRank) {
         if (key->meta.mode == KeyMeta::Mode::kSync) {
@@ -701,6 +696,15 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
     if (running.phase == 2 && driver->rank == 0) model_.Deleted(running.key);
   }
   driver->running.erase(found);
+}
+
+// Whether a server that holds a part of the key has died.
+bool Simulation::IsLost(const SimKey& key) const {
+  for (uint32_t c = 0; c < key.meta.chunk_count(); ++c) {
+    const uint32_t server = ShardOf(IdOf(key.name), c, static_cast<uint32_t>(servers_.size()));
+    if (servers_[server] == nullptr) return true;
+  }
+  return false;
 }
 
 // What a client has seen, for the judge of histories; `end` 0: it never learnt the outcome.

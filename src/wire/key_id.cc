@@ -43,7 +43,8 @@ std::string InternalKey(uint32_t store, std::string_view name) {
 bool IsCanonicalKey(std::string_view bytes) noexcept {
   if (bytes.size() < kPrefix || bytes.size() > kKeyBytesMax) return false;
   const char tag = bytes[kPrefix - 1];
-  return tag == kInt ? bytes.size() == kPrefix + sizeof(int64_t) : tag == kString || tag == kInternal;
+  return tag == kInt ? bytes.size() == kPrefix + sizeof(int64_t)
+                     : tag == kString || tag == kInternal;
 }
 
 std::string ShownKey(std::string_view canonical) {

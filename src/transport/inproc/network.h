@@ -26,8 +26,8 @@ class FaultInjector {
 };
 
 struct NetworkOptions {
-  std::function<int64_t()> clock;     // null: frames arrive at once
-  FaultInjector* faults = nullptr;    // null: none
+  std::function<int64_t()> clock;   // null: frames arrive at once
+  FaultInjector* faults = nullptr;  // null: none
 };
 
 // Thread-safe.
