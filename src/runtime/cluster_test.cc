@@ -197,6 +197,39 @@ TEST(Cluster, AFailureThatNobodySawIsRaisedByTheNextCallAndByClose) {
   EXPECT_FAILS(Code::kUnavailable, first->Close());
 }
 
+TEST(Cluster, TicketsAndBusyArraysOutliveTheirStore) {
+  Cluster cluster(Options(2, 1));
+  auto first = cluster.Join(0);
+  const auto second = cluster.Join(1);
+  first->Init("w", Floats({0}));
+  const NDArray value = Floats({1});
+  const NDArray out = Floats({0});
+  const NDArray* values[] = {&value};
+  const NDArray* outs[] = {&out};
+  const PushItem push{"w", values};
+  const PullItem pull{"w", outs};
+  const Ticket pushed = first->PushAsync({&push, 1});
+  const Ticket both = first->PushPullAsync({&push, 1}, {&pull, 1});  // waits for the second worker
+  first.reset();
+  EXPECT_TRUE(both->done());
+  EXPECT_FAILS(Code::kCancelled, both->Wait(std::chrono::seconds(1)));
+  EXPECT_TRUE(pushed->done());
+  Fill(value, 2);
+}
+
+TEST(Cluster, AStoreThatCannotJoinLeavesNothingBehind) {
+  ClusterOptions options = Options(1, 1);
+  options.store.interrupt = [] { throw std::runtime_error("interrupted"); };
+  options.store.patience = options.store.server_patience = std::chrono::milliseconds(500);
+  Cluster cluster(options);
+  cluster.KillServer(0);  // perhaps before it has joined: then nobody can
+  try {
+    cluster.Join(0);
+  } catch (const std::exception& error) {
+    EXPECT_STREQ(error.what(), "interrupted");
+  }
+}
+
 TEST(Cluster, DeterministicSumsHaveEqualBits) {
   std::vector<std::vector<float>> results;
   for (int run = 0; run < 3; ++run) {

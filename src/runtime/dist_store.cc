@@ -27,7 +27,9 @@ bool IsAsync(const std::string& type) { return type.find("async") != std::string
 // its own mutex; a ticket is a pointer to it.
 class Call final : public Pending {
  public:
-  Call(std::string verb, const StoreOptions& options) : verb_(std::move(verb)), options_(options) {}
+  // Tickets and busy arrays may outlive the store, so nothing of it is referred to.
+  Call(std::string verb, std::function<void()> interrupt)
+      : verb_(std::move(verb)), interrupt_(std::move(interrupt)) {}
 
   bool done() const noexcept override {
     std::lock_guard lock(mutex_);
@@ -104,9 +106,9 @@ class Call final : public Pending {
     while (!condition()) {
       changed_.wait_for(lock, kInterruptEvery);
       if (condition()) return;
-      if (options_.interrupt) {
+      if (interrupt_) {
         lock.unlock();
-        options_.interrupt();
+        interrupt_();
         lock.lock();
       }
       if (!condition() && Clock::now() >= deadline) {
@@ -117,7 +119,7 @@ class Call final : public Pending {
   }
 
   const std::string verb_;
-  const StoreOptions& options_;
+  const std::function<void()> interrupt_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   size_t left_ = 0;
@@ -245,9 +247,12 @@ class DistStore final : public KVStore {
   void FreeSources(const CallPtr& call, const std::vector<Source>& sources);
   void Await(const CallPtr& call, std::chrono::nanoseconds patience);
   void GiveUp(const CallPtr& call);
-  CallPtr NewCall(const std::string& verb) { return std::make_shared<Call>(verb, options_); }
+  CallPtr NewCall(const std::string& verb) {
+    return std::make_shared<Call>(verb, options_.interrupt);
+  }
   Ticket Tracked(const CallPtr& call);
   void OnChange(ClientNode* node);
+  void CancelAll(const char* why);
   void Control(const std::string& verb, UpdateSpec spec);
 
   const std::string type_;
@@ -256,7 +261,6 @@ class DistStore final : public KVStore {
   const KeyMeta::Mode mode_;
   std::shared_ptr<Cluster> cluster_;
   std::unique_ptr<BufferPool> pool_ = std::make_unique<BufferPool>();
-  std::unique_ptr<NodeThread> thread_;
   int rank_ = 0;
   int workers_ = 0;
   bool rejoined_ = false;
@@ -280,6 +284,8 @@ class DistStore final : public KVStore {
   std::array<std::optional<CompiledUpdate>, 16> compiled_;
   std::vector<CallPtr> untold_;     // calls that nobody may wait for
   std::vector<NDArray> graveyard_;  // arrays of calls that have ended, freed by the next call
+
+  std::unique_ptr<NodeThread> thread_;  // last: it ends before what it works on
 };
 
 // ---- life ---------------------------------------------------------------------------------------
@@ -331,7 +337,18 @@ DistStore::~DistStore() {
     Cluster::Leak(cluster_);
     return;
   }
+  CancelAll("the store is gone");
   thread_->Stop();
+}
+
+// Ends every call that is under way, so that nobody waits for one that cannot end any more.
+void DistStore::CancelAll(const char* why) {
+  thread_->Run([&](Node& node, Time now) {
+    std::vector<OpId> ids;
+    ids.reserve(calls_.size());
+    for (const auto& [id, running] : calls_) ids.push_back(id);
+    for (const OpId id : ids) AsClient(node).Cancel(id, Error(Code::kCancelled, why), now);
+  });
 }
 
 // Runs under the node's lock.
@@ -364,10 +381,10 @@ void DistStore::OnChange(ClientNode* node) {
     const CallPtr call = running.call;
     const bool was_unaccepted = running.is_unaccepted;
     calls_.erase(found);
-    std::vector<NDArray> arrays;
     if (call->End(was_unaccepted, outcome.error)) {
       // Arrays of other frameworks are freed by a thread of the user's.
       std::lock_guard lock(mutex_);
+      call->finish = nullptr;
       for (NDArray& array : call->arrays) graveyard_.push_back(std::move(array));
       call->arrays.clear();
     }
@@ -989,14 +1006,7 @@ void DistStore::Close() {
   } catch (...) {
     error = std::current_exception();
   }
-  thread_->Run([&](Node& node, Time now) {
-    std::vector<OpId> ids;
-    ids.reserve(calls_.size());
-    for (const auto& [id, running] : calls_) ids.push_back(id);
-    for (const OpId id : ids) {
-      AsClient(node).Cancel(id, Error(Code::kCancelled, "the store is closed"), now);
-    }
-  });
+  CancelAll("the store is closed");
   thread_->Stop();
   RaiseUnseen("close", {});
   std::lock_guard lock(mutex_);

@@ -286,7 +286,7 @@ class InprocEndpoint final : public Endpoint {
         const uint64_t link = end.link;
         ++end.copying;
         lock.unlock();
-        Deliver(handler, event.connection, side, link, *event.frame);
+        Deliver(handler, event.connection, side, link, std::move(event.frame));
         return true;
       }
     }
@@ -294,18 +294,20 @@ class InprocEndpoint final : public Endpoint {
   }
 
   void Deliver(LinkHandler* handler, uint64_t connection, int side, uint64_t link,
-               const Frame& frame) {
+               std::shared_ptr<Frame> frame) {
     std::string refused;
     bool landed = false;
     try {
-      const std::vector<Block> blocks = handler->Land(link, std::as_bytes(std::span(frame.head)));
-      for (size_t i = 0; i < blocks.size() && i < frame.bodies.size(); ++i) {
-        if (blocks[i]) std::memcpy(blocks[i].data, frame.bodies[i].data, frame.bodies[i].size);
+      const std::vector<Block> blocks = handler->Land(link, std::as_bytes(std::span(frame->head)));
+      for (size_t i = 0; i < blocks.size() && i < frame->bodies.size(); ++i) {
+        const Bytes& body = frame->bodies[i];
+        if (blocks[i]) std::memcpy(blocks[i].data, body.data, body.size);
       }
       landed = true;
     } catch (const Error& error) {
       refused = error.what();
     }
+    frame.reset();  // the sender's memory is free before the receiver can say that it is
     {
       std::lock_guard lock(state_->mutex);
       const auto found = state_->connections.find(connection);
