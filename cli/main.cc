@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string>
 
+#include "explore.h"
 #include "sim.h"
 #include "tkv/config.h"
 #include "tkv/error.h"
@@ -31,6 +32,16 @@ CLI::App* AddSim(CLI::App* app, tkv::cli::SimOptions* options) {
   return sim;
 }
 
+CLI::App* AddExplore(CLI::App* app, tkv::cli::ExploreOptions* options) {
+  CLI::App* const explore = app->add_subcommand(
+      "explore", "Go through every order of events of small jobs, and check every guarantee");
+  explore->add_option("scope", options->scopes, "Names of jobs; default all that are not large");
+  explore->add_flag("--large", options->large, "All, the large ones too: hours");
+  explore->add_flag("--list", options->list, "Print the names");
+  explore->add_option("--jobs", options->jobs, "Threads")->capture_default_str();
+  return explore;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -41,9 +52,12 @@ int main(int argc, char** argv) {
       app.add_subcommand("config", "Show what this build is and the options in force");
   tkv::cli::SimOptions sim_options;
   CLI::App* const sim = AddSim(&app, &sim_options);
+  tkv::cli::ExploreOptions explore_options;
+  CLI::App* const explore = AddExplore(&app, &explore_options);
   CLI11_PARSE(app, argc, argv);
   try {
     if (*config) std::fputs(tkv::ConfigText().c_str(), stdout);
+    if (*explore) return tkv::cli::RunExplore(explore_options);
     if (*sim) return tkv::cli::RunSim(sim_options);
   } catch (const tkv::Error& error) {
     std::fprintf(stderr, "tkv: %s\n", error.what());

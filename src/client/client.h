@@ -113,6 +113,7 @@ class Client {
   size_t unaccepted_bytes() const;
 
  private:
+  friend class StateWriter;  // for checks: compares what machines remember
   struct Op {
     OpId id = kNoOp;
     Operation what;

@@ -33,6 +33,7 @@ class Head {
   const Epoch& epoch() const { return epoch_; }
 
  private:
+  friend class StateWriter;  // for checks: compares what machines remember
   struct Life {  // who a link belongs to
     Role role = Role::kWorker;
     Rank index = kNoRank;

@@ -40,6 +40,7 @@ class Member {
   const std::optional<Error>& refused() const { return refused_; }
 
  private:
+  friend class StateWriter;  // for checks: compares what machines remember
   void Dial(Time now, Effects* effects);
 
   MemberOptions options_;

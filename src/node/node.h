@@ -83,6 +83,7 @@ class Node {
   Effects effects_;
 
  private:
+  friend class StateWriter;  // for checks: compares what machines remember
   struct Link {
     bool dialed = false;
     bool open = false;
@@ -112,6 +113,7 @@ class HeadNode final : public Node {
   void Exited(Role role, Rank index, uint64_t incarnation);
 
  private:
+  friend class StateWriter;  // for checks: compares what machines remember
   void OnOpened(LinkId, const Peer*, Time) override {}
   void OnClosed(LinkId link, const Peer*, Time now) override { head_.Closed(link, now); }
   void OnMessage(LinkId link, Message message, Time now) override;
@@ -135,6 +137,7 @@ class ServerNode final : public Node {
   const Member& member() const { return member_; }
 
  private:
+  friend class StateWriter;  // for checks: compares what machines remember
   void OnOpened(LinkId link, const Peer* dialed, Time now) override;
   void OnClosed(LinkId link, const Peer* dialed, Time now) override;
   void OnHeader(LinkId link, uint64_t low) override { shard_.Header(link, low); }
@@ -167,6 +170,7 @@ class ClientNode final : public Node {
   const Member& member() const { return member_; }
 
  private:
+  friend class StateWriter;  // for checks: compares what machines remember
   void OnOpened(LinkId link, const Peer* dialed, Time now) override;
   void OnClosed(LinkId link, const Peer* dialed, Time now) override;
   void OnMessage(LinkId link, Message message, Time now) override;

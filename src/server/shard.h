@@ -81,6 +81,7 @@ class Shard {
   }
 
  private:
+  friend class StateWriter;  // for checks: compares what machines remember
   struct WaitingHello {
     Message message;
     Hello hello;

@@ -1,0 +1,155 @@
+#include "exploration/fingerprint.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <boost/pfr.hpp>
+#include <concepts>
+#include <type_traits>
+
+namespace tkv {
+
+// The friend of every machine: turns what they remember into bytes.
+class StateWriter {
+ public:
+  explicit StateWriter(std::string* bytes) : bytes_(bytes) {}
+
+  void Add(const Node& node) { All(node.last_link_, node.links_); }
+  void Add(const HeadNode& node) {
+    Add(static_cast<const Node&>(node));
+    Add(node.head_);
+  }
+  void Add(const ServerNode& node) {
+    Add(static_cast<const Node&>(node));
+    All(node.member_, node.shard_);
+  }
+  void Add(const ClientNode& node) {
+    Add(static_cast<const Node&>(node));
+    All(node.role_, node.member_, node.client_, node.head_was_open_);
+  }
+
+ private:
+  template <typename... T>
+  void All(const T&... values) {
+    (Add(values), ...);
+  }
+  void Raw(const void* data, size_t size) {
+    bytes_->append(static_cast<const char*>(data), size);
+  }
+  void Hashed(const void* data, size_t size) {
+    const XXH128_hash_t hash = XXH3_128bits(data, size);
+    Raw(&hash, sizeof hash);
+  }
+
+  template <typename T>
+    requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
+  void Add(const T& value) {
+    Raw(&value, sizeof value);
+  }
+  void Add(const std::string& value) {
+    Add(value.size());
+    Raw(value.data(), value.size());
+  }
+  void Add(const Bytes& value) {
+    All(value.size, value.data != nullptr);
+    if (value.data != nullptr) Hashed(value.data, value.size);
+  }
+  void Add(const Block& value) { Add(value.bytes()); }
+  void Add(const Shape& value) {
+    for (const int64_t dim : value) Add(dim);
+    Add(value.rank());
+  }
+  void Add(const Error& value) { All(value.code(), std::string(value.what())); }
+  void Add(const RulePtr& value) {
+    Add(value != nullptr);
+    if (value == nullptr) return;
+    All(value->sender(), value->incarnation(), value->generation(), value->spec());
+  }
+  template <typename A, typename B>
+  void Add(const std::pair<A, B>& value) {
+    All(value.first, value.second);
+  }
+  template <typename T>
+  void Add(const std::optional<T>& value) {
+    Add(value.has_value());
+    if (value) Add(*value);
+  }
+  // Ordered containers.
+  template <typename T>
+    requires requires(const T& t) {
+      t.begin();
+      t.size();
+    }
+  void Add(const T& values) {
+    Add(values.size());
+    for (const auto& value : values) Add(value);
+  }
+  // Their order means nothing.
+  template <typename K, typename V>
+  void Add(const boost::unordered_flat_map<K, V>& values) {
+    std::vector<std::string> parts;
+    parts.reserve(values.size());
+    for (const auto& value : values) {
+      std::string part;
+      StateWriter(&part).Add(value);
+      parts.push_back(std::move(part));
+    }
+    std::sort(parts.begin(), parts.end());
+    Add(parts);
+  }
+  template <typename T>
+    requires std::is_aggregate_v<T>
+  void Add(const T& value) {
+    boost::pfr::for_each_field(value, [this](const auto& field) { Add(field); });
+  }
+
+  void Add(const Head& head) {
+    All(head.epoch_, head.last_incarnation_, head.workers_, head.servers_, head.links_);
+  }
+  void Add(const Member& member) {
+    All(member.link_, member.welcomed_, member.welcome_, member.epoch_, member.refused_,
+        member.last_heard_, member.next_ping_, member.next_dial_, member.redial_after_,
+        member.lost_since_);
+  }
+  void Add(const Session& session) {
+    All(session.id, session.role, session.link, session.low, session.window, session.waiting,
+        session.parked);
+  }
+  void Add(const Shard& shard) {
+    All(shard.incarnation_, shard.epoch_, shard.member_count_, shard.sessions_, shard.links_,
+        shard.hellos_, shard.describes_, shard.keys_, shard.chunks_, shard.all_,
+        shard.control_count_, shard.held_bytes_);
+  }
+  void Add(const Client& client) {
+    All(client.role_, client.welcome_, client.epoch_, client.closed_, client.has_left_,
+        client.head_lost_since_, client.now_, client.last_op_, client.ops_, client.active_pushes_,
+        client.keys_, client.sessions_, client.pump_, client.controls_, client.generation_,
+        client.birth_count_, client.leaving_, client.ready_, client.next_timer_);
+  }
+
+  std::string* bytes_;
+};
+
+namespace exploration {
+
+Fingerprint FingerprintOf(std::string_view bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return {hash.low64, hash.high64};
+}
+
+Fingerprint FingerprintOf(const Frame& frame) {
+  std::string bytes = frame.head;
+  for (const Bytes& body : frame.bodies) {
+    const XXH128_hash_t hash = XXH3_128bits(body.data, body.size);
+    bytes.append(reinterpret_cast<const char*>(&hash), sizeof hash);
+  }
+  return FingerprintOf(bytes);
+}
+
+void AppendState(const HeadNode& node, std::string* bytes) { StateWriter(bytes).Add(node); }
+void AppendState(const ServerNode& node, std::string* bytes) { StateWriter(bytes).Add(node); }
+void AppendState(const ClientNode& node, std::string* bytes) { StateWriter(bytes).Add(node); }
+
+}  // namespace exploration
+}  // namespace tkv

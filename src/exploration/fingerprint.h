@@ -1,0 +1,31 @@
+// What makes two machines the same: a hash of all that they remember.
+//
+// Aggregates are taken apart field by field by the compiler, so that a new field cannot be
+// forgotten; only classes with private members list theirs here.
+
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "node/node.h"
+
+namespace tkv::exploration {
+
+struct Fingerprint {
+  uint64_t low = 0;
+  uint64_t high = 0;
+  auto operator<=>(const Fingerprint&) const = default;
+};
+inline size_t hash_value(const Fingerprint& fingerprint) noexcept { return fingerprint.low; }
+
+Fingerprint FingerprintOf(std::string_view bytes);
+Fingerprint FingerprintOf(const Frame& frame);
+// All that the node and its machines remember, as bytes.
+void AppendState(const HeadNode& node, std::string* bytes);
+void AppendState(const ServerNode& node, std::string* bytes);
+void AppendState(const ClientNode& node, std::string* bytes);
+
+}  // namespace tkv::exploration
