@@ -1,11 +1,12 @@
-// How much of what memory allows does one shard on one core reach?  Frames of pushpulls come over
-// inproc, are landed, judged, applied and answered, and the answers are copied out, all on this
-// thread.  The bound does the same to memory and nothing else: it finds the chunk, adds the pushed
-// bytes to it and copies it out, in the same order of keys.
+// How much of what memory allows does one shard on one core reach?  Frames of pushpulls, made
+// beforehand, come over inproc, are landed, judged, applied and answered, and the answers are
+// copied out, all on this thread.  The bound does the same to memory and nothing else: it finds the
+// chunk, adds the pushed bytes to it and copies it out, in the same order of keys.
 //
 // Prints one JSON object for each row; `median` is over interleaved repetitions.
 
 #include <algorithm>
+#include <array>
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <chrono>
 #include <cstdio>
@@ -36,32 +37,32 @@ class Raw final : public LinkHandler {
   std::byte* out = nullptr;  // where the next VALUE lands
   uint64_t values = 0, accepted = 0, frames = 0;
   uint64_t link = 0;
-  std::vector<Message> messages;
 
   uint64_t Accepted() override { return link = 1; }
   void Opened(uint64_t id) override { link = id; }
   void Closed(uint64_t, const std::string& reason) override {
     std::fprintf(stderr, "closed: %s\n", reason.c_str());
   }
+  // Only as much of a client as puts the bodies in their place.
   std::vector<Block> Land(uint64_t, std::span<const std::byte> head) override {
-    messages.clear();
-    DecodeMessages(DecodeHeader(head, {}), head, &messages);
+    FrameHeader header;
+    std::memcpy(&header, head.data(), sizeof header);
     std::vector<Block> blocks;
-    for (const Message& message : messages) {
-      if (message.body.size == 0) continue;
-      blocks.push_back({out, message.body.size, nullptr});
-      out += message.body.size;
+    blocks.reserve(header.entry_count);
+    for (uint32_t i = 0; i < header.entry_count; ++i) {
+      FrameEntry entry;
+      std::memcpy(&entry, head.data() + sizeof header + i * sizeof entry, sizeof entry);
+      const auto type = static_cast<Type>(entry.type);
+      values += type == Type::kValue;
+      accepted += type == Type::kAccepted;
+      if (type == Type::kError) std::fprintf(stderr, "an ERROR\n");
+      if (entry.body_bytes == 0) continue;
+      blocks.push_back({out, entry.body_bytes, nullptr});
+      out += entry.body_bytes;
     }
     return blocks;
   }
-  void Received(uint64_t) override {
-    ++frames;
-    for (const Message& message : messages) {
-      values += message.type == Type::kValue;
-      accepted += message.type == Type::kAccepted;
-      if (message.type == Type::kError) std::fprintf(stderr, "%s\n", message.extra.c_str());
-    }
-  }
+  void Received(uint64_t) override { ++frames; }
 };
 
 // A server node with `workers` welcomed sessions, driven by hand.
@@ -111,12 +112,17 @@ class Bench final : public LinkHandler {
     MakeKeys(keys, elements, chunk_elements);
   }
 
-  // One round of every key by every worker, in an order that a seed gives; pushpulls share frames.
-  void Round(const std::vector<uint32_t>& order, const std::byte* source, std::byte* out) {
+  // The frames of one round of every key by every worker, in an order that a seed gives; pushpulls
+  // share frames.
+  void Prepare(const std::vector<uint32_t>& order, const std::byte* source) {
     ++round_;
     for (auto& worker : workers_) {
       FrameBuilder builder;
-      worker->raw.out = out;
+      uint64_t low = worker->seq + 1;  // when a frame comes, all before it has been answered
+      const auto finish = [&] {
+        if (!builder.empty()) worker->frames.push_back(builder.Finish(1, low));
+        low = worker->seq + 1;
+      };
       for (const uint32_t key : order) {
         for (uint32_t c = 0; c < chunks_; ++c) {
           const size_t bytes = metas_[key].bytes_of(c);
@@ -125,21 +131,31 @@ class Bench final : public LinkHandler {
           push.key = ids_[key];
           push.chunk = c;
           push.number = round_;
-          push.seq = ++worker->seq;
           push.body = {source + c * metas_[key].bytes_of(0), bytes, nullptr};
+          if (!builder.Fits(push) || builder.count() >= 200) finish();
+          push.seq = ++worker->seq;
+          builder.Add(std::move(push));
           Message pull;
           pull.type = Type::kPull;
           pull.key = ids_[key];
           pull.chunk = c;
           pull.number = round_;
           pull.seq = ++worker->seq;
-          if (!builder.Fits(push)) Flush(worker.get(), &builder);
-          builder.Add(std::move(push));
           builder.Add(std::move(pull));
         }
-        if (builder.Waiting() >= 200) Flush(worker.get(), &builder);
       }
-      Flush(worker.get(), &builder);
+      finish();
+    }
+  }
+  // What the shard does with them, and the way of the answers' bodies to `out`.
+  void Round(std::byte* out) {
+    for (auto& worker : workers_) {
+      worker->raw.out = out;
+      for (Frame& frame : worker->frames) {
+        worker->endpoint->Send(1, std::move(frame));
+        Run();
+      }
+      worker->frames.clear();
     }
     Run();
   }
@@ -163,6 +179,7 @@ class Bench final : public LinkHandler {
   struct Worker {
     Raw raw;
     std::unique_ptr<Endpoint> endpoint;
+    std::vector<Frame> frames;
     uint64_t seq = 0;
   };
 
@@ -178,7 +195,10 @@ class Bench final : public LinkHandler {
     control.type = Type::kControl;
     control.number = 1;
     control.seq = ++workers_[0]->seq;
-    control.extra = Encode(UpdateSpec{Optimizer::Create("test")->program().ToText(), false, {1.0}});
+    // value -= lr * gradient, with lr = -1.
+    const auto adds = Optimizer::Create("sgd", {{"learning_rate", -1.0}});
+    control.extra =
+        Encode(UpdateSpec{adds->program().ToText(), false, adds->ParamsFor(KeyView(int64_t{0}))});
     SendTo(workers_[0]->endpoint.get(), 1, control);
     Run();
     const std::vector<float> zeros(elements);
@@ -204,19 +224,12 @@ class Bench final : public LinkHandler {
     }
   }
 
-  static void SendTo(Endpoint* endpoint, uint64_t link, const Message& message) {
+  static void SendTo(Endpoint* endpoint, uint64_t link, Message message) {
     FrameBuilder builder;
-    builder.Add(message);
-    endpoint->Send(link, builder.Finish(1, message.seq));
+    const uint64_t low = message.seq;
+    builder.Add(std::move(message));
+    endpoint->Send(link, builder.Finish(1, low));
   }
-  void Flush(Worker* worker, FrameBuilder* builder) {
-    if (builder->empty()) return;
-    // All before this frame has been answered: Run has seen to it.
-    const uint64_t low = worker->seq - builder->Waiting() + 1;
-    worker->endpoint->Send(1, builder->Finish(1, low));
-    Run();
-  }
-
   void Dispatch() {
     NodeOutput output = node_->TakeOutput();
     for (const NodeOutput::Dial& dial : output.dials) endpoint_->Dial(dial.link, "head");
@@ -251,31 +264,69 @@ class Bench final : public LinkHandler {
   uint64_t round_ = 0;
 };
 
-// The bound: find, add, copy, in the same order.
+// The bound: find, add, copy, in the same order.  With `all_bytes` it also touches what a shard has
+// to touch beside values: the frames, the place where bodies land, the records of chunk and key.
 class Limit {
  public:
-  Limit(size_t keys, size_t elements) : elements_(elements) {
+  Limit(size_t keys, size_t elements, bool all_bytes) : elements_(elements), all_(all_bytes) {
+    landing_ = pool_.Allocate(kBatch * elements * sizeof(float));
+    if (all_) frames_.resize(2 * keys);
     for (size_t i = 0; i < keys; ++i) {
       ids_.push_back(IdOf(CanonicalKey(0, static_cast<int64_t>(i))));
-      chunks_[{ids_.back(), 0}] = pool_.Allocate(elements * sizeof(float));
-      std::memset(chunks_[{ids_.back(), 0}].data, 0, elements * sizeof(float));
+      Chunk& chunk = chunks_[{ids_.back(), 0}];
+      chunk.value = pool_.Allocate(elements * sizeof(float));
+      std::memset(chunk.value.data, 0, chunk.value.size);
+      if (all_) keys_[ids_.back()].version = 0;
     }
   }
   void Round(const std::vector<uint32_t>& order, const std::byte* source, std::byte* out) {
-    for (const uint32_t key : order) {
-      const Block& block = chunks_.find({ids_[key], 0})->second;
-      const void* both[] = {block.data, source};
-      kernels::Sum(DType::kF32, both, block.data, elements_, kernels::Write::kCached);
-      std::memcpy(out, block.data, block.size);
-      out += block.size;
+    const size_t bytes = elements_ * sizeof(float);
+    for (size_t first = 0; first < order.size(); first += kBatch) {
+      const size_t last = std::min(order.size(), first + kBatch);
+      for (size_t i = first; i < last && all_; ++i) {
+        sum_ += frames_[2 * i].seq + frames_[2 * i + 1].seq;
+        std::memcpy(landing_.data + (i - first) * bytes, source, bytes);
+      }
+      for (size_t i = first; i < last; ++i) {
+        Chunk& chunk = chunks_.find({ids_[order[i]], 0})->second;
+        if (all_) {
+          Touch(&chunk);
+          Touch(&keys_.find(ids_[order[i]])->second);
+        }
+        const std::byte* const pushed = all_ ? landing_.data + (i - first) * bytes : source;
+        const void* both[] = {chunk.value.data, pushed};
+        kernels::Sum(DType::kF32, both, chunk.value.data, elements_, kernels::Write::kCached);
+        std::memcpy(out, chunk.value.data, bytes);
+        out += bytes;
+        if (all_) answers_[i - first].seq = answers_[kBatch + i - first].seq = sum_;
+      }
     }
   }
 
  private:
+  static constexpr size_t kBatch = 100;  // pushpulls of a frame
+
+  // A word of each cache line of a record.
+  template <typename T>
+  void Touch(T* record) {
+    const auto* const bytes = reinterpret_cast<const volatile std::byte*>(record);
+    for (size_t at = 0; at < sizeof(T); at += 64) sum_ += static_cast<uint64_t>(bytes[at]);
+    ++record->version;
+  }
+  struct KeyRecord : Shard::Key {
+    uint64_t version = 0;
+  };
+
   BufferPool pool_;
   size_t elements_;
+  bool all_;
+  uint64_t sum_ = 0;
+  Block landing_;
+  std::vector<FrameEntry> frames_;
+  std::array<FrameEntry, 2 * kBatch> answers_{};
   std::vector<KeyId> ids_;
-  boost::unordered_flat_map<ChunkId, Block> chunks_;
+  boost::unordered_flat_map<ChunkId, Chunk> chunks_;
+  boost::unordered_flat_map<KeyId, KeyRecord> keys_;
 };
 
 double Median(std::vector<double> values) {
@@ -287,7 +338,8 @@ double Median(std::vector<double> values) {
 void Compare(const char* name, size_t keys, size_t elements, uint32_t chunk_elements,
              int repetitions) {
   Bench bench(1, keys, elements, chunk_elements);
-  Limit limit(keys, elements);
+  Limit limit(keys, elements, false);
+  Limit touch(keys, elements, true);
   std::vector<uint32_t> order(keys);
   std::iota(order.begin(), order.end(), 0);
   Random random(7);
@@ -299,26 +351,34 @@ void Compare(const char* name, size_t keys, size_t elements, uint32_t chunk_elem
   const auto* source = reinterpret_cast<const std::byte*>(ones.data());
   auto* target = reinterpret_cast<std::byte*>(out.data());
   const size_t rounds = std::max<size_t>(1, 20'000 / (keys * std::max<size_t>(1, elements / 1024)));
-  std::vector<double> shard, bound;
+  std::vector<double> shard, bound, touched;
   uint64_t done = 0;
   for (int i = 0; i <= repetitions; ++i) {  // the first one warms up
+    double shard_seconds = 0;
+    for (size_t r = 0; r < rounds; ++r) {
+      bench.Prepare(order, source);
+      const auto begin = Clock::now();
+      bench.Round(target);
+      shard_seconds += SecondsSince(begin) / static_cast<double>(rounds * keys);
+    }
     auto begin = Clock::now();
-    for (size_t r = 0; r < rounds; ++r) bench.Round(order, source, target);
-    const double shard_seconds = SecondsSince(begin) / static_cast<double>(rounds * keys);
-    begin = Clock::now();
     for (size_t r = 0; r < rounds; ++r) limit.Round(order, source, target);
     const double bound_seconds = SecondsSince(begin) / static_cast<double>(rounds * keys);
+    begin = Clock::now();
+    for (size_t r = 0; r < rounds; ++r) touch.Round(order, source, target);
+    const double touched_seconds = SecondsSince(begin) / static_cast<double>(rounds * keys);
     done += rounds;
     if (i == 0) continue;
     shard.push_back(shard_seconds);
     bound.push_back(bound_seconds);
+    touched.push_back(touched_seconds);
   }
   if (bench.Value(0) != static_cast<float>(done)) std::fprintf(stderr, "%s: wrong sum\n", name);
   std::printf(
       "{\"row\": \"%s\", \"keys\": %zu, \"bytes\": %zu, \"ns\": %.1f, \"limit_ns\": %.1f, "
-      "\"of_limit\": %.3f}\n",
+      "\"of_limit\": %.3f, \"of_all_bytes\": %.3f}\n",
       name, keys, elements * sizeof(float), Median(shard) * 1e9, Median(bound) * 1e9,
-      Median(bound) / Median(shard));
+      Median(bound) / Median(shard), Median(touched) / Median(shard));
   std::fflush(stdout);
 }
 
@@ -331,8 +391,8 @@ void CountMessages(int workers) {
   std::vector<float> out(kElements * 4);
   const uint64_t sent = bench.operations_sent();
   const uint64_t answered = bench.values() + bench.accepted();
-  bench.Round(order, reinterpret_cast<const std::byte*>(ones.data()),
-              reinterpret_cast<std::byte*>(out.data()));
+  bench.Prepare(order, reinterpret_cast<const std::byte*>(ones.data()));
+  bench.Round(reinterpret_cast<std::byte*>(out.data()));
   const Shard::Memory use = bench.shard().MemoryUse();
   const uint64_t expected = 2 * static_cast<uint64_t>(workers) * 4 * 4;
   std::printf(
@@ -350,6 +410,14 @@ void CountMessages(int workers) {
 int main(int argc, char** argv) {
   const bool smoke = argc > 1 && std::string(argv[1]) == "--smoke";
   const int repetitions = smoke ? 1 : 9;
+  if (argc == 3 && std::string(argv[1]) == "--keys") {  // one row, for a profiler
+    Compare("small", std::stoul(argv[2]), 256, 1024, repetitions);
+    return 0;
+  }
+  if (argc == 3 && std::string(argv[1]) == "--elements") {
+    Compare("large", 1, std::stoul(argv[2]), KeyMeta::kChunkElementsDefault, repetitions);
+    return 0;
+  }
   const size_t most = smoke ? 1000 : 1'000'000;
   for (size_t keys = 10; keys <= most; keys *= 10) {
     Compare("small", keys, 256, 1024, repetitions);

@@ -1,5 +1,6 @@
 """Tests the tester: applies each patch of tests/mutants to a copy of the tree and runs the simulation, whose model has to
-catch what the patch breaks. A crash is no catch."""
+catch what the patch breaks. A crash is no catch. A patch that names scopes is explored there too, and every one of them has
+to catch it."""
 
 import argparse
 import os
@@ -45,10 +46,22 @@ def build():
         raise SystemExit(f"mutants: the copy does not build:\n{done.stdout[-3000:]}")
 
 
+TKV = COPY / "tree" / "build" / "release" / "cli" / "tkv"
+
+
+def explore(scope):
+    """Return (caught, text): what the exploration of a scope says about the copy."""
+    done = subprocess.run([TKV, "explore", scope], capture_output=True, text=True, timeout=900, check=False)
+    violation = re.search(rf"^{scope}: (.*)$", done.stdout, re.MULTILINE)
+    if done.returncode == 1 and violation:
+        return True, f"in {scope}: {violation.group(1)}"
+    return False, f"survived {scope}" if done.returncode == 0 else f"crashed in {scope} with {done.returncode}"
+
+
 def judge(seeds):
     """Return (caught, text): what the simulation says about the copy."""
     command = [
-        COPY / "tree" / "build" / "release" / "cli" / "tkv",
+        TKV,
         "sim",
         "--count",
         str(seeds),
@@ -82,18 +95,23 @@ def main():
     sound, text = judge(arguments.seeds)
     if sound or not text.startswith("survived"):
         raise SystemExit(f"mutants: the tree itself fails: {text}")
-    caught = 0
+    caught = explored = missed = 0
     for path in wanted:
         patch(path)
         try:
             build()
             is_caught, text = judge(arguments.seeds)
+            verdicts = [explore(scope) for scope in re.findall(r"^Scope: (.+)$", path.read_text(), re.MULTILINE)]
         finally:
             patch(path, "--reverse")
+        explored += len(verdicts)
+        missed += sum(not found for found, _ in verdicts)
         caught += is_caught
-        print(f"{path.stem:<32} {'caught' if is_caught else 'NOT CAUGHT'} {text[:150]}", flush=True)
-    print(f"{caught} of {len(wanted)} mutants caught, {100 * caught / len(wanted):.0f} %")
-    return 0 if caught >= 0.95 * len(wanted) else 1
+        for found, words in [(is_caught, text), *verdicts]:
+            print(f"{path.stem:<32} {'caught' if found else 'NOT CAUGHT'} {words[:150]}", flush=True)
+    print(f"{caught} of {len(wanted)} mutants caught, {100 * caught / len(wanted):.0f} %; {explored - missed} of {explored} in")
+    print("the scopes that they name")
+    return 0 if caught >= 0.95 * len(wanted) and missed == 0 else 1
 
 
 if __name__ == "__main__":

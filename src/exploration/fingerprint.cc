@@ -34,9 +34,7 @@ class StateWriter {
   void All(const T&... values) {
     (Add(values), ...);
   }
-  void Raw(const void* data, size_t size) {
-    bytes_->append(static_cast<const char*>(data), size);
-  }
+  void Raw(const void* data, size_t size) { bytes_->append(static_cast<const char*>(data), size); }
   void Hashed(const void* data, size_t size) {
     const XXH128_hash_t hash = XXH3_128bits(data, size);
     Raw(&hash, sizeof hash);

@@ -31,6 +31,7 @@ std::vector<Scope> MakeScopes() {
       {"-stale-loss", [](Scope* s) { s->staleness = 1, s->losses = 1; }},
       {"-death-fail", [](Scope* s) { s->kills = 1; }},
       {"-death-continue", [](Scope* s) { s->kills = 1, s->policy = Policy::kContinue; }},
+      {"-two-deaths", [](Scope* s) { s->kills = 2, s->policy = Policy::kContinue; }},
       {"-rejoin-fail", [](Scope* s) { s->kills = 1, s->restarts = true; }},
       {"-rejoin-wait",
        [](Scope* s) { s->kills = 1, s->restarts = true, s->policy = Policy::kWait; }},

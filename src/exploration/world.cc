@@ -12,7 +12,8 @@ namespace {
 constexpr uint32_t kServers = 2;
 constexpr int kWorkers = 2;
 constexpr uint32_t kChunks = 2;
-constexpr uint32_t kChunkElements = 1024;  // the smallest chunk; the second one holds the counts only
+constexpr uint32_t kChunkElements =
+    1024;  // the smallest chunk; the second one holds the counts only
 constexpr size_t kElements = kChunkElements + kPushes;
 // Time stands still but for what comes soon, like another dial: nothing is ever given up.
 constexpr Time kSoon = 3 * kSecond;
@@ -314,8 +315,7 @@ std::vector<Action> World::Actions() const {
   }
   for (size_t rank = 0; rank < kWorkers; ++rank) {
     const int worker = WorkerOf(static_cast<int>(rank));
-    const bool is_first_life =
-        worker >= 0 && actors_[static_cast<size_t>(worker)]->user.life == 0;
+    const bool is_first_life = worker >= 0 && actors_[static_cast<size_t>(worker)]->user.life == 0;
     if (is_first_life && kills_ < scope_->kills) {
       for (size_t lost = 0; lost < size_t{1} << kServers; ++lost) {
         add(Action::Kind::kKill, rank, lost);
@@ -358,8 +358,7 @@ std::string World::Apply(const Action& action) {
       uint64_t incarnation = verdict_[action.index];
       if (incarnation == 0) {  // it goes on, and does not know
         const auto worker = static_cast<size_t>(WorkerOf(action.index));
-        incarnation =
-            static_cast<const ClientNode&>(*actors_[worker]->node).client().incarnation();
+        incarnation = static_cast<const ClientNode&>(*actors_[worker]->node).client().incarnation();
         deaths_[action.index] = 1;
       }
       verdict_[action.index] = 0;
@@ -502,9 +501,8 @@ void World::Settle() {
     Dispatch(index);
     if (actors_[i]->kind == Kind::kWorker || actors_[i]->kind == Kind::kObserver) RunUser(index);
   }
-  std::erase_if(wires_, [](const Wire& wire) {
-    return wire.ends[0].actor < 0 && wire.ends[1].actor < 0;
-  });
+  std::erase_if(wires_,
+                [](const Wire& wire) { return wire.ends[0].actor < 0 && wire.ends[1].actor < 0; });
 }
 
 // ---- users --------------------------------------------------------------------------------------
@@ -738,8 +736,8 @@ void World::CheckAccepted(const Actor& actor, size_t push, uint64_t round) {
     const Actor* const server = ServerOf(c);
     const auto& shard = static_cast<const ServerNode&>(*server->node).shard();
     const Chunk* const chunk = shard.FindChunk({IdOf(KeyName()), c});
-    const std::string what =
-        format("worker {}: push {} is accepted for round {} and chunk {}", actor.index, push, round, c);
+    const std::string what = format("worker {}: push {} is accepted for round {} and chunk {}",
+                                    actor.index, push, round, c);
     if (chunk == nullptr) {
       Violate(what + " is not there");
     } else if (chunk->version < round) {
@@ -757,8 +755,8 @@ void World::CheckPull(const Actor& actor, uint64_t version) {
       actor.kind == Kind::kWorker ? format("worker {}", actor.index) : std::string("reader");
   const bool is_exact = scope_->staleness == 0;
   if (actor.kind == Kind::kWorker && is_exact && version != client.RoundOf(KeyName())) {
-    return Violate(format("{}: pulled version {} after its push {}", who, version,
-                          client.RoundOf(KeyName())));
+    return Violate(
+        format("{}: pulled version {} after its push {}", who, version, client.RoundOf(KeyName())));
   }
   for (uint32_t c = 0; c < kChunks; ++c) {
     Counts counts{};
@@ -773,8 +771,8 @@ void World::CheckPull(const Actor& actor, uint64_t version) {
     const bool fits = is_exact ? version < known.size() && known[version] == counts
                                : std::find(known.begin(), known.end(), counts) != known.end();
     if (!fits) {
-      return Violate(format("{}: pulled something else than version {} of chunk {}", who, version,
-                            c));
+      return Violate(
+          format("{}: pulled something else than version {} of chunk {}", who, version, c));
     }
   }
 }
@@ -790,8 +788,9 @@ void World::CheckBarrier(const Actor& actor) {
 }
 
 void World::CheckFailure(const Actor& actor, const Error& error) {
-  const std::string what = format("{} {}: {}: {}", actor.kind == Kind::kWorker ? "worker" : "reader",
-                                  actor.index, tkv::Name(error.code()), error.what());
+  const std::string what =
+      format("{} {}: {}: {}", actor.kind == Kind::kWorker ? "worker" : "reader", actor.index,
+             tkv::Name(error.code()), error.what());
   const auto rank = static_cast<size_t>(actor.index);
   if (actor.kind == Kind::kWorker && actor.user.life == 0 && deaths_[rank] != 0) {
     if (error.code() != Code::kAborted && error.code() != Code::kUnavailable) Violate(what);
@@ -834,7 +833,9 @@ std::string World::Describe(const Action& action) const {
       const PacketPtr& packet = end.arriving.front();
       if (packet == nullptr) return format("{}: lost {}", NameOf(end.actor), from);
       std::string text = format("{} <- {}{}:", NameOf(end.actor), from,
-                                !scope_->splits ? "" : end.landed ? " (body)" : " (head)");
+                                !scope_->splits ? ""
+                                : end.landed    ? " (body)"
+                                                : " (head)");
       std::vector<Message> messages;
       const auto head = std::as_bytes(std::span(packet->frame.head));
       DecodeMessages(DecodeHeader(head, FrameLimits{}), head, &messages);

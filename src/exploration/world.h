@@ -1,5 +1,5 @@
-// One state of a whole job: machines, what is on its way between them, what their users do, and what
-// has been seen so far.  A value: a copy shares all that it does not change.
+// One state of a whole job: machines, what is on its way between them, what their users do, and
+// what has been seen so far.  A value: a copy shares all that it does not change.
 
 #pragma once
 
@@ -15,7 +15,8 @@
 
 namespace tkv::exploration {
 
-// Each push of each life of each worker is one element of the value, which says how often it counts.
+// Each push of each life of each worker is one element of the value, which says how often it
+// counts.
 inline constexpr size_t kPushes = 64;
 using Counts = std::array<uint8_t, kPushes>;
 constexpr size_t PushId(int rank, int life, int ordinal) {
@@ -55,20 +56,20 @@ class World {
   enum class Kind : uint8_t { kHead, kServer, kWorker, kObserver };
   struct User {  // of a worker or observer
     int life = 0;
-    size_t next = 0;   // in the program
-    OpId op = kNoOp;   // under way
-    char verb = 0;     // of it
-    int ordinal = 0;   // of its last push in the program
+    size_t next = 0;  // in the program
+    OpId op = kNoOp;  // under way
+    char verb = 0;    // of it
+    int ordinal = 0;  // of its last push in the program
     bool accepted = false;
     bool opened = false;  // the key is known
     bool warm = false;    // and every server
     bool over = false;    // the program has ended, or an operation has failed
     int barriers = 0;     // begun
     int controls = 0;
-    uint64_t base = 0;   // the round that a later life has found
+    uint64_t base = 0;                                // the round that a later life has found
     std::vector<std::pair<size_t, uint64_t>> rounds;  // of its accepted pushes
   };
-  struct Seen {                    // of one chunk, for each version
+  struct Seen {  // of one chunk, for each version
     std::vector<Counts> values;
     std::vector<uint64_t> pushes;  // that it has and the one before has not
     std::vector<bool> adds;        // whether it was added to the one before
@@ -80,8 +81,8 @@ class World {
     std::shared_ptr<Node> node;  // changed only by the world that has just copied it
     Time clock = 0;
     User user;
-    Block scratch;      // where the user's pulls land, shared by all worlds
-    std::string out;    // what this world has there
+    Block scratch;                    // where the user's pulls land, shared by all worlds
+    std::string out;                  // what this world has there
     std::map<uint32_t, Seen> chunks;  // of a server
     Fingerprint hash;
   };
@@ -133,11 +134,12 @@ class World {
   std::vector<Actor*> edited_;    // during one action; null: shared
   std::vector<Wire> wires_;
   int losses_ = 0, kills_ = 0;
-  std::array<uint8_t, 2> lives_{1, 1};    // of each rank
-  std::array<uint64_t, 2> verdict_{0, 0};  // a life of each rank of whose end the head is not told yet
-  std::array<uint8_t, 2> deaths_{0, 0};   // whether the first life has ended or is held for dead
+  std::array<uint8_t, 2> lives_{1, 1};  // of each rank
+  std::array<uint64_t, 2> verdict_{0,
+                                   0};  // a life of each rank of whose end the head is not told yet
+  std::array<uint8_t, 2> deaths_{0, 0};  // whether the first life has ended or is held for dead
   std::array<uint8_t, 2> left_{0, 0};
-  bool held_ = true;                       // programs wait until the job is there
+  bool held_ = true;  // programs wait until the job is there
   std::string violation_;
 };
 

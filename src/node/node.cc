@@ -26,6 +26,7 @@ void Node::Closed(LinkId id, Time now) {
   if (!links_.contains(id)) return;
   OnClosed(id, DialedPeer(id), now);
   links_.erase(id);
+  builders_.erase(id);
   Flush();
 }
 
@@ -74,22 +75,24 @@ std::vector<Block> Node::Land(LinkId id, std::span<const std::byte> head) {
 void Node::Received(LinkId id, Time now) {
   const auto found = links_.find(id);
   if (found == links_.end()) return;
-  std::vector<Message> messages = std::move(found->second.landing);
-  found->second.landing.clear();
-  for (Message& message : messages) {
+  received_.clear();
+  received_.swap(found->second.landing);
+  for (Message& message : received_) {
     const auto still = links_.find(id);
-    if (still == links_.end()) break;
+    if (still == links_.end()) break;  // a message before it has closed the link
     if (message.type == Type::kWelcome) still->second.proved = true;
     if (tap_ != nullptr) tap_->Received(id, message, StateFor(id, message));
     const Type type = message.type;
     try {
-      OnMessage(id, std::move(message), now);
+      const Link& link = still->second;
+      OnMessage(id, link.dialed ? &link.peer : nullptr, std::move(message), now);
     } catch (const Error& error) {  // its payload is not what its type says
       effects_.Close(id, error.code(), format("{}: {}", Name(type), error.what()));
       OnClosed(id, DialedPeer(id), now);
       break;
     }
   }
+  received_.clear();
   Flush();
 }
 
@@ -110,24 +113,28 @@ void Node::Flush() {
     link.peer = peer;
     output_.dials.push_back({last_link_, peer});
   }
-  std::map<LinkId, FrameBuilder> builders;
-  const auto add = [&](LinkId id, Message message) {
-    const auto found = links_.find(id);
-    if (found == links_.end() || !found->second.open) return;
+  auto found = links_.end();  // of the last message: most go where the one before went
+  FrameBuilder* builder = nullptr;
+  const auto add = [&](LinkId id, Message&& message) {
+    if (found == links_.end() || found->first != id) {
+      found = links_.find(id);
+      builder = found == links_.end() ? nullptr : &builders_[id];
+    }
+    if (builder == nullptr || !found->second.open) return;
     if (message.type == Type::kWelcome) found->second.proved = true;
     if (tap_ != nullptr) tap_->Sent(id, message);
-    FrameBuilder& builder = builders[id];
-    if (!builder.Fits(message)) Emit(id, &builder);
+    if (!builder->Fits(message)) Emit(id, builder);
     const bool alone = message.type == Type::kWelcome;  // fits what an unproved peer may send
-    builder.Add(std::move(message));
-    if (alone) Emit(id, &builder);
+    builder->Add(std::move(message));
+    if (alone) Emit(id, builder);
   };
   for (Effects::Sending& sending : effects_.sends) add(sending.link, std::move(sending.message));
   for (const Effects::Closing& closing : effects_.closes) {
     if (!closing.reason.empty()) add(closing.link, ErrorReply(0, closing.code, closing.reason));
   }
-  for (auto& [id, builder] : builders) Emit(id, &builder);
+  for (auto& [id, waiting] : builders_) Emit(id, &waiting);
   for (const Effects::Closing& closing : effects_.closes) {
+    builders_.erase(closing.link);
     if (links_.erase(closing.link) > 0) output_.closes.push_back(closing.link);
   }
   std::move(effects_.notices.begin(), effects_.notices.end(), std::back_inserter(output_.notices));
@@ -136,7 +143,7 @@ void Node::Flush() {
 
 // ---- head ---------------------------------------------------------------------------------------
 
-void HeadNode::OnMessage(LinkId link, Message message, Time now) {
+void HeadNode::OnMessage(LinkId link, const Peer*, Message&& message, Time now) {
   head_.Received(link, message, now, &effects_);
   // A link that the head closes is forgotten at once.
   for (const Effects::Closing& closing : effects_.closes) head_.Closed(closing.link, now);
@@ -166,8 +173,8 @@ void ServerNode::OnClosed(LinkId link, const Peer* dialed, Time now) {
   }
 }
 
-void ServerNode::OnMessage(LinkId link, Message message, Time now) {
-  if (DialedPeer(link) == nullptr) {
+void ServerNode::OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) {
+  if (dialed == nullptr) {
     return shard_.Received(link, std::move(message), &effects_);
   }
   const bool was_joined = member_.joined();
@@ -241,8 +248,7 @@ void ClientNode::OnClosed(LinkId link, const Peer* dialed, Time now) {
   ForwardToHead();
 }
 
-void ClientNode::OnMessage(LinkId link, Message message, Time now) {
-  const Peer* const dialed = DialedPeer(link);
+void ClientNode::OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) {
   if (dialed == nullptr) return;
   if (dialed->kind == Peer::Kind::kServer) {
     client_.Received(link, message, now, &effects_);

@@ -69,7 +69,7 @@ class Node {
   virtual void OnOpened(LinkId link, const Peer* dialed, Time now) = 0;
   virtual void OnClosed(LinkId link, const Peer* dialed, Time now) = 0;
   virtual void OnHeader(LinkId, uint64_t /*low*/) {}
-  virtual void OnMessage(LinkId link, Message message, Time now) = 0;
+  virtual void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) = 0;
   virtual void OnTick(Time now) = 0;
   virtual Block OnLanding(LinkId link, const Message& message) = 0;
   virtual uint64_t LowOf(LinkId) { return 0; }
@@ -100,6 +100,8 @@ class Node {
   MessageTap* tap_ = nullptr;
   LinkId last_link_ = 0;
   std::map<LinkId, Link> links_;
+  std::vector<Message> received_;  // those of the frame that is being handled
+  std::map<LinkId, FrameBuilder> builders_;
   NodeOutput output_;
 };
 
@@ -116,7 +118,7 @@ class HeadNode final : public Node {
   friend class StateWriter;  // for checks: compares what machines remember
   void OnOpened(LinkId, const Peer*, Time) override {}
   void OnClosed(LinkId link, const Peer*, Time now) override { head_.Closed(link, now); }
-  void OnMessage(LinkId link, Message message, Time now) override;
+  void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) override;
   void OnTick(Time now) override { head_.Tick(now, &effects_); }
   Block OnLanding(LinkId, const Message&) override { return {}; }
   uint64_t EpochNumber() const override { return head_.epoch().number; }
@@ -141,7 +143,7 @@ class ServerNode final : public Node {
   void OnOpened(LinkId link, const Peer* dialed, Time now) override;
   void OnClosed(LinkId link, const Peer* dialed, Time now) override;
   void OnHeader(LinkId link, uint64_t low) override { shard_.Header(link, low); }
-  void OnMessage(LinkId link, Message message, Time now) override;
+  void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) override;
   void OnTick(Time now) override { member_.Tick(now, &effects_); }
   Block OnLanding(LinkId link, const Message& message) override;
   uint64_t EpochNumber() const override { return member_.epoch().number; }
@@ -173,7 +175,7 @@ class ClientNode final : public Node {
   friend class StateWriter;  // for checks: compares what machines remember
   void OnOpened(LinkId link, const Peer* dialed, Time now) override;
   void OnClosed(LinkId link, const Peer* dialed, Time now) override;
-  void OnMessage(LinkId link, Message message, Time now) override;
+  void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) override;
   void OnTick(Time now) override;
   Block OnLanding(LinkId link, const Message& message) override {
     return client_.Landing(link, message);

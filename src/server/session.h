@@ -32,11 +32,16 @@ struct Session {
   size_t parked = 0;             // pulls and DESCRIBEs
 
   Result* Find(uint64_t seq) {
+    if (window.empty() || seq > window.back().seq) return nullptr;
+    if (seq == window.back().seq) return &window.back();
     const auto at = LowerBound(seq);
     return at != window.end() && at->seq == seq ? &*at : nullptr;
   }
   // Enters an operation that is not there.
-  void Begin(uint64_t seq) { window.insert(LowerBound(seq), Result{.seq = seq}); }
+  void Begin(uint64_t seq) {
+    const bool is_newest = window.empty() || seq > window.back().seq;
+    window.insert(is_newest ? window.end() : LowerBound(seq), Result{.seq = seq});
+  }
   void Finish(uint64_t seq, const Message& reply) {
     if (Result* const result = Find(seq)) {
       result->done = true;

@@ -46,7 +46,7 @@ class Shard {
   // Whether a body may land; where it is false its bytes are thrown away as they come, and the
   // message is judged without them.
   bool Admit(LinkId link, const Message& message);
-  void Received(LinkId link, Message message, Effects* effects);
+  void Received(LinkId link, Message&& message, Effects* effects);
 
   // ---- for checks and figures; nothing may be changed through them
   struct Key {
@@ -99,20 +99,20 @@ class Shard {
   void Forget(const SessionId& id, LinkId except);
   void Violation(Session* session, const Message& message, std::string reason, Effects* effects);
 
-  void Judge(Session* session, Message message, Effects* effects);
-  void Execute(Session* session, Message message, Effects* effects);
+  void Judge(Session* session, Message& message, Effects* effects);
+  void Execute(Session* session, Message& message, Effects* effects);
   void Answer(Session* session, const Message& request, Message reply, Effects* effects);
   void AnswerError(Session* session, const Message& request, Code code, std::string text,
                    Effects* effects);
   void RunWaiting(Session* session, Effects* effects);
 
-  void OnInit(Session* session, Message message, Effects* effects);
-  void OnDescribe(Session* session, Message message, Effects* effects);
+  void OnInit(Session* session, Message& message, Effects* effects);
+  void OnDescribe(Session* session, Message& message, Effects* effects);
   void OnStatus(Session* session, const Message& message, Effects* effects);
-  void OnPush(Session* session, Message message, Effects* effects);
-  void OnPushSync(Session* session, Message message, Key* key, Chunk* chunk,
+  void OnPush(Session* session, Message& message, Effects* effects);
+  void OnPushSync(Session* session, Message& message, Key* key, Chunk* chunk,
                   std::vector<double> scalars, Effects* effects);
-  void OnPushAsync(Session* session, Message message, Key* key, Chunk* chunk,
+  void OnPushAsync(Session* session, Message& message, Key* key, Chunk* chunk,
                    const std::vector<double>& scalars, Effects* effects);
   void OnPull(Session* session, const Message& message, Effects* effects);
   void OnCancel(Session* session, const Message& message, Effects* effects);

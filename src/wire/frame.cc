@@ -93,7 +93,7 @@ size_t SizeOf(const Message& message) {
   return sizeof(FrameEntry) + message.extra.size() + message.body.size;
 }
 
-Message MessageOf(const FrameEntry& entry) {
+void DecodeEntry(const FrameEntry& entry, Message* decoded) {
   const auto type = static_cast<Type>(entry.type);
   const Rule rule = RuleOf(type);
   if (!rule.known) {
@@ -117,7 +117,7 @@ Message MessageOf(const FrameEntry& entry) {
   if (entry.body_bytes != 0 && !rule.may_have_body) {
     throw Fail(Code::kInvalidArgument, "{} with a body of {} bytes", name, entry.body_bytes);
   }
-  Message message;
+  Message& message = *decoded;
   message.type = type;
   message.flags = entry.flags;
   message.dtype = static_cast<DType>(entry.dtype);
@@ -127,61 +127,59 @@ Message MessageOf(const FrameEntry& entry) {
   message.seq = entry.seq;
   message.need = entry.need;
   message.body.size = entry.body_bytes;
-  return message;
 }
 
 }  // namespace
 
 bool FrameBuilder::Fits(const Message& message) const {
-  if (messages_.empty()) return true;
-  return SizeOf(message) < kCoalesceBelowBytes && bytes_ < kCoalesceBelowBytes * 15 &&
-         bytes_ + SizeOf(message) <= kFrameBytesMax;
+  if (count_ == 0) return true;
+  const size_t bytes = entries_.size() - sizeof(FrameHeader) + extras_.size() + body_bytes_;
+  return SizeOf(message) < kCoalesceBelowBytes && bytes < kCoalesceBelowBytes * 15 &&
+         bytes + SizeOf(message) <= kFrameBytesMax;
 }
 
-void FrameBuilder::Add(Message message) {
-  bytes_ += SizeOf(message);
-  messages_.push_back(std::move(message));
+void FrameBuilder::Add(Message&& message) {
+  if (count_ == 0) entries_.resize(sizeof(FrameHeader));
+  const FrameEntry entry{static_cast<uint8_t>(message.type),
+                         message.flags,
+                         static_cast<uint8_t>(message.dtype),
+                         message.codec,
+                         message.chunk,
+                         message.key.low,
+                         message.key.high,
+                         message.number,
+                         message.seq,
+                         message.need,
+                         message.body.size,
+                         static_cast<uint32_t>(message.extra.size()),
+                         0};
+  entries_.append(reinterpret_cast<const char*>(&entry), sizeof(entry));
+  extras_ += message.extra;
+  body_bytes_ += message.body.size;
+  if (message.body.size > 0) bodies_.push_back(std::move(message.body));
+  ++count_;
 }
 
 Frame FrameBuilder::Finish(uint64_t epoch, uint64_t low) {
-  Frame frame;
   FrameHeader header;
-  size_t extras = 0;
-  for (const Message& message : messages_) {
-    extras += message.extra.size();
-    header.body_bytes += message.body.size;
-  }
   header.epoch = epoch;
   header.low = low;
-  header.entry_count = static_cast<uint32_t>(messages_.size());
-  header.meta_bytes = static_cast<uint32_t>(messages_.size() * sizeof(FrameEntry) + extras);
-  frame.head.resize(sizeof(header) + header.meta_bytes);
-  frame.body_bytes = header.body_bytes;
-  char* entries = frame.head.data() + sizeof(header);
-  char* extra = entries + messages_.size() * sizeof(FrameEntry);
-  for (Message& message : messages_) {
-    const FrameEntry entry{static_cast<uint8_t>(message.type),
-                           message.flags,
-                           static_cast<uint8_t>(message.dtype),
-                           message.codec,
-                           message.chunk,
-                           message.key.low,
-                           message.key.high,
-                           message.number,
-                           message.seq,
-                           message.need,
-                           message.body.size,
-                           static_cast<uint32_t>(message.extra.size()),
-                           0};
-    std::memcpy(entries, &entry, sizeof(entry));
-    entries += sizeof(entry);
-    extra = std::copy(message.extra.begin(), message.extra.end(), extra);
-    if (message.body.size > 0) frame.bodies.push_back(std::move(message.body));
-  }
+  header.entry_count = static_cast<uint32_t>(count_);
+  header.meta_bytes = static_cast<uint32_t>(count_ * sizeof(FrameEntry) + extras_.size());
+  header.body_bytes = body_bytes_;
+  Frame frame;
+  frame.head.reserve(sizeof(header) + header.meta_bytes);
+  frame.head = entries_;
+  frame.head += extras_;
   std::memcpy(frame.head.data(), &header, sizeof(header));
   Seal(&frame.head);
-  messages_.clear();
-  bytes_ = 0;
+  frame.body_bytes = body_bytes_;
+  frame.bodies.assign(std::make_move_iterator(bodies_.begin()),
+                      std::make_move_iterator(bodies_.end()));
+  entries_.clear();
+  extras_.clear();
+  bodies_.clear();
+  count_ = body_bytes_ = 0;
   return frame;
 }
 
@@ -229,14 +227,17 @@ void DecodeMessages(const FrameHeader& header, std::span<const std::byte> head,
   for (uint32_t i = 0; i < header.entry_count; ++i) {
     FrameEntry entry;
     std::memcpy(&entry, entries + i * sizeof(entry), sizeof(entry));
-    Message message = MessageOf(entry);
+    Message& message = messages->emplace_back();
+    DecodeEntry(entry, &message);
     if (entry.extra_bytes > head.size() - extra_at || entry.body_bytes > body_left) {
       throw Fail(Code::kInvalidArgument, "frame: {} is longer than its frame", Name(message.type));
     }
-    message.extra.assign(reinterpret_cast<const char*>(head.data()) + extra_at, entry.extra_bytes);
+    if (entry.extra_bytes > 0) {
+      message.extra.assign(reinterpret_cast<const char*>(head.data()) + extra_at,
+                           entry.extra_bytes);
+    }
     extra_at += entry.extra_bytes;
     body_left -= entry.body_bytes;
-    messages->push_back(std::move(message));
   }
   if (extra_at != head.size() || body_left != 0) {
     throw Fail(Code::kInvalidArgument, "frame: {} bytes belong to no operation",

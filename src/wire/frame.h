@@ -74,19 +74,22 @@ struct Frame {
   size_t body_bytes = 0;
 };
 
-// Gathers messages into frames.
+// Gathers messages into frames.  May be used again after Finish, and keeps its memory.
 class FrameBuilder {
  public:
   // Whether the message may join the frame that is being built.
   bool Fits(const Message& message) const;
-  void Add(Message message);
-  bool empty() const { return messages_.empty(); }
-  size_t Waiting() const { return messages_.size(); }
+  void Add(Message&& message);
+  bool empty() const { return count_ == 0; }
+  size_t count() const { return count_; }
   Frame Finish(uint64_t epoch, uint64_t low);
 
  private:
-  std::vector<Message> messages_;
-  size_t bytes_ = 0;
+  std::string entries_;  // after room for the header
+  std::string extras_;
+  std::vector<Bytes> bodies_;
+  size_t count_ = 0;
+  size_t body_bytes_ = 0;
 };
 
 // Writes the check of a head; Finish has done it already.

@@ -78,7 +78,7 @@ std::vector<Message> EveryMessage() {
 
 std::string HeadOf(const std::vector<Message>& messages) {
   FrameBuilder builder;
-  for (const Message& message : messages) builder.Add(message);
+  for (const Message& message : messages) builder.Add(Message(message));
   return builder.Finish(4, 8).head;
 }
 
@@ -230,7 +230,7 @@ TEST(Frame, SmallOperationsShareFramesAndLargeOnesTravelAlone) {
   large.body = {bytes.data(), bytes.size(), nullptr};
   FrameBuilder builder;
   EXPECT_TRUE(builder.Fits(large));
-  builder.Add(small);
+  builder.Add(Message(small));
   EXPECT_TRUE(builder.Fits(small));
   EXPECT_FALSE(builder.Fits(large));
 }

@@ -103,7 +103,7 @@ TEST_P(TransportConformance, ABodyLandsWhereTheReceiverSays) {
   push.type = Type::kPush;
   push.body = {source.data(), source.size(), nullptr};
   FrameBuilder builder;
-  builder.Add(push);
+  builder.Add(Message(push));
   client_->Send(7, builder.Finish(0, 0));
   ASSERT_TRUE(Until([&] { return at_server_.bodies.size() == 1; }));
   EXPECT_EQ(target, source);
@@ -117,7 +117,7 @@ TEST_P(TransportConformance, ABodyWithoutAPlaceIsThrownAway) {
   push.type = Type::kPush;
   push.body = {source.data(), source.size(), nullptr};
   FrameBuilder builder;
-  builder.Add(push);
+  builder.Add(Message(push));
   client_->Send(7, builder.Finish(0, 0));
   client_->Send(7, FrameOf("after"));
   ASSERT_TRUE(Until([&] { return at_server_.heads.size() == 2; }));

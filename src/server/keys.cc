@@ -1,0 +1,152 @@
+// What exists: INIT, DESCRIBE, DELETE.
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "server/shard.h"
+
+namespace tkv {
+
+void Shard::OnInit(Session* session, Message& message, Effects* effects) {
+  KeyMeta meta;
+  try {
+    meta = DecodeKeyMeta(message.extra);
+  } catch (const Error& error) {
+    return Violation(session, message, error.what(), effects);
+  }
+  if (IdOf(meta.name) != message.key || message.chunk >= meta.chunk_count() ||
+      message.body.size != meta.bytes_of(message.chunk) ||
+      ShardOf(message.key, message.chunk, static_cast<uint32_t>(epoch_.servers.size())) !=
+          options_.index) {
+    return Violation(session, message, "this chunk does not belong to this key and server",
+                     effects);
+  }
+  if (message.body.size > 0 && !message.body) {
+    return AnswerError(session, message, Code::kResourceExhausted,
+                       format("a chunk of {} bytes, at most {} are allowed", message.body.size,
+                              options_.chunk_bytes_max),
+                       effects);
+  }
+  if (session->id.rank != 0) {
+    return AnswerError(session, message, Code::kFailedPrecondition, "rank 0 creates keys", effects);
+  }
+  auto key = keys_.find(message.key);
+  auto chunk = chunks_.find(message.chunk_id());
+  const bool overwrite = (message.flags & kOverwrite) != 0;
+  if (key != keys_.end() && key->second.meta.name != meta.name) {
+    return AnswerError(session, message, Code::kAlreadyExists,
+                       format("the id is taken by {}", ShownKey(key->second.meta.name)), effects);
+  }
+  const auto replaceable = [&](const Chunk& old) {
+    return overwrite && old.author <= session->id.incarnation && old.version == 0 &&
+           old.rounds.empty();
+  };
+  if (chunk != chunks_.end() && !replaceable(chunk->second)) {
+    Message reply = Reply(message, Type::kExists);
+    reply.extra = Encode(key->second.meta);
+    return Answer(session, message, std::move(reply), effects);
+  }
+  if (key != keys_.end() && key->second.meta != meta) {
+    const auto& old = key->second.chunks;
+    if (!std::all_of(old.begin(), old.end(),
+                     [&](uint32_t c) { return replaceable(chunks_.at({message.key, c})); })) {
+      Message reply = Reply(message, Type::kExists);
+      reply.extra = Encode(key->second.meta);
+      return Answer(session, message, std::move(reply), effects);
+    }
+    for (const uint32_t c : old) chunks_.erase({message.key, c});
+    keys_.erase(key);
+    key = keys_.end();
+  }
+  Chunk fresh;
+  fresh.elements = meta.elements_of(message.chunk);
+  fresh.dtype = meta.dtype;
+  fresh.author = session->id.incarnation;
+  try {
+    worker_.Start(&fresh, std::move(message.body));
+  } catch (const Error& error) {
+    return AnswerError(session, message, error.code(), error.what(), effects);
+  }
+  if (key == keys_.end()) {
+    key = keys_.emplace(message.key, Key{}).first;
+    key->second.meta = std::move(meta);
+    // A key made after a CONTROL for all keys takes it from its first round on.
+    for (const RulePtr& rule : all_) key->second.pending.push_back({++control_count_, 0, rule});
+  }
+  auto& chunks = key->second.chunks;
+  if (std::find(chunks.begin(), chunks.end(), message.chunk) == chunks.end()) {
+    chunks.push_back(message.chunk);
+  }
+  chunks_[message.chunk_id()] = std::move(fresh);
+  Answer(session, message, Reply(message, Type::kOk), effects);
+  if (message.chunk == 0) RecheckDescribes(effects);
+}
+
+void Shard::OnDescribe(Session* session, Message& message, Effects* effects) {
+  std::erase_if(describes_, [&](const WaitingDescribe& waiting) {
+    const bool same = waiting.session == session->id && waiting.request.seq == message.seq;
+    if (same) --session->parked;
+    return same;
+  });
+  if (session->parked >= options_.parked_max) {
+    return Violation(session, message, format("{} operations wait", session->parked), effects);
+  }
+  ++session->parked;
+  describes_.push_back({session->id, std::move(message)});
+  RecheckDescribes(effects);
+}
+
+void Shard::RecheckDescribes(Effects* effects) {
+  std::vector<WaitingDescribe> waiting = std::move(describes_);
+  describes_.clear();
+  for (WaitingDescribe& describe : waiting) {
+    Session& session = sessions_.at(describe.session);
+    const Message& request = describe.request;
+    const bool creator_is_gone =
+        !epoch_.workers.empty() && (epoch_.IsGone(0) || !epoch_.IsMember(0));
+    Message reply;
+    if (chunks_.contains({request.key, 0})) {
+      reply = Reply(request, Type::kMeta);
+      reply.extra = Encode(keys_.at(request.key).meta);
+    } else if ((request.flags & kNoWait) != 0) {
+      reply = ErrorReply(request.seq, Code::kNotFound, "no such key");
+    } else if (creator_is_gone) {
+      reply = ErrorReply(
+          request.seq, Code::kUnavailable,
+          format("worker 0, which creates keys, {}",
+                 epoch_.workers[0].state == Epoch::State::kLeft ? "has left" : "is dead"));
+    } else {
+      describes_.push_back(std::move(describe));
+      continue;
+    }
+    --session.parked;
+    if (session.link != kNoLink) effects->Send(session.link, std::move(reply));
+  }
+}
+
+void Shard::OnDelete(Session* session, const Message& message, Effects* effects) {
+  if (session->id.rank != 0) {
+    return AnswerError(session, message, Code::kFailedPrecondition, "rank 0 deletes keys", effects);
+  }
+  const auto key = keys_.find(message.key);
+  if (key != keys_.end()) {
+    for (const uint32_t c : key->second.chunks) {
+      Chunk& chunk = chunks_.at({message.key, c});
+      for (const ParkedPull& pull : chunk.parked) {
+        Session& waiting = sessions_.at(pull.session);
+        --waiting.parked;
+        if (waiting.link == kNoLink) continue;
+        effects->Send(waiting.link,
+                      ErrorReply(pull.seq, Code::kNotFound, "the key has been deleted"));
+      }
+      for (const Round& round : chunk.rounds) {
+        for (const auto& [rank, body] : round.held) held_bytes_ -= body.size;
+      }
+      chunks_.erase({message.key, c});
+    }
+    keys_.erase(key);
+  }
+  Answer(session, message, Reply(message, Type::kOk), effects);
+}
+
+}  // namespace tkv

@@ -1,0 +1,291 @@
+// What is in a chunk: PUSH, PULL and the rounds between them.
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "server/shard.h"
+
+namespace tkv {
+
+// ---- pushes -------------------------------------------------------------------------------------
+
+void Shard::OnPush(Session* session, Message& message, Effects* effects) {
+  auto key = keys_.find(message.key);
+  if ((message.flags & kBarrierKey) != 0 && key == keys_.end()) {
+    if (message.body.size != 0 || message.chunk != 0) {
+      return Violation(session, message, "a barrier has one chunk of no bytes", effects);
+    }
+    Key barrier;
+    barrier.is_barrier = true;
+    barrier.meta.name = InternalKey(0, "barrier");
+    barrier.meta.shape = Shape({0});
+    barrier.chunks = {0};
+    key = keys_.emplace(message.key, std::move(barrier)).first;
+    chunks_[{message.key, 0}].dtype = DType::kF32;
+  }
+  const auto found = chunks_.find(message.chunk_id());
+  if (key == keys_.end() || found == chunks_.end()) {
+    return AnswerError(session, message, Code::kNotFound, "no such key", effects);
+  }
+  Chunk& chunk = found->second;
+  if (message.dtype != chunk.dtype || message.body.size != chunk.bytes() ||
+      (message.body.size > 0 && !message.body)) {
+    return Violation(session, message,
+                     format("{} bytes of {}, the chunk has {} of {}", message.body.size,
+                            Name(message.dtype), chunk.bytes(), Name(chunk.dtype)),
+                     effects);
+  }
+  std::vector<double> scalars;
+  if ((message.flags & kHasScalars) != 0) {
+    try {
+      scalars = DecodeScalars(message.extra);
+    } catch (const Error& error) {
+      return Violation(session, message, error.what(), effects);
+    }
+  }
+  if (key->second.meta.mode == KeyMeta::Mode::kAsync) {
+    return OnPushAsync(session, message, &key->second, &chunk, scalars, effects);
+  }
+  OnPushSync(session, message, &key->second, &chunk, std::move(scalars), effects);
+}
+
+void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chunk,
+                       std::vector<double> scalars, Effects* effects) {
+  const Rank rank = session->id.rank;
+  const uint64_t round = message.number;
+  const ChunkId id = message.chunk_id();
+  if (round <= chunk->version || chunk->HasArrived(round, rank)) {  // a duplicate
+    return Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
+  }
+  if (round > chunk->version + 1 + key->meta.staleness) {
+    return Violation(session, message,
+                     format("round {} of {}, version {} is the newest", round,
+                            ShownKey(key->meta.name), chunk->version),
+                     effects);
+  }
+  const size_t index = static_cast<size_t>(round - chunk->version - 1);
+  const bool deterministic = key->meta.deterministic;
+  if (deterministic && held_bytes_ + message.body.size > options_.hold_bytes_max) {
+    return AnswerError(session, message, Code::kResourceExhausted,
+                       format("{} bytes of pushes are held, at most {} are allowed", held_bytes_,
+                              options_.hold_bytes_max),
+                       effects);
+  }
+  Bytes body = std::move(message.body);
+  message.body = {};
+  try {
+    if (index == 0 && !deterministic && IsComplete(*key, *chunk, rank)) {
+      ApplyControls(key, chunk);
+      worker_.ContributeLast(chunk, rank, std::move(body), std::move(scalars));
+      if (listener_ != nullptr) listener_->Completed(*this, id, *chunk);
+      Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
+      AnswerParked(id, key, chunk, effects);
+    } else {
+      const size_t bytes = body.size;
+      worker_.Contribute(chunk, index, rank, std::move(body), std::move(scalars), deterministic);
+      if (deterministic) held_bytes_ += bytes;
+      Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
+    }
+  } catch (const Error& error) {
+    return AnswerError(session, message, error.code(), error.what(), effects);
+  }
+  CompleteRounds(id, key, chunk, effects);
+}
+
+void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chunk,
+                        const std::vector<double>& scalars, Effects* effects) {
+  if (message.need != 0 && !session->IsDone(message.need)) {
+    size_t bytes = message.body.size;
+    for (const Message& other : session->waiting) bytes += other.body.size;
+    if (bytes > options_.credit_budget_bytes + options_.credit_min_bytes) {
+      return Violation(session, message, format("{} bytes wait for their turn", bytes), effects);
+    }
+    session->waiting.push_back(std::move(message));
+    return;
+  }
+  const ChunkId id = message.chunk_id();
+  Bytes body = std::move(message.body);
+  message.body = {};
+  try {
+    ApplyControls(key, chunk);
+    worker_.Apply(chunk, std::move(body), scalars);
+  } catch (const Error& error) {
+    AnswerError(session, message, error.code(), error.what(), effects);
+    return AnswerParked(id, key, chunk, effects);
+  }
+  if (listener_ != nullptr) listener_->Completed(*this, id, *chunk);
+  Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
+  AnswerParked(id, key, chunk, effects);
+}
+
+// Whether round version + 1 has all it needs; `arriving` counts as arrived.
+bool Shard::IsComplete(const Key& key, const Chunk& chunk, Rank arriving) const {
+  const uint64_t round = chunk.version + 1;
+  const size_t count = (chunk.rounds.empty() ? 0 : chunk.rounds.front().count) +
+                       static_cast<size_t>(arriving != kNoRank);
+  if (count + key.abstain.size() < member_count_) return false;
+  bool any = count > 0;
+  for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
+    if (!epoch_.IsMember(rank)) continue;
+    if (key.AbstainOf(rank) >= round) {
+      any = true;
+    } else if (rank != arriving && !chunk.HasArrived(round, rank)) {
+      return false;
+    }
+  }
+  return any;
+}
+
+void Shard::CompleteRounds(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects) {
+  if (key->meta.mode == KeyMeta::Mode::kAsync) return;
+  while (IsComplete(*key, *chunk, kNoRank)) {
+    ApplyControls(key, chunk);
+    if (!chunk->rounds.empty()) {
+      for (const auto& [rank, body] : chunk->rounds.front().held) held_bytes_ -= body.size;
+    }
+    worker_.Complete(chunk);
+    if (listener_ != nullptr) listener_->Completed(*this, id, *chunk);
+    AnswerParked(id, key, chunk, effects);
+  }
+}
+
+// ---- pulls --------------------------------------------------------------------------------------
+
+bool Shard::CanAnswer(const Chunk& chunk, const ParkedPull& pull, const Session& session) const {
+  return chunk.version >= pull.min_version && (pull.need == 0 || session.IsDone(pull.need));
+}
+
+void Shard::SendValue(Session* session, const ChunkId& id, const Chunk& chunk,
+                      const ParkedPull& pull, Effects* effects) {
+  if (session->link == kNoLink) return;
+  if (chunk.failure && pull.min_version == chunk.version) {
+    return effects->Send(session->link,
+                         ErrorReply(pull.seq, chunk.failure->code(), chunk.failure->what()));
+  }
+  Message reply;
+  reply.type = Type::kValue;
+  reply.dtype = chunk.dtype;
+  reply.chunk = id.chunk;
+  reply.key = id.key;
+  reply.number = chunk.version;
+  reply.seq = pull.seq;
+  if (pull.no_body) {
+    reply.flags = kNoBody;
+  } else {
+    reply.body = chunk.value.bytes();
+  }
+  effects->Send(session->link, std::move(reply));
+}
+
+void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
+  const auto key = keys_.find(message.key);
+  const auto found = chunks_.find(message.chunk_id());
+  if (key == keys_.end() || found == chunks_.end()) {
+    return AnswerError(session, message, Code::kNotFound, "no such key", effects);
+  }
+  Chunk& chunk = found->second;
+  const bool is_observer = session->role == Role::kObserver;
+  if (is_observer && message.need != key->second.meta.birth) {
+    return AnswerError(session, message, Code::kNotFound, "the key has been made anew", effects);
+  }
+  const ParkedPull pull{session->id, message.seq, message.number, is_observer ? 0 : message.need,
+                        (message.flags & kNoBody) != 0};
+  std::erase_if(chunk.parked, [&](const ParkedPull& old) {  // the same one, sent again
+    const bool same = old.session == pull.session && old.seq == pull.seq;
+    if (same) --session->parked;
+    return same;
+  });
+  if (CanAnswer(chunk, pull, *session)) {
+    return SendValue(session, message.chunk_id(), chunk, pull, effects);
+  }
+  if (const std::string why = WhyNever(key->second, chunk, pull); !why.empty()) {
+    return AnswerError(session, message, Code::kUnavailable, why, effects);
+  }
+  if (session->parked >= options_.parked_max) {
+    return Violation(session, message, format("{} operations wait", session->parked), effects);
+  }
+  ++session->parked;
+  chunk.parked.push_back(pull);
+}
+
+// Why a pull waits for a round that cannot come; empty where it can.
+std::string Shard::WhyNever(const Key& key, const Chunk& chunk, const ParkedPull& pull) const {
+  if (pull.min_version <= chunk.version || key.meta.mode == KeyMeta::Mode::kAsync) return {};
+  for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
+    if (!epoch_.IsMember(rank) || !epoch_.IsGone(rank)) continue;
+    const uint64_t covered = std::max(key.AbstainOf(rank), chunk.LastArrived(rank));
+    if (covered >= pull.min_version) continue;
+    if (epoch_.workers[static_cast<size_t>(rank)].state == Epoch::State::kLeft) {
+      return format("worker {} left after round {}; round {} needs it", rank, covered, covered + 1);
+    }
+    return format("worker {} is dead; round {} needs it", rank, covered + 1);
+  }
+  return {};
+}
+
+void Shard::AnswerParked(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects) {
+  std::erase_if(chunk->parked, [&](const ParkedPull& pull) {
+    Session& session = sessions_.at(pull.session);
+    if (CanAnswer(*chunk, pull, session)) {
+      --session.parked;
+      SendValue(&session, id, *chunk, pull, effects);
+      return true;
+    }
+    const std::string why = WhyNever(*key, *chunk, pull);
+    if (why.empty()) return false;
+    --session.parked;
+    if (session.link != kNoLink) {
+      effects->Send(session.link, ErrorReply(pull.seq, Code::kUnavailable, why));
+    }
+    return true;
+  });
+}
+
+ChunkStatus Shard::StatusOf(const Key& key, const Chunk& chunk, Rank rank) const {
+  ChunkStatus status;
+  status.version = chunk.version;
+  status.last_arrived = rank == kNoRank ? chunk.version : chunk.LastArrived(rank);
+  if (key.meta.mode == KeyMeta::Mode::kAsync) return status;
+  for (Rank r = 0; static_cast<size_t>(r) < epoch_.workers.size(); ++r) {
+    if (epoch_.IsMember(r) && key.AbstainOf(r) <= chunk.version &&
+        !chunk.HasArrived(chunk.version + 1, r)) {
+      status.missing.push_back(r);
+    }
+  }
+  return status;
+}
+
+void Shard::OnStatus(Session* session, const Message& message, Effects* effects) {
+  const auto key = keys_.find(message.key);
+  const auto chunk = chunks_.find(message.chunk_id());
+  if (key == keys_.end() || chunk == chunks_.end()) {
+    return AnswerError(session, message, Code::kNotFound, "no such key", effects);
+  }
+  const ChunkStatus status = StatusOf(key->second, chunk->second, session->id.rank);
+  Message reply = Reply(message, Type::kStatusReply, status.version);
+  reply.extra = Encode(status);
+  effects->Send(session->link, std::move(reply));
+}
+
+// The key and chunk are those of the pull, so that nothing has to be searched.
+void Shard::OnCancel(Session* session, const Message& message, Effects* effects) {
+  Message reply = Reply(message, Type::kOk);
+  const auto cancelled = [&](const SessionId& owner, uint64_t seq) {
+    const bool same = owner == session->id && seq == message.number;
+    if (same) --session->parked;
+    return same;
+  };
+  const auto key = keys_.find(message.key);
+  const auto chunk = chunks_.find(message.chunk_id());
+  if (key != keys_.end() && chunk != chunks_.end()) {
+    reply.extra = Encode(StatusOf(key->second, chunk->second, session->id.rank));
+    std::erase_if(chunk->second.parked,
+                  [&](const ParkedPull& pull) { return cancelled(pull.session, pull.seq); });
+  }
+  std::erase_if(describes_, [&](const WaitingDescribe& waiting) {
+    return cancelled(waiting.session, waiting.request.seq);
+  });
+  effects->Send(session->link, std::move(reply));
+}
+
+}  // namespace tkv

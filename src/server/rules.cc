@@ -1,0 +1,103 @@
+// Which rule a round ends with: CONTROL, WITHDRAW, ABSTAIN.
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/format.h"
+#include "server/shard.h"
+
+namespace tkv {
+
+void Shard::OnControl(Session* session, const Message& message, Effects* effects) {
+  const size_t item_bytes = sizeof(ControlRounds::Item);
+  if (message.body.size % item_bytes != 0 || (message.body.size > 0 && !message.body)) {
+    return Violation(session, message, format("a body of {} bytes", message.body.size), effects);
+  }
+  RulePtr rule;
+  try {
+    rule = std::make_shared<Rule>(session->id.rank, session->id.incarnation, message.number,
+                                  DecodeUpdateSpec(message.extra));
+  } catch (const Error& error) {
+    return AnswerError(session, message, error.code(), error.what(), effects);
+  }
+  boost::unordered_flat_map<KeyId, uint64_t> from_rounds;
+  for (size_t i = 0; i < message.body.size / item_bytes; ++i) {
+    ControlRounds::Item item;
+    std::memcpy(&item, message.body.data + i * item_bytes, item_bytes);
+    from_rounds[item.key] = item.from_round;
+  }
+  // A sender that sends its next one has committed its last one: what came before that matters no
+  // more to keys made later.
+  const auto last = std::find_if(all_.rbegin(), all_.rend(), [&](const RulePtr& old) {
+    return old->SentBy(rule->sender(), rule->incarnation());
+  });
+  if (last != all_.rend()) all_.erase(all_.begin(), last.base() - 1);
+  all_.push_back(rule);
+  for (auto& [id, key] : keys_) {
+    if (key.is_barrier) continue;
+    const auto from = from_rounds.find(id);
+    key.pending.push_back({++control_count_, from == from_rounds.end() ? 0 : from->second, rule});
+  }
+  Answer(session, message, Reply(message, Type::kOk), effects);
+}
+
+void Shard::OnWithdraw(Session* session, const Message& message, Effects* effects) {
+  DropRules(session->id.rank, session->id.incarnation, message.number - 1);
+  Answer(session, message, Reply(message, Type::kOk), effects);
+}
+
+// Drops what a life has sent after `after_generation`.
+void Shard::DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation) {
+  const auto is_dropped = [&](const RulePtr& rule) {
+    return rule->SentBy(rank, incarnation) && rule->generation() > after_generation;
+  };
+  std::erase_if(all_, is_dropped);
+  for (auto& [id, key] : keys_) {
+    std::erase_if(key.pending,
+                  [&](const Key::Pending& pending) { return is_dropped(pending.rule); });
+  }
+}
+
+// Those that are due at the next round of this chunk, in the order of arrival; a later one replaces
+// an earlier one that was to come into force after it.
+void Shard::ApplyControls(Key* key, Chunk* chunk) {
+  if (key->pending.empty()) return;
+  for (const Key::Pending& pending : key->pending) {
+    if (pending.number <= chunk->control) continue;
+    if (pending.from_round > chunk->version + 1 && key->meta.mode == KeyMeta::Mode::kSync) continue;
+    worker_.SetRule(chunk, pending.rule);
+    chunk->control = pending.number;
+  }
+  const auto applied_everywhere = [&](const Key::Pending& pending) {
+    return std::all_of(key->chunks.begin(), key->chunks.end(), [&](uint32_t c) {
+      const auto other = chunks_.find({IdOf(key->meta.name), c});
+      return other == chunks_.end() || other->second.control >= pending.number;
+    });
+  };
+  while (!key->pending.empty() && applied_everywhere(key->pending.front())) {
+    key->pending.erase(key->pending.begin());
+  }
+}
+
+void Shard::OnAbstain(Session* session, const Message& message, Effects* effects) {
+  const auto found = keys_.find(message.key);
+  if (found == keys_.end()) {
+    return AnswerError(session, message, Code::kNotFound, "no such key", effects);
+  }
+  Key& key = found->second;
+  const Rank rank = session->id.rank;
+  const auto at = std::find_if(key.abstain.begin(), key.abstain.end(),
+                               [&](const auto& entry) { return entry.first == rank; });
+  if (at == key.abstain.end()) {
+    key.abstain.emplace_back(rank, message.number);
+  } else {
+    at->second = std::max(at->second, message.number);
+  }
+  Answer(session, message, Reply(message, Type::kOk), effects);
+  for (const uint32_t c : key.chunks) {
+    const ChunkId id{message.key, c};
+    CompleteRounds(id, &key, &chunks_.at(id), effects);
+  }
+}
+
+}  // namespace tkv
