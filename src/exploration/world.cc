@@ -201,6 +201,7 @@ void World::Seal() {
     bytes.clear();
     add(actor->kind);
     add(actor->index);
+    add(actor->number);
     add(actor->clock);
     if (actor->kind == Kind::kHead) {
       AppendState(static_cast<const HeadNode&>(*actor->node), &bytes);
@@ -213,6 +214,9 @@ void World::Seal() {
       }
     } else {
       const User& user = actor->user;
+      // Of what has been pulled only the counts matter.
+      std::memset(actor->scratch.as<float>() + kPushes, 0,
+                  (kChunkElements - kPushes) * sizeof(float));
       if (user.verb == 'L' || user.verb == 'X') {
         actor->out.assign(reinterpret_cast<const char*>(actor->scratch.data),
                           kPushes * sizeof(float));
@@ -221,6 +225,7 @@ void World::Seal() {
             kPushes * sizeof(float));
       } else {
         actor->out.clear();
+        std::memset(actor->scratch.data, 0, actor->scratch.size);
       }
       AppendState(static_cast<const ClientNode&>(*actor->node), &bytes);
       for (const uint64_t value :
@@ -234,9 +239,32 @@ void World::Seal() {
         add(round);
       }
     }
-    actor->hash = FingerprintOf(bytes);
+        actor->hash = FingerprintOf(bytes);
     actor = nullptr;
   }
+  for (WirePtr& wire : wires_) {
+    if (wire->hash == Fingerprint{}) std::const_pointer_cast<Wire>(wire)->Seal();
+  }
+  if (step_actor_ >= 0 && step_is_local_ && violation_.empty()) {
+    memory_->steps.emplace(step_key_,
+                           Step{actors_[static_cast<size_t>(step_actor_)], std::move(step_sent_)});
+  }
+  step_actor_ = -1;
+  step_sent_.clear();
+}
+
+void World::Wire::Seal() {
+  std::string bytes;
+  for (const End& end : ends) {
+    bytes.append(reinterpret_cast<const char*>(&end.actor), sizeof end.actor);
+    bytes.append(reinterpret_cast<const char*>(&end.link), sizeof end.link);
+    bytes.push_back(static_cast<char>(end.landed));
+    for (const PacketPtr& packet : end.arriving) {
+      const Fingerprint arriving = packet == nullptr ? Fingerprint{} : packet->hash;
+      bytes.append(reinterpret_cast<const char*>(&arriving), sizeof arriving);
+    }
+  }
+  hash = FingerprintOf(bytes);
 }
 
 Fingerprint World::fingerprint() const {
@@ -246,20 +274,8 @@ Fingerprint World::fingerprint() const {
   };
   for (const ActorPtr& actor : actors_) add(actor == nullptr ? Fingerprint{} : actor->hash);
   std::vector<Fingerprint> wires;
-  std::string one;
-  for (const Wire& wire : wires_) {
-    one.clear();
-    for (const End& end : wire.ends) {
-      one.append(reinterpret_cast<const char*>(&end.actor), sizeof end.actor);
-      one.append(reinterpret_cast<const char*>(&end.link), sizeof end.link);
-      one.push_back(static_cast<char>(end.landed));
-      for (const PacketPtr& packet : end.arriving) {
-        const Fingerprint hash = packet == nullptr ? Fingerprint{} : packet->hash;
-        one.append(reinterpret_cast<const char*>(&hash), sizeof hash);
-      }
-    }
-    wires.push_back(FingerprintOf(one));
-  }
+  wires.reserve(wires_.size());
+  for (const WirePtr& wire : wires_) wires.push_back(wire->hash);
   std::sort(wires.begin(), wires.end());
   for (const Fingerprint& wire : wires) add(wire);
   add(losses_);
@@ -289,7 +305,7 @@ std::vector<Action> World::Actions() const {
   };
   for (size_t w = 0; w < wires_.size(); ++w) {
     for (size_t side = 0; side < 2; ++side) {
-      if (!wires_[w].ends[side].arriving.empty()) add(Action::Kind::kDeliver, w, side);
+      if (!wires_[w]->ends[side].arriving.empty()) add(Action::Kind::kDeliver, w, side);
     }
   }
   if (held_) return actions;
@@ -298,15 +314,15 @@ std::vector<Action> World::Actions() const {
     if (actors_[i]->node->deadline() - actors_[i]->clock <= kSoon) add(Action::Kind::kTick, i);
   }
   for (size_t w = 0; w < wires_.size() && losses_ < scope_->losses; ++w) {
-    const End& dialed = wires_[w].ends[0];
-    const End& accepted = wires_[w].ends[1];
+    const End& dialed = wires_[w]->ends[0];
+    const End& accepted = wires_[w]->ends[1];
     if (dialed.actor < 0 || accepted.actor < 0) continue;
     const Kind kind = actors_[static_cast<size_t>(dialed.actor)]->kind;
     if (kind == Kind::kWorker || kind == Kind::kObserver) add(Action::Kind::kLose, w);
   }
   for (size_t w = 0; w < wires_.size() && scope_->skips_epochs; ++w) {
-    const End& accepted = wires_[w].ends[1];
-    const End& dialed = wires_[w].ends[0];
+    const End& accepted = wires_[w]->ends[1];
+    const End& dialed = wires_[w]->ends[0];
     if (accepted.actor != 0 || dialed.arriving.size() < 2 || dialed.landed) continue;
     if (dialed.arriving[0] != nullptr && dialed.arriving[1] != nullptr &&
         dialed.arriving[0]->is_epoch && dialed.arriving[1]->is_epoch) {
@@ -338,15 +354,12 @@ std::string World::Apply(const Action& action) {
     case Action::Kind::kDeliver:
       Deliver(action.index, action.detail);
       break;
-    case Action::Kind::kTick: {
-      Actor* const actor = Edit(action.index);
-      actor->clock = std::max(actor->clock, actor->node->deadline());
-      actor->node->Tick(actor->clock);
+    case Action::Kind::kTick:
+      Tick(action.index);
       break;
-    }
     case Action::Kind::kLose:
       ++losses_;
-      for (End& end : wires_[action.index].ends) {
+      for (End& end : EditWire(action.index)->ends) {
         end.arriving.assign(1, nullptr);
         end.landed = false;
       }
@@ -370,7 +383,7 @@ std::string World::Apply(const Action& action) {
       AddActor(Kind::kWorker, action.index, 1);
       break;
     case Action::Kind::kSkipEpoch: {
-      auto& arriving = wires_[action.index].ends[0].arriving;
+      auto& arriving = EditWire(action.index)->ends[0].arriving;
       arriving.erase(arriving.begin());
       break;
     }
@@ -387,10 +400,11 @@ void World::Kill(int rank, unsigned lost_servers) {
   const auto& node = static_cast<const ClientNode&>(*actors_[at]->node);
   verdict_[static_cast<size_t>(rank)] = node.client().incarnation();
   deaths_[static_cast<size_t>(rank)] = 1;
-  for (Wire& wire : wires_) {
+  for (size_t w = 0; w < wires_.size(); ++w) {
     for (size_t side = 0; side < 2; ++side) {
-      if (wire.ends[side].actor != victim) continue;
-      End& other = wire.ends[1 - side];
+      if (wires_[w]->ends[side].actor != victim) continue;
+      Wire* const wire = EditWire(w);
+      End& other = wire->ends[1 - side];
       if (other.actor >= 0) {
         const Actor& peer = *actors_[static_cast<size_t>(other.actor)];
         if (peer.kind == Kind::kServer && (lost_servers >> peer.index & 1) != 0) {
@@ -399,7 +413,7 @@ void World::Kill(int rank, unsigned lost_servers) {
         }
         other.arriving.push_back(nullptr);
       }
-      wire.ends[side] = {};
+      wire->ends[side] = {};
     }
   }
   actors_[at] = nullptr;
@@ -407,22 +421,71 @@ void World::Kill(int rank, unsigned lost_servers) {
 
 // ---- the network --------------------------------------------------------------------------------
 
+// The wire, for change; Seal takes its fingerprint again.
+World::Wire* World::EditWire(size_t wire) {
+  auto copy = std::make_shared<Wire>(*wires_[wire]);
+  Wire* const edited = copy.get();
+  edited->hash = {};
+  wires_[wire] = std::move(copy);
+  return edited;
+}
+
+// Whether this event in this state has been seen before: then what it did is done again.
+bool World::Recall(int actor, const Fingerprint& event) {
+  const auto at = static_cast<size_t>(actor);
+  std::string bytes(sizeof(Fingerprint) * 2, 0);
+  std::memcpy(bytes.data(), &actors_[at]->hash, sizeof(Fingerprint));
+  std::memcpy(bytes.data() + sizeof(Fingerprint), &event, sizeof(Fingerprint));
+  step_key_ = FingerprintOf(bytes);
+  const auto known = memory_->steps.find(step_key_);
+  if (known == memory_->steps.end()) {
+    step_actor_ = actor;
+    step_sent_.clear();
+    step_is_local_ = true;
+    return false;
+  }
+  actors_[at] = known->second.after;
+  for (const Sent& sent : known->second.sent) Send(actor, sent);
+  return true;
+}
+
+void World::Tick(int index) {
+  if (Recall(index, FingerprintOf("tick"))) return;
+  Actor* const actor = Edit(index);
+  actor->clock = std::max(actor->clock, actor->node->deadline());
+  actor->node->Tick(actor->clock);
+}
+
 void World::Deliver(size_t index, size_t side) {
-  End& end = wires_[index].ends[side];
-  Actor* const actor = Edit(end.actor);
+  Wire* const wire = EditWire(index);
+  End& end = wire->ends[side];
+  const int receiver = end.actor;
   const LinkId link = end.link;
   const PacketPtr packet = end.arriving.front();
+  const bool takes_head = !end.landed;
+  const bool takes_bodies = end.landed || !scope_->splits;
+  if (packet == nullptr) {
+    end = {};
+  } else {
+    end.landed = !takes_bodies;
+    if (takes_bodies) end.arriving.erase(end.arriving.begin());
+  }
+  struct Event {
+    LinkId link;
+    Fingerprint packet;
+    uint64_t parts;
+  } event{link, packet == nullptr ? Fingerprint{} : packet->hash,
+          uint64_t{takes_head} + 2 * uint64_t{takes_bodies}};
+  if (Recall(receiver, FingerprintOf({reinterpret_cast<const char*>(&event), sizeof event}))) return;
+  Actor* const actor = Edit(receiver);
   Recorder recorder(this);
   if (actor->kind == Kind::kServer) {
     static_cast<ServerNode&>(*actor->node).SetListener(&recorder);
   }
   if (packet == nullptr) {
-    wires_[index].ends[side] = {};
     actor->node->Closed(link, actor->clock);
   } else {
     try {
-      const bool takes_head = !end.landed;
-      const bool takes_bodies = end.landed || !scope_->splits;
       if (takes_head) {
         const std::vector<Block> blocks =
             actor->node->Land(link, std::as_bytes(std::span(packet->frame.head)));
@@ -430,37 +493,35 @@ void World::Deliver(size_t index, size_t side) {
           const Bytes& body = packet->frame.bodies[i];
           if (blocks[i]) std::memcpy(blocks[i].data, body.data, body.size);
         }
-        end.landed = true;
       }
-      if (takes_bodies) {
-        end.arriving.erase(end.arriving.begin());
-        end.landed = false;
-        actor->node->Received(link, actor->clock);
-      }
+      if (takes_bodies) actor->node->Received(link, actor->clock);
     } catch (const Error&) {
-      CloseEnd(end.actor, link);
+      Send(receiver, {link, nullptr});
       actor->node->Closed(link, actor->clock);
     }
   }
   if (actor->kind == Kind::kServer) static_cast<ServerNode&>(*actor->node).SetListener(nullptr);
 }
 
-World::Wire* World::WireOf(int actor, LinkId link, size_t* side) {
-  for (Wire& wire : wires_) {
-    for (*side = 0; *side < 2; ++*side) {
-      const End& end = wire.ends[*side];
-      if (end.actor == actor && end.link == link) return &wire;
-    }
-  }
-  return nullptr;
-}
-
-void World::CloseEnd(int actor, LinkId link) {
-  size_t side = 0;
-  Wire* const wire = WireOf(actor, link, &side);
-  if (wire == nullptr) return;
+void World::CloseEnd(size_t index, size_t side) {
+  Wire* const wire = EditWire(index);
   wire->ends[side] = {};
   if (End& other = wire->ends[1 - side]; other.actor >= 0) other.arriving.push_back(nullptr);
+}
+
+// A packet, or the end of the link.
+void World::Send(int actor, const Sent& sent) {
+  if (actor == step_actor_) step_sent_.push_back(sent);
+  for (size_t w = 0; w < wires_.size(); ++w) {
+    for (size_t side = 0; side < 2; ++side) {
+      const End& end = wires_[w]->ends[side];
+      if (end.actor != actor || end.link != sent.link) continue;
+      if (sent.packet == nullptr) return CloseEnd(w, side);
+      if (wires_[w]->ends[1 - side].actor < 0) return;
+      EditWire(w)->ends[1 - side].arriving.push_back(sent.packet);
+      return;
+    }
+  }
 }
 
 // Takes what a node wants from its transport.  A dial is answered at once.
@@ -468,9 +529,6 @@ void World::Dispatch(int index) {
   Actor* const actor = Edit(index);
   NodeOutput output = actor->node->TakeOutput();
   for (NodeOutput::Send& send : output.sends) {
-    size_t side = 0;
-    Wire* const wire = WireOf(index, send.link, &side);
-    if (wire == nullptr || wire->ends[1 - side].actor < 0) continue;
     auto packet = std::make_shared<Packet>();
     packet->hash = FingerprintOf(send.frame);
     std::vector<Message> messages;
@@ -478,15 +536,16 @@ void World::Dispatch(int index) {
     DecodeMessages(DecodeHeader(head, FrameLimits{}), head, &messages);
     packet->is_epoch = messages.size() == 1 && messages[0].type == Type::kEpoch;
     packet->frame = std::move(send.frame);
-    wire->ends[1 - side].arriving.push_back(std::move(packet));
+    Send(index, {send.link, std::move(packet)});
   }
-  for (const LinkId link : output.closes) CloseEnd(index, link);
+  for (const LinkId link : output.closes) Send(index, {link, nullptr});
   for (const NodeOutput::Dial& dial : output.dials) {
+    step_is_local_ = false;
     const int target =
         dial.peer.kind == Peer::Kind::kHead ? 0 : 1 + static_cast<int>(dial.peer.index);
-    Wire wire;
-    wire.ends[0] = {index, dial.link, {}, false};
-    wire.ends[1] = {target, Edit(target)->node->Accept(), {}, false};
+    auto wire = std::make_shared<Wire>();
+    wire->ends[0] = {index, dial.link, {}, false};
+    wire->ends[1] = {target, Edit(target)->node->Accept(), {}, false};
     wires_.push_back(std::move(wire));
     actor->node->Opened(dial.link, actor->clock);
     Dispatch(index);
@@ -501,8 +560,9 @@ void World::Settle() {
     Dispatch(index);
     if (actors_[i]->kind == Kind::kWorker || actors_[i]->kind == Kind::kObserver) RunUser(index);
   }
-  std::erase_if(wires_,
-                [](const Wire& wire) { return wire.ends[0].actor < 0 && wire.ends[1].actor < 0; });
+  std::erase_if(wires_, [](const WirePtr& wire) {
+    return wire->ends[0].actor < 0 && wire->ends[1].actor < 0;
+  });
 }
 
 // ---- users --------------------------------------------------------------------------------------
@@ -639,7 +699,10 @@ void World::OnOutcome(int index, const Outcome& outcome) {
     if (user.verb == 'L' || user.verb == 'X') CheckPull(*actor, outcome.round);
     if (user.verb == 'B') CheckBarrier(*actor);
     if (user.verb == 'I' || user.verb == 'O') user.opened = true;
-    if (user.verb == 'Q') left_[static_cast<size_t>(actor->index)] = 1;
+    if (user.verb == 'Q') {
+      step_is_local_ = false;
+      left_[static_cast<size_t>(actor->index)] = 1;
+    }
   }
   user.op = kNoOp;
   user.verb = 0;
@@ -647,7 +710,8 @@ void World::OnOutcome(int index, const Outcome& outcome) {
 
 // ---- rules --------------------------------------------------------------------------------------
 
-const World::Actor* World::ServerOf(uint32_t chunk) const {
+const World::Actor* World::ServerOf(uint32_t chunk) {
+  step_is_local_ = false;
   return actors_[1 + ShardOf(IdOf(KeyName()), chunk, kServers)].get();
 }
 
@@ -778,6 +842,7 @@ void World::CheckPull(const Actor& actor, uint64_t version) {
 }
 
 void World::CheckBarrier(const Actor& actor) {
+  step_is_local_ = false;
   for (const ActorPtr& other : actors_) {
     if (other == nullptr || other->kind != Kind::kWorker || deaths_[0] + deaths_[1] > 0) continue;
     if (other->user.barriers < actor.user.barriers) {
@@ -788,6 +853,7 @@ void World::CheckBarrier(const Actor& actor) {
 }
 
 void World::CheckFailure(const Actor& actor, const Error& error) {
+  step_is_local_ = false;
   const std::string what =
       format("{} {}: {}: {}", actor.kind == Kind::kWorker ? "worker" : "reader", actor.index,
              tkv::Name(error.code()), error.what());
@@ -827,7 +893,7 @@ std::string World::CheckEnd() const {
 std::string World::Describe(const Action& action) const {
   switch (action.kind) {
     case Action::Kind::kDeliver: {
-      const Wire& wire = wires_[action.index];
+      const Wire& wire = *wires_[action.index];
       const End& end = wire.ends[action.detail];
       const std::string from = NameOf(wire.ends[1 - action.detail].actor);
       const PacketPtr& packet = end.arriving.front();
@@ -848,7 +914,7 @@ std::string World::Describe(const Action& action) const {
     case Action::Kind::kTick:
       return format("time of {}", NameOf(action.index));
     case Action::Kind::kLose: {
-      const Wire& wire = wires_[action.index];
+      const Wire& wire = *wires_[action.index];
       return format("LOSS of {} - {}", NameOf(wire.ends[0].actor), NameOf(wire.ends[1].actor));
     }
     case Action::Kind::kKill:
@@ -859,7 +925,7 @@ std::string World::Describe(const Action& action) const {
     case Action::Kind::kRestart:
       return format("a later life of worker {}", action.index);
     default:
-      return format("an EPOCH to {} is skipped", NameOf(wires_[action.index].ends[0].actor));
+      return format("an EPOCH to {} is skipped", NameOf(wires_[action.index]->ends[0].actor));
   }
 }
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <array>
-#include <bitset>
+#include <boost/unordered/unordered_flat_map.hpp>
 #include <map>
 #include <memory>
 #include <string>
@@ -101,6 +101,23 @@ class World {
   };
   struct Wire {
     std::array<End, 2> ends;  // the first one has dialed
+    Fingerprint hash;
+
+    void Seal();
+  };
+  using WirePtr = std::shared_ptr<const Wire>;
+  struct Sent {  // by an actor, on one of its links; no packet: it has closed the link
+    LinkId link = kNoLink;
+    PacketPtr packet;
+  };
+  // What an event does to an actor, where it does nothing to others and nobody else is looked at:
+  // the same event in the same state does the same in every world.
+  struct Step {
+    ActorPtr after;
+    std::vector<Sent> sent;
+  };
+  struct Memory {
+    boost::unordered_flat_map<Fingerprint, Step> steps;
   };
   class Recorder;
 
@@ -109,8 +126,11 @@ class World {
   void Seal();
   void Kill(int rank, unsigned lost_servers);
   void Deliver(size_t wire, size_t side);
-  Wire* WireOf(int actor, LinkId link, size_t* side);
-  void CloseEnd(int actor, LinkId link);
+  void Tick(int actor);
+  bool Recall(int actor, const Fingerprint& event);
+  Wire* EditWire(size_t wire);
+  void Send(int actor, const Sent& sent);
+  void CloseEnd(size_t wire, size_t side);
   void Dispatch(int actor);
   void Settle();
   void RunUser(int actor);
@@ -123,7 +143,7 @@ class World {
   void CheckBarrier(const Actor& actor);
   void CheckFailure(const Actor& actor, const Error& error);
   int WorkerOf(int rank) const;
-  const Actor* ServerOf(uint32_t chunk) const;
+  const Actor* ServerOf(uint32_t chunk);
   std::string NameOf(int actor) const;
   void Violate(std::string text) {
     if (violation_.empty()) violation_ = std::move(text);
@@ -132,7 +152,13 @@ class World {
   const Scope* scope_;
   std::vector<ActorPtr> actors_;  // null: ended
   std::vector<Actor*> edited_;    // during one action; null: shared
-  std::vector<Wire> wires_;
+  std::vector<WirePtr> wires_;
+  std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();  // of all copies
+  // The step that is being made, to be remembered if it is one of its kind.
+  int step_actor_ = -1;
+  Fingerprint step_key_;
+  std::vector<Sent> step_sent_;
+  bool step_is_local_ = false;
   int losses_ = 0, kills_ = 0;
   std::array<uint8_t, 2> lives_{1, 1};  // of each rank
   std::array<uint64_t, 2> verdict_{0,
