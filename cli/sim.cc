@@ -45,7 +45,7 @@ void Count(const SimulationReport& report, size_t failures_max, Totals* totals) 
   totals->failed += report.failed_operations;
   totals->faults += report.faults;
   for (const auto& cell : report.coverage) {
-    totals->coverage[cell.fault][cell.message + " / " + cell.state] += cell.count;
+    totals->coverage[cell.receiver + "\t" + cell.message + "\t" + cell.state][cell.fault] += cell.count;
   }
   if (report.passed) return;
   ++totals->failures;
@@ -80,11 +80,17 @@ int RunSim(const SimOptions& sim) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   for (const SimulationReport& report : totals.violations) PrintFailure(sim, report);
   if (sim.coverage) {
-    for (const auto& [fault, cells] : totals.coverage) {
-      for (const auto& [cell, count] : cells) {
-        std::printf("%-12s %-40s %llu\n", fault.c_str(), cell.c_str(),
-                    static_cast<unsigned long long>(count));
+    std::printf("receiver\tmessage\tstate");
+    for (const char* fault : testing::FaultNames()) std::printf("\t%s", fault);
+    std::printf("\n");
+    for (const auto& [row, cells] : totals.coverage) {
+      std::printf("%s", row.c_str());
+      for (const char* fault : testing::FaultNames()) {
+        const auto cell = cells.find(fault);
+        std::printf("\t%llu", static_cast<unsigned long long>(
+                                  cell == cells.end() ? 0 : cell->second));
       }
+      std::printf("\n");
     }
   }
   std::printf(

@@ -55,6 +55,7 @@ struct SimulationOptions {
 // How often a message of a type met a receiver in a state while a fault was at work.
 struct CoverageCell {
   std::string fault;
+  std::string receiver;  // head, server or client
   std::string message;
   std::string state;
   uint64_t count = 0;

@@ -81,7 +81,7 @@ class Client {
 
   // ---- the servers
   void Opened(uint32_t server, LinkId link, Time now, Effects* effects);
-  void Closed(LinkId link, Time now, Effects* effects);
+  void Closed(LinkId link, Time now);
   void Failed(uint32_t server, Time now);  // a dial has come to nothing
   // Where the body of this message is to land; an empty block throws it away.
   Block Landing(LinkId link, const Message& message);
@@ -100,7 +100,6 @@ class Client {
   // Copies what is left to read of a push's value, so that its memory may change from now on.
   void Detach(OpId id);
   std::vector<Outcome> TakeOutcomes() { return std::exchange(outcomes_, {}); }
-  bool HasOutcomes() const { return !outcomes_.empty(); }
 
   Rank rank() const { return welcome_.rank; }
   uint64_t incarnation() const { return welcome_.incarnation; }
@@ -109,8 +108,9 @@ class Client {
   bool IsSender() const;  // of CONTROLs: the lowest rank that lives
   uint64_t RoundOf(const std::string& key) const;
   const std::optional<Error>& closed() const { return closed_; }
-  size_t active_count() const { return ops_.size(); }
   size_t unaccepted_bytes() const;
+  // What this message is to the client, for the table of coverage.
+  const char* StateFor(LinkId link, const Message& message) const;
 
  private:
   friend class StateWriter;  // for checks: compares what machines remember
@@ -167,8 +167,8 @@ class Client {
 
   // operations.cc: what operations do
   void Settle(Time now, Effects* effects);
-  void Advance(const KeyId& id, Effects* effects);
-  bool TryStart(const KeyId& id, KeyState* key, Op* op, Effects* effects);
+  void Advance(const KeyId& id);
+  bool TryStart(const KeyId& id, KeyState* key, Op* op);
   bool TryPush(const KeyId& id, KeyState* key, Op* op);
   void StartPulls(const KeyId& id, KeyState* key, Op* op);
   void QueuePull(const KeyId& id, KeyState* key, Op* op, uint32_t chunk, uint64_t min_version,
@@ -181,13 +181,13 @@ class Client {
   static void Forget(KeyState* key);
   void StartJoin(const KeyId& id, KeyState* key);
   void NextJoinPhase(const KeyId& id, KeyState* key);
-  void FailJoin(KeyState* key, const Error& error, Effects* effects);
+  void FailJoin(KeyState* key, const Error& error);
   void AdvanceControl(Effects* effects);
   bool KnowsItsPlaces();
   void QueueControl(Op* op, Type type);
   void MakePlaces(const KeyId& id, KeyState* key);
   void Finish(Op* op);
-  void FinishIfDone(Op* op, Effects* effects);
+  void FinishIfDone(Op* op);
   void Fail(Op* op, const Error& error);
   void FailFront(KeyState* key, const Error& error);
   Op* Find(OpId id);
@@ -196,15 +196,14 @@ class Client {
 
   // replies.cc: what answers mean
   void OnAnswer(const Outgoing& sent, uint32_t server, const Message& reply, Effects* effects);
-  void OnPushAnswer(const Outgoing& sent, uint32_t server, const Message& reply, Effects* effects);
-  void OnPullAnswer(const Outgoing& sent, uint32_t server, const Message& reply, Effects* effects);
-  void OnInitAnswer(const Outgoing& sent, const Message& reply, Effects* effects);
-  void OnOtherAnswer(const Outgoing& sent, const Message& reply, Effects* effects);
+  void OnPushAnswer(const Outgoing& sent, const Message& reply);
+  void OnPullAnswer(const Outgoing& sent, const Message& reply);
+  void OnInitAnswer(const Outgoing& sent, const Message& reply);
+  void OnOtherAnswer(const Outgoing& sent, const Message& reply);
   void OnReadyAnswer(const Outgoing& sent, const Message& reply);
-  void OnJoinAnswer(const Outgoing& sent, const Message& reply, Effects* effects);
+  void OnJoinAnswer(const Outgoing& sent, const Message& reply);
   void OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* effects);
-  void OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message& reply,
-                      Effects* effects);
+  void OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message& reply);
   bool PullAgain(const KeyId& id, KeyState* key, Op* op);
 
   // sessions.cc: links, queues, time
@@ -221,7 +220,7 @@ class Client {
   void TickOp(Op* op, Time now, Effects* effects);
   bool AskWho(Op* op);
   void CancelPulls(Op* op, OpId owner);
-  void Expire(Op* op, Time now, Effects* effects);
+  void Expire(Op* op, Time now);
   Error TimeoutOf(const Op& op) const;
   std::string Awaited(const Op& op) const;
   void Rearm(Time at) { next_timer_ = std::min(next_timer_, at); }
@@ -233,7 +232,6 @@ class Client {
   Epoch epoch_;
   std::optional<Error> closed_;
   bool has_left_ = false;
-  bool head_is_open_ = false;
   Time head_lost_since_ = kNever;
   Time now_ = 0;
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/check.h"
+#include "base/format.h"
 #include "client/client.h"
 
 namespace tkv {
@@ -107,7 +107,7 @@ void Client::Settle(Time now, Effects* effects) {
     while (!ready_.empty()) {
       const KeyId id = *ready_.begin();
       ready_.erase(ready_.begin());
-      Advance(id, effects);
+      Advance(id);
     }
     AdvanceControl(effects);
     for (const OpId id : leaving_) {
@@ -124,21 +124,21 @@ void Client::Settle(Time now, Effects* effects) {
   } while (!ready_.empty() || !pump_.empty());
 }
 
-void Client::Advance(const KeyId& id, Effects* effects) {
+void Client::Advance(const KeyId& id) {
   const auto found = keys_.find(id);
   if (found == keys_.end()) return;
   KeyState& key = found->second;
   while (!key.queue.empty()) {
     const OpId first = key.queue.front();
     Op* const op = Find(first);
-    if (op != nullptr && !TryStart(id, &key, op, effects)) return;  // it may have ended there
+    if (op != nullptr && !TryStart(id, &key, op)) return;  // it may have ended there
     if (!key.queue.empty() && key.queue.front() == first) key.queue.pop_front();
   }
   if (!key.is_ready && key.opening == kNoOp) keys_.erase(found);
 }
 
 // False where the operation has to wait; it is tried again when something of its key has changed.
-bool Client::TryStart(const KeyId& id, KeyState* key, Op* op, Effects*) {
+bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
   const Kind kind = op->what.kind;
   if (op->has_left) return true;
   if (op->expired || key->opening != kNoOp) return false;
@@ -412,7 +412,7 @@ void Client::NextJoinPhase(const KeyId& id, KeyState* key) {
   }
 }
 
-void Client::FailJoin(KeyState* key, const Error& error, Effects*) {
+void Client::FailJoin(KeyState* key, const Error& error) {
   key->join_phase = 0;
   if (Op* const op = Find(key->opening)) {
     key->opening = kNoOp;
@@ -518,7 +518,7 @@ void Client::QueueControl(Op* op, Type type) {
 
 // ---- ends ---------------------------------------------------------------------------------------
 
-void Client::FinishIfDone(Op* op, Effects*) {
+void Client::FinishIfDone(Op* op) {
   if (IsPush(op->what.kind) && op->has_left && op->unaccepted == 0 && !op->accepted_told) {
     op->accepted_told = true;
     active_pushes_.erase(op->id);

@@ -2,13 +2,20 @@
 
 #include <algorithm>
 
-#include "base/check.h"
+#include "base/format.h"
 #include "client/client.h"
 
 namespace tkv {
 namespace {
 
 using Kind = Operation::Kind;
+
+std::string ModeText(const KeyMeta& meta) {
+  std::string text = meta.mode == KeyMeta::Mode::kSync ? "sync" : "async";
+  if (meta.staleness > 0) text += format(", staleness {}", meta.staleness);
+  if (meta.deterministic) text += ", deterministic";
+  return text;
+}
 
 }  // namespace
 
@@ -20,7 +27,7 @@ void Client::Received(LinkId link, const Message& message, Time now, Effects* ef
   if (message.type == Type::kError && message.seq == 0) {  // the server closes the session
     const Error error = ErrorOf(message);
     effects->Close(link, Code::kCancelled, "");
-    if (error.code() == Code::kCancelled) return Closed(link, now, effects);  // it was expected
+    if (error.code() == Code::kCancelled) return Closed(link, now);  // it was expected
     if (error.code() == Code::kAborted) return Refused(error, effects);
     Kill(session, Error(error.code(), format("server {}: {}", server, error.what())), effects);
     return Settle(now, effects);
@@ -77,28 +84,28 @@ void Client::OnAnswer(const Outgoing& sent, uint32_t server, const Message& repl
     case Purpose::kReady:
       return OnReadyAnswer(sent, reply);
     case Purpose::kJoin:
-      return OnJoinAnswer(sent, reply, effects);
+      return OnJoinAnswer(sent, reply);
     case Purpose::kNotice:
       return OnWhoAnswer(sent, reply, effects);
     case Purpose::kCancel:
-      return OnCancelAnswer(sent, server, reply, effects);
+      return OnCancelAnswer(sent, server, reply);
     case Purpose::kOp:
       break;
   }
   switch (sent.message.type) {
     case Type::kPush:
-      return OnPushAnswer(sent, server, reply, effects);
+      return OnPushAnswer(sent, reply);
     case Type::kPull:
-      return OnPullAnswer(sent, server, reply, effects);
+      return OnPullAnswer(sent, reply);
     case Type::kInit:
     case Type::kDescribe:
-      return OnInitAnswer(sent, reply, effects);
+      return OnInitAnswer(sent, reply);
     default:
-      return OnOtherAnswer(sent, reply, effects);
+      return OnOtherAnswer(sent, reply);
   }
 }
 
-void Client::OnPushAnswer(const Outgoing& sent, uint32_t, const Message& reply, Effects* effects) {
+void Client::OnPushAnswer(const Outgoing& sent, const Message& reply) {
   const auto found = keys_.find(sent.message.key);
   const bool failed = reply.type == Type::kError;
   if (found != keys_.end()) {
@@ -117,10 +124,10 @@ void Client::OnPushAnswer(const Outgoing& sent, uint32_t, const Message& reply, 
   if (op == nullptr) return;
   --op->unaccepted;
   if (failed) return Fail(op, ErrorOf(reply));
-  FinishIfDone(op, effects);
+  FinishIfDone(op);
 }
 
-void Client::OnPullAnswer(const Outgoing& sent, uint32_t, const Message& reply, Effects* effects) {
+void Client::OnPullAnswer(const Outgoing& sent, const Message& reply) {
   const auto found = keys_.find(sent.message.key);
   if (found == keys_.end()) return;
   KeyState& key = found->second;
@@ -144,7 +151,7 @@ void Client::OnPullAnswer(const Outgoing& sent, uint32_t, const Message& reply, 
   }
   op->versions[chunk] = reply.number;
   if (op->unpulled == 0 && PullAgain(found->first, &key, op)) return;
-  FinishIfDone(op, effects);
+  FinishIfDone(op);
 }
 
 // C7: an observer that got unequal versions asks the chunks that are behind again.
@@ -165,7 +172,7 @@ bool Client::PullAgain(const KeyId& id, KeyState* key, Op* op) {
   return again;
 }
 
-void Client::OnInitAnswer(const Outgoing& sent, const Message& reply, Effects*) {
+void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
   const auto found = keys_.find(sent.message.key);
   Op* const op = Find(sent.op);
   if (op == nullptr || found == keys_.end()) return;
@@ -194,6 +201,14 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply, Effects*) 
                             format("shape {} {} here, {} {} in the store", mine.shape.ToString(),
                                    Name(mine.dtype), meta.shape.ToString(), Name(meta.dtype))));
     }
+    if (op->what.kind == Kind::kInit &&
+        (meta.mode != mine.mode || meta.staleness != mine.staleness ||
+         meta.deterministic != mine.deterministic)) {
+      return Fail(op, Error(Code::kInvalidArgument,
+                            format("{} here, {} in the store; every worker has to make the same "
+                                   "stores in the same order",
+                                   ModeText(mine), ModeText(meta))));
+    }
     key.meta = meta;
     key.is_ready = true;
     MakePlaces(found->first, &key);
@@ -212,7 +227,7 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply, Effects*) 
   Finish(op);
 }
 
-void Client::OnOtherAnswer(const Outgoing& sent, const Message& reply, Effects*) {
+void Client::OnOtherAnswer(const Outgoing& sent, const Message& reply) {
   Op* const op = Find(sent.op);
   if (op == nullptr) return;
   --op->unaccepted;
@@ -242,7 +257,7 @@ void Client::OnReadyAnswer(const Outgoing& sent, const Message& reply) {
   FailFront(&key, ErrorOf(reply));
 }
 
-void Client::OnJoinAnswer(const Outgoing& sent, const Message& reply, Effects* effects) {
+void Client::OnJoinAnswer(const Outgoing& sent, const Message& reply) {
   const auto found = keys_.find(sent.message.key);
   if (found == keys_.end()) return;
   KeyState& key = found->second;
@@ -251,7 +266,7 @@ void Client::OnJoinAnswer(const Outgoing& sent, const Message& reply, Effects* e
   const bool unknown_barrier =
       key.is_barrier && reply.type == Type::kError && ErrorOf(reply).code() == Code::kNotFound;
   if (reply.type == Type::kError && !unknown_barrier) {
-    if (key.join_phase != 0) FailJoin(&key, ErrorOf(reply), effects);
+    if (key.join_phase != 0) FailJoin(&key, ErrorOf(reply));
     return;
   }
   if (key.join_phase == 0) return;  // it has failed already
@@ -295,8 +310,7 @@ void Client::OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* ef
                                        Awaited(*op), Head(*op), reply.number + 1));
 }
 
-void Client::OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message& reply,
-                            Effects* effects) {
+void Client::OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message& reply) {
   ServerSession& session = sessions_[server];
   Op* const op = Find(sent.op);
   if (op != nullptr && reply.type == Type::kOk && !reply.extra.empty()) {
@@ -318,7 +332,6 @@ void Client::OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message
   --op->unpulled;
   op->cancelled = true;
   if (op->unpulled == 0) Fail(op, TimeoutOf(*op));
-  (void)effects;
 }
 
 }  // namespace tkv

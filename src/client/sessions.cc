@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/check.h"
+#include "base/format.h"
 #include "client/client.h"
 
 namespace tkv {
@@ -64,7 +64,6 @@ void Client::On(const Epoch& epoch, Time now, Effects* effects) {
 }
 
 void Client::HeadOpened(Effects* effects) {
-  head_is_open_ = true;
   head_lost_since_ = kNever;
   for (const OpId id : leaving_) {  // sent again: the answer may have been lost
     if (Op& op = ops_.at(id); op.has_left) op.has_left = false;
@@ -76,7 +75,6 @@ void Client::HeadOpened(Effects* effects) {
 }
 
 void Client::HeadClosed(Time now) {
-  head_is_open_ = false;
   if (head_lost_since_ == kNever) head_lost_since_ = now;
   Rearm(now + options_.server_patience);
 }
@@ -140,7 +138,7 @@ void Client::Opened(uint32_t server, LinkId link, Time now, Effects* effects) {
   effects->Send(link, std::move(message));
 }
 
-void Client::Closed(LinkId link, Time now, Effects*) {
+void Client::Closed(LinkId link, Time now) {
   if (ServerSession* const session = SessionOfLink(link)) {
     session->link = kNoLink;
     Unreachable(session->server, now);
@@ -420,7 +418,7 @@ void Client::TickOp(Op* op, Time now, Effects* effects) {
     if (op->grace <= now) Fail(op, TimeoutOf(*op));
     return;
   }
-  if (op->deadline <= now) return Expire(op, now, effects);
+  if (op->deadline <= now) return Expire(op, now);
   if (op->next_notice > now) return;
   op->notice_step = op->next_notice - op->begin;
   op->next_notice = op->begin + 2 * op->notice_step;
@@ -488,7 +486,7 @@ void Client::CancelPulls(Op* op, OpId owner) {
   }
 }
 
-void Client::Expire(Op* op, Time now, Effects*) {
+void Client::Expire(Op* op, Time now) {
   op->expired = true;
   op->grace = now + options_.answer_grace;
   if (op->what.kind == Operation::Kind::kControl && op->phase != 0 && op->phase != 3) {
@@ -549,6 +547,15 @@ Error Client::TimeoutOf(const Op& op) const {
   }
   return {Code::kDeadlineExceeded,
           format("waited {:.1f} s for {}{}", Seconds(now_ - op.begin), who, round)};
+}
+
+const char* Client::StateFor(LinkId link, const Message& message) const {
+  for (const ServerSession& session : sessions_) {
+    if (session.link != link) continue;
+    if (session.state != ServerSession::State::kOpen) return "greeting";
+    return session.sent.contains(message.seq) ? "awaited" : "not awaited";
+  }
+  return "closed";
 }
 
 size_t Client::unaccepted_bytes() const {

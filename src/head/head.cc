@@ -216,6 +216,12 @@ void Head::Tick(Time now, Effects* effects) {
   if (changed) Announce(effects);
 }
 
+const char* Head::StateFor(LinkId link) const {
+  const auto life = links_.find(link);
+  if (life == links_.end()) return "stranger";
+  return IsCurrent(life->second) ? "known" : "over";
+}
+
 Time Head::deadline() const {
   Time deadline = kNever;
   for (const Role role : {Role::kWorker, Role::kServer}) {

@@ -31,6 +31,7 @@ class Head {
   Time deadline() const;  // of the next Tick
 
   const Epoch& epoch() const { return epoch_; }
+  const char* StateFor(LinkId link) const;  // what a peer is, for the table of coverage
 
  private:
   friend class StateWriter;  // for checks: compares what machines remember

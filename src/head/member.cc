@@ -99,6 +99,12 @@ void Member::Tick(Time now, Effects* effects) {
   }
 }
 
+const char* Member::State() const {
+  if (refused_) return "refused";
+  if (!joined()) return "joining";
+  return welcomed_ ? "joined" : "resuming";
+}
+
 Time Member::deadline() const {
   Time deadline = std::min(next_dial_, next_ping_);
   if (link_ != kNoLink) deadline = std::min(deadline, last_heard_ + options_.dead_after);

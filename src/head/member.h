@@ -38,6 +38,7 @@ class Member {
   Time lost_since() const { return lost_since_; }              // kNever: it is not
   // The head has said that this life is over, or does not want it.
   const std::optional<Error>& refused() const { return refused_; }
+  const char* State() const;  // for the table of coverage
 
  private:
   friend class StateWriter;  // for checks: compares what machines remember

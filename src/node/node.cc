@@ -81,11 +81,11 @@ void Node::Received(LinkId id, Time now) {
     const auto still = links_.find(id);
     if (still == links_.end()) break;  // a message before it has closed the link
     if (message.type == Type::kWelcome) still->second.proved = true;
-    if (tap_ != nullptr) tap_->Received(id, message, StateFor(id, message));
+    const Peer* const dialed = still->second.dialed ? &still->second.peer : nullptr;
+    if (tap_ != nullptr) tap_->Received(id, message, StateFor(id, dialed, message));
     const Type type = message.type;
     try {
-      const Link& link = still->second;
-      OnMessage(id, link.dialed ? &link.peer : nullptr, std::move(message), now);
+      OnMessage(id, dialed, std::move(message), now);
     } catch (const Error& error) {  // its payload is not what its type says
       effects_.Close(id, error.code(), format("{}: {}", Name(type), error.what()));
       OnClosed(id, DialedPeer(id), now);
@@ -242,7 +242,7 @@ void ClientNode::OnClosed(LinkId link, const Peer* dialed, Time now) {
     member_.Closed(link, now);
     NoteHead(now);
   } else {
-    client_.Closed(link, now, &effects_);
+    client_.Closed(link, now);
     client_.Failed(dialed->index, now);
   }
   ForwardToHead();

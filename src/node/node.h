@@ -74,7 +74,8 @@ class Node {
   virtual Block OnLanding(LinkId link, const Message& message) = 0;
   virtual uint64_t LowOf(LinkId) { return 0; }
   virtual uint64_t EpochNumber() const = 0;
-  virtual const char* StateFor(LinkId, const Message&) const { return "any"; }
+  // What the machine is to this message, for the table of coverage.
+  virtual const char* StateFor(LinkId link, const Peer* dialed, const Message& message) const = 0;
 
   void Flush();  // turns `effects_` into output
   const Peer* DialedPeer(LinkId link) const;
@@ -122,6 +123,9 @@ class HeadNode final : public Node {
   void OnTick(Time now) override { head_.Tick(now, &effects_); }
   Block OnLanding(LinkId, const Message&) override { return {}; }
   uint64_t EpochNumber() const override { return head_.epoch().number; }
+  const char* StateFor(LinkId link, const Peer*, const Message&) const override {
+    return head_.StateFor(link);
+  }
 
   Head head_;
 };
@@ -147,8 +151,8 @@ class ServerNode final : public Node {
   void OnTick(Time now) override { member_.Tick(now, &effects_); }
   Block OnLanding(LinkId link, const Message& message) override;
   uint64_t EpochNumber() const override { return member_.epoch().number; }
-  const char* StateFor(LinkId link, const Message& message) const override {
-    return shard_.StateFor(link, message);
+  const char* StateFor(LinkId link, const Peer* dialed, const Message& message) const override {
+    return dialed != nullptr ? member_.State() : shard_.StateFor(link, message);
   }
 
   Member member_;
@@ -182,6 +186,11 @@ class ClientNode final : public Node {
   }
   uint64_t LowOf(LinkId link) override { return client_.Low(link); }
   uint64_t EpochNumber() const override { return member_.epoch().number; }
+  const char* StateFor(LinkId link, const Peer* dialed, const Message& message) const override {
+    return dialed != nullptr && dialed->kind == Peer::Kind::kHead
+               ? member_.State()
+               : client_.StateFor(link, message);
+  }
   void ForwardToHead();
   void NoteHead(Time now);
 

@@ -341,6 +341,7 @@ void Shard::RunWaiting(Session* session, Effects* effects) {
 const char* Shard::StateFor(LinkId link, const Message& message) const {
   const auto found = links_.find(link);
   if (found == links_.end()) return hellos_.contains(link) ? "unwelcomed" : "stranger";
+  if (message.type == Type::kHello || message.type == Type::kPing) return "welcomed";
   const Session& session = sessions_.at(found->second);
   if (IsMutating(message.type)) {
     if (message.seq < session.low) return "answered";

@@ -71,14 +71,8 @@ class Shard {
   void SetListener(ShardListener* listener) { listener_ = listener; }
   const Epoch& epoch() const { return epoch_; }
   uint64_t incarnation() const { return incarnation_; }
-  size_t chunk_count() const { return chunks_.size(); }
-  size_t session_count() const { return sessions_.size(); }
   Memory MemoryUse() const;
   const char* StateFor(LinkId link, const Message& message) const;  // a row of the coverage table
-  template <typename F>
-  void ForEachChunk(F f) const {
-    for (const auto& [id, chunk] : chunks_) f(id, chunk);
-  }
 
  private:
   friend class StateWriter;  // for checks: compares what machines remember

@@ -130,7 +130,9 @@ void Process::Received(LinkId link, const Message& message, const char* state) {
   s.report_.hash = mix;
   if (s.now_ <= s.recent_until_) {
     for (const Fault::Kind fault : s.recent_) {
-      ++s.coverage_[{Name(fault), tkv::Name(message.type), state}];
+      static constexpr const char* kReceivers[] = {"head", "server", "client", "client"};
+      ++s.coverage_[{Name(fault), kReceivers[static_cast<size_t>(kind)], tkv::Name(message.type),
+                     state}];
     }
   }
   if (s.options_.trace) {
@@ -896,7 +898,7 @@ testing::SimulationReport Simulation::Run() {
   report_.virtual_seconds = static_cast<double>(now_) / kSecond;
   report_.trace.assign(trace_.begin(), trace_.end());
   for (const auto& [cell, count] : coverage_) {
-    report_.coverage.push_back({std::get<0>(cell), std::get<1>(cell), std::get<2>(cell), count});
+    report_.coverage.push_back({cell[0], cell[1], cell[2], cell[3], count});
   }
   return report_;
 }

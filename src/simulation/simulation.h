@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <set>
@@ -175,7 +176,7 @@ class Simulation final : public FaultInjector, public ShardListener {
   Time epoch_since_ = 0;       // when it began
   testing::SimulationReport report_;
   std::deque<std::string> trace_;
-  std::map<std::tuple<std::string, std::string, std::string>, uint64_t> coverage_;
+  std::map<std::array<std::string, 4>, uint64_t> coverage_;  // fault, receiver, message, state
 };
 
 }  // namespace tkv::simulation
