@@ -2,13 +2,168 @@
 
 #pragma once
 
+#include <array>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
+#include "runtime/call.h"
 #include "runtime/cluster.h"
-#include "tkv/kvstore.h"
+#include "runtime/node_thread.h"
+#include "update/tile_driver.h"
 
 namespace tkv {
+
+// What all ranks know of a key.
+struct KeyRecord {
+  Key key;
+  std::string name;  // canonical
+  KVStore::KeyInfo info;
+  KeyMeta::Mode mode = KeyMeta::Mode::kSync;
+};
+
+using RecordPtr = std::shared_ptr<const KeyRecord>;
+
+class DistStore final : public KVStore {
+ public:
+  DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Cluster> cluster,
+            Rank rank);
+  ~DistStore() override;
+
+  void Init(std::span<const InitItem> items) override { InitAs("init", items); }
+  void Push(std::span<const PushItem> items) override;
+  void Pull(std::span<const PullItem> items) override {
+    Await(StartPulls("pull", items), options_.patience);
+  }
+  void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) override {
+    Await(StartPushPull("pushpull", items, outs), options_.patience);
+  }
+  Ticket PushAsync(std::span<const PushItem> items) override {
+    return Tracked(StartPushes("push", items, true));
+  }
+  Ticket PullAsync(std::span<const PullItem> items) override {
+    return Tracked(StartPulls("pull", items));
+  }
+  Ticket PushPullAsync(std::span<const PushItem> items, std::span<const PullItem> outs) override {
+    return Tracked(StartPushPull("pushpull", items, outs));
+  }
+  void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
+  void Delete(const KeyView& key) override;
+  void SetUpdater(UpdateFunction updater) override;
+  void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
+
+  std::string type() const override { return type_; }
+  int rank() const override { return rank_; }
+  int num_workers() const override { return workers_; }
+  bool rejoined() const override { return rejoined_; }
+  void Barrier() override;
+  uint64_t Round(const KeyView& key) const override;
+
+  size_t size() const override {
+    const auto lock = Lock("len");
+    return keys_.size();
+  }
+  bool Contains(const KeyView& key) const override {
+    const auto lock = Lock("in");
+    return keys_.contains(Key(key));
+  }
+  KeyInfo Describe(const KeyView& key, std::string_view verb) const override {
+    const auto lock = Lock(verb);
+    return Get(verb, key)->info;
+  }
+  std::vector<Key> Keys() const override {
+    const auto lock = Lock("keys");
+    return order_;
+  }
+  void Close() override;
+
+ private:
+  static ClientNode& AsClient(Node& node) { return static_cast<ClientNode&>(node); }
+  template <typename Item>
+  static std::vector<KeyView> KeysOf(std::span<const Item> items) {
+    std::vector<KeyView> keys;
+    for (const Item& item : items) keys.push_back(item.key);
+    return keys;
+  }
+  std::unique_lock<std::mutex> Lock(std::string_view verb) const;
+  RecordPtr Get(std::string_view verb, const KeyView& key) const;
+  void CheckUpdate(std::string_view verb, const KeyRecord& record);
+  void RaiseUnseen(std::string_view verb, std::span<const KeyView> keys);
+  void InitAs(std::string_view verb, std::span<const InitItem> items);
+
+  // The sum of a push as one contiguous array; `is_own` where nobody else can see its memory.
+  struct Source {
+    RecordPtr record;
+    NDArray array;
+    bool is_own = false;
+    std::optional<std::vector<double>> scalars;
+  };
+  std::vector<Source> GatherSources(std::string_view verb, std::span<const PushItem> items);
+  // Where a pull lands, and the outs that are filled from there.
+  struct Target {
+    RecordPtr record;
+    NDArray landing;
+    std::vector<NDArray> outs;  // other than the landing itself
+  };
+  std::vector<Target> GatherTargets(std::string_view verb, std::span<const PullItem> items,
+                                    std::span<const PushItem> inputs);
+
+  CallPtr StartPushes(const std::string& verb, std::span<const PushItem> items, bool until_done);
+  CallPtr StartPulls(const std::string& verb, std::span<const PullItem> items);
+  CallPtr StartPushPull(const std::string& verb, std::span<const PushItem> items,
+                        std::span<const PullItem> outs);
+  Operation Make(Operation::Kind kind, const std::string& verb, const KeyRecord* record) const;
+  Operation MakePush(Operation::Kind kind, const std::string& verb, const Source& source,
+                     const CallPtr& call) const;
+  void AddTarget(const Target& target, Operation* operation, const CallPtr& call) const;
+  static void FinishTargets(const CallPtr& call, std::vector<Target> targets);
+  // Starts all operations of a call at once.
+  void Launch(const CallPtr& call, std::vector<Operation> operations);
+  void FreeSources(const CallPtr& call, const std::vector<Source>& sources);
+  void Await(const CallPtr& call, std::chrono::nanoseconds patience);
+  void GiveUp(const CallPtr& call);
+  CallPtr NewCall(const std::string& verb) {
+    return std::make_shared<Call>(verb, options_.interrupt);
+  }
+  Ticket Tracked(const CallPtr& call);
+  void OnChange(ClientNode* node);
+  void CancelAll(const char* why);
+  void Control(const std::string& verb, UpdateSpec spec);
+
+  const std::string type_;
+  const StoreOptions options_;
+  const unsigned birth_;
+  const KeyMeta::Mode mode_;
+  std::shared_ptr<Cluster> cluster_;
+  std::unique_ptr<BufferPool> pool_ = std::make_unique<BufferPool>();
+  int rank_ = 0;
+  int workers_ = 0;
+  bool rejoined_ = false;
+
+  struct Running {
+    CallPtr call;
+    bool is_unaccepted = false;
+  };
+  std::map<OpId, Running> calls_;  // guarded by the node's lock
+  std::mutex joined_mutex_;
+  std::condition_variable joined_changed_;
+  bool joined_ = false;
+  std::optional<Error> refused_;
+
+  mutable std::mutex mutex_;  // of what follows; never held together with a wait
+  bool closed_ = false;
+  std::map<Key, RecordPtr> keys_;
+  std::vector<Key> order_;
+  std::shared_ptr<const Optimizer> optimizer_;
+  std::vector<double> committed_params_;
+  std::array<std::optional<CompiledUpdate>, 16> compiled_;
+  std::vector<CallPtr> untold_;     // calls that nobody may wait for
+  std::vector<NDArray> graveyard_;  // arrays of calls that have ended, freed by the next call
+
+  std::unique_ptr<NodeThread> thread_;  // last: it ends before what it works on
+};
 
 // Joins the job of `cluster`, which the store keeps alive, as worker `rank` (kNoRank: any free
 // one).

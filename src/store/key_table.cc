@@ -1,14 +1,9 @@
 #include "store/key_table.h"
 
 #include "base/format.h"
+#include "store/checks.h"
 
 namespace tkv {
-
-void KeyTable::CheckKind(std::string_view verb, const KeyView& key) const {
-  if (entries_.empty() || entries_.front()->key.is_string() == key.is_string) return;
-  throw Fail(Code::kInvalidArgument, "{} {}: {} key, the store has {} keys", verb, key.ToString(),
-             key.is_string ? "a string" : "an integer", key.is_string ? "integer" : "string");
-}
 
 Entry* KeyTable::Find(const KeyView& key) const {
   if (key.is_string) {
@@ -22,7 +17,7 @@ Entry* KeyTable::Find(const KeyView& key) const {
 Entry& KeyTable::Get(std::string_view verb, const KeyView& key) const {
   Entry* const entry = Find(key);
   if (entry != nullptr) return *entry;
-  CheckKind(verb, key);
+  if (!entries_.empty()) CheckKind(verb, key, entries_.front()->key.is_string());
   throw Fail(Code::kNotFound, "{} {}: no such key, init it first", verb, key.ToString());
 }
 

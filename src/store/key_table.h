@@ -39,8 +39,6 @@ struct Entry {
 
 class KeyTable {
  public:
-  //   throws  kInvalidArgument  the other kind of key than those that are there
-  void CheckKind(std::string_view verb, const KeyView& key) const;
   Entry* Find(const KeyView& key) const;
   //   throws  kNotFound, kInvalidArgument
   Entry& Get(std::string_view verb, const KeyView& key) const;

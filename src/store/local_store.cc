@@ -11,6 +11,7 @@
 #include "base/process.h"
 #include "base/small_vector.h"
 #include "kernels/kernels.h"
+#include "store/checks.h"
 #include "store/key_table.h"
 #include "store/overlap.h"
 #include "update/parallel.h"
@@ -79,46 +80,6 @@ struct Claim {
     if (shared->waiting > 0) shared->released.notify_all();
   }
 };
-
-void CheckValues(std::string_view verb, const PushItem& item, const Entry& entry) {
-  if (item.values.empty()) {
-    throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb,
-               item.key.ToString());
-  }
-  const NDArray& stored = entry.value;
-  for (const NDArray* value : item.values) {
-    if (value->shape() != stored.shape()) {
-      throw Fail(Code::kInvalidArgument, "{} {}: shape {}, the key has {}", verb,
-                 item.key.ToString(), value->shape().ToString(), stored.shape().ToString());
-    }
-    if (value->dtype() != stored.dtype()) {
-      throw Fail(Code::kInvalidArgument, "{} {}: dtype {}, the key has {}", verb,
-                 item.key.ToString(), Name(value->dtype()), Name(stored.dtype()));
-    }
-  }
-}
-
-void CheckOuts(std::string_view verb, const PullItem& item, const NDArray& stored) {
-  if (item.outs.empty()) {
-    throw Fail(Code::kInvalidArgument, "{} {}: the list of outputs is empty", verb,
-               item.key.ToString());
-  }
-  for (const NDArray* out : item.outs) {
-    if (out->shape() != stored.shape()) {
-      throw Fail(Code::kInvalidArgument, "{} {}: the output has shape {}, the key has {}", verb,
-                 item.key.ToString(), out->shape().ToString(), stored.shape().ToString());
-    }
-    if (out->dtype() != stored.dtype() && !(IsFloat(out->dtype()) && IsFloat(stored.dtype()))) {
-      throw Fail(Code::kInvalidArgument,
-                 "{} {}: the output is {}, the key has {}; only floats convert", verb,
-                 item.key.ToString(), Name(out->dtype()), Name(stored.dtype()));
-    }
-    if (out->read_only()) {
-      throw Fail(Code::kInvalidArgument, "{} {}: the output is read-only", verb,
-                 item.key.ToString());
-    }
-  }
-}
 
 // The values of a call, packed and grouped by key.
 struct Sources {
@@ -245,18 +206,10 @@ class LocalStore final : public KVStore {
 // init
 
 void LocalStore::CheckNew(std::string_view verb, std::span<const InitItem> items) const {
-  if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
-  for (const InitItem& item : items) {
-    if (item.key.is_string != items[0].key.is_string) {
-      throw Fail(Code::kInvalidArgument, "{} {}: integer and string keys in one call", verb,
-                 item.key.ToString());
-    }
-    shared_->keys.CheckKind(verb, item.key);
-    if (shared_->keys.Find(item.key) != nullptr) {
-      throw Fail(Code::kAlreadyExists, "{} {}: the key is there already", verb,
-                 item.key.ToString());
-    }
-  }
+  const auto& entries = shared_->keys.entries();
+  tkv::CheckNewKeys(
+      verb, items, entries.empty() ? std::nullopt : std::optional(entries.front()->key.is_string()),
+      [&](const KeyView& key) { return shared_->keys.Find(key) != nullptr; });
 }
 
 void LocalStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
@@ -273,16 +226,6 @@ void LocalStore::InitAs(std::string_view verb, std::span<const InitItem> items) 
   }
   const auto lock = Lock(verb);
   CheckNew(verb, items);
-  std::vector<const Key*> names;
-  names.reserve(entries.size());
-  for (const auto& entry : entries) names.push_back(&entry->key);
-  std::sort(names.begin(), names.end(), [](const Key* a, const Key* b) { return *a < *b; });
-  for (size_t i = 1; i < names.size(); ++i) {
-    if (*names[i] == *names[i - 1]) {
-      throw Fail(Code::kAlreadyExists, "{} {}: the key stands twice in one call", verb,
-                 names[i]->view().ToString());
-    }
-  }
   for (auto& entry : entries) shared_->keys.Insert(std::move(entry));
 }
 
@@ -294,7 +237,7 @@ void LocalStore::Broadcast(std::span<const InitItem> items, std::span<const Pull
       throw Fail(Code::kInvalidArgument, "broadcast {}: an output but no value",
                  out.key.ToString());
     }
-    CheckOuts("broadcast", out, *item->value);
+    CheckOuts("broadcast", out, item->value->shape(), item->value->dtype());
   }
   InitAs("broadcast", items);
   Run("broadcast", {}, outs);
@@ -320,12 +263,14 @@ void LocalStore::FindAndCheck(std::string_view verb, std::span<const PushItem> i
   claim->pull_groups.reserve(outs.size());
   for (const PushItem& item : items) {
     const size_t group = group_of(item.key);
-    CheckValues(verb, item, *claim->entries[group]);
+    const NDArray& stored = claim->entries[group]->value;
+    CheckValues(verb, item, stored.shape(), stored.dtype());
     claim->push_groups.push_back(group);
   }
   for (const PullItem& item : outs) {
     const size_t group = group_of(item.key);
-    CheckOuts(verb, item, claim->entries[group]->value);
+    const NDArray& stored = claim->entries[group]->value;
+    CheckOuts(verb, item, stored.shape(), stored.dtype());
     claim->pull_groups.push_back(group);
   }
 }

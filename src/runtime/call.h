@@ -1,0 +1,141 @@
+// Calls of a distributed store that are under way: what users hold as tickets.
+
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "client/client.h"
+#include "tkv/kvstore.h"
+
+namespace tkv {
+
+// How often a wait looks for signals.
+inline constexpr std::chrono::milliseconds kInterruptEvery{50};
+
+// One call: the operations that it has started, and what is to be done when they are.  Guarded by
+// its own mutex; a ticket is a pointer to it.
+class Call final : public Pending {
+ public:
+  // Tickets and busy arrays may outlive the store, so nothing of it is referred to.
+  Call(std::string verb, std::function<void()> interrupt)
+      : verb_(std::move(verb)), interrupt_(std::move(interrupt)) {}
+
+  bool done() const noexcept override {
+    std::lock_guard lock(mutex_);
+    return done_;
+  }
+  // Its error is told once: here, or by the store if nobody asks here.
+  void Wait(std::chrono::nanoseconds patience) override {
+    WaitFor(patience, [this] { return done_; });
+    std::lock_guard lock(mutex_);
+    is_looked_at_ = true;
+    if (error_) throw Error(*error_);
+  }
+  // Until every push of it is accepted, so that its sources are free.
+  void WaitAccepted(std::chrono::nanoseconds patience) {
+    WaitFor(patience, [this] { return done_ || unaccepted_ == 0; });
+  }
+  bool accepted() const {
+    std::lock_guard lock(mutex_);
+    return done_ || unaccepted_ == 0;
+  }
+
+  // ---- the store's side, under the lock of its node
+  void Expect(size_t operations, size_t pushes) {
+    std::lock_guard lock(mutex_);
+    left_ = operations;
+    unaccepted_ = pushes;
+  }
+  void Accepted() {
+    std::lock_guard lock(mutex_);
+    --unaccepted_;
+    changed_.notify_all();
+  }
+  // True where that was the last one.
+  bool End(bool was_unaccepted, const std::optional<Error>& error) {
+    std::unique_lock lock(mutex_);
+    if (was_unaccepted) --unaccepted_;
+    if (error && !error_) error_ = error;
+    if (--left_ > 0) return false;
+    const bool good = !error_;
+    lock.unlock();
+    if (good && finish) {
+      try {
+        finish();
+      } catch (const Error& failed) {
+        lock.lock();
+        error_ = failed;
+        lock.unlock();
+      }
+    }
+    lock.lock();
+    done_ = true;
+    changed_.notify_all();
+    return true;
+  }
+  std::optional<Error> UnseenError() const {
+    std::lock_guard lock(mutex_);
+    return is_looked_at_ ? std::nullopt : error_;
+  }
+  void LookedAt() {
+    std::lock_guard lock(mutex_);
+    is_looked_at_ = true;
+  }
+
+  std::vector<OpId> ops;
+  std::vector<Key> keys;
+  std::vector<NDArray> arrays;   // that its operations read or write
+  std::function<void()> finish;  // when all operations have succeeded
+
+ private:
+  template <typename Condition>
+  void WaitFor(std::chrono::nanoseconds patience, Condition condition) {
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    std::unique_lock lock(mutex_);
+    while (!condition()) {
+      changed_.wait_for(lock, kInterruptEvery);
+      if (condition()) return;
+      if (interrupt_) {
+        lock.unlock();
+        interrupt_();
+        lock.lock();
+      }
+      if (!condition() && std::chrono::steady_clock::now() >= deadline) {
+        throw Fail(Code::kDeadlineExceeded, "{}: not done after {} ms", verb_,
+                   std::chrono::duration_cast<std::chrono::milliseconds>(patience).count());
+      }
+    }
+  }
+
+  const std::string verb_;
+  const std::function<void()> interrupt_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t left_ = 0;
+  size_t unaccepted_ = 0;
+  bool done_ = false;
+  bool is_looked_at_ = false;
+  std::optional<Error> error_;
+};
+
+using CallPtr = std::shared_ptr<Call>;
+
+// The part of a call that holds its sources: done when they are free.
+class AcceptedPart final : public Pending {
+ public:
+  explicit AcceptedPart(CallPtr call) : call_(std::move(call)) {}
+  bool done() const noexcept override { return call_->accepted(); }
+  void Wait(std::chrono::nanoseconds patience) override { call_->WaitAccepted(patience); }
+
+ private:
+  const CallPtr call_;
+};
+
+}  // namespace tkv

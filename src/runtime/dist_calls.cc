@@ -1,0 +1,330 @@
+// What a distributed store does with values: looks at them, gathers them, starts operations and
+// waits for them.
+
+#include <algorithm>
+
+#include "base/small_vector.h"
+#include "runtime/dist_store.h"
+#include "store/checks.h"
+#include "store/overlap.h"
+#include "update/parallel.h"
+
+namespace tkv {
+
+// ---- checks -------------------------------------------------------------------------------------
+
+// Whether the updater can take this key; with the store's lock.
+void DistStore::CheckUpdate(std::string_view verb, const KeyRecord& record) {
+  const DType dtype = record.info.dtype;
+  if (!IsArithmetic(dtype) && (workers_ > 1 || optimizer_ != nullptr)) {
+    throw Fail(Code::kInvalidArgument, "{} {}: {} values cannot be summed or updated", verb,
+               record.key.view().ToString(), Name(dtype));
+  }
+  if (optimizer_ == nullptr) return;
+  try {
+    auto& compiled = compiled_[static_cast<size_t>(dtype)];
+    if (!compiled) compiled = CompileUpdate(optimizer_->program(), dtype);
+    BindScalars(*compiled, optimizer_->ParamsFor(record.key.view()), 1, workers_);
+  } catch (const Error& error) {
+    throw Fail(error.code(), "{} {}: {}", verb, record.key.view().ToString(), error.what());
+  }
+}
+
+// ---- gathering ----------------------------------------------------------------------------------
+
+std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
+                                                        std::span<const PushItem> items) {
+  if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
+  std::vector<Source> sources;
+  std::vector<std::vector<const NDArray*>> values;
+  {
+    const auto lock = Lock(verb);
+    for (const PushItem& item : items) {
+      const RecordPtr record = Get(verb, item.key);
+      CheckValues(verb, item, record->info.shape, record->info.dtype);
+      size_t at = 0;
+      while (at < sources.size() && sources[at].record != record) ++at;
+      if (at == sources.size()) {
+        CheckUpdate(verb, *record);
+        sources.push_back({record, {}, false, {}});
+        values.emplace_back();
+        if (optimizer_ != nullptr) {
+          std::vector<double> params = optimizer_->ParamsFor(item.key);
+          if (params != committed_params_) sources.back().scalars = std::move(params);
+        }
+      }
+      values[at].insert(values[at].end(), item.values.begin(), item.values.end());
+      if (values[at].size() > 1 && !IsArithmetic(record->info.dtype)) {
+        throw Fail(Code::kInvalidArgument, "{} {}: {} values cannot be summed or updated", verb,
+                   item.key.ToString(), Name(record->info.dtype));
+      }
+    }
+  }
+  for (size_t i = 0; i < sources.size(); ++i) {
+    std::vector<NDArray> packed;
+    std::vector<const void*> pointers;
+    for (const NDArray* value : values[i]) {
+      value->storage()->WaitReadable(options_.patience);
+      packed.push_back(value->Packed());
+      pointers.push_back(packed.back().data());
+    }
+    if (packed.size() == 1) {
+      sources[i].is_own = !values[i][0]->contiguous();
+      sources[i].array = packed[0];
+      continue;
+    }
+    const NDArray sum = NDArray::Empty(packed[0].shape(), packed[0].dtype());
+    TileJob job;
+    job.dtype = sum.dtype();
+    job.count = static_cast<size_t>(sum.size());
+    job.sources = pointers;
+    job.value = sum.data();
+    RunJobs({&job, 1}, ThreadsFor(options_.threads));
+    sources[i].array = sum;
+    sources[i].is_own = true;
+  }
+  return sources;
+}
+
+std::vector<DistStore::Target> DistStore::GatherTargets(std::string_view verb,
+                                                        std::span<const PullItem> items,
+                                                        std::span<const PushItem> inputs) {
+  std::vector<Target> targets;
+  std::vector<std::vector<const NDArray*>> outs;
+  {
+    const auto lock = Lock(verb);
+    for (const PullItem& item : items) {
+      const RecordPtr record = Get(verb, item.key);
+      CheckOuts(verb, item, record->info.shape, record->info.dtype);
+      targets.push_back({record, {}, {}});
+      outs.emplace_back(item.outs.begin(), item.outs.end());
+    }
+  }
+  // Values land in the outs themselves unless arrays of the call share memory.
+  OverlapCheck overlap;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    for (const NDArray* value : inputs[i].values) overlap.Reads(i, *value);
+  }
+  for (size_t i = 0; i < outs.size(); ++i) {
+    for (const NDArray* out : outs[i]) overlap.Writes(i, *out);
+  }
+  const bool shares = overlap.Conflicts();
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const KeyInfo& info = targets[i].record->info;
+    for (const NDArray* out : outs[i]) {
+      out->storage()->WaitWritable(options_.patience);
+      const bool can_land = !shares && !targets[i].landing && out->contiguous() &&
+                            out->dtype() == info.dtype && outs[i].size() == 1;
+      if (can_land) {
+        targets[i].landing = *out;
+      } else {
+        targets[i].outs.push_back(*out);
+      }
+    }
+    if (!targets[i].landing) targets[i].landing = NDArray::Empty(info.shape, info.dtype);
+  }
+  return targets;
+}
+
+// ---- operations ---------------------------------------------------------------------------------
+
+Operation DistStore::Make(Operation::Kind kind, const std::string& verb,
+                          const KeyRecord* record) const {
+  Operation operation;
+  operation.kind = kind;
+  operation.verb = verb;
+  if (record != nullptr) operation.key = record->name;
+  return operation;
+}
+
+Operation DistStore::MakePush(Operation::Kind kind, const std::string& verb, const Source& source,
+                              const CallPtr& call) const {
+  Operation push = Make(kind, verb, source.record.get());
+  push.value = {static_cast<const std::byte*>(source.array.data()), source.array.bytes(),
+                source.array.storage()};
+  push.scalars = source.scalars;
+  call->keys.push_back(source.record->key);
+  call->arrays.push_back(source.array);
+  return push;
+}
+
+void DistStore::AddTarget(const Target& target, Operation* operation, const CallPtr& call) const {
+  operation->out = {static_cast<std::byte*>(target.landing.data()), target.landing.bytes(),
+                    target.landing.storage()};
+  call->keys.push_back(target.record->key);
+  call->arrays.push_back(target.landing);
+}
+
+// What is left to do when all values have landed.
+void DistStore::FinishTargets(const CallPtr& call, std::vector<Target> targets) {
+  std::erase_if(targets, [](const Target& target) { return target.outs.empty(); });
+  if (targets.empty()) return;
+  for (const Target& target : targets) {
+    for (const NDArray& out : target.outs) call->arrays.push_back(out);
+  }
+  call->finish = [targets = std::move(targets)] {
+    for (const Target& target : targets) {
+      for (const NDArray& out : target.outs) {
+        const NDArray packed = out.contiguous() ? out : NDArray::Empty(out.shape(), out.dtype());
+        const TileJob::Output output{packed.data(), packed.dtype()};
+        TileJob job;
+        job.dtype = target.landing.dtype();
+        job.count = static_cast<size_t>(target.landing.size());
+        job.value = target.landing.data();
+        job.outputs = {&output, 1};
+        RunJobs({&job, 1}, 1);
+        if (!out.contiguous()) out.CopyFrom(packed);
+      }
+    }
+  };
+}
+
+void DistStore::Launch(const CallPtr& call, std::vector<Operation> operations) {
+  size_t pushes = 0;
+  for (const Operation& operation : operations) {
+    pushes += static_cast<size_t>(operation.kind == Operation::Kind::kPush ||
+                                  operation.kind == Operation::Kind::kPushPull);
+  }
+  call->Expect(operations.size(), pushes);
+  thread_->Run([&](Node& node, Time now) {
+    ClientNode& client = AsClient(node);
+    for (Operation& operation : operations) {
+      const bool is_push =
+          operation.kind == Operation::Kind::kPush || operation.kind == Operation::Kind::kPushPull;
+      const OpId id = client.client().next_op();
+      calls_[id] = {call, is_push};
+      call->ops.push_back(id);
+      client.Begin(std::move(operation), now);
+    }
+  });
+}
+
+void DistStore::Await(const CallPtr& call, std::chrono::nanoseconds patience) {
+  // The operations have deadlines of their own; this one is for a thread that is stuck.
+  try {
+    call->Wait(patience + options_.server_patience + std::chrono::seconds(5));
+  } catch (...) {
+    if (!call->done()) GiveUp(call);
+    throw;
+  }
+}
+
+// The caller does not wait any longer: nothing of it is written to from here on, and what it has
+// pushed is read from a copy.
+void DistStore::GiveUp(const CallPtr& call) {
+  thread_->Run([&](Node& node, Time now) {
+    for (const OpId id : call->ops) {
+      if (!calls_.contains(id)) continue;
+      AsClient(node).Detach(id);
+      AsClient(node).Cancel(id, Error(Code::kCancelled, "given up by its caller"), now);
+    }
+  });
+  call->LookedAt();
+}
+
+Ticket DistStore::Tracked(const CallPtr& call) {
+  std::lock_guard lock(mutex_);
+  untold_.push_back(call);
+  return call;
+}
+
+// A push returns when its sources are its own: arrays of this library stay busy until they are
+// read, arrays of others are copied where that takes long.
+void DistStore::FreeSources(const CallPtr& call, const std::vector<Source>& sources) {
+  bool waits = false;
+  size_t foreign_bytes = 0;
+  for (const Source& source : sources) {
+    if (source.is_own) continue;
+    if (source.array.storage()->foreign()) {
+      waits = true;
+      foreign_bytes += source.array.bytes();
+    } else {
+      source.array.storage()->AddReader(std::make_shared<AcceptedPart>(call));
+    }
+  }
+  if (!waits) return;
+  constexpr std::chrono::milliseconds kSoon{5};
+  const auto detach = [&] {
+    thread_->Run([&](Node& node, Time) {
+      for (const OpId id : call->ops) AsClient(node).Detach(id);
+    });
+  };
+  try {
+    call->WaitAccepted(foreign_bytes <= options_.window_bytes
+                           ? std::chrono::nanoseconds(kSoon)
+                           : std::chrono::nanoseconds(options_.patience));
+  } catch (const Error&) {
+    detach();
+  } catch (...) {  // interrupted: the push goes on
+    detach();
+    throw;
+  }
+}
+
+CallPtr DistStore::StartPushes(const std::string& verb, std::span<const PushItem> items,
+                               bool until_done) {
+  RaiseUnseen(verb, KeysOf(items));
+  const std::vector<Source> sources = GatherSources(verb, items);
+  const CallPtr call = NewCall(verb);
+  std::vector<Operation> operations;
+  for (const Source& source : sources) {
+    operations.push_back(MakePush(Operation::Kind::kPush, verb, source, call));
+    if (until_done) {
+      operations.push_back(Make(Operation::Kind::kWait, verb, source.record.get()));
+    }
+  }
+  Launch(call, std::move(operations));
+  FreeSources(call, sources);
+  return call;
+}
+
+void DistStore::Push(std::span<const PushItem> items) {
+  Tracked(StartPushes("push", items, false));
+}
+
+CallPtr DistStore::StartPulls(const std::string& verb, std::span<const PullItem> items) {
+  if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
+  RaiseUnseen(verb, KeysOf(items));
+  std::vector<Target> targets = GatherTargets(verb, items, {});
+  const CallPtr call = NewCall(verb);
+  std::vector<Operation> operations;
+  for (const Target& target : targets) {
+    operations.push_back(Make(Operation::Kind::kPull, verb, target.record.get()));
+    AddTarget(target, &operations.back(), call);
+  }
+  FinishTargets(call, std::move(targets));
+  Launch(call, std::move(operations));
+  return call;
+}
+
+CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushItem> items,
+                                 std::span<const PullItem> outs) {
+  RaiseUnseen(verb, KeysOf(items));
+  RaiseUnseen(verb, KeysOf(outs));
+  std::vector<Target> targets = GatherTargets(verb, outs, items);
+  const std::vector<Source> sources = GatherSources(verb, items);
+  const CallPtr call = NewCall(verb);
+  std::vector<Operation> operations;
+  std::vector<bool> is_pulled(targets.size());
+  for (const Source& source : sources) {
+    const auto target = std::find_if(targets.begin(), targets.end(),
+                                     [&](const Target& t) { return t.record == source.record; });
+    if (target == targets.end()) {
+      operations.push_back(MakePush(Operation::Kind::kPush, verb, source, call));
+      continue;
+    }
+    operations.push_back(MakePush(Operation::Kind::kPushPull, verb, source, call));
+    AddTarget(*target, &operations.back(), call);
+    is_pulled[static_cast<size_t>(target - targets.begin())] = true;
+  }
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (is_pulled[i]) continue;
+    operations.push_back(Make(Operation::Kind::kPull, verb, targets[i].record.get()));
+    AddTarget(targets[i], &operations.back(), call);
+  }
+  FinishTargets(call, std::move(targets));
+  Launch(call, std::move(operations));
+  return call;
+}
+
+}  // namespace tkv

@@ -1,0 +1,114 @@
+// The keys of a distributed store: init, broadcast, delete.
+
+#include <algorithm>
+
+#include "runtime/dist_store.h"
+#include "store/checks.h"
+
+namespace tkv {
+
+void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
+  RaiseUnseen(verb, KeysOf(items));
+  std::vector<std::shared_ptr<KeyRecord>> records;
+  {
+    const auto lock = Lock(verb);
+    CheckNewKeys(verb, items,
+                 order_.empty() ? std::nullopt : std::optional(order_.front().is_string()),
+                 [&](const KeyView& key) { return keys_.contains(Key(key)); });
+    for (const InitItem& item : items) {
+      if (!item.mode.empty() && item.mode != "sync" && item.mode != "async") {
+        throw Fail(Code::kInvalidArgument, "{} {}: mode '{}'; there are sync and async", verb,
+                   item.key.ToString(), item.mode);
+      }
+      const NDArray& value = *item.value;
+      records.push_back(std::make_shared<KeyRecord>(
+          KeyRecord{Key(item.key), "", {value.shape(), value.dtype(), value.context()}, mode_}));
+      try {
+        records.back()->name = CanonicalKey(0, item.key);
+      } catch (const Error& error) {
+        throw Fail(error.code(), "{}: {}", verb, error.what());
+      }
+      if (item.mode == "sync") records.back()->mode = KeyMeta::Mode::kSync;
+      if (item.mode == "async") records.back()->mode = KeyMeta::Mode::kAsync;
+    }
+  }
+  std::vector<CallPtr> calls;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const KeyRecord& record = *records[i];
+    items[i].value->storage()->WaitReadable(options_.patience);
+    const NDArray packed = items[i].value->Packed();
+    Operation init = Make(Operation::Kind::kInit, std::string(verb), &record);
+    init.meta.name = record.name;
+    init.meta.dtype = record.info.dtype;
+    init.meta.shape = record.info.shape;
+    init.meta.mode = record.mode;
+    if (record.mode == KeyMeta::Mode::kSync) {
+      init.meta.staleness = static_cast<uint32_t>(options_.staleness);
+    }
+    init.meta.deterministic = options_.deterministic;
+    init.value = {static_cast<const std::byte*>(packed.data()), packed.bytes(), packed.storage()};
+    calls.push_back(NewCall(std::string(verb)));
+    calls.back()->arrays.push_back(packed);
+    std::vector<Operation> operations;
+    operations.push_back(std::move(init));
+    Launch(calls.back(), std::move(operations));
+  }
+  std::exception_ptr error;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    try {
+      if (error) {
+        GiveUp(calls[i]);
+      }
+      Await(calls[i], options_.patience);
+      const auto lock = Lock(verb);
+      keys_[records[i]->key] = records[i];
+      order_.push_back(records[i]->key);
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+void DistStore::Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
+  for (const PullItem& out : outs) {
+    const auto item = std::find_if(items.begin(), items.end(),
+                                   [&](const InitItem& i) { return i.key == out.key; });
+    if (item == items.end()) {
+      throw Fail(Code::kInvalidArgument, "broadcast {}: an output but no value",
+                 out.key.ToString());
+    }
+    CheckOuts("broadcast", out, item->value->shape(), item->value->dtype());
+  }
+  InitAs("broadcast", items);
+  Await(StartPulls("broadcast", outs), options_.patience);
+}
+
+void DistStore::Delete(const KeyView& key) {
+  RaiseUnseen("delete", {&key, 1});
+  RecordPtr record;
+  {
+    const auto lock = Lock("delete");
+    record = Get("delete", key);
+  }
+  const CallPtr call = NewCall("delete");
+  std::vector<Operation> operations;
+  operations.push_back(Make(Operation::Kind::kDelete, "delete", record.get()));
+  Launch(call, std::move(operations));
+  Await(call, options_.patience);
+  const auto lock = Lock("delete");
+  keys_.erase(record->key);
+  std::erase(order_, record->key);
+}
+
+uint64_t DistStore::Round(const KeyView& key) const {
+  RecordPtr record;
+  {
+    const auto lock = Lock("round");
+    record = Get("round", key);
+  }
+  return thread_->Run(
+      [&](Node& node, Time) { return AsClient(node).client().RoundOf(record->name); });
+}
+
+}  // namespace tkv

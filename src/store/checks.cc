@@ -1,0 +1,83 @@
+#include "store/checks.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/check.h"
+#include "base/format.h"
+#include "tkv/ndarray.h"
+
+namespace tkv {
+
+void CheckValues(std::string_view verb, const PushItem& item, const Shape& shape, DType dtype) {
+  if (item.values.empty()) {
+    throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb,
+               item.key.ToString());
+  }
+  for (const NDArray* value : item.values) {
+    if (value->shape() != shape) {
+      throw Fail(Code::kInvalidArgument, "{} {}: shape {}, the key has {}", verb,
+                 item.key.ToString(), value->shape().ToString(), shape.ToString());
+    }
+    if (value->dtype() != dtype) {
+      throw Fail(Code::kInvalidArgument, "{} {}: dtype {}, the key has {}", verb,
+                 item.key.ToString(), Name(value->dtype()), Name(dtype));
+    }
+  }
+}
+
+void CheckOuts(std::string_view verb, const PullItem& item, const Shape& shape, DType dtype) {
+  if (item.outs.empty()) {
+    throw Fail(Code::kInvalidArgument, "{} {}: the list of outputs is empty", verb,
+               item.key.ToString());
+  }
+  for (const NDArray* out : item.outs) {
+    if (out->shape() != shape) {
+      throw Fail(Code::kInvalidArgument, "{} {}: the output has shape {}, the key has {}", verb,
+                 item.key.ToString(), out->shape().ToString(), shape.ToString());
+    }
+    if (out->dtype() != dtype && !(IsFloat(out->dtype()) && IsFloat(dtype))) {
+      throw Fail(Code::kInvalidArgument,
+                 "{} {}: the output is {}, the key has {}; only floats convert", verb,
+                 item.key.ToString(), Name(out->dtype()), Name(dtype));
+    }
+    if (out->read_only()) {
+      throw Fail(Code::kInvalidArgument, "{} {}: the output is read-only", verb,
+                 item.key.ToString());
+    }
+  }
+}
+
+void CheckKind(std::string_view verb, const KeyView& key, bool store_has_strings) {
+  if (store_has_strings == key.is_string) return;
+  throw Fail(Code::kInvalidArgument, "{} {}: {} key, the store has {} keys", verb, key.ToString(),
+             key.is_string ? "a string" : "an integer", key.is_string ? "integer" : "string");
+}
+
+void CheckNewKeys(std::string_view verb, std::span<const InitItem> items,
+                  std::optional<bool> store_has_strings,
+                  const std::function<bool(const KeyView&)>& is_there) {
+  if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
+  std::vector<Key> keys;
+  keys.reserve(items.size());
+  for (const InitItem& item : items) {
+    if (item.key.is_string != items[0].key.is_string) {
+      throw Fail(Code::kInvalidArgument, "{} {}: integer and string keys in one call", verb,
+                 item.key.ToString());
+    }
+    if (store_has_strings) CheckKind(verb, item.key, *store_has_strings);
+    if (is_there(item.key)) {
+      throw Fail(Code::kAlreadyExists, "{} {}: the key is there already", verb,
+                 item.key.ToString());
+    }
+    keys.emplace_back(item.key);
+  }
+  std::sort(keys.begin(), keys.end());
+  const auto twice = std::adjacent_find(keys.begin(), keys.end());
+  if (twice != keys.end()) {
+    throw Fail(Code::kAlreadyExists, "{} {}: the key stands twice in one call", verb,
+               twice->view().ToString());
+  }
+}
+
+}  // namespace tkv
