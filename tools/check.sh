@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What `./dev check` runs: everything that is slower or stricter than the functional tests.  Parts: lint address thread
-# python-address simulation mutants fuzz frameworks packaging bench.  Called by ./dev, which has installed what is needed.
+# python-address simulation exploration mutants fuzz frameworks packaging bench.  Called by ./dev, which has installed what is needed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 python=.venv/bin/python
@@ -8,7 +8,7 @@ results=build/check-results
 logs=out/check
 rm -rf "$results" && mkdir -p "$results" "$logs"
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(lint address thread python-address simulation mutants fuzz frameworks packaging bench)
+[ ${#parts[@]} -gt 0 ] || parts=(lint address thread python-address simulation exploration mutants fuzz frameworks packaging bench)
 failed=()
 declare -A seconds
 export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=${CCACHE_DIR:-$PWD/.cache/ccache} CCACHE_MAXSIZE=2G CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$PWD
@@ -61,11 +61,20 @@ part_python-address() {
 
 part_simulation() {  # seeds beyond those of the tests
   configure_and_build release >/dev/null || return 1
-  build/release/cli/tkv sim --seed 100001 --count 20000 || return 1
+  build/release/cli/tkv sim --seed 100001 --count 20000 --coverage >"$logs/simulation.log" || { tail -60 "$logs/simulation.log"; return 1; }
+  $python tools/coverage.py <"$logs/simulation.log" >"$logs/coverage.txt" || { grep ^coverage: "$logs/coverage.txt"; return 1; }
+  tail -1 "$logs/coverage.txt"
+  tail -1 "$logs/simulation.log"
+}
+
+part_exploration() {
+  configure_and_build release >/dev/null || return 1
+  build/release/cli/tkv explore >"$logs/exploration.log" || { tail -60 "$logs/exploration.log"; return 1; }
+  tail -1 "$logs/exploration.log"
 }
 
 part_mutants() {  # all patches apply; three of them run
-  CMAKE_BUILD_PARALLEL_LEVEL=2 $python tools/mutants.py acknowledge-early push-over-pulls control-one-late
+  CMAKE_BUILD_PARALLEL_LEVEL=2 $python tools/mutants.py acknowledge-early push-over-pulls keep-uncommitted
 }
 
 part_fuzz() { configure_and_build fuzz && tools/fuzz.sh 5; }
@@ -82,10 +91,13 @@ part_packaging() {
   $python tools/summary.py --junit "$results/packaging.xml"
 }
 
-part_bench() { ./dev bench local --smoke >"$logs/bench.log" 2>&1 && test -s out/bench-local.json -a -s out/bench-local.png || { tail -40 "$logs/bench.log"; return 1; }; }
+part_bench() {
+  ./dev bench local --smoke >"$logs/bench.log" 2>&1 && test -s out/bench-local.json -a -s out/bench-local.png || { tail -40 "$logs/bench.log"; return 1; }
+  ./dev bench protocol --smoke >"$logs/bench-protocol.log" 2>&1 && test -s out/bench-protocol.json || { tail -40 "$logs/bench-protocol.log"; return 1; }
+}
 
 for part in "${parts[@]}"; do
-  declare -F "part_$part" >/dev/null || { echo "./dev check: no part '$part'; there are: lint address thread python-address simulation mutants fuzz frameworks packaging bench" >&2; exit 2; }
+  declare -F "part_$part" >/dev/null || { echo "./dev check: no part '$part'; there are: lint address thread python-address simulation exploration mutants fuzz frameworks packaging bench" >&2; exit 2; }
   printf '\n== check: %s\n' "$part"
   begin=$SECONDS
   "part_$part" || failed+=("$part")

@@ -56,7 +56,11 @@ def main():
                 used[i] = used[i] or count < RARE
             if count == 0 and not fitting:
                 problems.append(f"{' '.join(row)} never met {fault}")
-    problems += [f"no empty cell needs: may-miss {' '.join(','.join(w) for w in e)}" for e, u in zip(exceptions, used, strict=True) if not u]
+    problems += [
+        f"no empty cell needs: may-miss {' '.join(','.join(w) for w in e)}"
+        for e, u in zip(exceptions, used, strict=True)
+        if not u
+    ]
     for problem in problems:
         print(f"coverage: {problem}")
     filled = sum(count > 0 for row in rows for count in counts.get(row, [0] * len(faults)))

@@ -109,7 +109,9 @@ def main():
         caught += is_caught
         for found, words in [(is_caught, text), *verdicts]:
             print(f"{path.stem:<32} {'caught' if found else 'NOT CAUGHT'} {words[:150]}", flush=True)
-    print(f"{caught} of {len(wanted)} mutants caught, {100 * caught / len(wanted):.0f} %; {explored - missed} of {explored} in")
+    print(
+        f"{caught} of {len(wanted)} mutants caught, {100 * caught / len(wanted):.0f} %; {explored - missed} of {explored} in"
+    )
     print("the scopes that they name")
     return 0 if caught >= 0.95 * len(wanted) and missed == 0 else 1
 

@@ -9,60 +9,67 @@ namespace {
 
 std::vector<Scope> MakeScopes() {
   std::vector<Scope> scopes;
-  const auto add = [&](std::string name, std::string program, auto change) {
-    Scope scope;
-    scope.name = std::move(name);
-    scope.program = scope.second_program = std::move(program);
-    change(&scope);
-    scopes.push_back(std::move(scope));
-  };
   using Policy = Epoch::Policy;
   struct Mishap {
     const char* name;
+    std::vector<std::string> small;  // programs that are explored every day; the others take longer
     void (*change)(Scope*);
   };
-  static constexpr Mishap kMishaps[] = {
-      {"", [](Scope*) {}},
-      {"-loss", [](Scope* s) { s->losses = 1; }},
-      {"-two-losses", [](Scope* s) { s->losses = 2, s->is_large = true; }},
-      {"-reader", [](Scope* s) { s->reader_pulls = 2; }},
-      {"-reader-loss", [](Scope* s) { s->reader_pulls = 2, s->losses = 1, s->is_large = true; }},
-      {"-stale", [](Scope* s) { s->staleness = 1; }},
-      {"-stale-loss", [](Scope* s) { s->staleness = 1, s->losses = 1; }},
-      {"-death-fail", [](Scope* s) { s->kills = 1; }},
-      {"-death-continue", [](Scope* s) { s->kills = 1, s->policy = Policy::kContinue; }},
-      {"-two-deaths", [](Scope* s) { s->kills = 2, s->policy = Policy::kContinue; }},
-      {"-rejoin-fail", [](Scope* s) { s->kills = 1, s->restarts = true; }},
+  const std::vector<std::string> programs = {"X",  "PL",   "PLPL", "PPL", "LPLP",
+                                             "XX", "PBPL", "IPL",  "IX",  "PLCPL"};
+  const std::vector<std::string> all = programs;
+  const std::vector<std::string> few = {"X", "PL", "XX", "IPL", "PLCPL"};
+  const Mishap mishaps[] = {
+      {"", all, [](Scope*) {}},
+      {"-loss", all, [](Scope* s) { s->losses = 1; }},
+      {"-two-losses", {}, [](Scope* s) { s->losses = 2; }},
+      {"-reader", {"X", "PL", "XX", "IPL"}, [](Scope* s) { s->reader_pulls = 2; }},
+      {"-reader-loss", {}, [](Scope* s) { s->reader_pulls = 2, s->losses = 1; }},
+      {"-stale", all, [](Scope* s) { s->staleness = 1; }},
+      {"-stale-loss", {"X", "PL"}, [](Scope* s) { s->staleness = 1, s->losses = 1; }},
+      {"-death-fail", few, [](Scope* s) { s->kills = 1; }},
+      {"-death-continue", few, [](Scope* s) { s->kills = 1, s->policy = Policy::kContinue; }},
+      {"-two-deaths", {"PL"}, [](Scope* s) { s->kills = 2, s->policy = Policy::kContinue; }},
+      {"-rejoin-fail", {}, [](Scope* s) { s->kills = 1, s->restarts = true; }},
       {"-rejoin-wait",
+       {"X"},
        [](Scope* s) { s->kills = 1, s->restarts = true, s->policy = Policy::kWait; }},
       {"-rejoin-continue",
+       {"X"},
        [](Scope* s) { s->kills = 1, s->restarts = true, s->policy = Policy::kContinue; }},
+      {"-rejoin-loss",
+       {},
+       [](Scope* s) { s->kills = s->losses = 1, s->restarts = true, s->policy = Policy::kWait; }},
       {"-rejoin-skip",
+       {"X"},
        [](Scope* s) {
          s->kills = 1, s->restarts = s->skips_epochs = true, s->policy = Policy::kWait;
        }},
-      {"-zombie-fail", [](Scope* s) { s->zombie = s->splits = true; }},
+      {"-zombie-fail", {"X"}, [](Scope* s) { s->zombie = s->splits = true; }},
       {"-zombie-continue",
+       {"X"},
        [](Scope* s) { s->zombie = s->splits = true, s->policy = Policy::kContinue; }},
       {"-zombie-rejoin",
+       {},
        [](Scope* s) { s->zombie = s->restarts = true, s->policy = Policy::kWait; }},
       {"-zombie-rejoin-skip",
+       {},
        [](Scope* s) {
          s->zombie = s->restarts = s->skips_epochs = true, s->policy = Policy::kContinue;
        }},
       {"-zombie-rejoin-split",
-       [](Scope* s) {
-         s->zombie = s->restarts = s->splits = true, s->policy = Policy::kWait, s->is_large = true;
-       }},
-      {"-rejoin-loss",
-       [](Scope* s) {
-         s->kills = s->losses = 1, s->restarts = true, s->policy = Policy::kWait,
-         s->is_large = true;
-       }},
+       {},
+       [](Scope* s) { s->zombie = s->restarts = s->splits = true, s->policy = Policy::kWait; }},
   };
-  for (const Mishap& mishap : kMishaps) {
-    for (const char* program : {"PL", "PLPL", "PPL", "LPLP", "XX", "PBPL", "IPL", "PLCPL"}) {
-      add(std::string(program) + mishap.name, program, mishap.change);
+  for (const Mishap& mishap : mishaps) {
+    for (const std::string& program : programs) {
+      Scope scope;
+      scope.name = program + mishap.name;
+      scope.program = scope.second_program = program;
+      mishap.change(&scope);
+      scope.is_large =
+          std::find(mishap.small.begin(), mishap.small.end(), program) == mishap.small.end();
+      scopes.push_back(std::move(scope));
     }
   }
   return scopes;

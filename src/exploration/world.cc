@@ -862,6 +862,8 @@ void World::CheckFailure(const Actor& actor, const Error& error) {
     if (error.code() != Code::kAborted && error.code() != Code::kUnavailable) Violate(what);
     return;  // it is held for dead
   }
+  // Nobody else creates keys.
+  if (actor.user.verb == 'I' && deaths_[0] != 0 && error.code() == Code::kUnavailable) return;
   for (size_t gone = 0; gone < kWorkers; ++gone) {
     const bool may_stop = scope_->policy == Epoch::Policy::kFail ||
                           (scope_->policy == Epoch::Policy::kWait && left_[gone] != 0);
