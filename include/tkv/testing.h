@@ -36,6 +36,9 @@ class Cluster final {
   int workers() const;
   // Ends a server, as if its process had died.
   void KillServer(int index);
+  // Ends the head: data goes on with a warning; nobody joins, is declared dead or changes the
+  // optimizer any more.
+  void KillHead();
 
  private:
   struct State;

@@ -27,7 +27,14 @@ void BindTesting(nb::module_& m) {
             nb::gil_scoped_release unlocked;
             self.KillServer(index);
           },
-          nb::arg("index"), "Ends a server, as if its process had died.");
+          nb::arg("index"), "Ends a server, as if its process had died.")
+      .def(
+          "kill_head",
+          [](Cluster& self) {
+            nb::gil_scoped_release unlocked;
+            self.KillHead();
+          },
+          "Ends the head: data goes on, nobody joins any more.");
 }
 
 }  // namespace tkv::python

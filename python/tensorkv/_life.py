@@ -10,6 +10,9 @@ import weakref
 from . import _core
 
 logger = logging.getLogger("tensorkv")
+if os.environ.get("TKV_LOG") in ("error", "warning", "info", "debug"):  # what is none of these is refused by create
+    logger.setLevel(os.environ["TKV_LOG"].upper())
+    logger.addHandler(logging.StreamHandler())
 _open: "weakref.WeakSet" = weakref.WeakSet()
 
 

@@ -49,6 +49,10 @@ class Cluster:
         """End a server, as if its process had died."""
         self._core.kill_server(index)
 
+    def kill_head(self):
+        """End the head: data goes on with a warning; nobody joins, is declared dead or changes the optimizer any more."""
+        self._core.kill_head()
+
     def __iter__(self):
         """Iterate over the stores of all workers."""
         return iter([self.store(rank) for rank in range(self.workers)])

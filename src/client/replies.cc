@@ -58,8 +58,8 @@ void Client::Received(LinkId link, const Message& message, Time now, Effects* ef
     for (const auto& [seq, sent] : session->sent) seqs.push_back(seq);
     std::sort(seqs.begin(), seqs.end());
     if (!seqs.empty()) {
-      effects->Log(Level::kWarning, format("resumed the session with server {}; {} operations are "
-                                           "sent again",
+      effects->Log(Level::kWarning, format("resumed the session with server {}; unanswered "
+                                           "operations sent again: {}",
                                            server, seqs.size()));
     }
     for (const uint64_t seq : seqs) effects->Send(link, session->sent.at(seq).message);

@@ -239,7 +239,7 @@ void World::Seal() {
         add(round);
       }
     }
-        actor->hash = FingerprintOf(bytes);
+    actor->hash = FingerprintOf(bytes);
     actor = nullptr;
   }
   for (WirePtr& wire : wires_) {
@@ -284,6 +284,8 @@ Fingerprint World::fingerprint() const {
   add(verdict_);
   add(deaths_);
   add(left_);
+  add(control_from_);
+  add(control_done_);
   return FingerprintOf(bytes);
 }
 
@@ -476,7 +478,8 @@ void World::Deliver(size_t index, size_t side) {
     uint64_t parts;
   } event{link, packet == nullptr ? Fingerprint{} : packet->hash,
           uint64_t{takes_head} + 2 * uint64_t{takes_bodies}};
-  if (Recall(receiver, FingerprintOf({reinterpret_cast<const char*>(&event), sizeof event}))) return;
+  if (Recall(receiver, FingerprintOf({reinterpret_cast<const char*>(&event), sizeof event})))
+    return;
   Actor* const actor = Edit(receiver);
   Recorder recorder(this);
   if (actor->kind == Kind::kServer) {
@@ -654,7 +657,11 @@ void World::Begin(int index, char verb) {
     case 'C':
       operation.kind = Verb::kControl;
       operation.key.clear();
-      if (++user.controls % 2 == 1) operation.spec = AddingSpec();
+      ++user.controls;
+      operation.spec = AddingSpec();
+      step_is_local_ = false;
+      control_from_[static_cast<size_t>(actor->index)] =
+          static_cast<const ClientNode&>(*actor->node).client().RoundOf(KeyName()) + 1;
       break;
     case 'Q':
       operation.kind = Verb::kLeave;
@@ -699,6 +706,10 @@ void World::OnOutcome(int index, const Outcome& outcome) {
     if (user.verb == 'L' || user.verb == 'X') CheckPull(*actor, outcome.round);
     if (user.verb == 'B') CheckBarrier(*actor);
     if (user.verb == 'I' || user.verb == 'O') user.opened = true;
+    if (user.verb == 'C') {
+      step_is_local_ = false;
+      control_done_[static_cast<size_t>(actor->index)] = 1;
+    }
     if (user.verb == 'Q') {
       step_is_local_ = false;
       left_[static_cast<size_t>(actor->index)] = 1;
@@ -761,6 +772,16 @@ void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk)
   for (const uint64_t earlier : seen.pushes) {
     if ((earlier & pushes) != 0) return Violate(where + ": a push of an earlier version counts");
   }
+  for (size_t rank = 0; rank < kWorkers; ++rank) {
+    const bool is_due = control_from_[rank] != 0 && chunk.version >= control_from_[rank];
+    if (is_due && control_done_[rank] != 0 && !adds) {
+      return Violate(where + ": a CONTROL that is in force does not count");
+    }
+  }
+  const bool may_add = std::any_of(control_from_.begin(), control_from_.end(), [&](uint64_t from) {
+    return from != 0 && chunk.version >= from;
+  });
+  if (adds && !may_add) return Violate(where + ": a CONTROL counts too early");
   const Shard::Key* const key = shard.FindKey(id.key);
   bool somebody_abstains = false;
   for (int rank = 0; rank < kWorkers; ++rank) {

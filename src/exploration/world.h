@@ -165,6 +165,8 @@ class World {
                                    0};  // a life of each rank of whose end the head is not told yet
   std::array<uint8_t, 2> deaths_{0, 0};  // whether the first life has ended or is held for dead
   std::array<uint8_t, 2> left_{0, 0};
+  std::array<uint64_t, 2> control_from_{0, 0};  // round from which a rank's CONTROL counts; 0: none
+  std::array<uint8_t, 2> control_done_{0, 0};
   bool held_ = true;  // programs wait until the job is there
   std::string violation_;
 };

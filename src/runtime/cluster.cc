@@ -67,6 +67,7 @@ void Cluster::KillServer(size_t index) {
 }
 
 void Cluster::WorkerExited(Rank rank, uint64_t incarnation) {
+  if (head_ == nullptr) return;
   head_->Run([&](Node& node, Time) {
     static_cast<HeadNode&>(node).Exited(Role::kWorker, rank, incarnation);
   });

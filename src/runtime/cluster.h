@@ -32,6 +32,8 @@ class Cluster final {
   static void Leak(const std::shared_ptr<Cluster>& cluster);
   // Ends a server, as if its process had died.
   void KillServer(size_t index);
+  // Ends the head: data goes on, nobody joins any more.
+  void KillHead() { head_.reset(); }
   // Says that a worker's process has ended, as a launcher would.
   void WorkerExited(Rank rank, uint64_t incarnation);
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -14,7 +15,7 @@
 namespace tkv {
 namespace {
 
-constexpr std::array<OptionInfo, 8> kOptions = {{
+constexpr std::array<OptionInfo, 9> kOptions = {{
     {"threads", "TKV_THREADS", "cores", "0",
      "Cores that one large operation may use; 0 means all that the process may use: its CPU "
      "affinity, cut to the "
@@ -35,6 +36,9 @@ constexpr std::array<OptionInfo, 8> kOptions = {{
     {"window_bytes", "TKV_WINDOW_BYTES", "bytes", "67108864",
      "Arrays of other frameworks that a push copies where it cannot leave at once; beyond it the "
      "call waits."},
+    {"log", "TKV_LOG", "", "off",
+     "What is told on standard error of joining, leaving, deaths and long waits: off, error, "
+     "warning, info, debug. From Python it is the level of the logger tensorkv."},
 }};
 
 int64_t ReadNumber(const char* variable, int64_t fallback, int64_t low) {
@@ -48,6 +52,19 @@ int64_t ReadNumber(const char* variable, int64_t fallback, int64_t low) {
                text, low);
   }
   return value;
+}
+
+constexpr std::array<const char*, 4> kLevels = {"debug", "info", "warning", "error"};
+
+// The lowest level that is told; kLevels.size() where nothing is.
+size_t ReadLevel() {
+  const char* const text = std::getenv("TKV_LOG");
+  if (text == nullptr || *text == '\0' || std::string_view(text) == "off") return kLevels.size();
+  for (size_t i = 0; i < kLevels.size(); ++i) {
+    if (std::string_view(text) == kLevels[i]) return i;
+  }
+  throw Fail(Code::kInvalidArgument, "TKV_LOG='{}'; there are off, error, warning, info and debug",
+             text);
 }
 
 }  // namespace
@@ -70,6 +87,12 @@ StoreOptions OptionsFromEnvironment() {
   options.deterministic = ReadNumber("TKV_DETERMINISTIC", 0, 0) != 0;
   options.window_bytes = static_cast<size_t>(
       ReadNumber("TKV_WINDOW_BYTES", static_cast<int64_t>(options.window_bytes), 0));
+  if (const size_t level = ReadLevel(); level < kLevels.size()) {
+    options.log = [level](int of, const std::string& text) {
+      const auto at = static_cast<size_t>(of);
+      if (at >= level) std::fprintf(stderr, "tensorkv %s: %s\n", kLevels.at(at), text.c_str());
+    };
+  }
   return options;
 }
 
@@ -95,6 +118,7 @@ std::string ConfigText() {
   line("on_death", options.on_death);
   line("deterministic", options.deterministic ? 1 : 0);
   line("window_bytes", options.window_bytes);
+  line("log", ReadLevel() < kLevels.size() ? kLevels.at(ReadLevel()) : "off");
   return text;
 }
 

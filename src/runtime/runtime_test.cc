@@ -4,6 +4,7 @@
 
 #include "tkv/config.h"
 #include "tkv/error.h"
+#include "tkv/testing.h"
 
 namespace tkv {
 namespace {
@@ -42,6 +43,24 @@ TEST(Options, TheEnvironmentIsReadAndChecked) {
   }
   unsetenv("TKV_THREADS");
   EXPECT_EQ(OptionsFromEnvironment().threads, 0);
+}
+
+TEST(Options, TheLevelOfTheLogIsReadAndWhatIsAtLeastThatIsTold) {
+  setenv("TKV_LOG", "loud", 1);
+  EXPECT_THROW(OptionsFromEnvironment(), Error);
+  setenv("TKV_LOG", "info", 1);
+  testing::ClusterOptions options;
+  options.workers = 1;
+  options.store = OptionsFromEnvironment();
+  unsetenv("TKV_LOG");
+  ::testing::internal::CaptureStderr();
+  testing::Cluster(options).Join(0)->Close();
+  options.store.log(0, "no news");
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(text.find("tensorkv info: server 0 joined (incarnation "), std::string::npos) << text;
+  EXPECT_NE(text.find("tensorkv info: worker 0 joined (incarnation "), std::string::npos) << text;
+  EXPECT_NE(text.find("tensorkv info: worker 0 left"), std::string::npos) << text;
+  EXPECT_EQ(text.find("no news"), std::string::npos);
 }
 
 TEST(Config, NamesTheVersionAndTheInstructionSet) {

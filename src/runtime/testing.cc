@@ -37,4 +37,6 @@ void Cluster::KillServer(int index) {
   state_->cluster->KillServer(static_cast<size_t>(index));
 }
 
+void Cluster::KillHead() { state_->cluster->KillHead(); }
+
 }  // namespace tkv::testing

@@ -1,0 +1,283 @@
+#include "client/client.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+namespace tkv {
+namespace {
+
+using Kind = Operation::Kind;
+
+// A client, worker 0 of 2, with one server that is played by the test.
+class ClientTest : public ::testing::Test {
+ protected:
+  ClientTest() : client_(Options()) {
+    epoch_.number = 1;
+    epoch_.workers = {{5, Epoch::State::kAlive}, {6, Epoch::State::kAlive}};
+    epoch_.servers = {{9, Epoch::State::kAlive}};
+    Welcome welcome;
+    welcome.rank = 0;
+    welcome.incarnation = 5;
+    client_.Joined(Role::kWorker, welcome);
+    client_.On(epoch_, now_, &effects_);
+    meta_.name = CanonicalKey(0, "w");
+    meta_.chunk_elements = 1024;
+    meta_.shape = Shape({2000});  // two chunks
+  }
+  static ClientOptions Options() {
+    ClientOptions options;
+    options.ping_after = 10'000 * kSecond;
+    return options;
+  }
+
+  OpId Begin(Kind kind, const char* verb) {
+    Operation operation;
+    operation.kind = kind;
+    operation.verb = verb;
+    operation.key = meta_.name;
+    operation.meta = meta_;
+    if (kind == Kind::kInit || kind == Kind::kPush || kind == Kind::kPushPull) {
+      operation.value = {bytes_.data(), bytes_.size(), nullptr};
+    }
+    if (kind == Kind::kPull || kind == Kind::kPushPull) {
+      operation.out = {out_.data(), out_.size(), nullptr};
+    }
+    return client_.Start(std::move(operation), now_, &effects_);
+  }
+  // What the client has sent since the last time, connections made as it asks for them.
+  std::vector<Message> Sent() {
+    std::vector<Message> messages;
+    while (!effects_.dials.empty() || !effects_.sends.empty()) {
+      const Effects out = std::exchange(effects_, {});
+      for (const Effects::Notice& notice : out.notices) notices_.push_back(notice.text);
+      for (size_t i = 0; i < out.dials.size(); ++i) client_.Opened(0, ++link_, now_, &effects_);
+      for (const Effects::Sending& sending : out.sends) {
+        if (sending.message.type != Type::kHello) {
+          messages.push_back(sending.message);
+          continue;
+        }
+        Welcome welcome;
+        welcome.server_incarnation = 9;
+        welcome.resumed = link_ > 1;
+        welcome.credit_bytes = size_t{1} << 30;
+        Message answer;
+        answer.type = Type::kWelcome;
+        answer.extra = Encode(welcome);
+        client_.Received(link_, answer, now_, &effects_);
+      }
+    }
+    for (const Effects::Notice& notice : effects_.notices) notices_.push_back(notice.text);
+    effects_.Clear();
+    return messages;
+  }
+  void Answer(const Message& request, Type type, uint64_t number = 0) {
+    client_.Received(link_, Reply(request, type, number), now_, &effects_);
+  }
+  void AnswerAll(const std::vector<Message>& requests, Type type, uint64_t number = 0) {
+    for (const Message& request : requests) Answer(request, type, number);
+  }
+  void MakeKey() {
+    Begin(Kind::kInit, "init");
+    AnswerAll(Sent(), Type::kOk);  // the second chunk
+    AnswerAll(Sent(), Type::kOk);  // the first, with which the key appears
+    ASSERT_EQ(client_.TakeOutcomes().size(), 1u);
+  }
+  void After(Time time) {
+    now_ += time;
+    client_.Tick(now_, &effects_);
+  }
+  std::optional<Error> FailureOf(OpId id) {
+    for (const Outcome& outcome : client_.TakeOutcomes()) {
+      if (outcome.op == id && outcome.error) return outcome.error;
+    }
+    return std::nullopt;
+  }
+
+  Client client_;
+  Epoch epoch_;
+  KeyMeta meta_;
+  Effects effects_;
+  Time now_ = kSecond;
+  LinkId link_ = 0;
+  std::vector<std::string> notices_;
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(2000 * 4);
+  std::vector<std::byte> out_ = std::vector<std::byte>(2000 * 4);
+};
+
+TEST_F(ClientTest, AKeyAppearsWithItsFirstChunk) {
+  Begin(Kind::kInit, "init");
+  const auto rest = Sent();
+  ASSERT_EQ(rest.size(), 1u);
+  EXPECT_EQ(rest[0].chunk, 1u);
+  Answer(rest[0], Type::kOk);
+  const auto first = Sent();
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].chunk, 0u);
+}
+
+TEST_F(ClientTest, ARoundLeavesOnlyWhenTheOneBeforeItIsKnownToBeComplete) {
+  MakeKey();
+  Begin(Kind::kPush, "push");
+  const auto first = Sent();
+  ASSERT_EQ(first.size(), 2u);
+  EXPECT_EQ(first[0].number, 1u);
+  AnswerAll(first, Type::kAccepted, 0);  // and the other worker has not pushed yet
+  Begin(Kind::kPush, "push");
+  const auto asked = Sent();
+  ASSERT_EQ(asked.size(), 2u);
+  for (const Message& message : asked) {
+    EXPECT_EQ(message.type, Type::kPull);
+    EXPECT_EQ(message.flags, kNoBody);
+    EXPECT_EQ(message.number, 1u);
+  }
+  Answer(asked[0], Type::kValue, 1);
+  EXPECT_TRUE(Sent().empty());
+  Answer(asked[1], Type::kValue, 1);
+  const auto second = Sent();
+  ASSERT_EQ(second.size(), 2u);
+  EXPECT_EQ(second[0].type, Type::kPush);
+  EXPECT_EQ(second[0].number, 2u);
+}
+
+TEST_F(ClientTest, NoPushOfAKeyLeavesWhileAPullOfItIsUnanswered) {
+  MakeKey();
+  Begin(Kind::kPull, "pull");
+  const auto pulls = Sent();
+  Begin(Kind::kPush, "push");
+  EXPECT_TRUE(Sent().empty());
+  AnswerAll(pulls, Type::kValue, 0);
+  EXPECT_EQ(Sent().size(), 2u);
+}
+
+TEST_F(ClientTest, ThePullAfterAPushAsksForItsRound) {
+  MakeKey();
+  Begin(Kind::kPush, "push");
+  Begin(Kind::kPull, "pull");
+  const auto sent = Sent();
+  ASSERT_EQ(sent.size(), 4u);
+  for (const Message& message : sent) EXPECT_EQ(message.number, 1u);
+}
+
+TEST_F(ClientTest, TheSourceIsFreeWhenEveryChunkIsAccepted) {
+  MakeKey();
+  Begin(Kind::kPushPull, "pushpull");
+  const auto sent = Sent();
+  Answer(sent[0], Type::kAccepted, 0);
+  EXPECT_TRUE(client_.TakeOutcomes().empty());
+  Answer(sent[0].type == sent[1].type ? sent[1] : sent[2], Type::kAccepted, 0);
+  const auto outcomes = client_.TakeOutcomes();
+  ASSERT_EQ(outcomes.size(), 1u);
+  EXPECT_EQ(outcomes[0].event, Outcome::Event::kAccepted);
+  EXPECT_EQ(outcomes[0].round, 1u);
+}
+
+TEST_F(ClientTest, AfterALostConnectionTheUnansweredIsSentAgainUnderTheSameNumbers) {
+  MakeKey();
+  Begin(Kind::kPush, "push");
+  const auto before = Sent();
+  client_.Closed(link_, now_);
+  client_.TakeOutcomes();
+  After(kSecond);
+  const auto after = Sent();
+  ASSERT_EQ(after.size(), before.size());
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_EQ(after[i].seq, before[i].seq);
+    EXPECT_EQ(after[i].number, before[i].number);
+  }
+  ASSERT_EQ(notices_.size(), 1u);
+  EXPECT_EQ(notices_[0], "resumed the session with server 0; unanswered operations sent again: 2");
+}
+
+TEST_F(ClientTest, SaysWhomItWaitsForAfter5And10And20And40Seconds) {
+  MakeKey();
+  Begin(Kind::kPush, "push");
+  AnswerAll(Sent(), Type::kAccepted, 0);
+  Begin(Kind::kPull, "pull");
+  Sent();
+  for (int second = 1; second <= 45; ++second) {
+    After(kSecond);
+    for (const Message& message : Sent()) {
+      if (message.type != Type::kStatus) continue;
+      ChunkStatus status;
+      status.missing = {1};
+      Message answer = Reply(message, Type::kStatusReply, 0);
+      answer.extra = Encode(status);
+      client_.Received(link_, answer, now_, &effects_);
+    }
+  }
+  Sent();
+  const std::vector<std::string> expected = {
+      "still waiting 5 s for worker 1 (pull 'w', round 1)",
+      "still waiting 10 s for worker 1 (pull 'w', round 1)",
+      "still waiting 20 s for worker 1 (pull 'w', round 1)",
+      "still waiting 40 s for worker 1 (pull 'w', round 1)"};
+  EXPECT_EQ(notices_, expected);
+}
+
+TEST_F(ClientTest, ADeadlineNamesVerbKeyPeerAndRound) {
+  MakeKey();
+  Begin(Kind::kPush, "push");
+  AnswerAll(Sent(), Type::kAccepted, 0);
+  const OpId pull = Begin(Kind::kPull, "pull");
+  Sent();
+  client_.TakeOutcomes();
+  now_ += 599 * kSecond;
+  After(kSecond);
+  for (const Message& message : Sent()) {
+    if (message.type != Type::kCancel) continue;
+    ChunkStatus status;
+    status.missing = {1};
+    Message answer = Reply(message, Type::kOk);
+    answer.extra = Encode(status);
+    client_.Received(link_, answer, now_, &effects_);
+  }
+  const auto error = FailureOf(pull);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), Code::kDeadlineExceeded);
+  EXPECT_STREQ(error->what(), "pull 'w': waited 600.0 s for worker 1 (alive), round 1");
+}
+
+TEST_F(ClientTest, AServerThatStartedAgainIsNamedAndNothingIsRetried) {
+  MakeKey();
+  const OpId pull = Begin(Kind::kPull, "pull");
+  Sent();
+  epoch_.number = 2;
+  epoch_.servers[0].incarnation = 10;
+  client_.On(epoch_, now_, &effects_);
+  const auto error = FailureOf(pull);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), Code::kUnavailable);
+  EXPECT_STREQ(error->what(), "pull 'w': server 0 has started again and has lost its values");
+  Sent();
+  ASSERT_EQ(notices_.size(), 1u);
+  EXPECT_EQ(notices_[0], "server 0 has started again and has lost its values");
+}
+
+TEST_F(ClientTest, AFencedLifeEndsWithAllItsOperations) {
+  MakeKey();
+  const OpId pull = Begin(Kind::kPull, "pull");
+  Sent();
+  epoch_.number = 2;
+  epoch_.workers[0].incarnation = 7;
+  client_.On(epoch_, now_, &effects_);
+  const auto error = FailureOf(pull);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), Code::kAborted);
+  EXPECT_STREQ(error->what(),
+               "pull 'w': worker 0: this life is over (incarnation 5): another one has begun");
+  const OpId late = Begin(Kind::kPush, "push");
+  EXPECT_EQ(FailureOf(late)->code(), Code::kAborted);
+}
+
+TEST_F(ClientTest, TheDeathOfAnotherWorkerIsTold) {
+  epoch_.number = 2;
+  epoch_.workers[1].state = Epoch::State::kDead;
+  client_.On(epoch_, now_, &effects_);
+  Sent();
+  ASSERT_EQ(notices_.size(), 1u);
+  EXPECT_EQ(notices_[0], "worker 1 is dead");
+}
+
+}  // namespace
+}  // namespace tkv

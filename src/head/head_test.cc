@@ -1,0 +1,146 @@
+#include "head/head.h"
+
+#include <gtest/gtest.h>
+
+#include "head/member.h"
+
+namespace tkv {
+namespace {
+
+// A head of a job of two workers and one server.
+class HeadTest : public ::testing::Test {
+ protected:
+  HeadTest() : head_({"job", 2, 1, Epoch::Policy::kFail, 5 * kSecond}, 0) {}
+
+  // Says HELLO on a new link; what the head sends there, or why it closes it.
+  Welcome Join(Role role, Rank rank, uint64_t incarnation = 0) {
+    Hello hello{"job", role, rank, incarnation, ++process_, ""};
+    Message message;
+    message.type = Type::kHello;
+    message.extra = Encode(hello);
+    Effects effects;
+    head_.Received(++link_, message, now_, &effects);
+    Note(effects);
+    refused_.clear();
+    for (const auto& closing : effects.closes) refused_ = closing.reason;
+    for (const auto& sending : effects.sends) {
+      if (sending.message.type == Type::kWelcome) return DecodeWelcome(sending.message.extra);
+    }
+    return {};
+  }
+  std::vector<Effects::Sending> Send(LinkId link, Type type, uint64_t number = 0) {
+    Message message;
+    message.type = type;
+    message.number = number;
+    Effects effects;
+    head_.Received(link, message, now_, &effects);
+    Note(effects);
+    return effects.sends;
+  }
+  void Note(const Effects& effects) {
+    for (const auto& notice : effects.notices) notices_.push_back(notice.text);
+  }
+
+  Head head_;
+  Time now_ = 0;
+  LinkId link_ = 0;
+  uint64_t process_ = 0;
+  std::string refused_;
+  std::vector<std::string> notices_;
+};
+
+TEST_F(HeadTest, JoiningLeavingAndDyingAreTold) {
+  Join(Role::kServer, 0);
+  const Welcome first = Join(Role::kWorker, 0);
+  Join(Role::kWorker, 1);
+  Send(2, Type::kGoodbye);
+  now_ = 5 * kSecond;
+  Effects effects;
+  Send(1, Type::kPing);  // the server lives, worker 1 is silent
+  head_.Tick(now_, &effects);
+  Note(effects);
+  EXPECT_EQ(first.incarnation, 2u);
+  const std::vector<std::string> expected = {
+      "server 0 joined (incarnation 1)", "worker 0 joined (incarnation 2)",
+      "worker 1 joined (incarnation 3)", "worker 0 left", "worker 1 is dead: silent for 5.0 s"};
+  EXPECT_EQ(notices_, expected);
+}
+
+TEST_F(HeadTest, ALaterLifeFencesTheEarlierOne) {
+  const Welcome first = Join(Role::kWorker, 0);
+  const LinkId old = link_;
+  const Welcome second = Join(Role::kWorker, 0);
+  EXPECT_FALSE(first.rejoined);
+  EXPECT_TRUE(second.rejoined);
+  EXPECT_GT(second.incarnation, first.incarnation);
+  EXPECT_TRUE(Send(old, Type::kPing).empty());  // closed, with a reason
+  Join(Role::kWorker, 0, first.incarnation);
+  EXPECT_EQ(refused_, "HELLO: worker 0 incarnation 1 is over");
+}
+
+TEST_F(HeadTest, AProcessThatSaysHelloAgainIsNoSecondLife) {
+  const Welcome first = Join(Role::kWorker, 0);
+  --process_;
+  const Welcome again = Join(Role::kWorker, 0);
+  EXPECT_EQ(again.incarnation, first.incarnation);
+  EXPECT_TRUE(again.resumed);
+}
+
+TEST_F(HeadTest, AnyFreeRankIsGivenOnceAndAFullJobSaysSo) {
+  EXPECT_EQ(Join(Role::kWorker, kNoRank).rank, 0);
+  EXPECT_EQ(Join(Role::kWorker, kNoRank).rank, 1);
+  Join(Role::kWorker, kNoRank);
+  EXPECT_EQ(refused_, "HELLO: all 2 workers have joined");
+  Join(Role::kWorker, 7);
+  EXPECT_EQ(refused_, "HELLO: worker 7, the job has 2");
+}
+
+TEST_F(HeadTest, AnEpochNamesTheLastCommittedGenerationOfEachLife) {
+  const Welcome first = Join(Role::kWorker, 0);
+  Send(link_, Type::kCommit, 3);
+  EXPECT_EQ(head_.epoch().CommittedBy(0, first.incarnation), 3u);
+  EXPECT_EQ(head_.epoch().CommittedBy(0, first.incarnation + 1), 0u);
+}
+
+TEST_F(HeadTest, AStrangerIsSentAway) {
+  Message ping;
+  ping.type = Type::kPing;
+  Effects effects;
+  head_.Received(77, ping, 0, &effects);
+  ASSERT_EQ(effects.closes.size(), 1u);
+  EXPECT_EQ(effects.closes[0].code, Code::kUnauthenticated);
+}
+
+TEST(Member, ALostHeadIsDialedAgainAndItsReturnIsTold) {
+  Member member({"job", Role::kWorker, 0, 1});
+  Effects effects;
+  member.Start(0, &effects);
+  ASSERT_EQ(effects.dials.size(), 1u);
+  const auto greet = [&](LinkId link, Time now) {
+    member.Opened(link, now, &effects);
+    Message welcome;
+    welcome.type = Type::kWelcome;
+    welcome.extra = Encode(Welcome{.rank = 0, .incarnation = 4});
+    member.Received(link, welcome, now, &effects);
+  };
+  greet(1, 0);
+  Epoch epoch;
+  epoch.workers = {{4, Epoch::State::kAlive}};
+  Message news;
+  news.type = Type::kEpoch;
+  news.number = 1;
+  news.extra = Encode(epoch);
+  EXPECT_TRUE(member.Received(1, news, 0, &effects));
+  EXPECT_FALSE(member.Received(1, news, 0, &effects));  // it is no news any more
+  effects.Clear();
+  member.Closed(1, kSecond);
+  EXPECT_EQ(member.link(), kNoLink);
+  member.Tick(2 * kSecond, &effects);
+  ASSERT_EQ(effects.dials.size(), 1u);
+  greet(2, 2 * kSecond);
+  ASSERT_EQ(effects.notices.size(), 1u);
+  EXPECT_EQ(effects.notices[0].text, "the head is back");
+}
+
+}  // namespace
+}  // namespace tkv
