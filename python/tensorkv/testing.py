@@ -83,22 +83,36 @@ class Cluster:
         return results
 
     def close(self):
-        """Close all stores, then end the servers. Idempotent."""
+        """Close all stores, then end the servers; raise the first failure of a store. Idempotent."""
         with self._lock:
             stores, self._stores = self._stores, {}
-        threads = [threading.Thread(target=store.close) for store in stores.values()]
+        errors = []
+
+        def close(store):
+            try:
+                store.close()
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=close, args=(store,)) for store in stores.values()]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        if errors:
+            raise errors[0]
 
     def __enter__(self):
         """Return the cluster."""
         return self
 
-    def __exit__(self, *exception):
-        """Close all stores."""
-        self.close()
+    def __exit__(self, kind, error, traceback):
+        """Close all stores; their failures do not hide the one that ends the block."""
+        try:
+            self.close()
+        except Exception:
+            if error is None:
+                raise
 
 
 def cluster(workers=2, servers=1, mode="dist_sync", **options):

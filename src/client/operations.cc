@@ -59,6 +59,7 @@ OpId Client::Start(Operation operation, Time now, Effects* effects) {
     controls_.push_back(id);
   } else if (op.what.kind == Kind::kLeave) {
     leaving_.insert(id);
+    if (head_lost_since_ != kNever) Rearm(now + kSecond / 10);
   } else {
     if (IsPush(op.what.kind) && op.what.kind != Kind::kBarrier) active_pushes_.insert(id);
     KeyState& key = keys_[op.key];

@@ -366,9 +366,19 @@ void Client::Tick(Time now, Effects* effects) {
       QueueControl(op, Type::kWithdraw);
     }
   }
+  if (head_lost_since_ != kNever && now - head_lost_since_ >= options_.server_patience) {
+    while (!leaving_.empty()) {  // there is nobody to take leave of
+      Op& op = ops_.at(*leaving_.begin());
+      const Error error(Code::kUnavailable, format("the head is out of reach for {:.1f} s",
+                                                   Seconds(now - head_lost_since_)));
+      effects->Log(Level::kWarning, format("{}: left without a word to the others: {}", Head(op),
+                                           error.what()));
+      Fail(&op, error);
+    }
+  }
   Settle(now, effects);
   for (const auto& [id, op] : ops_) Rearm(op.NextTime());
-  if (head_lost_since_ != kNever && !controls_.empty()) {
+  if (head_lost_since_ != kNever && !(controls_.empty() && leaving_.empty())) {
     Rearm(std::max(head_lost_since_ + options_.server_patience, now + kSecond));
   }
   for (const ServerSession& session : sessions_) {

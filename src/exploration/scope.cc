@@ -15,9 +15,11 @@ std::vector<Scope> MakeScopes() {
     std::vector<std::string> small;  // programs that are explored every day; the others take longer
     void (*change)(Scope*);
   };
-  const std::vector<std::string> programs = {"X",  "PL",   "PLPL", "PPL", "LPLP",
-                                             "XX", "PBPL", "IPL",  "IX",  "PLCPL"};
-  const std::vector<std::string> all = programs;
+  const std::vector<std::string> programs = {"X",    "PL",  "PLPL", "PPL",   "LPLP", "XX",
+                                             "PBPL", "IPL", "IX",   "PLCPL", "PCPL", "PPPL"};
+  const std::vector<std::string> all(programs.begin(), programs.end() - 1);
+  std::vector<std::string> stale = all;
+  stale.push_back("PPPL");  // two rounds ahead
   const std::vector<std::string> few = {"X", "PL", "XX", "IPL", "PLCPL"};
   const Mishap mishaps[] = {
       {"", all, [](Scope*) {}},
@@ -25,7 +27,7 @@ std::vector<Scope> MakeScopes() {
       {"-two-losses", {}, [](Scope* s) { s->losses = 2; }},
       {"-reader", {"X", "PL", "XX", "IPL"}, [](Scope* s) { s->reader_pulls = 2; }},
       {"-reader-loss", {}, [](Scope* s) { s->reader_pulls = 2, s->losses = 1; }},
-      {"-stale", all, [](Scope* s) { s->staleness = 1; }},
+      {"-stale", stale, [](Scope* s) { s->staleness = 1; }},
       {"-stale-loss", {"X", "PL"}, [](Scope* s) { s->staleness = 1, s->losses = 1; }},
       {"-death-fail", few, [](Scope* s) { s->kills = 1; }},
       {"-death-continue", few, [](Scope* s) { s->kills = 1, s->policy = Policy::kContinue; }},

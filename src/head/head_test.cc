@@ -133,7 +133,10 @@ TEST(Member, ALostHeadIsDialedAgainAndItsReturnIsTold) {
   EXPECT_TRUE(member.Received(1, news, 0, &effects));
   EXPECT_FALSE(member.Received(1, news, 0, &effects));  // it is no news any more
   effects.Clear();
-  member.Closed(1, kSecond);
+  member.Closed(1, kSecond, &effects);
+  ASSERT_EQ(effects.notices.size(), 1u);
+  EXPECT_EQ(effects.notices[0].text, "the head is out of reach; data goes on without it");
+  effects.Clear();
   EXPECT_EQ(member.link(), kNoLink);
   member.Tick(2 * kSecond, &effects);
   ASSERT_EQ(effects.dials.size(), 1u);

@@ -42,12 +42,17 @@ void Member::Opened(LinkId link, Time now, Effects* effects) {
   effects->Send(link, std::move(message));
 }
 
-void Member::Closed(LinkId link, Time now) {
+void Member::Closed(LinkId link, Time now, Effects* effects) {
   if (link_ != kNoLink && link != link_) return;
   link_ = kNoLink;
   welcomed_ = false;
   next_ping_ = kNever;
-  if (lost_since_ == kNever) lost_since_ = now;
+  if (lost_since_ == kNever) {
+    lost_since_ = now;
+    if (!refused_) {
+      effects->Log(Level::kWarning, "the head is out of reach; data goes on without it");
+    }
+  }
   if (refused_) return;
   next_dial_ = now + redial_after_;
   redial_after_ = std::min(redial_after_ * 2, kRedialMax);
@@ -83,10 +88,10 @@ void Member::Tick(Time now, Effects* effects) {
   if (next_dial_ <= now) Dial(now, effects);
   if (link_ == kNoLink) return;
   if (now - last_heard_ >= options_.dead_after) {
-    effects->Log(Level::kWarning, format("the head is silent for {:.1f} s; data goes on without it",
+    effects->Log(Level::kWarning, format("the head is silent for {:.1f} s",
                                          static_cast<double>(now - last_heard_) / kSecond));
     effects->Close(link_, Code::kUnavailable, "silence");
-    Closed(link_, now);
+    Closed(link_, now, effects);
     return;
   }
   if (next_ping_ <= now) {

@@ -25,7 +25,7 @@ class Member {
 
   void Start(Time now, Effects* effects);
   void Opened(LinkId link, Time now, Effects* effects);
-  void Closed(LinkId link, Time now);
+  void Closed(LinkId link, Time now, Effects* effects);
   // True where the message has brought a newer EPOCH.
   bool Received(LinkId link, const Message& message, Time now, Effects* effects);
   void Tick(Time now, Effects* effects);

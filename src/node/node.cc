@@ -167,7 +167,7 @@ void ServerNode::OnOpened(LinkId link, const Peer* dialed, Time now) {
 
 void ServerNode::OnClosed(LinkId link, const Peer* dialed, Time now) {
   if (dialed != nullptr) {
-    member_.Closed(link, now);
+    member_.Closed(link, now, &effects_);
   } else {
     shard_.Closed(link);
   }
@@ -239,7 +239,7 @@ void ClientNode::OnOpened(LinkId link, const Peer* dialed, Time now) {
 void ClientNode::OnClosed(LinkId link, const Peer* dialed, Time now) {
   if (dialed == nullptr) return;
   if (dialed->kind == Peer::Kind::kHead) {
-    member_.Closed(link, now);
+    member_.Closed(link, now, &effects_);
     NoteHead(now);
   } else {
     client_.Closed(link, now);

@@ -245,7 +245,8 @@ void DistStore::Close() {
     Await(leave, options_.patience);
   } catch (const Error& failed) {
     // A worker that is fenced, or has nobody to take leave of, is gone all the same.
-    if (failed.code() != Code::kAborted) error = std::current_exception();
+    const bool is_gone = failed.code() == Code::kAborted || failed.code() == Code::kUnavailable;
+    if (!is_gone) error = std::current_exception();
   } catch (...) {
     error = std::current_exception();
   }

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorkv as mx
 from tensorkv.errors import (
+    AbortedError,
     AlreadyExistsError,
     DeadlineExceededError,
     FailedPreconditionError,
@@ -230,6 +231,37 @@ def test_who_is_awaited_is_told(caplog):
     assert "still waiting 5 s for worker 1 (pull 'w3', round 1)" in texts
 
 
+def told(caplog):
+    """What the logger `tensorkv` has been told, with its level."""
+    return [(record.levelname, record.message) for record in caplog.records if record.name == "tensorkv"]
+
+
+def test_leaving_dying_and_losing_servers_and_the_head_are_told(caplog):
+    caplog.set_level(logging.INFO, "tensorkv")
+    with mx.testing.cluster(workers=3, servers=2, patience=20, server_patience=1) as job:
+        first, second, third = job
+        for kv in (first, second, third):
+            kv.rank  # joins
+        third.close()
+        again = job.restart(1)  # fences the life before it
+        again.rank
+        with pytest.raises(AbortedError, match="this life is over"):
+            second.barrier()
+        job.kill_server(1)
+        keys = [str(i) for i in range(8)]
+        with pytest.raises(UnavailableError, match="server 1"):
+            first.init(keys, [mx.nd.zeros((1,))] * 8)
+        job.kill_head()
+        with pytest.raises(DeadlineExceededError, match="create 'dist_sync': waited 1000 ms for the head"):
+            job.restart(0).rank
+    texts = told(caplog)
+    assert any(level == "INFO" and text.startswith("worker 2 joined (incarnation ") for level, text in texts)
+    assert ("INFO", "worker 2 left") in texts
+    assert any(level == "WARNING" and text.startswith("worker 1: this life is over") for level, text in texts)
+    assert ("WARNING", "the head is out of reach; data goes on without it") in texts
+    assert any(text.startswith("close: left without a word to the others: the head is out") for _, text in texts)
+
+
 def test_without_a_launcher_the_ways_to_start_are_named():
     with pytest.raises(FailedPreconditionError, match=r"bootstrap='self'.*tensorkv\.testing\.cluster"):
         mx.kv.create("dist_sync")
@@ -292,6 +324,29 @@ def test_ctrl_c_wakes_every_wait_and_leaves_the_store_usable(call):
     done = script(call + "\nfirst.init('x', mx.nd.ones((1,))); print(first.pull('x').asscalar()); os._exit(0)")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "1.0\n"
+
+
+def test_ctrl_c_wakes_create():
+    done = script("""
+        job.kill_head()
+        expect_interrupt(lambda: job.restart(1).rank)
+        print('woken')
+        os._exit(0)
+    """)
+    assert (done.returncode, done.stdout) == (0, "woken\n"), done.stderr
+
+
+def test_the_level_of_the_log_comes_from_the_environment():
+    done = subprocess.run(
+        [sys.executable, "-c", "import tensorkv as mx; mx.kv.create('dist_sync', bootstrap='self').close()"],
+        env={**os.environ, "TKV_LOG": "info"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "worker 0 joined" in done.stderr
+    assert "worker 0 left" in done.stderr
 
 
 @pytest.mark.parametrize(

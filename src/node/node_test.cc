@@ -1,0 +1,263 @@
+// What a peer that is authenticated and hostile can do to a server: nothing but end its session.
+
+#include "node/node.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+
+namespace tkv {
+namespace {
+
+// A server node with a key of four floats and two workers, played by the test in raw frames.
+class HostilePeerTest : public ::testing::Test {
+ protected:
+  HostilePeerTest() : node_(Member(), Shard(), &pool_) {
+    node_.Start(0);
+    const LinkId head = node_.TakeOutput().dials.at(0).link;
+    node_.Opened(head, 0);
+    Message welcome;
+    welcome.type = Type::kWelcome;
+    welcome.extra = Encode(Welcome{.rank = 0, .incarnation = 9});
+    Epoch epoch;
+    epoch.number = 1;
+    epoch.workers = {{4, Epoch::State::kAlive}, {5, Epoch::State::kAlive}};
+    epoch.servers = {{9, Epoch::State::kAlive}};
+    Message news;
+    news.type = Type::kEpoch;
+    news.number = 1;
+    news.extra = Encode(epoch);
+    Deliver(head, {welcome, news});
+    hostile_ = Greet(0, 4);
+    other_ = Greet(1, 5);
+    meta_.name = CanonicalKey(0, "w");
+    meta_.shape = Shape({4});
+    Message init = Make(Type::kInit, 1);
+    init.extra = Encode(meta_);
+    init.body = values_;
+    EXPECT_TRUE(Deliver(hostile_, {init}));
+    bytes_before_ = pool_.bytes_in_use();
+  }
+  static MemberOptions Member() {
+    MemberOptions options;
+    options.role = Role::kServer;
+    options.rank = 0;
+    return options;
+  }
+  static ShardOptions Shard() {
+    ShardOptions options;
+    options.parked_max = 100;
+    options.chunk_bytes_max = size_t{1} << 20;
+    return options;
+  }
+  Message Make(Type type, uint64_t seq, uint64_t number = 0) {
+    Message message;
+    message.type = type;
+    message.key = IdOf(meta_.name);
+    message.seq = seq;
+    message.number = number;
+    return message;
+  }
+  Message Push(uint64_t seq, uint64_t round) {
+    Message push = Make(Type::kPush, seq, round);
+    push.body = values_;
+    return push;
+  }
+  LinkId Greet(Rank rank, uint64_t incarnation) {
+    const LinkId link = node_.Accept();
+    Message hello;
+    hello.type = Type::kHello;
+    hello.extra = Encode(Hello{"", Role::kWorker, rank, incarnation, 0, ""});
+    Deliver(link, {hello});
+    return link;
+  }
+  // False where the server has closed the link.
+  bool Deliver(LinkId link, std::vector<Message> messages) {
+    FrameBuilder builder;
+    for (Message& message : messages) builder.Add(std::move(message));
+    return DeliverFrame(link, builder.Finish(1, 0));
+  }
+  bool DeliverFrame(LinkId link, const Frame& frame) {
+    try {
+      const std::vector<Block> blocks = node_.Land(link, std::as_bytes(std::span(frame.head)));
+      for (size_t i = 0; i < blocks.size() && i < frame.bodies.size(); ++i) {
+        if (blocks[i]) std::memcpy(blocks[i].data, frame.bodies[i].data, frame.bodies[i].size);
+      }
+      node_.Received(link, 0);
+    } catch (const Error& error) {
+      node_.Closed(link, 0);
+      reason_ = error.what();
+      return false;
+    }
+    NodeOutput output = node_.TakeOutput();
+    answers_.clear();
+    for (const NodeOutput::Send& send : output.sends) {
+      const auto head = std::as_bytes(std::span(send.frame.head));
+      DecodeMessages(DecodeHeader(head, {}), head, &answers_);
+    }
+    if (!answers_.empty()) reason_ = answers_.back().extra;
+    return output.closes.empty();
+  }
+  // The session is over with this reason, and nothing else has changed.
+  void ExpectClosed(bool is_open, const char* reason) {
+    EXPECT_FALSE(is_open);
+    EXPECT_NE(reason_.find(reason), std::string::npos) << reason_;
+    const Chunk* const chunk = node_.shard().FindChunk({IdOf(meta_.name), 0});
+    ASSERT_NE(chunk, nullptr);
+    EXPECT_EQ(chunk->version, 0u);
+    EXPECT_EQ(chunk->value.as<float>()[3], 4.0F);
+    EXPECT_TRUE(chunk->parked.empty());
+    EXPECT_EQ(pool_.bytes_in_use(), bytes_before_);
+    ASSERT_TRUE(Deliver(other_, {Make(Type::kPull, 1, 0)}));
+    EXPECT_EQ(answers_.at(0).type, Type::kValue);
+  }
+  // A frame with one entry that its sender has written as it likes.
+  Frame Forged(Message message, const std::function<void(FrameHeader*, FrameEntry*)>& forge) {
+    FrameBuilder builder;
+    message.body = {};
+    builder.Add(std::move(message));
+    Frame frame = builder.Finish(1, 0);
+    FrameHeader header;
+    FrameEntry entry;
+    std::memcpy(&header, frame.head.data(), sizeof header);
+    std::memcpy(&entry, frame.head.data() + sizeof header, sizeof entry);
+    forge(&header, &entry);
+    std::memcpy(frame.head.data(), &header, sizeof header);
+    std::memcpy(frame.head.data() + sizeof header, &entry, sizeof entry);
+    Seal(&frame.head);
+    return frame;
+  }
+
+  BufferPool pool_;
+  ServerNode node_;
+  KeyMeta meta_;
+  std::vector<float> floats_ = {1, 2, 3, 4};
+  Bytes values_ = {reinterpret_cast<const std::byte*>(floats_.data()), 16, nullptr};
+  LinkId hostile_ = 0, other_ = 0;
+  size_t bytes_before_ = 0;
+  std::string reason_;
+  std::vector<Message> answers_;
+};
+
+TEST_F(HostilePeerTest, ALengthOf2To60) {
+  const Frame frame = Forged(Push(2, 1), [](FrameHeader* header, FrameEntry* entry) {
+    header->body_bytes = entry->body_bytes = uint64_t{1} << 60;
+  });
+  ExpectClosed(DeliverFrame(hostile_, frame), "are allowed");
+}
+
+TEST_F(HostilePeerTest, ALengthThatIsAllowedInAFrameButNotForThisChunk) {
+  const Frame frame = Forged(Push(2, 1), [](FrameHeader* header, FrameEntry* entry) {
+    header->body_bytes = entry->body_bytes = uint64_t{1} << 39;
+  });
+  ExpectClosed(DeliverFrame(hostile_, frame), "bytes of float32, the chunk has 16");
+}
+
+TEST_F(HostilePeerTest, AnInitOfMoreThanAChunkMayHave) {
+  KeyMeta huge;
+  huge.name = CanonicalKey(0, "huge");
+  huge.chunk_elements = 1u << 31;
+  huge.shape = Shape({int64_t{1} << 31});
+  Message init = Make(Type::kInit, 2);
+  init.key = IdOf(huge.name);
+  init.extra = Encode(huge);
+  const Frame frame = Forged(init, [](FrameHeader* header, FrameEntry* entry) {
+    header->body_bytes = entry->body_bytes = uint64_t{1} << 33;
+  });
+  ASSERT_TRUE(DeliverFrame(hostile_, frame));
+  EXPECT_EQ(ErrorOf(answers_.at(0)).code(), Code::kResourceExhausted);
+  EXPECT_EQ(pool_.bytes_in_use(), bytes_before_);
+}
+
+TEST_F(HostilePeerTest, MoreOperationsThanTheFrameHas) {
+  const Frame frame = Forged(Push(2, 1), [](FrameHeader* header, FrameEntry*) {
+    header->entry_count = uint32_t{1} << 31;
+  });
+  ExpectClosed(DeliverFrame(hostile_, frame), "operations in");
+}
+
+TEST_F(HostilePeerTest, AnotherDtype) {
+  Message push = Push(2, 1);
+  push.dtype = DType::kI32;
+  ExpectClosed(Deliver(hostile_, {push}), "bytes of int32, the chunk has 16 of float32");
+}
+
+TEST_F(HostilePeerTest, AChunkThatIsNotThere) {
+  Message push = Push(2, 1);
+  push.chunk = 7;
+  ASSERT_TRUE(Deliver(hostile_, {push}));  // as where a key was deleted: an answer
+  EXPECT_EQ(ErrorOf(answers_.at(0)).code(), Code::kNotFound);
+  EXPECT_EQ(pool_.bytes_in_use(), bytes_before_);
+}
+
+TEST_F(HostilePeerTest, AnInitOfAChunkThatBelongsToNoKeyLikeThat) {
+  Message init = Make(Type::kInit, 2);
+  init.chunk = 9;
+  init.extra = Encode(meta_);
+  init.body = values_;
+  ExpectClosed(Deliver(hostile_, {init}), "does not belong to this key");
+}
+
+TEST_F(HostilePeerTest, ARoundFromTheFuture) {
+  ExpectClosed(Deliver(hostile_, {Push(2, 1000)}), "version 0 is the newest");
+}
+
+TEST_F(HostilePeerTest, AWindowOverrun) {
+  ExpectClosed(Deliver(hostile_, {Push(5000, 1)}), "is beyond the window");
+}
+
+TEST_F(HostilePeerTest, AFloodOfParkedPulls) {
+  bool is_open = true;
+  for (uint64_t seq = 2; seq < 1000 && is_open; ++seq) {
+    is_open = Deliver(hostile_, {Make(Type::kPull, seq, 5)});
+  }
+  ExpectClosed(is_open, "100 operations wait");
+}
+
+TEST_F(HostilePeerTest, AFloodOfAsyncPushesWhosePredecessorNeverComes) {
+  KeyMeta async = meta_;
+  async.name = CanonicalKey(0, "async");
+  async.mode = KeyMeta::Mode::kAsync;
+  Message init = Make(Type::kInit, 2);
+  init.key = IdOf(async.name);
+  init.extra = Encode(async);
+  init.body = values_;
+  ASSERT_TRUE(Deliver(hostile_, {init}));
+  for (uint64_t seq = 4; seq < 1024; ++seq) {
+    Message push = Push(seq, 1);
+    push.key = IdOf(async.name);
+    push.need = 3;
+    if (!Deliver(hostile_, {push})) break;
+  }
+  EXPECT_LE(pool_.bytes_in_use(), bytes_before_ + 1024 * 64 + 64);  // the window bounds it
+}
+
+TEST_F(HostilePeerTest, AStaleIncarnation) {
+  const LinkId link = node_.Accept();
+  Message hello;
+  hello.type = Type::kHello;
+  hello.extra = Encode(Hello{"", Role::kWorker, 0, 3, 0, ""});
+  EXPECT_FALSE(Deliver(link, {hello}));
+  EXPECT_EQ(reason_, "HELLO: worker 0 incarnation 3 is over");
+}
+
+TEST_F(HostilePeerTest, AReservedType) {
+  const Frame frame = Forged(Push(2, 1), [](FrameHeader*, FrameEntry* entry) {
+    entry->type = static_cast<uint8_t>(Type::kReplicate);
+  });
+  ExpectClosed(DeliverFrame(hostile_, frame), "REPLICATE");
+}
+
+TEST_F(HostilePeerTest, MoreThan4KiBBeforeItIsWelcome) {
+  const LinkId link = node_.Accept();
+  Message init = Make(Type::kInit, 1);
+  init.extra = std::string(2000, 'x');
+  FrameBuilder builder;
+  for (int i = 0; i < 3; ++i) builder.Add(Message(init));
+  EXPECT_FALSE(DeliverFrame(link, builder.Finish(1, 0)));
+  EXPECT_NE(reason_.find("are allowed"), std::string::npos) << reason_;
+}
+
+}  // namespace
+}  // namespace tkv
