@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 
+import machine
 import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -94,19 +95,6 @@ class Limit:
             self.threads,
         )
         return 8 * self.count / (time.perf_counter() - begin)
-
-    def idle_scaling(self):
-        """Twice the work on two threads in the time of one gives 2.0 on a machine with nobody else on it."""
-        steps = ctypes.c_size_t(20_000_000)
-
-        def seconds(threads):
-            begin = time.perf_counter()
-            self.library.limit_compute(threads, steps)
-            return time.perf_counter() - begin
-
-        seconds(2)
-        pairs = [(seconds(1), seconds(2)) for _ in range(5)]
-        return statistics.median(2 * one / two for one, two in pairs)
 
 
 def aligned(count):
@@ -351,7 +339,7 @@ def main():
         sizes = [int(s) for s in arguments.sizes.split(",")]
     threads = len(os.sched_getaffinity(0))
     limit = Limit(pathlib.Path(arguments.build) / "bench" / "liblimit.so", threads)
-    idle = limit.idle_scaling()
+    idle = machine.idle_scaling(limit.library)
     ours, mxnet = Peer(sys.executable, "tensorkv"), Peer(arguments.mxnet, "mxnet")
     results = []
     for row in rows(sizes):
@@ -366,7 +354,7 @@ def main():
         )
     limit.setup(64 * MIB, [(1, 0, 1)])
     data = {
-        "machine": platform.processor() or cpu_name(),
+        "machine": platform.processor() or machine.cpu_name(),
         "threads": threads,
         "date": time.strftime("%Y-%m-%d"),
         "idle": idle,
@@ -390,25 +378,11 @@ def main():
     text = report(data)
     print("\n" + text + "\n\nwrote out/bench-local.json and out/bench-local.png")
     if arguments.write_docs:
-        if data["idle"] < 1.9:
+        if data["idle"] < machine.IDLE:
             print("not written to docs: the machine is not idle")
             return 1
-        write_docs(text)
+        machine.write_docs("local", text)
     return 0
-
-
-def cpu_name():
-    for line in open("/proc/cpuinfo"):
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return "unknown"
-
-
-def write_docs(text):
-    path = HERE.parent / "docs" / "performance.md"
-    before, _, rest = path.read_text().partition("<!-- local: begin -->\n")
-    _, _, after = rest.partition("<!-- local: end -->")
-    path.write_text(f"{before}<!-- local: begin -->\n{text}\n<!-- local: end -->{after}")
 
 
 if __name__ == "__main__":

@@ -386,6 +386,9 @@ class Cluster:
     def kill_server(self, index: int) -> None:
         """Ends a server, as if its process had died."""
 
+    def kill_head(self) -> None:
+        """Ends the head: data goes on, nobody joins any more."""
+
 def version() -> str: ...
 
 def config() -> str: ...
