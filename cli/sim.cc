@@ -45,7 +45,8 @@ void Count(const SimulationReport& report, size_t failures_max, Totals* totals) 
   totals->failed += report.failed_operations;
   totals->faults += report.faults;
   for (const auto& cell : report.coverage) {
-    totals->coverage[cell.receiver + "\t" + cell.message + "\t" + cell.state][cell.fault] += cell.count;
+    totals->coverage[cell.receiver + "\t" + cell.message + "\t" + cell.state][cell.fault] +=
+        cell.count;
   }
   if (report.passed) return;
   ++totals->failures;
@@ -87,8 +88,8 @@ int RunSim(const SimOptions& sim) {
       std::printf("%s", row.c_str());
       for (const char* fault : testing::FaultNames()) {
         const auto cell = cells.find(fault);
-        std::printf("\t%llu", static_cast<unsigned long long>(
-                                  cell == cells.end() ? 0 : cell->second));
+        std::printf("\t%llu",
+                    static_cast<unsigned long long>(cell == cells.end() ? 0 : cell->second));
       }
       std::printf("\n");
     }

@@ -74,7 +74,8 @@ def check_calls():
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
             found = FORBIDDEN.search(line.partition("//")[0])
-            if found and not (found.group(1) == "getenv" and path.name == "options.cc"):
+            # options.cc reads the environment, and writes the log where that asks for one.
+            if found and not (found.group(1) in ("getenv", "fprintf") and path.name == "options.cc"):
                 yield f"{path.relative_to(ROOT)}:{number}: {found.group(1)} in src/"
 
 

@@ -91,8 +91,8 @@ struct ExplorationReport {
   std::string violation;
   uint64_t states = 0;  // that differ
   uint64_t transitions = 0;
-  uint64_t ends = 0;   // states in which everybody has come to an end
-  uint64_t depth = 0;  // of the longest shortest way to a state
+  uint64_t ends = 0;               // states in which everybody has come to an end
+  uint64_t depth = 0;              // of the longest shortest way to a state
   std::vector<std::string> trace;  // a shortest way to the violation
 };
 

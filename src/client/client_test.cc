@@ -207,11 +207,10 @@ TEST_F(ClientTest, SaysWhomItWaitsForAfter5And10And20And40Seconds) {
     }
   }
   Sent();
-  const std::vector<std::string> expected = {
-      "still waiting 5 s for worker 1 (pull 'w', round 1)",
-      "still waiting 10 s for worker 1 (pull 'w', round 1)",
-      "still waiting 20 s for worker 1 (pull 'w', round 1)",
-      "still waiting 40 s for worker 1 (pull 'w', round 1)"};
+  const std::vector<std::string> expected = {"still waiting 5 s for worker 1 (pull 'w', round 1)",
+                                             "still waiting 10 s for worker 1 (pull 'w', round 1)",
+                                             "still waiting 20 s for worker 1 (pull 'w', round 1)",
+                                             "still waiting 40 s for worker 1 (pull 'w', round 1)"};
   EXPECT_EQ(notices_, expected);
 }
 

@@ -371,8 +371,8 @@ void Client::Tick(Time now, Effects* effects) {
       Op& op = ops_.at(*leaving_.begin());
       const Error error(Code::kUnavailable, format("the head is out of reach for {:.1f} s",
                                                    Seconds(now - head_lost_since_)));
-      effects->Log(Level::kWarning, format("{}: left without a word to the others: {}", Head(op),
-                                           error.what()));
+      effects->Log(Level::kWarning,
+                   format("{}: left without a word to the others: {}", Head(op), error.what()));
       Fail(&op, error);
     }
   }

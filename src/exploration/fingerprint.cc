@@ -99,7 +99,7 @@ class StateWriter {
   template <typename T>
     requires std::is_aggregate_v<T>
   void Add(const T& value) {
-    boost::pfr::for_each_field(value, [this](const auto& field) { Add(field); });
+    boost::pfr::for_each_field(value, [this](const auto& field) { this->Add(field); });
   }
 
   void Add(const Head& head) {

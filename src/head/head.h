@@ -35,7 +35,7 @@ class Head {
 
  private:
   friend class StateWriter;  // for checks: compares what machines remember
-  struct Life {  // who a link belongs to
+  struct Life {              // who a link belongs to
     Role role = Role::kWorker;
     Rank index = kNoRank;
     uint64_t incarnation = 0;

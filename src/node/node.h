@@ -187,9 +187,8 @@ class ClientNode final : public Node {
   uint64_t LowOf(LinkId link) override { return client_.Low(link); }
   uint64_t EpochNumber() const override { return member_.epoch().number; }
   const char* StateFor(LinkId link, const Peer* dialed, const Message& message) const override {
-    return dialed != nullptr && dialed->kind == Peer::Kind::kHead
-               ? member_.State()
-               : client_.StateFor(link, message);
+    return dialed != nullptr && dialed->kind == Peer::Kind::kHead ? member_.State()
+                                                                  : client_.StateFor(link, message);
   }
   void ForwardToHead();
   void NoteHead(Time now);
