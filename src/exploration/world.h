@@ -15,12 +15,24 @@
 
 namespace tkv::exploration {
 
+inline constexpr uint32_t kServers = 2;
+inline constexpr int kWorkers = 2;
+inline constexpr uint32_t kChunks = 2;
+// The smallest chunk; the second one holds the counts only.
+inline constexpr uint32_t kChunkElements = 1024;
+
 // Each push of each life of each worker is one element of the value, which says how often it
 // counts.
 inline constexpr size_t kPushes = 64;
+inline constexpr size_t kElements = kChunkElements + kPushes;
 using Counts = std::array<uint8_t, kPushes>;
 constexpr size_t PushId(int rank, int life, int ordinal) {
   return static_cast<size_t>(rank * 32 + life * 16 + ordinal - 1);
+}
+
+inline const std::string& KeyName() {
+  static const std::string name = CanonicalKey(0, KeyView("w"));
+  return name;
 }
 
 // What happens next.

@@ -17,6 +17,12 @@
 
 namespace tkv::simulation {
 
+inline constexpr Time kPatience = 15 * kSecond;
+inline constexpr Time kServerPatience = 8 * kSecond;
+inline constexpr Time kGrace = 1 * kSecond;
+inline constexpr int kFailuresMax = 4;  // after which a driver gives up and leaves
+inline constexpr size_t kTraceLines = 4000;
+
 class Simulation;
 
 // A machine with its place in the network.

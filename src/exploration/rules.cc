@@ -1,0 +1,219 @@
+// What holds in every world.
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/format.h"
+#include "exploration/world.h"
+
+namespace tkv::exploration {
+namespace {
+
+bool CountsOf(const std::byte* data, Counts* counts) {
+  for (size_t i = 0; i < kPushes; ++i) {
+    float value = 0;
+    std::memcpy(&value, data + i * sizeof value, sizeof value);
+    if (!(value >= 0 && value < 256) || value != static_cast<float>(static_cast<int>(value))) {
+      return false;
+    }
+    (*counts)[i] = static_cast<uint8_t>(value);
+  }
+  return true;
+}
+
+uint64_t PushesOf(int rank) { return uint64_t{0xFFFFFFFF} << (rank * 32); }
+uint64_t PushesOf(int rank, int life) { return uint64_t{0xFFFF} << (rank * 32 + life * 16); }
+
+}  // namespace
+
+const World::Actor* World::ServerOf(uint32_t chunk) {
+  step_is_local_ = false;
+  return actors_[1 + ShardOf(IdOf(KeyName()), chunk, kServers)].get();
+}
+
+std::string World::NameOf(int index) const {
+  if (index < 0) return "nobody";
+  const ActorPtr& actor = actors_[static_cast<size_t>(index)];
+  if (actor == nullptr) return "somebody dead";
+  switch (actor->kind) {
+    case Kind::kHead:
+      return "head";
+    case Kind::kServer:
+      return format("server {}", actor->index);
+    case Kind::kWorker:
+      return actor->user.life == 0 ? format("worker {}", actor->index)
+                                   : format("worker {}'s later life", actor->index);
+    default:
+      return "reader";
+  }
+}
+
+// A version is made of one push of each member, of pushes that no other version is made of.
+void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk) {
+  if (id.key != IdOf(KeyName())) return;
+  Actor* const server = edited_[1 + ShardOf(id.key, id.chunk, kServers)];
+  Seen& seen = server->chunks[id.chunk];
+  if (seen.values.empty()) {
+    seen.values.emplace_back();
+    seen.pushes.push_back(0);
+    seen.adds.push_back(false);
+  }
+  const std::string where = format("chunk {} version {}", id.chunk, chunk.version);
+  if (chunk.version != seen.values.size()) {
+    return Violate(format("{} follows version {}", where, seen.values.size() - 1));
+  }
+  if (chunk.failure) return Violate(format("{}: {}", where, chunk.failure->what()));
+  Counts counts{};
+  if (!CountsOf(chunk.value.data, &counts)) return Violate(where + ": no sum of pushes");
+  const bool adds = chunk.rule != nullptr;
+  uint64_t pushes = 0;
+  for (size_t i = 0; i < kPushes; ++i) {
+    const int times = counts[i] - (adds ? seen.values.back()[i] : 0);
+    if (times < 0 || times > 1) {
+      return Violate(format("{}: push {} counts {} times", where, i, times));
+    }
+    if (times == 1) pushes |= uint64_t{1} << i;
+  }
+  for (const uint64_t earlier : seen.pushes) {
+    if ((earlier & pushes) != 0) return Violate(where + ": a push of an earlier version counts");
+  }
+  for (size_t rank = 0; rank < kWorkers; ++rank) {
+    const bool is_due = control_from_[rank] != 0 && chunk.version >= control_from_[rank];
+    if (is_due && control_done_[rank] != 0 && !adds) {
+      return Violate(where + ": a CONTROL that is in force does not count");
+    }
+  }
+  const bool may_add = std::any_of(control_from_.begin(), control_from_.end(), [&](uint64_t from) {
+    return from != 0 && chunk.version >= from;
+  });
+  if (adds && !may_add) return Violate(where + ": a CONTROL counts too early");
+  const Shard::Key* const key = shard.FindKey(id.key);
+  bool somebody_abstains = false;
+  for (int rank = 0; rank < kWorkers; ++rank) {
+    const uint64_t own = pushes & PushesOf(rank);
+    if ((own & (own - 1)) != 0) {
+      return Violate(format("{}: two pushes of worker {}", where, rank));
+    }
+    const bool abstains = key->AbstainOf(rank) >= chunk.version;
+    somebody_abstains = somebody_abstains || abstains;
+    if (own == 0 && shard.epoch().IsMember(rank) && !abstains) {
+      return Violate(format("{}: complete without worker {}", where, rank));
+    }
+  }
+  if (pushes == 0 && !somebody_abstains) return Violate(where + ": made of nothing");
+  // The same version is the same round in every chunk, but for what the dead have not sent.
+  const Actor* const other = ServerOf(1 - id.chunk);
+  const auto seen_there = other->chunks.find(1 - id.chunk);
+  if (seen_there != other->chunks.end() && seen_there->second.values.size() > chunk.version) {
+    const auto at = static_cast<size_t>(chunk.version);
+    if (seen_there->second.adds[at] != adds) {
+      Violate(where + ": another rule than in the other chunk");
+    }
+    uint64_t torn = seen_there->second.pushes[at] ^ pushes;
+    for (int rank = 0; rank < kWorkers; ++rank) {
+      if (deaths_[static_cast<size_t>(rank)] != 0) torn &= ~PushesOf(rank, 0);
+    }
+    if (torn != 0) Violate(where + ": other pushes than in the other chunk");
+  }
+  seen.values.push_back(counts);
+  seen.pushes.push_back(pushes);
+  seen.adds.push_back(adds);
+}
+
+// What was accepted is in its round, or waits for it, in every chunk.
+void World::CheckAccepted(const Actor& actor, size_t push, uint64_t round) {
+  for (uint32_t c = 0; c < kChunks; ++c) {
+    const Actor* const server = ServerOf(c);
+    const auto& shard = static_cast<const ServerNode&>(*server->node).shard();
+    const Chunk* const chunk = shard.FindChunk({IdOf(KeyName()), c});
+    const std::string what = format("worker {}: push {} is accepted for round {} and chunk {}",
+                                    actor.index, push, round, c);
+    if (chunk == nullptr) {
+      Violate(what + " is not there");
+    } else if (chunk->version < round) {
+      if (!chunk->HasArrived(round, actor.index)) Violate(what + " has not got it");
+    } else if ((server->chunks.at(c).pushes[static_cast<size_t>(round)] >> push & 1) == 0) {
+      Violate(what + " does not count it");
+    }
+  }
+}
+
+// A worker sees the round of its last push, whole; a reader sees one version, whole.
+void World::CheckPull(const Actor& actor, uint64_t version) {
+  const auto& client = static_cast<const ClientNode&>(*actor.node).client();
+  const std::string who =
+      actor.kind == Kind::kWorker ? format("worker {}", actor.index) : std::string("reader");
+  const bool is_exact = scope_->staleness == 0;
+  if (actor.kind == Kind::kWorker && is_exact && version != client.RoundOf(KeyName())) {
+    return Violate(
+        format("{}: pulled version {} after its push {}", who, version, client.RoundOf(KeyName())));
+  }
+  for (uint32_t c = 0; c < kChunks; ++c) {
+    Counts counts{};
+    const float* const at = actor.scratch.as<float>() + size_t{c} * kChunkElements;
+    if (!CountsOf(reinterpret_cast<const std::byte*>(at), &counts)) {
+      return Violate(format("{}: pulled something that was never there", who));
+    }
+    const Actor* const server = ServerOf(c);
+    const auto seen = server->chunks.find(c);
+    std::vector<Counts> known{Counts{}};
+    if (seen != server->chunks.end()) known = seen->second.values;
+    const bool fits = is_exact ? version < known.size() && known[version] == counts
+                               : std::find(known.begin(), known.end(), counts) != known.end();
+    if (!fits) {
+      return Violate(
+          format("{}: pulled something else than version {} of chunk {}", who, version, c));
+    }
+  }
+}
+
+void World::CheckBarrier(const Actor& actor) {
+  step_is_local_ = false;
+  for (const ActorPtr& other : actors_) {
+    if (other == nullptr || other->kind != Kind::kWorker || deaths_[0] + deaths_[1] > 0) continue;
+    if (other->user.barriers < actor.user.barriers) {
+      Violate(format("worker {} has passed barrier {} before worker {} came", actor.index,
+                     actor.user.barriers, other->index));
+    }
+  }
+}
+
+void World::CheckFailure(const Actor& actor, const Error& error) {
+  step_is_local_ = false;
+  const std::string what =
+      format("{} {}: {}: {}", actor.kind == Kind::kWorker ? "worker" : "reader", actor.index,
+             tkv::Name(error.code()), error.what());
+  const auto rank = static_cast<size_t>(actor.index);
+  if (actor.kind == Kind::kWorker && actor.user.life == 0 && deaths_[rank] != 0) {
+    if (error.code() != Code::kAborted && error.code() != Code::kUnavailable) Violate(what);
+    return;  // it is held for dead
+  }
+  // Nobody else creates keys.
+  if (actor.user.verb == 'I' && deaths_[0] != 0 && error.code() == Code::kUnavailable) return;
+  for (size_t gone = 0; gone < kWorkers; ++gone) {
+    const bool may_stop = scope_->policy == Epoch::Policy::kFail ||
+                          (scope_->policy == Epoch::Policy::kWait && left_[gone] != 0);
+    const std::string name = format("worker {}", gone);
+    if (may_stop && deaths_[gone] + left_[gone] > 0 && error.code() == Code::kUnavailable &&
+        what.find(name) != std::string::npos) {
+      return;
+    }
+  }
+  Violate(what);
+}
+
+std::string World::CheckEnd() const {
+  for (size_t i = 0; i < actors_.size(); ++i) {
+    const ActorPtr& actor = actors_[i];
+    if (actor == nullptr || (actor->kind != Kind::kWorker && actor->kind != Kind::kObserver)) {
+      continue;
+    }
+    if (actor->user.over) continue;
+    return format("nothing will ever happen again, and {} waits in {} (step {} of '{}')",
+                  NameOf(static_cast<int>(i)), actor->user.verb == 0 ? '-' : actor->user.verb,
+                  actor->user.next, actor->index == 0 ? scope_->program : scope_->second_program);
+  }
+  return {};
+}
+
+}  // namespace tkv::exploration

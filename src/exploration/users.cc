@@ -1,0 +1,197 @@
+// What the users of a world do: their programs, and what they are told.
+
+#include <algorithm>
+#include <cstring>
+
+#include "exploration/world.h"
+#include "tkv/optimizer.h"
+
+namespace tkv::exploration {
+namespace {
+
+using Verb = Operation::Kind;
+
+Bytes ValueWith(const Counts& counts) {
+  const auto values = std::make_shared<std::vector<float>>(kElements, 0.0F);
+  for (size_t i = 0; i < kPushes; ++i) {
+    (*values)[i] = (*values)[kChunkElements + i] = static_cast<float>(counts[i]);
+  }
+  return {reinterpret_cast<const std::byte*>(values->data()), kElements * sizeof(float), values};
+}
+
+// What each push brings; made once, for nobody changes it.
+const Bytes& ValueOf(size_t push) {
+  static const std::vector<Bytes> values = [] {
+    std::vector<Bytes> all;
+    for (size_t i = 0; i < kPushes; ++i) {
+      Counts counts{};
+      counts[i] = 1;
+      all.push_back(ValueWith(counts));
+    }
+    return all;
+  }();
+  return values[push];
+}
+
+const UpdateSpec& AddingSpec() {  // value += sum
+  static const UpdateSpec spec = [] {
+    UpdateSpec adds;
+    adds.program = Optimizer::Create("test")->program().ToText();
+    adds.params = {1.0};
+    return adds;
+  }();
+  return spec;
+}
+
+}  // namespace
+
+void World::RunUser(int index) {
+  do {
+    Actor* const actor = Edit(index);
+    auto& node = static_cast<ClientNode&>(*actor->node);
+    for (const Outcome& outcome : node.TakeOutcomes()) OnOutcome(index, outcome);
+    if (node.member().refused() && actor->user.op == kNoOp) actor->user.over = true;
+    Dispatch(index);
+  } while (BeginNext(index));
+}
+
+// Begins the next operation of the program; false where there is none to begin now.
+bool World::BeginNext(int index) {
+  Actor* const actor = Edit(index);
+  User& user = actor->user;
+  const auto& node = static_cast<const ClientNode&>(*actor->node);
+  if (user.over || user.op != kNoOp || !node.joined()) return false;
+  const bool is_observer = actor->kind == Kind::kObserver;
+  const std::string& program = actor->index == 0 ? scope_->program : scope_->second_program;
+  const bool explores_init = !program.empty() && program[0] == 'I';
+  if (!user.opened) {
+    if (held_ && explores_init) return false;
+    Begin(index, is_observer ? 'O' : 'I');
+    return true;
+  }
+  if (user.next == 0 && !user.warm && !explores_init && user.life == 0) {
+    user.warm = true;  // a connection to every server
+    Begin(index, 'L');
+    return true;
+  }
+  if (held_) return false;
+  if (is_observer) {
+    if (static_cast<int>(user.next) == scope_->reader_pulls) {
+      user.over = true;
+      return false;
+    }
+    ++user.next;
+    Begin(index, 'L');
+    return true;
+  }
+  if (user.next == 0 && user.life > 0) user.base = node.client().RoundOf(KeyName());
+  while (user.next < program.size()) {
+    const char verb = program[user.next++];
+    if (verb == 'I') continue;  // done
+    if (verb == 'P' || verb == 'X') {
+      ++user.ordinal;
+      if (static_cast<uint64_t>(user.ordinal) <= user.base) continue;  // an earlier life did it
+    }
+    if (verb == 'C' && (!node.client().IsSender() || user.life > 0)) continue;
+    Begin(index, verb);
+    return true;
+  }
+  user.over = true;
+  return false;
+}
+
+void World::Begin(int index, char verb) {
+  Actor* const actor = Edit(index);
+  User& user = actor->user;
+  user.verb = verb;
+  user.accepted = false;
+  Operation operation;
+  operation.verb = std::string(1, verb);
+  operation.key = KeyName();
+  if (verb == 'P' || verb == 'X') {
+    operation.value = ValueOf(PushId(actor->index, user.life, user.ordinal));
+  }
+  if (verb == 'L' || verb == 'X') {
+    std::memset(actor->scratch.data, 0xFF, actor->scratch.size);
+    operation.out = actor->scratch;
+  }
+  switch (verb) {
+    case 'P':
+      operation.kind = Verb::kPush;
+      break;
+    case 'L':
+      operation.kind = Verb::kPull;
+      break;
+    case 'X':
+      operation.kind = Verb::kPushPull;
+      break;
+    case 'B':
+      operation.kind = Verb::kBarrier;
+      ++user.barriers;
+      break;
+    case 'C':
+      operation.kind = Verb::kControl;
+      operation.key.clear();
+      ++user.controls;
+      operation.spec = AddingSpec();
+      step_is_local_ = false;
+      control_from_[static_cast<size_t>(actor->index)] =
+          static_cast<const ClientNode&>(*actor->node).client().RoundOf(KeyName()) + 1;
+      break;
+    case 'Q':
+      operation.kind = Verb::kLeave;
+      operation.key.clear();
+      break;
+    case 'O':
+      operation.kind = Verb::kOpen;
+      break;
+    default:
+      operation.kind = Verb::kInit;
+      operation.meta.name = KeyName();
+      operation.meta.dtype = DType::kF32;
+      operation.meta.shape = Shape({static_cast<int64_t>(kElements)});
+      operation.meta.chunk_elements = kChunkElements;
+      operation.meta.staleness = scope_->staleness;
+      operation.value = ValueWith({});
+  }
+  auto& node = static_cast<ClientNode&>(*actor->node);
+  user.op = node.client().next_op();
+  node.Begin(std::move(operation), actor->clock);
+  Dispatch(index);
+}
+
+void World::OnOutcome(int index, const Outcome& outcome) {
+  Actor* const actor = Edit(index);
+  User& user = actor->user;
+  if (outcome.op != user.op) return Violate(NameOf(index) + ": an operation has ended twice");
+  const bool pushes = user.verb == 'P' || user.verb == 'X';
+  if (outcome.event == Outcome::Event::kAccepted) {
+    if (user.accepted) Violate(NameOf(index) + ": a push was accepted twice");
+    user.accepted = true;
+    if (!pushes) return;
+    const size_t push = PushId(actor->index, user.life, user.ordinal);
+    user.rounds.emplace_back(push, outcome.round);
+    return CheckAccepted(*actor, push, outcome.round);
+  }
+  if (outcome.event == Outcome::Event::kFailed) {
+    user.over = true;
+    CheckFailure(*actor, *outcome.error);
+  } else {
+    if (pushes && !user.accepted) Violate(NameOf(index) + ": done, and never accepted");
+    if (user.verb == 'L' || user.verb == 'X') CheckPull(*actor, outcome.round);
+    if (user.verb == 'B') CheckBarrier(*actor);
+    if (user.verb == 'I' || user.verb == 'O') user.opened = true;
+    if (user.verb == 'C') {
+      step_is_local_ = false;
+      control_done_[static_cast<size_t>(actor->index)] = 1;
+    }
+    if (user.verb == 'Q') {
+      step_is_local_ = false;
+      left_[static_cast<size_t>(actor->index)] = 1;
+    }
+  }
+  user.op = kNoOp;
+  user.verb = 0;
+}
+
+}  // namespace tkv::exploration

@@ -1,0 +1,256 @@
+// What the outcomes of operations have to be, and what may be held in memory.
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/format.h"
+#include "simulation/simulation.h"
+
+namespace tkv::simulation {
+void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
+  const auto found = driver->running.find(outcome.op);
+  if (found == driver->running.end()) return Violate("an operation ended twice");
+  Driver::Running& running = found->second;
+  if (options_.trace) {
+    trace_.push_back(format("{:10.6f} {:<12} op {} {} {} {}", static_cast<double>(now_) / kSecond,
+                            driver->process->address, outcome.op, static_cast<int>(outcome.event),
+                            outcome.round, outcome.error ? outcome.error->what() : ""));
+  }
+  if (now_ - running.begin > kPatience + 2 * kServerPatience + 2 * kGrace) {
+    Violate(format("an operation took {:.1f} s, its patience is {:.1f} s",
+                   static_cast<double>(now_ - running.begin) / kSecond,
+                   static_cast<double>(kPatience) / kSecond));
+  }
+  const SimKey* const key =
+      running.key < scenario_.keys.size() ? &scenario_.keys[running.key] : nullptr;
+  if (outcome.event == Outcome::Event::kAccepted) {
+    if (running.accepted) Violate("a push was accepted twice");
+    running.accepted = true;
+    if (!running.has_push) return;
+    Record(*driver, running, HistoryEvent::Kind::kPush, ++logged_, outcome.round);
+    model_.Accepted(running.key, running.push, outcome.round, Shards());
+    driver->last_accepted[running.key] = running.push.ordinal;
+    driver->last_round[running.key] = outcome.round;
+    running.last_accepted = running.push.ordinal;
+    // The source is free: the user may write what he likes there.
+    std::memset(const_cast<std::byte*>(running.value.data), 0xAB, running.value.size);
+    return;
+  }
+  ++report_.operations;
+  if (outcome.event == Outcome::Event::kFailed) {
+    ++report_.failed_operations;
+    CheckFailure(*driver, running, *outcome.error);
+    if (running.has_push && !running.accepted) {
+      model_.Failed(running.key, running.push);
+      Record(*driver, running, HistoryEvent::Kind::kPush, 0, 0);
+    }
+    if (running.is_init && driver->rank != kNoRank) driver->missing.insert(running.key);
+    ++driver->failures;
+    if (driver->failures >= kFailuresMax) driver->next_step = driver->step_count;
+  } else {
+    if (running.has_push && !running.accepted) Violate("a push is done and was not accepted");
+    const bool is_lost = key != nullptr && IsLost(*key);
+    if (running.out && key != nullptr && !is_lost) {
+      if (driver->rank == kNoRank) {
+        if (key->meta.mode == KeyMeta::Mode::kSync) {
+          model_.Observed(running.key, running.out.bytes());
+        }
+      } else {
+        Record(*driver, running, HistoryEvent::Kind::kPull, ++logged_, outcome.round);
+        if (key->meta.exact_reads() && outcome.round < running.round) {
+          Violate(format("worker {} pulled version {} of {} after its push {} was accepted",
+                         driver->rank, outcome.round, ShownKey(key->name), running.round));
+        }
+        model_.Pulled(running.key, LifeOf(*driver), key->meta.exact_reads(), outcome.round,
+                      running.last_accepted, running.out.bytes());
+      }
+    }
+    const bool is_barrier =
+        running.step.kind == Step::Kind::kBarrier || running.phase == 1 || running.phase == 3;
+    if (is_barrier && scenario_.policy != Epoch::Policy::kContinue &&
+        !Happened({Fault::Kind::kKill, Fault::Kind::kVanish, Fault::Kind::kPause,
+                   Fault::Kind::kIsolate, Fault::Kind::kHaste})) {
+      const uint64_t number = running.phase == 1 ? running.step.ordinal - 1 : running.step.ordinal;
+      if (barriers_[number].size() < static_cast<size_t>(scenario_.workers)) {
+        Violate(format("worker {} has passed barrier {}, where {} of {} have come", driver->rank,
+                       number, barriers_[number].size(), scenario_.workers));
+      }
+    }
+    if (running.phase == 2 && driver->rank == 0) model_.Deleted(running.key);
+  }
+  driver->running.erase(found);
+}
+
+// Whether a server that holds a part of the key has died.
+bool Simulation::IsLost(const SimKey& key) const {
+  for (uint32_t c = 0; c < key.meta.chunk_count(); ++c) {
+    const uint32_t server = ShardOf(IdOf(key.name), c, static_cast<uint32_t>(servers_.size()));
+    if (servers_[server] == nullptr) return true;
+  }
+  return false;
+}
+
+// What a client has seen, for the judge of histories; `end` 0: it never learnt the outcome.
+void Simulation::Record(const Driver& driver, const Driver::Running& running,
+                        HistoryEvent::Kind kind, uint64_t end, uint64_t round) {
+  const SimKey& key = scenario_.keys[running.key];
+  if (!key.meta.exact_reads()) return;
+  History& history = histories_[running.key];
+  const uint32_t chunks = key.meta.chunk_count();
+  const size_t item = ItemSize(key.meta.dtype);
+  history.dtype = key.meta.dtype;
+  history.lanes = std::min<size_t>(8, key.meta.elements_of(chunks - 1));
+  size_t at = 0;
+  for (uint32_t c = 0; c < chunks; ++c) {
+    HistoryEvent event{kind,
+                       driver.process->client()->client().incarnation(),
+                       running.generation * 1000 + c,
+                       running.logged_at,
+                       end,
+                       end == 0,
+                       round,
+                       {}};
+    if (kind == HistoryEvent::Kind::kPush) {
+      event.value = Contribution(scenario_.seed, key, running.push.life.rank,
+                                 running.push.life.incarnation, running.push.ordinal);
+    } else {
+      for (size_t i = 0; i < history.lanes; ++i) {
+        event.value[i] = Load(key.meta.dtype, running.out.data + at + i * item);
+      }
+      at += key.meta.bytes_of(c);
+    }
+    history.events.push_back(event);
+    if (running.generation == 0 && history.initial.size() <= c) {
+      history.initial.emplace_back(c, InitialValue(scenario_.seed, key));
+    }
+  }
+}
+
+// Errors have to have a reason.
+void Simulation::CheckFailure(const Driver& driver, const Driver::Running& running,
+                              const Error& error) {
+  const bool heavy = std::any_of(
+      scenario_.faults.begin(), scenario_.faults.begin() + static_cast<ptrdiff_t>(next_fault_),
+      [](const Fault& fault) { return fault.kind >= Fault::Kind::kKill; });
+  const bool leavers = std::any_of(scenario_.step_counts.begin(), scenario_.step_counts.end(),
+                                   [&](size_t count) { return count != scenario_.steps.size(); });
+  const Code code = error.code();
+  const bool is_observer = driver.rank == kNoRank;
+  const std::string text = error.what();
+  // Whoever is gone is named at once, and only where the policy needs him.
+  const bool names_gone =
+      text.find("(dead)") != std::string::npos || text.find("(left)") != std::string::npos;
+  if (scenario_.policy == Epoch::Policy::kFail && code == Code::kDeadlineExceeded && names_gone &&
+      now_ - epoch_since_ > 4 * kSecond &&
+      !Happened({Fault::Kind::kIsolate, Fault::Kind::kKillHead})) {
+    return Violate(format("worker {} waited for somebody who is gone: {}", driver.rank, text));
+  }
+  const bool nobody_died = !Happened(
+      {Fault::Kind::kKill, Fault::Kind::kVanish, Fault::Kind::kPause, Fault::Kind::kHaste});
+  if (nobody_died && text.find("is dead; round") != std::string::npos) {
+    return Violate(format("somebody who has left is called dead: {}", text));
+  }
+  const bool needs_gone = text.find("needs it") != std::string::npos;
+  if (scenario_.policy == Epoch::Policy::kContinue && needs_gone) {
+    return Violate(format("worker {} needed somebody who is gone: {}", driver.rank, text));
+  }
+  const auto is_heavy = [](const Fault& fault) { return fault.kind >= Fault::Kind::kKill; };
+  const auto first = std::find_if(scenario_.faults.begin(), scenario_.faults.end(), is_heavy);
+  const bool one_restart =
+      std::count_if(scenario_.faults.begin(), scenario_.faults.end(), is_heavy) == 1 &&
+      ((first->kind <= Fault::Kind::kVanish && first->restarts) ||
+       first->kind == Fault::Kind::kHaste);
+  if (scenario_.policy == Epoch::Policy::kWait && one_restart && !leavers && !is_observer &&
+      code != Code::kAborted) {
+    return Violate(format("worker {} did not go on with the later life: {}", driver.rank, text));
+  }
+  const bool only_deaths =
+      !Happened({Fault::Kind::kPause, Fault::Kind::kHaste, Fault::Kind::kIsolate,
+                 Fault::Kind::kKillServer, Fault::Kind::kKillHead}) &&
+      std::none_of(scenario_.faults.begin(), scenario_.faults.end(), [](const Fault& fault) {
+        return fault.kind >= Fault::Kind::kKill && fault.restarts;
+      });
+  if (scenario_.policy == Epoch::Policy::kContinue && only_deaths && !running.is_init &&
+      driver.rank != kNoRank && code == Code::kDeadlineExceeded) {
+    return Violate(format("worker {} did not go on without the dead: {}", driver.rank, text));
+  }
+  if (!heavy && !leavers && !is_observer) {
+    return Violate(
+        format("worker {}: an operation failed without a reason: {}", driver.rank, error.what()));
+  }
+  const bool missing_key = code == Code::kNotFound || code == Code::kAlreadyExists;
+  if (code != Code::kUnavailable && code != Code::kDeadlineExceeded && code != Code::kAborted &&
+      code != Code::kFailedPrecondition && !missing_key) {
+    Violate(
+        format("worker {}: a strange error: {}: {}", driver.rank, tkv::Name(code), error.what()));
+  }
+}
+
+bool Simulation::Happened(std::initializer_list<Fault::Kind> kinds) const {
+  return std::any_of(scenario_.faults.begin(),
+                     scenario_.faults.begin() + static_cast<ptrdiff_t>(next_fault_),
+                     [&](const Fault& fault) {
+                       return std::find(kinds.begin(), kinds.end(), fault.kind) != kinds.end();
+                     });
+}
+
+void Simulation::Violate(const std::string& text) {
+  if (report_.violation.empty()) report_.violation = text;
+}
+
+void Simulation::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk) {
+  for (Process* const server : servers_) {
+    if (server != nullptr && &server->server()->shard() == &shard) {
+      return model_.Completed(shard, HeadEpoch(), id, chunk);
+    }
+  }
+}
+
+void Simulation::Event(Process* process, const char* what, uint64_t link) {
+  report_.hash = Random::Mix(report_.hash ^ static_cast<uint64_t>(now_) ^ (link << 40) ^
+                             static_cast<uint64_t>(what[0]));
+  if (options_.trace) {
+    trace_.push_back(format("{:10.6f} {:<12} link {} {}", static_cast<double>(now_) / kSecond,
+                            process->address, link, what));
+  }
+}
+
+// G4: nothing is held beyond values, state, the accumulators of open rounds, and what is under way.
+void Simulation::CheckMemory() {
+  size_t key_bytes = 0;
+  for (const SimKey& key : scenario_.keys) key_bytes += key.meta.elements() * 8 + 4096;
+  for (const auto& [process, driver] : drivers_) {
+    const size_t bound = static_cast<size_t>(scenario_.servers) *
+                         (std::max<size_t>(scenario_.credit_bytes, 1024) + 8 * 1024);
+    if (process->client()->client().unaccepted_bytes() > bound) {
+      Violate(format("{} has sent {} bytes that are not accepted, at most {} are allowed",
+                     process->address, process->client()->client().unaccepted_bytes(), bound));
+    }
+  }
+  for (Process* const server : servers_) {
+    if (server == nullptr) continue;
+    const Shard::Memory use = server->server()->shard().MemoryUse();
+    const size_t bound = use.values + use.state + use.sums + use.held +
+                         static_cast<size_t>(scenario_.workers + 1) *
+                             (2 * scenario_.credit_bytes +
+                              key_bytes * static_cast<size_t>(scenario_.outstanding + 1));
+    if (server->pool.bytes_in_use() > bound) {
+      Violate(format("{} holds {} bytes, at most {} are allowed", server->address,
+                     server->pool.bytes_in_use(), bound));
+    }
+  }
+}
+
+void Simulation::CheckAtEnd() {
+  for (Process* const server : servers_) {
+    if (server == nullptr) continue;
+    const Shard::Memory use = server->server()->shard().MemoryUse();
+    const size_t known = use.values + use.state + use.sums + use.held;
+    if (server->pool.bytes_in_use() != known) {
+      Violate(format("{} holds {} bytes, {} of them are known", server->address,
+                     server->pool.bytes_in_use(), known));
+    }
+  }
+}
+
+}  // namespace tkv::simulation

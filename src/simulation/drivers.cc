@@ -1,0 +1,274 @@
+// The workers' programs: which operation comes next.
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/format.h"
+#include "simulation/simulation.h"
+#include "tkv/optimizer.h"
+
+namespace tkv::simulation {
+namespace {
+
+using Kind = Operation::Kind;
+
+const std::string& AccumulateProgram() {
+  static const std::string text = Optimizer::Create("test")->program().ToText();
+  return text;
+}
+
+}  // namespace
+
+void Simulation::StartWorker(int rank) {
+  Process* const process = Add(Process::Kind::kWorker, rank);
+  Driver& driver = drivers_[process];
+  driver.process = process;
+  driver.born = now_;
+  driver.rank = static_cast<Rank>(rank);
+  driver.step_count = scenario_.step_counts[static_cast<size_t>(rank)];
+}
+
+// The newest life of a rank; null where there is none.
+Process* Simulation::WorkerOf(int rank) const {
+  for (auto at = processes_.rbegin(); at != processes_.rend(); ++at) {
+    if ((*at)->kind == Process::Kind::kWorker && (*at)->index == rank) return at->get();
+  }
+  return nullptr;
+}
+
+Life Simulation::LifeOf(const Driver& driver) const {
+  return {driver.rank, driver.process->client()->client().incarnation()};
+}
+
+std::vector<const Shard*> Simulation::Shards() const {
+  std::vector<const Shard*> shards;
+  shards.reserve(servers_.size());
+  for (Process* const server : servers_) {
+    shards.push_back(server == nullptr ? nullptr : &server->server()->shard());
+  }
+  return shards;
+}
+
+const Epoch& Simulation::HeadEpoch() const {
+  return head_ == nullptr ? last_epoch_ : head_->head()->head().epoch();
+}
+
+OpId Simulation::Begin(Driver* driver, Operation operation, Driver::Running running) {
+  static constexpr const char* kVerbs[] = {"init", "open",    "push",          "pull",   "pushpull",
+                                           "wait", "barrier", "set_optimizer", "delete", "close"};
+  operation.verb = kVerbs[static_cast<size_t>(operation.kind)];
+  running.begin = now_;
+  if (operation.kind == Kind::kControl && isolations_ > 0) {
+    --isolations_;
+    planned_.push_back({now_ + random_.Between(200, 1500) * 1000, driver->process->index,
+                        Planned::Kind::kIsolate});
+  }
+  running.logged_at = ++logged_;
+  running.generation = driver->generation[running.key];
+  // The client may send within Begin: what is sent has to be known before.
+  ClientNode* const node = driver->process->client();
+  const OpId id = node->client().next_op();
+  driver->running.emplace(id, std::move(running));
+  node->Begin(std::move(operation), now_);
+  Dispatch(driver->process);
+  return id;
+}
+
+void Simulation::Drive(Driver* driver) {
+  ClientNode* const node = driver->process->client();
+  for (;;) {
+    for (const Outcome& outcome : node->TakeOutcomes()) OnOutcome(driver, outcome);
+    const bool refused = node->member().refused().has_value();
+    if (!node->joined() && (refused || now_ - driver->born > kPatience)) driver->done = true;
+    if (driver->done || !node->joined() || !StartNext(driver)) return;
+  }
+}
+
+// Starts the next operation; false where it has to wait or the program is over.
+bool Simulation::StartNext(Driver* driver) {
+  const Client& client = driver->process->client()->client();
+  if (client.closed() || driver->process->client()->member().refused()) {
+    driver->done = driver->running.empty();
+    return false;
+  }
+  if (driver->next_init < scenario_.keys.size()) {
+    if (!driver->running.empty()) return false;
+    StartInit(driver);
+    return true;
+  }
+  if (driver->rank != kNoRank && client.rejoined() && !driver->asked_barrier) {
+    if (!driver->running.empty()) return false;
+    driver->asked_barrier = true;
+    Operation open;
+    open.kind = Kind::kOpen;
+    open.key = InternalKey(0, "barrier");
+    Driver::Running running;
+    running.is_init = true;
+    running.key = scenario_.keys.size();
+    Begin(driver, std::move(open), std::move(running));
+    return true;
+  }
+  if (!driver->started) {
+    if (!driver->running.empty()) return false;
+    driver->started = true;
+    for (const SimKey& key : scenario_.keys) {
+      driver->rounds_at_start.push_back(client.RoundOf(key.name));
+    }
+    driver->rounds_at_start.push_back(client.RoundOf(InternalKey(0, "barrier")));
+  }
+  if (driver->next_step < driver->step_count) {
+    if (driver->rank == kNoRank) {
+      if (!driver->running.empty()) return false;
+      Step step;
+      step.kind = Step::Kind::kPull;
+      if (!driver->opened) {  // finds the key (again), then pulls it
+        driver->opened = true;
+        driver->next_init = static_cast<size_t>(
+            random_.Between(0, static_cast<int64_t>(scenario_.keys.size()) - 1));
+        step.key = driver->next_init;
+        StartInit(driver);
+        driver->next_init = scenario_.keys.size();
+        driver->observed = step.key;
+        return true;
+      }
+      driver->opened = false;
+      step.key = driver->observed;
+      ++driver->next_step;
+      return StartStep(driver, step);
+    }
+    const Step& step = scenario_.steps[driver->next_step];
+    const bool alone = step.kind == Step::Kind::kBarrier || step.kind == Step::Kind::kControl ||
+                       step.kind == Step::Kind::kRecreate;
+    if (alone && !driver->running.empty()) return false;
+    if (driver->running.size() >= static_cast<size_t>(scenario_.outstanding)) return false;
+    if (step.kind == Step::Kind::kRecreate) {
+      StartRecreate(driver, step);
+      return true;
+    }
+    ++driver->next_step;
+    return StartStep(driver, step);
+  }
+  if (!driver->running.empty()) return false;
+  if (driver->rank == kNoRank || driver->leaving) {
+    driver->done = true;
+    return false;
+  }
+  driver->leaving = true;
+  Operation leave;
+  leave.kind = Kind::kLeave;
+  Begin(driver, std::move(leave), {});
+  return true;
+}
+
+void Simulation::StartInit(Driver* driver) {
+  const size_t index = driver->next_init++;
+  const SimKey& key = scenario_.keys[index];
+  if (driver->rank != kNoRank) model_.Created(index);
+  Operation init;
+  init.kind = driver->rank == kNoRank ? Kind::kOpen : Kind::kInit;
+  init.key = key.name;
+  init.meta = key.meta;
+  init.value = FillWith(key, InitialValue(scenario_.seed, key));
+  Driver::Running running;
+  running.is_init = true;
+  running.key = index;
+  Begin(driver, std::move(init), std::move(running));
+}
+
+bool Simulation::StartStep(Driver* driver, const Step& step) {
+  const bool pushes = step.kind == Step::Kind::kPush || step.kind == Step::Kind::kPushPull;
+  const bool is_barrier = step.kind == Step::Kind::kBarrier;
+  if (!is_barrier && step.kind != Step::Kind::kControl && driver->missing.contains(step.key)) {
+    return true;
+  }
+  const SimKey& key = scenario_.keys[step.key];
+  // A later life goes on where the rounds of its key are.
+  const bool has_rounds = is_barrier || key.meta.mode == KeyMeta::Mode::kSync;
+  const size_t slot = is_barrier ? scenario_.keys.size() : step.key;
+  if ((pushes || is_barrier) && has_rounds && step.ordinal <= driver->rounds_at_start[slot]) {
+    return true;
+  }
+  Operation operation;
+  Driver::Running running;
+  running.step = step;
+  running.key = step.key;
+  operation.key = key.name;
+  if (pushes) {
+    running.has_push = true;
+    running.push = {LifeOf(*driver), ++driver->ordinal};
+    running.value = FillWith(key, Contribution(scenario_.seed, key, driver->rank,
+                                               running.push.life.incarnation, driver->ordinal));
+    bodies_[running.value.owner.get()] = {step.key, running.push};
+    operation.value = running.value;
+  }
+  const auto last = driver->last_accepted.find(step.key);
+  if (last != driver->last_accepted.end()) {
+    running.last_accepted = last->second;
+    running.round = driver->last_round[step.key];
+  }
+  if (is_barrier) barriers_[step.ordinal].insert(driver->rank);
+  if (step.kind == Step::Kind::kPull || step.kind == Step::Kind::kPushPull) {
+    running.out = driver->process->pool.Allocate(key.meta.elements() * ItemSize(key.meta.dtype));
+    std::memset(running.out.data, 0xEE, running.out.size);
+    operation.out = running.out;
+  }
+  switch (step.kind) {
+    case Step::Kind::kPush:
+      operation.kind = Kind::kPush;
+      break;
+    case Step::Kind::kPull:
+      operation.kind = Kind::kPull;
+      break;
+    case Step::Kind::kPushPull:
+      operation.kind = Kind::kPushPull;
+      break;
+    case Step::Kind::kWait:
+      operation.kind = Kind::kWait;
+      break;
+    case Step::Kind::kBarrier:
+      operation.kind = Kind::kBarrier;
+      break;
+    default:
+      if (driver->rank != 0 || !driver->process->client()->client().IsSender()) return true;
+      operation.kind = Kind::kControl;
+      operation.key.clear();
+      if (step.accumulate) {
+        operation.spec.program = AccumulateProgram();
+        operation.spec.params = {1.0};
+      }
+  }
+  Begin(driver, std::move(operation), std::move(running));
+  return true;
+}
+
+// Barrier, delete, barrier, init: what a program does to make a key anew.
+void Simulation::StartRecreate(Driver* driver, const Step& step) {
+  const SimKey& key = scenario_.keys[step.key];
+  Operation operation;
+  operation.key = key.name;
+  Driver::Running running;
+  running.step = step;
+  running.key = step.key;
+  running.phase = ++driver->recreate_phase;
+  if (running.phase == 1) barriers_[step.ordinal - 1].insert(driver->rank);
+  if (running.phase == 3) barriers_[step.ordinal].insert(driver->rank);
+  if (running.phase == 1 || running.phase == 3) {
+    operation.kind = Kind::kBarrier;
+  } else if (running.phase == 2) {
+    operation.kind = Kind::kDelete;
+    driver->last_accepted.erase(step.key);
+    driver->last_round.erase(step.key);
+    ++driver->generation[step.key];
+  } else {
+    driver->recreate_phase = 0;
+    ++driver->next_step;
+    model_.Created(step.key);
+    operation.kind = Kind::kInit;
+    operation.meta = key.meta;
+    operation.value = FillWith(key, InitialValue(scenario_.seed, key));
+    running.is_init = true;
+  }
+  Begin(driver, std::move(operation), std::move(running));
+}
+
+}  // namespace tkv::simulation

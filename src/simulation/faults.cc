@@ -1,0 +1,164 @@
+// What goes wrong: on the wires, and to processes.
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "simulation/simulation.h"
+
+namespace tkv::simulation {
+int64_t Simulation::Delay(const std::string& from, const std::string& to, size_t bytes) {
+  Time delay = random_.Between(20, 400) * 1000 + static_cast<Time>(bytes / 8);
+  for (const Period& period : periods_) {
+    if (period.until < now_) continue;
+    const bool here = period.from.empty() || period.from == from || period.from == to;
+    if (period.kind == Fault::Kind::kDelay) delay += random_.Between(0, 40) * kMillisecond;
+    if (period.kind == Fault::Kind::kSlow && here) delay += random_.Between(5, 120) * kMillisecond;
+  }
+  return delay;
+}
+
+int Simulation::Copies(const std::string& from, const std::string& to) {
+  for (const Period& period : periods_) {
+    if (period.kind == Fault::Kind::kDuplicate && period.until >= now_ &&
+        (period.from == from || period.from == to)) {
+      return random_.Chance(0.5) ? 2 : 1;
+    }
+  }
+  return 1;
+}
+
+bool Simulation::IsCut(const std::string& from, const std::string& to) {
+  return std::any_of(periods_.begin(), periods_.end(), [&](const Period& period) {
+    if (period.until <= now_) return false;
+    if (period.kind == Fault::Kind::kCut) return period.from == from && period.to == to;
+    return period.kind == Fault::Kind::kPause && (period.from == from || period.from == to);
+  });
+}
+
+void Simulation::Inject() {
+  while (next_fault_ < scenario_.faults.size() &&
+         scenario_.faults[next_fault_].at_event <= events_) {
+    InjectOne(scenario_.faults[next_fault_++]);
+  }
+}
+
+void Simulation::InjectOne(const Fault& fault) {
+  Random choice(fault.choice);
+  const auto pick = [&](Process::Kind kind) -> Process* {
+    std::vector<Process*> candidates;
+    for (const auto& process : processes_) {
+      if (process->kind == kind) candidates.push_back(process.get());
+    }
+    if (candidates.empty()) return nullptr;
+    return candidates[static_cast<size_t>(
+        choice.Between(0, static_cast<int64_t>(candidates.size()) - 1))];
+  };
+  Process* const worker = pick(Process::Kind::kWorker);
+  Process* const server = pick(Process::Kind::kServer);
+  Process* const target = choice.Chance(0.8) ? server : head_;
+  if (worker == nullptr || server == nullptr || target == nullptr) return;
+  Time lasts = choice.Between(1, 1500) * kMillisecond;
+  switch (fault.kind) {
+    case Fault::Kind::kDrop:
+      network_->Sever(worker->address, target->address);
+      break;
+    case Fault::Kind::kDuplicate:
+    case Fault::Kind::kSlow:
+      periods_.push_back(
+          {fault.kind, now_ + lasts, choice.Chance(0.5) ? worker->address : server->address, ""});
+      break;
+    case Fault::Kind::kDelay:
+      periods_.push_back({fault.kind, now_ + lasts, "", ""});
+      break;
+    case Fault::Kind::kCut: {
+      lasts *= 2;  // up to 3 s: shorter than what makes the head hold somebody for dead
+      const bool forth = choice.Chance(0.5);
+      periods_.push_back({fault.kind, now_ + lasts, forth ? worker->address : target->address,
+                          forth ? target->address : worker->address});
+      break;
+    }
+    case Fault::Kind::kPause:
+      lasts = choice.Between(6, 9) * kSecond;
+      periods_.push_back({fault.kind, now_ + lasts, worker->address, ""});
+      if (fault.restarts) {
+        planned_.push_back({now_ + choice.Between(200, 8000) * kMillisecond, worker->index,
+                            Planned::Kind::kBegin});
+      }
+      break;
+    case Fault::Kind::kKill:
+    case Fault::Kind::kVanish: {
+      if (fault.restarts) {
+        planned_.push_back({now_ + choice.Between(200, 8000) * kMillisecond, worker->index,
+                            Planned::Kind::kBegin});
+      }
+      const int rank = worker->index;
+      const uint64_t incarnation =
+          worker->client()->joined() ? worker->client()->client().incarnation() : 0;
+      Remove(worker, fault.kind == Fault::Kind::kVanish);
+      if (fault.kind == Fault::Kind::kKill && head_ != nullptr && choice.Chance(0.5)) {
+        head_->head()->Exited(Role::kWorker, static_cast<Rank>(rank), incarnation);  // a launcher
+        Dispatch(head_);
+      }
+      break;
+    }
+    case Fault::Kind::kIsolate:
+      ++isolations_;
+      break;
+    case Fault::Kind::kHaste:
+      // What the old life sends is held for a while; the new life joins meanwhile, and the servers
+      // learn of it late.
+      lasts = choice.Between(200, 500) * kMillisecond;
+      for (Process* const other : servers_) {
+        if (other == nullptr) continue;
+        periods_.push_back({Fault::Kind::kCut, now_ + lasts, worker->address, other->address});
+        periods_.push_back({Fault::Kind::kCut, now_ + lasts + choice.Between(0, 100) * kMillisecond,
+                            "head", other->address});
+      }
+      planned_.push_back(
+          {now_ + choice.Between(1, 50) * kMillisecond, worker->index, Planned::Kind::kEnd});
+      planned_.push_back(
+          {now_ + choice.Between(51, 100) * kMillisecond, worker->index, Planned::Kind::kBegin});
+      break;
+    case Fault::Kind::kKillServer: {
+      const int index = server->index;
+      servers_[static_cast<size_t>(index)] = nullptr;
+      Remove(server, choice.Chance(0.5));
+      if (fault.restarts) Add(Process::Kind::kServer, index);
+      break;
+    }
+    case Fault::Kind::kKillHead:
+      last_epoch_ = HeadEpoch();
+      Remove(head_, choice.Chance(0.5));
+      head_ = nullptr;
+      break;
+  }
+  ++report_.faults;
+  recent_.insert(fault.kind);
+  recent_until_ = now_ + std::max<Time>(lasts, 2 * kSecond);
+  if (options_.trace) {
+    trace_.push_back(format("{:10.6f} FAULT {} ({}, {})", static_cast<double>(now_) / kSecond,
+                            Name(fault.kind), fault.choice, fault.restarts));
+  }
+}
+
+void Simulation::Happen(const Planned& planned) {
+  Process* const worker = WorkerOf(planned.rank);
+  switch (planned.kind) {
+    case Planned::Kind::kBegin:
+      return StartWorker(planned.rank);
+    case Planned::Kind::kEnd:
+      if (worker != nullptr) Remove(worker, true);
+      return;
+    case Planned::Kind::kIsolate:
+      if (worker == nullptr) return;
+      for (Process* const server : servers_) {
+        if (server == nullptr || random_.Chance(0.5)) continue;
+        periods_.push_back(
+            {Fault::Kind::kCut, now_ + 12 * kSecond, worker->address, server->address});
+        network_->Sever(worker->address, server->address);
+        return;
+      }
+  }
+}
+
+}  // namespace tkv::simulation

@@ -1,0 +1,126 @@
+// A machine with its place in the network.
+
+#include "base/format.h"
+#include "simulation/simulation.h"
+
+namespace tkv::simulation {
+Process::Process(Simulation* s, Kind k, int i, uint64_t number)
+    : simulation(s), kind(k), index(i), pool(size_t{1} << 20) {
+  const Scenario& scenario = simulation->scenario_;
+  MemberOptions member;
+  member.job = "simulation";
+  member.process = number;
+  member.rank = static_cast<Rank>(index);
+  switch (kind) {
+    case Kind::kHead: {
+      address = "head";
+      HeadOptions head;
+      head.job = member.job;
+      head.workers = scenario.workers;
+      head.servers = scenario.servers;
+      head.policy = scenario.policy;
+      node = std::make_unique<HeadNode>(head, &pool, simulation->now_);
+      break;
+    }
+    case Kind::kServer: {
+      address = format("server{}", index);
+      member.role = Role::kServer;
+      ShardOptions shard;
+      shard.job = member.job;
+      shard.index = static_cast<uint32_t>(index);
+      shard.credit_budget_bytes = scenario.credit_bytes * static_cast<size_t>(scenario.workers);
+      shard.credit_min_bytes = 1024;
+      shard.adopt_from_bytes = scenario.adopt_from_bytes;
+      auto server = std::make_unique<ServerNode>(member, shard, &pool);
+      server->SetListener(simulation);
+      node = std::move(server);
+      break;
+    }
+    default: {
+      address = format("{}{}.{}", kind == Kind::kWorker ? "worker" : "observer", index, number);
+      member.role = kind == Kind::kWorker ? Role::kWorker : Role::kObserver;
+      if (kind == Kind::kObserver) member.rank = kNoRank;
+      ClientOptions client;
+      client.job = member.job;
+      client.patience = kPatience;
+      client.server_patience = kServerPatience;
+      client.answer_grace = kGrace;
+      client.pull_bytes_max = scenario.pull_bytes_max;
+      node = std::make_unique<ClientNode>(member, client, &pool);
+    }
+  }
+  node->SetTap(this);
+  endpoint = simulation->network_->Listen(address);
+}
+
+void Process::Opened(uint64_t link) {
+  simulation->Event(this, "opened", link);
+  node->Opened(link, simulation->now_);
+}
+
+void Process::Closed(uint64_t link, const std::string&) {
+  simulation->Event(this, "closed", link);
+  node->Closed(link, simulation->now_);
+}
+
+std::vector<Block> Process::Land(uint64_t link, std::span<const std::byte> head) {
+  return node->Land(link, head);
+}
+
+void Process::Received(uint64_t link) { node->Received(link, simulation->now_); }
+
+void Process::Sent(LinkId, const Message& message) {
+  if (kind != Kind::kWorker) return;
+  Simulation& s = *simulation;
+  const auto driver = s.drivers_.find(this);
+  if (driver == s.drivers_.end()) return;
+  if (message.type == Type::kPush && message.body.size > 0) {
+    const auto body = s.bodies_.find(message.body.owner.get());
+    if (body != s.bodies_.end()) {
+      s.model_.Pushed(body->second.first, body->second.second, message.number);
+    }
+  }
+  if (message.type == Type::kWithdraw) {
+    s.model_.Withdrawn(s.LifeOf(driver->second), message.number);
+  }
+  if (message.type == Type::kControl) {
+    for (const auto& [id, running] : driver->second.running) {
+      if (running.step.kind != Step::Kind::kControl) continue;
+      std::vector<uint64_t> from_rounds;
+      for (const SimKey& key : s.scenario_.keys) {
+        const uint64_t round = client()->client().RoundOf(key.name);
+        from_rounds.push_back(round == 0 ? 0 : round + 1);
+      }
+      s.model_.Controlled(s.LifeOf(driver->second), message.number, running.step.accumulate,
+                          std::move(from_rounds));
+    }
+  }
+}
+
+void Process::Received(LinkId link, const Message& message, const char* state) {
+  Simulation& s = *simulation;
+  uint64_t mix = s.report_.hash ^ static_cast<uint64_t>(s.now_);
+  mix = Random::Mix(mix ^ (link << 32) ^ (static_cast<uint64_t>(message.type) << 24) ^
+                    (static_cast<uint64_t>(kind) << 20) ^ (static_cast<uint64_t>(index) << 16));
+  mix = Random::Mix(mix ^ message.number ^ (message.seq << 20) ^ message.body.size);
+  s.report_.hash = mix;
+  if (s.now_ <= s.recent_until_) {
+    for (const Fault::Kind fault : s.recent_) {
+      static constexpr const char* kReceivers[] = {"head", "server", "client", "client"};
+      ++s.coverage_[{Name(fault), kReceivers[static_cast<size_t>(kind)], tkv::Name(message.type),
+                     state}];
+    }
+  }
+  if (s.options_.trace) {
+    s.trace_.push_back(
+        format("{:10.6f} {:<12} <- {} key {:x} chunk {} number {} seq {} need {} "
+               "flags {} body {} [{}] {}",
+               static_cast<double>(s.now_) / kSecond, address, tkv::Name(message.type),
+               message.key.low >> 48, message.chunk, message.number, message.seq, message.need,
+               message.flags, message.body.size, state,
+               message.type == Type::kError ? message.extra : ""));
+    if (s.trace_.size() > kTraceLines) s.trace_.pop_front();
+  }
+}
+
+}  // namespace tkv::simulation
