@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 
@@ -10,6 +11,9 @@ namespace tkv {
 // Counts forks: grows by one in each child of fork().  A resource with threads or locks keeps the
 // number of its birth and refuses work under another one.
 unsigned ForkGeneration() noexcept;
+
+// How often a wait looks whether its user has been interrupted.
+inline constexpr std::chrono::milliseconds kInterruptEvery{50};
 
 // Cores that this process may keep busy: its CPU affinity, cut to the CPU quota of its control
 // group (version 1 or 2), at least 1.

@@ -11,13 +11,11 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/process.h"
 #include "client/client.h"
 #include "tkv/kvstore.h"
 
 namespace tkv {
-
-// How often a wait looks for signals.
-inline constexpr std::chrono::milliseconds kInterruptEvery{50};
 
 // One call: the operations that it has started, and what is to be done when they are.  Guarded by
 // its own mutex; a ticket is a pointer to it.

@@ -1,18 +1,14 @@
 #include "store/local_store.h"
 
 #include <algorithm>
-#include <array>
-#include <condition_variable>
-#include <mutex>
-#include <optional>
 #include <utility>
 
 #include "base/check.h"
 #include "base/process.h"
-#include "base/small_vector.h"
 #include "kernels/kernels.h"
 #include "store/checks.h"
-#include "store/key_table.h"
+#include "store/claim.h"
+#include "store/gather.h"
 #include "store/overlap.h"
 #include "update/parallel.h"
 #include "update/tile_driver.h"
@@ -22,91 +18,6 @@ namespace {
 
 // Calls that move fewer bytes run in order, so that arrays which share memory need no look.
 constexpr size_t kSmallCallBytes = size_t{256} << 10;
-constexpr std::chrono::milliseconds kInterruptEvery{50};
-
-// What a push does to a key: one of three.  Immutable but for the cache of compiled code.
-struct Updater {
-  UpdateFunction function;
-  std::shared_ptr<const Optimizer> optimizer;
-
-  const CompiledUpdate& CompiledFor(DType dtype) {
-    std::lock_guard lock(mutex);
-    auto& compiled = by_dtype[static_cast<size_t>(dtype)];
-    if (!compiled) compiled = CompileUpdate(optimizer->program(), dtype);
-    return *compiled;
-  }
-
-  std::mutex mutex;
-  std::array<std::optional<CompiledUpdate>, 16> by_dtype;
-};
-
-// What threads share; kept apart because a child of fork() must never touch it, not even to destroy
-// it.
-struct Shared {
-  std::mutex mutex;
-  std::condition_variable released;
-  int waiting = 0;
-  uint64_t calls = 0;
-  bool closed = false;
-  KeyTable keys;
-  std::shared_ptr<Updater> updater = std::make_shared<Updater>();
-};
-
-// The keys that a call uses, in the order of first appearance, and which item has which.
-struct Claim {
-  enum class Mode : uint8_t { kRead, kWrite };
-
-  Shared* shared = nullptr;
-  Mode mode = Mode::kRead;
-  std::shared_ptr<Updater> updater;
-  SmallVector<Entry*> entries;
-  SmallVector<size_t> push_groups;  // of each push item
-  SmallVector<size_t> pull_groups;  // of each pull item
-  bool is_held = false;
-
-  Claim() = default;
-  Claim(const Claim&) = delete;
-  Claim& operator=(const Claim&) = delete;
-  ~Claim() {
-    if (!is_held) return;
-    std::lock_guard lock(shared->mutex);
-    for (Entry* entry : entries) {
-      if (mode == Mode::kWrite) {
-        entry->is_written = false;
-      } else {
-        --entry->readers;
-      }
-    }
-    if (shared->waiting > 0) shared->released.notify_all();
-  }
-};
-
-// The values of a call, packed and grouped by key.
-struct Sources {
-  std::vector<NDArray> packed;           // copies of strided values
-  SmallVector<const void*, 8> pointers;  // all groups one behind the other
-  SmallVector<size_t> ends;              // of group g in `pointers`
-
-  std::span<const void* const> of(size_t group) const {
-    const size_t begin = group == 0 ? 0 : ends[group - 1];
-    return {pointers.data() + begin, ends[group] - begin};
-  }
-};
-
-// The outputs of a call, one list per item; strided ones are written through a packed stand-in.
-struct Outputs {
-  std::vector<std::pair<NDArray, const NDArray*>> stand_ins;
-  SmallVector<TileJob::Output, 8> outputs;
-  SmallVector<size_t> ends;
-
-  std::span<const TileJob::Output> of(size_t item) const {
-    const size_t begin = item == 0 ? 0 : ends[item - 1];
-    return {outputs.data() + begin, ends[item] - begin};
-  }
-  void Scatter() const {
-    for (const auto& [packed, out] : stand_ins) out->CopyFrom(packed);
-  }
-};
 
 class LocalStore final : public KVStore {
  public:
@@ -178,16 +89,6 @@ class LocalStore final : public KVStore {
 
   void InitAs(std::string_view verb, std::span<const InitItem> items);
   void CheckNew(std::string_view verb, std::span<const InitItem> items) const;
-  void FindAndCheck(std::string_view verb, std::span<const PushItem> items,
-                    std::span<const PullItem> outs, Claim* claim) const;
-  void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
-                 std::span<const PullItem> outs, Claim* claim);
-  template <typename Free>
-  void WaitUntil(std::string_view verb, std::unique_lock<std::mutex>* lock, Free free);
-
-  Sources Gather(std::span<const PushItem> items, const Claim& claim) const;
-  Outputs Gather(std::span<const PullItem> items) const;
-
   void Run(std::string_view verb, std::span<const PushItem> items, std::span<const PullItem> outs);
   void RunFunction(const Claim& claim, size_t push_count, const Sources& sources);
   void RunTiles(std::string_view verb, const Claim& claim, size_t push_count,
@@ -243,149 +144,6 @@ void LocalStore::Broadcast(std::span<const InitItem> items, std::span<const Pull
   Run("broadcast", {}, outs);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// claim
-
-void LocalStore::FindAndCheck(std::string_view verb, std::span<const PushItem> items,
-                              std::span<const PullItem> outs, Claim* claim) const {
-  const uint64_t call = ++shared_->calls;
-  const auto group_of = [&](const KeyView& key) {
-    Entry& entry = shared_->keys.Get(verb, key);
-    if (entry.call != call) {
-      entry.call = call;
-      entry.group = claim->entries.size();
-      claim->entries.push_back(&entry);
-    }
-    return entry.group;
-  };
-  claim->entries.reserve(items.size() + outs.size());
-  claim->push_groups.reserve(items.size());
-  claim->pull_groups.reserve(outs.size());
-  for (const PushItem& item : items) {
-    const size_t group = group_of(item.key);
-    const NDArray& stored = claim->entries[group]->value;
-    CheckValues(verb, item, stored.shape(), stored.dtype());
-    claim->push_groups.push_back(group);
-  }
-  for (const PullItem& item : outs) {
-    const size_t group = group_of(item.key);
-    const NDArray& stored = claim->entries[group]->value;
-    CheckOuts(verb, item, stored.shape(), stored.dtype());
-    claim->pull_groups.push_back(group);
-  }
-}
-
-template <typename Free>
-void LocalStore::WaitUntil(std::string_view verb, std::unique_lock<std::mutex>* lock, Free free) {
-  if (free()) return;
-  ++shared_->waiting;
-  const auto deadline = std::chrono::steady_clock::now() + options_.patience;
-  bool in_time = false;
-  std::exception_ptr interrupted;
-  while (!in_time && !interrupted && std::chrono::steady_clock::now() < deadline) {
-    in_time = shared_->released.wait_for(*lock, kInterruptEvery, free);
-    if (in_time || !options_.interrupt) continue;
-    lock->unlock();  // a signal's handler may use the store
-    try {
-      options_.interrupt();
-    } catch (...) {
-      interrupted = std::current_exception();
-    }
-    lock->lock();
-  }
-  --shared_->waiting;
-  if (interrupted) std::rethrow_exception(interrupted);
-  if (!in_time) {
-    throw Fail(Code::kDeadlineExceeded, "{}: another thread has used a key of this call for {} ms",
-               verb, options_.patience.count());
-  }
-}
-
-void LocalStore::ClaimKeys(std::string_view verb, std::span<const PushItem> items,
-                           std::span<const PullItem> outs, Claim* claim) {
-  auto lock = Lock(verb);
-  FindAndCheck(verb, items, outs, claim);
-  claim->shared = shared_.get();
-  claim->mode = items.empty() ? Claim::Mode::kRead : Claim::Mode::kWrite;
-  const std::thread::id self = std::this_thread::get_id();
-  for (const Entry* entry : claim->entries) {
-    if (entry->is_written && entry->writer == self) {
-      throw Fail(Code::kFailedPrecondition,
-                 "{} {}: the updater that is running is updating this key", verb,
-                 entry->key.view().ToString());
-    }
-  }
-  for (Entry* entry : claim->entries) ++entry->waiting;
-  const auto done_waiting = [&] {
-    for (Entry* entry : claim->entries) --entry->waiting;
-  };
-  try {
-    WaitUntil(verb, &lock, [&] {
-      return std::all_of(claim->entries.begin(), claim->entries.end(), [&](const Entry* entry) {
-        return !entry->is_written && (claim->mode == Claim::Mode::kRead || entry->readers == 0);
-      });
-    });
-  } catch (...) {
-    done_waiting();
-    throw;
-  }
-  done_waiting();
-  if (shared_->closed) throw Fail(Code::kFailedPrecondition, "{}: the store is closed", verb);
-  for (Entry* entry : claim->entries) {
-    if (claim->mode == Claim::Mode::kWrite) {
-      entry->is_written = true;
-      entry->writer = self;
-    } else {
-      ++entry->readers;
-    }
-  }
-  claim->updater = shared_->updater;
-  claim->is_held = true;
-}
-
-// --------------------------------------------------------------------------------------------------------------
-// gather
-
-Sources LocalStore::Gather(std::span<const PushItem> items, const Claim& claim) const {
-  Sources sources;
-  sources.ends.assign(claim.entries.size(), 0);
-  for (size_t i = 0; i < items.size(); ++i)
-    sources.ends[claim.push_groups[i]] += items[i].values.size();
-  size_t total = 0;
-  for (size_t& end : sources.ends) {  // first the begin of each group; filling moves it to the end
-    const size_t count = end;
-    end = total;
-    total += count;
-  }
-  sources.pointers.resize(total);
-  for (size_t i = 0; i < items.size(); ++i) {
-    for (const NDArray* value : items[i].values) {
-      value->storage()->WaitReadable(options_.patience);
-      const void* data = value->data();
-      if (!value->contiguous()) data = sources.packed.emplace_back(value->Copy()).data();
-      sources.pointers[sources.ends[claim.push_groups[i]]++] = data;
-    }
-  }
-  return sources;
-}
-
-Outputs LocalStore::Gather(std::span<const PullItem> items) const {
-  Outputs outputs;
-  for (const PullItem& item : items) {
-    for (const NDArray* out : item.outs) {
-      out->storage()->WaitWritable(options_.patience);
-      void* data = out->data();
-      if (!out->contiguous()) {
-        outputs.stand_ins.emplace_back(NDArray::Empty(out->shape(), out->dtype()), out);
-        data = outputs.stand_ins.back().first.data();
-      }
-      outputs.outputs.push_back({data, out->dtype()});
-    }
-    outputs.ends.push_back(outputs.outputs.size());
-  }
-  return outputs;
-}
-
 // -----------------------------------------------------------------------------------------------------------------
 // run
 
@@ -422,9 +180,10 @@ void LocalStore::Run(std::string_view verb, std::span<const PushItem> items,
   if (items.empty() && outs.empty())
     throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   Claim claim;
-  ClaimKeys(verb, items, outs, &claim);
-  const Sources sources = Gather(items, claim);
-  const Outputs outputs = Gather(outs);
+  ClaimKeys(verb, items, outs, shared_.get(), options_, Lock(verb), &claim);
+  const Sources sources = Gather(items, {claim.push_groups.data(), claim.push_groups.size()},
+                                 claim.entries.size(), options_.patience);
+  const Outputs outputs = Gather(outs, options_.patience);
   // Keys of outputs alone follow those of pushes.
   const size_t push_count =
       items.empty() ? 0 : *std::max_element(claim.push_groups.begin(), claim.push_groups.end()) + 1;
@@ -583,10 +342,12 @@ void LocalStore::Delete(const KeyView& key) {
     throw Fail(Code::kFailedPrecondition, "delete {}: the updater that is running is updating it",
                key.ToString());
   }
-  WaitUntil("delete", &lock, [&] {  // another thread may delete it meanwhile
-    entry = shared_->keys.Find(key);
-    return entry == nullptr || (!entry->is_written && entry->readers == 0 && entry->waiting == 0);
-  });
+  WaitUntil(shared_.get(), options_, "delete", &lock,
+            [&] {  // another thread may delete it meanwhile
+              entry = shared_->keys.Find(key);
+              return entry == nullptr ||
+                     (!entry->is_written && entry->readers == 0 && entry->waiting == 0);
+            });
   if (entry == nullptr) {
     throw Fail(Code::kNotFound, "delete {}: no such key", key.ToString());
   }
@@ -604,7 +365,7 @@ void LocalStore::Close() {
                  "close: an updater of this store is running on this thread");
     }
   }
-  WaitUntil("close", &lock, [&] {
+  WaitUntil(shared_.get(), options_, "close", &lock, [&] {
     const auto& entries = shared_->keys.entries();
     return std::all_of(entries.begin(), entries.end(),
                        [](const auto& entry) { return !entry->is_written && entry->readers == 0; });

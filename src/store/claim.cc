@@ -1,0 +1,87 @@
+#include "store/claim.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/format.h"
+#include "store/checks.h"
+
+namespace tkv {
+namespace {
+
+// Which keys the call uses, each looked at once.
+void FindAndCheck(std::string_view verb, std::span<const PushItem> items,
+                  std::span<const PullItem> outs, Claim* claim) {
+  Shared* const shared = claim->shared;
+  const uint64_t call = ++shared->calls;
+  const auto group_of = [&](const KeyView& key) {
+    Entry& entry = shared->keys.Get(verb, key);
+    if (entry.call != call) {
+      entry.call = call;
+      entry.group = claim->entries.size();
+      claim->entries.push_back(&entry);
+    }
+    return entry.group;
+  };
+  claim->entries.reserve(items.size() + outs.size());
+  claim->push_groups.reserve(items.size());
+  claim->pull_groups.reserve(outs.size());
+  for (const PushItem& item : items) {
+    const size_t group = group_of(item.key);
+    const NDArray& stored = claim->entries[group]->value;
+    CheckValues(verb, item, stored.shape(), stored.dtype());
+    claim->push_groups.push_back(group);
+  }
+  for (const PullItem& item : outs) {
+    const size_t group = group_of(item.key);
+    const NDArray& stored = claim->entries[group]->value;
+    CheckOuts(verb, item, stored.shape(), stored.dtype());
+    claim->pull_groups.push_back(group);
+  }
+}
+
+}  // namespace
+
+void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
+               std::span<const PullItem> outs, Shared* shared, const StoreOptions& options,
+               std::unique_lock<std::mutex> lock, Claim* claim) {
+  claim->shared = shared;
+  FindAndCheck(verb, items, outs, claim);
+  claim->mode = items.empty() ? Claim::Mode::kRead : Claim::Mode::kWrite;
+  const std::thread::id self = std::this_thread::get_id();
+  for (const Entry* entry : claim->entries) {
+    if (entry->is_written && entry->writer == self) {
+      throw Fail(Code::kFailedPrecondition,
+                 "{} {}: the updater that is running is updating this key", verb,
+                 entry->key.view().ToString());
+    }
+  }
+  for (Entry* entry : claim->entries) ++entry->waiting;
+  const auto done_waiting = [&] {
+    for (Entry* entry : claim->entries) --entry->waiting;
+  };
+  try {
+    WaitUntil(shared, options, verb, &lock, [&] {
+      return std::all_of(claim->entries.begin(), claim->entries.end(), [&](const Entry* entry) {
+        return !entry->is_written && (claim->mode == Claim::Mode::kRead || entry->readers == 0);
+      });
+    });
+  } catch (...) {
+    done_waiting();
+    throw;
+  }
+  done_waiting();
+  if (shared->closed) throw Fail(Code::kFailedPrecondition, "{}: the store is closed", verb);
+  for (Entry* entry : claim->entries) {
+    if (claim->mode == Claim::Mode::kWrite) {
+      entry->is_written = true;
+      entry->writer = self;
+    } else {
+      ++entry->readers;
+    }
+  }
+  claim->updater = shared->updater;
+  claim->is_held = true;
+}
+
+}  // namespace tkv

@@ -1,0 +1,116 @@
+// Who uses which key: a call claims its keys, to read or to write, before it touches values.
+
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include "base/check.h"
+#include "base/process.h"
+#include "base/small_vector.h"
+#include "store/key_table.h"
+#include "tkv/kvstore.h"
+#include "update/tile_driver.h"
+
+namespace tkv {
+
+// What a push does to a key: one of three.  Immutable but for the cache of compiled code.
+struct Updater {
+  UpdateFunction function;
+  std::shared_ptr<const Optimizer> optimizer;
+
+  const CompiledUpdate& CompiledFor(DType dtype) {
+    std::lock_guard lock(mutex);
+    auto& compiled = by_dtype[static_cast<size_t>(dtype)];
+    if (!compiled) compiled = CompileUpdate(optimizer->program(), dtype);
+    return *compiled;
+  }
+
+  std::mutex mutex;
+  std::array<std::optional<CompiledUpdate>, 16> by_dtype;
+};
+
+// What threads share; kept apart because a child of fork() must never touch it, not even to destroy
+// it.
+struct Shared {
+  std::mutex mutex;
+  std::condition_variable released;
+  int waiting = 0;
+  uint64_t calls = 0;
+  bool closed = false;
+  KeyTable keys;
+  std::shared_ptr<Updater> updater = std::make_shared<Updater>();
+};
+
+// The keys that a call uses, in the order of first appearance, and which item has which.
+struct Claim {
+  enum class Mode : uint8_t { kRead, kWrite };
+
+  Shared* shared = nullptr;
+  Mode mode = Mode::kRead;
+  std::shared_ptr<Updater> updater;
+  SmallVector<Entry*> entries;
+  SmallVector<size_t> push_groups;  // of each push item
+  SmallVector<size_t> pull_groups;  // of each pull item
+  bool is_held = false;
+
+  Claim() = default;
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+  ~Claim() {
+    if (!is_held) return;
+    std::lock_guard lock(shared->mutex);
+    for (Entry* entry : entries) {
+      if (mode == Mode::kWrite) {
+        entry->is_written = false;
+      } else {
+        --entry->readers;
+      }
+    }
+    if (shared->waiting > 0) shared->released.notify_all();
+  }
+};
+
+// Claims the keys of a call, to write where it pushes.  `lock` is that of `shared`.
+//   blocks  while another thread uses one of them, at most the patience
+//   throws  kNotFound, kInvalidArgument, kDeadlineExceeded, kFailedPrecondition
+void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
+               std::span<const PullItem> outs, Shared* shared, const StoreOptions& options,
+               std::unique_lock<std::mutex> lock, Claim* claim);
+
+// Waits, with the lock of `shared`, until `free()`.
+//   throws  kDeadlineExceeded, and what the user's interrupt throws
+template <typename Free>
+void WaitUntil(Shared* shared, const StoreOptions& options, std::string_view verb,
+               std::unique_lock<std::mutex>* lock, Free free) {
+  if (free()) return;
+  ++shared->waiting;
+  const auto deadline = std::chrono::steady_clock::now() + options.patience;
+  bool in_time = false;
+  std::exception_ptr interrupted;
+  while (!in_time && !interrupted && std::chrono::steady_clock::now() < deadline) {
+    in_time = shared->released.wait_for(*lock, kInterruptEvery, free);
+    if (in_time || !options.interrupt) continue;
+    lock->unlock();  // a signal's handler may use the store
+    try {
+      options.interrupt();
+    } catch (...) {
+      interrupted = std::current_exception();
+    }
+    lock->lock();
+  }
+  --shared->waiting;
+  if (interrupted) std::rethrow_exception(interrupted);
+  if (!in_time) {
+    throw Fail(Code::kDeadlineExceeded, "{}: another thread has used a key of this call for {} ms",
+               verb, options.patience.count());
+  }
+}
+
+}  // namespace tkv

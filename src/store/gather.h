@@ -1,0 +1,51 @@
+// The arrays of a call as runs of memory that jobs can work on.
+
+#pragma once
+
+#include <chrono>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/small_vector.h"
+#include "tkv/kvstore.h"
+#include "tkv/ndarray.h"
+#include "update/tile_driver.h"
+
+namespace tkv {
+
+// The values of a call, packed and grouped by key.
+struct Sources {
+  std::vector<NDArray> packed;           // copies of strided values
+  SmallVector<const void*, 8> pointers;  // all groups one behind the other
+  SmallVector<size_t> ends;              // of group g in `pointers`
+
+  std::span<const void* const> of(size_t group) const {
+    const size_t begin = group == 0 ? 0 : ends[group - 1];
+    return {pointers.data() + begin, ends[group] - begin};
+  }
+};
+
+// The outputs of a call, one list per item; strided ones are written through a packed stand-in.
+struct Outputs {
+  std::vector<std::pair<NDArray, const NDArray*>> stand_ins;
+  SmallVector<TileJob::Output, 8> outputs;
+  SmallVector<size_t> ends;
+
+  std::span<const TileJob::Output> of(size_t item) const {
+    const size_t begin = item == 0 ? 0 : ends[item - 1];
+    return {outputs.data() + begin, ends[item] - begin};
+  }
+  void Scatter() const {
+    for (const auto& [packed, out] : stand_ins) out->CopyFrom(packed);
+  }
+};
+
+// `groups` says which of `group_count` keys each item has.
+//   blocks  until the values can be read, at most the patience
+Sources Gather(std::span<const PushItem> items, std::span<const size_t> groups, size_t group_count,
+               std::chrono::nanoseconds patience);
+//   blocks  until the outputs can be written, at most the patience
+Outputs Gather(std::span<const PullItem> items, std::chrono::nanoseconds patience);
+
+}  // namespace tkv
