@@ -48,6 +48,18 @@ void CheckOuts(std::string_view verb, const PullItem& item, const Shape& shape, 
   }
 }
 
+void CheckBroadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
+  for (const PullItem& out : outs) {
+    const auto item = std::find_if(items.begin(), items.end(),
+                                   [&](const InitItem& i) { return i.key == out.key; });
+    if (item == items.end()) {
+      throw Fail(Code::kInvalidArgument, "broadcast {}: an output but no value",
+                 out.key.ToString());
+    }
+    CheckOuts("broadcast", out, item->value->shape(), item->value->dtype());
+  }
+}
+
 void CheckKind(std::string_view verb, const KeyView& key, bool store_has_strings) {
   if (store_has_strings == key.is_string) return;
   throw Fail(Code::kInvalidArgument, "{} {}: {} key, the store has {} keys", verb, key.ToString(),

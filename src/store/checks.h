@@ -15,6 +15,8 @@ namespace tkv {
 void CheckValues(std::string_view verb, const PushItem& item, const Shape& shape, DType dtype);
 //   throws  kInvalidArgument  no outputs, another shape, a dtype that does not convert, read-only
 void CheckOuts(std::string_view verb, const PullItem& item, const Shape& shape, DType dtype);
+//   throws  kInvalidArgument  an output without a value, or as above
+void CheckBroadcast(std::span<const InitItem> items, std::span<const PullItem> outs);
 //   throws  kInvalidArgument  an integer key in a store of strings, or the reverse
 void CheckKind(std::string_view verb, const KeyView& key, bool store_has_strings);
 //   throws  kInvalidArgument  no keys, or of two kinds; kAlreadyExists  one is there or stands

@@ -131,15 +131,7 @@ void LocalStore::InitAs(std::string_view verb, std::span<const InitItem> items) 
 }
 
 void LocalStore::Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
-  for (const PullItem& out : outs) {
-    const auto item = std::find_if(items.begin(), items.end(),
-                                   [&](const InitItem& i) { return i.key == out.key; });
-    if (item == items.end()) {
-      throw Fail(Code::kInvalidArgument, "broadcast {}: an output but no value",
-                 out.key.ToString());
-    }
-    CheckOuts("broadcast", out, item->value->shape(), item->value->dtype());
-  }
+  CheckBroadcast(items, outs);
   InitAs("broadcast", items);
   Run("broadcast", {}, outs);
 }

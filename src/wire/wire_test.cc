@@ -4,10 +4,13 @@
 
 #include "base/byte_io.h"
 #include "tests/arrays.h"
+#include "tests/payload.h"
 #include "wire/frame.h"
 
 namespace tkv {
 namespace {
+
+using test::ReadPayload;
 
 KeyMeta MetaOf(const std::string& name) {
   KeyMeta meta;
@@ -87,38 +90,6 @@ std::vector<Message> Decode(const std::string& head, const FrameLimits& limits =
   std::vector<Message> messages;
   DecodeMessages(DecodeHeader(bytes, limits), bytes, &messages);
   return messages;
-}
-
-// The payload of a message, as who receives it reads it.
-void ReadPayload(const Message& message) {
-  switch (message.type) {
-    case Type::kHello:
-      DecodeHello(message.extra);
-      break;
-    case Type::kInit:
-    case Type::kExists:
-    case Type::kMeta:
-      DecodeKeyMeta(message.extra);
-      break;
-    case Type::kPush:
-      DecodeScalars(message.extra);
-      break;
-    case Type::kControl:
-      DecodeUpdateSpec(message.extra);
-      break;
-    case Type::kEpoch:
-      DecodeEpoch(message.number, message.extra);
-      break;
-    case Type::kWelcome:
-      DecodeWelcome(message.extra);
-      break;
-    case Type::kOk:
-    case Type::kStatusReply:
-      DecodeChunkStatus(message.extra);
-      break;
-    default:
-      break;
-  }
 }
 
 TEST(Frame, EveryMessageComesBackAsItWas) {

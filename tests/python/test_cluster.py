@@ -231,6 +231,18 @@ def test_who_is_awaited_is_told(caplog):
     assert "still waiting 5 s for worker 1 (pull 'w3', round 1)" in texts
 
 
+def test_another_mode_than_that_of_rank_0_is_an_error():
+    with mx.testing.cluster(workers=2) as job:
+        first, second = job
+        first.init("w", mx.nd.zeros((1,)))
+        with pytest.raises(InvalidArgumentError, match="init 'w': async here, sync in the store; every worker"):
+            second.init("w", mx.nd.zeros((1,)), mode="async")
+        second.init("w", mx.nd.zeros((1,)))
+        second.push("w", mx.nd.ones((1,)))
+        first.push("w", mx.nd.ones((1,)))
+        assert second.pull("w").asscalar() == 2
+
+
 def told(caplog):
     """What the logger `tensorkv` has been told, with its level."""
     return [(record.levelname, record.message) for record in caplog.records if record.name == "tensorkv"]
