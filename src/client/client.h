@@ -18,7 +18,6 @@ namespace tkv {
 
 struct ClientOptions {
   std::string job;
-  uint32_t store = 0;                   // number of the store: the order of create()
   Time patience = 600 * kSecond;        // for other workers
   Time server_patience = 30 * kSecond;  // for a server, and for the head
   Time answer_grace = 1 * kSecond;      // for a server to say who is missing, after a deadline
@@ -38,7 +37,7 @@ struct Operation {
     kPushPull,  // both
     kWait,      // until the round of the last push is complete
     kBarrier,
-    kControl,  // `spec` for all keys
+    kControl,  // `spec` for all keys of the store
     kDelete,
     kLeave,  // a clean leave; nothing can follow
   };
@@ -50,7 +49,8 @@ struct Operation {
   Block out;    // contiguous, of the key's dtype; undefined where the operation fails
   std::optional<std::vector<double>> scalars;
   UpdateSpec spec;
-  Time patience = 0;  // 0: the client's
+  uint32_t store = 0;  // kBarrier, kControl: its number, the order of create()
+  Time patience = 0;   // 0: the client's
 };
 
 struct Outcome {
@@ -183,7 +183,7 @@ class Client {
   void NextJoinPhase(const KeyId& id, KeyState* key);
   void FailJoin(KeyState* key, const Error& error);
   void AdvanceControl(Effects* effects);
-  bool KnowsItsPlaces();
+  bool KnowsItsPlaces(uint32_t store);
   void QueueControl(Op* op, Type type);
   void MakePlaces(const KeyId& id, KeyState* key);
   void Finish(Op* op);
@@ -238,6 +238,7 @@ class Client {
   OpId last_op_ = kNoOp;
   std::map<OpId, Op> ops_;
   std::set<OpId> active_pushes_;
+  std::set<KeyId> barriers_;  // keys of barriers, which wait for pushes
   std::map<KeyId, KeyState> keys_;
   std::vector<ServerSession> sessions_;
   std::set<uint32_t> pump_;  // servers whose queues have grown or moved

@@ -40,7 +40,7 @@ OpId Client::Start(Operation operation, Time now, Effects* effects) {
   Op& op = ops_[id];
   op.id = id;
   op.what = std::move(operation);
-  if (op.what.kind == Kind::kBarrier) op.what.key = InternalKey(options_.store, "barrier");
+  if (op.what.kind == Kind::kBarrier) op.what.key = InternalKey(op.what.store, "barrier");
   op.key = IdOf(op.what.key);
   op.begin = now;
   op.deadline = now + (op.what.patience > 0 ? op.what.patience : options_.patience);
@@ -63,7 +63,8 @@ OpId Client::Start(Operation operation, Time now, Effects* effects) {
   } else {
     if (IsPush(op.what.kind) && op.what.kind != Kind::kBarrier) active_pushes_.insert(id);
     KeyState& key = keys_[op.key];
-    if (!key.is_ready && op.key == IdOf(InternalKey(options_.store, "barrier"))) {
+    if (!key.is_ready && op.what.key == InternalKey(StoreOf(op.what.key), "barrier")) {
+      barriers_.insert(op.key);
       key.is_barrier = key.is_ready = true;
       key.must_join = welcome_.rejoined;
       key.meta.name = op.what.key;
@@ -446,7 +447,7 @@ void Client::AdvanceControl(Effects* effects) {
       continue;
     }
     if (op->phase == 0) {
-      if (!KnowsItsPlaces()) return;
+      if (!KnowsItsPlaces(op->what.store)) return;
       op->has_left = true;
       op->phase = 1;
       op->generation = ++generation_;
@@ -475,10 +476,10 @@ void Client::AdvanceControl(Effects* effects) {
 }
 
 // A CONTROL says from which round on it counts, so the place in every key has to be known.
-bool Client::KnowsItsPlaces() {
+bool Client::KnowsItsPlaces(uint32_t store) {
   bool known = true;
   for (auto& [id, key] : keys_) {
-    if (!key.is_ready || key.is_barrier || !key.must_join ||
+    if (!key.is_ready || key.is_barrier || !key.must_join || StoreOf(key.meta.name) != store ||
         key.meta.mode == KeyMeta::Mode::kAsync) {
       continue;
     }
@@ -494,6 +495,7 @@ void Client::QueueControl(Op* op, Type type) {
   std::vector<std::vector<ControlRounds::Item>> rounds(servers);
   for (auto& [id, key] : keys_) {
     if (!key.is_ready || key.is_barrier || key.round == 0) continue;
+    if (StoreOf(key.meta.name) != op->what.store) continue;
     std::set<uint32_t> holders;
     for (const ChunkPlace& place : key.chunks) holders.insert(place.server);
     for (const uint32_t server : holders) rounds[server].push_back({id, key.round + 1});
@@ -505,6 +507,7 @@ void Client::QueueControl(Op* op, Type type) {
     control.message.type = type;
     control.message.number = op->generation;
     if (type == Type::kControl) {
+      control.message.chunk = op->what.store;
       control.message.extra = Encode(op->what.spec);
       const size_t bytes = rounds[server].size() * sizeof(ControlRounds::Item);
       if (bytes > 0) {
@@ -524,8 +527,7 @@ void Client::FinishIfDone(Op* op) {
     op->accepted_told = true;
     active_pushes_.erase(op->id);
     outcomes_.push_back({op->id, Outcome::Event::kAccepted, std::nullopt, op->round, {}});
-    const KeyId barrier = IdOf(InternalKey(options_.store, "barrier"));
-    if (keys_.contains(barrier)) ready_.insert(barrier);
+    ready_.insert(barriers_.begin(), barriers_.end());
   }
   if (op->unaccepted > 0 || op->unpulled > 0) return;
   if (op->cancelled) return Fail(op, TimeoutOf(*op));
@@ -564,8 +566,7 @@ void Client::Fail(Op* op, const Error& error) {
   active_pushes_.erase(id);
   leaving_.erase(id);
   ops_.erase(id);
-  const KeyId barrier = IdOf(InternalKey(options_.store, "barrier"));
-  if (keys_.contains(barrier)) ready_.insert(barrier);
+  ready_.insert(barriers_.begin(), barriers_.end());
 }
 
 void Client::FailAll(const Error& error) {

@@ -62,7 +62,7 @@ class StateWriter {
   void Add(const RulePtr& value) {
     Add(value != nullptr);
     if (value == nullptr) return;
-    All(value->sender(), value->incarnation(), value->generation(), value->spec());
+    All(value->sender(), value->incarnation(), value->generation(), value->store(), value->spec());
   }
   template <typename A, typename B>
   void Add(const std::pair<A, B>& value) {
@@ -122,8 +122,9 @@ class StateWriter {
   void Add(const Client& client) {
     All(client.role_, client.welcome_, client.epoch_, client.closed_, client.has_left_,
         client.head_lost_since_, client.now_, client.last_op_, client.ops_, client.active_pushes_,
-        client.keys_, client.sessions_, client.pump_, client.controls_, client.generation_,
-        client.birth_count_, client.leaving_, client.ready_, client.next_timer_);
+        client.barriers_, client.keys_, client.sessions_, client.pump_, client.controls_,
+        client.generation_, client.birth_count_, client.leaving_, client.ready_,
+        client.next_timer_);
   }
 
   std::string* bytes_;

@@ -70,8 +70,12 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   if (key == keys_.end()) {
     key = keys_.emplace(message.key, Key{}).first;
     key->second.meta = std::move(meta);
-    // A key made after a CONTROL for all keys takes it from its first round on.
-    for (const RulePtr& rule : all_) key->second.pending.push_back({++control_count_, 0, rule});
+    // A key made after a CONTROL for all keys of its store takes it from its first round on.
+    for (const RulePtr& rule : all_) {
+      if (rule->store() == StoreOf(key->second.meta.name)) {
+        key->second.pending.push_back({++control_count_, 0, rule});
+      }
+    }
   }
   auto& chunks = key->second.chunks;
   if (std::find(chunks.begin(), chunks.end(), message.chunk) == chunks.end()) {

@@ -4,8 +4,13 @@
 
 namespace tkv {
 
-Rule::Rule(Rank sender, uint64_t incarnation, uint64_t generation, const UpdateSpec& spec)
-    : sender_(sender), incarnation_(incarnation), generation_(generation), spec_(spec) {
+Rule::Rule(Rank sender, uint64_t incarnation, uint64_t generation, uint32_t store,
+           const UpdateSpec& spec)
+    : sender_(sender),
+      incarnation_(incarnation),
+      generation_(generation),
+      store_(store),
+      spec_(spec) {
   if (!spec_.program.empty()) program_ = Program::Parse(spec_.program);
   if (spec_.params.size() != param_count()) {
     throw Fail(Code::kInvalidArgument, "{} hyperparameters, the program has {}",

@@ -16,7 +16,8 @@ namespace tkv {
 class Rule {
  public:
   //   throws  kInvalidArgument  not a program, or hyperparameters that are not its own
-  Rule(Rank sender, uint64_t incarnation, uint64_t generation, const UpdateSpec& spec);
+  Rule(Rank sender, uint64_t incarnation, uint64_t generation, uint32_t store,
+       const UpdateSpec& spec);
 
   const UpdateSpec& spec() const { return spec_; }
   bool assigns() const { return !program_; }
@@ -33,11 +34,13 @@ class Rule {
   Rank sender() const { return sender_; }
   uint64_t incarnation() const { return incarnation_; }
   uint64_t generation() const { return generation_; }
+  uint32_t store() const { return store_; }  // whose keys it is for
 
  private:
   Rank sender_;
   uint64_t incarnation_;
   uint64_t generation_;
+  uint32_t store_;
   UpdateSpec spec_;
   std::optional<Program> program_;
   mutable std::array<std::optional<CompiledUpdate>, 16> by_dtype_;

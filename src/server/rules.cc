@@ -16,7 +16,7 @@ void Shard::OnControl(Session* session, const Message& message, Effects* effects
   RulePtr rule;
   try {
     rule = std::make_shared<Rule>(session->id.rank, session->id.incarnation, message.number,
-                                  DecodeUpdateSpec(message.extra));
+                                  message.chunk, DecodeUpdateSpec(message.extra));
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
   }
@@ -29,12 +29,17 @@ void Shard::OnControl(Session* session, const Message& message, Effects* effects
   // A sender that sends its next one has committed its last one: what came before that matters no
   // more to keys made later.
   const auto last = std::find_if(all_.rbegin(), all_.rend(), [&](const RulePtr& old) {
-    return old->SentBy(rule->sender(), rule->incarnation());
+    return old->SentBy(rule->sender(), rule->incarnation()) && old->store() == rule->store();
   });
-  if (last != all_.rend()) all_.erase(all_.begin(), last.base() - 1);
+  if (last != all_.rend()) {
+    const auto begin = std::remove_if(all_.begin(), last.base() - 1, [&](const RulePtr& old) {
+      return old->store() == rule->store();
+    });
+    all_.erase(begin, last.base() - 1);
+  }
   all_.push_back(rule);
   for (auto& [id, key] : keys_) {
-    if (key.is_barrier) continue;
+    if (key.is_barrier || StoreOf(key.meta.name) != rule->store()) continue;
     const auto from = from_rounds.find(id);
     key.pending.push_back({++control_count_, from == from_rounds.end() ? 0 : from->second, rule});
   }

@@ -232,6 +232,7 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
       if (driver->rank != 0 || !driver->process->client()->client().IsSender()) return true;
       operation.kind = Kind::kControl;
       operation.key.clear();
+      operation.store = step.store;
       if (step.accumulate) {
         operation.spec.program = AccumulateProgram();
         operation.spec.params = {1.0};

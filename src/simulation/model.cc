@@ -29,7 +29,9 @@ void Model::Deleted(size_t key) {
   const auto found = keys_.find(key);
   if (found != keys_.end()) deleted_.emplace(key, std::move(found->second));
   keys_.erase(key);
-  for (Control& control : controls_) control.from_rounds[key] = 0;
+  for (Control& control : controls_) {
+    if (control.from_rounds[key] != kNever) control.from_rounds[key] = 0;
+  }
 }
 
 void Model::Pushed(size_t key, Push push, uint64_t round) {

@@ -30,6 +30,8 @@ struct Push {
 
 class Model {
  public:
+  static constexpr uint64_t kNever = UINT64_MAX;  // a round that does not come
+
   explicit Model(const Scenario& scenario) : scenario_(scenario) {}
 
   // ---- what the workers do
@@ -39,7 +41,7 @@ class Model {
   void Failed(size_t key, Push push);                  // it may be in some chunks or in none
   void Accepted(size_t key, Push push, uint64_t round, const std::vector<const Shard*>& shards);
   void Controlled(Life life, uint64_t generation, bool accumulate,
-                  std::vector<uint64_t> from_rounds);  // of each key
+                  std::vector<uint64_t> from_rounds);  // of each key; kNever: another store's
   void Withdrawn(Life life, uint64_t generation);
   // ---- what the servers do
   void Completed(const Shard& shard, const Epoch& head, const ChunkId& id, const Chunk& chunk);

@@ -88,6 +88,10 @@ void Process::Sent(LinkId, const Message& message) {
       if (running.step.kind != Step::Kind::kControl) continue;
       std::vector<uint64_t> from_rounds;
       for (const SimKey& key : s.scenario_.keys) {
+        if (StoreOf(key.name) != running.step.store) {
+          from_rounds.push_back(Model::kNever);
+          continue;
+        }
         const uint64_t round = client()->client().RoundOf(key.name);
         from_rounds.push_back(round == 0 ? 0 : round + 1);
       }

@@ -40,8 +40,10 @@ SimKey MakeKey(Random* random, size_t index, bool halves) {
                                   DType::kI8,  DType::kU8,  DType::kI16, DType::kF16, DType::kBF16};
   constexpr int64_t kHalves = 2;  // the last ones, whose sums over rounds are not exact
   SimKey key;
-  key.name = CanonicalKey(0, random->Chance(0.5) ? KeyView(static_cast<int64_t>(index))
-                                                 : KeyView(format("w{}", index)));
+  const std::string text = format("w{}", index);
+  const uint32_t store = random->Chance(0.25) ? 1 : 0;
+  key.name = CanonicalKey(
+      store, random->Chance(0.5) ? KeyView(static_cast<int64_t>(index)) : KeyView(text));
   KeyMeta& meta = key.meta;
   meta.name = key.name;
   meta.dtype = kDTypes[static_cast<size_t>(
@@ -84,6 +86,7 @@ void MakeSteps(Random* random, size_t count, bool recreate, Scenario* scenario) 
     } else if (choice < 98 || !recreate) {
       step.kind = Step::Kind::kControl;
       step.accumulate = scenario->keys[0].accumulates && random->Chance(0.6);
+      step.store = StoreOf(scenario->keys[step.key].name);
     } else {
       step.kind = Step::Kind::kRecreate;
     }

@@ -33,6 +33,7 @@ struct Step {
   size_t key = 0;
   uint64_t ordinal = 0;     // of this key's (or barrier's) pushes
   bool accumulate = false;  // of a CONTROL
+  uint32_t store = 0;       // whose keys a CONTROL is for
 };
 
 struct Fault {

@@ -3,6 +3,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/format.h"
@@ -38,6 +39,12 @@ std::string CanonicalKey(uint32_t store, const KeyView& key) {
 
 std::string InternalKey(uint32_t store, std::string_view name) {
   return Prefix(store, kInternal) + std::string(name);
+}
+
+uint32_t StoreOf(std::string_view canonical) noexcept {
+  uint32_t store = 0;
+  std::memcpy(&store, canonical.data(), std::min(canonical.size(), sizeof(store)));
+  return store;
 }
 
 bool IsCanonicalKey(std::string_view bytes) noexcept {

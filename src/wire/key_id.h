@@ -40,6 +40,8 @@ inline constexpr size_t kKeyBytesMax = 1024;
 std::string CanonicalKey(uint32_t store, const KeyView& key);
 // Keys that the library makes for itself; users cannot name them.
 std::string InternalKey(uint32_t store, std::string_view name);
+// The number of the store that a canonical name belongs to.
+uint32_t StoreOf(std::string_view canonical) noexcept;
 // Whether these bytes are a canonical name.
 bool IsCanonicalKey(std::string_view bytes) noexcept;
 // As messages show it: 3, 'w3' or barrier.

@@ -76,6 +76,7 @@ enum Flag : uint8_t {  // wire value: never renumber
 // One operation or reply.  What a field means depends on the type:
 //   number   PUSH round; PULL, VALUE, ACCEPTED version; ABSTAIN last round; CANCEL seq;
 //            CONTROL, COMMIT, WITHDRAW generation; EPOCH epoch; ERROR code
+//   chunk    of the key; CONTROL: the number of the store whose keys it is for
 //   seq      of the operation in its session; a reply has that of its operation
 //   need     PULL, PUSH of a worker: an operation of its session that must be done first, or 0;
 //            PULL of an observer: the birth of the key that it means
