@@ -32,7 +32,8 @@ int RunExplore(const ExploreOptions& options) {
       const auto begin = std::chrono::steady_clock::now();
       testing::ExplorationReport report;
       try {
-        report = testing::Explore(names[i]);
+        report = options.states_max == 0 ? testing::Explore(names[i])
+                                         : testing::Explore(names[i], options.states_max);
       } catch (...) {
         std::lock_guard lock(mutex);
         error = std::current_exception();

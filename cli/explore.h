@@ -11,7 +11,8 @@ struct ExploreOptions {
   std::vector<std::string> scopes;  // empty: all
   bool large = false;
   bool list = false;
-  int jobs = 2;  // threads
+  int jobs = 2;                  // threads
+  unsigned long states_max = 0;  // of one job; 0: no limit
 };
 
 // The exit status: 0 where every guarantee held.

@@ -38,6 +38,7 @@ CLI::App* AddExplore(CLI::App* app, tkv::cli::ExploreOptions* options) {
   explore->add_option("scope", options->scopes, "Names of jobs; default all that are not large");
   explore->add_flag("--large", options->large, "All, the large ones too: hours");
   explore->add_flag("--list", options->list, "Print the names");
+  explore->add_option("--states-max", options->states_max, "Give up on a job with more; 0: never");
   explore->add_option("--jobs", options->jobs, "Threads")->capture_default_str();
   return explore;
 }

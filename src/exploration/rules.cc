@@ -191,11 +191,11 @@ void World::CheckFailure(const Actor& actor, const Error& error) {
   // Nobody else creates keys.
   if (actor.user.verb == 'I' && deaths_[0] != 0 && error.code() == Code::kUnavailable) return;
   for (size_t gone = 0; gone < kWorkers; ++gone) {
-    const bool may_stop = scope_->policy == Epoch::Policy::kFail ||
-                          (scope_->policy == Epoch::Policy::kWait && left_[gone] != 0);
-    const std::string name = format("worker {}", gone);
-    if (may_stop && deaths_[gone] + left_[gone] > 0 && error.code() == Code::kUnavailable &&
-        what.find(name) != std::string::npos) {
+    const bool names_dead =
+        deaths_[gone] != 0 &&
+        std::string(error.what()).find(format("worker {}", gone)) != std::string::npos;
+    if (names_dead && scope_->policy == Epoch::Policy::kFail &&
+        error.code() == Code::kUnavailable) {
       return;
     }
   }

@@ -12,7 +12,7 @@
 namespace tkv::exploration {
 
 // A program is a word over
-//   P push   L pull   X pushpull   B barrier   C control (the lowest rank that lives)   Q leave
+//   P push   L pull   X pushpull   B barrier   C control (the lowest rank that lives)
 // Every worker begins with an init of the key; a program that begins with I does so while
 // everything is explored, else the key is there.
 struct Scope {

@@ -132,15 +132,10 @@ void World::Begin(int index, char verb) {
     case 'C':
       operation.kind = Verb::kControl;
       operation.key.clear();
-      ++user.controls;
       operation.spec = AddingSpec();
       step_is_local_ = false;
       control_from_[static_cast<size_t>(actor->index)] =
           static_cast<const ClientNode&>(*actor->node).client().RoundOf(KeyName()) + 1;
-      break;
-    case 'Q':
-      operation.kind = Verb::kLeave;
-      operation.key.clear();
       break;
     case 'O':
       operation.kind = Verb::kOpen;
@@ -169,9 +164,7 @@ void World::OnOutcome(int index, const Outcome& outcome) {
     if (user.accepted) Violate(NameOf(index) + ": a push was accepted twice");
     user.accepted = true;
     if (!pushes) return;
-    const size_t push = PushId(actor->index, user.life, user.ordinal);
-    user.rounds.emplace_back(push, outcome.round);
-    return CheckAccepted(*actor, push, outcome.round);
+    return CheckAccepted(*actor, PushId(actor->index, user.life, user.ordinal), outcome.round);
   }
   if (outcome.event == Outcome::Event::kFailed) {
     user.over = true;
@@ -184,10 +177,6 @@ void World::OnOutcome(int index, const Outcome& outcome) {
     if (user.verb == 'C') {
       step_is_local_ = false;
       control_done_[static_cast<size_t>(actor->index)] = 1;
-    }
-    if (user.verb == 'Q') {
-      step_is_local_ = false;
-      left_[static_cast<size_t>(actor->index)] = 1;
     }
   }
   user.op = kNoOp;

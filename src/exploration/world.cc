@@ -49,6 +49,7 @@ World::World(const Scope* scope) : scope_(scope) {
   Seal();
   run();
   held_ = false;
+  memory_->steps.clear();  // made while programs were held
   for (size_t i = 0; i < actors_.size(); ++i) {
     if (actors_[i]->kind == Kind::kWorker || actors_[i]->kind == Kind::kObserver) {
       Edit(static_cast<int>(i));
@@ -170,12 +171,8 @@ void World::Seal() {
       for (const uint64_t value :
            {uint64_t(user.life), uint64_t(user.next), user.op, uint64_t(user.verb),
             uint64_t(user.ordinal), uint64_t(user.accepted), uint64_t(user.opened),
-            uint64_t(user.over), uint64_t(user.barriers), uint64_t(user.controls), user.base}) {
+            uint64_t(user.over), uint64_t(user.barriers), user.base}) {
         add(value);
-      }
-      for (const auto& [push, round] : user.rounds) {
-        add(push);
-        add(round);
       }
     }
     actor->hash = FingerprintOf(bytes);
@@ -222,7 +219,6 @@ Fingerprint World::fingerprint() const {
   add(lives_);
   add(verdict_);
   add(deaths_);
-  add(left_);
   add(control_from_);
   add(control_done_);
   return FingerprintOf(bytes);

@@ -77,9 +77,7 @@ class World {
     bool warm = false;    // and every server
     bool over = false;    // the program has ended, or an operation has failed
     int barriers = 0;     // begun
-    int controls = 0;
-    uint64_t base = 0;                                // the round that a later life has found
-    std::vector<std::pair<size_t, uint64_t>> rounds;  // of its accepted pushes
+    uint64_t base = 0;    // the round that a later life has found
   };
   struct Seen {  // of one chunk, for each version
     std::vector<Counts> values;
@@ -172,11 +170,11 @@ class World {
   std::vector<Sent> step_sent_;
   bool step_is_local_ = false;
   int losses_ = 0, kills_ = 0;
-  std::array<uint8_t, 2> lives_{1, 1};  // of each rank
-  std::array<uint64_t, 2> verdict_{0,
-                                   0};  // a life of each rank of whose end the head is not told yet
-  std::array<uint8_t, 2> deaths_{0, 0};  // whether the first life has ended or is held for dead
-  std::array<uint8_t, 2> left_{0, 0};
+  // Of each rank: how many lives it has had, the life of whose end the head is not told yet, and
+  // whether the first one has ended or is held for dead.
+  std::array<uint8_t, 2> lives_{1, 1};
+  std::array<uint64_t, 2> verdict_{0, 0};
+  std::array<uint8_t, 2> deaths_{0, 0};
   std::array<uint64_t, 2> control_from_{0, 0};  // round from which a rank's CONTROL counts; 0: none
   std::array<uint8_t, 2> control_done_{0, 0};
   bool held_ = true;  // programs wait until the job is there
