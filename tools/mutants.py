@@ -36,10 +36,10 @@ def patch(path, *options):
 
 def build():
     """Build the command in the copy."""
-    # As the tree itself is built, so that the compiler's cache knows every file but the one that a patch changes.
+    # As the tree itself is built, but that a rule taken away may leave something unused; so the compiler's cache knows every file but the one that a patch changes.
     run = {"cwd": COPY / "tree", "env": {**os.environ, "CCACHE_BASEDIR": str(COPY / "tree")}, "capture_output": True}
     if not (COPY / "tree" / "build" / "release" / "build.ninja").exists():
-        subprocess.run(["cmake", "--preset", "release"], check=True, **run)
+        subprocess.run(["cmake", "--preset", "release", "-DTKV_WARNINGS_AS_ERRORS=OFF"], check=True, **run)
     command = ["cmake", "--build", "--preset", "release", "--target", "tkv_cli"]
     done = subprocess.run(command, text=True, check=False, **run)
     if done.returncode != 0:
