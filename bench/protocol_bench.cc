@@ -40,8 +40,8 @@ class Raw final : public LinkHandler {
 
   uint64_t Accepted() override { return link = 1; }
   void Opened(uint64_t id) override { link = id; }
-  void Closed(uint64_t, const std::string& reason) override {
-    std::fprintf(stderr, "closed: %s\n", reason.c_str());
+  void Closed(uint64_t, const Error& reason) override {
+    std::fprintf(stderr, "closed: %s\n", reason.what());
   }
   // Only as much of a client as puts the bodies in their place.
   std::vector<Block> Land(uint64_t, std::span<const std::byte> head) override {
@@ -246,7 +246,7 @@ class Bench final : public LinkHandler {
   }
   uint64_t Accepted() override { return node_->Accept(); }
   void Opened(uint64_t link) override { node_->Opened(link, 0); }
-  void Closed(uint64_t link, const std::string&) override { node_->Closed(link, 0); }
+  void Closed(uint64_t link, const Error&) override { node_->Closed(link, 0); }
   std::vector<Block> Land(uint64_t link, std::span<const std::byte> head) override {
     return node_->Land(link, head);
   }

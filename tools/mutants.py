@@ -36,7 +36,8 @@ def patch(path, *options):
 
 def build():
     """Build the command in the copy."""
-    # As the tree itself is built, but that a rule taken away may leave something unused; so the compiler's cache knows every file but the one that a patch changes.
+    # The compiler's cache knows every file but the one that a patch changes. Warnings are no errors here: a rule that is
+    # taken away may leave something unused.
     run = {"cwd": COPY / "tree", "env": {**os.environ, "CCACHE_BASEDIR": str(COPY / "tree")}, "capture_output": True}
     if not (COPY / "tree" / "build" / "release" / "build.ninja").exists():
         subprocess.run(["cmake", "--preset", "release", "-DTKV_WARNINGS_AS_ERRORS=OFF"], check=True, **run)

@@ -83,6 +83,8 @@ class Client {
   void Opened(uint32_t server, LinkId link, Time now, Effects* effects);
   void Closed(LinkId link, Time now);
   void Failed(uint32_t server, Time now);  // a dial has come to nothing
+  // There is no use in dialing it again.
+  void ServerRefused(uint32_t server, const Error& error, Effects* effects);
   // Where the body of this message is to land; an empty block throws it away.
   Block Landing(LinkId link, const Message& message);
   void Received(LinkId link, const Message& message, Time now, Effects* effects);

@@ -149,6 +149,11 @@ void Client::Failed(uint32_t server, Time now) {
   if (sessions_[server].state == ServerSession::State::kDialing) Unreachable(server, now);
 }
 
+void Client::ServerRefused(uint32_t server, const Error& error, Effects* effects) {
+  Kill(&sessions_[server], Error(error.code(), format("server {}: {}", server, error.what())),
+       effects);
+}
+
 void Client::Unreachable(uint32_t server, Time now) {
   ServerSession& session = sessions_[server];
   if (session.state == ServerSession::State::kDead) return;

@@ -128,7 +128,7 @@ void Head::Admit(LinkId link, const Hello& hello, Time now, Effects* effects) {
   }
   life.incarnation = ++last_incarnation_;
   presence = {now, hello.known, member.incarnation != 0};
-  member = {life.incarnation, Epoch::State::kAlive};
+  member = {life.incarnation, Epoch::State::kAlive, hello.address};
   links_[link] = life;
   effects->Log(Level::kInfo, format("{} {} joined (incarnation {}){}", Name(life.role), life.index,
                                     life.incarnation, presence.rejoined ? ", again" : ""));

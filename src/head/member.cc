@@ -36,6 +36,7 @@ void Member::Opened(LinkId link, Time now, Effects* effects) {
   hello.rank = joined() ? welcome_->rank : options_.rank;
   hello.incarnation = joined() ? welcome_->incarnation : 0;
   hello.known = options_.process;
+  hello.address = options_.address;
   Message message;
   message.type = Type::kHello;
   message.extra = Encode(hello);

@@ -15,6 +15,7 @@ struct MemberOptions {
   Role role = Role::kWorker;
   Rank rank = kNoRank;   // of a worker (kNoRank: any free one), index of a server
   uint64_t process = 0;  // tells processes apart; any number but 0
+  std::string address;   // of a server: where it listens
   Time ping_every = 1 * kSecond;
   Time dead_after = 5 * kSecond;  // of silence: the connection is given up and made anew
 };
@@ -26,6 +27,8 @@ class Member {
   void Start(Time now, Effects* effects);
   void Opened(LinkId link, Time now, Effects* effects);
   void Closed(LinkId link, Time now, Effects* effects);
+  // There is no use in trying again.
+  void Refuse(const Error& error) { refused_ = error; }
   // True where the message has brought a newer EPOCH.
   bool Received(LinkId link, const Message& message, Time now, Effects* effects);
   void Tick(Time now, Effects* effects);

@@ -30,6 +30,11 @@ void Node::Closed(LinkId id, Time now) {
   Flush();
 }
 
+void Node::Refused(LinkId id, const Error& error, Time now) {
+  if (const Peer* const dialed = DialedPeer(id)) OnRefused(*dialed, error);
+  Closed(id, now);
+}
+
 std::vector<Block> Node::Land(LinkId id, std::span<const std::byte> head) {
   const auto found = links_.find(id);
   if (found == links_.end()) throw Fail(Code::kCancelled, "the link is closed");
@@ -66,8 +71,9 @@ std::vector<Block> Node::Land(LinkId id, std::span<const std::byte> head) {
   size_t next = 0;
   for (Message& message : link.landing) {
     if (message.body.size == 0) continue;
-    const Block& block = blocks[next++];
+    Block& block = blocks[next++];
     message.body = {block.data, message.body.size, block.owner};
+    block.size = message.body.size;
   }
   return blocks;
 }
@@ -111,7 +117,7 @@ void Node::Flush() {
     Link& link = links_[++last_link_];
     link.dialed = true;
     link.peer = peer;
-    output_.dials.push_back({last_link_, peer});
+    output_.dials.push_back({last_link_, peer, AddressOf(peer)});
   }
   auto found = links_.end();  // of the last message: most go where the one before went
   FrameBuilder* builder = nullptr;
@@ -246,6 +252,22 @@ void ClientNode::OnClosed(LinkId link, const Peer* dialed, Time now) {
     client_.Failed(dialed->index, now);
   }
   ForwardToHead();
+}
+
+void ClientNode::OnRefused(const Peer& dialed, const Error& error) {
+  if (dialed.kind == Peer::Kind::kServer) {
+    client_.ServerRefused(dialed.index, error, &effects_);
+  } else {
+    member_.Refuse(error);
+    client_.Refused(error, &effects_);
+  }
+}
+
+std::string ClientNode::AddressOf(const Peer& peer) const {
+  const auto& servers = member_.epoch().servers;
+  return peer.kind == Peer::Kind::kServer && peer.index < servers.size()
+             ? servers[peer.index].address
+             : std::string();
 }
 
 void ClientNode::OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) {

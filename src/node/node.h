@@ -25,6 +25,7 @@ struct NodeOutput {
   struct Dial {
     LinkId link;
     Peer peer;
+    std::string address;  // as the EPOCH has it; may be empty
   };
   struct Send {
     LinkId link;
@@ -57,6 +58,8 @@ class Node {
   LinkId Accept();
   void Opened(LinkId link, Time now);
   void Closed(LinkId link, Time now);
+  // Closed, and there is no use in dialing again: another version, another token.
+  void Refused(LinkId link, const Error& error, Time now);
   //   throws  what is wrong with the head
   std::vector<Block> Land(LinkId link, std::span<const std::byte> head);
   void Received(LinkId link, Time now);
@@ -68,12 +71,14 @@ class Node {
  protected:
   virtual void OnOpened(LinkId link, const Peer* dialed, Time now) = 0;
   virtual void OnClosed(LinkId link, const Peer* dialed, Time now) = 0;
+  virtual void OnRefused(const Peer& /*dialed*/, const Error& /*error*/) {}
   virtual void OnHeader(LinkId, uint64_t /*low*/) {}
   virtual void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) = 0;
   virtual void OnTick(Time now) = 0;
   virtual Block OnLanding(LinkId link, const Message& message) = 0;
   virtual uint64_t LowOf(LinkId) { return 0; }
   virtual uint64_t EpochNumber() const = 0;
+  virtual std::string AddressOf(const Peer&) const { return {}; }
   // What the machine is to this message, for the table of coverage.
   virtual const char* StateFor(LinkId link, const Peer* dialed, const Message& message) const = 0;
 
@@ -146,6 +151,7 @@ class ServerNode final : public Node {
   friend class StateWriter;  // for checks: compares what machines remember
   void OnOpened(LinkId link, const Peer* dialed, Time now) override;
   void OnClosed(LinkId link, const Peer* dialed, Time now) override;
+  void OnRefused(const Peer&, const Error& error) override { member_.Refuse(error); }
   void OnHeader(LinkId link, uint64_t low) override { shard_.Header(link, low); }
   void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) override;
   void OnTick(Time now) override { member_.Tick(now, &effects_); }
@@ -179,6 +185,7 @@ class ClientNode final : public Node {
   friend class StateWriter;  // for checks: compares what machines remember
   void OnOpened(LinkId link, const Peer* dialed, Time now) override;
   void OnClosed(LinkId link, const Peer* dialed, Time now) override;
+  void OnRefused(const Peer& dialed, const Error& error) override;
   void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) override;
   void OnTick(Time now) override;
   Block OnLanding(LinkId link, const Message& message) override {
@@ -186,6 +193,7 @@ class ClientNode final : public Node {
   }
   uint64_t LowOf(LinkId link) override { return client_.Low(link); }
   uint64_t EpochNumber() const override { return member_.epoch().number; }
+  std::string AddressOf(const Peer& peer) const override;
   const char* StateFor(LinkId link, const Peer* dialed, const Message& message) const override {
     return dialed != nullptr && dialed->kind == Peer::Kind::kHead ? member_.State()
                                                                   : client_.StateFor(link, message);

@@ -36,6 +36,16 @@ void NodeThread::Stop() {
   endpoint_.reset();  // its peers see the links close
 }
 
+void NodeThread::Closed(uint64_t link, const Error& reason) {
+  const bool is_final =
+      reason.code() == Code::kUnauthenticated || reason.code() == Code::kFailedPrecondition;
+  if (is_final) {
+    node_->Refused(link, reason, Now());
+  } else {
+    node_->Closed(link, Now());
+  }
+}
+
 void NodeThread::Dispatch() {
   NodeOutput output = node_->TakeOutput();
   if (endpoint_ != nullptr) {

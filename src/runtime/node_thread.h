@@ -50,7 +50,7 @@ class NodeThread final : private LinkHandler {
  private:
   uint64_t Accepted() override { return node_->Accept(); }
   void Opened(uint64_t link) override { node_->Opened(link, Now()); }
-  void Closed(uint64_t link, const std::string&) override { node_->Closed(link, Now()); }
+  void Closed(uint64_t link, const Error& reason) override;
   std::vector<Block> Land(uint64_t link, std::span<const std::byte> head) override {
     return node_->Land(link, head);
   }

@@ -58,7 +58,7 @@ void Process::Opened(uint64_t link) {
   node->Opened(link, simulation->now_);
 }
 
-void Process::Closed(uint64_t link, const std::string&) {
+void Process::Closed(uint64_t link, const Error&) {
   simulation->Event(this, "closed", link);
   node->Closed(link, simulation->now_);
 }

@@ -23,10 +23,11 @@ class LinkHandler {
   // Somebody has dialed this endpoint: names the new link.
   virtual uint64_t Accepted() = 0;
   virtual void Opened(uint64_t link) = 0;
-  // Also where a dial has failed.
-  virtual void Closed(uint64_t link, const std::string& reason) = 0;
-  // The head of a frame is here: says where each of its bodies is to land; an empty block throws
-  // that body away.
+  // Also where a dial has failed.  kUnauthenticated and kFailedPrecondition say that the peer does
+  // not want this process, and that there is no use in dialing it again.
+  virtual void Closed(uint64_t link, const Error& reason) = 0;
+  // The head of a frame is here: says where each of its bodies is to land, in its size; a block
+  // without memory throws that body away.
   //   throws  what is wrong with the head; the link is then closed
   virtual std::vector<Block> Land(uint64_t link, std::span<const std::byte> head) = 0;
   // The bodies of that frame are in their place.
@@ -41,8 +42,12 @@ class Endpoint {
   // Never blocks; bodies are referred to until they have been copied.  A link that is not open
   // swallows the frame.
   virtual void Send(uint64_t link, Frame frame) = 0;
-  // After what has been sent.  The handler is not told.
+  // After what has been sent.  The handler is not told, and no memory of the link's frames is used
+  // when this returns: bodies that have not left are not sent.
   virtual void Close(uint64_t link) = 0;
+  // Its owner takes this memory back: what is still to be sent from it is copied, what is still to
+  // land there is thrown away.
+  virtual void Release(const void* data, size_t bytes) = 0;
   // Delivers what has arrived, at most `events_max`; the number delivered.
   virtual size_t Poll(LinkHandler* handler, size_t events_max) = 0;
   //   blocks  until there is something to poll, Wake, or the time; true in the first two cases

@@ -220,7 +220,7 @@ std::string Encode(const Hello& value) {
   writer.Number(value.rank);
   writer.Number(value.incarnation);
   writer.Number(value.known);
-  writer.Text(value.proof);
+  writer.Text(value.address);
   return writer.Take();
 }
 
@@ -232,7 +232,7 @@ Hello DecodeHello(std::string_view bytes) {
   hello.rank = ReadRank(&reader);
   hello.incarnation = reader.Number<uint64_t>();
   hello.known = reader.Number<uint64_t>();
-  hello.proof = reader.Text(kProofBytesMax);
+  hello.address = reader.Text(kAddressBytesMax);
   reader.End();
   return hello;
 }
@@ -369,6 +369,7 @@ std::string Encode(const Epoch& value) {
     for (const Epoch::Member& member : *members) {
       writer.Number(member.incarnation);
       writer.Number(member.state);
+      writer.Text(member.address);
     }
   }
   writer.Number(static_cast<uint32_t>(value.commits.size()));
@@ -386,7 +387,7 @@ Epoch DecodeEpoch(uint64_t number, std::string_view bytes) {
   epoch.number = number;
   epoch.policy = ReadEnum(&reader, Epoch::Policy::kContinue, "policy");
   for (auto* members : {&epoch.workers, &epoch.servers}) {
-    const uint32_t count = reader.Count(9);
+    const uint32_t count = reader.Count(13);
     if (count > static_cast<uint32_t>(kWorkersMax)) {
       throw Fail(Code::kInvalidArgument, "an epoch of {} members", count);
     }
@@ -394,6 +395,7 @@ Epoch DecodeEpoch(uint64_t number, std::string_view bytes) {
     for (Epoch::Member& member : *members) {
       member.incarnation = reader.Number<uint64_t>();
       member.state = ReadEnum(&reader, Epoch::State::kLeft, "state");
+      member.address = reader.Text(kAddressBytesMax);
     }
   }
   epoch.commits.resize(reader.Count(20));

@@ -21,6 +21,7 @@ using Rank = int32_t;
 inline constexpr Rank kNoRank = -1;
 inline constexpr Rank kWorkersMax = 4096;
 inline constexpr uint32_t kServersMax = 4096;
+inline constexpr size_t kAddressBytesMax = 1024;
 
 // wire value: never renumber
 enum class Type : uint8_t {
@@ -113,7 +114,7 @@ struct Hello {  // HELLO
   uint64_t incarnation = 0;  // 0 to the head: a new life
   uint64_t known = 0;  // to a shard: its incarnation as the client knows it, or 0; to the head: a
                        // number of the process's own, so that a repeated HELLO is no second life
-  std::string proof;
+  std::string address;  // of a server, to the head: where clients find it; may be empty
 };
 
 struct Welcome {  // WELCOME
@@ -171,6 +172,7 @@ struct Epoch {                                                                  
   struct Member {
     uint64_t incarnation = 0;  // 0: never joined
     State state = State::kAwaited;
+    std::string address;  // of a server: where it listens
     bool operator==(const Member&) const = default;
   };
   // The last CONTROL that a life of a rank has committed.

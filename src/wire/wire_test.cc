@@ -52,7 +52,7 @@ std::vector<Message> EveryMessage() {
     if (body > 0) message.body = {bytes.data(), body, nullptr};
     messages.push_back(std::move(message));
   };
-  add(Type::kHello, Encode(Hello{"job", Role::kWorker, 1, 5, 6, "proof"}));
+  add(Type::kHello, Encode(Hello{"job", Role::kWorker, 1, 5, 6, "tcp:10.0.0.1:7"}));
   add(Type::kInit, Encode(MetaOf(name)), 60);
   add(Type::kDescribe);
   add(Type::kStatus);

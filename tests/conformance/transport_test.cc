@@ -2,12 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <thread>
 
+#include "base/format.h"
 #include "transport/inproc/network.h"
+#include "transport/socket/address.h"
+#include "transport/socket/endpoint.h"
 
 namespace tkv {
 namespace {
@@ -15,7 +21,9 @@ namespace {
 // A transport under test: endpoints that can reach each other by address.
 struct Bench {
   virtual ~Bench() = default;
-  virtual std::unique_ptr<Endpoint> Listen(const std::string& address) = 0;
+  virtual std::unique_ptr<Endpoint> Listen(const std::string& name) = 0;
+  // Where others reach the endpoint of that name.
+  virtual std::string AddressOf(const std::string& name) = 0;
 };
 
 using MakeBench = std::function<std::unique_ptr<Bench>()>;
@@ -33,14 +41,16 @@ struct Recorder final : LinkHandler {
     return next_link;
   }
   void Opened(uint64_t link) override { opened.push_back(link); }
-  void Closed(uint64_t link, const std::string&) override { closed.push_back(link); }
+  void Closed(uint64_t link, const Error&) override { closed.push_back(link); }
   std::vector<Block> Land(uint64_t, std::span<const std::byte> head) override {
     heads.emplace_back(reinterpret_cast<const char*>(head.data()), head.size());
     landing = land ? land(heads.back()) : std::vector<Block>{};
     return landing;
   }
   void Received(uint64_t) override {
-    for (const Block& block : landing) bodies.emplace_back(block.data, block.data + block.size);
+    for (const Block& block : landing) {
+      if (block) bodies.emplace_back(block.data, block.data + block.size);
+    }
   }
 };
 
@@ -61,7 +71,7 @@ class TransportConformance : public ::testing::TestWithParam<MakeBench> {
     return condition();
   }
   void Connect() {
-    client_->Dial(7, "server");
+    client_->Dial(7, bench_->AddressOf("server"));
     ASSERT_TRUE(Until([&] { return at_client_.opened.size() == 1; }));
     ASSERT_EQ(at_server_.accepted.size(), 1U);
   }
@@ -111,8 +121,11 @@ TEST_P(TransportConformance, ABodyLandsWhereTheReceiverSays) {
 
 TEST_P(TransportConformance, ABodyWithoutAPlaceIsThrownAway) {
   Connect();
-  at_server_.land = [](const std::string&) { return std::vector<Block>(1); };
-  std::vector<std::byte> source(5000);
+  std::vector<std::byte> source(500'000);
+  at_server_.land = [&](const std::string& head) {
+    return std::vector<Block>(head.find("after") == std::string::npos ? 1 : 0,
+                              Block{nullptr, source.size(), nullptr});
+  };
   Message push;
   push.type = Type::kPush;
   push.body = {source.data(), source.size(), nullptr};
@@ -130,7 +143,7 @@ TEST_P(TransportConformance, BothSidesCanSend) {
 }
 
 TEST_P(TransportConformance, ADialToNobodyIsClosed) {
-  client_->Dial(8, "nobody");
+  client_->Dial(8, bench_->AddressOf("nobody"));
   ASSERT_TRUE(Until([&] { return at_client_.closed.size() == 1; }));
   EXPECT_EQ(at_client_.closed[0], 8U);
 }
@@ -171,19 +184,118 @@ TEST_P(TransportConformance, WaitEndsByWakeByArrivalAndByTime) {
   std::thread other([&] { server_->Wake(); });
   EXPECT_TRUE(server_->Wait(5'000'000'000));
   other.join();
-  client_->Dial(9, "server");
+  client_->Dial(9, bench_->AddressOf("server"));
   EXPECT_TRUE(server_->Wait(5'000'000'000));
+}
+
+// A frame whose body lies in `source`.
+Frame FrameWith(const std::vector<std::byte>& source) {
+  Message push;
+  push.type = Type::kPush;
+  push.body = {source.data(), source.size(), nullptr};
+  FrameBuilder builder;
+  builder.Add(std::move(push));
+  return builder.Finish(0, 0);
+}
+
+TEST_P(TransportConformance, ManyBodiesOfAllSizesGoBothWays) {
+  Connect();
+  const std::vector<size_t> sizes = {1, 7, 4096, 65'536, 1'000'003, 3, 20'000'000, 64};
+  std::vector<std::vector<std::byte>> sources;
+  for (const size_t size : sizes) {
+    sources.emplace_back(size);
+    for (size_t i = 0; i < size; ++i) sources.back()[i] = static_cast<std::byte>(i * 31 + size);
+  }
+  std::deque<std::vector<std::byte>> landed_at_server, landed_at_client;
+  const auto landing = [&sizes](std::deque<std::vector<std::byte>>* landed) {
+    return [landed, &sizes](const std::string&) {
+      landed->emplace_back(sizes[landed->size()]);
+      return std::vector<Block>{{landed->back().data(), landed->back().size(), nullptr}};
+    };
+  };
+  at_server_.land = landing(&landed_at_server);
+  at_client_.land = landing(&landed_at_client);
+  for (const auto& source : sources) {
+    client_->Send(7, FrameWith(source));
+    server_->Send(at_server_.accepted[0], FrameWith(source));
+  }
+  ASSERT_TRUE(Until([&] {
+    return at_server_.bodies.size() == sizes.size() && at_client_.bodies.size() == sizes.size();
+  }));
+  EXPECT_TRUE(std::equal(sources.begin(), sources.end(), at_server_.bodies.begin()));
+  EXPECT_TRUE(std::equal(sources.begin(), sources.end(), at_client_.bodies.begin()));
+}
+
+TEST_P(TransportConformance, MemoryThatIsTakenBackIsNeitherReadNorWritten) {
+  Connect();
+  std::vector<std::byte> source(30'000'000, std::byte{1}), target(source.size());
+  at_server_.land = [&](const std::string&) {
+    return std::vector<Block>{{target.data(), target.size(), nullptr}};
+  };
+  client_->Send(7, FrameWith(source));
+  server_->Poll(&at_server_, 1);  // some of it may have landed
+  client_->Release(source.data(), source.size());
+  std::fill(source.begin(), source.end(), std::byte{2});
+  ASSERT_TRUE(Until([&] { return at_server_.bodies.size() == 1; }));
+  EXPECT_EQ(std::count(target.begin(), target.end(), std::byte{1}),
+            static_cast<ptrdiff_t>(target.size()));
+
+  client_->Send(7, FrameWith(source));
+  server_->Poll(&at_server_, 1);
+  server_->Release(target.data(), target.size());
+  const std::vector<std::byte> before = target;
+  for (int i = 0; i < 50; ++i) client_->Poll(&at_client_, 16);
+  if (at_server_.heads.size() == 2) {  // it was landing: the rest of it is thrown away
+    Until([&] { return false; });
+    EXPECT_EQ(target, before);
+  }
+}
+
+TEST_P(TransportConformance, ACloseLeavesNoFrameThatRefersToMemory) {
+  Connect();
+  auto source = std::make_shared<std::vector<std::byte>>(30'000'000);
+  Frame frame = FrameWith(*source);
+  frame.bodies[0].owner = source;
+  client_->Send(7, std::move(frame));
+  client_->Close(7);
+  for (int i = 0; i < 100; ++i) server_->Poll(&at_server_, 16);
+  EXPECT_EQ(source.use_count(), 1);
 }
 
 struct InprocBench final : Bench {
   InprocNetwork network;
-  std::unique_ptr<Endpoint> Listen(const std::string& address) override {
-    return network.Listen(address);
+  std::unique_ptr<Endpoint> Listen(const std::string& name) override {
+    return network.Listen(name);
+  }
+  std::string AddressOf(const std::string& name) override { return name; }
+};
+
+struct SocketBench final : Bench {
+  explicit SocketBench(std::string listens_at) : where(std::move(listens_at)) {}
+  std::string where;
+  std::map<std::string, std::string> addresses;
+  std::unique_ptr<Endpoint> Listen(const std::string& name) override {
+    SocketOptions options;
+    options.who = name;
+    options.listen = {where};
+    if (where != "unix") options.token = "a token of this test";
+    auto endpoint = OpenSockets(options);
+    addresses[name] = endpoint->address();
+    return endpoint;
+  }
+  std::string AddressOf(const std::string& name) override {
+    if (addresses.contains(name)) return addresses[name];
+    return where == "unix" ? format("unix:{}/nobody", HostId()) : "tcp:127.0.0.1:1";
   }
 };
 
 INSTANTIATE_TEST_SUITE_P(Inproc, TransportConformance,
                          ::testing::Values([] { return std::make_unique<InprocBench>(); }));
+INSTANTIATE_TEST_SUITE_P(Unix, TransportConformance,
+                         ::testing::Values([] { return std::make_unique<SocketBench>("unix"); }));
+INSTANTIATE_TEST_SUITE_P(Tcp, TransportConformance, ::testing::Values([] {
+                           return std::make_unique<SocketBench>("tcp:127.0.0.1:0");
+                         }));
 
 }  // namespace
 }  // namespace tkv

@@ -109,6 +109,17 @@ struct InprocNetwork::State {
     connections.erase(found);
   }
 
+  // Frames on their way to an address no longer refer to this memory.
+  static void CopyBodies(Frame* frame, const void* data, size_t bytes) {
+    const auto* const begin = static_cast<const std::byte*>(data);
+    for (Bytes& body : frame->bodies) {
+      if (body.data < begin || body.data >= begin + bytes) continue;
+      const auto copy =
+          std::make_shared<std::vector<std::byte>>(body.data, body.data + body.size);
+      body = {copy->data(), body.size, copy};
+    }
+  }
+
   void Tell(uint64_t id, const End& end, const std::string& reason) {
     const auto inbox = inboxes.find(end.address);
     if (inbox == inboxes.end()) return;
@@ -211,6 +222,25 @@ class InprocEndpoint final : public Endpoint {
     state_->PostAcross(id, side, std::move(closed), 0);
   }
 
+  void Release(const void* data, size_t bytes) override {
+    std::unique_lock lock(state_->mutex);
+    for (const auto& [address, inbox] : state_->inboxes) {
+      for (auto& [due, event] : inbox->events) {
+        if (event.frame != nullptr) State::CopyBodies(event.frame.get(), data, bytes);
+      }
+      for (auto& [source, event] : inbox->held) {
+        if (event.frame != nullptr) State::CopyBodies(event.frame.get(), data, bytes);
+      }
+    }
+    state_->copied.wait(lock, [&] {  // others read what they have begun to read
+      return std::none_of(inbox_->links.begin(), inbox_->links.end(), [&](const auto& entry) {
+        const auto connection = state_->connections.find(entry.second.first);
+        return connection != state_->connections.end() &&
+               connection->second.ends[1 - entry.second.second].copying > 0;
+      });
+    });
+  }
+
   size_t Poll(LinkHandler* handler, size_t events_max) override {
     size_t count = 0;
     while (count < events_max && Step(handler)) ++count;
@@ -242,7 +272,7 @@ class InprocEndpoint final : public Endpoint {
     inbox_->events.erase(first);
     if (event.link != 0) {
       lock.unlock();
-      handler->Closed(event.link, event.reason);
+      handler->Closed(event.link, Error(Code::kUnavailable, event.reason));
       return true;
     }
     const auto found = state_->connections.find(event.connection);
@@ -257,7 +287,7 @@ class InprocEndpoint final : public Endpoint {
         const auto again = state_->connections.find(event.connection);
         if (again == state_->connections.end()) {
           lock.unlock();
-          handler->Closed(link, "the connection is lost");
+          handler->Closed(link, Error(Code::kUnavailable, "the connection is lost"));
           return true;
         }
         again->second.ends[1].link = link;
@@ -278,7 +308,7 @@ class InprocEndpoint final : public Endpoint {
         inbox_->links.erase(link);
         state_->connections.erase(found);
         lock.unlock();
-        if (tell) handler->Closed(link, event.reason);
+        if (tell) handler->Closed(link, Error(Code::kUnavailable, event.reason));
         return true;
       }
       case Event::Kind::kFrame: {
@@ -316,7 +346,7 @@ class InprocEndpoint final : public Endpoint {
     }
     if (landed) return handler->Received(link);
     Close(link);
-    handler->Closed(link, refused);
+    handler->Closed(link, Error(Code::kInvalidArgument, refused));
   }
 
   const std::shared_ptr<State> state_;

@@ -1,0 +1,256 @@
+#include "transport/socket/connection.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/format.h"
+
+namespace tkv {
+namespace {
+
+constexpr size_t kInputBytes = size_t{64} << 10;
+constexpr size_t kInputKept = size_t{1} << 20;  // a buffer that has grown beyond it shrinks again
+constexpr size_t kPiecesMax = 256;
+// What one call hands to the kernel at most: a large body is cut, so that others are not kept
+// waiting and the kernel's own buffers stay as they are.
+constexpr size_t kWriteBytesMax = size_t{4} << 20;
+
+void AddPiece(std::vector<iovec>* pieces, const void* data, size_t bytes) {
+  if (!pieces->empty()) {
+    iovec& last = pieces->back();
+    if (static_cast<std::byte*>(last.iov_base) + last.iov_len == data) {
+      last.iov_len += bytes;
+      return;
+    }
+  }
+  pieces->push_back({const_cast<void*>(data), bytes});
+}
+
+bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+}  // namespace
+
+// ---- out ----------------------------------------------------------------------------------------
+
+void Connection::GatherOutput(std::vector<iovec>* pieces) const {
+  size_t total = 0;
+  const auto add = [&](const void* data, size_t bytes) {
+    if (bytes == 0) return true;
+    bytes = std::min(bytes, kWriteBytesMax - total);
+    AddPiece(pieces, data, bytes);
+    total += bytes;
+    return total < kWriteBytesMax && pieces->size() < kPiecesMax;
+  };
+  if (!add(raw_out_.data(), raw_out_.size())) return;
+  for (const Outgoing& outgoing : out_) {
+    size_t skip = outgoing.sent;
+    const auto add_rest = [&](const void* data, size_t bytes) {
+      const size_t skipped = std::min(skip, bytes);
+      skip -= skipped;
+      return add(static_cast<const std::byte*>(data) + skipped, bytes - skipped);
+    };
+    if (!add_rest(outgoing.frame.head.data(), outgoing.frame.head.size())) return;
+    for (const Bytes& body : outgoing.frame.bodies) {
+      if (!add_rest(body.data, body.size)) return;
+    }
+  }
+}
+
+void Connection::Sent(size_t bytes) {
+  const size_t raw = std::min(bytes, raw_out_.size());
+  raw_out_.erase(0, raw);
+  bytes -= raw;
+  while (bytes > 0) {
+    Outgoing& outgoing = out_.front();
+    const size_t whole = outgoing.frame.head.size() + outgoing.frame.body_bytes;
+    const size_t sent = std::min(bytes, whole - outgoing.sent);
+    outgoing.sent += sent;
+    bytes -= sent;
+    if (outgoing.sent == whole) out_.pop_front();
+  }
+}
+
+Connection::Outcome Connection::Write() {
+  std::vector<iovec> pieces;
+  while (has_output()) {
+    pieces.clear();
+    GatherOutput(&pieces);
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = pieces.size();
+    const ssize_t sent = ::sendmsg(socket.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) return WouldBlock() ? Outcome::kBlocked : Outcome::kOver;
+    Sent(static_cast<size_t>(sent));
+  }
+  return Outcome::kMore;
+}
+
+bool Connection::DropBodies() {
+  for (size_t i = 0; i < out_.size(); ++i) {
+    if (out_[i].frame.bodies.empty()) continue;
+    const bool is_cut = out_[i].sent > 0;
+    out_.resize(i);
+    return !is_cut;
+  }
+  return true;
+}
+
+void Connection::Release(const void* data, size_t bytes) {
+  const auto* const begin = static_cast<const std::byte*>(data);
+  const auto is_inside = [&](const std::byte* at) { return at >= begin && at < begin + bytes; };
+  for (Outgoing& outgoing : out_) {
+    for (Bytes& body : outgoing.frame.bodies) {
+      if (!is_inside(body.data)) continue;
+      const auto copy = std::make_shared<std::vector<std::byte>>(body.data, body.data + body.size);
+      body = {copy->data(), body.size, copy};
+    }
+  }
+  if (!is_landing_) return;
+  for (size_t i = block_; i < blocks_.size(); ++i) {
+    if (is_inside(blocks_[i].data)) blocks_[i] = {nullptr, blocks_[i].size, nullptr};
+  }
+}
+
+// ---- in -----------------------------------------------------------------------------------------
+
+Connection::Outcome Connection::ReadHandshake() {
+  while (const size_t wanted = handshake->wanted()) {
+    char bytes[Greeting::kReasonMax];
+    const ssize_t got =
+        ::recv(socket.native_handle(), bytes, std::min(wanted, sizeof(bytes)), MSG_DONTWAIT);
+    if (got < 0) return WouldBlock() ? Outcome::kBlocked : Outcome::kOver;
+    if (got == 0) return Outcome::kOver;
+    handshake->Receive({bytes, static_cast<size_t>(got)});
+    QueueRaw(handshake->TakeOutput());
+  }
+  return Outcome::kMore;
+}
+
+// Copies into the bodies that are landing; how much of it belonged there.
+size_t Connection::FillBlocks(const std::byte* data, size_t bytes) {
+  size_t used = 0;
+  while (block_ < blocks_.size()) {
+    const Block& block = blocks_[block_];
+    const size_t part = std::min(bytes - used, block.size - block_offset_);
+    if (block && part > 0) std::memcpy(block.data + block_offset_, data + used, part);
+    used += part;
+    block_offset_ += part;
+    if (block_offset_ < block.size) break;
+    ++block_;
+    block_offset_ = 0;
+  }
+  return used;
+}
+
+void Connection::Land(LinkHandler* handler, size_t head_bytes, uint64_t body_bytes) {
+  blocks_ = handler->Land(link, {in_.data() + in_begin_, head_bytes});
+  in_begin_ += head_bytes;
+  uint64_t total = 0;
+  for (const Block& block : blocks_) total += block.size;
+  if (total != body_bytes) {
+    throw Fail(Code::kInvalidArgument, "a frame of {} bytes of bodies, its messages have {}",
+               body_bytes, total);
+  }
+  block_ = 0;
+  block_offset_ = 0;
+  is_landing_ = true;
+}
+
+// Goes on with what is in the buffer; false where more bytes are needed.
+bool Connection::Parse(LinkHandler* handler) {
+  if (!is_landing_) {
+    const size_t here = in_end_ - in_begin_;
+    if (here < sizeof(FrameHeader)) return false;
+    const std::span<const std::byte> bytes(in_.data() + in_begin_, here);
+    const FrameHeader header = DecodeHeader(bytes.first(sizeof(FrameHeader)), {});
+    const size_t head_bytes = sizeof(FrameHeader) + header.meta_bytes;
+    if (here < head_bytes) {
+      // Grows with what has come, not with what was announced.
+      if (in_begin_ > 0) {
+        std::memmove(in_.data(), in_.data() + in_begin_, here);
+        in_begin_ = 0;
+        in_end_ = here;
+      }
+      if (here == in_.size()) in_.resize(std::min(head_bytes, in_.size() * 2));
+      return false;
+    }
+    Land(handler, head_bytes, header.body_bytes);
+  }
+  in_begin_ += FillBlocks(in_.data() + in_begin_, in_end_ - in_begin_);
+  if (block_ < blocks_.size()) return false;
+  is_landing_ = false;
+  blocks_.clear();
+  handler->Received(link);
+  return true;
+}
+
+Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte>* scratch,
+                                     size_t bytes_max) {
+  if (in_.empty()) in_.resize(kInputBytes);
+  std::vector<iovec> pieces;
+  for (size_t total = 0; total < bytes_max;) {
+    if (in_begin_ == in_end_) {
+      in_begin_ = in_end_ = 0;
+      if (in_.size() > kInputKept) in_ = std::vector<std::byte>(kInputBytes);
+    } else if (in_end_ == in_.size()) {  // the rest of a head
+      std::memmove(in_.data(), in_.data() + in_begin_, in_end_ - in_begin_);
+      in_end_ -= in_begin_;
+      in_begin_ = 0;
+    }
+    pieces.clear();
+    size_t asked = 0;
+    if (is_landing_) {
+      size_t offset = block_offset_;
+      for (size_t i = block_; i < blocks_.size() && pieces.size() < kPiecesMax; ++i) {
+        const Block& block = blocks_[i];
+        const bool thrown_away = !block;
+        const size_t rest = block.size - offset;
+        const size_t part = thrown_away ? std::min(rest, scratch->size()) : rest;
+        AddPiece(&pieces, thrown_away ? scratch->data() : block.data + offset, part);
+        asked += part;
+        offset = 0;
+        if (part < rest) break;
+      }
+    }
+    const size_t body_bytes = asked;
+    bool takes_more = true;  // what follows the bodies
+    if (is_landing_) {
+      size_t left = 0;
+      for (size_t i = block_; i < blocks_.size(); ++i) left += blocks_[i].size;
+      takes_more = left - block_offset_ == body_bytes;
+    }
+    if (takes_more) {
+      pieces.push_back({in_.data() + in_end_, in_.size() - in_end_});
+      asked += in_.size() - in_end_;
+    }
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = pieces.size();
+    const ssize_t got = ::recvmsg(socket.native_handle(), &message, MSG_DONTWAIT);
+    if (got < 0) return WouldBlock() ? Outcome::kBlocked : Outcome::kOver;
+    if (got == 0) return Outcome::kOver;
+    size_t rest = static_cast<size_t>(got);
+    total += rest;
+    const size_t landed = std::min(rest, body_bytes);
+    for (size_t left = landed; left > 0;) {  // move on in the bodies
+      const size_t part = std::min(left, blocks_[block_].size - block_offset_);
+      left -= part;
+      block_offset_ += part;
+      if (block_offset_ == blocks_[block_].size) {
+        ++block_;
+        block_offset_ = 0;
+      }
+    }
+    in_end_ += rest - landed;
+    while (Parse(handler)) {
+      if (stage != Stage::kOpen) return Outcome::kMore;  // closed by what it has read
+    }
+    if (static_cast<size_t>(got) < asked) return Outcome::kBlocked;
+  }
+  return Outcome::kMore;
+}
+
+}  // namespace tkv

@@ -1,0 +1,178 @@
+#include "transport/socket/handshake.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/format.h"
+
+namespace tkv {
+namespace {
+
+constexpr const char* kHowToMakeOne =
+    "make one with `head -c 32 /dev/urandom | base64 > job.token; chmod 600 job.token` and "
+    "`export TKV_TOKEN_FILE=$PWD/job.token` in every process of the job";
+
+// Text of another process, as it may be shown.
+std::string Printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, '?');
+  return text;
+}
+
+bool IsRefusalCode(uint8_t code) {
+  return code == static_cast<uint8_t>(Code::kUnauthenticated) ||
+         code == static_cast<uint8_t>(Code::kFailedPrecondition);
+}
+
+}  // namespace
+
+uint32_t ProtocolVersion() noexcept { return TKV_PROTOCOL_VERSION; }
+
+Handshake::Handshake(HandshakeOptions options, bool is_dialer)
+    : options_(std::move(options)), is_dialer_(is_dialer) {
+  Greeting greeting;
+  greeting.version = options_.version;
+  if (!options_.token.empty()) greeting.flags = Greeting::kHasToken;
+  if (RAND_bytes(greeting.nonce.data(), static_cast<int>(greeting.nonce.size())) != 1) {
+    throw Fail(Code::kInternal, "the system has no random numbers");
+  }
+  const std::string who = options_.who.substr(0, Greeting::kWhoMax);
+  greeting.text_bytes = static_cast<uint16_t>(who.size());
+  sent_greeting_.assign(reinterpret_cast<const char*>(&greeting), sizeof(greeting));
+  sent_greeting_ += who;
+  if (is_dialer_) output_ = sent_greeting_;
+}
+
+size_t Handshake::wanted() const {
+  if (failed_) return 0;
+  size_t whole = 0;
+  switch (stage_) {
+    case Stage::kGreeting:
+      whole = sizeof(Greeting);
+      break;
+    case Stage::kText:
+      whole = peer_.text_bytes;
+      break;
+    case Stage::kProof:
+      whole = kProofBytes;
+      break;
+    case Stage::kDone:
+      return 0;
+  }
+  return whole - std::min(whole, input_.size());
+}
+
+void Handshake::Receive(std::string_view bytes) {
+  input_ += bytes;
+  if (failed_ || wanted() > 0) return;
+  switch (stage_) {
+    case Stage::kGreeting:
+      OnGreeting();
+      break;
+    case Stage::kText:
+      OnText();
+      break;
+    case Stage::kProof:
+      OnProof();
+      break;
+    case Stage::kDone:
+      break;
+  }
+}
+
+void Handshake::OnGreeting() {
+  std::memcpy(&peer_, input_.data(), sizeof(peer_));
+  const bool refuses = (peer_.flags & Greeting::kRefused) != 0;
+  const size_t text_max = refuses ? Greeting::kReasonMax : Greeting::kWhoMax;
+  if (peer_.magic != Greeting::kMagic || peer_.text_bytes > text_max ||
+      (refuses && (!is_dialer_ || !IsRefusalCode(peer_.code)))) {
+    failed_ = Fail(Code::kUnavailable, "{} does not speak TensorKV's protocol", options_.peer);
+    return;
+  }
+  peer_greeting_ = std::exchange(input_, {});
+  stage_ = Stage::kText;
+  if (peer_.text_bytes == 0) OnText();
+}
+
+void Handshake::OnText() {
+  const std::string bytes = std::exchange(input_, {});
+  peer_greeting_ += bytes;
+  const std::string text = Printable(bytes);
+  if ((peer_.flags & Greeting::kRefused) != 0) {
+    failed_ = Error(static_cast<Code>(peer_.code), text);
+    return;
+  }
+  peer_who_ = text;
+  if (peer_.version != options_.version) {
+    return Refuse(
+        Code::kFailedPrecondition,
+        format("{} ({}) speaks {}, this {} {}; install the same tensorkv", peer_who_, options_.peer,
+               peer_.version, options_.who.substr(0, options_.who.find(' ')), options_.version));
+  }
+  const bool peer_has_token = (peer_.flags & Greeting::kHasToken) != 0;
+  if (peer_has_token != !options_.token.empty()) {
+    return Refuse(Code::kUnauthenticated,
+                  peer_has_token ? format("{} ({}) has the token of a job, this {} has none; {}",
+                                          peer_who_, options_.peer, options_.who, kHowToMakeOne)
+                                 : format("{} ({}) has no token, this {} has one; {}", peer_who_,
+                                          options_.peer, options_.who, kHowToMakeOne));
+  }
+  if (options_.token.empty() && !options_.is_trusted) {
+    return Refuse(Code::kUnauthenticated,
+                  format("{} and {} ({}) have no token, which TCP needs; {}, or set "
+                         "insecure_network in all",
+                         options_.who, peer_who_, options_.peer, kHowToMakeOne));
+  }
+  if (!is_dialer_) output_ += sent_greeting_;
+  stage_ = options_.token.empty() ? Stage::kDone : Stage::kProof;
+  if (is_dialer_ && stage_ == Stage::kProof) output_ += Proof(true);
+}
+
+void Handshake::OnProof() {
+  const std::string expected = Proof(!is_dialer_);
+  const std::string proof = std::exchange(input_, {});
+  if (CRYPTO_memcmp(proof.data(), expected.data(), kProofBytes) != 0) {
+    failed_ = Fail(Code::kUnauthenticated, "{} ({}) has another token than this {}", peer_who_,
+                   options_.peer, options_.who);
+    if (!is_dialer_) output_ = std::string(kProofBytes, '\0');  // says no to a dialer that waits
+    return;
+  }
+  if (!is_dialer_) output_ += Proof(false);
+  stage_ = Stage::kDone;
+}
+
+void Handshake::Refuse(Code code, const std::string& reason) {
+  failed_ = Error(code, reason);
+  if (is_dialer_) return;
+  Greeting refusal;
+  refusal.version = options_.version;
+  refusal.flags = Greeting::kRefused;
+  refusal.code = static_cast<uint8_t>(code);
+  const std::string text = reason.substr(0, Greeting::kReasonMax);
+  refusal.text_bytes = static_cast<uint16_t>(text.size());
+  output_.assign(reinterpret_cast<const char*>(&refusal), sizeof(refusal));
+  output_ += text;
+}
+
+std::string Handshake::Proof(bool of_dialer) const {
+  std::string text = of_dialer ? "tkv dialer\n" : "tkv acceptor\n";
+  text += is_dialer_ ? sent_greeting_ : peer_greeting_;
+  text += is_dialer_ ? peer_greeting_ : sent_greeting_;
+  std::string proof(kProofBytes, '\0');
+  unsigned size = 0;
+  if (HMAC(EVP_sha256(), options_.token.data(), static_cast<int>(options_.token.size()),
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+           reinterpret_cast<unsigned char*>(proof.data()), &size) == nullptr ||
+      size != kProofBytes) {
+    throw Fail(Code::kInternal, "the proof of the token could not be computed");
+  }
+  return proof;
+}
+
+}  // namespace tkv

@@ -1,0 +1,95 @@
+// What two processes say to each other before anything else is read: who they are, which version
+// they speak, and that both know the secret of the job.
+//
+//   dialer                         acceptor
+//   Greeting(nonce, who)      ->
+//                             <-   Greeting(nonce, who), or a refusal with its reason
+//   Proof                     ->                        only where there is a token
+//                             <-   Proof
+//
+// A proof is HMAC-SHA256 with the token over the role of who proves and both greetings, so that it
+// is good for this connection and this direction alone (RFC 2104; the exchange is that of mutual
+// challenge and response, ISO/IEC 9798-4).  The layout of the greeting is the same in all versions.
+
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "tkv/error.h"
+
+namespace tkv {
+
+// Chosen when it is built; processes of one job must have the same.
+uint32_t ProtocolVersion() noexcept;
+
+struct Greeting {                                 // wire layout of all versions
+  static constexpr uint32_t kMagic = 0x50564B54;  // "TKVP"
+  static constexpr size_t kWhoMax = 64;
+  static constexpr size_t kReasonMax = 1024;
+  enum Flag : uint8_t { kHasToken = 1, kRefused = 2 };
+
+  uint32_t magic = kMagic;
+  uint32_t version = ProtocolVersion();
+  uint8_t flags = 0;
+  uint8_t code = 0;         // kRefused: of the error
+  uint16_t text_bytes = 0;  // who speaks, or why it refuses; follows
+  uint32_t reserved = 0;
+  std::array<uint8_t, 16> nonce{};
+};
+static_assert(sizeof(Greeting) == 32);
+
+inline constexpr size_t kProofBytes = 32;
+inline constexpr size_t kHandshakeBytesMax = 4096;
+
+struct HandshakeOptions {
+  std::string who;  // "worker 2"
+  std::string token;
+  bool is_trusted = false;  // the connection needs no token: a Unix socket of the same user, or the
+                            // user has said so
+  uint32_t version = ProtocolVersion();
+  std::string peer;  // where the other side is, for errors
+};
+
+// One side of one connection: bytes in, bytes out.  No sockets.
+class Handshake {
+ public:
+  Handshake(HandshakeOptions options, bool is_dialer);
+
+  // What has to be sent now.
+  std::string TakeOutput() { return std::exchange(output_, {}); }
+  // How many bytes more are needed before it can go on; 0 when it is done.
+  size_t wanted() const;
+  void Receive(std::string_view bytes);
+  bool done() const { return stage_ == Stage::kDone; }
+  const std::string& peer_who() const { return peer_who_; }
+  // Why it has failed, for the user of this process.  Output may have to be sent all the same.
+  const std::optional<Error>& failed() const { return failed_; }
+
+ private:
+  enum class Stage : uint8_t { kGreeting, kText, kProof, kDone };
+
+  void OnGreeting();
+  void OnText();
+  void OnProof();
+  void Refuse(Code code, const std::string& reason);
+  std::string Proof(bool of_dialer) const;
+
+  const HandshakeOptions options_;
+  const bool is_dialer_;
+  Stage stage_ = Stage::kGreeting;
+  std::string output_;
+  std::string input_;
+  Greeting peer_;
+  std::string sent_greeting_;
+  std::string peer_greeting_;
+  std::string peer_who_;
+  std::optional<Error> failed_;
+};
+
+}  // namespace tkv
