@@ -109,6 +109,8 @@ class Client {
   const Epoch& epoch() const { return epoch_; }
   bool IsSender() const;  // of CONTROLs: the lowest rank that lives
   uint64_t RoundOf(const std::string& key) const;
+  // Whether it knows the key, and the round that it goes on from there.
+  bool HasPlace(const std::string& key) const;
   const std::optional<Error>& closed() const { return closed_; }
   size_t unaccepted_bytes() const;
   // What this message is to the client, for the table of coverage.

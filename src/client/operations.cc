@@ -494,7 +494,8 @@ void Client::QueueControl(Op* op, Type type) {
   const auto servers = static_cast<uint32_t>(sessions_.size());
   std::vector<std::vector<ControlRounds::Item>> rounds(servers);
   for (auto& [id, key] : keys_) {
-    if (!key.is_ready || key.is_barrier || key.round == 0) continue;
+    if (!key.is_ready || key.is_barrier) continue;
+    if (key.round == 0 && !welcome_.rejoined) continue;
     if (StoreOf(key.meta.name) != op->what.store) continue;
     std::set<uint32_t> holders;
     for (const ChunkPlace& place : key.chunks) holders.insert(place.server);
@@ -508,6 +509,8 @@ void Client::QueueControl(Op* op, Type type) {
     control.message.number = op->generation;
     if (type == Type::kControl) {
       control.message.chunk = op->what.store;
+      // A later life may not have asked yet for keys in which rounds are under way.
+      if (welcome_.rejoined) control.message.flags = kWhenJoined;
       control.message.extra = Encode(op->what.spec);
       const size_t bytes = rounds[server].size() * sizeof(ControlRounds::Item);
       if (bytes > 0) {
@@ -579,6 +582,11 @@ void Client::FailAll(const Error& error) {
 uint64_t Client::RoundOf(const std::string& name) const {
   const auto key = keys_.find(IdOf(name));
   return key == keys_.end() ? 0 : key->second.round;
+}
+
+bool Client::HasPlace(const std::string& name) const {
+  const auto key = keys_.find(IdOf(name));
+  return key != keys_.end() && key->second.is_ready && !key->second.must_join;
 }
 
 bool Client::IsSender() const {

@@ -38,12 +38,26 @@ void Shard::OnControl(Session* session, const Message& message, Effects* effects
     all_.erase(begin, last.base() - 1);
   }
   all_.push_back(rule);
+  const uint64_t from_others = (message.flags & kWhenJoined) != 0 ? ControlRounds::kUnknown : 0;
   for (auto& [id, key] : keys_) {
     if (key.is_barrier || StoreOf(key.meta.name) != rule->store()) continue;
     const auto from = from_rounds.find(id);
-    key.pending.push_back({++control_count_, from == from_rounds.end() ? 0 : from->second, rule});
+    SettlePlace(&key, session->id.rank, std::nullopt);  // the new one replaces one that still waits
+    key.pending.push_back(
+        {++control_count_, from == from_rounds.end() ? from_others : from->second, rule});
   }
   Answer(session, message, Reply(message, Type::kOk), effects);
+}
+
+// A rule that waits for its sender's place in this key counts from that round on, even where a
+// later life of the sender has found it; without a round it is dropped.
+void Shard::SettlePlace(Key* key, Rank sender, std::optional<uint64_t> from_round) {
+  std::erase_if(key->pending, [&](Key::Pending& pending) {
+    const bool waits =
+        pending.from_round == ControlRounds::kUnknown && pending.rule->sender() == sender;
+    if (waits && from_round) pending.from_round = *from_round;
+    return waits && !from_round;
+  });
 }
 
 void Shard::OnWithdraw(Session* session, const Message& message, Effects* effects) {
@@ -98,6 +112,7 @@ void Shard::OnAbstain(Session* session, const Message& message, Effects* effects
   } else {
     at->second = std::max(at->second, message.number);
   }
+  SettlePlace(&key, rank, message.number + 1);
   Answer(session, message, Reply(message, Type::kOk), effects);
   for (const uint32_t c : key.chunks) {
     const ChunkId id{message.key, c};

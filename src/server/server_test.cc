@@ -257,6 +257,25 @@ TEST_F(ShardTest, AnUncommittedControlOfADeadSenderIsDropped) {
   EXPECT_TRUE(shard_.FindKey(key_)->pending.empty());
 }
 
+TEST_F(ShardTest, AControlOfALaterLifeWaitsForItsPlaceInAKey) {
+  Send(kLink0, Push(2, 1, 1));
+  epoch_.number = 2;
+  epoch_.workers[0].incarnation = 6;
+  shard_.On(epoch_, &effects_);
+  constexpr LinkId kLater = 3;
+  Greet(kLater, 0, 6);
+  Message control = Make(Type::kControl, 1, 1);
+  control.flags = kWhenJoined;
+  control.extra = Encode(UpdateSpec{Optimizer::Create("test")->program().ToText(), false, {1.0}});
+  EXPECT_EQ(Send(kLater, control).type, Type::kOk);
+  Send(kLink1, Push(1, 1, 2));
+  EXPECT_EQ(Value(), 3.0F) << "a round that the earlier life has pushed in";
+  EXPECT_EQ(Send(kLater, Make(Type::kAbstain, 2, 1)).type, Type::kOk);
+  Send(kLater, Push(3, 2, 1));
+  Send(kLink1, Push(2, 2, 1));
+  EXPECT_EQ(Value(), 5.0F) << "from its first own round on";
+}
+
 TEST_F(ShardTest, AnAbstentionCompletesARound) {
   Send(kLink0, Push(2, 1, 1));
   Send(kLink1, Make(Type::kAbstain, 1, 1));

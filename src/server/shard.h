@@ -8,6 +8,7 @@
 
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -124,6 +125,7 @@ class Shard {
                  Effects* effects);
   std::string WhyNever(const Key& key, const Chunk& chunk, const ParkedPull& pull) const;
   ChunkStatus StatusOf(const Key& key, const Chunk& chunk, Rank rank) const;
+  void SettlePlace(Key* key, Rank sender, std::optional<uint64_t> from_round);
   void DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation);
   void RecheckDescribes(Effects* effects);
   void Unpark(const SessionId& id);

@@ -30,7 +30,7 @@ void Model::Deleted(size_t key) {
   if (found != keys_.end()) deleted_.emplace(key, std::move(found->second));
   keys_.erase(key);
   for (Control& control : controls_) {
-    if (control.from_rounds[key] != kNever) control.from_rounds[key] = 0;
+    if (control.from_rounds[key] != kNever) control.from_rounds[key] = 0;  // made anew, if at all
   }
 }
 
@@ -50,6 +50,13 @@ void Model::Controlled(Life life, uint64_t generation, bool accumulate,
   for (const Control& control : controls_) {  // one message for each server
     if (control.life == life && control.generation == generation) return;
   }
+  for (Control& control : controls_) {  // it replaces one that still waits
+    for (size_t key = 0; key < from_rounds.size(); ++key) {
+      uint64_t& from = control.from_rounds[key];
+      const bool is_replaced = control.life.rank == life.rank && from_rounds[key] != kNever;
+      if (is_replaced && from == kWhenJoined) from = kNever;
+    }
+  }
   controls_.push_back({life, generation, accumulate, std::move(from_rounds)});
 }
 
@@ -57,6 +64,14 @@ void Model::Withdrawn(Life life, uint64_t generation) {
   std::erase_if(controls_, [&](const Control& control) {
     return control.life == life && control.generation == generation;
   });
+}
+
+void Model::Joined(Life life, size_t key, uint64_t round) {
+  for (Control& control : controls_) {
+    if (control.life.rank == life.rank && control.from_rounds[key] == kWhenJoined) {
+      control.from_rounds[key] = round + 1;
+    }
+  }
 }
 
 // The rule of a round: that of the last CONTROL which has been committed and is due.

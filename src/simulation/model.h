@@ -30,7 +30,8 @@ struct Push {
 
 class Model {
  public:
-  static constexpr uint64_t kNever = UINT64_MAX;  // a round that does not come
+  static constexpr uint64_t kNever = UINT64_MAX;           // a round that does not come
+  static constexpr uint64_t kWhenJoined = UINT64_MAX - 1;  // or may come
 
   explicit Model(const Scenario& scenario) : scenario_(scenario) {}
 
@@ -43,6 +44,8 @@ class Model {
   void Controlled(Life life, uint64_t generation, bool accumulate,
                   std::vector<uint64_t> from_rounds);  // of each key; kNever: another store's
   void Withdrawn(Life life, uint64_t generation);
+  // A later life has its place in the key: it goes on after this round.
+  void Joined(Life life, size_t key, uint64_t round);
   // ---- what the servers do
   void Completed(const Shard& shard, const Epoch& head, const ChunkId& id, const Chunk& chunk);
   // ---- what the workers see

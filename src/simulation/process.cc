@@ -80,6 +80,14 @@ void Process::Sent(LinkId, const Message& message) {
       s.model_.Pushed(body->second.first, body->second.second, message.number);
     }
   }
+  // Chunk 0 comes last, where nothing of the key was there.
+  if (message.type == Type::kAbstain || (message.type == Type::kInit && message.chunk == 0)) {
+    for (size_t key = 0; key < s.scenario_.keys.size(); ++key) {
+      if (IdOf(s.scenario_.keys[key].name) != message.key) continue;
+      s.model_.Joined(s.LifeOf(driver->second), key,
+                      message.type == Type::kAbstain ? message.number : 0);
+    }
+  }
   if (message.type == Type::kWithdraw) {
     s.model_.Withdrawn(s.LifeOf(driver->second), message.number);
   }
@@ -92,8 +100,11 @@ void Process::Sent(LinkId, const Message& message) {
           from_rounds.push_back(Model::kNever);
           continue;
         }
-        const uint64_t round = client()->client().RoundOf(key.name);
-        from_rounds.push_back(round == 0 ? 0 : round + 1);
+        const Client& sender = client()->client();
+        const bool waits = key.meta.mode == KeyMeta::Mode::kSync && sender.rejoined() &&
+                           !sender.HasPlace(key.name);
+        const uint64_t round = sender.RoundOf(key.name);
+        from_rounds.push_back(waits ? Model::kWhenJoined : round == 0 ? 0 : round + 1);
       }
       s.model_.Controlled(s.LifeOf(driver->second), message.number, running.step.accumulate,
                           std::move(from_rounds));

@@ -51,7 +51,7 @@ constexpr Rule RuleOf(Type type) {
     case Type::kCancel:
       return {true, 0, 0, false};
     case Type::kControl:
-      return {true, 0, kSpecMax, true};
+      return {true, kWhenJoined, kSpecMax, true};
     case Type::kCommit:
       return {true, 0, 0, false};
     case Type::kWithdraw:

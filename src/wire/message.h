@@ -71,6 +71,7 @@ enum Flag : uint8_t {  // wire value: never renumber
   kOverwrite = 1,      // INIT: replaces what an older incarnation wrote
   kNoWait = 1,         // DESCRIBE: NotFound instead of parking
   kBarrierKey = 1,     // PUSH: an internal key of zero bytes that the first push makes
+  kWhenJoined = 1,     // CONTROL: keys that are not listed: when the sender has its place in them
   kHasScalars = 2,     // PUSH: `extra` holds hyperparameters
 };
 
@@ -199,8 +200,11 @@ struct Epoch {                                                                  
 
 const char* Name(Epoch::State state) noexcept;
 
-// CONTROL says per key from which round on it counts; keys that are not listed: from round 1.
+// CONTROL says per key from which round on it counts.  Keys that are not listed: from round 1, or,
+// with kWhenJoined, from the first round after the one that the sender abstains up to; where it
+// never does, not at all.
 struct ControlRounds {  // body of CONTROL
+  static constexpr uint64_t kUnknown = UINT64_MAX;
   struct Item {
     KeyId key;
     uint64_t from_round = 0;
