@@ -126,7 +126,7 @@ void Simulation::Loop() {
       }
     }
     for (const Period& period : periods_) {
-      if (period.until > now_ && period.until < at) {
+      if (period.until < at) {  // one that ends in the instant of an event comes after it
         at = period.until;
         next = nullptr;
       }
