@@ -37,7 +37,10 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
     return;
   }
   ++report_.operations;
+  const bool is_barrier =
+      running.step.kind == Step::Kind::kBarrier || running.phase == 1 || running.phase == 3;
   if (outcome.event == Outcome::Event::kFailed) {
+    if (is_barrier) has_barrier_failed_ = true;
     ++report_.failed_operations;
     CheckFailure(*driver, running, *outcome.error);
     if (running.has_push && !running.accepted) {
@@ -65,9 +68,7 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
                       running.last_accepted, running.out.bytes());
       }
     }
-    const bool is_barrier =
-        running.step.kind == Step::Kind::kBarrier || running.phase == 1 || running.phase == 3;
-    if (is_barrier && scenario_.policy != Epoch::Policy::kContinue &&
+    if (is_barrier && !has_barrier_failed_ && scenario_.policy != Epoch::Policy::kContinue &&
         !Happened({Fault::Kind::kKill, Fault::Kind::kVanish, Fault::Kind::kPause,
                    Fault::Kind::kIsolate, Fault::Kind::kHaste})) {
       const uint64_t number = running.phase == 1 ? running.step.ordinal - 1 : running.step.ordinal;

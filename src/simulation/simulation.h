@@ -177,6 +177,7 @@ class Simulation final : public FaultInjector, public ShardListener {
   std::map<const void*, std::pair<size_t, Push>> bodies_;  // what a body of a push is
   std::map<KeyId, size_t> key_index_;
   std::map<uint64_t, std::set<Rank>> barriers_;  // who has come to the barrier with this number
+  bool has_barrier_failed_ = false;  // somewhere; from then on the numbers of the ranks differ
   Epoch last_epoch_;
   uint64_t epoch_number_ = 0;  // of the head
   Time epoch_since_ = 0;       // when it began
