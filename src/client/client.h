@@ -51,6 +51,8 @@ struct Operation {
   UpdateSpec spec;
   uint32_t store = 0;  // kBarrier, kControl: its number, the order of create()
   Time patience = 0;   // 0: the client's
+
+  bool IsPush() const { return kind == Kind::kPush || kind == Kind::kPushPull; }
 };
 
 struct Outcome {

@@ -168,7 +168,7 @@ void Client::Unreachable(uint32_t server, Time now) {
 // Nothing more can be done with this server.
 void Client::Kill(ServerSession* session, const Error& error, Effects* effects) {
   if (session->dead) return;
-  effects->Log(Level::kWarning, error.what());
+  if (!has_left_) effects->Log(Level::kWarning, error.what());
   session->dead = error;
   if (session->link != kNoLink) effects->Close(session->link, Code::kCancelled, "");
   session->link = kNoLink;

@@ -96,9 +96,17 @@ void Head::Admit(LinkId link, const Hello& hello, Time now, Effects* effects) {
   auto& members = hello.role == Role::kServer ? epoch_.servers : epoch_.workers;
   Rank index = hello.rank;
   if (index == kNoRank) {
-    const auto free = std::find_if(members.begin(), members.end(), [](const Epoch::Member& member) {
-      return member.state == Epoch::State::kAwaited;
+    const auto first = [&](Epoch::State state) {
+      return std::find_if(members.begin(), members.end(),
+                          [&](const Epoch::Member& member) { return member.state == state; });
+    };
+    auto& presences = hello.role == Role::kServer ? servers_ : workers_;
+    const auto again = std::find_if(presences.begin(), presences.end(), [&](const Presence& p) {
+      return p.process == hello.known && hello.known != 0;  // its welcome was lost
     });
+    auto free = again != presences.end() ? members.begin() + (again - presences.begin())
+                                         : first(Epoch::State::kAwaited);
+    if (free == members.end()) free = first(Epoch::State::kDead);  // takes its place
     if (free == members.end()) {
       return effects->Close(
           link, Code::kFailedPrecondition,

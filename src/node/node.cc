@@ -185,8 +185,20 @@ void ServerNode::OnMessage(LinkId link, const Peer* dialed, Message&& message, T
   }
   const bool was_joined = member_.joined();
   const bool new_epoch = member_.Received(link, message, now, &effects_);
-  if (!was_joined && member_.joined()) shard_.Joined(member_.welcome().incarnation);
+  if (message.type == Type::kOk) has_left_ = true;
+  if (!was_joined && member_.joined()) {
+    shard_.Joined(static_cast<uint32_t>(member_.welcome().rank), member_.welcome().incarnation);
+  }
   if (new_epoch) shard_.On(member_.epoch(), &effects_);
+}
+
+void ServerNode::Leave() {
+  if (member_.link() == kNoLink) return;
+  Message goodbye;
+  goodbye.type = Type::kGoodbye;
+  goodbye.seq = 1;
+  effects_.Send(member_.link(), std::move(goodbye));
+  Flush();
 }
 
 Block ServerNode::OnLanding(LinkId link, const Message& message) {

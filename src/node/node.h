@@ -67,6 +67,7 @@ class Node {
   virtual Time deadline() const = 0;
   NodeOutput TakeOutput() { return std::exchange(output_, {}); }
   void SetTap(MessageTap* tap) { tap_ = tap; }
+  const Peer* DialedPeer(LinkId link) const;  // null: the other side has dialed
 
  protected:
   virtual void OnOpened(LinkId link, const Peer* dialed, Time now) = 0;
@@ -83,7 +84,6 @@ class Node {
   virtual const char* StateFor(LinkId link, const Peer* dialed, const Message& message) const = 0;
 
   void Flush();  // turns `effects_` into output
-  const Peer* DialedPeer(LinkId link) const;
   BufferPool* pool() const { return pool_; }
 
   Effects effects_;
@@ -144,6 +144,9 @@ class ServerNode final : public Node {
   void Start(Time now) override;
   Time deadline() const override { return member_.deadline(); }
   const Shard& shard() const { return shard_; }
+  // Says goodbye to the head; it serves on until it is stopped.
+  void Leave();
+  bool has_left() const { return has_left_; }  // the head knows
   void SetListener(ShardListener* listener) { shard_.SetListener(listener); }
   const Member& member() const { return member_; }
 
@@ -163,6 +166,7 @@ class ServerNode final : public Node {
 
   Member member_;
   Shard shard_;
+  bool has_left_ = false;
 };
 
 // A worker or an observer.

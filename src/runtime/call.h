@@ -87,6 +87,7 @@ class Call final : public Pending {
     is_looked_at_ = true;
   }
 
+  uint32_t store = 0;  // its number
   std::vector<OpId> ops;
   std::vector<Key> keys;
   std::vector<NDArray> arrays;   // that its operations read or write

@@ -1,6 +1,7 @@
 #include "runtime/cluster.h"
 
 #include "base/format.h"
+#include "runtime/worker.h"
 
 namespace tkv {
 
@@ -21,7 +22,7 @@ Cluster::Cluster(const ClusterOptions& options) {
     throw Fail(Code::kInvalidArgument, "create: {} workers and {} servers; at least one of each",
                options.workers, options.servers);
   }
-  const NodeThreadOptions thread{AddressOf, options.log};
+  const NodeThreadOptions thread{AddressOf, options.log, {}};
   HeadOptions head;
   head.job = kJob;
   head.workers = options.workers;
@@ -54,10 +55,6 @@ Cluster::~Cluster() {
   head_.reset();
 }
 
-void Cluster::Leak(const std::shared_ptr<Cluster>& cluster) {
-  if (cluster != nullptr) cluster->self_ = cluster;  // holds itself from now on
-}
-
 void Cluster::KillServer(size_t index) {
   if (index >= servers_.size()) {
     throw Fail(Code::kInvalidArgument, "kill_server: server {}, there are {}", index,
@@ -71,6 +68,17 @@ void Cluster::WorkerExited(Rank rank, uint64_t incarnation) {
   head_->Run([&](Node& node, Time) {
     static_cast<HeadNode&>(node).Exited(Role::kWorker, rank, incarnation);
   });
+}
+
+std::shared_ptr<Worker> WorkerOf(const std::shared_ptr<Cluster>& cluster, Rank rank,
+                                 const std::string& type, const StoreOptions& options) {
+  WorkerOptions worker;
+  worker.job = Cluster::kJob;
+  worker.rank = rank;
+  worker.endpoint = cluster->network()->Listen(format("worker.{}", LifeNumber()));
+  worker.address_of = Cluster::AddressOf;
+  worker.host = cluster;
+  return std::make_shared<Worker>(type, options, std::move(worker));
 }
 
 }  // namespace tkv

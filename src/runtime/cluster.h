@@ -28,8 +28,6 @@ class Cluster final {
   InprocNetwork* network() { return &network_; }
   static std::string AddressOf(const Peer& peer);
   static constexpr const char* kJob = "inproc";
-  // In a child of fork(), where its threads do not exist: never destroys it.
-  static void Leak(const std::shared_ptr<Cluster>& cluster);
   // Ends a server, as if its process had died.
   void KillServer(size_t index);
   // Ends the head: data goes on, nobody joins any more.
@@ -38,12 +36,16 @@ class Cluster final {
   void WorkerExited(Rank rank, uint64_t incarnation);
 
  private:
-  std::shared_ptr<Cluster> self_;  // set by Leak
   InprocNetwork network_;
   std::vector<std::unique_ptr<BufferPool>> pools_;
   std::vector<std::unique_ptr<NodeThread>> servers_;
   std::unique_ptr<NodeThread> head_;
 };
+
+// A worker of the cluster, which it keeps alive.
+//   blocks, throws  as Worker
+std::shared_ptr<class Worker> WorkerOf(const std::shared_ptr<Cluster>& cluster, Rank rank,
+                                       const std::string& type, const StoreOptions& options);
 
 //   throws  kInvalidArgument  neither fail, continue nor wait
 Epoch::Policy PolicyFromName(const std::string& name);

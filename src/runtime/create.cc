@@ -3,7 +3,9 @@
 #include <cctype>
 
 #include "base/format.h"
+#include "runtime/cluster.h"
 #include "runtime/dist_store.h"
+#include "runtime/process_job.h"
 #include "store/local_store.h"
 #include "tkv/kvstore.h"
 
@@ -27,27 +29,28 @@ bool Has(std::span<const std::string_view> names, std::string_view name) {
 }
 
 std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreOptions& options) {
-  if (name == "p3" || name == "p3store_dist") {
-    throw Fail(Code::kUnimplemented,
-               "create '{}': this build has no priority scheduling; "
-               "'dist_sync' gives the same values",
-               name);
-  }
-  if (options.bootstrap.empty()) {
-    throw Fail(Code::kFailedPrecondition,
-               "create '{}': nothing says who else takes part.  Ways to start: bootstrap='self' "
-               "makes a job of one worker; tensorkv.testing.cluster() makes one among threads",
-               name);
-  }
-  if (options.bootstrap != "self") {
+  CheckDistOptions(options);
+  std::shared_ptr<Worker> worker;
+  if (options.bootstrap == "self") {
+    ClusterOptions cluster;
+    cluster.servers = options.servers;
+    cluster.policy = PolicyFromName(options.on_death);
+    cluster.log = options.log;
+    worker = WorkerOf(std::make_shared<Cluster>(cluster), 0, name, options);
+  } else if (!options.bootstrap.empty()) {
     throw Fail(Code::kInvalidArgument, "create '{}': bootstrap='{}'; there is 'self'", name,
                options.bootstrap);
+  } else {
+    const Job job = JobFromEnvironment();
+    if (job.role != Job::Role::kWorker) {
+      throw Fail(Code::kFailedPrecondition,
+                 "create '{}': this process is a {} of the job, only workers have stores; "
+                 "`tkv {}` serves, as does tensorkv.kvstore_server",
+                 name, Name(job.role), Name(job.role));
+    }
+    worker = WorkerOfProcess(name, options, job);
   }
-  ClusterOptions cluster;
-  cluster.servers = options.servers;
-  cluster.policy = PolicyFromName(options.on_death);
-  cluster.log = options.log;
-  return MakeDistStore(name, options, std::make_shared<Cluster>(cluster), 0);
+  return std::make_unique<DistStore>(name, options, std::move(worker));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace tkv {
 // Whether the updater can take this key; with the store's lock.
 void DistStore::CheckUpdate(std::string_view verb, const KeyRecord& record) {
   const DType dtype = record.info.dtype;
-  if (!IsArithmetic(dtype) && (workers_ > 1 || optimizer_ != nullptr)) {
+  if (!IsArithmetic(dtype) && (num_workers() > 1 || optimizer_ != nullptr)) {
     throw Fail(Code::kInvalidArgument, "{} {}: {} values cannot be summed or updated", verb,
                record.key.view().ToString(), Name(dtype));
   }
@@ -24,7 +24,7 @@ void DistStore::CheckUpdate(std::string_view verb, const KeyRecord& record) {
   try {
     auto& compiled = compiled_[static_cast<size_t>(dtype)];
     if (!compiled) compiled = CompileUpdate(optimizer_->program(), dtype);
-    BindScalars(*compiled, optimizer_->ParamsFor(record.key.view()), 1, workers_);
+    BindScalars(*compiled, optimizer_->ParamsFor(record.key.view()), 1, num_workers());
   } catch (const Error& error) {
     throw Fail(error.code(), "{} {}: {}", verb, record.key.view().ToString(), error.what());
   }
@@ -133,6 +133,8 @@ Operation DistStore::Make(Operation::Kind kind, const std::string& verb,
   Operation operation;
   operation.kind = kind;
   operation.verb = verb;
+  operation.store = number_;
+  operation.patience = std::chrono::nanoseconds(options_.patience).count();
   if (record != nullptr) operation.key = record->name;
   return operation;
 }
@@ -179,47 +181,14 @@ void DistStore::FinishTargets(const CallPtr& call, std::vector<Target> targets) 
   };
 }
 
-void DistStore::Launch(const CallPtr& call, std::vector<Operation> operations) {
-  size_t pushes = 0;
-  for (const Operation& operation : operations) {
-    pushes += static_cast<size_t>(operation.kind == Operation::Kind::kPush ||
-                                  operation.kind == Operation::Kind::kPushPull);
-  }
-  call->Expect(operations.size(), pushes);
-  thread_->Run([&](Node& node, Time now) {
-    ClientNode& client = AsClient(node);
-    for (Operation& operation : operations) {
-      const bool is_push =
-          operation.kind == Operation::Kind::kPush || operation.kind == Operation::Kind::kPushPull;
-      const OpId id = client.client().next_op();
-      calls_[id] = {call, is_push};
-      call->ops.push_back(id);
-      client.Begin(std::move(operation), now);
-    }
-  });
-}
-
 void DistStore::Await(const CallPtr& call, std::chrono::nanoseconds patience) {
   // The operations have deadlines of their own; this one is for a thread that is stuck.
   try {
     call->Wait(patience + options_.server_patience + std::chrono::seconds(5));
   } catch (...) {
-    if (!call->done()) GiveUp(call);
+    if (!call->done()) worker_->GiveUp(call);
     throw;
   }
-}
-
-// The caller does not wait any longer: nothing of it is written to from here on, and what it has
-// pushed is read from a copy.
-void DistStore::GiveUp(const CallPtr& call) {
-  thread_->Run([&](Node& node, Time now) {
-    for (const OpId id : call->ops) {
-      if (!calls_.contains(id)) continue;
-      AsClient(node).Detach(id);
-      AsClient(node).Cancel(id, Error(Code::kCancelled, "given up by its caller"), now);
-    }
-  });
-  call->LookedAt();
 }
 
 Ticket DistStore::Tracked(const CallPtr& call) {
@@ -244,19 +213,14 @@ void DistStore::FreeSources(const CallPtr& call, const std::vector<Source>& sour
   }
   if (!waits) return;
   constexpr std::chrono::milliseconds kSoon{5};
-  const auto detach = [&] {
-    thread_->Run([&](Node& node, Time) {
-      for (const OpId id : call->ops) AsClient(node).Detach(id);
-    });
-  };
   try {
     call->WaitAccepted(foreign_bytes <= options_.window_bytes
                            ? std::chrono::nanoseconds(kSoon)
                            : std::chrono::nanoseconds(options_.patience));
   } catch (const Error&) {
-    detach();
+    worker_->Detach(call);
   } catch (...) {  // interrupted: the push goes on
-    detach();
+    worker_->Detach(call);
     throw;
   }
 }
@@ -273,7 +237,7 @@ CallPtr DistStore::StartPushes(const std::string& verb, std::span<const PushItem
       operations.push_back(Make(Operation::Kind::kWait, verb, source.record.get()));
     }
   }
-  Launch(call, std::move(operations));
+  worker_->Launch(call, std::move(operations));
   FreeSources(call, sources);
   return call;
 }
@@ -293,7 +257,7 @@ CallPtr DistStore::StartPulls(const std::string& verb, std::span<const PullItem>
     AddTarget(target, &operations.back(), call);
   }
   FinishTargets(call, std::move(targets));
-  Launch(call, std::move(operations));
+  worker_->Launch(call, std::move(operations));
   return call;
 }
 
@@ -323,7 +287,7 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
     AddTarget(targets[i], &operations.back(), call);
   }
   FinishTargets(call, std::move(targets));
-  Launch(call, std::move(operations));
+  worker_->Launch(call, std::move(operations));
   return call;
 }
 

@@ -24,7 +24,7 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
       records.push_back(std::make_shared<KeyRecord>(
           KeyRecord{Key(item.key), "", {value.shape(), value.dtype(), value.context()}, mode_}));
       try {
-        records.back()->name = CanonicalKey(0, item.key);
+        records.back()->name = CanonicalKey(number_, item.key);
       } catch (const Error& error) {
         throw Fail(error.code(), "{}: {}", verb, error.what());
       }
@@ -51,13 +51,13 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
     calls.back()->arrays.push_back(packed);
     std::vector<Operation> operations;
     operations.push_back(std::move(init));
-    Launch(calls.back(), std::move(operations));
+    worker_->Launch(calls.back(), std::move(operations));
   }
   std::exception_ptr error;
   for (size_t i = 0; i < calls.size(); ++i) {
     try {
       if (error) {
-        GiveUp(calls[i]);
+        worker_->GiveUp(calls[i]);
       }
       Await(calls[i], options_.patience);
       const auto lock = Lock(verb);
@@ -86,7 +86,7 @@ void DistStore::Delete(const KeyView& key) {
   const CallPtr call = NewCall("delete");
   std::vector<Operation> operations;
   operations.push_back(Make(Operation::Kind::kDelete, "delete", record.get()));
-  Launch(call, std::move(operations));
+  worker_->Launch(call, std::move(operations));
   Await(call, options_.patience);
   const auto lock = Lock("delete");
   keys_.erase(record->key);
@@ -99,8 +99,7 @@ uint64_t DistStore::Round(const KeyView& key) const {
     const auto lock = Lock("round");
     record = Get("round", key);
   }
-  return thread_->Run(
-      [&](Node& node, Time) { return AsClient(node).client().RoundOf(record->name); });
+  return worker_->Run([&](ClientNode& node, Time) { return node.client().RoundOf(record->name); });
 }
 
 }  // namespace tkv

@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "runtime/call.h"
-#include "runtime/cluster.h"
-#include "runtime/node_thread.h"
+#include "runtime/worker.h"
 #include "update/tile_driver.h"
 
 namespace tkv {
@@ -28,8 +27,7 @@ using RecordPtr = std::shared_ptr<const KeyRecord>;
 
 class DistStore final : public KVStore {
  public:
-  DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Cluster> cluster,
-            Rank rank);
+  DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker);
   ~DistStore() override;
 
   void Init(std::span<const InitItem> items) override { InitAs("init", items); }
@@ -55,9 +53,9 @@ class DistStore final : public KVStore {
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
 
   std::string type() const override { return type_; }
-  int rank() const override { return rank_; }
-  int num_workers() const override { return workers_; }
-  bool rejoined() const override { return rejoined_; }
+  int rank() const override { return worker_->rank(); }
+  int num_workers() const override { return worker_->workers(); }
+  bool rejoined() const override { return worker_->rejoined(); }
   void Barrier() override;
   uint64_t Round(const KeyView& key) const override;
 
@@ -80,7 +78,6 @@ class DistStore final : public KVStore {
   void Close() override;
 
  private:
-  static ClientNode& AsClient(Node& node) { return static_cast<ClientNode&>(node); }
   template <typename Item>
   static std::vector<KeyView> KeysOf(std::span<const Item> items) {
     std::vector<KeyView> keys;
@@ -119,38 +116,22 @@ class DistStore final : public KVStore {
                      const CallPtr& call) const;
   void AddTarget(const Target& target, Operation* operation, const CallPtr& call) const;
   static void FinishTargets(const CallPtr& call, std::vector<Target> targets);
-  // Starts all operations of a call at once.
-  void Launch(const CallPtr& call, std::vector<Operation> operations);
   void FreeSources(const CallPtr& call, const std::vector<Source>& sources);
   void Await(const CallPtr& call, std::chrono::nanoseconds patience);
-  void GiveUp(const CallPtr& call);
   CallPtr NewCall(const std::string& verb) {
-    return std::make_shared<Call>(verb, options_.interrupt);
+    auto call = std::make_shared<Call>(verb, options_.interrupt);
+    call->store = number_;
+    return call;
   }
   Ticket Tracked(const CallPtr& call);
-  void OnChange(ClientNode* node);
-  void CancelAll(const char* why);
+  void Leave();
   void Control(const std::string& verb, UpdateSpec spec);
 
   const std::string type_;
   const StoreOptions options_;
-  const unsigned birth_;
   const KeyMeta::Mode mode_;
-  std::shared_ptr<Cluster> cluster_;
-  std::unique_ptr<BufferPool> pool_ = std::make_unique<BufferPool>();
-  int rank_ = 0;
-  int workers_ = 0;
-  bool rejoined_ = false;
-
-  struct Running {
-    CallPtr call;
-    bool is_unaccepted = false;
-  };
-  std::map<OpId, Running> calls_;  // guarded by the node's lock
-  std::mutex joined_mutex_;
-  std::condition_variable joined_changed_;
-  bool joined_ = false;
-  std::optional<Error> refused_;
+  const std::shared_ptr<Worker> worker_;
+  const uint32_t number_;
 
   mutable std::mutex mutex_;  // of what follows; never held together with a wait
   bool closed_ = false;
@@ -159,17 +140,10 @@ class DistStore final : public KVStore {
   std::shared_ptr<const Optimizer> optimizer_;
   std::vector<double> committed_params_;
   std::array<std::optional<CompiledUpdate>, 16> compiled_;
-  std::vector<CallPtr> untold_;     // calls that nobody may wait for
-  std::vector<NDArray> graveyard_;  // arrays of calls that have ended, freed by the next call
-
-  std::unique_ptr<NodeThread> thread_;  // last: it ends before what it works on
+  std::vector<CallPtr> untold_;  // calls that nobody may wait for
 };
 
-// Joins the job of `cluster`, which the store keeps alive, as worker `rank` (kNoRank: any free
-// one).
-//   blocks  until the head and all servers are there, at most the server patience
-//   throws  kInvalidArgument, kUnavailable, kFailedPrecondition (all workers have joined)
-std::unique_ptr<KVStore> MakeDistStore(std::string type, const StoreOptions& options,
-                                       std::shared_ptr<Cluster> cluster, Rank rank);
+//   throws  kInvalidArgument
+void CheckDistOptions(const StoreOptions& options);
 
 }  // namespace tkv

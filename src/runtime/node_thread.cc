@@ -37,6 +37,9 @@ void NodeThread::Stop() {
 }
 
 void NodeThread::Closed(uint64_t link, const Error& reason) {
+  if (const Peer* const dialed = node_->DialedPeer(link); dialed != nullptr && options_.failed) {
+    options_.failed(*dialed, reason);
+  }
   const bool is_final =
       reason.code() == Code::kUnauthenticated || reason.code() == Code::kFailedPrecondition;
   if (is_final) {
@@ -50,7 +53,8 @@ void NodeThread::Dispatch() {
   NodeOutput output = node_->TakeOutput();
   if (endpoint_ != nullptr) {
     for (const NodeOutput::Dial& dial : output.dials) {
-      endpoint_->Dial(dial.link, options_.address_of(dial.peer));
+      endpoint_->Dial(dial.link,
+                      dial.address.empty() ? options_.address_of(dial.peer) : dial.address);
     }
     for (NodeOutput::Send& send : output.sends) endpoint_->Send(send.link, std::move(send.frame));
     for (const LinkId link : output.closes) endpoint_->Close(link);

@@ -16,8 +16,11 @@
 namespace tkv {
 
 struct NodeThreadOptions {
+  // Where a peer is whose address the EPOCH does not have.
   std::function<std::string(const Peer&)> address_of;
   std::function<void(int level, const std::string& text)> log;
+  // Told why a dialed link has closed.
+  std::function<void(const Peer& peer, const Error& error)> failed;
 };
 
 // Thread-safe.  Hooks run on its thread, or on the one that called Run, under its lock.
@@ -44,6 +47,10 @@ class NodeThread final : private LinkHandler {
       ~Finish() { self->Dispatch(); }
     } finish{this};
     return f(static_cast<Node&>(*node_), Now());
+  }
+  // From within Run or the hook: see Endpoint.
+  void Release(const void* data, size_t bytes) {
+    if (endpoint_ != nullptr) endpoint_->Release(data, bytes);
   }
   static Time Now();
 

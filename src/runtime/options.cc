@@ -1,15 +1,23 @@
 // The only place that reads the environment.
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <array>
+#include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 #include "base/format.h"
 #include "base/process.h"
 #include "kernels/targets.h"
 #include "tkv/config.h"
+#include "tkv/job.h"
+#include "transport/socket/address.h"
 #include "update/parallel.h"
 
 namespace tkv {
@@ -67,7 +75,114 @@ size_t ReadLevel() {
              text);
 }
 
+const char* Variable(const char* name) {
+  const char* const text = std::getenv(name);
+  return text != nullptr && *text != '\0' ? text : nullptr;
+}
+
+std::string NeedVariable(const char* name) {
+  if (const char* const text = Variable(name)) return text;
+  throw Fail(Code::kInvalidArgument, "{} is not set, and the job needs it", name);
+}
+
+int NeedNumber(const char* name, int low) {
+  NeedVariable(name);
+  return static_cast<int>(ReadNumber(name, 0, low));
+}
+
+// The secret of the job, from a file that only its owner can read.
+std::string ReadToken() {
+  const char* const path = Variable("TKV_TOKEN_FILE");
+  if (path == nullptr) return {};
+  struct stat status{};
+  if (stat(path, &status) != 0) {
+    throw Fail(Code::kInvalidArgument, "TKV_TOKEN_FILE='{}': {}", path, std::strerror(errno));
+  }
+  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    throw Fail(Code::kInvalidArgument, "TKV_TOKEN_FILE='{}': others can read it; chmod 600 it",
+               path);
+  }
+  std::string token(4096, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(token.data(), static_cast<std::streamsize>(token.size()));
+  token.resize(static_cast<size_t>(file.gcount()));
+  while (!token.empty() && std::isspace(static_cast<unsigned char>(token.back()))) token.pop_back();
+  constexpr size_t kTokenBytesMin = 16;
+  if (token.size() < kTokenBytesMin) {
+    throw Fail(Code::kInvalidArgument, "TKV_TOKEN_FILE='{}': {} bytes, at least {} are needed",
+               path, token.size(), kTokenBytesMin);
+  }
+  return token;
+}
+
+Job TkvJob() {
+  Job job;
+  const char* const role = Variable("TKV_ROLE");
+  const std::string name = role == nullptr ? "worker" : role;
+  if (name == "server") {
+    job.role = Job::Role::kServer;
+  } else if (name == "head") {
+    job.role = Job::Role::kHead;
+  } else if (name != "worker") {
+    throw Fail(Code::kInvalidArgument, "TKV_ROLE='{}'; there are worker, server and head", name);
+  }
+  if (const char* const id = Variable("TKV_JOB")) job.id = id;
+  job.rank = static_cast<int>(ReadNumber("TKV_RANK", -1, 0));
+  if (job.role == Job::Role::kHead) {
+    job.workers = NeedNumber("TKV_WORKERS", 1);
+    job.servers = NeedNumber("TKV_SERVERS", 1);
+    if (const char* const head = Variable("TKV_HEAD")) job.head = head;
+  } else {
+    job.head = NeedVariable("TKV_HEAD");
+  }
+  return job;
+}
+
+// The variables of MXNet's launcher and of ps-lite.
+Job DmlcJob() {
+  Job job;
+  const std::string role = NeedVariable("DMLC_ROLE");
+  if (role == "server") {
+    job.role = Job::Role::kServer;
+  } else if (role == "scheduler") {
+    job.role = Job::Role::kHead;
+  } else if (role != "worker") {
+    throw Fail(Code::kInvalidArgument, "DMLC_ROLE='{}'; there are worker, server and scheduler",
+               role);
+  }
+  const std::string host = NeedVariable("DMLC_PS_ROOT_URI");
+  const int port = NeedNumber("DMLC_PS_ROOT_PORT", 1);
+  job.workers = NeedNumber("DMLC_NUM_WORKER", 1);
+  job.servers = NeedNumber("DMLC_NUM_SERVER", 1);
+  job.id = format("dmlc-{}-{}", host, port);
+  // Where all are on one host no token is needed: a Unix socket whose name all of them know.
+  job.head = format("unix:{}/tkv-{}-{},tcp:{}:{}", HostId(), geteuid(), job.id, host, port);
+  return job;
+}
+
 }  // namespace
+
+bool IsLaunched() {
+  return Variable("TKV_HEAD") != nullptr || Variable("TKV_ROLE") != nullptr ||
+         Variable("DMLC_ROLE") != nullptr;
+}
+
+Job JobFromEnvironment() {
+  if (!IsLaunched()) {
+    throw Fail(
+        Code::kFailedPrecondition,
+        "nothing says who else takes part in the job.  Ways to start: `tkv launch -n WORKERS "
+        "-s SERVERS COMMAND`; the variables of MXNet's launcher (DMLC_ROLE, "
+        "DMLC_PS_ROOT_URI, ...); bootstrap='self' makes a job of this worker alone; "
+        "tensorkv.testing.cluster() makes one among threads");
+  }
+  Job job =
+      Variable("TKV_HEAD") != nullptr || Variable("TKV_ROLE") != nullptr ? TkvJob() : DmlcJob();
+  job.token = ReadToken();
+  job.insecure_network = ReadNumber("TKV_INSECURE_NETWORK", 0, 0) != 0;
+  job.on_death = OptionsFromEnvironment().on_death;
+  return job;
+}
 
 const char* Version() noexcept { return TKV_VERSION; }
 

@@ -30,7 +30,6 @@ TEST(Create, AnUnknownTypeIsNeverALocalStore) {
   EXPECT_EQ(CreateFails("loca"), Code::kInvalidArgument);
   EXPECT_EQ(CreateFails(""), Code::kInvalidArgument);
   EXPECT_EQ(CreateFails("dist_sync"), Code::kFailedPrecondition);
-  EXPECT_EQ(CreateFails("p3"), Code::kUnimplemented);
   EXPECT_EQ(CreateFails("nccl"), Code::kUnimplemented);
 }
 

@@ -29,7 +29,10 @@ std::unique_ptr<KVStore> Cluster::Join(int rank) {
   if (rank < 0 || rank >= workers()) {
     throw Fail(Code::kInvalidArgument, "join: rank {}, the job has {}", rank, workers());
   }
-  return MakeDistStore(state_->options.type, state_->options.store, state_->cluster, rank);
+  const ClusterOptions& options = state_->options;
+  CheckDistOptions(options.store);
+  return std::make_unique<DistStore>(options.type, options.store,
+                                     WorkerOf(state_->cluster, rank, options.type, options.store));
 }
 
 void Cluster::KillServer(int index) {

@@ -15,7 +15,7 @@ constexpr LinkId kLink1 = 2;
 class ShardTest : public ::testing::Test {
  protected:
   ShardTest() : shard_(Options(), &pool_) {
-    shard_.Joined(9);
+    shard_.Joined(0, 9);
     epoch_.number = 1;
     epoch_.workers = {{4, Epoch::State::kAlive}, {5, Epoch::State::kAlive}};
     epoch_.servers = {{9, Epoch::State::kAlive}};

@@ -18,7 +18,7 @@ namespace tkv {
 
 struct ShardOptions {
   std::string job;
-  uint32_t index = 0;
+  uint32_t index = 0;                            // until the head has said which
   size_t credit_budget_bytes = size_t{1} << 30;  // of pushes that are on their way in, all workers
   size_t credit_min_bytes = size_t{8} << 20;     // each worker's part is at least that
   size_t chunk_bytes_max = size_t{4} << 30;
@@ -39,7 +39,11 @@ class Shard {
   Shard(ShardOptions options, BufferPool* pool);
 
   // The head has welcomed this server.
-  void Joined(uint64_t incarnation) { incarnation_ = incarnation; }
+  void Joined(uint32_t index, uint64_t incarnation) {
+    options_.index = index;
+    incarnation_ = incarnation;
+  }
+  bool has_clients() const { return !links_.empty(); }
   void On(const Epoch& epoch, Effects* effects);
   void Closed(LinkId link);
   // A frame's header: every mutating operation below `low` has been answered to the client.

@@ -34,6 +34,7 @@ struct Connection {
   Socket socket;
   std::string peer;                        // where the other side is, for errors
   std::deque<SocketAddress> alternatives;  // that are still to be dialed
+  bool has_tried = false;                  // one of them
   std::optional<Handshake> handshake;
   int64_t deadline = 0;                         // of dialing, handshake or lingering
   bool is_reading = false, is_writing = false;  // the reactor tells when it can go on

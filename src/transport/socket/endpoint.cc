@@ -188,12 +188,8 @@ class Sockets final : public SocketEndpoint {
       }
       const SocketAddress wanted = ParseAddresses(where).front();
       if (options_.token.empty() && !options_.insecure_network) {
-        throw Fail(
-            Code::kInvalidArgument,
-            "listen at {}: TCP needs a token; make one with `head -c 32 /dev/urandom | base64 "
-            "> job.token; chmod 600 job.token` and `export TKV_TOKEN_FILE=$PWD/job.token`, or "
-            "set insecure_network",
-            where);
+        throw Fail(Code::kInvalidArgument, "listen at {}: TCP needs a token; {}", where,
+                   kHowToMakeAToken);
       }
       asio::ip::tcp::resolver resolver(context_);
       const asio::ip::tcp::endpoint endpoint =
@@ -306,6 +302,7 @@ class Sockets final : public SocketEndpoint {
     const SocketAddress address = connection.alternatives.front();
     connection.alternatives.pop_front();
     connection.peer = ToString(address);
+    const bool is_first = !std::exchange(connection.has_tried, true);
     boost::system::error_code error;
     if (connection.socket.is_open()) connection.socket.close(error);
     if (address.kind == SocketAddress::Kind::kUnix) {
@@ -313,6 +310,13 @@ class Sockets final : public SocketEndpoint {
       const asio::local::stream_protocol::endpoint endpoint(std::string(1, '\0') + address.name);
       connection.socket.connect(endpoint, error);
       return Dialed(connection, error, true);
+    }
+    if (options_.token.empty() && !options_.insecure_network) {
+      // Where a Unix socket is not there yet it may be soon; else no more trying helps.
+      const bool may_come = !is_first;
+      return Lose(connection, Fail(may_come ? Code::kUnavailable : Code::kUnauthenticated,
+                                   "{}{}{}: TCP needs a token; {}", may_come ? why.what() : "",
+                                   may_come ? "; " : "", connection.peer, kHowToMakeAToken));
     }
     const asio::ip::address numeric = asio::ip::make_address(address.host, error);
     if (!error) return Connect(connection, {numeric, address.port});

@@ -14,10 +14,6 @@
 namespace tkv {
 namespace {
 
-constexpr const char* kHowToMakeOne =
-    "make one with `head -c 32 /dev/urandom | base64 > job.token; chmod 600 job.token` and "
-    "`export TKV_TOKEN_FILE=$PWD/job.token` in every process of the job";
-
 // Text of another process, as it may be shown.
 std::string Printable(std::string text) {
   std::replace_if(
@@ -119,15 +115,14 @@ void Handshake::OnText() {
   if (peer_has_token != !options_.token.empty()) {
     return Refuse(Code::kUnauthenticated,
                   peer_has_token ? format("{} ({}) has the token of a job, this {} has none; {}",
-                                          peer_who_, options_.peer, options_.who, kHowToMakeOne)
+                                          peer_who_, options_.peer, options_.who, kHowToMakeAToken)
                                  : format("{} ({}) has no token, this {} has one; {}", peer_who_,
-                                          options_.peer, options_.who, kHowToMakeOne));
+                                          options_.peer, options_.who, kHowToMakeAToken));
   }
   if (options_.token.empty() && !options_.is_trusted) {
     return Refuse(Code::kUnauthenticated,
-                  format("{} and {} ({}) have no token, which TCP needs; {}, or set "
-                         "insecure_network in all",
-                         options_.who, peer_who_, options_.peer, kHowToMakeOne));
+                  format("{} and {} ({}) have no token, which TCP needs; {}", options_.who,
+                         peer_who_, options_.peer, kHowToMakeAToken));
   }
   if (!is_dialer_) output_ += sent_greeting_;
   stage_ = options_.token.empty() ? Stage::kDone : Stage::kProof;

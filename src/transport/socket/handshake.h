@@ -28,6 +28,11 @@ namespace tkv {
 // Chosen when it is built; processes of one job must have the same.
 uint32_t ProtocolVersion() noexcept;
 
+inline constexpr const char* kHowToMakeAToken =
+    "make one with `(umask 077; head -c 32 /dev/urandom | base64 > job.token)` and "
+    "`export TKV_TOKEN_FILE=$PWD/job.token` in every process of the job, or set "
+    "TKV_INSECURE_NETWORK=1 in all of them";
+
 struct Greeting {                                 // wire layout of all versions
   static constexpr uint32_t kMagic = 0x50564B54;  // "TKVP"
   static constexpr size_t kWhoMax = 64;

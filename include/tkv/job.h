@@ -1,0 +1,63 @@
+// Jobs of several processes: who takes part, and the processes that serve the workers.
+
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace tkv {
+
+// What a process knows of its job.
+struct Job {
+  enum class Role { kWorker, kServer, kHead };
+
+  Role role = Role::kWorker;
+  std::string id = "job";  // the same in all its processes
+  int rank = -1;           // of a worker, index of a server; -1: any that is free
+  int workers = 1;
+  int servers = 1;
+  // Where the head is found: "tcp:HOST:PORT", "unix:HOST/NAME", or several with commas.  For the
+  // head itself: where it listens; empty: a Unix socket of a fresh name.
+  std::string head;
+  std::string token;              // its secret; empty: Unix sockets of one user only
+  bool insecure_network = false;  // TCP without a token
+  // What a round does without a worker that has died; the head decides: "fail", "continue", "wait".
+  std::string on_death = "fail";
+};
+
+// Reads what a launcher has left in the environment: TKV_* (tkv launch), or DMLC_*, the variables
+// of MXNet's launcher.
+//   throws  kFailedPrecondition  there is no sign of a launcher; lists the ways to start
+//           kInvalidArgument     a variable is missing or wrong
+Job JobFromEnvironment();
+
+// Whether there is a sign of a launcher.
+bool IsLaunched();
+
+const char* Name(Job::Role role) noexcept;
+
+// A head or a server, on a thread of this process.
+class Service {
+ public:
+  using Log = std::function<void(int level, const std::string& text)>;
+
+  //   throws  kAlreadyExists (the port is taken), kInvalidArgument
+  static std::unique_ptr<Service> Start(
+      const Job& job, Log log = {}, std::chrono::milliseconds patience = std::chrono::seconds(30));
+  virtual ~Service() = default;
+
+  // Where others reach it.
+  virtual const std::string& address() const = 0;
+  // True when it is of no more use: every worker has left.
+  //   blocks  at most so long
+  //   throws  kUnavailable      a server whose head and workers have been gone for the patience
+  //           kUnauthenticated  the head does not want it; kFailedPrecondition: another version
+  //           kAborted          another process has taken its place
+  virtual bool Wait(std::chrono::milliseconds longest) = 0;
+  // A head is told that a process has ended, so that nobody waits for its silence.
+  virtual void Exited(Job::Role role, int index) = 0;
+};
+
+}  // namespace tkv

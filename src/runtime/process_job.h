@@ -1,0 +1,25 @@
+// A job whose processes talk over sockets.
+
+#pragma once
+
+#include <memory>
+
+#include "runtime/worker.h"
+#include "tkv/job.h"
+#include "transport/socket/endpoint.h"
+
+namespace tkv {
+
+// Where this process listens, so that all that are to reach it can: a Unix socket, and TCP at the
+// address that faces the head where the job has a token for it.
+std::vector<std::string> ListenAddresses(const Job& job);
+
+SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen);
+
+// The worker of this process in the job, which all its stores share while one of them is open.
+//   blocks, throws  as Worker
+//   throws  kFailedPrecondition  the process has been forked from that worker
+std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOptions& options,
+                                        const Job& job);
+
+}  // namespace tkv

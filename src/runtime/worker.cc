@@ -1,0 +1,197 @@
+#include "runtime/worker.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "base/format.h"
+#include "base/process.h"
+
+namespace tkv {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+uint64_t LifeNumber() {
+  static std::atomic<uint64_t> count{0};
+  const auto now = static_cast<uint64_t>(Clock::now().time_since_epoch().count());
+  return (now << 24) ^ (static_cast<uint64_t>(getpid()) << 12) ^ ++count;
+}
+
+Worker::Worker(const std::string& type, const StoreOptions& store, WorkerOptions options)
+    : host_(std::move(options.host)) {
+  MemberOptions member;
+  member.job = options.job;
+  member.rank = options.rank;
+  member.process = LifeNumber();
+  ClientOptions client;
+  client.job = options.job;
+  client.patience = std::chrono::nanoseconds(store.patience).count();
+  client.server_patience = std::chrono::nanoseconds(store.server_patience).count();
+  NodeThreadOptions thread;
+  thread.address_of = std::move(options.address_of);
+  thread.log = store.log;
+  thread.failed = [this](const Peer& peer, const Error& error) {
+    if (peer.kind != Peer::Kind::kHead) return;
+    std::lock_guard lock(mutex_);
+    out_of_reach_ = error.what();
+  };
+  thread_ = std::make_unique<NodeThread>(std::make_unique<ClientNode>(member, client, pool_.get()),
+                                         std::move(options.endpoint), std::move(thread));
+  thread_->OnChange([this](Node& node) { OnChange(static_cast<ClientNode*>(&node)); });
+  thread_->Start();
+  const auto deadline = Clock::now() + store.server_patience;
+  std::unique_lock lock(mutex_);
+  while (!joined_ && !refused_) {
+    joined_changed_.wait_for(lock, kInterruptEvery);
+    if (joined_ || refused_) break;
+    if (store.interrupt) {
+      lock.unlock();
+      store.interrupt();
+      lock.lock();
+    }
+    if (Clock::now() >= deadline) {
+      throw Fail(Code::kDeadlineExceeded,
+                 "create '{}': waited {} ms for the head and the servers{}{}", type,
+                 store.server_patience.count(), out_of_reach_.empty() ? "" : ": ", out_of_reach_);
+    }
+  }
+  if (refused_) throw Fail(refused_->code(), "create '{}': {}", type, refused_->what());
+}
+
+Worker::~Worker() {
+  if (!is_of_this_process()) {  // the threads are the parent's
+    [[maybe_unused]] auto* const thread = thread_.release();
+    [[maybe_unused]] auto* const pool = pool_.release();
+    [[maybe_unused]] auto* const host = new std::shared_ptr<void>(std::move(host_));
+    return;
+  }
+  if (thread_ != nullptr) thread_->Stop();
+}
+
+uint32_t Worker::OpenStore() {
+  std::lock_guard lock(mutex_);
+  open_stores_.insert(store_count_);
+  return store_count_++;
+}
+
+bool Worker::CloseStore(uint32_t store) {
+  std::lock_guard lock(mutex_);
+  if (open_stores_.erase(store) == 0) return false;
+  has_closed_ = open_stores_.empty();
+  return has_closed_;
+}
+
+bool Worker::is_over() const {
+  std::lock_guard lock(mutex_);
+  return has_closed_ || refused_.has_value();
+}
+
+void Worker::Launch(const CallPtr& call, std::vector<Operation> operations) {
+  size_t pushes = 0;
+  for (const Operation& operation : operations) pushes += static_cast<size_t>(operation.IsPush());
+  call->Expect(operations.size(), pushes);
+  Run([&](ClientNode& client, Time now) {
+    for (Operation& operation : operations) {
+      const bool is_push = operation.IsPush();
+      const OpId id = client.client().next_op();
+      calls_[id] = {call, is_push};
+      call->ops.push_back(id);
+      client.Begin(std::move(operation), now);
+    }
+  });
+}
+
+void Worker::GiveUp(const CallPtr& call) {
+  Run([&](ClientNode& client, Time now) {
+    for (const OpId id : call->ops) {
+      if (!calls_.contains(id)) continue;
+      client.Detach(id);
+      client.Cancel(id, Error(Code::kCancelled, "given up by its caller"), now);
+    }
+    ReleaseArrays(*call);
+  });
+  call->LookedAt();
+}
+
+void Worker::Detach(const CallPtr& call) {
+  Run([&](ClientNode& client, Time) {
+    for (const OpId id : call->ops) client.Detach(id);
+    ReleaseArrays(*call);
+  });
+}
+
+void Worker::CancelCalls(uint32_t store, const char* why) {
+  Run([&](ClientNode& client, Time now) {
+    std::vector<OpId> ids;
+    for (const auto& [id, running] : calls_) {
+      if (running.call->store == store) ids.push_back(id);
+    }
+    for (const OpId id : ids) client.Cancel(id, Error(Code::kCancelled, why), now);
+  });
+}
+
+std::vector<CallPtr> Worker::CallsOf(uint32_t store) {
+  return Run([&](ClientNode&, Time) {
+    std::vector<CallPtr> calls;
+    for (const auto& [id, running] : calls_) {
+      if (running.call->store == store) calls.push_back(running.call);
+    }
+    return calls;
+  });
+}
+
+std::vector<NDArray> Worker::TakeArrays() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(ended_arrays_, {});
+}
+
+// Runs under the node's lock.
+void Worker::ReleaseArrays(const Call& call) {
+  for (const NDArray& array : call.arrays) thread_->Release(array.data(), array.bytes());
+}
+
+// Runs under the node's lock.
+void Worker::OnChange(ClientNode* node) {
+  if (!joined_ || (!refused_ && node->member().refused())) {
+    const Epoch& epoch = node->member().epoch();
+    const bool all_there = node->joined() && std::all_of(epoch.servers.begin(), epoch.servers.end(),
+                                                         [](const auto& s) {
+                                                           return s.state != Epoch::State::kAwaited;
+                                                         });
+    std::lock_guard lock(mutex_);
+    refused_ = node->member().refused();
+    if (all_there && !joined_) {
+      joined_ = true;
+      rank_ = node->client().rank();
+      workers_ = static_cast<int>(epoch.workers.size());
+      rejoined_ = node->client().rejoined();
+    }
+    if (joined_ || refused_) joined_changed_.notify_all();
+  }
+  for (const Outcome& outcome : node->TakeOutcomes()) {
+    const auto found = calls_.find(outcome.op);
+    if (found == calls_.end()) continue;
+    Running& running = found->second;
+    if (outcome.event == Outcome::Event::kAccepted) {
+      if (running.is_unaccepted) running.call->Accepted();
+      running.is_unaccepted = false;
+      continue;
+    }
+    const CallPtr call = running.call;
+    const bool was_unaccepted = running.is_unaccepted;
+    calls_.erase(found);
+    if (outcome.error) ReleaseArrays(*call);
+    if (call->End(was_unaccepted, outcome.error)) {
+      std::lock_guard lock(mutex_);
+      call->finish = nullptr;
+      for (NDArray& array : call->arrays) ended_arrays_.push_back(std::move(array));
+      call->arrays.clear();
+    }
+  }
+}
+
+}  // namespace tkv

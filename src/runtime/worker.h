@@ -1,0 +1,104 @@
+// One life of a worker in this process: its tie to the job, which all its stores share.
+
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/call.h"
+#include "runtime/node_thread.h"
+#include "tkv/kvstore.h"
+
+namespace tkv {
+
+// Tells lives apart, those of other processes too: a repeated HELLO is no second life.
+uint64_t LifeNumber();
+
+struct WorkerOptions {
+  std::string job;
+  Rank rank = kNoRank;  // kNoRank: any that is free
+  std::unique_ptr<Endpoint> endpoint;
+  std::function<std::string(const Peer&)> address_of;
+  std::shared_ptr<void> host;  // servers in this process: they live as long as the worker
+};
+
+class Worker final {
+ public:
+  // Joins the job.
+  //   blocks  until the head and all servers are there, at most the server patience
+  //   throws  kDeadlineExceeded, kFailedPrecondition (all workers have joined), kUnauthenticated
+  Worker(const std::string& type, const StoreOptions& store, WorkerOptions options);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  int rank() const { return rank_; }
+  int workers() const { return workers_; }
+  bool rejoined() const { return rejoined_; }
+  bool is_of_this_process() const { return birth_ == ForkGeneration(); }
+
+  // The number of a new store, the same on all ranks that make their stores in the same order.
+  uint32_t OpenStore();
+  // True where that was the last one, whose worker is to leave the job.
+  bool CloseStore(uint32_t store);
+  // No store is open any more, or the life is over: a new store needs a new one.
+  bool is_over() const;
+
+  // Calls f(client, now) with the client to itself.
+  template <typename F>
+  auto Run(F f) {
+    return thread_->Run(
+        [&](Node& node, Time now) { return f(static_cast<ClientNode&>(node), now); });
+  }
+  // Starts all operations of a call at once.
+  void Launch(const CallPtr& call, std::vector<Operation> operations);
+  // The caller does not wait any longer: nothing of it is written to from here on, and what it has
+  // pushed is read from a copy.
+  void GiveUp(const CallPtr& call);
+  // Its sources may change from now on; it goes on with copies.
+  void Detach(const CallPtr& call);
+  // Ends every call of a store that is under way, so that nobody waits for one that cannot end.
+  void CancelCalls(uint32_t store, const char* why);
+  std::vector<CallPtr> CallsOf(uint32_t store);
+  // Arrays of calls that have ended; those of other frameworks are to be freed by a thread of the
+  // user's.
+  std::vector<NDArray> TakeArrays();
+  void Stop() { thread_->Stop(); }
+
+ private:
+  void OnChange(ClientNode* node);
+  void ReleaseArrays(const Call& call);
+
+  const unsigned birth_ = ForkGeneration();
+  std::shared_ptr<void> host_;
+  std::unique_ptr<BufferPool> pool_ = std::make_unique<BufferPool>();
+  int rank_ = 0;
+  int workers_ = 0;
+  bool rejoined_ = false;
+
+  struct Running {
+    CallPtr call;
+    bool is_unaccepted = false;
+  };
+  std::map<OpId, Running> calls_;  // guarded by the node's lock
+
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable joined_changed_;
+  bool joined_ = false;
+  std::optional<Error> refused_;
+  std::string out_of_reach_;  // why the head cannot be reached
+  uint32_t store_count_ = 0;
+  std::set<uint32_t> open_stores_;
+  bool has_closed_ = false;
+  std::vector<NDArray> ended_arrays_;
+
+  std::unique_ptr<NodeThread> thread_;  // last: it ends before what it works on
+};
+
+}  // namespace tkv
