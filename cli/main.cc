@@ -2,14 +2,24 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "explore.h"
+#include "launch.h"
+#include "serve.h"
 #include "sim.h"
 #include "tkv/config.h"
 #include "tkv/error.h"
 
 namespace {
+
+struct ServeOptions {
+  tkv::Job::Role role;
+  std::string head, id;
+  int workers = -1, servers = -1, rank = -1;
+  bool quiet = false;
+};
 
 CLI::App* AddSim(CLI::App* app, tkv::cli::SimOptions* options) {
   CLI::App* const sim = app->add_subcommand(
@@ -43,6 +53,62 @@ CLI::App* AddExplore(CLI::App* app, tkv::cli::ExploreOptions* options) {
   return explore;
 }
 
+CLI::App* AddLaunch(CLI::App* app, tkv::cli::LaunchOptions* options) {
+  CLI::App* const launch = app->add_subcommand(
+      "launch", "Start a job on this machine: a head, servers, and workers that run COMMAND");
+  launch->add_option("-n,--workers", options->workers, "Workers")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  launch->add_option("-s,--servers", options->servers, "Servers")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  launch->add_option("--restart", options->restarts, "Start a worker that fails again, so often")
+      ->check(CLI::Range(0, 1000000));
+  launch->add_option("--on-death", options->on_death,
+                     "What a round does without a worker that has died: fail, continue, wait; "
+                     "default wait with --restart, else fail");
+  launch->add_option("--log", options->log_folder, "A folder for one log per process");
+  launch
+      ->add_option("--grace", options->grace_seconds,
+                   "Seconds that the others have when one has failed")
+      ->capture_default_str();
+  launch->add_flag("--tcp", options->tcp, "Loopback TCP with a token instead of Unix sockets");
+  launch->add_option("command", options->command, "What each worker runs")->required();
+  launch->positionals_at_end()->prefix_command(false);
+  return launch;
+}
+
+// What the environment does not say can be said here.
+CLI::App* AddServe(CLI::App* app, const char* name, const char* help, ServeOptions* options) {
+  CLI::App* const serve = app->add_subcommand(name, help);
+  serve->add_option("--head", options->head, "Where the head is; default TKV_HEAD");
+  serve->add_option("--job", options->id, "Name of the job; default TKV_JOB");
+  if (options->role == tkv::Job::Role::kHead) {
+    serve->add_option("--workers", options->workers, "Workers; default TKV_WORKERS");
+    serve->add_option("--servers", options->servers, "Servers; default TKV_SERVERS");
+  } else {
+    serve->add_option("--rank", options->rank, "Which server; default TKV_RANK, else any");
+  }
+  serve->add_flag("--quiet", options->quiet, "Do not print the address");
+  return serve;
+}
+
+int RunServe(const ServeOptions& options) {
+  if (!options.head.empty()) setenv("TKV_HEAD", options.head.c_str(), 1);
+  if (!options.id.empty()) setenv("TKV_JOB", options.id.c_str(), 1);
+  const auto set = [](const char* variable, int value) {
+    if (value >= 0) setenv(variable, std::to_string(value).c_str(), 1);
+  };
+  set("TKV_WORKERS", options.workers);
+  set("TKV_SERVERS", options.servers);
+  set("TKV_RANK", options.rank);
+  if (std::getenv("DMLC_ROLE") == nullptr || !options.head.empty()) {
+    setenv("TKV_ROLE", tkv::Name(options.role), 1);
+  }
+  const tkv::Job job = tkv::JobFromEnvironment();
+  return tkv::cli::Serve(job, options.quiet);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -55,10 +121,21 @@ int main(int argc, char** argv) {
   CLI::App* const sim = AddSim(&app, &sim_options);
   tkv::cli::ExploreOptions explore_options;
   CLI::App* const explore = AddExplore(&app, &explore_options);
+  tkv::cli::LaunchOptions launch_options;
+  CLI::App* const launch = AddLaunch(&app, &launch_options);
+  ServeOptions server_options{tkv::Job::Role::kServer};
+  CLI::App* const server = AddServe(
+      &app, "server", "Serve the keys of a job until all workers have left", &server_options);
+  ServeOptions head_options{tkv::Job::Role::kHead};
+  CLI::App* const head =
+      AddServe(&app, "head", "Say who takes part in a job until all have left", &head_options);
   CLI11_PARSE(app, argc, argv);
   try {
     if (*config) std::fputs(tkv::ConfigText().c_str(), stdout);
     if (*explore) return tkv::cli::RunExplore(explore_options);
+    if (*launch) return tkv::cli::Launch(launch_options);
+    if (*server) return RunServe(server_options);
+    if (*head) return RunServe(head_options);
     if (*sim) return tkv::cli::RunSim(sim_options);
   } catch (const tkv::Error& error) {
     std::fprintf(stderr, "tkv: %s\n", error.what());

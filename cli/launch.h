@@ -1,0 +1,25 @@
+// The subcommand launch.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tkv::cli {
+
+struct LaunchOptions {
+  int workers = 1;
+  int servers = 1;
+  int restarts = 0;        // of each worker that fails
+  bool tcp = false;        // loopback TCP with a token instead of Unix sockets
+  std::string on_death;    // empty: "wait" with restarts, else "fail"
+  std::string log_folder;  // one file per process; empty: none
+  int grace_seconds = 30;  // for the others, when one has failed
+  std::vector<std::string> command;
+};
+
+// Starts a head in this process, servers and workers as its children, and waits for them.  The exit
+// status of the first that failed, 0 where none did.
+int Launch(const LaunchOptions& options);
+
+}  // namespace tkv::cli
