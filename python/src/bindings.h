@@ -21,6 +21,7 @@ void BindArray(nb::module_& m);
 void BindUpdate(nb::module_& m);
 void BindStore(nb::module_& m);
 void BindTesting(nb::module_& m);
+void BindJob(nb::module_& m);
 
 // The options of create(), by name.
 StoreOptions ParseOptions(const nb::dict& given);

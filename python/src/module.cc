@@ -16,6 +16,7 @@ NB_MODULE(_core, m) {
   BindUpdate(m);
   BindStore(m);
   BindTesting(m);
+  BindJob(m);
   m.def("version", [] { return std::string(Version()); });
   m.def("config", &ConfigText);
   m.def("option_table", [] {

@@ -10,7 +10,7 @@ Example:
            [4., 4., 4.]], dtype=float32)
 """
 
-from . import base, context, errors, kvstore, ndarray, numpy, optimizer, random, test_utils, testing
+from . import base, context, errors, kvstore, kvstore_server, ndarray, numpy, optimizer, random, test_utils, testing
 from . import kvstore as kv
 from . import ndarray as nd
 from . import numpy as np
@@ -42,6 +42,7 @@ __all__ = [
     "install_as_mxnet",
     "kv",
     "kvstore",
+    "kvstore_server",
     "nd",
     "ndarray",
     "np",

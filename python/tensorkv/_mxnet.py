@@ -11,6 +11,8 @@ _MODULES = {
     "kvstore": "kvstore",
     "kvstore.base": "kvstore",
     "kvstore.kvstore": "kvstore",
+    "kvstore_server": "kvstore_server",
+    "kvstore.kvstore_server": "kvstore_server",
     "nd": "ndarray",
     "ndarray": "ndarray",
     "ndarray.ndarray": "ndarray",

@@ -337,7 +337,7 @@ def create(
             ``'local_allreduce_device'``), ``'teststore'``, or the name of a class that KVStoreBase.register knows; in any
             case. All give the same bits; on host memory they are one implementation. ``'dist_sync'``, ``'dist_async'``
             (also ``'dist'``, ``'dist_sync_device'``, ``'dist_async_device'``): a store of several workers, with the updater
-            on its servers.
+            on its servers. `docs/launching.md` says how its processes are started.
         threads: cores that a large operation may use; default ``TKV_THREADS``, else all that the process may use.
         patience_ms: longest wait for another thread or worker, in milliseconds; default ``TKV_PATIENCE_MS``, else ten
             minutes.
@@ -371,6 +371,10 @@ def create(
     registered = _registry.get(name.lower())
     if registered is not None:
         return registered()
+    if name.lower().startswith(("dist", "p3")) and not bootstrap and _core.role() in ("server", "head"):
+        from .kvstore_server import ServerStore
+
+        return ServerStore(name, _core.role())
     return KVStore(
         name,
         threads=threads,

@@ -1,4 +1,7 @@
-"""``python -m tensorkv.mxnet SCRIPT ARGS…`` runs a script that imports mxnet, unchanged."""
+"""``python -m tensorkv.mxnet SCRIPT ARGS…`` runs a script that imports mxnet, unchanged.
+
+Where ``DMLC_ROLE`` makes the process a server or the scheduler it serves instead, as MXNet does when it is imported.
+"""
 
 import os
 import runpy
@@ -18,6 +21,7 @@ def main():
         return 2
     import tensorkv
 
+    tensorkv.kvstore_server._init_kvstore_server_module()
     tensorkv.install_as_mxnet()
     sys.argv = sys.argv[1:]
     sys.path[0] = os.path.dirname(os.path.abspath(script))

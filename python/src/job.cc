@@ -1,0 +1,33 @@
+// tensorkv._core.role, serve: jobs of several processes.
+
+#include "tkv/job.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include "bindings.h"
+
+namespace tkv::python {
+
+void BindJob(nb::module_& m) {
+  m.def(
+      "role",
+      []() -> std::optional<std::string> {
+        if (!IsLaunched()) return std::nullopt;
+        return Name(JobFromEnvironment().role);
+      },
+      "Returns what this process is in its job, 'worker', 'server' or 'head'; None without a "
+      "launcher.");
+  m.def(
+      "serve",
+      [] {
+        const StoreOptions options = ParseOptions({});
+        const Job job = JobFromEnvironment();
+        nb::gil_scoped_release unlocked;
+        const auto service = Service::Start(job, options.log, options.server_patience);
+        while (!service->Wait(std::chrono::milliseconds(50))) options.interrupt();
+      },
+      "Serves as the environment says, until all workers have left.");
+}
+
+}  // namespace tkv::python

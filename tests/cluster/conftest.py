@@ -1,0 +1,24 @@
+import os
+import time
+
+import pytest
+from jobs import Processes, children_of_this_test, unix_sockets
+
+
+@pytest.fixture
+def processes(tmp_path):
+    """What starts processes; at the end no process and no socket of theirs is left."""
+    before = unix_sockets()
+    os.environ["TKV_TEST_MARK"] = str(os.getpid())
+    made = Processes(tmp_path)
+    original = made.start
+    made.start = lambda command, **variables: original(command, TKV_TEST_MARK=os.getpid(), **variables)
+    yield made
+    for _ in range(40):  # what a launcher leaves ends within two seconds
+        left = {p: c for p, c in children_of_this_test().items() if p != os.getpid()}
+        if not left:
+            break
+        time.sleep(0.05)
+    made.end()
+    assert not left, f"processes are left: {left}"
+    assert unix_sockets() <= before

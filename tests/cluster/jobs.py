@@ -1,0 +1,90 @@
+"""Jobs of real processes: starts them, reads what they say, and sees that nothing of them is left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+PRELUDE = """
+import os, signal, sys, time
+import numpy as np
+import tensorkv as mx
+"""
+
+
+class Processes:
+    """Starts processes and remembers them, so that none outlives the test."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.started = []
+
+    def script(self, text, name="script.py"):
+        """Write a script and return its path."""
+        path = self.folder / name
+        path.write_text(PRELUDE + textwrap.dedent(text))
+        return str(path)
+
+    def start(self, command, **variables):
+        """Start a command with variables added to a clean environment."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("TKV_", "DMLC_"))}
+        environment.update({k: str(v) for k, v in variables.items()})
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return process
+
+    def launch(self, text, *options, workers=2, servers=2, **variables):
+        """Start a job of a script."""
+        command = [sys.executable, "-m", "tensorkv", "launch", "-n", str(workers), "-s", str(servers), *options]
+        return self.start([*command, sys.executable, "-u", self.script(text)], **variables)
+
+    def end(self):
+        """Kill what is left."""
+        for process in self.started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.stdout.close()
+            process.wait()
+
+
+def finish(process, timeout=60):
+    """Return (exit status, everything said)."""
+    try:
+        said, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        said, _ = process.communicate()
+        pytest.fail(f"the job did not end in {timeout} s; it said:\n{said}")
+    return process.returncode, said
+
+
+def children_of_this_test():
+    """Return {pid: command} of the processes whose environment or command names this test's folder."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                environment = file.read()
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                command = file.read().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if b"TKV_TEST_MARK=" + str(os.getpid()).encode() in environment:
+            found[int(pid)] = command
+    return found
+
+
+def unix_sockets():
+    """Return the names of the library's abstract sockets."""
+    with open("/proc/net/unix") as file:
+        return {line.split()[-1] for line in file if "@tkv-" in line}

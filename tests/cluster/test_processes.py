@@ -1,0 +1,348 @@
+"""Jobs of processes on one host, as their users start them; what they see when something dies."""
+
+import os
+import re
+import signal
+import sys
+import time
+
+import pytest
+from jobs import finish
+
+TRAIN = """
+kv = mx.kv.create("dist_sync")
+kv.init(["w", "b"], [mx.nd.zeros((300, 1000)), mx.nd.ones((3,))])
+kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.5))
+for step in range(20):
+    kv.push(["w", "b"], [mx.nd.ones((300, 1000)) * (kv.rank + 1), mx.nd.ones((3,))])
+    out = kv.pull(["w", "b"])
+print("weights", out[0].asnumpy()[-1, -1], out[1].asnumpy()[0])
+kv.close()
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--tcp"]], ids=["unix", "tcp"])
+def test_every_rank_sees_the_sums_of_all(processes, options):
+    status, said = finish(processes.launch(TRAIN, *options, workers=3))
+    assert status == 0, said
+    assert said.count("weights -60.0 -29.0") == 3, said
+
+
+def test_stores_of_one_process_share_its_rank(processes):
+    text = """
+    one, two = mx.kv.create("dist_sync"), mx.kv.create("dist_async")
+    assert one.rank == two.rank and two.num_workers == 2
+    one.init(3, mx.nd.zeros((2,)))
+    two.init(3, mx.nd.ones((5,)))
+    one.push(3, mx.nd.ones((2,)))
+    two.set_optimizer(mx.optimizer.SGD(learning_rate=1))
+    two.barrier()
+    two.push(3, mx.nd.ones((5,)))
+    two.barrier()
+    assert one.pull(3).asnumpy().tolist() == [2, 2], one.pull(3)
+    two.barrier()
+    assert two.pull(3).asnumpy()[0] == -1, two.pull(3)
+    two.close()
+    one.push(3, mx.nd.ones((2,)) * 5)
+    assert one.pull(3).asnumpy()[0] == 10
+    one.close()
+    print("good")
+    """
+    status, said = finish(processes.launch(text))
+    assert status == 0 and said.count("good") == 2, said
+
+
+def test_the_first_failure_gives_the_exit_status(processes):
+    status, said = finish(processes.launch("sys.exit(3 if os.environ['TKV_RANK'] == '1' else 0)"))
+    assert status == 3
+    assert "worker 1 ended with status 3" in said
+
+
+def test_a_command_that_is_none_is_named(processes):
+    status, said = finish(processes.start([sys.executable, "-m", "tensorkv", "launch", "no-such-command"]))
+    assert status != 0 and "no-such-command" in said
+
+
+# What every survivor does: works until it fails, and says with what and how long that took.
+SURVIVOR = """
+kv = mx.kv.create("dist_sync")
+kv.init("w", mx.nd.zeros((1000,)))
+def work(steps, doomed=None, at=10, how=signal.SIGKILL):
+    for step in range(steps):
+        if kv.rank == doomed and step == at:
+            os.kill(os.getpid(), how)
+        begin = time.time()
+        try:
+            kv.push("w", mx.nd.ones((1000,)))
+            value = kv.pull("w").asnumpy()
+        except mx.KVError as error:
+            print(f"rank {kv.rank} step {step}: {type(error).__name__}: {error} (after {time.time() - begin:.2f} s)")
+            sys.exit(7)
+        assert (value == value[0]).all() and value[0] == kv.num_workers, value
+        time.sleep(0.005)
+"""
+
+
+def seconds_of(said):
+    return [float(s) for s in re.findall(r"\(after ([\d.]+) s\)", said)]
+
+
+def test_a_killed_worker_is_named_at_once(processes):
+    status, said = finish(processes.launch(SURVIVOR + "work(100_000, doomed=1)", workers=3))
+    assert status == 128 + signal.SIGKILL, said
+    assert "worker 1 was killed by signal 9" in said
+    for rank in (0, 2):
+        assert re.search(rf"rank {rank} step \d+: UnavailableError: .*'w'.*worker 1", said), said
+    assert all(s < 2 for s in seconds_of(said)), said
+
+
+def test_a_silent_worker_is_dead_after_five_seconds(processes):
+    job = processes.launch(SURVIVOR + "work(100_000, doomed=1, how=signal.SIGSTOP)", "--grace", "1")
+    status, said = finish(job)
+    assert re.search(r"rank 0 step \d+: UnavailableError: .*worker 1", said), said
+    assert status == 7
+    assert all(s < 7 for s in seconds_of(said)), said
+
+
+def test_a_worker_that_pauses_goes_on(processes):
+    text = (
+        SURVIVOR
+        + """
+if kv.rank == 1:
+    kv.barrier()
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(1.5)
+        os.kill(os.getppid(), signal.SIGCONT)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os.waitpid(pid, 0)
+else:
+    kv.barrier()
+work(20)
+print("went on")
+"""
+    )
+    status, said = finish(processes.launch(text))
+    assert status == 0 and said.count("went on") == 2, said
+
+
+def test_a_killed_server_is_named_at_once(processes):
+    text = (
+        SURVIVOR
+        + """
+if kv.rank == 0:
+    import subprocess
+    servers = subprocess.run(["pgrep", "-f", "tensorkv/bin/tkv server|tkv server --quiet"], capture_output=True, text=True)
+    mine = [int(p) for p in servers.stdout.split()
+            if open(f"/proc/{p}/environ").read().find("TKV_JOB=" + os.environ["TKV_JOB"]) >= 0]
+    kv.barrier()
+    for pid in mine:
+        os.kill(pid, signal.SIGKILL)
+else:
+    kv.barrier()
+work(100_000)
+"""
+    )
+    status, said = finish(processes.launch(text, "--grace", "2", servers=1))
+    assert status == 128 + signal.SIGKILL, said
+    assert "server 0 was killed by signal 9" in said
+    for rank in (0, 1):
+        assert re.search(rf"rank {rank} step \d+: UnavailableError: .*server 0", said), said
+    assert all(s < 2 for s in seconds_of(said)), said
+
+
+def test_children_of_a_killed_launcher_end(processes):
+    job = processes.launch("kv = mx.kv.create('dist_sync'); print('here', flush=True); time.sleep(100)")
+    while "here" not in job.stdout.readline():
+        pass
+    os.kill(job.pid, signal.SIGKILL)
+    job.wait()  # the fixture sees that nothing is left
+
+
+def test_a_signal_to_the_launcher_reaches_all(processes):
+    job = processes.launch(
+        "kv = mx.kv.create('dist_sync'); print('here', flush=True); kv.init(1, mx.nd.ones((2,)))\n"
+        "if kv.rank == 0: time.sleep(100)\nkv.barrier()"
+    )
+    while "here" not in job.stdout.readline():
+        pass
+    time.sleep(0.3)
+    begin = time.time()
+    os.kill(job.pid, signal.SIGINT)
+    status, said = finish(job)
+    assert status == 128 + signal.SIGINT
+    assert "KeyboardInterrupt" in said, said
+    assert time.time() - begin < 10
+
+
+def test_a_restarted_worker_goes_on(processes):
+    text = """
+    kv = mx.kv.create("dist_sync")
+    kv.init("w", mx.nd.zeros((4,)))
+    if kv.rejoined:
+        print("goes on from round", kv.round("w"))
+    for step in range(kv.round("w"), 60):
+        if step == 25 and kv.rank == 1 and not kv.rejoined:
+            os.kill(os.getpid(), signal.SIGKILL)
+        kv.push("w", mx.nd.ones((4,)) * (step + 1))
+        value = kv.pull("w").asnumpy()[0]
+        assert value in (2 * (step + 1), step + 1), (step, value)
+        if not (kv.rejoined or step == 25):
+            assert step > 25 or value == 2 * (step + 1)
+    print("done", kv.round("w"), value)
+    kv.close()
+    """
+    status, said = finish(processes.launch(text, "--restart", "1"))
+    assert status == 0, said
+    assert "it is started again (1 of 1)" in said
+    assert re.search(r"goes on from round 2\d", said), said
+    assert said.count("done 60 120.0") == 2, said
+
+
+def test_a_second_claim_to_a_rank_ends_the_first(processes):
+    text = """
+    import subprocess
+    if "SECOND" in os.environ:
+        kv = mx.kv.create("dist_sync", server_patience=10)
+        kv.init("w", mx.nd.zeros((2,)))
+        print("second", kv.rejoined)
+        os._exit(0)
+    kv = mx.kv.create("dist_sync")
+    kv.init("w", mx.nd.zeros((2,)))
+    if kv.rank == 1:
+        subprocess.run([sys.executable, __file__], env={**os.environ, "SECOND": "1"}, check=True)
+        time.sleep(0.5)
+        try:
+            kv.push("w", mx.nd.ones((2,)))
+            kv.pull("w")
+        except mx.errors.AbortedError as error:
+            print("first:", error)
+    """
+    status, said = finish(processes.launch(text))
+    assert status == 0, said
+    assert "second True" in said
+    assert re.search(r"first: .*this life is over", said), said
+
+
+def test_a_child_of_fork_gets_an_error_and_harms_nobody(processes):
+    text = """
+    kv = mx.kv.create("dist_sync")
+    kv.init("w", mx.nd.zeros((2,)))
+    pid = os.fork()
+    if pid == 0:
+        for attempt in (lambda: kv.pull("w"), lambda: mx.kv.create("dist_sync")):
+            try:
+                attempt()
+            except mx.errors.FailedPreconditionError as error:
+                print("child:", error, flush=True)
+        sys.exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    kv.push("w", mx.nd.ones((2,)))
+    print("parent", kv.pull("w").asnumpy()[0])
+    kv.close()
+    """
+    status, said = finish(processes.launch(text))
+    assert status == 0, said
+    assert said.count("child:") == 4 and said.count("parent 2.0") == 2, said
+
+
+def test_mxnets_variables_start_a_job(processes):
+    script = processes.script(TRAIN.replace("import tensorkv as mx", "import mxnet as mx"))
+    variables = {
+        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_PORT": 9091 + os.getpid() % 1000,
+        "DMLC_NUM_WORKER": 2,
+        "DMLC_NUM_SERVER": 1,
+    }
+    roles = ["scheduler", "server", "worker", "worker"]
+    command = [sys.executable, "-u", "-m", "tensorkv.mxnet", script]
+    started = [processes.start(command, DMLC_ROLE=role, **variables) for role in roles]
+    for role, process in zip(roles, started, strict=True):
+        status, said = finish(process)
+        assert status == 0, (role, said)
+        assert ("weights -30.0 -19.0" in said) == (role == "worker"), (role, said)
+
+
+def test_a_server_script_serves_by_mxnets_class(processes):
+    script = processes.script("""
+    kv = mx.kv.create("dist_sync")
+    if os.environ["DMLC_ROLE"] != "worker":
+        mx.kvstore_server.KVStoreServer(kv).run()
+        print("served")
+        sys.exit(0)
+    kv.init(1, mx.nd.ones((2,)))
+    kv.push(1, mx.nd.ones((2,)) * 4)
+    print("value", kv.pull(1).asnumpy()[0])
+    """)
+    variables = {
+        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_PORT": 10_091 + os.getpid() % 1000,
+        "DMLC_NUM_WORKER": 1,
+        "DMLC_NUM_SERVER": 1,
+    }
+    roles = ["scheduler", "server", "worker"]
+    started = [processes.start([sys.executable, script], DMLC_ROLE=role, **variables) for role in roles]
+    for role, process in zip(roles, started, strict=True):
+        status, said = finish(process)
+        assert status == 0, (role, said)
+        assert ("value 4.0" if role == "worker" else "served") in said, (role, said)
+
+
+def test_without_a_launcher_the_ways_to_start_are_listed(processes):
+    status, said = finish(processes.start([sys.executable, processes.script("mx.kv.create('dist_sync')")]))
+    assert status == 1
+    for way in ("tkv launch", "DMLC_ROLE", "bootstrap='self'", "tensorkv.testing.cluster"):
+        assert way in said
+
+
+@pytest.mark.parametrize(
+    "variables, words",
+    [
+        ({"TKV_ROLE": "worker"}, "TKV_HEAD is not set"),
+        ({"TKV_ROLE": "boss", "TKV_HEAD": "tcp:127.0.0.1:1"}, "TKV_ROLE='boss'; there are worker, server and head"),
+        ({"TKV_HEAD": "nowhere"}, "address 'nowhere'"),
+        ({"TKV_HEAD": "tcp:127.0.0.1:1", "TKV_RANK": "x"}, "TKV_RANK='x'"),
+        ({"TKV_HEAD": "tcp:127.0.0.1:1", "TKV_TOKEN_FILE": "/no/such"}, "TKV_TOKEN_FILE='/no/such'"),
+        ({"DMLC_ROLE": "worker"}, "DMLC_PS_ROOT_URI is not set"),
+        ({"TKV_HEAD": "tcp:127.0.0.1:1", "TKV_INSECURE_NETWORK": "1"}, "Connection refused"),
+        ({"TKV_HEAD": "tcp:127.0.0.1:1"}, "TKV_TOKEN_FILE"),
+    ],
+)
+def test_wrong_variables_are_named(processes, variables, words):
+    text = "mx.kv.create('dist_sync', server_patience=0.5)"
+    status, said = finish(processes.start([sys.executable, processes.script(text)], **variables))
+    assert status == 1 and words in said, said
+
+
+def test_another_token_is_refused(processes, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(name * 20)
+        (tmp_path / name).chmod(0o600)
+    head = processes.start(
+        [
+            sys.executable,
+            "-u",
+            "-m",
+            "tensorkv",
+            "head",
+            "--workers",
+            "1",
+            "--servers",
+            "1",
+            "--head",
+            "tcp:127.0.0.1:0",
+        ],
+        TKV_TOKEN_FILE=tmp_path / "one",
+    )
+    address = head.stdout.readline().split()[-1]
+    text = "mx.kv.create('dist_sync', server_patience=5)"
+    begin = time.time()
+    worker = processes.start(
+        [sys.executable, processes.script(text)], TKV_HEAD=address, TKV_TOKEN_FILE=tmp_path / "two"
+    )
+    status, said = finish(worker)
+    assert status == 1 and "UnauthenticatedError" in said and "another token" in said, said
+    assert time.time() - begin < 4
+    head.terminate()
+    assert finish(head)[0] == 128 + signal.SIGTERM
