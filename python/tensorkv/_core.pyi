@@ -393,6 +393,14 @@ class Cluster:
     def kill_head(self) -> None:
         """Ends the head: data goes on, nobody joins any more."""
 
+def role() -> str | None:
+    """
+    Returns what this process is in its job, 'worker', 'server' or 'head'; None without a launcher.
+    """
+
+def serve() -> None:
+    """Serves as the environment says, until all workers have left."""
+
 def version() -> str: ...
 
 def config() -> str: ...
