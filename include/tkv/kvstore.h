@@ -21,13 +21,29 @@
 
 namespace tkv {
 
+// What all processes of a job share while they find each other: torch's TCPStore, or any other.
+class Rendezvous {
+ public:
+  virtual ~Rendezvous() = default;
+  virtual void Set(const std::string& key, const std::string& value) = 0;
+  //   blocks  until somebody has set it
+  //   throws  kDeadlineExceeded  nobody has, in so long
+  virtual std::string Get(const std::string& key, std::chrono::milliseconds longest) = 0;
+};
+
 struct StoreOptions {
   int threads = 0;  // cores for large operations; 0: all that the process may use
   std::chrono::milliseconds patience{600'000};  // longest wait for another thread or worker
 
   // ---- of a distributed store
   std::string bootstrap;  // "self": a job of one worker, with its servers in this process
-  int servers = 1;        // of that job
+  // Servers of that job, or of one whose workers host them; 0: one, or one in each worker.
+  int servers = 0;
+  // Another way for processes to find each other: `num_workers` of them, each with its own rank.
+  // They host the servers, and rank 0 the head, so that no other process is needed.
+  std::shared_ptr<Rendezvous> rendezvous;
+  int rank = -1;
+  int num_workers = 0;
   std::chrono::milliseconds server_patience{30'000};  // longest wait for a server or the head
   int staleness = 0;  // rounds that a worker may be ahead of the slowest one
   std::string on_death =

@@ -347,6 +347,43 @@ void CheckSignals() {
   if (AllNotices().any()) nb::module_::import_("tensorkv._life").attr("tell_notices")();
 }
 
+// A store of the user's that the processes share.
+class PyRendezvous final : public Rendezvous {
+ public:
+  explicit PyRendezvous(nb::object store) : store_(std::move(store)) {
+    for (const char* const name : {"set", "get", "wait"}) {
+      if (nb::hasattr(store_, name)) continue;
+      throw Fail(Code::kInvalidArgument,
+                 "create: bootstrap is of type {} without {}(); 'self', or an object with set, get "
+                 "and wait is needed",
+                 nb::cast<std::string>(nb::str(store_.type())), name);
+    }
+  }
+  ~PyRendezvous() override {
+    const nb::gil_scoped_acquire locked;
+    store_.reset();
+  }
+  void Set(const std::string& key, const std::string& value) override {
+    const nb::gil_scoped_acquire locked;
+    nb::module_::import_("tensorkv._bootstrap").attr("set_value")(store_, key, value);
+  }
+  std::string Get(const std::string& key, std::chrono::milliseconds longest) override {
+    const auto deadline = std::chrono::steady_clock::now() + longest;
+    while (std::chrono::steady_clock::now() < deadline) {
+      CheckSignals();
+      const nb::gil_scoped_acquire locked;
+      const nb::object value =
+          nb::module_::import_("tensorkv._bootstrap").attr("get_value")(store_, key, 0.2);
+      if (!value.is_none()) return nb::cast<std::string>(value);
+    }
+    throw Fail(Code::kDeadlineExceeded, "create: worker 0 has not made the job after {} ms",
+               longest.count());
+  }
+
+ private:
+  nb::object store_;
+};
+
 }  // namespace
 
 StoreOptions ParseOptions(const nb::dict& given) {
@@ -363,7 +400,13 @@ StoreOptions ParseOptions(const nb::dict& given) {
       }
       if (key == "patience") options.patience = Milliseconds(value);
       if (key == "server_patience") options.server_patience = Milliseconds(value);
-      if (key == "bootstrap") options.bootstrap = nb::cast<std::string>(value);
+      if (key == "bootstrap" && nb::isinstance<nb::str>(value)) {
+        options.bootstrap = nb::cast<std::string>(value);
+      } else if (key == "bootstrap") {
+        options.rendezvous = std::make_shared<PyRendezvous>(nb::borrow(value));
+      }
+      if (key == "rank") options.rank = nb::cast<int>(value);
+      if (key == "num_workers") options.num_workers = nb::cast<int>(value);
       if (key == "servers") options.servers = nb::cast<int>(value);
       if (key == "staleness") options.staleness = nb::cast<int>(value);
       if (key == "on_death") options.on_death = nb::cast<std::string>(value);

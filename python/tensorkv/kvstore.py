@@ -1,6 +1,6 @@
 """Stores: ``mx.kv``."""
 
-from . import _core, _life
+from . import _bootstrap, _core, _life
 from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 
 __all__ = ["KVStore", "KVStoreBase", "create"]
@@ -325,6 +325,8 @@ def create(
     patience=None,
     server_patience=None,
     bootstrap=None,
+    rank=None,
+    num_workers=None,
     servers=None,
     staleness=None,
     on_death=None,
@@ -343,9 +345,14 @@ def create(
             minutes.
         patience: the same in seconds.
         server_patience: longest wait for a server or the head, in seconds; default 30.
-        bootstrap: of a distributed store: ``'self'`` makes a job of this worker alone, with servers in this process.
-            `tensorkv.testing.cluster` makes one of several workers among threads.
-        servers: number of servers of that job; default 1.
+        bootstrap: how the processes of a distributed store find each other. Without it the environment says so: that of
+            ``tkv launch``, of MXNet's launcher (``DMLC_*``) or of ``torchrun``. ``'self'`` makes a job of this worker alone,
+            with servers in this process. An object with ``set(key, value)``, ``get(key)`` and ``wait([key], timeout)`` that
+            the processes share, such as a ``torch.distributed.TCPStore``, makes a job of `num_workers` processes that host
+            the servers too; each names its own `rank`. `tensorkv.testing.cluster` makes one among threads.
+        rank: of this worker, where `bootstrap` is such an object.
+        num_workers: of the job, where `bootstrap` is such an object.
+        servers: number of servers where workers host them; default one in each worker, and one with ``'self'``.
         staleness: rounds that a worker may be ahead of the slowest one; default 0, at which a pull gives exactly the round
             of the last push.
         on_death: what a round does without a worker that has died: ``'fail'`` (default), ``'continue'`` without it, or
@@ -375,6 +382,8 @@ def create(
         from .kvstore_server import ServerStore
 
         return ServerStore(name, _core.role())
+    if bootstrap is None and _core.role() is None and name.lower().startswith(("dist", "p3")):
+        bootstrap, rank, num_workers = _bootstrap.from_torchrun(rank, num_workers)
     return KVStore(
         name,
         threads=threads,
@@ -382,6 +391,8 @@ def create(
         patience=patience,
         server_patience=server_patience,
         bootstrap=bootstrap,
+        rank=rank,
+        num_workers=num_workers,
         servers=servers,
         staleness=staleness,
         on_death=on_death,

@@ -33,10 +33,12 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
   std::shared_ptr<Worker> worker;
   if (options.bootstrap == "self") {
     ClusterOptions cluster;
-    cluster.servers = options.servers;
+    cluster.servers = options.servers == 0 ? 1 : options.servers;
     cluster.policy = PolicyFromName(options.on_death);
     cluster.log = options.log;
     worker = WorkerOf(std::make_shared<Cluster>(cluster), 0, name, options);
+  } else if (options.rendezvous != nullptr) {
+    worker = WorkerByRendezvous(name, options);
   } else if (!options.bootstrap.empty()) {
     throw Fail(Code::kInvalidArgument, "create '{}': bootstrap='{}'; there is 'self'", name,
                options.bootstrap);

@@ -152,6 +152,7 @@ void DistStore::Leave() {
     // A worker that is fenced, or has nobody to take leave of, is gone all the same.
     if (failed.code() != Code::kAborted && failed.code() != Code::kUnavailable) throw;
   }
+  worker_->AfterLeave();
 }
 
 void DistStore::Close() {

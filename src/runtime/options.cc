@@ -34,7 +34,10 @@ constexpr std::array<OptionInfo, 9> kOptions = {{
     {"server_patience_ms", "TKV_SERVER_PATIENCE_MS", "ms", "30000",
      "Longest wait of a distributed store for a server or the head before what needs it fails with "
      "Unavailable."},
-    {"servers", "TKV_SERVERS", "servers", "1", "Servers of a job that a store makes for itself."},
+    {"servers", "TKV_SERVERS", "servers", "0",
+     "Servers of a job whose workers host them; 0 means one in each worker, and one in a job of "
+     "one "
+     "(bootstrap='self')."},
     {"staleness", "TKV_STALENESS", "rounds", "0",
      "Rounds that a worker may be ahead of the slowest one; 0 makes every pull exact."},
     {"on_death", "TKV_ON_DEATH", "", "fail",
@@ -195,7 +198,7 @@ StoreOptions OptionsFromEnvironment() {
       std::chrono::milliseconds(ReadNumber("TKV_PATIENCE_MS", options.patience.count(), 1));
   options.server_patience = std::chrono::milliseconds(
       ReadNumber("TKV_SERVER_PATIENCE_MS", options.server_patience.count(), 1));
-  options.servers = static_cast<int>(ReadNumber("TKV_SERVERS", options.servers, 1));
+  options.servers = static_cast<int>(ReadNumber("TKV_SERVERS", options.servers, 0));
   options.staleness = static_cast<int>(ReadNumber("TKV_STALENESS", options.staleness, 0));
   const char* const on_death = std::getenv("TKV_ON_DEATH");
   if (on_death != nullptr && *on_death != '\0') options.on_death = on_death;

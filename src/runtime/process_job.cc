@@ -1,6 +1,7 @@
 #include "runtime/process_job.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 
 #include "base/format.h"
@@ -199,6 +200,98 @@ std::unique_ptr<Service> Service::Start(const Job& job, Log log,
     throw Fail(Code::kInvalidArgument, "a worker is no service; it creates a store");
   }
   return std::make_unique<SocketService>(job, std::move(log), patience);
+}
+
+// ---- workers that host servers ----------------------------------------------------------------
+
+void Host::WaitUntilOver(std::chrono::milliseconds patience,
+                         const std::function<void()>& interrupt) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  for (const auto& service : services_) {
+    while (!service->Wait(kInterruptEvery)) {
+      if (interrupt) interrupt();
+      if (std::chrono::steady_clock::now() >= deadline) {
+        throw Fail(Code::kDeadlineExceeded,
+                   "close: this process holds a part of the store, and other workers have not left "
+                   "after {} ms",
+                   patience.count());
+      }
+    }
+  }
+}
+
+namespace {
+
+// The address of this machine that faces the others, as far as it can know: that of its default
+// route.
+std::string OwnAddress() {
+  try {
+    return LocalAddressTowards("192.0.2.1");  // of no machine; nothing is sent (RFC 5737)
+  } catch (const Error&) {
+    return "127.0.0.1";
+  }
+}
+
+// Rank 0 makes the job and tells the others; all of them host what is theirs.
+std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, int servers, Job* job) {
+  static std::atomic<int> count{0};
+  const std::string key = format("tensorkv/{}/job", count++);
+  std::vector<std::unique_ptr<Service>> services;
+  job->workers = options.num_workers;
+  job->servers = servers;
+  job->on_death = options.on_death;
+  job->rank = options.rank;
+  if (options.rank == 0) {
+    job->id = RandomHex(8);
+    job->token = RandomHex(32);
+    Job head = *job;
+    head.role = Job::Role::kHead;
+    head.rank = -1;
+    head.head = format("unix:{}/tkv-{}-head,tcp:{}:0", HostId(), job->id, OwnAddress());
+    services.push_back(Service::Start(head, options.log, options.server_patience));
+    job->head = services.back()->address();
+    options.rendezvous->Set(key, format("{}\n{}\n{}", job->id, job->head, job->token));
+  } else {
+    const std::string text = options.rendezvous->Get(key, options.server_patience);
+    const size_t first = text.find('\n');
+    const size_t second = text.find('\n', first + 1);
+    if (second == std::string::npos) {
+      throw Fail(Code::kInvalidArgument, "create: the rendezvous gave '{}' for {}", text, key);
+    }
+    job->id = text.substr(0, first);
+    job->head = text.substr(first + 1, second - first - 1);
+    job->token = text.substr(second + 1);
+  }
+  if (options.rank < servers) {
+    Job server = *job;
+    server.role = Job::Role::kServer;
+    services.push_back(Service::Start(server, options.log, options.server_patience));
+  }
+  return services;
+}
+
+}  // namespace
+
+std::shared_ptr<Worker> WorkerByRendezvous(const std::string& type, const StoreOptions& options) {
+  if (options.num_workers < 1 || options.rank < 0 || options.rank >= options.num_workers) {
+    throw Fail(Code::kInvalidArgument, "create '{}': rank {} of {} workers", type, options.rank,
+               options.num_workers);
+  }
+  const int servers =
+      options.servers > 0 ? std::min(options.servers, options.num_workers) : options.num_workers;
+  Job job;
+  const auto host = std::make_shared<Host>(HostJob(options, servers, &job));
+  WorkerOptions worker;
+  worker.job = job.id;
+  worker.rank = options.rank;
+  worker.endpoint = OpenSockets(SocketsOf(job, {}));
+  worker.address_of = AddressesOf(job);
+  worker.host = host;
+  worker.after_leave = [host = host.get(), patience = options.patience,
+                        interrupt = options.interrupt] {
+    host->WaitUntilOver(patience, interrupt);
+  };
+  return std::make_shared<Worker>(type, options, std::move(worker));
 }
 
 // ---- workers ------------------------------------------------------------------------------------

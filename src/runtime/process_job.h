@@ -16,6 +16,22 @@ std::vector<std::string> ListenAddresses(const Job& job);
 
 SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen);
 
+// Servers and perhaps the head in the process of a worker.
+class Host {
+ public:
+  explicit Host(std::vector<std::unique_ptr<Service>> services) : services_(std::move(services)) {}
+  // Others need them until every worker has left.
+  //   throws  kDeadlineExceeded, and what the interrupt throws
+  void WaitUntilOver(std::chrono::milliseconds patience, const std::function<void()>& interrupt);
+
+ private:
+  std::vector<std::unique_ptr<Service>> services_;
+};
+
+// A worker that hosts a part of its job.
+//   blocks, throws  as Worker
+std::shared_ptr<Worker> WorkerByRendezvous(const std::string& type, const StoreOptions& options);
+
 // The worker of this process in the job, which all its stores share while one of them is open.
 //   blocks, throws  as Worker
 //   throws  kFailedPrecondition  the process has been forked from that worker

@@ -22,7 +22,7 @@ uint64_t LifeNumber() {
 }
 
 Worker::Worker(const std::string& type, const StoreOptions& store, WorkerOptions options)
-    : host_(std::move(options.host)) {
+    : host_(std::move(options.host)), after_leave_(std::move(options.after_leave)) {
   MemberOptions member;
   member.job = options.job;
   member.rank = options.rank;

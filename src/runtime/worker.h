@@ -26,6 +26,8 @@ struct WorkerOptions {
   std::unique_ptr<Endpoint> endpoint;
   std::function<std::string(const Peer&)> address_of;
   std::shared_ptr<void> host;  // servers in this process: they live as long as the worker
+  // Called when the worker has left, by whoever closes its last store.
+  std::function<void()> after_leave;
 };
 
 class Worker final {
@@ -69,6 +71,9 @@ class Worker final {
   // Arrays of calls that have ended; those of other frameworks are to be freed by a thread of the
   // user's.
   std::vector<NDArray> TakeArrays();
+  void AfterLeave() {
+    if (after_leave_) after_leave_();
+  }
   void Stop() { thread_->Stop(); }
 
  private:
@@ -77,6 +82,7 @@ class Worker final {
 
   const unsigned birth_ = ForkGeneration();
   std::shared_ptr<void> host_;
+  const std::function<void()> after_leave_;
   std::unique_ptr<BufferPool> pool_ = std::make_unique<BufferPool>();
   int rank_ = 0;
   int workers_ = 0;

@@ -346,3 +346,66 @@ def test_another_token_is_refused(processes, tmp_path):
     assert time.time() - begin < 4
     head.terminate()
     assert finish(head)[0] == 128 + signal.SIGTERM
+
+
+FILE_STORE = """
+class FileStore:
+    def __init__(self, folder):
+        self.folder = folder
+    def path(self, key):
+        return os.path.join(self.folder, key.replace("/", "_"))
+    def set(self, key, value):
+        with open(self.path(key) + ".new", "w") as file:
+            file.write(value)
+        os.rename(self.path(key) + ".new", self.path(key))
+    def wait(self, keys, timeout):
+        end = time.time() + timeout.total_seconds()
+        while not all(os.path.exists(self.path(key)) for key in keys):
+            if time.time() > end:
+                raise TimeoutError(keys)
+            time.sleep(0.01)
+    def get(self, key):
+        with open(self.path(key), "rb") as file:
+            return file.read()
+"""
+
+
+def test_an_object_with_set_get_and_wait_brings_processes_together(processes, tmp_path):
+    text = (
+        FILE_STORE
+        + """
+rank = int(sys.argv[1])
+for life in range(2):  # closed and created again
+    kv = mx.kv.create("dist_sync", bootstrap=FileStore(sys.argv[2]), rank=rank, num_workers=3)
+    assert (kv.rank, kv.num_workers) == (rank, 3)
+    kv.init("w", mx.nd.zeros((500_000,)))
+    kv.push("w", mx.nd.ones((500_000,)) * (rank + 1))
+    print("sum", kv.pull("w").asnumpy()[-1])
+    if rank == 0:
+        time.sleep(0.5)  # the others leave long before it
+    kv.close()
+"""
+    )
+    script = processes.script(text)
+    started = [processes.start([sys.executable, script, str(rank), str(tmp_path)]) for rank in range(3)]
+    for process in started:
+        status, said = finish(process)
+        assert status == 0 and said.count("sum 6.0") == 2, said
+
+
+@pytest.mark.framework
+def test_torchrun_starts_a_job(processes):
+    pytest.importorskip("torch")
+    script = processes.script(TRAIN)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", script]
+    status, said = finish(processes.start(command), timeout=120)
+    assert status == 0 and said.count("weights -30.0 -19.0") == 2, said
+
+
+def test_a_bootstrap_that_is_none_is_named(processes):
+    text = "mx.kv.create('dist_sync', bootstrap=5, rank=0, num_workers=1)"
+    status, said = finish(processes.start([sys.executable, processes.script(text)]))
+    assert status == 1 and "without set()" in said
+    text = FILE_STORE + "mx.kv.create('dist_sync', bootstrap=FileStore('/tmp'), rank=2, num_workers=2)"
+    status, said = finish(processes.start([sys.executable, processes.script(text)]))
+    assert status == 1 and "rank 2 of 2 workers" in said

@@ -1,6 +1,5 @@
 #include "transport/socket/endpoint.h"
 
-#include <openssl/rand.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -37,14 +36,6 @@ int64_t Now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
-}
-
-std::string FreshName() {
-  uint8_t bytes[12];
-  if (RAND_bytes(bytes, sizeof(bytes)) != 1) {
-    throw Fail(Code::kInternal, "the system has no random numbers");
-  }
-  return format("tkv-{:02x}", fmt::join(bytes, ""));
 }
 
 // What the reactor has seen, told to whoever polls.
@@ -180,7 +171,7 @@ class Sockets final : public SocketEndpoint {
   void Listen(const std::string& where) {
     try {
       if (where == "unix" || where.starts_with("unix:")) {
-        const std::string name = where == "unix" ? FreshName() : where.substr(5);
+        const std::string name = where == "unix" ? "tkv-" + RandomHex(12) : where.substr(5);
         const asio::local::stream_protocol::endpoint endpoint(std::string(1, '\0') + name);
         Open(endpoint, true);
         Publish(format("unix:{}/{}", host_, name));

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/format.h"
 
@@ -29,6 +30,14 @@ bool IsRefusalCode(uint8_t code) {
 }  // namespace
 
 uint32_t ProtocolVersion() noexcept { return TKV_PROTOCOL_VERSION; }
+
+std::string RandomHex(size_t bytes) {
+  std::vector<uint8_t> random(bytes);
+  if (RAND_bytes(random.data(), static_cast<int>(random.size())) != 1) {
+    throw Fail(Code::kInternal, "the system has no random numbers");
+  }
+  return format("{:02x}", fmt::join(random, ""));
+}
 
 Handshake::Handshake(HandshakeOptions options, bool is_dialer)
     : options_(std::move(options)), is_dialer_(is_dialer) {

@@ -28,6 +28,9 @@ namespace tkv {
 // Chosen when it is built; processes of one job must have the same.
 uint32_t ProtocolVersion() noexcept;
 
+// Of the system's own random numbers, in hexadecimal digits.
+std::string RandomHex(size_t bytes);
+
 inline constexpr const char* kHowToMakeAToken =
     "make one with `(umask 077; head -c 32 /dev/urandom | base64 > job.token)` and "
     "`export TKV_TOKEN_FILE=$PWD/job.token` in every process of the job, or set "

@@ -1,0 +1,46 @@
+"""Ways in which processes find each other that live in Python."""
+
+import os
+from datetime import timedelta
+
+from .errors import FailedPreconditionError
+
+
+def from_torchrun(rank, num_workers):
+    """Return (a store that the processes share, rank, number of workers); (None, rank, num_workers) without torchrun."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None, rank, num_workers
+    try:
+        from torch.distributed import PrefixStore, TCPStore
+    except ImportError as error:
+        raise FailedPreconditionError(
+            f"create: torchrun started this process, and its store needs torch: {error}"
+        ) from error
+    rank, num_workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    agent_has_it = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        is_master=rank == 0 and not agent_has_it,
+        timeout=timedelta(seconds=300),
+        wait_for_workers=False,
+        multi_tenant=True,
+    )
+    # What an earlier start of the same job has left there is not ours.
+    prefix = f"tensorkv/{os.environ['TORCHELASTIC_RUN_ID']}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    return PrefixStore(prefix, store), rank, num_workers
+
+
+def set_value(store, key, value):
+    """Set a key of a store that the user has given."""
+    store.set(key, value)
+
+
+def get_value(store, key, seconds):
+    """Return the value of a key as text, or None where nobody has set it in so long."""
+    try:
+        store.wait([key], timedelta(seconds=seconds))
+    except Exception:  # every such store has an exception of its own for it
+        return None
+    value = store.get(key)
+    return value.decode() if isinstance(value, (bytes, bytearray)) else str(value)
