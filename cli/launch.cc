@@ -221,7 +221,11 @@ class Launcher {
     }
     std::vector<std::string> texts;
     texts.reserve(variables.size());
-    for (const auto& [name, value] : variables) texts.push_back(name + "=" + value);
+    for (const auto& [name, value] : variables) {
+      texts.push_back(name);
+      texts.back() += '=';
+      texts.back() += value;
+    }
     return texts;
   }
 

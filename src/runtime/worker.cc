@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 
 #include "base/format.h"
 #include "base/process.h"
@@ -66,7 +67,7 @@ Worker::~Worker() {
   if (!is_of_this_process()) {  // the threads are the parent's
     [[maybe_unused]] auto* const thread = thread_.release();
     [[maybe_unused]] auto* const pool = pool_.release();
-    [[maybe_unused]] auto* const host = new std::shared_ptr<void>(std::move(host_));
+    [[maybe_unused]] auto* const host = new (std::nothrow) std::shared_ptr<void>(std::move(host_));
     return;
   }
   if (thread_ != nullptr) thread_->Stop();

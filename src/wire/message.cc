@@ -10,7 +10,6 @@ namespace tkv {
 namespace {
 
 constexpr size_t kJobBytesMax = 256;
-constexpr size_t kProofBytesMax = 1024;
 constexpr size_t kParamsMax = 128;
 
 template <typename T>

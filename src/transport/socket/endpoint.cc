@@ -14,6 +14,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <tuple>
 
 #include "base/format.h"
 #include "transport/socket/connection.h"
@@ -230,7 +231,7 @@ class Sockets final : public SocketEndpoint {
     for (int i = 0; i < 64; ++i) {
       auto connection = std::make_shared<Connection>(&context_);
       boost::system::error_code error;
-      acceptor.socket.accept(connection->socket, error);
+      std::ignore = acceptor.socket.accept(connection->socket, error);
       if (error == asio::error::would_block) break;
       if (error == asio::error::no_descriptors || error == asio::error::no_memory) {
         acceptor.paused_until = Now() + kAcceptPauseNanoseconds;
@@ -295,11 +296,11 @@ class Sockets final : public SocketEndpoint {
     connection.peer = ToString(address);
     const bool is_first = !std::exchange(connection.has_tried, true);
     boost::system::error_code error;
-    if (connection.socket.is_open()) connection.socket.close(error);
+    if (connection.socket.is_open()) std::ignore = connection.socket.close(error);
     if (address.kind == SocketAddress::Kind::kUnix) {
       connection.peer = "this host";
       const asio::local::stream_protocol::endpoint endpoint(std::string(1, '\0') + address.name);
-      connection.socket.connect(endpoint, error);
+      std::ignore = connection.socket.connect(endpoint, error);
       return Dialed(connection, error, true);
     }
     if (options_.token.empty() && !options_.insecure_network) {
@@ -450,7 +451,7 @@ class Sockets final : public SocketEndpoint {
     if (connection.stage == Stage::kHandshake && !connection.is_dialer) --strangers_;
     if (connection.link != 0) links_.erase(connection.link);
     boost::system::error_code ignored;
-    connection.socket.close(ignored);
+    std::ignore = connection.socket.close(ignored);
     connection.stage = Stage::kLingering;
     connections_.erase(connection.number);  // the last: it may be the last reference
   }
