@@ -1,7 +1,6 @@
 #include "runtime/process_job.h"
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 
 #include "base/format.h"
@@ -154,14 +153,14 @@ class SocketService final : public Service {
     bool is_over = all > 0 && left == all;
     bool is_idle = all > 0 && left + dead == all;
     bool head_is_lost = false;
-    std::optional<Error> refused;
+    const std::optional<Error>* refused = nullptr;
     if (is_head) {
       // Servers say when they are done; one that says nothing more is not awaited for ever.
       is_idle = is_idle || is_over;
       is_over = is_over && count(epoch.servers, Epoch::State::kAlive) == 0;
     } else {
       auto* const server = static_cast<ServerNode*>(node);
-      refused = server->member().refused();
+      refused = &server->member().refused();
       head_is_lost = server->member().joined() && server->member().link() == kNoLink;
       is_idle = is_idle || (head_is_lost && !server->shard().has_clients());
       if (is_over && !has_left_) {
@@ -174,7 +173,7 @@ class SocketService final : public Service {
     head_is_lost_ = head_is_lost;
     idle_since_ = !is_idle ? kNever : std::min(idle_since_, NodeThread::Now());
     over_ = is_over;
-    if (refused && !has_left_) refused_ = refused;
+    if (refused != nullptr && *refused && !has_left_ && !refused_) refused_ = *refused;
     if (over_ || refused_) changed_.notify_all();
   }
 
@@ -234,8 +233,14 @@ std::string OwnAddress() {
 
 // Rank 0 makes the job and tells the others; all of them host what is theirs.
 std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, int servers, Job* job) {
-  static std::atomic<int> count{0};
-  const std::string key = format("tensorkv/{}/job", count++);
+  // The first job of this rank, the second, ...: all ranks make them in the same order.
+  static std::mutex mutex;
+  static std::map<int, int> counts;
+  const int count = [&] {
+    std::lock_guard lock(mutex);
+    return counts[options.rank]++;
+  }();
+  const std::string key = format("tensorkv/{}/job", count);
   std::vector<std::unique_ptr<Service>> services;
   job->workers = options.num_workers;
   job->servers = servers;

@@ -164,7 +164,7 @@ void Worker::OnChange(ClientNode* node) {
                                                            return s.state != Epoch::State::kAwaited;
                                                          });
     std::lock_guard lock(mutex_);
-    refused_ = node->member().refused();
+    if (!refused_) refused_ = node->member().refused();
     if (all_there && !joined_) {
       joined_ = true;
       rank_ = node->client().rank();
