@@ -105,7 +105,12 @@ int RunServe(const ServeOptions& options) {
   if (std::getenv("DMLC_ROLE") == nullptr || !options.head.empty()) {
     setenv("TKV_ROLE", tkv::Name(options.role), 1);
   }
-  const tkv::Job job = tkv::JobFromEnvironment();
+  const bool is_in_group = options.role == tkv::Job::Role::kServer && tkv::IsInGroup() &&
+                           std::getenv("TKV_HEAD") == nullptr &&
+                           std::getenv("DMLC_ROLE") == nullptr;
+  tkv::Job job;
+  job.role = tkv::Job::Role::kServer;
+  if (!is_in_group) job = tkv::JobFromEnvironment();
   return tkv::cli::Serve(job, options.quiet);
 }
 

@@ -18,7 +18,9 @@ int Serve(const Job& job, bool quiet) {
   std::signal(SIGINT, [](int signal) { asked_to_end = signal; });
   std::signal(SIGTERM, [](int signal) { asked_to_end = signal; });
   const StoreOptions options = OptionsFromEnvironment();
-  const auto service = Service::Start(job, options.log, options.server_patience);
+  const bool is_in_group = job.head.empty() && job.role == Job::Role::kServer;
+  const auto service = is_in_group ? Service::StartInGroup(options)
+                                   : Service::Start(job, options.log, options.server_patience);
   if (!quiet) std::printf("%s listens at %s\n", Name(job.role), service->address().c_str());
   std::fflush(stdout);
   while (!service->Wait(std::chrono::milliseconds(100))) {

@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "tkv/kvstore.h"
+
 namespace tkv {
 
 // What a process knows of its job.
@@ -33,8 +35,10 @@ struct Job {
 //           kInvalidArgument     a variable is missing or wrong
 Job JobFromEnvironment();
 
-// Whether there is a sign of a launcher.
+// Whether there is a sign of a launcher that JobFromEnvironment knows.
 bool IsLaunched();
+// Whether an MPI launcher (mpirun, srun) has started this process: PMIX_RANK is set.
+bool IsInGroup();
 
 const char* Name(Job::Role role) noexcept;
 
@@ -46,6 +50,9 @@ class Service {
   //   throws  kAlreadyExists (the port is taken), kInvalidArgument
   static std::unique_ptr<Service> Start(
       const Job& job, Log log = {}, std::chrono::milliseconds patience = std::chrono::seconds(30));
+  // A server, and in rank 0 the head, among the processes that an MPI launcher has started.
+  //   throws  kDeadlineExceeded  not all of them have come
+  static std::unique_ptr<Service> StartInGroup(const StoreOptions& options);
   virtual ~Service() = default;
 
   // Where others reach it.

@@ -42,6 +42,8 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
   } else if (!options.bootstrap.empty()) {
     throw Fail(Code::kInvalidArgument, "create '{}': bootstrap='{}'; there is 'self'", name,
                options.bootstrap);
+  } else if (!IsLaunched() && IsInGroup()) {
+    worker = WorkerInGroup(name, options);
   } else {
     const Job job = JobFromEnvironment();
     if (job.role != Job::Role::kWorker) {

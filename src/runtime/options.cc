@@ -170,14 +170,18 @@ bool IsLaunched() {
          Variable("DMLC_ROLE") != nullptr;
 }
 
+bool IsInGroup() {
+  return Variable("PMIX_RANK") != nullptr && Variable("PMIX_NAMESPACE") != nullptr;
+}
+
 Job JobFromEnvironment() {
   if (!IsLaunched()) {
-    throw Fail(
-        Code::kFailedPrecondition,
-        "nothing says who else takes part in the job.  Ways to start: `tkv launch -n WORKERS "
-        "-s SERVERS COMMAND`; the variables of MXNet's launcher (DMLC_ROLE, "
-        "DMLC_PS_ROOT_URI, ...); bootstrap='self' makes a job of this worker alone; "
-        "tensorkv.testing.cluster() makes one among threads");
+    throw Fail(Code::kFailedPrecondition,
+               "nothing says who else takes part in the job.  Ways to start: `mpirun`, `torchrun` "
+               "or `tkv launch -n WORKERS "
+               "-s SERVERS COMMAND`; the variables of MXNet's launcher (DMLC_ROLE, "
+               "DMLC_PS_ROOT_URI, ...); bootstrap='self' makes a job of this worker alone; "
+               "tensorkv.testing.cluster() makes one among threads");
   }
   Job job =
       Variable("TKV_HEAD") != nullptr || Variable("TKV_ROLE") != nullptr ? TkvJob() : DmlcJob();

@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "base/process.h"
+#include "bootstrap/pmix/pmix.h"
 #include "runtime/cluster.h"
 #include "transport/socket/address.h"
 
@@ -231,22 +232,29 @@ std::string OwnAddress() {
   }
 }
 
-// Rank 0 makes the job and tells the others; all of them host what is theirs.
-std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, int servers, Job* job) {
-  // The first job of this rank, the second, ...: all ranks make them in the same order.
-  static std::mutex mutex;
-  static std::map<int, int> counts;
-  const int count = [&] {
-    std::lock_guard lock(mutex);
-    return counts[options.rank]++;
-  }();
-  const std::string key = format("tensorkv/{}/job", count);
+// What this process is in a job whose processes host the servers and the head.
+struct Place {
+  int workers = 0;
+  int servers = 0;
+  int worker = -1;  // its rank; -1: it is none
+  int server = -1;  // which one it hosts; -1: none
+  bool has_head = false;
+};
+
+// How the process with the head tells the others what they need to know.
+struct Notice {
+  std::function<void(const std::string&)> tell;
+  std::function<std::string()> ask;
+};
+
+std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const Place& place,
+                                              const Notice& notice, Job* job) {
   std::vector<std::unique_ptr<Service>> services;
-  job->workers = options.num_workers;
-  job->servers = servers;
+  job->workers = place.workers;
+  job->servers = place.servers;
   job->on_death = options.on_death;
-  job->rank = options.rank;
-  if (options.rank == 0) {
+  job->rank = place.worker;
+  if (place.has_head) {
     job->id = RandomHex(8);
     job->token = RandomHex(32);
     Job head = *job;
@@ -255,40 +263,34 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, int s
     head.head = format("unix:{}/tkv-{}-head,tcp:{}:0", HostId(), job->id, OwnAddress());
     services.push_back(Service::Start(head, options.log, options.server_patience));
     job->head = services.back()->address();
-    options.rendezvous->Set(key, format("{}\n{}\n{}", job->id, job->head, job->token));
+    notice.tell(format("{} {} {}", job->id, job->head, job->token));
   } else {
-    const std::string text = options.rendezvous->Get(key, options.server_patience);
-    const size_t first = text.find('\n');
-    const size_t second = text.find('\n', first + 1);
+    const std::string text = notice.ask();
+    const size_t first = text.find(' ');
+    const size_t second = text.find(' ', first + 1);
     if (second == std::string::npos) {
-      throw Fail(Code::kInvalidArgument, "create: the rendezvous gave '{}' for {}", text, key);
+      throw Fail(Code::kInvalidArgument, "create: '{}' is no description of a job", text);
     }
     job->id = text.substr(0, first);
     job->head = text.substr(first + 1, second - first - 1);
     job->token = text.substr(second + 1);
   }
-  if (options.rank < servers) {
+  if (place.server >= 0) {
     Job server = *job;
     server.role = Job::Role::kServer;
+    server.rank = place.server;
     services.push_back(Service::Start(server, options.log, options.server_patience));
   }
   return services;
 }
 
-}  // namespace
-
-std::shared_ptr<Worker> WorkerByRendezvous(const std::string& type, const StoreOptions& options) {
-  if (options.num_workers < 1 || options.rank < 0 || options.rank >= options.num_workers) {
-    throw Fail(Code::kInvalidArgument, "create '{}': rank {} of {} workers", type, options.rank,
-               options.num_workers);
-  }
-  const int servers =
-      options.servers > 0 ? std::min(options.servers, options.num_workers) : options.num_workers;
+std::shared_ptr<Worker> WorkerWithHost(const std::string& type, const StoreOptions& options,
+                                       const Place& place, const Notice& notice) {
   Job job;
-  const auto host = std::make_shared<Host>(HostJob(options, servers, &job));
+  const auto host = std::make_shared<Host>(HostJob(options, place, notice, &job));
   WorkerOptions worker;
   worker.job = job.id;
-  worker.rank = options.rank;
+  worker.rank = place.worker;
   worker.endpoint = OpenSockets(SocketsOf(job, {}));
   worker.address_of = AddressesOf(job);
   worker.host = host;
@@ -297,6 +299,111 @@ std::shared_ptr<Worker> WorkerByRendezvous(const std::string& type, const StoreO
     host->WaitUntilOver(patience, interrupt);
   };
   return std::make_shared<Worker>(type, options, std::move(worker));
+}
+
+int ServersAmong(const StoreOptions& options, int workers) {
+  return options.servers > 0 ? std::min(options.servers, workers) : workers;
+}
+
+// All processes make their jobs in the same order, so the number of a job is its name.
+int NextJob(int rank) {
+  static std::mutex mutex;
+  static std::map<int, int> counts;  // threads of a test may stand for processes
+  std::lock_guard lock(mutex);
+  return counts[rank]++;
+}
+
+// ---- by PMIx
+
+// What all processes of the group are; rank 0 of the group has the head.
+Place PlaceIn(PmixGroup* group, bool is_server, int number, const StoreOptions& options) {
+  const std::string key = format("tkv.role.{}", number);
+  group->Put(key, is_server ? "server" : "worker");
+  group->Exchange(options.server_patience, options.interrupt);
+  Place place;
+  for (int rank = 0; rank < group->size(); ++rank) {
+    const bool serves = group->Get(rank, key) == "server";
+    const int index = serves ? place.servers++ : place.workers++;
+    if (rank == group->rank()) (serves ? place.server : place.worker) = index;
+  }
+  if (place.workers == 0) {
+    throw Fail(Code::kInvalidArgument, "all {} processes of the group are servers", group->size());
+  }
+  if (place.servers == 0) {
+    place.servers = ServersAmong(options, place.workers);
+    if (place.worker < place.servers) place.server = place.worker;
+  }
+  place.has_head = group->rank() == 0;
+  return place;
+}
+
+Notice NoticeIn(PmixGroup* group, int number, const StoreOptions& options) {
+  const std::string key = format("tkv.job.{}", number);
+  return {[=](const std::string& text) {
+            group->Put(key, text);
+            group->Exchange(options.server_patience, options.interrupt);
+          },
+          [=] {
+            group->Exchange(options.server_patience, options.interrupt);
+            return group->Get(0, key);
+          }};
+}
+
+// Joined once in a process, and left at its end, as the launcher expects.
+PmixGroup* GroupOfProcess() {
+  static const std::unique_ptr<PmixGroup> group = PmixGroup::Join();
+  return group.get();
+}
+
+// What a process of the group serves.
+class GroupService final : public Service {
+ public:
+  explicit GroupService(std::vector<std::unique_ptr<Service>> services)
+      : services_(std::move(services)) {}
+  const std::string& address() const override { return services_.back()->address(); }
+  bool Wait(std::chrono::milliseconds longest) override {
+    return std::all_of(services_.begin(), services_.end(),
+                       [&](const auto& service) { return service->Wait(longest); });
+  }
+  void Exited(Job::Role role, int index) override { services_.front()->Exited(role, index); }
+
+ private:
+  const std::vector<std::unique_ptr<Service>> services_;
+};
+
+}  // namespace
+
+std::shared_ptr<Worker> WorkerByRendezvous(const std::string& type, const StoreOptions& options) {
+  if (options.num_workers < 1 || options.rank < 0 || options.rank >= options.num_workers) {
+    throw Fail(Code::kInvalidArgument, "create '{}': rank {} of {} workers", type, options.rank,
+               options.num_workers);
+  }
+  Place place;
+  place.workers = options.num_workers;
+  place.servers = ServersAmong(options, options.num_workers);
+  place.worker = options.rank;
+  if (options.rank < place.servers) place.server = options.rank;
+  place.has_head = options.rank == 0;
+  const std::string key = format("tensorkv/{}/job", NextJob(options.rank));
+  const Notice notice{[&](const std::string& text) { options.rendezvous->Set(key, text); },
+                      [&] { return options.rendezvous->Get(key, options.server_patience); }};
+  return WorkerWithHost(type, options, place, notice);
+}
+
+std::shared_ptr<Worker> WorkerInGroup(const std::string& type, const StoreOptions& options) {
+  PmixGroup* const group = GroupOfProcess();
+  const int number = NextJob(group->rank());
+  const Place place = PlaceIn(group, false, number, options);
+  return WorkerWithHost(type, options, place, NoticeIn(group, number, options));
+}
+
+std::unique_ptr<Service> Service::StartInGroup(const StoreOptions& options) {
+  PmixGroup* const group = GroupOfProcess();
+  const int number = NextJob(group->rank());
+  const Place place = PlaceIn(group, true, number, options);
+  Job job;
+  return std::make_unique<GroupService>(
+      HostJob(options, place, NoticeIn(group, number, options), &job));
 }
 
 // ---- workers ------------------------------------------------------------------------------------

@@ -32,6 +32,9 @@ class Host {
 //   blocks, throws  as Worker
 std::shared_ptr<Worker> WorkerByRendezvous(const std::string& type, const StoreOptions& options);
 
+// The same among the processes that an MPI launcher has started.
+std::shared_ptr<Worker> WorkerInGroup(const std::string& type, const StoreOptions& options);
+
 // The worker of this process in the job, which all its stores share while one of them is open.
 //   blocks, throws  as Worker
 //   throws  kFailedPrecondition  the process has been forked from that worker

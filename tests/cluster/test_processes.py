@@ -393,6 +393,23 @@ for life in range(2):  # closed and created again
         assert status == 0 and said.count("sum 6.0") == 2, said
 
 
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe"]
+
+
+def test_mpirun_starts_workers_that_host_the_servers(processes):
+    script = processes.script(TRAIN)
+    status, said = finish(processes.start([*MPIRUN, "-n", "2", sys.executable, script]))
+    assert status == 0 and said.count("weights -30.0 -19.0") == 2, said
+
+
+def test_mpirun_starts_servers_as_a_second_context(processes):
+    script = processes.script(TRAIN)
+    serve = [sys.executable, "-m", "tensorkv", "server"]
+    command = [*MPIRUN, "-n", "2", sys.executable, script, ":", "-n", "2", *serve]
+    status, said = finish(processes.start(command))
+    assert status == 0 and said.count("weights -30.0 -19.0") == 2, said
+
+
 @pytest.mark.framework
 def test_torchrun_starts_a_job(processes):
     pytest.importorskip("torch")

@@ -1,0 +1,13 @@
+// For builds without the headers of PMIx.
+
+#include "base/format.h"
+#include "bootstrap/pmix/pmix.h"
+
+namespace tkv {
+
+std::unique_ptr<PmixGroup> PmixGroup::Join() {
+  throw Fail(Code::kUnimplemented,
+             "mpirun has started this process, and this build has no PMIx (libpmix-dev)");
+}
+
+}  // namespace tkv

@@ -1,0 +1,35 @@
+// The processes that an MPI launcher has started, by PMIx: who they are, and small values that they
+// share.  The library is loaded when it is needed; nothing is linked.
+//
+//   source  PMIx standard, versions 3 and 4
+
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace tkv {
+
+class PmixGroup {
+ public:
+  // Joins the group of this process's launcher.
+  //   throws  kUnavailable    the library or the launcher is not there
+  //           kUnimplemented  this build does not have it
+  static std::unique_ptr<PmixGroup> Join();
+  virtual ~PmixGroup() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Seen by the others after the next Exchange.
+  virtual void Put(const std::string& key, const std::string& value) = 0;
+  //   blocks  until all processes of the group are here
+  //   throws  kDeadlineExceeded, and what the interrupt throws
+  virtual void Exchange(std::chrono::milliseconds longest,
+                        const std::function<void()>& interrupt) = 0;
+  //   throws  kNotFound  that process has put no such key
+  virtual std::string Get(int rank, const std::string& key) = 0;
+};
+
+}  // namespace tkv
