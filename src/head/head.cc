@@ -198,6 +198,14 @@ void Head::OnGoodbye(const Life& life, const Message& message, LinkId link, Effe
 
 void Head::Closed(LinkId link, Time) { links_.erase(link); }
 
+void Head::Ended(LinkId link, Effects* effects) {
+  const auto found = links_.find(link);
+  if (found == links_.end() || found->second.role == Role::kObserver) return;
+  const Life life = found->second;
+  links_.erase(found);
+  Exited(life.role, life.index, life.incarnation, effects);
+}
+
 void Head::Exited(Role role, Rank index, uint64_t incarnation, Effects* effects) {
   Epoch::Member& member = MemberOf(role, index);
   if (member.incarnation != incarnation || member.state != Epoch::State::kAlive) return;

@@ -25,6 +25,8 @@ class Head {
 
   void Received(LinkId link, const Message& message, Time now, Effects* effects);
   void Closed(LinkId link, Time now);
+  // The process on the other side of this link is no more.
+  void Ended(LinkId link, Effects* effects);
   // Somebody who sees processes end (a launcher) says that this life is over.
   void Exited(Role role, Rank index, uint64_t incarnation, Effects* effects);
   void Tick(Time now, Effects* effects);

@@ -30,6 +30,11 @@ void Node::Closed(LinkId id, Time now) {
   Flush();
 }
 
+void Node::PeerEnded(LinkId id, Time now) {
+  if (links_.contains(id)) OnPeerEnded(id);
+  Closed(id, now);
+}
+
 void Node::Refused(LinkId id, const Error& error, Time now) {
   if (const Peer* const dialed = DialedPeer(id)) OnRefused(*dialed, error);
   Closed(id, now);

@@ -58,6 +58,8 @@ class Node {
   LinkId Accept();
   void Opened(LinkId link, Time now);
   void Closed(LinkId link, Time now);
+  // Closed, because the process on the other side has ended.
+  void PeerEnded(LinkId link, Time now);
   // Closed, and there is no use in dialing again: another version, another token.
   void Refused(LinkId link, const Error& error, Time now);
   //   throws  what is wrong with the head
@@ -72,6 +74,7 @@ class Node {
  protected:
   virtual void OnOpened(LinkId link, const Peer* dialed, Time now) = 0;
   virtual void OnClosed(LinkId link, const Peer* dialed, Time now) = 0;
+  virtual void OnPeerEnded(LinkId) {}
   virtual void OnRefused(const Peer& /*dialed*/, const Error& /*error*/) {}
   virtual void OnHeader(LinkId, uint64_t /*low*/) {}
   virtual void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) = 0;
@@ -124,6 +127,7 @@ class HeadNode final : public Node {
   friend class StateWriter;  // for checks: compares what machines remember
   void OnOpened(LinkId, const Peer*, Time) override {}
   void OnClosed(LinkId link, const Peer*, Time now) override { head_.Closed(link, now); }
+  void OnPeerEnded(LinkId link) override { head_.Ended(link, &effects_); }
   void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) override;
   void OnTick(Time now) override { head_.Tick(now, &effects_); }
   Block OnLanding(LinkId, const Message&) override { return {}; }

@@ -44,6 +44,8 @@ void NodeThread::Closed(uint64_t link, const Error& reason) {
       reason.code() == Code::kUnauthenticated || reason.code() == Code::kFailedPrecondition;
   if (is_final) {
     node_->Refused(link, reason, Now());
+  } else if (reason.code() == Code::kAborted) {
+    node_->PeerEnded(link, Now());
   } else {
     node_->Closed(link, Now());
   }

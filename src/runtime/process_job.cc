@@ -151,7 +151,9 @@ class SocketService final : public Service {
     const auto left = count(epoch.workers, Epoch::State::kLeft);
     const auto dead = count(epoch.workers, Epoch::State::kDead);
     const auto all = static_cast<ptrdiff_t>(epoch.workers.size());
-    bool is_over = all > 0 && left == all;
+    // Where nobody waits for the next life of the dead there is none.
+    const bool are_gone = left + dead == all && epoch.policy != Epoch::Policy::kWait;
+    bool is_over = all > 0 && (left == all || are_gone);
     bool is_idle = all > 0 && left + dead == all;
     bool head_is_lost = false;
     const std::optional<Error>* refused = nullptr;

@@ -24,7 +24,8 @@ class LinkHandler {
   virtual uint64_t Accepted() = 0;
   virtual void Opened(uint64_t link) = 0;
   // Also where a dial has failed.  kUnauthenticated and kFailedPrecondition say that the peer does
-  // not want this process, and that there is no use in dialing it again.
+  // not want this process, and that there is no use in dialing it again; kAborted, that its process
+  // has ended.
   virtual void Closed(uint64_t link, const Error& reason) = 0;
   // The head of a frame is here: says where each of its bodies is to land, in its size; a block
   // without memory throws that body away.

@@ -137,6 +137,7 @@ if kv.rank == 0:
     mine = [int(p) for p in servers.stdout.split()
             if open(f"/proc/{p}/environ").read().find("TKV_JOB=" + os.environ["TKV_JOB"]) >= 0]
     kv.barrier()
+    time.sleep(0.5)  # until the other one is past it too
     for pid in mine:
         os.kill(pid, signal.SIGKILL)
 else:
@@ -262,6 +263,25 @@ def test_mxnets_variables_start_a_job(processes):
         status, said = finish(process)
         assert status == 0, (role, said)
         assert ("weights -30.0 -19.0" in said) == (role == "worker"), (role, said)
+
+
+def test_a_worker_that_is_killed_without_a_launcher_is_named_at_once(processes):
+    script = processes.script(SURVIVOR + "work(100_000, doomed=1)")
+    variables = {
+        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_PORT": 11_091 + os.getpid() % 1000,
+        "DMLC_NUM_WORKER": 3,
+        "DMLC_NUM_SERVER": 1,
+    }
+    command = [sys.executable, "-u", "-m", "tensorkv.mxnet", script]
+    roles = ["scheduler", "server", "worker", "worker", "worker"]
+    started = [processes.start(command, DMLC_ROLE=role, **variables) for role in roles]
+    ended = [finish(process) for process in started[2:]]
+    assert sorted(status for status, _ in ended) == [-signal.SIGKILL, 7, 7], ended
+    for status, said in ended:
+        if status == 7:
+            assert re.search(r"UnavailableError: .*'w'.*worker 1", said), said
+            assert all(s < 2 for s in seconds_of(said)), said
 
 
 def test_a_server_script_serves_by_mxnets_class(processes):

@@ -1,6 +1,7 @@
 #include "transport/socket/connection.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -32,6 +33,10 @@ void AddPiece(std::vector<iovec>* pieces, const void* data, size_t bytes) {
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 }  // namespace
+
+Connection::~Connection() {
+  if (process >= 0) close(process);
+}
 
 // ---- out ----------------------------------------------------------------------------------------
 

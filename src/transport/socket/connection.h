@@ -21,17 +21,21 @@ namespace tkv {
 
 struct Connection {
   using Socket = boost::asio::generic::stream_protocol::socket;
-  enum class Stage : uint8_t { kDialing, kHandshake, kOpen, kLingering };
+  enum class Stage : uint8_t { kDialing, kHandshake, kOpen, kEnding, kLingering };
   // What came of an attempt to read or write.
   enum class Outcome : uint8_t { kMore, kBlocked, kOver };
 
   explicit Connection(boost::asio::io_context* context) : socket(*context) {}
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
 
   uint64_t number = 0;  // of the endpoint's own
   uint64_t link = 0;    // the user's name for it; 0: not accepted yet
   bool is_dialer = false;
   Stage stage = Stage::kDialing;
   Socket socket;
+  int process = -1;                        // of the peer on this host, as a file: tells its end
   std::string peer;                        // where the other side is, for errors
   std::deque<SocketAddress> alternatives;  // that are still to be dialed
   bool has_tried = false;                  // one of them

@@ -1,6 +1,8 @@
 #include "transport/socket/endpoint.h"
 
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -29,6 +31,7 @@ using Stage = Connection::Stage;
 
 constexpr int64_t kDialNanoseconds = 5'000'000'000;
 constexpr int64_t kLingerNanoseconds = 1'000'000'000;
+constexpr int64_t kExitNanoseconds = 50'000'000;  // from the end of its files to that of a process
 constexpr int64_t kAcceptPauseNanoseconds = 100'000'000;  // where the process has no more files
 constexpr size_t kReadBytesPerTurn = size_t{8} << 20;
 constexpr size_t kScratchBytes = size_t{256} << 10;
@@ -266,9 +269,33 @@ class Sockets final : public SocketEndpoint {
   static bool IsOfThisUser(Connection& connection) {
     ucred credentials{};
     socklen_t size = sizeof(credentials);
-    return getsockopt(connection.socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &credentials,
-                      &size) == 0 &&
-           credentials.uid == geteuid();
+    if (getsockopt(connection.socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &credentials,
+                   &size) != 0) {
+      return false;
+    }
+    if (credentials.pid > 0) {  // 0: of another container
+      connection.process = static_cast<int>(syscall(SYS_pidfd_open, credentials.pid, 0));
+    }
+    return credentials.uid == geteuid();
+  }
+
+  static bool HasExited(const Connection& connection) {
+    pollfd process{connection.process, POLLIN, 0};
+    return connection.process >= 0 && poll(&process, 1, 0) == 1;
+  }
+
+  // The connection is gone.  Where the peer is a process of this host it is worth a moment to know
+  // whether it is gone as well.
+  void End(Connection& connection) {
+    if (HasExited(connection)) {
+      return Lose(connection, Fail(Code::kAborted, "{}: its process has ended", connection.peer));
+    }
+    if (connection.process < 0 || connection.stage == Stage::kEnding) {
+      return Lose(connection,
+                  Fail(Code::kUnavailable, "{}: the connection is lost", connection.peer));
+    }
+    connection.stage = Stage::kEnding;
+    connection.deadline = Now() + kExitNanoseconds;
   }
 
   void DropOldestStranger() {
@@ -423,8 +450,7 @@ class Sockets final : public SocketEndpoint {
     if (connection.stage != Stage::kOpen) return;
     switch (outcome) {
       case Outcome::kOver:
-        return Lose(connection,
-                    Fail(Code::kUnavailable, "{}: the connection is lost", connection.peer));
+        return End(connection);
       case Outcome::kBlocked:
         return AwaitRead(connection);
       case Outcome::kMore:
@@ -470,6 +496,10 @@ class Sockets final : public SocketEndpoint {
       if (connection->deadline != 0 && connection->deadline <= now) late.push_back(connection);
     }
     for (const auto& connection : late) {
+      if (connection->stage == Stage::kEnding) {
+        End(*connection);
+        continue;
+      }
       Lose(*connection, Fail(Code::kUnavailable, "{}: {} in time", connection->peer,
                              connection->stage == Stage::kDialing ? "no connection" : "no answer"));
     }
@@ -502,6 +532,7 @@ class Sockets final : public SocketEndpoint {
         connection->is_reading = false;
         if (connection->stage == Stage::kLingering) return Linger(*connection);
         if (connection->stage == Stage::kHandshake) return OnHandshake(*connection, handler);
+        if (connection->stage == Stage::kEnding) return;
         return ReadOn(*connection, handler);
       case Readiness::Kind::kAccept:
         return;
