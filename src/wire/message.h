@@ -113,8 +113,8 @@ struct Hello {  // HELLO
   Role role = Role::kWorker;
   Rank rank = kNoRank;       // of a worker; index of a server; to the head kNoRank: any free one
   uint64_t incarnation = 0;  // 0 to the head: a new life
-  uint64_t known = 0;  // to a shard: its incarnation as the client knows it, or 0; to the head: a
-                       // number of the process's own, so that a repeated HELLO is no second life
+  uint64_t known = 0;   // to a shard: its incarnation as the client knows it, or 0; to the head: a
+                        // number of the process's own, so that a repeated HELLO is no second life
   std::string address;  // of a server, to the head: where clients find it; may be empty
 };
 

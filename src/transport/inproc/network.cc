@@ -114,8 +114,7 @@ struct InprocNetwork::State {
     const auto* const begin = static_cast<const std::byte*>(data);
     for (Bytes& body : frame->bodies) {
       if (body.data < begin || body.data >= begin + bytes) continue;
-      const auto copy =
-          std::make_shared<std::vector<std::byte>>(body.data, body.data + body.size);
+      const auto copy = std::make_shared<std::vector<std::byte>>(body.data, body.data + body.size);
       body = {copy->data(), body.size, copy};
     }
   }
