@@ -73,13 +73,11 @@ void Simulation::InjectOne(const Fault& fault) {
     case Fault::Kind::kCut: {
       lasts *= 2;  // up to 3 s: shorter than what makes the head hold somebody for dead
       const bool forth = choice.Chance(0.5);
-      // Two in a row would be too long for the head.
-      const bool follows = std::any_of(periods_.begin(), periods_.end(), [&](const Period& period) {
-        const bool is_pair = (period.from == worker->address && period.to == target->address) ||
-                             (period.from == target->address && period.to == worker->address);
-        return period.kind == Fault::Kind::kCut && is_pair && period.until + 2 * kSecond > now_;
-      });
-      if (target == head_ && follows) break;
+      if (target == head_) {  // two in a row would be too long for it
+        Time& next = next_cut_from_head_[worker->address];
+        if (next > now_) break;
+        next = now_ + lasts + 2 * kSecond;
+      }
       periods_.push_back({fault.kind, now_ + lasts, forth ? worker->address : target->address,
                           forth ? target->address : worker->address});
       break;

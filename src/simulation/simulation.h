@@ -176,7 +176,8 @@ class Simulation final : public FaultInjector, public ShardListener {
   int isolations_ = 0;                                     // that wait for the next CONTROL
   std::map<const void*, std::pair<size_t, Push>> bodies_;  // what a body of a push is
   std::map<KeyId, size_t> key_index_;
-  std::map<uint64_t, std::set<Rank>> barriers_;  // who has come to the barrier with this number
+  std::map<uint64_t, std::set<Rank>> barriers_;     // who has come to the barrier with this number
+  std::map<std::string, Time> next_cut_from_head_;  // of a worker, by address: not before
   bool has_barrier_failed_ = false;  // somewhere; from then on the numbers of the ranks differ
   Epoch last_epoch_;
   uint64_t epoch_number_ = 0;  // of the head
