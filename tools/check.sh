@@ -80,7 +80,7 @@ part_mutants() {  # all patches apply; three of them run
 part_fuzz() { configure_and_build fuzz && tools/fuzz.sh 5; }
 
 part_frameworks() {
-  $python -m pytest -p no:cacheprovider -m framework --junitxml="$results/frameworks.xml" tests/python >"$logs/frameworks.log" 2>&1 \
+  $python -m pytest -p no:cacheprovider -m framework --junitxml="$results/frameworks.xml" tests/python tests/cluster >"$logs/frameworks.log" 2>&1 \
     || { tail -60 "$logs/frameworks.log"; return 1; }
   $python tools/summary.py --junit "$results/frameworks.xml" --leaks "$logs/frameworks.log"
 }
