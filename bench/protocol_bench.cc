@@ -44,7 +44,7 @@ class Raw final : public LinkHandler {
     std::fprintf(stderr, "closed: %s\n", reason.what());
   }
   // Only as much of a client as puts the bodies in their place.
-  std::vector<Block> Land(uint64_t, std::span<const std::byte> head) override {
+  std::vector<Block> Land(uint64_t, std::span<const std::byte> head, const std::byte*) override {
     FrameHeader header;
     std::memcpy(&header, head.data(), sizeof header);
     std::vector<Block> blocks;
@@ -247,8 +247,9 @@ class Bench final : public LinkHandler {
   uint64_t Accepted() override { return node_->Accept(); }
   void Opened(uint64_t link) override { node_->Opened(link, 0); }
   void Closed(uint64_t link, const Error&) override { node_->Closed(link, 0); }
-  std::vector<Block> Land(uint64_t link, std::span<const std::byte> head) override {
-    return node_->Land(link, head);
+  std::vector<Block> Land(uint64_t link, std::span<const std::byte> head,
+                          const std::byte* lent) override {
+    return node_->Land(link, head, lent);
   }
   void Received(uint64_t link) override { node_->Received(link, 0); }
 

@@ -40,7 +40,7 @@ void Node::Refused(LinkId id, const Error& error, Time now) {
   Closed(id, now);
 }
 
-std::vector<Block> Node::Land(LinkId id, std::span<const std::byte> head) {
+std::vector<Block> Node::Land(LinkId id, std::span<const std::byte> head, const std::byte* lent) {
   const auto found = links_.find(id);
   if (found == links_.end()) throw Fail(Code::kCancelled, "the link is closed");
   Link& link = found->second;
@@ -55,7 +55,8 @@ std::vector<Block> Node::Land(LinkId id, std::span<const std::byte> head) {
   for (Message& message : link.landing) {
     if (message.body.size == 0) continue;
     Block block = OnLanding(id, message);
-    if (!block && block.size == message.body.size && block.size > 0) {  // wants memory of ours
+    const bool wants_memory = !block && block.size == message.body.size && block.size > 0;
+    if (wants_memory && lent == nullptr) {
       if (block.size >= own_block_from_) {
         block = pool_->Allocate(block.size);
       } else {
@@ -77,7 +78,10 @@ std::vector<Block> Node::Land(LinkId id, std::span<const std::byte> head) {
   for (Message& message : link.landing) {
     if (message.body.size == 0) continue;
     Block& block = blocks[next++];
-    message.body = {block.data, message.body.size, block.owner};
+    const bool takes_lent = !block && block.size > 0 && lent != nullptr;
+    const std::byte* const data = takes_lent ? lent : block.data;
+    if (lent != nullptr) lent += message.body.size;
+    message.body = {data, message.body.size, block.owner};
     block.size = message.body.size;
   }
   return blocks;

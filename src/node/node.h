@@ -62,8 +62,10 @@ class Node {
   void PeerEnded(LinkId link, Time now);
   // Closed, and there is no use in dialing again: another version, another token.
   void Refused(LinkId link, const Error& error, Time now);
+  // `lent`: where the bodies lie until Received returns, one behind the other; null: nowhere.
   //   throws  what is wrong with the head
-  std::vector<Block> Land(LinkId link, std::span<const std::byte> head);
+  std::vector<Block> Land(LinkId link, std::span<const std::byte> head,
+                          const std::byte* lent = nullptr);
   void Received(LinkId link, Time now);
   void Tick(Time now);
   virtual Time deadline() const = 0;

@@ -58,8 +58,9 @@ class NodeThread final : private LinkHandler {
   uint64_t Accepted() override { return node_->Accept(); }
   void Opened(uint64_t link) override { node_->Opened(link, Now()); }
   void Closed(uint64_t link, const Error& reason) override;
-  std::vector<Block> Land(uint64_t link, std::span<const std::byte> head) override {
-    return node_->Land(link, head);
+  std::vector<Block> Land(uint64_t link, std::span<const std::byte> head,
+                          const std::byte* lent) override {
+    return node_->Land(link, head, lent);
   }
   void Received(uint64_t link) override { node_->Received(link, Now()); }
   void Dispatch();

@@ -83,6 +83,11 @@ void ChunkWorker::SetRule(Chunk* chunk, RulePtr rule) {
   chunk->rule = std::move(rule);
 }
 
+Bytes ChunkWorker::Keep(Bytes body) {
+  if (body.size == 0 || body.owner) return body;
+  return CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr}).bytes();
+}
+
 Block ChunkWorker::CopyOf(const Block& block) {
   Block copy = pool_->Allocate(block.size);
   if (block.size > 0) std::memcpy(copy.data, block.data, block.size);

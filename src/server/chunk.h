@@ -93,6 +93,9 @@ class ChunkWorker {
 
   void SetRule(Chunk* chunk, RulePtr rule);
 
+  // The body as one that stays: a body without an owner is lent for the moment, and is copied.
+  Bytes Keep(Bytes body);
+
  private:
   bool CanAdopt(const Bytes& body) const;
   Block Adopt(Bytes body) const;

@@ -100,6 +100,7 @@ void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chu
     if (bytes > options_.credit_budget_bytes + options_.credit_min_bytes) {
       return Violation(session, message, format("{} bytes wait for their turn", bytes), effects);
     }
+    message.body = worker_.Keep(std::move(message.body));
     session->waiting.push_back(std::move(message));
     return;
   }

@@ -63,8 +63,9 @@ void Process::Closed(uint64_t link, const Error&) {
   node->Closed(link, simulation->now_);
 }
 
-std::vector<Block> Process::Land(uint64_t link, std::span<const std::byte> head) {
-  return node->Land(link, head);
+std::vector<Block> Process::Land(uint64_t link, std::span<const std::byte> head,
+                                 const std::byte* lent) {
+  return node->Land(link, head, lent);
 }
 
 void Process::Received(uint64_t link) { node->Received(link, simulation->now_); }

@@ -35,7 +35,8 @@ class Process final : public LinkHandler, public MessageTap {
   uint64_t Accepted() override { return node->Accept(); }
   void Opened(uint64_t link) override;
   void Closed(uint64_t link, const Error& reason) override;
-  std::vector<Block> Land(uint64_t link, std::span<const std::byte> head) override;
+  std::vector<Block> Land(uint64_t link, std::span<const std::byte> head,
+                          const std::byte* lent) override;
   void Received(uint64_t link) override;
   void Sent(LinkId link, const Message& message) override;
   void Received(LinkId link, const Message& message, const char* state) override;

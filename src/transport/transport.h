@@ -28,9 +28,11 @@ class LinkHandler {
   // has ended.
   virtual void Closed(uint64_t link, const Error& reason) = 0;
   // The head of a frame is here: says where each of its bodies is to land, in its size; a block
-  // without memory throws that body away.
+  // without memory does not take that body.  `lent`: where the bodies lie already, one behind the
+  // other, until Received returns; another process may write there.  Null: they are still to come.
   //   throws  what is wrong with the head; the link is then closed
-  virtual std::vector<Block> Land(uint64_t link, std::span<const std::byte> head) = 0;
+  virtual std::vector<Block> Land(uint64_t link, std::span<const std::byte> head,
+                                  const std::byte* lent) = 0;
   // The bodies of that frame are in their place.
   virtual void Received(uint64_t link) = 0;
 };

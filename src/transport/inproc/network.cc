@@ -326,8 +326,16 @@ class InprocEndpoint final : public Endpoint {
                std::shared_ptr<Frame> frame) {
     std::string refused;
     bool landed = false;
+    const uint64_t lends_every = state_->options.lends_every;
+    const bool lends = lends_every > 0 && connection % lends_every == 0;
+    std::vector<std::byte> lent;
+    if (lends) {
+      for (const Bytes& body : frame->bodies)
+        lent.insert(lent.end(), body.data, body.data + body.size);
+    }
     try {
-      const std::vector<Block> blocks = handler->Land(link, std::as_bytes(std::span(frame->head)));
+      const std::vector<Block> blocks = handler->Land(link, std::as_bytes(std::span(frame->head)),
+                                                      lent.empty() ? nullptr : lent.data());
       for (size_t i = 0; i < blocks.size() && i < frame->bodies.size(); ++i) {
         const Bytes& body = frame->bodies[i];
         if (blocks[i]) std::memcpy(blocks[i].data, body.data, body.size);
@@ -343,7 +351,11 @@ class InprocEndpoint final : public Endpoint {
       if (found != state_->connections.end()) --found->second.ends[side].copying;
       state_->copied.notify_all();
     }
-    if (landed) return handler->Received(link);
+    if (landed) {
+      handler->Received(link);
+      std::fill(lent.begin(), lent.end(), std::byte{0xDB});
+      return;
+    }
     Close(link);
     handler->Closed(link, Error(Code::kInvalidArgument, refused));
   }

@@ -151,7 +151,7 @@ size_t Connection::FillBlocks(const std::byte* data, size_t bytes) {
 }
 
 void Connection::Land(LinkHandler* handler, size_t head_bytes, uint64_t body_bytes) {
-  blocks_ = handler->Land(link, {in_.data() + in_begin_, head_bytes});
+  blocks_ = handler->Land(link, {in_.data() + in_begin_, head_bytes}, nullptr);
   in_begin_ += head_bytes;
   uint64_t total = 0;
   for (const Block& block : blocks_) total += block.size;

@@ -1,12 +1,11 @@
 #include "transport/socket/endpoint.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <boost/asio/connect.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -41,6 +40,9 @@ int64_t Now() {
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
+
+// A process that this one starts does not keep the connection open when this one is gone.
+void KeepFromChildren(int file) { fcntl(file, F_SETFD, FD_CLOEXEC); }
 
 // What the reactor has seen, told to whoever polls.
 struct Readiness {
@@ -203,6 +205,7 @@ class Sockets final : public SocketEndpoint {
     acceptors_.push_back({asio::basic_socket_acceptor<stream_protocol>(context_), is_unix});
     auto& socket = acceptors_.back().socket;
     socket.open(stream_protocol(endpoint.protocol()));
+    KeepFromChildren(socket.native_handle());
     if (!is_unix) socket.set_option(asio::socket_base::reuse_address(true));
     socket.bind(endpoint);
     socket.listen(1024);
@@ -273,6 +276,7 @@ class Sockets final : public SocketEndpoint {
                    &size) != 0) {
       return false;
     }
+    if (connection.process >= 0) close(std::exchange(connection.process, -1));
     if (credentials.pid > 0) {  // 0: of another container
       connection.process = static_cast<int>(syscall(SYS_pidfd_open, credentials.pid, 0));
     }
@@ -364,7 +368,8 @@ class Sockets final : public SocketEndpoint {
                            connection.peer));
     }
     Shake(connection, is_unix);
-    QueueHandshake(connection);
+    connection.QueueRaw(connection.handshake->TakeOutput());
+    WriteOn(connection);
     AwaitRead(connection);
   }
 
@@ -375,17 +380,13 @@ class Sockets final : public SocketEndpoint {
       const int on = 1;
       setsockopt(connection.socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     }
+    KeepFromChildren(connection.socket.native_handle());
     connection.stage = Stage::kHandshake;
     connection.deadline = Now() + options_.handshake_nanoseconds;
     connection.handshake.emplace(
         HandshakeOptions{options_.who, options_.token, is_unix || options_.insecure_network,
                          options_.version, connection.peer},
         connection.is_dialer);
-  }
-
-  void QueueHandshake(Connection& connection) {
-    connection.QueueRaw(connection.handshake->TakeOutput());
-    WriteOn(connection);
   }
 
   void OnHandshake(Connection& connection, LinkHandler* handler) {

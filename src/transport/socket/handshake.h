@@ -53,7 +53,6 @@ struct Greeting {                                 // wire layout of all versions
 static_assert(sizeof(Greeting) == 32);
 
 inline constexpr size_t kProofBytes = 32;
-inline constexpr size_t kHandshakeBytesMax = 4096;
 
 struct HandshakeOptions {
   std::string who;  // "worker 2"

@@ -1,4 +1,6 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/write.hpp>
@@ -25,7 +27,9 @@ struct Handler final : LinkHandler {
   }
   void Opened(uint64_t link) override { opened.push_back(link); }
   void Closed(uint64_t link, const Error& reason) override { closed.emplace_back(link, reason); }
-  std::vector<Block> Land(uint64_t, std::span<const std::byte>) override { return {}; }
+  std::vector<Block> Land(uint64_t, std::span<const std::byte>, const std::byte*) override {
+    return {};
+  }
   void Received(uint64_t) override {}
 };
 
@@ -218,6 +222,23 @@ TEST(Sockets, AConnectionThatIsCutIsTold) {
   client.reset();
   EXPECT_TRUE(Until(&server, &other, [&] { return server.handler.closed.size() == 1; }));
   EXPECT_EQ(server.handler.closed[0].second.code(), Code::kUnavailable);
+}
+
+TEST(Sockets, AreNotInheritedByProcessesThatAreStarted) {
+  Side server(Options("server 0", "secret", {"unix", "tcp:127.0.0.1:0"}));
+  Side client(Options("worker 1", "secret"));
+  const std::string& both = server.endpoint->address();
+  client.endpoint->Dial(1, both.substr(0, both.find(',')));
+  client.endpoint->Dial(2, both.substr(both.find(',') + 1));
+  ASSERT_TRUE(Until(&server, &client, [&] { return server.handler.accepted.size() == 2; }));
+  int sockets = 0;
+  for (int file = 3; file < 1024; ++file) {
+    struct stat status{};
+    if (fstat(file, &status) != 0 || !S_ISSOCK(status.st_mode)) continue;
+    ++sockets;
+    EXPECT_NE(fcntl(file, F_GETFD) & FD_CLOEXEC, 0) << "file " << file;
+  }
+  EXPECT_GE(sockets, 6) << "two that listen, two that have dialed, two that were accepted";
 }
 
 TEST(Sockets, APortThatIsTakenIsNamed) {
