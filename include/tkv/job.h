@@ -42,6 +42,9 @@ bool IsInGroup();
 
 const char* Name(Job::Role role) noexcept;
 
+// A fresh secret for a job: 256 bits of the system's random numbers, in hexadecimal digits.
+std::string NewToken();
+
 // A head or a server, on a thread of this process.
 class Service {
  public:

@@ -1,9 +1,7 @@
 #include "runtime/dist_store.h"
 
 #include <algorithm>
-#include <atomic>
 
-#include "base/process.h"
 #include "store/checks.h"
 
 namespace tkv {
@@ -136,12 +134,8 @@ void DistStore::Barrier() {
   Await(call, options_.patience);
 }
 
-// The worker leaves the job with its last store; the others first get their pushes accepted.
+// The worker leaves the job.
 void DistStore::Leave() {
-  if (!worker_->CloseStore(number_)) {
-    for (const CallPtr& call : worker_->CallsOf(number_)) call->WaitAccepted(options_.patience);
-    return;
-  }
   const CallPtr leave = NewCall("close");
   std::vector<Operation> operations;
   operations.push_back(Make(Operation::Kind::kLeave, "close", nullptr));
@@ -162,14 +156,19 @@ void DistStore::Close() {
     if (closed_) return;
     closed_ = true;
   }
+  const bool is_last = worker_->CloseStore(number_);
   std::exception_ptr error;
   try {
-    Leave();
+    if (is_last) {
+      Leave();
+    } else {  // what is on its way counts all the same
+      for (const CallPtr& call : worker_->CallsOf(number_)) call->WaitAccepted(options_.patience);
+    }
   } catch (...) {
     error = std::current_exception();
   }
   worker_->CancelCalls(number_, "the store is closed");
-  if (worker_->is_over()) worker_->Stop();
+  if (is_last) worker_->Stop();
   RaiseUnseen("close", {});
   std::lock_guard lock(mutex_);
   keys_.clear();

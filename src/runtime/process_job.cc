@@ -6,203 +6,9 @@
 #include "base/format.h"
 #include "base/process.h"
 #include "bootstrap/pmix/pmix.h"
-#include "runtime/cluster.h"
 #include "transport/socket/address.h"
 
 namespace tkv {
-namespace {
-
-std::string WhoIs(const Job& job) {
-  return job.rank < 0 ? Name(job.role) : format("{} {}", Name(job.role), job.rank);
-}
-
-// The address where a peer of the job is that no EPOCH names: the head's.
-std::function<std::string(const Peer&)> AddressesOf(const Job& job) {
-  return [head = job.head](const Peer&) { return head; };
-}
-
-}  // namespace
-
-const char* Name(Job::Role role) noexcept {
-  switch (role) {
-    case Job::Role::kWorker:
-      return "worker";
-    case Job::Role::kServer:
-      return "server";
-    case Job::Role::kHead:
-      return "head";
-  }
-  return "?";
-}
-
-std::vector<std::string> ListenAddresses(const Job& job) {
-  std::vector<std::string> listen;
-  if (job.role != Job::Role::kHead) listen.emplace_back("unix");
-  if (job.role == Job::Role::kHead && job.head.empty()) listen.emplace_back("unix");
-  if (job.head.empty()) return listen;
-  const bool may_use_tcp = !job.token.empty() || job.insecure_network;
-  for (const SocketAddress& address : ParseAddresses(job.head)) {
-    if (address.kind == SocketAddress::Kind::kUnix) {
-      if (job.role == Job::Role::kHead) listen.push_back("unix:" + address.name);
-    } else if (job.role == Job::Role::kHead) {
-      // A head that has a Unix socket as well may do without TCP.
-      if (may_use_tcp || listen.empty()) listen.push_back(ToString(address));
-    } else if (may_use_tcp) {
-      listen.push_back(
-          ToString({SocketAddress::Kind::kTcp, LocalAddressTowards(address.host), "", 0}));
-    }
-  }
-  return listen;
-}
-
-SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen) {
-  SocketOptions options;
-  options.who = WhoIs(job);
-  options.listen = std::move(listen);
-  options.token = job.token;
-  options.insecure_network = job.insecure_network;
-  return options;
-}
-
-// ---- services -----------------------------------------------------------------------------------
-
-namespace {
-
-class SocketService final : public Service {
- public:
-  SocketService(const Job& job, Log log, std::chrono::milliseconds patience)
-      : role_(job.role), patience_(patience) {
-    if (job.workers < 1 || job.workers > kWorkersMax || job.servers < 1 ||
-        job.servers > static_cast<int>(kServersMax)) {
-      throw Fail(Code::kInvalidArgument, "{}: {} workers and {} servers; at least one of each",
-                 WhoIs(job), job.workers, job.servers);
-    }
-    auto endpoint = OpenSockets(SocketsOf(job, ListenAddresses(job)));
-    address_ = endpoint->address();
-    NodeThreadOptions thread;
-    thread.address_of = AddressesOf(job);
-    thread.log = std::move(log);
-    thread_ = std::make_unique<NodeThread>(MakeNode(job), std::move(endpoint), std::move(thread));
-    thread_->OnChange([this](Node& node) { OnChange(&node); });
-    thread_->Start();
-  }
-  ~SocketService() override { thread_->Stop(); }
-
-  const std::string& address() const override { return address_; }
-
-  bool Wait(std::chrono::milliseconds longest) override {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, longest, [&] { return over_ || refused_; });
-    if (refused_) throw Error(*refused_);
-    if (over_) return true;
-    if (idle_since_ == kNever) return false;
-    const Time idle = NodeThread::Now() - idle_since_;
-    if (idle < std::chrono::nanoseconds(patience_).count()) return false;
-    if (!head_is_lost_) return true;  // the last workers are dead, and nobody has come back
-    throw Fail(Code::kUnavailable, "the head and all workers have been gone for {:.0f} s",
-               static_cast<double>(idle) / kSecond);
-  }
-
-  void Exited(Job::Role role, int index) override {
-    if (role_ != Job::Role::kHead) {
-      throw Fail(Code::kInvalidArgument, "a {} does not judge who is dead", Name(role_));
-    }
-    if (role == Job::Role::kHead) return;
-    const Role of = role == Job::Role::kServer ? Role::kServer : Role::kWorker;
-    thread_->Run([&](Node& node, Time) {
-      auto& head = static_cast<HeadNode&>(node);
-      const Epoch& epoch = head.head().epoch();
-      const auto& members = of == Role::kServer ? epoch.servers : epoch.workers;
-      if (index < 0 || static_cast<size_t>(index) >= members.size()) return;
-      head.Exited(of, index, members[static_cast<size_t>(index)].incarnation);
-    });
-  }
-
- private:
-  std::unique_ptr<Node> MakeNode(const Job& job) {
-    if (role_ == Job::Role::kHead) {
-      HeadOptions head;
-      head.job = job.id;
-      head.workers = job.workers;
-      head.servers = job.servers;
-      head.policy = PolicyFromName(job.on_death);
-      return std::make_unique<HeadNode>(head, &pool_, NodeThread::Now());
-    }
-    MemberOptions member;
-    member.job = job.id;
-    member.role = Role::kServer;
-    member.rank = job.rank;
-    member.process = LifeNumber();
-    member.address = address_;
-    ShardOptions shard;
-    shard.job = job.id;
-    return std::make_unique<ServerNode>(member, shard, &pool_);
-  }
-
-  // Runs under the node's lock.
-  void OnChange(Node* node) {
-    const bool is_head = role_ == Job::Role::kHead;
-    const Epoch& epoch = is_head ? static_cast<HeadNode*>(node)->head().epoch()
-                                 : static_cast<ServerNode*>(node)->member().epoch();
-    const auto count = [](const auto& members, Epoch::State state) {
-      return std::count_if(members.begin(), members.end(),
-                           [&](const auto& member) { return member.state == state; });
-    };
-    const auto left = count(epoch.workers, Epoch::State::kLeft);
-    const auto dead = count(epoch.workers, Epoch::State::kDead);
-    const auto all = static_cast<ptrdiff_t>(epoch.workers.size());
-    // Where nobody waits for the next life of the dead there is none.
-    const bool are_gone = left + dead == all && epoch.policy != Epoch::Policy::kWait;
-    bool is_over = all > 0 && (left == all || are_gone);
-    bool is_idle = all > 0 && left + dead == all;
-    bool head_is_lost = false;
-    const std::optional<Error>* refused = nullptr;
-    if (is_head) {
-      // Servers say when they are done; one that says nothing more is not awaited for ever.
-      is_idle = is_idle || is_over;
-      is_over = is_over && count(epoch.servers, Epoch::State::kAlive) == 0;
-    } else {
-      auto* const server = static_cast<ServerNode*>(node);
-      refused = &server->member().refused();
-      head_is_lost = server->member().joined() && server->member().link() == kNoLink;
-      is_idle = is_idle || (head_is_lost && !server->shard().has_clients());
-      if (is_over && !has_left_) {
-        has_left_ = true;
-        server->Leave();
-      }
-      is_over = is_over && (server->has_left() || head_is_lost);
-    }
-    std::lock_guard lock(mutex_);
-    head_is_lost_ = head_is_lost;
-    idle_since_ = !is_idle ? kNever : std::min(idle_since_, NodeThread::Now());
-    over_ = is_over;
-    if (refused != nullptr && *refused && !has_left_ && !refused_) refused_ = *refused;
-    if (over_ || refused_) changed_.notify_all();
-  }
-
-  const Job::Role role_;
-  const std::chrono::milliseconds patience_;
-  BufferPool pool_;
-  std::string address_;
-  bool has_left_ = false;  // its GOODBYE has been sent; under the node's lock
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool over_ = false;
-  bool head_is_lost_ = false;
-  Time idle_since_ = kNever;
-  std::optional<Error> refused_;
-  std::unique_ptr<NodeThread> thread_;
-};
-
-}  // namespace
-
-std::unique_ptr<Service> Service::Start(const Job& job, Log log,
-                                        std::chrono::milliseconds patience) {
-  if (job.role == Job::Role::kWorker) {
-    throw Fail(Code::kInvalidArgument, "a worker is no service; it creates a store");
-  }
-  return std::make_unique<SocketService>(job, std::move(log), patience);
-}
 
 // ---- workers that host servers ----------------------------------------------------------------
 
@@ -258,7 +64,7 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
   job->rank = place.worker;
   if (place.has_head) {
     job->id = RandomHex(8);
-    job->token = RandomHex(32);
+    job->token = NewToken();
     Job head = *job;
     head.role = Job::Role::kHead;
     head.rank = -1;
@@ -307,13 +113,32 @@ int ServersAmong(const StoreOptions& options, int workers) {
   return options.servers > 0 ? std::min(options.servers, workers) : workers;
 }
 
-// All processes make their jobs in the same order, so the number of a job is its name.
-int NextJob(int rank) {
-  static std::mutex mutex;
-  static std::map<int, int> counts;  // threads of a test may stand for processes
-  std::lock_guard lock(mutex);
-  return counts[rank]++;
-}
+// All processes make their jobs in the same order, so the number of a job is its name.  One that
+// nobody has told this process of does not count: the next attempt asks for it again.
+class JobNumber {
+ public:
+  explicit JobNumber(int rank) : rank_(rank) {
+    std::lock_guard lock(Mutex());
+    value_ = Counts()[rank_];
+  }
+  int value() const { return value_; }
+  void Used() const {
+    std::lock_guard lock(Mutex());
+    Counts()[rank_] = value_ + 1;
+  }
+
+ private:
+  static std::mutex& Mutex() {
+    static std::mutex mutex;
+    return mutex;
+  }
+  static std::map<int, int>& Counts() {
+    static std::map<int, int> counts;  // threads of a test may stand for processes
+    return counts;
+  }
+  const int rank_;
+  int value_ = 0;
+};
 
 // ---- by PMIx
 
@@ -354,6 +179,13 @@ Notice NoticeIn(PmixGroup* group, int number, const StoreOptions& options) {
 // Joined once in a process, and left at its end, as the launcher expects.
 PmixGroup* GroupOfProcess() {
   static const std::unique_ptr<PmixGroup> group = PmixGroup::Join();
+  static const unsigned birth = ForkGeneration();
+  if (birth != ForkGeneration()) {
+    throw Fail(Code::kFailedPrecondition,
+               "create: this process was forked from process {} of the group, whose tie to mpirun "
+               "it cannot use",
+               group->rank());
+  }
   return group.get();
 }
 
@@ -386,26 +218,36 @@ std::shared_ptr<Worker> WorkerByRendezvous(const std::string& type, const StoreO
   place.worker = options.rank;
   if (options.rank < place.servers) place.server = options.rank;
   place.has_head = options.rank == 0;
-  const std::string key = format("tensorkv/{}/job", NextJob(options.rank));
-  const Notice notice{[&](const std::string& text) { options.rendezvous->Set(key, text); },
-                      [&] { return options.rendezvous->Get(key, options.server_patience); }};
+  const JobNumber number(options.rank);
+  const std::string key = format("tensorkv/{}/job", number.value());
+  const Notice notice{[&](const std::string& text) {
+                        options.rendezvous->Set(key, text);
+                        number.Used();
+                      },
+                      [&] {
+                        std::string text = options.rendezvous->Get(key, options.server_patience);
+                        number.Used();
+                        return text;
+                      }};
   return WorkerWithHost(type, options, place, notice);
 }
 
 std::shared_ptr<Worker> WorkerInGroup(const std::string& type, const StoreOptions& options) {
   PmixGroup* const group = GroupOfProcess();
-  const int number = NextJob(group->rank());
-  const Place place = PlaceIn(group, false, number, options);
-  return WorkerWithHost(type, options, place, NoticeIn(group, number, options));
+  const JobNumber number(group->rank());
+  const Place place = PlaceIn(group, false, number.value(), options);
+  number.Used();
+  return WorkerWithHost(type, options, place, NoticeIn(group, number.value(), options));
 }
 
 std::unique_ptr<Service> Service::StartInGroup(const StoreOptions& options) {
   PmixGroup* const group = GroupOfProcess();
-  const int number = NextJob(group->rank());
-  const Place place = PlaceIn(group, true, number, options);
+  const JobNumber number(group->rank());
+  const Place place = PlaceIn(group, true, number.value(), options);
+  number.Used();
   Job job;
   return std::make_unique<GroupService>(
-      HostJob(options, place, NoticeIn(group, number, options), &job));
+      HostJob(options, place, NoticeIn(group, number.value(), options), &job));
 }
 
 // ---- workers ------------------------------------------------------------------------------------

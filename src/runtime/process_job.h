@@ -15,6 +15,8 @@ namespace tkv {
 std::vector<std::string> ListenAddresses(const Job& job);
 
 SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen);
+// Where a peer of the job is that no EPOCH names: the head.
+std::function<std::string(const Peer&)> AddressesOf(const Job& job);
 
 // Servers and perhaps the head in the process of a worker.
 class Host {

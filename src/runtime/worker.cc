@@ -75,6 +75,13 @@ Worker::~Worker() {
 
 uint32_t Worker::OpenStore() {
   std::lock_guard lock(mutex_);
+  if (has_closed_) {
+    throw Fail(
+        Code::kFailedPrecondition,
+        "create: another thread is closing the last store of worker {}; create again when it "
+        "has",
+        rank_);
+  }
   open_stores_.insert(store_count_);
   return store_count_++;
 }

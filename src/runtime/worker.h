@@ -46,6 +46,7 @@ class Worker final {
   bool is_of_this_process() const { return birth_ == ForkGeneration(); }
 
   // The number of a new store, the same on all ranks that make their stores in the same order.
+  //   throws  kFailedPrecondition  the last store has just been closed
   uint32_t OpenStore();
   // True where that was the last one, whose worker is to leave the job.
   bool CloseStore(uint32_t store);

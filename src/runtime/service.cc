@@ -1,0 +1,204 @@
+// A head or a server over sockets.
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "runtime/cluster.h"
+#include "runtime/process_job.h"
+#include "transport/socket/address.h"
+
+namespace tkv {
+namespace {
+
+std::string WhoIs(const Job& job) {
+  return job.rank < 0 ? Name(job.role) : format("{} {}", Name(job.role), job.rank);
+}
+
+}  // namespace
+
+const char* Name(Job::Role role) noexcept {
+  switch (role) {
+    case Job::Role::kWorker:
+      return "worker";
+    case Job::Role::kServer:
+      return "server";
+    case Job::Role::kHead:
+      return "head";
+  }
+  return "?";
+}
+
+std::string NewToken() { return RandomHex(32); }
+
+std::vector<std::string> ListenAddresses(const Job& job) {
+  std::vector<std::string> listen;
+  if (job.role != Job::Role::kHead) listen.emplace_back("unix");
+  if (job.role == Job::Role::kHead && job.head.empty()) listen.emplace_back("unix");
+  if (job.head.empty()) return listen;
+  const bool may_use_tcp = !job.token.empty() || job.insecure_network;
+  for (const SocketAddress& address : ParseAddresses(job.head)) {
+    if (address.kind == SocketAddress::Kind::kUnix) {
+      if (job.role == Job::Role::kHead) listen.push_back("unix:" + address.name);
+    } else if (job.role == Job::Role::kHead) {
+      // A head that has a Unix socket as well may do without TCP.
+      if (may_use_tcp || listen.empty()) listen.push_back(ToString(address));
+    } else if (may_use_tcp) {
+      listen.push_back(
+          ToString({SocketAddress::Kind::kTcp, LocalAddressTowards(address.host), "", 0}));
+    }
+  }
+  return listen;
+}
+
+SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen) {
+  SocketOptions options;
+  options.who = WhoIs(job);
+  options.listen = std::move(listen);
+  options.token = job.token;
+  options.insecure_network = job.insecure_network;
+  return options;
+}
+
+std::function<std::string(const Peer&)> AddressesOf(const Job& job) {
+  return [head = job.head](const Peer&) { return head; };
+}
+
+namespace {
+
+class SocketService final : public Service {
+ public:
+  SocketService(const Job& job, Log log, std::chrono::milliseconds patience)
+      : role_(job.role), patience_(patience) {
+    if (job.workers < 1 || job.workers > kWorkersMax || job.servers < 1 ||
+        job.servers > static_cast<int>(kServersMax)) {
+      throw Fail(Code::kInvalidArgument, "{}: {} workers and {} servers; at least one of each",
+                 WhoIs(job), job.workers, job.servers);
+    }
+    auto endpoint = OpenSockets(SocketsOf(job, ListenAddresses(job)));
+    address_ = endpoint->address();
+    NodeThreadOptions thread;
+    thread.address_of = AddressesOf(job);
+    thread.log = std::move(log);
+    thread_ = std::make_unique<NodeThread>(MakeNode(job), std::move(endpoint), std::move(thread));
+    thread_->OnChange([this](Node& node) { OnChange(&node); });
+    thread_->Start();
+  }
+  ~SocketService() override { thread_->Stop(); }
+
+  const std::string& address() const override { return address_; }
+
+  bool Wait(std::chrono::milliseconds longest) override {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, longest, [&] { return over_ || refused_; });
+    if (refused_) throw Error(*refused_);
+    if (over_) return true;
+    if (idle_since_ == kNever) return false;
+    const Time idle = NodeThread::Now() - idle_since_;
+    if (idle < std::chrono::nanoseconds(patience_).count()) return false;
+    if (!head_is_lost_) return true;  // the last workers are dead, and nobody has come back
+    throw Fail(Code::kUnavailable, "the head and all workers have been gone for {:.0f} s",
+               static_cast<double>(idle) / kSecond);
+  }
+
+  void Exited(Job::Role role, int index) override {
+    if (role_ != Job::Role::kHead) {
+      throw Fail(Code::kInvalidArgument, "a {} does not judge who is dead", Name(role_));
+    }
+    if (role == Job::Role::kHead) return;
+    const Role of = role == Job::Role::kServer ? Role::kServer : Role::kWorker;
+    thread_->Run([&](Node& node, Time) {
+      auto& head = static_cast<HeadNode&>(node);
+      const Epoch& epoch = head.head().epoch();
+      const auto& members = of == Role::kServer ? epoch.servers : epoch.workers;
+      if (index < 0 || static_cast<size_t>(index) >= members.size()) return;
+      head.Exited(of, index, members[static_cast<size_t>(index)].incarnation);
+    });
+  }
+
+ private:
+  std::unique_ptr<Node> MakeNode(const Job& job) {
+    if (role_ == Job::Role::kHead) {
+      HeadOptions head;
+      head.job = job.id;
+      head.workers = job.workers;
+      head.servers = job.servers;
+      head.policy = PolicyFromName(job.on_death);
+      return std::make_unique<HeadNode>(head, &pool_, NodeThread::Now());
+    }
+    MemberOptions member;
+    member.job = job.id;
+    member.role = Role::kServer;
+    member.rank = job.rank;
+    member.process = LifeNumber();
+    member.address = address_;
+    ShardOptions shard;
+    shard.job = job.id;
+    return std::make_unique<ServerNode>(member, shard, &pool_);
+  }
+
+  // Runs under the node's lock.
+  void OnChange(Node* node) {
+    const bool is_head = role_ == Job::Role::kHead;
+    const Epoch& epoch = is_head ? static_cast<HeadNode*>(node)->head().epoch()
+                                 : static_cast<ServerNode*>(node)->member().epoch();
+    const auto count = [](const auto& members, Epoch::State state) {
+      return std::count_if(members.begin(), members.end(),
+                           [&](const auto& member) { return member.state == state; });
+    };
+    const auto left = count(epoch.workers, Epoch::State::kLeft);
+    const auto dead = count(epoch.workers, Epoch::State::kDead);
+    const auto all = static_cast<ptrdiff_t>(epoch.workers.size());
+    // Where nobody waits for the next life of the dead there is none.
+    const bool are_gone = left + dead == all && epoch.policy != Epoch::Policy::kWait;
+    bool is_over = all > 0 && (left == all || are_gone);
+    bool is_idle = all > 0 && left + dead == all;
+    bool head_is_lost = false;
+    const std::optional<Error>* refused = nullptr;
+    if (is_head) {
+      // Servers say when they are done; one that says nothing more is not awaited for ever.
+      is_idle = is_idle || is_over;
+      is_over = is_over && count(epoch.servers, Epoch::State::kAlive) == 0;
+    } else {
+      auto* const server = static_cast<ServerNode*>(node);
+      refused = &server->member().refused();
+      head_is_lost = server->member().joined() && server->member().link() == kNoLink;
+      is_idle = is_idle || (head_is_lost && !server->shard().has_clients());
+      if (is_over && !has_left_) {
+        has_left_ = true;
+        server->Leave();
+      }
+      is_over = is_over && (server->has_left() || head_is_lost);
+    }
+    std::lock_guard lock(mutex_);
+    head_is_lost_ = head_is_lost;
+    idle_since_ = !is_idle ? kNever : std::min(idle_since_, NodeThread::Now());
+    over_ = is_over;
+    if (refused != nullptr && *refused && !has_left_ && !refused_) refused_ = *refused;
+    if (over_ || refused_) changed_.notify_all();
+  }
+
+  const Job::Role role_;
+  const std::chrono::milliseconds patience_;
+  BufferPool pool_;
+  std::string address_;
+  bool has_left_ = false;  // its GOODBYE has been sent; under the node's lock
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  bool head_is_lost_ = false;
+  Time idle_since_ = kNever;
+  std::optional<Error> refused_;
+  std::unique_ptr<NodeThread> thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<Service> Service::Start(const Job& job, Log log,
+                                        std::chrono::milliseconds patience) {
+  if (job.role == Job::Role::kWorker) {
+    throw Fail(Code::kInvalidArgument, "a worker is no service; it creates a store");
+  }
+  return std::make_unique<SocketService>(job, std::move(log), patience);
+}
+
+}  // namespace tkv
