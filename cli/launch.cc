@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <spawn.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -21,6 +20,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "tkv/config.h"
 #include "tkv/error.h"
@@ -34,20 +34,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::seconds;
 
+constexpr size_t kLineBytesMax = size_t{1} << 20;  // a longer line is passed on in pieces
+
 [[noreturn]] void Die(const std::string& what) {
   throw Error(Code::kUnavailable, "launch: " + what + ": " + std::strerror(errno));
-}
-
-std::string RandomHex(size_t bytes) {
-  std::string text;
-  for (size_t i = 0; i < bytes; ++i) {
-    unsigned char byte = 0;
-    if (getrandom(&byte, 1, 0) != 1) Die("random numbers");
-    char hex[3];
-    std::snprintf(hex, sizeof(hex), "%02x", byte);
-    text += hex;
-  }
-  return text;
 }
 
 // Ends the children of a launcher that has died, within two seconds: a process of its own that
@@ -76,7 +66,6 @@ class Watchdog {
 
   void Add(pid_t group) const { Tell(group); }
   void Remove(pid_t group) const { Tell(-group); }
-  pid_t pid() const { return pid_; }
 
  private:
   void Tell(pid_t message) const {
@@ -133,6 +122,7 @@ class Launcher {
       if (child->is_running) kill(-child->pid, SIGKILL);
       if (child->log != nullptr) std::fclose(child->log);
     }
+    if (signals_ >= 0) close(signals_);
     if (!token_file_.empty()) {
       unlink(token_file_.c_str());
       rmdir(token_folder_.c_str());
@@ -157,7 +147,7 @@ class Launcher {
   void StartHead() {
     Job job;
     job.role = Job::Role::kHead;
-    job.id = RandomHex(8);
+    job.id = NewToken().substr(0, 16);
     job.workers = options_.workers;
     job.servers = options_.servers;
     job.on_death = !options_.on_death.empty() ? options_.on_death
@@ -180,7 +170,7 @@ class Launcher {
     if (mkdtemp(folder.data()) == nullptr) Die("a folder for the token");
     token_folder_ = folder;
     token_file_ = folder + "/token";
-    const std::string token = RandomHex(32);
+    const std::string token = NewToken();
     const int file = open(token_file_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
     const bool is_written =
         file >= 0 && write(file, token.data(), token.size()) == static_cast<ssize_t>(token.size());
@@ -269,7 +259,7 @@ class Launcher {
     if (child->output >= 0) close(child->output);
     child->output = ends[0];
     child->is_running = true;
-    if (child->log == nullptr && !options_.log_folder.empty()) {
+    if (child->restarts == 0 && !options_.log_folder.empty()) {
       const std::string path = options_.log_folder + "/" + Name(child->role) + "-" +
                                std::to_string(child->rank) + ".log";
       child->log = std::fopen(path.c_str(), "we");
@@ -330,16 +320,19 @@ class Launcher {
         Say(child, child->line.substr(begin, end + 1 - begin));
       }
       child->line.erase(0, begin);
+      if (child->line.size() > kLineBytesMax) Say(child, std::exchange(child->line, {}) + "\n");
     }
     std::fflush(stdout);
   }
 
-  static void Say(Child* child, const std::string& line) {
-    std::printf("[%s] %s", child->name().c_str(), line.c_str());
-    if (child->log != nullptr) {
-      std::fputs(line.c_str(), child->log);
-      std::fflush(child->log);
-    }
+  void Say(Child* child, const std::string& line) {
+    std::fprintf(stdout, "[%s] ", child->name().c_str());
+    std::fwrite(line.data(), 1, line.size(), stdout);
+    if (child->log == nullptr) return;
+    std::fwrite(line.data(), 1, line.size(), child->log);
+    if (std::fflush(child->log) == 0) return;
+    Note("the log of " + child->name() + " ends here: " + std::strerror(errno));
+    std::fclose(std::exchange(child->log, nullptr));
   }
 
   void Note(const std::string& text) {
@@ -373,13 +366,15 @@ class Launcher {
     }
   }
 
-  // The first time it is a request, the second time an order.
+  // The first time it is a request, and to the workers alone: servers end when these have left. The
+  // second time it is an order.
   void AskToEnd(int signal) {
     const bool again = std::exchange(is_ending_, true);
     if (status_ == 0) status_ = 128 + signal;
     if (!again) Note("ending the job; once more kills it");
     for (auto& child : children_) {
-      if (child->is_running) kill(-child->pid, again ? SIGKILL : signal);
+      const bool is_meant = again || child->role == Job::Role::kWorker;
+      if (child->is_running && is_meant) kill(-child->pid, again ? SIGKILL : signal);
     }
     end_at_ = Clock::now() + seconds(options_.grace_seconds);
   }

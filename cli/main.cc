@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include "explore.h"
@@ -13,13 +12,6 @@
 #include "tkv/error.h"
 
 namespace {
-
-struct ServeOptions {
-  tkv::Job::Role role;
-  std::string head, id;
-  int workers = -1, servers = -1, rank = -1;
-  bool quiet = false;
-};
 
 CLI::App* AddSim(CLI::App* app, tkv::cli::SimOptions* options) {
   CLI::App* const sim = app->add_subcommand(
@@ -78,8 +70,8 @@ CLI::App* AddLaunch(CLI::App* app, tkv::cli::LaunchOptions* options) {
   return launch;
 }
 
-// What the environment does not say can be said here.
-CLI::App* AddServe(CLI::App* app, const char* name, const char* help, ServeOptions* options) {
+CLI::App* AddServe(CLI::App* app, const char* name, const char* help,
+                   tkv::cli::ServeOptions* options) {
   CLI::App* const serve = app->add_subcommand(name, help);
   serve->add_option("--head", options->head, "Where the head is; default TKV_HEAD");
   serve->add_option("--job", options->id, "Name of the job; default TKV_JOB");
@@ -91,27 +83,6 @@ CLI::App* AddServe(CLI::App* app, const char* name, const char* help, ServeOptio
   }
   serve->add_flag("--quiet", options->quiet, "Do not print the address");
   return serve;
-}
-
-int RunServe(const ServeOptions& options) {
-  if (!options.head.empty()) setenv("TKV_HEAD", options.head.c_str(), 1);
-  if (!options.id.empty()) setenv("TKV_JOB", options.id.c_str(), 1);
-  const auto set = [](const char* variable, int value) {
-    if (value >= 0) setenv(variable, std::to_string(value).c_str(), 1);
-  };
-  set("TKV_WORKERS", options.workers);
-  set("TKV_SERVERS", options.servers);
-  set("TKV_RANK", options.rank);
-  if (std::getenv("DMLC_ROLE") == nullptr || !options.head.empty()) {
-    setenv("TKV_ROLE", tkv::Name(options.role), 1);
-  }
-  const bool is_in_group = options.role == tkv::Job::Role::kServer && tkv::IsInGroup() &&
-                           std::getenv("TKV_HEAD") == nullptr &&
-                           std::getenv("DMLC_ROLE") == nullptr;
-  tkv::Job job;
-  job.role = tkv::Job::Role::kServer;
-  if (!is_in_group) job = tkv::JobFromEnvironment();
-  return tkv::cli::Serve(job, options.quiet);
 }
 
 }  // namespace
@@ -128,10 +99,10 @@ int main(int argc, char** argv) {
   CLI::App* const explore = AddExplore(&app, &explore_options);
   tkv::cli::LaunchOptions launch_options;
   CLI::App* const launch = AddLaunch(&app, &launch_options);
-  ServeOptions server_options{tkv::Job::Role::kServer};
+  tkv::cli::ServeOptions server_options{tkv::Job::Role::kServer};
   CLI::App* const server = AddServe(
       &app, "server", "Serve the keys of a job until all workers have left", &server_options);
-  ServeOptions head_options{tkv::Job::Role::kHead};
+  tkv::cli::ServeOptions head_options{tkv::Job::Role::kHead};
   CLI::App* const head =
       AddServe(&app, "head", "Say who takes part in a job until all have left", &head_options);
   CLI11_PARSE(app, argc, argv);
@@ -139,8 +110,8 @@ int main(int argc, char** argv) {
     if (*config) std::fputs(tkv::ConfigText().c_str(), stdout);
     if (*explore) return tkv::cli::RunExplore(explore_options);
     if (*launch) return tkv::cli::Launch(launch_options);
-    if (*server) return RunServe(server_options);
-    if (*head) return RunServe(head_options);
+    if (*server) return tkv::cli::RunServe(server_options);
+    if (*head) return tkv::cli::RunServe(head_options);
     if (*sim) return tkv::cli::RunSim(sim_options);
   } catch (const tkv::Error& error) {
     std::fprintf(stderr, "tkv: %s\n", error.what());

@@ -4,27 +4,58 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 
 #include "tkv/config.h"
+#include "tkv/error.h"
 
 namespace tkv::cli {
 namespace {
 
 volatile std::sig_atomic_t asked_to_end = 0;
 
+void SetUnlessEmpty(const char* variable, const std::string& value) {
+  if (!value.empty()) setenv(variable, value.c_str(), 1);
+}
+
+std::string TextOf(int value) { return value < 0 ? std::string() : std::to_string(value); }
+
+std::unique_ptr<Service> Start(const ServeOptions& given, const StoreOptions& options) {
+  SetUnlessEmpty("TKV_HEAD", given.head);
+  SetUnlessEmpty("TKV_JOB", given.id);
+  SetUnlessEmpty("TKV_WORKERS", TextOf(given.workers));
+  SetUnlessEmpty("TKV_SERVERS", TextOf(given.servers));
+  SetUnlessEmpty("TKV_RANK", TextOf(given.rank));
+  // A server takes part in the group of an MPI launcher where nothing else says who has the head.
+  if (given.role == Job::Role::kServer && !IsLaunched() && IsInGroup()) {
+    return Service::StartInGroup(options);
+  }
+  if (std::getenv("DMLC_ROLE") == nullptr || !given.head.empty()) {
+    setenv("TKV_ROLE", Name(given.role), 1);
+  }
+  return Service::Start(JobFromEnvironment(), options.log, options.server_patience);
+}
+
 }  // namespace
 
-int Serve(const Job& job, bool quiet) {
-  std::signal(SIGINT, [](int signal) { asked_to_end = signal; });
-  std::signal(SIGTERM, [](int signal) { asked_to_end = signal; });
-  const StoreOptions options = OptionsFromEnvironment();
-  const bool is_in_group = job.head.empty() && job.role == Job::Role::kServer;
-  const auto service = is_in_group ? Service::StartInGroup(options)
-                                   : Service::Start(job, options.log, options.server_patience);
-  if (!quiet) std::printf("%s listens at %s\n", Name(job.role), service->address().c_str());
-  std::fflush(stdout);
-  while (!service->Wait(std::chrono::milliseconds(100))) {
-    if (asked_to_end != 0) return 128 + asked_to_end;
+int RunServe(const ServeOptions& given) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    std::signal(signal, [](int which) { asked_to_end = which; });
+  }
+  StoreOptions options = OptionsFromEnvironment();
+  options.interrupt = [] {
+    if (asked_to_end != 0) throw Error(Code::kCancelled, "ended by a signal");
+  };
+  try {
+    const auto service = Start(given, options);
+    if (!given.quiet) {
+      std::printf("%s listens at %s\n", Name(given.role), service->address().c_str());
+      std::fflush(stdout);
+    }
+    while (!service->Wait(std::chrono::milliseconds(100))) options.interrupt();
+  } catch (const Error&) {
+    if (asked_to_end == 0) throw;
+    return 128 + asked_to_end;
   }
   return 0;
 }

@@ -2,12 +2,21 @@
 
 #pragma once
 
+#include <string>
+
 #include "tkv/job.h"
 
 namespace tkv::cli {
 
-// A server without a head's address takes part in the group of its MPI launcher.
+// What the environment does not say can be said here.
+struct ServeOptions {
+  Job::Role role = Job::Role::kServer;
+  std::string head, id;
+  int workers = -1, servers = -1, rank = -1;
+  bool quiet = false;  // does not print the address
+};
+
 // Serves until the job is over or a signal asks it to end.  The exit status.
-int Serve(const Job& job, bool quiet);
+int RunServe(const ServeOptions& options);
 
 }  // namespace tkv::cli
