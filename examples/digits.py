@@ -182,14 +182,7 @@ def run_worker(arguments):
     print(f"against no store        {difference:.1e} (largest difference of a weight)")
     print(f"picture                 {os.path.abspath(arguments.picture)}")
     # A worker that died in the middle of a step has given it with weights of another moment.
-    tolerance = TOLERANCE["float32"] if arguments.die_at < 0 else 0.1
-    if not difference <= tolerance:
-        print(f"the weights differ by {difference:.1e}, at most {tolerance} is right", file=sys.stderr)
-        return 1
-    if accuracy < 0.95:
-        print("the accuracy is below 0.95", file=sys.stderr)
-        return 1
-    return 0
+    return status_of(accuracy, [("float32", difference, TOLERANCE["float32"] if arguments.die_at < 0 else 0.1)])
 
 
 def train_without_store(data, weights, arguments):
@@ -227,6 +220,18 @@ def judge(weights, images, labels):
     matrix = np.zeros((10, 10), int)
     np.add.at(matrix, (labels, probability.argmax(axis=1)), 1)
     return matrix.trace() / matrix.sum(), matrix
+
+
+def status_of(accuracy, differences):
+    """Return the exit status; say what is wrong with the accuracy or with a (dtype, difference, tolerance)."""
+    for dtype, found, tolerance in differences:
+        if not found <= tolerance:
+            print(f"the weights differ by {found:.1e} in {dtype}, at most {tolerance} is right", file=sys.stderr)
+            return 1
+    if accuracy < 0.95:
+        print("the accuracy is below 0.95", file=sys.stderr)
+        return 1
+    return 0
 
 
 def draw(losses, matrix, accuracy, path):
@@ -281,14 +286,8 @@ def main():
         f"against no store        float32 {difference:.1e}, float64 {difference64:.1e} (largest difference of a weight)"
     )
     print(f"picture                 {os.path.abspath(arguments.picture)}")
-    for dtype, found in (("float32", difference), ("float64", difference64)):
-        if not found <= TOLERANCE[dtype]:
-            print(f"the weights differ by {found:.1e} in {dtype}, at most {TOLERANCE[dtype]} is right", file=sys.stderr)
-            return 1
-    if accuracy < 0.95:
-        print("the accuracy is below 0.95", file=sys.stderr)
-        return 1
-    return 0
+    found = [("float32", difference), ("float64", difference64)]
+    return status_of(accuracy, [(dtype, largest, TOLERANCE[dtype]) for dtype, largest in found])
 
 
 if __name__ == "__main__":

@@ -365,19 +365,21 @@ class PyRendezvous final : public Rendezvous {
   }
   void Set(const std::string& key, const std::string& value) override {
     const nb::gil_scoped_acquire locked;
-    nb::module_::import_("tensorkv._bootstrap").attr("set_value")(store_, key, value);
+    store_.attr("set")(key, value);
   }
   std::string Get(const std::string& key, std::chrono::milliseconds longest) override {
     const auto deadline = std::chrono::steady_clock::now() + longest;
+    std::string why;
     while (std::chrono::steady_clock::now() < deadline) {
       CheckSignals();
       const nb::gil_scoped_acquire locked;
-      const nb::object value =
+      const nb::tuple answer =
           nb::module_::import_("tensorkv._bootstrap").attr("get_value")(store_, key, 0.2);
-      if (!value.is_none()) return nb::cast<std::string>(value);
+      if (!answer[0].is_none()) return nb::cast<std::string>(answer[0]);
+      why = nb::cast<std::string>(answer[1]);
     }
-    throw Fail(Code::kDeadlineExceeded, "create: worker 0 has not made the job after {} ms",
-               longest.count());
+    throw Fail(Code::kDeadlineExceeded, "create: worker 0 has not made the job after {} ms: {}",
+               longest.count(), why);
   }
 
  private:

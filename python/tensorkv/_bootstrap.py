@@ -31,16 +31,11 @@ def from_torchrun(rank, num_workers):
     return PrefixStore(prefix, store), rank, num_workers
 
 
-def set_value(store, key, value):
-    """Set a key of a store that the user has given."""
-    store.set(key, value)
-
-
 def get_value(store, key, seconds):
-    """Return the value of a key as text, or None where nobody has set it in so long."""
+    """Return (the value of a key as text, None), or (None, why not) where nobody has set it in so long."""
     try:
         store.wait([key], timedelta(seconds=seconds))
-    except Exception:  # every such store has an exception of its own for it
-        return None
+    except Exception as error:  # every such store has an exception of its own for it
+        return None, f"{type(error).__name__}: {error}"
     value = store.get(key)
-    return value.decode() if isinstance(value, (bytes, bytearray)) else str(value)
+    return (value.decode() if isinstance(value, (bytes, bytearray)) else str(value)), None

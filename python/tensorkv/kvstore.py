@@ -317,6 +317,39 @@ class TestStore(KVStoreBase):
         return 1
 
 
+class _ServerStore(KVStoreBase):
+    """What ``create('dist_sync')`` gives in a server or scheduler: it holds no values, `KVStoreServer` serves them."""
+
+    def __init__(self, type, role):
+        """Keep the name of the type and what this process is."""
+        self._type, self._role = type, role
+
+    @property
+    def type(self):
+        """The name of the type."""
+        return self._type
+
+    @property
+    def rank(self):
+        """0."""
+        return 0
+
+    @property
+    def num_workers(self):
+        """0: a server is none."""
+        return 0
+
+    def __getattr__(self, name):
+        """Refuse every other verb."""
+        raise FailedPreconditionError(f"{name}: this process is a {self._role} of its job; only workers have stores")
+
+    def _refuse(self, *args, **kwargs):
+        """Refuse the verbs of the base class."""
+        raise FailedPreconditionError(f"this process is a {self._role} of its job; only workers have stores")
+
+    broadcast = pushpull = set_optimizer = save_optimizer_states = load_optimizer_states = _refuse
+
+
 def create(
     name="local",
     *,
@@ -378,12 +411,12 @@ def create(
     registered = _registry.get(name.lower())
     if registered is not None:
         return registered()
-    if name.lower().startswith(("dist", "p3")) and not bootstrap and _core.role() in ("server", "head"):
-        from .kvstore_server import ServerStore
-
-        return ServerStore(name, _core.role())
-    if bootstrap is None and _core.role() is None and name.lower().startswith(("dist", "p3")):
-        bootstrap, rank, num_workers = _bootstrap.from_torchrun(rank, num_workers)
+    if name.lower().startswith(("dist", "p3")) and bootstrap is None:
+        role = _core.role()
+        if role in ("server", "head"):
+            return _ServerStore(name, role)
+        if role is None:
+            bootstrap, rank, num_workers = _bootstrap.from_torchrun(rank, num_workers)
     return KVStore(
         name,
         threads=threads,

@@ -6,36 +6,8 @@ until the last worker has left. ``python -m tensorkv.server`` and the command ``
 
 from . import _core
 from .errors import FailedPreconditionError
-from .kvstore import KVStoreBase
 
 __all__ = ["KVStoreServer"]
-
-
-class ServerStore(KVStoreBase):
-    """What ``create('dist_sync')`` gives in a server or scheduler: it holds no values, `KVStoreServer` serves them."""
-
-    def __init__(self, type, role):
-        """Keep the name of the type."""
-        self._type, self._role = type, role
-
-    @property
-    def type(self):
-        """The name of the type."""
-        return self._type
-
-    @property
-    def rank(self):
-        """0."""
-        return 0
-
-    @property
-    def num_workers(self):
-        """0: a server is none."""
-        return 0
-
-    def __getattr__(self, name):
-        """Refuse every verb."""
-        raise FailedPreconditionError(f"{name}: this process is a {self._role} of its job; only workers have stores")
 
 
 class KVStoreServer:
