@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/arena.h"
 #include "base/format.h"
 
 namespace tkv {
@@ -66,13 +67,22 @@ struct BufferPool::State {
   std::unordered_map<size_t, std::vector<void*>> free;  // by capacity
 };
 
-BufferPool::BufferPool(size_t cache_bytes_max) : state_(std::make_shared<State>(cache_bytes_max)) {}
+BufferPool::BufferPool(std::shared_ptr<Arena> arena, size_t cache_bytes_max)
+    : state_(std::make_shared<State>(cache_bytes_max)), arena_(std::move(arena)) {}
 
 BufferPool::~BufferPool() { state_->closed = true; }
 
 Block BufferPool::Allocate(size_t bytes) {
   const size_t capacity = bytes >= kCachedFrom ? RoundUp(bytes, kPage)
                                                : RoundUp(std::max<size_t>(bytes, 1), kAlignment);
+  if (arena_ != nullptr && capacity >= kCachedFrom) {
+    if (const Block block = arena_->Allocate(bytes)) {
+      state_->in_use.fetch_add(bytes, std::memory_order_relaxed);
+      return {block.data, bytes, std::shared_ptr<void>(block.data, [state = state_, block](void*) {
+                state->in_use.fetch_sub(block.size, std::memory_order_relaxed);
+              })};
+    }
+  }
   void* data = capacity >= kCachedFrom ? state_->Take(capacity) : nullptr;
   if (data == nullptr && bytes < (size_t{1} << 62)) data = std::aligned_alloc(kAlignment, capacity);
   if (data == nullptr) {

@@ -8,6 +8,8 @@
 
 namespace tkv {
 
+class Arena;
+
 // Read-only bytes.  A value type: copying shares the owner.
 struct Bytes {
   const std::byte* data = nullptr;
@@ -45,7 +47,10 @@ class BufferPool {
   static constexpr size_t kCachedFrom = size_t{64}
                                         << 10;  // bytes of the smallest block that is kept
 
-  explicit BufferPool(size_t cache_bytes_max = size_t{256} << 20);
+  // With an arena large blocks come from there, as long as it has room.
+  explicit BufferPool(std::shared_ptr<Arena> arena, size_t cache_bytes_max = size_t{256} << 20);
+  explicit BufferPool(size_t cache_bytes_max = size_t{256} << 20)
+      : BufferPool(nullptr, cache_bytes_max) {}
   ~BufferPool();
 
   //   throws  kResourceExhausted  the system has no such memory
@@ -56,6 +61,7 @@ class BufferPool {
  private:
   struct State;
   std::shared_ptr<State> state_;
+  std::shared_ptr<Arena> arena_;
 };
 
 }  // namespace tkv

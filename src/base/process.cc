@@ -1,12 +1,15 @@
 #include "base/process.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <fstream>
 #include <sstream>
 
@@ -93,6 +96,28 @@ int UsableCores() {
   const double quota = CgroupCpuQuota("/sys/fs/cgroup", "/proc/self/cgroup");
   if (quota <= 0) return affinity;
   return std::clamp(static_cast<int>(std::ceil(quota)), 1, affinity);
+}
+
+bool HasIdleCore() noexcept {
+  using Clock = std::chrono::steady_clock;
+  constexpr int64_t kFreshNanoseconds = 5'000'000;
+  static const int cores = UsableCores();
+  static const int file = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+  static std::atomic<int64_t> looked_at{0};
+  static std::atomic<bool> answer{false};
+  if (file < 0 || cores < 2) return false;
+  const int64_t now = Clock::now().time_since_epoch().count();
+  if (now - looked_at.load(std::memory_order_relaxed) < kFreshNanoseconds) {
+    return answer.load(std::memory_order_relaxed);
+  }
+  looked_at.store(now, std::memory_order_relaxed);
+  char text[128] = {};
+  int running = 0;
+  // source  proc(5): the fourth field is running/all
+  const bool is_told = pread(file, text, sizeof(text) - 1, 0) > 0 &&
+                       std::sscanf(text, "%*s %*s %*s %d/", &running) == 1;
+  answer.store(is_told && running <= cores, std::memory_order_relaxed);
+  return answer.load(std::memory_order_relaxed);
 }
 
 size_t LastLevelCacheBytes() {

@@ -19,6 +19,11 @@ inline constexpr std::chrono::milliseconds kInterruptEvery{50};
 // group (version 1 or 2), at least 1.
 int UsableCores();
 
+// Whether no more threads of the whole machine want to run than this process may keep busy, the
+// calling one among them, as of the last few milliseconds: then it harms nobody to spin briefly
+// instead of sleeping.  False where the system does not tell.
+bool HasIdleCore() noexcept;
+
 // The CPU quota, in cores, that the cgroup file system below `root` gives this process; 0 where
 // there is none.
 //   source  Linux admin guide, cgroup-v2 `cpu.max`, cgroup-v1 `cpu.cfs_quota_us`

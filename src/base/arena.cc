@@ -1,0 +1,182 @@
+#include "base/arena.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "base/format.h"
+
+namespace tkv {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr size_t kStep = size_t{16} << 20;   // memory is taken from the system in such pieces
+constexpr size_t kTrim = size_t{256} << 20;  // free memory at the end beyond it is given back
+constexpr uint64_t kViewBytesMax = uint64_t{1} << 44;
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+// No more than the machine has can be of use; a process may be allowed less.
+size_t SizeOfFile() {
+  const auto pages = static_cast<size_t>(sysconf(_SC_PHYS_PAGES));
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  size_t size = RoundUp(pages * page, kStep);
+  for (const auto which : {RLIMIT_FSIZE, RLIMIT_AS}) {
+    rlimit limit{};
+    if (getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
+    // Of the addresses others need most.
+    const size_t part = which == RLIMIT_AS ? 4 : 1;
+    size = std::min(size, static_cast<size_t>(limit.rlim_cur) / part / kStep * kStep);
+  }
+  return size;
+}
+
+}  // namespace
+
+std::shared_ptr<Arena> Arena::Open(std::string* why) {
+  std::shared_ptr<Arena> arena(new Arena);
+  const auto failed = [&](const char* what) {
+    *why = format("{}: {}", what, std::strerror(errno));
+    return std::shared_ptr<Arena>();
+  };
+  arena->size_ = SizeOfFile();
+  if (arena->size_ == 0) {
+    *why = "the limit on the size of files is too low";
+    return {};
+  }
+  arena->file_ = memfd_create("tensorkv", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (arena->file_ < 0) return failed("memfd_create");
+  if (ftruncate(arena->file_, static_cast<off_t>(arena->size_)) != 0) return failed("ftruncate");
+  if (fcntl(arena->file_, F_ADD_SEALS, kSeals) != 0) return failed("seal");
+  const std::string path = format("/proc/self/fd/{}", arena->file_);
+  arena->reader_file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (arena->reader_file_ < 0) return failed(path.c_str());
+  void* const base = mmap(nullptr, arena->size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                          arena->file_, 0);
+  if (base == MAP_FAILED) return failed("mmap");
+  arena->base_ = static_cast<std::byte*>(base);
+  madvise(base, arena->size_, MADV_DONTFORK);
+  madvise(base, arena->size_, MADV_DONTDUMP);
+  return arena;
+}
+
+Arena::~Arena() {
+  // A forked child does not have the memory, and may have something else there.
+  if (base_ != nullptr && birth_ == ForkGeneration()) munmap(base_, size_);
+  if (reader_file_ >= 0) close(reader_file_);
+  if (file_ >= 0) close(file_);
+}
+
+// Asks the system for the memory now: a page that is not there when it is touched ends the process.
+bool Arena::Extend(size_t end) {
+  end = std::min(RoundUp(end, kStep), size_);
+  int result = 0;
+  do {
+    result = fallocate(file_, 0, static_cast<off_t>(backed_), static_cast<off_t>(end - backed_));
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) return false;
+  const size_t begin = std::exchange(backed_, end);
+  Free(begin, end - begin);
+  return true;
+}
+
+Block Arena::Allocate(size_t bytes) {
+  if (bytes == 0 || bytes > size_) return {};
+  const size_t size = RoundUp(bytes, kPage);
+  std::lock_guard lock(mutex_);
+  const auto fits = [&](const auto& run) { return run.second >= size; };
+  auto found = std::find_if(free_.begin(), free_.end(), fits);
+  if (found == free_.end()) {
+    const bool ends_free =
+        !free_.empty() && free_.rbegin()->first + free_.rbegin()->second == backed_;
+    const size_t begin = ends_free ? free_.rbegin()->first : backed_;
+    if (size > size_ - begin || !Extend(begin + size)) return {};
+    found = std::find_if(free_.begin(), free_.end(), fits);
+  }
+  const size_t offset = found->first;
+  const size_t rest = found->second - size;
+  free_.erase(found);
+  if (rest > 0) free_.emplace(offset + size, rest);
+  return {base_ + offset, bytes,
+          std::shared_ptr<void>(base_ + offset, [self = shared_from_this(), offset, size](void*) {
+            std::lock_guard guard(self->mutex_);
+            self->Free(offset, size);
+          })};
+}
+
+// With the lock.
+void Arena::Free(size_t offset, size_t bytes) noexcept {
+  auto after = free_.lower_bound(offset);
+  if (after != free_.end() && offset + bytes == after->first) {
+    bytes += after->second;
+    after = free_.erase(after);
+  }
+  if (after != free_.begin()) {
+    const auto before = std::prev(after);
+    if (before->first + before->second == offset) {
+      offset = before->first;
+      bytes += before->second;
+      free_.erase(before);
+    }
+  }
+  if (offset + bytes == backed_ && bytes >= kTrim) {
+    const auto begin = static_cast<off_t>(offset);
+    const int how = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    if (fallocate(file_, how, begin, static_cast<off_t>(bytes)) == 0) {
+      backed_ = offset;
+      return;
+    }
+  }
+  try {
+    free_.emplace(offset, bytes);
+  } catch (const std::bad_alloc&) {
+    return;  // it is not used again
+  }
+}
+
+std::unique_ptr<ArenaView> ArenaView::Map(int file, std::string* why) {
+  struct Closer {
+    int file;
+    ~Closer() { close(file); }
+  } const closer{file};
+  const int seals = fcntl(file, F_GET_SEALS);
+  struct stat status{};
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(file, &status) != 0 ||
+      status.st_size <= 0 || static_cast<uint64_t>(status.st_size) > kViewBytesMax) {
+    throw Fail(Code::kInvalidArgument, "shared memory: the peer's file is not sealed");
+  }
+  const auto size = static_cast<size_t>(status.st_size);
+  void* const base = mmap(nullptr, size, PROT_READ, MAP_SHARED | MAP_NORESERVE, file, 0);
+  if (base == MAP_FAILED) {
+    *why = format("mmap of {} bytes: {}", size, std::strerror(errno));
+    return nullptr;
+  }
+  madvise(base, size, MADV_DONTFORK);
+  madvise(base, size, MADV_DONTDUMP);
+  std::unique_ptr<ArenaView> view(new ArenaView);
+  view->base_ = static_cast<const std::byte*>(base);
+  view->size_ = size;
+  return view;
+}
+
+ArenaView::~ArenaView() {
+  if (base_ != nullptr && birth_ == ForkGeneration()) munmap(const_cast<std::byte*>(base_), size_);
+}
+
+const std::byte* ArenaView::At(uint64_t offset, uint64_t bytes) const {
+  if (bytes > size_ || offset > size_ - bytes) {
+    throw Fail(Code::kInvalidArgument, "shared memory: {} bytes at {}, there are {}", bytes, offset,
+               size_);
+  }
+  return base_ + offset;
+}
+
+}  // namespace tkv
