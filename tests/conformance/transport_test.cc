@@ -10,6 +10,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/arena.h"
 #include "base/format.h"
 #include "transport/inproc/network.h"
 #include "transport/socket/address.h"
@@ -273,14 +274,19 @@ struct InprocBench final : Bench {
 };
 
 struct SocketBench final : Bench {
-  explicit SocketBench(std::string listens_at) : where(std::move(listens_at)) {}
+  SocketBench(std::string listens_at, bool shares)
+      : where(std::move(listens_at)), shares_memory(shares) {}
   std::string where;
+  bool shares_memory;
   std::map<std::string, std::string> addresses;
   std::unique_ptr<Endpoint> Listen(const std::string& name) override {
     SocketOptions options;
     options.who = name;
     options.listen = {where};
     if (where != "unix") options.token = "a token of this test";
+    options.share_memory = shares_memory;
+    std::string why;
+    if (shares_memory) options.arena = Arena::Open(&why);
     auto endpoint = OpenSockets(options);
     addresses[name] = endpoint->address();
     return endpoint;
@@ -293,10 +299,14 @@ struct SocketBench final : Bench {
 
 INSTANTIATE_TEST_SUITE_P(Inproc, TransportConformance,
                          ::testing::Values([] { return std::make_unique<InprocBench>(); }));
-INSTANTIATE_TEST_SUITE_P(Unix, TransportConformance,
-                         ::testing::Values([] { return std::make_unique<SocketBench>("unix"); }));
+INSTANTIATE_TEST_SUITE_P(Unix, TransportConformance, ::testing::Values([] {
+                           return std::make_unique<SocketBench>("unix", false);
+                         }));
+INSTANTIATE_TEST_SUITE_P(UnixAndSharedMemory, TransportConformance, ::testing::Values([] {
+                           return std::make_unique<SocketBench>("unix", true);
+                         }));
 INSTANTIATE_TEST_SUITE_P(Tcp, TransportConformance, ::testing::Values([] {
-                           return std::make_unique<SocketBench>("tcp:127.0.0.1:0");
+                           return std::make_unique<SocketBench>("tcp:127.0.0.1:0", false);
                          }));
 
 }  // namespace

@@ -18,6 +18,8 @@ constexpr size_t kPiecesMax = 256;
 // What one call hands to the kernel at most: a large body is cut, so that others are not kept
 // waiting and the kernel's own buffers stay as they are.
 constexpr size_t kWriteBytesMax = size_t{4} << 20;
+// What one turn of writing copies into shared memory at most.
+constexpr size_t kStagedPerTurn = size_t{8} << 20;
 
 void AddPiece(std::vector<iovec>* pieces, const void* data, size_t bytes) {
   if (!pieces->empty()) {
@@ -40,6 +42,22 @@ Connection::~Connection() {
 
 // ---- out ----------------------------------------------------------------------------------------
 
+// Makes more frames ready to leave: small ones, and one large one by shared memory if that can be.
+// False where the next one has to wait for the peer.
+bool Connection::Prepare(size_t* staged) {
+  while (prepared_ < out_.size()) {
+    Frame& frame = out_[prepared_].frame;
+    const size_t bytes = frame.body_bytes;
+    const bool is_large = lending && bytes >= kCoalesceBelowBytes;
+    if (is_large && lending->Lend(&frame) == Lending::Offer::kFull) return false;
+    ++prepared_;
+    if (!is_large) continue;
+    *staged += bytes;
+    break;
+  }
+  return true;
+}
+
 void Connection::GatherOutput(std::vector<iovec>* pieces) const {
   size_t total = 0;
   const auto add = [&](const void* data, size_t bytes) {
@@ -49,40 +67,85 @@ void Connection::GatherOutput(std::vector<iovec>* pieces) const {
     total += bytes;
     return total < kWriteBytesMax && pieces->size() < kPiecesMax;
   };
-  if (!add(raw_out_.data(), raw_out_.size())) return;
-  for (const Outgoing& outgoing : out_) {
+  const auto add_frame = [&](const Outgoing& outgoing) {
     size_t skip = outgoing.sent;
     const auto add_rest = [&](const void* data, size_t bytes) {
       const size_t skipped = std::min(skip, bytes);
       skip -= skipped;
       return add(static_cast<const std::byte*>(data) + skipped, bytes - skipped);
     };
-    if (!add_rest(outgoing.frame.head.data(), outgoing.frame.head.size())) return;
+    if (!add_rest(outgoing.frame.head.data(), outgoing.frame.head.size())) return false;
     for (const Bytes& body : outgoing.frame.bodies) {
-      if (!add_rest(body.data, body.size)) return;
+      if (!add_rest(body.data, body.size)) return false;
     }
+    return true;
+  };
+  size_t next = 0;
+  if (!IsBetweenFrames() && !add_frame(out_[next++])) return;
+  if (!add(raw_out_.data(), raw_out_.size())) return;
+  while (next < prepared_) {
+    if (!add_frame(out_[next++])) return;
   }
 }
 
 void Connection::Sent(size_t bytes) {
-  const size_t raw = std::min(bytes, raw_out_.size());
-  raw_out_.erase(0, raw);
-  bytes -= raw;
-  while (bytes > 0) {
+  const auto sent_of_frame = [&] {
     Outgoing& outgoing = out_.front();
     const size_t whole = outgoing.frame.head.size() + outgoing.frame.body_bytes;
     const size_t sent = std::min(bytes, whole - outgoing.sent);
     outgoing.sent += sent;
     bytes -= sent;
-    if (outgoing.sent == whole) out_.pop_front();
+    if (outgoing.sent < whole) return;
+    out_.pop_front();
+    --prepared_;
+  };
+  if (!IsBetweenFrames()) sent_of_frame();
+  const size_t raw = std::min(bytes, raw_out_.size());
+  raw_out_.erase(0, raw);
+  bytes -= raw;
+  while (bytes > 0) sent_of_frame();
+}
+
+// The record and the file of this side's shared memory, when they are wanted.
+Connection::Outcome Connection::SendFile() {
+  LendRecord record;
+  const int file = lending->TakeFile(&record);
+  if (file < 0) return Outcome::kMore;
+  iovec piece{&record, sizeof(record)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* const attached = CMSG_FIRSTHDR(&message);
+  attached->cmsg_level = SOL_SOCKET;
+  attached->cmsg_type = SCM_RIGHTS;
+  attached->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(attached), &file, sizeof(int));
+  const ssize_t sent = ::sendmsg(socket.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0 && WouldBlock()) {
+    lending->FileNotSent();
+    return Outcome::kBlocked;
   }
+  if (sent <= 0) return Outcome::kOver;
+  raw_out_.assign(reinterpret_cast<const char*>(&record) + sent, sizeof(record) - sent);
+  return Outcome::kMore;
 }
 
 Connection::Outcome Connection::Write() {
   std::vector<iovec> pieces;
+  size_t staged = 0;
   while (has_output()) {
+    if (staged >= kStagedPerTurn) return Outcome::kPaused;
+    const bool may_go_on = stage != Stage::kOpen || Prepare(&staged);
+    if (stage != Stage::kOpen) prepared_ = out_.size();
+    if (lending && raw_out_.empty() && IsBetweenFrames()) {
+      if (const Outcome outcome = SendFile(); outcome != Outcome::kMore) return outcome;
+    }
     pieces.clear();
     GatherOutput(&pieces);
+    if (pieces.empty()) return may_go_on ? Outcome::kMore : Outcome::kWaiting;
     msghdr message{};
     message.msg_iov = pieces.data();
     message.msg_iovlen = pieces.size();
@@ -98,6 +161,7 @@ bool Connection::DropBodies() {
     if (out_[i].frame.bodies.empty()) continue;
     const bool is_cut = out_[i].sent > 0;
     out_.resize(i);
+    prepared_ = std::min(prepared_, i);
     return !is_cut;
   }
   return true;
@@ -151,7 +215,9 @@ size_t Connection::FillBlocks(const std::byte* data, size_t bytes) {
 }
 
 void Connection::Land(LinkHandler* handler, size_t head_bytes, uint64_t body_bytes) {
-  blocks_ = handler->Land(link, {in_.data() + in_begin_, head_bytes}, nullptr);
+  const std::byte* lent = nullptr;
+  if (lending && lending->has_body()) lent = lending->Body(body_bytes);
+  blocks_ = handler->Land(link, {in_.data() + in_begin_, head_bytes}, lent);
   in_begin_ += head_bytes;
   uint64_t total = 0;
   for (const Block& block : blocks_) total += block.size;
@@ -162,12 +228,33 @@ void Connection::Land(LinkHandler* handler, size_t head_bytes, uint64_t body_byt
   block_ = 0;
   block_offset_ = 0;
   is_landing_ = true;
+  if (lent == nullptr) return;
+  for (const Block& block : blocks_) {
+    if (block) std::memcpy(block.data, lent, block.size);
+    lent += block.size;
+  }
+  block_ = blocks_.size();
+}
+
+// A record of shared memory.  False where more bytes are needed.
+bool Connection::ParseRecord() {
+  LendRecord record;
+  if (in_end_ - in_begin_ < sizeof(record)) return false;
+  std::memcpy(&record, in_.data() + in_begin_, sizeof(record));
+  in_begin_ += sizeof(record);
+  lending->Receive(record);
+  QueueRaw(lending->TakeAnswers());
+  return true;
 }
 
 // Goes on with what is in the buffer; false where more bytes are needed.
 bool Connection::Parse(LinkHandler* handler) {
   if (!is_landing_) {
     const size_t here = in_end_ - in_begin_;
+    uint32_t magic = 0;
+    if (here < sizeof(magic)) return false;
+    std::memcpy(&magic, in_.data() + in_begin_, sizeof(magic));
+    if (lending && magic == kLendMagic) return ParseRecord();
     if (here < sizeof(FrameHeader)) return false;
     const std::span<const std::byte> bytes(in_.data() + in_begin_, here);
     const FrameHeader header = DecodeHeader(bytes.first(sizeof(FrameHeader)), {});
@@ -189,7 +276,32 @@ bool Connection::Parse(LinkHandler* handler) {
   is_landing_ = false;
   blocks_.clear();
   handler->Received(link);
+  if (lending && lending->has_body()) {
+    lending->Taken();
+    QueueRaw(lending->TakeAnswers());
+  }
   return true;
+}
+
+// Also takes a file that comes with the bytes.
+ssize_t Connection::Receive(std::vector<iovec>* pieces) {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  msghdr message{};
+  message.msg_iov = pieces->data();
+  message.msg_iovlen = pieces->size();
+  if (lending) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+  }
+  const ssize_t got = ::recvmsg(socket.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got < 0) return got;
+  for (cmsghdr* at = CMSG_FIRSTHDR(&message); at != nullptr; at = CMSG_NXTHDR(&message, at)) {
+    if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
+    int file = -1;
+    std::memcpy(&file, CMSG_DATA(at), sizeof(file));
+    lending->TakeFrom(file);
+  }
+  return got;
 }
 
 Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte>* scratch,
@@ -231,10 +343,7 @@ Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte
       pieces.push_back({in_.data() + in_end_, in_.size() - in_end_});
       asked += in_.size() - in_end_;
     }
-    msghdr message{};
-    message.msg_iov = pieces.data();
-    message.msg_iovlen = pieces.size();
-    const ssize_t got = ::recvmsg(socket.native_handle(), &message, MSG_DONTWAIT);
+    const ssize_t got = Receive(&pieces);
     if (got < 0) return WouldBlock() ? Outcome::kBlocked : Outcome::kOver;
     if (got == 0) return Outcome::kOver;
     size_t rest = static_cast<size_t>(got);

@@ -6,6 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -30,6 +32,7 @@ using Stage = Connection::Stage;
 
 constexpr int64_t kDialNanoseconds = 5'000'000'000;
 constexpr int64_t kLingerNanoseconds = 1'000'000'000;
+constexpr int64_t kCheckNanoseconds = 50'000'000;
 constexpr int64_t kExitNanoseconds = 50'000'000;  // from the end of its files to that of a process
 constexpr int64_t kAcceptPauseNanoseconds = 100'000'000;  // where the process has no more files
 constexpr size_t kReadBytesPerTurn = size_t{8} << 20;
@@ -80,10 +83,12 @@ class Sockets final : public SocketEndpoint {
     auto connection = Add(link);
     connection->is_dialer = true;
     connection->deadline = Now() + kDialNanoseconds;
+    has_deadlines_ = true;
     connection->peer = address;
     try {
       for (const SocketAddress& one : ParseAddresses(address)) {
-        const bool is_near = one.kind == SocketAddress::Kind::kTcp || one.host == host_;
+        const bool is_near =
+            one.kind == SocketAddress::Kind::kTcp || (options_.use_unix && one.host == host_);
         if (is_near) connection->alternatives.push_back(one);
       }
       DialNext(*connection, Fail(Code::kUnavailable, "{} is on another host", address));
@@ -111,6 +116,7 @@ class Sockets final : public SocketEndpoint {
     if (!was_open || !connection->DropBodies()) return Drop(*connection);
     connection->stage = Stage::kLingering;
     connection->deadline = Now() + kLingerNanoseconds;
+    has_deadlines_ = true;
     Linger(*connection);
   }
 
@@ -153,6 +159,7 @@ class Sockets final : public SocketEndpoint {
       std::lock_guard lock(ready_->mutex);
       if (!ready_->items.empty() || ready_->woken) return true;
     }
+    if (has_deadlines_) nanoseconds = std::min(nanoseconds, kCheckNanoseconds);
     return context_.run_one_for(std::chrono::nanoseconds(nanoseconds)) > 0;
   }
 
@@ -241,6 +248,7 @@ class Sockets final : public SocketEndpoint {
       if (error == asio::error::would_block) break;
       if (error == asio::error::no_descriptors || error == asio::error::no_memory) {
         acceptor.paused_until = Now() + kAcceptPauseNanoseconds;
+        has_deadlines_ = true;
         return;
       }
       if (error) continue;
@@ -291,6 +299,7 @@ class Sockets final : public SocketEndpoint {
   // The connection is gone.  Where the peer is a process of this host it is worth a moment to know
   // whether it is gone as well.
   void End(Connection& connection) {
+    connection.has_ended = true;
     if (HasExited(connection)) {
       return Lose(connection, Fail(Code::kAborted, "{}: its process has ended", connection.peer));
     }
@@ -300,6 +309,7 @@ class Sockets final : public SocketEndpoint {
     }
     connection.stage = Stage::kEnding;
     connection.deadline = Now() + kExitNanoseconds;
+    has_deadlines_ = true;
   }
 
   void DropOldestStranger() {
@@ -381,8 +391,10 @@ class Sockets final : public SocketEndpoint {
       setsockopt(connection.socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     }
     KeepFromChildren(connection.socket.native_handle());
+    connection.is_unix = is_unix;
     connection.stage = Stage::kHandshake;
     connection.deadline = Now() + options_.handshake_nanoseconds;
+    has_deadlines_ = true;
     connection.handshake.emplace(
         HandshakeOptions{options_.who, options_.token, is_unix || options_.insecure_network,
                          options_.version, connection.peer},
@@ -403,6 +415,9 @@ class Sockets final : public SocketEndpoint {
     if (!connection.handshake->done()) return AwaitRead(connection);
     connection.stage = Stage::kOpen;
     connection.deadline = 0;
+    if (connection.is_unix && options_.share_memory) {
+      connection.lending.emplace(options_.arena, options_.warn);
+    }
     if (connection.is_dialer) {
       handler->Opened(connection.link);
     } else {
@@ -436,7 +451,15 @@ class Sockets final : public SocketEndpoint {
 
   // An error shows when the connection is read, where its end can be told.
   void WriteOn(Connection& connection) {
-    if (connection.Write() == Outcome::kBlocked) AwaitWrite(connection);
+    switch (connection.Write()) {
+      case Outcome::kBlocked:
+      case Outcome::kPaused:
+        return AwaitWrite(connection);
+      case Outcome::kMore:
+      case Outcome::kOver:
+      case Outcome::kWaiting:
+        return;
+    }
   }
 
   void ReadOn(Connection& connection, LinkHandler* handler) {
@@ -449,26 +472,29 @@ class Sockets final : public SocketEndpoint {
       return Lose(connection, reason);
     }
     if (connection.stage != Stage::kOpen) return;
-    switch (outcome) {
-      case Outcome::kOver:
-        return End(connection);
-      case Outcome::kBlocked:
-        return AwaitRead(connection);
-      case Outcome::kMore:
-        return ready_->Add({Readiness::Kind::kRead, connection.number, {}, {}});
-    }
+    if (outcome == Outcome::kOver) return End(connection);
+    // Shared memory has been given back, or is to be.
+    if (connection.lending && connection.has_output()) WriteOn(connection);
+    if (outcome == Outcome::kBlocked) return AwaitRead(connection);
+    ready_->Add({Readiness::Kind::kRead, connection.number, {}, {}});
   }
 
   // After a close: what is left to say is said, then the peer's own close is awaited.
   void Linger(Connection& connection) {
     if (connection.Write() == Outcome::kBlocked) return AwaitWrite(connection);
     shutdown(connection.socket.native_handle(), SHUT_WR);
+    if (!IsClosedByPeer(connection)) return AwaitRead(connection);
+    Drop(connection);
+  }
+
+  // Throws away what it still says.
+  bool IsClosedByPeer(Connection& connection) {
     for (;;) {
       const ssize_t got =
           recv(connection.socket.native_handle(), scratch_.data(), scratch_.size(), MSG_DONTWAIT);
       if (got > 0) continue;
-      if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return AwaitRead(connection);
-      return Drop(connection);
+      if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+      return connection.has_ended = true;
     }
   }
 
@@ -478,7 +504,15 @@ class Sockets final : public SocketEndpoint {
     if (connection.stage == Stage::kHandshake && !connection.is_dialer) --strangers_;
     if (connection.link != 0) links_.erase(connection.link);
     boost::system::error_code ignored;
-    std::ignore = connection.socket.close(ignored);
+    if (connection.has_lent() && !connection.has_ended) {
+      // The peer may be reading what was lent, however long it has been silent.
+      shutdown(connection.socket.native_handle(), SHUT_WR);
+      std::ignore = connection.socket.cancel(ignored);
+      unclosed_.push_back(connections_.at(connection.number));
+      has_deadlines_ = true;
+    } else {
+      std::ignore = connection.socket.close(ignored);
+    }
     connection.stage = Stage::kLingering;
     connections_.erase(connection.number);  // the last: it may be the last reference
   }
@@ -490,8 +524,8 @@ class Sockets final : public SocketEndpoint {
 
   void CheckDeadlines() {
     const int64_t now = Now();
-    if (now < next_check_) return;
-    next_check_ = now + 50'000'000;
+    if (!has_deadlines_ || now < next_check_) return;
+    next_check_ = now + kCheckNanoseconds;
     std::vector<std::shared_ptr<Connection>> late;
     for (const auto& [number, connection] : connections_) {
       if (connection->deadline != 0 && connection->deadline <= now) late.push_back(connection);
@@ -504,11 +538,20 @@ class Sockets final : public SocketEndpoint {
       Lose(*connection, Fail(Code::kUnavailable, "{}: {} in time", connection->peer,
                              connection->stage == Stage::kDialing ? "no connection" : "no answer"));
     }
+    std::erase_if(unclosed_, [&](const auto& connection) {
+      return HasExited(*connection) || IsClosedByPeer(*connection);
+    });
     for (size_t i = 0; i < acceptors_.size(); ++i) {
       if (acceptors_[i].paused_until == 0 || acceptors_[i].paused_until > now) continue;
       acceptors_[i].paused_until = 0;
       Accept(i);
     }
+    has_deadlines_ =
+        !unclosed_.empty() || !failed_.empty() ||
+        std::any_of(connections_.begin(), connections_.end(),
+                    [](const auto& entry) { return entry.second->deadline != 0; }) ||
+        std::any_of(acceptors_.begin(), acceptors_.end(),
+                    [](const Acceptor& acceptor) { return acceptor.paused_until != 0; });
   }
 
   void Handle(const Readiness& item, LinkHandler* handler) {
@@ -551,9 +594,11 @@ class Sockets final : public SocketEndpoint {
   uint64_t last_number_ = 0;
   std::map<uint64_t, std::shared_ptr<Connection>> connections_;  // by number
   std::map<uint64_t, std::shared_ptr<Connection>> links_;        // by the user's name
+  std::vector<std::shared_ptr<Connection>> unclosed_;  // by their peers, which have lent memory
   size_t strangers_ = 0;
   std::deque<std::pair<uint64_t, Error>> failed_;  // that the handler is still to be told
   std::vector<std::byte> scratch_;
+  std::atomic<bool> has_deadlines_{false};  // somewhere: time is looked at more often
   int64_t next_check_ = 0;
 };
 

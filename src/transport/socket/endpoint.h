@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,12 @@ struct SocketOptions {
   std::string token;              // the secret of the job; empty: only Unix sockets of one user
   bool insecure_network = false;  // TCP without a token
   uint32_t version = ProtocolVersion();
+  bool use_unix = true;  // where a peer can be reached by it
+  // On one host large bodies travel through shared memory (lending.h): from the arena, if there is
+  // one, and from those of others in any case.
+  bool share_memory = true;
+  std::shared_ptr<Arena> arena;
+  std::function<void(const std::string&)> warn;   // told once for each thing that cannot be done
   int64_t handshake_nanoseconds = 2'000'000'000;  // until a peer has proved who it is
   size_t strangers_max = 256;  // peers that have not; the oldest is closed where there are more
 };

@@ -1,0 +1,140 @@
+#include "transport/socket/lending.h"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/format.h"
+
+namespace tkv {
+namespace {
+
+// Bodies that have been copied and are not taken yet.  Few, so that they are still in the cache
+// when they are taken; one may be larger.
+constexpr size_t kStagedBytesMax = size_t{4} << 20;
+
+std::string ToBytes(const LendRecord& record) {
+  return {reinterpret_cast<const char*>(&record), sizeof(record)};
+}
+
+}  // namespace
+
+Lending::~Lending() {
+  if (file_ >= 0) close(file_);
+}
+
+Lending::Offer Lending::Lend(Frame* frame) {
+  if (arena_ == nullptr || frame->bodies.size() != 1 || frame->body_bytes < kCoalesceBelowBytes) {
+    return Offer::kInline;
+  }
+  if (!is_mapped_) {
+    wants_file_ = true;
+    return Offer::kInline;
+  }
+  Lent lent;
+  lent.body = std::move(frame->bodies[0]);
+  // A value that is sent to several at once is lent to each of them by itself.
+  const bool is_there = arena_->Contains(lent.body.data);
+  if (!is_there) {
+    const auto inline_after_all = [&](Offer offer) {
+      frame->bodies[0] = std::move(lent.body);
+      return offer;
+    };
+    const size_t bytes = lent.body.size;
+    if (staged_ > 0 && staged_ + bytes > kStagedBytesMax) return inline_after_all(Offer::kFull);
+    const Block block = arena_->Allocate(bytes);
+    if (!block) {
+      warn_(
+          format("shared memory: the system has no {} bytes left; large values go through the "
+                 "socket",
+                 bytes));
+      return inline_after_all(Offer::kInline);
+    }
+    std::memcpy(block.data, lent.body.data, bytes);
+    lent.body = block.bytes();
+    lent.staged = bytes;
+  }
+  LendRecord record;
+  record.kind = LendRecord::Kind::kBody;
+  record.offset = arena_->OffsetOf(lent.body.data);
+  record.bytes = lent.body.size;
+  if (lent_.contains(record.offset)) {  // the same version, pulled twice over one connection
+    frame->bodies[0] = std::move(lent.body);
+    return Offer::kInline;
+  }
+  staged_ += lent.staged;
+  lent_.emplace(record.offset, std::move(lent));
+  frame->head.insert(0, ToBytes(record));
+  frame->bodies.clear();
+  frame->body_bytes = 0;
+  return Offer::kLent;
+}
+
+int Lending::TakeFile(LendRecord* record) {
+  if (!wants_file_ || has_sent_file_) return -1;
+  has_sent_file_ = true;
+  record->kind = LendRecord::Kind::kFile;
+  return arena_->reader_file();
+}
+
+void Lending::TakeFrom(int file) {
+  if (file_ >= 0) close(file_);
+  file_ = file;
+}
+
+void Lending::Receive(const LendRecord& record) {
+  switch (record.kind) {
+    case LendRecord::Kind::kFile: {
+      if (std::exchange(has_had_file_, true) || file_ < 0) {
+        throw Fail(Code::kInvalidArgument, "shared memory: {}",
+                   file_ < 0 ? "the record of a file comes without it" : "a second file");
+      }
+      std::string why;
+      view_ = ArenaView::Map(std::exchange(file_, -1), &why);
+      if (view_ == nullptr) {
+        warn_(format("shared memory: {}; large values come through the socket", why));
+        return;
+      }
+      LendRecord mapped;
+      mapped.kind = LendRecord::Kind::kMapped;
+      answers_ += ToBytes(mapped);
+      return;
+    }
+    case LendRecord::Kind::kMapped:
+      if (!has_sent_file_) break;
+      is_mapped_ = true;
+      return;
+    case LendRecord::Kind::kBody:
+      if (view_ == nullptr || body_) break;
+      body_ = record;
+      return;
+    case LendRecord::Kind::kFree: {
+      const auto found = lent_.find(record.offset);
+      if (found == lent_.end()) break;
+      staged_ -= found->second.staged;
+      lent_.erase(found);
+      return;
+    }
+  }
+  throw Fail(Code::kInvalidArgument, "shared memory: a record of kind {} that cannot be here",
+             static_cast<int>(record.kind));
+}
+
+const std::byte* Lending::Body(uint64_t bytes) const {
+  if (bytes != body_->bytes) {
+    throw Fail(Code::kInvalidArgument, "shared memory: {} bytes are lent to a frame of {}",
+               body_->bytes, bytes);
+  }
+  return view_->At(body_->offset, body_->bytes);
+}
+
+void Lending::Taken() {
+  LendRecord free;
+  free.kind = LendRecord::Kind::kFree;
+  free.offset = body_->offset;
+  body_.reset();
+  answers_ += ToBytes(free);
+}
+
+}  // namespace tkv
