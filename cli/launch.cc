@@ -153,11 +153,12 @@ class Launcher {
     job.on_death = !options_.on_death.empty() ? options_.on_death
                    : options_.restarts > 0    ? "wait"
                                               : "fail";
-    if (options_.tcp) {
+    const StoreOptions store = OptionsFromEnvironment();
+    job.transport = options_.tcp ? "tcp" : store.transport;
+    if (job.transport == "tcp") {
       job.head = "tcp:127.0.0.1:0";
       job.token = WriteToken();
     }
-    const StoreOptions store = OptionsFromEnvironment();
     head_ = Service::Start(job, store.log);
     job_ = job;
   }
@@ -198,6 +199,7 @@ class Launcher {
     variables["TKV_ROLE"] = Name(child.role);
     variables["TKV_RANK"] = std::to_string(child.rank);
     variables["TKV_WORKERS"] = std::to_string(options_.workers);
+    variables["TKV_TRANSPORT"] = job_.transport;
     variables["TKV_SERVERS"] = std::to_string(options_.servers);
     variables["TKV_ON_DEATH"] = job_.on_death;
     variables.erase("TKV_TOKEN_FILE");

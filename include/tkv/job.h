@@ -23,8 +23,9 @@ struct Job {
   // Where the head is found: "tcp:HOST:PORT", "unix:HOST/NAME", or several with commas.  For the
   // head itself: where it listens; empty: a Unix socket of a fresh name.
   std::string head;
-  std::string token;              // its secret; empty: Unix sockets of one user only
-  bool insecure_network = false;  // TCP without a token
+  std::string token;               // its secret; empty: Unix sockets of one user only
+  bool insecure_network = false;   // TCP without a token
+  std::string transport = "auto";  // see StoreOptions
   // What a round does without a worker that has died; the head decides: "fail", "continue", "wait".
   std::string on_death = "fail";
 };

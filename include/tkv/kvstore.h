@@ -50,6 +50,10 @@ struct StoreOptions {
       "fail";                  // "fail", "continue" or "wait": what a round does without a worker
   bool deterministic = false;  // sums in the order of ranks: equal bits in every run
   size_t window_bytes = size_t{64} << 20;  // of foreign arrays that wait as copies
+  // How the processes of a job talk: "auto" by shared memory and Unix sockets on one host, by TCP
+  // between hosts; "unix" the same without shared memory; "tcp" by TCP alone.
+  std::string transport = "auto";
+  bool insecure_network = false;  // TCP without a token: whoever reaches a port takes part
   // Called about every 50 ms by a thread that waits; what it throws ends the wait and reaches the
   // caller.  For signals.
   std::function<void()> interrupt;

@@ -373,8 +373,8 @@ class PyRendezvous final : public Rendezvous {
     while (std::chrono::steady_clock::now() < deadline) {
       CheckSignals();
       const nb::gil_scoped_acquire locked;
-      const nb::tuple answer =
-          nb::module_::import_("tensorkv._bootstrap").attr("get_value")(store_, key, 0.2);
+      const auto answer = nb::cast<nb::tuple>(
+          nb::module_::import_("tensorkv._bootstrap").attr("get_value")(store_, key, 0.2));
       if (!answer[0].is_none()) return nb::cast<std::string>(answer[0]);
       why = nb::cast<std::string>(answer[1]);
     }
@@ -413,6 +413,8 @@ StoreOptions ParseOptions(const nb::dict& given) {
       if (key == "staleness") options.staleness = nb::cast<int>(value);
       if (key == "on_death") options.on_death = nb::cast<std::string>(value);
       if (key == "deterministic") options.deterministic = nb::cast<bool>(value);
+      if (key == "transport") options.transport = nb::cast<std::string>(value);
+      if (key == "insecure_network") options.insecure_network = nb::cast<bool>(value);
     } catch (const std::bad_cast&) {
       throw Fail(Code::kInvalidArgument, "create: {}={} is of type {}", key,
                  nb::cast<std::string>(nb::repr(value)),

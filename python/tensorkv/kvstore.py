@@ -364,6 +364,8 @@ def create(
     staleness=None,
     on_death=None,
     deterministic=None,
+    transport=None,
+    insecure_network=None,
 ):
     """Make a store.
 
@@ -391,6 +393,9 @@ def create(
         on_death: what a round does without a worker that has died: ``'fail'`` (default), ``'continue'`` without it, or
             ``'wait'`` for its next life.
         deterministic: add in the order of ranks, so that every run gives the same bits; default False.
+        transport: how the processes talk: ``'auto'`` (default) by shared memory and Unix sockets on one host and by TCP
+            between hosts, ``'unix'`` the same without shared memory, ``'tcp'`` by TCP alone.
+        insecure_network: TCP without a token of the job, where the network is trusted; default False.
 
     Raises:
         InvalidArgumentError: an unknown name, with a list of those there are; never a silent default.
@@ -430,4 +435,6 @@ def create(
         staleness=staleness,
         on_death=on_death,
         deterministic=deterministic,
+        transport=transport,
+        insecure_network=insecure_network,
     )

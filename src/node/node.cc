@@ -228,6 +228,17 @@ OpId ClientNode::Begin(Operation operation, Time now) {
   return id;
 }
 
+std::vector<OpId> ClientNode::Begin(std::vector<Operation> operations, Time now) {
+  std::vector<OpId> ids;
+  ids.reserve(operations.size());
+  for (Operation& operation : operations) {
+    ids.push_back(client_.Start(std::move(operation), now, &effects_));
+  }
+  ForwardToHead();
+  Flush();
+  return ids;
+}
+
 void ClientNode::Cancel(OpId id, const Error& error, Time now) {
   client_.Cancel(id, error, now, &effects_);
   ForwardToHead();

@@ -184,6 +184,8 @@ class ClientNode final : public Node {
   Time deadline() const override { return std::min(member_.deadline(), client_.deadline()); }
   // What the user asks for; only once joined.
   OpId Begin(Operation operation, Time now);
+  // Several, whose messages share frames.
+  std::vector<OpId> Begin(std::vector<Operation> operations, Time now);
   void Cancel(OpId id, const Error& error, Time now);
   void Detach(OpId id) { client_.Detach(id); }
   std::vector<Outcome> TakeOutcomes() { return client_.TakeOutcomes(); }

@@ -21,9 +21,12 @@ namespace tkv {
 // its own mutex; a ticket is a pointer to it.
 class Call final : public Pending {
  public:
-  // Tickets and busy arrays may outlive the store, so nothing of it is referred to.
-  Call(std::string verb, std::function<void()> interrupt)
-      : verb_(std::move(verb)), interrupt_(std::move(interrupt)) {}
+  // Does the store's work until the condition holds, at most so long; false where it cannot.
+  using Help = std::function<bool(const std::function<bool()>& done, std::chrono::nanoseconds)>;
+
+  // Tickets and busy arrays may outlive the store, so what helps has to bear its being gone.
+  Call(std::string verb, Help help, std::function<void()> interrupt)
+      : verb_(std::move(verb)), help_(std::move(help)), interrupt_(std::move(interrupt)) {}
 
   bool done() const noexcept override {
     std::lock_guard lock(mutex_);
@@ -98,8 +101,15 @@ class Call final : public Pending {
   void WaitFor(std::chrono::nanoseconds patience, Condition condition) {
     const auto deadline = std::chrono::steady_clock::now() + patience;
     std::unique_lock lock(mutex_);
+    const auto locked_condition = [&] {
+      std::lock_guard guard(mutex_);
+      return condition();
+    };
     while (!condition()) {
-      changed_.wait_for(lock, kInterruptEvery);
+      lock.unlock();
+      const bool has_helped = help_(locked_condition, kInterruptEvery);
+      lock.lock();
+      if (!has_helped && !condition()) changed_.wait_for(lock, kInterruptEvery);
       if (condition()) return;
       if (interrupt_) {
         lock.unlock();
@@ -114,6 +124,7 @@ class Call final : public Pending {
   }
 
   const std::string verb_;
+  const Help help_;
   const std::function<void()> interrupt_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -192,6 +192,7 @@ void DistStore::Await(const CallPtr& call, std::chrono::nanoseconds patience) {
 }
 
 Ticket DistStore::Tracked(const CallPtr& call) {
+  worker_->GoOn();
   std::lock_guard lock(mutex_);
   untold_.push_back(call);
   return call;

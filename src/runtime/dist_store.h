@@ -119,7 +119,15 @@ class DistStore final : public KVStore {
   void FreeSources(const CallPtr& call, const std::vector<Source>& sources);
   void Await(const CallPtr& call, std::chrono::nanoseconds patience);
   CallPtr NewCall(const std::string& verb) {
-    auto call = std::make_shared<Call>(verb, options_.interrupt);
+    auto call = std::make_shared<Call>(
+        verb,
+        [worker = std::weak_ptr(worker_)](const std::function<bool()>& done,
+                                          std::chrono::nanoseconds longest) {
+          const std::shared_ptr<Worker> locked = worker.lock();
+          return locked != nullptr && locked->is_of_this_process() &&
+                 locked->PollUntil(done, longest);
+        },
+        options_.interrupt);
     call->store = number_;
     return call;
   }

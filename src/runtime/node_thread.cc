@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/process.h"
+
 namespace tkv {
 namespace {
 
 constexpr size_t kEventsPerTurn = 32;
-constexpr Time kLongestSleep = 100 * kMillisecond;
+constexpr Time kLongestSleep = kSecond;
+constexpr Time kRest = 2 * kMillisecond;
+constexpr Time kSpin = 50'000;
 
 }  // namespace
 
@@ -29,9 +33,17 @@ void NodeThread::Start() {
 }
 
 void NodeThread::Stop() {
-  stopping_ = true;
+  {
+    std::lock_guard lock(turn_);
+    stopping_ = true;
+  }
+  turn_changed_.notify_all();
   if (endpoint_ != nullptr) endpoint_->Wake();
   if (thread_.joinable()) thread_.join();
+  {
+    std::unique_lock lock(turn_);
+    turn_changed_.wait(lock, [this] { return !caller_polls_; });
+  }
   std::lock_guard lock(mutex_);
   endpoint_.reset();  // its peers see the links close
 }
@@ -69,20 +81,88 @@ void NodeThread::Dispatch() {
   if (on_change_) on_change_(*node_);
 }
 
+Time NodeThread::PollOnce() {
+  std::lock_guard lock(mutex_);
+  const size_t count = endpoint_->Poll(this, kEventsPerTurn);
+  const Time now = Now();
+  if (node_->deadline() <= now) node_->Tick(now);
+  Dispatch();
+  return count > 0 ? 0 : std::clamp<Time>(node_->deadline() - now, 0, kLongestSleep);
+}
+
+template <typename Done>
+Time NodeThread::PollBriefly(const Done& done) {
+  Time sleep = PollOnce();
+  while (sleep > 0 && !done() && Now() < active_ + kSpin && HasIdleCore()) sleep = PollOnce();
+  if (sleep == 0) active_ = Now();
+  return sleep;
+}
+
 void NodeThread::Loop() {
+  std::unique_lock lock(turn_);
   while (!stopping_) {
-    size_t count = 0;
-    Time sleep = 0;
-    {
-      std::lock_guard lock(mutex_);
-      count = endpoint_->Poll(this, kEventsPerTurn);
-      const Time now = Now();
-      if (node_->deadline() <= now) node_->Tick(now);
-      Dispatch();
-      sleep = std::min(node_->deadline() - now, kLongestSleep);
+    const Time now = Now();
+    if (caller_polls_ || now < rest_until_) {
+      own_sleeps_until_ = caller_polls_ ? now + kLongestSleep : rest_until_;
+      turn_changed_.wait_for(lock, std::chrono::nanoseconds(own_sleeps_until_ - now));
+      own_sleeps_until_ = 0;
+      continue;
     }
-    if (count == 0 && !stopping_) endpoint_->Wait(std::max<Time>(sleep, 0));
+    own_polls_ = true;
+    lock.unlock();
+    const Time sleep = PollBriefly([this] { return stopping_ || caller_polls_; });
+    if (sleep > 0 && !stopping_) endpoint_->Wait(sleep);
+    lock.lock();
+    own_polls_ = false;
+    if (caller_polls_) turn_changed_.notify_all();
   }
+}
+
+bool NodeThread::PollUntil(const std::function<bool()>& done, Time longest) {
+  const Time deadline = Now() + longest;
+  {
+    std::unique_lock lock(turn_);
+    if (caller_polls_ || stopping_) {
+      others_wait_until_ = deadline;
+      return false;
+    }
+    caller_polls_ = true;
+    if (own_polls_) {
+      endpoint_->Wake();
+      turn_changed_.wait(lock, [this] { return !own_polls_; });
+    }
+  }
+  active_ = Now();  // an answer may come soon
+  struct GiveBack {
+    NodeThread* self;
+    ~GiveBack() {
+      std::lock_guard lock(self->turn_);
+      self->caller_polls_ = false;
+      const Time now = Now();
+      const bool may_rest = !self->is_busy_ && now >= self->others_wait_until_;
+      self->rest_until_ = may_rest ? now + kRest : 0;
+      // It looks again in time by itself, or has to be told to.
+      if (self->stopping_ || self->own_sleeps_until_ > self->rest_until_) {
+        self->turn_changed_.notify_all();
+      }
+    }
+  } const give_back{this};
+  while (!done() && !stopping_) {
+    const Time sleep = PollBriefly([&] { return done() || stopping_; });
+    const Time left = deadline - Now();
+    if (left <= 0) break;
+    if (sleep > 0 && !done() && !stopping_) endpoint_->Wait(std::min(sleep, left));
+  }
+  return true;
+}
+
+void NodeThread::GoOn() {
+  {
+    std::lock_guard lock(turn_);
+    if (rest_until_ == 0) return;
+    rest_until_ = 0;
+  }
+  turn_changed_.notify_all();
 }
 
 }  // namespace tkv

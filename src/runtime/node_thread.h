@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,6 +24,10 @@ struct NodeThreadOptions {
   std::function<void(const Peer& peer, const Error& error)> failed;
 };
 
+// A thread that waits for something of the node does its work meanwhile: what arrives wakes one
+// thread and not two.  Then the node's own thread rests for a moment, because most threads that
+// have waited soon wait again.
+//
 // Thread-safe.  Hooks run on its thread, or on the one that called Run, under its lock.
 class NodeThread final : private LinkHandler {
  public:
@@ -48,6 +53,14 @@ class NodeThread final : private LinkHandler {
     } finish{this};
     return f(static_cast<Node&>(*node_), Now());
   }
+  // Does the work of the node until the condition holds.
+  //   blocks  at most so long
+  //   returns  false at once where another caller is at it already
+  bool PollUntil(const std::function<bool()>& done, Time longest);
+  // Whether something is under way, for which the node's thread may not rest.
+  void SetBusy(bool is_busy) { is_busy_ = is_busy; }
+  // Nobody is going to wait for what has been started: it goes on at once.
+  void GoOn();
   // From within Run or the hook: see Endpoint.
   void Release(const void* data, size_t bytes) {
     if (endpoint_ != nullptr) endpoint_->Release(data, bytes);
@@ -65,6 +78,12 @@ class NodeThread final : private LinkHandler {
   void Received(uint64_t link) override { node_->Received(link, Now()); }
   void Dispatch();
   void Loop();
+  // Handles what is there; how long it may sleep before there is something, 0 where there was.
+  Time PollOnce();
+  // The same, and looks again for a moment after the last event where a core has nothing else to
+  // do: to sleep and to be woken takes longer than most answers.
+  template <typename Done>
+  Time PollBriefly(const Done& done);
 
   std::unique_ptr<Node> node_;
   std::unique_ptr<Endpoint> endpoint_;
@@ -72,8 +91,18 @@ class NodeThread final : private LinkHandler {
   std::function<void(Node&)> on_change_;
   std::mutex mutex_;
   std::atomic<bool> stopping_{false};
-  std::atomic<int> waiting_{0};  // callers that want the lock
   std::thread thread_;
+
+  // Whose turn it is to poll.
+  std::mutex turn_;
+  std::condition_variable turn_changed_;
+  bool own_polls_ = false;                 // the node's thread is at it
+  Time active_ = 0;                        // when whoever polls has last seen an event
+  std::atomic<bool> caller_polls_{false};  // a caller is, or is about to
+  std::atomic<bool> is_busy_{false};
+  Time others_wait_until_ = 0;  // callers that have not got the turn
+  Time rest_until_ = 0;         // the node's thread does, as long as nobody lets it go on
+  Time own_sleeps_until_ = 0;   // as it was told
 };
 
 }  // namespace tkv

@@ -23,7 +23,7 @@
 namespace tkv {
 namespace {
 
-constexpr std::array<OptionInfo, 9> kOptions = {{
+constexpr std::array<OptionInfo, 11> kOptions = {{
     {"threads", "TKV_THREADS", "cores", "0",
      "Cores that one large operation may use; 0 means all that the process may use: its CPU "
      "affinity, cut to the "
@@ -47,6 +47,11 @@ constexpr std::array<OptionInfo, 9> kOptions = {{
     {"window_bytes", "TKV_WINDOW_BYTES", "bytes", "67108864",
      "Arrays of other frameworks that a push copies where it cannot leave at once; beyond it the "
      "call waits."},
+    {"transport", "TKV_TRANSPORT", "", "auto",
+     "How the processes of a job talk. auto: by shared memory and Unix sockets on one host, by TCP "
+     "between hosts; unix: the same without shared memory; tcp: by TCP alone."},
+    {"insecure_network", "TKV_INSECURE_NETWORK", "", "0",
+     "1: TCP without a token; whoever reaches a port takes part in the job."},
     {"log", "TKV_LOG", "", "off",
      "What is told on standard error of joining, leaving, deaths and long waits: off, error, "
      "warning, info, debug. From Python it is the level of the logger tensorkv."},
@@ -186,8 +191,10 @@ Job JobFromEnvironment() {
   Job job =
       Variable("TKV_HEAD") != nullptr || Variable("TKV_ROLE") != nullptr ? TkvJob() : DmlcJob();
   job.token = ReadToken();
-  job.insecure_network = ReadNumber("TKV_INSECURE_NETWORK", 0, 0) != 0;
-  job.on_death = OptionsFromEnvironment().on_death;
+  const StoreOptions options = OptionsFromEnvironment();
+  job.insecure_network = options.insecure_network;
+  job.transport = options.transport;
+  job.on_death = options.on_death;
   return job;
 }
 
@@ -209,6 +216,8 @@ StoreOptions OptionsFromEnvironment() {
   options.deterministic = ReadNumber("TKV_DETERMINISTIC", 0, 0) != 0;
   options.window_bytes = static_cast<size_t>(
       ReadNumber("TKV_WINDOW_BYTES", static_cast<int64_t>(options.window_bytes), 0));
+  if (const char* const transport = Variable("TKV_TRANSPORT")) options.transport = transport;
+  options.insecure_network = ReadNumber("TKV_INSECURE_NETWORK", 0, 0) != 0;
   if (const size_t level = ReadLevel(); level < kLevels.size()) {
     options.log = [level](int of, const std::string& text) {
       const auto at = static_cast<size_t>(of);
@@ -240,6 +249,8 @@ std::string ConfigText() {
   line("on_death", options.on_death);
   line("deterministic", options.deterministic ? 1 : 0);
   line("window_bytes", options.window_bytes);
+  line("transport", options.transport);
+  line("insecure_network", options.insecure_network ? 1 : 0);
   line("log", ReadLevel() < kLevels.size() ? kLevels.at(ReadLevel()) : "off");
   return text;
 }

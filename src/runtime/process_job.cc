@@ -61,6 +61,8 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
   job->workers = place.workers;
   job->servers = place.servers;
   job->on_death = options.on_death;
+  job->transport = options.transport;
+  job->insecure_network = options.insecure_network;
   job->rank = place.worker;
   if (place.has_head) {
     job->id = RandomHex(8);
@@ -99,7 +101,7 @@ std::shared_ptr<Worker> WorkerWithHost(const std::string& type, const StoreOptio
   WorkerOptions worker;
   worker.job = job.id;
   worker.rank = place.worker;
-  worker.endpoint = OpenSockets(SocketsOf(job, {}));
+  worker.endpoint = OpenSockets(SocketsOf(job, {}, options.log));
   worker.address_of = AddressesOf(job);
   worker.host = host;
   worker.after_leave = [host = host.get(), patience = options.patience,
@@ -253,7 +255,9 @@ std::unique_ptr<Service> Service::StartInGroup(const StoreOptions& options) {
 // ---- workers ------------------------------------------------------------------------------------
 
 std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOptions& options,
-                                        const Job& job) {
+                                        Job job) {
+  job.insecure_network |= options.insecure_network;
+  job.transport = options.transport;
   // A process is one worker of a job: that is a fact about the process, not about a store.
   static std::mutex mutex;
   static std::map<std::string, std::weak_ptr<Worker>> workers;
@@ -270,7 +274,7 @@ std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOpti
     WorkerOptions made;
     made.job = job.id;
     made.rank = job.rank;
-    made.endpoint = OpenSockets(SocketsOf(job, {}));
+    made.endpoint = OpenSockets(SocketsOf(job, {}, options.log));
     made.address_of = AddressesOf(job);
     worker = std::make_shared<Worker>(type, options, std::move(made));
     workers[job.id] = worker;

@@ -14,7 +14,8 @@ namespace tkv {
 // address that faces the head where the job has a token for it.
 std::vector<std::string> ListenAddresses(const Job& job);
 
-SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen);
+//   throws  kInvalidArgument  an unknown transport
+SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen, const Service::Log& log);
 // Where a peer of the job is that no EPOCH names: the head.
 std::function<std::string(const Peer&)> AddressesOf(const Job& job);
 
@@ -41,6 +42,6 @@ std::shared_ptr<Worker> WorkerInGroup(const std::string& type, const StoreOption
 //   blocks, throws  as Worker
 //   throws  kFailedPrecondition  the process has been forked from that worker
 std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOptions& options,
-                                        const Job& job);
+                                        Job job);
 
 }  // namespace tkv

@@ -1,7 +1,10 @@
 // A head or a server over sockets.
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 
+#include "base/arena.h"
 #include "base/format.h"
 #include "runtime/cluster.h"
 #include "runtime/process_job.h"
@@ -32,13 +35,15 @@ std::string NewToken() { return RandomHex(32); }
 
 std::vector<std::string> ListenAddresses(const Job& job) {
   std::vector<std::string> listen;
-  if (job.role != Job::Role::kHead) listen.emplace_back("unix");
-  if (job.role == Job::Role::kHead && job.head.empty()) listen.emplace_back("unix");
+  const bool may_use_unix = job.transport != "tcp";
+  if (may_use_unix && (job.role != Job::Role::kHead || job.head.empty())) {
+    listen.emplace_back("unix");
+  }
   if (job.head.empty()) return listen;
   const bool may_use_tcp = !job.token.empty() || job.insecure_network;
   for (const SocketAddress& address : ParseAddresses(job.head)) {
     if (address.kind == SocketAddress::Kind::kUnix) {
-      if (job.role == Job::Role::kHead) listen.push_back("unix:" + address.name);
+      if (may_use_unix && job.role == Job::Role::kHead) listen.push_back("unix:" + address.name);
     } else if (job.role == Job::Role::kHead) {
       // A head that has a Unix socket as well may do without TCP.
       if (may_use_tcp || listen.empty()) listen.push_back(ToString(address));
@@ -50,12 +55,29 @@ std::vector<std::string> ListenAddresses(const Job& job) {
   return listen;
 }
 
-SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen) {
+SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen, const Service::Log& log) {
+  constexpr std::array kTransports = {"auto", "unix", "tcp"};
+  if (std::find(kTransports.begin(), kTransports.end(), job.transport) == kTransports.end()) {
+    throw Fail(Code::kInvalidArgument, "transport '{}'; there are {}", job.transport,
+               fmt::join(kTransports, ", "));
+  }
   SocketOptions options;
   options.who = WhoIs(job);
   options.listen = std::move(listen);
   options.token = job.token;
   options.insecure_network = job.insecure_network;
+  options.use_unix = job.transport != "tcp";
+  options.share_memory = job.transport == "auto";
+  options.warn = [log, has_warned =
+                           std::make_shared<std::atomic<bool>>(false)](const std::string& text) {
+    if (log && !has_warned->exchange(true)) log(static_cast<int>(Level::kWarning), text);
+  };
+  if (!options.share_memory || job.role == Job::Role::kHead) return options;
+  std::string why;
+  options.arena = Arena::Open(&why);
+  if (options.arena == nullptr) {
+    options.warn(format("shared memory: {}; large values go through the socket", why));
+  }
   return options;
 }
 
@@ -74,7 +96,9 @@ class SocketService final : public Service {
       throw Fail(Code::kInvalidArgument, "{}: {} workers and {} servers; at least one of each",
                  WhoIs(job), job.workers, job.servers);
     }
-    auto endpoint = OpenSockets(SocketsOf(job, ListenAddresses(job)));
+    SocketOptions sockets = SocketsOf(job, ListenAddresses(job), log);
+    pool_ = std::make_unique<BufferPool>(sockets.arena);  // values can be read where they lie
+    auto endpoint = OpenSockets(std::move(sockets));
     address_ = endpoint->address();
     NodeThreadOptions thread;
     thread.address_of = AddressesOf(job);
@@ -123,7 +147,7 @@ class SocketService final : public Service {
       head.workers = job.workers;
       head.servers = job.servers;
       head.policy = PolicyFromName(job.on_death);
-      return std::make_unique<HeadNode>(head, &pool_, NodeThread::Now());
+      return std::make_unique<HeadNode>(head, pool_.get(), NodeThread::Now());
     }
     MemberOptions member;
     member.job = job.id;
@@ -133,7 +157,7 @@ class SocketService final : public Service {
     member.address = address_;
     ShardOptions shard;
     shard.job = job.id;
-    return std::make_unique<ServerNode>(member, shard, &pool_);
+    return std::make_unique<ServerNode>(member, shard, pool_.get());
   }
 
   // Runs under the node's lock.
@@ -179,7 +203,7 @@ class SocketService final : public Service {
 
   const Job::Role role_;
   const std::chrono::milliseconds patience_;
-  BufferPool pool_;
+  std::unique_ptr<BufferPool> pool_;
   std::string address_;
   bool has_left_ = false;  // its GOODBYE has been sent; under the node's lock
   std::mutex mutex_;

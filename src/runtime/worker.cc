@@ -103,13 +103,11 @@ void Worker::Launch(const CallPtr& call, std::vector<Operation> operations) {
   for (const Operation& operation : operations) pushes += static_cast<size_t>(operation.IsPush());
   call->Expect(operations.size(), pushes);
   Run([&](ClientNode& client, Time now) {
-    for (Operation& operation : operations) {
-      const bool is_push = operation.IsPush();
-      const OpId id = client.client().next_op();
-      calls_[id] = {call, is_push};
-      call->ops.push_back(id);
-      client.Begin(std::move(operation), now);
-    }
+    std::vector<bool> is_push;
+    is_push.reserve(operations.size());
+    for (const Operation& operation : operations) is_push.push_back(operation.IsPush());
+    call->ops = client.Begin(std::move(operations), now);
+    for (size_t i = 0; i < call->ops.size(); ++i) calls_[call->ops[i]] = {call, is_push[i]};
   });
 }
 
@@ -200,6 +198,7 @@ void Worker::OnChange(ClientNode* node) {
       call->arrays.clear();
     }
   }
+  thread_->SetBusy(!calls_.empty());
 }
 
 }  // namespace tkv

@@ -61,6 +61,12 @@ class Worker final {
   }
   // Starts all operations of a call at once.
   void Launch(const CallPtr& call, std::vector<Operation> operations);
+  // See NodeThread.
+  bool PollUntil(const std::function<bool()>& done, std::chrono::nanoseconds longest) {
+    return thread_->PollUntil(done, longest.count());
+  }
+  // Nobody waits for what was launched last.
+  void GoOn() { thread_->GoOn(); }
   // The caller does not wait any longer: nothing of it is written to from here on, and what it has
   // pushed is read from a copy.
   void GiveUp(const CallPtr& call);
