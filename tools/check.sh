@@ -93,6 +93,7 @@ part_packaging() {
 
 part_bench() {
   ./dev bench local --smoke >"$logs/bench.log" 2>&1 && test -s out/bench-local.json -a -s out/bench-local.png || { tail -40 "$logs/bench.log"; return 1; }
+  ./dev bench dist --smoke >"$logs/bench-dist.log" 2>&1 && test -s out/bench-dist.json -a -s out/bench-dist.png || { tail -40 "$logs/bench-dist.log"; return 1; }
   ./dev bench protocol --smoke >"$logs/bench-protocol.log" 2>&1 && test -s out/bench-protocol.json || { tail -40 "$logs/bench-protocol.log"; return 1; }
 }
 

@@ -1,0 +1,143 @@
+"""One worker of a job under test: sets a workload up and times its steps on request, on `tensorkv` or on MXNet.
+
+`dist_peer.py PACKAGE`; JSON a line on stdin and stdout: {"setup": NAME, "bytes": N}, then {"step": REPEATS}, whose reply
+has the seconds of one step, and {"each": REPEATS}, whose reply has the median and the 99th percentile of single steps.
+"""
+
+import importlib
+import json
+import os
+import sys
+import time
+
+KEYS = 400
+
+
+def resnet50():
+    """Return the number of elements of each of ResNet-50's 161 tensors (He et al. 2015, table 1)."""
+    sizes = []
+
+    def conv(inputs, outputs, kernel):
+        sizes.extend([inputs * outputs * kernel * kernel, outputs, outputs])  # with its normalization
+
+    conv(3, 64, 7)
+    inputs = 64
+    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for block in range(blocks):
+            conv(inputs, width, 1)
+            conv(width, width, 3)
+            conv(width, 4 * width, 1)
+            if block == 0:
+                conv(inputs, 4 * width, 1)
+            inputs = 4 * width
+    return [*sizes, 2048 * 1000, 1000]
+
+
+class Worker:
+    def __init__(self, package):
+        self.mx = importlib.import_module(package)
+        self.is_mxnet = package == "mxnet"
+        self.kv = self.mx.kv.create("dist_sync")
+        self.next_key = 0
+
+    def full(self, count, value):
+        return self.mx.nd.full((count,), value)
+
+    def new_keys(self, counts):
+        """Fresh keys of so many elements each: a list of keys, one of values, one of outs."""
+        keys = [str(self.next_key + i) for i in range(len(counts))]
+        self.next_key += len(counts)
+        self.kv.init(keys, [self.full(count, 0) for count in counts])
+        return keys, [self.full(count, 1) for count in counts], [self.full(count, 0) for count in counts]
+
+    def finish(self):
+        if self.is_mxnet:
+            self.mx.nd.waitall()
+
+    def push_pull(self, count):
+        (key,), (value,), (out,) = self.new_keys([count])
+
+        def step():
+            self.kv.push(key, value)
+            self.kv.pull(key, out=out)
+            self.finish()
+
+        return step, lambda: out.asnumpy()[-1] == self.kv.num_workers
+
+    def many(self, counts):
+        keys, values, outs = self.new_keys(counts)
+
+        def step():
+            if self.is_mxnet:
+                self.kv.push(keys, values)
+                self.kv.pull(keys, out=outs)
+                self.finish()
+            else:
+                self.kv.pushpull(keys, values, out=outs)
+
+        return step, lambda: all(out.asnumpy()[-1] == self.kv.num_workers for out in outs)
+
+    def push_accepted(self, count):
+        (key,), (value,), (out,) = self.new_keys([count])
+
+        def step():
+            if self.is_mxnet:
+                self.kv.push(key, value)
+                self.finish()
+            else:
+                self.kv.push(key, value, async_op=True).wait()
+
+        def check():
+            self.kv.pull(key, out=out)
+            return out.asnumpy()[-1] == self.kv.num_workers
+
+        return step, check
+
+    def barrier(self, _):
+        return (self.kv._barrier if self.is_mxnet else self.kv.barrier), lambda: True
+
+    def set_up(self, name, count):
+        if name == "push+pull":
+            return self.push_pull(count)
+        if name == "push accepted":
+            return self.push_accepted(count)
+        if name == "pushpull":
+            return self.many([count])
+        if name == "400 keys":
+            return self.many([count] * KEYS)
+        if name == "resnet50":
+            return self.many(resnet50())
+        return self.barrier(count)
+
+
+def main():
+    worker = Worker(sys.argv[1])
+    step = check = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "setup" in request:
+            step = check = None  # free the last workload's arrays first
+            step, check = worker.set_up(request["setup"], max(1, request["bytes"] // 4))
+            step()
+            worker.finish()
+            reply = {"correct": bool(check()), "pid": os.getpid()}
+        elif "each" in request:
+            times = []
+            for _ in range(request["each"]):
+                begin = time.perf_counter()
+                step()
+                times.append(time.perf_counter() - begin)
+            times.sort()
+            reply = {"p50": times[len(times) // 2], "p99": times[len(times) * 99 // 100]}
+        else:
+            begin = time.perf_counter()
+            for _ in range(request["step"]):
+                step()
+            reply = {"seconds": (time.perf_counter() - begin) / request["step"]}
+        print(json.dumps(reply), flush=True)
+    if not worker.is_mxnet:
+        worker.kv.close()
+
+
+if __name__ == "__main__":
+    main()
