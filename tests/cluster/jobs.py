@@ -12,6 +12,7 @@ PRELUDE = """
 import os, signal, sys, time
 import numpy as np
 import tensorkv as mx
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs behind it
 """
 
 

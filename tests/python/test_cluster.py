@@ -294,6 +294,7 @@ def test_without_a_launcher_the_ways_to_start_are_named():
 PRELUDE = """
     import os, signal, sys, threading, time
     import tensorkv as mx
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs behind it
     job = mx.testing.cluster(workers=2)
     first, second = job.store(0), job.store(1)
     first.init('w', mx.nd.zeros((1,))); second.init('w', mx.nd.zeros((1,)))

@@ -1,0 +1,101 @@
+"""Somebody is killed at a random moment, and every survivor goes on with exact sums or gets a typed error in time.
+
+TKV_KILL_RUNS says how many seeds are tried. Contributions are powers of two, so that a sum says whose they are: in a
+chunk (1 MiB) every element has the same, and what a survivor has pushed itself is always among them.
+"""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+from jobs import finish
+
+CHUNK = 262_144
+WORK = """
+CHUNK = 262_144
+sizes = {sizes}
+keys = [str(i) for i in range(len(sizes))]
+rank = int(os.environ["TKV_RANK"])
+begin = time.time()
+try:
+    kv = mx.kv.create("dist_sync")
+    kv.init(keys, [mx.nd.zeros((n,)) for n in sizes])
+    values = [mx.nd.full((n,), 2.0 ** kv.rank) for n in sizes]
+    outs = [mx.nd.zeros((n,)) for n in sizes]
+    print("ready", flush=True)
+    steps = 0
+    while steps < 10_000 and time.time() - begin < 6:
+        begin_step = time.time()
+        kv.pushpull(keys, values, out=outs)
+        steps += 1
+        for n, out in zip(sizes, outs):
+            array = out.asnumpy()
+            for at in range(0, n, CHUNK):
+                part = array[at : at + CHUNK]
+                assert part.min() == part.max(), f"step {{steps}}: one chunk holds {{np.unique(part)}}"
+                who = int(part[0])
+                assert who == part[0] and who >> kv.rank & 1, f"step {{steps}}: sum {{part[0]}} at rank {{kv.rank}}"
+                assert who < 2 ** kv.num_workers, f"step {{steps}}: sum {{part[0]}}"
+    print(f"went on to the end: {{steps}} steps", flush=True)
+    kv.close()
+except mx.errors.KVError as error:
+    print(f"SURVIVED {{type(error).__name__}} after {{time.time() - begin_step:.2f}} s: {{error}}", flush=True)
+    os._exit(7)
+"""
+
+
+def pids_of(job, role):
+    """Return the processes of the launched job in that role, in the order of their ranks."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                variables = dict(v.split(b"=", 1) for v in file.read().split(b"\0") if b"=" in v)
+            with open(f"/proc/{pid}/stat") as file:
+                parent = int(file.read().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == job.pid and variables.get(b"TKV_ROLE") == role.encode():
+            found[int(variables[b"TKV_RANK"])] = int(pid)
+    return [found[rank] for rank in sorted(found)]
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("TKV_KILL_RUNS", "6"))))
+def test_survivors_go_on_or_get_an_error(processes, seed):
+    choose = random.Random(seed)
+    workers, servers = choose.randint(2, 3), choose.randint(1, 2)
+    policy = choose.choice(["fail", "continue"])
+    transport = choose.choice(["auto", "auto", "unix", "tcp"])
+    role = choose.choice(["worker", "worker", "server"])
+    sizes = [choose.choice([16, 5_000, 40_000, CHUNK, 3 * CHUNK + 17]) for _ in range(choose.randint(1, 4))]
+    options = ["--on-death", policy, "--grace", "8"]
+    job = processes.launch(
+        WORK.format(sizes=sizes), *options, workers=workers, servers=servers, TKV_TRANSPORT=transport, OMP_NUM_THREADS=1
+    )
+    said = ""
+    for _ in range(workers):
+        for line in job.stdout:
+            said += line
+            if "ready" in line:
+                break
+    time.sleep(choose.uniform(0, 1.2))
+    victims = pids_of(job, role)
+    victim = choose.randrange(len(victims))
+    os.kill(victims[victim], signal.SIGKILL)
+    status, rest = finish(job)
+    said += rest
+    told = f"seed {seed}: {workers} workers, {servers} servers, {policy}, {transport}, {role} {victim} killed\n{said}"
+    assert "Assertion" not in said and "Traceback" not in said, told
+    assert f"{role} {victim} was killed by signal 9" in said, told
+    ended = [line for line in said.splitlines() if "SURVIVED" in line or "went on" in line]
+    survivors = workers - (role == "worker")
+    assert len(ended) == survivors, told
+    for line in ended:
+        if "SURVIVED" in line:
+            assert f"{role} {victim}" in line, told
+            assert float(line.split(" after ")[1].split(" s")[0]) < 3, told
+        else:
+            assert role == "worker" and policy == "continue", told
+    assert status != 0, told
