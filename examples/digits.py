@@ -8,6 +8,8 @@ in float32 and in float64, and the weights must agree.
 With ``--kv dist_sync`` each worker is a process of its own, and the servers run SGD:
 
     tkv launch -n 2 -s 2 python examples/digits.py --kv dist_sync
+
+With ``--checkpoint FILE`` a job that has lost a server goes on where its last checkpoint was, when it is started again.
 """
 
 import argparse
@@ -111,26 +113,25 @@ def train_with_store(kv, data, weights, arguments, progress):
         losses.append(sum(loss for loss, _ in results) / arguments.batch)
         progress.show(step + 1, f"step {step + 1}/{len(schedule)}  loss {losses[-1]:.3f}")
         if arguments.checkpoint and (step + 1) % arguments.every == 0:
-            save(kv, step + 1, arguments.checkpoint)
+            save({key: kv.pull(key) for key in KEYS}, step + 1, arguments.checkpoint)
     seconds = time.perf_counter() - begin
     return losses, len(losses) * arguments.batch / seconds
 
 
 def resume(kv, weights, arguments):
     """Put the weights of the checkpoint, or the initial ones, into the store; return the step to go on from."""
+    step = 0
     if arguments.checkpoint and os.path.exists(arguments.checkpoint):
-        saved = mx.nd.load(arguments.checkpoint)
-        step = int(saved.pop("step").asscalar())
-        kv.init(list(saved), list(saved.values()))
-        print(f"resumed from {arguments.checkpoint} at step {step}")
-        return step
+        weights = mx.nd.load(arguments.checkpoint)
+        step = int(weights.pop("step").asscalar())
+        print(f"resumed from {arguments.checkpoint} at step {step}", flush=True)
     kv.init(KEYS, [weights[key] for key in KEYS])
-    return 0
+    return step
 
 
-def save(kv, step, path):
-    """Write all keys and the step; the old checkpoint is replaced only by a complete one."""
-    mx.nd.save(path, {"step": mx.nd.array([step], dtype="int64"), **{key: kv.pull(key) for key in KEYS}})
+def save(weights, step, path):
+    """Write the weights and the step; the old checkpoint is replaced only by a complete one."""
+    mx.nd.save(path, {"step": mx.nd.array([step], dtype="int64"), **{key: mx.nd.array(weights[key]) for key in KEYS}})
 
 
 def train_as_worker(kv, data, weights, arguments, progress):
@@ -139,15 +140,16 @@ def train_as_worker(kv, data, weights, arguments, progress):
     A worker that is started again goes on where its last push of each key was counted.
     """
     images, labels = data
-    kv.init(KEYS, [weights[key] for key in KEYS])
+    start = resume(kv, weights, arguments)
     kv.set_optimizer(mx.optimizer.SGD(learning_rate=LEARNING_RATE, rescale_grad=1 / arguments.batch))
     weights = {key: kv.pull(key).asnumpy() for key in KEYS}
     schedule = list(batches(len(labels), arguments.batch, arguments.epochs))
     if kv.rejoined:
-        print(f"started again; goes on with step {min(kv.round(key) for key in KEYS)}", flush=True)
+        print(f"started again; goes on with step {start + min(kv.round(key) for key in KEYS)}", flush=True)
     losses = []
-    for step, indices in schedule:
-        keys = [key for key in KEYS if kv.round(key) <= step]  # all but where an earlier life has pushed
+    for step, indices in schedule[start:]:
+        # All keys but those where an earlier life has pushed.
+        keys = [key for key in KEYS if start + kv.round(key) <= step]
         if not keys:
             continue
         if step == arguments.die_at and kv.rank == 1 and not kv.rejoined:
@@ -157,6 +159,8 @@ def train_as_worker(kv, data, weights, arguments, progress):
         kv.pushpull(keys, [grads[key] for key in keys], out=[weights[key] for key in keys])
         losses.append(loss / len(mine))
         progress.show(step + 1, f"step {step + 1}/{len(schedule)}  loss {losses[-1]:.3f}")
+        if arguments.checkpoint and kv.rank == 0 and (step + 1) % arguments.every == 0:
+            save(weights, step + 1, arguments.checkpoint)
     return weights, losses
 
 
@@ -176,7 +180,8 @@ def run_worker(arguments):
     alone = train_without_store(data, start, arguments)
     difference = max(np.abs(weights[key] - alone[key]).max() for key in KEYS)
     accuracy, matrix = judge(weights, images, labels)
-    draw(losses, matrix, accuracy, arguments.picture)
+    if losses:
+        draw(losses, matrix, accuracy, arguments.picture)
     print(f"test accuracy           {accuracy:.4f}")
     print(f"images per second       {len(losses) * arguments.batch / seconds:,.0f}")
     print(f"against no store        {difference:.1e} (largest difference of a weight)")

@@ -1,0 +1,40 @@
+"""A job that has lost a server is over, and goes on from its checkpoint."""
+
+import os
+import pathlib
+import re
+import signal
+import sys
+import time
+
+from jobs import finish
+from test_random_kills import pids_of
+
+DIGITS = str(pathlib.Path(__file__).parents[2] / "examples" / "digits.py")
+
+
+def accuracy(said):
+    return re.search(r"test accuracy +([\d.]+)", said).group(1)
+
+
+def test_digits_go_on_from_their_checkpoint_after_a_server_has_died(processes, tmp_path):
+    checkpoint = tmp_path / "state"
+    launch = [sys.executable, "-m", "tensorkv", "launch", "-n", "2", "-s", "2", "--grace", "5"]
+    train = [sys.executable, "-u", DIGITS, "--kv", "dist_sync", "--picture", str(tmp_path / "p.png"), "--every", "50"]
+    status, whole = finish(processes.start([*launch, *train]))
+    assert status == 0, whole
+
+    job = processes.start([*launch, *train, "--checkpoint", str(checkpoint)])
+    for _ in range(3000):
+        if checkpoint.exists():
+            break
+        time.sleep(0.01)
+    os.kill(pids_of(job, "server")[1], signal.SIGKILL)
+    status, said = finish(job)
+    assert status == 128 + signal.SIGKILL, said
+    for rank in (0, 1):
+        assert re.search(rf"\[worker {rank}\] .*UnavailableError: .*server 1", said), said
+
+    status, rest = finish(processes.start([*launch, *train, "--checkpoint", str(checkpoint)]))
+    assert status == 0 and rest.count("resumed from") == 2, rest
+    assert accuracy(rest) == accuracy(whole)
