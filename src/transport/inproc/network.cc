@@ -327,7 +327,8 @@ class InprocEndpoint final : public Endpoint {
     std::string refused;
     bool landed = false;
     const uint64_t lends_every = state_->options.lends_every;
-    const bool lends = lends_every > 0 && connection % lends_every == 0;
+    const bool lends =
+        lends_every > 0 && connection % lends_every == 0 && frame->bodies.size() == 1;
     std::vector<std::byte> lent;
     if (lends) {
       for (const Bytes& body : frame->bodies)

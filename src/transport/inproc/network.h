@@ -28,8 +28,8 @@ class FaultInjector {
 struct NetworkOptions {
   std::function<int64_t()> clock;   // null: frames arrive at once
   FaultInjector* faults = nullptr;  // null: none
-  // Of every so many connections one lends its bodies, as shared memory does, and spoils them when
-  // they have been received; 0: none does.
+  // Of every so many connections one lends the bodies that travel alone, as shared memory does, and
+  // spoils them when they have been received; 0: none does.
   uint64_t lends_every = 0;
 };
 

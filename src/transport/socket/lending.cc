@@ -14,6 +14,8 @@ namespace {
 // when they are taken; one may be larger.
 constexpr size_t kStagedBytesMax = size_t{4} << 20;
 
+constexpr uint64_t kAlignment = 64;  // of what kernels read
+
 std::string ToBytes(const LendRecord& record) {
   return {reinterpret_cast<const char*>(&record), sizeof(record)};
 }
@@ -125,6 +127,10 @@ const std::byte* Lending::Body(uint64_t bytes) const {
   if (bytes != body_->bytes) {
     throw Fail(Code::kInvalidArgument, "shared memory: {} bytes are lent to a frame of {}",
                body_->bytes, bytes);
+  }
+  if (body_->offset % kAlignment != 0) {
+    throw Fail(Code::kInvalidArgument, "shared memory: a body at {}, a multiple of {} is needed",
+               body_->offset, kAlignment);
   }
   return view_->At(body_->offset, body_->bytes);
 }

@@ -167,6 +167,10 @@ TEST(Lending, RefusesRecordsThatCannotBe) {
   EXPECT_THROW(lending.Body(100), Error) << "of another size";
   EXPECT_THROW(lending.Body(~uint64_t{0}), Error) << "outside";
   EXPECT_THROW(lending.Receive(record), Error) << "the frame has to come first";
+  lending.Taken();
+  record.bytes = 100;
+  lending.Receive(record);
+  EXPECT_THROW(lending.Body(100), Error) << "not aligned";
 }
 
 TEST(Lending, AnOrdinaryFileIsNotMapped) {
