@@ -91,7 +91,7 @@ bool Arena::Extend(size_t end) {
 Block Arena::Allocate(size_t bytes) {
   if (bytes == 0 || bytes > size_) return {};
   const size_t size = RoundUp(bytes, kPage);
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto fits = [&](const auto& run) { return run.second >= size; };
   auto found = std::find_if(free_.begin(), free_.end(), fits);
   if (found == free_.end()) {
@@ -105,6 +105,7 @@ Block Arena::Allocate(size_t bytes) {
   const size_t rest = found->second - size;
   free_.erase(found);
   if (rest > 0) free_.emplace(offset + size, rest);
+  lock.unlock();  // where there is no memory for its owner the block is freed at once
   return {base_ + offset, bytes,
           std::shared_ptr<void>(base_ + offset, [self = shared_from_this(), offset, size](void*) {
             std::lock_guard guard(self->mutex_);
