@@ -32,8 +32,8 @@ struct FrameHeader {  // wire layout
   uint64_t body_bytes = 0;
   uint32_t meta_bytes = 0;  // entries and extras
   uint32_t entry_count = 0;
-  uint32_t reserved2 = 0;
-  uint32_t check = 0;  // low half of XXH3-64 over the head with this field zero
+  uint32_t body_check = 0;  // of the bodies, where the sender adds one; 0: none
+  uint32_t check = 0;       // low half of XXH3-64 over the head with this field zero
 };
 static_assert(sizeof(FrameHeader) == 48);
 
@@ -94,6 +94,10 @@ class FrameBuilder {
 
 // Writes the check of a head; Finish has done it already.
 void Seal(std::string* head);
+// Low half of XXH3-64 over the bodies, one behind the other; never 0.
+uint32_t CheckOfBodies(std::span<const std::span<const std::byte>> bodies);
+// Adds it to a frame that is made.
+void AddBodyCheck(Frame* frame);
 
 //   throws  kInvalidArgument  not a frame, another version, or above the limits
 FrameHeader DecodeHeader(std::span<const std::byte> bytes, const FrameLimits& limits);

@@ -12,6 +12,7 @@
 
 #include "base/arena.h"
 #include "base/format.h"
+#include "transport/failpoints.h"
 #include "transport/inproc/network.h"
 #include "transport/socket/address.h"
 #include "transport/socket/endpoint.h"
@@ -274,10 +275,10 @@ struct InprocBench final : Bench {
 };
 
 struct SocketBench final : Bench {
-  SocketBench(std::string listens_at, bool shares)
-      : where(std::move(listens_at)), shares_memory(shares) {}
+  SocketBench(std::string listens_at, bool shares, bool checks = false)
+      : where(std::move(listens_at)), shares_memory(shares), checks_bodies(checks) {}
   std::string where;
-  bool shares_memory;
+  bool shares_memory, checks_bodies;
   std::map<std::string, std::string> addresses;
   std::unique_ptr<Endpoint> Listen(const std::string& name) override {
     SocketOptions options;
@@ -287,9 +288,12 @@ struct SocketBench final : Bench {
     options.share_memory = shares_memory;
     std::string why;
     if (shares_memory) options.arena = Arena::Open(&why);
+    options.check_bodies = checks_bodies;
     auto endpoint = OpenSockets(options);
     addresses[name] = endpoint->address();
-    return endpoint;
+    if (!checks_bodies) return endpoint;
+    // Failpoints that are not met change nothing.
+    return WithFailpoints(std::move(endpoint), FailpointsOf("x", "x:sent:STATUS:1:kill"));
   }
   std::string AddressOf(const std::string& name) override {
     if (addresses.contains(name)) return addresses[name];
@@ -307,6 +311,9 @@ INSTANTIATE_TEST_SUITE_P(UnixAndSharedMemory, TransportConformance, ::testing::V
                          }));
 INSTANTIATE_TEST_SUITE_P(Tcp, TransportConformance, ::testing::Values([] {
                            return std::make_unique<SocketBench>("tcp:127.0.0.1:0", false);
+                         }));
+INSTANTIATE_TEST_SUITE_P(TcpWithChecksAndFailpoints, TransportConformance, ::testing::Values([] {
+                           return std::make_unique<SocketBench>("tcp:127.0.0.1:0", false, true);
                          }));
 
 }  // namespace

@@ -52,7 +52,7 @@ struct InprocNetwork::State {
     std::deque<std::pair<std::string, Event>> held;        // by cuts, with who sent them
   };
 
-  explicit State(NetworkOptions o) : options(std::move(o)) {}
+  explicit State(InprocOptions o) : options(std::move(o)) {}
 
   int64_t Now() const { return options.clock ? options.clock() : 0; }
 
@@ -136,7 +136,7 @@ struct InprocNetwork::State {
     Post(end.address, std::move(closed));
   }
 
-  NetworkOptions options;
+  InprocOptions options;
   mutable std::mutex mutex;
   std::condition_variable copied;
   uint64_t order = 0;
@@ -368,7 +368,7 @@ class InprocEndpoint final : public Endpoint {
 
 }  // namespace
 
-InprocNetwork::InprocNetwork(NetworkOptions options)
+InprocNetwork::InprocNetwork(InprocOptions options)
     : state_(std::make_shared<State>(std::move(options))) {}
 
 InprocNetwork::~InprocNetwork() = default;

@@ -25,7 +25,7 @@ class FaultInjector {
   virtual bool IsCut(const std::string& from, const std::string& to) = 0;
 };
 
-struct NetworkOptions {
+struct InprocOptions {
   std::function<int64_t()> clock;   // null: frames arrive at once
   FaultInjector* faults = nullptr;  // null: none
   // Of every so many connections one lends the bodies that travel alone, as shared memory does, and
@@ -36,7 +36,7 @@ struct NetworkOptions {
 // Thread-safe.
 class InprocNetwork {
  public:
-  explicit InprocNetwork(NetworkOptions options = {});
+  explicit InprocNetwork(InprocOptions options = {});
   ~InprocNetwork();
 
   //   throws  kAlreadyExists  the address is taken

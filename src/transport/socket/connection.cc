@@ -229,11 +229,25 @@ void Connection::Land(LinkHandler* handler, size_t head_bytes, uint64_t body_byt
   block_offset_ = 0;
   is_landing_ = true;
   if (lent == nullptr) return;
-  for (const Block& block : blocks_) {
-    if (block) std::memcpy(block.data, lent, block.size);
-    lent += block.size;
+  if (blocks_.size() != 1) {  // only the first of several would be aligned
+    throw Fail(Code::kInvalidArgument, "shared memory: a frame of {} bodies, one is lent",
+               blocks_.size());
   }
-  block_ = blocks_.size();
+  if (blocks_[0]) std::memcpy(blocks_[0].data, lent, blocks_[0].size);
+  block_ = 1;
+}
+
+// Bodies that nobody takes are not checked.
+void Connection::CheckLanded() const {
+  std::vector<std::span<const std::byte>> bodies;
+  bodies.reserve(blocks_.size());
+  for (const Block& block : blocks_) {
+    if (!block) return;
+    bodies.emplace_back(block.data, block.size);
+  }
+  if (CheckOfBodies(bodies) != body_check_) {
+    throw Fail(Code::kDataLoss, "a frame of {} bodies: the check does not match", bodies.size());
+  }
 }
 
 // A record of shared memory.  False where more bytes are needed.
@@ -269,11 +283,13 @@ bool Connection::Parse(LinkHandler* handler) {
       if (here == in_.size()) in_.resize(std::min(head_bytes, in_.size() * 2));
       return false;
     }
+    body_check_ = header.body_check;
     Land(handler, head_bytes, header.body_bytes);
   }
   in_begin_ += FillBlocks(in_.data() + in_begin_, in_end_ - in_begin_);
   if (block_ < blocks_.size()) return false;
   is_landing_ = false;
+  if (body_check_ != 0) CheckLanded();
   blocks_.clear();
   handler->Received(link);
   if (lending && lending->has_body()) {

@@ -36,6 +36,7 @@ struct Connection {
   uint64_t link = 0;    // the user's name for it; 0: not accepted yet
   bool is_dialer = false;
   bool is_unix = false;
+  bool adds_body_checks = false;
   Stage stage = Stage::kDialing;
   Socket socket;
   int process = -1;                        // of the peer on this host, as a file: tells its end
@@ -52,7 +53,10 @@ struct Connection {
   //   throws  what is wrong with the peer's bytes
   Outcome Read(LinkHandler* handler, std::vector<std::byte>* scratch, size_t bytes_max);
   Outcome Write();
-  void Queue(Frame frame) { out_.push_back({std::move(frame), 0}); }
+  void Queue(Frame frame) {
+    if (adds_body_checks) AddBodyCheck(&frame);
+    out_.push_back({std::move(frame), 0});
+  }
   bool has_output() const { return !out_.empty() || !raw_out_.empty(); }
   bool has_lent() const { return lending && lending->has_lent(); }
   void QueueRaw(std::string bytes) { raw_out_ += bytes; }
@@ -79,6 +83,7 @@ struct Connection {
   bool Parse(LinkHandler* handler);
   bool ParseRecord();
   void Land(LinkHandler* handler, size_t head_bytes, uint64_t body_bytes);
+  void CheckLanded() const;
 
   std::string raw_out_;  // of the handshake, and records: between frames, before those that wait
   std::deque<Outgoing> out_;
@@ -88,6 +93,7 @@ struct Connection {
   std::vector<Block> blocks_;  // of the frame that is landing
   size_t block_ = 0, block_offset_ = 0;
   bool is_landing_ = false;
+  uint32_t body_check_ = 0;  // that the landing frame should have; 0: none
 };
 
 }  // namespace tkv

@@ -91,7 +91,8 @@ class Sockets final : public SocketEndpoint {
             one.kind == SocketAddress::Kind::kTcp || (options_.use_unix && one.host == host_);
         if (is_near) connection->alternatives.push_back(one);
       }
-      DialNext(*connection, Fail(Code::kUnavailable, "{} is on another host", address));
+      DialNext(*connection, Fail(Code::kUnavailable, "{} {}", address,
+                                 options_.use_unix ? "is on another host" : "is no TCP address"));
     } catch (const Error& error) {
       Lose(*connection, error);
     }
@@ -392,6 +393,7 @@ class Sockets final : public SocketEndpoint {
     }
     KeepFromChildren(connection.socket.native_handle());
     connection.is_unix = is_unix;
+    connection.adds_body_checks = options_.check_bodies && !is_unix;
     connection.stage = Stage::kHandshake;
     connection.deadline = Now() + options_.handshake_nanoseconds;
     has_deadlines_ = true;

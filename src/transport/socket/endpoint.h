@@ -23,7 +23,8 @@ struct SocketOptions {
   std::string token;              // the secret of the job; empty: only Unix sockets of one user
   bool insecure_network = false;  // TCP without a token
   uint32_t version = ProtocolVersion();
-  bool use_unix = true;  // where a peer can be reached by it
+  bool check_bodies = false;  // what leaves by TCP carries a check of its bodies
+  bool use_unix = true;       // where a peer can be reached by it
   // On one host large bodies travel through shared memory (lending.h): from the arena, if there is
   // one, and from those of others in any case.
   bool share_memory = true;

@@ -39,19 +39,19 @@ Lending::Offer Lending::Lend(Frame* frame) {
   // A value that is sent to several at once is lent to each of them by itself.
   const bool is_there = arena_->Contains(lent.body.data);
   if (!is_there) {
-    const auto inline_after_all = [&](Offer offer) {
+    const auto not_lent = [&](Offer offer) {
       frame->bodies[0] = std::move(lent.body);
       return offer;
     };
     const size_t bytes = lent.body.size;
-    if (staged_ > 0 && staged_ + bytes > kStagedBytesMax) return inline_after_all(Offer::kFull);
+    if (staged_ > 0 && staged_ + bytes > kStagedBytesMax) return not_lent(Offer::kFull);
     const Block block = arena_->Allocate(bytes);
     if (!block) {
       warn_(
           format("shared memory: the system has no {} bytes left; large values go through the "
                  "socket",
                  bytes));
-      return inline_after_all(Offer::kInline);
+      return not_lent(Offer::kInline);
     }
     std::memcpy(block.data, lent.body.data, bytes);
     lent.body = block.bytes();

@@ -41,7 +41,9 @@ struct Receiver final : LinkHandler {
     std::vector<Message> messages;
     DecodeMessages(DecodeHeader(head, {}), head, &messages);
     at = where;
-    return {{nullptr, messages.at(0).body.size, nullptr}};
+    std::vector<Block> blocks;
+    for (const Message& message : messages) blocks.push_back({nullptr, message.body.size, nullptr});
+    return blocks;
   }
   void Received(uint64_t) override {
     ++received;
@@ -140,6 +142,29 @@ TEST_F(Pair, WhatASilentPeerMayStillReadIsNotUsedAgain) {
   EXPECT_FALSE(value.unique());
   ASSERT_TRUE(Until([&] { return client_.handler.closed.size() == 1; }));
   EXPECT_TRUE(Until([&] { return value.unique(); })) << "the client has closed it";
+}
+
+// What is sent as the head of a small frame goes out as it is.
+TEST_F(Pair, AFrameOfSeveralBodiesCannotBeLent) {
+  Connect();
+  LendRecord record;
+  record.kind = LendRecord::Kind::kBody;
+  record.bytes = 30;
+  FrameBuilder builder;
+  for (const size_t bytes : {size_t{13}, size_t{17}}) {
+    static const std::byte body[17] = {};
+    Message push;
+    push.type = Type::kPush;
+    push.body = {body, bytes, nullptr};
+    builder.Add(std::move(push));
+  }
+  Frame frame = builder.Finish(0, 0);
+  frame.head.insert(0, std::string(reinterpret_cast<const char*>(&record), sizeof(record)));
+  frame.bodies.clear();
+  frame.body_bytes = 0;
+  client_.endpoint->Send(7, std::move(frame));
+  EXPECT_TRUE(Until([&] { return server_.handler.closed.size() == 1; }));
+  EXPECT_EQ(server_.handler.received, 1U);
 }
 
 TEST(Lending, RefusesRecordsThatCannotBe) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
@@ -27,10 +28,12 @@ struct Handler final : LinkHandler {
   }
   void Opened(uint64_t link) override { opened.push_back(link); }
   void Closed(uint64_t link, const Error& reason) override { closed.emplace_back(link, reason); }
+  std::vector<Block> land;
+  size_t received = 0;
   std::vector<Block> Land(uint64_t, std::span<const std::byte>, const std::byte*) override {
-    return {};
+    return land;
   }
-  void Received(uint64_t) override {}
+  void Received(uint64_t) override { ++received; }
 };
 
 struct Side {
@@ -169,6 +172,85 @@ TEST(Sockets, GarbageAndSilenceEndTheConnectionAndNothingElse) {
   EXPECT_TRUE(client.handler.closed.empty());
   EXPECT_TRUE(server.handler.closed.empty());
   EXPECT_EQ(server.handler.accepted.size(), 1U);
+}
+
+// Passes on what a dialer says, one byte of it changed, and what it is answered.
+class Relay {
+ public:
+  Relay(const std::string& to, size_t changed)
+      : acceptor_(context_, {asio::ip::make_address("127.0.0.1"), 0}), changed_(changed) {
+    const SocketAddress target = ParseAddresses(to).front();
+    target_ = {asio::ip::make_address(target.host), target.port};
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~Relay() { thread_.join(); }
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+  std::string address() const {
+    return format("tcp:127.0.0.1:{}", acceptor_.local_endpoint().port());
+  }
+
+ private:
+  void Run() {
+    asio::ip::tcp::socket in(context_), out(context_);
+    acceptor_.accept(in);
+    out.connect(target_);
+    std::thread back([&] { Copy(&out, &in, SIZE_MAX); });
+    Copy(&in, &out, changed_);
+    back.join();
+  }
+  static void Copy(asio::ip::tcp::socket* from, asio::ip::tcp::socket* to, size_t changed) {
+    std::array<char, 4096> bytes;
+    boost::system::error_code error;
+    for (size_t total = 0; !error;) {
+      const size_t got = from->read_some(asio::buffer(bytes), error);
+      if (error) break;
+      if (changed >= total && changed < total + got) bytes[changed - total] ^= 4;
+      total += got;
+      asio::write(*to, asio::buffer(bytes, got), error);
+    }
+    from->shutdown(asio::ip::tcp::socket::shutdown_both, error);
+    to->shutdown(asio::ip::tcp::socket::shutdown_both, error);
+  }
+
+  asio::io_context context_;
+  asio::ip::tcp::acceptor acceptor_;
+  asio::ip::tcp::endpoint target_;
+  const size_t changed_;
+  std::thread thread_;
+};
+
+Frame PushOf(std::vector<std::byte>* value) {
+  Message push;
+  push.type = Type::kPush;
+  push.body = {value->data(), value->size(), nullptr};
+  FrameBuilder builder;
+  builder.Add(std::move(push));
+  return builder.Finish(0, 0);
+}
+
+TEST(Sockets, AChangedBitOfAValueEndsTheConnectionWhereValuesAreChecked) {
+  for (const bool is_checked : {true, false}) {
+    Side server(Options("server 0", "secret", {"tcp:127.0.0.1:0"}));
+    SocketOptions options = Options("worker 1", "secret");
+    options.check_bodies = is_checked;
+    std::vector<std::byte> value(200'000, std::byte{7}), landed(value.size());
+    server.handler.land = {{landed.data(), landed.size(), nullptr}};
+    {
+      const Relay relay(server.endpoint->address(), 150'000);
+      Side client(options);
+      client.endpoint->Dial(1, relay.address());
+      ASSERT_TRUE(Until(&server, &client, [&] { return client.handler.opened.size() == 1; }));
+      client.endpoint->Send(1, PushOf(&value));
+      ASSERT_TRUE(Until(&server, &client, [&] {
+        return server.handler.received == 1 || !server.handler.closed.empty();
+      }));
+      EXPECT_EQ(server.handler.received, is_checked ? 0U : 1U);
+    }
+    EXPECT_NE(landed, value);
+    if (!is_checked) continue;
+    EXPECT_NE(FirstReason(server.handler).find("the check does not match"), std::string::npos);
+  }
 }
 
 TEST(Sockets, AReplayedProofIsNoProof) {

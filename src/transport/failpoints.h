@@ -1,0 +1,37 @@
+// Rehearsed failures: an endpoint that does what a list of failpoints says, at the n-th message of
+// a type, and else what the endpoint behind it does.
+//
+//   WHO:DIRECTION:TYPE:COUNT:ACTION, several with commas
+//     WHO        "worker 1", "server 0", "head": how errors name the process
+//     DIRECTION  "sent", when the transport has taken the message; "received", when it is dealt
+//     with TYPE       of a message, by its name in docs/protocol.md: PUSH COUNT      the first is 1
+//     ACTION     "kill" and "stop" this process (SIGKILL, SIGSTOP), "cut" the connection
+
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/socket/endpoint.h"
+#include "wire/frame.h"
+
+namespace tkv {
+
+struct Failpoint {
+  enum class Action : uint8_t { kKill, kStop, kCut };
+
+  bool at_sent = false;
+  Type type{};
+  int count = 1;
+  Action action = Action::kKill;
+};
+
+// Those of a process.
+//   throws  kInvalidArgument  naming what cannot be read
+std::vector<Failpoint> FailpointsOf(const std::string& who, const std::string& text);
+
+std::unique_ptr<SocketEndpoint> WithFailpoints(std::unique_ptr<SocketEndpoint> endpoint,
+                                               std::vector<Failpoint> failpoints);
+
+}  // namespace tkv
