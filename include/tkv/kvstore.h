@@ -31,7 +31,19 @@ class Rendezvous {
   virtual std::string Get(const std::string& key, std::chrono::milliseconds longest) = 0;
 };
 
-struct StoreOptions {
+// How the processes of a job talk.
+struct NetworkOptions {
+  // "auto" by shared memory and Unix sockets on one host, by TCP between hosts; "unix" the same
+  // without shared memory; "tcp" by TCP alone.
+  std::string transport = "auto";
+  bool insecure_network = false;  // TCP without a token: whoever reaches a port takes part
+  // What leaves by TCP carries a check of its values, beside that of its headers.
+  bool check_values = false;
+  // Rehearsed failures: see docs/failures.md.
+  std::string failpoints;
+};
+
+struct StoreOptions : NetworkOptions {
   int threads = 0;  // cores for large operations; 0: all that the process may use
   std::chrono::milliseconds patience{600'000};  // longest wait for another thread or worker
 
@@ -50,10 +62,6 @@ struct StoreOptions {
       "fail";                  // "fail", "continue" or "wait": what a round does without a worker
   bool deterministic = false;  // sums in the order of ranks: equal bits in every run
   size_t window_bytes = size_t{64} << 20;  // of foreign arrays that wait as copies
-  // How the processes of a job talk: "auto" by shared memory and Unix sockets on one host, by TCP
-  // between hosts; "unix" the same without shared memory; "tcp" by TCP alone.
-  std::string transport = "auto";
-  bool insecure_network = false;  // TCP without a token: whoever reaches a port takes part
   // Called about every 50 ms by a thread that waits; what it throws ends the wait and reaches the
   // caller.  For signals.
   std::function<void()> interrupt;
@@ -73,11 +81,14 @@ struct InitItem {
 struct PushItem {
   KeyView key;
   std::span<const NDArray* const> values;  // at least one, each with the key's shape and dtype
+  // Of what waits to leave a worker for a server, the larger goes first.  Elsewhere nothing waits.
+  int priority = 0;
 };
 
 struct PullItem {
   KeyView key;
   std::span<const NDArray* const> outs;  // at least one, each with the key's shape
+  int priority = 0;                      // as of a PushItem
 };
 
 // Combines the sum of a push with the stored value by changing `stored` in place.  Runs on the

@@ -6,12 +6,14 @@
 
 #pragma once
 
-#include <map>
+#include <boost/unordered/unordered_map.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "base/slot_table.h"
+#include "base/small_vector.h"
 #include "client/session.h"
 
 namespace tkv {
@@ -42,14 +44,15 @@ struct Operation {
     kLeave,  // a clean leave; nothing can follow
   };
   Kind kind{};
-  std::string verb;  // that begins the message of an error
-  std::string key;   // canonical
-  KeyMeta meta;
+  std::string verb;                     // that begins the message of an error
+  std::string key;                      // canonical
+  std::shared_ptr<const KeyMeta> meta;  // kInit
   Bytes value;  // contiguous, of the key's dtype; read until the operation is accepted
   Block out;    // contiguous, of the key's dtype; undefined where the operation fails
   std::optional<std::vector<double>> scalars;
   UpdateSpec spec;
   uint32_t store = 0;  // kBarrier, kControl: its number, the order of create()
+  int priority = 0;    // kPush, kPull, kPushPull: what waits to leave does so the larger first
   Time patience = 0;   // 0: the client's
 
   bool IsPush() const { return kind == Kind::kPush || kind == Kind::kPushPull; }
@@ -64,8 +67,8 @@ struct Outcome {
   OpId op = kNoOp;
   Event event{};
   std::optional<Error> error;
-  uint64_t round = 0;  // of a push; version of a pull
-  KeyMeta meta;        // kInit, kOpen
+  uint64_t round = 0;                   // of a push; version of a pull
+  std::shared_ptr<const KeyMeta> meta;  // kInit, kOpen
 };
 
 class Client {
@@ -89,7 +92,10 @@ class Client {
   void ServerRefused(uint32_t server, const Error& error, Effects* effects);
   // Where the body of this message is to land; an empty block throws it away.
   Block Landing(LinkId link, const Message& message);
+  // After the last message of a frame comes Settle.
   void Received(LinkId link, const Message& message, Time now, Effects* effects);
+  // Moves everything that can move now.
+  void Settle(Time now, Effects* effects);
   uint64_t Low(LinkId link);
 
   // ---- time
@@ -98,7 +104,8 @@ class Client {
 
   // ---- operations
   OpId next_op() const { return last_op_ + 1; }  // what Start will return
-  OpId Start(Operation operation, Time now, Effects* effects);
+  // After the last of several comes Settle.
+  OpId Start(Operation operation, Time now);
   // Gives an operation up: it fails with this error unless it has ended.
   void Cancel(OpId id, const Error& error, Time now, Effects* effects);
   // Copies what is left to read of a push's value, so that its memory may change from now on.
@@ -137,7 +144,7 @@ class Client {
     bool cancelled = false;  // something of it has been given up
     Time grace = kNever;
     std::vector<Rank> missing;
-    std::vector<uint64_t> versions;  // of the chunks, where an observer pulls
+    SmallVector<uint64_t, 2> versions;  // of the chunks, where an observer pulls
     int tries = 0;
     int phase = 0;            // of an init or a control
     uint64_t generation = 0;  // of a control
@@ -167,12 +174,17 @@ class Client {
     uint32_t pulls = 0;      // unanswered ones (C3)
     uint32_t pushes = 0;     // unanswered ones
     bool was_tried = false;  // an init of it has failed
-    std::vector<ChunkPlace> chunks;
-    std::deque<OpId> queue;
+    SmallVector<ChunkPlace, 1> chunks;
+    SmallVector<OpId, 4> queue;
   };
 
   // operations.cc: what operations do
-  void Settle(Time now, Effects* effects);
+  void Wake(const KeyId& id) {
+    if (ready_.empty() || ready_.back() != id) ready_.push_back(id);
+  }
+  void WakeAll();
+  void ForgetPushes();
+  std::vector<KeyId> SortedKeys() const;
   void Advance(const KeyId& id);
   bool TryStart(const KeyId& id, KeyState* key, Op* op);
   bool TryPush(const KeyId& id, KeyState* key, Op* op);
@@ -196,7 +208,7 @@ class Client {
   void FinishIfDone(Op* op);
   void Fail(Op* op, const Error& error);
   void FailFront(KeyState* key, const Error& error);
-  Op* Find(OpId id);
+  Op* Find(OpId id) { return ops_.Find(id); }
   std::string Head(const Op& op) const;  // verb and key, as messages begin
   Error Prefixed(const Op& op, const Error& error) const;
 
@@ -215,6 +227,8 @@ class Client {
   // sessions.cc: links, queues, time
   ServerSession* SessionOfLink(LinkId link);
   void Queue(uint32_t server, Outgoing outgoing);
+  bool FollowsPush(const Outgoing& outgoing);
+  void Pump(ServerSession* session);
   void Unreachable(uint32_t server, Time now);
   void PumpSession(ServerSession* session, Time now, Effects* effects);
   void Leave(ServerSession* session, Outgoing outgoing, Effects* effects);
@@ -242,19 +256,19 @@ class Client {
   Time now_ = 0;
 
   OpId last_op_ = kNoOp;
-  std::map<OpId, Op> ops_;
-  std::set<OpId> active_pushes_;
+  SlotTable<Op> ops_;
+  std::deque<OpId> pushes_;   // in order; the first one is not accepted
   std::set<KeyId> barriers_;  // keys of barriers, which wait for pushes
-  std::map<KeyId, KeyState> keys_;
+  boost::unordered_map<KeyId, KeyState> keys_;
   std::vector<ServerSession> sessions_;
-  std::set<uint32_t> pump_;  // servers whose queues have grown or moved
+  std::vector<uint32_t> pump_;  // servers whose queues have grown or moved
 
   std::deque<OpId> controls_;  // the first one is under way
   uint64_t generation_ = 0;
   uint64_t birth_count_ = 0;
   std::set<OpId> leaving_;
   std::vector<Outcome> outcomes_;
-  std::set<KeyId> ready_;  // keys whose queues may move
+  std::vector<KeyId> ready_;  // keys whose queues may move
   Time next_timer_ = kNever;
 };
 

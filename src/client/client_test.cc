@@ -31,19 +31,22 @@ class ClientTest : public ::testing::Test {
     return options;
   }
 
-  OpId Begin(Kind kind, const char* verb) {
+  OpId Begin(Kind kind, const char* verb, int priority = 0) {
     Operation operation;
     operation.kind = kind;
     operation.verb = verb;
     operation.key = meta_.name;
-    operation.meta = meta_;
+    operation.meta = std::make_shared<const KeyMeta>(meta_);
+    operation.priority = priority;
     if (kind == Kind::kInit || kind == Kind::kPush || kind == Kind::kPushPull) {
       operation.value = {bytes_.data(), bytes_.size(), nullptr};
     }
     if (kind == Kind::kPull || kind == Kind::kPushPull) {
       operation.out = {out_.data(), out_.size(), nullptr};
     }
-    return client_.Start(std::move(operation), now_, &effects_);
+    const OpId id = client_.Start(std::move(operation), now_);
+    client_.Settle(now_, &effects_);
+    return id;
   }
   // What the client has sent since the last time, connections made as it asks for them.
   std::vector<Message> Sent() {
@@ -60,11 +63,11 @@ class ClientTest : public ::testing::Test {
         Welcome welcome;
         welcome.server_incarnation = 9;
         welcome.resumed = link_ > 1;
-        welcome.credit_bytes = size_t{1} << 30;
+        welcome.credit_bytes = credit_bytes_;
         Message answer;
         answer.type = Type::kWelcome;
         answer.extra = Encode(welcome);
-        client_.Received(link_, answer, now_, &effects_);
+        Receive(answer);
       }
     }
     for (const Effects::Notice& notice : effects_.notices) notices_.push_back(notice.text);
@@ -72,7 +75,11 @@ class ClientTest : public ::testing::Test {
     return messages;
   }
   void Answer(const Message& request, Type type, uint64_t number = 0) {
-    client_.Received(link_, Reply(request, type, number), now_, &effects_);
+    Receive(Reply(request, type, number));
+  }
+  void Receive(const Message& message) {
+    client_.Received(link_, message, now_, &effects_);
+    client_.Settle(now_, &effects_);
   }
   void AnswerAll(const std::vector<Message>& requests, Type type, uint64_t number = 0) {
     for (const Message& request : requests) Answer(request, type, number);
@@ -100,6 +107,7 @@ class ClientTest : public ::testing::Test {
   Effects effects_;
   Time now_ = kSecond;
   LinkId link_ = 0;
+  size_t credit_bytes_ = size_t{1} << 30;
   std::vector<std::string> notices_;
   std::vector<std::byte> bytes_ = std::vector<std::byte>(2000 * 4);
   std::vector<std::byte> out_ = std::vector<std::byte>(2000 * 4);
@@ -115,6 +123,72 @@ TEST_F(ClientTest, AKeyAppearsWithItsFirstChunk) {
   ASSERT_EQ(first.size(), 1u);
   EXPECT_EQ(first[0].chunk, 0u);
 }
+
+// ---- priorities ---------------------------------------------------------------------------------
+
+// A client whose server has room for one push at a time, with keys of one chunk.
+class PriorityTest : public ClientTest {
+ protected:
+  PriorityTest() {
+    credit_bytes_ = 1;
+    meta_.shape = Shape({10});
+    meta_.mode = KeyMeta::Mode::kAsync;
+    bytes_.resize(40);
+    out_.resize(40);
+    for (const char* const name : {"a", "b", "c"}) {
+      Use(name);
+      MakeKey();
+    }
+  }
+  void Use(const char* name) { meta_.name = CanonicalKey(0, name); }
+  void Push(const char* name, int priority) {
+    Use(name);
+    Begin(Kind::kPush, "push", priority);
+  }
+  // The keys whose pushes leave, each accepted before the next.
+  std::string Leaving() {
+    std::string names;
+    for (auto sent = Sent(); !sent.empty(); sent = Sent()) {
+      for (const Message& message : sent) {
+        EXPECT_EQ(message.type, Type::kPush);
+        for (const char* const name : {"a", "b", "c"}) {
+          if (message.key == IdOf(CanonicalKey(0, name))) names += name;
+        }
+        Answer(message, Type::kAccepted, ++version_);
+      }
+    }
+    return names;
+  }
+  uint64_t version_ = 0;
+};
+
+TEST_F(PriorityTest, WhatWaitsLeavesTheLargerFirst) {
+  for (const auto& [name, priority] : {std::pair("a", 0), {"b", -1}, {"c", 5}})
+    Push(name, priority);
+  EXPECT_EQ(Leaving(), "acb");  // the first one did not have to wait
+}
+
+TEST_F(PriorityTest, EqualOnesKeepTheirOrder) {
+  for (const char* const name : {"c", "a", "b"}) Push(name, 7);
+  EXPECT_EQ(Leaving(), "cab");
+}
+
+TEST_F(PriorityTest, PushesOfOneKeyKeepTheirOrder) {
+  Push("a", 0);
+  Push("b", 1);
+  Push("c", 2);
+  Push("b", 3);  // passes c's, but not the one of its own key
+  std::vector<uint64_t> rounds;
+  for (auto sent = Sent(); !sent.empty(); sent = Sent()) {
+    for (const Message& message : sent) {
+      if (message.key == IdOf(CanonicalKey(0, "b"))) rounds.push_back(message.number);
+      Answer(message, Type::kAccepted, ++version_);
+    }
+  }
+  EXPECT_EQ(rounds, (std::vector<uint64_t>{1, 2}));
+}
+
+// ---- rounds -------------------------------------------------------------------------------------
 
 TEST_F(ClientTest, ARoundLeavesOnlyWhenTheOneBeforeItIsKnownToBeComplete) {
   MakeKey();
@@ -247,10 +321,12 @@ TEST_F(ClientTest, AServerThatStartedAgainIsNamedAndNothingIsRetried) {
   const auto error = FailureOf(pull);
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), Code::kUnavailable);
-  EXPECT_STREQ(error->what(), "pull 'w': server 0 has started again and has lost its values");
+  EXPECT_STREQ(error->what(),
+               "pull 'w': server 0 has started again and has lost its values; the job cannot go "
+               "on: start it again from your checkpoint");
   Sent();
   ASSERT_EQ(notices_.size(), 1u);
-  EXPECT_EQ(notices_[0], "server 0 has started again and has lost its values");
+  EXPECT_EQ(notices_[0], std::string(error->what()).substr(10));
 }
 
 TEST_F(ClientTest, AFencedLifeEndsWithAllItsOperations) {

@@ -21,11 +21,6 @@ Bytes Slice(const Bytes& bytes, size_t begin, size_t size) {
 
 }  // namespace
 
-Client::Op* Client::Find(OpId id) {
-  const auto found = ops_.find(id);
-  return found == ops_.end() ? nullptr : &found->second;
-}
-
 std::string Client::Head(const Op& op) const {
   if (op.what.key.empty() || op.what.kind == Kind::kBarrier) return op.what.verb;
   return format("{} {}", op.what.verb, ShownKey(op.what.key));
@@ -35,9 +30,9 @@ Error Client::Prefixed(const Op& op, const Error& error) const {
   return {error.code(), format("{}: {}", Head(op), error.what())};
 }
 
-OpId Client::Start(Operation operation, Time now, Effects* effects) {
+OpId Client::Start(Operation operation, Time now) {
   const OpId id = ++last_op_;
-  Op& op = ops_[id];
+  Op& op = ops_.Add(id);
   op.id = id;
   op.what = std::move(operation);
   if (op.what.kind == Kind::kBarrier) op.what.key = InternalKey(op.what.store, "barrier");
@@ -61,7 +56,7 @@ OpId Client::Start(Operation operation, Time now, Effects* effects) {
     leaving_.insert(id);
     if (head_lost_since_ != kNever) Rearm(now + kSecond / 10);
   } else {
-    if (IsPush(op.what.kind) && op.what.kind != Kind::kBarrier) active_pushes_.insert(id);
+    if (IsPush(op.what.kind) && op.what.kind != Kind::kBarrier) pushes_.push_back(id);
     KeyState& key = keys_[op.key];
     if (!key.is_ready && op.what.key == InternalKey(StoreOf(op.what.key), "barrier")) {
       barriers_.insert(op.key);
@@ -71,9 +66,8 @@ OpId Client::Start(Operation operation, Time now, Effects* effects) {
       key.meta.shape = Shape({0});
     }
     key.queue.push_back(id);
-    ready_.insert(op.key);
+    Wake(op.key);
   }
-  Settle(now, effects);
   return id;
 }
 
@@ -101,28 +95,52 @@ void Client::Detach(OpId id) {
   }
 }
 
-// Moves everything that can move now.
+void Client::WakeAll() {
+  for (const KeyId& id : SortedKeys()) ready_.push_back(id);
+}
+
+// A push has been accepted, or has failed: barriers wait for those that were given before them.
+void Client::ForgetPushes() {
+  const size_t count = pushes_.size();
+  while (!pushes_.empty()) {
+    const Op* const op = Find(pushes_.front());
+    if (op != nullptr && !op->accepted_told) break;
+    pushes_.pop_front();
+  }
+  if (pushes_.size() < count) ready_.insert(ready_.end(), barriers_.begin(), barriers_.end());
+}
+
+// What a server sees may not depend on where a table has put its keys.
+std::vector<KeyId> Client::SortedKeys() const {
+  std::vector<KeyId> ids;
+  ids.reserve(keys_.size());
+  for (const auto& [id, key] : keys_) ids.push_back(id);
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
 void Client::Settle(Time now, Effects* effects) {
   now_ = now;
-  if (closed_) return;
+  if (closed_) return ready_.clear();
   do {
-    while (!ready_.empty()) {
-      const KeyId id = *ready_.begin();
-      ready_.erase(ready_.begin());
-      Advance(id);
-    }
+    for (size_t i = 0; i < ready_.size(); ++i) Advance(KeyId(ready_[i]));
+    ready_.clear();
     AdvanceControl(effects);
     for (const OpId id : leaving_) {
-      Op& op = ops_.at(id);
-      if (op.has_left || (!active_pushes_.empty() && *active_pushes_.begin() < id)) continue;
+      Op& op = *Find(id);
+      if (op.has_left || (!pushes_.empty() && pushes_.front() < id)) continue;
       op.has_left = true;
       Message goodbye;
       goodbye.type = Type::kGoodbye;
       goodbye.seq = id;
       effects->to_head.push_back(std::move(goodbye));
     }
-    const std::set<uint32_t> servers = std::exchange(pump_, {});
-    for (const uint32_t server : servers) PumpSession(&sessions_[server], now, effects);
+    std::vector<uint32_t> servers = std::exchange(pump_, {});
+    std::sort(servers.begin(), servers.end());
+    for (const uint32_t server : servers) {
+      sessions_[server].is_to_pump = false;
+      PumpSession(&sessions_[server], now, effects);
+    }
   } while (!ready_.empty() || !pump_.empty());
 }
 
@@ -134,7 +152,7 @@ void Client::Advance(const KeyId& id) {
     const OpId first = key.queue.front();
     Op* const op = Find(first);
     if (op != nullptr && !TryStart(id, &key, op)) return;  // it may have ended there
-    if (!key.queue.empty() && key.queue.front() == first) key.queue.pop_front();
+    if (!key.queue.empty() && key.queue.front() == first) key.queue.erase(key.queue.begin());
   }
   if (!key.is_ready && key.opening == kNoOp) keys_.erase(found);
 }
@@ -201,7 +219,7 @@ void Client::MakePlaces(const KeyId& id, KeyState* key) {
 bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
   const bool is_barrier = key->is_barrier;
   if (!is_barrier && !controls_.empty()) return false;
-  if (is_barrier && !active_pushes_.empty() && *active_pushes_.begin() < op->id) return false;
+  if (is_barrier && !pushes_.empty() && pushes_.front() < op->id) return false;
   if (key->pulls > 0) return false;  // C3
   const uint64_t round = key->round + 1;
   const bool is_sync = key->meta.mode == KeyMeta::Mode::kSync;
@@ -229,6 +247,7 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
   for (uint32_t c = 0; c < key->chunks.size(); ++c) {
     Outgoing push;
     push.op = op->id;
+    push.priority = op->what.priority;
     Message& message = push.message;
     message.type = Type::kPush;
     message.key = id;
@@ -287,6 +306,7 @@ void Client::QueuePull(const KeyId& id, KeyState* key, Op* op, uint32_t chunk, u
   if (op->versions.empty()) op->versions.assign(key->chunks.size(), 0);
   Outgoing pull;
   pull.op = op->id;
+  pull.priority = op->what.priority;
   pull.pull_bytes = no_body ? 0 : key->meta.bytes_of(chunk);
   pull.message.type = Type::kPull;
   if (no_body) pull.message.flags = kNoBody;
@@ -305,7 +325,7 @@ void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
   op->has_left = true;
   if (key->is_ready) return Finish(op);  // an open of a key that is known
   key->opening = op->id;
-  key->meta = op->what.meta;
+  if (op->what.meta != nullptr) key->meta = *op->what.meta;
   key->meta.name = op->what.key;
   key->meta.birth = (welcome_.incarnation << 32) + ++birth_count_;
   const bool creates = op->what.kind == Kind::kInit && welcome_.rank == 0;
@@ -379,7 +399,7 @@ void Client::Forget(KeyState* key) {
 void Client::StartJoin(const KeyId& id, KeyState* key) {
   if (key->meta.mode == KeyMeta::Mode::kAsync) {  // there are no rounds to join
     key->must_join = false;
-    ready_.insert(id);
+    Wake(id);
     if (Op* const op = Find(key->opening)) Finish(op);
     return;
   }
@@ -430,7 +450,7 @@ void Client::FailFront(KeyState* key, const Error& error) {
   for (const OpId id : key->queue) {
     Op* const op = Find(id);
     if (op == nullptr || op->has_left) continue;
-    ready_.insert(op->key);
+    Wake(op->key);
     return Fail(op, error);
   }
 }
@@ -443,7 +463,7 @@ void Client::AdvanceControl(Effects* effects) {
     Op* const op = Find(controls_.front());
     if (op == nullptr) {
       controls_.pop_front();
-      for (const auto& [id, key] : keys_) ready_.insert(id);
+      WakeAll();
       continue;
     }
     if (op->phase == 0) {
@@ -478,7 +498,8 @@ void Client::AdvanceControl(Effects* effects) {
 // A CONTROL says from which round on it counts, so the place in every key has to be known.
 bool Client::KnowsItsPlaces(uint32_t store) {
   bool known = true;
-  for (auto& [id, key] : keys_) {
+  for (const KeyId& id : SortedKeys()) {
+    KeyState& key = keys_.at(id);
     if (!key.is_ready || key.is_barrier || !key.must_join || StoreOf(key.meta.name) != store ||
         key.meta.mode == KeyMeta::Mode::kAsync) {
       continue;
@@ -493,7 +514,8 @@ bool Client::KnowsItsPlaces(uint32_t store) {
 void Client::QueueControl(Op* op, Type type) {
   const auto servers = static_cast<uint32_t>(sessions_.size());
   std::vector<std::vector<ControlRounds::Item>> rounds(servers);
-  for (auto& [id, key] : keys_) {
+  for (const KeyId& id : SortedKeys()) {
+    const KeyState& key = keys_.at(id);
     if (!key.is_ready || key.is_barrier) continue;
     if (key.round == 0 && !welcome_.rejoined) continue;
     if (StoreOf(key.meta.name) != op->what.store) continue;
@@ -528,9 +550,8 @@ void Client::QueueControl(Op* op, Type type) {
 void Client::FinishIfDone(Op* op) {
   if (IsPush(op->what.kind) && op->has_left && op->unaccepted == 0 && !op->accepted_told) {
     op->accepted_told = true;
-    active_pushes_.erase(op->id);
-    outcomes_.push_back({op->id, Outcome::Event::kAccepted, std::nullopt, op->round, {}});
-    ready_.insert(barriers_.begin(), barriers_.end());
+    outcomes_.push_back({op->id, Outcome::Event::kAccepted, std::nullopt, op->round, nullptr});
+    ForgetPushes();
   }
   if (op->unaccepted > 0 || op->unpulled > 0) return;
   if (op->cancelled) return Fail(op, TimeoutOf(*op));
@@ -538,24 +559,25 @@ void Client::FinishIfDone(Op* op) {
 }
 
 void Client::Finish(Op* op) {
-  Outcome outcome{op->id, Outcome::Event::kDone, std::nullopt, op->round, {}};
+  Outcome outcome{op->id, Outcome::Event::kDone, std::nullopt, op->round, nullptr};
   if (!op->versions.empty() && op->what.kind != Kind::kPush) {
     outcome.round = *std::max_element(op->versions.begin(), op->versions.end());
   }
   if (const auto key = keys_.find(op->key); key != keys_.end()) {
-    outcome.meta = key->second.meta;
+    const bool tells_meta = op->what.kind == Kind::kInit || op->what.kind == Kind::kOpen;
+    if (tells_meta) outcome.meta = std::make_shared<const KeyMeta>(key->second.meta);
     if (key->second.opening == op->id) key->second.opening = kNoOp;
-    ready_.insert(op->key);
+    Wake(op->key);
   }
   outcomes_.push_back(std::move(outcome));
   leaving_.erase(op->id);
-  ops_.erase(op->id);
+  ops_.Erase(op->id);
 }
 
 // The key's queue forgets the operation when it comes to it.
 void Client::Fail(Op* op, const Error& error) {
   const OpId id = op->id;
-  outcomes_.push_back({id, Outcome::Event::kFailed, Prefixed(*op, error), op->round, {}});
+  outcomes_.push_back({id, Outcome::Event::kFailed, Prefixed(*op, error), op->round, nullptr});
   if (op->unpulled > 0) CancelPulls(op, kNoOp);
   if (const auto key = keys_.find(op->key); key != keys_.end()) {
     KeyState& state = key->second;
@@ -564,18 +586,22 @@ void Client::Fail(Op* op, const Error& error) {
       state.was_tried = state.was_tried || op->phase > 0;
       state.chunks.clear();
     }
-    ready_.insert(op->key);
+    Wake(op->key);
   }
-  active_pushes_.erase(id);
   leaving_.erase(id);
-  ops_.erase(id);
-  ready_.insert(barriers_.begin(), barriers_.end());
+  ops_.Erase(id);
+  ForgetPushes();
 }
 
 void Client::FailAll(const Error& error) {
-  while (!ops_.empty()) Fail(&ops_.begin()->second, error);
+  std::vector<OpId> ids;
+  ids.reserve(ops_.size());
+  ops_.ForEach([&](OpId id, const Op&) { ids.push_back(id); });
+  std::sort(ids.begin(), ids.end());
+  for (const OpId id : ids) Fail(Find(id), error);
   ready_.clear();
   pump_.clear();
+  for (ServerSession& session : sessions_) session.is_to_pump = false;
   controls_.clear();
 }
 

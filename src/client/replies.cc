@@ -29,8 +29,8 @@ void Client::Received(LinkId link, const Message& message, Time now, Effects* ef
     effects->Close(link, Code::kCancelled, "");
     if (error.code() == Code::kCancelled) return Closed(link, now);  // it was expected
     if (error.code() == Code::kAborted) return Refused(error, effects);
-    Kill(session, Error(error.code(), format("server {}: {}", server, error.what())), effects);
-    return Settle(now, effects);
+    return Kill(session, Error(error.code(), format("server {}: {}", server, error.what())),
+                effects);
   }
   if (message.type == Type::kWelcome) {
     if (session->state != ServerSession::State::kHello) return;
@@ -41,10 +41,10 @@ void Client::Received(LinkId link, const Message& message, Time now, Effects* ef
     if (changed || forgotten) {
       effects->Close(link, Code::kCancelled, "this server is not the one that the client knew");
       Kill(session,
-           Error(Code::kUnavailable,
-                 format("server {} has started again and has lost its values", server)),
+           Error(Code::kUnavailable, format("server {} has started again and has lost its values{}",
+                                            server, kStartAgain)),
            effects);
-      return Settle(now, effects);
+      return;
     }
     session->incarnation = welcome.server_incarnation;
     session->credit_bytes = welcome.credit_bytes;
@@ -63,18 +63,16 @@ void Client::Received(LinkId link, const Message& message, Time now, Effects* ef
                                            server, seqs.size()));
     }
     for (const uint64_t seq : seqs) effects->Send(link, session->sent.at(seq).message);
-    pump_.insert(server);
-    return Settle(now, effects);
+    return Pump(session);
   }
   const auto found = session->sent.find(message.seq);
   if (found == session->sent.end()) return;  // a repeated answer, or a PONG
   const Outgoing sent = std::move(found->second);
   session->sent.erase(found);
   Uncount(session, sent);
-  pump_.insert(server);
+  Pump(session);
   now_ = now;
   OnAnswer(sent, server, message, effects);
-  Settle(now, effects);
 }
 
 // An answer, or an ERROR that stands for one that will not come.
@@ -111,7 +109,7 @@ void Client::OnPushAnswer(const Outgoing& sent, const Message& reply) {
   if (found != keys_.end()) {
     KeyState& key = found->second;
     --key.pushes;
-    ready_.insert(found->first);
+    Wake(found->first);
     if (failed) {
       // Other chunks may have the round, so the key's place in the rounds has to be found again.
       key.must_join = key.meta.mode == KeyMeta::Mode::kSync;
@@ -132,7 +130,7 @@ void Client::OnPullAnswer(const Outgoing& sent, const Message& reply) {
   if (found == keys_.end()) return;
   KeyState& key = found->second;
   --key.pulls;
-  ready_.insert(found->first);
+  Wake(found->first);
   const uint32_t chunk = sent.message.chunk;
   const bool failed = reply.type != Type::kValue;
   if (!failed) {
@@ -191,23 +189,23 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
   }
   if (is_describe) {
     const KeyMeta meta = DecodeKeyMeta(reply.extra);
-    const KeyMeta& mine = op->what.meta;
+    const KeyMeta* const mine = op->what.meta.get();  // of an init
     if (meta.name != op->what.key) {
       return Fail(
           op, Error(Code::kAlreadyExists, format("the id is taken by {}", ShownKey(meta.name))));
     }
-    if (op->what.kind == Kind::kInit && (meta.shape != mine.shape || meta.dtype != mine.dtype)) {
+    if (op->what.kind == Kind::kInit && (meta.shape != mine->shape || meta.dtype != mine->dtype)) {
       return Fail(op, Error(Code::kInvalidArgument,
-                            format("shape {} {} here, {} {} in the store", mine.shape.ToString(),
-                                   Name(mine.dtype), meta.shape.ToString(), Name(meta.dtype))));
+                            format("shape {} {} here, {} {} in the store", mine->shape.ToString(),
+                                   Name(mine->dtype), meta.shape.ToString(), Name(meta.dtype))));
     }
     if (op->what.kind == Kind::kInit &&
-        (meta.mode != mine.mode || meta.staleness != mine.staleness ||
-         meta.deterministic != mine.deterministic)) {
+        (meta.mode != mine->mode || meta.staleness != mine->staleness ||
+         meta.deterministic != mine->deterministic)) {
       return Fail(op, Error(Code::kInvalidArgument,
                             format("{} here, {} in the store; every worker has to make the same "
                                    "stores in the same order",
-                                   ModeText(mine), ModeText(meta))));
+                                   ModeText(*mine), ModeText(meta))));
     }
     key.meta = meta;
     key.is_ready = true;
@@ -248,7 +246,7 @@ void Client::OnReadyAnswer(const Outgoing& sent, const Message& reply) {
   ChunkPlace& place = key.chunks[sent.message.chunk];
   place.asked = false;
   --key.pulls;
-  ready_.insert(found->first);
+  Wake(found->first);
   if (reply.type == Type::kValue) {
     place.version = std::max(place.version, reply.number);
     return;
@@ -262,7 +260,7 @@ void Client::OnJoinAnswer(const Outgoing& sent, const Message& reply) {
   if (found == keys_.end()) return;
   KeyState& key = found->second;
   --key.join_left;
-  ready_.insert(found->first);
+  Wake(found->first);
   const bool unknown_barrier =
       key.is_barrier && reply.type == Type::kError && ErrorOf(reply).code() == Code::kNotFound;
   if (reply.type == Type::kError && !unknown_barrier) {
@@ -325,7 +323,7 @@ void Client::OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message
   if (pull.message.type == Type::kPull) {
     if (const auto key = keys_.find(pull.message.key); key != keys_.end()) {
       --key->second.pulls;
-      ready_.insert(key->first);
+      Wake(key->first);
     }
   }
   if (op == nullptr) return;

@@ -15,6 +15,10 @@ namespace tkv {
 using OpId = uint64_t;  // grows with each operation of a client
 inline constexpr OpId kNoOp = 0;
 
+// What there is to do when a server's values are lost.
+inline constexpr const char* kStartAgain =
+    "; the job cannot go on: start it again from your checkpoint";
+
 // Why a message was sent.
 enum class Purpose : uint8_t {
   kOp,      // for an operation
@@ -27,6 +31,7 @@ enum class Purpose : uint8_t {
 struct Outgoing {
   Message message;
   OpId op = kNoOp;
+  int priority = 0;
   Purpose purpose = Purpose::kOp;
   enum class Pulled : uint8_t { kNotCounted, kWaiting, kReady };
   Pulled pulled = Pulled::kNotCounted;  // which limit its answer counts against
@@ -35,6 +40,8 @@ struct Outgoing {
 
 struct ServerSession {
   static constexpr uint64_t kWindow = 1024;
+  // Of pushes that have left, where priorities are used: an urgent one waits behind no more.
+  static constexpr uint64_t kPriorityBytes = uint64_t{16} << 20;
 
   enum class State : uint8_t { kIdle, kDialing, kHello, kOpen, kDead };
 
@@ -48,9 +55,11 @@ struct ServerSession {
   size_t waiting_pull_bytes = 0;  // of pulls that may be parked
   size_t ready_pull_bytes = 0;    // of pulls that are answered at once
   std::optional<Error> dead;      // why nothing more can be done here
+  bool is_to_pump = false;        // one of the client's pump_
+  bool has_priorities = false;    // some that are not 0 have been seen
 
-  std::deque<Outgoing> pushes;                         // mutating operations, in order
-  std::deque<Outgoing> pulls;                          // pulls with a body
+  std::deque<Outgoing> pushes;  // mutating operations, and pulls that follow them
+  std::deque<Outgoing> pulls;   // other operations
   boost::unordered_flat_map<uint64_t, Outgoing> sent;  // by seq
   std::deque<uint64_t> mutating;                       // seqs that have left, in order
 

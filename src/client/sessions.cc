@@ -49,24 +49,25 @@ void Client::On(const Epoch& epoch, Time now, Effects* effects) {
   for (ServerSession& session : sessions_) {
     const Epoch::Member& member = epoch_.servers[session.server];
     if (member.state == Epoch::State::kDead || member.state == Epoch::State::kLeft) {
-      Kill(&session, Error(Code::kUnavailable, format("server {} is dead", session.server)),
+      Kill(&session,
+           Error(Code::kUnavailable, format("server {} is dead{}", session.server, kStartAgain)),
            effects);
     } else if (session.incarnation != 0 && member.incarnation > session.incarnation) {
       Kill(&session,
-           Error(Code::kUnavailable,
-                 format("server {} has started again and has lost its values", session.server)),
+           Error(Code::kUnavailable, format("server {} has started again and has lost its values{}",
+                                            session.server, kStartAgain)),
            effects);
     }
-    pump_.insert(session.server);
+    Pump(&session);
   }
-  for (const auto& [id, key] : keys_) ready_.insert(id);
+  WakeAll();
   Settle(now, effects);
 }
 
 void Client::HeadOpened(Effects* effects) {
   head_lost_since_ = kNever;
   for (const OpId id : leaving_) {  // sent again: the answer may have been lost
-    if (Op& op = ops_.at(id); op.has_left) op.has_left = false;
+    Find(id)->has_left = false;
   }
   if (Op* const op = controls_.empty() ? nullptr : Find(controls_.front())) {
     if (op->phase == 2) op->phase = 1;
@@ -213,11 +214,46 @@ void Client::Abandon(ServerSession* session, const Error& error, Effects* effect
 
 // ---- queues -------------------------------------------------------------------------------------
 
+namespace {
+
+// Whether others may leave before it that came after it.
+bool CanBePassed(const Outgoing& waiting) {
+  const Message& message = waiting.message;
+  if (message.type == Type::kPush) return (message.flags & kBarrierKey) == 0;
+  return message.type == Type::kPull && waiting.purpose == Purpose::kOp;
+}
+
+}  // namespace
+
+// Larger priorities first; equal ones, and those of one key, in the order in which they came.
 void Client::Queue(uint32_t server, Outgoing outgoing) {
   ServerSession& session = sessions_[server];
-  (IsMutating(outgoing.message.type) ? session.pushes : session.pulls)
-      .push_back(std::move(outgoing));
-  pump_.insert(server);
+  const bool follows_push = IsMutating(outgoing.message.type) || FollowsPush(outgoing);
+  auto& queue = follows_push ? session.pushes : session.pulls;
+  auto place = queue.end();
+  if (CanBePassed(outgoing)) {
+    session.has_priorities |= outgoing.priority != 0;
+    while (place != queue.begin()) {
+      const Outgoing& before = *std::prev(place);
+      const bool passes = before.priority < outgoing.priority && CanBePassed(before) &&
+                          before.message.key != outgoing.message.key;
+      if (!passes) break;
+      --place;
+    }
+  }
+  queue.insert(place, std::move(outgoing));
+  Pump(&session);
+}
+
+// Whether it is a pull that has to see a push that has not left.
+bool Client::FollowsPush(const Outgoing& outgoing) {
+  if (outgoing.message.type != Type::kPull || outgoing.purpose != Purpose::kOp) return false;
+  const auto found = keys_.find(outgoing.message.key);
+  return found != keys_.end() && found->second.chunks[outgoing.message.chunk].queued_pushes > 0;
+}
+
+void Client::Pump(ServerSession* session) {
+  if (!std::exchange(session->is_to_pump, true)) pump_.push_back(session->server);
 }
 
 void Client::PumpSession(ServerSession* session, Time now, Effects* effects) {
@@ -242,28 +278,33 @@ void Client::PumpSession(ServerSession* session, Time now, Effects* effects) {
     return;
   }
   if (session->state != ServerSession::State::kOpen) return;
+  const uint64_t credit = session->has_priorities
+                              ? std::min(session->credit_bytes, ServerSession::kPriorityBytes)
+                              : session->credit_bytes;
   while (!session->pushes.empty()) {
-    const size_t bytes = session->pushes.front().message.body.size;
-    if (session->unaccepted_bytes > 0 &&
-        session->unaccepted_bytes + bytes > session->credit_bytes) {
-      break;  // C4
+    if (session->pushes.front().message.type == Type::kPull) {  // its push has left
+      session->pulls.push_back(std::move(session->pushes.front()));
+      session->pushes.pop_front();
+      continue;
     }
+    const size_t bytes = session->pushes.front().message.body.size;
+    if (session->unaccepted_bytes > 0 && session->unaccepted_bytes + bytes > credit) break;  // C4
     if (session->next_seq >= session->Low() + ServerSession::kWindow) break;
     Outgoing outgoing = std::move(session->pushes.front());
     session->pushes.pop_front();
     Leave(session, std::move(outgoing), effects);
   }
-  std::deque<Outgoing> held;
-  while (!session->pulls.empty()) {
-    Outgoing outgoing = std::move(session->pulls.front());
-    session->pulls.pop_front();
-    if (PullFits(session, &outgoing)) {
-      Leave(session, std::move(outgoing), effects);
-    } else {
-      held.push_back(std::move(outgoing));
+  std::deque<Outgoing>& pulls = session->pulls;
+  size_t kept = 0;
+  for (size_t i = 0; i < pulls.size(); ++i) {  // it may grow
+    if (PullFits(session, &pulls[i])) {
+      Leave(session, std::move(pulls[i]), effects);
+      continue;
     }
+    if (kept != i) pulls[kept] = std::move(pulls[i]);
+    ++kept;
   }
-  session->pulls = std::move(held);
+  pulls.erase(pulls.begin() + static_cast<ptrdiff_t>(kept), pulls.end());
 }
 
 // Answers that may be long in coming and answers that come at once have a bound each, so that
@@ -355,9 +396,10 @@ void Client::Tick(Time now, Effects* effects) {
   if (closed_) return;
   for (ServerSession& session : sessions_) TickSession(&session, now, effects);
   std::vector<OpId> due;
-  for (const auto& [id, op] : ops_) {
+  ops_.ForEach([&](OpId id, const Op& op) {
     if (op.NextTime() <= now) due.push_back(id);
-  }
+  });
+  std::sort(due.begin(), due.end());
   for (const OpId id : due) {
     if (Op* const op = Find(id)) TickOp(op, now, effects);
   }
@@ -373,7 +415,7 @@ void Client::Tick(Time now, Effects* effects) {
   }
   if (head_lost_since_ != kNever && now - head_lost_since_ >= options_.server_patience) {
     while (!leaving_.empty()) {  // there is nobody to take leave of
-      Op& op = ops_.at(*leaving_.begin());
+      Op& op = *Find(*leaving_.begin());
       const Error error(Code::kUnavailable, format("the head is out of reach for {:.1f} s",
                                                    Seconds(now - head_lost_since_)));
       effects->Log(Level::kWarning,
@@ -382,7 +424,7 @@ void Client::Tick(Time now, Effects* effects) {
     }
   }
   Settle(now, effects);
-  for (const auto& [id, op] : ops_) Rearm(op.NextTime());
+  ops_.ForEach([&](OpId, const Op& op) { Rearm(op.NextTime()); });
   if (head_lost_since_ != kNever && !(controls_.empty() && leaving_.empty())) {
     Rearm(std::max(head_lost_since_ + options_.server_patience, now + kSecond));
   }
@@ -408,7 +450,7 @@ void Client::TickSession(ServerSession* session, Time now, Effects* effects) {
     return Abandon(session, error, effects);
   }
   if (session->state == ServerSession::State::kIdle) {
-    pump_.insert(session->server);
+    Pump(session);
     return;
   }
   if (session->next_ping > now) return;
@@ -486,8 +528,9 @@ void Client::CancelPulls(Op* op, OpId owner) {
       cancel.message.number = seq;
       Queue(session.server, std::move(cancel));
     }
-    std::erase_if(session.pulls, [&](const Outgoing& waiting) {
-      const bool mine = waiting.op == op->id && waiting.purpose == Purpose::kOp;
+    const auto give_up = [&](const Outgoing& waiting) {
+      const bool mine = waiting.op == op->id && waiting.purpose == Purpose::kOp &&
+                        !IsMutating(waiting.message.type);
       if (mine) {
         --op->unpulled;
         op->cancelled = true;
@@ -497,7 +540,9 @@ void Client::CancelPulls(Op* op, OpId owner) {
         }
       }
       return mine;
-    });
+    };
+    std::erase_if(session.pulls, give_up);
+    std::erase_if(session.pushes, give_up);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <boost/pfr.hpp>
+#include <boost/unordered/unordered_map.hpp>
 #include <concepts>
 #include <type_traits>
 
@@ -59,6 +60,10 @@ class StateWriter {
     Add(value.rank());
   }
   void Add(const Error& value) { All(value.code(), std::string(value.what())); }
+  void Add(const std::shared_ptr<const KeyMeta>& value) {
+    Add(value != nullptr);
+    if (value != nullptr) Add(*value);
+  }
   void Add(const RulePtr& value) {
     Add(value != nullptr);
     if (value == nullptr) return;
@@ -86,6 +91,22 @@ class StateWriter {
   // Their order means nothing.
   template <typename K, typename V>
   void Add(const boost::unordered_flat_map<K, V>& values) {
+    Sorted(values);
+  }
+  template <typename K, typename V>
+  void Add(const boost::unordered_map<K, V>& values) {
+    Sorted(values);
+  }
+  template <typename T>
+  void Add(const SlotTable<T>& table) {
+    std::vector<std::pair<uint64_t, const T*>> entries;
+    table.ForEach([&](uint64_t id, const T& entry) { entries.emplace_back(id, &entry); });
+    std::sort(entries.begin(), entries.end());
+    Add(entries.size());
+    for (const auto& [id, entry] : entries) All(id, *entry);
+  }
+  template <typename T>
+  void Sorted(const T& values) {
     std::vector<std::string> parts;
     parts.reserve(values.size());
     for (const auto& value : values) {
@@ -119,12 +140,12 @@ class StateWriter {
         shard.hellos_, shard.describes_, shard.keys_, shard.chunks_, shard.all_,
         shard.control_count_, shard.held_bytes_);
   }
+  // Without pushes_, which follow from ops_.
   void Add(const Client& client) {
     All(client.role_, client.welcome_, client.epoch_, client.closed_, client.has_left_,
-        client.head_lost_since_, client.now_, client.last_op_, client.ops_, client.active_pushes_,
-        client.barriers_, client.keys_, client.sessions_, client.pump_, client.controls_,
-        client.generation_, client.birth_count_, client.leaving_, client.ready_,
-        client.next_timer_);
+        client.head_lost_since_, client.now_, client.last_op_, client.ops_, client.barriers_,
+        client.keys_, client.sessions_, client.pump_, client.controls_, client.generation_,
+        client.birth_count_, client.leaving_, client.ready_, client.next_timer_);
   }
 
   std::string* bytes_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "exploration/world.h"
 #include "tkv/optimizer.h"
@@ -142,11 +144,13 @@ void World::Begin(int index, char verb) {
       break;
     default:
       operation.kind = Verb::kInit;
-      operation.meta.name = KeyName();
-      operation.meta.dtype = DType::kF32;
-      operation.meta.shape = Shape({static_cast<int64_t>(kElements)});
-      operation.meta.chunk_elements = kChunkElements;
-      operation.meta.staleness = scope_->staleness;
+      KeyMeta meta;
+      meta.name = KeyName();
+      meta.dtype = DType::kF32;
+      meta.shape = Shape({static_cast<int64_t>(kElements)});
+      meta.chunk_elements = kChunkElements;
+      meta.staleness = scope_->staleness;
+      operation.meta = std::make_shared<const KeyMeta>(std::move(meta));
       operation.value = ValueWith({});
   }
   auto& node = static_cast<ClientNode&>(*actor->node);

@@ -108,6 +108,7 @@ void Node::Received(LinkId id, Time now) {
     }
   }
   received_.clear();
+  OnWholeFrame(now);
   Flush();
 }
 
@@ -222,7 +223,8 @@ void ClientNode::Start(Time now) {
 }
 
 OpId ClientNode::Begin(Operation operation, Time now) {
-  const OpId id = client_.Start(std::move(operation), now, &effects_);
+  const OpId id = client_.Start(std::move(operation), now);
+  client_.Settle(now, &effects_);
   ForwardToHead();
   Flush();
   return id;
@@ -231,9 +233,8 @@ OpId ClientNode::Begin(Operation operation, Time now) {
 std::vector<OpId> ClientNode::Begin(std::vector<Operation> operations, Time now) {
   std::vector<OpId> ids;
   ids.reserve(operations.size());
-  for (Operation& operation : operations) {
-    ids.push_back(client_.Start(std::move(operation), now, &effects_));
-  }
+  for (Operation& operation : operations) ids.push_back(client_.Start(std::move(operation), now));
+  client_.Settle(now, &effects_);
   ForwardToHead();
   Flush();
   return ids;
@@ -305,8 +306,7 @@ std::string ClientNode::AddressOf(const Peer& peer) const {
 void ClientNode::OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) {
   if (dialed == nullptr) return;
   if (dialed->kind == Peer::Kind::kServer) {
-    client_.Received(link, message, now, &effects_);
-    return ForwardToHead();
+    return client_.Received(link, message, now, &effects_);
   }
   const bool was_joined = member_.joined();
   const bool new_epoch = member_.Received(link, message, now, &effects_);
@@ -315,6 +315,11 @@ void ClientNode::OnMessage(LinkId link, const Peer* dialed, Message&& message, T
   if (new_epoch) client_.On(member_.epoch(), now, &effects_);
   NoteHead(now);
   if (message.type == Type::kOk) client_.HeadAnswered(message, now, &effects_);
+  ForwardToHead();
+}
+
+void ClientNode::OnWholeFrame(Time now) {
+  client_.Settle(now, &effects_);
   ForwardToHead();
 }
 

@@ -80,6 +80,7 @@ class Node {
   virtual void OnRefused(const Peer& /*dialed*/, const Error& /*error*/) {}
   virtual void OnHeader(LinkId, uint64_t /*low*/) {}
   virtual void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) = 0;
+  virtual void OnWholeFrame(Time) {}  // its messages have been handed over
   virtual void OnTick(Time now) = 0;
   virtual Block OnLanding(LinkId link, const Message& message) = 0;
   virtual uint64_t LowOf(LinkId) { return 0; }
@@ -199,6 +200,7 @@ class ClientNode final : public Node {
   void OnClosed(LinkId link, const Peer* dialed, Time now) override;
   void OnRefused(const Peer& dialed, const Error& error) override;
   void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) override;
+  void OnWholeFrame(Time now) override;
   void OnTick(Time now) override;
   Block OnLanding(LinkId link, const Message& message) override {
     return client_.Landing(link, message);

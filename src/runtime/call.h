@@ -17,6 +17,8 @@
 
 namespace tkv {
 
+struct KeyRecord;
+
 // One call: the operations that it has started, and what is to be done when they are.  Guarded by
 // its own mutex; a ticket is a pointer to it.
 class Call final : public Pending {
@@ -92,8 +94,8 @@ class Call final : public Pending {
 
   uint32_t store = 0;  // its number
   std::vector<OpId> ops;
-  std::vector<Key> keys;
-  std::vector<NDArray> arrays;   // that its operations read or write
+  std::vector<std::shared_ptr<const KeyRecord>> keys;
+  std::vector<Bytes> memory;     // that its operations read or write
   std::function<void()> finish;  // when all operations have succeeded
 
  private:

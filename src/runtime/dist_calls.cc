@@ -2,6 +2,7 @@
 // waits for them.
 
 #include <algorithm>
+#include <boost/unordered/unordered_flat_map.hpp>
 
 #include "base/small_vector.h"
 #include "runtime/dist_store.h"
@@ -10,6 +11,12 @@
 #include "update/parallel.h"
 
 namespace tkv {
+namespace {
+
+// Where the keys of a call are in its list.
+using Places = boost::unordered_flat_map<const void*, size_t>;
+
+}  // namespace
 
 // ---- checks -------------------------------------------------------------------------------------
 
@@ -36,23 +43,28 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
                                                         std::span<const PushItem> items) {
   if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   std::vector<Source> sources;
-  std::vector<std::vector<const NDArray*>> values;
+  std::vector<SmallVector<const NDArray*>> values;
+  sources.reserve(items.size());
+  values.reserve(items.size());
+  Places places;
+  places.reserve(items.size());
   {
     const auto lock = Lock(verb);
     for (const PushItem& item : items) {
       const RecordPtr record = Get(verb, item.key);
       CheckValues(verb, item, record->info.shape, record->info.dtype);
-      size_t at = 0;
-      while (at < sources.size() && sources[at].record != record) ++at;
-      if (at == sources.size()) {
+      const auto [place, is_new] = places.emplace(record.get(), sources.size());
+      const size_t at = place->second;
+      if (is_new) {
         CheckUpdate(verb, *record);
-        sources.push_back({record, {}, false, {}});
+        sources.push_back({record, {}, false, {}, item.priority});
         values.emplace_back();
         if (optimizer_ != nullptr) {
           std::vector<double> params = optimizer_->ParamsFor(item.key);
           if (params != committed_params_) sources.back().scalars = std::move(params);
         }
       }
+      sources[at].priority = std::max(sources[at].priority, item.priority);
       values[at].insert(values[at].end(), item.values.begin(), item.values.end());
       if (values[at].size() > 1 && !IsArithmetic(record->info.dtype)) {
         throw Fail(Code::kInvalidArgument, "{} {}: {} values cannot be summed or updated", verb,
@@ -61,17 +73,17 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
     }
   }
   for (size_t i = 0; i < sources.size(); ++i) {
+    for (const NDArray* value : values[i]) value->storage()->WaitReadable(options_.patience);
+    if (values[i].size() == 1) {
+      sources[i].is_own = !values[i][0]->contiguous();
+      sources[i].array = values[i][0]->Packed();
+      continue;
+    }
     std::vector<NDArray> packed;
     std::vector<const void*> pointers;
     for (const NDArray* value : values[i]) {
-      value->storage()->WaitReadable(options_.patience);
       packed.push_back(value->Packed());
       pointers.push_back(packed.back().data());
-    }
-    if (packed.size() == 1) {
-      sources[i].is_own = !values[i][0]->contiguous();
-      sources[i].array = packed[0];
-      continue;
     }
     const NDArray sum = NDArray::Empty(packed[0].shape(), packed[0].dtype());
     TileJob job;
@@ -90,13 +102,15 @@ std::vector<DistStore::Target> DistStore::GatherTargets(std::string_view verb,
                                                         std::span<const PullItem> items,
                                                         std::span<const PushItem> inputs) {
   std::vector<Target> targets;
-  std::vector<std::vector<const NDArray*>> outs;
+  std::vector<SmallVector<const NDArray*>> outs;
+  targets.reserve(items.size());
+  outs.reserve(items.size());
   {
     const auto lock = Lock(verb);
     for (const PullItem& item : items) {
       const RecordPtr record = Get(verb, item.key);
       CheckOuts(verb, item, record->info.shape, record->info.dtype);
-      targets.push_back({record, {}, {}});
+      targets.push_back({record, {}, {}, item.priority});
       outs.emplace_back(item.outs.begin(), item.outs.end());
     }
   }
@@ -142,19 +156,20 @@ Operation DistStore::Make(Operation::Kind kind, const std::string& verb,
 Operation DistStore::MakePush(Operation::Kind kind, const std::string& verb, const Source& source,
                               const CallPtr& call) const {
   Operation push = Make(kind, verb, source.record.get());
-  push.value = {static_cast<const std::byte*>(source.array.data()), source.array.bytes(),
-                source.array.storage()};
+  push.value = MemoryOf(source.array);
   push.scalars = source.scalars;
-  call->keys.push_back(source.record->key);
-  call->arrays.push_back(source.array);
+  push.priority = source.priority;
+  call->keys.push_back(source.record);
+  call->memory.push_back(push.value);
   return push;
 }
 
 void DistStore::AddTarget(const Target& target, Operation* operation, const CallPtr& call) const {
   operation->out = {static_cast<std::byte*>(target.landing.data()), target.landing.bytes(),
                     target.landing.storage()};
-  call->keys.push_back(target.record->key);
-  call->arrays.push_back(target.landing);
+  if (operation->kind == Operation::Kind::kPull) operation->priority = target.priority;
+  call->keys.push_back(target.record);
+  call->memory.push_back(operation->out.bytes());
 }
 
 // What is left to do when all values have landed.
@@ -162,7 +177,7 @@ void DistStore::FinishTargets(const CallPtr& call, std::vector<Target> targets) 
   std::erase_if(targets, [](const Target& target) { return target.outs.empty(); });
   if (targets.empty()) return;
   for (const Target& target : targets) {
-    for (const NDArray& out : target.outs) call->arrays.push_back(out);
+    for (const NDArray& out : target.outs) call->memory.push_back(MemoryOf(out));
   }
   call->finish = [targets = std::move(targets)] {
     for (const Target& target : targets) {
@@ -270,17 +285,20 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
   const std::vector<Source> sources = GatherSources(verb, items);
   const CallPtr call = NewCall(verb);
   std::vector<Operation> operations;
+  operations.reserve(sources.size() + targets.size());
   std::vector<bool> is_pulled(targets.size());
+  Places places;
+  places.reserve(targets.size());
+  for (size_t i = 0; i < targets.size(); ++i) places.emplace(targets[i].record.get(), i);
   for (const Source& source : sources) {
-    const auto target = std::find_if(targets.begin(), targets.end(),
-                                     [&](const Target& t) { return t.record == source.record; });
-    if (target == targets.end()) {
+    const auto place = places.find(source.record.get());
+    if (place == places.end()) {
       operations.push_back(MakePush(Operation::Kind::kPush, verb, source, call));
       continue;
     }
     operations.push_back(MakePush(Operation::Kind::kPushPull, verb, source, call));
-    AddTarget(*target, &operations.back(), call);
-    is_pulled[static_cast<size_t>(target - targets.begin())] = true;
+    AddTarget(targets[place->second], &operations.back(), call);
+    is_pulled[place->second] = true;
   }
   for (size_t i = 0; i < targets.size(); ++i) {
     if (is_pulled[i]) continue;

@@ -14,7 +14,7 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
     const auto lock = Lock(verb);
     CheckNewKeys(verb, items,
                  order_.empty() ? std::nullopt : std::optional(order_.front().is_string()),
-                 [&](const KeyView& key) { return keys_.contains(Key(key)); });
+                 [&](const KeyView& key) { return keys_.contains(key); });
     for (const InitItem& item : items) {
       if (!item.mode.empty() && item.mode != "sync" && item.mode != "async") {
         throw Fail(Code::kInvalidArgument, "{} {}: mode '{}'; there are sync and async", verb,
@@ -38,17 +38,19 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
     items[i].value->storage()->WaitReadable(options_.patience);
     const NDArray packed = items[i].value->Packed();
     Operation init = Make(Operation::Kind::kInit, std::string(verb), &record);
-    init.meta.name = record.name;
-    init.meta.dtype = record.info.dtype;
-    init.meta.shape = record.info.shape;
-    init.meta.mode = record.mode;
+    KeyMeta meta;
+    meta.name = record.name;
+    meta.dtype = record.info.dtype;
+    meta.shape = record.info.shape;
+    meta.mode = record.mode;
     if (record.mode == KeyMeta::Mode::kSync) {
-      init.meta.staleness = static_cast<uint32_t>(options_.staleness);
+      meta.staleness = static_cast<uint32_t>(options_.staleness);
     }
-    init.meta.deterministic = options_.deterministic;
-    init.value = {static_cast<const std::byte*>(packed.data()), packed.bytes(), packed.storage()};
+    meta.deterministic = options_.deterministic;
+    init.meta = std::make_shared<const KeyMeta>(std::move(meta));
+    init.value = MemoryOf(packed);
     calls.push_back(NewCall(std::string(verb)));
-    calls.back()->arrays.push_back(packed);
+    calls.back()->memory.push_back(MemoryOf(packed));
     std::vector<Operation> operations;
     operations.push_back(std::move(init));
     worker_->Launch(calls.back(), std::move(operations));
@@ -61,7 +63,7 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
       }
       Await(calls[i], options_.patience);
       const auto lock = Lock(verb);
-      keys_[records[i]->key] = records[i];
+      keys_.emplace(records[i]->key, records[i]);
       order_.push_back(records[i]->key);
     } catch (...) {
       if (!error) error = std::current_exception();

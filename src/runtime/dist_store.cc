@@ -39,7 +39,7 @@ std::unique_lock<std::mutex> DistStore::Lock(std::string_view verb) const {
 }
 
 RecordPtr DistStore::Get(std::string_view verb, const KeyView& key) const {
-  const auto found = keys_.find(Key(key));
+  const auto found = keys_.find(key);
   if (found != keys_.end()) return found->second;
   if (!order_.empty()) CheckKind(verb, key, order_.front().is_string());
   throw Fail(Code::kNotFound, "{} {}: no such key, init it first", verb, key.ToString());
@@ -47,7 +47,7 @@ RecordPtr DistStore::Get(std::string_view verb, const KeyView& key) const {
 
 // Failures of calls that nobody has waited for, of these keys (or, with none, of any).
 void DistStore::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys) {
-  const std::vector<NDArray> ended = worker_->TakeArrays();  // freed here, by the user's thread
+  const auto ended = worker_->TakeOwners();  // freed here, by the user's thread
   std::optional<Error> error;
   {
     std::lock_guard lock(mutex_);
@@ -57,7 +57,8 @@ void DistStore::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys
       if (!unseen) return true;
       const bool concerns =
           keys.empty() || std::any_of(keys.begin(), keys.end(), [&](const KeyView& key) {
-            return std::find(call->keys.begin(), call->keys.end(), Key(key)) != call->keys.end();
+            return std::any_of(call->keys.begin(), call->keys.end(),
+                               [&](const RecordPtr& of) { return of->key.view() == key; });
           });
       if (!concerns || error) return false;
       call->LookedAt();

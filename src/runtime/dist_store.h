@@ -3,7 +3,7 @@
 #pragma once
 
 #include <array>
-#include <map>
+#include <boost/unordered/unordered_flat_map.hpp>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -11,6 +11,7 @@
 
 #include "runtime/call.h"
 #include "runtime/worker.h"
+#include "store/key_hash.h"
 #include "update/tile_driver.h"
 
 namespace tkv {
@@ -24,6 +25,11 @@ struct KeyRecord {
 };
 
 using RecordPtr = std::shared_ptr<const KeyRecord>;
+
+// The memory of a packed array.
+inline Bytes MemoryOf(const NDArray& array) {
+  return {static_cast<const std::byte*>(array.data()), array.bytes(), array.storage()};
+}
 
 class DistStore final : public KVStore {
  public:
@@ -65,7 +71,7 @@ class DistStore final : public KVStore {
   }
   bool Contains(const KeyView& key) const override {
     const auto lock = Lock("in");
-    return keys_.contains(Key(key));
+    return keys_.contains(key);
   }
   KeyInfo Describe(const KeyView& key, std::string_view verb) const override {
     const auto lock = Lock(verb);
@@ -96,6 +102,7 @@ class DistStore final : public KVStore {
     NDArray array;
     bool is_own = false;
     std::optional<std::vector<double>> scalars;
+    int priority = 0;
   };
   std::vector<Source> GatherSources(std::string_view verb, std::span<const PushItem> items);
   // Where a pull lands, and the outs that are filled from there.
@@ -103,6 +110,7 @@ class DistStore final : public KVStore {
     RecordPtr record;
     NDArray landing;
     std::vector<NDArray> outs;  // other than the landing itself
+    int priority = 0;
   };
   std::vector<Target> GatherTargets(std::string_view verb, std::span<const PullItem> items,
                                     std::span<const PushItem> inputs);
@@ -143,7 +151,7 @@ class DistStore final : public KVStore {
 
   mutable std::mutex mutex_;  // of what follows; never held together with a wait
   bool closed_ = false;
-  std::map<Key, RecordPtr> keys_;
+  boost::unordered_flat_map<Key, RecordPtr, KeyHash, KeyEqual> keys_;
   std::vector<Key> order_;
   std::shared_ptr<const Optimizer> optimizer_;
   std::vector<double> committed_params_;

@@ -23,7 +23,9 @@ uint64_t LifeNumber() {
 }
 
 Worker::Worker(const std::string& type, const StoreOptions& store, WorkerOptions options)
-    : host_(std::move(options.host)), after_leave_(std::move(options.after_leave)) {
+    : host_(std::move(options.host)),
+      after_leave_(std::move(options.after_leave)),
+      local_workers_(options.local_workers) {
   MemberOptions member;
   member.job = options.job;
   member.rank = options.rank;
@@ -118,7 +120,7 @@ void Worker::GiveUp(const CallPtr& call) {
       client.Detach(id);
       client.Cancel(id, Error(Code::kCancelled, "given up by its caller"), now);
     }
-    ReleaseArrays(*call);
+    ReleaseMemory(*call);
   });
   call->LookedAt();
 }
@@ -126,7 +128,7 @@ void Worker::GiveUp(const CallPtr& call) {
 void Worker::Detach(const CallPtr& call) {
   Run([&](ClientNode& client, Time) {
     for (const OpId id : call->ops) client.Detach(id);
-    ReleaseArrays(*call);
+    ReleaseMemory(*call);
   });
 }
 
@@ -150,14 +152,14 @@ std::vector<CallPtr> Worker::CallsOf(uint32_t store) {
   });
 }
 
-std::vector<NDArray> Worker::TakeArrays() {
+std::vector<std::shared_ptr<const void>> Worker::TakeOwners() {
   std::lock_guard lock(mutex_);
-  return std::exchange(ended_arrays_, {});
+  return std::exchange(ended_owners_, {});
 }
 
 // Runs under the node's lock.
-void Worker::ReleaseArrays(const Call& call) {
-  for (const NDArray& array : call.arrays) thread_->Release(array.data(), array.bytes());
+void Worker::ReleaseMemory(const Call& call) {
+  for (const Bytes& bytes : call.memory) thread_->Release(bytes.data, bytes.size);
 }
 
 // Runs under the node's lock.
@@ -190,12 +192,12 @@ void Worker::OnChange(ClientNode* node) {
     const CallPtr call = running.call;
     const bool was_unaccepted = running.is_unaccepted;
     calls_.erase(found);
-    if (outcome.error) ReleaseArrays(*call);
+    if (outcome.error) ReleaseMemory(*call);
     if (call->End(was_unaccepted, outcome.error)) {
       std::lock_guard lock(mutex_);
       call->finish = nullptr;
-      for (NDArray& array : call->arrays) ended_arrays_.push_back(std::move(array));
-      call->arrays.clear();
+      for (Bytes& bytes : call->memory) ended_owners_.push_back(std::move(bytes.owner));
+      call->memory.clear();
     }
   }
   thread_->SetBusy(!calls_.empty());

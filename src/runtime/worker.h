@@ -2,8 +2,8 @@
 
 #pragma once
 
+#include <boost/unordered/unordered_flat_map.hpp>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,6 +25,7 @@ struct WorkerOptions {
   Rank rank = kNoRank;  // kNoRank: any that is free
   std::unique_ptr<Endpoint> endpoint;
   std::function<std::string(const Peer&)> address_of;
+  int local_workers = 1;       // on this machine, as far as the start of the job tells
   std::shared_ptr<void> host;  // servers in this process: they live as long as the worker
   // Called when the worker has left, by whoever closes its last store.
   std::function<void()> after_leave;
@@ -42,6 +43,7 @@ class Worker final {
 
   int rank() const { return rank_; }
   int workers() const { return workers_; }
+  int local_workers() const { return local_workers_; }
   bool rejoined() const { return rejoined_; }
   bool is_of_this_process() const { return birth_ == ForkGeneration(); }
 
@@ -75,9 +77,9 @@ class Worker final {
   // Ends every call of a store that is under way, so that nobody waits for one that cannot end.
   void CancelCalls(uint32_t store, const char* why);
   std::vector<CallPtr> CallsOf(uint32_t store);
-  // Arrays of calls that have ended; those of other frameworks are to be freed by a thread of the
-  // user's.
-  std::vector<NDArray> TakeArrays();
+  // Owners of memory of calls that have ended; that of other frameworks is to be freed by a thread
+  // of the user's.
+  std::vector<std::shared_ptr<const void>> TakeOwners();
   void AfterLeave() {
     if (after_leave_) after_leave_();
   }
@@ -85,7 +87,7 @@ class Worker final {
 
  private:
   void OnChange(ClientNode* node);
-  void ReleaseArrays(const Call& call);
+  void ReleaseMemory(const Call& call);
 
   const unsigned birth_ = ForkGeneration();
   std::shared_ptr<void> host_;
@@ -93,13 +95,14 @@ class Worker final {
   std::unique_ptr<BufferPool> pool_ = std::make_unique<BufferPool>();
   int rank_ = 0;
   int workers_ = 0;
+  const int local_workers_;
   bool rejoined_ = false;
 
   struct Running {
     CallPtr call;
     bool is_unaccepted = false;
   };
-  std::map<OpId, Running> calls_;  // guarded by the node's lock
+  boost::unordered_flat_map<OpId, Running> calls_;  // guarded by the node's lock
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable joined_changed_;
@@ -109,7 +112,7 @@ class Worker final {
   uint32_t store_count_ = 0;
   std::set<uint32_t> open_stores_;
   bool has_closed_ = false;
-  std::vector<NDArray> ended_arrays_;
+  std::vector<std::shared_ptr<const void>> ended_owners_;
 
   std::unique_ptr<NodeThread> thread_;  // last: it ends before what it works on
 };

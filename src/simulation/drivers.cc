@@ -167,7 +167,7 @@ void Simulation::StartInit(Driver* driver) {
   Operation init;
   init.kind = driver->rank == kNoRank ? Kind::kOpen : Kind::kInit;
   init.key = key.name;
-  init.meta = key.meta;
+  init.meta = std::make_shared<const KeyMeta>(key.meta);
   init.value = FillWith(key, InitialValue(scenario_.seed, key));
   Driver::Running running;
   running.is_init = true;
@@ -193,6 +193,9 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
   running.step = step;
   running.key = step.key;
   operation.key = key.name;
+  if (scenario_.has_priorities) {
+    operation.priority = static_cast<int>((7 * step.ordinal + 3 * step.key) % 5) - 2;
+  }
   if (pushes) {
     running.has_push = true;
     running.push = {LifeOf(*driver), ++driver->ordinal};
@@ -265,7 +268,7 @@ void Simulation::StartRecreate(Driver* driver, const Step& step) {
     ++driver->next_step;
     model_.Created(step.key);
     operation.kind = Kind::kInit;
-    operation.meta = key.meta;
+    operation.meta = std::make_shared<const KeyMeta>(key.meta);
     operation.value = FillWith(key, InitialValue(scenario_.seed, key));
     running.is_init = true;
   }

@@ -68,6 +68,7 @@ struct Scenario {
   size_t adopt_from_bytes = 0;
   size_t credit_bytes = 0;
   int outstanding = 1;  // operations that a worker has under way
+  bool has_priorities = false;
   size_t pull_bytes_max = 0;
   std::vector<SimKey> keys;
   std::vector<Step> steps;

@@ -17,7 +17,7 @@ Simulation::Simulation(const testing::SimulationOptions& options)
       scenario_(MakeScenario(options)),
       model_(scenario_),
       random_(options.seed ^ 0x5EED) {
-  network_ = std::make_unique<InprocNetwork>(NetworkOptions{[this] { return now_; }, this, 2});
+  network_ = std::make_unique<InprocNetwork>(InprocOptions{[this] { return now_; }, this, 2});
   for (size_t i = 0; i < scenario_.keys.size(); ++i) {
     key_index_[IdOf(scenario_.keys[i].name)] = i;
   }

@@ -6,6 +6,7 @@
 #include <map>
 #include <vector>
 
+#include "store/local_store.h"
 #include "tkv/error.h"
 #include "tkv/kvstore.h"
 #include "tkv/ops.h"
@@ -50,7 +51,7 @@ void Check(tkv::KVStore& store, const std::map<int64_t, ModelKey>& model) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Reader in{data, size};
-  const auto store = tkv::KVStore::Create("local");
+  const auto store = tkv::MakeLocalStore("local", {});
   std::map<int64_t, ModelKey> model;
   bool adds = false;
   for (int step = 0; step < 40 && in.size > 0; ++step) {
