@@ -12,6 +12,9 @@ namespace tkv {
 // "0.1.0"
 const char* Version() noexcept;
 
+// The cores that this process may use, by its affinity and its control groups.
+int Cores();
+
 struct OptionInfo {
   const char* name;         // of the argument to create()
   const char* environment;  // variable that is read where the argument is not given

@@ -12,7 +12,7 @@
 namespace tkv {
 
 // What a process knows of its job.
-struct Job {
+struct Job : NetworkOptions {
   enum class Role { kWorker, kServer, kHead };
 
   Role role = Role::kWorker;
@@ -23,9 +23,7 @@ struct Job {
   // Where the head is found: "tcp:HOST:PORT", "unix:HOST/NAME", or several with commas.  For the
   // head itself: where it listens; empty: a Unix socket of a fresh name.
   std::string head;
-  std::string token;               // its secret; empty: Unix sockets of one user only
-  bool insecure_network = false;   // TCP without a token
-  std::string transport = "auto";  // see StoreOptions
+  std::string token;  // its secret; empty: Unix sockets of one user only
   // What a round does without a worker that has died; the head decides: "fail", "continue", "wait".
   std::string on_death = "fail";
 };
@@ -41,7 +39,15 @@ bool IsLaunched();
 // Whether an MPI launcher (mpirun, srun) has started this process: PMIX_RANK is set.
 bool IsInGroup();
 
+// How many workers torchrun has started on this machine (LOCAL_WORLD_SIZE); 1 where it has not.
+//   throws  kInvalidArgument  the variable is no number
+int LocalWorkersFromEnvironment();
+
 const char* Name(Job::Role role) noexcept;
+
+// The secret in the file that TKV_TOKEN_FILE names; "" where it names none.
+//   throws  kInvalidArgument  no such file, others can read it, or it is too short
+std::string TokenFromEnvironment();
 
 // A fresh secret for a job: 256 bits of the system's random numbers, in hexadecimal digits.
 std::string NewToken();

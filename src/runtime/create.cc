@@ -3,6 +3,7 @@
 #include <cctype>
 
 #include "base/format.h"
+#include "base/process.h"
 #include "runtime/cluster.h"
 #include "runtime/dist_store.h"
 #include "runtime/process_job.h"
@@ -54,7 +55,14 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
     }
     worker = WorkerOfProcess(name, options, job);
   }
-  return std::make_unique<DistStore>(name, options, std::move(worker));
+  StoreOptions own = options;
+  // The cores of a machine belong to all its workers.
+  if (own.threads == 0) own.threads = std::max(1, UsableCores() / worker->local_workers());
+  if (own.log) {
+    own.log(0, format("worker {}: large operations use {} of {} cores", worker->rank(), own.threads,
+                      UsableCores()));
+  }
+  return std::make_unique<DistStore>(name, own, std::move(worker));
 }
 
 }  // namespace

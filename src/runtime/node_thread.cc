@@ -65,6 +65,12 @@ void NodeThread::Closed(uint64_t link, const Error& reason) {
 
 void NodeThread::Dispatch() {
   NodeOutput output = node_->TakeOutput();
+  // First: whoever hears of it may end this process.
+  if (options_.log) {
+    for (const Effects::Notice& notice : output.notices) {
+      options_.log(static_cast<int>(notice.level), notice.text);
+    }
+  }
   if (endpoint_ != nullptr) {
     for (const NodeOutput::Dial& dial : output.dials) {
       endpoint_->Dial(dial.link,
@@ -72,11 +78,6 @@ void NodeThread::Dispatch() {
     }
     for (NodeOutput::Send& send : output.sends) endpoint_->Send(send.link, std::move(send.frame));
     for (const LinkId link : output.closes) endpoint_->Close(link);
-  }
-  if (options_.log) {
-    for (const Effects::Notice& notice : output.notices) {
-      options_.log(static_cast<int>(notice.level), notice.text);
-    }
   }
   if (on_change_) on_change_(*node_);
 }
@@ -87,7 +88,9 @@ Time NodeThread::PollOnce() {
   const Time now = Now();
   if (node_->deadline() <= now) node_->Tick(now);
   Dispatch();
-  return count > 0 ? 0 : std::clamp<Time>(node_->deadline() - now, 0, kLongestSleep);
+  const Time sleep = count > 0 ? 0 : std::clamp<Time>(node_->deadline() - now, 0, kLongestSleep);
+  sleeps_until_ = now + sleep;
+  return sleep;
 }
 
 template <typename Done>

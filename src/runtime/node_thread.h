@@ -49,7 +49,10 @@ class NodeThread final : private LinkHandler {
     std::unique_lock lock(mutex_);
     struct Finish {
       NodeThread* self;
-      ~Finish() { self->Dispatch(); }
+      ~Finish() {
+        self->Dispatch();
+        self->WakeInTime();
+      }
     } finish{this};
     return f(static_cast<Node&>(*node_), Now());
   }
@@ -77,6 +80,10 @@ class NodeThread final : private LinkHandler {
   }
   void Received(uint64_t link) override { node_->Received(link, Now()); }
   void Dispatch();
+  // Whoever sleeps does so until the node's deadline, which may be earlier now.
+  void WakeInTime() {
+    if (endpoint_ != nullptr && node_->deadline() < sleeps_until_) endpoint_->Wake();
+  }
   void Loop();
   // Handles what is there; how long it may sleep before there is something, 0 where there was.
   Time PollOnce();
@@ -90,6 +97,7 @@ class NodeThread final : private LinkHandler {
   NodeThreadOptions options_;
   std::function<void(Node&)> on_change_;
   std::mutex mutex_;
+  Time sleeps_until_ = 0;  // whoever polls, with the lock; 0: nobody
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 

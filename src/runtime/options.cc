@@ -23,7 +23,7 @@
 namespace tkv {
 namespace {
 
-constexpr std::array<OptionInfo, 11> kOptions = {{
+constexpr std::array<OptionInfo, 13> kOptions = {{
     {"threads", "TKV_THREADS", "cores", "0",
      "Cores that one large operation may use; 0 means all that the process may use: its CPU "
      "affinity, cut to the "
@@ -52,6 +52,11 @@ constexpr std::array<OptionInfo, 11> kOptions = {{
      "between hosts; unix: the same without shared memory; tcp: by TCP alone."},
     {"insecure_network", "TKV_INSECURE_NETWORK", "", "0",
      "1: TCP without a token; whoever reaches a port takes part in the job."},
+    {"check_values", "TKV_CHECK_VALUES", "", "0",
+     "1: what leaves by TCP carries a check of its values too (XXH3, as that of the headers); what "
+     "does not match is sent again over a new connection."},
+    {"failpoints", "TKV_FAILPOINTS", "", "",
+     "Rehearsed failures: WHO:sent|received:TYPE:COUNT:kill|stop|cut, several with commas."},
     {"log", "TKV_LOG", "", "off",
      "What is told on standard error of joining, leaving, deaths and long waits: off, error, "
      "warning, info, debug. From Python it is the level of the logger tensorkv."},
@@ -96,31 +101,6 @@ std::string NeedVariable(const char* name) {
 int NeedNumber(const char* name, int low) {
   NeedVariable(name);
   return static_cast<int>(ReadNumber(name, 0, low));
-}
-
-// The secret of the job, from a file that only its owner can read.
-std::string ReadToken() {
-  const char* const path = Variable("TKV_TOKEN_FILE");
-  if (path == nullptr) return {};
-  struct stat status{};
-  if (stat(path, &status) != 0) {
-    throw Fail(Code::kInvalidArgument, "TKV_TOKEN_FILE='{}': {}", path, std::strerror(errno));
-  }
-  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    throw Fail(Code::kInvalidArgument, "TKV_TOKEN_FILE='{}': others can read it; chmod 600 it",
-               path);
-  }
-  std::string token(4096, '\0');
-  std::ifstream file(path, std::ios::binary);
-  file.read(token.data(), static_cast<std::streamsize>(token.size()));
-  token.resize(static_cast<size_t>(file.gcount()));
-  while (!token.empty() && std::isspace(static_cast<unsigned char>(token.back()))) token.pop_back();
-  constexpr size_t kTokenBytesMin = 16;
-  if (token.size() < kTokenBytesMin) {
-    throw Fail(Code::kInvalidArgument, "TKV_TOKEN_FILE='{}': {} bytes, at least {} are needed",
-               path, token.size(), kTokenBytesMin);
-  }
-  return token;
 }
 
 Job TkvJob() {
@@ -190,15 +170,42 @@ Job JobFromEnvironment() {
   }
   Job job =
       Variable("TKV_HEAD") != nullptr || Variable("TKV_ROLE") != nullptr ? TkvJob() : DmlcJob();
-  job.token = ReadToken();
+  job.token = TokenFromEnvironment();
   const StoreOptions options = OptionsFromEnvironment();
-  job.insecure_network = options.insecure_network;
-  job.transport = options.transport;
+  static_cast<NetworkOptions&>(job) = options;
   job.on_death = options.on_death;
   return job;
 }
 
+std::string TokenFromEnvironment() {
+  const char* const path = Variable("TKV_TOKEN_FILE");
+  if (path == nullptr) return {};
+  struct stat status{};
+  if (stat(path, &status) != 0) {
+    throw Fail(Code::kInvalidArgument, "TKV_TOKEN_FILE='{}': {}", path, std::strerror(errno));
+  }
+  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    throw Fail(Code::kInvalidArgument, "TKV_TOKEN_FILE='{}': others can read it; chmod 600 it",
+               path);
+  }
+  std::string token(4096, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(token.data(), static_cast<std::streamsize>(token.size()));
+  token.resize(static_cast<size_t>(file.gcount()));
+  while (!token.empty() && std::isspace(static_cast<unsigned char>(token.back()))) token.pop_back();
+  constexpr size_t kTokenBytesMin = 16;
+  if (token.size() < kTokenBytesMin) {
+    throw Fail(Code::kInvalidArgument, "TKV_TOKEN_FILE='{}': {} bytes, at least {} are needed",
+               path, token.size(), kTokenBytesMin);
+  }
+  return token;
+}
+
 const char* Version() noexcept { return TKV_VERSION; }
+
+int LocalWorkersFromEnvironment() { return static_cast<int>(ReadNumber("LOCAL_WORLD_SIZE", 1, 1)); }
+
+int Cores() { return UsableCores(); }
 
 std::span<const OptionInfo> OptionTable() noexcept { return kOptions; }
 
@@ -218,6 +225,8 @@ StoreOptions OptionsFromEnvironment() {
       ReadNumber("TKV_WINDOW_BYTES", static_cast<int64_t>(options.window_bytes), 0));
   if (const char* const transport = Variable("TKV_TRANSPORT")) options.transport = transport;
   options.insecure_network = ReadNumber("TKV_INSECURE_NETWORK", 0, 0) != 0;
+  options.check_values = ReadNumber("TKV_CHECK_VALUES", 0, 0) != 0;
+  if (const char* const points = Variable("TKV_FAILPOINTS")) options.failpoints = points;
   if (const size_t level = ReadLevel(); level < kLevels.size()) {
     options.log = [level](int of, const std::string& text) {
       const auto at = static_cast<size_t>(of);
@@ -251,6 +260,8 @@ std::string ConfigText() {
   line("window_bytes", options.window_bytes);
   line("transport", options.transport);
   line("insecure_network", options.insecure_network ? 1 : 0);
+  line("check_values", options.check_values ? 1 : 0);
+  line("failpoints", options.failpoints);
   line("log", ReadLevel() < kLevels.size() ? kLevels.at(ReadLevel()) : "off");
   return text;
 }

@@ -47,6 +47,7 @@ struct Place {
   int worker = -1;  // its rank; -1: it is none
   int server = -1;  // which one it hosts; -1: none
   bool has_head = false;
+  int local_workers = 1;  // on this machine
 };
 
 // How the process with the head tells the others what they need to know.
@@ -61,8 +62,7 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
   job->workers = place.workers;
   job->servers = place.servers;
   job->on_death = options.on_death;
-  job->transport = options.transport;
-  job->insecure_network = options.insecure_network;
+  static_cast<NetworkOptions&>(*job) = options;
   job->rank = place.worker;
   if (place.has_head) {
     job->id = RandomHex(8);
@@ -101,9 +101,10 @@ std::shared_ptr<Worker> WorkerWithHost(const std::string& type, const StoreOptio
   WorkerOptions worker;
   worker.job = job.id;
   worker.rank = place.worker;
-  worker.endpoint = OpenSockets(SocketsOf(job, {}, options.log));
+  worker.endpoint = OpenEndpoint(job, SocketsOf(job, {}, options.log));
   worker.address_of = AddressesOf(job);
   worker.host = host;
+  worker.local_workers = place.local_workers;
   worker.after_leave = [host = host.get(), patience = options.patience,
                         interrupt = options.interrupt] {
     host->WaitUntilOver(patience, interrupt);
@@ -147,12 +148,16 @@ class JobNumber {
 // What all processes of the group are; rank 0 of the group has the head.
 Place PlaceIn(PmixGroup* group, bool is_server, int number, const StoreOptions& options) {
   const std::string key = format("tkv.role.{}", number);
-  group->Put(key, is_server ? "server" : "worker");
+  const std::string here = format(" {}", HostId());
+  group->Put(key, (is_server ? "server" : "worker") + here);
   group->Exchange(options.server_patience, options.interrupt);
   Place place;
+  place.local_workers = 0;
   for (int rank = 0; rank < group->size(); ++rank) {
-    const bool serves = group->Get(rank, key) == "server";
+    const std::string role = group->Get(rank, key);
+    const bool serves = role.starts_with("server");
     const int index = serves ? place.servers++ : place.workers++;
+    place.local_workers += static_cast<int>(!serves && role.ends_with(here));
     if (rank == group->rank()) (serves ? place.server : place.worker) = index;
   }
   if (place.workers == 0) {
@@ -220,6 +225,7 @@ std::shared_ptr<Worker> WorkerByRendezvous(const std::string& type, const StoreO
   place.worker = options.rank;
   if (options.rank < place.servers) place.server = options.rank;
   place.has_head = options.rank == 0;
+  place.local_workers = LocalWorkersFromEnvironment();
   const JobNumber number(options.rank);
   const std::string key = format("tensorkv/{}/job", number.value());
   const Notice notice{[&](const std::string& text) {
@@ -256,8 +262,7 @@ std::unique_ptr<Service> Service::StartInGroup(const StoreOptions& options) {
 
 std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOptions& options,
                                         Job job) {
-  job.insecure_network |= options.insecure_network;
-  job.transport = options.transport;
+  static_cast<NetworkOptions&>(job) = options;
   // A process is one worker of a job: that is a fact about the process, not about a store.
   static std::mutex mutex;
   static std::map<std::string, std::weak_ptr<Worker>> workers;
@@ -274,7 +279,7 @@ std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOpti
     WorkerOptions made;
     made.job = job.id;
     made.rank = job.rank;
-    made.endpoint = OpenSockets(SocketsOf(job, {}, options.log));
+    made.endpoint = OpenEndpoint(job, SocketsOf(job, {}, options.log));
     made.address_of = AddressesOf(job);
     worker = std::make_shared<Worker>(type, options, std::move(made));
     workers[job.id] = worker;

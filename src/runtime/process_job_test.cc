@@ -140,5 +140,19 @@ TEST(WorkersThatHostServers, SumOverSocketsAndWaitForEachOther) {
   EXPECT_EQ(sums, std::vector<float>(kWorkers, 6.0F));
 }
 
+TEST(Server, WhoseHeadNeverComesGivesUp) {
+  const Job nobody = MemberOf(HeadOf(1, 1), "unix:elsewhere/nobody", Job::Role::kServer, 0);
+  const auto server = Service::Start(nobody, {}, std::chrono::milliseconds(200));
+  try {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (std::chrono::steady_clock::now() < end) {
+      ASSERT_FALSE(server->Wait(std::chrono::milliseconds(20)));
+    }
+    FAIL() << "it is there after five seconds";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kUnavailable) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace tkv

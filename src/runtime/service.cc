@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "runtime/cluster.h"
 #include "runtime/process_job.h"
+#include "transport/failpoints.h"
 #include "transport/socket/address.h"
 
 namespace tkv {
@@ -66,6 +67,7 @@ SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen, const S
   options.listen = std::move(listen);
   options.token = job.token;
   options.insecure_network = job.insecure_network;
+  options.check_bodies = job.check_values;
   options.use_unix = job.transport != "tcp";
   options.share_memory = job.transport == "auto";
   options.warn = [log, has_warned =
@@ -79,6 +81,11 @@ SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen, const S
     options.warn(format("shared memory: {}; large values go through the socket", why));
   }
   return options;
+}
+
+std::unique_ptr<SocketEndpoint> OpenEndpoint(const Job& job, SocketOptions options) {
+  std::vector<Failpoint> failpoints = FailpointsOf(WhoIs(job), job.failpoints);
+  return WithFailpoints(OpenSockets(std::move(options)), std::move(failpoints));
 }
 
 std::function<std::string(const Peer&)> AddressesOf(const Job& job) {
@@ -97,8 +104,14 @@ class SocketService final : public Service {
                  WhoIs(job), job.workers, job.servers);
     }
     SocketOptions sockets = SocketsOf(job, ListenAddresses(job), log);
+    if (sockets.listen.empty()) {
+      throw Fail(Code::kInvalidArgument,
+                 "{}: transport '{}' leaves nothing to listen at; the head has to be at "
+                 "tcp:HOST:PORT (it is at '{}') and TKV_TOKEN_FILE has to be set",
+                 WhoIs(job), job.transport, job.head);
+    }
     pool_ = std::make_unique<BufferPool>(sockets.arena);  // values can be read where they lie
-    auto endpoint = OpenSockets(std::move(sockets));
+    auto endpoint = OpenEndpoint(job, std::move(sockets));
     address_ = endpoint->address();
     NodeThreadOptions thread;
     thread.address_of = AddressesOf(job);
@@ -185,7 +198,7 @@ class SocketService final : public Service {
     } else {
       auto* const server = static_cast<ServerNode*>(node);
       refused = &server->member().refused();
-      head_is_lost = server->member().joined() && server->member().link() == kNoLink;
+      head_is_lost = !server->member().joined() || server->member().link() == kNoLink;
       is_idle = is_idle || (head_is_lost && !server->shard().has_clients());
       if (is_over && !has_left_) {
         has_left_ = true;

@@ -10,4 +10,9 @@ std::unique_ptr<PmixGroup> PmixGroup::Join() {
              "mpirun has started this process, and this build has no PMIx (libpmix-dev)");
 }
 
+bool PmixGroup::IsThere(std::string* why) {
+  *why = "this build has no PMIx (libpmix-dev)";
+  return false;
+}
+
 }  // namespace tkv

@@ -163,6 +163,16 @@ class Group final : public PmixGroup {
 
 }  // namespace
 
+bool PmixGroup::IsThere(std::string* why) {
+  try {
+    Library();
+    return true;
+  } catch (const Error& error) {
+    *why = error.what();
+    return false;
+  }
+}
+
 std::unique_ptr<PmixGroup> PmixGroup::Join() { return std::make_unique<Group>(); }
 
 }  // namespace tkv

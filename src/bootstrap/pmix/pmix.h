@@ -18,6 +18,8 @@ class PmixGroup {
   //   throws  kUnavailable    the library or the launcher is not there
   //           kUnimplemented  this build does not have it
   static std::unique_ptr<PmixGroup> Join();
+  // Whether the library can be loaded; `why` is told where it cannot.
+  static bool IsThere(std::string* why);
   virtual ~PmixGroup() = default;
 
   virtual int rank() const = 0;

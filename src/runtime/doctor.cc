@@ -1,0 +1,248 @@
+#include "tkv/doctor.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "base/arena.h"
+#include "base/format.h"
+#include "base/process.h"
+#include "bootstrap/pmix/pmix.h"
+#include "runtime/process_job.h"
+#include "tkv/config.h"
+#include "transport/socket/address.h"
+#include "transport/socket/endpoint.h"
+
+namespace tkv {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Kind = Finding::Kind;
+
+constexpr std::chrono::seconds kPatience{5};
+constexpr int kRoundTrips = 20;
+constexpr int64_t kTurnNanoseconds = 100'000'000;
+constexpr uint64_t kFilesWanted = 1024;
+
+Frame FrameOf(Type type) {
+  Message message;
+  message.type = type;
+  FrameBuilder builder;
+  builder.Add(std::move(message));
+  return builder.Finish(0, 0);
+}
+
+Type TypeOf(std::span<const std::byte> head) {
+  const FrameHeader header = DecodeHeader(head.first(sizeof(FrameHeader)), FrameLimits::Unproved());
+  std::vector<Message> messages;
+  DecodeMessages(header, head, &messages);
+  if (messages.size() != 1) throw Fail(Code::kInvalidArgument, "{} messages", messages.size());
+  return messages[0].type;
+}
+
+// Answers each PING.
+class Answering final : public LinkHandler {
+ public:
+  explicit Answering(Endpoint* endpoint) : endpoint_(endpoint) {}
+  uint64_t Accepted() override { return ++last_; }
+  void Opened(uint64_t) override {}
+  void Closed(uint64_t, const Error&) override {}
+  std::vector<Block> Land(uint64_t, std::span<const std::byte> head, const std::byte*) override {
+    if (TypeOf(head) != Type::kPing) throw Fail(Code::kInvalidArgument, "a door answers PING");
+    return {};
+  }
+  void Received(uint64_t link) override { endpoint_->Send(link, FrameOf(Type::kPong)); }
+
+ private:
+  Endpoint* const endpoint_;
+  uint64_t last_ = 0;
+};
+
+// Sends one PING after another.
+class Knocking final : public LinkHandler {
+ public:
+  explicit Knocking(Endpoint* endpoint) : endpoint_(endpoint) {}
+  uint64_t Accepted() override { return 0; }
+  void Opened(uint64_t link) override { Ask(link); }
+  void Closed(uint64_t, const Error& reason) override { error = reason; }
+  std::vector<Block> Land(uint64_t, std::span<const std::byte> head, const std::byte*) override {
+    if (TypeOf(head) != Type::kPong) throw Fail(Code::kInvalidArgument, "a door says PONG");
+    return {};
+  }
+  void Received(uint64_t link) override {
+    const auto taken = Clock::now() - asked_;
+    shortest = answers == 0 ? taken : std::min<std::chrono::nanoseconds>(shortest, taken);
+    if (++answers < kRoundTrips) Ask(link);
+  }
+
+  int answers = 0;
+  std::chrono::nanoseconds shortest{};
+  std::optional<Error> error;
+
+ private:
+  void Ask(uint64_t link) {
+    asked_ = Clock::now();
+    endpoint_->Send(link, FrameOf(Type::kPing));
+  }
+  Endpoint* const endpoint_;
+  Clock::time_point asked_;
+};
+
+SocketOptions OptionsOf(const std::string& token, std::vector<std::string> listen) {
+  SocketOptions options;
+  options.who = "tkv doctor";
+  options.listen = std::move(listen);
+  options.token = token;
+  options.share_memory = false;
+  return options;
+}
+
+class SocketDoor final : public Door {
+ public:
+  SocketDoor(const std::string& where, std::string token)
+      : token_(std::move(token)), endpoint_(OpenSockets(OptionsOf(token_, {where}))) {
+    thread_ = std::thread([this] {
+      Answering answering(endpoint_.get());
+      while (!stopping_) {
+        endpoint_->Poll(&answering, 16);
+        endpoint_->Wait(kTurnNanoseconds);
+      }
+    });
+  }
+  ~SocketDoor() override {
+    stopping_ = true;
+    endpoint_->Wake();
+    thread_.join();
+  }
+  SocketDoor(const SocketDoor&) = delete;
+  SocketDoor& operator=(const SocketDoor&) = delete;
+
+  const std::string& address() const override { return endpoint_->address(); }
+
+  Answer Knock(const std::string& address) override {
+    const auto endpoint = OpenSockets(OptionsOf(token_, {}));
+    Knocking knocking(endpoint.get());
+    const auto deadline = Clock::now() + kPatience;
+    endpoint->Dial(1, address);
+    while (knocking.answers < kRoundTrips && !knocking.error && Clock::now() < deadline) {
+      endpoint->Poll(&knocking, 16);
+      if (knocking.answers < kRoundTrips && !knocking.error) endpoint->Wait(kTurnNanoseconds);
+    }
+    if (knocking.answers < kRoundTrips && !knocking.error) {
+      knocking.error = Fail(Code::kDeadlineExceeded, "{}: no answer in {} s", address,
+                            static_cast<int>(kPatience.count()));
+    }
+    return {knocking.error, knocking.shortest};
+  }
+
+ private:
+  const std::string token_;
+  const std::unique_ptr<SocketEndpoint> endpoint_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+// ---- this machine -----------------------------------------------------------------------------
+
+Finding Variables() {
+  const char* const repair = "unset it or mend it; docs/launching.md lists them";
+  try {
+    OptionsFromEnvironment();
+    const bool has_token = !TokenFromEnvironment().empty();
+    if (!IsLaunched()) {
+      return {Kind::kGood, "variables",
+              has_token ? "TKV_TOKEN_FILE names a token; no launcher has set any"
+                        : "no launcher has set any",
+              ""};
+    }
+    const Job job = JobFromEnvironment();
+    return {Kind::kGood, "variables",
+            format("{} of job '{}', head at '{}', {}", Name(job.role), job.id, job.head,
+                   job.token.empty() ? "without a token" : "with a token"),
+            ""};
+  } catch (const Error& error) {
+    return {Kind::kBad, "variables", error.what(), repair};
+  }
+}
+
+Finding KnockAtHome(const char* what, const std::string& where, const char* repair) {
+  try {
+    SocketDoor door(where, NewToken());
+    Finding finding = FindingOf(what, door.Knock(door.address()));
+    if (finding.kind == Kind::kBad) finding.repair = repair;
+    return finding;
+  } catch (const Error& error) {
+    return {Kind::kBad, what, error.what(), repair};
+  }
+}
+
+Finding SharedMemory() {
+  std::string why;
+  const std::shared_ptr<Arena> arena = Arena::Open(&why);
+  const bool can_hold = arena != nullptr && arena->Allocate(size_t{1} << 20);
+  if (can_hold) return {Kind::kGood, "shared memory", "a sealed memfd can be made and used", ""};
+  if (why.empty()) why = "1 MiB of it cannot be had";
+  return {Kind::kNote, "shared memory", why + "; large values go through Unix sockets, slower",
+          "raise the limit (ulimit -v, ulimit -n, the memory of the container), or set "
+          "TKV_TRANSPORT=unix to be rid of the warning"};
+}
+
+Finding Pmix() {
+  std::string why;
+  if (PmixGroup::IsThere(&why)) {
+    return {Kind::kGood, "PMIx",
+            IsInGroup() ? "this process is in a group of it" : "its library can be loaded", ""};
+  }
+  return {Kind::kNote, "PMIx", why, "only mpirun and srun need it: apt-get install libpmix2"};
+}
+
+Finding Files() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const bool is_enough = limit.rlim_cur >= kFilesWanted;
+  return {is_enough ? Kind::kGood : Kind::kNote, "files",
+          format("this process may open {}", limit.rlim_cur),
+          is_enough ? "" : "ulimit -n 4096, for jobs of many processes"};
+}
+
+}  // namespace
+
+std::string BuildVersion() { return format("{} protocol {}", Version(), ProtocolVersion()); }
+
+std::vector<Finding> ExamineHost() {
+  return {{Kind::kGood, "version", BuildVersion(), ""},
+          {Kind::kGood, "cores", format("{} for this process", UsableCores()), ""},
+          Variables(),
+          KnockAtHome("unix sockets", "unix", "TKV_TRANSPORT=tcp does without them"),
+          SharedMemory(),
+          KnockAtHome("loopback", "tcp:127.0.0.1:0",
+                      "bring it up: ip link set lo up; let a firewall pass what stays on it"),
+          Pmix(),
+          Files()};
+}
+
+std::unique_ptr<Door> Door::Open(const std::string& towards, const std::string& token) {
+  if (token.empty()) throw Fail(Code::kInvalidArgument, "a door needs a token");
+  std::string host = towards.empty() ? "127.0.0.1" : towards;
+  if (host.starts_with("tcp:")) host = ParseAddresses(host).front().host;
+  const std::string own = LocalAddressTowards(host);
+  return std::make_unique<SocketDoor>(ToString({SocketAddress::Kind::kTcp, own, "", 0}), token);
+}
+
+Finding FindingOf(const std::string& what, const Door::Answer& answer) {
+  if (!answer.error) {
+    const double microseconds = static_cast<double>(answer.round_trip.count()) / 1e3;
+    return {Kind::kGood, what, format("there and back in {:.0f} us", microseconds), ""};
+  }
+  const bool is_strange = answer.error->code() == Code::kUnauthenticated;
+  const bool is_other = answer.error->code() == Code::kFailedPrecondition;
+  return {Kind::kBad, what, answer.error->what(),
+          is_strange ? "give both hosts the same file behind TKV_TOKEN_FILE"
+          : is_other ? "install the same tensorkv on both"
+                     : "let the firewalls pass TCP between these hosts, on all ports above 1023, "
+                       "and see that each routes to the other's address"};
+}
+
+}  // namespace tkv
