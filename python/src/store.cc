@@ -68,8 +68,8 @@ class Batch {
     for (size_t i = 0; i < count; ++i) Add(Item(keys, i), Item(values, i), use);
   }
 
-  SmallVector<PushItem, 1> PushItems() const { return Items<PushItem>(); }
-  SmallVector<PullItem, 1> PullItems() const { return Items<PullItem>(); }
+  SmallVector<PushItem, 1> PushItems(int priority) const { return Items<PushItem>(priority); }
+  SmallVector<PullItem, 1> PullItems(int priority) const { return Items<PullItem>(priority); }
   SmallVector<InitItem, 1> InitItems() const {
     SmallVector<InitItem, 1> items;
     for (size_t i = 0; i < views_.size(); ++i) {
@@ -120,10 +120,10 @@ class Batch {
   }
 
   template <typename T>
-  SmallVector<T, 1> Items() const {
+  SmallVector<T, 1> Items(int priority) const {
     SmallVector<T, 1> items;
     items.reserve(views_.size());
-    for (size_t i = 0; i < views_.size(); ++i) items.push_back({views_[i], Arrays(i)});
+    for (size_t i = 0; i < views_.size(); ++i) items.push_back({views_[i], Arrays(i), priority});
     return items;
   }
 
@@ -159,10 +159,10 @@ nb::object TicketOf(Ticket ticket, nb::object result) {
   return nb::cast(PyTicket{std::move(ticket), std::move(result)});
 }
 
-nb::object Push(Store& self, nb::handle key, nb::handle value, int, bool async_op) {
+nb::object Push(Store& self, nb::handle key, nb::handle value, int priority, bool async_op) {
   Batch batch("push");
   batch.Parse(key, value, Use::kRead);
-  const auto items = batch.PushItems();
+  const auto items = batch.PushItems(priority);
   Ticket ticket;
   {
     nb::gil_scoped_release unlocked;
@@ -176,10 +176,10 @@ nb::object Push(Store& self, nb::handle key, nb::handle value, int, bool async_o
 }
 
 // The ticket where the operation is to be under way, else nothing.
-Ticket PullInto(Store& self, nb::handle key, nb::handle out, bool async_op) {
+Ticket PullInto(Store& self, nb::handle key, nb::handle out, int priority, bool async_op) {
   Batch batch("pull");
   batch.Parse(key, out, Use::kWrite);
-  const auto items = batch.PullItems();
+  const auto items = batch.PullItems(priority);
   nb::gil_scoped_release unlocked;
   if (async_op) return self.core->PullAsync(Span(items));
   self.core->Pull(Span(items));
@@ -202,13 +202,14 @@ nb::object Like(const nb::object& arrays, nb::handle like) {
   return nb::module_::import_("tensorkv._interop").attr("like")(arrays, like);
 }
 
-nb::object Pull(Store& self, nb::handle key, nb::handle out, int, bool, nb::handle like,
+nb::object Pull(Store& self, nb::handle key, nb::handle out, int priority, bool, nb::handle like,
                 bool async_op) {
   if (async_op && !like.is_none()) {
     throw Fail(Code::kInvalidArgument, "pull: `like` needs the values at once; give `out`");
   }
   nb::object outputs = out.is_none() ? FreshOutputs(self, "pull", key) : nb::object(nb::none());
-  Ticket ticket = PullInto(self, key, out.is_none() ? nb::handle(outputs) : out, async_op);
+  Ticket ticket =
+      PullInto(self, key, out.is_none() ? nb::handle(outputs) : out, priority, async_op);
   if (async_op) return TicketOf(std::move(ticket), std::move(outputs));
   return like.is_none() || outputs.is_none() ? outputs : Like(outputs, like);
 }
@@ -221,7 +222,7 @@ bool HoldsJax(nb::handle values) {
   return false;
 }
 
-nb::object PushPull(Store& self, nb::handle key, nb::handle value, nb::handle out, int,
+nb::object PushPull(Store& self, nb::handle key, nb::handle value, nb::handle out, int priority,
                     bool async_op) {
   // JAX arrays cannot take the result: it comes back as new ones.
   const bool is_new = out.is_none() && HoldsJax(value);
@@ -236,8 +237,8 @@ nb::object PushPull(Store& self, nb::handle key, nb::handle value, nb::handle ou
   }
   Ticket ticket;
   {
-    const auto items = values.PushItems();
-    const auto targets = outs.PullItems();
+    const auto items = values.PushItems(priority);
+    const auto targets = outs.PullItems(priority);
     nb::gil_scoped_release unlocked;
     if (async_op && !is_new) {
       ticket = self.core->PushPullAsync(Span(items), Span(targets));
@@ -249,13 +250,13 @@ nb::object PushPull(Store& self, nb::handle key, nb::handle value, nb::handle ou
   return is_new ? Like(fresh, value) : nb::none();
 }
 
-void Broadcast(Store& self, nb::handle key, nb::handle value, nb::handle out, int) {
+void Broadcast(Store& self, nb::handle key, nb::handle value, nb::handle out, int priority) {
   Batch values("broadcast");
   Batch outs("broadcast");
   values.Parse(key, value, Use::kRead);
   outs.Parse(key, out, Use::kWrite);
   const auto items = values.InitItems();
-  const auto targets = outs.PullItems();
+  const auto targets = outs.PullItems(priority);
   nb::gil_scoped_release unlocked;
   self.core->Broadcast(Span(items), Span(targets));
 }
@@ -415,6 +416,8 @@ StoreOptions ParseOptions(const nb::dict& given) {
       if (key == "deterministic") options.deterministic = nb::cast<bool>(value);
       if (key == "transport") options.transport = nb::cast<std::string>(value);
       if (key == "insecure_network") options.insecure_network = nb::cast<bool>(value);
+      if (key == "check_values") options.check_values = nb::cast<bool>(value);
+      if (key == "failpoints") options.failpoints = nb::cast<std::string>(value);
     } catch (const std::bad_cast&) {
       throw Fail(Code::kInvalidArgument, "create: {}={} is of type {}", key,
                  nb::cast<std::string>(nb::repr(value)),
@@ -540,7 +543,8 @@ Args:
     key: a key or a list of keys. A key that stands twice counts as one with all its values.
     value: for one key an array or a list of arrays, each with the key's shape and dtype; for a list of keys a list
         of such. Arrays of other frameworks are read where they are, never copied; strided ones are packed.
-    priority: accepted; operations of a store in one process are synchronous.
+    priority: in a distributed store, what waits to leave for a server does so the larger first; in others nothing
+        waits. Pushes of one key keep their order.
     async_op: return a Ticket, which is done when the round is complete. Without it a push of a distributed store
         returns when the arrays may be changed again, and its failure is raised by the next call on the key.
 
@@ -571,7 +575,7 @@ Args:
     out: for one key an array or a list of arrays of the key's shape, for a list of keys a list of such: NDArray,
         NumPy, PyTorch or any other writable array. Converts between float dtypes. Where one array stands for several
         keys it holds the last one.
-    priority: accepted.
+    priority: as push.
     ignore_sparse: accepted; every array is dense.
     like: where there is no `out`, the framework of this array is that of the result.
     async_op: return a Ticket; its wait gives what pull would have given.
@@ -624,7 +628,7 @@ Example:
 Args:
     key, value: as init; the keys must be new.
     out: as pull.
-    priority: accepted.
+    priority: as push, for the pull.
 
 Raises:
     As init and pull; then no key was created and no output written.

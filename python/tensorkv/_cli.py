@@ -7,4 +7,5 @@ import sys
 def main():
     """Become the program."""
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "tkv")
+    os.environ["TKV_PYTHON"] = sys.executable  # which other hosts of a job are to use, too
     os.execv(program, ["tkv", *sys.argv[1:]])

@@ -222,7 +222,8 @@ class Store:
             key: a key or a list of keys. A key that stands twice counts as one with all its values.
             value: for one key an array or a list of arrays, each with the key's shape and dtype; for a list of keys a list
                 of such. Arrays of other frameworks are read where they are, never copied; strided ones are packed.
-            priority: accepted; operations of a store in one process are synchronous.
+            priority: in a distributed store, what waits to leave for a server does so the larger first; in others nothing
+                waits. Pushes of one key keep their order.
             async_op: return a Ticket, which is done when the round is complete. Without it a push of a distributed store
                 returns when the arrays may be changed again, and its failure is raised by the next call on the key.
 
@@ -253,7 +254,7 @@ class Store:
             out: for one key an array or a list of arrays of the key's shape, for a list of keys a list of such: NDArray,
                 NumPy, PyTorch or any other writable array. Converts between float dtypes. Where one array stands for several
                 keys it holds the last one.
-            priority: accepted.
+            priority: as push.
             ignore_sparse: accepted; every array is dense.
             like: where there is no `out`, the framework of this array is that of the result.
             async_op: return a Ticket; its wait gives what pull would have given.
@@ -307,7 +308,7 @@ class Store:
         Args:
             key, value: as init; the keys must be new.
             out: as pull.
-            priority: accepted.
+            priority: as push, for the pull.
 
         Raises:
             As init and pull; then no key was created and no output written.

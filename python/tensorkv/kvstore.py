@@ -366,6 +366,8 @@ def create(
     deterministic=None,
     transport=None,
     insecure_network=None,
+    check_values=None,
+    failpoints=None,
 ):
     """Make a store.
 
@@ -373,9 +375,11 @@ def create(
         name: ``'local'`` (also ``'local_update_cpu'``, ``'local_allreduce_cpu'``), ``'device'`` (also
             ``'local_allreduce_device'``), ``'teststore'``, or the name of a class that KVStoreBase.register knows; in any
             case. All give the same bits; on host memory they are one implementation. ``'dist_sync'``, ``'dist_async'``
-            (also ``'dist'``, ``'dist_sync_device'``, ``'dist_async_device'``): a store of several workers, with the updater
-            on its servers. `docs/launching.md` says how its processes are started.
-        threads: cores that a large operation may use; default ``TKV_THREADS``, else all that the process may use.
+            (also ``'dist'``, ``'dist_sync_device'``, ``'dist_device_sync'``, ``'dist_async_device'``, and ``'p3'``, because
+            priorities count in all of them): a store of several workers, with the updater on its servers.
+            `docs/launching.md` says how its processes are started.
+        threads: cores that a large operation may use; default ``TKV_THREADS``, else all that the process may use,
+            divided by the workers of a job on this machine.
         patience_ms: longest wait for another thread or worker, in milliseconds; default ``TKV_PATIENCE_MS``, else ten
             minutes.
         patience: the same in seconds.
@@ -396,6 +400,9 @@ def create(
         transport: how the processes talk: ``'auto'`` (default) by shared memory and Unix sockets on one host and by TCP
             between hosts, ``'unix'`` the same without shared memory, ``'tcp'`` by TCP alone.
         insecure_network: TCP without a token of the job, where the network is trusted; default False.
+        check_values: what leaves by TCP carries a check of its values (XXH3), beside that of its headers; what does not
+            match is sent again. Default False.
+        failpoints: rehearsed failures, as `docs/failures.md` describes them; default none.
 
     Raises:
         InvalidArgumentError: an unknown name, with a list of those there are; never a silent default.
@@ -437,4 +444,6 @@ def create(
         deterministic=deterministic,
         transport=transport,
         insecure_network=insecure_network,
+        check_values=check_values,
+        failpoints=failpoints,
     )

@@ -320,7 +320,9 @@ PRELUDE = """
 def script(body, timeout=60):
     """Run a script in a process of its own; return the finished process."""
     text = textwrap.dedent(PRELUDE) + textwrap.dedent(body)
-    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=timeout, check=False)
+    return subprocess.run(
+        [sys.executable, "-u", "-c", text], capture_output=True, text=True, timeout=timeout, check=False
+    )
 
 
 @pytest.mark.parametrize(
