@@ -1,12 +1,8 @@
-// tkv launch: the processes of a job on this machine.
+// tkv launch: the processes of a job, on this machine and on others.
 
 #include "launch.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
-#include <spawn.h>
-#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,11 +18,16 @@
 #include <memory>
 #include <utility>
 
+#include "agent.h"
+#include "child.h"
+#include "hosts.h"
+#include "spawn.h"
+#include "system.h"
 #include "tkv/config.h"
+#include "tkv/doctor.h"
 #include "tkv/error.h"
 #include "tkv/job.h"
-
-extern char** environ;
+#include "watchdog.h"
 
 namespace tkv::cli {
 namespace {
@@ -34,104 +35,19 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::seconds;
 
-constexpr size_t kLineBytesMax = size_t{1} << 20;  // a longer line is passed on in pieces
-
-[[noreturn]] void Die(const std::string& what) {
-  throw Error(Code::kUnavailable, "launch: " + what + ": " + std::strerror(errno));
-}
-
-// Ends the children of a launcher that has died, within two seconds: a process of its own that
-// knows their process groups and sees the launcher's end of the pipe close.
-class Watchdog {
- public:
-  Watchdog() {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) Die("pipe");
-    const pid_t pid = fork();
-    if (pid < 0) Die("fork");
-    if (pid == 0) {
-      close(ends[1]);
-      Watch(ends[0]);
-    }
-    close(ends[0]);
-    pipe_ = ends[1];
-    pid_ = pid;
-  }
-  ~Watchdog() {
-    close(pipe_);
-    waitpid(pid_, nullptr, 0);
-  }
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
-
-  void Add(pid_t group) const { Tell(group); }
-  void Remove(pid_t group) const { Tell(-group); }
-
- private:
-  void Tell(pid_t message) const {
-    [[maybe_unused]] const ssize_t told = write(pipe_, &message, sizeof(message));
-  }
-  [[noreturn]] static void Watch(int pipe) {
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) std::signal(signal, SIG_IGN);
-    constexpr size_t kGroupsMax = 1 << 14;
-    static pid_t groups[kGroupsMax];
-    size_t count = 0;
-    pid_t message = 0;
-    for (;;) {
-      const ssize_t got = read(pipe, &message, sizeof(message));
-      if (got < 0 && errno == EINTR) continue;
-      if (got != sizeof(message)) break;
-      if (message > 0 && count < kGroupsMax) groups[count++] = message;
-      if (message < 0)
-        count = static_cast<size_t>(std::remove(groups, groups + count, -message) - groups);
-    }
-    for (size_t i = 0; i < count; ++i) kill(-groups[i], SIGTERM);
-    if (count > 0) sleep(1);
-    for (size_t i = 0; i < count; ++i) kill(-groups[i], SIGKILL);
-    _exit(0);
-  }
-
-  int pipe_ = -1;
-  pid_t pid_ = -1;
-};
-
-struct Child {
-  Job::Role role = Job::Role::kWorker;
-  int rank = 0;
-  pid_t pid = -1;
-  int restarts = 0;
-  bool is_running = false;
-  int output = -1;   // what it says
-  std::string line;  // that is not whole yet
-  std::FILE* log = nullptr;
-  std::string name() const { return std::string(Name(role)) + " " + std::to_string(rank); }
-};
+constexpr seconds kGreetingPatience{30};  // of an agent
+constexpr seconds kAliveEvery{5};         // an agent is told
+constexpr int kGreetingsMax = 8;          // awaited of one host: sshd drops more (MaxStartups)
+constexpr size_t kBeforeMax = 64 << 10;   // bytes of what a host says before it
 
 class Launcher {
  public:
-  explicit Launcher(const LaunchOptions& options) : options_(options) {
-    sigset_t signals;
-    sigemptyset(&signals);
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
-    if (sigprocmask(SIG_BLOCK, &signals, &old_signals_) != 0) Die("sigprocmask");
-    signals_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (signals_ < 0) Die("signalfd");
-  }
-  ~Launcher() {
-    for (auto& child : children_) {
-      if (child->is_running) kill(-child->pid, SIGKILL);
-      if (child->log != nullptr) std::fclose(child->log);
-    }
-    if (signals_ >= 0) close(signals_);
-    if (!token_file_.empty()) {
-      unlink(token_file_.c_str());
-      rmdir(token_folder_.c_str());
-    }
-  }
+  explicit Launcher(const LaunchOptions& options) : options_(options) {}
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
   int Run() {
+    if (!options_.hosts.empty()) hosts_ = ReadHosts(options_.hosts);
     StartHead();
     for (int i = 0; i < options_.servers; ++i) Add(Job::Role::kServer, i);
     for (int i = 0; i < options_.workers; ++i) Add(Job::Role::kWorker, i);
@@ -154,8 +70,12 @@ class Launcher {
                    : options_.restarts > 0    ? "wait"
                                               : "fail";
     const StoreOptions store = OptionsFromEnvironment();
-    job.transport = options_.tcp ? "tcp" : store.transport;
-    if (job.transport == "tcp") {
+    static_cast<NetworkOptions&>(job) = store;
+    if (options_.tcp) job.transport = "tcp";
+    if (IsOnSeveralHosts()) {
+      job.head = OwnAddress();
+      job.token = WriteToken();
+    } else if (job.transport == "tcp") {
       job.head = "tcp:127.0.0.1:0";
       job.token = WriteToken();
     }
@@ -163,52 +83,83 @@ class Launcher {
     job_ = job;
   }
 
-  // In a file that only this user can read; never in an argument.
   std::string WriteToken() {
-    const char* const temp = std::getenv("TMPDIR");
-    std::string folder =
-        std::string(temp != nullptr && *temp != '\0' ? temp : "/tmp") + "/tkv-XXXXXX";
-    if (mkdtemp(folder.data()) == nullptr) Die("a folder for the token");
-    token_folder_ = folder;
-    token_file_ = folder + "/token";
     const std::string token = NewToken();
-    const int file = open(token_file_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
-    const bool is_written =
-        file >= 0 && write(file, token.data(), token.size()) == static_cast<ssize_t>(token.size());
-    if (file >= 0) close(file);
-    if (!is_written) Die("the token's file");
+    token_file_ = std::make_unique<TokenFile>(token);
     return token;
   }
 
-  void Add(Job::Role role, int rank) {
-    children_.push_back(std::make_unique<Child>());
-    children_.back()->role = role;
-    children_.back()->rank = rank;
-    Start(children_.back().get());
+  bool IsOnSeveralHosts() const { return !std::all_of(hosts_.begin(), hosts_.end(), IsThisHost); }
+
+  // Of this machine, where the others reach it.
+  std::string OwnAddress() const {
+    const auto other = std::find_if_not(hosts_.begin(), hosts_.end(), IsThisHost);
+    const std::string token = NewToken();  // of a door that nobody knocks at
+    const std::string towards = options_.address.empty() ? NameOf(ssh_, *other) : options_.address;
+    try {
+      const std::string door = Door::Open(towards, token)->address();
+      return door.substr(0, door.rfind(':')) + ":0";
+    } catch (const Error& error) {
+      throw Error(error.code(), "launch: host '" + *other + "': " + error.what() +
+                                    "; `tkv doctor --hosts " + options_.hosts + "` says more");
+    }
   }
 
+  void Add(Job::Role role, int rank) {
+    std::string host;
+    if (!hosts_.empty()) {
+      const int count = role == Job::Role::kServer ? options_.servers : options_.workers;
+      host = hosts_[HostOf(rank, count, hosts_.size())];
+      if (IsThisHost(host)) host.clear();
+    }
+    children_.push_back(std::make_unique<Child>(role, rank, host));
+    StartInTurn(children_.back().get());
+  }
+
+  void StartInTurn(Child* child) {
+    const auto is_awaited = [&](const auto& other) {
+      return other->is_running() && !other->is_greeted && other->host() == child->host();
+    };
+    child->is_waiting =
+        std::count_if(children_.begin(), children_.end(), is_awaited) >= kGreetingsMax;
+    if (!child->is_waiting) Start(child);
+  }
+
+  // How many workers share the cores of a child's host.
+  int WorkersBeside(const Child& child) const {
+    if (hosts_.empty()) return options_.workers;
+    int count = 0;
+    for (int rank = 0; rank < options_.workers; ++rank) {
+      const std::string& host = hosts_[HostOf(rank, options_.workers, hosts_.size())];
+      count += static_cast<int>((IsThisHost(host) ? "" : host) == child.host());
+    }
+    return std::max(1, count);
+  }
+
+  // What a child is told of the job; on another host only that, here all that this process has.
   std::vector<std::string> EnvironmentOf(const Child& child) const {
     std::map<std::string, std::string> variables;
     for (char** entry = environ; *entry != nullptr; ++entry) {
       const std::string text = *entry;
       const size_t equals = text.find('=');
-      if (equals != std::string::npos) variables[text.substr(0, equals)] = text.substr(equals + 1);
+      if (equals == std::string::npos) continue;
+      const std::string name = text.substr(0, equals);
+      const bool is_passed = !child.is_far() || name.starts_with("TKV_") || IsNamed(name);
+      if (is_passed) variables[name] = text.substr(equals + 1);
     }
     variables["TKV_JOB"] = job_.id;
     variables["TKV_HEAD"] = head_->address();
-    variables["TKV_ROLE"] = Name(child.role);
-    variables["TKV_RANK"] = std::to_string(child.rank);
+    variables["TKV_ROLE"] = Name(child.role());
+    variables["TKV_RANK"] = std::to_string(child.rank());
     variables["TKV_WORKERS"] = std::to_string(options_.workers);
     variables["TKV_TRANSPORT"] = job_.transport;
     variables["TKV_SERVERS"] = std::to_string(options_.servers);
     variables["TKV_ON_DEATH"] = job_.on_death;
     variables.erase("TKV_TOKEN_FILE");
-    if (!token_file_.empty()) variables["TKV_TOKEN_FILE"] = token_file_;
-    // The cores of this machine belong to all of them.
-    cpu_set_t cores;
-    CPU_ZERO(&cores);
-    if (sched_getaffinity(0, sizeof(cores), &cores) == 0) {
-      const int share = CPU_COUNT(&cores) / std::max(1, options_.workers);
+    if (!child.is_far()) {
+      if (token_file_ != nullptr) variables["TKV_TOKEN_FILE"] = token_file_->path();
+      // The cores of this machine belong to all of them.
+      const int share = Cores() / WorkersBeside(child);
       variables.emplace("TKV_THREADS", std::to_string(std::max(1, share)));
     }
     std::vector<std::string> texts;
@@ -221,120 +172,120 @@ class Launcher {
     return texts;
   }
 
+  bool IsNamed(const std::string& variable) const {
+    return std::find(options_.variables.begin(), options_.variables.end(), variable) !=
+           options_.variables.end();
+  }
+
+  std::vector<std::string> CommandOf(const Child& child) const {
+    if (child.is_far()) return AgentCommand(ssh_, child.host());
+    if (child.role() == Job::Role::kServer) return {OwnPath(), "server", "--quiet"};
+    return options_.command;
+  }
+
   void Start(Child* child) {
-    std::vector<std::string> words = options_.command;
-    if (child->role == Job::Role::kServer) {
-      char self[4096];
-      const ssize_t size = readlink("/proc/self/exe", self, sizeof(self) - 1);
-      if (size <= 0) Die("/proc/self/exe");
-      words = {std::string(self, static_cast<size_t>(size)), "server", "--quiet"};
+    SpawnOptions options;
+    options.words = CommandOf(*child);
+    options.inherits = child->is_far();
+    if (!options.inherits) options.variables = EnvironmentOf(*child);
+    options.signals = signals_.old();
+    child->Start(std::move(options));
+    watchdog_.Add(child->pid());
+    if (child->restarts == 0 && !options_.log_folder.empty()) child->OpenLog(options_.log_folder);
+  }
+
+  // ---- agents on other hosts
+
+  // A line of an agent that has not greeted yet.
+  void Greeted(Child* child, const std::string& line) {
+    if (!line.starts_with(kAgentGreeting)) {
+      if (child->before.size() < kBeforeMax) child->before += line;
+      return;
     }
-    std::vector<char*> arguments, variables;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    std::vector<std::string> texts = EnvironmentOf(*child);
-    for (std::string& text : texts) variables.push_back(text.data());
-    variables.push_back(nullptr);
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) Die("pipe");
-    posix_spawn_file_actions_t files;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&files, ends[1], 1);
-    posix_spawn_file_actions_adddup2(&files, ends[1], 2);
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-    posix_spawnattr_setpgroup(&attributes, 0);  // so that a signal reaches all that it starts
-    posix_spawnattr_setsigmask(&attributes, &old_signals_);
-    const int error = posix_spawnp(&child->pid, arguments[0], &files, &attributes, arguments.data(),
-                                   variables.data());
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&files);
-    close(ends[1]);
-    if (error != 0) {
-      close(ends[0]);
-      throw Error(Code::kInvalidArgument, "launch: " + words[0] + ": " + std::strerror(error));
+    std::string version = line.substr(std::strlen(kAgentGreeting));
+    version.resize(version.find_last_not_of("\r\n") + 1);
+    if (version != BuildVersion()) {
+      child->before = "tensorkv " + version + " there, " + BuildVersion() + " here";
+      child->Kill();
+      return;
     }
-    watchdog_.Add(child->pid);
-    fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    if (child->output >= 0) close(child->output);
-    child->output = ends[0];
-    child->is_running = true;
-    if (child->restarts == 0 && !options_.log_folder.empty()) {
-      const std::string path = options_.log_folder + "/" + Name(child->role) + "-" +
-                               std::to_string(child->rank) + ".log";
-      child->log = std::fopen(path.c_str(), "we");
-      if (child->log == nullptr) Die(path);
+    AgentOrder order;
+    order.variables = EnvironmentOf(*child);
+    order.token = job_.token;
+    order.python = OwnPython();
+    order.share = WorkersBeside(*child);
+    if (child->role() == Job::Role::kWorker) order.words = options_.command;
+    const std::string items = Encode(order);
+    child->is_greeted = child->Tell(items);
+    if (!child->is_greeted) {
+      child->before = "the command and its variables of " + std::to_string(items.size()) +
+                      " bytes cannot be passed on";
+      child->Kill();
+    }
+  }
+
+  void LookAfterAgents() {
+    const auto now = Clock::now();
+    const bool is_due = now >= told_alive_ + kAliveEvery;
+    if (is_due) told_alive_ = now;
+    for (auto& child : children_) {
+      if (is_ending_ || end_at_ != Clock::time_point::max()) child->is_waiting = false;
+      if (child->is_waiting) StartInTurn(child.get());
+      if (!child->is_far() || !child->is_running()) continue;
+      if (child->is_greeted && is_due) child->Tell(AgentItem("alive"));
+      if (!child->is_greeted && now > child->started() + kGreetingPatience) {
+        child->before += "no word from it in " + std::to_string(kGreetingPatience.count()) + " s";
+        child->Kill();
+      }
     }
   }
 
   bool IsAnyRunning() const {
     return std::any_of(children_.begin(), children_.end(),
-                       [](const auto& child) { return child->is_running; });
+                       [](const auto& child) { return child->is_running() || child->is_waiting; });
   }
   bool IsAnyWorkerRunning() const {
     return std::any_of(children_.begin(), children_.end(), [](const auto& child) {
-      return child->is_running && child->role == Job::Role::kWorker;
+      return (child->is_running() || child->is_waiting) && child->role() == Job::Role::kWorker;
     });
   }
 
   void Turn() {
-    std::vector<pollfd> files = {{signals_, POLLIN, 0}};
+    std::vector<pollfd> files = {{signals_.file(), POLLIN, 0}};
     std::vector<Child*> of = {nullptr};
     for (auto& child : children_) {
-      if (child->output < 0) continue;
-      files.push_back({child->output, POLLIN, 0});
+      if (child->output() < 0) continue;
+      files.push_back({child->output(), POLLIN, 0});
       of.push_back(child.get());
     }
-    if (poll(files.data(), files.size(), 100) < 0 && errno != EINTR) Die("poll");
+    // What the children do wakes it; only deadlines need a look at the time.
+    constexpr auto kNever = Clock::time_point::max();
+    const bool is_timed = end_at_ != kNever || ended_at_ != kNever || workers_done_at_ != kNever;
+    if (poll(files.data(), files.size(), is_timed ? 50 : 1000) < 0 && errno != EINTR)
+      Die("launch: poll");
+    LookAfterAgents();
     for (size_t i = 1; i < files.size(); ++i) {
       if (files[i].revents != 0) Drain(of[i]);
     }
-    signalfd_siginfo info{};
-    while (read(signals_, &info, sizeof(info)) == sizeof(info)) {
-      if (info.ssi_signo != SIGCHLD) AskToEnd(static_cast<int>(info.ssi_signo));
+    while (const int signal = signals_.Take()) {
+      if (signal != SIGCHLD) AskToEnd(signal);
     }
     int status = 0;
     for (auto& child : children_) {
-      if (child->is_running && waitpid(child->pid, &status, WNOHANG) == child->pid) {
-        Ended(child.get(), status);
-      }
+      if (child->HasEnded(&status)) Ended(child.get(), status);
     }
   }
 
-  // Passes on whole lines with the name of who says them.
+  // Passes on what it has said.
   void Drain(Child* child) {
-    char bytes[65536];
-    while (child->output >= 0) {
-      const ssize_t got = read(child->output, bytes, sizeof(bytes));
-      if (got < 0) break;
-      if (got == 0) {
-        close(child->output);
-        child->output = -1;
-        if (!child->line.empty()) Say(child, std::exchange(child->line, {}) + "\n");
-        break;
+    for (const std::string& line : child->TakeLines()) {
+      if (!child->is_greeted) {
+        Greeted(child, line);
+      } else if (!child->Print(line)) {
+        Note("the log of " + child->name() + " ends here: " + std::strerror(errno));
       }
-      child->line.append(bytes, static_cast<size_t>(got));
-      size_t begin = 0;
-      for (size_t end = 0; (end = child->line.find('\n', begin)) != std::string::npos;
-           begin = end + 1) {
-        Say(child, child->line.substr(begin, end + 1 - begin));
-      }
-      child->line.erase(0, begin);
-      if (child->line.size() > kLineBytesMax) Say(child, std::exchange(child->line, {}) + "\n");
     }
     std::fflush(stdout);
-  }
-
-  void Say(Child* child, const std::string& line) {
-    std::fprintf(stdout, "[%s] ", child->name().c_str());
-    std::fwrite(line.data(), 1, line.size(), stdout);
-    if (child->log == nullptr) return;
-    std::fwrite(line.data(), 1, line.size(), child->log);
-    if (std::fflush(child->log) == 0) return;
-    Note("the log of " + child->name() + " ends here: " + std::strerror(errno));
-    std::fclose(std::exchange(child->log, nullptr));
   }
 
   void Note(const std::string& text) {
@@ -343,17 +294,25 @@ class Launcher {
   }
 
   void Ended(Child* child, int status) {
-    child->is_running = false;
-    kill(-child->pid, SIGKILL);  // what it has left behind
-    watchdog_.Remove(child->pid);
+    watchdog_.Remove(child->pid());
     Drain(child);
-    head_->Exited(child->role, child->rank);
-    const bool is_good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    if (is_good || is_ending_) return;
-    const std::string how = WIFSIGNALED(status)
-                                ? "was killed by signal " + std::to_string(WTERMSIG(status))
-                                : "ended with status " + std::to_string(WEXITSTATUS(status));
-    if (child->role == Job::Role::kWorker && child->restarts < options_.restarts) {
+    head_->Exited(child->role(), child->rank());
+    const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if ((code == 0 && child->is_greeted) || is_ending_) return;
+    if (!child->is_greeted) {
+      Note(child->name() + ": " + WhyNoAgent(child->host(), code, child->before));
+      if (status_ == 0) status_ = 2;
+      end_at_ = Clock::now();
+      return;
+    }
+    // An agent says by its status what has become of its process; 255 is that of ssh itself.
+    const bool is_far = child->is_far();
+    const bool is_killed = WIFSIGNALED(status) || (is_far && code > 128 && code < 255);
+    const std::string how = is_far && code == 255
+                                ? "is lost with the connection to " + child->host()
+                            : is_killed ? "was killed by signal " + std::to_string(code - 128)
+                                        : "ended with status " + std::to_string(code);
+    if (child->role() == Job::Role::kWorker && child->restarts < options_.restarts) {
       ++child->restarts;
       Note(child->name() + " " + how + "; it is started again (" + std::to_string(child->restarts) +
            " of " + std::to_string(options_.restarts) + ")");
@@ -361,9 +320,9 @@ class Launcher {
     }
     Note(child->name() + " " + how);
     if (status_ == 0) {
-      status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      status_ = code;
       // Under these policies the others go on.
-      const bool goes_on = child->role == Job::Role::kWorker && job_.on_death == "continue";
+      const bool goes_on = child->role() == Job::Role::kWorker && job_.on_death == "continue";
       if (!goes_on) end_at_ = Clock::now() + seconds(options_.grace_seconds);
     }
   }
@@ -375,8 +334,8 @@ class Launcher {
     if (status_ == 0) status_ = 128 + signal;
     if (!again) Note("ending the job; once more kills it");
     for (auto& child : children_) {
-      const bool is_meant = again || child->role == Job::Role::kWorker;
-      if (child->is_running && is_meant) kill(-child->pid, again ? SIGKILL : signal);
+      const bool is_meant = again || child->role() == Job::Role::kWorker;
+      if (child->is_running() && is_meant) child->Signal(again ? SIGKILL : signal);
     }
     end_at_ = Clock::now() + seconds(options_.grace_seconds);
   }
@@ -394,16 +353,18 @@ class Launcher {
     if (std::exchange(told_, is_late ? SIGKILL : SIGTERM) == (is_late ? SIGKILL : SIGTERM)) return;
     is_ending_ = true;
     for (auto& child : children_) {
-      if (child->is_running) kill(-child->pid, told_);
+      if (child->is_running()) child->Signal(told_);
     }
   }
 
   const LaunchOptions& options_;
   Watchdog watchdog_;  // first: it is forked before there are threads
-  sigset_t old_signals_{};
-  int signals_ = -1;
+  const SignalFile signals_{SIGCHLD, SIGINT, SIGTERM, SIGHUP};
   Job job_;
-  std::string token_folder_, token_file_;
+  const Ssh ssh_ = SshFromEnvironment();
+  std::vector<std::string> hosts_;
+  std::unique_ptr<TokenFile> token_file_;
+  Clock::time_point told_alive_ = Clock::now();
   std::unique_ptr<Service> head_;
   std::vector<std::unique_ptr<Child>> children_;
   int status_ = 0;
@@ -421,6 +382,7 @@ int Launch(const LaunchOptions& options) {
       errno != EEXIST) {
     Die(options.log_folder);
   }
+  std::signal(SIGPIPE, SIG_IGN);  // an agent may have gone
   return Launcher(options).Run();
 }
 

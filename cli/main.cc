@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <string>
 
+#include "agent.h"
+#include "doctor.h"
 #include "explore.h"
 #include "launch.h"
 #include "serve.h"
@@ -47,7 +49,8 @@ CLI::App* AddExplore(CLI::App* app, tkv::cli::ExploreOptions* options) {
 
 CLI::App* AddLaunch(CLI::App* app, tkv::cli::LaunchOptions* options) {
   CLI::App* const launch = app->add_subcommand(
-      "launch", "Start a job on this machine: a head, servers, and workers that run COMMAND");
+      "launch",
+      "Start a job, here or on several hosts: a head, servers, and workers that run COMMAND");
   launch->add_option("-n,--workers", options->workers, "Workers")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
@@ -65,9 +68,30 @@ CLI::App* AddLaunch(CLI::App* app, tkv::cli::LaunchOptions* options) {
                    "Seconds that the others have when one has failed")
       ->capture_default_str();
   launch->add_flag("--tcp", options->tcp, "Loopback TCP with a token instead of Unix sockets");
+  launch->add_option("--hosts", options->hosts,
+                     "A file with a host in each line: workers and servers are spread over them by "
+                     "ssh (TKV_SSH: another command)");
+  launch->add_option(
+      "--address", options->address,
+      "Of this machine, where those hosts reach it; default that of the route to the "
+      "first");
+  launch
+      ->add_option("-x,--env", options->variables,
+                   "A variable that those hosts are told too, beside TKV_*")
+      ->allow_extra_args(false);
   launch->add_option("command", options->command, "What each worker runs")->required();
   launch->positionals_at_end()->prefix_command(false);
   return launch;
+}
+
+CLI::App* AddDoctor(CLI::App* app, tkv::cli::DoctorOptions* options) {
+  CLI::App* const doctor =
+      app->add_subcommand("doctor", "Say what stands in the way of a job, and how to repair it");
+  doctor->add_option("--hosts", options->hosts, "A file with a host in each line: looks there too");
+  doctor->add_option(
+      "--address", options->address,
+      "Of this machine, where those hosts reach it; default that of the route there");
+  return doctor;
 }
 
 CLI::App* AddServe(CLI::App* app, const char* name, const char* help,
@@ -99,6 +123,11 @@ int main(int argc, char** argv) {
   CLI::App* const explore = AddExplore(&app, &explore_options);
   tkv::cli::LaunchOptions launch_options;
   CLI::App* const launch = AddLaunch(&app, &launch_options);
+  tkv::cli::DoctorOptions doctor_options;
+  CLI::App* const doctor = AddDoctor(&app, &doctor_options);
+  CLI::App* const agent =
+      app.add_subcommand("agent", "One process of a job, for a launcher on another host")
+          ->group("");
   tkv::cli::ServeOptions server_options{tkv::Job::Role::kServer};
   CLI::App* const server = AddServe(
       &app, "server", "Serve the keys of a job until all workers have left", &server_options);
@@ -108,6 +137,8 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   try {
     if (*config) std::fputs(tkv::ConfigText().c_str(), stdout);
+    if (*agent) return tkv::cli::RunAgent();
+    if (*doctor) return tkv::cli::RunDoctor(doctor_options);
     if (*explore) return tkv::cli::RunExplore(explore_options);
     if (*launch) return tkv::cli::Launch(launch_options);
     if (*server) return tkv::cli::RunServe(server_options);

@@ -12,6 +12,8 @@
 namespace tkv::cli {
 namespace {
 
+constexpr std::chrono::milliseconds kLookEvery{400};  // at whether a signal has come
+
 volatile std::sig_atomic_t asked_to_end = 0;
 
 void SetUnlessEmpty(const char* variable, const std::string& value) {
@@ -52,7 +54,7 @@ int RunServe(const ServeOptions& given) {
       std::printf("%s listens at %s\n", Name(given.role), service->address().c_str());
       std::fflush(stdout);
     }
-    while (!service->Wait(std::chrono::milliseconds(100))) options.interrupt();
+    while (!service->Wait(kLookEvery)) options.interrupt();
   } catch (const Error&) {
     if (asked_to_end == 0) throw;
     return 128 + asked_to_end;

@@ -1,0 +1,207 @@
+#include "agent.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "doctor.h"
+#include "system.h"
+#include "tkv/config.h"
+#include "tkv/doctor.h"
+#include "tkv/error.h"
+#include "tkv/job.h"
+
+namespace tkv::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::seconds;
+
+constexpr size_t kItemBytesMax = size_t{1} << 20;
+constexpr seconds kSilence{60};
+constexpr seconds kLastSeconds{1};  // from the request to end to the order
+
+class Agent {
+ public:
+  int Run() {
+    std::printf("%s%s\n", kAgentGreeting, BuildVersion().c_str());
+    std::fflush(stdout);
+    while (!status_) {
+      pollfd files[] = {{signals_.file(), POLLIN, 0}, {is_over_ ? -1 : 0, POLLIN, 0}};
+      if (poll(files, 2, 100) < 0 && errno != EINTR) Die("agent: poll");
+      while (const int signal = signals_.Take()) {
+        if (signal != SIGCHLD) InputIsOver();
+      }
+      if (files[1].revents != 0) Read();
+      if (Clock::now() - heard_ > kSilence) InputIsOver();
+      LookAtChild();
+    }
+    return *status_;
+  }
+
+ private:
+  // There is something to read.  The file may be the one that the process writes to, so that it is
+  // not made non-blocking.
+  void Read() {
+    char bytes[65536];
+    const ssize_t got = read(0, bytes, sizeof(bytes));
+    if (got < 0 && errno == EINTR) return;
+    if (got <= 0) return InputIsOver();
+    heard_ = Clock::now();
+    input_.append(bytes, static_cast<size_t>(got));
+    size_t begin = 0;
+    for (size_t end = 0; (end = input_.find('\0', begin)) != std::string::npos; begin = end + 1) {
+      Do(input_.substr(begin, end - begin));
+    }
+    input_.erase(0, begin);
+    if (input_.size() > kItemBytesMax) {
+      throw Error(Code::kInvalidArgument, "agent: an item of more than 1 MiB");
+    }
+  }
+
+  void Do(const std::string& item) {
+    const size_t space = std::min(item.find(' '), item.size());
+    const std::string verb = item.substr(0, space);
+    const std::string text = item.substr(std::min(space + 1, item.size()));
+    if (verb == "alive") return;
+    if (verb == "signal") return Signal(std::atoi(text.c_str()));
+    if (child_ > 0) throw Error(Code::kInvalidArgument, "agent: '" + verb + "' after go");
+    if (verb == "env") {
+      const size_t equals = std::min(text.find('='), text.size());
+      setenv(text.substr(0, equals).c_str(), text.substr(std::min(equals + 1, text.size())).c_str(),
+             1);
+    } else if (verb == "token") {
+      token_ = text;
+    } else if (verb == "python") {
+      python_ = text;
+    } else if (verb == "share") {
+      share_ = std::max(1, std::atoi(text.c_str()));
+    } else if (verb == "word") {
+      words_.push_back(text);
+    } else if (verb == "go") {
+      Start();
+    } else if (verb == "probe") {
+      Probe(text);
+    } else {
+      throw Error(Code::kInvalidArgument, "agent: '" + verb + "' is none of its verbs");
+    }
+  }
+
+  void Start() {
+    if (words_.empty()) words_ = {OwnPath(), "server", "--quiet"};
+    if (!token_.empty()) {
+      file_ = std::make_unique<TokenFile>(token_);
+      setenv("TKV_TOKEN_FILE", file_->path().c_str(), 1);
+    }
+    std::string path = std::getenv("PATH") != nullptr ? std::getenv("PATH") : "/usr/bin:/bin";
+    if (const size_t slash = python_.rfind('/'); slash != std::string::npos) {
+      path.insert(0, python_.substr(0, slash) + ":");
+      setenv("PATH", path.c_str(), 1);
+    }
+    setenv("TKV_THREADS", std::to_string(std::max(1, Cores() / share_)).c_str(), 0);
+    std::vector<char*> words;
+    words.reserve(words_.size() + 1);
+    for (std::string& word : words_) words.push_back(word.data());
+    words.push_back(nullptr);
+    const pid_t parent = getpid();
+    child_ = fork();
+    if (child_ < 0) Die("agent: fork");
+    if (child_ > 0) return;
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    const int nothing = open("/dev/null", O_RDONLY);
+    dup2(nothing, 0);
+    sigprocmask(SIG_SETMASK, &signals_.old(), nullptr);
+    execvp(words[0], words.data());
+    std::fprintf(stderr, "tkv: %s: %s\n", words[0], std::strerror(errno));
+    _exit(127);
+  }
+
+  void Probe(const std::string& address) {
+    const std::unique_ptr<Door> door =
+        Door::Open(address, token_.empty() ? TokenFromEnvironment() : token_);
+    std::printf("address\t%s\n", door->address().c_str());
+    for (const Finding& finding : ExamineHost()) std::printf("%s\n", Encode(finding).c_str());
+    std::printf("%s\n", Encode(FindingOf("way back", door->Knock(address))).c_str());
+    std::fflush(stdout);
+    // Its door stays open until the other side has come through it.
+    pollfd input{0, POLLIN, 0};
+    char byte = 0;
+    while (poll(&input, 1, static_cast<int>(kSilence.count()) * 1000) == 1 &&
+           read(0, &byte, 1) == 1) {
+    }
+    status_ = 0;
+  }
+
+  void Signal(int signal) const {
+    if (child_ > 0 && signal > 0) kill(-child_, signal);
+  }
+
+  void InputIsOver() {
+    if (std::exchange(is_over_, true)) return;
+    if (child_ <= 0) {
+      status_ = 1;
+      return;
+    }
+    Signal(SIGTERM);
+    kill_at_ = Clock::now() + kLastSeconds;
+  }
+
+  void LookAtChild() {
+    if (child_ <= 0) return;
+    if (Clock::now() >= kill_at_) Signal(SIGKILL);
+    int status = 0;
+    if (waitpid(child_, &status, WNOHANG) != child_) return;
+    Signal(SIGKILL);  // what it has left behind
+    status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+
+  const SignalFile signals_{SIGCHLD, SIGTERM, SIGHUP, SIGINT};
+  std::string input_, token_, python_;
+  std::vector<std::string> words_;
+  std::unique_ptr<TokenFile> file_;
+  int share_ = 1;
+  pid_t child_ = -1;
+  bool is_over_ = false;
+  Clock::time_point heard_ = Clock::now();
+  Clock::time_point kill_at_ = Clock::time_point::max();
+  std::optional<int> status_;
+};
+
+}  // namespace
+
+std::string AgentItem(const std::string& verb, const std::string& text) {
+  std::string item = verb;
+  item += ' ';
+  item += text;
+  item += '\0';
+  return item;
+}
+
+std::string Encode(const AgentOrder& order) {
+  std::string items;
+  for (const std::string& variable : order.variables) items += AgentItem("env", variable);
+  if (!order.token.empty()) items += AgentItem("token", order.token);
+  if (!order.python.empty()) items += AgentItem("python", order.python);
+  items += AgentItem("share", std::to_string(order.share));
+  for (const std::string& word : order.words) items += AgentItem("word", word);
+  return items + AgentItem("go");
+}
+
+int RunAgent() { return Agent().Run(); }
+
+}  // namespace tkv::cli

@@ -1,0 +1,101 @@
+#include "child.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <utility>
+
+#include "agent.h"
+#include "system.h"
+
+namespace tkv::cli {
+namespace {
+
+constexpr size_t kLineBytesMax = size_t{1} << 20;  // a longer line is passed on in pieces
+constexpr int kOrderBytesMax = 1 << 20;
+
+}  // namespace
+
+Child::~Child() {
+  if (is_running_) Kill();
+  if (log_ != nullptr) std::fclose(log_);
+  for (const int file : {process_.input, process_.output}) {
+    if (file >= 0) close(file);
+  }
+}
+
+void Child::Start(SpawnOptions options) {
+  options.has_input = is_far();
+  const Spawned process = Spawn(std::move(options));
+  fcntl(process.output, F_SETFL, O_NONBLOCK);
+  if (process.input >= 0) {
+    fcntl(process.input, F_SETFL, O_NONBLOCK);
+    fcntl(process.input, F_SETPIPE_SZ, kOrderBytesMax);
+  }
+  const Spawned old = std::exchange(process_, process);
+  for (const int file : {old.input, old.output}) {
+    if (file >= 0) close(file);
+  }
+  is_running_ = true;
+  is_greeted = !is_far();
+  before.clear();
+  started_ = std::chrono::steady_clock::now();
+}
+
+bool Child::HasEnded(int* status) {
+  if (!is_running_ || waitpid(pid(), status, WNOHANG) != pid()) return false;
+  is_running_ = false;
+  Kill();  // what it has left behind
+  return true;
+}
+
+std::vector<std::string> Child::TakeLines() {
+  std::vector<std::string> lines;
+  char bytes[65536];
+  while (process_.output >= 0) {
+    const ssize_t got = read(process_.output, bytes, sizeof(bytes));
+    if (got < 0) break;
+    line_.append(bytes, static_cast<size_t>(got));
+    size_t begin = 0;
+    for (size_t end = 0; (end = line_.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      lines.push_back(line_.substr(begin, end + 1 - begin));
+    }
+    line_.erase(0, begin);
+    const bool is_last = got == 0 && !line_.empty();
+    if (is_last || line_.size() > kLineBytesMax) lines.push_back(std::exchange(line_, {}) + "\n");
+    if (got == 0) close(std::exchange(process_.output, -1));
+  }
+  return lines;
+}
+
+bool Child::Tell(const std::string& items) const {
+  return write(process_.input, items.data(), items.size()) == static_cast<ssize_t>(items.size());
+}
+
+void Child::Signal(int signal) const {
+  if (is_far()) Tell(AgentItem("signal", std::to_string(signal)));
+  const bool agent_does_it = is_far() && is_greeted && signal != SIGKILL;
+  if (!agent_does_it) kill(-pid(), signal);  // an agent whose connection ends, ends its process
+}
+
+void Child::Kill() const { kill(-pid(), SIGKILL); }
+
+void Child::OpenLog(const std::string& folder) {
+  const std::string path = folder + "/" + Name(role_) + "-" + std::to_string(rank_) + ".log";
+  log_ = std::fopen(path.c_str(), "we");
+  if (log_ == nullptr) Die(path);
+}
+
+bool Child::Print(const std::string& line) {
+  std::fprintf(stdout, "[%s] ", name().c_str());
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  if (log_ == nullptr) return true;
+  std::fwrite(line.data(), 1, line.size(), log_);
+  if (std::fflush(log_) == 0) return true;
+  std::fclose(std::exchange(log_, nullptr));
+  return false;
+}
+
+}  // namespace tkv::cli

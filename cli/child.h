@@ -1,0 +1,71 @@
+// A process of a launcher's: one of this machine, or an ssh with an agent behind it.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "spawn.h"
+#include "tkv/job.h"
+
+namespace tkv::cli {
+
+class Child {
+ public:
+  Child(Job::Role role, int rank, std::string host)
+      : role_(role), rank_(rank), host_(std::move(host)) {}
+  ~Child();  // kills what still runs
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  Job::Role role() const { return role_; }
+  int rank() const { return rank_; }
+  const std::string& host() const { return host_; }  // of an agent; empty: this machine
+  bool is_far() const { return !host_.empty(); }
+  std::string name() const { return std::string(Name(role_)) + " " + std::to_string(rank_); }
+  pid_t pid() const { return process_.pid; }
+  int output() const { return process_.output; }  // can be read when it has said something
+  bool is_running() const { return is_running_; }
+  std::chrono::steady_clock::time_point started() const { return started_; }
+
+  // Starts it, or starts it again.
+  //   throws  as Spawn
+  void Start(SpawnOptions options);
+  // Its status, once, after it has ended.
+  bool HasEnded(int* status);
+  // The whole lines that it has said since; an unfinished one when it is too long or the last.
+  std::vector<std::string> TakeLines();
+  // To its agent; false where that has gone.
+  bool Tell(const std::string& items) const;
+  // To it and all that it has started.
+  void Signal(int signal) const;
+  // To the group of its process here: for an agent, the ssh before it.
+  void Kill() const;
+
+  // What it says is kept in FOLDER/worker-0.log.
+  //   throws  kUnavailable  what the system says
+  void OpenLog(const std::string& folder);
+  // Passes a line on with its name, and to its log; false where the log cannot be written any more.
+  bool Print(const std::string& line);
+
+  int restarts = 0;
+  bool is_waiting = false;  // to be started: others on its host come first
+  bool is_greeted = true;   // the agent there has been told what to do
+  std::string before;       // what came instead of a greeting
+
+ private:
+  const Job::Role role_;
+  const int rank_;
+  const std::string host_;
+  Spawned process_;
+  bool is_running_ = false;
+  std::chrono::steady_clock::time_point started_;
+  std::string line_;  // that is not whole yet
+  std::FILE* log_ = nullptr;
+};
+
+}  // namespace tkv::cli

@@ -1,0 +1,64 @@
+#include "system.h"
+
+#include <fcntl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "tkv/error.h"
+
+namespace tkv::cli {
+
+void Die(const std::string& what) {
+  throw Error(Code::kUnavailable, what + ": " + std::strerror(errno));
+}
+
+std::string OwnPath() {
+  char path[4096];
+  const ssize_t size = readlink("/proc/self/exe", path, sizeof(path) - 1);
+  if (size <= 0) Die("/proc/self/exe");
+  return {path, static_cast<size_t>(size)};
+}
+
+TokenFile::TokenFile(const std::string& token) {
+  const char* const temp = std::getenv("TMPDIR");
+  folder_ = std::string(temp != nullptr && *temp != '\0' ? temp : "/tmp") + "/tkv-XXXXXX";
+  if (mkdtemp(folder_.data()) == nullptr) Die("a folder for the token");
+  path_ = folder_ + "/token";
+  const int file = open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+  const bool is_written =
+      file >= 0 && write(file, token.data(), token.size()) == static_cast<ssize_t>(token.size());
+  const int error = errno;
+  if (file >= 0) close(file);
+  if (is_written) return;
+  unlink(path_.c_str());
+  rmdir(folder_.c_str());
+  errno = error;
+  Die("the token's file");
+}
+
+TokenFile::~TokenFile() {
+  unlink(path_.c_str());
+  rmdir(folder_.c_str());
+}
+
+SignalFile::SignalFile(std::initializer_list<int> signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : signals) sigaddset(&set, signal);
+  if (sigprocmask(SIG_BLOCK, &set, &old_) != 0) Die("sigprocmask");
+  file_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (file_ < 0) Die("signalfd");
+}
+
+SignalFile::~SignalFile() { close(file_); }
+
+int SignalFile::Take() const {
+  signalfd_siginfo info{};
+  return read(file_, &info, sizeof(info)) == sizeof(info) ? static_cast<int>(info.ssi_signo) : 0;
+}
+
+}  // namespace tkv::cli
