@@ -69,6 +69,17 @@ def finish(process, timeout=60):
     return process.returncode, said
 
 
+def read_until(process, word, count=1):
+    """Return what a process says until it has said a word so often."""
+    said = ""
+    while said.count(word) < count:
+        line = process.stdout.readline()
+        if not line:
+            pytest.fail(f"the job ended before it said '{word}'; it said:\n{said}")
+        said += line
+    return said
+
+
 def children_of_this_test():
     """Return {pid: command} of the processes whose environment or command names this test's folder."""
     found = {}
@@ -89,3 +100,19 @@ def unix_sockets():
     """Return the names of the library's abstract sockets."""
     with open("/proc/net/unix") as file:
         return {line.split()[-1] for line in file if "@tkv-" in line}
+
+
+def pids_of(job, role):
+    """Return the processes of the launched job in that role, in the order of their ranks."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                variables = dict(v.split(b"=", 1) for v in file.read().split(b"\0") if b"=" in v)
+            with open(f"/proc/{pid}/stat") as file:
+                parent = int(file.read().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == job.pid and variables.get(b"TKV_ROLE") == role.encode():
+            found[int(variables[b"TKV_RANK"])] = int(pid)
+    return [found[rank] for rank in sorted(found)]

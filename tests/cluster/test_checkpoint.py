@@ -7,8 +7,7 @@ import signal
 import sys
 import time
 
-from jobs import finish
-from test_random_kills import pids_of
+from jobs import finish, pids_of
 
 DIGITS = str(pathlib.Path(__file__).parents[2] / "examples" / "digits.py")
 

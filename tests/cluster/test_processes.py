@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from jobs import finish
+from jobs import finish, pids_of
 
 TRAIN = """
 kv = mx.kv.create("dist_sync")
@@ -216,7 +216,7 @@ def test_a_second_claim_to_a_rank_ends_the_first(processes):
     kv = mx.kv.create("dist_sync")
     kv.init("w", mx.nd.zeros((2,)))
     if kv.rank == 1:
-        subprocess.run([sys.executable, __file__], env={**os.environ, "SECOND": "1"}, check=True)
+        subprocess.run([sys.executable, "-u", __file__], env={**os.environ, "SECOND": "1"}, check=True)
         time.sleep(0.5)
         try:
             kv.push("w", mx.nd.ones((2,)))
@@ -417,13 +417,22 @@ for life in range(2):  # closed and created again
         assert status == 0 and said.count("sum 6.0") == 2, said
 
 
+def shares_the_cores(said, workers):
+    """Whether each of so many workers of this machine uses its part of the cores that it has."""
+    used = re.findall(r"worker \d+: large operations use (\d+) of (\d+) cores", said)
+    return len(used) == workers and all(int(part) == max(1, int(cores) // workers) for part, cores in used)
+
+
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe"]
 
 
 def test_mpirun_starts_workers_that_host_the_servers(processes):
     script = processes.script(TRAIN)
-    status, said = finish(processes.start([*MPIRUN, "-n", "2", sys.executable, script]))
+    status, said = finish(
+        processes.start([*MPIRUN, "-bind-to", "none", "-n", "2", sys.executable, script], TKV_LOG="debug")
+    )
     assert status == 0 and said.count("weights -30.0 -19.0") == 2, said
+    assert shares_the_cores(said, 2), said
 
 
 def test_mpirun_starts_servers_as_a_second_context(processes):
@@ -439,8 +448,9 @@ def test_torchrun_starts_a_job(processes):
     pytest.importorskip("torch")
     script = processes.script(TRAIN)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", script]
-    status, said = finish(processes.start(command), timeout=120)
+    status, said = finish(processes.start(command, TKV_LOG="debug"), timeout=120)
     assert status == 0 and said.count("weights -30.0 -19.0") == 2, said
+    assert shares_the_cores(said, 2), said
 
 
 def test_a_bootstrap_that_is_none_is_named(processes):
@@ -450,3 +460,61 @@ def test_a_bootstrap_that_is_none_is_named(processes):
     text = FILE_STORE + "mx.kv.create('dist_sync', bootstrap=FileStore('/tmp'), rank=2, num_workers=2)"
     status, said = finish(processes.start([sys.executable, processes.script(text)]))
     assert status == 1 and "rank 2 of 2 workers" in said
+
+
+def cpu_seconds(pid):
+    """Return the CPU time that all threads of a process have used."""
+    used = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/schedstat") as file:
+            used += int(file.read().split()[0])
+    return used / 1e9
+
+
+def test_an_idle_job_uses_less_than_a_thousandth_of_a_core(processes):
+    text = """
+    kv = mx.kv.create("dist_sync")
+    kv.init("w", mx.nd.zeros((1000,)))
+    kv.pushpull("w", mx.nd.ones((1000,)), out=mx.nd.zeros((1000,)))
+    print("ready", flush=True)
+    time.sleep(100)
+    """
+    job = processes.launch(text, workers=1, servers=1)
+    assert "ready" in job.stdout.readline()
+    pids = {"head": job.pid, "server": pids_of(job, "server")[0], "worker": pids_of(job, "worker")[0]}
+    least = dict.fromkeys(pids, 1.0)
+    for _ in range(6):  # what else the machine does makes a window worse, never better
+        begin, before = time.time(), {name: cpu_seconds(pid) for name, pid in pids.items()}
+        time.sleep(3)
+        for name, pid in pids.items():
+            least[name] = min(least[name], (cpu_seconds(pid) - before[name]) / (time.time() - begin))
+        if max(least.values()) < 0.001:
+            break
+    job.terminate()
+    finish(job)
+    assert max(least.values()) < 0.001, least
+
+
+@pytest.mark.framework
+def test_a_data_loader_with_workers_of_its_own_beside_a_store(processes):
+    pytest.importorskip("torch")
+    text = """
+    import torch
+    class Numbers(torch.utils.data.Dataset):
+        def __len__(self):
+            return 64
+        def __getitem__(self, i):
+            return torch.full((50_000,), float(i))
+    kv = mx.kv.create("dist_sync")
+    kv.init("w", mx.nd.zeros((50_000,)))
+    out = torch.zeros(50_000)
+    for epoch in range(2):
+        for batch in torch.utils.data.DataLoader(Numbers(), batch_size=8, num_workers=2, multiprocessing_context="fork"):
+            kv.push("w", batch.sum(0))
+            kv.pull("w", out=out)
+            assert (out == 2 * batch.sum(0)).all()
+    kv.close()
+    print("good", flush=True)
+    """
+    status, said = finish(processes.launch(text), timeout=120)
+    assert status == 0 and said.count("good") == 2, said

@@ -5,8 +5,7 @@ import re
 import subprocess
 import sys
 
-from jobs import finish
-from test_random_kills import pids_of
+from jobs import finish, pids_of
 
 FLOOD = str(pathlib.Path(__file__).parents[2] / "bench" / "flood.py")
 
@@ -93,3 +92,9 @@ def test_a_rank_that_leaves_out_a_call_is_named(processes):
     assert re.search(r"worker 1\] (DeadlineExceededError barrier: waited 2\.\d s|UnavailableError barrier:)", said), (
         said
     )
+
+
+def test_a_head_without_an_address_for_tcp_says_so(processes):
+    command = [sys.executable, "-m", "tensorkv", "head", "--workers", "1", "--servers", "1"]
+    status, said = finish(processes.start(command, TKV_TRANSPORT="tcp"))
+    assert status != 0 and "transport 'tcp' leaves nothing to listen at" in said, said

@@ -1,0 +1,297 @@
+"""Somebody dies, stops or is cut off at a named moment; rehearsed by failpoints, so that every run is the same.
+
+Worker r adds r + 1 in each round and the servers add the sums up, so that after n whole rounds of two workers every element
+is 3 n: a pull that succeeds has that, or the test fails.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import time
+
+import pytest
+from jobs import finish, pids_of
+
+WORK = """
+SIZE = 3 * 262_144 + 17  # four chunks
+rank = int(os.environ["TKV_RANK"])
+begin = time.time()
+def now(what):
+    global begin, doing
+    begin, doing = time.time(), what
+try:
+    now("connect")
+    kv = mx.kv.create("dist_sync", server_patience={patience})
+    now("init")
+    kv.init("w", mx.nd.zeros((SIZE,)))
+    now("control")
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
+    now("barrier")
+    kv.barrier()
+    for step in range(1, {steps} + 1):
+        now(f"step {{step}}")
+        kv.push("w", mx.nd.full((SIZE,), rank + 1.0))
+        value = kv.pull("w").asnumpy()
+        whole = sum(range(1, kv.num_workers + 1)) * step
+        assert value.min() == value.max() == whole, f"step {{step}}: {{np.unique(value)}} instead of {{whole}}"
+    now("barrier")
+    kv.barrier()
+    now("shutdown")
+    kv.close()
+    print(f"rank {{rank}} went on to the end", flush=True)
+except mx.KVError as error:
+    print(f"rank {{rank}} SURVIVED {{doing}}: {{type(error).__name__}} after {{time.time() - begin:.2f}} s: {{error}}", flush=True)
+    os._exit(7)
+"""
+SOON = 2.0  # seconds until a death on this host has to be known
+
+
+def work(steps=6, patience=30):
+    return WORK.format(steps=steps, patience=patience)
+
+
+def check(said, survivors, victim):
+    """Every survivor has gone on, or has a typed error in time that names the victim."""
+    assert "Assertion" not in said and "Traceback" not in said, said
+    ended = [line for line in said.splitlines() if "SURVIVED" in line or "went on" in line]
+    assert len(ended) == survivors, said
+    for line in ended:
+        if "SURVIVED" in line:
+            assert victim in line, said
+            assert float(re.search(r"after ([\d.]+) s", line).group(1)) < SOON, said
+    return ended
+
+
+# Which message is the named moment: in the worker that dies, and in the server.
+MOMENTS = {
+    "connect": ("sent:HELLO:1", "sent:HELLO:1"),
+    "init": ("sent:DESCRIBE:1", "received:INIT:1"),
+    "control": ("sent:CONTROL:1", "received:CONTROL:1"),
+    "commit": ("sent:COMMIT:1", "sent:OK:3"),
+    "barrier": ("sent:PUSH:1", "received:PUSH:1"),
+    "push half sent": ("sent:PUSH:3", "received:PUSH:3"),
+    "round open": ("received:ACCEPTED:4", "received:PUSH:12"),
+    "pull parked": ("sent:PULL:3", "received:PULL:4"),
+    "value": ("received:VALUE:2", "sent:VALUE:3"),
+    "shutdown": ("sent:GOODBYE:1", "sent:GOODBYE:1"),
+}
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_worker_dies_at(processes, moment, transport):
+    rank = 0 if moment in ("control", "commit") else 1  # rank 0 is the one that sends a CONTROL
+    job = processes.launch(
+        work(), "--grace", "5", servers=1, TKV_TRANSPORT=transport, TKV_FAILPOINTS=f"worker {rank}:{MOMENTS[moment][0]}:kill"
+    )  # fmt: skip
+    status, said = finish(job)
+    assert f"worker {rank} was killed by signal 9" in said, said
+    assert status == 128 + signal.SIGKILL
+    check(said, 1, f"worker {rank}")
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_server_dies_at(processes, moment, transport):
+    job = processes.launch(
+        work(patience=3), "--grace", "6", servers=1, TKV_TRANSPORT=transport, TKV_FAILPOINTS=f"server 0:{MOMENTS[moment][1]}:kill"
+    )  # fmt: skip
+    status, said = finish(job)
+    assert "server 0 was killed by signal 9" in said, said
+    assert status == 128 + signal.SIGKILL
+    for line in check(said, 2, "server 0"):
+        if "SURVIVED" in line and "connect" not in line:
+            assert "the job cannot go on: start it again from your checkpoint" in line, said
+
+
+def start_by_hand(processes, text, workers=2, **variables):
+    """Start a head, a server and workers without a launcher; returns them by name."""
+    command = [sys.executable, "-u", "-m", "tensorkv"]
+    head = processes.start([*command, "head", "--workers", str(workers), "--servers", "1"], TKV_JOB="hand", **variables)
+    line = head.stdout.readline()
+    common = {"TKV_HEAD": line.split()[-1], "TKV_JOB": "hand", **variables}
+    started = {"head": head, "server": processes.start([*command, "server", "--rank", "0"], **common)}
+    script = processes.script(text)
+    for rank in range(workers):
+        started[f"worker {rank}"] = processes.start(
+            [sys.executable, "-u", script], TKV_RANK=rank, TKV_ROLE="worker", **common
+        )
+    return started
+
+
+HEAD_MOMENTS = [
+    "received:HELLO:2",
+    "received:HELLO:3",
+    "sent:EPOCH:4",
+    "received:COMMIT:1",
+    "received:PING:2",
+    "received:GOODBYE:1",
+]
+
+
+@pytest.mark.parametrize("moment", HEAD_MOMENTS)
+def test_the_head_dies_at(processes, moment):
+    """Data goes on without it; what needs it fails after its patience, and so does a wait for who never came."""
+    text = work(patience=3, steps=20).replace("server_patience=3", "server_patience=3, patience=4")
+    text = text.replace("        whole =", "        time.sleep(0.1)\n        whole =")
+    started = start_by_hand(processes, text, TKV_FAILPOINTS=f"head:{moment}:kill", TKV_SERVER_PATIENCE_MS=3000)
+    said = ""
+    for rank in (0, 1):
+        status, rest = finish(started[f"worker {rank}"], timeout=30)
+        assert status in (0, 7), rest
+        said += rest
+    assert "Assertion" not in said and "Traceback" not in said, said
+    ended = [line for line in said.splitlines() if "SURVIVED" in line or "went on" in line]
+    assert len(ended) == 2, said
+    for line in ended:
+        if "SURVIVED" in line:
+            assert re.search("head|waited .* s for worker", line), said
+            assert 2 < float(re.search(r"after ([\d.]+) s", line).group(1)) < 8, said
+    assert finish(started["head"])[0] == -signal.SIGKILL
+    finish(started["server"], timeout=30)
+
+
+@pytest.mark.parametrize("moment", ["received:HELLO:2", "received:HELLO:3", "sent:EPOCH:4"])
+def test_the_launcher_dies_at(processes, moment):
+    job = processes.launch(work(steps=10_000), TKV_FAILPOINTS=f"head:{moment}:kill")
+    status, _ = finish(job)
+    assert status == -signal.SIGKILL  # the fixture sees that nothing is left after two seconds
+
+
+CUTS = [
+    "worker 0:sent:INIT:1", "worker 0:sent:CONTROL:1", "worker 1:sent:PUSH:3", "worker 1:sent:PULL:2",
+    "worker 0:received:VALUE:3", "worker 0:received:ACCEPTED:5", "worker 1:sent:HELLO:1", "server 0:received:PUSH:7",
+    "server 0:sent:VALUE:2", "server 0:sent:ACCEPTED:4", "server 0:received:CONTROL:1", "server 0:received:HELLO:1",
+    "head:received:HELLO:2", "head:sent:EPOCH:3", "head:received:PING:1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("transport", ["auto", "unix", "tcp"])
+def test_connections_that_are_cut_are_made_again_and_nothing_is_done_twice(processes, transport):
+    points = ",".join(f"{cut}:cut" for cut in CUTS)
+    job = processes.launch(work(steps=12), servers=1, TKV_TRANSPORT=transport, TKV_FAILPOINTS=points)
+    status, said = finish(job)
+    assert status == 0 and said.count("went on to the end") == 2, said
+
+
+def test_checks_of_values_change_nothing_but_the_time(processes):
+    job = processes.launch(work(), "--tcp", TKV_CHECK_VALUES="1")
+    status, said = finish(job)
+    assert status == 0 and said.count("went on to the end") == 2, said
+
+
+@pytest.mark.parametrize("seconds", [1, 3])
+def test_a_server_that_stops_for_a_while_is_waited_for(processes, seconds):
+    job = processes.launch(work(), servers=1, TKV_FAILPOINTS="server 0:received:PUSH:12:stop")
+    wait_until_stopped(job, "server", 0)
+    time.sleep(seconds)
+    os.kill(pids_of(job, "server")[0], signal.SIGCONT)
+    status, said = finish(job)
+    assert status == 0 and said.count("went on to the end") == 2, said
+
+
+def wait_until_stopped(job, role, rank):
+    for _ in range(2000):
+        pids = pids_of(job, role)
+        if len(pids) > rank:
+            with open(f"/proc/{pids[rank]}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] in "Tt":
+                    return
+        time.sleep(0.01)
+    pytest.fail("nobody has stopped")
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+def test_a_slow_server_slows_the_job_and_nothing_else(processes, transport):
+    job = processes.launch(
+        """
+        import resource
+        kv = mx.kv.create("dist_async")  # only the server's credit holds a worker back
+        kv.init("w", mx.nd.zeros((1 << 20,)))
+        kv.set_optimizer(mx.optimizer.create("test"))
+        kv.barrier()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for step in range(100):
+            kv.push("w", np.ones(1 << 20, np.float32))  # free when the push returns
+        kv.barrier()
+        value = kv.pull("w").asnumpy()
+        assert value.min() == value.max() == 100 * kv.num_workers, value
+        print("grown by", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, "KiB", flush=True)
+        kv.close()
+        """,
+        servers=1, TKV_TRANSPORT=transport,
+    )  # fmt: skip
+    while not (servers := pids_of(job, "server")):
+        time.sleep(0.01)
+    while job.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(servers[0], signal.SIGSTOP)
+            time.sleep(0.027)
+            os.kill(servers[0], signal.SIGCONT)
+        time.sleep(0.003)
+    status, said = finish(job)
+    assert status == 0, said
+    assert "silent" not in said and "dead" not in said, said
+    grown = [int(kib) for kib in re.findall(r"grown by (\d+) KiB", said)]
+    assert len(grown) == 2 and max(grown) < 256 << 10, said  # of 400 MiB that each has pushed
+
+
+def test_a_worker_that_stops_for_half_a_minute_has_another_life_behind_it(processes):
+    job = processes.launch(
+        """
+        kv = mx.kv.create("dist_sync")
+        kv.init("w", mx.nd.zeros((1000,)))
+        for step in range(200):
+            try:
+                kv.push("w", mx.nd.ones((1000,)))
+                value = kv.pull("w").asnumpy()
+            except mx.KVError as error:
+                print(f"rank {kv.rank}: {type(error).__name__}: {error}", flush=True)
+                os._exit(7)
+            assert value.min() == value.max() and value[0] in (1, 2), value
+            time.sleep(0.01)
+        kv.close()
+        print(f"rank {kv.rank} went on to the end", flush=True)
+        """,
+        "--on-death", "continue", "--grace", "60", servers=1, TKV_FAILPOINTS="worker 1:sent:PUSH:20:stop",
+    )  # fmt: skip
+    wait_until_stopped(job, "worker", 1)
+    stopped = pids_of(job, "worker")[1]
+    time.sleep(30)
+    os.kill(stopped, signal.SIGCONT)
+    status, said = finish(job)
+    assert "rank 0 went on to the end" in said, said
+    assert re.search(r"rank 1: AbortedError: .*this life is over", said), said
+    assert status == 7
+
+
+def test_a_server_that_is_started_again_empty_is_noticed(processes):
+    text = work(steps=100_000, patience=5).replace(
+        'now("barrier")\n    kv.barrier()\n    for', 'print("ready", flush=True)\n    for'
+    )
+    started = start_by_hand(processes, text)
+    for rank in (0, 1):
+        assert "ready" in started[f"worker {rank}"].stdout.readline()
+    time.sleep(0.3)
+    command = [sys.executable, "-m", "tensorkv", "server", "--rank", "0"]
+    with open(f"/proc/{started['worker 0'].pid}/environ", "rb") as file:
+        head = next(v[9:].decode() for v in file.read().split(b"\0") if v.startswith(b"TKV_HEAD="))
+    again = processes.start(command, TKV_HEAD=head, TKV_JOB="hand")
+    for rank in (0, 1):
+        status, said = finish(started[f"worker {rank}"])
+        assert status == 7, said
+        assert re.search(
+            r"SURVIVED step \d+: UnavailableError .*server 0 has started again and has lost its values", said
+        )
+        assert "start it again from your checkpoint" in said
+    finish(started["server"])  # its place is taken, and nobody needs it
+    for process in (started["head"], again):
+        process.terminate()
+        finish(process)
+
+
+def test_a_failpoint_that_cannot_be_read_is_named(processes):
+    status, said = finish(processes.launch(work(), TKV_FAILPOINTS="worker 0:sent:PUSH:kill"))
+    assert status != 0 and "failpoint 'worker 0:sent:PUSH:kill': not five parts" in said, said

@@ -1,0 +1,231 @@
+"""Jobs of two hosts: started by ssh, examined by the doctor, and cut apart."""
+
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+
+import pytest
+from hosts import hosts  # noqa: F401 - a fixture
+from jobs import finish, read_until
+from test_processes import SURVIVOR, TRAIN, seconds_of
+
+TKV = [sys.executable, "-m", "tensorkv"]
+
+
+@pytest.fixture
+def start(processes, hosts, tmp_path, monkeypatch):  # noqa: F811
+    """Starts a command on host a, in the test's folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def start(*command, **variables):
+        path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+        return processes.start([*hosts.on("a"), *command], **{"TKV_SSH": hosts.ssh, "PATH": path, **variables})
+
+    return start
+
+
+def launch(start, processes, hosts, text, *options, workers=2, servers=2, names=("localhost", "b"), **variables):  # noqa: F811
+    """Start a job of a script, its launcher on host a."""
+    counts = ["-n", str(workers), "-s", str(servers), "--hosts", hosts.list(*names)]
+    return start(*TKV, "launch", *counts, *options, "python", "-u", processes.script(text), **variables)
+
+
+def test_a_job_of_two_hosts_has_the_sums_of_all(start, processes, hosts):  # noqa: F811
+    text = TRAIN + "print(f'at {os.getcwd()} by {sys.executable} in {os.readlink(\"/proc/self/ns/net\")}', flush=True)"
+    job = launch(start, processes, hosts, text, workers=3)
+    status, said = finish(job)
+    assert status == 0, said
+    assert said.count("weights -60.0 -29.0") == 3, said
+    places = set(re.findall(r"at (\S+) by (\S+) in (\S+)", said))
+    assert {folder for folder, _, _ in places} == {os.getcwd()}
+    assert {python for _, python, _ in places} == {sys.executable}  # the Python in use, though sshd gives another PATH
+    assert len({space for _, _, space in places}) == 2
+
+
+def test_the_remote_side_is_told_what_it_needs(start, processes, hosts):  # noqa: F811
+    text = """
+    token = os.environ["TKV_TOKEN_FILE"]
+    assert os.stat(token).st_mode & 0o777 == 0o600
+    secret = open(token).read().strip()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            assert secret not in open(f"/proc/{pid}/cmdline").read()
+        except OSError:
+            pass
+    print(os.environ["TKV_PATIENCE_MS"], os.environ.get("COLOUR"), os.environ.get("SECRET_OF_A"), flush=True)
+    print("token", token, flush=True)
+    """
+    variables = {"TKV_PATIENCE_MS": 70_000, "COLOUR": "green", "SECRET_OF_A": "x"}
+    status, said = finish(
+        launch(start, processes, hosts, text, "-x", "COLOUR", workers=1, servers=1, names=["b"], **variables)
+    )
+    assert status == 0 and "70000 green None" in said, said
+    assert not os.path.exists(re.search(r"token (\S+)", said).group(1))
+
+
+def test_statuses_and_signals_cross_hosts(start, processes, hosts):  # noqa: F811
+    status, said = finish(launch(start, processes, hosts, "sys.exit(3 if os.environ['TKV_RANK'] == '1' else 0)"))
+    assert status == 3 and "worker 1 ended with status 3" in said, said
+    status, said = finish(launch(start, processes, hosts, SURVIVOR + "work(100_000, doomed=1)", "--grace", "5"))
+    assert status == 128 + signal.SIGKILL and "worker 1 was killed by signal 9" in said, said
+    assert re.search(r"rank 0 step \d+: UnavailableError: .*worker 1", said), said
+    assert all(s < 2 for s in seconds_of(said)), said
+    job = launch(start, processes, hosts, "kv = mx.kv.create('dist_sync'); print('here', flush=True); time.sleep(100)")
+    said = read_until(job, "here", 2)
+    begin = time.time()
+    os.kill(job.pid, signal.SIGINT)
+    status, rest = finish(job)
+    assert status == 128 + signal.SIGINT and rest.count("KeyboardInterrupt") >= 2, said + rest
+    assert time.time() - begin < 10
+
+
+def test_nothing_is_left_on_a_host_when_the_launcher_is_killed(start, processes, hosts):  # noqa: F811
+    job = launch(start, processes, hosts, "kv = mx.kv.create('dist_sync'); print('here', flush=True); time.sleep(100)")
+    read_until(job, "here", 2)
+    os.kill(job.pid, signal.SIGKILL)
+    job.wait()  # the fixture sees that nothing is left, on either host: they share this machine's processes
+
+
+def test_more_processes_than_sshd_lets_in_at_once(start, processes, hosts):  # noqa: F811
+    status, said = finish(
+        launch(start, processes, hosts, "print('here', flush=True)", workers=24, servers=2, names=["b"])
+    )
+    assert status == 0 and said.count("here") == 24, said
+
+
+def test_a_worker_on_another_host_is_started_again(start, processes, hosts):  # noqa: F811
+    text = """
+    kv = mx.kv.create("dist_sync")
+    kv.init("w", mx.nd.zeros((4,)))
+    for step in range(kv.round("w"), 40):
+        if step == 20 and kv.rank == 1 and not kv.rejoined:
+            os.kill(os.getpid(), signal.SIGKILL)
+        kv.push("w", mx.nd.ones((4,)))
+        kv.pull("w")
+    print("done", kv.round("w"), flush=True)
+    kv.close()
+    """
+    status, said = finish(launch(start, processes, hosts, text, "--restart", "1"))
+    assert status == 0 and said.count("done 40") == 2, said
+    assert "worker 1 was killed by signal 9; it is started again (1 of 1)" in said
+
+
+@pytest.mark.parametrize(
+    "names, ssh, words",
+    [
+        (["nowhere"], None, "host 'nowhere': no way to nowhere"),
+        (["-oProxyCommand=true"], None, "line 2: '-oProxyCommand=true' is not the name of one host"),
+        (["a b"], None, "line 2: 'a b' is not the name of one host"),
+        ([], None, "there are none"),
+        (["b"], "no-such-ssh", "no-such-ssh: no such command"),
+    ],
+)
+def test_wrong_hosts_are_named(start, processes, hosts, names, ssh, words):  # noqa: F811
+    variables = {"TKV_SSH": ssh} if ssh else {}
+    begin = time.time()
+    status, said = finish(launch(start, processes, hosts, "pass", names=names, **variables))
+    assert status == 2 and words in said, said
+    assert time.time() - begin < 15
+
+
+def test_a_host_without_tensorkv_is_named(start, processes, hosts, tmp_path):  # noqa: F811
+    # A python that is on this host alone, as far as the other one can see: it is gone when ssh gets there.
+    here = tmp_path / "here"
+    shutil.copytree(os.path.dirname(sys.executable), here / "bin", symlinks=True)
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f'#!/bin/sh\nmv {here} {here}-gone 2>/dev/null\nexec {hosts.ssh} "$@"\n')
+    ssh.chmod(0o755)
+    variables = {"TKV_SSH": str(ssh), "PYTHONPATH": os.path.dirname(os.path.dirname(__import__("tensorkv").__file__))}
+    counts = ["-n", "1", "-s", "1", "--hosts", hosts.list("b")]
+    job = start(str(here / "bin" / "python"), "-m", "tensorkv", "launch", *counts, "true", **variables)
+    status, said = finish(job)
+    assert status == 2 and "host 'b' has no tensorkv that" in said and "install tensorkv" in said, said
+
+
+def test_the_doctor_finds_nothing_between_good_hosts(start, hosts):  # noqa: F811
+    status, said = finish(start(*TKV, "doctor", "--hosts", hosts.list("a", "b")))
+    assert status == 0, said
+    assert said.count("way there") == said.count("way back") == 2
+    assert said.count("there and back in") == 10 and "BAD" not in said, said
+    assert "nothing stands in the way of a job" in said
+
+
+def test_the_doctor_says_what_is_wrong_and_how_to_repair_it(start, hosts, tmp_path):  # noqa: F811
+    status, said = finish(start(*TKV, "doctor", "--hosts", hosts.list("nowhere")))
+    assert status == 1 and re.search(r"BAD +ssh +host 'nowhere' cannot be reached", said), said
+    assert "-> `ssh nowhere true` has to work without a question" in said
+    # Another version at the other side.
+    fake = tmp_path / "ssh"
+    fake.write_text("#!/bin/sh\necho welcome to this host\necho tkv-agent 9.9.9 protocol 7\nsleep 5\n")
+    fake.chmod(0o755)
+    status, said = finish(start(*TKV, "doctor", "--hosts", hosts.list("b"), TKV_SSH=fake))
+    assert status == 1 and re.search(r"BAD +version +9\.9\.9 protocol 7 there, \S+ protocol \d+ here", said), said
+    # A host that says anything but what is expected, for ever.
+    fake.write_text("#!/bin/sh\nexec yes welcome\n")
+    begin = time.time()
+    status, said = finish(start(*TKV, "doctor", "--hosts", hosts.list("b"), TKV_SSH=fake))
+    assert status == 1 and "host 'b' has no tensorkv" in said and time.time() - begin < 10, said[:1000]
+    # Another token at the other side: what the agent is told there is another file.
+    for name in ("here", "there"):
+        (tmp_path / name).write_text(name * 20)
+        (tmp_path / name).chmod(0o600)
+    other = tmp_path / "other-ssh"
+    other.write_text(
+        '#!/bin/sh\ncase "$*" in *agent*) sed -zu "s#/here\\$#/there#" | '
+        + f'{hosts.ssh} "$@";; *) {hosts.ssh} "$@";; esac\n'
+    )
+    other.chmod(0o755)
+    status, said = finish(
+        start(*TKV, "doctor", "--hosts", hosts.list("b"), TKV_SSH=other, TKV_TOKEN_FILE=tmp_path / "here")
+    )
+    assert status == 1 and re.search(r"BAD +way there +.*another token", said), said
+    assert "-> give both hosts the same file behind TKV_TOKEN_FILE" in said
+
+
+def test_the_doctor_sees_a_limit_and_a_bad_token(start, tmp_path):
+    command = f"ulimit -n 60; exec {sys.executable} -m tensorkv doctor"
+    status, said = finish(start("sh", "-c", command))
+    assert status == 0 and re.search(r"note +files +this process may open 60", said) and "-> ulimit -n 4096" in said, (
+        said
+    )
+    status, said = finish(start(*TKV, "doctor", TKV_PATIENCE_MS="soon"))
+    assert status == 1 and re.search(r"BAD +variables +TKV_PATIENCE_MS='soon'", said), said
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef")
+    token.chmod(0o644)
+    status, said = finish(start(*TKV, "doctor", TKV_TOKEN_FILE=token))
+    assert status == 1 and re.search(r"BAD +variables +TKV_TOKEN_FILE='.*': others can read it; chmod 600", said), said
+    token.chmod(0o600)
+    status, said = finish(start(*TKV, "doctor", TKV_TOKEN_FILE=token))
+    assert status == 0 and "TKV_TOKEN_FILE names a token" in said, said
+
+
+def test_hosts_that_are_cut_apart_have_errors_in_time(start, processes, hosts):  # noqa: F811
+    job = launch(
+        start, processes, hosts, SURVIVOR + "print('ready', flush=True)\nwork(100_000)", "--grace", "20", servers=1,
+        TKV_SERVER_PATIENCE_MS=6000,
+    )  # fmt: skip
+    read_until(job, "ready", 2)
+    time.sleep(0.5)
+    hosts.cut()
+    try:
+        status, rest = finish(job, timeout=90)
+    finally:
+        hosts.mend()
+    # Worker 0 is with the head and the server: worker 1 has fallen silent for it.
+    found = re.search(r"rank 0 step \d+: UnavailableError: .*worker 1 is dead.*\(after ([\d.]+) s\)", rest)
+    assert found and float(found.group(1)) < 7, rest
+    assert status != 0
+
+
+def test_a_short_cut_is_waited_out(start, processes, hosts):  # noqa: F811
+    job = launch(start, processes, hosts, SURVIVOR + "print('ready', flush=True)\nwork(400)\nprint('went on')")
+    read_until(job, "ready", 2)
+    hosts.cut()
+    time.sleep(2)
+    hosts.mend()
+    status, rest = finish(job, timeout=90)
+    assert status == 0 and rest.count("went on") == 2, rest
