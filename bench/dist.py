@@ -8,6 +8,8 @@ row of the idle processes says how soundly). The figure is the median.
 
 import argparse
 import contextlib
+import ctypes
+import importlib.util
 import json
 import os
 import pathlib
@@ -117,9 +119,8 @@ class TensorKV(Job):
         where = ["--head", "tcp:127.0.0.1:0"] if transport == "tcp" else []
         self.head = self.start([tkv, "head", *where], variables)
         variables["TKV_HEAD"] = self.head.stdout.readline().split()[-1]
-        self.servers = [
-            self.start([tkv, "server", "--quiet"], {**variables, "TKV_RANK": rank}) for rank in range(servers)
-        ]
+        self.servers = [self.start([tkv, "server"], {**variables, "TKV_RANK": rank}) for rank in range(servers)]
+        self.addresses = [server.stdout.readline().split()[-1] for server in self.servers]
         command = worker_command or [sys.executable, HERE / "dist_peer.py", "tensorkv"]
         for rank in range(workers):
             self.start(command, {**variables, "TKV_ROLE": "worker", "TKV_RANK": rank}, worker=True)
@@ -133,21 +134,14 @@ class TensorKV(Job):
         self.folder.cleanup()
 
 
-class MXNet(Job):
-    """A scheduler, servers and workers by the variables of its launcher."""
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
-    def __init__(self, python, workers, servers):
-        super().__init__(workers)
-        self.name = "mxnet"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        variables = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": port}
-        variables |= {"DMLC_NUM_WORKER": workers, "DMLC_NUM_SERVER": servers, "DMLC_NODE_HOST": "127.0.0.1"}
-        for role in ["scheduler"] + ["server"] * servers:
-            self.start([python, "-c", "import mxnet"], {**variables, "DMLC_ROLE": role})
-        for _ in range(workers):
-            self.start([python, HERE / "dist_peer.py", "mxnet"], {**variables, "DMLC_ROLE": "worker"}, worker=True)
+
+class Stopped(Job):
+    """A job that is stopped while others are measured."""
 
     def sleep(self):
         self.signal(signal.SIGSTOP)
@@ -161,12 +155,37 @@ class MXNet(Job):
             self.sleep()
 
 
+class MXNet(Stopped):
+    """A scheduler, servers and workers by the variables of its launcher."""
+
+    def __init__(self, python, workers, servers):
+        super().__init__(workers)
+        self.name = "mxnet"
+        variables = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": free_port()}
+        variables |= {"DMLC_NUM_WORKER": workers, "DMLC_NUM_SERVER": servers, "DMLC_NODE_HOST": "127.0.0.1"}
+        for role in ["scheduler"] + ["server"] * servers:
+            self.start([python, "-c", "import mxnet"], {**variables, "DMLC_ROLE": role})
+        for _ in range(workers):
+            self.start([python, HERE / "dist_peer.py", "mxnet"], {**variables, "DMLC_ROLE": "worker"}, worker=True)
+
+
+class Gloo(Stopped):
+    """The all-reduce of `torch.distributed`: the sum alone, without servers."""
+
+    def __init__(self, workers):
+        super().__init__(workers)
+        self.name = "gloo"
+        variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": workers}
+        for rank in range(workers):
+            self.start([sys.executable, HERE / "dist_peer.py", "gloo"], {**variables, "RANK": rank}, worker=True)
+
+    @staticmethod
+    def is_installed():
+        return importlib.util.find_spec("torch") is not None
+
+
 def repeats_for(nbytes):
     return max(2, min(200, 128 * MIB // max(1, nbytes)))
-
-
-def median_of(function, repetitions):
-    return statistics.median(function() for _ in range(repetitions))
 
 
 def step_seconds(job, repeats):
@@ -220,27 +239,31 @@ def large_rows(raw, ours, mxnet, transport, sizes, repetitions):
 def compared(row, ours, peer, peer_name, bar, at_most=False):
     """A row of two figures in seconds; the ratio says how many times faster ours is, or how many times slower."""
     ratio = ours / peer if at_most else peer / ours
-    met = ratio <= bar if at_most else ratio >= bar
+    met = bar is None or (ratio <= bar if at_most else ratio >= bar)
     return {
         "row": row,
         "us": 1e6 * ours,
         "peer": peer_name,
         "peer_us": 1e6 * peer,
         "ratio": ratio,
-        "bar": f"{'≤' if at_most else '≥'} {bar}",
-        "verdict": "met" if met else "missed",
+        "bar": "" if bar is None else f"{'≤' if at_most else '≥'} {bar}",
+        "verdict": "" if bar is None else "met" if met else "missed",
     }
 
 
-def throughput_row(row, workload, nbytes, ours, mxnet, bar, repetitions, repeats):
-    set_up((ours, mxnet), workload, nbytes)
-    ours_times, mxnet_times = [], []
+def throughput_rows(row, workload, nbytes, ours, peers, repetitions, repeats):
+    """`peers`: jobs with the name that the table gives them and the bar, or None where there is none."""
+    jobs = [job for job, _, _ in peers]
+    set_up((ours, *jobs), workload, nbytes)
+    columns = [[] for _ in range(1 + len(jobs))]
     for repetition in range(repetitions + 1):
-        pair = step_seconds(ours, repeats), step_seconds(mxnet, max(1, repeats // 4))
+        times = [step_seconds(ours, repeats), *(step_seconds(job, max(1, repeats // 4)) for job in jobs)]
         if repetition:
-            ours_times.append(pair[0])
-            mxnet_times.append(pair[1])
-    return compared(row, statistics.median(ours_times), statistics.median(mxnet_times), "MXNet", bar)
+            for column, seconds in zip(columns, times, strict=True):
+                column.append(seconds)
+    own, *others = (statistics.median(column) for column in columns)
+    for (_, name, bar), seconds in zip(peers, others, strict=True):
+        yield compared(row, own, seconds, name, bar)
 
 
 def latency_rows(raw, row, workload, ours, mxnet, repetitions, repeats):
@@ -288,8 +311,8 @@ def idle_row(job, seconds):
     }
 
 
-def memory_rows(job, keys, calls):
-    """Growth of a server by small messages, and what it needs for a state of 1 GiB."""
+def memory_row(job, keys, calls):
+    """Growth of a server and of a worker by small messages."""
     server = job.servers[0].pid
     job.set_up("400 keys", 64)
     job.ask({"step": min(calls, 2000)})
@@ -303,8 +326,34 @@ def memory_rows(job, keys, calls):
         "row": f"{messages:.0e} small messages: growth of server, worker",
         "text": f"{growth[0]} B, {growth[1]} B: {per_message:.4f} B a message",
         "bar": "0 B a message",
-        "verdict": "met" if per_message < 0.01 else "missed",
+        "verdict": "met" if per_message <= 0 else "missed",
     }
+
+
+def flood_row(job, repetitions, rate, seconds):
+    """Strangers at the server's port while it works, against the same strangers at a port of somebody else."""
+    flood = [sys.executable, HERE / "flood.py"]
+    plain = subprocess.Popen([*flood, "--listen"], stdout=subprocess.PIPE, text=True)
+    targets = {"server": job.addresses[0].removeprefix("tcp:"), "plain": f"127.0.0.1:{plain.stdout.readline().strip()}"}
+    job.set_up("push+pull", MIB)
+    steps = 1 + int(0.5 * seconds / step_seconds(job, 20))
+    before = status_of(job.servers[0].pid, "VmRSS")
+    columns = {"server": [], "plain": []}
+    for repetition in range(repetitions + 1):
+        for name, target in targets.items():
+            strangers = subprocess.Popen([*flood, target, str(rate), str(seconds)], stdout=subprocess.DEVNULL)
+            time.sleep(0.2)
+            taken = step_seconds(job, steps)
+            strangers.wait()
+            if repetition:
+                columns[name].append(taken)
+    growth = status_of(job.servers[0].pid, "VmRSS") - before
+    plain.kill()
+    plain.wait()
+    plain.stdout.close()
+    ours, theirs = (statistics.median(column) for column in columns.values())
+    row = f"1 MiB push + pull by TCP, {rate} strangers a second at the server (RSS + {max(0, growth) / 1024:.1f} MiB)"
+    return compared(row, ours, theirs, "as many at a plain listener", 1.05, at_most=True)
 
 
 def state_row():
@@ -406,12 +455,12 @@ def main():
     if arguments.smoke:
         arguments.repetitions, sizes, repeats, idle_seconds, calls = 1, [MIB], 20, 1, 50
     n = arguments.repetitions
-    import ctypes
-
     build = pathlib.Path(arguments.build)
     idle = machine.idle_scaling(ctypes.CDLL(str(build / "bench" / "liblimit.so")))
-    wanted = lambda part: not arguments.only or part in arguments.only  # noqa: E731
     large, small = [], []
+
+    def wanted(part):
+        return not arguments.only or part in arguments.only
 
     def add(rows, row):
         rows.append(row)
@@ -426,12 +475,15 @@ def main():
                 for row in large_rows(raw, job, mxnet, transport, sizes, n):
                     add(large, row)
         if wanted("small"):
-            add(small, throughput_row("400 keys × 1 KiB in one call", "400 keys", 1024, near, mxnet, 20, n, 40))
+            many = "400 keys × 1 KiB in one call"
+            for row in throughput_rows(many, "400 keys", 1024, near, [(mxnet, "MXNet", 20)], n, 40):
+                add(small, row)
             for name, workload in (("64 B push accepted", "push accepted"), ("64 B pushpull", "pushpull")):
                 for row in latency_rows(raw, name, workload, near, mxnet, n, repeats):
                     add(small, row)
             add(small, idle_row(near, idle_seconds))
-            add(small, memory_rows(near, 400, calls))
+            add(small, memory_row(near, 400, calls))
+            add(small, flood_row(tcp, n, 1000, 1 if arguments.smoke else 2))
         for job in (near, tcp, mxnet):
             job.close()
     if wanted("two"):
@@ -439,12 +491,18 @@ def main():
         set_up((near, mxnet), "push+pull", 64)
         for row in latency_rows(raw, "barrier of 2", "barrier", near, mxnet, n, repeats // 2):
             add(small, row)
-        if not arguments.smoke:
-            add(
-                small,
-                throughput_row("ResNet-50's 161 tensors, 2 workers, 2 servers", "resnet50", 4, near, mxnet, 3, n, 2),
-            )
-        for job in (near, mxnet):
+        gloo = [Gloo(2)] if Gloo.is_installed() else []
+        workloads = [
+            ("64 MiB pushpull", "pushpull", 64 * MIB, 4, None),
+            ("ResNet-50's 161 tensors", "resnet50", 4, 2, 3),
+        ]
+        if arguments.smoke:
+            workloads = [("1 MiB pushpull", "pushpull", MIB, 4, None)]
+        for name, workload, nbytes, steps, bar in workloads:
+            peers = [(mxnet, "MXNet", bar), *((job, "Gloo's all-reduce", None) for job in gloo)]
+            for row in throughput_rows(f"{name}, 2 workers, 2 servers", workload, nbytes, near, peers, n, steps):
+                add(small, row)
+        for job in (near, mxnet, *gloo):
             job.close()
     if wanted("process"):
         add(small, start_row(build, n))
@@ -462,18 +520,7 @@ def main():
     }
     if arguments.only:
         return 0
-    out = pathlib.Path("out")
-    out.mkdir(exist_ok=True)
-    (out / "bench-dist.json").write_text(json.dumps(data, indent=1, ensure_ascii=False))
-    picture(data, out / "bench-dist.png")
-    text = report(data)
-    print("\n" + text + "\n\nwrote out/bench-dist.json and out/bench-dist.png")
-    if arguments.write_docs:
-        if idle < machine.IDLE:
-            print("not written to docs: the machine is not idle")
-            return 1
-        machine.write_docs("dist", text)
-    return 0
+    return machine.publish("dist", data, report(data), picture, arguments.write_docs)
 
 
 if __name__ == "__main__":

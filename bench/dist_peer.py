@@ -1,6 +1,6 @@
-"""One worker of a job under test: sets a workload up and times its steps on request, on `tensorkv` or on MXNet.
+"""One worker of a job under test: sets a workload up and times its steps on request, on `tensorkv`, on MXNet or on Gloo.
 
-`dist_peer.py PACKAGE`; JSON a line on stdin and stdout: {"setup": NAME, "bytes": N}, then {"step": REPEATS}, whose reply
+`dist_peer.py tensorkv|mxnet|gloo`; JSON a line on stdin and stdout: {"setup": NAME, "bytes": N}, then {"step": REPEATS}, whose reply
 has the seconds of one step, and {"each": REPEATS}, whose reply has the median and the 99th percentile of single steps.
 """
 
@@ -53,6 +53,10 @@ class Worker:
     def finish(self):
         if self.is_mxnet:
             self.mx.nd.waitall()
+
+    def close(self):
+        if not self.is_mxnet:
+            self.kv.close()
 
     def push_pull(self, count):
         (key,), (value,), (out,) = self.new_keys([count])
@@ -110,8 +114,43 @@ class Worker:
         return self.barrier(count)
 
 
+class GlooWorker:
+    """The sums alone, by `torch.distributed`: no store and no updater, each worker has all values."""
+
+    is_mxnet = False
+
+    def __init__(self):
+        import torch
+        import torch.distributed
+
+        self.torch, self.group = torch, torch.distributed
+        self.group.init_process_group("gloo")
+
+    def finish(self):
+        pass
+
+    def set_up(self, name, count):
+        tensors = [self.torch.ones(n) for n in (resnet50() if name == "resnet50" else [count])]
+
+        def step():
+            works = [self.group.all_reduce(tensor, async_op=True) for tensor in tensors]
+            for work in works:
+                work.wait()
+
+        def check():
+            correct = all(tensor[-1] == self.group.get_world_size() for tensor in tensors)
+            for tensor in tensors:
+                tensor.zero_()  # it is summed in place: nothing else stays what it is
+            return correct
+
+        return step, check
+
+    def close(self):
+        self.group.destroy_process_group()
+
+
 def main():
-    worker = Worker(sys.argv[1])
+    worker = GlooWorker() if sys.argv[1] == "gloo" else Worker(sys.argv[1])
     step = check = None
     for line in sys.stdin:
         request = json.loads(line)
@@ -135,8 +174,7 @@ def main():
                 step()
             reply = {"seconds": (time.perf_counter() - begin) / request["step"]}
         print(json.dumps(reply), flush=True)
-    if not worker.is_mxnet:
-        worker.kv.close()
+    worker.close()
 
 
 if __name__ == "__main__":

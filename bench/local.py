@@ -371,18 +371,7 @@ def main():
     mxnet.close()
     if arguments.only:
         return 0
-    out = pathlib.Path("out")
-    out.mkdir(exist_ok=True)
-    (out / "bench-local.json").write_text(json.dumps(data, indent=1))
-    picture(data, out / "bench-local.png")
-    text = report(data)
-    print("\n" + text + "\n\nwrote out/bench-local.json and out/bench-local.png")
-    if arguments.write_docs:
-        if data["idle"] < machine.IDLE:
-            print("not written to docs: the machine is not idle")
-            return 1
-        machine.write_docs("local", text)
-    return 0
+    return machine.publish("local", data, report(data), picture, arguments.write_docs)
 
 
 if __name__ == "__main__":

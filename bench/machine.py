@@ -1,6 +1,7 @@
 """What every benchmark says of its machine, and where its table is written."""
 
 import ctypes
+import json
 import pathlib
 import statistics
 import time
@@ -38,3 +39,19 @@ def write_docs(section, text):
     before, _, rest = path.read_text().partition(f"<!-- {section}: begin -->\n")
     _, _, after = rest.partition(f"<!-- {section}: end -->")
     path.write_text(f"{before}<!-- {section}: begin -->\n{text}\n<!-- {section}: end -->{after}")
+
+
+def publish(name, data, text, picture, into_docs):
+    """Write out/bench-NAME.json and .png and print the table; put it into the docs if the machine is idle. Return the status."""
+    out = pathlib.Path("out")
+    out.mkdir(exist_ok=True)
+    (out / f"bench-{name}.json").write_text(json.dumps(data, indent=1, ensure_ascii=False))
+    picture(data, out / f"bench-{name}.png")
+    print(f"\n{text}\n\nwrote out/bench-{name}.json and out/bench-{name}.png")
+    if not into_docs:
+        return 0
+    if data["idle"] < IDLE:
+        print("not written to docs: the machine is not idle")
+        return 1
+    write_docs(name, text)
+    return 0
