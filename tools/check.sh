@@ -41,20 +41,28 @@ run_cpp() {  # preset
 }
 
 part_address() {
-  configure_and_build dev -DTKV_BUILD_PYTHON=ON -DPython_EXECUTABLE="$PWD/$python" && rm -rf build/dev/results && run_cpp dev
+  configure_and_build dev -DTKV_BUILD_PYTHON=ON -DTKV_BUILD_CLI=ON -DPython_EXECUTABLE="$PWD/$python" && rm -rf build/dev/results && run_cpp dev
 }
 
 part_thread() { configure_and_build tsan && rm -rf build/tsan/results && run_cpp tsan; }
 
+# What of tests/cluster runs under sanitizers: every transport and launcher once, deaths, cuts, stores that share a rank.
+cluster_run="every_rank or share_its_rank or restarted or second_claim or mxnets_variables or brings_processes or (transports and not limit) or cut or (dies_at and (init or round or shutdown))"
+
 part_python-address() {
-  configure_and_build dev -DTKV_BUILD_PYTHON=ON -DPython_EXECUTABLE="$PWD/$python" || return 1
+  configure_and_build dev -DTKV_BUILD_PYTHON=ON -DTKV_BUILD_CLI=ON -DPython_EXECUTABLE="$PWD/$python" || return 1
   rm -rf build/dev/package && mkdir -p build/dev/package
   cp -r python/tensorkv build/dev/package/ && cp build/dev/python/_core.abi3.so build/dev/package/tensorkv/
+  mkdir build/dev/package/tensorkv/bin && cp build/dev/cli/tkv build/dev/package/tensorkv/bin/
   local preload; preload="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libubsan.so) $(g++ -print-file-name=libstdc++.so)"
   LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc PYTHONPATH="$PWD/build/dev/package" \
     $python -m pytest -p no:cacheprovider -m "not framework and not packaging" --timeout 400 \
     tests/python/test_{cluster,seeds,kvstore,ndarray,optimizer,interop,bad_calls,mxnet_name}.py -k "not peak and not takes_no_memory and not threads_follow and not ctrl_c and not every_end and not exit_status" \
     --junitxml="$results/python-address.xml" >"$logs/python-address.log" 2>&1 || { tail -60 "$logs/python-address.log"; return 1; }
+  # Jobs of processes: what one of them says of a sanitizer's is in what the test prints, and makes it fail by its exit status.
+  LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc PYTHONPATH="$PWD/build/dev/package" \
+    $python -m pytest -p no:cacheprovider -m "not framework" --timeout 400 tests/cluster/test_{processes,transports,deaths}.py -k "$cluster_run" \
+    --junitxml="$results/cluster-address.xml" >>"$logs/python-address.log" 2>&1 || { tail -60 "$logs/python-address.log"; return 1; }
   grep -q "ERROR: AddressSanitizer\|runtime error" "$logs/python-address.log" && { grep -n -A20 "AddressSanitizer\|runtime error" "$logs/python-address.log" | head -60; return 1; }
   tail -1 "$logs/python-address.log"
 }

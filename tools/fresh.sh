@@ -51,7 +51,7 @@ for role in "${roles[@]}"; do
     "${enter[@]}" bash -c "cd $home/tensorkv && ./dev $task" >"$logs/$role-$task.log" 2>&1 </dev/null
     code=$?
     [ $code = 0 ] || result=1
-    last=$(grep -hE '^[0-9]+ passed, |^test accuracy' "$logs/$role-$task.log" | tail -1)
+    last=$(grep -hE '^[0-9]+ passed, |test accuracy' "$logs/$role-$task.log" | tail -1)
     summary+=("$(printf '%-5s %-5s %5d s  %s  %s' "$role" "$task" $((SECONDS - begin)) "$([ $code = 0 ] && echo passed || echo FAILED)" "$last")")
     echo "fresh: ${summary[-1]}"
   done
