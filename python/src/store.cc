@@ -62,7 +62,7 @@ class Batch {
     if (!IsList(values) || nb::len(values) != count) {
       throw Fail(Code::kInvalidArgument, "{}: {} keys need a list of {} values, here is {}", verb_,
                  count, count,
-                 IsList(values) ? format("one of {}", nb::len(values)) : std::string("no list"));
+                 IsList(values) ? Format("one of {}", nb::len(values)) : std::string("no list"));
     }
     views_.reserve(count);
     for (size_t i = 0; i < count; ++i) Add(Item(keys, i), Item(values, i), use);

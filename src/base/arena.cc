@@ -44,7 +44,7 @@ size_t SizeOfFile() {
 std::shared_ptr<Arena> Arena::Open(std::string* why) {
   std::shared_ptr<Arena> arena(new Arena);
   const auto failed = [&](const char* what) {
-    *why = format("{}: {}", what, std::strerror(errno));
+    *why = Format("{}: {}", what, std::strerror(errno));
     return std::shared_ptr<Arena>();
   };
   arena->size_ = SizeOfFile();
@@ -56,7 +56,7 @@ std::shared_ptr<Arena> Arena::Open(std::string* why) {
   if (arena->file_ < 0) return failed("memfd_create");
   if (ftruncate(arena->file_, static_cast<off_t>(arena->size_)) != 0) return failed("ftruncate");
   if (fcntl(arena->file_, F_ADD_SEALS, kSeals) != 0) return failed("seal");
-  const std::string path = format("/proc/self/fd/{}", arena->file_);
+  const std::string path = Format("/proc/self/fd/{}", arena->file_);
   arena->reader_file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (arena->reader_file_ < 0) return failed(path.c_str());
   void* const base = mmap(nullptr, arena->size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
@@ -157,7 +157,7 @@ std::unique_ptr<ArenaView> ArenaView::Map(int file, std::string* why) {
   const auto size = static_cast<size_t>(status.st_size);
   void* const base = mmap(nullptr, size, PROT_READ, MAP_SHARED | MAP_NORESERVE, file, 0);
   if (base == MAP_FAILED) {
-    *why = format("mmap of {} bytes: {}", size, std::strerror(errno));
+    *why = Format("mmap of {} bytes: {}", size, std::strerror(errno));
     return nullptr;
   }
   madvise(base, size, MADV_DONTFORK);

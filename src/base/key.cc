@@ -5,7 +5,7 @@
 namespace tkv {
 
 std::string KeyView::ToString() const {
-  return is_string ? format("'{}'", text) : format("{}", number);
+  return is_string ? Format("'{}'", text) : Format("{}", number);
 }
 
 }  // namespace tkv

@@ -83,8 +83,8 @@ double CgroupCpuQuota(const std::string& root, const std::string& proc_self_cgro
     // A quota may stand at any level above; inside a container the path may not exist, its root
     // does.
     for (std::string path = line.substr(second + 1);; path = path.substr(0, path.rfind('/'))) {
-      quota = Tighter(quota, version2 ? ReadQuotaV2(format("{}{}/cpu.max", root, path))
-                                      : ReadQuotaV1(format("{}/cpu{}", root, path)));
+      quota = Tighter(quota, version2 ? ReadQuotaV2(Format("{}{}/cpu.max", root, path))
+                                      : ReadQuotaV1(Format("{}/cpu{}", root, path)));
       if (path.empty() || path.rfind('/') == std::string::npos) break;
     }
   }

@@ -23,11 +23,11 @@ Bytes Slice(const Bytes& bytes, size_t begin, size_t size) {
 
 std::string Client::Head(const Op& op) const {
   if (op.what.key.empty() || op.what.kind == Kind::kBarrier) return op.what.verb;
-  return format("{} {}", op.what.verb, ShownKey(op.what.key));
+  return Format("{} {}", op.what.verb, ShownKey(op.what.key));
 }
 
 Error Client::Prefixed(const Op& op, const Error& error) const {
-  return {error.code(), format("{}: {}", Head(op), error.what())};
+  return {error.code(), Format("{}: {}", Head(op), error.what())};
 }
 
 OpId Client::Start(Operation operation, Time now) {

@@ -12,7 +12,7 @@ using Kind = Operation::Kind;
 
 std::string ModeText(const KeyMeta& meta) {
   std::string text = meta.mode == KeyMeta::Mode::kSync ? "sync" : "async";
-  if (meta.staleness > 0) text += format(", staleness {}", meta.staleness);
+  if (meta.staleness > 0) text += Format(", staleness {}", meta.staleness);
   if (meta.deterministic) text += ", deterministic";
   return text;
 }
@@ -29,7 +29,7 @@ void Client::Received(LinkId link, const Message& message, Time now, Effects* ef
     effects->Close(link, Code::kCancelled, "");
     if (error.code() == Code::kCancelled) return Closed(link, now);  // it was expected
     if (error.code() == Code::kAborted) return Refused(error, effects);
-    return Kill(session, Error(error.code(), format("server {}: {}", server, error.what())),
+    return Kill(session, Error(error.code(), Format("server {}: {}", server, error.what())),
                 effects);
   }
   if (message.type == Type::kWelcome) {
@@ -41,7 +41,7 @@ void Client::Received(LinkId link, const Message& message, Time now, Effects* ef
     if (changed || forgotten) {
       effects->Close(link, Code::kCancelled, "this server is not the one that the client knew");
       Kill(session,
-           Error(Code::kUnavailable, format("server {} has started again and has lost its values{}",
+           Error(Code::kUnavailable, Format("server {} has started again and has lost its values{}",
                                             server, kStartAgain)),
            effects);
       return;
@@ -58,7 +58,7 @@ void Client::Received(LinkId link, const Message& message, Time now, Effects* ef
     for (const auto& [seq, sent] : session->sent) seqs.push_back(seq);
     std::sort(seqs.begin(), seqs.end());
     if (!seqs.empty()) {
-      effects->Log(Level::kWarning, format("resumed the session with server {}; unanswered "
+      effects->Log(Level::kWarning, Format("resumed the session with server {}; unanswered "
                                            "operations sent again: {}",
                                            server, seqs.size()));
     }
@@ -161,7 +161,7 @@ bool Client::PullAgain(const KeyId& id, KeyState* key, Op* op) {
     if (op->versions[c] == newest) continue;
     if (!again && ++op->tries > options_.observer_tries) {
       Fail(op, Error(Code::kUnavailable,
-                     format("the chunks have had unequal versions {} times", op->tries)));
+                     Format("the chunks have had unequal versions {} times", op->tries)));
       return true;
     }
     again = true;
@@ -192,18 +192,18 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
     const KeyMeta* const mine = op->what.meta.get();  // of an init
     if (meta.name != op->what.key) {
       return Fail(
-          op, Error(Code::kAlreadyExists, format("the id is taken by {}", ShownKey(meta.name))));
+          op, Error(Code::kAlreadyExists, Format("the id is taken by {}", ShownKey(meta.name))));
     }
     if (op->what.kind == Kind::kInit && (meta.shape != mine->shape || meta.dtype != mine->dtype)) {
       return Fail(op, Error(Code::kInvalidArgument,
-                            format("shape {} {} here, {} {} in the store", mine->shape.ToString(),
+                            Format("shape {} {} here, {} {} in the store", mine->shape.ToString(),
                                    Name(mine->dtype), meta.shape.ToString(), Name(meta.dtype))));
     }
     if (op->what.kind == Kind::kInit &&
         (meta.mode != mine->mode || meta.staleness != mine->staleness ||
          meta.deterministic != mine->deterministic)) {
       return Fail(op, Error(Code::kInvalidArgument,
-                            format("{} here, {} in the store; every worker has to make the same "
+                            Format("{} here, {} in the store; every worker has to make the same "
                                    "stores in the same order",
                                    ModeText(*mine), ModeText(meta))));
     }
@@ -304,7 +304,7 @@ void Client::OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* ef
   if (reply.type == Type::kStatusReply) op->missing = DecodeChunkStatus(reply.extra).missing;
   if (op->expired) return Fail(op, TimeoutOf(*op));
   const double waited = static_cast<double>(now_ - op->begin) / kSecond;
-  effects->Log(Level::kWarning, format("still waiting {:.0f} s for {} ({}, round {})", waited,
+  effects->Log(Level::kWarning, Format("still waiting {:.0f} s for {} ({}, round {})", waited,
                                        Awaited(*op), Head(*op), reply.number + 1));
 }
 

@@ -30,7 +30,7 @@ void Client::On(const Epoch& epoch, Time now, Effects* effects) {
     const bool dead = self.incarnation == welcome_.incarnation && self.state == Epoch::State::kDead;
     if (self.incarnation > welcome_.incarnation || dead) {
       return Refused(Error(Code::kAborted,
-                           format("worker {}: this life is over (incarnation {}): {}",
+                           Format("worker {}: this life is over (incarnation {}): {}",
                                   welcome_.rank, welcome_.incarnation,
                                   dead ? "the head holds it for dead" : "another one has begun")),
                      effects);
@@ -39,7 +39,7 @@ void Client::On(const Epoch& epoch, Time now, Effects* effects) {
   for (size_t rank = 0; rank < epoch_.workers.size(); ++rank) {
     const bool was_dead = rank < old.workers.size() && old.workers[rank] == epoch_.workers[rank];
     if (epoch_.workers[rank].state == Epoch::State::kDead && !was_dead) {
-      effects->Log(Level::kWarning, format("worker {} is dead", rank));
+      effects->Log(Level::kWarning, Format("worker {} is dead", rank));
     }
   }
   while (sessions_.size() < epoch_.servers.size()) {
@@ -50,11 +50,11 @@ void Client::On(const Epoch& epoch, Time now, Effects* effects) {
     const Epoch::Member& member = epoch_.servers[session.server];
     if (member.state == Epoch::State::kDead || member.state == Epoch::State::kLeft) {
       Kill(&session,
-           Error(Code::kUnavailable, format("server {} is dead{}", session.server, kStartAgain)),
+           Error(Code::kUnavailable, Format("server {} is dead{}", session.server, kStartAgain)),
            effects);
     } else if (session.incarnation != 0 && member.incarnation > session.incarnation) {
       Kill(&session,
-           Error(Code::kUnavailable, format("server {} has started again and has lost its values{}",
+           Error(Code::kUnavailable, Format("server {} has started again and has lost its values{}",
                                             session.server, kStartAgain)),
            effects);
     }
@@ -151,7 +151,7 @@ void Client::Failed(uint32_t server, Time now) {
 }
 
 void Client::ServerRefused(uint32_t server, const Error& error, Effects* effects) {
-  Kill(&sessions_[server], Error(error.code(), format("server {}: {}", server, error.what())),
+  Kill(&sessions_[server], Error(error.code(), Format("server {}: {}", server, error.what())),
        effects);
 }
 
@@ -407,7 +407,7 @@ void Client::Tick(Time now, Effects* effects) {
       !controls_.empty()) {
     Op* const op = Find(controls_.front());
     if (op != nullptr && op->phase == 2) {  // it is out of reach: the CONTROL is taken back
-      op->error = Error(Code::kUnavailable, format("the head is out of reach for {:.1f} s",
+      op->error = Error(Code::kUnavailable, Format("the head is out of reach for {:.1f} s",
                                                    Seconds(now - head_lost_since_)));
       op->phase = 3;
       QueueControl(op, Type::kWithdraw);
@@ -416,10 +416,10 @@ void Client::Tick(Time now, Effects* effects) {
   if (head_lost_since_ != kNever && now - head_lost_since_ >= options_.server_patience) {
     while (!leaving_.empty()) {  // there is nobody to take leave of
       Op& op = *Find(*leaving_.begin());
-      const Error error(Code::kUnavailable, format("the head is out of reach for {:.1f} s",
+      const Error error(Code::kUnavailable, Format("the head is out of reach for {:.1f} s",
                                                    Seconds(now - head_lost_since_)));
       effects->Log(Level::kWarning,
-                   format("{}: left without a word to the others: {}", Head(op), error.what()));
+                   Format("{}: left without a word to the others: {}", Head(op), error.what()));
       Fail(&op, error);
     }
   }
@@ -444,7 +444,7 @@ void Client::TickSession(ServerSession* session, Time now, Effects* effects) {
   if (session->dead || !session->busy()) return;
   if (session->down_since != kNever && now - session->down_since >= options_.server_patience) {
     const Error error(Code::kUnavailable,
-                      format("server {}: out of reach for {:.1f} s", session->server,
+                      Format("server {}: out of reach for {:.1f} s", session->server,
                              Seconds(now - session->down_since)));
     session->down_since = now;
     return Abandon(session, error, effects);
@@ -457,7 +457,7 @@ void Client::TickSession(ServerSession* session, Time now, Effects* effects) {
   if (session->state == ServerSession::State::kDialing) return Unreachable(session->server, now);
   const bool owes = session->state == ServerSession::State::kHello || !session->sent.empty();
   if (owes && now - session->last_heard >= 2 * options_.ping_after) {
-    effects->Log(Level::kWarning, format("server {} is silent for {:.1f} s; connecting again",
+    effects->Log(Level::kWarning, Format("server {} is silent for {:.1f} s; connecting again",
                                          session->server, Seconds(now - session->last_heard)));
     effects->Close(session->link, Code::kUnavailable, "silence");
     session->link = kNoLink;
@@ -480,7 +480,7 @@ void Client::TickOp(Op* op, Time now, Effects* effects) {
   op->notice_step = op->next_notice - op->begin;
   op->next_notice = op->begin + 2 * op->notice_step;
   if (!AskWho(op)) {
-    effects->Log(Level::kWarning, format("still waiting {:.0f} s for {} ({})",
+    effects->Log(Level::kWarning, Format("still waiting {:.0f} s for {} ({})",
                                          Seconds(now - op->begin), Awaited(*op), Head(*op)));
   }
 }
@@ -571,16 +571,16 @@ std::string Client::Awaited(const Op& op) const {
   std::string text;
   for (const Rank rank : op.missing) {
     if (!text.empty()) text += ", ";
-    text += format("worker {}", rank);
+    text += Format("worker {}", rank);
     if (static_cast<size_t>(rank) < epoch_.workers.size()) {
       const Epoch::State state = epoch_.workers[static_cast<size_t>(rank)].state;
-      if (state != Epoch::State::kAlive) text += format(" ({})", Name(state));
+      if (state != Epoch::State::kAlive) text += Format(" ({})", Name(state));
     }
   }
   if (!text.empty()) return text;
   for (const ServerSession& session : sessions_) {
     if (session.busy() && session.state != ServerSession::State::kOpen) {
-      return format("server {}", session.server);
+      return Format("server {}", session.server);
     }
   }
   const bool asks_head = op.what.kind == Operation::Kind::kLeave ||
@@ -595,18 +595,18 @@ Error Client::TimeoutOf(const Op& op) const {
   std::string round;
   if (key != keys_.end() && !op.missing.empty()) {
     const uint64_t number = op.round > 0 ? op.round : key->second.round;
-    round = format(", round {}", number);
+    round = Format(", round {}", number);
   }
   std::string who = Awaited(op);
   if (!op.missing.empty()) {
     who.clear();
     for (const Rank rank : op.missing) {
       const Epoch::State state = epoch_.workers[static_cast<size_t>(rank)].state;
-      who += format("{}worker {} ({})", who.empty() ? "" : ", ", rank, Name(state));
+      who += Format("{}worker {} ({})", who.empty() ? "" : ", ", rank, Name(state));
     }
   }
   return {Code::kDeadlineExceeded,
-          format("waited {:.1f} s for {}{}", Seconds(now_ - op.begin), who, round)};
+          Format("waited {:.1f} s for {}{}", Seconds(now_ - op.begin), who, round)};
 }
 
 const char* Client::StateFor(LinkId link, const Message& message) const {

@@ -39,10 +39,10 @@ std::string World::NameOf(int index) const {
     case Kind::kHead:
       return "head";
     case Kind::kServer:
-      return format("server {}", actor->index);
+      return Format("server {}", actor->index);
     case Kind::kWorker:
-      return actor->user.life == 0 ? format("worker {}", actor->index)
-                                   : format("worker {}'s later life", actor->index);
+      return actor->user.life == 0 ? Format("worker {}", actor->index)
+                                   : Format("worker {}'s later life", actor->index);
     default:
       return "reader";
   }
@@ -58,11 +58,11 @@ void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk)
     seen.pushes.push_back(0);
     seen.adds.push_back(false);
   }
-  const std::string where = format("chunk {} version {}", id.chunk, chunk.version);
+  const std::string where = Format("chunk {} version {}", id.chunk, chunk.version);
   if (chunk.version != seen.values.size()) {
-    return Violate(format("{} follows version {}", where, seen.values.size() - 1));
+    return Violate(Format("{} follows version {}", where, seen.values.size() - 1));
   }
-  if (chunk.failure) return Violate(format("{}: {}", where, chunk.failure->what()));
+  if (chunk.failure) return Violate(Format("{}: {}", where, chunk.failure->what()));
   Counts counts{};
   if (!CountsOf(chunk.value.data, &counts)) return Violate(where + ": no sum of pushes");
   const bool adds = chunk.rule != nullptr;
@@ -70,7 +70,7 @@ void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk)
   for (size_t i = 0; i < kPushes; ++i) {
     const int times = counts[i] - (adds ? seen.values.back()[i] : 0);
     if (times < 0 || times > 1) {
-      return Violate(format("{}: push {} counts {} times", where, i, times));
+      return Violate(Format("{}: push {} counts {} times", where, i, times));
     }
     if (times == 1) pushes |= uint64_t{1} << i;
   }
@@ -92,12 +92,12 @@ void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk)
   for (int rank = 0; rank < kWorkers; ++rank) {
     const uint64_t own = pushes & PushesOf(rank);
     if ((own & (own - 1)) != 0) {
-      return Violate(format("{}: two pushes of worker {}", where, rank));
+      return Violate(Format("{}: two pushes of worker {}", where, rank));
     }
     const bool abstains = key->AbstainOf(rank) >= chunk.version;
     somebody_abstains = somebody_abstains || abstains;
     if (own == 0 && shard.epoch().IsMember(rank) && !abstains) {
-      return Violate(format("{}: complete without worker {}", where, rank));
+      return Violate(Format("{}: complete without worker {}", where, rank));
     }
   }
   if (pushes == 0 && !somebody_abstains) return Violate(where + ": made of nothing");
@@ -126,7 +126,7 @@ void World::CheckAccepted(const Actor& actor, size_t push, uint64_t round) {
     const Actor* const server = ServerOf(c);
     const auto& shard = static_cast<const ServerNode&>(*server->node).shard();
     const Chunk* const chunk = shard.FindChunk({IdOf(KeyName()), c});
-    const std::string what = format("worker {}: push {} is accepted for round {} and chunk {}",
+    const std::string what = Format("worker {}: push {} is accepted for round {} and chunk {}",
                                     actor.index, push, round, c);
     if (chunk == nullptr) {
       Violate(what + " is not there");
@@ -142,17 +142,17 @@ void World::CheckAccepted(const Actor& actor, size_t push, uint64_t round) {
 void World::CheckPull(const Actor& actor, uint64_t version) {
   const auto& client = static_cast<const ClientNode&>(*actor.node).client();
   const std::string who =
-      actor.kind == Kind::kWorker ? format("worker {}", actor.index) : std::string("reader");
+      actor.kind == Kind::kWorker ? Format("worker {}", actor.index) : std::string("reader");
   const bool is_exact = scope_->staleness == 0;
   if (actor.kind == Kind::kWorker && is_exact && version != client.RoundOf(KeyName())) {
     return Violate(
-        format("{}: pulled version {} after its push {}", who, version, client.RoundOf(KeyName())));
+        Format("{}: pulled version {} after its push {}", who, version, client.RoundOf(KeyName())));
   }
   for (uint32_t c = 0; c < kChunks; ++c) {
     Counts counts{};
     const float* const at = actor.scratch.as<float>() + size_t{c} * kChunkElements;
     if (!CountsOf(reinterpret_cast<const std::byte*>(at), &counts)) {
-      return Violate(format("{}: pulled something that was never there", who));
+      return Violate(Format("{}: pulled something that was never there", who));
     }
     const Actor* const server = ServerOf(c);
     const auto seen = server->chunks.find(c);
@@ -162,7 +162,7 @@ void World::CheckPull(const Actor& actor, uint64_t version) {
                                : std::find(known.begin(), known.end(), counts) != known.end();
     if (!fits) {
       return Violate(
-          format("{}: pulled something else than version {} of chunk {}", who, version, c));
+          Format("{}: pulled something else than version {} of chunk {}", who, version, c));
     }
   }
 }
@@ -172,7 +172,7 @@ void World::CheckBarrier(const Actor& actor) {
   for (const ActorPtr& other : actors_) {
     if (other == nullptr || other->kind != Kind::kWorker || deaths_[0] + deaths_[1] > 0) continue;
     if (other->user.barriers < actor.user.barriers) {
-      Violate(format("worker {} has passed barrier {} before worker {} came", actor.index,
+      Violate(Format("worker {} has passed barrier {} before worker {} came", actor.index,
                      actor.user.barriers, other->index));
     }
   }
@@ -181,7 +181,7 @@ void World::CheckBarrier(const Actor& actor) {
 void World::CheckFailure(const Actor& actor, const Error& error) {
   step_is_local_ = false;
   const std::string what =
-      format("{} {}: {}: {}", actor.kind == Kind::kWorker ? "worker" : "reader", actor.index,
+      Format("{} {}: {}: {}", actor.kind == Kind::kWorker ? "worker" : "reader", actor.index,
              tkv::Name(error.code()), error.what());
   const auto rank = static_cast<size_t>(actor.index);
   if (actor.kind == Kind::kWorker && actor.user.life == 0 && deaths_[rank] != 0) {
@@ -193,7 +193,7 @@ void World::CheckFailure(const Actor& actor, const Error& error) {
   for (size_t gone = 0; gone < kWorkers; ++gone) {
     const bool names_dead =
         deaths_[gone] != 0 &&
-        std::string(error.what()).find(format("worker {}", gone)) != std::string::npos;
+        std::string(error.what()).find(Format("worker {}", gone)) != std::string::npos;
     if (names_dead && scope_->policy == Epoch::Policy::kFail &&
         error.code() == Code::kUnavailable) {
       return;
@@ -209,7 +209,7 @@ std::string World::CheckEnd() const {
       continue;
     }
     if (actor->user.over) continue;
-    return format("nothing will ever happen again, and {} waits in {} (step {} of '{}')",
+    return Format("nothing will ever happen again, and {} waits in {} (step {} of '{}')",
                   NameOf(static_cast<int>(i)), actor->user.verb == 0 ? '-' : actor->user.verb,
                   actor->user.next, actor->index == 0 ? scope_->program : scope_->second_program);
   }

@@ -512,8 +512,8 @@ std::string World::Describe(const Action& action) const {
       const End& end = wire.ends[action.detail];
       const std::string from = NameOf(wire.ends[1 - action.detail].actor);
       const PacketPtr& packet = end.arriving.front();
-      if (packet == nullptr) return format("{}: lost {}", NameOf(end.actor), from);
-      std::string text = format("{} <- {}{}:", NameOf(end.actor), from,
+      if (packet == nullptr) return Format("{}: lost {}", NameOf(end.actor), from);
+      std::string text = Format("{} <- {}{}:", NameOf(end.actor), from,
                                 !scope_->splits ? ""
                                 : end.landed    ? " (body)"
                                                 : " (head)");
@@ -521,26 +521,26 @@ std::string World::Describe(const Action& action) const {
       const auto head = std::as_bytes(std::span(packet->frame.head));
       DecodeMessages(DecodeHeader(head, FrameLimits{}), head, &messages);
       for (const Message& message : messages) {
-        text += format(" {}(chunk {}, number {}, seq {})", tkv::Name(message.type), message.chunk,
+        text += Format(" {}(chunk {}, number {}, seq {})", tkv::Name(message.type), message.chunk,
                        message.number, message.seq);
       }
       return text;
     }
     case Action::Kind::kTick:
-      return format("time of {}", NameOf(action.index));
+      return Format("time of {}", NameOf(action.index));
     case Action::Kind::kLose: {
       const Wire& wire = *wires_[action.index];
-      return format("LOSS of {} - {}", NameOf(wire.ends[0].actor), NameOf(wire.ends[1].actor));
+      return Format("LOSS of {} - {}", NameOf(wire.ends[0].actor), NameOf(wire.ends[1].actor));
     }
     case Action::Kind::kKill:
-      return format("DEATH of worker {}, lost on the way to servers {:#b}", action.index,
+      return Format("DEATH of worker {}, lost on the way to servers {:#b}", action.index,
                     action.detail);
     case Action::Kind::kVerdict:
-      return format("the head is told that worker {} has ended", action.index);
+      return Format("the head is told that worker {} has ended", action.index);
     case Action::Kind::kRestart:
-      return format("a later life of worker {}", action.index);
+      return Format("a later life of worker {}", action.index);
     default:
-      return format("an EPOCH to {} is skipped", NameOf(wires_[action.index]->ends[0].actor));
+      return Format("an EPOCH to {} is skipped", NameOf(wires_[action.index]->ends[0].actor));
   }
 }
 

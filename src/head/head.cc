@@ -51,7 +51,7 @@ void Head::Received(LinkId link, const Message& message, Time now, Effects* effe
   const Life& life = found->second;
   if (!IsCurrent(life)) {
     return effects->Close(link, Code::kAborted,
-                          format("{} {}: this life is over (incarnation {})", Name(life.role),
+                          Format("{} {}: this life is over (incarnation {})", Name(life.role),
                                  life.index, life.incarnation));
   }
   if (life.role != Role::kObserver) PresenceOf(life.role, life.index).last_seen = now;
@@ -66,7 +66,7 @@ void Head::Received(LinkId link, const Message& message, Time now, Effects* effe
       return OnGoodbye(life, message, link, effects);
     default:
       effects->Close(link, Code::kInvalidArgument,
-                     format("the head does not take {}", tkv::Name(message.type)));
+                     Format("the head does not take {}", tkv::Name(message.type)));
   }
 }
 
@@ -75,11 +75,11 @@ void Head::OnHello(LinkId link, const Message& message, Time now, Effects* effec
   try {
     hello = DecodeHello(message.extra);
   } catch (const Error& error) {
-    return effects->Close(link, error.code(), format("HELLO: {}", error.what()));
+    return effects->Close(link, error.code(), Format("HELLO: {}", error.what()));
   }
   if (hello.job != options_.job) {
     return effects->Close(link, Code::kUnauthenticated,
-                          format("HELLO: job '{}', this is '{}'", hello.job, options_.job));
+                          Format("HELLO: job '{}', this is '{}'", hello.job, options_.job));
   }
   const auto found = links_.find(link);
   if (found != links_.end()) return Welcome(link, found->second, true, effects);  // a repetition
@@ -110,14 +110,14 @@ void Head::Admit(LinkId link, const Hello& hello, Time now, Effects* effects) {
     if (free == members.end()) {
       return effects->Close(
           link, Code::kFailedPrecondition,
-          format("HELLO: all {} {}s have joined", members.size(), Name(hello.role)));
+          Format("HELLO: all {} {}s have joined", members.size(), Name(hello.role)));
     }
     index = static_cast<Rank>(free - members.begin());
   }
   if (static_cast<size_t>(index) >= members.size()) {
     return effects->Close(
         link, Code::kFailedPrecondition,
-        format("HELLO: {} {}, the job has {}", Name(hello.role), index, members.size()));
+        Format("HELLO: {} {}, the job has {}", Name(hello.role), index, members.size()));
   }
   Epoch::Member& member = members[static_cast<size_t>(index)];
   Presence& presence = PresenceOf(hello.role, index);
@@ -128,7 +128,7 @@ void Head::Admit(LinkId link, const Hello& hello, Time now, Effects* effects) {
     if (!IsCurrent(life)) {
       return effects->Close(
           link, Code::kAborted,
-          format("HELLO: {} {} incarnation {} is over", Name(hello.role), index, life.incarnation));
+          Format("HELLO: {} {} incarnation {} is over", Name(hello.role), index, life.incarnation));
     }
     presence.last_seen = now;
     links_[link] = life;
@@ -138,7 +138,7 @@ void Head::Admit(LinkId link, const Hello& hello, Time now, Effects* effects) {
   presence = {now, hello.known, member.incarnation != 0};
   member = {life.incarnation, Epoch::State::kAlive, hello.address};
   links_[link] = life;
-  effects->Log(Level::kInfo, format("{} {} joined (incarnation {}){}", Name(life.role), life.index,
+  effects->Log(Level::kInfo, Format("{} {} joined (incarnation {}){}", Name(life.role), life.index,
                                     life.incarnation, presence.rejoined ? ", again" : ""));
   Welcome(link, life, false, effects);
   Announce(effects);
@@ -192,7 +192,7 @@ void Head::OnGoodbye(const Life& life, const Message& message, LinkId link, Effe
   effects->Send(link, Reply(message, Type::kOk));
   if (life.role == Role::kObserver) return;
   MemberOf(life.role, life.index).state = Epoch::State::kLeft;
-  effects->Log(Level::kInfo, format("{} {} left", Name(life.role), life.index));
+  effects->Log(Level::kInfo, Format("{} {} left", Name(life.role), life.index));
   Announce(effects);
 }
 
@@ -210,7 +210,7 @@ void Head::Exited(Role role, Rank index, uint64_t incarnation, Effects* effects)
   Epoch::Member& member = MemberOf(role, index);
   if (member.incarnation != incarnation || member.state != Epoch::State::kAlive) return;
   member.state = Epoch::State::kDead;
-  effects->Log(Level::kWarning, format("{} {} is dead: its process has ended", Name(role), index));
+  effects->Log(Level::kWarning, Format("{} {} is dead: its process has ended", Name(role), index));
   Announce(effects);
 }
 
@@ -225,7 +225,7 @@ void Head::Tick(Time now, Effects* effects) {
       if (silent < options_.dead_after) continue;
       members[i].state = Epoch::State::kDead;
       changed = true;
-      effects->Log(Level::kWarning, format("{} {} is dead: silent for {:.1f} s", Name(role), index,
+      effects->Log(Level::kWarning, Format("{} {} is dead: silent for {:.1f} s", Name(role), index,
                                            static_cast<double>(silent) / kSecond));
     }
   }

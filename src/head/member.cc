@@ -89,7 +89,7 @@ void Member::Tick(Time now, Effects* effects) {
   if (next_dial_ <= now) Dial(now, effects);
   if (link_ == kNoLink) return;
   if (now - last_heard_ >= options_.dead_after) {
-    effects->Log(Level::kWarning, format("the head is silent for {:.1f} s",
+    effects->Log(Level::kWarning, Format("the head is silent for {:.1f} s",
                                          static_cast<double>(now - last_heard_) / kSecond));
     effects->Close(link_, Code::kUnavailable, "silence");
     Closed(link_, now, effects);

@@ -102,7 +102,7 @@ void Node::Received(LinkId id, Time now) {
     try {
       OnMessage(id, dialed, std::move(message), now);
     } catch (const Error& error) {  // its payload is not what its type says
-      effects_.Close(id, error.code(), format("{}: {}", Name(type), error.what()));
+      effects_.Close(id, error.code(), Format("{}: {}", Name(type), error.what()));
       OnClosed(id, DialedPeer(id), now);
       break;
     }

@@ -13,7 +13,7 @@ Epoch::Policy PolicyFromName(const std::string& name) {
 }
 
 std::string Cluster::AddressOf(const Peer& peer) {
-  return peer.kind == Peer::Kind::kHead ? "head" : format("server{}", peer.index);
+  return peer.kind == Peer::Kind::kHead ? "head" : Format("server{}", peer.index);
 }
 
 Cluster::Cluster(const ClusterOptions& options) {
@@ -75,7 +75,7 @@ std::shared_ptr<Worker> WorkerOf(const std::shared_ptr<Cluster>& cluster, Rank r
   WorkerOptions worker;
   worker.job = Cluster::kJob;
   worker.rank = rank;
-  worker.endpoint = cluster->network()->Listen(format("worker.{}", LifeNumber()));
+  worker.endpoint = cluster->network()->Listen(Format("worker.{}", LifeNumber()));
   worker.address_of = Cluster::AddressOf;
   worker.host = cluster;
   return std::make_shared<Worker>(type, options, std::move(worker));

@@ -59,7 +59,7 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
   // The cores of a machine belong to all its workers.
   if (own.threads == 0) own.threads = std::max(1, UsableCores() / worker->local_workers());
   if (own.log) {
-    own.log(0, format("worker {}: large operations use {} of {} cores", worker->rank(), own.threads,
+    own.log(0, Format("worker {}: large operations use {} of {} cores", worker->rank(), own.threads,
                       UsableCores()));
   }
   return std::make_unique<DistStore>(name, own, std::move(worker));
@@ -78,7 +78,7 @@ std::unique_ptr<KVStore> KVStore::Create(std::string_view type, const StoreOptio
                "create 'nccl': this build has no GPU support; 'device' sums on the host");
   }
   throw Fail(Code::kInvalidArgument, "create '{}': no such type; there are {}", type,
-             fmt::join(kLocalTypes, ", "));
+             Join(kLocalTypes, ", "));
 }
 
 }  // namespace tkv

@@ -159,7 +159,7 @@ Finding Variables() {
     }
     const Job job = JobFromEnvironment();
     return {Kind::kGood, "variables",
-            format("{} of job '{}', head at '{}', {}", Name(job.role), job.id, job.head,
+            Format("{} of job '{}', head at '{}', {}", Name(job.role), job.id, job.head,
                    job.token.empty() ? "without a token" : "with a token"),
             ""};
   } catch (const Error& error) {
@@ -203,17 +203,17 @@ Finding Files() {
   getrlimit(RLIMIT_NOFILE, &limit);
   const bool is_enough = limit.rlim_cur >= kFilesWanted;
   return {is_enough ? Kind::kGood : Kind::kNote, "files",
-          format("this process may open {}", limit.rlim_cur),
+          Format("this process may open {}", limit.rlim_cur),
           is_enough ? "" : "ulimit -n 4096, for jobs of many processes"};
 }
 
 }  // namespace
 
-std::string BuildVersion() { return format("{} protocol {}", Version(), ProtocolVersion()); }
+std::string BuildVersion() { return Format("{} protocol {}", Version(), ProtocolVersion()); }
 
 std::vector<Finding> ExamineHost() {
   return {{Kind::kGood, "version", BuildVersion(), ""},
-          {Kind::kGood, "cores", format("{} for this process", UsableCores()), ""},
+          {Kind::kGood, "cores", Format("{} for this process", UsableCores()), ""},
           Variables(),
           KnockAtHome("unix sockets", "unix", "TKV_TRANSPORT=tcp does without them"),
           SharedMemory(),
@@ -234,7 +234,7 @@ std::unique_ptr<Door> Door::Open(const std::string& towards, const std::string& 
 Finding FindingOf(const std::string& what, const Door::Answer& answer) {
   if (!answer.error) {
     const double microseconds = static_cast<double>(answer.round_trip.count()) / 1e3;
-    return {Kind::kGood, what, format("there and back in {:.0f} us", microseconds), ""};
+    return {Kind::kGood, what, Format("there and back in {:.0f} us", microseconds), ""};
   }
   const bool is_strange = answer.error->code() == Code::kUnauthenticated;
   const bool is_other = answer.error->code() == Code::kFailedPrecondition;

@@ -142,9 +142,9 @@ Job DmlcJob() {
   const int port = NeedNumber("DMLC_PS_ROOT_PORT", 1);
   job.workers = NeedNumber("DMLC_NUM_WORKER", 1);
   job.servers = NeedNumber("DMLC_NUM_SERVER", 1);
-  job.id = format("dmlc-{}-{}", host, port);
+  job.id = Format("dmlc-{}-{}", host, port);
   // Where all are on one host no token is needed: a Unix socket whose name all of them know.
-  job.head = format("unix:{}/tkv-{}-{},tcp:{}:{}", HostId(), geteuid(), job.id, host, port);
+  job.head = Format("unix:{}/tkv-{}-{},tcp:{}:{}", HostId(), geteuid(), job.id, host, port);
   return job;
 }
 
@@ -240,9 +240,9 @@ std::string ConfigText() {
   const StoreOptions options = OptionsFromEnvironment();
   std::string text;
   const auto line = [&text](const char* name, const auto& value) {
-    text += format("{} = {}\n", name, value);
+    text += Format("{} = {}\n", name, value);
   };
-  const std::string targets = format("{}", fmt::join(kernels::BuiltTargets(), " "));
+  const std::string targets = Join(kernels::BuiltTargets(), " ");
   line("version", Version());
   line("instruction_set", kernels::ActiveTarget());
   line("instruction_sets_built", targets);
@@ -250,7 +250,7 @@ std::string ConfigText() {
   line("last_level_cache_bytes", LastLevelCacheBytes());
   line("gpu", "not built");
   line("threads",
-       format("{} ({})", options.threads, options.threads == 0 ? ThreadsFor(0) : options.threads));
+       Format("{} ({})", options.threads, options.threads == 0 ? ThreadsFor(0) : options.threads));
   line("patience_ms", options.patience.count());
   line("server_patience_ms", options.server_patience.count());
   line("servers", options.servers);

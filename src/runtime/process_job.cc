@@ -70,10 +70,10 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
     Job head = *job;
     head.role = Job::Role::kHead;
     head.rank = -1;
-    head.head = format("unix:{}/tkv-{}-head,tcp:{}:0", HostId(), job->id, OwnAddress());
+    head.head = Format("unix:{}/tkv-{}-head,tcp:{}:0", HostId(), job->id, OwnAddress());
     services.push_back(Service::Start(head, options.log, options.server_patience));
     job->head = services.back()->address();
-    notice.tell(format("{} {} {}", job->id, job->head, job->token));
+    notice.tell(Format("{} {} {}", job->id, job->head, job->token));
   } else {
     const std::string text = notice.ask();
     const size_t first = text.find(' ');
@@ -147,8 +147,8 @@ class JobNumber {
 
 // What all processes of the group are; rank 0 of the group has the head.
 Place PlaceIn(PmixGroup* group, bool is_server, int number, const StoreOptions& options) {
-  const std::string key = format("tkv.role.{}", number);
-  const std::string here = format(" {}", HostId());
+  const std::string key = Format("tkv.role.{}", number);
+  const std::string here = Format(" {}", HostId());
   group->Put(key, (is_server ? "server" : "worker") + here);
   group->Exchange(options.server_patience, options.interrupt);
   Place place;
@@ -172,7 +172,7 @@ Place PlaceIn(PmixGroup* group, bool is_server, int number, const StoreOptions& 
 }
 
 Notice NoticeIn(PmixGroup* group, int number, const StoreOptions& options) {
-  const std::string key = format("tkv.job.{}", number);
+  const std::string key = Format("tkv.job.{}", number);
   return {[=](const std::string& text) {
             group->Put(key, text);
             group->Exchange(options.server_patience, options.interrupt);
@@ -227,7 +227,7 @@ std::shared_ptr<Worker> WorkerByRendezvous(const std::string& type, const StoreO
   place.has_head = options.rank == 0;
   place.local_workers = LocalWorkersFromEnvironment();
   const JobNumber number(options.rank);
-  const std::string key = format("tensorkv/{}/job", number.value());
+  const std::string key = Format("tensorkv/{}/job", number.value());
   const Notice notice{[&](const std::string& text) {
                         options.rendezvous->Set(key, text);
                         number.Used();

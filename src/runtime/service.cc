@@ -15,7 +15,7 @@ namespace tkv {
 namespace {
 
 std::string WhoIs(const Job& job) {
-  return job.rank < 0 ? Name(job.role) : format("{} {}", Name(job.role), job.rank);
+  return job.rank < 0 ? Name(job.role) : Format("{} {}", Name(job.role), job.rank);
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen, const S
   constexpr std::array kTransports = {"auto", "unix", "tcp"};
   if (std::find(kTransports.begin(), kTransports.end(), job.transport) == kTransports.end()) {
     throw Fail(Code::kInvalidArgument, "transport '{}'; there are {}", job.transport,
-               fmt::join(kTransports, ", "));
+               Join(kTransports, ", "));
   }
   SocketOptions options;
   options.who = WhoIs(job);
@@ -78,7 +78,7 @@ SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen, const S
   std::string why;
   options.arena = Arena::Open(&why);
   if (options.arena == nullptr) {
-    options.warn(format("shared memory: {}; large values go through the socket", why));
+    options.warn(Format("shared memory: {}; large values go through the socket", why));
   }
   return options;
 }

@@ -23,7 +23,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   }
   if (message.body.size > 0 && !message.body) {
     return AnswerError(session, message, Code::kResourceExhausted,
-                       format("a chunk of {} bytes, at most {} are allowed", message.body.size,
+                       Format("a chunk of {} bytes, at most {} are allowed", message.body.size,
                               options_.chunk_bytes_max),
                        effects);
   }
@@ -35,7 +35,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   const bool overwrite = (message.flags & kOverwrite) != 0;
   if (key != keys_.end() && key->second.meta.name != meta.name) {
     return AnswerError(session, message, Code::kAlreadyExists,
-                       format("the id is taken by {}", ShownKey(key->second.meta.name)), effects);
+                       Format("the id is taken by {}", ShownKey(key->second.meta.name)), effects);
   }
   const auto replaceable = [&](const Chunk& old) {
     return overwrite && old.author <= session->id.incarnation && old.version == 0 &&
@@ -94,7 +94,7 @@ void Shard::OnDescribe(Session* session, Message& message, Effects* effects) {
     return same;
   });
   if (session->parked >= options_.parked_max) {
-    return Violation(session, message, format("{} operations wait", session->parked), effects);
+    return Violation(session, message, Format("{} operations wait", session->parked), effects);
   }
   ++session->parked;
   describes_.push_back({session->id, std::move(message)});
@@ -118,7 +118,7 @@ void Shard::RecheckDescribes(Effects* effects) {
     } else if (creator_is_gone) {
       reply = ErrorReply(
           request.seq, Code::kUnavailable,
-          format("worker 0, which creates keys, {}",
+          Format("worker 0, which creates keys, {}",
                  epoch_.workers[0].state == Epoch::State::kLeft ? "has left" : "is dead"));
     } else {
       describes_.push_back(std::move(describe));

@@ -31,7 +31,7 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
   if (message.dtype != chunk.dtype || message.body.size != chunk.bytes() ||
       (message.body.size > 0 && !message.body)) {
     return Violation(session, message,
-                     format("{} bytes of {}, the chunk has {} of {}", message.body.size,
+                     Format("{} bytes of {}, the chunk has {} of {}", message.body.size,
                             Name(message.dtype), chunk.bytes(), Name(chunk.dtype)),
                      effects);
   }
@@ -59,7 +59,7 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
   }
   if (round > chunk->version + 1 + key->meta.staleness) {
     return Violation(session, message,
-                     format("round {} of {}, version {} is the newest", round,
+                     Format("round {} of {}, version {} is the newest", round,
                             ShownKey(key->meta.name), chunk->version),
                      effects);
   }
@@ -67,7 +67,7 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
   const bool deterministic = key->meta.deterministic;
   if (deterministic && held_bytes_ + message.body.size > options_.hold_bytes_max) {
     return AnswerError(session, message, Code::kResourceExhausted,
-                       format("{} bytes of pushes are held, at most {} are allowed", held_bytes_,
+                       Format("{} bytes of pushes are held, at most {} are allowed", held_bytes_,
                               options_.hold_bytes_max),
                        effects);
   }
@@ -98,7 +98,7 @@ void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chu
     size_t bytes = message.body.size;
     for (const Message& other : session->waiting) bytes += other.body.size;
     if (bytes > options_.credit_budget_bytes + options_.credit_min_bytes) {
-      return Violation(session, message, format("{} bytes wait for their turn", bytes), effects);
+      return Violation(session, message, Format("{} bytes wait for their turn", bytes), effects);
     }
     message.body = worker_.Keep(std::move(message.body));
     session->waiting.push_back(std::move(message));
@@ -203,7 +203,7 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
     return AnswerError(session, message, Code::kUnavailable, why, effects);
   }
   if (session->parked >= options_.parked_max) {
-    return Violation(session, message, format("{} operations wait", session->parked), effects);
+    return Violation(session, message, Format("{} operations wait", session->parked), effects);
   }
   ++session->parked;
   chunk.parked.push_back(pull);
@@ -217,9 +217,9 @@ std::string Shard::WhyNever(const Key& key, const Chunk& chunk, const ParkedPull
     const uint64_t covered = std::max(key.AbstainOf(rank), chunk.LastArrived(rank));
     if (covered >= pull.min_version) continue;
     if (epoch_.workers[static_cast<size_t>(rank)].state == Epoch::State::kLeft) {
-      return format("worker {} left after round {}; round {} needs it", rank, covered, covered + 1);
+      return Format("worker {} left after round {}; round {} needs it", rank, covered, covered + 1);
     }
-    return format("worker {} is dead; round {} needs it", rank, covered + 1);
+    return Format("worker {} is dead; round {} needs it", rank, covered + 1);
   }
   return {};
 }

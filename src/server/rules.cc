@@ -11,7 +11,7 @@ namespace tkv {
 void Shard::OnControl(Session* session, const Message& message, Effects* effects) {
   const size_t item_bytes = sizeof(ControlRounds::Item);
   if (message.body.size % item_bytes != 0 || (message.body.size > 0 && !message.body)) {
-    return Violation(session, message, format("a body of {} bytes", message.body.size), effects);
+    return Violation(session, message, Format("a body of {} bytes", message.body.size), effects);
   }
   RulePtr rule;
   try {

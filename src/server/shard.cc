@@ -78,11 +78,11 @@ void Shard::OnHello(LinkId link, const Message& message, Effects* effects) {
   try {
     hello = DecodeHello(message.extra);
   } catch (const Error& error) {
-    return effects->Close(link, error.code(), format("HELLO: {}", error.what()));
+    return effects->Close(link, error.code(), Format("HELLO: {}", error.what()));
   }
   if (hello.job != options_.job) {
     return effects->Close(link, Code::kUnauthenticated,
-                          format("HELLO: job '{}', this is '{}'", hello.job, options_.job));
+                          Format("HELLO: job '{}', this is '{}'", hello.job, options_.job));
   }
   if (hello.role == Role::kServer || hello.incarnation == 0 ||
       (hello.role == Role::kWorker) != (hello.rank != kNoRank)) {
@@ -92,7 +92,7 @@ void Shard::OnHello(LinkId link, const Message& message, Effects* effects) {
   if (IsOver(hello.role, id)) {
     return effects->Close(
         link, Code::kAborted,
-        format("HELLO: worker {} incarnation {} is over", id.rank, id.incarnation));
+        Format("HELLO: worker {} incarnation {} is over", id.rank, id.incarnation));
   }
   if (incarnation_ == 0 || !Lists(hello)) {  // the EPOCH that lists it is on its way
     hellos_[link] = {message, hello};
@@ -174,7 +174,7 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
         effects->Close(session.link, Code::kCancelled, "the worker has left");
       } else {
         effects->Close(session.link, Code::kAborted,
-                       format("worker {}: this life is over (incarnation {})", session.id.rank,
+                       Format("worker {}: this life is over (incarnation {})", session.id.rank,
                               session.id.incarnation));
       }
     }
@@ -187,7 +187,7 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
     const SessionId id{waiting.hello.rank, waiting.hello.incarnation};
     if (IsOver(waiting.hello.role, id)) {
       effects->Close(link, Code::kAborted,
-                     format("HELLO: worker {} incarnation {} is over", id.rank, id.incarnation));
+                     Format("HELLO: worker {} incarnation {} is over", id.rank, id.incarnation));
     } else if (incarnation_ != 0 && Lists(waiting.hello)) {
       AdmitSession(link, waiting.hello, effects);
     } else {
@@ -239,10 +239,10 @@ bool Shard::Admit(LinkId link, const Message& message) {
 
 void Shard::Violation(Session* session, const Message& message, std::string reason,
                       Effects* effects) {
-  effects->Log(Level::kWarning, format("worker {}: {}: {}; its session is closed", session->id.rank,
+  effects->Log(Level::kWarning, Format("worker {}: {}: {}; its session is closed", session->id.rank,
                                        Name(message.type), reason));
   effects->Close(session->link, Code::kInvalidArgument,
-                 format("{}: {}", Name(message.type), reason));
+                 Format("{}: {}", Name(message.type), reason));
   const LinkId link = session->link;
   Closed(link);
 }
@@ -258,7 +258,7 @@ void Shard::Received(LinkId link, Message&& message, Effects* effects) {
   if (session == nullptr) {
     if (hellos_.contains(link)) return;  // it will be sent again after WELCOME
     return effects->Close(link, Code::kUnauthenticated,
-                          format("{}: HELLO comes first", Name(message.type)));
+                          Format("{}: HELLO comes first", Name(message.type)));
   }
   Judge(session, message, effects);
 }
@@ -278,7 +278,7 @@ void Shard::Judge(Session* session, Message& message, Effects* effects) {
   }
   if (message.seq >= session->low + Session::kWindow) {
     return Violation(session, message,
-                     format("operation {} is beyond the window [{}, {})", message.seq, session->low,
+                     Format("operation {} is beyond the window [{}, {})", message.seq, session->low,
                             session->low + Session::kWindow),
                      effects);
   }

@@ -12,12 +12,12 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
   if (found == driver->running.end()) return Violate("an operation ended twice");
   Driver::Running& running = found->second;
   if (options_.trace) {
-    trace_.push_back(format("{:10.6f} {:<12} op {} {} {} {}", static_cast<double>(now_) / kSecond,
+    trace_.push_back(Format("{:10.6f} {:<12} op {} {} {} {}", static_cast<double>(now_) / kSecond,
                             driver->process->address, outcome.op, static_cast<int>(outcome.event),
                             outcome.round, outcome.error ? outcome.error->what() : ""));
   }
   if (now_ - running.begin > kPatience + 2 * kServerPatience + 2 * kGrace) {
-    Violate(format("an operation took {:.1f} s, its patience is {:.1f} s",
+    Violate(Format("an operation took {:.1f} s, its patience is {:.1f} s",
                    static_cast<double>(now_ - running.begin) / kSecond,
                    static_cast<double>(kPatience) / kSecond));
   }
@@ -61,7 +61,7 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
       } else {
         Record(*driver, running, HistoryEvent::Kind::kPull, ++logged_, outcome.round);
         if (key->meta.exact_reads() && outcome.round < running.round) {
-          Violate(format("worker {} pulled version {} of {} after its push {} was accepted",
+          Violate(Format("worker {} pulled version {} of {} after its push {} was accepted",
                          driver->rank, outcome.round, ShownKey(key->name), running.round));
         }
         model_.Pulled(running.key, LifeOf(*driver), key->meta.exact_reads(), outcome.round,
@@ -73,7 +73,7 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
                    Fault::Kind::kIsolate, Fault::Kind::kHaste})) {
       const uint64_t number = running.phase == 1 ? running.step.ordinal - 1 : running.step.ordinal;
       if (barriers_[number].size() < static_cast<size_t>(scenario_.workers)) {
-        Violate(format("worker {} has passed barrier {}, where {} of {} have come", driver->rank,
+        Violate(Format("worker {} has passed barrier {}, where {} of {} have come", driver->rank,
                        number, barriers_[number].size(), scenario_.workers));
       }
     }
@@ -144,16 +144,16 @@ void Simulation::CheckFailure(const Driver& driver, const Driver::Running& runni
   if (scenario_.policy == Epoch::Policy::kFail && code == Code::kDeadlineExceeded && names_gone &&
       now_ - epoch_since_ > 4 * kSecond &&
       !Happened({Fault::Kind::kIsolate, Fault::Kind::kKillHead})) {
-    return Violate(format("worker {} waited for somebody who is gone: {}", driver.rank, text));
+    return Violate(Format("worker {} waited for somebody who is gone: {}", driver.rank, text));
   }
   const bool nobody_died = !Happened(
       {Fault::Kind::kKill, Fault::Kind::kVanish, Fault::Kind::kPause, Fault::Kind::kHaste});
   if (nobody_died && text.find("is dead; round") != std::string::npos) {
-    return Violate(format("somebody who has left is called dead: {}", text));
+    return Violate(Format("somebody who has left is called dead: {}", text));
   }
   const bool needs_gone = text.find("needs it") != std::string::npos;
   if (scenario_.policy == Epoch::Policy::kContinue && needs_gone) {
-    return Violate(format("worker {} needed somebody who is gone: {}", driver.rank, text));
+    return Violate(Format("worker {} needed somebody who is gone: {}", driver.rank, text));
   }
   const auto is_heavy = [](const Fault& fault) { return fault.kind >= Fault::Kind::kKill; };
   const auto first = std::find_if(scenario_.faults.begin(), scenario_.faults.end(), is_heavy);
@@ -163,7 +163,7 @@ void Simulation::CheckFailure(const Driver& driver, const Driver::Running& runni
        first->kind == Fault::Kind::kHaste);
   if (scenario_.policy == Epoch::Policy::kWait && one_restart && !leavers && !is_observer &&
       code != Code::kAborted) {
-    return Violate(format("worker {} did not go on with the later life: {}", driver.rank, text));
+    return Violate(Format("worker {} did not go on with the later life: {}", driver.rank, text));
   }
   const bool only_deaths =
       !Happened({Fault::Kind::kPause, Fault::Kind::kHaste, Fault::Kind::kIsolate,
@@ -173,17 +173,17 @@ void Simulation::CheckFailure(const Driver& driver, const Driver::Running& runni
       });
   if (scenario_.policy == Epoch::Policy::kContinue && only_deaths && !running.is_init &&
       driver.rank != kNoRank && code == Code::kDeadlineExceeded) {
-    return Violate(format("worker {} did not go on without the dead: {}", driver.rank, text));
+    return Violate(Format("worker {} did not go on without the dead: {}", driver.rank, text));
   }
   if (!heavy && !leavers && !is_observer) {
     return Violate(
-        format("worker {}: an operation failed without a reason: {}", driver.rank, error.what()));
+        Format("worker {}: an operation failed without a reason: {}", driver.rank, error.what()));
   }
   const bool missing_key = code == Code::kNotFound || code == Code::kAlreadyExists;
   if (code != Code::kUnavailable && code != Code::kDeadlineExceeded && code != Code::kAborted &&
       code != Code::kFailedPrecondition && !missing_key) {
     Violate(
-        format("worker {}: a strange error: {}: {}", driver.rank, tkv::Name(code), error.what()));
+        Format("worker {}: a strange error: {}: {}", driver.rank, tkv::Name(code), error.what()));
   }
 }
 
@@ -211,7 +211,7 @@ void Simulation::Event(Process* process, const char* what, uint64_t link) {
   report_.hash = Random::Mix(report_.hash ^ static_cast<uint64_t>(now_) ^ (link << 40) ^
                              static_cast<uint64_t>(what[0]));
   if (options_.trace) {
-    trace_.push_back(format("{:10.6f} {:<12} link {} {}", static_cast<double>(now_) / kSecond,
+    trace_.push_back(Format("{:10.6f} {:<12} link {} {}", static_cast<double>(now_) / kSecond,
                             process->address, link, what));
   }
 }
@@ -224,7 +224,7 @@ void Simulation::CheckMemory() {
     const size_t bound = static_cast<size_t>(scenario_.servers) *
                          (std::max<size_t>(scenario_.credit_bytes, 1024) + 8 * 1024);
     if (process->client()->client().unaccepted_bytes() > bound) {
-      Violate(format("{} has sent {} bytes that are not accepted, at most {} are allowed",
+      Violate(Format("{} has sent {} bytes that are not accepted, at most {} are allowed",
                      process->address, process->client()->client().unaccepted_bytes(), bound));
     }
   }
@@ -236,7 +236,7 @@ void Simulation::CheckMemory() {
                              (2 * scenario_.credit_bytes +
                               key_bytes * static_cast<size_t>(scenario_.outstanding + 1));
     if (server->pool.bytes_in_use() > bound) {
-      Violate(format("{} holds {} bytes, at most {} are allowed", server->address,
+      Violate(Format("{} holds {} bytes, at most {} are allowed", server->address,
                      server->pool.bytes_in_use(), bound));
     }
   }
@@ -248,7 +248,7 @@ void Simulation::CheckAtEnd() {
     const Shard::Memory use = server->server()->shard().MemoryUse();
     const size_t known = use.values + use.state + use.sums + use.held;
     if (server->pool.bytes_in_use() != known) {
-      Violate(format("{} holds {} bytes, {} of them are known", server->address,
+      Violate(Format("{} holds {} bytes, {} of them are known", server->address,
                      server->pool.bytes_in_use(), known));
     }
   }

@@ -141,7 +141,7 @@ void Simulation::InjectOne(const Fault& fault) {
   recent_.insert(fault.kind);
   recent_until_ = now_ + std::max<Time>(lasts, 2 * kSecond);
   if (options_.trace) {
-    trace_.push_back(format("{:10.6f} FAULT {} ({}, {})", static_cast<double>(now_) / kSecond,
+    trace_.push_back(Format("{:10.6f} FAULT {} ({}, {})", static_cast<double>(now_) / kSecond,
                             Name(fault.kind), fault.choice, fault.restarts));
   }
 }

@@ -47,7 +47,7 @@ class Judge {
     for (const HistoryEvent* push : sorted) {
       if (push->failed || push->end == 0 || push->round == 0) continue;
       if (push->round <= last[push->worker]) {
-        Wrong(format("object {}: worker {} pushed round {} after round {}", object, push->worker,
+        Wrong(Format("object {}: worker {} pushed round {} after round {}", object, push->worker,
                      push->round, last[push->worker]));
       }
       last[push->worker] = push->round;
@@ -60,7 +60,7 @@ class Judge {
       if (pull->failed || pull->end == 0) continue;
       const auto [at, is_new] = values_[object].emplace(pull->round, pull->value);
       if (!is_new && !Same(at->second, pull->value)) {
-        Wrong(format("object {}: worker {} saw another value of round {} than somebody else",
+        Wrong(Format("object {}: worker {} saw another value of round {} than somebody else",
                      object, pull->worker, pull->round));
       }
     }
@@ -75,7 +75,7 @@ class Judge {
           const bool before = earlier->worker == pull->worker && earlier->end != 0 &&
                               !earlier->failed && earlier->end < pull->begin;
           if (before && earlier->round > pull->round) {
-            Wrong(format("object {}: worker {} read round {} after it had {} round {}", object,
+            Wrong(Format("object {}: worker {} read round {} after it had {} round {}", object,
                          pull->worker, pull->round,
                          earlier->kind == Kind::kPush ? "written" : "read", earlier->round));
           }
@@ -101,7 +101,7 @@ class Judge {
       const auto before = values_[object].find(round - 1);
       if (!IsExplained(value, by_round[round], open,
                        before == values_[object].end() ? nullptr : &before->second)) {
-        Wrong(format("object {}: the value of round {} is no sum of its {} accepted pushes", object,
+        Wrong(Format("object {}: the value of round {} is no sum of its {} accepted pushes", object,
                      round, by_round[round].size()));
       }
     }

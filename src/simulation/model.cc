@@ -12,7 +12,7 @@ void Model::Violate(std::string text) {
 }
 
 std::string Model::Describe(size_t key, uint32_t chunk, uint64_t version) const {
-  return format("key {} chunk {} version {}", ShownKey(scenario_.keys[key].name), chunk, version);
+  return Format("key {} chunk {} version {}", ShownKey(scenario_.keys[key].name), chunk, version);
 }
 
 void Model::Created(size_t key) {
@@ -114,7 +114,7 @@ void Model::Completed(const Shard& shard, const Epoch& head, const ChunkId& id,
     const SimKey& sim = scenario_.keys[key];
     if (IdOf(sim.name) != id.key) continue;
     if (chunk.failure) {
-      return Violate(format("{}: the update failed: {}", Describe(key, id.chunk, chunk.version),
+      return Violate(Format("{}: the update failed: {}", Describe(key, id.chunk, chunk.version),
                             chunk.failure->what()));
     }
     if (sim.meta.mode == KeyMeta::Mode::kAsync) {
@@ -132,7 +132,7 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
   const uint64_t round = chunk.version;
   const std::string where = Describe(key, index, round);
   if (round != state.version + 1) {
-    return Violate(format("{}: follows version {}", where, state.version));
+    return Violate(Format("{}: follows version {}", where, state.version));
   }
   // Who must be in it, and who may.
   const Epoch& epoch = shard.epoch();
@@ -149,7 +149,7 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
     }
     if (epoch.IsMember(rank) && !abstains) {
       if (pushes.empty()) {
-        return Violate(format("{}: complete without worker {}, which has not pushed round {}",
+        return Violate(Format("{}: complete without worker {}, which has not pushed round {}",
                               where, rank, round));
       }
       if (pushes.size() == 1) {
@@ -163,7 +163,7 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
   const bool accumulate = RuleAt(key, round, head) && sim.accumulates;
   if (const auto rule = model.rule_of_round.find(round);
       rule != model.rule_of_round.end() && rule->second != accumulate) {
-    return Violate(format("{}: another rule than other chunks of the round", where));
+    return Violate(Format("{}: another rule than other chunks of the round", where));
   }
   model.rule_of_round[round] = accumulate;
   const Version& before = state.versions[round - 1];
@@ -199,7 +199,7 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
     return;
   }
   Violate(
-      format("{}: the value is no sum of the pushes of this round ({} must be in it, {} may), "
+      Format("{}: the value is no sum of the pushes of this round ({} must be in it, {} may), "
              "rule {}",
              where, must.size(), may.size(), accumulate ? "add" : "assign"));
 }
@@ -210,7 +210,7 @@ void Model::CompletedAsync(const Epoch& head, size_t key, uint32_t index, const 
   ChunkModel& state = model.chunks[index];
   const std::string where = Describe(key, index, chunk.version);
   if (chunk.version != state.version + 1) {
-    return Violate(format("{}: follows version {}", where, state.version));
+    return Violate(Format("{}: follows version {}", where, state.version));
   }
   const Version& before = state.versions[state.version];
   for (const Push& push : model.all) {
@@ -224,7 +224,7 @@ void Model::CompletedAsync(const Epoch& head, size_t key, uint32_t index, const 
       for (const Push& earlier : model.all) {
         if (earlier.life == push.life && earlier.ordinal > state.applied[push.life] &&
             earlier.ordinal < push.ordinal && !model.failed.contains(earlier)) {
-          return Violate(format("{}: push {} of worker {} came before push {}", where, push.ordinal,
+          return Violate(Format("{}: push {} of worker {} came before push {}", where, push.ordinal,
                                 push.life.rank, earlier.ordinal));
         }
       }
@@ -236,7 +236,7 @@ void Model::CompletedAsync(const Epoch& head, size_t key, uint32_t index, const 
     }
   }
   (void)head;
-  Violate(format("{}: the value is that of no push that was not applied before", where));
+  Violate(Format("{}: the value is that of no push that was not applied before", where));
 }
 
 void Model::Accepted(size_t key, Push push, uint64_t round,
@@ -252,21 +252,21 @@ void Model::Accepted(size_t key, Push push, uint64_t round,
     ChunkModel& state = found->second.chunks[c];
     if (sim.meta.mode == KeyMeta::Mode::kAsync) {
       if (!state.applied_in.contains(push)) {
-        return Violate(format("{}: push {} of worker {} is accepted and not applied",
+        return Violate(Format("{}: push {} of worker {} is accepted and not applied",
                               Describe(key, c, chunk->version), round, push.life.rank));
       }
       continue;
     }
     if (chunk->version < round) {
       if (!chunk->HasArrived(round, push.life.rank)) {
-        return Violate(format("{}: push {} of worker {} is accepted and not there",
+        return Violate(Format("{}: push {} of worker {} is accepted and not there",
                               Describe(key, c, chunk->version), round, push.life.rank));
       }
       continue;
     }
     const auto in = state.versions[round].from.find(push.life.rank);
     if (in == state.versions[round].from.end() || in->second != push) {
-      return Violate(format("{}: push {} of worker {} is accepted and is not in the sum",
+      return Violate(Format("{}: push {} of worker {} is accepted and is not in the sum",
                             Describe(key, c, round), round, push.life.rank));
     }
   }
@@ -285,7 +285,7 @@ void Model::Pulled(size_t key, Life life, bool exact, uint64_t round, uint64_t l
     if (exact) {
       const auto version = state.versions.find(round);
       if (version == state.versions.end() || !Matches(sim, part, version->second.lanes)) {
-        return Violate(format("{}: worker {} pulled another value after its push {}",
+        return Violate(Format("{}: worker {} pulled another value after its push {}",
                               Describe(key, c, round), life.rank, round));
       }
       continue;
@@ -301,7 +301,7 @@ void Model::Pulled(size_t key, Life life, bool exact, uint64_t round, uint64_t l
       seen = seen || Matches(sim, part, version->second.lanes);
     }
     if (!seen) {
-      return Violate(format("{}: worker {} pulled a value that no version since {} had",
+      return Violate(Format("{}: worker {} pulled a value that no version since {} had",
                             Describe(key, c, state.version), life.rank, from));
     }
   }
@@ -330,7 +330,7 @@ void Model::Observed(size_t key, const Bytes& bytes) {
   for (auto old = begin; old != end; ++old) {
     if (WasWhole(sim, old->second, bytes)) return;
   }
-  Violate(format("key {}: an observer saw a value that was never there as a whole",
+  Violate(Format("key {}: an observer saw a value that was never there as a whole",
                  ShownKey(sim.name)));
 }
 

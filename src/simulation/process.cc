@@ -23,7 +23,7 @@ Process::Process(Simulation* s, Kind k, int i, uint64_t number)
       break;
     }
     case Kind::kServer: {
-      address = format("server{}", index);
+      address = Format("server{}", index);
       member.role = Role::kServer;
       ShardOptions shard;
       shard.job = member.job;
@@ -37,7 +37,7 @@ Process::Process(Simulation* s, Kind k, int i, uint64_t number)
       break;
     }
     default: {
-      address = format("{}{}.{}", kind == Kind::kWorker ? "worker" : "observer", index, number);
+      address = Format("{}{}.{}", kind == Kind::kWorker ? "worker" : "observer", index, number);
       member.role = kind == Kind::kWorker ? Role::kWorker : Role::kObserver;
       if (kind == Kind::kObserver) member.rank = kNoRank;
       ClientOptions client;
@@ -129,7 +129,7 @@ void Process::Received(LinkId link, const Message& message, const char* state) {
   }
   if (s.options_.trace) {
     s.trace_.push_back(
-        format("{:10.6f} {:<12} <- {} key {:x} chunk {} number {} seq {} need {} "
+        Format("{:10.6f} {:<12} <- {} key {:x} chunk {} number {} seq {} need {} "
                "flags {} body {} [{}] {}",
                static_cast<double>(s.now_) / kSecond, address, tkv::Name(message.type),
                message.key.low >> 48, message.chunk, message.number, message.seq, message.need,

@@ -28,7 +28,7 @@ std::vector<Fault::Kind> ParseFaults(const std::string& text) {
     const auto found = std::find(kFaultNames.begin(), kFaultNames.end(), name);
     if (found == kFaultNames.end()) {
       throw Fail(Code::kInvalidArgument, "no fault '{}'; there are all, {}", name,
-                 fmt::join(kFaultNames, ", "));
+                 Join(kFaultNames, ", "));
     }
     kinds.push_back(static_cast<Fault::Kind>(found - kFaultNames.begin()));
   }
@@ -40,7 +40,7 @@ SimKey MakeKey(Random* random, size_t index, bool halves) {
                                   DType::kI8,  DType::kU8,  DType::kI16, DType::kF16, DType::kBF16};
   constexpr int64_t kHalves = 2;  // the last ones, whose sums over rounds are not exact
   SimKey key;
-  const std::string text = format("w{}", index);
+  const std::string text = Format("w{}", index);
   const uint32_t store = random->Chance(0.25) ? 1 : 0;
   key.name = CanonicalKey(
       store, random->Chance(0.5) ? KeyView(static_cast<int64_t>(index)) : KeyView(text));

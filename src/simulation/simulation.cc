@@ -58,7 +58,7 @@ void Simulation::Remove(Process* process, bool silently) {
 }
 
 std::string Simulation::Peer(const tkv::Peer& peer) const {
-  return peer.kind == tkv::Peer::Kind::kHead ? "head" : format("server{}", peer.index);
+  return peer.kind == tkv::Peer::Kind::kHead ? "head" : Format("server{}", peer.index);
 }
 
 void Simulation::Dispatch(Process* process) {
@@ -72,7 +72,7 @@ void Simulation::Dispatch(Process* process) {
   for (const LinkId link : output.closes) process->endpoint->Close(link);
   if (options_.trace) {
     for (const Effects::Notice& notice : output.notices) {
-      trace_.push_back(format("{:10.6f} {:<12} {}", static_cast<double>(now_) / kSecond,
+      trace_.push_back(Format("{:10.6f} {:<12} {}", static_cast<double>(now_) / kSecond,
                               process->address, notice.text));
     }
   }
@@ -83,7 +83,7 @@ testing::SimulationReport Simulation::Run() {
   try {
     Loop();
   } catch (const std::exception& error) {
-    Violate(format("an exception came out of a machine: {}", error.what()));
+    Violate(Format("an exception came out of a machine: {}", error.what()));
   }
   if (report_.violation.empty()) report_.violation = model_.violation();
   if (report_.violation.empty()) CheckAtEnd();
@@ -91,7 +91,7 @@ testing::SimulationReport Simulation::Run() {
     for (const auto& [key, history] : histories_) {
       const std::string wrong = JudgeHistory(history);
       if (!wrong.empty()) {
-        Violate(format("the history of {}: {}", ShownKey(scenario_.keys[key].name), wrong));
+        Violate(Format("the history of {}: {}", ShownKey(scenario_.keys[key].name), wrong));
       }
     }
   }
@@ -146,7 +146,7 @@ void Simulation::Loop() {
     if (++events_ > kEventsMax) {
       std::string text = "the run does not end;";
       for (const auto& [process, driver] : drivers_) {
-        text += format(" {} at step {} of {}, {} under way;", process->address, driver.next_step,
+        text += Format(" {} at step {} of {}, {} under way;", process->address, driver.next_step,
                        driver.step_count, driver.running.size());
       }
       Violate(text);

@@ -5,7 +5,7 @@
 namespace tkv {
 
 std::string Context::ToString() const {
-  return format("{}({})", kind == DeviceKind::kCpu ? "cpu" : "gpu", index);
+  return Format("{}({})", kind == DeviceKind::kCpu ? "cpu" : "gpu", index);
 }
 
 void CheckUsable(const Context& context) {

@@ -25,9 +25,9 @@ constexpr std::array<DLDataType, 10> kDLTypes = {{{kDLFloat, 32, 1},
 std::string DescribeType(DLDataType type) {
   constexpr std::array<const char*, 7> kKinds = {"int",    "uint",    "float", "handle",
                                                  "bfloat", "complex", "bool"};
-  const std::string lanes = type.lanes == 1 ? "" : format(" x {}", type.lanes);
-  if (type.code < kKinds.size()) return format("{}{}{}", kKinds[type.code], type.bits, lanes);
-  return format("of DLPack code {} with {} bits{}", type.code, type.bits, lanes);
+  const std::string lanes = type.lanes == 1 ? "" : Format(" x {}", type.lanes);
+  if (type.code < kKinds.size()) return Format("{}{}{}", kKinds[type.code], type.bits, lanes);
+  return Format("of DLPack code {} with {} bits{}", type.code, type.bits, lanes);
 }
 
 DType FromDLType(DLDataType type) {

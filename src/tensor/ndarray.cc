@@ -30,7 +30,7 @@ void CheckStrides(const Shape& shape, std::span<const int64_t> strides) {
   }
   if (!fits) {
     throw Fail(Code::kInvalidArgument, "array: strides ({}) do not fit shape {}",
-               fmt::join(strides, ", "), shape.ToString());
+               Join(strides, ", "), shape.ToString());
   }
 }
 
@@ -88,7 +88,7 @@ NDArray NDArray::Wrap(void* data, const Shape& shape, DType dtype, Context conte
       const auto address = reinterpret_cast<uintptr_t>(data);
       if (array.offset_ > address || bytes > UINTPTR_MAX - address) {
         throw Fail(Code::kInvalidArgument, "array: strides ({}) leave the address space",
-                   fmt::join(strides, ", "));
+                   Join(strides, ", "));
       }
     }
   }

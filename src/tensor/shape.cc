@@ -20,8 +20,7 @@ Shape::Shape(std::span<const int64_t> dims) : rank_(static_cast<int>(dims.size()
     }
     // A zero elsewhere does not excuse an overflow: strides are products too.
     if (dims[i] > 0 && size > kSizeMax / dims[i]) {
-      throw Fail(Code::kInvalidArgument, "shape: ({}) has 2^62 elements or more",
-                 fmt::join(dims, ", "));
+      throw Fail(Code::kInvalidArgument, "shape: ({}) has 2^62 elements or more", Join(dims, ", "));
     }
     size *= std::max<int64_t>(dims[i], 1);
     dims_[i] = dims[i];
@@ -45,8 +44,8 @@ bool Shape::operator==(const Shape& other) const noexcept {
 }
 
 std::string Shape::ToString() const {
-  if (rank_ == 1) return format("({},)", dims_[0]);
-  return format("({})", fmt::join(begin(), end(), ", "));
+  if (rank_ == 1) return Format("({},)", dims_[0]);
+  return Format("({})", Join(*this, ", "));
 }
 
 }  // namespace tkv

@@ -129,7 +129,7 @@ Program BuiltinProgram(std::string_view name) {
     if (builtin.name == name) return Program::Parse(builtin.text);
   }
   throw Fail(Code::kNotFound, "optimizer '{}': no such built-in; there are {}", name,
-             fmt::join(BuiltinNames(), ", "));
+             Join(BuiltinNames(), ", "));
 }
 
 FusedKernel FusedFor(std::string_view program_text) {

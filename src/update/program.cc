@@ -86,9 +86,9 @@ class Parser {
   enum class Stage { kProgram, kParams, kStates, kCode };
 
   template <typename... Args>
-  [[noreturn]] void Refuse(fmt::format_string<Args...> text, Args&&... args) const {
+  [[noreturn]] void Refuse(FormatString<Args...> text, Args&&... args) const {
     throw Fail(Code::kInvalidArgument, "program, line {}: {}", line_,
-               fmt::format(text, std::forward<Args>(args)...));
+               Format(text, std::forward<Args>(args)...));
   }
 
   void Statement(std::string_view line) {
@@ -112,9 +112,9 @@ class Parser {
     } else if (words.size() >= 4 && words[1] == "=") {
       Assign(words);
     } else {
-      Refuse("'{}' is no statement", fmt::join(words, " "));
+      Refuse("'{}' is no statement", Join(words, " "));
     }
-    canonical_ += fmt::format("{}\n", fmt::join(words, " "));
+    canonical_ += Format("{}\n", Join(words, " "));
   }
 
   void Enter(Stage stage) {

@@ -71,11 +71,11 @@ TEST(Program, EveryMistakeNamesItsLine) {
 
 TEST(Program, SizesAreBounded) {
   std::string text = "program p\n";
-  for (int i = 0; i < 257; ++i) text += format("a{} = neg sum\n", i);
+  for (int i = 0; i < 257; ++i) text += Format("a{} = neg sum\n", i);
   EXPECT_NE(Refusal(text).find("more than 256 instructions"), std::string::npos);
   EXPECT_NE(Refusal(std::string(70000, ' ')).find("70000 bytes"), std::string::npos);
   std::string states = "program p\n";
-  for (int i = 0; i < 17; ++i) states += format("state s{}\n", i);
+  for (int i = 0; i < 17; ++i) states += Format("state s{}\n", i);
   EXPECT_NE(Refusal(states).find("more than 16 states"), std::string::npos);
   EXPECT_NE(Refusal("program " + std::string(65, 'a') + "\n").find("is no name"),
             std::string::npos);

@@ -145,13 +145,13 @@ TEST(Evaluator, RandomProgramsEqualADirectInterpretation) {
     std::map<std::string, double> values = {{"sum", 3}, {"value", -2}, {"s0", 7}, {"s1", 0.5}};
     const size_t length = 1 + random() % 12;
     for (size_t i = 0; i < length; ++i) {
-      const std::string name = format("x{}", i);
+      const std::string name = Format("x{}", i);
       const std::string left = names[random() % names.size()];
       const std::string right = names[random() % names.size()];
       const char* ops[] = {"add", "sub", "max", "min", "neg", "lt"};
       const std::string op = ops[random() % 6];
-      text += op == "neg" ? format("{} = neg {}\n", name, left)
-                          : format("{} = {} {} {}\n", name, op, left, right);
+      text += op == "neg" ? Format("{} = neg {}\n", name, left)
+                          : Format("{} = {} {} {}\n", name, op, left, right);
       const double l = values[left], r = values[right];
       values[name] = op == "add"   ? l + r
                      : op == "sub" ? l - r
@@ -166,7 +166,7 @@ TEST(Evaluator, RandomProgramsEqualADirectInterpretation) {
     for (int i = 0; i < 3; ++i) {
       if (i > 0 && random() % 3 == 0) continue;
       stored[i] = names[random() % names.size()];
-      text += format("{} <- {}\n", targets[i], stored[i]);
+      text += Format("{} <- {}\n", targets[i], stored[i]);
     }
     const CompiledUpdate update = CompileUpdate(Program::Parse(text), DType::kF64);
     double memory[3] = {-2, 7, 0.5};

@@ -57,11 +57,11 @@ bool IsCanonicalKey(std::string_view bytes) noexcept {
 std::string ShownKey(std::string_view canonical) {
   if (!IsCanonicalKey(canonical)) return "?";
   const std::string_view name = canonical.substr(kPrefix);
-  if (canonical[kPrefix - 1] == kString) return format("'{}'", name);
+  if (canonical[kPrefix - 1] == kString) return Format("'{}'", name);
   if (canonical[kPrefix - 1] == kInternal) return std::string(name);
   int64_t number = 0;
   std::memcpy(&number, name.data(), sizeof(number));
-  return format("{}", number);
+  return Format("{}", number);
 }
 
 KeyId IdOf(std::string_view canonical) noexcept {

@@ -149,7 +149,7 @@ Error ErrorOf(const Message& message) {
 }
 
 std::string ToString(const Peer& peer) {
-  return peer.kind == Peer::Kind::kHead ? "the head" : format("server {}", peer.index);
+  return peer.kind == Peer::Kind::kHead ? "the head" : Format("server {}", peer.index);
 }
 
 // ---- KeyMeta ------------------------------------------------------------------------------------

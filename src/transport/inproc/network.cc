@@ -174,7 +174,7 @@ class InprocEndpoint final : public Endpoint {
       refused.kind = Event::Kind::kClosed;
       refused.due = state_->Now();
       refused.link = link;
-      refused.reason = format("nobody listens at {}", address);
+      refused.reason = Format("nobody listens at {}", address);
       return state_->Post(address_, std::move(refused));
     }
     const uint64_t id = ++state_->last_connection;

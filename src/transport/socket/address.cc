@@ -54,11 +54,11 @@ std::vector<SocketAddress> ParseAddresses(const std::string& text) {
 
 std::string ToString(const SocketAddress& address) {
   if (address.kind == SocketAddress::Kind::kUnix) {
-    return format("unix:{}/{}", address.host, address.name);
+    return Format("unix:{}/{}", address.host, address.name);
   }
   const bool is_v6 = address.host.find(':') != std::string::npos;
-  return is_v6 ? format("tcp:[{}]:{}", address.host, address.port)
-               : format("tcp:{}:{}", address.host, address.port);
+  return is_v6 ? Format("tcp:[{}]:{}", address.host, address.port)
+               : Format("tcp:{}:{}", address.host, address.port);
 }
 
 std::string HostId() {
@@ -66,7 +66,7 @@ std::string HostId() {
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
   struct stat space{};
   stat("/proc/self/ns/net", &space);
-  return format("{}.{}", boot.substr(0, 18), space.st_ino);
+  return Format("{}.{}", boot.substr(0, 18), space.st_ino);
 }
 
 std::string LocalAddressTowards(const std::string& host) {

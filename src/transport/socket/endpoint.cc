@@ -188,7 +188,7 @@ class Sockets final : public SocketEndpoint {
         const std::string name = where == "unix" ? "tkv-" + RandomHex(12) : where.substr(5);
         const asio::local::stream_protocol::endpoint endpoint(std::string(1, '\0') + name);
         Open(endpoint, true);
-        Publish(format("unix:{}/{}", host_, name));
+        Publish(Format("unix:{}/{}", host_, name));
         return;
       }
       const SocketAddress wanted = ParseAddresses(where).front();

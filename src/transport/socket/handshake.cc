@@ -36,7 +36,9 @@ std::string RandomHex(size_t bytes) {
   if (RAND_bytes(random.data(), static_cast<int>(random.size())) != 1) {
     throw Fail(Code::kInternal, "the system has no random numbers");
   }
-  return format("{:02x}", fmt::join(random, ""));
+  std::string text;
+  for (const uint8_t byte : random) text += Format("{:02x}", byte);
+  return text;
 }
 
 Handshake::Handshake(HandshakeOptions options, bool is_dialer)
@@ -117,20 +119,20 @@ void Handshake::OnText() {
   if (peer_.version != options_.version) {
     return Refuse(
         Code::kFailedPrecondition,
-        format("{} ({}) speaks {}, this {} {}; install the same tensorkv", peer_who_, options_.peer,
+        Format("{} ({}) speaks {}, this {} {}; install the same tensorkv", peer_who_, options_.peer,
                peer_.version, options_.who.substr(0, options_.who.find(' ')), options_.version));
   }
   const bool peer_has_token = (peer_.flags & Greeting::kHasToken) != 0;
   if (peer_has_token != !options_.token.empty()) {
     return Refuse(Code::kUnauthenticated,
-                  peer_has_token ? format("{} ({}) has the token of a job, this {} has none; {}",
+                  peer_has_token ? Format("{} ({}) has the token of a job, this {} has none; {}",
                                           peer_who_, options_.peer, options_.who, kHowToMakeAToken)
-                                 : format("{} ({}) has no token, this {} has one; {}", peer_who_,
+                                 : Format("{} ({}) has no token, this {} has one; {}", peer_who_,
                                           options_.peer, options_.who, kHowToMakeAToken));
   }
   if (options_.token.empty() && !options_.is_trusted) {
     return Refuse(Code::kUnauthenticated,
-                  format("{} and {} ({}) have no token, which TCP needs; {}", options_.who,
+                  Format("{} and {} ({}) have no token, which TCP needs; {}", options_.who,
                          peer_who_, options_.peer, kHowToMakeAToken));
   }
   if (!is_dialer_) output_ += sent_greeting_;

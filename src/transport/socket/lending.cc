@@ -48,7 +48,7 @@ Lending::Offer Lending::Lend(Frame* frame) {
     const Block block = arena_->Allocate(bytes);
     if (!block) {
       warn_(
-          format("shared memory: the system has no {} bytes left; large values go through the "
+          Format("shared memory: the system has no {} bytes left; large values go through the "
                  "socket",
                  bytes));
       return not_lent(Offer::kInline);
@@ -95,7 +95,7 @@ void Lending::Receive(const LendRecord& record) {
       std::string why;
       view_ = ArenaView::Map(std::exchange(file_, -1), &why);
       if (view_ == nullptr) {
-        warn_(format("shared memory: {}; large values come through the socket", why));
+        warn_(Format("shared memory: {}; large values come through the socket", why));
         return;
       }
       LendRecord mapped;

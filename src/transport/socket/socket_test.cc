@@ -127,7 +127,7 @@ TEST(Sockets, AnotherVersionIsRefusedInBothDirections) {
     ASSERT_TRUE(Until(&server, &client, [&] { return !client.handler.closed.empty(); }));
     EXPECT_EQ(client.handler.closed[0].second.code(), Code::kFailedPrecondition);
     EXPECT_EQ(FirstReason(client.handler),
-              format("worker 2 (127.0.0.1) speaks {}, this server 3; install the same tensorkv",
+              Format("worker 2 (127.0.0.1) speaks {}, this server 3; install the same tensorkv",
                      version));
     EXPECT_TRUE(server.handler.accepted.empty());
   }
@@ -187,7 +187,7 @@ class Relay {
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
   std::string address() const {
-    return format("tcp:127.0.0.1:{}", acceptor_.local_endpoint().port());
+    return Format("tcp:127.0.0.1:{}", acceptor_.local_endpoint().port());
   }
 
  private:
