@@ -11,7 +11,7 @@ parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=(lint address thread python-address simulation exploration mutants fuzz frameworks packaging bench)
 failed=()
 declare -A seconds
-export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=${CCACHE_DIR:-$PWD/.cache/ccache} CCACHE_MAXSIZE=2G CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$PWD
+export CC=${CC:-cc} CXX=${CXX:-c++} CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=${CCACHE_DIR:-$PWD/.cache/ccache} CCACHE_MAXSIZE=2G CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$PWD
 
 configure_and_build() {  # preset, cmake arguments...
   local preset=$1; shift
