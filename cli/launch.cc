@@ -189,8 +189,8 @@ class Launcher {
     options.inherits = child->is_far();
     if (!options.inherits) options.variables = EnvironmentOf(*child);
     options.signals = signals_.old();
+    options.watchdog = &watchdog_;
     child->Start(std::move(options));
-    watchdog_.Add(child->pid());
     if (child->restarts == 0 && !options_.log_folder.empty()) child->OpenLog(options_.log_folder);
   }
 

@@ -1,14 +1,17 @@
 #include "spawn.h"
 
 #include <fcntl.h>
-#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <utility>
 
 #include "system.h"
 #include "tkv/error.h"
+#include "watchdog.h"
 
 extern char** environ;
 
@@ -28,6 +31,7 @@ struct Pipe {
   Pipe(const Pipe&) = delete;
   Pipe& operator=(const Pipe&) = delete;
   int Take(int end) { return std::exchange(ends[end], -1); }
+  void Close(int end) { close(Take(end)); }
 
   int ends[2] = {-1, -1};
 };
@@ -40,39 +44,45 @@ std::vector<char*> PointersTo(std::vector<std::string>* texts) {
   return pointers;
 }
 
+// In the child of a fork: calls only what may be called there.
+void Become(const SpawnOptions& options, const Pipe& input, const Pipe& output, char* const* words,
+            char* const* variables) {
+  setpgid(0, 0);
+  if (options.watchdog != nullptr) options.watchdog->Add(getpid());
+  const int from = options.has_input ? input.ends[0] : open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (from < 0 || dup2(from, 0) < 0) return;
+  if (dup2(output.ends[1], 1) < 0 || dup2(output.ends[1], 2) < 0) return;
+  std::signal(SIGPIPE, SIG_DFL);
+  sigprocmask(SIG_SETMASK, &options.signals, nullptr);
+  execvpe(words[0], words, variables);
+}
+
 }  // namespace
 
 Spawned Spawn(SpawnOptions options) {
   const std::vector<char*> words = PointersTo(&options.words);
   const std::vector<char*> variables = PointersTo(&options.variables);
-  Pipe input, output;
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  if (options.has_input) {
-    posix_spawn_file_actions_adddup2(&files, input.ends[0], 0);
-  } else {
-    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+  Pipe input, output, failure;
+  const pid_t pid = fork();
+  if (pid < 0) Die("fork");
+  if (pid == 0) {
+    Become(options, input, output, words.data(), options.inherits ? environ : variables.data());
+    [[maybe_unused]] const ssize_t told = write(failure.ends[1], &errno, sizeof(errno));
+    _exit(127);
   }
-  posix_spawn_file_actions_adddup2(&files, output.ends[1], 1);
-  posix_spawn_file_actions_adddup2(&files, output.ends[1], 2);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setsigmask(&attributes, &options.signals);
-  sigset_t ignored;
-  sigemptyset(&ignored);
-  sigaddset(&ignored, SIGPIPE);
-  posix_spawnattr_setsigdefault(&attributes, &ignored);
-  Spawned spawned;
-  const int error = posix_spawnp(&spawned.pid, words[0], &files, &attributes, words.data(),
-                                 options.inherits ? environ : variables.data());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&files);
-  if (error != 0) {
+  failure.Close(1);
+  int error = 0;
+  ssize_t got = 0;
+  do {  // until it has become the command, or says why it cannot
+    got = read(failure.ends[0], &error, sizeof(error));
+  } while (got < 0 && errno == EINTR);
+  if (got != 0) {
+    if (options.watchdog != nullptr) options.watchdog->Remove(pid);
+    waitpid(pid, nullptr, 0);
     throw Error(Code::kInvalidArgument, options.words[0] + ": " + std::strerror(error));
   }
+  Spawned spawned;
+  spawned.pid = pid;
   if (options.has_input) spawned.input = input.Take(1);
   spawned.output = output.Take(0);
   return spawned;

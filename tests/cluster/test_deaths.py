@@ -160,6 +160,20 @@ def test_the_launcher_dies_at(processes, moment):
     assert status == -signal.SIGKILL  # the fixture sees that nothing is left after two seconds
 
 
+def test_a_launcher_that_dies_while_it_starts_others_leaves_none(processes):
+    """It is killed as soon as another child of its has appeared: nobody may be unknown to what ends them."""
+    for count in range(2, 26):
+        command = [sys.executable, "-m", "tensorkv", "launch", "-n", "24", "-s", "1", "sleep", "60"]
+        job = processes.start(command)
+        while True:
+            with open(f"/proc/{job.pid}/task/{job.pid}/children") as file:
+                if len(file.read().split()) > count:
+                    break
+            assert job.poll() is None
+        job.kill()
+        job.wait()
+
+
 CUTS = [
     "worker 0:sent:INIT:1", "worker 0:sent:CONTROL:1", "worker 1:sent:PUSH:3", "worker 1:sent:PULL:2",
     "worker 0:received:VALUE:3", "worker 0:received:ACCEPTED:5", "worker 1:sent:HELLO:1", "server 0:received:PUSH:7",

@@ -297,7 +297,7 @@ struct SocketBench final : Bench {
   }
   std::string AddressOf(const std::string& name) override {
     if (addresses.contains(name)) return addresses[name];
-    return where == "unix" ? format("unix:{}/nobody", HostId()) : "tcp:127.0.0.1:1";
+    return where == "unix" ? Format("unix:{}/nobody", HostId()) : "tcp:127.0.0.1:1";
   }
 };
 
