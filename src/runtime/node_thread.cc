@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "base/process.h"
 
@@ -85,6 +86,7 @@ void NodeThread::Dispatch() {
 Time NodeThread::PollOnce() {
   std::lock_guard lock(mutex_);
   const size_t count = endpoint_->Poll(this, kEventsPerTurn);
+  if (count == 0) ++empty_polls_;
   const Time now = Now();
   if (node_->deadline() <= now) node_->Tick(now);
   Dispatch();
@@ -157,6 +159,16 @@ bool NodeThread::PollUntil(const std::function<bool()>& done, Time longest) {
     if (sleep > 0 && !done() && !stopping_) endpoint_->Wait(std::min(sleep, left));
   }
   return true;
+}
+
+void NodeThread::TakeWhatHasArrived(Time longest) {
+  std::optional<uint64_t> before;  // read when it is this thread's turn
+  const auto has_taken = [&] {
+    if (!before) before = empty_polls_;
+    return empty_polls_ != *before;
+  };
+  PollUntil(has_taken, longest);
+  GoOn();
 }
 
 void NodeThread::GoOn() {

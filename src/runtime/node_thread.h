@@ -60,6 +60,9 @@ class NodeThread final : private LinkHandler {
   //   blocks  at most so long
   //   returns  false at once where another caller is at it already
   bool PollUntil(const std::function<bool()>& done, Time longest);
+  // Does the work of the node until nothing is left of what has arrived before.
+  //   blocks  at most so long
+  void TakeWhatHasArrived(Time longest);
   // Whether something is under way, for which the node's thread may not rest.
   void SetBusy(bool is_busy) { is_busy_ = is_busy; }
   // Nobody is going to wait for what has been started: it goes on at once.
@@ -100,6 +103,8 @@ class NodeThread final : private LinkHandler {
   Time sleeps_until_ = 0;  // whoever polls, with the lock; 0: nobody
   std::atomic<bool> stopping_{false};
   std::thread thread_;
+
+  std::atomic<uint64_t> empty_polls_{0};  // that have found nothing
 
   // Whose turn it is to poll.
   std::mutex turn_;

@@ -143,6 +143,8 @@ class SocketService final : public Service {
     }
     if (role == Job::Role::kHead) return;
     const Role of = role == Job::Role::kServer ? Role::kServer : Role::kWorker;
+    // It may have said its first word just before its end: who has not joined cannot be dead.
+    thread_->TakeWhatHasArrived(kSecond);
     thread_->Run([&](Node& node, Time) {
       auto& head = static_cast<HeadNode&>(node);
       const Epoch& epoch = head.head().epoch();
