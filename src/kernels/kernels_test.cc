@@ -9,10 +9,11 @@
 #include <limits>
 #include <random>
 
-#include "hwy/targets.h"
+#include "kernels/cpu/dispatch.h"
 #include "kernels/half.h"
 #include "kernels/operation.h"
 #include "kernels/reference/reference.h"
+#include "kernels/targets.h"
 
 namespace tkv::kernels {
 namespace {
@@ -26,8 +27,12 @@ constexpr size_t kCounts[] = {0,  1,  3,  7,  8,  9,  15,  16,   17,
 
 class OnEveryTarget : public testing::TestWithParam<int64_t> {
  protected:
-  void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam()); }
-  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
+  void SetUp() override { ChosenTargets().Update(GetParam()); }
+  void TearDown() override {
+    int64_t all = 0;
+    for (const int64_t target : HostTargets()) all |= target;
+    ChosenTargets().Update(all);
+  }
 };
 
 // Bytes of random elements that starts `skew` elements past an aligned address.
@@ -250,14 +255,14 @@ TEST_P(OnEveryTarget, OperationsAreTheSameOnEveryTargetAndInPlace) {
     for (Buffer* buffer : {&a, &b, &c}) FillRandom(dtype, buffer->data(), kCount, random);
     for (int op = 0; op < kOpCount; ++op) {
       for (ScalarMask mask = 0; mask < 7; ++mask) {
-        hwy::SetSupportedTargetsForTest(GetParam());
+        ChosenTargets().Update(GetParam());
         const OpFunction run = ResolveOp(static_cast<Op>(op), dtype, mask);
         if (run == nullptr) continue;
         Buffer out(dtype, kCount, 0), baseline(dtype, kCount, 0), inplace(dtype, kCount, 1);
         run(a.data(), b.data(), c.data(), out.data(), kCount);
         std::memcpy(inplace.data(), a.data(), kCount * ItemSize(dtype));
         run(inplace.data(), b.data(), c.data(), inplace.data(), kCount);
-        hwy::SetSupportedTargetsForTest(HWY_STATIC_TARGET);
+        ChosenTargets().Update(HWY_STATIC_TARGET);
         ResolveOp(static_cast<Op>(op), dtype, mask)(a.data(), b.data(), c.data(), baseline.data(),
                                                     kCount);
         ASSERT_EQ(std::memcmp(out.data(), baseline.data(), kCount * ItemSize(dtype)), 0)
@@ -271,8 +276,15 @@ TEST_P(OnEveryTarget, OperationsAreTheSameOnEveryTargetAndInPlace) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, OnEveryTarget,
-                         testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
+TEST(Targets, TheBestOneOfThisProcessorRuns) {
+  EXPECT_EQ(ActiveTarget(), hwy::TargetName(HostTargets().front()));
+  const int64_t other = HostTargets().back();
+  ChosenTargets().Update(other);
+  EXPECT_EQ(ActiveTarget(), hwy::TargetName(other));
+  ChosenTargets().Update(HostTargets().front());
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, OnEveryTarget, testing::ValuesIn(HostTargets()),
                          [](const auto& info) { return std::string(hwy::TargetName(info.param)); });
 
 }  // namespace

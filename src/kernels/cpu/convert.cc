@@ -1,6 +1,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/convert.cc"
 #include "hwy/foreach_target.h"
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/kernels.h"
 
@@ -94,11 +95,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tkv::kernels {
 
-HWY_EXPORT(ConvertDispatch);
+TKV_EXPORT(ConvertDispatch);
 
 void Convert(DType from, const void* source, DType to, void* target, size_t count) {
   if (from == to) return Copy(source, target, count * ItemSize(from), Write::kCached);
-  HWY_DYNAMIC_DISPATCH(ConvertDispatch)(from, source, to, target, count);
+  TKV_DISPATCH(ConvertDispatch)(from, source, to, target, count);
 }
 
 }  // namespace tkv::kernels

@@ -1,6 +1,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/copy.cc"
 #include "hwy/foreach_target.h"
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/kernels.h"
 
@@ -52,19 +53,19 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tkv::kernels {
 
-HWY_EXPORT(CopyDispatch);
-HWY_EXPORT(FenceDispatch);
+TKV_EXPORT(CopyDispatch);
+TKV_EXPORT(FenceDispatch);
 
 void Copy(const void* source, void* target, size_t bytes, Write write) {
   if (bytes < 256) {
     if (bytes > 0) std::memcpy(target, source, bytes);
     return;
   }
-  HWY_DYNAMIC_DISPATCH(CopyDispatch)
+  TKV_DISPATCH(CopyDispatch)
   (static_cast<const uint8_t*>(source), static_cast<uint8_t*>(target), bytes, write);
 }
 
-void Fence() { HWY_DYNAMIC_DISPATCH(FenceDispatch)(); }
+void Fence() { TKV_DISPATCH(FenceDispatch)(); }
 
 }  // namespace tkv::kernels
 #endif

@@ -3,6 +3,7 @@
 #include <cmath>
 #include "hwy/foreach_target.h"
 
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/operation.h"
@@ -126,10 +127,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tkv::kernels {
 
-HWY_EXPORT(ResolveDispatch);
+TKV_EXPORT(ResolveDispatch);
 
 OpFunction ResolveOp(Op op, DType dtype, ScalarMask scalars) {
-  return HWY_DYNAMIC_DISPATCH(ResolveDispatch)(op, dtype, scalars);
+  return TKV_DISPATCH(ResolveDispatch)(op, dtype, scalars);
 }
 
 }  // namespace tkv::kernels

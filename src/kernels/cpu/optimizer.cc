@@ -3,6 +3,7 @@
 #include <cmath>
 #include "hwy/foreach_target.h"
 
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/kernels.h"
 
@@ -116,11 +117,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tkv::kernels {
 
-HWY_EXPORT(UpdateDispatch);
+TKV_EXPORT(UpdateDispatch);
 
 void UpdateFused(Fused kind, DType dtype, std::span<const double> scalars, const void* grad,
                  void* value, void* const* states, size_t count) {
-  HWY_DYNAMIC_DISPATCH(UpdateDispatch)
+  TKV_DISPATCH(UpdateDispatch)
   (kind, dtype, scalars.data(), scalars.size(), grad, value, states, count);
 }
 

@@ -1,6 +1,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/sum.cc"
 #include "hwy/foreach_target.h"
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/kernels.h"
 
@@ -145,11 +146,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tkv::kernels {
 
-HWY_EXPORT(SumDispatch);
+TKV_EXPORT(SumDispatch);
 
 void Sum(DType dtype, std::span<const void* const> sources, void* target, size_t count,
          Write write) {
-  HWY_DYNAMIC_DISPATCH(SumDispatch)(dtype, sources.data(), sources.size(), target, count, write);
+  TKV_DISPATCH(SumDispatch)(dtype, sources.data(), sources.size(), target, count, write);
 }
 
 }  // namespace tkv::kernels

@@ -4,6 +4,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/targets.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/cpu/dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tkv::kernels {
@@ -16,9 +17,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tkv::kernels {
 
-HWY_EXPORT(ThisTarget);
+TKV_EXPORT(ThisTarget);
 
-std::string ActiveTarget() { return hwy::TargetName(HWY_DYNAMIC_DISPATCH(ThisTarget)()); }
+std::string ActiveTarget() { return hwy::TargetName(TKV_DISPATCH(ThisTarget)()); }
 
 std::vector<std::string> BuiltTargets() {
   std::vector<std::string> names;
