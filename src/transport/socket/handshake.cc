@@ -3,10 +3,11 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <openssl/rand.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,16 @@ std::string Printable(std::string text) {
   return text;
 }
 
+// From the system: a generator of our own would have to be seeded from there, at each start.
+void FillRandom(std::span<uint8_t> bytes) {
+  constexpr size_t kOnceMax = 256;  // more needs another call
+  for (size_t begin = 0; begin < bytes.size(); begin += kOnceMax) {
+    if (getentropy(bytes.data() + begin, std::min(kOnceMax, bytes.size() - begin)) != 0) {
+      throw Fail(Code::kInternal, "the system has no random numbers");
+    }
+  }
+}
+
 bool IsRefusalCode(uint8_t code) {
   return code == static_cast<uint8_t>(Code::kUnauthenticated) ||
          code == static_cast<uint8_t>(Code::kFailedPrecondition);
@@ -33,9 +44,7 @@ uint32_t ProtocolVersion() noexcept { return TKV_PROTOCOL_VERSION; }
 
 std::string RandomHex(size_t bytes) {
   std::vector<uint8_t> random(bytes);
-  if (RAND_bytes(random.data(), static_cast<int>(random.size())) != 1) {
-    throw Fail(Code::kInternal, "the system has no random numbers");
-  }
+  FillRandom(random);
   std::string text;
   for (const uint8_t byte : random) text += Format("{:02x}", byte);
   return text;
@@ -46,9 +55,7 @@ Handshake::Handshake(HandshakeOptions options, bool is_dialer)
   Greeting greeting;
   greeting.version = options_.version;
   if (!options_.token.empty()) greeting.flags = Greeting::kHasToken;
-  if (RAND_bytes(greeting.nonce.data(), static_cast<int>(greeting.nonce.size())) != 1) {
-    throw Fail(Code::kInternal, "the system has no random numbers");
-  }
+  FillRandom(greeting.nonce);
   const std::string who = options_.who.substr(0, Greeting::kWhoMax);
   greeting.text_bytes = static_cast<uint16_t>(who.size());
   sent_greeting_.assign(reinterpret_cast<const char*>(&greeting), sizeof(greeting));
@@ -170,6 +177,8 @@ std::string Handshake::Proof(bool of_dialer) const {
   std::string text = of_dialer ? "tkv dialer\n" : "tkv acceptor\n";
   text += is_dialer_ ? sent_greeting_ : peer_greeting_;
   text += is_dialer_ ? peer_greeting_ : sent_greeting_;
+  // No file of the machine's decides how it is computed, and none is read at each start.
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
   std::string proof(kProofBytes, '\0');
   unsigned size = 0;
   if (HMAC(EVP_sha256(), options_.token.data(), static_cast<int>(options_.token.size()),
