@@ -27,9 +27,8 @@ using Clock = std::chrono::steady_clock;
 using Kind = Finding::Kind;
 
 constexpr std::array kWords = {"good", "note", "BAD"};
-constexpr std::chrono::seconds kPatience{30};  // for a line
-constexpr size_t kSaidMax = 64 << 10;          // bytes of a line, and of what precedes a greeting
-constexpr int kFindingsMax = 64;               // of one host
+constexpr size_t kSaidMax = 64 << 10;  // bytes of a line, and of what precedes a greeting
+constexpr int kFindingsMax = 64;       // of one host
 
 // Prints findings and counts what is bad.
 class Report {
@@ -52,8 +51,9 @@ class Report {
 // An agent on another host; what it says comes line by line.
 class RemoteAgent {
  public:
-  explicit RemoteAgent(std::vector<std::string> command)
-      : agent_(Spawn({.words = std::move(command), .has_input = true})) {}
+  RemoteAgent(std::vector<std::string> command, int patience_seconds)
+      : patience_(patience_seconds),
+        agent_(Spawn({.words = std::move(command), .has_input = true})) {}
   ~RemoteAgent() {
     Close();
     close(agent_.output);
@@ -66,7 +66,7 @@ class RemoteAgent {
   }
   // Nothing where it has ended or says nothing more in time.
   std::optional<std::string> Line() {
-    const auto deadline = Clock::now() + kPatience;
+    const auto deadline = Clock::now() + patience_;
     for (;;) {
       const size_t end = said_.find('\n');
       if (end != std::string::npos) {
@@ -88,6 +88,7 @@ class RemoteAgent {
   }
   // Whether it has said nothing for the whole patience, so that the last line did not come.
   bool is_silent() const { return is_silent_; }
+  std::chrono::seconds patience() const { return patience_; }  // for a line
   // Ends it; its exit status.
   int Close() {
     if (agent_.pid < 0) return status_;
@@ -105,6 +106,7 @@ class RemoteAgent {
   }
 
  private:
+  const std::chrono::seconds patience_;
   Spawned agent_;
   int status_ = 0;
   std::string said_;
@@ -129,9 +131,10 @@ bool IsThere(RemoteAgent* agent, const std::string& host, Report* report) {
     return false;
   }
   if (agent->is_silent()) {
-    report->Add({Kind::kBad, "ssh",
-                 "host '" + host + "' says nothing for " + std::to_string(kPatience.count()) + " s",
-                 "`ssh " + host + " true` has to come back at once"});
+    report->Add(
+        {Kind::kBad, "ssh",
+         "host '" + host + "' says nothing for " + std::to_string(agent->patience().count()) + " s",
+         "`ssh " + host + " true` has to come back at once"});
     return false;
   }
   const int status = agent->Close();
@@ -145,7 +148,7 @@ bool IsThere(RemoteAgent* agent, const std::string& host, Report* report) {
 
 void ExamineRemote(const Ssh& ssh, const std::string& host, const DoctorOptions& options,
                    Report* report) {
-  RemoteAgent agent(AgentCommand(ssh, host));
+  RemoteAgent agent(AgentCommand(ssh, host), options.patience_seconds);
   if (!IsThere(&agent, host, report)) return;
   const std::string given = TokenFromEnvironment();
   const std::string token = given.empty() ? NewToken() : given;

@@ -12,6 +12,7 @@ namespace tkv::cli {
 struct DoctorOptions {
   std::string hosts;    // a file of hosts; empty: this machine alone
   std::string address;  // of this machine, as the others reach it; empty: that of the route there
+  int patience_seconds = 30;  // with a host that says nothing
 };
 
 // A finding in one line, and back.

@@ -91,6 +91,9 @@ CLI::App* AddDoctor(CLI::App* app, tkv::cli::DoctorOptions* options) {
   doctor->add_option(
       "--address", options->address,
       "Of this machine, where those hosts reach it; default that of the route there");
+  doctor->add_option("--patience", options->patience_seconds, "Seconds that a host may say nothing")
+      ->check(CLI::Range(1, 600))
+      ->capture_default_str();
   return doctor;
 }
 

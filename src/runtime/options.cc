@@ -26,8 +26,8 @@ namespace {
 constexpr std::array<OptionInfo, 13> kOptions = {{
     {"threads", "TKV_THREADS", "cores", "0",
      "Cores that one large operation may use; 0 means all that the process may use: its CPU "
-     "affinity, cut to the "
-     "quota of its control group."},
+     "affinity, cut to the quota of its control group, and divided by the workers of its job on "
+     "this machine."},
     {"patience_ms", "TKV_PATIENCE_MS", "ms", "600000",
      "Longest wait of an operation for another thread of the same process, or for other workers, "
      "before it fails with DeadlineExceeded."},
