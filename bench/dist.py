@@ -9,6 +9,7 @@ row of the idle processes says how soundly). The figure is the median.
 import argparse
 import contextlib
 import ctypes
+import functools
 import importlib.util
 import json
 import os
@@ -120,10 +121,14 @@ class TensorKV(Job):
         self.head = self.start([tkv, "head", *where], variables)
         variables["TKV_HEAD"] = self.head.stdout.readline().split()[-1]
         self.servers = [self.start([tkv, "server"], {**variables, "TKV_RANK": rank}) for rank in range(servers)]
-        self.addresses = [server.stdout.readline().split()[-1] for server in self.servers]
         command = worker_command or [sys.executable, HERE / "dist_peer.py", "tensorkv"]
         for rank in range(workers):
             self.start(command, {**variables, "TKV_ROLE": "worker", "TKV_RANK": rank}, worker=True)
+
+    @functools.cached_property
+    def addresses(self):
+        """Of the servers, which say it when they listen."""
+        return [server.stdout.readline().split()[-1] for server in self.servers]
 
     @contextlib.contextmanager
     def awake(self):
