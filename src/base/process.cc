@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <sstream>
 
 #include "base/format.h"
@@ -29,9 +29,11 @@ int AffinityCores() {
   return std::max(1, CPU_COUNT(&set));
 }
 
+constexpr size_t kControlBytesMax = 64 << 10;  // of a file of the kernel's
+
 // "max 100000" or "150000 100000"; the quota of a version 1 hierarchy is -1 where there is none.
 double ReadQuotaV2(const std::string& file) {
-  std::ifstream in(file);
+  std::istringstream in(StartOf(file, kControlBytesMax));
   std::string quota;
   double period = 0;
   if (!(in >> quota >> period) || quota == "max" || period <= 0) return 0;
@@ -41,8 +43,8 @@ double ReadQuotaV2(const std::string& file) {
 double ReadQuotaV1(const std::string& folder) {
   double quota = -1;
   double period = 0;
-  std::ifstream(folder + "/cpu.cfs_quota_us") >> quota;
-  std::ifstream(folder + "/cpu.cfs_period_us") >> period;
+  std::istringstream(StartOf(folder + "/cpu.cfs_quota_us", kControlBytesMax)) >> quota;
+  std::istringstream(StartOf(folder + "/cpu.cfs_period_us", kControlBytesMax)) >> period;
   return quota > 0 && period > 0 ? quota / period : 0;
 }
 
@@ -71,7 +73,7 @@ unsigned ForkGeneration() noexcept {
 
 double CgroupCpuQuota(const std::string& root, const std::string& proc_self_cgroup) {
   double quota = 0;
-  std::ifstream in(proc_self_cgroup);
+  std::istringstream in(StartOf(proc_self_cgroup, kControlBytesMax));
   for (std::string line; std::getline(in, line);) {
     // "0::/path" (version 2) or "4:cpu,cpuacct:/path" (version 1)
     const size_t first = line.find(':');
@@ -118,6 +120,23 @@ bool HasIdleCore() noexcept {
                        std::sscanf(text, "%*s %*s %*s %d/", &running) == 1;
   answer.store(is_told && running <= cores, std::memory_order_relaxed);
   return answer.load(std::memory_order_relaxed);
+}
+
+std::string StartOf(const std::string& path, size_t bytes_max) {
+  std::string text;
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return text;
+  text.resize(bytes_max);
+  size_t size = 0;
+  while (size < bytes_max) {
+    const ssize_t got = read(file, text.data() + size, bytes_max - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    size += static_cast<size_t>(got);
+  }
+  close(file);
+  text.resize(size);
+  return text;
 }
 
 size_t LastLevelCacheBytes() {

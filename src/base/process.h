@@ -29,6 +29,10 @@ bool HasIdleCore() noexcept;
 //   source  Linux admin guide, cgroup-v2 `cpu.max`, cgroup-v1 `cpu.cfs_quota_us`
 double CgroupCpuQuota(const std::string& root, const std::string& proc_self_cgroup);
 
+// The first bytes of a file, at most so many; none where it cannot be read.  A process that another
+// thread starts meanwhile does not inherit the open file, as it does one of a std::ifstream.
+std::string StartOf(const std::string& path, size_t bytes_max);
+
 // Bytes of the last-level cache as the system reports it; 32 MiB where it reports none.
 size_t LastLevelCacheBytes();
 

@@ -46,6 +46,16 @@ TEST_F(CgroupQuota, NoFileAndNoLimitMeanNoQuota) {
   EXPECT_EQ(Quota(), 0);
 }
 
+TEST(Process, TheStartOfAFileIsWhatIsThere) {
+  const auto path = std::filesystem::path(testing::TempDir()) / ("text" + std::to_string(getpid()));
+  std::ofstream(path) << "0123456789";
+  EXPECT_EQ(StartOf(path.string(), 4), "0123");
+  EXPECT_EQ(StartOf(path.string(), 4096), "0123456789");
+  std::filesystem::remove(path);
+  EXPECT_EQ(StartOf(path.string(), 4096), "");
+  EXPECT_EQ(StartOf(testing::TempDir(), 4096), "") << "a folder";
+}
+
 TEST(Process, AChildOfForkHasAnotherGeneration) {
   const unsigned before = ForkGeneration();
   const pid_t child = fork();

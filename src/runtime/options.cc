@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 
 #include "base/format.h"
 #include "base/process.h"
@@ -188,10 +187,8 @@ std::string TokenFromEnvironment() {
     throw Fail(Code::kInvalidArgument, "TKV_TOKEN_FILE='{}': others can read it; chmod 600 it",
                path);
   }
-  std::string token(4096, '\0');
-  std::ifstream file(path, std::ios::binary);
-  file.read(token.data(), static_cast<std::streamsize>(token.size()));
-  token.resize(static_cast<size_t>(file.gcount()));
+  constexpr size_t kTokenBytesMax = 4096;
+  std::string token = StartOf(path, kTokenBytesMax);
   while (!token.empty() && std::isspace(static_cast<unsigned char>(token.back()))) token.pop_back();
   constexpr size_t kTokenBytesMin = 16;
   if (token.size() < kTokenBytesMin) {
