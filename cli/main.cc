@@ -10,6 +10,7 @@
 #include "launch.h"
 #include "serve.h"
 #include "sim.h"
+#include "system.h"
 #include "tkv/config.h"
 #include "tkv/error.h"
 
@@ -115,6 +116,7 @@ CLI::App* AddServe(CLI::App* app, const char* name, const char* help,
 }  // namespace
 
 int main(int argc, char** argv) {
+  tkv::cli::OpenStandardFiles();
   CLI::App app{"TensorKV: a store for sharing tensors"};
   app.set_version_flag("--version", std::string("tkv ") + tkv::Version());
   app.require_subcommand(1);

@@ -16,6 +16,13 @@ void Die(const std::string& what) {
   throw Error(Code::kUnavailable, what + ": " + std::strerror(errno));
 }
 
+void OpenStandardFiles() {
+  int file = 0;
+  while ((file = open("/dev/null", O_RDWR)) >= 0 && file <= STDERR_FILENO) {
+  }
+  if (file >= 0) close(file);
+}
+
 std::string OwnPath() {
   char path[4096];
   const ssize_t size = readlink("/proc/self/exe", path, sizeof(path) - 1);

@@ -11,6 +11,9 @@ namespace tkv::cli {
 //   throws  kUnavailable  "what: " and what errno says
 [[noreturn]] void Die(const std::string& what);
 
+// A program that was started without stdin, stdout or stderr would take a socket for them.
+void OpenStandardFiles();
+
 // The path of this program.
 std::string OwnPath();
 

@@ -462,6 +462,15 @@ def test_a_bootstrap_that_is_none_is_named(processes):
     assert status == 1 and "rank 2 of 2 workers" in said
 
 
+def test_a_launcher_without_standard_files_starts_a_job(processes, tmp_path):
+    """What it opens does not take their numbers: its sockets would be written to."""
+    script = processes.script(TRAIN)
+    launch = f"{sys.executable} -m tensorkv launch -n 2 -s 1 --log {tmp_path}/logs {sys.executable} -u {script}"
+    status, _ = finish(processes.start(["sh", "-c", f"exec {launch} <&- >&- 2>&-"]))
+    said = [(tmp_path / "logs" / f"worker-{rank}.log").read_text() for rank in (0, 1)]
+    assert status == 0 and all("weights -30.0 -19.0" in text for text in said), said
+
+
 def cpu_seconds(pid):
     """Return the CPU time that all threads of a process have used."""
     used = 0
