@@ -12,10 +12,9 @@ roles=("$@")
 folder=$(mktemp -d /var/tmp/tensorkv-fresh.XXXXXX)
 logs=$PWD/out/fresh
 mkdir -p "$logs"
-mounted=()
-cleanup() {
+cleanup() {  # what the tests have mounted there too: namespaces of networks
   local point
-  for point in "${mounted[@]}"; do umount -l "$point" 2>/dev/null; done
+  while IFS= read -r point; do umount -l "$point" 2>/dev/null; done < <(awk -v under="$folder/" 'index($2, under) == 1 {print $2}' /proc/self/mounts | sort -r)
   rm -rf --one-file-system "$folder"
 }
 trap cleanup EXIT
@@ -34,7 +33,7 @@ for role in "${roles[@]}"; do
   cp -r /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates/" 2>/dev/null
   cp /etc/pip.conf "$root/etc/" 2>/dev/null
   cp -r /etc/ssl/certs/. "$root/etc/ssl/certs/" 2>/dev/null
-  for point in proc sys dev; do mount --rbind "/$point" "$root/$point" && mount --make-rslave "$root/$point" && mounted+=("$root/$point"); done
+  for point in proc sys dev; do mount --rbind "/$point" "$root/$point" && mount --make-rslave "$root/$point"; done
   home=/root
   if [ "$role" = user ]; then
     chroot "$root" useradd -m -s /bin/bash builder
