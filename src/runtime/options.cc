@@ -180,7 +180,7 @@ std::string TokenFromEnvironment() {
   const char* const path = Variable("TKV_TOKEN_FILE");
   if (path == nullptr) return {};
   struct stat status{};
-  if (stat(path, &status) != 0) {
+  if (stat(path, &status) != 0 || access(path, R_OK) != 0) {
     throw Fail(Code::kInvalidArgument, "TKV_TOKEN_FILE='{}': {}", path, std::strerror(errno));
   }
   if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {

@@ -3,8 +3,9 @@
 //
 //   WHO:DIRECTION:TYPE:COUNT:ACTION, several with commas
 //     WHO        "worker 1", "server 0", "head": how errors name the process
-//     DIRECTION  "sent", when the transport has taken the message; "received", when it is dealt
-//     with TYPE       of a message, by its name in docs/protocol.md: PUSH COUNT      the first is 1
+//     DIRECTION  "sent", when the transport has taken it; "received", when it is dealt with
+//     TYPE       of a message, by its name in docs/protocol.md: PUSH
+//     COUNT      which one of them; the first is 1
 //     ACTION     "kill" and "stop" this process (SIGKILL, SIGSTOP), "cut" the connection
 
 #pragma once

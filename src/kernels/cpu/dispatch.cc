@@ -3,7 +3,7 @@
 namespace tkv::kernels {
 namespace {
 
-// What each of Highway's targets asks for is in its hwy/detect_targets.h and its manual.
+//   source  hwy/ops/set_macros-inl.h, HWY_TARGET_STR: what the code of each target may use
 int64_t TargetsOfThisProcessor() {
   int64_t targets = HWY_STATIC_TARGET;
 #if HWY_ARCH_X86
