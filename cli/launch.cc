@@ -285,7 +285,13 @@ class Launcher {
         Note("the log of " + child->name() + " ends here: " + std::strerror(errno));
       }
     }
-    std::fflush(stdout);
+    const char* const why = std::fflush(stdout) != 0 ? std::strerror(errno)
+                            : std::ferror(stdout)    ? "a write has failed"  // before the last one
+                                                     : nullptr;
+    if (why == nullptr) return;
+    std::clearerr(stdout);
+    if (std::exchange(is_unheard_, true)) return;
+    Note(std::string("what the processes say cannot be passed on: ") + why);
   }
 
   void Note(const std::string& text) {
@@ -368,6 +374,7 @@ class Launcher {
   std::unique_ptr<Service> head_;
   std::vector<std::unique_ptr<Child>> children_;
   int status_ = 0;
+  bool is_unheard_ = false;  // something could not be printed
   bool is_ending_ = false;
   int told_ = 0;
   Clock::time_point end_at_ = Clock::time_point::max();
