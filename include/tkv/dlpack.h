@@ -9,13 +9,11 @@
 namespace tkv {
 
 // A view of the tensor behind `managed`, never a copy.
-//   owns    on success the array owns `managed` and calls its deleter with the last handle; on an
-//   error the caller
-//           still owns it
-//   throws  kInvalidArgument  a major version other than 1, a null tensor, a dtype that arrays
-//   cannot have, strides
-//                             or a shape that cannot be
-//           kUnimplemented    a device that arrays cannot live on
+//   owns    on success the array owns `managed` and calls its deleter when its last handle goes;
+//           after an error the caller still owns `managed`
+//   throws  kInvalidArgument  a major version other than 1, a null tensor, a dtype that no array
+//                             has, a shape or strides that describe no memory
+//           kUnimplemented    a device on which arrays cannot live
 NDArray FromDLPack(DLManagedTensorVersioned* managed);
 // The legacy form has no read-only flag: the caller knows.
 NDArray FromDLPack(DLManagedTensor* managed, bool read_only);

@@ -81,7 +81,8 @@ struct InitItem {
 struct PushItem {
   KeyView key;
   std::span<const NDArray* const> values;  // at least one, each with the key's shape and dtype
-  // Of what waits to leave a worker for a server, the larger goes first.  Elsewhere nothing waits.
+  // Messages queued for a server are sent in order of priority, highest first.  Stores of one
+  // process ignore it.
   int priority = 0;
 };
 
@@ -123,8 +124,8 @@ class KVStore {
   // For each key: sums the values, from left to right, and hands the sum to the updater, or stores
   // it when there is none.  Values of a key that stands twice are summed as one list.
   //   blocks  while another thread uses one of the keys, at most the patience
-  //   throws  kNotFound, kInvalidArgument, kDeadlineExceeded, kFailedPrecondition (closed, forked,
-  //   re-entered), and
+  //   throws  kNotFound, kInvalidArgument, kDeadlineExceeded, kFailedPrecondition (the store is
+  //           closed, was made before a fork, or its updater pushes a key of the same call), and
   //           what the updater throws
   virtual void Push(std::span<const PushItem> items) = 0;
 

@@ -1,12 +1,11 @@
 // Array arithmetic: free functions, run by the evaluator that runs update programs.
 //
-// Operands have one shape and one arithmetic dtype; the result has them too, in the context of the
-// first array. float16 and bfloat16 compute in float32 and round once per function.  Comparisons
-// give 1 and 0 in the operands' dtype.
-//   throws  kInvalidArgument  shapes or dtypes differ, a bool array, an operation that the dtype
-//   does not have (integers
-//                             have no division), a scalar that an integer dtype cannot hold, a
-//                             read-only `out`
+// Operands have one shape and one arithmetic dtype; the result has the same shape and dtype, in the
+// context of the first array.  float16 and bfloat16 compute in float32 and round once per function.
+// Comparisons give 1 and 0 in the operands' dtype.
+//   throws  kInvalidArgument  shapes or dtypes differ; a bool array; an operation that the dtype
+//                             does not have (integers have no division); a scalar that an integer
+//                             dtype cannot hold; a read-only `out`
 
 #pragma once
 

@@ -21,7 +21,7 @@ class Optimizer final {
  public:
   // Every hyperparameter starts at the program's default.
   //   multi_precision  float16 and bfloat16 keys keep a float32 master of the value, rounded once
-  //   per push
+  //                    per push
   explicit Optimizer(Program program, bool multi_precision = false);
 
   // A built-in by name: "sgd" (learning_rate, wd, rescale_grad, clip_gradient), "momentum" (and
@@ -30,8 +30,7 @@ class Optimizer final {
   //   throws  kNotFound        no such built-in
   //           kInvalidArgument no such hyperparameter
   //   source  SGD: Robbins and Monro 1951; momentum: Polyak 1964; Adam: Kingma and Ba, arXiv
-  //   1412.6980; their formulas
-  //           and defaults are those of MXNet 1.9.1
+  //           1412.6980; formulas and defaults are those of MXNet 1.9.1
   static std::shared_ptr<Optimizer> Create(std::string_view name,
                                            const std::map<std::string, double>& params = {},
                                            bool multi_precision = false);
@@ -61,10 +60,10 @@ class Optimizer final {
 class NDArray;
 
 // One update of `value` by `grad`, outside a store.
-//   shape   value and grad alike and contiguous; states: one per state of the program, of the
-//   value's shape, float32
-//           for the 16-bit floats, else of its dtype; master: float32 or no array
-//   throws  kInvalidArgument
+//   shape   value and grad: the same, contiguous; states: one array per state of the program, of
+//           the value's shape, float32 for the 16-bit floats, else of the value's dtype; master:
+//           float32 of the value's shape, or no array
+//   throws  kInvalidArgument  a shape, dtype or number of states other than these
 void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, const NDArray& grad,
                  const NDArray& value, std::span<const NDArray> states, const NDArray& master);
 

@@ -42,8 +42,8 @@ enum class Use { kRead, kWrite };
 
 // A view of any object that speaks DLPack or the buffer protocol, never a copy.
 //   throws  kInvalidArgument  no such object, or (kWrite) one that must not be written: a JAX
-//   array, a read-only array,
-//           a leaf that requires grad, a conjugate or negative view
+//                             array, a read-only array, a leaf that requires grad, a conjugate or
+//                             negative view
 NDArray ImportForeign(nb::handle object, Use use);
 
 // Whether `object` is a jax.Array, which nothing may write into.

@@ -19,8 +19,8 @@ void CheckOuts(std::string_view verb, const PullItem& item, const Shape& shape, 
 void CheckBroadcast(std::span<const InitItem> items, std::span<const PullItem> outs);
 //   throws  kInvalidArgument  an integer key in a store of strings, or the reverse
 void CheckKind(std::string_view verb, const KeyView& key, bool store_has_strings);
-//   throws  kInvalidArgument  no keys, or of two kinds; kAlreadyExists  one is there or stands
-//   twice
+//   throws  kInvalidArgument  no keys, or keys of two kinds
+//           kAlreadyExists    a key is there already, or stands twice in the call
 void CheckNewKeys(std::string_view verb, std::span<const InitItem> items,
                   std::optional<bool> store_has_strings,
                   const std::function<bool(const KeyView&)>& is_there);

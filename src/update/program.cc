@@ -4,13 +4,15 @@
 //   param NAME NUMBER                    a hyperparameter and its default
 //   state NAME                           an array like the value, zero before the first round
 //   NAME = OP OPERAND [OPERAND [OPERAND]]
-//   TARGET <- NAME                       TARGET is `value` or a state; each at most once, `value`
-//   exactly once
+//   TARGET <- NAME                       TARGET is `value` or a state; each is stored at most
+//                                        once, `value` exactly once
 //
 // NAME      [A-Za-z_][A-Za-z0-9_]*, at most 64 bytes, assigned once, used after it is defined
-// OPERAND   a name, a number, or one of: sum, value (arrays), t (the round, from 1), n
-// (contributors) NUMBER    as C prints one; inf and -inf OP        add sub mul div min max lt le gt
-// ge eq ne neg abs sqrt sign select; pow between scalars only
+// OPERAND   a NAME, a NUMBER, or one of: sum and value (arrays), t (the round, from 1),
+//           n (the contributors)
+// NUMBER    as C prints one; inf and -inf
+// OP        add sub mul div min max lt le gt ge eq ne neg abs sqrt sign select;
+//           pow between scalars only
 //
 // The statements come in this order: program, params, states, the rest.  What has only scalar
 // operands is a scalar and is computed once, in f64; an array operand makes an array.  At most 256
