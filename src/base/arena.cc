@@ -19,16 +19,19 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr size_t kStep = size_t{16} << 20;   // memory is taken from the system in such pieces
 constexpr size_t kTrim = size_t{256} << 20;  // free memory at the end beyond it is given back
-constexpr uint64_t kViewBytesMax = uint64_t{1} << 44;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// No more than the machine has can be of use; a process may be allowed less.
-size_t SizeOfFile() {
+size_t MemoryOfMachine() {
   const auto pages = static_cast<size_t>(sysconf(_SC_PHYS_PAGES));
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  size_t size = RoundUp(pages * page, kStep);
+  return RoundUp(pages * page, kStep);
+}
+
+// No more than the machine has can be of use; a process may be allowed less.
+size_t SizeOfFile() {
+  size_t size = MemoryOfMachine();
   for (const auto which : {RLIMIT_FSIZE, RLIMIT_AS}) {
     rlimit limit{};
     if (getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
@@ -76,30 +79,31 @@ Arena::~Arena() {
 }
 
 // Asks the system for the memory now: a page that is not there when it is touched ends the process.
-bool Arena::Extend(size_t end) {
+// Returns the free run that the new memory belongs to; the end where the system has none left.
+Arena::Runs::iterator Arena::Extend(size_t end) {
   end = std::min(RoundUp(end, kStep), size_);
   int result = 0;
   do {
     result = fallocate(file_, 0, static_cast<off_t>(backed_), static_cast<off_t>(end - backed_));
   } while (result != 0 && errno == EINTR);
-  if (result != 0) return false;
+  if (result != 0) return free_.end();
   const size_t begin = std::exchange(backed_, end);
-  Free(begin, end - begin);
-  return true;
+  return Insert(begin, end - begin);
 }
 
 Block Arena::Allocate(size_t bytes) {
-  if (bytes == 0 || bytes > size_) return {};
+  if (bytes == 0 || bytes > kBlockBytesMax || bytes > size_) return {};
   const size_t size = RoundUp(bytes, kPage);
   std::unique_lock lock(mutex_);
-  const auto fits = [&](const auto& run) { return run.second >= size; };
-  auto found = std::find_if(free_.begin(), free_.end(), fits);
+  auto found =
+      std::find_if(free_.begin(), free_.end(), [&](const auto& run) { return run.second >= size; });
   if (found == free_.end()) {
     const bool ends_free =
         !free_.empty() && free_.rbegin()->first + free_.rbegin()->second == backed_;
     const size_t begin = ends_free ? free_.rbegin()->first : backed_;
-    if (size > size_ - begin || !Extend(begin + size)) return {};
-    found = std::find_if(free_.begin(), free_.end(), fits);
+    if (size > size_ - begin) return {};
+    found = Extend(begin + size);
+    if (found == free_.end() || found->second < size) return {};
   }
   const size_t offset = found->first;
   const size_t rest = found->second - size;
@@ -113,8 +117,9 @@ Block Arena::Allocate(size_t bytes) {
           })};
 }
 
-// With the lock.
-void Arena::Free(size_t offset, size_t bytes) noexcept {
+// Enters memory that nobody uses, joined with its free neighbours; the run it is part of then.  The
+// end where the process has no memory to remember it by: that memory is not used again.
+Arena::Runs::iterator Arena::Insert(size_t offset, size_t bytes) noexcept {
   auto after = free_.lower_bound(offset);
   if (after != free_.end() && offset + bytes == after->first) {
     bytes += after->second;
@@ -123,24 +128,28 @@ void Arena::Free(size_t offset, size_t bytes) noexcept {
   if (after != free_.begin()) {
     const auto before = std::prev(after);
     if (before->first + before->second == offset) {
-      offset = before->first;
-      bytes += before->second;
-      free_.erase(before);
-    }
-  }
-  if (offset + bytes == backed_ && bytes >= kTrim) {
-    const auto begin = static_cast<off_t>(offset);
-    const int how = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-    if (fallocate(file_, how, begin, static_cast<off_t>(bytes)) == 0) {
-      backed_ = offset;
-      return;
+      before->second += bytes;
+      return before;
     }
   }
   try {
-    free_.emplace(offset, bytes);
+    return free_.emplace_hint(after, offset, bytes);
   } catch (const std::bad_alloc&) {
-    return;  // it is not used again
+    return free_.end();
   }
+}
+
+// With the lock.  Gives the end of the arena back to the system where much of it is free: at most
+// kTrim bytes for each block that is freed, so that no caller is held up for long.
+void Arena::Free(size_t offset, size_t bytes) noexcept {
+  const auto run = Insert(offset, bytes);
+  if (run == free_.end() || run->first + run->second != backed_ || run->second < kTrim) return;
+  const size_t begin = backed_ - kTrim;
+  const int how = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  if (fallocate(file_, how, static_cast<off_t>(begin), static_cast<off_t>(kTrim)) != 0) return;
+  backed_ = begin;
+  run->second -= kTrim;
+  if (run->second == 0) free_.erase(run);
 }
 
 std::unique_ptr<ArenaView> ArenaView::Map(int file, std::string* why) {
@@ -151,10 +160,14 @@ std::unique_ptr<ArenaView> ArenaView::Map(int file, std::string* why) {
   const int seals = fcntl(file, F_GET_SEALS);
   struct stat status{};
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(file, &status) != 0 ||
-      status.st_size <= 0 || static_cast<uint64_t>(status.st_size) > kViewBytesMax) {
+      status.st_size <= 0) {
     throw Fail(Code::kInvalidArgument, "shared memory: the peer's file is not sealed");
   }
   const auto size = static_cast<size_t>(status.st_size);
+  if (size > MemoryOfMachine()) {  // each view takes addresses, of which a process has few
+    throw Fail(Code::kInvalidArgument, "shared memory: a file of {} bytes, the machine has {}",
+               size, MemoryOfMachine());
+  }
   void* const base = mmap(nullptr, size, PROT_READ, MAP_SHARED | MAP_NORESERVE, file, 0);
   if (base == MAP_FAILED) {
     *why = Format("mmap of {} bytes: {}", size, std::strerror(errno));

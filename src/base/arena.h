@@ -24,7 +24,12 @@ class Arena final : public std::enable_shared_from_this<Arena> {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Whole pages.  Without memory where there is no room, or the system has none left.
+  // The system backs a block when it is allocated, on the caller's thread, which larger ones would
+  // hold up.
+  static constexpr size_t kBlockBytesMax = size_t{64} << 20;
+
+  // Whole pages.  Without memory where the block is too large, there is no room, or the system has
+  // none left.
   Block Allocate(size_t bytes);
   bool Contains(const std::byte* data) const noexcept {
     return data >= base_ && data < base_ + size_;
@@ -37,9 +42,12 @@ class Arena final : public std::enable_shared_from_this<Arena> {
   int reader_file() const noexcept { return reader_file_; }
 
  private:
+  using Runs = std::map<size_t, size_t>;  // offset to size, none beside another
+
   Arena() = default;
+  Runs::iterator Extend(size_t end);
+  Runs::iterator Insert(size_t offset, size_t bytes) noexcept;
   void Free(size_t offset, size_t bytes) noexcept;
-  bool Extend(size_t end);
 
   const unsigned birth_ = ForkGeneration();
   int file_ = -1;
@@ -47,8 +55,8 @@ class Arena final : public std::enable_shared_from_this<Arena> {
   std::byte* base_ = nullptr;
   size_t size_ = 0;
   std::mutex mutex_;
-  size_t backed_ = 0;              // bytes from the start that have memory
-  std::map<size_t, size_t> free_;  // offset to size, none beside another
+  size_t backed_ = 0;  // bytes from the start that have memory
+  Runs free_;
 };
 
 // The arena of another process, to be read here.

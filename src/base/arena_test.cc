@@ -77,6 +77,37 @@ TEST(Arena, WhatDoesNotFitIsNoBlock) {
   EXPECT_TRUE(arena->Allocate(1));
 }
 
+TEST(Arena, ABlockThatWouldHoldUpItsCallerIsNoBlock) {
+  const auto arena = Open();
+  for (const size_t bytes : {Arena::kBlockBytesMax + 1, size_t{256} << 20, size_t{300} << 20}) {
+    EXPECT_FALSE(arena->Allocate(bytes)) << bytes;
+  }
+  EXPECT_EQ(arena->Allocate(Arena::kBlockBytesMax).size, Arena::kBlockBytesMax);
+}
+
+// Bytes of an arena that the system backs with memory.
+size_t BackedBytes(const Arena& arena) {
+  struct stat status{};
+  EXPECT_EQ(fstat(arena.reader_file(), &status), 0);
+  return static_cast<size_t>(status.st_blocks) * 512;
+}
+
+TEST(Arena, WhatIsFreeAtItsEndGoesBackToTheSystemInPieces) {
+  const auto arena = Open();
+  const Block first = arena->Allocate(4096);
+  std::vector<Block> blocks;
+  for (int i = 0; i < 9; ++i) blocks.push_back(arena->Allocate(Arena::kBlockBytesMax));
+  ASSERT_TRUE(blocks.back());
+  const size_t all = BackedBytes(*arena);
+  blocks.erase(blocks.begin(), blocks.end() - 1);
+  EXPECT_EQ(BackedBytes(*arena), all) << "the block at the end is in use";
+  blocks.clear();
+  EXPECT_EQ(BackedBytes(*arena), all - (size_t{256} << 20)) << "one piece for one block";
+  const Block again = arena->Allocate(Arena::kBlockBytesMax);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(arena->OffsetOf(again.data), 4096U);
+}
+
 TEST(Arena, BlocksOutliveIt) {
   auto arena = Open();
   const Block block = arena->Allocate(5000);
@@ -90,6 +121,10 @@ TEST(ArenaView, RefusesAFileThatCanShrinkAndOffsetsOutside) {
   ASSERT_EQ(ftruncate(plain, 4096), 0);
   std::string why;
   EXPECT_THROW(ArenaView::Map(plain, &why), Error);
+  const int huge = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(ftruncate(huge, off_t{1} << 44), 0);
+  ASSERT_EQ(fcntl(huge, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  EXPECT_THROW(ArenaView::Map(huge, &why), Error) << "more than any machine has";
   const auto arena = Open();
   const auto view = ArenaView::Map(dup(arena->reader_file()), &why);
   EXPECT_THROW(view->At(uint64_t{1} << 60, 1), Error);
@@ -124,8 +159,9 @@ TEST(Arena, LowLimitsAreToldAndHarmNobody) {
               setrlimit(RLIMIT_FSIZE, &limit);
               std::string why;
               const auto arena = Arena::Open(&why);
-              if (arena == nullptr || arena->Allocate(size_t{65} << 20)) return 1;
-              return arena->Allocate(size_t{40} << 20) ? 0 : 2;
+              if (arena == nullptr) return 1;
+              const Block first = arena->Allocate(size_t{40} << 20);
+              return first && !arena->Allocate(size_t{40} << 20) ? 0 : 2;
             }),
             0);
 }

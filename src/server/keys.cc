@@ -7,6 +7,14 @@
 
 namespace tkv {
 
+// Whether an INIT is for a chunk of that key, in its size, and of this server.
+bool Shard::Belongs(const KeyMeta& meta, const Message& init) const {
+  return IdOf(meta.name) == init.key && init.chunk < meta.chunk_count() &&
+         init.body.size == meta.bytes_of(init.chunk) &&
+         ShardOf(init.key, init.chunk, static_cast<uint32_t>(epoch_.servers.size())) ==
+             options_.index;
+}
+
 void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   KeyMeta meta;
   try {
@@ -14,21 +22,18 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   } catch (const Error& error) {
     return Violation(session, message, error.what(), effects);
   }
-  if (IdOf(meta.name) != message.key || message.chunk >= meta.chunk_count() ||
-      message.body.size != meta.bytes_of(message.chunk) ||
-      ShardOf(message.key, message.chunk, static_cast<uint32_t>(epoch_.servers.size())) !=
-          options_.index) {
+  if (!Belongs(meta, message)) {
     return Violation(session, message, "this chunk does not belong to this key and server",
                      effects);
+  }
+  if (session->id.rank != 0) {
+    return AnswerError(session, message, Code::kFailedPrecondition, "rank 0 creates keys", effects);
   }
   if (message.body.size > 0 && !message.body) {
     return AnswerError(session, message, Code::kResourceExhausted,
                        Format("a chunk of {} bytes, at most {} are allowed", message.body.size,
                               options_.chunk_bytes_max),
                        effects);
-  }
-  if (session->id.rank != 0) {
-    return AnswerError(session, message, Code::kFailedPrecondition, "rank 0 creates keys", effects);
   }
   auto key = keys_.find(message.key);
   auto chunk = chunks_.find(message.chunk_id());

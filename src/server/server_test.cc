@@ -222,6 +222,31 @@ TEST_F(ShardTest, BodiesThatNobodyWantsTakeNoMemory) {
   EXPECT_FALSE(shard_.Admit(77, Push(2, 1, 1)));
 }
 
+TEST_F(ShardTest, TheBodyOfAnInitMayLandOnlyWhereItsHeadIsRight) {
+  KeyMeta meta = meta_;
+  meta.name = CanonicalKey(0, "large");
+  meta.shape = Shape({int64_t{75} << 20});  // one chunk of 300 MiB
+  meta.chunk_elements = 75U << 20;
+  Message init = Make(Type::kInit, 2);
+  init.key = IdOf(meta.name);
+  init.extra = Encode(meta);
+  init.body.size = size_t{300} << 20;
+  EXPECT_TRUE(shard_.Admit(kLink0, init));
+  EXPECT_FALSE(shard_.Admit(kLink1, init)) << "rank 0 creates keys";
+  for (const auto& [what, spoil] : std::vector<std::pair<const char*, void (*)(Message*)>>{
+           {"no metadata", [](Message* m) { m->extra.clear(); }},
+           {"metadata that is cut", [](Message* m) { m->extra.pop_back(); }},
+           {"a size that is not the chunk's", [](Message* m) { ++m->body.size; }},
+           {"a chunk that the key does not have", [](Message* m) { m->chunk = 1; }},
+           {"another key's name", [](Message* m) { ++m->key.low; }}}) {
+    Message wrong = init;
+    spoil(&wrong);
+    EXPECT_FALSE(shard_.Admit(kLink0, wrong)) << what;
+  }
+  EXPECT_EQ(Send(kLink1, init).type, Type::kError);
+  EXPECT_TRUE(effects_.closes.empty()) << "a body that was not taken is no violation";
+}
+
 TEST_F(ShardTest, OnlyRankZeroCreatesKeys) {
   Message init = Make(Type::kInit, 2);
   init.extra = Encode(meta_);

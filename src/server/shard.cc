@@ -229,11 +229,21 @@ bool Shard::Admit(LinkId link, const Message& message) {
       return true;
     }
     case Type::kInit:
-      return message.body.size <= options_.chunk_bytes_max;
+      return MayCreate(*session, message);
     case Type::kControl:
       return message.body.size <= kControlItemsMax * sizeof(ControlRounds::Item);
     default:
       return false;
+  }
+}
+
+// Whether the body of an INIT is worth memory: what its head says is right, and small enough.
+bool Shard::MayCreate(const Session& session, const Message& message) const {
+  if (session.id.rank != 0 || message.body.size > options_.chunk_bytes_max) return false;
+  try {
+    return Belongs(DecodeKeyMeta(message.extra), message);
+  } catch (const Error&) {
+    return false;
   }
 }
 

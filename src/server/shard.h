@@ -98,6 +98,8 @@ class Shard {
   void Forget(const SessionId& id, LinkId except);
   void Violation(Session* session, const Message& message, std::string reason, Effects* effects);
 
+  bool MayCreate(const Session& session, const Message& message) const;
+  bool Belongs(const KeyMeta& meta, const Message& init) const;
   void Judge(Session* session, Message& message, Effects* effects);
   void Execute(Session* session, Message& message, Effects* effects);
   void Answer(Session* session, const Message& request, Message reply, Effects* effects);

@@ -27,7 +27,8 @@ Lending::~Lending() {
 }
 
 Lending::Offer Lending::Lend(Frame* frame) {
-  if (arena_ == nullptr || frame->bodies.size() != 1 || frame->body_bytes < kCoalesceBelowBytes) {
+  if (arena_ == nullptr || frame->bodies.size() != 1 || frame->body_bytes < kCoalesceBelowBytes ||
+      frame->body_bytes > Arena::kBlockBytesMax) {
     return Offer::kInline;
   }
   if (!is_mapped_) {
