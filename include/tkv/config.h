@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "tkv/kvstore.h"
 
@@ -29,6 +30,10 @@ std::span<const OptionInfo> OptionTable() noexcept;
 // The defaults with the environment applied.
 //   throws  kInvalidArgument  naming the variable that cannot be read
 StoreOptions OptionsFromEnvironment();
+
+// "; did you mean 'x'?" for the end of an error about a word that is none of the names; "" where no
+// name is near.
+std::string DidYouMean(std::string_view word, std::span<const std::string_view> names);
 
 // Lines "name = value" about this build and machine: version, instruction sets, cores, cache,
 // options in force.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <vector>
 
 #include "base/format.h"
 #include "base/process.h"
@@ -8,6 +9,7 @@
 #include "runtime/dist_store.h"
 #include "runtime/process_job.h"
 #include "store/local_store.h"
+#include "tkv/config.h"
 #include "tkv/kvstore.h"
 
 namespace tkv {
@@ -77,8 +79,11 @@ std::unique_ptr<KVStore> KVStore::Create(std::string_view type, const StoreOptio
     throw Fail(Code::kUnimplemented,
                "create 'nccl': this build has no GPU support; 'device' sums on the host");
   }
-  throw Fail(Code::kInvalidArgument, "create '{}': no such type; there are {}", type,
-             Join(kLocalTypes, ", "));
+  std::vector<std::string_view> names(kLocalTypes.begin(), kLocalTypes.end());
+  names.insert(names.end(), kDistributedTypes.begin(), kDistributedTypes.end());
+  names.insert(names.end(), "nccl");
+  throw Fail(Code::kInvalidArgument, "create '{}': no such type; there are {}{}", type,
+             Join(names, ", "), DidYouMean(name, names));
 }
 
 }  // namespace tkv

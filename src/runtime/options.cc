@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "base/format.h"
+#include "base/nearest.h"
 #include "base/process.h"
 #include "kernels/targets.h"
 #include "tkv/config.h"
@@ -196,6 +197,11 @@ std::string TokenFromEnvironment() {
                path, token.size(), kTokenBytesMin);
   }
   return token;
+}
+
+std::string DidYouMean(std::string_view word, std::span<const std::string_view> names) {
+  const std::string_view nearest = Nearest(word, names);
+  return nearest.empty() ? std::string() : Format("; did you mean '{}'?", nearest);
 }
 
 const char* Version() noexcept { return TKV_VERSION; }
