@@ -63,6 +63,10 @@ class Service {
   // A server, and in rank 0 the head, among the processes that an MPI launcher has started.
   //   throws  kDeadlineExceeded  not all of them have come
   static std::unique_ptr<Service> StartInGroup(const StoreOptions& options);
+  // What the environment makes of this process: the server or head of a launched job, else a server
+  // among the processes that an MPI launcher has started.
+  //   throws  kFailedPrecondition  it makes a worker of it, or nothing; and as the others
+  static std::unique_ptr<Service> StartFromEnvironment(const StoreOptions& options);
   virtual ~Service() = default;
 
   // Where others reach it.

@@ -18,13 +18,13 @@ void BindJob(nb::module_& m) {
       },
       "Returns what this process is in its job, 'worker', 'server' or 'head'; None without a "
       "launcher.");
+  m.def("is_in_group", &IsInGroup, "Returns whether an MPI launcher has started this process.");
   m.def(
       "serve",
       [] {
         const StoreOptions options = ParseOptions({});
-        const Job job = JobFromEnvironment();
         nb::gil_scoped_release unlocked;
-        const auto service = Service::Start(job, options.log, options.server_patience);
+        const auto service = Service::StartFromEnvironment(options);
         while (!service->Wait(std::chrono::milliseconds(50))) options.interrupt();
       },
       "Serves as the environment says, until all workers have left.");

@@ -1,7 +1,7 @@
 """Servers of a distributed job, by the names that MXNet's scripts use.
 
-A process whose environment says that it is a server or the scheduler of a job (``TKV_ROLE``, ``DMLC_ROLE``) serves here
-until the last worker has left. ``python -m tensorkv.server`` and the command ``tkv server`` do the same without a script.
+A process whose environment says that it is a server or the scheduler of a job (``TKV_ROLE``, ``DMLC_ROLE``), or that an MPI
+launcher has started, serves here until the last worker has left. ``python -m tensorkv.server`` and the command ``tkv server`` do the same without a script.
 """
 
 from . import _core
@@ -20,7 +20,10 @@ class KVStoreServer:
     """
 
     def __init__(self, kvstore):
-        """Serve for the job that `kvstore` belongs to: ``mx.kv.create('dist_sync')`` in a server or scheduler."""
+        """Serve for the job that `kvstore` belongs to: ``mx.kv.create('dist_sync')`` in a server or scheduler.
+
+        Under an MPI launcher, where a store would make a worker of this process, `kvstore` is None.
+        """
         self.kvstore = kvstore
 
     def run(self):
@@ -30,9 +33,14 @@ class KVStoreServer:
             FailedPreconditionError: the environment does not make this process a server or the scheduler.
             UnavailableError: the head and all workers have been gone for the patience.
         """
-        if _core.role() not in ("server", "head"):
+        if not self._may_serve():
             raise FailedPreconditionError("serve: this process is no server of a job")
         _core.serve()
+
+    def _may_serve(self):
+        """Return whether this process is a server or the scheduler, or may become a server of its MPI group."""
+        role = _core.role()
+        return role in ("server", "head") or (role is None and self.kvstore is None and _core.is_in_group())
 
 
 def _init_kvstore_server_module():

@@ -1,4 +1,7 @@
-"""``python -m tensorkv.server`` serves the keys of a job; the environment says which (``TKV_*`` or ``DMLC_*``)."""
+"""``python -m tensorkv.server`` serves the keys of a job, as ``tkv server`` does.
+
+The environment says which job: ``TKV_*``, ``DMLC_*``, or that of an MPI launcher (``mpirun``, ``srun``).
+"""
 
 import sys
 
@@ -9,8 +12,12 @@ from .errors import KVError
 def main():
     """Serve until all workers have left; return the exit status."""
     try:
-        if _core.role() not in ("server", "head"):
-            print("tensorkv.server: TKV_ROLE or DMLC_ROLE has to make this process a server", file=sys.stderr)
+        role = _core.role()
+        if role not in ("server", "head") and not (role is None and _core.is_in_group()):
+            print(
+                "tensorkv.server: TKV_ROLE, DMLC_ROLE or an MPI launcher has to make this process a server",
+                file=sys.stderr,
+            )
             return 2
         _core.serve()
     except KVError as error:

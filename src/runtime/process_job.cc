@@ -258,6 +258,17 @@ std::unique_ptr<Service> Service::StartInGroup(const StoreOptions& options) {
       HostJob(options, place, NoticeIn(group, number.value(), options), &job));
 }
 
+std::unique_ptr<Service> Service::StartFromEnvironment(const StoreOptions& options) {
+  if (!IsLaunched() && IsInGroup()) return StartInGroup(options);
+  const Job job = JobFromEnvironment();
+  if (job.role == Job::Role::kWorker) {
+    throw Fail(Code::kFailedPrecondition,
+               "serve: this process is a worker of its job; TKV_ROLE or DMLC_ROLE would make it a "
+               "server");
+  }
+  return Start(job, options.log, options.server_patience);
+}
+
 // ---- workers ------------------------------------------------------------------------------------
 
 std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOptions& options,

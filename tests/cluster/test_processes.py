@@ -435,9 +435,15 @@ def test_mpirun_starts_workers_that_host_the_servers(processes):
     assert shares_the_cores(said, 2), said
 
 
-def test_mpirun_starts_servers_as_a_second_context(processes):
+RUN_SERVER = "import tensorkv as mx; mx.kvstore_server.KVStoreServer(None).run()"
+
+
+@pytest.mark.parametrize(
+    "words", [["-m", "tensorkv", "server"], ["-m", "tensorkv.server"], ["-c", RUN_SERVER]], ids=["command", "module", "class"]
+)  # fmt: skip
+def test_mpirun_starts_servers_as_a_second_context(processes, words):
     script = processes.script(TRAIN)
-    serve = [sys.executable, "-m", "tensorkv", "server"]
+    serve = [sys.executable, *words]
     command = [*MPIRUN, "-n", "2", sys.executable, script, ":", "-n", "2", *serve]
     status, said = finish(processes.start(command))
     assert status == 0 and said.count("weights -30.0 -19.0") == 2, said
