@@ -1,8 +1,10 @@
 // The command tkv.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "agent.h"
 #include "doctor.h"
@@ -80,8 +82,8 @@ CLI::App* AddLaunch(CLI::App* app, tkv::cli::LaunchOptions* options) {
       ->add_option("-x,--env", options->variables,
                    "A variable that those hosts are told too, beside TKV_*")
       ->allow_extra_args(false);
-  launch->add_option("command", options->command, "What each worker runs")->required();
-  launch->positionals_at_end()->prefix_command(false);
+  // For the help text: TakeCommand cuts the command off before the parser sees the words.
+  launch->add_option("COMMAND", options->command, "What each worker runs, passed on byte for byte");
   return launch;
 }
 
@@ -113,6 +115,57 @@ CLI::App* AddServe(CLI::App* app, const char* name, const char* help,
   return serve;
 }
 
+bool TakesValue(const CLI::App& app, const std::string& name) {
+  const CLI::Option* const option = app.get_option_no_throw(name);
+  return option != nullptr && option->get_items_expected_min() > 0;
+}
+
+// Where the command of `tkv launch` begins among the words: at the first that is no option of the
+// launcher's and no value of one, or behind "--".  The parser never sees the command, because the
+// parser would take brackets, empty words and dashes in it for syntax of its own.
+size_t BeginOfCommand(const CLI::App& launch, const std::vector<std::string>& words) {
+  size_t i = 2;
+  for (; i < words.size() && words[i].size() > 1 && words[i][0] == '-'; ++i) {
+    if (words[i] == "--") break;
+    const bool is_long = words[i][1] == '-';
+    const std::string name =
+        is_long ? words[i].substr(0, words[i].find('=')) : words[i].substr(0, 2);
+    if (name.size() == words[i].size() && TakesValue(launch, name)) ++i;
+  }
+  return std::min(i, words.size());
+}
+
+// Cuts the command off the words.
+std::vector<std::string> TakeCommand(const CLI::App& launch, std::vector<std::string>* words) {
+  if (words->size() < 2 || (*words)[1] != launch.get_name()) return {};
+  const auto begin = words->begin() + static_cast<ptrdiff_t>(BeginOfCommand(launch, *words));
+  const bool is_marked = begin != words->end() && *begin == "--";
+  std::vector<std::string> command(begin + static_cast<ptrdiff_t>(is_marked), words->end());
+  words->erase(begin, words->end());
+  return command;
+}
+
+//   throws  kInvalidArgument  the first word names no subcommand
+void CheckSubcommand(const CLI::App& app, const std::vector<std::string>& words) {
+  if (words.size() < 2 || words[1].empty() || words[1][0] == '-') return;
+  std::vector<std::string_view> names;
+  std::string list;
+  for (const CLI::App* const sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (sub->get_name() == words[1]) return;
+    if (sub->get_group().empty()) continue;
+    names.push_back(sub->get_name());
+    list += (list.empty() ? "" : ", ") + sub->get_name();
+  }
+  const std::string hint = tkv::DidYouMean(words[1], names);
+  throw tkv::Error(tkv::Code::kInvalidArgument, "there is no command '" + words[1] + "'" +
+                                                    (hint.empty() ? "; there are " + list : hint));
+}
+
+// The parser's own statuses of usage errors are 105 and the like; here all are 2.
+int StatusOf(const CLI::App& app, const CLI::ParseError& error) {
+  return app.exit(error) == 0 ? 0 : 2;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -139,8 +192,14 @@ int main(int argc, char** argv) {
   tkv::cli::ServeOptions head_options{tkv::Job::Role::kHead};
   CLI::App* const head =
       AddServe(&app, "head", "Say who takes part in a job until all have left", &head_options);
-  CLI11_PARSE(app, argc, argv);
   try {
+    std::vector<std::string> words(argv, argv + argc);
+    CheckSubcommand(app, words);
+    const std::vector<std::string> command = TakeCommand(*launch, &words);
+    std::vector<const char*> pointers;
+    for (const std::string& word : words) pointers.push_back(word.c_str());
+    app.parse(static_cast<int>(pointers.size()), pointers.data());
+    launch_options.command = command;
     if (*config) std::fputs(tkv::ConfigText().c_str(), stdout);
     if (*agent) return tkv::cli::RunAgent();
     if (*doctor) return tkv::cli::RunDoctor(doctor_options);
@@ -149,6 +208,8 @@ int main(int argc, char** argv) {
     if (*server) return tkv::cli::RunServe(server_options);
     if (*head) return tkv::cli::RunServe(head_options);
     if (*sim) return tkv::cli::RunSim(sim_options);
+  } catch (const CLI::ParseError& error) {
+    return StatusOf(app, error);
   } catch (const tkv::Error& error) {
     std::fprintf(stderr, "tkv: %s\n", error.what());
     return 2;
