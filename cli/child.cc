@@ -13,7 +13,7 @@
 namespace tkv::cli {
 namespace {
 
-constexpr size_t kLineBytesMax = size_t{1} << 20;  // a longer line is passed on in pieces
+constexpr size_t kLineBytesMax = size_t{1} << 18;  // a longer line is passed on in pieces
 constexpr int kOrderBytesMax = 1 << 20;
 
 }  // namespace
@@ -51,22 +51,23 @@ bool Child::HasEnded(int* status) {
   return true;
 }
 
-std::vector<std::string> Child::TakeLines() {
+std::vector<std::string> Child::TakeLines(bool* is_more) {
+  *is_more = false;
   std::vector<std::string> lines;
+  if (process_.output < 0) return lines;
   char bytes[65536];
-  while (process_.output >= 0) {
-    const ssize_t got = read(process_.output, bytes, sizeof(bytes));
-    if (got < 0) break;
-    line_.append(bytes, static_cast<size_t>(got));
-    size_t begin = 0;
-    for (size_t end = 0; (end = line_.find('\n', begin)) != std::string::npos; begin = end + 1) {
-      lines.push_back(line_.substr(begin, end + 1 - begin));
-    }
-    line_.erase(0, begin);
-    const bool is_last = got == 0 && !line_.empty();
-    if (is_last || line_.size() > kLineBytesMax) lines.push_back(std::exchange(line_, {}) + "\n");
-    if (got == 0) close(std::exchange(process_.output, -1));
+  const ssize_t got = read(process_.output, bytes, sizeof(bytes));
+  if (got < 0) return lines;
+  *is_more = got > 0;
+  line_.append(bytes, static_cast<size_t>(got));
+  size_t begin = 0;
+  for (size_t end = 0; (end = line_.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    lines.push_back(line_.substr(begin, end + 1 - begin));
   }
+  line_.erase(0, begin);
+  const bool is_last = got == 0 && !line_.empty();
+  if (is_last || line_.size() > kLineBytesMax) lines.push_back(std::exchange(line_, {}) + "\n");
+  if (got == 0) close(std::exchange(process_.output, -1));
   return lines;
 }
 
@@ -88,11 +89,9 @@ void Child::OpenLog(const std::string& folder) {
   if (log_ == nullptr) Die(path);
 }
 
-bool Child::Print(const std::string& line) {
-  std::fprintf(stdout, "[%s] ", name().c_str());
-  std::fwrite(line.data(), 1, line.size(), stdout);
+bool Child::Log(const std::string& text) {
   if (log_ == nullptr) return true;
-  std::fwrite(line.data(), 1, line.size(), log_);
+  std::fwrite(text.data(), 1, text.size(), log_);
   if (std::fflush(log_) == 0) return true;
   std::fclose(std::exchange(log_, nullptr));
   return false;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "output.h"
 #include "spawn.h"
 #include "tkv/job.h"
 
@@ -37,8 +38,12 @@ class Child {
   void Start(SpawnOptions options);
   // Its status, once, after it has ended.
   bool HasEnded(int* status);
-  // The whole lines that it has said since; an unfinished one when it is too long or the last.
-  std::vector<std::string> TakeLines();
+  // What it has said is held back here or in the launcher's output, and has become so much that the
+  // process is to wait until some of it is written.
+  bool is_held() const { return line_.size() + *waiting >= kHeldBytesMax; }
+  // The whole lines of one read; an unfinished one when it is too long or the last.  `is_more`
+  // where another read may give more at once.
+  std::vector<std::string> TakeLines(bool* is_more);
   // To its agent; false where that has gone.
   bool Tell(const std::string& items) const;
   // To it and all that it has started.
@@ -49,13 +54,16 @@ class Child {
   // What it says is kept in FOLDER/worker-0.log.
   //   throws  kUnavailable  what the system says
   void OpenLog(const std::string& folder);
-  // Passes a line on with its name, and to its log; false where the log cannot be written any more.
-  bool Print(const std::string& line);
+  // To its log; false where that cannot be written any more.
+  bool Log(const std::string& text);
 
   int restarts = 0;
   bool is_waiting = false;  // to be started: others on its host come first
   bool is_greeted = true;   // the agent there has been told what to do
   std::string before;       // what came instead of a greeting
+  const Output::Waiting waiting = std::make_shared<std::atomic<size_t>>(0);  // of it, to be written
+
+  static constexpr size_t kHeldBytesMax = size_t{1} << 20;
 
  private:
   const Job::Role role_;

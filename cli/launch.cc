@@ -21,6 +21,7 @@
 #include "agent.h"
 #include "child.h"
 #include "hosts.h"
+#include "output.h"
 #include "spawn.h"
 #include "system.h"
 #include "tkv/config.h"
@@ -38,7 +39,8 @@ using std::chrono::seconds;
 constexpr seconds kGreetingPatience{30};  // of an agent
 constexpr seconds kAliveEvery{5};         // an agent is told
 constexpr int kGreetingsMax = 8;          // awaited of one host: sshd drops more (MaxStartups)
-constexpr size_t kBeforeMax = 64 << 10;   // bytes of what a host says before it
+constexpr std::chrono::milliseconds kLastSeconds{1000};  // for output of a job that was killed
+constexpr size_t kBeforeMax = 64 << 10;                  // bytes of what a host says before it
 
 class Launcher {
  public:
@@ -55,7 +57,8 @@ class Launcher {
       Turn();
       EndTheOthers();
     }
-    for (auto& child : children_) Drain(child.get());
+    for (auto& child : children_) DrainAll(child.get());
+    AwaitOutput();
     return status_;
   }
 
@@ -251,10 +254,10 @@ class Launcher {
   }
 
   void Turn() {
-    std::vector<pollfd> files = {{signals_.file(), POLLIN, 0}};
-    std::vector<Child*> of = {nullptr};
+    std::vector<pollfd> files = {{signals_.file(), POLLIN, 0}, {output_.file(), POLLIN, 0}};
+    std::vector<Child*> of = {nullptr, nullptr};
     for (auto& child : children_) {
-      if (child->output() < 0) continue;
+      if (child->output() < 0 || child->is_held()) continue;
       files.push_back({child->output(), POLLIN, 0});
       of.push_back(child.get());
     }
@@ -264,9 +267,11 @@ class Launcher {
     if (poll(files.data(), files.size(), is_timed ? 50 : 1000) < 0 && errno != EINTR)
       Die("launch: poll");
     LookAfterAgents();
-    for (size_t i = 1; i < files.size(); ++i) {
+    if (files[1].revents != 0) output_.Written();
+    for (size_t i = 2; i < files.size(); ++i) {
       if (files[i].revents != 0) Drain(of[i]);
     }
+    NoteLostOutput();
     while (const int signal = signals_.Take()) {
       if (signal != SIGCHLD) AskToEnd(signal);
     }
@@ -276,32 +281,60 @@ class Launcher {
     }
   }
 
-  // Passes on what it has said.
-  void Drain(Child* child) {
-    for (const std::string& line : child->TakeLines()) {
+  // Passes on what one read gives, so that a process that says much does not keep the launcher from
+  // the others; true where there may be more.
+  bool Drain(Child* child) {
+    bool is_more = false;
+    std::string text, logged;
+    for (const std::string& line : child->TakeLines(&is_more)) {
       if (!child->is_greeted) {
         Greeted(child, line);
-      } else if (!child->Print(line)) {
-        Note("the log of " + child->name() + " ends here: " + std::strerror(errno));
+        continue;
       }
+      text.append("[").append(child->name()).append("] ").append(line);
+      logged += line;
     }
-    const char* const why = std::fflush(stdout) != 0 ? std::strerror(errno)
-                            : std::ferror(stdout)    ? "a write has failed"  // before the last one
-                                                     : nullptr;
-    if (why == nullptr) return;
-    std::clearerr(stdout);
-    if (std::exchange(is_unheard_, true)) return;
-    Note(std::string("what the processes say cannot be passed on: ") + why);
+    output_.Put(STDOUT_FILENO, std::move(text), child->waiting);
+    if (!child->Log(logged)) {
+      Note("the log of " + child->name() + " ends here: " + std::strerror(errno));
+    }
+    return is_more;
   }
 
-  void Note(const std::string& text) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "tkv launch: %s\n", text.c_str());
+  // What a process that has ended had still to say: at most what its pipe holds, or somebody whom
+  // it has left behind writes on.
+  void DrainAll(Child* child) {
+    constexpr int kReadsMax = 64;
+    for (int i = 0; i < kReadsMax && Drain(child); ++i) {
+    }
   }
+
+  void NoteLostOutput() {
+    const int error = output_.TakeFailure();
+    if (error == 0 || std::exchange(is_unheard_, true)) return;
+    Note(std::string("what the processes say cannot be passed on: ") + std::strerror(error));
+  }
+
+  // Until whoever reads the launcher's output has taken all of it.  A signal ends this wait, and a
+  // job that was killed waits for nobody.
+  void AwaitOutput() {
+    const auto begin = Clock::now();
+    while (!output_.WaitUntilWritten(std::chrono::milliseconds(100))) {
+      const bool is_late = is_killed_ && Clock::now() - begin > kLastSeconds;
+      int signal = signals_.Take();
+      while (signal == SIGCHLD) signal = signals_.Take();
+      if (signal != 0 && status_ == 0) status_ = 128 + signal;
+      if (is_late || signal != 0) return;
+    }
+    NoteLostOutput();
+    output_.WaitUntilWritten(kLastSeconds);
+  }
+
+  void Note(const std::string& text) { output_.Put(STDERR_FILENO, "tkv launch: " + text + "\n"); }
 
   void Ended(Child* child, int status) {
     watchdog_.Remove(child->pid());
-    Drain(child);
+    DrainAll(child);
     head_->Exited(child->role(), child->rank());
     const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     if ((code == 0 && child->is_greeted) || is_ending_) return;
@@ -337,6 +370,7 @@ class Launcher {
   // second time it is an order.
   void AskToEnd(int signal) {
     const bool again = std::exchange(is_ending_, true);
+    is_killed_ = again;
     if (status_ == 0) status_ = 128 + signal;
     if (!again) Note("ending the job; once more kills it");
     for (auto& child : children_) {
@@ -366,6 +400,7 @@ class Launcher {
   const LaunchOptions& options_;
   Watchdog watchdog_;  // first: it is forked before there are threads
   const SignalFile signals_{SIGCHLD, SIGINT, SIGTERM, SIGHUP};
+  Output output_;
   Job job_;
   const Ssh ssh_ = SshFromEnvironment();
   std::vector<std::string> hosts_;
@@ -376,6 +411,7 @@ class Launcher {
   int status_ = 0;
   bool is_unheard_ = false;  // something could not be printed
   bool is_ending_ = false;
+  bool is_killed_ = false;  // by a second signal
   int told_ = 0;
   Clock::time_point end_at_ = Clock::time_point::max();
   Clock::time_point ended_at_ = Clock::time_point::max();
@@ -385,6 +421,9 @@ class Launcher {
 }  // namespace
 
 int Launch(const LaunchOptions& options) {
+  if (options.command.empty()) {
+    throw Error(Code::kInvalidArgument, "launch: there is no command to run");
+  }
   if (!options.log_folder.empty() && mkdir(options.log_folder.c_str(), 0777) != 0 &&
       errno != EEXIST) {
     Die(options.log_folder);

@@ -23,6 +23,7 @@ struct LaunchOptions {
 
 // Starts a head in this process, servers and workers as its children, and waits for them.  The exit
 // status of the first that failed, 0 where none did.
+//   throws  kInvalidArgument  no command, or one that cannot be run; hosts that cannot be read
 int Launch(const LaunchOptions& options);
 
 }  // namespace tkv::cli

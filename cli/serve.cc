@@ -29,13 +29,10 @@ std::unique_ptr<Service> Start(const ServeOptions& given, const StoreOptions& op
   SetUnlessEmpty("TKV_SERVERS", TextOf(given.servers));
   SetUnlessEmpty("TKV_RANK", TextOf(given.rank));
   // A server takes part in the group of an MPI launcher where nothing else says who has the head.
-  if (given.role == Job::Role::kServer && !IsLaunched() && IsInGroup()) {
-    return Service::StartInGroup(options);
-  }
-  if (std::getenv("DMLC_ROLE") == nullptr || !given.head.empty()) {
-    setenv("TKV_ROLE", Name(given.role), 1);
-  }
-  return Service::Start(JobFromEnvironment(), options.log, options.server_patience);
+  const bool is_of_group = given.role == Job::Role::kServer && !IsLaunched() && IsInGroup();
+  const bool is_dmlc = std::getenv("DMLC_ROLE") != nullptr && given.head.empty();
+  if (!is_of_group && !is_dmlc) setenv("TKV_ROLE", Name(given.role), 1);
+  return Service::StartFromEnvironment(options);
 }
 
 }  // namespace

@@ -1,0 +1,143 @@
+"""What `tkv launch` does with the command it is given and with what its processes say."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+import pytest
+from jobs import finish, pids_of
+
+TKV = [sys.executable, "-m", "tensorkv"]
+
+
+def memory_of(pid, field="VmRSS"):
+    """Return the MiB of memory that a process has, or has had at most (VmHWM)."""
+    with open(f"/proc/{pid}/status") as file:
+        return int(next(line for line in file if line.startswith(field)).split()[1]) / 1024
+
+
+def wait_until(condition, seconds=20):
+    """Poll until a condition holds; fail when it does not in time."""
+    deadline = time.time() + seconds
+    while not condition():
+        assert time.time() < deadline, "the condition did not come true in time"
+        time.sleep(0.02)
+
+
+WORDS = [
+    '["a", {"b": 1}]', "[1,2]", "[", "", " ", "-n", "--workers=9", "--help", "--", "-x", "a=b", "%%", "it's \"so\"",
+    "two\nlines", "\\n", "{}", "$HOME", "*",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mark", [[], ["--"]], ids=["plain", "after --"])
+def test_what_follows_the_command_is_passed_on_byte_for_byte(processes, mark):
+    script = processes.script("import json; print('words ' + json.dumps(sys.argv[1:]))")
+    command = [*TKV, "launch", "-n1", "--servers=1", "--grace", "7", *mark, sys.executable, script, *WORDS]
+    status, said = finish(processes.start(command))
+    assert status == 0, said
+    line = next(line for line in said.splitlines() if "words " in line)
+    assert json.loads(line.split("words ", 1)[1]) == WORDS
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["launch", "-n", "1"], "launch: there is no command to run"),
+        (["launch", "--sevrers", "1", "true"], "--sevrers"),
+        (["launch", "-n", "0", "true"], "--workers"),
+        (["lauch", "-n", "1", "true"], "there is no command 'lauch'; did you mean 'launch'?"),
+        (["nonsense"], "there is no command 'nonsense'; there are "),
+        ([], "A subcommand is required"),
+        (["config", "x"], "x"),
+        (["server", "--rank", "many"], "--rank"),
+    ],
+)
+def test_a_usage_error_is_named_and_ends_with_status_2(processes, words, expected):
+    status, said = finish(processes.start([*TKV, *words]))
+    assert status == 2 and expected in said, said
+
+
+def test_help_and_version_are_no_errors(processes):
+    for words in (["--help"], ["launch", "--help"], ["--version"]):
+        status, said = finish(processes.start([*TKV, *words]))
+        assert status == 0 and said, (words, said)
+
+
+LOUD = """
+if os.environ["TKV_RANK"] == "0":
+    line = b"x" * 999 + b"\\n"
+    for i in range(16):  # 16 MB as fast as the pipe takes them
+        os.write(1, line)
+        written = 0
+        piece = line * 1000
+        while written < len(piece):
+            written += os.write(1, piece[written:])
+    print("loud end", flush=True)
+else:
+    print("quiet", flush=True)
+    open(sys.argv[1], "w").close()
+"""
+
+
+def test_a_launcher_that_nobody_reads_lets_its_processes_wait_and_holds_little(processes, tmp_path):
+    mark = tmp_path / "quiet"
+    command = [*TKV, "launch", "-n", "2", "-s", "1", sys.executable, processes.script(LOUD), str(mark)]
+    job = processes.start(command)
+    wait_until(mark.exists)
+    wait_until(lambda: len(pids_of(job, "worker")) == 1)  # that has ended; the loud one waits for us
+    status, said = finish(job)
+    most = said.count("x" * 999)
+    assert status == 0 and most == 16 * 1001 and "quiet" in said and "loud end" in said, said[-500:]
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["read", "not read"])
+def test_a_fast_writer_costs_the_launcher_little_memory_and_does_not_starve_the_others(processes, is_read, tmp_path):
+    text = """
+    if os.environ["TKV_RANK"] == "0":
+        while True:
+            os.write(1, b"y\\n" * 32768)
+    time.sleep(0.5)
+    print("slow one", flush=True)
+    open(sys.argv[1], "w").close()
+    """
+    mark = tmp_path / "slow"
+    job = processes.start(
+        [*TKV, "launch", "-n", "2", "-s", "1", "--grace", "1", sys.executable, processes.script(text), str(mark)]
+    )
+    tail = b""
+    while is_read and b"slow one" not in tail:
+        tail = tail[-100:] + os.read(job.stdout.fileno(), 1 << 16)
+    wait_until(mark.exists)
+    wait_until(lambda: len(pids_of(job, "worker")) == 1)
+    assert memory_of(job.pid, "VmHWM") < 40
+    begin = time.time()
+    os.kill(job.pid, signal.SIGINT)
+    time.sleep(0.1)
+    os.kill(job.pid, signal.SIGINT)
+    status, _ = finish(job, timeout=20)
+    assert status == 128 + signal.SIGINT and time.time() - begin < 10
+
+
+def test_a_launcher_whose_output_nobody_takes_ends_by_a_signal(processes):
+    job = processes.launch("while True: os.write(1, b'y\\n' * 32768)", workers=1, servers=1)
+    wait_until(lambda: pids_of(job, "worker"))
+    (worker,) = pids_of(job, "worker")
+
+    def is_blocked():
+        with open(f"/proc/{worker}/wchan") as file:
+            return "pipe" in file.read()
+
+    wait_until(is_blocked)
+    begin = time.time()
+    for _ in range(2):
+        os.kill(job.pid, signal.SIGTERM)
+        time.sleep(0.2)
+    assert job.wait(timeout=10) == 128 + signal.SIGTERM and time.time() - begin < 8
+
+
+def test_an_unfinished_last_line_is_passed_on(processes):
+    status, said = finish(processes.launch("os.write(1, b'no end of line')", workers=1, servers=1))
+    assert status == 0 and "[worker 0] no end of line\n" in said, said
