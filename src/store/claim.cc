@@ -40,7 +40,40 @@ void FindAndCheck(std::string_view verb, std::span<const PushItem> items,
   }
 }
 
+// Waits until the keys of the call are free, as an owner of their entries.
+void WaitForKeys(std::string_view verb, const StoreOptions& options, const Claim& claim,
+                 std::unique_lock<std::mutex>* lock) {
+  Shared* const shared = claim.shared;
+  std::vector<std::shared_ptr<const Entry>> entries;
+  entries.reserve(claim.entries.size());
+  for (const Entry* entry : claim.entries) entries.push_back(entry->shared_from_this());
+  const auto is_deleted = [](const auto& entry) { return entry->is_deleted; };
+  const auto is_free = [&](const auto& entry) {
+    return !entry->is_written && (claim.mode == Claim::Mode::kRead || entry->readers == 0);
+  };
+  WaitUntil(shared, options, verb, lock, [&] {
+    return std::all_of(entries.begin(), entries.end(), is_free) ||
+           std::any_of(entries.begin(), entries.end(), is_deleted) || shared->Refuses();
+  });
+  shared->CheckOpen(verb);
+  const auto deleted = std::find_if(entries.begin(), entries.end(), is_deleted);
+  if (deleted != entries.end()) {
+    throw Fail(Code::kNotFound, "{} {}: the key has been deleted meanwhile", verb,
+               (*deleted)->key.view().ToString());
+  }
+}
+
 }  // namespace
+
+bool Shared::IsUpdating() const {
+  const std::thread::id self = std::this_thread::get_id();
+  return std::any_of(keys.entries().begin(), keys.entries().end(),
+                     [&](const auto& entry) { return entry->is_written && entry->writer == self; });
+}
+
+void Shared::CheckOpen(std::string_view verb) const {
+  if (Refuses()) throw Fail(Code::kFailedPrecondition, "{}: the store is closed", verb);
+}
 
 void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
                std::span<const PullItem> outs, Shared* shared, const StoreOptions& options,
@@ -56,22 +89,11 @@ void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
                  entry->key.view().ToString());
     }
   }
-  for (Entry* entry : claim->entries) ++entry->waiting;
-  const auto done_waiting = [&] {
-    for (Entry* entry : claim->entries) --entry->waiting;
-  };
-  try {
-    WaitUntil(shared, options, verb, &lock, [&] {
-      return std::all_of(claim->entries.begin(), claim->entries.end(), [&](const Entry* entry) {
+  const bool is_free =
+      std::all_of(claim->entries.begin(), claim->entries.end(), [&](const Entry* entry) {
         return !entry->is_written && (claim->mode == Claim::Mode::kRead || entry->readers == 0);
       });
-    });
-  } catch (...) {
-    done_waiting();
-    throw;
-  }
-  done_waiting();
-  if (shared->closed) throw Fail(Code::kFailedPrecondition, "{}: the store is closed", verb);
+  if (!is_free) WaitForKeys(verb, options, *claim, &lock);
   for (Entry* entry : claim->entries) {
     if (claim->mode == Claim::Mode::kWrite) {
       entry->is_written = true;

@@ -43,9 +43,18 @@ struct Shared {
   std::condition_variable released;
   int waiting = 0;
   uint64_t calls = 0;
+  int closing = 0;  // calls of Close that wait for the operations under way
   bool closed = false;
   KeyTable keys;
   std::shared_ptr<Updater> updater = std::make_shared<Updater>();
+
+  // Whether this thread is inside an updater of the store.
+  bool IsUpdating() const;
+  // Operations under way end before the store closes, with what their updaters do; others are
+  // refused from the moment on at which Close begins.
+  bool Refuses() const { return closed || (closing > 0 && !IsUpdating()); }
+  //   throws  kFailedPrecondition  the store is closed
+  void CheckOpen(std::string_view verb) const;
 };
 
 // The keys that a call uses, in the order of first appearance, and which item has which.
@@ -78,7 +87,8 @@ struct Claim {
 };
 
 // Claims the keys of a call, to write where it pushes.  `lock` is that of `shared`.
-//   blocks  while another thread uses one of them, at most the patience
+//   blocks  while another thread uses one of them, at most the patience; the call owns the entries
+//           that it waits for, so that others may delete them and close the store meanwhile
 //   throws  kNotFound, kInvalidArgument, kDeadlineExceeded, kFailedPrecondition
 void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
                std::span<const PullItem> outs, Shared* shared, const StoreOptions& options,

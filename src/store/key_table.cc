@@ -21,7 +21,7 @@ Entry& KeyTable::Get(std::string_view verb, const KeyView& key) const {
   throw Fail(Code::kNotFound, "{} {}: no such key, init it first", verb, key.ToString());
 }
 
-void KeyTable::Insert(std::unique_ptr<Entry> entry) {
+void KeyTable::Insert(std::shared_ptr<Entry> entry) {
   Entry* const raw = entry.get();
   entries_.push_back(std::move(entry));
   try {
@@ -44,12 +44,6 @@ void KeyTable::Erase(const KeyView& key) {
     by_number_.erase(key.number);
   }
   std::erase_if(entries_, [&](const auto& other) { return other.get() == entry; });
-}
-
-void KeyTable::Clear() {
-  by_number_.clear();
-  by_text_.clear();
-  entries_.clear();
 }
 
 }  // namespace tkv

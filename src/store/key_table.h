@@ -15,7 +15,8 @@
 
 namespace tkv {
 
-struct Entry {
+// Owned by the table; a call that waits for a key shares the ownership.
+struct Entry : std::enable_shared_from_this<Entry> {
   Entry(const KeyView& name, NDArray initial) : key(name), value(std::move(initial)) {}
 
   const Key key;
@@ -30,7 +31,7 @@ struct Entry {
 
   // Who uses the key; guarded by the store's mutex.
   int readers = 0;
-  int waiting = 0;  // calls that will use it: it cannot be deleted
+  bool is_deleted = false;  // seen by calls that waited for the key when it was deleted
   bool is_written = false;
   std::thread::id writer;
   uint64_t call = 0;  // the call that looked this entry up last, and its place there
@@ -42,10 +43,9 @@ class KeyTable {
   Entry* Find(const KeyView& key) const;
   //   throws  kNotFound, kInvalidArgument
   Entry& Get(std::string_view verb, const KeyView& key) const;
-  void Insert(std::unique_ptr<Entry> entry);
+  void Insert(std::shared_ptr<Entry> entry);
   void Erase(const KeyView& key);
-  void Clear();
-  const std::vector<std::unique_ptr<Entry>>& entries() const { return entries_; }
+  const std::vector<std::shared_ptr<Entry>>& entries() const { return entries_; }
 
  private:
   struct TextHash {
@@ -53,7 +53,7 @@ class KeyTable {
     size_t operator()(std::string_view text) const { return boost::hash<std::string_view>()(text); }
   };
 
-  std::vector<std::unique_ptr<Entry>> entries_;
+  std::vector<std::shared_ptr<Entry>> entries_;
   boost::unordered_flat_map<int64_t, Entry*> by_number_;
   boost::unordered_flat_map<std::string, Entry*, TextHash, std::equal_to<>> by_text_;
 };

@@ -83,10 +83,12 @@ class LocalStore final : public KVStore {
           verb);
     }
     std::unique_lock lock(shared_->mutex);
-    if (shared_->closed) throw Fail(Code::kFailedPrecondition, "{}: the store is closed", verb);
+    shared_->CheckOpen(verb);
     return lock;
   }
 
+  void Replace(std::string_view verb, std::shared_ptr<Updater> updater);
+  void WaitForCallsUnderWay(std::unique_lock<std::mutex>* lock);
   void InitAs(std::string_view verb, std::span<const InitItem> items);
   void CheckNew(std::string_view verb, std::span<const InitItem> items) const;
   void Run(std::string_view verb, std::span<const PushItem> items, std::span<const PullItem> outs);
@@ -119,11 +121,11 @@ void LocalStore::InitAs(std::string_view verb, std::span<const InitItem> items) 
     CheckNew(verb, items);
   }
   // Copied without the lock; another thread may have been faster, so the check is repeated.
-  std::vector<std::unique_ptr<Entry>> entries;
+  std::vector<std::shared_ptr<Entry>> entries;
   entries.reserve(items.size());
   for (const InitItem& item : items) {
     item.value->storage()->WaitReadable(options_.patience);
-    entries.push_back(std::make_unique<Entry>(item.key, item.value->Copy()));
+    entries.push_back(std::make_shared<Entry>(item.key, item.value->Copy()));
   }
   const auto lock = Lock(verb);
   CheckNew(verb, items);
@@ -311,11 +313,17 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
 // ---------------------------------------------------------------------------------------------------------------
 // other
 
+// What an updater owns may need a lock of the user's to be freed (Python's), and a thread that has
+// that one may wait for the store's: the old updater goes when the store's lock is free again.
+void LocalStore::Replace(std::string_view verb, std::shared_ptr<Updater> updater) {
+  const auto lock = Lock(verb);
+  std::swap(shared_->updater, updater);
+}
+
 void LocalStore::SetUpdater(UpdateFunction updater) {
   auto replacement = std::make_shared<Updater>();
   replacement->function = std::move(updater);
-  const auto lock = Lock("set_updater");
-  shared_->updater = std::move(replacement);
+  Replace("set_updater", std::move(replacement));
 }
 
 void LocalStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
@@ -323,13 +331,12 @@ void LocalStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
     throw Fail(Code::kInvalidArgument, "set_optimizer: there is no optimizer");
   auto replacement = std::make_shared<Updater>();
   replacement->optimizer = std::move(optimizer);
-  const auto lock = Lock("set_optimizer");
-  shared_->updater = std::move(replacement);
+  Replace("set_optimizer", std::move(replacement));
 }
 
 void LocalStore::Delete(const KeyView& key) {
   auto lock = Lock("delete");
-  const Entry* entry = &shared_->keys.Get("delete", key);
+  Entry* entry = &shared_->keys.Get("delete", key);
   if (entry->is_written && entry->writer == std::this_thread::get_id()) {
     throw Fail(Code::kFailedPrecondition, "delete {}: the updater that is running is updating it",
                key.ToString());
@@ -337,34 +344,50 @@ void LocalStore::Delete(const KeyView& key) {
   WaitUntil(shared_.get(), options_, "delete", &lock,
             [&] {  // another thread may delete it meanwhile
               entry = shared_->keys.Find(key);
-              return entry == nullptr ||
-                     (!entry->is_written && entry->readers == 0 && entry->waiting == 0);
+              return entry == nullptr || (!entry->is_written && entry->readers == 0) ||
+                     shared_->Refuses();
             });
+  shared_->CheckOpen("delete");
   if (entry == nullptr) {
     throw Fail(Code::kNotFound, "delete {}: no such key", key.ToString());
   }
+  entry->is_deleted = true;
   shared_->keys.Erase(key);
+  shared_->released.notify_all();
+}
+
+// Calls that wait for a key end at once, those that use one are waited for.
+void LocalStore::WaitForCallsUnderWay(std::unique_lock<std::mutex>* lock) {
+  ++shared_->closing;
+  shared_->released.notify_all();
+  const auto is_idle = [](const auto& entry) { return !entry->is_written && entry->readers == 0; };
+  try {
+    WaitUntil(shared_.get(), options_, "close", lock, [&] {
+      const auto& entries = shared_->keys.entries();
+      return shared_->closed || std::all_of(entries.begin(), entries.end(), is_idle);
+    });
+  } catch (...) {
+    --shared_->closing;
+    throw;
+  }
+  --shared_->closing;
 }
 
 void LocalStore::Close() {
   if (ForkGeneration() != birth_) return;
+  KeyTable keys;  // freed, as is the updater, when the lock is free again
+  auto updater = std::make_shared<Updater>();
   std::unique_lock lock(shared_->mutex);
   if (shared_->closed) return;
-  const std::thread::id self = std::this_thread::get_id();
-  for (const auto& entry : shared_->keys.entries()) {
-    if (entry->is_written && entry->writer == self) {
-      throw Fail(Code::kFailedPrecondition,
-                 "close: an updater of this store is running on this thread");
-    }
+  if (shared_->IsUpdating()) {
+    throw Fail(Code::kFailedPrecondition,
+               "close: an updater of this store is running on this thread");
   }
-  WaitUntil(shared_.get(), options_, "close", &lock, [&] {
-    const auto& entries = shared_->keys.entries();
-    return std::all_of(entries.begin(), entries.end(),
-                       [](const auto& entry) { return !entry->is_written && entry->readers == 0; });
-  });
+  WaitForCallsUnderWay(&lock);
+  if (shared_->closed) return;
   shared_->closed = true;
-  shared_->keys.Clear();
-  shared_->updater = std::make_shared<Updater>();
+  std::swap(shared_->keys, keys);
+  std::swap(shared_->updater, updater);
   shared_->released.notify_all();
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <condition_variable>
+#include <optional>
 #include <thread>
 
 #include "store/overlap.h"
@@ -65,6 +66,85 @@ TEST(LocalStore, WaitingForAnotherThreadEndsWithItsPatience) {
   const NDArray out = Floats({0});
   store->Pull(2, out);
   EXPECT_EQ(test::Values(out)[0], 5) << "other keys go on";
+}
+
+TEST(LocalStore, CloseEndsThoseWhoWaitForAKeyAndLetsTheUpdaterFinish) {
+  const auto store = KVStore::Create("local");
+  store->Init(1, Floats({0}));
+  std::thread closer;
+  {
+    HeldKey held(*store, 1);
+    closer = std::thread([&] { store->Close(); });
+    const auto pull = test::FailureOf([&] { store->Pull(1, Floats({0})); });
+    EXPECT_EQ(pull.code, Code::kFailedPrecondition);
+    EXPECT_EQ(pull.message, "pull: the store is closed");
+    EXPECT_FAILS(Code::kFailedPrecondition, store->Delete(1));
+  }
+  closer.join();
+  EXPECT_FAILS(Code::kFailedPrecondition, store->size());
+}
+
+TEST(LocalStore, AnUpdaterUsesOtherKeysWhileTheStoreIsClosing) {
+  const auto store = KVStore::Create("local");
+  store->Init(1, Floats({0}));
+  store->Init(2, Floats({0}));
+  std::thread closer;
+  bool has_pushed = false;
+  store->SetUpdater([&](const KeyView& key, const NDArray&, const NDArray&) {
+    if (key.number == 2) return;
+    closer = std::thread([&] { store->Close(); });
+    // The store is closing from the moment on at which other threads are refused.
+    std::thread([&] {
+      while (!test::FailureOf([&] { store->Contains(2); }).code) std::this_thread::yield();
+    }).join();
+    store->Push(2, Floats({1}));
+    has_pushed = true;
+  });
+  store->Push(1, Floats({1}));
+  closer.join();
+  EXPECT_TRUE(has_pushed);
+}
+
+TEST(LocalStore, WhoWaitsForAKeyThatIsDeletedIsToldSo) {
+  std::optional<HeldKey> held;
+  std::unique_ptr<KVStore> store;
+  StoreOptions options;
+  options.patience = std::chrono::seconds(5);
+  options.interrupt = [&] {  // on the thread that waits, as a signal's handler
+    if (!held) return;
+    held.reset();
+    store->Delete(1);
+  };
+  store = KVStore::Create("local", options);
+  store->Init(1, Floats({0}));
+  store->Init(2, Floats({0}));
+  held.emplace(*store, 1);
+  const auto pull = test::FailureOf([&] { store->Pull(1, Floats({0})); });
+  EXPECT_EQ(pull.code, Code::kNotFound);
+  EXPECT_EQ(pull.message, "pull 1: the key has been deleted meanwhile");
+  EXPECT_EQ(store->size(), 1U);
+}
+
+TEST(LocalStore, AnUpdaterIsFreedWithoutTheLockOfTheStore) {
+  const auto store = KVStore::Create("local");
+  int freed = 0;
+  const auto updater_that_looks = [&] {
+    // Its owner looks at the store from its destructor, as another thread would that it waits for.
+    auto owner = std::shared_ptr<void>(nullptr, [&](void*) {
+      std::thread([&] { test::FailureOf([&] { store->size(); }); }).join();
+      ++freed;
+    });
+    return [owner = std::move(owner)](const KeyView&, const NDArray&, const NDArray&) {};
+  };
+  store->SetUpdater(updater_that_looks());
+  store->SetUpdater({});
+  EXPECT_EQ(freed, 1);
+  store->SetUpdater(updater_that_looks());
+  store->SetOptimizer(Optimizer::Create("sgd"));
+  EXPECT_EQ(freed, 2);
+  store->SetUpdater(updater_that_looks());
+  store->Close();
+  EXPECT_EQ(freed, 3);
 }
 
 TEST(LocalStore, AChildOfForkGetsAnErrorAndNeverHangs) {
