@@ -12,16 +12,14 @@
 #include <new>
 
 #include "base/format.h"
+#include "base/round_up.h"
 
 namespace tkv {
 namespace {
 
-constexpr size_t kPage = 4096;
 constexpr size_t kStep = size_t{16} << 20;   // memory is taken from the system in such pieces
 constexpr size_t kTrim = size_t{256} << 20;  // free memory at the end beyond it is given back
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-
-size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 size_t MemoryOfMachine() {
   const auto pages = static_cast<size_t>(sysconf(_SC_PHYS_PAGES));

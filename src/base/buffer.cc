@@ -8,14 +8,12 @@
 
 #include "base/arena.h"
 #include "base/format.h"
+#include "base/round_up.h"
 
 namespace tkv {
 namespace {
 
 constexpr size_t kAlignment = 64;
-constexpr size_t kPage = 4096;
-
-size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
 

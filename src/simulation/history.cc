@@ -9,8 +9,6 @@
 namespace tkv::simulation {
 namespace {
 
-using Kind = HistoryEvent::Kind;
-
 constexpr size_t kOpenMax = 12;  // pushes of unknown outcome; beyond that a sum proves nothing
 
 class Judge {
@@ -20,7 +18,7 @@ class Judge {
   std::string Run() {
     for (const auto& [object, lanes] : history_.initial) values_[object][0] = lanes;
     for (const HistoryEvent& event : history_.events) {
-      (event.kind == Kind::kPush ? pushes_ : pulls_)[event.object].push_back(&event);
+      (event.kind == HistoryEvent::Kind::kPush ? pushes_ : pulls_)[event.object].push_back(&event);
     }
     for (const auto& [object, pushes] : pushes_) CheckRounds(object, pushes);
     for (const auto& [object, pulls] : pulls_) {
@@ -77,7 +75,8 @@ class Judge {
           if (before && earlier->round > pull->round) {
             Wrong(Format("object {}: worker {} read round {} after it had {} round {}", object,
                          pull->worker, pull->round,
-                         earlier->kind == Kind::kPush ? "written" : "read", earlier->round));
+                         earlier->kind == HistoryEvent::Kind::kPush ? "written" : "read",
+                         earlier->round));
           }
         }
       }

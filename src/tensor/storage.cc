@@ -6,14 +6,13 @@
 #include <cstdlib>
 
 #include "base/format.h"
+#include "base/round_up.h"
 
 namespace tkv {
 namespace {
 
 constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
-
-size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 // Large blocks are mapped directly: they start on a huge page, read as zeros, and go back to the
 // system when freed.

@@ -35,7 +35,7 @@ struct End {
   int64_t last_due = 0;
 };
 
-struct Connection {
+struct InprocConnection {
   End ends[2];  // who dialed, who accepted
 };
 
@@ -142,7 +142,7 @@ struct InprocNetwork::State {
   uint64_t order = 0;
   uint64_t last_connection = 0;
   std::map<std::string, std::shared_ptr<Inbox>> inboxes;
-  std::map<uint64_t, Connection> connections;
+  std::map<uint64_t, InprocConnection> connections;
 };
 
 namespace {
@@ -178,7 +178,7 @@ class InprocEndpoint final : public Endpoint {
       return state_->Post(address_, std::move(refused));
     }
     const uint64_t id = ++state_->last_connection;
-    Connection& connection = state_->connections[id];
+    InprocConnection& connection = state_->connections[id];
     connection.ends[0].address = address_;
     connection.ends[0].link = link;
     connection.ends[1].address = address;
