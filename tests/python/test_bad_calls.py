@@ -1,74 +1,99 @@
 """Random bad calls: each raises a typed error and the store afterwards equals the store before."""
 
 import numpy as np
+import pytest
 import tensorkv as mx
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 closed = mx.kv.create("local")
 closed.close()
 
 GOOD = (2, 3)
-bad_values = st.sampled_from(
-    [
-        lambda: mx.nd.ones((3, 2)),
-        lambda: mx.nd.ones(GOOD, dtype="int32"),
-        lambda: mx.nd.ones(()),
-        lambda: None,
-        lambda: 5,
-        lambda: "x",
-        lambda: [],
-        lambda: [mx.nd.ones(GOOD), mx.nd.ones((6,))],
-        lambda: [None],
-        lambda: {},
-        lambda: np.ones(GOOD),
-        lambda: np.ones(GOOD, np.complex64),
-        lambda: object(),
-        lambda: [[mx.nd.ones(GOOD)]],
-        lambda: b"123456",
-        lambda: mx.cpu(),
-        lambda: closed,
-        lambda: iter([]),
-        lambda: np.ones((2, 4), np.float32)[:, ::2],
-        lambda: mx.nd.ones((0,)),
-    ]
-)
-bad_keys = st.sampled_from([99, "1", None, 1.0, True, 2**70, b"1", [], [1, 99], [1, "2"], (1, None), {1: 2}, object()])
-good_keys = st.sampled_from([1, 2, [1], [1, 2], (2, 1)])
-verbs = st.sampled_from(["push", "pull", "pushpull", "init", "broadcast"])
+VERBS = ("push", "pull", "pushpull", "init", "broadcast")
+CREATING = ("init", "broadcast")
+
+# A value for one key, and the verbs that take it: `init` and `broadcast` for a key that is not there yet, the others for one
+# of shape (2, 3) and float32.
+VALUES = {
+    "right": (lambda: mx.nd.ones(GOOD), VERBS),
+    "a list of one": (lambda: [mx.nd.ones(GOOD)], VERBS),
+    "a list of two": (lambda: [mx.nd.ones(GOOD), mx.nd.ones(GOOD)], ("push", "pull", "pushpull")),
+    "two that differ": (lambda: [mx.nd.ones(GOOD), mx.nd.ones((6,))], ()),
+    "another shape": (lambda: mx.nd.ones((3, 2)), CREATING),
+    "another dtype": (lambda: mx.nd.ones(GOOD, dtype="int32"), CREATING),
+    "rank 0": (lambda: mx.nd.ones(()), CREATING),
+    "no elements": (lambda: mx.nd.ones((0,)), CREATING),
+    "a strided view": (lambda: np.ones((2, 4), np.float32)[:, ::2], CREATING),
+    "float64": (lambda: np.ones(GOOD), ("pull", *CREATING)),  # outputs convert between floats
+    "complex64": (lambda: np.ones(GOOD, np.complex64), ()),
+    "bytes": (lambda: b"123456", ("init",)),  # a buffer that cannot be written
+    "None": (lambda: None, ()),
+    "a number": (lambda: 5, ()),
+    "text": (lambda: "x", ()),
+    "no list": (lambda: [], ()),
+    "a list of None": (lambda: [None], ()),
+    "a dict": (lambda: {}, ()),
+    "an object": (lambda: object(), ()),
+    "a context": (lambda: mx.cpu(), ()),
+    "a store": (lambda: closed, ()),
+    "an iterator": (lambda: iter([]), ()),
+    "a nested list": (lambda: [[mx.nd.ones(GOOD)]], ()),
+}
+# What is given as the key, and the keys that it means; nothing where it means none.
+KEYS = [
+    *[(key, [key]) for key in (1, 2, 98, 99)],
+    *[(keys, list(keys)) for keys in ([1], [1, 2], (2, 1), [99], (98, 99), [1, 99], [99, 1])],
+    *[(key, None) for key in ("1", None, 1.0, True, 2**70, b"1", [], [1, "2"], (1, None), {1: 2}, object())],
+]
+HELD = (1, 2)
 
 
 def state(kv):
     return {key: kv.pull(key).asnumpy().tobytes() for key in kv}
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(verb=verbs, key=st.one_of(bad_keys, good_keys), make=bad_values, position=st.integers(0, 2))
-def test_a_bad_call_is_a_typed_error_and_changes_nothing(verb, key, make, position):
-    kv = mx.kv.create("local")
-    kv.init([1, 2], [mx.nd.ones(GOOD), mx.nd.full(GOOD, 2)])
-    before = state(kv)
-    value = make()
-    if isinstance(key, (list, tuple)) and position:
-        value = [mx.nd.ones(GOOD)] * max(0, len(key) - 1) + [value]
-    arguments = {
-        "push": (key, value),
-        "pull": (key, value),
-        "init": (key, value),
-        "pushpull": (key, value, value),
-        "broadcast": (key, value, value),
-    }[verb]
-    if verb == "pull" and value is None:
-        return  # no outputs: returns new ones
-    try:
-        getattr(kv, verb)(*arguments)
-    except (mx.KVError, TypeError) as error:
-        assert str(error)
-    else:
-        # Not every combination is bad; float64 outputs convert, for example.
-        assert verb in ("pull", "pushpull", "push") or set(state(kv)) >= {1, 2}
-        return
-    assert state(kv) == before
+def is_right(verb, keys, is_list, name, fills):
+    """Whether a call has to succeed."""
+    if keys is None or any((key in HELD) == (verb in CREATING) for key in keys):
+        return False
+    if verb == "pull" and name == "None" and not fills:
+        return True  # no outputs: new ones are made
+    if not is_list or fills:
+        return verb in VALUES[name][1]
+    # The value stands for the whole list: one item for each key, each an array or a list of arrays.
+    whole = {("a list of one", 1), ("a list of two", 2), ("a nested list", 1)}
+    if verb in CREATING:
+        whole.add(("two that differ", 2))
+    return (name, len(keys)) in whole
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_combination_succeeds_or_is_a_typed_error_that_changes_nothing(verb):
+    right = wrong = 0
+    for key, keys in KEYS:
+        is_list = isinstance(key, (list, tuple))
+        for name, (make, _) in VALUES.items():
+            for fills in (False, True) if is_list and key else (False,):
+                kv = mx.kv.create("local")
+                kv.init(list(HELD), [mx.nd.ones(GOOD), mx.nd.full(GOOD, 2)])
+                before = state(kv)
+                # `fills`: a list of one value for each key, the last of which is the one to try.
+                value = [*(mx.nd.ones(GOOD) for _ in key[1:]), make()] if fills else make()
+                arguments = (key, value) if verb in ("push", "pull", "init") else (key, value, value)
+                case = f"{verb}({key!r}, {name}{' as the last of a list' if fills else ''})"
+                if is_right(verb, keys, is_list, name, fills):
+                    getattr(kv, verb)(*arguments)
+                    assert set(kv) == {*HELD, *keys}, case
+                    right += 1
+                    continue
+                with pytest.raises((mx.KVError, TypeError)) as error:
+                    getattr(kv, verb)(*arguments)
+                    pytest.fail(f"{case} succeeded")
+                assert str(error.value), case
+                assert state(kv) == before, case
+                wrong += 1
+    assert right >= 15 and wrong >= 400
 
 
 @settings(max_examples=300, deadline=None)
