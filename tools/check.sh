@@ -1,74 +1,126 @@
 #!/usr/bin/env bash
-# What `./dev check` runs: everything that is slower or stricter than the functional tests.  Parts: lint address thread
-# python-address simulation exploration mutants fuzz frameworks packaging bench.  Called by ./dev, which has installed what is needed.
+# What `./dev check` runs beside the functional tests.  A part is a function part_NAME and a line of the table below; a part that
+# passed on this commit with nothing changed in the tree is not run again.  Called by ./dev, which has installed what is needed.
+#
+#   tools/check.sh           the parts that a submission must pass
+#   tools/check.sh --all     every part but those that another one contains
+#   tools/check.sh PART...   these, whether they have passed or not
+#   tools/check.sh --list    the table
 set -uo pipefail
 cd "$(dirname "$0")/.."
-python=.venv/bin/python
-results=build/check-results
-logs=out/check
-rm -rf "$results" && mkdir -p "$results" "$logs"
-parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(lint address thread python-address simulation exploration mutants fuzz frameworks packaging bench)
-failed=()
-declare -A seconds
-export CC=${CC:-cc} CXX=${CXX:-c++} CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=${CCACHE_DIR:-$PWD/.cache/ccache} CCACHE_MAXSIZE=2G CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$PWD
+. tools/lib.sh
 
-configure_and_build() {  # preset, cmake arguments...
-  local preset=$1; shift
-  cmake --preset "$preset" "$@" >"$logs/$preset-configure.log" 2>&1 || { tail -30 "$logs/$preset-configure.log"; return 1; }
-  cmake --build --preset "$preset" -- --quiet
+# part               set     what
+table='
+lint                 both    include edges, formats, types of the Python code, patches of the mutants
+tidy                 slow    clang-tidy over every file that has changed since it passed
+address              quick   the C++ tests but those labelled slow, with the address and undefined-behaviour sanitizers
+address-all          slow    all of them
+thread               quick   the C++ tests labelled threads or edges, with the thread sanitizer
+thread-all           slow    all of them
+edges                quick   the Python tests marked edges, with the address sanitizer
+python-address       slow    the Python tests and jobs of processes, with the address sanitizer
+seeds                quick   5,000 seeds of the simulation
+simulation           slow    20,000 seeds, and what they reached
+exploration          slow    every scope but the large ones
+mutants              quick   three broken rules, and that the patches of all apply
+mutants-all          slow    all of them
+fuzz                 slow    every fuzzer for five seconds
+frameworks           slow    the tests that need PyTorch or JAX
+packaging            slow    the wheel in a bare chroot, the libraries as users link them
+bench                both    the benchmarks with --smoke
+'
+parts_of() { awk -v sets=" $* " 'NF && index(sets, " " $2 " ") {print $1}' <<<"$table"; }
+rest_of() { awk -v part="$1" '$1 == part {$1 = $2 = ""; sub(/^ +/, ""); print}' <<<"$table"; }
+
+logs=out/check
+results=build/check-results
+mkdir -p "$results" "$logs"
+
+build_targets() {  # preset, targets...
+  use_ccache
+  cmake --build "build/$1" --target "${@:2}" -- --quiet
 }
 
+# ------------------------------------------------------------------------------------------------- what reads the sources
 part_lint() {
   local status=0
   $python tools/tidy.py || status=1
-  .venv/bin/ruff check -q python tests bench tools examples || status=1
-  .venv/bin/ruff format -q --check python tests bench tools examples || { echo "ruff format: run ./dev format"; status=1; }
+  $python tools/mutants.py --apply-only || status=1
+  $venv/bin/ruff check -q python tests bench tools examples || status=1
+  $venv/bin/ruff format -q --check python tests bench tools examples || { echo "ruff format: run ./dev format"; status=1; }
   git ls-files '*.cc' '*.h' ':!include/tkv/dlpack/*' | xargs clang-format-19 --dry-run -Werror 2>&1 | head -5 | grep . && { echo "clang-format: run ./dev format"; status=1; }
-  .venv/bin/mypy python/tensorkv >"$logs/mypy.log" 2>&1 || { cat "$logs/mypy.log"; status=1; }
-  configure_and_build release >/dev/null || return 1
-  # The kernels are compiled once per instruction set by macros that clang-tidy cannot follow.
-  git ls-files 'src/*.cc' 'cli/*.cc' | grep -v -e _test.cc -e kernels/cpu/ | xargs -P 2 -n 4 clang-tidy-19 -p build/release --quiet \
-    --extra-arg=-Wno-unknown-warning-option >"$logs/clang-tidy.log" 2>/dev/null || { grep -E 'error|warning' "$logs/clang-tidy.log" | head -30; status=1; }
+  $venv/bin/mypy --cache-dir "$shared/mypy" python/tensorkv >"$logs/mypy.log" 2>&1 || { cat "$logs/mypy.log"; status=1; }
   return $status
 }
 
-run_cpp() {  # preset
-  ctest --test-dir "build/$1" -j 2 --output-on-failure >"$logs/$1-ctest.log" 2>&1 || true
-  mkdir -p "$results/$1" && cp build/"$1"/results/*.json "$results/$1/" 2>/dev/null
-  $python tools/summary.py --gtest "$results/$1" --expect-programs "$(ctest --test-dir "build/$1" -N | awk '/Total Tests/ {print $3}')" \
-    || { tail -60 "$logs/$1-ctest.log"; return 1; }
+part_tidy() { configure release && build_preset release >/dev/null && $python tools/clang_tidy.py --passed "$shared/clang-tidy" --build build/release; }
+
+# ------------------------------------------------------------------------------------------------- sanitizers
+# Builds and runs the C++ tests of a preset that arguments of ctest choose; a test program that leaves no results has crashed.
+run_cpp() {  # part, preset, arguments of ctest...
+  local part=$1 preset=$2 names; shift 2
+  configure "$preset" || return 1
+  names=$(ctest --test-dir "build/$preset" -N "$@" | awk '/Test *#/ {print $NF}')
+  # shellcheck disable=SC2086
+  build_targets "$preset" $names || return 1
+  rm -rf "build/$preset/results"
+  ctest --test-dir "build/$preset" -j "$(nproc)" --output-on-failure "$@" >"$logs/$part-ctest.log" 2>&1 || true
+  $python tools/summary.py --gtest "build/$preset/results" --expect-programs "$(wc -w <<<"$names")" || { tail -60 "$logs/$part-ctest.log"; return 1; }
 }
 
-part_address() {
-  configure_and_build dev -DTKV_BUILD_PYTHON=ON -DTKV_BUILD_CLI=ON -DPython_EXECUTABLE="$PWD/$python" && rm -rf build/dev/results && run_cpp dev
+part_address() { run_cpp address dev -LE slow; }
+part_address-all() { run_cpp address-all dev; }
+part_thread() { run_cpp thread tsan -L "threads|edges"; }
+part_thread-all() { run_cpp thread-all tsan; }
+
+# Runs Python tests with a package whose extension and command are built with the address sanitizer.
+run_python_address() {  # part, arguments of pytest...
+  local part=$1 package=build/dev/package preload status=0; shift
+  preload="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libubsan.so) $(g++ -print-file-name=libstdc++.so)"
+  LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc PYTHONPATH="$PWD/$package" \
+    $python -m pytest -p no:cacheprovider --timeout 400 --junitxml="$results/$part.xml" "$@" >"$logs/$part.log" 2>&1 || status=$?
+  if grep -q "ERROR: AddressSanitizer\|runtime error" "$logs/$part.log"; then
+    grep -n -A20 "AddressSanitizer\|runtime error" "$logs/$part.log" | head -60
+    return 1
+  fi
+  # Status 5: nothing is marked.
+  [ $status = 0 ] || [ $status = 5 ] || { tail -60 "$logs/$part.log"; return 1; }
+  tail -1 "$logs/$part.log"
 }
 
-part_thread() { configure_and_build tsan && rm -rf build/tsan/results && run_cpp tsan; }
+build_python_address() {
+  local package=build/dev/package/tensorkv
+  configure dev -DTKV_BUILD_PYTHON=ON -DTKV_BUILD_CLI=ON -DPython_EXECUTABLE="$PWD/$python" || return 1
+  build_targets dev _core tkv_cli || return 1
+  rm -rf "$package" && mkdir -p build/dev/package && cp -r python/tensorkv "$package" && mkdir "$package/bin"
+  cp build/dev/python/_core.abi3.so "$package/" && cp build/dev/cli/tkv "$package/bin/"
+}
 
-# What of tests/cluster runs under sanitizers: every transport and launcher once, deaths, cuts, stores that share a rank.
-cluster_run="every_rank or share_its_rank or restarted or second_claim or mxnets_variables or brings_processes or (transports and not limit) or cut or (dies_at and (init or round or shutdown))"
+part_edges() { build_python_address && run_python_address edges -m "edges and not framework" tests/python tests/cluster; }
 
+# Of tests/python what counts memory, threads or seconds means another program than one with sanitizers.  Of tests/cluster: every
+# transport and launcher once, deaths, cuts, stores that share a rank.
+uncounted="not peak and not takes_no_memory and not threads_follow and not ctrl_c and not every_end and not exit_status"
+jobs="every_rank or share_its_rank or restarted or second_claim or mxnets_variables or brings_processes or (transports and not limit) or cut or (dies_at and (init or round or shutdown))"
 part_python-address() {
-  configure_and_build dev -DTKV_BUILD_PYTHON=ON -DTKV_BUILD_CLI=ON -DPython_EXECUTABLE="$PWD/$python" || return 1
-  rm -rf build/dev/package && mkdir -p build/dev/package
-  cp -r python/tensorkv build/dev/package/ && cp build/dev/python/_core.abi3.so build/dev/package/tensorkv/
-  mkdir build/dev/package/tensorkv/bin && cp build/dev/cli/tkv build/dev/package/tensorkv/bin/
-  local preload; preload="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libubsan.so) $(g++ -print-file-name=libstdc++.so)"
-  LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc PYTHONPATH="$PWD/build/dev/package" \
-    $python -m pytest -p no:cacheprovider -m "not framework and not packaging" --timeout 400 \
-    tests/python/test_{cluster,seeds,kvstore,ndarray,optimizer,interop,bad_calls,mxnet_name}.py -k "not peak and not takes_no_memory and not threads_follow and not ctrl_c and not every_end and not exit_status" \
-    --junitxml="$results/python-address.xml" >"$logs/python-address.log" 2>&1 || { tail -60 "$logs/python-address.log"; return 1; }
-  # Jobs of processes: what one of them says of a sanitizer's is in what the test prints, and makes it fail by its exit status.
-  LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc PYTHONPATH="$PWD/build/dev/package" \
-    $python -m pytest -p no:cacheprovider -m "not framework" --timeout 400 tests/cluster/test_{processes,transports,deaths}.py -k "$cluster_run" \
-    --junitxml="$results/cluster-address.xml" >>"$logs/python-address.log" 2>&1 || { tail -60 "$logs/python-address.log"; return 1; }
-  grep -q "ERROR: AddressSanitizer\|runtime error" "$logs/python-address.log" && { grep -n -A20 "AddressSanitizer\|runtime error" "$logs/python-address.log" | head -60; return 1; }
-  tail -1 "$logs/python-address.log"
+  build_python_address || return 1
+  run_python_address python-address -m "not framework and not packaging" tests/python/test_{cluster,seeds,kvstore,ndarray,optimizer,interop,bad_calls,mxnet_name}.py -k "$uncounted" || return 1
+  run_python_address cluster-address -m "not framework" tests/cluster/test_{processes,transports,deaths}.py -k "$jobs" || return 1
+  part_edges
+}
+
+# ------------------------------------------------------------------------------------------------- the protocol
+build_command() { configure release && build_targets release tkv_cli; }
+
+part_seeds() {
+  build_command || return 1
+  build/release/cli/tkv sim --seed 100001 --count 5000 >"$logs/seeds.log" || { tail -60 "$logs/seeds.log"; return 1; }
+  tail -1 "$logs/seeds.log"
 }
 
 part_simulation() {  # seeds beyond those of the tests
-  configure_and_build release >/dev/null || return 1
+  build_command || return 1
   build/release/cli/tkv sim --seed 100001 --count 20000 --coverage >"$logs/simulation.log" || { tail -60 "$logs/simulation.log"; return 1; }
   $python tools/coverage.py <"$logs/simulation.log" >"$logs/coverage.txt" || { grep ^coverage: "$logs/coverage.txt"; return 1; }
   tail -1 "$logs/coverage.txt"
@@ -76,45 +128,71 @@ part_simulation() {  # seeds beyond those of the tests
 }
 
 part_exploration() {
-  configure_and_build release >/dev/null || return 1
+  build_command || return 1
   build/release/cli/tkv explore >"$logs/exploration.log" || { tail -60 "$logs/exploration.log"; return 1; }
   tail -1 "$logs/exploration.log"
 }
 
-part_mutants() {  # all patches apply; three of them run
-  CMAKE_BUILD_PARALLEL_LEVEL=2 $python tools/mutants.py acknowledge-early push-over-pulls keep-uncommitted
+run_mutants() { use_ccache; $python tools/mutants.py "$@"; }
+part_mutants() { run_mutants acknowledge-early push-over-pulls keep-uncommitted; }
+part_mutants-all() { run_mutants; }
+
+part_fuzz() { configure fuzz && build_preset fuzz && tools/fuzz.sh 5; }
+
+# ------------------------------------------------------------------------------------------------- the whole package
+run_pytest() {  # part, arguments of pytest...
+  local part=$1; shift
+  $python -m pytest -p no:cacheprovider --junitxml="$results/$part.xml" "$@" >"$logs/$part.log" 2>&1 || { tail -60 "$logs/$part.log"; return 1; }
+  $python tools/summary.py --junit "$results/$part.xml" --leaks "$logs/$part.log"
 }
 
-part_fuzz() { configure_and_build fuzz && tools/fuzz.sh 5; }
-
-part_frameworks() {
-  $python -m pytest -p no:cacheprovider -m framework --junitxml="$results/frameworks.xml" tests/python tests/cluster >"$logs/frameworks.log" 2>&1 \
-    || { tail -60 "$logs/frameworks.log"; return 1; }
-  $python tools/summary.py --junit "$results/frameworks.xml" --leaks "$logs/frameworks.log"
-}
-
-part_packaging() {
-  $python -m pytest -p no:cacheprovider -m slow --junitxml="$results/packaging.xml" tests/packaging >"$logs/packaging.log" 2>&1 \
-    || { tail -60 "$logs/packaging.log"; return 1; }
-  $python tools/summary.py --junit "$results/packaging.xml"
-}
+part_frameworks() { run_pytest frameworks -m framework tests/python tests/cluster; }
+part_packaging() { run_pytest packaging -m slow tests/packaging; }
 
 part_bench() {
-  ./dev bench local --smoke >"$logs/bench.log" 2>&1 && test -s out/bench-local.json -a -s out/bench-local.png || { tail -40 "$logs/bench.log"; return 1; }
-  ./dev bench dist --smoke >"$logs/bench-dist.log" 2>&1 && test -s out/bench-dist.json -a -s out/bench-dist.png || { tail -40 "$logs/bench-dist.log"; return 1; }
-  ./dev bench protocol --smoke >"$logs/bench-protocol.log" 2>&1 && test -s out/bench-protocol.json || { tail -40 "$logs/bench-protocol.log"; return 1; }
+  local name picture
+  for name in local dist protocol; do
+    rm -f "out/bench-$name.json"
+    ./dev bench "$name" --smoke >"$logs/bench-$name.log" 2>&1 && test -s "out/bench-$name.json" || { tail -40 "$logs/bench-$name.log"; return 1; }
+  done
+  for picture in local dist; do test -s "out/bench-$picture.png" || return 1; done
 }
 
+# ------------------------------------------------------------------------------------------------- which parts, and their results
+keep=1
+case "${1:-}" in
+  --list) printf '%s' "$table" | sed 1d; exit 0 ;;
+  --all) mapfile -t parts < <(parts_of slow both) ;;
+  "") mapfile -t parts < <(parts_of quick both) ;;
+  *) parts=("$@"); keep=0 ;;
+esac
 for part in "${parts[@]}"; do
-  declare -F "part_$part" >/dev/null || { echo "./dev check: no part '$part'; there are: lint address thread python-address simulation exploration mutants fuzz frameworks packaging bench" >&2; exit 2; }
-  printf '\n== check: %s\n' "$part"
+  [ -n "$(rest_of "$part")" ] || { echo "./dev check: no part '$part'; there are: $(parts_of quick slow both | paste -sd ' ')" >&2; exit 2; }
+done
+
+# The commit whose tree this is, or nothing where files have been changed.
+clean_commit() { [ -z "$(git status --porcelain 2>/dev/null)" ] && git rev-parse HEAD 2>/dev/null; }
+
+failed=0
+lines=()
+for part in "${parts[@]}"; do
+  commit=$(clean_commit)
+  result=$logs/$commit/$part
+  if [ $keep = 1 ] && [ -n "$commit" ] && grep -qs ^passed "$result"; then
+    lines+=("$(printf '%-16s %8s  %s' "$part" - "$(cat "$result") s, earlier on this commit")")
+    continue
+  fi
+  phase "check: $part"
   begin=$SECONDS
-  "part_$part" || failed+=("$part")
-  seconds[$part]=$((SECONDS - begin))
+  verdict=passed
+  "part_$part" || { verdict=FAILED; failed=1; }
+  lines+=("$(printf '%-16s %8d  %s' "$part" $((SECONDS - begin)) $verdict)")
+  if [ -n "$commit" ] && [ "$(clean_commit)" = "$commit" ]; then mkdir -p "$logs/$commit" && echo "$verdict $((SECONDS - begin))" >"$result"; fi
 done
 printf '\n%-16s %8s\n' part seconds
-for part in "${parts[@]}"; do
-  verdict=passed; for f in "${failed[@]:-}"; do [ "$f" = "$part" ] && verdict=FAILED; done
-  printf '%-16s %8d  %s\n' "$part" "${seconds[$part]}" "$verdict"
-done
-[ ${#failed[@]} = 0 ]
+printf '%s\n' "${lines[@]}"
+printf '%-16s %8d\n' together $SECONDS
+not_run=$(parts_of quick slow both | grep -vxF "$(printf '%s\n' "${parts[@]}")" | paste -sd ' ')
+[ "${1:-}" != --all ] || not_run="$(parts_of quick | paste -sd ' ') (contained in what has run)"
+printf '\nnot run: %s\nnot run: ./dev soak %s\n' "$not_run" "$(tools/soak.sh --list | awk '{print $3}' | paste -sd ' ')"
+exit $failed

@@ -1,0 +1,35 @@
+# shellcheck shell=bash
+# What ./dev and the scripts in tools/ share: places, the compiler's cache, builds.  Sourced in the root of the tree.
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_INPUT=1 PYTHONDONTWRITEBYTECODE=1 CTEST_PARALLEL_LEVEL=2
+export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
+venv=.venv
+python=$venv/bin/python
+# What every clone of this user shares, and what outlives a clone: the compiler's cache, MXNet's environment, passes of clang-tidy.
+shared=${XDG_CACHE_HOME:-$HOME/.cache}/tensorkv
+mxnet=$shared/mxnet
+
+phase() { printf '\n== %s  [%d s]\n' "$1" "$SECONDS"; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# The cache sees paths relative to the tree, so that clones in different folders share what it holds.
+use_ccache() {
+  have ccache || return 0
+  export CC=${CC:-cc} CXX=${CXX:-c++}  # one name for CMake and for pip: the cache tells compilers apart by it
+  export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=${CCACHE_DIR:-$shared/ccache} CCACHE_MAXSIZE=${CCACHE_MAXSIZE:-8G}
+  export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$PWD
+}
+
+configure() {  # preset, cmake arguments...
+  local preset=$1 log; shift
+  log=$(mktemp)
+  use_ccache
+  cmake --preset "$preset" "$@" >"$log" 2>&1 || { cat "$log"; rm -f "$log"; return 1; }
+  rm -f "$log"
+}
+
+build_preset() {  # preset, cmake arguments...
+  local preset=$1
+  [ -f "build/$preset/build.ninja" ] || configure "$@" || return 1
+  use_ccache
+  cmake --build --preset "$preset" -- --quiet
+}
