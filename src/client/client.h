@@ -118,6 +118,10 @@ class Client {
   const Epoch& epoch() const { return epoch_; }
   bool IsSender() const;  // of CONTROLs: the lowest rank that lives
   uint64_t RoundOf(const std::string& key) const;
+  // The operation that sends CONTROLs now, or kNoOp.
+  OpId control_under_way() const { return controls_.empty() ? kNoOp : controls_.front(); }
+  // The round of the first push of the key that was given after this operation.
+  uint64_t RoundAfter(const std::string& key, OpId op) const;
   // Whether it knows the key, and the round that it goes on from there.
   bool HasPlace(const std::string& key) const;
   const std::optional<Error>& closed() const { return closed_; }
@@ -201,7 +205,9 @@ class Client {
   void NextJoinPhase(const KeyId& id, KeyState* key);
   void FailJoin(KeyState* key, const Error& error);
   void AdvanceControl(Effects* effects);
-  bool KnowsItsPlaces(uint32_t store);
+  bool KnowsItsPlaces(const Op& control);
+  bool IsInitedBefore(const KeyState& key, const Op& control) const;
+  uint64_t QueuedPushes(const KeyState& key, OpId before) const;
   void QueueControl(Op* op, Type type);
   void MakePlaces(const KeyId& id, KeyState* key);
   void Finish(Op* op);

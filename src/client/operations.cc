@@ -218,7 +218,7 @@ void Client::MakePlaces(const KeyId& id, KeyState* key) {
 
 bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
   const bool is_barrier = key->is_barrier;
-  if (!is_barrier && !controls_.empty()) return false;
+  if (!is_barrier && !controls_.empty() && controls_.front() < op->id) return false;
   if (is_barrier && !pushes_.empty() && pushes_.front() < op->id) return false;
   if (key->pulls > 0) return false;  // C3
   const uint64_t round = key->round + 1;
@@ -408,8 +408,9 @@ void Client::StartJoin(const KeyId& id, KeyState* key) {
   NextJoinPhase(id, key);
 }
 
-// 1: STATUS of every chunk.  2: ABSTAIN from the rounds that an earlier life may have pushed in.
-// 3: wait until those are complete.
+// 1: STATUS of every chunk.  2: ABSTAIN from the rounds that an earlier life may have pushed in,
+// also where it has pushed in none: a CONTROL that waits for the place in this key learns it from
+// that. 3: wait until those rounds are complete.
 void Client::NextJoinPhase(const KeyId& id, KeyState* key) {
   std::set<uint32_t> asked;
   for (uint32_t c = 0; c < key->chunks.size(); ++c) {
@@ -467,7 +468,7 @@ void Client::AdvanceControl(Effects* effects) {
       continue;
     }
     if (op->phase == 0) {
-      if (!KnowsItsPlaces(op->what.store)) return;
+      if (!KnowsItsPlaces(*op)) return;
       op->has_left = true;
       op->phase = 1;
       op->generation = ++generation_;
@@ -495,20 +496,53 @@ void Client::AdvanceControl(Effects* effects) {
   }
 }
 
-// A CONTROL says from which round on it counts, so the place in every key has to be known.
-bool Client::KnowsItsPlaces(uint32_t store) {
+// A CONTROL says from which round on it counts, so the place in every key has to be known, and keys
+// whose init was given before it have to be there.  A push of an asynchronous key has no round:
+// those that were given before the CONTROL are accepted before it leaves.
+bool Client::KnowsItsPlaces(const Op& control) {
   bool known = true;
   for (const KeyId& id : SortedKeys()) {
     KeyState& key = keys_.at(id);
-    if (!key.is_ready || key.is_barrier || !key.must_join || StoreOf(key.meta.name) != store ||
-        key.meta.mode == KeyMeta::Mode::kAsync) {
+    if (key.is_barrier) continue;
+    if (IsInitedBefore(key, control)) known = false;
+    if (!key.is_ready || StoreOf(key.meta.name) != control.what.store) continue;
+    if (key.meta.mode == KeyMeta::Mode::kAsync) {
+      if (key.pushes > 0 || QueuedPushes(key, control.id) > 0) known = false;
       continue;
     }
+    if (!key.must_join) continue;
     known = false;
     MakePlaces(id, &key);
     if (CanJoin(key)) StartJoin(id, &key);
   }
   return known;
+}
+
+// Whether an init, open or delete of the key is under way or waits that was given before the
+// CONTROL.
+bool Client::IsInitedBefore(const KeyState& key, const Op& control) const {
+  const auto is_one = [&](OpId id) {
+    const Op* const op = ops_.Find(id);
+    return op != nullptr && id < control.id && StoreOf(op->what.key) == control.what.store &&
+           (op->what.kind == Kind::kInit || op->what.kind == Kind::kOpen ||
+            op->what.kind == Kind::kDelete);
+  };
+  return is_one(key.opening) || std::any_of(key.queue.begin(), key.queue.end(), is_one);
+}
+
+// Pushes that have no round yet and were given before this operation.
+uint64_t Client::QueuedPushes(const KeyState& key, OpId before) const {
+  uint64_t count = 0;
+  for (const OpId id : key.queue) {
+    const Op* const op = ops_.Find(id);
+    if (id < before && op != nullptr && !op->has_left && op->what.IsPush()) ++count;
+  }
+  return count;
+}
+
+uint64_t Client::RoundAfter(const std::string& name, OpId op) const {
+  const auto key = keys_.find(IdOf(name));
+  return key == keys_.end() ? 1 : key->second.round + QueuedPushes(key->second, op) + 1;
 }
 
 void Client::QueueControl(Op* op, Type type) {
@@ -517,11 +551,12 @@ void Client::QueueControl(Op* op, Type type) {
   for (const KeyId& id : SortedKeys()) {
     const KeyState& key = keys_.at(id);
     if (!key.is_ready || key.is_barrier) continue;
-    if (key.round == 0 && !welcome_.rejoined) continue;
     if (StoreOf(key.meta.name) != op->what.store) continue;
+    const uint64_t from_round = key.round + QueuedPushes(key, op->id) + 1;
+    if (from_round == 1 && !welcome_.rejoined) continue;
     std::set<uint32_t> holders;
     for (const ChunkPlace& place : key.chunks) holders.insert(place.server);
-    for (const uint32_t server : holders) rounds[server].push_back({id, key.round + 1});
+    for (const uint32_t server : holders) rounds[server].push_back({id, from_round});
   }
   for (uint32_t server = 0; server < servers; ++server) {
     if (type == Type::kWithdraw && sessions_[server].dead) continue;

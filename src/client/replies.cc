@@ -273,24 +273,19 @@ void Client::OnJoinAnswer(const Outgoing& sent, const Message& reply) {
     const ChunkStatus status = DecodeChunkStatus(reply.extra);
     place.version = std::max(place.version, status.version);
     key.join_round = std::max(key.join_round, status.last_arrived);
-  } else if (key.join_phase == 3) {
+  } else if (key.join_phase == 3 && !unknown_barrier) {
     place.version = std::max(place.version, reply.number);
   }
   if (key.join_left > 0) return;
   if (key.join_phase == 1) {
     key.round = key.join_round;
-    key.join_phase = key.join_round == 0 ? 3 : 2;
-    if (key.join_round > 0) return NextJoinPhase(found->first, &key);
-    key.join_phase = 0;
-    key.must_join = false;
-  } else if (key.join_phase == 2) {
-    key.join_phase = 3;
-    NextJoinPhase(found->first, &key);
-  } else {
-    key.join_phase = 0;
-    key.must_join = false;
   }
-  if (key.join_phase == 2) return;
+  if (key.join_phase < 3) {
+    ++key.join_phase;
+    return NextJoinPhase(found->first, &key);
+  }
+  key.join_phase = 0;
+  key.must_join = false;
   if (Op* const op = Find(key.opening)) {
     key.opening = kNoOp;
     Finish(op);

@@ -93,6 +93,7 @@ bool Simulation::StartNext(Driver* driver) {
   }
   if (driver->next_init < scenario_.keys.size()) {
     if (!driver->running.empty()) return false;
+    if (StartsEarlyControl(driver)) return true;
     StartInit(driver);
     return true;
   }
@@ -137,8 +138,8 @@ bool Simulation::StartNext(Driver* driver) {
       return StartStep(driver, step);
     }
     const Step& step = scenario_.steps[driver->next_step];
-    const bool alone = step.kind == Step::Kind::kBarrier || step.kind == Step::Kind::kControl ||
-                       step.kind == Step::Kind::kRecreate;
+    const bool alone = step.kind == Step::Kind::kBarrier || step.kind == Step::Kind::kRecreate ||
+                       (step.kind == Step::Kind::kControl && !scenario_.has_hasty_controls);
     if (alone && !driver->running.empty()) return false;
     if (driver->running.size() >= static_cast<size_t>(scenario_.outstanding)) return false;
     if (step.kind == Step::Kind::kRecreate) {
@@ -173,6 +174,21 @@ void Simulation::StartInit(Driver* driver) {
   running.is_init = true;
   running.key = index;
   Begin(driver, std::move(init), std::move(running));
+}
+
+// A later life of worker 0 that sets the optimizer before it has found this key.
+bool Simulation::StartsEarlyControl(Driver* driver) {
+  const Client& client = driver->process->client()->client();
+  if (scenario_.control_before_init != driver->next_init || driver->rank != 0 ||
+      !client.rejoined() || driver->was_early) {
+    return false;
+  }
+  driver->was_early = true;
+  Step step;
+  step.kind = Step::Kind::kControl;
+  step.accumulate = scenario_.early_accumulates;
+  step.store = StoreOf(scenario_.keys[driver->next_init].name);
+  return StartStep(driver, step);
 }
 
 bool Simulation::StartStep(Driver* driver, const Step& step) {
@@ -236,6 +252,7 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
       operation.kind = Kind::kControl;
       operation.key.clear();
       operation.store = step.store;
+      running.last_push = driver->ordinal;
       if (step.accumulate) {
         operation.spec.program = AccumulateProgram();
         operation.spec.params = {1.0};

@@ -38,14 +38,40 @@ void Model::Pushed(size_t key, Push push, uint64_t round) {
   const auto found = keys_.find(key);
   if (found == keys_.end()) return;
   found->second.pushed[round].insert(push);
-  found->second.all.insert(push);
+  if (found->second.all.insert(push).second) CheckOrder(key, push, round);
+}
+
+// A CONTROL counts for the sender's own pushes that come after it, and for no other: from_round
+// says so, unless an earlier push has failed.
+void Model::CheckOrder(size_t key, Push push, uint64_t round) {
+  const SimKey& sim = scenario_.keys[key];
+  const KeyModel& model = keys_.at(key);
+  const bool has_failed = std::any_of(model.failed.begin(), model.failed.end(),
+                                      [&](const Push& old) { return old.life == push.life; });
+  if (sim.meta.mode == KeyMeta::Mode::kAsync || has_failed) return;
+  for (const Control& control : controls_) {
+    const uint64_t from = control.from_rounds[key];
+    if (control.life != push.life || from == kNever) continue;
+    if (push.ordinal > control.last && from > round) {
+      Violate(Format("{}: a push after CONTROL {} of worker {}, which counts later",
+                     Describe(key, 0, round), control.generation, push.life.rank));
+    } else if (push.ordinal <= control.last && from <= round) {
+      Violate(Format("{}: a push before CONTROL {} of worker {}, which counts already",
+                     Describe(key, 0, round), control.generation, push.life.rank));
+    }
+  }
+}
+
+bool Model::HasLeft(size_t key, Push push) const {
+  const auto found = keys_.find(key);
+  return found != keys_.end() && found->second.all.contains(push);
 }
 
 void Model::Failed(size_t key, Push push) {
   if (const auto found = keys_.find(key); found != keys_.end()) found->second.failed.insert(push);
 }
 
-void Model::Controlled(Life life, uint64_t generation, bool accumulate,
+void Model::Controlled(Life life, uint64_t generation, uint64_t last, bool accumulate,
                        std::vector<uint64_t> from_rounds) {
   for (const Control& control : controls_) {  // one message for each server
     if (control.life == life && control.generation == generation) return;
@@ -57,7 +83,7 @@ void Model::Controlled(Life life, uint64_t generation, bool accumulate,
       if (is_replaced && from == kWhenJoined) from = kNever;
     }
   }
-  controls_.push_back({life, generation, accumulate, std::move(from_rounds)});
+  controls_.push_back({life, generation, last, accumulate, std::move(from_rounds)});
 }
 
 void Model::Withdrawn(Life life, uint64_t generation) {

@@ -39,9 +39,11 @@ class Model {
   void Created(size_t key);  // by an init; a key that has been deleted begins again
   void Deleted(size_t key);
   void Pushed(size_t key, Push push, uint64_t round);  // a first byte has left
-  void Failed(size_t key, Push push);                  // it may be in some chunks or in none
+  bool HasLeft(size_t key, Push push) const;
+  void Failed(size_t key, Push push);  // it may be in some chunks or in none
   void Accepted(size_t key, Push push, uint64_t round, const std::vector<const Shard*>& shards);
-  void Controlled(Life life, uint64_t generation, bool accumulate,
+  // `last` is the ordinal of the last push that the life was given before the CONTROL.
+  void Controlled(Life life, uint64_t generation, uint64_t last, bool accumulate,
                   std::vector<uint64_t> from_rounds);  // of each key; kNever: another store's
   void Withdrawn(Life life, uint64_t generation);
   // A later life has its place in the key: it goes on after this round.
@@ -76,12 +78,14 @@ class Model {
   struct Control {
     Life life;
     uint64_t generation = 0;
+    uint64_t last = 0;  // ordinal of the sender's last push before it
     bool accumulate = false;
     std::vector<uint64_t> from_rounds;
   };
 
   bool WasWhole(const SimKey& key, const KeyModel& model, const Bytes& bytes) const;
   void Violate(std::string text);
+  void CheckOrder(size_t key, Push push, uint64_t round);
   bool RuleAt(size_t key, uint64_t round, const Epoch& head) const;
   bool Matches(const SimKey& key, const Bytes& bytes, const Lanes& lanes) const;
   std::string Describe(size_t key, uint32_t chunk, uint64_t version) const;

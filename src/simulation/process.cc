@@ -78,7 +78,15 @@ void Process::Sent(LinkId, const Message& message) {
   if (message.type == Type::kPush && message.body.size > 0) {
     const auto body = s.bodies_.find(message.body.owner.get());
     if (body != s.bodies_.end()) {
-      s.model_.Pushed(body->second.first, body->second.second, message.number);
+      const auto& [key, push] = body->second;
+      // Pushes of a key leave in order: one that a later one has passed has failed, though its
+      // outcome is not told yet.
+      for (const auto& [id, running] : driver->second.running) {
+        const bool is_earlier =
+            running.has_push && running.key == key && running.push.ordinal < push.ordinal;
+        if (is_earlier && !s.model_.HasLeft(key, running.push)) s.model_.Failed(key, running.push);
+      }
+      s.model_.Pushed(key, push, message.number);
     }
   }
   // Chunk 0 comes last, where nothing of the key was there.
@@ -94,7 +102,7 @@ void Process::Sent(LinkId, const Message& message) {
   }
   if (message.type == Type::kControl) {
     for (const auto& [id, running] : driver->second.running) {
-      if (running.step.kind != Step::Kind::kControl) continue;
+      if (id != client()->client().control_under_way()) continue;
       std::vector<uint64_t> from_rounds;
       for (const SimKey& key : s.scenario_.keys) {
         if (StoreOf(key.name) != running.step.store) {
@@ -104,11 +112,10 @@ void Process::Sent(LinkId, const Message& message) {
         const Client& sender = client()->client();
         const bool waits = key.meta.mode == KeyMeta::Mode::kSync && sender.rejoined() &&
                            !sender.HasPlace(key.name);
-        const uint64_t round = sender.RoundOf(key.name);
-        from_rounds.push_back(waits ? Model::kWhenJoined : round == 0 ? 0 : round + 1);
+        from_rounds.push_back(waits ? Model::kWhenJoined : sender.RoundAfter(key.name, id));
       }
-      s.model_.Controlled(s.LifeOf(driver->second), message.number, running.step.accumulate,
-                          std::move(from_rounds));
+      s.model_.Controlled(s.LifeOf(driver->second), message.number, running.last_push,
+                          running.step.accumulate, std::move(from_rounds));
     }
   }
 }

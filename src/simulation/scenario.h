@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,10 @@ struct Scenario {
   int outstanding = 1;  // operations that a worker has under way
   bool has_priorities = false;
   size_t pull_bytes_max = 0;
+  bool has_hasty_controls = false;  // they do not wait until the worker's pushes have ended
+  // A later life of worker 0 sends a CONTROL before its init of the key with this index.
+  std::optional<size_t> control_before_init;
+  bool early_accumulates = false;  // what that CONTROL says
   std::vector<SimKey> keys;
   std::vector<Step> steps;
   std::vector<size_t> step_counts;  // of each worker

@@ -70,6 +70,7 @@ struct Driver {
     bool has_push = false;
     uint64_t logged_at = 0;   // its beginning in the history
     uint64_t generation = 0;  // of the key, which may be made anew
+    uint64_t last_push = 0;   // ordinal of the life's last push before a kControl
     int phase = 0;            // of a kRecreate
   };
   Process* process = nullptr;
@@ -80,6 +81,7 @@ struct Driver {
   size_t step_count = 0;
   bool started = false;
   bool asked_barrier = false;
+  bool was_early = false;  // has sent a CONTROL before its inits
   bool leaving = false;
   bool done = false;
   bool opened = false;  // an observer has found the key that it pulls next
@@ -138,6 +140,7 @@ class Simulation final : public FaultInjector, public ShardListener {
   void Drive(Driver* driver);
   bool StartNext(Driver* driver);
   void StartInit(Driver* driver);
+  bool StartsEarlyControl(Driver* driver);
   bool StartStep(Driver* driver, const Step& step);
   void StartRecreate(Driver* driver, const Step& step);
   void OnOutcome(Driver* driver, const Outcome& outcome);
