@@ -228,6 +228,7 @@ class Client {
   void OnJoinAnswer(const Outgoing& sent, const Message& reply);
   void OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* effects);
   void OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message& reply);
+  static void NoteGone(KeyState* key, const Error& error);
   bool PullAgain(const KeyId& id, KeyState* key, Op* op);
 
   // sessions.cc: links, queues, time
@@ -238,6 +239,7 @@ class Client {
   void Unreachable(uint32_t server, Time now);
   void PumpSession(ServerSession* session, Time now, Effects* effects);
   void Leave(ServerSession* session, Outgoing outgoing, Effects* effects);
+  void SetNeed(KeyState& key, Purpose purpose, Message* message);
   bool PullFits(ServerSession* session, Outgoing* outgoing);
   void Uncount(ServerSession* session, const Outgoing& sent);
   void Kill(ServerSession* session, const Error& error, Effects* effects);

@@ -62,7 +62,7 @@ class ClientTest : public ::testing::Test {
         }
         Welcome welcome;
         welcome.server_incarnation = 9;
-        welcome.resumed = link_ > 1;
+        welcome.resumed = link_ > 1 && welcomes_resumed_;
         welcome.credit_bytes = credit_bytes_;
         Message answer;
         answer.type = Type::kWelcome;
@@ -107,6 +107,7 @@ class ClientTest : public ::testing::Test {
   Effects effects_;
   Time now_ = kSecond;
   LinkId link_ = 0;
+  bool welcomes_resumed_ = true;
   size_t credit_bytes_ = size_t{1} << 30;
   std::vector<std::string> notices_;
   std::vector<std::byte> bytes_ = std::vector<std::byte>(2000 * 4);
@@ -202,7 +203,7 @@ TEST_F(ClientTest, ARoundLeavesOnlyWhenTheOneBeforeItIsKnownToBeComplete) {
   ASSERT_EQ(asked.size(), 2u);
   for (const Message& message : asked) {
     EXPECT_EQ(message.type, Type::kPull);
-    EXPECT_EQ(message.flags, kNoBody);
+    EXPECT_EQ(message.flags, kNoBody | kOfBirth);
     EXPECT_EQ(message.number, 1u);
   }
   Answer(asked[0], Type::kValue, 1);
@@ -259,6 +260,57 @@ TEST_F(ClientTest, AChangeOfTheUpdaterLeavesAfterAnEarlierInit) {
   AnswerAll(rest, Type::kOk);
   AnswerAll(Sent(), Type::kOk);
   EXPECT_EQ(Of(Type::kControl, Sent()).size(), 1U);
+}
+
+TEST_F(ClientTest, AKeyThatIsGoneIsFoundAgainByAnInit) {
+  MakeKey();
+  const OpId push = Begin(Kind::kPush, "push");
+  const auto pushes = Sent();
+  ASSERT_EQ(pushes.size(), 2U);
+  EXPECT_EQ(pushes[0].flags, kOfBirth);
+  for (const Message& sent : pushes) {
+    Receive(ErrorReply(sent.seq, Code::kFailedPrecondition, "made anew"));
+  }
+  EXPECT_EQ(FailureOf(push)->code(), Code::kFailedPrecondition);
+  const OpId pull = Begin(Kind::kPull, "pull");
+  EXPECT_EQ(FailureOf(pull)->code(), Code::kNotFound);
+  Begin(Kind::kInit, "init");
+  EXPECT_EQ(Of(Type::kInit, Sent()).size(), 1U);
+}
+
+TEST_F(ClientTest, AnObserverThatLosesItsLinkAsksAgain) {
+  Welcome welcome;
+  welcome.incarnation = 7;
+  client_.Joined(Role::kObserver, welcome);
+  const OpId open = Begin(Kind::kOpen, "open");
+  const auto describe = Sent();
+  client_.Closed(link_, now_);
+  welcomes_resumed_ = false;  // the server keeps nothing of an observer
+  After(kSecond);
+  const auto again = Sent();
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_EQ(again[0].type, Type::kDescribe);
+  Message meta = Reply(again[0], Type::kMeta);
+  meta.extra = Encode(meta_);
+  Receive(meta);
+  EXPECT_EQ(FailureOf(open), std::nullopt);
+  EXPECT_TRUE(notices_.empty() || notices_.back().find("lost its values") == std::string::npos);
+}
+
+TEST_F(ClientTest, ADeadlineNamesARankThatTheJobDoesNotHave) {
+  MakeKey();
+  Begin(Kind::kPushPull, "pushpull");
+  const auto sent = Sent();
+  AnswerAll(Of(Type::kPush, sent), Type::kAccepted, 0);
+  After(601 * kSecond);
+  for (const Message& cancel : Of(Type::kCancel, Sent())) {
+    Message reply = Reply(cancel, Type::kOk);
+    reply.extra = Encode(ChunkStatus{0, 0, {4000}});
+    Receive(reply);
+  }
+  const auto outcomes = client_.TakeOutcomes();
+  ASSERT_FALSE(outcomes.empty());
+  EXPECT_NE(std::string(outcomes.back().error->what()).find("worker 4000"), std::string::npos);
 }
 
 TEST_F(ClientTest, ALaterLifeSaysWhereItJoinsAlsoBeforeTheFirstRound) {

@@ -37,7 +37,9 @@ void Client::Received(LinkId link, const Message& message, Time now, Effects* ef
     const Welcome welcome = DecodeWelcome(message.extra);
     const bool changed =
         session->incarnation != 0 && welcome.server_incarnation != session->incarnation;
-    const bool forgotten = session->incarnation != 0 && !welcome.resumed && !session->sent.empty();
+    // A server keeps nothing of an observer whose link is lost: what it has asked is asked again.
+    const bool forgotten = role_ == Role::kWorker && session->incarnation != 0 &&
+                           !welcome.resumed && !session->sent.empty();
     if (changed || forgotten) {
       effects->Close(link, Code::kCancelled, "this server is not the one that the client knew");
       Kill(session,
@@ -103,6 +105,13 @@ void Client::OnAnswer(const Outgoing& sent, uint32_t server, const Message& repl
   }
 }
 
+// A server says that the key is not the one any more that this client has found: it has to be found
+// again.
+void Client::NoteGone(KeyState* key, const Error& error) {
+  const bool is_gone = error.code() == Code::kNotFound || error.code() == Code::kFailedPrecondition;
+  if (is_gone && !key->is_barrier) key->is_stale = true;
+}
+
 void Client::OnPushAnswer(const Outgoing& sent, const Message& reply) {
   const auto found = keys_.find(sent.message.key);
   const bool failed = reply.type == Type::kError;
@@ -113,6 +122,7 @@ void Client::OnPushAnswer(const Outgoing& sent, const Message& reply) {
     if (failed) {
       // Other chunks may have the round, so the key's place in the rounds has to be found again.
       key.must_join = key.meta.mode == KeyMeta::Mode::kSync;
+      NoteGone(&key, ErrorOf(reply));
     } else {
       ChunkPlace& place = key.chunks[sent.message.chunk];
       place.version = std::max(place.version, reply.number);
@@ -143,9 +153,7 @@ void Client::OnPullAnswer(const Outgoing& sent, const Message& reply) {
   if (failed) {
     const Error error = ErrorOf(reply);
     Fail(op, error);
-    // An observer is not told of a DELETE: it has to find the key again.
-    if (role_ == Role::kObserver && error.code() == Code::kNotFound) key.is_stale = true;
-    return;
+    return NoteGone(&key, error);
   }
   op->versions[chunk] = reply.number;
   if (op->unpulled == 0 && PullAgain(found->first, &key, op)) return;
@@ -252,6 +260,7 @@ void Client::OnReadyAnswer(const Outgoing& sent, const Message& reply) {
     return;
   }
   place.unbounded = true;
+  NoteGone(&key, ErrorOf(reply));
   FailFront(&key, ErrorOf(reply));
 }
 
@@ -264,6 +273,7 @@ void Client::OnJoinAnswer(const Outgoing& sent, const Message& reply) {
   const bool unknown_barrier =
       key.is_barrier && reply.type == Type::kError && ErrorOf(reply).code() == Code::kNotFound;
   if (reply.type == Type::kError && !unknown_barrier) {
+    NoteGone(&key, ErrorOf(reply));
     if (key.join_phase != 0) FailJoin(&key, ErrorOf(reply));
     return;
   }

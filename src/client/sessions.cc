@@ -346,19 +346,7 @@ void Client::Leave(ServerSession* session, Outgoing outgoing, Effects* effects) 
   }
   const auto found = keys_.find(message.key);
   if (found != keys_.end() && message.chunk < found->second.chunks.size()) {
-    KeyState& key = found->second;
-    ChunkPlace& place = key.chunks[message.chunk];
-    if (message.type == Type::kPush) {
-      if (key.meta.mode == KeyMeta::Mode::kAsync) message.need = place.last_push_seq;
-      place.last_push_seq = message.seq;
-      --place.queued_pushes;
-    } else if (message.type == Type::kPull && outgoing.purpose == Purpose::kOp &&
-               role_ == Role::kObserver) {
-      message.need = key.meta.birth;
-    } else if (message.type == Type::kPull && outgoing.purpose == Purpose::kOp &&
-               !key.meta.exact_reads()) {
-      message.need = place.last_push_seq;  // C5
-    }
+    SetNeed(found->second, outgoing.purpose, &message);
   }
   if (session->sent.empty()) {  // from now on the server owes an answer
     session->last_heard = now_;
@@ -367,6 +355,27 @@ void Client::Leave(ServerSession* session, Outgoing outgoing, Effects* effects) 
   }
   effects->Send(session->link, message);
   session->sent.emplace(message.seq, std::move(outgoing));
+}
+
+// An asynchronous push follows the one before it, and a pull that asks for no round sees the last
+// push (C5).  Everything else says which making of the key it is for: a worker that has missed a
+// delete learns it from the error.
+void Client::SetNeed(KeyState& key, Purpose purpose, Message* message) {
+  ChunkPlace& place = key.chunks[message->chunk];
+  const bool is_push = message->type == Type::kPush;
+  const bool is_read = message->type == Type::kPull && purpose == Purpose::kOp;
+  if (!is_push && message->type != Type::kPull && message->type != Type::kAbstain) return;
+  const bool follows = is_push ? key.meta.mode == KeyMeta::Mode::kAsync
+                               : is_read && role_ == Role::kWorker && !key.meta.exact_reads();
+  if (follows) {
+    message->need = place.last_push_seq;
+  } else {
+    message->need = key.meta.birth;
+    message->flags |= kOfBirth;
+  }
+  if (!is_push) return;
+  place.last_push_seq = message->seq;
+  --place.queued_pushes;
 }
 
 // ---- the body of a VALUE ------------------------------------------------------------------------
@@ -572,10 +581,8 @@ std::string Client::Awaited(const Op& op) const {
   for (const Rank rank : op.missing) {
     if (!text.empty()) text += ", ";
     text += Format("worker {}", rank);
-    if (static_cast<size_t>(rank) < epoch_.workers.size()) {
-      const Epoch::State state = epoch_.workers[static_cast<size_t>(rank)].state;
-      if (state != Epoch::State::kAlive) text += Format(" ({})", Name(state));
-    }
+    const Epoch::State state = epoch_.StateOf(rank);
+    if (state != Epoch::State::kAlive) text += Format(" ({})", Name(state));
   }
   if (!text.empty()) return text;
   for (const ServerSession& session : sessions_) {
@@ -601,8 +608,7 @@ Error Client::TimeoutOf(const Op& op) const {
   if (!op.missing.empty()) {
     who.clear();
     for (const Rank rank : op.missing) {
-      const Epoch::State state = epoch_.workers[static_cast<size_t>(rank)].state;
-      who += Format("{}worker {} ({})", who.empty() ? "" : ", ", rank, Name(state));
+      who += Format("{}worker {} ({})", who.empty() ? "" : ", ", rank, Name(epoch_.StateOf(rank)));
     }
   }
   return {Code::kDeadlineExceeded,

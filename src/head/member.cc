@@ -73,8 +73,10 @@ bool Member::Received(LinkId link, const Message& message, Time now, Effects* ef
       redial_after_ = kRedialFirst;
       return false;
     case Type::kEpoch: {
-      if (message.number <= epoch_.number) return false;
-      epoch_ = DecodeEpoch(message.number, message.extra);
+      if (!joined() || message.number <= epoch_.number) return false;
+      Epoch epoch = DecodeEpoch(message.number, message.extra);
+      CheckEpoch(epoch);
+      epoch_ = std::move(epoch);
       return true;
     }
     case Type::kError:
@@ -83,6 +85,21 @@ bool Member::Received(LinkId link, const Message& message, Time now, Effects* ef
     default:
       return false;
   }
+}
+
+// Others index by rank and by server: a job has as many of both as it had, and this member's own
+// place is one of them.
+void Member::CheckEpoch(const Epoch& epoch) const {
+  const bool same = epoch_.number == 0 || (epoch.workers.size() == epoch_.workers.size() &&
+                                           epoch.servers.size() == epoch_.servers.size());
+  const bool is_observer = options_.role == Role::kObserver;
+  const auto& places = options_.role == Role::kServer ? epoch.servers : epoch.workers;
+  const Rank own = welcome_->rank;
+  const bool is_listed = own >= 0 && static_cast<size_t>(own) < places.size();
+  if (same && (is_observer || is_listed)) return;
+  throw Fail(Code::kInvalidArgument, "{} workers and {} servers, before {} and {}; this is {}",
+             epoch.workers.size(), epoch.servers.size(), epoch_.workers.size(),
+             epoch_.servers.size(), own);
 }
 
 void Member::Tick(Time now, Effects* effects) {

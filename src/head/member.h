@@ -46,6 +46,7 @@ class Member {
  private:
   friend class StateWriter;  // for checks: compares what machines remember
   void Dial(Time now, Effects* effects);
+  void CheckEpoch(const Epoch& epoch) const;
 
   MemberOptions options_;
   LinkId link_ = kNoLink;

@@ -6,6 +6,22 @@
 #include "server/shard.h"
 
 namespace tkv {
+namespace {
+
+constexpr size_t kFormerBirthsMax = 16;
+
+// The births that go on being valid where an init writes over a key that has had no round yet.
+SmallVector<uint64_t, 1> BirthsReplacedBy(KeyMeta fresh, const Shard::Key& old) {
+  SmallVector<uint64_t, 1> births;
+  fresh.birth = old.meta.birth;
+  if (fresh != old.meta) return births;  // of another shape: who knows the old one does not fit
+  births = old.former_births;
+  if (births.size() >= kFormerBirthsMax) births.erase(births.begin());
+  births.push_back(old.meta.birth);
+  return births;
+}
+
+}  // namespace
 
 // Whether an INIT is for a chunk of that key, in its size, and of this server.
 bool Shard::Belongs(const KeyMeta& meta, const Message& init) const {
@@ -51,6 +67,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
     reply.extra = Encode(key->second.meta);
     return Answer(session, message, std::move(reply), effects);
   }
+  SmallVector<uint64_t, 1> former_births;
   if (key != keys_.end() && key->second.meta != meta) {
     const auto& old = key->second.chunks;
     if (!std::all_of(old.begin(), old.end(),
@@ -60,6 +77,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
       return Answer(session, message, std::move(reply), effects);
     }
     for (const uint32_t c : old) chunks_.erase({message.key, c});
+    former_births = BirthsReplacedBy(meta, key->second);
     keys_.erase(key);
     key = keys_.end();
   }
@@ -75,6 +93,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   if (key == keys_.end()) {
     key = keys_.emplace(message.key, Key{}).first;
     key->second.meta = std::move(meta);
+    key->second.former_births = std::move(former_births);
     // A key made after a CONTROL for all keys of its store takes it from its first round on.
     for (const RulePtr& rule : all_) {
       if (rule->store() == StoreOf(key->second.meta.name)) {
@@ -98,9 +117,7 @@ void Shard::OnDescribe(Session* session, Message& message, Effects* effects) {
     if (same) --session->parked;
     return same;
   });
-  if (session->parked >= options_.parked_max) {
-    return Violation(session, message, Format("{} operations wait", session->parked), effects);
-  }
+  if (session->parked >= options_.parked_max) return AnswerTooMany(session, message, effects);
   ++session->parked;
   describes_.push_back({session->id, std::move(message)});
   RecheckDescribes(effects);

@@ -7,6 +7,32 @@
 
 namespace tkv {
 
+namespace {
+
+// What a user does so that no worker is left with a key that is not there any more.
+constexpr const char* kDeleteRight =
+    "; a key is deleted between two barriers, and every worker that goes on using it inits it "
+    "again";
+
+}  // namespace
+
+// Whether a message is for a key of this name that has been deleted since.
+bool Shard::IsOfAnother(const Key& key, const Message& message) {
+  if ((message.flags & kOfBirth) == 0 || message.need == key.meta.birth) return false;
+  const auto& former = key.former_births;
+  return std::find(former.begin(), former.end(), message.need) == former.end();
+}
+
+void Shard::AnswerMadeAnew(Session* session, const Message& message, Effects* effects) {
+  AnswerError(session, message, Code::kFailedPrecondition,
+              Format("the key has been deleted and made anew{}", kDeleteRight), effects);
+}
+
+void Shard::AnswerTooMany(Session* session, const Message& message, Effects* effects) {
+  AnswerError(session, message, Code::kResourceExhausted,
+              Format("{} operations of this worker wait at the server", session->parked), effects);
+}
+
 // ---- pushes -------------------------------------------------------------------------------------
 
 void Shard::OnPush(Session* session, Message& message, Effects* effects) {
@@ -28,12 +54,13 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
     return AnswerError(session, message, Code::kNotFound, "no such key", effects);
   }
   Chunk& chunk = found->second;
+  if (IsOfAnother(key->second, message)) return AnswerMadeAnew(session, message, effects);
   if (message.dtype != chunk.dtype || message.body.size != chunk.bytes() ||
       (message.body.size > 0 && !message.body)) {
-    return Violation(session, message,
-                     Format("{} bytes of {}, the chunk has {} of {}", message.body.size,
-                            Name(message.dtype), chunk.bytes(), Name(chunk.dtype)),
-                     effects);
+    return AnswerError(session, message, Code::kFailedPrecondition,
+                       Format("{} bytes of {}, the chunk has {} of {}{}", message.body.size,
+                              Name(message.dtype), chunk.bytes(), Name(chunk.dtype), kDeleteRight),
+                       effects);
   }
   std::vector<double> scalars;
   if ((message.flags & kHasScalars) != 0) {
@@ -58,10 +85,10 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
     return Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
   }
   if (round > chunk->version + 1 + key->meta.staleness) {
-    return Violation(session, message,
-                     Format("round {} of {}, version {} is the newest", round,
-                            ShownKey(key->meta.name), chunk->version),
-                     effects);
+    return AnswerError(
+        session, message, Code::kFailedPrecondition,
+        Format("round {}, version {} is the newest{}", round, chunk->version, kDeleteRight),
+        effects);
   }
   const size_t index = static_cast<size_t>(round - chunk->version - 1);
   const bool deterministic = key->meta.deterministic;
@@ -185,11 +212,9 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
     return AnswerError(session, message, Code::kNotFound, "no such key", effects);
   }
   Chunk& chunk = found->second;
-  const bool is_observer = session->role == Role::kObserver;
-  if (is_observer && message.need != key->second.meta.birth) {
-    return AnswerError(session, message, Code::kNotFound, "the key has been made anew", effects);
-  }
-  const ParkedPull pull{session->id, message.seq, message.number, is_observer ? 0 : message.need,
+  if (IsOfAnother(key->second, message)) return AnswerMadeAnew(session, message, effects);
+  const uint64_t need = (message.flags & kOfBirth) != 0 ? 0 : message.need;
+  const ParkedPull pull{session->id, message.seq, message.number, need,
                         (message.flags & kNoBody) != 0};
   std::erase_if(chunk.parked, [&](const ParkedPull& old) {  // the same one, sent again
     const bool same = old.session == pull.session && old.seq == pull.seq;
@@ -202,9 +227,7 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
   if (const std::string why = WhyNever(key->second, chunk, pull); !why.empty()) {
     return AnswerError(session, message, Code::kUnavailable, why, effects);
   }
-  if (session->parked >= options_.parked_max) {
-    return Violation(session, message, Format("{} operations wait", session->parked), effects);
-  }
+  if (session->parked >= options_.parked_max) return AnswerTooMany(session, message, effects);
   ++session->parked;
   chunk.parked.push_back(pull);
 }

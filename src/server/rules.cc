@@ -20,7 +20,7 @@ void Shard::OnControl(Session* session, const Message& message, Effects* effects
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
   }
-  boost::unordered_flat_map<KeyId, uint64_t> from_rounds;
+  boost::unordered_map<KeyId, uint64_t> from_rounds;
   for (size_t i = 0; i < message.body.size / item_bytes; ++i) {
     ControlRounds::Item item;
     std::memcpy(&item, message.body.data + i * item_bytes, item_bytes);
@@ -104,6 +104,7 @@ void Shard::OnAbstain(Session* session, const Message& message, Effects* effects
     return AnswerError(session, message, Code::kNotFound, "no such key", effects);
   }
   Key& key = found->second;
+  if (IsOfAnother(key, message)) return AnswerMadeAnew(session, message, effects);
   const Rank rank = session->id.rank;
   const auto at = std::find_if(key.abstain.begin(), key.abstain.end(),
                                [&](const auto& entry) { return entry.first == rank; });

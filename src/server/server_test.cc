@@ -83,6 +83,17 @@ class ShardTest : public ::testing::Test {
     EXPECT_EQ(chunk().version, version);
     EXPECT_EQ(pool_.bytes_in_use(), bytes);
   }
+  // Sends what its user has done wrong: one error, and nothing else has changed.
+  void ExpectError(LinkId link, Message message, Code code) {
+    const uint64_t version = chunk().version;
+    const uint64_t seq = message.seq;
+    const Message reply = Send(link, std::move(message));
+    ASSERT_EQ(reply.type, Type::kError);
+    EXPECT_EQ(reply.seq, seq);
+    EXPECT_EQ(ErrorOf(reply).code(), code) << reply.extra;
+    EXPECT_TRUE(effects_.closes.empty());
+    EXPECT_EQ(chunk().version, version);
+  }
 
   BufferPool pool_;
   Shard shard_;
@@ -167,20 +178,85 @@ TEST_F(ShardTest, AHelloWaitsForTheEpochThatListsIt) {
   EXPECT_EQ(LastFor(3).type, Type::kWelcome);
 }
 
-TEST_F(ShardTest, HostileMessagesCloseTheirSession) {
-  ExpectViolation(kLink0, Push(2, 5, 1));  // a round from the future
+// What a worker sends that has missed a delete and an init of the key: it costs that operation.
+TEST_F(ShardTest, APushThatDoesNotFitTheKeyIsAnErrorAndTheSessionGoesOn) {
+  ExpectError(kLink0, Push(2, 5, 1), Code::kFailedPrecondition);  // a round from the future
+  Message other_dtype = Push(3, 1, 1);
+  other_dtype.dtype = DType::kF64;
+  ExpectError(kLink0, other_dtype, Code::kFailedPrecondition);
+  Message other_size = Push(4, 1, 1);
+  other_size.body = Floats({1});
+  ExpectError(kLink0, other_size, Code::kFailedPrecondition);
+  EXPECT_EQ(Send(kLink0, Push(5, 1, 1)).type, Type::kAccepted);
 }
 
-TEST_F(ShardTest, AWrongDTypeClosesTheSession) {
-  Message push = Push(2, 1, 1);
-  push.dtype = DType::kF64;
-  ExpectViolation(kLink0, push);
+TEST_F(ShardTest, AKeyThatWasMadeAnewIsAnotherOneForWhoeverMissedIt) {
+  Send(kLink0, Make(Type::kDelete, 2));
+  meta_.birth = 7;
+  Message init = Make(Type::kInit, 3);
+  init.extra = Encode(meta_);
+  init.body = Floats({0, 0, 0, 0});
+  EXPECT_EQ(Send(kLink0, init).type, Type::kOk);
+  uint64_t seq = 0;
+  for (const Type type : {Type::kPush, Type::kPull, Type::kAbstain}) {
+    Message old = type == Type::kPush ? Push(++seq, 1, 1) : Make(type, ++seq, 1);
+    old.flags = kOfBirth;
+    old.need = 6;
+    ExpectError(kLink1, old, Code::kFailedPrecondition);
+    EXPECT_NE(LastFor(kLink1).extra.find("between two barriers"), std::string::npos);
+  }
+  Message push = Push(++seq, 1, 1);
+  push.flags = kOfBirth;
+  push.need = 7;
+  EXPECT_EQ(Send(kLink1, push).type, Type::kAccepted);
 }
 
-TEST_F(ShardTest, AWrongSizeClosesTheSession) {
-  Message push = Push(2, 1, 1);
-  push.body = Floats({1});
-  ExpectViolation(kLink0, push);
+TEST_F(ShardTest, AnInitThatIsRepeatedBeforeTheFirstRoundIsTheSameKeyForOthers) {
+  meta_.birth = 7;
+  Message init = Make(Type::kInit, 2);
+  init.flags = kOverwrite;
+  init.extra = Encode(meta_);
+  init.body = Floats({1, 1, 1, 1});
+  EXPECT_EQ(Send(kLink0, init).type, Type::kOk);
+  Message push = Push(1, 1, 1);
+  push.flags = kOfBirth;
+  push.need = 0;  // as the first init said
+  EXPECT_EQ(Send(kLink1, push).type, Type::kAccepted);
+}
+
+// Pushes that wait for one before them may make keys when their turn comes, which moves no other.
+TEST_F(ShardTest, WaitingPushesThatMakeKeysTouchNothingOfTheOneTheyWaitFor) {
+  meta_.mode = KeyMeta::Mode::kAsync;
+  meta_.name = CanonicalKey(0, "async");
+  const KeyId target = key_ = IdOf(meta_.name);
+  uint64_t seq = 1;
+  Message init = Make(Type::kInit, ++seq);
+  init.extra = Encode(meta_);
+  init.body = Floats({0, 0, 0, 0});
+  ASSERT_EQ(Send(kLink0, init).type, Type::kOk);
+  constexpr uint64_t kAwaited = 500;
+  meta_.shape = Shape({0});
+  for (int i = 0; i < 100; ++i) {
+    meta_.name = CanonicalKey(0, static_cast<int64_t>(i));
+    key_ = IdOf(meta_.name);
+    Message empty = Make(Type::kInit, ++seq);
+    empty.extra = Encode(meta_);
+    ASSERT_EQ(Send(kLink0, empty).type, Type::kOk);
+    Message waits = Make(Type::kPush, ++seq, 1);
+    waits.flags = kBarrierKey;
+    waits.need = kAwaited;
+    EXPECT_EQ(Send(kLink0, waits).type, Type{});
+    ASSERT_EQ(Send(kLink0, Make(Type::kDelete, ++seq)).type, Type::kOk);
+  }
+  key_ = target;
+  EXPECT_EQ(Send(kLink0, Make(Type::kPull, ++seq, 1)).type, Type{});
+  Send(kLink0, Push(kAwaited, 1, 3));
+  EXPECT_EQ(Value(), 3.0F);
+  const auto value = std::find_if(effects_.sends.begin(), effects_.sends.end(),
+                                  [](const auto& s) { return s.message.type == Type::kValue; });
+  ASSERT_NE(value, effects_.sends.end());
+  EXPECT_EQ(value->message.body.size, 16U);
+  EXPECT_EQ(effects_.sends.size(), 102U) << "each push that waited is accepted";
 }
 
 TEST_F(ShardTest, TheWindowCannotBeOverrun) { ExpectViolation(kLink0, Push(5000, 1, 1)); }
@@ -190,7 +266,10 @@ TEST_F(ShardTest, AFloodOfPullsIsBounded) {
   for (uint64_t seq = 3; seq < 3 + Options().parked_max; ++seq) {
     EXPECT_EQ(Send(kLink0, Make(Type::kPull, seq, 1)).type, Type{});
   }
-  ExpectViolation(kLink0, Make(Type::kPull, 100, 1));
+  ExpectError(kLink0, Make(Type::kPull, 100, 1), Code::kResourceExhausted);
+  Message describe = Make(Type::kDescribe, 101);
+  describe.key.low ^= 1;
+  ExpectError(kLink0, describe, Code::kResourceExhausted);
 }
 
 TEST_F(ShardTest, AChunkOfAnotherKeyIsRefused) {

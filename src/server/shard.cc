@@ -271,6 +271,7 @@ void Shard::Received(LinkId link, Message&& message, Effects* effects) {
                           Format("{}: HELLO comes first", Name(message.type)));
   }
   Judge(session, message, effects);
+  RunWaiting(link, effects);
 }
 
 void Shard::Judge(Session* session, Message& message, Effects* effects) {
@@ -328,7 +329,6 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
 void Shard::Answer(Session* session, const Message& request, Message reply, Effects* effects) {
   if (IsMutating(request.type)) session->Finish(request.seq, reply);
   if (session->link != kNoLink) effects->Send(session->link, std::move(reply));
-  if (!session->waiting.empty()) RunWaiting(session, effects);
 }
 
 void Shard::AnswerError(Session* session, const Message& request, Code code, std::string text,
@@ -336,13 +336,19 @@ void Shard::AnswerError(Session* session, const Message& request, Code code, std
   Answer(session, request, ErrorReply(request.seq, code, std::move(text)), effects);
 }
 
-// Async pushes whose predecessor is done now.
-void Shard::RunWaiting(Session* session, Effects* effects) {
-  for (size_t i = 0; i < session->waiting.size(); ++i) {
-    if (!session->IsDone(session->waiting[i].need)) continue;
-    Message message = std::move(session->waiting[i]);
-    session->waiting.erase(session->waiting.begin() + static_cast<ptrdiff_t>(i));
-    return Execute(session, message, effects);  // which comes back here
+// Asynchronous pushes whose predecessor is done now, one after another: none runs inside another
+// operation, which holds references to what the push may change.
+void Shard::RunWaiting(LinkId link, Effects* effects) {
+  for (;;) {
+    Session* const session = SessionOf(link);  // the last one may have closed it
+    if (session == nullptr) return;
+    const auto next =
+        std::find_if(session->waiting.begin(), session->waiting.end(),
+                     [&](const Message& message) { return session->IsDone(message.need); });
+    if (next == session->waiting.end()) return;
+    Message message = std::move(*next);
+    session->waiting.erase(next);
+    Execute(session, message, effects);
   }
 }
 

@@ -6,7 +6,7 @@
 
 #pragma once
 
-#include <boost/unordered/unordered_flat_map.hpp>
+#include <boost/unordered/unordered_map.hpp>
 #include <map>
 #include <optional>
 #include <string>
@@ -65,6 +65,9 @@ class Shard {
     std::vector<Pending> pending;
     std::vector<uint32_t> chunks;  // that are here
     bool is_barrier = false;
+    // Births of the same key that a later init has overwritten before the first round: whoever has
+    // found one of those goes on with this one.
+    SmallVector<uint64_t, 1> former_births;
 
     uint64_t AbstainOf(Rank rank) const;
   };
@@ -105,7 +108,10 @@ class Shard {
   void Answer(Session* session, const Message& request, Message reply, Effects* effects);
   void AnswerError(Session* session, const Message& request, Code code, std::string text,
                    Effects* effects);
-  void RunWaiting(Session* session, Effects* effects);
+  static bool IsOfAnother(const Key& key, const Message& message);
+  void AnswerMadeAnew(Session* session, const Message& message, Effects* effects);
+  void AnswerTooMany(Session* session, const Message& message, Effects* effects);
+  void RunWaiting(LinkId link, Effects* effects);
 
   void OnInit(Session* session, Message& message, Effects* effects);
   void OnDescribe(Session* session, Message& message, Effects* effects);
@@ -145,8 +151,9 @@ class Shard {
   std::map<LinkId, SessionId> links_;
   std::map<LinkId, WaitingHello> hellos_;
   std::vector<WaitingDescribe> describes_;
-  boost::unordered_flat_map<KeyId, Key> keys_;
-  boost::unordered_flat_map<ChunkId, Chunk> chunks_;
+  // Nodes keep their place when others are inserted.
+  boost::unordered_map<KeyId, Key> keys_;
+  boost::unordered_map<ChunkId, Chunk> chunks_;
   std::vector<RulePtr> all_;  // CONTROLs in the order of arrival, for keys made later
   uint64_t control_count_ = 0;
   size_t held_bytes_ = 0;

@@ -45,9 +45,9 @@ constexpr Rule RuleOf(Type type) {
     case Type::kStatus:
       return {true, 0, 0, false};
     case Type::kPush:
-      return {true, kBarrierKey | kHasScalars, 2048, true};
+      return {true, kBarrierKey | kHasScalars | kOfBirth, 2048, true};
     case Type::kPull:
-      return {true, kNoBody, 0, false};
+      return {true, kNoBody | kOfBirth, 0, false};
     case Type::kCancel:
       return {true, 0, 0, false};
     case Type::kControl:
@@ -57,7 +57,7 @@ constexpr Rule RuleOf(Type type) {
     case Type::kWithdraw:
       return {true, 0, 0, false};
     case Type::kAbstain:
-      return {true, 0, 0, false};
+      return {true, kOfBirth, 0, false};
     case Type::kDelete:
       return {true, 0, 0, false};
     case Type::kEpoch:

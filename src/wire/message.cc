@@ -196,7 +196,7 @@ KeyMeta DecodeKeyMeta(std::string_view bytes) {
     throw Fail(Code::kInvalidArgument, "chunks of {} elements, a multiple of 1024 is needed",
                meta.chunk_elements);
   }
-  if (meta.elements() / meta.chunk_elements >= UINT32_MAX) {
+  if (meta.elements() / meta.chunk_elements >= KeyMeta::kChunksMax) {
     throw Fail(Code::kInvalidArgument, "{} elements are too many chunks", meta.elements());
   }
   meta.mode = ReadEnum(&reader, KeyMeta::Mode::kAsync, "mode");
@@ -341,15 +341,20 @@ const char* Name(Epoch::State state) noexcept {
   return "?";
 }
 
+Epoch::State Epoch::StateOf(Rank rank) const {
+  const bool is_there = rank >= 0 && static_cast<size_t>(rank) < workers.size();
+  return is_there ? workers[static_cast<size_t>(rank)].state : State::kAwaited;
+}
+
 bool Epoch::IsMember(Rank rank) const {
   if (rank < 0 || static_cast<size_t>(rank) >= workers.size()) return false;
   if (policy != Policy::kContinue) return true;
-  const State state = workers[static_cast<size_t>(rank)].state;
+  const State state = StateOf(rank);
   return state == State::kAlive || state == State::kAwaited;
 }
 
 bool Epoch::IsGone(Rank rank) const {
-  const State state = workers[static_cast<size_t>(rank)].state;
+  const State state = StateOf(rank);
   return state == State::kLeft || (state == State::kDead && policy != Policy::kWait);
 }
 

@@ -73,6 +73,7 @@ enum Flag : uint8_t {  // wire value: never renumber
   kBarrierKey = 1,     // PUSH: an internal key of zero bytes that the first push makes
   kWhenJoined = 1,     // CONTROL: keys that are not listed: when the sender has its place in them
   kHasScalars = 2,     // PUSH: `extra` holds hyperparameters
+  kOfBirth = 4,        // PUSH, PULL, ABSTAIN: `need` holds the birth of the key that is meant
 };
 
 // One operation or reply.  What a field means depends on the type:
@@ -80,8 +81,8 @@ enum Flag : uint8_t {  // wire value: never renumber
 //            CONTROL, COMMIT, WITHDRAW generation; EPOCH epoch; ERROR code
 //   chunk    of the key; CONTROL: the number of the store whose keys it is for
 //   seq      of the operation in its session; a reply has that of its operation
-//   need     PULL, PUSH of a worker: an operation of its session that must be done first, or 0;
-//            PULL of an observer: the birth of the key that it means
+//   need     PULL, PUSH: an operation of the session that must be done first, or 0; with kOfBirth,
+//            which PUSH, PULL and ABSTAIN may have, the birth of the key that is meant
 //   extra    the payload below that belongs to the type
 struct Message {
   Type type{};
@@ -131,7 +132,8 @@ struct Welcome {  // WELCOME
 struct KeyMeta {  // INIT, EXISTS, META
   static constexpr uint32_t kChunkElementsDefault = 262'144;
   static constexpr uint32_t kStalenessMax = 1024;
-  enum class Mode : uint8_t { kSync = 0, kAsync = 1 };  // wire value
+  static constexpr uint64_t kChunksMax = uint64_t{1} << 22;  // a place is kept for each
+  enum class Mode : uint8_t { kSync = 0, kAsync = 1 };       // wire value
 
   std::string name;    // canonical
   uint64_t birth = 0;  // differs each time that a key of this name is made
@@ -192,6 +194,8 @@ struct Epoch {                                                                  
 
   // Whether rounds need this rank: under `fail` and `wait` always, under `continue` while it lives.
   bool IsMember(Rank rank) const;
+  // Of a worker; one that the job does not have has never joined.
+  State StateOf(Rank rank) const;
   // Whether nothing will come from this rank any more, so that waiting for it is an error.
   bool IsGone(Rank rank) const;
   uint64_t CommittedBy(Rank rank, uint64_t incarnation) const;
