@@ -16,6 +16,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <utility>
 
 #include "agent.h"
@@ -69,10 +70,11 @@ class Launcher {
     job.id = NewToken().substr(0, 16);
     job.workers = options_.workers;
     job.servers = options_.servers;
-    job.on_death = !options_.on_death.empty() ? options_.on_death
-                   : options_.restarts > 0    ? "wait"
-                                              : "fail";
     const StoreOptions store = OptionsFromEnvironment();
+    job.on_death = !store.on_death.empty() ? store.on_death
+                   : options_.restarts > 0 ? "wait"
+                                           : "fail";
+    for (const std::string& sentence : UnknownVariables()) Note(sentence);
     static_cast<NetworkOptions&>(job) = store;
     if (options_.tcp) job.transport = "tcp";
     if (IsOnSeveralHosts()) {
@@ -159,6 +161,7 @@ class Launcher {
     variables["TKV_SERVERS"] = std::to_string(options_.servers);
     variables["TKV_ON_DEATH"] = job_.on_death;
     variables.erase("TKV_TOKEN_FILE");
+    if (child.restarts > 0) variables["TKV_FAILPOINTS"] = OfLaterLives(variables["TKV_FAILPOINTS"]);
     if (!child.is_far()) {
       if (token_file_ != nullptr) variables["TKV_TOKEN_FILE"] = token_file_->path();
       // The cores of this machine belong to all of them.
@@ -173,6 +176,16 @@ class Launcher {
       texts.back() += value;
     }
     return texts;
+  }
+
+  // The failpoints that are asked for again: a rehearsed death is that of one life.
+  static std::string OfLaterLives(const std::string& failpoints) {
+    std::string kept;
+    std::istringstream list(failpoints);
+    for (std::string point; std::getline(list, point, ',');) {
+      if (point.find(" again:") != std::string::npos) kept += (kept.empty() ? "" : ",") + point;
+    }
+    return kept;
   }
 
   bool IsNamed(const std::string& variable) const {

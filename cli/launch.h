@@ -15,7 +15,6 @@ struct LaunchOptions {
   std::string hosts;    // a file of hosts that share them; empty: this machine
   std::string address;  // of this machine, as they reach it; empty: that of the route there
   std::vector<std::string> variables;  // that other hosts are told beside TKV_*
-  std::string on_death;                // empty: "wait" with restarts, else "fail"
   std::string log_folder;              // one file per process; empty: none
   int grace_seconds = 30;              // for the others, when one has failed
   std::vector<std::string> command;

@@ -3,7 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent.h"
@@ -17,6 +19,41 @@
 #include "tkv/error.h"
 
 namespace {
+
+// The flags of the option table.  They set the variables that the processes of the job read, so that
+// all of them have the option, those on other hosts too.
+class OptionFlags {
+ public:
+  void AddTo(CLI::App* app) {
+    for (const tkv::OptionInfo& option : tkv::OptionTable()) {
+      if (*option.flag == '\0') continue;
+      const bool is_flag = option.kind == tkv::OptionInfo::Kind::kFlag;
+      const std::string help =
+          std::string(option.help) + " Sets " + option.environment + " of the whole job.";
+      const auto keep = [this, &option](const std::string& text) {
+        given_.emplace_back(&option, text);
+      };
+      if (is_flag) {
+        app->add_flag_callback(option.flag, [keep] { keep("1"); }, help)->group(kGroup);
+      } else {
+        app->add_option_function<std::string>(option.flag, keep, help)->group(kGroup);
+      }
+    }
+  }
+
+  //   throws  kInvalidArgument  a value that does not fit its option
+  void Apply() const {
+    tkv::StoreOptions scratch;
+    for (const auto& [option, text] : given_) {
+      tkv::SetOption(&scratch, option->name, text);
+      setenv(option->environment, text.c_str(), 1);
+    }
+  }
+
+ private:
+  static constexpr const char* kGroup = "Options of stores";
+  std::vector<std::pair<const tkv::OptionInfo*, std::string>> given_;
+};
 
 CLI::App* AddSim(CLI::App* app, tkv::cli::SimOptions* options) {
   CLI::App* const sim = app->add_subcommand(
@@ -62,9 +99,6 @@ CLI::App* AddLaunch(CLI::App* app, tkv::cli::LaunchOptions* options) {
       ->check(CLI::Range(1, 4096));
   launch->add_option("--restart", options->restarts, "Start a worker that fails again, so often")
       ->check(CLI::Range(0, 1000000));
-  launch->add_option("--on-death", options->on_death,
-                     "What a round does without a worker that has died: fail, continue, wait; "
-                     "default wait with --restart, else fail");
   launch->add_option("--log", options->log_folder, "A folder for one log per process");
   launch
       ->add_option("--grace", options->grace_seconds,
@@ -192,6 +226,8 @@ int main(int argc, char** argv) {
   tkv::cli::ServeOptions head_options{tkv::Job::Role::kHead};
   CLI::App* const head =
       AddServe(&app, "head", "Say who takes part in a job until all have left", &head_options);
+  OptionFlags flags;
+  for (CLI::App* const with_flags : {launch, server, head}) flags.AddTo(with_flags);
   try {
     std::vector<std::string> words(argv, argv + argc);
     CheckSubcommand(app, words);
@@ -200,6 +236,7 @@ int main(int argc, char** argv) {
     for (const std::string& word : words) pointers.push_back(word.c_str());
     app.parse(static_cast<int>(pointers.size()), pointers.data());
     launch_options.command = command;
+    flags.Apply();
     if (*config) std::fputs(tkv::ConfigText().c_str(), stdout);
     if (*agent) return tkv::cli::RunAgent();
     if (*doctor) return tkv::cli::RunDoctor(doctor_options);

@@ -87,15 +87,24 @@ def options():
 
     lines = [
         "# Options\n",
-        "Made from the table in `src/runtime/options.cc` by `./dev docs`. An argument of `create` goes before its environment",
-        "variable, the variable before the default. `tkv config` shows those in force.\n",
-        "| argument | variable | unit | default | effect |",
-        "|---|---|---|---|---|",
+        "Made from the table in `src/runtime/option_table.cc` by `./dev docs`. An argument of `create` goes before its environment",
+        "variable, the variable before the default. `tkv config` shows those in force. The flags of `tkv launch`, `tkv server` and",
+        "`tkv head` set the variable for all processes of the job. Durations have a second argument without `_ms`, which takes",
+        "seconds. In C++ the members of `tkv::StoreOptions` have these names. An option without effect on the store that is made",
+        "is an error, as is one out of its range; a variable `TKV_*` that nothing reads is warned of.\n",
+        "| argument | variable | flag | unit | default | stores | effect |",
+        "|---|---|---|---|---|---|---|",
     ]
-    lines += [
-        f"| `{name}` | `{env}` | {unit} | {default} | {text} |"
-        for name, env, unit, default, text in _core.option_table()
-    ]
+    stores = {"any": "all", "distributed": "distributed", "processes": "of several processes"}
+    for row in _core.option_table():
+        names = f"`{row['name']}`" + (f", `{row['seconds']}`" if row["seconds"] else "")
+        flag = f"`{row['flag']}`" if row["flag"] else ""
+        lines.append(
+            f"| {names} | `{row['environment']}` | {flag} | {row['unit']} | {row['default']} | {stores[row['scope']]}"
+            f" | {row['help']} |".replace("sent|received", "sent\\|received").replace(
+                "kill|stop|cut", "kill\\|stop\\|cut"
+            )
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -5,8 +5,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "tkv/kvstore.h"
+#include "tkv/options.h"
 
 namespace tkv {
 
@@ -17,19 +18,43 @@ const char* Version() noexcept;
 int Cores();
 
 struct OptionInfo {
-  const char* name;         // of the argument to create()
+  enum class Kind { kNumber, kDuration, kFlag, kText };
+  // Which stores the option has an effect on: all, those of several workers, or those whose workers
+  // are processes of their own.
+  enum class Scope { kAny, kDistributed, kProcesses };
+
+  const char* name;         // of the argument to create(), and of the line of `tkv config`
   const char* environment;  // variable that is read where the argument is not given
+  const char* flag;         // of tkv launch, tkv server and tkv head; "" where those have their own
   const char* unit;
   const char* default_text;
   const char* help;
+  Kind kind;
+  Scope scope;
 };
 
-// The one table of options: documentation and `tkv config` are made from it.
+// The one table of options: parsing, environment, documentation, `tkv config`, flags of the command
+// and arguments of create() are made from it.
 std::span<const OptionInfo> OptionTable() noexcept;
+
+// Sets the option of that name to what a text says; durations longer than a century are cut to it.
+//   throws  kInvalidArgument  no such option, naming the nearest; a text that does not fit it
+void SetOption(StoreOptions* options, std::string_view name, std::string_view text);
+// What SetOption would be given for the value in force.
+std::string OptionText(const StoreOptions& options, std::string_view name);
+// The same options with durations cut to a century.
+//   throws  kInvalidArgument  naming the option whose value is out of range
+StoreOptions CheckedOptions(const StoreOptions& options);
 
 // The defaults with the environment applied.
 //   throws  kInvalidArgument  naming the variable that cannot be read
 StoreOptions OptionsFromEnvironment();
+
+// Whether KVStore::Create would make a store of several workers of that type, in any case.
+bool IsDistributed(std::string_view type);
+
+// A sentence for each variable TKV_* of the environment that nothing reads.
+std::vector<std::string> UnknownVariables();
 
 // "; did you mean 'x'?" for the end of an error about a word that is none of the names; "" where no
 // name is near.

@@ -18,56 +18,9 @@
 #include "tkv/key.h"
 #include "tkv/ndarray.h"
 #include "tkv/optimizer.h"
+#include "tkv/options.h"
 
 namespace tkv {
-
-// What all processes of a job share while they find each other: torch's TCPStore, or any other.
-class Rendezvous {
- public:
-  virtual ~Rendezvous() = default;
-  virtual void Set(const std::string& key, const std::string& value) = 0;
-  //   blocks  until somebody has set it
-  //   throws  kDeadlineExceeded  nobody has, in so long
-  virtual std::string Get(const std::string& key, std::chrono::milliseconds longest) = 0;
-};
-
-// How the processes of a job talk.
-struct NetworkOptions {
-  // "auto" by shared memory and Unix sockets on one host, by TCP between hosts; "unix" the same
-  // without shared memory; "tcp" by TCP alone.
-  std::string transport = "auto";
-  bool insecure_network = false;  // TCP without a token: whoever reaches a port takes part
-  // What leaves by TCP carries a check of its values, beside that of its headers.
-  bool check_values = false;
-  // Rehearsed failures: see docs/failures.md.
-  std::string failpoints;
-};
-
-struct StoreOptions : NetworkOptions {
-  int threads = 0;  // cores for large operations; 0: all that the process may use
-  std::chrono::milliseconds patience{600'000};  // longest wait for another thread or worker
-
-  // ---- of a distributed store
-  std::string bootstrap;  // "self": a job of one worker, with its servers in this process
-  // Servers of that job, or of one whose workers host them; 0: one, or one in each worker.
-  int servers = 0;
-  // Another way for processes to find each other: `num_workers` of them, each with its own rank.
-  // They host the servers, and rank 0 the head, so that no other process is needed.
-  std::shared_ptr<Rendezvous> rendezvous;
-  int rank = -1;
-  int num_workers = 0;
-  std::chrono::milliseconds server_patience{30'000};  // longest wait for a server or the head
-  int staleness = 0;  // rounds that a worker may be ahead of the slowest one
-  std::string on_death =
-      "fail";                  // "fail", "continue" or "wait": what a round does without a worker
-  bool deterministic = false;  // sums in the order of ranks: equal bits in every run
-  size_t window_bytes = size_t{64} << 20;  // of foreign arrays that wait as copies
-  // Called about every 50 ms by a thread that waits; what it throws ends the wait and reaches the
-  // caller.  For signals.
-  std::function<void()> interrupt;
-  // Told what an operator wants to know; null: nothing is said.
-  std::function<void(int level, const std::string& text)> log;  // 0 debug to 3 error
-};
 
 // An operation under way.  Its outputs are undefined until it is done.
 using Ticket = std::shared_ptr<Pending>;

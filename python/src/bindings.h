@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,8 +24,18 @@ void BindStore(nb::module_& m);
 void BindTesting(nb::module_& m);
 void BindJob(nb::module_& m);
 
-// The options of create(), by name.
-StoreOptions ParseOptions(const nb::dict& given);
+// What a store calls from its threads, and a bootstrap that is an object.
+struct StoreHooks {
+  std::function<void()> interrupt;
+  std::function<void(int level, const std::string& text)> log;
+  std::shared_ptr<Rendezvous> rendezvous;
+};
+StoreHooks HooksOf(nb::handle bootstrap);
+
+// The options of a store of that type, by their names in create(); one that is not in the table is a
+// TypeError, one that has no effect on such a store an InvalidArgumentError.
+StoreOptions ParseOptions(const nb::dict& given, const std::string& type);
+void BindOptions(nb::module_& m);
 
 // The Python class that arrays made here get: tensorkv.ndarray.NDArray, registered when the package
 // is imported.

@@ -22,7 +22,7 @@ void BindJob(nb::module_& m) {
   m.def(
       "serve",
       [] {
-        const StoreOptions options = ParseOptions({});
+        const StoreOptions options = ParseOptions({}, "dist_sync");
         nb::gil_scoped_release unlocked;
         const auto service = Service::StartFromEnvironment(options);
         while (!service->Wait(std::chrono::milliseconds(50))) options.interrupt();

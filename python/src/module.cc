@@ -1,8 +1,6 @@
 // The extension module tensorkv._core: conversions only, no logic.
 
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
 #include "bindings.h"
 #include "tkv/config.h"
@@ -17,16 +15,9 @@ NB_MODULE(_core, m) {
   BindStore(m);
   BindTesting(m);
   BindJob(m);
+  BindOptions(m);
   m.def("version", [] { return std::string(Version()); });
   m.def("config", &ConfigText);
-  m.def("option_table", [] {
-    std::vector<std::tuple<std::string, std::string, std::string, std::string, std::string>> rows;
-    for (const OptionInfo& option : OptionTable()) {
-      rows.emplace_back(option.name, option.environment, option.unit, option.default_text,
-                        option.help);
-    }
-    return rows;
-  });
   // The price of a call that does nothing, for the benchmarks.
   m.def("_empty_call", [](nb::handle, nb::handle) {}, nb::arg("key"), nb::arg("value"));
 }

@@ -11,6 +11,7 @@
 
 #include "base/format.h"
 #include "base/small_vector.h"
+#include "base/wait.h"
 #include "bindings.h"
 #include "tkv/config.h"
 #include "tkv/testing.h"
@@ -312,10 +313,6 @@ PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(Traverse)},
                        {Py_tp_clear, reinterpret_cast<void*>(Clear)},
                        {0, nullptr}};
 
-std::chrono::milliseconds Milliseconds(nb::handle seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(nb::cast<double>(seconds) * 1000));
-}
-
 // Notices of the store's threads: kept until Python asks, for no thread of the store takes the GIL.
 struct Notices {
   static constexpr size_t kMax = 1000;
@@ -389,49 +386,21 @@ class PyRendezvous final : public Rendezvous {
 
 }  // namespace
 
-StoreOptions ParseOptions(const nb::dict& given) {
-  StoreOptions options = OptionsFromEnvironment();
-  options.interrupt = CheckSignals;
-  options.log = [](int level, const std::string& text) { AllNotices().Add(level, text); };
-  for (auto [name, value] : given) {
-    const std::string key = nb::cast<std::string>(name);
-    if (value.is_none()) continue;
-    try {
-      if (key == "threads") options.threads = nb::cast<int>(value);
-      if (key == "patience_ms") {
-        options.patience = std::chrono::milliseconds(nb::cast<int64_t>(value));
-      }
-      if (key == "patience") options.patience = Milliseconds(value);
-      if (key == "server_patience") options.server_patience = Milliseconds(value);
-      if (key == "bootstrap" && nb::isinstance<nb::str>(value)) {
-        options.bootstrap = nb::cast<std::string>(value);
-      } else if (key == "bootstrap") {
-        options.rendezvous = std::make_shared<PyRendezvous>(nb::borrow(value));
-      }
-      if (key == "rank") options.rank = nb::cast<int>(value);
-      if (key == "num_workers") options.num_workers = nb::cast<int>(value);
-      if (key == "servers") options.servers = nb::cast<int>(value);
-      if (key == "staleness") options.staleness = nb::cast<int>(value);
-      if (key == "on_death") options.on_death = nb::cast<std::string>(value);
-      if (key == "deterministic") options.deterministic = nb::cast<bool>(value);
-      if (key == "transport") options.transport = nb::cast<std::string>(value);
-      if (key == "insecure_network") options.insecure_network = nb::cast<bool>(value);
-      if (key == "check_values") options.check_values = nb::cast<bool>(value);
-      if (key == "failpoints") options.failpoints = nb::cast<std::string>(value);
-    } catch (const std::bad_cast&) {
-      throw Fail(Code::kInvalidArgument, "create: {}={} is of type {}", key,
-                 nb::cast<std::string>(nb::repr(value)),
-                 nb::cast<std::string>(nb::str(value.type())));
-    }
+StoreHooks HooksOf(nb::handle bootstrap) {
+  StoreHooks hooks;
+  hooks.interrupt = CheckSignals;
+  hooks.log = [](int level, const std::string& text) { AllNotices().Add(level, text); };
+  if (bootstrap.is_valid() && !bootstrap.is_none() && !nb::isinstance<nb::str>(bootstrap)) {
+    hooks.rendezvous = std::make_shared<PyRendezvous>(nb::borrow(bootstrap));
   }
-  return options;
+  return hooks;
 }
 
 namespace {
 
 void Wait(PyTicket& self, nb::handle timeout) {
-  const auto patience =
-      timeout.is_none() ? std::chrono::milliseconds(3'600'000) : Milliseconds(timeout);
+  const auto patience = timeout.is_none() ? std::chrono::milliseconds(3'600'000)
+                                          : MillisecondsOf(nb::cast<double>(timeout));
   nb::gil_scoped_release unlocked;
   self.core->Wait(patience);
 }
@@ -485,7 +454,7 @@ Raises:
       .def(
           "__init__",
           [](Store* self, const std::string& type, const nb::dict& options) {
-            const StoreOptions parsed = ParseOptions(options);
+            const StoreOptions parsed = ParseOptions(options, type);
             std::unique_ptr<KVStore> core;
             {
               nb::gil_scoped_release unlocked;

@@ -16,7 +16,9 @@ void BindTesting(nb::module_& m) {
           "__init__",
           [](Cluster* self, int workers, int servers, const std::string& type,
              const nb::dict& options) {
-            testing::ClusterOptions cluster{workers, servers, type, ParseOptions(options)};
+            nb::dict all = options;
+            all["bootstrap"] = "self";  // its options are those of a job in one process
+            testing::ClusterOptions cluster{workers, servers, type, ParseOptions(all, type)};
             nb::gil_scoped_release unlocked;
             new (self) Cluster(cluster);
           },

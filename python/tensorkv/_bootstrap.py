@@ -3,19 +3,22 @@
 import os
 from datetime import timedelta
 
-from .errors import FailedPreconditionError
+from .errors import FailedPreconditionError, InvalidArgumentError
 
 
 def from_torchrun(rank, num_workers):
-    """Return (a store that the processes share, rank, number of workers); (None, rank, num_workers) without torchrun."""
+    """Return the options by which the processes of torchrun find each other; none without torchrun."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return None, rank, num_workers
+        return {}
     try:
         from torch.distributed import PrefixStore, TCPStore
     except ImportError as error:
         raise FailedPreconditionError(
             f"create: torchrun started this process, and its store needs torch: {error}"
         ) from error
+    for name, given, variable in (("rank", rank, "RANK"), ("num_workers", num_workers, "WORLD_SIZE")):
+        if given is not None and given != int(os.environ[variable]):
+            raise InvalidArgumentError(f"create: {name}={given!r}, torchrun says {os.environ[variable]}")
     rank, num_workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     agent_has_it = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     store = TCPStore(
@@ -28,7 +31,7 @@ def from_torchrun(rank, num_workers):
     )
     # What an earlier start of the same job has left there is not ours.
     prefix = f"tensorkv/{os.environ['TORCHELASTIC_RUN_ID']}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-    return PrefixStore(prefix, store), rank, num_workers
+    return {"bootstrap": PrefixStore(prefix, store), "rank": rank, "num_workers": num_workers}
 
 
 def get_value(store, key, seconds):

@@ -399,13 +399,28 @@ def role() -> str | None:
     Returns what this process is in its job, 'worker', 'server' or 'head'; None without a launcher.
     """
 
+def is_in_group() -> bool:
+    """Returns whether an MPI launcher has started this process."""
+
 def serve() -> None:
     """Serves as the environment says, until all workers have left."""
+
+def is_distributed(type: str) -> bool:
+    """Returns whether a store of that type has several workers."""
+
+def nearest(word: str, names: Sequence[str]) -> str:
+    """Returns the name that is near to a word, or ''."""
+
+def option_table() -> list:
+    """Returns the table of options, a dict for each."""
+
+def options_in_force(type: str, options: dict) -> dict:
+    """
+    Returns what a store of that type would have for its options, as texts.
+    """
 
 def version() -> str: ...
 
 def config() -> str: ...
-
-def option_table() -> list[tuple[str, str, str, str, str]]: ...
 
 def _empty_call(key: object, value: object) -> None: ...

@@ -10,9 +10,22 @@ import weakref
 from . import _core
 
 logger = logging.getLogger("tensorkv")
-if os.environ.get("TKV_LOG") in ("error", "warning", "info", "debug"):  # what is none of these is refused by create
-    logger.setLevel(os.environ["TKV_LOG"].upper())
-    logger.addHandler(logging.StreamHandler())
+_handler = logging.StreamHandler()
+_handler.setFormatter(
+    logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s tensorkv[%(process)d]: %(message)s", "%Y-%m-%dT%H:%M:%S")
+)
+
+
+def set_level(level):
+    """Tell on standard error what is at least of this level, 'error' to 'debug'; nothing at all with 'off'."""
+    logger.setLevel(logging.CRITICAL + 1 if level == "off" else level.upper())
+    if level != "off" and _handler not in logger.handlers:
+        logger.addHandler(_handler)
+        logger.propagate = False  # once is enough
+
+
+if os.environ.get("TKV_LOG") in ("off", "error", "warning", "info", "debug"):  # what is none of these, create refuses
+    set_level(os.environ["TKV_LOG"])
 _open: "weakref.WeakSet" = weakref.WeakSet()
 
 

@@ -1,5 +1,7 @@
 """Stores: ``mx.kv``."""
 
+import functools
+
 from . import _bootstrap, _core, _life
 from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 
@@ -101,6 +103,8 @@ class KVStore(_core.Store):
     def __init__(self, type="local", **options):
         """Make a store; see `create`."""
         super().__init__(type, options)
+        if options.get("log") is not None:
+            _life.set_level(options["log"])
         self._begin()
 
     def _begin(self):
@@ -317,6 +321,22 @@ class TestStore(KVStoreBase):
         return 1
 
 
+def _with_hints(function):
+    """Decorate `create`: an option that it does not know is a TypeError that proposes the nearest name."""
+
+    @functools.wraps(function)
+    def checked(*args, **options):
+        for name in options:
+            if name != "name" and name not in function.__kwdefaults__:
+                nearest = _core.nearest(name, list(function.__kwdefaults__))
+                raise TypeError(
+                    f"create() has no option {name!r}" + (f"; did you mean {nearest!r}?" if nearest else "")
+                )
+        return function(*args, **options)
+
+    return checked
+
+
 class _ServerStore(KVStoreBase):
     """What ``create('dist_sync')`` gives in a server or scheduler: it holds no values, `KVStoreServer` serves them."""
 
@@ -350,12 +370,14 @@ class _ServerStore(KVStoreBase):
     broadcast = pushpull = set_optimizer = save_optimizer_states = load_optimizer_states = _refuse
 
 
+@_with_hints
 def create(
     name="local",
     *,
     threads=None,
     patience_ms=None,
     patience=None,
+    server_patience_ms=None,
     server_patience=None,
     bootstrap=None,
     rank=None,
@@ -364,10 +386,12 @@ def create(
     staleness=None,
     on_death=None,
     deterministic=None,
+    window_bytes=None,
     transport=None,
     insecure_network=None,
     check_values=None,
     failpoints=None,
+    log=None,
 ):
     """Make a store.
 
@@ -383,7 +407,9 @@ def create(
         patience_ms: longest wait for another thread or worker, in milliseconds; default ``TKV_PATIENCE_MS``, else ten
             minutes.
         patience: the same in seconds.
-        server_patience: longest wait for a server or the head, in seconds; default 30.
+        server_patience_ms: longest wait for a server or the head, in milliseconds; default ``TKV_SERVER_PATIENCE_MS``, else
+            30 seconds.
+        server_patience: the same in seconds.
         bootstrap: how the processes of a distributed store find each other. Without it the environment says so: that of
             ``tkv launch``, of MXNet's launcher (``DMLC_*``) or of ``torchrun``. ``'self'`` makes a job of this worker alone,
             with servers in this process. An object with ``set(key, value)``, ``get(key)`` and ``wait([key], timeout)`` that
@@ -395,17 +421,26 @@ def create(
         staleness: rounds that a worker may be ahead of the slowest one; default 0, at which a pull gives exactly the round
             of the last push.
         on_death: what a round does without a worker that has died: ``'fail'`` (default), ``'continue'`` without it, or
-            ``'wait'`` for its next life.
+            ``'wait'`` for its next life. Who starts the job decides: under ``tkv launch`` its ``--on-death``; a worker that asks
+            for something else is refused.
         deterministic: add in the order of ranks, so that every run gives the same bits; default False.
+        window_bytes: of arrays of other frameworks that a push copies where it cannot leave at once; beyond it the push
+            waits; default 64 MiB.
         transport: how the processes talk: ``'auto'`` (default) by shared memory and Unix sockets on one host and by TCP
             between hosts, ``'unix'`` the same without shared memory, ``'tcp'`` by TCP alone.
         insecure_network: TCP without a token of the job, where the network is trusted; default False.
         check_values: what leaves by TCP carries a check of its values (XXH3), beside that of its headers; what does not
             match is sent again. Default False.
         failpoints: rehearsed failures, as `docs/failures.md` describes them; default none.
+        log: the least important of what the logger ``tensorkv`` tells on standard error: ``'off'``, ``'error'``,
+            ``'warning'``, ``'info'`` or ``'debug'``; default ``TKV_LOG``, else what the program has configured.
+
+    Every option has an environment variable, which is used where the argument is None; `docs/options.md` lists them.
 
     Raises:
-        InvalidArgumentError: an unknown name, with a list of those there are; never a silent default.
+        InvalidArgumentError: an unknown name, with a list of those there are, never a silent default; an option out of
+            its range, or one without effect on such a store.
+        TypeError: an option that is none, with the nearest name.
         FailedPreconditionError: a distributed store and no sign of who else takes part.
         UnimplementedError: a store that this build does not have.
 
@@ -418,32 +453,20 @@ def create(
         ...     kv.pull('w').asnumpy()
         array([3., 3.], dtype=float32)
     """
+    options = {key: value for key, value in locals().items() if key != "name" and value is not None}
     if not isinstance(name, str):
         raise InvalidArgumentError(f"create: type {type(name).__name__}, the name of a store type is needed")
     registered = _registry.get(name.lower())
     if registered is not None:
+        if options:
+            raise InvalidArgumentError(
+                f"create {name!r}: a registered store takes no options, here {', '.join(options)}"
+            )
         return registered()
-    if name.lower().startswith(("dist", "p3")) and bootstrap is None:
+    if _core.is_distributed(name) and bootstrap is None:
         role = _core.role()
         if role in ("server", "head"):
             return _ServerStore(name, role)
         if role is None:
-            bootstrap, rank, num_workers = _bootstrap.from_torchrun(rank, num_workers)
-    return KVStore(
-        name,
-        threads=threads,
-        patience_ms=patience_ms,
-        patience=patience,
-        server_patience=server_patience,
-        bootstrap=bootstrap,
-        rank=rank,
-        num_workers=num_workers,
-        servers=servers,
-        staleness=staleness,
-        on_death=on_death,
-        deterministic=deterministic,
-        transport=transport,
-        insecure_network=insecure_network,
-        check_values=check_values,
-        failpoints=failpoints,
-    )
+            options.update(_bootstrap.from_torchrun(rank, num_workers))
+    return KVStore(name, **options)

@@ -6,10 +6,22 @@
 namespace tkv {
 
 Epoch::Policy PolicyFromName(const std::string& name) {
-  if (name == "fail") return Epoch::Policy::kFail;
+  if (name == "fail" || name.empty()) return Epoch::Policy::kFail;
   if (name == "wait") return Epoch::Policy::kWait;
   if (name == "continue") return Epoch::Policy::kContinue;
   throw Fail(Code::kInvalidArgument, "on_death='{}'; there are fail, continue, wait", name);
+}
+
+const char* NameOf(Epoch::Policy policy) {
+  switch (policy) {
+    case Epoch::Policy::kFail:
+      return "fail";
+    case Epoch::Policy::kWait:
+      return "wait";
+    case Epoch::Policy::kContinue:
+      return "continue";
+  }
+  return "?";
 }
 
 std::string Cluster::AddressOf(const Peer& peer) {

@@ -47,7 +47,9 @@ class Cluster final {
 std::shared_ptr<class Worker> WorkerOf(const std::shared_ptr<Cluster>& cluster, Rank rank,
                                        const std::string& type, const StoreOptions& options);
 
+// Empty: fail.
 //   throws  kInvalidArgument  neither fail, continue nor wait
 Epoch::Policy PolicyFromName(const std::string& name);
+const char* NameOf(Epoch::Policy policy);
 
 }  // namespace tkv

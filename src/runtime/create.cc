@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cctype>
 #include <vector>
 
@@ -31,8 +32,32 @@ bool Has(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// A rank and a number of workers are for a bootstrap that does not know them.
+void CheckPlace(const std::string& name, const StoreOptions& options) {
+  if (options.rendezvous != nullptr || (options.rank < 0 && options.num_workers == 0)) return;
+  if (options.bootstrap == "self" && options.rank <= 0 && options.num_workers <= 1) return;
+  throw Fail(Code::kInvalidArgument,
+             "create '{}': rank={}, num_workers={}: these go with a bootstrap object; here {}",
+             name, options.rank, options.num_workers,
+             options.bootstrap == "self" ? "the job has one worker" : "the launcher says both");
+}
+
+// What a worker asks for and the whole job decides is so, or the worker does not take part.
+void CheckAgainstJob(const std::string& name, const StoreOptions& options, const Worker& worker) {
+  if (!options.on_death.empty() && options.on_death != NameOf(worker.policy())) {
+    throw Fail(Code::kFailedPrecondition,
+               "create '{}': on_death='{}', the job has '{}': who starts the job decides (`tkv "
+               "launch --on-death {}`, or TKV_ON_DEATH of the head)",
+               name, options.on_death, NameOf(worker.policy()), options.on_death);
+  }
+  if (options.servers > 0 && options.servers != worker.servers()) {
+    throw Fail(Code::kFailedPrecondition, "create '{}': servers={}, the job has {}", name,
+               options.servers, worker.servers());
+  }
+}
+
 std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreOptions& options) {
-  CheckDistOptions(options);
+  CheckPlace(name, options);
   std::shared_ptr<Worker> worker;
   if (options.bootstrap == "self") {
     ClusterOptions cluster;
@@ -57,6 +82,7 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
     }
     worker = WorkerOfProcess(name, options, job);
   }
+  CheckAgainstJob(name, options, *worker);
   StoreOptions own = options;
   // The cores of a machine belong to all its workers.
   if (own.threads == 0) own.threads = std::max(1, UsableCores() / worker->local_workers());
@@ -67,12 +93,28 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
   return std::make_unique<DistStore>(name, own, std::move(worker));
 }
 
-}  // namespace
+// Once in a process.
+void WarnOfUnknownVariables(const StoreOptions& options) {
+  static std::atomic<bool> has_warned{false};
+  if (!options.log || has_warned.exchange(true)) return;
+  for (const std::string& sentence : UnknownVariables()) options.log(2, sentence);
+}
 
-std::unique_ptr<KVStore> KVStore::Create(std::string_view type, const StoreOptions& options) {
+std::string Lowered(std::string_view type) {
   std::string name(type);
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name;
+}
+
+}  // namespace
+
+bool IsDistributed(std::string_view type) { return Has(kDistributedTypes, Lowered(type)); }
+
+std::unique_ptr<KVStore> KVStore::Create(std::string_view type, const StoreOptions& given) {
+  const std::string name = Lowered(type);
+  const StoreOptions options = CheckedOptions(given);
+  WarnOfUnknownVariables(options);
   if (Has(kLocalTypes, name)) return MakeLocalStore(name, options);
   if (Has(kDistributedTypes, name)) return CreateDistributed(name, options);
   if (name == "nccl") {

@@ -177,16 +177,4 @@ void DistStore::Close() {
   if (error) std::rethrow_exception(error);
 }
 
-void CheckDistOptions(const StoreOptions& options) {
-  if (options.threads < 0 || options.patience.count() <= 0 ||
-      options.server_patience.count() <= 0) {
-    throw Fail(Code::kInvalidArgument, "create: threads {}, patience {} ms, server patience {} ms",
-               options.threads, options.patience.count(), options.server_patience.count());
-  }
-  if (options.staleness < 0 || options.staleness > static_cast<int>(KeyMeta::kStalenessMax)) {
-    throw Fail(Code::kInvalidArgument, "create: a staleness of {} rounds, 0 to {} are allowed",
-               options.staleness, KeyMeta::kStalenessMax);
-  }
-}
-
 }  // namespace tkv

@@ -159,7 +159,4 @@ class DistStore final : public KVStore {
   std::vector<CallPtr> untold_;  // calls that nobody may wait for
 };
 
-//   throws  kInvalidArgument
-void CheckDistOptions(const StoreOptions& options);
-
 }  // namespace tkv

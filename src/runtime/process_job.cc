@@ -61,7 +61,7 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
   std::vector<std::unique_ptr<Service>> services;
   job->workers = place.workers;
   job->servers = place.servers;
-  job->on_death = options.on_death;
+  if (!options.on_death.empty()) job->on_death = options.on_death;
   static_cast<NetworkOptions&>(*job) = options;
   job->rank = place.worker;
   if (place.has_head) {
@@ -113,7 +113,12 @@ std::shared_ptr<Worker> WorkerWithHost(const std::string& type, const StoreOptio
 }
 
 int ServersAmong(const StoreOptions& options, int workers) {
-  return options.servers > 0 ? std::min(options.servers, workers) : workers;
+  if (options.servers > workers) {
+    throw Fail(Code::kInvalidArgument,
+               "create: servers={}, and each of the {} workers can host one", options.servers,
+               workers);
+  }
+  return options.servers > 0 ? options.servers : workers;
 }
 
 // All processes make their jobs in the same order, so the number of a job is its name.  One that

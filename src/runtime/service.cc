@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
 
 #include "base/arena.h"
 #include "base/format.h"
@@ -13,6 +14,8 @@
 
 namespace tkv {
 namespace {
+
+constexpr const char* kAgain = " again:";
 
 std::string WhoIs(const Job& job) {
   return job.rank < 0 ? Name(job.role) : Format("{} {}", Name(job.role), job.rank);
@@ -84,7 +87,12 @@ SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen, const S
 }
 
 std::unique_ptr<SocketEndpoint> OpenEndpoint(const Job& job, SocketOptions options) {
-  std::vector<Failpoint> failpoints = FailpointsOf(WhoIs(job), job.failpoints);
+  // "worker 1 again:..." is for later lives too; the launcher has left out what is not for this one.
+  std::string text = job.failpoints;
+  for (size_t at = 0; (at = text.find(kAgain)) != std::string::npos;) {
+    text.erase(at, std::strlen(kAgain) - 1);
+  }
+  std::vector<Failpoint> failpoints = FailpointsOf(WhoIs(job), text);
   return WithFailpoints(OpenSockets(std::move(options)), std::move(failpoints));
 }
 

@@ -3,6 +3,7 @@
 #include "base/format.h"
 #include "runtime/cluster.h"
 #include "runtime/dist_store.h"
+#include "tkv/config.h"
 
 namespace tkv::testing {
 
@@ -13,6 +14,7 @@ struct Cluster::State {
 
 Cluster::Cluster(const ClusterOptions& options) : state_(std::make_unique<State>()) {
   state_->options = options;
+  state_->options.store = CheckedOptions(options.store);
   tkv::ClusterOptions cluster;
   cluster.workers = options.workers;
   cluster.servers = options.servers;
@@ -30,7 +32,6 @@ std::unique_ptr<KVStore> Cluster::Join(int rank) {
     throw Fail(Code::kInvalidArgument, "join: rank {}, the job has {}", rank, workers());
   }
   const ClusterOptions& options = state_->options;
-  CheckDistOptions(options.store);
   return std::make_unique<DistStore>(options.type, options.store,
                                      WorkerOf(state_->cluster, rank, options.type, options.store));
 }

@@ -177,6 +177,8 @@ void Worker::OnChange(ClientNode* node) {
       rank_ = node->client().rank();
       workers_ = static_cast<int>(epoch.workers.size());
       rejoined_ = node->client().rejoined();
+      servers_ = static_cast<int>(epoch.servers.size());
+      policy_ = epoch.policy;
     }
     if (joined_ || refused_) joined_changed_.notify_all();
   }

@@ -45,6 +45,8 @@ class Worker final {
   int workers() const { return workers_; }
   int local_workers() const { return local_workers_; }
   bool rejoined() const { return rejoined_; }
+  int servers() const { return servers_; }
+  Epoch::Policy policy() const { return policy_; }  // of the job, which its head has set
   bool is_of_this_process() const { return birth_ == ForkGeneration(); }
 
   // The number of a new store, the same on all ranks that make their stores in the same order.
@@ -97,6 +99,8 @@ class Worker final {
   int workers_ = 0;
   const int local_workers_;
   bool rejoined_ = false;
+  int servers_ = 0;
+  Epoch::Policy policy_ = Epoch::Policy::kFail;
 
   struct Running {
     CallPtr call;

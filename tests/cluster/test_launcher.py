@@ -141,3 +141,79 @@ def test_a_launcher_whose_output_nobody_takes_ends_by_a_signal(processes):
 def test_an_unfinished_last_line_is_passed_on(processes):
     status, said = finish(processes.launch("os.write(1, b'no end of line')", workers=1, servers=1))
     assert status == 0 and "[worker 0] no end of line\n" in said, said
+
+
+POLICY = """
+try:
+    kv = mx.kv.create("dist_sync"{arguments})
+except mx.KVError as error:
+    print(f"refused {{type(error).__name__}}: {{error}}", flush=True)
+    sys.exit(0)
+kv.init("w", mx.nd.zeros((2,)))
+kv.pushpull("w", mx.nd.ones((2,)), out=mx.nd.zeros((2,)))
+kv.barrier()
+if kv.rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+out = mx.nd.zeros((2,))
+kv.pushpull("w", mx.nd.ones((2,)), out=out)
+print("went on", out.asnumpy()[0], flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "options, variables, arguments",
+    [
+        (["--on-death", "continue"], {}, ""),
+        ([], {"TKV_ON_DEATH": "continue"}, ""),
+        (["--on-death", "continue"], {}, ", on_death='continue'"),
+        (["--on-death", "continue"], {"TKV_ON_DEATH": "fail"}, ""),
+    ],
+)
+def test_what_rounds_do_without_the_dead_can_be_said_by_flag_and_variable(processes, options, variables, arguments):
+    status, said = finish(processes.launch(POLICY.format(arguments=arguments), *options, servers=1, **variables))
+    assert "went on 1.0" in said, said
+
+
+def test_a_worker_that_asks_for_another_policy_than_the_jobs_is_refused(processes):
+    job = processes.launch(POLICY.format(arguments=", on_death='continue'"), servers=1)
+    status, said = finish(job)
+    assert status == 0, said
+    assert (
+        said.count("refused FailedPreconditionError: create 'dist_sync': on_death='continue', the job has 'fail'") == 2
+    )
+
+
+def test_a_worker_that_asks_for_another_number_of_servers_is_refused(processes):
+    status, said = finish(processes.launch("mx.kv.create('dist_sync', servers=3)", workers=1, servers=1))
+    assert status == 1 and "servers=3, the job has 1" in said, said
+
+
+def test_a_malformed_address_of_the_head_is_refused_at_once(processes):
+    begin = time.time()
+    text = "mx.kv.create('dist_sync')"
+    status, said = finish(processes.start([sys.executable, processes.script(text)], TKV_HEAD="127.0.0.1:9400"))
+    assert status == 1 and "TKV_HEAD='127.0.0.1:9400'" in said and "tcp:" in said, said
+    assert time.time() - begin < 10  # of 30 seconds of patience
+
+
+@pytest.mark.parametrize("again", ["", " again"])
+def test_a_rehearsed_death_is_of_one_life_unless_it_is_asked_for_again(processes, again):
+    text = """
+    kv = mx.kv.create("dist_sync")
+    kv.init("w", mx.nd.zeros((2,)))
+    for step in range(kv.round("w"), 20):
+        kv.pushpull("w", mx.nd.ones((2,)), out=mx.nd.zeros((2,)))
+    print("done", kv.rejoined, flush=True)
+    """
+    failpoint = f"worker 1{again}:sent:PUSH:8:kill"
+    status, said = finish(processes.launch(text, "--restart", "1", servers=1, TKV_FAILPOINTS=failpoint))
+    assert "it is started again (1 of 1)" in said, said
+    if again:
+        assert status == 128 + signal.SIGKILL, said
+    else:
+        assert status == 0 and said.count("done") == 2, said
+
+
+def test_a_variable_that_nothing_reads_is_told_by_the_launcher(processes):
+    status, said = finish(processes.start([*TKV, "launch", "true"], TKV_STALENES="3"))
+    assert status == 0 and "nothing reads the variable TKV_STALENES; did you mean 'TKV_STALENESS'?" in said, said

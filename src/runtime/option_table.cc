@@ -1,0 +1,254 @@
+#include "runtime/option_table.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <variant>
+
+#include "base/format.h"
+#include "base/wait.h"
+#include "wire/message.h"
+
+namespace tkv {
+namespace {
+
+using std::chrono::milliseconds;
+using Kind = OptionInfo::Kind;
+using Scope = OptionInfo::Scope;
+using Words = std::array<std::string_view, 5>;  // that a text may be; all empty: any text
+
+using Member = std::variant<int StoreOptions::*, size_t StoreOptions::*, bool StoreOptions::*,
+                            milliseconds StoreOptions::*, std::string StoreOptions::*>;
+
+struct Row {
+  OptionInfo info;
+  Member member;
+  int64_t low = 0;
+  int64_t high = 0;
+  Words words = {};
+};
+
+constexpr int64_t kLongestMs = kLongestWait.count();
+constexpr Words kTransports = {"auto", "unix", "tcp"};
+constexpr Words kPolicies = {"fail", "continue", "wait"};
+constexpr Words kLogLevels = {"off", "error", "warning", "info", "debug"};
+
+const std::array<Row, 13> kRows = {{
+    {{"threads", "TKV_THREADS", "--threads", "cores", "0",
+      "Cores that one large operation may use; 0 means all that the process may use: its CPU "
+      "affinity, cut to the quota of its control group, and divided by the workers of its job on "
+      "this machine.",
+      Kind::kNumber, Scope::kAny},
+     &StoreOptions::threads,
+     0,
+     65'536},
+    {{"patience_ms", "TKV_PATIENCE_MS", "--patience-ms", "ms", "600000",
+      "Longest wait of an operation for another thread of the same process, or for other workers, "
+      "before it fails with DeadlineExceeded.",
+      Kind::kDuration, Scope::kAny},
+     &StoreOptions::patience,
+     1,
+     kLongestMs},
+    {{"server_patience_ms", "TKV_SERVER_PATIENCE_MS", "--server-patience-ms", "ms", "30000",
+      "Longest wait of a distributed store for a server or the head before what needs it fails "
+      "with Unavailable.",
+      Kind::kDuration, Scope::kDistributed},
+     &StoreOptions::server_patience,
+     1,
+     kLongestMs},
+    {{"servers", "TKV_SERVERS", "", "servers", "0",
+      "Servers of a job whose workers host them; 0 means one in each worker, and one in a job of "
+      "one (bootstrap='self').",
+      Kind::kNumber, Scope::kDistributed},
+     &StoreOptions::servers,
+     0,
+     static_cast<int64_t>(kServersMax)},
+    {{"staleness", "TKV_STALENESS", "--staleness", "rounds", "0",
+      "Rounds that a worker may be ahead of the slowest one; 0 makes every pull exact.",
+      Kind::kNumber, Scope::kDistributed},
+     &StoreOptions::staleness,
+     0,
+     static_cast<int64_t>(KeyMeta::kStalenessMax)},
+    {{"on_death", "TKV_ON_DEATH", "--on-death", "", "fail",
+      "What a round does without a worker that has died. The head of the job decides; a worker "
+      "that asks for something else is refused. Under `tkv launch --restart` the default is wait.",
+      Kind::kText, Scope::kDistributed},
+     &StoreOptions::on_death,
+     0,
+     0,
+     kPolicies},
+    {{"deterministic", "TKV_DETERMINISTIC", "--deterministic", "", "0",
+      "1: sums are added in the order of ranks, so that every run gives the same bits.",
+      Kind::kFlag, Scope::kDistributed},
+     &StoreOptions::deterministic},
+    {{"window_bytes", "TKV_WINDOW_BYTES", "--window-bytes", "bytes", "67108864",
+      "Arrays of other frameworks that a push copies where it cannot leave at once; beyond it the "
+      "call waits.",
+      Kind::kNumber, Scope::kDistributed},
+     &StoreOptions::window_bytes,
+     0,
+     std::numeric_limits<int64_t>::max()},
+    {{"transport", "TKV_TRANSPORT", "--transport", "", "auto",
+      "How the processes of a job talk. auto: by shared memory and Unix sockets on one host, by "
+      "TCP between hosts; unix: the same without shared memory; tcp: by TCP alone.",
+      Kind::kText, Scope::kProcesses},
+     &StoreOptions::transport,
+     0,
+     0,
+     kTransports},
+    {{"insecure_network", "TKV_INSECURE_NETWORK", "--insecure-network", "", "0",
+      "1: TCP without a token; whoever reaches a port takes part in the job.", Kind::kFlag,
+      Scope::kProcesses},
+     &StoreOptions::insecure_network},
+    {{"check_values", "TKV_CHECK_VALUES", "--check-values", "", "0",
+      "1: what leaves by TCP carries a check of its values too (XXH3, as that of the headers); "
+      "what does not match is sent again over a new connection.",
+      Kind::kFlag, Scope::kProcesses},
+     &StoreOptions::check_values},
+    {{"failpoints", "TKV_FAILPOINTS", "--failpoints", "", "",
+      "Rehearsed failures: WHO:sent|received:TYPE:COUNT:kill|stop|cut, several with commas.",
+      Kind::kText, Scope::kProcesses},
+     &StoreOptions::failpoints},
+    {{"log", "TKV_LOG", "--log-level", "", "off",
+      "The least important of what is told of joining, leaving, deaths and long waits: on standard "
+      "error, from Python by the logger tensorkv. Without it C++ is silent, and Python's logger "
+      "has the level and handlers that the program gives it (warnings, by default).",
+      Kind::kText, Scope::kAny},
+     &StoreOptions::log_level,
+     0,
+     0,
+     kLogLevels},
+}};
+
+const Row& RowOf(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const Row& row : kRows) {
+    if (name == row.info.name) return row;
+    names.emplace_back(row.info.name);
+  }
+  throw Fail(Code::kInvalidArgument, "there is no option '{}'{}", name, DidYouMean(name, names));
+}
+
+std::string Needed(const Row& row) {
+  const std::string_view unit = row.info.unit;
+  const std::string of = unit.empty() ? std::string() : Format(" ({})", unit);
+  switch (row.info.kind) {
+    case Kind::kNumber:
+      if (row.high == std::numeric_limits<int64_t>::max()) {
+        return Format("a whole number of at least {}{}", row.low, of);
+      }
+      return Format("a whole number from {} to {}{}", row.low, row.high, of);
+    case Kind::kDuration:
+      return Format("a whole number of at least {}{}", row.low, of);
+    case Kind::kFlag:
+      return "0 or 1";
+    case Kind::kText:
+      break;
+  }
+  std::string words;
+  for (const std::string_view word : row.words) {
+    if (!word.empty()) words += (words.empty() ? "" : ", ") + std::string(word);
+  }
+  return "one of " + words;
+}
+
+// Whole and within the range; a duration that is longer is cut to it.
+bool ParseNumber(const Row& row, std::string_view text, int64_t* value) {
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, *value);
+  if (text.empty() || stop != end) return false;
+  const bool is_huge = error == std::errc::result_out_of_range || *value > row.high;
+  if (is_huge && row.info.kind == Kind::kDuration && text[0] != '-')
+    *value = row.high;
+  else if (is_huge)
+    return false;
+  return *value >= row.low;
+}
+
+bool IsWord(const Row& row, std::string_view text) {
+  if (row.words[0].empty()) return true;
+  return !text.empty() && std::find(row.words.begin(), row.words.end(), text) != row.words.end();
+}
+
+bool Set(const Row& row, std::string_view text, StoreOptions* options) {
+  if (const auto* const member = std::get_if<std::string StoreOptions::*>(&row.member)) {
+    if (!IsWord(row, text)) return false;
+    options->** member = text;
+    return true;
+  }
+  if (const auto* const member = std::get_if<bool StoreOptions::*>(&row.member)) {
+    options->** member = text == "1";
+    return text == "0" || text == "1";
+  }
+  int64_t value = 0;
+  if (!ParseNumber(row, text, &value)) return false;
+  if (const auto* const member = std::get_if<int StoreOptions::*>(&row.member)) {
+    options->** member = static_cast<int>(value);
+  } else if (const auto* const bytes = std::get_if<size_t StoreOptions::*>(&row.member)) {
+    options->** bytes = static_cast<size_t>(value);
+  } else {
+    options->*std::get<milliseconds StoreOptions::*>(row.member) = milliseconds(value);
+  }
+  return true;
+}
+
+std::string Print(const Row& row, const StoreOptions& options) {
+  return std::visit(
+      [&](auto member) -> std::string {
+        const auto& value = options.*member;
+        using Value = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<Value, std::string>) {
+          return value.empty() ? row.info.default_text : value;
+        } else if constexpr (std::is_same_v<Value, milliseconds>) {
+          return Format("{}", value.count());
+        } else {
+          return Format("{}", static_cast<int64_t>(value));
+        }
+      },
+      row.member);
+}
+
+}  // namespace
+
+std::span<const OptionInfo> OptionTable() noexcept {
+  static const auto table = [] {
+    std::array<OptionInfo, kRows.size()> infos{};
+    std::transform(kRows.begin(), kRows.end(), infos.begin(),
+                   [](const Row& row) { return row.info; });
+    return infos;
+  }();
+  return table;
+}
+
+std::string TrySetOption(StoreOptions* options, std::string_view name, std::string_view text) {
+  const Row& row = RowOf(name);
+  StoreOptions changed = *options;
+  if (!Set(row, text, &changed)) return Needed(row);
+  *options = std::move(changed);
+  return {};
+}
+
+void SetOption(StoreOptions* options, std::string_view name, std::string_view text) {
+  const std::string why = TrySetOption(options, name, text);
+  if (why.empty()) return;
+  throw Fail(Code::kInvalidArgument, "{}='{}': {} is needed", name, text, why);
+}
+
+std::string OptionText(const StoreOptions& options, std::string_view name) {
+  return Print(RowOf(name), options);
+}
+
+StoreOptions CheckedOptions(const StoreOptions& options) {
+  StoreOptions checked = options;
+  for (const Row& row : kRows) {
+    const std::string text = Print(row, options);
+    if (options.on_death.empty() && std::string_view(row.info.name) == "on_death") continue;
+    const std::string why = TrySetOption(&checked, row.info.name, text);
+    if (why.empty()) continue;
+    throw Fail(Code::kInvalidArgument, "create: {}={}: {} is needed", row.info.name, text, why);
+  }
+  return checked;
+}
+
+}  // namespace tkv
