@@ -149,6 +149,7 @@ class Client {
     Time grace = kNever;
     std::vector<Rank> missing;
     SmallVector<uint64_t, 2> versions;  // of the chunks, where an observer pulls
+    bool owns_value = false;            // no memory of the user's is read any more
     int tries = 0;
     int phase = 0;            // of an init or a control
     uint64_t generation = 0;  // of a control
@@ -212,6 +213,7 @@ class Client {
   void MakePlaces(const KeyId& id, KeyState* key);
   void Finish(Op* op);
   void FinishIfDone(Op* op);
+  void OwnBodies(const Op& op);
   void Fail(Op* op, const Error& error);
   void FailFront(KeyState* key, const Error& error);
   Op* Find(OpId id) { return ops_.Find(id); }

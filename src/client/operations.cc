@@ -15,6 +15,11 @@ bool IsPush(Kind kind) {
   return kind == Kind::kPush || kind == Kind::kPushPull || kind == Kind::kBarrier;
 }
 
+Bytes CopyOf(const Bytes& bytes) {
+  const auto copy = std::make_shared<std::vector<std::byte>>(bytes.data, bytes.data + bytes.size);
+  return {copy->data(), bytes.size, copy};
+}
+
 Bytes Slice(const Bytes& bytes, size_t begin, size_t size) {
   return {bytes.data + begin, size, bytes.owner};
 }
@@ -79,19 +84,25 @@ void Client::Cancel(OpId id, const Error& error, Time now, Effects* effects) {
 
 void Client::Detach(OpId id) {
   Op* const op = Find(id);
-  if (op == nullptr || op->what.value.size == 0) return;
-  const Bytes old = op->what.value;
-  const auto copy = std::make_shared<std::vector<std::byte>>(old.data, old.data + old.size);
-  op->what.value = {copy->data(), old.size, copy};
-  const auto rebase = [&](Outgoing* outgoing) {
+  if (op == nullptr || op->owns_value || op->what.value.size == 0) return;
+  OwnBodies(*op);
+  op->owns_value = true;
+  // Messages that are still to be made will read the value.
+  const bool is_read_on = !op->has_left || op->what.kind == Kind::kInit;
+  op->what.value = is_read_on ? CopyOf(op->what.value) : Bytes();
+}
+
+// The operation's messages that wait to leave, or for an answer and may have to be sent again, go
+// on with copies of what they carry: the memory that they point to goes back to its user.
+void Client::OwnBodies(const Op& op) {
+  if (op.owns_value || op.what.value.size == 0) return;
+  const auto own = [&](Outgoing* outgoing) {
     Bytes& body = outgoing->message.body;
-    if (outgoing->op == id && body) {
-      body = {copy->data() + (body.data - old.data), body.size, copy};
-    }
+    if (outgoing->op == op.id && body.size > 0) body = CopyOf(body);
   };
   for (ServerSession& session : sessions_) {
-    for (Outgoing& waiting : session.pushes) rebase(&waiting);
-    for (auto& [seq, sent] : session.sent) rebase(&sent);
+    for (Outgoing& waiting : session.pushes) own(&waiting);
+    for (auto& [seq, sent] : session.sent) own(&sent);
   }
 }
 
@@ -609,9 +620,11 @@ void Client::Finish(Op* op) {
   ops_.Erase(op->id);
 }
 
-// The key's queue forgets the operation when it comes to it.
+// The key's queue forgets the operation when it comes to it.  What it has pushed goes on without
+// its user: the round counts on it, and other chunks of it may have arrived.
 void Client::Fail(Op* op, const Error& error) {
   const OpId id = op->id;
+  OwnBodies(*op);
   outcomes_.push_back({id, Outcome::Event::kFailed, Prefixed(*op, error), op->round, nullptr});
   if (op->unpulled > 0) CancelPulls(op, kNoOp);
   if (const auto key = keys_.find(op->key); key != keys_.end()) {
@@ -633,6 +646,7 @@ void Client::FailAll(const Error& error) {
   ids.reserve(ops_.size());
   ops_.ForEach([&](OpId id, const Op&) { ids.push_back(id); });
   std::sort(ids.begin(), ids.end());
+  for (ServerSession& session : sessions_) session.Forget();  // nothing leaves any more
   for (const OpId id : ids) Fail(Find(id), error);
   ready_.clear();
   pump_.clear();

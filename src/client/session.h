@@ -74,6 +74,14 @@ struct ServerSession {
     while (!mutating.empty() && !sent.contains(mutating.front())) mutating.pop_front();
     return mutating.empty() ? next_seq : mutating.front();
   }
+  // All messages, those that are still to leave too.
+  void Forget() {
+    pushes.clear();
+    pulls.clear();
+    sent.clear();
+    mutating.clear();
+    unaccepted_bytes = waiting_pull_bytes = ready_pull_bytes = 0;
+  }
   bool busy() const { return !sent.empty() || !pushes.empty() || !pulls.empty(); }
 };
 

@@ -32,11 +32,14 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
       if (item.mode == "async") records.back()->mode = KeyMeta::Mode::kAsync;
     }
   }
+  std::vector<NDArray> values;  // all of them before the first key is under way
+  for (const InitItem& item : items) {
+    item.value->storage()->WaitReadable(options_.patience);
+    values.push_back(item.value->Packed());
+  }
   std::vector<CallPtr> calls;
   for (size_t i = 0; i < items.size(); ++i) {
     const KeyRecord& record = *records[i];
-    items[i].value->storage()->WaitReadable(options_.patience);
-    const NDArray packed = items[i].value->Packed();
     Operation init = Make(Operation::Kind::kInit, std::string(verb), &record);
     KeyMeta meta;
     meta.name = record.name;
@@ -48,9 +51,9 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
     }
     meta.deterministic = options_.deterministic;
     init.meta = std::make_shared<const KeyMeta>(std::move(meta));
-    init.value = MemoryOf(packed);
+    init.value = MemoryOf(values[i]);
     calls.push_back(NewCall(std::string(verb)));
-    calls.back()->memory.push_back(MemoryOf(packed));
+    calls.back()->memory.push_back(MemoryOf(values[i]));
     std::vector<Operation> operations;
     operations.push_back(std::move(init));
     worker_->Launch(calls.back(), std::move(operations));
@@ -75,7 +78,7 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
 void DistStore::Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
   CheckBroadcast(items, outs);
   InitAs("broadcast", items);
-  Await(StartPulls("broadcast", outs), options_.patience);
+  Await(StartPulls("broadcast", outs, false), options_.patience);
 }
 
 void DistStore::Delete(const KeyView& key) {

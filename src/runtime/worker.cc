@@ -115,9 +115,10 @@ void Worker::Launch(const CallPtr& call, std::vector<Operation> operations) {
 
 void Worker::GiveUp(const CallPtr& call) {
   Run([&](ClientNode& client, Time now) {
+    // All are detached before the first one ends: its end may let messages of the others leave.
+    for (const OpId id : call->ops) client.Detach(id);
     for (const OpId id : call->ops) {
       if (!calls_.contains(id)) continue;
-      client.Detach(id);
       client.Cancel(id, Error(Code::kCancelled, "given up by its caller"), now);
     }
     ReleaseMemory(*call);
