@@ -19,10 +19,16 @@ NDArray FromDLPack(DLManagedTensorVersioned* managed);
 NDArray FromDLPack(DLManagedTensor* managed, bool read_only);
 
 // A new managed tensor that shares the array's memory; whoever receives it calls its deleter once.
-// Waits for pending writers and marks the storage foreign.
+// Waits until the memory may be written (of a read-only array: read) and marks the storage foreign.
+//   blocks, throws  as Storage::MarkForeign
 DLManagedTensorVersioned* ToDLPackVersioned(const NDArray& array);
 //   throws  kInvalidArgument  the array is read-only, which the legacy form cannot say
 DLManagedTensor* ToDLPack(const NDArray& array);
+
+// The same for a view that its maker drops before anything else happens to the array: waits as the
+// access needs, marks nothing, and is read-only where it is lent for reading.
+//   blocks, throws  as Storage::WaitReadable, WaitWritable
+DLManagedTensorVersioned* LendByDLPack(const NDArray& array, Access access);
 
 DLDevice ToDLDevice(const Context& context);
 

@@ -1,10 +1,13 @@
-// A reference-counted block of memory and the operations that are still using it.
+// A reference-counted block of memory and the operations that are still using it: the one hazard
+// model of the library.  Every asynchronous use of an array registers with the array's storage;
+// whoever reads, writes or exports the memory asks the storage first.
 
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -20,6 +23,12 @@ class Pending {
   //   throws  kDeadlineExceeded, or the operation's own error
   virtual void Wait(std::chrono::nanoseconds patience) = 0;
 };
+
+// What somebody is about to do with memory; writing includes reading.
+enum class Access : uint8_t { kRead, kWrite };
+
+// Longest wait for operations on an array where no store says how long.
+inline constexpr std::chrono::nanoseconds kHazardPatience = std::chrono::seconds(600);
 
 // Thread-safe.  The bytes themselves are not guarded: the hazards below order the operations of
 // this library.
@@ -41,19 +50,42 @@ class Storage final {
   size_t bytes() const noexcept { return bytes_; }
   bool read_only() const noexcept { return read_only_; }
 
-  // Exported to somebody who does not know the hazards (DLPack, buffer): waits for the writer, and
-  // from then on every operation on it completes before it returns.
-  void MarkForeign(std::chrono::nanoseconds patience);
+  // Exported to somebody who does not know the hazards (DLPack, buffer): waits as a reader or a
+  // writer of this library would, and from then on every operation on the storage completes before
+  // it returns.
+  //   blocks, throws  as WaitReadable, WaitWritable; then nothing is marked
+  void MarkForeign(Access access, std::chrono::nanoseconds patience = kHazardPatience);
   bool foreign() const noexcept { return foreign_.load(std::memory_order_acquire); }
 
-  // Hazards: reading waits for the pending writer, writing also for the pending readers.
-  void AddReader(std::shared_ptr<Pending> reader);
-  void SetWriter(std::shared_ptr<Pending> writer);
-  void WaitReadable(std::chrono::nanoseconds patience);
-  void WaitWritable(std::chrono::nanoseconds patience);
+  // Registers an operation that goes on after its call has returned.  The Wait of what is given
+  // here tells no failure of the operation (that is the ticket's): who waits for memory only wants
+  // the memory.
+  //   AddReader returns false where the storage is foreign: the operation has to complete, or to
+  //   read from a copy, before its call returns.
+  bool AddReader(std::shared_ptr<Pending> reader);
+  void AddWriter(std::shared_ptr<Pending> writer);
+  // Reading waits for pending writers, writing for pending readers too.  In a child of fork() there
+  // is nothing to wait for: the operations are the parent's, and work on the parent's memory.
+  //   blocks  at most `patience` for each of them
+  //   throws  kDeadlineExceeded, or what ends an interrupted wait
+  void WaitReadable(std::chrono::nanoseconds patience = kHazardPatience) {
+    if (has_pending_.load(std::memory_order_acquire)) Wait(Access::kRead, patience);
+  }
+  void WaitWritable(std::chrono::nanoseconds patience = kHazardPatience) {
+    if (has_pending_.load(std::memory_order_acquire)) Wait(Access::kWrite, patience);
+  }
 
  private:
+  struct Use {
+    std::shared_ptr<Pending> operation;
+    bool writes;
+  };
+  using Uses = std::vector<Use>;
+
   Storage(void* data, size_t bytes, bool owned, bool read_only, std::shared_ptr<const void> owner);
+  void Wait(Access access, std::chrono::nanoseconds patience);
+  bool Add(Use use);
+  Uses TakeEnded();  // with the lock
 
   void* data_;
   size_t bytes_;
@@ -62,9 +94,13 @@ class Storage final {
   std::shared_ptr<const void> owner_;
   std::atomic<bool> foreign_{false};
   std::atomic<bool> has_pending_{false};  // a hint, so that an idle storage costs no lock
+  std::atomic<unsigned> uses_birth_{0};   // the process, counted in forks, that `uses_` are of
   std::mutex mutex_;
-  std::shared_ptr<Pending> writer_;
-  std::vector<std::shared_ptr<Pending>> readers_;
+  Uses uses_;
 };
+
+// Waits until no operation on any array of this process is under way.
+//   throws  as Storage::WaitReadable
+void WaitAll(std::chrono::nanoseconds patience = kHazardPatience);
 
 }  // namespace tkv

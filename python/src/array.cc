@@ -58,25 +58,55 @@ void FreeUnused(PyObject* capsule, const char* name) {
   managed->deleter(managed);
 }
 
+// Whatever may wait for an operation runs without the interpreter's lock: other threads of the
+// program may be the ones that the operation waits for.
+auto Released(const auto& action) {
+  nb::gil_scoped_release unlocked;
+  return action();
+}
+
+nb::object VersionedCapsule(DLManagedTensorVersioned* managed) {
+  return Capsule(managed, "dltensor_versioned", [](PyObject* capsule) {
+    FreeUnused<DLManagedTensorVersioned>(capsule, "dltensor_versioned");
+  });
+}
+
 nb::object ExportCapsule(const NDArray& array, bool versioned) {
-  if (versioned) {
-    return Capsule(ToDLPackVersioned(array), "dltensor_versioned", [](PyObject* capsule) {
-      FreeUnused<DLManagedTensorVersioned>(capsule, "dltensor_versioned");
-    });
-  }
-  return Capsule(ToDLPack(array), "dltensor",
+  if (versioned) return VersionedCapsule(Released([&] { return ToDLPackVersioned(array); }));
+  return Capsule(Released([&] { return ToDLPack(array); }), "dltensor",
                  [](PyObject* capsule) { FreeUnused<DLManagedTensor>(capsule, "dltensor"); });
 }
 
-bool Released(const auto& action) {
-  nb::gil_scoped_release unlocked;
-  action();
-  return true;
+// What numpy.from_dlpack makes a view of; NumPy's DLPack knows no bfloat16, whose bits travel as
+// int16.
+struct Lent {
+  NDArray array;
+  Access access;
+};
+
+enum class ViewFor { kReading, kWriting, kSharing };
+
+// A NumPy view of the memory.  One for reading or writing is for the caller alone, who drops it
+// before anything else happens to the array; one for sharing may be kept by anybody.
+nb::object NumpyView(const NDArray& array, ViewFor purpose) {
+  if (purpose == ViewFor::kSharing) {
+    const Access access = array.read_only() ? Access::kRead : Access::kWrite;
+    Released([&] { array.storage()->MarkForeign(access); });
+  }
+  const Access access = purpose == ViewFor::kReading ? Access::kRead : Access::kWrite;
+  return nb::module_::import_("numpy").attr("from_dlpack")(nb::cast(Lent{array, access}));
+}
+
+nb::object LentCapsule(const Lent& lent) {
+  DLManagedTensorVersioned* const managed =
+      Released([&] { return LendByDLPack(lent.array, lent.access); });
+  if (lent.array.dtype() == DType::kBF16) managed->dl_tensor.dtype = {kDLInt, 16, 1};
+  return VersionedCapsule(managed);
 }
 
 nb::object BinaryOf(nb::handle type, int op, nb::handle a, nb::handle b) {
-  NDArray result;
   const auto binary = static_cast<BinaryOp>(op);
+  NDArray result;
   if (!nb::isinstance<NDArray>(a)) {
     const double scalar = nb::cast<double>(a);
     Released([&, &right = AsArray(b)] { result = Binary(binary, scalar, right); });
@@ -98,16 +128,6 @@ void BinaryIntoOf(int op, const NDArray& a, nb::handle b, const NDArray& out) {
     const double scalar = nb::cast<double>(b);
     Released([&] { BinaryInto(binary, a, scalar, out); });
   }
-}
-
-// The bytes of a 16-bit float array as int16, for NumPy, whose DLPack knows no bfloat16.
-NDArray Bits16(const NDArray& array) {
-  if (ItemSize(array.dtype()) != 2)
-    throw Fail(Code::kInvalidArgument, "bits16: {} has no 16 bits", Name(array.dtype()));
-  array.storage()->MarkForeign(std::chrono::seconds(600));
-  const Strides strides = array.strides();
-  return NDArray::Wrap(array.data(), array.shape(), DType::kI16, array.context(), array.read_only(),
-                       std::make_shared<NDArray>(array), strides);
 }
 
 }  // namespace
@@ -147,8 +167,12 @@ void BindArray(nb::module_& m) {
                          a.context().index);
                    })
       .def_prop_ro(
-          "data_ptr", [](const NDArray& a) { return reinterpret_cast<uintptr_t>(a.data()); },
-          "Address of the first element.")
+          "data_ptr",
+          [](const NDArray& a) {
+            Released([&] { a.storage()->MarkForeign(Access::kWrite); });
+            return reinterpret_cast<uintptr_t>(a.data());
+          },
+          "Address of the first element; waits until the memory may be written.")
       .def_prop_ro("read_only", &NDArray::read_only,
                    "Whether operations refuse to write into the array.")
       .def_prop_ro("contiguous", &NDArray::contiguous,
@@ -168,14 +192,16 @@ void BindArray(nb::module_& m) {
       .def(
           "_reshape",
           [](nb::handle self, const std::vector<int64_t>& dims) {
-            return ToPython(AsArray(self).Packed().Reshape(ParseShape(dims)), self.type());
+            const Shape shape = ParseShape(dims);
+            return ToPython(
+                Released([&, &array = AsArray(self)] { return array.Packed().Reshape(shape); }),
+                self.type());
           },
           nb::arg("shape"))
       .def("_copy",
            [](nb::handle self) {
-             NDArray copy;
-             Released([&, &array = AsArray(self)] { copy = array.Copy(); });
-             return ToPython(copy, self.type());
+             return ToPython(Released([&array = AsArray(self)] { return array.Copy(); }),
+                             self.type());
            })
       .def(
           "_with_context",
@@ -195,9 +221,20 @@ void BindArray(nb::module_& m) {
       .def(
           "_fill", [](const NDArray& self, double value) { Released([&] { Fill(self, value); }); },
           nb::arg("value"))
-      .def("_bits16", [](const NDArray& self) { return nb::cast(Bits16(self)); })
+      .def("_numpy_for_reading",
+           [](const NDArray& self) { return NumpyView(self, ViewFor::kReading); })
+      .def("_numpy_for_writing",
+           [](const NDArray& self) { return NumpyView(self, ViewFor::kWriting); })
+      .def("_numpy_for_sharing",
+           [](const NDArray& self) { return NumpyView(self, ViewFor::kSharing); })
+      .def("_wait_to_read",
+           [](const NDArray& self) { Released([&] { self.storage()->WaitReadable(); }); })
       .def("_capsule", &ExportCapsule, nb::arg("versioned"));
 
+  nb::class_<Lent>(m, "_Lent", "Memory that NumPy is about to look at.")
+      .def("__dlpack__", [](const Lent& self, const nb::kwargs&) { return LentCapsule(self); })
+      .def("__dlpack_device__", [](const Lent&) { return std::tuple(1, 0); });
+  m.def("_wait_all", [] { Released([] { WaitAll(); }); });
   m.def("_register_array_class", [](nb::handle type) { array_class = type; }, nb::arg("type"));
   m.def(
       "_empty",

@@ -116,11 +116,16 @@ class NDArray(_core.Array):
 
     # ------------------------------------------------------------------------------------------- to other frameworks
 
+    def _as_elements(self, raw):
+        return raw.view(_numpy_dtype("bfloat16")) if self.dtype_name == "bfloat16" else raw
+
+    def _host(self):
+        """Return the elements as a read-only NumPy array, to be dropped before anything happens to this array."""
+        return self._as_elements(self._numpy_for_reading())
+
     def _view(self):
-        """Return a NumPy view of the memory."""
-        if self.dtype_name == "bfloat16":
-            return np.from_dlpack(self._bits16()._as(NDArray)).view(_numpy_dtype("bfloat16"))
-        return np.from_dlpack(self)
+        """Return the memory as a NumPy array to write to, to be dropped before anything happens to this array."""
+        return self._as_elements(self._numpy_for_writing())
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         """Export by DLPack; the consumer shares the memory."""
@@ -135,28 +140,28 @@ class NDArray(_core.Array):
 
     def __array__(self, dtype=None, copy=None):
         """Return a NumPy view; a copy only where `dtype` or `copy` ask for one."""
-        view = self._view()
-        if dtype is not None and np.dtype(dtype) != view.dtype:
+        own = _numpy_dtype(self.dtype_name)
+        if dtype is not None and np.dtype(dtype) != own:
             if copy is False:
-                raise ValueError(f"an array of {view.dtype} cannot be seen as {np.dtype(dtype)} without a copy")
-            return view.astype(dtype)
-        return view.copy() if copy else view
+                raise ValueError(f"an array of {own} cannot be seen as {np.dtype(dtype)} without a copy")
+            return self._host().astype(dtype)
+        return self._host().copy() if copy else self._as_elements(self._numpy_for_sharing())
 
     def asnumpy(self):
         """Return a NumPy array with a copy of the elements."""
-        return self._view().copy()
+        return self._host().copy()
 
     def asscalar(self):
         """Return the only element as a NumPy scalar; InvalidArgumentError where there are more or none."""
         if self.size != 1:
             raise InvalidArgumentError(f"asscalar: the array has shape {self.shape}, one element is needed")
-        return self._view().reshape(-1)[0]
+        return self._host().reshape(-1)[0]
 
     item = asscalar
 
     def tolist(self):
         """Return the elements as nested lists."""
-        return self._view().tolist()
+        return self._host().tolist()
 
     # ------------------------------------------------------------------------------------------------------- copies
 
@@ -186,7 +191,7 @@ class NDArray(_core.Array):
             return self._copy() if copy else self
         if name in _FLOATS and self.dtype_name in _FLOATS:
             return _core._convert_float(type(self), self, name)
-        return array(self._view().astype(_numpy_dtype(name)), ctx=self.context, dtype=name)._as(type(self))
+        return array(self._host().astype(_numpy_dtype(name)), ctx=self.context, dtype=name)._as(type(self))
 
     def reshape(self, *shape, **kwargs):
         """Return a view with another shape of as many elements; one extent may be -1."""
@@ -209,7 +214,11 @@ class NDArray(_core.Array):
         return self
 
     def wait_to_read(self):
-        """Wait until pending operations on the array are done."""
+        """Wait until no operation writes to the array any more, such as ``kv.pull(key, out=array, async_op=True)``.
+
+        A failure of the operation is not raised here: its ticket tells.
+        """
+        self._wait_to_read()
 
     def __copy__(self):
         """Return a copy with memory of its own."""
@@ -222,11 +231,7 @@ class NDArray(_core.Array):
     def __reduce__(self):
         """Pickle by value."""
         kind, index = self._context
-        if self.dtype_name == "bfloat16":
-            raw = np.from_dlpack(self._bits16()._as(NDArray)).copy()
-        else:
-            raw = self.asnumpy()
-        return _rebuild, (type(self), raw, self.dtype_name, kind, index)
+        return _rebuild, (type(self), self._numpy_for_reading().copy(), self.dtype_name, kind, index)
 
     # ----------------------------------------------------------------------------------------------------- indexing
 
@@ -280,7 +285,7 @@ class NDArray(_core.Array):
             at = self._row(operator.index(key))
             return self._slice(at, at + 1) if self.ndim == 1 else self._at(at)
         try:
-            picked = self._view()[_plain_index(key)]
+            picked = self._host()[_plain_index(key)]
         except IndexError as error:
             raise OutOfRangeError(f"index: {error}; the array has shape {self.shape}") from None
         return array(np.asarray(picked), ctx=self.context, dtype=self.dtype_name)._as(type(self))
@@ -293,7 +298,7 @@ class NDArray(_core.Array):
             self._fill(float(value))
             return
         if isinstance(value, _core.Array):
-            value = value._view()
+            value = value._host()
         try:
             if self._is_row_index(key):
                 at = self._row(operator.index(key))
@@ -433,13 +438,13 @@ class NDArray(_core.Array):
 
     def sum(self):
         """Return the sum of all elements, shape ``(1,)``, computed by NumPy."""
-        return array([self._view().sum()], ctx=self.context, dtype=self.dtype_name)._as(type(self))
+        return array([self._host().sum()], ctx=self.context, dtype=self.dtype_name)._as(type(self))
 
     def __repr__(self):
         """Return the elements, then shape and context, as MXNet prints them."""
         dims = "x".join(str(n) for n in self.shape)
         body = self.astype("float32") if self.dtype_name == "bfloat16" else self
-        return f"\n{body._view()!s}\n<{type(self).__name__} {dims} @{self.context}>"
+        return f"\n{body._host()!s}\n<{type(self).__name__} {dims} @{self.context}>"
 
 
 _core._register_array_class(NDArray)
@@ -450,19 +455,18 @@ def _plain_index(key):
     if isinstance(key, tuple):
         return tuple(_plain_index(k) for k in key)
     if isinstance(key, _core.Array):
-        view = key._view()
+        view = key._host()
         return view.astype(np.int64) if view.dtype.kind == "f" else view
     return key
 
 
 def _broadcast(a, shape):
-    return array(np.ascontiguousarray(np.broadcast_to(a._view(), shape)), ctx=a.context, dtype=a.dtype_name)
+    return array(np.ascontiguousarray(np.broadcast_to(a._host(), shape)), ctx=a.context, dtype=a.dtype_name)
 
 
 def _rebuild(cls, raw, dtype, kind, index):
     result = _core._empty(cls, builtins.list(raw.shape), dtype, kind, index)
-    target = np.from_dlpack(result._bits16()._as(NDArray)) if dtype == "bfloat16" else result._view()
-    target[...] = raw
+    result._numpy_for_writing()[...] = raw
     return result
 
 
@@ -565,7 +569,7 @@ def array(source_array, ctx=None, dtype=None):
 def _unwrap(items):
     """Return nested lists with NDArrays as NumPy arrays."""
     return [
-        _unwrap(x) if isinstance(x, (builtins.list, tuple)) else (x._view() if isinstance(x, _core.Array) else x)
+        _unwrap(x) if isinstance(x, (builtins.list, tuple)) else (x._host() if isinstance(x, _core.Array) else x)
         for x in items
     ]
 
@@ -624,11 +628,12 @@ def random_normal(loc=0.0, scale=1.0, shape=(1,), ctx=None, dtype=None):
 
 
 def waitall():
-    """Wait until every pending operation on arrays is done.
+    """Wait until no operation reads or writes an array any more; failures are told by tickets and stores.
 
     Example:
         >>> mx.nd.waitall()
     """
+    _core._wait_all()
 
 
 def save(fname, data):
@@ -651,7 +656,7 @@ def save(fname, data):
         if not isinstance(value, _core.Array):
             raise InvalidArgumentError(f"save: {name!r} has type {type(value).__name__}, an NDArray is needed")
         tag = f"{prefix}{value.dtype_name}:{name}"
-        arrays[tag] = np.from_dlpack(value._bits16()._as(NDArray)) if value.dtype_name == "bfloat16" else value._view()
+        arrays[tag] = value._numpy_for_reading()
     folder = os.path.dirname(os.path.abspath(os.fspath(fname)))
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=".tensorkv-")
     try:

@@ -23,14 +23,14 @@ class ndarray(NDArray):
     def __repr__(self):
         """Return NumPy's form; float32 is the default and not named."""
         body = self.astype("float32") if self.dtype_name == "bfloat16" else self
-        text = _np.array2string(body._view(), separator=", ", prefix="array(")
+        text = _np.array2string(body._host(), separator=", ", prefix="array(")
         if self.dtype_name in ("float32", "bool"):
             return f"array({text})"
         return f"array({text}, dtype={self.dtype_name})"
 
     def __str__(self):
         """Return the elements alone."""
-        return str((self.astype("float32") if self.dtype_name == "bfloat16" else self)._view())
+        return str((self.astype("float32") if self.dtype_name == "bfloat16" else self)._host())
 
     def __getitem__(self, key):
         """Return a view for an int or a slice of the first axis, else a copy; a row of a 1-D array has shape ``()``."""

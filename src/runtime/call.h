@@ -36,10 +36,14 @@ class Call final : public Pending {
   }
   // Its error is told once: here, or by the store if nobody asks here.
   void Wait(std::chrono::nanoseconds patience) override {
-    WaitFor(patience, [this] { return done_; });
+    WaitDone(patience);
     std::lock_guard lock(mutex_);
     is_looked_at_ = true;
     if (error_) throw Error(*error_);
+  }
+  // Until the call has ended, well or not; its error stays untold.
+  void WaitDone(std::chrono::nanoseconds patience) {
+    WaitFor(patience, [this] { return done_; });
   }
   // Until every push of it is accepted, so that its sources are free.
   void WaitAccepted(std::chrono::nanoseconds patience) {
@@ -139,7 +143,18 @@ class Call final : public Pending {
 
 using CallPtr = std::shared_ptr<Call>;
 
-// The part of a call that holds its sources: done when they are free.
+// What a call is to the arrays that it writes: done when the call is.
+class WrittenPart final : public Pending {
+ public:
+  explicit WrittenPart(CallPtr call) : call_(std::move(call)) {}
+  bool done() const noexcept override { return call_->done(); }
+  void Wait(std::chrono::nanoseconds patience) override { call_->WaitDone(patience); }
+
+ private:
+  const CallPtr call_;
+};
+
+// What a call is to its sources: done when they are free.
 class AcceptedPart final : public Pending {
  public:
   explicit AcceptedPart(CallPtr call) : call_(std::move(call)) {}

@@ -8,6 +8,7 @@
 #include "runtime/dist_store.h"
 #include "store/checks.h"
 #include "store/overlap.h"
+#include "tensor/strided.h"
 #include "update/parallel.h"
 
 namespace tkv {
@@ -190,7 +191,7 @@ void DistStore::FinishTargets(const CallPtr& call, std::vector<Target> targets) 
         job.value = target.landing.data();
         job.outputs = {&output, 1};
         RunJobs({&job, 1}, 1);
-        if (!out.contiguous()) out.CopyFrom(packed);
+        if (!out.contiguous()) CopyElements(packed, out);
       }
     }
   };
@@ -213,19 +214,16 @@ Ticket DistStore::Tracked(const CallPtr& call) {
   return call;
 }
 
-// A push returns when its sources are its own: arrays of this library stay busy until they are
-// read, arrays of others are copied where that takes long.
+// A call that pushes returns when its sources are its own: arrays of this library stay busy until
+// they are read, arrays that others may write to are copied where reading them takes long.
 void DistStore::FreeSources(const CallPtr& call, const std::vector<Source>& sources) {
   bool waits = false;
   size_t foreign_bytes = 0;
+  const auto reader = std::make_shared<AcceptedPart>(call);
   for (const Source& source : sources) {
-    if (source.is_own) continue;
-    if (source.array.storage()->foreign()) {
-      waits = true;
-      foreign_bytes += source.array.bytes();
-    } else {
-      source.array.storage()->AddReader(std::make_shared<AcceptedPart>(call));
-    }
+    if (source.is_own || source.array.storage()->AddReader(reader)) continue;
+    waits = true;
+    foreign_bytes += source.array.bytes();
   }
   if (!waits) return;
   constexpr std::chrono::milliseconds kSoon{5};
@@ -237,6 +235,30 @@ void DistStore::FreeSources(const CallPtr& call, const std::vector<Source>& sour
     worker_->Detach(call);
   } catch (...) {  // interrupted: the push goes on
     worker_->Detach(call);
+    throw;
+  }
+}
+
+std::vector<NDArray> DistStore::OutputsOf(const std::vector<Target>& targets) {
+  std::vector<NDArray> outputs;
+  for (const Target& target : targets) {
+    // A landing without outs is an array of the user, any other one is the store's own.
+    if (target.outs.empty()) outputs.push_back(target.landing);
+    outputs.insert(outputs.end(), target.outs.begin(), target.outs.end());
+  }
+  return outputs;
+}
+
+// An asynchronous call has been launched and its verb is about to return: whoever touches one of
+// its arrays from now on waits.  A verb that ends here without a ticket takes the arrays back.
+void DistStore::LetGo(const CallPtr& call, const std::vector<Source>& sources,
+                      const std::vector<NDArray>& outputs) {
+  try {
+    const auto writer = std::make_shared<WrittenPart>(call);
+    for (const NDArray& output : outputs) output.storage()->AddWriter(writer);
+    FreeSources(call, sources);
+  } catch (...) {
+    worker_->GiveUp(call);
     throw;
   }
 }
@@ -262,7 +284,8 @@ void DistStore::Push(std::span<const PushItem> items) {
   Tracked(StartPushes("push", items, false));
 }
 
-CallPtr DistStore::StartPulls(const std::string& verb, std::span<const PullItem> items) {
+CallPtr DistStore::StartPulls(const std::string& verb, std::span<const PullItem> items,
+                              bool is_async) {
   if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   RaiseUnseen(verb, KeysOf(items));
   std::vector<Target> targets = GatherTargets(verb, items, {});
@@ -272,13 +295,15 @@ CallPtr DistStore::StartPulls(const std::string& verb, std::span<const PullItem>
     operations.push_back(Make(Operation::Kind::kPull, verb, target.record.get()));
     AddTarget(target, &operations.back(), call);
   }
+  const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
   FinishTargets(call, std::move(targets));
   worker_->Launch(call, std::move(operations));
+  if (is_async) LetGo(call, {}, outputs);
   return call;
 }
 
 CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushItem> items,
-                                 std::span<const PullItem> outs) {
+                                 std::span<const PullItem> outs, bool is_async) {
   RaiseUnseen(verb, KeysOf(items));
   RaiseUnseen(verb, KeysOf(outs));
   std::vector<Target> targets = GatherTargets(verb, outs, items);
@@ -305,8 +330,10 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
     operations.push_back(Make(Operation::Kind::kPull, verb, targets[i].record.get()));
     AddTarget(targets[i], &operations.back(), call);
   }
+  const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
   FinishTargets(call, std::move(targets));
   worker_->Launch(call, std::move(operations));
+  if (is_async) LetGo(call, sources, outputs);
   return call;
 }
 

@@ -39,19 +39,19 @@ class DistStore final : public KVStore {
   void Init(std::span<const InitItem> items) override { InitAs("init", items); }
   void Push(std::span<const PushItem> items) override;
   void Pull(std::span<const PullItem> items) override {
-    Await(StartPulls("pull", items), options_.patience);
+    Await(StartPulls("pull", items, false), options_.patience);
   }
   void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) override {
-    Await(StartPushPull("pushpull", items, outs), options_.patience);
+    Await(StartPushPull("pushpull", items, outs, false), options_.patience);
   }
   Ticket PushAsync(std::span<const PushItem> items) override {
     return Tracked(StartPushes("push", items, true));
   }
   Ticket PullAsync(std::span<const PullItem> items) override {
-    return Tracked(StartPulls("pull", items));
+    return Tracked(StartPulls("pull", items, true));
   }
   Ticket PushPullAsync(std::span<const PushItem> items, std::span<const PullItem> outs) override {
-    return Tracked(StartPushPull("pushpull", items, outs));
+    return Tracked(StartPushPull("pushpull", items, outs, true));
   }
   void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
   void Delete(const KeyView& key) override;
@@ -115,16 +115,21 @@ class DistStore final : public KVStore {
   std::vector<Target> GatherTargets(std::string_view verb, std::span<const PullItem> items,
                                     std::span<const PushItem> inputs);
 
+  // An asynchronous call goes on when the verb has returned: its arrays know of it.
   CallPtr StartPushes(const std::string& verb, std::span<const PushItem> items, bool until_done);
-  CallPtr StartPulls(const std::string& verb, std::span<const PullItem> items);
+  CallPtr StartPulls(const std::string& verb, std::span<const PullItem> items, bool is_async);
   CallPtr StartPushPull(const std::string& verb, std::span<const PushItem> items,
-                        std::span<const PullItem> outs);
+                        std::span<const PullItem> outs, bool is_async);
   Operation Make(Operation::Kind kind, const std::string& verb, const KeyRecord* record) const;
   Operation MakePush(Operation::Kind kind, const std::string& verb, const Source& source,
                      const CallPtr& call) const;
   void AddTarget(const Target& target, Operation* operation, const CallPtr& call) const;
   static void FinishTargets(const CallPtr& call, std::vector<Target> targets);
   void FreeSources(const CallPtr& call, const std::vector<Source>& sources);
+  // The arrays of the user that the targets write to.
+  static std::vector<NDArray> OutputsOf(const std::vector<Target>& targets);
+  void LetGo(const CallPtr& call, const std::vector<Source>& sources,
+             const std::vector<NDArray>& outputs);
   void Await(const CallPtr& call, std::chrono::nanoseconds patience);
   CallPtr NewCall(const std::string& verb) {
     auto call = std::make_shared<Call>(

@@ -8,8 +8,6 @@
 namespace tkv {
 namespace {
 
-constexpr std::chrono::nanoseconds kExportPatience = std::chrono::seconds(600);
-
 constexpr std::array<DLDataType, 10> kDLTypes = {{{kDLFloat, 32, 1},
                                                   {kDLFloat, 64, 1},
                                                   {kDLFloat, 16, 1},
@@ -95,8 +93,7 @@ struct Exported {
 };
 
 template <typename Managed>
-Exported<Managed>* Export(const NDArray& array) {
-  array.storage()->MarkForeign(kExportPatience);
+Exported<Managed>* Describe(const NDArray& array) {
   auto* exported = new Exported<Managed>();
   exported->array = array;
   exported->shape.assign(array.shape().begin(), array.shape().end());
@@ -137,12 +134,31 @@ NDArray FromDLPack(DLManagedTensor* managed, bool read_only) {
   return Consume(managed, read_only);
 }
 
-DLManagedTensorVersioned* ToDLPackVersioned(const NDArray& array) {
-  auto* exported = Export<DLManagedTensorVersioned>(array);
+namespace {
+
+DLManagedTensorVersioned* DescribeVersioned(const NDArray& array, Access access) {
+  auto* exported = Describe<DLManagedTensorVersioned>(array);
   // 1.1 is what this struct needs; readers refuse a newer minor only where they must.
   exported->managed.version = {1, 1};
-  exported->managed.flags = array.read_only() ? DLPACK_FLAG_BITMASK_READ_ONLY : 0;
+  exported->managed.flags = access == Access::kRead ? DLPACK_FLAG_BITMASK_READ_ONLY : 0;
   return &exported->managed;
+}
+
+}  // namespace
+
+DLManagedTensorVersioned* ToDLPackVersioned(const NDArray& array) {
+  const Access access = array.read_only() ? Access::kRead : Access::kWrite;
+  array.storage()->MarkForeign(access);
+  return DescribeVersioned(array, access);
+}
+
+DLManagedTensorVersioned* LendByDLPack(const NDArray& array, Access access) {
+  if (access == Access::kRead) {
+    array.storage()->WaitReadable();
+  } else {
+    array.storage()->WaitWritable();
+  }
+  return DescribeVersioned(array, array.read_only() ? Access::kRead : access);
 }
 
 DLManagedTensor* ToDLPack(const NDArray& array) {
@@ -150,7 +166,8 @@ DLManagedTensor* ToDLPack(const NDArray& array) {
     throw Fail(Code::kInvalidArgument,
                "dlpack: the array is read-only, which needs DLPack 1.0 or later");
   }
-  return &Export<DLManagedTensor>(array)->managed;
+  array.storage()->MarkForeign(Access::kWrite);
+  return &Describe<DLManagedTensor>(array)->managed;
 }
 
 }  // namespace tkv

@@ -168,16 +168,9 @@ void NDArray::CopyFrom(const NDArray& source) const {
                source.shape_.ToString(), Name(dtype_), shape_.ToString());
   }
   if (read_only()) throw Fail(Code::kInvalidArgument, "copy: the target is read-only");
-  if (size_ == 0) return;
-  const size_t item = ItemSize(dtype_);
-  if (contiguous() && source.contiguous()) {
-    std::memmove(data(), source.data(), bytes());
-  } else if (contiguous()) {
-    PackStrided(source.data(), shape_, source.strides_->data(), item, data());
-  } else {
-    const NDArray packed = source.Packed();
-    ScatterStrided(packed.data(), data(), shape_, strides_->data(), item);
-  }
+  source.storage_->WaitReadable();
+  storage_->WaitWritable();
+  CopyElements(source, *this);
 }
 
 }  // namespace tkv

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 
 #include "base/format.h"
+#include "base/process.h"
 #include "base/round_up.h"
 
 namespace tkv {
@@ -65,48 +67,119 @@ Storage::~Storage() {
   }
 }
 
-void Storage::MarkForeign(std::chrono::nanoseconds patience) {
-  WaitReadable(patience);
-  foreign_.store(true, std::memory_order_release);
+// ---- hazards ------------------------------------------------------------------------------------
+
+namespace {
+
+bool StandsInTheWay(bool use_writes, Access access) {
+  return use_writes || access == Access::kWrite;
 }
 
-void Storage::AddReader(std::shared_ptr<Pending> reader) {
+// Every operation on an array of this process that may be under way, for WaitAll.
+class Registry {
+ public:
+  const unsigned birth = ForkGeneration();
+
+  void Add(const std::shared_ptr<Pending>& operation) {
+    std::lock_guard lock(mutex_);
+    if (!all_.empty() && all_.back().lock() == operation) return;  // an operation on several arrays
+    if (all_.size() >= tidy_at_) {
+      std::erase_if(all_, [](const auto& weak) {
+        const auto old = weak.lock();
+        return old == nullptr || old->done();
+      });
+      tidy_at_ = std::max(kTidyAt, 2 * all_.size());
+    }
+    all_.push_back(operation);
+  }
+  std::vector<std::weak_ptr<Pending>> Take() {
+    std::lock_guard lock(mutex_);
+    return all_;
+  }
+
+ private:
+  static constexpr size_t kTidyAt = 64;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<Pending>> all_;
+  size_t tidy_at_ = kTidyAt;
+};
+
+// Arrays may be used until the process ends, so the registry is never destroyed.  A child of fork()
+// gets one of its own: the operations are the parent's, and a thread of the parent may hold the
+// lock.
+Registry& AllOperations() {
+  static std::atomic<Registry*> current{new Registry};
+  Registry* registry = current.load();
+  if (registry->birth == ForkGeneration()) return *registry;
+  auto fresh = std::make_unique<Registry>();
+  if (current.compare_exchange_strong(registry, fresh.get())) registry = fresh.release();
+  return *registry;
+}
+
+}  // namespace
+
+Storage::Uses Storage::TakeEnded() {
+  const auto ended = std::stable_partition(uses_.begin(), uses_.end(),
+                                           [](const Use& use) { return !use.operation->done(); });
+  Uses taken(std::make_move_iterator(ended), std::make_move_iterator(uses_.end()));
+  uses_.erase(ended, uses_.end());
+  has_pending_.store(!uses_.empty(), std::memory_order_release);
+  return taken;
+}
+
+bool Storage::Add(Use use) {
+  AllOperations().Add(use.operation);
+  Uses ended;  // dropped without the lock: with an operation may go the last handle on other arrays
   std::lock_guard lock(mutex_);
-  // Finished readers are forgotten here, so the list is bounded by the operations under way.
-  std::erase_if(readers_, [](const auto& old) { return old->done(); });
-  readers_.push_back(std::move(reader));
+  if (foreign() && !use.writes) return false;
+  const unsigned birth = uses_birth_.exchange(ForkGeneration(), std::memory_order_relaxed);
+  if (birth != ForkGeneration() && !uses_.empty()) {
+    [[maybe_unused]] auto* const leaked = new Uses(std::exchange(uses_, {}));  // the parent's
+  }
+  // Ended ones are forgotten here, so the list is bounded by the operations under way.
+  ended = TakeEnded();
+  uses_.push_back(std::move(use));
   has_pending_.store(true, std::memory_order_release);
+  return true;
 }
 
-void Storage::SetWriter(std::shared_ptr<Pending> writer) {
-  std::lock_guard lock(mutex_);
-  writer_ = std::move(writer);
-  has_pending_.store(true, std::memory_order_release);
-}
+bool Storage::AddReader(std::shared_ptr<Pending> reader) { return Add({std::move(reader), false}); }
 
-void Storage::WaitReadable(std::chrono::nanoseconds patience) {
-  if (!has_pending_.load(std::memory_order_acquire)) return;
-  std::shared_ptr<Pending> writer;
+void Storage::AddWriter(std::shared_ptr<Pending> writer) { Add({std::move(writer), true}); }
+
+void Storage::Wait(Access access, std::chrono::nanoseconds patience) {
+  if (uses_birth_.load(std::memory_order_relaxed) != ForkGeneration()) return;
+  Uses ended;
+  Uses waited_for;
   {
     std::lock_guard lock(mutex_);
-    writer = writer_;
+    ended = TakeEnded();
+    waited_for = uses_;
   }
-  if (writer != nullptr) writer->Wait(patience);
+  for (const Use& use : waited_for) {
+    if (StandsInTheWay(use.writes, access)) use.operation->Wait(patience);
+  }
 }
 
-void Storage::WaitWritable(std::chrono::nanoseconds patience) {
-  if (!has_pending_.load(std::memory_order_acquire)) return;
-  WaitReadable(patience);
-  std::vector<std::shared_ptr<Pending>> readers;
-  {
+void Storage::MarkForeign(Access access, std::chrono::nanoseconds patience) {
+  const bool is_of_parent = uses_birth_.load(std::memory_order_relaxed) != ForkGeneration();
+  for (;;) {
+    if (has_pending_.load(std::memory_order_acquire)) Wait(access, patience);
     std::lock_guard lock(mutex_);
-    readers = readers_;
+    const bool is_free =
+        is_of_parent || std::none_of(uses_.begin(), uses_.end(), [&](const Use& use) {
+          return StandsInTheWay(use.writes, access) && !use.operation->done();
+        });
+    if (!is_free) continue;  // another thread has begun something meanwhile
+    foreign_.store(true, std::memory_order_release);
+    return;
   }
-  for (const auto& reader : readers) reader->Wait(patience);
-  std::lock_guard lock(mutex_);
-  std::erase_if(readers_, [](const auto& old) { return old->done(); });
-  if (writer_ != nullptr && writer_->done()) writer_.reset();
-  if (readers_.empty() && writer_ == nullptr) has_pending_.store(false, std::memory_order_release);
+}
+
+void WaitAll(std::chrono::nanoseconds patience) {
+  for (const auto& weak : AllOperations().Take()) {
+    if (const auto operation = weak.lock()) operation->Wait(patience);
+  }
 }
 
 }  // namespace tkv

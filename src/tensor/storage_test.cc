@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/arrays.h"
+#include "tkv/dlpack.h"
 #include "tkv/error.h"
 
 namespace tkv {
@@ -24,12 +26,22 @@ class FakeOperation final : public Pending {
   bool done_ = false;
 };
 
+// An operation that is under way until somebody waits for it.
+class EndsWhenWaitedFor final : public Pending {
+ public:
+  bool done() const noexcept override { return done_; }
+  void Wait(std::chrono::nanoseconds) override { done_ = true; }
+
+ private:
+  bool done_ = false;
+};
+
 TEST(Storage, ReadingWaitsForTheWriterOnly) {
   auto storage = Storage::Allocate(8);
   auto reader = std::make_shared<FakeOperation>();
   auto writer = std::make_shared<FakeOperation>();
   storage->AddReader(reader);
-  storage->SetWriter(writer);
+  storage->AddWriter(writer);
   EXPECT_THROW(storage->WaitReadable(kPatience), Error);
   EXPECT_EQ(writer->waits, 1);
   EXPECT_EQ(reader->waits, 0);
@@ -44,18 +56,111 @@ TEST(Storage, WritingWaitsForReadersToo) {
   reader->Finish();
   storage->WaitWritable(kPatience);
   storage->WaitWritable(kPatience);
-  EXPECT_EQ(reader->waits, 2) << "a finished reader is forgotten";
+  EXPECT_EQ(reader->waits, 1) << "a finished reader is forgotten";
 }
 
-TEST(Storage, ExportWaitsForTheWriterAndMarksForGood) {
+TEST(Storage, EveryWriterIsWaitedForUntilItHasEnded) {
+  auto storage = Storage::Allocate(8);
+  auto first = std::make_shared<FakeOperation>();
+  auto second = std::make_shared<FakeOperation>();
+  storage->AddWriter(first);
+  storage->AddWriter(second);
+  second->Finish();
+  EXPECT_THROW(storage->WaitReadable(kPatience), Error);
+  first->Finish();
+  storage->WaitReadable(kPatience);
+}
+
+TEST(Storage, AnExportForReadingWaitsForTheWriterAndMarksForGood) {
   auto storage = Storage::Allocate(8);
   auto writer = std::make_shared<FakeOperation>();
-  storage->SetWriter(writer);
-  EXPECT_THROW(storage->MarkForeign(kPatience), Error);
+  storage->AddWriter(writer);
+  EXPECT_THROW(storage->MarkForeign(Access::kRead, kPatience), Error);
   EXPECT_FALSE(storage->foreign());
   writer->Finish();
-  storage->MarkForeign(kPatience);
+  storage->AddReader(std::make_shared<FakeOperation>());
+  storage->MarkForeign(Access::kRead, kPatience);
   EXPECT_TRUE(storage->foreign());
+}
+
+TEST(Storage, AnExportForWritingWaitsForReadersToo) {
+  auto storage = Storage::Allocate(8);
+  auto reader = std::make_shared<FakeOperation>();
+  storage->AddReader(reader);
+  EXPECT_THROW(storage->MarkForeign(Access::kWrite, kPatience), Error);
+  EXPECT_FALSE(storage->foreign());
+  reader->Finish();
+  storage->MarkForeign(Access::kWrite, kPatience);
+  EXPECT_TRUE(storage->foreign());
+}
+
+TEST(Storage, NobodyReadsForeignMemoryOnAfterTheCall) {
+  auto storage = Storage::Allocate(8);
+  EXPECT_TRUE(storage->AddReader(std::make_shared<FakeOperation>()));
+  auto shared = Storage::Allocate(8);
+  shared->MarkForeign(Access::kWrite);
+  EXPECT_FALSE(shared->AddReader(std::make_shared<FakeOperation>()));
+  shared->WaitWritable(kPatience);
+}
+
+TEST(Storage, WaitingForAllMeansEveryArrayOfTheProcess) {
+  auto first = Storage::Allocate(8);
+  auto second = Storage::Allocate(8);
+  auto reader = std::make_shared<FakeOperation>();
+  auto writer = std::make_shared<FakeOperation>();
+  first->AddReader(reader);
+  second->AddWriter(writer);
+  EXPECT_THROW(WaitAll(kPatience), Error);
+  reader->Finish();
+  EXPECT_THROW(WaitAll(kPatience), Error);
+  writer->Finish();
+  WaitAll(kPatience);
+}
+
+// Whatever reads an array of the library has to wait for its writer, and whatever writes to it for
+// its readers: one of each is under way here.
+TEST(Hazards, EveryUseOfAnArrayWaitsForWhatIsUnderWay) {
+  NDArray array;
+  const NDArray other = test::Floats({5, 6, 7, 8});
+  const auto give_back = [](DLManagedTensorVersioned* managed) { managed->deleter(managed); };
+  const std::vector<std::pair<const char*, std::function<void()>>> reads = {
+      {"Copy", [&] { array.Copy(); }},
+      {"CopyFrom, the source", [&] { other.CopyFrom(array); }},
+      {"Binary", [&] { Binary(BinaryOp::kAdd, array, other); }},
+      {"Binary, the right side", [&] { Binary(BinaryOp::kAdd, other, array); }},
+      {"BinaryInto, an operand", [&] { BinaryInto(BinaryOp::kAdd, other, array, other); }},
+      {"Unary", [&] { Unary(UnaryOp::kNeg, array); }},
+      {"ConvertFloat", [&] { ConvertFloat(array, DType::kF16); }},
+      {"a view of it", [&] { array.Slice(1, 2).Reshape({1, 1}).Copy(); }},
+      {"LendByDLPack", [&] { give_back(LendByDLPack(array, Access::kRead)); }}};
+  const std::vector<std::pair<const char*, std::function<void()>>> writes = {
+      {"CopyFrom", [&] { array.CopyFrom(other); }},
+      {"BinaryInto", [&] { BinaryInto(BinaryOp::kAdd, other, other, array); }},
+      {"Fill", [&] { Fill(array, 1); }},
+      {"a view of it", [&] { Fill(array.At(3), 1); }},
+      {"LendByDLPack", [&] { give_back(LendByDLPack(array, Access::kWrite)); }},
+      {"ToDLPackVersioned", [&] { give_back(ToDLPackVersioned(array)); }},
+      {"ToDLPack", [&] {
+         auto* const managed = ToDLPack(array);
+         managed->deleter(managed);
+       }}};
+  for (const auto* const table : {&reads, &writes}) {
+    for (const bool is_written : {false, true}) {
+      for (const auto& [name, use] : *table) {
+        array = test::Floats({1, 2, 3, 4});  // another one: some uses make it foreign
+        const auto operation = std::make_shared<EndsWhenWaitedFor>();
+        if (is_written) {
+          array.storage()->AddWriter(operation);
+        } else {
+          ASSERT_TRUE(array.storage()->AddReader(operation)) << name;
+        }
+        const bool has_to_wait = is_written || table == &writes;
+        use();
+        EXPECT_EQ(operation->done(), has_to_wait) << name << (is_written ? " W" : " R");
+        operation->Wait(kPatience);
+      }
+    }
+  }
 }
 
 TEST(Storage, ForeignMemoryIsNeverFreedButItsOwnerIs) {

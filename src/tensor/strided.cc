@@ -38,6 +38,20 @@ void CopyRows(const Shape& shape, const int64_t* strides, size_t item, CopyRow c
   });
 }
 
+// Whether the blocks that two arrays lie in have bytes in common.
+bool MayOverlap(const Storage& a, const Storage& b) {
+  const auto* const a_begin = static_cast<const char*>(a.data());
+  const auto* const b_begin = static_cast<const char*>(b.data());
+  return a_begin < b_begin + b.bytes() && b_begin < a_begin + a.bytes();
+}
+
+NDArray PackedCopy(const NDArray& array) {
+  const NDArray packed = NDArray::Empty(array.shape(), array.dtype(), array.context());
+  PackStrided(array.data(), array.shape(), array.strides().data(), ItemSize(array.dtype()),
+              packed.data());
+  return packed;
+}
+
 }  // namespace
 
 void PackStrided(const void* source, const Shape& shape, const int64_t* strides, size_t item,
@@ -68,6 +82,25 @@ void ScatterStrided(const void* source, void* target, const Shape& shape, const 
       std::memcpy(out + at + i * step, in + packed + static_cast<size_t>(i) * item, item);
     }
   });
+}
+
+void CopyElements(const NDArray& source, const NDArray& target) {
+  if (target.size() == 0) return;
+  if (source.contiguous() && target.contiguous()) {
+    std::memmove(target.data(), source.data(), target.bytes());
+    return;
+  }
+  // Element by element a copy within one block would read what it has written, and the scattering
+  // reads its source in order.
+  const bool is_staged = MayOverlap(*source.storage(), *target.storage()) ||
+                         !(source.contiguous() || target.contiguous());
+  const NDArray packed = is_staged ? PackedCopy(source) : source;
+  const size_t item = ItemSize(target.dtype());
+  if (target.contiguous()) {
+    PackStrided(packed.data(), target.shape(), packed.strides().data(), item, target.data());
+  } else {
+    ScatterStrided(packed.data(), target.data(), target.shape(), target.strides().data(), item);
+  }
 }
 
 bool IsContiguous(const Shape& shape, const int64_t* strides) {

@@ -1,10 +1,10 @@
-// Copies between a strided array and a contiguous one.
+// Copies between strided and contiguous arrays.
 
 #pragma once
 
 #include <cstddef>
 
-#include "tkv/shape.h"
+#include "tkv/ndarray.h"
 
 namespace tkv {
 
@@ -13,6 +13,10 @@ void PackStrided(const void* source, const Shape& shape, const int64_t* strides,
                  void* target);
 void ScatterStrided(const void* source, void* target, const Shape& shape, const int64_t* strides,
                     size_t item);
+
+// Copies all elements between arrays of one shape and dtype without a look at their hazards: for an
+// operation that is itself the pending writer of `target`.
+void CopyElements(const NDArray& source, const NDArray& target);
 
 // Whether strides describe C order without holes (axes of extent 1 do not matter).
 bool IsContiguous(const Shape& shape, const int64_t* strides);
