@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/string.h>
 
+#include <array>
 #include <optional>
 
 #include "base/format.h"
@@ -18,6 +19,38 @@ std::string TypeName(nb::handle object) {
   nb::object type = nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
   return nb::cast<std::string>(nb::str(type.attr("__module__"))) + "." +
          nb::cast<std::string>(nb::str(type.attr("__qualname__")));
+}
+
+enum class Framework : uint8_t { kOther, kNumpy, kTorch, kJax };
+
+Framework FrameworkNamed(const std::string& type) {
+  if (type == "numpy.ndarray") return Framework::kNumpy;
+  if (type.starts_with("torch.")) return Framework::kTorch;
+  for (const char* const package : {"jaxlib.", "jax.", "jax._src."}) {
+    if (type.starts_with(package)) return Framework::kJax;
+  }
+  return Framework::kOther;
+}
+
+// Whose array an object is.  To name a type takes longer than a small pushpull, so the types of the
+// frameworks, which are few, are remembered; the interpreter's lock guards them.
+Framework FrameworkOf(nb::handle object) {
+  struct Known {
+    PyTypeObject* type = nullptr;  // kept alive, so that no other type has its address
+    Framework framework{};
+  };
+  static std::array<Known, 16> all{};
+  static size_t count = 0;
+  PyTypeObject* const type = Py_TYPE(object.ptr());
+  for (size_t i = 0; i < count; ++i) {
+    if (all[i].type == type) return all[i].framework;
+  }
+  const Framework framework = FrameworkNamed(TypeName(object));
+  if (framework != Framework::kOther && count < all.size()) {
+    Py_INCREF(reinterpret_cast<PyObject*>(type));
+    all[count++] = {type, framework};
+  }
+  return framework;
 }
 
 bool IsTrue(nb::handle object, const char* method) {
@@ -40,10 +73,9 @@ nb::object CheckedTensor(nb::object tensor, Use use) {
 
 // The capsule, from whichever version of the protocol the object speaks.
 nb::object ExportOf(nb::handle object) {
+  static PyObject* const version = nb::make_tuple(1, 1).release().ptr();
   try {
-    nb::dict arguments;
-    arguments["max_version"] = nb::make_tuple(1, 1);
-    return object.attr("__dlpack__")(**arguments);
+    return object.attr("__dlpack__")(nb::arg("max_version") = nb::handle(version));
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_TypeError)) throw;
   }
@@ -95,30 +127,29 @@ NDArray FromBufferOrRefuse(nb::handle object, Use use) {
 
 }  // namespace
 
-bool IsJax(nb::handle object) {
-  const std::string name = TypeName(object);
-  return name.starts_with("jaxlib.") || name.starts_with("jax.") || name.starts_with("jax._src.");
-}
+bool IsJax(nb::handle object) { return FrameworkOf(object) == Framework::kJax; }
 
 NDArray ImportForeign(nb::handle object, Use use) {
-  if (!nb::hasattr(object, "__dlpack__")) return FromBufferOrRefuse(object, use);
-  const std::string name = TypeName(object);
-  const bool is_jax = IsJax(object);
+  const Framework framework = FrameworkOf(object);
+  if (framework == Framework::kOther && !nb::hasattr(object, "__dlpack__")) {
+    return FromBufferOrRefuse(object, use);
+  }
+  const bool is_jax = framework == Framework::kJax;
   if (is_jax && use == Use::kWrite) {
     throw Fail(Code::kInvalidArgument,
                "a JAX array is immutable and never written into; use the array that is returned");
   }
   try {
     nb::object source = nb::borrow(object);
-    if (name.starts_with("torch.")) source = CheckedTensor(source, use);
-    if (name == "numpy.ndarray" && IsNumpyBFloat16(object)) {
-      return AsBFloat16(Consume(ExportOf(object.attr("view")("int16")), false));
-    }
+    if (framework == Framework::kTorch) source = CheckedTensor(source, use);
     return Consume(ExportOf(source), is_jax);
   } catch (nb::python_error& error) {
+    if (framework == Framework::kNumpy && IsNumpyBFloat16(object)) {
+      return AsBFloat16(Consume(ExportOf(object.attr("view")("int16")), false));
+    }
     // BufferError, RuntimeError ...: the framework says why it does not export this array.
     nb::object text = nb::str(error.value());
-    throw Fail(Code::kInvalidArgument, "a {} that it cannot share: {}", name,
+    throw Fail(Code::kInvalidArgument, "a {} that it cannot share: {}", TypeName(object),
                nb::cast<std::string>(text));
   }
 }
