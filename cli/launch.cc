@@ -350,6 +350,10 @@ class Launcher {
     DrainAll(child);
     head_->Exited(child->role(), child->rank());
     const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    const bool is_restarted = code != 0 && child->is_greeted && !is_ending_ &&
+                              child->role() == Job::Role::kWorker &&
+                              child->restarts < options_.restarts;
+    if (!is_restarted) head_->Gone(child->role(), child->rank(), code != 0);
     if ((code == 0 && child->is_greeted) || is_ending_) return;
     if (!child->is_greeted) {
       Note(child->name() + ": " + WhyNoAgent(child->host(), code, child->before));
@@ -364,7 +368,7 @@ class Launcher {
                                 ? "is lost with the connection to " + child->host()
                             : is_killed ? "was killed by signal " + std::to_string(code - 128)
                                         : "ended with status " + std::to_string(code);
-    if (child->role() == Job::Role::kWorker && child->restarts < options_.restarts) {
+    if (is_restarted) {
       ++child->restarts;
       Note(child->name() + " " + how + "; it is started again (" + std::to_string(child->restarts) +
            " of " + std::to_string(options_.restarts) + ")");

@@ -79,6 +79,9 @@ class Service {
   virtual bool Wait(std::chrono::milliseconds longest) = 0;
   // A head is told that a process has ended, so that nobody waits for its silence.
   virtual void Exited(Job::Role role, int index) = 0;
+  // A head is told that no later process takes the place of one that has ended, so that nobody waits
+  // for one that has never joined, or for a next life.
+  virtual void Gone(Job::Role role, int index, bool has_failed) = 0;
 };
 
 }  // namespace tkv

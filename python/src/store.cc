@@ -35,6 +35,16 @@ struct Callable {
 };
 
 struct Store {
+  Store(std::unique_ptr<KVStore> made, std::shared_ptr<Callable> function)
+      : core(std::move(made)), updater(std::move(function)) {}
+  // A store of several workers takes its leave, which waits for servers.
+  ~Store() {
+    nb::gil_scoped_release unlocked;
+    core.reset();
+  }
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
   std::unique_ptr<KVStore> core;
   std::shared_ptr<Callable> updater;
 };
@@ -460,7 +470,7 @@ Raises:
               nb::gil_scoped_release unlocked;
               core = KVStore::Create(type, parsed);
             }
-            new (self) Store{std::move(core), nullptr};
+            new (self) Store(std::move(core), nullptr);
           },
           nb::arg("type"), nb::arg("options"))
       .def(
@@ -471,7 +481,7 @@ Raises:
               nb::gil_scoped_release unlocked;
               core = cluster.Join(rank);
             }
-            new (self) Store{std::move(core), nullptr};
+            new (self) Store(std::move(core), nullptr);
           },
           nb::arg("cluster"), nb::arg("rank"))
       .def("init", &Init, nb::arg("key").none(), nb::arg("value").none(), nb::kw_only(),

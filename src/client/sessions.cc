@@ -49,8 +49,11 @@ void Client::On(const Epoch& epoch, Time now, Effects* effects) {
   for (ServerSession& session : sessions_) {
     const Epoch::Member& member = epoch_.servers[session.server];
     if (member.state == Epoch::State::kDead || member.state == Epoch::State::kLeft) {
+      const bool has_left = member.state == Epoch::State::kLeft;  // after all workers had
       Kill(&session,
-           Error(Code::kUnavailable, Format("server {} is dead{}", session.server, kStartAgain)),
+           Error(Code::kUnavailable,
+                 has_left ? Format("server {} has left: the job has ended", session.server)
+                          : Format("server {} is dead{}", session.server, kStartAgain)),
            effects);
     } else if (session.incarnation != 0 && member.incarnation > session.incarnation) {
       Kill(&session,

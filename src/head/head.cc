@@ -214,6 +214,22 @@ void Head::Exited(Role role, Rank index, uint64_t incarnation, Effects* effects)
   Announce(effects);
 }
 
+void Head::Gone(Role role, Rank index, bool has_failed, Effects* effects) {
+  Epoch::Member& member = MemberOf(role, index);
+  const bool never_came = member.state == Epoch::State::kAwaited;
+  if (never_came) {
+    member.state = has_failed ? Epoch::State::kDead : Epoch::State::kLeft;
+    effects->Log(Level::kWarning, Format("{} {} ended before it joined", Name(role), index));
+  }
+  const bool is_awaited = role == Role::kWorker && member.state == Epoch::State::kDead &&
+                          epoch_.policy == Epoch::Policy::kWait;
+  if (is_awaited) {  // rounds that need it fail, for nobody comes who could complete them
+    epoch_.policy = Epoch::Policy::kFail;
+    effects->Log(Level::kWarning, Format("worker {} is not started again", index));
+  }
+  if (never_came || is_awaited) Announce(effects);
+}
+
 void Head::Tick(Time now, Effects* effects) {
   bool changed = false;
   for (const Role role : {Role::kWorker, Role::kServer}) {

@@ -29,6 +29,9 @@ class Head {
   void Ended(LinkId link, Effects* effects);
   // Somebody who sees processes end (a launcher) says that this life is over.
   void Exited(Role role, Rank index, uint64_t incarnation, Effects* effects);
+  // A launcher has no later life for it: a worker or server that has not joined never will, and
+  // nobody waits for the next life of one that is dead.
+  void Gone(Role role, Rank index, bool has_failed, Effects* effects);
   void Tick(Time now, Effects* effects);
   Time deadline() const;  // of the next Tick
 

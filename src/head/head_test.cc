@@ -49,6 +49,35 @@ class HeadTest : public ::testing::Test {
   std::vector<std::string> notices_;
 };
 
+TEST_F(HeadTest, WhoNeverComesIsDeadOrHasLeftAtOnce) {
+  Effects effects;
+  head_.Gone(Role::kWorker, 0, true, &effects);
+  head_.Gone(Role::kWorker, 1, false, &effects);
+  head_.Gone(Role::kServer, 0, true, &effects);
+  EXPECT_EQ(head_.epoch().workers[0].state, Epoch::State::kDead);
+  EXPECT_EQ(head_.epoch().workers[1].state, Epoch::State::kLeft);
+  EXPECT_EQ(head_.epoch().servers[0].state, Epoch::State::kDead);
+}
+
+TEST_F(HeadTest, WhoHasJoinedIsNotGoneByThatAlone) {
+  Join(Role::kWorker, 0);
+  const uint64_t number = head_.epoch().number;
+  Effects effects;
+  head_.Gone(Role::kWorker, 0, true, &effects);
+  EXPECT_EQ(head_.epoch().workers[0].state, Epoch::State::kAlive);
+  EXPECT_EQ(head_.epoch().number, number);
+}
+
+TEST_F(HeadTest, NobodyWaitsForTheNextLifeOfADeadWorkerThatIsGone) {
+  head_ = Head({"job", 2, 1, Epoch::Policy::kWait, 5 * kSecond}, 0);
+  const Welcome welcome = Join(Role::kWorker, 1);
+  Effects effects;
+  head_.Exited(Role::kWorker, 1, welcome.incarnation, &effects);
+  EXPECT_FALSE(head_.epoch().IsGone(1));
+  head_.Gone(Role::kWorker, 1, true, &effects);
+  EXPECT_TRUE(head_.epoch().IsGone(1));
+}
+
 TEST_F(HeadTest, JoiningLeavingAndDyingAreTold) {
   Join(Role::kServer, 0);
   const Welcome first = Join(Role::kWorker, 0);

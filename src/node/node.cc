@@ -170,6 +170,11 @@ void HeadNode::Exited(Role role, Rank index, uint64_t incarnation) {
   Flush();
 }
 
+void HeadNode::Gone(Role role, Rank index, bool has_failed) {
+  head_.Gone(role, index, has_failed, &effects_);
+  Flush();
+}
+
 // ---- server -------------------------------------------------------------------------------------
 
 void ServerNode::Start(Time now) {

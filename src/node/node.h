@@ -125,6 +125,7 @@ class HeadNode final : public Node {
   Time deadline() const override { return head_.deadline(); }
   const Head& head() const { return head_; }
   void Exited(Role role, Rank index, uint64_t incarnation);
+  void Gone(Role role, Rank index, bool has_failed);
 
  private:
   friend class StateWriter;  // for checks: compares what machines remember

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/process.h"
+#include "base/wait.h"
 #include "client/client.h"
 #include "tkv/kvstore.h"
 
@@ -105,7 +106,7 @@ class Call final : public Pending {
  private:
   template <typename Condition>
   void WaitFor(std::chrono::nanoseconds patience, Condition condition) {
-    const auto deadline = std::chrono::steady_clock::now() + patience;
+    const auto deadline = DeadlineAfter(patience);
     std::unique_lock lock(mutex_);
     const auto locked_condition = [&] {
       std::lock_guard guard(mutex_);

@@ -82,7 +82,6 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
     }
     worker = WorkerOfProcess(name, options, job);
   }
-  CheckAgainstJob(name, options, *worker);
   StoreOptions own = options;
   // The cores of a machine belong to all its workers.
   if (own.threads == 0) own.threads = std::max(1, UsableCores() / worker->local_workers());
@@ -90,7 +89,9 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
     own.log(0, Format("worker {}: large operations use {} of {} cores", worker->rank(), own.threads,
                       UsableCores()));
   }
-  return std::make_unique<DistStore>(name, own, std::move(worker));
+  auto store = std::make_unique<DistStore>(name, own, worker);
+  CheckAgainstJob(name, options, *worker);  // a store that goes takes its leave
+  return store;
 }
 
 // Once in a process.

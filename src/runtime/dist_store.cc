@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "store/checks.h"
 
 namespace tkv {
@@ -21,9 +22,42 @@ DistStore::DistStore(std::string type, const StoreOptions& options, std::shared_
       number_(worker_->OpenStore()) {}
 
 DistStore::~DistStore() {
-  if (!worker_->is_of_this_process()) return;
+  if (worker_->is_of_this_process() && !closed_) LeaveUnclosed();
+}
+
+// What Close does, for a store that goes without it: its pushes count and the worker takes its leave
+// where that is soon done.  No user's code runs.
+void DistStore::LeaveUnclosed() noexcept {
+  constexpr std::chrono::seconds kLongest{2};
+  const bool is_last = worker_->CloseStore(number_);
+  try {
+    const auto calls = worker_->CallsOf(number_);
+    const auto help = [this](const std::function<bool()>& done, std::chrono::nanoseconds longest) {
+      return worker_->PollUntil(done, longest);
+    };
+    if (is_last) {
+      const auto leave = std::make_shared<Call>("close", help, nullptr);
+      leave->store = number_;
+      std::vector<Operation> operations;
+      operations.push_back(Make(Operation::Kind::kLeave, "close", nullptr));
+      worker_->Launch(leave, std::move(operations));
+      leave->Wait(kLongest);
+    }
+    const auto deadline = std::chrono::steady_clock::now() + kLongest;
+    for (const CallPtr& call : calls) {
+      call->WaitAccepted(deadline - std::chrono::steady_clock::now());
+    }
+  } catch (const std::exception& failed) {
+    if (options_.log) {
+      options_.log(2, Format("a store was dropped without close(), and not all of its pushes may "
+                             "have been accepted: {}",
+                             failed.what()));
+    }
+  }
   worker_->CancelCalls(number_, "the store is gone");
-  worker_->CloseStore(number_);
+  if (!is_last) return;
+  worker_->KeepHost();
+  worker_->Stop();
 }
 
 std::unique_lock<std::mutex> DistStore::Lock(std::string_view verb) const {

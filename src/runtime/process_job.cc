@@ -212,6 +212,9 @@ class GroupService final : public Service {
                        [&](const auto& service) { return service->Wait(longest); });
   }
   void Exited(Job::Role role, int index) override { services_.front()->Exited(role, index); }
+  void Gone(Job::Role role, int index, bool has_failed) override {
+    services_.front()->Gone(role, index, has_failed);
+  }
 
  private:
   const std::vector<std::unique_ptr<Service>> services_;

@@ -146,23 +146,37 @@ class SocketService final : public Service {
   }
 
   void Exited(Job::Role role, int index) override {
+    // It may have said its first word just before its end: who has not joined cannot be dead.
+    AsHead(role, index, [](HeadNode& head, Role of, const Epoch::Member& member, Rank rank) {
+      head.Exited(of, rank, member.incarnation);
+    });
+  }
+
+  void Gone(Job::Role role, int index, bool has_failed) override {
+    AsHead(role, index, [has_failed](HeadNode& head, Role of, const Epoch::Member&, Rank rank) {
+      head.Gone(of, rank, has_failed);
+    });
+  }
+
+ private:
+  // Calls f for a member of the job, when the head has read what its processes have said.
+  template <typename F>
+  void AsHead(Job::Role role, int index, F f) {
     if (role_ != Job::Role::kHead) {
       throw Fail(Code::kInvalidArgument, "a {} does not judge who is dead", Name(role_));
     }
     if (role == Job::Role::kHead) return;
     const Role of = role == Job::Role::kServer ? Role::kServer : Role::kWorker;
-    // It may have said its first word just before its end: who has not joined cannot be dead.
     thread_->TakeWhatHasArrived(kSecond);
     thread_->Run([&](Node& node, Time) {
       auto& head = static_cast<HeadNode&>(node);
       const Epoch& epoch = head.head().epoch();
       const auto& members = of == Role::kServer ? epoch.servers : epoch.workers;
       if (index < 0 || static_cast<size_t>(index) >= members.size()) return;
-      head.Exited(of, index, members[static_cast<size_t>(index)].incarnation);
+      f(head, of, members[static_cast<size_t>(index)], index);
     });
   }
 
- private:
   std::unique_ptr<Node> MakeNode(const Job& job) {
     if (role_ == Job::Role::kHead) {
       HeadOptions head;

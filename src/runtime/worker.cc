@@ -57,12 +57,30 @@ Worker::Worker(const std::string& type, const StoreOptions& store, WorkerOptions
       lock.lock();
     }
     if (Clock::now() >= deadline) {
-      throw Fail(Code::kDeadlineExceeded,
-                 "create '{}': waited {} ms for the head and the servers{}{}", type,
-                 store.server_patience.count(), out_of_reach_.empty() ? "" : ": ", out_of_reach_);
+      lock.unlock();  // the hooks of the node take it
+      const std::string missing = Missing();
+      throw Fail(Code::kDeadlineExceeded, "create '{}': waited {} ms{}", type,
+                 store.server_patience.count(), missing);
     }
   }
   if (refused_) throw Fail(refused_->code(), "create '{}': {}", type, refused_->what());
+}
+
+// Who has not come yet, for the error of a worker that could not join.
+std::string Worker::Missing() {
+  return Run([&](ClientNode& node, Time) -> std::string {
+    std::vector<std::string> missing;
+    const auto& servers = node.member().epoch().servers;
+    for (size_t i = 0; i < servers.size(); ++i) {
+      if (servers[i].state == Epoch::State::kAwaited) missing.push_back(Format("server {}", i));
+    }
+    if (!node.joined() || missing.empty()) {
+      std::lock_guard lock(mutex_);
+      return Format(" for the head{}{}", out_of_reach_.empty() ? "" : ": ", out_of_reach_);
+    }
+    return Format(": {} of {} servers have come, {} {} missing", servers.size() - missing.size(),
+                  servers.size(), Join(missing, " and "), missing.size() == 1 ? "is" : "are");
+  });
 }
 
 Worker::~Worker() {
@@ -73,6 +91,13 @@ Worker::~Worker() {
     return;
   }
   if (thread_ != nullptr) thread_->Stop();
+}
+
+void Worker::KeepHost() const {
+  static auto* const hosts = new std::vector<std::shared_ptr<void>>;  // until the process ends
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  if (host_ != nullptr && after_leave_) hosts->push_back(host_);
 }
 
 uint32_t Worker::OpenStore() {
@@ -171,8 +196,18 @@ void Worker::OnChange(ClientNode* node) {
                                                          [](const auto& s) {
                                                            return s.state != Epoch::State::kAwaited;
                                                          });
+    const bool has_ended =
+        node->joined() && !epoch.servers.empty() &&
+        std::all_of(epoch.servers.begin(), epoch.servers.end(),
+                    [](const auto& s) { return s.state == Epoch::State::kLeft; });
     std::lock_guard lock(mutex_);
     if (!refused_) refused_ = node->member().refused();
+    if (!joined_ && !refused_ && has_ended) {
+      refused_ =
+          Error(Code::kFailedPrecondition,
+                "the job has ended: all workers have left, and so have the servers; a "
+                "process that needs several stores makes them before it closes the last one");
+    }
     if (all_there && !joined_) {
       joined_ = true;
       rank_ = node->client().rank();

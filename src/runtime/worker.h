@@ -82,12 +82,15 @@ class Worker final {
   // Owners of memory of calls that have ended; that of other frameworks is to be freed by a thread
   // of the user's.
   std::vector<std::shared_ptr<const void>> TakeOwners();
+  // A worker that leaves without waiting for the others leaves what it hosts to the process.
+  void KeepHost() const;
   void AfterLeave() {
     if (after_leave_) after_leave_();
   }
   void Stop() { thread_->Stop(); }
 
  private:
+  std::string Missing();
   void OnChange(ClientNode* node);
   void ReleaseMemory(const Call& call);
 

@@ -1,0 +1,140 @@
+"""Workers that end before they take part, stores that nobody closes, and stores made after the job's end."""
+
+import re
+import signal
+import sys
+
+import pytest
+from jobs import finish
+
+WORK = """
+begin = time.time()
+try:
+    if os.environ["TKV_RANK"] == "1":
+        {end}
+    kv = mx.kv.create("dist_sync")
+    kv.init("w", mx.nd.zeros((2,)))
+    out = mx.nd.zeros((2,))
+    kv.pushpull("w", mx.nd.ones((2,)), out=out)
+    print("sum", out.asnumpy()[0], flush=True)
+except mx.KVError as error:
+    print(f"knew {{type(error).__name__}} after {{time.time() - begin:.1f}} s: {{error}}", flush=True)
+    sys.exit(7)
+"""
+ENDS = {
+    "import": "import no_such_module",
+    "killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    "status 0": "sys.exit(0)",
+}
+
+
+def seconds(said):
+    return float(re.search(r"knew \w+ after ([\d.]+) s", said).group(1))
+
+
+@pytest.mark.parametrize("options", [[], ["--restart", "1"], ["--tcp"]], ids=["once", "restarts used up", "tcp"])
+@pytest.mark.parametrize("end", ENDS)
+def test_a_worker_that_ends_before_it_has_joined_is_known_at_once(processes, end, options):
+    status, said = finish(processes.launch(WORK.format(end=ENDS[end]), *options, servers=1), timeout=40)
+    known = "left after round 0" if end == "status 0" else "worker 1 is dead"
+    assert re.search(rf"knew UnavailableError after .*{known}", said), said
+    assert seconds(said) < 8 and status != 0, said
+
+
+def test_rounds_go_on_without_a_worker_that_never_joined(processes):
+    job = processes.launch(WORK.format(end=ENDS["import"]), "--on-death", "continue", servers=1)
+    status, said = finish(job, timeout=40)
+    assert status == 1 and "sum 1.0" in said and "worker 1 ended with status 1" in said, said
+
+
+def test_a_server_that_cannot_come_is_known_at_once(processes):
+    text = "kv = mx.kv.create('dist_sync')\n" + WORK.format(end="pass")
+    job = processes.launch(text, workers=1, servers=1, TKV_FAILPOINTS="server 0:sent:HELLO:1:kill")
+    status, said = finish(job, timeout=40)
+    assert "server 0 is dead" in said and status == 128 + signal.SIGKILL, said
+
+
+DROPS = {
+    "a function returns": "train()",
+    "del": "kv = make(); work(kv); del kv",
+    "collected": "import gc; kv = make(); work(kv); cycle = [kv]; cycle.append(cycle); del kv, cycle; gc.collect()",
+    "an exception": """
+        try:
+            kv = make()
+            work(kv)
+            kv.pull("no such key")
+        except KeyError:
+            del kv
+""".strip(),
+    "replaced": "kv = make(); work(kv); kv = None",
+}
+
+
+@pytest.mark.parametrize("drop", DROPS)
+def test_a_store_that_goes_says_goodbye_and_its_pushes_count(processes, drop):
+    text = f"""
+def make():
+    kv = mx.kv.create("dist_sync")
+    kv.init("w", mx.nd.zeros((300_000,)))
+    return kv
+def work(kv):
+    kv.push("w", mx.nd.ones((300_000,)))
+def train():
+    kv = make()
+    work(kv)
+if os.environ["TKV_RANK"] == "1":
+    if True:
+        {DROPS[drop]}
+    print("gone", flush=True)
+    while not os.path.exists(sys.argv[0] + ".done"):
+        time.sleep(0.05)
+else:
+    kv = make()
+    work(kv)
+    print("sum", kv.pull("w").asnumpy()[-1], flush=True)
+    kv.push("w", mx.nd.ones((300_000,)))
+    try:
+        kv.pull("w")
+    except mx.KVError as error:
+        print("error:", error, flush=True)
+    finally:
+        open(sys.argv[0] + ".done", "w").close()
+"""
+    status, said = finish(processes.launch(text, servers=1), timeout=40)
+    assert "sum 2.0" in said, said
+    assert "worker 1 left after round 1; round 2 needs it" in said and "dead" not in said, said
+
+
+def test_a_store_that_is_made_after_the_jobs_end_says_so(processes):
+    text = """
+    with mx.kv.create("dist_sync") as kv:
+        kv.init("w", mx.nd.zeros((2,)))
+        kv.pushpull("w", mx.nd.ones((2,)), out=mx.nd.zeros((2,)))
+    time.sleep(1)
+    try:
+        with mx.kv.create("dist_sync") as kv:
+            kv.init("w", mx.nd.zeros((2,)))
+    except mx.KVError as error:
+        print("second:", error, flush=True)
+    """
+    status, said = finish(processes.launch(text, "--grace", "3", servers=2), timeout=40)
+    assert said.count("second:") == 2 and said.count("the job has ended") >= 2, said
+    assert "is dead" not in said and "checkpoint" not in said, said
+
+
+def test_what_is_missing_at_create_is_named(processes):
+    command = [sys.executable, "-u", "-m", "tensorkv"]
+    head = processes.start([*command, "head", "--workers", "1", "--servers", "3"], TKV_JOB="hand")
+    common = {"TKV_HEAD": head.stdout.readline().split()[-1], "TKV_JOB": "hand"}
+    server = processes.start([*command, "server", "--rank", "1"], **common)
+    server.stdout.readline()
+    script = processes.script("mx.kv.create('dist_sync', server_patience=2)")
+    status, said = finish(processes.start([sys.executable, script], **common))
+    assert status == 1 and "waited 2000 ms: 1 of 3 servers have come, server 0 and server 2 are missing" in said, said
+    for process in (server, head):
+        process.terminate()
+        process.wait()
+    script = processes.script("mx.kv.create('dist_sync', server_patience=1)")
+    unreachable = {"TKV_HEAD": "tcp:127.0.0.1:1", "TKV_INSECURE_NETWORK": "1"}
+    status, said = finish(processes.start([sys.executable, script], **unreachable))
+    assert status == 1 and "waited 1000 ms for the head: tcp:127.0.0.1:1: Connection refused" in said, said
