@@ -10,7 +10,7 @@ from jobs import Processes, children_of_this_test, unix_sockets
 @pytest.fixture
 def processes(tmp_path):
     """What starts processes; at the end no process and no socket of theirs is left."""
-    before = unix_sockets()
+    before = unix_sockets([os.getpid()])
     os.environ["TKV_TEST_MARK"] = str(os.getpid())
     made = Processes(tmp_path)
     original = made.start
@@ -21,9 +21,10 @@ def processes(tmp_path):
         if not left:
             break
         time.sleep(0.05)
+    sockets = unix_sockets(left)
     made.end()
     for pid in left:  # the next test finds nothing of this one
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    assert not left, f"processes are left: {left}"
-    assert unix_sockets() <= before
+    assert not left, f"processes are left: {left}, with the sockets {sockets}"
+    assert unix_sockets([os.getpid()]) <= before

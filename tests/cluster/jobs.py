@@ -1,6 +1,8 @@
 """Jobs of real processes: starts them, reads what they say, and sees that nothing of them is left behind."""
 
+import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +15,14 @@ import os, signal, sys, time
 import numpy as np
 import tensorkv as mx
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs behind it
+def mark(name):  # tells the other processes of the test, which wait by `until_marked`
+    open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "mark-" + name), "w").close()
+def until_marked(name, longest=60):
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mark-" + name)
+    end = time.monotonic() + longest
+    while not os.path.exists(path):
+        assert time.monotonic() < end, f"nobody has marked {name}"
+        time.sleep(0.01)
 """
 
 
@@ -96,10 +106,16 @@ def children_of_this_test():
     return found
 
 
-def unix_sockets():
-    """Return the names of the library's abstract sockets."""
+def unix_sockets(pids):
+    """Return the names of the library's abstract sockets that these processes hold; other jobs of the machine may run."""
+    held = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for descriptor in os.scandir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    held.update(re.findall(r"socket:\[(\d+)\]", os.readlink(descriptor.path)))
     with open("/proc/net/unix") as file:
-        return {line.split()[-1] for line in file if "@tkv-" in line}
+        return {line.split()[-1] for line in file if "@tkv-" in line and line.split()[6] in held}
 
 
 def pids_of(job, role):

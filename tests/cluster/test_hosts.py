@@ -210,11 +210,10 @@ def test_the_doctor_sees_a_limit_and_a_bad_token(start, tmp_path):
 
 def test_hosts_that_are_cut_apart_have_errors_in_time(start, processes, hosts):  # noqa: F811
     job = launch(
-        start, processes, hosts, SURVIVOR + "print('ready', flush=True)\nwork(100_000)", "--grace", "20", servers=1,
+        start, processes, hosts, SURVIVOR + "work(100_000)", "--grace", "20", servers=1,
         TKV_SERVER_PATIENCE_MS=6000,
     )  # fmt: skip
-    read_until(job, "ready", 2)
-    time.sleep(0.5)
+    read_until(job, "under way", 2)
     hosts.cut()
     try:
         status, rest = finish(job, timeout=90)

@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from jobs import finish, pids_of
+from jobs import finish, pids_of, read_until
 
 TRAIN = """
 kv = mx.kv.create("dist_sync")
@@ -79,6 +79,8 @@ def work(steps, doomed=None, at=10, how=signal.SIGKILL):
             print(f"rank {kv.rank} step {step}: {type(error).__name__}: {error} (after {time.time() - begin:.2f} s)")
             sys.exit(7)
         assert (value == value[0]).all() and value[0] == kv.num_workers, value
+        if step == 20:
+            print("under way", flush=True)
         time.sleep(0.005)
 """
 
@@ -141,11 +143,12 @@ if kv.rank == 0:
         if "TKV_JOB=" + os.environ["TKV_JOB"] in variables and "TKV_ROLE=server" in variables:
             mine.append(int(pid))
     kv.barrier()
-    time.sleep(0.5)  # until the other one is past it too
+    until_marked("past the barrier")
     for pid in mine:
         os.kill(pid, signal.SIGKILL)
 else:
     kv.barrier()
+    mark("past the barrier")
 work(100_000)
 """
     )
@@ -170,9 +173,7 @@ def test_a_signal_to_the_launcher_reaches_all(processes):
         "kv = mx.kv.create('dist_sync'); print('here', flush=True); kv.init(1, mx.nd.ones((2,)))\n"
         "if kv.rank == 0: time.sleep(100)\nkv.barrier()"
     )
-    while "here" not in job.stdout.readline():
-        pass
-    time.sleep(0.3)
+    read_until(job, "here", 2)
     begin = time.time()
     os.kill(job.pid, signal.SIGINT)
     status, said = finish(job)
@@ -217,7 +218,6 @@ def test_a_second_claim_to_a_rank_ends_the_first(processes):
     kv.init("w", mx.nd.zeros((2,)))
     if kv.rank == 1:
         subprocess.run([sys.executable, "-u", __file__], env={**os.environ, "SECOND": "1"}, check=True)
-        time.sleep(0.5)
         try:
             kv.push("w", mx.nd.ones((2,)))
             kv.pull("w")
@@ -405,9 +405,11 @@ for life in range(2):  # closed and created again
     kv.init("w", mx.nd.zeros((500_000,)))
     kv.push("w", mx.nd.ones((500_000,)) * (rank + 1))
     print("sum", kv.pull("w").asnumpy()[-1])
-    if rank == 0:
-        time.sleep(0.5)  # the others leave long before it
+    if rank == 0:  # the others leave before it
+        for other in (1, 2):
+            until_marked(f"{life} {other}")
     kv.close()
+    mark(f"{life} {rank}")
 """
     )
     script = processes.script(text)

@@ -407,7 +407,8 @@ def test_no_gil_while_the_core_works():
 
     thread = threading.Thread(target=counter)
     thread.start()
-    time.sleep(0.02)
+    while count[0] == 0:
+        time.sleep(0)
     before = count[0]
     kv.push(1, [big, big])
     during = count[0] - before
