@@ -46,7 +46,6 @@ build_targets() {  # preset, targets...
 part_lint() {
   local status=0
   $python tools/tidy.py || status=1
-  $python tools/mutants.py --apply-only || status=1
   $venv/bin/ruff check -q python tests bench tools examples || status=1
   $venv/bin/ruff format -q --check python tests bench tools examples || { echo "ruff format: run ./dev format"; status=1; }
   git ls-files '*.cc' '*.h' ':!include/tkv/dlpack/*' | xargs clang-format-19 --dry-run -Werror 2>&1 | head -5 | grep . && { echo "clang-format: run ./dev format"; status=1; }

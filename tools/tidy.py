@@ -1,60 +1,88 @@
-"""Rules of the tree that no compiler checks: include edges, tests that are not built, calls that `src/` must not make."""
+"""Rules of the tree that no compiler checks, all of them in tools/layers.txt: include edges, calls that `src/` must not make; and
+tests that are not built, mutants that do not apply."""
 
+import functools
 import pathlib
 import re
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FORBIDDEN = re.compile(r"(?<![\w.:])(?:std::)?(getenv|printf|puts|fprintf|abort|exit|cout|cerr)\s*[(<]")
+CALLS = ("getenv", "printf", "puts", "fprintf", "abort", "exit", "cout", "cerr")
+FORBIDDEN = re.compile(rf"(?<![\w.:])(?:std::)?({'|'.join(CALLS)})\s*[(<]")
 
 
-def read_layers():
-    """Return {module: modules and headers it may include} from tools/layers.txt."""
-    layers = {}
+@functools.cache
+def table():
+    """Return ({module: what it may include}, {public header: its module}, {call: files that may make it})."""
+    layers, owners, callers = {}, {}, {}
     for line in (ROOT / "tools" / "layers.txt").read_text().splitlines():
-        if line.strip() and not line.startswith("#"):
-            module, _, allowed = line.partition(":")
-            layers[module.strip()] = set(allowed.split())
-    return layers
+        if not line.strip() or line.startswith("#"):
+            continue
+        left, _, right = line.partition(":")
+        kind, _, name = left.strip().rpartition(" ")
+        if kind == "public":
+            owners.update({f"tkv/{header}.h": name for header in right.split()})
+        elif kind == "call":
+            callers[name] = set(right.split())
+        else:
+            layers[name] = set(right.split())
+    return layers, owners, callers
 
 
 def module_of(path):
     """Return the module that a file belongs to."""
     parts = path.relative_to(ROOT).parts
+    if parts[0] == "include":
+        return table()[1].get("/".join(parts[1:]))
     return parts[1] if parts[0] == "src" else parts[0]
+
+
+def sources():
+    """Yield every C++ file of ours."""
+    for folder in ("include/tkv", "src", "cli", "python/src", "tests", "bench"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in (".h", ".cc") and "dlpack/dlpack.h" not in str(path):
+                yield path
 
 
 def includes(path):
     """Yield (line number, header) of each include in quotes."""
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        match = re.match(r'\s*#include "([^"]+)"', line)
+        match = re.match(r'\s*#\s*include "([^"]+)"', line)
         if match:
             yield number, match.group(1)
 
 
-def check_includes(layers):
+def is_allowed(path, module, header):
+    """Whether a file of a module may include a header."""
+    layers, owners, _ = table()
+    allowed = {module, *layers[module], *(["tests"] if path.name.endswith("_test.cc") else [])}
+    if "/" not in header:
+        return (path.parent / header).exists()
+    if header.startswith("tkv/dlpack/"):
+        header = "tkv/dlpack.h"
+    folder = owners.get(header) if header.startswith("tkv/") else header.split("/")[0]
+    is_public = header.startswith("tkv/") and folder is not None
+    return folder in allowed or header in allowed or (is_public and "tkv" in allowed)
+
+
+def check_includes():
     """Yield what is wrong with the include edges."""
-    files = [
-        p
-        for folder in ("src", "python/src", "cli")
-        for p in sorted((ROOT / folder).rglob("*"))
-        if p.suffix in (".h", ".cc")
-    ]
-    for path in files:
-        module = module_of(path)
+    layers, owners, _ = table()
+    for path in sources():
+        name, module = path.relative_to(ROOT), module_of(path)
         if module not in layers:
-            yield f"{path.relative_to(ROOT)}: module '{module}' is not in tools/layers.txt"
+            yield f"{name}: no module in tools/layers.txt has this file"
             continue
         for number, header in includes(path):
-            target = header.split("/")[0]
-            if target in ("tkv", "hwy") or "/" not in header or path.name.endswith("_test.cc"):
-                continue
-            if target != module and target not in layers[module] and header not in layers[module]:
-                yield f"{path.relative_to(ROOT)}:{number}: {module} may not include {header}"
-    for path in sorted((ROOT / "include" / "tkv").glob("*.h")):
-        for number, header in includes(path):
-            if not header.startswith("tkv/"):
-                yield f"{path.relative_to(ROOT)}:{number}: public headers include public headers only"
+            if path.is_relative_to(ROOT / "include") and not header.startswith("tkv/"):
+                yield f"{name}:{number}: public headers include public headers only"
+            elif not is_allowed(path, module, header):
+                yield f"{name}:{number}: {module} may not include {header}"
+    for header in owners:
+        if not (ROOT / "include" / header).exists():
+            yield f"tools/layers.txt: there is no {header}"
 
 
 def check_tests():
@@ -69,19 +97,28 @@ def check_tests():
 
 def check_calls():
     """Yield places in src/ that print, exit or read the environment."""
-    for path in sorted((ROOT / "src").rglob("*.cc")):
-        if path.name.endswith("_test.cc"):
+    for path in sources():
+        name = str(path.relative_to(ROOT))
+        if not name.startswith("src/") or name.endswith("_test.cc"):
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
             found = FORBIDDEN.search(line.partition("//")[0])
-            # options.cc reads the environment, and writes the log where that asks for one.
-            if found and not (found.group(1) in ("getenv", "fprintf") and path.name == "options.cc"):
-                yield f"{path.relative_to(ROOT)}:{number}: {found.group(1)} in src/"
+            if found and name not in table()[2].get(found.group(1), ()):
+                yield f"{name}:{number}: {found.group(1)} in src/"
+
+
+def check_mutants():
+    """Yield patches of tests/mutants that do not apply."""
+    for path in sorted((ROOT / "tests" / "mutants").glob("*.patch")):
+        command = ["patch", "-p1", "--dry-run", "--silent", "--force", "--fuzz=0", "-i", str(path)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            yield f"{path.relative_to(ROOT)} does not apply: {' '.join(done.stdout.split())}"
 
 
 def main():
-    problems = [*check_includes(read_layers()), *check_tests(), *check_calls()]
-    print("\n".join(problems) or "tidy: include edges, tests and calls are in order")
+    problems = [*check_includes(), *check_tests(), *check_calls(), *check_mutants()]
+    print("\n".join(problems) or "tidy: include edges, tests, calls and mutants are in order")
     return 1 if problems else 0
 
 

@@ -4,6 +4,8 @@
 
 namespace tkv {
 
+static_assert(kProgramBytesMax == Program::kTextBytesMax, "a message has room for every program");
+
 Rule::Rule(Rank sender, uint64_t incarnation, uint64_t generation, uint32_t store,
            const UpdateSpec& spec)
     : sender_(sender),

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/byte_io.h"
-#include "tkv/program.h"
 #include "wire/effects.h"
 
 namespace tkv {
@@ -290,7 +289,7 @@ std::string Encode(const UpdateSpec& value) {
 UpdateSpec DecodeUpdateSpec(std::string_view bytes) {
   ByteReader reader(bytes);
   UpdateSpec spec;
-  spec.program = reader.Text(Program::kTextBytesMax);
+  spec.program = reader.Text(kProgramBytesMax);
   spec.multi_precision = ReadBool(&reader);
   const uint32_t count = reader.Count(sizeof(double));
   if (count > kParamsMax) throw Fail(Code::kInvalidArgument, "{} hyperparameters", count);

@@ -22,6 +22,7 @@ inline constexpr Rank kNoRank = -1;
 inline constexpr Rank kWorkersMax = 4096;
 inline constexpr uint32_t kServersMax = 4096;
 inline constexpr size_t kAddressBytesMax = 1024;
+inline constexpr size_t kProgramBytesMax = 64 << 10;  // of the text of an update program
 
 // wire value: never renumber
 enum class Type : uint8_t {
