@@ -10,7 +10,7 @@
 #include <mutex>
 #include <thread>
 
-#include "tkv/testing.h"
+#include "tkv/exploration.h"
 
 namespace tkv::cli {
 

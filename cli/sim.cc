@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "tkv/testing.h"
+#include "tkv/simulation.h"
 
 namespace tkv::cli {
 namespace {

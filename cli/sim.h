@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "tkv/testing.h"
+#include "tkv/simulation.h"
 
 namespace tkv::cli {
 

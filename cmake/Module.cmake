@@ -11,6 +11,11 @@ target_include_directories(tkv_options INTERFACE
 # No contraction: a fused multiply-add would make results depend on the instruction set.
 target_compile_options(tkv_options INTERFACE -ffp-contract=off -fno-math-errno -fvisibility=hidden
   $<$<CONFIG:Release>:-g1>)
+# Messages and debug information name files as src/..., not where they were on the machine that compiled them: by the whole path,
+# or, where the compiler's cache rewrites paths, by the path from the build's folder.
+file(RELATIVE_PATH to_source ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR}/CMakeLists.txt)
+string(REPLACE CMakeLists.txt "" to_source "${to_source}")
+target_compile_options(tkv_options INTERFACE -ffile-prefix-map=${PROJECT_SOURCE_DIR}/= -ffile-prefix-map=${to_source}=)
 if(TKV_WARNINGS_AS_ERRORS)
   target_compile_options(tkv_options INTERFACE -Wall -Wextra -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Werror)
 endif()
@@ -29,6 +34,9 @@ endif()
 # tkv_batches(SOURCES_VARIABLE NAME): with TKV_UNITY the variable's files become files that include eight of them each, so that
 # headers are read once for eight.  Batches name their files relative to the tree: the compiler's cache knows them in every
 # clone.  A file with the property SKIP_UNITY_BUILD_INCLUSION stays alone, and so do tests.
+if(TKV_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(tkv_options INTERFACE -Wno-subobject-linkage)  # a file that is included may be no header
+endif()
 function(tkv_batches sources_variable name)
   if(NOT TKV_UNITY)
     return()

@@ -85,6 +85,22 @@ def check_includes():
             yield f"tools/layers.txt: there is no {header}"
 
 
+def check_exports():
+    """Yield functions and classes of the public headers that a shared library would not show."""
+    hidden = re.compile(
+        r"^(?!TKV_API|class|struct|enum|using|namespace|template|inline|constexpr)[A-Za-z_][\w:<>*&, ]*\w\(",
+        re.MULTILINE,
+    )
+    members = re.compile(r"^class (?!TKV_API)(\w+)[^;{]*\{(.*?)^\};", re.MULTILINE | re.DOTALL)
+    for path in sorted((ROOT / "include" / "tkv").glob("*.h")):
+        text = re.sub(r"//.*", "", path.read_text())
+        for found in hidden.findall(text):
+            yield f"{path.relative_to(ROOT)}: {found.strip()}...) without TKV_API"
+        for name, body in members.findall(text):
+            if re.search(r"^  [\w:<>*&, ~]+\([^;{}]*\)( const)?( noexcept)?;", body, re.MULTILINE):
+                yield f"{path.relative_to(ROOT)}: class {name} has members in the library, and no TKV_API"
+
+
 def check_tests():
     """Yield tests that no CMakeLists.txt names."""
     for path in sorted([*(ROOT / "src").rglob("*_test.cc"), *(ROOT / "tests").rglob("*_test.cc")]):
@@ -117,7 +133,7 @@ def check_mutants():
 
 
 def main():
-    problems = [*check_includes(), *check_tests(), *check_calls(), *check_mutants()]
+    problems = [*check_includes(), *check_exports(), *check_tests(), *check_calls(), *check_mutants()]
     print("\n".join(problems) or "tidy: include edges, tests, calls and mutants are in order")
     return 1 if problems else 0
 

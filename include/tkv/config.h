@@ -7,15 +7,16 @@
 #include <string_view>
 #include <vector>
 
+#include "tkv/api.h"
 #include "tkv/options.h"
 
 namespace tkv {
 
 // "0.1.0"
-const char* Version() noexcept;
+TKV_API const char* Version() noexcept;
 
 // The cores that this process may use, by its affinity and its control groups.
-int Cores();
+TKV_API int Cores();
 
 struct OptionInfo {
   enum class Kind { kNumber, kDuration, kFlag, kText };
@@ -35,33 +36,33 @@ struct OptionInfo {
 
 // The one table of options: parsing, environment, documentation, `tkv config`, flags of the command
 // and arguments of create() are made from it.
-std::span<const OptionInfo> OptionTable() noexcept;
+TKV_API std::span<const OptionInfo> OptionTable() noexcept;
 
 // Sets the option of that name to what a text says; durations longer than a century are cut to it.
 //   throws  kInvalidArgument  no such option, naming the nearest; a text that does not fit it
-void SetOption(StoreOptions* options, std::string_view name, std::string_view text);
+TKV_API void SetOption(StoreOptions* options, std::string_view name, std::string_view text);
 // What SetOption would be given for the value in force.
-std::string OptionText(const StoreOptions& options, std::string_view name);
+TKV_API std::string OptionText(const StoreOptions& options, std::string_view name);
 // The same options with durations cut to a century.
 //   throws  kInvalidArgument  naming the option whose value is out of range
-StoreOptions CheckedOptions(const StoreOptions& options);
+TKV_API StoreOptions CheckedOptions(const StoreOptions& options);
 
 // The defaults with the environment applied.
 //   throws  kInvalidArgument  naming the variable that cannot be read
-StoreOptions OptionsFromEnvironment();
+TKV_API StoreOptions OptionsFromEnvironment();
 
 // Whether KVStore::Create would make a store of several workers of that type, in any case.
-bool IsDistributed(std::string_view type);
+TKV_API bool IsDistributed(std::string_view type);
 
 // A sentence for each variable TKV_* of the environment that nothing reads.
-std::vector<std::string> UnknownVariables();
+TKV_API std::vector<std::string> UnknownVariables();
 
 // "; did you mean 'x'?" for the end of an error about a word that is none of the names; "" where no
 // name is near.
-std::string DidYouMean(std::string_view word, std::span<const std::string_view> names);
+TKV_API std::string DidYouMean(std::string_view word, std::span<const std::string_view> names);
 
 // Lines "name = value" about this build and machine: version, instruction sets, cores, cache,
 // options in force.
-std::string ConfigText();
+TKV_API std::string ConfigText();
 
 }  // namespace tkv

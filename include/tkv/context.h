@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <string>
 
+#include "tkv/api.h"
+
 namespace tkv {
 
 enum class DeviceKind : uint8_t { kCpu = 1, kGpu = 2 };  // wire value: never renumber
 
 // Every cpu(i) is host memory; the index only says which worker the value stands for.
-struct Context {
+struct TKV_API Context {
   DeviceKind kind = DeviceKind::kCpu;
   int32_t index = 0;
 
@@ -22,6 +24,6 @@ struct Context {
 
 // Throws kUnimplemented where arrays cannot live in `context` on this machine, kInvalidArgument for
 // a negative index.
-void CheckUsable(const Context& context);
+TKV_API void CheckUsable(const Context& context);
 
 }  // namespace tkv

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tkv/api.h"
 #include "tkv/error.h"
 
 namespace tkv {
@@ -22,15 +23,15 @@ struct Finding {
 };
 
 // "0.1.0 protocol 1": processes of one job must have the same.
-std::string BuildVersion();
+TKV_API std::string BuildVersion();
 
 // Looks at this process's machine by doing what a job does there: its variables and token, Unix
 // sockets, shared memory, TCP at the loopback, PMIx, limits.
-std::vector<Finding> ExamineHost();
+TKV_API std::vector<Finding> ExamineHost();
 
 // A TCP port where another process can knock, as members of a job do: it is let in when both sides
 // prove that they know the token and speak the same version.  Has a thread of its own.
-class Door {
+class TKV_API Door {
  public:
   // At the interface that faces a host, or the address of another door; "": at the loopback.
   //   throws  kInvalidArgument, kUnavailable (no way there)
@@ -49,6 +50,6 @@ class Door {
 };
 
 // The answer in words.
-Finding FindingOf(const std::string& what, const Door::Answer& answer);
+TKV_API Finding FindingOf(const std::string& what, const Door::Answer& answer);
 
 }  // namespace tkv

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string_view>
 
+#include "tkv/api.h"
+
 namespace tkv {
 
 // wire value: never renumber.  The mapping to DLPack is in dlpack.h.
@@ -26,19 +28,19 @@ enum class DType : uint8_t {
 };
 
 // Bytes of one element.
-size_t ItemSize(DType dtype) noexcept;
+TKV_API size_t ItemSize(DType dtype) noexcept;
 
 // NumPy's name: "float32", "bfloat16", "bool".
-const char* Name(DType dtype) noexcept;
-std::optional<DType> DTypeFromName(std::string_view name) noexcept;
+TKV_API const char* Name(DType dtype) noexcept;
+TKV_API std::optional<DType> DTypeFromName(std::string_view name) noexcept;
 
-bool IsFloat(DType dtype) noexcept;
+TKV_API bool IsFloat(DType dtype) noexcept;
 
 // Whether values can be summed and updated: all but bool.
-bool IsArithmetic(DType dtype) noexcept;
+TKV_API bool IsArithmetic(DType dtype) noexcept;
 
 // The type that sums and updates of `dtype` compute in: f32 for the 16-bit floats, else `dtype`
 // itself.
-DType ComputeType(DType dtype) noexcept;
+TKV_API DType ComputeType(DType dtype) noexcept;
 
 }  // namespace tkv

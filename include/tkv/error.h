@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "tkv/api.h"
+
 namespace tkv {
 
 // The numbers are those of gRPC's status codes.  // wire value: never renumber
@@ -26,11 +28,11 @@ enum class Code : int {
 };
 
 // The code's name without the `k`: "InvalidArgument".
-const char* Name(Code code) noexcept;
+TKV_API const char* Name(Code code) noexcept;
 
 // Thrown by every operation that a user, peer, disk, device or network can make fail.  What threw
 // has changed nothing.  The message reads `verb 'key': what was found, what was wanted`.
-class Error : public std::runtime_error {
+class TKV_API Error : public std::runtime_error {
  public:
   Error(Code code, const std::string& message) : std::runtime_error(message), code_(code) {}
   Code code() const noexcept { return code_; }

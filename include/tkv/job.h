@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "tkv/api.h"
 #include "tkv/kvstore.h"
 
 namespace tkv {
@@ -32,28 +33,28 @@ struct Job : NetworkOptions {
 // of MXNet's launcher.
 //   throws  kFailedPrecondition  there is no sign of a launcher; lists the ways to start
 //           kInvalidArgument     a variable is missing or wrong
-Job JobFromEnvironment();
+TKV_API Job JobFromEnvironment();
 
 // Whether there is a sign of a launcher that JobFromEnvironment knows.
-bool IsLaunched();
+TKV_API bool IsLaunched();
 // Whether an MPI launcher (mpirun, srun) has started this process: PMIX_RANK is set.
-bool IsInGroup();
+TKV_API bool IsInGroup();
 
 // How many workers torchrun has started on this machine (LOCAL_WORLD_SIZE); 1 where it has not.
 //   throws  kInvalidArgument  the variable is no number
-int LocalWorkersFromEnvironment();
+TKV_API int LocalWorkersFromEnvironment();
 
-const char* Name(Job::Role role) noexcept;
+TKV_API const char* Name(Job::Role role) noexcept;
 
 // The secret in the file that TKV_TOKEN_FILE names; "" where it names none.
 //   throws  kInvalidArgument  no such file, others can read it, or it is too short
-std::string TokenFromEnvironment();
+TKV_API std::string TokenFromEnvironment();
 
 // A fresh secret for a job: 256 bits of the system's random numbers, in hexadecimal digits.
-std::string NewToken();
+TKV_API std::string NewToken();
 
 // A head or a server, on a thread of this process.
-class Service {
+class TKV_API Service {
  public:
   using Log = std::function<void(int level, const std::string& text)>;
 

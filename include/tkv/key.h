@@ -7,10 +7,12 @@
 #include <string>
 #include <string_view>
 
+#include "tkv/api.h"
+
 namespace tkv {
 
 // Borrowed: `text` lives elsewhere.
-struct KeyView {
+struct TKV_API KeyView {
   bool is_string = false;
   int64_t number = 0;
   std::string_view text;

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tkv/api.h"
 #include "tkv/key.h"
 #include "tkv/ndarray.h"
 #include "tkv/optimizer.h"
@@ -52,7 +53,7 @@ struct PullItem {
 using UpdateFunction =
     std::function<void(const KeyView& key, const NDArray& sum, const NDArray& stored)>;
 
-class KVStore {
+class TKV_API KVStore {
  public:
   struct KeyInfo {
     Shape shape;

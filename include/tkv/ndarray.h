@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "tkv/api.h"
 #include "tkv/context.h"
 #include "tkv/dtype.h"
 #include "tkv/shape.h"
@@ -20,7 +21,7 @@ namespace tkv {
 
 using Strides = std::vector<int64_t>;  // elements between neighbours, one per axis
 
-class NDArray {
+class TKV_API NDArray {
  public:
   NDArray() = default;  // no array: `operator bool` is false, everything else is undefined
 

@@ -9,6 +9,7 @@
 
 #pragma once
 
+#include "tkv/api.h"
 #include "tkv/ndarray.h"
 
 namespace tkv {
@@ -29,19 +30,19 @@ enum class BinaryOp : uint8_t {
 };
 enum class UnaryOp : uint8_t { kNeg, kAbs, kSqrt, kSign };
 
-NDArray Binary(BinaryOp op, const NDArray& a, const NDArray& b);
-NDArray Binary(BinaryOp op, const NDArray& a, double b);
-NDArray Binary(BinaryOp op, double a, const NDArray& b);
-NDArray Unary(UnaryOp op, const NDArray& a);
+TKV_API NDArray Binary(BinaryOp op, const NDArray& a, const NDArray& b);
+TKV_API NDArray Binary(BinaryOp op, const NDArray& a, double b);
+TKV_API NDArray Binary(BinaryOp op, double a, const NDArray& b);
+TKV_API NDArray Unary(UnaryOp op, const NDArray& a);
 
 // The same into `out`, which may be an operand or share none of their memory.
-void BinaryInto(BinaryOp op, const NDArray& a, const NDArray& b, const NDArray& out);
-void BinaryInto(BinaryOp op, const NDArray& a, double b, const NDArray& out);
+TKV_API void BinaryInto(BinaryOp op, const NDArray& a, const NDArray& b, const NDArray& out);
+TKV_API void BinaryInto(BinaryOp op, const NDArray& a, double b, const NDArray& out);
 
 // Every element becomes `value`, rounded to the dtype.
-void Fill(const NDArray& array, double value);
+TKV_API void Fill(const NDArray& array, double value);
 
 // The same values in another float dtype, rounded once.
-NDArray ConvertFloat(const NDArray& array, DType dtype);
+TKV_API NDArray ConvertFloat(const NDArray& array, DType dtype);
 
 }  // namespace tkv

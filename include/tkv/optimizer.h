@@ -11,13 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "tkv/api.h"
 #include "tkv/key.h"
 #include "tkv/program.h"
 
 namespace tkv {
 
 // Thread-safe.  A store that was given one sees later changes of hyperparameters at the next push.
-class Optimizer final {
+class TKV_API Optimizer final {
  public:
   // Every hyperparameter starts at the program's default.
   //   multi_precision  float16 and bfloat16 keys keep a float32 master of the value, rounded once
@@ -64,7 +65,8 @@ class NDArray;
 //           the value's shape, float32 for the 16-bit floats, else of the value's dtype; master:
 //           float32 of the value's shape, or no array
 //   throws  kInvalidArgument  a shape, dtype or number of states other than these
-void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, const NDArray& grad,
-                 const NDArray& value, std::span<const NDArray> states, const NDArray& master);
+TKV_API void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round,
+                         const NDArray& grad, const NDArray& value, std::span<const NDArray> states,
+                         const NDArray& master);
 
 }  // namespace tkv

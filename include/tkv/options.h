@@ -9,10 +9,12 @@
 #include <memory>
 #include <string>
 
+#include "tkv/api.h"
+
 namespace tkv {
 
 // What all processes of a job share while they find each other: torch's TCPStore, or any other.
-class Rendezvous {
+class TKV_API Rendezvous {
  public:
   virtual ~Rendezvous() = default;
   virtual void Set(const std::string& key, const std::string& value) = 0;

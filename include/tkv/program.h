@@ -11,12 +11,14 @@
 #include <string_view>
 #include <vector>
 
+#include "tkv/api.h"
+
 namespace tkv {
 
 struct ProgramBody;
 
 // An immutable value; copying shares.
-class Program {
+class TKV_API Program {
  public:
   static constexpr int kInstructionsMax = 256;
   static constexpr size_t kTextBytesMax = 64 << 10;

@@ -8,9 +8,11 @@
 #include <span>
 #include <string>
 
+#include "tkv/api.h"
+
 namespace tkv {
 
-class Shape {
+class TKV_API Shape {
  public:
   static constexpr int kRankMax = 32;
 

@@ -12,10 +12,12 @@
 #include <mutex>
 #include <vector>
 
+#include "tkv/api.h"
+
 namespace tkv {
 
 // An operation under way that reads or writes a Storage.
-class Pending {
+class TKV_API Pending {
  public:
   virtual ~Pending() = default;
   virtual bool done() const noexcept = 0;
@@ -32,7 +34,7 @@ inline constexpr std::chrono::nanoseconds kHazardPatience = std::chrono::seconds
 
 // Thread-safe.  The bytes themselves are not guarded: the hazards below order the operations of
 // this library.
-class Storage final {
+class TKV_API Storage final {
  public:
   // 64-byte aligned, uninitialised memory; huge pages are advised from 2 MiB on.
   //   throws  kResourceExhausted  the system has no such memory
@@ -101,6 +103,6 @@ class Storage final {
 
 // Waits until no operation on any array of this process is under way.
 //   throws  as Storage::WaitReadable
-void WaitAll(std::chrono::nanoseconds patience = kHazardPatience);
+TKV_API void WaitAll(std::chrono::nanoseconds patience = kHazardPatience);
 
 }  // namespace tkv

@@ -27,6 +27,8 @@ TEST(Error, AFailedCheckIsAnInternalErrorThatNamesItsPlace) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kInternal);
     EXPECT_NE(std::string(error.what()).find("1 + 1 == 3"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find(" at src/base/error_test.cc:"), std::string::npos)
+        << "a path of the machine that compiled: " << error.what();
   }
 }
 

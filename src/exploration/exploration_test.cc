@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "tkv/testing.h"
+#include "tkv/exploration.h"
 
 namespace tkv::testing {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/format.h"
 #include "exploration/world.h"
-#include "tkv/testing.h"
+#include "tkv/exploration.h"
 
 namespace tkv::testing {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "tkv/testing.h"
+#include "tkv/simulation.h"
 #include "wire/message.h"
 
 namespace tkv::simulation {

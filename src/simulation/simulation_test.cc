@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tests/arrays.h"
-#include "tkv/testing.h"
+#include "tkv/simulation.h"
 
 namespace tkv::testing {
 namespace {

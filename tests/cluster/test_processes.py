@@ -405,11 +405,12 @@ for life in range(2):  # closed and created again
     kv.init("w", mx.nd.zeros((500_000,)))
     kv.push("w", mx.nd.ones((500_000,)) * (rank + 1))
     print("sum", kv.pull("w").asnumpy()[-1])
-    if rank == 0:  # the others leave before it
+    if rank == 0:  # the others wait for it, as they host servers
         for other in (1, 2):
             until_marked(f"{life} {other}")
-    kv.close()
+        time.sleep(0.1)
     mark(f"{life} {rank}")
+    kv.close()
 """
     )
     script = processes.script(text)

@@ -54,6 +54,18 @@ def test_one_wheel_for_all_and_what_is_in_it(wheel):
     assert not [n for n in names if "test" in n and not n.endswith(("test_utils.py", "testing.py"))]
 
 
+def test_it_names_no_folder_of_the_machine_that_built_it(wheel):
+    contents = zipfile.ZipFile(wheel)
+    for name in ("tensorkv/_core.abi3.so", "tensorkv/bin/tkv"):
+        assert str(ROOT).encode() not in contents.read(name), name
+
+
+def test_the_extension_shows_its_entry_alone(wheel, tmp_path):
+    library = zipfile.ZipFile(wheel).extract("tensorkv/_core.abi3.so", tmp_path)
+    shown = run("nm", "-DC", "--defined-only", library)
+    assert "PyInit__core" in shown and "tkv::" not in shown
+
+
 def test_it_needs_only_glibc_and_libstdcpp(wheel):
     shown = run(sys.executable, "-m", "auditwheel", "show", wheel)
     external = set(re.findall(r"(lib[\w+.-]+\.so[\d.]*)", shown))

@@ -1,0 +1,53 @@
+// A whole cluster in one thread, driven by a seed, with faults, judged by a model.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tkv/api.h"
+
+namespace tkv::testing {
+
+struct SimulationOptions {
+  uint64_t seed = 1;
+  int workers = 0;  // 0: the seed chooses, 2 to 5
+  int servers = 0;  // 0: the seed chooses, 1 to 4
+  int steps = 0;    // of each worker's program; 0: the seed chooses
+  // Names of faults, or "all"; empty: none.  Names are those of FaultNames().
+  std::string faults = "all";
+  bool trace = false;  // keep the text of the last events
+};
+
+// How often a message of a type met a receiver in a state while a fault was at work.
+struct CoverageCell {
+  std::string fault;
+  std::string receiver;  // head, server or client
+  std::string message;
+  std::string state;
+  uint64_t count = 0;
+};
+
+struct SimulationReport {
+  uint64_t seed = 0;
+  bool passed = false;
+  std::string violation;  // what guarantee was broken, where it was
+  uint64_t hash = 0;      // of everything that happened: equal runs have equal hashes
+  uint64_t events = 0;
+  uint64_t operations = 0;  // that ended
+  uint64_t failed_operations = 0;
+  uint64_t faults = 0;  // that took place
+  double virtual_seconds = 0;
+  std::vector<std::string> trace;
+  std::vector<CoverageCell> coverage;
+};
+
+// Runs one seed to its end.  Deterministic: the same options give the same report.
+//   throws  kInvalidArgument  an unknown fault, fewer than 1 worker or server
+TKV_API SimulationReport Simulate(const SimulationOptions& options);
+
+TKV_API std::span<const char* const> FaultNames() noexcept;
+
+}  // namespace tkv::testing
