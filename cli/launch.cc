@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -50,6 +51,7 @@ class Launcher {
   Launcher& operator=(const Launcher&) = delete;
 
   int Run() {
+    OpenLog();
     if (!options_.hosts.empty()) hosts_ = ReadHosts(options_.hosts);
     StartHead();
     for (int i = 0; i < options_.servers; ++i) Add(Job::Role::kServer, i);
@@ -207,6 +209,7 @@ class Launcher {
     options.signals = signals_.old();
     options.watchdog = &watchdog_;
     child->Start(std::move(options));
+    Log(child->name() + " started, pid " + std::to_string(child->pid()));
     if (child->restarts == 0 && !options_.log_folder.empty()) child->OpenLog(options_.log_folder);
   }
 
@@ -343,13 +346,37 @@ class Launcher {
     output_.WaitUntilWritten(kLastSeconds);
   }
 
-  void Note(const std::string& text) { output_.Put(STDERR_FILENO, "tkv launch: " + text + "\n"); }
+  // To stderr, and to the launcher's log.
+  void Note(const std::string& text) {
+    output_.Put(STDERR_FILENO, "tkv launch: " + text + "\n");
+    Log(text);
+  }
+
+  // To FOLDER/launcher.log with the time, where there are logs.
+  void Log(const std::string& text) {
+    if (log_ == nullptr) return;
+    const std::time_t now = std::time(nullptr);
+    std::tm parts{};
+    localtime_r(&now, &parts);
+    char time[32];
+    std::strftime(time, sizeof(time), "%Y-%m-%dT%H:%M:%S", &parts);
+    std::fprintf(log_.get(), "%s %s\n", time, text.c_str());
+    std::fflush(log_.get());
+  }
+
+  void OpenLog() {
+    if (options_.log_folder.empty()) return;
+    const std::string path = options_.log_folder + "/launcher.log";
+    log_.reset(std::fopen(path.c_str(), "we"));
+    if (log_ == nullptr) Die(path);
+  }
 
   void Ended(Child* child, int status) {
     watchdog_.Remove(child->pid());
     DrainAll(child);
     head_->Exited(child->role(), child->rank());
     const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (code == 0) Log(child->name() + " ended with status 0");
     const bool is_restarted = code != 0 && child->is_greeted && !is_ending_ &&
                               child->role() == Job::Role::kWorker &&
                               child->restarts < options_.restarts;
@@ -418,6 +445,10 @@ class Launcher {
   Watchdog watchdog_;  // first: it is forked before there are threads
   const SignalFile signals_{SIGCHLD, SIGINT, SIGTERM, SIGHUP};
   Output output_;
+  struct CloseFile {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::unique_ptr<std::FILE, CloseFile> log_;  // of its own lines; null: there is none
   Job job_;
   const Ssh ssh_ = SshFromEnvironment();
   std::vector<std::string> hosts_;

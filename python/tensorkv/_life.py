@@ -11,9 +11,26 @@ from . import _core
 
 logger = logging.getLogger("tensorkv")
 _handler = logging.StreamHandler()
-_handler.setFormatter(
-    logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s tensorkv[%(process)d]: %(message)s", "%Y-%m-%dT%H:%M:%S")
+_who = "".join(
+    f" {field}={os.environ['TKV_' + field.upper()]}"
+    for field in ("role", "rank")
+    if "TKV_" + field.upper() in os.environ
 )
+_handler.setFormatter(
+    logging.Formatter(
+        "%(asctime)s.%(msecs)03d %(level)s tensorkv pid=%(process)d" + _who.replace("%", "%%") + ": %(message)s",
+        "%Y-%m-%dT%H:%M:%S",
+    )
+)
+
+
+def _lower_level(record):
+    """Give a record its level in lower case, as the options write it."""
+    record.level = record.levelname.lower()
+    return True
+
+
+_handler.addFilter(_lower_level)
 
 
 def set_level(level):

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 
 #include "base/format.h"
 #include "base/nearest.h"
@@ -58,6 +59,25 @@ int NeedNumber(const char* name, int low, int high) {
 
 constexpr int kServersHigh = static_cast<int>(kServersMax);
 constexpr int kPortMax = 65'535;
+
+// "2026-11-22T23:08:01.123", in local time.
+std::string TimeText() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  tm parts{};
+  localtime_r(&now.tv_sec, &parts);
+  char text[32];
+  const size_t size = std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
+  return Format("{}.{:03}", std::string_view(text, size), now.tv_nsec / 1'000'000);
+}
+
+// What a line of the log says of the process that writes it, as far as a launcher has told.
+std::string WhoIsThis() {
+  std::string text = Format("pid={}", getpid());
+  if (const char* const role = Variable("TKV_ROLE")) text += Format(" role={}", role);
+  if (const char* const rank = Variable("TKV_RANK")) text += Format(" rank={}", rank);
+  return text;
+}
 
 Job TkvJob() {
   Job job;
@@ -182,9 +202,11 @@ StoreOptions OptionsFromEnvironment() {
   }
   if (options.log_level == "off") return options;
   const auto level = std::find(kLevels.begin(), kLevels.end(), options.log_level) - kLevels.begin();
-  options.log = [level](int of, const std::string& text) {
+  options.log = [level, who = WhoIsThis()](int of, const std::string& text) {
     if (of < level) return;
-    std::fprintf(stderr, "tensorkv %s: %s\n", kLevels.at(static_cast<size_t>(of)), text.c_str());
+    const std::string line = Format("{} {} tensorkv {}: {}\n", TimeText(),
+                                    kLevels.at(static_cast<size_t>(of)), who, text);
+    std::fwrite(line.data(), 1, line.size(), stderr);  // one piece, whoever else writes
   };
   return options;
 }

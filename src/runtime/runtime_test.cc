@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <string>
 
 #include "tkv/config.h"
 #include "tkv/error.h"
@@ -56,9 +58,10 @@ TEST(Options, TheLevelOfTheLogIsReadAndWhatIsAtLeastThatIsTold) {
   testing::Cluster(options).Join(0)->Close();
   options.store.log(0, "no news");
   const std::string text = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(text.find("tensorkv info: server 0 joined (incarnation "), std::string::npos) << text;
-  EXPECT_NE(text.find("tensorkv info: worker 0 joined (incarnation "), std::string::npos) << text;
-  EXPECT_NE(text.find("tensorkv info: worker 0 left"), std::string::npos) << text;
+  const std::string who = " info tensorkv pid=" + std::to_string(getpid()) + ": ";
+  EXPECT_NE(text.find(who + "server 0 joined (incarnation "), std::string::npos) << text;
+  EXPECT_NE(text.find(who + "worker 0 joined (incarnation "), std::string::npos) << text;
+  EXPECT_NE(text.find(who + "worker 0 left"), std::string::npos) << text;
   EXPECT_EQ(text.find("no news"), std::string::npos);
 }
 

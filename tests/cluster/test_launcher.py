@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -217,3 +218,29 @@ def test_a_rehearsed_death_is_of_one_life_unless_it_is_asked_for_again(processes
 def test_a_variable_that_nothing_reads_is_told_by_the_launcher(processes):
     status, said = finish(processes.start([*TKV, "launch", "true"], TKV_STALENES="3"))
     assert status == 0 and "nothing reads the variable TKV_STALENES; did you mean 'TKV_STALENESS'?" in said, said
+
+
+def test_the_launchers_own_lines_are_logged_with_their_times(processes, tmp_path):
+    job = processes.launch(
+        "sys.exit(3 if os.environ['TKV_RANK'] == '1' else 0)",
+        "--log",
+        str(tmp_path / "logs"),
+        "--restart",
+        "1",
+        servers=1,
+    )
+    status, said = finish(job)
+    lines = (tmp_path / "logs" / "launcher.log").read_text().splitlines()
+    assert status == 3 and all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d \S", line) for line in lines), lines
+    for event in ("worker 1 started, pid ", "worker 0 ended with status 0", "it is started again (1 of 1)"):
+        assert any(event in line for line in lines), lines
+    assert sum("worker 1 ended with status 3" in line for line in lines) == 2, lines
+
+
+def test_lines_of_the_log_say_when_and_who(processes):
+    job = processes.launch("mx.kv.create('dist_sync').close()", workers=1, servers=1, TKV_LOG="debug")
+    status, said = finish(job)
+    when = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}"
+    assert status == 0, said
+    assert re.search(rf"\[worker 0\] {when} debug tensorkv pid=\d+ role=worker rank=0: ", said), said
+    assert re.search(rf"{when} info tensorkv pid=\d+: worker 0 joined", said), said  # by the head
