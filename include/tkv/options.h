@@ -31,6 +31,8 @@ struct NetworkOptions {
   bool insecure_network = false;  // TCP without a token: whoever reaches a port takes part
   // What leaves by TCP carries a check of its values, beside that of its headers.
   bool check_values = false;
+  // Who is silent for so long is dead; the same in all processes of a job.
+  std::chrono::milliseconds silence{5'000};
   // Rehearsed failures: see docs/failures.md.
   std::string failpoints;
 };

@@ -390,6 +390,8 @@ def create(
     transport=None,
     insecure_network=None,
     check_values=None,
+    silence_ms=None,
+    silence=None,
     failpoints=None,
     log=None,
 ):
@@ -431,6 +433,9 @@ def create(
         insecure_network: TCP without a token of the job, where the network is trusted; default False.
         check_values: what leaves by TCP carries a check of its values (XXH3), beside that of its headers; what does not
             match is sent again. Default False.
+        silence_ms: of a process, in milliseconds, after which the head declares it dead; the same in all processes of a
+            job, so that the variable ``TKV_SILENCE_MS`` or `tkv launch --silence-ms` suits better; default 5000.
+        silence: the same in seconds.
         failpoints: rehearsed failures, as `docs/failures.md` describes them; default none.
         log: the least important of what the logger ``tensorkv`` tells on standard error: ``'off'``, ``'error'``,
             ``'warning'``, ``'info'`` or ``'debug'``; default ``TKV_LOG``, else what the program has configured.

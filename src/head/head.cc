@@ -230,6 +230,14 @@ void Head::Gone(Role role, Rank index, bool has_failed, Effects* effects) {
   if (never_came || is_awaited) Announce(effects);
 }
 
+void Head::WasAway(Time away, Time now) {
+  for (auto* const presences : {&workers_, &servers_}) {
+    for (Presence& presence : *presences) {
+      presence.last_seen = std::min(now, presence.last_seen + away);
+    }
+  }
+}
+
 void Head::Tick(Time now, Effects* effects) {
   bool changed = false;
   for (const Role role : {Role::kWorker, Role::kServer}) {

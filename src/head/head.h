@@ -32,6 +32,10 @@ class Head {
   // A launcher has no later life for it: a worker or server that has not joined never will, and
   // nobody waits for the next life of one that is dead.
   void Gone(Role role, Rank index, bool has_failed, Effects* effects);
+  // This process has not read for so long, until now, and cannot know who has been silent meanwhile.
+  void WasAway(Time away, Time now);
+  // Who has been silent for too long is dead.  Everything that had arrived by `now` has been handed
+  // over before.
   void Tick(Time now, Effects* effects);
   Time deadline() const;  // of the next Tick
 

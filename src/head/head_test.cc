@@ -140,6 +140,46 @@ TEST_F(HeadTest, AStrangerIsSentAway) {
   EXPECT_EQ(effects.closes[0].code, Code::kUnauthenticated);
 }
 
+TEST_F(HeadTest, TimeInWhichTheHeadDidNotReadIsNobodysSilence) {
+  Join(Role::kServer, 0);
+  Join(Role::kWorker, 0);
+  now_ = 4 * kSecond;
+  for (const Time jump : {1 * kSecond, 7 * kSecond, 3600 * kSecond}) {
+    now_ += jump;
+    head_.WasAway(jump, now_);
+    Effects effects;
+    head_.Tick(now_, &effects);
+    Note(effects);
+    EXPECT_EQ(head_.deadline(), now_ + kSecond) << "four of five seconds were silent before";
+  }
+  EXPECT_EQ(notices_.size(), 2U) << "nobody is dead";
+  now_ += kSecond;
+  Effects effects;
+  head_.Tick(now_, &effects);
+  EXPECT_EQ(effects.notices.size(), 2U) << "both are, when the head has listened for five seconds";
+}
+
+TEST_F(HeadTest, NobodyHasSpokenInTheFuture) {
+  Join(Role::kWorker, 0);
+  now_ = 2 * kSecond;
+  head_.WasAway(60 * kSecond, now_);
+  EXPECT_EQ(head_.deadline(), 7 * kSecond);
+}
+
+TEST(Member, TimeInWhichItDidNotReadIsNotTheHeadsSilence) {
+  Member member({"job", Role::kWorker, 0, 1});
+  Effects effects;
+  member.Start(0, &effects);
+  member.Opened(1, 0, &effects);
+  member.WasAway(19 * kSecond, 20 * kSecond);
+  effects.Clear();
+  member.Tick(20 * kSecond, &effects);
+  EXPECT_TRUE(effects.closes.empty());
+  EXPECT_EQ(member.verdict_at(), 24 * kSecond);
+  member.Tick(24 * kSecond, &effects);
+  EXPECT_EQ(effects.closes.size(), 1U);
+}
+
 TEST(Member, ALostHeadIsDialedAgainAndItsReturnIsTold) {
   Member member({"job", Role::kWorker, 0, 1});
   Effects effects;

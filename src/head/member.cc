@@ -128,10 +128,6 @@ const char* Member::State() const {
   return welcomed_ ? "joined" : "resuming";
 }
 
-Time Member::deadline() const {
-  Time deadline = std::min(next_dial_, next_ping_);
-  if (link_ != kNoLink) deadline = std::min(deadline, last_heard_ + options_.dead_after);
-  return deadline;
-}
+Time Member::deadline() const { return std::min({next_dial_, next_ping_, verdict_at()}); }
 
 }  // namespace tkv

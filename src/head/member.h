@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -18,6 +19,12 @@ struct MemberOptions {
   std::string address;   // of a server: where it listens
   Time ping_every = 1 * kSecond;
   Time dead_after = 5 * kSecond;  // of silence: the connection is given up and made anew
+
+  // Says that it lives often enough for a head that allows so much silence.
+  void AllowSilence(Time silence) {
+    dead_after = silence;
+    ping_every = std::min(1 * kSecond, silence / 5);
+  }
 };
 
 class Member {
@@ -31,8 +38,12 @@ class Member {
   void Refuse(const Error& error) { refused_ = error; }
   // True where the message has brought a newer EPOCH.
   bool Received(LinkId link, const Message& message, Time now, Effects* effects);
+  // This process has not read for so long, until now: the head may have spoken meanwhile.
+  void WasAway(Time away, Time now) { last_heard_ = std::min(now, last_heard_ + away); }
   void Tick(Time now, Effects* effects);
   Time deadline() const;
+  // From when on the head counts as silent.
+  Time verdict_at() const { return link_ == kNoLink ? kNever : last_heard_ + options_.dead_after; }
 
   bool joined() const { return welcome_.has_value(); }
   const Welcome& welcome() const { return *welcome_; }

@@ -14,6 +14,11 @@ const Peer* Node::DialedPeer(LinkId link) const {
   return found != links_.end() && found->second.dialed ? &found->second.peer : nullptr;
 }
 
+bool Node::IsWelcome(LinkId id) const {
+  const auto found = links_.find(id);
+  return found != links_.end() && (found->second.proved || found->second.dialed);
+}
+
 void Node::Opened(LinkId id, Time now) {
   const auto found = links_.find(id);
   if (found == links_.end()) return;
@@ -44,8 +49,8 @@ std::vector<Block> Node::Land(LinkId id, std::span<const std::byte> head, const 
   const auto found = links_.find(id);
   if (found == links_.end()) throw Fail(Code::kCancelled, "the link is closed");
   Link& link = found->second;
-  const bool trusted = link.proved || link.dialed;
-  const FrameHeader header = DecodeHeader(head, trusted ? FrameLimits{} : FrameLimits::Unproved());
+  const FrameHeader header =
+      DecodeHeader(head, IsWelcome(id) ? FrameLimits{} : FrameLimits::Unproved());
   link.landing.clear();
   DecodeMessages(header, head, &link.landing);
   link.low = header.low;

@@ -35,6 +35,8 @@ struct NodeOutput {
   std::vector<Send> sends;
   std::vector<LinkId> closes;  // after the sends
   std::vector<Effects::Notice> notices;
+
+  bool empty() const { return dials.empty() && sends.empty() && closes.empty() && notices.empty(); }
 };
 
 // Sees every message of a node; for checks.
@@ -69,6 +71,12 @@ class Node {
   void Received(LinkId link, Time now);
   void Tick(Time now);
   virtual Time deadline() const = 0;
+  // When somebody's silence is to be judged by Tick: what has arrived by then is handed over before.
+  virtual Time verdict_at() const = 0;
+  // This process has not read for so long, until now: that is nobody's silence.
+  virtual void WasAway(Time away, Time now) = 0;
+  // Whether the peer of a link is known to take part: it has been welcomed, or was dialed.
+  bool IsWelcome(LinkId link) const;
   NodeOutput TakeOutput() { return std::exchange(output_, {}); }
   void SetTap(MessageTap* tap) { tap_ = tap; }
   const Peer* DialedPeer(LinkId link) const;  // null: the other side has dialed
@@ -123,6 +131,8 @@ class HeadNode final : public Node {
       : Node(pool), head_(std::move(options), now) {}
   void Start(Time) override {}
   Time deadline() const override { return head_.deadline(); }
+  Time verdict_at() const override { return head_.deadline(); }
+  void WasAway(Time away, Time now) override { head_.WasAway(away, now); }
   const Head& head() const { return head_; }
   void Exited(Role role, Rank index, uint64_t incarnation);
   void Gone(Role role, Rank index, bool has_failed);
@@ -151,6 +161,8 @@ class ServerNode final : public Node {
         shard_(std::move(shard), pool) {}
   void Start(Time now) override;
   Time deadline() const override { return member_.deadline(); }
+  Time verdict_at() const override { return member_.verdict_at(); }
+  void WasAway(Time away, Time now) override { member_.WasAway(away, now); }
   const Shard& shard() const { return shard_; }
   // Says goodbye to the head; it serves on until it is stopped.
   void Leave();
@@ -184,6 +196,8 @@ class ClientNode final : public Node {
       : Node(pool), role_(member.role), member_(std::move(member)), client_(std::move(client)) {}
   void Start(Time now) override;
   Time deadline() const override { return std::min(member_.deadline(), client_.deadline()); }
+  Time verdict_at() const override { return member_.verdict_at(); }
+  void WasAway(Time away, Time now) override { member_.WasAway(away, now); }
   // What the user asks for; only once joined.
   OpId Begin(Operation operation, Time now);
   // Several, whose messages share frames.

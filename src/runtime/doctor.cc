@@ -13,6 +13,7 @@
 #include "runtime/process_job.h"
 #include "tkv/config.h"
 #include "transport/socket/address.h"
+#include "wire/frame.h"
 #include "transport/socket/endpoint.h"
 
 namespace tkv {
@@ -139,7 +140,7 @@ class SocketDoor final : public Door {
 
  private:
   const std::string token_;
-  const std::unique_ptr<SocketEndpoint> endpoint_;
+  const std::unique_ptr<Endpoint> endpoint_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 
+#include "base/format.h"
 #include "base/process.h"
 
 namespace tkv {
@@ -13,6 +14,7 @@ constexpr size_t kEventsPerTurn = 32;
 constexpr Time kLongestSleep = kSecond;
 constexpr Time kRest = 2 * kMillisecond;
 constexpr Time kSpin = 50'000;
+constexpr Time kAwayLeast = 50 * kMillisecond;  // what counts as not having read
 
 }  // namespace
 
@@ -64,35 +66,89 @@ void NodeThread::Closed(uint64_t link, const Error& reason) {
   }
 }
 
-void NodeThread::Dispatch() {
-  NodeOutput output = node_->TakeOutput();
+// The node can do nothing more, and the process lives: who waits for it is told.
+void NodeThread::Break(const Error& error) noexcept {
+  stopping_ = true;
+  if (std::exchange(is_broken_, true)) return;
+  try {
+    if (options_.broken) options_.broken(error);
+  } catch (const std::exception&) {
+    return;  // even to tell it there is no memory
+  }
+}
+
+void NodeThread::Dispatch() noexcept {
+  if (is_broken_) return;
+  try {
+    // What cannot be sent closes a link, which makes output again.
+    for (NodeOutput output = node_->TakeOutput(); !output.empty(); output = node_->TakeOutput()) {
+      Deliver(std::move(output));
+    }
+    if (on_change_) on_change_(*node_);
+  } catch (const Error& error) {
+    Break(error);
+  } catch (const std::exception& error) {
+    Break(Error(Code::kResourceExhausted, error.what()));
+  }
+}
+
+void NodeThread::Deliver(NodeOutput output) {
   // First: whoever hears of it may end this process.
   if (options_.log) {
     for (const Effects::Notice& notice : output.notices) {
       options_.log(static_cast<int>(notice.level), notice.text);
     }
   }
-  if (endpoint_ != nullptr) {
-    for (const NodeOutput::Dial& dial : output.dials) {
-      endpoint_->Dial(dial.link,
-                      dial.address.empty() ? options_.address_of(dial.peer) : dial.address);
+  if (endpoint_ == nullptr) return;
+  const auto or_close = [this](LinkId link, const auto& act) {
+    try {
+      return act();
+    } catch (const std::exception& error) {  // no memory, no file
+      endpoint_->Close(link);
+      Closed(link, Fail(Code::kUnavailable, "the connection is given up: {}", error.what()));
     }
-    for (NodeOutput::Send& send : output.sends) endpoint_->Send(send.link, std::move(send.frame));
-    for (const LinkId link : output.closes) endpoint_->Close(link);
+  };
+  for (const NodeOutput::Dial& dial : output.dials) {
+    or_close(dial.link, [&] {
+      const std::string& address = dial.address;
+      endpoint_->Dial(dial.link, address.empty() ? options_.address_of(dial.peer) : address);
+    });
   }
-  if (on_change_) on_change_(*node_);
+  for (NodeOutput::Send& send : output.sends) {
+    or_close(send.link, [&] { endpoint_->Send(send.link, std::move(send.frame)); });
+  }
+  for (const LinkId link : output.closes) endpoint_->Close(link);
 }
 
-Time NodeThread::PollOnce() {
-  std::lock_guard lock(mutex_);
-  const size_t count = endpoint_->Poll(this, kEventsPerTurn);
+// Hands what has arrived to the node.  Before anybody's silence is judged that is everything: a peer
+// whose word lies unread has spoken.
+void NodeThread::Read() {
+  const Time begin = Now();
+  // Somebody who stops this process, or its machine, stops its reading and not its clock.
+  const Time away = begin - std::max(read_at_, sleeps_until_);
+  if (read_at_ != 0 && away > kAwayLeast) node_->WasAway(away, begin);
+  read_at_ = begin;
+  size_t count = endpoint_->Poll(this, kEventsPerTurn);
+  if (node_->verdict_at() <= begin) count += endpoint_->Poll(this, SIZE_MAX);
   if (count == 0) ++empty_polls_;
-  const Time now = Now();
-  if (node_->deadline() <= now) node_->Tick(now);
+  if (node_->deadline() <= begin) node_->Tick(begin);
   Dispatch();
+  const Time now = Now();
   const Time sleep = count > 0 ? 0 : std::clamp<Time>(node_->deadline() - now, 0, kLongestSleep);
   sleeps_until_ = now + sleep;
-  return sleep;
+}
+
+Time NodeThread::PollOnce() noexcept {
+  std::lock_guard lock(mutex_);
+  if (is_broken_) return kLongestSleep;
+  try {
+    Read();
+  } catch (const Error& error) {
+    Break(error);
+  } catch (const std::exception& error) {
+    Break(Error(Code::kResourceExhausted, error.what()));
+  }
+  return is_broken_ ? kLongestSleep : std::max<Time>(0, sleeps_until_ - Now());
 }
 
 template <typename Done>

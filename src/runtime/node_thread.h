@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <type_traits>
 
 #include "node/node.h"
 #include "transport/transport.h"
@@ -22,6 +23,9 @@ struct NodeThreadOptions {
   std::function<void(int level, const std::string& text)> log;
   // Told why a dialed link has closed.
   std::function<void(const Peer& peer, const Error& error)> failed;
+  // Told once, under the node's lock, why the thread can do nothing more: memory is lacking where
+  // nothing can be undone, or this is a bug of ours.
+  std::function<void(const Error& error)> broken;
 };
 
 // A thread that waits for something of the node does its work meanwhile: what arrives wakes one
@@ -43,18 +47,27 @@ class NodeThread final : private LinkHandler {
   //   blocks  until the thread has ended: at most as long as one event takes
   void Stop();
 
-  // Calls f(node, now) with the node to itself, and sends what comes of it.
+  // Calls f(node, now) with the node to itself, and sends what comes of it, also where f throws.
   template <typename F>
   auto Run(F f) {
     std::unique_lock lock(mutex_);
-    struct Finish {
-      NodeThread* self;
-      ~Finish() {
-        self->Dispatch();
-        self->WakeInTime();
+    const auto finish = [this] {
+      Dispatch();
+      WakeInTime();
+    };
+    try {
+      if constexpr (std::is_void_v<std::invoke_result_t<F&, Node&, Time>>) {
+        f(static_cast<Node&>(*node_), Now());
+        finish();
+      } else {
+        auto result = f(static_cast<Node&>(*node_), Now());
+        finish();
+        return result;
       }
-    } finish{this};
-    return f(static_cast<Node&>(*node_), Now());
+    } catch (...) {  // of f: what it did before is sent
+      finish();
+      throw;
+    }
   }
   // Does the work of the node until the condition holds.
   //   blocks  at most so long
@@ -76,20 +89,24 @@ class NodeThread final : private LinkHandler {
  private:
   uint64_t Accepted() override { return node_->Accept(); }
   void Opened(uint64_t link) override { node_->Opened(link, Now()); }
+  bool IsWelcome(uint64_t link) override { return node_->IsWelcome(link); }
   void Closed(uint64_t link, const Error& reason) override;
   std::vector<Block> Land(uint64_t link, std::span<const std::byte> head,
                           const std::byte* lent) override {
     return node_->Land(link, head, lent);
   }
   void Received(uint64_t link) override { node_->Received(link, Now()); }
-  void Dispatch();
+  void Dispatch() noexcept;
+  void Deliver(NodeOutput output);
+  void Break(const Error& error) noexcept;
+  void Read();
   // Whoever sleeps does so until the node's deadline, which may be earlier now.
-  void WakeInTime() {
+  void WakeInTime() noexcept {
     if (endpoint_ != nullptr && node_->deadline() < sleeps_until_) endpoint_->Wake();
   }
   void Loop();
   // Handles what is there; how long it may sleep before there is something, 0 where there was.
-  Time PollOnce();
+  Time PollOnce() noexcept;
   // The same, and looks again for a moment after the last event where a core has nothing else to
   // do: to sleep and to be woken takes longer than most answers.
   template <typename Done>
@@ -101,6 +118,8 @@ class NodeThread final : private LinkHandler {
   std::function<void(Node&)> on_change_;
   std::mutex mutex_;
   Time sleeps_until_ = 0;  // whoever polls, with the lock; 0: nobody
+  Time read_at_ = 0;       // when somebody last began to read; 0: nobody yet
+  bool is_broken_ = false;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 

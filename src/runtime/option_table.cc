@@ -34,7 +34,7 @@ constexpr Words kTransports = {"auto", "unix", "tcp"};
 constexpr Words kPolicies = {"fail", "continue", "wait"};
 constexpr Words kLogLevels = {"off", "error", "warning", "info", "debug"};
 
-const std::array<Row, 13> kRows = {{
+const std::array<Row, 14> kRows = {{
     {{"threads", "TKV_THREADS", "--threads", "cores", "0",
       "Cores that one large operation may use; 0 means all that the process may use: its CPU "
       "affinity, cut to the quota of its control group, and divided by the workers of its job on "
@@ -106,6 +106,14 @@ const std::array<Row, 13> kRows = {{
       "what does not match is sent again over a new connection.",
       Kind::kFlag, Scope::kProcesses},
      &StoreOptions::check_values},
+    {{"silence_ms", "TKV_SILENCE_MS", "--silence-ms", "ms", "5000",
+      "Silence after which the head declares a process dead, and after which a process makes its "
+      "connection to the head anew. The same in all processes of a job; a word is sent five times "
+      "in it, and each second at least.",
+      Kind::kDuration, Scope::kProcesses},
+     &StoreOptions::silence,
+     500,
+     kLongestMs},
     {{"failpoints", "TKV_FAILPOINTS", "--failpoints", "", "",
       "Rehearsed failures: WHO:sent|received:TYPE:COUNT:kill|stop|cut, several with commas.",
       Kind::kText, Scope::kProcesses},

@@ -18,7 +18,7 @@ std::vector<std::string> ListenAddresses(const Job& job);
 SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen, const Service::Log& log);
 // With the failures that the job rehearses.
 //   throws  kInvalidArgument  a failpoint that cannot be read; and as OpenSockets
-std::unique_ptr<SocketEndpoint> OpenEndpoint(const Job& job, SocketOptions options);
+std::unique_ptr<Endpoint> OpenEndpoint(const Job& job, SocketOptions options);
 // Where a peer of the job is that no EPOCH names: the head.
 std::function<std::string(const Peer&)> AddressesOf(const Job& job);
 

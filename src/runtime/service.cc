@@ -8,8 +8,8 @@
 #include "base/arena.h"
 #include "base/format.h"
 #include "runtime/cluster.h"
+#include "runtime/failpoints.h"
 #include "runtime/process_job.h"
-#include "transport/failpoints.h"
 #include "transport/socket/address.h"
 
 namespace tkv {
@@ -86,7 +86,7 @@ SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen, const S
   return options;
 }
 
-std::unique_ptr<SocketEndpoint> OpenEndpoint(const Job& job, SocketOptions options) {
+std::unique_ptr<Endpoint> OpenEndpoint(const Job& job, SocketOptions options) {
   // "worker 1 again:..." is for later lives too; the launcher has left out what is not for this one.
   std::string text = job.failpoints;
   for (size_t at = 0; (at = text.find(kAgain)) != std::string::npos;) {
@@ -124,6 +124,11 @@ class SocketService final : public Service {
     NodeThreadOptions thread;
     thread.address_of = AddressesOf(job);
     thread.log = std::move(log);
+    thread.broken = [this](const Error& error) {
+      std::lock_guard lock(mutex_);
+      refused_ = error;
+      changed_.notify_all();
+    };
     thread_ = std::make_unique<NodeThread>(MakeNode(job), std::move(endpoint), std::move(thread));
     thread_->OnChange([this](Node& node) { OnChange(&node); });
     thread_->Start();
@@ -184,6 +189,7 @@ class SocketService final : public Service {
       head.workers = job.workers;
       head.servers = job.servers;
       head.policy = PolicyFromName(job.on_death);
+      head.dead_after = std::chrono::nanoseconds(job.silence).count();
       return std::make_unique<HeadNode>(head, pool_.get(), NodeThread::Now());
     }
     MemberOptions member;
@@ -192,6 +198,7 @@ class SocketService final : public Service {
     member.rank = job.rank;
     member.process = LifeNumber();
     member.address = address_;
+    member.AllowSilence(std::chrono::nanoseconds(job.silence).count());
     ShardOptions shard;
     shard.job = job.id;
     return std::make_unique<ServerNode>(member, shard, pool_.get());

@@ -30,6 +30,7 @@ Worker::Worker(const std::string& type, const StoreOptions& store, WorkerOptions
   member.job = options.job;
   member.rank = options.rank;
   member.process = LifeNumber();
+  member.AllowSilence(std::chrono::nanoseconds(store.silence).count());
   ClientOptions client;
   client.job = options.job;
   client.patience = std::chrono::nanoseconds(store.patience).count();
@@ -42,6 +43,7 @@ Worker::Worker(const std::string& type, const StoreOptions& store, WorkerOptions
     std::lock_guard lock(mutex_);
     out_of_reach_ = error.what();
   };
+  thread.broken = [this](const Error& error) { Broken(error); };
   thread_ = std::make_unique<NodeThread>(std::make_unique<ClientNode>(member, client, pool_.get()),
                                          std::move(options.endpoint), std::move(thread));
   thread_->OnChange([this](Node& node) { OnChange(static_cast<ClientNode*>(&node)); });
@@ -186,6 +188,19 @@ std::vector<std::shared_ptr<const void>> Worker::TakeOwners() {
 // Runs under the node's lock.
 void Worker::ReleaseMemory(const Call& call) {
   for (const Bytes& bytes : call.memory) thread_->Release(bytes.data, bytes.size);
+}
+
+// Runs under the node's lock.  No call can go on.
+void Worker::Broken(const Error& error) {
+  {
+    std::lock_guard lock(mutex_);
+    refused_ = error;
+    joined_changed_.notify_all();
+  }
+  const auto calls = std::exchange(calls_, {});
+  for (const auto& [id, running] : calls) {
+    running.call->End(running.is_unaccepted, error);
+  }
 }
 
 // Runs under the node's lock.

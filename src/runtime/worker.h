@@ -92,6 +92,7 @@ class Worker final {
  private:
   std::string Missing();
   void OnChange(ClientNode* node);
+  void Broken(const Error& error);
   void ReleaseMemory(const Call& call);
 
   const unsigned birth_ = ForkGeneration();

@@ -12,7 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "wire/frame.h"
+#include "tkv/error.h"
+#include "wire/frame_layout.h"
 
 namespace tkv {
 
@@ -23,6 +24,10 @@ class LinkHandler {
   // Somebody has dialed this endpoint: names the new link.
   virtual uint64_t Accepted() = 0;
   virtual void Opened(uint64_t link) = 0;
+  // Whether who has dialed this link is known to belong here.  Until then it may send one head after
+  // another within FrameLimits::Unproved and nothing else, and has little time; asked again for each
+  // frame.
+  virtual bool IsWelcome(uint64_t /*link*/) { return true; }
   // Also where a dial has failed.  kUnauthenticated and kFailedPrecondition say that the peer does
   // not want this process, and that there is no use in dialing it again; kAborted, that its process
   // has ended.
@@ -40,6 +45,8 @@ class LinkHandler {
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
+  // What others dial to reach it; empty where it does not listen.
+  virtual const std::string& address() const = 0;
   // Links of this endpoint are named by its user: any number not used before.
   virtual void Dial(uint64_t link, const std::string& address) = 0;
   // Never blocks; bodies are referred to until they have been copied.  A link that is not open
@@ -50,6 +57,10 @@ class Endpoint {
   virtual void Close(uint64_t link) = 0;
   // Its owner takes this memory back: what is still to be sent from it is copied, what is still to
   // land there is thrown away.
+  //   blocks  where a device reads or writes the memory by itself: until it has stopped, which the
+  //           endpoint brings about in a second at most, by ending the connection if need be.
+  //           Sockets never block.  Callers hold the lock of their node meanwhile; a node counts
+  //           time in which it did not read as nobody's silence.
   virtual void Release(const void* data, size_t bytes) = 0;
   // Delivers what has arrived, at most `events_max`; the number delivered.
   virtual size_t Poll(LinkHandler* handler, size_t events_max) = 0;

@@ -1,8 +1,5 @@
 #include "wire/frame.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -10,17 +7,6 @@
 
 namespace tkv {
 namespace {
-
-uint32_t CheckOf(std::span<const std::byte> head) {
-  FrameHeader header;
-  std::memcpy(&header, head.data(), sizeof(header));
-  header.check = 0;
-  XXH3_state_t state;
-  XXH3_64bits_reset(&state);
-  XXH3_64bits_update(&state, &header, sizeof(header));
-  XXH3_64bits_update(&state, head.data() + sizeof(header), head.size() - sizeof(header));
-  return static_cast<uint32_t>(XXH3_64bits_digest(&state));
-}
 
 // What a message of a type may carry.
 struct Rule {
@@ -183,61 +169,14 @@ Frame FrameBuilder::Finish(uint64_t epoch, uint64_t low) {
   return frame;
 }
 
-void Seal(std::string* head) {
-  const uint32_t check = CheckOf(std::as_bytes(std::span(*head)));
-  std::memcpy(head->data() + offsetof(FrameHeader, check), &check, sizeof(check));
-}
-
-uint32_t CheckOfBodies(std::span<const std::span<const std::byte>> bodies) {
-  XXH3_state_t state;
-  XXH3_64bits_reset(&state);
-  for (const auto& body : bodies) XXH3_64bits_update(&state, body.data(), body.size());
-  const auto check = static_cast<uint32_t>(XXH3_64bits_digest(&state));
-  return check == 0 ? 1 : check;
-}
-
-void AddBodyCheck(Frame* frame) {
-  if (frame->body_bytes == 0) return;
-  std::vector<std::span<const std::byte>> bodies;
-  bodies.reserve(frame->bodies.size());
-  for (const Bytes& body : frame->bodies) bodies.emplace_back(body.data, body.size);
-  const uint32_t check = CheckOfBodies(bodies);
-  std::memcpy(frame->head.data() + offsetof(FrameHeader, body_check), &check, sizeof(check));
-  Seal(&frame->head);
-}
-
-FrameHeader DecodeHeader(std::span<const std::byte> bytes, const FrameLimits& limits) {
-  if (bytes.size() < sizeof(FrameHeader)) {
-    throw Fail(Code::kInvalidArgument, "frame: {} bytes are no header", bytes.size());
-  }
-  FrameHeader header;
-  std::memcpy(&header, bytes.data(), sizeof(header));
-  if (header.magic != kFrameMagic) throw Fail(Code::kInvalidArgument, "frame: not a TensorKV peer");
-  if (header.version != kFrameVersion) {
-    throw Fail(Code::kInvalidArgument, "frame: version {}, this build speaks {}", header.version,
-               kFrameVersion);
-  }
-  if (header.reserved0 != 0 || header.reserved1 != 0) {
-    throw Fail(Code::kInvalidArgument, "frame: reserved bits are set");
-  }
-  if (header.meta_bytes > limits.meta_bytes_max || header.body_bytes > limits.body_bytes_max) {
-    throw Fail(Code::kInvalidArgument, "frame: {} + {} bytes, at most {} + {} are allowed",
-               header.meta_bytes, header.body_bytes, limits.meta_bytes_max, limits.body_bytes_max);
-  }
-  if (header.entry_count == 0 || header.entry_count > header.meta_bytes / sizeof(FrameEntry)) {
-    throw Fail(Code::kInvalidArgument, "frame: {} operations in {} bytes", header.entry_count,
-               header.meta_bytes);
-  }
-  return header;
-}
-
 void DecodeMessages(const FrameHeader& header, std::span<const std::byte> head,
                     std::vector<Message>* messages) {
   if (head.size() != sizeof(FrameHeader) + header.meta_bytes) {
     throw Fail(Code::kInvalidArgument, "frame: a head of {} bytes, the header says {}", head.size(),
                sizeof(FrameHeader) + header.meta_bytes);
   }
-  if (CheckOf(head) != header.check) throw Fail(Code::kDataLoss, "frame: the check does not match");
+  if (CheckOfHead(head) != header.check)
+    throw Fail(Code::kDataLoss, "frame: the check does not match");
   const std::byte* entries = head.data() + sizeof(FrameHeader);
   size_t extra_at = sizeof(FrameHeader) + header.entry_count * sizeof(FrameEntry);
   uint64_t body_left = header.body_bytes;

@@ -206,6 +206,21 @@ TEST(Frame, SmallOperationsShareFramesAndLargeOnesTravelAlone) {
   EXPECT_FALSE(builder.Fits(large));
 }
 
+TEST(Frame, ManyOperationsOrALongOneAreRefusedBeforeTheirBytesAreRead) {
+  FrameHeader header;
+  header.entry_count = 2;
+  header.meta_bytes = 2 * sizeof(FrameEntry);
+  header.body_bytes = kFrameBytesMax;
+  const auto decode = [&] { DecodeHeader(std::as_bytes(std::span(&header, 1)), {}); };
+  EXPECT_FAILS(Code::kInvalidArgument, decode());
+  header.body_bytes -= header.meta_bytes;
+  EXPECT_NO_THROW(decode());
+  header = {};
+  header.entry_count = 1;
+  header.meta_bytes = 18U << 20;
+  EXPECT_FAILS(Code::kInvalidArgument, decode());
+}
+
 TEST(KeyId, NumbersAndTextsAndStoresDiffer) {
   EXPECT_NE(CanonicalKey(0, 3), CanonicalKey(0, "3"));
   EXPECT_NE(CanonicalKey(0, 3), CanonicalKey(1, 3));

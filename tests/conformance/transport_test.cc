@@ -12,8 +12,9 @@
 
 #include "base/arena.h"
 #include "base/format.h"
-#include "transport/failpoints.h"
+#include "runtime/failpoints.h"
 #include "transport/inproc/network.h"
+#include "wire/frame.h"
 #include "transport/socket/address.h"
 #include "transport/socket/endpoint.h"
 

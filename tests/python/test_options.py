@@ -27,6 +27,7 @@ VALUES = {
     "transport": ("unix", "unix"),
     "insecure_network": ("1", True),
     "check_values": ("1", True),
+    "silence_ms": ("3456", 3456),
     "failpoints": ("worker 9:sent:PUSH:1:cut", "worker 9:sent:PUSH:1:cut"),
     "log": ("debug", "debug"),
 }

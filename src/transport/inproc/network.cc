@@ -167,6 +167,8 @@ class InprocEndpoint final : public Endpoint {
     for (const uint64_t id : mine) state_->Lose(id, "the peer is gone");
   }
 
+  const std::string& address() const override { return address_; }
+
   void Dial(uint64_t link, const std::string& address) override {
     std::lock_guard lock(state_->mutex);
     if (!state_->inboxes.contains(address)) {

@@ -13,6 +13,7 @@ namespace tkv {
 namespace {
 
 constexpr size_t kInputBytes = size_t{64} << 10;
+constexpr size_t kGuestInputBytes = size_t{8} << 10;  // of a peer that is not welcome yet
 constexpr size_t kInputKept = size_t{1} << 20;  // a buffer that has grown beyond it shrinks again
 constexpr size_t kPiecesMax = 256;
 // What one call hands to the kernel at most: a large body is cut, so that others are not kept
@@ -41,6 +42,27 @@ Connection::~Connection() {
 }
 
 // ---- out ----------------------------------------------------------------------------------------
+
+void Connection::Queue(Frame frame) {
+  if (adds_body_checks) AddBodyCheck(&frame);
+  const size_t head_bytes = frame.head.size(), body_bytes = frame.body_bytes;
+  out_.push_back({std::move(frame), 0, head_bytes, body_bytes});
+  waiting_head_bytes_ += head_bytes;
+  waiting_body_bytes_ += body_bytes;
+}
+
+// Forgets the newest frames.
+void Connection::Dequeue(size_t count_left) {
+  for (; out_.size() > count_left; out_.pop_back()) {
+    waiting_head_bytes_ -= out_.back().head_bytes;
+    waiting_body_bytes_ -= out_.back().body_bytes;
+  }
+  prepared_ = std::min(prepared_, count_left);
+}
+
+size_t Connection::waiting_body_bytes() const {
+  return (out_.size() > 1 ? waiting_body_bytes_ : 0) + (lending ? lending->lent_bytes() : 0);
+}
 
 // Makes more frames ready to leave: small ones, and one large one by shared memory if that can be.
 // False where the next one has to wait for the peer.
@@ -89,6 +111,7 @@ void Connection::GatherOutput(std::vector<iovec>* pieces) const {
 }
 
 void Connection::Sent(size_t bytes) {
+  taken_ += bytes;
   const auto sent_of_frame = [&] {
     Outgoing& outgoing = out_.front();
     const size_t whole = outgoing.frame.head.size() + outgoing.frame.body_bytes;
@@ -96,6 +119,8 @@ void Connection::Sent(size_t bytes) {
     outgoing.sent += sent;
     bytes -= sent;
     if (outgoing.sent < whole) return;
+    waiting_head_bytes_ -= outgoing.head_bytes;
+    waiting_body_bytes_ -= outgoing.body_bytes;
     out_.pop_front();
     --prepared_;
   };
@@ -160,8 +185,7 @@ bool Connection::DropBodies() {
   for (size_t i = 0; i < out_.size(); ++i) {
     if (out_[i].frame.bodies.empty()) continue;
     const bool is_cut = out_[i].sent > 0;
-    out_.resize(i);
-    prepared_ = std::min(prepared_, i);
+    Dequeue(i);
     return !is_cut;
   }
   return true;
@@ -257,6 +281,7 @@ bool Connection::ParseRecord() {
   std::memcpy(&record, in_.data() + in_begin_, sizeof(record));
   in_begin_ += sizeof(record);
   lending->Receive(record);
+  if (record.kind == LendRecord::Kind::kFree) ++taken_;
   QueueRaw(lending->TakeAnswers());
   return true;
 }
@@ -268,10 +293,12 @@ bool Connection::Parse(LinkHandler* handler) {
     uint32_t magic = 0;
     if (here < sizeof(magic)) return false;
     std::memcpy(&magic, in_.data() + in_begin_, sizeof(magic));
-    if (lending && magic == kLendMagic) return ParseRecord();
+    if (!is_welcome) is_welcome = handler->IsWelcome(link);
+    if (lending && is_welcome && magic == kLendMagic) return ParseRecord();
     if (here < sizeof(FrameHeader)) return false;
     const std::span<const std::byte> bytes(in_.data() + in_begin_, here);
-    const FrameHeader header = DecodeHeader(bytes.first(sizeof(FrameHeader)), {});
+    const FrameHeader header = DecodeHeader(bytes.first(sizeof(FrameHeader)),
+                                            is_welcome ? FrameLimits{} : FrameLimits::Unproved());
     const size_t head_bytes = sizeof(FrameHeader) + header.meta_bytes;
     if (here < head_bytes) {
       // Grows with what has come, not with what was announced.
@@ -291,6 +318,7 @@ bool Connection::Parse(LinkHandler* handler) {
   is_landing_ = false;
   if (body_check_ != 0) CheckLanded();
   blocks_.clear();
+  has_said_hello = true;
   handler->Received(link);
   if (lending && lending->has_body()) {
     lending->Taken();
@@ -299,9 +327,26 @@ bool Connection::Parse(LinkHandler* handler) {
   return true;
 }
 
-// Also takes a file that comes with the bytes.
+// Takes over the one file that may come with the bytes: that of the peer's arena.
+//   throws  kInvalidArgument  there are more, or the peer is not welcome yet
+void Connection::TakeFiles(msghdr* message) {
+  std::vector<int> files;
+  for (cmsghdr* at = CMSG_FIRSTHDR(message); at != nullptr; at = CMSG_NXTHDR(message, at)) {
+    if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    files.resize(files.size() + count);
+    std::memcpy(&files[files.size() - count], CMSG_DATA(at), count * sizeof(int));
+  }
+  const bool is_cut = (message->msg_flags & MSG_CTRUNC) != 0;
+  if (files.size() == 1 && !is_cut && is_welcome) return lending->TakeFrom(files[0]);
+  for (const int file : files) close(file);
+  if (files.empty() && !is_cut) return;
+  throw Fail(Code::kInvalidArgument, "shared memory: {}",
+             is_welcome ? "more than one file at once" : "a file before HELLO");
+}
+
 ssize_t Connection::Receive(std::vector<iovec>* pieces) {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];  // which has room for two
   msghdr message{};
   message.msg_iov = pieces->data();
   message.msg_iovlen = pieces->size();
@@ -310,19 +355,15 @@ ssize_t Connection::Receive(std::vector<iovec>* pieces) {
     message.msg_controllen = sizeof(control);
   }
   const ssize_t got = ::recvmsg(socket.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got < 0) return got;
-  for (cmsghdr* at = CMSG_FIRSTHDR(&message); at != nullptr; at = CMSG_NXTHDR(&message, at)) {
-    if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
-    int file = -1;
-    std::memcpy(&file, CMSG_DATA(at), sizeof(file));
-    lending->TakeFrom(file);
-  }
+  if (got >= 0 && lending) TakeFiles(&message);
   return got;
 }
 
 Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte>* scratch,
                                      size_t bytes_max) {
-  if (in_.empty()) in_.resize(kInputBytes);
+  if (!is_welcome) is_welcome = handler->IsWelcome(link);
+  const size_t input_bytes = is_welcome ? kInputBytes : kGuestInputBytes;
+  if (in_.size() < input_bytes) in_.resize(input_bytes);
   std::vector<iovec> pieces;
   for (size_t total = 0; total < bytes_max;) {
     if (in_begin_ == in_end_) {

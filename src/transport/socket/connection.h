@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -32,33 +33,47 @@ struct Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
+  // What the endpoint counts it as: each kind has a budget of its own (budgets.h).
+  enum class Standing : uint8_t { kNone, kUnixStranger, kTcpStranger, kGuest, kMember };
+
   uint64_t number = 0;  // of the endpoint's own
   uint64_t link = 0;    // the user's name for it; 0: not accepted yet
   bool is_dialer = false;
   bool is_unix = false;
   bool adds_body_checks = false;
   Stage stage = Stage::kDialing;
+  Standing standing = Standing::kNone;
   Socket socket;
   int process = -1;                        // of the peer on this host, as a file: tells its end
   std::string peer;                        // where the other side is, for errors
   std::deque<SocketAddress> alternatives;  // that are still to be dialed
   bool has_tried = false;                  // one of them
+  uint16_t port = 0;                       // of the name that is being looked up
+  uint64_t attempt = 0;                    // which of them is being dialed
+  int64_t attempt_deadline = 0;            // from when the next one is dialed
   std::optional<Handshake> handshake;
-  std::optional<Lending> lending;               // on a Unix socket
-  bool has_ended = false;                       // the peer has closed it: it reads nothing any more
-  int64_t deadline = 0;                         // of dialing, handshake or lingering
+  std::optional<Lending> lending;  // on a Unix socket
+  bool has_ended = false;          // the peer has closed it: it reads nothing any more
+  int64_t deadline = 0;            // of dialing, handshake, HELLO, WELCOME or lingering
+  int64_t blocked_since = 0;    // the peer has taken nothing, though there is output; 0: it takes
+  bool is_welcome = false;      // the handler knows the peer, or has dialed it
+  bool has_said_hello = false;  // a whole frame has come
+  bool has_more_time = false;   // for that
   bool is_reading = false, is_writing = false;  // the reactor tells when it can go on
 
   // Reads what is there, at most about `bytes_max`, and hands whole frames to the handler.
   //   throws  what is wrong with the peer's bytes
   Outcome Read(LinkHandler* handler, std::vector<std::byte>* scratch, size_t bytes_max);
   Outcome Write();
-  void Queue(Frame frame) {
-    if (adds_body_checks) AddBodyCheck(&frame);
-    out_.push_back({std::move(frame), 0});
-  }
+  void Queue(Frame frame);
   bool has_output() const { return !out_.empty() || !raw_out_.empty(); }
   bool has_lent() const { return lending && lending->has_lent(); }
+  // What is kept for a peer that has not taken it yet: heads and records, and bodies where they are
+  // more than one frame's.
+  size_t waiting_head_bytes() const { return waiting_head_bytes_ + raw_out_.size(); }
+  size_t waiting_body_bytes() const;
+  // Grows with what the peer takes.
+  uint64_t taken() const { return taken_; }
   void QueueRaw(std::string bytes) { raw_out_ += bytes; }
   // Drops frames that refer to memory.  False where one has left in part: the connection is of no
   // use any more.
@@ -71,13 +86,16 @@ struct Connection {
   struct Outgoing {
     Frame frame;
     size_t sent = 0;
+    size_t head_bytes = 0, body_bytes = 0;  // as it was queued
   };
 
   bool Prepare(size_t* staged);
+  void Dequeue(size_t count_left);  // the last ones
   bool IsBetweenFrames() const { return out_.empty() || out_.front().sent == 0; }
   Outcome SendFile();
   void GatherOutput(std::vector<iovec>* pieces) const;
   void Sent(size_t bytes);
+  void TakeFiles(msghdr* message);
   ssize_t Receive(std::vector<iovec>* pieces);
   size_t FillBlocks(const std::byte* data, size_t bytes);
   bool Parse(LinkHandler* handler);
@@ -87,6 +105,8 @@ struct Connection {
 
   std::string raw_out_;  // of the handshake, and records: between frames, before those that wait
   std::deque<Outgoing> out_;
+  size_t waiting_head_bytes_ = 0, waiting_body_bytes_ = 0;  // of out_
+  uint64_t taken_ = 0;
   size_t prepared_ = 0;  // of them, the first, that can leave as they are
   std::vector<std::byte> in_;
   size_t in_begin_ = 0, in_end_ = 0;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -29,12 +30,14 @@ namespace asio = boost::asio;
 using asio::generic::stream_protocol;
 using Outcome = Connection::Outcome;
 using Stage = Connection::Stage;
+using Standing = Connection::Standing;
 
 constexpr int64_t kDialNanoseconds = 5'000'000'000;
-constexpr int64_t kLingerNanoseconds = 1'000'000'000;
+constexpr int64_t kAttemptNanoseconds = 2'000'000'000;  // of one address, where there is another
 constexpr int64_t kCheckNanoseconds = 50'000'000;
 constexpr int64_t kExitNanoseconds = 50'000'000;  // from the end of its files to that of a process
 constexpr int64_t kAcceptPauseNanoseconds = 100'000'000;  // where the process has no more files
+constexpr int kAcceptsPerTurn = 64;
 constexpr size_t kReadBytesPerTurn = size_t{8} << 20;
 constexpr size_t kScratchBytes = size_t{256} << 10;
 
@@ -49,11 +52,11 @@ void KeepFromChildren(int file) { fcntl(file, F_SETFD, FD_CLOEXEC); }
 
 // What the reactor has seen, told to whoever polls.
 struct Readiness {
-  enum class Kind : uint8_t { kAccept, kRead, kWrite, kDialed, kResolved };
+  enum class Kind : uint8_t { kAccept, kRead, kWrite, kDialed };
   Kind kind;
   uint64_t number;  // of the connection or the acceptor
   boost::system::error_code error;
-  asio::ip::tcp::resolver::results_type resolved;
+  uint64_t attempt = 0;  // kDialed: which
 };
 
 struct ReadyList {
@@ -66,12 +69,21 @@ struct ReadyList {
   }
 };
 
-class Sockets final : public SocketEndpoint {
+// Whether the system has nothing left to accept a connection with, so that trying again at once would
+// fail at once.
+bool IsOutOfMeans(const boost::system::error_code& error) {
+  return error == boost::system::errc::too_many_files_open ||            // of this process
+         error == boost::system::errc::too_many_files_open_in_system ||  // of all
+         error == boost::system::errc::not_enough_memory ||
+         error == boost::system::errc::no_buffer_space;
+}
+
+class Sockets final : public Endpoint {
  public:
   explicit Sockets(SocketOptions options)
       : options_(std::move(options)),
         work_(asio::make_work_guard(context_)),
-        resolver_(context_),
+        resolver_(options_.look_up, [this] { asio::post(context_, [] {}); }),
         host_(HostId()),
         scratch_(kScratchBytes) {
     for (const std::string& where : options_.listen) Listen(where);
@@ -101,10 +113,11 @@ class Sockets final : public SocketEndpoint {
   void Send(uint64_t link, Frame frame) override {
     const auto found = links_.find(link);
     if (found == links_.end() || found->second->stage != Stage::kOpen) return;
-    Connection& connection = *found->second;
-    const bool is_first = !connection.has_output();
-    connection.Queue(std::move(frame));
-    if (is_first) WriteOn(connection);
+    const std::shared_ptr<Connection> connection = found->second;  // lives as long as this call
+    const bool is_first = !connection->has_output();
+    connection->Queue(std::move(frame));
+    if (is_first) WriteOn(*connection);
+    CheckOutput(*connection);
   }
 
   void Close(uint64_t link) override {
@@ -116,7 +129,7 @@ class Sockets final : public SocketEndpoint {
     connection->link = 0;
     if (!was_open || !connection->DropBodies()) return Drop(*connection);
     connection->stage = Stage::kLingering;
-    connection->deadline = Now() + kLingerNanoseconds;
+    connection->deadline = Now() + options_.budgets.linger_nanoseconds;
     has_deadlines_ = true;
     Linger(*connection);
   }
@@ -145,7 +158,11 @@ class Sockets final : public SocketEndpoint {
       ready_->items.insert(ready_->items.begin(), std::make_move_iterator(ready.begin()),
                            std::make_move_iterator(ready.end()));
     }
-    CheckDeadlines();
+    for (const Resolver::Answer& answer : resolver_.TakeAnswers()) {
+      Resolved(answer);
+      ++count;
+    }
+    CheckDeadlines(handler);
     while (!failed_.empty()) {
       const auto [link, error] = std::move(failed_.front());
       failed_.pop_front();
@@ -196,11 +213,7 @@ class Sockets final : public SocketEndpoint {
         throw Fail(Code::kInvalidArgument, "listen at {}: TCP needs a token; {}", where,
                    kHowToMakeAToken);
       }
-      asio::ip::tcp::resolver resolver(context_);
-      const asio::ip::tcp::endpoint endpoint =
-          resolver.resolve(wanted.host, std::to_string(wanted.port))->endpoint();
-      const uint16_t port = Open(endpoint, false);
-      Publish(ToString({SocketAddress::Kind::kTcp, endpoint.address().to_string(), "", port}));
+      ListenByTcp(wanted);
     } catch (const boost::system::system_error& error) {
       const bool is_taken = error.code() == asio::error::address_in_use;
       throw Fail(is_taken ? Code::kAlreadyExists : Code::kUnavailable, "listen at {}: {}", where,
@@ -208,23 +221,41 @@ class Sockets final : public SocketEndpoint {
     }
   }
 
+  // At the first of a name's addresses that can be had.
+  void ListenByTcp(const SocketAddress& wanted) {
+    const LookedUp found = options_.look_up(wanted.host);
+    if (found.addresses.empty()) {
+      throw Fail(Code::kUnavailable, "listen at {}: {}", ToString(wanted), found.error);
+    }
+    for (size_t i = 0; i < found.addresses.size(); ++i) {
+      try {
+        const uint16_t port =
+            Open(asio::ip::tcp::endpoint(asio::ip::make_address(found.addresses[i]), wanted.port),
+                 false);
+        return Publish(ToString({SocketAddress::Kind::kTcp, found.addresses[i], "", port}));
+      } catch (const boost::system::system_error&) {
+        if (i + 1 == found.addresses.size()) throw;
+      }
+    }
+  }
+
   template <typename Endpoint>
   uint16_t Open(const Endpoint& endpoint, bool is_unix) {
-    acceptors_.push_back({asio::basic_socket_acceptor<stream_protocol>(context_), is_unix});
-    auto& socket = acceptors_.back().socket;
+    asio::basic_socket_acceptor<stream_protocol> socket(context_);
     socket.open(stream_protocol(endpoint.protocol()));
     KeepFromChildren(socket.native_handle());
     if (!is_unix) socket.set_option(asio::socket_base::reuse_address(true));
     socket.bind(endpoint);
     socket.listen(1024);
     socket.non_blocking(true);
-    AwaitAccept(acceptors_.size() - 1);
     asio::ip::tcp::endpoint bound;
     if (!is_unix) {
       const auto local = socket.local_endpoint();
       bound.resize(local.size());
       std::memcpy(bound.data(), local.data(), local.size());
     }
+    acceptors_.push_back({std::move(socket), is_unix});
+    AwaitAccept(acceptors_.size() - 1);
     return is_unix ? 0 : bound.port();
   }
 
@@ -236,36 +267,79 @@ class Sockets final : public SocketEndpoint {
   void AwaitAccept(size_t index) {
     acceptors_[index].socket.async_wait(asio::socket_base::wait_read,
                                         [ready = ready_, index](const auto& error) {
-                                          ready->Add({Readiness::Kind::kAccept, index, error, {}});
+                                          ready->Add({Readiness::Kind::kAccept, index, error});
                                         });
   }
 
   void Accept(size_t index) {
     Acceptor& acceptor = acceptors_[index];
-    for (int i = 0; i < 64; ++i) {
+    for (int i = 0; i < kAcceptsPerTurn; ++i) {
       auto connection = std::make_shared<Connection>(&context_);
       boost::system::error_code error;
       std::ignore = acceptor.socket.accept(connection->socket, error);
       if (error == asio::error::would_block) break;
-      if (error == asio::error::no_descriptors || error == asio::error::no_memory) {
+      // An error of the connection itself ends with it; one that lasts is not asked about again for
+      // a while.
+      if (IsOutOfMeans(error) || (error && i + 1 == kAcceptsPerTurn)) {
         acceptor.paused_until = Now() + kAcceptPauseNanoseconds;
         has_deadlines_ = true;
         return;
       }
       if (error) continue;
-      if (strangers_ >= options_.strangers_max) DropOldestStranger();
+      connection->peer = acceptor.is_unix ? "this host" : PeerOf(*connection);
+      if (acceptor.is_unix && !IsOfThisUser(*connection)) continue;
+      Admit(*connection, acceptor.is_unix ? Standing::kUnixStranger : Standing::kTcpStranger);
       connection->number = ++last_number_;
       connections_[connection->number] = connection;
-      ++strangers_;
-      connection->peer = acceptor.is_unix ? "this host" : PeerOf(*connection);
-      if (acceptor.is_unix && !IsOfThisUser(*connection)) {
-        Drop(*connection);
-        continue;
-      }
       Shake(*connection, acceptor.is_unix);
       AwaitRead(*connection);
     }
     AwaitAccept(index);
+  }
+
+  // ---- who has a place: see budgets.h
+
+  // Changes what a connection counts as; where there are too many of that kind the oldest goes.
+  void Admit(Connection& connection, Standing standing) {
+    const bool is_guest = standing == Standing::kGuest;
+    if (standing != Standing::kNone && standing != Standing::kMember) {
+      const size_t max = is_guest ? options_.budgets.guests_max : options_.budgets.strangers_max;
+      if (static_cast<size_t>(counts_[static_cast<size_t>(standing)]) >= max) DropOldest(standing);
+    }
+    --counts_[static_cast<size_t>(connection.standing)];
+    ++counts_[static_cast<size_t>(standing)];
+    connection.standing = standing;
+  }
+
+  void DropOldest(Standing standing) {
+    const auto is_meant = [&](const auto& entry) { return entry.second->standing == standing; };
+    const auto oldest = std::find_if(connections_.begin(), connections_.end(), is_meant);
+    if (oldest == connections_.end()) return;
+    const std::shared_ptr<Connection> connection = oldest->second;
+    Lose(*connection, Fail(Code::kUnavailable, "{}: too many others", connection->peer));
+  }
+
+  // A guest that the node has welcomed, or has heard, has more time.
+  void Promote(Connection& connection) {
+    if (connection.standing != Standing::kGuest || connection.stage != Stage::kOpen) return;
+    if (connection.is_welcome) {
+      connection.deadline = 0;
+      return Admit(connection, Standing::kMember);
+    }
+    if (!connection.has_said_hello || connection.has_more_time) return;
+    connection.has_more_time = true;
+    connection.deadline = Now() + options_.budgets.welcome_nanoseconds;
+  }
+
+  // What waits for a peer that has dialed is bounded; what this side asked for it wants itself.
+  void CheckOutput(Connection& connection) {
+    if (connection.is_dialer || connection.stage != Stage::kOpen) return;
+    const SocketBudgets& budgets = options_.budgets;
+    const size_t heads = connection.waiting_head_bytes(), bodies = connection.waiting_body_bytes();
+    if (heads <= budgets.head_bytes_max && bodies <= budgets.body_bytes_max) return;
+    Abort(connection);
+    Lose(connection, Fail(Code::kResourceExhausted, "{}: it does not read; {} + {} bytes wait",
+                          connection.peer, heads, bodies));
   }
 
   static std::string PeerOf(const Connection& connection) {
@@ -285,11 +359,12 @@ class Sockets final : public SocketEndpoint {
                    &size) != 0) {
       return false;
     }
+    if (credentials.uid != geteuid()) return false;
     if (connection.process >= 0) close(std::exchange(connection.process, -1));
     if (credentials.pid > 0) {  // 0: of another container
       connection.process = static_cast<int>(syscall(SYS_pidfd_open, credentials.pid, 0));
     }
-    return credentials.uid == geteuid();
+    return true;
   }
 
   static bool HasExited(const Connection& connection) {
@@ -313,13 +388,6 @@ class Sockets final : public SocketEndpoint {
     has_deadlines_ = true;
   }
 
-  void DropOldestStranger() {
-    for (auto& [number, connection] : connections_) {
-      if (connection->stage != Stage::kHandshake || connection->is_dialer) continue;
-      return Drop(*connection);
-    }
-  }
-
   // ---- dialing
 
   std::shared_ptr<Connection> Add(uint64_t link) {
@@ -337,12 +405,13 @@ class Sockets final : public SocketEndpoint {
     connection.alternatives.pop_front();
     connection.peer = ToString(address);
     const bool is_first = !std::exchange(connection.has_tried, true);
+    ++connection.attempt;
+    connection.attempt_deadline = Now() + kAttemptNanoseconds;
     boost::system::error_code error;
     if (connection.socket.is_open()) std::ignore = connection.socket.close(error);
     if (address.kind == SocketAddress::Kind::kUnix) {
       connection.peer = "this host";
-      const asio::local::stream_protocol::endpoint endpoint(std::string(1, '\0') + address.name);
-      std::ignore = connection.socket.connect(endpoint, error);
+      ConnectByUnix(connection, address.name, &error);
       return Dialed(connection, error, true);
     }
     if (options_.token.empty() && !options_.insecure_network) {
@@ -353,19 +422,47 @@ class Sockets final : public SocketEndpoint {
                                    may_come ? "; " : "", connection.peer, kHowToMakeAToken));
     }
     const asio::ip::address numeric = asio::ip::make_address(address.host, error);
-    if (!error) return Connect(connection, {numeric, address.port});
-    resolver_.async_resolve(
-        address.host, std::to_string(address.port),
-        [ready = ready_, number = connection.number](const auto& failed, auto results) {
-          ready->Add({Readiness::Kind::kResolved, number, failed, std::move(results)});
-        });
+    if (!error) return ConnectByTcp(connection, {numeric, address.port});
+    connection.port = address.port;
+    connection.attempt_deadline = 0;  // the dial's own deadline holds
+    resolver_.Ask(connection.number, address.host);
   }
 
-  void Connect(Connection& connection, const asio::ip::tcp::endpoint& endpoint) {
-    connection.socket.async_connect(
-        endpoint, [ready = ready_, number = connection.number](const auto& error) {
-          ready->Add({Readiness::Kind::kDialed, number, error, {}});
-        });
+  // A blocking connect would wait for a place in the queue of a listener that accepts nobody.
+  static void ConnectByUnix(Connection& connection, const std::string& name,
+                            boost::system::error_code* error) {
+    const asio::local::stream_protocol::endpoint endpoint(std::string(1, '\0') + name);
+    std::ignore = connection.socket.open(stream_protocol(endpoint.protocol()), *error);
+    if (*error) return;
+    std::ignore = connection.socket.native_non_blocking(true, *error);
+    if (*error) return;
+    if (connect(connection.socket.native_handle(), endpoint.data(),
+                static_cast<socklen_t>(endpoint.size())) == 0) {
+      return;
+    }
+    // EAGAIN: the listener's queue is full (unix(7)).
+    *error = errno == EAGAIN ? asio::error::connection_refused
+                             : boost::system::error_code(errno, boost::system::system_category());
+  }
+
+  void ConnectByTcp(Connection& connection, const asio::ip::tcp::endpoint& endpoint) {
+    connection.socket.async_connect(endpoint, [ready = ready_, number = connection.number,
+                                               attempt = connection.attempt](const auto& error) {
+      ready->Add({Readiness::Kind::kDialed, number, error, attempt});
+    });
+  }
+
+  // The addresses of a name are tried one after the other, before what else the peer is known by.
+  void Resolved(const Resolver::Answer& answer) {
+    const auto entry = connections_.find(answer.asker);
+    if (entry == connections_.end() || entry->second->stage != Stage::kDialing) return;
+    const std::shared_ptr<Connection> connection = entry->second;
+    std::deque<SocketAddress>& next = connection->alternatives;
+    const auto& found = answer.found.addresses;
+    for (auto at = found.rbegin(); at != found.rend(); ++at) {
+      next.push_front({SocketAddress::Kind::kTcp, *at, "", connection->port});
+    }
+    DialNext(*connection, Fail(Code::kUnavailable, "{}: {}", connection->peer, answer.found.error));
   }
 
   void Dialed(Connection& connection, const boost::system::error_code& error, bool is_unix) {
@@ -395,7 +492,7 @@ class Sockets final : public SocketEndpoint {
     connection.is_unix = is_unix;
     connection.adds_body_checks = options_.check_bodies && !is_unix;
     connection.stage = Stage::kHandshake;
-    connection.deadline = Now() + options_.handshake_nanoseconds;
+    connection.deadline = Now() + options_.budgets.handshake_nanoseconds;
     has_deadlines_ = true;
     connection.handshake.emplace(
         HandshakeOptions{options_.who, options_.token, is_unix || options_.insecure_network,
@@ -421,14 +518,16 @@ class Sockets final : public SocketEndpoint {
       connection.lending.emplace(options_.arena, options_.warn);
     }
     if (connection.is_dialer) {
+      connection.is_welcome = true;
       handler->Opened(connection.link);
     } else {
-      --strangers_;
+      Admit(connection, Standing::kGuest);
+      connection.deadline = Now() + options_.budgets.hello_nanoseconds;
       connection.link = handler->Accepted();
       links_[connection.link] = connections_.at(connection.number);
     }
     // What came behind the handshake is read at once.
-    ready_->Add({Readiness::Kind::kRead, connection.number, {}, {}});
+    ready_->Add({Readiness::Kind::kRead, connection.number, {}});
   }
 
   // ---- reading and writing
@@ -438,7 +537,7 @@ class Sockets final : public SocketEndpoint {
     connection.is_reading = true;
     connection.socket.async_wait(asio::socket_base::wait_read,
                                  [ready = ready_, number = connection.number](const auto& e) {
-                                   ready->Add({Readiness::Kind::kRead, number, e, {}});
+                                   ready->Add({Readiness::Kind::kRead, number, e});
                                  });
   }
 
@@ -447,21 +546,22 @@ class Sockets final : public SocketEndpoint {
     connection.is_writing = true;
     connection.socket.async_wait(asio::socket_base::wait_write,
                                  [ready = ready_, number = connection.number](const auto& e) {
-                                   ready->Add({Readiness::Kind::kWrite, number, e, {}});
+                                   ready->Add({Readiness::Kind::kWrite, number, e});
                                  });
   }
 
   // An error shows when the connection is read, where its end can be told.
   void WriteOn(Connection& connection) {
-    switch (connection.Write()) {
-      case Outcome::kBlocked:
-      case Outcome::kPaused:
-        return AwaitWrite(connection);
-      case Outcome::kMore:
-      case Outcome::kOver:
-      case Outcome::kWaiting:
-        return;
+    const uint64_t before = connection.taken();
+    const Outcome outcome = connection.Write();
+    const bool is_stuck = outcome == Outcome::kBlocked || outcome == Outcome::kWaiting;
+    if (!is_stuck) {
+      connection.blocked_since = 0;
+    } else if (connection.blocked_since == 0 || connection.taken() != before) {
+      connection.blocked_since = Now();
+      has_deadlines_ = true;
     }
+    if (outcome == Outcome::kBlocked || outcome == Outcome::kPaused) AwaitWrite(connection);
   }
 
   void ReadOn(Connection& connection, LinkHandler* handler) {
@@ -474,11 +574,14 @@ class Sockets final : public SocketEndpoint {
       return Lose(connection, reason);
     }
     if (connection.stage != Stage::kOpen) return;
+    Promote(connection);
     if (outcome == Outcome::kOver) return End(connection);
     // Shared memory has been given back, or is to be.
     if (connection.lending && connection.has_output()) WriteOn(connection);
+    CheckOutput(connection);
+    if (connection.stage != Stage::kOpen) return;
     if (outcome == Outcome::kBlocked) return AwaitRead(connection);
-    ready_->Add({Readiness::Kind::kRead, connection.number, {}, {}});
+    ready_->Add({Readiness::Kind::kRead, connection.number, {}});
   }
 
   // After a close: what is left to say is said, then the peer's own close is awaited.
@@ -489,21 +592,22 @@ class Sockets final : public SocketEndpoint {
     Drop(connection);
   }
 
-  // Throws away what it still says.
+  // Throws away what the peer still says, a part of it in each call: it may go on saying things.
   bool IsClosedByPeer(Connection& connection) {
-    for (;;) {
+    for (int i = 0; i < 4; ++i) {
       const ssize_t got =
           recv(connection.socket.native_handle(), scratch_.data(), scratch_.size(), MSG_DONTWAIT);
       if (got > 0) continue;
       if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
       return connection.has_ended = true;
     }
+    return false;
   }
 
   // ---- the end of a connection
 
   void Drop(Connection& connection) {
-    if (connection.stage == Stage::kHandshake && !connection.is_dialer) --strangers_;
+    Admit(connection, Standing::kNone);
     if (connection.link != 0) links_.erase(connection.link);
     boost::system::error_code ignored;
     if (connection.has_lent() && !connection.has_ended) {
@@ -511,6 +615,7 @@ class Sockets final : public SocketEndpoint {
       shutdown(connection.socket.native_handle(), SHUT_WR);
       std::ignore = connection.socket.cancel(ignored);
       unclosed_.push_back(connections_.at(connection.number));
+      if (unclosed_.size() > options_.budgets.unclosed_max) unclosed_.erase(unclosed_.begin());
       has_deadlines_ = true;
     } else {
       std::ignore = connection.socket.close(ignored);
@@ -519,26 +624,74 @@ class Sockets final : public SocketEndpoint {
     connections_.erase(connection.number);  // the last: it may be the last reference
   }
 
+  // Of a peer that does not read: the kernel forgets what is still to be sent, too, instead of
+  // trying on for minutes.
+  static void Abort(Connection& connection) {
+    if (connection.is_unix || !connection.has_output()) return;
+    const linger at_once{1, 0};
+    setsockopt(connection.socket.native_handle(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  }
+
   void Lose(Connection& connection, const Error& reason) {
-    if (connection.link != 0) failed_.emplace_back(connection.link, reason);
+    if (connection.link != 0) {
+      failed_.emplace_back(connection.link, reason);
+      Wake();
+    }
     Drop(connection);
   }
 
-  void CheckDeadlines() {
+  // What a connection has been too late with; null: nothing.
+  const char* Lateness(const Connection& connection, int64_t now) const {
+    const bool is_stuck = connection.stage == Stage::kOpen && !connection.is_dialer &&
+                          connection.blocked_since != 0 &&
+                          now - connection.blocked_since > options_.budgets.unread_nanoseconds;
+    if (is_stuck) return "it has read nothing";
+    if (connection.deadline == 0 || connection.deadline > now) return nullptr;
+    if (connection.stage == Stage::kDialing) return "no connection";
+    if (connection.stage == Stage::kOpen) {
+      return connection.has_said_hello ? "it was not welcomed" : "no HELLO";
+    }
+    return "no answer";
+  }
+
+  // The address that is being dialed gives no sign, and there is another.
+  static bool IsToTryNext(const Connection& connection, int64_t now) {
+    return connection.stage == Stage::kDialing && connection.attempt_deadline != 0 &&
+           connection.attempt_deadline <= now && !connection.alternatives.empty();
+  }
+
+  static bool HasDeadline(const Connection& connection) {
+    return connection.deadline != 0 || connection.blocked_since != 0;
+  }
+
+  void CheckDeadlines(LinkHandler* handler) {
     const int64_t now = Now();
     if (!has_deadlines_ || now < next_check_) return;
     next_check_ = now + kCheckNanoseconds;
     std::vector<std::shared_ptr<Connection>> late;
     for (const auto& [number, connection] : connections_) {
-      if (connection->deadline != 0 && connection->deadline <= now) late.push_back(connection);
+      if (connection->standing == Standing::kGuest && connection->stage == Stage::kOpen) {
+        connection->is_welcome = connection->is_welcome || handler->IsWelcome(connection->link);
+        Promote(*connection);
+      }
+      if (IsToTryNext(*connection, now) || Lateness(*connection, now) != nullptr) {
+        late.push_back(connection);
+      }
     }
     for (const auto& connection : late) {
       if (connection->stage == Stage::kEnding) {
         End(*connection);
         continue;
       }
-      Lose(*connection, Fail(Code::kUnavailable, "{}: {} in time", connection->peer,
-                             connection->stage == Stage::kDialing ? "no connection" : "no answer"));
+      const char* const what = Lateness(*connection, now);
+      const Error why = Fail(Code::kUnavailable, "{}: {} in time", connection->peer,
+                             what != nullptr ? what : "no connection");
+      if (what == nullptr) {
+        DialNext(*connection, why);
+      } else {
+        Abort(*connection);
+        Lose(*connection, why);
+      }
     }
     std::erase_if(unclosed_, [&](const auto& connection) {
       return HasExited(*connection) || IsClosedByPeer(*connection);
@@ -551,7 +704,7 @@ class Sockets final : public SocketEndpoint {
     has_deadlines_ =
         !unclosed_.empty() || !failed_.empty() ||
         std::any_of(connections_.begin(), connections_.end(),
-                    [](const auto& entry) { return entry.second->deadline != 0; }) ||
+                    [](const auto& entry) { return HasDeadline(*entry.second); }) ||
         std::any_of(acceptors_.begin(), acceptors_.end(),
                     [](const Acceptor& acceptor) { return acceptor.paused_until != 0; });
   }
@@ -563,13 +716,8 @@ class Sockets final : public SocketEndpoint {
     if (found == connections_.end()) return;
     const std::shared_ptr<Connection> connection = found->second;  // lives as long as this call
     switch (item.kind) {
-      case Readiness::Kind::kResolved:
-        if (item.error) {
-          return DialNext(*connection, Fail(Code::kUnavailable, "{}: {}", connection->peer,
-                                            item.error.message()));
-        }
-        return Connect(*connection, item.resolved.begin()->endpoint());
       case Readiness::Kind::kDialed:
+        if (item.attempt != connection->attempt || connection->stage != Stage::kDialing) return;
         return Dialed(*connection, item.error, false);
       case Readiness::Kind::kWrite:
         connection->is_writing = false;
@@ -589,7 +737,7 @@ class Sockets final : public SocketEndpoint {
   const std::shared_ptr<ReadyList> ready_ = std::make_shared<ReadyList>();
   asio::io_context context_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  asio::ip::tcp::resolver resolver_;
+  Resolver resolver_;
   const std::string host_;
   std::string address_;
   std::deque<Acceptor> acceptors_;
@@ -597,8 +745,8 @@ class Sockets final : public SocketEndpoint {
   std::map<uint64_t, std::shared_ptr<Connection>> connections_;  // by number
   std::map<uint64_t, std::shared_ptr<Connection>> links_;        // by the user's name
   std::vector<std::shared_ptr<Connection>> unclosed_;  // by their peers, which have lent memory
-  size_t strangers_ = 0;
-  std::deque<std::pair<uint64_t, Error>> failed_;  // that the handler is still to be told
+  std::array<ptrdiff_t, 5> counts_{};                  // of connections, by standing
+  std::deque<std::pair<uint64_t, Error>> failed_;      // that the handler is still to be told
   std::vector<std::byte> scratch_;
   std::atomic<bool> has_deadlines_{false};  // somewhere: time is looked at more often
   int64_t next_check_ = 0;
@@ -606,7 +754,7 @@ class Sockets final : public SocketEndpoint {
 
 }  // namespace
 
-std::unique_ptr<SocketEndpoint> OpenSockets(SocketOptions options) {
+std::unique_ptr<Endpoint> OpenSockets(SocketOptions options) {
   return std::make_unique<Sockets>(std::move(options));
 }
 

@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "transport/socket/budgets.h"
 #include "transport/socket/handshake.h"
+#include "transport/socket/resolver.h"
 #include "transport/transport.h"
 
 namespace tkv {
@@ -18,7 +20,7 @@ namespace tkv {
 struct SocketOptions {
   std::string who = "process";  // "worker 2": how others name this process
   // Where it listens: "unix" an abstract socket of a fresh name, "tcp:HOST:PORT" (port 0: any that
-  // is free).  Empty: it only dials.
+  // is free; of a name's addresses the first that can be had).  Empty: it only dials.
   std::vector<std::string> listen;
   std::string token;              // the secret of the job; empty: only Unix sockets of one user
   bool insecure_network = false;  // TCP without a token
@@ -29,20 +31,15 @@ struct SocketOptions {
   // one, and from those of others in any case.
   bool share_memory = true;
   std::shared_ptr<Arena> arena;
-  std::function<void(const std::string&)> warn;   // told once for each thing that cannot be done
-  int64_t handshake_nanoseconds = 2'000'000'000;  // until a peer has proved who it is
-  size_t strangers_max = 256;  // peers that have not; the oldest is closed where there are more
+  std::function<void(const std::string&)> warn;  // told once for each thing that cannot be done
+  SocketBudgets budgets;
+  LookUp look_up = LookUpBySystem;
 };
 
-class SocketEndpoint : public Endpoint {
- public:
-  // What others dial to reach it; empty where it does not listen.
-  virtual const std::string& address() const = 0;
-};
-
+//   blocks  until the system has looked up the names to listen at; nothing later blocks
 //   throws  kInvalidArgument  an address that is none, or TCP without a token
 //           kAlreadyExists    the port is taken
 //           kUnavailable      what the system says
-std::unique_ptr<SocketEndpoint> OpenSockets(SocketOptions options);
+std::unique_ptr<Endpoint> OpenSockets(SocketOptions options);
 
 }  // namespace tkv

@@ -67,6 +67,7 @@ Lending::Offer Lending::Lend(Frame* frame) {
     return Offer::kInline;
   }
   staged_ += lent.staged;
+  lent_bytes_ += lent.body.size;
   lent_.emplace(record.offset, std::move(lent));
   frame->head.insert(0, ToBytes(record));
   frame->bodies.clear();
@@ -82,17 +83,20 @@ int Lending::TakeFile(LendRecord* record) {
 }
 
 void Lending::TakeFrom(int file) {
-  if (file_ >= 0) close(file_);
+  if (file_ >= 0 || has_had_file_) {
+    close(file);
+    throw Fail(Code::kInvalidArgument, "shared memory: a second file");
+  }
   file_ = file;
 }
 
 void Lending::Receive(const LendRecord& record) {
   switch (record.kind) {
     case LendRecord::Kind::kFile: {
-      if (std::exchange(has_had_file_, true) || file_ < 0) {
-        throw Fail(Code::kInvalidArgument, "shared memory: {}",
-                   file_ < 0 ? "the record of a file comes without it" : "a second file");
+      if (file_ < 0) {
+        throw Fail(Code::kInvalidArgument, "shared memory: the record of a file comes without it");
       }
+      has_had_file_ = true;
       std::string why;
       view_ = ArenaView::Map(std::exchange(file_, -1), &why);
       if (view_ == nullptr) {
@@ -116,6 +120,7 @@ void Lending::Receive(const LendRecord& record) {
       const auto found = lent_.find(record.offset);
       if (found == lent_.end()) break;
       staged_ -= found->second.staged;
+      lent_bytes_ -= found->second.body.size;
       lent_.erase(found);
       return;
     }

@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "base/arena.h"
-#include "wire/frame.h"
+#include "wire/frame_layout.h"
 
 namespace tkv {
 
@@ -57,9 +57,12 @@ class Lending {
   int TakeFile(LendRecord* record);
   void FileNotSent() { has_sent_file_ = false; }
   bool has_lent() const { return !lent_.empty(); }
+  size_t lent_bytes() const { return lent_bytes_; }  // that the peer has not given back
 
   // ---- in
-  void TakeFrom(int file);  // that came with the bytes
+  // Takes a file over that came with the bytes.
+  //   throws  kInvalidArgument  it is not the first one
+  void TakeFrom(int file);
   //   throws  kInvalidArgument
   void Receive(const LendRecord& record);
   bool has_body() const { return body_.has_value(); }
@@ -81,7 +84,8 @@ class Lending {
   const std::function<void(const std::string&)> warn_;
   bool wants_file_ = false, has_sent_file_ = false, is_mapped_ = false;
   std::map<uint64_t, Lent> lent_;  // by offset
-  size_t staged_ = 0;
+  size_t lent_bytes_ = 0;
+  size_t staged_ = 0;  // of them, copied for this peer
 
   int file_ = -1;
   std::unique_ptr<ArenaView> view_;

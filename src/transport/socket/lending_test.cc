@@ -1,4 +1,5 @@
 #include "transport/socket/lending.h"
+#include "wire/frame.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -61,7 +62,7 @@ struct Side {
     endpoint = OpenSockets(options);
   }
   std::shared_ptr<Arena> arena;
-  std::unique_ptr<SocketEndpoint> endpoint;
+  std::unique_ptr<Endpoint> endpoint;
   Receiver handler;
 };
 
@@ -183,8 +184,8 @@ TEST(Lending, RefusesRecordsThatCannotBe) {
   record.kind = Kind::kFile;
   lending.TakeFrom(dup(theirs->reader_file()));
   lending.Receive(record);
-  lending.TakeFrom(dup(theirs->reader_file()));
-  EXPECT_THROW(lending.Receive(record), Error) << "a second file";
+  EXPECT_THROW(lending.TakeFrom(dup(theirs->reader_file())), Error) << "a second file";
+  EXPECT_THROW(lending.Receive(record), Error) << "a record without one";
   record.kind = Kind::kBody;
   record.offset = 1;
   record.bytes = ~uint64_t{0};

@@ -1,17 +1,29 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/write.hpp>
+#include <cerrno>
 #include <chrono>
+#include <cstddef>
+#include <cstring>
 #include <functional>
+#include <future>
 #include <thread>
 
 #include "base/format.h"
 #include "transport/socket/address.h"
 #include "transport/socket/endpoint.h"
+#include "wire/frame.h"
 
 namespace tkv {
 namespace {
@@ -38,7 +50,7 @@ struct Handler final : LinkHandler {
 
 struct Side {
   explicit Side(SocketOptions options) : endpoint(OpenSockets(std::move(options))) {}
-  std::unique_ptr<SocketEndpoint> endpoint;
+  std::unique_ptr<Endpoint> endpoint;
   Handler handler;
 };
 
@@ -160,7 +172,7 @@ class Stranger {
 
 TEST(Sockets, GarbageAndSilenceEndTheConnectionAndNothingElse) {
   SocketOptions options = Options("server 0", "secret", {"tcp:127.0.0.1:0"});
-  options.handshake_nanoseconds = 200'000'000;
+  options.budgets.handshake_nanoseconds = 200'000'000;
   Side server(options);
   Side client(Options("worker 1", "secret"));
   client.endpoint->Dial(1, server.endpoint->address());
@@ -283,7 +295,7 @@ TEST(Sockets, AReplayedProofIsNoProof) {
 
 TEST(Sockets, ManyStrangersLeaveRoomForAPeer) {
   SocketOptions options = Options("server 0", "secret", {"tcp:127.0.0.1:0"});
-  options.strangers_max = 8;
+  options.budgets.strangers_max = 8;
   Side server(options);
   Side client(Options("worker 1", "secret"));
   std::vector<std::unique_ptr<Stranger>> crowd;
@@ -293,6 +305,163 @@ TEST(Sockets, ManyStrangersLeaveRoomForAPeer) {
   }
   client.endpoint->Dial(1, server.endpoint->address());
   EXPECT_TRUE(Until(&server, &client, [&] { return client.handler.opened.size() == 1; }));
+}
+
+// ---- nothing that an endpoint does blocks
+
+// Whether f ends within a while; where it does not the test program has to be ended.
+bool EndsSoon(const std::function<void()>& f) {
+  std::packaged_task<void()> task(f);
+  std::future<void> ended = task.get_future();
+  std::thread thread(std::move(task));
+  const bool is_soon = ended.wait_for(std::chrono::seconds(5)) == std::future_status::ready;
+  if (!is_soon) {
+    std::fprintf(stderr, "a call blocks\n");
+    _exit(1);
+  }
+  thread.join();
+  return is_soon;
+}
+
+TEST(Sockets, ADialToAListenerThatAcceptsNobodyDoesNotBlock) {
+  const std::string name = "tkv-full-" + RandomHex(8);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const auto* const at = reinterpret_cast<const sockaddr*>(&address);
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(bind(listener, at, size), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  std::vector<int> queued;
+  do queued.push_back(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  while (connect(queued.back(), at, size) == 0);
+  ASSERT_EQ(errno, EAGAIN) << "the queue is full";
+  Side client(Options("worker 1", ""));
+  EXPECT_TRUE(EndsSoon([&] { client.endpoint->Dial(1, Format("unix:{}/{}", HostId(), name)); }));
+  client.endpoint->Poll(&client.handler, 16);
+  ASSERT_EQ(client.handler.closed.size(), 1U) << "it cannot be reached";
+  EXPECT_EQ(client.handler.closed[0].second.code(), Code::kUnavailable);
+  for (const int file : queued) close(file);
+  close(listener);
+}
+
+TEST(Sockets, ALookUpThatNeverEndsHoldsNobodyUp) {
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  std::atomic<int> asked{0};
+  SocketOptions options = Options("worker 1", "secret");
+  options.look_up = [released, &asked](const std::string&) {
+    ++asked;
+    released.wait();
+    return LookedUp{{}, "no such name"};
+  };
+  Side server(Options("server 0", "secret", {"tcp:127.0.0.1:0"}));
+  auto client = std::make_unique<Side>(options);
+  EXPECT_TRUE(EndsSoon([&] {
+    for (uint64_t link = 1; link <= 20; ++link) client->endpoint->Dial(link, "tcp:slow.name:80");
+    client->endpoint->Dial(21, server.endpoint->address());
+  }));
+  EXPECT_TRUE(Until(&server, client.get(), [&] { return client->handler.opened.size() == 1; }));
+  EXPECT_EQ(asked, 1) << "one thread for one name";
+  EXPECT_TRUE(EndsSoon([&] { client.reset(); }));
+  release.set_value();
+}
+
+LookUp Names(std::vector<std::string> addresses) {
+  return [addresses](const std::string&) { return LookedUp{addresses, ""}; };
+}
+
+TEST(Sockets, EveryAddressOfANameIsDialed) {
+  Side server(Options("server 0", "secret", {"tcp:127.0.0.1:0"}));
+  const uint16_t port = ParseAddresses(server.endpoint->address()).front().port;
+  SocketOptions options = Options("worker 1", "secret");
+  options.look_up = Names({"127.0.0.2", "::1", "127.0.0.1"});
+  Side client(options);
+  client.endpoint->Dial(1, Format("tcp:a.name:{}", port));
+  EXPECT_TRUE(Until(&server, &client, [&] { return client.handler.opened.size() == 1; }))
+      << FirstReason(client.handler);
+}
+
+TEST(Sockets, AnAddressThatGivesNoSignDoesNotKeepFromTheNext) {
+  Side server(Options("server 0", "secret", {"tcp:127.0.0.1:0"}));
+  const uint16_t port = ParseAddresses(server.endpoint->address()).front().port;
+  // A listener whose queue is full drops what knocks: connect goes on trying.
+  asio::io_context context;
+  asio::ip::tcp::acceptor silent(context);
+  silent.open(asio::ip::tcp::v4());
+  silent.bind({asio::ip::make_address("127.0.0.2"), port});
+  silent.listen(0);
+  std::vector<asio::ip::tcp::socket> crowd;
+  for (int i = 0; i < 8; ++i) {
+    crowd.emplace_back(context, asio::ip::tcp::v4());
+    crowd.back().non_blocking(true);
+    boost::system::error_code error;
+    connect(crowd.back().native_handle(), silent.local_endpoint().data(),
+            static_cast<socklen_t>(silent.local_endpoint().size()));
+  }
+  SocketOptions options = Options("worker 1", "secret");
+  options.look_up = Names({"127.0.0.2", "127.0.0.1"});
+  Side client(options);
+  client.endpoint->Dial(1, Format("tcp:a.name:{}", port));
+  EXPECT_TRUE(Until(
+      &server, &client,
+      [&] { return client.handler.opened.size() + client.handler.closed.size() == 1; }, 8000));
+  EXPECT_EQ(client.handler.opened.size(), 1U) << FirstReason(client.handler);
+}
+
+TEST(Sockets, OfANameTheFirstAddressThatCanBeHadIsListenedAt) {
+  SocketOptions options = Options("server 0", "secret", {"tcp:a.name:0"});
+  options.look_up = Names({"192.0.2.1", "127.0.0.1"});  // the first is of no machine (RFC 5737)
+  Side server(options);
+  EXPECT_EQ(ParseAddresses(server.endpoint->address()).front().host, "127.0.0.1");
+  options.look_up = [](const std::string&) { return LookedUp{{}, "no such name"}; };
+  try {
+    Side nowhere(options);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("no such name"), std::string::npos) << error.what();
+  }
+}
+
+// From now on a system call of this process fails so; for a child that is about to end.
+bool MakeFail(int call, int error) {
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(call), 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<uint32_t>(error)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{4, code};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+// How often an endpoint wakes in half a second while it cannot accept who knocks.
+int WakesWhileAcceptFails(int error) {
+  Side server(Options("server 0", "", {"unix"}));
+  Side client(Options("worker 1", ""));
+  if (!MakeFail(SYS_accept, error) || !MakeFail(SYS_accept4, error)) return 250;
+  client.endpoint->Dial(1, server.endpoint->address());
+  int wakes = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+  while (std::chrono::steady_clock::now() < end && wakes < 200) {
+    server.endpoint->Wait(100'000'000);
+    server.endpoint->Poll(&server.handler, 16);
+    ++wakes;
+  }
+  return wakes;
+}
+
+TEST(Sockets, WhereTheSystemCannotAcceptTheEndpointSleeps) {
+  for (const int error : {EMFILE, ENFILE, ENOMEM, ENOBUFS, EPERM}) {
+    const pid_t child = fork();
+    if (child == 0) _exit(WakesWhileAcceptFails(error));
+    int status = 0;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_LT(WEXITSTATUS(status), 30) << std::strerror(error);
+  }
 }
 
 TEST(Sockets, AConnectionThatIsCutIsTold) {

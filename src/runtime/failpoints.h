@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/socket/endpoint.h"
+#include "transport/transport.h"
 #include "wire/frame.h"
 
 namespace tkv {
@@ -32,7 +32,7 @@ struct Failpoint {
 //   throws  kInvalidArgument  naming what cannot be read
 std::vector<Failpoint> FailpointsOf(const std::string& who, const std::string& text);
 
-std::unique_ptr<SocketEndpoint> WithFailpoints(std::unique_ptr<SocketEndpoint> endpoint,
-                                               std::vector<Failpoint> failpoints);
+std::unique_ptr<Endpoint> WithFailpoints(std::unique_ptr<Endpoint> endpoint,
+                                         std::vector<Failpoint> failpoints);
 
 }  // namespace tkv

@@ -1,4 +1,4 @@
-#include "transport/failpoints.h"
+#include "runtime/failpoints.h"
 
 #include <unistd.h>
 
@@ -53,9 +53,9 @@ Failpoint Read(const std::vector<std::string_view>& parts, std::string_view text
   return failpoint;
 }
 
-class Faulty final : public SocketEndpoint, LinkHandler {
+class Faulty final : public Endpoint, LinkHandler {
  public:
-  Faulty(std::unique_ptr<SocketEndpoint> endpoint, std::vector<Failpoint> failpoints)
+  Faulty(std::unique_ptr<Endpoint> endpoint, std::vector<Failpoint> failpoints)
       : endpoint_(std::move(endpoint)), failpoints_(std::move(failpoints)) {}
 
   // ---- what its user calls
@@ -89,6 +89,7 @@ class Faulty final : public SocketEndpoint, LinkHandler {
 
   uint64_t Accepted() override { return user_->Accepted(); }
   void Opened(uint64_t link) override { user_->Opened(link); }
+  bool IsWelcome(uint64_t link) override { return user_->IsWelcome(link); }
   void Closed(uint64_t link, const Error& reason) override {
     std::erase(cut_, link);
     landing_.erase(link);
@@ -131,7 +132,7 @@ class Faulty final : public SocketEndpoint, LinkHandler {
     }
   }
 
-  const std::unique_ptr<SocketEndpoint> endpoint_;
+  const std::unique_ptr<Endpoint> endpoint_;
   std::vector<Failpoint> failpoints_;
   LinkHandler* user_ = nullptr;
   std::map<uint64_t, std::vector<Type>> landing_;  // by link
@@ -151,8 +152,8 @@ std::vector<Failpoint> FailpointsOf(const std::string& who, const std::string& t
   return failpoints;
 }
 
-std::unique_ptr<SocketEndpoint> WithFailpoints(std::unique_ptr<SocketEndpoint> endpoint,
-                                               std::vector<Failpoint> failpoints) {
+std::unique_ptr<Endpoint> WithFailpoints(std::unique_ptr<Endpoint> endpoint,
+                                         std::vector<Failpoint> failpoints) {
   if (failpoints.empty()) return endpoint;
   return std::make_unique<Faulty>(std::move(endpoint), std::move(failpoints));
 }

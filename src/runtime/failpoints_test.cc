@@ -1,10 +1,13 @@
-#include "transport/failpoints.h"
+#include "runtime/failpoints.h"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <csignal>
 #include <thread>
+
+#include "transport/socket/endpoint.h"
+#include "wire/frame.h"
 
 namespace tkv {
 namespace {
@@ -52,7 +55,7 @@ class FailpointsTest : public ::testing::Test {
     }
     return condition();
   }
-  std::unique_ptr<SocketEndpoint> server_, client_;
+  std::unique_ptr<Endpoint> server_, client_;
   Counts at_server_, at_client_;
 };
 

@@ -1,0 +1,435 @@
+// What peers can do to a server that they reach over real sockets: at every stage, by being silent,
+// slow, too long, too many, another user's, by attaching files and by not reading.  Afterwards the
+// server has the files and the memory that it had before, and serves.
+
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <sys/syscall.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <thread>
+
+#include "base/arena.h"
+#include "base/format.h"
+#include "runtime/node_thread.h"
+#include "tests/edges/raw_peer.h"
+#include "transport/socket/endpoint.h"
+
+namespace tkv {
+namespace {
+
+constexpr int kCrowd = 40;  // connections at once, more than there is room for
+constexpr size_t kValueBytes = size_t{1} << 20;
+
+// A head and a server of a job of two workers, each on a thread of its own, with small budgets.
+class SmallJob {
+ public:
+  SmallJob() {
+    auto endpoint = Open("head", nullptr);
+    const std::string address = endpoint->address();
+    HeadOptions head;
+    head.job = "job";
+    head.workers = 2;
+    head.dead_after = 600 * kSecond;
+    head_ = std::make_unique<NodeThread>(
+        std::make_unique<HeadNode>(head, &head_pool_, NodeThread::Now()), std::move(endpoint),
+        NodeThreadOptions{});
+    head_address_ = address;
+    auto serving = Open("server 0", arena_);
+    server_address_ = serving->address();
+    MemberOptions member;
+    member.job = "job";
+    member.role = Role::kServer;
+    member.rank = 0;
+    member.process = 1;
+    member.address = server_address_;
+    ShardOptions shard;
+    shard.job = "job";
+    NodeThreadOptions thread;
+    thread.address_of = [address](const Peer&) { return address; };
+    server_ = std::make_unique<NodeThread>(std::make_unique<ServerNode>(member, shard, &pool_),
+                                           std::move(serving), thread);
+    head_->Start();
+    server_->Start();
+  }
+  const std::string& address() const { return server_address_; }
+  size_t pool_bytes() const { return pool_.bytes_in_use() + head_pool_.bytes_in_use(); }
+
+  // The next life of a rank; joined at the head, whose link it keeps.
+  std::unique_ptr<RawPeer> Join(Rank rank, Hello* hello) {
+    auto tie = std::make_unique<RawPeer>(head_address_, true);
+    *hello = Hello{"job", Role::kWorker, rank, 0, ++process_, ""};
+    if (!tie->Shake()) return nullptr;
+    tie->SayAll(FrameText({MessageOf(Type::kHello, Encode(*hello))}));
+    const auto welcome = tie->Hear(Type::kWelcome);
+    if (!welcome) return nullptr;
+    hello->incarnation = DecodeWelcome(welcome->extra).incarnation;
+    return tie;
+  }
+
+ private:
+  static std::unique_ptr<Endpoint> Open(const std::string& who, std::shared_ptr<Arena> arena) {
+    SocketOptions options;
+    options.who = who;
+    options.token = kRawToken;
+    options.listen = {"unix", "tcp:127.0.0.1:0"};
+    options.arena = std::move(arena);
+    options.warn = [](const std::string&) {};
+    options.budgets.handshake_nanoseconds = 150'000'000;
+    options.budgets.strangers_max = 16;
+    options.budgets.hello_nanoseconds = 150'000'000;
+    options.budgets.welcome_nanoseconds = 300'000'000;
+    options.budgets.guests_max = 16;
+    options.budgets.head_bytes_max = size_t{1} << 20;
+    options.budgets.body_bytes_max = size_t{8} << 20;
+    options.budgets.unread_nanoseconds = 300'000'000;
+    return OpenSockets(std::move(options));
+  }
+
+  std::string why_;
+  std::shared_ptr<Arena> arena_ = Arena::Open(&why_);
+  BufferPool head_pool_, pool_{arena_};
+  std::string head_address_, server_address_;
+  uint64_t process_ = 1;
+  std::unique_ptr<NodeThread> head_, server_;
+};
+
+// A worker that the server has welcomed.
+struct Welcomed {
+  Welcomed(SmallJob* job, bool by_unix, Rank rank = 0)
+      : tie(job->Join(rank, &hello)), peer(job->address(), by_unix) {
+    is_good = tie != nullptr && peer.Shake() &&
+              peer.SayAll(FrameText({MessageOf(Type::kHello, Encode(hello))})) &&
+              peer.Hear(Type::kWelcome).has_value();
+  }
+  Hello hello;
+  std::unique_ptr<RawPeer> tie;
+  RawPeer peer;
+  bool is_good = false;
+};
+
+KeyMeta MetaOf(const std::string& name, size_t bytes) {
+  KeyMeta meta;
+  meta.name = CanonicalKey(0, name);
+  meta.shape = Shape({static_cast<int64_t>(bytes / 4)});
+  meta.chunk_elements = static_cast<uint32_t>(bytes / 4);
+  return meta;
+}
+
+Message InitOf(const KeyMeta& meta) {
+  Message init = MessageOf(Type::kInit, Encode(meta));
+  init.key = IdOf(meta.name);
+  init.seq = 1;
+  init.body.size = meta.bytes_of(0);
+  return init;
+}
+
+// A frame's head that names a body of the message's size, which does not follow.
+std::string HeadOnly(Message message) {
+  static const std::byte somewhere{};
+  message.body.data = &somewhere;
+  return FrameText({std::move(message)});
+}
+
+std::string HeaderThatAnnounces(uint32_t meta_bytes, uint64_t body_bytes, uint32_t entries) {
+  FrameHeader header;
+  header.meta_bytes = meta_bytes;
+  header.body_bytes = body_bytes;
+  header.entry_count = entries;
+  return {reinterpret_cast<const char*>(&header), sizeof(header)};
+}
+
+size_t CountFiles() {
+  const std::filesystem::directory_iterator files("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(files), end(files)));
+}
+
+size_t ResidentBytes() {
+  malloc_trim(0);
+  std::ifstream file("/proc/self/statm");
+  size_t all = 0, resident = 0;
+  file >> all >> resident;
+  return resident * 4096;
+}
+
+size_t HeapBytesInUse() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+using Deed = std::function<void(SmallJob*, bool by_unix)>;
+
+// All of a crowd at the same stage: as many as there is room for stay, and an honest peer gets in.
+void Crowd(SmallJob* job, bool by_unix, const std::function<void(RawPeer*)>& get_there) {
+  std::vector<std::unique_ptr<RawPeer>> crowd;
+  for (int i = 0; i < kCrowd; ++i) {
+    crowd.push_back(std::make_unique<RawPeer>(job->address(), by_unix));
+    get_there(crowd.back().get());
+  }
+  EXPECT_TRUE(Welcomed(job, by_unix, 1).is_good) << "an honest peer gets in";
+  for (const auto& one : crowd) EXPECT_TRUE(one->IsClosedSoon());
+}
+
+std::string HelloOfNobody() {
+  return FrameText({MessageOf(Type::kHello, Encode(Hello{"job", Role::kWorker, 0, 1'000'000, 9}))});
+}
+
+void AsAnotherUser(SmallJob* job, bool) {
+  std::thread([&] {
+    ASSERT_EQ(syscall(SYS_setresuid, -1, 65534, -1), 0);  // of this thread alone
+    for (int i = 0; i < kCrowd; ++i) {
+      RawPeer other(job->address(), true);
+      EXPECT_TRUE(other.IsClosedSoon());
+    }
+  }).join();
+  EXPECT_TRUE(Welcomed(job, true, 1).is_good);
+}
+
+// Asks and asks, and never reads the answers.
+void AskWithoutReading(SmallJob* job, bool by_unix, const std::function<Message(uint64_t)>& next) {
+  Welcomed hostile(job, by_unix);
+  ASSERT_TRUE(hostile.is_good);
+  uint64_t seq = 1;
+  for (int i = 0; i < 20'000; ++i) {  // the kernel's buffers hold some megabytes
+    std::vector<Message> messages;
+    for (int j = 0; j < 50; ++j) messages.push_back(next(++seq));
+    if (!hostile.peer.SayAll(FrameText(std::move(messages)))) break;  // it is closed
+  }
+  EXPECT_TRUE(hostile.peer.IsClosedUnread());
+}
+
+Message PullOf(uint64_t seq) {
+  Message pull = MessageOf(Type::kPull);
+  pull.key = IdOf(CanonicalKey(0, "w"));
+  pull.seq = seq;
+  return pull;
+}
+
+const std::map<std::string, Deed>& Deeds() {
+  static const std::map<std::string, Deed> deeds = {
+      {"StrangerSilent",
+       [](SmallJob* job, bool u) { EXPECT_TRUE(RawPeer(job->address(), u).IsClosedSoon()); }},
+      {"StrangerSlow",
+       [](SmallJob* job, bool u) {
+         Handshake handshake({"worker 0", kRawToken, false, ProtocolVersion(), ""}, true);
+         EXPECT_TRUE(RawPeer(job->address(), u).IsClosedWhileSaying(handshake.TakeOutput()));
+       }},
+      {"StrangerTooLong",
+       [](SmallJob* job, bool u) {
+         RawPeer peer(job->address(), u);
+         peer.SayAll(std::string(size_t{4} << 20, 'x'));
+         EXPECT_TRUE(peer.IsClosedSoon());
+       }},
+      {"StrangerTooMany", [](SmallJob* job, bool u) { Crowd(job, u, [](RawPeer*) {}); }},
+      {"StrangerWithFiles",
+       [](SmallJob* job, bool) {
+         RawPeer peer(job->address(), true);
+         peer.SayWithFiles("TKVP", 10);
+         EXPECT_TRUE(peer.IsClosedSoon());
+       }},
+      {"StrangerOfAnotherUser", AsAnotherUser},
+      {"GuestSilent",
+       [](SmallJob* job, bool u) {
+         RawPeer peer(job->address(), u);
+         EXPECT_TRUE(peer.Shake());
+         EXPECT_TRUE(peer.IsClosedSoon());
+       }},
+      {"GuestSlow",
+       [](SmallJob* job, bool u) {
+         RawPeer peer(job->address(), u);
+         EXPECT_TRUE(peer.Shake());
+         EXPECT_TRUE(peer.IsClosedWhileSaying(HelloOfNobody()));
+       }},
+      {"GuestTooLong",
+       [](SmallJob* job, bool u) {
+         const size_t before = ResidentBytes();
+         std::vector<std::unique_ptr<RawPeer>> peers;
+         const std::string head = HeaderThatAnnounces(16U << 20, 0, 1);
+         for (int i = 0; i < 8; ++i) {
+           peers.push_back(std::make_unique<RawPeer>(job->address(), u));
+           EXPECT_TRUE(peers.back()->Shake());
+           peers.back()->SayAll(head + std::string(size_t{15} << 20, 'x'));
+         }
+         EXPECT_LT(ResidentBytes(), before + (size_t{24} << 20));
+         for (const auto& peer : peers) EXPECT_TRUE(peer->IsClosedSoon());
+       }},
+      {"GuestWithABody",
+       [](SmallJob* job, bool u) {
+         RawPeer peer(job->address(), u);
+         EXPECT_TRUE(peer.Shake());
+         peer.SayAll(HeadOnly(InitOf(MetaOf("x", kValueBytes))));
+         EXPECT_TRUE(peer.IsClosedSoon());
+       }},
+      {"GuestTooMany",
+       [](SmallJob* job, bool u) { Crowd(job, u, [](RawPeer* peer) { peer->Shake(); }); }},
+      {"GuestWithFiles",
+       [](SmallJob* job, bool) {
+         for (const size_t count : {1, 2, 100}) {
+           RawPeer peer(job->address(), true);
+           EXPECT_TRUE(peer.Shake());
+           peer.SayWithFiles(HelloOfNobody(), count);
+           EXPECT_TRUE(peer.IsClosedSoon());
+         }
+       }},
+      {"UnlistedSilent",
+       [](SmallJob* job, bool u) {
+         RawPeer peer(job->address(), u);
+         EXPECT_TRUE(peer.Shake());
+         peer.SayAll(HelloOfNobody());
+         EXPECT_TRUE(peer.IsClosedSoon());
+       }},
+      {"UnlistedRepeating",
+       [](SmallJob* job, bool u) {
+         RawPeer peer(job->address(), u);
+         EXPECT_TRUE(peer.Shake());
+         std::string hellos;
+         for (int i = 0; i < 100; ++i) hellos += HelloOfNobody();
+         EXPECT_TRUE(peer.IsClosedWhileSaying(hellos));
+       }},
+      {"UnlistedTooMany",
+       [](SmallJob* job, bool u) {
+         Crowd(job, u, [](RawPeer* peer) {
+           peer->Shake();
+           peer->SayAll(HelloOfNobody());
+         });
+       }},
+      {"MemberGoneInTheMiddle",
+       [](SmallJob* job, bool u) {
+         Welcomed hostile(job, u);
+         ASSERT_TRUE(hostile.is_good);
+         hostile.peer.SayAll(HeadOnly(InitOf(MetaOf("x", kValueBytes))));
+         hostile.peer.SayAll(std::string(kValueBytes / 2, 'x'));
+       }},
+      {"MemberWithALargeInit",  // a block that an arena cannot give at once
+       [](SmallJob* job, bool u) {
+         for (const size_t bytes : {size_t{256} << 20, size_t{300} << 20, size_t{3} << 30}) {
+           Welcomed hostile(job, u);
+           ASSERT_TRUE(hostile.is_good);
+           hostile.peer.SayAll(HeadOnly(InitOf(MetaOf("x", bytes))));
+           hostile.peer.SayAll(std::string(kValueBytes, 'x'));
+           EXPECT_TRUE(Welcomed(job, u, 1).is_good) << "the server still answers";
+         }
+       }},
+      {"MemberTooLong",
+       [](SmallJob* job, bool u) {
+         for (const std::string& head :
+              {HeaderThatAnnounces(64U << 20, 0, 1), HeaderThatAnnounces(2U << 20, 0, 2),
+               HeaderThatAnnounces(128, uint64_t{1} << 21, 2),
+               HeaderThatAnnounces(64, uint64_t{1} << 60, 1)}) {
+           Welcomed hostile(job, u);
+           ASSERT_TRUE(hostile.is_good);
+           hostile.peer.SayAll(head);
+           EXPECT_TRUE(hostile.peer.IsClosedSoon());
+         }
+       }},
+      {"MemberTooMany",  // connections of one life: each takes over from the one before
+       [](SmallJob* job, bool u) {
+         Welcomed first(job, u);
+         ASSERT_TRUE(first.is_good);
+         std::vector<std::unique_ptr<RawPeer>> crowd;
+         for (int i = 0; i < kCrowd; ++i) {
+           crowd.push_back(std::make_unique<RawPeer>(job->address(), u));
+           EXPECT_TRUE(crowd.back()->Shake());
+           crowd.back()->SayAll(FrameText({MessageOf(Type::kHello, Encode(first.hello))}));
+           EXPECT_TRUE(crowd.back()->Hear(Type::kWelcome).has_value());
+         }
+         EXPECT_TRUE(first.peer.IsClosedSoon());
+         for (int i = 0; i + 1 < kCrowd; ++i) EXPECT_TRUE(crowd[i]->IsClosedSoon());
+       }},
+      {"MemberWithFiles",
+       [](SmallJob* job, bool) {
+         for (int i = 0; i < 3; ++i) {
+           Welcomed hostile(job, true);
+           ASSERT_TRUE(hostile.is_good);
+           const std::string ping = FrameText({MessageOf(Type::kPing)});
+           hostile.peer.SayWithFiles(ping, 1);
+           hostile.peer.SayWithFiles(ping, static_cast<size_t>(1 + i));
+           EXPECT_TRUE(hostile.peer.IsClosedSoon());
+         }
+       }},
+      {"MemberReadsNothingOfAnswers",
+       [](SmallJob* job, bool u) {
+         AskWithoutReading(job, u, [](uint64_t seq) {
+           Message ping = MessageOf(Type::kPing);
+           ping.seq = seq;
+           return ping;
+         });
+       }},
+      {"MemberReadsNothingOfValues",
+       [](SmallJob* job, bool u) { AskWithoutReading(job, u, PullOf); }},
+      {"MemberReadsNothingOfAFewValues",  // that are not too many, and time is
+       [](SmallJob* job, bool u) {
+         Welcomed hostile(job, u);
+         ASSERT_TRUE(hostile.is_good);
+         for (uint64_t seq = 2; seq < 9; ++seq) hostile.peer.SayAll(FrameText({PullOf(seq)}));
+         EXPECT_TRUE(hostile.peer.IsClosedUnread());
+       }},
+  };
+  return deeds;
+}
+
+class Hostile : public ::testing::TestWithParam<std::tuple<std::string, bool>> {};
+
+TEST_P(Hostile, LeavesTheServerAsItWas) {
+  const auto& [name, by_unix] = GetParam();
+  const bool is_unix_alone = name.ends_with("Files") || name.ends_with("User");
+  if (is_unix_alone && !by_unix) GTEST_SKIP() << "TCP carries no files and no user";
+  if (name.ends_with("User") && geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  SmallJob job;
+  {
+    Welcomed honest(&job, by_unix);
+    ASSERT_TRUE(honest.is_good);
+    const std::string init = HeadOnly(InitOf(MetaOf("w", kValueBytes)));
+    ASSERT_TRUE(honest.peer.SayAll(init + std::string(kValueBytes, '\0')));
+    ASSERT_TRUE(honest.peer.Hear(Type::kOk).has_value());
+  }
+  const auto settled = [&](size_t files, size_t bytes) {
+    for (int i = 0; i < 500; ++i) {
+      if (CountFiles() == files && job.pool_bytes() == bytes) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // a poll with a deadline
+    }
+    return false;
+  };
+  EXPECT_TRUE(Welcomed(&job, by_unix, 1).is_good);
+  // Until connections that are closed have gone: nothing changes for a while.
+  size_t files = 0;
+  for (int same = 0; same < 30;) {
+    same = files == CountFiles() ? same + 1 : 0;
+    files = CountFiles();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const size_t bytes = job.pool_bytes();
+  size_t resident = 0, in_use = 0;
+  for (int i = 1; i <= 5; ++i) {
+    Deeds().at(name)(&job, by_unix);
+    ASSERT_TRUE(settled(files, bytes)) << CountFiles() << " files, there were " << files << "; "
+                                       << job.pool_bytes() << " bytes, there were " << bytes;
+    if (i != 2) continue;
+    EXPECT_TRUE(Welcomed(&job, by_unix, 1).is_good);
+    in_use = HeapBytesInUse();
+    resident = ResidentBytes();
+  }
+  EXPECT_TRUE(Welcomed(&job, by_unix, 1).is_good) << "the server serves";
+  EXPECT_LE(HeapBytesInUse(), in_use + (size_t{256} << 10));
+  // The allocator keeps some of what was freed.
+  EXPECT_LE(ResidentBytes(), resident + (size_t{32} << 20));
+}
+
+std::vector<std::string> Names() {
+  std::vector<std::string> names;
+  for (const auto& [name, deed] : Deeds()) names.push_back(name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(, Hostile,
+                         ::testing::Combine(::testing::ValuesIn(Names()), ::testing::Bool()),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) +
+                                  (std::get<1>(info.param) ? "ByUnix" : "ByTcp");
+                         });
+
+}  // namespace
+}  // namespace tkv

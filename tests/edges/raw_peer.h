@@ -1,0 +1,212 @@
+// A peer made by hand: a socket that says what a test wants, in the order the test wants.
+
+#pragma once
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <arpa/inet.h>
+
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/socket/address.h"
+#include "transport/socket/handshake.h"
+#include "transport/socket/lending.h"
+#include "wire/frame.h"
+
+namespace tkv {
+
+inline constexpr const char* kRawToken = "a token of this test";
+inline constexpr int kSoonMilliseconds = 5000;  // until what has to happen has happened
+
+inline std::string FrameText(std::vector<Message> messages) {
+  FrameBuilder builder;
+  for (Message& message : messages) builder.Add(std::move(message));
+  return builder.Finish(0, 0).head;
+}
+
+inline Message MessageOf(Type type, std::string extra = {}) {
+  Message message;
+  message.type = type;
+  message.extra = std::move(extra);
+  return message;
+}
+
+class RawPeer {
+ public:
+  // At one address of a list: the Unix socket's, or that of TCP.
+  RawPeer(const std::string& addresses, bool by_unix) {
+    for (const SocketAddress& one : ParseAddresses(addresses)) {
+      if ((one.kind == SocketAddress::Kind::kUnix) == by_unix) Connect(one);
+    }
+  }
+  ~RawPeer() { Close(); }
+  RawPeer(const RawPeer&) = delete;
+  RawPeer& operator=(const RawPeer&) = delete;
+
+  void Close() {
+    if (file_ >= 0) close(std::exchange(file_, -1));
+  }
+  // Says as much as the other side takes at once; how much that was.
+  size_t Say(std::string_view bytes) {
+    size_t said = 0;
+    while (said < bytes.size()) {
+      const ssize_t sent =
+          send(file_, bytes.data() + said, bytes.size() - said, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent <= 0) break;
+      said += static_cast<size_t>(sent);
+    }
+    return said;
+  }
+  // Says all of it, or is closed, or gives up after a while.
+  bool SayAll(std::string_view bytes) {
+    const auto deadline = Soon();
+    for (size_t said = 0; said < bytes.size();) {
+      const size_t now = Say(bytes.substr(said));
+      said += now;
+      if (now == 0 && (!CanWrite() || std::chrono::steady_clock::now() > deadline)) return false;
+    }
+    return true;
+  }
+  // With as many descriptors attached to the first byte.
+  void SayWithFiles(std::string_view bytes, size_t count) {
+    std::vector<int> files(count, file_);
+    std::vector<char> control(CMSG_SPACE(count * sizeof(int)));
+    iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
+    msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* const attached = CMSG_FIRSTHDR(&message);
+    attached->cmsg_level = SOL_SOCKET;
+    attached->cmsg_type = SCM_RIGHTS;
+    attached->cmsg_len = CMSG_LEN(count * sizeof(int));
+    std::memcpy(CMSG_DATA(attached), files.data(), count * sizeof(int));
+    sendmsg(file_, &message, MSG_NOSIGNAL);
+  }
+  // Whether the other side has closed within a while; reads what it says until then.
+  bool IsClosedSoon() {
+    for (const auto deadline = Soon(); std::chrono::steady_clock::now() < deadline;) {
+      if (!CanRead(50)) continue;
+      char bytes[4096];
+      if (recv(file_, bytes, sizeof(bytes), MSG_DONTWAIT) <= 0) return true;
+    }
+    return false;
+  }
+  // The same, and says one byte more from time to time.
+  bool IsClosedWhileSaying(std::string_view bytes) {
+    for (const auto deadline = Soon(); std::chrono::steady_clock::now() < deadline;) {
+      if (!bytes.empty()) {
+        Say(bytes.substr(0, 1));
+        bytes.remove_prefix(1);
+      }
+      char answer[4096];
+      if (CanRead(5) && recv(file_, answer, sizeof(answer), MSG_DONTWAIT) <= 0) return true;
+    }
+    return false;
+  }
+  // Whether the other side has closed, looked at without reading.
+  bool IsClosedUnread() {
+    for (const auto deadline = Soon(); std::chrono::steady_clock::now() < deadline;) {
+      pollfd file{file_, POLLRDHUP, 0};
+      if (poll(&file, 1, 50) == 1 && (file.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {
+        return true;
+      }
+    }
+    return false;
+  }
+  // Proves itself.
+  bool Shake() {
+    Handshake handshake({"worker 0", kRawToken, false, ProtocolVersion(), "there"}, true);
+    SayAll(handshake.TakeOutput());
+    while (!handshake.done() && !handshake.failed()) {
+      std::string bytes(handshake.wanted(), '\0');
+      if (!ReadAll(&bytes)) return false;
+      handshake.Receive(bytes);
+      SayAll(handshake.TakeOutput());
+    }
+    return handshake.done();
+  }
+  // The next message of that type; what comes before it is thrown away.
+  std::optional<Message> Hear(Type type) {
+    for (;;) {
+      std::string head(sizeof(uint32_t), '\0');
+      if (!ReadAll(&head)) return std::nullopt;
+      uint32_t magic = 0;
+      std::memcpy(&magic, head.data(), sizeof(magic));
+      const size_t fixed = magic == kLendMagic ? sizeof(LendRecord) : sizeof(FrameHeader);
+      if (!ReadMore(&head, fixed)) return std::nullopt;
+      if (magic == kLendMagic) continue;
+      const FrameHeader header = DecodeHeader(std::as_bytes(std::span(head)), {});
+      if (!ReadMore(&head, fixed + header.meta_bytes)) return std::nullopt;
+      std::vector<Message> messages;
+      DecodeMessages(header, std::as_bytes(std::span(head)), &messages);
+      std::string bodies(header.body_bytes, '\0');
+      if (!ReadAll(&bodies)) return std::nullopt;
+      for (Message& message : messages) {
+        if (message.type == type) return std::move(message);
+      }
+    }
+  }
+
+ private:
+  static std::chrono::steady_clock::time_point Soon() {
+    return std::chrono::steady_clock::now() + std::chrono::milliseconds(kSoonMilliseconds);
+  }
+  void Connect(const SocketAddress& there) {
+    if (there.kind == SocketAddress::Kind::kUnix) {
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      std::memcpy(address.sun_path + 1, there.name.data(), there.name.size());
+      file_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      connect(file_, reinterpret_cast<sockaddr*>(&address),
+              static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + there.name.size()));
+    } else {
+      sockaddr_in address{};
+      address.sin_family = AF_INET;
+      address.sin_port = htons(there.port);
+      inet_pton(AF_INET, there.host.c_str(), &address.sin_addr);
+      file_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      const int bytes = 8192;  // a small window: who does not read is felt soon
+      setsockopt(file_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+      connect(file_, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+    }
+  }
+  bool CanRead(int milliseconds) const {
+    pollfd file{file_, POLLIN, 0};
+    return poll(&file, 1, milliseconds) == 1;
+  }
+  bool CanWrite() const {
+    pollfd file{file_, POLLOUT, 0};
+    poll(&file, 1, 50);
+    return (file.revents & (POLLHUP | POLLERR)) == 0;
+  }
+  bool ReadAll(std::string* bytes) {
+    size_t got = 0;
+    for (const auto deadline = Soon();
+         got < bytes->size() && std::chrono::steady_clock::now() < deadline;) {
+      if (!CanRead(50)) continue;
+      const ssize_t part = recv(file_, bytes->data() + got, bytes->size() - got, MSG_DONTWAIT);
+      if (part <= 0) return false;
+      got += static_cast<size_t>(part);
+    }
+    return got == bytes->size();
+  }
+  bool ReadMore(std::string* bytes, size_t whole) {
+    std::string rest(whole - bytes->size(), '\0');
+    if (!ReadAll(&rest)) return false;
+    *bytes += rest;
+    return true;
+  }
+
+  int file_ = -1;
+};
+
+}  // namespace tkv
