@@ -132,3 +132,18 @@ def pids_of(job, role):
         if parent == job.pid and variables.get(b"TKV_ROLE") == role.encode():
             found[int(variables[b"TKV_RANK"])] = int(pid)
     return [found[rank] for rank in sorted(found)]
+
+
+def start_by_hand(processes, text, workers=2, **variables):
+    """Start a head, a server and workers without a launcher; returns them by name."""
+    command = [sys.executable, "-u", "-m", "tensorkv"]
+    head = processes.start([*command, "head", "--workers", str(workers), "--servers", "1"], TKV_JOB="hand", **variables)
+    line = head.stdout.readline()
+    common = {**variables, "TKV_HEAD": line.split()[-1], "TKV_JOB": "hand"}
+    started = {"head": head, "server": processes.start([*command, "server", "--rank", "0"], **common)}
+    script = processes.script(text)
+    for rank in range(workers):
+        started[f"worker {rank}"] = processes.start(
+            [sys.executable, "-u", script], TKV_RANK=rank, TKV_ROLE="worker", **common
+        )
+    return started

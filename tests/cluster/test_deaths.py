@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from jobs import finish, pids_of
+from jobs import finish, pids_of, start_by_hand
 
 WORK = """
 SIZE = 3 * 262_144 + 17  # four chunks
@@ -104,21 +104,6 @@ def test_a_server_dies_at(processes, moment, transport):
     for line in check(said, 2, "server 0"):
         if "SURVIVED" in line and "connect" not in line:
             assert "the job cannot go on: start it again from your checkpoint" in line, said
-
-
-def start_by_hand(processes, text, workers=2, **variables):
-    """Start a head, a server and workers without a launcher; returns them by name."""
-    command = [sys.executable, "-u", "-m", "tensorkv"]
-    head = processes.start([*command, "head", "--workers", str(workers), "--servers", "1"], TKV_JOB="hand", **variables)
-    line = head.stdout.readline()
-    common = {"TKV_HEAD": line.split()[-1], "TKV_JOB": "hand", **variables}
-    started = {"head": head, "server": processes.start([*command, "server", "--rank", "0"], **common)}
-    script = processes.script(text)
-    for rank in range(workers):
-        started[f"worker {rank}"] = processes.start(
-            [sys.executable, "-u", script], TKV_RANK=rank, TKV_ROLE="worker", **common
-        )
-    return started
 
 
 HEAD_MOMENTS = [

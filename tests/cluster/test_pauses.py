@@ -1,0 +1,157 @@
+"""A process of a job is stopped for a while (SIGSTOP, SIGCONT): who is stopped for longer than the limit of silence is fenced
+and named, and nobody else is; a stopped head or launcher fences nobody.  Nothing waits beyond its patience.
+
+A pause of 7 s is longer than the limit of 5 s, one of 4 s is not.  The jobs of a test run side by side.  A small part of the
+table runs each time, the whole of it where TKV_TEST_PAUSES=all.
+"""
+
+import concurrent.futures
+import itertools
+import os
+import re
+import signal
+import time
+from typing import NamedTuple
+
+import pytest
+from jobs import finish, pids_of, start_by_hand
+
+LIMIT = 5.0  # seconds of silence
+PATIENCE = 20  # seconds
+# Rounds until rank 0 has seen the file; every rank pushes once in each, so that all see it in the same one.
+WORK = """
+rank = int(os.environ["TKV_RANK"])
+rounds = 0
+begin = time.time()
+try:
+    kv = mx.kv.create("dist_sync", server_patience=20, patience=20)
+    kv.init("w", mx.nd.zeros((1000,)))
+    kv.barrier()
+    open(os.environ["STOP_FILE"] + f".{rank}.ready", "w").close()
+    out = mx.nd.zeros((1000,))
+    while out.asnumpy()[0] < 0.5:
+        is_over = rank == 0 and os.path.exists(os.environ["STOP_FILE"])
+        begin = time.time()
+        kv.pushpull("w", mx.nd.full((1000,), float(is_over)), out=out)
+        rounds += 1
+        time.sleep(0.02)
+    kv.close()
+    print(f"rank {rank} went on to the end", flush=True)
+except mx.KVError as error:
+    print(f"rank {rank} FAILED: {type(error).__name__} after {time.time() - begin:.2f} s: {error}", flush=True)
+    os._exit(7)
+"""
+
+
+class Case(NamedTuple):
+    """Who is stopped, for how many seconds, in which job."""
+
+    victim: str  # launcher, head, server or worker
+    seconds: float
+    workers: int
+    transport: str
+
+    @property
+    def is_fenced(self):
+        return self.victim in ("server", "worker") and self.seconds > LIMIT
+
+
+ALL = [
+    Case(*parts)
+    for parts in itertools.product(("launcher", "head", "server", "worker"), (1, 4, 7, 20), (2, 8), ("auto", "tcp"))
+]
+FIFTY = [Case("launcher", 7, 50, "auto")]
+SOME = [
+    Case("launcher", 7, 2, "auto"),
+    Case("head", 7, 2, "tcp"),
+    Case("server", 4, 2, "tcp"),
+    Case("server", 7, 2, "auto"),
+    Case("worker", 7, 3, "auto"),
+]
+
+
+def start(processes, case, stop_file):
+    """Return (processes whose words count, pid to stop; None where it is the launcher or one of its children)."""
+    variables = {"TKV_TRANSPORT": case.transport, "TKV_LOG": "info", "STOP_FILE": stop_file}
+    if case.victim == "head":
+        variables |= {"TKV_ON_DEATH": "continue"}
+        if case.transport == "tcp":
+            token = processes.folder / "job.token"
+            token.touch(mode=0o600)
+            token.write_text("a token of this test, long enough")
+            variables |= {"TKV_TOKEN_FILE": token, "TKV_HEAD": "tcp:127.0.0.1:0"}
+        started = start_by_hand(processes, WORK, workers=case.workers, **variables)
+        return list(started.values()), started["head"].pid
+    job = processes.launch(WORK, "--on-death", "continue", workers=case.workers, servers=1, **variables)
+    return [job], None
+
+
+def wait_until_ready(processes, case, stop_file):
+    """Every worker has made its store."""
+    ready = [stop_file.with_name(f"{stop_file.name}.{rank}.ready") for rank in range(case.workers)]
+    for _ in range(1200):
+        if all(path.exists() for path in ready):
+            return
+        time.sleep(0.05)
+    pytest.fail(f"{case}: {[path.exists() for path in ready]} are ready")
+
+
+def run(processes, case):
+    """Run the job of a case and return everything said."""
+    stop_file = processes.folder / ("stop." + ".".join(map(str, case)))
+    started, victim = start(processes, case, stop_file)
+    wait_until_ready(processes, case, stop_file)
+    if victim is None:
+        job = started[0]
+        victim = job.pid if case.victim == "launcher" else pids_of(job, case.victim)[-1]
+    os.kill(victim, signal.SIGSTOP)
+    time.sleep(case.seconds)  # this is what is tested
+    os.kill(victim, signal.SIGCONT)
+    time.sleep(3)  # a wrong verdict comes in the moments after it
+    stop_file.touch()
+    return "".join(finish(process, timeout=PATIENCE + 30)[1] for process in started)
+
+
+def check(case, said):
+    """The victim alone is named, and only where it was silent for too long."""
+    context = f"{case}; it said:\n{said}"
+    assert "Traceback" not in said, context
+    went_on = {int(rank) for rank in re.findall(r"rank (\d+) went on", said)}
+    failed = {int(rank) for rank in re.findall(r"rank (\d+) FAILED", said)}
+    dead = set(re.findall(r"((?:worker|server) \d+) is dead: silent", said))
+    waits = [float(wait) for wait in re.findall(r"FAILED: \w+ after ([\d.]+) s", said)]
+    assert max(waits, default=0) < PATIENCE + case.seconds + 5, context
+    everybody = set(range(case.workers))
+    if not case.is_fenced:
+        assert not dead and went_on == everybody and not failed, context
+    elif case.victim == "worker":
+        last = case.workers - 1
+        assert dead == {f"worker {last}"} and went_on == everybody - {last} and failed == {last}, context
+        assert "this life is over" in said or "is over" in said, context
+    else:
+        assert dead == {"server 0"} and failed == everybody, context
+        assert said.count("server 0 is dead; the job cannot go on") >= case.workers, context
+
+
+def check_all(processes, cases, at_once):
+    """Run the jobs side by side; the first that is wrong fails the test."""
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        for case, said in zip(cases, pool.map(lambda case: run(processes, case), cases)):
+            check(case, said)
+
+
+def test_who_is_silent_for_too_long_is_fenced_and_nobody_else(processes):
+    check_all(processes, SOME, at_once=len(SOME))
+
+
+@pytest.mark.skipif(
+    os.environ.get("TKV_TEST_PAUSES") != "all", reason="the whole table takes minutes: TKV_TEST_PAUSES=all"
+)
+@pytest.mark.parametrize("victim", ["launcher", "head", "server", "worker"])
+def test_the_whole_table(processes, victim):
+    check_all(processes, [case for case in ALL if case.victim == victim], at_once=4)
+
+
+@pytest.mark.skipif(os.environ.get("TKV_TEST_PAUSES") != "all", reason="fifty processes: TKV_TEST_PAUSES=all")
+def test_a_stopped_launcher_fences_none_of_fifty(processes):
+    check_all(processes, FIFTY, at_once=1)
