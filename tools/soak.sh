@@ -8,6 +8,7 @@ declare -A what=(
   [seeds]="seeds of the simulation [FIRST [COUNT]], 1 to 1,000,000, in blocks"
   [explore]="every scope of the exploration, the large ones too"
   [hazards]="100,000 random programs of array operations and calls of stores"
+  [pauses]="each process of a job stopped for 1 to 20 s, in jobs of 2, 8 and 50 workers"
   [kills]="1,000 jobs whose processes are killed at random"
 )
 mkdir -p out/soak
@@ -57,6 +58,7 @@ soak_tests() {  # name, variable=value, arguments of pytest...
 }
 
 soak_hazards() { soak_tests hazards TKV_HAZARD_PROGRAMS="${1:-100000}" tests/python/test_hazards.py; }
+soak_pauses() { soak_tests pauses TKV_TEST_PAUSES=all tests/cluster/test_pauses.py; }
 soak_kills() { soak_tests kills TKV_KILL_RUNS="${1:-1000}" tests/cluster/test_random_kills.py; }
 
 list() { for known in $(printf '%s\n' "${!what[@]}" | sort); do printf '  ./dev soak %-10s %s\n' "$known" "${what[$known]}"; done; }
