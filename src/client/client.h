@@ -41,6 +41,7 @@ struct Operation {
     kBarrier,
     kControl,  // `spec` for all keys of the store
     kDelete,
+    kClose,  // of `store`, whose keys nobody asks for any more: servers and client forget them
     kLeave,  // a clean leave; nothing can follow
   };
   Kind kind{};
@@ -51,7 +52,7 @@ struct Operation {
   Block out;    // contiguous, of the key's dtype; undefined where the operation fails
   std::optional<std::vector<double>> scalars;
   UpdateSpec spec;
-  uint32_t store = 0;  // kBarrier, kControl: its number, the order of create()
+  uint32_t store = 0;  // kBarrier, kControl, kClose: its number, the order of create()
   int priority = 0;    // kPush, kPull, kPushPull: what waits to leave does so the larger first
   Time patience = 0;   // 0: the client's
 
@@ -199,6 +200,10 @@ class Client {
   void Ask(const KeyId& id, KeyState* key, uint32_t chunk, uint64_t version);
   void StartInit(const KeyId& id, KeyState* key, Op* op);
   void QueueInits(const KeyId& id, KeyState* key, Op* op);
+  void AdvanceCloses();
+  bool IsInUse(uint32_t store, OpId close) const;
+  void FailStore(uint32_t store, OpId close);
+  void ForgetStore(uint32_t store);
   void StartDelete(const KeyId& id, KeyState* key, Op* op);
   static bool CanJoin(const KeyState& key);
   static void Forget(KeyState* key);
@@ -277,6 +282,7 @@ class Client {
   uint64_t generation_ = 0;
   uint64_t birth_count_ = 0;
   std::set<OpId> leaving_;
+  std::set<OpId> closing_;  // of stores
   std::vector<Outcome> outcomes_;
   std::vector<KeyId> ready_;  // keys whose queues may move
   Time next_timer_ = kNever;

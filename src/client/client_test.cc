@@ -313,6 +313,26 @@ TEST_F(ClientTest, ADeadlineNamesARankThatTheJobDoesNotHave) {
   EXPECT_NE(std::string(outcomes.back().error->what()).find("worker 4000"), std::string::npos);
 }
 
+TEST_F(ClientTest, AStoreIsClosedAfterItsPushesAreAccepted) {
+  MakeKey();
+  Begin(Kind::kPush, "push");
+  const auto pushes = Sent();
+  const OpId close = Begin(Kind::kClose, "close");
+  EXPECT_TRUE(Sent().empty());
+  AnswerAll(pushes, Type::kAccepted, 0);
+  const OpId pull = Begin(Kind::kPull, "pull");
+  const auto sent = Of(Type::kClose, Sent());
+  ASSERT_EQ(sent.size(), 1U);
+  client_.TakeOutcomes();
+  AnswerAll(sent, Type::kOk);
+  const auto outcomes = client_.TakeOutcomes();
+  ASSERT_EQ(outcomes.size(), 1U);
+  EXPECT_EQ(outcomes[0].op, close);
+  EXPECT_FALSE(outcomes[0].error);
+  EXPECT_NE(pull, kNoOp);
+  EXPECT_EQ(FailureOf(Begin(Kind::kPull, "pull"))->code(), Code::kNotFound);
+}
+
 TEST_F(ClientTest, ALaterLifeSaysWhereItJoinsAlsoBeforeTheFirstRound) {
   Welcome welcome;
   welcome.rank = 0;

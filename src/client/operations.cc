@@ -60,6 +60,8 @@ OpId Client::Start(Operation operation, Time now) {
   } else if (op.what.kind == Kind::kLeave) {
     leaving_.insert(id);
     if (head_lost_since_ != kNever) Rearm(now + kSecond / 10);
+  } else if (op.what.kind == Kind::kClose) {
+    closing_.insert(id);
   } else {
     if (IsPush(op.what.kind) && op.what.kind != Kind::kBarrier) pushes_.push_back(id);
     KeyState& key = keys_[op.key];
@@ -137,6 +139,7 @@ void Client::Settle(Time now, Effects* effects) {
     for (size_t i = 0; i < ready_.size(); ++i) Advance(KeyId(ready_[i]));
     ready_.clear();
     AdvanceControl(effects);
+    AdvanceCloses();
     for (const OpId id : leaving_) {
       Op& op = *Find(id);
       if (op.has_left || (!pushes_.empty() && pushes_.front() < id)) continue;
@@ -176,6 +179,10 @@ bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
   if (key->is_stale) {
     if (!CanJoin(*key)) return false;
     Forget(key);
+    if (kind == Kind::kDelete) {  // that is all there is to delete
+      Finish(op);
+      return true;
+    }
   }
   if (kind == Kind::kInit || kind == Kind::kOpen) {
     if (key->is_ready && kind == Kind::kInit) {
@@ -405,6 +412,66 @@ void Client::Forget(KeyState* key) {
   *key = std::move(fresh);
 }
 
+// ---- closing a store ----------------------------------------------------------------------------
+
+// A store is closed on every server when the pushes that were given before are accepted and changes
+// of its updater have ended.  What still waits there fails.
+void Client::AdvanceCloses() {
+  const std::set<OpId> closing = closing_;  // some may end here
+  for (const OpId id : closing) {
+    Op* const op = Find(id);
+    if (op->has_left || IsInUse(op->what.store, id)) continue;
+    op->has_left = true;
+    FailStore(op->what.store, id);
+    for (ServerSession& session : sessions_) {
+      if (session.dead) continue;
+      Outgoing close;
+      close.op = id;
+      close.message.type = Type::kClose;
+      close.message.chunk = op->what.store;
+      ++op->unaccepted;
+      Queue(session.server, std::move(close));
+    }
+    if (op->unaccepted > 0) continue;
+    ForgetStore(op->what.store);
+    Finish(op);
+  }
+}
+
+// Whether a push or a change of the updater that was given before has not ended.
+bool Client::IsInUse(uint32_t store, OpId close) const {
+  const auto is_open = [&](OpId id) {
+    const Op* const op = ops_.Find(id);
+    if (op == nullptr || id > close) return false;
+    if (op->what.kind == Kind::kControl) return op->what.store == store;
+    return !op->accepted_told && StoreOf(op->what.key) == store;
+  };
+  return std::any_of(pushes_.begin(), pushes_.end(), is_open) ||
+         std::any_of(controls_.begin(), controls_.end(), is_open);
+}
+
+void Client::FailStore(uint32_t store, OpId close) {
+  std::vector<OpId> ids;
+  ops_.ForEach([&](OpId id, const Op& op) {
+    const bool of_key = !op.what.key.empty() && StoreOf(op.what.key) == store;
+    const bool is_control = op.what.kind == Kind::kControl && op.what.store == store;
+    if (id != close && (of_key || is_control)) ids.push_back(id);
+  });
+  std::sort(ids.begin(), ids.end());
+  const Error error(Code::kCancelled, "the store is closed");
+  for (const OpId id : ids) Fail(Find(id), error);
+}
+
+void Client::ForgetStore(uint32_t store) {
+  const KeyId barrier = IdOf(InternalKey(store, "barrier"));
+  barriers_.erase(barrier);
+  for (auto at = keys_.begin(); at != keys_.end();) {
+    const bool is_its = at->first == barrier ||
+                        (!at->second.meta.name.empty() && StoreOf(at->second.meta.name) == store);
+    at = is_its ? keys_.erase(at) : std::next(at);
+  }
+}
+
 // ---- joining a key after a new life -------------------------------------------------------------
 
 void Client::StartJoin(const KeyId& id, KeyState* key) {
@@ -617,6 +684,7 @@ void Client::Finish(Op* op) {
   }
   outcomes_.push_back(std::move(outcome));
   leaving_.erase(op->id);
+  closing_.erase(op->id);
   ops_.Erase(op->id);
 }
 
@@ -637,6 +705,7 @@ void Client::Fail(Op* op, const Error& error) {
     Wake(op->key);
   }
   leaving_.erase(id);
+  closing_.erase(id);
   ops_.Erase(id);
   ForgetPushes();
 }

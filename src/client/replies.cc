@@ -241,6 +241,11 @@ void Client::OnOtherAnswer(const Outgoing& sent, const Message& reply) {
     if (reply.type == Type::kError && !op->error) op->error = ErrorOf(reply);
     return;  // AdvanceControl goes on
   }
+  if (op->what.kind == Kind::kClose) {  // a server that is out of reach hears of it later
+    if (op->unaccepted > 0) return;
+    ForgetStore(op->what.store);
+    return Finish(op);
+  }
   if (reply.type == Type::kError) return Fail(op, ErrorOf(reply));
   if (op->unaccepted > 0) return;
   if (op->what.kind == Kind::kDelete) Forget(&keys_.at(op->key));

@@ -206,8 +206,10 @@ void Client::Abandon(ServerSession* session, const Error& error, Effects* effect
     }
     OnAnswer(lost, session->server, ErrorReply(lost.message.seq, error.code(), error.what()),
              effects);
-    if (lost.message.type == Type::kWithdraw && !session->dead) {
-      // Nothing may be pushed there before the CONTROL is taken back, however long that takes.
+    const Type type = lost.message.type;
+    if ((type == Type::kWithdraw || type == Type::kClose) && !session->dead) {
+      // Nothing may be pushed there before the CONTROL is taken back, and the keys of a closed store
+      // are to be freed, however long that takes.
       Outgoing again = lost;
       again.op = kNoOp;
       session->pushes.push_front(std::move(again));

@@ -133,8 +133,9 @@ class StateWriter {
   }
   void Add(const Session& session) {
     All(session.id, session.role, session.link, session.low, session.window, session.waiting,
-        session.parked);
+        session.parked, session.closed);
   }
+  void Add(const ClosedStores& stores) { All(stores.below_, stores.above_); }
   void Add(const Shard& shard) {
     All(shard.incarnation_, shard.epoch_, shard.member_count_, shard.sessions_, shard.links_,
         shard.hellos_, shard.describes_, shard.keys_, shard.chunks_, shard.all_,
@@ -145,7 +146,7 @@ class StateWriter {
     All(client.role_, client.welcome_, client.epoch_, client.closed_, client.has_left_,
         client.head_lost_since_, client.now_, client.last_op_, client.ops_, client.barriers_,
         client.keys_, client.sessions_, client.pump_, client.controls_, client.generation_,
-        client.birth_count_, client.leaving_, client.ready_, client.next_timer_);
+        client.birth_count_, client.leaving_, client.closing_, client.ready_, client.next_timer_);
   }
 
   std::string* bytes_;

@@ -184,6 +184,19 @@ void DistStore::Leave() {
   worker_->AfterLeave();
 }
 
+// Servers free the keys when every worker has closed the store.
+void DistStore::FreeKeys() {
+  const CallPtr close = NewCall("close");
+  std::vector<Operation> operations;
+  operations.push_back(Make(Operation::Kind::kClose, "close", nullptr));
+  worker_->Launch(close, std::move(operations));
+  try {
+    Await(close, options_.patience);
+  } catch (const Error& failed) {
+    if (failed.code() != Code::kAborted && failed.code() != Code::kUnavailable) throw;
+  }
+}
+
 void DistStore::Close() {
   if (!worker_->is_of_this_process()) return;
   {
@@ -198,6 +211,7 @@ void DistStore::Close() {
       Leave();
     } else {  // what is on its way counts all the same
       for (const CallPtr& call : worker_->CallsOf(number_)) call->WaitAccepted(options_.patience);
+      FreeKeys();
     }
   } catch (...) {
     error = std::current_exception();

@@ -147,6 +147,7 @@ class DistStore final : public KVStore {
   Ticket Tracked(const CallPtr& call);
   void Leave();
   void LeaveUnclosed() noexcept;
+  void FreeKeys();
   void Control(const std::string& verb, UpdateSpec spec);
 
   const std::string type_;

@@ -83,6 +83,26 @@ void ChunkWorker::SetRule(Chunk* chunk, RulePtr rule) {
   chunk->rule = std::move(rule);
 }
 
+void ChunkWorker::TryRule(Chunk* chunk, const RulePtr& rule) {
+  FormerRule former{rule, chunk->rule, !rule->KeepsStateOf(chunk->rule.get()), {}, {}, 0};
+  if (former.has_state) {
+    former.states = chunk->states;
+    former.master = chunk->master;
+    former.updates = chunk->updates;
+  }
+  SetRule(chunk, rule);
+  chunk->former = std::move(former);
+}
+
+void ChunkWorker::TakeBack(Chunk* chunk) {
+  FormerRule former = *std::exchange(chunk->former, std::nullopt);
+  chunk->rule = std::move(former.rule);
+  if (!former.has_state) return;
+  chunk->states = std::move(former.states);
+  chunk->master = std::move(former.master);
+  chunk->updates = former.updates;
+}
+
 Bytes ChunkWorker::Keep(Bytes body) {
   if (body.size == 0 || body.owner) return body;
   return CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr}).bytes();

@@ -47,6 +47,16 @@ struct Round {
   void Set(Rank rank);
 };
 
+// What was in force in an asynchronous chunk before a rule whose sender may still take it back.
+struct FormerRule {
+  RulePtr tried;  // that took its place
+  RulePtr rule;
+  bool has_state = false;  // the tried rule does not go on with it, so it is kept here
+  std::vector<Block> states;
+  Block master;
+  uint64_t updates = 0;
+};
+
 struct Chunk {
   size_t elements = 0;
   DType dtype{};
@@ -59,6 +69,7 @@ struct Chunk {
   Block master;          // f32 copy of a 16-bit value, where the rule asks for one
   uint64_t updates = 0;  // by this rule
   uint64_t control = 0;  // number of the last CONTROL that was applied here
+  std::optional<FormerRule> former;
 
   SmallVector<Round, 1> rounds;  // rounds[i] is round version + 1 + i
   std::vector<ParkedPull> parked;
@@ -92,6 +103,9 @@ class ChunkWorker {
   void Apply(Chunk* chunk, Bytes body, const std::vector<double>& scalars);
 
   void SetRule(Chunk* chunk, RulePtr rule);
+  // Sets a rule that TakeBack can undo, with the state that was there before.
+  void TryRule(Chunk* chunk, const RulePtr& rule);
+  static void TakeBack(Chunk* chunk);
 
   // The body as one that stays: a body without an owner is lent for the moment, and is copied.
   Bytes Keep(Bytes body);

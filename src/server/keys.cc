@@ -1,6 +1,7 @@
 // What exists: INIT, DESCRIBE, DELETE.
 
 #include <algorithm>
+#include <set>
 
 #include "base/format.h"
 #include "server/shard.h"
@@ -11,8 +12,8 @@ namespace {
 constexpr size_t kFormerBirthsMax = 16;
 
 // The births that go on being valid where an init writes over a key that has had no round yet.
-SmallVector<uint64_t, 1> BirthsReplacedBy(KeyMeta fresh, const Shard::Key& old) {
-  SmallVector<uint64_t, 1> births;
+std::vector<uint64_t> BirthsReplacedBy(KeyMeta fresh, const Shard::Key& old) {
+  std::vector<uint64_t> births;
   fresh.birth = old.meta.birth;
   if (fresh != old.meta) return births;  // of another shape: who knows the old one does not fit
   births = old.former_births;
@@ -67,7 +68,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
     reply.extra = Encode(key->second.meta);
     return Answer(session, message, std::move(reply), effects);
   }
-  SmallVector<uint64_t, 1> former_births;
+  std::vector<uint64_t> former_births;
   if (key != keys_.end() && key->second.meta != meta) {
     const auto& old = key->second.chunks;
     if (!std::all_of(old.begin(), old.end(),
@@ -155,25 +156,77 @@ void Shard::OnDelete(Session* session, const Message& message, Effects* effects)
   if (session->id.rank != 0) {
     return AnswerError(session, message, Code::kFailedPrecondition, "rank 0 deletes keys", effects);
   }
-  const auto key = keys_.find(message.key);
-  if (key != keys_.end()) {
-    for (const uint32_t c : key->second.chunks) {
-      Chunk& chunk = chunks_.at({message.key, c});
-      for (const ParkedPull& pull : chunk.parked) {
-        Session& waiting = sessions_.at(pull.session);
-        --waiting.parked;
-        if (waiting.link == kNoLink) continue;
-        effects->Send(waiting.link,
-                      ErrorReply(pull.seq, Code::kNotFound, "the key has been deleted"));
-      }
-      for (const Round& round : chunk.rounds) {
-        for (const auto& [rank, body] : round.held) held_bytes_ -= body.size;
-      }
-      chunks_.erase({message.key, c});
+  EraseKey(message.key, "the key has been deleted", effects);
+  Answer(session, message, Reply(message, Type::kOk), effects);
+}
+
+// Whoever waits for the key gets NotFound.
+void Shard::EraseKey(const KeyId& id, const char* why, Effects* effects) {
+  const auto key = keys_.find(id);
+  if (key == keys_.end()) return;
+  for (const uint32_t c : key->second.chunks) {
+    const auto chunk = chunks_.find({id, c});
+    for (const ParkedPull& pull : chunk->second.parked) {
+      Session& waiting = sessions_.at(pull.session);
+      --waiting.parked;
+      if (waiting.link == kNoLink) continue;
+      effects->Send(waiting.link, ErrorReply(pull.seq, Code::kNotFound, why));
     }
-    keys_.erase(key);
+    for (const Round& round : chunk->second.rounds) {
+      for (const auto& [rank, body] : round.held) held_bytes_ -= body.size;
+    }
+    chunks_.erase(chunk);
+  }
+  keys_.erase(key);
+}
+
+// ---- stores that are closed ---------------------------------------------------------------------
+
+void Shard::OnClose(Session* session, const Message& message, Effects* effects) {
+  const uint32_t store = message.chunk;
+  if (!session->closed.Add(store)) {
+    return AnswerError(
+        session, message, Code::kResourceExhausted,
+        Format("more than {} stores are closed while an earlier one is open", ClosedStores::kMax),
+        effects);
   }
   Answer(session, message, Reply(message, Type::kOk), effects);
+  if (IsClosedByAll(store)) DropStore(store, effects);
+}
+
+// Whether every worker that may still use the store has closed it.  Where none is left the job ends,
+// and observers may read the last values.
+bool Shard::IsClosedByAll(uint32_t store) const {
+  bool by_somebody = false;
+  for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
+    if (epoch_.IsGone(rank)) continue;
+    const Epoch::Member& member = epoch_.workers[static_cast<size_t>(rank)];
+    const auto session = sessions_.find({rank, member.incarnation});
+    if (session == sessions_.end() || !session->second.closed.Has(store)) return false;
+    by_somebody = true;
+  }
+  return by_somebody;
+}
+
+void Shard::DropStore(uint32_t store, Effects* effects) {
+  std::vector<KeyId> ids = {IdOf(InternalKey(store, "barrier"))};
+  for (const auto& [id, key] : keys_) {
+    if (!key.is_barrier && StoreOf(key.meta.name) == store) ids.push_back(id);
+  }
+  std::sort(ids.begin(), ids.end());
+  for (const KeyId& id : ids) EraseKey(id, "the store is closed", effects);
+  std::erase_if(all_, [&](const RulePtr& rule) { return rule->store() == store; });
+}
+
+// A worker that is gone holds no store open any more.
+void Shard::DropClosedStores(Effects* effects) {
+  std::set<uint32_t> stores;
+  for (const auto& [id, key] : keys_) {
+    if (!key.is_barrier) stores.insert(StoreOf(key.meta.name));
+  }
+  for (const uint32_t store : stores) {
+    if (IsClosedByAll(store)) DropStore(store, effects);
+  }
 }
 
 }  // namespace tkv

@@ -11,8 +11,7 @@ namespace {
 
 // What a user does so that no worker is left with a key that is not there any more.
 constexpr const char* kDeleteRight =
-    "; a key is deleted between two barriers, and every worker that goes on using it inits it "
-    "again";
+    "; every worker calls delete, between two barriers, before the key is inited again";
 
 }  // namespace
 
@@ -136,6 +135,10 @@ void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chu
   message.body = {};
   try {
     ApplyControls(key, chunk);
+    // The sender of a CONTROL pushes again only when it is committed.
+    const bool is_senders =
+        chunk->former && chunk->former->tried->SentBy(session->id.rank, session->id.incarnation);
+    if (is_senders) chunk->former.reset();
     worker_.Apply(chunk, std::move(body), scalars);
   } catch (const Error& error) {
     AnswerError(session, message, error.code(), error.what(), effects);

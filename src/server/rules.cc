@@ -75,6 +75,13 @@ void Shard::DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation
     std::erase_if(key.pending,
                   [&](const Key::Pending& pending) { return is_dropped(pending.rule); });
   }
+  for (auto& [id, chunk] : chunks_) {
+    if (chunk.former && is_dropped(chunk.former->tried)) ChunkWorker::TakeBack(&chunk);
+  }
+}
+
+bool Shard::IsCommitted(const Rule& rule) const {
+  return epoch_.CommittedBy(rule.sender(), rule.incarnation()) >= rule.generation();
 }
 
 // Those that are due at the next round of this chunk, in the order of arrival; a later one replaces
@@ -84,7 +91,13 @@ void Shard::ApplyControls(Key* key, Chunk* chunk) {
   for (const Key::Pending& pending : key->pending) {
     if (pending.number <= chunk->control) continue;
     if (pending.from_round > chunk->version + 1 && key->meta.mode == KeyMeta::Mode::kSync) continue;
-    worker_.SetRule(chunk, pending.rule);
+    // A synchronous round waits for its sender, who pushes only when the CONTROL is committed.
+    if (key->meta.mode == KeyMeta::Mode::kSync || IsCommitted(*pending.rule)) {
+      worker_.SetRule(chunk, pending.rule);
+      chunk->former.reset();
+    } else {
+      worker_.TryRule(chunk, pending.rule);
+    }
     chunk->control = pending.number;
   }
   const auto applied_everywhere = [&](const Key::Pending& pending) {

@@ -350,6 +350,90 @@ TEST_F(ShardTest, AControlChangesEveryRoundFromItsOwnOn) {
   EXPECT_EQ(Value(), 6.0F) << "round 2 adds";
 }
 
+// A shard with an asynchronous key whose value is 5, and a CONTROL that adds from then on.
+class AsyncControlTest : public ShardTest {
+ protected:
+  AsyncControlTest() {
+    meta_.mode = KeyMeta::Mode::kAsync;
+    meta_.name = CanonicalKey(0, "async");
+    key_ = IdOf(meta_.name);
+    Message init = Make(Type::kInit, 2);
+    init.extra = Encode(meta_);
+    init.body = Floats({0, 0, 0, 0});
+    EXPECT_EQ(Send(kLink0, init).type, Type::kOk);
+    Send(kLink1, Push(1, 1, 5));
+    Message control = Make(Type::kControl, 3, 1);
+    control.extra = Encode(UpdateSpec{Optimizer::Create("test")->program().ToText(), false, {1.0}});
+    EXPECT_EQ(Send(kLink0, control).type, Type::kOk);
+    Send(kLink1, Push(2, 2, 2));
+    EXPECT_EQ(Value(), 7.0F);
+  }
+};
+
+TEST_F(AsyncControlTest, AWithdrawUndoesItAlsoWhereAPushHasUsedIt) {
+  Send(kLink0, Make(Type::kWithdraw, 4, 1));
+  Send(kLink1, Push(3, 3, 3));
+  EXPECT_EQ(Value(), 3.0F) << "the rule before assigns";
+}
+
+TEST_F(AsyncControlTest, TheDeathOfItsSenderUndoesItUnlessItIsCommitted) {
+  Shard other = shard_;
+  ++epoch_.number;
+  epoch_.workers[0].state = Epoch::State::kDead;
+  shard_.On(epoch_, &effects_);
+  Send(kLink1, Push(3, 3, 3));
+  EXPECT_EQ(Value(), 3.0F);
+  epoch_.commits = {{0, 4, 1}};
+  other.On(epoch_, &effects_);
+  other.Received(kLink1, Push(3, 3, 3), &effects_);
+  EXPECT_EQ(other.FindChunk({key_, 0})->value.as<float>()[0], 10.0F);
+}
+
+TEST_F(AsyncControlTest, ItStaysAfterItsSendersNextPush) {
+  Send(kLink0, Push(4, 1, 1));
+  EXPECT_EQ(Value(), 8.0F);
+  EXPECT_FALSE(chunk().former);
+}
+
+// ---- closed stores ------------------------------------------------------------------------------
+
+TEST_F(ShardTest, TheKeysOfAStoreAreFreedWhenEveryWorkerHasClosedIt) {
+  EXPECT_EQ(Send(kLink0, Make(Type::kClose, 2)).type, Type::kOk);
+  EXPECT_NE(shard_.FindKey(key_), nullptr);
+  Message other = Make(Type::kClose, 1);
+  other.chunk = 1;
+  EXPECT_EQ(Send(kLink1, other).type, Type::kOk);
+  EXPECT_NE(shard_.FindKey(key_), nullptr) << "another store";
+  EXPECT_EQ(Send(kLink1, Make(Type::kClose, 2)).type, Type::kOk);
+  EXPECT_EQ(shard_.FindKey(key_), nullptr);
+  EXPECT_EQ(pool_.bytes_in_use(), 0U);
+  EXPECT_EQ(Send(kLink1, Make(Type::kPull, 3)).type, Type::kError);
+}
+
+TEST_F(ShardTest, AWorkerThatIsGoneHoldsNoStoreOpen) {
+  Send(kLink0, Make(Type::kClose, 2));
+  ++epoch_.number;
+  epoch_.workers[1].state = Epoch::State::kLeft;
+  shard_.On(epoch_, &effects_);
+  EXPECT_EQ(shard_.FindKey(key_), nullptr);
+}
+
+TEST_F(ShardTest, AWorkerThatWillComeBackHoldsAStoreOpen) {
+  epoch_.policy = Epoch::Policy::kWait;
+  Send(kLink0, Make(Type::kClose, 2));
+  ++epoch_.number;
+  epoch_.workers[1].state = Epoch::State::kDead;
+  shard_.On(epoch_, &effects_);
+  EXPECT_NE(shard_.FindKey(key_), nullptr);
+}
+
+TEST_F(ShardTest, WithoutAWorkerTheLastValuesStay) {
+  ++epoch_.number;
+  for (Epoch::Member& worker : epoch_.workers) worker.state = Epoch::State::kLeft;
+  shard_.On(epoch_, &effects_);
+  EXPECT_NE(shard_.FindKey(key_), nullptr);
+}
+
 TEST_F(ShardTest, AnUncommittedControlOfADeadSenderIsDropped) {
   Message control = Make(Type::kControl, 2, 1);
   control.extra = Encode(UpdateSpec{Optimizer::Create("test")->program().ToText(), false, {1.0}});

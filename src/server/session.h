@@ -5,12 +5,33 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "server/chunk.h"
 #include "wire/effects.h"
 
 namespace tkv {
+
+// The stores that a life has closed: all below a number, and some of the others.
+class ClosedStores {
+ public:
+  static constexpr size_t kMax = size_t{1} << 16;  // closed ones above one that is open
+  // False where there are too many.
+  bool Add(uint32_t store) {
+    if (Has(store)) return true;
+    if (above_.size() >= kMax) return false;
+    above_.insert(store);
+    while (above_.erase(below_) > 0) ++below_;
+    return true;
+  }
+  bool Has(uint32_t store) const { return store < below_ || above_.contains(store); }
+
+ private:
+  friend class StateWriter;  // for checks: compares what machines remember
+  uint32_t below_ = 0;
+  std::set<uint32_t> above_;
+};
 
 struct Session {
   static constexpr uint64_t kWindow = 1024;
@@ -30,6 +51,7 @@ struct Session {
   std::vector<Result> window;    // mutating operations from `low` on, by seq
   std::vector<Message> waiting;  // async pushes whose predecessor is not done
   size_t parked = 0;             // pulls and DESCRIBEs
+  ClosedStores closed;
 
   Result* Find(uint64_t seq) {
     if (window.empty() || seq > window.back().seq) return nullptr;

@@ -44,6 +44,10 @@ Shard::Memory Shard::MemoryUse() const {
     memory.values += chunk.value.size;
     for (const Block& state : chunk.states) memory.state += state.size;
     memory.state += chunk.master.size;
+    if (chunk.former) {
+      for (const Block& state : chunk.former->states) memory.state += state.size;
+      memory.state += chunk.former->master.size;
+    }
     for (const Round& round : chunk.rounds) memory.sums += round.sum.size;
   }
   memory.held = held_bytes_;
@@ -199,9 +203,11 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
   RecheckDescribes(effects);
   for (auto& [id, chunk] : chunks_) {
     Key& key = keys_.at(id.key);
+    if (chunk.former && IsCommitted(*chunk.former->tried)) chunk.former.reset();
     CompleteRounds(id, &key, &chunk, effects);
     AnswerParked(id, &key, &chunk, effects);
   }
+  DropClosedStores(effects);
 }
 
 // ---- judging ------------------------------------------------------------------------------------
@@ -319,6 +325,8 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
       return OnAbstain(session, message, effects);
     case Type::kDelete:
       return OnDelete(session, message, effects);
+    case Type::kClose:
+      return OnClose(session, message, effects);
     case Type::kPing:
       return effects->Send(session->link, Reply(message, Type::kPong));
     default:

@@ -67,7 +67,7 @@ class Shard {
     bool is_barrier = false;
     // Births of the same key that a later init has overwritten before the first round: whoever has
     // found one of those goes on with this one.
-    SmallVector<uint64_t, 1> former_births;
+    std::vector<uint64_t> former_births;
 
     uint64_t AbstainOf(Rank rank) const;
   };
@@ -127,9 +127,15 @@ class Shard {
   void OnWithdraw(Session* session, const Message& message, Effects* effects);
   void OnAbstain(Session* session, const Message& message, Effects* effects);
   void OnDelete(Session* session, const Message& message, Effects* effects);
+  void OnClose(Session* session, const Message& message, Effects* effects);
+  bool IsClosedByAll(uint32_t store) const;
+  void DropStore(uint32_t store, Effects* effects);
+  void DropClosedStores(Effects* effects);
+  void EraseKey(const KeyId& id, const char* why, Effects* effects);
 
   bool IsComplete(const Key& key, const Chunk& chunk, Rank arriving) const;
   void CompleteRounds(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects);
+  bool IsCommitted(const Rule& rule) const;
   void ApplyControls(Key* key, Chunk* chunk);
   void AnswerParked(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects);
   bool CanAnswer(const Chunk& chunk, const ParkedPull& pull, const Session& session) const;

@@ -41,6 +41,7 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
       running.step.kind == Step::Kind::kBarrier || running.phase == 1 || running.phase == 3;
   if (outcome.event == Outcome::Event::kFailed) {
     if (is_barrier) has_barrier_failed_ = true;
+    if (running.step.kind == Step::Kind::kControl) model_.ControlFailed(LifeOf(*driver));
     ++report_.failed_operations;
     CheckFailure(*driver, running, *outcome.error);
     if (running.has_push && !running.accepted) {
@@ -81,6 +82,7 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
       }
     }
     if (running.phase == 2 && driver->rank == 0) model_.Deleted(running.key);
+    if (running.step.kind == Step::Kind::kClose) driver->has_closed = true;
   }
   driver->running.erase(found);
 }
@@ -243,6 +245,63 @@ void Simulation::CheckMemory() {
                      server->pool.bytes_in_use(), bound));
     }
   }
+}
+
+// The second store, where workers close it: its keys are there while somebody may use them, and are
+// gone when everybody who lives has closed it.
+void Simulation::CheckStores() {
+  if (closers_.empty() || Happened({Fault::Kind::kKillServer, Fault::Kind::kIsolate})) return;
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    const Shard& shard = servers_[server]->server()->shard();
+    for (const SimKey& key : scenario_.keys) {
+      if (StoreOf(key.name) == 1) CheckStore(shard, static_cast<uint32_t>(server), key);
+    }
+  }
+}
+
+void Simulation::CheckStore(const Shard& shard, uint32_t server, const SimKey& key) {
+  const auto count = static_cast<uint32_t>(servers_.size());
+  const KeyId id = IdOf(key.name);
+  bool has_chunk = false;
+  for (uint32_t c = 0; c < key.meta.chunk_count(); ++c) {
+    has_chunk = has_chunk || ShardOf(id, c, count) == server;
+  }
+  const size_t index = key_index_.at(id);
+  const bool is_there = shard.FindKey(id) != nullptr;
+  const bool comes_and_goes = std::any_of(
+      scenario_.steps.begin(), scenario_.steps.end(),
+      [&](const Step& step) { return step.kind == Step::Kind::kRecreate && step.key == index; });
+  bool all_closed = true;
+  bool by_somebody = false;
+  for (Rank rank = 0; rank < scenario_.workers; ++rank) {
+    if (shard.epoch().IsGone(rank)) continue;
+    const Driver* const driver = DriverOf(rank, shard.epoch());
+    all_closed = all_closed && driver != nullptr && driver->has_closed;
+    if (driver == nullptr) continue;
+    by_somebody = true;
+    const bool uses_it = driver->started && !driver->is_closing && !driver->missing.contains(index);
+    if (uses_it && has_chunk && !is_there && !comes_and_goes) {
+      Violate(Format("server {}: {} is gone, and worker {} has not closed its store", server,
+                     ShownKey(key.name), rank));
+    }
+  }
+  if (is_there && all_closed && by_somebody) {
+    Violate(Format("server {}: {} is still there, and all have closed its store", server,
+                   ShownKey(key.name)));
+  }
+}
+
+// The life of a rank that an EPOCH names; null where it runs no more.
+const Driver* Simulation::DriverOf(Rank rank, const Epoch& epoch) const {
+  if (static_cast<size_t>(rank) >= epoch.workers.size()) return nullptr;  // none has come yet
+  const uint64_t incarnation = epoch.workers[static_cast<size_t>(rank)].incarnation;
+  for (const auto& [process, driver] : drivers_) {
+    if (driver.rank == rank && process->client()->joined() &&
+        LifeOf(driver).incarnation == incarnation) {
+      return &driver;
+    }
+  }
+  return nullptr;
 }
 
 void Simulation::CheckAtEnd() {

@@ -54,8 +54,9 @@ const Epoch& Simulation::HeadEpoch() const {
 }
 
 OpId Simulation::Begin(Driver* driver, Operation operation, Driver::Running running) {
-  static constexpr const char* kVerbs[] = {"init", "open",    "push",          "pull",   "pushpull",
-                                           "wait", "barrier", "set_optimizer", "delete", "close"};
+  static constexpr const char* kVerbs[] = {"init",     "open",  "push",    "pull",
+                                           "pushpull", "wait",  "barrier", "set_optimizer",
+                                           "delete",   "close", "close"};
   operation.verb = kVerbs[static_cast<size_t>(operation.kind)];
   running.begin = now_;
   if (operation.kind == Kind::kControl && isolations_ > 0) {
@@ -94,6 +95,10 @@ bool Simulation::StartNext(Driver* driver) {
   if (driver->next_init < scenario_.keys.size()) {
     if (!driver->running.empty()) return false;
     if (StartsEarlyControl(driver)) return true;
+    if (IsClosedForLaterLife(*driver, driver->next_init)) {
+      driver->missing.insert(driver->next_init++);
+      return true;
+    }
     StartInit(driver);
     return true;
   }
@@ -139,9 +144,15 @@ bool Simulation::StartNext(Driver* driver) {
     }
     const Step& step = scenario_.steps[driver->next_step];
     const bool alone = step.kind == Step::Kind::kBarrier || step.kind == Step::Kind::kRecreate ||
+                       step.kind == Step::Kind::kClose ||
                        (step.kind == Step::Kind::kControl && !scenario_.has_hasty_controls);
     if (alone && !driver->running.empty()) return false;
     if (driver->running.size() >= static_cast<size_t>(scenario_.outstanding)) return false;
+    if (step.kind == Step::Kind::kRecreate &&
+        IsClosed(*driver, StoreOf(scenario_.keys[step.key].name))) {
+      ++driver->next_step;
+      return true;
+    }
     if (step.kind == Step::Kind::kRecreate) {
       StartRecreate(driver, step);
       return true;
@@ -191,13 +202,28 @@ bool Simulation::StartsEarlyControl(Driver* driver) {
   return StartStep(driver, step);
 }
 
+bool Simulation::IsClosed(const Driver& driver, uint32_t store) const {
+  return store == 1 && driver.is_closing;
+}
+
+// Whether a program that starts again knows that it is past the closing of the key's store.
+bool Simulation::IsClosedForLaterLife(const Driver& driver, size_t key) const {
+  if (driver.rank == kNoRank || !driver.process->client()->client().rejoined()) return false;
+  if (StoreOf(scenario_.keys[key].name) != 1) return false;
+  // Under `wait` the store stays open until the later life has closed it as well.
+  return scenario_.policy == Epoch::Policy::kWait ? closers_.contains(driver.rank)
+                                                  : !closers_.empty();
+}
+
 bool Simulation::StartStep(Driver* driver, const Step& step) {
   const bool pushes = step.kind == Step::Kind::kPush || step.kind == Step::Kind::kPushPull;
   const bool is_barrier = step.kind == Step::Kind::kBarrier;
-  if (!is_barrier && step.kind != Step::Kind::kControl && driver->missing.contains(step.key)) {
-    return true;
-  }
   const SimKey& key = scenario_.keys[step.key];
+  const bool is_of_key =
+      !is_barrier && step.kind != Step::Kind::kControl && step.kind != Step::Kind::kClose;
+  if (is_of_key && driver->missing.contains(step.key)) return true;
+  const uint32_t store = step.kind == Step::Kind::kControl ? step.store : StoreOf(key.name);
+  if (!is_barrier && step.kind != Step::Kind::kClose && IsClosed(*driver, store)) return true;
   // A later life goes on where the rounds of its key are.
   const bool has_rounds = is_barrier || key.meta.mode == KeyMeta::Mode::kSync;
   const size_t slot = is_barrier ? scenario_.keys.size() : step.key;
@@ -246,6 +272,13 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
       break;
     case Step::Kind::kBarrier:
       operation.kind = Kind::kBarrier;
+      break;
+    case Step::Kind::kClose:
+      operation.kind = Kind::kClose;
+      operation.key.clear();
+      operation.store = step.store;
+      driver->is_closing = true;
+      closers_.insert(driver->rank);
       break;
     default:
       if (driver->rank != 0 || !driver->process->client()->client().IsSender()) return true;

@@ -88,8 +88,43 @@ void Model::Controlled(Life life, uint64_t generation, uint64_t last, bool accum
 
 void Model::Withdrawn(Life life, uint64_t generation) {
   std::erase_if(controls_, [&](const Control& control) {
-    return control.life == life && control.generation == generation;
+    const bool is_it = control.life == life && control.generation == generation;
+    if (is_it) withdrawn_.push_back(control);
+    return is_it;
   });
+}
+
+void Model::ControlFailed(Life life) {
+  std::erase_if(withdrawn_, [&](const Control& control) { return control.life == life; });
+}
+
+// An asynchronous push is applied by the rule of the last CONTROL that is committed, or by one that
+// is under way (or was, as far as the server has heard).
+bool Model::MayBeRule(const Epoch& seen, const Epoch& head, size_t key, bool accumulate) const {
+  const bool hides =
+      std::any_of(scenario_.faults.begin(), scenario_.faults.end(), [](const Fault& fault) {
+        return fault.kind == Fault::Kind::kIsolate || fault.kind == Fault::Kind::kPause;
+      });
+  if (hides) return true;  // a server may be out of reach for longer than an operation lasts
+  bool committed = false;
+  bool may_be = false;
+  const auto is_open = [&](const Control& control) {
+    const Epoch::Member& member = seen.workers[static_cast<size_t>(control.life.rank)];
+    const bool is_over = member.incarnation > control.life.incarnation ||
+                         member.state == Epoch::State::kDead || member.state == Epoch::State::kLeft;
+    return control.from_rounds[key] != kNever && control.accumulate == accumulate && !is_over;
+  };
+  for (const Control& control : controls_) {
+    if (control.from_rounds[key] == kNever) continue;
+    if (control.generation <= head.CommittedBy(control.life.rank, control.life.incarnation)) {
+      committed = control.accumulate;
+      may_be = false;
+    } else {
+      may_be = may_be || is_open(control);
+    }
+  }
+  return may_be || committed == accumulate ||
+         std::any_of(withdrawn_.begin(), withdrawn_.end(), is_open);
 }
 
 void Model::Joined(Life life, size_t key, uint64_t round) {
@@ -144,7 +179,7 @@ void Model::Completed(const Shard& shard, const Epoch& head, const ChunkId& id,
                             chunk.failure->what()));
     }
     if (sim.meta.mode == KeyMeta::Mode::kAsync) {
-      return CompletedAsync(head, key, id.chunk, chunk);
+      return CompletedAsync(shard, head, key, id.chunk, chunk);
     }
     return CompletedSync(shard, head, key, id.chunk, chunk);
   }
@@ -230,7 +265,8 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
              where, must.size(), may.size(), accumulate ? "add" : "assign"));
 }
 
-void Model::CompletedAsync(const Epoch& head, size_t key, uint32_t index, const Chunk& chunk) {
+void Model::CompletedAsync(const Shard& shard, const Epoch& head, size_t key, uint32_t index,
+                           const Chunk& chunk) {
   const SimKey& sim = scenario_.keys[key];
   KeyModel& model = keys_.at(key);
   ChunkModel& state = model.chunks[index];
@@ -245,6 +281,7 @@ void Model::CompletedAsync(const Epoch& head, size_t key, uint32_t index, const 
         Contribution(scenario_.seed, sim, push.life.rank, push.life.incarnation, push.ordinal);
     for (const bool accumulate : {false, true}) {
       if (accumulate && !sim.accumulates) continue;
+      if (!MayBeRule(shard.epoch(), head, key, accumulate)) continue;
       const Lanes result = Result(sim, before.lanes, lanes, accumulate);
       if (!Matches(sim, chunk.value.bytes(), result)) continue;
       for (const Push& earlier : model.all) {
@@ -261,7 +298,6 @@ void Model::CompletedAsync(const Epoch& head, size_t key, uint32_t index, const 
       return;
     }
   }
-  (void)head;
   Violate(Format("{}: the value is that of no push that was not applied before", where));
 }
 

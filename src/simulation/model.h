@@ -46,6 +46,7 @@ class Model {
   void Controlled(Life life, uint64_t generation, uint64_t last, bool accumulate,
                   std::vector<uint64_t> from_rounds);  // of each key; kNever: another store's
   void Withdrawn(Life life, uint64_t generation);
+  void ControlFailed(Life life);  // it has been taken back everywhere
   // A later life has its place in the key: it goes on after this round.
   void Joined(Life life, size_t key, uint64_t round);
   // ---- what the servers do
@@ -91,13 +92,16 @@ class Model {
   std::string Describe(size_t key, uint32_t chunk, uint64_t version) const;
   void CompletedSync(const Shard& shard, const Epoch& head, size_t key, uint32_t index,
                      const Chunk& chunk);
-  void CompletedAsync(const Epoch& head, size_t key, uint32_t index, const Chunk& chunk);
+  bool MayBeRule(const Epoch& seen, const Epoch& head, size_t key, bool accumulate) const;
+  void CompletedAsync(const Shard& shard, const Epoch& head, size_t key, uint32_t index,
+                      const Chunk& chunk);
   Lanes Result(const SimKey& key, const Lanes& before, const Lanes& sum, bool accumulate) const;
 
   const Scenario& scenario_;
   std::map<size_t, KeyModel> keys_;
   std::multimap<size_t, KeyModel> deleted_;
   std::vector<Control> controls_;
+  std::vector<Control> withdrawn_;  // that may still be in force somewhere, for asynchronous keys
   std::string violation_;
 };
 

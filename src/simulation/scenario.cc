@@ -126,6 +126,19 @@ void MakeEarlyControls(Random* random, Scenario* scenario) {
   scenario->early_accumulates = accumulates && random->Chance(0.7);
 }
 
+// Somewhere all workers close the second store, and go on with the first one.
+void MakeClose(Random* random, Scenario* scenario) {
+  if (!random->Chance(0.4)) return;
+  const auto at = random->Between(0, static_cast<int64_t>(scenario->steps.size()) - 1);
+  const auto found =
+      std::find_if(scenario->steps.begin() + at, scenario->steps.end(), [](const Step& step) {
+        return step.kind == Step::Kind::kPull || step.kind == Step::Kind::kWait;
+      });
+  if (found == scenario->steps.end()) return;
+  found->kind = Step::Kind::kClose;
+  found->store = 1;
+}
+
 void MakeFaults(Random* random, const std::vector<Fault::Kind>& kinds, Scenario* scenario) {
   const auto allowed = [&](Fault::Kind kind) {
     return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
@@ -209,6 +222,7 @@ Scenario MakeScenario(const testing::SimulationOptions& options) {
   MakeSteps(&random, count, !heavy && !leavers, &scenario);
   Random values(options.seed ^ kValues);
   MakeEarlyControls(&values, &scenario);
+  MakeClose(&values, &scenario);
   for (int rank = 0; rank < scenario.workers; ++rank) {
     size_t steps = count;
     if (leavers && rank > 0 && random.Chance(0.4)) {

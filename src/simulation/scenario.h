@@ -29,12 +29,13 @@ struct Step {
     kBarrier,
     kControl,
     kRecreate,
+    kClose,
   };
   Kind kind{};
   size_t key = 0;
   uint64_t ordinal = 0;     // of this key's (or barrier's) pushes
   bool accumulate = false;  // of a CONTROL
-  uint32_t store = 0;       // whose keys a CONTROL is for
+  uint32_t store = 0;       // whose keys a CONTROL is for; which one a kClose closes
 };
 
 struct Fault {

@@ -81,6 +81,8 @@ struct Driver {
   size_t step_count = 0;
   bool started = false;
   bool asked_barrier = false;
+  bool is_closing = false;  // the second store
+  bool has_closed = false;
   bool was_early = false;  // has sent a CONTROL before its inits
   bool leaving = false;
   bool done = false;
@@ -141,6 +143,11 @@ class Simulation final : public FaultInjector, public ShardListener {
   bool StartNext(Driver* driver);
   void StartInit(Driver* driver);
   bool StartsEarlyControl(Driver* driver);
+  bool IsClosed(const Driver& driver, uint32_t store) const;
+  bool IsClosedForLaterLife(const Driver& driver, size_t key) const;
+  void CheckStores();
+  const Driver* DriverOf(Rank rank, const Epoch& epoch) const;
+  void CheckStore(const Shard& shard, uint32_t server, const SimKey& key);
   bool StartStep(Driver* driver, const Step& step);
   void StartRecreate(Driver* driver, const Step& step);
   void OnOutcome(Driver* driver, const Outcome& outcome);
@@ -176,8 +183,9 @@ class Simulation final : public FaultInjector, public ShardListener {
   std::set<Fault::Kind> recent_;  // faults that have been at work lately
   Time recent_until_ = 0;
   size_t next_fault_ = 0;
-  std::vector<Planned> planned_;                           // what will happen to workers
-  int isolations_ = 0;                                     // that wait for the next CONTROL
+  std::vector<Planned> planned_;  // what will happen to workers
+  std::set<Rank> closers_;        // that have begun to close the second store
+  int isolations_ = 0;            // that wait for the next CONTROL
   std::map<const void*, std::pair<size_t, Push>> bodies_;  // what a body of a push is
   std::map<KeyId, size_t> key_index_;
   std::map<uint64_t, std::set<Rank>> barriers_;     // who has come to the barrier with this number

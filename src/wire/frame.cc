@@ -52,6 +52,8 @@ constexpr Rule RuleOf(Type type) {
       return {true, 0, 0, false};
     case Type::kPing:
       return {true, 0, 0, false};
+    case Type::kClose:
+      return {true, 0, 0, false};
     case Type::kWelcome:
       return {true, 0, 256, false};
     case Type::kOk:

@@ -70,6 +70,8 @@ const char* Name(Type type) noexcept {
       return "PING";
     case Type::kWithdraw:
       return "WITHDRAW";
+    case Type::kClose:
+      return "CLOSE";
     case Type::kWelcome:
       return "WELCOME";
     case Type::kOk:
@@ -114,6 +116,7 @@ bool IsMutating(Type type) noexcept {
     case Type::kWithdraw:
     case Type::kAbstain:
     case Type::kDelete:
+    case Type::kClose:
       return true;
     default:
       return false;

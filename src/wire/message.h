@@ -41,6 +41,7 @@ enum class Type : uint8_t {
   kGoodbye = 13,
   kPing = 14,
   kWithdraw = 15,
+  kClose = 16,
 
   kWelcome = 32,
   kOk = 33,
@@ -80,7 +81,7 @@ enum Flag : uint8_t {  // wire value: never renumber
 // One operation or reply.  What a field means depends on the type:
 //   number   PUSH round; PULL, VALUE, ACCEPTED version; ABSTAIN last round; CANCEL seq;
 //            CONTROL, COMMIT, WITHDRAW generation; EPOCH epoch; ERROR code
-//   chunk    of the key; CONTROL: the number of the store whose keys it is for
+//   chunk    of the key; CONTROL, CLOSE: the number of the store whose keys it is for
 //   seq      of the operation in its session; a reply has that of its operation
 //   need     PULL, PUSH: an operation of the session that must be done first, or 0; with kOfBirth,
 //            which PUSH, PULL and ABSTAIN may have, the birth of the key that is meant

@@ -52,6 +52,39 @@ def test_stores_of_one_process_share_its_rank(processes):
     assert status == 0 and said.count("good") == 2, said
 
 
+def test_servers_free_the_keys_of_a_store_that_all_have_closed(processes):
+    text = """
+    def server_bytes():
+        total = 0
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                status = open(f"/proc/{pid}/status").read()
+                command = open(f"/proc/{pid}/cmdline").read().split("\\0")
+            except OSError:
+                continue
+            if f"PPid:\\t{os.getppid()}\\n" in status and "server" in command:
+                total += int(status.split("VmRSS:")[1].split()[0]) << 10
+        assert total > 1 << 20
+        return total
+
+    first = mx.kv.create("dist_sync")
+    sizes = []
+    for _ in range(5):
+        kv = mx.kv.create("dist_sync")
+        kv.init("w", np.ones(8 << 20, np.float32))
+        kv.pushpull("w", np.ones(8 << 20, np.float32))
+        kv.close()
+        first.barrier()
+        sizes.append(server_bytes() >> 20)
+        first.barrier()
+    assert sizes[4] < sizes[1] + 24, sizes
+    first.close()
+    print("good", sizes)
+    """
+    status, said = finish(processes.launch(text))
+    assert status == 0 and said.count("good") == 2, said
+
+
 def test_the_first_failure_gives_the_exit_status(processes):
     status, said = finish(processes.launch("sys.exit(3 if os.environ['TKV_RANK'] == '1' else 0)"))
     assert status == 3

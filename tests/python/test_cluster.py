@@ -168,6 +168,30 @@ def test_functions_wait_for_a_later_version_and_say_so():
     run(work, workers=1)
 
 
+def test_a_mistake_with_delete_costs_that_key_and_nothing_else():
+    is_anew = threading.Event()
+
+    def work(kv):
+        kv.init(["w", "other"], [np.zeros(2, np.float32), np.zeros(2, np.float32)])
+        for _ in range(2):
+            kv.pushpull(["w", "other"], [np.ones(2, np.float32)] * 2)
+        kv.barrier()
+        if kv.rank == 0:  # without the others
+            kv.delete("w")
+            kv.init("w", np.zeros(3, np.float32))
+            is_anew.set()
+        else:
+            assert is_anew.wait(30)
+            with pytest.raises(FailedPreconditionError, match="pull 'w': .*every worker calls delete"):
+                kv.pull("w")
+            kv.delete("w")
+            kv.init("w", np.zeros(3, np.float32))
+        kv.push(["w", "other"], [np.ones(3, np.float32), np.ones(2, np.float32)])
+        return [value.asnumpy().tolist() for value in kv.pull(["w", "other"])], kv.round("w"), kv.round("other")
+
+    assert run(work, workers=2) == [([[2.0] * 3, [2.0] * 2], 1, 3)] * 2
+
+
 def test_errors_name_key_and_worker():
     with mx.testing.cluster(workers=2, patience=0.2) as job:
         first, second = job
