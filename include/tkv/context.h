@@ -22,6 +22,11 @@ struct TKV_API Context {
   std::string ToString() const;  // "cpu(0)"
 };
 
+struct Memory;
+
+// The memory that arrays of a context lie in.
+TKV_API Memory MemoryOf(const Context& context) noexcept;
+
 // Throws kUnimplemented where arrays cannot live in `context` on this machine, kInvalidArgument for
 // a negative index.
 TKV_API void CheckUsable(const Context& context);

@@ -44,7 +44,9 @@ class TKV_API NDArray {
   Context context() const noexcept { return context_; }
   int64_t size() const noexcept { return size_; }
   size_t bytes() const noexcept { return static_cast<size_t>(size_) * ItemSize(dtype_); }
+  // See Storage.
   void* data() const noexcept { return static_cast<char*>(storage_->data()) + offset_; }
+  void* HostData() const { return static_cast<char*>(storage_->HostData()) + offset_; }
   const std::shared_ptr<Storage>& storage() const noexcept { return storage_; }
   bool read_only() const noexcept { return storage_->read_only(); }
   bool contiguous() const noexcept { return strides_ == nullptr; }
@@ -56,7 +58,7 @@ class TKV_API NDArray {
   NDArray Slice(int64_t begin, int64_t end) const;  // rows [begin, end) of the first axis
   NDArray At(int64_t index) const;                  // row `index` without its axis
   NDArray Reshape(const Shape& shape) const;
-  // The same memory that stands for another device of the same kind of memory.
+  // The same memory where the context has the same kind of memory, else a copy there.
   NDArray WithContext(Context context) const;
 
   // A new contiguous array with the same elements.

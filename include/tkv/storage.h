@@ -16,6 +16,17 @@
 
 namespace tkv {
 
+// Where a block of memory lies.
+struct Memory {
+  enum class Kind : uint8_t { kHost, kPinned, kDevice };
+  Kind kind = Kind::kHost;
+  int32_t index = 0;  // of the device
+
+  bool operator==(const Memory&) const noexcept = default;
+};
+
+class Stream;  // work of a device, in order; no device is built yet
+
 // An operation under way that reads or writes a Storage.
 class TKV_API Pending {
  public:
@@ -24,6 +35,9 @@ class TKV_API Pending {
   //   blocks  until done, at most `patience`
   //   throws  kDeadlineExceeded, or the operation's own error
   virtual void Wait(std::chrono::nanoseconds patience) = 0;
+  // True where work that the stream gets from now on waits for the operation by itself; false where
+  // the host has to wait, as it has for an operation of the host.
+  virtual bool Order(Stream* /*stream*/) { return false; }
 };
 
 // What somebody is about to do with memory; writing includes reading.
@@ -36,9 +50,10 @@ inline constexpr std::chrono::nanoseconds kHazardPatience = std::chrono::seconds
 // this library.
 class TKV_API Storage final {
  public:
-  // 64-byte aligned, uninitialised memory; huge pages are advised from 2 MiB on.
+  // Uninitialised memory; of the host: 64-byte aligned, with huge pages advised from 2 MiB on.
   //   throws  kResourceExhausted  the system has no such memory
-  static std::shared_ptr<Storage> Allocate(size_t bytes);
+  //           kUnimplemented      memory of a kind that this build does not have
+  static std::shared_ptr<Storage> Allocate(size_t bytes, Memory memory = {});
 
   // Memory of somebody else.  `owner` is released with the storage, on whichever thread drops it
   // last.
@@ -48,7 +63,14 @@ class TKV_API Storage final {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
+  // An address of wherever the memory lies; whoever reads or writes there by itself takes HostData.
   void* data() const noexcept { return data_; }
+  //   throws  kFailedPrecondition  the memory is not the host's
+  void* HostData() const {
+    if (memory_.kind == Memory::Kind::kDevice) ThrowNotOfHost();
+    return data_;
+  }
+  Memory memory() const noexcept { return memory_; }
   size_t bytes() const noexcept { return bytes_; }
   bool read_only() const noexcept { return read_only_; }
 
@@ -76,6 +98,13 @@ class TKV_API Storage final {
   void WaitWritable(std::chrono::nanoseconds patience = kHazardPatience) {
     if (has_pending_.load(std::memory_order_acquire)) Wait(Access::kWrite, patience);
   }
+  // The same for work that a stream gets next: what the stream can wait for, the host does not.
+  void OrderReadable(Stream* stream, std::chrono::nanoseconds patience = kHazardPatience) {
+    if (has_pending_.load(std::memory_order_acquire)) Wait(Access::kRead, patience, stream);
+  }
+  void OrderWritable(Stream* stream, std::chrono::nanoseconds patience = kHazardPatience) {
+    if (has_pending_.load(std::memory_order_acquire)) Wait(Access::kWrite, patience, stream);
+  }
 
  private:
   struct Use {
@@ -85,12 +114,14 @@ class TKV_API Storage final {
   using Uses = std::vector<Use>;
 
   Storage(void* data, size_t bytes, bool owned, bool read_only, std::shared_ptr<const void> owner);
-  void Wait(Access access, std::chrono::nanoseconds patience);
+  void Wait(Access access, std::chrono::nanoseconds patience, Stream* stream = nullptr);
+  [[noreturn]] static void ThrowNotOfHost();
   bool Add(Use use);
   Uses TakeEnded();  // with the lock
 
   void* data_;
   size_t bytes_;
+  Memory memory_;
   bool owned_;
   bool read_only_;
   std::shared_ptr<const void> owner_;

@@ -166,7 +166,7 @@ Operation DistStore::MakePush(Operation::Kind kind, const std::string& verb, con
 }
 
 void DistStore::AddTarget(const Target& target, Operation* operation, const CallPtr& call) const {
-  operation->out = {static_cast<std::byte*>(target.landing.data()), target.landing.bytes(),
+  operation->out = {static_cast<std::byte*>(target.landing.HostData()), target.landing.bytes(),
                     target.landing.storage()};
   if (operation->kind == Operation::Kind::kPull) operation->priority = target.priority;
   call->keys.push_back(target.record);

@@ -28,7 +28,7 @@ using RecordPtr = std::shared_ptr<const KeyRecord>;
 
 // The memory of a packed array.
 inline Bytes MemoryOf(const NDArray& array) {
-  return {static_cast<const std::byte*>(array.data()), array.bytes(), array.storage()};
+  return {static_cast<const std::byte*>(array.HostData()), array.bytes(), array.storage()};
 }
 
 class DistStore final : public KVStore {

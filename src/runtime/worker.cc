@@ -131,12 +131,17 @@ void Worker::Launch(const CallPtr& call, std::vector<Operation> operations) {
   size_t pushes = 0;
   for (const Operation& operation : operations) pushes += static_cast<size_t>(operation.IsPush());
   call->Expect(operations.size(), pushes);
+  LaunchPart(call, std::move(operations));
+}
+
+void Worker::LaunchPart(const CallPtr& call, std::vector<Operation> operations) {
   Run([&](ClientNode& client, Time now) {
     std::vector<bool> is_push;
     is_push.reserve(operations.size());
     for (const Operation& operation : operations) is_push.push_back(operation.IsPush());
-    call->ops = client.Begin(std::move(operations), now);
-    for (size_t i = 0; i < call->ops.size(); ++i) calls_[call->ops[i]] = {call, is_push[i]};
+    const std::vector<OpId> ids = client.Begin(std::move(operations), now);
+    for (size_t i = 0; i < ids.size(); ++i) calls_[ids[i]] = {call, is_push[i]};
+    call->ops.insert(call->ops.end(), ids.begin(), ids.end());
   });
 }
 

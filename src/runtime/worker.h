@@ -65,6 +65,8 @@ class Worker final {
   }
   // Starts all operations of a call at once.
   void Launch(const CallPtr& call, std::vector<Operation> operations);
+  // Starts some of the operations that the call has been told to expect.
+  void LaunchPart(const CallPtr& call, std::vector<Operation> operations);
   // See NodeThread.
   bool PollUntil(const std::function<bool()>& done, std::chrono::nanoseconds longest) {
     return thread_->PollUntil(done, longest.count());

@@ -17,7 +17,7 @@ Sources Gather(std::span<const PushItem> items, std::span<const size_t> groups, 
   for (size_t i = 0; i < items.size(); ++i) {
     for (const NDArray* value : items[i].values) {
       value->storage()->WaitReadable(patience);
-      const void* data = value->data();
+      const void* data = value->HostData();
       if (!value->contiguous()) data = sources.packed.emplace_back(value->Copy()).data();
       sources.pointers[sources.ends[groups[i]]++] = data;
     }
@@ -30,7 +30,7 @@ Outputs Gather(std::span<const PullItem> items, std::chrono::nanoseconds patienc
   for (const PullItem& item : items) {
     for (const NDArray* out : item.outs) {
       out->storage()->WaitWritable(patience);
-      void* data = out->data();
+      void* data = out->HostData();
       if (!out->contiguous()) {
         outputs.stand_ins.emplace_back(NDArray::Empty(out->shape(), out->dtype()), out);
         data = outputs.stand_ins.back().first.data();

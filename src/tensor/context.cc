@@ -1,11 +1,17 @@
 #include "tkv/context.h"
 
 #include "base/format.h"
+#include "tkv/storage.h"
 
 namespace tkv {
 
 std::string Context::ToString() const {
   return Format("{}({})", kind == DeviceKind::kCpu ? "cpu" : "gpu", index);
+}
+
+Memory MemoryOf(const Context& context) noexcept {
+  if (context.kind == DeviceKind::kCpu) return {};
+  return {Memory::Kind::kDevice, context.index};
 }
 
 void CheckUsable(const Context& context) {

@@ -52,7 +52,7 @@ size_t CheckedBytes(const Shape& shape, DType dtype) {
 NDArray NDArray::Empty(const Shape& shape, DType dtype, Context context) {
   CheckUsable(context);
   NDArray array;
-  array.storage_ = Storage::Allocate(CheckedBytes(shape, dtype));
+  array.storage_ = Storage::Allocate(CheckedBytes(shape, dtype), MemoryOf(context));
   array.dtype_ = dtype;
   array.context_ = context;
   array.shape_ = shape;
@@ -62,13 +62,13 @@ NDArray NDArray::Empty(const Shape& shape, DType dtype, Context context) {
 
 NDArray NDArray::Zeros(const Shape& shape, DType dtype, Context context) {
   NDArray array = Empty(shape, dtype, context);
-  std::memset(array.data(), 0, array.bytes());
+  std::memset(array.HostData(), 0, array.bytes());
   return array;
 }
 
 NDArray NDArray::FromBytes(const void* values, const Shape& shape, DType dtype, Context context) {
   NDArray array = Empty(shape, dtype, context);
-  if (array.bytes() > 0) std::memcpy(array.data(), values, array.bytes());
+  if (array.bytes() > 0) std::memcpy(array.HostData(), values, array.bytes());
   return array;
 }
 
@@ -152,6 +152,10 @@ NDArray NDArray::Reshape(const Shape& shape) const {
 NDArray NDArray::WithContext(Context context) const {
   CheckUsable(context);
   NDArray view = *this;
+  if (MemoryOf(context) != MemoryOf(context_)) {
+    view = Empty(shape_, dtype_, context);
+    view.CopyFrom(*this);
+  }
   view.context_ = context;
   return view;
 }

@@ -38,7 +38,10 @@ Storage::Storage(void* data, size_t bytes, bool owned, bool read_only,
                  std::shared_ptr<const void> owner)
     : data_(data), bytes_(bytes), owned_(owned), read_only_(read_only), owner_(std::move(owner)) {}
 
-std::shared_ptr<Storage> Storage::Allocate(size_t bytes) {
+std::shared_ptr<Storage> Storage::Allocate(size_t bytes, Memory memory) {
+  if (memory.kind != Memory::Kind::kHost) {
+    throw Fail(Code::kUnimplemented, "allocate: this build of TensorKV has host memory only");
+  }
   void* data = nullptr;
   if (bytes >= kHugePage) {
     data = bytes > (size_t{1} << 62) ? nullptr : MapHuge(bytes);
@@ -147,7 +150,11 @@ bool Storage::AddReader(std::shared_ptr<Pending> reader) { return Add({std::move
 
 void Storage::AddWriter(std::shared_ptr<Pending> writer) { Add({std::move(writer), true}); }
 
-void Storage::Wait(Access access, std::chrono::nanoseconds patience) {
+void Storage::ThrowNotOfHost() {
+  throw Fail(Code::kFailedPrecondition, "array: the memory is a device's, not the host's");
+}
+
+void Storage::Wait(Access access, std::chrono::nanoseconds patience, Stream* stream) {
   if (uses_birth_.load(std::memory_order_relaxed) != ForkGeneration()) return;
   Uses ended;
   Uses waited_for;
@@ -157,7 +164,9 @@ void Storage::Wait(Access access, std::chrono::nanoseconds patience) {
     waited_for = uses_;
   }
   for (const Use& use : waited_for) {
-    if (StandsInTheWay(use.writes, access)) use.operation->Wait(patience);
+    if (!StandsInTheWay(use.writes, access)) continue;
+    if (stream != nullptr && use.operation->Order(stream)) continue;
+    use.operation->Wait(patience);
   }
 }
 

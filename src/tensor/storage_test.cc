@@ -163,6 +163,39 @@ TEST(Hazards, EveryUseOfAnArrayWaitsForWhatIsUnderWay) {
   }
 }
 
+// An operation that some streams can wait for.
+class StreamOperation final : public Pending {
+ public:
+  explicit StreamOperation(Stream* known) : known_(known) {}
+  bool done() const noexcept override { return false; }
+  void Wait(std::chrono::nanoseconds) override { throw Error(Code::kDeadlineExceeded, "waits"); }
+  bool Order(Stream* stream) override { return stream == known_; }
+
+ private:
+  Stream* const known_;
+};
+
+TEST(Storage, TheHostWaitsForWhatAStreamCannotWaitFor) {
+  auto* const known = reinterpret_cast<Stream*>(0x10);
+  auto* const other = reinterpret_cast<Stream*>(0x20);
+  auto storage = Storage::Allocate(8);
+  storage->AddReader(std::make_shared<StreamOperation>(known));
+  storage->OrderReadable(other, kPatience);
+  storage->OrderWritable(known, kPatience);
+  EXPECT_THROW(storage->OrderWritable(other, kPatience), Error);
+  EXPECT_THROW(storage->WaitWritable(kPatience), Error);
+  storage->AddWriter(std::make_shared<FakeOperation>());
+  EXPECT_THROW(storage->OrderReadable(known, kPatience), Error) << "an operation of the host";
+}
+
+TEST(Storage, MemoryIsTheHosts) {
+  auto storage = Storage::Allocate(8);
+  EXPECT_EQ(storage->memory(), Memory());
+  EXPECT_EQ(storage->HostData(), storage->data());
+  EXPECT_FAILS(Code::kUnimplemented, Storage::Allocate(8, {Memory::Kind::kPinned, 0}));
+  EXPECT_FAILS(Code::kUnimplemented, Storage::Allocate(8, {Memory::Kind::kDevice, 1}));
+}
+
 TEST(Storage, ForeignMemoryIsNeverFreedButItsOwnerIs) {
   auto owner = std::make_shared<int>(0);
   const std::weak_ptr<int> watch = owner;

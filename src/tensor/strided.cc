@@ -47,8 +47,8 @@ bool MayOverlap(const Storage& a, const Storage& b) {
 
 NDArray PackedCopy(const NDArray& array) {
   const NDArray packed = NDArray::Empty(array.shape(), array.dtype(), array.context());
-  PackStrided(array.data(), array.shape(), array.strides().data(), ItemSize(array.dtype()),
-              packed.data());
+  PackStrided(array.HostData(), array.shape(), array.strides().data(), ItemSize(array.dtype()),
+              packed.HostData());
   return packed;
 }
 
@@ -87,7 +87,7 @@ void ScatterStrided(const void* source, void* target, const Shape& shape, const 
 void CopyElements(const NDArray& source, const NDArray& target) {
   if (target.size() == 0) return;
   if (source.contiguous() && target.contiguous()) {
-    std::memmove(target.data(), source.data(), target.bytes());
+    std::memmove(target.HostData(), source.HostData(), target.bytes());
     return;
   }
   // Element by element a copy within one block would read what it has written, and the scattering
@@ -97,9 +97,11 @@ void CopyElements(const NDArray& source, const NDArray& target) {
   const NDArray packed = is_staged ? PackedCopy(source) : source;
   const size_t item = ItemSize(target.dtype());
   if (target.contiguous()) {
-    PackStrided(packed.data(), target.shape(), packed.strides().data(), item, target.data());
+    PackStrided(packed.HostData(), target.shape(), packed.strides().data(), item,
+                target.HostData());
   } else {
-    ScatterStrided(packed.data(), target.data(), target.shape(), target.strides().data(), item);
+    ScatterStrided(packed.HostData(), target.HostData(), target.shape(), target.strides().data(),
+                   item);
   }
 }
 

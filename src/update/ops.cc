@@ -39,7 +39,7 @@ void CheckAlike(const NDArray& a, const NDArray& b) {
 // The elements of a tile in the compute type: in place, or converted into `wide`.
 const void* Widened(const NDArray& array, size_t begin, size_t count, float* wide) {
   const DType dtype = array.dtype();
-  const auto* source = static_cast<const std::byte*>(array.data()) + begin * ItemSize(dtype);
+  const auto* source = static_cast<const std::byte*>(array.HostData()) + begin * ItemSize(dtype);
   if (ComputeType(dtype) == dtype) return source;
   kernels::Convert(dtype, source, DType::kF32, wide, count);
   return wide;
@@ -53,7 +53,7 @@ void RunRange(const TileCode& code, const void* scalars, std::span<const NDArray
     const size_t count = std::min(kTileElements, end - at);
     const void* operands[2] = {};
     for (size_t i = 0; i < inputs.size(); ++i) operands[i] = Widened(inputs[i], at, count, wide[i]);
-    auto* target = static_cast<std::byte*>(out.data()) + at * ItemSize(dtype);
+    auto* target = static_cast<std::byte*>(out.HostData()) + at * ItemSize(dtype);
     void* result = ComputeType(dtype) == dtype ? static_cast<void*>(target) : wide[2];
     RunTile(code, scalars, operands, &result, nullptr, count);
     if (result == wide[2]) kernels::Convert(DType::kF32, result, dtype, target, count);
@@ -143,7 +143,7 @@ void Fill(const NDArray& array, double value) {
   array.storage()->WaitWritable(kPatience);
   const size_t item = ItemSize(dtype);
   const NDArray target = array.contiguous() ? array : Like(array);
-  auto* data = static_cast<std::byte*>(target.data());
+  auto* data = static_cast<std::byte*>(target.HostData());
   const size_t bytes = target.bytes();
   if (bytes > 0) std::memcpy(data, one.data(), item);
   for (size_t filled = item; filled < bytes;
@@ -161,7 +161,7 @@ NDArray ConvertFloat(const NDArray& array, DType dtype) {
   array.storage()->WaitReadable(kPatience);
   const NDArray packed = array.Packed();
   const NDArray out = NDArray::Empty(array.shape(), dtype, array.context());
-  kernels::Convert(array.dtype(), packed.data(), dtype, out.data(),
+  kernels::Convert(array.dtype(), packed.HostData(), dtype, out.HostData(),
                    static_cast<size_t>(array.size()));
   return out;
 }

@@ -289,7 +289,11 @@ UpdateScalars BindScalars(const CompiledUpdate& update, std::span<const double> 
   return scalars;
 }
 
-void RunJobs(std::span<const TileJob> jobs, int threads) {
+void RunJobs(std::span<const TileJob> jobs, Where where) {
+  if (where.device != nullptr) {
+    throw Fail(Code::kUnimplemented, "update: this build of TensorKV has no GPU support");
+  }
+  const int threads = where.threads;
   const Plan plan(jobs);
   if (threads > 1 && plan.touched >= kParallelBytes) {
     RunInParallel(jobs, plan, threads);
@@ -317,6 +321,10 @@ void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, c
   }
   const CompiledUpdate update = CompileUpdate(optimizer.program(), value.dtype());
   const UpdateScalars scalars = BindScalars(update, optimizer.ParamsFor(key), round, 1);
+  grad.storage()->WaitReadable();
+  value.storage()->WaitWritable();
+  for (const NDArray& state : states) state.storage()->WaitWritable();
+  if (master) master.storage()->WaitWritable();
   const NDArray packed = grad.Packed();
   const void* source = packed.data();
   std::vector<void*> pointers;

@@ -56,8 +56,20 @@ struct TileJob {
   std::span<const Output> outputs;
 };
 
+class Device;  // a GPU; none is built yet
+
+// What runs jobs: so many threads of this process, or a device.
+struct Where {
+  Where(int t) : threads(t) {}  // NOLINT(google-explicit-constructor): a number of threads says it
+  explicit Where(Device* d) : device(d) {}
+
+  int threads = 1;
+  Device* device = nullptr;
+};
+
 // Runs all jobs; jobs share no memory that one of them writes.
 //   throws  kResourceExhausted  no scratch memory, before anything has changed
-void RunJobs(std::span<const TileJob> jobs, int threads);
+//           kUnimplemented  a device: this build has none
+void RunJobs(std::span<const TileJob> jobs, Where where);
 
 }  // namespace tkv

@@ -281,5 +281,27 @@ TEST(ParallelFor, ExceptionsReachTheCaller) {
                }));
 }
 
+// An operation that is under way until somebody waits for it.
+class EndsWhenWaitedFor final : public Pending {
+ public:
+  bool done() const noexcept override { return done_; }
+  void Wait(std::chrono::nanoseconds) override { done_ = true; }
+
+ private:
+  bool done_ = false;
+};
+
+TEST(ApplyUpdate, WaitsForTheWriterOfTheGradientAndTheReadersOfTheWeight) {
+  const NDArray grad = test::Floats({1, 2});
+  const NDArray weight = test::Floats({3, 4});
+  const auto writer = std::make_shared<EndsWhenWaitedFor>();
+  const auto reader = std::make_shared<EndsWhenWaitedFor>();
+  grad.storage()->AddWriter(writer);
+  ASSERT_TRUE(weight.storage()->AddReader(reader));
+  ApplyUpdate(*Optimizer::Create("sgd"), "w", 1, grad, weight, {}, NDArray());
+  EXPECT_TRUE(writer->done());
+  EXPECT_TRUE(reader->done());
+}
+
 }  // namespace
 }  // namespace tkv
