@@ -14,7 +14,7 @@ namespace tkv {
 namespace {
 
 using std::chrono::milliseconds;
-using Kind = OptionInfo::Kind;
+using OptionKind = OptionInfo::Kind;
 using Scope = OptionInfo::Scope;
 using Words = std::array<std::string_view, 5>;  // that a text may be; all empty: any text
 
@@ -39,90 +39,90 @@ const std::array<Row, 14> kRows = {{
       "Cores that one large operation may use; 0 means all that the process may use: its CPU "
       "affinity, cut to the quota of its control group, and divided by the workers of its job on "
       "this machine.",
-      Kind::kNumber, Scope::kAny},
+      OptionKind::kNumber, Scope::kAny},
      &StoreOptions::threads,
      0,
      65'536},
     {{"patience_ms", "TKV_PATIENCE_MS", "--patience-ms", "ms", "600000",
       "Longest wait of an operation for another thread of the same process, or for other workers, "
       "before it fails with DeadlineExceeded.",
-      Kind::kDuration, Scope::kAny},
+      OptionKind::kDuration, Scope::kAny},
      &StoreOptions::patience,
      1,
      kLongestMs},
     {{"server_patience_ms", "TKV_SERVER_PATIENCE_MS", "--server-patience-ms", "ms", "30000",
       "Longest wait of a distributed store for a server or the head before what needs it fails "
       "with Unavailable.",
-      Kind::kDuration, Scope::kDistributed},
+      OptionKind::kDuration, Scope::kDistributed},
      &StoreOptions::server_patience,
      1,
      kLongestMs},
     {{"servers", "TKV_SERVERS", "", "servers", "0",
       "Servers of a job whose workers host them; 0 means one in each worker, and one in a job of "
       "one (bootstrap='self').",
-      Kind::kNumber, Scope::kDistributed},
+      OptionKind::kNumber, Scope::kDistributed},
      &StoreOptions::servers,
      0,
      static_cast<int64_t>(kServersMax)},
     {{"staleness", "TKV_STALENESS", "--staleness", "rounds", "0",
       "Rounds that a worker may be ahead of the slowest one; 0 makes every pull exact.",
-      Kind::kNumber, Scope::kDistributed},
+      OptionKind::kNumber, Scope::kDistributed},
      &StoreOptions::staleness,
      0,
      static_cast<int64_t>(KeyMeta::kStalenessMax)},
     {{"on_death", "TKV_ON_DEATH", "--on-death", "", "fail",
       "What a round does without a worker that has died. The head of the job decides; a worker "
       "that asks for something else is refused. Under `tkv launch --restart` the default is wait.",
-      Kind::kText, Scope::kDistributed},
+      OptionKind::kText, Scope::kDistributed},
      &StoreOptions::on_death,
      0,
      0,
      kPolicies},
     {{"deterministic", "TKV_DETERMINISTIC", "--deterministic", "", "0",
       "1: sums are added in the order of ranks, so that every run gives the same bits.",
-      Kind::kFlag, Scope::kDistributed},
+      OptionKind::kFlag, Scope::kDistributed},
      &StoreOptions::deterministic},
     {{"window_bytes", "TKV_WINDOW_BYTES", "--window-bytes", "bytes", "67108864",
       "Arrays of other frameworks that a push copies where it cannot leave at once; beyond it the "
       "call waits.",
-      Kind::kNumber, Scope::kDistributed},
+      OptionKind::kNumber, Scope::kDistributed},
      &StoreOptions::window_bytes,
      0,
      std::numeric_limits<int64_t>::max()},
     {{"transport", "TKV_TRANSPORT", "--transport", "", "auto",
       "How the processes of a job talk. auto: by shared memory and Unix sockets on one host, by "
       "TCP between hosts; unix: the same without shared memory; tcp: by TCP alone.",
-      Kind::kText, Scope::kProcesses},
+      OptionKind::kText, Scope::kProcesses},
      &StoreOptions::transport,
      0,
      0,
      kTransports},
     {{"insecure_network", "TKV_INSECURE_NETWORK", "--insecure-network", "", "0",
-      "1: TCP without a token; whoever reaches a port takes part in the job.", Kind::kFlag,
+      "1: TCP without a token; whoever reaches a port takes part in the job.", OptionKind::kFlag,
       Scope::kProcesses},
      &StoreOptions::insecure_network},
     {{"check_values", "TKV_CHECK_VALUES", "--check-values", "", "0",
       "1: what leaves by TCP carries a check of its values too (XXH3, as that of the headers); "
       "what does not match is sent again over a new connection.",
-      Kind::kFlag, Scope::kProcesses},
+      OptionKind::kFlag, Scope::kProcesses},
      &StoreOptions::check_values},
     {{"silence_ms", "TKV_SILENCE_MS", "--silence-ms", "ms", "5000",
       "Silence after which the head declares a process dead, and after which a process makes its "
       "connection to the head anew. The same in all processes of a job; a word is sent five times "
       "in it, and each second at least.",
-      Kind::kDuration, Scope::kProcesses},
+      OptionKind::kDuration, Scope::kProcesses},
      &StoreOptions::silence,
      500,
      kLongestMs},
     {{"failpoints", "TKV_FAILPOINTS", "--failpoints", "", "",
       "Rehearsed failures: WHO:sent|received:TYPE:COUNT:kill|stop|cut, several with commas.",
-      Kind::kText, Scope::kProcesses},
+      OptionKind::kText, Scope::kProcesses},
      &StoreOptions::failpoints},
     {{"log", "TKV_LOG", "--log-level", "", "off",
       "The least important of what is told of joining, leaving, deaths and long waits: on standard "
       "error, from Python by the logger tensorkv. Without it C++ is silent, and Python's logger "
       "has the level and handlers that the program gives it (warnings, by default).",
-      Kind::kText, Scope::kAny},
+      OptionKind::kText, Scope::kAny},
      &StoreOptions::log_level,
      0,
      0,
@@ -142,16 +142,16 @@ std::string Needed(const Row& row) {
   const std::string_view unit = row.info.unit;
   const std::string of = unit.empty() ? std::string() : Format(" ({})", unit);
   switch (row.info.kind) {
-    case Kind::kNumber:
+    case OptionKind::kNumber:
       if (row.high == std::numeric_limits<int64_t>::max()) {
         return Format("a whole number of at least {}{}", row.low, of);
       }
       return Format("a whole number from {} to {}{}", row.low, row.high, of);
-    case Kind::kDuration:
+    case OptionKind::kDuration:
       return Format("a whole number of at least {}{}", row.low, of);
-    case Kind::kFlag:
+    case OptionKind::kFlag:
       return "0 or 1";
-    case Kind::kText:
+    case OptionKind::kText:
       break;
   }
   std::string words;
@@ -167,7 +167,7 @@ bool ParseNumber(const Row& row, std::string_view text, int64_t* value) {
   const auto [stop, error] = std::from_chars(text.data(), end, *value);
   if (text.empty() || stop != end) return false;
   const bool is_huge = error == std::errc::result_out_of_range || *value > row.high;
-  if (is_huge && row.info.kind == Kind::kDuration && text[0] != '-')
+  if (is_huge && row.info.kind == OptionKind::kDuration && text[0] != '-')
     *value = row.high;
   else if (is_huge)
     return false;
