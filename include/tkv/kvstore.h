@@ -10,12 +10,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tkv/api.h"
+#include "tkv/error.h"
 #include "tkv/key.h"
 #include "tkv/ndarray.h"
 #include "tkv/optimizer.h"
@@ -24,7 +26,18 @@
 namespace tkv {
 
 // An operation under way.  Its outputs are undefined until it is done.
-using Ticket = std::shared_ptr<Pending>;
+class TKV_API PendingCall : public Pending {
+ public:
+  // Calls `ended` once it has ended, well or not, and at once where it has: on any thread and under
+  // locks of the store, so that it may do no more than hand on.
+  virtual void OnEnd(std::function<void()> ended) = 0;
+  // The caller gives it up: it ends with kCancelled, its outputs are not written to from here on,
+  // and values that it has pushed are read from copies.  False where it had ended before.
+  virtual bool Cancel() = 0;
+  // The error that it has ended with.  Looking here is not being told: Wait is.
+  virtual std::optional<Error> failure() const = 0;
+};
+using Ticket = std::shared_ptr<PendingCall>;
 
 struct InitItem {
   KeyView key;
@@ -118,6 +131,7 @@ class TKV_API KVStore {
   virtual int rank() const = 0;
   virtual int num_workers() const = 0;
   virtual void Barrier() = 0;
+  virtual Ticket BarrierAsync();
   // The number of this worker's last push of the key; after a new life, the one that it goes on
   // from.
   virtual uint64_t Round(const KeyView& key) const = 0;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/duration.h"
 #include "base/process.h"
 #include "base/wait.h"
 #include "client/client.h"
@@ -22,7 +23,7 @@ struct KeyRecord;
 
 // One call: the operations that it has started, and what is to be done when they are.  Guarded by
 // its own mutex; a ticket is a pointer to it.
-class Call final : public Pending {
+class Call final : public PendingCall, public std::enable_shared_from_this<Call> {
  public:
   // Does the store's work until the condition holds, at most so long; false where it cannot.
   using Help = std::function<bool(const std::function<bool()>& done, std::chrono::nanoseconds)>;
@@ -45,6 +46,25 @@ class Call final : public Pending {
   // Until the call has ended, well or not; its error stays untold.
   void WaitDone(std::chrono::nanoseconds patience) {
     WaitFor(patience, [this] { return done_; });
+  }
+  void OnEnd(std::function<void()> ended) override {
+    {
+      std::lock_guard lock(mutex_);
+      if (!done_) {
+        on_end_.push_back(std::move(ended));
+        return;
+      }
+    }
+    ended();
+  }
+  bool Cancel() override {
+    if (done()) return false;
+    if (give_up) give_up(shared_from_this());
+    return true;
+  }
+  std::optional<Error> failure() const override {
+    std::lock_guard lock(mutex_);
+    return error_;
   }
   // Until every push of it is accepted, so that its sources are free.
   void WaitAccepted(std::chrono::nanoseconds patience) {
@@ -86,6 +106,9 @@ class Call final : public Pending {
     lock.lock();
     done_ = true;
     changed_.notify_all();
+    const auto on_end = std::exchange(on_end_, {});
+    lock.unlock();
+    for (const auto& ended : on_end) ended();
     return true;
   }
   std::optional<Error> UnseenError() const {
@@ -100,8 +123,9 @@ class Call final : public Pending {
   uint32_t store = 0;  // its number
   std::vector<OpId> ops;
   std::vector<std::shared_ptr<const KeyRecord>> keys;
-  std::vector<Bytes> memory;     // that its operations read or write
-  std::function<void()> finish;  // when all operations have succeeded
+  std::vector<Bytes> memory;                                  // that its operations read or write
+  std::function<void()> finish;                               // when all operations have succeeded
+  std::function<void(const std::shared_ptr<Call>&)> give_up;  // as its store does it
 
  private:
   template <typename Condition>
@@ -140,6 +164,7 @@ class Call final : public Pending {
   bool done_ = false;
   bool is_looked_at_ = false;
   std::optional<Error> error_;
+  std::vector<std::function<void()>> on_end_;
 };
 
 using CallPtr = std::shared_ptr<Call>;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <boost/unordered/unordered_flat_map.hpp>
 
+#include "base/duration.h"
 #include "base/small_vector.h"
 #include "runtime/dist_store.h"
 #include "store/checks.h"
@@ -149,7 +150,7 @@ Operation DistStore::Make(Operation::Kind kind, const std::string& verb,
   operation.kind = kind;
   operation.verb = verb;
   operation.store = number_;
-  operation.patience = std::chrono::nanoseconds(options_.patience).count();
+  operation.patience = Saturated(options_.patience).count();
   if (record != nullptr) operation.key = record->name;
   return operation;
 }
@@ -200,7 +201,7 @@ void DistStore::FinishTargets(const CallPtr& call, std::vector<Target> targets) 
 void DistStore::Await(const CallPtr& call, std::chrono::nanoseconds patience) {
   // The operations have deadlines of their own; this one is for a thread that is stuck.
   try {
-    call->Wait(patience + options_.server_patience + std::chrono::seconds(5));
+    call->Wait(Saturated(patience) + Saturated(options_.server_patience) + std::chrono::seconds(5));
   } catch (...) {
     if (!call->done()) worker_->GiveUp(call);
     throw;
@@ -228,9 +229,8 @@ void DistStore::FreeSources(const CallPtr& call, const std::vector<Source>& sour
   if (!waits) return;
   constexpr std::chrono::milliseconds kSoon{5};
   try {
-    call->WaitAccepted(foreign_bytes <= options_.window_bytes
-                           ? std::chrono::nanoseconds(kSoon)
-                           : std::chrono::nanoseconds(options_.patience));
+    call->WaitAccepted(foreign_bytes <= options_.window_bytes ? std::chrono::nanoseconds(kSoon)
+                                                              : Saturated(options_.patience));
   } catch (const Error&) {
     worker_->Detach(call);
   } catch (...) {  // interrupted: the push goes on

@@ -16,7 +16,7 @@ bool IsAsync(const std::string& type) { return type.find("async") != std::string
 
 DistStore::DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker)
     : type_(std::move(type)),
-      options_(options),
+      options_(Saturated(options)),
       mode_(IsAsync(type_) ? KeyMeta::Mode::kAsync : KeyMeta::Mode::kSync),
       worker_(std::move(worker)),
       number_(worker_->OpenStore()) {}
@@ -158,7 +158,7 @@ void DistStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
 
 // ---- barrier and end ----------------------------------------------------------------------------
 
-void DistStore::Barrier() {
+CallPtr DistStore::StartBarrier() {
   {
     const auto lock = Lock("barrier");
   }
@@ -166,8 +166,12 @@ void DistStore::Barrier() {
   std::vector<Operation> operations;
   operations.push_back(Make(Operation::Kind::kBarrier, "barrier", nullptr));
   worker_->Launch(call, std::move(operations));
-  Await(call, options_.patience);
+  return call;
 }
+
+void DistStore::Barrier() { Await(StartBarrier(), options_.patience); }
+
+Ticket DistStore::BarrierAsync() { return Tracked(StartBarrier()); }
 
 // The worker leaves the job.
 void DistStore::Leave() {

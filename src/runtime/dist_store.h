@@ -63,6 +63,7 @@ class DistStore final : public KVStore {
   int num_workers() const override { return worker_->workers(); }
   bool rejoined() const override { return worker_->rejoined(); }
   void Barrier() override;
+  Ticket BarrierAsync() override;
   uint64_t Round(const KeyView& key) const override;
 
   size_t size() const override {
@@ -142,9 +143,14 @@ class DistStore final : public KVStore {
         },
         options_.interrupt);
     call->store = number_;
+    call->give_up = [worker = std::weak_ptr(worker_)](const CallPtr& self) {
+      const std::shared_ptr<Worker> locked = worker.lock();
+      if (locked != nullptr && locked->is_of_this_process()) locked->GiveUp(self);
+    };
     return call;
   }
   Ticket Tracked(const CallPtr& call);
+  CallPtr StartBarrier();
   void Leave();
   void LeaveUnclosed() noexcept;
   void FreeKeys();

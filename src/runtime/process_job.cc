@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/duration.h"
 #include "base/format.h"
 #include "base/process.h"
 #include "bootstrap/pmix/pmix.h"
@@ -14,7 +15,7 @@ namespace tkv {
 
 void Host::WaitUntilOver(std::chrono::milliseconds patience,
                          const std::function<void()>& interrupt) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto deadline = DeadlineAfter(patience);
   for (const auto& service : services_) {
     while (!service->Wait(kInterruptEvery)) {
       if (interrupt) interrupt();

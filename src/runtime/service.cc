@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/arena.h"
+#include "base/duration.h"
 #include "base/format.h"
 #include "runtime/cluster.h"
 #include "runtime/failpoints.h"
@@ -144,7 +145,7 @@ class SocketService final : public Service {
     if (over_) return true;
     if (idle_since_ == kNever) return false;
     const Time idle = NodeThread::Now() - idle_since_;
-    if (idle < std::chrono::nanoseconds(patience_).count()) return false;
+    if (idle < Saturated(patience_).count()) return false;
     if (!head_is_lost_) return true;  // the last workers are dead, and nobody has come back
     throw Fail(Code::kUnavailable, "the head and all workers have been gone for {:.0f} s",
                static_cast<double>(idle) / kSecond);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <new>
 
+#include "base/duration.h"
 #include "base/format.h"
 #include "base/process.h"
 
@@ -33,8 +34,8 @@ Worker::Worker(const std::string& type, const StoreOptions& store, WorkerOptions
   member.AllowSilence(std::chrono::nanoseconds(store.silence).count());
   ClientOptions client;
   client.job = options.job;
-  client.patience = std::chrono::nanoseconds(store.patience).count();
-  client.server_patience = std::chrono::nanoseconds(store.server_patience).count();
+  client.patience = Saturated(store.patience).count();
+  client.server_patience = Saturated(store.server_patience).count();
   NodeThreadOptions thread;
   thread.address_of = std::move(options.address_of);
   thread.log = store.log;
@@ -48,7 +49,7 @@ Worker::Worker(const std::string& type, const StoreOptions& store, WorkerOptions
                                          std::move(options.endpoint), std::move(thread));
   thread_->OnChange([this](Node& node) { OnChange(static_cast<ClientNode*>(&node)); });
   thread_->Start();
-  const auto deadline = Clock::now() + store.server_patience;
+  const auto deadline = DeadlineAfter(store.server_patience);
   std::unique_lock lock(mutex_);
   while (!joined_ && !refused_) {
     joined_changed_.wait_for(lock, kInterruptEvery);

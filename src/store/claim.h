@@ -12,6 +12,7 @@
 #include <span>
 
 #include "base/check.h"
+#include "base/duration.h"
 #include "base/process.h"
 #include "base/small_vector.h"
 #include "store/key_table.h"
@@ -101,7 +102,7 @@ void WaitUntil(Shared* shared, const StoreOptions& options, std::string_view ver
                std::unique_lock<std::mutex>* lock, Free free) {
   if (free()) return;
   ++shared->waiting;
-  const auto deadline = std::chrono::steady_clock::now() + options.patience;
+  const auto deadline = DeadlineAfter(options.patience);
   bool in_time = false;
   std::exception_ptr interrupted;
   while (!in_time && !interrupted && std::chrono::steady_clock::now() < deadline) {
