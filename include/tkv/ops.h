@@ -29,6 +29,8 @@ enum class BinaryOp : uint8_t {
   kNotEqual,
 };
 enum class UnaryOp : uint8_t { kNeg, kAbs, kSqrt, kSign };
+inline constexpr int kBinaryOps = static_cast<int>(BinaryOp::kNotEqual) + 1;
+inline constexpr int kUnaryOps = static_cast<int>(UnaryOp::kSign) + 1;
 
 TKV_API NDArray Binary(BinaryOp op, const NDArray& a, const NDArray& b);
 TKV_API NDArray Binary(BinaryOp op, const NDArray& a, double b);
@@ -41,6 +43,8 @@ TKV_API void BinaryInto(BinaryOp op, const NDArray& a, double b, const NDArray& 
 
 // Every element becomes `value`, rounded to the dtype.
 TKV_API void Fill(const NDArray& array, double value);
+// The same of an integer that a double may not hold.
+TKV_API void FillInteger(const NDArray& array, int64_t value);
 
 // The same values in another float dtype, rounded once.
 TKV_API NDArray ConvertFloat(const NDArray& array, DType dtype);

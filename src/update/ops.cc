@@ -125,8 +125,39 @@ void BinaryInto(BinaryOp op, const NDArray& a, double b, const NDArray& out) {
   Run(ToOp(op), 2, b, std::array{a}, out);
 }
 
-void Fill(const NDArray& array, double value) {
+namespace {
+
+// Every element becomes the same bytes.
+void FillBytes(const NDArray& array, const std::byte* one) {
+  array.storage()->WaitWritable(kPatience);
+  const size_t item = ItemSize(array.dtype());
+  const NDArray target = array.contiguous() ? array : Like(array);
+  auto* data = static_cast<std::byte*>(target.HostData());
+  const size_t bytes = target.bytes();
+  if (bytes > 0) std::memcpy(data, one, item);
+  for (size_t filled = item; filled < bytes;
+       filled *= 2) {  // doubles what is there; the last part may be shorter
+    std::memcpy(data + filled, data, std::min(filled, bytes - filled));
+  }
+  if (!array.contiguous()) array.CopyFrom(target);
+}
+
+void CheckFillable(const NDArray& array) {
   if (array.read_only()) throw Fail(Code::kInvalidArgument, "fill: the array is read-only");
+}
+
+}  // namespace
+
+void FillInteger(const NDArray& array, int64_t value) {
+  if (array.dtype() != DType::kI64) return Fill(array, static_cast<double>(value));
+  CheckFillable(array);
+  std::byte one[sizeof value];
+  std::memcpy(one, &value, sizeof value);
+  FillBytes(array, one);
+}
+
+void Fill(const NDArray& array, double value) {
+  CheckFillable(array);
   const DType dtype = array.dtype();
   std::vector<std::byte> one(8);
   if (dtype == DType::kBool) {
@@ -140,17 +171,7 @@ void Fill(const NDArray& array, double value) {
       one = narrow;
     }
   }
-  array.storage()->WaitWritable(kPatience);
-  const size_t item = ItemSize(dtype);
-  const NDArray target = array.contiguous() ? array : Like(array);
-  auto* data = static_cast<std::byte*>(target.HostData());
-  const size_t bytes = target.bytes();
-  if (bytes > 0) std::memcpy(data, one.data(), item);
-  for (size_t filled = item; filled < bytes;
-       filled *= 2) {  // doubles what is there; the last part may be shorter
-    std::memcpy(data + filled, data, std::min(filled, bytes - filled));
-  }
-  if (!array.contiguous()) array.CopyFrom(target);
+  FillBytes(array, one.data());
 }
 
 NDArray ConvertFloat(const NDArray& array, DType dtype) {

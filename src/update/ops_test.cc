@@ -84,5 +84,15 @@ TEST(Ops, FillRoundsToTheDType) {
   EXPECT_FAILS(Code::kInvalidArgument, Full({1}, -1, DType::kU8));
 }
 
+TEST(Ops, IntegersOf64BitsAreFilledExactly) {
+  const NDArray array = test::Full({3}, 0, DType::kI64);
+  for (const int64_t value : {(int64_t{1} << 53) + 1, std::numeric_limits<int64_t>::max(),
+                              std::numeric_limits<int64_t>::min()}) {
+    FillInteger(array, value);
+    EXPECT_EQ(test::Values<int64_t>(array), std::vector<int64_t>(3, value));
+  }
+  EXPECT_FAILS(Code::kInvalidArgument, FillInteger(test::Full({3}, 0, DType::kI8), 1000));
+}
+
 }  // namespace
 }  // namespace tkv

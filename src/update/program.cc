@@ -34,7 +34,6 @@ namespace {
 
 using kernels::Op;
 
-constexpr size_t kParamsMax = 64;
 constexpr size_t kStatesMax = 16;
 constexpr size_t kNameBytesMax = 64;
 

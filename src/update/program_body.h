@@ -39,6 +39,10 @@ struct StoreTo {
   uint16_t source = 0;  // array number
 };
 
+inline constexpr size_t kParamsMax = 64;
+// A result and three constants for each instruction, the params, `t` and `n`.
+inline constexpr size_t kScalarsMax = 4 * size_t{Program::kInstructionsMax} + kParamsMax + 2;
+
 struct ProgramBody {
   std::string name;
   std::string text;

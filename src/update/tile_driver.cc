@@ -267,8 +267,6 @@ CompiledUpdate CompileUpdate(const Program& program, DType dtype) {
 UpdateScalars BindScalars(const CompiledUpdate& update, std::span<const double> params, double t,
                           double n) {
   const ProgramBody& body = update.program.body();
-  constexpr size_t kScalarsMax =
-      3 * Program::kInstructionsMax + 128;  // a constant for each operand, params, t, n
   std::array<double, kScalarsMax> values;
   TKV_CHECK(body.scalars.size() <= kScalarsMax && params.size() == body.params.size());
   EvaluateScalars(body, params.data(), t, n, values.data());

@@ -303,5 +303,21 @@ TEST(ApplyUpdate, WaitsForTheWriterOfTheGradientAndTheReadersOfTheWeight) {
   EXPECT_TRUE(reader->done());
 }
 
+// Every instruction a scalar of its own with three constants, and every param there is.
+TEST(Update, AProgramOfTheLargestSizeRuns) {
+  std::string text = "program large\n";
+  for (int i = 0; i < 64; ++i) text += "param p" + std::to_string(i) + " = 1\n";
+  for (int i = 0; i < Program::kInstructionsMax - 1; ++i) {
+    text += "s" + std::to_string(i) + " = select 1 2 3\n";
+  }
+  const auto optimizer =
+      std::make_shared<Optimizer>(Program::Parse(text + "w = add sum s0\nvalue <- w\n"), false);
+  const NDArray value = test::Floats({0, 0});
+  ApplyUpdate(*optimizer, 1, 1, test::Floats({1, 2}), value, {}, {});
+  EXPECT_EQ(test::Values(value), (std::vector<float>{3, 4}));
+  EXPECT_FAILS(Code::kInvalidArgument,
+               Program::Parse(text + "a = add sum s0\nw = add a s0\nvalue <- w\n"));
+}
+
 }  // namespace
 }  // namespace tkv
