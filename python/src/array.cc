@@ -4,8 +4,11 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
+
 #include "base/format.h"
 #include "bindings.h"
+#include "gil.h"
 #include "tkv/dlpack.h"
 #include "tkv/ops.h"
 
@@ -61,7 +64,7 @@ void FreeUnused(PyObject* capsule, const char* name) {
 // Whatever may wait for an operation runs without the interpreter's lock: other threads of the
 // program may be the ones that the operation waits for.
 auto Released(const auto& action) {
-  nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   return action();
 }
 
@@ -104,14 +107,60 @@ nb::object LentCapsule(const Lent& lent) {
   return VersionedCapsule(managed);
 }
 
+BinaryOp BinaryOpOf(int op) {
+  if (op < 0 || op >= kBinaryOps)
+    throw Fail(Code::kInvalidArgument, "arithmetic: operation {}", op);
+  return static_cast<BinaryOp>(op);
+}
+
+UnaryOp UnaryOpOf(int op) {
+  if (op < 0 || op >= kUnaryOps) throw Fail(Code::kInvalidArgument, "arithmetic: operation {}", op);
+  return static_cast<UnaryOp>(op);
+}
+
+// Integers that meet an int64 array stay integers, because a double may not hold them.
+bool IsInteger(nb::handle scalar, DType dtype) {
+  return dtype == DType::kI64 && PyLong_Check(scalar.ptr());
+}
+
+int64_t IntegerOf(nb::handle scalar) {
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(scalar.ptr(), &overflow);
+  if (overflow == 0) return value;
+  throw Fail(Code::kInvalidArgument, "scalar {}: an integer array of 8 bytes cannot hold it",
+             nb::cast<std::string>(nb::str(scalar)));
+}
+
+double NumberOf(nb::handle scalar) {
+  const double value = PyFloat_AsDouble(scalar.ptr());
+  if (value != -1.0 || PyErr_Occurred() == nullptr) return value;
+  PyErr_Clear();
+  throw Fail(Code::kInvalidArgument, "a scalar of type {} that no double can hold",
+             nb::cast<std::string>(nb::str(scalar.type())));
+}
+
+// A scalar as an array of the same value everywhere, where a double does not hold it.
+std::optional<NDArray> Spread(nb::handle scalar, const NDArray& like) {
+  if (!IsInteger(scalar, like.dtype())) return std::nullopt;
+  const int64_t value = IntegerOf(scalar);
+  if (static_cast<long double>(static_cast<double>(value)) == static_cast<long double>(value)) {
+    return std::nullopt;
+  }
+  NDArray array = NDArray::Empty(like.shape(), like.dtype(), like.context());
+  FillInteger(array, value);
+  return array;
+}
+
 nb::object BinaryOf(nb::handle type, int op, nb::handle a, nb::handle b) {
-  const auto binary = static_cast<BinaryOp>(op);
   NDArray result;
+  const BinaryOp binary = BinaryOpOf(op);
   if (!nb::isinstance<NDArray>(a)) {
-    const double scalar = nb::cast<double>(a);
+    if (const auto spread = Spread(a, AsArray(b))) return BinaryOf(type, op, nb::cast(*spread), b);
+    const double scalar = NumberOf(a);
     Released([&, &right = AsArray(b)] { result = Binary(binary, scalar, right); });
   } else if (!nb::isinstance<NDArray>(b)) {
-    const double scalar = nb::cast<double>(b);
+    if (const auto spread = Spread(b, AsArray(a))) return BinaryOf(type, op, a, nb::cast(*spread));
+    const double scalar = NumberOf(b);
     Released([&, &left = AsArray(a)] { result = Binary(binary, left, scalar); });
   } else {
     Released(
@@ -121,11 +170,13 @@ nb::object BinaryOf(nb::handle type, int op, nb::handle a, nb::handle b) {
 }
 
 void BinaryIntoOf(int op, const NDArray& a, nb::handle b, const NDArray& out) {
-  const auto binary = static_cast<BinaryOp>(op);
+  const BinaryOp binary = BinaryOpOf(op);
   if (nb::isinstance<NDArray>(b)) {
     Released([&, &right = AsArray(b)] { BinaryInto(binary, a, right, out); });
+  } else if (const auto spread = Spread(b, a)) {
+    Released([&] { BinaryInto(binary, a, *spread, out); });
   } else {
-    const double scalar = nb::cast<double>(b);
+    const double scalar = NumberOf(b);
     Released([&] { BinaryInto(binary, a, scalar, out); });
   }
 }
@@ -134,10 +185,20 @@ void BinaryIntoOf(int op, const NDArray& a, nb::handle b, const NDArray& out) {
 
 NDArray& AsArray(nb::handle object) {
   if (!nb::isinstance<NDArray>(object)) throw Fail(Code::kInvalidArgument, "an NDArray is needed");
+  if (!nb::inst_ready(object)) {
+    throw Fail(Code::kInvalidArgument,
+               "an NDArray that was never made; use mx.nd.array() and others");
+  }
   return *nb::inst_ptr<NDArray>(object);
 }
 
 nb::object ToPython(const NDArray& array, nb::handle type) {
+  const nb::handle base = nb::type<NDArray>();
+  if (PyType_Check(type.ptr()) == 0 ||
+      PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type.ptr()),
+                       reinterpret_cast<PyTypeObject*>(base.ptr())) == 0) {
+    throw Fail(Code::kInvalidArgument, "a subclass of NDArray is needed");
+  }
   nb::object instance = nb::inst_alloc(type);
   new (nb::inst_ptr<NDArray>(instance)) NDArray(array);
   nb::inst_mark_ready(instance);
@@ -219,7 +280,14 @@ void BindArray(nb::module_& m) {
           },
           nb::arg("source"))
       .def(
-          "_fill", [](const NDArray& self, double value) { Released([&] { Fill(self, value); }); },
+          "_fill",
+          [](const NDArray& self, nb::handle value) {
+            if (IsInteger(value, self.dtype())) {
+              Released([&, integer = IntegerOf(value)] { FillInteger(self, integer); });
+            } else {
+              Released([&, number = NumberOf(value)] { Fill(self, number); });
+            }
+          },
           nb::arg("value"))
       .def("_numpy_for_reading",
            [](const NDArray& self) { return NumpyView(self, ViewFor::kReading); })
@@ -251,13 +319,15 @@ void BindArray(nb::module_& m) {
         return ToPython(ImportForeign(object, writable ? Use::kWrite : Use::kRead), type);
       },
       nb::arg("type"), nb::arg("object").none(), nb::arg("writable"));
+  m.attr("_BINARY_OPS") = kBinaryOps;
+  m.attr("_UNARY_OPS") = kUnaryOps;
   m.def("_binary", &BinaryOf, nb::arg("type"), nb::arg("op"), nb::arg("a"), nb::arg("b"));
   m.def("_binary_into", &BinaryIntoOf, nb::arg("op"), nb::arg("a"), nb::arg("b"), nb::arg("out"));
   m.def(
       "_unary",
       [](nb::handle type, int op, const NDArray& a) {
         NDArray result;
-        Released([&] { result = Unary(static_cast<UnaryOp>(op), a); });
+        Released([&, unary = UnaryOpOf(op)] { result = Unary(unary, a); });
         return ToPython(result, type);
       },
       nb::arg("type"), nb::arg("op"), nb::arg("a"));

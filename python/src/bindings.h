@@ -20,6 +20,7 @@ namespace nb = nanobind;
 void BindErrors(nb::module_& m);
 void BindArray(nb::module_& m);
 void BindUpdate(nb::module_& m);
+void BindTicket(nb::module_& m);
 void BindStore(nb::module_& m);
 void BindTesting(nb::module_& m);
 void BindJob(nb::module_& m);
@@ -60,16 +61,7 @@ NDArray ImportForeign(nb::handle object, Use use);
 // Whether `object` is a jax.Array, which nothing may write into.
 bool IsJax(nb::handle object);
 
-// The arrays that one call works on: NDArrays where they are, the others imported.  Pointers stay
-// valid.
-class ArrayList {
- public:
-  const NDArray* Add(nb::handle object, Use use);
-
- private:
-  std::vector<std::unique_ptr<NDArray>> imported_;
-};
-
+//   throws  kInvalidArgument  no NDArray, or one that was never made
 NDArray& AsArray(nb::handle object);
 
 }  // namespace tkv::python

@@ -154,11 +154,6 @@ NDArray ImportForeign(nb::handle object, Use use) {
   }
 }
 
-const NDArray* ArrayList::Add(nb::handle object, Use use) {
-  if (nb::isinstance<NDArray>(object)) return nb::inst_ptr<NDArray>(object);
-  return imported_.emplace_back(std::make_unique<NDArray>(ImportForeign(object, use))).get();
-}
-
 KeyView ParseKey(nb::handle key) {
   PyObject* const object = key.ptr();
   if (PyUnicode_Check(object)) {

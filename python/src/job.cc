@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 
 #include "bindings.h"
+#include "gil.h"
 
 namespace tkv::python {
 
@@ -23,7 +24,7 @@ void BindJob(nb::module_& m) {
       "serve",
       [] {
         const StoreOptions options = ParseOptions({}, "dist_sync");
-        nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         const auto service = Service::StartFromEnvironment(options);
         while (!service->Wait(std::chrono::milliseconds(50))) options.interrupt();
       },

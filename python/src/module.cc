@@ -12,6 +12,7 @@ NB_MODULE(_core, m) {
   BindErrors(m);
   BindArray(m);
   BindUpdate(m);
+  BindTicket(m);
   BindStore(m);
   BindTesting(m);
   BindJob(m);

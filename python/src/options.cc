@@ -6,8 +6,8 @@
 
 #include <vector>
 
+#include "base/duration.h"
 #include "base/format.h"
-#include "base/wait.h"
 #include "bindings.h"
 #include "tkv/config.h"
 
@@ -36,7 +36,7 @@ std::string TextOf(const OptionInfo& option, const std::string& name, nb::handle
   if (name == NameInSeconds(option)) {
     double seconds = 0;
     if (is_flag || !nb::try_cast(value, seconds)) throw WrongType(name, value);
-    return Format("{}", MillisecondsOf(seconds).count());
+    return Format("{}", MillisecondsFromSeconds(seconds, "create", name).count());
   }
   const bool is_whole = PyLong_Check(value.ptr()) && !is_flag;
   const bool fits = option.kind == Kind::kFlag   ? is_flag
@@ -104,7 +104,9 @@ StoreOptions ParseOptions(const nb::dict& given, const std::string& type) {
   StoreOptions options = OptionsFromEnvironment();
   Texts texts;
   nb::object bootstrap = nb::none();
-  for (auto [key, value] : given) {
+  // A copy, because what is looked at may run Python code.
+  const nb::dict own = nb::steal<nb::dict>(PyDict_Copy(given.ptr()));
+  for (auto [key, value] : own) {
     const std::string name = nb::cast<std::string>(key);
     const OptionInfo* const option = Find(name);
     const bool is_place = name == "rank" || name == "num_workers";

@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 
 #include "bindings.h"
+#include "gil.h"
 
 namespace tkv::python {
 
@@ -19,21 +20,21 @@ void BindTesting(nb::module_& m) {
             nb::dict all = options;
             all["bootstrap"] = "self";  // its options are those of a job in one process
             testing::ClusterOptions cluster{workers, servers, type, ParseOptions(all, type)};
-            nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             new (self) Cluster(cluster);
           },
           nb::arg("workers"), nb::arg("servers"), nb::arg("type"), nb::arg("options"))
       .def(
           "kill_server",
           [](Cluster& self, int index) {
-            nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             self.KillServer(index);
           },
           nb::arg("index"), "Ends a server, as if its process had died.")
       .def(
           "kill_head",
           [](Cluster& self) {
-            nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             self.KillHead();
           },
           "Ends the head: data goes on, nobody joins any more.");

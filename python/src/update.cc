@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
+#include "gil.h"
 #include "tkv/optimizer.h"
 
 namespace tkv::python {
@@ -63,7 +64,7 @@ void BindUpdate(nb::module_& m) {
             for (nb::handle state : states) arrays.push_back(AsArray(state));
             const NDArray wide = master.is_none() ? NDArray() : AsArray(master);
             const KeyView name = ParseKey(key);
-            nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             ApplyUpdate(self, name, round, grad, weight, arrays, wide);
           },
           nb::arg("key").none(), nb::arg("round"), nb::arg("grad"), nb::arg("weight"),

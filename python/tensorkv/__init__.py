@@ -10,7 +10,20 @@ Example:
            [4., 4., 4.]], dtype=float32)
 """
 
-from . import base, context, errors, kvstore, kvstore_server, ndarray, numpy, optimizer, random, test_utils, testing
+from . import (
+    base,
+    context,
+    errors,
+    kvstore,
+    kvstore_server,
+    ndarray,
+    numpy,
+    optimizer,
+    random,
+    test_utils,
+    testing,
+    ticket,
+)
 from . import kvstore as kv
 from . import ndarray as nd
 from . import numpy as np
@@ -19,9 +32,10 @@ from ._core import version as _version
 from ._mxnet import install_as_mxnet
 from .context import Context, cpu, current_context, gpu, num_gpus
 from .errors import KVError, MXNetError
-from .kvstore import KVStore, create
+from .kvstore import KVStore, create, create_async
 from .ndarray import NDArray
 from .optimizer import Program
+from .ticket import Ticket
 
 __version__ = _version()
 
@@ -32,10 +46,12 @@ __all__ = [
     "MXNetError",
     "NDArray",
     "Program",
+    "Ticket",
     "base",
     "context",
     "cpu",
     "create",
+    "create_async",
     "current_context",
     "errors",
     "gpu",
@@ -53,4 +69,5 @@ __all__ = [
     "random",
     "test_utils",
     "testing",
+    "ticket",
 ]

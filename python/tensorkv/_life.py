@@ -1,6 +1,5 @@
 """The life of stores: what is told while they wait, and how they end with the process."""
 
-import asyncio
 import atexit
 import logging
 import os
@@ -62,11 +61,6 @@ def closed(store):
     """Forget a store that is closed."""
     _open.discard(store)
     tell_notices()
-
-
-async def wait_for(ticket):
-    """Wait for a ticket on a thread, so that the event loop goes on."""
-    return await asyncio.get_running_loop().run_in_executor(None, ticket.wait)
 
 
 def _close_all():

@@ -1,13 +1,41 @@
 """Stores: ``mx.kv``."""
 
-import functools
+from __future__ import annotations
 
-from . import _bootstrap, _core, _life
+import functools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from . import _bootstrap, _core, _life, ticket
 from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 
-__all__ = ["KVStore", "KVStoreBase", "create"]
+if TYPE_CHECKING:
+    from ._types import Arrays, ArraysOfKeys, Key, Keys
+    from .ndarray import NDArray
+    from .ticket import Ticket
+
+__all__ = ["KVStore", "KVStoreBase", "create", "create_async"]
 
 _registry: dict[str, type] = {}
+A = TypeVar("A")
+
+
+def _nothing() -> None:
+    """Return None, the result of a push."""
+
+
+def _like(arrays: Any, example: Any) -> Any:
+    """Return arrays in the framework of an example."""
+    from . import _interop
+
+    return _interop.like(arrays, example)
+
+
+def _title(verb: str, key: object) -> str:
+    """Return verb and key as a ticket shows them; of a list the first key."""
+    if not isinstance(key, (list, tuple)):
+        return f"{verb} {key!r}"
+    return f"{verb} of {len(key)} keys, the first is {key[0]!r}" if key else verb
 
 
 class _StoreMeta(type):
@@ -120,6 +148,365 @@ class KVStore(_core.Store):
         store._begin()
         return store
 
+    # ------------------------------------------------------------------------------------------------------- values
+
+    @overload
+    def init(self, key: Key, value: Arrays, *, mode: str | None = None, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def init(
+        self, key: Keys, value: ArraysOfKeys, *, mode: str | None = None, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def init(
+        self, key: Key | Keys, value: Arrays | ArraysOfKeys, *, mode: str | None = None, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    def init(
+        self,
+        key: Key | Keys,
+        value: Arrays | ArraysOfKeys,
+        *,
+        mode: str | None = None,
+        async_op: bool = False,
+    ) -> Ticket[None] | None:
+        """Create each key with a copy of its value; shape and dtype stay those of the value.
+
+        Args:
+            key: an int (64-bit, also NumPy integers) or a str, or a list of them; one kind per store.
+            value: an NDArray or any array with DLPack or the buffer protocol, of any shape and dtype; for a list of keys
+                a list of the same length.
+            mode: ``'sync'`` or ``'async'``, of these keys in a distributed store; default that of the store. A store in one
+                process takes it and has one mode.
+            async_op: return a Ticket, which is done when the keys are there; until then the values must not change.
+
+        In a distributed store rank 0 creates the key and the others find it: they wait for rank 0, and the shapes and
+        dtypes of all ranks have to be equal, as have the modes: every worker makes the same stores in the same order. What
+        is wrong with the arguments is found before anything is created; where a server or rank 0 is lost on the way, keys
+        of the list that were created before stay (``key in kv`` tells which), and a key that was created in part can be
+        tried again.
+
+        Raises:
+            AlreadyExistsError: a key is there already, or stands twice in the call. No key of the call was created.
+            InvalidArgumentError: int and str keys in one store, lists of different lengths, no array; in a distributed
+                store another shape, dtype or mode than rank 0's.
+            DeadlineExceededError, UnavailableError: in a distributed store rank 0 or a server did not come, or is dead.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init(3, mx.nd.ones((2, 3)))
+            >>> kv.init(['a'], [mx.nd.zeros((2,))])
+            Traceback (most recent call last):
+            tensorkv.errors.InvalidArgumentError: init 'a': a string key, the store has integer keys
+        """
+        own = "" if mode is None else str(mode)
+        if async_op:
+            return ticket.in_thread(lambda: self._init(key, value, own), _title("init", key))
+        self._init(key, value, own)
+        return None
+
+    @overload
+    def push(self, key: Key, value: Arrays, priority: int = 0, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def push(self, key: Keys, value: ArraysOfKeys, priority: int = 0, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def push(
+        self, key: Key | Keys, value: Arrays | ArraysOfKeys, priority: int = 0, *, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    def push(
+        self, key: Key | Keys, value: Arrays | ArraysOfKeys, priority: int = 0, async_op: bool = False
+    ) -> Ticket[None] | None:
+        """Sum the values given for each key, from left to right, and hand the sum to the updater (default: assign).
+
+        Args:
+            key: a key or a list of keys. A key that stands twice counts as one with all its values.
+            value: for one key an array or a list of arrays, each with the key's shape and dtype; for a list of keys a list
+                of such. Arrays of other frameworks are read where they are, never copied; strided ones are packed.
+            priority: in a distributed store messages that wait for a server leave in the order of their priority, the
+                highest first; others ignore it. Pushes of one key keep their order.
+            async_op: return a Ticket, which is done when the round is complete. Without it a push of a distributed store
+                returns when the arrays may be changed again, and its failure is raised by the next call on the key.
+
+        Returns:
+            None, or a Ticket with `async_op`.
+
+        Raises:
+            KeyNotFoundError: a key was never initialised.
+            InvalidArgumentError: another shape or dtype, an empty list, bool values in a sum.
+            DeadlineExceededError: another thread used a key longer than the patience.
+            FailedPreconditionError: the store is closed, was made before a fork, or the updater pushes its own key.
+            Exception: what the updater raised. In every case no key of the call has changed.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init(3, mx.nd.zeros((2,)))
+            >>> kv.push(3, [mx.nd.ones((2,)), mx.nd.ones((2,)) * 2])
+            >>> kv.pull(3).asnumpy()
+            array([3., 3.], dtype=float32)
+        """
+        if async_op:
+            return ticket.Ticket(self._push_async(key, value, priority), _title("push", key), _nothing)
+        self._push(key, value, priority)
+        return None
+
+    @overload
+    def pull(
+        self,
+        key: Key,
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        like: None = None,
+        async_op: Literal[False] = False,
+    ) -> NDArray: ...
+    @overload
+    def pull(
+        self,
+        key: Keys,
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        like: None = None,
+        async_op: Literal[False] = False,
+    ) -> list[NDArray]: ...
+    @overload
+    def pull(
+        self,
+        key: Key | Keys,
+        out: Arrays | ArraysOfKeys,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        like: None = None,
+        async_op: Literal[False] = False,
+    ) -> None: ...
+    @overload
+    def pull(
+        self,
+        key: Key,
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: A,
+        async_op: Literal[False] = False,
+    ) -> A: ...
+    @overload
+    def pull(
+        self,
+        key: Keys,
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: A | list[A],
+        async_op: Literal[False] = False,
+    ) -> list[A]: ...
+    @overload
+    def pull(
+        self, key: Key, out: None = None, priority: int = 0, ignore_sparse: bool = True, *, async_op: Literal[True]
+    ) -> Ticket[NDArray]: ...
+    @overload
+    def pull(
+        self, key: Keys, out: None = None, priority: int = 0, ignore_sparse: bool = True, *, async_op: Literal[True]
+    ) -> Ticket[list[NDArray]]: ...
+    @overload
+    def pull(
+        self,
+        key: Key | Keys,
+        out: Arrays | ArraysOfKeys,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        async_op: Literal[True],
+    ) -> Ticket[None]: ...
+    def pull(
+        self,
+        key: Key | Keys,
+        out: Any = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        like: Any = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Copy the value of each key into its outputs, or return it.
+
+        Args:
+            key: a key or a list of keys.
+            out: for one key an array or a list of arrays of the key's shape, for a list of keys a list of such: NDArray,
+                NumPy, PyTorch or any other writable array. Converts between float dtypes. Where one array stands for
+                several keys it holds the last one.
+            priority: as push.
+            ignore_sparse: accepted; every array is dense.
+            like: where there is no `out`, the framework of this array is that of the result.
+            async_op: return a Ticket; its wait gives what pull would have given.
+
+        Returns:
+            A Ticket with `async_op`; None with `out`; else a new NDArray with the key's shape, dtype and context, a list of
+            them for a list of keys.
+
+        Raises:
+            KeyNotFoundError: a key was never initialised.
+            InvalidArgumentError: another shape, a dtype that does not convert, a read-only output, a JAX array, a tensor
+                that requires grad. No output was written.
+            DeadlineExceededError, FailedPreconditionError: as push.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init('w', mx.nd.ones((2,)))
+            >>> a = np.zeros(2, np.float32)
+            >>> kv.pull('w', out=a)
+            >>> a
+            array([1., 1.], dtype=float32)
+        """
+        if async_op and like is not None:
+            raise InvalidArgumentError("pull: `like` needs the values at once; give `out`")
+        fresh = self._fresh("pull", key) if out is None else None
+        target = fresh if out is None else out
+        if async_op:
+            return ticket.Ticket(self._pull_async(key, target, priority), _title("pull", key), lambda: fresh)
+        self._pull(key, target, priority)
+        return fresh if like is None or fresh is None else _like(fresh, like)
+
+    @overload
+    def pushpull(
+        self,
+        key: Key | Keys,
+        value: Arrays | ArraysOfKeys,
+        out: Arrays | ArraysOfKeys,
+        priority: int = 0,
+        async_op: Literal[False] = False,
+    ) -> None: ...
+    @overload
+    def pushpull(
+        self,
+        key: Key | Keys,
+        value: Arrays | ArraysOfKeys,
+        out: None = None,
+        priority: int = 0,
+        async_op: Literal[False] = False,
+    ) -> Any: ...
+    @overload
+    def pushpull(
+        self,
+        key: Key | Keys,
+        value: Arrays | ArraysOfKeys,
+        out: Arrays | ArraysOfKeys | None = None,
+        priority: int = 0,
+        *,
+        async_op: Literal[True],
+    ) -> Ticket[None]: ...
+    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0, async_op: bool = False) -> Any:
+        """Push, then pull, in one pass over memory. Without `out` the values themselves take the result.
+
+        Args:
+            key, value, priority: as push.
+            out: as pull.
+            async_op: return a Ticket, which is done when the outputs are written.
+
+        Returns:
+            None, or a Ticket with `async_op`; for JAX values without `out`, a new JAX array of the key's shape and dtype, a
+            list for a list of keys.
+
+        Raises:
+            As push and pull; then neither the store nor an output has changed.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init(3, mx.nd.zeros((2,)))
+            >>> grads = [mx.nd.ones((2,)), mx.nd.ones((2,))]
+            >>> kv.pushpull(3, grads)
+            >>> grads[0].asnumpy()
+            array([2., 2.], dtype=float32)
+        """
+        if async_op:
+            operation = self._pushpull_async(key, value, out, priority)
+            return ticket.Ticket(operation, _title("pushpull", key), _nothing)
+        if self._pushpull(key, value, out, priority):
+            return None
+        # JAX arrays cannot take the result: it comes back as new ones.
+        fresh = self._fresh("pushpull", key)
+        self._pushpull(key, value, fresh, priority)
+        return _like(fresh, value)
+
+    def broadcast(
+        self, key: Key | Keys, value: Arrays | ArraysOfKeys, out: Arrays | ArraysOfKeys, priority: int = 0
+    ) -> None:
+        """Init, then pull of the same keys: every output gets the initial value.
+
+        Args:
+            key, value: as init; the keys must be new.
+            out: as pull.
+            priority: as push, for the pull.
+
+        Raises:
+            As init and pull; then no key was created and no output written.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> outs = [mx.nd.zeros((2,), mx.cpu(i)) for i in range(2)]
+            >>> kv.broadcast('w', mx.nd.ones((2,)), out=outs)
+            >>> outs[1].asnumpy()
+            array([1., 1.], dtype=float32)
+        """
+        self._broadcast(key, value, out, priority)
+
+    def delete(self, key: Key) -> None:
+        """Remove a key; a later init makes it anew.
+
+        In a distributed store every worker calls it, between two barriers.
+
+        Raises:
+            KeyNotFoundError: no such key. A call of another thread that waits for the key gets it too.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init(3, mx.nd.ones((2,)))
+            >>> kv.delete(3)
+            >>> 3 in kv
+            False
+        """
+        self._delete(key)
+
+    def round(self, key: Key) -> int:
+        """Return how often this worker has pushed the key: the number of its last round.
+
+        A worker that has been started again goes on from the round that its earlier life had reached.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init(3, mx.nd.ones((2,)))
+            >>> kv.push(3, mx.nd.ones((2,)))
+            >>> kv.round(3)
+            1
+        """
+        return self._round(key)
+
+    def __len__(self) -> int:
+        """Return the number of keys."""
+        return self._size()
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether the key is there."""
+        return self._contains(key)
+
+    @property
+    def type(self) -> str:
+        """The name that the store was created with."""
+        return self._type
+
+    @property
+    def rank(self) -> int:
+        """Number of this worker, from 0."""
+        return self._rank
+
+    @property
+    def num_workers(self) -> int:
+        """Number of workers."""
+        return self._num_workers
+
+    @property
+    def rejoined(self) -> bool:
+        """Whether this worker has lived before in this job."""
+        return self._rejoined
+
     # ------------------------------------------------------------------------------------------------------ updater
 
     def set_updater(self, updater):
@@ -181,13 +568,19 @@ class KVStore(_core.Store):
         from . import optimizer as opt
 
         if not isinstance(optimizer, opt.Optimizer):
-            raise InvalidArgumentError(f"set_optimizer: type {type(optimizer).__name__}, an optimizer is needed")
+            hint = f"; mx.optimizer.create({optimizer!r}) makes one" if isinstance(optimizer, str) else ""
+            raise InvalidArgumentError(f"set_optimizer: type {type(optimizer).__name__}, an optimizer is needed{hint}")
         native = optimizer._native_for_store()
         updater = opt.get_updater(optimizer)
         if native is not None:
             self._set_optimizer(native)
         else:
-            self._set_function(updater)
+            try:
+                self._set_function(updater)
+            except UnimplementedError:
+                raise UnimplementedError(
+                    f"set_optimizer: {optimizer._why_not_native()}. The servers run optimizers without Python"
+                ) from None
         self._updater = updater
 
     @staticmethod
@@ -204,37 +597,66 @@ class KVStore(_core.Store):
 
     # -------------------------------------------------------------------------------------------------- life and keys
 
-    def barrier(self):
-        """Wait until every worker has come here; where there is one, it returns at once."""
-        self._barrier()
+    @overload
+    def barrier(self, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def barrier(self, async_op: Literal[True]) -> Ticket[None]: ...
+    def barrier(self, async_op: bool = False) -> Ticket[None] | None:
+        """Wait until every worker has come here; where there is one, it returns at once.
 
-    def close(self):
+        Args:
+            async_op: return a Ticket, which is done when all have come.
+        """
+        if async_op:
+            return ticket.Ticket(self._barrier_async(), "barrier", _nothing)
+        self._barrier()
+        return None
+
+    @overload
+    def close(self, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def close(self, async_op: Literal[True]) -> Ticket[None]: ...
+    def close(self, async_op: bool = False) -> Ticket[None] | None:
         """Leave the job and free all values. Idempotent; every later call raises FailedPreconditionError.
 
-        A store of several workers first waits until its pushes are accepted. A failure of an earlier call that nobody
-        has seen is raised here, when everything is closed.
+        A store of several workers first waits until its pushes are accepted. Calls of other threads that wait for a key
+        end at once. A failure of an earlier call that nobody has seen is raised here, when everything is closed.
+
+        Args:
+            async_op: return a Ticket, which is done when the store is closed. ``async with`` awaits it.
         """
+        if async_op:
+            return ticket.in_thread(self.close, "close")
         try:
             self._close()
         finally:
             self._updater = None
             _life.closed(self)
+        return None
 
-    def keys(self):
+    def keys(self) -> list[int | str]:
         """Return the keys in the order of their init."""
         return self._keys()
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[int | str]:
         """Iterate over the keys in the order of their init."""
         return iter(self._keys())
 
-    def __enter__(self):
+    def __enter__(self) -> KVStore:
         """Return the store."""
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         """Close the store."""
         self.close()
+
+    async def __aenter__(self) -> KVStore:
+        """Return the store."""
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        """Close the store without blocking the event loop."""
+        await self.close(async_op=True)
 
     def __repr__(self):
         """Return type, worker and number of keys."""
@@ -372,29 +794,29 @@ class _ServerStore(KVStoreBase):
 
 @_with_hints
 def create(
-    name="local",
+    name: str = "local",
     *,
-    threads=None,
-    patience_ms=None,
-    patience=None,
-    server_patience_ms=None,
-    server_patience=None,
-    bootstrap=None,
-    rank=None,
-    num_workers=None,
-    servers=None,
-    staleness=None,
-    on_death=None,
-    deterministic=None,
-    window_bytes=None,
-    transport=None,
-    insecure_network=None,
-    check_values=None,
-    silence_ms=None,
-    silence=None,
-    failpoints=None,
-    log=None,
-):
+    threads: int | None = None,
+    patience_ms: int | None = None,
+    patience: float | None = None,
+    server_patience_ms: int | None = None,
+    server_patience: float | None = None,
+    bootstrap: object | None = None,
+    rank: int | None = None,
+    num_workers: int | None = None,
+    servers: int | None = None,
+    staleness: int | None = None,
+    on_death: str | None = None,
+    deterministic: bool | None = None,
+    window_bytes: int | None = None,
+    transport: str | None = None,
+    insecure_network: bool | None = None,
+    check_values: bool | None = None,
+    silence_ms: int | None = None,
+    silence: float | None = None,
+    failpoints: str | None = None,
+    log: str | None = None,
+) -> KVStore:
     """Make a store.
 
     Args:
@@ -475,3 +897,21 @@ def create(
         if role is None:
             options.update(_bootstrap.from_torchrun(rank, num_workers))
     return KVStore(name, **options)
+
+
+async def create_async(name: str = "local", **options: Any) -> KVStore:
+    """Make a store without blocking the event loop; a task that is cancelled meanwhile does not join the job.
+
+    Args:
+        name, options: as `create`.
+
+    Example:
+        >>> import asyncio
+        >>> async def main():
+        ...     async with await mx.kv.create_async('dist_sync', bootstrap='self') as kv:
+        ...         await kv.init('w', mx.nd.ones((2,)), async_op=True)
+        ...         return await kv.pull('w', async_op=True)
+        >>> asyncio.run(main()).asnumpy()
+        array([1., 1.], dtype=float32)
+    """
+    return await ticket.in_thread(lambda: create(name, **options), f"create {name!r}", KVStore.close)

@@ -32,8 +32,8 @@ __all__ = [
     "zeros",
 ]
 
-_ADD, _SUB, _MUL, _DIV, _MIN, _MAX, _LT, _LE, _GT, _GE, _EQ, _NE = range(12)
-_NEG, _ABS, _SQRT, _SIGN = range(4)
+_ADD, _SUB, _MUL, _DIV, _MIN, _MAX, _LT, _LE, _GT, _GE, _EQ, _NE = range(_core._BINARY_OPS)
+_NEG, _ABS, _SQRT, _SIGN = range(_core._UNARY_OPS)
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -68,6 +68,14 @@ def _shape_tuple(shape):
 
 def _is_scalar(x):
     return isinstance(x, (int, float, np.number, np.bool_)) or (isinstance(x, np.ndarray) and x.ndim == 0)
+
+
+def _number(x):
+    """Return an integer as an int, which keeps 64 bits, and any other number as a float."""
+    try:
+        return operator.index(x)
+    except TypeError:
+        return float(x)
 
 
 class NDArray(_core.Array):
@@ -295,7 +303,7 @@ class NDArray(_core.Array):
         if self.read_only:
             raise InvalidArgumentError("assignment: the array is read-only")
         if isinstance(key, slice) and key == slice(None) and self.ndim > 0 and _is_scalar(value):
-            self._fill(float(value))
+            self._fill(_number(value))
             return
         if isinstance(value, _core.Array):
             value = value._host()
@@ -316,7 +324,7 @@ class NDArray(_core.Array):
     def _operand(self, other):
         """Return `other` as the core takes it: a number, or an array of this shape and dtype; None if it is neither."""
         if _is_scalar(other):
-            return float(other) if not isinstance(other, int) else other
+            return _number(other)
         if isinstance(other, np.ndarray):
             other = array(other, ctx=self.context, dtype=self.dtype_name)
         if not isinstance(other, _core.Array):
@@ -506,7 +514,7 @@ def full(shape, val, ctx=None, dtype=None, stype=None):
         array([7., 7.], dtype=float32)
     """
     result = _new(NDArray, shape, ctx, dtype, stype)
-    result._fill(float(val))
+    result._fill(_number(val))
     return result
 
 

@@ -196,12 +196,22 @@ class Optimizer:
             for key in {*table, *self.idx2name, *self.param_dict}:
                 native.set_multiplier(param, key, float(self._factor(key, table, attribute)))
 
-    def _native_for_store(self):
-        """Return the core's optimizer if the store can run it alone, without calling back into Python."""
+    def _why_not_native(self):
+        """Return what of this optimizer has to run in Python, with the way to do without; '' if nothing has to."""
         own = type(self)
         builtin = next((c for c in own.__mro__ if "_program" in c.__dict__), Optimizer)
-        overridden = own.update is not builtin.update or own.create_state is not builtin.create_state
-        if self._program is None or overridden or self.lr_scheduler is not None or self.begin_num_update:
+        if self._program is None or own.update is not builtin.update or own.create_state is not builtin.create_state:
+            return f"the update of {own.__name__} is Python code; a mx.Program can say it as data"
+        if self.lr_scheduler is not None:
+            return (
+                "it has an lr_scheduler, which is Python code; leave it out, and let rank 0 call "
+                "optimizer.set_learning_rate(...) before its push"
+            )
+        return "begin_num_update is counted in Python" if self.begin_num_update else ""
+
+    def _native_for_store(self):
+        """Return the core's optimizer if the store can run it alone, without calling back into Python."""
+        if self._why_not_native():
             return None
         self.__dict__["_native"] = self._make_native()
         return self.__dict__["_native"]

@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <string_view>
@@ -11,25 +10,23 @@
 
 namespace tkv {
 
-// "For ever": a sum of two of them and a moment fits 64 bits of nanoseconds.
-inline constexpr std::chrono::nanoseconds kLongest = std::chrono::hours(24 * 365 * 50);
+// A century: longer waits are cut to it, so that a deadline can be computed in nanoseconds.
+inline constexpr std::chrono::milliseconds kLongestWait{std::chrono::hours{24 * 365 * 100}};
 
-// At most kLongest, in nanoseconds.
-template <typename Rep, typename Period>
-constexpr std::chrono::nanoseconds Saturated(std::chrono::duration<Rep, Period> duration) {
-  if (duration > kLongest) return kLongest;
-  return duration < -kLongest ? -kLongest
-                              : std::chrono::duration_cast<std::chrono::nanoseconds>(duration);
+// At most a century, in nanoseconds.
+template <typename Duration>
+constexpr std::chrono::nanoseconds Saturated(Duration duration) {
+  return duration >= kLongestWait ? std::chrono::nanoseconds(kLongestWait)
+                                  : std::chrono::duration_cast<std::chrono::nanoseconds>(duration);
 }
 
-// The moment at which a wait of so long is over.
-template <typename Rep, typename Period>
-std::chrono::steady_clock::time_point DeadlineAfter(std::chrono::duration<Rep, Period> duration) {
-  return std::chrono::steady_clock::now() +
-         std::chrono::duration_cast<std::chrono::steady_clock::duration>(Saturated(duration));
+// When a wait of so long ends that begins now.
+template <typename Duration>
+std::chrono::steady_clock::time_point DeadlineAfter(Duration longest) {
+  return std::chrono::steady_clock::now() + Saturated(longest);
 }
 
-// Seconds as a user writes them; infinity is kLongest.
+// Seconds as a user writes them; infinity is a century.
 //   throws  kInvalidArgument  negative, or no number; names the verb and the argument
 inline std::chrono::nanoseconds FromSeconds(double seconds, std::string_view verb,
                                             std::string_view argument) {

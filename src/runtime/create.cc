@@ -9,7 +9,6 @@
 #include "runtime/cluster.h"
 #include "runtime/dist_store.h"
 #include "runtime/process_job.h"
-#include "store/checks.h"
 #include "store/local_store.h"
 #include "tkv/config.h"
 #include "tkv/kvstore.h"
@@ -115,7 +114,7 @@ bool IsDistributed(std::string_view type) { return Has(kDistributedTypes, Lowere
 
 std::unique_ptr<KVStore> KVStore::Create(std::string_view type, const StoreOptions& given) {
   const std::string name = Lowered(type);
-  const StoreOptions options = CheckedOptions(Saturated(given));
+  const StoreOptions options = CheckedOptions(given);
   WarnOfUnknownVariables(options);
   if (Has(kLocalTypes, name)) return MakeLocalStore(name, options);
   if (Has(kDistributedTypes, name)) return CreateDistributed(name, options);

@@ -16,7 +16,7 @@ bool IsAsync(const std::string& type) { return type.find("async") != std::string
 
 DistStore::DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker)
     : type_(std::move(type)),
-      options_(Saturated(options)),
+      options_(options),
       mode_(IsAsync(type_) ? KeyMeta::Mode::kAsync : KeyMeta::Mode::kSync),
       worker_(std::move(worker)),
       number_(worker_->OpenStore()) {}

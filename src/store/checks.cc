@@ -4,20 +4,10 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/duration.h"
 #include "base/format.h"
 #include "tkv/ndarray.h"
 
 namespace tkv {
-
-StoreOptions Saturated(StoreOptions options) {
-  const auto at_most = [](std::chrono::milliseconds given) {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(Saturated(given));
-  };
-  options.patience = at_most(options.patience);
-  options.server_patience = at_most(options.server_patience);
-  return options;
-}
 
 void CheckValues(std::string_view verb, const PushItem& item, const Shape& shape, DType dtype) {
   if (item.values.empty()) {

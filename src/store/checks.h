@@ -11,9 +11,6 @@
 
 namespace tkv {
 
-// The same with no duration beyond kLongest.
-StoreOptions Saturated(StoreOptions options);
-
 //   throws  kInvalidArgument  no values, another shape or dtype than the key's
 void CheckValues(std::string_view verb, const PushItem& item, const Shape& shape, DType dtype);
 //   throws  kInvalidArgument  no outputs, another shape, a dtype that does not convert, read-only

@@ -23,7 +23,7 @@ class LocalStore final : public KVStore {
  public:
   LocalStore(std::string type, const StoreOptions& options)
       : type_(std::move(type)),
-        options_(Saturated(options)),
+        options_(options),
         birth_(ForkGeneration()),
         shared_(new Shared) {}
 

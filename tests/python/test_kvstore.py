@@ -535,3 +535,29 @@ def test_no_instances_leak_at_exit():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (run.returncode, run.stderr) == (0, "")
+
+
+class TestOptions:
+    def test_a_misspelt_option_is_an_error_that_names_the_nearest(self):
+        with pytest.raises(TypeError, match="'treads'; did you mean 'threads'"):
+            mx.kv.KVStore("local", treads=4)
+        with pytest.raises(TypeError, match="'stalenes'; did you mean 'staleness'"):
+            mx.testing.cluster(stalenes=3)
+        with pytest.raises(TypeError, match="'colour'$"):
+            mx.kv.KVStore("local", colour=None)
+
+    def test_an_optimizer_by_name_says_what_to_write(self):
+        with mx.kv.create("local") as kv, pytest.raises(mx.errors.InvalidArgumentError) as caught:
+            kv.set_optimizer("sgd")
+        assert "mx.optimizer.create('sgd')" in str(caught.value)
+
+    def test_servers_say_why_they_cannot_run_an_optimizer(self):
+        class Own(mx.optimizer.SGD):
+            def update(self, index, weight, grad, state):
+                weight -= grad
+
+        with mx.kv.create("dist_sync", bootstrap="self") as kv:
+            with pytest.raises(mx.errors.UnimplementedError, match="set_optimizer: .*lr_scheduler.*set_learning_rate"):
+                kv.set_optimizer(mx.optimizer.SGD(lr_scheduler=lambda n: 0.1))
+            with pytest.raises(mx.errors.UnimplementedError, match="the update of Own is Python code"):
+                kv.set_optimizer(Own())

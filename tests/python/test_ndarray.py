@@ -302,3 +302,22 @@ def test_helpers_of_test_scripts():
     with mx.test_utils.environment({"TKV_NO": "1"}):
         assert os.environ["TKV_NO"] == "1"
     assert "TKV_NO" not in os.environ
+
+
+def test_integers_of_64_bits_stay_exact():
+    big = 2**53 + 1
+    a = mx.nd.zeros((2,), dtype="int64")
+    a[:] = big
+    assert a.asnumpy().tolist() == [big] * 2
+    assert mx.nd.full((2,), -big, dtype="int64").asnumpy().tolist() == [-big] * 2
+    zero = mx.nd.zeros((2,), dtype="int64")
+    assert (zero + big).asnumpy().tolist() == [big] * 2
+    assert (big - zero).asnumpy().tolist() == [big] * 2
+    zero += np.int64(big)
+    assert zero.asnumpy().tolist() == [big] * 2
+    assert (zero == big).asnumpy().tolist() == [1, 1] and (zero > big - 1).asnumpy().tolist() == [1, 1]
+    zero[:] = 2**63 - 1
+    assert zero.asnumpy().tolist() == [2**63 - 1] * 2
+    with pytest.raises(mx.KVError):
+        zero[:] = 2**63
+    assert mx.nd.full((1,), big).asnumpy().tolist() == [float(np.float32(big))]

@@ -1,0 +1,117 @@
+#include "batch.h"
+
+#include "base/format.h"
+
+namespace tkv::python {
+namespace {
+
+// Of a tuple whose items nobody can change.
+nb::handle ItemOf(const nb::object& tuple, size_t i) {
+  return PyTuple_GetItem(tuple.ptr(), static_cast<Py_ssize_t>(i));
+}
+
+size_t SizeOf(const nb::object& tuple) { return static_cast<size_t>(PyTuple_Size(tuple.ptr())); }
+
+nb::object Checked(PyObject* fresh) {
+  if (fresh == nullptr) throw nb::python_error();
+  return nb::steal(fresh);
+}
+
+}  // namespace
+
+KeyView Named(const char* verb, nb::handle key) {
+  try {
+    return ParseKey(key);
+  } catch (const Error& error) {
+    throw Fail(error.code(), "{}: {}", verb, error.what());
+  }
+}
+
+nb::object Frozen(nb::handle object, int depth) {
+  if (depth == 0 || !IsList(object)) return nb::borrow(object);
+  nb::object tuple =
+      PyList_Check(object.ptr()) ? Checked(PyList_AsTuple(object.ptr())) : nb::borrow(object);
+  const size_t count = SizeOf(tuple);
+  bool has_list = false;
+  for (size_t i = 0; i < count; ++i) has_list = has_list || IsList(ItemOf(tuple, i));
+  if (!has_list) return tuple;
+  nb::object frozen = Checked(PyTuple_New(static_cast<Py_ssize_t>(count)));
+  for (size_t i = 0; i < count; ++i) {
+    nb::object item = Frozen(ItemOf(tuple, i), depth - 1);
+    if (PyTuple_SetItem(frozen.ptr(), static_cast<Py_ssize_t>(i), item.release().ptr()) != 0) {
+      throw nb::python_error();
+    }
+  }
+  return frozen;
+}
+
+Keys::Keys(const char* verb, nb::handle given)
+    : verb_(verb), held_(Frozen(given, 1)), is_list_(IsList(given)) {
+  if (!is_list_) {
+    views_.push_back(Named(verb, held_));
+    return;
+  }
+  const size_t count = SizeOf(held_);
+  views_.reserve(count);
+  for (size_t i = 0; i < count; ++i) views_.push_back(Named(verb, ItemOf(held_, i)));
+}
+
+Batch::Batch(const Keys& keys, nb::handle values, Use use)
+    : keys_(keys), held_(Frozen(values, keys.is_list() ? 2 : 1)) {
+  if (!keys.is_list()) {
+    Add(keys[0], held_, use);
+    return;
+  }
+  const bool is_list = IsList(held_);
+  const size_t count = is_list ? SizeOf(held_) : 0;
+  if (!is_list || count != keys.size()) {
+    throw Fail(Code::kInvalidArgument, "{}: {} keys need a list of {} values, here is {}",
+               keys.verb(), keys.size(), keys.size(),
+               is_list ? Format("one of {}", count) : std::string("no list"));
+  }
+  for (size_t i = 0; i < count; ++i) Add(keys[i], ItemOf(held_, i), use);
+}
+
+void Batch::Add(const KeyView& key, nb::handle values, Use use) {
+  if (IsList(values)) {
+    const nb::object list = nb::borrow(values);
+    const size_t count = SizeOf(list);
+    for (size_t i = 0; i < count; ++i) AddArray(key, ItemOf(list, i), use);
+  } else {
+    AddArray(key, values, use);
+  }
+  ends_.push_back(arrays_.size());
+}
+
+void Batch::AddArray(const KeyView& key, nb::handle value, Use use) {
+  if (nb::isinstance<NDArray>(value)) {
+    arrays_.push_back(&AsArray(value));
+    return;
+  }
+  try {
+    imported_.push_back(std::make_unique<NDArray>(ImportForeign(value, use)));
+    arrays_.push_back(imported_.back().get());
+  } catch (const Error& error) {
+    throw Fail(error.code(), "{} {}: {}", keys_.verb(), key.ToString(), error.what());
+  }
+}
+
+std::span<const NDArray* const> Batch::Arrays(size_t i) const {
+  const size_t begin = i == 0 ? 0 : ends_[i - 1];
+  return {arrays_.data() + begin, ends_[i] - begin};
+}
+
+SmallVector<InitItem, 1> Batch::InitItems(std::string_view mode) const {
+  SmallVector<InitItem, 1> items;
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    const auto arrays = Arrays(i);
+    if (arrays.size() != 1) {
+      throw Fail(Code::kInvalidArgument, "{} {}: {} values, one is needed", keys_.verb(),
+                 keys_[i].ToString(), arrays.size());
+    }
+    items.push_back({keys_[i], arrays[0], mode});
+  }
+  return items;
+}
+
+}  // namespace tkv::python

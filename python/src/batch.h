@@ -1,0 +1,77 @@
+// What the arguments of one call become.  A call owns what it was given: lists are copied to tuples
+// before anything else, so that Python code that runs meanwhile (an updater, `__dlpack__`, another
+// thread) may change them.  Errors name the verb and the key.
+
+#pragma once
+
+#include "base/small_vector.h"
+#include "bindings.h"
+
+namespace tkv::python {
+
+inline bool IsList(nb::handle object) {
+  return PyList_Check(object.ptr()) || PyTuple_Check(object.ptr());
+}
+
+// A list as a tuple of the same items, and to the given depth lists in it too; anything else as it
+// is.
+nb::object Frozen(nb::handle object, int depth);
+
+// One key.  The view borrows the text of `key`.
+KeyView Named(const char* verb, nb::handle key);
+
+// The key or keys of a call.
+class Keys {
+ public:
+  Keys(const char* verb, nb::handle given);
+
+  const char* verb() const { return verb_; }
+  bool is_list() const { return is_list_; }
+  size_t size() const { return views_.size(); }
+  const KeyView& operator[](size_t i) const { return views_[i]; }
+
+ private:
+  const char* const verb_;
+  const nb::object held_;  // the texts that the views borrow
+  const bool is_list_;
+  SmallVector<KeyView, 1> views_;
+};
+
+// For each key the arrays given for it: a single key has one array or a list; a list of keys has a
+// list of the same length of such.
+class Batch {
+ public:
+  Batch(const Keys& keys, nb::handle values, Use use);
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
+  SmallVector<PushItem, 1> PushItems(int priority) const { return Items<PushItem>(priority); }
+  SmallVector<PullItem, 1> PullItems(int priority) const { return Items<PullItem>(priority); }
+  SmallVector<InitItem, 1> InitItems(std::string_view mode) const;
+
+ private:
+  void Add(const KeyView& key, nb::handle values, Use use);
+  void AddArray(const KeyView& key, nb::handle value, Use use);
+  std::span<const NDArray* const> Arrays(size_t i) const;
+
+  template <typename T>
+  SmallVector<T, 1> Items(int priority) const {
+    SmallVector<T, 1> items;
+    items.reserve(keys_.size());
+    for (size_t i = 0; i < keys_.size(); ++i) items.push_back({keys_[i], Arrays(i), priority});
+    return items;
+  }
+
+  const Keys& keys_;
+  const nb::object held_;  // the NDArrays that `arrays_` points to
+  SmallVector<size_t, 1> ends_;
+  SmallVector<const NDArray*, 8> arrays_;
+  std::vector<std::unique_ptr<NDArray>> imported_;
+};
+
+template <typename Items>
+auto Span(const Items& items) {
+  return std::span<const typename Items::value_type>(items.data(), items.size());
+}
+
+}  // namespace tkv::python

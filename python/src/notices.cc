@@ -1,0 +1,46 @@
+#include "notices.h"
+
+#include "gil.h"
+#include "rendezvous.h"
+#include "ticket.h"
+
+namespace tkv::python {
+
+void Notices::Add(int level, const std::string& text) {
+  std::lock_guard lock(mutex_);
+  if (waiting_.size() < kMax) waiting_.emplace_back(level, text);
+}
+
+bool Notices::any() {
+  std::lock_guard lock(mutex_);
+  return !waiting_.empty();
+}
+
+std::vector<std::pair<int, std::string>> Notices::Take() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(waiting_, {});
+}
+
+Notices& AllNotices() {
+  static auto* const notices = new Notices;
+  return *notices;
+}
+
+void CheckSignals() {
+  CheckInterruption();
+  const Locked locked;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  if (AllNotices().any()) nb::module_::import_("tensorkv._life").attr("tell_notices")();
+}
+
+StoreHooks HooksOf(nb::handle bootstrap) {
+  StoreHooks hooks;
+  hooks.interrupt = CheckSignals;
+  hooks.log = [](int level, const std::string& text) { AllNotices().Add(level, text); };
+  if (bootstrap.is_valid() && !bootstrap.is_none() && !nb::isinstance<nb::str>(bootstrap)) {
+    hooks.rendezvous = RendezvousOf(bootstrap);
+  }
+  return hooks;
+}
+
+}  // namespace tkv::python

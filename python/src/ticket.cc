@@ -1,0 +1,116 @@
+// tensorkv._core.Operation and what wakes those who await one; see tensorkv/ticket.py.
+
+#include "ticket.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/duration.h"
+#include "base/format.h"
+#include "gil.h"
+
+namespace tkv::python {
+namespace {
+
+thread_local std::shared_ptr<Interruption> interruption_of_thread;
+
+// A class of its own, because an interface has no binding.
+struct PyOperation {
+  Ticket core;
+};
+
+std::optional<std::pair<std::string, std::string>> FailureOf(const PyOperation& self) {
+  const std::optional<Error> error = self.core->failure();
+  if (!error) return std::nullopt;
+  return std::pair(std::string(Name(error->code())), std::string(error->what()));
+}
+
+}  // namespace
+
+Waker::Waker() : file_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (file_ < 0) throw Fail(Code::kResourceExhausted, "await: eventfd: {}", std::strerror(errno));
+}
+
+Waker::~Waker() { close(file_); }
+
+void Waker::Add(uint64_t id) noexcept {
+  {
+    std::lock_guard lock(mutex_);
+    ended_.push_back(id);
+  }
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(file_, &one, sizeof one);
+}
+
+std::vector<uint64_t> Waker::Take() {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(file_, &count, sizeof count);
+  std::lock_guard lock(mutex_);
+  return std::exchange(ended_, {});
+}
+
+void CheckInterruption() {
+  if (interruption_of_thread != nullptr && interruption_of_thread->is_asked) {
+    throw Fail(Code::kCancelled, "cancelled by its caller");
+  }
+}
+
+nb::object ToPython(Ticket ticket) { return nb::cast(PyOperation{std::move(ticket)}); }
+
+void BindTicket(nb::module_& m) {
+  m.def(
+      "seconds",
+      [](double seconds, const std::string& verb, const std::string& argument) {
+        return std::chrono::duration<double>(FromSeconds(seconds, verb, argument)).count();
+      },
+      nb::arg("seconds"), nb::arg("verb"), nb::arg("argument"),
+      "Returns a duration that a user has given, bounded; refuses negative ones and NaN.");
+  nb::class_<Waker>(m, "Waker",
+                    "Ids of operations that have ended, and a file that can be read then.")
+      .def(nb::init<>())
+      .def("fileno", &Waker::file)
+      .def("add", &Waker::Add, nb::arg("id"))
+      .def("take", &Waker::Take);
+  nb::class_<Interruption>(m, "Interruption", "Ends what the thread that enters it waits for.")
+      .def(nb::init<>())
+      .def("ask", [](Interruption& self) { self.is_asked = true; })
+      .def("enter",
+           [](std::shared_ptr<Interruption> self) { interruption_of_thread = std::move(self); })
+      .def_static("leave", [] { interruption_of_thread.reset(); });
+  nb::class_<PyOperation>(m, "Operation", "An operation of a store; see tensorkv.Ticket.")
+      .def("done", [](PyOperation& self) { return self.core->done(); })
+      .def(
+          "wait",
+          [](PyOperation& self, std::optional<double> timeout) {
+            const auto patience = timeout ? FromSeconds(*timeout, "wait", "timeout") : kLongestWait;
+            const Ticket core = self.core;
+            const Unlocked unlocked;
+            core->Wait(patience);
+          },
+          nb::arg("timeout") = nb::none())
+      .def("cancel",
+           [](PyOperation& self) {
+             const Ticket core = self.core;
+             const Unlocked unlocked;
+             return core->Cancel();
+           })
+      .def(
+          "on_end",
+          [](PyOperation& self, std::shared_ptr<Waker> waker, uint64_t id) {
+            const Ticket core = self.core;
+            const Unlocked unlocked;
+            core->OnEnd([waker = std::move(waker), id] { waker->Add(id); });
+          },
+          nb::arg("waker"), nb::arg("id"))
+      .def("failure", &FailureOf);
+}
+
+}  // namespace tkv::python
