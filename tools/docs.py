@@ -5,6 +5,7 @@ import argparse
 import importlib
 import inspect
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,7 @@ SECTIONS = [
 def signature(value):
     """Return the signature, from the docstring's place where the extension has none."""
     try:
-        text = str(inspect.signature(value))
+        text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(value)))
     except (TypeError, ValueError):
         nb = getattr(value, "__nb_signature__", None)
         if not nb:

@@ -60,7 +60,7 @@ class Array:
 
     def _assign(self, source: Array) -> None: ...
 
-    def _fill(self, value: float) -> None: ...
+    def _fill(self, value: object) -> None: ...
 
     def _numpy_for_reading(self) -> object: ...
 
@@ -86,6 +86,10 @@ def _register_array_class(type: object) -> None: ...
 def _empty(type: object, shape: Sequence[int], dtype: str, kind: str, index: int) -> object: ...
 
 def _view_of(type: object, object: object | None, writable: bool) -> object: ...
+
+_BINARY_OPS: int = 12
+
+_UNARY_OPS: int = 4
 
 def _binary(type: object, op: int, a: object, b: object) -> object: ...
 
@@ -154,44 +158,51 @@ class Optimizer:
     def apply(self, key: object | None, round: float, grad: Array, weight: Array, states: list, master: object | None) -> None:
         """One update of `weight` by `grad`, outside a store."""
 
-class Ticket:
+def seconds(seconds: float, verb: str, argument: str) -> float:
     """
-    An operation under way: what `async_op=True` gives back.
-
-    Can be awaited. A failure that nobody waits for is raised by the next call on its key and by close().
-
-    Example:
-        >>> kv = mx.kv.create('local')
-        >>> kv.init(3, mx.nd.ones((2,)))
-        >>> ticket = kv.pull(3, async_op=True)
-        >>> ticket.wait().asnumpy()
-        array([1., 1.], dtype=float32)
-        >>> ticket.done()
-        True
+    Returns a duration that a user has given, bounded; refuses negative ones and NaN.
     """
 
-    def wait(self, timeout: object | None = None) -> object:
-        """
-        Waits until the operation is done and returns its result.
+class Waker:
+    """Ids of operations that have ended, and a file that can be read then."""
 
-        Args:
-            timeout: in seconds; the operation itself goes on when it is over.
+    def __init__(self) -> None: ...
 
-        Raises:
-            DeadlineExceededError: not done in time.
-            KVError: what made the operation fail.
-        """
+    def fileno(self) -> int: ...
 
-    def done(self) -> bool:
-        """Returns whether the operation has ended, well or not."""
+    def add(self, id: int) -> None: ...
 
-    def __await__(self) -> object:
-        """Waits without blocking the event loop."""
+    def take(self) -> list[int]: ...
+
+class Interruption:
+    """Ends what the thread that enters it waits for."""
+
+    def __init__(self) -> None: ...
+
+    def ask(self) -> None: ...
+
+    def enter(self) -> None: ...
+
+    @staticmethod
+    def leave() -> None: ...
+
+class Operation:
+    """An operation of a store; see tensorkv.Ticket."""
+
+    def done(self) -> bool: ...
+
+    def wait(self, timeout: float | None = None) -> None: ...
+
+    def cancel(self) -> bool: ...
+
+    def on_end(self, waker: Waker, id: int) -> None: ...
+
+    def failure(self) -> tuple[str, str] | None: ...
 
 def _take_notices() -> list[tuple[int, str]]: ...
 
 class Store:
-    """The verbs of a store. Use tensorkv.kvstore.create()."""
+    """What KVStore is made of."""
 
     @overload
     def __init__(self, type: str, options: dict) -> None: ...
@@ -199,142 +210,23 @@ class Store:
     @overload
     def __init__(self, cluster: Cluster, rank: int) -> None: ...
 
-    def init(self, key: object | None, value: object | None, *, mode: object | None = None) -> None:
-        """
-        Creates each key with a copy of its value; shape and dtype stay those of the value.
+    def _init(self, key: object | None, value: object | None, mode: str) -> None: ...
 
-        Args:
-            key: an int (64-bit, also NumPy integers) or a str, or a list of them; one kind per store.
-            value: an NDArray or any array with DLPack or the buffer protocol, of any shape and dtype; for a list of keys
-                a list of the same length.
-            mode: ``'sync'`` or ``'async'``, of these keys in a distributed store; default that of the store. A store in one
-                process takes it and has one mode.
+    def _push(self, key: object | None, value: object | None, priority: int) -> None: ...
 
-        In a distributed store rank 0 creates the key and the others find it: they wait for rank 0, and the shapes and dtypes of
-        all ranks have to be equal, as have the modes: every worker makes the same stores in the same order. What is wrong with the
-        arguments is found before anything is created; where a server or rank 0 is lost on the way, keys of the list that were
-        created before stay (``key in kv`` tells which), and a key that was created in part can be tried again.
+    def _push_async(self, key: object | None, value: object | None, priority: int) -> object: ...
 
-        Raises:
-            AlreadyExistsError: a key is there already, or stands twice in the call. No key of the call was created.
-            InvalidArgumentError: int and str keys in one store, lists of different lengths, no array; in a distributed store
-                another shape, dtype or mode than rank 0's.
-            DeadlineExceededError, UnavailableError: in a distributed store rank 0 or a server did not come, or is dead.
+    def _pull(self, key: object | None, out: object | None, priority: int) -> None: ...
 
-        Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init(3, mx.nd.ones((2, 3)))
-            >>> kv.init(['a'], [mx.nd.zeros((2,))])
-            Traceback (most recent call last):
-            tensorkv.errors.InvalidArgumentError: init 'a': a string key, the store has integer keys
-        """
+    def _pull_async(self, key: object | None, out: object | None, priority: int) -> object: ...
 
-    def push(self, key: object | None, value: object | None, priority: int = 0, async_op: bool = False) -> object:
-        """
-        Sums the values given for each key, from left to right, and hands the sum to the updater (default: assign).
+    def _pushpull(self, key: object | None, value: object | None, out: object | None, priority: int) -> bool: ...
 
-        Args:
-            key: a key or a list of keys. A key that stands twice counts as one with all its values.
-            value: for one key an array or a list of arrays, each with the key's shape and dtype; for a list of keys a list
-                of such. Arrays of other frameworks are read where they are, never copied; strided ones are packed.
-            priority: in a distributed store, what waits to leave for a server does so the larger first; in others nothing
-                waits. Pushes of one key keep their order.
-            async_op: return a Ticket, which is done when the round is complete. Without it a push of a distributed store
-                returns when the arrays may be changed again, and its failure is raised by the next call on the key.
+    def _pushpull_async(self, key: object | None, value: object | None, out: object | None, priority: int) -> object: ...
 
-        Returns:
-            None, or a Ticket with `async_op`.
+    def _broadcast(self, key: object | None, value: object | None, out: object | None, priority: int) -> None: ...
 
-        Raises:
-            KeyNotFoundError: a key was never initialised.
-            InvalidArgumentError: another shape or dtype, an empty list, bool values in a sum.
-            DeadlineExceededError: another thread used a key longer than the patience.
-            FailedPreconditionError: the store is closed, was made before a fork, or the updater pushes its own key.
-            Exception: what the updater raised. In every case no key of the call has changed.
-
-        Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init(3, mx.nd.zeros((2,)))
-            >>> kv.push(3, [mx.nd.ones((2,)), mx.nd.ones((2,)) * 2])
-            >>> kv.pull(3).asnumpy()
-            array([3., 3.], dtype=float32)
-        """
-
-    def pull(self, key: object | None, out: object | None = None, priority: int = 0, ignore_sparse: bool = True, like: object | None = None, async_op: bool = False) -> object:
-        """
-        Copies the value of each key into its outputs, or returns it.
-
-        Args:
-            key: a key or a list of keys.
-            out: for one key an array or a list of arrays of the key's shape, for a list of keys a list of such: NDArray,
-                NumPy, PyTorch or any other writable array. Converts between float dtypes. Where one array stands for several
-                keys it holds the last one.
-            priority: as push.
-            ignore_sparse: accepted; every array is dense.
-            like: where there is no `out`, the framework of this array is that of the result.
-            async_op: return a Ticket; its wait gives what pull would have given.
-
-        Returns:
-            A Ticket with `async_op`; None with `out`; else a new NDArray with the key's shape, dtype and context, a list of them for a list of keys.
-
-        Raises:
-            KeyNotFoundError: a key was never initialised.
-            InvalidArgumentError: another shape, a dtype that does not convert, a read-only output, a JAX array, a tensor that
-                requires grad. No output was written.
-            DeadlineExceededError, FailedPreconditionError: as push.
-
-        Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init('w', mx.nd.ones((2,)))
-            >>> a = np.zeros(2, np.float32)
-            >>> kv.pull('w', out=a)
-            >>> a
-            array([1., 1.], dtype=float32)
-        """
-
-    def pushpull(self, key: object | None, value: object | None, out: object | None = None, priority: int = 0, async_op: bool = False) -> object:
-        """
-        Push, then pull, in one pass over memory. Without `out` the values themselves take the result.
-
-        Args:
-            key, value, priority: as push.
-            out: as pull.
-            async_op: return a Ticket, which is done when the outputs are written.
-
-        Returns:
-            None, or a Ticket with `async_op`; for JAX values without `out`, a new JAX array of the key's shape and dtype, a list for a list of keys.
-
-        Raises:
-            As push and pull; then neither the store nor an output has changed.
-
-        Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init(3, mx.nd.zeros((2,)))
-            >>> grads = [mx.nd.ones((2,)), mx.nd.ones((2,))]
-            >>> kv.pushpull(3, grads)
-            >>> grads[0].asnumpy()
-            array([2., 2.], dtype=float32)
-        """
-
-    def broadcast(self, key: object | None, value: object | None, out: object | None, priority: int = 0) -> None:
-        """
-        Init, then pull of the same keys: every output gets the initial value.
-
-        Args:
-            key, value: as init; the keys must be new.
-            out: as pull.
-            priority: as push, for the pull.
-
-        Raises:
-            As init and pull; then no key was created and no output written.
-
-        Example:
-            >>> kv = mx.kv.create('local')
-            >>> outs = [mx.nd.zeros((2,), mx.cpu(i)) for i in range(2)]
-            >>> kv.broadcast('w', mx.nd.ones((2,)), out=outs)
-            >>> outs[1].asnumpy()
-            array([1., 1.], dtype=float32)
-        """
+    def _fresh(self, verb: str, key: object | None) -> object: ...
 
     def _set_function(self, function: object | None) -> None: ...
 
@@ -342,61 +234,31 @@ class Store:
 
     def _close(self) -> None: ...
 
-    def _barrier(self) -> None:
-        """Waits until every worker has come here; in one process there is one."""
+    def _barrier(self) -> None: ...
 
-    def delete(self, key: object | None) -> None:
-        """
-        Removes a key; a later init makes it anew.
+    def _barrier_async(self) -> object: ...
 
-        In a distributed store every worker calls it, between two barriers.
+    def _delete(self, key: object | None) -> None: ...
 
-        Raises:
-            KeyNotFoundError: no such key.
+    def _round(self, key: object | None) -> int: ...
 
-        Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init(3, mx.nd.ones((2,)))
-            >>> kv.delete(3)
-            >>> 3 in kv
-            False
-        """
-
-    def round(self, key: object | None) -> int:
-        """
-        Returns how often this worker has pushed the key: the number of its last round.
-
-        A worker that has been started again goes on from the round that its earlier life had reached.
-
-        Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init(3, mx.nd.ones((2,)))
-            >>> kv.push(3, mx.nd.ones((2,)))
-            >>> kv.round(3)
-            1
-        """
-
-    @property
-    def rejoined(self) -> bool:
-        """Whether this worker has lived before in this job."""
+    def _contains(self, key: object | None) -> bool: ...
 
     def _keys(self) -> list: ...
 
-    def __len__(self) -> int: ...
-
-    def __contains__(self, key: object | None) -> bool: ...
+    def _size(self) -> int: ...
 
     @property
-    def type(self) -> str:
-        """The name that the store was created with."""
+    def _rejoined(self) -> bool: ...
 
     @property
-    def rank(self) -> int:
-        """Number of this worker, from 0."""
+    def _type(self) -> str: ...
 
     @property
-    def num_workers(self) -> int:
-        """Number of workers."""
+    def _rank(self) -> int: ...
+
+    @property
+    def _num_workers(self) -> int: ...
 
 class Cluster:
     """Servers and head of a job; see tensorkv.testing.cluster."""

@@ -306,9 +306,9 @@ TEST(ApplyUpdate, WaitsForTheWriterOfTheGradientAndTheReadersOfTheWeight) {
 // Every instruction a scalar of its own with three constants, and every param there is.
 TEST(Update, AProgramOfTheLargestSizeRuns) {
   std::string text = "program large\n";
-  for (int i = 0; i < 64; ++i) text += "param p" + std::to_string(i) + " = 1\n";
+  for (int i = 0; i < 64; ++i) text += Format("param p{} = 1\n", i);
   for (int i = 0; i < Program::kInstructionsMax - 1; ++i) {
-    text += "s" + std::to_string(i) + " = select 1 2 3\n";
+    text += Format("s{} = select 1 2 3\n", i);
   }
   const auto optimizer =
       std::make_shared<Optimizer>(Program::Parse(text + "w = add sum s0\nvalue <- w\n"), false);
