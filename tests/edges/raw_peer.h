@@ -15,28 +15,15 @@
 #include <string>
 #include <vector>
 
+#include "tests/frames.h"
 #include "transport/socket/address.h"
 #include "transport/socket/handshake.h"
 #include "transport/socket/lending.h"
-#include "wire/frame.h"
 
 namespace tkv {
 
 inline constexpr const char* kRawToken = "a token of this test";
 inline constexpr int kSoonMilliseconds = 5000;  // until what has to happen has happened
-
-inline std::string FrameText(std::vector<Message> messages) {
-  FrameBuilder builder;
-  for (Message& message : messages) builder.Add(std::move(message));
-  return builder.Finish(0, 0).head;
-}
-
-inline Message MessageOf(Type type, std::string extra = {}) {
-  Message message;
-  message.type = type;
-  message.extra = std::move(extra);
-  return message;
-}
 
 class RawPeer {
  public:

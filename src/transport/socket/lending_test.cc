@@ -1,5 +1,5 @@
 #include "transport/socket/lending.h"
-#include "wire/frame.h"
+#include "tests/frames.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

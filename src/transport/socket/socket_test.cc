@@ -21,9 +21,9 @@
 #include <thread>
 
 #include "base/format.h"
+#include "tests/frames.h"
 #include "transport/socket/address.h"
 #include "transport/socket/endpoint.h"
-#include "wire/frame.h"
 
 namespace tkv {
 namespace {
