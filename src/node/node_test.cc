@@ -103,6 +103,18 @@ class HostilePeerTest : public ::testing::Test {
   void ExpectClosed(bool is_open, const char* reason) {
     EXPECT_FALSE(is_open);
     EXPECT_NE(reason_.find(reason), std::string::npos) << reason_;
+    ExpectUnchanged();
+  }
+  // The operation was answered with this error, and nothing else has changed.
+  void ExpectRefused(bool is_open, Code code, const char* reason) {
+    ASSERT_TRUE(is_open);
+    ASSERT_EQ(answers_.size(), 1U);
+    ASSERT_EQ(answers_[0].type, Type::kError);
+    EXPECT_EQ(ErrorOf(answers_[0]).code(), code);
+    EXPECT_NE(reason_.find(reason), std::string::npos) << reason_;
+    ExpectUnchanged();
+  }
+  void ExpectUnchanged() {
     const Chunk* const chunk = node_.shard().FindChunk({IdOf(meta_.name), 0});
     ASSERT_NE(chunk, nullptr);
     EXPECT_EQ(chunk->version, 0u);
@@ -151,7 +163,8 @@ TEST_F(HostilePeerTest, ALengthThatIsAllowedInAFrameButNotForThisChunk) {
   const Frame frame = Forged(Push(2, 1), [](FrameHeader* header, FrameEntry* entry) {
     header->body_bytes = entry->body_bytes = uint64_t{1} << 39;
   });
-  ExpectClosed(DeliverFrame(hostile_, frame), "bytes of float32, the chunk has 16");
+  ExpectRefused(DeliverFrame(hostile_, frame), Code::kFailedPrecondition,
+                "bytes of float32, the chunk has 16");
 }
 
 TEST_F(HostilePeerTest, AnInitOfMoreThanAChunkMayHave) {
@@ -180,7 +193,8 @@ TEST_F(HostilePeerTest, MoreOperationsThanTheFrameHas) {
 TEST_F(HostilePeerTest, AnotherDtype) {
   Message push = Push(2, 1);
   push.dtype = DType::kI32;
-  ExpectClosed(Deliver(hostile_, {push}), "bytes of int32, the chunk has 16 of float32");
+  ExpectRefused(Deliver(hostile_, {push}), Code::kFailedPrecondition,
+                "bytes of int32, the chunk has 16 of float32");
 }
 
 TEST_F(HostilePeerTest, AChunkThatIsNotThere) {
@@ -200,7 +214,8 @@ TEST_F(HostilePeerTest, AnInitOfAChunkThatBelongsToNoKeyLikeThat) {
 }
 
 TEST_F(HostilePeerTest, ARoundFromTheFuture) {
-  ExpectClosed(Deliver(hostile_, {Push(2, 1000)}), "version 0 is the newest");
+  ExpectRefused(Deliver(hostile_, {Push(2, 1000)}), Code::kFailedPrecondition,
+                "version 0 is the newest");
 }
 
 TEST_F(HostilePeerTest, AWindowOverrun) {
@@ -208,11 +223,16 @@ TEST_F(HostilePeerTest, AWindowOverrun) {
 }
 
 TEST_F(HostilePeerTest, AFloodOfParkedPulls) {
-  bool is_open = true;
-  for (uint64_t seq = 2; seq < 1000 && is_open; ++seq) {
-    is_open = Deliver(hostile_, {Make(Type::kPull, seq, 5)});
+  constexpr size_t kParkedMax = 100;
+  for (uint64_t seq = 2; seq < 1000; ++seq) {
+    ASSERT_TRUE(Deliver(hostile_, {Make(Type::kPull, seq, 5)}));
+    if (seq < 2 + kParkedMax) continue;
+    ASSERT_EQ(answers_.size(), 1U);
+    EXPECT_EQ(ErrorOf(answers_[0]).code(), Code::kResourceExhausted);
   }
-  ExpectClosed(is_open, "100 operations wait");
+  EXPECT_EQ(node_.shard().FindChunk({IdOf(meta_.name), 0})->parked.size(), kParkedMax);
+  node_.Closed(hostile_, 0);
+  ExpectUnchanged();
 }
 
 TEST_F(HostilePeerTest, AFloodOfAsyncPushesWhosePredecessorNeverComes) {
