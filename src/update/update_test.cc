@@ -306,7 +306,7 @@ TEST(ApplyUpdate, WaitsForTheWriterOfTheGradientAndTheReadersOfTheWeight) {
 // Every instruction a scalar of its own with three constants, and every param there is.
 TEST(Update, AProgramOfTheLargestSizeRuns) {
   std::string text = "program large\n";
-  for (int i = 0; i < 64; ++i) text += Format("param p{} = 1\n", i);
+  for (int i = 0; i < 64; ++i) text += Format("param p{} 1\n", i);
   for (int i = 0; i < Program::kInstructionsMax - 1; ++i) {
     text += Format("s{} = select 1 2 3\n", i);
   }
