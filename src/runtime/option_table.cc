@@ -18,12 +18,12 @@ using OptionKind = OptionInfo::Kind;
 using Scope = OptionInfo::Scope;
 using Words = std::array<std::string_view, 5>;  // that a text may be; all empty: any text
 
-using Member = std::variant<int StoreOptions::*, size_t StoreOptions::*, bool StoreOptions::*,
+using Field = std::variant<int StoreOptions::*, size_t StoreOptions::*, bool StoreOptions::*,
                             milliseconds StoreOptions::*, std::string StoreOptions::*>;
 
 struct Row {
   OptionInfo info;
-  Member member;
+  Field member;
   int64_t low = 0;
   int64_t high = 0;
   Words words = {};
