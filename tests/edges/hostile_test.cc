@@ -147,6 +147,14 @@ size_t CountFiles() {
   return static_cast<size_t>(std::distance(begin(files), end(files)));
 }
 
+// A sanitizer keeps memory that was freed, to find uses of it: there residence tells nothing, and
+// the counted bytes and files have to do.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kKeepsFreedMemory = true;
+#else
+constexpr bool kKeepsFreedMemory = false;
+#endif
+
 size_t ResidentBytes() {
   malloc_trim(0);
   std::ifstream file("/proc/self/statm");
@@ -253,7 +261,9 @@ const std::map<std::string, Deed>& Deeds() {
            EXPECT_TRUE(peers.back()->Shake());
            peers.back()->SayAll(head + std::string(size_t{15} << 20, 'x'));
          }
-         EXPECT_LT(ResidentBytes(), before + (size_t{24} << 20));
+         if (!kKeepsFreedMemory) {
+           EXPECT_LT(ResidentBytes(), before + (size_t{24} << 20));
+         }
          for (const auto& peer : peers) EXPECT_TRUE(peer->IsClosedSoon());
        }},
       {"GuestWithABody",
@@ -415,7 +425,9 @@ TEST_P(Hostile, LeavesTheServerAsItWas) {
   EXPECT_TRUE(Welcomed(&job, by_unix, 1).is_good) << "the server serves";
   EXPECT_LE(HeapBytesInUse(), in_use + (size_t{256} << 10));
   // The allocator keeps some of what was freed.
-  EXPECT_LE(ResidentBytes(), resident + (size_t{32} << 20));
+  if (!kKeepsFreedMemory) {
+    EXPECT_LE(ResidentBytes(), resident + (size_t{32} << 20));
+  }
 }
 
 std::vector<std::string> Names() {
