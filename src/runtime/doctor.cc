@@ -13,8 +13,8 @@
 #include "runtime/process_job.h"
 #include "tkv/config.h"
 #include "transport/socket/address.h"
-#include "wire/frame.h"
 #include "transport/socket/endpoint.h"
+#include "wire/frame.h"
 
 namespace tkv {
 namespace {

@@ -19,7 +19,7 @@ using Scope = OptionInfo::Scope;
 using Words = std::array<std::string_view, 5>;  // that a text may be; all empty: any text
 
 using Field = std::variant<int StoreOptions::*, size_t StoreOptions::*, bool StoreOptions::*,
-                            milliseconds StoreOptions::*, std::string StoreOptions::*>;
+                           milliseconds StoreOptions::*, std::string StoreOptions::*>;
 
 struct Row {
   OptionInfo info;

@@ -22,10 +22,7 @@ constexpr size_t kSmallCallBytes = size_t{256} << 10;
 class LocalStore final : public KVStore {
  public:
   LocalStore(std::string type, const StoreOptions& options)
-      : type_(std::move(type)),
-        options_(options),
-        birth_(ForkGeneration()),
-        shared_(new Shared) {}
+      : type_(std::move(type)), options_(options), birth_(ForkGeneration()), shared_(new Shared) {}
 
   ~LocalStore() override {
     // A lock that another thread of the parent held stays locked in the child for ever.

@@ -14,9 +14,9 @@
 #include "base/format.h"
 #include "runtime/failpoints.h"
 #include "transport/inproc/network.h"
-#include "wire/frame.h"
 #include "transport/socket/address.h"
 #include "transport/socket/endpoint.h"
+#include "wire/frame.h"
 
 namespace tkv {
 namespace {
