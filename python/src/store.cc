@@ -246,14 +246,20 @@ void BindStore(nb::module_& m) {
       .def("_init", &Init, nb::arg("key").none(), nb::arg("value").none(), nb::arg("mode"))
       .def("_push", &Push, nb::arg("key").none(), nb::arg("value").none(), nb::arg("priority"))
       .def("_push_async", &PushAsync, nb::arg("key").none(), nb::arg("value").none(),
-           nb::arg("priority"))
+           nb::arg("priority"),
+           nb::sig("def _push_async(self, key: object | None, value: object | None, priority: int) "
+                   "-> Operation"))
       .def("_pull", &Pull, nb::arg("key").none(), nb::arg("out").none(), nb::arg("priority"))
       .def("_pull_async", &PullAsync, nb::arg("key").none(), nb::arg("out").none(),
-           nb::arg("priority"))
+           nb::arg("priority"),
+           nb::sig("def _pull_async(self, key: object | None, out: object | None, priority: int) "
+                   "-> Operation"))
       .def("_pushpull", &PushPull, nb::arg("key").none(), nb::arg("value").none(),
            nb::arg("out").none(), nb::arg("priority"))
       .def("_pushpull_async", &PushPullAsync, nb::arg("key").none(), nb::arg("value").none(),
-           nb::arg("out").none(), nb::arg("priority"))
+           nb::arg("out").none(), nb::arg("priority"),
+           nb::sig("def _pushpull_async(self, key: object | None, value: object | None, "
+                   "out: object | None, priority: int) -> Operation"))
       .def("_broadcast", &Broadcast, nb::arg("key").none(), nb::arg("value").none(),
            nb::arg("out").none(), nb::arg("priority"))
       .def("_fresh", &Fresh, nb::arg("verb"), nb::arg("key").none())
@@ -275,8 +281,10 @@ void BindStore(nb::module_& m) {
              const Unlocked unlocked;
              self.core->Barrier();
            })
-      .def("_barrier_async",
-           [](Store& self) { return Started([&] { return self.core->BarrierAsync(); }); })
+      .def(
+          "_barrier_async",
+          [](Store& self) { return Started([&] { return self.core->BarrierAsync(); }); },
+          nb::sig("def _barrier_async(self) -> Operation"))
       .def(
           "_delete",
           [](Store& self, nb::handle key) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from . import _bootstrap, _core, _life, ticket
 from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
@@ -893,7 +893,7 @@ def create(
     if _core.is_distributed(name) and bootstrap is None:
         role = _core.role()
         if role in ("server", "head"):
-            return _ServerStore(name, role)
+            return cast(KVStore, _ServerStore(name, role))  # its verbs raise, and say why
         if role is None:
             options.update(_bootstrap.from_torchrun(rank, num_workers))
     return KVStore(name, **options)

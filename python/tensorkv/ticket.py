@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextvars
+import functools
 import logging
 import os
 import select
@@ -107,7 +108,7 @@ def _serve(listener: _Listener) -> None:
                 call()
             except Exception:
                 logging.getLogger("tensorkv").exception("a callback of a ticket raised")
-        call = None  # keeps its ticket no longer
+            del call  # and with it the last reference to its ticket
 
 
 def _end_thread(thread: threading.Thread, waker: _core.Waker, process: int) -> None:
@@ -115,6 +116,11 @@ def _end_thread(thread: threading.Thread, waker: _core.Waker, process: int) -> N
     if process == os.getpid():
         waker.add(_Listener.END)
         thread.join(1)
+
+
+def _end(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _forget_thread() -> None:
@@ -224,7 +230,7 @@ class Ticket(Coroutine[Any, Any, T], Generic[T]):
             loop = asyncio.get_running_loop()
             listener = _listener_of_loop(loop)
             ended = loop.create_future()
-            number = listener.listen(self._operation, lambda: ended.done() or ended.set_result(None))
+            number = listener.listen(self._operation, functools.partial(_end, ended))
             try:
                 await ended
             except asyncio.CancelledError:
