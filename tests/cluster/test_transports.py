@@ -35,7 +35,7 @@ def test_values_of_all_sizes_arrive_by_every_transport(processes, transport):
 def test_a_transport_that_is_none_is_named(processes):
     status, said = finish(processes.launch("mx.kv.create('dist_sync', transport='pigeon')", workers=1, servers=1))
     assert status != 0
-    assert "transport 'pigeon'; there are auto, unix, tcp" in said, said
+    assert "create: transport='pigeon': one of auto, unix, tcp is needed" in said, said
 
 
 def test_where_shared_memory_is_not_allowed_one_warning_says_so(processes):

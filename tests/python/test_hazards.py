@@ -104,7 +104,8 @@ def set_by_address(a):
 
 def by_torch(a):
     """Write through PyTorch."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     torch.from_dlpack(a).fill_(777)
 
 
@@ -150,7 +151,8 @@ def copy_to(a):
     mx.nd.full((COUNT,), 777).copyto(a)
 
 
-WRITES = [set_all, set_each, set_array, set_view, set_numpy, set_dlpack, set_by_address, by_torch, in_place, copy_to]
+WRITES = [set_all, set_each, set_array, set_view, set_numpy, set_dlpack, set_by_address, in_place, copy_to]
+WRITES.append(pytest.param(by_torch, marks=pytest.mark.framework))
 
 
 @pytest.mark.parametrize("write", WRITES, ids=lambda f: f.__name__)

@@ -38,6 +38,7 @@ def test_the_command(monkeypatch):
     assert subprocess.run([tkv], capture_output=True, timeout=60).returncode != 0
     monkeypatch.setenv("TKV_THREADS", "many")
     wrong = subprocess.run([tkv, "config"], capture_output=True, text=True, timeout=60)
-    assert (wrong.returncode, wrong.stderr) == (2, "tkv: TKV_THREADS='many': a whole number of at least 0 is needed\n")
+    message = "tkv: TKV_THREADS='many': a whole number from 0 to 65536 (cores) is needed\n"
+    assert (wrong.returncode, wrong.stderr) == (2, message)
     with pytest.raises(ValueError, match="TKV_THREADS='many'"):
         mx.kv.create("local")
