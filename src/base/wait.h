@@ -1,4 +1,4 @@
-// The one loop in which a thread waits.
+// The one loop in which a thread of the user's waits.
 
 #pragma once
 
@@ -13,27 +13,40 @@
 
 namespace tkv {
 
-// Waits with the lock until the condition holds or the deadline has passed; false in the latter
-// case.  About every 50 ms the interrupt, where there is one, is called without the lock: what it
-// throws ends the wait, with the lock held again.
+// Waits until the condition holds or the deadline has passed; false in the latter case.  The
+// condition and `rest(longest)`, which waits for a change for at most so long, run with the lock.
+// About every 50 ms the interrupt, where there is one, is called without the lock: what it throws
+// ends the wait, with the lock held again.  `lock` may be null where nothing is to be locked.
+template <typename Condition, typename Rest>
+bool WaitUntil(std::unique_lock<std::mutex>* lock, std::chrono::steady_clock::time_point deadline,
+               const std::function<void()>& interrupt, Condition condition, Rest rest) {
+  struct Unlocked {
+    explicit Unlocked(std::unique_lock<std::mutex>* l) : lock(l) {
+      if (lock != nullptr) lock->unlock();
+    }
+    ~Unlocked() {
+      if (lock != nullptr) lock->lock();
+    }
+    std::unique_lock<std::mutex>* lock;
+  };
+  while (!condition()) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= deadline) return false;
+    rest(std::min<std::chrono::nanoseconds>(deadline - now, kInterruptEvery));
+    if (condition() || !interrupt) continue;
+    const Unlocked unlocked(lock);
+    interrupt();
+  }
+  return true;
+}
+
+// The same for a condition whose changes are notified.
 template <typename Condition>
 bool WaitUntil(std::unique_lock<std::mutex>* lock, std::condition_variable* changed,
                std::chrono::steady_clock::time_point deadline,
                const std::function<void()>& interrupt, Condition condition) {
-  while (!condition()) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now >= deadline) return false;
-    changed->wait_for(*lock, std::min<std::chrono::nanoseconds>(deadline - now, kInterruptEvery));
-    if (condition() || !interrupt) continue;
-    struct Relock {
-      std::unique_lock<std::mutex>* lock;
-      ~Relock() { lock->lock(); }
-    };
-    lock->unlock();
-    const Relock relock{lock};
-    interrupt();
-  }
-  return true;
+  return WaitUntil(lock, deadline, interrupt, condition,
+                   [&](std::chrono::nanoseconds longest) { changed->wait_for(*lock, longest); });
 }
 
 }  // namespace tkv

@@ -130,27 +130,21 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
  private:
   template <typename Condition>
   void WaitFor(std::chrono::nanoseconds patience, Condition condition) {
-    const auto deadline = DeadlineAfter(patience);
     std::unique_lock lock(mutex_);
     const auto locked_condition = [&] {
       std::lock_guard guard(mutex_);
       return condition();
     };
-    while (!condition()) {
+    // While a caller waits it does the node's work itself, unless another caller is at that.
+    const auto rest = [&](std::chrono::nanoseconds longest) {
       lock.unlock();
-      const bool has_helped = help_(locked_condition, kInterruptEvery);
+      const bool has_helped = help_(locked_condition, longest);
       lock.lock();
-      if (!has_helped && !condition()) changed_.wait_for(lock, kInterruptEvery);
-      if (condition()) return;
-      if (interrupt_) {
-        lock.unlock();
-        interrupt_();
-        lock.lock();
-      }
-      if (!condition() && std::chrono::steady_clock::now() >= deadline) {
-        throw Fail(Code::kDeadlineExceeded, "{}: not done after {} ms", verb_,
-                   std::chrono::duration_cast<std::chrono::milliseconds>(patience).count());
-      }
+      if (!has_helped && !condition()) changed_.wait_for(lock, longest);
+    };
+    if (!WaitUntil(&lock, DeadlineAfter(patience), interrupt_, condition, rest)) {
+      throw Fail(Code::kDeadlineExceeded, "{}: not done after {} ms", verb_,
+                 std::chrono::duration_cast<std::chrono::milliseconds>(patience).count());
     }
   }
 

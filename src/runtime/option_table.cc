@@ -6,8 +6,8 @@
 #include <limits>
 #include <variant>
 
+#include "base/duration.h"
 #include "base/format.h"
-#include "base/wait.h"
 #include "wire/message.h"
 
 namespace tkv {

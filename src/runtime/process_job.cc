@@ -6,6 +6,7 @@
 #include "base/duration.h"
 #include "base/format.h"
 #include "base/process.h"
+#include "base/wait.h"
 #include "bootstrap/pmix/pmix.h"
 #include "transport/socket/address.h"
 
@@ -17,14 +18,16 @@ void Host::WaitUntilOver(std::chrono::milliseconds patience,
                          const std::function<void()>& interrupt) {
   const auto deadline = DeadlineAfter(patience);
   for (const auto& service : services_) {
-    while (!service->Wait(kInterruptEvery)) {
-      if (interrupt) interrupt();
-      if (std::chrono::steady_clock::now() >= deadline) {
-        throw Fail(Code::kDeadlineExceeded,
-                   "close: this process holds a part of the store, and other workers have not left "
-                   "after {} ms",
-                   patience.count());
-      }
+    bool is_over = service->Wait(std::chrono::milliseconds(0));
+    if (!WaitUntil(
+            nullptr, deadline, interrupt, [&] { return is_over; },
+            [&](std::chrono::nanoseconds longest) {
+              is_over = service->Wait(std::chrono::ceil<std::chrono::milliseconds>(longest));
+            })) {
+      throw Fail(Code::kDeadlineExceeded,
+                 "close: this process holds a part of the store, and other workers have not left "
+                 "after {} ms",
+                 patience.count());
     }
   }
 }

@@ -9,6 +9,7 @@
 #include "base/duration.h"
 #include "base/format.h"
 #include "base/process.h"
+#include "base/wait.h"
 
 namespace tkv {
 namespace {
@@ -49,22 +50,13 @@ Worker::Worker(const std::string& type, const StoreOptions& store, WorkerOptions
                                          std::move(options.endpoint), std::move(thread));
   thread_->OnChange([this](Node& node) { OnChange(static_cast<ClientNode*>(&node)); });
   thread_->Start();
-  const auto deadline = DeadlineAfter(store.server_patience);
   std::unique_lock lock(mutex_);
-  while (!joined_ && !refused_) {
-    joined_changed_.wait_for(lock, kInterruptEvery);
-    if (joined_ || refused_) break;
-    if (store.interrupt) {
-      lock.unlock();
-      store.interrupt();
-      lock.lock();
-    }
-    if (Clock::now() >= deadline) {
-      lock.unlock();  // the hooks of the node take it
-      const std::string missing = Missing();
-      throw Fail(Code::kDeadlineExceeded, "create '{}': waited {} ms{}", type,
-                 store.server_patience.count(), missing);
-    }
+  if (!WaitUntil(&lock, &joined_changed_, DeadlineAfter(store.server_patience), store.interrupt,
+                 [&] { return joined_ || refused_; })) {
+    lock.unlock();  // the hooks of the node take it
+    const std::string missing = Missing();
+    throw Fail(Code::kDeadlineExceeded, "create '{}': waited {} ms{}", type,
+               store.server_patience.count(), missing);
   }
   if (refused_) throw Fail(refused_->code(), "create '{}': {}", type, refused_->what());
 }

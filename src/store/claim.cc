@@ -51,7 +51,7 @@ void WaitForKeys(std::string_view verb, const StoreOptions& options, const Claim
   const auto is_free = [&](const auto& entry) {
     return !entry->is_written && (claim.mode == Claim::Mode::kRead || entry->readers == 0);
   };
-  WaitUntil(shared, options, verb, lock, [&] {
+  WaitForKeys(shared, options, verb, lock, [&] {
     return std::all_of(entries.begin(), entries.end(), is_free) ||
            std::any_of(entries.begin(), entries.end(), is_deleted) || shared->Refuses();
   });

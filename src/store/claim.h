@@ -12,9 +12,9 @@
 #include <span>
 
 #include "base/check.h"
-#include "base/duration.h"
 #include "base/process.h"
 #include "base/small_vector.h"
+#include "base/wait.h"
 #include "store/key_table.h"
 #include "tkv/kvstore.h"
 #include "update/tile_driver.h"
@@ -98,27 +98,18 @@ void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
 // Waits, with the lock of `shared`, until `free()`.
 //   throws  kDeadlineExceeded, and what the user's interrupt throws
 template <typename Free>
-void WaitUntil(Shared* shared, const StoreOptions& options, std::string_view verb,
-               std::unique_lock<std::mutex>* lock, Free free) {
+void WaitForKeys(Shared* shared, const StoreOptions& options, std::string_view verb,
+                 std::unique_lock<std::mutex>* lock, Free free) {
   if (free()) return;
-  ++shared->waiting;
-  const auto deadline = DeadlineAfter(options.patience);
-  bool in_time = false;
-  std::exception_ptr interrupted;
-  while (!in_time && !interrupted && std::chrono::steady_clock::now() < deadline) {
-    in_time = shared->released.wait_for(*lock, kInterruptEvery, free);
-    if (in_time || !options.interrupt) continue;
-    lock->unlock();  // a signal's handler may use the store
-    try {
-      options.interrupt();
-    } catch (...) {
-      interrupted = std::current_exception();
-    }
-    lock->lock();
-  }
-  --shared->waiting;
-  if (interrupted) std::rethrow_exception(interrupted);
-  if (!in_time) {
+  struct Waiting {  // with the lock
+    explicit Waiting(Shared* s) : shared(s) { ++shared->waiting; }
+    ~Waiting() { --shared->waiting; }
+    Shared* shared;
+  };
+  const Waiting waiting(shared);
+  // The interrupt runs without the lock: a signal's handler may use the store.
+  if (!WaitUntil(lock, &shared->released, DeadlineAfter(options.patience), options.interrupt,
+                 free)) {
     throw Fail(Code::kDeadlineExceeded, "{}: another thread has used a key of this call for {} ms",
                verb, options.patience.count());
   }

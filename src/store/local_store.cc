@@ -341,12 +341,12 @@ void LocalStore::Delete(const KeyView& key) {
     throw Fail(Code::kFailedPrecondition, "delete {}: the updater that is running is updating it",
                key.ToString());
   }
-  WaitUntil(shared_.get(), options_, "delete", &lock,
-            [&] {  // another thread may delete it meanwhile
-              entry = shared_->keys.Find(key);
-              return entry == nullptr || (!entry->is_written && entry->readers == 0) ||
-                     shared_->Refuses();
-            });
+  WaitForKeys(shared_.get(), options_, "delete", &lock,
+              [&] {  // another thread may delete it meanwhile
+                entry = shared_->keys.Find(key);
+                return entry == nullptr || (!entry->is_written && entry->readers == 0) ||
+                       shared_->Refuses();
+              });
   shared_->CheckOpen("delete");
   if (entry == nullptr) {
     throw Fail(Code::kNotFound, "delete {}: no such key", key.ToString());
@@ -362,7 +362,7 @@ void LocalStore::WaitForCallsUnderWay(std::unique_lock<std::mutex>* lock) {
   shared_->released.notify_all();
   const auto is_idle = [](const auto& entry) { return !entry->is_written && entry->readers == 0; };
   try {
-    WaitUntil(shared_.get(), options_, "close", lock, [&] {
+    WaitForKeys(shared_.get(), options_, "close", lock, [&] {
       const auto& entries = shared_->keys.entries();
       return shared_->closed || std::all_of(entries.begin(), entries.end(), is_idle);
     });

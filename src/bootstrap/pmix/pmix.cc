@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "base/format.h"
-#include "base/process.h"
+#include "base/wait.h"
 
 namespace tkv {
 namespace {
@@ -112,22 +112,13 @@ class Group final : public PmixGroup {
       delete held;
       Check("PMIx_Fence", begun);
     }
-    const auto deadline = std::chrono::steady_clock::now() + longest;
     std::unique_lock lock(fence->mutex);
-    while (!fence->is_done) {
-      fence->changed.wait_for(lock, kInterruptEvery);
-      if (fence->is_done) break;
-      if (interrupt) {
-        lock.unlock();
-        interrupt();
-        lock.lock();
-      }
-      if (std::chrono::steady_clock::now() >= deadline) {
-        throw Fail(Code::kDeadlineExceeded,
-                   "not all {} processes that mpirun has started are here after {} ms; each has to "
-                   "create the store",
-                   size_, longest.count());
-      }
+    if (!WaitUntil(&lock, &fence->changed, DeadlineAfter(longest), interrupt,
+                   [&] { return fence->is_done; })) {
+      throw Fail(Code::kDeadlineExceeded,
+                 "not all {} processes that mpirun has started are here after {} ms; each has to "
+                 "create the store",
+                 size_, longest.count());
     }
     Check("PMIx_Fence", fence->status);
   }
