@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/duration.h"
 #include "base/format.h"
 #include "store/checks.h"
 
@@ -25,28 +26,29 @@ DistStore::~DistStore() {
   if (worker_->is_of_this_process() && !closed_) LeaveUnclosed();
 }
 
-// What Close does, for a store that goes without it: its pushes count and the worker takes its leave
-// where that is soon done.  No user's code runs.
+// What Close does, for a store that goes without it, as far as it is done within two seconds: its
+// pushes count, and the worker takes its leave or, where it has other stores, has the servers free
+// this one's keys.  No user's code runs.
 void DistStore::LeaveUnclosed() noexcept {
-  constexpr std::chrono::seconds kLongest{2};
+  const auto deadline = DeadlineAfter(std::chrono::seconds(2));
+  const auto left = [deadline] { return deadline - std::chrono::steady_clock::now(); };
   const bool is_last = worker_->CloseStore(number_);
   try {
     const auto calls = worker_->CallsOf(number_);
     const auto help = [this](const std::function<bool()>& done, std::chrono::nanoseconds longest) {
       return worker_->PollUntil(done, longest);
     };
-    if (is_last) {
-      const auto leave = std::make_shared<Call>("close", help, nullptr);
-      leave->store = number_;
+    const auto run = [&](Operation::Kind kind) {
+      const auto call = std::make_shared<Call>("close", help, nullptr);
+      call->store = number_;
       std::vector<Operation> operations;
-      operations.push_back(Make(Operation::Kind::kLeave, "close", nullptr));
-      worker_->Launch(leave, std::move(operations));
-      leave->Wait(kLongest);
-    }
-    const auto deadline = std::chrono::steady_clock::now() + kLongest;
-    for (const CallPtr& call : calls) {
-      call->WaitAccepted(deadline - std::chrono::steady_clock::now());
-    }
+      operations.push_back(Make(kind, "close", nullptr));
+      worker_->Launch(call, std::move(operations));
+      call->Wait(left());
+    };
+    if (is_last) run(Operation::Kind::kLeave);
+    for (const CallPtr& call : calls) call->WaitAccepted(left());
+    if (!is_last) run(Operation::Kind::kClose);
   } catch (const std::exception& failed) {
     if (options_.log) {
       options_.log(2, Format("a store was dropped without close(), and not all of its pushes may "

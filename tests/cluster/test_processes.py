@@ -52,7 +52,8 @@ def test_stores_of_one_process_share_its_rank(processes):
     assert status == 0 and said.count("good") == 2, said
 
 
-def test_servers_free_the_keys_of_a_store_that_all_have_closed(processes):
+@pytest.mark.parametrize("end", ["kv.close()", "del kv"])
+def test_servers_free_the_keys_of_a_store_that_all_have_closed_or_dropped(processes, end):
     text = """
     def server_bytes():
         total = 0
@@ -73,7 +74,7 @@ def test_servers_free_the_keys_of_a_store_that_all_have_closed(processes):
         kv = mx.kv.create("dist_sync")
         kv.init("w", np.ones(8 << 20, np.float32))
         kv.pushpull("w", np.ones(8 << 20, np.float32))
-        kv.close()
+        END
         first.barrier()
         sizes.append(server_bytes() >> 20)
         first.barrier()
@@ -81,7 +82,7 @@ def test_servers_free_the_keys_of_a_store_that_all_have_closed(processes):
     first.close()
     print("good", sizes)
     """
-    status, said = finish(processes.launch(text))
+    status, said = finish(processes.launch(text.replace("END", end)))
     assert status == 0 and said.count("good") == 2, said
 
 
