@@ -228,15 +228,31 @@ void DistStore::FreeSources(const CallPtr& call, const std::vector<Source>& sour
   }
   if (!waits) return;
   constexpr std::chrono::milliseconds kSoon{5};
+  const bool fits = BytesCopied() + foreign_bytes <= options_.window_bytes;
   try {
-    call->WaitAccepted(foreign_bytes <= options_.window_bytes ? std::chrono::nanoseconds(kSoon)
-                                                              : Saturated(options_.patience));
+    call->WaitAccepted(fits ? std::chrono::nanoseconds(kSoon) : Saturated(options_.patience));
   } catch (const Error&) {
-    worker_->Detach(call);
+    Copy(call, foreign_bytes);
   } catch (...) {  // interrupted: the push goes on
-    worker_->Detach(call);
+    Copy(call, foreign_bytes);
     throw;
   }
+}
+
+// The call goes on with copies of its sources.
+void DistStore::Copy(const CallPtr& call, size_t bytes) {
+  worker_->Detach(call);
+  std::lock_guard lock(mutex_);
+  copied_.emplace_back(call, bytes);
+}
+
+// What calls hold copies of that no server has accepted yet.
+size_t DistStore::BytesCopied() {
+  std::lock_guard lock(mutex_);
+  std::erase_if(copied_, [](const auto& copied) { return copied.first->accepted(); });
+  size_t bytes = 0;
+  for (const auto& copied : copied_) bytes += copied.second;
+  return bytes;
 }
 
 std::vector<NDArray> DistStore::OutputsOf(const std::vector<Target>& targets) {

@@ -127,6 +127,8 @@ class DistStore final : public KVStore {
   void AddTarget(const Target& target, Operation* operation, const CallPtr& call) const;
   static void FinishTargets(const CallPtr& call, std::vector<Target> targets);
   void FreeSources(const CallPtr& call, const std::vector<Source>& sources);
+  void Copy(const CallPtr& call, size_t bytes);
+  size_t BytesCopied();
   // The arrays of the user that the targets write to.
   static std::vector<NDArray> OutputsOf(const std::vector<Target>& targets);
   void LetGo(const CallPtr& call, const std::vector<Source>& sources,
@@ -169,7 +171,8 @@ class DistStore final : public KVStore {
   std::shared_ptr<const Optimizer> optimizer_;
   std::vector<double> committed_params_;
   std::array<std::optional<CompiledUpdate>, 16> compiled_;
-  std::vector<CallPtr> untold_;  // calls that nobody may wait for
+  std::vector<CallPtr> untold_;                     // calls that nobody may wait for
+  std::vector<std::pair<CallPtr, size_t>> copied_;  // and the bytes of their sources
 };
 
 }  // namespace tkv
