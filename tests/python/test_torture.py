@@ -247,7 +247,9 @@ class TestExit:
             for _ in range(4):
                 started.acquire()
         """)
-        assert done.returncode == 0, done.stderr
+        # A push that the end overtakes has not been accepted, which the exit status has to tell.
+        overtaken = "an earlier call failed: push" in done.stderr and "the store is closed" in done.stderr
+        assert done.returncode == (1 if overtaken else 0), done.stderr
 
     def test_the_process_ends_while_a_daemon_thread_is_in_an_updater(self):
         done = run("""
