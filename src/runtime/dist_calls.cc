@@ -227,7 +227,8 @@ void DistStore::FreeSources(const CallPtr& call, const std::vector<Source>& sour
     foreign_bytes += source.array.bytes();
   }
   if (!waits) return;
-  constexpr std::chrono::milliseconds kSoon{5};
+  constexpr std::chrono::milliseconds kSoon{
+      50};  // most pushes are accepted by then, without a copy
   const bool fits = BytesCopied() + foreign_bytes <= options_.window_bytes;
   try {
     call->WaitAccepted(fits ? std::chrono::nanoseconds(kSoon) : Saturated(options_.patience));
