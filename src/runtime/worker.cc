@@ -153,8 +153,13 @@ void Worker::GiveUp(const CallPtr& call) {
 
 void Worker::Detach(const CallPtr& call) {
   Run([&](ClientNode& client, Time) {
-    for (const OpId id : call->ops) client.Detach(id);
-    ReleaseMemory(*call);
+    for (const OpId id : call->ops) {
+      // Where a push has been accepted its source is free, and the answer may be landing there.
+      const auto running = calls_.find(id);
+      if (running == calls_.end() || !running->second.is_unaccepted) continue;
+      const Bytes source = client.Detach(id);
+      if (source.size > 0) thread_->Release(source.data, source.size);
+    }
   });
 }
 
