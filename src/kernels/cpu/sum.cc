@@ -19,26 +19,32 @@ HWY_INLINE T AddWrapping(T a, T b) {
   }
 }
 
-// target = [target +] s[0] + ... + s[N-1], from the left, each element by itself.
-template <class Load, size_t N, bool kOntoTarget, bool kStream>
+// What a loop does with its sum: writes it, adds it to the target, or writes it past the cache.
+enum class How : uint8_t { kWrite, kAdd, kStream };
+
+// target = [target +] s[0] + ... + s[N-1], from the left, each element by itself.  Unless it is
+// streamed a source may be the target.
+template <class Load, size_t N, How kHow>
 void SumLoop(const typename Load::Raw* const* HWY_RESTRICT s, typename Load::Wide* target,
              size_t count) {
   using Wide = typename Load::Wide;
   const hn::ScalableTag<Wide> tag;
   const size_t lanes = hn::Lanes(tag);
   const auto one = [&](size_t i) HWY_ATTR {
-    Wide sum = kOntoTarget ? AddWrapping(target[i], Load::One(s[0] + i)) : Load::One(s[0] + i);
+    Wide sum = Load::One(s[0] + i);
+    if constexpr (kHow == How::kAdd) sum = AddWrapping(target[i], sum);
     for (size_t k = 1; k < N; ++k) sum = AddWrapping(sum, Load::One(s[k] + i));
     target[i] = sum;
+    asm volatile("");  // no compiler makes vectors of these few elements
   };
   const auto many = [&](size_t i) HWY_ATTR {
     auto sum = Load::Many(tag, s[0] + i);
-    if constexpr (kOntoTarget) sum = hn::Add(hn::LoadU(tag, target + i), sum);
+    if constexpr (kHow == How::kAdd) sum = hn::Add(hn::LoadU(tag, target + i), sum);
     for (size_t k = 1; k < N; ++k) sum = hn::Add(sum, Load::Many(tag, s[k] + i));
     return sum;
   };
   size_t i = 0;
-  if constexpr (kStream) {
+  if constexpr (kHow == How::kStream) {
     constexpr size_t kLine = 64;
     const size_t head = HWY_MIN(count, ElementsToAlignment(target, kLine));
     for (; i < head; ++i) one(i);
@@ -58,59 +64,71 @@ void SumLoop(const typename Load::Raw* const* HWY_RESTRICT s, typename Load::Wid
   for (; i < count; ++i) one(i);
 }
 
-template <class Load, bool kOntoTarget, bool kStream>
-void SumUpTo8(const typename Load::Raw* const* s, size_t n, typename Load::Wide* target,
+// One loop reads so many sources: more streams have neither registers nor fill buffers.
+constexpr size_t kSourcesMax = 8;
+
+// Whether a sum may be a source again.
+template <class Load>
+constexpr bool kIsSource = std::is_same_v<typename Load::Raw, typename Load::Wide>;
+
+template <class Load, How kHow>
+void SumGroup(const typename Load::Raw* const* s, size_t n, typename Load::Wide* target,
               size_t count) {
   switch (n) {
     case 1:
-      return SumLoop<Load, 1, kOntoTarget, kStream>(s, target, count);
+      return SumLoop<Load, 1, kHow>(s, target, count);
     case 2:
-      return SumLoop<Load, 2, kOntoTarget, kStream>(s, target, count);
+      return SumLoop<Load, 2, kHow>(s, target, count);
     case 3:
-      return SumLoop<Load, 3, kOntoTarget, kStream>(s, target, count);
+      return SumLoop<Load, 3, kHow>(s, target, count);
     case 4:
-      return SumLoop<Load, 4, kOntoTarget, kStream>(s, target, count);
+      return SumLoop<Load, 4, kHow>(s, target, count);
     case 5:
-      return SumLoop<Load, 5, kOntoTarget, kStream>(s, target, count);
+      return SumLoop<Load, 5, kHow>(s, target, count);
     case 6:
-      return SumLoop<Load, 6, kOntoTarget, kStream>(s, target, count);
+      return SumLoop<Load, 6, kHow>(s, target, count);
     case 7:
-      return SumLoop<Load, 7, kOntoTarget, kStream>(s, target, count);
-    default:
-      return SumLoop<Load, 8, kOntoTarget, kStream>(s, target, count);
+      return SumLoop<Load, 7, kHow>(s, target, count);
+    case 8:
+      return SumLoop<Load, 8, kHow>(s, target, count);
+    default:  // the sum of a group before, and another group
+      return SumLoop < Load, kHow == How::kWrite && kIsSource<Load> ? 9 : 8,
+             kHow > (s, target, count);
+  }
+}
+
+// More sources than one loop takes: block by block, in groups.
+template <class Load>
+void SumInGroups(const typename Load::Raw* const* s, size_t n, typename Load::Wide* target,
+                 size_t count) {
+  constexpr size_t kBlock = 2048;  // stays in the first-level cache
+  for (size_t at = 0; at < count; at += kBlock) {
+    const size_t length = HWY_MIN(kBlock, count - at);
+    for (size_t done = 0; done < n;) {
+      const typename Load::Raw* part[kSourcesMax + 1];
+      size_t size = 0;
+      const bool is_first = done == 0;
+      if constexpr (kIsSource<Load>) {
+        if (!is_first) part[size++] = target + at;
+      }
+      const size_t end = HWY_MIN(n, done + kSourcesMax);
+      while (done < end) part[size++] = s[done++] + at;
+      if (kIsSource<Load> || is_first) {
+        SumGroup<Load, How::kWrite>(part, size, target + at, length);
+      } else if constexpr (!kIsSource<Load>) {
+        SumGroup<Load, How::kAdd>(part, size, target + at, length);
+      }
+    }
   }
 }
 
 template <class Load>
 void SumAll(const void* const* sources, size_t n, void* target, size_t count, Write write) {
-  using Raw = typename Load::Raw;
-  using Wide = typename Load::Wide;
-  const auto* s = reinterpret_cast<const Raw* const*>(sources);
-  auto* out = static_cast<Wide*>(target);
-  if (n <= 8) {
-    if (write == Write::kStreaming) {
-      SumUpTo8<Load, false, true>(s, n, out, count);
-    } else {
-      SumUpTo8<Load, false, false>(s, n, out, count);
-    }
-    return;
-  }
-  // More streams than registers and fill buffers: by blocks that stay in the first-level cache.
-  constexpr size_t kBlock = 2048;
-  for (size_t at = 0; at < count; at += kBlock) {
-    const size_t length = HWY_MIN(kBlock, count - at);
-    for (size_t done = 0; done < n;) {
-      const size_t group = HWY_MIN(n - done, size_t{8});
-      const Raw* part[8];
-      for (size_t k = 0; k < group; ++k) part[k] = s[done + k] + at;
-      if (done == 0) {
-        SumUpTo8<Load, false, false>(part, group, out + at, length);
-      } else {
-        SumUpTo8<Load, true, false>(part, group, out + at, length);
-      }
-      done += group;
-    }
-  }
+  const auto* s = reinterpret_cast<const typename Load::Raw* const*>(sources);
+  auto* out = static_cast<typename Load::Wide*>(target);
+  if (n > kSourcesMax) return SumInGroups<Load>(s, n, out, count);
+  if (write == Write::kCached) return SumGroup<Load, How::kWrite>(s, n, out, count);
+  SumGroup<Load, How::kStream>(s, n, out, count);
 }
 
 void SumDispatch(DType dtype, const void* const* sources, size_t n, void* target, size_t count,
@@ -124,8 +142,7 @@ void SumDispatch(DType dtype, const void* const* sources, size_t n, void* target
       return SumAll<LoadF16>(sources, n, target, count, write);
     case DType::kBF16:
       return SumAll<LoadBF16>(sources, n, target, count, write);
-    case DType::kI8:
-      return SumAll<LoadNative<int8_t>>(sources, n, target, count, write);
+    case DType::kI8:  // wraps as the unsigned type does
     case DType::kU8:
       return SumAll<LoadNative<uint8_t>>(sources, n, target, count, write);
     case DType::kI16:
