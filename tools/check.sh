@@ -25,6 +25,7 @@ simulation           slow    20,000 seeds, and what they reached
 exploration          slow    every scope but the large ones
 mutants              quick   three broken rules, and that the patches of all apply
 mutants-all          slow    all of them
+mutants-hazards      slow    waits of arrays taken away, which the random programs have to notice
 fuzz                 slow    every fuzzer for five seconds
 frameworks           slow    the tests that need PyTorch or JAX
 packaging            slow    the wheel in a bare chroot, the libraries as users link them
@@ -136,6 +137,7 @@ part_exploration() {
 run_mutants() { use_ccache; $python tools/mutants.py "$@"; }
 part_mutants() { run_mutants acknowledge-early push-over-pulls keep-uncommitted; }
 part_mutants-all() { run_mutants; }
+part_mutants-hazards() { use_ccache; $python tools/hazard_mutants.py >"$logs/mutants-hazards.log" 2>&1 || { tail -20 "$logs/mutants-hazards.log"; return 1; }; tail -1 "$logs/mutants-hazards.log"; }
 
 part_fuzz() { configure fuzz && build_preset fuzz && tools/fuzz.sh 5; }
 

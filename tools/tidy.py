@@ -124,8 +124,8 @@ def check_calls():
 
 
 def check_mutants():
-    """Yield patches of tests/mutants that do not apply."""
-    for path in sorted((ROOT / "tests" / "mutants").glob("*.patch")):
+    """Yield patches of broken rules that do not apply."""
+    for path in sorted((ROOT / "tests").glob("*mutants/*.patch")):
         command = ["patch", "-p1", "--dry-run", "--silent", "--force", "--fuzz=0", "-i", str(path)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode != 0:
