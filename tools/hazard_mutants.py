@@ -1,9 +1,9 @@
 """Tests the tests of hazards: applies each patch of tests/hazard_mutants, which takes one wait away, to a copy of the tree
-and runs tests/python/test_hazards.py there, which has to fail by an assertion. A crash or a hang is no catch."""
+and runs tests/python/test_hazards.py there, or the C++ tests that the patch names, which have to fail by an assertion. A
+crash or a hang is no catch."""
 
 import argparse
 import os
-import pathlib
 import re
 import subprocess
 import sys
@@ -16,14 +16,14 @@ BUILD = mutants.COPY / "hazards"
 PACKAGE = mutants.COPY / "package" / "tensorkv"
 
 
-def build():
-    """Build the extension in the copy."""
+def build(target):
+    """Build the extension or a test in the copy."""
     run = {"cwd": TREE, "env": {**os.environ, "CCACHE_BASEDIR": str(TREE)}, "capture_output": True, "text": True}
     if not (BUILD / "build.ninja").exists():
-        options = ["-DTKV_BUILD_PYTHON=ON", "-DTKV_BUILD_TESTS=OFF", "-DTKV_BUILD_BENCH=OFF"]
+        options = ["-DTKV_BUILD_PYTHON=ON", "-DTKV_BUILD_BENCH=OFF"]
         python = f"-DPython_EXECUTABLE={sys.executable}"
         subprocess.run(["cmake", "--preset", "release", "-B", BUILD, *options, python], check=True, **run)
-    done = subprocess.run(["cmake", "--build", BUILD, "--target", "_core"], check=False, **run)
+    done = subprocess.run(["cmake", "--build", BUILD, "--target", target], check=False, **run)
     if done.returncode != 0:
         raise SystemExit(f"hazard mutants: the copy does not build:\n{done.stdout[-3000:]}")
 
@@ -46,6 +46,20 @@ def run_tests(programs):
     return done.returncode, done.stdout
 
 
+def run_cpp(test):
+    """Run a C++ test; return 1 where assertions have failed, and what it said."""
+    done = subprocess.run([BUILD / "tests" / test, "--gtest_brief=1"], capture_output=True, text=True, check=False)
+    return done.returncode, re.sub(r"^\[  FAILED  \] (\w+\.\w+) ", r"FAILED \1 ", done.stdout, flags=re.MULTILINE)
+
+
+def judge(path, programs):
+    """Say whether the tests see what a patch has broken."""
+    test = re.search(r"^tests: (\w+)$", path.read_text(), re.MULTILINE)
+    with mutants.patched(path):
+        build(test[1] if test else "_core")
+        return verdict(*(run_cpp(test[1]) if test else run_tests(programs)))
+
+
 def verdict(status, text):
     """Say what a run of the tests means for the patch."""
     first = re.search(r"^FAILED (\S+)", text, re.MULTILINE)
@@ -62,13 +76,11 @@ def main():
     arguments = parser.parse_args()
     chosen = [p for p in PATCHES if not arguments.names or any(name in p.name for name in arguments.names)]
     mutants.copy_tree()
-    build()
+    build("_core")
     link_package()
     missed = 0
     for path in chosen:
-        with mutants.patched(pathlib.Path(path)):
-            build()
-            caught, text = verdict(*run_tests(arguments.programs))
+        caught, text = judge(path, arguments.programs)
         print(f"{path.stem}: {text}", flush=True)
         missed += not caught
     print(f"{len(chosen) - missed} of {len(chosen)} caught")
