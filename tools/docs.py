@@ -2,13 +2,13 @@
 and the stub of the extension."""
 
 import argparse
+import ast
 import importlib
 import inspect
 import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SECTIONS = [
@@ -41,13 +41,41 @@ def signature(value):
     return text.replace("(self, ", "(").replace("(self)", "()")
 
 
+def members(cls):
+    """Return the members of a class and of the parts that it is made of, up to a base class that users know."""
+    found = {}
+    for part in cls.__mro__:
+        if part is not cls and not part.__module__.startswith("tensorkv._"):
+            break
+        found = {**vars(part), **found}
+    return found
+
+
+def types():
+    """Return the section of the names that stand in signatures."""
+    lines = [
+        "## Types\n",
+        "What signatures call the types of arguments; they exist for type checkers alone.\n",
+        "| name | what it stands for |",
+        "|---|---|",
+    ]
+    tree = ast.parse((ROOT / "python" / "tensorkv" / "_types.py").read_text())
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            lines.append(f"| `{node.name}` | {ast.get_docstring(node).splitlines()[0]} |")
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            text = node.value.value if isinstance(node.value, ast.Constant) else ast.unparse(node.value)
+            lines.append(f"| `{ast.unparse(node.target)}` | `{text.replace('|', chr(92) + '|')}` |")
+    return "\n".join(lines) + "\n"
+
+
 def document(name, value, level):
     """Yield the lines for one name and, for a class, its members."""
     kind = "" if inspect.isclass(value) or isinstance(value, property) else signature(value)
     yield f"{'#' * level} `{name}{kind}`\n"
     yield "```text\n" + inspect.cleandoc(value.__doc__ or "") + "\n```\n"
     if inspect.isclass(value) and not issubclass(value, Exception):
-        for member, inner in sorted(vars(value).items()):
+        for member, inner in sorted(members(value).items()):
             if member.startswith("_") or not (callable(inner) or isinstance(inner, (property, staticmethod))):
                 continue
             inner = inner.__func__ if isinstance(inner, staticmethod) else inner
@@ -75,6 +103,7 @@ def api():
         for name in names:
             value = getattr(module, name)
             lines += document(f"{short}.{name}", value, 3)
+    lines.append(types())
     return "\n".join(lines)
 
 
@@ -116,13 +145,17 @@ def golden():
 
 
 def stub():
-    """Return the stub of the extension."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = pathlib.Path(folder) / "_core.pyi"
-        subprocess.run(
-            [sys.executable, "-m", "nanobind.stubgen", "-q", "-P", "-m", "tensorkv._core", "-o", out], check=True
-        )
-        return out.read_text()
+    """Return the stub of the extension; every pattern has to fit something."""
+    from nanobind import stubgen
+    from tensorkv import _core
+
+    patterns = stubgen.load_pattern_file(str(ROOT / "tools" / "stub_patterns.txt"))
+    made = stubgen.StubGen(_core, include_private=True, patterns=patterns)
+    made.put(_core)
+    unused = [pattern.query.pattern for pattern in patterns if not pattern.matches]
+    if unused:
+        raise SystemExit(f"tools/stub_patterns.txt: nothing has these names: {', '.join(unused)}")
+    return made.get()
 
 
 def main():

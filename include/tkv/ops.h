@@ -9,6 +9,8 @@
 
 #pragma once
 
+#include <string_view>
+
 #include "tkv/api.h"
 #include "tkv/ndarray.h"
 
@@ -31,6 +33,10 @@ enum class BinaryOp : uint8_t {
 enum class UnaryOp : uint8_t { kNeg, kAbs, kSqrt, kSign };
 inline constexpr int kBinaryOps = static_cast<int>(BinaryOp::kNotEqual) + 1;
 inline constexpr int kUnaryOps = static_cast<int>(UnaryOp::kSign) + 1;
+
+// What update programs call the operation: "add", "lt".
+TKV_API std::string_view Name(BinaryOp op);
+TKV_API std::string_view Name(UnaryOp op);
 
 TKV_API NDArray Binary(BinaryOp op, const NDArray& a, const NDArray& b);
 TKV_API NDArray Binary(BinaryOp op, const NDArray& a, double b);

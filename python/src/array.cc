@@ -118,6 +118,16 @@ UnaryOp UnaryOpOf(int op) {
   return static_cast<UnaryOp>(op);
 }
 
+// How Python finds the number of an operation.
+template <typename AnyOp>
+nb::dict NumbersByName(int count) {
+  nb::dict numbers;
+  for (int i = 0; i < count; ++i) {
+    numbers[nb::cast(std::string(Name(static_cast<AnyOp>(i))))] = i;
+  }
+  return numbers;
+}
+
 // Integers that meet an int64 array stay integers, because a double may not hold them.
 bool IsInteger(nb::handle scalar, DType dtype) {
   return dtype == DType::kI64 && PyLong_Check(scalar.ptr());
@@ -319,8 +329,8 @@ void BindArray(nb::module_& m) {
         return ToPython(ImportForeign(object, writable ? Use::kWrite : Use::kRead), type);
       },
       nb::arg("type"), nb::arg("object").none(), nb::arg("writable"));
-  m.attr("_BINARY_OPS") = kBinaryOps;
-  m.attr("_UNARY_OPS") = kUnaryOps;
+  m.attr("_BINARY_OPS") = NumbersByName<BinaryOp>(kBinaryOps);
+  m.attr("_UNARY_OPS") = NumbersByName<UnaryOp>(kUnaryOps);
   m.def("_binary", &BinaryOf, nb::arg("type"), nb::arg("op"), nb::arg("a"), nb::arg("b"));
   m.def("_binary_into", &BinaryIntoOf, nb::arg("op"), nb::arg("a"), nb::arg("b"), nb::arg("out"));
   m.def(

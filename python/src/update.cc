@@ -13,14 +13,7 @@
 namespace tkv::python {
 
 void BindUpdate(nb::module_& m) {
-  nb::class_<Program>(
-      m, "Program",
-      "An update as data: straight-line elementwise code on `sum`, `value` and states.\n\n"
-      "The grammar is in docs/programs.md. Raises InvalidArgumentError naming the line.\n\n"
-      "Example:\n"
-      "    >>> program = mx.Program('program add\\nw = add value sum\\nvalue <- w\\n')\n"
-      "    >>> program.name, program.states\n"
-      "    ('add', [])")
+  nb::class_<Program>(m, "Program", "A parsed update program. Use tensorkv.Program.")
       .def(
           "__init__",
           [](Program* self, const std::string& text) { new (self) Program(Program::Parse(text)); },

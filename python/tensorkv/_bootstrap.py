@@ -1,17 +1,23 @@
 """Ways in which processes find each other that live in Python."""
 
+from __future__ import annotations
+
 import os
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 from .errors import FailedPreconditionError, InvalidArgumentError
 
+if TYPE_CHECKING:
+    from ._types import Rendezvous
 
-def from_torchrun(rank, num_workers):
+
+def from_torchrun(rank: int | None, num_workers: int | None) -> dict[str, Any]:
     """Return the options by which the processes of torchrun find each other; none without torchrun."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return {}
     try:
-        from torch.distributed import PrefixStore, TCPStore
+        from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined,unused-ignore]
     except ImportError as error:
         raise FailedPreconditionError(
             f"create: torchrun started this process, and its store needs torch: {error}"
@@ -34,7 +40,7 @@ def from_torchrun(rank, num_workers):
     return {"bootstrap": PrefixStore(prefix, store), "rank": rank, "num_workers": num_workers}
 
 
-def get_value(store, key, seconds):
+def get_value(store: Rendezvous, key: str, seconds: float) -> tuple[str | None, str | None]:
     """Return (the value of a key as text, None), or (None, why not) where nobody has set it in so long."""
     try:
         store.wait([key], timedelta(seconds=seconds))

@@ -1,19 +1,23 @@
 """Results in the caller's framework."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from .errors import InvalidArgumentError
 from .ndarray import NDArray
 
 
-def _one_like(array, like):
+def _one_like(array: NDArray, like: object) -> Any:
     if isinstance(like, NDArray):
         return array
     module = type(like).__module__.partition(".")[0]
     if module == "torch":
         import torch
 
-        return torch.from_dlpack(array)
+        return torch.from_dlpack(array)  # type: ignore[attr-defined,unused-ignore]
     if module in ("jax", "jaxlib"):
         import jax
 
@@ -23,7 +27,7 @@ def _one_like(array, like):
     raise InvalidArgumentError(f"like: no arrays of type {type(like).__module__}.{type(like).__qualname__} can be made")
 
 
-def like(arrays, example):
+def like(arrays: Any, example: Any) -> Any:
     """Return NDArrays as arrays of the framework of `example`, sharing their memory; lists match item by item."""
     is_list = isinstance(example, (list, tuple))
     if is_list and not example:

@@ -1,12 +1,18 @@
 """The life of stores: what is told while they wait, and how they end with the process."""
 
+from __future__ import annotations
+
 import atexit
 import logging
 import os
 import sys
 import weakref
+from typing import TYPE_CHECKING
 
 from . import _core
+
+if TYPE_CHECKING:
+    from .kvstore import KVStore
 
 logger = logging.getLogger("tensorkv")
 _handler = logging.StreamHandler()
@@ -23,7 +29,7 @@ _handler.setFormatter(
 )
 
 
-def _lower_level(record):
+def _lower_level(record: logging.LogRecord) -> bool:
     """Give a record its level in lower case, as the options write it."""
     record.level = record.levelname.lower()
     return True
@@ -32,7 +38,7 @@ def _lower_level(record):
 _handler.addFilter(_lower_level)
 
 
-def set_level(level):
+def set_level(level: str) -> None:
     """Tell on standard error what is at least of this level, 'error' to 'debug'; nothing at all with 'off'."""
     logger.setLevel(logging.CRITICAL + 1 if level == "off" else level.upper())
     if level != "off" and _handler not in logger.handlers:
@@ -42,28 +48,28 @@ def set_level(level):
 
 if os.environ.get("TKV_LOG") in ("off", "error", "warning", "info", "debug"):  # what is none of these, create refuses
     set_level(os.environ["TKV_LOG"])
-_open: "weakref.WeakSet" = weakref.WeakSet()
+_open: weakref.WeakSet[KVStore] = weakref.WeakSet()
 
 
-def tell_notices():
+def tell_notices() -> None:
     """Hand what the stores' threads have to say to the logger `tensorkv`."""
     for level, text in _core._take_notices():
         logger.log((level + 1) * 10, text)
 
 
-def opened(store):
+def opened(store: KVStore) -> None:
     """Remember a store that has to be closed when the process ends."""
     _open.add(store)
     tell_notices()
 
 
-def closed(store):
+def closed(store: KVStore) -> None:
     """Forget a store that is closed."""
     _open.discard(store)
     tell_notices()
 
 
-def _close_all():
+def _close_all() -> None:
     """Close what is open: accepted pushes count, workers take their leave; failures nobody saw are printed."""
     failed = False
     for store in list(_open):

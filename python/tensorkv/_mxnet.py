@@ -26,7 +26,7 @@ _MODULES = {
 }
 
 
-def install_as_mxnet():
+def install_as_mxnet() -> None:
     """Make ``import mxnet``, ``from mxnet import cpu, kv, np`` and ``import mxnet.ndarray`` give this package.
 
     Idempotent. Scripts need no change; ``python -m tensorkv.mxnet SCRIPT`` calls it before it runs SCRIPT.

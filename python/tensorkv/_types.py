@@ -1,12 +1,20 @@
-"""What the verbs take, for type checkers."""
+"""What arguments may be, for type checkers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypedDict, TypeVar
 
 if TYPE_CHECKING:
+    from types import EllipsisType
+
+    import numpy as np
     from typing_extensions import Buffer
+
+    from . import _core, optimizer
+    from .context import Context
+    from .ndarray import NDArray
 
 
 class SupportsDLPack(Protocol):
@@ -16,8 +24,125 @@ class SupportsDLPack(Protocol):
     def __dlpack__(self) -> Callable[..., Any]: ...
 
 
-Key: TypeAlias = int | str | SupportsIndex
-Keys: TypeAlias = list[int] | list[str] | list[Key] | tuple[Key, ...]
+class FrameworkDType(Protocol):
+    """An element type of another framework, such as ``torch.bfloat16``."""
+
+    @property
+    def itemsize(self) -> int: ...
+
+    @property
+    def is_floating_point(self) -> bool: ...
+
+
+class ScalarType(Protocol):
+    """A type of scalars that knows its element type, such as ``jax.numpy.bfloat16``."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+
+class Rendezvous(Protocol):
+    """Where the processes of a job find each other, such as a ``torch.distributed.TCPStore``."""
+
+    def set(self, key: str, value: str, /) -> object:
+        """Set a key for all processes."""
+
+    def get(self, key: str, /) -> object:
+        """Return the value of a key, bytes or str."""
+
+    def wait(self, keys: list[str], timeout: timedelta, /) -> object:
+        """Wait until somebody has set the keys; raise where nobody has in so long."""
+
+
+# ---- keys and values of the verbs
+
+K = TypeVar("K", bound="int | str | SupportsIndex")
+Key: TypeAlias = "int | str | SupportsIndex"
+Keys: TypeAlias = "list[K] | tuple[K, ...]"
 Array: TypeAlias = "SupportsDLPack | Buffer"
 Arrays: TypeAlias = "Array | Sequence[Array]"
-ArraysOfKeys: TypeAlias = "Sequence[Array] | Sequence[Sequence[Array]]"
+ArraysOfKeys: TypeAlias = "Sequence[Array | Sequence[Array]]"
+# Arrays that can take a result themselves.
+Place: TypeAlias = "NDArray | np.ndarray[Any, Any]"
+Places: TypeAlias = "Place | Sequence[Place | Sequence[Place]]"
+
+# ---- arrays
+
+DType: TypeAlias = "str | type[Any] | np.dtype[Any] | FrameworkDType | ScalarType | None"
+DTypeName: TypeAlias = "type[Any] | Literal['bfloat16']"
+Shape: TypeAlias = "SupportsIndex | Sequence[SupportsIndex]"
+Scalar: TypeAlias = "float | np.number[Any] | np.bool_"
+Operand: TypeAlias = "Scalar | np.ndarray[Any, Any] | _core.Array"
+Nested: TypeAlias = "SupportsFloat | _core.Array | Sequence[Nested]"
+Elements: TypeAlias = "Nested | SupportsDLPack | Buffer"
+Index: TypeAlias = (
+    "SupportsIndex | slice | EllipsisType | np.ndarray[Any, Any] | _core.Array | Sequence[int] | None | tuple[Any, ...]"
+)
+Where: TypeAlias = "Context | Literal['cpu', 'gpu'] | None"
+
+# ---- options of create()
+
+Mode: TypeAlias = Literal["sync", "async"]
+OnDeath: TypeAlias = Literal["fail", "continue", "wait"]
+Transport: TypeAlias = Literal["auto", "unix", "tcp"]
+LogLevel: TypeAlias = Literal["off", "error", "warning", "info", "debug"]
+Bootstrap: TypeAlias = "Rendezvous | Literal['self']"
+
+
+class ClusterOptions(TypedDict, total=False):
+    """The options of `testing.cluster`."""
+
+    threads: int | None
+    patience_ms: int | None
+    patience: float | None
+    server_patience_ms: int | None
+    server_patience: float | None
+    staleness: int | None
+    on_death: OnDeath | None
+    deterministic: bool | None
+    window_bytes: int | None
+    transport: Transport | None
+    insecure_network: bool | None
+    check_values: bool | None
+    silence_ms: int | None
+    silence: float | None
+    failpoints: str | None
+    log: LogLevel | None
+
+
+class StoreOptions(ClusterOptions, total=False):
+    """The options of `create`."""
+
+    bootstrap: Bootstrap | None
+    rank: int | None
+    num_workers: int | None
+    servers: int | None
+
+
+# ---- optimizers
+
+
+class OtherHyperparameters(TypedDict, total=False):
+    """The arguments of `Optimizer` but the learning rate."""
+
+    rescale_grad: float
+    param_idx2name: Mapping[int, str] | None
+    wd: float
+    clip_gradient: float | None
+    lr_scheduler: Callable[[int], float] | None
+    sym: object
+    begin_num_update: int
+    multi_precision: bool
+    param_dict: Mapping[Any, Any] | None
+
+
+class Hyperparameters(OtherHyperparameters, total=False):
+    """The arguments of `Optimizer`."""
+
+    learning_rate: float | None
+
+
+# ---- what a store calls
+
+UpdateFunction: TypeAlias = "Callable[[Any, NDArray, NDArray], object]"
+AnyUpdater: TypeAlias = "UpdateFunction | optimizer.Optimizer | optimizer.Updater | _core.Program | _core.Optimizer"

@@ -1,11 +1,13 @@
 """Names that scripts import from ``mxnet.base``."""
 
+from __future__ import annotations
+
 from .errors import KVError, MXNetError
 
 __all__ = ["KVError", "MXNetError", "py_str"]
 
 
-def py_str(x):
+def py_str(x: bytes | str) -> str:
     """Return `x`, bytes or str, as a str.
 
     Example:

@@ -1,5 +1,9 @@
 """Where an array lives."""
 
+from __future__ import annotations
+
+from typing import Literal, NoReturn, SupportsIndex
+
 from .errors import InvalidArgumentError
 
 __all__ = ["Context", "cpu", "current_context", "gpu", "num_gpus"]
@@ -26,10 +30,14 @@ class Context:
 
     __slots__ = ("device_id", "device_type")
 
-    def __init__(self, device_type, device_id=0):
+    device_id: int
+    device_type: Literal["cpu", "gpu"]
+
+    def __init__(self, device_type: Literal["cpu", "gpu"] | Context, device_id: SupportsIndex = 0) -> None:
         """Name a device; whether the machine has it is checked when an array is made there."""
         if isinstance(device_type, Context):
-            device_type, device_id = device_type.device_type, device_type.device_id
+            device_id = device_type.device_id
+            device_type = device_type.device_type
         if device_type not in _TYPEIDS:
             raise InvalidArgumentError(f"context: device type {device_type!r}; cpu and gpu are possible")
         if isinstance(device_id, bool) or not hasattr(device_id, "__index__") or int(device_id) < 0:
@@ -39,35 +47,35 @@ class Context:
         object.__setattr__(self, "device_type", device_type)
         object.__setattr__(self, "device_id", int(device_id))
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: object) -> NoReturn:
         """Refuse: contexts are values."""
         raise AttributeError("a Context cannot be changed")
 
     @property
-    def device_typeid(self):
+    def device_typeid(self) -> int:
         """1 for cpu, 2 for gpu."""
         return _TYPEIDS[self.device_type]
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         """Compare type and number."""
         if not isinstance(other, Context):
             return NotImplemented
         return (self.device_type, self.device_id) == (other.device_type, other.device_id)
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         """Hash type and number."""
         return hash((self.device_type, self.device_id))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         """Return ``cpu(0)``."""
         return f"{self.device_type}({self.device_id})"
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type[Context], tuple[str, int]]:
         """Pickle by type and number."""
         return Context, (self.device_type, self.device_id)
 
 
-def cpu(device_id=0):
+def cpu(device_id: SupportsIndex = 0) -> Context:
     """Return the context of host memory that stands for worker `device_id`.
 
     Example:
@@ -77,7 +85,7 @@ def cpu(device_id=0):
     return Context("cpu", device_id)
 
 
-def gpu(device_id=0):
+def gpu(device_id: SupportsIndex = 0) -> Context:
     """Return the context of GPU `device_id`. Making an array there raises UnimplementedError where there is none.
 
     Example:
@@ -87,7 +95,7 @@ def gpu(device_id=0):
     return Context("gpu", device_id)
 
 
-def num_gpus():
+def num_gpus() -> int:
     """Return how many GPUs arrays can live on: 0 in this build.
 
     Example:
@@ -97,7 +105,7 @@ def num_gpus():
     return 0
 
 
-def current_context():
+def current_context() -> Context:
     """Return the context that arrays get by default: ``cpu(0)``.
 
     Example:

@@ -11,7 +11,28 @@ Example:
     5 pull 7: no such key, init it first
 """
 
+from __future__ import annotations
+
 from ._core import _error_codes
+
+__all__ = [
+    "AbortedError",
+    "AlreadyExistsError",
+    "CancelledError",
+    "DataLossError",
+    "DeadlineExceededError",
+    "FailedPreconditionError",
+    "InternalError",
+    "InvalidArgumentError",
+    "KVError",
+    "KeyNotFoundError",
+    "MXNetError",
+    "OutOfRangeError",
+    "ResourceExhaustedError",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "UnimplementedError",
+]
 
 _CODES = _error_codes()
 
@@ -21,9 +42,13 @@ class KVError(RuntimeError):
 
     code: int = 0
 
-    def __str__(self):
+    def __init__(self, *args: object) -> None:
+        """Keep the message."""
+        super().__init__(*args)
+
+    def __str__(self) -> str:
         """Return the message, also where another base class would quote it."""
-        return self.args[0] if len(self.args) == 1 else super().__str__()
+        return str(self.args[0]) if len(self.args) == 1 else super().__str__()
 
 
 class CancelledError(KVError):

@@ -4,8 +4,15 @@ A process whose environment says that it is a server or the scheduler of a job (
 launcher has started, serves here until the last worker has left. ``python -m tensorkv.server`` and the command ``tkv server`` do the same without a script.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from . import _core
 from .errors import FailedPreconditionError
+
+if TYPE_CHECKING:
+    from .kvstore import KVStore, KVStoreBase
 
 __all__ = ["KVStoreServer"]
 
@@ -19,14 +26,14 @@ class KVStoreServer:
         tensorkv.errors.FailedPreconditionError: serve: this process is no server of a job
     """
 
-    def __init__(self, kvstore):
+    def __init__(self, kvstore: KVStore | KVStoreBase | None) -> None:
         """Serve for the job that `kvstore` belongs to: ``mx.kv.create('dist_sync')`` in a server or scheduler.
 
         Under an MPI launcher, where a store would make a worker of this process, `kvstore` is None.
         """
         self.kvstore = kvstore
 
-    def run(self):
+    def run(self) -> None:
         """Serve until the last worker has left.
 
         Raises:
@@ -37,13 +44,13 @@ class KVStoreServer:
             raise FailedPreconditionError("serve: this process is no server of a job")
         _core.serve()
 
-    def _may_serve(self):
+    def _may_serve(self) -> bool:
         """Return whether this process is a server or the scheduler, or may become a server of its MPI group."""
         role = _core.role()
         return role in ("server", "head") or (role is None and self.kvstore is None and _core.is_in_group())
 
 
-def _init_kvstore_server_module():
+def _init_kvstore_server_module() -> None:
     """Serve and end the process where it is a server or the scheduler of a job; else return at once."""
     if _core.role() in ("server", "head"):
         _core.serve()

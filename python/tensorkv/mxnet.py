@@ -8,7 +8,7 @@ import runpy
 import sys
 
 
-def main():
+def main() -> int:
     """Run the script named by the first argument with the others as its arguments."""
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(

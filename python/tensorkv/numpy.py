@@ -1,9 +1,18 @@
 """Arrays in NumPy's manner: ``mx.np``. The same arrays as `mx.nd`, printed as NumPy prints and with NumPy's indexing."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as _np
 
 from . import ndarray as _nd
 from .ndarray import NDArray
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ._types import DType, Elements, Scalar, Shape, Where
 
 __all__ = ["arange", "array", "empty", "full", "ndarray", "ones", "zeros"]
 
@@ -18,9 +27,8 @@ class ndarray(NDArray):
     """
 
     __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         """Return NumPy's form; float32 is the default and not named."""
         body = self.astype("float32") if self.dtype_name == "bfloat16" else self
         text = _np.array2string(body._host(), separator=", ", prefix="array(")
@@ -28,26 +36,26 @@ class ndarray(NDArray):
             return f"array({text})"
         return f"array({text}, dtype={self.dtype_name})"
 
-    def __str__(self):
+    def __str__(self) -> str:
         """Return the elements alone."""
         return str((self.astype("float32") if self.dtype_name == "bfloat16" else self)._host())
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Self:
         """Return a view for an int or a slice of the first axis, else a copy; a row of a 1-D array has shape ``()``."""
         row = super().__getitem__(key)
         is_row_of_vector = self.ndim == 1 and not isinstance(key, (slice, tuple)) and _np.ndim(key) == 0
         return row._reshape([]) if is_row_of_vector else row
 
-    def as_nd_ndarray(self):
+    def as_nd_ndarray(self) -> NDArray:
         """Return the same memory as an `mx.nd` array."""
         return self._as(NDArray)
 
 
-def _as_np(result):
+def _as_np(result: NDArray) -> ndarray:
     return result._as(ndarray)
 
 
-def empty(shape, dtype=None, order="C", ctx=None):
+def empty(shape: Shape, dtype: DType = None, order: str = "C", ctx: Where = None) -> ndarray:
     """Return an uninitialised array; float32 by default.
 
     Example:
@@ -57,7 +65,7 @@ def empty(shape, dtype=None, order="C", ctx=None):
     return _as_np(_nd.empty(shape, ctx, dtype))
 
 
-def full(shape, fill_value, dtype=None, order="C", ctx=None):
+def full(shape: Shape, fill_value: Scalar, dtype: DType = None, order: str = "C", ctx: Where = None) -> ndarray:
     """Return an array whose every element is `fill_value`.
 
     Example:
@@ -67,7 +75,7 @@ def full(shape, fill_value, dtype=None, order="C", ctx=None):
     return _as_np(_nd.full(shape, fill_value, ctx, dtype))
 
 
-def zeros(shape, dtype=None, order="C", ctx=None):
+def zeros(shape: Shape, dtype: DType = None, order: str = "C", ctx: Where = None) -> ndarray:
     """Return an array of zeros.
 
     Example:
@@ -77,7 +85,7 @@ def zeros(shape, dtype=None, order="C", ctx=None):
     return full(shape, 0, dtype, order, ctx)
 
 
-def ones(shape, dtype=None, order="C", ctx=None):
+def ones(shape: Shape, dtype: DType = None, order: str = "C", ctx: Where = None) -> ndarray:
     """Return an array of ones.
 
     Example:
@@ -87,7 +95,7 @@ def ones(shape, dtype=None, order="C", ctx=None):
     return full(shape, 1, dtype, order, ctx)
 
 
-def array(object, dtype=None, ctx=None):
+def array(object: Elements, dtype: DType = None, ctx: Where = None) -> ndarray:
     """Return a new array with a copy of a list or an array.
 
     Example:
@@ -97,7 +105,7 @@ def array(object, dtype=None, ctx=None):
     return _as_np(_nd.array(object, ctx, dtype))
 
 
-def arange(start, stop=None, step=1, dtype=None, ctx=None):
+def arange(start: float, stop: float | None = None, step: float = 1, dtype: DType = None, ctx: Where = None) -> ndarray:
     """Return the numbers from `start` (0 if it stands alone) below `stop`.
 
     Example:

@@ -1,22 +1,31 @@
 """Random arrays: ``mx.random``. Drawn by NumPy's generator, one stream per process."""
 
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, SupportsIndex
+
 import numpy as np
 
 from . import ndarray as _nd
+from ._elements import shape_list
+
+if TYPE_CHECKING:
+    from ._types import DType, Shape, Where
 
 __all__ = ["normal", "seed", "uniform"]
 
-_generator = None
+_generator: np.random.Generator | None = None
 
 
-def _stream():
+def _stream() -> np.random.Generator:
     global _generator
     if _generator is None:
         _generator = np.random.default_rng()
     return _generator
 
 
-def seed(seed_state, ctx="all"):
+def seed(seed_state: SupportsIndex, ctx: object = "all") -> None:
     """Start the stream again from `seed_state`, an int.
 
     Example:
@@ -25,28 +34,28 @@ def seed(seed_state, ctx="all"):
         array([1., 1.], dtype=float32)
     """
     global _generator
-    _generator = np.random.default_rng(int(seed_state))
+    _generator = np.random.default_rng(operator.index(seed_state))
 
 
-def _shape(shape):
-    return tuple(shape) if isinstance(shape, (list, tuple)) else (int(shape),)
-
-
-def uniform(low=0.0, high=1.0, shape=(1,), ctx=None, dtype=None):
+def uniform(
+    low: float = 0.0, high: float = 1.0, shape: Shape = (1,), ctx: Where = None, dtype: DType = None
+) -> _nd.NDArray:
     """Return numbers from `low` to `high`, float32 by default.
 
     Example:
         >>> mx.random.uniform(-1, 1, shape=(2, 3)).shape
         (2, 3)
     """
-    return _nd.array(_stream().uniform(low, high, _shape(shape)), ctx=ctx, dtype=dtype)
+    return _nd.array(_stream().uniform(low, high, shape_list(shape)), ctx=ctx, dtype=dtype)
 
 
-def normal(loc=0.0, scale=1.0, shape=(1,), ctx=None, dtype=None):
+def normal(
+    loc: float = 0.0, scale: float = 1.0, shape: Shape = (1,), ctx: Where = None, dtype: DType = None
+) -> _nd.NDArray:
     """Return normally distributed numbers, float32 by default.
 
     Example:
         >>> mx.random.normal(shape=(4,)).shape
         (4,)
     """
-    return _nd.array(_stream().normal(loc, scale, _shape(shape)), ctx=ctx, dtype=dtype)
+    return _nd.array(_stream().normal(loc, scale, shape_list(shape)), ctx=ctx, dtype=dtype)

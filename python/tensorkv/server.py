@@ -9,7 +9,7 @@ from . import _core
 from .errors import KVError
 
 
-def main():
+def main() -> int:
     """Serve until all workers have left; return the exit status."""
     try:
         role = _core.role()

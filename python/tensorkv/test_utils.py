@@ -1,12 +1,20 @@
 """Helpers that test scripts import from ``mxnet.test_utils``."""
 
+from __future__ import annotations
+
 import contextlib
 import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import random
-from .context import current_context, num_gpus
+from .context import Context, current_context, num_gpus
+
+if TYPE_CHECKING:
+    from ._types import DType, Shape, Where
+    from .ndarray import NDArray
 
 __all__ = [
     "almost_equal",
@@ -20,7 +28,7 @@ __all__ = [
 ]
 
 
-def list_gpus():
+def list_gpus() -> list[int]:
     """Return the numbers of the GPUs that arrays can live on.
 
     Example:
@@ -30,7 +38,7 @@ def list_gpus():
     return list(range(num_gpus()))
 
 
-def default_context():
+def default_context() -> Context:
     """Return the context that tests use: ``cpu(0)``.
 
     Example:
@@ -40,7 +48,7 @@ def default_context():
     return current_context()
 
 
-def same(a, b):
+def same(a: Any, b: Any) -> bool:
     """Return whether two arrays have the same shape and elements.
 
     Example:
@@ -50,7 +58,7 @@ def same(a, b):
     return np.array_equal(np.asarray(a), np.asarray(b))
 
 
-def almost_equal(a, b, rtol=1e-5, atol=1e-20, equal_nan=False):
+def almost_equal(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-20, equal_nan: bool = False) -> bool:
     """Return whether two arrays agree to ``atol + rtol * |b|``.
 
     Example:
@@ -60,7 +68,14 @@ def almost_equal(a, b, rtol=1e-5, atol=1e-20, equal_nan=False):
     return np.allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=atol, equal_nan=equal_nan)
 
 
-def assert_almost_equal(a, b, rtol=1e-5, atol=1e-20, names=("a", "b"), equal_nan=False):
+def assert_almost_equal(
+    a: Any,
+    b: Any,
+    rtol: float = 1e-5,
+    atol: float = 1e-20,
+    names: tuple[str, str] = ("a", "b"),
+    equal_nan: bool = False,
+) -> None:
     """Raise AssertionError, with the largest difference, where two arrays do not agree to ``atol + rtol * |b|``.
 
     Example:
@@ -76,7 +91,9 @@ def assert_almost_equal(a, b, rtol=1e-5, atol=1e-20, names=("a", "b"), equal_nan
     )
 
 
-def rand_ndarray(shape, stype="default", density=None, dtype=None, ctx=None):
+def rand_ndarray(
+    shape: Shape, stype: str = "default", density: float | None = None, dtype: DType = None, ctx: Where = None
+) -> NDArray:
     """Return an array of uniform random numbers from -1 to 1; only dense arrays are in this build.
 
     Example:
@@ -86,7 +103,7 @@ def rand_ndarray(shape, stype="default", density=None, dtype=None, ctx=None):
     return random.uniform(-1.0, 1.0, shape, ctx=ctx, dtype=dtype).tostype(stype)
 
 
-def assert_exception(f, exception_type, *args, **kwargs):
+def assert_exception(f: Callable[..., object], exception_type: type[BaseException], *args: Any, **kwargs: Any) -> None:
     """Raise AssertionError unless ``f(*args, **kwargs)`` raises `exception_type`.
 
     Example:
@@ -100,7 +117,7 @@ def assert_exception(f, exception_type, *args, **kwargs):
 
 
 @contextlib.contextmanager
-def environment(*args):
+def environment(*args: Any) -> Iterator[None]:
     """Set environment variables, ``(name, value)`` or a dict, for the length of a with block; None unsets.
 
     Example:
@@ -110,7 +127,7 @@ def environment(*args):
     changes = args[0] if len(args) == 1 else {args[0]: args[1]}
     before = {name: os.environ.get(name) for name in changes}
 
-    def apply(values):
+    def apply(values: Mapping[str, object]) -> None:
         for name, value in values.items():
             if value is None:
                 os.environ.pop(name, None)

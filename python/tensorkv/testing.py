@@ -1,12 +1,24 @@
 """For tests of training code: a job of several workers among the threads of one process."""
 
+from __future__ import annotations
+
 import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from . import _core
 from .errors import InvalidArgumentError
 from .kvstore import KVStore
 
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from ._types import ClusterOptions
+
 __all__ = ["Cluster", "cluster"]
+
+T = TypeVar("T")
 
 
 class Cluster:
@@ -22,15 +34,15 @@ class Cluster:
         [[3.0, 3.0], [3.0, 3.0]]
     """
 
-    def __init__(self, workers, servers, mode, options):
+    def __init__(self, workers: int, servers: int, mode: str, options: dict[str, Any]) -> None:
         """Start servers and head; see `cluster`."""
         self._core = _core.Cluster(workers, servers, mode, options)
         self.workers = workers
         self.servers = servers
-        self._stores = {}
+        self._stores: dict[int, KVStore] = {}
         self._lock = threading.Lock()
 
-    def store(self, rank):
+    def store(self, rank: int) -> KVStore:
         """Return the store of a worker, which joins at its first call. Each worker uses its own, on its own thread."""
         if not isinstance(rank, int) or not 0 <= rank < self.workers:
             raise InvalidArgumentError(f"store: rank {rank!r}, the job has {self.workers} workers")
@@ -39,33 +51,33 @@ class Cluster:
                 self._stores[rank] = KVStore._of_cluster(self._core, rank)
             return self._stores[rank]
 
-    def restart(self, rank):
+    def restart(self, rank: int) -> KVStore:
         """Give a worker a later life, as a launcher does after a crash; return its store."""
         with self._lock:
             self._stores[rank] = KVStore._of_cluster(self._core, rank)
             return self._stores[rank]
 
-    def kill_server(self, index):
+    def kill_server(self, index: int) -> None:
         """End a server, as if its process had died."""
         self._core.kill_server(index)
 
-    def kill_head(self):
+    def kill_head(self) -> None:
         """End the head: data goes on with a warning; nobody joins, is declared dead or changes the optimizer any more."""
         self._core.kill_head()
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[KVStore]:
         """Iterate over the stores of all workers."""
         return iter([self.store(rank) for rank in range(self.workers)])
 
-    def run(self, function):
+    def run(self, function: Callable[[KVStore], T]) -> list[T]:
         """Call ``function(kv)`` for every worker on a thread of its own; return the results in the order of ranks.
 
         Each store is closed when its function has returned. The first exception of the lowest rank is raised.
         """
-        results = [None] * self.workers
-        errors = [None] * self.workers
+        results: list[T | None] = [None] * self.workers
+        errors: list[BaseException | None] = [None] * self.workers
 
-        def work(rank):
+        def work(rank: int) -> None:
             try:
                 with self.store(rank) as kv:
                     results[rank] = function(kv)
@@ -80,15 +92,15 @@ class Cluster:
         for error in errors:
             if error is not None:
                 raise error
-        return results
+        return cast("list[T]", results)
 
-    def close(self):
+    def close(self) -> None:
         """Close all stores, then end the servers; raise the first failure of a store. Idempotent."""
         with self._lock:
             stores, self._stores = self._stores, {}
-        errors = []
+        errors: list[Exception] = []
 
-        def close(store):
+        def close(store: KVStore) -> None:
             try:
                 store.close()
             except Exception as error:
@@ -102,11 +114,13 @@ class Cluster:
         if errors:
             raise errors[0]
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         """Return the cluster."""
         return self
 
-    def __exit__(self, kind, error, traceback):
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         """Close all stores; their failures do not hide the one that ends the block."""
         try:
             self.close()
@@ -115,7 +129,7 @@ class Cluster:
                 raise
 
 
-def cluster(workers=2, servers=1, mode="dist_sync", **options):
+def cluster(workers: int = 2, servers: int = 1, mode: str = "dist_sync", **options: Unpack[ClusterOptions]) -> Cluster:
     """Start a job among the threads of this process: real servers, a real head, and a store for each worker.
 
     Args:
@@ -129,4 +143,4 @@ def cluster(workers=2, servers=1, mode="dist_sync", **options):
         ...     job.run(lambda kv: (kv.rank, kv.num_workers))
         [(0, 3), (1, 3), (2, 3)]
     """
-    return Cluster(workers, servers, mode, options)
+    return Cluster(workers, servers, mode, dict(options))

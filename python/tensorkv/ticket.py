@@ -165,7 +165,7 @@ class Ticket(Coroutine[Any, Any, T], Generic[T]):
         self._steps: dict[int, Coroutine[Any, Any, T]] = {}
 
     @property
-    def __name__(self) -> str:  # asyncio shows it for a task
+    def __name__(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # asyncio shows it for a task
         """Verb and key."""
         return self._title
 

@@ -7,23 +7,17 @@
 
 #include "base/check.h"
 #include "kernels/operation.h"
+#include "update/op_names.h"
 
 namespace tkv {
 namespace {
 
 using Place = TileCode::Place;
 
-const char* OpName(kernels::Op op) {
-  constexpr const char* kNames[] = {"add", "sub",    "mul", "min",  "max",  "lt",
-                                    "le",  "gt",     "ge",  "eq",   "ne",   "neg",
-                                    "abs", "select", "div", "sqrt", "sign", "pow"};
-  return kNames[static_cast<size_t>(op)];
-}
-
 kernels::OpFunction Resolve(kernels::Op op, DType compute, kernels::ScalarMask mask) {
   const kernels::OpFunction run = kernels::ResolveOp(op, compute, mask);
   if (run == nullptr) {
-    throw Fail(Code::kInvalidArgument, "{}: {} arrays do not have this operation", OpName(op),
+    throw Fail(Code::kInvalidArgument, "{}: {} arrays do not have this operation", Name(op),
                Name(compute));
   }
   return run;

@@ -3,9 +3,11 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "update/evaluator.h"
+#include "update/op_names.h"
 #include "update/parallel.h"
 
 namespace tkv {
@@ -17,17 +19,29 @@ constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(600);
 constexpr size_t kParallelElements = size_t{64} << 10;
 constexpr size_t kGrainTiles = 16;
 
-Op ToOp(BinaryOp op) {
-  constexpr Op kOps[] = {Op::kAdd,     Op::kSub,          Op::kMul,   Op::kDiv,
-                         Op::kMin,     Op::kMax,          Op::kLess,  Op::kLessEqual,
-                         Op::kGreater, Op::kGreaterEqual, Op::kEqual, Op::kNotEqual};
-  return kOps[static_cast<size_t>(op)];
-}
+// Row i is that of operation i.
+constexpr std::pair<BinaryOp, Op> kBinary[] = {
+    {BinaryOp::kAdd, Op::kAdd},         {BinaryOp::kSub, Op::kSub},
+    {BinaryOp::kMul, Op::kMul},         {BinaryOp::kDiv, Op::kDiv},
+    {BinaryOp::kMin, Op::kMin},         {BinaryOp::kMax, Op::kMax},
+    {BinaryOp::kLess, Op::kLess},       {BinaryOp::kLessEqual, Op::kLessEqual},
+    {BinaryOp::kGreater, Op::kGreater}, {BinaryOp::kGreaterEqual, Op::kGreaterEqual},
+    {BinaryOp::kEqual, Op::kEqual},     {BinaryOp::kNotEqual, Op::kNotEqual}};
+constexpr std::pair<UnaryOp, Op> kUnary[] = {{UnaryOp::kNeg, Op::kNeg},
+                                             {UnaryOp::kAbs, Op::kAbs},
+                                             {UnaryOp::kSqrt, Op::kSqrt},
+                                             {UnaryOp::kSign, Op::kSign}};
 
-Op ToOp(UnaryOp op) {
-  constexpr Op kOps[] = {Op::kNeg, Op::kAbs, Op::kSqrt, Op::kSign};
-  return kOps[static_cast<size_t>(op)];
+consteval bool HasAllInOrder(const auto& rows, int count) {
+  for (size_t i = 0; i < std::size(rows); ++i) {
+    if (static_cast<size_t>(rows[i].first) != i) return false;
+  }
+  return std::size(rows) == static_cast<size_t>(count);
 }
+static_assert(HasAllInOrder(kBinary, kBinaryOps) && HasAllInOrder(kUnary, kUnaryOps));
+
+Op ToOp(BinaryOp op) { return kBinary[static_cast<size_t>(op)].second; }
+Op ToOp(UnaryOp op) { return kUnary[static_cast<size_t>(op)].second; }
 
 void CheckAlike(const NDArray& a, const NDArray& b) {
   if (a.shape() != b.shape() || a.dtype() != b.dtype()) {
@@ -91,6 +105,9 @@ NDArray Like(const NDArray& array) {
 }
 
 }  // namespace
+
+std::string_view Name(BinaryOp op) { return Name(ToOp(op)); }
+std::string_view Name(UnaryOp op) { return Name(ToOp(op)); }
 
 NDArray Binary(BinaryOp op, const NDArray& a, const NDArray& b) {
   CheckAlike(a, b);

@@ -20,6 +20,7 @@
 
 #include "tkv/program.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -27,6 +28,7 @@
 #include "base/format.h"
 #include "kernels/operation.h"
 #include "update/builtin.h"
+#include "update/op_names.h"
 #include "update/program_body.h"
 
 namespace tkv {
@@ -36,17 +38,6 @@ using kernels::Op;
 
 constexpr size_t kStatesMax = 16;
 constexpr size_t kNameBytesMax = 64;
-
-const std::map<std::string_view, Op>& OpNames() {
-  static const std::map<std::string_view, Op> names = {
-      {"add", Op::kAdd},         {"sub", Op::kSub},       {"mul", Op::kMul},
-      {"div", Op::kDiv},         {"min", Op::kMin},       {"max", Op::kMax},
-      {"lt", Op::kLess},         {"le", Op::kLessEqual},  {"gt", Op::kGreater},
-      {"ge", Op::kGreaterEqual}, {"eq", Op::kEqual},      {"ne", Op::kNotEqual},
-      {"neg", Op::kNeg},         {"abs", Op::kAbs},       {"sqrt", Op::kSqrt},
-      {"sign", Op::kSign},       {"select", Op::kSelect}, {"pow", Op::kPow}};
-  return names;
-}
 
 bool IsName(std::string_view word) {
   if (word.empty() || word.size() > kNameBytesMax) return false;
@@ -182,9 +173,9 @@ class Parser {
 
   void Assign(const std::vector<std::string_view>& words) {
     Enter(Stage::kCode);
-    const auto found = OpNames().find(words[2]);
-    if (found == OpNames().end()) Refuse("'{}' is no operation", words[2]);
-    const Op op = found->second;
+    const auto found = std::ranges::find(kNamedOps, words[2], &NamedOp::name);
+    if (found == std::end(kNamedOps)) Refuse("'{}' is no operation", words[2]);
+    const Op op = found->op;
     const size_t arity = static_cast<size_t>(kernels::Arity(op));
     if (words.size() != 3 + arity) {
       Refuse("'{}' takes {} operands, here are {}", words[2], arity, words.size() - 3);

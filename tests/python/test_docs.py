@@ -18,16 +18,21 @@ MODULES = ["tensorkv"] + [
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 
 
+def is_ours(cls):
+    return cls.__module__.startswith("tensorkv.")
+
+
 def public(module):
-    """Yield (name, object) of what the module itself defines for users."""
-    for name, value in vars(module).items():
-        own = getattr(value, "__module__", None) in (module.__name__, "tensorkv._core", "tensorkv._mxnet")
-        if not name.startswith("_") and own and (inspect.isclass(value) or inspect.isroutine(value)):
+    """Yield (name, object) of what the module gives to users: what it lists, or what it defines."""
+    for name in getattr(module, "__all__", [n for n in vars(module) if not n.startswith("_")]):
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isroutine(value):
             yield f"{module.__name__}.{name}", value
 
 
 def members(name, cls):
-    for member, value in vars(cls).items():
+    """Yield (name, object) of the public members, also those that parts of the class define in files of their own."""
+    for member, value in {k: v for c in reversed(cls.__mro__[:-1]) if is_ours(c) for k, v in vars(c).items()}.items():
         if not member.startswith("_") and (inspect.isroutine(value) or isinstance(value, (property, staticmethod))):
             yield f"{name}.{member}", inspect.unwrap(value.__func__ if isinstance(value, staticmethod) else value)
 
@@ -39,8 +44,6 @@ def everything():
             found.setdefault(name, value)
             if inspect.isclass(value):
                 found.update(members(name, value))
-    for member in ("init", "push", "pull", "pushpull", "broadcast"):
-        found[f"tensorkv.kvstore.KVStore.{member}"] = getattr(mx.kv.KVStore, member)
     return found
 
 

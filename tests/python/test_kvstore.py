@@ -332,7 +332,7 @@ def test_registered_stores_are_found_and_may_shadow():
         pass
 
     assert type(mx.kv.create("MINE")) is Mine
-    del mx.kvstore._registry["mine"]
+    del mx._store_base._registry["mine"]
 
 
 def test_teststore():

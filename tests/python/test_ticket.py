@@ -178,8 +178,11 @@ def test_many_tickets_at_once(job):
     a, b = job
 
     async def main():
+        # The other worker starts first: a call with a foreign array waits a moment for its round before it copies.
+        other = asyncio.get_running_loop().run_in_executor(
+            None, lambda: [b.pushpull("v", mx.nd.ones(TWO)) for _ in range(200)]
+        )
         tickets = [a.pushpull("v", np.ones(2, np.float32), async_op=True) for _ in range(200)]
-        other = asyncio.to_thread(lambda: [b.pushpull("v", mx.nd.ones(TWO)) for _ in range(200)])
         await asyncio.gather(other, *tickets)
 
     asyncio.run(main())

@@ -1,0 +1,163 @@
+"""Arithmetic of arrays: elementwise, on the evaluator that runs updates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from . import _core
+from ._elements import Elements, filled, is_scalar, number
+from ._indexing import Indexed
+from .errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ._types import Operand
+
+_ADD, _SUB, _MUL, _DIV = (_core._BINARY_OPS[name] for name in ("add", "sub", "mul", "div"))
+_LT, _LE, _GT, _GE, _EQ, _NE = (_core._BINARY_OPS[name] for name in ("lt", "le", "gt", "ge", "eq", "ne"))
+_NEG, _ABS, _SQRT, _SIGN = (_core._UNARY_OPS[name] for name in ("neg", "abs", "sqrt", "sign"))
+
+
+def _broadcast(a: Elements, shape: tuple[int, ...]) -> Elements:
+    return filled(type(a), np.broadcast_to(a._host(), shape), a.context, a.dtype_name)
+
+
+class Arithmetic(Indexed):
+    """The part of NDArray that calculates."""
+
+    __slots__ = ()
+    __array_priority__ = 1000.0  # so that numpy_array * NDArray comes here
+    __hash__: ClassVar[None]  # type: ignore[assignment]  # == compares element by element
+
+    def _operand(self, other: Any) -> float | Elements | None:
+        """Return `other` as the core takes it: a number, or an array of this shape and dtype; None if it is neither."""
+        if is_scalar(other):
+            return number(other)
+        if isinstance(other, np.ndarray):
+            other = filled(type(self), other, self.context, self.dtype_name)
+        if not isinstance(other, Elements):
+            return None
+        if other.shape == self.shape:
+            return other
+        try:
+            shape = np.broadcast_shapes(self.shape, other.shape)
+        except ValueError:
+            raise InvalidArgumentError(f"arithmetic: shape {self.shape} with {other.shape}") from None
+        return _broadcast(other, shape)
+
+    def _binary(self, op: int, other: object, swapped: bool = False) -> Self:
+        operand = self._operand(other)
+        if operand is None:
+            return NotImplemented  # type: ignore[no-any-return]
+        this: Elements = self
+        if isinstance(operand, Elements) and operand.shape != self.shape:
+            this = _broadcast(self, operand.shape)
+        return _core._binary(type(self), op, operand, this) if swapped else _core._binary(type(self), op, this, operand)
+
+    def _inplace(self, op: int, other: object) -> Self:
+        operand = self._operand(other)
+        if operand is None:
+            return NotImplemented  # type: ignore[no-any-return]
+        if isinstance(operand, Elements) and operand.shape != self.shape:
+            raise InvalidArgumentError(f"arithmetic: the result has shape {operand.shape}, the array {self.shape}")
+        _core._binary_into(op, self, operand, self)
+        return self
+
+    def __add__(self, other: Operand) -> Self:
+        """Return ``self + other``."""
+        return self._binary(_ADD, other)
+
+    def __radd__(self, other: Operand) -> Self:
+        """Return ``other + self``."""
+        return self._binary(_ADD, other)
+
+    def __sub__(self, other: Operand) -> Self:
+        """Return ``self - other``."""
+        return self._binary(_SUB, other)
+
+    def __rsub__(self, other: Operand) -> Self:
+        """Return ``other - self``."""
+        return self._binary(_SUB, other, swapped=True)
+
+    def __mul__(self, other: Operand) -> Self:
+        """Return ``self * other``, element by element."""
+        return self._binary(_MUL, other)
+
+    def __rmul__(self, other: Operand) -> Self:
+        """Return ``other * self``, element by element."""
+        return self._binary(_MUL, other)
+
+    def __truediv__(self, other: Operand) -> Self:
+        """Return ``self / other``; floats only."""
+        return self._binary(_DIV, other)
+
+    def __rtruediv__(self, other: Operand) -> Self:
+        """Return ``other / self``; floats only."""
+        return self._binary(_DIV, other, swapped=True)
+
+    def __iadd__(self, other: Operand) -> Self:
+        """Add in place."""
+        return self._inplace(_ADD, other)
+
+    def __isub__(self, other: Operand) -> Self:
+        """Subtract in place."""
+        return self._inplace(_SUB, other)
+
+    def __imul__(self, other: Operand) -> Self:
+        """Multiply in place."""
+        return self._inplace(_MUL, other)
+
+    def __itruediv__(self, other: Operand) -> Self:
+        """Divide in place; floats only."""
+        return self._inplace(_DIV, other)
+
+    def __neg__(self) -> Self:
+        """Return ``-self``."""
+        return _core._unary(type(self), _NEG, self)
+
+    def __abs__(self) -> Self:
+        """Return the absolute values."""
+        return _core._unary(type(self), _ABS, self)
+
+    def abs(self) -> Self:
+        """Return the absolute values."""
+        return _core._unary(type(self), _ABS, self)
+
+    def sqrt(self) -> Self:
+        """Return the square roots; floats only."""
+        return _core._unary(type(self), _SQRT, self)
+
+    def sign(self) -> Self:
+        """Return -1, 0 or 1 for each element; floats only."""
+        return _core._unary(type(self), _SIGN, self)
+
+    def __eq__(self, other: object) -> Self:  # type: ignore[override]
+        """Compare element by element: 1 and 0 in the array's dtype."""
+        return self._binary(_EQ, other)
+
+    def __ne__(self, other: object) -> Self:  # type: ignore[override]
+        """Compare element by element: 1 and 0 in the array's dtype."""
+        return self._binary(_NE, other)
+
+    def __lt__(self, other: Operand) -> Self:
+        """Compare element by element: 1 and 0 in the array's dtype."""
+        return self._binary(_LT, other)
+
+    def __le__(self, other: Operand) -> Self:
+        """Compare element by element: 1 and 0 in the array's dtype."""
+        return self._binary(_LE, other)
+
+    def __gt__(self, other: Operand) -> Self:
+        """Compare element by element: 1 and 0 in the array's dtype."""
+        return self._binary(_GT, other)
+
+    def __ge__(self, other: Operand) -> Self:
+        """Compare element by element: 1 and 0 in the array's dtype."""
+        return self._binary(_GE, other)
+
+    def sum(self) -> Self:
+        """Return the sum of all elements, shape ``(1,)``, computed by NumPy."""
+        return filled(type(self), [self._host().sum()], self.context, self.dtype_name)

@@ -1,0 +1,203 @@
+"""Making stores."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, cast, overload
+
+from . import _bootstrap, _core, ticket
+from ._store_base import KVStoreBase, registered
+from .errors import FailedPreconditionError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Unpack
+
+    from ._store_base import TestStore
+    from ._types import Bootstrap, LogLevel, OnDeath, StoreOptions, Transport
+    from .kvstore import KVStore
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def _with_hints(function: F) -> F:
+    """Decorate `create`: an option that it does not know is a TypeError that proposes the nearest name."""
+
+    known = list(function.__kwdefaults__ or ())
+
+    @functools.wraps(function)
+    def checked(*args: Any, **options: Any) -> Any:
+        for name in options:
+            if name != "name" and name not in known:
+                nearest = _core.nearest(name, known)
+                raise TypeError(
+                    f"create() has no option {name!r}" + (f"; did you mean {nearest!r}?" if nearest else "")
+                )
+        return function(*args, **options)
+
+    return cast(F, checked)
+
+
+class _ServerStore(KVStoreBase):
+    """What ``create('dist_sync')`` gives in a server or scheduler: it holds no values, `KVStoreServer` serves them."""
+
+    def __init__(self, type: str, role: str) -> None:
+        """Keep the name of the type and what this process is."""
+        self._type, self._role = type, role
+
+    @property
+    def type(self) -> str:
+        """The name of the type."""
+        return self._type
+
+    @property
+    def rank(self) -> int:
+        """0."""
+        return 0
+
+    @property
+    def num_workers(self) -> int:
+        """0: a server is none."""
+        return 0
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse every other verb."""
+        raise FailedPreconditionError(f"{name}: this process is a {self._role} of its job; only workers have stores")
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse the verbs of the base class."""
+        raise FailedPreconditionError(f"this process is a {self._role} of its job; only workers have stores")
+
+    broadcast = pushpull = set_optimizer = save_optimizer_states = load_optimizer_states = _refuse
+
+
+@overload
+def create(name: Literal["teststore"]) -> TestStore: ...  # type: ignore[overload-overlap]
+@overload
+def create(name: str = "local", **options: Unpack[StoreOptions]) -> KVStore: ...
+@_with_hints
+def create(
+    name: str = "local",
+    *,
+    threads: int | None = None,
+    patience_ms: int | None = None,
+    patience: float | None = None,
+    server_patience_ms: int | None = None,
+    server_patience: float | None = None,
+    bootstrap: Bootstrap | None = None,
+    rank: int | None = None,
+    num_workers: int | None = None,
+    servers: int | None = None,
+    staleness: int | None = None,
+    on_death: OnDeath | None = None,
+    deterministic: bool | None = None,
+    window_bytes: int | None = None,
+    transport: Transport | None = None,
+    insecure_network: bool | None = None,
+    check_values: bool | None = None,
+    silence_ms: int | None = None,
+    silence: float | None = None,
+    failpoints: str | None = None,
+    log: LogLevel | None = None,
+) -> KVStore | TestStore:
+    """Make a store.
+
+    Args:
+        name: ``'local'`` (also ``'local_update_cpu'``, ``'local_allreduce_cpu'``), ``'device'`` (also
+            ``'local_allreduce_device'``), ``'teststore'``, or the name of a class that KVStoreBase.register knows; in any
+            case. All give the same bits; on host memory they are one implementation. ``'dist_sync'``, ``'dist_async'``
+            (also ``'dist'``, ``'dist_sync_device'``, ``'dist_device_sync'``, ``'dist_async_device'``, and ``'p3'``, because
+            priorities count in all of them): a store of several workers, with the updater on its servers.
+            `docs/launching.md` says how its processes are started.
+        threads: cores that a large operation may use; default ``TKV_THREADS``, else all that the process may use,
+            divided by the workers of a job on this machine.
+        patience_ms: longest wait for another thread or worker, in milliseconds; default ``TKV_PATIENCE_MS``, else ten
+            minutes.
+        patience: the same in seconds.
+        server_patience_ms: longest wait for a server or the head, in milliseconds; default ``TKV_SERVER_PATIENCE_MS``, else
+            30 seconds.
+        server_patience: the same in seconds.
+        bootstrap: how the processes of a distributed store find each other. Without it the environment says so: that of
+            ``tkv launch``, of MXNet's launcher (``DMLC_*``) or of ``torchrun``. ``'self'`` makes a job of this worker alone,
+            with servers in this process. An object with ``set(key, value)``, ``get(key)`` and ``wait([key], timeout)`` that
+            the processes share, such as a ``torch.distributed.TCPStore``, makes a job of `num_workers` processes that host
+            the servers too; each names its own `rank`. `tensorkv.testing.cluster` makes one among threads.
+        rank: of this worker, where `bootstrap` is such an object.
+        num_workers: of the job, where `bootstrap` is such an object.
+        servers: number of servers where workers host them; default one in each worker, and one with ``'self'``.
+        staleness: rounds that a worker may be ahead of the slowest one; default 0, at which a pull gives exactly the round
+            of the last push.
+        on_death: what a round does without a worker that has died: ``'fail'`` (default), ``'continue'`` without it, or
+            ``'wait'`` for its next life. Who starts the job decides: under ``tkv launch`` its ``--on-death``; a worker that asks
+            for something else is refused.
+        deterministic: add in the order of ranks, so that every run gives the same bits; default False.
+        window_bytes: of arrays of other frameworks that a push copies where it cannot leave at once; beyond it the push
+            waits; default 64 MiB.
+        transport: how the processes talk: ``'auto'`` (default) by shared memory and Unix sockets on one host and by TCP
+            between hosts, ``'unix'`` the same without shared memory, ``'tcp'`` by TCP alone.
+        insecure_network: TCP without a token of the job, where the network is trusted; default False.
+        check_values: what leaves by TCP carries a check of its values (XXH3), beside that of its headers; what does not
+            match is sent again. Default False.
+        silence_ms: of a process, in milliseconds, after which the head declares it dead; the same in all processes of a
+            job, so that the variable ``TKV_SILENCE_MS`` or `tkv launch --silence-ms` suits better; default 5000.
+        silence: the same in seconds.
+        failpoints: rehearsed failures, as `docs/failures.md` describes them; default none.
+        log: the least important of what the logger ``tensorkv`` tells on standard error: ``'off'``, ``'error'``,
+            ``'warning'``, ``'info'`` or ``'debug'``; default ``TKV_LOG``, else what the program has configured.
+
+    Every option has an environment variable, which is used where the argument is None; `docs/options.md` lists them.
+
+    Raises:
+        InvalidArgumentError: an unknown name, with a list of those there are, never a silent default; an option out of
+            its range, or one without effect on such a store.
+        TypeError: an option that is none, with the nearest name.
+        FailedPreconditionError: a distributed store and no sign of who else takes part.
+        UnimplementedError: a store that this build does not have.
+
+    Example:
+        >>> mx.kv.create('device')
+        <KVStore 'device' rank 0 of 1, 0 keys>
+        >>> with mx.kv.create('dist_sync', bootstrap='self') as kv:
+        ...     kv.init('w', mx.nd.ones((2,)))
+        ...     kv.push('w', mx.nd.ones((2,)) * 3)
+        ...     kv.pull('w').asnumpy()
+        array([3., 3.], dtype=float32)
+    """
+    options = {key: value for key, value in locals().items() if key != "name" and value is not None}
+    from .kvstore import KVStore
+
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"create: type {type(name).__name__}, the name of a store type is needed")
+    made = registered(name)
+    if made is not None:
+        if options:
+            raise InvalidArgumentError(
+                f"create {name!r}: a registered store takes no options, here {', '.join(options)}"
+            )
+        return cast("KVStore", made())
+    if _core.is_distributed(name) and bootstrap is None:
+        role = _core.role()
+        if role in ("server", "head"):
+            return cast("KVStore", _ServerStore(name, role))  # its verbs raise, and say why
+        if role is None:
+            options.update(_bootstrap.from_torchrun(rank, num_workers))
+    return KVStore(name, **options)
+
+
+async def create_async(name: str = "local", **options: Unpack[StoreOptions]) -> KVStore:
+    """Make a store without blocking the event loop; a task that is cancelled meanwhile does not join the job.
+
+    Args:
+        name, options: as `create`.
+
+    Example:
+        >>> import asyncio
+        >>> async def main():
+        ...     async with await mx.kv.create_async('dist_sync', bootstrap='self') as kv:
+        ...         await kv.init('w', mx.nd.ones((2,)), async_op=True)
+        ...         return await kv.pull('w', async_op=True)
+        >>> asyncio.run(main()).asnumpy()
+        array([1., 1.], dtype=float32)
+    """
+    return await ticket.in_thread(lambda: create(name, **options), f"create {name!r}", lambda kv: kv.close())

@@ -1,0 +1,170 @@
+"""The elements of an array: their type, the memory that they lie in, and NumPy's and DLPack's views of it."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from . import _core
+from .context import Context
+from .errors import InvalidArgumentError, UnimplementedError
+
+if TYPE_CHECKING:
+    from typing_extensions import CapsuleType
+
+    from ._types import DType, DTypeName, Scalar, Shape, Where
+
+E = TypeVar("E", bound="Elements")
+
+
+def dtype_name(dtype: DType) -> str:
+    """Return the core's name of a dtype given by name, NumPy type, or framework dtype."""
+    if dtype is None:
+        return "float32"
+    name = dtype if isinstance(dtype, str) else None
+    if name is None:
+        try:
+            name = np.dtype(dtype).name  # type: ignore[arg-type]  # one of another framework raises TypeError
+        except TypeError:
+            name = str(dtype).rpartition(".")[2]  # torch.bfloat16
+    return "bool" if name == "bool_" else name
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return NumPy's dtype of a name of the core."""
+    if name != "bfloat16":
+        return np.dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise UnimplementedError("bfloat16 as NumPy needs the package ml_dtypes; astype('float32') first") from None
+    bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return bfloat16
+
+
+def shape_list(shape: Shape) -> list[int]:
+    """Return the extents of a shape, which one number may stand for."""
+    if isinstance(shape, (list, tuple)):
+        return [operator.index(n) for n in shape]
+    return [operator.index(shape)]  # type: ignore[arg-type]  # another sequence raises TypeError
+
+
+def is_scalar(x: object) -> bool:
+    """Return whether `x` is a number of Python or NumPy."""
+    return isinstance(x, (int, float, np.number, np.bool_)) or (isinstance(x, np.ndarray) and x.ndim == 0)
+
+
+def number(x: Scalar | np.ndarray[Any, Any]) -> float:
+    """Return an integer as an int, which keeps 64 bits, and any other number as a float."""
+    try:
+        return operator.index(x)  # type: ignore[arg-type]  # what has no index raises TypeError
+    except TypeError:
+        return float(x)
+
+
+def empty(cls: type[E], shape: Shape, ctx: Where, dtype: DType, stype: str | None = None) -> E:
+    """Return a new array of that class, uninitialised."""
+    if stype not in (None, "default"):
+        raise UnimplementedError(f"storage type {stype!r} is not in this build yet; arrays are dense")
+    ctx = Context("cpu", 0) if ctx is None else Context(ctx)
+    return _core._empty(cls, shape_list(shape), dtype_name(dtype), ctx.device_type, ctx.device_id)
+
+
+def filled(cls: type[E], elements: object, ctx: Where, name: str) -> E:
+    """Return a new array of that class and dtype with a copy of what NumPy can make an array of."""
+    try:
+        values = np.asarray(elements, dtype=numpy_dtype(name))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgumentError(f"array: {error}") from None
+    result = empty(cls, values.shape, ctx, name)
+    if result.size:
+        result._view()[...] = values
+    return result
+
+
+class Elements(_core.Array):
+    """The part of NDArray that reads and writes memory."""
+
+    __slots__ = ()
+
+    @property
+    def dtype(self) -> DTypeName:
+        """The element type as a NumPy type, ``'bfloat16'`` for bfloat16."""
+        name = self.dtype_name
+        return "bfloat16" if name == "bfloat16" else np.dtype(name).type
+
+    @property
+    def context(self) -> Context:
+        """The context that the array lives in."""
+        return Context(*self._context)
+
+    ctx = context
+
+    @property
+    def stype(self) -> str:
+        """The storage type: ``'default'``, that is dense."""
+        return "default"
+
+    def _as_elements(self, raw: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return raw.view(numpy_dtype("bfloat16")) if self.dtype_name == "bfloat16" else raw
+
+    def _host(self) -> np.ndarray[Any, Any]:
+        """Return the elements as a read-only NumPy array, to be dropped before anything happens to this array."""
+        return self._as_elements(self._numpy_for_reading())
+
+    def _view(self) -> np.ndarray[Any, Any]:
+        """Return the memory as a NumPy array to write to, to be dropped before anything happens to this array."""
+        return self._as_elements(self._numpy_for_writing())
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> CapsuleType:
+        """Export by DLPack; the consumer shares the memory."""
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"the array is on {self.context}, device {dl_device} was asked for")
+        source = self._copy() if copy else self
+        return source._capsule(max_version is not None and max_version[0] >= 1)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return DLPack's device: ``(1, 0)`` for host memory."""
+        return (1, 0)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """Return a NumPy view; a copy only where `dtype` or `copy` ask for one."""
+        own = numpy_dtype(self.dtype_name)
+        if dtype is not None and np.dtype(dtype) != own:
+            if copy is False:
+                raise ValueError(f"an array of {own} cannot be seen as {np.dtype(dtype)} without a copy")
+            return np.array(self._host(), dtype)
+        return self._host().copy() if copy else self._as_elements(self._numpy_for_sharing())
+
+    def asnumpy(self) -> np.ndarray[Any, Any]:
+        """Return a NumPy array with a copy of the elements."""
+        copied: np.ndarray[Any, Any] = self._host().copy()
+        return copied
+
+    def asscalar(self) -> Any:
+        """Return the only element as a NumPy scalar; InvalidArgumentError where there are more or none."""
+        if self.size != 1:
+            raise InvalidArgumentError(f"asscalar: the array has shape {self.shape}, one element is needed")
+        return self._host().reshape(-1)[0]
+
+    item = asscalar
+
+    def tolist(self) -> Any:
+        """Return the elements as nested lists; the only one of an array of shape () as a number."""
+        return self._host().tolist()
+
+    def wait_to_read(self) -> None:
+        """Wait until no operation writes to the array any more, such as ``kv.pull(key, out=array, async_op=True)``.
+
+        A failure of the operation is not raised here: its ticket tells.
+        """
+        self._wait_to_read()

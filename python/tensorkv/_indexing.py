@@ -1,0 +1,112 @@
+"""Rows, slices and elements of arrays."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+
+from . import _core
+from ._elements import Elements, filled, is_scalar, number
+from .errors import InvalidArgumentError, OutOfRangeError
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+    from typing_extensions import Self
+
+    from ._types import Elements as Values
+    from ._types import Index
+
+
+def _plain(key: Any) -> Any:
+    """Return an index with NDArrays as NumPy arrays of integers."""
+    if isinstance(key, tuple):
+        return tuple(_plain(k) for k in key)
+    if isinstance(key, Elements):
+        view = key._host()
+        return view.astype(np.int64) if view.dtype.kind == "f" else view
+    return key
+
+
+def _names_row(key: object) -> TypeGuard[SupportsIndex]:
+    return not isinstance(key, (tuple, bool, np.ndarray, _core.Array)) and hasattr(key, "__index__")
+
+
+class Indexed(Elements):
+    """The part of NDArray that looks its elements up."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        """Return the extent of the first axis."""
+        if self.ndim == 0:
+            raise InvalidArgumentError("len: an array of shape () has no rows")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Self]:
+        """Iterate over the rows."""
+        return (self[i] for i in range(len(self)))
+
+    def __bool__(self) -> bool:
+        """Return the truth of the only element."""
+        return bool(self.asscalar())
+
+    def __int__(self) -> int:
+        """Return the only element as an int."""
+        return int(self.asscalar())
+
+    def __float__(self) -> float:
+        """Return the only element as a float."""
+        return float(self.asscalar())
+
+    def __index__(self) -> int:
+        """Return the only element of an integer array."""
+        return operator.index(self.asscalar())
+
+    def _row(self, index: int) -> int:
+        rows = len(self)
+        at = index + rows if index < 0 else index
+        if not 0 <= at < rows:
+            raise OutOfRangeError(f"index {index}: the array has shape {self.shape}")
+        return at
+
+    def __getitem__(self, key: Index) -> Self:
+        """Return a view for an int or a slice of the first axis, else a copy.
+
+        A row of a 1-D array has shape ``(1,)``, as in MXNet.
+        """
+        if isinstance(key, slice):
+            begin, end, step = key.indices(len(self))
+            if step == 1:
+                return self._slice(begin, max(begin, end))
+        elif _names_row(key):
+            at = self._row(operator.index(key))
+            return self._slice(at, at + 1) if self.ndim == 1 else self._at(at)
+        try:
+            picked = self._host()[_plain(key)]
+        except IndexError as error:
+            raise OutOfRangeError(f"index: {error}; the array has shape {self.shape}") from None
+        return filled(type(self), picked, self.context, self.dtype_name)
+
+    def __setitem__(self, key: Index, value: Values) -> None:
+        """Write a number, an array or a nested list to the elements that `key` names."""
+        if self.read_only:
+            raise InvalidArgumentError("assignment: the array is read-only")
+        if isinstance(key, slice) and key == slice(None) and self.ndim > 0 and is_scalar(value):
+            self._fill(number(value))  # type: ignore[arg-type]  # is_scalar has looked
+            return
+        elements: Any = value._host() if isinstance(value, Elements) else value
+        try:
+            if _names_row(key):
+                at = self._row(operator.index(key))
+                row = self._slice(at, at + 1)._view()
+                row[...] = np.reshape(elements, row.shape) if np.size(elements) == row.size else elements
+            else:
+                self._view()[_plain(key)] = elements
+        except IndexError as error:
+            raise OutOfRangeError(f"index: {error}; the array has shape {self.shape}") from None
+        except ValueError as error:
+            raise InvalidArgumentError(f"assignment: {error}") from None

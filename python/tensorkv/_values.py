@@ -1,0 +1,434 @@
+"""The verbs of a store that carry values: init, push, pull, pushpull, broadcast.
+
+Each takes one key or a list of keys. With ``async_op=True`` a verb starts the operation and returns its Ticket.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from . import _core, ticket
+from .errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from ._types import Arrays, ArraysOfKeys, K, Key, Keys, Mode, Places
+    from .ndarray import NDArray
+    from .ticket import Ticket
+
+A = TypeVar("A")
+
+
+def nothing() -> None:
+    """Return None, the result of a push."""
+
+
+def _like(arrays: Any, example: Any) -> Any:
+    """Return arrays in the framework of an example."""
+    from . import _interop
+
+    return _interop.like(arrays, example)
+
+
+def _title(verb: str, key: object) -> str:
+    """Return verb and key as a ticket shows them; of a list the first key."""
+    if not isinstance(key, (list, tuple)):
+        return f"{verb} {key!r}"
+    return f"{verb} of {len(key)} keys, the first is {key[0]!r}" if key else verb
+
+
+class Values(_core.Store):
+    """The part of KVStore that carries values."""
+
+    @overload
+    def init(self, key: Key, value: Arrays, *, mode: Mode | None = None, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def init(self, key: Key, value: Arrays, *, mode: Mode | None = None, async_op: Literal[True]) -> Ticket[None]: ...
+    @overload
+    def init(self, key: Key, value: Arrays, *, mode: Mode | None = None, async_op: bool) -> Ticket[None] | None: ...
+    @overload
+    def init(
+        self, key: Keys[K], value: ArraysOfKeys, *, mode: Mode | None = None, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def init(
+        self, key: Keys[K], value: ArraysOfKeys, *, mode: Mode | None = None, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    @overload
+    def init(
+        self, key: Keys[K], value: ArraysOfKeys, *, mode: Mode | None = None, async_op: bool
+    ) -> Ticket[None] | None: ...
+    def init(
+        self,
+        key: Key | Keys[Any],
+        value: Arrays | ArraysOfKeys,
+        *,
+        mode: Mode | None = None,
+        async_op: bool = False,
+    ) -> Ticket[None] | None:
+        """Create each key with a copy of its value; shape and dtype stay those of the value.
+
+        Args:
+            key: an int (64-bit, also NumPy integers) or a str, or a list of them; one kind per store.
+            value: an NDArray or any array with DLPack or the buffer protocol, of any shape and dtype; for a list of keys
+                a list of the same length.
+            mode: ``'sync'`` or ``'async'``, of these keys in a distributed store; default that of the store. A store in one
+                process takes it and has one mode.
+            async_op: return a Ticket, which is done when the keys are there; until then the values must not change.
+
+        In a distributed store rank 0 creates the key and the others find it: they wait for rank 0, and the shapes and
+        dtypes of all ranks have to be equal, as have the modes: every worker makes the same stores in the same order. What
+        is wrong with the arguments is found before anything is created; where a server or rank 0 is lost on the way, keys
+        of the list that were created before stay (``key in kv`` tells which), and a key that was created in part can be
+        tried again.
+
+        Raises:
+            AlreadyExistsError: a key is there already, or stands twice in the call. No key of the call was created.
+            InvalidArgumentError: int and str keys in one store, lists of different lengths, no array; in a distributed
+                store another shape, dtype or mode than rank 0's.
+            DeadlineExceededError, UnavailableError: in a distributed store rank 0 or a server did not come, or is dead.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init(3, mx.nd.ones((2, 3)))
+            >>> kv.init(['a'], [mx.nd.zeros((2,))])
+            Traceback (most recent call last):
+            tensorkv.errors.InvalidArgumentError: init 'a': a string key, the store has integer keys
+        """
+        own = "" if mode is None else str(mode)
+        if async_op:
+            return ticket.in_thread(lambda: self._init(key, value, own), _title("init", key))
+        self._init(key, value, own)
+        return None
+
+    @overload
+    def push(self, key: Key, value: Arrays, priority: int = 0, *, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def push(self, key: Key, value: Arrays, priority: int = 0, *, async_op: Literal[True]) -> Ticket[None]: ...
+    @overload
+    def push(self, key: Key, value: Arrays, priority: int = 0, *, async_op: bool) -> Ticket[None] | None: ...
+    @overload
+    def push(
+        self, key: Keys[K], value: ArraysOfKeys, priority: int = 0, *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def push(
+        self, key: Keys[K], value: ArraysOfKeys, priority: int = 0, *, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    @overload
+    def push(self, key: Keys[K], value: ArraysOfKeys, priority: int = 0, *, async_op: bool) -> Ticket[None] | None: ...
+    def push(
+        self, key: Key | Keys[Any], value: Arrays | ArraysOfKeys, priority: int = 0, *, async_op: bool = False
+    ) -> Ticket[None] | None:
+        """Sum the values given for each key, from left to right, and hand the sum to the updater (default: assign).
+
+        Args:
+            key: a key or a list of keys. A key that stands twice counts as one with all its values.
+            value: for one key an array or a list of arrays, each with the key's shape and dtype; for a list of keys a list
+                of such. Arrays of other frameworks are read where they are, never copied; strided ones are packed.
+            priority: in a distributed store messages that wait for a server leave in the order of their priority, the
+                highest first; others ignore it. Pushes of one key keep their order.
+            async_op: return a Ticket, which is done when the round is complete. Without it a push of a distributed store
+                returns when the arrays may be changed again, and its failure is raised by the next call on the key.
+
+        Returns:
+            None, or a Ticket with `async_op`.
+
+        Raises:
+            KeyNotFoundError: a key was never initialised.
+            InvalidArgumentError: another shape or dtype, an empty list, bool values in a sum.
+            DeadlineExceededError: another thread used a key longer than the patience.
+            FailedPreconditionError: the store is closed, was made before a fork, or the updater pushes its own key.
+            Exception: what the updater raised. In every case no key of the call has changed.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init(3, mx.nd.zeros((2,)))
+            >>> kv.push(3, [mx.nd.ones((2,)), mx.nd.ones((2,)) * 2])
+            >>> kv.pull(3).asnumpy()
+            array([3., 3.], dtype=float32)
+        """
+        if async_op:
+            return ticket.Ticket(self._push_async(key, value, priority), _title("push", key), nothing)
+        self._push(key, value, priority)
+        return None
+
+    @overload
+    def pull(
+        self,
+        key: Key,
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        async_op: Literal[False] = False,
+    ) -> NDArray: ...
+    @overload
+    def pull(
+        self, key: Key, out: Arrays, priority: int = 0, ignore_sparse: bool = True, *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def pull(
+        self, key: Key, out: None = None, priority: int = 0, ignore_sparse: bool = True, *, async_op: Literal[True]
+    ) -> Ticket[NDArray]: ...
+    @overload
+    def pull(
+        self, key: Key, out: Arrays, priority: int = 0, ignore_sparse: bool = True, *, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    @overload
+    def pull(
+        self, key: Key, out: None = None, priority: int = 0, ignore_sparse: bool = True, *, async_op: bool
+    ) -> Ticket[NDArray] | NDArray: ...
+    @overload
+    def pull(
+        self, key: Key, out: Arrays, priority: int = 0, ignore_sparse: bool = True, *, async_op: bool
+    ) -> Ticket[None] | None: ...
+    @overload
+    def pull(
+        self,
+        key: Keys[K],
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        async_op: Literal[False] = False,
+    ) -> list[NDArray]: ...
+    @overload
+    def pull(
+        self,
+        key: Keys[K],
+        out: ArraysOfKeys,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        async_op: Literal[False] = False,
+    ) -> None: ...
+    @overload
+    def pull(
+        self, key: Keys[K], out: None = None, priority: int = 0, ignore_sparse: bool = True, *, async_op: Literal[True]
+    ) -> Ticket[list[NDArray]]: ...
+    @overload
+    def pull(
+        self, key: Keys[K], out: ArraysOfKeys, priority: int = 0, ignore_sparse: bool = True, *, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    @overload
+    def pull(
+        self, key: Keys[K], out: None = None, priority: int = 0, ignore_sparse: bool = True, *, async_op: bool
+    ) -> Ticket[list[NDArray]] | list[NDArray]: ...
+    @overload
+    def pull(
+        self, key: Keys[K], out: ArraysOfKeys, priority: int = 0, ignore_sparse: bool = True, *, async_op: bool
+    ) -> Ticket[None] | None: ...
+    @overload
+    def pull(
+        self,
+        key: Key,
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: A,
+        async_op: Literal[False] = False,
+    ) -> A: ...
+    @overload
+    def pull(
+        self,
+        key: Keys[K],
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: list[A],
+        async_op: Literal[False] = False,
+    ) -> list[A]: ...
+    @overload
+    def pull(
+        self,
+        key: Keys[K],
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: A,
+        async_op: Literal[False] = False,
+    ) -> list[A]: ...
+    def pull(
+        self,
+        key: Key | Keys[Any],
+        out: Arrays | ArraysOfKeys | None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: Any = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Copy the value of each key into its outputs, or return it.
+
+        Args:
+            key: a key or a list of keys.
+            out: for one key an array or a list of arrays of the key's shape, for a list of keys a list of such: NDArray,
+                NumPy, PyTorch or any other writable array. Converts between float dtypes. Where one array stands for
+                several keys it holds the last one.
+            priority: as push.
+            ignore_sparse: accepted; every array is dense.
+            like: where there is no `out`, the framework of this array is that of the result.
+            async_op: return a Ticket; its wait gives what pull would have given.
+
+        Returns:
+            A Ticket with `async_op`; None with `out`; else a new NDArray with the key's shape, dtype and context, a list of
+            them for a list of keys.
+
+        Raises:
+            KeyNotFoundError: a key was never initialised.
+            InvalidArgumentError: another shape, a dtype that does not convert, a read-only output, a JAX array, a tensor
+                that requires grad. No output was written.
+            DeadlineExceededError, FailedPreconditionError: as push.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init('w', mx.nd.ones((2,)))
+            >>> a = np.zeros(2, np.float32)
+            >>> kv.pull('w', out=a)
+            >>> a
+            array([1., 1.], dtype=float32)
+        """
+        if async_op and like is not None:
+            raise InvalidArgumentError("pull: `like` needs the values at once; give `out`")
+        fresh = self._fresh("pull", key) if out is None else None
+        target = fresh if out is None else out
+        if async_op:
+            return ticket.Ticket(self._pull_async(key, target, priority), _title("pull", key), lambda: fresh)
+        self._pull(key, target, priority)
+        return fresh if like is None or fresh is None else _like(fresh, like)
+
+    @overload
+    def pushpull(
+        self, key: Key, value: Arrays, out: Arrays, priority: int = 0, *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def pushpull(
+        self, key: Key, value: Arrays, out: Arrays, priority: int = 0, *, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    @overload
+    def pushpull(
+        self, key: Key, value: Arrays, out: Arrays, priority: int = 0, *, async_op: bool
+    ) -> Ticket[None] | None: ...
+    @overload
+    def pushpull(
+        self,
+        key: Keys[K],
+        value: ArraysOfKeys,
+        out: ArraysOfKeys,
+        priority: int = 0,
+        *,
+        async_op: Literal[False] = False,
+    ) -> None: ...
+    @overload
+    def pushpull(
+        self, key: Keys[K], value: ArraysOfKeys, out: ArraysOfKeys, priority: int = 0, *, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    @overload
+    def pushpull(
+        self, key: Keys[K], value: ArraysOfKeys, out: ArraysOfKeys, priority: int = 0, *, async_op: bool
+    ) -> Ticket[None] | None: ...
+    @overload
+    def pushpull(
+        self, key: Key, value: Places, out: None = None, priority: int = 0, *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def pushpull(
+        self, key: Key, value: Arrays, out: None = None, priority: int = 0, *, async_op: Literal[False] = False
+    ) -> Any: ...
+    @overload
+    def pushpull(
+        self, key: Key, value: Arrays, out: None = None, priority: int = 0, *, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    @overload
+    def pushpull(self, key: Key, value: Arrays, out: None = None, priority: int = 0, *, async_op: bool) -> Any: ...
+    @overload
+    def pushpull(
+        self, key: Keys[K], value: Places, out: None = None, priority: int = 0, *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def pushpull(
+        self,
+        key: Keys[K],
+        value: ArraysOfKeys,
+        out: None = None,
+        priority: int = 0,
+        *,
+        async_op: Literal[False] = False,
+    ) -> Any: ...
+    @overload
+    def pushpull(
+        self, key: Keys[K], value: ArraysOfKeys, out: None = None, priority: int = 0, *, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    @overload
+    def pushpull(
+        self, key: Keys[K], value: ArraysOfKeys, out: None = None, priority: int = 0, *, async_op: bool
+    ) -> Any: ...
+    def pushpull(
+        self,
+        key: Key | Keys[Any],
+        value: Arrays | ArraysOfKeys,
+        out: Arrays | ArraysOfKeys | None = None,
+        priority: int = 0,
+        *,
+        async_op: bool = False,
+    ) -> Any:
+        """Push, then pull, in one pass over memory. Without `out` the values themselves take the result.
+
+        Args:
+            key, value, priority: as push.
+            out: as pull.
+            async_op: return a Ticket, which is done when the outputs are written.
+
+        Returns:
+            None, or a Ticket with `async_op`; for JAX values without `out`, a new JAX array of the key's shape and dtype, a
+            list for a list of keys.
+
+        Raises:
+            As push and pull; then neither the store nor an output has changed.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init(3, mx.nd.zeros((2,)))
+            >>> grads = [mx.nd.ones((2,)), mx.nd.ones((2,))]
+            >>> kv.pushpull(3, grads)
+            >>> grads[0].asnumpy()
+            array([2., 2.], dtype=float32)
+        """
+        if async_op:
+            operation = self._pushpull_async(key, value, out, priority)
+            return ticket.Ticket(operation, _title("pushpull", key), nothing)
+        if self._pushpull(key, value, out, priority):
+            return None
+        # JAX arrays cannot take the result: it comes back as new ones.
+        fresh = self._fresh("pushpull", key)
+        self._pushpull(key, value, fresh, priority)
+        return _like(fresh, value)
+
+    @overload
+    def broadcast(self, key: Key, value: Arrays, out: Arrays, priority: int = 0) -> None: ...
+    @overload
+    def broadcast(self, key: Keys[K], value: ArraysOfKeys, out: ArraysOfKeys, priority: int = 0) -> None: ...
+    def broadcast(
+        self, key: Key | Keys[Any], value: Arrays | ArraysOfKeys, out: Arrays | ArraysOfKeys, priority: int = 0
+    ) -> None:
+        """Init, then pull of the same keys: every output gets the initial value.
+
+        Args:
+            key, value: as init; the keys must be new.
+            out: as pull.
+            priority: as push, for the pull.
+
+        Raises:
+            As init and pull; then no key was created and no output written.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> outs = [mx.nd.zeros((2,), mx.cpu(i)) for i in range(2)]
+            >>> kv.broadcast('w', mx.nd.ones((2,)), out=outs)
+            >>> outs[1].asnumpy()
+            array([1., 1.], dtype=float32)
+        """
+        self._broadcast(key, value, out, priority)
