@@ -110,7 +110,7 @@ class Client {
   // Gives an operation up: it fails with this error unless it has ended.
   void Cancel(OpId id, const Error& error, Time now, Effects* effects);
   // Copies what is left to read of a push's value, so that its memory may change from now on.
-  Bytes Detach(OpId id);
+  void Detach(OpId id);
   std::vector<Outcome> TakeOutcomes() { return std::exchange(outcomes_, {}); }
 
   Rank rank() const { return welcome_.rank; }

@@ -84,16 +84,14 @@ void Client::Cancel(OpId id, const Error& error, Time now, Effects* effects) {
   Settle(now, effects);
 }
 
-Bytes Client::Detach(OpId id) {
+void Client::Detach(OpId id) {
   Op* const op = Find(id);
-  if (op == nullptr || op->owns_value || op->what.value.size == 0) return {};
-  const Bytes source = op->what.value;
+  if (op == nullptr || op->owns_value || op->what.value.size == 0) return;
   OwnBodies(*op);
   op->owns_value = true;
   // Messages that are still to be made will read the value.
   const bool is_read_on = !op->has_left || op->what.kind == Kind::kInit;
   op->what.value = is_read_on ? CopyOf(op->what.value) : Bytes();
-  return source;
 }
 
 // The operation's messages that wait to leave, or for an answer and may have to be sent again, go

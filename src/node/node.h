@@ -203,8 +203,7 @@ class ClientNode final : public Node {
   // Several, whose messages share frames.
   std::vector<OpId> Begin(std::vector<Operation> operations, Time now);
   void Cancel(OpId id, const Error& error, Time now);
-  // The memory that it has read from.
-  Bytes Detach(OpId id) { return client_.Detach(id); }
+  void Detach(OpId id) { client_.Detach(id); }
   std::vector<Outcome> TakeOutcomes() { return client_.TakeOutcomes(); }
   bool joined() const { return member_.joined() && member_.epoch().number > 0; }
   const Client& client() const { return client_; }

@@ -123,8 +123,8 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   uint32_t store = 0;  // its number
   std::vector<OpId> ops;
   std::vector<std::shared_ptr<const KeyRecord>> keys;
-  std::vector<Bytes> memory;                                  // that its operations read or write
-  std::function<void()> finish;                               // when all operations have succeeded
+  std::vector<Bytes> sources, targets;  // memory that its operations read, and that they write
+  std::function<void()> finish;         // when all operations have succeeded
   std::function<void(const std::shared_ptr<Call>&)> give_up;  // as its store does it
 
  private:

@@ -162,7 +162,7 @@ Operation DistStore::MakePush(Operation::Kind kind, const std::string& verb, con
   push.scalars = source.scalars;
   push.priority = source.priority;
   call->keys.push_back(source.record);
-  call->memory.push_back(push.value);
+  call->sources.push_back(push.value);
   return push;
 }
 
@@ -171,7 +171,7 @@ void DistStore::AddTarget(const Target& target, Operation* operation, const Call
                     target.landing.storage()};
   if (operation->kind == Operation::Kind::kPull) operation->priority = target.priority;
   call->keys.push_back(target.record);
-  call->memory.push_back(operation->out.bytes());
+  call->targets.push_back(operation->out.bytes());
 }
 
 // What is left to do when all values have landed.
@@ -179,7 +179,7 @@ void DistStore::FinishTargets(const CallPtr& call, std::vector<Target> targets) 
   std::erase_if(targets, [](const Target& target) { return target.outs.empty(); });
   if (targets.empty()) return;
   for (const Target& target : targets) {
-    for (const NDArray& out : target.outs) call->memory.push_back(MemoryOf(out));
+    for (const NDArray& out : target.outs) call->targets.push_back(MemoryOf(out));
   }
   call->finish = [targets = std::move(targets)] {
     for (const Target& target : targets) {

@@ -53,7 +53,7 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
     init.meta = std::make_shared<const KeyMeta>(std::move(meta));
     init.value = MemoryOf(values[i]);
     calls.push_back(NewCall(std::string(verb)));
-    calls.back()->memory.push_back(MemoryOf(values[i]));
+    calls.back()->sources.push_back(MemoryOf(values[i]));
     std::vector<Operation> operations;
     operations.push_back(std::move(init));
     worker_->Launch(calls.back(), std::move(operations));

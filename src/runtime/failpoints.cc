@@ -68,7 +68,12 @@ class Faulty final : public Endpoint, LinkHandler {
     Passed(link, types, true);
   }
   void Close(uint64_t link) override { endpoint_->Close(link); }
-  void Release(const void* data, size_t bytes) override { endpoint_->Release(data, bytes); }
+  void ReleaseSource(const void* data, size_t bytes) override {
+    endpoint_->ReleaseSource(data, bytes);
+  }
+  void ReleaseTarget(const void* data, size_t bytes) override {
+    endpoint_->ReleaseTarget(data, bytes);
+  }
   size_t Poll(LinkHandler* handler, size_t events_max) override {
     user_ = handler;
     size_t count = endpoint_->Poll(this, events_max);

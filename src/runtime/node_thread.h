@@ -81,8 +81,11 @@ class NodeThread final : private LinkHandler {
   // Nobody is going to wait for what has been started: it goes on at once.
   void GoOn();
   // From within Run or the hook: see Endpoint.
-  void Release(const void* data, size_t bytes) {
-    if (endpoint_ != nullptr) endpoint_->Release(data, bytes);
+  void ReleaseSource(const Bytes& bytes) {
+    if (endpoint_ != nullptr) endpoint_->ReleaseSource(bytes.data, bytes.size);
+  }
+  void ReleaseTarget(const Bytes& bytes) {
+    if (endpoint_ != nullptr) endpoint_->ReleaseTarget(bytes.data, bytes.size);
   }
   static Time Now();
 

@@ -112,7 +112,8 @@ class Broke final : public Endpoint {
   }
   void Send(uint64_t, Frame) override {}
   void Close(uint64_t) override {}
-  void Release(const void*, size_t) override {}
+  void ReleaseSource(const void*, size_t) override {}
+  void ReleaseTarget(const void*, size_t) override {}
   size_t Poll(LinkHandler*, size_t) override { return 0; }
   bool Wait(int64_t nanoseconds) override {
     std::unique_lock lock(mutex_);

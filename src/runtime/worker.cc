@@ -153,13 +153,8 @@ void Worker::GiveUp(const CallPtr& call) {
 
 void Worker::Detach(const CallPtr& call) {
   Run([&](ClientNode& client, Time) {
-    for (const OpId id : call->ops) {
-      // Where a push has been accepted its source is free, and the answer may be landing there.
-      const auto running = calls_.find(id);
-      if (running == calls_.end() || !running->second.is_unaccepted) continue;
-      const Bytes source = client.Detach(id);
-      if (source.size > 0) thread_->Release(source.data, source.size);
-    }
+    for (const OpId id : call->ops) client.Detach(id);
+    for (const Bytes& source : call->sources) thread_->ReleaseSource(source);
   });
 }
 
@@ -190,7 +185,8 @@ std::vector<std::shared_ptr<const void>> Worker::TakeOwners() {
 
 // Runs under the node's lock.
 void Worker::ReleaseMemory(const Call& call) {
-  for (const Bytes& bytes : call.memory) thread_->Release(bytes.data, bytes.size);
+  for (const Bytes& source : call.sources) thread_->ReleaseSource(source);
+  for (const Bytes& target : call.targets) thread_->ReleaseTarget(target);
 }
 
 // Runs under the node's lock.  No call can go on.
@@ -252,8 +248,10 @@ void Worker::OnChange(ClientNode* node) {
     if (call->End(was_unaccepted, outcome.error)) {
       std::lock_guard lock(mutex_);
       call->finish = nullptr;
-      for (Bytes& bytes : call->memory) ended_owners_.push_back(std::move(bytes.owner));
-      call->memory.clear();
+      for (auto* const memory : {&call->sources, &call->targets}) {
+        for (Bytes& bytes : *memory) ended_owners_.push_back(std::move(bytes.owner));
+        memory->clear();
+      }
     }
   }
   thread_->SetBusy(!calls_.empty());

@@ -46,7 +46,7 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
     CheckFailure(*driver, running, *outcome.error);
     if (running.has_push && !running.accepted) {
       // A failed call leaves the source to the user as well, though what it has pushed goes on.
-      driver->process->endpoint->Release(running.value.data, running.value.size);
+      driver->process->endpoint->ReleaseSource(running.value.data, running.value.size);
       std::memset(const_cast<std::byte*>(running.value.data), 0xAB, running.value.size);
       model_.Failed(running.key, running.push);
       Record(*driver, running, HistoryEvent::Kind::kPush, 0, 0);

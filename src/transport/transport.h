@@ -55,13 +55,15 @@ class Endpoint {
   // After what has been sent.  The handler is not told, and no memory of the link's frames is used
   // when this returns: bodies that have not left are not sent.
   virtual void Close(uint64_t link) = 0;
-  // Its owner takes this memory back: what is still to be sent from it is copied, what is still to
-  // land there is thrown away.
+  // The owner of memory takes it back.  Of a source, what is still to be sent from there is copied;
+  // of a target, what is still to land there is thrown away.  Memory may be the source of one call
+  // and the target of another one: each is taken back by itself.
   //   blocks  where a device reads or writes the memory by itself: until it has stopped, which the
   //           endpoint brings about in a second at most, by ending the connection if need be.
   //           Sockets never block.  Callers hold the lock of their node meanwhile; a node counts
   //           time in which it did not read as nobody's silence.
-  virtual void Release(const void* data, size_t bytes) = 0;
+  virtual void ReleaseSource(const void* data, size_t bytes) = 0;
+  virtual void ReleaseTarget(const void* data, size_t bytes) = 0;
   // Delivers what has arrived, at most `events_max`; the number delivered.
   virtual size_t Poll(LinkHandler* handler, size_t events_max) = 0;
   //   blocks  until there is something to poll, Wake, or the time; true in the first two cases

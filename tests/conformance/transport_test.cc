@@ -237,7 +237,7 @@ TEST_P(TransportConformance, MemoryThatIsTakenBackIsNeitherReadNorWritten) {
   };
   client_->Send(7, FrameWith(source));
   server_->Poll(&at_server_, 1);  // some of it may have landed
-  client_->Release(source.data(), source.size());
+  client_->ReleaseSource(source.data(), source.size());
   std::fill(source.begin(), source.end(), std::byte{2});
   ASSERT_TRUE(Until([&] { return at_server_.bodies.size() == 1; }));
   EXPECT_EQ(std::count(target.begin(), target.end(), std::byte{1}),
@@ -246,7 +246,7 @@ TEST_P(TransportConformance, MemoryThatIsTakenBackIsNeitherReadNorWritten) {
   client_->Send(7, FrameWith(source));
   ASSERT_TRUE(Until([&] { return at_server_.heads.size() == 2; }));
   if (at_server_.bodies.size() == 1) {  // it lands bit by bit: the rest of it is thrown away
-    server_->Release(target.data(), target.size());
+    server_->ReleaseTarget(target.data(), target.size());
     const std::vector<std::byte> before = target;
     client_->Send(7, FrameOf("after"));
     at_server_.land = nullptr;
@@ -254,6 +254,20 @@ TEST_P(TransportConformance, MemoryThatIsTakenBackIsNeitherReadNorWritten) {
     EXPECT_EQ(target, before);
     EXPECT_NE(std::count(target.begin(), target.end(), std::byte{1}), 0);
   }
+}
+
+TEST_P(TransportConformance, ASourceThatIsTakenBackStopsNothingThatLandsThere) {
+  Connect();
+  const std::vector<std::byte> source(30'000'000, std::byte{1});
+  std::vector<std::byte> target(source.size());
+  at_server_.land = [&](const std::string&) {
+    return std::vector<Block>{{target.data(), target.size(), nullptr}};
+  };
+  client_->Send(7, FrameWith(source));
+  ASSERT_TRUE(Until([&] { return at_server_.heads.size() == 1; }));
+  server_->ReleaseSource(target.data(), target.size());  // of an earlier call
+  ASSERT_TRUE(Until([&] { return at_server_.bodies.size() == 1; }));
+  EXPECT_EQ(target, source);
 }
 
 TEST_P(TransportConformance, ACloseLeavesNoFrameThatRefersToMemory) {

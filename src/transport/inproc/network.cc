@@ -31,7 +31,6 @@ struct End {
   std::string address;
   uint64_t link = 0;  // 0: not accepted yet
   bool open = true;   // this side has not closed it
-  int copying = 0;    // bodies of the other side's memory are being read here
   int64_t last_due = 0;
 };
 
@@ -50,6 +49,7 @@ struct InprocNetwork::State {
     std::map<std::pair<int64_t, uint64_t>, Event> events;  // by due time, then order
     std::map<uint64_t, std::pair<uint64_t, int>> links;    // link: connection, which end
     std::deque<std::pair<std::string, Event>> held;        // by cuts, with who sent them
+    std::string copies_from;  // whose memory is being read here; empty: nobody's
   };
 
   explicit State(InprocOptions o) : options(std::move(o)) {}
@@ -117,6 +117,14 @@ struct InprocNetwork::State {
       const auto copy = std::make_shared<std::vector<std::byte>>(body.data, body.data + body.size);
       body = {copy->data(), body.size, copy};
     }
+  }
+
+  // Until nobody reads the memory of this address any more, also over connections that are lost.
+  void AwaitCopied(const std::string& address, std::unique_lock<std::mutex>* lock) {
+    copied.wait(*lock, [&] {
+      return std::none_of(inboxes.begin(), inboxes.end(),
+                          [&](const auto& entry) { return entry.second->copies_from == address; });
+    });
   }
 
   void Tell(uint64_t id, const End& end, const std::string& reason) {
@@ -212,10 +220,7 @@ class InprocEndpoint final : public Endpoint {
     const auto connection = state_->connections.find(id);
     if (connection == state_->connections.end()) return;
     connection->second.ends[side].open = false;
-    state_->copied.wait(lock, [&] {
-      const auto still = state_->connections.find(id);
-      return still == state_->connections.end() || still->second.ends[1 - side].copying == 0;
-    });
+    state_->AwaitCopied(address_, &lock);
     if (!state_->connections.contains(id)) return;
     Event closed;
     closed.kind = Event::Kind::kClosed;
@@ -223,7 +228,7 @@ class InprocEndpoint final : public Endpoint {
     state_->PostAcross(id, side, std::move(closed), 0);
   }
 
-  void Release(const void* data, size_t bytes) override {
+  void ReleaseSource(const void* data, size_t bytes) override {
     std::unique_lock lock(state_->mutex);
     for (const auto& [address, inbox] : state_->inboxes) {
       for (auto& [due, event] : inbox->events) {
@@ -233,14 +238,9 @@ class InprocEndpoint final : public Endpoint {
         if (event.frame != nullptr) State::CopyBodies(event.frame.get(), data, bytes);
       }
     }
-    state_->copied.wait(lock, [&] {  // others read what they have begun to read
-      return std::none_of(inbox_->links.begin(), inbox_->links.end(), [&](const auto& entry) {
-        const auto connection = state_->connections.find(entry.second.first);
-        return connection != state_->connections.end() &&
-               connection->second.ends[1 - entry.second.second].copying > 0;
-      });
-    });
+    state_->AwaitCopied(address_, &lock);  // others read what they have begun to read
   }
+  void ReleaseTarget(const void*, size_t) override {}  // bodies land at once
 
   size_t Poll(LinkHandler* handler, size_t events_max) override {
     size_t count = 0;
@@ -315,16 +315,16 @@ class InprocEndpoint final : public Endpoint {
       case Event::Kind::kFrame: {
         if (!end.open) return true;
         const uint64_t link = end.link;
-        ++end.copying;
+        inbox_->copies_from = found->second.ends[1 - side].address;
         lock.unlock();
-        Deliver(handler, event.connection, side, link, std::move(event.frame));
+        Deliver(handler, event.connection, link, std::move(event.frame));
         return true;
       }
     }
     return true;
   }
 
-  void Deliver(LinkHandler* handler, uint64_t connection, int side, uint64_t link,
+  void Deliver(LinkHandler* handler, uint64_t connection, uint64_t link,
                std::shared_ptr<Frame> frame) {
     std::string refused;
     bool landed = false;
@@ -350,8 +350,7 @@ class InprocEndpoint final : public Endpoint {
     frame.reset();  // the sender's memory is free before the receiver can say that it is
     {
       std::lock_guard lock(state_->mutex);
-      const auto found = state_->connections.find(connection);
-      if (found != state_->connections.end()) --found->second.ends[side].copying;
+      inbox_->copies_from.clear();
       state_->copied.notify_all();
     }
     if (landed) {

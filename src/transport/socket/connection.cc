@@ -33,6 +33,11 @@ void AddPiece(std::vector<iovec>* pieces, const void* data, size_t bytes) {
   pieces->push_back({const_cast<void*>(data), bytes});
 }
 
+bool IsInside(const std::byte* at, const void* data, size_t bytes) {
+  const auto* const begin = static_cast<const std::byte*>(data);
+  return at >= begin && at < begin + bytes;
+}
+
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 }  // namespace
@@ -191,19 +196,20 @@ bool Connection::DropBodies() {
   return true;
 }
 
-void Connection::Release(const void* data, size_t bytes) {
-  const auto* const begin = static_cast<const std::byte*>(data);
-  const auto is_inside = [&](const std::byte* at) { return at >= begin && at < begin + bytes; };
+void Connection::ReleaseSource(const void* data, size_t bytes) {
   for (Outgoing& outgoing : out_) {
     for (Bytes& body : outgoing.frame.bodies) {
-      if (!is_inside(body.data)) continue;
+      if (!IsInside(body.data, data, bytes)) continue;
       const auto copy = std::make_shared<std::vector<std::byte>>(body.data, body.data + body.size);
       body = {copy->data(), body.size, copy};
     }
   }
+}
+
+void Connection::ReleaseTarget(const void* data, size_t bytes) {
   if (!is_landing_) return;
   for (size_t i = block_; i < blocks_.size(); ++i) {
-    if (is_inside(blocks_[i].data)) blocks_[i] = {nullptr, blocks_[i].size, nullptr};
+    if (IsInside(blocks_[i].data, data, bytes)) blocks_[i] = {nullptr, blocks_[i].size, nullptr};
   }
 }
 

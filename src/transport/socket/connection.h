@@ -78,7 +78,8 @@ struct Connection {
   // Drops frames that refer to memory.  False where one has left in part: the connection is of no
   // use any more.
   bool DropBodies();
-  void Release(const void* data, size_t bytes);
+  void ReleaseSource(const void* data, size_t bytes);
+  void ReleaseTarget(const void* data, size_t bytes);
   // Bytes of the handshake.
   Outcome ReadHandshake();
 

@@ -134,8 +134,11 @@ class Sockets final : public Endpoint {
     Linger(*connection);
   }
 
-  void Release(const void* data, size_t bytes) override {
-    for (auto& [number, connection] : connections_) connection->Release(data, bytes);
+  void ReleaseSource(const void* data, size_t bytes) override {
+    for (auto& [number, connection] : connections_) connection->ReleaseSource(data, bytes);
+  }
+  void ReleaseTarget(const void* data, size_t bytes) override {
+    for (auto& [number, connection] : connections_) connection->ReleaseTarget(data, bytes);
   }
 
   size_t Poll(LinkHandler* handler, size_t events_max) override {

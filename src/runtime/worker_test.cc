@@ -1,0 +1,136 @@
+#include "runtime/worker.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "runtime/cluster.h"
+#include "runtime/dist_store.h"
+#include "tests/arrays.h"
+
+namespace tkv {
+namespace {
+
+using test::Full;
+using test::Values;
+
+// An endpoint that notes which memory its user takes back.
+class Noting final : public Endpoint {
+ public:
+  struct Notes {
+    std::mutex mutex;
+    std::vector<const void*> sources, targets;
+  };
+  Noting(std::unique_ptr<Endpoint> endpoint, std::shared_ptr<Notes> notes)
+      : endpoint_(std::move(endpoint)), notes_(std::move(notes)) {}
+
+  const std::string& address() const override { return endpoint_->address(); }
+  void Dial(uint64_t link, const std::string& address) override { endpoint_->Dial(link, address); }
+  void Send(uint64_t link, Frame frame) override { endpoint_->Send(link, std::move(frame)); }
+  void Close(uint64_t link) override { endpoint_->Close(link); }
+  void ReleaseSource(const void* data, size_t bytes) override {
+    Note(&notes_->sources, data);
+    endpoint_->ReleaseSource(data, bytes);
+  }
+  void ReleaseTarget(const void* data, size_t bytes) override {
+    Note(&notes_->targets, data);
+    endpoint_->ReleaseTarget(data, bytes);
+  }
+  size_t Poll(LinkHandler* handler, size_t events_max) override {
+    return endpoint_->Poll(handler, events_max);
+  }
+  bool Wait(int64_t nanoseconds) override { return endpoint_->Wait(nanoseconds); }
+  void Wake() override { endpoint_->Wake(); }
+
+ private:
+  void Note(std::vector<const void*>* list, const void* data) {
+    std::lock_guard lock(notes_->mutex);
+    if (std::find(list->begin(), list->end(), data) == list->end()) list->push_back(data);
+  }
+  const std::unique_ptr<Endpoint> endpoint_;
+  const std::shared_ptr<Notes> notes_;
+};
+
+// Worker 0 of two, whose endpoint takes notes; worker 1 does what the test says.
+class TakenBack : public ::testing::Test {
+ protected:
+  TakenBack() : cluster_(std::make_shared<Cluster>(ClusterOptions{.workers = 2, .servers = 1})) {
+    options_.patience = std::chrono::seconds(30);
+    WorkerOptions worker;
+    worker.job = Cluster::kJob;
+    worker.rank = 0;
+    worker.endpoint = std::make_unique<Noting>(cluster_->network()->Listen("noting"), notes_);
+    worker.address_of = Cluster::AddressOf;
+    worker.host = cluster_;
+    std::thread other([this] {
+      other_ = std::make_unique<DistStore>("dist_sync", options_,
+                                           WorkerOf(cluster_, 1, "dist_sync", options_));
+      for (const char* const key : {"open", "free"}) other_->Init(key, Full({kCount}, 0));
+    });
+    store_ = std::make_unique<DistStore>(
+        "dist_sync", options_, std::make_shared<Worker>("dist_sync", options_, std::move(worker)));
+    for (const char* const key : {"open", "free"}) store_->Init(key, Full({kCount}, 0));
+    other.join();
+  }
+  ~TakenBack() override {
+    std::thread other([this] { other_->Close(); });
+    store_->Close();
+    other.join();
+  }
+  // An array whose memory others may write, which this library cannot see.
+  static NDArray Foreign(float value) {
+    const NDArray array = Full({kCount}, value);
+    array.storage()->MarkForeign(Access::kWrite, std::chrono::seconds(1));
+    return array;
+  }
+  // An asynchronous pushpull of two keys, of which the first cannot leave: its round is open.
+  Ticket PushPullOfTwo() {
+    store_->Push("open", Full({kCount}, 1));
+    const NDArray* const arrays[] = {&sources_[0], &sources_[1], &outs_[0], &outs_[1]};
+    const std::span<const NDArray* const> one(arrays);
+    const PushItem pushes[] = {{"open", one.subspan(0, 1)}, {"free", one.subspan(1, 1)}};
+    const PullItem pulls[] = {{"open", one.subspan(2, 1)}, {"free", one.subspan(3, 1)}};
+    return store_->PushPullAsync(pushes, pulls);
+  }
+  static std::vector<const void*> Sorted(std::vector<const void*> list) {
+    std::sort(list.begin(), list.end());
+    return list;
+  }
+  static std::vector<const void*> MemoryOfAll(const std::vector<NDArray>& arrays) {
+    std::vector<const void*> list;
+    for (const NDArray& array : arrays) list.push_back(array.HostData());
+    return Sorted(list);
+  }
+
+  static constexpr int64_t kCount = 1000;
+  const std::shared_ptr<Noting::Notes> notes_ = std::make_shared<Noting::Notes>();
+  const std::shared_ptr<Cluster> cluster_;
+  StoreOptions options_;
+  std::unique_ptr<KVStore> store_, other_;
+  const std::vector<NDArray> sources_ = {Foreign(2), Foreign(3)};
+  const std::vector<NDArray> outs_ = {Full({kCount}, -1), Full({kCount}, -1)};
+};
+
+TEST_F(TakenBack, ACallThatGoesOnWithCopiesTakesBackItsSourcesAndNoneOfItsOutputs) {
+  const Ticket ticket = PushPullOfTwo();  // has waited in vain until its sources are free
+  EXPECT_EQ(Sorted(notes_->sources), MemoryOfAll(sources_));
+  EXPECT_TRUE(notes_->targets.empty()) << "what lands there is what the call is for";
+  other_->Push("open", Full({kCount}, 10));
+  for (const char* const key : {"open", "free"}) other_->Push(key, Full({kCount}, 20));
+  ticket->Wait(std::chrono::seconds(30));
+  EXPECT_EQ(Values(outs_[0])[kCount - 1], 22);
+  EXPECT_EQ(Values(outs_[1])[kCount - 1], 23);
+}
+
+TEST_F(TakenBack, ACallThatIsGivenUpThrowsAwayWhatLandsInItsOutputsAlone) {
+  const Ticket ticket = PushPullOfTwo();
+  ticket->Cancel();
+  EXPECT_THROW(ticket->Wait(std::chrono::seconds(30)), Error);
+  EXPECT_EQ(Sorted(notes_->targets), MemoryOfAll(outs_)) << "a source may be another call's output";
+  other_->Push("open", Full({kCount}, 10));
+  other_->Push("free", Full({kCount}, 20));
+}
+
+}  // namespace
+}  // namespace tkv
