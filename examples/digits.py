@@ -17,27 +17,33 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorkv as mx
 
 WORKERS = 4
 KEYS = ["w1", "b1", "w2", "b2"]
 LEARNING_RATE = 0.3
+Array = npt.NDArray[Any]
+Weights = dict[str, Array]
+Data = tuple[Array, Array]  # images, labels
 TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
 
 
-def load_digits(dtype):
+def load_digits(dtype: str) -> tuple[Data, Data]:
     """Return ((images, labels) to train on, (images, labels) to test on): every fifth image is a test."""
     from sklearn.datasets import load_digits as load
 
-    digits = load()
+    digits: Any = load()
     images, labels = (digits.data / 16).astype(dtype), digits.target
     test = np.arange(len(labels)) % 5 == 0
     return (images[~test], labels[~test]), (images[test], labels[test])
 
 
-def initial_weights(dtype, hidden=64):
+def initial_weights(dtype: str, hidden: int = 64) -> Weights:
     """Return the weights to start from, the same for every run."""
     rng = np.random.default_rng(0)
     shapes = {"w1": (64, hidden), "b1": (hidden,), "w2": (hidden, 10), "b2": (10,)}
@@ -45,7 +51,7 @@ def initial_weights(dtype, hidden=64):
     return {key: (rng.normal(size=shapes[key]) * scale[key]).astype(dtype) for key in KEYS}
 
 
-def batches(count, batch, epochs):
+def batches(count: int, batch: int, epochs: int) -> Iterator[tuple[int, Array]]:
     """Yield (step, indices of the images of one batch): the same sequence in every run."""
     step = 0
     for epoch in range(epochs):
@@ -55,7 +61,7 @@ def batches(count, batch, epochs):
             step += 1
 
 
-def forward(weights, images):
+def forward(weights: Weights, images: Array) -> tuple[Array, Array]:
     """Return the hidden layer and the probabilities of the ten digits."""
     hidden = np.tanh(images @ weights["w1"] + weights["b1"])
     scores = hidden @ weights["w2"] + weights["b2"]
@@ -63,7 +69,7 @@ def forward(weights, images):
     return hidden, scores / scores.sum(axis=1, keepdims=True)
 
 
-def gradient(weights, images, labels):
+def gradient(weights: Weights, images: Array, labels: Array) -> tuple[float, Weights]:
     """Return the sum of the losses and, for each key, the sum of the gradients over the images."""
     hidden, probability = forward(weights, images)
     loss = -np.log(np.maximum(probability[np.arange(len(labels)), labels], 1e-30)).sum()
@@ -73,7 +79,7 @@ def gradient(weights, images, labels):
     return loss, {"w1": images.T @ back, "b1": back.sum(axis=0), "w2": hidden.T @ error, "b2": error.sum(axis=0)}
 
 
-def parts(indices):
+def parts(indices: Array) -> list[Array]:
     """Return the indices of each worker."""
     return np.array_split(indices, WORKERS)
 
@@ -81,10 +87,10 @@ def parts(indices):
 class Progress:
     """A bar on a terminal, a line every tenth elsewhere."""
 
-    def __init__(self, total, quiet=False):
+    def __init__(self, total: int, quiet: bool = False) -> None:
         self.total, self.quiet, self.shown = total, quiet, -1
 
-    def show(self, done, text):
+    def show(self, done: int, text: str) -> None:
         tenth = done * 40 // self.total if sys.stdout.isatty() else done * 10 // self.total
         if self.quiet or tenth == self.shown:
             return
@@ -95,7 +101,9 @@ class Progress:
             print(f"{100 * done // self.total:3d} %  {text}", flush=True)
 
 
-def train_with_store(kv, data, weights, arguments, progress):
+def train_with_store(
+    kv: mx.KVStore, data: Data, weights: Weights, arguments: argparse.Namespace, progress: Progress
+) -> tuple[list[float], float]:
     """Train through the store `kv`; return the losses of the steps and the images per second."""
     images, labels = data
     contexts = [mx.cpu(i) for i in range(WORKERS)]
@@ -113,28 +121,31 @@ def train_with_store(kv, data, weights, arguments, progress):
         losses.append(sum(loss for loss, _ in results) / arguments.batch)
         progress.show(step + 1, f"step {step + 1}/{len(schedule)}  loss {losses[-1]:.3f}")
         if arguments.checkpoint and (step + 1) % arguments.every == 0:
-            save({key: kv.pull(key) for key in KEYS}, step + 1, arguments.checkpoint)
+            save({key: kv.pull(key).asnumpy() for key in KEYS}, step + 1, arguments.checkpoint)
     seconds = time.perf_counter() - begin
     return losses, len(losses) * arguments.batch / seconds
 
 
-def resume(kv, weights, arguments):
+def resume(kv: mx.KVStore, weights: Weights, arguments: argparse.Namespace) -> int:
     """Put the weights of the checkpoint, or the initial ones, into the store; return the step to go on from."""
     step = 0
     if arguments.checkpoint and os.path.exists(arguments.checkpoint):
-        weights = mx.nd.load(arguments.checkpoint)
-        step = int(weights.pop("step").asscalar())
+        saved: dict[str, mx.NDArray] = mx.nd.load(arguments.checkpoint)
+        weights = {key: saved[key].asnumpy() for key in KEYS}
+        step = int(saved["step"])
         print(f"resumed from {arguments.checkpoint} at step {step}", flush=True)
     kv.init(KEYS, [weights[key] for key in KEYS])
     return step
 
 
-def save(weights, step, path):
+def save(weights: Weights, step: int, path: str) -> None:
     """Write the weights and the step; the old checkpoint is replaced only by a complete one."""
     mx.nd.save(path, {"step": mx.nd.array([step], dtype="int64"), **{key: mx.nd.array(weights[key]) for key in KEYS}})
 
 
-def train_as_worker(kv, data, weights, arguments, progress):
+def train_as_worker(
+    kv: mx.KVStore, data: Data, weights: Weights, arguments: argparse.Namespace, progress: Progress
+) -> tuple[Weights, list[float]]:
     """Train as one worker of a job; return its weights and the losses of its parts of the batches.
 
     A worker that is started again goes on where its last push of each key was counted.
@@ -164,7 +175,7 @@ def train_as_worker(kv, data, weights, arguments, progress):
     return weights, losses
 
 
-def run_worker(arguments):
+def run_worker(arguments: argparse.Namespace) -> int:
     """Be one worker of a job of processes; rank 0 judges the result. Return the exit status."""
     data, (images, labels) = load_digits("float32")
     start = initial_weights("float32")
@@ -190,7 +201,7 @@ def run_worker(arguments):
     return status_of(accuracy, [("float32", difference, TOLERANCE["float32"] if arguments.die_at < 0 else 0.1)])
 
 
-def train_without_store(data, weights, arguments):
+def train_without_store(data: Data, weights: Weights, arguments: argparse.Namespace) -> Weights:
     """The same batches and arithmetic in NumPy alone."""
     images, labels = data
     weights = {key: value.copy() for key, value in weights.items()}
@@ -202,7 +213,7 @@ def train_without_store(data, weights, arguments):
     return weights
 
 
-def compare(dtype, arguments, quiet):
+def compare(dtype: str, arguments: argparse.Namespace, quiet: bool) -> tuple[mx.KVStore, list[float], float, float]:
     """Train with and without the store; return the store, its history and the largest difference of any weight."""
     train, _ = load_digits(dtype)
     kv = mx.kv.create(arguments.kv)
@@ -213,13 +224,13 @@ def compare(dtype, arguments, quiet):
     return kv, losses, speed, difference
 
 
-def confusion(kv, dtype):
+def confusion(kv: mx.KVStore, dtype: str) -> tuple[float, Array]:
     """Return the accuracy on the test images and how often each digit (row) was read as each (column)."""
     _, (images, labels) = load_digits(dtype)
     return judge({key: kv.pull(key).asnumpy() for key in KEYS}, images, labels)
 
 
-def judge(weights, images, labels):
+def judge(weights: Weights, images: Array, labels: Array) -> tuple[float, Array]:
     """Return the accuracy of the weights, and how often each digit (row) was read as each (column)."""
     _, probability = forward(weights, images)
     matrix = np.zeros((10, 10), int)
@@ -227,7 +238,7 @@ def judge(weights, images, labels):
     return matrix.trace() / matrix.sum(), matrix
 
 
-def status_of(accuracy, differences):
+def status_of(accuracy: float, differences: list[tuple[str, float, float]]) -> int:
     """Return the exit status; say what is wrong with the accuracy or with a (dtype, difference, tolerance)."""
     for dtype, found, tolerance in differences:
         if not found <= tolerance:
@@ -239,7 +250,7 @@ def status_of(accuracy, differences):
     return 0
 
 
-def draw(losses, matrix, accuracy, path):
+def draw(losses: list[float], matrix: Array, accuracy: float, path: str) -> None:
     """Draw the loss curve and the confusion matrix."""
     import matplotlib
 
@@ -262,7 +273,7 @@ def draw(losses, matrix, accuracy, path):
     figure.savefig(path, dpi=110)
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kv", default="local", help="type of the store")
     parser.add_argument("--epochs", type=int, default=40)

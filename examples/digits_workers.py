@@ -6,7 +6,8 @@ with training in one process, and two runs with ``deterministic=True`` are compa
 """
 
 import sys
-from types import SimpleNamespace
+from argparse import Namespace
+from typing import Any
 
 import digits
 import numpy as np
@@ -15,7 +16,7 @@ import tensorkv as mx
 SERVERS = 2
 
 
-def work(kv, data, start, arguments):
+def work(kv: mx.KVStore, data: digits.Data, start: digits.Weights, arguments: Namespace) -> digits.Weights:
     """Run one worker: what this function does is all that a training script of several workers has to do."""
     images, labels = data
     # Rank 0 creates the keys; the others wait for it and check their shapes.
@@ -31,14 +32,14 @@ def work(kv, data, start, arguments):
     return weights
 
 
-def train(data, start, arguments, **options):
+def train(data: digits.Data, start: digits.Weights, arguments: Namespace, **options: Any) -> list[digits.Weights]:
     """Run a job of four workers and two servers in this process; return the weights that each worker ends with."""
     with mx.testing.cluster(workers=digits.WORKERS, servers=SERVERS, **options) as job:
         return job.run(lambda kv: work(kv, data, start, arguments))
 
 
-def main():
-    arguments = SimpleNamespace(batch=64, epochs=int(sys.argv[1]) if len(sys.argv) > 1 else 10)
+def main() -> int:
+    arguments = Namespace(batch=64, epochs=int(sys.argv[1]) if len(sys.argv) > 1 else 10)
     data, (images, labels) = digits.load_digits("float32")
     start = digits.initial_weights("float32")
     results = train(data, start, arguments)

@@ -6,7 +6,7 @@ import tensorkv as mx
 shape = (2, 3)
 
 
-def shows(what, array, expected):
+def shows(what: str, array: mx.NDArray, expected: float) -> None:
     """Print an array and check it."""
     print(f"{what}:\n{np.asarray(array)}\n")
     assert (np.asarray(array) == np.float32(expected)).all()
@@ -34,7 +34,7 @@ with mx.kv.create("local") as kv:
     shows("so are NumPy's arrays", kv.pull(3), 4)
 
     # An updater combines the sum with what is stored, by changing `stored` in place.
-    def update(key, input, stored):
+    def update(key: int | str, input: mx.NDArray, stored: mx.NDArray) -> None:
         """Add twice the sum."""
         print(f"update on key: {key}")
         stored += input * 2

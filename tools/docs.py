@@ -22,6 +22,8 @@ SECTIONS = [
     ("Errors", "tensorkv.errors", None),
     ("Several workers in one process", "tensorkv.testing", ["cluster", "Cluster"]),
     ("Helpers of test scripts", "tensorkv.test_utils", None),
+    ("Servers", "tensorkv.kvstore_server", None),
+    ("Names of mxnet.base", "tensorkv.base", ["py_str"]),
     ("MXNet's name", "tensorkv", ["install_as_mxnet"]),
 ]
 

@@ -71,3 +71,8 @@ __all__ = [
     "testing",
     "ticket",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return [*__all__, "__version__"]

@@ -7,6 +7,11 @@ from .errors import KVError, MXNetError
 __all__ = ["KVError", "MXNetError", "py_str"]
 
 
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 def py_str(x: bytes | str) -> str:
     """Return `x`, bytes or str, as a str.
 

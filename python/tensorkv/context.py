@@ -8,6 +8,12 @@ from .errors import InvalidArgumentError
 
 __all__ = ["Context", "cpu", "current_context", "gpu", "num_gpus"]
 
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 _TYPEIDS = {"cpu": 1, "gpu": 2}
 
 

@@ -34,6 +34,12 @@ __all__ = [
     "UnimplementedError",
 ]
 
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 _CODES = _error_codes()
 
 

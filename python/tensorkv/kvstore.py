@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast, overload
 from . import _core, _life, ticket
 from ._create import create, create_async
 from ._store_base import KVStoreBase, TestStore
-from ._values import Values, nothing
+from ._verbs import KVStoreVerbs, nothing
 from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["KVStore", "KVStoreBase", "TestStore", "create", "create_async"]
 
 
-class KVStore(Values):
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
+class KVStore(KVStoreVerbs):
     """A store that maps int or str keys to arrays. Make one with `create`.
 
     The verbs are `init`, `push`, `pull`, `pushpull` and `broadcast`; each takes one key or a list of keys. Threads may

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["KVStoreServer"]
 
 
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 class KVStoreServer:
     """Serves the keys of a job.
 

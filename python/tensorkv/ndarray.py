@@ -33,6 +33,7 @@ __all__ = [
     "array",
     "empty",
     "from_dlpack",
+    "from_numpy",
     "full",
     "load",
     "ones",
@@ -43,6 +44,12 @@ __all__ = [
     "waitall",
     "zeros",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 A = TypeVar("A", bound=Elements)

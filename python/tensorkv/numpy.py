@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["arange", "array", "empty", "full", "ndarray", "ones", "zeros"]
 
 
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 class ndarray(NDArray):
     """An NDArray that prints as NumPy's arrays do.
 

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["SGD", "Adam", "Optimizer", "Program", "Test", "Updater", "create", "get_updater", "register"]
 
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 _INFINITY = float("inf")
 O = TypeVar("O", bound="type[Optimizer]")
 

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["normal", "seed", "uniform"]
 
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 _generator: np.random.Generator | None = None
 
 

@@ -28,6 +28,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 def list_gpus() -> list[int]:
     """Return the numbers of the GPUs that arrays can live on.
 

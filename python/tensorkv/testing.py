@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "cluster"]
 
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 T = TypeVar("T")
 
 

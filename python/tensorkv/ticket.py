@@ -19,6 +19,12 @@ from . import _core, errors
 
 __all__ = ["Ticket"]
 
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 T = TypeVar("T")
 
 

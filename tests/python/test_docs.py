@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import inspect
+import operator
 import pathlib
 import re
 
@@ -101,3 +102,15 @@ def test_code_blocks_run(path, code, tmp_path, monkeypatch):
         assert runner.failures == 0, "".join(report)
     else:
         exec(compile(code, str(path), "exec"), names)
+
+
+def test_the_reference_lists_what_dir_and_all_list():
+    text = (ROOT / "docs" / "api.md").read_text()
+    written = [operator.attrgetter(name)(mx) for name in re.findall(r"^###+ `mx\.([\w.]+)", text, re.MULTILINE)]
+    for module_name in [*MODULES, "tensorkv.kvstore_server", "tensorkv.testing", "tensorkv.ticket"]:
+        module = importlib.import_module(module_name)
+        listed = [name for name in dir(module) if not name.startswith("__")]
+        assert listed == sorted(module.__all__), module_name
+        values = {name: getattr(module, name) for name in listed}
+        unwritten = [n for n, v in values.items() if not inspect.ismodule(v) and not any(v is w for w in written)]
+        assert unwritten == [], module_name

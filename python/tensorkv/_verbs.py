@@ -36,7 +36,7 @@ def _title(verb: str, key: object) -> str:
     return f"{verb} of {len(key)} keys, the first is {key[0]!r}" if key else verb
 
 
-class Values(_core.Store):
+class KVStoreVerbs(_core.Store):
     """The part of KVStore that carries values."""
 
     @overload
