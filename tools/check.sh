@@ -25,7 +25,7 @@ simulation           slow    20,000 seeds, and what they reached
 exploration          slow    every scope but the large ones
 mutants              quick   three broken rules, and that the patches of all apply
 mutants-all          slow    all of them
-mutants-hazards      slow    waits of arrays taken away, which the random programs have to notice
+mutants-edges        slow    waits, budgets and owners taken away, which the tests of edges have to notice
 fuzz                 slow    every fuzzer for five seconds
 frameworks           slow    the tests that need PyTorch or JAX
 packaging            slow    the wheel in a bare chroot, the libraries as users link them
@@ -138,7 +138,7 @@ part_exploration() {
 run_mutants() { use_ccache; $python tools/mutants.py "$@"; }
 part_mutants() { run_mutants acknowledge-early push-over-pulls keep-uncommitted; }
 part_mutants-all() { run_mutants; }
-part_mutants-hazards() { use_ccache; $python tools/hazard_mutants.py >"$logs/mutants-hazards.log" 2>&1 || { tail -20 "$logs/mutants-hazards.log"; return 1; }; tail -1 "$logs/mutants-hazards.log"; }
+part_mutants-edges() { use_ccache; $python tools/edge_mutants.py >"$logs/mutants-edges.log" 2>&1 || { tail -20 "$logs/mutants-edges.log"; return 1; }; tail -1 "$logs/mutants-edges.log"; }
 
 part_fuzz() { configure fuzz && build_preset fuzz && tools/fuzz.sh 5; }
 

@@ -296,6 +296,7 @@ TEST(Sockets, AReplayedProofIsNoProof) {
 TEST(Sockets, ManyStrangersLeaveRoomForAPeer) {
   SocketOptions options = Options("server 0", "secret", {"tcp:127.0.0.1:0"});
   options.budgets.strangers_max = 8;
+  options.budgets.handshake_nanoseconds = 600'000'000'000;  // it is their number that ends them
   Side server(options);
   Side client(Options("worker 1", "secret"));
   std::vector<std::unique_ptr<Stranger>> crowd;
@@ -303,8 +304,44 @@ TEST(Sockets, ManyStrangersLeaveRoomForAPeer) {
     crowd.push_back(std::make_unique<Stranger>(server.endpoint->address()));
     server.endpoint->Poll(&server.handler, 16);
   }
+  const auto count_closed = [&] {
+    return std::count_if(crowd.begin(), crowd.end(),
+                         [](const auto& one) { return one->is_closed(); });
+  };
+  EXPECT_TRUE(Until(&server, &client, [&] { return count_closed() == 42; }));
   client.endpoint->Dial(1, server.endpoint->address());
   EXPECT_TRUE(Until(&server, &client, [&] { return client.handler.opened.size() == 1; }));
+  EXPECT_TRUE(crowd.front()->is_closed() && !crowd.back()->is_closed()) << "the oldest goes";
+}
+
+TEST(Sockets, WhatWaitsForAPeerThatDoesNotReadIsBounded) {
+  std::vector<std::byte> value(200'000);
+  for (const bool has_bodies : {false, true}) {
+    SocketOptions options = Options("server 0", "secret", {"tcp:127.0.0.1:0"});
+    options.budgets.head_bytes_max = size_t{1} << 20;
+    options.budgets.body_bytes_max = size_t{4} << 20;
+    options.budgets.unread_nanoseconds = 600'000'000'000;  // it is the bytes that end it
+    Side server(options);
+    Side client(Options("worker 1", "secret"));
+    client.endpoint->Dial(1, server.endpoint->address());
+    ASSERT_TRUE(Until(&server, &client, [&] { return server.handler.accepted.size() == 1; }));
+    const uint64_t link = server.handler.accepted[0];
+    size_t sent = 0;
+    for (; server.handler.closed.empty() && sent < size_t{256} << 20; sent += 64) {
+      if (has_bodies) {
+        server.endpoint->Send(link, PushOf(&value));
+        sent += value.size();
+      } else {
+        FrameBuilder builder;
+        builder.Add(MessageOf(Type::kPing));
+        server.endpoint->Send(link, builder.Finish(0, 0));
+      }
+      server.endpoint->Poll(&server.handler, 16);
+    }
+    ASSERT_EQ(server.handler.closed.size(), 1U) << "after " << sent << " bytes";
+    EXPECT_EQ(server.handler.closed[0].second.code(), Code::kResourceExhausted);
+    EXPECT_NE(FirstReason(server.handler).find("does not read"), std::string::npos);
+  }
 }
 
 // ---- nothing that an endpoint does blocks

@@ -1,0 +1,99 @@
+"""Tests the tests of the edges: applies each patch of tests/edge_mutants, which takes a wait, a budget or an owner away, to a
+copy of the tree and runs the tests that have to notice there: those of its line `tests:` (a C++ test, or a file of
+tests/python), else tests/python/test_hazards.py. They have to fail by an assertion; a crash counts where the patch says
+`catch: crash`, because what it takes away is an owner. A hang is never a catch."""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+
+import mutants
+
+PATCHES = sorted((mutants.ROOT / "tests" / "edge_mutants").glob("*.patch"))
+TREE = mutants.COPY / "tree"
+BUILD = mutants.COPY / "edges"
+PACKAGE = mutants.COPY / "package" / "tensorkv"
+LONGEST = 600  # seconds
+
+
+def build(target):
+    """Build the extension or a test in the copy."""
+    run = {"cwd": TREE, "env": {**os.environ, "CCACHE_BASEDIR": str(TREE)}, "capture_output": True, "text": True}
+    if not (BUILD / "build.ninja").exists():
+        options = ["-DTKV_BUILD_PYTHON=ON", "-DTKV_BUILD_BENCH=OFF"]
+        python = f"-DPython_EXECUTABLE={sys.executable}"
+        subprocess.run(["cmake", "--preset", "release", "-B", BUILD, *options, python], check=True, **run)
+    done = subprocess.run(["cmake", "--build", BUILD, "--target", target], check=False, **run)
+    if done.returncode != 0:
+        raise SystemExit(f"edge mutants: the copy does not build:\n{done.stdout[-3000:]}")
+
+
+def link_package():
+    """Make a package of the copy's Python files and its extension."""
+    PACKAGE.mkdir(parents=True, exist_ok=True)
+    for file in [*(TREE / "python" / "tensorkv").iterdir(), *(BUILD / "python").glob("_core*.so")]:
+        link = PACKAGE / file.name
+        link.unlink(missing_ok=True)
+        link.symlink_to(file)
+
+
+def run(command, **environment):
+    """Run tests; return their status, None where they hang, and what they said."""
+    environment = {**os.environ, **environment}
+    try:
+        done = subprocess.run(
+            command, cwd=TREE, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST
+        )
+    except subprocess.TimeoutExpired:
+        return None, ""
+    return done.returncode, done.stdout + done.stderr
+
+
+def run_python(file, programs):
+    """Run a file of tests/python."""
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-k", "not processes"]
+    where = {"PYTHONPATH": str(PACKAGE.parent), "TKV_HAZARD_PROGRAMS": str(programs)}
+    return run([*command, str(TREE / "tests" / "python" / file)], **where)
+
+
+def judge(path, programs):
+    """Apply a patch; return whether its tests have seen what it has broken, and a word on it."""
+    head = path.read_text().partition("\n---")[0]
+    tests = re.search(r"^tests: (\S+)$", head, re.MULTILINE)
+    tests = tests[1] if tests else "test_hazards.py"
+    is_python = tests.endswith(".py")
+    with mutants.patched(path):
+        build("_core" if is_python else tests)
+        command = [BUILD / "tests" / tests, "--gtest_brief=1", "--gtest_fail_fast"]
+        status, text = run_python(tests, programs) if is_python else run(command)
+    failed = re.search(r"^(?:FAILED|\[  FAILED  \]) ([^\s,]+)", text, re.MULTILINE)
+    if status == 1 and failed and "Timeout" not in text:
+        return True, f"caught by {failed[1].rpartition('::')[2]}"
+    if status is not None and status < 0 and "\ncatch: crash" in head:
+        return True, f"caught by {tests}, which crashed with signal {-status}"
+    return False, "not caught" if status == 0 else f"status {status}: {text[-500:]}"
+
+
+def main():
+    """Judge the patches whose names contain one of the arguments, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--programs", type=int, default=200)
+    arguments = parser.parse_args()
+    chosen = [p for p in PATCHES if not arguments.names or any(name in p.name for name in arguments.names)]
+    mutants.copy_tree()
+    build("_core")
+    link_package()
+    missed = 0
+    for path in chosen:
+        caught, text = judge(path, arguments.programs)
+        print(f"{path.stem}: {text}", flush=True)
+        missed += not caught
+    print(f"{len(chosen) - missed} of {len(chosen)} caught")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
