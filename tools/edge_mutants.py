@@ -69,7 +69,7 @@ def judge(path, programs):
         command = [BUILD / "tests" / tests, "--gtest_brief=1", "--gtest_fail_fast"]
         status, text = run_python(tests, programs) if is_python else run(command)
     failed = re.search(r"^(?:FAILED|\[  FAILED  \]) ([^\s,]+)", text, re.MULTILINE)
-    if status == 1 and failed and "Timeout" not in text:
+    if status == 1 and failed and "Failed: Timeout" not in text:
         return True, f"caught by {failed[1].rpartition('::')[2]}"
     if status is not None and status < 0 and "\ncatch: crash" in head:
         return True, f"caught by {tests}, which crashed with signal {-status}"

@@ -190,6 +190,7 @@ void AsAnotherUser(SmallJob* job, bool) {
     ASSERT_EQ(syscall(SYS_setresuid, -1, 65534, -1), 0);  // of this thread alone
     for (int i = 0; i < kCrowd; ++i) {
       RawPeer other(job->address(), true);
+      EXPECT_FALSE(other.Shake()) << "although it knows the token";
       EXPECT_TRUE(other.IsClosedSoon());
     }
   }).join();
