@@ -9,6 +9,18 @@ namespace tkv::python {
 void Notices::Add(int level, const std::string& text) {
   std::lock_guard lock(mutex_);
   if (waiting_.size() < kMax) waiting_.emplace_back(level, text);
+  for (const auto& [waker, id] : wakers_) waker->Add(id);
+}
+
+void Notices::Wake(Waker* waker, uint64_t id) {
+  std::lock_guard lock(mutex_);
+  wakers_.emplace_back(waker, id);
+  if (!waiting_.empty()) waker->Add(id);
+}
+
+void Notices::Forget(Waker* waker) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(wakers_, [waker](const auto& entry) { return entry.first == waker; });
 }
 
 bool Notices::any() {

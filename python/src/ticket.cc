@@ -16,6 +16,7 @@
 #include "base/duration.h"
 #include "base/format.h"
 #include "gil.h"
+#include "notices.h"
 
 namespace tkv::python {
 namespace {
@@ -39,7 +40,10 @@ Waker::Waker() : file_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (file_ < 0) throw Fail(Code::kResourceExhausted, "await: eventfd: {}", std::strerror(errno));
 }
 
-Waker::~Waker() { close(file_); }
+Waker::~Waker() {
+  AllNotices().Forget(this);
+  close(file_);
+}
 
 void Waker::Add(uint64_t id) noexcept {
   {
@@ -78,7 +82,10 @@ void BindTicket(nb::module_& m) {
       .def(nb::init<>())
       .def("fileno", &Waker::file)
       .def("add", &Waker::Add, nb::arg("id"))
-      .def("take", &Waker::Take);
+      .def("take", &Waker::Take)
+      .def(
+          "wake_for_notices", [](Waker& self, uint64_t id) { AllNotices().Wake(&self, id); },
+          nb::arg("id"), "Each notice of a store adds the id from now on.");
   nb::class_<Interruption>(m, "Interruption", "Ends what the thread that enters it waits for.")
       .def(nb::init<>())
       .def("ask", [](Interruption& self) { self.is_asked = true; })

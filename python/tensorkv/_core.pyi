@@ -171,6 +171,9 @@ class Waker:
 
     def take(self) -> list[int]: ...
 
+    def wake_for_notices(self, id: int) -> None:
+        """Each notice of a store adds the id from now on."""
+
 class Interruption:
     """Ends what the thread that enters it waits for."""
 

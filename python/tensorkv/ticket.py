@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
-from . import _core, errors
+from . import _core, _life, errors
 
 __all__ = ["Ticket"]
 
@@ -41,13 +41,14 @@ class _Operation(Protocol):
 class _Listener:
     """Calls what waits for operations once they have ended; made for an event loop, or for the thread of those without."""
 
-    END = 0
+    END, NOTICE = 0, 1
 
     def __init__(self) -> None:
         self.waker = _core.Waker()
+        self.waker.wake_for_notices(self.NOTICE)
         self.is_over = False
         self._calls: dict[int, Callable[[], object]] = {}
-        self._next = 0
+        self._next = self.NOTICE
         self._lock = threading.Lock()
 
     def listen(self, operation: _Operation, call: Callable[[], object]) -> int:
@@ -69,7 +70,10 @@ class _Listener:
         with self._lock:
             numbers = self.waker.take()
             self.is_over = self.is_over or self.END in numbers
+            has_notices = self.NOTICE in numbers
             calls = [self._calls.pop(number, None) for number in numbers]
+        if has_notices:  # which nobody who waits in a call of a store would tell
+            _life.tell_notices()
         return [call for call in calls if call is not None]
 
     def wake(self) -> None:

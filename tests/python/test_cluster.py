@@ -115,10 +115,11 @@ def test_tickets():
 def test_a_ticket_that_is_not_done_in_time():
     with mx.testing.cluster(workers=2) as job:
         first, second = job
-        for kv in (first, second):
-            threading.Thread(target=kv.init, args=("w", mx.nd.zeros((1,)))).start()
-        while not ("w" in first and "w" in second):
-            time.sleep(0.001)
+        threads = [threading.Thread(target=kv.init, args=("w", mx.nd.zeros((1,)))) for kv in (first, second)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         ticket = first.pushpull("w", mx.nd.ones((1,)), async_op=True)
         with pytest.raises(DeadlineExceededError):
             ticket.wait(timeout=0.05)
@@ -242,17 +243,55 @@ def test_a_later_life_goes_on(caplog):
     assert any("worker 1 joined" in record.message and "again" in record.message for record in caplog.records)
 
 
-def test_who_is_awaited_is_told(caplog):
-    with mx.testing.cluster(workers=2) as job:
+class OnTelling(logging.Handler):
+    """Calls a function, on a thread, when the logger tells that text."""
+
+    def __init__(self, wanted, call):
+        super().__init__()
+        self.wanted, self.call, self.count = wanted, call, 0
+
+    def emit(self, record):
+        if record.getMessage() == self.wanted:
+            self.count += 1
+            threading.Thread(target=self.call).start()
+
+    def __enter__(self):
+        logging.getLogger("tensorkv").addHandler(self)
+        return self
+
+    def __exit__(self, *exception):
+        logging.getLogger("tensorkv").removeHandler(self)
+
+
+def test_who_is_awaited_is_told():
+    with mx.testing.cluster(workers=2, patience=30) as job:
         first, second = job
         first.init("w3", mx.nd.zeros((1,)))
         second.init("w3", mx.nd.zeros((1,)))
         first.push("w3", mx.nd.ones((1,)))
-        timer = threading.Timer(5.6, second.push, ("w3", mx.nd.ones((1,))))
-        timer.start()
-        first.pull("w3")
-    texts = [r.message for r in caplog.records if r.name == "tensorkv" and r.levelno == logging.WARNING]
-    assert "still waiting 5 s for worker 1 (pull 'w3', round 1)" in texts
+        wanted = "still waiting 5 s for worker 1 (pull 'w3', round 1)"
+        with OnTelling(wanted, lambda: second.push("w3", mx.nd.ones((1,)))) as told:
+            first.pull("w3")
+        assert told.count == 1
+
+
+def test_an_event_loop_is_told_while_it_waits(caplog):
+    caplog.set_level(logging.INFO, "tensorkv")
+    with mx.testing.cluster(workers=3, patience=30) as job:
+        first, second, third = job
+
+        async def main():
+            await asyncio.gather(*(kv.init("w", mx.nd.zeros((1,)), async_op=True) for kv in job))
+            first.push("w", mx.nd.ones((1,)))
+            second.push("w", mx.nd.ones((1,)))
+            waiting = first.pull("w", async_op=True)
+            asyncio.get_running_loop().run_in_executor(None, second._close)  # tells nothing itself
+            return await waiting
+
+        # Worker 2 pushes when the loop has told that worker 1 has left, and no sooner.
+        with OnTelling("worker 1 left", lambda: third.push("w", mx.nd.ones((1,)))) as told:
+            assert asyncio.run(main()).asnumpy() == [3.0]
+        assert told.count == 1
 
 
 def test_another_mode_than_that_of_rank_0_is_an_error():
@@ -322,17 +361,30 @@ PRELUDE = """
     job = mx.testing.cluster(workers=2)
     first, second = job.store(0), job.store(1)
     first.init('w', mx.nd.zeros((1,))); second.init('w', mx.nd.zeros((1,)))
-    def interrupt(after=0.3):
-        def send():
-            time.sleep(after)
-            global sent
-            sent = time.perf_counter()
-            os.kill(os.getpid(), signal.SIGINT)
-        threading.Thread(target=send, daemon=True).start()
+    def wait_until_asleep(thread, inside):
+        # Return when the thread is in that function, and has been seen asleep 20 times in a row, 1 ms apart.
+        deadline = time.monotonic() + 30
+        seen = 0
+        while seen < 20:
+            assert time.monotonic() < deadline, 'it does not sleep'
+            frame = sys._current_frames().get(thread.ident)
+            while frame is not None and frame.f_code is not inside.__code__:
+                frame = frame.f_back
+            with open(f'/proc/self/task/{thread.native_id}/stat') as stat:
+                is_asleep = stat.read().rpartition(')')[2].split()[0] == 'S'
+            seen = seen + 1 if is_asleep and frame is not None else 0
+            time.sleep(0.001)
+    def waiting(call):
+        call()
+    def interrupt():
+        wait_until_asleep(threading.main_thread(), waiting)
+        global sent
+        sent = time.perf_counter()
+        os.kill(os.getpid(), signal.SIGINT)
     def expect_interrupt(call):
-        interrupt()
+        threading.Thread(target=interrupt, daemon=True).start()
         try:
-            call()
+            waiting(call)
         except KeyboardInterrupt:
             took = time.perf_counter() - sent
             assert took < 0.2, took
@@ -394,7 +446,11 @@ def test_the_level_of_the_log_comes_from_the_environment():
         ("", 0),
         ("sys.exit(3)", 3),
         ("raise RuntimeError('oops')", 1),
-        ("threading.Thread(target=lambda: first.pull('w'), daemon=True).start(); time.sleep(0.2)", 0),
+        (
+            "thread = threading.Thread(target=waiting, args=(first.barrier,), daemon=True); "
+            "thread.start(); wait_until_asleep(thread, waiting)",
+            0,
+        ),
         ("del job; keep = first", 0),
     ],
 )
@@ -410,8 +466,10 @@ def test_a_failure_nobody_saw_makes_the_exit_status_non_zero():
     done = script("""
         second.close()
         first.push('w', mx.nd.ones((1,)))
-        first.push('w', mx.nd.ones((1,)))
-        time.sleep(0.5)
+        ticket = first.push('w', mx.nd.ones((1,)), async_op=True)
+        ended = threading.Event()
+        ticket.add_done_callback(lambda ticket: ended.set())  # looks at nothing
+        assert ended.wait(30)
     """)
     assert done.returncode == 1
     assert "worker 1 left after round 0" in done.stderr

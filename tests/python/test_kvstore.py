@@ -5,7 +5,6 @@ import pickle
 import subprocess
 import sys
 import threading
-import time
 import weakref
 
 import numpy as np
@@ -399,16 +398,16 @@ def test_no_gil_while_the_core_works():
     kv = mx.kv.create("local", threads=1)
     big = mx.nd.ones((64 << 20,))
     kv.init(1, big)
-    count, stop = [0], threading.Event()
+    count, started, stop = [0], threading.Event(), threading.Event()
 
     def counter():
         while not stop.is_set():
             count[0] += 1
+            started.set()
 
     thread = threading.Thread(target=counter)
     thread.start()
-    while count[0] == 0:
-        time.sleep(0)
+    assert started.wait(30)
     before = count[0]
     kv.push(1, [big, big])
     during = count[0] - before
