@@ -406,3 +406,10 @@ def test_mxnets_names() -> None:
         assert_type(server.run(), None)
     except mx.errors.FailedPreconditionError:
         pass
+
+
+if __name__ == "__main__":
+    for name, value in list(globals().items()):
+        if name.startswith("test_"):
+            value()
+            print(name)
