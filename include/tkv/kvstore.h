@@ -22,6 +22,7 @@
 #include "tkv/ndarray.h"
 #include "tkv/optimizer.h"
 #include "tkv/options.h"
+#include "tkv/stats.h"
 
 namespace tkv {
 
@@ -143,6 +144,10 @@ class TKV_API KVStore {
   // `verb` begins the message of the error.
   virtual KeyInfo Describe(const KeyView& key, std::string_view verb = "describe") const = 0;
   virtual std::vector<Key> Keys() const = 0;  // in the order of Init
+
+  // What it has done and what it waits for, by now.
+  //   throws  kFailedPrecondition  the store is closed
+  virtual StoreStats Stats() const = 0;
 
   // Frees all values; every later call but Close throws kFailedPrecondition.
   //   blocks  until operations of other threads are done, at most the patience

@@ -98,6 +98,10 @@ class TKV_API Storage final {
   void WaitWritable(std::chrono::nanoseconds patience = kHazardPatience) {
     if (has_pending_.load(std::memory_order_acquire)) Wait(Access::kWrite, patience);
   }
+  // Whether either would block now.
+  bool IsInUse(Access access) {
+    return has_pending_.load(std::memory_order_acquire) && FindInTheWay(access);
+  }
   // The same for work that a stream gets next: what the stream can wait for, the host does not.
   void OrderReadable(Stream* stream, std::chrono::nanoseconds patience = kHazardPatience) {
     if (has_pending_.load(std::memory_order_acquire)) Wait(Access::kRead, patience, stream);
@@ -115,6 +119,7 @@ class TKV_API Storage final {
 
   Storage(void* data, size_t bytes, bool owned, bool read_only, std::shared_ptr<const void> owner);
   void Wait(Access access, std::chrono::nanoseconds patience, Stream* stream = nullptr);
+  bool FindInTheWay(Access access);
   [[noreturn]] static void ThrowNotOfHost();
   bool Add(Use use);
   Uses TakeEnded();  // with the lock

@@ -207,6 +207,81 @@ PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(Traverse)},
                        {Py_tp_clear, reinterpret_cast<void*>(Clear)},
                        {0, nullptr}};
 
+// ---- for those who look ----------------------------------------------------------------------------
+
+nb::dict DictOf(const UserBytes& bytes) {
+  nb::dict dict;
+  dict["init_bytes"] = bytes.init_bytes;
+  dict["pushed_bytes"] = bytes.pushed_bytes;
+  dict["pulled_bytes"] = bytes.pulled_bytes;
+  return dict;
+}
+
+nb::dict DictOf(const TrafficStats& traffic) {
+  nb::dict dict;
+  dict["wire_out_bytes"] = traffic.wire_out_bytes;
+  dict["wire_in_bytes"] = traffic.wire_in_bytes;
+  dict["shared_out_bytes"] = traffic.shared_out_bytes;
+  dict["shared_in_bytes"] = traffic.shared_in_bytes;
+  return dict;
+}
+
+nb::dict DictOf(const PeerStats& peer) {
+  nb::dict dict = DictOf(peer.traffic);
+  dict["state"] = peer.state;
+  dict["connections"] = peer.connections;
+  dict["resends"] = peer.resends;
+  dict["queued_messages"] = peer.queued_messages;
+  dict["queued_bytes"] = peer.queued_bytes;
+  dict["unanswered_messages"] = peer.unanswered_messages;
+  dict["unaccepted_bytes"] = peer.unaccepted_bytes;
+  dict["last_word_seconds"] =
+      peer.last_word_seconds < 0 ? nb::object(nb::none()) : nb::cast(peer.last_word_seconds);
+  return dict;
+}
+
+nb::str Text(std::string_view text) { return nb::str(text.data(), text.size()); }
+
+nb::dict Stats(Store& self) {
+  StoreStats stats;
+  {
+    const Unlocked unlocked;
+    stats = self.core->Stats();
+  }
+  nb::dict verbs, waits, keys, peers, all;
+  for (size_t i = 0; i < kVerbs; ++i) {
+    nb::dict verb;
+    verb["calls"] = stats.verbs[i].calls;
+    verb["failed"] = stats.verbs[i].failed;
+    verbs[Text(Name(static_cast<Verb>(i)))] = verb;
+  }
+  for (size_t i = 0; i < kWaitCauses; ++i) {
+    nb::dict wait;
+    wait["count"] = stats.waits[i].count;
+    wait["wait_seconds"] = stats.waits[i].seconds;
+    waits[Text(Name(static_cast<WaitCause>(i)))] = wait;
+  }
+  for (const KeyStats& key : stats.keys) {
+    nb::dict dict = DictOf(key.bytes);
+    dict["rounds"] = key.rounds;
+    keys[ToPython(key.key.view())] = dict;
+  }
+  for (const PeerStats& peer : stats.peers) peers[peer.name.c_str()] = DictOf(peer);
+  all["age_seconds"] = stats.age_seconds;
+  all["verbs"] = verbs;
+  all["bytes"] = DictOf(stats.bytes);
+  all["rounds"] = stats.rounds;
+  all["key_count"] = stats.key_count;
+  all["keys"] = keys;
+  all["waits"] = waits;
+  all["operations_under_way"] = stats.operations_under_way;
+  all["traffic"] = DictOf(stats.traffic);
+  all["resends"] = stats.resends;
+  all["reconnects"] = stats.reconnects;
+  all["peers"] = peers;
+  return all;
+}
+
 // ---- life ---------------------------------------------------------------------------------------
 
 void Construct(Store* self, auto make) {
@@ -316,6 +391,7 @@ void BindStore(nb::module_& m) {
              for (const Key& key : keys) list.append(ToPython(key.view()));
              return list;
            })
+      .def("_stats", &Stats)
       .def("_size",
            [](Store& self) {
              const Unlocked unlocked;

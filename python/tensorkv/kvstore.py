@@ -101,6 +101,53 @@ class KVStore(KVStoreVerbs):
         """
         return self._round(key)
 
+    def stats(self) -> dict[str, Any]:
+        """Return what the store has done and what it waits for, counted since it was made, as a new dict.
+
+        Of this store:
+            age_seconds: since it was made.
+            verbs: for each of init, push, pull, pushpull, broadcast, barrier, delete, set_updater and set_optimizer
+                its ``calls``, and how many of them ``failed``: the call itself, or its ticket. A verb that is made of
+                others counts as itself only.
+            bytes: of the arrays that calls were given, each as large as its key's value: ``init_bytes``,
+                ``pushed_bytes``, ``pulled_bytes``.
+            rounds: the sum of the rounds of all keys, deleted ones too.
+            key_count: how many keys there are.
+            keys: of the 100 keys with the most bytes, the largest first, ``rounds`` (as `round`), ``init_bytes``,
+                ``pushed_bytes``, ``pulled_bytes``.
+
+        Of this process, whose stores share the connections of one worker; zeros and no peers in a store without any:
+            operations_under_way: operations (of one key each) that have begun and not ended.
+            traffic: ``wire_out_bytes`` and ``wire_in_bytes`` through sockets, with the heads of messages;
+                ``shared_out_bytes`` and ``shared_in_bytes`` through shared memory.
+            resends: messages that were sent again after a connection was lost.
+            reconnects: connections made again.
+            peers: for ``'head'`` and each ``'server N'`` the bytes of `traffic`; ``state`` of the connection (idle,
+                dialing, hello, open, dead); ``connections`` that have been open; ``resends``; ``queued_messages`` that
+                have not left and the ``queued_bytes`` of their values; ``unanswered_messages``; ``unaccepted_bytes``
+                that have left and that the server does not hold yet; ``last_word_seconds`` since it was heard last,
+                or None.
+
+        Of both:
+            waits: for each cause the ``count`` of waits and the ``wait_seconds`` of those that have ended.
+                Of calls: ``key`` (another thread uses it), ``array`` (an asynchronous operation uses it), ``accepted``
+                (until servers hold a pushed array of another framework), ``answer`` (for its operations to end).
+                Of operations: ``round`` (the one before a push is not known to be complete), ``pull`` (an earlier one
+                of the key is unanswered), ``order`` (others come first).
+                Of what is queued for a server: ``link`` (there is no connection), ``credit`` (bytes that it has not
+                accepted), ``window`` (operations that it has not answered), ``pull_bytes`` (bytes asked for).
+
+        Nothing is counted while nobody works, and looking changes nothing.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init('w', mx.nd.ones((2,)))
+            >>> kv.push('w', mx.nd.ones((2,)))
+            >>> kv.stats()['verbs']['push'], kv.stats()['bytes']['pushed_bytes']
+            ({'calls': 1, 'failed': 0}, 8)
+        """
+        return self._stats()
+
     def __len__(self) -> int:
         """Return the number of keys."""
         return self._size()

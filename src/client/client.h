@@ -127,6 +127,8 @@ class Client {
   bool HasPlace(const std::string& key) const;
   const std::optional<Error>& closed() const { return closed_; }
   size_t unaccepted_bytes() const;
+  // Adds what it has counted, and what waits now.
+  void AddStats(Time now, StoreStats* stats) const;
   // What this message is to the client, for the table of coverage.
   const char* StateFor(LinkId link, const Message& message) const;
 
@@ -155,6 +157,7 @@ class Client {
     int phase = 0;            // of an init or a control
     uint64_t generation = 0;  // of a control
     std::optional<Error> error;
+    CurrentWait wait;  // until it can start
 
     Time NextTime() const { return expired ? grace : std::min(deadline, next_notice); }
   };
@@ -258,6 +261,9 @@ class Client {
   void Expire(Op* op, Time now);
   Error TimeoutOf(const Op& op) const;
   std::string Awaited(const Op& op) const;
+  // stats.cc: for those who look
+  void NoteWait(const ServerSession& session, CurrentWait* wait);
+  void NoteWait(const KeyState& key, Op* op);
   void Rearm(Time at) { next_timer_ = std::min(next_timer_, at); }
   void FailAll(const Error& error);
 
@@ -286,6 +292,7 @@ class Client {
   std::vector<Outcome> outcomes_;
   std::vector<KeyId> ready_;  // keys whose queues may move
   Time next_timer_ = kNever;
+  WaitCounts waits_;
 };
 
 }  // namespace tkv

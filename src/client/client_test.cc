@@ -595,5 +595,102 @@ TEST_F(ClientTest, TheDeathOfAnotherWorkerIsTold) {
   EXPECT_EQ(notices_[0], "worker 1 is dead");
 }
 
+// ---- for those who look -------------------------------------------------------------------------
+
+class ClientStatsTest : public ClientTest {
+ protected:
+  StoreStats Stats() const {
+    StoreStats stats;
+    client_.AddStats(now_, &stats);
+    return stats;
+  }
+};
+
+TEST_F(ClientStatsTest, WhatWaitsForCreditIsCountedWithItsTime) {
+  credit_bytes_ = 1;  // one message with a body at a time
+  MakeKey();
+  const uint64_t before = Stats().of(WaitCause::kCredit).count;
+  const double seconds_before = Stats().of(WaitCause::kCredit).seconds;
+  Begin(Kind::kPush, "push");
+  const auto first = Sent();
+  ASSERT_EQ(first.size(), 1u);  // of two chunks
+  const PeerStats waiting = Stats().peers.at(0);
+  EXPECT_EQ(waiting.queued_messages, 1u);
+  EXPECT_EQ(waiting.queued_bytes, 976u * 4);
+  EXPECT_EQ(waiting.unanswered_messages, 1u);
+  EXPECT_EQ(waiting.unaccepted_bytes, 1024u * 4);
+  now_ += 3 * kSecond;
+  Answer(first[0], Type::kAccepted, 1);
+  AnswerAll(Sent(), Type::kAccepted, 1);
+  const StoreStats after = Stats();
+  EXPECT_EQ(after.of(WaitCause::kCredit).count, before + 1);
+  EXPECT_DOUBLE_EQ(after.of(WaitCause::kCredit).seconds, seconds_before + 3);
+  EXPECT_EQ(after.operations_under_way, 0u);
+  EXPECT_EQ(after.peers.at(0).queued_messages, 0u);
+}
+
+TEST_F(ClientStatsTest, APushThatWaitsForItsRoundIsCountedApartFromOneBehindAPull) {
+  MakeKey();
+  Begin(Kind::kPush, "push");
+  AnswerAll(Sent(), Type::kAccepted, 0);  // held; round 1 is not complete
+  Begin(Kind::kPush, "push");             // asks whether it is
+  const auto asks = Sent();
+  ASSERT_EQ(asks.size(), 2u);
+  now_ += 2 * kSecond;
+  AnswerAll(asks, Type::kValue, 1);
+  AnswerAll(Sent(), Type::kAccepted, 1);
+  EXPECT_EQ(Stats().of(WaitCause::kRound).count, 1u);
+  EXPECT_DOUBLE_EQ(Stats().of(WaitCause::kRound).seconds, 2);
+  EXPECT_EQ(Stats().of(WaitCause::kPull).count, 0u);
+  Begin(Kind::kPull, "pull");
+  const auto pulls = Sent();
+  Begin(Kind::kPush, "push");
+  now_ += kSecond;
+  client_.Closed(link_, now_);                        // it is asked again, and is still one wait
+  EXPECT_EQ(Stats().of(WaitCause::kPull).count, 0u);  // it has not ended
+  client_.Cancel(client_.next_op() - 1, Error(Code::kCancelled, "given up"), now_, &effects_);
+  EXPECT_EQ(Stats().of(WaitCause::kPull).count, 1u);
+  EXPECT_DOUBLE_EQ(Stats().of(WaitCause::kPull).seconds, 1);
+}
+
+TEST_F(ClientStatsTest, AFullWindowIsCountedAsSuch) {
+  meta_.shape = Shape({10});
+  meta_.mode = KeyMeta::Mode::kAsync;
+  bytes_.resize(40);
+  MakeKey();
+  std::vector<Message> sent;
+  for (uint64_t i = 0; i <= ServerSession::kWindow; ++i) {
+    Begin(Kind::kPush, "push");
+    for (Message& message : Sent()) sent.push_back(std::move(message));
+  }
+  ASSERT_EQ(sent.size(), ServerSession::kWindow);
+  now_ += kSecond;
+  Answer(sent[0], Type::kAccepted, 1);
+  EXPECT_EQ(Stats().of(WaitCause::kWindow).count, 1u);
+  EXPECT_DOUBLE_EQ(Stats().of(WaitCause::kWindow).seconds, 1);
+  EXPECT_EQ(Stats().of(WaitCause::kCredit).count, 0u);
+}
+
+TEST_F(ClientStatsTest, ResendsAndReconnectsAreThoseOfAServer) {
+  EXPECT_EQ(Stats().peers.at(0).state, "idle");
+  EXPECT_EQ(Stats().peers.at(0).last_word_seconds, -1);
+  MakeKey();
+  EXPECT_EQ(Stats().of(WaitCause::kLink).count, 1u);
+  Begin(Kind::kPull, "pull");
+  ASSERT_EQ(Sent().size(), 2u);
+  client_.Closed(link_, now_);
+  After(kSecond);
+  EXPECT_EQ(Sent().size(), 2u);  // of both chunks, again
+  const StoreStats stats = Stats();
+  EXPECT_EQ(stats.resends, 2u);
+  EXPECT_EQ(stats.reconnects, 1u);
+  EXPECT_EQ(stats.operations_under_way, 1u);
+  EXPECT_EQ(stats.peers.at(0).resends, 2u);
+  EXPECT_EQ(stats.peers.at(0).connections, 2u);
+  EXPECT_EQ(stats.peers.at(0).name, "server 0");
+  EXPECT_EQ(stats.peers.at(0).state, "open");
+  EXPECT_DOUBLE_EQ(stats.peers.at(0).last_word_seconds, 0);
+}
+
 }  // namespace
 }  // namespace tkv

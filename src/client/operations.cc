@@ -154,6 +154,7 @@ void Client::Settle(Time now, Effects* effects) {
     for (const uint32_t server : servers) {
       sessions_[server].is_to_pump = false;
       PumpSession(&sessions_[server], now, effects);
+      NoteWait(sessions_[server], &sessions_[server].counts.wait);
     }
   } while (!ready_.empty() || !pump_.empty());
 }
@@ -165,7 +166,11 @@ void Client::Advance(const KeyId& id) {
   while (!key.queue.empty()) {
     const OpId first = key.queue.front();
     Op* const op = Find(first);
-    if (op != nullptr && !TryStart(id, &key, op)) return;  // it may have ended there
+    if (op != nullptr && !TryStart(id, &key, op)) {  // it may have ended there
+      if (Op* const held = Find(first)) NoteWait(key, held);
+      return;
+    }
+    if (Op* const started = Find(first)) started->wait.ForNothing(now_, &waits_);
     if (!key.queue.empty() && key.queue.front() == first) key.queue.erase(key.queue.begin());
   }
   if (!key.is_ready && key.opening == kNoOp) keys_.erase(found);
@@ -672,6 +677,7 @@ void Client::FinishIfDone(Op* op) {
 }
 
 void Client::Finish(Op* op) {
+  op->wait.ForNothing(now_, &waits_);
   Outcome outcome{op->id, Outcome::Event::kDone, std::nullopt, op->round, nullptr};
   if (!op->versions.empty() && op->what.kind != Kind::kPush) {
     outcome.round = *std::max_element(op->versions.begin(), op->versions.end());
@@ -692,6 +698,7 @@ void Client::Finish(Op* op) {
 // its user: the round counts on it, and other chunks of it may have arrived.
 void Client::Fail(Op* op, const Error& error) {
   const OpId id = op->id;
+  op->wait.ForNothing(now_, &waits_);
   OwnBodies(*op);
   outcomes_.push_back({id, Outcome::Event::kFailed, Prefixed(*op, error), op->round, nullptr});
   if (op->unpulled > 0) CancelPulls(op, kNoOp);

@@ -23,6 +23,7 @@ void Client::Received(LinkId link, const Message& message, Time now, Effects* ef
   ServerSession* const session = SessionOfLink(link);
   if (session == nullptr || closed_) return;
   session->last_heard = now;
+  session->counts.was_heard = true;
   const uint32_t server = session->server;
   if (message.type == Type::kError && message.seq == 0) {  // the server closes the session
     const Error error = ErrorOf(message);
@@ -52,6 +53,7 @@ void Client::Received(LinkId link, const Message& message, Time now, Effects* ef
     session->credit_bytes = welcome.credit_bytes;
     session->state = ServerSession::State::kOpen;
     session->down_since = kNever;
+    ++session->counts.welcomes;
     session->redial_after = 0;
     session->next_ping = now + options_.ping_after;
     Rearm(session->next_ping);
@@ -65,6 +67,7 @@ void Client::Received(LinkId link, const Message& message, Time now, Effects* ef
                                            server, seqs.size()));
     }
     for (const uint64_t seq : seqs) effects->Send(link, session->sent.at(seq).message);
+    session->counts.resends += seqs.size();
     return Pump(session);
   }
   const auto found = session->sent.find(message.seq);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "metrics/counters.h"
 #include "wire/effects.h"
 
 namespace tkv {
@@ -68,6 +69,15 @@ struct ServerSession {
   Time redial_after = 0;
   Time last_heard = 0;
   Time next_ping = kNever;
+
+  // For those who look; nothing that the client does depends on these.
+  struct Counts {
+    CurrentWait wait;        // of what is queued
+    uint64_t welcomes = 0;   // connections that have been open
+    uint64_t resends = 0;    // messages
+    bool was_heard = false;  // last_heard is the moment of a word of the server's
+  };
+  Counts counts;
 
   // Every mutating operation below it has been answered.
   uint64_t Low() {

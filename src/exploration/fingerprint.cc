@@ -123,6 +123,10 @@ class StateWriter {
     boost::pfr::for_each_field(value, [this](const auto& field) { this->Add(field); });
   }
 
+  // Counters, which nothing depends on.
+  void Add(const ServerSession::Counts&) {}
+  void Add(const CurrentWait&) {}
+
   void Add(const Head& head) {
     All(head.epoch_, head.last_incarnation_, head.workers_, head.servers_, head.links_);
   }

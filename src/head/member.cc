@@ -66,6 +66,7 @@ bool Member::Received(LinkId link, const Message& message, Time now, Effects* ef
     case Type::kWelcome:
       if (!joined()) welcome_ = DecodeWelcome(message.extra);
       welcomed_ = true;
+      ++welcomes_;
       if (lost_since_ != kNever && epoch_.number > 0) {
         effects->Log(Level::kWarning, "the head is back");
       }
@@ -126,6 +127,18 @@ const char* Member::State() const {
   if (refused_) return "refused";
   if (!joined()) return "joining";
   return welcomed_ ? "joined" : "resuming";
+}
+
+void Member::AddStats(Time now, StoreStats* stats) const {
+  PeerStats peer;
+  peer.name = "head";
+  peer.state = refused_ ? "dead" : welcomed_ ? "open" : link_ != kNoLink ? "hello" : "dialing";
+  peer.connections = welcomes_;
+  if (welcomes_ > 0) {
+    peer.last_word_seconds = static_cast<double>(now - last_heard_) / kSecond;
+    stats->reconnects += welcomes_ - 1;
+  }
+  stats->peers.push_back(std::move(peer));
 }
 
 Time Member::deadline() const { return std::min({next_dial_, next_ping_, verdict_at()}); }

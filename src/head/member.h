@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "tkv/stats.h"
 #include "wire/effects.h"
 
 namespace tkv {
@@ -53,6 +54,8 @@ class Member {
   // The head has said that this life is over, or does not want it.
   const std::optional<Error>& refused() const { return refused_; }
   const char* State() const;  // for the table of coverage
+  // Adds the head, as this process sees it, to the peers.
+  void AddStats(Time now, StoreStats* stats) const;
 
  private:
   friend class StateWriter;  // for checks: compares what machines remember
@@ -70,6 +73,7 @@ class Member {
   Time next_dial_ = kNever;
   Time redial_after_ = 0;
   Time lost_since_ = kNever;
+  uint64_t welcomes_ = 0;  // connections that have been open
 };
 
 }  // namespace tkv

@@ -250,6 +250,11 @@ std::vector<OpId> ClientNode::Begin(std::vector<Operation> operations, Time now)
   return ids;
 }
 
+void ClientNode::AddStats(Time now, StoreStats* stats) const {
+  member_.AddStats(now, stats);
+  client_.AddStats(now, stats);
+}
+
 void ClientNode::Cancel(OpId id, const Error& error, Time now) {
   client_.Cancel(id, error, now, &effects_);
   ForwardToHead();

@@ -207,6 +207,8 @@ class ClientNode final : public Node {
   std::vector<Outcome> TakeOutcomes() { return client_.TakeOutcomes(); }
   bool joined() const { return member_.joined() && member_.epoch().number > 0; }
   const Client& client() const { return client_; }
+  // Adds what the client has counted; of the peers the head comes first, then the servers.
+  void AddStats(Time now, StoreStats* stats) const;
   const Member& member() const { return member_; }
 
  private:

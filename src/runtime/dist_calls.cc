@@ -39,6 +39,18 @@ void DistStore::CheckUpdate(std::string_view verb, const KeyRecord& record) {
   }
 }
 
+void DistStore::WaitFor(const NDArray& array, Access access) {
+  Storage& storage = *array.storage();
+  if (!storage.IsInUse(access)) return;
+  Timed(WaitCause::kArray, [&] {
+    if (access == Access::kRead) {
+      storage.WaitReadable(options_.patience);
+    } else {
+      storage.WaitWritable(options_.patience);
+    }
+  });
+}
+
 // ---- gathering ----------------------------------------------------------------------------------
 
 std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
@@ -73,9 +85,13 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
                    item.key.ToString(), Name(record->info.dtype));
       }
     }
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const KeyRecord& record = *sources[i].record;
+      record.bytes.pushed_bytes += values[i].size() * record.value_bytes;
+    }
   }
   for (size_t i = 0; i < sources.size(); ++i) {
-    for (const NDArray* value : values[i]) value->storage()->WaitReadable(options_.patience);
+    for (const NDArray* value : values[i]) WaitFor(*value, Access::kRead);
     if (values[i].size() == 1) {
       sources[i].is_own = !values[i][0]->contiguous();
       sources[i].array = values[i][0]->Packed();
@@ -115,6 +131,10 @@ std::vector<DistStore::Target> DistStore::GatherTargets(std::string_view verb,
       targets.push_back({record, {}, {}, item.priority});
       outs.emplace_back(item.outs.begin(), item.outs.end());
     }
+    for (size_t i = 0; i < targets.size(); ++i) {
+      const KeyRecord& record = *targets[i].record;
+      record.bytes.pulled_bytes += outs[i].size() * record.value_bytes;
+    }
   }
   // Values land in the outs themselves unless arrays of the call share memory.
   OverlapCheck overlap;
@@ -128,7 +148,7 @@ std::vector<DistStore::Target> DistStore::GatherTargets(std::string_view verb,
   for (size_t i = 0; i < targets.size(); ++i) {
     const KeyInfo& info = targets[i].record->info;
     for (const NDArray* out : outs[i]) {
-      out->storage()->WaitWritable(options_.patience);
+      WaitFor(*out, Access::kWrite);
       const bool can_land = !shares && !targets[i].landing && out->contiguous() &&
                             out->dtype() == info.dtype && outs[i].size() == 1;
       if (can_land) {
@@ -201,7 +221,10 @@ void DistStore::FinishTargets(const CallPtr& call, std::vector<Target> targets) 
 void DistStore::Await(const CallPtr& call, std::chrono::nanoseconds patience) {
   // The operations have deadlines of their own; this one is for a thread that is stuck.
   try {
-    call->Wait(Saturated(patience) + Saturated(options_.server_patience) + std::chrono::seconds(5));
+    Timed(WaitCause::kAnswer, [&] {
+      call->Wait(Saturated(patience) + Saturated(options_.server_patience) +
+                 std::chrono::seconds(5));
+    });
   } catch (...) {
     if (!call->done()) worker_->GiveUp(call);
     throw;
@@ -231,7 +254,9 @@ void DistStore::FreeSources(const CallPtr& call, const std::vector<Source>& sour
       50};  // most pushes are accepted by then, without a copy
   const bool fits = BytesCopied() + foreign_bytes <= options_.window_bytes;
   try {
-    call->WaitAccepted(fits ? std::chrono::nanoseconds(kSoon) : Saturated(options_.patience));
+    Timed(WaitCause::kAccepted, [&] {
+      call->WaitAccepted(fits ? std::chrono::nanoseconds(kSoon) : Saturated(options_.patience));
+    });
   } catch (const Error&) {
     Copy(call, foreign_bytes);
   } catch (...) {  // interrupted: the push goes on
@@ -298,7 +323,7 @@ CallPtr DistStore::StartPushes(const std::string& verb, std::span<const PushItem
 }
 
 void DistStore::Push(std::span<const PushItem> items) {
-  Tracked(StartPushes("push", items, false));
+  Counted(Verb::kPush, [&] { Tracked(StartPushes("push", items, false)); });
 }
 
 CallPtr DistStore::StartPulls(const std::string& verb, std::span<const PullItem> items,

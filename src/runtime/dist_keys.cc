@@ -23,6 +23,7 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
       const NDArray& value = *item.value;
       records.push_back(std::make_shared<KeyRecord>(
           KeyRecord{Key(item.key), "", {value.shape(), value.dtype(), value.context()}, mode_}));
+      records.back()->bytes.init_bytes = records.back()->value_bytes = value.bytes();
       try {
         records.back()->name = CanonicalKey(number_, item.key);
       } catch (const Error& error) {
@@ -34,7 +35,7 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
   }
   std::vector<NDArray> values;  // all of them before the first key is under way
   for (const InitItem& item : items) {
-    item.value->storage()->WaitReadable(options_.patience);
+    WaitFor(*item.value, Access::kRead);
     values.push_back(item.value->Packed());
   }
   std::vector<CallPtr> calls;
@@ -76,18 +77,25 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
 }
 
 void DistStore::Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
-  CheckBroadcast(items, outs);
-  InitAs("broadcast", items);
-  Await(StartPulls("broadcast", outs, false), options_.patience);
+  Counted(Verb::kBroadcast, [&] {
+    CheckBroadcast(items, outs);
+    InitAs("broadcast", items);
+    Await(StartPulls("broadcast", outs, false), options_.patience);
+  });
 }
 
 void DistStore::Delete(const KeyView& key) {
+  Counted(Verb::kDelete, [&] { Erase(key); });
+}
+
+void DistStore::Erase(const KeyView& key) {
   RaiseUnseen("delete", {&key, 1});
   RecordPtr record;
   {
     const auto lock = Lock("delete");
     record = Get("delete", key);
   }
+  const uint64_t rounds = Round(key);
   const CallPtr call = NewCall("delete");
   std::vector<Operation> operations;
   operations.push_back(Make(Operation::Kind::kDelete, "delete", record.get()));
@@ -96,6 +104,8 @@ void DistStore::Delete(const KeyView& key) {
   const auto lock = Lock("delete");
   keys_.erase(record->key);
   std::erase(order_, record->key);
+  deleted_.rounds += rounds;
+  deleted_.bytes += record->bytes;
 }
 
 uint64_t DistStore::Round(const KeyView& key) const {

@@ -89,6 +89,7 @@ void DistStore::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys
     std::lock_guard lock(mutex_);
     std::erase_if(untold_, [&](const CallPtr& call) {
       if (!call->done()) return false;
+      CountEnd(call);
       const std::optional<Error> unseen = call->UnseenError();
       if (!unseen) return true;
       const bool concerns =
@@ -123,6 +124,14 @@ void DistStore::Control(const std::string& verb, UpdateSpec spec) {
 }
 
 void DistStore::SetUpdater(UpdateFunction updater) {
+  Counted(Verb::kSetUpdater, [&] { SetFunction(updater); });
+}
+
+void DistStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
+  Counted(Verb::kSetOptimizer, [&] { SetProgram(std::move(optimizer)); });
+}
+
+void DistStore::SetFunction(const UpdateFunction& updater) {
   {
     const auto lock = Lock("set_updater");
     if (updater) {
@@ -136,7 +145,7 @@ void DistStore::SetUpdater(UpdateFunction updater) {
   optimizer_ = nullptr;
 }
 
-void DistStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
+void DistStore::SetProgram(std::shared_ptr<const Optimizer> optimizer) {
   if (optimizer == nullptr) {
     throw Fail(Code::kInvalidArgument, "set_optimizer: there is no optimizer");
   }
@@ -171,9 +180,50 @@ CallPtr DistStore::StartBarrier() {
   return call;
 }
 
-void DistStore::Barrier() { Await(StartBarrier(), options_.patience); }
+void DistStore::Barrier() {
+  Counted(Verb::kBarrier, [&] { Await(StartBarrier(), options_.patience); });
+}
 
-Ticket DistStore::BarrierAsync() { return Tracked(StartBarrier()); }
+Ticket DistStore::BarrierAsync() {
+  return Counted(Verb::kBarrier, [&] { return Tracked(StartBarrier()); });
+}
+
+// ---- for those who look -------------------------------------------------------------------------
+
+// With the store's lock, of a call that has ended: a failure that no verb has thrown.
+void DistStore::CountEnd(const CallPtr& call) const {
+  if (std::exchange(call->is_counted, true) || !call->failure()) return;
+  for (size_t i = 0; i < kVerbs; ++i) {
+    const auto verb = static_cast<Verb>(i);
+    if (Name(verb) == call->verb()) counts_.verbs.Failed(verb);
+  }
+}
+
+StoreStats DistStore::Stats() const {
+  StoreStats stats;
+  stats.age_seconds = static_cast<double>(NodeThread::Now() - begin_) / kSecond;
+  std::vector<KeyStats> keys;
+  KeyStats deleted{Key(KeyView(0))};
+  std::vector<std::string> names;  // canonical
+  {
+    const auto lock = Lock("stats");
+    for (const CallPtr& call : untold_) {
+      if (call->done()) CountEnd(call);
+    }
+    for (const Key& key : order_) {
+      const RecordPtr& record = keys_.find(key)->second;
+      keys.push_back({key, 0, record->bytes});
+      names.push_back(record->name);
+    }
+    deleted = deleted_;
+  }
+  counts_.verbs.AddTo(&stats);
+  counts_.waits.AddTo(&stats);
+  const std::vector<uint64_t> rounds = worker_->AddStats(names, &stats);
+  for (size_t i = 0; i < keys.size(); ++i) keys[i].rounds = rounds[i];
+  TellKeys(std::move(keys), deleted, &stats);
+  return stats;
+}
 
 // The worker leaves the job.
 void DistStore::Leave() {

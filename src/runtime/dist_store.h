@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "metrics/counters.h"
 #include "runtime/call.h"
 #include "runtime/worker.h"
 #include "store/key_hash.h"
@@ -22,6 +23,8 @@ struct KeyRecord {
   std::string name;  // canonical
   KVStore::KeyInfo info;
   KeyMeta::Mode mode = KeyMeta::Mode::kSync;
+  size_t value_bytes = 0;
+  mutable UserBytes bytes = {};  // guarded by the store's mutex
 };
 
 using RecordPtr = std::shared_ptr<const KeyRecord>;
@@ -36,22 +39,26 @@ class DistStore final : public KVStore {
   DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker);
   ~DistStore() override;
 
-  void Init(std::span<const InitItem> items) override { InitAs("init", items); }
+  void Init(std::span<const InitItem> items) override {
+    Counted(Verb::kInit, [&] { InitAs("init", items); });
+  }
   void Push(std::span<const PushItem> items) override;
   void Pull(std::span<const PullItem> items) override {
-    Await(StartPulls("pull", items, false), options_.patience);
+    Counted(Verb::kPull, [&] { Await(StartPulls("pull", items, false), options_.patience); });
   }
   void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) override {
-    Await(StartPushPull("pushpull", items, outs, false), options_.patience);
+    Counted(Verb::kPushPull,
+            [&] { Await(StartPushPull("pushpull", items, outs, false), options_.patience); });
   }
   Ticket PushAsync(std::span<const PushItem> items) override {
-    return Tracked(StartPushes("push", items, true));
+    return Counted(Verb::kPush, [&] { return Tracked(StartPushes("push", items, true)); });
   }
   Ticket PullAsync(std::span<const PullItem> items) override {
-    return Tracked(StartPulls("pull", items, true));
+    return Counted(Verb::kPull, [&] { return Tracked(StartPulls("pull", items, true)); });
   }
   Ticket PushPullAsync(std::span<const PushItem> items, std::span<const PullItem> outs) override {
-    return Tracked(StartPushPull("pushpull", items, outs, true));
+    return Counted(Verb::kPushPull,
+                   [&] { return Tracked(StartPushPull("pushpull", items, outs, true)); });
   }
   void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
   void Delete(const KeyView& key) override;
@@ -82,9 +89,37 @@ class DistStore final : public KVStore {
     const auto lock = Lock("keys");
     return order_;
   }
+  StoreStats Stats() const override;
   void Close() override;
 
  private:
+  struct Counts {
+    VerbCounts verbs;
+    SharedWaitCounts waits;
+  };
+  // Calls of a verb are counted, and those that throw; a ticket's failure is counted by CountEnd.
+  template <typename F>
+  std::invoke_result_t<F&> Counted(Verb verb, F f) {
+    counts_.verbs.Called(verb);
+    try {
+      return f();
+    } catch (...) {
+      counts_.verbs.Failed(verb);
+      throw;
+    }
+  }
+  // Waits of the calling thread are counted, with their time.
+  template <typename F>
+  auto Timed(WaitCause cause, F wait) {
+    struct Timer {
+      ~Timer() { counts->waits.Add(cause, NodeThread::Now() - begin); }
+      Counts* counts;
+      WaitCause cause;
+      Time begin = NodeThread::Now();
+    } const timer{&counts_, cause};
+    return wait();
+  }
+  void CountEnd(const CallPtr& call) const;
   template <typename Item>
   static std::vector<KeyView> KeysOf(std::span<const Item> items) {
     std::vector<KeyView> keys;
@@ -94,7 +129,11 @@ class DistStore final : public KVStore {
   std::unique_lock<std::mutex> Lock(std::string_view verb) const;
   RecordPtr Get(std::string_view verb, const KeyView& key) const;
   void CheckUpdate(std::string_view verb, const KeyRecord& record);
+  // An operation under way may still use the array.
+  //   blocks, throws  as Storage::WaitReadable and WaitWritable
+  void WaitFor(const NDArray& array, Access access);
   void RaiseUnseen(std::string_view verb, std::span<const KeyView> keys);
+  void Erase(const KeyView& key);
   void InitAs(std::string_view verb, std::span<const InitItem> items);
 
   // The sum of a push as one contiguous array; `is_own` where nobody else can see its memory.
@@ -156,6 +195,8 @@ class DistStore final : public KVStore {
   void Leave();
   void LeaveUnclosed() noexcept;
   void FreeKeys();
+  void SetFunction(const UpdateFunction& updater);
+  void SetProgram(std::shared_ptr<const Optimizer> optimizer);
   void Control(const std::string& verb, UpdateSpec spec);
 
   const std::string type_;
@@ -163,6 +204,8 @@ class DistStore final : public KVStore {
   const KeyMeta::Mode mode_;
   const std::shared_ptr<Worker> worker_;
   const uint32_t number_;
+  const Time begin_ = NodeThread::Now();
+  mutable Counts counts_;
 
   mutable std::mutex mutex_;  // of what follows; never held together with a wait
   bool closed_ = false;
@@ -172,6 +215,7 @@ class DistStore final : public KVStore {
   std::vector<double> committed_params_;
   std::array<std::optional<CompiledUpdate>, 16> compiled_;
   std::vector<CallPtr> untold_;                     // calls that nobody may wait for
+  KeyStats deleted_{Key(KeyView(0))};               // the sums of keys that are no more
   std::vector<std::pair<CallPtr, size_t>> copied_;  // and the bytes of their sources
 };
 

@@ -88,6 +88,7 @@ class Faulty final : public Endpoint, LinkHandler {
   }
   bool Wait(int64_t nanoseconds) override { return !cut_.empty() || endpoint_->Wait(nanoseconds); }
   void Wake() override { endpoint_->Wake(); }
+  TrafficStats Traffic(uint64_t link) const override { return endpoint_->Traffic(link); }
 
  private:
   // ---- what the endpoint behind it tells

@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/process.h"
+#include "metrics/counters.h"
 
 namespace tkv {
 namespace {
@@ -51,7 +52,27 @@ void NodeThread::Stop() {
   endpoint_.reset();  // its peers see the links close
 }
 
+// The link is about to be forgotten.
+void NodeThread::CountLink(uint64_t link) {
+  for (auto& [peer, dialed] : dialed_) {
+    if (dialed.link != link) continue;
+    dialed.before += endpoint_->Traffic(link);
+    dialed.link = 0;
+  }
+}
+
+TrafficStats NodeThread::TrafficOf(const Peer& peer) const {
+  const auto found = dialed_.find(peer);
+  if (found == dialed_.end()) return {};
+  TrafficStats traffic = found->second.before;
+  if (found->second.link != 0 && endpoint_ != nullptr) {
+    traffic += endpoint_->Traffic(found->second.link);
+  }
+  return traffic;
+}
+
 void NodeThread::Closed(uint64_t link, const Error& reason) {
+  CountLink(link);
   if (const Peer* const dialed = node_->DialedPeer(link); dialed != nullptr && options_.failed) {
     options_.failed(*dialed, reason);
   }
@@ -109,6 +130,7 @@ void NodeThread::Deliver(NodeOutput output) {
     }
   };
   for (const NodeOutput::Dial& dial : output.dials) {
+    dialed_[dial.peer].link = dial.link;
     or_close(dial.link, [&] {
       const std::string& address = dial.address;
       endpoint_->Dial(dial.link, address.empty() ? options_.address_of(dial.peer) : address);
@@ -117,7 +139,10 @@ void NodeThread::Deliver(NodeOutput output) {
   for (NodeOutput::Send& send : output.sends) {
     or_close(send.link, [&] { endpoint_->Send(send.link, std::move(send.frame)); });
   }
-  for (const LinkId link : output.closes) endpoint_->Close(link);
+  for (const LinkId link : output.closes) {
+    CountLink(link);
+    endpoint_->Close(link);
+  }
 }
 
 // Hands what has arrived to the node.  Before anybody's silence is judged that is everything: a peer

@@ -88,6 +88,9 @@ class NodeThread final : private LinkHandler {
     if (endpoint_ != nullptr) endpoint_->ReleaseTarget(bytes.data, bytes.size);
   }
   static Time Now();
+  // From within Run: what has passed the links to a peer that this process has dialed, the earlier
+  // ones too.
+  TrafficStats TrafficOf(const Peer& peer) const;
 
  private:
   uint64_t Accepted() override { return node_->Accept(); }
@@ -101,6 +104,7 @@ class NodeThread final : private LinkHandler {
   void Received(uint64_t link) override { node_->Received(link, Now()); }
   void Dispatch() noexcept;
   void Deliver(NodeOutput output);
+  void CountLink(uint64_t link);
   void Break(const Error& error) noexcept;
   void Read();
   // Whoever sleeps does so until the node's deadline, which may be earlier now.
@@ -119,6 +123,11 @@ class NodeThread final : private LinkHandler {
   std::unique_ptr<Endpoint> endpoint_;
   NodeThreadOptions options_;
   std::function<void(Node&)> on_change_;
+  struct Dialed {
+    uint64_t link = 0;
+    TrafficStats before;  // of earlier links
+  };
+  std::map<Peer, Dialed> dialed_;
   std::mutex mutex_;
   Time sleeps_until_ = 0;  // whoever polls, with the lock; 0: nobody
   Time read_at_ = 0;       // when somebody last began to read; 0: nobody yet

@@ -121,6 +121,7 @@ class Broke final : public Endpoint {
            std::cv_status::no_timeout;
   }
   void Wake() override { woken_.notify_all(); }
+  TrafficStats Traffic(uint64_t) const override { return {}; }
 
  private:
   std::atomic<int>* const dials_;

@@ -178,6 +178,23 @@ std::vector<CallPtr> Worker::CallsOf(uint32_t store) {
   });
 }
 
+std::vector<uint64_t> Worker::AddStats(std::span<const std::string> names, StoreStats* stats) {
+  return Run([&](ClientNode& node, Time now) {
+    node.AddStats(now, stats);
+    for (PeerStats& peer : stats->peers) {
+      const Peer::Kind kind =
+          &peer == stats->peers.data() ? Peer::Kind::kHead : Peer::Kind::kServer;
+      const auto index = static_cast<uint32_t>(&peer - stats->peers.data());
+      peer.traffic = thread_->TrafficOf({kind, kind == Peer::Kind::kHead ? 0 : index - 1});
+      stats->traffic += peer.traffic;
+    }
+    std::vector<uint64_t> rounds;
+    rounds.reserve(names.size());
+    for (const std::string& name : names) rounds.push_back(node.client().RoundOf(name));
+    return rounds;
+  });
+}
+
 std::vector<std::shared_ptr<const void>> Worker::TakeOwners() {
   std::lock_guard lock(mutex_);
   return std::exchange(ended_owners_, {});

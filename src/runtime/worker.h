@@ -81,6 +81,9 @@ class Worker final {
   // Ends every call of a store that is under way, so that nobody waits for one that cannot end.
   void CancelCalls(uint32_t store, const char* why);
   std::vector<CallPtr> CallsOf(uint32_t store);
+  // Adds what is counted of the worker, and of its peers; the rounds of these keys, by their
+  // canonical names.
+  std::vector<uint64_t> AddStats(std::span<const std::string> names, StoreStats* stats);
   // Owners of memory of calls that have ended; that of other frameworks is to be freed by a thread
   // of the user's.
   std::vector<std::shared_ptr<const void>> TakeOwners();

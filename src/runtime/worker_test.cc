@@ -42,6 +42,7 @@ class Noting final : public Endpoint {
   }
   bool Wait(int64_t nanoseconds) override { return endpoint_->Wait(nanoseconds); }
   void Wake() override { endpoint_->Wake(); }
+  TrafficStats Traffic(uint64_t link) const override { return endpoint_->Traffic(link); }
 
  private:
   void Note(std::vector<const void*>* list, const void* data) {

@@ -102,6 +102,12 @@ void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
       ++entry->readers;
     }
   }
+  for (size_t i = 0; i < items.size(); ++i) {
+    claim->entries[claim->push_groups[i]]->pushed_arrays += items[i].values.size();
+  }
+  for (size_t i = 0; i < outs.size(); ++i) {
+    claim->entries[claim->pull_groups[i]]->pulled_arrays += outs[i].outs.size();
+  }
   claim->updater = shared->updater;
   claim->is_held = true;
 }

@@ -15,6 +15,7 @@
 #include "base/process.h"
 #include "base/small_vector.h"
 #include "base/wait.h"
+#include "metrics/counters.h"
 #include "store/key_table.h"
 #include "tkv/kvstore.h"
 #include "update/tile_driver.h"
@@ -47,6 +48,8 @@ struct Shared {
   int closing = 0;  // calls of Close that wait for the operations under way
   bool closed = false;
   KeyTable keys;
+  KeyStats deleted{Key(KeyView(0))};  // the sums of keys that are no more
+  WaitCounts waits;
   std::shared_ptr<Updater> updater = std::make_shared<Updater>();
 
   // Whether this thread is inside an updater of the store.
@@ -68,6 +71,7 @@ struct Claim {
   SmallVector<Entry*> entries;
   SmallVector<size_t> push_groups;  // of each push item
   SmallVector<size_t> pull_groups;  // of each pull item
+  size_t pushed = 0;  // of the entries, the first ones, when their push has ended well
   bool is_held = false;
 
   Claim() = default;
@@ -76,6 +80,7 @@ struct Claim {
   ~Claim() {
     if (!is_held) return;
     std::lock_guard lock(shared->mutex);
+    for (size_t i = 0; i < pushed; ++i) ++entries[i]->pushes;
     for (Entry* entry : entries) {
       if (mode == Mode::kWrite) {
         entry->is_written = false;
@@ -101,10 +106,16 @@ template <typename Free>
 void WaitForKeys(Shared* shared, const StoreOptions& options, std::string_view verb,
                  std::unique_lock<std::mutex>* lock, Free free) {
   if (free()) return;
+  using Clock = std::chrono::steady_clock;
   struct Waiting {  // with the lock
     explicit Waiting(Shared* s) : shared(s) { ++shared->waiting; }
-    ~Waiting() { --shared->waiting; }
+    ~Waiting() {
+      --shared->waiting;
+      const std::chrono::nanoseconds waited = Clock::now() - begin;
+      shared->waits.of(WaitCause::kKey).Add(waited.count());
+    }
     Shared* shared;
+    const Clock::time_point begin = Clock::now();
   };
   const Waiting waiting(shared);
   // The interrupt runs without the lock: a signal's handler may use the store.

@@ -12,22 +12,24 @@
 #include "tkv/key.h"
 #include "tkv/ndarray.h"
 #include "tkv/optimizer.h"
+#include "tkv/stats.h"
 
 namespace tkv {
 
 // Owned by the table; a call that waits for a key shares the ownership.
 struct Entry : std::enable_shared_from_this<Entry> {
-  Entry(const KeyView& name, NDArray initial) : key(name), value(std::move(initial)) {}
+  Entry(const KeyView& name, NDArray initial)
+      : key(name), value(std::move(initial)), bytes(value.bytes()) {}
 
   const Key key;
-  NDArray value;  // never handed out: reads copy
+  NDArray value;       // never handed out: reads copy
+  const size_t bytes;  // of the value, whichever it is
 
   // State of the optimizer that last updated this key; another optimizer starts afresh.
   std::shared_ptr<const Optimizer> state_of;
   std::vector<NDArray> states;
   NDArray master;
-  uint64_t round = 0;   // updates by this optimizer
-  uint64_t pushes = 0;  // guarded as the value
+  uint64_t round = 0;  // updates by this optimizer
 
   // Who uses the key; guarded by the store's mutex.
   int readers = 0;
@@ -36,6 +38,15 @@ struct Entry : std::enable_shared_from_this<Entry> {
   std::thread::id writer;
   uint64_t call = 0;  // the call that looked this entry up last, and its place there
   size_t group = 0;
+
+  // What calls have done with the key; guarded by the store's mutex.
+  uint64_t pushes = 0;         // that have ended well
+  uint64_t pushed_arrays = 0;  // of the user's, each as large as the value
+  uint64_t pulled_arrays = 0;
+
+  KeyStats Stats() const {
+    return {key, pushes, {bytes, pushed_arrays * bytes, pulled_arrays * bytes}};
+  }
 };
 
 class KeyTable {

@@ -16,6 +16,8 @@
 namespace tkv {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // Calls that move fewer bytes run in order, so that arrays which share memory need no look.
 constexpr size_t kSmallCallBytes = size_t{256} << 10;
 
@@ -31,11 +33,17 @@ class LocalStore final : public KVStore {
     }
   }
 
-  void Init(std::span<const InitItem> items) override { InitAs("init", items); }
-  void Push(std::span<const PushItem> items) override { Run("push", items, {}); }
-  void Pull(std::span<const PullItem> items) override { Run("pull", {}, items); }
+  void Init(std::span<const InitItem> items) override {
+    Counted(Verb::kInit, [&] { InitAs("init", items); });
+  }
+  void Push(std::span<const PushItem> items) override {
+    FailureCounted(Verb::kPush, [&] { Run(Verb::kPush, items, {}); });
+  }
+  void Pull(std::span<const PullItem> items) override {
+    FailureCounted(Verb::kPull, [&] { Run(Verb::kPull, {}, items); });
+  }
   void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) override {
-    Run("pushpull", items, outs);
+    FailureCounted(Verb::kPushPull, [&] { Run(Verb::kPushPull, items, outs); });
   }
   void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
   void Delete(const KeyView& key) override;
@@ -49,7 +57,9 @@ class LocalStore final : public KVStore {
   std::string type() const override { return type_; }
   int rank() const override { return 0; }
   int num_workers() const override { return 1; }
-  void Barrier() override { Lock("barrier"); }
+  void Barrier() override {
+    Counted(Verb::kBarrier, [&] { Lock("barrier"); });
+  }
 
   size_t size() const override {
     const auto lock = Lock("len");
@@ -71,9 +81,26 @@ class LocalStore final : public KVStore {
     for (const auto& entry : shared_->keys.entries()) keys.push_back(entry->key);
     return keys;
   }
+  StoreStats Stats() const override;
   void Close() override;
 
  private:
+  // Calls of a verb are counted, and those that throw.
+  template <typename F>
+  void Counted(Verb verb, F f) {
+    verbs_.Called(verb);
+    FailureCounted(verb, f);
+  }
+  // Run counts the calls themselves, with the lock that it takes.
+  template <typename F>
+  void FailureCounted(Verb verb, F f) {
+    try {
+      f();
+    } catch (...) {
+      verbs_.Failed(verb);
+      throw;
+    }
+  }
   // The lock of a store that is open and of this process.
   std::unique_lock<std::mutex> Lock(std::string_view verb) const {
     if (ForkGeneration() != birth_) {
@@ -88,10 +115,11 @@ class LocalStore final : public KVStore {
   }
 
   void Replace(std::string_view verb, std::shared_ptr<Updater> updater);
+  void Erase(const KeyView& key);
   void WaitForCallsUnderWay(std::unique_lock<std::mutex>* lock);
   void InitAs(std::string_view verb, std::span<const InitItem> items);
   void CheckNew(std::string_view verb, std::span<const InitItem> items) const;
-  void Run(std::string_view verb, std::span<const PushItem> items, std::span<const PullItem> outs);
+  void Run(Verb counted, std::span<const PushItem> items, std::span<const PullItem> outs);
   void RunFunction(const Claim& claim, size_t push_count, const Sources& sources);
   void RunTiles(std::string_view verb, const Claim& claim, size_t push_count,
                 const Sources& sources, const Outputs* fused_outputs);
@@ -102,6 +130,8 @@ class LocalStore final : public KVStore {
   const std::string type_;
   const StoreOptions options_;
   const unsigned birth_;
+  const Clock::time_point begin_ = Clock::now();
+  VerbCounts verbs_;
   std::unique_ptr<Shared> shared_;
 };
 
@@ -133,9 +163,11 @@ void LocalStore::InitAs(std::string_view verb, std::span<const InitItem> items) 
 }
 
 void LocalStore::Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
-  CheckBroadcast(items, outs);
-  InitAs("broadcast", items);
-  Run("broadcast", {}, outs);
+  Counted(Verb::kBroadcast, [&] {
+    CheckBroadcast(items, outs);
+    InitAs("broadcast", items);
+    Run(Verb::kBroadcast, {}, outs);
+  });
 }
 
 // -----------------------------------------------------------------------------------------------------------------
@@ -169,12 +201,15 @@ bool LocalStore::CanFuse(const Claim& claim, std::span<const PushItem> items,
   return !check.Conflicts();
 }
 
-void LocalStore::Run(std::string_view verb, std::span<const PushItem> items,
+void LocalStore::Run(Verb counted, std::span<const PushItem> items,
                      std::span<const PullItem> outs) {
+  const std::string_view verb = Name(counted);
+  auto lock = Lock(verb);
+  if (counted != Verb::kBroadcast) verbs_.CalledWithLock(counted);
   if (items.empty() && outs.empty())
     throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   Claim claim;
-  ClaimKeys(verb, items, outs, shared_.get(), options_, Lock(verb), &claim);
+  ClaimKeys(verb, items, outs, shared_.get(), options_, std::move(lock), &claim);
   const Sources sources = Gather(items, {claim.push_groups.data(), claim.push_groups.size()},
                                  claim.entries.size(), options_.patience);
   const Outputs outputs = Gather(outs, options_.patience);
@@ -189,7 +224,7 @@ void LocalStore::Run(std::string_view verb, std::span<const PushItem> items,
       RunTiles(verb, claim, push_count, sources, fuse ? &outputs : nullptr);
     }
   }
-  for (size_t g = 0; g < push_count; ++g) ++claim.entries[g]->pushes;
+  claim.pushed = push_count;
   if (!outs.empty() && !fuse) RunPull(claim, outs, outputs);
   outputs.Scatter();
 }
@@ -321,20 +356,29 @@ void LocalStore::Replace(std::string_view verb, std::shared_ptr<Updater> updater
 }
 
 void LocalStore::SetUpdater(UpdateFunction updater) {
-  auto replacement = std::make_shared<Updater>();
-  replacement->function = std::move(updater);
-  Replace("set_updater", std::move(replacement));
+  Counted(Verb::kSetUpdater, [&] {
+    auto replacement = std::make_shared<Updater>();
+    replacement->function = std::move(updater);
+    Replace("set_updater", std::move(replacement));
+  });
 }
 
 void LocalStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
-  if (optimizer == nullptr)
-    throw Fail(Code::kInvalidArgument, "set_optimizer: there is no optimizer");
-  auto replacement = std::make_shared<Updater>();
-  replacement->optimizer = std::move(optimizer);
-  Replace("set_optimizer", std::move(replacement));
+  Counted(Verb::kSetOptimizer, [&] {
+    if (optimizer == nullptr) {
+      throw Fail(Code::kInvalidArgument, "set_optimizer: there is no optimizer");
+    }
+    auto replacement = std::make_shared<Updater>();
+    replacement->optimizer = std::move(optimizer);
+    Replace("set_optimizer", std::move(replacement));
+  });
 }
 
 void LocalStore::Delete(const KeyView& key) {
+  Counted(Verb::kDelete, [&] { Erase(key); });
+}
+
+void LocalStore::Erase(const KeyView& key) {
   auto lock = Lock("delete");
   Entry* entry = &shared_->keys.Get("delete", key);
   if (entry->is_written && entry->writer == std::this_thread::get_id()) {
@@ -352,8 +396,24 @@ void LocalStore::Delete(const KeyView& key) {
     throw Fail(Code::kNotFound, "delete {}: no such key", key.ToString());
   }
   entry->is_deleted = true;
+  const KeyStats stats = entry->Stats();
+  shared_->deleted.rounds += stats.rounds;
+  shared_->deleted.bytes += stats.bytes;
   shared_->keys.Erase(key);
   shared_->released.notify_all();
+}
+
+StoreStats LocalStore::Stats() const {
+  const auto lock = Lock("stats");
+  StoreStats stats;
+  stats.age_seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+  verbs_.AddTo(&stats);
+  shared_->waits.AddTo(&stats);
+  std::vector<KeyStats> keys;
+  keys.reserve(shared_->keys.entries().size());
+  for (const auto& entry : shared_->keys.entries()) keys.push_back(entry->Stats());
+  TellKeys(std::move(keys), shared_->deleted, &stats);
+  return stats;
 }
 
 // Calls that wait for a key end at once, those that use one are waited for.

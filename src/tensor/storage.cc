@@ -170,6 +170,14 @@ void Storage::Wait(Access access, std::chrono::nanoseconds patience, Stream* str
   }
 }
 
+bool Storage::FindInTheWay(Access access) {
+  if (uses_birth_.load(std::memory_order_relaxed) != ForkGeneration()) return false;
+  std::lock_guard lock(mutex_);
+  return std::any_of(uses_.begin(), uses_.end(), [&](const Use& use) {
+    return StandsInTheWay(use.writes, access) && !use.operation->done();
+  });
+}
+
 void Storage::MarkForeign(Access access, std::chrono::nanoseconds patience) {
   const bool is_of_parent = uses_birth_.load(std::memory_order_relaxed) != ForkGeneration();
   for (;;) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tkv/error.h"
+#include "tkv/stats.h"
 #include "wire/frame_layout.h"
 
 namespace tkv {
@@ -69,6 +70,8 @@ class Endpoint {
   //   blocks  until there is something to poll, Wake, or the time; true in the first two cases
   virtual bool Wait(int64_t nanoseconds) = 0;
   virtual void Wake() = 0;
+  // What has passed a link, until Close or the end of LinkHandler::Closed.
+  virtual TrafficStats Traffic(uint64_t link) const = 0;
 };
 
 }  // namespace tkv

@@ -206,6 +206,7 @@ class InprocEndpoint final : public Endpoint {
     Event event;
     event.kind = Event::Kind::kFrame;
     const size_t bytes = frame.head.size() + frame.body_bytes;
+    traffic_[link].wire_out_bytes += bytes;
     event.frame = std::make_shared<Frame>(std::move(frame));
     state_->PostAcross(id, side, std::move(event), bytes);
   }
@@ -217,6 +218,7 @@ class InprocEndpoint final : public Endpoint {
     if (found == inbox_->links.end()) return;
     const auto [id, side] = found->second;
     inbox_->links.erase(found);
+    traffic_.erase(link);
     const auto connection = state_->connections.find(id);
     if (connection == state_->connections.end()) return;
     connection->second.ends[side].open = false;
@@ -262,6 +264,11 @@ class InprocEndpoint final : public Endpoint {
     inbox_->arrived.notify_one();
   }
 
+  TrafficStats Traffic(uint64_t link) const override {
+    const auto found = traffic_.find(link);
+    return found == traffic_.end() ? TrafficStats() : found->second;
+  }
+
  private:
   // Delivers one event; false where none is due.
   bool Step(LinkHandler* handler) {
@@ -274,6 +281,7 @@ class InprocEndpoint final : public Endpoint {
     if (event.link != 0) {
       lock.unlock();
       handler->Closed(event.link, Error(Code::kUnavailable, event.reason));
+      traffic_.erase(event.link);
       return true;
     }
     const auto found = state_->connections.find(event.connection);
@@ -310,6 +318,7 @@ class InprocEndpoint final : public Endpoint {
         state_->connections.erase(found);
         lock.unlock();
         if (tell) handler->Closed(link, Error(Code::kUnavailable, event.reason));
+        traffic_.erase(link);
         return true;
       }
       case Event::Kind::kFrame: {
@@ -326,6 +335,7 @@ class InprocEndpoint final : public Endpoint {
 
   void Deliver(LinkHandler* handler, uint64_t connection, uint64_t link,
                std::shared_ptr<Frame> frame) {
+    traffic_[link].wire_in_bytes += frame->head.size() + frame->body_bytes;
     std::string refused;
     bool landed = false;
     const uint64_t lends_every = state_->options.lends_every;
@@ -365,6 +375,7 @@ class InprocEndpoint final : public Endpoint {
   const std::shared_ptr<State> state_;
   const std::string address_;
   const std::shared_ptr<State::Inbox> inbox_;
+  std::map<uint64_t, TrafficStats> traffic_;  // by link
 };
 
 }  // namespace

@@ -76,7 +76,9 @@ bool Connection::Prepare(size_t* staged) {
     Frame& frame = out_[prepared_].frame;
     const size_t bytes = frame.body_bytes;
     const bool is_large = lending && bytes >= kCoalesceBelowBytes;
-    if (is_large && lending->Lend(&frame) == Lending::Offer::kFull) return false;
+    const Lending::Offer offer = is_large ? lending->Lend(&frame) : Lending::Offer::kInline;
+    if (offer == Lending::Offer::kFull) return false;
+    if (offer == Lending::Offer::kLent) traffic_.shared_out_bytes += bytes;
     ++prepared_;
     if (!is_large) continue;
     *staged += bytes;
@@ -117,6 +119,7 @@ void Connection::GatherOutput(std::vector<iovec>* pieces) const {
 
 void Connection::Sent(size_t bytes) {
   taken_ += bytes;
+  traffic_.wire_out_bytes += bytes;
   const auto sent_of_frame = [&] {
     Outgoing& outgoing = out_.front();
     const size_t whole = outgoing.frame.head.size() + outgoing.frame.body_bytes;
@@ -159,6 +162,7 @@ Connection::Outcome Connection::SendFile() {
     return Outcome::kBlocked;
   }
   if (sent <= 0) return Outcome::kOver;
+  traffic_.wire_out_bytes += static_cast<size_t>(sent);
   raw_out_.assign(reinterpret_cast<const char*>(&record) + sent, sizeof(record) - sent);
   return Outcome::kMore;
 }
@@ -222,6 +226,7 @@ Connection::Outcome Connection::ReadHandshake() {
         ::recv(socket.native_handle(), bytes, std::min(wanted, sizeof(bytes)), MSG_DONTWAIT);
     if (got < 0) return WouldBlock() ? Outcome::kBlocked : Outcome::kOver;
     if (got == 0) return Outcome::kOver;
+    traffic_.wire_in_bytes += static_cast<size_t>(got);
     handshake->Receive({bytes, static_cast<size_t>(got)});
     QueueRaw(handshake->TakeOutput());
   }
@@ -259,6 +264,7 @@ void Connection::Land(LinkHandler* handler, size_t head_bytes, uint64_t body_byt
   block_offset_ = 0;
   is_landing_ = true;
   if (lent == nullptr) return;
+  traffic_.shared_in_bytes += body_bytes;
   if (blocks_.size() != 1) {  // only the first of several would be aligned
     throw Fail(Code::kInvalidArgument, "shared memory: a frame of {} bodies, one is lent",
                blocks_.size());
@@ -410,6 +416,7 @@ Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte
     if (got < 0) return WouldBlock() ? Outcome::kBlocked : Outcome::kOver;
     if (got == 0) return Outcome::kOver;
     size_t rest = static_cast<size_t>(got);
+    traffic_.wire_in_bytes += rest;
     total += rest;
     const size_t landed = std::min(rest, body_bytes);
     for (size_t left = landed; left > 0;) {  // move on in the bodies

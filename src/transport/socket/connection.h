@@ -72,6 +72,7 @@ struct Connection {
   // more than one frame's.
   size_t waiting_head_bytes() const { return waiting_head_bytes_ + raw_out_.size(); }
   size_t waiting_body_bytes() const;
+  const TrafficStats& traffic() const { return traffic_; }
   // Grows with what the peer takes.
   uint64_t taken() const { return taken_; }
   void QueueRaw(std::string bytes) { raw_out_ += bytes; }
@@ -108,6 +109,7 @@ struct Connection {
   std::deque<Outgoing> out_;
   size_t waiting_head_bytes_ = 0, waiting_body_bytes_ = 0;  // of out_
   uint64_t taken_ = 0;
+  TrafficStats traffic_;
   size_t prepared_ = 0;  // of them, the first, that can leave as they are
   std::vector<std::byte> in_;
   size_t in_begin_ = 0, in_end_ = 0;

@@ -170,6 +170,7 @@ class Sockets final : public Endpoint {
       const auto [link, error] = std::move(failed_.front());
       failed_.pop_front();
       handler->Closed(link, error);
+      lost_traffic_.erase(link);
       ++count;
     }
     return count;
@@ -191,6 +192,13 @@ class Sockets final : public Endpoint {
       ready_->woken = true;
     }
     asio::post(context_, [] {});
+  }
+
+  TrafficStats Traffic(uint64_t link) const override {
+    const auto found = links_.find(link);
+    if (found != links_.end()) return found->second->traffic();
+    const auto lost = lost_traffic_.find(link);
+    return lost == lost_traffic_.end() ? TrafficStats() : lost->second;
   }
 
  private:
@@ -638,6 +646,7 @@ class Sockets final : public Endpoint {
   void Lose(Connection& connection, const Error& reason) {
     if (connection.link != 0) {
       failed_.emplace_back(connection.link, reason);
+      lost_traffic_[connection.link] = connection.traffic();
       Wake();
     }
     Drop(connection);
@@ -750,6 +759,7 @@ class Sockets final : public Endpoint {
   std::vector<std::shared_ptr<Connection>> unclosed_;  // by their peers, which have lent memory
   std::array<ptrdiff_t, 5> counts_{};                  // of connections, by standing
   std::deque<std::pair<uint64_t, Error>> failed_;      // that the handler is still to be told
+  std::map<uint64_t, TrafficStats> lost_traffic_;      // of those links
   std::vector<std::byte> scratch_;
   std::atomic<bool> has_deadlines_{false};  // somewhere: time is looked at more often
   int64_t next_check_ = 0;
