@@ -101,7 +101,7 @@ def children_of_this_test():
                 command = file.read().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        if b"TKV_TEST_MARK=" + str(os.getpid()).encode() in environment:
+        if b"TKV_TEST_MARK=" + str(os.getpid()).encode() in environment.split(b"\0"):
             found[int(pid)] = command
     return found
 
