@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +42,8 @@ def save(fname: str | os.PathLike[str], data: NDArray | Iterable[NDArray] | Mapp
         >>> mx.nd.load(path)['w'].asnumpy()
         array([1., 1.], dtype=float32)
     """
+    import tempfile
+
     arrays: dict[str, Any] = _tagged(data)
     folder = os.path.dirname(os.path.abspath(os.fspath(fname)))
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=".tensorkv-")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextvars
 import functools
@@ -13,9 +12,12 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from . import _core, _life, errors
+
+if TYPE_CHECKING:
+    import asyncio  # whose import is slow; who awaits a ticket has it
 
 __all__ = ["Ticket"]
 
@@ -226,6 +228,8 @@ class Ticket(Coroutine[Any, Any, T], Generic[T]):
         In an event loop it is called by that loop, elsewhere by a thread that all tickets share; never from inside this
         call.
         """
+        import asyncio
+
         own = context or contextvars.copy_context()
         try:
             loop = asyncio.get_running_loop()
@@ -236,6 +240,8 @@ class Ticket(Coroutine[Any, Any, T], Generic[T]):
         _listener_of_loop(loop).listen(self._operation, lambda: loop.call_soon(callback, self, context=own))
 
     async def _wait_in_loop(self) -> T:
+        import asyncio
+
         if not self._operation.done():
             loop = asyncio.get_running_loop()
             listener = _listener_of_loop(loop)
@@ -258,6 +264,8 @@ class Ticket(Coroutine[Any, Any, T], Generic[T]):
 
     def send(self, value: Any) -> Any:
         """Go on, for the task that runs."""
+        import asyncio
+
         task = id(asyncio.current_task())
         if task not in self._steps:
             self._steps[task] = self._wait_in_loop()
@@ -269,6 +277,8 @@ class Ticket(Coroutine[Any, Any, T], Generic[T]):
 
     def throw(self, kind: Any, value: BaseException | object = None, traceback: TracebackType | None = None) -> Any:
         """Go on with an exception, for the task that runs; asyncio.CancelledError cancels the operation."""
+        import asyncio
+
         error = kind if isinstance(kind, BaseException) else (value if isinstance(value, BaseException) else kind())
         if isinstance(error, asyncio.CancelledError):
             self.cancel()

@@ -42,3 +42,12 @@ def test_the_command(monkeypatch):
     assert (wrong.returncode, wrong.stderr) == (2, message)
     with pytest.raises(ValueError, match="TKV_THREADS='many'"):
         mx.kv.create("local")
+
+
+def test_the_import_is_light():
+    """What costs more than a millisecond and few need is imported by those who need it."""
+    program = "import sys, numpy; before = set(sys.modules); import tensorkv; print(*(set(sys.modules) - before))"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    heavy = {"asyncio", "tempfile", "inspect", "typing_extensions", "ml_dtypes", "torch", "jax", "tensorkv._types"}
+    loaded = run.stdout.split()
+    assert "tensorkv.kvstore" in loaded and not heavy & set(loaded)
