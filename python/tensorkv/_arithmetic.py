@@ -9,6 +9,7 @@ import numpy as np
 from . import _core
 from ._elements import Elements, filled, is_scalar, number
 from ._indexing import Indexed
+from ._part import part_of
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def _broadcast(a: Elements, shape: tuple[int, ...]) -> Elements:
     return filled(type(a), np.broadcast_to(a._host(), shape), a.context, a.dtype_name)
 
 
+@part_of("NDArray")
 class Arithmetic(Indexed):
     """The part of NDArray that calculates."""
 
@@ -158,6 +160,23 @@ class Arithmetic(Indexed):
         """Compare element by element: 1 and 0 in the array's dtype."""
         return self._binary(_GE, other)
 
-    def sum(self) -> Self:
-        """Return the sum of all elements, shape ``(1,)``, computed by NumPy."""
-        return filled(type(self), [self._host().sum()], self.context, self.dtype_name)
+    def sum(
+        self, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False, out: Elements | None = None
+    ) -> Self:
+        """Return the sum over some axes, computed by NumPy.
+
+        Args:
+            axis: one or several; None sums all elements, which gives shape ``(1,)``.
+            keepdims: keep the axes, with extent 1.
+            out: None; it stands here because ``numpy.sum`` passes it.
+
+        Raises:
+            InvalidArgumentError: no such axis, an `out`.
+        """
+        if out is not None:
+            raise InvalidArgumentError("sum: `out` is not possible; assign the result")
+        try:
+            total = self._host().sum(axis=axis, keepdims=keepdims)
+        except (ValueError, TypeError) as error:
+            raise InvalidArgumentError(f"sum: {error}") from None
+        return filled(type(self), total if np.ndim(total) else [total], self.context, self.dtype_name)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from . import _core
+from ._part import part_of
 from .context import Context
 from .errors import InvalidArgumentError, UnimplementedError
 
@@ -84,6 +85,7 @@ def filled(cls: type[E], elements: object, ctx: Where, name: str) -> E:
     return result
 
 
+@part_of("NDArray")
 class Elements(_core.Array):
     """The part of NDArray that reads and writes memory."""
 

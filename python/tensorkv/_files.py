@@ -15,12 +15,17 @@ if TYPE_CHECKING:
     from .ndarray import NDArray
 
 
+_EMPTY_DICT = "dict"  # the only name in the file of a dict without arrays
+
+
 def _tagged(data: NDArray | Iterable[NDArray] | Mapping[str, NDArray]) -> dict[str, np.ndarray[Any, Any]]:
     """Return the arrays by the names that they get in the file, which say dtype and place."""
     if isinstance(data, Elements):
         data = [data]
     prefix, named = ("key", data.items()) if isinstance(data, Mapping) else ("item", enumerate(data))
-    arrays = {}
+    arrays: dict[str, np.ndarray[Any, Any]] = (
+        {_EMPTY_DICT: np.zeros(0)} if isinstance(data, Mapping) and not data else {}
+    )
     for name, value in named:
         if not isinstance(value, Elements):
             raise InvalidArgumentError(f"save: {name!r} has type {type(value).__name__}, an NDArray is needed")
@@ -79,6 +84,8 @@ def load(fname: str | os.PathLike[str]) -> Any:
             parts = [(tag.split(":", 2), files[tag]) for tag in files.files]
     except (ValueError, zipfile.BadZipFile, EOFError) as error:
         raise InvalidArgumentError(f"load {os.fspath(fname)!r}: {error}") from None
+    if [tag for tag, _ in parts] == [[_EMPTY_DICT]]:
+        return {}
     if any(len(tag) != 3 or tag[0] not in ("key", "item") for tag, _ in parts):
         raise InvalidArgumentError(f"load {os.fspath(fname)!r}: not written by save")
     arrays = {tag[2]: _rebuild(NDArray, raw, tag[1], "cpu", 0) for tag, raw in parts}

@@ -10,6 +10,7 @@ import numpy as np
 
 from . import _core
 from ._elements import Elements, filled, is_scalar, number
+from ._part import part_of
 from .errors import InvalidArgumentError, OutOfRangeError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def _names_row(key: object) -> TypeGuard[SupportsIndex]:
     return not isinstance(key, (tuple, bool, np.ndarray, _core.Array)) and hasattr(key, "__index__")
 
 
+@part_of("NDArray")
 class Indexed(Elements):
     """The part of NDArray that looks its elements up."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from . import _core, ticket
+from ._part import part_of
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def _title(verb: str, key: object) -> str:
     return f"{verb} of {len(key)} keys, the first is {key[0]!r}" if key else verb
 
 
+@part_of("KVStore")
 class KVStoreVerbs(_core.Store):
     """The part of KVStore that carries values."""
 

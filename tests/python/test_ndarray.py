@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import tensorkv as mx
+from tensorkv.errors import InvalidArgumentError
 
 DTYPES = ["float32", "float64", "float16", "int8", "uint8", "int16", "int32", "int64"]
 
@@ -321,3 +322,43 @@ def test_integers_of_64_bits_stay_exact():
     with pytest.raises(mx.KVError):
         zero[:] = 2**63
     assert mx.nd.full((1,), big).asnumpy().tolist() == [float(np.float32(big))]
+
+
+# ----------------------------------------------------------------------------------------------------------- conveniences
+
+
+def test_sums_over_axes_are_numpys():
+    a = mx.nd.arange(0, 6).reshape(2, 3)
+    assert a.sum().asnumpy().tolist() == [15] and np.sum(a).asnumpy().tolist() == [15]
+    assert a.sum(0).asnumpy().tolist() == [3, 5, 7] and np.sum(a, axis=1).asnumpy().tolist() == [3, 12]
+    assert a.sum((0, 1), keepdims=True).shape == (1, 1) and a.sum(axis=-1, keepdims=True).shape == (2, 1)
+    assert mx.nd.zeros((0, 2)).sum(axis=1).shape == (0,)
+    for wrong in ({"axis": 2}, {"axis": "x"}, {"out": a}):
+        with pytest.raises(InvalidArgumentError, match="sum: "):
+            a.sum(**wrong)
+
+
+def test_an_empty_dict_comes_back_as_a_dict(tmp_path):
+    for data in ({}, []):
+        mx.nd.save(tmp_path / "f", data)
+        assert mx.nd.load(tmp_path / "f") == data
+
+
+def test_arguments_that_reshape_does_not_know_are_refused():
+    a = mx.nd.zeros((2, 3))
+    for dims, named in (((6,), {"order": "C"}), ((), {"shape": (6,), "order": "C"}), ((6,), {"shape": (6,)})):
+        with pytest.raises(TypeError):  # InvalidArgumentError is one
+            a.reshape(*dims, **named)
+
+
+def test_arrays_are_not_made_by_their_class():
+    for cls in (mx.nd.NDArray, mx.np.ndarray):
+        with pytest.raises(InvalidArgumentError, match=r"mx\.nd\.array\(\)"):
+            cls([1, 2])
+
+
+def test_errors_of_python_name_the_class_that_users_know():
+    with pytest.raises(TypeError, match=r"^KVStore\.push\(\) missing 1 required positional argument: 'value'"):
+        mx.kv.create("local").push("w")
+    with pytest.raises(TypeError, match=r"^NDArray\.asnumpy\(\) takes 1 positional argument"):
+        mx.nd.zeros(2).asnumpy(1)
