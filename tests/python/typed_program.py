@@ -100,6 +100,7 @@ def test_every_kind_of_store() -> None:
     with mx.kv.create("dist_sync", bootstrap="self", servers=2, staleness=0, deterministic=True, log="off") as kv:
         kv.init(0, np.zeros(2, np.float32), mode="sync")
         assert_type(kv.round(0), int)
+        assert_type(kv.stats(), dict[str, Any])
         assert_type(kv.barrier(), None)
         assert_type(kv.barrier(async_op=True).wait(), None)
     constructed = mx.KVStore("local", threads=1)
