@@ -127,14 +127,20 @@ def train_with_store(
 
 
 def resume(kv: mx.KVStore, weights: Weights, arguments: argparse.Namespace) -> int:
-    """Put the weights of the checkpoint, or the initial ones, into the store; return the step to go on from."""
-    step = 0
-    if arguments.checkpoint and os.path.exists(arguments.checkpoint):
+    """Put the weights of the checkpoint, or the initial ones, into the store; return the step that the job begins with.
+
+    Rank 0 alone reads the file. The step is a key too, so that every worker counts from the same one, and so does a worker
+    that is started again while its job runs, whatever has been saved meanwhile.
+    """
+    begin = 0
+    if kv.rank == 0 and arguments.checkpoint and os.path.exists(arguments.checkpoint):
         saved: dict[str, mx.NDArray] = mx.nd.load(arguments.checkpoint)
         weights = {key: saved[key].asnumpy() for key in KEYS}
-        step = int(saved["step"])
+        begin = int(saved["step"])
+    kv.init([*KEYS, "step"], [*(weights[key] for key in KEYS), np.array([begin])])
+    step = int(kv.pull("step"))
+    if step:
         print(f"resumed from {arguments.checkpoint} at step {step}", flush=True)
-    kv.init(KEYS, [weights[key] for key in KEYS])
     return step
 
 

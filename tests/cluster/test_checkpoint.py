@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 
+import tensorkv as mx
 from jobs import finish, pids_of
 
 DIGITS = str(pathlib.Path(__file__).parents[2] / "examples" / "digits.py")
@@ -37,3 +38,14 @@ def test_digits_go_on_from_their_checkpoint_after_a_server_has_died(processes, t
     status, rest = finish(processes.start([*launch, *train, "--checkpoint", str(checkpoint)]))
     assert status == 0 and rest.count("resumed from") == 2, rest
     assert accuracy(rest) == accuracy(whole)
+
+
+def test_a_worker_that_is_started_again_counts_its_steps_from_the_beginning_of_its_job(processes, tmp_path):
+    checkpoint = tmp_path / "state"
+    launch = [sys.executable, "-m", "tensorkv", "launch", "-n", "2", "-s", "2", "--restart", "1"]
+    train = [sys.executable, "-u", DIGITS, "--kv", "dist_sync", "--picture", str(tmp_path / "p.png"), "--epochs", "20"]
+    # Rank 1 dies behind the first checkpoint of its job, which it must not take for the beginning.
+    chaos = ["--every", "50", "--checkpoint", str(checkpoint), "--die-at", "120"]
+    status, said = finish(processes.start([*launch, *train, *chaos]))
+    assert status == 0 and re.search(r"started again; goes on with step 1(19|20)\b", said), said
+    assert int(mx.nd.load(str(checkpoint))["step"].asscalar()) == 400
