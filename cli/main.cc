@@ -24,12 +24,12 @@ namespace {
 // all of them have the option, those on other hosts too.
 class OptionFlags {
  public:
-  void AddTo(CLI::App* app) {
+  // `of`: whose variables the flags set.
+  void AddTo(CLI::App* app, const std::string& of) {
     for (const tkv::OptionInfo& option : tkv::OptionTable()) {
       if (*option.flag == '\0') continue;
       const bool is_flag = option.kind == tkv::OptionInfo::Kind::kFlag;
-      const std::string help =
-          std::string(option.help) + " Sets " + option.environment + " of the whole job.";
+      const std::string help = std::string(option.help) + " Sets " + option.environment + of;
       const auto keep = [this, &option](const std::string& text) {
         given_.emplace_back(&option, text);
       };
@@ -97,7 +97,9 @@ CLI::App* AddLaunch(CLI::App* app, tkv::cli::LaunchOptions* options) {
   launch->add_option("-s,--servers", options->servers, "Servers")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
-  launch->add_option("--restart", options->restarts, "Start a worker that fails again, so often")
+  launch
+      ->add_option("--restart", options->restarts,
+                   "How often a worker that has failed is started again")
       ->check(CLI::Range(0, 1000000));
   launch->add_option("--log", options->log_folder, "A folder for one log per process");
   launch
@@ -145,7 +147,7 @@ CLI::App* AddServe(CLI::App* app, const char* name, const char* help,
   } else {
     serve->add_option("--rank", options->rank, "Which server; default TKV_RANK, else any");
   }
-  serve->add_flag("--quiet", options->quiet, "Do not print the address");
+  serve->add_flag("--quiet", options->quiet, "Do not print where it listens");
   return serve;
 }
 
@@ -195,8 +197,30 @@ void CheckSubcommand(const CLI::App& app, const std::vector<std::string>& words)
                                                     (hint.empty() ? "; there are " + list : hint));
 }
 
+// What a subcommand was given that none of its options takes, with the nearest option.
+std::string Unexpected(const CLI::App& app) {
+  std::string sentence;
+  for (const CLI::App* const sub : app.get_subcommands()) {
+    std::vector<std::string> flags;
+    for (const CLI::Option* const option : sub->get_options()) {
+      for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+    }
+    const std::vector<std::string_view> names(flags.begin(), flags.end());
+    for (const std::string& word : sub->remaining()) {
+      const std::string name = word.substr(0, word.find('='));
+      sentence += "tkv: " + sub->get_name() + ": '" + word + "' was not expected" +
+                  tkv::DidYouMean(name, names) + "\n";
+    }
+  }
+  return sentence + "`tkv SUBCOMMAND --help` lists what there is\n";
+}
+
 // The parser's own statuses of usage errors are 105 and the like; here all are 2.
 int StatusOf(const CLI::App& app, const CLI::ParseError& error) {
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    std::cerr << Unexpected(app);
+    return 2;
+  }
   return app.exit(error) == 0 ? 0 : 2;
 }
 
@@ -227,7 +251,8 @@ int main(int argc, char** argv) {
   CLI::App* const head =
       AddServe(&app, "head", "Say who takes part in a job until all have left", &head_options);
   OptionFlags flags;
-  for (CLI::App* const with_flags : {launch, server, head}) flags.AddTo(with_flags);
+  flags.AddTo(launch, " of the whole job.");
+  for (CLI::App* const serving : {server, head}) flags.AddTo(serving, " of this process.");
   try {
     std::vector<std::string> words(argv, argv + argc);
     CheckSubcommand(app, words);

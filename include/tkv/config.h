@@ -53,6 +53,8 @@ TKV_API StoreOptions OptionsFromEnvironment();
 
 // Whether KVStore::Create would make a store of several workers of that type, in any case.
 TKV_API bool IsDistributed(std::string_view type);
+// The same for a store of one process.
+TKV_API bool IsLocal(std::string_view type);
 
 // A sentence for each variable TKV_* of the environment that nothing reads.
 TKV_API std::vector<std::string> UnknownVariables();

@@ -17,8 +17,9 @@ constexpr const char* kLegacy = "dltensor";
 
 std::string TypeName(nb::handle object) {
   nb::object type = nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
-  return nb::cast<std::string>(nb::str(type.attr("__module__"))) + "." +
-         nb::cast<std::string>(nb::str(type.attr("__qualname__")));
+  const std::string module = nb::cast<std::string>(nb::str(type.attr("__module__")));
+  const std::string name = nb::cast<std::string>(nb::str(type.attr("__qualname__")));
+  return module == "builtins" ? name : module + "." + name;
 }
 
 enum class Framework : uint8_t { kOther, kNumpy, kTorch, kJax };
@@ -149,7 +150,7 @@ NDArray ImportForeign(nb::handle object, Use use) {
     }
     // BufferError, RuntimeError ...: the framework says why it does not export this array.
     nb::object text = nb::str(error.value());
-    throw Fail(Code::kInvalidArgument, "a {} that it cannot share: {}", TypeName(object),
+    throw Fail(Code::kInvalidArgument, "a {} that cannot be shared: {}", TypeName(object),
                nb::cast<std::string>(text));
   }
 }

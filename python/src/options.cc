@@ -19,9 +19,21 @@ using Scope = OptionInfo::Scope;
 
 std::string Shown(nb::handle value) { return nb::cast<std::string>(nb::repr(value)); }
 
-Error WrongType(const std::string& name, nb::handle value) {
-  return Fail(Code::kInvalidArgument, "create: {}={} is of type {}", name, Shown(value),
-              nb::cast<std::string>(nb::str(value.type())));
+Error WrongType(const std::string& name, nb::handle value, const char* needed) {
+  return Fail(Code::kInvalidArgument, "create: {}={}: {} is needed", name, Shown(value), needed);
+}
+
+const char* NeededFor(const OptionInfo& option) {
+  switch (option.kind) {
+    case Kind::kNumber:
+    case Kind::kDuration:
+      return "an int";
+    case Kind::kFlag:
+      return "True or False";
+    case Kind::kText:
+      break;
+  }
+  return "a str";
 }
 
 // Durations have a second name without the unit, which takes seconds.
@@ -35,14 +47,16 @@ std::string TextOf(const OptionInfo& option, const std::string& name, nb::handle
   const bool is_flag = PyBool_Check(value.ptr());
   if (name == NameInSeconds(option)) {
     double seconds = 0;
-    if (is_flag || !nb::try_cast(value, seconds)) throw WrongType(name, value);
+    if (is_flag || !nb::try_cast(value, seconds)) {
+      throw WrongType(name, value, "a number of seconds");
+    }
     return Format("{}", MillisecondsFromSeconds(seconds, "create", name).count());
   }
   const bool is_whole = PyLong_Check(value.ptr()) && !is_flag;
   const bool fits = option.kind == Kind::kFlag   ? is_flag
                     : option.kind == Kind::kText ? PyUnicode_Check(value.ptr()) != 0
                                                  : is_whole;
-  if (!fits) throw WrongType(name, value);
+  if (!fits) throw WrongType(name, value, NeededFor(option));
   if (is_flag) return value.ptr() == Py_True ? "1" : "0";
   return nb::cast<std::string>(nb::str(value));
 }
@@ -56,7 +70,9 @@ const OptionInfo* Find(const std::string& name) {
 
 int Place(const std::string& name, nb::handle value) {
   int number = 0;
-  if (PyBool_Check(value.ptr()) || !nb::try_cast(value, number)) throw WrongType(name, value);
+  if (PyBool_Check(value.ptr()) || !nb::try_cast(value, number)) {
+    throw WrongType(name, value, "an int");
+  }
   if (number < 0) {
     throw Fail(Code::kInvalidArgument, "create: {}={}: a whole number is needed", name, number);
   }
@@ -75,7 +91,7 @@ nb::builtin_exception NoSuchOption(const std::string& name) {
 }
 
 Scope ScopeOf(const std::string& type, const StoreOptions& options) {
-  if (!IsDistributed(type)) return Scope::kAny;
+  if (IsLocal(type)) return Scope::kAny;
   return options.bootstrap == "self" ? Scope::kDistributed : Scope::kProcesses;
 }
 
@@ -85,6 +101,17 @@ void CheckScope(const OptionInfo& option, const std::string& text, const std::st
   throw Fail(Code::kInvalidArgument, "create '{}': {}={} has no effect: it is an option of {}",
              type, option.name, text,
              scope == Scope::kAny ? "distributed stores" : "jobs of several processes");
+}
+
+// How processes find each other is for stores of several.
+void CheckNoBootstrap(const std::string& type, nb::handle bootstrap, const StoreOptions& options) {
+  const char* given = nullptr;
+  if (options.num_workers != 0) given = "num_workers";
+  if (options.rank >= 0) given = "rank";
+  if (!bootstrap.is_none()) given = "bootstrap";
+  if (given == nullptr) return;
+  throw Fail(Code::kInvalidArgument,
+             "create '{}': {} has no effect: it is an option of distributed stores", type, given);
 }
 
 using Texts = std::vector<std::pair<const OptionInfo*, std::string>>;
@@ -133,6 +160,7 @@ StoreOptions ParseOptions(const nb::dict& given, const std::string& type) {
     }
     CheckScope(*option, text, type, ScopeOf(type, options));
   }
+  if (IsLocal(type)) CheckNoBootstrap(type, bootstrap, options);
   return options;
 }
 

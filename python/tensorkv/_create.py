@@ -63,11 +63,18 @@ class _ServerStore(KVStoreBase):
 
     def __getattr__(self, name: str) -> NoReturn:
         """Refuse every other verb."""
-        raise FailedPreconditionError(f"{name}: this process is a {self._role} of its job; only workers have stores")
+        raise FailedPreconditionError(f"{name}: {self._why()}")
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse the verbs of the base class."""
-        raise FailedPreconditionError(f"this process is a {self._role} of its job; only workers have stores")
+        raise FailedPreconditionError(self._why())
+
+    def _why(self) -> str:
+        """Return why it has no verbs, and how its process serves."""
+        return (
+            f"this process is a {self._role} of its job; only workers have stores. `python -m tensorkv.mxnet SCRIPT` serves"
+            f" here instead of running the script, tensorkv.kvstore_server.KVStoreServer(kv).run() does inside of one"
+        )
 
     broadcast = pushpull = set_optimizer = save_optimizer_states = load_optimizer_states = _refuse
 
@@ -119,7 +126,7 @@ def create(
             30 seconds.
         server_patience: the same in seconds.
         bootstrap: how the processes of a distributed store find each other. Without it the environment says so: that of
-            ``tkv launch``, of MXNet's launcher (``DMLC_*``) or of ``torchrun``. ``'self'`` makes a job of this worker alone,
+            ``tkv launch``, ``mpirun``, ``torchrun`` or MXNet's launcher (``DMLC_*``). ``'self'`` makes a job of this worker alone,
             with servers in this process. An object with ``set(key, value)``, ``get(key)`` and ``wait([key], timeout)`` that
             the processes share, such as a ``torch.distributed.TCPStore``, makes a job of `num_workers` processes that host
             the servers too; each names its own `rank`. `tensorkv.testing.cluster` makes one among threads.

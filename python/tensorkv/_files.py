@@ -14,7 +14,7 @@ from .errors import InvalidArgumentError
 if TYPE_CHECKING:
     from .ndarray import NDArray
 
-
+_NOT_OURS = "not written by mx.nd.save; files of MXNet are not read"
 _EMPTY_DICT = "dict"  # the only name in the file of a dict without arrays
 
 
@@ -67,7 +67,7 @@ def load(fname: str | os.PathLike[str]) -> Any:
     """Read what `save` wrote: a list, or a dict with the names.
 
     Raises:
-        InvalidArgumentError: a file that `save` did not write.
+        InvalidArgumentError: a file that `save` did not write; MXNet's own format (``.params``) is not read.
 
     Example:
         >>> path = os.path.join(tempfile.mkdtemp(), 'list')
@@ -83,11 +83,12 @@ def load(fname: str | os.PathLike[str]) -> Any:
         with np.load(fname, allow_pickle=False) as files:
             parts = [(tag.split(":", 2), files[tag]) for tag in files.files]
     except (ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise InvalidArgumentError(f"load {os.fspath(fname)!r}: {error}") from None
+        why = "" if "pickled" in str(error) else f": {error}"
+        raise InvalidArgumentError(f"load {os.fspath(fname)!r}: {_NOT_OURS}{why}") from None
     if [tag for tag, _ in parts] == [[_EMPTY_DICT]]:
         return {}
     if any(len(tag) != 3 or tag[0] not in ("key", "item") for tag, _ in parts):
-        raise InvalidArgumentError(f"load {os.fspath(fname)!r}: not written by save")
+        raise InvalidArgumentError(f"load {os.fspath(fname)!r}: {_NOT_OURS}")
     arrays = {tag[2]: _rebuild(NDArray, raw, tag[1], "cpu", 0) for tag, raw in parts}
     if parts and parts[0][0][0] == "key":
         return arrays

@@ -24,7 +24,9 @@ def _one_like(array: NDArray, like: object) -> Any:
         return jax.dlpack.from_dlpack(array)
     if isinstance(like, np.ndarray) or hasattr(like, "__buffer__"):
         return np.asarray(array)
-    raise InvalidArgumentError(f"like: no arrays of type {type(like).__module__}.{type(like).__qualname__} can be made")
+    raise InvalidArgumentError(
+        f"pull: `like` is of type {type(like).__qualname__}; an array is needed, such as np.empty(0) or torch.empty(0)"
+    )
 
 
 def like(arrays: Any, example: Any) -> Any:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from . import _core, ticket
 from ._part import part_of
-from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from ._types import Arrays, ArraysOfKeys, K, Key, Keys, Mode, Places
@@ -253,6 +252,39 @@ class KVStoreVerbs(_core.Store):
         like: A,
         async_op: Literal[False] = False,
     ) -> list[A]: ...
+    @overload
+    def pull(
+        self,
+        key: Key,
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: A,
+        async_op: Literal[True],
+    ) -> Ticket[A]: ...
+    @overload
+    def pull(
+        self,
+        key: Keys[K],
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: list[A],
+        async_op: Literal[True],
+    ) -> Ticket[list[A]]: ...
+    @overload
+    def pull(
+        self,
+        key: Keys[K],
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: A,
+        async_op: Literal[True],
+    ) -> Ticket[list[A]]: ...
     def pull(
         self,
         key: Key | Keys[Any],
@@ -293,14 +325,16 @@ class KVStoreVerbs(_core.Store):
             >>> a
             array([1., 1.], dtype=float32)
         """
-        if async_op and like is not None:
-            raise InvalidArgumentError("pull: `like` needs the values at once; give `out`")
         fresh = self._fresh("pull", key) if out is None else None
         target = fresh if out is None else out
+
+        def result() -> Any:
+            return fresh if like is None or fresh is None else _like(fresh, like)
+
         if async_op:
-            return ticket.Ticket(self._pull_async(key, target, priority), _title("pull", key), lambda: fresh)
+            return ticket.Ticket(self._pull_async(key, target, priority), _title("pull", key), result)
         self._pull(key, target, priority)
-        return fresh if like is None or fresh is None else _like(fresh, like)
+        return result()
 
     @overload
     def pushpull(

@@ -152,6 +152,10 @@ class KVStore(KVStoreVerbs):
         """Return the number of keys."""
         return self._size()
 
+    def __bool__(self) -> bool:
+        """Return True, without keys too: ``if kv`` asks whether there is a store."""
+        return True
+
     def __contains__(self, key: object) -> bool:
         """Return whether the key is there."""
         return self._contains(key)
@@ -238,7 +242,9 @@ class KVStore(KVStoreVerbs):
 
         if not isinstance(optimizer, opt.Optimizer):
             hint = f"; mx.optimizer.create({optimizer!r}) makes one" if isinstance(optimizer, str) else ""
-            raise InvalidArgumentError(f"set_optimizer: type {type(optimizer).__name__}, an optimizer is needed{hint}")
+            kind = type(optimizer)
+            found = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+            raise InvalidArgumentError(f"set_optimizer: type {found}, one of mx.optimizer is needed{hint}")
         native = optimizer._native_for_store()
         updater = opt.get_updater(optimizer)
         if native is not None:
@@ -274,6 +280,9 @@ class KVStore(KVStoreVerbs):
     def barrier(self, *, async_op: bool) -> Ticket[None] | None: ...
     def barrier(self, *, async_op: bool = False) -> Ticket[None] | None:
         """Wait until every worker has come here; where there is one, it returns at once.
+
+        No barrier is needed after `init`, which waits for the key, nor after `push`, because a pull gives the round of the
+        worker's own last push; one is needed around `delete`, and where workers share something else, such as a file.
 
         Args:
             async_op: return a Ticket, which is done when all have come.
@@ -361,5 +370,7 @@ class KVStore(KVStoreVerbs):
         raise UnimplementedError("load_optimizer_states: states on disk are not in this build yet")
 
     def _send_command_to_servers(self, head: Any, body: Any) -> NoReturn:
-        """Raise UnimplementedError: a store in one process has no servers."""
-        raise UnimplementedError("_send_command_to_servers: a store in one process has no servers")
+        """Raise UnimplementedError: commands of MXNet are pickled code."""
+        raise UnimplementedError(
+            "_send_command_to_servers: no code travels to servers; set_optimizer sends an optimizer or a program to them"
+        )

@@ -36,10 +36,13 @@ bool Has(std::span<const std::string_view> names, std::string_view name) {
 void CheckPlace(const std::string& name, const StoreOptions& options) {
   if (options.rendezvous != nullptr || (options.rank < 0 && options.num_workers == 0)) return;
   if (options.bootstrap == "self" && options.rank <= 0 && options.num_workers <= 1) return;
+  const bool is_started = IsLaunched() || IsInGroup();
   throw Fail(Code::kInvalidArgument,
              "create '{}': rank={}, num_workers={}: these go with a bootstrap object; here {}",
              name, options.rank, options.num_workers,
-             options.bootstrap == "self" ? "the job has one worker" : "the launcher says both");
+             options.bootstrap == "self" ? "the job has one worker"
+             : is_started                ? "the launcher says both"
+                                         : "there is none, such as a torch.distributed.TCPStore");
 }
 
 // What a worker asks for and the whole job decides is so, or the worker does not take part.
@@ -68,8 +71,11 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
   } else if (options.rendezvous != nullptr) {
     worker = WorkerByRendezvous(name, options);
   } else if (!options.bootstrap.empty()) {
-    throw Fail(Code::kInvalidArgument, "create '{}': bootstrap='{}'; there is 'self'", name,
-               options.bootstrap);
+    throw Fail(
+        Code::kInvalidArgument,
+        "create '{}': bootstrap='{}': 'self' is needed, or an object with set, get and wait, such "
+        "as a torch.distributed.TCPStore",
+        name, options.bootstrap);
   } else if (!IsLaunched() && IsInGroup()) {
     worker = WorkerInGroup(name, options);
   } else {
@@ -111,6 +117,7 @@ std::string Lowered(std::string_view type) {
 }  // namespace
 
 bool IsDistributed(std::string_view type) { return Has(kDistributedTypes, Lowered(type)); }
+bool IsLocal(std::string_view type) { return Has(kLocalTypes, Lowered(type)); }
 
 std::unique_ptr<KVStore> KVStore::Create(std::string_view type, const StoreOptions& given) {
   const std::string name = Lowered(type);

@@ -36,19 +36,20 @@ Failpoint Read(const std::vector<std::string_view>& parts, std::string_view text
   };
   if (parts.size() != 5) throw wrong("not five parts");
   Failpoint failpoint;
-  if (parts[1] != "sent" && parts[1] != "received") throw wrong("the direction");
+  if (parts[1] != "sent" && parts[1] != "received")
+    throw wrong("the second part is neither sent nor received");
   failpoint.at_sent = parts[1] == "sent";
   int type = 1;
   while (type < 256 && Name(static_cast<Type>(type)) != parts[2]) ++type;
-  if (type == 256) throw wrong("no message has this type");
+  if (type == 256) throw wrong("the third part is no type of a message");
   failpoint.type = static_cast<Type>(type);
   const std::string count(parts[3]);
   const auto read = std::from_chars(count.c_str(), count.c_str() + count.size(), failpoint.count);
   const bool is_number = read.ec == std::errc() && *read.ptr == '\0';
-  if (!is_number || failpoint.count < 1) throw wrong("the count");
+  if (!is_number || failpoint.count < 1) throw wrong("the fourth part is no count from 1 on");
   constexpr std::array<std::string_view, 3> kActions = {"kill", "stop", "cut"};
   const auto* const action = std::find(kActions.begin(), kActions.end(), parts[4]);
-  if (action == kActions.end()) throw wrong("the action");
+  if (action == kActions.end()) throw wrong("the last part is none of kill, stop and cut");
   failpoint.action = static_cast<Action>(action - kActions.begin());
   return failpoint;
 }

@@ -71,8 +71,9 @@ const std::array<Row, 14> kRows = {{
      0,
      static_cast<int64_t>(KeyMeta::kStalenessMax)},
     {{"on_death", "TKV_ON_DEATH", "--on-death", "", "fail",
-      "What a round does without a worker that has died. The head of the job decides; a worker "
-      "that asks for something else is refused. Under `tkv launch --restart` the default is wait.",
+      "What a round does without a worker that has died. fail: it fails; continue: it completes "
+      "without it; wait: it waits for its next life. The head of the job decides; a worker that "
+      "asks for something else is refused. Under `tkv launch --restart` the default is wait.",
       OptionKind::kText, Scope::kDistributed},
      &StoreOptions::on_death,
      0,
@@ -119,8 +120,9 @@ const std::array<Row, 14> kRows = {{
       OptionKind::kText, Scope::kProcesses},
      &StoreOptions::failpoints},
     {{"log", "TKV_LOG", "--log-level", "", "off",
-      "The least important of what is told of joining, leaving, deaths and long waits: on standard "
-      "error, from Python by the logger tensorkv. Without it C++ is silent, and Python's logger "
+      "The least important of what is told of joining, leaving, deaths and long waits (off, error, "
+      "warning, info, debug): on standard error, from Python by the logger tensorkv. Without it "
+      "C++ is silent, and Python's logger "
       "has the level and handlers that the program gives it (warnings, by default).",
       OptionKind::kText, Scope::kAny},
      &StoreOptions::log_level,

@@ -34,9 +34,9 @@ const char* Variable(const char* name) {
   return text != nullptr && *text != '\0' ? text : nullptr;
 }
 
-std::string NeedVariable(const char* name) {
+std::string NeedVariable(const char* name, const char* hint = "") {
   if (const char* const text = Variable(name)) return text;
-  throw Fail(Code::kInvalidArgument, "{} is not set, and the job needs it", name);
+  throw Fail(Code::kInvalidArgument, "{} is not set, and the job needs it{}", name, hint);
 }
 
 int ReadNumber(const char* name, int fallback, int low, int high) {
@@ -97,7 +97,7 @@ Job TkvJob() {
     job.servers = NeedNumber("TKV_SERVERS", 1, kServersHigh);
     if (const char* const head = Variable("TKV_HEAD")) job.head = head;
   } else {
-    job.head = NeedVariable("TKV_HEAD");
+    job.head = NeedVariable("TKV_HEAD", ": the address that `tkv head` prints");
   }
   try {
     if (!job.head.empty()) ParseAddresses(job.head);  // now, not when its patience is over
@@ -143,11 +143,10 @@ bool IsInGroup() {
 Job JobFromEnvironment() {
   if (!IsLaunched()) {
     throw Fail(Code::kFailedPrecondition,
-               "nothing says who else takes part in the job.  Ways to start: `mpirun`, `torchrun` "
-               "or `tkv launch -n WORKERS "
-               "-s SERVERS COMMAND`; the variables of MXNet's launcher (DMLC_ROLE, "
-               "DMLC_PS_ROOT_URI, ...); bootstrap='self' makes a job of this worker alone; "
-               "tensorkv.testing.cluster() makes one among threads");
+               "nothing says who else takes part in the job. Start it by `tkv launch -n WORKERS "
+               "-s SERVERS COMMAND`, `mpirun` or `torchrun`, or set the variables of MXNet's "
+               "launcher (DMLC_ROLE, DMLC_PS_ROOT_URI, ...); bootstrap='self' makes a job of this "
+               "worker alone; tensorkv.testing.cluster() makes one among threads");
   }
   Job job =
       Variable("TKV_HEAD") != nullptr || Variable("TKV_ROLE") != nullptr ? TkvJob() : DmlcJob();

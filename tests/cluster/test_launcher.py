@@ -47,12 +47,14 @@ def test_what_follows_the_command_is_passed_on_byte_for_byte(processes, mark):
     "words, expected",
     [
         (["launch", "-n", "1"], "launch: there is no command to run"),
-        (["launch", "--sevrers", "1", "true"], "--sevrers"),
+        (["launch", "--sevrers", "1", "true"], "launch: '--sevrers' was not expected; did you mean '--servers'?"),
+        (["launch", "--onDeath=wait", "true"], "launch: '--onDeath=wait' was not expected; did you mean '--on-death'?"),
         (["launch", "-n", "0", "true"], "--workers"),
         (["lauch", "-n", "1", "true"], "there is no command 'lauch'; did you mean 'launch'?"),
         (["nonsense"], "there is no command 'nonsense'; there are "),
         ([], "A subcommand is required"),
-        (["config", "x"], "x"),
+        (["config", "x"], "config: 'x' was not expected"),
+        (["server"], "TKV_HEAD is not set, and the job needs it: the address that `tkv head` prints"),
         (["server", "--rank", "many"], "--rank"),
     ],
 )

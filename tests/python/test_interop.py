@@ -103,7 +103,9 @@ def test_results_come_in_the_framework_of_like(kv, make):
     both = kv.pull(["a", "b"], like=x)
     assert [type(y) for y in both] == [type(x)] * 2 and np.asarray(both[1]).max() == 2
     assert isinstance(kv.pull("a", like=mx.nd.ones((1,))), mx.nd.NDArray)
-    with pytest.raises(ValueError, match="like: no arrays of type"):
+    later = kv.pull("a", like=x, async_op=True).wait()
+    assert type(later) is type(x) and np.asarray(later).tolist() == np.asarray(got).tolist()
+    with pytest.raises(ValueError, match="`like` is of type"):
         kv.pull("a", like=object())
     with pytest.raises(ValueError, match="like: the list of examples is empty"):
         kv.pull("a", like=[])

@@ -536,6 +536,31 @@ def test_no_instances_leak_at_exit():
     assert (run.returncode, run.stderr) == (0, "")
 
 
+def test_a_store_is_true_whatever_it_holds():
+    kv = mx.kv.create("local")
+    assert kv and len(kv) == 0
+    kv.close()
+    assert kv
+
+
+def test_a_server_says_how_to_serve_where_a_script_uses_its_store(monkeypatch):
+    monkeypatch.setenv("TKV_ROLE", "head")
+    monkeypatch.setenv("TKV_WORKERS", "1")
+    monkeypatch.setenv("TKV_SERVERS", "1")
+    kv = mx.kv.create("dist_sync")
+    for use in (lambda: kv.init("w", mx.nd.ones((2,))), lambda: kv.pushpull("w", mx.nd.ones((2,)))):
+        with pytest.raises(
+            mx.errors.FailedPreconditionError, match="is a head of its job; .*python -m tensorkv.mxnet SCRIPT"
+        ):
+            use()
+
+
+def test_commands_of_mxnet_say_what_takes_their_place():
+    with mx.kv.create("dist_sync", bootstrap="self") as kv:
+        with pytest.raises(mx.errors.UnimplementedError, match="no code travels to servers; set_optimizer"):
+            kv._send_command_to_servers(0, "x")
+
+
 class TestOptions:
     def test_a_misspelt_option_is_an_error_that_names_the_nearest(self):
         with pytest.raises(TypeError, match="'treads'; did you mean 'threads'"):
@@ -544,6 +569,48 @@ class TestOptions:
             mx.testing.cluster(stalenes=3)
         with pytest.raises(TypeError, match="'colour'$"):
             mx.kv.KVStore("local", colour=None)
+
+    @pytest.mark.parametrize("options", [{"bootstrap": "self"}, {"rank": 0}, {"num_workers": 1}], ids=str)
+    def test_how_processes_find_each_other_is_refused_by_a_store_of_one(self, options):
+        with pytest.raises(mx.errors.InvalidArgumentError, match="create 'local': .*an option of distributed stores"):
+            mx.kv.create("local", **options)
+
+    @pytest.mark.parametrize("options", [{}, {"staleness": 3}, {"bootstrap": "self"}], ids=str)
+    def test_a_misspelt_type_is_named_whatever_options_stand_beside_it(self, options):
+        with pytest.raises(mx.errors.InvalidArgumentError, match="create 'dist_synch': no such type; .*'dist_sync'?"):
+            mx.kv.create("dist_synch", **options)
+
+    @pytest.mark.parametrize(
+        "options, needed",
+        [
+            ({"staleness": "x"}, "staleness='x': an int"),
+            ({"patience": "x"}, "patience='x': a number of seconds"),
+            ({"deterministic": 1}, "deterministic=1: True or False"),
+            ({"on_death": 3}, "on_death=3: a str"),
+            ({"rank": "x"}, "rank='x': an int"),
+            (
+                {"bootstrap": "tcp://h:1"},
+                "bootstrap='tcp://h:1': 'self' is needed, or an object with set, get and wait",
+            ),
+            (
+                {"rank": 0, "num_workers": 2},
+                "rank=0, num_workers=2: these go with a bootstrap object; here there is none",
+            ),
+        ],
+        ids=str,
+    )
+    def test_an_option_of_another_type_is_told_what_it_needs(self, options, needed):
+        with pytest.raises(mx.errors.InvalidArgumentError) as caught:
+            mx.kv.create("dist_sync", **options)
+        assert needed in str(caught.value)
+
+    def test_an_optimizer_of_another_make_is_named_with_its_module(self):
+        foreign = type("SGD", (), {"__module__": "torch.optim.sgd"})()
+        with (
+            mx.kv.create("local") as kv,
+            pytest.raises(mx.errors.InvalidArgumentError, match="type torch.optim.sgd.SGD"),
+        ):
+            kv.set_optimizer(foreign)
 
     def test_an_optimizer_by_name_says_what_to_write(self):
         with mx.kv.create("local") as kv, pytest.raises(mx.errors.InvalidArgumentError) as caught:

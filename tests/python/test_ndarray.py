@@ -266,6 +266,15 @@ def test_printing():
     assert str(mx.np.ones((2,))) == "[1. 1.]"
 
 
+@pytest.mark.parametrize("content", [b"", b"\x12\x01" + bytes(40), b"text"], ids=["empty", "MXNet's", "text"])
+def test_a_file_of_another_make_is_refused_without_advice_to_unpickle(tmp_path, content):
+    path = tmp_path / "net.params"
+    path.write_bytes(content)
+    with pytest.raises(mx.errors.InvalidArgumentError, match=r"net.params': not written by mx.nd.save") as caught:
+        mx.nd.load(str(path))
+    assert "pickle" not in str(caught.value)
+
+
 def test_save_and_load(tmp_path):
     path = tmp_path / "weights"
     mx.nd.save(path, {"w:1": mx.nd.ones((2,)), "b": mx.nd.full((1,), 3, dtype="bfloat16")})
