@@ -18,6 +18,8 @@ string(REPLACE CMakeLists.txt "" to_source "${to_source}")
 target_compile_options(tkv_options INTERFACE -ffile-prefix-map=${PROJECT_SOURCE_DIR}/= -ffile-prefix-map=${to_source}=)
 if(TKV_WARNINGS_AS_ERRORS)
   target_compile_options(tkv_options INTERFACE -Wall -Wextra -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Werror)
+  # The stable algorithms of libstdc++ 12 use what it deprecates itself, and Clang tells it of every use.
+  target_compile_options(tkv_options INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
 endif()
 if(TKV_SANITIZE)
   # Without debug information a report still names functions, and builds and links take half the time.

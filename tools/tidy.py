@@ -111,6 +111,16 @@ def check_tests():
             yield f"{path.relative_to(ROOT)}: no CMakeLists.txt names this test"
 
 
+def check_fuzzers():
+    """Yield messages of the protocol that no fuzzer reads; from 64 on numbers are kept for what is to come."""
+    message = (ROOT / "src" / "wire" / "message.h").read_text()
+    types = re.search(r"enum class Type[^{]*{(.*?)^};", message, re.MULTILINE | re.DOTALL)
+    fuzzed = set(re.findall(r"\w+=(\d+)", (ROOT / "tests" / "fuzz" / "CMakeLists.txt").read_text()))
+    for name, number in re.findall(r"(k\w+) = (\d+)", types[1]):
+        if int(number) < 64 and number not in fuzzed:
+            yield f"tests/fuzz/CMakeLists.txt: no fuzzer of {name}"
+
+
 def check_calls():
     """Yield places in src/ that print, exit or read the environment."""
     for path in sources():
@@ -133,7 +143,7 @@ def check_mutants():
 
 
 def main():
-    problems = [*check_includes(), *check_exports(), *check_tests(), *check_calls(), *check_mutants()]
+    problems = [*check_includes(), *check_exports(), *check_tests(), *check_fuzzers(), *check_calls(), *check_mutants()]
     print("\n".join(problems) or "tidy: include edges, tests, calls and mutants are in order")
     return 1 if problems else 0
 
