@@ -75,8 +75,8 @@ class TKV_API KVStore {
     Context context;
   };
 
-  // Makes a store: "local", "local_update_cpu", "local_allreduce_cpu", "device",
-  // "local_allreduce_device", in any case.
+  // Makes a store of one process ("local", "device") or of several ("dist_sync", "dist_async", see
+  // docs/launching.md), by these names or the others that docs/api.md lists, in any case.
   //   throws  kInvalidArgument  an unknown type, listing those there are
   //           kUnimplemented    a type that this build does not have
   static std::unique_ptr<KVStore> Create(std::string_view type = "local",

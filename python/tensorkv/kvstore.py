@@ -187,7 +187,8 @@ class KVStore(KVStoreVerbs):
 
         Args:
             updater: ``f(key, input, stored)``, which changes the NDArray `stored` in place and may use other keys of the
-                store; or a `Program`; or an optimizer; or None, which restores assignment.
+                store; or a `Program`; or an optimizer; or None, which restores assignment. A distributed store takes no
+                function, because its servers run no Python.
 
         A function runs on the thread that pushes, once per key, in the order in which the keys first appear in the call.
         If it raises, the exception reaches the caller of push and no key of that call has changed.
@@ -226,6 +227,10 @@ class KVStore(KVStoreVerbs):
         """Run an optimizer in the store at each push: the stored value is the weight, the sum is the gradient.
 
         Later changes of its hyperparameters count from the next push on. Setting an optimizer starts with fresh state.
+
+        In a distributed store rank 0 defines it for all workers, and a call of another rank has no effect. The rounds of
+        ``dist_sync`` wait for rank 0 by themselves; in ``dist_async`` a push of another rank that arrives before it is
+        assigned, so that a `barrier` belongs behind this call.
 
         Args:
             optimizer: of `mx.optimizer`, also a subclass with an `update` of its own.

@@ -92,6 +92,8 @@ def blocks():
 
 @pytest.mark.parametrize("path, code", list(blocks()))
 def test_code_blocks_run(path, code, tmp_path, monkeypatch):
+    if "import torch" in code:
+        pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     names = {"mx": mx, "np": np}
     if ">>>" in code:
