@@ -31,7 +31,7 @@ class Arithmetic(Indexed):
     """The part of NDArray that calculates."""
 
     __slots__ = ()
-    __array_priority__ = 1000.0  # so that numpy_array * NDArray comes here
+    __array_priority__: float = 1000.0  # so that numpy_array * NDArray comes here
     __hash__: ClassVar[None]  # type: ignore[assignment]  # == compares element by element
 
     def _operand(self, other: Any) -> float | Elements | None:

@@ -60,85 +60,85 @@ class KVError(RuntimeError):
 class CancelledError(KVError):
     """The operation was cancelled."""
 
-    code = _CODES["Cancelled"]
+    code: int = _CODES["Cancelled"]
 
 
 class InvalidArgumentError(KVError, ValueError, TypeError):
     """A wrong shape, dtype, key, length, context or type."""
 
-    code = _CODES["InvalidArgument"]
+    code: int = _CODES["InvalidArgument"]
 
 
 class DeadlineExceededError(KVError, TimeoutError):
     """A wait ended with its deadline."""
 
-    code = _CODES["DeadlineExceeded"]
+    code: int = _CODES["DeadlineExceeded"]
 
 
 class KeyNotFoundError(KVError, KeyError):
     """A key, or an optimizer, that does not exist."""
 
-    code = _CODES["NotFound"]
+    code: int = _CODES["NotFound"]
 
 
 class AlreadyExistsError(KVError, ValueError):
     """A key that was initialised before."""
 
-    code = _CODES["AlreadyExists"]
+    code: int = _CODES["AlreadyExists"]
 
 
 class ResourceExhaustedError(KVError, MemoryError):
     """The machine has no such memory."""
 
-    code = _CODES["ResourceExhausted"]
+    code: int = _CODES["ResourceExhausted"]
 
 
 class FailedPreconditionError(KVError):
     """The store is closed, was made before a fork, or is in the middle of what was asked."""
 
-    code = _CODES["FailedPrecondition"]
+    code: int = _CODES["FailedPrecondition"]
 
 
 class AbortedError(KVError):
     """This process was fenced off."""
 
-    code = _CODES["Aborted"]
+    code: int = _CODES["Aborted"]
 
 
 class OutOfRangeError(KVError, IndexError):
     """An index beyond an array."""
 
-    code = _CODES["OutOfRange"]
+    code: int = _CODES["OutOfRange"]
 
 
 class UnimplementedError(KVError, NotImplementedError):
     """What this build does not have; the message names it."""
 
-    code = _CODES["Unimplemented"]
+    code: int = _CODES["Unimplemented"]
 
 
 class InternalError(KVError):
     """A bug in TensorKV."""
 
-    code = _CODES["Internal"]
+    code: int = _CODES["Internal"]
 
 
 class UnavailableError(KVError, ConnectionError):
     """A peer is gone."""
 
-    code = _CODES["Unavailable"]
+    code: int = _CODES["Unavailable"]
 
 
 class DataLossError(KVError):
     """Bytes that were stored are damaged."""
 
-    code = _CODES["DataLoss"]
+    code: int = _CODES["DataLoss"]
 
 
 class UnauthenticatedError(KVError, PermissionError):
     """A peer that could not prove who it is."""
 
-    code = _CODES["Unauthenticated"]
+    code: int = _CODES["Unauthenticated"]
 
 
 _BY_CODE = {cls.code: cls for cls in KVError.__subclasses__()}

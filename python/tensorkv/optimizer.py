@@ -97,14 +97,14 @@ class Optimizer:
         """Keep the hyperparameters."""
         if lr_scheduler is not None and learning_rate is not None:
             lr_scheduler.base_lr = learning_rate  # type: ignore[attr-defined]  # as MXNet gives it to schedulers
-        self.lr = 0.01 if learning_rate is None else learning_rate
+        self.lr: float = 0.01 if learning_rate is None else learning_rate
         self.lr_scheduler = lr_scheduler
         self.rescale_grad = rescale_grad
         self.wd = wd
         self.clip_gradient = clip_gradient
         self.multi_precision = multi_precision
         self.begin_num_update = begin_num_update
-        self.num_update = begin_num_update
+        self.num_update: int = begin_num_update
         self._index_update_count: dict[Any, int] = {}
         self.idx2name: dict[Any, str] = dict(param_idx2name or {})
         self.param_dict: dict[Any, Any] = dict(param_dict or {})
@@ -130,25 +130,6 @@ class Optimizer:
         Optimizer.opt_registry[klass.__name__.lower()] = klass
         return klass
 
-    @overload
-    @staticmethod
-    def create_optimizer(
-        name: Literal["sgd"], *, momentum: float = 0.0, lazy_update: bool = True, **kwargs: Unpack[Hyperparameters]
-    ) -> SGD: ...
-    @overload
-    @staticmethod
-    def create_optimizer(
-        name: Literal["adam"],
-        *,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-8,
-        lazy_update: bool = True,
-        **kwargs: Unpack[Hyperparameters],
-    ) -> Adam: ...
-    @overload
-    @staticmethod
-    def create_optimizer(name: str, **kwargs: Any) -> Optimizer: ...
     @staticmethod
     def create_optimizer(name: str, **kwargs: Any) -> Optimizer:
         """Return an optimizer by name, in any case.
@@ -311,8 +292,48 @@ class Optimizer:
         native.apply(index, self._index_update_count[index], grad, weight, list(states), master)
 
 
-register = Optimizer.register
-create = Optimizer.create_optimizer
+def register(klass: O) -> O:
+    """Make `create` find the class `klass` by its name in lower case; return it. A decorator.
+
+    Example:
+        >>> @mx.optimizer.register
+        ... class Other(mx.optimizer.Adam):
+        ...     pass
+        >>> mx.optimizer.create('other').lr
+        0.001
+        >>> del mx.optimizer.Optimizer.opt_registry['other']
+    """
+    return Optimizer.register(klass)
+
+
+@overload
+def create(
+    name: Literal["sgd"], *, momentum: float = 0.0, lazy_update: bool = True, **kwargs: Unpack[Hyperparameters]
+) -> SGD: ...
+@overload
+def create(
+    name: Literal["adam"],
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+    lazy_update: bool = True,
+    **kwargs: Unpack[Hyperparameters],
+) -> Adam: ...
+@overload
+def create(name: str, **kwargs: Any) -> Optimizer: ...
+def create(name: str, **kwargs: Any) -> Optimizer:
+    """Return an optimizer by name, in any case; `kwargs` are the arguments of its class.
+
+    Raises:
+        KeyNotFoundError: no such optimizer, with a list of those there are.
+
+    Example:
+        >>> mx.optimizer.create('sgd', learning_rate=0.5, momentum=0.9).momentum
+        0.9
+    """
+    return Optimizer.create_optimizer(name, **kwargs)
+
 
 _COMMON = {
     "learning_rate": "lr",

@@ -33,11 +33,22 @@ T = TypeVar("T")
 class _Operation(Protocol):
     """What a ticket holds: an operation of a store, or a verb that runs on a thread."""
 
-    def done(self) -> bool: ...
-    def wait(self, timeout: float | None = None) -> None: ...
-    def cancel(self) -> bool: ...
-    def on_end(self, waker: _core.Waker, id: int) -> None: ...
-    def failure(self) -> tuple[str, str] | None: ...
+    def done(self) -> bool:
+        """Return whether it has ended."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for its end; raise what made it fail."""
+
+    def cancel(self) -> bool:
+        """Give it up; return False where it had ended before."""
+        ...
+
+    def on_end(self, waker: _core.Waker, id: int) -> None:
+        """Add the id to the waker at its end."""
+
+    def failure(self) -> tuple[str, str] | None:
+        """Return code and message of its failure."""
 
 
 class _Listener:
