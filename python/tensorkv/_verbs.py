@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from . import _core, ticket
 from ._part import part_of
+from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from ._types import Arrays, ArraysOfKeys, K, Key, Keys, Mode, Places
@@ -285,6 +286,39 @@ class KVStoreVerbs(_core.Store):
         like: A,
         async_op: Literal[True],
     ) -> Ticket[list[A]]: ...
+    @overload
+    def pull(
+        self,
+        key: Key,
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: A,
+        async_op: bool,
+    ) -> Ticket[A] | A: ...
+    @overload
+    def pull(
+        self,
+        key: Keys[K],
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: list[A],
+        async_op: bool,
+    ) -> Ticket[list[A]] | list[A]: ...
+    @overload
+    def pull(
+        self,
+        key: Keys[K],
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: A,
+        async_op: bool,
+    ) -> Ticket[list[A]] | list[A]: ...
     def pull(
         self,
         key: Key | Keys[Any],
@@ -313,7 +347,7 @@ class KVStoreVerbs(_core.Store):
 
         Raises:
             KeyNotFoundError: a key was never initialised.
-            InvalidArgumentError: another shape, a dtype that does not convert, a read-only output, a JAX array, a tensor
+            InvalidArgumentError: another shape, a dtype that does not convert, `like` beside `out`, a read-only output, a JAX array, a tensor
                 that requires grad. No output was written.
             DeadlineExceededError, FailedPreconditionError: as push.
 
@@ -325,6 +359,8 @@ class KVStoreVerbs(_core.Store):
             >>> a
             array([1., 1.], dtype=float32)
         """
+        if out is not None and like is not None:
+            raise InvalidArgumentError("pull: `out` and `like`; the framework of `out` is that of the result")
         fresh = self._fresh("pull", key) if out is None else None
         target = fresh if out is None else out
 

@@ -78,6 +78,7 @@ CASES = [
     lambda: store().pull(1, out=read_only()),
     lambda: store().pull(1, out=[]),
     lambda: store().pull(1, like=object()),
+    lambda: store().pull(1, out=mx.nd.ones(S), like=mx.nd.ones(S)),
     lambda: store().broadcast(9, mx.nd.ones(S), mx.nd.ones((1,))),
     lambda: store().broadcast(1, mx.nd.ones(S), mx.nd.ones(S)),
     lambda: closed().push(1, mx.nd.ones(S)),

@@ -50,7 +50,7 @@ kv.push(None, a)  # wrong: call-overload, reportArgumentType
 kv.pull("w", out=5)  # wrong: call-overload, reportArgumentType
 kv.pull("w", out=[[a]])  # wrong: list-item, reportArgumentType
 kv.pull(["v", "w"], out=a)  # wrong: call-overload, reportArgumentType
-kv.pull("w", like=a, async_op=True)  # wrong: call-overload, reportCallIssue
+kv.pull("w", out=a, like=a)  # wrong: call-overload, reportCallIssue
 kv.pull("w", asynchronous=True)  # wrong: call-overload, reportCallIssue
 kv.pushpull("w")  # wrong: call-overload, reportCallIssue
 kv.pushpull("w", None)  # wrong: call-overload, reportArgumentType
