@@ -162,6 +162,10 @@ class Launcher {
     variables["TKV_TRANSPORT"] = job_.transport;
     variables["TKV_SERVERS"] = std::to_string(options_.servers);
     variables["TKV_ON_DEATH"] = job_.on_death;
+    // The log of a server has its life in it, unless it was asked to be silent.
+    const bool is_logged_server =
+        !options_.log_folder.empty() && child.role() == Job::Role::kServer;
+    if (is_logged_server) variables.emplace("TKV_LOG", "info");
     variables.erase("TKV_TOKEN_FILE");
     if (child.restarts > 0) variables["TKV_FAILPOINTS"] = OfLaterLives(variables["TKV_FAILPOINTS"]);
     if (!child.is_far()) {

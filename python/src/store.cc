@@ -391,7 +391,7 @@ void BindStore(nb::module_& m) {
              for (const Key& key : keys) list.append(ToPython(key.view()));
              return list;
            })
-      .def("_stats", &Stats)
+      .def("_stats", &Stats, nb::sig("def _stats(self) -> dict[str, object]"))
       .def("_size",
            [](Store& self) {
              const Unlocked unlocked;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <boost/unordered/unordered_map.hpp>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,6 +26,7 @@ struct ClientOptions {
   Time answer_grace = 1 * kSecond;      // for a server to say who is missing, after a deadline
   Time ping_after = 5 * kSecond;        // of silence on a link that owes an answer
   Time first_notice = 5 * kSecond;      // "still waiting", then after twice the time, and so on
+  Time notice_step_max = 60 * kSecond;  // at least one in so long
   size_t pull_bytes_max = size_t{256} << 20;  // of answers under way, per server
   int observer_tries = 8;                     // for equal versions of all chunks
 };
@@ -264,6 +266,8 @@ class Client {
   // stats.cc: for those who look
   void NoteWait(const ServerSession& session, CurrentWait* wait);
   void NoteWait(const KeyState& key, Op* op);
+  void FindStands();
+  void TellStand(const Op& op, uint64_t round, Effects* effects) const;
   void Rearm(Time at) { next_timer_ = std::min(next_timer_, at); }
   void FailAll(const Error& error);
 
@@ -293,6 +297,11 @@ class Client {
   std::vector<KeyId> ready_;  // keys whose queues may move
   Time next_timer_ = kNever;
   WaitCounts waits_;
+  struct Stand {
+    OpId oldest = kNoOp;
+    size_t count = 0;
+  };
+  std::map<std::string, Stand> stands_;  // operations under way, by verb, as of the last look
 };
 
 }  // namespace tkv

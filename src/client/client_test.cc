@@ -522,11 +522,51 @@ TEST_F(ClientTest, SaysWhomItWaitsForAfter5And10And20And40Seconds) {
     }
   }
   Sent();
-  const std::vector<std::string> expected = {"still waiting 5 s for worker 1 (pull 'w', round 1)",
-                                             "still waiting 10 s for worker 1 (pull 'w', round 1)",
-                                             "still waiting 20 s for worker 1 (pull 'w', round 1)",
-                                             "still waiting 40 s for worker 1 (pull 'w', round 1)"};
+  std::vector<std::string> expected;
+  for (const char* const seconds : {"5", "10", "20", "40"}) {
+    expected.push_back(std::string("still waiting ") + seconds +
+                       " s for worker 1 (pull 'w', round 1): standing=" + seconds +
+                       ".0s verb=pull key='w' round=1 waits_for=\"worker 1\" server=0 link=open "
+                       "last_word=0.0s");
+  }
   EXPECT_EQ(notices_, expected);
+}
+
+TEST_F(ClientTest, ManyOperationsThatStandStillAreOneLineAndOneMoreEachMinuteAtLeast) {
+  MakeKey();
+  Begin(Kind::kPush, "push");
+  AnswerAll(Sent(), Type::kAccepted, 0);
+  for (int i = 0; i < 50; ++i) Begin(Kind::kPull, "pull");
+  Sent();
+  size_t asked = 0;
+  for (int second = 1; second <= 300; ++second) {
+    After(kSecond);
+    for (const Message& message : Sent())
+      asked += static_cast<size_t>(message.type == Type::kStatus);
+  }
+  EXPECT_EQ(asked, 8u);           // after 5, 10, 20, 40, 80, 140, 200 and 260 s
+  EXPECT_TRUE(notices_.empty());  // nobody has answered yet
+}
+
+TEST_F(ClientTest, WhoWaitsForAServerThatCannotBeReachedIsTold) {
+  MakeKey();
+  client_.Closed(link_, now_);
+  Begin(Kind::kPull, "pull");
+  Begin(Kind::kPull, "pull");
+  const auto refuse = [&] {
+    effects_.dials.clear();
+    client_.Failed(0, now_);
+  };
+  for (int tick = 1; tick <= 70; ++tick) {
+    refuse();
+    After(kSecond / 10);
+  }
+  effects_.dials.clear();
+  Sent();
+  ASSERT_EQ(notices_.size(), 1u);
+  EXPECT_EQ(notices_[0],
+            "still waiting 5 s for server 0 (pull 'w'): standing=5.0s verb=pull key='w' "
+            "waits_for=\"server 0\" server=0 link=idle last_word=5.0s others=1");
 }
 
 TEST_F(ClientTest, ADeadlineNamesVerbKeyPeerAndRound) {

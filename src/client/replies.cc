@@ -316,9 +316,7 @@ void Client::OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* ef
   if (op == nullptr) return;
   if (reply.type == Type::kStatusReply) op->missing = DecodeChunkStatus(reply.extra).missing;
   if (op->expired) return Fail(op, TimeoutOf(*op));
-  const double waited = static_cast<double>(now_ - op->begin) / kSecond;
-  effects->Log(Level::kWarning, Format("still waiting {:.0f} s for {} ({}, round {})", waited,
-                                       Awaited(*op), Head(*op), reply.number + 1));
+  TellStand(*op, reply.number + 1, effects);
 }
 
 void Client::OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message& reply) {

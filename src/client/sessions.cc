@@ -414,6 +414,7 @@ void Client::Tick(Time now, Effects* effects) {
     if (op.NextTime() <= now) due.push_back(id);
   });
   std::sort(due.begin(), due.end());
+  if (!due.empty()) FindStands();
   for (const OpId id : due) {
     if (Op* const op = Find(id)) TickOp(op, now, effects);
   }
@@ -491,12 +492,10 @@ void Client::TickOp(Op* op, Time now, Effects* effects) {
   }
   if (op->deadline <= now) return Expire(op, now);
   if (op->next_notice > now) return;
-  op->notice_step = op->next_notice - op->begin;
-  op->next_notice = op->begin + 2 * op->notice_step;
-  if (!AskWho(op)) {
-    effects->Log(Level::kWarning, Format("still waiting {:.0f} s for {} ({})",
-                                         Seconds(now - op->begin), Awaited(*op), Head(*op)));
-  }
+  op->notice_step = std::min(op->next_notice - op->begin, options_.notice_step_max);
+  op->next_notice += op->notice_step;
+  if (stands_[op->what.verb].oldest != op->id) return;  // that one speaks for all
+  if (!AskWho(op)) TellStand(*op, 0, effects);
 }
 
 // Asks a server whose answer the operation waits for who is missing; false where there is none.

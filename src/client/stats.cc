@@ -1,5 +1,6 @@
 // For those who look: what waits, for which reason, and since when.
 
+#include "base/logfmt.h"
 #include "client/client.h"
 
 namespace tkv {
@@ -50,6 +51,43 @@ void Client::NoteWait(const KeyState& key, Op* op) {
                           : key.pulls > 0 ? WaitCause::kPull
                                           : WaitCause::kOrder;
   op->wait.For(cause, now_, &waits_);
+}
+
+// Which operations may stand still: of each verb the oldest one is told of, for all of them.
+void Client::FindStands() {
+  stands_.clear();
+  ops_.ForEach([&](OpId id, const Op& op) {
+    if (op.expired) return;
+    Stand& stand = stands_[op.what.verb];
+    if (stand.oldest == kNoOp || id < stand.oldest) stand.oldest = id;
+    ++stand.count;
+  });
+}
+
+// One line that says who waits for whom; `round` is 0 where there is none.
+void Client::TellStand(const Op& op, uint64_t round, Effects* effects) const {
+  const double waited = static_cast<double>(now_ - op.begin) / kSecond;
+  const std::string who = Awaited(op);
+  Fields fields;
+  fields.Add("standing", Format("{:.1f}s", waited)).Add("verb", op.what.verb);
+  const bool has_key = !op.what.key.empty() && op.what.kind != Operation::Kind::kBarrier;
+  if (has_key) fields.Add("key", ShownKey(op.what.key));
+  if (round > 0) fields.Add("round", round);
+  fields.Add("waits_for", who);
+  for (const ServerSession& session : sessions_) {
+    if (!session.busy()) continue;
+    fields.Add("server", session.server).Add("link", NameOf(session.state));
+    const double age = static_cast<double>(now_ - session.last_heard) / kSecond;
+    if (session.counts.was_heard) fields.Add("last_word", Format("{:.1f}s", age));
+    break;
+  }
+  const auto stand = stands_.find(op.what.verb);
+  if (stand != stands_.end() && stand->second.count > 1) {
+    fields.Add("others", stand->second.count - 1);
+  }
+  effects->Log(Level::kWarning,
+               Format("still waiting {:.0f} s for {} ({}{}): {}", waited, who, Head(op),
+                      round > 0 ? Format(", round {}", round) : "", fields.text()));
 }
 
 void Client::AddStats(Time now, StoreStats* stats) const {

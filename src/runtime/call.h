@@ -122,8 +122,8 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
 
   const std::string& verb() const { return verb_; }
 
-  uint32_t store = 0;         // its number
-  bool is_counted = false;    // its end; guarded by its store's mutex
+  uint32_t store = 0;       // its number
+  bool is_counted = false;  // its end; guarded by its store's mutex
   std::vector<OpId> ops;
   std::vector<std::shared_ptr<const KeyRecord>> keys;
   std::vector<Bytes> sources, targets;  // memory that its operations read, and that they write

@@ -120,10 +120,13 @@ const std::array<Row, 14> kRows = {{
       OptionKind::kText, Scope::kProcesses},
      &StoreOptions::failpoints},
     {{"log", "TKV_LOG", "--log-level", "", "off",
-      "The least important of what is told of joining, leaving, deaths and long waits (off, error, "
-      "warning, info, debug): on standard error, from Python by the logger tensorkv. Without it "
-      "C++ is silent, and Python's logger "
-      "has the level and handlers that the program gives it (warnings, by default).",
+      "The least important of what is told: off (nothing), error, warning (deaths, lost "
+      "connections, "
+      "who waits for whom), info (joining and leaving, too), debug. On standard error as lines "
+      "`TIME LEVEL tensorkv pid=N role=ROLE rank=N: TEXT`, of which an event has fields "
+      "`key=value`; a line that nobody reads is lost, and counted. From Python by the logger "
+      "tensorkv. Without it C++ is silent, Python's logger has the level and handlers that the "
+      "program gives it (warnings, by default), and the servers of `tkv launch --log` say info.",
       OptionKind::kText, Scope::kAny},
      &StoreOptions::log_level,
      0,

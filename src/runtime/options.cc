@@ -8,15 +8,16 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 
 #include "base/format.h"
+#include "base/logfmt.h"
 #include "base/nearest.h"
 #include "base/process.h"
 #include "kernels/targets.h"
+#include "runtime/log_line.h"
 #include "runtime/option_table.h"
 #include "tkv/config.h"
 #include "tkv/job.h"
@@ -203,9 +204,8 @@ StoreOptions OptionsFromEnvironment() {
   const auto level = std::find(kLevels.begin(), kLevels.end(), options.log_level) - kLevels.begin();
   options.log = [level, who = WhoIsThis()](int of, const std::string& text) {
     if (of < level) return;
-    const std::string line = Format("{} {} tensorkv {}: {}\n", TimeText(),
-                                    kLevels.at(static_cast<size_t>(of)), who, text);
-    std::fwrite(line.data(), 1, line.size(), stderr);  // one piece, whoever else writes
+    WriteLogLine(Format("{} {} tensorkv {}: {}", TimeText(), kLevels.at(static_cast<size_t>(of)),
+                        who, Escaped(text)));
   };
   return options;
 }

@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/duration.h"
 #include "base/format.h"
+#include "base/logfmt.h"
 #include "runtime/cluster.h"
 #include "runtime/failpoints.h"
 #include "runtime/process_job.h"
@@ -74,6 +75,11 @@ SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen, const S
   options.check_bodies = job.check_values;
   options.use_unix = job.transport != "tcp";
   options.share_memory = job.transport == "auto";
+  if (log) {
+    options.stands = [log](const std::string& text) {
+      log(static_cast<int>(Level::kWarning), text);
+    };
+  }
   options.warn = [log, has_warned =
                            std::make_shared<std::atomic<bool>>(false)](const std::string& text) {
     if (log && !has_warned->exchange(true)) log(static_cast<int>(Level::kWarning), text);
@@ -106,7 +112,7 @@ namespace {
 class SocketService final : public Service {
  public:
   SocketService(const Job& job, Log log, std::chrono::milliseconds patience)
-      : role_(job.role), patience_(patience) {
+      : role_(job.role), patience_(patience), who_(WhoIs(job)), log_(log) {
     if (job.workers < 1 || job.workers > kWorkersMax || job.servers < 1 ||
         job.servers > static_cast<int>(kServersMax)) {
       throw Fail(Code::kInvalidArgument, "{}: {} workers and {} servers; at least one of each",
@@ -122,6 +128,7 @@ class SocketService final : public Service {
     pool_ = std::make_unique<BufferPool>(sockets.arena);  // values can be read where they lie
     auto endpoint = OpenEndpoint(job, std::move(sockets));
     address_ = endpoint->address();
+    Tell(Event("listening").Add("address", address_));
     NodeThreadOptions thread;
     thread.address_of = AddressesOf(job);
     thread.log = std::move(log);
@@ -134,7 +141,13 @@ class SocketService final : public Service {
     thread_->OnChange([this](Node& node) { OnChange(&node); });
     thread_->Start();
   }
-  ~SocketService() override { thread_->Stop(); }
+  ~SocketService() override {
+    thread_->Stop();
+    std::lock_guard lock(mutex_);
+    Tell(Event("ended").Add("because", refused_ ? refused_->what()
+                                       : over_  ? "all workers have left or are dead"
+                                                : "its process ends it"));
+  }
 
   const std::string& address() const override { return address_; }
 
@@ -205,11 +218,42 @@ class SocketService final : public Service {
     return std::make_unique<ServerNode>(member, shard, pool_.get());
   }
 
+  // A step of this process's life, for an operator.
+  void Tell(const Fields& event) const {
+    if (log_) log_(static_cast<int>(Level::kInfo), Format("{} {}", who_, event.text()));
+  }
+
+  // Under the node's lock: who has come, left or died since the last time.
+  void TellMembers(const char* kind, const std::vector<Epoch::Member>& members,
+                   std::vector<Epoch::Member>* told) const {
+    told->resize(members.size());
+    for (size_t i = 0; i < members.size(); ++i) {
+      if (std::exchange((*told)[i], members[i]) == members[i]) continue;
+      if (members[i].state == Epoch::State::kAwaited) continue;
+      Tell(Event("member")
+               .Add("peer", Format("{} {}", kind, i))
+               .Add("state", Name(members[i].state))
+               .Add("incarnation", members[i].incarnation));
+    }
+  }
+
+  void TellSteps(const Epoch& epoch, const Member* self) {
+    if (!log_ || self == nullptr) return;  // the head tells of its members by itself
+    if (self->joined() && epoch.number > 0 && !std::exchange(has_joined_, true)) {
+      Tell(Event("joined")
+               .Add("server", self->welcome().rank)
+               .Add("of", epoch.servers.size())
+               .Add("workers", epoch.workers.size()));
+    }
+    TellMembers("worker", epoch.workers, &told_workers_);
+  }
+
   // Runs under the node's lock.
   void OnChange(Node* node) {
     const bool is_head = role_ == Job::Role::kHead;
     const Epoch& epoch = is_head ? static_cast<HeadNode*>(node)->head().epoch()
                                  : static_cast<ServerNode*>(node)->member().epoch();
+    TellSteps(epoch, is_head ? nullptr : &static_cast<ServerNode*>(node)->member());
     const auto count = [](const auto& members, Epoch::State state) {
       return std::count_if(members.begin(), members.end(),
                            [&](const auto& member) { return member.state == state; });
@@ -248,6 +292,10 @@ class SocketService final : public Service {
 
   const Job::Role role_;
   const std::chrono::milliseconds patience_;
+  const std::string who_;
+  const Log log_;
+  bool has_joined_ = false;  // has told so; this and the next under the node's lock
+  std::vector<Epoch::Member> told_workers_;
   std::unique_ptr<BufferPool> pool_;
   std::string address_;
   bool has_left_ = false;  // its GOODBYE has been sent; under the node's lock

@@ -8,6 +8,7 @@
 
 #include "base/duration.h"
 #include "base/format.h"
+#include "base/logfmt.h"
 #include "base/process.h"
 #include "base/wait.h"
 
@@ -50,14 +51,35 @@ Worker::Worker(const std::string& type, const StoreOptions& store, WorkerOptions
                                          std::move(options.endpoint), std::move(thread));
   thread_->OnChange([this](Node& node) { OnChange(static_cast<ClientNode*>(&node)); });
   thread_->Start();
-  std::unique_lock lock(mutex_);
-  if (!WaitUntil(&lock, &joined_changed_, DeadlineAfter(store.server_patience), store.interrupt,
-                 [&] { return joined_ || refused_; })) {
+  AwaitJoin(type, store);
+}
+
+// Until this worker has joined, or is refused; while it waits it says who is missing.
+void Worker::AwaitJoin(const std::string& type, const StoreOptions& store) {
+  using std::chrono::seconds;
+  const auto begin = Clock::now();
+  const auto deadline = DeadlineAfter(store.server_patience);
+  seconds step{5};
+  for (auto tell = begin + step;; tell += step, step = std::min(step * 2, seconds(60))) {
+    std::unique_lock lock(mutex_);
+    if (WaitUntil(&lock, &joined_changed_, std::min(deadline, tell), store.interrupt,
+                  [&] { return joined_ || refused_; })) {
+      break;
+    }
     lock.unlock();  // the hooks of the node take it
     const std::string missing = Missing();
-    throw Fail(Code::kDeadlineExceeded, "create '{}': waited {} ms{}", type,
-               store.server_patience.count(), missing);
+    if (Clock::now() >= deadline) {
+      throw Fail(Code::kDeadlineExceeded, "create '{}': waited {} ms{}", type,
+                 store.server_patience.count(), missing);
+    }
+    if (!store.log) continue;
+    const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
+    const Fields fields =
+        Fields().Add("standing", Format("{:.1f}s", waited)).Add("verb", "create").Add("type", type);
+    store.log(static_cast<int>(Level::kWarning), Format("create '{}': still waiting {:.0f} s{}: {}",
+                                                        type, waited, missing, fields.text()));
   }
+  std::lock_guard lock(mutex_);
   if (refused_) throw Fail(refused_->code(), "create '{}': {}", type, refused_->what());
 }
 

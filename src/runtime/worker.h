@@ -95,6 +95,7 @@ class Worker final {
   void Stop() { thread_->Stop(); }
 
  private:
+  void AwaitJoin(const std::string& type, const StoreOptions& store);
   std::string Missing();
   void OnChange(ClientNode* node);
   void Broken(const Error& error);

@@ -251,7 +251,7 @@ class OnTelling(logging.Handler):
         self.wanted, self.call, self.count = wanted, call, 0
 
     def emit(self, record):
-        if record.getMessage() == self.wanted:
+        if record.getMessage().partition(": ")[0] == self.wanted:
             self.count += 1
             threading.Thread(target=self.call).start()
 

@@ -55,10 +55,11 @@ struct Connection {
   std::optional<Lending> lending;  // on a Unix socket
   bool has_ended = false;          // the peer has closed it: it reads nothing any more
   int64_t deadline = 0;            // of dialing, handshake, HELLO, WELCOME or lingering
-  int64_t blocked_since = 0;    // the peer has taken nothing, though there is output; 0: it takes
-  bool is_welcome = false;      // the handler knows the peer, or has dialed it
-  bool has_said_hello = false;  // a whole frame has come
-  bool has_more_time = false;   // for that
+  int64_t blocked_since = 0;  // the peer has taken nothing, though there is output; 0: it takes
+  int64_t next_stand = 5'000'000'000;           // since then, when it is told of
+  bool is_welcome = false;                      // the handler knows the peer, or has dialed it
+  bool has_said_hello = false;                  // a whole frame has come
+  bool has_more_time = false;                   // for that
   bool is_reading = false, is_writing = false;  // the reactor tells when it can go on
 
   // Reads what is there, at most about `bytes_max`, and hands whole frames to the handler.

@@ -21,6 +21,7 @@
 #include <tuple>
 
 #include "base/format.h"
+#include "base/logfmt.h"
 #include "transport/socket/connection.h"
 
 namespace tkv {
@@ -666,6 +667,28 @@ class Sockets final : public Endpoint {
     return "no answer";
   }
 
+  // A peer that does not read holds up what waits for it.
+  void TellStand(Connection& connection, int64_t now) const {
+    constexpr int64_t kFirst = 5'000'000'000, kStepMax = 60'000'000'000;
+    if (connection.stage != Stage::kOpen || connection.blocked_since == 0) {
+      connection.next_stand = kFirst;
+      return;
+    }
+    const int64_t age = now - connection.blocked_since;
+    if (age < connection.next_stand || !options_.stands) return;
+    connection.next_stand += std::min(age, kStepMax);
+    const std::string& who = connection.handshake->peer_who();
+    const double seconds = static_cast<double>(age) / 1e9;
+    const Fields fields =
+        Fields()
+            .Add("standing", Format("{:.1f}s", seconds))
+            .Add("waits_for", who)
+            .Add("peer", connection.peer)
+            .Add("queued_bytes", connection.waiting_head_bytes() + connection.waiting_body_bytes());
+    options_.stands(
+        Format("still waiting {:.0f} s for {} to read: {}", seconds, Escaped(who), fields.text()));
+  }
+
   // The address that is being dialed gives no sign, and there is another.
   static bool IsToTryNext(const Connection& connection, int64_t now) {
     return connection.stage == Stage::kDialing && connection.attempt_deadline != 0 &&
@@ -689,6 +712,7 @@ class Sockets final : public Endpoint {
       if (IsToTryNext(*connection, now) || Lateness(*connection, now) != nullptr) {
         late.push_back(connection);
       }
+      TellStand(*connection, now);
     }
     for (const auto& connection : late) {
       if (connection->stage == Stage::kEnding) {

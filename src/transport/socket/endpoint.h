@@ -31,6 +31,8 @@ struct SocketOptions {
   // one, and from those of others in any case.
   bool share_memory = true;
   std::shared_ptr<Arena> arena;
+  // Told who has taken nothing of what waits for it, after 5 s, 10 s, 20 s, and so on.
+  std::function<void(const std::string&)> stands;
   std::function<void(const std::string&)> warn;  // told once for each thing that cannot be done
   SocketBudgets budgets;
   LookUp look_up = LookUpBySystem;

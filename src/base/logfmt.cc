@@ -1,0 +1,71 @@
+#include "base/logfmt.h"
+
+#include <algorithm>
+
+namespace tkv {
+namespace {
+
+// The length of the UTF-8 sequence that the text begins with; 0 where it begins with none.
+size_t Utf8Length(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  const size_t length = first < 0x80                     ? 1
+                        : first >= 0xC2 && first <= 0xDF ? 2
+                        : first >= 0xE0 && first <= 0xEF ? 3
+                        : first >= 0xF0 && first <= 0xF4 ? 4
+                                                         : 0;
+  if (length == 0 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  // Too long a form of a smaller code point, a surrogate, or beyond the last one.
+  if (first == 0xE0 && byte(1) < 0xA0) return 0;
+  if (first == 0xED && byte(1) > 0x9F) return 0;
+  if (first == 0xF0 && byte(1) < 0x90) return 0;
+  if (first == 0xF4 && byte(1) > 0x8F) return 0;
+  return length;
+}
+
+// The controls above ASCII, which some terminals obey: U+0080 to U+009F.
+bool IsHighControl(std::string_view text) {
+  return static_cast<unsigned char>(text[0]) == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0;
+}
+
+}  // namespace
+
+std::string Escaped(std::string_view text) {
+  std::string escaped;
+  escaped.reserve(text.size());
+  while (!text.empty()) {
+    const size_t length = Utf8Length(text);
+    const auto first = static_cast<unsigned char>(text[0]);
+    if (first == '\n') {
+      escaped += "\\n";
+    } else if (first == '\t') {
+      escaped += "\\t";
+    } else if (length == 0 || first < 0x20 || first == 0x7F ||
+               (length == 2 && IsHighControl(text))) {
+      for (size_t i = 0; i < std::max<size_t>(length, 1); ++i) {
+        escaped += Format("\\x{:02x}", static_cast<unsigned char>(text[i]));
+      }
+    } else {
+      escaped += text.substr(0, length);
+    }
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return escaped;
+}
+
+std::string FieldValue(std::string_view text) {
+  const std::string escaped = Escaped(text);
+  const bool is_plain = !escaped.empty() && escaped.find_first_of(" \"=\\") == std::string::npos;
+  if (is_plain) return escaped;
+  std::string quoted = "\"";
+  for (const char c : escaped) {
+    if (c == '"') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+}  // namespace tkv

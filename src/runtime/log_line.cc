@@ -1,0 +1,69 @@
+#include "runtime/log_line.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+
+#include "base/format.h"
+
+namespace tkv {
+namespace {
+
+constexpr size_t kLineBytesMax = 4096;  // what a pipe takes whole or not at all (PIPE_BUF)
+
+std::atomic<uint64_t> lost{0};
+
+bool IsReady(int file) {
+  pollfd one{file, POLLOUT, 0};
+  return poll(&one, 1, 0) == 1 && one.revents == POLLOUT;  // and nobody has closed it
+}
+
+// A pipe is opened once more, for this line: not to block is the property of an opening, and that of
+// standard error is shared with whoever has started this process.
+ssize_t WriteToPipe(int file, const std::string& line) {
+  const std::string path = Format("/proc/self/fd/{}", file);
+  const int own = open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  if (own < 0) return IsReady(file) ? write(file, line.data(), line.size()) : -1;
+  const ssize_t wrote = write(own, line.data(), line.size());
+  close(own);
+  return wrote;
+}
+
+bool Write(int file, const std::string& line) {
+  struct stat status{};
+  if (fstat(file, &status) != 0) return false;
+  ssize_t wrote = -1;
+  if (S_ISFIFO(status.st_mode)) {
+    wrote = WriteToPipe(file, line);
+  } else if (S_ISSOCK(status.st_mode)) {
+    wrote = send(file, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  } else if (IsReady(file)) {
+    wrote = write(file, line.data(), line.size());
+  }
+  return wrote == static_cast<ssize_t>(line.size());
+}
+
+}  // namespace
+
+void WriteLogLine(std::string line, int file) noexcept {
+  try {
+    const uint64_t before = lost.exchange(0);
+    if (before > 0) line = Format("(lines lost, because nobody read them: {}) {}", before, line);
+    if (line.size() >= kLineBytesMax) {
+      line.resize(kLineBytesMax - 4);
+      line += "...";
+    }
+    line += '\n';
+    if (!Write(file, line)) lost += before + 1;
+  } catch (const std::exception&) {
+    ++lost;  // no memory for the line
+  }
+}
+
+}  // namespace tkv

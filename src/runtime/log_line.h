@@ -1,0 +1,18 @@
+// Lines of the log on standard error.
+
+#pragma once
+
+#include <string>
+
+namespace tkv {
+
+// Standard error, or a file that takes its place in a test.
+inline constexpr int kLogFile = 2;
+
+// Writes one line, at most 4 KiB of it, in one piece.  Whoever calls may hold the lock of a node: where
+// nobody reads the pipe, socket or terminal the line is lost instead, and the next one that finds
+// room says how many were.
+//   blocks  never, but for a disk
+void WriteLogLine(std::string line, int file = kLogFile) noexcept;
+
+}  // namespace tkv
