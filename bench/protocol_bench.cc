@@ -87,6 +87,7 @@ class Bench final : public LinkHandler {
     Epoch epoch;
     epoch.number = 1;
     epoch.servers = {{1, Epoch::State::kAlive}};
+    epoch.placement = {1, 1, {}};
     for (int i = 0; i < workers; ++i) {
       epoch.workers.push_back({static_cast<uint64_t>(i) + 2, Epoch::State::kAlive});
     }

@@ -6,7 +6,6 @@ option(TKV_BUILD_PYTHON "Build the Python extension" OFF)
 option(TKV_BUILD_FUZZERS "Build the libFuzzer targets (needs clang)" OFF)
 option(TKV_WARNINGS_AS_ERRORS "Treat warnings in our own code as errors" OFF)
 option(TKV_UNITY "Compile the files of a module in batches: quicker as a whole, slower after a change" OFF)
-set(TKV_PROTOCOL_VERSION 1 CACHE STRING "Processes of a job must have the same one")
 set(TKV_SANITIZE "" CACHE STRING "Sanitizers to compile with: address,undefined or thread")
 
 if(TKV_BUILD_FUZZERS AND NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")

@@ -62,6 +62,7 @@ class ByteReader {
     }
     return count;
   }
+  size_t left() const { return bytes_.size(); }
   void End() const {
     if (!bytes_.empty()) throw Fail(Code::kInvalidArgument, "{} bytes too many", bytes_.size());
   }

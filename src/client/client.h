@@ -16,6 +16,7 @@
 #include "base/slot_table.h"
 #include "base/small_vector.h"
 #include "client/session.h"
+#include "codec/codec.h"
 
 namespace tkv {
 
@@ -25,6 +26,7 @@ struct ClientOptions {
   Time server_patience = 30 * kSecond;  // for a server, and for the head
   Time answer_grace = 1 * kSecond;      // for a server to say who is missing, after a deadline
   Time ping_after = 5 * kSecond;        // of silence on a link that owes an answer
+  Protocol protocol;                    // that it speaks
   Time first_notice = 5 * kSecond;      // "still waiting", then after twice the time, and so on
   Time notice_step_max = 60 * kSecond;  // at least one in so long
   size_t pull_bytes_max = size_t{256} << 20;  // of answers under way, per server
@@ -50,8 +52,8 @@ struct Operation {
   std::string verb;                     // that begins the message of an error
   std::string key;                      // canonical
   std::shared_ptr<const KeyMeta> meta;  // kInit
-  Bytes value;  // contiguous, of the key's dtype; read until the operation is accepted
-  Block out;    // contiguous, of the key's dtype; undefined where the operation fails
+  codec::Contribution value;  // of the key's dtype; kInit: dense; read until it is accepted
+  Block out;                  // contiguous, of the key's dtype; undefined where the operation fails
   std::optional<std::vector<double>> scalars;
   UpdateSpec spec;
   uint32_t store = 0;  // kBarrier, kControl, kClose: its number, the order of create()

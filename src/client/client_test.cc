@@ -16,6 +16,7 @@ class ClientTest : public ::testing::Test {
     epoch_.number = 1;
     epoch_.workers = {{5, Epoch::State::kAlive}, {6, Epoch::State::kAlive}};
     epoch_.servers = {{9, Epoch::State::kAlive}};
+    epoch_.placement = {1, 1, {}};
     Welcome welcome;
     welcome.rank = 0;
     welcome.incarnation = 5;
@@ -39,7 +40,7 @@ class ClientTest : public ::testing::Test {
     operation.meta = std::make_shared<const KeyMeta>(meta_);
     operation.priority = priority;
     if (kind == Kind::kInit || kind == Kind::kPush || kind == Kind::kPushPull) {
-      operation.value = {bytes_.data(), bytes_.size(), nullptr};
+      operation.value.bytes = {bytes_.data(), bytes_.size(), nullptr};
     }
     if (kind == Kind::kPull || kind == Kind::kPushPull) {
       operation.out = {out_.data(), out_.size(), nullptr};
@@ -64,6 +65,7 @@ class ClientTest : public ::testing::Test {
         welcome.server_incarnation = 9;
         welcome.resumed = link_ > 1 && welcomes_resumed_;
         welcome.credit_bytes = credit_bytes_;
+        welcome.protocol = protocol_;
         Message answer;
         answer.type = Type::kWelcome;
         answer.extra = Encode(welcome);
@@ -108,6 +110,7 @@ class ClientTest : public ::testing::Test {
   Time now_ = kSecond;
   LinkId link_ = 0;
   bool welcomes_resumed_ = true;
+  Protocol protocol_;  // of the server
   size_t credit_bytes_ = size_t{1} << 30;
   std::vector<std::string> notices_;
   std::vector<std::byte> bytes_ = std::vector<std::byte>(2000 * 4);
@@ -187,6 +190,41 @@ TEST_F(PriorityTest, PushesOfOneKeyKeepTheirOrder) {
     }
   }
   EXPECT_EQ(rounds, (std::vector<uint64_t>{1, 2}));
+}
+
+TEST_F(ClientTest, APushOfAnotherSizeTakesNoRoundAndNothingLeaves) {
+  MakeKey();
+  bytes_.resize(1999 * 4);
+  const OpId push = Begin(Kind::kPush, "push");
+  EXPECT_TRUE(Sent().empty());
+  const auto error = FailureOf(push);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), Code::kInvalidArgument);
+  EXPECT_EQ(client_.RoundOf(meta_.name), 0U);
+}
+
+TEST_F(ClientTest, EachChunkGoesToTheServerThatThePlacementNames) {
+  epoch_.number = 2;
+  epoch_.servers.push_back({10, Epoch::State::kAlive});
+  epoch_.placement = {2, 2, std::vector<uint32_t>(kSlots, 0)};
+  epoch_.placement.slots[SlotOf(IdOf(meta_.name), 1)] = 1;
+  client_.On(epoch_, now_, &effects_);
+  Begin(Kind::kInit, "init");
+  ASSERT_EQ(effects_.dials.size(), 1U);
+  EXPECT_EQ(effects_.dials[0].index, 1U) << "the second chunk, which leaves first";
+}
+
+TEST_F(ClientTest, AServerOfAnotherProtocolIsNamedAndNotDialedAgain) {
+  protocol_.version = 3;
+  const OpId init = Begin(Kind::kInit, "init");
+  Sent();
+  const auto error = FailureOf(init);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(std::string(error->what()),
+            "init 'w': server 0 speaks protocol 3, this process protocol 2; upgrade tensorkv where "
+            "this process runs");
+  After(60 * kSecond);
+  EXPECT_TRUE(effects_.dials.empty());
 }
 
 // ---- rounds -------------------------------------------------------------------------------------
@@ -477,7 +515,7 @@ TEST_F(OwnershipTest, AFencedLifeKeepsNoMemoryOfItsUser) {
   push.kind = Kind::kPush;
   push.verb = "push";
   push.key = meta_.name;
-  push.value = {bytes_.data(), bytes_.size(), owner};
+  push.value.bytes = {bytes_.data(), bytes_.size(), owner};
   client_.Start(std::move(push), now_);
   client_.Settle(now_, &effects_);
   Sent();

@@ -20,10 +20,6 @@ Bytes CopyOf(const Bytes& bytes) {
   return {copy->data(), bytes.size, copy};
 }
 
-Bytes Slice(const Bytes& bytes, size_t begin, size_t size) {
-  return {bytes.data + begin, size, bytes.owner};
-}
-
 }  // namespace
 
 std::string Client::Head(const Op& op) const {
@@ -86,18 +82,19 @@ void Client::Cancel(OpId id, const Error& error, Time now, Effects* effects) {
 
 void Client::Detach(OpId id) {
   Op* const op = Find(id);
-  if (op == nullptr || op->owns_value || op->what.value.size == 0) return;
+  if (op == nullptr || op->owns_value || op->what.value.bytes.size == 0) return;
   OwnBodies(*op);
   op->owns_value = true;
   // Messages that are still to be made will read the value.
   const bool is_read_on = !op->has_left || op->what.kind == Kind::kInit;
-  op->what.value = is_read_on ? CopyOf(op->what.value) : Bytes();
+  Bytes& value = op->what.value.bytes;
+  value = is_read_on ? CopyOf(value) : Bytes();
 }
 
 // The operation's messages that wait to leave, or for an answer and may have to be sent again, go
 // on with copies of what they carry: the memory that they point to goes back to its user.
 void Client::OwnBodies(const Op& op) {
-  if (op.owns_value || op.what.value.size == 0) return;
+  if (op.owns_value || op.what.value.bytes.size == 0) return;
   const auto own = [&](Outgoing* outgoing) {
     Bytes& body = outgoing->message.body;
     if (outgoing->op == op.id && body.size > 0) body = CopyOf(body);
@@ -231,10 +228,11 @@ bool Client::CanJoin(const KeyState& key) {
 
 void Client::MakePlaces(const KeyId& id, KeyState* key) {
   if (!key->chunks.empty()) return;
-  const auto servers = static_cast<uint32_t>(epoch_.servers.size());
-  if (servers == 0) return;
+  if (epoch_.placement.servers == 0) return;
   key->chunks.resize(key->meta.chunk_count());
-  for (uint32_t c = 0; c < key->chunks.size(); ++c) key->chunks[c].server = ShardOf(id, c, servers);
+  for (uint32_t c = 0; c < key->chunks.size(); ++c) {
+    key->chunks[c].server = ServerOf(epoch_.placement, id, c);
+  }
 }
 
 // ---- push and pull ------------------------------------------------------------------------------
@@ -262,11 +260,14 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
       return true;
     }
   }
+  if (const auto error = codec::Cut(key->meta, &op->what.value)) {
+    Fail(op, *error);
+    return true;
+  }
   key->round = round;  // C1: from here on the push has a round
   op->round = round;
   op->has_left = true;
   const bool exact = key->meta.exact_reads();
-  size_t at = 0;
   for (uint32_t c = 0; c < key->chunks.size(); ++c) {
     Outgoing push;
     push.op = op->id;
@@ -282,9 +283,9 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
       message.flags |= kHasScalars;
       message.extra = EncodeScalars(*op->what.scalars);
     }
-    const size_t bytes = key->meta.bytes_of(c);
-    if (bytes > 0) message.body = Slice(op->what.value, at, bytes);
-    at += bytes;
+    message.encoding = op->what.value.encoding;
+    message.param = op->what.value.param;
+    message.body = op->what.value.Part(c);
     ++key->pushes;
     ++key->chunks[c].queued_pushes;
     ++op->unaccepted;
@@ -330,7 +331,7 @@ void Client::QueuePull(const KeyId& id, KeyState* key, Op* op, uint32_t chunk, u
   Outgoing pull;
   pull.op = op->id;
   pull.priority = op->what.priority;
-  pull.pull_bytes = no_body ? 0 : key->meta.bytes_of(chunk);
+  pull.pull_bytes = no_body ? 0 : codec::DenseRange(key->meta, chunk).size;
   pull.message.type = Type::kPull;
   if (no_body) pull.message.flags = kNoBody;
   pull.message.key = id;
@@ -352,6 +353,9 @@ void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
   key->meta.name = op->what.key;
   key->meta.birth = (welcome_.incarnation << 32) + ++birth_count_;
   const bool creates = op->what.kind == Kind::kInit && welcome_.rank == 0;
+  if (creates) {
+    if (const auto error = codec::Cut(key->meta, &op->what.value)) return Fail(op, *error);
+  }
   if (creates && !welcome_.rejoined) {
     MakePlaces(id, key);
     op->phase = 1;
@@ -363,7 +367,7 @@ void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
   describe.message.key = id;
   if (creates) describe.message.flags = kNoWait;
   op->unpulled = 1;
-  Queue(ShardOf(id, 0, static_cast<uint32_t>(epoch_.servers.size())), std::move(describe));
+  Queue(ServerOf(epoch_.placement, id, 0), std::move(describe));
 }
 
 // Phase 1: all chunks but the first; phase 2: the first, with which the key appears.
@@ -371,7 +375,6 @@ void Client::QueueInits(const KeyId& id, KeyState* key, Op* op) {
   if (op->phase == 1 && key->chunks.size() == 1) op->phase = 2;
   const uint32_t begin = op->phase == 1 ? 1 : 0;
   const uint32_t end = op->phase == 1 ? static_cast<uint32_t>(key->chunks.size()) : 1;
-  const size_t chunk_bytes = key->meta.bytes_of(0);
   for (uint32_t c = begin; c < end; ++c) {
     Outgoing init;
     init.op = op->id;
@@ -381,8 +384,7 @@ void Client::QueueInits(const KeyId& id, KeyState* key, Op* op) {
     init.message.dtype = key->meta.dtype;
     if (welcome_.rejoined || key->was_tried) init.message.flags = kOverwrite;
     init.message.extra = Encode(key->meta);
-    const size_t bytes = key->meta.bytes_of(c);
-    if (bytes > 0) init.message.body = Slice(op->what.value, c * chunk_bytes, bytes);
+    init.message.body = op->what.value.Part(c);
     ++op->unaccepted;
     Queue(key->chunks[c].server, std::move(init));
   }

@@ -36,6 +36,12 @@ void Client::Received(LinkId link, const Message& message, Time now, Effects* ef
   if (message.type == Type::kWelcome) {
     if (session->state != ServerSession::State::kHello) return;
     const Welcome welcome = DecodeWelcome(message.extra);
+    const std::string who = Format("server {}", server);
+    if (const auto error =
+            WhyNotTogether(who, welcome.protocol, "this process", options_.protocol)) {
+      effects->Close(link, error->code(), error->what());
+      return Kill(session, *error, effects);
+    }
     const bool changed =
         session->incarnation != 0 && welcome.server_incarnation != session->incarnation;
     // A server keeps nothing of an observer whose link is lost: what it has asked is asked again.
@@ -201,6 +207,11 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
   if (is_describe) {
     const KeyMeta meta = DecodeKeyMeta(reply.extra);
     const KeyMeta* const mine = op->what.meta.get();  // of an init
+    if (meta.layout != Layout::kDense) {
+      return Fail(op, Error(Code::kUnimplemented,
+                            Format("layout {} is not in protocol {} of {}", Name(meta.layout),
+                                   kProtocolVersion, PackageName())));
+    }
     if (meta.name != op->what.key) {
       return Fail(
           op, Error(Code::kAlreadyExists, Format("the id is taken by {}", ShownKey(meta.name))));

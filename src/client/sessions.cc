@@ -136,6 +136,7 @@ void Client::Opened(uint32_t server, LinkId link, Time now, Effects* effects) {
   hello.rank = welcome_.rank;
   hello.incarnation = welcome_.incarnation;
   hello.known = session.incarnation;
+  hello.protocol = options_.protocol;
   Message message;
   message.type = Type::kHello;
   message.extra = Encode(hello);
@@ -395,10 +396,9 @@ Block Client::Landing(LinkId link, const Message& message) {
   if (op == nullptr || key == keys_.end()) return {};
   const KeyMeta& meta = key->second.meta;
   const uint32_t chunk = sent->second.message.chunk;
-  const size_t begin = chunk * meta.bytes_of(0);
-  const size_t bytes = meta.bytes_of(chunk);
-  if (message.body.size != bytes || begin + bytes > op->what.out.size) return {};
-  return {op->what.out.data + begin, bytes, op->what.out.owner};
+  const codec::Range range = codec::DenseRange(meta, chunk);
+  if (message.body.size != range.size || range.begin + range.size > op->what.out.size) return {};
+  return {op->what.out.data + range.begin, range.size, op->what.out.owner};
 }
 
 // ---- time ---------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ uint64_t PushesOf(int rank, int life) { return uint64_t{0xFFFF} << (rank * 32 + 
 
 const World::Actor* World::ServerOf(uint32_t chunk) {
   step_is_local_ = false;
-  return actors_[1 + ShardOf(IdOf(KeyName()), chunk, kServers)].get();
+  return actors_[1 + tkv::ServerOf(kPlacement, IdOf(KeyName()), chunk)].get();
 }
 
 std::string World::NameOf(int index) const {
@@ -51,7 +51,7 @@ std::string World::NameOf(int index) const {
 // A version is made of one push of each member, of pushes that no other version is made of.
 void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk) {
   if (id.key != IdOf(KeyName())) return;
-  Actor* const server = edited_[1 + ShardOf(id.key, id.chunk, kServers)];
+  Actor* const server = edited_[1 + tkv::ServerOf(kPlacement, id.key, id.chunk)];
   Seen& seen = server->chunks[id.chunk];
   if (seen.values.empty()) {
     seen.values.emplace_back();

@@ -111,7 +111,7 @@ void World::Begin(int index, char verb) {
   operation.verb = std::string(1, verb);
   operation.key = KeyName();
   if (verb == 'P' || verb == 'X') {
-    operation.value = ValueOf(PushId(actor->index, user.life, user.ordinal));
+    operation.value.bytes = ValueOf(PushId(actor->index, user.life, user.ordinal));
   }
   if (verb == 'L' || verb == 'X') {
     std::memset(actor->scratch.data, 0xFF, actor->scratch.size);
@@ -151,7 +151,7 @@ void World::Begin(int index, char verb) {
       meta.chunk_elements = kChunkElements;
       meta.staleness = scope_->staleness;
       operation.meta = std::make_shared<const KeyMeta>(std::move(meta));
-      operation.value = ValueWith({});
+      operation.value.bytes = ValueWith({});
   }
   auto& node = static_cast<ClientNode&>(*actor->node);
   user.op = node.client().next_op();

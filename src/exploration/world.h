@@ -16,6 +16,7 @@
 namespace tkv::exploration {
 
 inline constexpr uint32_t kServers = 2;
+inline const Placement kPlacement{1, kServers, {}};
 inline constexpr int kWorkers = 2;
 inline constexpr uint32_t kChunks = 2;
 // The smallest chunk; the second one holds the counts only.

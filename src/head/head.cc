@@ -20,6 +20,7 @@ Head::Head(HeadOptions options, Time now) : options_(std::move(options)) {
   epoch_.servers.resize(static_cast<size_t>(options_.servers));
   workers_.resize(epoch_.workers.size(), {now});
   servers_.resize(epoch_.servers.size(), {now});
+  epoch_.placement = {1, static_cast<uint32_t>(options_.servers), {}};
 }
 
 Epoch::Member& Head::MemberOf(Role role, Rank index) {
@@ -80,6 +81,12 @@ void Head::OnHello(LinkId link, const Message& message, Time now, Effects* effec
   if (hello.job != options_.job) {
     return effects->Close(link, Code::kUnauthenticated,
                           Format("HELLO: job '{}', this is '{}'", hello.job, options_.job));
+  }
+  const std::string who = hello.rank == kNoRank ? Format("a {}", Name(hello.role))
+                                                : Format("{} {}", Name(hello.role), hello.rank);
+  if (const auto error = WhyNotTogether(who, hello.protocol, "the head", options_.protocol)) {
+    effects->Log(Level::kWarning, Format("refused: {}", error->what()));
+    return effects->Close(link, error->code(), Format("HELLO: {}", error->what()));
   }
   const auto found = links_.find(link);
   if (found != links_.end()) return Welcome(link, found->second, true, effects);  // a repetition
@@ -149,6 +156,7 @@ void Head::Welcome(LinkId link, const Life& life, bool resumed, Effects* effects
   welcome.rank = life.index;
   welcome.incarnation = life.incarnation;
   welcome.resumed = resumed;
+  welcome.protocol = options_.protocol;
   if (life.role != Role::kObserver) {
     welcome.rejoined = PresenceOf(life.role, life.index).rejoined;
   }

@@ -17,6 +17,7 @@ struct HeadOptions {
   int servers = 1;
   Epoch::Policy policy = Epoch::Policy::kFail;
   Time dead_after = 5 * kSecond;  // of silence
+  Protocol protocol;              // that it speaks
 };
 
 class Head {

@@ -49,6 +49,34 @@ class HeadTest : public ::testing::Test {
   std::vector<std::string> notices_;
 };
 
+TEST_F(HeadTest, WhoSpeaksAnotherProtocolIsToldBothAndWhatToUpgrade) {
+  for (const uint32_t version : {1U, 3U}) {
+    Hello hello{"job", Role::kWorker, 1, 0, ++process_, ""};
+    hello.protocol.version = version;
+    hello.protocol.package = "tensorkv 7.8.9";
+    std::string payload = Encode(hello);
+    // Version 1 ends before it says what it speaks.
+    if (version == 1)
+      payload.resize(payload.size() - (4 + 8 + 8 + 4 + hello.protocol.package.size()));
+    Message message;
+    message.type = Type::kHello;
+    message.extra = payload;
+    Effects effects;
+    head_.Received(++link_, message, now_, &effects);
+    EXPECT_TRUE(effects.sends.empty());
+    ASSERT_EQ(effects.closes.size(), 1U);
+    EXPECT_EQ(effects.closes[0].code, Code::kFailedPrecondition);
+    EXPECT_EQ(effects.closes[0].reason,
+              version == 1
+                  ? "HELLO: worker 1 speaks protocol 1, the head protocol 2; upgrade "
+                    "tensorkv where worker 1 runs"
+                  : "HELLO: worker 1 speaks protocol 3 (tensorkv 7.8.9), the head protocol "
+                    "2; upgrade tensorkv where the head runs");
+    ASSERT_EQ(effects.notices.size(), 1U) << "the head says so, too";
+    EXPECT_EQ(head_.epoch().workers[1].state, Epoch::State::kAwaited);
+  }
+}
+
 TEST_F(HeadTest, WhoNeverComesIsDeadOrHasLeftAtOnce) {
   Effects effects;
   head_.Gone(Role::kWorker, 0, true, &effects);
@@ -178,6 +206,33 @@ TEST(Member, TimeInWhichItDidNotReadIsNotTheHeadsSilence) {
   EXPECT_EQ(member.verdict_at(), 24 * kSecond);
   member.Tick(24 * kSecond, &effects);
   EXPECT_EQ(effects.closes.size(), 1U);
+}
+
+TEST(Member, AHeadOfAnotherProtocolIsDialedOnce) {
+  Member member({.job = "job", .rank = 0, .process = 7});
+  Effects effects;
+  member.Start(0, &effects);
+  member.Opened(1, 0, &effects);
+  Welcome welcome;
+  welcome.rank = 0;
+  welcome.incarnation = 1;
+  welcome.protocol.version = 3;
+  Message message;
+  message.type = Type::kWelcome;
+  message.extra = Encode(welcome);
+  effects.Clear();
+  member.Received(1, message, 0, &effects);
+  ASSERT_TRUE(member.refused());
+  EXPECT_EQ(
+      std::string(member.refused()->what()),
+      "the head speaks protocol 3, this process protocol 2; upgrade tensorkv where this process "
+      "runs");
+  EXPECT_FALSE(member.joined());
+  ASSERT_EQ(effects.closes.size(), 1U);
+  member.Closed(1, 0, &effects);
+  effects.Clear();
+  for (Time now = 0; now < 60 * kSecond; now += kSecond) member.Tick(now, &effects);
+  EXPECT_TRUE(effects.dials.empty());
 }
 
 TEST(Member, ALostHeadIsDialedAgainAndItsReturnIsTold) {

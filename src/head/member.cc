@@ -37,6 +37,7 @@ void Member::Opened(LinkId link, Time now, Effects* effects) {
   hello.incarnation = joined() ? welcome_->incarnation : 0;
   hello.known = options_.process;
   hello.address = options_.address;
+  hello.protocol = options_.protocol;
   Message message;
   message.type = Type::kHello;
   message.extra = Encode(hello);
@@ -63,8 +64,16 @@ bool Member::Received(LinkId link, const Message& message, Time now, Effects* ef
   if (link != link_) return false;
   last_heard_ = now;
   switch (message.type) {
-    case Type::kWelcome:
-      if (!joined()) welcome_ = DecodeWelcome(message.extra);
+    case Type::kWelcome: {
+      const Welcome welcome = DecodeWelcome(message.extra);
+      if (const auto error =
+              WhyNotTogether("the head", welcome.protocol, "this process", options_.protocol)) {
+        refused_ = *error;
+        link_ = kNoLink;
+        effects->Close(link, error->code(), error->what());
+        return false;
+      }
+      if (!joined()) welcome_ = welcome;
       welcomed_ = true;
       ++welcomes_;
       if (lost_since_ != kNever && epoch_.number > 0) {
@@ -73,6 +82,7 @@ bool Member::Received(LinkId link, const Message& message, Time now, Effects* ef
       lost_since_ = kNever;
       redial_after_ = kRedialFirst;
       return false;
+    }
     case Type::kEpoch: {
       if (!joined() || message.number <= epoch_.number) return false;
       Epoch epoch = DecodeEpoch(message.number, message.extra);

@@ -20,6 +20,7 @@ struct MemberOptions {
   std::string address;   // of a server: where it listens
   Time ping_every = 1 * kSecond;
   Time dead_after = 5 * kSecond;  // of silence: the connection is given up and made anew
+  Protocol protocol;              // that it speaks
 
   // Says that it lives often enough for a head that allows so much silence.
   void AllowSilence(Time silence) {

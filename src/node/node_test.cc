@@ -24,6 +24,7 @@ class HostilePeerTest : public ::testing::Test {
     epoch.number = 1;
     epoch.workers = {{4, Epoch::State::kAlive}, {5, Epoch::State::kAlive}};
     epoch.servers = {{9, Epoch::State::kAlive}};
+    epoch.placement = {1, 1, {}};
     Message news;
     news.type = Type::kEpoch;
     news.number = 1;

@@ -178,11 +178,11 @@ Operation DistStore::Make(Operation::Kind kind, const std::string& verb,
 Operation DistStore::MakePush(Operation::Kind kind, const std::string& verb, const Source& source,
                               const CallPtr& call) const {
   Operation push = Make(kind, verb, source.record.get());
-  push.value = MemoryOf(source.array);
+  push.value.bytes = MemoryOf(source.array);
   push.scalars = source.scalars;
   push.priority = source.priority;
   call->keys.push_back(source.record);
-  call->sources.push_back(push.value);
+  call->sources.push_back(push.value.bytes);
   return push;
 }
 

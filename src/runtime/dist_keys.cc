@@ -52,7 +52,7 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
     }
     meta.deterministic = options_.deterministic;
     init.meta = std::make_shared<const KeyMeta>(std::move(meta));
-    init.value = MemoryOf(values[i]);
+    init.value.bytes = MemoryOf(values[i]);
     calls.push_back(NewCall(std::string(verb)));
     calls.back()->sources.push_back(MemoryOf(values[i]));
     std::vector<Operation> operations;

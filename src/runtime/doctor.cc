@@ -210,7 +210,7 @@ Finding Files() {
 
 }  // namespace
 
-std::string BuildVersion() { return Format("{} protocol {}", Version(), ProtocolVersion()); }
+std::string BuildVersion() { return Format("{} protocol {}", Version(), kProtocolVersion); }
 
 std::vector<Finding> ExamineHost() {
   return {{Kind::kGood, "version", BuildVersion(), ""},

@@ -200,6 +200,7 @@ class SocketService final : public Service {
     if (role_ == Job::Role::kHead) {
       HeadOptions head;
       head.job = job.id;
+      head.protocol.package = PackageName();
       head.workers = job.workers;
       head.servers = job.servers;
       head.policy = PolicyFromName(job.on_death);
@@ -211,10 +212,12 @@ class SocketService final : public Service {
     member.role = Role::kServer;
     member.rank = job.rank;
     member.process = LifeNumber();
+    member.protocol.package = PackageName();
     member.address = address_;
     member.AllowSilence(std::chrono::nanoseconds(job.silence).count());
     ShardOptions shard;
     shard.job = job.id;
+    shard.protocol = member.protocol;
     return std::make_unique<ServerNode>(member, shard, pool_.get());
   }
 

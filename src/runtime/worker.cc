@@ -33,9 +33,11 @@ Worker::Worker(const std::string& type, const StoreOptions& store, WorkerOptions
   member.job = options.job;
   member.rank = options.rank;
   member.process = LifeNumber();
+  member.protocol.package = PackageName();
   member.AllowSilence(std::chrono::nanoseconds(store.silence).count());
   ClientOptions client;
   client.job = options.job;
+  client.protocol = member.protocol;
   client.patience = Saturated(store.patience).count();
   client.server_patience = Saturated(store.server_patience).count();
   NodeThreadOptions thread;

@@ -27,9 +27,8 @@ std::vector<uint64_t> BirthsReplacedBy(KeyMeta fresh, const Shard::Key& old) {
 // Whether an INIT is for a chunk of that key, in its size, and of this server.
 bool Shard::Belongs(const KeyMeta& meta, const Message& init) const {
   return IdOf(meta.name) == init.key && init.chunk < meta.chunk_count() &&
-         init.body.size == meta.bytes_of(init.chunk) &&
-         ShardOf(init.key, init.chunk, static_cast<uint32_t>(epoch_.servers.size())) ==
-             options_.index;
+         init.body.size == meta.bytes_of(init.chunk) && epoch_.placement.servers > 0 &&
+         ServerOf(epoch_.placement, init.key, init.chunk) == options_.index;
 }
 
 void Shard::OnInit(Session* session, Message& message, Effects* effects) {
@@ -45,6 +44,12 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   }
   if (session->id.rank != 0) {
     return AnswerError(session, message, Code::kFailedPrecondition, "rank 0 creates keys", effects);
+  }
+  if (meta.layout != Layout::kDense) {
+    return AnswerError(session, message, Code::kUnimplemented,
+                       Format("layout {} is not in protocol {} of {}", Name(meta.layout),
+                              kProtocolVersion, PackageName()),
+                       effects);
   }
   if (message.body.size > 0 && !message.body) {
     return AnswerError(session, message, Code::kResourceExhausted,

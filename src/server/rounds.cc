@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "codec/codec.h"
 #include "server/shard.h"
 
 namespace tkv {
@@ -54,11 +55,17 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
   }
   Chunk& chunk = found->second;
   if (IsOfAnother(key->second, message)) return AnswerMadeAnew(session, message, effects);
-  if (message.dtype != chunk.dtype || message.body.size != chunk.bytes() ||
-      (message.body.size > 0 && !message.body)) {
+  if (message.dtype != chunk.dtype) {
     return AnswerError(session, message, Code::kFailedPrecondition,
                        Format("{} bytes of {}, the chunk has {} of {}{}", message.body.size,
                               Name(message.dtype), chunk.bytes(), Name(chunk.dtype), kDeleteRight),
+                       effects);
+  }
+  if (const auto error = codec::Judge(key->second.meta, message.chunk, message.encoding,
+                                      message.param, message.body.size)) {
+    const bool is_of_another_shape = error->code() == Code::kFailedPrecondition;
+    return AnswerError(session, message, error->code(),
+                       Format("{}{}", error->what(), is_of_another_shape ? kDeleteRight : ""),
                        effects);
   }
   std::vector<double> scalars;

@@ -19,6 +19,7 @@ class ShardTest : public ::testing::Test {
     epoch_.number = 1;
     epoch_.workers = {{4, Epoch::State::kAlive}, {5, Epoch::State::kAlive}};
     epoch_.servers = {{9, Epoch::State::kAlive}};
+    epoch_.placement = {1, 1, {}};
     shard_.On(epoch_, &effects_);
     Greet(kLink0, 0, 4);
     Greet(kLink1, 1, 5);
@@ -188,6 +189,69 @@ TEST_F(ShardTest, APushThatDoesNotFitTheKeyIsAnErrorAndTheSessionGoesOn) {
   other_size.body = Floats({1});
   ExpectError(kLink0, other_size, Code::kFailedPrecondition);
   EXPECT_EQ(Send(kLink0, Push(5, 1, 1)).type, Type::kAccepted);
+}
+
+TEST_F(ShardTest, AnEncodingThatIsNotThereIsAnErrorThatNamesItAndTheSessionGoesOn) {
+  Message push = Push(2, 1, 1);
+  push.encoding = Encoding::k2Bit;
+  EXPECT_FALSE(shard_.Admit(kLink0, push)) << "no memory for what nobody can read";
+  const Message reply = Send(kLink0, push);
+  EXPECT_EQ(ErrorOf(reply).code(), Code::kUnimplemented);
+  EXPECT_NE(reply.extra.find("encoding 2bit is not in protocol 2"), std::string::npos)
+      << reply.extra;
+  ExpectError(kLink0, Make(Type::kPush, 3, 1), Code::kFailedPrecondition);
+  EXPECT_EQ(Send(kLink0, Push(4, 1, 1)).type, Type::kAccepted);
+}
+
+TEST_F(ShardTest, ALayoutThatIsNotThereIsAnErrorThatNamesItAndTheSessionGoesOn) {
+  meta_.name = CanonicalKey(0, "rows");
+  meta_.layout = Layout::kRows;
+  meta_.row_count = 100;
+  key_ = IdOf(meta_.name);
+  Message init = Make(Type::kInit, 2);
+  init.extra = Encode(meta_);
+  init.body = Floats({0, 0, 0, 0});
+  const Message reply = Send(kLink0, init);
+  EXPECT_EQ(ErrorOf(reply).code(), Code::kUnimplemented);
+  EXPECT_NE(reply.extra.find("layout rows"), std::string::npos) << reply.extra;
+  EXPECT_EQ(shard_.FindKey(key_), nullptr);
+  EXPECT_TRUE(effects_.closes.empty());
+}
+
+TEST_F(ShardTest, AChunkBelongsToTheServerThatThePlacementNames) {
+  epoch_.number = 2;
+  epoch_.servers.push_back({10, Epoch::State::kAlive});
+  epoch_.placement = {2, 2, std::vector<uint32_t>(kSlots, 1)};
+  shard_.On(epoch_, &effects_);
+  meta_.name = CanonicalKey(0, "elsewhere");
+  key_ = IdOf(meta_.name);
+  Message init = Make(Type::kInit, 2);
+  init.extra = Encode(meta_);
+  init.body = Floats({0, 0, 0, 0});
+  EXPECT_FALSE(shard_.Admit(kLink0, init));
+  epoch_.number = 3;
+  epoch_.placement.slots[SlotOf(key_, 0)] = 0;
+  shard_.On(epoch_, &effects_);
+  EXPECT_TRUE(shard_.Admit(kLink0, init));
+  EXPECT_EQ(Send(kLink0, init).type, Type::kOk);
+}
+
+TEST_F(ShardTest, WhoSpeaksAnotherProtocolOrRequiresWhatIsNotThereIsRefused) {
+  Hello hello{"", Role::kWorker, 0, 4, 0, ""};
+  hello.protocol.features = hello.protocol.required = 1;
+  Message message;
+  message.type = Type::kHello;
+  message.extra = Encode(hello);
+  Send(7, message);
+  ASSERT_EQ(effects_.closes.size(), 1U);
+  EXPECT_EQ(effects_.closes[0].code, Code::kFailedPrecondition);
+  EXPECT_NE(
+      effects_.closes[0].reason.find("worker 0 (protocol 2) requires features 0x1, which server 0"),
+      std::string::npos);
+  hello.protocol.required = 0;
+  message.extra = Encode(hello);
+  EXPECT_EQ(Send(8, message).type, Type::kWelcome) << "features that only one has are not used";
+  EXPECT_EQ(DecodeWelcome(LastFor(8).extra).protocol, Protocol{});
 }
 
 TEST_F(ShardTest, AKeyThatWasMadeAnewIsAnotherOneForWhoeverMissedIt) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "codec/codec.h"
 
 namespace tkv {
 namespace {
@@ -88,6 +89,12 @@ void Shard::OnHello(LinkId link, const Message& message, Effects* effects) {
     return effects->Close(link, Code::kUnauthenticated,
                           Format("HELLO: job '{}', this is '{}'", hello.job, options_.job));
   }
+  const std::string who = hello.rank == kNoRank ? "an observer" : Format("worker {}", hello.rank);
+  const std::string self = Format("server {}", options_.index);
+  if (const auto error = WhyNotTogether(who, hello.protocol, self, options_.protocol)) {
+    effects->Log(Level::kWarning, Format("refused: {}", error->what()));
+    return effects->Close(link, error->code(), Format("HELLO: {}", error->what()));
+  }
   if (hello.role == Role::kServer || hello.incarnation == 0 ||
       (hello.role == Role::kWorker) != (hello.rank != kNoRank)) {
     return effects->Close(link, Code::kInvalidArgument, "HELLO: not a worker and not an observer");
@@ -126,6 +133,7 @@ void Shard::AdmitSession(LinkId link, const Hello& hello, Effects* effects) {
                options_.credit_budget_bytes / std::max<size_t>(1, epoch_.workers.size()));
   welcome.rank = id.rank;
   welcome.incarnation = id.incarnation;
+  welcome.protocol = options_.protocol;
   Message reply;
   reply.type = Type::kWelcome;
   reply.extra = Encode(welcome);
@@ -222,16 +230,18 @@ bool Shard::Admit(LinkId link, const Message& message) {
   switch (message.type) {
     case Type::kPush: {
       const Chunk* const chunk = FindChunk(message.chunk_id());
-      if (chunk == nullptr || chunk->bytes() != message.body.size) return false;
+      const Key* const key = FindKey(message.key);
+      if (chunk == nullptr || key == nullptr ||
+          codec::Judge(key->meta, message.chunk, message.encoding, message.param,
+                       message.body.size)) {
+        return false;
+      }
       // When the whole frame has landed all of this is needed, and memory is slow: asked for now,
       // the chunks of a frame are fetched side by side.
       Prefetch(chunk->value.data, std::min(chunk->value.size, kPrefetchBytes));
       Prefetch(chunk, sizeof *chunk);
       Prefetch(chunk->value.owner.get(), 1);
-      if (const Key* const key = FindKey(message.key)) {
-        Prefetch(&key->meta.mode, 1);
-        Prefetch(&key->pending, 1);
-      }
+      Prefetch(&key->pending, 1);
       return true;
     }
     case Type::kInit:

@@ -18,6 +18,7 @@ namespace tkv {
 
 struct ShardOptions {
   std::string job;
+  Protocol protocol;                             // that it speaks
   uint32_t index = 0;                            // until the head has said which
   size_t credit_budget_bytes = size_t{1} << 30;  // of pushes that are on their way in, all workers
   size_t credit_min_bytes = size_t{8} << 20;     // each worker's part is at least that

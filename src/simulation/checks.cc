@@ -28,7 +28,7 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
     running.accepted = true;
     if (!running.has_push) return;
     Record(*driver, running, HistoryEvent::Kind::kPush, ++logged_, outcome.round);
-    model_.Accepted(running.key, running.push, outcome.round, Shards());
+    model_.Accepted(running.key, running.push, outcome.round, HeadEpoch().placement, Shards());
     driver->last_accepted[running.key] = running.push.ordinal;
     driver->last_round[running.key] = outcome.round;
     running.last_accepted = running.push.ordinal;
@@ -90,8 +90,7 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
 // Whether a server that holds a part of the key has died.
 bool Simulation::IsLost(const SimKey& key) const {
   for (uint32_t c = 0; c < key.meta.chunk_count(); ++c) {
-    const uint32_t server = ShardOf(IdOf(key.name), c, static_cast<uint32_t>(servers_.size()));
-    if (servers_[server] == nullptr) return true;
+    if (servers_[ServerOf(HeadEpoch().placement, IdOf(key.name), c)] == nullptr) return true;
   }
   return false;
 }
@@ -260,11 +259,10 @@ void Simulation::CheckStores() {
 }
 
 void Simulation::CheckStore(const Shard& shard, uint32_t server, const SimKey& key) {
-  const auto count = static_cast<uint32_t>(servers_.size());
   const KeyId id = IdOf(key.name);
   bool has_chunk = false;
   for (uint32_t c = 0; c < key.meta.chunk_count(); ++c) {
-    has_chunk = has_chunk || ShardOf(id, c, count) == server;
+    has_chunk = has_chunk || ServerOf(HeadEpoch().placement, id, c) == server;
   }
   const size_t index = key_index_.at(id);
   const bool is_there = shard.FindKey(id) != nullptr;

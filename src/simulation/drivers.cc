@@ -180,7 +180,7 @@ void Simulation::StartInit(Driver* driver) {
   init.kind = driver->rank == kNoRank ? Kind::kOpen : Kind::kInit;
   init.key = key.name;
   init.meta = std::make_shared<const KeyMeta>(key.meta);
-  init.value = FillWith(key, InitialValue(scenario_.seed, key));
+  init.value.bytes = FillWith(key, InitialValue(scenario_.seed, key));
   Driver::Running running;
   running.is_init = true;
   running.key = index;
@@ -244,7 +244,7 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
     running.value = FillWith(key, Contribution(scenario_.seed, key, driver->rank,
                                                running.push.life.incarnation, driver->ordinal));
     bodies_[running.value.owner.get()] = {step.key, running.push};
-    operation.value = running.value;
+    operation.value.bytes = running.value;
   }
   const auto last = driver->last_accepted.find(step.key);
   if (last != driver->last_accepted.end()) {
@@ -319,7 +319,7 @@ void Simulation::StartRecreate(Driver* driver, const Step& step) {
     model_.Created(step.key);
     operation.kind = Kind::kInit;
     operation.meta = std::make_shared<const KeyMeta>(key.meta);
-    operation.value = FillWith(key, InitialValue(scenario_.seed, key));
+    operation.value.bytes = FillWith(key, InitialValue(scenario_.seed, key));
     running.is_init = true;
   }
   Begin(driver, std::move(operation), std::move(running));

@@ -301,14 +301,13 @@ void Model::CompletedAsync(const Shard& shard, const Epoch& head, size_t key, ui
   Violate(Format("{}: the value is that of no push that was not applied before", where));
 }
 
-void Model::Accepted(size_t key, Push push, uint64_t round,
+void Model::Accepted(size_t key, Push push, uint64_t round, const Placement& placement,
                      const std::vector<const Shard*>& shards) {
   const auto found = keys_.find(key);
   if (found == keys_.end()) return;
   const SimKey& sim = scenario_.keys[key];
   for (uint32_t c = 0; c < found->second.chunks.size(); ++c) {
-    const uint32_t server = ShardOf(IdOf(sim.name), c, static_cast<uint32_t>(shards.size()));
-    const Shard* const shard = shards[server];
+    const Shard* const shard = shards[ServerOf(placement, IdOf(sim.name), c)];
     const Chunk* const chunk = shard == nullptr ? nullptr : shard->FindChunk({IdOf(sim.name), c});
     if (chunk == nullptr) continue;  // that server is dead
     ChunkModel& state = found->second.chunks[c];

@@ -41,7 +41,8 @@ class Model {
   void Pushed(size_t key, Push push, uint64_t round);  // a first byte has left
   bool HasLeft(size_t key, Push push) const;
   void Failed(size_t key, Push push);  // it may be in some chunks or in none
-  void Accepted(size_t key, Push push, uint64_t round, const std::vector<const Shard*>& shards);
+  void Accepted(size_t key, Push push, uint64_t round, const Placement& placement,
+                const std::vector<const Shard*>& shards);
   // `last` is the ordinal of the last push that the life was given before the CONTROL.
   void Controlled(Life life, uint64_t generation, uint64_t last, bool accumulate,
                   std::vector<uint64_t> from_rounds);  // of each key; kNever: another store's

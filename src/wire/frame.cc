@@ -14,6 +14,7 @@ struct Rule {
   uint8_t flags = 0;       // that may be set
   uint32_t extra_max = 0;  // bytes
   bool may_have_body = false;
+  bool may_be_encoded = false;
 };
 
 constexpr uint32_t kTextMax = 64 << 10;
@@ -31,7 +32,7 @@ constexpr Rule RuleOf(Type type) {
     case Type::kStatus:
       return {true, 0, 0, false};
     case Type::kPush:
-      return {true, kBarrierKey | kHasScalars | kOfBirth, 2048, true};
+      return {true, kBarrierKey | kHasScalars | kOfBirth, 2048, true, true};
     case Type::kPull:
       return {true, kNoBody | kOfBirth, 0, false};
     case Type::kCancel:
@@ -96,8 +97,11 @@ void DecodeEntry(const FrameEntry& entry, Message* decoded) {
   if (entry.dtype > static_cast<uint8_t>(DType::kBool)) {
     throw Fail(Code::kInvalidArgument, "{} with dtype {}", name, entry.dtype);
   }
-  if (entry.codec != 0) throw Fail(Code::kInvalidArgument, "{} with codec {}", name, entry.codec);
-  if (entry.reserved != 0) throw Fail(Code::kInvalidArgument, "{} with reserved bits", name);
+  // Which encodings there are is judged with the operation, so that a new one costs no session.
+  if (!rule.may_be_encoded && (entry.encoding != 0 || entry.param != 0)) {
+    throw Fail(Code::kInvalidArgument, "{} with encoding {}, {}", name, entry.encoding,
+               entry.param);
+  }
   if (entry.extra_bytes > rule.extra_max) {
     throw Fail(Code::kInvalidArgument, "{} with {} bytes of metadata, at most {} are allowed", name,
                entry.extra_bytes, rule.extra_max);
@@ -109,6 +113,8 @@ void DecodeEntry(const FrameEntry& entry, Message* decoded) {
   message.type = type;
   message.flags = entry.flags;
   message.dtype = static_cast<DType>(entry.dtype);
+  message.encoding = static_cast<Encoding>(entry.encoding);
+  message.param = entry.param;
   message.chunk = entry.chunk;
   message.key = {entry.key_low, entry.key_high};
   message.number = entry.number;
@@ -131,7 +137,7 @@ void FrameBuilder::Add(Message&& message) {
   const FrameEntry entry{static_cast<uint8_t>(message.type),
                          message.flags,
                          static_cast<uint8_t>(message.dtype),
-                         message.codec,
+                         static_cast<uint8_t>(message.encoding),
                          message.chunk,
                          message.key.low,
                          message.key.high,
@@ -140,7 +146,7 @@ void FrameBuilder::Add(Message&& message) {
                          message.need,
                          message.body.size,
                          static_cast<uint32_t>(message.extra.size()),
-                         0};
+                         message.param};
   entries_.append(reinterpret_cast<const char*>(&entry), sizeof(entry));
   extras_ += message.extra;
   body_bytes_ += message.body.size;

@@ -14,6 +14,8 @@
 namespace tkv {
 
 inline constexpr uint32_t kFrameMagic = 0x31564B54;  // "TKV1"
+// Of this layout.  What operations mean is the protocol's version (version.h); a peer of another one
+// can still read that it is refused.
 inline constexpr uint8_t kFrameVersion = 1;
 
 struct FrameHeader {  // wire layout
@@ -35,7 +37,7 @@ struct FrameEntry {  // wire layout
   uint8_t type;
   uint8_t flags;
   uint8_t dtype;
-  uint8_t codec;
+  uint8_t encoding;
   uint32_t chunk;
   uint64_t key_low;
   uint64_t key_high;
@@ -44,7 +46,7 @@ struct FrameEntry {  // wire layout
   uint64_t need;
   uint64_t body_bytes;
   uint32_t extra_bytes;
-  uint32_t reserved;
+  uint32_t param;
 };
 static_assert(sizeof(FrameEntry) == 64);
 

@@ -49,13 +49,4 @@ std::string ShownKey(std::string_view canonical);
 
 KeyId IdOf(std::string_view canonical) noexcept;
 
-// The head deals slots to shards round-robin, so that a key of many chunks loads all shards alike.
-inline constexpr uint32_t kSlots = 4096;
-inline uint32_t SlotOf(const KeyId& id, uint32_t chunk) noexcept {
-  return static_cast<uint32_t>((id.low + chunk) % kSlots);
-}
-inline uint32_t ShardOf(const KeyId& id, uint32_t chunk, uint32_t shard_count) noexcept {
-  return SlotOf(id, chunk) % shard_count;
-}
-
 }  // namespace tkv

@@ -106,6 +106,13 @@ const char* Name(Type type) noexcept {
   return "?";
 }
 
+std::string NameOf(Encoding encoding) {
+  constexpr std::array kNames = {"dense", "f16",  "bf16",  "int8", "2bit",
+                                 "1bit",  "runs", "top-k", "rows"};
+  const auto number = static_cast<size_t>(encoding);
+  return number < kNames.size() ? kNames[number] : Format("{}", number);
+}
+
 bool IsReply(Type type) noexcept { return type >= Type::kWelcome && type <= Type::kError; }
 
 bool IsMutating(Type type) noexcept {
@@ -166,7 +173,20 @@ uint64_t KeyMeta::elements_of(uint32_t chunk) const {
   return std::min<uint64_t>(chunk_elements, elements() - std::min(begin, elements()));
 }
 
-// name, birth, dtype, rank, dims, chunk elements, mode, staleness, deterministic
+const char* Name(Layout layout) noexcept {
+  switch (layout) {
+    case Layout::kDense:
+      return "dense";
+    case Layout::kWhole:
+      return "whole";
+    case Layout::kRows:
+      return "rows";
+  }
+  return "?";
+}
+
+// name, birth, dtype, rank, dims, chunk elements, mode, staleness, deterministic, layout, rows,
+// buckets, initializer: kind, a, b, seed
 std::string Encode(const KeyMeta& value) {
   ByteWriter writer;
   writer.Text(value.name);
@@ -178,6 +198,13 @@ std::string Encode(const KeyMeta& value) {
   writer.Number(value.mode);
   writer.Number(value.staleness);
   writer.Number(static_cast<uint8_t>(value.deterministic));
+  writer.Number(value.layout);
+  writer.Number(value.row_count);
+  writer.Number(value.buckets);
+  writer.Number(value.initializer.kind);
+  writer.Number(value.initializer.a);
+  writer.Number(value.initializer.b);
+  writer.Number(value.initializer.seed);
   return writer.Take();
 }
 
@@ -208,11 +235,53 @@ KeyMeta DecodeKeyMeta(std::string_view bytes) {
                meta.staleness, KeyMeta::kStalenessMax);
   }
   meta.deterministic = ReadBool(&reader);
+  meta.layout = ReadEnum(&reader, Layout::kRows, "layout");
+  meta.row_count = reader.Number<uint64_t>();
+  meta.buckets = reader.Number<uint32_t>();
+  meta.initializer.kind = ReadEnum(&reader, Initializer::Kind::kNormal, "initializer");
+  meta.initializer.a = reader.Number<double>();
+  meta.initializer.b = reader.Number<double>();
+  meta.initializer.seed = reader.Number<uint64_t>();
+  const bool has_rows = meta.row_count != 0 || meta.buckets != 0 ||
+                        !(meta.initializer == Initializer{});  // also where a number is none
+  if (has_rows && meta.layout != Layout::kRows) {
+    throw Fail(Code::kInvalidArgument, "rows of a key whose layout is {}", Name(meta.layout));
+  }
   reader.End();
   return meta;
 }
 
 // ---- the others ---------------------------------------------------------------------------------
+
+namespace {
+
+void Write(const Protocol& value, ByteWriter* writer) {
+  writer->Number(value.version);
+  writer->Number(value.features);
+  writer->Number(value.required);
+  writer->Text(value.package);
+}
+
+// Ends a HELLO or WELCOME.  One of version 1 has none, and what later versions write behind theirs
+// is theirs: such a peer is refused by its version, which the sender of neither has to guess.
+Protocol ReadProtocol(ByteReader* reader) {
+  Protocol protocol;
+  if (reader->left() == 0) {
+    protocol.version = 1;
+    return protocol;
+  }
+  protocol.version = reader->Number<uint32_t>();
+  if (protocol.version < 2) {
+    throw Fail(Code::kInvalidArgument, "protocol {} where later ones say theirs", protocol.version);
+  }
+  protocol.features = reader->Number<uint64_t>();
+  protocol.required = reader->Number<uint64_t>();
+  protocol.package = reader->Text(Protocol::kPackageBytesMax);
+  if (protocol.version == kProtocolVersion) reader->End();
+  return protocol;
+}
+
+}  // namespace
 
 std::string Encode(const Hello& value) {
   ByteWriter writer;
@@ -222,6 +291,7 @@ std::string Encode(const Hello& value) {
   writer.Number(value.incarnation);
   writer.Number(value.known);
   writer.Text(value.address);
+  Write(value.protocol, &writer);
   return writer.Take();
 }
 
@@ -234,7 +304,7 @@ Hello DecodeHello(std::string_view bytes) {
   hello.incarnation = reader.Number<uint64_t>();
   hello.known = reader.Number<uint64_t>();
   hello.address = reader.Text(kAddressBytesMax);
-  reader.End();
+  hello.protocol = ReadProtocol(&reader);
   return hello;
 }
 
@@ -246,6 +316,7 @@ std::string Encode(const Welcome& value) {
   writer.Number(value.rank);
   writer.Number(value.incarnation);
   writer.Number(static_cast<uint8_t>(value.rejoined));
+  Write(value.protocol, &writer);
   return writer.Take();
 }
 
@@ -258,7 +329,7 @@ Welcome DecodeWelcome(std::string_view bytes) {
   welcome.rank = ReadRank(&reader);
   welcome.incarnation = reader.Number<uint64_t>();
   welcome.rejoined = ReadBool(&reader);
-  reader.End();
+  welcome.protocol = ReadProtocol(&reader);
   return welcome;
 }
 
@@ -384,8 +455,34 @@ std::string Encode(const Epoch& value) {
     writer.Number(commit.incarnation);
     writer.Number(commit.generation);
   }
+  writer.Number(value.placement.number);
+  writer.Number(value.placement.servers);
+  writer.Number(static_cast<uint32_t>(value.placement.slots.size()));
+  for (const uint32_t server : value.placement.slots) writer.Number(server);
   return writer.Take();
 }
+
+namespace {
+
+// Others look a server up without asking again whether it is there.
+Placement ReadPlacement(ByteReader* reader, size_t servers) {
+  Placement placement;
+  placement.number = reader->Number<uint64_t>();
+  placement.servers = reader->Number<uint32_t>();
+  placement.slots.resize(reader->Count(sizeof(uint32_t)));
+  for (uint32_t& server : placement.slots) server = reader->Number<uint32_t>();
+  const auto is_there = [&](uint32_t server) { return server < placement.servers; };
+  const bool is_whole = placement.slots.empty() || placement.slots.size() == kSlots;
+  if (placement.servers != servers || !is_whole ||
+      !std::all_of(placement.slots.begin(), placement.slots.end(), is_there)) {
+    throw Fail(Code::kInvalidArgument,
+               "a placement of {} slots on {} servers, of which {} are there",
+               placement.slots.size(), placement.servers, servers);
+  }
+  return placement;
+}
+
+}  // namespace
 
 Epoch DecodeEpoch(uint64_t number, std::string_view bytes) {
   ByteReader reader(bytes);
@@ -410,6 +507,7 @@ Epoch DecodeEpoch(uint64_t number, std::string_view bytes) {
     commit.incarnation = reader.Number<uint64_t>();
     commit.generation = reader.Number<uint64_t>();
   }
+  epoch.placement = ReadPlacement(&reader, epoch.servers.size());
   reader.End();
   return epoch;
 }

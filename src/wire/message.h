@@ -14,6 +14,8 @@
 #include "tkv/error.h"
 #include "tkv/shape.h"
 #include "wire/key_id.h"
+#include "wire/placement.h"
+#include "wire/version.h"
 
 namespace tkv {
 
@@ -62,6 +64,23 @@ enum class Type : uint8_t {
   kRows = 69,
 };
 
+// How a part of a contribution is written down.
+enum class Encoding : uint8_t {  // wire value: never renumber
+  kDense = 0,
+  kF16 = 1,
+  kBf16 = 2,
+  kInt8 = 3,
+  k2Bit = 4,
+  k1Bit = 5,
+  kRuns = 6,
+  kTopK = 7,
+  kRows = 8,
+};
+// "2bit"; of a number that has no name yet, "9".
+std::string NameOf(Encoding encoding);
+// Of one part of a contribution, as a server takes it.
+inline constexpr size_t kPartBytesMax = size_t{256} << 20;
+
 const char* Name(Type type) noexcept;
 bool IsReply(Type type) noexcept;
 // Whether a shard must do it once and only once.
@@ -83,6 +102,7 @@ enum Flag : uint8_t {  // wire value: never renumber
 //            CONTROL, COMMIT, WITHDRAW generation; EPOCH epoch; ERROR code
 //   chunk    of the key; CONTROL, CLOSE: the number of the store whose keys it is for
 //   seq      of the operation in its session; a reply has that of its operation
+//   encoding, param   PUSH: how the body is written down, and a number of that encoding's own
 //   need     PULL, PUSH: an operation of the session that must be done first, or 0; with kOfBirth,
 //            which PUSH, PULL and ABSTAIN may have, the birth of the key that is meant
 //   extra    the payload below that belongs to the type
@@ -90,12 +110,13 @@ struct Message {
   Type type{};
   uint8_t flags = 0;
   DType dtype{};
-  uint8_t codec = 0;
+  Encoding encoding = Encoding::kDense;
   uint32_t chunk = 0;
   KeyId key;
   uint64_t number = 0;
   uint64_t seq = 0;
   uint64_t need = 0;
+  uint32_t param = 0;
   std::string extra;
   Bytes body;
 
@@ -119,6 +140,7 @@ struct Hello {  // HELLO
   uint64_t known = 0;   // to a shard: its incarnation as the client knows it, or 0; to the head: a
                         // number of the process's own, so that a repeated HELLO is no second life
   std::string address;  // of a server, to the head: where clients find it; may be empty
+  Protocol protocol;    // of the sender; a HELLO of version 1 ends before it
 };
 
 struct Welcome {  // WELCOME
@@ -128,6 +150,25 @@ struct Welcome {  // WELCOME
   Rank rank = kNoRank;       // from the head
   uint64_t incarnation = 0;  // from the head
   bool rejoined = false;     // from the head: the rank has lived before
+  Protocol protocol;         // of the sender
+};
+
+// How servers keep the values of a key.
+enum class Layout : uint8_t {  // wire value: never renumber
+  kDense = 0,                  // chunks of equal length, dealt to all servers
+  kWhole = 1,                  // one chunk, for updates that need all of a value
+  kRows = 2,                   // rows that are made when they are first written, in buckets
+};
+const char* Name(Layout layout) noexcept;
+
+// What rows that have not been written read as.
+struct Initializer {
+  enum class Kind : uint8_t { kConstant = 0, kUniform = 1, kNormal = 2 };  // wire value
+  Kind kind = Kind::kConstant;
+  double a = 0;  // the constant; the lower end; the mean
+  double b = 0;  // the upper end; the standard deviation
+  uint64_t seed = 0;
+  bool operator==(const Initializer&) const = default;
 };
 
 // What a key is; fixed at INIT.
@@ -145,6 +186,10 @@ struct KeyMeta {  // INIT, EXISTS, META
   Mode mode = Mode::kSync;
   uint32_t staleness = 0;      // k: rounds that may be open beyond one
   bool deterministic = false;  // sums in the order of ranks
+  Layout layout = Layout::kDense;
+  uint64_t row_count = 0;   // kRows, of which `shape` is one row's
+  uint32_t buckets = 0;     // kRows: its chunks
+  Initializer initializer;  // kRows
 
   uint64_t elements() const { return static_cast<uint64_t>(shape.size()); }
   uint32_t chunk_count() const;
@@ -193,6 +238,7 @@ struct Epoch {                                                                  
   std::vector<Member> workers;
   std::vector<Member> servers;
   std::vector<Commit> commits;
+  Placement placement;
 
   // Whether rounds need this rank: under `fail` and `wait` always, under `continue` while it lives.
   bool IsMember(Rank rank) const;

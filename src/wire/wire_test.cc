@@ -31,8 +31,11 @@ Epoch SomeEpoch() {
   epoch.workers = {{4, Epoch::State::kAlive}, {5, Epoch::State::kDead}};
   epoch.servers = {{6, Epoch::State::kAlive}};
   epoch.commits = {{0, 4, 3}};
+  epoch.placement = {7, 1, {}};
   return epoch;
 }
+
+constexpr size_t kProtocolBytes = 4 + 8 + 8 + 4;  // of a Protocol without a package
 
 // One message of each type with the payload that belongs to it.
 std::vector<Message> EveryMessage() {
@@ -43,6 +46,10 @@ std::vector<Message> EveryMessage() {
     Message message;
     message.type = type;
     message.dtype = DType::kF32;
+    if (type == Type::kPush) {
+      message.encoding = Encoding::k2Bit;
+      message.param = 0x3F000000;
+    }
     message.key = IdOf(name);
     message.chunk = 2;
     message.number = 11;
@@ -103,6 +110,8 @@ TEST(Frame, EveryMessageComesBackAsItWas) {
     EXPECT_EQ(got[i].number, sent[i].number);
     EXPECT_EQ(got[i].seq, sent[i].seq);
     EXPECT_EQ(got[i].need, sent[i].need);
+    EXPECT_EQ(got[i].encoding, sent[i].encoding);
+    EXPECT_EQ(got[i].param, sent[i].param);
     EXPECT_EQ(got[i].extra, sent[i].extra);
     EXPECT_EQ(got[i].body.size, sent[i].body.size);
     EXPECT_NO_THROW(ReadPayload(got[i])) << Name(got[i].type);
@@ -151,9 +160,11 @@ TEST(Frame, FlippedBitsUnderARightCheckAreDecodedOrRefused) {
 TEST(Frame, CutPayloadsAreErrors) {
   for (const Message& message : EveryMessage()) {
     if (message.type == Type::kError) continue;
+    const bool has_protocol = message.type == Type::kHello || message.type == Type::kWelcome;
     for (size_t size = 0; size < message.extra.size(); ++size) {
       Message cut = message;
       cut.extra.resize(size);
+      if (has_protocol && size + kProtocolBytes == message.extra.size()) continue;  // of version 1
       EXPECT_THROW(ReadPayload(cut), Error) << Name(message.type) << " at " << size;
     }
   }
@@ -234,11 +245,91 @@ TEST(KeyId, ChunksOfAKeyLoadAllShardsAlike) {
   for (const uint32_t shards : {1U, 3U, 8U}) {
     std::vector<int> load(shards);
     for (uint32_t chunk = 0; chunk < 24; ++chunk) {
-      ++load[ShardOf(IdOf(CanonicalKey(0, "w")), chunk, shards)];
+      ++load[ServerOf({1, shards, {}}, IdOf(CanonicalKey(0, "w")), chunk)];
     }
     const auto [low, high] = std::minmax_element(load.begin(), load.end());
     EXPECT_LE(*high - *low, 1);
   }
+}
+
+TEST(Placement, ATableOfSlotsSaysWhichServerHasAChunk) {
+  Placement placement{2, 3, std::vector<uint32_t>(kSlots, 1)};
+  const KeyId id = IdOf(CanonicalKey(0, "w"));
+  placement.slots[SlotOf(id, 5)] = 2;
+  EXPECT_EQ(ServerOf(placement, id, 5), 2U);
+  EXPECT_EQ(ServerOf(placement, id, 6), 1U);
+}
+
+TEST(Placement, ComesBackAsItWasOrNotAtAll) {
+  Epoch epoch = SomeEpoch();
+  epoch.servers.resize(3);
+  epoch.placement = {8, 3, std::vector<uint32_t>(kSlots, 2)};
+  EXPECT_EQ(DecodeEpoch(9, Encode(epoch)), epoch);
+  for (const Placement& wrong :
+       {Placement{8, 4, {}}, Placement{8, 2, {}}, Placement{8, 0, {}}, Placement{8, 3, {0, 1, 2}},
+        Placement{8, 3, std::vector<uint32_t>(kSlots, 3)},
+        Placement{8, 3, std::vector<uint32_t>(kSlots + 1, 0)}}) {
+    epoch.placement = wrong;
+    EXPECT_FAILS(Code::kInvalidArgument, DecodeEpoch(9, Encode(epoch)));
+  }
+}
+
+// ---- versions -----------------------------------------------------------------------------------
+
+Protocol Speaks(uint32_t version, uint64_t features = 0, uint64_t required = 0) {
+  return {version, features, required, version == 1 ? "" : "tensorkv 7.8.9"};
+}
+
+std::string WhyNot(const Protocol& theirs, const Protocol& ours) {
+  const auto error = WhyNotTogether("worker 2", theirs, "the head", ours);
+  if (!error) return "";
+  EXPECT_EQ(error->code(), Code::kFailedPrecondition);
+  return error->what();
+}
+
+TEST(Protocol, AnotherVersionIsRefusedAndTheOlderSideIsToBeUpgraded) {
+  EXPECT_EQ(
+      WhyNot(Speaks(1), Speaks(2)),
+      "worker 2 speaks protocol 1, the head protocol 2 (tensorkv 7.8.9); upgrade tensorkv where "
+      "worker 2 runs");
+  EXPECT_EQ(WhyNot(Speaks(3), Speaks(2)),
+            "worker 2 speaks protocol 3 (tensorkv 7.8.9), the head protocol 2 (tensorkv 7.8.9); "
+            "upgrade tensorkv where the head runs");
+}
+
+TEST(Protocol, FeaturesAreIgnoredUnlessOneSideRequiresThem) {
+  EXPECT_EQ(WhyNot(Speaks(2, ~uint64_t{0}), Speaks(2)), "");
+  EXPECT_EQ(WhyNot(Speaks(2), Speaks(2, 5)), "");
+  EXPECT_EQ(WhyNot(Speaks(2, 6, 4), Speaks(2, 4)), "");
+  EXPECT_EQ(
+      WhyNot(Speaks(2, 6, 4), Speaks(2, 2)),
+      "worker 2 (protocol 2 (tensorkv 7.8.9)) requires features 0x4, which the head (protocol 2 "
+      "(tensorkv 7.8.9)) does not have; upgrade tensorkv where the head runs");
+  EXPECT_NE(WhyNot(Speaks(2), Speaks(2, 8, 8)).find("where worker 2 runs"), std::string::npos);
+}
+
+// The bytes of a frame as the last build that spoke version 1 wrote it: HELLO of worker 1 of 'job'.
+TEST(Protocol, AHelloOfVersion1IsUnderstoodAsSuch) {
+  Hello hello{"job", Role::kWorker, 1, 5, 6, "tcp:10.0.0.1:7"};
+  hello.protocol = {};
+  std::string payload = Encode(hello);
+  payload.resize(payload.size() - kProtocolBytes);
+  const Hello old = DecodeHello(payload);
+  EXPECT_EQ(old.protocol, Speaks(1));
+  EXPECT_EQ(old.address, hello.address);
+}
+
+TEST(Protocol, WhatALaterVersionAddsIsNotRead) {
+  Hello hello{"job", Role::kWorker, 1, 5, 6, ""};
+  hello.protocol.version = 3;
+  EXPECT_EQ(DecodeHello(Encode(hello) + "more").protocol.version, 3U);
+  hello.protocol.version = kProtocolVersion;
+  EXPECT_FAILS(Code::kInvalidArgument, DecodeHello(Encode(hello) + "more"));
+}
+
+TEST(Protocol, APackageTravelsAsANumberToo) {
+  EXPECT_EQ(PackageNameOf(PackageNumber()), PackageName());
+  EXPECT_EQ(PackageNameOf(0), "");
 }
 
 TEST(Epoch, WhoIsAMemberDependsOnThePolicy) {

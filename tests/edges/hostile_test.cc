@@ -223,7 +223,7 @@ const std::map<std::string, Deed>& Deeds() {
        [](SmallJob* job, bool u) { EXPECT_TRUE(RawPeer(job->address(), u).IsClosedSoon()); }},
       {"StrangerSlow",
        [](SmallJob* job, bool u) {
-         Handshake handshake({"worker 0", kRawToken, false, ProtocolVersion(), ""}, true);
+         Handshake handshake({"worker 0", kRawToken, false, kProtocolVersion, ""}, true);
          EXPECT_TRUE(RawPeer(job->address(), u).IsClosedWhileSaying(handshake.TakeOutput()));
        }},
       {"StrangerTooLong",

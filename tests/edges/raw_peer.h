@@ -111,7 +111,7 @@ class RawPeer {
   }
   // Proves itself.
   bool Shake() {
-    Handshake handshake({"worker 0", kRawToken, false, ProtocolVersion(), "there"}, true);
+    Handshake handshake({"worker 0", kRawToken, false, kProtocolVersion, "there"}, true);
     SayAll(handshake.TakeOutput());
     while (!handshake.done() && !handshake.failed()) {
       std::string bytes(handshake.wanted(), '\0');

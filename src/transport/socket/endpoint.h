@@ -24,7 +24,7 @@ struct SocketOptions {
   std::vector<std::string> listen;
   std::string token;              // the secret of the job; empty: only Unix sockets of one user
   bool insecure_network = false;  // TCP without a token
-  uint32_t version = ProtocolVersion();
+  uint32_t version = kProtocolVersion;
   bool check_bodies = false;  // what leaves by TCP carries a check of its bodies
   bool use_unix = true;       // where a peer can be reached by it
   // On one host large bodies travel through shared memory (lending.h): from the arena, if there is

@@ -40,8 +40,6 @@ bool IsRefusalCode(uint8_t code) {
 
 }  // namespace
 
-uint32_t ProtocolVersion() noexcept { return TKV_PROTOCOL_VERSION; }
-
 std::string RandomHex(size_t bytes) {
   std::vector<uint8_t> random(bytes);
   FillRandom(random);
@@ -118,16 +116,16 @@ void Handshake::OnText() {
   const std::string bytes = std::exchange(input_, {});
   peer_greeting_ += bytes;
   const std::string text = Printable(bytes);
+  const bool speak_alike = peer_.version == options_.version;
   if ((peer_.flags & Greeting::kRefused) != 0) {
-    failed_ = Error(static_cast<Code>(peer_.code), text);
+    // Whoever refuses may be too old to say what it is and what to do.
+    failed_ = speak_alike ? Error(static_cast<Code>(peer_.code), text)
+                          : Error(Code::kFailedPrecondition, Differs(options_.peer));
     return;
   }
   peer_who_ = text;
-  if (peer_.version != options_.version) {
-    return Refuse(
-        Code::kFailedPrecondition,
-        Format("{} ({}) speaks {}, this {} {}; install the same tensorkv", peer_who_, options_.peer,
-               peer_.version, options_.who.substr(0, options_.who.find(' ')), options_.version));
+  if (!speak_alike) {
+    return Refuse(Code::kFailedPrecondition, Differs(Format("{} ({})", peer_who_, options_.peer)));
   }
   const bool peer_has_token = (peer_.flags & Greeting::kHasToken) != 0;
   if (peer_has_token != !options_.token.empty()) {
@@ -145,6 +143,15 @@ void Handshake::OnText() {
   if (!is_dialer_) output_ += sent_greeting_;
   stage_ = options_.token.empty() ? Stage::kDone : Stage::kProof;
   if (is_dialer_ && stage_ == Stage::kProof) output_ += Proof(true);
+}
+
+std::string Handshake::Differs(std::string_view peer) const {
+  Protocol theirs, ours;
+  theirs.version = peer_.version;
+  theirs.package = PackageNameOf(peer_.package);
+  ours.version = options_.version;
+  ours.package = PackageName();
+  return VersionsDiffer(peer, theirs, options_.who, ours);
 }
 
 void Handshake::OnProof() {

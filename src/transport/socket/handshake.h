@@ -22,11 +22,9 @@
 #include <utility>
 
 #include "tkv/error.h"
+#include "wire/version.h"
 
 namespace tkv {
-
-// Chosen when it is built; processes of one job must have the same.
-uint32_t ProtocolVersion() noexcept;
 
 // Of the system's own random numbers, in hexadecimal digits.
 std::string RandomHex(size_t bytes);
@@ -43,11 +41,11 @@ struct Greeting {                                 // wire layout of all versions
   enum Flag : uint8_t { kHasToken = 1, kRefused = 2 };
 
   uint32_t magic = kMagic;
-  uint32_t version = ProtocolVersion();
+  uint32_t version = kProtocolVersion;
   uint8_t flags = 0;
-  uint8_t code = 0;         // kRefused: of the error
-  uint16_t text_bytes = 0;  // who speaks, or why it refuses; follows
-  uint32_t reserved = 0;
+  uint8_t code = 0;                    // kRefused: of the error
+  uint16_t text_bytes = 0;             // who speaks, or why it refuses; follows
+  uint32_t package = PackageNumber();  // of the sender; 0 in version 1
   std::array<uint8_t, 16> nonce{};
 };
 static_assert(sizeof(Greeting) == 32);
@@ -59,7 +57,7 @@ struct HandshakeOptions {
   std::string token;
   bool is_trusted = false;  // the connection needs no token: a Unix socket of the same user, or the
                             // user has said so
-  uint32_t version = ProtocolVersion();
+  uint32_t version = kProtocolVersion;
   std::string peer;  // where the other side is, for errors
 };
 
@@ -85,6 +83,7 @@ class Handshake {
   void OnText();
   void OnProof();
   void Refuse(Code code, const std::string& reason);
+  std::string Differs(std::string_view peer) const;
   std::string Proof(bool of_dialer) const;
 
   const HandshakeOptions options_;

@@ -138,9 +138,12 @@ TEST(Sockets, AnotherVersionIsRefusedInBothDirections) {
     client.endpoint->Dial(1, server.endpoint->address());
     ASSERT_TRUE(Until(&server, &client, [&] { return !client.handler.closed.empty(); }));
     EXPECT_EQ(client.handler.closed[0].second.code(), Code::kFailedPrecondition);
-    EXPECT_EQ(FirstReason(client.handler),
-              Format("worker 2 (127.0.0.1) speaks {}, this server 3; install the same tensorkv",
-                     version));
+    EXPECT_EQ(
+        FirstReason(client.handler),
+        Format("{} speaks protocol 3 ({}), worker 2 protocol {} ({}); upgrade tensorkv where {} "
+               "runs",
+               server.endpoint->address(), PackageName(), version, PackageName(),
+               version < 3 ? "worker 2" : server.endpoint->address()));
     EXPECT_TRUE(server.handler.accepted.empty());
   }
 }
@@ -267,9 +270,9 @@ TEST(Sockets, AChangedBitOfAValueEndsTheConnectionWhereValuesAreChecked) {
 
 TEST(Sockets, AReplayedProofIsNoProof) {
   Side server(Options("server 0", "secret", {"tcp:127.0.0.1:0"}));
-  HandshakeOptions honest{"worker 1", "secret", false, ProtocolVersion(), "there"};
+  HandshakeOptions honest{"worker 1", "secret", false, kProtocolVersion, "there"};
   Handshake dialer(honest, true),
-      acceptor({"server 0", "secret", false, ProtocolVersion(), ""}, false);
+      acceptor({"server 0", "secret", false, kProtocolVersion, ""}, false);
   const std::string greeting = dialer.TakeOutput();
   acceptor.Receive(greeting.substr(0, sizeof(Greeting)));
   acceptor.Receive(greeting.substr(sizeof(Greeting)));
@@ -285,7 +288,7 @@ TEST(Sockets, AReplayedProofIsNoProof) {
   EXPECT_TRUE(Until(&server, &nobody, [&] { return thief.is_closed(); }));
   EXPECT_TRUE(server.handler.accepted.empty());
   // Nor is the acceptor's own proof one of the dialer's.
-  Handshake reflected({"server 0", "secret", false, ProtocolVersion(), ""}, false);
+  Handshake reflected({"server 0", "secret", false, kProtocolVersion, ""}, false);
   reflected.Receive(greeting.substr(0, sizeof(Greeting)));
   reflected.Receive(greeting.substr(sizeof(Greeting)));
   reflected.TakeOutput();
