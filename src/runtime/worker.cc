@@ -97,8 +97,9 @@ std::string Worker::Missing() {
       std::lock_guard lock(mutex_);
       return Format(" for the head{}{}", out_of_reach_.empty() ? "" : ": ", out_of_reach_);
     }
-    return Format(": {} of {} servers have come, {} {} missing", servers.size() - missing.size(),
-                  servers.size(), Join(missing, " and "), missing.size() == 1 ? "is" : "are");
+    return Format(": {} of {} servers have come, {} {} missing{}", servers.size() - missing.size(),
+                  servers.size(), Join(missing, " and "), missing.size() == 1 ? "is" : "are",
+                  node.member().link() == kNoLink ? "; the head is out of reach" : "");
   });
 }
 
