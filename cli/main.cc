@@ -231,12 +231,10 @@ int main(int argc, char** argv) {
   CLI::App app{"TensorKV: a store for sharing tensors"};
   app.set_version_flag("--version", std::string("tkv ") + tkv::Version());
   app.require_subcommand(1);
-  CLI::App* const config =
-      app.add_subcommand("config", "Show what this build is and the options in force");
-  tkv::cli::SimOptions sim_options;
-  CLI::App* const sim = AddSim(&app, &sim_options);
-  tkv::cli::ExploreOptions explore_options;
-  CLI::App* const explore = AddExplore(&app, &explore_options);
+  app.footer(
+      "`tkv launch -n 2 -s 2 python train.py` starts two workers and two servers; `tkv launch "
+      "--help` "
+      "says more");
   tkv::cli::LaunchOptions launch_options;
   CLI::App* const launch = AddLaunch(&app, &launch_options);
   tkv::cli::DoctorOptions doctor_options;
@@ -250,11 +248,18 @@ int main(int argc, char** argv) {
   tkv::cli::ServeOptions head_options{tkv::Job::Role::kHead};
   CLI::App* const head =
       AddServe(&app, "head", "Say who takes part in a job until all have left", &head_options);
+  CLI::App* const config =
+      app.add_subcommand("config", "Show what this build is and the options in force");
+  tkv::cli::SimOptions sim_options;
+  CLI::App* const sim = AddSim(&app, &sim_options);
+  tkv::cli::ExploreOptions explore_options;
+  CLI::App* const explore = AddExplore(&app, &explore_options);
   OptionFlags flags;
   flags.AddTo(launch, " of the whole job.");
   for (CLI::App* const serving : {server, head}) flags.AddTo(serving, " of this process.");
   try {
     std::vector<std::string> words(argv, argv + argc);
+    if (words.size() == 2 && words[1] == "help") words[1] = "--help";
     CheckSubcommand(app, words);
     const std::vector<std::string> command = TakeCommand(*launch, &words);
     std::vector<const char*> pointers;

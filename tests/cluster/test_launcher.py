@@ -64,7 +64,7 @@ def test_a_usage_error_is_named_and_ends_with_status_2(processes, words, expecte
 
 
 def test_help_and_version_are_no_errors(processes):
-    for words in (["--help"], ["launch", "--help"], ["--version"]):
+    for words in (["--help"], ["help"], ["launch", "--help"], ["--version"]):
         status, said = finish(processes.start([*TKV, *words]))
         assert status == 0 and said, (words, said)
 
