@@ -3,11 +3,23 @@
 
 #pragma once
 
+#include <source_location>
+#include <type_traits>
+
 #include "base/format.h"
 
 namespace tkv {
 
-[[noreturn]] void CheckFailed(const char* expression, const char* file, int line);
+[[noreturn]] void CheckFailed(const char* expression, const char* file, unsigned line);
+
+// Counters of what is under way fall here: one that would fall below zero is a bug of ours, which
+// ends the session or the job and not the process.
+template <typename T>
+void Drop(T* counter, std::type_identity_t<T> by = 1,
+          std::source_location where = std::source_location::current()) {
+  if (*counter < by) CheckFailed("a counter falls below 0", where.file_name(), where.line());
+  *counter = static_cast<T>(*counter - by);
+}
 
 }  // namespace tkv
 

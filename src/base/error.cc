@@ -38,7 +38,7 @@ const char* Name(Code code) noexcept {
   return "Unknown";
 }
 
-void CheckFailed(const char* expression, const char* file, int line) {
+void CheckFailed(const char* expression, const char* file, unsigned line) {
   throw Fail(Code::kInternal, "this is a bug in TensorKV: {} is false at {}:{}", expression, file,
              line);
 }

@@ -32,5 +32,21 @@ TEST(Error, AFailedCheckIsAnInternalErrorThatNamesItsPlace) {
   }
 }
 
+TEST(Drop, ACounterFallsToZeroAndNoFurther) {
+  uint32_t counter = 3;
+  Drop(&counter, 2);
+  Drop(&counter);
+  EXPECT_EQ(counter, 0U);
+  try {
+    Drop(&counter);
+    FAIL() << "did not throw";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kInternal);
+    EXPECT_NE(std::string(error.what()).find(" at src/base/error_test.cc:"), std::string::npos)
+        << "a path of the machine that compiled: " << error.what();
+  }
+  EXPECT_EQ(counter, 0U);
+}
+
 }  // namespace
 }  // namespace tkv

@@ -15,7 +15,7 @@
 
 #include "base/slot_table.h"
 #include "base/small_vector.h"
-#include "client/session.h"
+#include "client/server_link.h"
 #include "codec/codec.h"
 
 namespace tkv {
@@ -76,9 +76,11 @@ struct Outcome {
   std::shared_ptr<const KeyMeta> meta;  // kInit, kOpen
 };
 
-class Client {
+class Client final : private ChunkPlaces {
  public:
-  explicit Client(ClientOptions options) : options_(std::move(options)) {}
+  explicit Client(ClientOptions options)
+      : options_(std::move(options)),
+        limits_{options_.server_patience, options_.ping_after, options_.pull_bytes_max} {}
 
   // ---- the head
   void Joined(Role role, const Welcome& welcome);
@@ -138,6 +140,8 @@ class Client {
 
  private:
   friend class StateWriter;  // for checks: compares what machines remember
+  enum class Creating : uint8_t { kNone, kRest, kFirst };  // which chunks of a key are being made
+  enum class Announcing : uint8_t { kWaiting, kSending, kCommitting, kWithdrawing };
   struct Op {
     OpId id = kNoOp;
     Operation what;
@@ -158,20 +162,22 @@ class Client {
     SmallVector<uint64_t, 2> versions;  // of the chunks, where an observer pulls
     bool owns_value = false;            // no memory of the user's is read any more
     int tries = 0;
-    int phase = 0;            // of an init or a control
-    uint64_t generation = 0;  // of a control
+    Creating creating = Creating::kNone;           // of an init
+    Announcing announcing = Announcing::kWaiting;  // of a control
+    uint64_t generation = 0;                       // of a control
     std::optional<Error> error;
     CurrentWait wait;  // until it can start
 
     Time NextTime() const { return expired ? grace : std::min(deadline, next_notice); }
   };
-  struct ChunkPlace {
-    uint32_t server = 0;
-    uint64_t version = 0;  // the newest that is known
-    uint64_t last_push_seq = 0;
-    uint32_t queued_pushes = 0;
-    bool asked = false;      // for a version, with NO_BODY
-    bool unbounded = false;  // asking has failed: the next pull leaves and fails by itself
+  // Finding the place in a key's rounds after a new life: STATUS of every chunk, ABSTAIN, and a wait
+  // for the rounds before.
+  struct Joining {
+    enum class Phase : uint8_t { kNone, kStatus, kAbstain, kPull };
+    Phase phase = Phase::kNone;
+    uint32_t left = 0;  // answers, also of one that has failed
+    uint64_t round = 0;
+    bool is_over() const { return phase == Phase::kNone && left == 0; }
   };
   struct KeyState {
     KeyMeta meta;
@@ -180,9 +186,7 @@ class Client {
     OpId opening = kNoOp;   // the init or open that is under way
     bool is_barrier = false;
     bool must_join = false;  // the place in the rounds is not known
-    int join_phase = 0;      // 0: not joining; 1 STATUS, 2 ABSTAIN, 3 PULL
-    uint32_t join_left = 0;  // answers
-    uint64_t join_round = 0;
+    Joining joining;
     uint64_t round = 0;      // of the last push
     uint32_t pulls = 0;      // unanswered ones (C3)
     uint32_t pushes = 0;     // unanswered ones
@@ -191,7 +195,7 @@ class Client {
     SmallVector<OpId, 4> queue;
   };
 
-  // operations.cc: what operations do
+  // operations.cc
   void Wake(const KeyId& id) {
     if (ready_.empty() || ready_.back() != id) ready_.push_back(id);
   }
@@ -200,80 +204,89 @@ class Client {
   std::vector<KeyId> SortedKeys() const;
   void Advance(const KeyId& id);
   bool TryStart(const KeyId& id, KeyState* key, Op* op);
-  bool TryPush(const KeyId& id, KeyState* key, Op* op);
-  void StartPulls(const KeyId& id, KeyState* key, Op* op);
-  void QueuePull(const KeyId& id, KeyState* key, Op* op, uint32_t chunk, uint64_t min_version,
-                 bool no_body);
-  void Ask(const KeyId& id, KeyState* key, uint32_t chunk, uint64_t version);
-  void StartInit(const KeyId& id, KeyState* key, Op* op);
-  void QueueInits(const KeyId& id, KeyState* key, Op* op);
-  void AdvanceCloses();
-  bool IsInUse(uint32_t store, OpId close) const;
-  void FailStore(uint32_t store, OpId close);
-  void ForgetStore(uint32_t store);
-  void StartDelete(const KeyId& id, KeyState* key, Op* op);
-  static bool CanJoin(const KeyState& key);
-  static void Forget(KeyState* key);
-  void StartJoin(const KeyId& id, KeyState* key);
-  void NextJoinPhase(const KeyId& id, KeyState* key);
-  void FailJoin(KeyState* key, const Error& error);
-  void AdvanceControl(Effects* effects);
-  bool KnowsItsPlaces(const Op& control);
-  bool IsInitedBefore(const KeyState& key, const Op& control) const;
-  uint64_t QueuedPushes(const KeyState& key, OpId before) const;
-  void QueueControl(Op* op, Type type);
   void MakePlaces(const KeyId& id, KeyState* key);
   void Finish(Op* op);
   void FinishIfDone(Op* op);
   void OwnBodies(const Op& op);
   void Fail(Op* op, const Error& error);
   void FailFront(KeyState* key, const Error& error);
+  void FailAll(const Error& error);
   Op* Find(OpId id) { return ops_.Find(id); }
   std::string Head(const Op& op) const;  // verb and key, as messages begin
   Error Prefixed(const Op& op, const Error& error) const;
 
-  // replies.cc: what answers mean
-  void OnAnswer(const Outgoing& sent, uint32_t server, const Message& reply, Effects* effects);
+  // pushing.cc
+  bool TryPush(const KeyId& id, KeyState* key, Op* op);
+  void StartPulls(const KeyId& id, KeyState* key, Op* op);
+  void QueuePull(const KeyId& id, KeyState* key, Op* op, uint32_t chunk, uint64_t min_version,
+                 bool no_body);
+  void Ask(const KeyId& id, KeyState* key, uint32_t chunk, uint64_t version);
+  bool PullAgain(const KeyId& id, KeyState* key, Op* op);
   void OnPushAnswer(const Outgoing& sent, const Message& reply);
   void OnPullAnswer(const Outgoing& sent, const Message& reply);
-  void OnInitAnswer(const Outgoing& sent, const Message& reply);
-  void OnOtherAnswer(const Outgoing& sent, const Message& reply);
   void OnReadyAnswer(const Outgoing& sent, const Message& reply);
-  void OnJoinAnswer(const Outgoing& sent, const Message& reply);
-  void OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* effects);
-  void OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message& reply);
   static void NoteGone(KeyState* key, const Error& error);
-  bool PullAgain(const KeyId& id, KeyState* key, Op* op);
+  Found PlaceOf(const KeyId& id, uint32_t chunk) override;
+  void AskFor(const KeyId& id, uint32_t chunk, uint64_t version) override;
 
-  // sessions.cc: links, queues, time
-  ServerSession* SessionOfLink(LinkId link);
+  // creating.cc
+  void StartInit(const KeyId& id, KeyState* key, Op* op);
+  void QueueInits(const KeyId& id, KeyState* key, Op* op);
+  void OnInitAnswer(const Outgoing& sent, const Message& reply);
+  void StartDelete(const KeyId& id, KeyState* key, Op* op);
+  static void Forget(KeyState* key);
+  void OnOtherAnswer(const Outgoing& sent, const Message& reply);
+  void AdvanceCloses();
+  bool IsInUse(uint32_t store, OpId close) const;
+  void FailStore(uint32_t store, OpId close);
+  void ForgetStore(uint32_t store);
+
+  // joining.cc
+  static bool CanJoin(const KeyState& key);
+  void StartJoin(const KeyId& id, KeyState* key);
+  void NextJoinPhase(const KeyId& id, KeyState* key);
+  void FailJoin(KeyState* key, const Error& error);
+  void OnJoinAnswer(const Outgoing& sent, const Message& reply);
+
+  // announcing.cc
+  void AdvanceControl(Effects* effects);
+  bool KnowsItsPlaces(const Op& control);
+  bool IsInitedBefore(const KeyState& key, const Op& control) const;
+  uint64_t QueuedPushes(const KeyState& key, OpId before) const;
+  void QueueControl(Op* op, Type type);
+
+  // links.cc
+  LinkTurn Turn(Time now, Effects* effects) {
+    return {limits_, role_, now, &next_timer_, this, effects};
+  }
+  ServerLink* LinkOf(LinkId id);
+  void OnWelcome(ServerLink* link, const Message& message, Time now, Effects* effects);
+  void OnAnswer(const Outgoing& sent, uint32_t server, const Message& reply, Effects* effects);
   void Queue(uint32_t server, Outgoing outgoing);
-  bool FollowsPush(const Outgoing& outgoing);
-  void Pump(ServerSession* session);
-  void Unreachable(uint32_t server, Time now);
-  void PumpSession(ServerSession* session, Time now, Effects* effects);
-  void Leave(ServerSession* session, Outgoing outgoing, Effects* effects);
-  void SetNeed(KeyState& key, Purpose purpose, Message* message);
-  bool PullFits(ServerSession* session, Outgoing* outgoing);
-  void Uncount(ServerSession* session, const Outgoing& sent);
-  void Kill(ServerSession* session, const Error& error, Effects* effects);
-  void Abandon(ServerSession* session, const Error& error, Effects* effects);
-  void TickSession(ServerSession* session, Time now, Effects* effects);
+  void Pump(ServerLink* link);
+  void PumpLink(ServerLink* link, Time now, Effects* effects);
+  void Kill(ServerLink* link, const Error& error, Effects* effects);
+  void Abandon(ServerLink* link, const Error& error, Effects* effects);
+  void TickLink(ServerLink* link, const LinkTurn& turn);
+
+  // deadlines.cc
   void TickOp(Op* op, Time now, Effects* effects);
   bool AskWho(Op* op);
   void CancelPulls(Op* op, OpId owner);
+  void OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* effects);
+  void OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message& reply);
   void Expire(Op* op, Time now);
   Error TimeoutOf(const Op& op) const;
   std::string Awaited(const Op& op) const;
-  // stats.cc: for those who look
-  void NoteWait(const ServerSession& session, CurrentWait* wait);
+  void Rearm(Time at) { next_timer_ = std::min(next_timer_, at); }
+
+  // queries.cc: for those who look
   void NoteWait(const KeyState& key, Op* op);
   void FindStands();
   void TellStand(const Op& op, uint64_t round, Effects* effects) const;
-  void Rearm(Time at) { next_timer_ = std::min(next_timer_, at); }
-  void FailAll(const Error& error);
 
   ClientOptions options_;
+  LinkLimits limits_;
   Role role_ = Role::kWorker;
   Welcome welcome_;
   Epoch epoch_;
@@ -287,7 +300,7 @@ class Client {
   std::deque<OpId> pushes_;   // in order; the first one is not accepted
   std::set<KeyId> barriers_;  // keys of barriers, which wait for pushes
   boost::unordered_map<KeyId, KeyState> keys_;
-  std::vector<ServerSession> sessions_;
+  std::vector<ServerLink> links_;
   std::vector<uint32_t> pump_;  // servers whose queues have grown or moved
 
   std::deque<OpId> controls_;  // the first one is under way

@@ -124,7 +124,6 @@ class StateWriter {
   }
 
   // Counters, which nothing depends on.
-  void Add(const ServerSession::Counts&) {}
   void Add(const CurrentWait&) {}
 
   void Add(const Head& head) {
@@ -145,11 +144,19 @@ class StateWriter {
         shard.hellos_, shard.describes_, shard.keys_, shard.chunks_, shard.all_,
         shard.control_count_, shard.held_bytes_);
   }
+  // Without what it has counted.
+  void Add(const ServerLink& link) {
+    All(link.server_, link.state_, link.link_, link.incarnation_, link.credit_bytes_,
+        link.next_seq_, link.unaccepted_bytes_, link.waiting_pull_bytes_, link.ready_pull_bytes_,
+        link.dead_, link.is_marked_, link.has_priorities_, link.pushes_, link.pulls_, link.sent_,
+        link.mutating_, link.down_since_, link.next_dial_, link.redial_after_, link.last_heard_,
+        link.next_ping_);
+  }
   // Without pushes_, which follow from ops_.
   void Add(const Client& client) {
     All(client.role_, client.welcome_, client.epoch_, client.closed_, client.has_left_,
         client.head_lost_since_, client.now_, client.last_op_, client.ops_, client.barriers_,
-        client.keys_, client.sessions_, client.pump_, client.controls_, client.generation_,
+        client.keys_, client.links_, client.pump_, client.controls_, client.generation_,
         client.birth_count_, client.leaving_, client.closing_, client.ready_, client.next_timer_);
   }
 

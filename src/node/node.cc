@@ -321,7 +321,12 @@ std::string ClientNode::AddressOf(const Peer& peer) const {
 void ClientNode::OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) {
   if (dialed == nullptr) return;
   if (dialed->kind == Peer::Kind::kServer) {
-    return client_.Received(link, message, now, &effects_);
+    try {
+      return client_.Received(link, message, now, &effects_);
+    } catch (const Error& error) {
+      if (error.code() != Code::kInternal) throw;
+      return client_.Refused(error, &effects_);  // a bug of ours: no operation may go on
+    }
   }
   const bool was_joined = member_.joined();
   const bool new_epoch = member_.Received(link, message, now, &effects_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/check.h"
 #include "base/format.h"
 #include "server/shard.h"
 
@@ -120,7 +121,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
 void Shard::OnDescribe(Session* session, Message& message, Effects* effects) {
   std::erase_if(describes_, [&](const WaitingDescribe& waiting) {
     const bool same = waiting.session == session->id && waiting.request.seq == message.seq;
-    if (same) --session->parked;
+    if (same) Drop(&session->parked);
     return same;
   });
   if (session->parked >= options_.parked_max) return AnswerTooMany(session, message, effects);
@@ -152,7 +153,7 @@ void Shard::RecheckDescribes(Effects* effects) {
       describes_.push_back(std::move(describe));
       continue;
     }
-    --session.parked;
+    Drop(&session.parked);
     if (session.link != kNoLink) effects->Send(session.link, std::move(reply));
   }
 }
@@ -173,12 +174,12 @@ void Shard::EraseKey(const KeyId& id, const char* why, Effects* effects) {
     const auto chunk = chunks_.find({id, c});
     for (const ParkedPull& pull : chunk->second.parked) {
       Session& waiting = sessions_.at(pull.session);
-      --waiting.parked;
+      Drop(&waiting.parked);
       if (waiting.link == kNoLink) continue;
       effects->Send(waiting.link, ErrorReply(pull.seq, Code::kNotFound, why));
     }
     for (const Round& round : chunk->second.rounds) {
-      for (const auto& [rank, body] : round.held) held_bytes_ -= body.size;
+      for (const auto& [rank, body] : round.held) Drop(&held_bytes_, body.size);
     }
     chunks_.erase(chunk);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/format.h"
 #include "codec/codec.h"
 #include "server/shard.h"
@@ -179,7 +180,7 @@ void Shard::CompleteRounds(const ChunkId& id, Key* key, Chunk* chunk, Effects* e
   while (IsComplete(*key, *chunk, kNoRank)) {
     ApplyControls(key, chunk);
     if (!chunk->rounds.empty()) {
-      for (const auto& [rank, body] : chunk->rounds.front().held) held_bytes_ -= body.size;
+      for (const auto& [rank, body] : chunk->rounds.front().held) Drop(&held_bytes_, body.size);
     }
     worker_.Complete(chunk);
     if (listener_ != nullptr) listener_->Completed(*this, id, *chunk);
@@ -228,7 +229,7 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
                         (message.flags & kNoBody) != 0};
   std::erase_if(chunk.parked, [&](const ParkedPull& old) {  // the same one, sent again
     const bool same = old.session == pull.session && old.seq == pull.seq;
-    if (same) --session->parked;
+    if (same) Drop(&session->parked);
     return same;
   });
   if (CanAnswer(chunk, pull, *session)) {
@@ -261,13 +262,13 @@ void Shard::AnswerParked(const ChunkId& id, Key* key, Chunk* chunk, Effects* eff
   std::erase_if(chunk->parked, [&](const ParkedPull& pull) {
     Session& session = sessions_.at(pull.session);
     if (CanAnswer(*chunk, pull, session)) {
-      --session.parked;
+      Drop(&session.parked);
       SendValue(&session, id, *chunk, pull, effects);
       return true;
     }
     const std::string why = WhyNever(*key, *chunk, pull);
     if (why.empty()) return false;
-    --session.parked;
+    Drop(&session.parked);
     if (session.link != kNoLink) {
       effects->Send(session.link, ErrorReply(pull.seq, Code::kUnavailable, why));
     }
@@ -306,7 +307,7 @@ void Shard::OnCancel(Session* session, const Message& message, Effects* effects)
   Message reply = Reply(message, Type::kOk);
   const auto cancelled = [&](const SessionId& owner, uint64_t seq) {
     const bool same = owner == session->id && seq == message.number;
-    if (same) --session->parked;
+    if (same) Drop(&session->parked);
     return same;
   };
   const auto key = keys_.find(message.key);

@@ -1,0 +1,235 @@
+// Keys that come and go: init, open, delete, and the end of a store.
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/format.h"
+#include "client/client.h"
+
+namespace tkv {
+namespace {
+
+using Kind = Operation::Kind;
+
+std::string ModeText(const KeyMeta& meta) {
+  std::string text = meta.mode == KeyMeta::Mode::kSync ? "sync" : "async";
+  if (meta.staleness > 0) text += Format(", staleness {}", meta.staleness);
+  if (meta.deterministic) text += ", deterministic";
+  return text;
+}
+
+}  // namespace
+
+void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
+  op->has_left = true;
+  if (key->is_ready) return Finish(op);  // an open of a key that is known
+  key->opening = op->id;
+  if (op->what.meta != nullptr) key->meta = *op->what.meta;
+  key->meta.name = op->what.key;
+  key->meta.birth = (welcome_.incarnation << 32) + ++birth_count_;
+  const bool creates = op->what.kind == Kind::kInit && welcome_.rank == 0;
+  if (creates) {
+    if (const auto error = codec::Cut(key->meta, &op->what.value)) return Fail(op, *error);
+  }
+  if (creates && !welcome_.rejoined) {
+    MakePlaces(id, key);
+    op->creating = Creating::kRest;
+    return QueueInits(id, key, op);
+  }
+  Outgoing describe;
+  describe.op = op->id;
+  describe.message.type = Type::kDescribe;
+  describe.message.key = id;
+  if (creates) describe.message.flags = kNoWait;
+  op->unpulled = 1;
+  Queue(ServerOf(epoch_.placement, id, 0), std::move(describe));
+}
+
+// All chunks but the first, then the first, with which the key appears.
+void Client::QueueInits(const KeyId& id, KeyState* key, Op* op) {
+  if (key->chunks.size() == 1) op->creating = Creating::kFirst;
+  const bool is_rest = op->creating == Creating::kRest;
+  const uint32_t begin = is_rest ? 1 : 0;
+  const uint32_t end = is_rest ? static_cast<uint32_t>(key->chunks.size()) : 1;
+  for (uint32_t c = begin; c < end; ++c) {
+    Outgoing init;
+    init.op = op->id;
+    init.message.type = Type::kInit;
+    init.message.key = id;
+    init.message.chunk = c;
+    init.message.dtype = key->meta.dtype;
+    if (welcome_.rejoined || key->was_tried) init.message.flags = kOverwrite;
+    init.message.extra = Encode(key->meta);
+    init.message.body = op->what.value.Part(c);
+    ++op->unaccepted;
+    Queue(key->chunks[c].server, std::move(init));
+  }
+}
+
+void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
+  const auto found = keys_.find(sent.message.key);
+  Op* const op = Find(sent.op);
+  if (op == nullptr || found == keys_.end()) return;
+  KeyState& key = found->second;
+  const bool is_describe = sent.message.type == Type::kDescribe;
+  Drop(is_describe ? &op->unpulled : &op->unaccepted);
+  if (reply.type == Type::kError && is_describe && (sent.message.flags & kNoWait) != 0 &&
+      ErrorOf(reply).code() == Code::kNotFound) {
+    op->creating = Creating::kRest;  // an earlier life has not finished the key: create it again
+    MakePlaces(found->first, &key);
+    return QueueInits(found->first, &key, op);
+  }
+  if (reply.type == Type::kError) return Fail(op, ErrorOf(reply));
+  if (reply.type == Type::kExists) {
+    return Fail(op, Error(Code::kAlreadyExists, "the key is there already"));
+  }
+  if (is_describe) {
+    const KeyMeta meta = DecodeKeyMeta(reply.extra);
+    const KeyMeta* const mine = op->what.meta.get();  // of an init
+    if (meta.layout != Layout::kDense) {
+      return Fail(op, Error(Code::kUnimplemented,
+                            Format("layout {} is not in protocol {} of {}", Name(meta.layout),
+                                   kProtocolVersion, PackageName())));
+    }
+    if (meta.name != op->what.key) {
+      return Fail(
+          op, Error(Code::kAlreadyExists, Format("the id is taken by {}", ShownKey(meta.name))));
+    }
+    if (op->what.kind == Kind::kInit && (meta.shape != mine->shape || meta.dtype != mine->dtype)) {
+      return Fail(op, Error(Code::kInvalidArgument,
+                            Format("shape {} {} here, {} {} in the store", mine->shape.ToString(),
+                                   Name(mine->dtype), meta.shape.ToString(), Name(meta.dtype))));
+    }
+    if (op->what.kind == Kind::kInit &&
+        (meta.mode != mine->mode || meta.staleness != mine->staleness ||
+         meta.deterministic != mine->deterministic)) {
+      return Fail(op, Error(Code::kInvalidArgument,
+                            Format("{} here, {} in the store; every worker has to make the same "
+                                   "stores in the same order",
+                                   ModeText(*mine), ModeText(meta))));
+    }
+    key.meta = meta;
+    key.is_ready = true;
+    MakePlaces(found->first, &key);
+    if (role_ == Role::kWorker && welcome_.rejoined && meta.mode == KeyMeta::Mode::kSync) {
+      key.must_join = true;
+      return StartJoin(found->first, &key);  // the operation ends when the round is known
+    }
+    return Finish(op);
+  }
+  if (op->unaccepted > 0) return;
+  if (op->creating == Creating::kRest) {
+    op->creating = Creating::kFirst;
+    return QueueInits(found->first, &key, op);
+  }
+  key.is_ready = true;
+  Finish(op);
+}
+
+void Client::StartDelete(const KeyId& id, KeyState* key, Op* op) {
+  op->has_left = true;
+  MakePlaces(id, key);
+  key->opening = op->id;  // nothing else of this key moves meanwhile
+  std::set<uint32_t> servers;
+  if (welcome_.rank == 0) {
+    for (const ChunkPlace& place : key->chunks) servers.insert(place.server);
+  }
+  for (const uint32_t server : servers) {
+    Outgoing erase;
+    erase.op = op->id;
+    erase.message.type = Type::kDelete;
+    erase.message.key = id;
+    ++op->unaccepted;
+    Queue(server, std::move(erase));
+  }
+  if (servers.empty()) {
+    Forget(key);
+    Finish(op);
+  }
+}
+
+// All of a key but what still waits for it.
+void Client::Forget(KeyState* key) {
+  KeyState fresh;
+  fresh.queue = std::move(key->queue);
+  *key = std::move(fresh);
+}
+
+void Client::OnOtherAnswer(const Outgoing& sent, const Message& reply) {
+  Op* const op = Find(sent.op);
+  if (op == nullptr) return;
+  Drop(&op->unaccepted);
+  if (op->what.kind == Kind::kControl) {
+    if (reply.type == Type::kError && !op->error) op->error = ErrorOf(reply);
+    return;  // AdvanceControl goes on
+  }
+  if (op->what.kind == Kind::kClose) {  // a server that is out of reach hears of it later
+    if (op->unaccepted > 0) return;
+    ForgetStore(op->what.store);
+    return Finish(op);
+  }
+  if (reply.type == Type::kError) return Fail(op, ErrorOf(reply));
+  if (op->unaccepted > 0) return;
+  if (op->what.kind == Kind::kDelete) Forget(&keys_.at(op->key));
+  Finish(op);
+}
+
+// A store is closed on every server when the pushes that were given before are accepted and changes
+// of its updater have ended.  What still waits there fails.
+void Client::AdvanceCloses() {
+  const std::set<OpId> closing = closing_;  // some may end here
+  for (const OpId id : closing) {
+    Op* const op = Find(id);
+    if (op->has_left || IsInUse(op->what.store, id)) continue;
+    op->has_left = true;
+    FailStore(op->what.store, id);
+    for (const ServerLink& link : links_) {
+      if (link.dead()) continue;
+      Outgoing close;
+      close.op = id;
+      close.message.type = Type::kClose;
+      close.message.chunk = op->what.store;
+      ++op->unaccepted;
+      Queue(link.server(), std::move(close));
+    }
+    if (op->unaccepted > 0) continue;
+    ForgetStore(op->what.store);
+    Finish(op);
+  }
+}
+
+// Whether a push or a change of the updater that was given before has not ended.
+bool Client::IsInUse(uint32_t store, OpId close) const {
+  const auto is_open = [&](OpId id) {
+    const Op* const op = ops_.Find(id);
+    if (op == nullptr || id > close) return false;
+    if (op->what.kind == Kind::kControl) return op->what.store == store;
+    return !op->accepted_told && StoreOf(op->what.key) == store;
+  };
+  return std::any_of(pushes_.begin(), pushes_.end(), is_open) ||
+         std::any_of(controls_.begin(), controls_.end(), is_open);
+}
+
+void Client::FailStore(uint32_t store, OpId close) {
+  std::vector<OpId> ids;
+  ops_.ForEach([&](OpId id, const Op& op) {
+    const bool of_key = !op.what.key.empty() && StoreOf(op.what.key) == store;
+    const bool is_control = op.what.kind == Kind::kControl && op.what.store == store;
+    if (id != close && (of_key || is_control)) ids.push_back(id);
+  });
+  std::sort(ids.begin(), ids.end());
+  const Error error(Code::kCancelled, "the store is closed");
+  for (const OpId id : ids) Fail(Find(id), error);
+}
+
+void Client::ForgetStore(uint32_t store) {
+  const KeyId barrier = IdOf(InternalKey(store, "barrier"));
+  barriers_.erase(barrier);
+  for (auto at = keys_.begin(); at != keys_.end();) {
+    const bool is_its = at->first == barrier ||
+                        (!at->second.meta.name.empty() && StoreOf(at->second.meta.name) == store);
+    at = is_its ? keys_.erase(at) : std::next(at);
+  }
+}
+
+}  // namespace tkv

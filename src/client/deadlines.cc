@@ -1,0 +1,222 @@
+// Time: deadlines, notices, and who it is that an operation waits for.
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/format.h"
+#include "client/client.h"
+
+namespace tkv {
+namespace {
+
+double Seconds(Time time) { return static_cast<double>(time) / kSecond; }
+
+}  // namespace
+
+void Client::Tick(Time now, Effects* effects) {
+  if (now < next_timer_) return;
+  now_ = now;
+  next_timer_ = kNever;
+  if (closed_) return;
+  const LinkTurn turn = Turn(now, effects);
+  for (ServerLink& link : links_) TickLink(&link, turn);
+  std::vector<OpId> due;
+  ops_.ForEach([&](OpId id, const Op& op) {
+    if (op.NextTime() <= now) due.push_back(id);
+  });
+  std::sort(due.begin(), due.end());
+  if (!due.empty()) FindStands();
+  for (const OpId id : due) {
+    if (Op* const op = Find(id)) TickOp(op, now, effects);
+  }
+  if (head_lost_since_ != kNever && now - head_lost_since_ >= options_.server_patience &&
+      !controls_.empty()) {
+    Op* const op = Find(controls_.front());
+    if (op != nullptr &&
+        op->announcing ==
+            Announcing::kCommitting) {  // it is out of reach: the CONTROL is taken back
+      op->error = Error(Code::kUnavailable, Format("the head is out of reach for {:.1f} s",
+                                                   Seconds(now - head_lost_since_)));
+      op->announcing = Announcing::kWithdrawing;
+      QueueControl(op, Type::kWithdraw);
+    }
+  }
+  if (head_lost_since_ != kNever && now - head_lost_since_ >= options_.server_patience) {
+    while (!leaving_.empty()) {  // there is nobody to take leave of
+      Op& op = *Find(*leaving_.begin());
+      const Error error(Code::kUnavailable, Format("the head is out of reach for {:.1f} s",
+                                                   Seconds(now - head_lost_since_)));
+      effects->Log(Level::kWarning,
+                   Format("{}: left without a word to the others: {}", Head(op), error.what()));
+      Fail(&op, error);
+    }
+  }
+  Settle(now, effects);
+  ops_.ForEach([&](OpId, const Op& op) { Rearm(op.NextTime()); });
+  if (head_lost_since_ != kNever && !(controls_.empty() && leaving_.empty())) {
+    Rearm(std::max(head_lost_since_ + options_.server_patience, now + kSecond));
+  }
+  for (const ServerLink& link : links_) link.Rearm(turn);
+}
+
+void Client::TickOp(Op* op, Time now, Effects* effects) {
+  if (op->expired) {
+    if (op->grace <= now) Fail(op, TimeoutOf(*op));
+    return;
+  }
+  if (op->deadline <= now) return Expire(op, now);
+  if (op->next_notice > now) return;
+  op->notice_step = std::min(op->next_notice - op->begin, options_.notice_step_max);
+  op->next_notice += op->notice_step;
+  if (stands_[op->what.verb].oldest != op->id) return;  // that one speaks for all
+  if (!AskWho(op)) TellStand(*op, 0, effects);
+}
+
+// Asks a server whose answer the operation waits for who is missing; false where there is none.
+bool Client::AskWho(Op* op) {
+  const auto is_awaited = [&](const Outgoing& sent) {
+    const bool of_op = sent.op == op->id;
+    const bool of_key = !op->has_left && sent.op == kNoOp && sent.message.key == op->key;
+    return sent.message.type == Type::kPull && (of_op || of_key);
+  };
+  for (const ServerLink& link : links_) {
+    if (link.state() != ServerLink::State::kOpen) continue;
+    const Outgoing* const sent = link.FindSentWhere(is_awaited);
+    if (sent == nullptr) continue;
+    Outgoing ask;
+    ask.op = op->id;
+    ask.purpose = Purpose::kNotice;
+    ask.message.type = Type::kStatus;
+    ask.message.key = sent->message.key;
+    ask.message.chunk = sent->message.chunk;
+    Queue(link.server(), std::move(ask));
+    return true;
+  }
+  return false;
+}
+
+// Gives up the pulls of an operation.  With an owner its answers tell who is missing; without one
+// nobody waits for them.
+void Client::CancelPulls(Op* op, OpId owner) {
+  const auto is_mine = [&](const Outgoing& outgoing) {
+    return outgoing.op == op->id && outgoing.purpose == Purpose::kOp;
+  };
+  for (ServerLink& link : links_) {
+    const auto parks = [&](const Outgoing& sent) {
+      const Type type = sent.message.type;
+      return is_mine(sent) && (type == Type::kPull || type == Type::kDescribe);
+    };
+    for (const uint64_t seq : link.SentWhere(parks)) {
+      const Message& pull = link.FindSent(seq)->message;
+      Outgoing cancel;
+      cancel.op = owner;
+      cancel.purpose = Purpose::kCancel;
+      cancel.message.type = Type::kCancel;
+      cancel.message.key = pull.key;
+      cancel.message.chunk = pull.chunk;
+      cancel.message.number = seq;
+      Queue(link.server(), std::move(cancel));
+    }
+    link.EraseWaiting([&](const Outgoing& waiting) {
+      if (!is_mine(waiting) || IsMutating(waiting.message.type)) return false;
+      Drop(&op->unpulled);
+      op->cancelled = true;
+      const auto key = keys_.find(waiting.message.key);
+      if (key != keys_.end() && waiting.message.type == Type::kPull) Drop(&key->second.pulls);
+      return true;
+    });
+  }
+}
+
+void Client::OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message& reply) {
+  Op* const op = Find(sent.op);
+  if (op != nullptr && reply.type == Type::kOk && !reply.extra.empty()) {
+    const ChunkStatus status = DecodeChunkStatus(reply.extra);
+    if (op->missing.empty()) op->missing = status.missing;
+  }
+  const std::optional<Outgoing> pull = links_[server].Take(sent.message.number);
+  if (!pull) return;
+  if (pull->message.type == Type::kPull) {
+    if (const auto key = keys_.find(pull->message.key); key != keys_.end()) {
+      Drop(&key->second.pulls);
+      Wake(key->first);
+    }
+  }
+  if (op == nullptr) return;
+  Drop(&op->unpulled);
+  op->cancelled = true;
+  if (op->unpulled == 0) Fail(op, TimeoutOf(*op));
+}
+
+// Who is missing, for a notice or for the error of a deadline.
+void Client::OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* effects) {
+  Op* const op = Find(sent.op);
+  if (op == nullptr) return;
+  if (reply.type == Type::kStatusReply) op->missing = DecodeChunkStatus(reply.extra).missing;
+  if (op->expired) return Fail(op, TimeoutOf(*op));
+  TellStand(*op, reply.number + 1, effects);
+}
+
+void Client::Expire(Op* op, Time now) {
+  op->expired = true;
+  op->grace = now + options_.answer_grace;
+  if (op->what.kind == Operation::Kind::kControl && op->announcing != Announcing::kWaiting &&
+      op->announcing != Announcing::kWithdrawing) {
+    op->expired = false;  // it is taken back first
+    op->grace = kNever;
+    op->deadline = now + options_.server_patience;
+    op->error = TimeoutOf(*op);
+    op->announcing = Announcing::kWithdrawing;
+    QueueControl(op, Type::kWithdraw);
+    return;
+  }
+  if (op->has_left && op->unpulled > 0) {
+    CancelPulls(op, op->id);
+    if (op->unpulled > 0) return;
+  } else if (!op->has_left && AskWho(op)) {
+    return;
+  }
+  Fail(op, TimeoutOf(*op));
+}
+
+std::string Client::Awaited(const Op& op) const {
+  std::string text;
+  for (const Rank rank : op.missing) {
+    if (!text.empty()) text += ", ";
+    text += Format("worker {}", rank);
+    const Epoch::State state = epoch_.StateOf(rank);
+    if (state != Epoch::State::kAlive) text += Format(" ({})", Name(state));
+  }
+  if (!text.empty()) return text;
+  for (const ServerLink& link : links_) {
+    if (link.busy() && link.state() != ServerLink::State::kOpen) {
+      return Format("server {}", link.server());
+    }
+  }
+  const bool asks_head =
+      op.what.kind == Operation::Kind::kLeave ||
+      (op.what.kind == Operation::Kind::kControl && op.announcing == Announcing::kCommitting);
+  if (asks_head) return "the head";
+  if (op.what.kind == Operation::Kind::kInit) return "worker 0";
+  return "a server";
+}
+
+Error Client::TimeoutOf(const Op& op) const {
+  const auto key = keys_.find(op.key);
+  std::string round;
+  if (key != keys_.end() && !op.missing.empty()) {
+    const uint64_t number = op.round > 0 ? op.round : key->second.round;
+    round = Format(", round {}", number);
+  }
+  std::string who = Awaited(op);
+  if (!op.missing.empty()) {
+    who.clear();
+    for (const Rank rank : op.missing) {
+      who += Format("{}worker {} ({})", who.empty() ? "" : ", ", rank, Name(epoch_.StateOf(rank)));
+    }
+  }
+  return {Code::kDeadlineExceeded,
+          Format("waited {:.1f} s for {}{}", Seconds(now_ - op.begin), who, round)};
+}
+
+}  // namespace tkv

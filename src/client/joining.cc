@@ -1,0 +1,104 @@
+// Finding the place in a key's rounds after a new life.
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/format.h"
+#include "client/client.h"
+
+namespace tkv {
+
+// Whether no answer is under way that could be taken for another one.
+bool Client::CanJoin(const KeyState& key) {
+  return key.pulls == 0 && key.pushes == 0 && key.joining.is_over();
+}
+
+void Client::StartJoin(const KeyId& id, KeyState* key) {
+  if (key->meta.mode == KeyMeta::Mode::kAsync) {  // there are no rounds to join
+    key->must_join = false;
+    Wake(id);
+    if (Op* const op = Find(key->opening)) Finish(op);
+    return;
+  }
+  key->joining = {Joining::Phase::kStatus, 0, 0};
+  NextJoinPhase(id, key);
+}
+
+// STATUS of every chunk; then ABSTAIN from the rounds that an earlier life may have pushed in,
+// also where it has pushed in none: a CONTROL that waits for the place in this key learns it from
+// that; then wait until those rounds are complete.
+void Client::NextJoinPhase(const KeyId& id, KeyState* key) {
+  std::set<uint32_t> asked;
+  for (uint32_t c = 0; c < key->chunks.size(); ++c) {
+    Outgoing outgoing;
+    outgoing.purpose = Purpose::kJoin;
+    Message& message = outgoing.message;
+    message.key = id;
+    message.chunk = c;
+    message.number = key->joining.round;
+    if (key->joining.phase == Joining::Phase::kStatus) {
+      message.type = Type::kStatus;
+      message.number = 0;
+    } else if (key->joining.phase == Joining::Phase::kAbstain) {
+      if (!asked.insert(key->chunks[c].server).second) continue;
+      message.type = Type::kAbstain;
+    } else {
+      message.type = Type::kPull;
+      message.flags = kNoBody;
+    }
+    ++key->joining.left;
+    Queue(key->chunks[c].server, std::move(outgoing));
+  }
+}
+
+void Client::FailJoin(KeyState* key, const Error& error) {
+  key->joining.phase = Joining::Phase::kNone;
+  if (Op* const op = Find(key->opening)) {
+    key->opening = kNoOp;
+    return Fail(op, error);
+  }
+  Op* const control = controls_.empty() ? nullptr : Find(controls_.front());
+  if (control != nullptr && control->announcing == Announcing::kWaiting) Fail(control, error);
+  FailFront(key, error);
+}
+
+void Client::OnJoinAnswer(const Outgoing& sent, const Message& reply) {
+  using Phase = Joining::Phase;
+  const auto found = keys_.find(sent.message.key);
+  if (found == keys_.end()) return;
+  KeyState& key = found->second;
+  Drop(&key.joining.left);
+  Wake(found->first);
+  const bool unknown_barrier =
+      key.is_barrier && reply.type == Type::kError && ErrorOf(reply).code() == Code::kNotFound;
+  if (reply.type == Type::kError && !unknown_barrier) {
+    NoteGone(&key, ErrorOf(reply));
+    if (key.joining.phase != Phase::kNone) FailJoin(&key, ErrorOf(reply));
+    return;
+  }
+  if (key.joining.phase == Phase::kNone) return;  // it has failed already
+  ChunkPlace& place = key.chunks[sent.message.chunk];
+  if (key.joining.phase == Phase::kStatus && !unknown_barrier) {
+    const ChunkStatus status = DecodeChunkStatus(reply.extra);
+    place.version = std::max(place.version, status.version);
+    key.joining.round = std::max(key.joining.round, status.last_arrived);
+  } else if (key.joining.phase == Phase::kPull && !unknown_barrier) {
+    place.version = std::max(place.version, reply.number);
+  }
+  if (key.joining.left > 0) return;
+  if (key.joining.phase == Phase::kStatus) {
+    key.round = key.joining.round;
+  }
+  if (key.joining.phase != Phase::kPull) {
+    key.joining.phase = key.joining.phase == Phase::kStatus ? Phase::kAbstain : Phase::kPull;
+    return NextJoinPhase(found->first, &key);
+  }
+  key.joining.phase = Phase::kNone;
+  key.must_join = false;
+  if (Op* const op = Find(key.opening)) {
+    key.opening = kNoOp;
+    Finish(op);
+  }
+}
+
+}  // namespace tkv

@@ -1,0 +1,122 @@
+#include "tests/client_fixture.h"
+
+namespace tkv {
+namespace {
+
+using test::ClientTest;
+using test::Kind;
+
+TEST_F(ClientTest, TheSourceIsFreeWhenEveryChunkIsAccepted) {
+  MakeKey();
+  Begin(Kind::kPushPull, "pushpull");
+  const auto sent = Sent();
+  Answer(sent[0], Type::kAccepted, 0);
+  EXPECT_TRUE(client_.TakeOutcomes().empty());
+  Answer(sent[0].type == sent[1].type ? sent[1] : sent[2], Type::kAccepted, 0);
+  const auto outcomes = client_.TakeOutcomes();
+  ASSERT_EQ(outcomes.size(), 1u);
+  EXPECT_EQ(outcomes[0].event, Outcome::Event::kAccepted);
+  EXPECT_EQ(outcomes[0].round, 1u);
+}
+
+// The bytes of every message that carries some, for a user who writes 0xAB to his memory as soon
+// as it is his again.
+class OwnershipTest : public ClientTest {
+ protected:
+  void ExpectOldBytes(const std::vector<Message>& messages) {
+    std::fill(bytes_.begin(), bytes_.end(), std::byte{0xAB});
+    size_t bodies = 0;
+    for (const Message& message : messages) {
+      if (message.body.size == 0) continue;
+      ++bodies;
+      EXPECT_EQ(message.body.data[0], std::byte{0}) << "of chunk " << message.chunk;
+    }
+    EXPECT_GT(bodies, 0u);
+  }
+  std::vector<Message> SentAfterReconnecting() {
+    client_.Closed(link_, now_);
+    After(kSecond);
+    return Sent();
+  }
+};
+
+TEST_F(OwnershipTest, APushThatFailedIsSentFromACopy) {
+  credit_bytes_ = 1;  // one chunk leaves, the other one waits
+  MakeKey();
+  const OpId push = Begin(Kind::kPushPull, "pushpull");
+  const auto first = Sent();
+  ASSERT_EQ(first.size(), 2u) << "a push and its pull";
+  client_.Cancel(push, Error(Code::kDeadlineExceeded, "too late"), now_, &effects_);
+  ASSERT_TRUE(FailureOf(push));
+  std::fill(bytes_.begin(), bytes_.end(), std::byte{0xAB});
+  Answer(first[0], Type::kAccepted);
+  ExpectOldBytes(Sent());
+}
+
+TEST_F(OwnershipTest, APushThatFailedIsSentAgainFromACopy) {
+  MakeKey();
+  const OpId push = Begin(Kind::kPush, "push");
+  Sent();
+  client_.Cancel(push, Error(Code::kDeadlineExceeded, "too late"), now_, &effects_);
+  std::fill(bytes_.begin(), bytes_.end(), std::byte{0xAB});
+  ExpectOldBytes(SentAfterReconnecting());
+}
+
+TEST_F(OwnershipTest, AnInitThatFailedIsSentFromACopy) {
+  credit_bytes_ = 1;
+  meta_.shape = Shape({4000});  // four chunks, of which three leave first
+  bytes_.resize(4000 * 4);
+  const OpId init = Begin(Kind::kInit, "init");
+  const auto first = Sent();
+  ASSERT_EQ(first.size(), 1u);
+  client_.Cancel(init, Error(Code::kDeadlineExceeded, "too late"), now_, &effects_);
+  std::fill(bytes_.begin(), bytes_.end(), std::byte{0xAB});
+  Answer(first[0], Type::kOk);
+  ExpectOldBytes(Sent());
+}
+
+TEST_F(OwnershipTest, ADetachedPushIsReadNoMoreBeforeAndAfterItLeaves) {
+  MakeKey();
+  const OpId first = Begin(Kind::kPush, "push");
+  Sent();
+  const OpId second = Begin(Kind::kPush, "push");  // waits for the first round
+  client_.Detach(first);
+  client_.Detach(second);
+  std::fill(bytes_.begin(), bytes_.end(), std::byte{0xAB});
+  const auto again = SentAfterReconnecting();
+  ExpectOldBytes(again);
+  for (const Message& message : again) {
+    Answer(message, message.type == Type::kPush ? Type::kAccepted : Type::kValue, 1);
+  }
+  ExpectOldBytes(Sent());
+}
+
+TEST_F(OwnershipTest, AnInitThatIsDetachedKeepsItsLastChunk) {
+  Begin(Kind::kInit, "init");
+  client_.Detach(client_.next_op() - 1);
+  std::fill(bytes_.begin(), bytes_.end(), std::byte{0xAB});
+  const auto rest = Sent();
+  ASSERT_EQ(rest.size(), 1u);
+  Answer(rest[0], Type::kOk);
+  ExpectOldBytes(Sent());
+}
+
+TEST_F(OwnershipTest, AFencedLifeKeepsNoMemoryOfItsUser) {
+  MakeKey();
+  auto owner = std::make_shared<int>(0);
+  Operation push;
+  push.kind = Kind::kPush;
+  push.verb = "push";
+  push.key = meta_.name;
+  push.value.bytes = {bytes_.data(), bytes_.size(), owner};
+  client_.Start(std::move(push), now_);
+  client_.Settle(now_, &effects_);
+  Sent();
+  epoch_.number = 2;
+  epoch_.workers[0].incarnation = 7;
+  client_.On(epoch_, now_, &effects_);
+  EXPECT_EQ(owner.use_count(), 1);
+}
+
+}  // namespace
+}  // namespace tkv

@@ -1,0 +1,237 @@
+// Pushes, pulls, and the versions that both follow.
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/format.h"
+#include "client/client.h"
+
+namespace tkv {
+namespace {
+
+using Kind = Operation::Kind;
+
+}  // namespace
+
+bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
+  const bool is_barrier = key->is_barrier;
+  if (!is_barrier && !controls_.empty() && controls_.front() < op->id) return false;
+  if (is_barrier && !pushes_.empty() && pushes_.front() < op->id) return false;
+  if (key->pulls > 0) return false;  // C3
+  const uint64_t round = key->round + 1;
+  const bool is_sync = key->meta.mode == KeyMeta::Mode::kSync;
+  if (is_sync && round > key->meta.staleness + 1) {  // C2
+    const uint64_t follows = round - 1 - key->meta.staleness;
+    bool known = true;
+    for (uint32_t c = 0; c < key->chunks.size(); ++c) {
+      if (key->chunks[c].version >= follows) continue;
+      known = false;
+      Ask(id, key, c, follows);
+    }
+    if (!known) return false;
+  }
+  for (const ChunkPlace& place : key->chunks) {
+    if (const auto& dead = links_[place.server].dead()) {
+      Fail(op, *dead);
+      return true;
+    }
+  }
+  if (const auto error = codec::Cut(key->meta, &op->what.value)) {
+    Fail(op, *error);
+    return true;
+  }
+  key->round = round;  // C1: from here on the push has a round
+  op->round = round;
+  op->has_left = true;
+  const bool exact = key->meta.exact_reads();
+  for (uint32_t c = 0; c < key->chunks.size(); ++c) {
+    Outgoing push;
+    push.op = op->id;
+    push.priority = op->what.priority;
+    Message& message = push.message;
+    message.type = Type::kPush;
+    message.key = id;
+    message.chunk = c;
+    message.dtype = key->meta.dtype;
+    message.number = round;
+    if (is_barrier) message.flags |= kBarrierKey;
+    if (op->what.scalars) {
+      message.flags |= kHasScalars;
+      message.extra = EncodeScalars(*op->what.scalars);
+    }
+    message.encoding = op->what.value.encoding;
+    message.param = op->what.value.param;
+    message.body = op->what.value.Part(c);
+    ++key->pushes;
+    ++key->chunks[c].queued_pushes;
+    ++op->unaccepted;
+    Queue(key->chunks[c].server, std::move(push));
+    if (op->what.kind != Kind::kPush) {
+      QueuePull(id, key, op, c, exact || is_barrier ? round : 0, is_barrier);
+    }
+  }
+  return true;
+}
+
+void Client::Ask(const KeyId& id, KeyState* key, uint32_t chunk, uint64_t version) {
+  ChunkPlace& place = key->chunks[chunk];
+  if (place.asked) return;
+  place.asked = true;
+  ++key->pulls;
+  Outgoing ask;
+  ask.purpose = Purpose::kReady;
+  ask.message.type = Type::kPull;
+  ask.message.flags = kNoBody;
+  ask.message.key = id;
+  ask.message.chunk = chunk;
+  ask.message.number = version;
+  Queue(place.server, std::move(ask));
+}
+
+void Client::StartPulls(const KeyId& id, KeyState* key, Op* op) {
+  for (const ChunkPlace& place : key->chunks) {
+    if (const auto& dead = links_[place.server].dead()) return Fail(op, *dead);
+  }
+  op->has_left = true;
+  op->versions.assign(key->chunks.size(), 0);
+  const bool no_body = op->what.kind == Kind::kWait;
+  const bool waits_for_round =
+      key->meta.mode == KeyMeta::Mode::kSync && (key->meta.exact_reads() || no_body);
+  const uint64_t min_version = role_ == Role::kWorker && waits_for_round ? key->round : 0;  // C5
+  for (uint32_t c = 0; c < key->chunks.size(); ++c) QueuePull(id, key, op, c, min_version, no_body);
+}
+
+void Client::QueuePull(const KeyId& id, KeyState* key, Op* op, uint32_t chunk, uint64_t min_version,
+                       bool no_body) {
+  if (op->versions.empty()) op->versions.assign(key->chunks.size(), 0);
+  Outgoing pull;
+  pull.op = op->id;
+  pull.priority = op->what.priority;
+  pull.pull_bytes = no_body ? 0 : codec::DenseRange(key->meta, chunk).size;
+  pull.message.type = Type::kPull;
+  if (no_body) pull.message.flags = kNoBody;
+  pull.message.key = id;
+  pull.message.chunk = chunk;
+  pull.message.dtype = key->meta.dtype;
+  pull.message.number = min_version;
+  ++key->pulls;
+  ++op->unpulled;
+  Queue(key->chunks[chunk].server, std::move(pull));
+}
+
+// A server says that the key is not the one any more that this client has found: it has to be found
+// again.
+void Client::NoteGone(KeyState* key, const Error& error) {
+  const bool is_gone = error.code() == Code::kNotFound || error.code() == Code::kFailedPrecondition;
+  if (is_gone && !key->is_barrier) key->is_stale = true;
+}
+
+void Client::OnPushAnswer(const Outgoing& sent, const Message& reply) {
+  const auto found = keys_.find(sent.message.key);
+  const bool failed = reply.type == Type::kError;
+  if (found != keys_.end()) {
+    KeyState& key = found->second;
+    Drop(&key.pushes);
+    Wake(found->first);
+    if (failed) {
+      // Other chunks may have the round, so the key's place in the rounds has to be found again.
+      key.must_join = key.meta.mode == KeyMeta::Mode::kSync;
+      NoteGone(&key, ErrorOf(reply));
+    } else {
+      ChunkPlace& place = key.chunks[sent.message.chunk];
+      place.version = std::max(place.version, reply.number);
+    }
+  }
+  Op* const op = Find(sent.op);
+  if (op == nullptr) return;
+  Drop(&op->unaccepted);
+  if (failed) return Fail(op, ErrorOf(reply));
+  FinishIfDone(op);
+}
+
+void Client::OnPullAnswer(const Outgoing& sent, const Message& reply) {
+  const auto found = keys_.find(sent.message.key);
+  if (found == keys_.end()) return;
+  KeyState& key = found->second;
+  Drop(&key.pulls);
+  Wake(found->first);
+  const uint32_t chunk = sent.message.chunk;
+  const bool failed = reply.type != Type::kValue;
+  if (!failed) {
+    key.chunks[chunk].version = std::max(key.chunks[chunk].version, reply.number);
+    key.chunks[chunk].unbounded = false;
+  }
+  Op* const op = Find(sent.op);
+  if (op == nullptr) return;
+  Drop(&op->unpulled);
+  if (failed) {
+    const Error error = ErrorOf(reply);
+    Fail(op, error);
+    return NoteGone(&key, error);
+  }
+  op->versions[chunk] = reply.number;
+  if (op->unpulled == 0 && PullAgain(found->first, &key, op)) return;
+  FinishIfDone(op);
+}
+
+// C7: an observer that got unequal versions asks the chunks that are behind again.
+bool Client::PullAgain(const KeyId& id, KeyState* key, Op* op) {
+  if (role_ != Role::kObserver || op->expired) return false;
+  const uint64_t newest = *std::max_element(op->versions.begin(), op->versions.end());
+  bool again = false;
+  for (uint32_t c = 0; c < op->versions.size(); ++c) {
+    if (op->versions[c] == newest) continue;
+    if (!again && ++op->tries > options_.observer_tries) {
+      Fail(op, Error(Code::kUnavailable,
+                     Format("the chunks have had unequal versions {} times", op->tries)));
+      return true;
+    }
+    again = true;
+    QueuePull(id, key, op, c, newest, false);
+  }
+  return again;
+}
+
+void Client::OnReadyAnswer(const Outgoing& sent, const Message& reply) {
+  const auto found = keys_.find(sent.message.key);
+  if (found == keys_.end()) return;
+  KeyState& key = found->second;
+  ChunkPlace& place = key.chunks[sent.message.chunk];
+  place.asked = false;
+  Drop(&key.pulls);
+  Wake(found->first);
+  if (reply.type == Type::kValue) {
+    place.version = std::max(place.version, reply.number);
+    return;
+  }
+  place.unbounded = true;
+  NoteGone(&key, ErrorOf(reply));
+  FailFront(&key, ErrorOf(reply));
+}
+
+Block Client::Landing(LinkId link, const Message& message) {
+  const ServerLink* const from = LinkOf(link);
+  if (from == nullptr || message.type != Type::kValue) return {};
+  const Outgoing* const sent = from->FindSent(message.seq);
+  if (sent == nullptr || sent->message.type != Type::kPull) return {};
+  const Op* const op = Find(sent->op);
+  const auto key = keys_.find(sent->message.key);
+  if (op == nullptr || key == keys_.end()) return {};
+  const KeyMeta& meta = key->second.meta;
+  const uint32_t chunk = sent->message.chunk;
+  const codec::Range range = codec::DenseRange(meta, chunk);
+  if (message.body.size != range.size || range.begin + range.size > op->what.out.size) return {};
+  return {op->what.out.data + range.begin, range.size, op->what.out.owner};
+}
+
+ChunkPlaces::Found Client::PlaceOf(const KeyId& id, uint32_t chunk) {
+  const auto found = keys_.find(id);
+  if (found == keys_.end() || chunk >= found->second.chunks.size()) return {};
+  return {&found->second.chunks[chunk], &found->second.meta};
+}
+
+void Client::AskFor(const KeyId& id, uint32_t chunk, uint64_t version) {
+  Ask(id, &keys_.at(id), chunk, version);
+}
+
+}  // namespace tkv

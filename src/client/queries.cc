@@ -1,0 +1,100 @@
+// What others ask of a client, and what it tells of its waits.
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "base/logfmt.h"
+#include "client/client.h"
+
+namespace tkv {
+
+uint64_t Client::RoundOf(const std::string& name) const {
+  const auto key = keys_.find(IdOf(name));
+  return key == keys_.end() ? 0 : key->second.round;
+}
+
+bool Client::HasPlace(const std::string& name) const {
+  const auto key = keys_.find(IdOf(name));
+  return key != keys_.end() && key->second.is_ready && !key->second.must_join;
+}
+
+bool Client::IsSender() const {
+  for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
+    const Epoch::State state = epoch_.workers[static_cast<size_t>(rank)].state;
+    if (state == Epoch::State::kAlive || state == Epoch::State::kAwaited) {
+      return rank == welcome_.rank;
+    }
+  }
+  return false;
+}
+
+const char* Client::StateFor(LinkId id, const Message& message) const {
+  for (const ServerLink& link : links_) {
+    if (link.link() != id) continue;
+    if (link.state() != ServerLink::State::kOpen) return "greeting";
+    return link.Awaits(message.seq) ? "awaited" : "not awaited";
+  }
+  return "closed";
+}
+
+size_t Client::unaccepted_bytes() const {
+  size_t bytes = 0;
+  for (const ServerLink& link : links_) bytes += link.unaccepted_bytes();
+  return bytes;
+}
+
+// Called when the operation, the first of its key's queue, cannot start.
+void Client::NoteWait(const KeyState& key, Op* op) {
+  bool asks = false;  // for the version that a push follows
+  for (const ChunkPlace& place : key.chunks) asks |= place.asked;
+  const WaitCause cause = asks            ? WaitCause::kRound
+                          : key.pulls > 0 ? WaitCause::kPull
+                                          : WaitCause::kOrder;
+  op->wait.For(cause, now_, &waits_);
+}
+
+// Which operations may stand still: of each verb the oldest one is told of, for all of them.
+void Client::FindStands() {
+  stands_.clear();
+  ops_.ForEach([&](OpId id, const Op& op) {
+    if (op.expired) return;
+    Stand& stand = stands_[op.what.verb];
+    if (stand.oldest == kNoOp || id < stand.oldest) stand.oldest = id;
+    ++stand.count;
+  });
+}
+
+// One line that says who waits for whom; `round` is 0 where there is none.
+void Client::TellStand(const Op& op, uint64_t round, Effects* effects) const {
+  const double waited = static_cast<double>(now_ - op.begin) / kSecond;
+  const std::string who = Awaited(op);
+  Fields fields;
+  fields.Add("standing", Format("{:.1f}s", waited)).Add("verb", op.what.verb);
+  const bool has_key = !op.what.key.empty() && op.what.kind != Operation::Kind::kBarrier;
+  if (has_key) fields.Add("key", ShownKey(op.what.key));
+  if (round > 0) fields.Add("round", round);
+  fields.Add("waits_for", who);
+  const auto busy = std::find_if(links_.begin(), links_.end(),
+                                 [](const ServerLink& link) { return link.busy(); });
+  if (busy != links_.end()) {
+    fields.Add("server", busy->server()).Add("link", NameOf(busy->state()));
+    if (const auto age = busy->SinceLastWord(now_)) {
+      fields.Add("last_word", Format("{:.1f}s", static_cast<double>(*age) / kSecond));
+    }
+  }
+  const auto stand = stands_.find(op.what.verb);
+  if (stand != stands_.end() && stand->second.count > 1) {
+    fields.Add("others", stand->second.count - 1);
+  }
+  effects->Log(Level::kWarning,
+               Format("still waiting {:.0f} s for {} ({}{}): {}", waited, who, Head(op),
+                      round > 0 ? Format(", round {}", round) : "", fields.text()));
+}
+
+void Client::AddStats(Time now, StoreStats* stats) const {
+  waits_.AddTo(stats);
+  ops_.ForEach([&](OpId, const Op&) { ++stats->operations_under_way; });
+  for (const ServerLink& link : links_) link.AddStats(now, stats);
+}
+
+}  // namespace tkv

@@ -1,0 +1,198 @@
+#include "tests/client_fixture.h"
+
+namespace tkv {
+namespace {
+
+using test::ClientTest;
+using test::Kind;
+using test::Of;
+
+TEST_F(ClientTest, ADeadlineNamesARankThatTheJobDoesNotHave) {
+  MakeKey();
+  Begin(Kind::kPushPull, "pushpull");
+  const auto sent = Sent();
+  AnswerAll(Of(Type::kPush, sent), Type::kAccepted, 0);
+  After(601 * kSecond);
+  for (const Message& cancel : Of(Type::kCancel, Sent())) {
+    Message reply = Reply(cancel, Type::kOk);
+    reply.extra = Encode(ChunkStatus{0, 0, {4000}});
+    Receive(reply);
+  }
+  const auto outcomes = client_.TakeOutcomes();
+  ASSERT_FALSE(outcomes.empty());
+  EXPECT_NE(std::string(outcomes.back().error->what()).find("worker 4000"), std::string::npos);
+}
+
+TEST_F(ClientTest, SaysWhomItWaitsForAfter5And10And20And40Seconds) {
+  MakeKey();
+  Begin(Kind::kPush, "push");
+  AnswerAll(Sent(), Type::kAccepted, 0);
+  Begin(Kind::kPull, "pull");
+  Sent();
+  for (int second = 1; second <= 45; ++second) {
+    After(kSecond);
+    for (const Message& message : Sent()) {
+      if (message.type != Type::kStatus) continue;
+      ChunkStatus status;
+      status.missing = {1};
+      Message answer = Reply(message, Type::kStatusReply, 0);
+      answer.extra = Encode(status);
+      client_.Received(link_, answer, now_, &effects_);
+    }
+  }
+  Sent();
+  std::vector<std::string> expected;
+  for (const char* const seconds : {"5", "10", "20", "40"}) {
+    expected.push_back(std::string("still waiting ") + seconds +
+                       " s for worker 1 (pull 'w', round 1): standing=" + seconds +
+                       ".0s verb=pull key='w' round=1 waits_for=\"worker 1\" server=0 link=open "
+                       "last_word=0.0s");
+  }
+  EXPECT_EQ(notices_, expected);
+}
+
+TEST_F(ClientTest, ManyOperationsThatStandStillAreOneLineAndOneMoreEachMinuteAtLeast) {
+  MakeKey();
+  Begin(Kind::kPush, "push");
+  AnswerAll(Sent(), Type::kAccepted, 0);
+  for (int i = 0; i < 50; ++i) Begin(Kind::kPull, "pull");
+  Sent();
+  size_t asked = 0;
+  for (int second = 1; second <= 300; ++second) {
+    After(kSecond);
+    for (const Message& message : Sent())
+      asked += static_cast<size_t>(message.type == Type::kStatus);
+  }
+  EXPECT_EQ(asked, 8u);           // after 5, 10, 20, 40, 80, 140, 200 and 260 s
+  EXPECT_TRUE(notices_.empty());  // nobody has answered yet
+}
+
+TEST_F(ClientTest, ADeadlineNamesVerbKeyPeerAndRound) {
+  MakeKey();
+  Begin(Kind::kPush, "push");
+  AnswerAll(Sent(), Type::kAccepted, 0);
+  const OpId pull = Begin(Kind::kPull, "pull");
+  Sent();
+  client_.TakeOutcomes();
+  now_ += 599 * kSecond;
+  After(kSecond);
+  for (const Message& message : Sent()) {
+    if (message.type != Type::kCancel) continue;
+    ChunkStatus status;
+    status.missing = {1};
+    Message answer = Reply(message, Type::kOk);
+    answer.extra = Encode(status);
+    client_.Received(link_, answer, now_, &effects_);
+  }
+  const auto error = FailureOf(pull);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), Code::kDeadlineExceeded);
+  EXPECT_STREQ(error->what(), "pull 'w': waited 600.0 s for worker 1 (alive), round 1");
+}
+
+TEST_F(ClientTest, TheDeathOfAnotherWorkerIsTold) {
+  epoch_.number = 2;
+  epoch_.workers[1].state = Epoch::State::kDead;
+  client_.On(epoch_, now_, &effects_);
+  Sent();
+  ASSERT_EQ(notices_.size(), 1u);
+  EXPECT_EQ(notices_[0], "worker 1 is dead");
+}
+
+class ClientStatsTest : public ClientTest {
+ protected:
+  StoreStats Stats() const {
+    StoreStats stats;
+    client_.AddStats(now_, &stats);
+    return stats;
+  }
+};
+
+TEST_F(ClientStatsTest, WhatWaitsForCreditIsCountedWithItsTime) {
+  credit_bytes_ = 1;  // one message with a body at a time
+  MakeKey();
+  const uint64_t before = Stats().of(WaitCause::kCredit).count;
+  const double seconds_before = Stats().of(WaitCause::kCredit).seconds;
+  Begin(Kind::kPush, "push");
+  const auto first = Sent();
+  ASSERT_EQ(first.size(), 1u);  // of two chunks
+  const PeerStats waiting = Stats().peers.at(0);
+  EXPECT_EQ(waiting.queued_messages, 1u);
+  EXPECT_EQ(waiting.queued_bytes, 976u * 4);
+  EXPECT_EQ(waiting.unanswered_messages, 1u);
+  EXPECT_EQ(waiting.unaccepted_bytes, 1024u * 4);
+  now_ += 3 * kSecond;
+  Answer(first[0], Type::kAccepted, 1);
+  AnswerAll(Sent(), Type::kAccepted, 1);
+  const StoreStats after = Stats();
+  EXPECT_EQ(after.of(WaitCause::kCredit).count, before + 1);
+  EXPECT_DOUBLE_EQ(after.of(WaitCause::kCredit).seconds, seconds_before + 3);
+  EXPECT_EQ(after.operations_under_way, 0u);
+  EXPECT_EQ(after.peers.at(0).queued_messages, 0u);
+}
+
+TEST_F(ClientStatsTest, APushThatWaitsForItsRoundIsCountedApartFromOneBehindAPull) {
+  MakeKey();
+  Begin(Kind::kPush, "push");
+  AnswerAll(Sent(), Type::kAccepted, 0);  // held; round 1 is not complete
+  Begin(Kind::kPush, "push");             // asks whether it is
+  const auto asks = Sent();
+  ASSERT_EQ(asks.size(), 2u);
+  now_ += 2 * kSecond;
+  AnswerAll(asks, Type::kValue, 1);
+  AnswerAll(Sent(), Type::kAccepted, 1);
+  EXPECT_EQ(Stats().of(WaitCause::kRound).count, 1u);
+  EXPECT_DOUBLE_EQ(Stats().of(WaitCause::kRound).seconds, 2);
+  EXPECT_EQ(Stats().of(WaitCause::kPull).count, 0u);
+  Begin(Kind::kPull, "pull");
+  const auto pulls = Sent();
+  Begin(Kind::kPush, "push");
+  now_ += kSecond;
+  client_.Closed(link_, now_);                        // it is asked again, and is still one wait
+  EXPECT_EQ(Stats().of(WaitCause::kPull).count, 0u);  // it has not ended
+  client_.Cancel(client_.next_op() - 1, Error(Code::kCancelled, "given up"), now_, &effects_);
+  EXPECT_EQ(Stats().of(WaitCause::kPull).count, 1u);
+  EXPECT_DOUBLE_EQ(Stats().of(WaitCause::kPull).seconds, 1);
+}
+
+TEST_F(ClientStatsTest, AFullWindowIsCountedAsSuch) {
+  meta_.shape = Shape({10});
+  meta_.mode = KeyMeta::Mode::kAsync;
+  bytes_.resize(40);
+  MakeKey();
+  std::vector<Message> sent;
+  for (uint64_t i = 0; i <= ServerLink::kWindow; ++i) {
+    Begin(Kind::kPush, "push");
+    for (Message& message : Sent()) sent.push_back(std::move(message));
+  }
+  ASSERT_EQ(sent.size(), ServerLink::kWindow);
+  now_ += kSecond;
+  Answer(sent[0], Type::kAccepted, 1);
+  EXPECT_EQ(Stats().of(WaitCause::kWindow).count, 1u);
+  EXPECT_DOUBLE_EQ(Stats().of(WaitCause::kWindow).seconds, 1);
+  EXPECT_EQ(Stats().of(WaitCause::kCredit).count, 0u);
+}
+
+TEST_F(ClientStatsTest, ResendsAndReconnectsAreThoseOfAServer) {
+  EXPECT_EQ(Stats().peers.at(0).state, "idle");
+  EXPECT_EQ(Stats().peers.at(0).last_word_seconds, -1);
+  MakeKey();
+  EXPECT_EQ(Stats().of(WaitCause::kLink).count, 1u);
+  Begin(Kind::kPull, "pull");
+  ASSERT_EQ(Sent().size(), 2u);
+  client_.Closed(link_, now_);
+  After(kSecond);
+  EXPECT_EQ(Sent().size(), 2u);  // of both chunks, again
+  const StoreStats stats = Stats();
+  EXPECT_EQ(stats.resends, 2u);
+  EXPECT_EQ(stats.reconnects, 1u);
+  EXPECT_EQ(stats.operations_under_way, 1u);
+  EXPECT_EQ(stats.peers.at(0).resends, 2u);
+  EXPECT_EQ(stats.peers.at(0).connections, 2u);
+  EXPECT_EQ(stats.peers.at(0).name, "server 0");
+  EXPECT_EQ(stats.peers.at(0).state, "open");
+  EXPECT_DOUBLE_EQ(stats.peers.at(0).last_word_seconds, 0);
+}
+
+}  // namespace
+}  // namespace tkv

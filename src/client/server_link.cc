@@ -1,0 +1,338 @@
+#include "client/server_link.h"
+
+#include "base/check.h"
+#include "base/format.h"
+
+namespace tkv {
+namespace {
+
+constexpr Time kRedialFirst = 50 * kMillisecond;
+constexpr Time kRedialMax = 1 * kSecond;
+
+double Seconds(Time time) { return static_cast<double>(time) / kSecond; }
+
+// Whether others may leave before it that came after it.
+bool CanBePassed(const Outgoing& waiting) {
+  const Message& message = waiting.message;
+  if (message.type == Type::kPush) return (message.flags & kBarrierKey) == 0;
+  return message.type == Type::kPull && waiting.purpose == Purpose::kOp;
+}
+
+// Whether it is a pull that has to see a push that has not left.
+bool FollowsPush(const Outgoing& outgoing, ChunkPlaces* places) {
+  if (outgoing.message.type != Type::kPull || outgoing.purpose != Purpose::kOp) return false;
+  const ChunkPlace* const place =
+      places->PlaceOf(outgoing.message.key, outgoing.message.chunk).place;
+  return place != nullptr && place->queued_pushes > 0;
+}
+
+}  // namespace
+
+const char* NameOf(ServerLink::State state) noexcept {
+  switch (state) {
+    case ServerLink::State::kIdle:
+      return "idle";
+    case ServerLink::State::kDialing:
+      return "dialing";
+    case ServerLink::State::kHello:
+      return "hello";
+    case ServerLink::State::kOpen:
+      return "open";
+    case ServerLink::State::kDead:
+      return "dead";
+  }
+  return "?";
+}
+
+uint64_t ServerLink::Low() {
+  while (!mutating_.empty() && !sent_.contains(mutating_.front())) mutating_.pop_front();
+  return mutating_.empty() ? next_seq_ : mutating_.front();
+}
+
+// ---- the connection -----------------------------------------------------------------------------
+
+void ServerLink::Connect(const LinkTurn& turn, bool is_there) {
+  if (state_ != State::kIdle) return;
+  if (down_since_ == kNever) {
+    down_since_ = turn.now;
+    turn.Rearm(turn.now + turn.limits.server_patience);
+  }
+  if (!is_there || (next_dial_ != kNever && next_dial_ > turn.now)) return;
+  next_dial_ = kNever;
+  state_ = State::kDialing;
+  next_ping_ = turn.now + 2 * turn.limits.ping_after;  // until when it has to be open
+  turn.Rearm(next_ping_);
+  turn.effects->dials.push_back({Peer::Kind::kServer, server_});
+}
+
+void ServerLink::Opened(LinkId link, const LinkTurn& turn) {
+  link_ = link;
+  state_ = State::kHello;
+  last_heard_ = turn.now;
+  next_ping_ = turn.now + 2 * turn.limits.ping_after;
+  turn.Rearm(next_ping_);
+}
+
+void ServerLink::Welcomed(const Welcome& welcome, const LinkTurn& turn) {
+  incarnation_ = welcome.server_incarnation;
+  credit_bytes_ = welcome.credit_bytes;
+  state_ = State::kOpen;
+  down_since_ = kNever;
+  ++counts_.welcomes;
+  redial_after_ = 0;
+  next_ping_ = turn.now + turn.limits.ping_after;
+  turn.Rearm(next_ping_);
+  const std::vector<uint64_t> seqs = SentWhere([](const Outgoing&) { return true; });
+  if (!seqs.empty()) {
+    turn.effects->Log(Level::kWarning, Format("resumed the session with server {}; unanswered "
+                                              "operations sent again: {}",
+                                              server_, seqs.size()));
+  }
+  for (const uint64_t seq : seqs) turn.effects->Send(link_, sent_.at(seq).message);
+  counts_.resends += seqs.size();
+}
+
+void ServerLink::Lost(const LinkTurn& turn) {
+  link_ = kNoLink;
+  if (state_ == State::kDead) return;
+  state_ = State::kIdle;
+  if (down_since_ == kNever) down_since_ = turn.now;
+  redial_after_ = redial_after_ == 0 ? kRedialFirst : std::min(redial_after_ * 2, kRedialMax);
+  next_dial_ = turn.now + redial_after_;
+  turn.Rearm(next_dial_);
+}
+
+void ServerLink::Close(Effects* effects) {
+  if (link_ != kNoLink) effects->Close(link_, Code::kCancelled, "");
+  link_ = kNoLink;
+}
+
+void ServerLink::Die(const Error& error, Effects* effects) {
+  dead_ = error;
+  Close(effects);
+  state_ = State::kDead;
+}
+
+std::optional<Error> ServerLink::OutOfReach(const LinkTurn& turn) {
+  if (down_since_ == kNever || turn.now - down_since_ < turn.limits.server_patience) return {};
+  const Time since = std::exchange(down_since_, turn.now);
+  return Error(Code::kUnavailable,
+               Format("server {}: out of reach for {:.1f} s", server_, Seconds(turn.now - since)));
+}
+
+void ServerLink::Ping(const LinkTurn& turn) {
+  if (next_ping_ > turn.now) return;
+  if (state_ == State::kDialing) return Lost(turn);
+  const bool owes = state_ == State::kHello || !sent_.empty();
+  if (owes && turn.now - last_heard_ >= 2 * turn.limits.ping_after) {
+    turn.effects->Log(Level::kWarning, Format("server {} is silent for {:.1f} s; connecting again",
+                                              server_, Seconds(turn.now - last_heard_)));
+    turn.effects->Close(link_, Code::kUnavailable, "silence");
+    return Lost(turn);
+  }
+  next_ping_ = turn.now + turn.limits.ping_after;
+  if (state_ != State::kOpen) return;
+  Message ping;
+  ping.type = Type::kPing;
+  turn.effects->Send(link_, std::move(ping));
+}
+
+void ServerLink::Rearm(const LinkTurn& turn) const {
+  if (!busy() || dead_) return;
+  turn.Rearm(state_ == State::kIdle ? next_dial_ : next_ping_);
+  if (down_since_ != kNever) turn.Rearm(down_since_ + turn.limits.server_patience);
+}
+
+// ---- for those who look -------------------------------------------------------------------------
+
+void ServerLink::NoteWait(Time now, WaitCounts* waits) {
+  const bool is_queued = !pushes_.empty() || !pulls_.empty();
+  if (dead_ || !busy()) {
+    counts_.wait.ForNothing(now, waits);
+  } else if (state_ != State::kOpen) {
+    counts_.wait.For(WaitCause::kLink, now, waits);
+  } else if (!is_queued) {
+    counts_.wait.ForNothing(now, waits);
+  } else if (pushes_.empty()) {
+    counts_.wait.For(WaitCause::kPullBytes, now, waits);
+  } else {
+    const bool is_window_full = !mutating_.empty() && next_seq_ >= mutating_.front() + kWindow;
+    counts_.wait.For(is_window_full ? WaitCause::kWindow : WaitCause::kCredit, now, waits);
+  }
+}
+
+void ServerLink::AddStats(Time now, StoreStats* stats) const {
+  PeerStats peer;
+  peer.name = ToString(Peer{Peer::Kind::kServer, server_});
+  peer.state = NameOf(state_);
+  peer.connections = counts_.welcomes;
+  peer.resends = counts_.resends;
+  for (const auto* queue : {&pushes_, &pulls_}) {
+    peer.queued_messages += queue->size();
+    for (const Outgoing& waiting : *queue) peer.queued_bytes += waiting.message.body.size;
+  }
+  peer.unanswered_messages = sent_.size();
+  peer.unaccepted_bytes = unaccepted_bytes_;
+  if (const auto age = SinceLastWord(now)) peer.last_word_seconds = Seconds(*age);
+  stats->resends += counts_.resends;
+  if (counts_.welcomes > 1) stats->reconnects += counts_.welcomes - 1;
+  stats->peers.push_back(std::move(peer));
+}
+
+std::optional<Time> ServerLink::SinceLastWord(Time now) const {
+  return counts_.was_heard ? std::optional(now - last_heard_) : std::nullopt;
+}
+
+// ---- messages -----------------------------------------------------------------------------------
+
+void ServerLink::Queue(Outgoing outgoing, ChunkPlaces* places) {
+  const bool follows_push = IsMutating(outgoing.message.type) || FollowsPush(outgoing, places);
+  auto& queue = follows_push ? pushes_ : pulls_;
+  auto place = queue.end();
+  if (CanBePassed(outgoing)) {
+    has_priorities_ |= outgoing.priority != 0;
+    while (place != queue.begin()) {
+      const Outgoing& before = *std::prev(place);
+      const bool passes = before.priority < outgoing.priority && CanBePassed(before) &&
+                          before.message.key != outgoing.message.key;
+      if (!passes) break;
+      --place;
+    }
+  }
+  queue.insert(place, std::move(outgoing));
+}
+
+void ServerLink::Send(const LinkTurn& turn) {
+  if (state_ != State::kOpen) return;
+  SendPushes(turn);
+  SendPulls(turn);
+}
+
+void ServerLink::SendPushes(const LinkTurn& turn) {
+  const uint64_t credit = has_priorities_ ? std::min(credit_bytes_, kPriorityBytes) : credit_bytes_;
+  while (!pushes_.empty()) {
+    if (pushes_.front().message.type == Type::kPull) {  // its push has left
+      pulls_.push_back(std::move(pushes_.front()));
+      pushes_.pop_front();
+      continue;
+    }
+    const size_t bytes = pushes_.front().message.body.size;
+    if (unaccepted_bytes_ > 0 && unaccepted_bytes_ + bytes > credit) return;  // C4
+    if (next_seq_ >= Low() + kWindow) return;
+    Outgoing outgoing = std::move(pushes_.front());
+    pushes_.pop_front();
+    Leave(std::move(outgoing), turn);
+  }
+}
+
+void ServerLink::SendPulls(const LinkTurn& turn) {
+  size_t kept = 0;
+  for (size_t i = 0; i < pulls_.size(); ++i) {  // it may grow
+    if (Fits(&pulls_[i], turn)) {
+      Leave(std::move(pulls_[i]), turn);
+      continue;
+    }
+    if (kept != i) pulls_[kept] = std::move(pulls_[i]);
+    ++kept;
+  }
+  pulls_.erase(pulls_.begin() + static_cast<ptrdiff_t>(kept), pulls_.end());
+}
+
+// Answers that may be long in coming and answers that come at once have a bound each, so that
+// neither can hold up the other; a pull beyond the first bound waits with NO_BODY until it is of
+// the second kind.
+bool ServerLink::Fits(Outgoing* pull, const LinkTurn& turn) {
+  const Message& message = pull->message;
+  if (message.type != Type::kPull || pull->purpose != Purpose::kOp) return true;
+  ChunkPlace* const place = turn.places->PlaceOf(message.key, message.chunk).place;
+  if (place == nullptr) return true;
+  if (place->queued_pushes > 0) return false;  // it has to see that push
+  if (pull->pull_bytes == 0 || place->unbounded) return true;
+  const size_t bytes = pull->pull_bytes;
+  const bool waits = message.number > place->version;
+  size_t* const used = waits ? &waiting_pull_bytes_ : &ready_pull_bytes_;
+  if (*used > 0 && *used + bytes > turn.limits.pull_bytes_max) {
+    if (waits) turn.places->AskFor(message.key, message.chunk, message.number);
+    return false;
+  }
+  *used += bytes;
+  pull->pulled = waits ? Outgoing::Pulled::kWaiting : Outgoing::Pulled::kReady;
+  return true;
+}
+
+void ServerLink::Leave(Outgoing outgoing, const LinkTurn& turn) {
+  Message& message = outgoing.message;
+  message.seq = next_seq_++;
+  if (IsMutating(message.type)) {
+    mutating_.push_back(message.seq);
+    unaccepted_bytes_ += message.body.size;
+  }
+  SetNeed(turn.places->PlaceOf(message.key, message.chunk), outgoing.purpose, turn.role, &message);
+  if (sent_.empty()) {  // from now on the server owes an answer
+    last_heard_ = turn.now;
+    next_ping_ = turn.now + turn.limits.ping_after;
+    turn.Rearm(next_ping_);
+  }
+  turn.effects->Send(link_, message);
+  sent_.emplace(message.seq, std::move(outgoing));
+}
+
+// An asynchronous push follows the one before it, and a pull that asks for no round sees the last
+// push (C5).  Everything else says which making of the key it is for: a worker that has missed a
+// delete learns it from the error.
+void ServerLink::SetNeed(ChunkPlaces::Found found, Purpose purpose, Role role, Message* message) {
+  const bool is_push = message->type == Type::kPush;
+  const bool is_read = message->type == Type::kPull && purpose == Purpose::kOp;
+  if (found.place == nullptr) return;
+  if (!is_push && message->type != Type::kPull && message->type != Type::kAbstain) return;
+  const bool follows = is_push ? found.meta->mode == KeyMeta::Mode::kAsync
+                               : is_read && role == Role::kWorker && !found.meta->exact_reads();
+  if (follows) {
+    message->need = found.place->last_push_seq;
+  } else {
+    message->need = found.meta->birth;
+    message->flags |= kOfBirth;
+  }
+  if (!is_push) return;
+  found.place->last_push_seq = message->seq;
+  Drop(&found.place->queued_pushes);
+}
+
+std::optional<Outgoing> ServerLink::Take(uint64_t seq) {
+  const auto found = sent_.find(seq);
+  if (found == sent_.end()) return std::nullopt;
+  Outgoing sent = std::move(found->second);
+  sent_.erase(found);
+  Uncount(sent);
+  return sent;
+}
+
+const Outgoing* ServerLink::FindSent(uint64_t seq) const {
+  const auto found = sent_.find(seq);
+  return found == sent_.end() ? nullptr : &found->second;
+}
+
+void ServerLink::Uncount(const Outgoing& sent) {
+  if (IsMutating(sent.message.type)) Drop(&unaccepted_bytes_, sent.message.body.size);
+  if (sent.pulled == Outgoing::Pulled::kWaiting) Drop(&waiting_pull_bytes_, sent.pull_bytes);
+  if (sent.pulled == Outgoing::Pulled::kReady) Drop(&ready_pull_bytes_, sent.pull_bytes);
+}
+
+std::vector<Outgoing> ServerLink::TakeAll(size_t* sent_count) {
+  std::vector<Outgoing> all;
+  all.reserve(sent_.size() + pushes_.size() + pulls_.size());
+  for (const uint64_t seq : SentWhere([](const Outgoing&) { return true; })) {
+    all.push_back(std::move(sent_.at(seq)));
+  }
+  if (sent_count != nullptr) *sent_count = all.size();
+  for (auto* const queue : {&pushes_, &pulls_}) {
+    for (Outgoing& waiting : *queue) all.push_back(std::move(waiting));
+    queue->clear();
+  }
+  sent_.clear();
+  mutating_.clear();
+  unaccepted_bytes_ = waiting_pull_bytes_ = ready_pull_bytes_ = 0;
+  return all;
+}
+
+}  // namespace tkv

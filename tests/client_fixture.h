@@ -1,0 +1,132 @@
+// A client whose server is played by the test.
+
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/client.h"
+
+namespace tkv::test {
+
+using Kind = Operation::Kind;
+
+// A client, worker 0 of 2, with one server that is played by the test.
+class ClientTest : public ::testing::Test {
+ protected:
+  ClientTest() : client_(Options()) {
+    epoch_.number = 1;
+    epoch_.workers = {{5, Epoch::State::kAlive}, {6, Epoch::State::kAlive}};
+    epoch_.servers = {{9, Epoch::State::kAlive}};
+    epoch_.placement = {1, 1, {}};
+    Welcome welcome;
+    welcome.rank = 0;
+    welcome.incarnation = 5;
+    client_.Joined(Role::kWorker, welcome);
+    client_.On(epoch_, now_, &effects_);
+    meta_.name = CanonicalKey(0, "w");
+    meta_.chunk_elements = 1024;
+    meta_.shape = Shape({2000});  // two chunks
+  }
+  static ClientOptions Options() {
+    ClientOptions options;
+    options.ping_after = 10'000 * kSecond;
+    return options;
+  }
+
+  OpId Begin(Kind kind, const char* verb, int priority = 0) {
+    Operation operation;
+    operation.kind = kind;
+    operation.verb = verb;
+    operation.key = meta_.name;
+    operation.meta = std::make_shared<const KeyMeta>(meta_);
+    operation.priority = priority;
+    if (kind == Kind::kInit || kind == Kind::kPush || kind == Kind::kPushPull) {
+      operation.value.bytes = {bytes_.data(), bytes_.size(), nullptr};
+    }
+    if (kind == Kind::kPull || kind == Kind::kPushPull) {
+      operation.out = {out_.data(), out_.size(), nullptr};
+    }
+    const OpId id = client_.Start(std::move(operation), now_);
+    client_.Settle(now_, &effects_);
+    return id;
+  }
+  // What the client has sent since the last time, connections made as it asks for them.
+  std::vector<Message> Sent() {
+    std::vector<Message> messages;
+    while (!effects_.dials.empty() || !effects_.sends.empty()) {
+      const Effects out = std::exchange(effects_, {});
+      for (const Effects::Notice& notice : out.notices) notices_.push_back(notice.text);
+      for (size_t i = 0; i < out.dials.size(); ++i) client_.Opened(0, ++link_, now_, &effects_);
+      for (const Effects::Sending& sending : out.sends) {
+        if (sending.message.type != Type::kHello) {
+          messages.push_back(sending.message);
+          continue;
+        }
+        Welcome welcome;
+        welcome.server_incarnation = 9;
+        welcome.resumed = link_ > 1 && welcomes_resumed_;
+        welcome.credit_bytes = credit_bytes_;
+        welcome.protocol = protocol_;
+        Message answer;
+        answer.type = Type::kWelcome;
+        answer.extra = Encode(welcome);
+        Receive(answer);
+      }
+    }
+    for (const Effects::Notice& notice : effects_.notices) notices_.push_back(notice.text);
+    effects_.Clear();
+    return messages;
+  }
+  void Answer(const Message& request, Type type, uint64_t number = 0) {
+    Receive(Reply(request, type, number));
+  }
+  void Receive(const Message& message) {
+    client_.Received(link_, message, now_, &effects_);
+    client_.Settle(now_, &effects_);
+  }
+  void AnswerAll(const std::vector<Message>& requests, Type type, uint64_t number = 0) {
+    for (const Message& request : requests) Answer(request, type, number);
+  }
+  void MakeKey() {
+    Begin(Kind::kInit, "init");
+    AnswerAll(Sent(), Type::kOk);  // the second chunk
+    AnswerAll(Sent(), Type::kOk);  // the first, with which the key appears
+    ASSERT_EQ(client_.TakeOutcomes().size(), 1u);
+  }
+  void After(Time time) {
+    now_ += time;
+    client_.Tick(now_, &effects_);
+  }
+  std::optional<Error> FailureOf(OpId id) {
+    for (const Outcome& outcome : client_.TakeOutcomes()) {
+      if (outcome.op == id && outcome.error) return outcome.error;
+    }
+    return std::nullopt;
+  }
+
+  Client client_;
+  Epoch epoch_;
+  KeyMeta meta_;
+  Effects effects_;
+  Time now_ = kSecond;
+  LinkId link_ = 0;
+  bool welcomes_resumed_ = true;
+  Protocol protocol_;  // of the server
+  size_t credit_bytes_ = size_t{1} << 30;
+  std::vector<std::string> notices_;
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(2000 * 4);
+  std::vector<std::byte> out_ = std::vector<std::byte>(2000 * 4);
+};
+
+inline std::vector<Message> Of(Type type, std::vector<Message> messages) {
+  std::erase_if(messages, [&](const Message& message) { return message.type != type; });
+  return messages;
+}
+
+}  // namespace tkv::test
