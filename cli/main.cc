@@ -263,6 +263,7 @@ int main(int argc, char** argv) {
     CheckSubcommand(app, words);
     const std::vector<std::string> command = TakeCommand(*launch, &words);
     std::vector<const char*> pointers;
+    pointers.reserve(words.size());
     for (const std::string& word : words) pointers.push_back(word.c_str());
     app.parse(static_cast<int>(pointers.size()), pointers.data());
     launch_options.command = command;

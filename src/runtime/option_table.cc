@@ -168,8 +168,9 @@ std::string Needed(const Row& row) {
 
 // Whole and within the range; a duration that is longer is cut to it.
 bool ParseNumber(const Row& row, std::string_view text, int64_t* value) {
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, *value);
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, *value);
   if (text.empty() || stop != end) return false;
   const bool is_huge = error == std::errc::result_out_of_range || *value > row.high;
   if (is_huge && row.info.kind == OptionKind::kDuration && text[0] != '-')
