@@ -64,9 +64,9 @@ struct ReadyList {
   std::mutex mutex;
   std::deque<Readiness> items;
   bool woken = false;
-  void Add(Readiness item) {
+  void Add(const Readiness& item) {
     std::lock_guard lock(mutex);
-    items.push_back(std::move(item));
+    items.push_back(item);
   }
 };
 
@@ -152,7 +152,7 @@ class Sockets final : public Endpoint {
     }
     size_t count = 0;
     while (!ready.empty() && count < events_max) {
-      const Readiness item = std::move(ready.front());
+      const Readiness item = ready.front();
       ready.pop_front();
       Handle(item, handler);
       ++count;
