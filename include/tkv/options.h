@@ -23,11 +23,15 @@ class TKV_API Rendezvous {
   virtual std::string Get(const std::string& key, std::chrono::milliseconds longest) = 0;
 };
 
+class Transport;  // transport/factory.h
+
 // How the processes of a job talk.
 struct NetworkOptions {
   // "auto" by shared memory and Unix sockets on one host, by TCP between hosts; "unix" the same
   // without shared memory; "tcp" by TCP alone.
   std::string transport = "auto";
+  // Carries the job instead of the transport of that name; for transports that are not built in.
+  std::shared_ptr<const Transport> carrier;
   bool insecure_network = false;  // TCP without a token: whoever reaches a port takes part
   // What leaves by TCP carries a check of its values, beside that of its headers.
   bool check_values = false;

@@ -12,9 +12,10 @@
 #include "bootstrap/pmix/pmix.h"
 #include "runtime/process_job.h"
 #include "tkv/config.h"
-#include "transport/socket/address.h"
-#include "transport/socket/endpoint.h"
+#include "transport/address.h"
+#include "transport/factory.h"
 #include "wire/frame.h"
+#include "wire/version.h"
 
 namespace tkv {
 namespace {
@@ -91,19 +92,19 @@ class Knocking final : public LinkHandler {
   Clock::time_point asked_;
 };
 
-SocketOptions OptionsOf(const std::string& token, std::vector<std::string> listen) {
-  SocketOptions options;
+// As processes of one host talk, without memory that they share.
+std::unique_ptr<Endpoint> OpenAt(const std::string& token, std::vector<std::string> listen) {
+  EndpointOptions options;
   options.who = "tkv doctor";
   options.listen = std::move(listen);
   options.token = token;
-  options.share_memory = false;
-  return options;
+  return BuiltTransport("unix").Open(std::move(options));
 }
 
-class SocketDoor final : public Door {
+class TransportDoor final : public Door {
  public:
-  SocketDoor(const std::string& where, std::string token)
-      : token_(std::move(token)), endpoint_(OpenSockets(OptionsOf(token_, {where}))) {
+  TransportDoor(const std::string& where, std::string token)
+      : token_(std::move(token)), endpoint_(OpenAt(token_, {where})) {
     thread_ = std::thread([this] {
       Answering answering(endpoint_.get());
       while (!stopping_) {
@@ -112,18 +113,18 @@ class SocketDoor final : public Door {
       }
     });
   }
-  ~SocketDoor() override {
+  ~TransportDoor() override {
     stopping_ = true;
     endpoint_->Wake();
     thread_.join();
   }
-  SocketDoor(const SocketDoor&) = delete;
-  SocketDoor& operator=(const SocketDoor&) = delete;
+  TransportDoor(const TransportDoor&) = delete;
+  TransportDoor& operator=(const TransportDoor&) = delete;
 
   const std::string& address() const override { return endpoint_->address(); }
 
   Answer Knock(const std::string& address) override {
-    const auto endpoint = OpenSockets(OptionsOf(token_, {}));
+    const auto endpoint = OpenAt(token_, {});
     Knocking knocking(endpoint.get());
     const auto deadline = Clock::now() + kPatience;
     endpoint->Dial(1, address);
@@ -170,7 +171,7 @@ Finding Variables() {
 
 Finding KnockAtHome(const char* what, const std::string& where, const char* repair) {
   try {
-    SocketDoor door(where, NewToken());
+    TransportDoor door(where, NewToken());
     Finding finding = FindingOf(what, door.Knock(door.address()));
     if (finding.kind == Kind::kBad) finding.repair = repair;
     return finding;
@@ -229,7 +230,7 @@ std::unique_ptr<Door> Door::Open(const std::string& towards, const std::string& 
   std::string host = towards.empty() ? "127.0.0.1" : towards;
   if (host.starts_with("tcp:")) host = ParseAddresses(host).front().host;
   const std::string own = LocalAddressTowards(host);
-  return std::make_unique<SocketDoor>(ToString({SocketAddress::Kind::kTcp, own, "", 0}), token);
+  return std::make_unique<TransportDoor>(ToString({PeerAddress::Kind::kTcp, own, "", 0}), token);
 }
 
 Finding FindingOf(const std::string& what, const Door::Answer& answer) {

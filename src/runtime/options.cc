@@ -21,7 +21,7 @@
 #include "runtime/option_table.h"
 #include "tkv/config.h"
 #include "tkv/job.h"
-#include "transport/socket/address.h"
+#include "transport/address.h"
 #include "update/parallel.h"
 #include "wire/message.h"
 

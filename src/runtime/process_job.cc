@@ -8,7 +8,7 @@
 #include "base/process.h"
 #include "base/wait.h"
 #include "bootstrap/pmix/pmix.h"
-#include "transport/socket/address.h"
+#include "transport/address.h"
 
 namespace tkv {
 
@@ -33,16 +33,6 @@ void Host::WaitUntilOver(std::chrono::milliseconds patience,
 }
 
 namespace {
-
-// The address of this machine that faces the others, as far as it can know: that of its default
-// route.
-std::string OwnAddress() {
-  try {
-    return LocalAddressTowards("192.0.2.1");  // of no machine; nothing is sent (RFC 5737)
-  } catch (const Error&) {
-    return "127.0.0.1";
-  }
-}
 
 // What this process is in a job whose processes host the servers and the head.
 struct Place {
@@ -74,7 +64,7 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
     Job head = *job;
     head.role = Job::Role::kHead;
     head.rank = -1;
-    head.head = Format("unix:{}/tkv-{}-head,tcp:{}:0", HostId(), job->id, OwnAddress());
+    head.head = TransportOf(*job).HeadAddress(job->id);
     services.push_back(Service::Start(head, options.log, options.server_patience));
     job->head = services.back()->address();
     notice.tell(Format("{} {} {}", job->id, job->head, job->token));
@@ -105,7 +95,7 @@ std::shared_ptr<Worker> WorkerWithHost(const std::string& type, const StoreOptio
   WorkerOptions worker;
   worker.job = job.id;
   worker.rank = place.worker;
-  worker.endpoint = OpenEndpoint(job, SocketsOf(job, {}, options.log));
+  worker.endpoint = OpenEndpoint(job, EndpointOf(job, {}, options.log));
   worker.address_of = AddressesOf(job);
   worker.host = host;
   worker.local_workers = place.local_workers;
@@ -302,7 +292,7 @@ std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOpti
     WorkerOptions made;
     made.job = job.id;
     made.rank = job.rank;
-    made.endpoint = OpenEndpoint(job, SocketsOf(job, {}, options.log));
+    made.endpoint = OpenEndpoint(job, EndpointOf(job, {}, options.log));
     made.address_of = AddressesOf(job);
     worker = std::make_shared<Worker>(type, options, std::move(made));
     workers[job.id] = worker;

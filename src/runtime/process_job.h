@@ -1,4 +1,4 @@
-// A job whose processes talk over sockets.
+// A job of processes, over any transport.
 
 #pragma once
 
@@ -6,19 +6,22 @@
 
 #include "runtime/worker.h"
 #include "tkv/job.h"
-#include "transport/socket/endpoint.h"
+#include "transport/factory.h"
 
 namespace tkv {
 
-// Where this process listens, so that all that are to reach it can: a Unix socket, and TCP at the
-// address that faces the head where the job has a token for it.
+// The transport that carries the job.
+//   throws  kInvalidArgument  an unknown name
+const Transport& TransportOf(const NetworkOptions& options);
+// Where this process listens, so that all that are to reach it can.
 std::vector<std::string> ListenAddresses(const Job& job);
 
 //   throws  kInvalidArgument  an unknown transport
-SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen, const Service::Log& log);
+EndpointOptions EndpointOf(const Job& job, std::vector<std::string> listen,
+                           const Service::Log& log);
 // With the failures that the job rehearses.
-//   throws  kInvalidArgument  a failpoint that cannot be read; and as OpenSockets
-std::unique_ptr<Endpoint> OpenEndpoint(const Job& job, SocketOptions options);
+//   throws  kInvalidArgument  a failpoint that cannot be read; and as Transport::Open
+std::unique_ptr<Endpoint> OpenEndpoint(const Job& job, EndpointOptions options);
 // Where a peer of the job is that no EPOCH names: the head.
 std::function<std::string(const Peer&)> AddressesOf(const Job& job);
 

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <thread>
@@ -7,6 +8,8 @@
 #include "runtime/process_job.h"
 #include "tests/arrays.h"
 #include "tkv/kvstore.h"
+#include "transport/address.h"
+#include "transport/inproc/network.h"
 
 namespace tkv {
 namespace {
@@ -49,16 +52,43 @@ Job MemberOf(const Job& head, const std::string& address, Job::Role role, int ra
   return job;
 }
 
-// A head and servers over sockets, and one worker in this process.
-class SocketJob : public ::testing::TestWithParam<bool> {
+// A transport that is not built in: between the threads of this process.
+class OwnTransport final : public Transport {
+ public:
+  std::string_view name() const override { return "own"; }
+  bool CanReach(const std::string& addresses) const override {
+    return addresses.starts_with("own:");
+  }
+  std::vector<std::string> ListenAt(const ListenPlace& place) const override {
+    return {place.is_head && !place.head.empty() ? place.head : NewAddress()};
+  }
+  std::string HeadAddress(const std::string& job) const override { return "own:head-" + job; }
+  bool shares_memory() const override { return false; }
+  std::unique_ptr<Endpoint> Open(EndpointOptions options) const override {
+    ++opened_;
+    return network_.Listen(options.listen.empty() ? NewAddress() : options.listen[0]);
+  }
+  int opened() const { return opened_; }
+
+ private:
+  std::string NewAddress() const { return "own:" + std::to_string(++last_); }
+  mutable InprocNetwork network_;
+  mutable std::atomic<int> last_{0}, opened_{0};
+};
+
+enum class Way : uint8_t { kUnix, kTcp, kOwn };
+
+// A head and servers over a transport, and one worker in this process.
+class TransportJob : public ::testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
     Job head = HeadOf(1, 2);
     head.id = ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    if (GetParam()) {
+    if (GetParam() == Way::kTcp) {
       head.head = "tcp:127.0.0.1:0";
       head.token = "the secret of this test";
     }
+    if (GetParam() == Way::kOwn) head.carrier = options_.carrier = own_;
     services_.push_back(Service::Start(head));
     const std::string address = services_[0]->address();
     for (int i = 0; i < 2; ++i) {
@@ -66,16 +96,18 @@ class SocketJob : public ::testing::TestWithParam<bool> {
     }
     worker_ = MemberOf(head, address, Job::Role::kWorker, 0);
   }
+  const std::shared_ptr<OwnTransport> own_ = std::make_shared<OwnTransport>();
+  StoreOptions options_;
   std::vector<std::unique_ptr<Service>> services_;
   Job worker_;
 };
 
-TEST_P(SocketJob, ServicesAreOverWhenTheWorkerHasLeft) {
-  auto worker = WorkerOfProcess("dist_sync", {}, worker_);
+TEST_P(TransportJob, ServicesAreOverWhenTheWorkerHasLeft) {
+  auto worker = WorkerOfProcess("dist_sync", options_, worker_);
   EXPECT_EQ(worker->workers(), 1);
   EXPECT_FALSE(services_[0]->Wait(std::chrono::milliseconds(1)));
   const uint32_t store = worker->OpenStore();
-  EXPECT_EQ(WorkerOfProcess("dist_sync", {}, worker_), worker) << "one life in a process";
+  EXPECT_EQ(WorkerOfProcess("dist_sync", options_, worker_), worker) << "one life in a process";
   EXPECT_TRUE(worker->CloseStore(store));
   worker->Run([](ClientNode& node, Time now) {
     Operation leave;
@@ -87,8 +119,8 @@ TEST_P(SocketJob, ServicesAreOverWhenTheWorkerHasLeft) {
   }
 }
 
-TEST_P(SocketJob, AHeadIsToldThatAServerHasEnded) {
-  auto worker = WorkerOfProcess("dist_sync", {}, worker_);
+TEST_P(TransportJob, AHeadIsToldThatAServerHasEnded) {
+  auto worker = WorkerOfProcess("dist_sync", options_, worker_);
   services_[2].reset();
   services_[0]->Exited(Job::Role::kServer, 1);
   for (int i = 0; i < 500; ++i) {
@@ -101,8 +133,29 @@ TEST_P(SocketJob, AHeadIsToldThatAServerHasEnded) {
   FAIL() << "the worker does not know";
 }
 
-INSTANTIATE_TEST_SUITE_P(Unix, SocketJob, ::testing::Values(false));
-INSTANTIATE_TEST_SUITE_P(Tcp, SocketJob, ::testing::Values(true));
+INSTANTIATE_TEST_SUITE_P(Unix, TransportJob, ::testing::Values(Way::kUnix));
+INSTANTIATE_TEST_SUITE_P(Tcp, TransportJob, ::testing::Values(Way::kTcp));
+INSTANTIATE_TEST_SUITE_P(Own, TransportJob, ::testing::Values(Way::kOwn));
+
+TEST(Transports, AnUnknownOneIsNamedWithThoseThereAre) {
+  EXPECT_EQ(BuiltTransport("auto").name(), "auto");
+  const auto failure = test::FailureOf([] { BuiltTransport("pigeon"); });
+  EXPECT_EQ(failure.code, Code::kInvalidArgument);
+  EXPECT_EQ(failure.message, "transport 'pigeon'; there are auto, unix, tcp");
+}
+
+TEST(Transports, EachSaysWhichAddressesItReaches) {
+  const std::string near = "unix:" + HostId() + "/name", far = "unix:elsewhere/name";
+  const std::string tcp = "tcp:192.0.2.1:5";
+  for (const char* const name : {"auto", "unix"}) {
+    EXPECT_TRUE(BuiltTransport(name).CanReach(near));
+    EXPECT_FALSE(BuiltTransport(name).CanReach(far));
+    EXPECT_TRUE(BuiltTransport(name).CanReach(far + "," + tcp));
+  }
+  EXPECT_FALSE(BuiltTransport("tcp").CanReach(near));
+  EXPECT_TRUE(BuiltTransport("tcp").CanReach(tcp));
+  EXPECT_FAILS(Code::kInvalidArgument, BuiltTransport("tcp").CanReach("pigeon:home"));
+}
 
 TEST(ListenAddresses, TcpIsOnlyForThoseWithAToken) {
   Job server = MemberOf(HeadOf(1, 1), "tcp:127.0.0.1:5", Job::Role::kServer, 0);
@@ -112,14 +165,15 @@ TEST(ListenAddresses, TcpIsOnlyForThoseWithAToken) {
   EXPECT_EQ(ListenAddresses(HeadOf(1, 1)), std::vector<std::string>{"unix"});
 }
 
-TEST(WorkersThatHostServers, SumOverSocketsAndWaitForEachOther) {
+// The sums of three workers that host the servers and the head.
+std::vector<float> SumsOf(const StoreOptions& common) {
   constexpr int kWorkers = 3;
   const auto rendezvous = std::make_shared<MapRendezvous>();
   std::vector<float> sums(kWorkers);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kWorkers; ++rank) {
     threads.emplace_back([&, rank] {
-      StoreOptions options;
+      StoreOptions options = common;
       options.rank = rank;
       options.num_workers = kWorkers;
       options.rendezvous = rendezvous;
@@ -137,7 +191,19 @@ TEST(WorkersThatHostServers, SumOverSocketsAndWaitForEachOther) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(sums, std::vector<float>(kWorkers, 6.0F));
+  return sums;
+}
+
+TEST(WorkersThatHostServers, SumOverSocketsAndWaitForEachOther) {
+  EXPECT_EQ(SumsOf({}), std::vector<float>(3, 6.0F));
+}
+
+TEST(WorkersThatHostServers, SumOverATransportThatIsNotBuiltIn) {
+  const auto own = std::make_shared<OwnTransport>();
+  StoreOptions options;
+  options.carrier = own;
+  EXPECT_EQ(SumsOf(options), std::vector<float>(3, 6.0F));
+  EXPECT_EQ(own->opened(), 3 + 3 + 1) << "workers, servers and the head; nothing went another way";
 }
 
 TEST(Server, WhoseHeadNeverComesGivesUp) {

@@ -1,7 +1,6 @@
-// A head or a server over sockets.
+// A head or a server, over the transport of its job.
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
 
@@ -12,7 +11,6 @@
 #include "runtime/cluster.h"
 #include "runtime/failpoints.h"
 #include "runtime/process_job.h"
-#include "transport/socket/address.h"
 
 namespace tkv {
 namespace {
@@ -39,42 +37,24 @@ const char* Name(Job::Role role) noexcept {
 
 std::string NewToken() { return RandomHex(32); }
 
-std::vector<std::string> ListenAddresses(const Job& job) {
-  std::vector<std::string> listen;
-  const bool may_use_unix = job.transport != "tcp";
-  if (may_use_unix && (job.role != Job::Role::kHead || job.head.empty())) {
-    listen.emplace_back("unix");
-  }
-  if (job.head.empty()) return listen;
-  const bool may_use_tcp = !job.token.empty() || job.insecure_network;
-  for (const SocketAddress& address : ParseAddresses(job.head)) {
-    if (address.kind == SocketAddress::Kind::kUnix) {
-      if (may_use_unix && job.role == Job::Role::kHead) listen.push_back("unix:" + address.name);
-    } else if (job.role == Job::Role::kHead) {
-      // A head that has a Unix socket as well may do without TCP.
-      if (may_use_tcp || listen.empty()) listen.push_back(ToString(address));
-    } else if (may_use_tcp) {
-      listen.push_back(
-          ToString({SocketAddress::Kind::kTcp, LocalAddressTowards(address.host), "", 0}));
-    }
-  }
-  return listen;
+const Transport& TransportOf(const NetworkOptions& options) {
+  return options.carrier != nullptr ? *options.carrier : BuiltTransport(options.transport);
 }
 
-SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen, const Service::Log& log) {
-  constexpr std::array kTransports = {"auto", "unix", "tcp"};
-  if (std::find(kTransports.begin(), kTransports.end(), job.transport) == kTransports.end()) {
-    throw Fail(Code::kInvalidArgument, "transport '{}'; there are {}", job.transport,
-               Join(kTransports, ", "));
-  }
-  SocketOptions options;
+std::vector<std::string> ListenAddresses(const Job& job) {
+  const bool may_leave_host = !job.token.empty() || job.insecure_network;
+  return TransportOf(job).ListenAt({job.role == Job::Role::kHead, job.head, may_leave_host});
+}
+
+EndpointOptions EndpointOf(const Job& job, std::vector<std::string> listen,
+                           const Service::Log& log) {
+  const Transport& transport = TransportOf(job);
+  EndpointOptions options;
   options.who = WhoIs(job);
   options.listen = std::move(listen);
   options.token = job.token;
   options.insecure_network = job.insecure_network;
   options.check_bodies = job.check_values;
-  options.use_unix = job.transport != "tcp";
-  options.share_memory = job.transport == "auto";
   if (log) {
     options.stands = [log](const std::string& text) {
       log(static_cast<int>(Level::kWarning), text);
@@ -84,7 +64,7 @@ SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen, const S
                            std::make_shared<std::atomic<bool>>(false)](const std::string& text) {
     if (log && !has_warned->exchange(true)) log(static_cast<int>(Level::kWarning), text);
   };
-  if (!options.share_memory || job.role == Job::Role::kHead) return options;
+  if (!transport.shares_memory() || job.role == Job::Role::kHead) return options;
   std::string why;
   options.arena = Arena::Open(&why);
   if (options.arena == nullptr) {
@@ -93,14 +73,14 @@ SocketOptions SocketsOf(const Job& job, std::vector<std::string> listen, const S
   return options;
 }
 
-std::unique_ptr<Endpoint> OpenEndpoint(const Job& job, SocketOptions options) {
+std::unique_ptr<Endpoint> OpenEndpoint(const Job& job, EndpointOptions options) {
   // "worker 1 again:..." is for later lives too; the launcher has left out what is not for this one.
   std::string text = job.failpoints;
   for (size_t at = 0; (at = text.find(kAgain)) != std::string::npos;) {
     text.erase(at, std::strlen(kAgain) - 1);
   }
   std::vector<Failpoint> failpoints = FailpointsOf(WhoIs(job), text);
-  return WithFailpoints(OpenSockets(std::move(options)), std::move(failpoints));
+  return WithFailpoints(TransportOf(job).Open(std::move(options)), std::move(failpoints));
 }
 
 std::function<std::string(const Peer&)> AddressesOf(const Job& job) {
@@ -109,24 +89,25 @@ std::function<std::string(const Peer&)> AddressesOf(const Job& job) {
 
 namespace {
 
-class SocketService final : public Service {
+class JobService final : public Service {
  public:
-  SocketService(const Job& job, Log log, std::chrono::milliseconds patience)
+  JobService(const Job& job, Log log, std::chrono::milliseconds patience)
       : role_(job.role), patience_(patience), who_(WhoIs(job)), log_(log) {
     if (job.workers < 1 || job.workers > kWorkersMax || job.servers < 1 ||
         job.servers > static_cast<int>(kServersMax)) {
       throw Fail(Code::kInvalidArgument, "{}: {} workers and {} servers; at least one of each",
                  WhoIs(job), job.workers, job.servers);
     }
-    SocketOptions sockets = SocketsOf(job, ListenAddresses(job), log);
-    if (sockets.listen.empty()) {
+    EndpointOptions endpoint_options = EndpointOf(job, ListenAddresses(job), log);
+    if (endpoint_options.listen.empty()) {
       throw Fail(Code::kInvalidArgument,
                  "{}: transport '{}' leaves nothing to listen at; the head has to be at "
                  "tcp:HOST:PORT (it is at '{}') and TKV_TOKEN_FILE has to be set",
                  WhoIs(job), job.transport, job.head);
     }
-    pool_ = std::make_unique<BufferPool>(sockets.arena);  // values can be read where they lie
-    auto endpoint = OpenEndpoint(job, std::move(sockets));
+    pool_ =
+        std::make_unique<BufferPool>(endpoint_options.arena);  // values can be read where they lie
+    auto endpoint = OpenEndpoint(job, std::move(endpoint_options));
     address_ = endpoint->address();
     Tell(Event("listening").Add("address", address_));
     NodeThreadOptions thread;
@@ -141,7 +122,7 @@ class SocketService final : public Service {
     thread_->OnChange([this](Node& node) { OnChange(&node); });
     thread_->Start();
   }
-  ~SocketService() override {
+  ~JobService() override {
     thread_->Stop();
     std::lock_guard lock(mutex_);
     Tell(Event("ended").Add("because", refused_ ? refused_->what()
@@ -318,7 +299,7 @@ std::unique_ptr<Service> Service::Start(const Job& job, Log log,
   if (job.role == Job::Role::kWorker) {
     throw Fail(Code::kInvalidArgument, "a worker is no service; it creates a store");
   }
-  return std::make_unique<SocketService>(job, std::move(log), patience);
+  return std::make_unique<JobService>(job, std::move(log), patience);
 }
 
 }  // namespace tkv

@@ -13,8 +13,8 @@
 #include "base/arena.h"
 #include "base/format.h"
 #include "runtime/failpoints.h"
+#include "transport/address.h"
 #include "transport/inproc/network.h"
-#include "transport/socket/address.h"
 #include "transport/socket/endpoint.h"
 #include "wire/frame.h"
 
@@ -316,6 +316,37 @@ struct SocketBench final : Bench {
   }
 };
 
+// Each transport of the build, as a job opens it.
+struct FactoryBench final : Bench {
+  explicit FactoryBench(const Transport* t) : transport(t) {}
+  std::unique_ptr<Endpoint> Listen(const std::string& name) override {
+    EndpointOptions options;
+    options.who = name;
+    options.token = "the secret of this test";
+    options.listen = transport->ListenAt({false, "tcp:127.0.0.1:1", true});
+    std::string why;
+    if (transport->shares_memory()) options.arena = Arena::Open(&why);
+    auto endpoint = transport->Open(std::move(options));
+    EXPECT_TRUE(transport->CanReach(endpoint->address()));
+    addresses[name] = endpoint->address();
+    return endpoint;
+  }
+  std::string AddressOf(const std::string& name) override {
+    return addresses.contains(name) ? addresses[name] : "tcp:127.0.0.1:1";
+  }
+  const Transport* const transport;
+  std::map<std::string, std::string> addresses;
+};
+
+std::vector<MakeBench> FactoryBenches() {
+  std::vector<MakeBench> benches;
+  for (const Transport* const transport : BuiltTransports()) {
+    benches.emplace_back([transport] { return std::make_unique<FactoryBench>(transport); });
+  }
+  return benches;
+}
+
+INSTANTIATE_TEST_SUITE_P(Built, TransportConformance, ::testing::ValuesIn(FactoryBenches()));
 INSTANTIATE_TEST_SUITE_P(Inproc, TransportConformance,
                          ::testing::Values([] { return std::make_unique<InprocBench>(); }));
 INSTANTIATE_TEST_SUITE_P(Unix, TransportConformance, ::testing::Values([] {

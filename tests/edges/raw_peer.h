@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "tests/frames.h"
-#include "transport/socket/address.h"
+#include "transport/address.h"
 #include "transport/socket/handshake.h"
 #include "transport/socket/lending.h"
 
@@ -29,8 +29,8 @@ class RawPeer {
  public:
   // At one address of a list: the Unix socket's, or that of TCP.
   RawPeer(const std::string& addresses, bool by_unix) {
-    for (const SocketAddress& one : ParseAddresses(addresses)) {
-      if ((one.kind == SocketAddress::Kind::kUnix) == by_unix) Connect(one);
+    for (const PeerAddress& one : ParseAddresses(addresses)) {
+      if ((one.kind == PeerAddress::Kind::kUnix) == by_unix) Connect(one);
     }
   }
   ~RawPeer() { Close(); }
@@ -147,8 +147,8 @@ class RawPeer {
   static std::chrono::steady_clock::time_point Soon() {
     return std::chrono::steady_clock::now() + std::chrono::milliseconds(kSoonMilliseconds);
   }
-  void Connect(const SocketAddress& there) {
-    if (there.kind == SocketAddress::Kind::kUnix) {
+  void Connect(const PeerAddress& there) {
+    if (there.kind == PeerAddress::Kind::kUnix) {
       sockaddr_un address{};
       address.sun_family = AF_UNIX;
       std::memcpy(address.sun_path + 1, there.name.data(), there.name.size());

@@ -23,6 +23,7 @@ struct SocketBudgets {
   size_t head_bytes_max = size_t{64} << 20;  // heads of frames
   size_t body_bytes_max = size_t{1} << 30;   // bodies, queued and lent; one may be larger
   int64_t unread_nanoseconds = 30'000'000'000;
+  int64_t stand_nanoseconds = 5'000'000'000;  // when it is first told of
   // Closed ones.
   int64_t linger_nanoseconds = 1'000'000'000;  // until the peer has closed its side
   size_t unclosed_max = 256;  // that hold what was lent until their peers close; the oldest goes

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/socket/address.h"
+#include "transport/address.h"
 #include "transport/socket/handshake.h"
 #include "transport/socket/lending.h"
 #include "transport/transport.h"
@@ -44,13 +44,13 @@ struct Connection {
   Stage stage = Stage::kDialing;
   Standing standing = Standing::kNone;
   Socket socket;
-  int process = -1;                        // of the peer on this host, as a file: tells its end
-  std::string peer;                        // where the other side is, for errors
-  std::deque<SocketAddress> alternatives;  // that are still to be dialed
-  bool has_tried = false;                  // one of them
-  uint16_t port = 0;                       // of the name that is being looked up
-  uint64_t attempt = 0;                    // which of them is being dialed
-  int64_t attempt_deadline = 0;            // from when the next one is dialed
+  int process = -1;                      // of the peer on this host, as a file: tells its end
+  std::string peer;                      // where the other side is, for errors
+  std::deque<PeerAddress> alternatives;  // that are still to be dialed
+  bool has_tried = false;                // one of them
+  uint16_t port = 0;                     // of the name that is being looked up
+  uint64_t attempt = 0;                  // which of them is being dialed
+  int64_t attempt_deadline = 0;          // from when the next one is dialed
   std::optional<Handshake> handshake;
   std::optional<Lending> lending;  // on a Unix socket
   bool has_ended = false;          // the peer has closed it: it reads nothing any more

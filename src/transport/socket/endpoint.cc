@@ -99,9 +99,9 @@ class Sockets final : public Endpoint {
     has_deadlines_ = true;
     connection->peer = address;
     try {
-      for (const SocketAddress& one : ParseAddresses(address)) {
+      for (const PeerAddress& one : ParseAddresses(address)) {
         const bool is_near =
-            one.kind == SocketAddress::Kind::kTcp || (options_.use_unix && one.host == host_);
+            one.kind == PeerAddress::Kind::kTcp || (options_.use_unix && one.host == host_);
         if (is_near) connection->alternatives.push_back(one);
       }
       DialNext(*connection, Fail(Code::kUnavailable, "{} {}", address,
@@ -220,7 +220,7 @@ class Sockets final : public Endpoint {
         Publish(Format("unix:{}/{}", host_, name));
         return;
       }
-      const SocketAddress wanted = ParseAddresses(where).front();
+      const PeerAddress wanted = ParseAddresses(where).front();
       if (options_.token.empty() && !options_.insecure_network) {
         throw Fail(Code::kInvalidArgument, "listen at {}: TCP needs a token; {}", where,
                    kHowToMakeAToken);
@@ -234,7 +234,7 @@ class Sockets final : public Endpoint {
   }
 
   // At the first of a name's addresses that can be had.
-  void ListenByTcp(const SocketAddress& wanted) {
+  void ListenByTcp(const PeerAddress& wanted) {
     const LookedUp found = options_.look_up(wanted.host);
     if (found.addresses.empty()) {
       throw Fail(Code::kUnavailable, "listen at {}: {}", ToString(wanted), found.error);
@@ -244,7 +244,7 @@ class Sockets final : public Endpoint {
         const uint16_t port =
             Open(asio::ip::tcp::endpoint(asio::ip::make_address(found.addresses[i]), wanted.port),
                  false);
-        return Publish(ToString({SocketAddress::Kind::kTcp, found.addresses[i], "", port}));
+        return Publish(ToString({PeerAddress::Kind::kTcp, found.addresses[i], "", port}));
       } catch (const boost::system::system_error&) {
         if (i + 1 == found.addresses.size()) throw;
       }
@@ -287,6 +287,7 @@ class Sockets final : public Endpoint {
     Acceptor& acceptor = acceptors_[index];
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
       auto connection = std::make_shared<Connection>(&context_);
+      connection->next_stand = options_.budgets.stand_nanoseconds;
       boost::system::error_code error;
       std::ignore = acceptor.socket.accept(connection->socket, error);
       if (error == asio::error::would_block) break;
@@ -404,6 +405,7 @@ class Sockets final : public Endpoint {
 
   std::shared_ptr<Connection> Add(uint64_t link) {
     auto connection = std::make_shared<Connection>(&context_);
+    connection->next_stand = options_.budgets.stand_nanoseconds;
     connection->number = ++last_number_;
     connection->link = link;
     connections_[connection->number] = connection;
@@ -413,7 +415,7 @@ class Sockets final : public Endpoint {
 
   void DialNext(Connection& connection, const Error& why) {
     if (connection.alternatives.empty()) return Lose(connection, why);
-    const SocketAddress address = connection.alternatives.front();
+    const PeerAddress address = connection.alternatives.front();
     connection.alternatives.pop_front();
     connection.peer = ToString(address);
     const bool is_first = !std::exchange(connection.has_tried, true);
@@ -421,7 +423,7 @@ class Sockets final : public Endpoint {
     connection.attempt_deadline = Now() + kAttemptNanoseconds;
     boost::system::error_code error;
     if (connection.socket.is_open()) std::ignore = connection.socket.close(error);
-    if (address.kind == SocketAddress::Kind::kUnix) {
+    if (address.kind == PeerAddress::Kind::kUnix) {
       connection.peer = "this host";
       ConnectByUnix(connection, address.name, &error);
       return Dialed(connection, error, true);
@@ -469,10 +471,10 @@ class Sockets final : public Endpoint {
     const auto entry = connections_.find(answer.asker);
     if (entry == connections_.end() || entry->second->stage != Stage::kDialing) return;
     const std::shared_ptr<Connection> connection = entry->second;
-    std::deque<SocketAddress>& next = connection->alternatives;
+    std::deque<PeerAddress>& next = connection->alternatives;
     const auto& found = answer.found.addresses;
     for (auto at = found.rbegin(); at != found.rend(); ++at) {
-      next.push_front({SocketAddress::Kind::kTcp, *at, "", connection->port});
+      next.push_front({PeerAddress::Kind::kTcp, *at, "", connection->port});
     }
     DialNext(*connection, Fail(Code::kUnavailable, "{}: {}", connection->peer, answer.found.error));
   }
@@ -669,9 +671,9 @@ class Sockets final : public Endpoint {
 
   // A peer that does not read holds up what waits for it.
   void TellStand(Connection& connection, int64_t now) const {
-    constexpr int64_t kFirst = 5'000'000'000, kStepMax = 60'000'000'000;
+    constexpr int64_t kStepMax = 60'000'000'000;
     if (connection.stage != Stage::kOpen || connection.blocked_since == 0) {
-      connection.next_stand = kFirst;
+      connection.next_stand = options_.budgets.stand_nanoseconds;
       return;
     }
     const int64_t age = now - connection.blocked_since;

@@ -22,12 +22,10 @@
 #include <utility>
 
 #include "tkv/error.h"
+#include "transport/factory.h"
 #include "wire/version.h"
 
 namespace tkv {
-
-// Of the system's own random numbers, in hexadecimal digits.
-std::string RandomHex(size_t bytes);
 
 inline constexpr const char* kHowToMakeAToken =
     "make one with `(umask 077; head -c 32 /dev/urandom | base64 > job.token)` and "

@@ -22,7 +22,7 @@
 
 #include "base/format.h"
 #include "tests/frames.h"
-#include "transport/socket/address.h"
+#include "transport/address.h"
 #include "transport/socket/endpoint.h"
 
 namespace tkv {
@@ -152,7 +152,7 @@ TEST(Sockets, AnotherVersionIsRefusedInBothDirections) {
 class Stranger {
  public:
   explicit Stranger(const std::string& address) : socket_(context_) {
-    const SocketAddress there = ParseAddresses(address).front();
+    const PeerAddress there = ParseAddresses(address).front();
     socket_.connect({asio::ip::make_address(there.host), there.port});
   }
   void Say(const std::string& bytes) { asio::write(socket_, asio::buffer(bytes), failed_); }
@@ -194,7 +194,7 @@ class Relay {
  public:
   Relay(const std::string& to, size_t changed)
       : acceptor_(context_, {asio::ip::make_address("127.0.0.1"), 0}), changed_(changed) {
-    const SocketAddress target = ParseAddresses(to).front();
+    const PeerAddress target = ParseAddresses(to).front();
     target_ = {asio::ip::make_address(target.host), target.port};
     thread_ = std::thread([this] { Run(); });
   }
@@ -407,6 +407,25 @@ TEST(Sockets, ALookUpThatNeverEndsHoldsNobodyUp) {
   EXPECT_EQ(asked, 1) << "one thread for one name";
   EXPECT_TRUE(EndsSoon([&] { client.reset(); }));
   release.set_value();
+}
+
+TEST(Sockets, APeerThatReadsNothingIsToldOfMoreAndMoreSeldom) {
+  std::vector<std::string> told;
+  SocketOptions options = Options("server 0", "secret", {"tcp:127.0.0.1:0"});
+  options.budgets.stand_nanoseconds = 1'000'000;
+  options.stands = [&told](const std::string& text) { told.push_back(text); };
+  Side server(options);
+  Side client(Options("worker 1", "secret"));
+  client.endpoint->Dial(1, server.endpoint->address());
+  ASSERT_TRUE(Until(&server, &client, [&] { return server.handler.accepted.size() == 1; }));
+  std::vector<std::byte> value(size_t{64} << 20);  // more than sockets hold
+  server.endpoint->Send(server.handler.accepted[0], PushOf(&value));
+  EXPECT_TRUE(Until(&server, &server, [&] { return !told.empty(); }));
+  EXPECT_TRUE(told[0].starts_with("still waiting 0 s for worker 1 to read: standing=0."))
+      << told[0];
+  EXPECT_NE(told[0].find(" waits_for=\"worker 1\" peer=127.0.0.1 queued_bytes="), std::string::npos)
+      << told[0];
+  EXPECT_TRUE(Until(&server, &server, [&] { return told.size() == 3; }));
 }
 
 LookUp Names(std::vector<std::string> addresses) {

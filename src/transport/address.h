@@ -11,7 +11,7 @@
 
 namespace tkv {
 
-struct SocketAddress {
+struct PeerAddress {
   enum class Kind : uint8_t { kUnix, kTcp };
   Kind kind = Kind::kTcp;
   std::string host;  // of a Unix socket: HostId()
@@ -20,8 +20,8 @@ struct SocketAddress {
 };
 
 //   throws  kInvalidArgument  naming what is wrong
-std::vector<SocketAddress> ParseAddresses(const std::string& text);
-std::string ToString(const SocketAddress& address);
+std::vector<PeerAddress> ParseAddresses(const std::string& text);
+std::string ToString(const PeerAddress& address);
 
 // What is the same for all processes that can reach each other's Unix sockets, and for no others:
 // the boot of the system and the network namespace.

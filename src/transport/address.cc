@@ -1,4 +1,4 @@
-#include "transport/socket/address.h"
+#include "transport/address.h"
 
 #include <sys/stat.h>
 
@@ -14,12 +14,12 @@ namespace {
 
 namespace asio = boost::asio;
 
-SocketAddress ParseOne(const std::string& text) {
-  SocketAddress address;
+PeerAddress ParseOne(const std::string& text) {
+  PeerAddress address;
   if (text.starts_with("unix:")) {
     const size_t slash = text.find('/');
     if (slash != std::string::npos && slash + 1 < text.size() && text.size() - slash <= 100) {
-      address.kind = SocketAddress::Kind::kUnix;
+      address.kind = PeerAddress::Kind::kUnix;
       address.host = text.substr(5, slash - 5);
       address.name = text.substr(slash + 1);
       return address;
@@ -42,8 +42,8 @@ SocketAddress ParseOne(const std::string& text) {
 
 }  // namespace
 
-std::vector<SocketAddress> ParseAddresses(const std::string& text) {
-  std::vector<SocketAddress> addresses;
+std::vector<PeerAddress> ParseAddresses(const std::string& text) {
+  std::vector<PeerAddress> addresses;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
     addresses.push_back(ParseOne(text.substr(begin, end - begin)));
@@ -52,8 +52,8 @@ std::vector<SocketAddress> ParseAddresses(const std::string& text) {
   return addresses;
 }
 
-std::string ToString(const SocketAddress& address) {
-  if (address.kind == SocketAddress::Kind::kUnix) {
+std::string ToString(const PeerAddress& address) {
+  if (address.kind == PeerAddress::Kind::kUnix) {
     return Format("unix:{}/{}", address.host, address.name);
   }
   const bool is_v6 = address.host.find(':') != std::string::npos;
