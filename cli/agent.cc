@@ -166,7 +166,7 @@ class Agent {
     if (Clock::now() >= kill_at_) Signal(SIGKILL);
     int status = 0;
     if (waitpid(child_, &status, WNOHANG) != child_) return;
-    Signal(SIGKILL);  // what it has left behind
+    Signal(SIGKILL);  // the processes that the child started and that still run
     status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }
 

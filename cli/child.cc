@@ -47,7 +47,7 @@ void Child::Start(SpawnOptions options) {
 bool Child::HasEnded(int* status) {
   if (!is_running_ || waitpid(pid(), status, WNOHANG) != pid()) return false;
   is_running_ = false;
-  Kill();  // what it has left behind
+  Kill();  // the processes that the child started and that still run
   return true;
 }
 

@@ -99,7 +99,7 @@ class RemoteAgent {
       if (Clock::now() > end) kill(-agent_.pid, SIGKILL);
       usleep(10'000);
     }
-    kill(-agent_.pid, SIGKILL);  // what it has left behind
+    kill(-agent_.pid, SIGKILL);  // the processes that the agent started and that still run
     agent_.pid = -1;
     status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return status_;

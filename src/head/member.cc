@@ -98,8 +98,8 @@ bool Member::Received(LinkId link, const Message& message, Time now, Effects* ef
   }
 }
 
-// Others index by rank and by server: a job has as many of both as it had, and this member's own
-// place is one of them.
+// Others index by rank and by server: an EPOCH names as many of both as the one before it, and this
+// process's own number is one of them.
 void Member::CheckEpoch(const Epoch& epoch) const {
   const bool same = epoch_.number == 0 || (epoch.workers.size() == epoch_.workers.size() &&
                                            epoch.servers.size() == epoch_.servers.size());

@@ -36,8 +36,8 @@ struct Entry : std::enable_shared_from_this<Entry> {
   bool is_deleted = false;  // seen by calls that waited for the key when it was deleted
   bool is_written = false;
   std::thread::id writer;
-  uint64_t call = 0;  // the call that looked this entry up last, and its place there
-  size_t group = 0;
+  uint64_t call = 0;  // number of the call that looked this entry up last
+  size_t group = 0;   // index of this key in the entries of that call
 
   // What calls have done with the key; guarded by the store's mutex.
   uint64_t pushes = 0;         // that have ended well

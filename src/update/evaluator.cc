@@ -30,8 +30,8 @@ DType CheckedComputeType(DType dtype) {
   return ComputeType(dtype);
 }
 
-// Gives each result a place.  A result that is stored goes straight to its output when nobody reads
-// the old contents afterwards; the others share registers, each free again after its last use.
+// Gives each result a register or an output.  A stored result goes straight to its output when
+// nobody reads the old contents afterwards; the others share registers, free after their last use.
 class Allocator {
  public:
   explicit Allocator(const ProgramBody& body) : body_(body), last_use_(ArrayCount(), -1) {
