@@ -18,6 +18,18 @@ namespace {
 // Where the keys of a call are in its list.
 using Places = boost::unordered_flat_map<const void*, size_t>;
 
+// How long a push waits for servers to accept sources that it would have to copy otherwise: some
+// times as long as the copy would take, so that what is soon accepted is not copied and nobody
+// waits long for a few bytes.
+std::chrono::nanoseconds WorthWaiting(size_t bytes) {
+  constexpr double kNanosecondsPerByte = 1;
+  constexpr std::chrono::nanoseconds kLeast = std::chrono::microseconds(500);
+  constexpr std::chrono::nanoseconds kMost = std::chrono::milliseconds(50);
+  const double nanoseconds = static_cast<double>(bytes) * kNanosecondsPerByte;
+  if (nanoseconds >= static_cast<double>(kMost.count())) return kMost;
+  return std::max(kLeast, std::chrono::nanoseconds(static_cast<int64_t>(nanoseconds)));
+}
+
 }  // namespace
 
 // ---- checks -------------------------------------------------------------------------------------
@@ -250,12 +262,10 @@ void DistStore::FreeSources(const CallPtr& call, const std::vector<Source>& sour
     foreign_bytes += source.array.bytes();
   }
   if (!waits) return;
-  constexpr std::chrono::milliseconds kSoon{
-      50};  // most pushes are accepted by then, without a copy
   const bool fits = BytesCopied() + foreign_bytes <= options_.window_bytes;
   try {
     Timed(WaitCause::kAccepted, [&] {
-      call->WaitAccepted(fits ? std::chrono::nanoseconds(kSoon) : Saturated(options_.patience));
+      call->WaitAccepted(fits ? WorthWaiting(foreign_bytes) : Saturated(options_.patience));
     });
   } catch (const Error&) {
     Copy(call, foreign_bytes);
