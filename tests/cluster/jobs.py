@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -79,6 +80,15 @@ def finish(process, timeout=60):
     return process.returncode, said
 
 
+def wait_until(condition, seconds=30):
+    """Poll until a condition holds and return what it gave; fail when it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.01)
+    return result
+
+
 def read_until(process, word, count=1):
     """Return what a process says until it has said a word so often."""
     said = ""
@@ -138,7 +148,7 @@ def start_by_hand(processes, text, workers=2, **variables):
     """Start a head, a server and workers without a launcher; returns them by name."""
     command = [sys.executable, "-u", "-m", "tensorkv"]
     head = processes.start([*command, "head", "--workers", str(workers), "--servers", "1"], TKV_JOB="hand", **variables)
-    line = head.stdout.readline()
+    line = read_until(head, "head listens at").splitlines()[-1]
     common = {**variables, "TKV_HEAD": line.split()[-1], "TKV_JOB": "hand"}
     started = {"head": head, "server": processes.start([*command, "server", "--rank", "0"], **common)}
     script = processes.script(text)

@@ -5,10 +5,9 @@ import pathlib
 import re
 import signal
 import sys
-import time
 
 import tensorkv as mx
-from jobs import finish, pids_of
+from jobs import finish, pids_of, wait_until
 
 DIGITS = str(pathlib.Path(__file__).parents[2] / "examples" / "digits.py")
 
@@ -25,10 +24,7 @@ def test_digits_go_on_from_their_checkpoint_after_a_server_has_died(processes, t
     assert status == 0, whole
 
     job = processes.start([*launch, *train, "--checkpoint", str(checkpoint)])
-    for _ in range(3000):
-        if checkpoint.exists():
-            break
-        time.sleep(0.01)
+    wait_until(checkpoint.exists)
     os.kill(pids_of(job, "server")[1], signal.SIGKILL)
     status, said = finish(job)
     assert status == 128 + signal.SIGKILL, said

@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from jobs import finish, pids_of, start_by_hand
+from jobs import finish, pids_of, start_by_hand, wait_until
 
 WORK = """
 SIZE = 3 * 262_144 + 17  # four chunks
@@ -192,14 +192,14 @@ def test_a_server_that_stops_for_a_while_is_waited_for(processes, seconds):
 
 
 def wait_until_stopped(job, role, rank):
-    for _ in range(2000):
+    def is_stopped():
         pids = pids_of(job, role)
-        if len(pids) > rank:
-            with open(f"/proc/{pids[rank]}/stat") as file:
-                if file.read().rpartition(")")[2].split()[0] in "Tt":
-                    return
-        time.sleep(0.01)
-    pytest.fail("nobody has stopped")
+        if len(pids) <= rank:
+            return False
+        with open(f"/proc/{pids[rank]}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in "Tt"
+
+    wait_until(is_stopped)
 
 
 @pytest.mark.parametrize("transport", ["auto", "tcp"])
@@ -222,8 +222,7 @@ def test_a_slow_server_slows_the_job_and_nothing_else(processes, transport):
         """,
         servers=1, TKV_TRANSPORT=transport,
     )  # fmt: skip
-    while not (servers := pids_of(job, "server")):
-        time.sleep(0.01)
+    servers = wait_until(lambda: pids_of(job, "server"))
     while job.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(servers[0], signal.SIGSTOP)

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from jobs import finish, pids_of
+from jobs import finish, pids_of, wait_until
 
 TKV = [sys.executable, "-m", "tensorkv"]
 
@@ -17,14 +17,6 @@ def memory_of(pid, field="VmRSS"):
     """Return the MiB of memory that a process has, or has had at most (VmHWM)."""
     with open(f"/proc/{pid}/status") as file:
         return int(next(line for line in file if line.startswith(field)).split()[1]) / 1024
-
-
-def wait_until(condition, seconds=20):
-    """Poll until a condition holds; fail when it does not in time."""
-    deadline = time.time() + seconds
-    while not condition():
-        assert time.time() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
 
 
 WORDS = [

@@ -196,8 +196,7 @@ work(100_000)
 
 def test_children_of_a_killed_launcher_end(processes):
     job = processes.launch("kv = mx.kv.create('dist_sync'); print('here', flush=True); time.sleep(100)")
-    while "here" not in job.stdout.readline():
-        pass
+    read_until(job, "here")
     os.kill(job.pid, signal.SIGKILL)
     job.wait()  # the fixture sees that nothing is left
 

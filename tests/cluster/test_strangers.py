@@ -54,7 +54,7 @@ def test_a_flood_of_strangers_harms_nobody(processes):
     assert rss_of(server) - before < 16 << 20
     status, said = finish(job)
     assert status == 0 and "made" in said, said
-    assert "joined" not in said and "dead" not in said, said
+    assert "joined" not in said and "is dead" not in said, said
 
 
 def test_another_shape_at_one_rank_is_an_error_at_every_rank(processes):

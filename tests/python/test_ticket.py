@@ -182,8 +182,10 @@ def test_many_tickets_at_once(job):
         other = asyncio.get_running_loop().run_in_executor(
             None, lambda: [b.pushpull("v", mx.nd.ones(TWO)) for _ in range(200)]
         )
-        tickets = [a.pushpull("v", np.ones(2, np.float32), async_op=True) for _ in range(200)]
+        outs = [np.zeros(2, np.float32) for _ in range(200)]
+        tickets = [a.pushpull("v", np.full(2, n, np.float32), out=outs[n], async_op=True) for n in range(200)]
         await asyncio.gather(other, *tickets)
+        assert [out.tolist() for out in outs] == [[n + 1.0, n + 1.0] for n in range(200)]
 
     asyncio.run(main())
 
