@@ -6,9 +6,6 @@
 namespace tkv {
 namespace {
 
-constexpr Time kRedialFirst = 50 * kMillisecond;
-constexpr Time kRedialMax = 1 * kSecond;
-
 double Seconds(Time time) { return static_cast<double>(time) / kSecond; }
 
 // Whether others may leave before it that came after it.
@@ -79,7 +76,7 @@ void ServerLink::Welcomed(const Welcome& welcome, const LinkTurn& turn) {
   state_ = State::kOpen;
   down_since_ = kNever;
   ++counts_.welcomes;
-  redial_after_ = 0;
+  backoff_.Reset();
   next_ping_ = turn.now + turn.limits.ping_after;
   turn.Rearm(next_ping_);
   const std::vector<uint64_t> seqs = SentWhere([](const Outgoing&) { return true; });
@@ -97,8 +94,7 @@ void ServerLink::Lost(const LinkTurn& turn) {
   if (state_ == State::kDead) return;
   state_ = State::kIdle;
   if (down_since_ == kNever) down_since_ = turn.now;
-  redial_after_ = redial_after_ == 0 ? kRedialFirst : std::min(redial_after_ * 2, kRedialMax);
-  next_dial_ = turn.now + redial_after_;
+  next_dial_ = turn.now + backoff_.Next();
   turn.Rearm(next_dial_);
 }
 

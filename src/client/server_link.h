@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "metrics/counters.h"
-#include "wire/effects.h"
+#include "wire/backoff.h"
 
 namespace tkv {
 
@@ -208,7 +208,7 @@ class ServerLink {
 
   Time down_since_ = kNever;  // kNever: connected, or never needed
   Time next_dial_ = kNever;
-  Time redial_after_ = 0;
+  Backoff backoff_;
   Time last_heard_ = 0;
   Time next_ping_ = kNever;
 

@@ -126,12 +126,13 @@ class StateWriter {
   // Counters, which nothing depends on.
   void Add(const CurrentWait&) {}
 
+  void Add(const Backoff& backoff) { Add(backoff.wait_); }
   void Add(const Head& head) {
     All(head.epoch_, head.last_incarnation_, head.workers_, head.servers_, head.links_);
   }
   void Add(const Member& member) {
     All(member.link_, member.welcomed_, member.welcome_, member.epoch_, member.refused_,
-        member.last_heard_, member.next_ping_, member.next_dial_, member.redial_after_,
+        member.last_heard_, member.next_ping_, member.next_dial_, member.backoff_,
         member.lost_since_);
   }
   void Add(const Session& session) {
@@ -149,7 +150,7 @@ class StateWriter {
     All(link.server_, link.state_, link.link_, link.incarnation_, link.credit_bytes_,
         link.next_seq_, link.unaccepted_bytes_, link.waiting_pull_bytes_, link.ready_pull_bytes_,
         link.dead_, link.is_marked_, link.has_priorities_, link.pushes_, link.pulls_, link.sent_,
-        link.mutating_, link.down_since_, link.next_dial_, link.redial_after_, link.last_heard_,
+        link.mutating_, link.down_since_, link.next_dial_, link.backoff_, link.last_heard_,
         link.next_ping_);
   }
   // Without pushes_, which follow from ops_.

@@ -5,16 +5,9 @@
 #include "base/format.h"
 
 namespace tkv {
-namespace {
-
-constexpr Time kRedialFirst = 50 * kMillisecond;
-constexpr Time kRedialMax = 1 * kSecond;
-
-}  // namespace
-
 void Member::Start(Time now, Effects* effects) {
   lost_since_ = now;
-  redial_after_ = kRedialFirst;
+  backoff_.Reset();
   Dial(now, effects);
 }
 
@@ -56,8 +49,7 @@ void Member::Closed(LinkId link, Time now, Effects* effects) {
     }
   }
   if (refused_) return;
-  next_dial_ = now + redial_after_;
-  redial_after_ = std::min(redial_after_ * 2, kRedialMax);
+  next_dial_ = now + backoff_.Next();
 }
 
 bool Member::Received(LinkId link, const Message& message, Time now, Effects* effects) {
@@ -80,7 +72,7 @@ bool Member::Received(LinkId link, const Message& message, Time now, Effects* ef
         effects->Log(Level::kWarning, "the head is back");
       }
       lost_since_ = kNever;
-      redial_after_ = kRedialFirst;
+      backoff_.Reset();
       return false;
     }
     case Type::kEpoch: {

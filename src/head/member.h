@@ -8,7 +8,7 @@
 #include <string>
 
 #include "tkv/stats.h"
-#include "wire/effects.h"
+#include "wire/backoff.h"
 
 namespace tkv {
 
@@ -51,7 +51,6 @@ class Member {
   const Welcome& welcome() const { return *welcome_; }
   const Epoch& epoch() const { return epoch_; }
   LinkId link() const { return welcomed_ ? link_ : kNoLink; }  // kNoLink: the head is out of reach
-  Time lost_since() const { return lost_since_; }              // kNever: it is not
   // The head has said that this life is over, or does not want it.
   const std::optional<Error>& refused() const { return refused_; }
   const char* State() const;  // for the table of coverage
@@ -72,7 +71,7 @@ class Member {
   Time last_heard_ = 0;
   Time next_ping_ = kNever;
   Time next_dial_ = kNever;
-  Time redial_after_ = 0;
+  Backoff backoff_;
   Time lost_since_ = kNever;
   uint64_t welcomes_ = 0;  // connections that have been open
 };
