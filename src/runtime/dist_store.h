@@ -13,7 +13,7 @@
 #include "runtime/call.h"
 #include "runtime/worker.h"
 #include "store/key_hash.h"
-#include "update/tile_driver.h"
+#include "update/cache.h"
 
 namespace tkv {
 
@@ -213,7 +213,7 @@ class DistStore final : public KVStore {
   std::vector<Key> order_;
   std::shared_ptr<const Optimizer> optimizer_;
   std::vector<double> committed_params_;
-  std::array<std::optional<CompiledUpdate>, 16> compiled_;
+  CompiledUpdates compiled_;
   std::vector<CallPtr> untold_;                     // calls that nobody may wait for
   KeyStats deleted_{Key(KeyView(0))};               // the sums of keys that are no more
   std::vector<std::pair<CallPtr, size_t>> copied_;  // and the bytes of their sources

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "kernels/kernels.h"
+#include "update/state.h"
 
 namespace tkv {
 namespace {
@@ -242,19 +244,17 @@ void ChunkWorker::Assign(Chunk* chunk, Block sum, std::span<const Bytes> bodies)
 }
 
 void ChunkWorker::PrepareState(Chunk* chunk) {
-  const DType compute = ComputeType(chunk->dtype);
-  const size_t bytes = chunk->elements * ItemSize(compute);
-  std::vector<Block> states;
-  for (size_t i = chunk->states.size(); i < chunk->rule->state_count(); ++i) {
-    states.push_back(pool_->Allocate(bytes));
-    std::memset(states.back().data, 0, bytes);
-  }
-  if (chunk->rule->spec().multi_precision && compute != chunk->dtype && !chunk->master) {
-    Block master = pool_->Allocate(bytes);
-    kernels::Convert(chunk->dtype, chunk->value.data, compute, master.data, chunk->elements);
-    chunk->master = std::move(master);
-  }
-  for (Block& state : states) chunk->states.push_back(std::move(state));
+  const size_t missing =
+      chunk->rule->state_count() - std::min(chunk->rule->state_count(), chunk->states.size());
+  const bool needs_master = chunk->rule->spec().multi_precision && !chunk->master;
+  auto made = tkv::PrepareState<Block>(
+      missing, needs_master, chunk->dtype, chunk->value.data, chunk->elements, [&] {
+        Block block = pool_->Allocate(chunk->elements * ItemSize(ComputeType(chunk->dtype)));
+        void* const data = block.data;
+        return std::pair(std::move(block), data);
+      });
+  if (made.master) chunk->master = std::move(made.master);
+  for (Block& state : made.states) chunk->states.push_back(std::move(state));
   if (chunk->master && !chunk->master.unique()) chunk->master = CopyOf(chunk->master);
   for (Block& state : chunk->states) {
     if (!state.unique()) state = CopyOf(state);

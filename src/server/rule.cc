@@ -26,9 +26,7 @@ bool Rule::KeepsStateOf(const Rule* other) const {
 }
 
 const CompiledUpdate& Rule::CompiledFor(DType dtype) const {
-  auto& compiled = by_dtype_[static_cast<size_t>(dtype)];
-  if (!compiled) compiled = CompileUpdate(*program_, dtype);
-  return *compiled;
+  return compiled_.For(*program_, dtype);
 }
 
 }  // namespace tkv

@@ -2,12 +2,11 @@
 
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "update/tile_driver.h"
+#include "update/cache.h"
 #include "wire/message.h"
 
 namespace tkv {
@@ -43,7 +42,7 @@ class Rule {
   uint32_t store_;
   UpdateSpec spec_;
   std::optional<Program> program_;
-  mutable std::array<std::optional<CompiledUpdate>, 16> by_dtype_;
+  mutable CompiledUpdates compiled_;
 };
 
 using RulePtr = std::shared_ptr<const Rule>;

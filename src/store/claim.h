@@ -18,7 +18,7 @@
 #include "metrics/counters.h"
 #include "store/key_table.h"
 #include "tkv/kvstore.h"
-#include "update/tile_driver.h"
+#include "update/cache.h"
 
 namespace tkv {
 
@@ -29,13 +29,11 @@ struct Updater {
 
   const CompiledUpdate& CompiledFor(DType dtype) {
     std::lock_guard lock(mutex);
-    auto& compiled = by_dtype[static_cast<size_t>(dtype)];
-    if (!compiled) compiled = CompileUpdate(optimizer->program(), dtype);
-    return *compiled;
+    return compiled.For(optimizer->program(), dtype);
   }
 
   std::mutex mutex;
-  std::array<std::optional<CompiledUpdate>, 16> by_dtype;
+  CompiledUpdates compiled;
 };
 
 // What threads share; kept apart because a child of fork() must never touch it, not even to destroy

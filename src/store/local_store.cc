@@ -1,6 +1,7 @@
 #include "store/local_store.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -11,6 +12,7 @@
 #include "store/gather.h"
 #include "store/overlap.h"
 #include "update/parallel.h"
+#include "update/state.h"
 #include "update/tile_driver.h"
 
 namespace tkv {
@@ -272,27 +274,19 @@ void LocalStore::RunFunction(const Claim& claim, size_t push_count, const Source
   for (size_t g = 0; g < push_count; ++g) claim.entries[g]->value = updated[g];
 }
 
-// The state that an optimizer needs for a key, made before anything changes.
-struct FreshState {
-  bool is_fresh = false;
-  std::vector<NDArray> states;
-  NDArray master;
-};
+// The state that an optimizer needs for a key which has none of that optimizer, made before anything
+// changes.
+using FreshState = std::optional<UpdateState<NDArray>>;
 
-FreshState PrepareState(const Entry& entry, const std::shared_ptr<const Optimizer>& optimizer) {
-  FreshState fresh;
-  if (entry.state_of == optimizer) return fresh;
-  fresh.is_fresh = true;
-  const DType compute = ComputeType(entry.value.dtype());
-  for (size_t i = 0; i < optimizer->program().states().size(); ++i) {
-    fresh.states.push_back(NDArray::Zeros(entry.value.shape(), compute, entry.value.context()));
-  }
-  if (optimizer->multi_precision() && compute != entry.value.dtype()) {
-    fresh.master = NDArray::Empty(entry.value.shape(), compute, entry.value.context());
-    kernels::Convert(entry.value.dtype(), entry.value.data(), compute, fresh.master.data(),
-                     static_cast<size_t>(entry.value.size()));
-  }
-  return fresh;
+FreshState StateFor(const Entry& entry, const std::shared_ptr<const Optimizer>& optimizer) {
+  if (entry.state_of == optimizer) return std::nullopt;
+  const NDArray& value = entry.value;
+  return PrepareState<NDArray>(optimizer->program().states().size(), optimizer->multi_precision(),
+                               value.dtype(), value.data(), static_cast<size_t>(value.size()), [&] {
+                                 const NDArray made = NDArray::Empty(
+                                     value.shape(), ComputeType(value.dtype()), value.context());
+                                 return std::pair(made, made.data());
+                               });
 }
 
 void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push_count,
@@ -324,9 +318,9 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
       throw Fail(error.code(), "{} {}: {}", verb, entry.key.view().ToString(), error.what());
     }
     job.scalars = &scalars[g];
-    fresh[g] = PrepareState(entry, optimizer);
-    const auto& arrays = fresh[g].is_fresh ? fresh[g].states : entry.states;
-    const NDArray& master = fresh[g].is_fresh ? fresh[g].master : entry.master;
+    fresh[g] = StateFor(entry, optimizer);
+    const auto& arrays = fresh[g] ? fresh[g]->states : entry.states;
+    const NDArray& master = fresh[g] ? fresh[g]->master : entry.master;
     for (size_t i = 0; i < arrays.size(); ++i) states[g][i] = arrays[i].data();
     job.states = {states[g].data(), arrays.size()};
     if (master) job.master = static_cast<float*>(master.data());
@@ -335,10 +329,10 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
   if (!optimizer) return;
   for (size_t g = 0; g < push_count; ++g) {
     Entry& entry = *claim.entries[g];
-    if (fresh[g].is_fresh) {
+    if (fresh[g]) {
       entry.state_of = optimizer;
-      entry.states = std::move(fresh[g].states);
-      entry.master = std::move(fresh[g].master);
+      entry.states = std::move(fresh[g]->states);
+      entry.master = std::move(fresh[g]->master);
       entry.round = 0;
     }
     ++entry.round;
