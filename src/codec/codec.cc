@@ -6,6 +6,7 @@ namespace tkv::codec {
 
 Bytes Contribution::Part(uint32_t chunk) const {
   const size_t begin = chunk == 0 ? 0 : ends[chunk - 1];
+  if (ends[chunk] == begin) return {};  // no bytes, and nobody to keep for them
   return {bytes.data + begin, ends[chunk] - begin, bytes.owner};
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "codec/codec.h"
 #include "server/shard.h"
 
 namespace tkv {
@@ -51,6 +52,10 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
                        Format("layout {} is not in protocol {} of {}", Name(meta.layout),
                               kProtocolVersion, PackageName()),
                        effects);
+  }
+  if (const auto error =
+          codec::Judge(meta, message.chunk, Encoding::kDense, 0, message.body.size)) {
+    return AnswerError(session, message, error->code(), error->what(), effects);
   }
   if (message.body.size > 0 && !message.body) {
     return AnswerError(session, message, Code::kResourceExhausted,

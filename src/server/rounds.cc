@@ -69,6 +69,11 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
                        Format("{}{}", error->what(), is_of_another_shape ? kDeleteRight : ""),
                        effects);
   }
+  if (message.body.size > 0 && !message.body) {  // when its head came it was worth no memory
+    return AnswerError(session, message, Code::kFailedPrecondition,
+                       Format("{} bytes came before their key{}", message.body.size, kDeleteRight),
+                       effects);
+  }
   std::vector<double> scalars;
   if ((message.flags & kHasScalars) != 0) {
     try {

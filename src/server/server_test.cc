@@ -203,6 +203,18 @@ TEST_F(ShardTest, AnEncodingThatIsNotThereIsAnErrorThatNamesItAndTheSessionGoesO
   EXPECT_EQ(Send(kLink0, Push(4, 1, 1)).type, Type::kAccepted);
 }
 
+// The head of a frame is judged before its messages run, so a push may name a key that an INIT
+// before it makes: its body has landed nowhere.
+TEST_F(ShardTest, APushWhoseBodyWasNotAdmittedIsRefusedAndTheNextOneCounts) {
+  Message push = Push(2, 1, 3);
+  push.body = {nullptr, push.body.size, nullptr};
+  const Message refused = Send(kLink0, push);
+  ASSERT_EQ(refused.type, Type::kError);
+  EXPECT_EQ(ErrorOf(refused).code(), Code::kFailedPrecondition);
+  EXPECT_EQ(Send(kLink0, Push(3, 1, 3)).type, Type::kAccepted);
+  EXPECT_TRUE(effects_.closes.empty());
+}
+
 TEST_F(ShardTest, ALayoutThatIsNotThereIsAnErrorThatNamesItAndTheSessionGoesOn) {
   meta_.name = CanonicalKey(0, "rows");
   meta_.layout = Layout::kRows;
@@ -211,6 +223,7 @@ TEST_F(ShardTest, ALayoutThatIsNotThereIsAnErrorThatNamesItAndTheSessionGoesOn) 
   Message init = Make(Type::kInit, 2);
   init.extra = Encode(meta_);
   init.body = Floats({0, 0, 0, 0});
+  EXPECT_FALSE(shard_.Admit(kLink0, init)) << "its body is worth no memory";
   const Message reply = Send(kLink0, init);
   EXPECT_EQ(ErrorOf(reply).code(), Code::kUnimplemented);
   EXPECT_NE(reply.extra.find("layout rows"), std::string::npos) << reply.extra;

@@ -257,7 +257,9 @@ bool Shard::Admit(LinkId link, const Message& message) {
 bool Shard::MayCreate(const Session& session, const Message& message) const {
   if (session.id.rank != 0 || message.body.size > options_.chunk_bytes_max) return false;
   try {
-    return Belongs(DecodeKeyMeta(message.extra), message);
+    const KeyMeta meta = DecodeKeyMeta(message.extra);
+    return Belongs(meta, message) && meta.layout == Layout::kDense &&
+           !codec::Judge(meta, message.chunk, Encoding::kDense, 0, message.body.size);
   } catch (const Error&) {
     return false;
   }
