@@ -381,13 +381,22 @@ TEST_F(ShardTest, BodiesThatNobodyWantsTakeNoMemory) {
 TEST_F(ShardTest, TheBodyOfAnInitMayLandOnlyWhereItsHeadIsRight) {
   KeyMeta meta = meta_;
   meta.name = CanonicalKey(0, "large");
-  meta.shape = Shape({int64_t{75} << 20});  // one chunk of 300 MiB
-  meta.chunk_elements = 75U << 20;
+  meta.shape = Shape({int64_t{50} << 20});  // one chunk of 200 MiB
+  meta.chunk_elements = 50U << 20;
   Message init = Make(Type::kInit, 2);
   init.key = IdOf(meta.name);
   init.extra = Encode(meta);
-  init.body.size = size_t{300} << 20;
+  init.body.size = size_t{200} << 20;
   EXPECT_TRUE(shard_.Admit(kLink0, init));
+  {
+    Message larger = init;
+    meta.shape = Shape({int64_t{75} << 20});
+    meta.chunk_elements = 75U << 20;
+    larger.extra = Encode(meta);
+    larger.body.size = size_t{300} << 20;
+    EXPECT_FALSE(shard_.Admit(kLink0, larger)) << "no push could bring so much for one chunk";
+    EXPECT_EQ(ErrorOf(Send(kLink0, larger)).code(), Code::kResourceExhausted);
+  }
   EXPECT_FALSE(shard_.Admit(kLink1, init)) << "rank 0 creates keys";
   for (const auto& [what, spoil] : std::vector<std::pair<const char*, void (*)(Message*)>>{
            {"no metadata", [](Message* m) { m->extra.clear(); }},
