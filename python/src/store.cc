@@ -156,7 +156,11 @@ nb::object PushPullAsync(Store& self, nb::handle key, nb::handle value, nb::hand
 nb::object Fresh(Store& self, const std::string& verb, nb::handle key) {
   const Keys keys(verb.c_str(), key);
   const auto fresh = [&](const KeyView& one) {
-    const KVStore::KeyInfo info = self.core->Describe(one, verb);
+    KVStore::KeyInfo info;
+    {  // another thread may hold the store's lock and wait for the interpreter's
+      const Unlocked unlocked;
+      info = self.core->Describe(one, verb);
+    }
     return ToPython(NDArray::Empty(info.shape, info.dtype, info.context));
   };
   if (!keys.is_list()) return fresh(keys[0]);

@@ -196,6 +196,32 @@ class TestOwners:
             thread.join()
         assert seen
 
+    @pytest.mark.parametrize("type", ["'local'", "'dist_sync', bootstrap='self'"])
+    def test_threads_that_set_optimizers_while_others_pull_never_stand_still(self, type):
+        done = run(f"""
+            import faulthandler, threading, tensorkv as mx
+            faulthandler.dump_traceback_later(30, exit=True)  # one that stands still holds the GIL
+            kv = mx.kv.create({type})
+            kv.init([0, 1], [mx.nd.zeros((2,))] * 2)
+            enough = threading.Event()
+            def pull():
+                while not enough.is_set():
+                    kv.pull(0)
+            threads = [threading.Thread(target=pull) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for _ in range(300):
+                kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.1, momentum=0.9))
+                kv.push(1, mx.nd.ones((2,)))
+                kv.set_updater(None)
+                kv.delete(1)
+                kv.init(1, mx.nd.zeros((2,)))
+            enough.set()
+            for thread in threads:
+                thread.join()
+        """)
+        assert done.returncode == 0, done.stderr
+
     def test_a_store_and_its_updater_that_hold_each_other_are_collected(self):
         kv = mx.kv.create("local")
         kv.init(1, mx.nd.ones(TWO))
