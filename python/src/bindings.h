@@ -11,10 +11,16 @@
 #include <vector>
 
 #include "tkv/kvstore.h"
+#include "tkv/optimizer.h"
 
 namespace tkv::python {
 
 namespace nb = nanobind;
+
+// What Python holds of an optimizer; stores hold the optimizer itself, and nothing of Python's.
+struct PyOptimizer {
+  std::shared_ptr<Optimizer> core;
+};
 
 // Each adds its part to the module.
 void BindErrors(nb::module_& m);

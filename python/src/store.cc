@@ -1,7 +1,6 @@
 // tensorkv._core.Store, the base class of KVStore: its verbs without their policies.
 
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -345,9 +344,10 @@ void BindStore(nb::module_& m) {
       .def("_set_function", &SetFunction, nb::arg("function").none())
       .def(
           "_set_optimizer",
-          [](Store& self, std::shared_ptr<Optimizer> optimizer) {
+          [](Store& self, const PyOptimizer& optimizer) {
+            const std::shared_ptr<const Optimizer> core = optimizer.core;
             const Unlocked unlocked;
-            self.core->SetOptimizer(std::move(optimizer));
+            self.core->SetOptimizer(core);
           },
           nb::arg("optimizer"))
       .def("_close",

@@ -4,7 +4,6 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <sys/eventfd.h>
@@ -23,9 +22,18 @@ namespace {
 
 thread_local std::shared_ptr<Interruption> interruption_of_thread;
 
-// A class of its own, because an interface has no binding.
+// What Python holds are classes of their own, each a pointer.  A pointer to what nanobind has made
+// would own the Python object, and the thread of a store that drops it would wait for the GIL.
 struct PyOperation {
   Ticket core;
+};
+
+struct PyWaker {
+  std::shared_ptr<Waker> core = std::make_shared<Waker>();
+};
+
+struct PyInterruption {
+  std::shared_ptr<Interruption> core = std::make_shared<Interruption>();
 };
 
 std::optional<std::pair<std::string, std::string>> FailureOf(const PyOperation& self) {
@@ -77,20 +85,21 @@ void BindTicket(nb::module_& m) {
       },
       nb::arg("seconds"), nb::arg("verb"), nb::arg("argument"),
       "Returns a duration that a user has given, bounded; refuses negative ones and NaN.");
-  nb::class_<Waker>(m, "Waker",
-                    "Ids of operations that have ended, and a file that can be read then.")
+  nb::class_<PyWaker>(m, "Waker",
+                      "Ids of operations that have ended, and a file that can be read then.")
       .def(nb::init<>())
-      .def("fileno", &Waker::file)
-      .def("add", &Waker::Add, nb::arg("id"))
-      .def("take", &Waker::Take)
+      .def("fileno", [](const PyWaker& self) { return self.core->file(); })
       .def(
-          "wake_for_notices", [](Waker& self, uint64_t id) { AllNotices().Wake(&self, id); },
+          "add", [](const PyWaker& self, uint64_t id) { self.core->Add(id); }, nb::arg("id"))
+      .def("take", [](const PyWaker& self) { return self.core->Take(); })
+      .def(
+          "wake_for_notices",
+          [](const PyWaker& self, uint64_t id) { AllNotices().Wake(self.core.get(), id); },
           nb::arg("id"), "Each notice of a store adds the id from now on.");
-  nb::class_<Interruption>(m, "Interruption", "Ends what the thread that enters it waits for.")
+  nb::class_<PyInterruption>(m, "Interruption", "Ends what the thread that enters it waits for.")
       .def(nb::init<>())
-      .def("ask", [](Interruption& self) { self.is_asked = true; })
-      .def("enter",
-           [](std::shared_ptr<Interruption> self) { interruption_of_thread = std::move(self); })
+      .def("ask", [](const PyInterruption& self) { self.core->is_asked = true; })
+      .def("enter", [](const PyInterruption& self) { interruption_of_thread = self.core; })
       .def_static("leave", [] { interruption_of_thread.reset(); });
   nb::class_<PyOperation>(m, "Operation", "An operation of a store; see tensorkv.Ticket.")
       .def("done", [](PyOperation& self) { return self.core->done(); })
@@ -111,10 +120,11 @@ void BindTicket(nb::module_& m) {
            })
       .def(
           "on_end",
-          [](PyOperation& self, std::shared_ptr<Waker> waker, uint64_t id) {
+          [](PyOperation& self, const PyWaker& waker, uint64_t id) {
             const Ticket core = self.core;
+            const std::shared_ptr<Waker> told = waker.core;
             const Unlocked unlocked;
-            core->OnEnd([waker = std::move(waker), id] { waker->Add(id); });
+            core->OnEnd([told, id] { told->Add(id); });
           },
           nb::arg("waker"), nb::arg("id"))
       .def("failure", &FailureOf);

@@ -1,9 +1,7 @@
 // Update programs and optimizers.
 
 #include <nanobind/stl/map.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
@@ -31,34 +29,52 @@ void BindUpdate(nb::module_& m) {
           "Hyperparameters and their defaults.")
       .def("__repr__", [](const Program& program) { return "<Program " + program.name() + ">"; });
 
-  nb::class_<Optimizer>(
+  nb::class_<PyOptimizer>(
       m, "Optimizer",
       "A program with the values of its hyperparameters; stores see changes at once.")
-      .def(nb::init<Program, bool>(), nb::arg("program"), nb::arg("multi_precision") = false)
-      .def_static("create", &Optimizer::Create, nb::arg("name"),
-                  nb::arg("params") = std::map<std::string, double>(),
-                  nb::arg("multi_precision") = false, "A built-in: sgd, momentum, adam, test.")
-      .def_prop_ro("program", &Optimizer::program, "The program.")
-      .def("param", &Optimizer::param, nb::arg("name"), "The value of a hyperparameter.")
-      .def("set_param", &Optimizer::SetParam, nb::arg("name"), nb::arg("value"),
-           "Changes a hyperparameter.")
+      .def(
+          "__init__",
+          [](PyOptimizer* self, const Program& program, bool multi_precision) {
+            new (self) PyOptimizer{std::make_shared<Optimizer>(program, multi_precision)};
+          },
+          nb::arg("program"), nb::arg("multi_precision") = false)
+      .def_static(
+          "create",
+          [](const std::string& name, const std::map<std::string, double>& params,
+             bool multi_precision) {
+            return PyOptimizer{Optimizer::Create(name, params, multi_precision)};
+          },
+          nb::arg("name"), nb::arg("params") = std::map<std::string, double>(),
+          nb::arg("multi_precision") = false, "A built-in: sgd, momentum, adam, test.")
+      .def_prop_ro(
+          "program", [](const PyOptimizer& self) { return self.core->program(); }, "The program.")
+      .def(
+          "param",
+          [](const PyOptimizer& self, const std::string& name) { return self.core->param(name); },
+          nb::arg("name"), "The value of a hyperparameter.")
+      .def(
+          "set_param",
+          [](const PyOptimizer& self, const std::string& name, double value) {
+            self.core->SetParam(name, value);
+          },
+          nb::arg("name"), nb::arg("value"), "Changes a hyperparameter.")
       .def(
           "set_multiplier",
-          [](Optimizer& self, const std::string& param, nb::handle key, double factor) {
-            self.SetMultiplier(param, ParseKey(key), factor);
+          [](const PyOptimizer& self, const std::string& param, nb::handle key, double factor) {
+            self.core->SetMultiplier(param, ParseKey(key), factor);
           },
           nb::arg("param"), nb::arg("key").none(), nb::arg("factor"),
           "For `key` the hyperparameter counts `factor` times its value.")
       .def(
           "apply",
-          [](const Optimizer& self, nb::handle key, double round, const NDArray& grad,
+          [](const PyOptimizer& self, nb::handle key, double round, const NDArray& grad,
              const NDArray& weight, nb::list states, nb::handle master) {
             std::vector<NDArray> arrays;
             for (nb::handle state : states) arrays.push_back(AsArray(state));
             const NDArray wide = master.is_none() ? NDArray() : AsArray(master);
             const KeyView name = ParseKey(key);
             const Unlocked unlocked;
-            ApplyUpdate(self, name, round, grad, weight, arrays, wide);
+            ApplyUpdate(*self.core, name, round, grad, weight, arrays, wide);
           },
           nb::arg("key").none(), nb::arg("round"), nb::arg("grad"), nb::arg("weight"),
           nb::arg("states"), nb::arg("master").none(),

@@ -15,6 +15,7 @@ import tensorkv as mx
 
 pytestmark = pytest.mark.edges
 TWO = (2,)
+STORES = ["'local'", "'dist_sync', bootstrap='self'"]
 
 
 class Meddler:
@@ -196,7 +197,7 @@ class TestOwners:
             thread.join()
         assert seen
 
-    @pytest.mark.parametrize("type", ["'local'", "'dist_sync', bootstrap='self'"])
+    @pytest.mark.parametrize("type", STORES)
     def test_threads_that_set_optimizers_while_others_pull_never_stand_still(self, type):
         done = run(f"""
             import faulthandler, threading, tensorkv as mx
@@ -221,6 +222,29 @@ class TestOwners:
                 thread.join()
         """)
         assert done.returncode == 0, done.stderr
+
+    @pytest.mark.parametrize("type", ["local", "dist_sync"])
+    def test_a_store_holds_an_optimizer_without_its_python_object(self, type):
+        with mx.kv.create(type, **({"bootstrap": "self"} if type == "dist_sync" else {})) as kv:
+            optimizer = mx._core.Optimizer.create("sgd", {"learning_rate": 0.5})
+            before = sys.getrefcount(optimizer)
+            kv._set_optimizer(optimizer)
+            assert sys.getrefcount(optimizer) == before
+            del optimizer
+            kv.init(1, mx.nd.ones(TWO))
+            kv.push(1, mx.nd.ones(TWO))
+            assert kv.pull(1).asnumpy().tolist() == [0.5, 0.5]
+
+    def test_an_operation_wakes_without_a_python_object(self):
+        with mx.testing.cluster(workers=2) as (kv, _):
+            ticket = kv.barrier(async_op=True)
+            waker = mx._core.Waker()
+            before = sys.getrefcount(waker)
+            ticket._operation.on_end(waker, 7)
+            assert not ticket.done()
+            assert sys.getrefcount(waker) == before
+            ticket.cancel()
+            assert waker.take() == [7]
 
     def test_a_store_and_its_updater_that_hold_each_other_are_collected(self):
         kv = mx.kv.create("local")
@@ -258,7 +282,7 @@ def run(text, **env):
 
 
 class TestExit:
-    @pytest.mark.parametrize("type", ["'local'", "'dist_sync', bootstrap='self'"])
+    @pytest.mark.parametrize("type", STORES)
     def test_the_process_ends_while_daemon_threads_are_in_calls(self, type):
         done = run(f"""
             import threading, time, tensorkv as mx
