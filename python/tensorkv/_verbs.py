@@ -5,6 +5,7 @@ Each takes one key or a list of keys. With ``async_op=True`` a verb starts the o
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from . import _core, ticket
@@ -24,7 +25,9 @@ def nothing() -> None:
 
 
 def _like(arrays: Any, example: Any) -> Any:
-    """Return arrays in the framework of an example."""
+    """Return arrays in the framework of an example, if there is one."""
+    if example is None:
+        return arrays
     from . import _interop
 
     return _interop.like(arrays, example)
@@ -359,18 +362,19 @@ class KVStoreVerbs(_core.Store):
             >>> a
             array([1., 1.], dtype=float32)
         """
-        if out is not None and like is not None:
-            raise InvalidArgumentError("pull: `out` and `like`; the framework of `out` is that of the result")
-        fresh = self._fresh("pull", key) if out is None else None
-        target = fresh if out is None else out
-
-        def result() -> Any:
-            return fresh if like is None or fresh is None else _like(fresh, like)
-
+        if out is not None:
+            if like is not None:
+                raise InvalidArgumentError("pull: `out` and `like`; the framework of `out` is that of the result")
+            if async_op:
+                return ticket.Ticket(self._pull_async(key, out, priority), _title("pull", key), nothing)
+            return self._pull(key, out, priority)
+        fresh = self._fresh("pull", key)
         if async_op:
-            return ticket.Ticket(self._pull_async(key, target, priority), _title("pull", key), result)
-        self._pull(key, target, priority)
-        return result()
+            return ticket.Ticket(
+                self._pull_async(key, fresh, priority), _title("pull", key), functools.partial(_like, fresh, like)
+            )
+        self._pull(key, fresh, priority)
+        return _like(fresh, like)
 
     @overload
     def pushpull(

@@ -57,7 +57,7 @@ std::string Escaped(std::string_view text) {
 }
 
 std::string FieldValue(std::string_view text) {
-  const std::string escaped = Escaped(text);
+  std::string escaped = Escaped(text);
   const bool is_plain = !escaped.empty() && escaped.find_first_of(" \"=\\") == std::string::npos;
   if (is_plain) return escaped;
   std::string quoted = "\"";

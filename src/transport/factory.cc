@@ -20,6 +20,7 @@ const Transport& BuiltTransport(std::string_view name) {
                                   [&](const Transport* one) { return one->name() == name; });
   if (found != all.end()) return **found;
   std::vector<std::string_view> names;
+  names.reserve(all.size());
   for (const Transport* one : all) names.push_back(one->name());
   throw Fail(Code::kInvalidArgument, "transport '{}'; there are {}", name, Join(names, ", "));
 }
