@@ -13,6 +13,7 @@ from ._part import part_of
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from ._running import Running
     from ._types import Arrays, ArraysOfKeys, K, Key, Keys, Mode, Places
     from .ndarray import NDArray
     from .ticket import Ticket
@@ -43,6 +44,8 @@ def _title(verb: str, key: object) -> str:
 @part_of("KVStore")
 class KVStoreVerbs(_core.Store):
     """The part of KVStore that carries values."""
+
+    _running: Running | None = None  # the optimizer that the store runs without Python
 
     @overload
     def init(self, key: Key, value: Arrays, *, mode: Mode | None = None, async_op: Literal[False] = False) -> None: ...
@@ -99,7 +102,9 @@ class KVStoreVerbs(_core.Store):
             Traceback (most recent call last):
             tensorkv.errors.InvalidArgumentError: init 'a': a string key, the store has integer keys
         """
-        own = "" if mode is None else str(mode)
+        if mode not in (None, "sync", "async"):
+            raise InvalidArgumentError(f"{_title('init', key)}: mode {mode!r}; there are sync and async")
+        own = mode or ""
         if async_op:
             return ticket.in_thread(lambda: self._init(key, value, own), _title("init", key))
         self._init(key, value, own)
@@ -152,6 +157,8 @@ class KVStoreVerbs(_core.Store):
             >>> kv.pull(3).asnumpy()
             array([3., 3.], dtype=float32)
         """
+        if self._running is not None and self._running.factors:
+            self._running.refresh(key)
         if async_op:
             return ticket.Ticket(self._push_async(key, value, priority), _title("push", key), nothing)
         self._push(key, value, priority)
@@ -473,6 +480,8 @@ class KVStoreVerbs(_core.Store):
             >>> grads[0].asnumpy()
             array([2., 2.], dtype=float32)
         """
+        if self._running is not None and self._running.factors:
+            self._running.refresh(key)
         if async_op:
             operation = self._pushpull_async(key, value, out, priority)
             return ticket.Ticket(operation, _title("pushpull", key), nothing)

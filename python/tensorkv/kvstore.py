@@ -14,8 +14,9 @@ from .errors import FailedPreconditionError, InvalidArgumentError, Unimplemented
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
+    from ._running import Running
     from ._types import AnyUpdater, Key, StoreOptions
-    from .optimizer import Optimizer
+    from .optimizer import Optimizer, Updater
     from .ticket import Ticket
 
 __all__ = ["KVStore", "KVStoreBase", "TestStore", "create", "create_async"]
@@ -56,7 +57,7 @@ class KVStore(KVStoreVerbs):
         self._begin()
 
     def _begin(self) -> None:
-        self._updater = None
+        self._holds(None, None)
         self._name = self.type
         _life.opened(self)
 
@@ -190,6 +191,7 @@ class KVStore(KVStoreVerbs):
                 store; or a `Program`; or an optimizer; or None, which restores assignment. A distributed store takes no
                 function, because its servers run no Python.
 
+        A subclass of `mx.optimizer.Updater`, and in a store of one process any, is such a function, and keeps the states.
         A function runs on the thread that pushes, once per key, in the order in which the keys first appear in the call.
         If it raises, the exception reaches the caller of push and no key of that call has changed.
 
@@ -205,28 +207,69 @@ class KVStore(KVStoreVerbs):
         """
         from . import optimizer
 
-        if isinstance(updater, (optimizer.Optimizer, optimizer.Updater)):
-            self.set_optimizer(updater if isinstance(updater, optimizer.Optimizer) else updater.optimizer)
+        if isinstance(updater, optimizer.Optimizer):
+            self.set_optimizer(updater)
+        elif isinstance(updater, optimizer.Updater):
+            self._run_updater(updater)
         elif isinstance(updater, _core.Program):
             self._set_optimizer(_core.Optimizer(updater))
-            self._updater = None
+            self._holds(None, None)
         elif isinstance(updater, _core.Optimizer):
             self._set_optimizer(updater)
-            self._updater = None
+            self._holds(None, None)
         elif updater is None or callable(updater):
             self._set_function(updater)
-            self._updater = updater
+            self._holds(updater, None)
         else:
             raise InvalidArgumentError(
                 f"set_updater: type {type(updater).__name__}; a function, a Program, an optimizer or None is needed"
             )
+
+    def _holds(self, updater: AnyUpdater | None, running: Running | None) -> None:
+        """Keep what the store calls, or runs, from now on."""
+        self._updater, self._running = updater, running
+
+    def _run_updater(self, updater: Updater) -> None:
+        """Call an updater, whose states are its own; where no Python can run, run the optimizer of a plain one."""
+        from . import optimizer as opt
+
+        try:
+            self._set_function(updater)
+            self._holds(updater, None)
+            return
+        except UnimplementedError:
+            if type(updater) is not opt.Updater:
+                why = f"the updater {type(updater).__name__} is Python code; a mx.Program can say it as data"
+            elif updater.states:
+                why = "the updater has states, which stay in Python; a new one has none"
+            else:
+                why = ""
+        if why:
+            raise UnimplementedError(f"set_updater: {why}. The servers run optimizers without Python")
+        self._run_optimizer("set_updater", updater)
+
+    def _run_optimizer(self, verb: str, updater: Updater) -> None:
+        """Run the optimizer of an updater: without Python, or, where that cannot be, call the updater."""
+        optimizer = updater.optimizer
+        running = optimizer._run_in(self._set_optimizer)
+        if running is not None:
+            updater._belongs_to(running)
+        else:
+            try:
+                self._set_function(updater)
+            except UnimplementedError:
+                why = optimizer._why_not_native()
+                raise UnimplementedError(f"{verb}: {why}. The servers run optimizers without Python") from None
+        self._holds(updater, running)
 
     _set_updater = set_updater
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         """Run an optimizer in the store at each push: the stored value is the weight, the sum is the gradient.
 
-        Later changes of its hyperparameters count from the next push on. Setting an optimizer starts with fresh state.
+        Later changes of its hyperparameters count from the next push on, in each store that runs it. A change that a store
+        cannot take, because it keeps no states for it or runs without Python, is an error. Setting an optimizer starts with
+        fresh state.
 
         In a distributed store rank 0 defines it for all workers, and a call of another rank has no effect. The rounds of
         ``dist_sync`` wait for rank 0 by themselves; in ``dist_async`` a push of another rank that arrives before it is
@@ -250,18 +293,7 @@ class KVStore(KVStoreVerbs):
             kind = type(optimizer)
             found = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
             raise InvalidArgumentError(f"set_optimizer: type {found}, one of mx.optimizer is needed{hint}")
-        native = optimizer._native_for_store()
-        updater = opt.get_updater(optimizer)
-        if native is not None:
-            self._set_optimizer(native)
-        else:
-            try:
-                self._set_function(updater)
-            except UnimplementedError:
-                raise UnimplementedError(
-                    f"set_optimizer: {optimizer._why_not_native()}. The servers run optimizers without Python"
-                ) from None
-        self._updater = updater
+        self._run_optimizer("set_optimizer", opt.get_updater(optimizer))
 
     @staticmethod
     def is_capable(capability: str) -> bool:
@@ -317,7 +349,7 @@ class KVStore(KVStoreVerbs):
         try:
             self._close()
         finally:
-            self._updater = None
+            self._holds(None, None)
             _life.closed(self)
         return None
 

@@ -5,12 +5,14 @@ The built-in ones are update programs that run in the store; a class with a Pyth
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
 from . import _core
 from . import ndarray as nd
-from .errors import InvalidArgumentError, KeyNotFoundError, UnimplementedError
+from ._running import Plan, Running, Table, factors_of, number
+from .errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundError, UnimplementedError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -27,6 +29,9 @@ def __dir__() -> list[str]:
 
 
 _INFINITY = float("inf")
+_MISSING = object()
+_TABLES = ("lr_mult", "wd_mult", "idx2name", "param_dict")
+_CLIP = "clip_gradient"
 O = TypeVar("O", bound="type[Optimizer]")
 
 
@@ -49,6 +54,10 @@ class Program(_core.Program):
         """Parse the text."""
         super().__init__(text)
 
+    def __reduce__(self) -> tuple[type[Program], tuple[str]]:
+        """Pickle and copy as the text."""
+        return type(self), (self.text,)
+
 
 class Optimizer:
     """Base class. A subclass may define ``create_state(index, weight)`` and ``update(index, weight, grad, state)``.
@@ -57,13 +66,18 @@ class Optimizer:
         rescale_grad: factor of every gradient.
         param_idx2name: dict from integer keys to names, for `set_lr_mult` and `set_wd_mult`.
         wd: weight decay.
-        clip_gradient: bound of each element of the rescaled gradient; None does not clip.
+        clip_gradient: bound of each element of the rescaled gradient; None, 0 and negative ones do not clip.
         learning_rate: default 0.01.
         lr_scheduler: ``f(num_update)`` that gives the learning rate.
         begin_num_update: the count of updates to start from.
         multi_precision: float16 and bfloat16 weights keep a float32 master.
         param_dict: dict from keys to objects with ``lr_mult`` and ``wd_mult``.
         sym: accepted, unused.
+
+    `lr_mult`, `wd_mult`, `idx2name` and `param_dict` are copies of the dicts that were given. A store that runs the optimizer
+    sees each later change at its next push, in place or by assignment; a change that it cannot take is an error and leaves
+    the optimizer as it was. A subclass with methods or properties of its own in the place of a built-in's runs as Python,
+    which distributed stores refuse.
 
     Example:
         >>> class Halve(mx.optimizer.Optimizer):
@@ -106,8 +120,8 @@ class Optimizer:
         self.begin_num_update = begin_num_update
         self.num_update: int = begin_num_update
         self._index_update_count: dict[Any, int] = {}
-        self.idx2name: dict[Any, str] = dict(param_idx2name or {})
-        self.param_dict: dict[Any, Any] = dict(param_dict or {})
+        self.idx2name: dict[Any, str] = param_idx2name or {}  # type: ignore[assignment]  # a copy, as are the others
+        self.param_dict: dict[Any, Any] = param_dict or {}  # type: ignore[assignment]
         self.lr_mult: dict[Any, float] = {}
         self.wd_mult: dict[Any, float] = {}
         self.set_lr_mult({})
@@ -149,11 +163,58 @@ class Optimizer:
     # ------------------------------------------------------------------------------------------------ hyperparameters
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Pass changes of hyperparameters on to stores that run this optimizer."""
+        """Set an attribute; stores that run this optimizer see it at their next push, or it stays as it was."""
+        if name in _TABLES:
+            value = Table(self, name, value)  # type: ignore[arg-type]  # it raises where the value is no dict
+        before = self.__dict__.get(name, _MISSING)
         object.__setattr__(self, name, value)
-        native = self.__dict__.get("_native")
-        if native is not None and not name.startswith("_"):
-            self._push_params(native)
+        self._tell(name, before)
+
+    def __delattr__(self, name: str) -> None:
+        """Delete an attribute; as `__setattr__`."""
+        before = self.__dict__.get(name, _MISSING)
+        object.__delattr__(self, name)
+        self._tell(name, before)
+
+    def _tell(self, name: str, before: object) -> None:
+        """Pass a change of an attribute on, or take it back and raise."""
+        try:
+            self._changed(name)
+        except BaseException:
+            if before is not _MISSING:
+                self.__dict__[name] = before
+            else:
+                self.__dict__.pop(name, None)
+            raise
+
+    def _is_watched(self) -> bool:
+        """Return whether a store runs this optimizer without Python."""
+        return bool(self.__dict__.get("_stores"))
+
+    def _changed(self, name: str) -> None:
+        """Have all stores that run this optimizer without Python take a change, or raise before any has."""
+        stores = list(self.__dict__.get("_stores", ()))
+        if not stores or name in ("num_update", "_index_update_count"):
+            return
+        why = self._why_not_native()
+        if why:
+            raise FailedPreconditionError(
+                f"{name}: a store runs this optimizer without Python, and now {why}; or call set_optimizer again"
+            )
+        plan = self._plan()
+        for store in stores:
+            store.check(plan)
+        for store in stores:
+            store.take(plan)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes for pickle and copy; stores that run the original do not run the copy."""
+        return {name: value for name, value in self.__dict__.items() if name != "_stores"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the attributes, with dicts of its own."""
+        for name, value in state.items():
+            self.__dict__[name] = Table(self, name, value) if name in _TABLES else value
 
     @property
     def learning_rate(self) -> float:
@@ -174,7 +235,7 @@ class Optimizer:
 
     def set_lr_mult(self, args_lr_mult: Mapping[Any, float]) -> None:
         """Set factors of the learning rate, a dict from keys or names."""
-        self.lr_mult = dict(args_lr_mult)
+        self.lr_mult = args_lr_mult  # type: ignore[assignment]  # a copy
 
     def set_wd_mult(self, args_wd_mult: Mapping[Any, float]) -> None:
         """Set factors of the weight decay, a dict from keys or names.
@@ -184,15 +245,15 @@ class Optimizer:
         mult: dict[Any, float] = {
             name: 0.0 for name in self.idx2name.values() if not name.endswith(("_weight", "_gamma"))
         }
-        mult.update(args_wd_mult)
-        self.wd_mult = mult
+        self.wd_mult = {**mult, **Table(self, "wd_mult", args_wd_mult)}
 
     def _factor(self, index: Any, table: Mapping[Any, float], attribute: str) -> float:
+        name = f"{attribute} of {index!r}"
         if index in self.param_dict:
-            return float(getattr(self.param_dict[index], attribute))
+            return number(name, getattr(self.param_dict[index], attribute))
         if index in table:
-            return table[index]
-        return table.get(self.idx2name.get(index), 1.0)
+            return number(name, table[index])
+        return number(name, table.get(self.idx2name.get(index), 1.0))
 
     def _get_lr(self, index: Any) -> float:
         """Return the learning rate for one key."""
@@ -210,35 +271,40 @@ class Optimizer:
 
     # ---------------------------------------------------------------------------------------------------------- native
 
-    def _program_name(self) -> str:
+    def _program_name(self, states: list[NDArray] | None = None) -> str:
+        """Return the name of the program that updates weights with these states, which starts with the right ones."""
         return self._program or ""
 
-    def _make_native(self) -> _core.Optimizer:
-        native = _core.Optimizer.create(self._program_name(), {}, bool(self.multi_precision))
-        self._push_params(native)
-        return native
+    def _params(self) -> dict[str, float]:
+        """Return the hyperparameters of the program."""
+        params = {param: number(name, getattr(self, name)) for param, name in self._mapping.items() if name != _CLIP}
+        if _CLIP in self._mapping:
+            bound = _INFINITY if self.clip_gradient is None else number(_CLIP, self.clip_gradient)
+            if bound != bound:
+                raise InvalidArgumentError(f"{_CLIP}: nan is no bound; None does not clip")
+            params[_CLIP] = bound if bound > 0 else _INFINITY
+        return params
 
-    def _push_params(self, native: _core.Optimizer) -> None:
-        names = native.program.params
-        for param, attribute in self._mapping.items():
-            if param not in names:
-                continue
-            value = getattr(self, attribute)
-            if param == "clip_gradient":
-                value = value or _INFINITY
-            native.set_param(param, float(value))
+    def _plan(self) -> Plan:
+        """Return what this optimizer asks of the stores that run it."""
+        params = self._params()
+        multipliers: dict[tuple[str, Any], float] = {}
         for param, table, attribute in (("learning_rate", self.lr_mult, "lr_mult"), ("wd", self.wd_mult, "wd_mult")):
-            if param not in names:
-                continue
-            for key in {*table, *self.idx2name, *self.param_dict}:
-                native.set_multiplier(param, key, float(self._factor(key, table, attribute)))
+            if param in params:
+                for key in {**table, **self.idx2name, **self.param_dict}:
+                    multipliers[param, key] = self._factor(key, table, attribute)
+        factors = {key: factors_of(parameter) for key, parameter in self.param_dict.items()}
+        return Plan(self._program_name(), bool(self.multi_precision), params, multipliers, factors)
 
     def _why_not_native(self) -> str:
         """Return what of this optimizer has to run in Python, with the way to do without; '' if nothing has to."""
         own = type(self)
-        builtin: type[Any] = next((c for c in own.__mro__ if "_program" in c.__dict__), Optimizer)
-        if self._program is None or own.update is not builtin.update or own.create_state is not builtin.create_state:
+        known = next((_BEHAVIOUR[c] for c in own.__mro__ if c in _BEHAVIOUR), None)
+        changed = None if known is None else next((n for n in known if self._is_changed(n, known[n])), None)
+        if known is None or changed == "update":
             return f"the update of {own.__name__} is Python code; a mx.Program can say it as data"
+        if changed is not None:
+            return f"{own.__name__} has a {changed} of its own, which is Python code; a mx.Program can say it as data"
         if self.lr_scheduler is not None:
             return (
                 "it has an lr_scheduler, which is Python code; leave it out, and let rank 0 call "
@@ -246,12 +312,23 @@ class Optimizer:
             )
         return "begin_num_update is counted in Python" if self.begin_num_update else ""
 
-    def _native_for_store(self) -> _core.Optimizer | None:
-        """Return the core's optimizer if the store can run it alone, without calling back into Python."""
+    def _is_changed(self, name: str, known: object) -> bool:
+        """Return whether a class, or this object, has put something in the place of a method of the built-in."""
+        return _found(type(self), name) is not known or (known is not None and name in self.__dict__)
+
+    def _run_in(self, set_optimizer: Callable[[_core.Optimizer], None]) -> Running | None:
+        """Have a store run this optimizer, if that needs no Python; it does as long as it holds the result."""
         if self._why_not_native():
             return None
-        native = self.__dict__["_native"] = self._make_native()
-        return native
+        running = Running(self)
+        stores = self.__dict__.setdefault("_stores", weakref.WeakSet())
+        stores.add(running)
+        try:
+            set_optimizer(running.native)
+        except BaseException:
+            stores.discard(running)
+            raise
+        return running
 
     # ---------------------------------------------------------------------------------------------------------- update
 
@@ -265,10 +342,13 @@ class Optimizer:
 
     def create_state_multi_precision(self, index: Any, weight: NDArray) -> Any:
         """Return the state for one key, with a float32 master where the optimizer keeps one."""
-        state = self.create_state(index, weight)
-        if self.multi_precision and weight.dtype_name in ("float16", "bfloat16"):
-            return (weight.astype("float32"), state)
-        return state
+        if not self._has_master(weight):
+            return self.create_state(index, weight)
+        master = weight.astype("float32")
+        return (master, self.create_state(index, master))
+
+    def _has_master(self, weight: NDArray) -> bool:
+        return bool(self.multi_precision) and weight.dtype_name in ("float16", "bfloat16")
 
     def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
         """Change `weight` in place by `grad`; subclasses define it."""
@@ -278,18 +358,50 @@ class Optimizer:
 
     def update_multi_precision(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
         """As `update`, through the master where there is one."""
-        if self._program is None or not (self.multi_precision and weight.dtype_name in ("float16", "bfloat16")):
+        if not self._has_master(weight):
             self.update(index, weight, grad, state)
             return
-        self._apply(index, weight, grad, state[1], state[0])
+        master, inner = state
+        known = next((_BEHAVIOUR[c]["update"] for c in type(self).__mro__ if c in _BEHAVIOUR), None)
+        if known is not None and not self._is_changed("update", known):
+            self._apply(index, weight, grad, inner, master)
+            return
+        self.update(index, master, grad.astype("float32"), inner)
+        weight[:] = master.astype(weight.dtype_name)
 
     def _apply(self, index: Any, weight: NDArray, grad: NDArray, states: Any, master: NDArray | None) -> None:
-        self._update_count(index)
-        native = _core.Optimizer.create(self._program_name())
-        self._push_params(native)
-        if "learning_rate" in native.program.params:
-            native.set_param("learning_rate", float(self.learning_rate))
-        native.apply(index, self._index_update_count[index], grad, weight, list(states), master)
+        """Change the weight by the program of a built-in; a failure counts no update."""
+        arrays: list[NDArray] = [] if states is None else [states] if isinstance(states, nd.NDArray) else list(states)
+        count = self._count_of(index)
+        try:
+            self._update_count(index)
+            native = _core.Optimizer.create(self._program_name(arrays))
+            known = native.program.params
+            for param, value in self._params().items():
+                if param in known:
+                    native.set_param(param, value)
+            for param, get in (("learning_rate", self._get_lr), ("wd", self._get_wd)):
+                if param in known:
+                    native.set_param(param, number(param, get(index)))
+            native.apply(index, self._index_update_count[index], grad, weight, arrays, master)
+        except BaseException:
+            self._set_count(index, count)
+            raise
+
+    def _count_of(self, index: Any) -> tuple[Any, Any]:
+        """Return the counts that an update of a key changes; None where there is none."""
+        counts: dict[Any, int] = self.__dict__.get("_index_update_count", {})
+        return self.__dict__.get("num_update"), counts.get(index)
+
+    def _set_count(self, index: Any, count: tuple[Any, Any]) -> None:
+        """Set the counts back."""
+        if count[0] is not None:
+            self.num_update = count[0]
+        counts: dict[Any, int] = self.__dict__.get("_index_update_count", {})
+        if count[1] is None:
+            counts.pop(index, None)
+        else:
+            counts[index] = count[1]
 
 
 def register(klass: O) -> O:
@@ -369,8 +481,8 @@ class SGD(Optimizer):
         self.lazy_update = lazy_update
         super().__init__(**kwargs)
 
-    def _program_name(self) -> str:
-        return "momentum" if self.momentum != 0 else "sgd"
+    def _program_name(self, states: list[NDArray] | None = None) -> str:
+        return "momentum" if self.momentum != 0 or states else "sgd"
 
 
 @register
@@ -424,12 +536,44 @@ class Test(Optimizer):
     _mapping = {"rescale_grad": "rescale_grad"}
 
 
+def _found(klass: type[Any], name: str) -> object:
+    """Return what a class has under a name, as it stands in the class that defines it; None where there is nothing."""
+    return next((c.__dict__[name] for c in klass.__mro__ if name in c.__dict__), None)
+
+
+# What a built-in does without Python, as it was when the package was loaded. A class that has something else under one of
+# these names, or one of these attributes as a property, has to be asked at each update.
+_BEHAVIOUR: dict[type[Any], dict[str, object]] = {
+    builtin: {
+        name: _found(builtin, name)
+        for name in (
+            *("update", "update_multi_precision", "create_state", "create_state_multi_precision", "_update_count"),
+            *(
+                "learning_rate",
+                "_get_lr",
+                "_get_wd",
+                "_factor",
+                "_params",
+                "_plan",
+                "_apply",
+                "_program",
+                "_program_name",
+            ),
+            *("lr_scheduler", "begin_num_update", "multi_precision", "__getattr__", "__getattribute__", "__setattr__"),
+            *("_mapping", *builtin._mapping.values(), *_TABLES),
+        )
+    }
+    for builtin in (SGD, Adam, Test)
+}
+
+
 class Updater:
     """What `get_updater` returns: call it as ``updater(index, grad, weight)``.
 
     Attributes:
         optimizer: the optimizer.
-        states: dict from key to state.
+        states: dict from key to state. A store that runs the optimizer without Python keeps the states itself; then this
+            dict is empty, and setting one is an error.
 
     Example:
         >>> updater = mx.optimizer.Updater(mx.optimizer.SGD(learning_rate=1, momentum=0.9))
@@ -443,15 +587,62 @@ class Updater:
         self.optimizer = optimizer
         self.states: dict[Any, Any] = {}
 
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an attribute, unless a store runs the optimizer without Python and would not see it."""
+        self._changed(name)
+        is_states = name == "states"
+        object.__setattr__(self, name, Table(self, name, value) if is_states else value)  # type: ignore[arg-type]
+
+    def _is_watched(self) -> bool:
+        """Return whether a store runs the optimizer without this object."""
+        running = self.__dict__.get("_running")
+        return running is not None and running() is not None
+
+    def _changed(self, name: str) -> None:
+        """Raise where a store runs the optimizer without this object."""
+        if self._is_watched():
+            raise FailedPreconditionError(
+                f"{name}: a store runs the optimizer of this updater without Python, and keeps the states itself"
+            )
+
+    def _belongs_to(self, running: Running) -> None:
+        """Refuse changes as long as a store runs the optimizer itself."""
+        self.__dict__["_running"] = weakref.ref(running)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes for pickle and copy."""
+        return {name: value for name, value in self.__dict__.items() if name != "_running"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the attributes, with a dict of states of its own."""
+        for name, value in state.items():
+            self.__dict__[name] = Table(self, name, value) if name == "states" else value
+
     def __call__(self, index: Any, grad: Any, weight: Any) -> None:
-        """Change `weight` in place by `grad`; keys and arrays may be lists."""
+        """Change `weight` in place by `grad`; keys and arrays may be lists.
+
+        A call that fails counts no update and keeps no new state.
+        """
         if isinstance(index, (list, tuple)):
+            if not len(index) == len(grad) == len(weight):
+                raise InvalidArgumentError(
+                    f"updater: {len(index)} keys, {len(grad)} gradients and {len(weight)} weights; as many are needed"
+                )
             for one in zip(index, grad, weight, strict=True):
                 self(*one)
             return
-        if index not in self.states:
-            self.states[index] = self.optimizer.create_state_multi_precision(index, weight)
-        self.optimizer.update_multi_precision(index, weight, grad, self.states[index])
+        optimizer = self.optimizer
+        is_new = index not in self.states
+        count = optimizer._count_of(index)
+        try:
+            if is_new:
+                self.states[index] = optimizer.create_state_multi_precision(index, weight)
+            optimizer.update_multi_precision(index, weight, grad, self.states[index])
+        except BaseException:
+            optimizer._set_count(index, count)
+            if is_new:
+                self.states.pop(index, None)
+            raise
 
 
 def get_updater(optimizer: Optimizer) -> Updater:

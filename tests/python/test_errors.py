@@ -45,6 +45,12 @@ def with_optimizer(kv, optimizer):
     return kv
 
 
+def set_later(optimizer, name, value):
+    kv = with_optimizer(store(), optimizer)
+    setattr(optimizer, name, value)
+    return kv
+
+
 CASES = [
     lambda: mx.kv.create("loca"),
     lambda: mx.kv.create("dist_sync"),
@@ -114,6 +120,15 @@ CASES = [
     lambda: mx.Program("program p\nw = add value x\n"),
     lambda: mx._core.Optimizer.create("sgd").set_param("speed", 1.0),
     lambda: mx._core.Optimizer.create("lion"),
+    lambda: store().init(5, mx.nd.ones(S), mode="x"),
+    lambda: with_optimizer(store(), mx.optimizer.SGD(clip_gradient=float("nan"))),
+    lambda: with_optimizer(store(), mx.optimizer.SGD(learning_rate="0.1")),
+    lambda: set_later(mx.optimizer.SGD(), "momentum", 0.9),
+    lambda: set_later(mx.optimizer.SGD(), "multi_precision", True),
+    lambda: set_later(mx.optimizer.SGD(), "lr_scheduler", min),
+    lambda: set_later(mx.optimizer.SGD(), "lr_mult", {1: None}),
+    lambda: set_later(mx.optimizer.SGD(), "wd_mult", 5),
+    lambda: mx.optimizer.get_updater(mx.optimizer.SGD())([1, 2], [mx.nd.ones(S)], [mx.nd.ones(S)]),
 ]
 
 

@@ -1,0 +1,152 @@
+"""What stores hold of an optimizer that they run without Python, and how its later changes reach them."""
+
+from __future__ import annotations
+
+import functools
+import numbers
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from . import _core
+from .errors import FailedPreconditionError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from .optimizer import Optimizer
+
+
+class Owner(Protocol):
+    """Whom a table belongs to."""
+
+    def _is_watched(self) -> bool:
+        """Return whether somebody has to hear of changes."""
+        ...
+
+    def _changed(self, name: str) -> None:
+        """Pass a change of the attribute on, or raise."""
+
+
+def _told(change: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of dict that tells the table's owner, and takes the change back where the owner refuses."""
+
+    @functools.wraps(change)
+    def method(self: Table, *args: Any, **kwargs: Any) -> Any:
+        owner = self._owner()
+        if owner is None or not owner._is_watched():
+            return change(self, *args, **kwargs)
+        before = dict(self)
+        try:
+            result = change(self, *args, **kwargs)
+            owner._changed(self._name)
+        except BaseException:
+            dict.clear(self)
+            dict.update(self, before)
+            raise
+        return result
+
+    return method
+
+
+class Table(dict[Any, Any]):
+    """A dict that is an attribute of an optimizer or an updater, and tells its owner of each change."""
+
+    __slots__ = ("__weakref__", "_name", "_owner")
+
+    def __init__(self, owner: Owner, name: str, content: Mapping[Any, Any]) -> None:
+        """Copy the content; later changes of `content` itself change nothing."""
+        if not isinstance(content, Mapping):
+            raise InvalidArgumentError(f"{name}: type {type(content).__name__}, a dict is needed")
+        super().__init__(content)
+        self._owner = weakref.ref(owner)
+        self._name = name
+
+    def __reduce__(self) -> tuple[type[dict[Any, Any]], tuple[dict[Any, Any]]]:
+        """Pickle and copy as a plain dict, which nobody is told about."""
+        return dict, (dict(self),)
+
+
+for _method in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem", "setdefault", "update"):
+    setattr(Table, _method, _told(getattr(dict, _method)))
+
+
+def number(name: str, value: object) -> float:
+    """Return a hyperparameter as a float; only what cannot change in place is one."""
+    if isinstance(value, numbers.Number):
+        try:
+            return float(value)  # type: ignore[arg-type]  # a complex number raises
+        except (TypeError, ValueError, OverflowError):
+            pass
+    raise InvalidArgumentError(f"{name}: {value!r} has type {type(value).__name__}, a number is needed")
+
+
+class Plan(NamedTuple):
+    """What an optimizer asks of those who run it, at one time."""
+
+    program: str
+    multi_precision: bool
+    params: dict[str, float]
+    multipliers: dict[tuple[str, Any], float]  # by hyperparameter and key
+    factors: dict[Any, tuple[Any, Any]]  # lr_mult and wd_mult of the objects of param_dict, by key
+
+
+class Running:
+    """One optimizer in one store, which holds this object as long as it runs the optimizer."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        """Make the core's optimizer."""
+        self.optimizer = optimizer
+        plan = optimizer._plan()
+        self.multi_precision = plan.multi_precision
+        self.native = _core.Optimizer.create(plan.program, {}, plan.multi_precision)
+        self.params = frozenset(self.native.program.params)
+        self.multipliers: dict[tuple[str, Any], float] = {}
+        self.factors: dict[Any, tuple[Any, Any]] = {}
+        self._check_keys(plan)
+        self.take(plan)
+
+    def check(self, plan: Plan) -> None:
+        """Raise where the store cannot go on with a plan, because the states that it keeps do not fit."""
+        missing = [name for name, value in plan.params.items() if name not in self.params and value != 0]
+        if missing or plan.multi_precision != self.multi_precision:
+            what = f"{missing[0]} was 0" if missing else f"multi_precision was {self.multi_precision}"
+            raise FailedPreconditionError(
+                f"{what} when a store began to run this optimizer, which decided the states that the store keeps; "
+                "call set_optimizer again after the change"
+            )
+        if plan.multipliers != self.multipliers:
+            self._check_keys(plan)
+
+    @staticmethod
+    def _check_keys(plan: Plan) -> None:
+        """Raise where a factor is for what no store has as a key."""
+        trial = _core.Optimizer.create(plan.program)
+        for param, key in plan.multipliers:
+            trial.set_multiplier(param, key, 1.0)
+
+    def take(self, plan: Plan) -> None:
+        """Go on with a plan from the next push on."""
+        for param, value in plan.params.items():
+            if param in self.params:
+                self.native.set_param(param, value)
+        for at in {**self.multipliers, **plan.multipliers}:
+            factor = plan.multipliers.get(at, 1.0)
+            if factor != self.multipliers.get(at, 1.0):
+                self.native.set_multiplier(*at, factor)
+        self.multipliers = plan.multipliers
+        self.factors = plan.factors
+
+    def refresh(self, keys: object) -> None:
+        """Look whether the objects of param_dict have other factors for these keys than at the last push."""
+        for key in keys if isinstance(keys, (list, tuple)) else [keys]:
+            try:
+                seen = self.factors.get(key)
+            except TypeError:  # the verb says what is wrong with the key
+                return
+            if seen is not None and seen != factors_of(self.optimizer.param_dict.get(key)):
+                self.optimizer._changed("param_dict")
+                return
+
+
+def factors_of(parameter: Any) -> tuple[Any, Any]:
+    """Return the factors of an object of param_dict."""
+    return getattr(parameter, "lr_mult", None), getattr(parameter, "wd_mult", None)
