@@ -173,7 +173,9 @@ class Bench final : public LinkHandler {
   const Shard& shard() const { return node_->shard(); }
   size_t bytes_in_use() const { return pool_.bytes_in_use(); }
   float Value(uint32_t key) const {
-    return shard().FindChunk({ids_[key], 0})->value.as<float>()[0];
+    float first = 0;
+    std::memcpy(&first, shard().FindChunk({ids_[key], 0})->value.Read().data, sizeof first);
+    return first;
   }
 
  private:
@@ -275,9 +277,9 @@ class Limit {
     if (all_) frames_.resize(2 * keys);
     for (size_t i = 0; i < keys; ++i) {
       ids_.push_back(IdOf(CanonicalKey(0, static_cast<int64_t>(i))));
-      Chunk& chunk = chunks_[{ids_.back(), 0}];
-      chunk.value = pool_.Allocate(elements * sizeof(float));
-      std::memset(chunk.value.data, 0, chunk.value.size);
+      ChunkRecord& chunk = chunks_[{ids_.back(), 0}];
+      chunk.block = pool_.Allocate(elements * sizeof(float));
+      std::memset(chunk.block.data, 0, chunk.block.size);
       if (all_) keys_[ids_.back()].version = 0;
     }
   }
@@ -290,15 +292,15 @@ class Limit {
         std::memcpy(landing_.data + (i - first) * bytes, source, bytes);
       }
       for (size_t i = first; i < last; ++i) {
-        Chunk& chunk = chunks_.find({ids_[order[i]], 0})->second;
+        ChunkRecord& chunk = chunks_.find({ids_[order[i]], 0})->second;
         if (all_) {
           Touch(&chunk);
           Touch(&keys_.find(ids_[order[i]])->second);
         }
         const std::byte* const pushed = all_ ? landing_.data + (i - first) * bytes : source;
-        const void* both[] = {chunk.value.data, pushed};
-        kernels::Sum(DType::kF32, both, chunk.value.data, elements_, kernels::Write::kCached);
-        std::memcpy(out, chunk.value.data, bytes);
+        const void* both[] = {chunk.block.data, pushed};
+        kernels::Sum(DType::kF32, both, chunk.block.data, elements_, kernels::Write::kCached);
+        std::memcpy(out, chunk.block.data, bytes);
         out += bytes;
         if (all_) answers_[i - first].seq = answers_[kBatch + i - first].seq = sum_;
       }
@@ -315,6 +317,9 @@ class Limit {
     for (size_t at = 0; at < sizeof(T); at += 64) sum_ += static_cast<uint64_t>(bytes[at]);
     ++record->version;
   }
+  struct ChunkRecord : Chunk {
+    Block block;
+  };
   struct KeyRecord : Shard::Key {
     uint64_t version = 0;
   };
@@ -327,7 +332,7 @@ class Limit {
   std::vector<FrameEntry> frames_;
   std::array<FrameEntry, 2 * kBatch> answers_{};
   std::vector<KeyId> ids_;
-  boost::unordered_flat_map<ChunkId, Chunk> chunks_;
+  boost::unordered_flat_map<ChunkId, ChunkRecord> chunks_;
   boost::unordered_flat_map<KeyId, KeyRecord> keys_;
 };
 

@@ -55,6 +55,7 @@ class StateWriter {
     if (value.data != nullptr) Hashed(value.data, value.size);
   }
   void Add(const Block& value) { Add(value.bytes()); }
+  void Add(const ChunkData& data) { Add(data.dense_); }
   void Add(const Shape& value) {
     for (const int64_t dim : value) Add(dim);
     Add(value.rank());

@@ -64,7 +64,7 @@ void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk)
   }
   if (chunk.failure) return Violate(Format("{}: {}", where, chunk.failure->what()));
   Counts counts{};
-  if (!CountsOf(chunk.value.data, &counts)) return Violate(where + ": no sum of pushes");
+  if (!CountsOf(chunk.value.Read().data, &counts)) return Violate(where + ": no sum of pushes");
   const bool adds = chunk.rule != nullptr;
   uint64_t pushes = 0;
   for (size_t i = 0; i < kPushes; ++i) {

@@ -35,6 +35,18 @@ void AddOnto(DType dtype, const std::byte* body, Block* sum, size_t count) {
 
 }  // namespace
 
+void Prefetch(const void* at, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += 64) {
+    __builtin_prefetch(static_cast<const std::byte*>(at) + i);
+  }
+}
+
+void ChunkData::Prefetch() const {
+  constexpr size_t kBegin = 1024;  // the hardware sees the rest coming
+  tkv::Prefetch(dense_.data, std::min(dense_.size, kBegin));
+  tkv::Prefetch(dense_.owner.get(), 1);
+}
+
 bool Round::Has(Rank rank) const {
   const auto word = static_cast<size_t>(rank) / 64;
   return word < arrived.size() && (arrived[word] >> (rank % 64) & 1) != 0;
@@ -69,10 +81,10 @@ Block ChunkWorker::Adopt(Bytes body) const {
 
 void ChunkWorker::Start(Chunk* chunk, Bytes body) {
   if (CanAdopt(body)) {
-    chunk->value = Adopt(std::move(body));
+    chunk->value.dense_ = Adopt(std::move(body));
     return;
   }
-  chunk->value = CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr});
+  chunk->value.dense_ = CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr});
 }
 
 void ChunkWorker::SetRule(Chunk* chunk, RulePtr rule) {
@@ -148,10 +160,10 @@ void ChunkWorker::Contribute(Chunk* chunk, size_t round_index, Rank rank, Bytes 
                      : CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr}).bytes();
     round.held.emplace_back(rank, std::move(kept));
   } else if (round.count == 0) {
-    round.sum = Accumulator(*chunk, std::move(body));
+    round.sum.dense_ = Accumulator(*chunk, std::move(body));
   } else {
-    if (!round.sum.unique()) round.sum = CopyOf(round.sum);
-    AddOnto(chunk->dtype, body.data, &round.sum, chunk->elements);
+    if (!round.sum.dense_.unique()) round.sum.dense_ = CopyOf(round.sum.dense_);
+    AddOnto(chunk->dtype, body.data, &round.sum.dense_, chunk->elements);
   }
   Note(&round, rank, std::move(scalars));
 }
@@ -185,8 +197,7 @@ void ChunkWorker::Complete(Chunk* chunk) {
 
 void ChunkWorker::Finish(Chunk* chunk, Round* round, std::span<const Bytes> bodies) {
   chunk->failure.reset();
-  Block sum = std::move(round->sum);
-  round->sum = {};
+  Block sum = std::exchange(round->sum, {}).dense_;
   if (round->count > 0 && chunk->elements > 0) {
     try {
       if (chunk->rule != nullptr) {
@@ -219,11 +230,11 @@ void ChunkWorker::Apply(Chunk* chunk, Bytes body, const std::vector<double>& sca
 void ChunkWorker::Assign(Chunk* chunk, Block sum, std::span<const Bytes> bodies) {
   const bool same_type = ComputeType(chunk->dtype) == chunk->dtype;
   if (bodies.empty() && same_type) {
-    chunk->value = std::move(sum);
+    chunk->value.dense_ = std::move(sum);
     return;
   }
   if (!sum && bodies.size() == 1 && CanAdopt(bodies[0])) {
-    chunk->value = Adopt(bodies[0]);
+    chunk->value.dense_ = Adopt(bodies[0]);
     return;
   }
   SmallVector<const void*, 8> sources;
@@ -235,12 +246,12 @@ void ChunkWorker::Assign(Chunk* chunk, Block sum, std::span<const Bytes> bodies)
   job.sources = {sources.data(), sources.size()};
   // The sum's own block becomes the value where it fits; else the value's if nobody reads it.
   const bool reuse_sum = sum && same_type && sum.unique();
-  Block target = reuse_sum               ? sum
-                 : chunk->value.unique() ? chunk->value
-                                         : pool_->Allocate(chunk->bytes());
+  Block target = reuse_sum                      ? sum
+                 : chunk->value.dense_.unique() ? chunk->value.dense_
+                                                : pool_->Allocate(chunk->bytes());
   job.value = target.data;
   RunJobs({&job, 1}, kOneThread);
-  chunk->value = std::move(target);
+  chunk->value.dense_ = std::move(target);
 }
 
 void ChunkWorker::PrepareState(Chunk* chunk) {
@@ -248,7 +259,7 @@ void ChunkWorker::PrepareState(Chunk* chunk) {
       chunk->rule->state_count() - std::min(chunk->rule->state_count(), chunk->states.size());
   const bool needs_master = chunk->rule->spec().multi_precision && !chunk->master;
   auto made = tkv::PrepareState<Block>(
-      missing, needs_master, chunk->dtype, chunk->value.data, chunk->elements, [&] {
+      missing, needs_master, chunk->dtype, chunk->value.dense_.data, chunk->elements, [&] {
         Block block = pool_->Allocate(chunk->elements * ItemSize(ComputeType(chunk->dtype)));
         void* const data = block.data;
         return std::pair(std::move(block), data);
@@ -270,7 +281,7 @@ void ChunkWorker::Update(Chunk* chunk, const Block& sum, std::span<const void* c
   const UpdateScalars bound = BindScalars(update, params, static_cast<double>(chunk->updates + 1),
                                           static_cast<double>(count));
   PrepareState(chunk);
-  if (!chunk->value.unique()) chunk->value = CopyOf(chunk->value);
+  if (!chunk->value.dense_.unique()) chunk->value.dense_ = CopyOf(chunk->value.dense_);
   SmallVector<void*, 4> states;
   for (const Block& state : chunk->states) states.push_back(state.data);
   TileJob job;
@@ -278,7 +289,7 @@ void ChunkWorker::Update(Chunk* chunk, const Block& sum, std::span<const void* c
   job.count = chunk->elements;
   job.base = sum ? sum.data : nullptr;
   job.sources = sources;
-  job.value = chunk->value.data;
+  job.value = chunk->value.dense_.data;
   job.master = chunk->master ? chunk->master.as<float>() : nullptr;
   job.update = &update;
   job.scalars = &bound;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/buffer.h"
@@ -17,6 +18,9 @@
 #include "wire/message.h"
 
 namespace tkv {
+
+// Asks for memory that will be read soon.
+void Prefetch(const void* at, size_t bytes);
 
 // Who sent something: one life of a worker, or an observer (rank kNoRank).
 struct SessionId {
@@ -34,11 +38,27 @@ struct ParkedPull {
   bool no_body = false;
 };
 
+// The elements of a chunk in the layout of its key.  Dense, the only layout yet, is one block.  Only
+// ChunkWorker looks inside; everybody else reads the elements as the body of a VALUE.
+class ChunkData {
+ public:
+  ChunkData() = default;
+  Bytes Read() const { return dense_.bytes(); }
+  size_t memory_bytes() const { return dense_.size; }
+  void Prefetch() const;
+
+ private:
+  friend class ChunkWorker;
+  friend class StateWriter;  // for checks
+  explicit ChunkData(Block dense) : dense_(std::move(dense)) {}
+  Block dense_;
+};
+
 // What workers have pushed for one round.
 struct Round {
   SmallVector<uint64_t, 1> arrived;          // bit r: rank r's push is in
   uint32_t count = 0;                        // of pushes that are in
-  Block sum;                                 // of the compute type, in order of arrival
+  ChunkData sum;                             // of the compute type, in order of arrival
   std::vector<std::pair<Rank, Bytes>> held;  // deterministic: each push by itself
   Rank scalars_of = kNoRank;                 // lowest rank in `arrived`
   std::vector<double> scalars;               // its hyperparameters, if it sent some
@@ -60,7 +80,7 @@ struct FormerRule {
 struct Chunk {
   size_t elements = 0;
   DType dtype{};
-  Block value;
+  ChunkData value;
   uint64_t version = 0;
   uint64_t author = 0;  // incarnation that wrote the initial value
 

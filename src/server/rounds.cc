@@ -216,7 +216,7 @@ void Shard::SendValue(Session* session, const ChunkId& id, const Chunk& chunk,
   if (pull.no_body) {
     reply.flags = kNoBody;
   } else {
-    reply.body = chunk.value.bytes();
+    reply.body = chunk.value.Read();
   }
   effects->Send(session->link, std::move(reply));
 }

@@ -73,7 +73,10 @@ class ShardTest : public ::testing::Test {
     return last;
   }
   const Chunk& chunk() { return *shard_.FindChunk({key_, 0}); }
-  float Value() { return chunk().value.as<float>()[0]; }
+  static float FirstOf(const Chunk& chunk) {
+    return *reinterpret_cast<const float*>(chunk.value.Read().data);
+  }
+  float Value() { return FirstOf(chunk()); }
   // Sends something hostile: its session is closed with a reason and nothing else has changed.
   void ExpectViolation(LinkId link, Message message) {
     const uint64_t version = chunk().version;
@@ -472,7 +475,7 @@ TEST_F(AsyncControlTest, TheDeathOfItsSenderUndoesItUnlessItIsCommitted) {
   epoch_.commits = {{0, 4, 1}};
   other.On(epoch_, &effects_);
   other.Received(kLink1, Push(3, 3, 3), &effects_);
-  EXPECT_EQ(other.FindChunk({key_, 0})->value.as<float>()[0], 10.0F);
+  EXPECT_EQ(FirstOf(*other.FindChunk({key_, 0})), 10.0F);
 }
 
 TEST_F(AsyncControlTest, ItStaysAfterItsSendersNextPush) {

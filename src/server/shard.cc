@@ -9,14 +9,6 @@ namespace tkv {
 namespace {
 
 constexpr size_t kControlItemsMax = size_t{1} << 24;
-constexpr size_t kPrefetchBytes = 1024;  // of a value; the hardware sees the rest coming
-
-void Prefetch(const void* at, size_t bytes) {
-  for (size_t i = 0; i < bytes; i += 64) {
-    __builtin_prefetch(static_cast<const std::byte*>(at) + i);
-  }
-}
-
 }  // namespace
 
 uint64_t Shard::Key::AbstainOf(Rank rank) const {
@@ -42,14 +34,14 @@ const Shard::Key* Shard::FindKey(const KeyId& id) const {
 Shard::Memory Shard::MemoryUse() const {
   Memory memory;
   for (const auto& [id, chunk] : chunks_) {
-    memory.values += chunk.value.size;
+    memory.values += chunk.value.memory_bytes();
     for (const Block& state : chunk.states) memory.state += state.size;
     memory.state += chunk.master.size;
     if (chunk.former) {
       for (const Block& state : chunk.former->states) memory.state += state.size;
       memory.state += chunk.former->master.size;
     }
-    for (const Round& round : chunk.rounds) memory.sums += round.sum.size;
+    for (const Round& round : chunk.rounds) memory.sums += round.sum.memory_bytes();
   }
   memory.held = held_bytes_;
   return memory;
@@ -238,9 +230,8 @@ bool Shard::Admit(LinkId link, const Message& message) {
       }
       // When the whole frame has landed all of this is needed, and memory is slow: asked for now,
       // the chunks of a frame are fetched side by side.
-      Prefetch(chunk->value.data, std::min(chunk->value.size, kPrefetchBytes));
+      chunk->value.Prefetch();
       Prefetch(chunk, sizeof *chunk);
-      Prefetch(chunk->value.owner.get(), 1);
       Prefetch(&key->pending, 1);
       return true;
     }

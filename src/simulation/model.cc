@@ -254,7 +254,7 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
     if (!possible || (version.from.empty() && !somebody_abstains)) continue;
     version.lanes =
         version.from.empty() ? before.lanes : Result(sim, before.lanes, sum, accumulate);
-    if (!Matches(sim, chunk.value.bytes(), version.lanes)) continue;
+    if (!Matches(sim, chunk.value.Read(), version.lanes)) continue;
     state.version = round;
     state.versions[round] = std::move(version);
     return;
@@ -283,7 +283,7 @@ void Model::CompletedAsync(const Shard& shard, const Epoch& head, size_t key, ui
       if (accumulate && !sim.accumulates) continue;
       if (!MayBeRule(shard.epoch(), head, key, accumulate)) continue;
       const Lanes result = Result(sim, before.lanes, lanes, accumulate);
-      if (!Matches(sim, chunk.value.bytes(), result)) continue;
+      if (!Matches(sim, chunk.value.Read(), result)) continue;
       for (const Push& earlier : model.all) {
         if (earlier.life == push.life && earlier.ordinal > state.applied[push.life] &&
             earlier.ordinal < push.ordinal && !model.failed.contains(earlier)) {
