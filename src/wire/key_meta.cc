@@ -1,0 +1,123 @@
+// What messages say of a key and of one of its chunks.
+
+#include <algorithm>
+
+#include "base/byte_io.h"
+#include "wire/checked_fields.h"
+#include "wire/message.h"
+
+namespace tkv {
+
+uint32_t KeyMeta::chunk_count() const {
+  const uint64_t count = (elements() + chunk_elements - 1) / chunk_elements;
+  return static_cast<uint32_t>(std::max<uint64_t>(count, 1));  // an empty tensor has one chunk
+}
+
+uint64_t KeyMeta::elements_of(uint32_t chunk) const {
+  const uint64_t begin = uint64_t{chunk} * chunk_elements;
+  return std::min<uint64_t>(chunk_elements, elements() - std::min(begin, elements()));
+}
+
+const char* Name(Layout layout) noexcept {
+  switch (layout) {
+    case Layout::kDense:
+      return "dense";
+    case Layout::kWhole:
+      return "whole";
+    case Layout::kRows:
+      return "rows";
+  }
+  return "?";
+}
+
+// name, birth, dtype, rank, dims, chunk elements, mode, staleness, deterministic, layout, rows,
+// buckets, initializer: kind, a, b, seed
+std::string Encode(const KeyMeta& value) {
+  ByteWriter writer;
+  writer.Text(value.name);
+  writer.Number(value.birth);
+  writer.Number(value.dtype);
+  writer.Number(static_cast<uint8_t>(value.shape.rank()));
+  for (const int64_t dim : value.shape) writer.Number(dim);
+  writer.Number(value.chunk_elements);
+  writer.Number(value.mode);
+  writer.Number(value.staleness);
+  writer.Number(static_cast<uint8_t>(value.deterministic));
+  writer.Number(value.layout);
+  writer.Number(value.row_count);
+  writer.Number(value.buckets);
+  writer.Number(value.initializer.kind);
+  writer.Number(value.initializer.a);
+  writer.Number(value.initializer.b);
+  writer.Number(value.initializer.seed);
+  return writer.Take();
+}
+
+KeyMeta DecodeKeyMeta(std::string_view bytes) {
+  ByteReader reader(bytes);
+  KeyMeta meta;
+  meta.name = reader.Text(kKeyBytesMax);
+  if (!IsCanonicalKey(meta.name)) throw Fail(Code::kInvalidArgument, "not a canonical key");
+  meta.birth = reader.Number<uint64_t>();
+  meta.dtype = ReadDType(&reader);
+  const auto rank = reader.Number<uint8_t>();
+  if (rank > Shape::kRankMax) throw Fail(Code::kInvalidArgument, "a shape of rank {}", rank);
+  std::array<int64_t, Shape::kRankMax> dims;
+  for (uint8_t i = 0; i < rank; ++i) dims[i] = reader.Number<int64_t>();
+  meta.shape = Shape(std::span<const int64_t>(dims.data(), rank));
+  meta.chunk_elements = reader.Number<uint32_t>();
+  if (meta.chunk_elements == 0 || meta.chunk_elements % 1024 != 0) {
+    throw Fail(Code::kInvalidArgument, "chunks of {} elements, a multiple of 1024 is needed",
+               meta.chunk_elements);
+  }
+  if (meta.elements() / meta.chunk_elements >= KeyMeta::kChunksMax) {
+    throw Fail(Code::kInvalidArgument, "{} elements are too many chunks", meta.elements());
+  }
+  meta.mode = ReadEnum(&reader, KeyMeta::Mode::kAsync, "mode");
+  meta.staleness = reader.Number<uint32_t>();
+  if (meta.staleness > KeyMeta::kStalenessMax) {
+    throw Fail(Code::kInvalidArgument, "a staleness of {} rounds, at most {} are allowed",
+               meta.staleness, KeyMeta::kStalenessMax);
+  }
+  meta.deterministic = ReadBool(&reader);
+  meta.layout = ReadEnum(&reader, Layout::kRows, "layout");
+  meta.row_count = reader.Number<uint64_t>();
+  meta.buckets = reader.Number<uint32_t>();
+  meta.initializer.kind = ReadEnum(&reader, Initializer::Kind::kNormal, "initializer");
+  meta.initializer.a = reader.Number<double>();
+  meta.initializer.b = reader.Number<double>();
+  meta.initializer.seed = reader.Number<uint64_t>();
+  const bool has_rows = meta.row_count != 0 || meta.buckets != 0 ||
+                        !(meta.initializer == Initializer{});  // also where a number is none
+  if (has_rows && meta.layout != Layout::kRows) {
+    throw Fail(Code::kInvalidArgument, "rows of a key whose layout is {}", Name(meta.layout));
+  }
+  reader.End();
+  return meta;
+}
+
+std::string Encode(const ChunkStatus& value) {
+  ByteWriter writer;
+  writer.Number(value.version);
+  writer.Number(value.last_arrived);
+  writer.Number(static_cast<uint32_t>(value.missing.size()));
+  for (const Rank rank : value.missing) writer.Number(rank);
+  return writer.Take();
+}
+
+ChunkStatus DecodeChunkStatus(std::string_view bytes) {
+  ByteReader reader(bytes);
+  ChunkStatus status;
+  status.version = reader.Number<uint64_t>();
+  status.last_arrived = reader.Number<uint64_t>();
+  const uint32_t count = reader.Count(sizeof(Rank));
+  if (count > static_cast<uint32_t>(kWorkersMax)) {
+    throw Fail(Code::kInvalidArgument, "{} ranks are missing", count);
+  }
+  status.missing.resize(count);
+  for (Rank& rank : status.missing) rank = ReadRank(&reader);
+  reader.End();
+  return status;
+}
+
+}  // namespace tkv
