@@ -1,0 +1,146 @@
+// How keys come, go and are named in every store.
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/conformance/store_conformance.h"
+
+namespace tkv {
+namespace {
+
+using test::Floats;
+using test::Full;
+using test::SameBytes;
+using test::Values;
+
+TEST_P(StoreConformance, PullGivesWhatInitStored) {
+  InitFloats(3, {1, 2});
+  EXPECT_EQ(Pulled(3), (std::vector<float>{1, 2}));
+}
+
+TEST_P(StoreConformance, InitCopiesItsValue) {
+  const NDArray value = Floats({1, 2});
+  store_->Init("w", value);
+  Fill(value, 9);
+  EXPECT_EQ(Pulled("w"), (std::vector<float>{1, 2}));
+}
+
+TEST_P(StoreConformance, ASecondInitIsAnErrorAndChangesNothing) {
+  InitFloats(3, {1});
+  EXPECT_FAILS(Code::kAlreadyExists, InitFloats(3, {2}));
+  EXPECT_EQ(Pulled(3), (std::vector<float>{1}));
+}
+
+TEST_P(StoreConformance, InitOfAListIsAllOrNothing) {
+  InitFloats(2, {1});
+  const NDArray value = Floats({5});
+  const InitItem items[] = {{1, &value}, {2, &value}};
+  EXPECT_FAILS(Code::kAlreadyExists, store_->Init(items));
+  EXPECT_FALSE(store_->Contains(1));
+  const InitItem twice[] = {{7, &value}, {8, &value}, {7, &value}};
+  EXPECT_FAILS(Code::kAlreadyExists, store_->Init(twice));
+  EXPECT_EQ(store_->size(), 1U);
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Init(std::span<const InitItem>()));
+}
+
+TEST_P(StoreConformance, EveryKeyIsAKeyOfItsOwn) {
+  const int64_t keys[] = {0,
+                          -1,
+                          1,
+                          int64_t{1} << 32,
+                          std::numeric_limits<int64_t>::min(),
+                          std::numeric_limits<int64_t>::max()};
+  float value = 0;
+  for (int64_t key : keys) InitFloats(key, {++value});
+  value = 0;
+  for (int64_t key : keys) EXPECT_EQ(Pulled(key), (std::vector<float>{++value}));
+}
+
+TEST_P(StoreConformance, StringKeysMayBeAnyUtf8) {
+  float value = 0;
+  const std::string keys[] = {
+      "", "w", "3", "ключ/重み", std::string(1000, 'x'), std::string("a\0b", 3)};
+  for (const std::string& key : keys) InitFloats(key, {++value});
+  value = 0;
+  for (const std::string& key : keys) EXPECT_EQ(Pulled(key), (std::vector<float>{++value}));
+}
+
+TEST_P(StoreConformance, IntegerAndStringKeysDoNotMix) {
+  const NDArray value = Floats({1});
+  const InitItem both[] = {{1, &value}, {"1", &value}};
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Init(both));
+  InitFloats(3, {1});
+  EXPECT_FAILS(Code::kInvalidArgument, InitFloats("3", {1}));
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Push("3", value));
+}
+
+TEST_P(StoreConformance, AnUnknownKeyIsNamedAndNotCreated) {
+  InitFloats("a", {1});
+  const auto failure = test::FailureOf([&] { store_->Push("w3", Floats({1})); });
+  EXPECT_EQ(failure.code, Code::kNotFound);
+  EXPECT_EQ(failure.message, "push 'w3': no such key, init it first");
+  EXPECT_FAILS(Code::kNotFound, store_->Pull("w3", Floats({1})));
+  InitFloats("w3", {1});
+}
+
+TEST_P(StoreConformance, ShapesOfRankZeroAndSizeZero) {
+  store_->Init(1, Full({}, 5));
+  store_->Init(2, Full({3, 0}, 5));
+  store_->Push(1, Full({}, 7));
+  store_->Push(2, Full({3, 0}, 7));
+  EXPECT_EQ(Pulled(1), (std::vector<float>{7}));
+  EXPECT_EQ(Pulled(2), (std::vector<float>{}));
+}
+
+TEST_P(StoreConformance, EveryDTypeIsStoredAndAssigned) {
+  for (int i = 0; i <= static_cast<int>(DType::kBool); ++i) {
+    const auto dtype = static_cast<DType>(i);
+    store_->Init(i, Full({5}, 0, dtype));
+    store_->Push(i, Full({5}, 1, dtype));
+    const NDArray out = Full({5}, 0, dtype);
+    store_->Pull(i, out);
+    EXPECT_TRUE(SameBytes(out, Full({5}, 1, dtype))) << Name(dtype);
+  }
+}
+
+TEST_P(StoreConformance, KeysComeInTheOrderOfInit) {
+  for (const char* key : {"b", "a", "c"}) InitFloats(key, {0});
+  std::string order;
+  for (const Key& key : store_->Keys()) order += key.text();
+  EXPECT_EQ(order, "bac");
+  EXPECT_EQ(store_->size(), 3U);
+  EXPECT_TRUE(store_->Contains("a"));
+  EXPECT_FALSE(store_->Contains("d"));
+}
+
+TEST_P(StoreConformance, BroadcastInitsAndPullsOrDoesNothing) {
+  const NDArray value = Floats({5});
+  const NDArray good = Floats({0});
+  const NDArray bad = Floats({0, 0});
+  const NDArray* pointers[] = {&good, &bad};
+  const InitItem item{1, &value};
+  const PullItem fails{1, {pointers, 2}};
+  const PullItem other{2, {pointers, 1}};
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Broadcast({&item, 1}, {&fails, 1}));
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Broadcast({&item, 1}, {&other, 1}));
+  EXPECT_FALSE(store_->Contains(1));
+  const PullItem works{1, {pointers, 1}};
+  store_->Broadcast({&item, 1}, {&works, 1});
+  EXPECT_EQ(Values(good)[0], 5);
+  EXPECT_FAILS(Code::kAlreadyExists, store_->Broadcast({&item, 1}, {&works, 1}));
+}
+
+TEST_P(StoreConformance, ADeletedKeyCanBeMadeAnew) {
+  InitFloats(1, {1, 2});
+  store_->Push(1, Floats({3, 4}));
+  store_->Delete(1);
+  EXPECT_FALSE(store_->Contains(1));
+  EXPECT_FAILS(Code::kNotFound, Pulled(1));
+  EXPECT_FAILS(Code::kNotFound, store_->Delete(1));
+  InitFloats(1, {5});
+  EXPECT_EQ(Pulled(1), (std::vector<float>{5}));
+}
+
+}  // namespace
+}  // namespace tkv

@@ -1,0 +1,240 @@
+// What a push does to the value and what a pull writes, in every store.
+
+#include <gtest/gtest.h>
+
+#include "tests/conformance/store_conformance.h"
+
+namespace tkv {
+namespace {
+
+using test::Floats;
+using test::Full;
+using test::SameBytes;
+using test::Values;
+
+TEST_P(StoreConformance, PushAssignsACopy) {
+  InitFloats(3, {0, 0});
+  const NDArray pushed = Floats({1, 2});
+  store_->Push(3, pushed);
+  Fill(pushed, 9);
+  EXPECT_EQ(Pulled(3), (std::vector<float>{1, 2}));
+}
+
+TEST_P(StoreConformance, PullAfterPushSeesTheSumOverDevices) {
+  InitFloats(3, {0});
+  store_->Push(3, std::vector{Floats({1}), Floats({2}), Floats({4})});
+  EXPECT_EQ(Pulled(3), (std::vector<float>{7}));
+}
+
+TEST_P(StoreConformance, AListMayGrowAndShrinkBetweenPushes) {
+  InitFloats(3, {0});
+  for (size_t n : {4, 1, 20, 2, 9}) {
+    store_->Push(3, std::vector<NDArray>(n, Floats({1})));
+    EXPECT_EQ(Pulled(3), (std::vector<float>{static_cast<float>(n)}));
+  }
+}
+
+TEST_P(StoreConformance, APushOfAnotherShapeOrDTypeChangesNothing) {
+  InitFloats(3, {1, 2});
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Push(3, Full({3}, 1)));
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Push(3, Full({1, 2}, 1)));
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Push(3, Full({2}, 1, DType::kF64)));
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Push(3, std::vector{Floats({1, 1}), Floats({1})}));
+  const auto failure = test::FailureOf([&] { store_->Push(3, Full({2, 4}, 1)); });
+  EXPECT_EQ(failure.message, "push 3: shape (2, 4), the key has (2,)");
+  EXPECT_EQ(Pulled(3), (std::vector<float>{1, 2}));
+}
+
+TEST_P(StoreConformance, OneBadItemFailsTheWholeCall) {
+  InitFloats(1, {1});
+  InitFloats(2, {2});
+  const NDArray good = Floats({9});
+  const NDArray bad = Floats({9, 9});
+  const NDArray* values[] = {&good, &bad};
+  const PushItem items[] = {{1, {&values[0], 1}}, {2, {&values[1], 1}}};
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Push(items));
+  EXPECT_EQ(Pulled(1), (std::vector<float>{1}));
+}
+
+TEST_P(StoreConformance, EmptyListsAreErrors) {
+  InitFloats(3, {1});
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Push(3, std::span<const NDArray>()));
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Pull(3, std::span<const NDArray>()));
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Push(std::span<const PushItem>()));
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Pull(std::span<const PullItem>()));
+}
+
+TEST_P(StoreConformance, AKeyThatStandsTwiceIsOneList) {
+  if (RefusesFunctions()) GTEST_SKIP() << "runs no functions of the caller";
+  InitFloats(1, {0});
+  InitFloats(2, {0});
+  const NDArray values[] = {Floats({1}), Floats({2}), Floats({4})};
+  const NDArray* pointers[] = {&values[0], &values[1], &values[2]};
+  int calls = 0;
+  store_->SetUpdater([&](const KeyView&, const NDArray& sum, const NDArray& stored) {
+    ++calls;
+    stored.CopyFrom(sum);
+  });
+  const PushItem items[] = {{1, {pointers, 1}}, {2, {pointers + 1, 1}}, {1, {pointers + 2, 1}}};
+  store_->Push(items);
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(Pulled(1), (std::vector<float>{5}));
+  EXPECT_EQ(Pulled(2), (std::vector<float>{2}));
+}
+
+TEST_P(StoreConformance, BoolsAreAssignedButNotSummed) {
+  store_->Init(1, Full({2}, 0, DType::kBool));
+  const NDArray value = Full({2}, 1, DType::kBool);
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Push(1, std::vector{value, value}));
+}
+
+TEST_P(StoreConformance, StridedValuesAndOutputs) {
+  InitFloats(1, {0, 0, 0});
+  std::vector<float> memory = {1, -1, 2, -1, 3, -1};
+  const std::vector<int64_t> every_second = {2};
+  const NDArray view =
+      NDArray::Wrap(memory.data(), {3}, DType::kF32, {}, false, nullptr, every_second);
+  store_->Push(1, std::vector{view, Floats({10, 20, 30})});
+  EXPECT_EQ(Pulled(1), (std::vector<float>{11, 22, 33}));
+  store_->Pull(1, view);
+  EXPECT_EQ(memory, (std::vector<float>{11, -1, 22, -1, 33, -1}));
+}
+
+TEST_P(StoreConformance, ABatchOfManyLargeKeys) {
+  constexpr int kKeys = 30;
+  std::vector<NDArray> values, outs;
+  std::vector<const NDArray*> value_pointers, out_pointers;
+  for (int key = 0; key < kKeys; ++key) {
+    values.push_back(Full({20000 + key}, key));
+    outs.push_back(Full({20000 + key}, -1));
+    store_->Init(key, outs.back());
+  }
+  for (const NDArray& value : values) value_pointers.insert(value_pointers.end(), 2, &value);
+  for (const NDArray& out : outs) out_pointers.push_back(&out);
+  std::vector<PushItem> push;
+  std::vector<PullItem> pull;
+  for (size_t key = 0; key < kKeys; ++key) {
+    push.push_back({static_cast<int64_t>(key), {&value_pointers[2 * key], 2}});
+    pull.push_back({static_cast<int64_t>(key), {&out_pointers[key], 1}});
+  }
+  store_->PushPull(push, pull);
+  for (int key = 0; key < kKeys; ++key) {
+    EXPECT_TRUE(SameBytes(outs[static_cast<size_t>(key)], Full({20000 + key}, 2 * key)));
+  }
+}
+
+TEST_P(StoreConformance, PullFillsEveryOutput) {
+  InitFloats(3, {5});
+  const std::vector<NDArray> outs = {Floats({0}), Floats({0}), Floats({0})};
+  store_->Pull(3, outs);
+  for (const NDArray& out : outs) EXPECT_EQ(Values(out)[0], 5);
+}
+
+TEST_P(StoreConformance, OneArrayAsOutputOfManyKeysHoldsTheLast) {
+  for (int64_t count : {2, 100000}) {
+    const int64_t base = count;
+    for (int64_t key = 0; key < 5; ++key)
+      store_->Init(base + key, Full({count}, static_cast<double>(key)));
+    const NDArray out = Full({count}, -1);
+    const NDArray* pointer = &out;
+    std::vector<PullItem> items;
+    for (int64_t key = 0; key < 5; ++key) items.push_back({base + key, {&pointer, 1}});
+    store_->Pull(items);
+    EXPECT_TRUE(SameBytes(out, Full({count}, 4)));
+  }
+}
+
+TEST_P(StoreConformance, PullConvertsBetweenFloatsOnly) {
+  InitFloats(1, {1.5});
+  const NDArray out = Full({1}, 0, DType::kF64);
+  store_->Pull(1, out);
+  EXPECT_EQ(Values<double>(out)[0], 1.5);
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Pull(1, Full({1}, 0, DType::kI32)));
+}
+
+TEST_P(StoreConformance, AnOutputOfAnotherShapeOrReadOnlyIsRefusedAndNoneIsWritten) {
+  InitFloats(1, {5});
+  const NDArray good = Floats({0});
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Pull(1, std::vector{good, Full({1, 1}, 0)}));
+  float constant = 0;
+  const NDArray locked = NDArray::Wrap(&constant, {1}, DType::kF32, {}, true, nullptr);
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Pull(1, std::vector{good, locked}));
+  EXPECT_EQ(Values(good)[0], 0);
+}
+
+TEST_P(StoreConformance, PushPullGivesTheUpdatedValue) {
+  for (int64_t count : {3, 200000}) {
+    store_->Init(count, Full({count}, 1));
+    const NDArray out = Full({count}, 0);
+    store_->PushPull(count, std::vector{Full({count}, 2), Full({count}, 3)}, {&out, 1});
+    EXPECT_TRUE(SameBytes(out, Full({count}, 5)));
+  }
+}
+
+TEST_P(StoreConformance, PushPullInPlace) {
+  for (int64_t count : {3, 200000}) {
+    store_->Init(count, Full({count}, 0));
+    const std::vector<NDArray> values = {Full({count}, 1), Full({count}, 2)};
+    store_->PushPull(count, values, values);
+    for (const NDArray& value : values) EXPECT_TRUE(SameBytes(value, Full({count}, 3)));
+    store_->PushPull(count, {values.data(), 1}, {values.data(), 1});
+    EXPECT_TRUE(SameBytes(values[0], Full({count}, 3)));
+  }
+}
+
+// All pushes of a call come before its pulls, also where keys share arrays.
+TEST_P(StoreConformance, PushPullOfManyKeysWithTheSameArrays) {
+  for (int64_t count : {3, 100000}) {
+    const NDArray shared = Full({count}, 1);
+    const NDArray* pointers[] = {&shared, &shared};
+    std::vector<PushItem> push;
+    std::vector<PullItem> pull;
+    for (int64_t key = 0; key < 4; ++key) {
+      store_->Init(count + key, Full({count}, 0));
+      push.push_back({count + key, pointers});
+      pull.push_back({count + key, {pointers, 1}});
+    }
+    store_->PushPull(push, pull);
+    EXPECT_TRUE(SameBytes(shared, Full({count}, 2)));
+    for (int64_t key = 0; key < 4; ++key) EXPECT_EQ(Pulled(count + key)[0], 2);
+  }
+}
+
+TEST_P(StoreConformance, PushPullIntoAShiftedViewOfItsInput) {
+  constexpr int64_t kCount = 100000;
+  const NDArray memory = NDArray::Empty({kCount + 1});
+  for (int64_t i = 0; i <= kCount; ++i)
+    static_cast<float*>(memory.data())[i] = static_cast<float>(i);
+  store_->Init(1, Full({kCount}, 0));
+  const NDArray in = memory.Slice(0, kCount);
+  const NDArray out = memory.Slice(1, kCount + 1);
+  store_->PushPull(1, {&in, 1}, {&out, 1});
+  EXPECT_EQ(Values(out)[static_cast<size_t>(kCount - 1)], static_cast<float>(kCount - 1));
+  EXPECT_EQ(Values(out)[50000], 50000);
+}
+
+TEST_P(StoreConformance, PushPullMayPullOtherKeysThanItPushes) {
+  InitFloats(1, {1});
+  InitFloats(2, {2});
+  const NDArray value = Floats({5});
+  const NDArray out = Floats({0});
+  const NDArray* pointers[] = {&value, &out};
+  const PushItem push{1, {&pointers[0], 1}};
+  const PullItem pull{2, {&pointers[1], 1}};
+  store_->PushPull({&push, 1}, {&pull, 1});
+  EXPECT_EQ(Values(out)[0], 2);
+  EXPECT_EQ(Pulled(1)[0], 5);
+}
+
+TEST_P(StoreConformance, RoundCountsThePushesOfAKey) {
+  InitFloats(1, {0});
+  EXPECT_EQ(store_->Round(1), 0U);
+  store_->Push(1, Floats({1}));
+  store_->Push(1, Floats({1}));
+  EXPECT_EQ(Pulled(1)[0], 1);
+  EXPECT_EQ(store_->Round(1), 2U);
+  EXPECT_FALSE(store_->rejoined());
+}
+
+}  // namespace
+}  // namespace tkv

@@ -1,0 +1,93 @@
+// What every store counts.
+
+#include <gtest/gtest.h>
+
+#include "tests/conformance/store_conformance.h"
+
+namespace tkv {
+namespace {
+
+using test::Floats;
+using test::Full;
+
+TEST_P(StoreConformance, StatsCountCallsBytesAndRoundsExactly) {
+  const NDArray value = Floats({1, 2, 3, 4, 5});  // 20 bytes
+  store_->Init("w", value);
+  store_->Init("v", Floats({1, 2}));
+  for (int i = 0; i < 3; ++i) store_->Push("w", value);
+  store_->Push("w", std::vector<NDArray>{value, value});  // one round of two arrays
+  for (int i = 0; i < 4; ++i) Pulled("w");
+  store_->PushPull("v", std::vector<NDArray>{Floats({1, 1})}, std::vector<NDArray>{Floats({0, 0})});
+  EXPECT_FAILS(Code::kNotFound, store_->Push("none", value));
+  store_->Barrier();
+  const StoreStats stats = store_->Stats();
+  const auto calls = [&](Verb verb) {
+    return std::pair(stats.of(verb).calls, stats.of(verb).failed);
+  };
+  EXPECT_EQ(calls(Verb::kInit), std::pair(2UL, 0UL));
+  EXPECT_EQ(calls(Verb::kPush), std::pair(5UL, 1UL));
+  EXPECT_EQ(calls(Verb::kPull), std::pair(4UL, 0UL));
+  EXPECT_EQ(calls(Verb::kPushPull), std::pair(1UL, 0UL));
+  EXPECT_EQ(calls(Verb::kBarrier), std::pair(1UL, 0UL));
+  EXPECT_EQ(calls(Verb::kBroadcast), std::pair(0UL, 0UL));
+  EXPECT_EQ(stats.bytes.init_bytes, 28U);
+  EXPECT_EQ(stats.bytes.pushed_bytes, 5 * 20U + 8U);
+  EXPECT_EQ(stats.bytes.pulled_bytes, 4 * 20U + 8U);
+  EXPECT_EQ(stats.rounds, 5U);
+  EXPECT_EQ(stats.key_count, 2U);
+  ASSERT_EQ(stats.keys.size(), 2U);
+  EXPECT_EQ(stats.keys[0].key.text(), "w");
+  EXPECT_EQ(stats.keys[0].rounds, 4U);
+  EXPECT_EQ(stats.keys[0].bytes.pushed_bytes, 100U);
+  EXPECT_EQ(stats.keys[1].rounds, 1U);
+  EXPECT_GE(stats.age_seconds, 0);
+}
+
+TEST_P(StoreConformance, StatsKeepTheSumsOfDeletedKeysAndTheFailuresOfTickets) {
+  InitFloats(1, {1, 2});
+  store_->Push(1, Floats({1, 2}));
+  Pulled(1);
+  store_->Delete(1);
+  InitFloats(1, {1, 2});
+  const StoreStats stats = store_->Stats();
+  EXPECT_EQ(stats.bytes.init_bytes, 16U);
+  EXPECT_EQ(stats.bytes.pushed_bytes, 8U);
+  EXPECT_EQ(stats.rounds, 1U);
+  EXPECT_EQ(stats.key_count, 1U);
+  EXPECT_EQ(stats.keys[0].rounds, 0U);
+  EXPECT_EQ(stats.of(Verb::kDelete).calls, 1U);
+  store_->Close();
+  EXPECT_FAILS(Code::kFailedPrecondition, store_->Stats());
+}
+
+TEST_P(StoreConformance, StatsOfAStoreWithServersNameThemAndWhatWasSent) {
+  const NDArray value = Full({1000}, 1);
+  store_->Init(1, value);
+  store_->Push(1, value);
+  store_->Pull(1, value);
+  const StoreStats stats = store_->Stats();
+  EXPECT_EQ(stats.operations_under_way, 0U);
+  EXPECT_EQ(stats.resends + stats.reconnects, 0U);
+  if (GetParam().runs_functions) {  // of one process
+    EXPECT_TRUE(stats.peers.empty());
+    EXPECT_EQ(stats.traffic.wire_out_bytes, 0U);
+    return;
+  }
+  ASSERT_GE(stats.peers.size(), 2U);
+  EXPECT_EQ(stats.peers[0].name, "head");
+  EXPECT_EQ(stats.peers[1].name, "server 0");
+  uint64_t out = 0;
+  for (const PeerStats& peer : stats.peers) {
+    EXPECT_EQ(peer.state, peer.connections > 0 ? "open" : "idle") << peer.name;
+    EXPECT_EQ(peer.queued_messages + peer.unanswered_messages + peer.unaccepted_bytes, 0U);
+    out += peer.traffic.wire_out_bytes;
+  }
+  EXPECT_EQ(stats.traffic.wire_out_bytes, out);
+  EXPECT_GE(out, 2 * value.bytes());  // the value and the push, with their heads
+  EXPECT_GE(stats.traffic.wire_in_bytes, value.bytes());
+  EXPECT_EQ(stats.of(WaitCause::kAnswer).count, 2U);  // init, pull
+  EXPECT_GE(stats.of(WaitCause::kLink).count, 1U);
+}
+
+}  // namespace
+}  // namespace tkv
