@@ -119,7 +119,7 @@ class HostilePeerTest : public ::testing::Test {
     const Chunk* const chunk = node_.shard().FindChunk({IdOf(meta_.name), 0});
     ASSERT_NE(chunk, nullptr);
     EXPECT_EQ(chunk->version, 0u);
-    EXPECT_EQ(chunk->value.as<float>()[3], 4.0F);
+    EXPECT_EQ(reinterpret_cast<const float*>(chunk->value.Read().data)[3], 4.0F);
     EXPECT_TRUE(chunk->parked.empty());
     EXPECT_EQ(pool_.bytes_in_use(), bytes_before_);
     ASSERT_TRUE(Deliver(other_, {Make(Type::kPull, 1, 0)}));
