@@ -1,45 +1,105 @@
-"""Arrays in files."""
+"""Arrays in files: NumPy's ``.npz``, a zip archive of ``.npy`` members that are not compressed.
+
+The name of a member says what it is: ``item:DTYPE:PLACE`` of a list; of a dict ``key:DTYPE:NAME``, ``int:DTYPE:NUMBER``
+where the name is an int, ``quoted:DTYPE:NAME`` with %XX where a zip archive cannot hold the name. A dict without arrays has
+one member, ``dict``. The bytes of a file are not trusted: whatever is no such file is one error, and memory is taken for as
+many bytes as the file has.
+"""
 
 from __future__ import annotations
 
+import errno
+import math
+import operator
 import os
+import re
+import secrets
+import stat
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
+from . import _core
 from ._elements import Elements
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    import zipfile
+
     from .ndarray import NDArray
 
 _NOT_OURS = "not written by mx.nd.save; files of MXNet are not read"
 _EMPTY_DICT = "dict"  # the only name in the file of a dict without arrays
+_LONGEST_NAME = 60_000  # bytes; a zip archive has 65,535 for a name
+_PIECE = 1 << 20  # bytes that are read at a time
+_NPY = b"\x93NUMPY\x01\x00"
+_HEADER = re.compile(
+    rb"\{'descr': '([^']{1,16})', 'fortran_order': (True|False), 'shape': \(((?:\d{1,19},? ?){0,64})\), \} *\n"
+)
 
 
-def _tagged(data: NDArray | Iterable[NDArray] | Mapping[str, NDArray]) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the arrays by the names that they get in the file, which say dtype and place."""
+# ---------------------------------------------------------------------------------------------------------------- writing
+
+
+def _tag(name: object, dtype: str) -> str:
+    """Return the member's name for the name of an array in a dict."""
+    from urllib.parse import quote
+
+    if isinstance(name, str):
+        text = str.__str__(name)
+        if not text.isprintable() or text.endswith(".npy"):
+            text = quote(text, safe="", errors="surrogatepass").replace(".", "%2E")
+            kind = "quoted"
+        else:
+            kind = "key"
+        if len(text.encode()) > _LONGEST_NAME:
+            raise InvalidArgumentError(f"save: the name {text[:32]!r}... is longer than {_LONGEST_NAME} bytes")
+        return f"{kind}:{dtype}:{text}"
+    if isinstance(name, SupportsIndex) and not isinstance(name, (bool, Elements, np.ndarray)):
+        return f"int:{dtype}:{operator.index(name)}"
+    raise InvalidArgumentError(f"save: the name {name!r} has type {type(name).__name__}, a str or an int is needed")
+
+
+def _tagged(data: NDArray | Iterable[NDArray] | Mapping[Any, NDArray]) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the arrays by the names of their members."""
     if isinstance(data, Elements):
         data = [data]
-    prefix, named = ("key", data.items()) if isinstance(data, Mapping) else ("item", enumerate(data))
-    arrays: dict[str, np.ndarray[Any, Any]] = (
-        {_EMPTY_DICT: np.zeros(0)} if isinstance(data, Mapping) and not data else {}
-    )
-    for name, value in named:
+    is_dict = isinstance(data, Mapping)
+    arrays: dict[str, np.ndarray[Any, Any]] = {_EMPTY_DICT: np.zeros(0)} if is_dict and not data else {}
+    for name, value in data.items() if isinstance(data, Mapping) else enumerate(data):
         if not isinstance(value, Elements):
             raise InvalidArgumentError(f"save: {name!r} has type {type(value).__name__}, an NDArray is needed")
-        arrays[f"{prefix}:{value.dtype_name}:{name}"] = value._numpy_for_reading()
+        dtype = value.dtype_name
+        arrays[_tag(name, dtype) if is_dict else f"item:{dtype}:{name}"] = value._numpy_for_reading()
     return arrays
 
 
-def save(fname: str | os.PathLike[str], data: NDArray | Iterable[NDArray] | Mapping[str, NDArray]) -> None:
+def _mode_of(path: str) -> int | None:
+    """Return the permissions of the file that is to be replaced; None where there is none."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        raise InvalidArgumentError(f"save {path!r}: is no regular file, and is not replaced by one")
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+    return stat.S_IMODE(status.st_mode)
+
+
+def save(
+    fname: str | bytes | os.PathLike[str] | os.PathLike[bytes],
+    data: NDArray | Iterable[NDArray] | Mapping[str, NDArray] | Mapping[int, NDArray] | Mapping[int | str, NDArray],
+) -> None:
     """Write an NDArray, a list or a dict of NDArrays to a file, atomically.
 
-    The format is NumPy's ``.npz`` (no pickle). An existing file is replaced only by a complete one.
+    The format is NumPy's ``.npz`` (no pickle). An existing file is replaced only by a complete one, and keeps its
+    permissions; where `fname` is a symbolic link, the file that it leads to is replaced.
 
     Raises:
-        InvalidArgumentError: something that is no NDArray.
+        InvalidArgumentError: something that is no NDArray, a name that is neither str nor int, a path of a device or pipe.
+        OSError: the file cannot be written; it is as it was.
 
     Example:
         >>> path = os.path.join(tempfile.mkdtemp(), 'w')
@@ -47,27 +107,35 @@ def save(fname: str | os.PathLike[str], data: NDArray | Iterable[NDArray] | Mapp
         >>> mx.nd.load(path)['w'].asnumpy()
         array([1., 1.], dtype=float32)
     """
-    import tempfile
-
     arrays: dict[str, Any] = _tagged(data)
-    folder = os.path.dirname(os.path.abspath(os.fspath(fname)))
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".tensorkv-")
+    path = os.path.realpath(os.fsdecode(fname))
+    mode = _mode_of(path)
+    temporary = os.path.join(os.path.dirname(path), f".tensorkv-{secrets.token_hex(8)}")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(handle, "wb") as out:
+            if mode is not None:
+                os.fchmod(handle, mode)
             np.savez(out, **arrays)
             out.flush()
-            os.fsync(out.fileno())
-        os.replace(temporary, fname)
+            os.fsync(handle)
+        os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
         raise
 
 
-def load(fname: str | os.PathLike[str]) -> Any:
+# ---------------------------------------------------------------------------------------------------------------- reading
+
+
+def load(fname: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> Any:
     """Read what `save` wrote: a list, or a dict with the names.
 
     Raises:
-        InvalidArgumentError: a file that `save` did not write; MXNet's own format (``.params``) is not read.
+        InvalidArgumentError: a file that `save` did not write, or that is damaged or cut off; MXNet's own format
+            (``.params``) is not read.
+        ResourceExhaustedError: no memory for an array.
+        OSError: there is no such file, or it cannot be read.
 
     Example:
         >>> path = os.path.join(tempfile.mkdtemp(), 'list')
@@ -75,21 +143,119 @@ def load(fname: str | os.PathLike[str]) -> Any:
         >>> len(mx.nd.load(path))
         1
     """
+    import struct
     import zipfile
 
-    from .ndarray import NDArray, _rebuild
+    path = os.fsdecode(fname)
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        try:
+            return _read(file)
+        except InvalidArgumentError as error:
+            why = str(error)
+        except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, OverflowError, struct.error) as error:
+            why = str(error) or type(error).__name__
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a place before the start of the file
+                raise
+            why = "a place in it is none"
+    raise InvalidArgumentError(f"load {path!r}: {_NOT_OURS}: {why[:200]}")
 
-    try:
-        with np.load(fname, allow_pickle=False) as files:
-            parts = [(tag.split(":", 2), files[tag]) for tag in files.files]
-    except (ValueError, zipfile.BadZipFile, EOFError) as error:
-        why = "" if "pickled" in str(error) else f": {error}"
-        raise InvalidArgumentError(f"load {os.fspath(fname)!r}: {_NOT_OURS}{why}") from None
-    if [tag for tag, _ in parts] == [[_EMPTY_DICT]]:
-        return {}
-    if any(len(tag) != 3 or tag[0] not in ("key", "item") for tag, _ in parts):
-        raise InvalidArgumentError(f"load {os.fspath(fname)!r}: {_NOT_OURS}")
-    arrays = {tag[2]: _rebuild(NDArray, raw, tag[1], "cpu", 0) for tag, raw in parts}
-    if parts and parts[0][0][0] == "key":
-        return arrays
-    return [arrays[str(i)] for i in range(len(arrays))]
+
+def _read(file: IO[bytes]) -> Any:
+    """Return the arrays of a file."""
+    import zipfile
+
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode):
+        raise InvalidArgumentError("it is no regular file")
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        _check_that_nothing_is_lost(file, archive, status.st_size)
+        if [member.orig_filename for member in members] == [_EMPTY_DICT + ".npy"]:
+            with archive.open(members[0]) as source:
+                while source.read(_PIECE):  # to the end, where the checksum is compared
+                    pass
+            return {}
+        arrays: dict[tuple[str, int | str], NDArray] = {}
+        for member in members:
+            kind, dtype, name = _parsed(member.orig_filename)
+            if (kind, name) in arrays:
+                raise InvalidArgumentError(f"the name {name!r} stands in it twice")
+            arrays[kind, name] = _array(archive, member, dtype)
+    if all(kind == "name" for kind, _ in arrays) and arrays:
+        return {name: array for (_, name), array in arrays.items()}
+    if list(arrays) != [("item", place) for place in range(len(arrays))]:
+        raise InvalidArgumentError("the places of its list are not all there, in their order")
+    return list(arrays.values())
+
+
+def _check_that_nothing_is_lost(file: IO[bytes], archive: zipfile.ZipFile, size: int) -> None:
+    """Raise unless the members and their directory fill the file, so that no damage can hide one or make one large."""
+    import zipfile
+
+    at = 0
+    for member in sorted(archive.infolist(), key=lambda member: member.header_offset):
+        is_plain = member.compress_type == zipfile.ZIP_STORED and member.compress_size == member.file_size
+        if member.header_offset != at or not is_plain or member.flag_bits & ~0x800:
+            raise InvalidArgumentError(f"the member {member.orig_filename[:64]!r} is not as save writes it")
+        file.seek(at)
+        head = file.read(30)
+        if len(head) < 30:
+            raise EOFError("cut off")
+        at += 30 + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little") + member.file_size
+    is_whole = at == archive.start_dir
+    for member in archive.infolist():
+        name = member.orig_filename.encode("utf-8" if member.flag_bits & 0x800 else "cp437")
+        at += 46 + len(name) + len(member.extra) + len(member.comment)
+    end, large_end = 22, 22 + 20 + 56  # the latter in files of more than 4 GiB
+    if not is_whole or size - at not in (end, large_end):
+        raise InvalidArgumentError("its directory and its members do not fit")
+
+
+def _parsed(filename: str) -> tuple[str, str, int | str]:
+    """Return kind (item, name), dtype and place or name of a member."""
+    kind, dtype, name, *_ = [*filename.removesuffix(".npy").split(":", 2), "", ""]
+    if filename.endswith(".npy"):
+        if kind == "key":
+            return "name", dtype, name
+        if kind == "quoted":
+            from urllib.parse import unquote
+
+            return "name", dtype, unquote(name, errors="surrogatepass")
+        if kind in ("int", "item") and re.fullmatch(r"0|-?[1-9][0-9]{0,4000}", name):
+            return "name" if kind == "int" else "item", dtype, int(name)
+    raise InvalidArgumentError(f"there is {filename[:64]!r} in it")
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, dtype: str) -> NDArray:
+    """Return the array of a member, whose bytes have the checksum of the directory."""
+    from .ndarray import NDArray
+
+    with archive.open(member) as source:
+        head = source.read(len(_NPY) + 2)
+        header = source.read(int.from_bytes(head[len(_NPY) :], "little"))
+        found = _HEADER.fullmatch(header)
+        if not head.startswith(_NPY) or found is None:
+            raise InvalidArgumentError(f"the member {member.orig_filename[:64]!r} has no header of NumPy's")
+        shape = [int(extent) for extent in found[3].replace(b",", b" ").split()]
+        element = _core._empty(NDArray, [0], dtype, "cpu", 0)._numpy_for_reading().dtype
+        byte_count = math.prod(shape) * element.itemsize
+        is_shape = all(extent < 1 << 63 for extent in shape)
+        if found[1].decode() != element.str or not is_shape or byte_count != member.file_size - len(head) - len(header):
+            raise InvalidArgumentError(f"the member {member.orig_filename[:64]!r} has not the bytes of {shape} {dtype}")
+        is_fortran = found[2] == b"True"
+        result = _core._empty(NDArray, shape[::-1] if is_fortran else shape, dtype, "cpu", 0)
+        place = result._numpy_for_writing().reshape(-1).view(np.uint8)
+        at = 0
+        while at < byte_count:
+            piece = source.read(min(_PIECE, byte_count - at))
+            if not piece:
+                raise EOFError("cut off")
+            place[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+            at += len(piece)
+        source.read(1)  # the end, where the checksum is compared
+    if not is_fortran:
+        return result
+    turned = _core._empty(NDArray, shape, dtype, "cpu", 0)
+    turned._numpy_for_writing()[...] = result._numpy_for_reading().T
+    return turned

@@ -129,6 +129,10 @@ CASES = [
     lambda: set_later(mx.optimizer.SGD(), "lr_mult", {1: None}),
     lambda: set_later(mx.optimizer.SGD(), "wd_mult", 5),
     lambda: mx.optimizer.get_updater(mx.optimizer.SGD())([1, 2], [mx.nd.ones(S)], [mx.nd.ones(S)]),
+    lambda: mx.nd.save("/nowhere/f", {(1, 2): mx.nd.ones(S)}),
+    lambda: mx.nd.save("/dev/null", []),
+    lambda: mx.nd.load("/dev/null"),
+    lambda: mx.nd.load("/proc/self/comm"),
 ]
 
 
