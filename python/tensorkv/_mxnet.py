@@ -1,8 +1,17 @@
 """Lets scripts written for MXNet import this package by that name."""
 
+from __future__ import annotations
+
+import importlib.util
 import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from .errors import FailedPreconditionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _MODULES = {
     "base": "base",
@@ -24,6 +33,39 @@ _MODULES = {
     "random": "random",
     "test_utils": "test_utils",
 }
+
+
+class _Loader:
+    """Gives a module of this package for a name below mxnet."""
+
+    def __init__(self, name: str) -> None:
+        self._module = importlib.import_module(name)
+        self._spec = self._module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return the module, which is loaded."""
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Leave the module as it is, with the spec of its own name."""
+        module.__spec__ = self._spec
+
+
+class _Finder:
+    """Finds ``mxnet.X`` where this package has an X, which Python would otherwise load a second time by that name."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return where the module is; None where Python has to look elsewhere, or this package has no such module."""
+        import tensorkv
+
+        top, _, below = name.partition(".")
+        if top != "mxnet" or not below or sys.modules.get("mxnet") is not tensorkv:
+            return None
+        own = f"tensorkv.{below}"
+        if own not in sys.modules and importlib.util.find_spec(own) is None:
+            return None
+        return ModuleSpec(name, _Loader(own))  # type: ignore[arg-type]  # it has what a loader needs
 
 
 def install_as_mxnet() -> None:
@@ -48,5 +90,7 @@ def install_as_mxnet() -> None:
             f"install_as_mxnet: another mxnet is loaded already, from {getattr(loaded, '__file__', 'somewhere')}"
         )
     sys.modules["mxnet"] = tensorkv
+    if _Finder not in sys.meta_path:
+        sys.meta_path.insert(0, _Finder)
     for name, ours in _MODULES.items():
         sys.modules[f"mxnet.{name}"] = getattr(tensorkv, ours)

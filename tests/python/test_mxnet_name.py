@@ -61,3 +61,34 @@ def test_installing_twice_is_once():
     import mxnet.optimizer
 
     assert mxnet.optimizer is tensorkv.optimizer
+
+
+NAMES = """
+import importlib, pkgutil, sys
+import tensorkv
+tensorkv.install_as_mxnet()
+before = set(sys.modules)
+for module in [m.name for m in pkgutil.iter_modules(tensorkv.__path__) if m.name != "__main__"]:
+    own = importlib.import_module(f"tensorkv.{module}")
+    spec = own.__spec__
+    assert importlib.import_module(f"mxnet.{module}") is own, module
+    assert own.__spec__ is spec and own.__name__ == f"tensorkv.{module}", module
+from mxnet.errors import KVError
+import mxnet.optimizer.optimizer, mxnet.kvstore.kvstore_server
+assert KVError is tensorkv.errors.KVError
+for name in ("mxnet.gluon", "mxnet.errors.more", "mxnet.kvstore.more"):
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        assert error.name.startswith("mxnet."), error
+    else:
+        sys.exit(name)
+files = [m.__file__ for m in set(sys.modules.values()) if "tensorkv" in (getattr(m, "__file__", None) or "")]
+assert len(files) == len(set(files)), "a file was loaded twice"
+importlib.reload(tensorkv.random)
+"""
+
+
+def test_every_module_has_one_object_under_both_names():
+    result = subprocess.run([sys.executable, "-c", NAMES], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
