@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import contextvars
 import functools
 import logging
@@ -79,14 +80,14 @@ class _Listener:
             self._calls.pop(number, None)
 
     def take(self) -> list[Callable[[], object]]:
-        """Return the calls of what has ended."""
+        """Return the calls of what has ended, and last the one that tells notices."""
         with self._lock:
             numbers = self.waker.take()
             self.is_over = self.is_over or self.END in numbers
             has_notices = self.NOTICE in numbers
-            calls = [self._calls.pop(number, None) for number in numbers]
+            calls: list[Callable[[], object] | None] = [self._calls.pop(number, None) for number in numbers]
         if has_notices:  # which nobody who waits in a call of a store would tell
-            _life.tell_notices()
+            calls.append(_life.tell_notices)
         return [call for call in calls if call is not None]
 
     def wake(self) -> None:
@@ -127,11 +128,17 @@ def _serve(listener: _Listener) -> None:
     while not listener.is_over:
         poll.poll()
         for call in listener.take():
-            try:
-                call()
-            except Exception:
-                logging.getLogger("tensorkv").exception("a callback of a ticket raised")
+            _try(call)
             del call  # and with it the last reference to its ticket
+
+
+def _try(call: Callable[[], object]) -> None:
+    """Make a call of the user's on the thread that all tickets share, which nothing may end: SystemExit does not either."""
+    try:
+        call()
+    except BaseException:
+        with contextlib.suppress(BaseException):  # of a handler of the user's
+            logging.getLogger("tensorkv").exception("a callback of a ticket raised")
 
 
 def _end_thread(thread: threading.Thread, waker: _core.Waker, process: int) -> None:

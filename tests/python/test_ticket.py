@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import math
 import signal
 import threading
@@ -159,6 +160,35 @@ def test_callbacks_are_called_once_by_a_thread_or_by_the_loop(job):
 
     asyncio.run(main())
     assert threads[2] == (threading.current_thread(), True)
+
+
+class OwnEnd(BaseException):
+    """What is no Exception."""
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit, OwnEnd, ValueError])
+@pytest.mark.parametrize("handler_raises", [False, True])
+def test_no_callback_ends_the_thread_of_callbacks(monkeypatch, end, handler_raises):
+    logged, called = [], threading.Event()
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            logged.append(record.exc_info and record.exc_info[0])
+            if handler_raises:
+                raise end
+
+    def fail(ticket):
+        raise end
+
+    logger = logging.getLogger("tensorkv")
+    monkeypatch.setattr(logger, "handlers", [Handler()])
+    monkeypatch.setattr(logger, "propagate", False)
+    with mx.kv.create("local") as kv:
+        kv.init(1, mx.nd.ones(TWO))
+        ticket = kv.pull(1, async_op=True)
+        ticket.add_done_callback(fail)
+        ticket.add_done_callback(lambda ticket: called.set())
+        assert called.wait(30) and logged == [end]
 
 
 def test_a_loop_that_is_closed_meanwhile_and_a_dropped_ticket_do_no_harm(job):
