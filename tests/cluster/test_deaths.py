@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from jobs import finish, pids_of, start_by_hand, wait_until
+from jobs import finish, pids_of, read_until, start_by_hand, wait_until
 
 WORK = """
 SIZE = 3 * 262_144 + 17  # four chunks
@@ -266,13 +266,13 @@ def test_a_worker_that_stops_for_half_a_minute_has_another_life_behind_it(proces
 
 
 def test_a_server_that_is_started_again_empty_is_noticed(processes):
-    text = work(steps=100_000, patience=5).replace(
-        'now("barrier")\n    kv.barrier()\n    for', 'print("ready", flush=True)\n    for'
+    text = work(steps=100_000, patience=5).replace('now("barrier")\n    kv.barrier()\n    for', "for")
+    text = text.replace(
+        "        whole =", '        if step == 3:\n            print("in step 3", flush=True)\n        whole ='
     )
     started = start_by_hand(processes, text)
     for rank in (0, 1):
-        assert "ready" in started[f"worker {rank}"].stdout.readline()
-    time.sleep(0.3)
+        read_until(started[f"worker {rank}"], "in step 3")
     command = [sys.executable, "-m", "tensorkv", "server", "--rank", "0"]
     with open(f"/proc/{started['worker 0'].pid}/environ", "rb") as file:
         head = next(v[9:].decode() for v in file.read().split(b"\0") if v.startswith(b"TKV_HEAD="))

@@ -431,6 +431,14 @@ def test_an_object_with_set_get_and_wait_brings_processes_together(processes, tm
     text = (
         FILE_STORE
         + """
+import threading
+def mark_inside_close(name):  # tells rank 0 that the main thread of this process is in kv.close()
+    end = time.monotonic() + 60
+    main = threading.main_thread().ident
+    while sys._current_frames()[main].f_code.co_name != "close":
+        assert time.monotonic() < end, "close() was not called"
+        time.sleep(0.001)
+    mark(name)
 rank = int(sys.argv[1])
 for life in range(2):  # closed and created again
     kv = mx.kv.create("dist_sync", bootstrap=FileStore(sys.argv[2]), rank=rank, num_workers=3)
@@ -438,11 +446,12 @@ for life in range(2):  # closed and created again
     kv.init("w", mx.nd.zeros((500_000,)))
     kv.push("w", mx.nd.ones((500_000,)) * (rank + 1))
     print("sum", kv.pull("w").asnumpy()[-1])
-    if rank == 0:  # the others wait for it, as they host servers
+    if rank == 0:
         for other in (1, 2):
             until_marked(f"{life} {other}")
-        time.sleep(0.1)
-    mark(f"{life} {rank}")
+        assert kv.pull("w").asnumpy()[0] == 6  # the closes of the others wait for rank 0, as they host servers
+    else:
+        threading.Thread(target=mark_inside_close, args=(f"{life} {rank}",)).start()
     kv.close()
 """
     )
