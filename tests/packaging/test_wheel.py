@@ -100,6 +100,8 @@ def test_it_works_on_every_python(wheel, version, tmp_path):
     files = [
         "test_seeds.py",
         "test_kvstore.py",
+        "test_kvstore_options.py",
+        "test_kvstore_process.py",
         "test_ndarray.py",
         "test_optimizer.py",
         "test_interop.py",

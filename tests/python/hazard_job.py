@@ -6,7 +6,8 @@ import time
 from multiprocessing.connection import Client, Listener
 
 import tensorkv as mx
-from hazard_programs import LATE_PATIENCE, PipePartner, Wrong, check_programs, serve_partner
+from hazard_partners import PipePartner, serve_partner
+from hazard_programs import LATE_PATIENCE, Wrong, check_programs
 
 
 def dial(address):

@@ -15,16 +15,9 @@ import threading
 import numpy as np
 import pytest
 import tensorkv as mx
-from hazard_programs import (
-    LATE_PATIENCE,
-    NEUTRAL,
-    READERS,
-    WRITERS,
-    NoPartner,
-    ThreadPartner,
-    Wrong,
-    check_programs,
-)
+from hazard_arrays import NEUTRAL, READERS, WRITERS
+from hazard_partners import NoPartner, ThreadPartner
+from hazard_programs import LATE_PATIENCE, Wrong, check_programs
 from tensorkv.errors import DeadlineExceededError
 
 pytestmark = pytest.mark.edges
