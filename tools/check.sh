@@ -107,7 +107,7 @@ uncounted="not peak and not takes_no_memory and not threads_follow and not ctrl_
 jobs="every_rank or share_its_rank or restarted or second_claim or mxnets_variables or brings_processes or (transports and not limit) or cut or (dies_at and (init or round or shutdown))"
 part_python-address() {
   build_python_address || return 1
-  run_python_address python-address -m "not framework and not packaging" tests/python/test_{cluster,seeds,kvstore,ndarray,optimizer,interop,bad_calls,mxnet_name}.py -k "$uncounted" || return 1
+  run_python_address python-address -m "not framework and not packaging" tests/python/test_{cluster,seeds,kvstore,kvstore_options,kvstore_process,ndarray,optimizer,interop,bad_calls,mxnet_name}.py -k "$uncounted" || return 1
   run_python_address cluster-address -m "not framework" tests/cluster/test_{processes,transports,deaths}.py -k "$jobs" || return 1
   part_edges
 }
