@@ -15,20 +15,34 @@ namespace {
 constexpr const char* kVersioned = "dltensor_versioned";
 constexpr const char* kLegacy = "dltensor";
 
-std::string TypeName(nb::handle object) {
-  nb::object type = nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
+std::string NameOf(nb::handle type) {
   const std::string module = nb::cast<std::string>(nb::str(type.attr("__module__")));
   const std::string name = nb::cast<std::string>(nb::str(type.attr("__qualname__")));
   return module == "builtins" ? name : module + "." + name;
 }
 
-enum class Framework : uint8_t { kOther, kNumpy, kTorch, kJax };
+std::string TypeName(nb::handle object) {
+  return NameOf(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
+}
+
+enum class Framework : uint8_t { kOther, kNumpy, kMasked, kTorch, kJax };
 
 Framework FrameworkNamed(const std::string& type) {
   if (type == "numpy.ndarray") return Framework::kNumpy;
+  if (type.starts_with("numpy.ma.")) return Framework::kMasked;
   if (type.starts_with("torch.")) return Framework::kTorch;
   for (const char* const package : {"jaxlib.", "jax.", "jax._src."}) {
     if (type.starts_with(package)) return Framework::kJax;
+  }
+  return Framework::kOther;
+}
+
+// The framework of a type or of the nearest of its bases: a program's subclass of torch.Tensor has
+// what makes a tensor special.
+Framework FrameworkOfBases(nb::handle type) {
+  for (nb::handle base : nb::borrow<nb::tuple>(type.attr("__mro__"))) {
+    const Framework framework = FrameworkNamed(NameOf(base));
+    if (framework != Framework::kOther) return framework;
   }
   return Framework::kOther;
 }
@@ -46,7 +60,7 @@ Framework FrameworkOf(nb::handle object) {
   for (size_t i = 0; i < count; ++i) {
     if (all[i].type == type) return all[i].framework;
   }
-  const Framework framework = FrameworkNamed(TypeName(object));
+  const Framework framework = FrameworkOfBases(reinterpret_cast<PyObject*>(type));
   if (framework != Framework::kOther && count < all.size()) {
     Py_INCREF(reinterpret_cast<PyObject*>(type));
     all[count++] = {type, framework};
@@ -134,6 +148,10 @@ NDArray ImportForeign(nb::handle object, Use use) {
   const Framework framework = FrameworkOf(object);
   if (framework == Framework::kOther && !nb::hasattr(object, "__dlpack__")) {
     return FromBufferOrRefuse(object, use);
+  }
+  if (framework == Framework::kMasked) {
+    throw Fail(Code::kInvalidArgument,
+               "a masked array, whose mask would be lost; pass filled() or data");
   }
   const bool is_jax = framework == Framework::kJax;
   if (is_jax && use == Use::kWrite) {

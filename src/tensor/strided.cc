@@ -105,6 +105,15 @@ void CopyElements(const NDArray& source, const NDArray& target) {
   }
 }
 
+NDArray PackedBeside(const NDArray& source, const NDArray& target) {
+  if (!source.contiguous()) return PackedCopy(source);
+  const auto* const read = static_cast<const char*>(source.HostData());
+  const auto* const written = static_cast<const char*>(target.HostData());
+  const bool overlap = read < written + target.bytes() && written < read + source.bytes();
+  const bool are_same = read == written && source.dtype() == target.dtype();
+  return overlap && !are_same ? PackedCopy(source) : source;
+}
+
 bool IsContiguous(const Shape& shape, const int64_t* strides) {
   if (shape.size() == 0) return true;
   int64_t expected = 1;

@@ -18,6 +18,11 @@ void ScatterStrided(const void* source, void* target, const Shape& shape, const 
 // operation that is itself the pending writer of `target`.
 void CopyElements(const NDArray& source, const NDArray& target);
 
+// `source` in C order for an operation that writes `target`, which is contiguous, from front to
+// back: a copy where `source` is strided, and where the two have bytes in common but are not the
+// same elements, because the operation would read what it has just written.
+NDArray PackedBeside(const NDArray& source, const NDArray& target);
+
 // Whether strides describe C order without holes (axes of extent 1 do not matter).
 bool IsContiguous(const Shape& shape, const int64_t* strides);
 

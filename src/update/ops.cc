@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "tensor/strided.h"
 #include "update/evaluator.h"
 #include "update/op_names.h"
 #include "update/parallel.h"
@@ -80,16 +81,16 @@ void Run(Op op, kernels::ScalarMask mask, double scalar, std::span<const NDArray
   const TileCode code = CompileOne(op, out.dtype(), mask);
   std::vector<std::byte> scalars;
   if (mask != 0) scalars = RoundScalars({&scalar, 1}, code.compute);
-  std::array<NDArray, 2> packed;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    CheckAlike(inputs[i], out);
-    inputs[i].storage()->WaitReadable(kPatience);
-    packed[i] = inputs[i].Packed();
+  for (const NDArray& input : inputs) {
+    CheckAlike(input, out);
+    input.storage()->WaitReadable(kPatience);
   }
   if (out.read_only()) throw Fail(Code::kInvalidArgument, "arithmetic: the output is read-only");
   out.storage()->WaitWritable(kPatience);
   const NDArray target =
       out.contiguous() ? out : NDArray::Empty(out.shape(), out.dtype(), out.context());
+  std::array<NDArray, 2> packed;
+  for (size_t i = 0; i < inputs.size(); ++i) packed[i] = PackedBeside(inputs[i], target);
   const auto count = static_cast<size_t>(out.size());
   const int threads = count >= kParallelElements ? ThreadsFor(0) : 1;
   const size_t tiles = (count + kTileElements - 1) / kTileElements;

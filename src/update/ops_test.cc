@@ -56,6 +56,18 @@ TEST(Ops, StridedOperandsAndOutputs) {
   EXPECT_EQ(memory, (std::vector<float>{7, 1, 7, 3, 7, 5}));
 }
 
+TEST(Ops, AnInputThatOverlapsTheOutputElsewhereIsReadBeforeItIsWritten) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kI8}) {
+    const int64_t count = 10000;  // several tiles
+    const NDArray a = Full({count}, 1, dtype);
+    BinaryInto(BinaryOp::kAdd, a.Slice(1, count), a.Slice(0, count - 1), a.Slice(1, count));
+    EXPECT_TRUE(SameBytes(a.Slice(1, count).Copy(), Full({count - 1}, 2, dtype))) << Name(dtype);
+    BinaryInto(BinaryOp::kSub, a.Slice(1, count - 1), a.Slice(2, count), a.Slice(1, count - 1));
+    EXPECT_TRUE(SameBytes(a.Slice(1, count - 1).Copy(), Full({count - 2}, 0, dtype)))
+        << Name(dtype);
+  }
+}
+
 TEST(Ops, WhatCannotBeIsRefusedAndNothingChanges) {
   const NDArray a = Full({2}, 1);
   EXPECT_FAILS(Code::kInvalidArgument, Binary(BinaryOp::kAdd, a, Full({3}, 1)));

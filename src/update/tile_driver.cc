@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/process.h"
+#include "tensor/strided.h"
 #include "tkv/ndarray.h"
 #include "update/parallel.h"
 
@@ -323,7 +324,9 @@ void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, c
   value.storage()->WaitWritable();
   for (const NDArray& state : states) state.storage()->WaitWritable();
   if (master) master.storage()->WaitWritable();
-  const NDArray packed = grad.Packed();
+  NDArray packed = PackedBeside(grad, value);
+  for (const NDArray& state : states) packed = PackedBeside(packed, state);
+  if (master) packed = PackedBeside(packed, master);
   const void* source = packed.data();
   std::vector<void*> pointers;
   pointers.reserve(states.size());

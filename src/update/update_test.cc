@@ -303,6 +303,12 @@ TEST(ApplyUpdate, WaitsForTheWriterOfTheGradientAndTheReadersOfTheWeight) {
   EXPECT_TRUE(reader->done());
 }
 
+TEST(ApplyUpdate, AGradientThatOverlapsTheWeightElsewhereIsReadBeforeItIsWritten) {
+  const NDArray all = test::Full({10000}, 1);
+  ApplyUpdate(*Optimizer::Create("test"), "w", 1, all.Slice(0, 9999), all.Slice(1, 10000), {}, {});
+  EXPECT_TRUE(test::SameBytes(all.Slice(1, 10000).Copy(), test::Full({9999}, 2)));
+}
+
 // Every instruction a scalar of its own with three constants, and every param there is.
 TEST(Update, AProgramOfTheLargestSizeRuns) {
   std::string text = "program large\n";

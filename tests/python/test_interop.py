@@ -214,6 +214,27 @@ class TestTorch:
             kv.push("a", torch.zeros(S, dtype=torch.complex64).conj())
         assert leaf.max() == 0 and kv.pull("a").asnumpy().max() == 1
 
+    def test_a_subclass_of_tensor_is_refused_where_a_tensor_is(self, kv):
+        import torch
+
+        class Mine(torch.Tensor):
+            pass
+
+        kv.init("a", mx.nd.ones(S))
+        conjugate = torch.ones(S, dtype=torch.complex64).conj()
+        negative = conjugate.imag.as_subclass(Mine)
+        assert type(negative) is Mine and negative.is_neg()
+        for view in (negative, torch.nn.Parameter(conjugate.imag, requires_grad=False)):
+            with pytest.raises(ValueError, match="negative view"):
+                kv.push("a", view)
+            with pytest.raises(ValueError, match="negative view"):
+                mx.nd.array(view)
+        leaf = torch.zeros(S, requires_grad=True).as_subclass(Mine)
+        with pytest.raises(ValueError, match="requires grad"):
+            kv.pull("a", out=leaf)
+        kv.push("a", torch.full(S, 3.0).as_subclass(Mine))
+        assert kv.pull("a").asnumpy().max() == 3
+
     def test_parameters_and_their_gradients_are_values(self, kv):
         import torch
 
@@ -303,3 +324,11 @@ class TestJax:
         kv.init("a", x)
         kv.push("a", [x, x])
         assert float(kv.pull("a", like=x).max()) == 3
+
+
+def test_a_masked_array_is_refused_because_its_mask_would_be_lost():
+    masked = np.ma.array(np.ones(2, np.float32), mask=[True, False])
+    kv = mx.kv.create("local")
+    for use in (lambda: kv.init("a", masked), lambda: mx.nd.from_dlpack(masked)):
+        with pytest.raises(mx.errors.InvalidArgumentError, match="masked array"):
+            use()

@@ -234,6 +234,17 @@ def test_in_place_changes_shared_memory():
     assert alias is a and row.asnumpy().tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [7, 5000])
+def test_views_that_overlap_are_read_before_they_are_written(dtype, rows):
+    want = (np.arange(rows) % 5).astype(dtype)
+    a = mx.nd.array(want, dtype=dtype)
+    for to, source in ((slice(1, None), slice(None, -1)), (slice(None, -2), slice(2, None))):
+        a[to] += a[source]
+        want[to] += want[source]
+        assert np.array_equal(a.asnumpy(), want)
+
+
 def test_broadcasting_and_mixed_operands():
     a = mx.nd.ones((2, 3))
     assert (a + mx.nd.array([1, 2, 3])).asnumpy()[1].tolist() == [2, 3, 4]
