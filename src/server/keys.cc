@@ -74,24 +74,16 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
     return overwrite && old.author <= session->id.incarnation && old.version == 0 &&
            old.rounds.empty();
   };
-  if (chunk != chunks_.end() && !replaceable(chunk->second)) {
+  const bool is_another = key != keys_.end() && key->second.meta != meta;
+  const bool stays = (chunk != chunks_.end() && !replaceable(chunk->second)) ||
+                     (is_another && !std::all_of(key->second.chunks.begin(),
+                                                 key->second.chunks.end(), [&](uint32_t c) {
+                                                   return replaceable(chunks_.at({message.key, c}));
+                                                 }));
+  if (stays) {
     Message reply = Reply(message, Type::kExists);
     reply.extra = Encode(key->second.meta);
     return Answer(session, message, std::move(reply), effects);
-  }
-  std::vector<uint64_t> former_births;
-  if (key != keys_.end() && key->second.meta != meta) {
-    const auto& old = key->second.chunks;
-    if (!std::all_of(old.begin(), old.end(),
-                     [&](uint32_t c) { return replaceable(chunks_.at({message.key, c})); })) {
-      Message reply = Reply(message, Type::kExists);
-      reply.extra = Encode(key->second.meta);
-      return Answer(session, message, std::move(reply), effects);
-    }
-    for (const uint32_t c : old) chunks_.erase({message.key, c});
-    former_births = BirthsReplacedBy(meta, key->second);
-    keys_.erase(key);
-    key = keys_.end();
   }
   Chunk fresh;
   fresh.elements = meta.elements_of(message.chunk);
@@ -101,6 +93,16 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
     worker_.Start(&fresh, std::move(message.body));
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
+  }
+  std::vector<uint64_t> former_births;
+  if (is_another) former_births = BirthsReplacedBy(meta, key->second);
+  // Who waits for a round of this chunk waits on where the key is of the same shape as before.
+  if (chunk != chunks_.end() && (!is_another || !former_births.empty())) {
+    fresh.parked = std::exchange(chunk->second.parked, {});
+  }
+  if (is_another) {
+    EraseKey(message.key, "the key has been made anew", effects);
+    key = keys_.end();
   }
   if (key == keys_.end()) {
     key = keys_.emplace(message.key, Key{}).first;

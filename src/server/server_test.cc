@@ -305,6 +305,41 @@ TEST_F(ShardTest, AnInitThatIsRepeatedBeforeTheFirstRoundIsTheSameKeyForOthers) 
 }
 
 // Pushes that wait for one before them may make keys when their turn comes, which moves no other.
+TEST_F(ShardTest, WhoWaitsForAKeyWaitsOnWhereAnInitWritesOverIt) {
+  for (uint64_t i = 0; i < 2; ++i) {  // once more the same key, then a later birth of its shape
+    meta_.birth = i;
+    EXPECT_EQ(Send(kLink1, Make(Type::kPull, 1, 1)).type, Type{});
+    Message again = Make(Type::kInit, 2 + i);
+    again.flags = kOverwrite;
+    again.extra = Encode(meta_);
+    again.body = Floats({0, 0, 0, 0});
+    ASSERT_EQ(Send(kLink0, again).type, Type::kOk);
+    EXPECT_EQ(chunk().parked.size(), 1U);
+  }
+  Send(kLink0, Push(4, 1, 1));
+  Send(kLink1, Push(2, 1, 2));
+  size_t values = 0;
+  for (const auto& sending : effects_.sends) values += sending.message.type == Type::kValue;
+  EXPECT_EQ(values, 1U) << "the pull is answered once";
+}
+
+TEST_F(ShardTest, WhoWaitsForAKeyThatIsMadeAnewInAnotherShapeIsToldAndCountedNoMore) {
+  for (uint64_t i = 0; i < 20; ++i) {  // more than a session may leave parked
+    EXPECT_EQ(Send(kLink1, Make(Type::kPull, 1 + i, 1)).type, Type{}) << i;
+    meta_.shape = Shape({4 + static_cast<int64_t>(i % 2)});
+    meta_.dtype = i % 2 == 0 ? DType::kI32 : DType::kF32;
+    Message again = Make(Type::kInit, 2 + i);
+    again.flags = kOverwrite;
+    again.extra = Encode(meta_);
+    again.body = Floats(std::vector<float>(meta_.elements()));
+    ASSERT_EQ(Send(kLink0, again).type, Type::kOk) << i;
+    const Message told = LastFor(kLink1);
+    ASSERT_EQ(told.type, Type::kError) << i;
+    EXPECT_EQ(told.seq, 1 + i);
+    EXPECT_EQ(ErrorOf(told).code(), Code::kNotFound);
+  }
+}
+
 TEST_F(ShardTest, WaitingPushesThatMakeKeysTouchNothingOfTheOneTheyWaitFor) {
   meta_.mode = KeyMeta::Mode::kAsync;
   meta_.name = CanonicalKey(0, "async");
