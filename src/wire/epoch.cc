@@ -81,7 +81,7 @@ Placement ReadPlacement(ByteReader* reader, size_t servers) {
   for (uint32_t& server : placement.slots) server = reader->Number<uint32_t>();
   const auto is_there = [&](uint32_t server) { return server < placement.servers; };
   const bool is_whole = placement.slots.empty() || placement.slots.size() == kSlots;
-  if (placement.servers != servers || !is_whole ||
+  if (servers == 0 || placement.servers != servers || !is_whole ||
       !std::all_of(placement.slots.begin(), placement.slots.end(), is_there)) {
     throw Fail(Code::kInvalidArgument,
                "a placement of {} slots on {} servers, of which {} are there",

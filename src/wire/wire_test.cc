@@ -274,6 +274,13 @@ TEST(Placement, ComesBackAsItWasOrNotAtAll) {
   }
 }
 
+TEST(Placement, OfNoServersIsRefused) {
+  Epoch epoch = SomeEpoch();
+  epoch.servers.clear();
+  epoch.placement = {8, 0, {}};
+  EXPECT_FAILS(Code::kInvalidArgument, DecodeEpoch(9, Encode(epoch)));
+}
+
 // ---- versions -----------------------------------------------------------------------------------
 
 Protocol Speaks(uint32_t version, uint64_t features = 0, uint64_t required = 0) {
