@@ -1,5 +1,6 @@
 #include "node/node.h"
 
+#include "base/check.h"
 #include "base/format.h"
 
 namespace tkv {
@@ -232,10 +233,24 @@ void ClientNode::Start(Time now) {
   Flush();
 }
 
-OpId ClientNode::Begin(Operation operation, Time now) {
-  const OpId id = client_.Start(std::move(operation), now);
-  client_.Settle(now, &effects_);
+// What an event does to the client.  A bug of ours that it meets ends this life of the worker with
+// all its operations, whatever the event was: no operation may go on.
+template <typename Work>
+void ClientNode::Do(const Work& work) {
+  try {
+    work();
+    if (std::exchange(rehearses_bug_, false)) Drop(&no_count_);
+  } catch (const Error& error) {
+    if (error.code() != Code::kInternal) throw;
+    client_.Refused(error, &effects_);
+  }
   ForwardToHead();
+}
+
+OpId ClientNode::Begin(Operation operation, Time now) {
+  const OpId id = client_.next_op();
+  Do([&] { client_.Start(std::move(operation), now); });
+  Do([&] { client_.Settle(now, &effects_); });
   Flush();
   return id;
 }
@@ -243,11 +258,18 @@ OpId ClientNode::Begin(Operation operation, Time now) {
 std::vector<OpId> ClientNode::Begin(std::vector<Operation> operations, Time now) {
   std::vector<OpId> ids;
   ids.reserve(operations.size());
-  for (Operation& operation : operations) ids.push_back(client_.Start(std::move(operation), now));
-  client_.Settle(now, &effects_);
-  ForwardToHead();
+  for (Operation& operation : operations) {
+    ids.push_back(client_.next_op());
+    Do([&] { client_.Start(std::move(operation), now); });
+  }
+  Do([&] { client_.Settle(now, &effects_); });
   Flush();
   return ids;
+}
+
+void ClientNode::Detach(OpId id) {
+  Do([&] { client_.Detach(id); });
+  Flush();
 }
 
 void ClientNode::AddStats(Time now, StoreStats* stats) const {
@@ -256,8 +278,7 @@ void ClientNode::AddStats(Time now, StoreStats* stats) const {
 }
 
 void ClientNode::Cancel(OpId id, const Error& error, Time now) {
-  client_.Cancel(id, error, now, &effects_);
-  ForwardToHead();
+  Do([&] { client_.Cancel(id, error, now, &effects_); });
   Flush();
 }
 
@@ -282,33 +303,37 @@ void ClientNode::NoteHead(Time now) {
 
 void ClientNode::OnOpened(LinkId link, const Peer* dialed, Time now) {
   if (dialed == nullptr) return;
-  if (dialed->kind == Peer::Kind::kHead) {
-    member_.Opened(link, now, &effects_);
-  } else {
-    client_.Opened(dialed->index, link, now, &effects_);
-  }
-  ForwardToHead();
+  Do([&] {
+    if (dialed->kind == Peer::Kind::kHead) {
+      member_.Opened(link, now, &effects_);
+    } else {
+      client_.Opened(dialed->index, link, now, &effects_);
+    }
+  });
 }
 
 void ClientNode::OnClosed(LinkId link, const Peer* dialed, Time now) {
   if (dialed == nullptr) return;
-  if (dialed->kind == Peer::Kind::kHead) {
-    member_.Closed(link, now, &effects_);
-    NoteHead(now);
-  } else {
-    client_.Closed(link, now);
-    client_.Failed(dialed->index, now);
-  }
-  ForwardToHead();
+  Do([&] {
+    if (dialed->kind == Peer::Kind::kHead) {
+      member_.Closed(link, now, &effects_);
+      NoteHead(now);
+    } else {
+      client_.Closed(link, now);
+      client_.Failed(dialed->index, now);
+    }
+  });
 }
 
 void ClientNode::OnRefused(const Peer& dialed, const Error& error) {
-  if (dialed.kind == Peer::Kind::kServer) {
-    client_.ServerRefused(dialed.index, error, &effects_);
-  } else {
-    member_.Refuse(error);
-    client_.Refused(error, &effects_);
-  }
+  Do([&] {
+    if (dialed.kind == Peer::Kind::kServer) {
+      client_.ServerRefused(dialed.index, error, &effects_);
+    } else {
+      member_.Refuse(error);
+      client_.Refused(error, &effects_);
+    }
+  });
 }
 
 std::string ClientNode::AddressOf(const Peer& peer) const {
@@ -320,14 +345,16 @@ std::string ClientNode::AddressOf(const Peer& peer) const {
 
 void ClientNode::OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) {
   if (dialed == nullptr) return;
-  if (dialed->kind == Peer::Kind::kServer) {
-    try {
-      return client_.Received(link, message, now, &effects_);
-    } catch (const Error& error) {
-      if (error.code() != Code::kInternal) throw;
-      return client_.Refused(error, &effects_);  // a bug of ours: no operation may go on
+  Do([&] {
+    if (dialed->kind == Peer::Kind::kServer) {
+      client_.Received(link, message, now, &effects_);
+    } else {
+      OnHeadMessage(link, message, now);
     }
-  }
+  });
+}
+
+void ClientNode::OnHeadMessage(LinkId link, const Message& message, Time now) {
   const bool was_joined = member_.joined();
   const bool new_epoch = member_.Received(link, message, now, &effects_);
   if (!was_joined && member_.joined()) client_.Joined(role_, member_.welcome());
@@ -335,19 +362,18 @@ void ClientNode::OnMessage(LinkId link, const Peer* dialed, Message&& message, T
   if (new_epoch) client_.On(member_.epoch(), now, &effects_);
   NoteHead(now);
   if (message.type == Type::kOk) client_.HeadAnswered(message, now, &effects_);
-  ForwardToHead();
 }
 
 void ClientNode::OnWholeFrame(Time now) {
-  client_.Settle(now, &effects_);
-  ForwardToHead();
+  Do([&] { client_.Settle(now, &effects_); });
 }
 
 void ClientNode::OnTick(Time now) {
-  member_.Tick(now, &effects_);
-  NoteHead(now);
-  client_.Tick(now, &effects_);
-  ForwardToHead();
+  Do([&] {
+    member_.Tick(now, &effects_);
+    NoteHead(now);
+    client_.Tick(now, &effects_);
+  });
 }
 
 }  // namespace tkv

@@ -280,5 +280,125 @@ TEST_F(HostilePeerTest, MoreThan4KiBBeforeItIsWelcome) {
   EXPECT_NE(reason_.find("are allowed"), std::string::npos) << reason_;
 }
 
+// ---- a bug of our own in a client ---------------------------------------------------------------
+
+// A worker's node, welcomed by its head and linked to its one server.
+class BrokenClientTest : public ::testing::Test {
+ protected:
+  BrokenClientTest() : node_(Options(), {}, &pool_) {
+    node_.Start(0);
+    head_ = node_.TakeOutput().dials.at(0).link;
+    node_.Opened(head_, 0);
+    Message welcome;
+    welcome.type = Type::kWelcome;
+    welcome.extra = Encode(Welcome{.rank = 0, .incarnation = 4});
+    Epoch epoch;
+    epoch.number = 1;
+    epoch.workers = {{4, Epoch::State::kAlive}};
+    epoch.servers = {{9, Epoch::State::kAlive}};
+    epoch.placement = {1, 1, {}};
+    Message news;
+    news.type = Type::kEpoch;
+    news.number = 1;
+    news.extra = Encode(epoch);
+    Deliver(head_, {welcome, news});
+    waiting_ = node_.Begin(Init("w"), 0);
+    server_ = node_.TakeOutput().dials.at(0).link;
+    EXPECT_TRUE(node_.TakeOutcomes().empty());
+    node_.RehearseBug();
+  }
+  static MemberOptions Options() {
+    MemberOptions options;
+    options.role = Role::kWorker;
+    return options;
+  }
+  static Operation Init(const char* name) {
+    Operation init;
+    init.kind = Operation::Kind::kInit;
+    init.verb = "init";
+    init.key = CanonicalKey(0, KeyView(std::string_view(name)));
+    auto meta = std::make_shared<KeyMeta>();
+    meta->shape = Shape({0});
+    init.meta = meta;
+    return init;
+  }
+  void Deliver(LinkId link, std::vector<Message> messages) {
+    FrameBuilder builder;
+    for (Message& message : messages) builder.Add(std::move(message));
+    const Frame frame = builder.Finish(1, 0);
+    node_.Land(link, std::as_bytes(std::span(frame.head)));
+    node_.Received(link, 0);
+  }
+  // Every operation has failed, once, and no later one begins.
+  void ExpectLifeIsOver(size_t count = 1) {
+    const std::vector<Outcome> outcomes = node_.TakeOutcomes();
+    ASSERT_EQ(outcomes.size(), count);
+    for (const Outcome& outcome : outcomes) {
+      ASSERT_TRUE(outcome.error);
+      EXPECT_EQ(outcome.error->code(), Code::kInternal) << outcome.error->what();
+    }
+    EXPECT_TRUE(node_.client().closed());
+    node_.Begin(Init("v"), 0);
+    EXPECT_EQ(node_.TakeOutcomes().size(), 1U);
+  }
+
+  BufferPool pool_;
+  ClientNode node_;
+  LinkId head_ = 0, server_ = 0;
+  OpId waiting_ = kNoOp;
+};
+
+TEST_F(BrokenClientTest, ABeginEndsTheLife) {
+  node_.Begin(Init("x"), 0);
+  ExpectLifeIsOver(2);
+}
+
+TEST_F(BrokenClientTest, ABeginOfSeveralEndsTheLifeAndEachOfThem) {
+  std::vector<Operation> several;
+  several.push_back(Init("x"));
+  several.push_back(Init("y"));
+  node_.Begin(std::move(several), 0);
+  ExpectLifeIsOver(3);
+}
+
+TEST_F(BrokenClientTest, ACancelOfAnotherOperationEndsTheLife) {
+  node_.Cancel(waiting_ + 1, Error(Code::kCancelled, "given up"), 0);
+  ExpectLifeIsOver();
+}
+
+TEST_F(BrokenClientTest, ADetachEndsTheLife) {
+  node_.Detach(waiting_);
+  ExpectLifeIsOver();
+}
+
+TEST_F(BrokenClientTest, ATickEndsTheLife) {
+  node_.Tick(0);
+  ExpectLifeIsOver();
+}
+
+TEST_F(BrokenClientTest, AnOpenedLinkEndsTheLife) {
+  node_.Opened(server_, 0);
+  ExpectLifeIsOver();
+}
+
+TEST_F(BrokenClientTest, AClosedLinkEndsTheLife) {
+  node_.Closed(server_, 0);
+  ExpectLifeIsOver();
+}
+
+TEST_F(BrokenClientTest, AMessageOfTheHeadEndsTheLife) {
+  Message pong;
+  pong.type = Type::kPong;
+  Deliver(head_, {pong});
+  ExpectLifeIsOver();
+}
+
+TEST_F(BrokenClientTest, AMessageOfAServerEndsTheLife) {
+  Message pong;
+  pong.type = Type::kPong;
+  Deliver(server_, {pong});
+  ExpectLifeIsOver();
+}
+
 }  // namespace
 }  // namespace tkv
