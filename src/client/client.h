@@ -72,7 +72,7 @@ struct Outcome {
   OpId op = kNoOp;
   Event event{};
   std::optional<Error> error;
-  uint64_t round = 0;                   // of a push; version of a pull
+  uint64_t round = 0;  // of a push; version of a pull; of a delete: that of the key's last push
   std::shared_ptr<const KeyMeta> meta;  // kInit, kOpen
 };
 

@@ -82,6 +82,26 @@ TEST_F(ClientTest, AKeyThatIsGoneIsFoundAgainByAnInit) {
   EXPECT_EQ(Of(Type::kInit, Sent()).size(), 1U);
 }
 
+TEST_F(ClientTest, ADeleteTellsTheRoundOfTheLastPushBeforeItThoughThatWaitedItself) {
+  MakeKey();
+  Begin(Kind::kPush, "push");
+  Begin(Kind::kPush, "push");  // waits for the first round
+  const OpId id = Begin(Kind::kDelete, "delete");
+  EXPECT_EQ(client_.RoundOf(meta_.name), 1U);
+  uint64_t round = 0;
+  for (int turn = 0; turn < 10 && round == 0; ++turn) {
+    for (const Message& message : Sent()) {
+      if (message.type == Type::kPush) Answer(message, Type::kAccepted, message.number);
+      if (message.type == Type::kPull) Answer(message, Type::kValue, message.number);
+      if (message.type == Type::kDelete) Answer(message, Type::kOk);
+    }
+    for (const Outcome& outcome : client_.TakeOutcomes()) {
+      if (outcome.op == id && outcome.event == Outcome::Event::kDone) round = outcome.round;
+    }
+  }
+  EXPECT_EQ(round, 2U);
+}
+
 TEST_F(ClientTest, AStoreIsClosedAfterItsPushesAreAccepted) {
   MakeKey();
   Begin(Kind::kPush, "push");

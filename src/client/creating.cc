@@ -128,6 +128,7 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
 
 void Client::StartDelete(const KeyId& id, KeyState* key, Op* op) {
   op->has_left = true;
+  op->round = key->round;
   MakePlaces(id, key);
   key->opening = op->id;  // nothing else of this key moves meanwhile
   std::set<uint32_t> servers;

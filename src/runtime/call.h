@@ -87,10 +87,11 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     changed_.notify_all();
   }
   // True where that was the last one.
-  bool End(bool was_unaccepted, const std::optional<Error>& error) {
+  bool End(bool was_unaccepted, const Outcome& outcome) {
     std::unique_lock lock(mutex_);
     if (was_unaccepted) --unaccepted_;
-    if (error && !error_) error_ = error;
+    if (outcome.error && !error_) error_ = outcome.error;
+    round_ = outcome.round;
     if (--left_ > 0) return false;
     const bool good = !error_;
     lock.unlock();
@@ -110,6 +111,11 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     lock.unlock();
     for (const auto& ended : on_end) ended();
     return true;
+  }
+  // The round of the outcome of its last operation.
+  uint64_t round() const {
+    std::lock_guard lock(mutex_);
+    return round_;
   }
   std::optional<Error> UnseenError() const {
     std::lock_guard lock(mutex_);
@@ -157,6 +163,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   size_t left_ = 0;
+  uint64_t round_ = 0;
   size_t unaccepted_ = 0;
   bool done_ = false;
   bool is_looked_at_ = false;

@@ -95,7 +95,6 @@ void DistStore::Erase(const KeyView& key) {
     const auto lock = Lock("delete");
     record = Get("delete", key);
   }
-  const uint64_t rounds = Round(key);
   const CallPtr call = NewCall("delete");
   std::vector<Operation> operations;
   operations.push_back(Make(Operation::Kind::kDelete, "delete", record.get()));
@@ -104,7 +103,7 @@ void DistStore::Erase(const KeyView& key) {
   const auto lock = Lock("delete");
   keys_.erase(record->key);
   std::erase(order_, record->key);
-  deleted_.rounds += rounds;
+  deleted_.rounds += call->round();
   deleted_.bytes += record->bytes;
 }
 

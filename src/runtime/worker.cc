@@ -240,7 +240,7 @@ void Worker::Broken(const Error& error) {
   }
   const auto calls = std::exchange(calls_, {});
   for (const auto& [id, running] : calls) {
-    running.call->End(running.is_unaccepted, error);
+    running.call->End(running.is_unaccepted, {id, Outcome::Event::kFailed, error, 0, nullptr});
   }
 }
 
@@ -287,7 +287,7 @@ void Worker::OnChange(ClientNode* node) {
     const bool was_unaccepted = running.is_unaccepted;
     calls_.erase(found);
     if (outcome.error) ReleaseMemory(*call);
-    if (call->End(was_unaccepted, outcome.error)) {
+    if (call->End(was_unaccepted, outcome)) {
       std::lock_guard lock(mutex_);
       call->finish = nullptr;
       for (auto* const memory : {&call->sources, &call->targets}) {
