@@ -247,13 +247,12 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, dtype: str) -> NDA
         result = _core._empty(NDArray, shape[::-1] if is_fortran else shape, dtype, "cpu", 0)
         place = result._numpy_for_writing().reshape(-1).view(np.uint8)
         at = 0
-        while at < byte_count:
+        while at < byte_count:  # the last read compares the checksum
             piece = source.read(min(_PIECE, byte_count - at))
             if not piece:
                 raise EOFError("cut off")
             place[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
             at += len(piece)
-        source.read(1)  # the end, where the checksum is compared
     if not is_fortran:
         return result
     turned = _core._empty(NDArray, shape, dtype, "cpu", 0)

@@ -632,6 +632,8 @@ class Updater:
                 self(*one)
             return
         optimizer = self.optimizer
+        if not isinstance(optimizer, Optimizer):
+            raise InvalidArgumentError(f"updater: type {type(optimizer).__name__}, one of mx.optimizer is needed")
         is_new = index not in self.states
         count = optimizer._count_of(index)
         try:

@@ -311,7 +311,7 @@ def test_a_directory_that_lies_about_a_member_is_refused(tmp_path, field):
     at, form = {"size": (20, "<II"), "crc": (16, "<I"), "offset": (42, "<I"), "method": (10, "<H"), "flags": (8, "<H")}[
         field
     ]
-    for value in (1, 3, 9, 0x7FFFFFFF, 0xFFFFFFFE, 0xFFFFFFFF):
+    for value in (1, 3, 8, 9, 12, 14, 0x7FFFFFFF, 0xFFFFFFFE, 0xFFFFFFFF):
         changed = bytearray(content)
         values = (value, value) if field == "size" else (value & (0xFFFF if form == "<H" else 0xFFFFFFFF),)
         struct.pack_into(form, changed, start + at, *values)
