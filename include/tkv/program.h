@@ -21,6 +21,7 @@ struct ProgramBody;
 class TKV_API Program {
  public:
   static constexpr int kInstructionsMax = 256;
+  static constexpr size_t kStatesMax = 16;
   static constexpr size_t kTextBytesMax = 64 << 10;
 
   struct Param {

@@ -168,6 +168,18 @@ nb::object Fresh(Store& self, const std::string& verb, nb::handle key) {
   return outputs;
 }
 
+nb::tuple Describe(Store& self, const std::string& verb, nb::handle key) {
+  const Keys keys(verb.c_str(), key);
+  KVStore::KeyInfo info;
+  {
+    const Unlocked unlocked;
+    info = self.core->Describe(keys[0], verb);
+  }
+  nb::list shape;
+  for (const int64_t extent : info.shape) shape.append(extent);
+  return nb::make_tuple(nb::tuple(shape), std::string(Name(info.dtype)));
+}
+
 // ---- updater ------------------------------------------------------------------------------------
 
 void SetFunction(Store& self, nb::object function) {
@@ -341,6 +353,9 @@ void BindStore(nb::module_& m) {
       .def("_broadcast", &Broadcast, nb::arg("key").none(), nb::arg("value").none(),
            nb::arg("out").none(), nb::arg("priority"))
       .def("_fresh", &Fresh, nb::arg("verb"), nb::arg("key").none())
+      .def("_describe", &Describe, nb::arg("verb"), nb::arg("key"),
+           nb::sig("def _describe(self, verb: str, key: object) -> tuple[tuple[int, ...], str]"),
+           "Returns shape and dtype of a key.")
       .def("_set_function", &SetFunction, nb::arg("function").none())
       .def(
           "_set_optimizer",

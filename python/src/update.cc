@@ -16,6 +16,12 @@ void BindUpdate(nb::module_& m) {
           "__init__",
           [](Program* self, const std::string& text) { new (self) Program(Program::Parse(text)); },
           nb::arg("text"))
+      .def_prop_ro_static(
+          "INSTRUCTIONS_MAX", [](nb::handle) { return Program::kInstructionsMax; },
+          "Operations that a program may have.")
+      .def_prop_ro_static(
+          "STATES_MAX", [](nb::handle) { return Program::kStatesMax; },
+          "States that a program may have.")
       .def_prop_ro("name", &Program::name, "The program's name.")
       .def_prop_ro("text", &Program::ToText, "The text form, normalised.")
       .def_prop_ro("states", &Program::states, "Names of the states.")

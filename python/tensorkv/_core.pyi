@@ -1,7 +1,7 @@
 """Bindings of the TensorKV core; use the package tensorkv."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Final, Literal, TypeVar, overload
 
 from numpy.typing import NDArray as NumpyArray
 from typing_extensions import CapsuleType, Self
@@ -109,6 +109,12 @@ class Program:
     """A parsed update program. Use tensorkv.Program."""
 
     def __init__(self, text: str) -> None: ...
+
+    INSTRUCTIONS_MAX: Final[int] = ...
+    """Operations that a program may have."""
+
+    STATES_MAX: Final[int] = ...
+    """States that a program may have."""
 
     @property
     def name(self) -> str:
@@ -226,6 +232,9 @@ class Store:
     def _broadcast(self, key: object | None, value: object | None, out: object | None, priority: int) -> None: ...
 
     def _fresh(self, verb: str, key: object) -> Any: ...
+
+    def _describe(self, verb: str, key: object) -> tuple[tuple[int, ...], str]:
+        """Returns shape and dtype of a key."""
 
     def _set_function(self, function: Callable[..., object] | None) -> None: ...
 

@@ -47,6 +47,9 @@ class KVStoreVerbs(_core.Store):
 
     _running: Running | None = None  # the optimizer that the store runs without Python
 
+    def _meets(self, key: Any, value: Any) -> None:
+        """Look at new keys before they are made."""
+
     @overload
     def init(self, key: Key, value: Arrays, *, mode: Mode | None = None, async_op: Literal[False] = False) -> None: ...
     @overload
@@ -105,6 +108,7 @@ class KVStoreVerbs(_core.Store):
         if mode not in (None, "sync", "async"):
             raise InvalidArgumentError(f"{_title('init', key)}: mode {mode!r}; there are sync and async")
         own = mode or ""
+        self._meets(key, value)
         if async_op:
             return ticket.in_thread(lambda: self._init(key, value, own), _title("init", key))
         self._init(key, value, own)
@@ -516,4 +520,5 @@ class KVStoreVerbs(_core.Store):
             >>> outs[1].asnumpy()
             array([1., 1.], dtype=float32)
         """
+        self._meets(key, value)
         self._broadcast(key, value, out, priority)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast, overload
 
 from . import _core, _life, ticket
 from ._create import create, create_async
+from ._functions import Called, Read, state
 from ._store_base import KVStoreBase, TestStore
 from ._verbs import KVStoreVerbs, nothing
 from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from .ndarray import NDArray
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -46,6 +48,8 @@ class KVStore(KVStoreVerbs):
     OPTIMIZER = "optimizer"
 
     _updater: AnyUpdater | None  # kept alive, and for those who look at it
+    _function: Called | Read | None
+    _native: _core.Optimizer | None  # of a Program
     _name: str
 
     def __init__(self, type: str = "local", **options: Unpack[StoreOptions]) -> None:
@@ -87,6 +91,8 @@ class KVStore(KVStoreVerbs):
             False
         """
         self._delete(key)
+        if isinstance(self._function, Called):
+            self._function.forget(key)
 
     def round(self, key: Key) -> int:
         """Return how often this worker has pushed the key: the number of its last round.
@@ -187,13 +193,21 @@ class KVStore(KVStoreVerbs):
         """Replace how a push combines the sum with the stored value.
 
         Args:
-            updater: ``f(key, input, stored)``, which changes the NDArray `stored` in place and may use other keys of the
-                store; or a `Program`; or an optimizer; or None, which restores assignment. A distributed store takes no
-                function, because its servers run no Python.
+            updater: ``f(key, input, stored)``, which changes the NDArray `stored` in place; or a `Program`; or an optimizer;
+                or None, which restores assignment.
+
+        A store of one process calls a function at each push; there it may use other keys of the store. The servers of a
+        distributed store run no Python: rank 0 reads the function as a program, by calling it with arrays that have no
+        elements, twice for each key (of later keys at their init; what the second call prints is thrown away). Of another
+        rank the call has no effect. docs/programs.md says what such a function may do.
 
         A subclass of `mx.optimizer.Updater`, and in a store of one process any, is such a function, and keeps the states.
-        A function runs on the thread that pushes, once per key, in the order in which the keys first appear in the call.
-        If it raises, the exception reaches the caller of push and no key of that call has changed.
+        A function that is called runs on the thread that pushes, once per key, in the order in which the keys first appear
+        in the call. If it raises, the exception reaches the caller of push and no key of that call has changed.
+
+        Raises:
+            InvalidArgumentError: a function that cannot be read, with the line and the reason; a later init raises it for
+                its keys. The updater before stays.
 
         Example:
             >>> kv = mx.kv.create('local')
@@ -212,22 +226,108 @@ class KVStore(KVStoreVerbs):
         elif isinstance(updater, optimizer.Updater):
             self._run_updater(updater)
         elif isinstance(updater, _core.Program):
-            self._set_optimizer(_core.Optimizer(updater))
-            self._holds(None, None)
+            self._run_native(_core.Optimizer(updater))
         elif isinstance(updater, _core.Optimizer):
-            self._set_optimizer(updater)
+            self._run_native(updater)
+        elif updater is None:
+            self._set_function(None)
             self._holds(None, None)
-        elif updater is None or callable(updater):
-            self._set_function(updater)
-            self._holds(updater, None)
+        elif callable(updater):
+            self._run_function(updater)
         else:
             raise InvalidArgumentError(
                 f"set_updater: type {type(updater).__name__}; a function, a Program, an optimizer or None is needed"
             )
 
-    def _holds(self, updater: AnyUpdater | None, running: Running | None) -> None:
+    def _holds(
+        self, updater: AnyUpdater | None, running: Running | None, function: Called | Read | None = None
+    ) -> None:
         """Keep what the store calls, or runs, from now on."""
-        self._updater, self._running = updater, running
+        self._updater, self._running, self._function, self._native = updater, running, function, None
+
+    def _run_native(self, optimizer: _core.Optimizer) -> None:
+        """Run a program."""
+        self._set_optimizer(optimizer)
+        self._holds(None, None)
+        self._native = optimizer
+
+    def _run_function(self, updater: Callable[..., Any]) -> None:
+        """Call a function at each push; where no Python can run, have rank 0 read it as a program."""
+        called = Called(updater)
+        try:
+            self._set_function(called)
+            self._holds(updater, None, called)
+            return
+        except UnimplementedError:
+            pass
+        read = Read(updater)
+        if self.rank == 0:
+            for key in self.keys():
+                read.meet(key, *self._describe("set_updater", key))
+            if read.program is not None:
+                self._set_optimizer(_core.Optimizer(read.program))
+        self._holds(updater, None, read)
+
+    def _meets(self, key: Any, value: Any) -> None:
+        """Have a function that servers run read for new keys, before they are made."""
+        read = self._function
+        if not isinstance(read, Read) or self.rank != 0:
+            return
+        is_list = isinstance(key, (list, tuple))
+        keys, values = (key, value) if is_list else ([key], [value])
+        if not isinstance(values, (list, tuple)) or len(keys) != len(values):
+            return  # init says what is wrong
+        was_read = read.program is not None
+        for one, array in zip(keys, values, strict=True):
+            view = _core._view_of(NDArray, array, False)
+            read.meet(one, view.shape, view.dtype_name)
+        if read.program is not None and not was_read:
+            self._set_optimizer(_core.Optimizer(read.program))
+
+    def state(self, name: str) -> NDArray:
+        """Return an array that a function of `set_updater` keeps for the key that it is called for: zeros at first.
+
+        It has the key's shape and dtype, float32 for 16-bit floats. The function changes it in place; where a push fails
+        because the function raises, it is what it was before. A new updater begins with new states.
+
+        Raises:
+            FailedPreconditionError: no function of `set_updater` runs in this thread.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init(3, mx.nd.zeros((2,)))
+            >>> def momentum(key, grad, weight):
+            ...     m = kv.state('m')
+            ...     m *= 0.5
+            ...     m += grad
+            ...     weight -= m
+            >>> kv.set_updater(momentum)
+            >>> kv.push(3, mx.nd.ones((2,)))
+            >>> kv.push(3, mx.nd.ones((2,)))
+            >>> kv.pull(3).asnumpy()
+            array([-2.5, -2.5], dtype=float32)
+        """
+        return state(name)  # type: ignore[no-any-return]  # an array without elements while the function is read
+
+    def explain(self, key: Key) -> None:
+        """Print what a push of the key does to its value, in words and as an update program.
+
+        Raises:
+            KeyNotFoundError: no such key.
+            FailedPreconditionError: rank 0 has set the updater, and this worker does not know it.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init(3, mx.nd.zeros((2,)))
+            >>> kv.explain(3)
+            key 3: assignment
+              value becomes sum
+            where sum is the sum of what was pushed, and value the stored value
+        """
+        from ._explain import explanation
+
+        self._describe("explain", key)
+        print(explanation(self, key), end="")
 
     def _run_updater(self, updater: Updater) -> None:
         """Call an updater, whose states are its own; where no Python can run, run the optimizer of a plain one."""

@@ -36,7 +36,6 @@ namespace {
 
 using kernels::Op;
 
-constexpr size_t kStatesMax = 16;
 constexpr size_t kNameBytesMax = 64;
 
 bool IsName(std::string_view word) {
@@ -151,7 +150,7 @@ class Parser {
 
   void State(std::string_view name) {
     Enter(Stage::kStates);
-    if (body_.states.size() == kStatesMax) Refuse("more than {} states", kStatesMax);
+    if (body_.states.size() == Program::kStatesMax) Refuse("more than {} states", Program::kStatesMax);
     Define(name, {false, body_.input_count()});
     body_.states.emplace_back(name);
   }

@@ -167,9 +167,8 @@ class Tile {
   }
 
   void RunUpdate(const void* sum, void* value, DType compute) {
-    constexpr size_t kStatesMax = 16;
-    void* outputs[kStatesMax + 1] = {value};
-    const void* inputs[kStatesMax + 2] = {sum, value};
+    void* outputs[Program::kStatesMax + 1] = {value};
+    const void* inputs[Program::kStatesMax + 2] = {sum, value};
     for (size_t i = 0; i < job_.states.size(); ++i) {
       outputs[i + 1] = At(job_.states[i], compute);
       inputs[i + 2] = outputs[i + 1];

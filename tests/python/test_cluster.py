@@ -160,15 +160,6 @@ def test_delete_and_init_anew():
     assert run(work) == [([4, 4, 4], 0)] * 3
 
 
-def test_functions_wait_for_a_later_version_and_say_so():
-    def work(kv):
-        with pytest.raises(UnimplementedError, match="set_optimizer"):
-            kv._set_updater(lambda key, grad, weight: None)
-        kv.set_updater(None)
-
-    run(work, workers=1)
-
-
 def test_a_mistake_with_delete_costs_that_key_and_nothing_else():
     is_anew = threading.Event()
 

@@ -1,0 +1,119 @@
+"""What a store holds of a function that was given to ``set_updater``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from . import _core, _trace
+from .errors import FailedPreconditionError, InvalidArgumentError
+from .ndarray import NDArray, zeros
+
+if TYPE_CHECKING:
+    from ._types import Key
+
+_local = threading.local()  # `call`: the Call that this thread is in
+
+
+class Called:
+    """A function that a store of one process calls at each push, and the states that it has named."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Begin without states."""
+        self.function = function
+        self.states: dict[Any, dict[str, NDArray]] = {}
+
+    def __call__(self, key: Key, input: NDArray, stored: NDArray) -> None:
+        """Call the function; where it raises, the states of the key are what they were before."""
+        outer = getattr(_local, "call", None)
+        call = _local.call = Call(self, key, stored)
+        try:
+            self.function(key, input, stored)
+        except BaseException:
+            call.undo()
+            raise
+        finally:
+            _local.call = outer
+
+    def forget(self, key: Key) -> None:
+        """Drop the states of a key."""
+        self.states.pop(key, None)
+
+    def explain(self, key: Key) -> str:
+        """Say what a push does."""
+        names = ", ".join(self.states.get(key, ())) or "none yet"
+        return f"each push calls the Python function {_trace.title_of(self.function)}; states of this key: {names}\n"
+
+
+class Call:
+    """One call of a function for one key."""
+
+    __slots__ = ("_before", "_called", "_key", "_stored")
+
+    def __init__(self, called: Called, key: Key, stored: NDArray) -> None:
+        """Have named no state yet."""
+        self._called, self._key, self._stored = called, key, stored
+        self._before: dict[str, NDArray | None] | None = None
+
+    def state(self, name: str) -> NDArray:
+        """Return a state of the key, zeros at first; float32 for 16-bit floats, else of the key's dtype."""
+        _trace.check_state_name(name)
+        states = self._called.states.setdefault(self._key, {})
+        if self._before is None:
+            self._before = {}
+        if name not in self._before:
+            held = states.get(name)
+            self._before[name] = None if held is None else held.copy()
+            if held is None:
+                dtype = self._stored.dtype_name
+                wide = "float32" if dtype in ("float16", "bfloat16") else dtype
+                states[name] = zeros(self._stored.shape, self._stored.context, wide)
+        return states[name]
+
+    def undo(self) -> None:
+        """Give the states what they had before the call."""
+        states = self._called.states.get(self._key, {})
+        for name, content in (self._before or {}).items():
+            if content is None:
+                states.pop(name, None)
+            else:
+                states[name] = content
+
+
+class Read:
+    """A function that the servers of a distributed store run as a program, read by rank 0."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Have read nothing yet: the first key tells what the function is to work on."""
+        self.function = function
+        self.program: _core.Program | None = None
+        self._first: Key | None = None  # the key that it was read for
+
+    def meet(self, key: Key, shape: tuple[int, ...], dtype: str) -> None:
+        """Read the function for a key, which has to give the same program as for the keys before.
+
+        Raises:
+            InvalidArgumentError: the function cannot be read, or does something else for this key.
+        """
+        program = _trace.program_of(self.function, key, shape, dtype)
+        if self.program is None:
+            self.program, self._first = program, key
+        elif program.text != self.program.text:
+            raise InvalidArgumentError(
+                f"set_updater: {_trace.title_of(self.function)}: for key {key!r} another program than for {self._first!r}; "
+                "the servers of a store run one program for all keys"
+            )
+
+
+def state(name: str) -> Any:
+    """Return a state of the key that the function which runs now was called for."""
+    reading = _trace.current()
+    if reading is not None:
+        return reading.state(name)
+    call = getattr(_local, "call", None)
+    if call is None:
+        raise FailedPreconditionError(
+            f"state {name!r}: a state belongs to the function of set_updater, which asks for it"
+        )
+    return call.state(name)

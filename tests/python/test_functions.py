@@ -1,0 +1,472 @@
+"""Functions of set_updater on stores whose servers run no Python: read as programs, they do what calling them does."""
+
+import contextlib
+import io
+import os
+import random
+
+import numpy as np
+import pytest
+import tensorkv as mx
+
+SHAPE = (2, 3)
+PROGRAMS = int(os.environ.get("TKV_FUNCTIONS", 150))
+
+
+def store_of(type):
+    return mx.kv.create(type, **({"bootstrap": "self"} if type.startswith("dist") else {}))
+
+
+@pytest.fixture
+def kv():
+    with store_of("dist_sync") as store:
+        store.init(3, mx.nd.ones(SHAPE))
+        yield store
+
+
+def printed(action):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        action()
+    return out.getvalue()
+
+
+def pushed(kv, key=3, value=1.0):
+    kv.push(key, mx.nd.ones(SHAPE) * value)
+    return kv.pull(key).asnumpy()
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def test_a_function_is_read_once_with_what_it_prints_and_runs_at_each_push(kv):
+    def update(key, input, stored):
+        print(f"update on key: {key}")
+        stored += input * 2
+
+    assert printed(lambda: kv.set_updater(update)) == "update on key: 3\n"
+    assert printed(lambda: pushed(kv)) == ""
+    assert (pushed(kv) == 5).all()
+    assert printed(lambda: kv.init([5, 7], [mx.nd.zeros(SHAPE)] * 2)) == "update on key: 5\nupdate on key: 7\n"
+    assert (pushed(kv, 7) == 2).all()
+
+
+def test_a_function_that_was_set_before_any_key_is_read_for_the_first_one():
+    with store_of("dist_sync") as kv:
+
+        def update(key, input, stored):
+            assert input.shape == stored.shape == SHAPE
+            assert stored.dtype == np.float32
+            assert input.size == 6
+            assert input.ndim == len(input) == 2
+            stored -= input
+
+        kv.set_updater(update)
+        kv.init("w", mx.nd.ones(SHAPE))
+        assert (pushed(kv, "w") == 0).all()
+
+
+def test_broadcast_reads_a_function_for_its_keys():
+    with store_of("dist_sync") as kv:
+        kv.set_updater(lambda key, input, stored: stored.__iadd__(input))
+        kv.broadcast(1, mx.nd.ones(SHAPE), out=mx.nd.zeros(SHAPE))
+        assert (pushed(kv, 1) == 2).all()
+
+
+def test_workers_sum_before_the_function_and_another_rank_than_0_has_no_effect():
+    with mx.testing.cluster(workers=2, servers=2) as job:
+        stores = [job.store(rank) for rank in range(2)]
+        for ticket in [one.init(3, mx.nd.ones(SHAPE), async_op=True) for one in stores]:
+            ticket.wait()
+        stores[1].set_updater(lambda key, input, stored: stored.__isub__(input))
+        stores[0].set_updater(lambda key, input, stored: stored.__iadd__(input * 2))
+        for one in stores:
+            one.push(3, mx.nd.ones(SHAPE))
+        assert [float(one.pull(3).asnumpy()[0, 0]) for one in stores] == [5.0, 5.0]
+        with pytest.raises(mx.errors.FailedPreconditionError, match="rank 0"):
+            stores[1].explain(3)
+
+
+def test_the_updater_after_a_function_takes_its_place(kv):
+    kv.set_updater(lambda key, input, stored: stored.__iadd__(input))
+    kv.set_updater(None)
+    assert (pushed(kv, value=7.0) == 7).all()
+    kv.set_updater(lambda key, input, stored: stored.__iadd__(input))
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0))
+    assert (pushed(kv) == 6).all()
+
+
+# ------------------------------------------------------------------------------------------------ what cannot be read
+
+count = 0
+constant = np.ones(SHAPE, np.float32)
+
+
+def branches(key, input, stored):
+    if input > 0:
+        stored += input
+
+
+def rebinds(key, input, stored):
+    stored = stored + input  # noqa: F841
+
+
+def leaves(key, input, stored):
+    pass
+
+
+def counts(key, input, stored):
+    global count
+    count += 1
+    stored += input * count
+
+
+def takes_a_number(key, input, stored):
+    stored += float(input)
+
+
+def takes_an_array(key, input, stored):
+    stored += input.asnumpy()
+
+
+def converts(key, input, stored):
+    stored += np.asarray(input)
+
+
+def writes_a_part(key, input, stored):
+    stored[0] = 1
+
+
+def reads_a_part(key, input, stored):
+    stored += input[0]
+
+
+def captures(key, input, stored):
+    stored += constant
+
+
+def raises(key, input, stored):
+    raise KeyError("mine")
+
+
+def calls_another(key, input, stored):
+    takes_a_number(key, input, stored)
+
+
+def powers(key, input, stored):
+    stored += input**2
+
+
+def sums(key, input, stored):
+    stored += input.sum()
+
+
+def exponentiates(key, input, stored):
+    stored += np.exp(input)
+
+
+def asks_for_a_gradient(key, input, stored):
+    stored += input.grad
+
+
+def has_a_nan(key, input, stored):
+    stored += float("nan")
+
+
+def loops(key, input, stored):
+    for _ in range(300):
+        stored += input
+
+
+def has_many_states(kv):
+    def many(key, input, stored):
+        for i in range(20):
+            stored += kv.state(f"s{i}")
+
+    return many
+
+
+def iterates(key, input, stored):
+    for row in input:
+        stored += row
+
+
+UNREADABLE = {
+    branches: (1, "a branch on elements"),
+    rebinds: (1, r"write `stored\[:\] = ...`"),
+    leaves: (None, "the stored value is not changed"),
+    counts: (3, "a second call gives another program"),
+    takes_a_number: (1, "a number out of an array"),
+    takes_an_array: (1, "a number out of an array"),
+    converts: (1, "a number out of an array"),
+    writes_a_part: (1, "a part of an array"),
+    reads_a_part: (1, "a part of an array"),
+    captures: (1, "an array from outside of the function"),
+    raises: (1, "KeyError: 'mine'"),
+    powers: (1, "no operation of update programs"),
+    sums: (1, "a number out of an array"),
+    exponentiates: (1, r"np\.exp"),
+    asks_for_a_gradient: (1, r"`\.grad`"),
+    has_a_nan: (1, "NaN"),
+    loops: (2, "more than 256 operations"),
+    iterates: (1, "a number out of an array"),
+}
+
+
+@pytest.mark.parametrize("function", UNREADABLE, ids=lambda function: function.__name__)
+def test_what_servers_cannot_run_is_an_error_that_names_the_line_and_changes_nothing(kv, function):
+    kv.set_updater(lambda key, input, stored: stored.__iadd__(input))
+    after, why = UNREADABLE[function]
+    with pytest.raises(mx.errors.InvalidArgumentError, match=why) as error:
+        kv.set_updater(function)
+    assert function.__name__ in str(error.value)
+    assert "key 3" in str(error.value)
+    if after is not None:
+        line = function.__code__.co_firstlineno + after
+        assert f"{__file__}:{line}" in str(error.value) or f"line {line}" in str(error.value)
+    assert (pushed(kv) == 2).all(), "the updater before is in force"
+
+
+def test_the_line_is_that_of_the_function_that_was_called_last(kv):
+    with pytest.raises(mx.errors.InvalidArgumentError) as error:
+        kv.set_updater(calls_another)
+    assert f"{__file__}:{takes_a_number.__code__.co_firstlineno + 1}" in str(error.value)
+
+
+def test_too_many_states_and_wrong_names_are_errors(kv):
+    with pytest.raises(mx.errors.InvalidArgumentError, match="more than 16 states"):
+        kv.set_updater(has_many_states(kv))
+    for name in ("value", "a b", "", "1", "x" * 65, 3):
+        with pytest.raises(mx.errors.InvalidArgumentError, match="state"):
+            kv.set_updater(lambda key, input, stored, name=name: stored.__iadd__(kv.state(name)))
+    with pytest.raises(mx.errors.FailedPreconditionError, match="set_updater"):
+        kv.state("m")
+
+
+def test_another_program_for_another_key_is_an_error_before_the_key_is_made(kv):
+    kv.set_updater(lambda key, input, stored: stored.__iadd__(input * key))
+    with pytest.raises(mx.errors.InvalidArgumentError, match="for key 4 another program than for 3"):
+        kv.init(4, mx.nd.ones(SHAPE))
+    assert 4 not in kv
+    assert (pushed(kv) == 4).all()
+
+
+def test_an_integer_key_refuses_a_division(kv):
+    kv.init(4, mx.nd.ones(SHAPE, dtype="int32"))
+    with pytest.raises(mx.errors.KVError, match="int32"):
+        kv.set_updater(lambda key, input, stored: stored.__itruediv__(2))
+        kv.push(4, mx.nd.ones(SHAPE, dtype="int32"))
+        kv.pull(4)
+
+
+# ------------------------------------------------------------------------------------------------ states
+
+
+@pytest.mark.parametrize("type", ["local", "device", "dist_sync", "dist_async"])
+def test_a_state_is_kept_for_each_key_and_begins_anew_with_an_updater(type):
+    with store_of(type) as kv:
+        kv.init([1, 2], [mx.nd.zeros(SHAPE)] * 2)
+
+        def momentum(key, grad, weight):
+            m = kv.state("m")
+            m *= 0.5
+            m += grad
+            weight -= m
+
+        kv.set_updater(momentum)
+        assert (pushed(kv, 1) == -1).all()
+        assert (pushed(kv, 1) == -2.5).all()
+        assert (pushed(kv, 2) == -1).all()
+        kv.set_updater(None)
+        kv.set_updater(momentum)
+        assert (pushed(kv, 1) == -3.5).all()
+        if not type.startswith("dist"):
+            kv.delete(2)
+            kv.init(2, mx.nd.zeros(SHAPE))
+            assert (pushed(kv, 2) == -1).all()
+
+
+def test_a_function_that_raises_leaves_the_states_of_its_key():
+    with store_of("local") as kv:
+        kv.init(1, mx.nd.zeros(SHAPE))
+        fails = []
+
+        def update(key, grad, weight):
+            m = kv.state("m")
+            m += grad
+            kv.state("other")[:] = 5
+            if fails:
+                raise fails.pop()
+            weight[:] = m
+
+        kv.set_updater(update)
+        assert (pushed(kv, 1) == 1).all()
+        fails.append(OSError("once"))
+        with pytest.raises(OSError, match="once"):
+            pushed(kv, 1)
+        assert (pushed(kv, 1) == 2).all()
+
+
+def test_the_state_of_a_16_bit_key_is_float32():
+    with store_of("local") as kv:
+        kv.init(1, mx.nd.zeros(SHAPE, dtype="float16"))
+        seen = []
+
+        def update(key, grad, weight):
+            seen.append(kv.state("m").dtype)
+            weight += grad
+
+        kv.set_updater(update)
+        kv.push(1, mx.nd.ones(SHAPE, dtype="float16"))
+        assert seen == [np.float32]
+
+
+# ------------------------------------------------------------------------------------------------ the same bits
+
+OPERATORS = ["+", "-", "*", "/"]
+COMPARISONS = ["<", "<=", ">", ">=", "==", "!="]
+
+
+class Writer:
+    """Text of a function with random arithmetic; of integers only what they have."""
+
+    def __init__(self, seed, is_float):
+        self.random = random.Random(seed)
+        self.is_float = is_float
+
+    def operand(self, depth):
+        name = self.random.choice(["input", "stored", "kv.state('m')", "temporary"])
+        return self.expression(depth - 1) if depth > 0 and self.random.random() < 0.7 else name
+
+    def number(self):
+        return repr(self.random.choice([0.5, -2.0, 3, 0, 1e-3, float(2**30)] if self.is_float else [0, 1, -2, 7]))
+
+    def expression(self, depth):
+        a, b = self.operand(depth), self.operand(depth)
+        kinds = ["infix", "number", "swapped", "neg", "abs", "compare", "where"]
+        kind = self.random.choice([*kinds, "unary", "extreme", "clip"] if self.is_float else kinds)
+        operator = self.random.choice(OPERATORS if self.is_float else OPERATORS[:3])
+        return {
+            "infix": f"({a} {operator} {b})",
+            "number": f"({a} {operator} {self.number()})",
+            "swapped": f"({self.number()} {operator} {b})",
+            "neg": f"(-{a})",
+            "abs": f"abs({a})",
+            "compare": f"({a} {self.random.choice(COMPARISONS)} {b})",
+            "where": f"where({a} > {b}, {b}, {a})",
+            "unary": f"{a}.{self.random.choice(['sqrt', 'sign', 'abs'])}()",
+            "extreme": f"{self.random.choice(['maximum', 'minimum'])}({a}, {b})",
+            "clip": f"maximum(minimum({a}, 2.0), -0.5)",
+        }[kind]
+
+    def function(self):
+        lines = ["def update(key, input, stored):", "    temporary = input + stored"]
+        for _ in range(self.random.randint(1, 4)):
+            target = self.random.choice(["temporary", "kv.state('m')", "stored", "input"])
+            value = self.expression(2)
+            form = self.random.choice(["{}[:] = {}", "{} += {}", "{} -= {}", "{} *= {}"])
+            if target.startswith("kv"):
+                lines.append(f"    m = {target}")
+                target = "m"
+            lines.append("    " + form.format(target, value))
+        lines.append("    stored += temporary")
+        return "\n".join(lines)
+
+
+def functions_of_arrays():
+    """Return where, maximum and minimum of arrays that have elements, or of what is read."""
+
+    def apply(numpy_function):
+        def call(*operands):
+            if any(type(one).__name__ == "Traced" for one in operands):
+                return numpy_function(*operands)
+            like = next(one for one in operands if isinstance(one, mx.nd.NDArray))
+            hosts = [one.asnumpy() if isinstance(one, mx.nd.NDArray) else one for one in operands]
+            return mx.nd.array(numpy_function(*hosts), dtype=like.dtype)
+
+        return call
+
+    return {name: apply(getattr(np, name)) for name in ("where", "maximum", "minimum")}
+
+
+def bits_of(array):
+    """Return the bytes of an array in which every NaN is the same."""
+    return (
+        np.where(array == array, array, array.dtype.type(np.nan)).tobytes()
+        if array.dtype.kind == "f"
+        else array.tobytes()
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+def test_a_random_function_gives_the_same_bits_read_and_called(dtype):
+    is_float = dtype.startswith("float")
+    for seed in range(PROGRAMS // 4):
+        text = Writer(f"{dtype} {seed}", is_float).function()
+        results = []
+        for type in ("local", "dist_sync"):
+            with store_of(type) as kv, np.errstate(all="ignore"):
+                data = np.random.default_rng(seed)
+                names = {"kv": kv, **functions_of_arrays()}
+                exec(text, names)
+
+                def draw(data=data):
+                    return mx.nd.array(
+                        data.normal(size=SHAPE) if is_float else data.integers(-4, 5, SHAPE), dtype=dtype
+                    )
+
+                kv.init(1, draw())
+                kv.set_updater(names["update"])
+                values = []
+                for _ in range(3):
+                    kv.push(1, draw())
+                    values.append(kv.pull(1).asnumpy())
+                results.append(values)
+        for called, read in zip(*results, strict=True):
+            assert bits_of(called) == bits_of(read), f"seed {seed}:\n{text}\ncalled {called}\nread {read}"
+
+
+# ------------------------------------------------------------------------------------------------ explain
+
+
+def explained(kv, key=3):
+    return printed(lambda: kv.explain(key))
+
+
+def test_explain_says_what_a_push_does(kv):
+    assert "value becomes sum" in explained(kv)
+    kv.set_updater(lambda key, input, stored: stored.__iadd__(np.clip(input * 2, -1, 1)))
+    text = explained(kv)
+    assert "value becomes value + min(max(sum × 2, -1), 1)" in text
+    assert "value <- " in text
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.5))
+    text = explained(kv)
+    assert "learning_rate is 0.5" in text
+    assert "program sgd" in text
+    kv.set_updater(mx.Program("program p\nw = sub value sum\nvalue <- w\n"))
+    assert "value becomes value - sum" in explained(kv)
+    with pytest.raises(mx.errors.KeyNotFoundError):
+        kv.explain(99)
+
+
+def test_explain_of_a_local_store_names_the_function():
+    with store_of("local") as kv:
+        kv.init(3, mx.nd.ones(SHAPE))
+        kv.set_updater(leaves)
+        assert f"leaves ({__file__}:" in explained(kv)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a = sub value sum\nb = sub sum a\nvalue <- b", "value becomes sum - (value - sum)"),
+        ("a = add value sum\nb = mul a 2\nvalue <- b", "value becomes (value + sum) × 2"),
+        ("a = neg sum\nb = div a value\nvalue <- b", "value becomes -sum / value"),
+        ("a = mul sum sum\nb = add a a\nvalue <- b", "value becomes a + a"),
+        ("a = select sum value 0\nvalue <- a", "value becomes value where sum else 0"),
+        ("a = sqrt sum\nvalue <- a", "value becomes √(sum)"),
+    ],
+)
+def test_programs_read_as_formulas(kv, text, words):
+    kv.set_updater(mx.Program(f"program p\n{text}\n"))
+    assert words in explained(kv)
