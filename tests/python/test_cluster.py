@@ -21,7 +21,6 @@ from tensorkv.errors import (
     InvalidArgumentError,
     KeyNotFoundError,
     UnavailableError,
-    UnimplementedError,
 )
 
 
