@@ -40,6 +40,26 @@ Life Simulation::LifeOf(const Driver& driver) const {
   return {driver.rank, driver.process->client()->client().incarnation()};
 }
 
+// Key and push of a PUSH.  A body that has been copied since, because its push has failed or was
+// given up, is known by what it holds.
+std::optional<std::pair<size_t, Push>> Simulation::PushOf(const Driver& driver,
+                                                          const Message& message) const {
+  if (const auto body = bodies_.find(message.body.owner.get()); body != bodies_.end()) {
+    return body->second;
+  }
+  const auto key = key_index_.find(message.key);
+  if (key == key_index_.end()) return std::nullopt;
+  const SimKey& sim = scenario_.keys[key->second];
+  for (uint64_t ordinal = 1; ordinal <= driver.ordinal; ++ordinal) {
+    const Push push{LifeOf(driver), ordinal};
+    if (!model_.MayBe(key->second, push, message.number)) continue;
+    const Lanes lanes =
+        Contribution(scenario_.seed, sim, driver.rank, push.life.incarnation, ordinal);
+    if (model_.Matches(sim, message.body, lanes)) return std::pair(key->second, push);
+  }
+  return std::nullopt;
+}
+
 std::vector<const Shard*> Simulation::Shards() const {
   std::vector<const Shard*> shards;
   shards.reserve(servers_.size());

@@ -67,6 +67,14 @@ bool Model::HasLeft(size_t key, Push push) const {
   return found != keys_.end() && found->second.all.contains(push);
 }
 
+bool Model::MayBe(size_t key, Push push, uint64_t round) const {
+  const auto found = keys_.find(key);
+  if (found == keys_.end()) return false;
+  const auto pushed = found->second.pushed.find(round);
+  const bool has_it = pushed != found->second.pushed.end() && pushed->second.contains(push);
+  return has_it || !found->second.all.contains(push);
+}
+
 void Model::Failed(size_t key, Push push) {
   if (const auto found = keys_.find(key); found != keys_.end()) found->second.failed.insert(push);
 }

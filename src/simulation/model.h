@@ -40,6 +40,10 @@ class Model {
   void Deleted(size_t key);
   void Pushed(size_t key, Push push, uint64_t round);  // a first byte has left
   bool HasLeft(size_t key, Push push) const;
+  // Whether the push has this round, or none yet.
+  bool MayBe(size_t key, Push push, uint64_t round) const;
+  // Whether a chunk holds these lanes.
+  bool Matches(const SimKey& key, const Bytes& bytes, const Lanes& lanes) const;
   void Failed(size_t key, Push push);  // it may be in some chunks or in none
   void Accepted(size_t key, Push push, uint64_t round, const Placement& placement,
                 const std::vector<const Shard*>& shards);
@@ -89,7 +93,6 @@ class Model {
   void Violate(std::string text);
   void CheckOrder(size_t key, Push push, uint64_t round);
   bool RuleAt(size_t key, uint64_t round, const Epoch& head) const;
-  bool Matches(const SimKey& key, const Bytes& bytes, const Lanes& lanes) const;
   std::string Describe(size_t key, uint32_t chunk, uint64_t version) const;
   void CompletedSync(const Shard& shard, const Epoch& head, size_t key, uint32_t index,
                      const Chunk& chunk);

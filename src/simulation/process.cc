@@ -76,9 +76,8 @@ void Process::Sent(LinkId, const Message& message) {
   const auto driver = s.drivers_.find(this);
   if (driver == s.drivers_.end()) return;
   if (message.type == Type::kPush && message.body.size > 0) {
-    const auto body = s.bodies_.find(message.body.owner.get());
-    if (body != s.bodies_.end()) {
-      const auto& [key, push] = body->second;
+    if (const auto pushed = s.PushOf(driver->second, message)) {
+      const auto& [key, push] = *pushed;
       // Pushes of a key leave in order: one that a later one has passed has failed, though its
       // outcome is not told yet.
       for (const auto& [id, running] : driver->second.running) {

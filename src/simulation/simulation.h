@@ -154,6 +154,7 @@ class Simulation final : public FaultInjector, public ShardListener {
   void CheckFailure(const Driver& driver, const Driver::Running& running, const Error& error);
   OpId Begin(Driver* driver, Operation operation, Driver::Running running);
   Life LifeOf(const Driver& driver) const;
+  std::optional<std::pair<size_t, Push>> PushOf(const Driver& driver, const Message& message) const;
   std::vector<const Shard*> Shards() const;
   void Record(const Driver& driver, const Driver::Running& running, HistoryEvent::Kind kind,
               uint64_t end, uint64_t round);
