@@ -8,7 +8,15 @@ namespace tkv {
 namespace {
 
 const char* Name(Role role) {
-  return role == Role::kServer ? "server" : role == Role::kWorker ? "worker" : "observer";
+  switch (role) {
+    case Role::kWorker:
+      return "worker";
+    case Role::kObserver:
+      return "observer";
+    case Role::kServer:
+      return "server";
+  }
+  return "process of an unknown role";  // which a later version has
 }
 
 }  // namespace
@@ -82,8 +90,10 @@ void Head::OnHello(LinkId link, const Message& message, Time now, Effects* effec
     return effects->Close(link, Code::kUnauthenticated,
                           Format("HELLO: job '{}', this is '{}'", hello.job, options_.job));
   }
-  const std::string who = hello.rank == kNoRank ? Format("a {}", Name(hello.role))
-                                                : Format("{} {}", Name(hello.role), hello.rank);
+  const std::string who = hello.rank == kNoRank
+                              ? (hello.role == Role::kObserver ? std::string("an observer")
+                                                               : Format("a {}", Name(hello.role)))
+                              : Format("{} {}", Name(hello.role), hello.rank);
   if (const auto error = WhyNotTogether(who, hello.protocol, "the head", options_.protocol)) {
     effects->Log(Level::kWarning, Format("refused: {}", error->what()));
     return effects->Close(link, error->code(), Format("HELLO: {}", error->what()));

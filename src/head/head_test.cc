@@ -77,6 +77,21 @@ TEST_F(HeadTest, WhoSpeaksAnotherProtocolIsToldBothAndWhatToUpgrade) {
   }
 }
 
+TEST_F(HeadTest, AProcessOfALaterVersionWithAnUnknownRoleIsRefusedByItsVersion) {
+  Hello hello{"job", static_cast<Role>(9), kNoRank, 0, ++process_, ""};
+  hello.protocol.version = 3;
+  Message message;
+  message.type = Type::kHello;
+  message.extra = Encode(hello);
+  Effects effects;
+  head_.Received(++link_, message, now_, &effects);
+  ASSERT_EQ(effects.closes.size(), 1U);
+  EXPECT_EQ(effects.closes[0].code, Code::kFailedPrecondition);
+  EXPECT_TRUE(effects.closes[0].reason.starts_with(
+      "HELLO: a process of an unknown role speaks protocol 3, the head protocol 2"))
+      << effects.closes[0].reason;
+}
+
 TEST_F(HeadTest, WhoNeverComesIsDeadOrHasLeftAtOnce) {
   Effects effects;
   head_.Gone(Role::kWorker, 0, true, &effects);

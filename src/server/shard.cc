@@ -81,7 +81,9 @@ void Shard::OnHello(LinkId link, const Message& message, Effects* effects) {
     return effects->Close(link, Code::kUnauthenticated,
                           Format("HELLO: job '{}', this is '{}'", hello.job, options_.job));
   }
-  const std::string who = hello.rank == kNoRank ? "an observer" : Format("worker {}", hello.rank);
+  const std::string who = hello.rank != kNoRank           ? Format("worker {}", hello.rank)
+                          : hello.role == Role::kObserver ? "an observer"
+                                                          : "a process of an unknown role";
   const std::string self = Format("server {}", options_.index);
   if (const auto error = WhyNotTogether(who, hello.protocol, self, options_.protocol)) {
     effects->Log(Level::kWarning, Format("refused: {}", error->what()));

@@ -53,12 +53,16 @@ Hello DecodeHello(std::string_view bytes) {
   ByteReader reader(bytes);
   Hello hello;
   hello.job = reader.Text(kJobBytesMax);
-  hello.role = ReadEnum(&reader, Role::kServer, "role");
+  hello.role = static_cast<Role>(reader.Number<uint8_t>());
   hello.rank = ReadRank(&reader);
   hello.incarnation = reader.Number<uint64_t>();
   hello.known = reader.Number<uint64_t>();
   hello.address = reader.Text(kAddressBytesMax);
   hello.protocol = ReadProtocol(&reader);
+  // A later version may have further roles: such a peer is refused by its version.
+  if (hello.role > Role::kServer && hello.protocol.version == kProtocolVersion) {
+    throw Fail(Code::kInvalidArgument, "there is no role {}", static_cast<int>(hello.role));
+  }
   return hello;
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/format.h"
+#include "base/logfmt.h"
 
 namespace tkv {
 namespace {
@@ -28,7 +29,7 @@ constexpr Release kRelease = ReleaseOf(TKV_VERSION);
 
 std::string Spoken(const Protocol& protocol) {
   std::string text = Format("protocol {}", protocol.version);
-  return protocol.package.empty() ? text : text + Format(" ({})", protocol.package);
+  return protocol.package.empty() ? text : text + Format(" ({})", Escaped(protocol.package));
 }
 
 }  // namespace

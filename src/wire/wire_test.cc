@@ -304,6 +304,19 @@ TEST(Protocol, AnotherVersionIsRefusedAndTheOlderSideIsToBeUpgraded) {
             "upgrade tensorkv where the head runs");
 }
 
+TEST(Protocol, TheNameOfAPackageIsShownWithoutControlBytes) {
+  Protocol hostile = Speaks(3);
+  hostile.package = "x\n\x1b[2Jy";
+  for (const char c : WhyNot(hostile, Speaks(2))) EXPECT_GE(c, ' ');
+}
+
+TEST(Protocol, APeerOfALaterVersionIsRefusedByThatWhateverItsRole) {
+  Hello hello{"job", static_cast<Role>(9), 1, 5, 6, ""};
+  EXPECT_FAILS(Code::kInvalidArgument, DecodeHello(Encode(hello)));
+  hello.protocol = Speaks(kProtocolVersion + 1);
+  EXPECT_EQ(DecodeHello(Encode(hello)).protocol, hello.protocol);
+}
+
 TEST(Protocol, FeaturesAreIgnoredUnlessOneSideRequiresThem) {
   EXPECT_EQ(WhyNot(Speaks(2, ~uint64_t{0}), Speaks(2)), "");
   EXPECT_EQ(WhyNot(Speaks(2), Speaks(2, 5)), "");
