@@ -265,6 +265,8 @@ TEST(Member, ALostHeadIsDialedAgainAndItsReturnIsTold) {
   greet(1, 0);
   Epoch epoch;
   epoch.workers = {{4, Epoch::State::kAlive}};
+  epoch.servers.resize(1);
+  epoch.placement = {1, 1, {}};
   Message news;
   news.type = Type::kEpoch;
   news.number = 1;
