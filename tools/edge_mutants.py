@@ -19,7 +19,7 @@ LONGEST = 600  # seconds
 
 
 def build(target):
-    """Build the extension or a test in the copy."""
+    """Build the extension or a test in the copy; raise mutants.NotBuiltError where it does not build."""
     run = {"cwd": TREE, "env": {**os.environ, "CCACHE_BASEDIR": str(TREE)}, "capture_output": True, "text": True}
     if not (BUILD / "build.ninja").exists():
         options = ["-DTKV_BUILD_PYTHON=ON", "-DTKV_BUILD_BENCH=OFF"]
@@ -27,7 +27,7 @@ def build(target):
         subprocess.run(["cmake", "--preset", "release", "-B", BUILD, *options, python], check=True, **run)
     done = subprocess.run(["cmake", "--build", BUILD, "--target", target], check=False, **run)
     if done.returncode != 0:
-        raise SystemExit(f"edge mutants: the copy does not build:\n{done.stdout[-3000:]}")
+        raise mutants.NotBuiltError(done.stdout[-3000:])
 
 
 def link_package():
@@ -65,7 +65,10 @@ def judge(path, programs):
     tests = tests[1] if tests else "test_hazards.py"
     is_python = tests.endswith(".py")
     with mutants.patched(path):
-        build("_core" if is_python else tests)
+        try:
+            build("_core" if is_python else tests)
+        except mutants.NotBuiltError as error:
+            return False, f"does not build: {mutants.first_error(error)}"
         command = [BUILD / "tests" / tests, "--gtest_brief=1", "--gtest_fail_fast"]
         status, text = run_python(tests, programs) if is_python else run(command)
     failed = re.search(r"^(?:FAILED|\[  FAILED  \]) ([^\s,]+)", text, re.MULTILINE)
@@ -84,7 +87,10 @@ def main():
     arguments = parser.parse_args()
     chosen = [p for p in PATCHES if not arguments.names or any(name in p.name for name in arguments.names)]
     mutants.copy_tree()
-    build("_core")
+    try:
+        build("_core")
+    except mutants.NotBuiltError as error:
+        raise SystemExit(f"edge mutants: the copy does not build:\n{error}") from error
     link_package()
     missed = 0
     for path in chosen:

@@ -35,8 +35,17 @@ def patch(path, *options):
         raise SystemExit(f"mutants: {path.name} does not apply: {done.stdout}{done.stderr}")
 
 
+class NotBuiltError(Exception):
+    """The copy does not build: what the compiler has said."""
+
+
+def first_error(error):
+    """Return the first line of what the compiler has said that names an error."""
+    return next((line for line in str(error).splitlines() if "error" in line), "no line names an error")
+
+
 def build():
-    """Build the command in the copy."""
+    """Build the command in the copy; raise NotBuiltError where it does not build."""
     # The compiler's cache knows every file but the one that a patch changes, because the options are those of the tree.
     run = {"cwd": COPY / "tree", "env": {**os.environ, "CCACHE_BASEDIR": str(COPY / "tree")}, "capture_output": True}
     if not (COPY / "tree" / "build" / "release" / "build.ninja").exists():
@@ -45,7 +54,7 @@ def build():
     command = ["cmake", "--build", "--preset", "release", "--target", "tkv_cli"]
     done = subprocess.run(command, text=True, check=False, **run)
     if done.returncode != 0:
-        raise SystemExit(f"mutants: the copy does not build:\n{done.stdout[-3000:]}")
+        raise NotBuiltError(done.stdout[-3000:])
 
 
 # A rule that is taken away may leave something unused, which is no error here.
@@ -101,6 +110,18 @@ def judge(seeds):
     return False, f"crashed with {done.returncode}"
 
 
+def judge_patch(path, seeds):
+    """Return (caught, text) of the simulation with a patch, and the same of each scope that the patch names."""
+    scopes = re.findall(r"^Scope: (.+)$", path.read_text(), re.MULTILINE)
+    with patched(path):
+        try:
+            build()
+        except NotBuiltError as error:
+            verdict = False, f"does not build: {first_error(error)}"
+            return verdict, [verdict for _ in scopes]
+        return judge(seeds), [explore(scope) for scope in scopes]
+
+
 def main():
     """Run what the arguments say; the exit status is 0 where at least 95 % are caught."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -115,16 +136,16 @@ def main():
     print(f"{len(PATCHES)} patches apply", flush=True)
     if arguments.apply_only:
         return 0
-    build()
+    try:
+        build()
+    except NotBuiltError as error:
+        raise SystemExit(f"mutants: the copy does not build:\n{error}") from error
     sound, text = judge(arguments.seeds)
     if sound or not text.startswith("survived"):
         raise SystemExit(f"mutants: the tree itself fails: {text}")
     caught = explored = missed = 0
     for path in wanted:
-        with patched(path):
-            build()
-            is_caught, text = judge(arguments.seeds)
-            verdicts = [explore(scope) for scope in re.findall(r"^Scope: (.+)$", path.read_text(), re.MULTILINE)]
+        (is_caught, text), verdicts = judge_patch(path, arguments.seeds)
         explored += len(verdicts)
         missed += sum(not found for found, _ in verdicts)
         caught += is_caught
