@@ -15,6 +15,7 @@ void Client::Joined(Role role, const Welcome& welcome) {
 
 void Client::On(const Epoch& epoch, Time now, Effects* effects) {
   if (epoch.number <= epoch_.number || closed_) return;
+  now_ = now;
   const Epoch old = std::exchange(epoch_, epoch);
   if (role_ == Role::kWorker && !has_left_) {
     const Epoch::Member& self = epoch_.workers[static_cast<size_t>(welcome_.rank)];
@@ -91,7 +92,10 @@ void Client::Refused(const Error& error, Effects* effects) {
   effects->Log(Level::kWarning, error.what());
   FailAll(error);
   closed_ = error;
-  for (ServerLink& link : links_) link.Close(effects);
+  for (ServerLink& link : links_) {
+    link.Close(effects);
+    link.NoteWait(now_, &waits_);
+  }
 }
 
 ServerLink* Client::LinkOf(LinkId id) {
@@ -169,11 +173,13 @@ void Client::Abandon(ServerLink* link, const Error& error, Effects* effects) {
       link->PutFirst(std::move(again));
     }
   }
+  link->NoteWait(now_, &waits_);
 }
 
 void Client::Received(LinkId id, const Message& message, Time now, Effects* effects) {
   ServerLink* const link = LinkOf(id);
   if (link == nullptr || closed_) return;
+  now_ = now;
   link->Heard(now);
   const uint32_t server = link->server();
   if (message.type == Type::kError && message.seq == 0) {  // the server closes the session
@@ -187,7 +193,6 @@ void Client::Received(LinkId id, const Message& message, Time now, Effects* effe
   const std::optional<Outgoing> sent = link->Take(message.seq);
   if (!sent) return;  // a repeated answer, or a PONG
   Pump(link);
-  now_ = now;
   OnAnswer(*sent, server, message, effects);
 }
 

@@ -173,6 +173,38 @@ TEST_F(ClientStatsTest, AFullWindowIsCountedAsSuch) {
   EXPECT_EQ(Stats().of(WaitCause::kCredit).count, 0u);
 }
 
+// A client with a push that waits for credit, for a second so far.
+class EndedWaitTest : public ClientStatsTest {
+ protected:
+  EndedWaitTest() {
+    credit_bytes_ = 1;
+    MakeKey();
+    before_ = Stats().of(WaitCause::kCredit).count;
+    Begin(Kind::kPush, "push");
+    EXPECT_EQ(Sent().size(), 1u);  // of two chunks
+    now_ += kSecond;
+  }
+  uint64_t Ended() const { return Stats().of(WaitCause::kCredit).count - before_; }
+  uint64_t before_ = 0;
+};
+
+TEST_F(EndedWaitTest, TheWaitOfALinkEndsWhenItsServerRefuses) {
+  EXPECT_EQ(Ended(), 0u);
+  client_.ServerRefused(0, Error(Code::kUnavailable, "no"), &effects_);
+  EXPECT_EQ(Ended(), 1u);
+}
+
+TEST_F(EndedWaitTest, TheWaitOfALinkEndsWithTheSessionThatItsServerCloses) {
+  Message error = ErrorReply(0, Code::kInvalidArgument, "violation");
+  client_.Received(link_, error, now_, &effects_);
+  EXPECT_EQ(Ended(), 1u);
+}
+
+TEST_F(EndedWaitTest, TheWaitOfALinkEndsWithTheClient) {
+  client_.Refused(Error(Code::kAborted, "this life is over"), &effects_);
+  EXPECT_EQ(Ended(), 1u);
+}
+
 TEST_F(ClientStatsTest, ResendsAndReconnectsAreThoseOfAServer) {
   EXPECT_EQ(Stats().peers.at(0).state, "idle");
   EXPECT_EQ(Stats().peers.at(0).last_word_seconds, -1);
