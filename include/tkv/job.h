@@ -30,10 +30,10 @@ struct Job : NetworkOptions {
 };
 
 // Reads what a launcher has left in the environment: TKV_* (tkv launch), or DMLC_*, the variables
-// of MXNet's launcher.
+// of MXNet's launcher.  The job's `carrier`, where there is one, says which addresses there are.
 //   throws  kFailedPrecondition  there is no sign of a launcher; lists the ways to start
 //           kInvalidArgument     a variable is missing or wrong
-TKV_API Job JobFromEnvironment();
+TKV_API Job JobFromEnvironment(std::shared_ptr<const Transport> carrier = nullptr);
 
 // Whether there is a sign of a launcher that JobFromEnvironment knows.
 TKV_API bool IsLaunched();

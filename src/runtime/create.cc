@@ -79,7 +79,7 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
   } else if (!IsLaunched() && IsInGroup()) {
     worker = WorkerInGroup(name, options);
   } else {
-    const Job job = JobFromEnvironment();
+    const Job job = JobFromEnvironment(options.carrier);
     if (job.role != Job::Role::kWorker) {
       throw Fail(Code::kFailedPrecondition,
                  "create '{}': this process is a {} of the job, only workers have stores; "

@@ -22,6 +22,7 @@
 #include "tkv/config.h"
 #include "tkv/job.h"
 #include "transport/address.h"
+#include "transport/factory.h"
 #include "update/parallel.h"
 #include "wire/message.h"
 
@@ -80,7 +81,20 @@ std::string WhoIsThis() {
   return text;
 }
 
-Job TkvJob() {
+// Throws where a head cannot be at these addresses: now, not when the job's patience is over.
+void CheckHead(const std::string& addresses, const Transport* carrier) {
+  try {
+    if (carrier != nullptr) {
+      carrier->CanReach(addresses);
+    } else {
+      ParseAddresses(addresses);
+    }
+  } catch (const Error& error) {
+    throw Fail(error.code(), "TKV_HEAD='{}': {}", addresses, error.what());
+  }
+}
+
+Job TkvJob(const Transport* carrier) {
   Job job;
   const char* const role = Variable("TKV_ROLE");
   const std::string name = role == nullptr ? "worker" : role;
@@ -100,11 +114,7 @@ Job TkvJob() {
   } else {
     job.head = NeedVariable("TKV_HEAD", ": the address that `tkv head` prints");
   }
-  try {
-    if (!job.head.empty()) ParseAddresses(job.head);  // now, not when its patience is over
-  } catch (const Error& error) {
-    throw Fail(error.code(), "TKV_HEAD='{}': {}", job.head, error.what());
-  }
+  if (!job.head.empty()) CheckHead(job.head, carrier);
   return job;
 }
 
@@ -141,7 +151,7 @@ bool IsInGroup() {
   return Variable("PMIX_RANK") != nullptr && Variable("PMIX_NAMESPACE") != nullptr;
 }
 
-Job JobFromEnvironment() {
+Job JobFromEnvironment(std::shared_ptr<const Transport> carrier) {
   if (!IsLaunched()) {
     throw Fail(Code::kFailedPrecondition,
                "nothing says who else takes part in the job. Start it by `tkv launch -n WORKERS "
@@ -149,11 +159,12 @@ Job JobFromEnvironment() {
                "launcher (DMLC_ROLE, DMLC_PS_ROOT_URI, ...); bootstrap='self' makes a job of this "
                "worker alone; tensorkv.testing.cluster() makes one among threads");
   }
-  Job job =
-      Variable("TKV_HEAD") != nullptr || Variable("TKV_ROLE") != nullptr ? TkvJob() : DmlcJob();
+  const bool is_tkv = Variable("TKV_HEAD") != nullptr || Variable("TKV_ROLE") != nullptr;
+  Job job = is_tkv ? TkvJob(carrier.get()) : DmlcJob();
   job.token = TokenFromEnvironment();
   const StoreOptions options = OptionsFromEnvironment();
   static_cast<NetworkOptions&>(job) = options;
+  job.carrier = std::move(carrier);
   if (!options.on_death.empty()) job.on_death = options.on_death;
   return job;
 }

@@ -71,8 +71,8 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
   } else {
     const std::string text = notice.ask();
     const size_t first = text.find(' ');
-    const size_t second = text.find(' ', first + 1);
-    if (second == std::string::npos) {
+    const size_t second = text.rfind(' ');  // a carrier's address may have spaces
+    if (first == second) {
       throw Fail(Code::kInvalidArgument, "create: '{}' is no description of a job", text);
     }
     job->id = text.substr(0, first);
@@ -262,7 +262,7 @@ std::unique_ptr<Service> Service::StartInGroup(const StoreOptions& options) {
 
 std::unique_ptr<Service> Service::StartFromEnvironment(const StoreOptions& options) {
   if (!IsLaunched() && IsInGroup()) return StartInGroup(options);
-  const Job job = JobFromEnvironment();
+  const Job job = JobFromEnvironment(options.carrier);
   if (job.role == Job::Role::kWorker) {
     throw Fail(Code::kFailedPrecondition,
                "serve: this process is a worker of its job; TKV_ROLE or DMLC_ROLE would make it a "

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <map>
 #include <thread>
 
@@ -57,7 +58,8 @@ class OwnTransport final : public Transport {
  public:
   std::string_view name() const override { return "own"; }
   bool CanReach(const std::string& addresses) const override {
-    return addresses.starts_with("own:");
+    if (!addresses.starts_with("own:")) throw Error(Code::kInvalidArgument, addresses);
+    return true;
   }
   std::vector<std::string> ListenAt(const ListenPlace& place) const override {
     return {place.is_head && !place.head.empty() ? place.head : NewAddress()};
@@ -131,6 +133,56 @@ TEST_P(TransportJob, AHeadIsToldThatAServerHasEnded) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   FAIL() << "the worker does not know";
+}
+
+TEST(Carrier, LivesAsLongAsWhatItHasOpened) {
+  auto own = std::make_shared<OwnTransport>();
+  const std::weak_ptr<OwnTransport> carrier = own;
+  Job job = HeadOf(1, 1);
+  job.id = "carrier";
+  job.carrier = own;
+  StoreOptions options;
+  options.carrier = own;
+  auto head = Service::Start(job);
+  auto server = Service::Start(MemberOf(job, head->address(), Job::Role::kServer, 0));
+  auto worker =
+      WorkerOfProcess("dist_sync", options, MemberOf(job, head->address(), Job::Role::kWorker, 0));
+  own.reset();
+  job.carrier.reset();
+  options.carrier.reset();
+  worker->Stop();
+  head.reset();
+  EXPECT_FALSE(carrier.expired());
+  server.reset();
+  EXPECT_FALSE(carrier.expired()) << "the worker has an endpoint of it";
+  worker.reset();
+  EXPECT_TRUE(carrier.expired());
+}
+
+TEST(Carrier, OfAServiceLivesAsLongAsTheService) {
+  Job job = HeadOf(1, 1);
+  auto own = std::make_shared<OwnTransport>();
+  const std::weak_ptr<OwnTransport> carrier = own;
+  job.carrier = std::move(own);
+  auto head = Service::Start(job);
+  job.carrier.reset();
+  EXPECT_FALSE(carrier.expired());
+  head.reset();
+  EXPECT_TRUE(carrier.expired());
+}
+
+TEST(Carrier, SaysItselfWhichAddressesOfAHeadThereAre) {
+  setenv("TKV_HEAD", "own:anywhere", 1);
+  setenv("TKV_JOB", "carrier", 1);
+  EXPECT_FAILS(Code::kInvalidArgument, JobFromEnvironment());
+  const auto own = std::make_shared<OwnTransport>();
+  const Job job = JobFromEnvironment(own);
+  EXPECT_EQ(job.head, "own:anywhere");
+  EXPECT_EQ(job.carrier, own);
+  setenv("TKV_HEAD", "pigeon:home", 1);
+  EXPECT_FAILS(Code::kInvalidArgument, JobFromEnvironment(own));
+  unsetenv("TKV_HEAD");
+  unsetenv("TKV_JOB");
 }
 
 INSTANTIATE_TEST_SUITE_P(Unix, TransportJob, ::testing::Values(Way::kUnix));

@@ -92,7 +92,7 @@ namespace {
 class JobService final : public Service {
  public:
   JobService(const Job& job, Log log, std::chrono::milliseconds patience)
-      : role_(job.role), patience_(patience), who_(WhoIs(job)), log_(log) {
+      : carrier_(job.carrier), role_(job.role), patience_(patience), who_(WhoIs(job)), log_(log) {
     if (job.workers < 1 || job.workers > kWorkersMax || job.servers < 1 ||
         job.servers > static_cast<int>(kServersMax)) {
       throw Fail(Code::kInvalidArgument, "{}: {} workers and {} servers; at least one of each",
@@ -274,6 +274,7 @@ class JobService final : public Service {
     if (over_ || refused_) changed_.notify_all();
   }
 
+  const std::shared_ptr<const Transport> carrier_;  // ends after the endpoint that it opened
   const Job::Role role_;
   const std::chrono::milliseconds patience_;
   const std::string who_;

@@ -26,7 +26,8 @@ uint64_t LifeNumber() {
 }
 
 Worker::Worker(const std::string& type, const StoreOptions& store, WorkerOptions options)
-    : host_(std::move(options.host)),
+    : carrier_(store.carrier),
+      host_(std::move(options.host)),
       after_leave_(std::move(options.after_leave)),
       local_workers_(options.local_workers) {
   MemberOptions member;
@@ -108,6 +109,8 @@ Worker::~Worker() {
     [[maybe_unused]] auto* const thread = thread_.release();
     [[maybe_unused]] auto* const pool = pool_.release();
     [[maybe_unused]] auto* const host = new (std::nothrow) std::shared_ptr<void>(std::move(host_));
+    [[maybe_unused]] auto* const carrier =
+        new (std::nothrow) std::shared_ptr<const Transport>(std::move(carrier_));
     return;
   }
   if (thread_ != nullptr) thread_->Stop();

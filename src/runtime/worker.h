@@ -101,6 +101,7 @@ class Worker final {
   void Broken(const Error& error);
   void ReleaseMemory(const Call& call);
 
+  std::shared_ptr<const Transport> carrier_;  // first: it ends after the endpoint that it opened
   const unsigned birth_ = ForkGeneration();
   std::shared_ptr<void> host_;
   const std::function<void()> after_leave_;
