@@ -2,12 +2,16 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
+#include <ctime>
 #include <exception>
 
 #include "base/format.h"
@@ -29,8 +33,8 @@ bool IsReady(int file) {
 ssize_t WriteToPipe(int file, const std::string& line) {
   const std::string path = Format("/proc/self/fd/{}", file);
   const int own = open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-  if (own < 0) return IsReady(file) ? write(file, line.data(), line.size()) : -1;
-  const ssize_t wrote = write(own, line.data(), line.size());
+  if (own < 0) return IsReady(file) ? WriteWithoutSignal(file, line) : -1;
+  const ssize_t wrote = WriteWithoutSignal(own, line);
   close(own);
   return wrote;
 }
@@ -44,12 +48,34 @@ bool Write(int file, const std::string& line) {
   } else if (S_ISSOCK(status.st_mode)) {
     wrote = send(file, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   } else if (IsReady(file)) {
-    wrote = write(file, line.data(), line.size());
+    wrote = WriteWithoutSignal(file, line);
   }
   return wrote == static_cast<ssize_t>(line.size());
 }
 
 }  // namespace
+
+// The kernel sends SIGPIPE to the thread that writes: it is blocked there and taken before it is let
+// through again, unless one was pending before, which is somebody else's.
+ssize_t WriteWithoutSignal(int file, std::string_view text) noexcept {
+  sigset_t pipe{};
+  sigset_t before{};
+  sigset_t pending{};
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  sigpending(&pending);
+  pthread_sigmask(SIG_BLOCK, &pipe, &before);
+  const ssize_t wrote = write(file, text.data(), text.size());
+  const int error = errno;
+  if (wrote < 0 && error == EPIPE && sigismember(&pending, SIGPIPE) == 0) {
+    const timespec now{};
+    while (sigtimedwait(&pipe, nullptr, &now) < 0 && errno == EINTR) {
+    }
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  return wrote;
+}
 
 void WriteLogLine(std::string line, int file) noexcept {
   try {

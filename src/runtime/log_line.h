@@ -2,7 +2,10 @@
 
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
+#include <string_view>
 
 namespace tkv {
 
@@ -14,5 +17,8 @@ inline constexpr int kLogFile = 2;
 // room says how many were.
 //   blocks  never, but for a disk
 void WriteLogLine(std::string line, int file = kLogFile) noexcept;
+
+// write(), which sends the process no SIGPIPE where the reader is gone: errno says EPIPE.
+ssize_t WriteWithoutSignal(int file, std::string_view text) noexcept;
 
 }  // namespace tkv

@@ -2,9 +2,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <ctime>
 #include <string>
 
 namespace tkv {
@@ -50,6 +54,38 @@ TEST_F(LogLineTest, APipeThatNobodyReadsBlocksNobodyAndTheLossIsTold) {
                            ") after\n");
   WriteLogLine("well", files_[1]);
   EXPECT_EQ(ReadAll(), "well\n");
+}
+
+TEST_F(LogLineTest, AReaderThatGoesBeforeTheWriteEndsNoProcess) {
+  ASSERT_NE(signal(SIGPIPE, SIG_DFL), SIG_ERR);
+  close(files_[0]);
+  EXPECT_EQ(WriteWithoutSignal(files_[1], "line"), -1);
+  EXPECT_EQ(errno, EPIPE);
+  sigset_t pending{};
+  sigset_t blocked{};
+  sigpending(&pending);
+  pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+  EXPECT_EQ(sigismember(&pending, SIGPIPE), 0);
+  EXPECT_EQ(sigismember(&blocked, SIGPIPE), 0);
+  files_[0] = open("/dev/null", O_RDONLY);
+}
+
+TEST_F(LogLineTest, ASignalOfSomebodyElsesStaysPending) {
+  sigset_t pipe{};
+  sigset_t before{};
+  sigset_t pending{};
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe, &before);
+  pthread_kill(pthread_self(), SIGPIPE);
+  close(files_[0]);
+  EXPECT_EQ(WriteWithoutSignal(files_[1], "line"), -1);
+  sigpending(&pending);
+  EXPECT_EQ(sigismember(&pending, SIGPIPE), 1);
+  const timespec now{};
+  EXPECT_EQ(sigtimedwait(&pipe, nullptr, &now), SIGPIPE);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  files_[0] = open("/dev/null", O_RDONLY);
 }
 
 TEST_F(LogLineTest, AVeryLongLineIsCut) {
