@@ -150,7 +150,8 @@ class Parser {
 
   void State(std::string_view name) {
     Enter(Stage::kStates);
-    if (body_.states.size() == Program::kStatesMax) Refuse("more than {} states", Program::kStatesMax);
+    if (body_.states.size() == Program::kStatesMax)
+      Refuse("more than {} states", Program::kStatesMax);
     Define(name, {false, body_.input_count()});
     body_.states.emplace_back(name);
   }
