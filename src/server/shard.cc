@@ -47,6 +47,19 @@ Shard::Memory Shard::MemoryUse() const {
   return memory;
 }
 
+std::vector<SessionId> Shard::Miscounted() const {
+  std::map<SessionId, size_t> waiting;
+  for (const auto& [id, chunk] : chunks_) {
+    for (const ParkedPull& pull : chunk.parked) ++waiting[pull.session];
+  }
+  for (const WaitingDescribe& describe : describes_) ++waiting[describe.session];
+  std::vector<SessionId> wrong;
+  for (const auto& [id, session] : sessions_) {
+    if (session.parked != waiting[id]) wrong.push_back(id);
+  }
+  return wrong;
+}
+
 // ---- membership and sessions --------------------------------------------------------------------
 
 Session* Shard::SessionOf(LinkId link) {

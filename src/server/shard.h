@@ -81,6 +81,8 @@ class Shard {
   const Epoch& epoch() const { return epoch_; }
   uint64_t incarnation() const { return incarnation_; }
   Memory MemoryUse() const;
+  // Sessions whose `parked` is not the number of pulls and DESCRIBEs that wait for them.
+  std::vector<SessionId> Miscounted() const;
   const char* StateFor(LinkId link, const Message& message) const;  // a row of the coverage table
 
  private:

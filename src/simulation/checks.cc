@@ -155,6 +155,9 @@ void Simulation::CheckFailure(const Driver& driver, const Driver::Running& runni
   if (nobody_died && text.find("is dead; round") != std::string::npos) {
     return Violate(Format("somebody who has left is called dead: {}", text));
   }
+  if (text.find("lost its values") != std::string::npos && !Happened({Fault::Kind::kKillServer})) {
+    return Violate(Format("a server that lives is said to have lost its values: {}", text));
+  }
   const bool needs_gone = text.find("needs it") != std::string::npos;
   if (scenario_.policy == Epoch::Policy::kContinue && needs_gone) {
     return Violate(Format("worker {} needed somebody who is gone: {}", driver.rank, text));
@@ -246,6 +249,18 @@ void Simulation::CheckMemory() {
   }
 }
 
+// What a server counts as waiting for a session is what waits.
+void Simulation::CheckParked() {
+  for (Process* const server : servers_) {
+    if (server == nullptr) continue;
+    for (const SessionId& id : server->server()->shard().Miscounted()) {
+      Violate(
+          Format("{} miscounts what waits for {}", server->address,
+                 id.rank == kNoRank ? std::string("an observer") : Format("worker {}", id.rank)));
+    }
+  }
+}
+
 // The second store, where workers close it: its keys are there while somebody may use them, and are
 // gone when everybody who lives has closed it.
 void Simulation::CheckStores() {
@@ -303,6 +318,7 @@ const Driver* Simulation::DriverOf(Rank rank, const Epoch& epoch) const {
 }
 
 void Simulation::CheckAtEnd() {
+  CheckParked();
   for (Process* const server : servers_) {
     if (server == nullptr) continue;
     const Shard::Memory use = server->server()->shard().MemoryUse();

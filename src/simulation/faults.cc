@@ -57,10 +57,12 @@ void Simulation::InjectOne(const Fault& fault) {
   Process* const server = pick(Process::Kind::kServer);
   Process* const target = choice.Chance(0.8) ? server : head_;
   if (worker == nullptr || server == nullptr || target == nullptr) return;
+  Process* const dropped = fault.of_observer ? pick(Process::Kind::kObserver) : worker;
+  if (dropped == nullptr) return;
   Time lasts = choice.Between(1, 1500) * kMillisecond;
   switch (fault.kind) {
     case Fault::Kind::kDrop:
-      network_->Sever(worker->address, target->address);
+      network_->Sever(dropped->address, target->address);
       break;
     case Fault::Kind::kDuplicate:
     case Fault::Kind::kSlow:

@@ -126,6 +126,21 @@ void MakeEarlyControls(Random* random, Scenario* scenario) {
   scenario->early_accumulates = accumulates && random->Chance(0.7);
 }
 
+// The connections of an observer are lost as well, also while it waits for an answer.
+void MakeObserverDrops(Random* random, Scenario* scenario) {
+  if (!scenario->observer || !random->Chance(0.6)) return;
+  for (int64_t left = random->Between(1, 4); left > 0; --left) {
+    Fault fault;
+    fault.kind = Fault::Kind::kDrop;
+    fault.at_event = static_cast<uint64_t>(random->Between(10, 600));
+    fault.choice = random->Next();
+    fault.of_observer = true;
+    scenario->faults.push_back(fault);
+  }
+  std::stable_sort(scenario->faults.begin(), scenario->faults.end(),
+                   [](const Fault& a, const Fault& b) { return a.at_event < b.at_event; });
+}
+
 // Somewhere all workers close the second store, and go on with the first one.
 void MakeClose(Random* random, Scenario* scenario) {
   if (!random->Chance(0.4)) return;
@@ -214,7 +229,8 @@ Scenario MakeScenario(const testing::SimulationOptions& options) {
   size_t count =
       200 / static_cast<size_t>(scenario.workers) + static_cast<size_t>(random.Between(1, 20));
   if (options.steps > 0) count = static_cast<size_t>(options.steps);
-  MakeFaults(&random, ParseFaults(options.faults), &scenario);
+  const std::vector<Fault::Kind> kinds = ParseFaults(options.faults);
+  MakeFaults(&random, kinds, &scenario);
   const bool heavy =
       std::any_of(scenario.faults.begin(), scenario.faults.end(),
                   [](const Fault& fault) { return fault.kind >= Fault::Kind::kKill; });
@@ -223,6 +239,9 @@ Scenario MakeScenario(const testing::SimulationOptions& options) {
   Random values(options.seed ^ kValues);
   MakeEarlyControls(&values, &scenario);
   MakeClose(&values, &scenario);
+  if (std::find(kinds.begin(), kinds.end(), Fault::Kind::kDrop) != kinds.end()) {
+    MakeObserverDrops(&values, &scenario);
+  }
   for (int rank = 0; rank < scenario.workers; ++rank) {
     size_t steps = count;
     if (leavers && rank > 0 && random.Chance(0.4)) {

@@ -58,6 +58,7 @@ struct Fault {
   uint64_t at_event = 0;
   uint64_t choice = 0;
   bool restarts = false;
+  bool of_observer = false;  // kDrop: the connection is one of an observer's
 };
 const char* Name(Fault::Kind kind);
 

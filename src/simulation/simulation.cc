@@ -181,6 +181,7 @@ void Simulation::Loop() {
     Inject();
     if (events_ % 64 == 0) CheckMemory();
     if (events_ % 16 == 0) CheckStores();
+    if (events_ % 16 == 0) CheckParked();
     const bool all_done = std::all_of(drivers_.begin(), drivers_.end(),
                                       [](const auto& entry) { return entry.second.done; });
     if (all_done && planned_.empty() && end == kNever) end = now_ + 4 * kSecond;

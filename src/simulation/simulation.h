@@ -161,6 +161,7 @@ class Simulation final : public FaultInjector, public ShardListener {
   bool IsLost(const SimKey& key) const;
   bool Happened(std::initializer_list<Fault::Kind> kinds) const;
   void CheckMemory();
+  void CheckParked();
   void CheckAtEnd();
   void Violate(const std::string& text);
   const Epoch& HeadEpoch() const;
