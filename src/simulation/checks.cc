@@ -37,6 +37,13 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
     return;
   }
   ++report_.operations;
+  if (running.is_mistake) {
+    if (!outcome.error || outcome.error->code() != Code::kNotFound) {
+      Violate(Format("worker {} has deleted {} twice", driver->rank, ShownKey(key->name)));
+    }
+    driver->running.erase(found);
+    return;
+  }
   const bool is_barrier =
       running.step.kind == Step::Kind::kBarrier || running.phase == 1 || running.phase == 3;
   if (outcome.event == Outcome::Event::kFailed) {

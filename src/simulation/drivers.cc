@@ -342,7 +342,16 @@ void Simulation::StartRecreate(Driver* driver, const Step& step) {
     operation.value.bytes = FillWith(key, InitialValue(scenario_.seed, key));
     running.is_init = true;
   }
+  const bool deletes_twice = running.phase == 2 && scenario_.deletes_twice;
   Begin(driver, std::move(operation), std::move(running));
+  if (!deletes_twice) return;
+  Operation again;
+  again.kind = Kind::kDelete;
+  again.key = key.name;
+  Driver::Running mistake;
+  mistake.key = step.key;
+  mistake.is_mistake = true;
+  Begin(driver, std::move(again), std::move(mistake));
 }
 
 }  // namespace tkv::simulation

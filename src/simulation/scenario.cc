@@ -242,6 +242,7 @@ Scenario MakeScenario(const testing::SimulationOptions& options) {
   if (std::find(kinds.begin(), kinds.end(), Fault::Kind::kDrop) != kinds.end()) {
     MakeObserverDrops(&values, &scenario);
   }
+  scenario.deletes_twice = values.Chance(0.5);
   for (int rank = 0; rank < scenario.workers; ++rank) {
     size_t steps = count;
     if (leavers && rank > 0 && random.Chance(0.4)) {

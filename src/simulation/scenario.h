@@ -75,6 +75,7 @@ struct Scenario {
   size_t pull_bytes_max = 0;
   bool has_hasty_controls = false;  // they do not wait until the worker's pushes have ended
   // A later life of worker 0 sends a CONTROL before its init of the key with this index.
+  bool deletes_twice = false;  // whoever deletes a key does so again at once
   std::optional<size_t> control_before_init;
   bool early_accumulates = false;  // what that CONTROL says
   std::vector<SimKey> keys;

@@ -72,6 +72,7 @@ struct Driver {
     uint64_t generation = 0;  // of the key, which may be made anew
     uint64_t last_push = 0;   // ordinal of the life's last push before a kControl
     int phase = 0;            // of a kRecreate
+    bool is_mistake = false;  // a delete of a key that has just been deleted
   };
   Process* process = nullptr;
   Rank rank = kNoRank;
