@@ -17,9 +17,21 @@ if TYPE_CHECKING:
 
     from ._types import Operand
 
-_ADD, _SUB, _MUL, _DIV = (_core._BINARY_OPS[name] for name in ("add", "sub", "mul", "div"))
-_LT, _LE, _GT, _GE, _EQ, _NE = (_core._BINARY_OPS[name] for name in ("lt", "le", "gt", "ge", "eq", "ne"))
+ADD, SUB, MUL, DIV = (_core._BINARY_OPS[name] for name in ("add", "sub", "mul", "div"))
+LT, LE, GT, GE, EQ, NE = (_core._BINARY_OPS[name] for name in ("lt", "le", "gt", "ge", "eq", "ne"))
 _NEG, _ABS, _SQRT, _SIGN = (_core._UNARY_OPS[name] for name in ("neg", "abs", "sqrt", "sign"))
+
+# NumPy's comparison of each operation that compares.
+COMPARISONS: dict[int, Any] = {
+    LT: np.less,
+    LE: np.less_equal,
+    GT: np.greater,
+    GE: np.greater_equal,
+    EQ: np.equal,
+    NE: np.not_equal,
+}
+
+_EXACT = ("bool", "uint8", "int8", "int16", "int32", "int64")
 
 
 def _broadcast(a: Elements, shape: tuple[int, ...]) -> Elements:
@@ -34,12 +46,21 @@ class Arithmetic(Indexed):
     __array_priority__: float = 1000.0  # so that numpy_array * NDArray comes here
     __hash__: ClassVar[None]  # type: ignore[assignment]  # == compares element by element
 
+    def _met(self, other: np.ndarray[Any, Any]) -> Self:
+        """Return an array of NumPy in this array's dtype; an error where an integer dtype cannot hold its values."""
+        met = filled(type(self), other, self.context, self.dtype_name)
+        if np.dtype(other.dtype).kind != "b" and self.dtype_name in _EXACT and not np.array_equal(met._host(), other):
+            raise InvalidArgumentError(
+                f"arithmetic: {self.dtype_name} cannot hold the values of the {other.dtype} operand; astype() first"
+            )
+        return met
+
     def _operand(self, other: Any) -> float | Elements | None:
         """Return `other` as the core takes it: a number, or an array of this shape and dtype; None if it is neither."""
         if is_scalar(other):
             return number(other)
         if isinstance(other, np.ndarray):
-            other = filled(type(self), other, self.context, self.dtype_name)
+            other = self._met(other)
         if not isinstance(other, Elements):
             return None
         if other.shape == self.shape:
@@ -70,51 +91,51 @@ class Arithmetic(Indexed):
 
     def __add__(self, other: Operand) -> Self:
         """Return ``self + other``."""
-        return self._binary(_ADD, other)
+        return self._binary(ADD, other)
 
     def __radd__(self, other: Operand) -> Self:
         """Return ``other + self``."""
-        return self._binary(_ADD, other)
+        return self._binary(ADD, other)
 
     def __sub__(self, other: Operand) -> Self:
         """Return ``self - other``."""
-        return self._binary(_SUB, other)
+        return self._binary(SUB, other)
 
     def __rsub__(self, other: Operand) -> Self:
         """Return ``other - self``."""
-        return self._binary(_SUB, other, swapped=True)
+        return self._binary(SUB, other, swapped=True)
 
     def __mul__(self, other: Operand) -> Self:
         """Return ``self * other``, element by element."""
-        return self._binary(_MUL, other)
+        return self._binary(MUL, other)
 
     def __rmul__(self, other: Operand) -> Self:
         """Return ``other * self``, element by element."""
-        return self._binary(_MUL, other)
+        return self._binary(MUL, other)
 
     def __truediv__(self, other: Operand) -> Self:
         """Return ``self / other``; floats only."""
-        return self._binary(_DIV, other)
+        return self._binary(DIV, other)
 
     def __rtruediv__(self, other: Operand) -> Self:
         """Return ``other / self``; floats only."""
-        return self._binary(_DIV, other, swapped=True)
+        return self._binary(DIV, other, swapped=True)
 
     def __iadd__(self, other: Operand) -> Self:
         """Add in place."""
-        return self._inplace(_ADD, other)
+        return self._inplace(ADD, other)
 
     def __isub__(self, other: Operand) -> Self:
         """Subtract in place."""
-        return self._inplace(_SUB, other)
+        return self._inplace(SUB, other)
 
     def __imul__(self, other: Operand) -> Self:
         """Multiply in place."""
-        return self._inplace(_MUL, other)
+        return self._inplace(MUL, other)
 
     def __itruediv__(self, other: Operand) -> Self:
         """Divide in place; floats only."""
-        return self._inplace(_DIV, other)
+        return self._inplace(DIV, other)
 
     def __neg__(self) -> Self:
         """Return ``-self``."""
@@ -137,46 +158,52 @@ class Arithmetic(Indexed):
         return _core._unary(type(self), _SIGN, self)
 
     def __eq__(self, other: object) -> Self:  # type: ignore[override]
-        """Compare element by element: 1 and 0 in the array's dtype."""
-        return self._binary(_EQ, other)
+        """Compare element by element: 1 and 0 in the array's dtype, in `mx.np` bools."""
+        return self._binary(EQ, other)
 
     def __ne__(self, other: object) -> Self:  # type: ignore[override]
-        """Compare element by element: 1 and 0 in the array's dtype."""
-        return self._binary(_NE, other)
+        """Compare element by element: 1 and 0 in the array's dtype, in `mx.np` bools."""
+        return self._binary(NE, other)
 
     def __lt__(self, other: Operand) -> Self:
-        """Compare element by element: 1 and 0 in the array's dtype."""
-        return self._binary(_LT, other)
+        """Compare element by element: 1 and 0 in the array's dtype, in `mx.np` bools."""
+        return self._binary(LT, other)
 
     def __le__(self, other: Operand) -> Self:
-        """Compare element by element: 1 and 0 in the array's dtype."""
-        return self._binary(_LE, other)
+        """Compare element by element: 1 and 0 in the array's dtype, in `mx.np` bools."""
+        return self._binary(LE, other)
 
     def __gt__(self, other: Operand) -> Self:
-        """Compare element by element: 1 and 0 in the array's dtype."""
-        return self._binary(_GT, other)
+        """Compare element by element: 1 and 0 in the array's dtype, in `mx.np` bools."""
+        return self._binary(GT, other)
 
     def __ge__(self, other: Operand) -> Self:
-        """Compare element by element: 1 and 0 in the array's dtype."""
-        return self._binary(_GE, other)
+        """Compare element by element: 1 and 0 in the array's dtype, in `mx.np` bools."""
+        return self._binary(GE, other)
 
     def sum(
         self, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False, out: Elements | None = None
     ) -> Self:
-        """Return the sum over some axes, computed by NumPy.
+        """Return the sum over some axes: of floats in their dtype, added in float64; of integers and bools in int64.
 
         Args:
-            axis: one or several; None sums all elements, which gives shape ``(1,)``.
+            axis: one or several; None sums all elements, which gives shape ``(1,)``, in `mx.np` ``()``.
             keepdims: keep the axes, with extent 1.
             out: None; it stands here because ``numpy.sum`` passes it.
 
         Raises:
             InvalidArgumentError: no such axis, an `out`.
         """
+        total, name = self._total(axis, keepdims, out)
+        return filled(type(self), np.atleast_1d(total), self.context, name)
+
+    def _total(self, axis: Any, keepdims: bool, out: object) -> tuple[Any, str]:
+        """Return the sum as NumPy's, in the dtype that it was added in, and the dtype that it is to have."""
         if out is not None:
             raise InvalidArgumentError("sum: `out` is not possible; assign the result")
+        is_exact = self.dtype_name in _EXACT
         try:
-            total = self._host().sum(axis=axis, keepdims=keepdims)
+            total = self._host().sum(axis=axis, keepdims=keepdims, dtype="int64" if is_exact else "float64")
         except (ValueError, TypeError) as error:
             raise InvalidArgumentError(f"sum: {error}") from None
-        return filled(type(self), total if np.ndim(total) else [total], self.context, self.dtype_name)
+        return total, "int64" if is_exact else self.dtype_name

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from ._types import DType, DTypeName, Scalar, Shape, Where
 
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
 E = TypeVar("E", bound="Elements")
 
 
@@ -73,12 +75,43 @@ def empty(cls: type[E], shape: Shape, ctx: Where, dtype: DType, stype: str | Non
     return _core._empty(cls, shape_list(shape), dtype_name(dtype), ctx.device_type, ctx.device_id)
 
 
+def _numbers(elements: object) -> np.ndarray[Any, Any]:
+    """Return what NumPy makes of the elements, which are to be real numbers without a mask."""
+    if isinstance(elements, np.ma.MaskedArray):
+        raise InvalidArgumentError("array: a masked array, whose mask would be lost; pass filled() or data")
+    values = np.asarray(elements)
+    if values.dtype.kind in "SUMmc" or values.dtype.names:
+        raise InvalidArgumentError(f"array: elements of dtype {values.dtype}, real numbers are needed")
+    if values.dtype.kind == "O":
+        for x in values.flat:
+            if not hasattr(x, "__float__") and not hasattr(x, "__index__"):
+                raise InvalidArgumentError(f"array: an element of type {type(x).__name__}, real numbers are needed")
+    return values
+
+
+def converted(elements: object, name: str) -> np.ndarray[Any, Any]:
+    """Return numbers as a NumPy array of that dtype of the core, rounded once.
+
+    NumPy's arrays are cast as NumPy casts them; a Python integer that the dtype cannot hold is an error.
+    """
+    try:
+        values = _numbers(elements)
+        wanted = numpy_dtype(name)
+        if name == "bfloat16" and values.dtype.kind in "iuf" and values.dtype.itemsize > 2:
+            # ml_dtypes goes by float32, which would round twice.
+            wide = filled(Elements, values, None, "float64")
+            return _core._convert_float(Elements, wide, name)._host()
+        is_python = not isinstance(elements, (np.ndarray, np.generic))
+        return np.asarray(elements if is_python else values, dtype=wanted)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, InvalidArgumentError):
+            raise
+        raise InvalidArgumentError(f"array: {error}") from None
+
+
 def filled(cls: type[E], elements: object, ctx: Where, name: str) -> E:
     """Return a new array of that class and dtype with a copy of what NumPy can make an array of."""
-    try:
-        values = np.asarray(elements, dtype=numpy_dtype(name))
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgumentError(f"array: {error}") from None
+    values = converted(elements, name)
     result = empty(cls, values.shape, ctx, name)
     if result.size:
         result._view()[...] = values

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from . import _core
-from ._elements import Elements, filled, is_scalar, number
+from ._elements import Elements, converted, empty, filled, is_scalar, number
 from ._part import part_of
 from .errors import InvalidArgumentError, OutOfRangeError
 
@@ -28,12 +28,17 @@ def _plain(key: Any) -> Any:
         return tuple(_plain(k) for k in key)
     if isinstance(key, Elements):
         view = key._host()
-        return view.astype(np.int64) if view.dtype.kind == "f" else view
+        if view.dtype.kind in "biu":
+            return view
+        whole = view.astype(np.float64)
+        if not np.array_equal(whole, np.trunc(whole)) or not np.isfinite(whole).all():
+            raise InvalidArgumentError("index: an array of floats that are no whole numbers")
+        return whole.astype(np.int64)
     return key
 
 
-def _names_row(key: object) -> TypeGuard[SupportsIndex]:
-    return not isinstance(key, (tuple, bool, np.ndarray, _core.Array)) and hasattr(key, "__index__")
+def names_row(key: object) -> TypeGuard[SupportsIndex]:
+    return not isinstance(key, (tuple, bool, np.bool_, np.ndarray, _core.Array)) and hasattr(key, "__index__")
 
 
 @part_of("NDArray")
@@ -76,15 +81,17 @@ class Indexed(Elements):
         return at
 
     def __getitem__(self, key: Index) -> Self:
-        """Return a view for an int or a slice of the first axis, else a copy.
+        """Return a view for an int, a slice of the first axis or ``...``, else a copy.
 
         A row of a 1-D array has shape ``(1,)``, as in MXNet.
         """
+        if key is Ellipsis:
+            return self._as(type(self))
         if isinstance(key, slice):
             begin, end, step = key.indices(len(self))
             if step == 1:
                 return self._slice(begin, max(begin, end))
-        elif _names_row(key):
+        elif names_row(key):
             at = self._row(operator.index(key))
             return self._slice(at, at + 1) if self.ndim == 1 else self._at(at)
         try:
@@ -94,18 +101,27 @@ class Indexed(Elements):
         return filled(type(self), picked, self.context, self.dtype_name)
 
     def __setitem__(self, key: Index, value: Values) -> None:
-        """Write a number, an array or a nested list to the elements that `key` names."""
+        """Write a number, an array or a nested list to the elements that `key` names.
+
+        A number that the dtype cannot hold, such as 300 or 0.5 in uint8, is an error; arrays are cast as NumPy casts.
+        """
         if self.read_only:
             raise InvalidArgumentError("assignment: the array is read-only")
         if isinstance(key, slice) and key == slice(None) and self.ndim > 0 and is_scalar(value):
             self._fill(number(value))  # type: ignore[arg-type]  # is_scalar has looked
             return
         elements: Any = value._host() if isinstance(value, Elements) else value
+        if is_scalar(elements):
+            one = empty(Elements, (), None, self.dtype_name)
+            one._fill(number(elements))
+            elements = one._host()
+        else:
+            elements = converted(elements, self.dtype_name)
         try:
-            if _names_row(key):
+            if names_row(key):
                 at = self._row(operator.index(key))
                 row = self._slice(at, at + 1)._view()
-                row[...] = np.reshape(elements, row.shape) if np.size(elements) == row.size else elements
+                row[...] = np.reshape(elements, row.shape) if self.ndim == np.size(elements) == 1 else elements
             else:
                 self._view()[_plain(key)] = elements
         except IndexError as error:

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _core
 from ._arithmetic import Arithmetic
-from ._elements import Elements, dtype_name, filled, number, numpy_dtype
+from ._elements import FLOATS, Elements, dtype_name, filled, number, numpy_dtype
 from ._elements import empty as _empty
 from ._files import load, save
 from .context import Context
@@ -51,7 +51,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
 A = TypeVar("A", bound=Elements)
 
 
@@ -111,7 +110,7 @@ class NDArray(Arithmetic):
         name = dtype_name(dtype)
         if name == self.dtype_name:
             return self._copy() if copy else self
-        if name in _FLOATS and self.dtype_name in _FLOATS:
+        if name in FLOATS and self.dtype_name in FLOATS:
             return _core._convert_float(type(self), self, name)
         return filled(type(self), self._host().astype(numpy_dtype(name)), self.context, name)
 
@@ -123,6 +122,8 @@ class NDArray(Arithmetic):
     def reshape(self, *, shape: Shape) -> Self: ...
     def reshape(self, *dims: Any, shape: Any = None) -> Self:
         """Return a view with another shape of as many elements; one extent may be -1.
+
+        Of an array that is not `contiguous`, such as one shared from a NumPy slice with steps, a copy.
 
         Args:
             dims: the extents, or one list or tuple of them.
@@ -243,7 +244,7 @@ def array(source_array: Values, ctx: Where = None, dtype: DType = None) -> NDArr
         dtype: default float32, also for NumPy's float64 and int64; that of the source for an NDArray.
 
     Raises:
-        InvalidArgumentError: a ragged list, elements that are no numbers.
+        InvalidArgumentError: a ragged list, elements that are no real numbers, a masked array.
 
     Example:
         >>> mx.nd.array([[1, 2], [3, 4]], dtype='int32').asnumpy()
@@ -271,11 +272,24 @@ def arange(
 ) -> NDArray:
     """Return the numbers from `start` (0 if it stands alone) below `stop`, each `repeat` times, shape ``(n,)``.
 
+    Raises:
+        InvalidArgumentError: a number that an integer dtype cannot hold.
+
     Example:
         >>> mx.nd.arange(2, 5).asnumpy()
         array([2., 3., 4.], dtype=float32)
     """
-    numbers = np.arange(start) if stop is None else np.arange(start, stop, step)
+    if stop is None:
+        start, stop = 0, start
+    # An integer times 1.0 would be a double, which does not hold all of 64 bits.
+    if step == 1:
+        step = 1
+    numbers = np.arange(start, stop, step)
+    name = dtype_name(dtype)
+    if numbers.size and name not in (*FLOATS, "bool"):
+        info = np.iinfo(numpy_dtype(name))
+        if numbers.min() < info.min or numbers.max() > info.max:
+            raise InvalidArgumentError(f"arange: {numbers[0]} to {numbers[-1]}, {name} holds {info.min} to {info.max}")
     return array(np.repeat(numbers, repeat), ctx=ctx, dtype=dtype)
 
 

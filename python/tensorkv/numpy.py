@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as _np
 
+from . import _arithmetic, _elements, _indexing
 from . import ndarray as _nd
+from .errors import InvalidArgumentError
 from .ndarray import NDArray
 
 if TYPE_CHECKING:
@@ -22,8 +24,15 @@ def __dir__() -> list[str]:
     return __all__
 
 
+def _check_order(order: str) -> None:
+    if order != "C":
+        raise InvalidArgumentError(f"order={order!r}: arrays lie in C order")
+
+
 class ndarray(NDArray):
-    """An NDArray that prints as NumPy's arrays do.
+    """An NDArray that prints, indexes, compares and promotes as NumPy's arrays do.
+
+    Operands of two dtypes meet in the dtype that NumPy promotes them to, and comparisons give bools, which index as masks.
 
     Example:
         >>> mx.np.ones((2, 3)) * -2
@@ -48,8 +57,66 @@ class ndarray(NDArray):
     def __getitem__(self, key: Any) -> Self:
         """Return a view for an int or a slice of the first axis, else a copy; a row of a 1-D array has shape ``()``."""
         row = super().__getitem__(key)
-        is_row_of_vector = self.ndim == 1 and not isinstance(key, (slice, tuple)) and _np.ndim(key) == 0
-        return row._reshape([]) if is_row_of_vector else row
+        return row._reshape([]) if self.ndim == 1 and _indexing.names_row(key) else row
+
+    def _promoted(self, op: int, other: Any) -> tuple[Self, Any]:
+        """Return both operands in the dtype that NumPy would calculate in; Python's numbers take the array's."""
+        name = self.dtype_name
+        if _elements.is_scalar(other):
+            if isinstance(other, (bool, _np.bool_)):
+                other = int(other)
+            elif name not in _elements.FLOATS and not isinstance(_elements.number(other), int):
+                name = "float64"
+            elif name == "bool":
+                name = "int64"
+        elif isinstance(other, (_np.ndarray, NDArray)):
+            theirs = other.dtype_name if isinstance(other, NDArray) else other.dtype.name
+            if theirs != name:
+                try:
+                    name = _np.promote_types(_elements.numpy_dtype(name), _elements.numpy_dtype(theirs)).name
+                except TypeError as error:
+                    raise InvalidArgumentError(f"arithmetic: {error}") from None
+        else:
+            return self, other
+        if op == _arithmetic.DIV and name not in _elements.FLOATS:
+            name = "float64"
+        if not _elements.is_scalar(other):
+            other = _elements.filled(
+                type(self), other._host() if isinstance(other, NDArray) else other, self.context, name
+            )
+        return self.astype(name, copy=False), other
+
+    def _binary(self, op: int, other: object, swapped: bool = False) -> Self:
+        if op in _arithmetic.COMPARISONS and (_elements.is_scalar(other) or isinstance(other, (_np.ndarray, NDArray))):
+            theirs: Any = other._host() if isinstance(other, NDArray) else other
+            try:
+                truth = _arithmetic.COMPARISONS[op](self._host(), theirs)
+            except ValueError:
+                raise InvalidArgumentError(f"arithmetic: shape {self.shape} with {_np.shape(theirs)}") from None
+            return _elements.filled(type(self), truth, self.context, "bool")
+        this, operand = self._promoted(op, other)
+        return NDArray._binary(this, op, operand, swapped)
+
+    def _inplace(self, op: int, other: object) -> Self:
+        if _elements.is_scalar(other) or not isinstance(other, (_np.ndarray, NDArray)):
+            return super()._inplace(op, other)
+        this, operand = self._promoted(op, other)
+        if this.dtype_name == self.dtype_name:
+            return super()._inplace(op, operand)
+        if not _np.can_cast(
+            _elements.numpy_dtype(this.dtype_name), _elements.numpy_dtype(self.dtype_name), "same_kind"
+        ):
+            raise InvalidArgumentError(f"arithmetic: a result of {this.dtype_name} into {self.dtype_name}")
+        result = NDArray._binary(this, op, operand)
+        if result.shape != self.shape:
+            raise InvalidArgumentError(f"arithmetic: the result has shape {result.shape}, the array {self.shape}")
+        self[...] = result
+        return self
+
+    def sum(self, axis: Any = None, *, keepdims: bool = False, out: Any = None) -> Self:
+        """Return the sum over some axes as `NDArray.sum`, of all elements with shape ``()``."""
+        total, name = self._total(axis, keepdims, out)
+        return _elements.filled(type(self), total, self.context, name)
 
     def as_nd_ndarray(self) -> NDArray:
         """Return the same memory as an `mx.nd` array."""
@@ -67,6 +134,7 @@ def empty(shape: Shape, dtype: DType = None, order: str = "C", ctx: Where = None
         >>> mx.np.empty((2, 3)).shape
         (2, 3)
     """
+    _check_order(order)
     return _as_np(_nd.empty(shape, ctx, dtype))
 
 
@@ -77,6 +145,7 @@ def full(shape: Shape, fill_value: Scalar, dtype: DType = None, order: str = "C"
         >>> mx.np.full((2,), 7)
         array([7., 7.])
     """
+    _check_order(order)
     return _as_np(_nd.full(shape, fill_value, ctx, dtype))
 
 

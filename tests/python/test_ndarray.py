@@ -358,6 +358,54 @@ def test_sums_over_axes_are_numpys():
             a.sum(**wrong)
 
 
+def test_sums_of_narrow_numbers_are_wide():
+    assert mx.nd.full((3,), 200, dtype="uint8").sum().asnumpy().tolist() == [600]
+    assert mx.nd.full((3,), 200, dtype="uint8").sum().dtype is np.int64
+    assert mx.nd.ones((300,), dtype="bool").sum().asnumpy().tolist() == [300]
+    assert mx.nd.ones((4096,), dtype="float16").sum().asnumpy().tolist() == [4096]
+    assert mx.nd.array([2**24, 1, 1]).sum().asnumpy().tolist() == [2**24 + 2]
+
+
+def test_operands_that_an_integer_dtype_cannot_hold_are_refused():
+    a = mx.nd.ones((2,), dtype="uint8")
+    for operand in (np.array([300, 1]), np.array([0.5, 1]), np.array([-1, 1])):
+        with pytest.raises(InvalidArgumentError, match="uint8 cannot hold the values"):
+            a + operand
+        with pytest.raises(InvalidArgumentError, match="uint8 cannot hold the values"):
+            a += operand
+    assert (a + np.array([2, 3])).asnumpy().tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("make", [mx.nd.array, mx.np.array])
+def test_arrays_are_made_of_real_numbers(make):
+    for wrong in (["1"], [None], [1j], np.array(["2020-01-01"], "M8[D]"), np.ma.masked_array([1, 2], [0, 1])):
+        with pytest.raises(InvalidArgumentError, match="array: "):
+            make(wrong)
+
+
+def test_arange_keeps_64_bits_and_refuses_what_does_not_fit():
+    big = 2**53
+    assert mx.nd.arange(big, big + 3, dtype="int64").asnumpy().tolist() == [big, big + 1, big + 2]
+    with pytest.raises(InvalidArgumentError, match="arange: .*uint8 holds 0 to 255"):
+        mx.nd.arange(300, dtype="uint8")
+
+
+def test_bfloat16_is_rounded_to_once():
+    pytest.importorskip("ml_dtypes")
+    above = 1 + 2**-8 + 2**-30  # rounded by way of float32, this would be 1
+    for source in ([above], np.array([above])):
+        assert mx.nd.array(source, dtype="bfloat16").astype("float32").asnumpy().tolist() == [1 + 2**-7]
+    a = mx.nd.zeros((1,), dtype="bfloat16")
+    a[...] = [above]
+    assert a.astype("float32").asnumpy().tolist() == [1 + 2**-7]
+
+
+def test_an_order_other_than_c_is_refused():
+    for make in (mx.np.empty, mx.np.zeros, mx.np.ones):
+        with pytest.raises(InvalidArgumentError, match="C order"):
+            make((2,), order="F")
+
+
 def test_an_empty_dict_comes_back_as_a_dict(tmp_path):
     for data in ({}, []):
         mx.nd.save(tmp_path / "f", data)
