@@ -164,8 +164,11 @@ class KVStore(KVStoreVerbs):
         return True
 
     def __contains__(self, key: object) -> bool:
-        """Return whether the key is there."""
-        return self._contains(key)
+        """Return whether the key is there; what is no key, such as None, is not."""
+        try:
+            return self._contains(key)
+        except InvalidArgumentError:
+            return False
 
     @property
     def type(self) -> str:

@@ -372,3 +372,14 @@ def test_commands_of_mxnet_say_what_takes_their_place():
     with mx.kv.create("dist_sync", bootstrap="self") as kv:
         with pytest.raises(mx.errors.UnimplementedError, match="no code travels to servers; set_optimizer"):
             kv._send_command_to_servers(0, "x")
+
+
+def test_what_is_no_key_is_in_no_store():
+    kv = mx.kv.create("local")
+    kv.init("1", mx.nd.ones(S))
+    for other in (None, 1.0, True, b"1", ["1"], object()):
+        assert other not in kv
+    assert "1" in kv and 1 not in kv
+    kv.close()
+    with pytest.raises(mx.KVError):
+        "1" in kv  # noqa: B015
