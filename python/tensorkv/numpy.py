@@ -113,6 +113,35 @@ class ndarray(NDArray):
         self[...] = result
         return self
 
+    def _joined(self, join: Any, other: Any) -> Self:
+        """Return what NumPy makes of two arrays of bools; other dtypes have no logic."""
+        theirs = other._host() if isinstance(other, NDArray) else other
+        if self.dtype_name != "bool" or not isinstance(theirs, (bool, _np.bool_, _np.ndarray)):
+            return NotImplemented  # type: ignore[no-any-return]
+        if _np.asarray(theirs).dtype != bool:
+            return NotImplemented  # type: ignore[no-any-return]
+        try:
+            return _elements.filled(type(self), join(self._host(), theirs), self.context, "bool")
+        except ValueError:
+            raise InvalidArgumentError(f"arithmetic: shape {self.shape} with {_np.shape(theirs)}") from None
+
+    def __and__(self, other: Any) -> Self:
+        """Return which bools are true in both arrays."""
+        return self._joined(_np.logical_and, other)
+
+    def __or__(self, other: Any) -> Self:
+        """Return which bools are true in one of the arrays."""
+        return self._joined(_np.logical_or, other)
+
+    __rand__ = __and__
+    __ror__ = __or__
+
+    def __invert__(self) -> Self:
+        """Return the bools the other way round."""
+        if self.dtype_name != "bool":
+            raise InvalidArgumentError(f"arithmetic: ~ of an array of {self.dtype_name}, bools are needed")
+        return _elements.filled(type(self), ~self._host(), self.context, "bool")
+
     def sum(self, axis: Any = None, *, keepdims: bool = False, out: Any = None) -> Self:
         """Return the sum over some axes as `NDArray.sum`, of all elements with shape ``()``."""
         total, name = self._total(axis, keepdims, out)

@@ -248,3 +248,13 @@ def test_numbers_that_a_dtype_cannot_hold_are_refused_where_numpy_cuts_them():
             with pytest.raises(InvalidArgumentError):
                 a[key] = number
         assert a.tolist() == [0, 0, 0]
+
+
+def test_bools_are_joined_and_select():
+    a = mx.np.arange(6)
+    theirs = a.asnumpy()
+    assert a[(a > 0) & ~(a == 2)].tolist() == theirs[(theirs > 0) & ~(theirs == 2)].tolist() == [1, 3, 4, 5]
+    assert ((a < 1) | (theirs > 4)).tolist() == (False | (a < 1) | (a > 4)).tolist() == [True, *[False] * 4, True]
+    for wrong in (lambda: ~a, lambda: a & a, lambda: (a > 0) & a, lambda: (a > 0) | 1, lambda: (a > 0) & (a[:2] > 0)):
+        with pytest.raises(TypeError):  # InvalidArgumentError is one
+            wrong()
