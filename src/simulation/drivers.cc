@@ -41,21 +41,25 @@ Life Simulation::LifeOf(const Driver& driver) const {
 }
 
 // Key and push of a PUSH.  A body that has been copied since, because its push has failed or was
-// given up, is known by what it holds.
+// given up, is known by its round, and the first part of a push by what the body holds.
 std::optional<std::pair<size_t, Push>> Simulation::PushOf(const Driver& driver,
                                                           const Message& message) const {
-  if (const auto body = bodies_.find(message.body.owner.get()); body != bodies_.end()) {
-    return body->second;
+  const auto body = bodies_.find(message.body.owner.get());
+  if (body != bodies_.end() && !body->second.owner.expired()) {
+    return std::pair(body->second.key, body->second.push);
   }
-  const auto key = key_index_.find(message.key);
-  if (key == key_index_.end()) return std::nullopt;
-  const SimKey& sim = scenario_.keys[key->second];
-  for (uint64_t ordinal = 1; ordinal <= driver.ordinal; ++ordinal) {
-    const Push push{LifeOf(driver), ordinal};
-    if (!model_.MayBe(key->second, push, message.number)) continue;
+  const auto found = key_index_.find(message.key);
+  if (found == key_index_.end()) return std::nullopt;
+  const size_t key = found->second;
+  if (const auto push = model_.PushOf(key, LifeOf(driver), message.number)) {
+    return std::pair(key, *push);
+  }
+  const SimKey& sim = scenario_.keys[key];
+  for (const auto& [started, push] : started_) {
+    if (started != key || push.life != LifeOf(driver) || model_.HasLeft(key, push)) continue;
     const Lanes lanes =
-        Contribution(scenario_.seed, sim, driver.rank, push.life.incarnation, ordinal);
-    if (model_.Matches(sim, message.body, lanes)) return std::pair(key->second, push);
+        Contribution(scenario_.seed, sim, driver.rank, push.life.incarnation, push.ordinal);
+    if (model_.Matches(sim, message.body, lanes)) return std::pair(key, push);
   }
   return std::nullopt;
 }
@@ -263,7 +267,8 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
     running.push = {LifeOf(*driver), ++driver->ordinal};
     running.value = FillWith(key, Contribution(scenario_.seed, key, driver->rank,
                                                running.push.life.incarnation, driver->ordinal));
-    bodies_[running.value.owner.get()] = {step.key, running.push};
+    bodies_[running.value.owner.get()] = {running.value.owner, step.key, running.push};
+    started_.emplace(step.key, running.push);
     operation.value.bytes = running.value;
   }
   const auto last = driver->last_accepted.find(step.key);

@@ -67,12 +67,13 @@ bool Model::HasLeft(size_t key, Push push) const {
   return found != keys_.end() && found->second.all.contains(push);
 }
 
-bool Model::MayBe(size_t key, Push push, uint64_t round) const {
+std::optional<Push> Model::PushOf(size_t key, Life life, uint64_t round) const {
   const auto found = keys_.find(key);
-  if (found == keys_.end()) return false;
+  if (found == keys_.end()) return std::nullopt;
   const auto pushed = found->second.pushed.find(round);
-  const bool has_it = pushed != found->second.pushed.end() && pushed->second.contains(push);
-  return has_it || !found->second.all.contains(push);
+  if (pushed == found->second.pushed.end()) return std::nullopt;
+  const auto mine = std::ranges::find(pushed->second, life, &Push::life);
+  return mine == pushed->second.end() ? std::nullopt : std::optional(*mine);
 }
 
 void Model::Failed(size_t key, Push push) {

@@ -40,8 +40,8 @@ class Model {
   void Deleted(size_t key);
   void Pushed(size_t key, Push push, uint64_t round);  // a first byte has left
   bool HasLeft(size_t key, Push push) const;
-  // Whether the push has this round, or none yet.
-  bool MayBe(size_t key, Push push, uint64_t round) const;
+  // What this life has pushed in a round.
+  std::optional<Push> PushOf(size_t key, Life life, uint64_t round) const;
   // Whether a chunk holds these lanes.
   bool Matches(const SimKey& key, const Bytes& bytes, const Lanes& lanes) const;
   void Failed(size_t key, Push push);  // it may be in some chunks or in none

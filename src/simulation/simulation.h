@@ -130,6 +130,12 @@ class Simulation final : public FaultInjector, public ShardListener {
     std::string to;
   };
 
+  struct Body {                       // of a push, as the driver made it
+    std::weak_ptr<const void> owner;  // expired: other bytes may lie there now
+    size_t key = 0;
+    Push push;
+  };
+
   void Loop();
   Process* Add(Process::Kind kind, int index);
   void Remove(Process* process, bool silently);
@@ -186,10 +192,11 @@ class Simulation final : public FaultInjector, public ShardListener {
   std::set<Fault::Kind> recent_;  // faults that have been at work lately
   Time recent_until_ = 0;
   size_t next_fault_ = 0;
-  std::vector<Planned> planned_;  // what will happen to workers
-  std::set<Rank> closers_;        // that have begun to close the second store
-  int isolations_ = 0;            // that wait for the next CONTROL
-  std::map<const void*, std::pair<size_t, Push>> bodies_;  // what a body of a push is
+  std::vector<Planned> planned_;               // what will happen to workers
+  std::set<Rank> closers_;                     // that have begun to close the second store
+  int isolations_ = 0;                         // that wait for the next CONTROL
+  std::map<const void*, Body> bodies_;         // by owner
+  std::set<std::pair<size_t, Push>> started_;  // all pushes, with their keys
   std::map<KeyId, size_t> key_index_;
   std::map<uint64_t, std::set<Rank>> barriers_;     // who has come to the barrier with this number
   std::map<std::string, Time> next_cut_from_head_;  // of a worker, by address: not before
