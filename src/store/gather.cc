@@ -32,8 +32,9 @@ Outputs Gather(std::span<const PullItem> items, std::chrono::nanoseconds patienc
       out->storage()->WaitWritable(patience);
       void* data = out->HostData();
       if (!out->contiguous()) {
-        outputs.stand_ins.emplace_back(NDArray::Empty(out->shape(), out->dtype()), out);
-        data = outputs.stand_ins.back().first.data();
+        outputs.stand_ins.push_back(
+            {NDArray::Empty(out->shape(), out->dtype()), out, outputs.ends.size()});
+        data = outputs.stand_ins.back().packed.data();
       }
       outputs.outputs.push_back({data, out->dtype()});
     }

@@ -28,7 +28,12 @@ struct Sources {
 
 // The outputs of a call, one list per item; strided ones are written through a packed stand-in.
 struct Outputs {
-  std::vector<std::pair<NDArray, const NDArray*>> stand_ins;
+  struct StandIn {
+    NDArray packed;
+    const NDArray* out;
+    size_t item;
+  };
+  std::vector<StandIn> stand_ins;  // in the order of their items
   SmallVector<TileJob::Output, 8> outputs;
   SmallVector<size_t> ends;
 
@@ -37,7 +42,12 @@ struct Outputs {
     return {outputs.data() + begin, ends[item] - begin};
   }
   void Scatter() const {
-    for (const auto& [packed, out] : stand_ins) out->CopyFrom(packed);
+    for (const StandIn& one : stand_ins) one.out->CopyFrom(one.packed);
+  }
+  void Scatter(size_t item) const {
+    for (const StandIn& one : stand_ins) {
+      if (one.item == item) one.out->CopyFrom(one.packed);
+    }
   }
 };
 

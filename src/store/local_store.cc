@@ -227,19 +227,30 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
     }
   }
   claim.pushed = push_count;
-  if (!outs.empty() && !fuse) RunPull(claim, outs, outputs);
-  outputs.Scatter();
+  if (fuse) {
+    outputs.Scatter();
+  } else if (!outs.empty()) {
+    RunPull(claim, outs, outputs);
+  }
+}
+
+// Whether an output of one item shares memory with that of another.
+static bool Overlap(std::span<const PullItem> items) {
+  OverlapCheck check;
+  for (size_t i = 0; i < items.size(); ++i) {
+    for (const NDArray* out : items[i].outs) check.Writes(i, *out);
+  }
+  return check.Conflicts();
 }
 
 void LocalStore::RunPull(const Claim& claim, std::span<const PullItem> items,
                          const Outputs& outputs) {
   int threads = ThreadsFor(options_.threads);
-  if (threads > 1 && items.size() > 1 && CallBytes(claim, {}, items) >= kSmallCallBytes) {
-    OverlapCheck check;
-    for (size_t i = 0; i < items.size(); ++i) {
-      for (const NDArray* out : items[i].outs) check.Writes(i, *out);
-    }
-    if (check.Conflicts()) threads = 1;  // in order, so that the later key wins
+  bool one_by_one = false;  // so that the later of two keys that share an output wins
+  if (items.size() > 1) {
+    const bool is_small = CallBytes(claim, {}, items) < kSmallCallBytes;
+    if (is_small) threads = 1;  // jobs of one thread run in order
+    if (!is_small || !outputs.stand_ins.empty()) one_by_one = Overlap(items);
   }
   SmallVector<TileJob, 1> jobs(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
@@ -249,7 +260,14 @@ void LocalStore::RunPull(const Claim& claim, std::span<const PullItem> items,
     jobs[i].value = value.data();
     jobs[i].outputs = outputs.of(i);
   }
-  RunJobs({jobs.data(), jobs.size()}, threads);
+  if (!one_by_one) {
+    RunJobs({jobs.data(), jobs.size()}, threads);
+    return outputs.Scatter();
+  }
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    RunJobs({&jobs[i], 1}, threads);
+    outputs.Scatter(i);
+  }
 }
 
 // Runs user code: on copies, which replace the values when every key is done.

@@ -383,3 +383,27 @@ def test_what_is_no_key_is_in_no_store():
     kv.close()
     with pytest.raises(mx.KVError):
         "1" in kv  # noqa: B015
+
+
+@pytest.mark.parametrize("type", ["local", "dist_sync"])
+def test_the_later_key_wins_where_two_have_one_output(type):
+    options = {"threads": 2} if type == "local" else {"bootstrap": "self"}
+    with mx.kv.create(type, **options) as kv:
+        size = 64_000
+        kv.init(["a", "b"], [mx.nd.ones((size,), dtype="float16") * factor for factor in (1, 2)])
+        wide = np.zeros(size)  # four times as many bytes as the values: large enough for two threads
+        for _ in range(300):
+            kv.pull(["a", "b"], out=[wide, wide])
+            assert (wide == 2).all()
+
+
+@pytest.mark.parametrize("type", ["local", "dist_sync"])
+def test_the_later_key_wins_where_the_output_of_the_earlier_one_is_strided(type):
+    with mx.kv.create(type, **({"bootstrap": "self"} if type == "dist_sync" else {})) as kv:
+        kv.init(["a", "b"], [mx.nd.ones((4, 3)) * factor for factor in (1, 2)])
+        memory = np.zeros((4, 6), np.float32)
+        strided, dense = memory[:, ::2], memory.reshape(-1)[:12].reshape(4, 3)
+        kv.pull(["a", "b"], out=[strided, dense])
+        assert (dense == 2).all()
+        kv.pull(["a", "b"], out=[dense, strided])
+        assert (strided == 2).all()
