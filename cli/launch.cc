@@ -406,12 +406,10 @@ class Launcher {
       return Start(child);
     }
     Note(child->name() + " " + how);
-    if (status_ == 0) {
-      status_ = code;
-      // Under these policies the others go on.
-      const bool goes_on = child->role() == Job::Role::kWorker && job_.on_death == "continue";
-      if (!goes_on) end_at_ = Clock::now() + seconds(options_.grace_seconds);
-    }
+    if (status_ == 0) status_ = code;
+    // Under this policy the others go on.
+    const bool goes_on = child->role() == Job::Role::kWorker && job_.on_death == "continue";
+    if (!goes_on) end_at_ = std::min(end_at_, Clock::now() + seconds(options_.grace_seconds));
   }
 
   // The first time it is a request, and to the workers alone: servers end when these have left. The
@@ -481,6 +479,7 @@ int Launch(const LaunchOptions& options) {
     Die(options.log_folder);
   }
   std::signal(SIGPIPE, SIG_IGN);  // an agent may have gone
+  std::signal(SIGCHLD, SIG_DFL);  // where it is ignored, nobody hears of a process's end
   return Launcher(options).Run();
 }
 

@@ -55,7 +55,15 @@ TokenFile::~TokenFile() {
 SignalFile::SignalFile(std::initializer_list<int> signals) {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : signals) sigaddset(&set, signal);
+  for (const int signal : signals) {
+    struct sigaction action{};
+    // A hangup that `nohup` has had ignored stays so: a blocked signal is read although it is ignored.
+    if (signal == SIGHUP && sigaction(signal, nullptr, &action) == 0 &&
+        action.sa_handler == SIG_IGN) {
+      continue;
+    }
+    sigaddset(&set, signal);
+  }
   if (sigprocmask(SIG_BLOCK, &set, &old_) != 0) Die("sigprocmask");
   file_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   if (file_ < 0) Die("signalfd");

@@ -42,6 +42,7 @@ Watchdog::Watchdog() {
   if (pid < 0) Die("fork");
   if (pid == 0) {
     close(ends[1]);
+    setsid();  // whoever kills the launcher's process group does not kill its watchdog
     Watch(ends[0]);
   }
   close(ends[0]);

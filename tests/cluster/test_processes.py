@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from jobs import finish, pids_of, read_until
+from jobs import children_of_this_test, finish, pids_of, read_until, wait_until
 
 TRAIN = """
 kv = mx.kv.create("dist_sync")
@@ -199,6 +199,57 @@ def test_children_of_a_killed_launcher_end(processes):
     read_until(job, "here")
     os.kill(job.pid, signal.SIGKILL)
     job.wait()  # the fixture sees that nothing is left
+
+
+def test_children_end_where_the_whole_group_of_the_launcher_is_killed(processes):
+    job = processes.launch("kv = mx.kv.create('dist_sync'); print('here', flush=True); time.sleep(100)")
+    read_until(job, "here")
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+    wait_until(lambda: not children_of_this_test(), 10)
+
+
+def test_a_launcher_whose_parent_ignores_the_ends_of_children_ends(processes):
+    command = ["env", "--ignore-signal=CHLD", sys.executable, "-m", "tensorkv", "launch", "-n", "1", "-s", "1", "true"]
+    status, said = finish(processes.start(command), timeout=30)
+    assert status == 0, said
+
+
+def test_a_hangup_that_nohup_has_had_ignored_ends_nothing(processes):
+    command = ["env", "--ignore-signal=HUP", sys.executable, "-m", "tensorkv", "launch", "-n", "1", "-s", "1"]
+    job = processes.start(
+        [
+            *command,
+            sys.executable,
+            "-u",
+            processes.script("""
+    print("here", flush=True)
+    until_marked("go")
+    """),
+        ]
+    )
+    read_until(job, "here")
+    os.kill(job.pid, signal.SIGHUP)
+    (processes.folder / "mark-go").touch()
+    status, said = finish(job)
+    assert status == 0, said
+
+
+def test_a_server_that_dies_after_a_worker_has_failed_ends_the_job(processes):
+    text = """
+    kv = mx.kv.create("dist_sync")
+    kv.init("w", mx.nd.zeros((4,)))
+    kv.barrier()
+    if kv.rank == 1:
+        os._exit(3)
+    print("computes", flush=True)
+    time.sleep(100)
+    """
+    job = processes.launch(text, "--on-death", "continue", "--grace", "1", servers=1)
+    said = read_until(job, "ended with status 3")
+    os.kill(pids_of(job, "server")[0], signal.SIGKILL)
+    status, rest = finish(job, timeout=30)
+    assert status == 3, said + rest
 
 
 def test_a_signal_to_the_launcher_reaches_all(processes):
