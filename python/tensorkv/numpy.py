@@ -95,7 +95,8 @@ class ndarray(NDArray):
                 raise InvalidArgumentError(f"arithmetic: shape {self.shape} with {_np.shape(theirs)}") from None
             return _elements.filled(type(self), truth, self.context, "bool")
         this, operand = self._promoted(op, other)
-        return NDArray._binary(this, op, operand, swapped)
+        result: Any = NDArray._binary(this, op, operand, swapped)  # of the class of `this`, or NotImplemented
+        return result  # type: ignore[no-any-return]
 
     def _inplace(self, op: int, other: object) -> Self:
         if _elements.is_scalar(other) or not isinstance(other, (_np.ndarray, NDArray)):
