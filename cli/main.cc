@@ -224,63 +224,85 @@ int StatusOf(const CLI::App& app, const CLI::ParseError& error) {
   return app.exit(error) == 0 ? 0 : 2;
 }
 
+// The command line: each subcommand with the options that the parser fills in.
+class Tkv {
+ public:
+  Tkv() {
+    app_.set_version_flag("--version", std::string("tkv ") + tkv::Version());
+    app_.require_subcommand(1);
+    app_.footer(
+        "`tkv launch -n 2 -s 2 python train.py` starts two workers and two servers; `tkv launch "
+        "--help` "
+        "says more");
+    flags_.AddTo(launch_, " of the whole job.");
+    for (CLI::App* const serving : {server_, head_}) flags_.AddTo(serving, " of this process.");
+  }
+
+  // The process's exit status.
+  int Run(std::vector<std::string> words) {
+    try {
+      Parse(std::move(words));
+      return RunChosen();
+    } catch (const CLI::ParseError& error) {
+      return StatusOf(app_, error);
+    } catch (const tkv::Error& error) {
+      std::fprintf(stderr, "tkv: %s\n", error.what());
+      return 2;
+    }
+  }
+
+ private:
+  void Parse(std::vector<std::string> words) {
+    if (words.size() == 2 && words[1] == "help") words[1] = "--help";
+    CheckSubcommand(app_, words);
+    const std::vector<std::string> command = TakeCommand(*launch_, &words);
+    std::vector<const char*> pointers;
+    pointers.reserve(words.size());
+    for (const std::string& word : words) pointers.push_back(word.c_str());
+    app_.parse(static_cast<int>(pointers.size()), pointers.data());
+    launch_options_.command = command;
+    flags_.Apply();
+  }
+
+  int RunChosen() const {
+    if (*config_) std::fputs(tkv::ConfigText().c_str(), stdout);
+    if (*agent_) return tkv::cli::RunAgent();
+    if (*doctor_) return tkv::cli::RunDoctor(doctor_options_);
+    if (*explore_) return tkv::cli::RunExplore(explore_options_);
+    if (*launch_) return tkv::cli::Launch(launch_options_);
+    if (*server_) return tkv::cli::RunServe(server_options_);
+    if (*head_) return tkv::cli::RunServe(head_options_);
+    if (*sim_) return tkv::cli::RunSim(sim_options_);
+    return 0;
+  }
+
+  tkv::cli::LaunchOptions launch_options_;
+  tkv::cli::DoctorOptions doctor_options_;
+  tkv::cli::ServeOptions server_options_{tkv::Job::Role::kServer};
+  tkv::cli::ServeOptions head_options_{tkv::Job::Role::kHead};
+  tkv::cli::SimOptions sim_options_;
+  tkv::cli::ExploreOptions explore_options_;
+  OptionFlags flags_;
+  CLI::App app_{"TensorKV: a store for sharing tensors"};
+  // In the order in which the help lists them.
+  CLI::App* const launch_ = AddLaunch(&app_, &launch_options_);
+  CLI::App* const doctor_ = AddDoctor(&app_, &doctor_options_);
+  CLI::App* const agent_ =
+      app_.add_subcommand("agent", "One process of a job, for a launcher on another host")
+          ->group("");
+  CLI::App* const server_ = AddServe(
+      &app_, "server", "Serve the keys of a job until all workers have left", &server_options_);
+  CLI::App* const head_ =
+      AddServe(&app_, "head", "Say who takes part in a job until all have left", &head_options_);
+  CLI::App* const config_ =
+      app_.add_subcommand("config", "Show what this build is and the options in force");
+  CLI::App* const sim_ = AddSim(&app_, &sim_options_);
+  CLI::App* const explore_ = AddExplore(&app_, &explore_options_);
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   tkv::cli::OpenStandardFiles();
-  CLI::App app{"TensorKV: a store for sharing tensors"};
-  app.set_version_flag("--version", std::string("tkv ") + tkv::Version());
-  app.require_subcommand(1);
-  app.footer(
-      "`tkv launch -n 2 -s 2 python train.py` starts two workers and two servers; `tkv launch "
-      "--help` "
-      "says more");
-  tkv::cli::LaunchOptions launch_options;
-  CLI::App* const launch = AddLaunch(&app, &launch_options);
-  tkv::cli::DoctorOptions doctor_options;
-  CLI::App* const doctor = AddDoctor(&app, &doctor_options);
-  CLI::App* const agent =
-      app.add_subcommand("agent", "One process of a job, for a launcher on another host")
-          ->group("");
-  tkv::cli::ServeOptions server_options{tkv::Job::Role::kServer};
-  CLI::App* const server = AddServe(
-      &app, "server", "Serve the keys of a job until all workers have left", &server_options);
-  tkv::cli::ServeOptions head_options{tkv::Job::Role::kHead};
-  CLI::App* const head =
-      AddServe(&app, "head", "Say who takes part in a job until all have left", &head_options);
-  CLI::App* const config =
-      app.add_subcommand("config", "Show what this build is and the options in force");
-  tkv::cli::SimOptions sim_options;
-  CLI::App* const sim = AddSim(&app, &sim_options);
-  tkv::cli::ExploreOptions explore_options;
-  CLI::App* const explore = AddExplore(&app, &explore_options);
-  OptionFlags flags;
-  flags.AddTo(launch, " of the whole job.");
-  for (CLI::App* const serving : {server, head}) flags.AddTo(serving, " of this process.");
-  try {
-    std::vector<std::string> words(argv, argv + argc);
-    if (words.size() == 2 && words[1] == "help") words[1] = "--help";
-    CheckSubcommand(app, words);
-    const std::vector<std::string> command = TakeCommand(*launch, &words);
-    std::vector<const char*> pointers;
-    pointers.reserve(words.size());
-    for (const std::string& word : words) pointers.push_back(word.c_str());
-    app.parse(static_cast<int>(pointers.size()), pointers.data());
-    launch_options.command = command;
-    flags.Apply();
-    if (*config) std::fputs(tkv::ConfigText().c_str(), stdout);
-    if (*agent) return tkv::cli::RunAgent();
-    if (*doctor) return tkv::cli::RunDoctor(doctor_options);
-    if (*explore) return tkv::cli::RunExplore(explore_options);
-    if (*launch) return tkv::cli::Launch(launch_options);
-    if (*server) return tkv::cli::RunServe(server_options);
-    if (*head) return tkv::cli::RunServe(head_options);
-    if (*sim) return tkv::cli::RunSim(sim_options);
-  } catch (const CLI::ParseError& error) {
-    return StatusOf(app, error);
-  } catch (const tkv::Error& error) {
-    std::fprintf(stderr, "tkv: %s\n", error.what());
-    return 2;
-  }
-  return 0;
+  return Tkv().Run({argv, argv + argc});
 }
