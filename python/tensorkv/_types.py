@@ -63,8 +63,8 @@ Array: TypeAlias = "SupportsDLPack | Buffer"
 Arrays: TypeAlias = "Array | Sequence[Array]"
 ArraysOfKeys: TypeAlias = "Sequence[Array | Sequence[Array]]"
 # Arrays that can take a result themselves.
-Place: TypeAlias = "NDArray | np.ndarray[Any, Any]"
-Places: TypeAlias = "Place | Sequence[Place | Sequence[Place]]"
+Target: TypeAlias = "NDArray | np.ndarray[Any, Any]"
+Targets: TypeAlias = "Target | Sequence[Target | Sequence[Target]]"
 
 # ---- arrays
 

@@ -14,7 +14,7 @@ from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from ._running import Running
-    from ._types import Arrays, ArraysOfKeys, K, Key, Keys, Mode, Places
+    from ._types import Arrays, ArraysOfKeys, K, Key, Keys, Mode, Targets
     from .ndarray import NDArray
     from .ticket import Ticket
 
@@ -419,7 +419,7 @@ class KVStoreVerbs(_core.Store):
     ) -> Ticket[None] | None: ...
     @overload
     def pushpull(
-        self, key: Key, value: Places, out: None = None, priority: int = 0, *, async_op: Literal[False] = False
+        self, key: Key, value: Targets, out: None = None, priority: int = 0, *, async_op: Literal[False] = False
     ) -> None: ...
     @overload
     def pushpull(
@@ -433,7 +433,7 @@ class KVStoreVerbs(_core.Store):
     def pushpull(self, key: Key, value: Arrays, out: None = None, priority: int = 0, *, async_op: bool) -> Any: ...
     @overload
     def pushpull(
-        self, key: Keys[K], value: Places, out: None = None, priority: int = 0, *, async_op: Literal[False] = False
+        self, key: Keys[K], value: Targets, out: None = None, priority: int = 0, *, async_op: Literal[False] = False
     ) -> None: ...
     @overload
     def pushpull(
