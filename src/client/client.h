@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "base/slot_table.h"
+#include "base/pooled_table.h"
 #include "base/small_vector.h"
 #include "client/server_link.h"
 #include "codec/codec.h"
@@ -296,7 +296,7 @@ class Client final : private ChunkPlaces {
   Time now_ = 0;
 
   OpId last_op_ = kNoOp;
-  SlotTable<Op> ops_;
+  PooledTable<Op> ops_;
   std::deque<OpId> pushes_;   // in order; the first one is not accepted
   std::set<KeyId> barriers_;  // keys of barriers, which wait for pushes
   boost::unordered_map<KeyId, KeyState> keys_;

@@ -85,7 +85,7 @@ bool Client::AskWho(Op* op) {
     if (sent == nullptr) continue;
     Outgoing ask;
     ask.op = op->id;
-    ask.purpose = Purpose::kNotice;
+    ask.purpose = Purpose::kStatus;
     ask.message.type = Type::kStatus;
     ask.message.key = sent->message.key;
     ask.message.chunk = sent->message.chunk;

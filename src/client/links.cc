@@ -18,7 +18,7 @@ void Client::On(const Epoch& epoch, Time now, Effects* effects) {
   now_ = now;
   const Epoch old = std::exchange(epoch_, epoch);
   if (role_ == Role::kWorker && !has_left_) {
-    const Epoch::Member& self = epoch_.workers[static_cast<size_t>(welcome_.rank)];
+    const Epoch::Seat& self = epoch_.workers[static_cast<size_t>(welcome_.rank)];
     const bool dead = self.incarnation == welcome_.incarnation && self.state == Epoch::State::kDead;
     if (self.incarnation > welcome_.incarnation || dead) {
       return Refused(Error(Code::kAborted,
@@ -38,15 +38,15 @@ void Client::On(const Epoch& epoch, Time now, Effects* effects) {
     links_.emplace_back(static_cast<uint32_t>(links_.size()));
   }
   for (ServerLink& link : links_) {
-    const Epoch::Member& member = epoch_.servers[link.server()];
-    if (member.state == Epoch::State::kDead || member.state == Epoch::State::kLeft) {
-      const bool has_left = member.state == Epoch::State::kLeft;  // after all workers had
+    const Epoch::Seat& seat = epoch_.servers[link.server()];
+    if (seat.state == Epoch::State::kDead || seat.state == Epoch::State::kLeft) {
+      const bool has_left = seat.state == Epoch::State::kLeft;  // after all workers had
       Kill(&link,
            Error(Code::kUnavailable,
                  has_left ? Format("server {} has left: the job has ended", link.server())
                           : Format("server {} is dead{}", link.server(), kStartAgain)),
            effects);
-    } else if (link.incarnation() != 0 && member.incarnation > link.incarnation()) {
+    } else if (link.incarnation() != 0 && seat.incarnation > link.incarnation()) {
       Kill(&link,
            Error(Code::kUnavailable, Format("server {} has started again and has lost its values{}",
                                             link.server(), kStartAgain)),
@@ -227,7 +227,7 @@ void Client::OnAnswer(const Outgoing& sent, uint32_t server, const Message& repl
       return OnReadyAnswer(sent, reply);
     case Purpose::kJoin:
       return OnJoinAnswer(sent, reply);
-    case Purpose::kNotice:
+    case Purpose::kStatus:
       return OnWhoAnswer(sent, reply, effects);
     case Purpose::kCancel:
       return OnCancelAnswer(sent, server, reply);

@@ -28,7 +28,7 @@ enum class Purpose : uint8_t {
   kOp,      // for an operation
   kReady,   // a push waits for the version that it follows
   kJoin,    // finding the place in a key after a new life
-  kNotice,  // who is it that we wait for?
+  kStatus,  // asks whose push a round waits for, to tell the user
   kCancel,
 };
 

@@ -99,7 +99,7 @@ class StateWriter {
     Sorted(values);
   }
   template <typename T>
-  void Add(const SlotTable<T>& table) {
+  void Add(const PooledTable<T>& table) {
     std::vector<std::pair<uint64_t, const T*>> entries;
     table.ForEach([&](uint64_t id, const T& entry) { entries.emplace_back(id, &entry); });
     std::sort(entries.begin(), entries.end());

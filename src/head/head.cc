@@ -31,11 +31,11 @@ Head::Head(HeadOptions options, Time now) : options_(std::move(options)) {
   epoch_.placement = {1, static_cast<uint32_t>(options_.servers), {}};
 }
 
-Epoch::Member& Head::MemberOf(Role role, Rank index) {
+Epoch::Seat& Head::SeatOf(Role role, Rank index) {
   return (role == Role::kServer ? epoch_.servers : epoch_.workers)[static_cast<size_t>(index)];
 }
 
-const Epoch::Member& Head::MemberOf(Role role, Rank index) const {
+const Epoch::Seat& Head::SeatOf(Role role, Rank index) const {
   return (role == Role::kServer ? epoch_.servers : epoch_.workers)[static_cast<size_t>(index)];
 }
 
@@ -45,9 +45,9 @@ Head::Presence& Head::PresenceOf(Role role, Rank index) {
 
 bool Head::IsCurrent(const Life& life) const {
   if (life.role == Role::kObserver) return true;
-  const Epoch::Member& member = MemberOf(life.role, life.index);
+  const Epoch::Seat& seat = SeatOf(life.role, life.index);
   // One that has left may ask again: the answer to its GOODBYE may have been lost.
-  return member.incarnation == life.incarnation && member.state != Epoch::State::kDead;
+  return seat.incarnation == life.incarnation && seat.state != Epoch::State::kDead;
 }
 
 void Head::Received(LinkId link, const Message& message, Time now, Effects* effects) {
@@ -115,7 +115,7 @@ void Head::Admit(LinkId link, const Hello& hello, Time now, Effects* effects) {
   if (index == kNoRank) {
     const auto first = [&](Epoch::State state) {
       return std::find_if(members.begin(), members.end(),
-                          [&](const Epoch::Member& member) { return member.state == state; });
+                          [&](const Epoch::Seat& seat) { return seat.state == state; });
     };
     auto& presences = hello.role == Role::kServer ? servers_ : workers_;
     const auto again = std::find_if(presences.begin(), presences.end(), [&](const Presence& p) {
@@ -136,11 +136,11 @@ void Head::Admit(LinkId link, const Hello& hello, Time now, Effects* effects) {
         link, Code::kFailedPrecondition,
         Format("HELLO: {} {}, the job has {}", Name(hello.role), index, members.size()));
   }
-  Epoch::Member& member = members[static_cast<size_t>(index)];
+  Epoch::Seat& seat = members[static_cast<size_t>(index)];
   Presence& presence = PresenceOf(hello.role, index);
   Life life{hello.role, index, hello.incarnation};
-  const bool same_process = presence.process == hello.known && member.incarnation != 0;
-  if (hello.incarnation == 0 && same_process) life.incarnation = member.incarnation;
+  const bool same_process = presence.process == hello.known && seat.incarnation != 0;
+  if (hello.incarnation == 0 && same_process) life.incarnation = seat.incarnation;
   if (life.incarnation != 0) {
     if (!IsCurrent(life)) {
       return effects->Close(
@@ -152,8 +152,8 @@ void Head::Admit(LinkId link, const Hello& hello, Time now, Effects* effects) {
     return Welcome(link, life, true, effects);
   }
   life.incarnation = ++last_incarnation_;
-  presence = {now, hello.known, member.incarnation != 0};
-  member = {life.incarnation, Epoch::State::kAlive, hello.address};
+  presence = {now, hello.known, seat.incarnation != 0};
+  seat = {life.incarnation, Epoch::State::kAlive, hello.address};
   links_[link] = life;
   effects->Log(Level::kInfo, Format("{} {} joined (incarnation {}){}", Name(life.role), life.index,
                                     life.incarnation, presence.rejoined ? ", again" : ""));
@@ -209,7 +209,7 @@ void Head::OnCommit(const Life& life, const Message& message, LinkId link, Effec
 void Head::OnGoodbye(const Life& life, const Message& message, LinkId link, Effects* effects) {
   effects->Send(link, Reply(message, Type::kOk));
   if (life.role == Role::kObserver) return;
-  MemberOf(life.role, life.index).state = Epoch::State::kLeft;
+  SeatOf(life.role, life.index).state = Epoch::State::kLeft;
   effects->Log(Level::kInfo, Format("{} {} left", Name(life.role), life.index));
   Announce(effects);
 }
@@ -225,21 +225,21 @@ void Head::Ended(LinkId link, Effects* effects) {
 }
 
 void Head::Exited(Role role, Rank index, uint64_t incarnation, Effects* effects) {
-  Epoch::Member& member = MemberOf(role, index);
-  if (member.incarnation != incarnation || member.state != Epoch::State::kAlive) return;
-  member.state = Epoch::State::kDead;
+  Epoch::Seat& seat = SeatOf(role, index);
+  if (seat.incarnation != incarnation || seat.state != Epoch::State::kAlive) return;
+  seat.state = Epoch::State::kDead;
   effects->Log(Level::kWarning, Format("{} {} is dead: its process has ended", Name(role), index));
   Announce(effects);
 }
 
 void Head::Gone(Role role, Rank index, bool has_failed, Effects* effects) {
-  Epoch::Member& member = MemberOf(role, index);
-  const bool never_came = member.state == Epoch::State::kAwaited;
+  Epoch::Seat& seat = SeatOf(role, index);
+  const bool never_came = seat.state == Epoch::State::kAwaited;
   if (never_came) {
-    member.state = has_failed ? Epoch::State::kDead : Epoch::State::kLeft;
+    seat.state = has_failed ? Epoch::State::kDead : Epoch::State::kLeft;
     effects->Log(Level::kWarning, Format("{} {} ended before it joined", Name(role), index));
   }
-  const bool is_awaited = role == Role::kWorker && member.state == Epoch::State::kDead &&
+  const bool is_awaited = role == Role::kWorker && seat.state == Epoch::State::kDead &&
                           epoch_.policy == Epoch::Policy::kWait;
   if (is_awaited) {  // rounds that need it fail, for nobody comes who could complete them
     epoch_.policy = Epoch::Policy::kFail;

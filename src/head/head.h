@@ -64,8 +64,8 @@ class Head {
   void SendEpoch(LinkId link, Effects* effects) const;
   void Announce(Effects* effects);
   bool IsCurrent(const Life& life) const;
-  Epoch::Member& MemberOf(Role role, Rank index);
-  const Epoch::Member& MemberOf(Role role, Rank index) const;
+  Epoch::Seat& SeatOf(Role role, Rank index);
+  const Epoch::Seat& SeatOf(Role role, Rank index) const;
   Presence& PresenceOf(Role role, Rank index);
 
   HeadOptions options_;

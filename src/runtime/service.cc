@@ -147,13 +147,13 @@ class JobService final : public Service {
 
   void Exited(Job::Role role, int index) override {
     // It may have said its first word just before its end: who has not joined cannot be dead.
-    AsHead(role, index, [](HeadNode& head, Role of, const Epoch::Member& member, Rank rank) {
-      head.Exited(of, rank, member.incarnation);
+    AsHead(role, index, [](HeadNode& head, Role of, const Epoch::Seat& seat, Rank rank) {
+      head.Exited(of, rank, seat.incarnation);
     });
   }
 
   void Gone(Job::Role role, int index, bool has_failed) override {
-    AsHead(role, index, [has_failed](HeadNode& head, Role of, const Epoch::Member&, Rank rank) {
+    AsHead(role, index, [has_failed](HeadNode& head, Role of, const Epoch::Seat&, Rank rank) {
       head.Gone(of, rank, has_failed);
     });
   }
@@ -208,8 +208,8 @@ class JobService final : public Service {
   }
 
   // Under the node's lock: who has come, left or died since the last time.
-  void TellMembers(const char* kind, const std::vector<Epoch::Member>& members,
-                   std::vector<Epoch::Member>* told) const {
+  void TellSeats(const char* kind, const std::vector<Epoch::Seat>& members,
+                 std::vector<Epoch::Seat>* told) const {
     told->resize(members.size());
     for (size_t i = 0; i < members.size(); ++i) {
       if (std::exchange((*told)[i], members[i]) == members[i]) continue;
@@ -229,7 +229,7 @@ class JobService final : public Service {
                .Add("of", epoch.servers.size())
                .Add("workers", epoch.workers.size()));
     }
-    TellMembers("worker", epoch.workers, &told_workers_);
+    TellSeats("worker", epoch.workers, &told_workers_);
   }
 
   // Runs under the node's lock.
@@ -240,7 +240,7 @@ class JobService final : public Service {
     TellSteps(epoch, is_head ? nullptr : &static_cast<ServerNode*>(node)->member());
     const auto count = [](const auto& members, Epoch::State state) {
       return std::count_if(members.begin(), members.end(),
-                           [&](const auto& member) { return member.state == state; });
+                           [&](const auto& seat) { return seat.state == state; });
     };
     const auto left = count(epoch.workers, Epoch::State::kLeft);
     const auto dead = count(epoch.workers, Epoch::State::kDead);
@@ -280,7 +280,7 @@ class JobService final : public Service {
   const std::string who_;
   const Log log_;
   bool has_joined_ = false;  // has told so; this and the next under the node's lock
-  std::vector<Epoch::Member> told_workers_;
+  std::vector<Epoch::Seat> told_workers_;
   std::unique_ptr<BufferPool> pool_;
   std::string address_;
   bool has_left_ = false;  // its GOODBYE has been sent; under the node's lock

@@ -213,8 +213,8 @@ bool Shard::IsClosedByAll(uint32_t store) const {
   bool by_somebody = false;
   for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
     if (epoch_.IsGone(rank)) continue;
-    const Epoch::Member& member = epoch_.workers[static_cast<size_t>(rank)];
-    const auto session = sessions_.find({rank, member.incarnation});
+    const Epoch::Seat& seat = epoch_.workers[static_cast<size_t>(rank)];
+    const auto session = sessions_.find({rank, seat.incarnation});
     if (session == sessions_.end() || !session->second.closed.Has(store)) return false;
     by_somebody = true;
   }

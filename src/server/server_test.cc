@@ -553,7 +553,7 @@ TEST_F(ShardTest, AWorkerThatWillComeBackHoldsAStoreOpen) {
 
 TEST_F(ShardTest, WithoutAWorkerTheLastValuesStay) {
   ++epoch_.number;
-  for (Epoch::Member& worker : epoch_.workers) worker.state = Epoch::State::kLeft;
+  for (Epoch::Seat& worker : epoch_.workers) worker.state = Epoch::State::kLeft;
   shard_.On(epoch_, &effects_);
   EXPECT_NE(shard_.FindKey(key_), nullptr);
 }

@@ -70,17 +70,17 @@ Session* Shard::SessionOf(LinkId link) {
 bool Shard::Lists(const Hello& hello) const {
   if (hello.role == Role::kObserver) return true;
   if (hello.rank < 0 || static_cast<size_t>(hello.rank) >= epoch_.workers.size()) return false;
-  const Epoch::Member& member = epoch_.workers[static_cast<size_t>(hello.rank)];
-  return member.incarnation == hello.incarnation && member.state == Epoch::State::kAlive;
+  const Epoch::Seat& seat = epoch_.workers[static_cast<size_t>(hello.rank)];
+  return seat.incarnation == hello.incarnation && seat.state == Epoch::State::kAlive;
 }
 
 bool Shard::IsOver(Role role, const SessionId& id) const {
   if (role == Role::kObserver || id.rank < 0) return false;
   if (static_cast<size_t>(id.rank) >= epoch_.workers.size()) return false;
-  const Epoch::Member& member = epoch_.workers[static_cast<size_t>(id.rank)];
-  return member.incarnation > id.incarnation ||
-         (member.incarnation == id.incarnation &&
-          (member.state == Epoch::State::kDead || member.state == Epoch::State::kLeft));
+  const Epoch::Seat& seat = epoch_.workers[static_cast<size_t>(id.rank)];
+  return seat.incarnation > id.incarnation ||
+         (seat.incarnation == id.incarnation &&
+          (seat.state == Epoch::State::kDead || seat.state == Epoch::State::kLeft));
 }
 
 void Shard::OnHello(LinkId link, const Message& message, Effects* effects) {

@@ -118,9 +118,9 @@ bool Model::MayBeRule(const Epoch& seen, const Epoch& head, size_t key, bool acc
   bool committed = false;
   bool may_be = false;
   const auto is_open = [&](const Control& control) {
-    const Epoch::Member& member = seen.workers[static_cast<size_t>(control.life.rank)];
-    const bool is_over = member.incarnation > control.life.incarnation ||
-                         member.state == Epoch::State::kDead || member.state == Epoch::State::kLeft;
+    const Epoch::Seat& seat = seen.workers[static_cast<size_t>(control.life.rank)];
+    const bool is_over = seat.incarnation > control.life.incarnation ||
+                         seat.state == Epoch::State::kDead || seat.state == Epoch::State::kLeft;
     return control.from_rounds[key] != kNever && control.accumulate == accumulate && !is_over;
   };
   for (const Control& control : controls_) {

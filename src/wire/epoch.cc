@@ -51,10 +51,10 @@ std::string Encode(const Epoch& value) {
   writer.Number(value.policy);
   for (const auto* members : {&value.workers, &value.servers}) {
     writer.Number(static_cast<uint32_t>(members->size()));
-    for (const Epoch::Member& member : *members) {
-      writer.Number(member.incarnation);
-      writer.Number(member.state);
-      writer.Text(member.address);
+    for (const Epoch::Seat& seat : *members) {
+      writer.Number(seat.incarnation);
+      writer.Number(seat.state);
+      writer.Text(seat.address);
     }
   }
   writer.Number(static_cast<uint32_t>(value.commits.size()));
@@ -103,10 +103,10 @@ Epoch DecodeEpoch(uint64_t number, std::string_view bytes) {
       throw Fail(Code::kInvalidArgument, "an epoch of {} members", count);
     }
     members->resize(count);
-    for (Epoch::Member& member : *members) {
-      member.incarnation = reader.Number<uint64_t>();
-      member.state = ReadEnum(&reader, Epoch::State::kLeft, "state");
-      member.address = reader.Text(kAddressBytesMax);
+    for (Epoch::Seat& seat : *members) {
+      seat.incarnation = reader.Number<uint64_t>();
+      seat.state = ReadEnum(&reader, Epoch::State::kLeft, "state");
+      seat.address = reader.Text(kAddressBytesMax);
     }
   }
   epoch.commits.resize(reader.Count(20));

@@ -219,11 +219,12 @@ struct ChunkStatus {  // STATUS_REPLY, and OK of a CANCEL
 struct Epoch {                                                                    // EPOCH
   enum class Policy : uint8_t { kFail = 0, kWait = 1, kContinue = 2 };            // wire value
   enum class State : uint8_t { kAwaited = 0, kAlive = 1, kDead = 2, kLeft = 3 };  // wire value
-  struct Member {
+  // What the head knows of a worker or server: of its newest life, which may be over or not begun.
+  struct Seat {
     uint64_t incarnation = 0;  // 0: never joined
     State state = State::kAwaited;
     std::string address;  // of a server: where it listens
-    bool operator==(const Member&) const = default;
+    bool operator==(const Seat&) const = default;
   };
   // The last CONTROL that a life of a rank has committed.
   struct Commit {
@@ -235,8 +236,8 @@ struct Epoch {                                                                  
 
   uint64_t number = 0;
   Policy policy = Policy::kFail;
-  std::vector<Member> workers;
-  std::vector<Member> servers;
+  std::vector<Seat> workers;
+  std::vector<Seat> servers;
   std::vector<Commit> commits;
   Placement placement;
 

@@ -1,4 +1,4 @@
-#include "base/slot_table.h"
+#include "base/pooled_table.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 namespace tkv {
 namespace {
 
-TEST(SlotTable, FindsWhatWasAddedUntilItIsErased) {
-  SlotTable<std::string> table;
+TEST(PooledTable, FindsWhatWasAddedUntilItIsErased) {
+  PooledTable<std::string> table;
   EXPECT_EQ(table.Find(7), nullptr);
   table.Add(7) = "seven";
   ASSERT_NE(table.Find(7), nullptr);
@@ -22,8 +22,8 @@ TEST(SlotTable, FindsWhatWasAddedUntilItIsErased) {
   EXPECT_TRUE(table.empty());
 }
 
-TEST(SlotTable, AnEntryStaysWhereItIsWhileOthersComeAndGo) {
-  SlotTable<std::string> table;
+TEST(PooledTable, AnEntryStaysWhereItIsWhileOthersComeAndGo) {
+  PooledTable<std::string> table;
   const std::string* const first = &table.Add(1);
   for (uint64_t id = 2; id < 1000; ++id) table.Add(id);
   for (uint64_t id = 2; id < 1000; id += 2) table.Erase(id);
@@ -31,8 +31,8 @@ TEST(SlotTable, AnEntryStaysWhereItIsWhileOthersComeAndGo) {
   EXPECT_EQ(table.size(), 500u);
 }
 
-TEST(SlotTable, TheNextOneTakesTheFreedSlotAndFindsItFresh) {
-  SlotTable<std::string> table;
+TEST(PooledTable, TheNextOneTakesTheFreedEntryAndFindsItFresh) {
+  PooledTable<std::string> table;
   std::string* const old = &table.Add(1);
   *old = "old";
   table.Erase(1);
@@ -40,16 +40,16 @@ TEST(SlotTable, TheNextOneTakesTheFreedSlotAndFindsItFresh) {
   EXPECT_EQ(*table.Find(2), "");
 }
 
-TEST(SlotTable, AnErasedEntryLetsGoOfWhatItHeld) {
-  SlotTable<std::shared_ptr<int>> table;
+TEST(PooledTable, AnErasedEntryLetsGoOfWhatItHeld) {
+  PooledTable<std::shared_ptr<int>> table;
   const auto held = std::make_shared<int>(3);
   table.Add(1) = held;
   table.Erase(1);
   EXPECT_EQ(held.use_count(), 1);
 }
 
-TEST(SlotTable, EachIsVisitedOnce) {
-  SlotTable<int> table;
+TEST(PooledTable, EachIsVisitedOnce) {
+  PooledTable<int> table;
   for (int id = 0; id < 10; ++id) table.Add(static_cast<uint64_t>(id)) = id;
   table.Erase(4);
   std::vector<int> seen;
