@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -18,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "agent.h"
@@ -44,15 +46,55 @@ constexpr int kGreetingsMax = 8;          // awaited of one host: sshd drops mor
 constexpr std::chrono::milliseconds kLastSeconds{1000};  // for output of a job that was killed
 constexpr size_t kBeforeMax = 64 << 10;                  // bytes of what a host says before it
 
+using Variables = std::map<std::string, std::string>;  // by name
+
+// What this process tells each of its own accord.
+constexpr std::array<std::string_view, 7> kOwnVariables = {
+    "TKV_JOB", "TKV_HEAD", "TKV_ROLE", "TKV_RANK", "TKV_WORKERS", "TKV_SERVERS", "TKV_TOKEN_FILE"};
+
+//   throws  kInvalidArgument  one that is not set here, or that the launcher itself says
+Variables::value_type VariableOf(const std::string& text) {
+  const size_t equals = std::min(text.find('='), text.size());
+  const std::string name = text.substr(0, equals);
+  const auto refuse = [&text](const std::string& why) {
+    return Error(Code::kInvalidArgument, "launch: -x '" + text + "': " + why);
+  };
+  if (name.empty()) throw refuse("a variable has a name");
+  if (std::find(kOwnVariables.begin(), kOwnVariables.end(), name) != kOwnVariables.end()) {
+    throw refuse("the launcher itself says " + name + " to each process");
+  }
+  if (equals < text.size()) return {name, text.substr(equals + 1)};
+  const char* const value = std::getenv(name.c_str());
+  if (value == nullptr) throw refuse(name + " is not set here; -x " + name + "=VALUE sets it");
+  return {name, value};
+}
+
+// Of all processes of the job.  The launcher, which has the head, has those of TensorKV itself.
+Variables VariablesOf(const LaunchOptions& options) {
+  Variables variables;
+  for (const std::string& text : options.variables) {
+    const auto [name, value] = VariableOf(text);
+    variables[name] = value;
+    if (name.starts_with("TKV_")) setenv(name.c_str(), value.c_str(), 1);
+  }
+  return variables;
+}
+
 class Launcher {
  public:
-  explicit Launcher(const LaunchOptions& options) : options_(options) {}
+  Launcher(const LaunchOptions& options, Variables variables)
+      : options_(options), variables_(std::move(variables)) {}
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
   int Run() {
     OpenLog();
     if (!options_.hosts.empty()) hosts_ = ReadHosts(options_.hosts);
+    if (!options_.address.empty() && !IsOnSeveralHosts()) {
+      throw Error(Code::kInvalidArgument, "launch: --address " + options_.address +
+                                              ": all hosts of '" + options_.hosts +
+                                              "' are this machine, and nobody has to reach it");
+    }
     StartHead();
     for (int i = 0; i < options_.servers; ++i) Add(Job::Role::kServer, i);
     for (int i = 0; i < options_.workers; ++i) Add(Job::Role::kWorker, i);
@@ -145,15 +187,16 @@ class Launcher {
 
   // What a child is told of the job; on another host only that, here all that this process has.
   std::vector<std::string> EnvironmentOf(const Child& child) const {
-    std::map<std::string, std::string> variables;
+    Variables variables;
     for (char** entry = environ; *entry != nullptr; ++entry) {
       const std::string text = *entry;
       const size_t equals = text.find('=');
       if (equals == std::string::npos) continue;
       const std::string name = text.substr(0, equals);
-      const bool is_passed = !child.is_far() || name.starts_with("TKV_") || IsNamed(name);
+      const bool is_passed = !child.is_far() || name.starts_with("TKV_");
       if (is_passed) variables[name] = text.substr(equals + 1);
     }
+    for (const auto& [name, value] : variables_) variables[name] = value;
     variables["TKV_JOB"] = job_.id;
     variables["TKV_HEAD"] = head_->address();
     variables["TKV_ROLE"] = Name(child.role());
@@ -192,11 +235,6 @@ class Launcher {
       if (point.find(" again:") != std::string::npos) kept += (kept.empty() ? "" : ",") + point;
     }
     return kept;
-  }
-
-  bool IsNamed(const std::string& variable) const {
-    return std::find(options_.variables.begin(), options_.variables.end(), variable) !=
-           options_.variables.end();
   }
 
   std::vector<std::string> CommandOf(const Child& child) const {
@@ -444,7 +482,8 @@ class Launcher {
   }
 
   const LaunchOptions& options_;
-  Watchdog watchdog_;  // first: it is forked before there are threads
+  const Variables variables_;  // of all processes
+  Watchdog watchdog_;          // first: it is forked before there are threads
   const SignalFile signals_{SIGCHLD, SIGINT, SIGTERM, SIGHUP};
   Output output_;
   struct CloseFile {
@@ -480,7 +519,7 @@ int Launch(const LaunchOptions& options) {
   }
   std::signal(SIGPIPE, SIG_IGN);  // an agent may have gone
   std::signal(SIGCHLD, SIG_DFL);  // where it is ignored, nobody hears of a process's end
-  return Launcher(options).Run();
+  return Launcher(options, VariablesOf(options)).Run();
 }
 
 }  // namespace tkv::cli

@@ -14,15 +14,17 @@ struct LaunchOptions {
   bool tcp = false;     // loopback TCP with a token instead of Unix sockets
   std::string hosts;    // a file of hosts that share them; empty: this machine
   std::string address;  // of this machine, as they reach it; empty: that of the route there
-  std::vector<std::string> variables;  // that other hosts are told beside TKV_*
-  std::string log_folder;              // one file per process; empty: none
-  int grace_seconds = 30;              // for the others, when one has failed
+  // NAME: other hosts are told it beside TKV_*; NAME=VALUE: all processes have it.
+  std::vector<std::string> variables;
+  std::string log_folder;  // one file per process; empty: none
+  int grace_seconds = 30;  // for the others, when one has failed
   std::vector<std::string> command;
 };
 
 // Starts a head in this process, servers and workers as its children, and waits for them.  The exit
 // status of the first that failed, 0 where none did.
-//   throws  kInvalidArgument  no command, or one that cannot be run; hosts that cannot be read
+//   throws  kInvalidArgument  no command, or one that cannot be run; hosts that cannot be read; a
+//                     variable that is not set or that the launcher itself says
 int Launch(const LaunchOptions& options);
 
 }  // namespace tkv::cli

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,7 +35,13 @@ class OptionFlags {
         given_.emplace_back(&option, text);
       };
       if (is_flag) {
-        app->add_flag_callback(option.flag, [keep] { keep("1"); }, help)->group(kGroup);
+        // Also `--deterministic=0`, which counts beside a variable that says 1.
+        const auto count = [keep](int64_t value) {
+          keep(std::to_string(std::max<int64_t>(0, value)));
+        };
+        app->add_flag_function(option.flag, count, help)
+            ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+            ->group(kGroup);
       } else {
         app->add_option_function<std::string>(option.flag, keep, help)->group(kGroup);
       }
@@ -55,35 +62,60 @@ class OptionFlags {
   std::vector<std::pair<const tkv::OptionInfo*, std::string>> given_;
 };
 
+// Of an option that is a name or a path: "$HOSTS" of a variable that is not set is a mistake.
+const CLI::Validator kNotEmpty(
+    [](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); }, "");
+
+// Of a number without a sign, which the parser wraps around.
+const CLI::Validator kNatural(
+    [](const std::string& text) { return std::string(text.starts_with('-') ? "is negative" : ""); },
+    "");
+
+const CLI::Range kThreads(1, 256);
+const CLI::Range kProcesses(1, 4096);  // of a kind, in one job
+
 CLI::App* AddSim(CLI::App* app, tkv::cli::SimOptions* options) {
   CLI::App* const sim = app->add_subcommand(
       "sim", "Run a cluster from a seed, with faults, and check every guarantee");
-  sim->add_option("--seed", options->simulation.seed, "First seed")->capture_default_str();
-  sim->add_option("--count", options->count, "Seeds to run")->capture_default_str();
+  sim->add_option("--seed", options->simulation.seed, "First seed")
+      ->check(kNatural)
+      ->capture_default_str();
+  sim->add_option("--count", options->count, "Seeds to run")
+      ->check(kNatural)
+      ->check(CLI::Range(uint64_t{1}, std::numeric_limits<uint64_t>::max()))
+      ->capture_default_str();
   sim->add_option("--workers", options->simulation.workers, "Workers; 0: the seed chooses");
   sim->add_option("--servers", options->simulation.servers, "Servers; 0: the seed chooses");
-  sim->add_option("--steps", options->simulation.steps,
-                  "Steps of each worker; 0: the seed chooses");
+  sim->add_option("--steps", options->simulation.steps, "Steps of each worker; 0: the seed chooses")
+      ->check(CLI::Range(0, 1000000));
   sim->add_option("--faults", options->simulation.faults,
                   "all, or a list: drop,duplicate,delay,slow,cut,kill,vanish,killserver,killhead,"
                   "pause,isolate,haste; empty: none")
       ->capture_default_str();
-  sim->add_option("--jobs", options->jobs, "Threads")->capture_default_str();
+  CLI::Option* const jobs =
+      sim->add_option("--jobs", options->jobs, "Threads")->check(kThreads)->capture_default_str();
   sim->add_option("--failures-max", options->failures_max, "Stop after so many failures")
+      ->check(kNatural)
+      ->check(CLI::Range(uint64_t{1}, std::numeric_limits<uint64_t>::max()))
       ->capture_default_str();
-  sim->add_flag("--hashes", options->hashes, "Print the hash of each run");
-  sim->add_flag("--coverage", options->coverage, "Print what met what");
+  CLI::Option* const coverage =
+      sim->add_flag("--coverage", options->coverage, "Print what met what");
+  sim->add_flag("--hashes", options->hashes,
+                "Print the hash of each run, by one thread and in order, and nothing else")
+      ->excludes(jobs, coverage);
   return sim;
 }
 
 CLI::App* AddExplore(CLI::App* app, tkv::cli::ExploreOptions* options) {
   CLI::App* const explore = app->add_subcommand(
       "explore", "Go through every order of events of small jobs, and check every guarantee");
-  explore->add_option("scope", options->scopes, "Names of jobs; default all that are not large");
-  explore->add_flag("--large", options->large, "All, the large ones too: hours");
-  explore->add_flag("--list", options->list, "Print the names");
-  explore->add_option("--states-max", options->states_max, "Give up on a job with more; 0: never");
-  explore->add_option("--jobs", options->jobs, "Threads")->capture_default_str();
+  CLI::Option* const scope = explore->add_option("scope", options->scopes,
+                                                 "Names of jobs; default all that are not large");
+  explore->add_flag("--large", options->large, "All, the large ones too: hours")->excludes(scope);
+  explore->add_flag("--list", options->list, "Print the names")->excludes(scope);
+  explore->add_option("--states-max", options->states_max, "Give up on a job with more; 0: never")
+      ->check(kNatural);
+  explore->add_option("--jobs", options->jobs, "Threads")->check(kThreads)->capture_default_str();
   return explore;
 }
 
@@ -93,30 +125,41 @@ CLI::App* AddLaunch(CLI::App* app, tkv::cli::LaunchOptions* options) {
       "Start a job, here or on several hosts: a head, servers, and workers that run COMMAND");
   launch->add_option("-n,--workers", options->workers, "Workers")
       ->capture_default_str()
-      ->check(CLI::Range(1, 4096));
+      ->check(kProcesses);
   launch->add_option("-s,--servers", options->servers, "Servers")
       ->capture_default_str()
-      ->check(CLI::Range(1, 4096));
+      ->check(kProcesses);
   launch
       ->add_option("--restart", options->restarts,
                    "How often a worker that has failed is started again")
       ->check(CLI::Range(0, 1000000));
-  launch->add_option("--log", options->log_folder, "A folder for one log per process");
+  launch->add_option("--log", options->log_folder, "A folder for one log per process")
+      ->check(kNotEmpty);
   launch
       ->add_option("--grace", options->grace_seconds,
                    "Seconds that the others have when one has failed")
+      ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
-  launch->add_flag("--tcp", options->tcp, "Loopback TCP with a token instead of Unix sockets");
-  launch->add_option("--hosts", options->hosts,
-                     "A file with a host in each line: workers and servers are spread over them by "
-                     "ssh (TKV_SSH: another command)");
-  launch->add_option(
-      "--address", options->address,
-      "Of this machine, where those hosts reach it; default that of the route to the "
-      "first");
+  launch->add_flag("--tcp", options->tcp, "Loopback TCP with a token instead of Unix sockets")
+      ->disable_flag_override();
+  CLI::Option* const hosts =
+      launch
+          ->add_option(
+              "--hosts", options->hosts,
+              "A file with a host in each line: workers and servers are spread over them by "
+              "ssh (TKV_SSH: another command)")
+          ->check(kNotEmpty);
+  launch
+      ->add_option("--address", options->address,
+                   "Of this machine, where those hosts reach it; default that of the route to the "
+                   "first")
+      ->check(kNotEmpty)
+      ->needs(hosts);
   launch
       ->add_option("-x,--env", options->variables,
-                   "A variable that those hosts are told too, beside TKV_*")
+                   "NAME: a variable that other hosts are told too, beside TKV_*; NAME=VALUE: one "
+                   "that all processes "
+                   "of the job have")
       ->allow_extra_args(false);
   // For the help text: TakeCommand cuts the command off before the parser sees the words.
   launch->add_option("COMMAND", options->command, "What each worker runs, passed on byte for byte");
@@ -126,12 +169,18 @@ CLI::App* AddLaunch(CLI::App* app, tkv::cli::LaunchOptions* options) {
 CLI::App* AddDoctor(CLI::App* app, tkv::cli::DoctorOptions* options) {
   CLI::App* const doctor =
       app->add_subcommand("doctor", "Say what stands in the way of a job, and how to repair it");
-  doctor->add_option("--hosts", options->hosts, "A file with a host in each line: looks there too");
-  doctor->add_option(
-      "--address", options->address,
-      "Of this machine, where those hosts reach it; default that of the route there");
+  CLI::Option* const hosts = doctor
+                                 ->add_option("--hosts", options->hosts,
+                                              "A file with a host in each line: looks there too")
+                                 ->check(kNotEmpty);
+  doctor
+      ->add_option("--address", options->address,
+                   "Of this machine, where those hosts reach it; default that of the route there")
+      ->check(kNotEmpty)
+      ->needs(hosts);
   doctor->add_option("--patience", options->patience_seconds, "Seconds that a host may say nothing")
       ->check(CLI::Range(1, 600))
+      ->needs(hosts)
       ->capture_default_str();
   return doctor;
 }
@@ -139,13 +188,17 @@ CLI::App* AddDoctor(CLI::App* app, tkv::cli::DoctorOptions* options) {
 CLI::App* AddServe(CLI::App* app, const char* name, const char* help,
                    tkv::cli::ServeOptions* options) {
   CLI::App* const serve = app->add_subcommand(name, help);
-  serve->add_option("--head", options->head, "Where the head is; default TKV_HEAD");
-  serve->add_option("--job", options->id, "Name of the job; default TKV_JOB");
+  serve->add_option("--head", options->head, "Where the head is; default TKV_HEAD")
+      ->check(kNotEmpty);
+  serve->add_option("--job", options->id, "Name of the job; default TKV_JOB")->check(kNotEmpty);
   if (options->role == tkv::Job::Role::kHead) {
-    serve->add_option("--workers", options->workers, "Workers; default TKV_WORKERS");
-    serve->add_option("--servers", options->servers, "Servers; default TKV_SERVERS");
+    serve->add_option("--workers", options->workers, "Workers; default TKV_WORKERS")
+        ->check(kProcesses);
+    serve->add_option("--servers", options->servers, "Servers; default TKV_SERVERS")
+        ->check(kProcesses);
   } else {
-    serve->add_option("--rank", options->rank, "Which server; default TKV_RANK, else any");
+    serve->add_option("--rank", options->rank, "Which server; default TKV_RANK, else any")
+        ->check(CLI::Range(0, 4095));
   }
   serve->add_flag("--quiet", options->quiet, "Do not print where it listens");
   return serve;
@@ -235,6 +288,7 @@ class Tkv {
         "--help` "
         "says more");
     flags_.AddTo(launch_, " of the whole job.");
+    launch_->get_option("--tcp")->excludes(launch_->get_option("--transport"));
     for (CLI::App* const serving : {server_, head_}) flags_.AddTo(serving, " of this process.");
   }
 

@@ -22,15 +22,26 @@ void SetUnlessEmpty(const char* variable, const std::string& value) {
 
 std::string TextOf(int value) { return value < 0 ? std::string() : std::to_string(value); }
 
+//   throws  kInvalidArgument  an option of what the variables of `who` say
+void CheckNothingIsGiven(const ServeOptions& given, const char* who) {
+  if (given.id.empty() && given.workers < 0 && given.servers < 0 && given.rank < 0) return;
+  throw Error(Code::kInvalidArgument,
+              std::string(Name(given.role)) + ": --job, --workers, --servers and --rank have no " +
+                  "effect here, where " + who + " says who takes part; --head names another job");
+}
+
 std::unique_ptr<Service> Start(const ServeOptions& given, const StoreOptions& options) {
+  // A server takes part in the group of an MPI launcher where nothing else says who has the head.
+  const bool is_told = std::getenv("TKV_HEAD") != nullptr || std::getenv("TKV_ROLE") != nullptr;
+  const bool is_dmlc = !is_told && std::getenv("DMLC_ROLE") != nullptr && given.head.empty();
+  const bool is_of_group =
+      given.role == Job::Role::kServer && given.head.empty() && !IsLaunched() && IsInGroup();
+  if (is_dmlc || is_of_group) CheckNothingIsGiven(given, is_dmlc ? "DMLC_*" : "mpirun");
   SetUnlessEmpty("TKV_HEAD", given.head);
   SetUnlessEmpty("TKV_JOB", given.id);
   SetUnlessEmpty("TKV_WORKERS", TextOf(given.workers));
   SetUnlessEmpty("TKV_SERVERS", TextOf(given.servers));
   SetUnlessEmpty("TKV_RANK", TextOf(given.rank));
-  // A server takes part in the group of an MPI launcher where nothing else says who has the head.
-  const bool is_of_group = given.role == Job::Role::kServer && !IsLaunched() && IsInGroup();
-  const bool is_dmlc = std::getenv("DMLC_ROLE") != nullptr && given.head.empty();
   if (!is_of_group && !is_dmlc) setenv("TKV_ROLE", Name(given.role), 1);
   return Service::StartFromEnvironment(options);
 }

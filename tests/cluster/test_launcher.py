@@ -48,11 +48,69 @@ def test_what_follows_the_command_is_passed_on_byte_for_byte(processes, mark):
         (["config", "x"], "config: 'x' was not expected"),
         (["server"], "TKV_HEAD is not set, and the job needs it: the address that `tkv head` prints"),
         (["server", "--rank", "many"], "--rank"),
+        (["launch", "-x", "NOT_SET_HERE", "true"], "-x 'NOT_SET_HERE': NOT_SET_HERE is not set here"),
+        (["launch", "-x", "=3", "true"], "-x '=3': a variable has a name"),
+        (["launch", "-x", "TKV_RANK=3", "true"], "the launcher itself says TKV_RANK to each process"),
+        (["launch", "-x", "TKV_LOG=loud", "true"], "TKV_LOG='loud'"),
+        (["launch", "--address", "127.0.0.1", "true"], "--address requires --hosts"),
+        (["launch", "--hosts", "", "true"], "--hosts: is empty"),
+        (["launch", "--log", "", "true"], "--log: is empty"),
+        (["launch", "--grace", "-5", "true"], "--grace: Value -5"),
+        (["launch", "--tcp=0", "true"], "tcp was given"),
+        (["launch", "--tcp", "--transport", "unix", "true"], "--tcp excludes --transport"),
+        (["launch", "--deterministic=7", "true"], "deterministic='7': 0 or 1 is needed"),
+        (["head", "--workers", "-5"], "--workers: Value -5"),
+        (["head", "--servers", "0"], "--servers: Value 0"),
+        (["server", "--rank", "-3"], "--rank: Value -3"),
+        (["server", "--head", ""], "--head: is empty"),
+        (["head", "--job", ""], "--job: is empty"),
+        (["doctor", "--address", "127.0.0.1"], "--address requires --hosts"),
+        (["doctor", "--patience", "5"], "--patience requires --hosts"),
+        (["sim", "--seed", "-1"], "--seed: is negative"),
+        (["sim", "--count", "0"], "--count: Value 0"),
+        (["sim", "--count", "-2"], "--count: is negative"),
+        (["sim", "--jobs", "0"], "--jobs: Value 0"),
+        (["sim", "--failures-max", "0"], "--failures-max: Value 0"),
+        (["sim", "--hashes", "--coverage"], "excludes"),
+        (["explore", "--large", "PLCPL"], "excludes"),
+        (["explore", "--list", "PLCPL"], "excludes"),
+        (["explore", "--list", "--jobs", "0"], "--jobs: Value 0"),
+        (["explore", "--list", "--states-max", "-3"], "--states-max: is negative"),
     ],
 )
 def test_a_usage_error_is_named_and_ends_with_status_2(processes, words, expected):
     status, said = finish(processes.start([*TKV, *words]))
     assert status == 2 and expected in said, said
+
+
+def test_what_others_say_of_the_job_is_not_said_again(processes):
+    for who, variables in (("DMLC_*", {"DMLC_ROLE": "server"}), ("mpirun", {"PMIX_RANK": 0, "PMIX_NAMESPACE": "x"})):
+        status, said = finish(processes.start([*TKV, "server", "--rank", "3"], **variables))
+        assert status == 2 and f"have no effect here, where {who} says who takes part" in said, said
+
+
+def test_an_address_that_no_host_needs_is_refused(processes, tmp_path):
+    (tmp_path / "hosts").write_text("localhost\n")
+    words = ["launch", "--hosts", str(tmp_path / "hosts"), "--address", "127.0.0.1", "true"]
+    status, said = finish(processes.start([*TKV, *words]))
+    assert status == 2 and "are this machine, and nobody has to reach it" in said, said
+
+
+def test_variables_that_are_given_reach_the_workers_and_the_options_in_them_the_head_too(processes):
+    script = "print('has', os.environ['GIVEN'], os.environ['HERE'], os.environ['TKV_ON_DEATH'])"
+    words = ["-x", "GIVEN=a=b", "-x", "HERE", "-xTKV_ON_DEATH=continue"]
+    status, said = finish(processes.launch(script, *words, workers=1, servers=1, HERE="here"))
+    assert status == 0 and "has a=b here continue" in said, said
+
+
+@pytest.mark.parametrize(
+    "flag, before, expected", [("=0", "1", "0"), ("=false", "1", "0"), ("", "0", "1"), ("=1", "0", "1")]
+)
+def test_a_flag_with_a_value_counts_beside_its_variable(processes, flag, before, expected):
+    script = "print('has', os.environ['TKV_DETERMINISTIC'])"
+    job = processes.launch(script, f"--deterministic{flag}", workers=1, servers=1, TKV_DETERMINISTIC=before)
+    status, said = finish(job)
+    assert status == 0 and f"has {expected}" in said, said
 
 
 def test_help_and_version_are_no_errors(processes):
