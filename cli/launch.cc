@@ -413,6 +413,24 @@ class Launcher {
     if (log_ == nullptr) Die(path);
   }
 
+  // Whether rounds wait for a later life of a worker that somebody else than the launcher starts.
+  bool IsAwaited(const Child& child) const {
+    return child.role() == Job::Role::kWorker && options_.restarts == 0 &&
+           job_.on_death == "wait" && !is_ending_;
+  }
+
+  std::string HowToStart(const Child& child) const {
+    std::string text = "; rounds wait for its next life, at most their patience: start it with";
+    for (const std::string& variable : EnvironmentOf(child)) {
+      const std::string name = variable.substr(0, variable.find('='));
+      const bool is_told =
+          std::find(kOwnVariables.begin(), kOwnVariables.end(), name) != kOwnVariables.end() ||
+          name == "TKV_TRANSPORT" || name == "TKV_ON_DEATH";
+      if (is_told) text += " " + variable;
+    }
+    return text;
+  }
+
   void Ended(Child* child, int status) {
     watchdog_.Remove(child->pid());
     DrainAll(child);
@@ -422,7 +440,8 @@ class Launcher {
     const bool is_restarted = code != 0 && child->is_greeted && !is_ending_ &&
                               child->role() == Job::Role::kWorker &&
                               child->restarts < options_.restarts;
-    if (!is_restarted) head_->Gone(child->role(), child->rank(), code != 0);
+    const bool is_awaited = code != 0 && child->is_greeted && IsAwaited(*child);
+    if (!is_restarted && !is_awaited) head_->Gone(child->role(), child->rank(), code != 0);
     if ((code == 0 && child->is_greeted) || is_ending_) return;
     if (!child->is_greeted) {
       Note(child->name() + ": " + WhyNoAgent(child->host(), code, child->before));
@@ -443,10 +462,12 @@ class Launcher {
            " of " + std::to_string(options_.restarts) + ")");
       return Start(child);
     }
-    Note(child->name() + " " + how);
+    Note(child->name() + " " + how + (is_awaited ? HowToStart(*child) : ""));
     if (status_ == 0) status_ = code;
-    // Under this policy the others go on.
-    const bool goes_on = child->role() == Job::Role::kWorker && job_.on_death == "continue";
+    // Under these policies the others go on.
+    const bool continues = child->role() == Job::Role::kWorker && job_.on_death == "continue";
+    const bool goes_on = continues || is_awaited;
+    are_others_awaited_ |= is_awaited;
     if (!goes_on) end_at_ = std::min(end_at_, Clock::now() + seconds(options_.grace_seconds));
   }
 
@@ -468,8 +489,9 @@ class Launcher {
     if (!IsAnyWorkerRunning() && workers_done_at_ == Clock::time_point::max()) {
       workers_done_at_ = Clock::now();  // servers see that all have left, and end by themselves
     }
+    const bool may_leave = status_ == 0 || are_others_awaited_;
     const bool servers_linger = workers_done_at_ != Clock::time_point::max() &&
-                                Clock::now() - workers_done_at_ > seconds(status_ == 0 ? 2 : 0);
+                                Clock::now() - workers_done_at_ > seconds(may_leave ? 2 : 0);
     if (!servers_linger && Clock::now() < end_at_) return;
     const bool is_late =
         ended_at_ != Clock::time_point::max() && Clock::now() - ended_at_ > seconds(3);
@@ -500,7 +522,8 @@ class Launcher {
   int status_ = 0;
   bool is_unheard_ = false;  // something could not be printed
   bool is_ending_ = false;
-  bool is_killed_ = false;  // by a second signal
+  bool are_others_awaited_ = false;  // a worker may live that the launcher has not started
+  bool is_killed_ = false;           // by a second signal
   int told_ = 0;
   Clock::time_point end_at_ = Clock::time_point::max();
   Clock::time_point ended_at_ = Clock::time_point::max();

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from jobs import finish, pids_of, wait_until
+from jobs import finish, pids_of, read_until, wait_until
 
 TKV = [sys.executable, "-m", "tensorkv"]
 
@@ -265,6 +265,32 @@ def test_a_rehearsed_death_is_of_one_life_unless_it_is_asked_for_again(processes
         assert status == 128 + signal.SIGKILL, said
     else:
         assert status == 0 and said.count("done") == 2, said
+
+
+@pytest.mark.parametrize("options", [[], ["--tcp"]], ids=["unix", "tcp"])
+def test_rounds_wait_for_a_life_that_somebody_starts_by_hand(processes, options):
+    text = """
+        kv = mx.kv.create("dist_sync")
+        kv.init("w", mx.nd.zeros((2,)))
+        out = mx.nd.zeros((2,))
+        for step in range(kv.round("w") + 1, 4):
+            if kv.rank == 1 and step == 2 and not kv.rejoined:
+                os.kill(os.getpid(), signal.SIGKILL)
+            kv.pushpull("w", mx.nd.ones((2,)), out=out)
+        kv.barrier()
+        print(f"rank {kv.rank} at the end has {out.asnumpy()[0]}", flush=True)
+        kv.close()
+    """
+    job = processes.launch(text, "--on-death", "wait", "--grace", "0", *options, servers=1)
+    said = read_until(job, "start it with")
+    variables = dict(re.findall(r"(TKV_\w+)=(\S+)", said.split("start it with")[1]))
+    assert variables["TKV_RANK"] == "1", said
+    assert ("TKV_TOKEN_FILE" in variables) == bool(options), said
+    again = processes.start([sys.executable, "-u", str(processes.folder / "script.py")], **variables)
+    status, later = finish(again)
+    assert status == 0 and "rank 1 at the end has 2.0" in later, later
+    status, later = finish(job)
+    assert status == 128 + signal.SIGKILL and "rank 0 at the end has 2.0" in later, later
 
 
 def test_a_variable_that_nothing_reads_is_told_by_the_launcher(processes):
