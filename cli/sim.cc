@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <string>
@@ -19,6 +20,20 @@ namespace {
 using testing::SimulationOptions;
 using testing::SimulationReport;
 
+// The command that runs a seed with these options.
+std::string CommandOf(const SimulationOptions& options) {
+  const SimulationOptions usual;
+  std::string command = "tkv sim --seed " + std::to_string(options.seed);
+  const auto add = [&command](const char* flag, int value) {
+    if (value != 0) command += std::string(flag) + std::to_string(value);
+  };
+  add(" --workers ", options.workers);
+  add(" --servers ", options.servers);
+  add(" --steps ", options.steps);
+  if (options.faults != usual.faults) command += " --faults '" + options.faults + "'";
+  return command;
+}
+
 void PrintFailure(const SimOptions& sim, const SimulationReport& report) {
   std::printf("seed %llu: %s\n", static_cast<unsigned long long>(report.seed),
               report.violation.c_str());
@@ -27,12 +42,14 @@ void PrintFailure(const SimOptions& sim, const SimulationReport& report) {
   again.trace = true;
   for (const std::string& line : testing::Simulate(again).trace)
     std::printf("  %s\n", line.c_str());
-  std::printf("  again: tkv sim --seed %llu\n", static_cast<unsigned long long>(report.seed));
+  std::printf("  again: %s\n", CommandOf(again).c_str());
 }
 
 struct Totals {
   std::mutex mutex;
-  uint64_t runs = 0, failures = 0, events = 0, operations = 0, failed = 0, faults = 0;
+  std::atomic<uint64_t> failures{0};  // read without the lock
+  std::exception_ptr error;           // the first that ended a thread
+  uint64_t runs = 0, events = 0, operations = 0, failed = 0, faults = 0;
   std::vector<SimulationReport> violations;
   std::map<std::string, std::map<std::string, uint64_t>> coverage;
 };
@@ -59,7 +76,7 @@ int RunSim(const SimOptions& sim) {
   const auto begin = std::chrono::steady_clock::now();
   Totals totals;
   std::atomic<uint64_t> next{0};
-  const auto work = [&] {
+  const auto run = [&] {
     for (uint64_t i = next++; i < sim.count; i = next++) {
       SimulationOptions options = sim.simulation;
       options.seed += i;
@@ -72,10 +89,21 @@ int RunSim(const SimOptions& sim) {
       if (totals.failures >= sim.failures_max) return;
     }
   };
+  // An error ends all threads, and not the process while some still run.
+  const auto work = [&] {
+    try {
+      run();
+    } catch (...) {
+      next = sim.count;
+      std::lock_guard lock(totals.mutex);
+      if (!totals.error) totals.error = std::current_exception();
+    }
+  };
   std::vector<std::thread> threads;
   for (int i = 1; i < (sim.hashes ? 1 : sim.jobs); ++i) threads.emplace_back(work);
   work();
   for (std::thread& thread : threads) thread.join();
+  if (totals.error) std::rethrow_exception(totals.error);
   if (sim.hashes) return totals.failures == 0 ? 0 : 1;
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -99,7 +127,7 @@ int RunSim(const SimOptions& sim) {
       "faults, %llu events; %.1f s, %.0f seeds/s\n",
       static_cast<unsigned long long>(totals.runs),
       static_cast<unsigned long long>(sim.simulation.seed),
-      static_cast<unsigned long long>(totals.failures),
+      static_cast<unsigned long long>(totals.failures.load()),
       static_cast<unsigned long long>(totals.operations),
       static_cast<unsigned long long>(totals.failed),
       static_cast<unsigned long long>(totals.faults),

@@ -45,7 +45,7 @@ struct SimulationReport {
 };
 
 // Runs one seed to its end.  Deterministic: the same options give the same report.
-//   throws  kInvalidArgument  an unknown fault, fewer than 1 worker or server
+//   throws  kInvalidArgument  an unknown fault, numbers below 0 or too large for one thread
 TKV_API SimulationReport Simulate(const SimulationOptions& options);
 
 TKV_API std::span<const char* const> FaultNames() noexcept;

@@ -198,14 +198,23 @@ void MakeFaults(Random* random, const std::vector<Fault::Kind>& kinds, Scenario*
             [](const Fault& a, const Fault& b) { return a.at_event < b.at_event; });
 }
 
+constexpr int kProcessesMax = 64;  // of a kind, as all of them run in one thread
+constexpr int kStepsMax = 1'000'000;
+
 }  // namespace
 
 const char* Name(Fault::Kind kind) { return kFaultNames[static_cast<size_t>(kind)]; }
 
 Scenario MakeScenario(const testing::SimulationOptions& options) {
-  if (options.workers < 0 || options.servers < 0 || options.steps < 0) {
-    throw Fail(Code::kInvalidArgument, "simulate: {} workers, {} servers, {} steps",
-               options.workers, options.servers, options.steps);
+  const auto is_within = [](int value, int high) { return value >= 0 && value <= high; };
+  const bool is_good = is_within(options.workers, kProcessesMax) &&
+                       is_within(options.servers, kProcessesMax) &&
+                       is_within(options.steps, kStepsMax);
+  if (!is_good) {
+    throw Fail(Code::kInvalidArgument,
+               "simulate: {} workers, {} servers, {} steps; from 0 to {}, {} and {} are possible",
+               options.workers, options.servers, options.steps, kProcessesMax, kProcessesMax,
+               kStepsMax);
   }
   Random random(options.seed);
   Scenario scenario;

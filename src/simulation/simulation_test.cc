@@ -70,6 +70,9 @@ TEST(Simulation, BadOptionsAreErrors) {
   SimulationOptions options;
   options.workers = -1;
   EXPECT_FAILS(Code::kInvalidArgument, Simulate(options));
+  options.workers = 0;
+  options.servers = 1'000'000'000;
+  EXPECT_FAILS(Code::kInvalidArgument, Simulate(options));
 }
 
 }  // namespace
