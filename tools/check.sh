@@ -64,10 +64,10 @@ run_cpp() {  # part, preset, arguments of ctest...
   local part=$1 preset=$2 names; shift 2
   configure "$preset" || return 1
   names=$(ctest --test-dir "build/$preset" -N "$@" | awk '/Test *#/ {print $NF}')
-  # shellcheck disable=SC2086
-  build_targets "$preset" $names || return 1
+  # shellcheck disable=SC2046
+  build_targets "$preset" $(sed 's|/.*||' <<<"$names" | sort -u) || return 1
   rm -rf "build/$preset/results"
-  ctest --test-dir "build/$preset" -j "$(nproc)" --output-on-failure "$@" >"$logs/$part-ctest.log" 2>&1 || true
+  ctest --test-dir "build/$preset" -j "$crowd" --output-on-failure "$@" >"$logs/$part-ctest.log" 2>&1 || true
   $python tools/summary.py --gtest "build/$preset/results" --expect-programs "$(wc -w <<<"$names")" || { tail -60 "$logs/$part-ctest.log"; return 1; }
 }
 

@@ -2,6 +2,7 @@
 # What ./dev and the scripts in tools/ share: places, the compiler's cache, builds.  Sourced in the root of the tree.
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_INPUT=1 PYTHONDONTWRITEBYTECODE=1 CTEST_PARALLEL_LEVEL=2
 export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
+crowd=$((2 * $(nproc)))  # test programs at a time: about half of them wait for time to pass
 venv=.venv
 python=$venv/bin/python
 # What every clone of this user shares, and what outlives a clone: the compiler's cache, MXNet's environment, passes of clang-tidy.
