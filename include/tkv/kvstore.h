@@ -67,6 +67,11 @@ struct PullItem {
 using UpdateFunction =
     std::function<void(const KeyView& key, const NDArray& sum, const NDArray& stored)>;
 
+// Called once at the end of each call for whose keys an UpdateFunction was called, on the same thread: for
+// `returned` of them that function returned.  Where `kept` is false the values of all are what they were
+// before the call, and so should be what the function keeps of its own.  Throws nothing.
+using UpdateEnd = std::function<void(size_t returned, bool kept)>;
+
 class TKV_API KVStore {
  public:
   struct KeyInfo {
@@ -125,7 +130,7 @@ class TKV_API KVStore {
 
   // Replaces the updater; an empty function restores assignment.  State of an earlier optimizer is
   // forgotten.
-  virtual void SetUpdater(UpdateFunction updater) = 0;
+  virtual void SetUpdater(UpdateFunction updater, UpdateEnd end = {}) = 0;
   virtual void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) = 0;
 
   virtual std::string type() const = 0;

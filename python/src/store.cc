@@ -182,10 +182,12 @@ nb::tuple Describe(Store& self, const std::string& verb, nb::handle key) {
 
 // ---- updater ------------------------------------------------------------------------------------
 
-void SetFunction(Store& self, nb::object function) {
+// `steps` is called for each key of a push, and its `ended` at the end of the call.
+void SetFunction(Store& self, nb::object steps) {
   UpdateFunction update;
-  if (!function.is_none()) {
-    const auto callable = std::make_shared<Callable>(std::move(function));
+  UpdateEnd end;
+  if (!steps.is_none()) {
+    const auto callable = std::make_shared<Callable>(std::move(steps));
     std::erase_if(self.callables, [](const auto& old) { return old.expired(); });
     self.callables.push_back(callable);
     update = [callable](const KeyView& key, const NDArray& sum, const NDArray& stored) {
@@ -193,9 +195,18 @@ void SetFunction(Store& self, nb::object function) {
       if (!callable->function.is_valid()) return;  // collected with its store
       callable->function(ToPython(key), ToPython(sum), ToPython(stored));
     };
+    end = [callable](size_t returned, bool kept) noexcept {
+      const Locked locked;
+      if (!callable->function.is_valid()) return;
+      try {
+        callable->function.attr("ended")(returned, kept);
+      } catch (nb::python_error& error) {
+        error.discard_as_unraisable("the end of a push that an updater failed");
+      }
+    };
   }
   const Unlocked unlocked;
-  self.core->SetUpdater(std::move(update));
+  self.core->SetUpdater(std::move(update), std::move(end));
 }
 
 // An updater may well refer to its store: the collector must see through both.
@@ -356,7 +367,7 @@ void BindStore(nb::module_& m) {
       .def("_describe", &Describe, nb::arg("verb"), nb::arg("key"),
            nb::sig("def _describe(self, verb: str, key: object) -> tuple[tuple[int, ...], str]"),
            "Returns shape and dtype of a key.")
-      .def("_set_function", &SetFunction, nb::arg("function").none())
+      .def("_set_function", &SetFunction, nb::arg("steps").none())
       .def(
           "_set_optimizer",
           [](Store& self, const PyOptimizer& optimizer) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _core, _trace
 from .errors import FailedPreconditionError, InvalidArgumentError
@@ -12,11 +12,84 @@ from .ndarray import NDArray, zeros
 
 if TYPE_CHECKING:
     from ._types import Key
+    from .optimizer import Updater
 
-_local = threading.local()  # `call`: the Call that this thread is in
+_local = threading.local()  # `call`: the Call that this thread is in; `done`: the updates of its pushes under way
 
 
-class Called:
+class Step(Protocol):
+    """The update of one key by one push."""
+
+    def run(self, key: Key, input: NDArray, stored: NDArray) -> None:
+        """Update the key."""
+        ...
+
+    def undo(self) -> None:
+        """Give what is kept for the key the content that it had when the step was made."""
+        ...
+
+
+class Steps:
+    """What a store of one process calls at each push: once for each key, and once at the end of the push."""
+
+    def begin(self, key: Key, stored: NDArray) -> Step:
+        """Return the next update of a key."""
+        raise NotImplementedError
+
+    def __call__(self, key: Key, input: NDArray, stored: NDArray) -> None:
+        """Update one key; where that raises, what is kept for the key is what it was before."""
+        done = self._done()
+        step = self.begin(key, stored)
+        try:
+            step.run(key, input, stored)
+            done.append(step)
+        except BaseException:
+            if done and done[-1] is step:  # an interruption came after the update
+                done.pop()
+            step.undo()
+            raise
+
+    def ended(self, returned: int, kept: bool) -> None:
+        """Keep the updates of a push, or undo those of the `returned` keys before the one that failed, the last one first."""
+        done = self._done()
+        for _ in range(returned):
+            step = done.pop()
+            if not kept:
+                step.undo()
+
+    @staticmethod
+    def _done() -> list[Step]:
+        return _local.__dict__.setdefault("done", [])  # type: ignore[no-any-return]
+
+
+class UpdaterSteps(Steps):
+    """An updater of an optimizer, whose counts and states are those of its last push that did not fail."""
+
+    def __init__(self, updater: Updater) -> None:
+        """Leave the states with the updater."""
+        self.updater = updater
+
+    def begin(self, key: Key, stored: NDArray) -> Step:
+        """Return the next update of a key."""
+        return UpdaterStep(self.updater, key)
+
+
+class UpdaterStep:
+    """One call of an updater for one key."""
+
+    __slots__ = ("_updater", "undo")
+
+    def __init__(self, updater: Updater, key: Key) -> None:
+        """Copy what the update may change."""
+        self._updater = updater
+        self.undo: Callable[[], None] = updater._undo_of(key)
+
+    def run(self, key: Key, input: NDArray, stored: NDArray) -> None:
+        """Call the updater."""
+        self._updater(key, input, stored)
+
+
+class Called(Steps):
     """A function that a store of one process calls at each push, and the states that it has named."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -24,17 +97,9 @@ class Called:
         self.function = function
         self.states: dict[Any, dict[str, NDArray]] = {}
 
-    def __call__(self, key: Key, input: NDArray, stored: NDArray) -> None:
-        """Call the function; where it raises, the states of the key are what they were before."""
-        outer = getattr(_local, "call", None)
-        call = _local.call = Call(self, key, stored)
-        try:
-            self.function(key, input, stored)
-        except BaseException:
-            call.undo()
-            raise
-        finally:
-            _local.call = outer
+    def begin(self, key: Key, stored: NDArray) -> Step:
+        """Return the next call for a key."""
+        return Call(self, key, stored)
 
     def forget(self, key: Key) -> None:
         """Drop the states of a key."""
@@ -55,6 +120,15 @@ class Call:
         """Have named no state yet."""
         self._called, self._key, self._stored = called, key, stored
         self._before: dict[str, NDArray | None] | None = None
+
+    def run(self, key: Key, input: NDArray, stored: NDArray) -> None:
+        """Call the function, which may ask for states of the key meanwhile."""
+        outer = getattr(_local, "call", None)
+        _local.call = self
+        try:
+            self._called.function(key, input, stored)
+        finally:
+            _local.call = outer
 
     def state(self, name: str) -> NDArray:
         """Return a state of the key, zeros at first; float32 for 16-bit floats, else of the key's dtype."""

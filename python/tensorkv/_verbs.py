@@ -152,7 +152,8 @@ class KVStoreVerbs(_core.Store):
             InvalidArgumentError: another shape or dtype, an empty list, bool values in a sum.
             DeadlineExceededError: another thread used a key longer than the patience.
             FailedPreconditionError: the store is closed, was made before a fork, or the updater pushes its own key.
-            Exception: what the updater raised. In every case no key of the call has changed.
+            Exception: what the updater raised. In every case no key of the call has changed, nor what an optimizer or
+                `state` keeps for it.
 
         Example:
             >>> kv = mx.kv.create('local')

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast, overload
 
 from . import _core, _life, ticket
 from ._create import create, create_async
-from ._functions import Called, Read, state
+from ._functions import Called, Read, UpdaterSteps, state
 from ._store_base import KVStoreBase, TestStore
 from ._verbs import KVStoreVerbs, nothing
 from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
@@ -337,7 +337,7 @@ class KVStore(KVStoreVerbs):
         from . import optimizer as opt
 
         try:
-            self._set_function(updater)
+            self._set_function(UpdaterSteps(updater))
             self._holds(updater, None)
             return
         except UnimplementedError:
@@ -359,7 +359,7 @@ class KVStore(KVStoreVerbs):
             updater._belongs_to(running)
         else:
             try:
-                self._set_function(updater)
+                self._set_function(UpdaterSteps(updater))
             except UnimplementedError:
                 why = optimizer._why_not_native()
                 raise UnimplementedError(f"{verb}: {why}. The servers run optimizers without Python") from None

@@ -5,9 +5,12 @@ The built-in ones are update programs that run in the store; a class with a Pyth
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
+
+import numpy as np
 
 from . import _core
 from . import ndarray as nd
@@ -567,6 +570,28 @@ _BEHAVIOUR: dict[type[Any], dict[str, object]] = {
 }
 
 
+def _restore(state: Any) -> Callable[[], None]:
+    """Return what gives a state, and what it holds in lists, tuples and dicts, the content that it has now."""
+    if isinstance(state, (nd.NDArray, np.ndarray)):
+        content = state.copy()
+        return lambda: state.__setitem__(..., content)
+    if isinstance(state, (list, tuple, dict)):
+        inner = [_restore(item) for item in (state.values() if isinstance(state, dict) else state)]
+        kept = copy.copy(state)
+
+        def undo() -> None:
+            if isinstance(state, list):
+                state[:] = kept
+            elif isinstance(state, dict):
+                state.clear()
+                state.update(kept)
+            for restore in inner:
+                restore()
+
+        return undo
+    return lambda: None
+
+
 class Updater:
     """What `get_updater` returns: call it as ``updater(index, grad, weight)``.
 
@@ -618,10 +643,31 @@ class Updater:
         for name, value in state.items():
             self.__dict__[name] = Table(self, name, value) if name == "states" else value
 
+    def _undo_of(self, index: Any) -> Callable[[], None]:
+        """Return what gives the counts and the state of a key the values and the content that they have now."""
+        optimizer = self.optimizer
+        count = optimizer._count_of(index) if isinstance(optimizer, Optimizer) else None
+        is_new = index not in self.states
+        state = self.states.get(index)
+        restore = None if is_new else _restore(state)
+
+        def undo() -> None:
+            if count is not None:
+                optimizer._set_count(index, count)
+            if restore is None:
+                self.states.pop(index, None)
+            else:
+                restore()
+                self.states[index] = state
+
+        return undo
+
     def __call__(self, index: Any, grad: Any, weight: Any) -> None:
         """Change `weight` in place by `grad`; keys and arrays may be lists.
 
-        A call that fails counts no update and keeps no new state.
+        A call that fails counts no update and keeps no new state; of lists, the keys before the one that fails are updated.
+        A store that calls the updater gives all keys of a push that fails the counts and the states of before, in arrays and
+        in lists, tuples and dicts of arrays.
         """
         if isinstance(index, (list, tuple)):
             if not len(index) == len(grad) == len(weight):

@@ -123,7 +123,7 @@ void DistStore::Control(const std::string& verb, UpdateSpec spec) {
   Await(call, options_.patience);
 }
 
-void DistStore::SetUpdater(UpdateFunction updater) {
+void DistStore::SetUpdater(UpdateFunction updater, UpdateEnd) {
   Counted(Verb::kSetUpdater, [&] { SetFunction(updater); });
 }
 

@@ -62,7 +62,7 @@ class DistStore final : public KVStore {
   }
   void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
   void Delete(const KeyView& key) override;
-  void SetUpdater(UpdateFunction updater) override;
+  void SetUpdater(UpdateFunction updater, UpdateEnd end) override;
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
 
   std::string type() const override { return type_; }

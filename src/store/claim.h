@@ -25,6 +25,7 @@ namespace tkv {
 // What a push does to a key: one of three.  Immutable but for the cache of compiled code.
 struct Updater {
   UpdateFunction function;
+  UpdateEnd end;
   std::shared_ptr<const Optimizer> optimizer;
 
   const CompiledUpdate& CompiledFor(DType dtype) {

@@ -53,7 +53,7 @@ class LocalStore final : public KVStore {
     const auto lock = Lock("round");
     return shared_->keys.Get("round", key).pushes;
   }
-  void SetUpdater(UpdateFunction updater) override;
+  void SetUpdater(UpdateFunction updater, UpdateEnd end) override;
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
 
   std::string type() const override { return type_; }
@@ -270,10 +270,28 @@ void LocalStore::RunPull(const Claim& claim, std::span<const PullItem> items,
   }
 }
 
+// Tells user code that updates how a call ended: badly, unless `kept` is set before the end of a scope.
+class UpdateScope {
+ public:
+  explicit UpdateScope(const UpdateEnd& end) : end_(end) {}
+  ~UpdateScope() {
+    if (end_) end_(returned, kept);
+  }
+  UpdateScope(const UpdateScope&) = delete;
+  UpdateScope& operator=(const UpdateScope&) = delete;
+
+  size_t returned = 0;
+  bool kept = false;
+
+ private:
+  const UpdateEnd& end_;
+};
+
 // Runs user code: on copies, which replace the values when every key is done.
 void LocalStore::RunFunction(const Claim& claim, size_t push_count, const Sources& sources) {
   const int threads = ThreadsFor(options_.threads);
   std::vector<NDArray> updated;
+  UpdateScope scope(claim.updater->end);
   for (size_t g = 0; g < push_count; ++g) {
     const Entry& entry = *claim.entries[g];
     const NDArray sum =
@@ -286,10 +304,12 @@ void LocalStore::RunFunction(const Claim& claim, size_t push_count, const Source
     RunJobs({&job, 1}, threads);
     const NDArray stored = entry.value.Copy();
     claim.updater->function(entry.key.view(), sum, stored);
+    ++scope.returned;
     // User code that kept its handle must not be able to change the store later.
     updated.push_back(stored.storage().use_count() > 1 ? stored.Copy() : stored);
   }
   for (size_t g = 0; g < push_count; ++g) claim.entries[g]->value = updated[g];
+  scope.kept = true;
 }
 
 // The state that an optimizer needs for a key which has none of that optimizer, made before anything
@@ -367,10 +387,11 @@ void LocalStore::Replace(std::string_view verb, std::shared_ptr<Updater> updater
   std::swap(shared_->updater, updater);
 }
 
-void LocalStore::SetUpdater(UpdateFunction updater) {
+void LocalStore::SetUpdater(UpdateFunction updater, UpdateEnd end) {
   Counted(Verb::kSetUpdater, [&] {
     auto replacement = std::make_shared<Updater>();
     replacement->function = std::move(updater);
+    replacement->end = std::move(end);
     Replace("set_updater", std::move(replacement));
   });
 }

@@ -42,6 +42,29 @@ TEST_P(StoreConformance, AnUpdaterThatThrowsLeavesEveryKeyOfTheCall) {
   EXPECT_EQ(Pulled(2)[0], 2);
 }
 
+TEST_P(StoreConformance, WhoUpdatesIsToldHowEachCallEnded) {
+  if (RefusesFunctions()) GTEST_SKIP() << "runs no functions of the caller";
+  for (int key = 1; key <= 3; ++key) InitFloats(key, {0});
+  int failing = 0;
+  std::vector<std::pair<size_t, bool>> ends;
+  store_->SetUpdater(
+      [&](const KeyView& key, const NDArray&, const NDArray&) {
+        if (key == KeyView(failing)) throw std::runtime_error("mine");
+      },
+      [&](size_t returned, bool kept) { ends.emplace_back(returned, kept); });
+  const NDArray value = Floats({5});
+  const NDArray* pointer = &value;
+  const PushItem items[] = {{1, {&pointer, 1}}, {2, {&pointer, 1}}, {3, {&pointer, 1}}};
+  store_->Push(items);
+  for (failing = 1; failing <= 3; ++failing) {
+    EXPECT_THROW(store_->Push(items), std::runtime_error);
+  }
+  EXPECT_EQ(ends,
+            (std::vector<std::pair<size_t, bool>>{{3, true}, {0, false}, {1, false}, {2, false}}));
+  EXPECT_THROW(store_->Push(4, value), Error);  // before the updater is called
+  EXPECT_EQ(ends.size(), 4u);
+}
+
 TEST_P(StoreConformance, AnUpdaterMayUseOtherKeysButNotItsOwn) {
   if (RefusesFunctions()) GTEST_SKIP() << "runs no functions of the caller";
   InitFloats(1, {1});
