@@ -364,7 +364,7 @@ void BindStore(nb::module_& m) {
       .def("_broadcast", &Broadcast, nb::arg("key").none(), nb::arg("value").none(),
            nb::arg("out").none(), nb::arg("priority"))
       .def("_fresh", &Fresh, nb::arg("verb"), nb::arg("key").none())
-      .def("_describe", &Describe, nb::arg("verb"), nb::arg("key"),
+      .def("_describe", &Describe, nb::arg("verb"), nb::arg("key").none(),
            nb::sig("def _describe(self, verb: str, key: object) -> tuple[tuple[int, ...], str]"),
            "Returns shape and dtype of a key.")
       .def("_set_function", &SetFunction, nb::arg("steps").none())

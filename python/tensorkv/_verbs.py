@@ -6,6 +6,7 @@ Each takes one key or a list of keys. With ``async_op=True`` a verb starts the o
 from __future__ import annotations
 
 import functools
+import operator
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from . import _core, ticket
@@ -39,6 +40,18 @@ def _title(verb: str, key: object) -> str:
     if not isinstance(key, (list, tuple)):
         return f"{verb} {key!r}"
     return f"{verb} of {len(key)} keys, the first is {key[0]!r}" if key else verb
+
+
+def _check_priority(verb: str, key: object, priority: object) -> None:
+    """Raise where a priority is none; asked after a TypeError, so that calls that are right do not pay for it."""
+    try:
+        if -(2**31) <= operator.index(priority) < 2**31:  # type: ignore[arg-type]  # what is no whole number raises
+            return
+    except TypeError:
+        pass
+    raise InvalidArgumentError(
+        f"{_title(verb, key)}: priority {priority!r}; a whole number from -2147483648 to 2147483647 is needed"
+    ) from None
 
 
 @part_of("KVStore")
@@ -164,10 +177,14 @@ class KVStoreVerbs(_core.Store):
         """
         if self._running is not None and self._running.factors:
             self._running.refresh(key)
-        if async_op:
-            return ticket.Ticket(self._push_async(key, value, priority), _title("push", key), nothing)
-        self._push(key, value, priority)
-        return None
+        try:
+            if async_op:
+                return ticket.Ticket(self._push_async(key, value, priority), _title("push", key), nothing)
+            self._push(key, value, priority)
+            return None
+        except TypeError:
+            _check_priority("push", key, priority)
+            raise
 
     @overload
     def pull(
@@ -377,16 +394,24 @@ class KVStoreVerbs(_core.Store):
         if out is not None:
             if like is not None:
                 raise InvalidArgumentError("pull: `out` and `like`; the framework of `out` is that of the result")
-            if async_op:
-                return ticket.Ticket(self._pull_async(key, out, priority), _title("pull", key), nothing)
-            return self._pull(key, out, priority)
+            try:
+                if async_op:
+                    return ticket.Ticket(self._pull_async(key, out, priority), _title("pull", key), nothing)
+                return self._pull(key, out, priority)
+            except TypeError:
+                _check_priority("pull", key, priority)
+                raise
         fresh = self._fresh("pull", key)
-        if async_op:
-            return ticket.Ticket(
-                self._pull_async(key, fresh, priority), _title("pull", key), functools.partial(_like, fresh, like)
-            )
-        self._pull(key, fresh, priority)
-        return _like(fresh, like)
+        try:
+            if async_op:
+                return ticket.Ticket(
+                    self._pull_async(key, fresh, priority), _title("pull", key), functools.partial(_like, fresh, like)
+                )
+            self._pull(key, fresh, priority)
+            return _like(fresh, like)
+        except TypeError:
+            _check_priority("pull", key, priority)
+            raise
 
     @overload
     def pushpull(
@@ -487,15 +512,19 @@ class KVStoreVerbs(_core.Store):
         """
         if self._running is not None and self._running.factors:
             self._running.refresh(key)
-        if async_op:
-            operation = self._pushpull_async(key, value, out, priority)
-            return ticket.Ticket(operation, _title("pushpull", key), nothing)
-        if self._pushpull(key, value, out, priority):
-            return None
-        # JAX arrays cannot take the result: it comes back as new ones.
-        fresh = self._fresh("pushpull", key)
-        self._pushpull(key, value, fresh, priority)
-        return _like(fresh, value)
+        try:
+            if async_op:
+                operation = self._pushpull_async(key, value, out, priority)
+                return ticket.Ticket(operation, _title("pushpull", key), nothing)
+            if self._pushpull(key, value, out, priority):
+                return None
+            # JAX arrays cannot take the result: it comes back as new ones.
+            fresh = self._fresh("pushpull", key)
+            self._pushpull(key, value, fresh, priority)
+            return _like(fresh, value)
+        except TypeError:
+            _check_priority("pushpull", key, priority)
+            raise
 
     @overload
     def broadcast(self, key: Key, value: Arrays, out: Arrays, priority: int = 0) -> None: ...
@@ -522,4 +551,8 @@ class KVStoreVerbs(_core.Store):
             array([1., 1.], dtype=float32)
         """
         self._meets(key, value)
-        self._broadcast(key, value, out, priority)
+        try:
+            self._broadcast(key, value, out, priority)
+        except TypeError:
+            _check_priority("broadcast", key, priority)
+            raise

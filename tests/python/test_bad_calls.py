@@ -164,3 +164,41 @@ def test_no_shape_aborts(shape, dtype):
     else:
         with pytest.raises(mx.KVError, match="shape|dtype|bytes|memory|extent|dimension"):
             mx.nd.empty(tuple(shape), dtype=dtype)
+
+
+@pytest.mark.parametrize("priority", ["x", None, 1.5, [], object(), b"1", float("nan"), 2**31, -(2**31) - 1, 10**30])
+@pytest.mark.parametrize("verb", ["push", "pull", "pull new", "pushpull", "broadcast"])
+@pytest.mark.parametrize("async_op", [False, True])
+def test_a_priority_that_is_no_number_is_named_and_changes_nothing(kv, verb, async_op, priority):
+    if verb == "broadcast" and async_op:
+        return
+    kv.init(1, mx.nd.ones(GOOD))
+    two, options = mx.nd.ones(GOOD) * 2, {"async_op": True} if async_op else {}
+    calls = {
+        "push": lambda p: kv.push(1, two, p, **options),
+        "pull": lambda p: kv.pull(1, two, p, **options),
+        "pull new": lambda p: kv.pull(1, priority=p, **options),
+        "pushpull": lambda p: kv.pushpull(1, two, two, p, **options),
+        "broadcast": lambda p: kv.broadcast(2, two, two, p),
+    }
+    with pytest.raises(mx.errors.InvalidArgumentError, match=f"^{verb.split()[0]} .: priority .*a whole number from"):
+        calls[verb](priority)
+    assert list(kv) == [1]
+    assert (kv.pull(1).asnumpy() == 1).all()
+    calls[verb](np.int64(-3))
+
+
+def test_a_type_error_of_an_updater_is_its_own(kv):
+    def update(key, grad, stored):
+        raise TypeError("mine") from OSError("why")
+
+    kv.init(1, mx.nd.ones(GOOD))
+    kv.set_updater(update)
+    with pytest.raises(TypeError, match="^mine$") as caught:
+        kv.push(1, mx.nd.ones(GOOD))
+    assert str(caught.value.__cause__) == "why"
+
+
+def test_explain_names_a_key_that_is_none(kv):
+    with pytest.raises(mx.errors.InvalidArgumentError, match="explain"):
+        kv.explain(None)
