@@ -13,7 +13,7 @@ import mutants
 
 PATCHES = sorted((mutants.ROOT / "tests" / "edge_mutants").glob("*.patch"))
 TREE = mutants.COPY / "tree"
-BUILD = mutants.COPY / "edges"
+BUILD = TREE / "build" / "edges"  # as deep as other builds: the compiler's cache knows its files
 PACKAGE = mutants.COPY / "package" / "tensorkv"
 LONGEST = 600  # seconds
 
