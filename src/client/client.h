@@ -118,6 +118,7 @@ class Client final : private ChunkPlaces {
   // Copies what is left to read of a push's value, so that its memory may change from now on.
   void Detach(OpId id);
   std::vector<Outcome> TakeOutcomes() { return std::exchange(outcomes_, {}); }
+  bool has_left() const { return has_left_; }  // the head has answered its GOODBYE
 
   Rank rank() const { return welcome_.rank; }
   uint64_t incarnation() const { return welcome_.incarnation; }

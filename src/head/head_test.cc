@@ -286,5 +286,20 @@ TEST(Member, ALostHeadIsDialedAgainAndItsReturnIsTold) {
   EXPECT_EQ(effects.notices[0].text, "the head is back");
 }
 
+TEST(Member, AHeadThatGoesAfterTheGoodbyeIsNotReported) {
+  Member member({.job = "test", .process = 1});
+  Effects effects;
+  member.Start(0, &effects);
+  member.Opened(1, 0, &effects);
+  Message welcome;
+  welcome.type = Type::kWelcome;
+  welcome.extra = Encode(Welcome{.rank = 0, .incarnation = 4});
+  member.Received(1, welcome, 0, &effects);
+  effects.Clear();
+  member.Left();
+  member.Closed(1, kSecond, &effects);
+  EXPECT_TRUE(effects.notices.empty());
+}
+
 }  // namespace
 }  // namespace tkv

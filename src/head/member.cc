@@ -44,7 +44,7 @@ void Member::Closed(LinkId link, Time now, Effects* effects) {
   next_ping_ = kNever;
   if (lost_since_ == kNever) {
     lost_since_ = now;
-    if (!refused_) {
+    if (!refused_ && !left_) {
       effects->Log(Level::kWarning, "the head is out of reach; data goes on without it");
     }
   }

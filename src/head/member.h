@@ -36,6 +36,8 @@ class Member {
   void Start(Time now, Effects* effects);
   void Opened(LinkId link, Time now, Effects* effects);
   void Closed(LinkId link, Time now, Effects* effects);
+  // The head has taken note of this process's GOODBYE: that it goes away itself is no news.
+  void Left() { left_ = true; }
   // There is no use in trying again.
   void Refuse(const Error& error) { refused_ = error; }
   // True where the message has brought a newer EPOCH.
@@ -65,6 +67,7 @@ class Member {
   MemberOptions options_;
   LinkId link_ = kNoLink;
   bool welcomed_ = false;  // on this link
+  bool left_ = false;
   std::optional<Welcome> welcome_;
   Epoch epoch_;
   std::optional<Error> refused_;

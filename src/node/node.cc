@@ -206,7 +206,10 @@ void ServerNode::OnMessage(LinkId link, const Peer* dialed, Message&& message, T
   }
   const bool was_joined = member_.joined();
   const bool new_epoch = member_.Received(link, message, now, &effects_);
-  if (message.type == Type::kOk) has_left_ = true;
+  if (message.type == Type::kOk) {
+    has_left_ = true;
+    member_.Left();
+  }
   if (!was_joined && member_.joined()) {
     shard_.Joined(static_cast<uint32_t>(member_.welcome().rank), member_.welcome().incarnation);
   }
@@ -362,6 +365,7 @@ void ClientNode::OnHeadMessage(LinkId link, const Message& message, Time now) {
   if (new_epoch) client_.On(member_.epoch(), now, &effects_);
   NoteHead(now);
   if (message.type == Type::kOk) client_.HeadAnswered(message, now, &effects_);
+  if (client_.has_left()) member_.Left();
 }
 
 void ClientNode::OnWholeFrame(Time now) {
