@@ -1,9 +1,11 @@
 #include "base/arena.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -150,16 +152,37 @@ void Arena::Free(size_t offset, size_t bytes) noexcept {
   if (run->second == 0) free_.erase(run);
 }
 
+namespace {
+
+// Shared memory takes any free page of the machine.  One that has none left for a read of it (huge
+// pages are a stock of their own) ends the process that reads.
+bool HasOrdinaryPages(int file) {
+  struct statfs system{};
+  return fstatfs(file, &system) == 0 && system.f_type == TMPFS_MAGIC &&
+         system.f_bsize == sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace
+
 std::unique_ptr<ArenaView> ArenaView::Map(int file, std::string* why) {
-  struct Closer {
-    int file;
-    ~Closer() { close(file); }
-  } const closer{file};
+  std::unique_ptr<ArenaView> view;
+  try {
+    view.reset(new ArenaView);
+  } catch (const std::bad_alloc&) {
+    close(file);
+    throw;
+  }
+  view->file_ = file;
   const int seals = fcntl(file, F_GET_SEALS);
   struct stat status{};
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(file, &status) != 0 ||
       status.st_size <= 0) {
     throw Fail(Code::kInvalidArgument, "shared memory: the peer's file is not sealed");
+  }
+  if (!HasOrdinaryPages(file)) {
+    throw Fail(Code::kInvalidArgument,
+               "shared memory: the peer's file is not one of ordinary pages, of which the system "
+               "has some when they are read");
   }
   const auto size = static_cast<size_t>(status.st_size);
   if (size > MemoryOfMachine()) {  // each view takes addresses, of which a process has few
@@ -173,7 +196,6 @@ std::unique_ptr<ArenaView> ArenaView::Map(int file, std::string* why) {
   }
   madvise(base, size, MADV_DONTFORK);
   madvise(base, size, MADV_DONTDUMP);
-  std::unique_ptr<ArenaView> view(new ArenaView);
   view->base_ = static_cast<const std::byte*>(base);
   view->size_ = size;
   return view;
@@ -181,12 +203,37 @@ std::unique_ptr<ArenaView> ArenaView::Map(int file, std::string* why) {
 
 ArenaView::~ArenaView() {
   if (base_ != nullptr && birth_ == ForkGeneration()) munmap(const_cast<std::byte*>(base_), size_);
+  if (file_ >= 0) close(file_);
+}
+
+// Asks which pages are there, at some nanoseconds for each.  One that is not may have been written
+// to a swap device; the file knows.
+bool ArenaView::HasMemory(size_t offset, size_t bytes) const {
+  constexpr size_t kPagesAtOnce = 1024;
+  const size_t end = offset + bytes;
+  for (size_t at = offset / kPage * kPage; at < end; at += kPagesAtOnce * kPage) {
+    const size_t part = std::min(end - at, kPagesAtOnce * kPage);
+    unsigned char pages[kPagesAtOnce];
+    const auto last = pages + RoundUp(part, kPage) / kPage;
+    const bool is_told = mincore(const_cast<std::byte*>(base_) + at, part, pages) == 0;
+    if (is_told && std::all_of(pages, last, [](unsigned char page) { return (page & 1) != 0; })) {
+      continue;
+    }
+    const off_t hole = lseek(file_, static_cast<off_t>(at), SEEK_HOLE);
+    if (hole < 0 || static_cast<size_t>(hole) < at + part) return false;
+  }
+  return true;
 }
 
 const std::byte* ArenaView::At(uint64_t offset, uint64_t bytes) const {
   if (bytes > size_ || offset > size_ - bytes) {
     throw Fail(Code::kInvalidArgument, "shared memory: {} bytes at {}, there are {}", bytes, offset,
                size_);
+  }
+  if (!HasMemory(offset, bytes)) {
+    throw Fail(Code::kInvalidArgument,
+               "shared memory: {} bytes at {} of the peer's file, where it has written nothing",
+               bytes, offset);
   }
   return base_ + offset;
 }

@@ -63,18 +63,23 @@ class Arena final : public std::enable_shared_from_this<Arena> {
 class ArenaView {
  public:
   // Takes the file over.  Null where it cannot be mapped; `why` is told then.
-  //   throws  kInvalidArgument  it is no arena: its owner could take memory away under a reader
+  //   throws  kInvalidArgument  it is no arena: its owner could take memory away under a reader, or
+  //           its pages are not those of ordinary shared memory, and a read could end the process
   static std::unique_ptr<ArenaView> Map(int file, std::string* why);
   ~ArenaView();
   ArenaView(const ArenaView&) = delete;
   ArenaView& operator=(const ArenaView&) = delete;
 
-  //   throws  kInvalidArgument  a part of it is outside
+  // The bytes there.  A page of a sparse file would get its memory when it is read, at the reader's
+  // cost, so the owner has to have written there before.
+  //   throws  kInvalidArgument  a part of it is outside, or has no memory
   const std::byte* At(uint64_t offset, uint64_t bytes) const;
 
  private:
   ArenaView() = default;
+  bool HasMemory(size_t offset, size_t bytes) const;
   const unsigned birth_ = ForkGeneration();
+  int file_ = -1;
   const std::byte* base_ = nullptr;
   size_t size_ = 0;
 };

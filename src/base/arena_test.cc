@@ -132,6 +132,41 @@ TEST(ArenaView, RefusesAFileThatCanShrinkAndOffsetsOutside) {
   EXPECT_THROW(view->At(~uint64_t{0} - 4095, 8192), Error);
 }
 
+// A sealed file of that many bytes as a peer may make one.
+int PeerFile(unsigned flags, size_t bytes) {
+  const int file = memfd_create("peer", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+  EXPECT_GE(file, 0);
+  EXPECT_EQ(ftruncate(file, static_cast<off_t>(bytes)), 0);
+  EXPECT_EQ(fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
+  return file;
+}
+
+// The machine may have none: the first read would end the process.
+TEST(ArenaView, RefusesAFileOfHugePages) {
+  std::string why;
+  EXPECT_THROW(ArenaView::Map(PeerFile(MFD_HUGETLB, size_t{64} << 20), &why), Error);
+}
+
+TEST(ArenaView, ReadsNothingWhereItsOwnerHasWrittenNothing) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  const int file = PeerFile(0, 64 * kMiB);
+  const int owner = dup(file);
+  std::string why;
+  const auto view = ArenaView::Map(file, &why);
+  ASSERT_NE(view, nullptr) << why;
+  const std::vector<char> written(5 * kMiB, 1);
+  ASSERT_EQ(pwrite(owner, written.data(), written.size(), kMiB), ptrdiff_t{5 * kMiB});
+  EXPECT_NO_THROW(view->At(kMiB, 5 * kMiB));
+  EXPECT_NO_THROW(view->At(3 * kMiB + 64, 100));
+  EXPECT_THROW(view->At(kMiB - 64, 5 * kMiB), Error) << "the page before";
+  EXPECT_THROW(view->At(kMiB, 5 * kMiB + 1), Error) << "the page behind";
+  EXPECT_THROW(view->At(20 * kMiB, 30 * kMiB), Error);
+  struct stat status{};
+  ASSERT_EQ(fstat(owner, &status), 0);
+  EXPECT_EQ(static_cast<size_t>(status.st_blocks) * 512, 5 * kMiB) << "the reader has added none";
+  close(owner);
+}
+
 // In a process of its own, whose limits it changes.
 template <typename F>
 int InChild(F f) {
