@@ -22,7 +22,8 @@ namespace tkv {
 struct KeyRecord;
 
 // One call: the operations that it has started, and what is to be done when they are.  Guarded by
-// its own mutex; a ticket is a pointer to it.
+// its own mutex; a ticket is a pointer to it.  A child of fork() has it as it was at the fork and
+// never locks it: the store's threads are the parent's, and one of them may have held the lock.
 class Call final : public PendingCall, public std::enable_shared_from_this<Call> {
  public:
   // Does the store's work until the condition holds, at most so long; false where it cannot.
@@ -33,13 +34,13 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
       : verb_(std::move(verb)), help_(std::move(help)), interrupt_(std::move(interrupt)) {}
 
   bool done() const noexcept override {
-    std::lock_guard lock(mutex_);
+    const auto lock = Lock();
     return done_;
   }
   // Its error is told once: here, or by the store if nobody asks here.
   void Wait(std::chrono::nanoseconds patience) override {
     WaitDone(patience);
-    std::lock_guard lock(mutex_);
+    const auto lock = Lock();
     is_looked_at_ = true;
     if (error_) throw Error(*error_);
   }
@@ -49,8 +50,9 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   }
   void OnEnd(std::function<void()> ended) override {
     {
-      std::lock_guard lock(mutex_);
+      const auto lock = Lock();
       if (!done_) {
+        CheckProcess();
         on_end_.push_back(std::move(ended));
         return;
       }
@@ -59,11 +61,12 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   }
   bool Cancel() override {
     if (done()) return false;
+    CheckProcess();
     if (give_up) give_up(shared_from_this());
     return true;
   }
   std::optional<Error> failure() const override {
-    std::lock_guard lock(mutex_);
+    const auto lock = Lock();
     return error_;
   }
   // Until every push of it is accepted, so that its sources are free.
@@ -71,7 +74,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     WaitFor(patience, [this] { return done_ || unaccepted_ == 0; });
   }
   bool accepted() const {
-    std::lock_guard lock(mutex_);
+    const auto lock = Lock();
     return done_ || unaccepted_ == 0;
   }
 
@@ -137,8 +140,22 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   std::function<void(const std::shared_ptr<Call>&)> give_up;  // as its store does it
 
  private:
+  bool is_of_this_process() const noexcept { return birth_ == ForkGeneration(); }
+  // Of a child of fork(): no lock.
+  std::unique_lock<std::mutex> Lock() const {
+    return is_of_this_process() ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
+  }
+  void CheckProcess() const {
+    if (is_of_this_process()) return;
+    throw Fail(Code::kFailedPrecondition,
+               "{}: this call was begun before fork() in another process, where its store is; wait "
+               "for it there",
+               verb_);
+  }
   template <typename Condition>
   void WaitFor(std::chrono::nanoseconds patience, Condition condition) {
+    if (!is_of_this_process() && condition()) return;
+    CheckProcess();
     std::unique_lock lock(mutex_);
     const auto locked_condition = [&] {
       std::lock_guard guard(mutex_);
@@ -157,6 +174,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     }
   }
 
+  const unsigned birth_ = ForkGeneration();
   const std::string verb_;
   const Help help_;
   const std::function<void()> interrupt_;

@@ -157,6 +157,12 @@ void Worker::Launch(const CallPtr& call, std::vector<Operation> operations) {
 
 void Worker::LaunchPart(const CallPtr& call, std::vector<Operation> operations) {
   Run([&](ClientNode& client, Time now) {
+    if (broken_) {  // nobody would end them
+      for (const Operation& operation : operations) {
+        call->End(operation.IsPush(), {0, Outcome::Event::kFailed, broken_, 0, nullptr});
+      }
+      return;
+    }
     std::vector<bool> is_push;
     is_push.reserve(operations.size());
     for (const Operation& operation : operations) is_push.push_back(operation.IsPush());
@@ -236,6 +242,7 @@ void Worker::ReleaseMemory(const Call& call) {
 
 // Runs under the node's lock.  No call can go on.
 void Worker::Broken(const Error& error) {
+  broken_ = error;
   {
     std::lock_guard lock(mutex_);
     refused_ = error;

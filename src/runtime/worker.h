@@ -118,6 +118,7 @@ class Worker final {
     bool is_unaccepted = false;
   };
   boost::unordered_flat_map<OpId, Running> calls_;  // guarded by the node's lock
+  std::optional<Error> broken_;  // why the node does nothing any more; guarded by the node's lock
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable joined_changed_;

@@ -1,8 +1,13 @@
 #include "runtime/worker.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
+#include <new>
 #include <thread>
 
 #include "runtime/cluster.h"
@@ -21,6 +26,7 @@ class Noting final : public Endpoint {
   struct Notes {
     std::mutex mutex;
     std::vector<const void*> sources, targets;
+    std::atomic<bool> lacks_memory{false};  // for anything that arrives
   };
   Noting(std::unique_ptr<Endpoint> endpoint, std::shared_ptr<Notes> notes)
       : endpoint_(std::move(endpoint)), notes_(std::move(notes)) {}
@@ -38,6 +44,7 @@ class Noting final : public Endpoint {
     endpoint_->ReleaseTarget(data, bytes);
   }
   size_t Poll(LinkHandler* handler, size_t events_max) override {
+    if (notes_->lacks_memory) throw std::bad_alloc();
     return endpoint_->Poll(handler, events_max);
   }
   bool Wait(int64_t nanoseconds) override { return endpoint_->Wait(nanoseconds); }
@@ -131,6 +138,63 @@ TEST_F(TakenBack, ACallThatIsGivenUpThrowsAwayWhatLandsInItsOutputsAlone) {
   EXPECT_EQ(Sorted(notes_->targets), MemoryOfAll(outs_)) << "a source may be another call's output";
   other_->Push("open", Full({kCount}, 10));
   other_->Push("free", Full({kCount}, 20));
+}
+
+// ---- a store that nobody works for
+
+// The only worker of a job.
+std::unique_ptr<KVStore> Alone(const std::shared_ptr<Noting::Notes>& notes) {
+  const auto cluster = std::make_shared<Cluster>(ClusterOptions{.workers = 1, .servers = 1});
+  StoreOptions options;
+  options.patience = options.server_patience = std::chrono::seconds(30);
+  WorkerOptions worker;
+  worker.job = Cluster::kJob;
+  worker.rank = 0;
+  worker.endpoint = std::make_unique<Noting>(cluster->network()->Listen("noting"), notes);
+  worker.address_of = Cluster::AddressOf;
+  worker.host = cluster;
+  std::unique_ptr<KVStore> store = std::make_unique<DistStore>(
+      "dist_sync", options, std::make_shared<Worker>("dist_sync", options, std::move(worker)));
+  store->Init("w", Full({10}, 0));
+  return store;
+}
+
+TEST(Worker, AVerbAfterItsNodeHasBrokenEndsWithTheReasonAndWaitsForNothing) {
+  const auto notes = std::make_shared<Noting::Notes>();
+  const auto store = Alone(notes);
+  const NDArray value = Full({10}, 1), out = Full({10}, -1);
+  notes->lacks_memory = true;
+  const auto code_of = [](const std::function<void()>& act) { return test::FailureOf(act).code; };
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(code_of([&] { store->PushPull("w", {&value, 1}, {&out, 1}); }),
+              Code::kResourceExhausted);
+    EXPECT_EQ(code_of([&] { store->Pull("w", out); }), Code::kResourceExhausted);
+    EXPECT_EQ(code_of([&] { store->Barrier(); }), Code::kResourceExhausted);
+    EXPECT_EQ(code_of([&] { store->Init(i, value); }), Code::kResourceExhausted);
+  }
+}
+
+// ---- fork
+
+TEST_F(TakenBack, ATicketOfTheParentIsRefusedInAChildOfFork) {
+  const Ticket ticket = PushPullOfTwo();
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(10);
+    const auto refused = [](const std::function<void()>& act) {
+      return test::FailureOf(act).code == Code::kFailedPrecondition;
+    };
+    const bool ok = !ticket->done() && !ticket->failure() &&
+                    refused([&] { ticket->Wait(std::chrono::seconds(30)); }) &&
+                    refused([&] { ticket->OnEnd([] {}); }) && refused([&] { ticket->Cancel(); });
+    _exit(ok ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  other_->Push("open", Full({kCount}, 10));
+  for (const char* const key : {"open", "free"}) other_->Push(key, Full({kCount}, 20));
+  ticket->Wait(std::chrono::seconds(30));
 }
 
 }  // namespace
