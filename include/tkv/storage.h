@@ -122,6 +122,7 @@ class TKV_API Storage final {
   bool FindInTheWay(Access access);
   [[noreturn]] static void ThrowNotOfHost();
   bool Add(Use use);
+  std::unique_lock<std::mutex> Lock();
   Uses TakeEnded();  // with the lock
 
   void* data_;
@@ -132,7 +133,7 @@ class TKV_API Storage final {
   std::shared_ptr<const void> owner_;
   std::atomic<bool> foreign_{false};
   std::atomic<bool> has_pending_{false};  // a hint, so that an idle storage costs no lock
-  std::atomic<unsigned> uses_birth_{0};   // the process, counted in forks, that `uses_` are of
+  std::atomic<unsigned> uses_birth_;      // the process, counted in forks, that `uses_` are of
   std::mutex mutex_;
   Uses uses_;
 };

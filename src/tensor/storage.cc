@@ -36,7 +36,12 @@ void* MapHuge(size_t bytes) {
 
 Storage::Storage(void* data, size_t bytes, bool owned, bool read_only,
                  std::shared_ptr<const void> owner)
-    : data_(data), bytes_(bytes), owned_(owned), read_only_(read_only), owner_(std::move(owner)) {}
+    : data_(data),
+      bytes_(bytes),
+      owned_(owned),
+      read_only_(read_only),
+      owner_(std::move(owner)),
+      uses_birth_(ForkGeneration()) {}
 
 std::shared_ptr<Storage> Storage::Allocate(size_t bytes, Memory memory) {
   if (memory.kind != Memory::Kind::kHost) {
@@ -84,16 +89,30 @@ class Registry {
   const unsigned birth = ForkGeneration();
 
   void Add(const std::shared_ptr<Pending>& operation) {
+    // Dropped without the lock: with an operation may go the last handle on memory of others, whose
+    // code runs then and may use arrays.
+    std::vector<std::shared_ptr<Pending>> seen;
     std::lock_guard lock(mutex_);
-    if (!all_.empty() && all_.back().lock() == operation) return;  // an operation on several arrays
+    if (!all_.empty()) {  // an operation on several arrays is entered once
+      seen.push_back(all_.back().lock());
+      if (seen.back() == operation) return;
+    }
     if (all_.size() >= tidy_at_) {
-      std::erase_if(all_, [](const auto& weak) {
-        const auto old = weak.lock();
-        return old == nullptr || old->done();
+      seen.reserve(seen.size() + all_.size());
+      std::erase_if(all_, [&](const auto& weak) {
+        auto old = weak.lock();
+        if (old == nullptr) return true;
+        return seen.emplace_back(std::move(old))->done();
       });
       tidy_at_ = std::max(kTidyAt, 2 * all_.size());
     }
     all_.push_back(operation);
+  }
+  // Calls f with a lock for what every thread of a new process has to see done once.
+  template <typename F>
+  void Once(F f) {
+    std::lock_guard lock(once_);
+    f();
   }
   std::vector<std::weak_ptr<Pending>> Take() {
     std::lock_guard lock(mutex_);
@@ -102,6 +121,7 @@ class Registry {
 
  private:
   static constexpr size_t kTidyAt = 64;
+  std::mutex once_;
   std::mutex mutex_;
   std::vector<std::weak_ptr<Pending>> all_;
   size_t tidy_at_ = kTidyAt;
@@ -130,15 +150,26 @@ Storage::Uses Storage::TakeEnded() {
   return taken;
 }
 
+// In a child of fork() the storage begins anew: the operations are the parent's, and a thread of the
+// parent may have held the lock and changed the list.
+std::unique_lock<std::mutex> Storage::Lock() {
+  if (uses_birth_.load(std::memory_order_acquire) != ForkGeneration()) {
+    AllOperations().Once([this] {
+      if (uses_birth_.load(std::memory_order_relaxed) == ForkGeneration()) return;
+      new (&mutex_) std::mutex;
+      new (&uses_) Uses;  // what was there stays the parent's: nothing of it is dropped here
+      has_pending_.store(false, std::memory_order_relaxed);
+      uses_birth_.store(ForkGeneration(), std::memory_order_release);
+    });
+  }
+  return std::unique_lock(mutex_);
+}
+
 bool Storage::Add(Use use) {
   AllOperations().Add(use.operation);
   Uses ended;  // dropped without the lock: with an operation may go the last handle on other arrays
-  std::lock_guard lock(mutex_);
+  const auto lock = Lock();
   if (foreign() && !use.writes) return false;
-  const unsigned birth = uses_birth_.exchange(ForkGeneration(), std::memory_order_relaxed);
-  if (birth != ForkGeneration() && !uses_.empty()) {
-    [[maybe_unused]] auto* const leaked = new Uses(std::exchange(uses_, {}));  // the parent's
-  }
   // Ended ones are forgotten here, so the list is bounded by the operations under way.
   ended = TakeEnded();
   uses_.push_back(std::move(use));
@@ -155,11 +186,10 @@ void Storage::ThrowNotOfHost() {
 }
 
 void Storage::Wait(Access access, std::chrono::nanoseconds patience, Stream* stream) {
-  if (uses_birth_.load(std::memory_order_relaxed) != ForkGeneration()) return;
   Uses ended;
   Uses waited_for;
   {
-    std::lock_guard lock(mutex_);
+    const auto lock = Lock();
     ended = TakeEnded();
     waited_for = uses_;
   }
@@ -171,22 +201,19 @@ void Storage::Wait(Access access, std::chrono::nanoseconds patience, Stream* str
 }
 
 bool Storage::FindInTheWay(Access access) {
-  if (uses_birth_.load(std::memory_order_relaxed) != ForkGeneration()) return false;
-  std::lock_guard lock(mutex_);
+  const auto lock = Lock();
   return std::any_of(uses_.begin(), uses_.end(), [&](const Use& use) {
     return StandsInTheWay(use.writes, access) && !use.operation->done();
   });
 }
 
 void Storage::MarkForeign(Access access, std::chrono::nanoseconds patience) {
-  const bool is_of_parent = uses_birth_.load(std::memory_order_relaxed) != ForkGeneration();
   for (;;) {
     if (has_pending_.load(std::memory_order_acquire)) Wait(access, patience);
-    std::lock_guard lock(mutex_);
-    const bool is_free =
-        is_of_parent || std::none_of(uses_.begin(), uses_.end(), [&](const Use& use) {
-          return StandsInTheWay(use.writes, access) && !use.operation->done();
-        });
+    const auto lock = Lock();
+    const bool is_free = std::none_of(uses_.begin(), uses_.end(), [&](const Use& use) {
+      return StandsInTheWay(use.writes, access) && !use.operation->done();
+    });
     if (!is_free) continue;  // another thread has begun something meanwhile
     foreign_.store(true, std::memory_order_release);
     return;

@@ -1,6 +1,12 @@
 #include "tkv/storage.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
 
 #include "tests/arrays.h"
 #include "tkv/dlpack.h"
@@ -205,6 +211,87 @@ TEST(Storage, ForeignMemoryIsNeverFreedButItsOwnerIs) {
   EXPECT_TRUE(storage->read_only());
   storage.reset();
   EXPECT_TRUE(watch.expired());
+}
+
+// ---- whose code runs when an operation is dropped
+
+// An operation with the last handle on memory of somebody whose deleter uses arrays.
+class OwnsForeignMemory final : public Pending {
+ public:
+  explicit OwnsForeignMemory(std::function<void()> deleter) : deleter_(std::move(deleter)) {}
+  ~OwnsForeignMemory() override { deleter_(); }
+  bool done() const noexcept override {
+    if (when_asked) when_asked();
+    return true;
+  }
+  void Wait(std::chrono::nanoseconds) override {}
+  std::function<void()> when_asked;
+
+ private:
+  const std::function<void()> deleter_;
+};
+
+TEST(Storage, WhatAnOperationOwnedMayUseArraysWhenItGoes) {
+  int dropped = 0;
+  auto others = std::make_shared<OwnsForeignMemory>([&] {
+    ++dropped;
+    Storage::Allocate(8)->AddReader(std::make_shared<FakeOperation>());
+    WaitAll(kPatience);
+  });
+  Storage::Allocate(8)->AddWriter(others);
+  // Its user lets go of it while the library looks at it, which then holds the last handle.
+  OwnsForeignMemory* const looked_at = others.get();
+  looked_at->when_asked = [&] {
+    looked_at->when_asked = nullptr;
+    others.reset();
+  };
+  for (int i = 0; i < 100'000 && dropped == 0; ++i) {  // until the registry tidies up
+    const auto ended = std::make_shared<EndsWhenWaitedFor>();
+    ended->Wait(kPatience);
+    Storage::Allocate(8)->AddReader(ended);
+  }
+  EXPECT_EQ(dropped, 1);
+}
+
+// ---- fork
+
+// What an operation does while another thread asks whether it is done: with the storage's lock.
+class HoldsTheLock final : public Pending {
+ public:
+  bool done() const noexcept override {
+    is_held.store(true);
+    is_held.notify_all();
+    may_go.wait(false);
+    return true;
+  }
+  void Wait(std::chrono::nanoseconds) override {}
+  mutable std::atomic<bool> is_held{false};
+  std::atomic<bool> may_go{false};
+};
+
+TEST(Storage, AChildOfForkUsesAStorageThatAThreadOfTheParentHadLocked) {
+  const auto storage = Storage::Allocate(8);
+  const auto operation = std::make_shared<HoldsTheLock>();
+  storage->AddWriter(operation);
+  std::thread other([&] { storage->IsInUse(Access::kWrite); });
+  operation->is_held.wait(false);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(10);
+    storage->WaitWritable(kPatience);
+    const auto mine = std::make_shared<FakeOperation>();
+    bool ok = !storage->IsInUse(Access::kWrite) && storage->AddReader(mine) &&
+              storage->IsInUse(Access::kWrite);
+    mine->Finish();
+    storage->MarkForeign(Access::kWrite, kPatience);
+    _exit(ok && storage->foreign() ? 0 : 1);
+  }
+  operation->may_go.store(true);
+  operation->may_go.notify_all();
+  other.join();
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 }  // namespace
