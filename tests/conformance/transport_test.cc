@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <thread>
 
 #include "base/arena.h"
@@ -279,6 +280,17 @@ TEST_P(TransportConformance, ACloseLeavesNoFrameThatRefersToMemory) {
   client_->Close(7);
   for (int i = 0; i < 100; ++i) server_->Poll(&at_server_, 16);
   EXPECT_EQ(source.use_count(), 1);
+}
+
+// The receiver's process breaks; the sender's goes on.
+TEST_P(TransportConformance, AReceiverWithoutMemoryKeepsNoSenderWaiting) {
+  Connect();
+  const std::vector<std::byte> source(1000, std::byte{1});
+  at_server_.land = [](const std::string&) -> std::vector<Block> { throw std::bad_alloc(); };
+  client_->Send(7, FrameWith(source));
+  EXPECT_THROW(Until([] { return false; }), std::bad_alloc);
+  client_->ReleaseSource(source.data(), source.size());
+  client_->Close(7);
 }
 
 struct InprocBench final : Bench {

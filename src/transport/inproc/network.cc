@@ -7,6 +7,7 @@
 #include <deque>
 #include <limits>
 #include <mutex>
+#include <optional>
 
 #include "base/format.h"
 
@@ -333,43 +334,50 @@ class InprocEndpoint final : public Endpoint {
     return true;
   }
 
+  // While it lives this endpoint reads the sender's memory, which is free again when it ends, however
+  // it ends: before the receiver can say that it is.
+  struct Copying {
+    InprocEndpoint* self;
+    std::shared_ptr<Frame> frame;
+    ~Copying() {
+      frame.reset();
+      std::lock_guard lock(self->state_->mutex);
+      self->inbox_->copies_from.clear();
+      self->state_->copied.notify_all();
+    }
+  };
+
   void Deliver(LinkHandler* handler, uint64_t connection, uint64_t link,
                std::shared_ptr<Frame> frame) {
     traffic_[link].wire_in_bytes += frame->head.size() + frame->body_bytes;
-    std::string refused;
-    bool landed = false;
     const uint64_t lends_every = state_->options.lends_every;
     const bool lends =
         lends_every > 0 && connection % lends_every == 0 && frame->bodies.size() == 1;
     std::vector<std::byte> lent;
-    if (lends) {
-      for (const Bytes& body : frame->bodies)
-        lent.insert(lent.end(), body.data, body.data + body.size);
-    }
+    std::optional<Error> refused;
     try {
-      const std::vector<Block> blocks = handler->Land(link, std::as_bytes(std::span(frame->head)),
-                                                      lent.empty() ? nullptr : lent.data());
-      for (size_t i = 0; i < blocks.size() && i < frame->bodies.size(); ++i) {
-        const Bytes& body = frame->bodies[i];
+      const Copying copying{this, std::move(frame)};
+      if (lends) {
+        const Bytes& body = copying.frame->bodies[0];
+        lent.assign(body.data, body.data + body.size);
+      }
+      const std::vector<Block> blocks =
+          handler->Land(link, std::as_bytes(std::span(copying.frame->head)),
+                        lent.empty() ? nullptr : lent.data());
+      for (size_t i = 0; i < blocks.size() && i < copying.frame->bodies.size(); ++i) {
+        const Bytes& body = copying.frame->bodies[i];
         if (blocks[i]) std::memcpy(blocks[i].data, body.data, body.size);
       }
-      landed = true;
     } catch (const Error& error) {
-      refused = error.what();
+      refused = error;
     }
-    frame.reset();  // the sender's memory is free before the receiver can say that it is
-    {
-      std::lock_guard lock(state_->mutex);
-      inbox_->copies_from.clear();
-      state_->copied.notify_all();
-    }
-    if (landed) {
+    if (!refused) {
       handler->Received(link);
       std::fill(lent.begin(), lent.end(), std::byte{0xDB});
       return;
     }
     Close(link);
-    handler->Closed(link, Error(Code::kInvalidArgument, refused));
+    handler->Closed(link, Error(Code::kInvalidArgument, refused->what()));
   }
 
   const std::shared_ptr<State> state_;
