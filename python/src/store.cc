@@ -20,15 +20,18 @@ namespace tkv::python {
 namespace {
 
 // The Python function that updates.  Owned by the store's updater and by the calls that run it.
+//
+// The function lies in a place of its own, which the collector sees and never owns: a thread of the
+// core may drop the last call at any moment, and the collector may drop nothing while it looks.
 struct Callable {
-  explicit Callable(nb::object f) : function(std::move(f)) {}
+  explicit Callable(nb::object f) : function(std::make_shared<nb::object>(std::move(f))) {}
   ~Callable() {
     const Locked locked;
-    function.reset();
+    const nb::object dropped = std::move(*function);
   }
   Callable(const Callable&) = delete;
   Callable& operator=(const Callable&) = delete;
-  nb::object function;
+  const std::shared_ptr<nb::object> function;  // what it points to is guarded by the GIL
 };
 
 struct Store {
@@ -42,7 +45,8 @@ struct Store {
   Store& operator=(const Store&) = delete;
 
   std::unique_ptr<KVStore> core;
-  std::vector<std::weak_ptr<Callable>> callables = {};  // for the collector; guarded by the GIL
+  // Of its updaters, for the collector; empty where the updater is no more.  Guarded by the GIL.
+  std::vector<std::shared_ptr<nb::object>> functions = {};
 };
 
 // ---- values -------------------------------------------------------------------------------------
@@ -188,18 +192,20 @@ void SetFunction(Store& self, nb::object steps) {
   UpdateEnd end;
   if (!steps.is_none()) {
     const auto callable = std::make_shared<Callable>(std::move(steps));
-    std::erase_if(self.callables, [](const auto& old) { return old.expired(); });
-    self.callables.push_back(callable);
+    std::erase_if(self.functions, [](const auto& old) { return !old->is_valid(); });
+    self.functions.push_back(callable->function);
     update = [callable](const KeyView& key, const NDArray& sum, const NDArray& stored) {
       const Locked locked;
-      if (!callable->function.is_valid()) return;  // collected with its store
-      callable->function(ToPython(key), ToPython(sum), ToPython(stored));
+      const nb::object called = *callable->function;
+      if (!called.is_valid()) return;  // collected with its store
+      called(ToPython(key), ToPython(sum), ToPython(stored));
     };
     end = [callable](size_t returned, bool kept) noexcept {
       const Locked locked;
-      if (!callable->function.is_valid()) return;
+      const nb::object called = *callable->function;
+      if (!called.is_valid()) return;
       try {
-        callable->function.attr("ended")(returned, kept);
+        called.attr("ended")(returned, kept);
       } catch (nb::python_error& error) {
         error.discard_as_unraisable("the end of a push that an updater failed");
       }
@@ -213,18 +219,14 @@ void SetFunction(Store& self, nb::object steps) {
 int Traverse(PyObject* object, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(object));
   if (!nb::inst_ready(object)) return 0;
-  for (const auto& weak : nb::inst_ptr<Store>(object)->callables) {
-    const std::shared_ptr<Callable> callable = weak.lock();
-    if (callable != nullptr) Py_VISIT(callable->function.ptr());
-  }
+  for (const auto& function : nb::inst_ptr<Store>(object)->functions) Py_VISIT(function->ptr());
   return 0;
 }
 
 int Clear(PyObject* object) {
   Store* store = nb::inst_ptr<Store>(object);
-  for (const auto& weak : std::exchange(store->callables, {})) {
-    const std::shared_ptr<Callable> callable = weak.lock();
-    if (callable != nullptr) callable->function.reset();
+  for (const auto& function : std::exchange(store->functions, {})) {
+    const nb::object dropped = std::move(*function);
   }
   return 0;
 }
