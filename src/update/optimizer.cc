@@ -1,9 +1,23 @@
 #include "tkv/optimizer.h"
 
+#include <cmath>
+#include <limits>
+
 #include "base/format.h"
 #include "update/builtin.h"
 
 namespace tkv {
+namespace {
+
+// The bound that a built-in computes with.
+double ClipBound(double value) {
+  if (std::isnan(value)) {
+    throw Fail(Code::kInvalidArgument, "clip_gradient: nan is no bound; 0 does not clip");
+  }
+  return value > 0 ? value : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace
 
 Optimizer::Optimizer(Program program, bool multi_precision)
     : program_(std::move(program)), multi_precision_(multi_precision) {
@@ -14,6 +28,7 @@ std::shared_ptr<Optimizer> Optimizer::Create(std::string_view name,
                                              const std::map<std::string, double>& params,
                                              bool multi_precision) {
   auto optimizer = std::make_shared<Optimizer>(BuiltinProgram(name), multi_precision);
+  optimizer->is_builtin_ = true;
   for (const auto& [param, value] : params) optimizer->SetParam(param, value);
   return optimizer;
 }
@@ -35,6 +50,7 @@ double Optimizer::param(std::string_view name) const {
 
 void Optimizer::SetParam(std::string_view name, double value) {
   const size_t index = IndexOf(name);
+  if (is_builtin_ && name == "clip_gradient") value = ClipBound(value);
   std::lock_guard lock(mutex_);
   values_[index] = value;
 }

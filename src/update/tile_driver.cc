@@ -300,6 +300,28 @@ void RunJobs(std::span<const TileJob> jobs, Where where) {
   }
 }
 
+namespace {
+
+// Contiguous arrays that are written to, of which none may be another one in part or as a whole.
+void CheckApart(const KeyView& key, std::vector<const NDArray*> written) {
+  std::erase_if(written, [](const NDArray* array) { return array->bytes() == 0; });
+  std::sort(written.begin(), written.end(), [](const NDArray* a, const NDArray* b) {
+    return std::less<const void*>()(a->data(), b->data());
+  });
+  for (size_t i = 1; i < written.size(); ++i) {
+    const auto* const end =
+        static_cast<const std::byte*>(written[i - 1]->data()) + written[i - 1]->bytes();
+    if (std::less<const void*>()(written[i]->data(), end)) {
+      throw Fail(
+          Code::kInvalidArgument,
+          "update {}: the weight, its states and its master share memory; each needs its own",
+          key.ToString());
+    }
+  }
+}
+
+}  // namespace
+
 void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, const NDArray& grad,
                  const NDArray& value, std::span<const NDArray> states, const NDArray& master) {
   const DType compute = ComputeType(value.dtype());
@@ -317,6 +339,10 @@ void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, c
         key.ToString(), Name(value.dtype()), value.shape().ToString(), optimizer.program().name(),
         optimizer.program().states().size());
   }
+  std::vector<const NDArray*> written{&value};
+  for (const NDArray& state : states) written.push_back(&state);
+  if (master) written.push_back(&master);
+  CheckApart(key, std::move(written));
   const CompiledUpdate update = CompileUpdate(optimizer.program(), value.dtype());
   const UpdateScalars scalars = BindScalars(update, optimizer.ParamsFor(key), round, 1);
   grad.storage()->WaitReadable();

@@ -309,6 +309,48 @@ TEST(ApplyUpdate, AGradientThatOverlapsTheWeightElsewhereIsReadBeforeItIsWritten
   EXPECT_TRUE(test::SameBytes(all.Slice(1, 10000).Copy(), test::Full({9999}, 2)));
 }
 
+TEST(ApplyUpdate, WhatIsWrittenMayNotOverlapAndIsLeftAsItWas) {
+  const NDArray all = test::Full({300}, 1);
+  const NDArray grad = test::Full({100}, 1);
+  const NDArray weight = all.Slice(0, 100), beside = all.Slice(100, 200);
+  const auto momentum = Optimizer::Create("momentum");
+  const auto adam = Optimizer::Create("adam");
+  const auto states_of = [](auto... arrays) { return std::vector<NDArray>{arrays...}; };
+  EXPECT_FAILS(Code::kInvalidArgument,
+               ApplyUpdate(*momentum, "w", 1, grad, weight, states_of(weight), {}));
+  EXPECT_FAILS(Code::kInvalidArgument,
+               ApplyUpdate(*momentum, "w", 1, grad, weight, states_of(all.Slice(99, 199)), {}));
+  EXPECT_FAILS(Code::kInvalidArgument, ApplyUpdate(*adam, "w", 1, grad, weight,
+                                                   states_of(beside, all.Slice(150, 250)), {}));
+  const NDArray half = test::Full({100}, 1, DType::kF16);
+  EXPECT_FAILS(Code::kInvalidArgument,
+               ApplyUpdate(*momentum, "w", 1, half, half.Copy(), states_of(beside), beside));
+  EXPECT_TRUE(test::SameBytes(all, test::Full({300}, 1)));
+  ApplyUpdate(*momentum, "w", 1, grad, weight, states_of(beside), {});
+  EXPECT_NE(test::Values(weight)[99], 1);
+}
+
+TEST(Optimizer, ABuiltinClipsToAPositiveBoundAlone) {
+  const auto updated = [](double bound) {
+    const NDArray value = test::Floats({0, 0});
+    const auto optimizer =
+        Optimizer::Create("sgd", {{"learning_rate", 1}, {"clip_gradient", bound}});
+    ApplyUpdate(*optimizer, 1, 1, test::Floats({8, -8}), value, {}, {});
+    return test::Values(value);
+  };
+  EXPECT_EQ(updated(2), (std::vector<float>{-2, 2}));
+  for (const double none : {0.0, -1.0, -5.0}) {
+    EXPECT_EQ(updated(none), (std::vector<float>{-8, 8})) << none;
+  }
+  EXPECT_FAILS(Code::kInvalidArgument, updated(std::nan("")));
+  const auto own = std::make_shared<Optimizer>(
+      Program::Parse("program mine\nparam clip_gradient -1\nw = add value clip_gradient\n"
+                     "value <- w\n"),
+      false);
+  own->SetParam("clip_gradient", -3);
+  EXPECT_EQ(own->param("clip_gradient"), -3) << "what it means is the program's";
+}
+
 // Every instruction a scalar of its own with three constants, and every param there is.
 TEST(Update, AProgramOfTheLargestSizeRuns) {
   std::string text = "program large\n";
