@@ -54,7 +54,7 @@ def run(command, **environment):
 def run_python(file, programs):
     """Run a file of tests/python."""
     command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-k", "not processes"]
-    where = {"PYTHONPATH": str(PACKAGE.parent), "TKV_HAZARD_PROGRAMS": str(programs)}
+    where = {"PYTHONPATH": str(PACKAGE.parent), "TKV_TEST_HAZARD_PROGRAMS": str(programs)}
     return run([*command, str(TREE / "tests" / "python" / file)], **where)
 
 

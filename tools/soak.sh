@@ -57,7 +57,7 @@ soak_tests() {  # name, variable=value, arguments of pytest...
   [ $status = 0 ] || { tail -60 "out/soak/$name.log"; return 1; }
 }
 
-soak_hazards() { soak_tests hazards TKV_HAZARD_PROGRAMS="${1:-100000}" tests/python/test_hazards.py; }
+soak_hazards() { soak_tests hazards TKV_TEST_HAZARD_PROGRAMS="${1:-100000}" tests/python/test_hazards.py; }
 soak_pauses() { soak_tests pauses TKV_TEST_PAUSES=all tests/cluster/test_pauses.py; }
 soak_kills() { soak_tests kills TKV_KILL_RUNS="${1:-1000}" tests/cluster/test_random_kills.py; }
 

@@ -22,7 +22,7 @@ from tensorkv.errors import DeadlineExceededError
 
 pytestmark = pytest.mark.edges
 COUNT = 1000
-PROGRAMS = int(os.environ.get("TKV_HAZARD_PROGRAMS", 500))
+PROGRAMS = int(os.environ.get("TKV_TEST_HAZARD_PROGRAMS", 500))
 PER_JOB = 25
 
 
