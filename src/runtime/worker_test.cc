@@ -170,7 +170,7 @@ TEST(Worker, AVerbAfterItsNodeHasBrokenEndsWithTheReasonAndWaitsForNothing) {
               Code::kResourceExhausted);
     EXPECT_EQ(code_of([&] { store->Pull("w", out); }), Code::kResourceExhausted);
     EXPECT_EQ(code_of([&] { store->Barrier(); }), Code::kResourceExhausted);
-    EXPECT_EQ(code_of([&] { store->Init(i, value); }), Code::kResourceExhausted);
+    EXPECT_EQ(code_of([&] { store->Init(i == 0 ? "x" : "y", value); }), Code::kResourceExhausted);
   }
 }
 
