@@ -83,11 +83,11 @@ void Client::Detach(OpId id) {
   Op* const op = Find(id);
   if (op == nullptr || op->owns_value || op->what.value.bytes.size == 0) return;
   OwnBodies(*op);
-  op->owns_value = true;
   // Messages that are still to be made will read the value.
   const bool is_read_on = !op->has_left || op->what.kind == Kind::kInit;
   Bytes& value = op->what.value.bytes;
   value = is_read_on ? CopyOf(value) : Bytes();
+  op->owns_value = true;  // last: a copy for which there was no memory is tried again
 }
 
 // The operation's messages that wait to leave, or for an answer and may have to be sent again, go

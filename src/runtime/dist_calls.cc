@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <boost/unordered/unordered_flat_map.hpp>
+#include <new>
 
 #include "base/duration.h"
 #include "base/small_vector.h"
@@ -28,6 +29,24 @@ std::chrono::nanoseconds WorthWaiting(size_t bytes) {
   const double nanoseconds = static_cast<double>(bytes) * kNanosecondsPerByte;
   if (nanoseconds >= static_cast<double>(kMost.count())) return kMost;
   return std::max(kLeast, std::chrono::nanoseconds(static_cast<int64_t>(nanoseconds)));
+}
+
+// What keeps arrays from being written while the call reads them; nothing where memory is lacking.
+std::shared_ptr<Pending> ReaderOf(const CallPtr& call) {
+  try {
+    return std::make_shared<AcceptedPart>(call);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+// Whether whoever writes to the array waits for the reader.
+bool IsKeptFree(const NDArray& array, const std::shared_ptr<Pending>& reader) {
+  try {
+    return reader != nullptr && array.storage()->AddReader(reader);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -82,7 +101,7 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
       const size_t at = place->second;
       if (is_new) {
         CheckUpdate(verb, *record);
-        sources.push_back({record, {}, false, {}, item.priority});
+        sources.push_back({record, {}, 0, false, {}, item.priority});
         values.emplace_back();
         if (optimizer_ != nullptr) {
           std::vector<double> params = optimizer_->ParamsFor(item.key);
@@ -96,12 +115,9 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
                    item.key.ToString(), Name(record->info.dtype));
       }
     }
-    for (size_t i = 0; i < sources.size(); ++i) {
-      const KeyRecord& record = *sources[i].record;
-      record.bytes.pushed_bytes += values[i].size() * record.value_bytes;
-    }
   }
   for (size_t i = 0; i < sources.size(); ++i) {
+    sources[i].values = values[i].size();
     for (const NDArray* value : values[i]) WaitFor(*value, Access::kRead);
     if (values[i].size() == 1) {
       sources[i].is_own = !values[i][0]->contiguous();
@@ -141,10 +157,6 @@ std::vector<DistStore::Target> DistStore::GatherTargets(std::string_view verb,
       CheckOuts(verb, item, record->info.shape, record->info.dtype);
       targets.push_back({record, {}, {}, item.priority});
       outs.emplace_back(item.outs.begin(), item.outs.end());
-    }
-    for (size_t i = 0; i < targets.size(); ++i) {
-      const KeyRecord& record = *targets[i].record;
-      record.bytes.pulled_bytes += outs[i].size() * record.value_bytes;
     }
   }
   // Values land in the outs themselves unless arrays of the call share memory.
@@ -205,6 +217,25 @@ void DistStore::AddTarget(const Target& target, Operation* operation, const Call
   call->targets.push_back(operation->out.bytes());
 }
 
+// What a call has been given to push and to pull, once it is on its way: with refused ones
+// nothing moves.
+void DistStore::CountPushed(const std::vector<Source>& sources) {
+  std::lock_guard lock(mutex_);
+  for (const Source& source : sources) {
+    source.record->bytes.pushed_bytes += source.values * source.record->value_bytes;
+  }
+}
+
+void DistStore::CountPulled(std::span<const PullItem> items) {
+  std::lock_guard lock(mutex_);
+  for (const PullItem& item : items) {
+    const auto found = keys_.find(item.key);
+    if (found == keys_.end()) continue;  // deleted meanwhile
+    const KeyRecord& record = *found->second;
+    record.bytes.pulled_bytes += item.outs.size() * record.value_bytes;
+  }
+}
+
 // What is left to do when all values have landed.
 void DistStore::FinishTargets(const CallPtr& call, std::vector<Target> targets) {
   std::erase_if(targets, [](const Target& target) { return target.outs.empty(); });
@@ -229,13 +260,14 @@ void DistStore::FinishTargets(const CallPtr& call, std::vector<Target> targets) 
   };
 }
 
+// The operations have deadlines of their own; this one is for a thread that is stuck.
+std::chrono::nanoseconds DistStore::LongestWait(std::chrono::nanoseconds patience) const {
+  return Saturated(patience) + Saturated(options_.server_patience) + std::chrono::seconds(5);
+}
+
 void DistStore::Await(const CallPtr& call, std::chrono::nanoseconds patience) {
-  // The operations have deadlines of their own; this one is for a thread that is stuck.
   try {
-    Timed(WaitCause::kAnswer, [&] {
-      call->Wait(Saturated(patience) + Saturated(options_.server_patience) +
-                 std::chrono::seconds(5));
-    });
+    Timed(WaitCause::kAnswer, [&] { call->Wait(LongestWait(patience)); });
   } catch (...) {
     if (!call->done()) worker_->GiveUp(call);
     throw;
@@ -254,9 +286,9 @@ Ticket DistStore::Tracked(const CallPtr& call) {
 void DistStore::FreeSources(const CallPtr& call, const std::vector<Source>& sources) {
   bool waits = false;
   size_t foreign_bytes = 0;
-  const auto reader = std::make_shared<AcceptedPart>(call);
+  const std::shared_ptr<Pending> reader = ReaderOf(call);
   for (const Source& source : sources) {
-    if (source.is_own || source.array.storage()->AddReader(reader)) continue;
+    if (source.is_own || IsKeptFree(source.array, reader)) continue;
     waits = true;
     foreign_bytes += source.array.bytes();
   }
@@ -268,17 +300,31 @@ void DistStore::FreeSources(const CallPtr& call, const std::vector<Source>& sour
     });
   } catch (const Error&) {
     Copy(call, foreign_bytes);
+  } catch (const std::bad_alloc&) {  // to say that the time is over
+    Copy(call, foreign_bytes);
   } catch (...) {  // interrupted: the push goes on
     Copy(call, foreign_bytes);
     throw;
   }
 }
 
-// The call goes on with copies of its sources.
+// The call goes on with copies of its sources.  Where there is no memory for them its caller waits
+// until nobody needs the sources any more, so that nothing written to them is sent.
 void DistStore::Copy(const CallPtr& call, size_t bytes) {
-  worker_->Detach(call);
-  std::lock_guard lock(mutex_);
-  copied_.emplace_back(call, bytes);
+  try {
+    {
+      std::lock_guard lock(mutex_);
+      copied_.emplace_back(call, bytes);
+    }
+    return worker_->Detach(call);
+  } catch (const std::bad_alloc&) {
+  }
+  try {
+    Timed(WaitCause::kAccepted, [&] { call->WaitAccepted(LongestWait(options_.patience)); });
+  } catch (...) {
+    worker_->GiveUp(call);
+    throw;
+  }
 }
 
 // What calls hold copies of that no server has accepted yet.
@@ -327,7 +373,13 @@ CallPtr DistStore::StartPushes(const std::string& verb, std::span<const PushItem
     }
   }
   worker_->Launch(call, std::move(operations));
-  FreeSources(call, sources);
+  CountPushed(sources);
+  try {
+    FreeSources(call, sources);
+  } catch (...) {  // its caller gets no ticket: how it ends is told by a later verb
+    Tracked(call);
+    throw;
+  }
   return call;
 }
 
@@ -349,6 +401,7 @@ CallPtr DistStore::StartPulls(const std::string& verb, std::span<const PullItem>
   const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
   FinishTargets(call, std::move(targets));
   worker_->Launch(call, std::move(operations));
+  CountPulled(items);
   if (is_async) LetGo(call, {}, outputs);
   return call;
 }
@@ -384,6 +437,8 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
   const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
   FinishTargets(call, std::move(targets));
   worker_->Launch(call, std::move(operations));
+  CountPushed(sources);
+  CountPulled(outs);
   if (is_async) LetGo(call, sources, outputs);
   return call;
 }

@@ -140,6 +140,7 @@ class DistStore final : public KVStore {
   struct Source {
     RecordPtr record;
     NDArray array;
+    size_t values = 0;  // that the user has given
     bool is_own = false;
     std::optional<std::vector<double>> scalars;
     int priority = 0;
@@ -172,6 +173,9 @@ class DistStore final : public KVStore {
   static std::vector<NDArray> OutputsOf(const std::vector<Target>& targets);
   void LetGo(const CallPtr& call, const std::vector<Source>& sources,
              const std::vector<NDArray>& outputs);
+  void CountPushed(const std::vector<Source>& sources);
+  void CountPulled(std::span<const PullItem> items);
+  std::chrono::nanoseconds LongestWait(std::chrono::nanoseconds patience) const;
   void Await(const CallPtr& call, std::chrono::nanoseconds patience);
   CallPtr NewCall(const std::string& verb) {
     auto call = std::make_shared<Call>(

@@ -87,11 +87,17 @@ void NodeThread::Closed(uint64_t link, const Error& reason) {
   }
 }
 
-// The node can do nothing more, and the process lives: who waits for it is told.
+// The node can do nothing more, and the process lives: who waits for it is told, once nothing of
+// what calls have pushed is read any more.
 void NodeThread::Break(const Error& error) noexcept {
   stopping_ = true;
   if (std::exchange(is_broken_, true)) return;
   try {
+    if (endpoint_ != nullptr) {
+      for (const auto& [peer, dialed] : dialed_) {
+        if (dialed.link != 0) endpoint_->Close(dialed.link);
+      }
+    }
     if (options_.broken) options_.broken(error);
   } catch (const std::exception&) {
     return;  // even to tell it there is no memory

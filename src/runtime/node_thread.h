@@ -87,6 +87,9 @@ class NodeThread final : private LinkHandler {
   void ReleaseTarget(const Bytes& bytes) {
     if (endpoint_ != nullptr) endpoint_->ReleaseTarget(bytes.data, bytes.size);
   }
+  // From within Run, where what has begun can be neither ended nor undone: the links close, and the
+  // node does nothing more.
+  void Break(const Error& error) noexcept;
   static Time Now();
   // From within Run: what has passed the links to a peer that this process has dialed, the earlier
   // ones too.
@@ -105,7 +108,6 @@ class NodeThread final : private LinkHandler {
   void Dispatch() noexcept;
   void Deliver(NodeOutput output);
   void CountLink(uint64_t link);
-  void Break(const Error& error) noexcept;
   void Read();
   // Whoever sleeps does so until the node's deadline, which may be earlier now.
   void WakeInTime() noexcept {

@@ -174,13 +174,18 @@ void Worker::LaunchPart(const CallPtr& call, std::vector<Operation> operations) 
 
 void Worker::GiveUp(const CallPtr& call) {
   Run([&](ClientNode& client, Time now) {
-    // All are detached before the first one ends: its end may let messages of the others leave.
-    for (const OpId id : call->ops) client.Detach(id);
-    for (const OpId id : call->ops) {
-      if (!calls_.contains(id)) continue;
-      client.Cancel(id, Error(Code::kCancelled, "given up by its caller"), now);
+    try {
+      // All are detached before the first one ends: its end may let messages of the others leave.
+      for (const OpId id : call->ops) client.Detach(id);
+      for (const OpId id : call->ops) {
+        if (!calls_.contains(id)) continue;
+        client.Cancel(id, Error(Code::kCancelled, "given up by its caller"), now);
+      }
+      ReleaseMemory(*call);
+    } catch (const std::bad_alloc&) {  // the memory goes back to its user all the same
+      thread_->Break(Error(Code::kResourceExhausted,
+                           "no memory to copy what a call that was given up has pushed"));
     }
-    ReleaseMemory(*call);
   });
   call->LookedAt();
 }

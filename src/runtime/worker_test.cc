@@ -27,6 +27,8 @@ class Noting final : public Endpoint {
     std::mutex mutex;
     std::vector<const void*> sources, targets;
     std::atomic<bool> lacks_memory{false};  // for anything that arrives
+    std::atomic<bool> lacks_copies{false};  // memory for copies of sources
+    std::atomic<bool> has_noted{false};     // a copy there was none for
   };
   Noting(std::unique_ptr<Endpoint> endpoint, std::shared_ptr<Notes> notes)
       : endpoint_(std::move(endpoint)), notes_(std::move(notes)) {}
@@ -37,6 +39,11 @@ class Noting final : public Endpoint {
   void Close(uint64_t link) override { endpoint_->Close(link); }
   void ReleaseSource(const void* data, size_t bytes) override {
     Note(&notes_->sources, data);
+    if (notes_->lacks_copies) {
+      notes_->has_noted = true;
+      notes_->has_noted.notify_all();
+      throw std::bad_alloc();
+    }
     endpoint_->ReleaseSource(data, bytes);
   }
   void ReleaseTarget(const void* data, size_t bytes) override {
@@ -129,6 +136,40 @@ TEST_F(TakenBack, ACallThatGoesOnWithCopiesTakesBackItsSourcesAndNoneOfItsOutput
   ticket->Wait(std::chrono::seconds(30));
   EXPECT_EQ(Values(outs_[0])[kCount - 1], 22);
   EXPECT_EQ(Values(outs_[1])[kCount - 1], 23);
+}
+
+TEST_F(TakenBack, APushThatCannotBeCopiedWaitsUntilItsSourceIsFree) {
+  store_->Push("open", Full({kCount}, 1));
+  notes_->lacks_copies = true;
+  std::thread other([this] {  // the round ends once the push has tried to copy what it waits with
+    notes_->has_noted.wait(false);
+    other_->Push("open", Full({kCount}, 10));
+  });
+  EXPECT_NO_THROW(store_->Push("open", sources_[0]));
+  auto* const values = static_cast<float*>(sources_[0].HostData());
+  std::fill(values, values + kCount, 777.0F);
+  other.join();
+  notes_->lacks_copies = false;
+  other_->Push("open", Full({kCount}, 20));
+  const NDArray out = Full({kCount}, -1);
+  store_->Pull("open", out);
+  EXPECT_EQ(Values(out)[kCount - 1], 22);
+}
+
+TEST_F(TakenBack, ACallThatIsRefusedMovesNoBytes) {
+  const StoreStats before = store_->Stats();
+  const NDArray wrong = Full({kCount}, 1), right = Full({kCount}, 1);
+  const NDArray* const arrays[] = {&right, &wrong};
+  const std::span<const NDArray* const> one(arrays);
+  const PushItem pushes[] = {{"open", one.subspan(0, 1)}, {"none", one.subspan(1, 1)}};
+  const PullItem pulls[] = {{"open", one.subspan(0, 1)}, {"none", one.subspan(1, 1)}};
+  EXPECT_THROW(store_->Push(pushes), Error);
+  EXPECT_THROW(store_->Pull(pulls), Error);
+  const PullItem known[] = {{"open", one.subspan(0, 1)}};
+  EXPECT_THROW(store_->PushPull(pushes, known), Error) << "its outputs are looked at first";
+  const StoreStats after = store_->Stats();
+  EXPECT_EQ(after.bytes.pushed_bytes, before.bytes.pushed_bytes);
+  EXPECT_EQ(after.bytes.pulled_bytes, before.bytes.pulled_bytes);
 }
 
 TEST_F(TakenBack, ACallThatIsGivenUpThrowsAwayWhatLandsInItsOutputsAlone) {
