@@ -77,16 +77,20 @@ class UpdaterSteps(Steps):
 class UpdaterStep:
     """One call of an updater for one key."""
 
-    __slots__ = ("_updater", "undo")
+    __slots__ = ("_undo", "_updater")
 
     def __init__(self, updater: Updater, key: Key) -> None:
         """Copy what the update may change."""
         self._updater = updater
-        self.undo: Callable[[], None] = updater._undo_of(key)
+        self._undo: Callable[[], None] = updater._undo_of(key)
 
     def run(self, key: Key, input: NDArray, stored: NDArray) -> None:
         """Call the updater."""
         self._updater(key, input, stored)
+
+    def undo(self) -> None:
+        """Give the updater's count and states of the key the content that they had."""
+        self._undo()
 
 
 class Called(Steps):

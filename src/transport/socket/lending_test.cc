@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -122,6 +123,7 @@ TEST_F(Pair, MoreThanCanBeLentAtOnceGoesBothWaysAtOnce) {
 TEST_F(Pair, WhatIsInTheArenaIsNotCopiedAndStaysUntilItIsTaken) {
   Connect();
   Block value = server_.arena->Allocate(kMiB);
+  std::fill_n(value.data, kMiB, std::byte{1});
   value.data[0] = std::byte{3};
   server_.endpoint->Send(101, FrameOf(value.bytes()));
   EXPECT_FALSE(value.unique());
@@ -133,6 +135,7 @@ TEST_F(Pair, WhatIsInTheArenaIsNotCopiedAndStaysUntilItIsTaken) {
 TEST_F(Pair, WhatASilentPeerMayStillReadIsNotUsedAgain) {
   Connect();
   Block value = server_.arena->Allocate(kMiB);
+  std::fill_n(value.data, kMiB, std::byte{1});
   server_.endpoint->Send(101, FrameOf(value.bytes()));
   server_.endpoint->Close(101);
   const auto begin = std::chrono::steady_clock::now();
