@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::seconds;
 
 constexpr size_t kItemBytesMax = size_t{1} << 20;
-constexpr seconds kSilence{60};
+constexpr seconds kSilence{600};  // of a launcher that may be stopped; one that has gone is noticed
 constexpr seconds kLastSeconds{1};  // from the request to end to the order
 
 class Agent {

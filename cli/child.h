@@ -58,9 +58,10 @@ class Child {
   bool Log(const std::string& text);
 
   int restarts = 0;
-  bool is_waiting = false;  // to be started: others on its host come first
-  bool is_greeted = true;   // the agent there has been told what to do
-  std::string before;       // what came instead of a greeting
+  bool is_waiting = false;  // to be started: others on its host come first, or it is too early
+  std::chrono::steady_clock::time_point not_before;  // that it is started
+  bool is_greeted = true;                            // the agent there has been told what to do
+  std::string before;                                // what came instead of a greeting
   const Output::Waiting waiting = std::make_shared<std::atomic<size_t>>(0);  // of it, to be written
 
   static constexpr size_t kHeldBytesMax = size_t{1} << 20;

@@ -152,7 +152,10 @@ void ExamineRemote(const Ssh& ssh, const std::string& host, const DoctorOptions&
   if (!IsThere(&agent, host, report)) return;
   const std::string given = TokenFromEnvironment();
   const std::string token = given.empty() ? NewToken() : given;
-  const std::string name = options.address.empty() ? NameOf(ssh, host) : options.address;
+  const std::string name =
+      options.address.empty()
+          ? NameOf(ssh, host, {.patience = std::chrono::seconds(options.patience_seconds)})
+          : options.address;
   std::unique_ptr<Door> door;
   try {
     door = Door::Open(name, token);

@@ -1,19 +1,24 @@
 #include "hosts.h"
 
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <sstream>
+#include <utility>
 
+#include "spawn.h"
 #include "system.h"
 #include "tkv/config.h"
 #include "tkv/error.h"
+#include "watchdog.h"
 
 namespace tkv::cli {
 namespace {
@@ -40,6 +45,49 @@ Error NotAHost(const std::string& path, int number, const std::string& line) {
   return {Code::kInvalidArgument, "hosts '" + path + "', line " + std::to_string(number) + ": '" +
                                       line + "' is not the name of one host"};
 }
+
+// A command whose words are read; its process ends with this.
+class Command {
+ public:
+  enum class End : uint8_t { kOver, kLate, kInterrupted };
+
+  explicit Command(SpawnOptions options)
+      : watchdog_(options.watchdog), process_(Spawn(std::move(options))) {}
+  ~Command() {
+    kill(-process_.pid, SIGKILL);
+    waitpid(process_.pid, nullptr, 0);
+    if (watchdog_ != nullptr) watchdog_->Remove(process_.pid);
+    close(process_.output);
+  }
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
+
+  End Read(std::chrono::seconds patience, int interrupt) {
+    using Clock = std::chrono::steady_clock;
+    constexpr size_t kSaidMax = size_t{1} << 20;
+    const auto deadline = Clock::now() + patience;
+    while (said_.size() < kSaidMax) {
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+      if (left.count() <= 0) return End::kLate;
+      pollfd files[] = {{process_.output, POLLIN, 0}, {interrupt, POLLIN, 0}};
+      if (poll(files, 2, static_cast<int>(left.count())) < 0 && errno != EINTR) Die("ssh: poll");
+      if (files[1].revents != 0) return End::kInterrupted;
+      if (files[0].revents == 0) continue;
+      char bytes[4096];
+      const ssize_t got = read(process_.output, bytes, sizeof(bytes));
+      if (got <= 0) break;
+      said_.append(bytes, static_cast<size_t>(got));
+    }
+    return End::kOver;
+  }
+  const std::string& said() const { return said_; }
+
+ private:
+  const Watchdog* const watchdog_;
+  const Spawned process_;
+  std::string said_;
+};
 
 std::string AgentProgram() {
   const std::string python = OwnPython();
@@ -86,23 +134,36 @@ size_t HostOf(int index, int count, size_t hosts) {
   return static_cast<size_t>(index) * hosts / static_cast<size_t>(std::max(1, count));
 }
 
-std::string NameOf(const Ssh& ssh, const std::string& host) {
-  std::string command;
-  for (const std::string& word : ssh) command.append(Quoted(word)).append(" ");
-  command += "-G -- " + Quoted(host) + " 2>/dev/null";
+std::string NameOf(const Ssh& ssh, const std::string& host, const NameOptions& options) {
+  SpawnOptions command;
+  command.words = ssh;
+  command.words.insert(command.words.end(), {"-G", "--", host});
+  command.watchdog = options.watchdog;
+  sigemptyset(&command.signals);
+  std::optional<Command> running;
+  try {
+    running.emplace(std::move(command));
+  } catch (const Error& error) {
+    if (error.code() != Code::kInvalidArgument) throw;
+    throw Error(error.code(), ssh[0] + ": no such command; TKV_SSH names another one");
+  }
   const size_t at = host.rfind('@');
   std::string name = at == std::string::npos ? host : host.substr(at + 1);
-  std::FILE* const output = popen(command.c_str(), "re");
-  if (output == nullptr) return name;
-  char line[1024];
-  while (std::fgets(line, sizeof(line), output) != nullptr) {
+  switch (running->Read(options.patience, options.interrupt)) {
+    case Command::End::kInterrupted:
+      return name;
+    case Command::End::kLate:
+      throw Error(Code::kDeadlineExceeded, "host '" + host + "': `" + ssh[0] +
+                                               " -G` has not ended in " +
+                                               std::to_string(options.patience.count()) + " s");
+    case Command::End::kOver:
+      break;
+  }
+  std::istringstream lines(running->said());
+  for (std::string line; std::getline(lines, line);) {
     std::istringstream text(line);
     std::string option, value;
     if (text >> option >> value && option == "hostname") name = value;
-  }
-  const int status = pclose(output);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
-    throw Error(Code::kInvalidArgument, ssh[0] + ": no such command; TKV_SSH names another one");
   }
   return name;
 }

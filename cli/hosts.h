@@ -2,10 +2,13 @@
 
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
 namespace tkv::cli {
+
+class Watchdog;
 
 // How other hosts are reached: the words of the command that ssh is, "ssh" unless TKV_SSH says
 // otherwise.
@@ -19,8 +22,15 @@ std::vector<std::string> ReadHosts(const std::string& path);
 bool IsThisHost(const std::string& host);
 // Which of so many hosts has the process `index` of `count`: neighbours share a host.
 size_t HostOf(int index, int count, size_t hosts);
+struct NameOptions {
+  std::chrono::seconds patience{10};
+  const Watchdog* watchdog = nullptr;  // of the ssh
+  int interrupt = -1;                  // a file; once it can be read nobody waits any longer
+};
 // The name behind an alias of ssh's configuration, which the rest of the system does not know.
-std::string NameOf(const Ssh& ssh, const std::string& host);
+//   throws  kInvalidArgument   no such command as ssh
+//           kDeadlineExceeded  ssh does not say it in time
+std::string NameOf(const Ssh& ssh, const std::string& host, const NameOptions& options);
 // The words of a command that runs an agent on that host, in this folder, by the Python in use.
 std::vector<std::string> AgentCommand(const Ssh& ssh, const std::string& host);
 // What keeps an agent from greeting, in words for the user; `said` is what it said instead.

@@ -143,8 +143,12 @@ class Launcher {
   // Of this machine, where the others reach it.
   std::string OwnAddress() const {
     const auto other = std::find_if_not(hosts_.begin(), hosts_.end(), IsThisHost);
-    const std::string token = NewToken();  // of a door that nobody knocks at
-    const std::string towards = options_.address.empty() ? NameOf(ssh_, *other) : options_.address;
+    const std::string token = NewToken();                // of a door that nobody knocks at
+    const SignalFile requests{SIGINT, SIGTERM, SIGHUP};  // looked at, and taken in the first turn
+    const std::string towards =
+        options_.address.empty()
+            ? NameOf(ssh_, *other, {.watchdog = &watchdog_, .interrupt = requests.file()})
+            : options_.address;
     try {
       const std::string door = Door::Open(towards, token)->address();
       return door.substr(0, door.rfind(':')) + ":0";
@@ -165,11 +169,13 @@ class Launcher {
     StartInTurn(children_.back().get());
   }
 
+  // Once its time has come and fewer than so many others on its host are awaited.
   void StartInTurn(Child* child) {
     const auto is_awaited = [&](const auto& other) {
       return other->is_running() && !other->is_greeted && other->host() == child->host();
     };
     child->is_waiting =
+        Clock::now() < child->not_before ||
         std::count_if(children_.begin(), children_.end(), is_awaited) >= kGreetingsMax;
     if (!child->is_waiting) Start(child);
   }
@@ -431,20 +437,40 @@ class Launcher {
     return text;
   }
 
+  bool CanStartAgain(const Child& child) const {
+    return !is_ending_ && child.role() == Job::Role::kWorker && child.restarts < options_.restarts;
+  }
+
+  // At once the first time, because a crash seldom says anything of the next life; a host that
+  // cannot be reached gets some time to be there again.
+  void StartAgain(Child* child, const std::string& why) {
+    const bool is_unreached = !child->is_greeted;
+    ++child->restarts;
+    const seconds delay{is_unreached ? std::min(1 << std::min(child->restarts, 5), 30) : 0};
+    child->not_before = Clock::now() + delay;
+    Note(child->name() + (is_unreached ? ": " : " ") + why + "; it is started again" +
+         (is_unreached ? " in " + std::to_string(delay.count()) + " s (" : " (") +
+         std::to_string(child->restarts) + " of " + std::to_string(options_.restarts) + ")");
+    StartInTurn(child);
+  }
+
   void Ended(Child* child, int status) {
     watchdog_.Remove(child->pid());
     DrainAll(child);
     head_->Exited(child->role(), child->rank());
     const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     if (code == 0) Log(child->name() + " ended with status 0");
-    const bool is_restarted = code != 0 && child->is_greeted && !is_ending_ &&
-                              child->role() == Job::Role::kWorker &&
-                              child->restarts < options_.restarts;
+    // A restart that has not got to its host; the first start there tells of a wrong list of hosts.
+    const bool is_unreached = !child->is_greeted && child->restarts > 0;
+    const bool has_failed = is_unreached || (child->is_greeted && code != 0);
+    const bool is_restarted = has_failed && CanStartAgain(*child);
     const bool is_awaited = code != 0 && child->is_greeted && IsAwaited(*child);
     if (!is_restarted && !is_awaited) head_->Gone(child->role(), child->rank(), code != 0);
     if ((code == 0 && child->is_greeted) || is_ending_) return;
     if (!child->is_greeted) {
-      Note(child->name() + ": " + WhyNoAgent(child->host(), code, child->before));
+      const std::string why = WhyNoAgent(child->host(), code, child->before);
+      if (is_restarted) return StartAgain(child, why);
+      Note(child->name() + ": " + why);
       if (status_ == 0) status_ = 2;
       end_at_ = Clock::now();
       return;
@@ -456,12 +482,7 @@ class Launcher {
                                 ? "is lost with the connection to " + child->host()
                             : is_killed ? "was killed by signal " + std::to_string(code - 128)
                                         : "ended with status " + std::to_string(code);
-    if (is_restarted) {
-      ++child->restarts;
-      Note(child->name() + " " + how + "; it is started again (" + std::to_string(child->restarts) +
-           " of " + std::to_string(options_.restarts) + ")");
-      return Start(child);
-    }
+    if (is_restarted) return StartAgain(child, how);
     Note(child->name() + " " + how + (is_awaited ? HowToStart(*child) : ""));
     if (status_ == 0) status_ = code;
     // Under these policies the others go on.

@@ -131,6 +131,61 @@ def test_wrong_hosts_are_named(start, processes, hosts, names, ssh, words):  # n
     assert time.time() - begin < 15
 
 
+@pytest.fixture
+def silent_ssh(tmp_path):
+    """An ssh that answers no question about its configuration."""
+    path = tmp_path / "silent-ssh"
+    path.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\nexec sleep 100\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_an_ssh_that_hangs_is_named_in_time(start, processes, hosts, silent_ssh):  # noqa: F811
+    begin = time.time()
+    status, said = finish(launch(start, processes, hosts, "pass", names=["b"], TKV_SSH=silent_ssh))
+    assert status == 2 and f"host 'b': `{silent_ssh} -G` has not ended in 10 s" in said, said
+    assert time.time() - begin < 20
+
+
+def test_ctrl_c_ends_the_wait_for_an_ssh_that_hangs(start, processes, hosts, silent_ssh, tmp_path):  # noqa: F811
+    job = launch(start, processes, hosts, "pass", names=["b"], TKV_SSH=silent_ssh)
+    begin = time.time()
+    while not os.path.exists(tmp_path / "asked"):
+        assert time.time() < begin + 10
+        time.sleep(0.01)
+    begin = time.time()
+    job.send_signal(signal.SIGINT)
+    finish(job)
+    assert time.time() - begin < 8
+
+
+def test_a_restart_outlasts_a_host_that_cannot_be_reached_for_a_moment(start, processes, hosts, tmp_path):  # noqa: F811
+    # The first two ways to the host are the server's and the worker's; the next one fails.
+    ssh = tmp_path / "ssh"
+    ssh.write_text(
+        f"""#!/bin/sh
+        case "$*" in *-G*) exec {hosts.ssh} "$@" ;; esac
+        echo >> {tmp_path}/ways
+        [ $(wc -l < {tmp_path}/ways) != 3 ] || {{ echo no way; exit 255; }}
+        exec {hosts.ssh} "$@"
+        """
+    )
+    ssh.chmod(0o755)
+    text = """
+    kv = mx.kv.create("dist_sync")
+    kv.init("w", mx.nd.zeros((4,)))
+    if not kv.rejoined:
+        os.kill(os.getpid(), signal.SIGKILL)
+    kv.push("w", mx.nd.ones((4,)))
+    print("done", kv.round("w"), flush=True)
+    kv.close()
+    """
+    job = launch(start, processes, hosts, text, "--restart", "2", names=["b"], workers=1, servers=1, TKV_SSH=ssh)
+    status, said = finish(job)
+    assert "it is started again in" in said and "no way" in said, said
+    assert "done 1" in said and status == 0, said
+
+
 def test_a_host_without_tensorkv_is_named(start, processes, hosts, tmp_path):  # noqa: F811
     # A python that is on this host alone, as far as the other one can see: it is gone when ssh gets there.
     here = tmp_path / "here"
