@@ -308,17 +308,24 @@ void DistStore::FreeSources(const CallPtr& call, const std::vector<Source>& sour
   }
 }
 
-// The call goes on with copies of its sources.  Where there is no memory for them its caller waits
-// until nobody needs the sources any more, so that nothing written to them is sent.
-void DistStore::Copy(const CallPtr& call, size_t bytes) {
+// False where there is no memory for copies.
+bool DistStore::GoesOnWithCopies(const CallPtr& call, size_t bytes) {
   try {
     {
       std::lock_guard lock(mutex_);
       copied_.emplace_back(call, bytes);
     }
-    return worker_->Detach(call);
+    worker_->Detach(call);
+    return true;
   } catch (const std::bad_alloc&) {
+    return false;
   }
+}
+
+// The call goes on with copies of its sources.  Where there is no memory for them its caller waits
+// until nobody needs the sources any more, so that nothing written to them is sent.
+void DistStore::Copy(const CallPtr& call, size_t bytes) {
+  if (GoesOnWithCopies(call, bytes)) return;
   try {
     Timed(WaitCause::kAccepted, [&] { call->WaitAccepted(LongestWait(options_.patience)); });
   } catch (...) {

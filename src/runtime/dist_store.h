@@ -167,6 +167,7 @@ class DistStore final : public KVStore {
   void AddTarget(const Target& target, Operation* operation, const CallPtr& call) const;
   static void FinishTargets(const CallPtr& call, std::vector<Target> targets);
   void FreeSources(const CallPtr& call, const std::vector<Source>& sources);
+  bool GoesOnWithCopies(const CallPtr& call, size_t bytes);
   void Copy(const CallPtr& call, size_t bytes);
   size_t BytesCopied();
   // The arrays of the user that the targets write to.
