@@ -308,7 +308,12 @@ void LocalStore::RunFunction(const Claim& claim, size_t push_count, const Source
     // User code that kept its handle must not be able to change the store later.
     updated.push_back(stored.storage().use_count() > 1 ? stored.Copy() : stored);
   }
-  for (size_t g = 0; g < push_count; ++g) claim.entries[g]->value = updated[g];
+  {
+    // Other calls look at the shape of a value before they wait for its key.  The old values go
+    // with `updated`, when the lock is free.
+    std::lock_guard lock(shared_->mutex);
+    for (size_t g = 0; g < push_count; ++g) std::swap(claim.entries[g]->value, updated[g]);
+  }
   scope.kept = true;
 }
 

@@ -84,5 +84,27 @@ TEST(StoreStress, AnythingAtAnyMomentWhileTheStoreIsClosed) {
   EXPECT_GT(succeeded, kRounds) << "the calls did something";
 }
 
+TEST(StoreStress, PushesWhileAnUpdaterReplacesTheValue) {
+  constexpr int kThreads = 3;
+  constexpr int kPushes = 300;
+  const auto store = KVStore::Create("local");
+  store->Init(0, test::Floats({0, 0}));
+  store->SetUpdater([](const KeyView&, const NDArray& sum, const NDArray& stored) {
+    const auto* added = static_cast<const float*>(sum.data());
+    auto* values = static_cast<float*>(stored.data());
+    for (int64_t i = 0; i < stored.size(); ++i) values[i] += added[i];
+  });
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < kPushes; ++i) store->Push(0, test::Floats({1, 2}));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const NDArray out = test::Floats({0, 0});
+  store->Pull(0, out);
+  EXPECT_EQ(test::Values(out), (std::vector<float>{kThreads * kPushes, 2 * kThreads * kPushes}));
+}
+
 }  // namespace
 }  // namespace tkv
