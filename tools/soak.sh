@@ -59,7 +59,7 @@ soak_tests() {  # name, variable=value, arguments of pytest...
 
 soak_hazards() { soak_tests hazards TKV_TEST_HAZARD_PROGRAMS="${1:-100000}" tests/python/test_hazards.py; }
 soak_pauses() { soak_tests pauses TKV_TEST_PAUSES=all tests/cluster/test_pauses.py; }
-soak_kills() { soak_tests kills TKV_KILL_RUNS="${1:-1000}" tests/cluster/test_random_kills.py; }
+soak_kills() { soak_tests kills TKV_TEST_KILL_RUNS="${1:-1000}" tests/cluster/test_random_kills.py; }
 
 list() { for known in $(printf '%s\n' "${!what[@]}" | sort); do printf '  ./dev soak %-10s %s\n' "$known" "${what[$known]}"; done; }
 

@@ -119,8 +119,8 @@ TEST(Cluster, AWaitThatEndsNamesWhoIsMissing) {
   first->Push("w", Floats({1}));
   const auto failure = test::FailureOf([&] { first->Pull("w", Floats({0})); });
   EXPECT_EQ(failure.code, Code::kDeadlineExceeded);
-  EXPECT_NE(failure.message.find("pull 'w': waited 0.3 s for worker 1 (alive), round 1"),
-            std::string::npos)
+  EXPECT_TRUE(failure.message.starts_with("pull 'w': waited 0.")) << failure.message;
+  EXPECT_NE(failure.message.find(" s for worker 1 (alive), round 1"), std::string::npos)
       << failure.message;
 }
 

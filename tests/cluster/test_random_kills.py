@@ -1,6 +1,6 @@
 """Somebody is killed at a random moment, and every survivor goes on with exact sums or gets a typed error in time.
 
-TKV_KILL_RUNS says how many seeds are tried. Contributions are powers of two, so that a sum says whose they are: in a
+TKV_TEST_KILL_RUNS says how many seeds are tried. Contributions are powers of two, so that a sum says whose they are: in a
 chunk (1 MiB) every element has the same, and what a survivor has pushed itself is always among them.
 """
 
@@ -46,7 +46,7 @@ except mx.errors.KVError as error:
 """
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("TKV_KILL_RUNS", "6"))))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("TKV_TEST_KILL_RUNS", "6"))))
 def test_survivors_go_on_or_get_an_error(processes, seed):
     choose = random.Random(seed)
     workers, servers = choose.randint(2, 3), choose.randint(1, 2)
