@@ -296,7 +296,9 @@ void Simulation::CheckStore(const Shard& shard, uint32_t server, const SimKey& k
   for (Rank rank = 0; rank < scenario_.workers; ++rank) {
     if (shard.epoch().IsGone(rank)) continue;
     const Driver* const driver = DriverOf(rank, shard.epoch());
-    all_closed = all_closed && driver != nullptr && driver->has_closed;
+    // What a dead life has closed, its later one has to close again.
+    const bool is_alive = shard.epoch().StateOf(rank) == Epoch::State::kAlive;
+    all_closed = all_closed && is_alive && driver != nullptr && driver->has_closed;
     if (driver == nullptr) continue;
     by_somebody = true;
     const bool uses_it = driver->started && !driver->is_closing && !driver->missing.contains(index);
