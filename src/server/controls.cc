@@ -42,22 +42,30 @@ void Shard::OnControl(Session* session, const Message& message, Effects* effects
   for (auto& [id, key] : keys_) {
     if (key.is_barrier || StoreOf(key.meta.name) != rule->store()) continue;
     const auto from = from_rounds.find(id);
-    SettlePlace(&key, session->id.rank, std::nullopt);  // the new one replaces one that still waits
+    KeepLastWaiting(&key, session->id.rank);
     key.pending.push_back(
         {++control_count_, from == from_rounds.end() ? from_others : from->second, rule});
   }
   Answer(session, message, Reply(message, Type::kOk), effects);
 }
 
-// A rule that waits for its sender's place in this key counts from that round on, even where a
-// later life of the sender has found it; without a round it is dropped.
-void Shard::SettlePlace(Key* key, Rank sender, std::optional<uint64_t> from_round) {
-  std::erase_if(key->pending, [&](Key::Pending& pending) {
-    const bool waits =
-        pending.from_round == ControlRounds::kUnknown && pending.rule->sender() == sender;
-    if (waits && from_round) pending.from_round = *from_round;
-    return waits && !from_round;
-  });
+// Rules that wait for their sender's place in this key count from that round on, even where a later
+// life of the sender has found it.
+void Shard::SettlePlace(Key* key, Rank sender, uint64_t from_round) {
+  for (Key::Pending& pending : key->pending) {
+    if (pending.WaitsFor(sender)) pending.from_round = from_round;
+  }
+}
+
+// Of the rules that wait for the sender's place in this key the last one stays beside a new one: it
+// is in force again where the new one is withdrawn.
+void Shard::KeepLastWaiting(Key* key, Rank sender) {
+  bool is_last = true;
+  for (size_t i = key->pending.size(); i-- > 0;) {
+    if (!key->pending[i].WaitsFor(sender)) continue;
+    if (!is_last) key->pending.erase(key->pending.begin() + static_cast<ptrdiff_t>(i));
+    is_last = false;
+  }
 }
 
 void Shard::OnWithdraw(Session* session, const Message& message, Effects* effects) {

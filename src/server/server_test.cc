@@ -588,6 +588,29 @@ TEST_F(ShardTest, AControlOfALaterLifeWaitsForItsPlaceInAKey) {
   EXPECT_EQ(Value(), 5.0F) << "from its first own round on";
 }
 
+// The sender has lost its place with its earlier life, and one of its servers answers the second
+// CONTROL with an error.
+TEST_F(ShardTest, AWithdrawnControlLeavesTheCommittedOneThatWaits) {
+  epoch_.number = 2;
+  epoch_.workers[0].incarnation = 6;
+  shard_.On(epoch_, &effects_);
+  constexpr LinkId kLater = 3;
+  Greet(kLater, 0, 6);
+  for (uint64_t generation = 1; generation <= 3; ++generation) {
+    Message control = Make(Type::kControl, generation, generation);
+    control.flags = kWhenJoined;
+    control.extra = Encode(UpdateSpec{
+        Optimizer::Create("test")->program().ToText(), false, {static_cast<double>(generation)}});
+    Send(kLater, control);
+    EXPECT_LE(shard_.FindKey(key_)->pending.size(), 2U) << "no more wait, however many come";
+  }
+  Send(kLater, Make(Type::kWithdraw, 4, 3));
+  Send(kLater, Make(Type::kAbstain, 5, 0));
+  Send(kLater, Push(6, 1, 1));
+  Send(kLink1, Push(1, 1, 2));
+  EXPECT_EQ(Value(), 6.0F) << "twice the sum";
+}
+
 TEST_F(ShardTest, AnAbstentionCompletesARound) {
   Send(kLink0, Push(2, 1, 1));
   Send(kLink1, Make(Type::kAbstain, 1, 1));

@@ -62,6 +62,10 @@ class Shard {
       uint64_t number = 0;  // in the order of arrival at this shard
       uint64_t from_round = 0;
       RulePtr rule;
+
+      bool WaitsFor(Rank sender) const {  // and for its place in this key
+        return from_round == ControlRounds::kUnknown && rule->sender() == sender;
+      }
     };
     std::vector<Pending> pending;
     std::vector<uint32_t> chunks;  // that are here
@@ -146,7 +150,8 @@ class Shard {
                  Effects* effects);
   std::string WhyNever(const Key& key, const Chunk& chunk, const ParkedPull& pull) const;
   ChunkStatus StatusOf(const Key& key, const Chunk& chunk, Rank rank) const;
-  void SettlePlace(Key* key, Rank sender, std::optional<uint64_t> from_round);
+  static void SettlePlace(Key* key, Rank sender, uint64_t from_round);
+  static void KeepLastWaiting(Key* key, Rank sender);
   void DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation);
   void RecheckDescribes(Effects* effects);
   void Unpark(const SessionId& id);
