@@ -25,13 +25,28 @@ class TKV_API Optimizer final {
   //                    per push
   explicit Optimizer(Program program, bool multi_precision = false);
 
-  // A built-in by name: "sgd" (learning_rate, wd, rescale_grad, clip_gradient), "momentum" (and
-  // momentum), "adam" (and beta1, beta2, epsilon), "test" (rescale_grad).  clip_gradient defaults
-  // to infinity: no clipping; 0 and negative ones do not clip either, here and in SetParam.
+  // A built-in by name, with its hyperparameters beside learning_rate, wd, rescale_grad and
+  // clip_gradient, which all but the last have; defaults and formulas are those of MXNet 1.9.1 where
+  // it has the optimizer.
+  //   name                                hyperparameters                source
+  //   "sgd"                                                              Robbins and Monro 1951
+  //   "momentum"                          momentum                       Polyak 1964
+  //   "nag"                               momentum                       Nesterov 1983
+  //   "signsgd", "signum"                 wd_lh; momentum, wd_lh         arXiv 1802.04434
+  //   "adam"                              beta1, beta2, epsilon          arXiv 1412.6980
+  //   "adamw"                             beta1, beta2, epsilon          arXiv 1711.05101
+  //   "adamax"                            beta1, beta2                   arXiv 1412.6980, section 7
+  //   "adagrad"                           epsilon                        Duchi, Hazan, Singer 2011
+  //   "adadelta"                          rho, epsilon                   arXiv 1212.5701
+  //   "rmsprop", "rmsprop_centered"       gamma1, epsilon, clip_weights; Tieleman and Hinton 2012;
+  //                                       and gamma2                     arXiv 1308.0850
+  //   "ftrl"                              lamda1, beta                   McMahan et al. 2013
+  //   "ftml"                              beta1, beta2, epsilon          Zheng and Kwok 2017
+  //   "test" (value += rescale_grad sum)
+  // clip_gradient and clip_weights default to infinity: no clipping; 0 and negative ones do not clip
+  // either, here and in SetParam.
   //   throws  kNotFound        no such built-in
-  //           kInvalidArgument no such hyperparameter, or clip_gradient is NaN
-  //   source  SGD: Robbins and Monro 1951; momentum: Polyak 1964; Adam: Kingma and Ba, arXiv
-  //           1412.6980; formulas and defaults are those of MXNet 1.9.1
+  //           kInvalidArgument no such hyperparameter, or a bound is NaN
   static std::shared_ptr<Optimizer> Create(std::string_view name,
                                            const std::map<std::string, double>& params = {},
                                            bool multi_precision = false);

@@ -55,9 +55,14 @@ enum class Op : uint8_t {
   kDiv,
   kSqrt,
   kSign,  // floats only
-  kPow,   // scalars only
+  kPow,
+  kFloor,
+  kExp,
+  kLog,
+  kCos,  // scalars only
 };
-inline constexpr int kOpCount = static_cast<int>(Op::kPow) + 1;
+inline constexpr int kOpCount = static_cast<int>(Op::kCos) + 1;
+constexpr bool IsOfScalarsOnly(Op op) { return op >= Op::kPow; }
 
 // Bit i is set where operand i is one element for the whole tile instead of an array.
 using ScalarMask = uint8_t;

@@ -16,6 +16,10 @@ constexpr int Arity(Op op) {
     case Op::kAbs:
     case Op::kSqrt:
     case Op::kSign:
+    case Op::kFloor:
+    case Op::kExp:
+    case Op::kLog:
+    case Op::kCos:
       return 1;
     case Op::kSelect:
       return 3;

@@ -1,6 +1,6 @@
 #include "update/builtin.h"
 
-#include <array>
+#include <map>
 
 #include "base/format.h"
 
@@ -94,54 +94,460 @@ w = add value scaled
 value <- w
 )";
 
+constexpr std::string_view kNag = R"(program nag
+param learning_rate 0.01
+param wd 0
+param rescale_grad 1
+param clip_gradient inf
+param momentum 0.9
+state mom
+minus = neg clip_gradient
+scaled = mul sum rescale_grad
+low = min clip_gradient scaled
+g = max minus low
+decay = mul value wd
+total = add g decay
+step = mul total learning_rate
+kept = mul mom momentum
+m = sub kept step
+ahead = mul m momentum
+move = sub ahead step
+w = add value move
+mom <- m
+value <- w
+)";
+
+constexpr std::string_view kSignSgd = R"(program signsgd
+param learning_rate 0.01
+param wd 0
+param rescale_grad 1
+decay = mul learning_rate wd
+keep = sub 1 decay
+scaled = mul sum rescale_grad
+direction = sign scaled
+step = mul direction learning_rate
+kept = mul value keep
+w = sub kept step
+value <- w
+)";
+
+constexpr std::string_view kSignum = R"(program signum
+param learning_rate 0.01
+param wd 0
+param rescale_grad 1
+param clip_gradient inf
+param momentum 0.9
+param wd_lh 0
+state mom
+minus = neg clip_gradient
+rest = sub 1 momentum
+decay_lh = mul learning_rate wd_lh
+keep = sub 1 decay_lh
+scaled = mul sum rescale_grad
+low = min clip_gradient scaled
+g = max minus low
+decay = mul value wd
+total = add g decay
+m1 = mul mom momentum
+m2 = mul total rest
+m = sub m1 m2
+direction = sign m
+step = mul direction learning_rate
+kept = mul value keep
+w = add kept step
+mom <- m
+value <- w
+)";
+
+constexpr std::string_view kRmsProp = R"(program rmsprop
+param learning_rate 0.001
+param wd 0
+param rescale_grad 1
+param clip_gradient inf
+param gamma1 0.9
+param epsilon 1e-08
+param clip_weights inf
+state square_mean
+minus = neg clip_gradient
+minus_weights = neg clip_weights
+rest1 = sub 1 gamma1
+scaled = mul sum rescale_grad
+decay = mul value wd
+total = add scaled decay
+low = min clip_gradient total
+g = max minus low
+square = mul g g
+s1 = mul square rest1
+s2 = mul square_mean gamma1
+s = add s1 s2
+under = add s epsilon
+root = sqrt under
+ratio = div g root
+step = mul ratio learning_rate
+moved = sub value step
+low_w = min clip_weights moved
+w = max minus_weights low_w
+square_mean <- s
+value <- w
+)";
+
+constexpr std::string_view kCenteredRmsProp = R"(program rmsprop_centered
+param learning_rate 0.001
+param wd 0
+param rescale_grad 1
+param clip_gradient inf
+param gamma1 0.9
+param gamma2 0.9
+param epsilon 1e-08
+param clip_weights inf
+state square_mean
+state mean
+state delta
+minus = neg clip_gradient
+minus_weights = neg clip_weights
+rest1 = sub 1 gamma1
+scaled = mul sum rescale_grad
+decay = mul value wd
+total = add scaled decay
+low = min clip_gradient total
+g = max minus low
+square = mul g g
+s1 = mul square rest1
+s2 = mul square_mean gamma1
+s = add s1 s2
+m1 = mul g rest1
+m2 = mul mean gamma1
+m = add m1 m2
+mm = mul m m
+variance = sub s mm
+under = add variance epsilon
+root = sqrt under
+ratio = div g root
+step = mul ratio learning_rate
+kept = mul delta gamma2
+d = sub kept step
+moved = add value d
+low_w = min clip_weights moved
+w = max minus_weights low_w
+square_mean <- s
+mean <- m
+delta <- d
+value <- w
+)";
+
+constexpr std::string_view kAdaGrad = R"(program adagrad
+param learning_rate 0.01
+param wd 0
+param rescale_grad 1
+param clip_gradient inf
+param epsilon 1e-07
+state history
+minus = neg clip_gradient
+scaled = mul sum rescale_grad
+low = min clip_gradient scaled
+g = max minus low
+square = mul g g
+h = add history square
+under = add h epsilon
+root = sqrt under
+ratio = div g root
+decay = mul value wd
+total = add ratio decay
+step = mul total learning_rate
+w = sub value step
+history <- h
+value <- w
+)";
+
+constexpr std::string_view kAdaDelta = R"(program adadelta
+param learning_rate 1
+param wd 0
+param rescale_grad 1
+param clip_gradient inf
+param rho 0.9
+param epsilon 1e-05
+state square_mean
+state delta_mean
+minus = neg clip_gradient
+rest = sub 1 rho
+scaled = mul sum rescale_grad
+low = min clip_gradient scaled
+g = max minus low
+square = mul g g
+s1 = mul square_mean rho
+s2 = mul square rest
+s = add s1 s2
+delta_under = add delta_mean epsilon
+delta_root = sqrt delta_under
+under = add s epsilon
+root = sqrt under
+ratio = div delta_root root
+delta = mul ratio g
+delta_square = mul delta delta
+d1 = mul delta_mean rho
+d2 = mul delta_square rest
+d = add d1 d2
+decay = mul value wd
+total = add delta decay
+step = mul total learning_rate
+w = sub value step
+square_mean <- s
+delta_mean <- d
+value <- w
+)";
+
+// Where the largest gradient so far is 0 the step is 0, not the NaN of 0 / 0.
+constexpr std::string_view kAdamax = R"(program adamax
+param learning_rate 0.002
+param wd 0
+param rescale_grad 1
+param clip_gradient inf
+param beta1 0.9
+param beta2 0.999
+state mean
+state largest
+minus = neg clip_gradient
+rest1 = sub 1 beta1
+power1 = pow beta1 t
+coef1 = sub 1 power1
+lr_t = div learning_rate coef1
+scaled = mul sum rescale_grad
+decay = mul value wd
+total = add scaled decay
+low = min clip_gradient total
+g = max minus low
+m1 = mul mean beta1
+m2 = mul g rest1
+m = add m1 m2
+kept = mul largest beta2
+size = abs g
+u = max kept size
+top = mul m lr_t
+ratio = div top u
+step = select u ratio 0
+w = sub value step
+mean <- m
+largest <- u
+value <- w
+)";
+
+constexpr std::string_view kAdamW = R"(program adamw
+param learning_rate 0.001
+param wd 0.01
+param rescale_grad 1
+param clip_gradient inf
+param beta1 0.9
+param beta2 0.999
+param epsilon 1e-08
+state mean
+state var
+minus = neg clip_gradient
+decay = mul learning_rate wd
+keep = sub 1 decay
+rest1 = sub 1 beta1
+rest2 = sub 1 beta2
+power1 = pow beta1 t
+power2 = pow beta2 t
+coef1 = sub 1 power1
+coef2 = sub 1 power2
+root2 = sqrt coef2
+lr_t = div learning_rate coef1
+scaled = mul sum rescale_grad
+low = min clip_gradient scaled
+g = max minus low
+m1 = mul mean beta1
+m2 = mul g rest1
+m = add m1 m2
+v1 = mul var beta2
+square = mul g g
+v2 = mul square rest2
+v = add v1 v2
+root = sqrt v
+corrected = div root root2
+bottom = add corrected epsilon
+top = mul m lr_t
+step = div top bottom
+kept = mul value keep
+w = sub kept step
+mean <- m
+var <- v
+value <- w
+)";
+
+constexpr std::string_view kFtrl = R"(program ftrl
+param learning_rate 0.1
+param wd 0
+param rescale_grad 1
+param clip_gradient inf
+param lamda1 0.01
+param beta 1
+state z
+state squares
+minus = neg clip_gradient
+scaled = mul sum rescale_grad
+low = min clip_gradient scaled
+g = max minus low
+square = mul g g
+s = add squares square
+root = sqrt s
+old_root = sqrt squares
+growth = sub root old_root
+shift = mul growth value
+shift_lr = div shift learning_rate
+change = sub g shift_lr
+z1 = add z change
+direction = sign z1
+soft = mul direction lamda1
+top = sub soft z1
+spread = add root beta
+spread_lr = div spread learning_rate
+bottom = add spread_lr wd
+ratio = div top bottom
+size = abs z1
+active = gt size lamda1
+w = mul ratio active
+z <- z1
+squares <- s
+value <- w
+)";
+
+constexpr std::string_view kFtml = R"(program ftml
+param learning_rate 0.01
+param wd 0
+param rescale_grad 1
+param clip_gradient inf
+param beta1 0.6
+param beta2 0.999
+param epsilon 1e-08
+state d
+state v
+state z
+minus = neg clip_gradient
+rest1 = sub 1 beta1
+rest2 = sub 1 beta2
+power1 = pow beta1 t
+power2 = pow beta2 t
+coef1 = sub 1 power1
+coef2 = sub 1 power2
+scale = div coef1 learning_rate
+scaled = mul sum rescale_grad
+decay = mul value wd
+total = add scaled decay
+low = min clip_gradient total
+g = max minus low
+square = mul g g
+v1 = mul v beta2
+v2 = mul square rest2
+v3 = add v1 v2
+corrected = div v3 coef2
+root = sqrt corrected
+bottom = add root epsilon
+d1 = mul bottom scale
+d2 = mul d beta1
+sigma = sub d1 d2
+z1 = mul z beta1
+z2 = mul g rest1
+z3 = add z1 z2
+z4 = mul sigma value
+z5 = sub z3 z4
+opposite = neg z5
+w = div opposite d1
+d <- d1
+v <- v3
+z <- z5
+value <- w
+)";
+
 struct Builtin {
-  std::string_view name;
   std::string_view text;
-  kernels::Fused fused;
-  std::array<std::string_view, kernels::kFusedScalarsMax> scalars;
+  kernels::Fused fused = kernels::Fused::kNone;
+  std::vector<std::string_view> scalars = {};
 };
 
-constexpr std::array<Builtin, 4> kBuiltins = {{
-    {"sgd", kSgd, kernels::Fused::kSgd, {"rescale_grad", "clip_gradient", "wd", "learning_rate"}},
-    {"momentum",
-     kMomentum,
-     kernels::Fused::kMomentum,
-     {"rescale_grad", "clip_gradient", "wd", "learning_rate", "momentum"}},
-    {"adam",
-     kAdam,
-     kernels::Fused::kAdam,
-     {"rescale_grad", "clip_gradient", "wd", "lr_t", "beta1", "rest1", "beta2", "rest2",
-      "epsilon"}},
-    {"test", kTest, kernels::Fused::kNone, {}},
-}};
+const std::vector<Builtin>& Builtins() {
+  using kernels::Fused;
+  static const auto* const builtins = new std::vector<Builtin>{
+      {kSgd, Fused::kSgd, {"rescale_grad", "clip_gradient", "wd", "learning_rate"}},
+      {kMomentum,
+       Fused::kMomentum,
+       {"rescale_grad", "clip_gradient", "wd", "learning_rate", "momentum"}},
+      {kAdam,
+       Fused::kAdam,
+       {"rescale_grad", "clip_gradient", "wd", "lr_t", "beta1", "rest1", "beta2", "rest2",
+        "epsilon"}},
+      {kTest},
+      {kNag},
+      {kSignSgd},
+      {kSignum},
+      {kRmsProp},
+      {kCenteredRmsProp},
+      {kAdaGrad},
+      {kAdaDelta},
+      {kAdamax},
+      {kAdamW},
+      {kFtrl},
+      {kFtml},
+  };
+  return *builtins;
+}
+
+// What follows the params and states.
+std::string_view CodeOf(std::string_view text) {
+  const size_t param = text.rfind("\nparam ");
+  const size_t state = text.rfind("\nstate ");
+  const size_t last = state == std::string_view::npos ? param : state;
+  return text.substr(text.find('\n', last + 1) + 1);
+}
+
+std::vector<std::string> StatesOf(std::string_view text) {
+  constexpr std::string_view kBegin = "\nstate ";
+  std::vector<std::string> states;
+  for (size_t at = text.find(kBegin); at != std::string_view::npos;
+       at = text.find(kBegin, at + 1)) {
+    const size_t begin = at + kBegin.size();
+    states.emplace_back(text.substr(begin, text.find('\n', begin) - begin));
+  }
+  return states;
+}
+
+// By name, read once.
+const std::map<std::string, Program, std::less<>>& Programs() {
+  static const auto* const programs = [] {
+    auto* made = new std::map<std::string, Program, std::less<>>;
+    for (const Builtin& builtin : Builtins()) {
+      const Program program = Program::Parse(builtin.text);
+      made->emplace(program.name(), program);
+    }
+    return made;
+  }();
+  return *programs;
+}
 
 }  // namespace
 
 std::vector<std::string> BuiltinNames() {
   std::vector<std::string> names;
-  names.reserve(kBuiltins.size());
-  for (const Builtin& builtin : kBuiltins) names.emplace_back(builtin.name);
+  for (const auto& [name, program] : Programs()) names.push_back(name);
   return names;
 }
 
 Program BuiltinProgram(std::string_view name) {
-  for (const Builtin& builtin : kBuiltins) {
-    if (builtin.name == name) return Program::Parse(builtin.text);
-  }
+  const auto& programs = Programs();
+  const auto found = programs.find(name);
+  if (found != programs.end()) return found->second;
   throw Fail(Code::kNotFound, "optimizer '{}': no such built-in; there are {}", name,
              Join(BuiltinNames(), ", "));
 }
 
-FusedKernel FusedFor(std::string_view program_text) {
-  FusedKernel kernel;
-  for (const Builtin& builtin : kBuiltins) {
-    if (builtin.fused == kernels::Fused::kNone || builtin.text != program_text) continue;
-    kernel.kind = builtin.fused;
-    for (std::string_view scalar : builtin.scalars) {
-      if (!scalar.empty()) kernel.scalars.push_back(scalar);
+FusedKernel FusedFor(std::string_view text, const std::vector<std::string>& states) {
+  for (const Builtin& builtin : Builtins()) {
+    if (builtin.fused == kernels::Fused::kNone) continue;
+    const std::string code = Format("\n{}", CodeOf(builtin.text));
+    if (text.ends_with(code) && StatesOf(builtin.text) == states) {
+      return {builtin.fused, builtin.scalars};
     }
   }
-  return kernel;
+  return {};
 }
 
 }  // namespace tkv

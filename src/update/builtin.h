@@ -17,11 +17,12 @@ Program BuiltinProgram(std::string_view name);
 
 std::vector<std::string> BuiltinNames();
 
-// The fused kernel for a program with this text and the names of its scalars, or none.
+// The fused kernel for a program with this text and these states, and the names of its scalars, or
+// none.  How the scalars come about does not matter: they may be params, or computed.
 struct FusedKernel {
   kernels::Fused kind = kernels::Fused::kNone;
   std::vector<std::string_view> scalars;
 };
-FusedKernel FusedFor(std::string_view program_text);
+FusedKernel FusedFor(std::string_view text, const std::vector<std::string>& states);
 
 }  // namespace tkv

@@ -24,7 +24,9 @@ inline constexpr NamedOp kNamedOps[] = {
     {"ne", kernels::Op::kNotEqual},     {"neg", kernels::Op::kNeg},
     {"abs", kernels::Op::kAbs},         {"select", kernels::Op::kSelect},
     {"div", kernels::Op::kDiv},         {"sqrt", kernels::Op::kSqrt},
-    {"sign", kernels::Op::kSign},       {"pow", kernels::Op::kPow}};
+    {"sign", kernels::Op::kSign},       {"pow", kernels::Op::kPow},
+    {"floor", kernels::Op::kFloor},     {"exp", kernels::Op::kExp},
+    {"log", kernels::Op::kLog},         {"cos", kernels::Op::kCos}};
 
 consteval bool AreInOrder() {
   for (size_t i = 0; i < std::size(kNamedOps); ++i) {

@@ -10,9 +10,9 @@ namespace tkv {
 namespace {
 
 // The bound that a built-in computes with.
-double ClipBound(double value) {
+double ClipBound(std::string_view name, double value) {
   if (std::isnan(value)) {
-    throw Fail(Code::kInvalidArgument, "clip_gradient: nan is no bound; 0 does not clip");
+    throw Fail(Code::kInvalidArgument, "{}: nan is no bound; 0 does not clip", name);
   }
   return value > 0 ? value : std::numeric_limits<double>::infinity();
 }
@@ -50,7 +50,7 @@ double Optimizer::param(std::string_view name) const {
 
 void Optimizer::SetParam(std::string_view name, double value) {
   const size_t index = IndexOf(name);
-  if (is_builtin_ && name == "clip_gradient") value = ClipBound(value);
+  if (is_builtin_ && name.starts_with("clip_")) value = ClipBound(name, value);
   std::lock_guard lock(mutex_);
   values_[index] = value;
 }

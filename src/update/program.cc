@@ -12,7 +12,7 @@
 //           n (the contributors)
 // NUMBER    as C prints one; inf and -inf
 // OP        add sub mul div min max lt le gt ge eq ne neg abs sqrt sign select;
-//           pow between scalars only
+//           pow floor exp log cos of scalars only
 //
 // The statements come in this order: program, params, states, the rest.  What has only scalar
 // operands is a scalar and is computed once, in f64; an array operand makes an array.  At most 256
@@ -30,6 +30,7 @@
 #include "update/builtin.h"
 #include "update/op_names.h"
 #include "update/program_body.h"
+#include "update/scalar_math.h"
 
 namespace tkv {
 namespace {
@@ -195,7 +196,7 @@ class Parser {
       Define(words[0], AddScalar(std::move(node)));
       return;
     }
-    if (op == Op::kPow) Refuse("'pow' is between scalars only");
+    if (kernels::IsOfScalarsOnly(op)) Refuse("'{}' is of scalars only", words[2]);
     body_.instructions.push_back({op, {operands[0], operands[1], operands[2]}});
     Define(words[0], {false, array_count_++});
   }
@@ -222,19 +223,6 @@ class Parser {
   int assignments_ = 0;
   int line_ = 0;
 };
-
-// By squaring for whole exponents, which is what rounds are.
-double Power(double base, double exponent) {
-  if (exponent != std::floor(exponent) || std::fabs(exponent) > 0x1p53)
-    return std::pow(base, exponent);
-  double result = 1;
-  double square = base;
-  for (auto left = static_cast<uint64_t>(std::fabs(exponent)); left > 0; left >>= 1) {
-    if ((left & 1) != 0) result *= square;
-    square *= square;
-  }
-  return exponent < 0 ? 1 / result : result;
-}
 
 double ApplyScalar(Op op, double a, double b, double c) {
   using kernels::Apply;
@@ -275,6 +263,14 @@ double ApplyScalar(Op op, double a, double b, double c) {
       return Apply<double, Op::kSign>(a, b, c);
     case Op::kPow:
       return Power(a, b);
+    case Op::kFloor:
+      return std::floor(a);
+    case Op::kExp:
+      return Exp(a);
+    case Op::kLog:
+      return Log(a);
+    case Op::kCos:
+      return Cos(a);
   }
   return 0;
 }
@@ -283,13 +279,13 @@ double ApplyScalar(Op op, double a, double b, double c) {
 
 Program Program::Parse(std::string_view text) {
   auto body = std::make_shared<ProgramBody>(Parser().Parse(text));
-  const FusedKernel fused = FusedFor(body->text);
-  body->fused = fused.kind;
+  const FusedKernel fused = FusedFor(body->text, body->states);
   for (std::string_view name : fused.scalars) {
-    for (size_t i = 0; i < body->scalars.size(); ++i) {
-      if (body->scalars[i].name == name) body->fused_scalars.push_back(static_cast<uint16_t>(i));
-    }
+    const auto found = std::ranges::find(body->scalars, name, &ScalarNode::name);
+    if (found == body->scalars.end()) break;  // an array has the name
+    body->fused_scalars.push_back(static_cast<uint16_t>(found - body->scalars.begin()));
   }
+  if (body->fused_scalars.size() == fused.scalars.size()) body->fused = fused.kind;
   return Program(std::move(body));
 }
 

@@ -59,8 +59,7 @@ struct ProgramBody {
 
 // The scalars of a program, in f64, for round `t` with `n` contributors; `out` has
 // body.scalars.size() places.
-//   source  powers with whole exponents are by squaring, so that they have the same bits with every
-//   C library
+//   source  scalar_math.h, so that they have the same bits with every C library
 void EvaluateScalars(const ProgramBody& body, const double* params, double t, double n,
                      double* out);
 

@@ -64,7 +64,7 @@ TEST(Program, EveryMistakeNamesItsLine) {
   EXPECT_EQ(Refusal("program p\na = neg t\nvalue <- a\n"),
             "program, line 3: 'a' is a scalar, an array is needed");
   EXPECT_EQ(Refusal("program p\na = pow sum 2\n"),
-            "program, line 2: 'pow' is between scalars only");
+            "program, line 2: 'pow' is of scalars only");
   EXPECT_EQ(Refusal("program p\nnonsense here\n"),
             "program, line 2: 'nonsense here' is no statement");
 }

@@ -79,6 +79,42 @@ TEST(Evaluator, EveryFusedKernelEqualsItsProgramBitForBit) {
   }
 }
 
+// A schedule is scalar code before the code of an optimizer.
+TEST(Evaluator, AComputedHyperparameterKeepsTheFusedKernel) {
+  const Program momentum = BuiltinProgram("momentum");
+  std::string text = momentum.ToText();
+  const std::string param = "param learning_rate 0.01\n";
+  text.erase(text.find(param), param.size());
+  const std::string_view state = "state mom\n";
+  std::string scheduled = text;
+  scheduled.insert(text.find(state) + state.size(), "learning_rate = div 0.5 t\n");
+  const Program program = Program::Parse(scheduled);
+  EXPECT_EQ(program.body().fused, kernels::Fused::kMomentum);
+  const std::vector<double> params = {0.01, 0.5, 1.5, 0.9};
+  const UpdatedKey fused(program, params, DType::kF32, true, 3);
+  const UpdatedKey interpreted(program, params, DType::kF32, false, 3);
+  EXPECT_TRUE(SameBytes(fused.value, interpreted.value));
+  const UpdatedKey constant(momentum, {0.5, 0.01, 0.5, 1.5, 0.9}, DType::kF32, true, 1);
+  const UpdatedKey first(program, params, DType::kF32, true, 1);
+  EXPECT_TRUE(SameBytes(first.value, constant.value)) << "1 / t is 1 in the first round";
+  EXPECT_FALSE(SameBytes(fused.value, first.value));
+}
+
+// Code that reads like an optimizer's but means something else.
+TEST(Evaluator, OnlyTheSameCodeOnScalarsAndTheSameStatesIsFused) {
+  const std::string text = BuiltinProgram("sgd").ToText();
+  const std::string param = "param wd 0\n";
+  std::string of_array = text;
+  of_array.erase(of_array.find(param), param.size());
+  of_array.insert(of_array.find("minus = "), "wd = mul value 2\n");
+  EXPECT_EQ(Program::Parse(of_array).body().fused, kernels::Fused::kNone);
+  std::string other_state = text;
+  other_state.insert(other_state.find("minus = "), "state more\n");
+  EXPECT_EQ(Program::Parse(other_state).body().fused, kernels::Fused::kNone);
+  EXPECT_EQ(Program::Parse(text + "extra = add value 1\n").body().fused, kernels::Fused::kNone);
+  EXPECT_EQ(Program::Parse(text).body().fused, kernels::Fused::kSgd);
+}
+
 TEST(Evaluator, ThreadsDoNotChangeBits) {
   const Program program = BuiltinProgram("adam");
   const std::vector<double> params = {0.1, 0.01, 0.5, 1.5, 0.9, 0.999, 1e-8};
