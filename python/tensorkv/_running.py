@@ -89,6 +89,10 @@ class Plan(NamedTuple):
     factors: dict[Any, tuple[Any, Any]]  # lr_mult and wd_mult of the objects of param_dict, by key
 
 
+# Programs that do what another one does, where the momentum is 0.
+_GOES_ON = {("momentum", "sgd"), ("nag", "sgd")}
+
+
 class Running:
     """One optimizer in one store, which holds this object as long as it runs the optimizer."""
 
@@ -96,6 +100,7 @@ class Running:
         """Make the core's optimizer."""
         self.optimizer = optimizer
         plan = optimizer._plan()
+        self.program = plan.program
         self.multi_precision = plan.multi_precision
         self.native = _core.Optimizer.create(plan.program, {}, plan.multi_precision)
         self.params = frozenset(self.native.program.params)
@@ -104,15 +109,18 @@ class Running:
         self._check_keys(plan)
         self.take(plan)
 
-    def check(self, plan: Plan) -> None:
-        """Raise where the store cannot go on with a plan, because the states that it keeps do not fit."""
-        missing = [name for name, value in plan.params.items() if name not in self.params and value != 0]
-        if missing or plan.multi_precision != self.multi_precision:
-            what = f"{missing[0]} was 0" if missing else f"multi_precision was {self.multi_precision}"
-            raise FailedPreconditionError(
-                f"{what} when a store began to run this optimizer, which decided the states that the store keeps; "
-                "call set_optimizer again after the change"
-            )
+    def check(self, plan: Plan, name: str) -> None:
+        """Raise where the store cannot go on with a plan after a change of an attribute: the states that it keeps do not fit."""
+        is_wanting = any(param not in self.params and value != 0 for param, value in plan.params.items())
+        is_other = plan.program != self.program and (self.program, plan.program) not in _GOES_ON
+        if is_wanting or is_other:
+            kept = f"the states of the program {self.program}, not those of {plan.program}"
+        elif plan.multi_precision != self.multi_precision:
+            kept = f"{'a' if self.multi_precision else 'no'} float32 master of 16-bit values"
+        else:
+            kept = ""
+        if kept:
+            raise FailedPreconditionError(f"{name}: the store keeps {kept}; call set_optimizer again after the change")
         if plan.multipliers != self.multipliers:
             self._check_keys(plan)
 

@@ -24,6 +24,19 @@ MAKERS = {
     "momentum": lambda: mx.optimizer.SGD(momentum=0.75, **ARGUMENTS),
     "Adam": lambda: mx.optimizer.Adam(clip_gradient=0.5, **ARGUMENTS),
     "Test": lambda: mx.optimizer.Test(rescale_grad=0.5),
+    "ccSGD": lambda: mx.optimizer.ccSGD(**ARGUMENTS),
+    "NAG": lambda: mx.optimizer.NAG(**ARGUMENTS),
+    "NAG with momentum": lambda: mx.optimizer.NAG(momentum=0.75, **ARGUMENTS),
+    "Signum": lambda: mx.optimizer.Signum(**ARGUMENTS),
+    "signSGD": lambda: mx.optimizer.Signum(momentum=0, **ARGUMENTS),
+    "AdamW": lambda: mx.optimizer.AdamW(**ARGUMENTS),
+    "Adamax": lambda: mx.optimizer.Adamax(**ARGUMENTS),
+    "AdaGrad": lambda: mx.optimizer.AdaGrad(**ARGUMENTS),
+    "AdaDelta": lambda: mx.optimizer.AdaDelta(**ARGUMENTS),
+    "RMSProp": lambda: mx.optimizer.RMSProp(**ARGUMENTS),
+    "centered RMSProp": lambda: mx.optimizer.RMSProp(centered=True, **ARGUMENTS),
+    "Ftrl": lambda: mx.optimizer.Ftrl(**ARGUMENTS),
+    "FTML": lambda: mx.optimizer.FTML(**ARGUMENTS),
 }
 
 
@@ -55,6 +68,12 @@ CHANGES = {
     "beta1": [setting("beta1", 0.5)],
     "beta2": [setting("beta2", 0.5)],
     "epsilon": [setting("epsilon", 0.5)],
+    **{
+        name: [setting(name, 0.5)]
+        for name in ("gamma1", "gamma2", "rho", "lamda1", "beta", "wd_lh", "float_stable_eps")
+    },
+    "clip_weights": [setting("clip_weights", v) for v in (0.5, None, 0)],
+    "centered": [setting("centered", True), setting("centered", False)],
     "lr_mult": [
         setting("lr_mult", {0: 0.5}),
         lambda o: o.lr_mult.__setitem__(1, 0.5),
@@ -173,9 +192,14 @@ def test_a_change_before_set_optimizer_has_its_effect_or_is_an_error(store, make
         assert values(kv) == expected
 
 
-def has_effect(store, maker, name):
+# Changes after which other states are needed.
+OTHER_STATES = {(maker, "momentum", 0) for maker in ("SGD", "ccSGD", "NAG", "signSGD")} | {("Signum", "momentum", 1)}
+OTHER_STATES |= {("RMSProp", "centered", 0), ("centered RMSProp", "centered", 1)}
+
+
+def has_effect(store, maker, name, i):
     """Return whether a store takes a change while it runs the optimizer without Python."""
-    return name not in PYTHON and name != "multi_precision" and (maker, name) != ("SGD", "momentum")
+    return name not in PYTHON and name != "multi_precision" and (maker, name, i) not in OTHER_STATES
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -188,7 +212,7 @@ def test_a_change_after_set_optimizer_has_its_effect_or_is_an_error(store, maker
         kv.set_optimizer(optimizer)
         push(kv, "float32")
         before = copy.deepcopy(told(optimizer))
-        works = has_effect(store, maker, name) or (i == 1 and name == "momentum")
+        works = has_effect(store, maker, name, i)
         if works:
             change(optimizer)
         else:
@@ -199,16 +223,28 @@ def test_a_change_after_set_optimizer_has_its_effect_or_is_an_error(store, maker
         assert values(kv) == model(make, then=change if works else None)
 
 
-# Changes that rightly change no value, by optimizer: `weight += rescale_grad * grad` asks for nothing else, the count of
-# updates matters to Adam and to schedulers only, and 0 is no momentum already.
+# Changes that rightly change no value, by optimizer. `weight += rescale_grad * grad` asks for nothing else; the count of updates
+# matters to what corrects a mean for its zero start, and to schedulers; a sign forgets size, a few steps in 16 bits are exact, and
+# of gradients that stay the same the mean is the gradient.
+COUNTS = {"num_update", "begin_num_update"}
 IN_VAIN = {
-    "SGD": {"num_update", "begin_num_update"},
-    "momentum": {"num_update", "begin_num_update"},
-    "Adam": {"num_update"},
+    **dict.fromkeys(MAKERS, COUNTS),
+    **dict.fromkeys(("Adam", "AdamW", "Adamax", "FTML"), {"num_update"}),
     "Test": set(CHANGES)
     - {"rescale_grad", "update", "update_multi_precision", "create_state", "create_state_multi_precision"},
+    "signSGD": COUNTS | {"clip_gradient", "rescale_grad"},
+    "Signum": COUNTS | {"clip_gradient", "rescale_grad", "multi_precision", "wd", "wd_mult", "set_wd_mult"},
+    "Ftrl": COUNTS | {"multi_precision"},
+    "AdamW": {"num_update", "rescale_grad", "clip_gradient", "beta2"},
 }
-IN_VAIN_TOO = {(m, "clip_gradient", i) for m in ("SGD", "momentum") for i in (1, 2, 3)} | {("SGD", "momentum", 1)}
+# Those that set what is set already, or what the form of the optimizer does not use.
+IN_VAIN_TOO = {(m, "clip_gradient", i) for m in MAKERS for i in (1, 2, 3)} - {
+    ("Adam", "clip_gradient", i) for i in (1, 2, 3)
+}
+IN_VAIN_TOO |= {(m, "momentum", 1) for m in ("SGD", "ccSGD", "NAG", "signSGD")}
+IN_VAIN_TOO |= {(m, "clip_weights", i) for m in ("RMSProp", "centered RMSProp") for i in (1, 2)}
+IN_VAIN_TOO |= {("RMSProp", "centered", 1), ("RMSProp", "gamma2", 0), ("centered RMSProp", "centered", 0)}
+IN_VAIN_TOO |= {("Signum", "momentum", 0)}
 
 
 def test_the_changes_of_the_table_change_something():

@@ -1,0 +1,411 @@
+"""The base class of optimizers: hyperparameters, who hears of their changes, and updates in Python."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from . import _core
+from . import ndarray as nd
+from ._running import Plan, Running, Table, factors_of, number
+from .errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundError, UnimplementedError
+
+if TYPE_CHECKING:
+    from .ndarray import NDArray
+
+_INFINITY = float("inf")
+_MISSING = object()
+_TABLES = ("lr_mult", "wd_mult", "idx2name", "param_dict")
+O = TypeVar("O", bound="type[Optimizer]")
+
+
+def _bound(name: str, value: object) -> float:
+    """Return a bound of elements; None, 0 and negative ones do not bind."""
+    bound = _INFINITY if value is None else number(name, value)
+    if bound != bound:
+        raise InvalidArgumentError(f"{name}: nan is no bound; None does not clip")
+    return bound if bound > 0 else _INFINITY
+
+
+class Optimizer:
+    """Base class. A subclass may define ``create_state(index, weight)`` and ``update(index, weight, grad, state)``.
+
+    Args:
+        rescale_grad: factor of every gradient.
+        param_idx2name: dict from integer keys to names, for `set_lr_mult` and `set_wd_mult`.
+        wd: weight decay.
+        clip_gradient: bound of each element of the rescaled gradient; None, 0 and negative ones do not clip.
+        learning_rate: default 0.01.
+        lr_scheduler: ``f(num_update)`` that gives the learning rate.
+        begin_num_update: the count of updates to start from.
+        multi_precision: float16 and bfloat16 weights keep a float32 master.
+        param_dict: dict from keys to objects with ``lr_mult`` and ``wd_mult``.
+        sym: accepted, unused.
+
+    `lr_mult`, `wd_mult`, `idx2name` and `param_dict` are copies of the dicts that were given. A store that runs the optimizer
+    sees each later change at its next push, in place or by assignment; a change that it cannot take is an error and leaves
+    the optimizer as it was. A subclass with methods or properties of its own in the place of a built-in's runs as Python,
+    which distributed stores refuse.
+
+    Example:
+        >>> class Halve(mx.optimizer.Optimizer):
+        ...     def update(self, index, weight, grad, state):
+        ...         weight -= grad * 0.5
+        >>> kv = mx.kv.create('local')
+        >>> kv.init(0, mx.nd.ones((2,)))
+        >>> kv.set_optimizer(Halve())
+        >>> kv.push(0, mx.nd.ones((2,)))
+        >>> kv.pull(0).asnumpy()
+        array([0.5, 0.5], dtype=float32)
+    """
+
+    opt_registry: ClassVar[dict[str, type[Optimizer]]] = {}
+    _program: str | None = None  # name of the built-in that `update` is
+    _mapping: ClassVar[dict[str, str]] = {}  # hyperparameter of the program -> attribute
+
+    def __init__(
+        self,
+        rescale_grad: float = 1.0,
+        param_idx2name: Mapping[int, str] | None = None,
+        wd: float = 0.0,
+        clip_gradient: float | None = None,
+        learning_rate: float | None = None,
+        lr_scheduler: Callable[[int], float] | None = None,
+        sym: object = None,
+        begin_num_update: int = 0,
+        multi_precision: bool = False,
+        param_dict: Mapping[Any, Any] | None = None,
+    ) -> None:
+        """Keep the hyperparameters."""
+        if lr_scheduler is not None and learning_rate is not None:
+            lr_scheduler.base_lr = learning_rate  # type: ignore[attr-defined]  # as MXNet gives it to schedulers
+        self.lr: float = 0.01 if learning_rate is None else learning_rate
+        self.lr_scheduler = lr_scheduler
+        self.rescale_grad = rescale_grad
+        self.wd = wd
+        self.clip_gradient = clip_gradient
+        self.multi_precision = multi_precision
+        self.begin_num_update = begin_num_update
+        self.num_update: int = begin_num_update
+        self._index_update_count: dict[Any, int] = {}
+        self.idx2name: dict[Any, str] = param_idx2name or {}  # type: ignore[assignment]  # a copy, as are the others
+        self.param_dict: dict[Any, Any] = param_dict or {}  # type: ignore[assignment]
+        self.lr_mult: dict[Any, float] = {}
+        self.wd_mult: dict[Any, float] = {}
+        self.set_lr_mult({})
+        self.set_wd_mult({})
+
+    # ------------------------------------------------------------------------------------------------------ registry
+
+    @staticmethod
+    def register(klass: O) -> O:
+        """Make `create` find the class `klass` by its name in lower case; return it. A decorator.
+
+        Example:
+            >>> @mx.optimizer.register
+            ... class Mine(mx.optimizer.SGD):
+            ...     pass
+            >>> type(mx.optimizer.create('mine', learning_rate=1)).__name__
+            'Mine'
+            >>> del mx.optimizer.Optimizer.opt_registry['mine']
+        """
+        Optimizer.opt_registry[klass.__name__.lower()] = klass
+        return klass
+
+    @staticmethod
+    def create_optimizer(name: str, **kwargs: Any) -> Optimizer:
+        """Return an optimizer by name, in any case.
+
+        Raises:
+            KeyNotFoundError: no such optimizer, with a list of those there are.
+
+        Example:
+            >>> mx.optimizer.Optimizer.create_optimizer('sgd', learning_rate=0.5).learning_rate
+            0.5
+        """
+        klass = Optimizer.opt_registry.get(str(name).lower())
+        if klass is None:
+            raise KeyNotFoundError(f"optimizer {name!r}: there are {', '.join(sorted(Optimizer.opt_registry))}")
+        return klass(**kwargs)
+
+    # ------------------------------------------------------------------------------------------------ hyperparameters
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an attribute; stores that run this optimizer see it at their next push, or it stays as it was."""
+        if name in _TABLES:
+            value = Table(self, name, value)  # type: ignore[arg-type]  # it raises where the value is no dict
+        before = self.__dict__.get(name, _MISSING)
+        object.__setattr__(self, name, value)
+        self._tell(name, before)
+
+    def __delattr__(self, name: str) -> None:
+        """Delete an attribute; as `__setattr__`."""
+        before = self.__dict__.get(name, _MISSING)
+        object.__delattr__(self, name)
+        self._tell(name, before)
+
+    def _tell(self, name: str, before: object) -> None:
+        """Pass a change of an attribute on, or take it back and raise."""
+        try:
+            self._changed(name)
+        except BaseException:
+            if before is not _MISSING:
+                self.__dict__[name] = before
+            else:
+                self.__dict__.pop(name, None)
+            raise
+
+    def _is_watched(self) -> bool:
+        """Return whether a store runs this optimizer without Python."""
+        return bool(self.__dict__.get("_stores"))
+
+    def _changed(self, name: str) -> None:
+        """Have all stores that run this optimizer without Python take a change, or raise before any has."""
+        stores = list(self.__dict__.get("_stores", ()))
+        if not stores or name in ("num_update", "_index_update_count"):
+            return
+        why = self._why_not_native()
+        if why:
+            raise FailedPreconditionError(
+                f"{name}: a store runs this optimizer without Python, and now {why}; or call set_optimizer again"
+            )
+        plan = self._plan()
+        for store in stores:
+            store.check(plan, name)
+        for store in stores:
+            store.take(plan)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes for pickle and copy; stores that run the original do not run the copy."""
+        return {name: value for name, value in self.__dict__.items() if name != "_stores"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the attributes, with dicts of its own."""
+        for name, value in state.items():
+            self.__dict__[name] = Table(self, name, value) if name in _TABLES else value
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the next update."""
+        return self.lr_scheduler(self.num_update) if self.lr_scheduler is not None else self.lr
+
+    @learning_rate.setter
+    def learning_rate(self, lr: float) -> None:
+        self.set_learning_rate(lr)
+
+    def set_learning_rate(self, lr: float) -> None:
+        """Set the learning rate; stores use it from the next push on."""
+        if self.lr_scheduler is not None:
+            raise InvalidArgumentError(
+                "set_learning_rate: the optimizer has an lr_scheduler, which decides the learning rate"
+            )
+        self.lr = lr
+
+    def set_lr_mult(self, args_lr_mult: Mapping[Any, float]) -> None:
+        """Set factors of the learning rate, a dict from keys or names."""
+        self.lr_mult = args_lr_mult  # type: ignore[assignment]  # a copy
+
+    def set_wd_mult(self, args_wd_mult: Mapping[Any, float]) -> None:
+        """Set factors of the weight decay, a dict from keys or names.
+
+        As in MXNet, named parameters that end neither in ``_weight`` nor in ``_gamma`` start at 0.
+        """
+        mult: dict[Any, float] = {
+            name: 0.0 for name in self.idx2name.values() if not name.endswith(("_weight", "_gamma"))
+        }
+        self.wd_mult = {**mult, **Table(self, "wd_mult", args_wd_mult)}
+
+    def _factor(self, index: Any, table: Mapping[Any, float], attribute: str) -> float:
+        name = f"{attribute} of {index!r}"
+        if index in self.param_dict:
+            return number(name, getattr(self.param_dict[index], attribute))
+        if index in table:
+            return number(name, table[index])
+        return number(name, table.get(self.idx2name.get(index), 1.0))
+
+    def _get_lr(self, index: Any) -> float:
+        """Return the learning rate for one key."""
+        return self.learning_rate * self._factor(index, self.lr_mult, "lr_mult")
+
+    def _get_wd(self, index: Any) -> float:
+        """Return the weight decay for one key."""
+        return self.wd * self._factor(index, self.wd_mult, "wd_mult")
+
+    def _update_count(self, index: Any) -> None:
+        """Count one update of a key."""
+        count = self._index_update_count.get(index, self.begin_num_update) + 1
+        self._index_update_count[index] = count
+        self.num_update = max(count, self.num_update)
+
+    # ---------------------------------------------------------------------------------------------------------- native
+
+    def _program_name(self, states: list[NDArray] | None = None) -> str:
+        """Return the name of the program that updates weights with these states, which starts with the right ones."""
+        return self._program or ""
+
+    def _params(self) -> dict[str, float]:
+        """Return the hyperparameters of the program."""
+        return {
+            param: (_bound if name.startswith("clip_") else number)(name, getattr(self, name))
+            for param, name in self._mapping.items()
+        }
+
+    def _plan(self) -> Plan:
+        """Return what this optimizer asks of the stores that run it."""
+        params = self._params()
+        multipliers: dict[tuple[str, Any], float] = {}
+        for param, table, attribute in (("learning_rate", self.lr_mult, "lr_mult"), ("wd", self.wd_mult, "wd_mult")):
+            if param in params:
+                for key in {**table, **self.idx2name, **self.param_dict}:
+                    multipliers[param, key] = self._factor(key, table, attribute)
+        factors = {key: factors_of(parameter) for key, parameter in self.param_dict.items()}
+        return Plan(self._program_name(), bool(self.multi_precision), params, multipliers, factors)
+
+    def _why_not_native(self) -> str:
+        """Return what of this optimizer has to run in Python, with the way to do without; '' if nothing has to."""
+        own = type(self)
+        known = _behaviour_of(own)
+        changed = None if known is None else next((n for n in known if self._is_changed(n, known[n])), None)
+        if known is None or changed == "update":
+            return f"the update of {own.__name__} is Python code; a mx.Program can say it as data"
+        if changed is not None:
+            return f"{own.__name__} has a {changed} of its own, which is Python code; a mx.Program can say it as data"
+        if self.lr_scheduler is not None:
+            return (
+                "it has an lr_scheduler, which is Python code; leave it out, and let rank 0 call "
+                "optimizer.set_learning_rate(...) before its push"
+            )
+        return "begin_num_update is counted in Python" if self.begin_num_update else ""
+
+    def _is_changed(self, name: str, known: object) -> bool:
+        """Return whether a class, or this object, has put something in the place of a method of the built-in."""
+        return _found(type(self), name) is not known or (known is not None and name in self.__dict__)
+
+    def _run_in(self, set_optimizer: Callable[[_core.Optimizer], None]) -> Running | None:
+        """Have a store run this optimizer, if that needs no Python; it does as long as it holds the result."""
+        if self._why_not_native():
+            return None
+        running = Running(self)
+        stores = self.__dict__.setdefault("_stores", weakref.WeakSet())
+        stores.add(running)
+        try:
+            set_optimizer(running.native)
+        except BaseException:
+            stores.discard(running)
+            raise
+        return running
+
+    # ---------------------------------------------------------------------------------------------------------- update
+
+    def create_state(self, index: Any, weight: NDArray) -> Any:
+        """Return the state for one key: for built-ins a list of arrays, for others None."""
+        if self._program is None:
+            return None
+        dtype = "float32" if weight.dtype_name in ("float16", "bfloat16") else weight.dtype_name
+        states = _core.Optimizer.create(self._program_name()).program.states
+        return [nd.zeros(weight.shape, weight.context, dtype) for _ in states]
+
+    def create_state_multi_precision(self, index: Any, weight: NDArray) -> Any:
+        """Return the state for one key, with a float32 master where the optimizer keeps one."""
+        if not self._has_master(weight):
+            return self.create_state(index, weight)
+        master = weight.astype("float32")
+        return (master, self.create_state(index, master))
+
+    def _has_master(self, weight: NDArray) -> bool:
+        return bool(self.multi_precision) and weight.dtype_name in ("float16", "bfloat16")
+
+    def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
+        """Change `weight` in place by `grad`; subclasses define it."""
+        if self._program is None:
+            raise UnimplementedError(f"{type(self).__name__}: the class defines no update(index, weight, grad, state)")
+        self._apply(index, weight, grad, state, None)
+
+    def update_multi_precision(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
+        """As `update`, through the master where there is one."""
+        if not self._has_master(weight):
+            self.update(index, weight, grad, state)
+            return
+        master, inner = state
+        known = _behaviour_of(type(self))
+        if known is not None and not self._is_changed("update", known["update"]):
+            self._apply(index, weight, grad, inner, master)
+            return
+        self.update(index, master, grad.astype("float32"), inner)
+        weight[:] = master.astype(weight.dtype_name)
+
+    def _apply(self, index: Any, weight: NDArray, grad: NDArray, states: Any, master: NDArray | None) -> None:
+        """Change the weight by the program of a built-in; a failure counts no update."""
+        arrays: list[NDArray] = [] if states is None else [states] if isinstance(states, nd.NDArray) else list(states)
+        count = self._count_of(index)
+        try:
+            self._update_count(index)
+            native = _core.Optimizer.create(self._program_name(arrays))
+            known = native.program.params
+            for param, value in self._params().items():
+                if param in known:
+                    native.set_param(param, value)
+            for param, get in (("learning_rate", self._get_lr), ("wd", self._get_wd)):
+                if param in known:
+                    native.set_param(param, number(param, get(index)))
+            native.apply(index, self._index_update_count[index], grad, weight, arrays, master)
+        except BaseException:
+            self._set_count(index, count)
+            raise
+
+    def _count_of(self, index: Any) -> tuple[Any, Any]:
+        """Return the counts that an update of a key changes; None where there is none."""
+        counts: dict[Any, int] = self.__dict__.get("_index_update_count", {})
+        return self.__dict__.get("num_update"), counts.get(index)
+
+    def _set_count(self, index: Any, count: tuple[Any, Any]) -> None:
+        """Set the counts back."""
+        if count[0] is not None:
+            self.num_update = count[0]
+        counts: dict[Any, int] = self.__dict__.get("_index_update_count", {})
+        if count[1] is None:
+            counts.pop(index, None)
+        else:
+            counts[index] = count[1]
+
+
+def register(klass: O) -> O:
+    """Make `create` find the class `klass` by its name in lower case; return it. A decorator.
+
+    Example:
+        >>> @mx.optimizer.register
+        ... class Other(mx.optimizer.Adam):
+        ...     pass
+        >>> mx.optimizer.create('other').lr
+        0.001
+        >>> del mx.optimizer.Optimizer.opt_registry['other']
+    """
+    return Optimizer.register(klass)
+
+
+def _found(klass: type[Any], name: str) -> object:
+    """Return what a class has under a name, as it stands in the class that defines it; None where there is nothing."""
+    return next((c.__dict__[name] for c in klass.__mro__ if name in c.__dict__), None)
+
+
+# What a built-in does without Python, as it was when the package was loaded. A class that has something else under one of
+# these names, or one of these attributes as a property, has to be asked at each update.
+_BEHAVIOUR: dict[type[Any], dict[str, object]] = {}
+_NAMES = (
+    *("update", "update_multi_precision", "create_state", "create_state_multi_precision", "_update_count"),
+    *("learning_rate", "_get_lr", "_get_wd", "_factor", "_params", "_plan", "_apply", "_program", "_program_name"),
+    *("lr_scheduler", "begin_num_update", "multi_precision", "__getattr__", "__getattribute__", "__setattr__"),
+    *("_mapping", *_TABLES),
+)
+
+
+def builtin(klass: O) -> O:
+    """Register a class whose updates need no Python. A decorator."""
+    _BEHAVIOUR[klass] = {name: _found(klass, name) for name in (*_NAMES, *klass._mapping.values())}
+    return register(klass)
+
+
+def _behaviour_of(klass: type[Any]) -> dict[str, object] | None:
+    """Return what the nearest built-in among a class and its bases does."""
+    return next((_BEHAVIOUR[c] for c in klass.__mro__ if c in _BEHAVIOUR), None)

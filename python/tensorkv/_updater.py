@@ -1,0 +1,154 @@
+"""Updaters: an optimizer with the states that it keeps, called for each key."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import ndarray as nd
+from ._optimizer import Optimizer
+from ._running import Table
+from .errors import FailedPreconditionError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from ._running import Running
+
+
+def _restore(state: Any) -> Callable[[], None]:
+    """Return what gives a state, and what it holds in lists, tuples and dicts, the content that it has now."""
+    if isinstance(state, (nd.NDArray, np.ndarray)):
+        content = state.copy()
+        return lambda: state.__setitem__(..., content)
+    if isinstance(state, (list, tuple, dict)):
+        inner = [_restore(item) for item in (state.values() if isinstance(state, dict) else state)]
+        kept = copy.copy(state)
+
+        def undo() -> None:
+            if isinstance(state, list):
+                state[:] = kept
+            elif isinstance(state, dict):
+                state.clear()
+                state.update(kept)
+            for restore in inner:
+                restore()
+
+        return undo
+    return lambda: None
+
+
+class Updater:
+    """What `get_updater` returns: call it as ``updater(index, grad, weight)``.
+
+    Attributes:
+        optimizer: the optimizer.
+        states: dict from key to state. A store that runs the optimizer without Python keeps the states itself; then this
+            dict is empty, and setting one is an error.
+
+    Example:
+        >>> updater = mx.optimizer.Updater(mx.optimizer.SGD(learning_rate=1, momentum=0.9))
+        >>> updater(0, mx.nd.ones((2,)), mx.nd.ones((2,)))
+        >>> len(updater.states)
+        1
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        """Keep the optimizer; states are made at the first update of each key."""
+        self.optimizer = optimizer
+        self.states: dict[Any, Any] = {}
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an attribute, unless a store runs the optimizer without Python and would not see it."""
+        self._changed(name)
+        is_states = name == "states"
+        object.__setattr__(self, name, Table(self, name, value) if is_states else value)  # type: ignore[arg-type]
+
+    def _is_watched(self) -> bool:
+        """Return whether a store runs the optimizer without this object."""
+        running = self.__dict__.get("_running")
+        return running is not None and running() is not None
+
+    def _changed(self, name: str) -> None:
+        """Raise where a store runs the optimizer without this object."""
+        if self._is_watched():
+            raise FailedPreconditionError(
+                f"{name}: a store runs the optimizer of this updater without Python, and keeps the states itself"
+            )
+
+    def _belongs_to(self, running: Running) -> None:
+        """Refuse changes as long as a store runs the optimizer itself."""
+        self.__dict__["_running"] = weakref.ref(running)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes for pickle and copy."""
+        return {name: value for name, value in self.__dict__.items() if name != "_running"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the attributes, with a dict of states of its own."""
+        for name, value in state.items():
+            self.__dict__[name] = Table(self, name, value) if name == "states" else value
+
+    def _undo_of(self, index: Any) -> Callable[[], None]:
+        """Return what gives the counts and the state of a key the values and the content that they have now."""
+        optimizer = self.optimizer
+        count = optimizer._count_of(index) if isinstance(optimizer, Optimizer) else None
+        is_new = index not in self.states
+        state = self.states.get(index)
+        restore = None if is_new else _restore(state)
+
+        def undo() -> None:
+            if count is not None:
+                optimizer._set_count(index, count)
+            if restore is None:
+                self.states.pop(index, None)
+            else:
+                restore()
+                self.states[index] = state
+
+        return undo
+
+    def __call__(self, index: Any, grad: Any, weight: Any) -> None:
+        """Change `weight` in place by `grad`; keys and arrays may be lists.
+
+        A call that fails counts no update and keeps no new state; of lists, the keys before the one that fails are updated.
+        A store that calls the updater gives all keys of a push that fails the counts and the states of before, in arrays and
+        in lists, tuples and dicts of arrays.
+        """
+        if isinstance(index, (list, tuple)):
+            if not len(index) == len(grad) == len(weight):
+                raise InvalidArgumentError(
+                    f"updater: {len(index)} keys, {len(grad)} gradients and {len(weight)} weights; as many are needed"
+                )
+            for one in zip(index, grad, weight, strict=True):
+                self(*one)
+            return
+        optimizer = self.optimizer
+        if not isinstance(optimizer, Optimizer):
+            raise InvalidArgumentError(f"updater: type {type(optimizer).__name__}, one of mx.optimizer is needed")
+        is_new = index not in self.states
+        count = optimizer._count_of(index)
+        try:
+            if is_new:
+                self.states[index] = optimizer.create_state_multi_precision(index, weight)
+            optimizer.update_multi_precision(index, weight, grad, self.states[index])
+        except BaseException:
+            optimizer._set_count(index, count)
+            if is_new:
+                self.states.pop(index, None)
+            raise
+
+
+def get_updater(optimizer: Optimizer) -> Updater:
+    """Return a function ``updater(index, grad, weight)`` that runs `optimizer` and keeps its state.
+
+    Example:
+        >>> updater = mx.optimizer.get_updater(mx.optimizer.SGD(learning_rate=1))
+        >>> w = mx.nd.ones((2,))
+        >>> updater(0, mx.nd.ones((2,)), w)
+        >>> w.asnumpy()
+        array([0., 0.], dtype=float32)
+    """
+    return Updater(optimizer)

@@ -1,0 +1,140 @@
+"""Optimizers with arguments, gradients, and each formula in float64 as it is published or as MXNet 1.9.1 has it."""
+
+import math
+
+import numpy as np
+
+STEPS = 120
+COUNT = 24
+COMMON = {"wd": 0.01, "rescale_grad": 0.5, "clip_gradient": 0.8}
+# Class name and arguments.
+CASES = {
+    "sgd": ("SGD", {"learning_rate": 0.1, **COMMON}),
+    "momentum": ("SGD", {"learning_rate": 0.05, "momentum": 0.9, **COMMON}),
+    "nag": ("NAG", {"learning_rate": 0.05, "momentum": 0.8, **COMMON}),
+    "nag_plain": ("NAG", {"learning_rate": 0.05, **COMMON}),
+    "signum": ("Signum", {"learning_rate": 0.01, "momentum": 0.7, "wd_lh": 0.02, **COMMON}),
+    "signsgd": ("Signum", {"learning_rate": 0.01, "momentum": 0.0, **COMMON}),
+    "adam": ("Adam", {"learning_rate": 0.01, "beta1": 0.8, "beta2": 0.99, **COMMON}),
+    "adamw": ("AdamW", {"learning_rate": 0.01, "beta1": 0.8, "beta2": 0.99, **COMMON}),
+    "adamax": ("Adamax", {"learning_rate": 0.01, **COMMON}),
+    "adagrad": ("AdaGrad", {"learning_rate": 0.1, **COMMON}),
+    "adadelta": ("AdaDelta", {"rho": 0.8, **COMMON}),
+    "rmsprop": ("RMSProp", {"learning_rate": 0.01, "gamma1": 0.8, "clip_weights": 1.5, **COMMON}),
+    "rmsprop_centered": ("RMSProp", {"learning_rate": 0.002, "gamma2": 0.7, "centered": True, **COMMON}),
+    "ftrl": ("Ftrl", {"lamda1": 0.2, "learning_rate": 0.2, "beta": 0.5, **COMMON}),
+    "ftml": ("FTML", {"learning_rate": 0.01, "beta1": 0.5, **COMMON}),
+}
+
+
+def start(count=COUNT):
+    """Return weights, the same with every library."""
+    return [math.sin(1.7 * i + 0.3) for i in range(count)]
+
+
+def gradient(step, count=COUNT):
+    """Return the gradient of a step from 1, the same with every library; rounded, so that float32 holds it."""
+    return [round(2 * math.sin(0.61 * i + 1.3 * step) + 0.25 * math.cos(i), 4) for i in range(count)]
+
+
+def formula(case):
+    """Return a function (weights, gradient, step from 1) -> weights, which keeps its states."""
+    name, arguments = CASES[case]
+    a = {
+        "learning_rate": 0.01,
+        "momentum": 0.0,
+        "wd_lh": 0.0,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "epsilon": 1e-8,
+        **arguments,
+    }
+    lr, wd, bound = a["learning_rate"], a["wd"], a["clip_gradient"]
+    s = {}
+
+    def state(key):
+        return s.setdefault(key, 0.0)
+
+    def sign(x):
+        return np.where(x > 0, 1.0, np.where(x < 0, -1.0, 0.0))  # of a NaN 0, as in MXNet
+
+    def clipped(w, g, decays):
+        g = a["rescale_grad"] * g + (wd * w if decays else 0)
+        return np.clip(g, -bound, bound)
+
+    def decayed(key, keep, fresh):
+        s[key] = keep * state(key) + (1 - keep) * fresh
+        return s[key]
+
+    def sgd(w, g, t):
+        g = clipped(w, g, False) + wd * w
+        if a["momentum"] == 0:
+            return w - lr * g
+        s["mom"] = a["momentum"] * state("mom") - lr * g
+        return w + (a["momentum"] * s["mom"] - lr * g if name == "NAG" else s["mom"])
+
+    def signum(w, g, t):
+        if a["momentum"] == 0:
+            return (1 - lr * (wd + a["wd_lh"])) * w - lr * sign(a["rescale_grad"] * g)
+        s["mom"] = a["momentum"] * state("mom") - (1 - a["momentum"]) * (clipped(w, g, False) + wd * w)
+        return (1 - lr * a["wd_lh"]) * w + lr * sign(s["mom"])
+
+    def adam(w, g, t):
+        g = clipped(w, g, True)
+        m, v = decayed("m", a["beta1"], g), decayed("v", a["beta2"], g * g)
+        return w - lr * np.sqrt(1 - a["beta2"] ** t) / (1 - a["beta1"] ** t) * m / (np.sqrt(v) + a["epsilon"])
+
+    def adamw(w, g, t):
+        g = clipped(w, g, False)
+        m = decayed("m", a["beta1"], g) / (1 - a["beta1"] ** t)
+        v = decayed("v", a["beta2"], g * g) / (1 - a["beta2"] ** t)
+        return w - lr * wd * w - lr * m / (np.sqrt(v) + a["epsilon"])
+
+    def adamax(w, g, t):
+        g = clipped(w, g, True)
+        m = decayed("m", a["beta1"], g)
+        s["u"] = np.maximum(a["beta2"] * state("u"), np.abs(g))
+        return w - np.where(s["u"] == 0, 0, lr / (1 - a["beta1"] ** t) * m / np.where(s["u"] == 0, 1, s["u"]))
+
+    def adagrad(w, g, t):
+        g = clipped(w, g, False)
+        s["h"] = state("h") + g * g
+        return w - lr * (g / np.sqrt(s["h"] + 1e-7) + wd * w)
+
+    def adadelta(w, g, t):
+        g = clipped(w, g, False)
+        squares = decayed("g", a["rho"], g * g)
+        delta = np.sqrt(state("d") + 1e-5) / np.sqrt(squares + 1e-5) * g
+        decayed("d", a["rho"], delta * delta)
+        return w - (delta + wd * w)
+
+    def rmsprop(w, g, t):
+        keep = a.get("gamma1", 0.9)
+        g = clipped(w, g, True)
+        squares = decayed("n", keep, g * g)
+        if a.get("centered"):
+            mean = decayed("m", keep, g)
+            s["delta"] = a["gamma2"] * state("delta") - lr * g / np.sqrt(squares - mean * mean + a["epsilon"])
+            return w + s["delta"]
+        w = w - lr * g / np.sqrt(squares + a["epsilon"])
+        return np.clip(w, -a["clip_weights"], a["clip_weights"])
+
+    def ftrl(w, g, t):
+        g = clipped(w, g, False)
+        before = state("n")
+        s["n"] = before + g * g
+        s["z"] = state("z") + g - (np.sqrt(s["n"]) - np.sqrt(before)) * w / lr
+        z, bottom = s["z"], (a["beta"] + np.sqrt(s["n"])) / lr + wd
+        return (np.sign(z) * a["lamda1"] - z) / bottom * (np.abs(z) > a["lamda1"])
+
+    def ftml(w, g, t):
+        g = clipped(w, g, True)
+        v = decayed("v", a["beta2"], g * g)
+        before = state("d")
+        s["d"] = (1 - a["beta1"] ** t) / lr * (np.sqrt(v / (1 - a["beta2"] ** t)) + a["epsilon"])
+        s["z"] = a["beta1"] * state("z") + (1 - a["beta1"]) * g - (s["d"] - a["beta1"] * before) * w
+        return -s["z"] / s["d"]
+
+    families = {"SGD": sgd, "NAG": sgd, "Signum": signum, "Adam": adam, "AdamW": adamw, "Adamax": adamax}
+    families |= {"AdaGrad": adagrad, "AdaDelta": adadelta, "RMSProp": rmsprop, "Ftrl": ftrl, "FTML": ftml}
+    return families[name]

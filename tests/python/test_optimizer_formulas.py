@@ -1,0 +1,108 @@
+"""Every optimizer against its formula, against MXNet and PyTorch, and in every kind of store the same bits."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorkv as mx
+from optimizer_cases import CASES, COUNT, STEPS, formula, gradient, start
+
+ORACLE = json.loads(pathlib.Path(__file__).with_name("optimizer_oracle.json").read_text())
+STORES = {
+    "local": lambda: mx.kv.create("local"),
+    "dist_sync": lambda: mx.kv.create("dist_sync", bootstrap="self"),
+}
+
+
+def make(case):
+    name, arguments = CASES[case]
+    return getattr(mx.optimizer, name)(**arguments)
+
+
+def run(store, case, dtype, gradients):
+    """Return the weights after each gradient was pushed."""
+    with STORES[store]() as kv:
+        kv.init("w", mx.nd.array(start(), dtype=dtype))
+        kv.set_optimizer(make(case))
+        for one in gradients:
+            kv.push("w", mx.nd.array(one, dtype=dtype))
+        return kv.pull("w").asnumpy()
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("store", STORES)
+def test_it_is_its_formula(store, case):
+    gradients = [gradient(step) for step in range(1, STEPS + 1)]
+    weights, update = np.array(start()), formula(case)
+    for step, one in enumerate(gradients, 1):
+        weights = update(weights, np.array(one), step)
+    np.testing.assert_allclose(run(store, case, "float64", gradients), weights, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_what_other_libraries_compute(case):
+    ours = run("local", case, "float32", [gradient(step) for step in range(1, STEPS + 1)])
+    assert ORACLE[case], "somebody else has it"
+    for library, weights in ORACLE[case].items():
+        np.testing.assert_allclose(ours, weights, rtol=2e-4, atol=2e-6, err_msg=library)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_servers_local_stores_and_updaters_have_the_same_bits(case, dtype):
+    gradients = [gradient(step) for step in range(1, 8)]
+    weight = mx.nd.array(start()).astype(dtype)
+    updater = mx.optimizer.get_updater(make(case))
+    results = []
+    for store in STORES:
+        with STORES[store]() as kv:
+            kv.init(0, mx.nd.array(start()).astype(dtype))
+            kv.set_optimizer(make(case))
+            for one in gradients:
+                kv.push(0, mx.nd.array(one).astype(dtype))
+            results.append(kv.pull(0).astype("float64").asnumpy().tobytes())
+    for one in gradients:
+        updater(0, mx.nd.array(one).astype(dtype), weight)
+    assert results == [weight.astype("float64").asnumpy().tobytes()] * 2
+
+
+EXTREMES = {
+    "nothing": [0.0] * 6,
+    "a NaN": [1.0, float("nan"), 1.0, 1.0, 1.0, 1.0],
+    "an infinity": [1.0, float("inf"), 1.0, 1.0, 1.0, 1.0],
+    "both infinities": [1.0, float("inf"), float("-inf"), 1.0, 1.0, 1.0],
+    "denormals": [5e-324, -5e-324, 1e-310, 0.0, 1e-310, 5e-324],
+    "the largest": [1.7e308, -1.7e308, 1.7e308, 1.0, 1.0, 0.0],
+    "the smallest": [1e-200, -1e-200, 1e-160, 0.0, 1e-160, 1e-200],
+    "a minus zero": [-0.0, 0.0, -0.0, 1.0, -0.0, 0.0],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("clips", [True, False])
+def test_extreme_gradients_give_what_the_formula_gives(case, clips, monkeypatch):
+    name, arguments = CASES[case]
+    if not clips:
+        monkeypatch.setitem(CASES, case, (name, {**arguments, "clip_gradient": float("inf")}))
+    columns = list(EXTREMES.values())
+    weights, update = np.array(start(len(columns))), formula(case)
+    with mx.kv.create("local") as kv, np.errstate(all="ignore"):
+        kv.init("w", mx.nd.array(weights, dtype="float64"))
+        kv.set_optimizer(make(case))
+        for step, one in enumerate(zip(*columns, strict=True), 1):
+            kv.push("w", mx.nd.array(one, dtype="float64"))
+            weights = update(weights, np.array(one), step)
+            stored = kv.pull("w").asnumpy()
+            for i, extreme in enumerate(EXTREMES):
+                np.testing.assert_allclose(
+                    stored[i], weights[i], rtol=1e-9, atol=1e-300, err_msg=f"{extreme}, step {step}"
+                )
+
+
+def test_every_class_has_a_case():
+    named = {name for name, _ in CASES.values()}
+    kinds = {kind for kind in map(mx.optimizer.__dict__.get, mx.optimizer.__all__) if isinstance(kind, type)}
+    optimizers = {kind.__name__ for kind in kinds if issubclass(kind, mx.optimizer.Optimizer)}
+    assert optimizers - named == {"Optimizer", "Test", "ccSGD"}
+    assert COUNT > 16
