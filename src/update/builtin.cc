@@ -117,11 +117,15 @@ mom <- m
 value <- w
 )";
 
+// Clipping changes no sign; the param is there so that every optimizer has it.
 constexpr std::string_view kSignSgd = R"(program signsgd
 param learning_rate 0.01
 param wd 0
 param rescale_grad 1
-decay = mul learning_rate wd
+param clip_gradient inf
+param wd_lh 0
+both = add wd wd_lh
+decay = mul learning_rate both
 keep = sub 1 decay
 scaled = mul sum rescale_grad
 direction = sign scaled
