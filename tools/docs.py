@@ -18,6 +18,7 @@ SECTIONS = [
     ("Arrays in NumPy's manner", "tensorkv.numpy", None),
     ("Contexts", "tensorkv.context", None),
     ("Optimizers", "tensorkv.optimizer", None),
+    ("Learning rates", "tensorkv.lr_scheduler", None),
     ("Random numbers", "tensorkv.random", None),
     ("Errors", "tensorkv.errors", None),
     ("Several workers in one process", "tensorkv.testing", ["cluster", "Cluster"]),

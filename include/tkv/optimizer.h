@@ -60,6 +60,11 @@ class TKV_API Optimizer final {
   // For `key` the hyperparameter counts `factor` times its value.
   void SetMultiplier(std::string_view param, const KeyView& key, double factor);
 
+  // The value of a scalar of the program by name, as round `t` with `n` contributors computes it for
+  // keys without a multiplier.
+  //   throws  kInvalidArgument  the program has no such scalar
+  double Scalar(std::string_view name, double t, double n = 1) const;
+
   // Values for one key in the order of program().params().
   std::vector<double> ParamsFor(const KeyView& key) const;
 

@@ -51,7 +51,7 @@ void BindUpdate(nb::module_& m) {
             return PyOptimizer{Optimizer::Create(name, params, multi_precision)};
           },
           nb::arg("name"), nb::arg("params") = std::map<std::string, double>(),
-          nb::arg("multi_precision") = false, "A built-in: sgd, momentum, adam, test.")
+          nb::arg("multi_precision") = false, "A built-in by name.")
       .def_prop_ro(
           "program", [](const PyOptimizer& self) { return self.core->program(); }, "The program.")
       .def(
@@ -64,6 +64,13 @@ void BindUpdate(nb::module_& m) {
             self.core->SetParam(name, value);
           },
           nb::arg("name"), nb::arg("value"), "Changes a hyperparameter.")
+      .def(
+          "scalar",
+          [](const PyOptimizer& self, const std::string& name, double t, double n) {
+            return self.core->Scalar(name, t, n);
+          },
+          nb::arg("name"), nb::arg("t"), nb::arg("n") = 1.0,
+          "The value of a scalar of the program in round `t` with `n` contributors.")
       .def(
           "set_multiplier",
           [](const PyOptimizer& self, const std::string& param, nb::handle key, double factor) {

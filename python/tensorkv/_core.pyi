@@ -143,7 +143,7 @@ class Optimizer:
 
     @staticmethod
     def create(name: str, params: Mapping[str, float] = {}, multi_precision: bool = False) -> Optimizer:
-        """A built-in: sgd, momentum, adam, test."""
+        """A built-in by name."""
 
     @property
     def program(self) -> Program:
@@ -154,6 +154,11 @@ class Optimizer:
 
     def set_param(self, name: str, value: float) -> None:
         """Changes a hyperparameter."""
+
+    def scalar(self, name: str, t: float, n: float = 1.0) -> float:
+        """
+        The value of a scalar of the program in round `t` with `n` contributors.
+        """
 
     def set_multiplier(self, param: str, key: int | str, factor: float) -> None:
         """For `key` the hyperparameter counts `factor` times its value."""

@@ -22,6 +22,7 @@ _MODULES = {
     "kvstore.kvstore": "kvstore",
     "kvstore_server": "kvstore_server",
     "kvstore.kvstore_server": "kvstore_server",
+    "lr_scheduler": "lr_scheduler",
     "nd": "ndarray",
     "ndarray": "ndarray",
     "ndarray.ndarray": "ndarray",

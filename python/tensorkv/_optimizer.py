@@ -10,6 +10,7 @@ from . import _core
 from . import ndarray as nd
 from ._running import Plan, Running, Table, factors_of, number
 from .errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundError, UnimplementedError
+from .lr_scheduler import LRScheduler
 
 if TYPE_CHECKING:
     from .ndarray import NDArray
@@ -18,6 +19,36 @@ _INFINITY = float("inf")
 _MISSING = object()
 _TABLES = ("lr_mult", "wd_mult", "idx2name", "param_dict")
 O = TypeVar("O", bound="type[Optimizer]")
+
+
+def _parts(text: str) -> tuple[list[str], list[str], list[str]]:
+    """Return the lines of a program: its name and params, its states, its code."""
+    lines = text.splitlines()
+    params = [line for line in lines if line.startswith(("program ", "param "))]
+    states = [line for line in lines if line.startswith("state ")]
+    return params, states, lines[len(params) + len(states) :]
+
+
+def _joined(params: list[str], states: list[str], code: list[str]) -> str:
+    return "\n".join([*params, *states, *code, ""])
+
+
+def _with_count(text: str) -> str:
+    """Return a program whose updates are counted from another number on."""
+    params, states, code = _parts(text)
+    counted = [" ".join("count" if word == "t" else word for word in line.split(" ")) for line in code]
+    return _joined([*params, "param begin_num_update 0"], states, ["count = add t begin_num_update", *counted])
+
+
+def _with_schedule(text: str, schedule: str) -> str:
+    """Return a program whose learning rate is what a schedule computes as `scheduled`, times the key's factor."""
+    params, states, code = _parts(text)
+    of_schedule, _, lines = _parts(schedule)
+    kept = [line for line in params if not line.startswith("param learning_rate ")]
+    computed = [*lines, "learning_rate = mul scheduled lr_mult"]
+    if code[0].startswith("count = "):  # which the schedule may use
+        computed = [code.pop(0), *computed]
+    return _joined([*kept, "param lr_mult 1", *of_schedule], states, [*computed, *code])
 
 
 def _bound(name: str, value: object) -> float:
@@ -251,16 +282,40 @@ class Optimizer:
             for param, name in self._mapping.items()
         }
 
+    def _schedule(self) -> LRScheduler | None:
+        """Return the schedule of the learning rate, if that is data."""
+        schedule = self.lr_scheduler
+        return schedule if isinstance(schedule, LRScheduler) and schedule._is_data() else None
+
+    def _schedule_now(self) -> tuple[Any, ...]:
+        """Return what the schedule computes with; () without one."""
+        schedule = self._schedule()
+        if schedule is None:
+            return ()
+        return (type(schedule), schedule.warmup_mode, schedule._lines(), *schedule._params().values())
+
     def _plan(self) -> Plan:
         """Return what this optimizer asks of the stores that run it."""
-        params = self._params()
+        name, params, schedule = self._program_name(), self._params(), self._schedule()
+        text = _core.Optimizer.create(name).program.text
+        rate = "learning_rate"
+        count = "t"
+        if self.begin_num_update:
+            count = "count"
+            params["begin_num_update"] = number("begin_num_update", self.begin_num_update)
+            text = _with_count(text)
+        if schedule is not None and rate in params:
+            del params[rate]
+            rate = "lr_mult"
+            params.update({rate: 1.0, **schedule._params()})
+            text = _with_schedule(text, schedule._text(count))
         multipliers: dict[tuple[str, Any], float] = {}
-        for param, table, attribute in (("learning_rate", self.lr_mult, "lr_mult"), ("wd", self.wd_mult, "wd_mult")):
+        for param, table, attribute in ((rate, self.lr_mult, "lr_mult"), ("wd", self.wd_mult, "wd_mult")):
             if param in params:
                 for key in {**table, **self.idx2name, **self.param_dict}:
                     multipliers[param, key] = self._factor(key, table, attribute)
         factors = {key: factors_of(parameter) for key, parameter in self.param_dict.items()}
-        return Plan(self._program_name(), bool(self.multi_precision), params, multipliers, factors)
+        return Plan(name, text, bool(self.multi_precision), params, multipliers, factors, self._schedule_now())
 
     def _why_not_native(self) -> str:
         """Return what of this optimizer has to run in Python, with the way to do without; '' if nothing has to."""
@@ -271,12 +326,12 @@ class Optimizer:
             return f"the update of {own.__name__} is Python code; a mx.Program can say it as data"
         if changed is not None:
             return f"{own.__name__} has a {changed} of its own, which is Python code; a mx.Program can say it as data"
-        if self.lr_scheduler is not None:
+        if self.lr_scheduler is not None and self._schedule() is None:
             return (
-                "it has an lr_scheduler, which is Python code; leave it out, and let rank 0 call "
-                "optimizer.set_learning_rate(...) before its push"
+                "it has an lr_scheduler which is Python code; those of mx.lr_scheduler are data, or leave it out, and let "
+                "rank 0 call optimizer.set_learning_rate(...) before its push"
             )
-        return "begin_num_update is counted in Python" if self.begin_num_update else ""
+        return ""
 
     def _is_changed(self, name: str, known: object) -> bool:
         """Return whether a class, or this object, has put something in the place of a method of the built-in."""

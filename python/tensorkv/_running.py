@@ -82,11 +82,13 @@ def number(name: str, value: object) -> float:
 class Plan(NamedTuple):
     """What an optimizer asks of those who run it, at one time."""
 
-    program: str
+    program: str  # name of the built-in
+    text: str  # the program, with what computes its learning rate and its count
     multi_precision: bool
     params: dict[str, float]
     multipliers: dict[tuple[str, Any], float]  # by hyperparameter and key
     factors: dict[Any, tuple[Any, Any]]  # lr_mult and wd_mult of the objects of param_dict, by key
+    schedule: tuple[Any, ...]  # what the schedule of the learning rate is now; empty without one
 
 
 # Programs that do what another one does, where the momentum is 0.
@@ -102,10 +104,12 @@ class Running:
         plan = optimizer._plan()
         self.program = plan.program
         self.multi_precision = plan.multi_precision
-        self.native = _core.Optimizer.create(plan.program, {}, plan.multi_precision)
+        self.text = plan.text
+        self.native = _core.Optimizer(_core.Program(plan.text), plan.multi_precision)
         self.params = frozenset(self.native.program.params)
         self.multipliers: dict[tuple[str, Any], float] = {}
         self.factors: dict[Any, tuple[Any, Any]] = {}
+        self.schedule: tuple[Any, ...] = ()
         self._check_keys(plan)
         self.take(plan)
 
@@ -115,6 +119,8 @@ class Running:
         is_other = plan.program != self.program and (self.program, plan.program) not in _GOES_ON
         if is_wanting or is_other:
             kept = f"the states of the program {self.program}, not those of {plan.program}"
+        elif plan.program == self.program and plan.text != self.text:
+            kept = "the form of the schedule and the count that it began with"
         elif plan.multi_precision != self.multi_precision:
             kept = f"{'a' if self.multi_precision else 'no'} float32 master of 16-bit values"
         else:
@@ -127,7 +133,7 @@ class Running:
     @staticmethod
     def _check_keys(plan: Plan) -> None:
         """Raise where a factor is for what no store has as a key."""
-        trial = _core.Optimizer.create(plan.program)
+        trial = _core.Optimizer(_core.Program(plan.text))
         for param, key in plan.multipliers:
             trial.set_multiplier(param, key, 1.0)
 
@@ -142,9 +148,13 @@ class Running:
                 self.native.set_multiplier(*at, factor)
         self.multipliers = plan.multipliers
         self.factors = plan.factors
+        self.schedule = plan.schedule
+        self.is_watching = bool(plan.factors or plan.schedule)
 
     def refresh(self, keys: object) -> None:
-        """Look whether the objects of param_dict have other factors for these keys than at the last push."""
+        """Look whether the schedule, or the objects of param_dict for these keys, are others than at the last push."""
+        if self.schedule != self.optimizer._schedule_now():
+            self.optimizer._changed("lr_scheduler")
         for key in keys if isinstance(keys, (list, tuple)) else [keys]:
             try:
                 seen = self.factors.get(key)

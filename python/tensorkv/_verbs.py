@@ -175,7 +175,7 @@ class KVStoreVerbs(_core.Store):
             >>> kv.pull(3).asnumpy()
             array([3., 3.], dtype=float32)
         """
-        if self._running is not None and self._running.factors:
+        if self._running is not None and self._running.is_watching:
             self._running.refresh(key)
         try:
             if async_op:
@@ -510,7 +510,7 @@ class KVStoreVerbs(_core.Store):
             >>> grads[0].asnumpy()
             array([2., 2.], dtype=float32)
         """
-        if self._running is not None and self._running.factors:
+        if self._running is not None and self._running.is_watching:
             self._running.refresh(key)
         try:
             if async_op:

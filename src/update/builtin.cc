@@ -495,12 +495,9 @@ const std::vector<Builtin>& Builtins() {
   return *builtins;
 }
 
-// What follows the params and states.
-std::string_view CodeOf(std::string_view text) {
-  const size_t param = text.rfind("\nparam ");
-  const size_t state = text.rfind("\nstate ");
-  const size_t last = state == std::string_view::npos ? param : state;
-  return text.substr(text.find('\n', last + 1) + 1);
+// The code on arrays: what begins with the first use of `sum`.
+std::string_view ArrayCodeOf(std::string_view text) {
+  return text.substr(text.rfind('\n', text.find(" sum ")) + 1);
 }
 
 std::vector<std::string> StatesOf(std::string_view text) {
@@ -546,8 +543,11 @@ Program BuiltinProgram(std::string_view name) {
 FusedKernel FusedFor(std::string_view text, const std::vector<std::string>& states) {
   for (const Builtin& builtin : Builtins()) {
     if (builtin.fused == kernels::Fused::kNone) continue;
-    const std::string code = Format("\n{}", CodeOf(builtin.text));
-    if (text.ends_with(code) && StatesOf(builtin.text) == states) {
+    const std::string code = Format("\n{}", ArrayCodeOf(builtin.text));
+    // The kernels negate the bound themselves.
+    const bool is_same = text.ends_with(code) && StatesOf(builtin.text) == states &&
+                         text.find("\nminus = neg clip_gradient\n") != std::string_view::npos;
+    if (is_same) {
       return {builtin.fused, builtin.scalars};
     }
   }

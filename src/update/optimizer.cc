@@ -1,10 +1,12 @@
 #include "tkv/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "base/format.h"
 #include "update/builtin.h"
+#include "update/program_body.h"
 
 namespace tkv {
 namespace {
@@ -61,6 +63,18 @@ void Optimizer::SetMultiplier(std::string_view param, const KeyView& key, double
   auto& factors = multipliers_[Key(key)];
   std::erase_if(factors, [&](const auto& old) { return old.first == index; });
   factors.emplace_back(index, factor);
+}
+
+double Optimizer::Scalar(std::string_view name, double t, double n) const {
+  const ProgramBody& body = program_.body();
+  const auto found = std::ranges::find(body.scalars, name, &ScalarNode::name);
+  if (name.empty() || found == body.scalars.end()) {
+    throw Fail(Code::kInvalidArgument, "optimizer '{}': no scalar '{}'", program_.name(), name);
+  }
+  std::vector<double> values(body.scalars.size());
+  std::lock_guard lock(mutex_);
+  EvaluateScalars(body, values_.data(), t, n, values.data());
+  return values[static_cast<size_t>(found - body.scalars.begin())];
 }
 
 std::vector<double> Optimizer::ParamsFor(const KeyView& key) const {

@@ -63,8 +63,7 @@ TEST(Program, EveryMistakeNamesItsLine) {
             "program, line 3: 'value' is stored twice");
   EXPECT_EQ(Refusal("program p\na = neg t\nvalue <- a\n"),
             "program, line 3: 'a' is a scalar, an array is needed");
-  EXPECT_EQ(Refusal("program p\na = pow sum 2\n"),
-            "program, line 2: 'pow' is of scalars only");
+  EXPECT_EQ(Refusal("program p\na = pow sum 2\n"), "program, line 2: 'pow' is of scalars only");
   EXPECT_EQ(Refusal("program p\nnonsense here\n"),
             "program, line 2: 'nonsense here' is no statement");
 }

@@ -111,6 +111,9 @@ TEST(Evaluator, OnlyTheSameCodeOnScalarsAndTheSameStatesIsFused) {
   std::string other_state = text;
   other_state.insert(other_state.find("minus = "), "state more\n");
   EXPECT_EQ(Program::Parse(other_state).body().fused, kernels::Fused::kNone);
+  std::string other_bound = text;
+  other_bound.replace(other_bound.find("minus = neg clip_gradient"), 25, "minus = neg wd");
+  EXPECT_EQ(Program::Parse(other_bound).body().fused, kernels::Fused::kNone);
   EXPECT_EQ(Program::Parse(text + "extra = add value 1\n").body().fused, kernels::Fused::kNone);
   EXPECT_EQ(Program::Parse(text).body().fused, kernels::Fused::kSgd);
 }

@@ -14,7 +14,18 @@ import tensorkv as mx
 ROOT = pathlib.Path(__file__).parents[2]
 MODULES = ["tensorkv"] + [
     f"tensorkv.{name}"
-    for name in ("base", "context", "errors", "kvstore", "ndarray", "numpy", "optimizer", "random", "test_utils")
+    for name in (
+        "base",
+        "context",
+        "errors",
+        "kvstore",
+        "lr_scheduler",
+        "ndarray",
+        "numpy",
+        "optimizer",
+        "random",
+        "test_utils",
+    )
 ]
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 

@@ -1,0 +1,181 @@
+"""Schedules: MXNet's functions, computed by stores and servers as by hand."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorkv as mx
+
+S = mx.lr_scheduler
+UPDATES = range(1, 41)
+STORES = {
+    "local": lambda: mx.kv.create("local"),
+    "dist_sync": lambda: mx.kv.create("dist_sync", bootstrap="self"),
+}
+WARM = {"warmup_steps": 5, "warmup_begin_lr": 0.1}
+MAKERS = {
+    "factor": lambda: S.FactorScheduler(step=7, factor=0.5, base_lr=0.8),
+    "factor that stops": lambda: S.FactorScheduler(step=3, factor=0.1, stop_factor_lr=0.01, base_lr=1),
+    "factor after a warm-up": lambda: S.FactorScheduler(step=6, factor=0.5, base_lr=1, **WARM),
+    "steps": lambda: S.MultiFactorScheduler([4, 9, 30], factor=0.25, base_lr=1, **WARM),
+    "polynomial": lambda: S.PolyScheduler(30, base_lr=1, pwr=2, final_lr=0.05, **WARM),
+    "root": lambda: S.PolyScheduler(30, base_lr=1, pwr=0.5),
+    "cosine": lambda: S.CosineScheduler(30, base_lr=1, final_lr=0.1, **WARM),
+    "constant warm-up": lambda: S.CosineScheduler(30, base_lr=1, warmup_mode="constant", **WARM),
+}
+
+
+def mxnets(name, n):
+    """Return the learning rate by the formulas of MXNet's documentation."""
+    warm = name in ("factor after a warm-up", "steps", "polynomial", "cosine")
+    if (warm or name == "constant warm-up") and n < 5:
+        return 0.1 + 0.9 * n / 5 if warm else 0.1
+    begin = 5 if warm or name == "constant warm-up" else 0
+    done = (min(n, 30) - begin) / (30 - begin)
+    return {
+        "factor": lambda: 0.8 * 0.5 ** ((n - 1) // 7),
+        "factor that stops": lambda: max(0.01, 0.1 ** ((n - 1) // 3)),
+        "factor after a warm-up": lambda: 0.5 ** ((n - 1) // 6),
+        "steps": lambda: 0.25 ** sum(n > step for step in (4, 9, 30)),
+        "polynomial": lambda: 0.05 + 0.95 * (1 - done) ** 2,
+        "root": lambda: (1 - done) ** 0.5,
+        "cosine": lambda: 0.1 + 0.9 * (1 + math.cos(math.pi * done)) / 2,
+        "constant warm-up": lambda: (1 + math.cos(math.pi * done)) / 2,
+    }[name]()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_it_is_mxnets_function(name):
+    schedule = MAKERS[name]()
+    for n in UPDATES:
+        assert schedule(n) == pytest.approx(mxnets(name, n), rel=1e-13, abs=1e-15), n
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("name", MAKERS)
+def test_stores_compute_it_themselves(store, name):
+    with STORES[store]() as kv:
+        kv.init(1, mx.nd.zeros((1,), dtype="float64"))
+        kv.set_optimizer(mx.optimizer.SGD(lr_scheduler=MAKERS[name]()))
+        assert kv._running is not None, "no Python"
+        before = 0.0
+        for n in UPDATES:
+            kv.push(1, mx.nd.ones((1,), dtype="float64"))
+            after = kv.pull(1).asscalar()
+            assert before - MAKERS[name]()(n) == after, n
+            before = after
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "NAG", "Ftrl"])
+def test_stores_and_updaters_have_the_same_bits(store, kind):
+    def make():
+        schedule = S.CosineScheduler(8, warmup_steps=2)
+        return getattr(mx.optimizer, kind)(
+            learning_rate=0.5, lr_scheduler=schedule, begin_num_update=1, wd=0.1, param_idx2name={3: "w_weight"}
+        )
+
+    optimizer, weight = make(), mx.nd.ones((4,))
+    optimizer.set_lr_mult({3: 0.3})
+    updater = mx.optimizer.get_updater(optimizer)
+    other = make()
+    other.set_lr_mult({3: 0.3})
+    with STORES[store]() as kv:
+        kv.init(3, weight)
+        kv.set_optimizer(other)
+        assert kv._running is not None
+        for n in range(10):
+            gradient = mx.nd.array([n, 1, -1, 0.5])
+            kv.push(3, gradient)
+            updater(3, gradient, weight)
+        assert kv.pull(3).asnumpy().tobytes() == weight.asnumpy().tobytes()
+
+
+def test_the_learning_rate_of_the_optimizer_is_the_base():
+    for schedule in (S.PolyScheduler(10), S.CosineScheduler(10), S.FactorScheduler(3, 0.5)):
+        optimizer = mx.optimizer.SGD(learning_rate=0.5, lr_scheduler=schedule)
+        assert (schedule.base_lr, optimizer.learning_rate, schedule.warmup_final_lr) == (0.5, 0.5, 0.5)
+
+
+def test_a_change_of_the_schedule_counts_at_the_next_push(kv):
+    schedule = S.FactorScheduler(100, base_lr=1.0)
+    kv.init(1, mx.nd.zeros((1,)))
+    kv.set_optimizer(mx.optimizer.SGD(lr_scheduler=schedule))
+    kv.push(1, mx.nd.ones((1,)))
+    schedule.base_lr = 0.25
+    kv.push(1, mx.nd.ones((1,)))
+    assert kv.pull(1).asscalar() == -1.25
+    schedule.base_lr = "fast"
+    with pytest.raises(mx.errors.InvalidArgumentError, match="base_lr: 'fast'"):
+        kv.push(1, mx.nd.ones((1,)))
+    assert kv.pull(1).asscalar() == -1.25
+
+
+def test_another_form_of_schedule_needs_set_optimizer(kv):
+    optimizer = mx.optimizer.SGD(lr_scheduler=S.MultiFactorScheduler([2], 0.5))
+    kv.init(1, mx.nd.zeros((1,)))
+    kv.set_optimizer(optimizer)
+    optimizer.lr_scheduler.step.append(3)
+    with pytest.raises(mx.errors.FailedPreconditionError, match=r"lr_scheduler: .*set_optimizer again"):
+        kv.push(1, mx.nd.ones((1,)))
+    for other in (None, S.PolyScheduler(10), lambda n: 0.1):
+        with pytest.raises(mx.errors.FailedPreconditionError, match="lr_scheduler: .*set_optimizer again"):
+            optimizer.lr_scheduler = other
+    kv.set_optimizer(optimizer)
+    kv.push(1, mx.nd.ones((1,)))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: S.FactorScheduler(0), "step: 0, a whole number from 1"),
+        (lambda: S.FactorScheduler(2.5), "step: 2.5"),
+        (lambda: S.FactorScheduler(True), "step: True"),
+        (lambda: S.FactorScheduler(1, factor=1.5), "factor: 1.5"),
+        (lambda: S.FactorScheduler(1, factor="half"), "factor: 'half'"),
+        (lambda: S.MultiFactorScheduler([]), "step: "),
+        (lambda: S.MultiFactorScheduler([3, 3]), "have to increase"),
+        (lambda: S.MultiFactorScheduler(list(range(1, 60))), "1 to 50"),
+        (lambda: S.PolyScheduler(5, warmup_steps=5), "max_update: 5, a whole number from 6"),
+        (lambda: S.CosineScheduler(5, warmup_mode="slow"), "warmup_mode: 'slow'"),
+        (lambda: S.CosineScheduler(5, warmup_begin_lr=1), "warmup_begin_lr: 1 is more than base_lr"),
+        (lambda: S.CosineScheduler(5, warmup_steps=-1), "warmup_steps: -1"),
+        (lambda: S.LRScheduler()(1), "defines no __call__"),
+    ],
+)
+def test_mistakes_are_named(make, message):
+    with pytest.raises(mx.errors.KVError, match=message):
+        make()
+
+
+def test_a_class_of_the_user_runs_in_python_and_servers_refuse_it():
+    class Inverse(S.LRScheduler):
+        def __call__(self, num_update):
+            return self.base_lr / num_update
+
+    class Halved(S.CosineScheduler):
+        def __call__(self, num_update):
+            return super().__call__(num_update) / 2
+
+    for schedule in (Inverse(1.0), Halved(10)):
+        with STORES["dist_sync"]() as kv:
+            with pytest.raises(mx.errors.UnimplementedError, match=r"set_optimizer: .*mx\.lr_scheduler are data"):
+                kv.set_optimizer(mx.optimizer.SGD(lr_scheduler=schedule))
+    with mx.kv.create("local") as kv:
+        kv.init(1, mx.nd.zeros((1,)))
+        kv.set_optimizer(mx.optimizer.SGD(lr_scheduler=Inverse(1.0)))
+        for _ in range(2):
+            kv.push(1, mx.nd.ones((1,)))
+        assert kv.pull(1).asscalar() == -1.5
+
+
+def test_schedules_have_mxnets_name():
+    code = (
+        "import tensorkv; tensorkv.install_as_mxnet(); from mxnet import lr_scheduler; import mxnet.lr_scheduler as m; "
+    )
+    code += "print(m.PolyScheduler(4)(1), lr_scheduler is m)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split()[1] == "True"
+    assert np.isfinite(float(done.stdout.split()[0]))
