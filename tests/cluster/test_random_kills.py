@@ -76,9 +76,11 @@ def test_survivors_go_on_or_get_an_error(processes, seed):
     ended = [line for line in said.splitlines() if "SURVIVED" in line or "went on" in line]
     survivors = workers - (role == "worker")
     assert len(ended) == survivors, told
+    # Whoever is first at the end of its time leaves, and the others may have begun another round.
+    others_may_leave = any("went on" in line for line in ended)
     for line in ended:
         if "SURVIVED" in line:
-            assert f"{role} {victim}" in line, told
+            assert f"{role} {victim}" in line or (others_may_leave and " left after round " in line), told
             assert float(line.split(" after ")[1].split(" s")[0]) < 3, told
         else:
             holds_nothing = servers == 2 and max(sizes) <= CHUNK  # keys of one chunk may all be at the other server
