@@ -36,6 +36,7 @@ class TKV_API Optimizer final {
   //   "adam"                              beta1, beta2, epsilon          arXiv 1412.6980
   //   "adamw"                             beta1, beta2, epsilon          arXiv 1711.05101
   //   "adamax"                            beta1, beta2                   arXiv 1412.6980, section 7
+  //   "nadam"                             and schedule_decay             Dozat 2016
   //   "adagrad"                           epsilon                        Duchi, Hazan, Singer 2011
   //   "adadelta"                          rho, epsilon                   arXiv 1212.5701
   //   "rmsprop", "rmsprop_centered"       gamma1, epsilon, clip_weights; Tieleman and Hinton 2012;
@@ -83,8 +84,8 @@ class NDArray;
 
 // One update of `value` by `grad`, outside a store.
 //   shape   value and grad: the same, contiguous; states: one array per state of the program, of
-//           the value's shape, float32 for the 16-bit floats, else of the value's dtype; master:
-//           float32 of the value's shape, or no array
+//           the value's shape, float32 for the 16-bit floats, else of the value's dtype, then one
+//           float64 per scalar state; master: float32 of the value's shape, or no array
 //   throws  kInvalidArgument  a shape, dtype or number of states other than these; value, states or
 //           master share memory
 TKV_API void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round,

@@ -21,12 +21,17 @@ struct ProgramBody;
 class TKV_API Program {
  public:
   static constexpr int kInstructionsMax = 256;
-  static constexpr size_t kStatesMax = 16;
+  static constexpr size_t kStatesMax = 16;  // arrays and scalars together
   static constexpr size_t kTextBytesMax = 64 << 10;
 
   struct Param {
     std::string name;
     double value;  // default
+  };
+  // One float64 for the whole value, kept between updates.
+  struct ScalarState {
+    std::string name;
+    double initial;
   };
 
   // Reads the text form (its grammar is at the top of src/update/program.cc) and verifies it.
@@ -38,6 +43,7 @@ class TKV_API Program {
   const std::string& name() const noexcept;
   const std::vector<Param>& params() const noexcept;
   const std::vector<std::string>& states() const noexcept;
+  const std::vector<ScalarState>& scalar_states() const noexcept;
 
   const ProgramBody& body() const noexcept { return *body_; }
 

@@ -24,7 +24,15 @@ void BindUpdate(nb::module_& m) {
           "States that a program may have.")
       .def_prop_ro("name", &Program::name, "The program's name.")
       .def_prop_ro("text", &Program::ToText, "The text form, normalised.")
-      .def_prop_ro("states", &Program::states, "Names of the states.")
+      .def_prop_ro("states", &Program::states, "Names of the states that are arrays.")
+      .def_prop_ro(
+          "scalar_states",
+          [](const Program& program) {
+            std::map<std::string, double> states;
+            for (const auto& state : program.scalar_states()) states[state.name] = state.initial;
+            return states;
+          },
+          "States that are scalars, and their values before the first update.")
       .def_prop_ro(
           "params",
           [](const Program& program) {

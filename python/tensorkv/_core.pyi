@@ -126,7 +126,11 @@ class Program:
 
     @property
     def states(self) -> list[str]:
-        """Names of the states."""
+        """Names of the states that are arrays."""
+
+    @property
+    def scalar_states(self) -> dict[str, float]:
+        """States that are scalars, and their values before the first update."""
 
     @property
     def params(self) -> dict[str, float]:

@@ -31,6 +31,7 @@ class _Words:
     def __init__(self, text: str) -> None:
         """Read a text that a Program has verified."""
         self.states: list[str] = []
+        self.scalars: dict[str, str] = {}
         self.params: dict[str, str] = {}
         self.made: dict[str, list[str]] = {}
         self.stores: list[tuple[str, str]] = []
@@ -40,6 +41,8 @@ class _Words:
                 self.params[words[1]] = words[2]
             elif words[0] == "state":
                 self.states.append(words[1])
+            elif words[0] == "scalar":
+                self.scalars[words[1]] = words[2]
             elif words[1] == "<-":
                 self.stores.append((words[0], words[2]))
             elif words[0] != "program":
@@ -107,6 +110,7 @@ class _Words:
             parts.append(
                 f"{', '.join(self.states)} {'is' if len(self.states) == 1 else 'are'} kept between updates, zeros at first"
             )
+        parts += [f"{name} is kept between updates, {start} at first" for name, start in self.scalars.items()]
         return f"where {', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else f"where {parts[0]}"
 
 

@@ -25,7 +25,7 @@ def _parts(text: str) -> tuple[list[str], list[str], list[str]]:
     """Return the lines of a program: its name and params, its states, its code."""
     lines = text.splitlines()
     params = [line for line in lines if line.startswith(("program ", "param "))]
-    states = [line for line in lines if line.startswith("state ")]
+    states = [line for line in lines if line.startswith(("state ", "scalar "))]
     return params, states, lines[len(params) + len(states) :]
 
 
@@ -358,8 +358,9 @@ class Optimizer:
         if self._program is None:
             return None
         dtype = "float32" if weight.dtype_name in ("float16", "bfloat16") else weight.dtype_name
-        states = _core.Optimizer.create(self._program_name()).program.states
-        return [nd.zeros(weight.shape, weight.context, dtype) for _ in states]
+        program = _core.Optimizer.create(self._program_name()).program
+        arrays = [nd.zeros(weight.shape, weight.context, dtype) for _ in program.states]
+        return arrays + [nd.full((1,), start, weight.context, "float64") for start in program.scalar_states.values()]
 
     def create_state_multi_precision(self, index: Any, weight: NDArray) -> Any:
         """Return the state for one key, with a float32 master where the optimizer keeps one."""

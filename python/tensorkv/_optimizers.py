@@ -21,6 +21,7 @@ __all__ = [
     "FTML",
     "Ftrl",
     "NAG",
+    "Nadam",
     "RMSProp",
     "SGD",
     "Signum",
@@ -260,6 +261,51 @@ class Adamax(Optimizer):
         """Keep the hyperparameters."""
         self.beta1 = beta1
         self.beta2 = beta2
+        super().__init__(learning_rate=learning_rate, **kwargs)
+
+
+@builtin
+class Nadam(Optimizer):
+    """Adam with Nesterov's momentum (Dozat, "Incorporating Nesterov momentum into Adam", 2016).
+
+    The product of the momenta is kept for each key; MXNet 1.9 keeps one for all keys, so that each key advances the others'.
+
+    Args:
+        learning_rate: default 0.001.
+        beta1: decay of the mean.
+        beta2: decay of the variance.
+        epsilon: added to the root of the corrected variance.
+        schedule_decay: how fast the momentum warms up.
+        **kwargs: those of Optimizer.
+
+    Example:
+        >>> mx.optimizer.Nadam().schedule_decay
+        0.004
+    """
+
+    _program = "nadam"
+    _mapping = {
+        **_COMMON,
+        "beta1": "beta1",
+        "beta2": "beta2",
+        "epsilon": "epsilon",
+        "schedule_decay": "schedule_decay",
+    }
+
+    def __init__(
+        self,
+        learning_rate: float = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        schedule_decay: float = 0.004,
+        **kwargs: Unpack[OtherHyperparameters],
+    ) -> None:
+        """Keep the hyperparameters."""
+        self.beta1 = beta1
+        self.beta2 = beta2
+        self.epsilon = epsilon
+        self.schedule_decay = schedule_decay
         super().__init__(learning_rate=learning_rate, **kwargs)
 
 

@@ -63,7 +63,7 @@ void DistStore::CheckUpdate(std::string_view verb, const KeyRecord& record) {
   if (optimizer_ == nullptr) return;
   try {
     const CompiledUpdate& compiled = compiled_.For(optimizer_->program(), dtype);
-    BindScalars(compiled, optimizer_->ParamsFor(record.key.view()), 1, num_workers());
+    BindScalars(compiled, optimizer_->ParamsFor(record.key.view()), {}, 1, num_workers());
   } catch (const Error& error) {
     throw Fail(error.code(), "{} {}: {}", verb, record.key.view().ToString(), error.what());
   }

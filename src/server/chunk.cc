@@ -255,12 +255,12 @@ void ChunkWorker::Assign(Chunk* chunk, Block sum, std::span<const Bytes> bodies)
 }
 
 void ChunkWorker::PrepareState(Chunk* chunk) {
-  const size_t missing =
-      chunk->rule->state_count() - std::min(chunk->rule->state_count(), chunk->states.size());
   const bool needs_master = chunk->rule->spec().multi_precision && !chunk->master;
   auto made = tkv::PrepareState<Block>(
-      missing, needs_master, chunk->dtype, chunk->value.dense_.data, chunk->elements, [&] {
-        Block block = pool_->Allocate(chunk->elements * ItemSize(ComputeType(chunk->dtype)));
+      chunk->rule->program(), chunk->states.size(), needs_master, chunk->dtype,
+      chunk->value.dense_.data, chunk->elements, [&](bool is_array) {
+        Block block = pool_->Allocate(
+            is_array ? chunk->elements * ItemSize(ComputeType(chunk->dtype)) : sizeof(double));
         void* const data = block.data;
         return std::pair(std::move(block), data);
       });
@@ -278,12 +278,15 @@ void ChunkWorker::Update(Chunk* chunk, const Block& sum, std::span<const void* c
   const CompiledUpdate& update = rule.CompiledFor(chunk->dtype);
   const std::vector<double>& params =
       scalars.size() == rule.param_count() ? scalars : rule.spec().params;
-  const UpdateScalars bound = BindScalars(update, params, static_cast<double>(chunk->updates + 1),
-                                          static_cast<double>(count));
-  PrepareState(chunk);
-  if (!chunk->value.dense_.unique()) chunk->value.dense_ = CopyOf(chunk->value.dense_);
   SmallVector<void*, 4> states;
   for (const Block& state : chunk->states) states.push_back(state.data);
+  const UpdateScalars bound =
+      BindScalars(update, params, {states.data(), states.size()},
+                  static_cast<double>(chunk->updates + 1), static_cast<double>(count));
+  PrepareState(chunk);
+  states.clear();
+  for (const Block& state : chunk->states) states.push_back(state.data);
+  if (!chunk->value.dense_.unique()) chunk->value.dense_ = CopyOf(chunk->value.dense_);
   TileJob job;
   job.dtype = chunk->dtype;
   job.count = chunk->elements;
@@ -295,6 +298,7 @@ void ChunkWorker::Update(Chunk* chunk, const Block& sum, std::span<const void* c
   job.scalars = &bound;
   job.states = {states.data(), states.size()};
   RunJobs({&job, 1}, kOneThread);
+  KeepScalars(bound, job.states);
   ++chunk->updates;
 }
 

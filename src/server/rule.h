@@ -20,7 +20,7 @@ class Rule {
 
   const UpdateSpec& spec() const { return spec_; }
   bool assigns() const { return !program_; }
-  size_t state_count() const { return program_ ? program_->states().size() : 0; }
+  const Program& program() const { return *program_; }  // unless it assigns
   size_t param_count() const { return program_ ? program_->params().size() : 0; }
   // Whether state made under the other rule goes on under this one.
   bool KeepsStateOf(const Rule* other) const;

@@ -324,12 +324,14 @@ using FreshState = std::optional<UpdateState<NDArray>>;
 FreshState StateFor(const Entry& entry, const std::shared_ptr<const Optimizer>& optimizer) {
   if (entry.state_of == optimizer) return std::nullopt;
   const NDArray& value = entry.value;
-  return PrepareState<NDArray>(optimizer->program().states().size(), optimizer->multi_precision(),
-                               value.dtype(), value.data(), static_cast<size_t>(value.size()), [&] {
-                                 const NDArray made = NDArray::Empty(
-                                     value.shape(), ComputeType(value.dtype()), value.context());
-                                 return std::pair(made, made.data());
-                               });
+  return PrepareState<NDArray>(
+      optimizer->program(), 0, optimizer->multi_precision(), value.dtype(), value.data(),
+      static_cast<size_t>(value.size()), [&](bool is_array) {
+        const NDArray made =
+            is_array ? NDArray::Empty(value.shape(), ComputeType(value.dtype()), value.context())
+                     : NDArray::Empty({1}, DType::kF64, value.context());
+        return std::pair(made, made.data());
+      });
 }
 
 void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push_count,
@@ -352,20 +354,20 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
                  entry.key.view().ToString(), Name(job.dtype));
     }
     if (!optimizer) continue;
-    try {
-      job.update = &claim.updater->CompiledFor(job.dtype);
-      const uint64_t round = entry.state_of == optimizer ? entry.round : 0;
-      scalars[g] = BindScalars(*job.update, optimizer->ParamsFor(entry.key.view()),
-                               static_cast<double>(round + 1), 1);
-    } catch (const Error& error) {
-      throw Fail(error.code(), "{} {}: {}", verb, entry.key.view().ToString(), error.what());
-    }
-    job.scalars = &scalars[g];
     fresh[g] = StateFor(entry, optimizer);
     const auto& arrays = fresh[g] ? fresh[g]->states : entry.states;
     const NDArray& master = fresh[g] ? fresh[g]->master : entry.master;
     for (size_t i = 0; i < arrays.size(); ++i) states[g][i] = arrays[i].data();
     job.states = {states[g].data(), arrays.size()};
+    try {
+      job.update = &claim.updater->CompiledFor(job.dtype);
+      const uint64_t round = entry.state_of == optimizer ? entry.round : 0;
+      scalars[g] = BindScalars(*job.update, optimizer->ParamsFor(entry.key.view()), job.states,
+                               static_cast<double>(round + 1), 1);
+    } catch (const Error& error) {
+      throw Fail(error.code(), "{} {}: {}", verb, entry.key.view().ToString(), error.what());
+    }
+    job.scalars = &scalars[g];
     if (master) job.master = static_cast<float*>(master.data());
   }
   RunJobs({jobs.data(), jobs.size()}, ThreadsFor(options_.threads));
@@ -378,6 +380,7 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
       entry.master = std::move(fresh[g]->master);
       entry.round = 0;
     }
+    KeepScalars(scalars[g], jobs[g].states);
     ++entry.round;
   }
 }

@@ -378,6 +378,68 @@ var <- v
 value <- w
 )";
 
+constexpr std::string_view kNadam = R"(program nadam
+param learning_rate 0.001
+param wd 0
+param rescale_grad 1
+param clip_gradient inf
+param beta1 0.9
+param beta2 0.999
+param epsilon 1e-08
+param schedule_decay 0.004
+state mean
+state var
+scalar schedule 1
+minus = neg clip_gradient
+rest1 = sub 1 beta1
+rest2 = sub 1 beta2
+age = mul t schedule_decay
+fade = pow 0.96 age
+half = mul fade 0.5
+part = sub 1 half
+momentum_t = mul beta1 part
+t_next = add t 1
+age_next = mul t_next schedule_decay
+fade_next = pow 0.96 age_next
+half_next = mul fade_next 0.5
+part_next = sub 1 half_next
+momentum_next = mul beta1 part_next
+schedule_t = mul schedule momentum_t
+schedule_next = mul schedule_t momentum_next
+coef_g = sub 1 schedule_t
+coef_m = sub 1 schedule_next
+rest_g = sub 1 momentum_t
+scale_g = div rest_g coef_g
+scale_m = div momentum_next coef_m
+power2 = pow beta2 t
+coef2 = sub 1 power2
+scaled = mul sum rescale_grad
+decay = mul value wd
+total = add scaled decay
+low = min clip_gradient total
+g = max minus low
+m1 = mul mean beta1
+m2 = mul g rest1
+m = add m1 m2
+v1 = mul var beta2
+square = mul g g
+v2 = mul square rest2
+v = add v1 v2
+bar_g = mul g scale_g
+bar_m = mul m scale_m
+bar = add bar_g bar_m
+corrected = div v coef2
+root = sqrt corrected
+bottom = add root epsilon
+top = mul bar learning_rate
+step = div top bottom
+w = sub value step
+schedule <- schedule_t
+mean <- m
+var <- v
+value <- w
+)";
+
 constexpr std::string_view kFtrl = R"(program ftrl
 param learning_rate 0.1
 param wd 0
@@ -489,6 +551,7 @@ const std::vector<Builtin>& Builtins() {
       {kAdaDelta},
       {kAdamax},
       {kAdamW},
+      {kNadam},
       {kFtrl},
       {kFtml},
   };

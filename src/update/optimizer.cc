@@ -73,7 +73,7 @@ double Optimizer::Scalar(std::string_view name, double t, double n) const {
   }
   std::vector<double> values(body.scalars.size());
   std::lock_guard lock(mutex_);
-  EvaluateScalars(body, values_.data(), t, n, values.data());
+  EvaluateScalars(body, values_.data(), nullptr, t, n, values.data());
   return values[static_cast<size_t>(found - body.scalars.begin())];
 }
 

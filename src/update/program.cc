@@ -3,9 +3,11 @@
 //   program NAME
 //   param NAME NUMBER                    a hyperparameter and its default
 //   state NAME                           an array like the value, zero before the first round
+//   scalar NAME NUMBER                   a state that is one scalar, and its value before that
 //   NAME = OP OPERAND [OPERAND [OPERAND]]
-//   TARGET <- NAME                       TARGET is `value` or a state; each is stored at most
-//                                        once, `value` exactly once
+//   TARGET <- NAME                       TARGET is `value` or a state, and NAME a scalar where the
+//                                        state is one; each is stored at most once, `value`
+//                                        exactly once
 //
 // NAME      [A-Za-z_][A-Za-z0-9_]*, at most 64 bytes, assigned once, used after it is defined
 // OPERAND   a NAME, a NUMBER, or one of: sum and value (arrays), t (the round, from 1),
@@ -16,7 +18,7 @@
 //
 // The statements come in this order: program, params, states, the rest.  What has only scalar
 // operands is a scalar and is computed once, in f64; an array operand makes an array.  At most 256
-// instructions, 64 params, 16 states, 64 KiB.
+// instructions, 64 params, 16 states of both kinds, 64 KiB.
 
 #include "tkv/program.h"
 
@@ -99,6 +101,8 @@ class Parser {
       Param(words[1], words[2]);
     } else if (words[0] == "state" && words.size() == 2) {
       State(words[1]);
+    } else if (words[0] == "scalar" && words.size() == 3) {
+      ScalarState(words[1], words[2]);
     } else if (words.size() == 3 && words[1] == "<-") {
       Store(words[0], words[2]);
     } else if (words.size() >= 4 && words[1] == "=") {
@@ -149,17 +153,38 @@ class Parser {
     body_.params.push_back({std::string(name), value});
   }
 
-  void State(std::string_view name) {
+  void EnterStates() {
     Enter(Stage::kStates);
-    if (body_.states.size() == Program::kStatesMax)
+    if (body_.states.size() + body_.scalar_states.size() == Program::kStatesMax) {
       Refuse("more than {} states", Program::kStatesMax);
+    }
+  }
+
+  void State(std::string_view name) {
+    EnterStates();
     Define(name, {false, body_.input_count()});
     body_.states.emplace_back(name);
+  }
+
+  void ScalarState(std::string_view name, std::string_view number) {
+    EnterStates();
+    double value = 0;
+    if (!ParseNumber(number, &value)) Refuse("'{}' is no number", number);
+    const auto index = static_cast<uint16_t>(body_.scalar_states.size());
+    Define(
+        name,
+        AddScalar({.kind = ScalarNode::Kind::kState, .param = index, .name = std::string(name)}));
+    body_.scalar_states.push_back({std::string(name), value});
+    body_.scalar_stores.push_back(kNoScalar);
   }
 
   void Store(std::string_view target, std::string_view source) {
     Enter(Stage::kCode);
     const auto to = names_.find(std::string(target));
+    if (to != names_.end() && to->second.is_scalar &&
+        body_.scalars[to->second.index].kind == ScalarNode::Kind::kState) {
+      return StoreScalar(target, body_.scalars[to->second.index].param, source);
+    }
     if (to == names_.end() || to->second.is_scalar || to->second.index == 0 ||
         to->second.index >= body_.input_count()) {
       Refuse("'{}' is neither 'value' nor a state", target);
@@ -170,6 +195,14 @@ class Parser {
     if (from->second.is_scalar) Refuse("'{}' is a scalar, an array is needed", source);
     stored_[to->second.index] = true;
     body_.stores.push_back({to->second.index, from->second.index});
+  }
+
+  void StoreScalar(std::string_view target, uint16_t state, std::string_view source) {
+    if (body_.scalar_stores[state] != kNoScalar) Refuse("'{}' is stored twice", target);
+    const auto from = names_.find(std::string(source));
+    if (from == names_.end()) Refuse("'{}' is not defined", source);
+    if (!from->second.is_scalar) Refuse("'{}' is an array, a scalar is needed", source);
+    body_.scalar_stores[state] = from->second.index;
   }
 
   void Assign(const std::vector<std::string_view>& words) {
@@ -293,9 +326,12 @@ const std::string& Program::ToText() const noexcept { return body_->text; }
 const std::string& Program::name() const noexcept { return body_->name; }
 const std::vector<Program::Param>& Program::params() const noexcept { return body_->params; }
 const std::vector<std::string>& Program::states() const noexcept { return body_->states; }
+const std::vector<Program::ScalarState>& Program::scalar_states() const noexcept {
+  return body_->scalar_states;
+}
 
-void EvaluateScalars(const ProgramBody& body, const double* params, double t, double n,
-                     double* out) {
+void EvaluateScalars(const ProgramBody& body, const double* params, const double* states, double t,
+                     double n, double* out) {
   for (size_t i = 0; i < body.scalars.size(); ++i) {
     const ScalarNode& node = body.scalars[i];
     switch (node.kind) {
@@ -304,6 +340,9 @@ void EvaluateScalars(const ProgramBody& body, const double* params, double t, do
         break;
       case ScalarNode::Kind::kConstant:
         out[i] = node.constant;
+        break;
+      case ScalarNode::Kind::kState:
+        out[i] = states == nullptr ? body.scalar_states[node.param].initial : states[node.param];
         break;
       case ScalarNode::Kind::kRound:
         out[i] = t;

@@ -20,10 +20,10 @@ struct Operand {
 };
 
 struct ScalarNode {
-  enum class Kind : uint8_t { kParam, kConstant, kRound, kContributors, kOp };
+  enum class Kind : uint8_t { kParam, kConstant, kRound, kContributors, kState, kOp };
   Kind kind = Kind::kConstant;
   double constant = 0;
-  uint16_t param = 0;
+  uint16_t param = 0;  // number of a param or of a scalar state
   kernels::Op op = kernels::Op::kAdd;
   uint16_t operands[3] = {};
   std::string name;  // empty for constants
@@ -40,14 +40,18 @@ struct StoreTo {
 };
 
 inline constexpr size_t kParamsMax = 64;
-// A result and three constants for each instruction, the params, `t` and `n`.
-inline constexpr size_t kScalarsMax = 4 * size_t{Program::kInstructionsMax} + kParamsMax + 2;
+// A result and three constants for each instruction, the params, the states, `t` and `n`.
+inline constexpr size_t kScalarsMax =
+    4 * size_t{Program::kInstructionsMax} + kParamsMax + Program::kStatesMax + 2;
+inline constexpr uint16_t kNoScalar = UINT16_MAX;
 
 struct ProgramBody {
   std::string name;
   std::string text;
   std::vector<Program::Param> params;
   std::vector<std::string> states;
+  std::vector<Program::ScalarState> scalar_states;
+  std::vector<uint16_t> scalar_stores;  // the scalar that each becomes, or kNoScalar: it stays
   std::vector<ScalarNode> scalars;
   std::vector<Instruction> instructions;
   std::vector<StoreTo> stores;
@@ -59,8 +63,9 @@ struct ProgramBody {
 
 // The scalars of a program, in f64, for round `t` with `n` contributors; `out` has
 // body.scalars.size() places.
+//   states  the scalar states; null: as they are before the first update
 //   source  scalar_math.h, so that they have the same bits with every C library
-void EvaluateScalars(const ProgramBody& body, const double* params, double t, double n,
-                     double* out);
+void EvaluateScalars(const ProgramBody& body, const double* params, const double* states, double t,
+                     double n, double* out);
 
 }  // namespace tkv

@@ -86,7 +86,7 @@ TEST(Program, ScalarsAreComputedInF64WithExactPowers) {
       "c\nvalue <- w\n");
   std::vector<double> out(program.body().scalars.size());
   const double params[] = {0.999};
-  EvaluateScalars(program.body(), params, 3, 1, out.data());
+  EvaluateScalars(program.body(), params, nullptr, 3, 1, out.data());
   const auto scalar = [&](std::string_view name) {
     for (size_t i = 0; i < out.size(); ++i) {
       if (program.body().scalars[i].name == name) return out[i];

@@ -9,30 +9,38 @@
 
 #include "kernels/kernels.h"
 #include "tkv/dtype.h"
+#include "tkv/program.h"
 
 namespace tkv {
 
 template <typename Memory>
 struct UpdateState {
-  std::vector<Memory> states;  // zero
+  std::vector<Memory> states;  // arrays, zero, then scalars as the program starts them
   Memory master{};             // the value in its compute type; empty where the program needs none
 };
 
-// The state of a value before its first update, each part of it of the value's elements in its
-// compute type.
-//   allocate  makes a part: Memory, and the address of its first byte
+// The state of a value before its first update: arrays and master have the value's elements in its
+// compute type, scalars are one float64.
+//   have      so many states are there already; the others are made
+//   allocate  makes an array, or a scalar: Memory, and the address of its first byte
 template <typename Memory, typename Allocate>
-UpdateState<Memory> PrepareState(size_t state_count, bool needs_master, DType dtype,
-                                 const void* value, size_t count, Allocate allocate) {
+UpdateState<Memory> PrepareState(const Program& program, size_t have, bool needs_master,
+                                 DType dtype, const void* value, size_t count, Allocate allocate) {
   UpdateState<Memory> made;
   const DType compute = ComputeType(dtype);
-  for (size_t i = 0; i < state_count; ++i) {
-    auto [memory, data] = allocate();
-    if (count > 0) std::memset(data, 0, count * ItemSize(compute));
+  const size_t arrays = program.states().size();
+  const auto& scalars = program.scalar_states();
+  for (size_t i = have; i < arrays + scalars.size(); ++i) {
+    auto [memory, data] = allocate(i < arrays);
+    if (i >= arrays) {
+      std::memcpy(data, &scalars[i - arrays].initial, sizeof(double));
+    } else if (count > 0) {
+      std::memset(data, 0, count * ItemSize(compute));
+    }
     made.states.push_back(std::move(memory));
   }
   if (needs_master && compute != dtype) {
-    auto [memory, data] = allocate();
+    auto [memory, data] = allocate(true);
     kernels::Convert(dtype, value, compute, data, count);
     made.master = std::move(memory);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <numeric>
 
 #include "base/check.h"
@@ -169,7 +170,8 @@ class Tile {
   void RunUpdate(const void* sum, void* value, DType compute) {
     void* outputs[Program::kStatesMax + 1] = {value};
     const void* inputs[Program::kStatesMax + 2] = {sum, value};
-    for (size_t i = 0; i < job_.states.size(); ++i) {
+    const size_t arrays = job_.update->program.states().size();
+    for (size_t i = 0; i < arrays; ++i) {
       outputs[i + 1] = At(job_.states[i], compute);
       inputs[i + 2] = outputs[i + 1];
     }
@@ -264,13 +266,25 @@ CompiledUpdate CompileUpdate(const Program& program, DType dtype) {
   return update;
 }
 
-UpdateScalars BindScalars(const CompiledUpdate& update, std::span<const double> params, double t,
-                          double n) {
+UpdateScalars BindScalars(const CompiledUpdate& update, std::span<const double> params,
+                          std::span<void* const> states, double t, double n) {
   const ProgramBody& body = update.program.body();
+  const size_t arrays = body.states.size();
+  const size_t kept = body.scalar_states.size();
   std::array<double, kScalarsMax> values;
+  std::array<double, Program::kStatesMax> before;
   TKV_CHECK(body.scalars.size() <= kScalarsMax && params.size() == body.params.size());
-  EvaluateScalars(body, params.data(), t, n, values.data());
+  TKV_CHECK(states.empty() || states.size() == arrays + kept);
+  for (size_t i = 0; i < kept && !states.empty(); ++i) {
+    std::memcpy(&before[i], states[arrays + i], sizeof(double));
+  }
+  EvaluateScalars(body, params.data(), states.empty() ? nullptr : before.data(), t, n,
+                  values.data());
   UpdateScalars scalars;
+  for (size_t i = 0; i < kept; ++i) {
+    const uint16_t stored = body.scalar_stores[i];
+    scalars.states.push_back(stored == kNoScalar ? before[i] : values[stored]);
+  }
   if (update.fused != kernels::Fused::kNone) {
     for (uint16_t index : body.fused_scalars) scalars.fused[scalars.fused_count++] = values[index];
     return scalars;
@@ -285,6 +299,13 @@ UpdateScalars BindScalars(const CompiledUpdate& update, std::span<const double> 
   }
   scalars.rounded = RoundScalars(needed, update.code.compute);
   return scalars;
+}
+
+void KeepScalars(const UpdateScalars& scalars, std::span<void* const> states) {
+  const size_t arrays = states.size() - scalars.states.size();
+  for (size_t i = 0; i < scalars.states.size(); ++i) {
+    std::memcpy(states[arrays + i], &scalars.states[i], sizeof(double));
+  }
 }
 
 void RunJobs(std::span<const TileJob> jobs, Where where) {
@@ -329,22 +350,27 @@ void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, c
     return array.shape() == value.shape() && array.dtype() == compute && array.contiguous() &&
            !array.read_only();
   };
+  const auto is_scalar = [](const NDArray& array) {
+    return array.size() == 1 && array.dtype() == DType::kF64 && !array.read_only();
+  };
+  const size_t arrays = optimizer.program().states().size();
+  const size_t kept = arrays + optimizer.program().scalar_states().size();
   if (grad.shape() != value.shape() || grad.dtype() != value.dtype() || !value.contiguous() ||
-      value.read_only() || states.size() != optimizer.program().states().size() ||
-      !std::all_of(states.begin(), states.end(), is_state) ||
+      value.read_only() || states.size() != kept ||
+      !std::all_of(states.begin(), states.begin() + static_cast<ptrdiff_t>(arrays), is_state) ||
+      !std::all_of(states.begin() + static_cast<ptrdiff_t>(arrays), states.end(), is_scalar) ||
       (master && !(is_state(master) && compute != value.dtype()))) {
     throw Fail(
         Code::kInvalidArgument,
         "update {}: grad, states and weight do not fit; the weight is {} {}, '{}' has {} states",
         key.ToString(), Name(value.dtype()), value.shape().ToString(), optimizer.program().name(),
-        optimizer.program().states().size());
+        kept);
   }
   std::vector<const NDArray*> written{&value};
   for (const NDArray& state : states) written.push_back(&state);
   if (master) written.push_back(&master);
   CheckApart(key, std::move(written));
   const CompiledUpdate update = CompileUpdate(optimizer.program(), value.dtype());
-  const UpdateScalars scalars = BindScalars(update, optimizer.ParamsFor(key), round, 1);
   grad.storage()->WaitReadable();
   value.storage()->WaitWritable();
   for (const NDArray& state : states) state.storage()->WaitWritable();
@@ -356,6 +382,7 @@ void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, c
   std::vector<void*> pointers;
   pointers.reserve(states.size());
   for (const NDArray& state : states) pointers.push_back(state.data());
+  const UpdateScalars scalars = BindScalars(update, optimizer.ParamsFor(key), pointers, round, 1);
   TileJob job;
   job.dtype = value.dtype();
   job.count = static_cast<size_t>(value.size());
@@ -366,6 +393,7 @@ void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, c
   job.scalars = &scalars;
   job.states = pointers;
   RunJobs({&job, 1}, ThreadsFor(0));
+  KeepScalars(scalars, pointers);
 }
 
 }  // namespace tkv

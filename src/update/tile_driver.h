@@ -32,11 +32,16 @@ struct UpdateScalars {
   std::array<double, kernels::kFusedScalarsMax> fused{};
   size_t fused_count = 0;
   std::vector<std::byte> rounded;
+  std::vector<double> states;  // the scalar states after the update
 };
 
+//   states  as a job has them: arrays first, then scalars; empty: before the first update
 //   throws  kInvalidArgument  an integer dtype cannot hold one of them
-UpdateScalars BindScalars(const CompiledUpdate& update, std::span<const double> params, double t,
-                          double n);
+UpdateScalars BindScalars(const CompiledUpdate& update, std::span<const double> params,
+                          std::span<void* const> states, double t, double n);
+
+// Keeps the scalar states of an update that has run.
+void KeepScalars(const UpdateScalars& scalars, std::span<void* const> states);
 
 struct TileJob {
   struct Output {
@@ -52,7 +57,7 @@ struct TileJob {
   float* master = nullptr;                 // f32 master of a 16-bit value, or null
   const CompiledUpdate* update = nullptr;  // null: the sum is assigned
   const UpdateScalars* scalars = nullptr;
-  std::span<void* const> states;  // compute type
+  std::span<void* const> states;  // arrays of the compute type, then scalars, which no tile touches
   std::span<const Output> outputs;
 };
 

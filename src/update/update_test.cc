@@ -41,10 +41,14 @@ struct UpdatedKey {
       states.push_back(NDArray::Zeros({count}, ComputeType(dtype)));
       pointers.push_back(states.back().data());
     }
+    for (const Program::ScalarState& scalar : program.scalar_states()) {
+      states.push_back(test::Full({1}, scalar.initial, DType::kF64));
+      pointers.push_back(states.back().data());
+    }
     const NDArray grads[] = {Random(count, dtype, 2), Random(count, dtype, 3)};
     const void* sources[] = {grads[0].data(), grads[1].data()};
     for (int t = 1; t <= rounds; ++t) {
-      const UpdateScalars scalars = BindScalars(update, params, t, 1);
+      const UpdateScalars scalars = BindScalars(update, params, pointers, t, 1);
       TileJob job;
       job.dtype = dtype;
       job.count = static_cast<size_t>(count);
@@ -54,6 +58,7 @@ struct UpdatedKey {
       job.scalars = &scalars;
       job.states = pointers;
       RunJobs({&job, 1}, threads);
+      KeepScalars(scalars, pointers);
     }
   }
   NDArray value;
@@ -118,6 +123,25 @@ TEST(Evaluator, OnlyTheSameCodeOnScalarsAndTheSameStatesIsFused) {
   EXPECT_EQ(Program::Parse(text).body().fused, kernels::Fused::kSgd);
 }
 
+// A scalar state starts at its number, is seen as it was before the update, and belongs to the value.
+TEST(Evaluator, ScalarStatesGoFromUpdateToUpdate) {
+  const Program program = Program::Parse(
+      "program p\nscalar product 1\nstate s\nscalar kept 5\n"
+      "next = mul product 2\nstep = mul sum next\nw = add value step\nproduct <- next\n"
+      "value <- w\n");
+  const std::vector<double> params;
+  const UpdatedKey key(program, params, DType::kF32, true, 3, 1, 4);
+  const UpdatedKey once(program, params, DType::kF32, true, 1, 1, 4);
+  EXPECT_EQ(Values<double>(key.states[1]), std::vector<double>{8});
+  EXPECT_EQ(Values<double>(key.states[2]), std::vector<double>{5});
+  const auto start = Values(Random(4, DType::kF32, 1));
+  const auto first = Values(once.value);
+  const auto third = Values(key.value);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_FLOAT_EQ(third[i] - start[i], (first[i] - start[i]) * (2 + 4 + 8) / 2);
+  }
+}
+
 TEST(Evaluator, ThreadsDoNotChangeBits) {
   const Program program = BuiltinProgram("adam");
   const std::vector<double> params = {0.1, 0.01, 0.5, 1.5, 0.9, 0.999, 1e-8};
@@ -138,7 +162,7 @@ TEST(Evaluator, TheFirstStepsOfAdamAreThoseOfItsPaper) {
   void* states[] = {&mean, &var};
   for (int t = 1; t <= 5; ++t) {
     const UpdateScalars scalars =
-        BindScalars(update, std::vector<double>{0.1, 0, 1, INFINITY, 0.9, 0.999, 0}, t, 1);
+        BindScalars(update, std::vector<double>{0.1, 0, 1, INFINITY, 0.9, 0.999, 0}, {}, t, 1);
     TileJob job{.dtype = DType::kF64,
                 .count = 1,
                 .sources = sources,
@@ -160,7 +184,7 @@ TEST(Evaluator, StoresSeeTheOldContents) {
   float value = 1, a = 10, b = 100, sum = 5;
   const void* sources[] = {&sum};
   void* states[] = {&a, &b};
-  const UpdateScalars scalars = BindScalars(update, {}, 1, 1);
+  const UpdateScalars scalars = BindScalars(update, {}, {}, 1, 1);
   TileJob job{.dtype = DType::kF32,
               .count = 1,
               .sources = sources,
@@ -212,7 +236,7 @@ TEST(Evaluator, RandomProgramsEqualADirectInterpretation) {
     double sum = 3;
     const void* sources[] = {&sum};
     void* states[] = {&memory[1], &memory[2]};
-    const UpdateScalars scalars = BindScalars(update, {}, 1, 1);
+    const UpdateScalars scalars = BindScalars(update, {}, {}, 1, 1);
     TileJob job{.dtype = DType::kF64,
                 .count = 1,
                 .sources = sources,
@@ -233,9 +257,9 @@ TEST(Evaluator, IntegersHaveNoDivisionAndNoFractions) {
   EXPECT_FAILS(Code::kInvalidArgument, CompileUpdate(BuiltinProgram("adam"), DType::kI32));
   EXPECT_FAILS(Code::kInvalidArgument, CompileUpdate(BuiltinProgram("sgd"), DType::kBool));
   const CompiledUpdate update = CompileUpdate(BuiltinProgram("test"), DType::kI32);
-  EXPECT_FAILS(Code::kInvalidArgument, BindScalars(update, std::vector<double>{0.5}, 1, 1));
-  EXPECT_FAILS(Code::kInvalidArgument, BindScalars(update, std::vector<double>{3e9}, 1, 1));
-  BindScalars(update, std::vector<double>{-7}, 1, 1);
+  EXPECT_FAILS(Code::kInvalidArgument, BindScalars(update, std::vector<double>{0.5}, {}, 1, 1));
+  EXPECT_FAILS(Code::kInvalidArgument, BindScalars(update, std::vector<double>{3e9}, {}, 1, 1));
+  BindScalars(update, std::vector<double>{-7}, {}, 1, 1);
 }
 
 TEST(TileDriver, ManySourcesManyJobsAndTwoThreadsGiveTheSumOfEach) {
@@ -288,7 +312,7 @@ TEST(TileDriver, AMasterKeepsWhatSixteenBitsLose) {
   const NDArray value = test::Full({1}, 2048, DType::kF16);
   float master = 2048;
   const void* sources[] = {grad.data()};
-  const UpdateScalars scalars = BindScalars(update, std::vector<double>{0.25}, 1, 1);
+  const UpdateScalars scalars = BindScalars(update, std::vector<double>{0.25}, {}, 1, 1);
   for (int i = 0; i < 8; ++i) {
     TileJob job{.dtype = DType::kF16,
                 .count = 1,

@@ -18,6 +18,7 @@ CASES = {
     "adam": ("Adam", {"learning_rate": 0.01, "beta1": 0.8, "beta2": 0.99, **COMMON}),
     "adamw": ("AdamW", {"learning_rate": 0.01, "beta1": 0.8, "beta2": 0.99, **COMMON}),
     "adamax": ("Adamax", {"learning_rate": 0.01, **COMMON}),
+    "nadam": ("Nadam", {"learning_rate": 0.01, "beta1": 0.8, "schedule_decay": 0.01, **COMMON}),
     "adagrad": ("AdaGrad", {"learning_rate": 0.1, **COMMON}),
     "adadelta": ("AdaDelta", {"rho": 0.8, **COMMON}),
     "rmsprop": ("RMSProp", {"learning_rate": 0.01, "gamma1": 0.8, "clip_weights": 1.5, **COMMON}),
@@ -96,6 +97,17 @@ def formula(case):
         s["u"] = np.maximum(a["beta2"] * state("u"), np.abs(g))
         return w - np.where(s["u"] == 0, 0, lr / (1 - a["beta1"] ** t) * m / np.where(s["u"] == 0, 1, s["u"]))
 
+    def nadam(w, g, t):
+        def momentum(step):
+            return a["beta1"] * (1 - 0.5 * 0.96 ** (step * a["schedule_decay"]))
+
+        g = clipped(w, g, True)
+        s["product"] = s.get("product", 1.0) * momentum(t)
+        m, v = decayed("m", a["beta1"], g), decayed("v", a["beta2"], g * g)
+        bar = (1 - momentum(t)) * g / (1 - s["product"])
+        bar = bar + momentum(t + 1) * m / (1 - s["product"] * momentum(t + 1))
+        return w - lr * bar / (np.sqrt(v / (1 - a["beta2"] ** t)) + a["epsilon"])
+
     def adagrad(w, g, t):
         g = clipped(w, g, False)
         s["h"] = state("h") + g * g
@@ -135,6 +147,14 @@ def formula(case):
         s["z"] = a["beta1"] * state("z") + (1 - a["beta1"]) * g - (s["d"] - a["beta1"] * before) * w
         return -s["z"] / s["d"]
 
-    families = {"SGD": sgd, "NAG": sgd, "Signum": signum, "Adam": adam, "AdamW": adamw, "Adamax": adamax}
+    families = {
+        "SGD": sgd,
+        "NAG": sgd,
+        "Signum": signum,
+        "Adam": adam,
+        "AdamW": adamw,
+        "Adamax": adamax,
+        "Nadam": nadam,
+    }
     families |= {"AdaGrad": adagrad, "AdaDelta": adadelta, "RMSProp": rmsprop, "Ftrl": ftrl, "FTML": ftml}
     return families[name]

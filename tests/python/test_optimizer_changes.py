@@ -31,6 +31,7 @@ MAKERS = {
     "signSGD": lambda: mx.optimizer.Signum(momentum=0, **ARGUMENTS),
     "AdamW": lambda: mx.optimizer.AdamW(**ARGUMENTS),
     "Adamax": lambda: mx.optimizer.Adamax(**ARGUMENTS),
+    "Nadam": lambda: mx.optimizer.Nadam(**ARGUMENTS),
     "AdaGrad": lambda: mx.optimizer.AdaGrad(**ARGUMENTS),
     "AdaDelta": lambda: mx.optimizer.AdaDelta(**ARGUMENTS),
     "RMSProp": lambda: mx.optimizer.RMSProp(**ARGUMENTS),
@@ -70,7 +71,7 @@ CHANGES = {
     "epsilon": [setting("epsilon", 0.5)],
     **{
         name: [setting(name, 0.5)]
-        for name in ("gamma1", "gamma2", "rho", "lamda1", "beta", "wd_lh", "float_stable_eps")
+        for name in ("gamma1", "gamma2", "rho", "lamda1", "beta", "wd_lh", "float_stable_eps", "schedule_decay")
     },
     "clip_weights": [setting("clip_weights", v) for v in (0.5, None, 0)],
     "centered": [setting("centered", True), setting("centered", False)],
@@ -229,7 +230,7 @@ def test_a_change_after_set_optimizer_has_its_effect_or_is_an_error(store, maker
 COUNTS = {"num_update", "begin_num_update"}
 IN_VAIN = {
     **dict.fromkeys(MAKERS, COUNTS),
-    **dict.fromkeys(("Adam", "AdamW", "Adamax", "FTML"), {"num_update"}),
+    **dict.fromkeys(("Adam", "AdamW", "Adamax", "Nadam", "FTML"), {"num_update"}),
     "Test": set(CHANGES)
     - {"rescale_grad", "update", "update_multi_precision", "create_state", "create_state_multi_precision"},
     "signSGD": COUNTS | {"clip_gradient", "rescale_grad"},
