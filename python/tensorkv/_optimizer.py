@@ -337,11 +337,16 @@ class Optimizer:
         """Return whether a class, or this object, has put something in the place of a method of the built-in."""
         return _found(type(self), name) is not known or (known is not None and name in self.__dict__)
 
-    def _run_in(self, set_optimizer: Callable[[_core.Optimizer], None]) -> Running | None:
-        """Have a store run this optimizer, if that needs no Python; it does as long as it holds the result."""
+    def _run_in(
+        self, set_optimizer: Callable[[_core.Optimizer], None], before: Running | None = None
+    ) -> Running | None:
+        """Have a store run this optimizer, if that needs no Python; it does as long as it holds the result.
+
+        What the store runs now, `before`, goes on with its states where it asks for the same.
+        """
         if self._why_not_native():
             return None
-        running = Running(self)
+        running = Running(self, before)
         stores = self.__dict__.setdefault("_stores", weakref.WeakSet())
         stores.add(running)
         try:

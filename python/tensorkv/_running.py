@@ -98,16 +98,20 @@ _GOES_ON = {("momentum", "sgd"), ("nag", "sgd")}
 class Running:
     """One optimizer in one store, which holds this object as long as it runs the optimizer."""
 
-    def __init__(self, optimizer: Optimizer) -> None:
-        """Make the core's optimizer."""
+    def __init__(self, optimizer: Optimizer, before: Running | None = None) -> None:
+        """Make the core's optimizer, or go on with that of another one which asks for the same."""
         self.optimizer = optimizer
         plan = optimizer._plan()
+        self.plan: Plan = plan
         self.program = plan.program
         self.multi_precision = plan.multi_precision
         self.text = plan.text
-        self.native = _core.Optimizer(_core.Program(plan.text), plan.multi_precision)
+        is_same = before is not None and before.plan == plan
+        self.native: _core.Optimizer = (
+            before.native if before and is_same else _core.Optimizer(_core.Program(plan.text), plan.multi_precision)
+        )
         self.params = frozenset(self.native.program.params)
-        self.multipliers: dict[tuple[str, Any], float] = {}
+        self.multipliers: dict[tuple[str, Any], float] = {**before.multipliers} if before and is_same else {}
         self.factors: dict[Any, tuple[Any, Any]] = {}
         self.schedule: tuple[Any, ...] = ()
         self._check_keys(plan)
@@ -149,6 +153,7 @@ class Running:
         self.multipliers = plan.multipliers
         self.factors = plan.factors
         self.schedule = plan.schedule
+        self.plan = plan
         self.is_watching = bool(plan.factors or plan.schedule)
 
     def refresh(self, keys: object) -> None:

@@ -354,7 +354,7 @@ class KVStore(KVStoreVerbs):
     def _run_optimizer(self, verb: str, updater: Updater) -> None:
         """Run the optimizer of an updater: without Python, or, where that cannot be, call the updater."""
         optimizer = updater.optimizer
-        running = optimizer._run_in(self._set_optimizer)
+        running = optimizer._run_in(self._set_optimizer, self._running)
         if running is not None:
             updater._belongs_to(running)
         else:
@@ -372,7 +372,7 @@ class KVStore(KVStoreVerbs):
 
         Later changes of its hyperparameters count from the next push on, in each store that runs it. A change that a store
         cannot take, because it keeps no states for it or runs without Python, is an error. Setting an optimizer starts with
-        fresh state.
+        fresh state, unless it is the one that runs already: of the same program and hyperparameters, then the states stay.
 
         In a distributed store rank 0 defines it for all workers, and a call of another rank has no effect. The rounds of
         ``dist_sync`` wait for rank 0 by themselves; in ``dist_async`` a push of another rank that arrives before it is

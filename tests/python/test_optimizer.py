@@ -161,3 +161,42 @@ def test_the_store_of_integers_runs_integer_programs(kv):
     kv.set_optimizer(mx.optimizer.Test(rescale_grad=-3))
     kv.push(1, [mx.nd.full((2,), 2**40, dtype="int64")] * 2)
     assert kv.pull(1).asnumpy().tolist() == [-3 * 2**41] * 2
+
+
+@pytest.mark.parametrize(
+    "make_store", [lambda: mx.kv.create("local"), lambda: mx.kv.create("dist_sync", bootstrap="self")]
+)
+def test_the_same_optimizer_again_keeps_its_states_and_another_one_does_not(make_store):
+    def adam(**other):
+        return mx.optimizer.Adam(learning_rate=0.5, **other)
+
+    def after(optimizers):
+        with make_store() as store:
+            store.init(1, mx.nd.array([1, -2, 3]))
+            for optimizer in optimizers:
+                if optimizer:
+                    store.set_optimizer(optimizer)
+                store.push(1, mx.nd.array([1, 0.5, -1]))
+            return store.pull(1).asnumpy().tolist()
+
+    assert after([adam(), None, None]) == after([adam(), adam(), adam()])
+    twice = adam()
+    assert after([twice, None]) == after([twice, twice])
+    assert after([adam(), None]) != after([adam(), adam(beta1=0.5)])
+    scheduled = [adam(lr_scheduler=mx.lr_scheduler.CosineScheduler(5)) for _ in range(2)]
+    assert after([scheduled[0], None]) == after(scheduled)
+    weighted = [adam(), adam()]
+    weighted[1].set_lr_mult({1: 0.5})
+    assert after([weighted[0], None]) != after(weighted)
+
+
+def test_the_optimizer_that_goes_on_is_the_one_that_was_set_last(kv):
+    first, second = mx.optimizer.SGD(learning_rate=1), mx.optimizer.SGD(learning_rate=1)
+    kv.init(1, mx.nd.zeros((1,)))
+    kv.set_optimizer(first)
+    kv.set_optimizer(second)
+    first.learning_rate = 100
+    kv.push(1, mx.nd.ones((1,)))
+    second.learning_rate = 2
+    kv.push(1, mx.nd.ones((1,)))
+    assert kv.pull(1).asscalar() == -3
