@@ -33,7 +33,7 @@ Outputs Gather(std::span<const PullItem> items, std::chrono::nanoseconds patienc
       void* data = out->HostData();
       if (!out->contiguous()) {
         outputs.stand_ins.push_back(
-            {NDArray::Empty(out->shape(), out->dtype()), out, outputs.ends.size()});
+            {NDArray::Empty(out->shape(), out->dtype()), out, outputs.outputs.size()});
         data = outputs.stand_ins.back().packed.data();
       }
       outputs.outputs.push_back({data, out->dtype()});

@@ -31,22 +31,22 @@ struct Outputs {
   struct StandIn {
     NDArray packed;
     const NDArray* out;
-    size_t item;
+    size_t output;  // number in `outputs`
   };
-  std::vector<StandIn> stand_ins;  // in the order of their items
+  std::vector<StandIn> stand_ins;  // in the order of their outputs
   SmallVector<TileJob::Output, 8> outputs;
   SmallVector<size_t> ends;
 
+  size_t begin_of(size_t item) const { return item == 0 ? 0 : ends[item - 1]; }
   std::span<const TileJob::Output> of(size_t item) const {
-    const size_t begin = item == 0 ? 0 : ends[item - 1];
-    return {outputs.data() + begin, ends[item] - begin};
+    return {outputs.data() + begin_of(item), ends[item] - begin_of(item)};
   }
   void Scatter() const {
     for (const StandIn& one : stand_ins) one.out->CopyFrom(one.packed);
   }
-  void Scatter(size_t item) const {
+  void Scatter(size_t output) const {
     for (const StandIn& one : stand_ins) {
-      if (one.item == item) one.out->CopyFrom(one.packed);
+      if (one.output == output) one.out->CopyFrom(one.packed);
     }
   }
 };

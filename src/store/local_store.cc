@@ -234,8 +234,9 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
   }
 }
 
-// Whether an output of one item shares memory with that of another.
+// Whether an output shares memory with another one, unless both are the same bytes of one key.
 static bool Overlap(std::span<const PullItem> items) {
+  if (items.size() == 1 && items[0].outs.size() == 1) return false;
   OverlapCheck check;
   for (size_t i = 0; i < items.size(); ++i) {
     for (const NDArray* out : items[i].outs) check.Writes(i, *out);
@@ -243,15 +244,12 @@ static bool Overlap(std::span<const PullItem> items) {
   return check.Conflicts();
 }
 
+// Outputs that overlap are written one after the other, so that the later one wins.
 void LocalStore::RunPull(const Claim& claim, std::span<const PullItem> items,
                          const Outputs& outputs) {
   int threads = ThreadsFor(options_.threads);
-  bool one_by_one = false;  // so that the later of two keys that share an output wins
-  if (items.size() > 1) {
-    const bool is_small = CallBytes(claim, {}, items) < kSmallCallBytes;
-    if (is_small) threads = 1;  // jobs of one thread run in order
-    if (!is_small || !outputs.stand_ins.empty()) one_by_one = Overlap(items);
-  }
+  const bool is_small = items.size() > 1 && CallBytes(claim, {}, items) < kSmallCallBytes;
+  if (is_small) threads = 1;
   SmallVector<TileJob, 1> jobs(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
     const NDArray& value = claim.entries[claim.pull_groups[i]]->value;
@@ -260,13 +258,20 @@ void LocalStore::RunPull(const Claim& claim, std::span<const PullItem> items,
     jobs[i].value = value.data();
     jobs[i].outputs = outputs.of(i);
   }
-  if (!one_by_one) {
+  // One thread runs the jobs of a small call one after the other.
+  const bool is_in_order =
+      is_small && outputs.stand_ins.empty() && outputs.outputs.size() == items.size();
+  if (is_in_order || !Overlap(items)) {
     RunJobs({jobs.data(), jobs.size()}, threads);
     return outputs.Scatter();
   }
   for (size_t i = 0; i < jobs.size(); ++i) {
-    RunJobs({&jobs[i], 1}, threads);
-    outputs.Scatter(i);
+    const auto all = outputs.of(i);
+    for (size_t k = 0; k < all.size(); ++k) {
+      jobs[i].outputs = all.subspan(k, 1);
+      RunJobs({&jobs[i], 1}, threads);
+      outputs.Scatter(outputs.begin_of(i) + k);
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/random.h"
 #include "store/overlap.h"
 #include "tests/arrays.h"
 #include "tkv/kvstore.h"
@@ -228,6 +229,44 @@ TEST(Overlap, OnlyWritesThatMeetAnotherArrayConflict) {
   EXPECT_TRUE(conflicts({{0, 0, 5, true}, {0, 1, 6, false}}));
   EXPECT_TRUE(conflicts({{0, 0, 10, false}, {1, 1, 2, false}, {1, 8, 9, true}}));
   EXPECT_FALSE(conflicts({{0, 4, 4, true}, {1, 0, 10, false}}));
+  EXPECT_TRUE(conflicts({{1, 0, 6, false}, {0, 3, 9, false}, {0, 3, 9, true}}))
+      << "the array that is written meets one that does not reach as far as its own other use";
+}
+
+// Few places, so that ranges are often equal, meet or touch.
+TEST(Overlap, IsWhatEachPairSays) {
+  Random random(1);
+  const NDArray memory = Full({6}, 0);
+  struct Use {
+    size_t group;
+    int64_t begin, end;
+    bool is_written;
+  };
+  const auto conflict = [](const Use& a, const Use& b) {
+    const bool meet = a.begin < b.end && b.begin < a.end;
+    const bool same = a.begin == b.begin && a.end == b.end && a.group == b.group;
+    return meet && !same && (a.is_written || b.is_written);
+  };
+  int found = 0;
+  for (int round = 0; round < 50000; ++round) {
+    std::vector<Use> uses(static_cast<size_t>(random.Between(2, 6)));
+    OverlapCheck check;
+    for (Use& use : uses) {
+      use = {static_cast<size_t>(random.Between(0, 2)), random.Between(0, 4), 0,
+             random.Chance(0.4)};
+      use.end = random.Between(use.begin + 1, 6);
+      const NDArray part = memory.Slice(use.begin, use.end);
+      use.is_written ? check.Writes(use.group, part) : check.Reads(use.group, part);
+    }
+    bool wanted = false;
+    for (size_t i = 0; i < uses.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) wanted = wanted || conflict(uses[i], uses[j]);
+    }
+    ASSERT_EQ(check.Conflicts(), wanted) << round;
+    found += static_cast<int>(wanted);
+  }
+  EXPECT_GT(found, 10000);
+  EXPECT_LT(found, 49000);
 }
 
 }  // namespace

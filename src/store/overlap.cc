@@ -1,7 +1,7 @@
 #include "store/overlap.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <utility>
 
 namespace tkv {
 
@@ -14,32 +14,40 @@ void OverlapCheck::Add(size_t group, const NDArray& array, bool is_written) {
   ranges_.push_back({begin, begin + bytes, group, is_written});
 }
 
+bool OverlapCheck::Range::IsSameUseAs(const Range& other) const {
+  return begin == other.begin && end == other.end && group == other.group;
+}
+
+// A range that begins later meets an earlier one of another use if it meets the one of them that
+// reaches furthest.
+class OverlapCheck::Furthest {
+ public:
+  bool Meets(const Range& later) const {
+    return later.begin < (first_.IsSameUseAs(later) ? second_ : first_).end;
+  }
+  void Add(const Range& range) {
+    if (first_.IsSameUseAs(range)) return;
+    if (range.end > first_.end) {
+      second_ = std::exchange(first_, range);
+    } else if (range.end > second_.end) {
+      second_ = range;
+    }
+  }
+
+ private:
+  Range first_{};
+  Range second_{};  // of the uses that are not that of `first_`
+};
+
 bool OverlapCheck::Conflicts() {
-  constexpr size_t kSeveral = SIZE_MAX;  // equal ranges of more than one group
   std::sort(ranges_.begin(), ranges_.end(),
             [](const Range& a, const Range& b) { return a.begin < b.begin; });
-  const auto same_bytes = [](const Range& a, const Range& b) {
-    return a.begin == b.begin && a.end == b.end;
-  };
-  const auto conflict = [&](const Range& earlier, const Range& later) {
-    return later.begin < earlier.end &&
-           !(same_bytes(earlier, later) && earlier.group == later.group);
-  };
-  // Walking by begin, the range that reaches furthest meets the next one if any earlier range does.
-  const auto extend = [&](Range* furthest, const Range& range) {
-    if (range.end > furthest->end) {
-      *furthest = range;
-    } else if (same_bytes(*furthest, range) && furthest->group != range.group) {
-      furthest->group = kSeveral;
-    }
-  };
-  Range furthest{};
-  Range furthest_written{};
+  Furthest all;
+  Furthest written;
   for (const Range& range : ranges_) {
-    if (conflict(furthest_written, range)) return true;
-    if (range.is_written && conflict(furthest, range)) return true;
-    extend(&furthest, range);
-    if (range.is_written) extend(&furthest_written, range);
+    if (written.Meets(range) || (range.is_written && all.Meets(range))) return true;
+    all.Add(range);
+    if (range.is_written) written.Add(range);
   }
   return false;
 }

@@ -25,7 +25,10 @@ class OverlapCheck {
     const char* end;
     size_t group;
     bool is_written;
+
+    bool IsSameUseAs(const Range& other) const;  // the same bytes of the same group
   };
+  class Furthest;
   void Add(size_t group, const NDArray& array, bool is_written);
 
   std::vector<Range> ranges_;

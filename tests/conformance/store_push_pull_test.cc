@@ -26,6 +26,42 @@ TEST_P(StoreConformance, PullAfterPushSeesTheSumOverDevices) {
   EXPECT_EQ(Pulled(3), (std::vector<float>{7}));
 }
 
+// Longer than a tile, and enough bytes for a fused call.
+constexpr int64_t kLong = 300000;
+
+TEST_P(StoreConformance, AnInPlaceOutputThatOverlapsTheValueOfAnotherKeyChangesNoSum) {
+  const NDArray memory = Full({kLong * 3 / 2}, 3);
+  const NDArray x = memory.Slice(0, kLong);
+  const NDArray y =
+      memory.Slice(kLong / 2, kLong * 3 / 2);  // its first half is the second one of x
+  const NDArray z = Full({kLong}, 0);
+  store_->Init(1, Full({kLong}, 0));
+  store_->Init(2, Full({kLong}, 0));
+  store_->SetOptimizer(Optimizer::Create("test", {{"rescale_grad", 2.0}}));
+  const NDArray* values[] = {&y, &x};
+  const NDArray* outs[] = {&y, &z};
+  const PushItem pushes[] = {{1, {&values[0], 1}}, {2, {&values[1], 1}}};
+  const PullItem pulls[] = {{1, {&outs[0], 1}}, {2, {&outs[1], 1}}};
+  store_->PushPull(pushes, pulls);
+  EXPECT_TRUE(SameBytes(y, Full({kLong}, 6)));
+  EXPECT_TRUE(SameBytes(z, Full({kLong}, 6)));
+}
+
+TEST_P(StoreConformance, TheLaterOfTwoOutputsThatOverlapWins) {
+  const NDArray value = Full({kLong}, 0);
+  for (int64_t i = 0; i < kLong; ++i) static_cast<float*>(value.data())[i] = static_cast<float>(i);
+  store_->Init(1, value);
+  const NDArray memory = Full({kLong * 3 / 2}, 0);
+  const NDArray first = memory.Slice(0, kLong);
+  const NDArray second = memory.Slice(kLong / 2, kLong * 3 / 2);
+  for (const auto& [earlier, later] : {std::pair(first, second), std::pair(second, first)}) {
+    const NDArray* outs[] = {&earlier, &later};
+    const PullItem pulls[] = {{1, outs}};
+    store_->Pull(pulls);
+    EXPECT_TRUE(SameBytes(later, value));
+  }
+}
+
 TEST_P(StoreConformance, AListMayGrowAndShrinkBetweenPushes) {
   InitFloats(3, {0});
   for (size_t n : {4, 1, 20, 2, 9}) {
