@@ -109,6 +109,9 @@ class Optimizer:
         param_dict: Mapping[Any, Any] | None = None,
     ) -> None:
         """Keep the hyperparameters."""
+        if lr_scheduler is not None and not callable(lr_scheduler):
+            kind = type(lr_scheduler).__name__
+            raise InvalidArgumentError(f"lr_scheduler: type {kind}, a function of the number of the update is needed")
         if lr_scheduler is not None and learning_rate is not None:
             lr_scheduler.base_lr = learning_rate  # type: ignore[attr-defined]  # as MXNet gives it to schedulers
         self.lr: float = 0.01 if learning_rate is None else learning_rate

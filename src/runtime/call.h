@@ -89,13 +89,14 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     --unaccepted_;
     changed_.notify_all();
   }
-  // True where that was the last one.
-  bool End(bool was_unaccepted, const Outcome& outcome) {
+  //   before_done  runs where that was the last one, before anybody learns that the call is done
+  void End(bool was_unaccepted, const Outcome& outcome,
+           const std::function<void()>& before_done = {}) {
     std::unique_lock lock(mutex_);
     if (was_unaccepted) --unaccepted_;
     if (outcome.error && !error_) error_ = outcome.error;
     round_ = outcome.round;
-    if (--left_ > 0) return false;
+    if (--left_ > 0) return;
     const bool good = !error_;
     lock.unlock();
     if (good && finish) {
@@ -107,13 +108,13 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
         lock.unlock();
       }
     }
+    if (before_done) before_done();
     lock.lock();
     done_ = true;
     changed_.notify_all();
     const auto on_end = std::exchange(on_end_, {});
     lock.unlock();
     for (const auto& ended : on_end) ended();
-    return true;
   }
   // The round of the outcome of its last operation.
   uint64_t round() const {

@@ -268,8 +268,10 @@ std::chrono::nanoseconds DistStore::LongestWait(std::chrono::nanoseconds patienc
 void DistStore::Await(const CallPtr& call, std::chrono::nanoseconds patience) {
   try {
     Timed(WaitCause::kAnswer, [&] { call->Wait(LongestWait(patience)); });
+    const auto ended = worker_->TakeOwners();  // freed here, by the user's thread
   } catch (...) {
     if (!call->done()) worker_->GiveUp(call);
+    const auto ended = worker_->TakeOwners();
     throw;
   }
 }

@@ -234,6 +234,16 @@ std::vector<uint64_t> Worker::AddStats(std::span<const std::string> names, Store
   });
 }
 
+// Runs under the node's lock, on any thread: nothing of the user's is freed here.
+void Worker::KeepOwners(Call* call) {
+  std::lock_guard lock(mutex_);
+  call->finish = nullptr;
+  for (auto* const memory : {&call->sources, &call->targets}) {
+    for (Bytes& bytes : *memory) ended_owners_.push_back(std::move(bytes.owner));
+    memory->clear();
+  }
+}
+
 std::vector<std::shared_ptr<const void>> Worker::TakeOwners() {
   std::lock_guard lock(mutex_);
   return std::exchange(ended_owners_, {});
@@ -302,14 +312,7 @@ void Worker::OnChange(ClientNode* node) {
     const bool was_unaccepted = running.is_unaccepted;
     calls_.erase(found);
     if (outcome.error) ReleaseMemory(*call);
-    if (call->End(was_unaccepted, outcome)) {
-      std::lock_guard lock(mutex_);
-      call->finish = nullptr;
-      for (auto* const memory : {&call->sources, &call->targets}) {
-        for (Bytes& bytes : *memory) ended_owners_.push_back(std::move(bytes.owner));
-        memory->clear();
-      }
-    }
+    call->End(was_unaccepted, outcome, [&] { KeepOwners(call.get()); });
   }
   thread_->SetBusy(!calls_.empty());
 }

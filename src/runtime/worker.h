@@ -100,6 +100,7 @@ class Worker final {
   void OnChange(ClientNode* node);
   void Broken(const Error& error);
   void ReleaseMemory(const Call& call);
+  void KeepOwners(Call* call);
 
   std::shared_ptr<const Transport> carrier_;  // first: it ends after the endpoint that it opened
   const unsigned birth_ = ForkGeneration();

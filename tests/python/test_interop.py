@@ -4,6 +4,7 @@ import array
 import gc
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -332,3 +333,15 @@ def test_a_masked_array_is_refused_because_its_mask_would_be_lost():
     for use in (lambda: kv.init("a", masked), lambda: mx.nd.from_dlpack(masked)):
         with pytest.raises(mx.errors.InvalidArgumentError, match="masked array"):
             use()
+
+
+@pytest.mark.parametrize("make", [lambda: mx.kv.create("local"), lambda: mx.kv.create("dist_sync", bootstrap="self")])
+def test_no_array_of_a_call_that_has_returned_is_kept(make):
+    with make() as kv:
+        kv.init("w", mx.nd.zeros((50_000,)))
+        for _ in range(100):
+            pushed, pulled = np.ones(50_000, np.float32), np.zeros(50_000, np.float32)
+            ends = [weakref.ref(pushed), weakref.ref(pulled)]
+            kv.pushpull("w", pushed, out=pulled)
+            del pushed, pulled
+            assert [end() for end in ends] == [None, None]

@@ -143,6 +143,7 @@ def test_another_form_of_schedule_needs_set_optimizer(kv):
         (lambda: S.CosineScheduler(5, warmup_begin_lr=1), "warmup_begin_lr: 1 is more than base_lr"),
         (lambda: S.CosineScheduler(5, warmup_steps=-1), "warmup_steps: -1"),
         (lambda: S.LRScheduler()(1), "defines no __call__"),
+        (lambda: mx.optimizer.SGD(learning_rate=1, lr_scheduler=0.1), "lr_scheduler: type float"),
     ],
 )
 def test_mistakes_are_named(make, message):
