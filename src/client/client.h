@@ -45,8 +45,12 @@ struct Operation {
     kBarrier,
     kControl,  // `spec` for all keys of the store
     kDelete,
-    kClose,  // of `store`, whose keys nobody asks for any more: servers and client forget them
-    kLeave,  // a clean leave; nothing can follow
+    kClose,    // of `store`, whose keys nobody asks for any more: servers and client forget them
+    kLeave,    // a clean leave; nothing can follow
+    kCut,      // waits like kWait, and has the servers keep that version; the outcome has `states`
+    kRead,     // `part` of what a kCut has kept, to `out`; `meta`; waits for no other operation
+    kRelease,  // of `store`: what has been kept of it is no longer needed
+    kRestore,  // puts `states` back, with `value` in parts; between two barriers
   };
   Kind kind{};
   std::string verb;                     // that begins the message of an error
@@ -58,7 +62,9 @@ struct Operation {
   UpdateSpec spec;
   uint32_t store = 0;  // kBarrier, kControl, kClose: its number, the order of create()
   int priority = 0;    // kPush, kPull, kPushPull: what waits to leave does so the larger first
-  Time patience = 0;   // 0: the client's
+  uint64_t part = 0;   // kRead: see ChunkState
+  std::shared_ptr<const std::vector<ChunkState>> states;  // kRead, kRestore: of each chunk
+  Time patience = 0;                                      // 0: the client's
 
   bool IsPush() const { return kind == Kind::kPush || kind == Kind::kPushPull; }
 };
@@ -73,7 +79,8 @@ struct Outcome {
   Event event{};
   std::optional<Error> error;
   uint64_t round = 0;  // of a push; version of a pull; of a delete: that of the key's last push
-  std::shared_ptr<const KeyMeta> meta;  // kInit, kOpen
+  std::shared_ptr<const KeyMeta> meta;                    // kInit, kOpen, kCut
+  std::shared_ptr<const std::vector<ChunkState>> states;  // kCut: of each chunk
 };
 
 class Client final : private ChunkPlaces {
@@ -161,6 +168,7 @@ class Client final : private ChunkPlaces {
     Time grace = kNever;
     std::vector<Rank> missing;
     SmallVector<uint64_t, 2> versions;  // of the chunks, where an observer pulls
+    std::vector<ChunkState> states;     // of the chunks, of a cut
     bool owns_value = false;            // no memory of the user's is read any more
     int tries = 0;
     Creating creating = Creating::kNone;           // of an init
@@ -241,6 +249,13 @@ class Client final : private ChunkPlaces {
   bool IsInUse(uint32_t store, OpId close) const;
   void FailStore(uint32_t store, OpId close);
   void ForgetStore(uint32_t store);
+
+  // snapshots.cc
+  void StartRead(Op* op);
+  static codec::Range PartRange(const Operation& read, uint32_t chunk);
+  void OnReadAnswer(const Outgoing& sent, const Message& reply);
+  void StartRelease(Op* op);
+  void StartRestore(const KeyId& id, KeyState* key, Op* op);
 
   // joining.cc
   static bool CanJoin(const KeyState& key);

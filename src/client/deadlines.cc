@@ -11,6 +11,11 @@ namespace {
 
 double Seconds(Time time) { return static_cast<double>(time) / kSecond; }
 
+// Whether the next push of the key waits for its answer (C3).
+bool HoldsBack(const Message& message) {
+  return message.type == Type::kPull && (message.flags & kOfCut) == 0;
+}
+
 }  // namespace
 
 void Client::Tick(Time now, Effects* effects) {
@@ -122,7 +127,7 @@ void Client::CancelPulls(Op* op, OpId owner) {
       Drop(&op->unpulled);
       op->cancelled = true;
       const auto key = keys_.find(waiting.message.key);
-      if (key != keys_.end() && waiting.message.type == Type::kPull) Drop(&key->second.pulls);
+      if (key != keys_.end() && HoldsBack(waiting.message)) Drop(&key->second.pulls);
       return true;
     });
   }
@@ -136,7 +141,7 @@ void Client::OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message
   }
   const std::optional<Outgoing> pull = links_[server].Take(sent.message.number);
   if (!pull) return;
-  if (pull->message.type == Type::kPull) {
+  if (HoldsBack(pull->message)) {
     if (const auto key = keys_.find(pull->message.key); key != keys_.end()) {
       Drop(&key->second.pulls);
       Wake(key->first);

@@ -238,7 +238,8 @@ void Client::OnAnswer(const Outgoing& sent, uint32_t server, const Message& repl
     case Type::kPush:
       return OnPushAnswer(sent, reply);
     case Type::kPull:
-      return OnPullAnswer(sent, reply);
+      return (sent.message.flags & kOfCut) != 0 ? OnReadAnswer(sent, reply)
+                                                : OnPullAnswer(sent, reply);
     case Type::kInit:
     case Type::kDescribe:
       return OnInitAnswer(sent, reply);

@@ -57,6 +57,10 @@ OpId Client::Start(Operation operation, Time now) {
     if (head_lost_since_ != kNever) Rearm(now + kSecond / 10);
   } else if (op.what.kind == Kind::kClose) {
     closing_.insert(id);
+  } else if (op.what.kind == Kind::kRead) {
+    StartRead(&op);
+  } else if (op.what.kind == Kind::kRelease) {
+    StartRelease(&op);
   } else {
     if (IsPush(op.what.kind) && op.what.kind != Kind::kBarrier) pushes_.push_back(id);
     KeyState& key = keys_[op.key];
@@ -208,6 +212,11 @@ bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
     StartDelete(id, key, op);
     return true;
   }
+  if (kind == Kind::kRestore) {
+    if (!CanJoin(*key)) return false;
+    StartRestore(id, key, op);
+    return true;
+  }
   MakePlaces(id, key);
   if (key->must_join) {
     if (CanJoin(*key)) StartJoin(id, key);
@@ -244,8 +253,12 @@ void Client::Finish(Op* op) {
   if (!op->versions.empty() && op->what.kind != Kind::kPush) {
     outcome.round = *std::max_element(op->versions.begin(), op->versions.end());
   }
+  if (op->what.kind == Kind::kCut) {
+    outcome.states = std::make_shared<const std::vector<ChunkState>>(std::move(op->states));
+  }
   if (const auto key = keys_.find(op->key); key != keys_.end()) {
-    const bool tells_meta = op->what.kind == Kind::kInit || op->what.kind == Kind::kOpen;
+    const bool tells_meta =
+        op->what.kind == Kind::kInit || op->what.kind == Kind::kOpen || op->what.kind == Kind::kCut;
     if (tells_meta) outcome.meta = std::make_shared<const KeyMeta>(key->second.meta);
     if (key->second.opening == op->id) key->second.opening = kNoOp;
     Wake(op->key);

@@ -94,7 +94,8 @@ void Client::StartPulls(const KeyId& id, KeyState* key, Op* op) {
   }
   op->has_left = true;
   op->versions.assign(key->chunks.size(), 0);
-  const bool no_body = op->what.kind == Kind::kWait;
+  const bool no_body = op->what.kind == Kind::kWait || op->what.kind == Kind::kCut;
+  if (op->what.kind == Kind::kCut) op->states.resize(key->chunks.size());
   const bool waits_for_round =
       key->meta.mode == KeyMeta::Mode::kSync && (key->meta.exact_reads() || no_body);
   const uint64_t min_version = role_ == Role::kWorker && waits_for_round ? key->round : 0;  // C5
@@ -110,6 +111,7 @@ void Client::QueuePull(const KeyId& id, KeyState* key, Op* op, uint32_t chunk, u
   pull.pull_bytes = no_body ? 0 : codec::DenseRange(key->meta, chunk).size;
   pull.message.type = Type::kPull;
   if (no_body) pull.message.flags = kNoBody;
+  if (op->what.kind == Kind::kCut) pull.message.flags |= kCut;
   pull.message.key = id;
   pull.message.chunk = chunk;
   pull.message.dtype = key->meta.dtype;
@@ -170,6 +172,7 @@ void Client::OnPullAnswer(const Outgoing& sent, const Message& reply) {
     return NoteGone(&key, error);
   }
   op->versions[chunk] = reply.number;
+  if (op->what.kind == Kind::kCut) op->states[chunk] = DecodeChunkState(reply.extra);
   if (op->unpulled == 0 && PullAgain(found->first, &key, op)) return;
   FinishIfDone(op);
 }
@@ -216,10 +219,11 @@ Block Client::Landing(LinkId link, const Message& message) {
   if (sent == nullptr || sent->message.type != Type::kPull) return {};
   const Op* const op = Find(sent->op);
   const auto key = keys_.find(sent->message.key);
-  if (op == nullptr || key == keys_.end()) return {};
-  const KeyMeta& meta = key->second.meta;
+  const bool is_read = (sent->message.flags & kOfCut) != 0;
+  if (op == nullptr || (key == keys_.end() && !is_read)) return {};
   const uint32_t chunk = sent->message.chunk;
-  const codec::Range range = codec::DenseRange(meta, chunk);
+  const codec::Range range =
+      is_read ? PartRange(op->what, chunk) : codec::DenseRange(key->second.meta, chunk);
   if (message.body.size != range.size || range.begin + range.size > op->what.out.size) return {};
   return {op->what.out.data + range.begin, range.size, op->what.out.owner};
 }

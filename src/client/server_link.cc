@@ -18,6 +18,7 @@ bool CanBePassed(const Outgoing& waiting) {
 // Whether it is a pull that has to see a push that has not left.
 bool FollowsPush(const Outgoing& outgoing, ChunkPlaces* places) {
   if (outgoing.message.type != Type::kPull || outgoing.purpose != Purpose::kOp) return false;
+  if ((outgoing.message.flags & kOfCut) != 0) return false;
   const ChunkPlace* const place =
       places->PlaceOf(outgoing.message.key, outgoing.message.chunk).place;
   return place != nullptr && place->queued_pushes > 0;
@@ -240,12 +241,14 @@ void ServerLink::SendPulls(const LinkTurn& turn) {
 bool ServerLink::Fits(Outgoing* pull, const LinkTurn& turn) {
   const Message& message = pull->message;
   if (message.type != Type::kPull || pull->purpose != Purpose::kOp) return true;
-  ChunkPlace* const place = turn.places->PlaceOf(message.key, message.chunk).place;
-  if (place == nullptr) return true;
-  if (place->queued_pushes > 0) return false;  // it has to see that push
-  if (pull->pull_bytes == 0 || place->unbounded) return true;
+  const bool is_of_cut = (message.flags & kOfCut) != 0;
+  ChunkPlace* const place =
+      is_of_cut ? nullptr : turn.places->PlaceOf(message.key, message.chunk).place;
+  if (place == nullptr && !is_of_cut) return true;
+  if (place != nullptr && place->queued_pushes > 0) return false;  // it has to see that push
+  if (pull->pull_bytes == 0 || (place != nullptr && place->unbounded)) return true;
   const size_t bytes = pull->pull_bytes;
-  const bool waits = message.number > place->version;
+  const bool waits = place != nullptr && message.number > place->version;
   size_t* const used = waits ? &waiting_pull_bytes_ : &ready_pull_bytes_;
   if (*used > 0 && *used + bytes > turn.limits.pull_bytes_max) {
     if (waits) turn.places->AskFor(message.key, message.chunk, message.number);
@@ -279,7 +282,7 @@ void ServerLink::Leave(Outgoing outgoing, const LinkTurn& turn) {
 void ServerLink::SetNeed(ChunkPlaces::Found found, Purpose purpose, Role role, Message* message) {
   const bool is_push = message->type == Type::kPush;
   const bool is_read = message->type == Type::kPull && purpose == Purpose::kOp;
-  if (found.place == nullptr) return;
+  if (found.place == nullptr || (message->flags & kOfCut) != 0) return;
   if (!is_push && message->type != Type::kPull && message->type != Type::kAbstain) return;
   const bool follows = is_push ? found.meta->mode == KeyMeta::Mode::kAsync
                                : is_read && role == Role::kWorker && !found.meta->exact_reads();

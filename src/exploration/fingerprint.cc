@@ -65,6 +65,10 @@ class StateWriter {
     Add(value != nullptr);
     if (value != nullptr) Add(*value);
   }
+  void Add(const std::shared_ptr<const std::vector<ChunkState>>& value) {
+    Add(value != nullptr);
+    if (value != nullptr) Add(*value);
+  }
   void Add(const RulePtr& value) {
     Add(value != nullptr);
     if (value == nullptr) return;
@@ -144,7 +148,7 @@ class StateWriter {
   void Add(const Shard& shard) {
     All(shard.incarnation_, shard.epoch_, shard.member_count_, shard.sessions_, shard.links_,
         shard.hellos_, shard.describes_, shard.keys_, shard.chunks_, shard.all_,
-        shard.control_count_, shard.held_bytes_);
+        shard.control_count_, shard.held_bytes_, shard.cutter_, shard.cuts_);
   }
   // Without what it has counted.
   void Add(const ServerLink& link) {

@@ -36,6 +36,7 @@ struct ParkedPull {
   uint64_t min_version = 0;
   uint64_t need = 0;
   bool no_body = false;
+  bool cuts = false;
 };
 
 // The elements of a chunk in the layout of its key.  Dense, the only layout yet, is one block.  Only
@@ -100,6 +101,19 @@ struct Chunk {
   uint64_t LastArrived(Rank rank) const;  // the last open round without a gap, or `version`
 };
 
+// One version of a chunk, kept to be read in parts.
+struct ChunkCut {
+  uint32_t store = 0;
+  DType dtype{};
+  ChunkState state;
+  ChunkData value;
+  Block master;
+  std::vector<Block> states;
+
+  // Nothing where there is no such part.
+  std::optional<Bytes> Part(uint64_t part) const;
+};
+
 // Changes to chunks.  Blocks come from the pool; bodies of at least `adopt_from_bytes` that nobody
 // else holds are taken over instead of copied.
 class ChunkWorker {
@@ -126,6 +140,12 @@ class ChunkWorker {
   // Sets a rule that TakeBack can undo, with the state that was there before.
   void TryRule(Chunk* chunk, const RulePtr& rule);
   static void TakeBack(Chunk* chunk);
+
+  static ChunkCut Cut(const Chunk& chunk, uint32_t store);
+  // Value and state as the body has them, part by part; the version stays.
+  //   throws  kInvalidArgument (what the rule keeps is something else), kFailedPrecondition (it is
+  //           another rule's), kResourceExhausted; nothing changed
+  void Restore(Chunk* chunk, const ChunkState& state, const Bytes& body);
 
   // The body as one that stays: a body without an owner is lent for the moment, and is copied.
   Bytes Keep(Bytes body);

@@ -229,6 +229,7 @@ void Shard::DropStore(uint32_t store, Effects* effects) {
   std::sort(ids.begin(), ids.end());
   for (const KeyId& id : ids) EraseKey(id, "the store is closed", effects);
   std::erase_if(all_, [&](const RulePtr& rule) { return rule->store() == store; });
+  if (cutter_) DropCuts(*cutter_, store);
 }
 
 // A worker that is gone holds no store open any more.

@@ -202,7 +202,11 @@ bool Shard::CanAnswer(const Chunk& chunk, const ParkedPull& pull, const Session&
 void Shard::SendValue(Session* session, const ChunkId& id, const Chunk& chunk,
                       const ParkedPull& pull, Effects* effects) {
   if (session->link == kNoLink) return;
-  if (chunk.failure && pull.min_version == chunk.version) {
+  if (pull.cuts) {
+    if (const std::string why = WhyNoCut(session->id); !why.empty()) {
+      return effects->Send(session->link, ErrorReply(pull.seq, Code::kFailedPrecondition, why));
+    }
+  } else if (chunk.failure && pull.min_version == chunk.version) {
     return effects->Send(session->link,
                          ErrorReply(pull.seq, chunk.failure->code(), chunk.failure->what()));
   }
@@ -213,7 +217,13 @@ void Shard::SendValue(Session* session, const ChunkId& id, const Chunk& chunk,
   reply.key = id.key;
   reply.number = chunk.version;
   reply.seq = pull.seq;
-  if (pull.no_body) {
+  if (pull.cuts) {
+    cutter_ = session->id;
+    ChunkCut& cut = cuts_[id];
+    cut = ChunkWorker::Cut(chunk, StoreOf(keys_.at(id.key).meta.name));
+    reply.flags = kNoBody;
+    reply.extra = Encode(cut.state);
+  } else if (pull.no_body) {
     reply.flags = kNoBody;
   } else {
     reply.body = chunk.value.Read();
@@ -222,6 +232,11 @@ void Shard::SendValue(Session* session, const ChunkId& id, const Chunk& chunk,
 }
 
 void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
+  if ((message.flags & kOfCut) != 0) return OnRead(session, message, effects);
+  const bool cuts = (message.flags & kCut) != 0;
+  if (cuts && (session->role != Role::kWorker || (message.flags & kNoBody) == 0)) {
+    return Violation(session, message, "a cut is a worker's, and without a body", effects);
+  }
   const auto key = keys_.find(message.key);
   const auto found = chunks_.find(message.chunk_id());
   if (key == keys_.end() || found == chunks_.end()) {
@@ -230,14 +245,16 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
   Chunk& chunk = found->second;
   if (IsOfAnother(key->second, message)) return AnswerMadeAnew(session, message, effects);
   const uint64_t need = (message.flags & kOfBirth) != 0 ? 0 : message.need;
-  const ParkedPull pull{session->id, message.seq, message.number, need,
-                        (message.flags & kNoBody) != 0};
+  const ParkedPull pull{
+      session->id, message.seq, message.number, need, (message.flags & kNoBody) != 0, cuts};
   std::erase_if(chunk.parked, [&](const ParkedPull& old) {  // the same one, sent again
     const bool same = old.session == pull.session && old.seq == pull.seq;
     if (same) Drop(&session->parked);
     return same;
   });
   if (CanAnswer(chunk, pull, *session)) {
+    // An asynchronous chunk takes a new rule with its next push: what is due counts for a cut.
+    if (cuts && key->second.meta.mode == KeyMeta::Mode::kAsync) ApplyControls(&key->second, &chunk);
     return SendValue(session, message.chunk_id(), chunk, pull, effects);
   }
   if (const std::string why = WhyNever(key->second, chunk, pull); !why.empty()) {

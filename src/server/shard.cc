@@ -44,7 +44,31 @@ Shard::Memory Shard::MemoryUse() const {
     for (const Round& round : chunk.rounds) memory.sums += round.sum.memory_bytes();
   }
   memory.held = held_bytes_;
+  memory.cuts = CutBytes();
   return memory;
+}
+
+// Of blocks that only cuts hold: the others are a chunk's as well.
+size_t Shard::CutBytes() const {
+  size_t bytes = 0;
+  for (const auto& [id, cut] : cuts_) {
+    std::set<const void*> shared;
+    if (const Chunk* const chunk = FindChunk(id)) {
+      shared = {chunk->value.Read().data, chunk->master.data};
+      for (const Block& state : chunk->states) shared.insert(state.data);
+      if (chunk->former) {
+        shared.insert(chunk->former->master.data);
+        for (const Block& state : chunk->former->states) shared.insert(state.data);
+      }
+    }
+    const auto add = [&](const Bytes& part) {
+      if (!shared.contains(part.data)) bytes += part.size;
+    };
+    add(cut.value.Read());
+    add(cut.master.bytes());
+    for (const Block& state : cut.states) add(state.bytes());
+  }
+  return bytes;
 }
 
 std::vector<SessionId> Shard::Miscounted() const {
@@ -199,6 +223,7 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
     }
     DropRules(session.id.rank, session.id.incarnation,
               epoch_.CommittedBy(session.id.rank, session.id.incarnation));
+    DropCuts(session.id, std::nullopt);
     at = sessions_.erase(at);
   }
   for (auto at = hellos_.begin(); at != hellos_.end();) {
@@ -254,6 +279,11 @@ bool Shard::Admit(LinkId link, const Message& message) {
       return MayCreate(*session, message);
     case Type::kControl:
       return message.body.size <= kControlItemsMax * sizeof(ControlRounds::Item);
+    case Type::kRestore: {
+      const Chunk* const chunk = FindChunk(message.chunk_id());
+      return chunk != nullptr && IsLowestRank(session->id.rank) &&
+             message.body.size <= (ChunkState::kStatesMax + 2) * (chunk->elements + 1) * 8;
+    }
     default:
       return false;
   }
@@ -345,6 +375,10 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
       return OnDelete(session, message, effects);
     case Type::kClose:
       return OnClose(session, message, effects);
+    case Type::kRelease:
+      return OnRelease(session, message, effects);
+    case Type::kRestore:
+      return OnRestore(session, message, effects);
     case Type::kPing:
       return effects->Send(session->link, Reply(message, Type::kPong));
     default:

@@ -9,6 +9,7 @@
 #include <boost/unordered/unordered_map.hpp>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,7 @@ class Shard {
   };
   struct Memory {
     size_t values = 0, state = 0, sums = 0, held = 0;
+    size_t cuts = 0;  // beyond the others
   };
   const Chunk* FindChunk(const ChunkId& id) const;
   const Key* FindKey(const KeyId& id) const;
@@ -130,6 +132,13 @@ class Shard {
                    const std::vector<double>& scalars, Effects* effects);
   void OnPull(Session* session, const Message& message, Effects* effects);
   void OnCancel(Session* session, const Message& message, Effects* effects);
+  void OnRead(Session* session, const Message& message, Effects* effects);
+  void OnRelease(Session* session, const Message& message, Effects* effects);
+  void OnRestore(Session* session, Message& message, Effects* effects);
+  size_t CutBytes() const;
+  std::string WhyNoCut(const SessionId& id) const;
+  void DropCuts(const SessionId& id, std::optional<uint32_t> store);
+  bool IsLowestRank(Rank rank) const;
   void OnControl(Session* session, const Message& message, Effects* effects);
   void OnWithdraw(Session* session, const Message& message, Effects* effects);
   void OnAbstain(Session* session, const Message& message, Effects* effects);
@@ -170,6 +179,9 @@ class Shard {
   boost::unordered_map<ChunkId, Chunk> chunks_;
   std::vector<RulePtr> all_;  // CONTROLs in the order of arrival, for keys made later
   uint64_t control_count_ = 0;
+  // What one life at a time has cut and not released: at most one version of each chunk.
+  std::optional<SessionId> cutter_;
+  boost::unordered_map<ChunkId, ChunkCut> cuts_;
   size_t held_bytes_ = 0;
   ShardListener* listener_ = nullptr;
 };

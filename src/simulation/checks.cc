@@ -45,7 +45,8 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
     return;
   }
   const bool is_barrier =
-      running.step.kind == Step::Kind::kBarrier || running.phase == 1 || running.phase == 3;
+      running.step.kind == Step::Kind::kBarrier ||
+      (running.step.kind == Step::Kind::kRecreate && (running.phase == 1 || running.phase == 3));
   if (outcome.event == Outcome::Event::kFailed) {
     if (is_barrier) has_barrier_failed_ = true;
     if (running.step.kind == Step::Kind::kControl) model_.ControlFailed(LifeOf(*driver));
@@ -64,6 +65,17 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
   } else {
     if (running.has_push && !running.accepted) Violate("a push is done and was not accepted");
     const bool is_lost = key != nullptr && IsLost(*key);
+    if (running.step.kind == Step::Kind::kSave) {
+      CheckSave(*driver, running, outcome);
+      const Driver::Running saved = std::move(running);
+      driver->running.erase(found);
+      if (saved.phase == kCutting) {
+        StartRead(driver, saved, outcome);
+      } else if (saved.phase == kReading) {
+        StartRelease(driver, saved.key);
+      }
+      return;
+    }
     if (running.out && key != nullptr && !is_lost) {
       if (driver->rank == kNoRank) {
         if (key->meta.mode == KeyMeta::Mode::kSync) {
@@ -88,10 +100,37 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
                        number, barriers_[number].size(), scenario_.workers));
       }
     }
-    if (running.phase == 2 && driver->rank == 0) model_.Deleted(running.key);
+    const bool is_delete = running.step.kind == Step::Kind::kRecreate && running.phase == 2;
+    if (is_delete && driver->rank == 0) model_.Deleted(running.key);
     if (running.step.kind == Step::Kind::kClose) driver->has_closed = true;
   }
+  const bool was_read = running.step.kind == Step::Kind::kSave && running.phase == kReading;
+  const size_t was_key = running.key;
   driver->running.erase(found);
+  if (was_read) StartRelease(driver, was_key);
+}
+
+// A cut has exactly the version of the worker's last push, and reads as that version, whatever has
+// been pushed since.
+void Simulation::CheckSave(const Driver& driver, const Driver::Running& running,
+                           const Outcome& outcome) {
+  const SimKey& key = scenario_.keys[running.key];
+  if (running.phase == kReleasing) return;
+  if (running.phase == kCutting) {
+    // A push that has failed may have taken no round, and a later life finds its place first.
+    const bool knows_round = driver.failures == 0 && !driver.process->client()->client().rejoined();
+    if (key.meta.mode == KeyMeta::Mode::kSync && knows_round && outcome.round != running.round) {
+      Violate(Format("worker {} has kept version {} of {} after its push {}", driver.rank,
+                     outcome.round, ShownKey(key.name), running.round));
+    }
+    return;
+  }
+  const auto generation = driver.generation.find(running.key);
+  const bool is_same =
+      (generation == driver.generation.end() ? 0 : generation->second) == running.generation;
+  if (!is_same || IsLost(key)) return;
+  model_.Pulled(running.key, LifeOf(driver), key.meta.mode == KeyMeta::Mode::kSync, running.round,
+                running.last_accepted, running.out.bytes());
 }
 
 // Whether a server that holds a part of the key has died.
@@ -245,7 +284,7 @@ void Simulation::CheckMemory() {
   for (Process* const server : servers_) {
     if (server == nullptr) continue;
     const Shard::Memory use = server->server()->shard().MemoryUse();
-    const size_t bound = use.values + use.state + use.sums + use.held +
+    const size_t bound = use.values + use.state + use.sums + use.held + use.cuts +
                          static_cast<size_t>(scenario_.workers + 1) *
                              (2 * scenario_.credit_bytes +
                               key_bytes * static_cast<size_t>(scenario_.outstanding + 1));
@@ -331,7 +370,7 @@ void Simulation::CheckAtEnd() {
   for (Process* const server : servers_) {
     if (server == nullptr) continue;
     const Shard::Memory use = server->server()->shard().MemoryUse();
-    const size_t known = use.values + use.state + use.sums + use.held;
+    const size_t known = use.values + use.state + use.sums + use.held + use.cuts;
     if (server->pool.bytes_in_use() != known) {
       Violate(Format("{} holds {} bytes, {} of them are known", server->address,
                      server->pool.bytes_in_use(), known));

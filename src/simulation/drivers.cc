@@ -78,9 +78,9 @@ const Epoch& Simulation::HeadEpoch() const {
 }
 
 OpId Simulation::Begin(Driver* driver, Operation operation, Driver::Running running) {
-  static constexpr const char* kVerbs[] = {"init",     "open",  "push",    "pull",
-                                           "pushpull", "wait",  "barrier", "set_optimizer",
-                                           "delete",   "close", "close"};
+  static constexpr const char* kVerbs[] = {
+      "init",          "open",   "push",  "pull",  "pushpull", "wait", "barrier",
+      "set_optimizer", "delete", "close", "close", "save",     "save", "save"};
   operation.verb = kVerbs[static_cast<size_t>(operation.kind)];
   running.begin = now_;
   if (operation.kind == Kind::kControl && isolations_ > 0) {
@@ -243,6 +243,7 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
   const bool pushes = step.kind == Step::Kind::kPush || step.kind == Step::Kind::kPushPull;
   const bool is_barrier = step.kind == Step::Kind::kBarrier;
   const SimKey& key = scenario_.keys[step.key];
+  const Client& client = driver->process->client()->client();
   const bool is_of_key =
       !is_barrier && step.kind != Step::Kind::kControl && step.kind != Step::Kind::kClose;
   if (is_of_key && driver->missing.contains(step.key)) return true;
@@ -298,6 +299,14 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
     case Step::Kind::kBarrier:
       operation.kind = Kind::kBarrier;
       break;
+    case Step::Kind::kSave:
+      for (const auto& [id, other] : driver->running) {
+        if (other.step.kind == Step::Kind::kSave && other.key == step.key) return true;
+      }
+      if (driver->rank != 0) return true;
+      operation.kind = Kind::kCut;
+      running.round = client.RoundAfter(key.name, client.next_op()) - 1;
+      break;
     case Step::Kind::kClose:
       operation.kind = Kind::kClose;
       operation.key.clear();
@@ -306,7 +315,7 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
       closers_.insert(driver->rank);
       break;
     default:
-      if (driver->rank != 0 || !driver->process->client()->client().IsSender()) return true;
+      if (driver->rank != 0 || !client.IsSender()) return true;
       operation.kind = Kind::kControl;
       operation.key.clear();
       operation.store = step.store;
@@ -318,6 +327,39 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
   }
   Begin(driver, std::move(operation), std::move(running));
   return true;
+}
+
+// Reads what has been kept, while the program goes on.
+void Simulation::StartRead(Driver* driver, Driver::Running saved, const Outcome& cut) {
+  const SimKey& key = scenario_.keys[saved.key];
+  Operation read;
+  read.kind = Kind::kRead;
+  read.key = key.name;
+  read.meta = std::make_shared<const KeyMeta>(key.meta);
+  read.states = cut.states;
+  saved.phase = kReading;
+  saved.round = cut.round;
+  saved.out = driver->process->pool.Allocate(key.meta.elements() * ItemSize(key.meta.dtype));
+  std::memset(saved.out.data, 0xEE, saved.out.size);
+  read.out = saved.out;
+  Begin(driver, std::move(read), std::move(saved));
+}
+
+// What has been kept of the key's store is released when all of it is read.
+void Simulation::StartRelease(Driver* driver, size_t key) {
+  const uint32_t store = StoreOf(scenario_.keys[key].name);
+  for (const auto& [id, running] : driver->running) {
+    const bool is_save = running.step.kind == Step::Kind::kSave && running.phase != kReleasing;
+    if (is_save && StoreOf(scenario_.keys[running.key].name) == store) return;
+  }
+  Operation release;
+  release.kind = Kind::kRelease;
+  release.store = store;
+  Driver::Running running;
+  running.step.kind = Step::Kind::kSave;
+  running.phase = kReleasing;
+  running.key = key;
+  Begin(driver, std::move(release), std::move(running));
 }
 
 // Barrier, delete, barrier, init: what a program does to make a key anew.

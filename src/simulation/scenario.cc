@@ -154,6 +154,15 @@ void MakeClose(Random* random, Scenario* scenario) {
   found->store = 1;
 }
 
+// Here and there worker 0 saves a key, where others look at it.
+void MakeSaves(Random* random, Scenario* scenario) {
+  if (!random->Chance(0.5)) return;
+  for (Step& step : scenario->steps) {
+    const bool only_reads = step.kind == Step::Kind::kPull || step.kind == Step::Kind::kWait;
+    if (only_reads && random->Chance(0.2)) step.kind = Step::Kind::kSave;
+  }
+}
+
 void MakeFaults(Random* random, const std::vector<Fault::Kind>& kinds, Scenario* scenario) {
   const auto allowed = [&](Fault::Kind kind) {
     return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
@@ -252,6 +261,7 @@ Scenario MakeScenario(const testing::SimulationOptions& options) {
     MakeObserverDrops(&values, &scenario);
   }
   scenario.deletes_twice = values.Chance(0.5);
+  MakeSaves(&values, &scenario);
   for (int rank = 0; rank < scenario.workers; ++rank) {
     size_t steps = count;
     if (leavers && rank > 0 && random.Chance(0.4)) {

@@ -30,6 +30,7 @@ struct Step {
     kControl,
     kRecreate,
     kClose,
+    kSave,  // worker 0 has a version kept and reads it later
   };
   Kind kind{};
   size_t key = 0;

@@ -54,6 +54,8 @@ class Process final : public LinkHandler, public MessageTap {
   std::unique_ptr<Endpoint> endpoint;
 };
 
+inline constexpr int kCutting = 0, kReading = 1, kReleasing = 2;  // phases of a kSave
+
 // The user of a client: runs the program of the scenario.
 struct Driver {
   struct Running {
@@ -71,7 +73,7 @@ struct Driver {
     uint64_t logged_at = 0;   // its beginning in the history
     uint64_t generation = 0;  // of the key, which may be made anew
     uint64_t last_push = 0;   // ordinal of the life's last push before a kControl
-    int phase = 0;            // of a kRecreate
+    int phase = 0;            // of a kRecreate or kSave
     bool is_mistake = false;  // a delete of a key that has just been deleted
   };
   Process* process = nullptr;
@@ -157,6 +159,9 @@ class Simulation final : public FaultInjector, public ShardListener {
   void CheckStore(const Shard& shard, uint32_t server, const SimKey& key);
   bool StartStep(Driver* driver, const Step& step);
   void StartRecreate(Driver* driver, const Step& step);
+  void StartRelease(Driver* driver, size_t key);
+  void StartRead(Driver* driver, Driver::Running saved, const Outcome& cut);
+  void CheckSave(const Driver& driver, const Driver::Running& running, const Outcome& outcome);
   void OnOutcome(Driver* driver, const Outcome& outcome);
   void CheckFailure(const Driver& driver, const Driver::Running& running, const Error& error);
   OpId Begin(Driver* driver, Operation operation, Driver::Running running);

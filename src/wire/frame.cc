@@ -19,6 +19,7 @@ struct Rule {
 
 constexpr uint32_t kTextMax = 64 << 10;
 constexpr uint32_t kSpecMax = (64 << 10) + (4 << 10);
+constexpr uint32_t kStateMax = kSpecMax + 64;
 constexpr uint32_t kEpochMax = 16 << 20;
 
 constexpr Rule RuleOf(Type type) {
@@ -34,7 +35,7 @@ constexpr Rule RuleOf(Type type) {
     case Type::kPush:
       return {true, kBarrierKey | kHasScalars | kOfBirth, 2048, true, true};
     case Type::kPull:
-      return {true, kNoBody | kOfBirth, 0, false};
+      return {true, kNoBody | kOfBirth | kCut | kOfCut, 0, false};
     case Type::kCancel:
       return {true, 0, 0, false};
     case Type::kControl:
@@ -55,6 +56,10 @@ constexpr Rule RuleOf(Type type) {
       return {true, 0, 0, false};
     case Type::kClose:
       return {true, 0, 0, false};
+    case Type::kRelease:
+      return {true, 0, 0, false};
+    case Type::kRestore:
+      return {true, 0, kStateMax, true};
     case Type::kWelcome:
       return {true, 0, 256, false};
     case Type::kOk:
@@ -68,7 +73,7 @@ constexpr Rule RuleOf(Type type) {
     case Type::kAccepted:
       return {true, 0, 0, false};
     case Type::kValue:
-      return {true, kNoBody, 0, true};
+      return {true, kNoBody, kStateMax, true};
     case Type::kPong:
       return {true, 0, 0, false};
     case Type::kError:

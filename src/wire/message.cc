@@ -41,6 +41,8 @@ const char* Name(Type type) noexcept {
       return "WITHDRAW";
     case Type::kClose:
       return "CLOSE";
+    case Type::kRelease:
+      return "RELEASE";
     case Type::kWelcome:
       return "WELCOME";
     case Type::kOk:
@@ -93,6 +95,7 @@ bool IsMutating(Type type) noexcept {
     case Type::kAbstain:
     case Type::kDelete:
     case Type::kClose:
+    case Type::kRestore:
       return true;
     default:
       return false;

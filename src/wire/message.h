@@ -44,6 +44,7 @@ enum class Type : uint8_t {
   kPing = 14,
   kWithdraw = 15,
   kClose = 16,
+  kRelease = 17,
 
   kWelcome = 32,
   kOk = 33,
@@ -55,12 +56,13 @@ enum class Type : uint8_t {
   kPong = 39,
   kError = 40,
 
+  kRestore = 68,
+
   // Reserved: a peer that sends one gets an error.
   kStage = 64,
   kManifest = 65,
   kReplicate = 66,
   kSnapshot = 67,
-  kRestore = 68,
   kRows = 69,
 };
 
@@ -95,16 +97,20 @@ enum Flag : uint8_t {  // wire value: never renumber
   kWhenJoined = 1,     // CONTROL: keys that are not listed: when the sender has its place in them
   kHasScalars = 2,     // PUSH: `extra` holds hyperparameters
   kOfBirth = 4,        // PUSH, PULL, ABSTAIN: `need` holds the birth of the key that is meant
+  kCut = 8,     // PULL with kNoBody: the version that answers it is kept, to be read in parts
+  kOfCut = 16,  // PULL: a part of what a kCut of this session has kept
 };
 
 // One operation or reply.  What a field means depends on the type:
-//   number   PUSH round; PULL, VALUE, ACCEPTED version; ABSTAIN last round; CANCEL seq;
-//            CONTROL, COMMIT, WITHDRAW generation; EPOCH epoch; ERROR code
-//   chunk    of the key; CONTROL, CLOSE: the number of the store whose keys it is for
+//   number   PUSH round; PULL, VALUE, ACCEPTED version; PULL with kOfCut a part (ChunkState);
+//            ABSTAIN last round; CANCEL seq; CONTROL, COMMIT, WITHDRAW generation; EPOCH epoch;
+//            ERROR code
+//   chunk    of the key; CONTROL, CLOSE, RELEASE: the number of the store whose keys it is for
 //   seq      of the operation in its session; a reply has that of its operation
 //   encoding, param   PUSH: how the body is written down, and a number of that encoding's own
 //   need     PULL, PUSH: an operation of the session that must be done first, or 0; with kOfBirth,
-//            which PUSH, PULL and ABSTAIN may have, the birth of the key that is meant
+//            which PUSH, PULL and ABSTAIN may have, the birth of the key that is meant; with
+//            kOfCut the version that was kept
 //   extra    the payload below that belongs to the type
 struct Message {
   Type type{};
@@ -253,6 +259,27 @@ struct Epoch {                                                                  
 
 const char* Name(Epoch::State state) noexcept;
 
+// What a chunk keeps beside its value.  Its parts have numbers: the value, the master (a copy of a
+// 16-bit value in its compute type), the state arrays of the program (in the compute type), and its
+// state scalars (one f64 each).
+struct ChunkState {  // VALUE of a kCut; RESTORE, whose body is its parts one behind the other
+  static constexpr uint64_t kValue = 0, kMaster = 1, kStates = 2;  // numbers of parts
+  static constexpr uint8_t kStatesMax = 32;
+
+  uint64_t version = 0;
+  uint64_t updates = 0;  // by this program
+  bool has_value = true;
+  bool has_master = false;
+  uint8_t arrays = 0;
+  uint8_t scalars = 0;
+  UpdateSpec spec;
+
+  // Bytes of a part of a chunk; 0 where there is no such part.
+  size_t PartBytes(uint64_t part, DType dtype, size_t elements) const;
+  size_t Bytes(DType dtype, size_t elements) const;  // of all parts
+  bool operator==(const ChunkState&) const = default;
+};
+
 // CONTROL says per key from which round on it counts.  Keys that are not listed: from round 1, or,
 // with kWhenJoined, from the first round after the one that the sender abstains up to; where it
 // never does, not at all.
@@ -270,6 +297,7 @@ std::string Encode(const Welcome& value);
 std::string Encode(const KeyMeta& value);
 std::string Encode(const UpdateSpec& value);
 std::string Encode(const ChunkStatus& value);
+std::string Encode(const ChunkState& value);
 std::string Encode(const Epoch& value);
 std::string EncodeScalars(const std::vector<double>& scalars);
 
@@ -279,6 +307,7 @@ Welcome DecodeWelcome(std::string_view bytes);
 KeyMeta DecodeKeyMeta(std::string_view bytes);
 UpdateSpec DecodeUpdateSpec(std::string_view bytes);
 ChunkStatus DecodeChunkStatus(std::string_view bytes);
+ChunkState DecodeChunkState(std::string_view bytes);
 Epoch DecodeEpoch(uint64_t number, std::string_view bytes);
 std::vector<double> DecodeScalars(std::string_view bytes);
 

@@ -1,4 +1,4 @@
-// The updater that a CONTROL sets, and the scalars of its program.
+// The updater that a CONTROL sets, the scalars of its program, and what it keeps of a chunk.
 
 #include "base/byte_io.h"
 #include "wire/checked_fields.h"
@@ -8,6 +8,26 @@ namespace tkv {
 namespace {
 
 constexpr size_t kParamsMax = 128;
+
+void Write(const UpdateSpec& value, ByteWriter* writer) {
+  writer->Text(value.program);
+  writer->Number(static_cast<uint8_t>(value.multi_precision));
+  writer->Number(static_cast<uint32_t>(value.params.size()));
+  for (const double param : value.params) writer->Number(param);
+  writer->Number(static_cast<uint8_t>(value.fresh));
+}
+
+UpdateSpec ReadUpdateSpec(ByteReader* reader) {
+  UpdateSpec spec;
+  spec.program = reader->Text(kProgramBytesMax);
+  spec.multi_precision = ReadBool(reader);
+  const uint32_t count = reader->Count(sizeof(double));
+  if (count > kParamsMax) throw Fail(Code::kInvalidArgument, "{} hyperparameters", count);
+  spec.params.resize(count);
+  for (double& param : spec.params) param = reader->Number<double>();
+  spec.fresh = ReadBool(reader);
+  return spec;
+}
 
 }  // namespace
 
@@ -30,26 +50,60 @@ std::vector<double> DecodeScalars(std::string_view bytes) {
 
 std::string Encode(const UpdateSpec& value) {
   ByteWriter writer;
-  writer.Text(value.program);
-  writer.Number(static_cast<uint8_t>(value.multi_precision));
-  writer.Number(static_cast<uint32_t>(value.params.size()));
-  for (const double param : value.params) writer.Number(param);
-  writer.Number(static_cast<uint8_t>(value.fresh));
+  Write(value, &writer);
   return writer.Take();
 }
 
 UpdateSpec DecodeUpdateSpec(std::string_view bytes) {
   ByteReader reader(bytes);
-  UpdateSpec spec;
-  spec.program = reader.Text(kProgramBytesMax);
-  spec.multi_precision = ReadBool(&reader);
-  const uint32_t count = reader.Count(sizeof(double));
-  if (count > kParamsMax) throw Fail(Code::kInvalidArgument, "{} hyperparameters", count);
-  spec.params.resize(count);
-  for (double& param : spec.params) param = reader.Number<double>();
-  spec.fresh = ReadBool(&reader);
+  UpdateSpec spec = ReadUpdateSpec(&reader);
   reader.End();
   return spec;
+}
+
+size_t ChunkState::PartBytes(uint64_t part, DType dtype, size_t elements) const {
+  const size_t array = elements * ItemSize(ComputeType(dtype));
+  if (part == kValue) return has_value ? elements * ItemSize(dtype) : 0;
+  if (part == kMaster) return has_master ? array : 0;
+  const uint64_t state = part - kStates;
+  if (state < arrays) return array;
+  return state - arrays < scalars ? sizeof(double) : 0;
+}
+
+size_t ChunkState::Bytes(DType dtype, size_t elements) const {
+  size_t bytes = 0;
+  const uint64_t parts = kStates + arrays + scalars;
+  for (uint64_t part = 0; part < parts; ++part) bytes += PartBytes(part, dtype, elements);
+  return bytes;
+}
+
+std::string Encode(const ChunkState& value) {
+  ByteWriter writer;
+  writer.Number(value.version);
+  writer.Number(value.updates);
+  writer.Number(static_cast<uint8_t>(value.has_value));
+  writer.Number(static_cast<uint8_t>(value.has_master));
+  writer.Number(value.arrays);
+  writer.Number(value.scalars);
+  Write(value.spec, &writer);
+  return writer.Take();
+}
+
+ChunkState DecodeChunkState(std::string_view bytes) {
+  ByteReader reader(bytes);
+  ChunkState state;
+  state.version = reader.Number<uint64_t>();
+  state.updates = reader.Number<uint64_t>();
+  state.has_value = ReadBool(&reader);
+  state.has_master = ReadBool(&reader);
+  state.arrays = reader.Number<uint8_t>();
+  state.scalars = reader.Number<uint8_t>();
+  if (state.arrays > ChunkState::kStatesMax || state.scalars > ChunkState::kStatesMax) {
+    throw Fail(Code::kInvalidArgument, "{} and {} states", state.arrays, state.scalars);
+  }
+  state.spec = ReadUpdateSpec(&reader);
+  reader.End();
+  return state;
 }
 
 }  // namespace tkv

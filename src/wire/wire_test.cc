@@ -172,7 +172,7 @@ TEST(Frame, CutPayloadsAreErrors) {
 
 TEST(Frame, ReservedTypesAreRefused) {
   for (const Type type : {Type::kStage, Type::kManifest, Type::kReplicate, Type::kSnapshot,
-                          Type::kRestore, Type::kRows, static_cast<Type>(200)}) {
+                          Type::kRows, static_cast<Type>(200)}) {
     Message message;
     message.type = type;
     EXPECT_FAILS(Code::kInvalidArgument, Decode(HeadOf({message})));

@@ -1,0 +1,96 @@
+// What servers keep to be read, and values that are put back.
+
+#include "base/check.h"
+#include "base/format.h"
+#include "client/client.h"
+
+namespace tkv {
+
+// Where a part of a chunk lies among those of all chunks: an array has the order of the value, of
+// a scalar there is one for each chunk.
+codec::Range Client::PartRange(const Operation& read, uint32_t chunk) {
+  const KeyMeta& meta = *read.meta;
+  const auto bytes = [&](uint32_t c) {
+    return (*read.states)[c].PartBytes(read.part, meta.dtype, meta.elements_of(c));
+  };
+  return {chunk * bytes(0), bytes(chunk)};
+}
+
+// It waits for nothing: what it reads is kept for it, whatever has become of the key.
+void Client::StartRead(Op* op) {
+  op->has_left = true;
+  const auto chunks = static_cast<uint32_t>(op->what.states->size());
+  for (uint32_t c = 0; c < chunks; ++c) {
+    const uint32_t server = ServerOf(epoch_.placement, op->key, c);
+    if (const auto& dead = links_[server].dead()) return Fail(op, *dead);
+  }
+  for (uint32_t c = 0; c < chunks; ++c) {
+    Outgoing read;
+    read.op = op->id;
+    read.priority = op->what.priority;
+    read.pull_bytes = PartRange(op->what, c).size;
+    read.message.type = Type::kPull;
+    read.message.flags = kOfCut;
+    read.message.key = op->key;
+    read.message.chunk = c;
+    read.message.dtype = op->what.meta->dtype;
+    read.message.number = op->what.part;
+    read.message.need = (*op->what.states)[c].version;
+    ++op->unpulled;
+    Queue(ServerOf(epoch_.placement, op->key, c), std::move(read));
+  }
+}
+
+void Client::OnReadAnswer(const Outgoing& sent, const Message& reply) {
+  Op* const op = Find(sent.op);
+  if (op == nullptr) return;
+  Drop(&op->unpulled);
+  if (reply.type != Type::kValue) return Fail(op, ErrorOf(reply));
+  const size_t bytes = PartRange(op->what, sent.message.chunk).size;
+  if (reply.body.size != bytes) {
+    return Fail(op, Error(Code::kInternal,
+                          Format("part {} of chunk {} has {} bytes, {} were cut", op->what.part,
+                                 sent.message.chunk, reply.body.size, bytes)));
+  }
+  FinishIfDone(op);
+}
+
+void Client::StartRelease(Op* op) {
+  op->has_left = true;
+  for (const ServerLink& link : links_) {
+    if (link.dead()) continue;
+    Outgoing release;
+    release.op = op->id;
+    release.message.type = Type::kRelease;
+    release.message.chunk = op->what.store;
+    ++op->unaccepted;
+    Queue(link.server(), std::move(release));
+  }
+  if (op->unaccepted == 0) Finish(op);
+}
+
+void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
+  op->has_left = true;
+  op->round = key->round;
+  MakePlaces(id, key);
+  if (op->what.states->size() != key->chunks.size()) {
+    return Fail(op,
+                Error(Code::kInvalidArgument, Format("{} chunks, the key has {}",
+                                                     op->what.states->size(), key->chunks.size())));
+  }
+  key->opening = op->id;  // nothing else of this key moves meanwhile
+  for (uint32_t c = 0; c < key->chunks.size(); ++c) {
+    Outgoing restore;
+    restore.op = op->id;
+    restore.message.type = Type::kRestore;
+    restore.message.key = id;
+    restore.message.chunk = c;
+    restore.message.dtype = key->meta.dtype;
+    restore.message.extra = Encode((*op->what.states)[c]);
+    restore.message.body = op->what.value.Part(c);
+    ++op->unaccepted;
+    Queue(key->chunks[c].server, std::move(restore));
+  }
+}
+
+}  // namespace tkv

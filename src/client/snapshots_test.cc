@@ -1,0 +1,127 @@
+#include "tests/client_fixture.h"
+
+namespace tkv {
+namespace {
+
+using test::Kind;
+using test::Of;
+
+class SnapshotClientTest : public test::ClientTest {
+ protected:
+  void AnswerCut(const Message& cut, uint64_t version, uint64_t updates) {
+    ChunkState state;
+    state.updates = updates;
+    Message reply = Reply(cut, Type::kValue, version);
+    reply.flags = kNoBody;
+    reply.extra = Encode(state);
+    Receive(reply);
+  }
+  OpId BeginRead(uint64_t part) {
+    Operation read;
+    read.kind = Kind::kRead;
+    read.verb = "save";
+    read.key = meta_.name;
+    read.meta = std::make_shared<const KeyMeta>(meta_);
+    read.states = std::make_shared<const std::vector<ChunkState>>(2);
+    read.part = part;
+    read.out = {out_.data(), out_.size(), nullptr};
+    const OpId id = client_.Start(std::move(read), now_);
+    client_.Settle(now_, &effects_);
+    return id;
+  }
+};
+
+TEST_F(SnapshotClientTest, ThePushAfterACutLeavesWhenEveryChunkIsKept) {
+  MakeKey();
+  Begin(Kind::kPush, "push");
+  AnswerAll(Sent(), Type::kAccepted, 1);
+  const OpId cut = Begin(Kind::kCut, "save");
+  Begin(Kind::kPush, "push");
+  const auto sent = Sent();
+  ASSERT_EQ(sent.size(), 2U);
+  for (const Message& message : sent) {
+    EXPECT_EQ(message.type, Type::kPull);
+    EXPECT_EQ(message.flags & (kNoBody | kCut), kNoBody | kCut);
+    EXPECT_EQ(message.number, 1U);
+  }
+  AnswerCut(sent[0], 1, 4);
+  EXPECT_TRUE(Sent().empty());
+  AnswerCut(sent[1], 1, 5);
+  EXPECT_EQ(Of(Type::kPush, Sent()).size(), 2U);
+  for (const Outcome& outcome : client_.TakeOutcomes()) {
+    if (outcome.op != cut) continue;
+    EXPECT_EQ(outcome.round, 1U);
+    ASSERT_TRUE(outcome.states != nullptr);
+    EXPECT_EQ(outcome.states->at(0).updates, 4U);
+    EXPECT_EQ(outcome.states->at(1).updates, 5U);
+  }
+}
+
+TEST_F(SnapshotClientTest, AReadHoldsNothingBackAndOutlivesItsKey) {
+  MakeKey();
+  BeginRead(ChunkState::kValue);
+  const auto reads = Sent();
+  ASSERT_EQ(reads.size(), 2U);
+  EXPECT_EQ(reads[0].flags, kOfCut);
+  Begin(Kind::kPush, "push");
+  EXPECT_EQ(Of(Type::kPush, Sent()).size(), 2U);
+  const Block landing = client_.Landing(link_, [&] {
+    Message value = Reply(reads[1], Type::kValue);
+    value.body.size = 976 * 4;
+    return value;
+  }());
+  EXPECT_EQ(landing.data, out_.data() + 1024 * 4);
+  EXPECT_EQ(landing.size, 976U * 4);
+}
+
+TEST_F(SnapshotClientTest, APartOfAnotherSizeIsAnError) {
+  MakeKey();
+  const OpId read = BeginRead(ChunkState::kValue);
+  const auto reads = Sent();
+  Message value = Reply(reads[0], Type::kValue);
+  value.body.size = 12;
+  EXPECT_FALSE(client_.Landing(link_, value));
+  Receive(value);
+  EXPECT_EQ(FailureOf(read)->code(), Code::kInternal);
+}
+
+TEST_F(SnapshotClientTest, ARestoreWaitsForPushesAndHoldsBackLaterOnes) {
+  MakeKey();
+  Begin(Kind::kPush, "push");
+  const auto pushes = Sent();
+  Operation restore;
+  restore.kind = Kind::kRestore;
+  restore.verb = "load";
+  restore.key = meta_.name;
+  restore.states = std::make_shared<const std::vector<ChunkState>>(2);
+  restore.value.bytes = {bytes_.data(), bytes_.size(), nullptr};
+  restore.value.ends = {1024 * 4, 2000 * 4};
+  const OpId id = client_.Start(std::move(restore), now_);
+  client_.Settle(now_, &effects_);
+  Begin(Kind::kPush, "push");
+  EXPECT_TRUE(Sent().empty());
+  AnswerAll(pushes, Type::kAccepted, 1);
+  const auto sent = Sent();
+  ASSERT_EQ(sent.size(), 2U);
+  EXPECT_EQ(sent[0].type, Type::kRestore);
+  EXPECT_EQ(sent[1].body.size, 976U * 4);
+  AnswerAll(sent, Type::kOk, 1);
+  EXPECT_EQ(Of(Type::kPush, Sent()).size(), 2U);
+  EXPECT_FALSE(FailureOf(id));
+}
+
+TEST_F(SnapshotClientTest, AReadThatIsTooLateIsGivenUp) {
+  MakeKey();
+  const OpId read = BeginRead(ChunkState::kValue);
+  Sent();
+  After(700 * kSecond);
+  const auto cancels = Of(Type::kCancel, Sent());
+  ASSERT_EQ(cancels.size(), 2U);
+  AnswerAll(cancels, Type::kOk);
+  EXPECT_EQ(FailureOf(read)->code(), Code::kDeadlineExceeded);
+  Begin(Kind::kPush, "push");
+  EXPECT_EQ(Of(Type::kPush, Sent()).size(), 2U);
+}
+
+}  // namespace
+}  // namespace tkv

@@ -1,0 +1,181 @@
+// Versions of chunks that are kept to be read, and values that are put back: PULL with kCut and
+// kOfCut, RELEASE, RESTORE.
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/format.h"
+#include "server/shard.h"
+
+namespace tkv {
+
+// ---- chunks -------------------------------------------------------------------------------------
+
+std::optional<Bytes> ChunkCut::Part(uint64_t part) const {
+  if (part == ChunkState::kValue) return value.Read();
+  if (part == ChunkState::kMaster)
+    return state.has_master ? std::optional(master.bytes()) : std::nullopt;
+  const uint64_t index = part - ChunkState::kStates;
+  return index < states.size() ? std::optional(states[index].bytes()) : std::nullopt;
+}
+
+ChunkCut ChunkWorker::Cut(const Chunk& chunk, uint32_t store) {
+  ChunkCut cut;
+  cut.store = store;
+  cut.dtype = chunk.dtype;
+  cut.state.version = chunk.version;
+  cut.value = chunk.value;
+  if (chunk.rule == nullptr) return cut;
+  cut.master = chunk.master;
+  cut.states = chunk.states;
+  cut.state.updates = chunk.updates;
+  cut.state.has_master = static_cast<bool>(chunk.master);
+  cut.state.spec = chunk.rule->spec();
+  if (chunk.states.empty()) return cut;
+  cut.state.arrays = static_cast<uint8_t>(chunk.rule->program().states().size());
+  cut.state.scalars = static_cast<uint8_t>(chunk.rule->program().scalar_states().size());
+  return cut;
+}
+
+void ChunkWorker::Restore(Chunk* chunk, const ChunkState& state, const Bytes& body) {
+  const size_t bytes = state.Bytes(chunk->dtype, chunk->elements);
+  if (body.size != bytes) {
+    throw Fail(Code::kInvalidArgument, "{} bytes of {}, its parts have {}", body.size,
+               Name(chunk->dtype), bytes);
+  }
+  const Rule* const rule = chunk->rule.get();
+  const bool has_state = state.updates > 0 || state.arrays > 0 || state.scalars > 0;
+  if (has_state && rule == nullptr) {
+    throw Fail(Code::kFailedPrecondition, "there are states, and the store has no optimizer");
+  }
+  if (has_state && state.spec.program != rule->spec().program) {
+    throw Fail(Code::kFailedPrecondition, "the states are of another optimizer than the store has");
+  }
+  const size_t arrays = rule == nullptr ? 0 : rule->program().states().size();
+  const size_t scalars = rule == nullptr ? 0 : rule->program().scalar_states().size();
+  const bool is_fresh = state.arrays == 0 && state.scalars == 0;
+  if (!is_fresh && (state.arrays != arrays || state.scalars != scalars)) {
+    throw Fail(Code::kInvalidArgument, "{} and {} states, the optimizer has {} and {}",
+               state.arrays, state.scalars, arrays, scalars);
+  }
+  const bool needs_master =
+      rule != nullptr && rule->spec().multi_precision && ComputeType(chunk->dtype) != chunk->dtype;
+  if (state.has_master && !needs_master) {
+    throw Fail(Code::kFailedPrecondition,
+               "there is a float32 master, and the optimizer has no multi_precision");
+  }
+  size_t at = 0;
+  const auto take = [&](uint64_t part) {
+    Block block = CopyOf({const_cast<std::byte*>(body.data) + at,
+                          state.PartBytes(part, chunk->dtype, chunk->elements), nullptr});
+    at += block.size;
+    return block;
+  };
+  // All memory first: from here on nothing fails.
+  Block value;
+  if (state.has_value) value = take(ChunkState::kValue);
+  Block master;
+  if (state.has_master) master = take(ChunkState::kMaster);
+  std::vector<Block> states;
+  for (size_t i = 0; i < size_t{state.arrays} + state.scalars; ++i) {
+    states.push_back(take(ChunkState::kStates + i));
+  }
+  if (state.has_value) chunk->value.dense_ = std::move(value);
+  chunk->master = std::move(master);
+  chunk->states = std::move(states);
+  chunk->updates = state.updates;
+  chunk->failure.reset();
+}
+
+// ---- messages -----------------------------------------------------------------------------------
+
+// Why this life may not cut now; empty where it may.
+std::string Shard::WhyNoCut(const SessionId& id) const {
+  if (!cutter_ || *cutter_ == id) return {};
+  return Format("worker {} is saving", cutter_->rank);
+}
+
+void Shard::DropCuts(const SessionId& id, std::optional<uint32_t> store) {
+  if (cutter_ != id) return;
+  boost::unordered::erase_if(
+      cuts_, [&](const auto& entry) { return !store || entry.second.store == *store; });
+  if (cuts_.empty()) cutter_.reset();
+}
+
+void Shard::OnRead(Session* session, const Message& message, Effects* effects) {
+  const auto found = cutter_ == session->id ? cuts_.find(message.chunk_id()) : cuts_.end();
+  if (found == cuts_.end()) {
+    return AnswerError(session, message, Code::kNotFound, "nothing of it is kept any more",
+                       effects);
+  }
+  const ChunkCut& cut = found->second;
+  if (cut.state.version != message.need) {
+    return AnswerError(session, message, Code::kNotFound,
+                       Format("version {} of it is kept, not {}", cut.state.version, message.need),
+                       effects);
+  }
+  const auto part = cut.Part(message.number);
+  if (!part) {
+    return AnswerError(session, message, Code::kInvalidArgument,
+                       Format("there is no part {}", message.number), effects);
+  }
+  Message reply = Reply(message, Type::kValue, cut.state.version);
+  reply.dtype = cut.dtype;
+  reply.body = *part;
+  effects->Send(session->link, std::move(reply));
+}
+
+void Shard::OnRelease(Session* session, const Message& message, Effects* effects) {
+  DropCuts(session->id, message.chunk);
+  effects->Send(session->link, Reply(message, Type::kOk));
+}
+
+// Whether it is the lowest rank that lives or is awaited.
+bool Shard::IsLowestRank(Rank rank) const {
+  const auto may_act = [](const Epoch::Seat& seat) {
+    return seat.state == Epoch::State::kAlive || seat.state == Epoch::State::kAwaited;
+  };
+  const auto lowest = std::find_if(epoch_.workers.begin(), epoch_.workers.end(), may_act);
+  return lowest - epoch_.workers.begin() == rank;
+}
+
+// Between two rounds: a round that is open has been made on the values that are to go.
+void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
+  const auto key = keys_.find(message.key);
+  const auto found = chunks_.find(message.chunk_id());
+  if (key == keys_.end() || found == chunks_.end()) {
+    return AnswerError(session, message, Code::kNotFound, "no such key", effects);
+  }
+  if (!IsLowestRank(session->id.rank)) {
+    return AnswerError(session, message, Code::kFailedPrecondition,
+                       "the lowest rank that lives puts values back", effects);
+  }
+  ChunkState state;
+  try {
+    state = DecodeChunkState(message.extra);
+  } catch (const Error& error) {
+    return Violation(session, message, error.what(), effects);
+  }
+  if (message.body.size > 0 && !message.body) {  // when its head came it was worth no memory
+    return AnswerError(session, message, Code::kFailedPrecondition,
+                       Format("{} bytes came before their key", message.body.size), effects);
+  }
+  Chunk& chunk = found->second;
+  const bool has_open_round = std::any_of(chunk.rounds.begin(), chunk.rounds.end(),
+                                          [](const Round& round) { return round.count > 0; });
+  if (has_open_round || chunk.former) {
+    return AnswerError(
+        session, message, Code::kFailedPrecondition,
+        Format("round {} has begun; values are put back between two barriers", chunk.version + 1),
+        effects);
+  }
+  ApplyControls(&key->second, &chunk);  // what is due at the next round, which has not begun
+  try {
+    worker_.Restore(&chunk, state, message.body);
+  } catch (const Error& error) {
+    return AnswerError(session, message, error.code(), error.what(), effects);
+  }
+  Answer(session, message, Reply(message, Type::kOk, chunk.version), effects);
+}
+
+}  // namespace tkv
