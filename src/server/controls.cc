@@ -57,6 +57,23 @@ void Shard::SettlePlace(Key* key, Rank sender, uint64_t from_round) {
   }
 }
 
+// Rounds go on without a sender that is gone: what it has committed, and what waits for its place in
+// a key, counts from the first round that lacks it, whether its place has been heard of here or not.
+void Shard::SettleOfGone() {
+  for (auto& [id, key] : keys_) {
+    for (Key::Pending& pending : key.pending) {
+      const Rank sender = pending.rule->sender();
+      const bool is_over = epoch_.IsGone(sender) && !epoch_.IsMember(sender);
+      if (!pending.WaitsFor(sender) || !is_over || !IsCommitted(*pending.rule)) continue;
+      uint64_t covered = key.AbstainOf(sender);
+      for (const uint32_t c : key.chunks) {
+        covered = std::max(covered, chunks_.at({id, c}).LastArrived(sender));
+      }
+      pending.from_round = covered + 1;
+    }
+  }
+}
+
 // Of the rules that wait for the sender's place in this key the last one stays beside a new one: it
 // is in force again where the new one is withdrawn.
 void Shard::KeepLastWaiting(Key* key, Rank sender) {

@@ -488,6 +488,29 @@ TEST_F(ShardTest, AControlOfALaterLifeWaitsForItsPlaceInAKey) {
   EXPECT_EQ(Value(), 5.0F) << "from its first own round on";
 }
 
+// Another server has heard of the place, and goes on from there when the sender has died.
+TEST_F(ShardTest, WhatALaterLifeHasCommittedCountsWithoutItsPlaceWhereRoundsGoOnWithoutIt) {
+  Send(kLink0, Push(2, 1, 1));
+  epoch_.number = 2;
+  epoch_.policy = Epoch::Policy::kContinue;
+  epoch_.workers[0].incarnation = 6;
+  shard_.On(epoch_, &effects_);
+  constexpr LinkId kLater = 3;
+  Greet(kLater, 0, 6);
+  Message control = Make(Type::kControl, 1, 1);
+  control.flags = kWhenJoined;
+  control.extra = Encode(UpdateSpec{Optimizer::Create("test")->program().ToText(), false, {1.0}});
+  EXPECT_EQ(Send(kLater, control).type, Type::kOk);
+  epoch_.number = 3;
+  epoch_.workers[0].state = Epoch::State::kDead;
+  epoch_.commits = {{0, 6, 1}};
+  shard_.On(epoch_, &effects_);
+  Send(kLink1, Push(1, 1, 2));
+  EXPECT_EQ(Value(), 3.0F) << "a round that the earlier life has pushed in";
+  Send(kLink1, Push(2, 2, 1));
+  EXPECT_EQ(Value(), 4.0F) << "the first one that lacks it";
+}
+
 // The sender has lost its place with its earlier life, and one of its servers answers the second
 // CONTROL with an error.
 TEST_F(ShardTest, AWithdrawnControlLeavesTheCommittedOneThatWaits) {

@@ -160,6 +160,7 @@ class Shard {
   std::string WhyNever(const Key& key, const Chunk& chunk, const ParkedPull& pull) const;
   ChunkStatus StatusOf(const Key& key, const Chunk& chunk, Rank rank) const;
   static void SettlePlace(Key* key, Rank sender, uint64_t from_round);
+  void SettleOfGone();
   static void KeepLastWaiting(Key* key, Rank sender);
   void DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation);
   void RecheckDescribes(Effects* effects);
