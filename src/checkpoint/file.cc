@@ -1,0 +1,224 @@
+#include "checkpoint/file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "base/format.h"
+
+namespace tkv::checkpoint {
+namespace {
+
+Fault& TheFault() {
+  static Fault fault;
+  return fault;
+}
+
+// 0, kHalf, or the errno that a test wants of this call.
+int FaultOf(const char* call) { return TheFault() ? TheFault()(call) : 0; }
+
+Code CodeOf(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return Code::kResourceExhausted;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case ENOTDIR:
+    case EISDIR:
+      return Code::kFailedPrecondition;
+    case ENOENT:
+      return Code::kNotFound;
+    case EEXIST:
+    case ENOTEMPTY:
+      return Code::kAlreadyExists;
+    default:
+      return Code::kUnavailable;
+  }
+}
+
+Error Failed(const std::string& path, const char* call, int error) {
+  return Fail(CodeOf(error), "{}: {}: {}", path, call, std::generic_category().message(error));
+}
+
+// The call's result; what a test makes fail is not called.
+template <typename F>
+auto Do(const std::string& path, const char* call, F f) {
+  for (;;) {
+    const int fault = FaultOf(call);
+    if (fault > 0) throw Failed(path, call, fault);
+    const auto result = f(fault == kHalf);
+    if (result >= 0) return result;
+    if (errno != EINTR) throw Failed(path, call, errno);
+  }
+}
+
+constexpr size_t kWriteMax = size_t{16} << 20;  // in one call, so that signals are seen
+
+size_t Part(size_t left, bool half) {
+  const size_t part = std::min(left, kWriteMax);
+  return half ? std::max<size_t>(1, part / 2) : part;
+}
+
+}  // namespace
+
+void SetFault(Fault fault) { TheFault() = std::move(fault); }
+
+File File::Create(const std::string& path) {
+  const int fd = Do(path, "open", [&](bool) {
+    return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  });
+  return {path, fd};
+}
+
+File File::Open(const std::string& path) {
+  const int fd = Do(path, "open", [&](bool) { return open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+  return {path, fd};
+}
+
+File::File(File&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+File::~File() {
+  if (fd_ >= 0) close(fd_);
+}
+
+void File::Write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const auto written = Do(path_, "write", [&](bool half) {
+      return write(fd_, bytes.data(), Part(bytes.size(), half));
+    });
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+}
+
+void File::WriteAt(uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const auto written = Do(path_, "pwrite", [&](bool half) {
+      return pwrite(fd_, bytes.data(), Part(bytes.size(), half), static_cast<off_t>(offset));
+    });
+    bytes = bytes.subspan(static_cast<size_t>(written));
+    offset += static_cast<uint64_t>(written);
+  }
+}
+
+void File::Sync() {
+  Do(path_, "fsync", [&](bool) { return fsync(fd_); });
+}
+
+void File::Close() {
+  const int fd = std::exchange(fd_, -1);
+  const int fault = FaultOf("close");
+  const int result = close(fd);  // the descriptor is gone in any case
+  if (fault > 0) throw Failed(path_, "close", fault);
+  if (result < 0 && errno != EINTR) throw Failed(path_, "close", errno);
+}
+
+uint64_t File::Size() const {
+  struct stat status{};
+  Do(path_, "fstat", [&](bool) { return fstat(fd_, &status); });
+  return static_cast<uint64_t>(status.st_size);
+}
+
+void File::ReadAt(uint64_t offset, std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const auto read = Do(path_, "pread", [&](bool half) {
+      return pread(fd_, bytes.data(), Part(bytes.size(), half), static_cast<off_t>(offset));
+    });
+    if (read == 0) {
+      throw Fail(Code::kDataLoss, "{}: the file ends at byte {}, {} more are missing", path_,
+                 offset, bytes.size());
+    }
+    bytes = bytes.subspan(static_cast<size_t>(read));
+    offset += static_cast<uint64_t>(read);
+  }
+}
+
+FolderLock::FolderLock(const std::string& path) {
+  fd_ = Do(path, "open",
+           [&](bool) { return open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  const int fault = FaultOf("flock");
+  if (fault <= 0 && flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
+  const int error = fault > 0 ? fault : errno;
+  close(fd_);
+  if (error == EWOULDBLOCK) {
+    throw Fail(Code::kFailedPrecondition, "{}: another store is saving there", path);
+  }
+  throw Failed(path, "flock", error);
+}
+
+FolderLock::~FolderLock() { close(fd_); }
+
+void MakeFolder(const std::string& path) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  if (!parent.empty() && !Exists(parent)) MakeFolder(parent);
+  const int fault = FaultOf("mkdir");
+  if (fault > 0) throw Failed(path, "mkdir", fault);
+  if (mkdir(path.c_str(), 0777) == 0) return;
+  const int error = errno;
+  if (error != EEXIST || !IsFolder(path)) throw Failed(path, "mkdir", error);
+}
+
+void SyncFolder(const std::string& path) {
+  File folder = File::Open(path);
+  folder.Sync();
+  folder.Close();
+}
+
+void Rename(const std::string& from, const std::string& to) {
+  Do(to, "rename", [&](bool) { return rename(from.c_str(), to.c_str()); });
+}
+
+void RemoveAll(const std::string& path) {
+  const int fault = FaultOf("unlink");
+  if (fault > 0) throw Failed(path, "unlink", fault);
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (error) throw Failed(path, "unlink", error.value());
+}
+
+bool Exists(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+bool IsFolder(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_directory(path, error);
+}
+
+std::vector<std::string> Names(const std::string& folder) {
+  const int fault = FaultOf("opendir");
+  if (fault > 0) throw Failed(folder, "opendir", fault);
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    names.push_back(at->path().filename().string());
+  }
+  if (error) throw Failed(folder, "opendir", error.value());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace tkv::checkpoint

@@ -1,0 +1,612 @@
+#include "checkpoint/snapshot.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/json/serialize.hpp>
+#include <charconv>
+#include <cmath>
+#include <set>
+
+#include "base/format.h"
+#include "checkpoint/json.h"
+
+namespace tkv::checkpoint {
+namespace {
+
+constexpr const char* kIndexName = "model.safetensors.index.json";
+constexpr uint64_t kFormat = 1;
+constexpr size_t kCheckDigits = 32;
+const std::string kNoCheck(kCheckDigits, '0');
+
+std::string CheckOf(std::span<const std::byte> bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return Format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+std::string CheckOf(const std::string& text) {
+  return CheckOf(std::as_bytes(std::span(text.data(), text.size())));
+}
+
+// A text that begins with a field "check": where its digits are.
+size_t PlaceOfCheck(const std::string& text) {
+  const size_t name = text.find("check");
+  if (name == std::string::npos) return name;
+  const size_t digits = text.find_first_of("0123456789abcdef", name + 5);
+  const bool fits = digits != std::string::npos && digits + kCheckDigits <= text.size();
+  return fits ? digits : std::string::npos;
+}
+
+// Fills in the check of a text, which is that of the text with no check.
+void Seal(std::string* text) {
+  text->replace(PlaceOfCheck(*text), kCheckDigits, kNoCheck);
+  text->replace(PlaceOfCheck(*text), kCheckDigits, CheckOf(*text));
+}
+
+void CheckSeal(const std::string& text, const std::string& file) {
+  const size_t place = PlaceOfCheck(text);
+  if (place == std::string::npos) {
+    throw Fail(Code::kDataLoss, "{}: this is no index of a snapshot", file);
+  }
+  std::string sealed = text;
+  Seal(&sealed);
+  if (sealed != text) throw Fail(Code::kDataLoss, "{}: the check does not match", file);
+}
+
+std::string ReadAll(const std::string& path) {
+  const File file = File::Open(path);
+  const uint64_t size = file.Size();
+  if (size > kHeaderBytesMax) throw Fail(Code::kDataLoss, "{}: {} bytes", path, size);
+  std::string text(size, '\0');
+  file.ReadAt(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+// ---- keys ---------------------------------------------------------------------------------------
+
+uint64_t PartCount(const SavedKey& key) {
+  return kStateParts + key.arrays.size() + key.scalars.size();
+}
+
+bool HasPart(const SavedKey& key, uint64_t part) {
+  if (part == kValuePart) return key.has_value;
+  return part == kMasterPart ? key.has_master : part < PartCount(key);
+}
+
+// The tensor of a part, without its place.
+Tensor TensorOf(const SavedKey& key, uint64_t part) {
+  Tensor tensor;
+  const std::string name = key.key.is_string() ? key.key.text() : Format("{}", key.key.number());
+  const uint64_t state = part - kStateParts;
+  const bool is_scalar = part >= kStateParts && state >= key.arrays.size();
+  tensor.dtype = is_scalar ? DType::kF64 : part == kValuePart ? key.dtype : ComputeType(key.dtype);
+  if (part == kValuePart) {
+    tensor.name = name;
+  } else if (part == kMasterPart) {
+    tensor.name = name + "#master";
+  } else {
+    tensor.name = Format("{}#{}", name,
+                         is_scalar ? key.scalars[state - key.arrays.size()] : key.arrays[state]);
+  }
+  uint64_t elements = 1;
+  if (is_scalar) {
+    elements = key.updates.size();
+    tensor.shape = {static_cast<int64_t>(elements)};
+  } else {
+    for (const int64_t dim : key.shape) tensor.shape.push_back(dim);
+    elements = static_cast<uint64_t>(key.shape.size());
+  }
+  tensor.end = elements * ItemSize(tensor.dtype);
+  return tensor;
+}
+
+// As a double is written so that it reads as the same one; JSON has no infinities.
+std::string TextOfDouble(double value) { return Format("{}", value); }
+
+double DoubleOf(const std::string& text) {
+  if (text == "inf") return INFINITY;
+  if (text == "-inf") return -INFINITY;
+  if (text == "nan" || text == "-nan") return NAN;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw Fail(Code::kDataLoss, "'{}' is no number", text);
+  }
+  return value;
+}
+
+json::array TextsOf(const std::vector<std::string>& texts) {
+  json::array array;
+  for (const std::string& text : texts) array.emplace_back(text);
+  return array;
+}
+
+std::vector<std::string> TextsOf(const json::object& object, const char* name) {
+  std::vector<std::string> texts;
+  for (const json::value& text : ArrayOf(Field(object, name), name)) {
+    texts.push_back(TextOf(text, name));
+  }
+  return texts;
+}
+
+std::string IndexOf(const std::vector<SavedKey>& keys, const Layout& layout,
+                    const std::vector<std::string>& checks,
+                    const std::vector<std::string>& header_checks,
+                    const std::function<std::string(size_t)>& name_of) {
+  json::object index;
+  index["check"] = kNoCheck;
+  index["format"] = kFormat;
+  json::array files;
+  for (size_t f = 0; f < layout.files; ++f) {
+    files.push_back(json::object{{"name", name_of(f)}, {"check", header_checks[f]}});
+  }
+  index["files"] = std::move(files);
+  std::vector<SavedProgram> programs;
+  json::array entries;
+  size_t item = 0;
+  for (size_t k = 0; k < keys.size(); ++k) {
+    const SavedKey& key = keys[k];
+    json::object entry;
+    if (key.key.is_string()) {
+      entry["key"] = key.key.text();
+    } else {
+      entry["key"] = key.key.number();
+    }
+    entry["dtype"] = Name(key.dtype);
+    entry["shape"] = json::array(key.shape.begin(), key.shape.end());
+    entry["mode"] = key.is_async ? "async" : "sync";
+    entry["round"] = key.round;
+    entry["chunk_elements"] = key.chunk_elements;
+    entry["updates"] = json::array(key.updates.begin(), key.updates.end());
+    if (!key.program.text.empty()) {
+      auto known = std::find(programs.begin(), programs.end(), key.program);
+      if (known == programs.end()) known = programs.insert(known, key.program);
+      entry["program"] = known - programs.begin();
+    }
+    entry["value"] = key.has_value;
+    entry["master"] = key.has_master;
+    entry["arrays"] = TextsOf(key.arrays);
+    entry["scalars"] = TextsOf(key.scalars);
+    json::array parts;
+    for (; item < layout.items.size() && layout.items[item].key == k; ++item) {
+      parts.push_back(json::object{{"tensor", layout.items[item].tensor.name},
+                                   {"file", layout.items[item].file},
+                                   {"check", checks[item]}});
+    }
+    entry["parts"] = std::move(parts);
+    entries.push_back(std::move(entry));
+  }
+  json::array texts;
+  for (const SavedProgram& program : programs) {
+    json::array params;
+    for (const double param : program.params) params.emplace_back(TextOfDouble(param));
+    texts.push_back(json::object{{"text", program.text},
+                                 {"multi_precision", program.multi_precision},
+                                 {"params", std::move(params)}});
+  }
+  index["programs"] = std::move(texts);
+  index["keys"] = std::move(entries);
+  return json::serialize(index);
+}
+
+SavedProgram ProgramOf(const json::object& entry) {
+  SavedProgram program;
+  program.text = TextOf(Field(entry, "text"), "text");
+  program.multi_precision = BoolOf(Field(entry, "multi_precision"), "multi_precision");
+  for (const std::string& param : TextsOf(entry, "params")) {
+    program.params.push_back(DoubleOf(param));
+  }
+  return program;
+}
+
+SavedKey KeyOf(const json::object& entry, const std::vector<SavedProgram>& programs) {
+  SavedKey key;
+  const json::value& name = Field(entry, "key");
+  if (name.is_string()) {
+    key.key = Key(KeyView(TextOf(name, "key")));
+  } else if (name.is_int64()) {
+    key.key = Key(KeyView(name.get_int64()));
+  } else {
+    throw Fail(Code::kDataLoss, "'key' is no key");
+  }
+  const auto dtype = DTypeFromName(TextOf(Field(entry, "dtype"), "dtype"));
+  if (!dtype) throw Fail(Code::kDataLoss, "there is no such dtype");
+  key.dtype = *dtype;
+  std::vector<int64_t> dims;
+  for (const json::value& dim : ArrayOf(Field(entry, "shape"), "shape")) {
+    dims.push_back(static_cast<int64_t>(NumberOf(dim, "shape")));
+  }
+  key.shape = Shape(dims);
+  key.is_async = TextOf(Field(entry, "mode"), "mode") == "async";
+  key.round = NumberOf(Field(entry, "round"), "round");
+  key.chunk_elements = NumberOf(Field(entry, "chunk_elements"), "chunk_elements");
+  key.updates.clear();
+  for (const json::value& count : ArrayOf(Field(entry, "updates"), "updates")) {
+    key.updates.push_back(NumberOf(count, "updates"));
+  }
+  const auto elements = static_cast<uint64_t>(key.shape.size());
+  const uint64_t chunks =
+      key.chunk_elements == 0
+          ? 1
+          : std::max<uint64_t>(
+                1, (elements + key.chunk_elements - 1) / std::max<uint64_t>(1, key.chunk_elements));
+  if (key.updates.size() != chunks) {
+    throw Fail(Code::kDataLoss, "{} counts of updates, {} chunks", key.updates.size(), chunks);
+  }
+  if (entry.contains("program")) {
+    const uint64_t program = NumberOf(Field(entry, "program"), "program");
+    if (program >= programs.size()) throw Fail(Code::kDataLoss, "there is no program {}", program);
+    key.program = programs[program];
+  }
+  key.has_value = BoolOf(Field(entry, "value"), "value");
+  key.has_master = BoolOf(Field(entry, "master"), "master");
+  key.arrays = TextsOf(entry, "arrays");
+  key.scalars = TextsOf(entry, "scalars");
+  return key;
+}
+
+// Snapshots of a folder, the oldest first.
+std::vector<uint64_t> NumbersIn(const std::string& folder) {
+  std::vector<uint64_t> numbers;
+  for (const std::string& name : Names(folder)) {
+    uint64_t number = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (error == std::errc() && end == name.data() + name.size() && name.size() >= 6) {
+      numbers.push_back(number);
+    }
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+std::string NameOfNumber(uint64_t number) { return Format("{:06}", number); }
+
+bool IsLeftOver(const std::string& name) {
+  return name.size() > 5 && name[0] == '.' && name.ends_with(".tmp");
+}
+
+}  // namespace
+
+Layout LayoutOf(const std::vector<SavedKey>& keys, uint64_t file_bytes_max) {
+  Layout layout;
+  std::set<std::string> names = {"__metadata__"};
+  uint64_t at = 0;
+  for (size_t k = 0; k < keys.size(); ++k) {
+    for (uint64_t part = 0; part < PartCount(keys[k]); ++part) {
+      if (!HasPart(keys[k], part)) continue;
+      Item item{k, part, 0, TensorOf(keys[k], part)};
+      while (!names.insert(item.tensor.name).second) item.tensor.name += '#';
+      const uint64_t bytes = item.tensor.bytes();
+      const bool is_full = at > 0 && at + bytes > file_bytes_max;
+      if (layout.files == 0 || is_full) {
+        ++layout.files;
+        at = 0;
+      }
+      item.file = layout.files - 1;
+      item.tensor.begin = at;
+      item.tensor.end = at += bytes;
+      layout.items.push_back(std::move(item));
+    }
+  }
+  if (layout.files == 0) layout.files = 1;
+  return layout;
+}
+
+// ---- writing ------------------------------------------------------------------------------------
+
+namespace {
+
+std::vector<Tensor> TensorsOf(const Layout& layout, size_t file) {
+  std::vector<Tensor> tensors;
+  for (const Item& item : layout.items) {
+    if (item.file == file) tensors.push_back(item.tensor);
+  }
+  return tensors;
+}
+
+std::string FileName(size_t file, size_t count) {
+  return Format("model-{:05}-of-{:05}.safetensors", file + 1, count);
+}
+
+}  // namespace
+
+std::string Writer::NameOf(size_t file) const { return FileName(file, layout_.files); }
+
+Writer Writer::Folder(const std::string& path, std::vector<SavedKey> keys,
+                      uint64_t file_bytes_max) {
+  Writer writer;
+  writer.is_folder_ = true;
+  writer.keys_ = std::move(keys);
+  writer.layout_ = LayoutOf(writer.keys_, file_bytes_max);
+  MakeFolder(path);
+  writer.lock_ = std::make_unique<FolderLock>(path);
+  for (const std::string& name : Names(path)) {  // of savers that have ended before their commit
+    if (IsLeftOver(name)) RemoveAll(Format("{}/{}", path, name));
+  }
+  const std::vector<uint64_t> numbers = NumbersIn(path);
+  const std::string number = NameOfNumber(numbers.empty() ? 1 : numbers.back() + 1);
+  writer.parent_ = path;
+  writer.path_ = Format("{}/{}", path, number);
+  const std::string target = Format("{}/.{}.tmp", path, number);
+  MakeFolder(target);
+  writer.target_ = target;  // from here on the destructor removes it
+  writer.BeginFile(0);
+  return writer;
+}
+
+Writer Writer::SingleFile(const std::string& path, std::vector<SavedKey> keys) {
+  static std::atomic<uint64_t> count = 0;
+  Writer writer;
+  writer.keys_ = std::move(keys);
+  writer.layout_ = LayoutOf(writer.keys_, UINT64_MAX);
+  writer.path_ = path;
+  const size_t slash = path.find_last_of('/');
+  writer.parent_ = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  const std::string target = Format("{}/.{}.{}-{}.tmp", writer.parent_, name, getpid(), ++count);
+  writer.file_ = File::Create(target);
+  writer.target_ = target;
+  writer.BeginFile(0);
+  return writer;
+}
+
+Writer::~Writer() {
+  if (is_committed_ || target_.empty()) return;
+  file_.reset();
+  try {
+    RemoveAll(target_);
+  } catch (const Error&) {  // the next one that saves there tries again
+  }
+}
+
+uint64_t Writer::bytes() const {
+  uint64_t bytes = 0;
+  for (const Item& item : layout_.items) bytes += item.tensor.bytes();
+  return bytes;
+}
+
+void Writer::BeginFile(size_t file) {
+  std::map<std::string, std::string> metadata;
+  if (is_folder_) {
+    file_ = File::Create(Format("{}/{}", target_, NameOf(file)));
+  } else {  // the index as it will be, but for its checks
+    const std::vector<std::string> no_checks(layout_.items.size(), kNoCheck);
+    metadata["tensorkv"] =
+        IndexOf(keys_, layout_, no_checks, {kNoCheck}, [](size_t) { return std::string(); });
+  }
+  const std::string header = HeaderOf(TensorsOf(layout_, file), metadata);
+  header_checks_.push_back(is_folder_ ? CheckOf(header) : kNoCheck);
+  file_->Write(std::as_bytes(std::span(header.data(), header.size())));
+}
+
+void Writer::EndFile() {
+  file_->Sync();
+  file_->Close();
+  file_.reset();
+}
+
+void Writer::Write(std::span<const std::byte> bytes) {
+  const Item& item = layout_.items.at(checks_.size());
+  if (bytes.size() != item.tensor.bytes()) {
+    throw Fail(Code::kInternal, "tensor '{}' has {} bytes, {} are written", item.tensor.name,
+               item.tensor.bytes(), bytes.size());
+  }
+  if (item.file >= header_checks_.size()) {
+    EndFile();
+    BeginFile(item.file);
+  }
+  file_->Write(bytes);
+  checks_.push_back(CheckOf(bytes));
+}
+
+std::string Writer::Commit() {
+  if (checks_.size() != layout_.items.size()) {
+    throw Fail(Code::kInternal, "{} of {} tensors are written", checks_.size(),
+               layout_.items.size());
+  }
+  if (is_folder_) {
+    EndFile();
+    json::object index;
+    json::object files;
+    for (const Item& item : layout_.items) files[item.tensor.name] = NameOf(item.file);
+    std::string text =
+        IndexOf(keys_, layout_, checks_, header_checks_, [&](size_t file) { return NameOf(file); });
+    // The fields that other readers look for, behind the check, which comes first.
+    text.pop_back();
+    text += Format(R"(,"metadata":{{"total_size":{}}},"weight_map":{}}})", bytes(),
+                   std::string(json::serialize(files)));
+    Seal(&text);
+    File file = File::Create(Format("{}/{}", target_, kIndexName));
+    file.Write(std::as_bytes(std::span(text.data(), text.size())));
+    file.Sync();
+    file.Close();
+    SyncFolder(target_);
+  } else {
+    std::string header = HeaderOf(TensorsOf(layout_, 0),
+                                  {{"tensorkv", IndexOf(keys_, layout_, checks_, {kNoCheck},
+                                                        [](size_t) { return std::string(); })}});
+    Seal(&header);
+    file_->WriteAt(0, std::as_bytes(std::span(header.data(), header.size())));
+    EndFile();
+  }
+  Rename(target_, path_);
+  is_committed_ = true;
+  SyncFolder(parent_);
+  if (!is_folder_) return path_;
+  try {
+    std::vector<uint64_t> numbers = NumbersIn(parent_);
+    for (size_t i = 0; i + kKept < numbers.size(); ++i) {  // one that is half gone is none
+      const std::string old = Format("{}/{}", parent_, NameOfNumber(numbers[i]));
+      const std::string gone = Format("{}/.{}.tmp", parent_, NameOfNumber(numbers[i]));
+      Rename(old, gone);
+      RemoveAll(gone);
+    }
+  } catch (const Error&) {  // the next one that saves there tries again
+  }
+  return path_;
+}
+
+// ---- reading ------------------------------------------------------------------------------------
+
+Reader::Reader(const std::string& path) {
+  if (!Exists(path)) throw Fail(Code::kNotFound, "{}: there is no snapshot", path);
+  if (!IsFolder(path)) {
+    OpenFile(path);
+  } else if (Exists(Format("{}/{}", path, kIndexName))) {
+    OpenFolder(path);
+  } else {
+    const std::vector<uint64_t> numbers = NumbersIn(path);
+    if (numbers.empty()) throw Fail(Code::kNotFound, "{}: there is no snapshot", path);
+    OpenFolder(Format("{}/{}", path, NameOfNumber(numbers.back())));
+  }
+}
+
+void Reader::OpenFolder(const std::string& folder) {
+  path_ = folder;
+  const std::string index = Format("{}/{}", folder, kIndexName);
+  if (!Exists(index)) throw Fail(Code::kDataLoss, "{}: the index is missing", index);
+  const std::string text = ReadAll(index);
+  CheckSeal(text, index);
+  Parse(text, index);
+  for (size_t f = 0; f < layout_.files; ++f) {
+    const std::string name = Format("{}/{}", folder, FileName(f, layout_.files));
+    if (!Exists(name)) throw Fail(Code::kDataLoss, "{}: the file is missing", name);
+    files_.push_back(File::Open(name));
+    // The header is known from the index to the last byte.
+    const std::string header = HeaderOf(TensorsOf(layout_, f), {});
+    std::string found(header.size(), '\0');
+    files_[f].ReadAt(0, std::as_writable_bytes(std::span(found)));
+    uint64_t data = 0;
+    for (const Item& item : layout_.items) {
+      if (item.file == f) data += item.tensor.bytes();
+    }
+    if (found != header || CheckOf(header) != header_checks_[f] ||
+        files_[f].Size() != header.size() + data) {
+      throw Fail(Code::kDataLoss, "{}: this is not the file that the index names", name);
+    }
+    data_begins_.push_back(header.size());
+  }
+}
+
+void Reader::OpenFile(const std::string& path) {
+  path_ = path;
+  files_.push_back(File::Open(path));
+  const Header header = ReadHeader(files_[0]);
+  const auto index = header.metadata.find("tensorkv");
+  if (index == header.metadata.end()) {
+    throw Fail(Code::kFailedPrecondition, "{}: no states were saved there by a store", path);
+  }
+  std::string bytes(header.data_begin, '\0');
+  files_[0].ReadAt(0, std::as_writable_bytes(std::span(bytes)));
+  CheckSeal(bytes, path);
+  Parse(index->second, path);
+  data_begins_.push_back(header.data_begin);
+  const std::string expected = HeaderOf(TensorsOf(layout_, 0), {{"tensorkv", index->second}});
+  if (expected != bytes) {
+    throw Fail(Code::kDataLoss, "{}: the tensors are not those that the index names", path);
+  }
+}
+
+void Reader::Parse(const std::string& text, const std::string& name) {
+  const json::object index = ParseObject(text, name);
+  try {
+    const uint64_t format = NumberOf(Field(index, "format"), "format");
+    if (format != kFormat) {
+      throw Fail(Code::kFailedPrecondition, "{}: format {}, this build reads {}", name, format,
+                 kFormat);
+    }
+    std::vector<SavedProgram> programs;
+    for (const json::value& program : ArrayOf(Field(index, "programs"), "programs")) {
+      programs.push_back(ProgramOf(ObjectOf(program, "programs")));
+    }
+    for (const json::value& file : ArrayOf(Field(index, "files"), "files")) {
+      header_checks_.push_back(TextOf(Field(ObjectOf(file, "files"), "check"), "check"));
+    }
+    std::vector<size_t> file_of;
+    for (const json::value& value : ArrayOf(Field(index, "keys"), "keys")) {
+      const json::object& entry = ObjectOf(value, "keys");
+      keys_.push_back(KeyOf(entry, programs));
+      for (const json::value& part : ArrayOf(Field(entry, "parts"), "parts")) {
+        const json::object& fields = ObjectOf(part, "parts");
+        checks_.push_back(TextOf(Field(fields, "check"), "check"));
+        file_of.push_back(NumberOf(Field(fields, "file"), "file"));
+      }
+    }
+    layout_ = LayoutOf(keys_, UINT64_MAX);
+    if (layout_.items.size() != checks_.size()) {
+      throw Fail(Code::kDataLoss, "{} parts, the keys have {}", checks_.size(),
+                 layout_.items.size());
+    }
+    // Files begin where the index says so.
+    uint64_t at = 0;
+    for (size_t i = 0; i < layout_.items.size(); ++i) {
+      Item& item = layout_.items[i];
+      const size_t before = i == 0 ? 0 : layout_.items[i - 1].file;
+      if (file_of[i] != before && file_of[i] != before + 1) {
+        throw Fail(Code::kDataLoss, "part {} in file {}", i, file_of[i]);
+      }
+      if (file_of[i] != before) at = 0;
+      item.file = file_of[i];
+      const uint64_t bytes = item.tensor.bytes();
+      item.tensor.begin = at;
+      item.tensor.end = at += bytes;
+    }
+    layout_.files = header_checks_.size();
+    if (layout_.files == 0 ||
+        (!layout_.items.empty() && layout_.items.back().file + 1 != layout_.files)) {
+      throw Fail(Code::kDataLoss, "{} files", layout_.files);
+    }
+  } catch (const Error& error) {
+    if (error.code() == Code::kFailedPrecondition) throw;
+    throw Fail(Code::kDataLoss, "{}: {}", name, error.what());
+  }
+}
+
+uint64_t Reader::bytes() const {
+  uint64_t bytes = 0;
+  for (const Item& item : layout_.items) bytes += item.tensor.bytes();
+  return bytes;
+}
+
+void Reader::Verify(const std::function<void(uint64_t)>& after) const {
+  constexpr size_t kBlock = size_t{4} << 20;
+  std::vector<std::byte> block(static_cast<size_t>(std::min<uint64_t>(kBlock, bytes())));
+  XXH3_state_t state;
+  uint64_t done = 0;
+  for (size_t i = 0; i < layout_.items.size(); ++i) {
+    const Item& item = layout_.items[i];
+    XXH3_128bits_reset(&state);
+    for (uint64_t at = item.tensor.begin; at < item.tensor.end;) {
+      const auto part =
+          std::span(block).first(std::min<uint64_t>(block.size(), item.tensor.end - at));
+      files_[item.file].ReadAt(data_begins_[item.file] + at, part);
+      XXH3_128bits_update(&state, part.data(), part.size());
+      at += part.size();
+      done += part.size();
+      if (after) after(done);
+    }
+    const XXH128_hash_t hash = XXH3_128bits_digest(&state);
+    if (Format("{:016x}{:016x}", hash.high64, hash.low64) != checks_[i]) {
+      throw Fail(Code::kDataLoss, "{}: key {}: tensor '{}' is damaged: its check does not match",
+                 files_[item.file].path(), keys_[item.key].key.view().ToString(), item.tensor.name);
+    }
+  }
+}
+
+const Item& Reader::Find(size_t key, uint64_t part) const {
+  const auto first = std::lower_bound(layout_.items.begin(), layout_.items.end(), key,
+                                      [](const Item& item, size_t k) { return item.key < k; });
+  return *std::find_if(first, layout_.items.end(),
+                       [&](const Item& item) { return item.part == part; });
+}
+
+void Reader::Read(size_t key, uint64_t part, std::span<std::byte> out) const {
+  const Item& item = Find(key, part);
+  files_[item.file].ReadAt(data_begins_[item.file] + item.tensor.begin, out);
+}
+
+}  // namespace tkv::checkpoint

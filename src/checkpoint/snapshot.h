@@ -1,0 +1,141 @@
+// Values of keys, and what optimizers keep beside them, on disk.
+//
+// A snapshot is a folder: PATH/000001 with safetensors files and an index of them, as other readers
+// of such folders know it.  It is built beside and renamed, so that it is there whole or not at all.
+// States alone are one safetensors file.  Everything has a check; what is damaged is never handed
+// out.
+
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "tkv/key.h"
+#include "tkv/shape.h"
+
+namespace tkv::checkpoint {
+
+// The update program that keeps states of a key; without text there is none.
+struct SavedProgram {
+  std::string text;
+  bool multi_precision = false;
+  std::vector<double> params;  // as they were; a store that loads has its own
+  bool operator==(const SavedProgram&) const = default;
+};
+
+struct SavedKey {
+  Key key{KeyView(0)};
+  DType dtype{};
+  Shape shape;
+  bool is_async = false;
+  uint64_t round = 0;
+  uint64_t chunk_elements = 0;       // 0: one chunk
+  std::vector<uint64_t> updates{0};  // of each chunk
+  SavedProgram program;
+  bool has_value = true;
+  bool has_master = false;
+  std::vector<std::string> arrays;   // names of state arrays, in the compute type
+  std::vector<std::string> scalars;  // and of state scalars, one f64 for each chunk
+
+  bool operator==(const SavedKey&) const = default;
+};
+
+// Numbers of a key's parts.
+inline constexpr uint64_t kValuePart = 0, kMasterPart = 1, kStateParts = 2;
+
+// One part of a key: a tensor of a file.
+struct Item {
+  size_t key = 0;
+  uint64_t part = 0;
+  size_t file = 0;
+  Tensor tensor;
+};
+
+struct Layout {
+  std::vector<Item> items;  // in the order in which they are written
+  size_t files = 0;
+};
+// Where every part of these keys lies; a file takes tensors up to so many bytes, and at least one.
+Layout LayoutOf(const std::vector<SavedKey>& keys, uint64_t file_bytes_max);
+
+// Writes the parts of keys one after the other.  What is not committed leaves nothing.
+class Writer {
+ public:
+  static constexpr uint64_t kFileBytes = uint64_t{4} << 30;
+  static constexpr size_t kKept = 2;  // snapshots of a folder, the newest ones
+
+  // A new snapshot in the folder `path`, which is made where it is not there.
+  //   throws  as File and FolderLock do
+  static Writer Folder(const std::string& path, std::vector<SavedKey> keys,
+                       uint64_t file_bytes_max = kFileBytes);
+  // One file of all parts, which takes the place of what is there.
+  static Writer SingleFile(const std::string& path, std::vector<SavedKey> keys);
+  Writer(Writer&&) noexcept = default;
+  ~Writer();
+
+  const std::vector<Item>& items() const { return layout_.items; }
+  uint64_t bytes() const;  // of all items
+  // The next item, whole.
+  void Write(std::span<const std::byte> bytes);
+  // From here on it is there, whatever happens.
+  //   returns  the path of the snapshot
+  std::string Commit();
+
+ private:
+  Writer() = default;
+  void BeginFile(size_t file);
+  void EndFile();
+  std::string NameOf(size_t file) const;
+
+  bool is_folder_ = false;
+  std::string path_;    // as it will be
+  std::string target_;  // where it is built
+  std::string parent_;
+  std::unique_ptr<FolderLock> lock_;
+  std::vector<SavedKey> keys_;
+  Layout layout_;
+  std::vector<std::string> checks_;         // of the items that are written
+  std::vector<std::string> header_checks_;  // of the files
+  std::vector<uint64_t> sizes_;
+  std::optional<File> file_;
+  bool is_committed_ = false;
+};
+
+class Reader {
+ public:
+  // A folder of snapshots, of which the newest counts; one snapshot; a file of states.
+  //   throws  kNotFound, kDataLoss (naming the file and the key), kFailedPrecondition (a newer
+  //           format)
+  explicit Reader(const std::string& path);
+
+  const std::string& path() const { return path_; }  // of the snapshot itself
+  const std::vector<SavedKey>& keys() const { return keys_; }
+  uint64_t bytes() const;
+  // Reads all parts once and compares their checks.
+  //   calls   `after` with the number of bytes read so far
+  //   throws  kDataLoss  naming the file and the key
+  void Verify(const std::function<void(uint64_t)>& after = {}) const;
+  // A part that the key has.
+  void Read(size_t key, uint64_t part, std::span<std::byte> out) const;
+
+ private:
+  void OpenFolder(const std::string& folder);
+  void OpenFile(const std::string& file);
+  void Parse(const std::string& index, const std::string& name);
+  const Item& Find(size_t key, uint64_t part) const;
+
+  std::string path_;
+  std::vector<SavedKey> keys_;
+  Layout layout_;
+  std::vector<std::string> checks_;
+  std::vector<File> files_;
+  std::vector<uint64_t> data_begins_;
+  std::vector<std::string> header_checks_;
+};
+
+}  // namespace tkv::checkpoint

@@ -1,0 +1,366 @@
+#include "checkpoint/snapshot.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+namespace tkv::checkpoint {
+namespace {
+
+class CheckpointTest : public ::testing::Test {
+ protected:
+  CheckpointTest() {
+    std::string name = ::testing::TempDir() + "tkv-XXXXXX";
+    folder_ = mkdtemp(name.data());
+    path_ = folder_ + "/snapshots";
+  }
+  ~CheckpointTest() override {
+    SetFault({});
+    std::filesystem::remove_all(folder_);
+  }
+
+  // Two keys; whose bytes follow from `mark`.
+  static std::vector<SavedKey> Keys() {
+    SavedKey a;
+    a.key = Key(KeyView("a"));
+    a.dtype = DType::kF16;
+    a.shape = Shape({2, 3});
+    a.round = 7;
+    a.chunk_elements = 4;
+    a.updates = {7, 6};
+    a.program = {"program text", true, {0.1, INFINITY}};
+    a.has_master = true;
+    a.arrays = {"m"};
+    a.scalars = {"t"};
+    SavedKey b;
+    b.key = Key(KeyView("b"));
+    b.shape = Shape({5});
+    b.is_async = true;
+    return {a, b};
+  }
+  static std::vector<std::byte> BytesOf(const Item& item, int mark) {
+    std::vector<std::byte> bytes(item.tensor.bytes());
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = static_cast<std::byte>(mark * 31 + item.part * 7 + item.key * 3 + i);
+    }
+    return bytes;
+  }
+  static std::string WriteAll(Writer writer, int mark) {
+    for (const Item& item : writer.items()) writer.Write(BytesOf(item, mark));
+    return writer.Commit();
+  }
+  std::string Save(int mark, uint64_t file_bytes = 64) {
+    return WriteAll(Writer::Folder(path_, Keys(), file_bytes), mark);
+  }
+  // Which mark is read back, all of it; an error where it is none.
+  static int MarkOf(const std::string& path) {
+    const Reader reader(path);
+    reader.Verify();
+    EXPECT_EQ(reader.keys(), Keys());
+    const Layout layout = LayoutOf(Keys(), UINT64_MAX);
+    for (int mark = 1; mark < 5; ++mark) {
+      bool all = true;
+      for (const Item& item : layout.items) {
+        std::vector<std::byte> bytes(item.tensor.bytes());
+        reader.Read(item.key, item.part, bytes);
+        all = all && bytes == BytesOf(item, mark);
+      }
+      if (all) return mark;
+    }
+    return 0;
+  }
+  static std::vector<std::string> FilesOf(const std::string& folder) {
+    std::vector<std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+      if (entry.is_regular_file()) files.push_back(entry.path());
+    }
+    return files;
+  }
+  static std::string Slurp(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  static void Put(const std::string& path, const std::string& text) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+  }
+  static Code CodeOf(const std::string& path) {
+    try {
+      MarkOf(path);
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(path.substr(0, path.find_last_of('/'))),
+                std::string::npos)
+          << error.what();
+      return error.code();
+    }
+    return {};
+  }
+
+  std::string folder_;
+  std::string path_;
+};
+
+TEST_F(CheckpointTest, WhatIsSavedIsReadBack) {
+  EXPECT_EQ(Save(1), path_ + "/000001");
+  EXPECT_EQ(MarkOf(path_), 1);
+  EXPECT_EQ(MarkOf(path_ + "/000001"), 1);
+  EXPECT_GT(FilesOf(path_).size(), 2U) << "small files are several";
+  const std::string file = folder_ + "/states";
+  WriteAll(Writer::SingleFile(file, Keys()), 2);
+  EXPECT_EQ(MarkOf(file), 2);
+  WriteAll(Writer::SingleFile(file, Keys()), 3);
+  EXPECT_EQ(MarkOf(file), 3);
+  EXPECT_EQ(FilesOf(folder_).size(), FilesOf(path_).size() + 1) << "nothing is left over";
+}
+
+TEST_F(CheckpointTest, TheNewestCountsAndTwoAreKept) {
+  for (const int mark : {1, 2, 3}) Save(mark);
+  EXPECT_EQ(MarkOf(path_), 3);
+  EXPECT_EQ(MarkOf(path_ + "/000002"), 2);
+  EXPECT_FALSE(Exists(path_ + "/000001"));
+}
+
+TEST_F(CheckpointTest, NamesOfTensorsAreUnique) {
+  std::vector<SavedKey> keys(3);
+  keys[0].key = Key(KeyView("a"));
+  keys[0].arrays = {"m", "master"};
+  keys[0].has_master = true;
+  keys[1].key = Key(KeyView("a#m"));
+  keys[2].key = Key(KeyView("__metadata__"));
+  const Layout layout = LayoutOf(keys, UINT64_MAX);
+  std::vector<std::string> names;
+  for (const Item& item : layout.items) names.push_back(item.tensor.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"a", "a#master", "a#m", "a#master#", "a#m#",
+                                             "__metadata__#"}));
+}
+
+TEST_F(CheckpointTest, EveryFlippedBitIsReported) {
+  const std::string snapshot = Save(1);
+  const std::string states = folder_ + "/states";
+  WriteAll(Writer::SingleFile(states, Keys()), 2);
+  std::vector<std::string> files = FilesOf(snapshot);
+  files.push_back(states);
+  for (const std::string& file : files) {
+    const std::string whole = Slurp(file);
+    for (size_t bit = 0; bit < whole.size() * 8; ++bit) {
+      const auto at = static_cast<std::streamoff>(bit / 8);
+      std::fstream opened(file, std::ios::in | std::ios::out | std::ios::binary);
+      opened.seekp(at).put(static_cast<char>(whole[bit / 8] ^ (1 << bit % 8))).flush();
+      EXPECT_THROW(Reader(file == states ? states : snapshot).Verify(), Error)
+          << file << " " << bit;
+      opened.seekp(at).put(whole[bit / 8]);
+    }
+  }
+  EXPECT_EQ(MarkOf(snapshot), 1);
+}
+
+TEST_F(CheckpointTest, EveryCutOffEndAndEveryMissingFileIsReported) {
+  const std::string snapshot = Save(1);
+  for (const std::string& file : FilesOf(snapshot)) {
+    const std::string whole = Slurp(file);
+    for (const size_t size : {size_t{0}, size_t{1}, whole.size() / 2, whole.size() - 1}) {
+      Put(file, whole.substr(0, size));
+      EXPECT_EQ(CodeOf(snapshot), Code::kDataLoss) << file << " " << size;
+    }
+    Put(file, whole + "x");
+    EXPECT_EQ(CodeOf(snapshot), Code::kDataLoss) << file;
+    std::filesystem::remove(file);
+    EXPECT_NE(CodeOf(snapshot), Code{}) << file;
+    Put(file, whole);
+  }
+  EXPECT_EQ(MarkOf(snapshot), 1);
+}
+
+TEST_F(CheckpointTest, DamageIsNotPassedOverInFavourOfAnOlderSnapshot) {
+  Save(1);
+  const std::string second = Save(2);
+  const std::string file = FilesOf(second)[0];
+  Put(file, Slurp(file) + "x");
+  EXPECT_EQ(CodeOf(path_), Code::kDataLoss);
+  EXPECT_EQ(MarkOf(path_ + "/000001"), 1);
+}
+
+TEST_F(CheckpointTest, FilesFromElsewhereAreRefused) {
+  EXPECT_EQ(CodeOf(path_), Code::kNotFound);
+  std::filesystem::create_directory(path_);
+  EXPECT_EQ(CodeOf(path_), Code::kNotFound);
+  Put(path_ + "/model.safetensors.index.json", R"({"metadata":{},"weight_map":{}})");
+  EXPECT_EQ(CodeOf(path_), Code::kDataLoss);
+  const std::string file = folder_ + "/other.safetensors";
+  Put(file, HeaderOf({}, {{"format", "pt"}}));
+  EXPECT_EQ(CodeOf(file), Code::kFailedPrecondition);
+  for (const char* text :
+       {"", "x", "12345678", "\xff\xff\xff\xff\xff\xff\xff\xff{}", "\x02\0\0\0\0\0\0\0{}"}) {
+    Put(file, text);
+    EXPECT_EQ(CodeOf(file), Code::kDataLoss) << text;
+  }
+}
+
+TEST_F(CheckpointTest, HeadersThatLieAreRefused) {
+  const std::string file = folder_ + "/file";
+  const auto put = [&](const std::string& json, size_t data) {
+    const uint64_t length = json.size();
+    Put(file,
+        std::string(reinterpret_cast<const char*>(&length), 8) + json + std::string(data, 'x'));
+    const File opened = File::Open(file);
+    return ReadHeader(opened).tensors.size();
+  };
+  EXPECT_EQ(put(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8), 1U);
+  for (
+      const char* json : {
+          R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,7]}})",
+          R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}})",
+          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+          R"({"a":{"dtype":"F99","shape":[2],"data_offsets":[0,8]}})",
+          R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})",
+          R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]}})",
+          R"({"a":{"dtype":"F32","shape":[2]}})",
+          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+          R"({"a":[]})",
+          R"([])",
+          R"({"a":{{}})",
+          R"({"a":[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]})",
+      }) {
+    EXPECT_THROW(put(json, 8), Error) << json;
+  }
+}
+
+TEST_F(CheckpointTest, OneStoreSavesInAFolderAtATime) {
+  const Writer first = Writer::Folder(path_, Keys());
+  EXPECT_THROW(Writer::Folder(path_, Keys()), Error);
+}
+
+TEST_F(CheckpointTest, WhatIsNotCommittedLeavesNothing) {
+  Save(1);
+  const size_t files = FilesOf(folder_).size();
+  {
+    Writer writer = Writer::Folder(path_, Keys());
+    writer.Write(BytesOf(writer.items()[0], 2));
+  }
+  {
+    Writer writer = Writer::SingleFile(folder_ + "/states", Keys());
+    writer.Write(BytesOf(writer.items()[0], 2));
+  }
+  EXPECT_EQ(FilesOf(folder_).size(), files);
+  EXPECT_EQ(MarkOf(path_), 1);
+}
+
+// How many calls a save makes of the system.
+template <typename F>
+int CallsOf(F save) {
+  int count = 0;
+  SetFault([&](const char*) {
+    ++count;
+    return 0;
+  });
+  save();
+  SetFault({});
+  return count;
+}
+
+TEST_F(CheckpointTest, WhicheverCallFailsTheSnapshotBeforeStays) {
+  const std::string states = folder_ + "/states";
+  Save(1);
+  WriteAll(Writer::SingleFile(states, Keys()), 1);
+  for (const bool is_folder : {true, false}) {
+    const auto save = [&](int mark) {
+      if (is_folder) {
+        Save(mark);
+      } else {
+        WriteAll(Writer::SingleFile(states, Keys()), mark);
+      }
+    };
+    const std::string& path = is_folder ? path_ : states;
+    const int calls = CallsOf([&] { save(1); });
+    ASSERT_GT(calls, 5);
+    for (const int error : {ENOSPC, EIO}) {
+      for (int n = 1; n <= calls; ++n) {
+        int count = 0;
+        SetFault([&](const char*) { return ++count == n ? error : 0; });
+        bool failed = false;
+        try {
+          save(2);
+        } catch (const Error& caught) {
+          failed = true;
+          EXPECT_EQ(caught.code(), error == ENOSPC ? Code::kResourceExhausted : Code::kUnavailable);
+        }
+        SetFault({});
+        const int mark = MarkOf(path);
+        EXPECT_TRUE(mark == 1 || mark == 2) << n;
+        if (!failed) {
+          EXPECT_EQ(mark, 2) << n;
+        }
+        save(1);
+        ASSERT_EQ(MarkOf(path), 1) << n;
+      }
+    }
+    int count = 0;
+    SetFault([&](const char*) { return ++count % 2 == 0 ? kHalf : 0; });
+    save(3);
+    EXPECT_EQ(MarkOf(path), 3) << "writes and reads that do half of their work";
+    SetFault({});
+  }
+}
+
+TEST_F(CheckpointTest, WhereverAProcessIsKilledASnapshotIsThere) {
+  const std::string states = folder_ + "/states";
+  Save(1);
+  WriteAll(Writer::SingleFile(states, Keys()), 1);
+  for (const bool is_folder : {true, false}) {
+    const auto save = [&](int mark) {
+      if (is_folder) {
+        Save(mark);
+      } else {
+        WriteAll(Writer::SingleFile(states, Keys()), mark);
+      }
+    };
+    const std::string& path = is_folder ? path_ : states;
+    const int calls = CallsOf([&] { save(1); });
+    bool old_was_there = false;
+    bool new_was_there = false;
+    for (int n = 1; n <= calls; ++n) {
+      const pid_t child = fork();
+      if (child == 0) {
+        int count = 0;
+        SetFault([&](const char*) {
+          if (++count == n) raise(SIGKILL);
+          return 0;
+        });
+        save(2);
+        _exit(0);
+      }
+      int status = 0;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      ASSERT_TRUE(WIFSIGNALED(status)) << n;
+      const int mark = MarkOf(path);
+      ASSERT_TRUE(mark == 1 || mark == 2) << n;
+      (mark == 1 ? old_was_there : new_was_there) = true;
+      save(1);
+      ASSERT_EQ(MarkOf(path), 1) << n;
+    }
+    EXPECT_TRUE(old_was_there && new_was_there);
+  }
+  for (const std::string& name : Names(path_)) EXPECT_NE(name[0], '.') << "the next one tidies up";
+}
+
+TEST_F(CheckpointTest, AFolderThatCannotBeWrittenIsAnError) {
+  Put(folder_ + "/file", "x");
+  try {
+    Writer::Folder(folder_ + "/file/snapshots", Keys());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kFailedPrecondition) << error.what();
+    EXPECT_NE(std::string(error.what()).find(folder_), std::string::npos) << error.what();
+  }
+  EXPECT_THROW(Writer::SingleFile(folder_ + "/none/states", Keys()), Error);
+}
+
+}  // namespace
+}  // namespace tkv::checkpoint
