@@ -133,13 +133,44 @@ class TKV_API KVStore {
   virtual void SetUpdater(UpdateFunction updater, UpdateEnd end = {}) = 0;
   virtual void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) = 0;
 
+  // ---- on disk
+  struct SnapshotInfo {
+    std::string path;  // of the snapshot itself; empty on ranks that do not read it
+    std::vector<std::pair<Key, uint64_t>> rounds;  // of each key, as Round has them from now on
+  };
+  // Saves the values of all keys and what the optimizer keeps beside them as a new snapshot in the
+  // folder `path`, which keeps the newest two: safetensors files with an index, there whole or not at
+  // all.  A synchronous key is saved at the round of this worker's last push, an asynchronous one as
+  // it is; the other workers go on.  In a job the lowest rank that lives writes, on its machine;
+  // another one's call does nothing.
+  //   returns  the path of the snapshot, PATH/000001 and so on; empty where nothing was to be done
+  //   blocks   until all of it is on the disk
+  //   throws   kResourceExhausted (the disk is full), kFailedPrecondition (no permission, another
+  //            store is saving there, the updater is a function), kUnavailable (what the disk
+  //            says); what was there before is there
+  virtual std::string Save(const std::string& path) = 0;
+  // The same, written by a thread of its own: returns when every key is kept at its round.
+  virtual Ticket SaveAsync(const std::string& path);
+  // Puts values and states back from the newest snapshot in `path`, or from the snapshot that it
+  // names.  The store has the same keys, shapes and dtypes, and where there are states the same
+  // optimizer.  In a job every worker calls it, on whatever number of servers.  Round goes on from
+  // where a synchronous key was saved.
+  //   throws  kNotFound, kDataLoss (naming the file and the key), kInvalidArgument (other keys,
+  //           shapes or dtypes), kFailedPrecondition (another optimizer, a newer format); nothing
+  //           has changed
+  virtual SnapshotInfo Load(const std::string& path) = 0;
+  // States alone, as one file.  Load takes no values from it, LoadStates takes states from snapshots
+  // too.
+  virtual void SaveStates(const std::string& file) = 0;
+  virtual void LoadStates(const std::string& file) = 0;
+
   virtual std::string type() const = 0;
   virtual int rank() const = 0;
   virtual int num_workers() const = 0;
   virtual void Barrier() = 0;
   virtual Ticket BarrierAsync();
   // The number of this worker's last push of the key; after a new life, the one that it goes on
-  // from.
+  // from; after Load, counted on from the one at which the key was saved.
   virtual uint64_t Round(const KeyView& key) const = 0;
   // Whether this worker has lived before in this job.
   virtual bool rejoined() const { return false; }
@@ -158,6 +189,10 @@ class TKV_API KVStore {
   //   blocks  until operations of other threads are done, at most the patience
   virtual void Close() = 0;
 
+ protected:
+  static Ticket DoneTicket();  // of a call that has ended when it returns
+
+ public:
   // Batches of one.
   void Init(const KeyView& key, const NDArray& value);
   void Push(const KeyView& key, const NDArray& value);

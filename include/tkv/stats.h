@@ -47,9 +47,11 @@ enum class Verb : uint8_t {
   kBarrier,
   kDelete,
   kSetUpdater,
-  kSetOptimizer
+  kSetOptimizer,
+  kSave,  // of states alone too
+  kLoad
 };
-inline constexpr size_t kVerbs = 9;
+inline constexpr size_t kVerbs = 11;
 TKV_API std::string_view Name(Verb verb) noexcept;
 
 struct VerbStats {

@@ -393,6 +393,46 @@ void BindStore(nb::module_& m) {
           [](Store& self) { return Started([&] { return self.core->BarrierAsync(); }); },
           nb::sig("def _barrier_async(self) -> Operation"))
       .def(
+          "_save",
+          [](Store& self, const std::string& path) {
+            const Unlocked unlocked;
+            return self.core->Save(path);
+          },
+          nb::arg("path"))
+      .def(
+          "_save_async",
+          [](Store& self, const std::string& path) {
+            return Started([&] { return self.core->SaveAsync(path); });
+          },
+          nb::arg("path"), nb::sig("def _save_async(self, path: str) -> Operation"))
+      .def(
+          "_load",
+          [](Store& self, const std::string& path) {
+            KVStore::SnapshotInfo info;
+            {
+              const Unlocked unlocked;
+              info = self.core->Load(path);
+            }
+            nb::dict rounds;
+            for (const auto& [key, round] : info.rounds) rounds[ToPython(key.view())] = round;
+            return rounds;
+          },
+          nb::arg("path"), nb::sig("def _load(self, path: str) -> dict[int | str, int]"))
+      .def(
+          "_save_states",
+          [](Store& self, const std::string& file) {
+            const Unlocked unlocked;
+            self.core->SaveStates(file);
+          },
+          nb::arg("file"))
+      .def(
+          "_load_states",
+          [](Store& self, const std::string& file) {
+            const Unlocked unlocked;
+            self.core->LoadStates(file);
+          },
+          nb::arg("file"))
+      .def(
           "_delete",
           [](Store& self, nb::handle key) {
             OfKey(self, "delete", key, [](KVStore& core, const KeyView& k) { core.Delete(k); });

@@ -29,6 +29,7 @@ __all__ = [
     "MXNetError",
     "OutOfRangeError",
     "ResourceExhaustedError",
+    "SnapshotNotFoundError",
     "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",
@@ -77,6 +78,12 @@ class DeadlineExceededError(KVError, TimeoutError):
 
 class KeyNotFoundError(KVError, KeyError):
     """A key, or an optimizer, that does not exist."""
+
+    code: int = _CODES["NotFound"]
+
+
+class SnapshotNotFoundError(KVError, FileNotFoundError):
+    """There is no snapshot at a path."""
 
     code: int = _CODES["NotFound"]
 
@@ -141,6 +148,6 @@ class UnauthenticatedError(KVError, PermissionError):
     code: int = _CODES["Unauthenticated"]
 
 
-_BY_CODE = {cls.code: cls for cls in KVError.__subclasses__()}
+_BY_CODE = {cls.code: cls for cls in KVError.__subclasses__() if cls is not SnapshotNotFoundError}
 
 MXNetError = KVError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast, overload
 
@@ -10,7 +11,13 @@ from ._create import create, create_async
 from ._functions import Called, Read, UpdaterSteps, state
 from ._store_base import KVStoreBase, TestStore
 from ._verbs import KVStoreVerbs, nothing
-from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from .errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    KeyNotFoundError,
+    SnapshotNotFoundError,
+    UnimplementedError,
+)
 from .ndarray import NDArray
 
 if TYPE_CHECKING:
@@ -456,6 +463,109 @@ class KVStore(KVStoreVerbs):
             _life.closed(self)
         return None
 
+    # ----------------------------------------------------------------------------------------------------------- on disk
+
+    @overload
+    def save(self, path: str | os.PathLike[str], *, async_op: Literal[False] = False) -> str: ...
+    @overload
+    def save(self, path: str | os.PathLike[str], *, async_op: Literal[True]) -> Ticket[None]: ...
+    @overload
+    def save(self, path: str | os.PathLike[str], *, async_op: bool) -> Ticket[None] | str: ...
+    def save(self, path: str | os.PathLike[str], *, async_op: bool = False) -> Ticket[None] | str:
+        """Save all values, and what the optimizer keeps beside them, as a new snapshot in the folder `path`.
+
+        A snapshot is ``path/000001`` and so on: safetensors files with an index that other readers of such folders know,
+        there whole or not at all, each tensor with a check. The newest two are kept. In ``dist_sync`` every key is saved at
+        the round of this worker's last push, and in ``dist_async`` as it is; the other workers go on meanwhile. All ranks
+        may call it: the lowest one that lives writes, on its machine.
+
+        Args:
+            path: the folder; it is made where it is not there.
+            async_op: return a Ticket when all keys are kept at their rounds; a thread writes them. Pushes go on.
+
+        Returns:
+            the path of the snapshot; ``''`` on ranks that do not write.
+
+        Raises:
+            ResourceExhaustedError: the disk is full.
+            FailedPreconditionError: no permission, or another save is under way there.
+            UnavailableError: what else the disk says, or a server is out of reach. What was there before is there.
+
+        Example:
+            >>> import tempfile
+            >>> kv = mx.kv.create()
+            >>> kv.init('w', mx.nd.ones((2,)))
+            >>> folder = tempfile.mkdtemp()
+            >>> kv.save(folder).removeprefix(folder)
+            '/000001'
+            >>> kv.push('w', mx.nd.zeros((2,)))
+            >>> kv.load(folder)
+            {'w': 0}
+            >>> out = mx.nd.zeros((2,))
+            >>> kv.pull('w', out=out)
+            >>> out.asnumpy()
+            array([1., 1.], dtype=float32)
+        """
+        if async_op:
+            return ticket.Ticket(self._save_async(os.fspath(path)), "save", nothing)
+        return self._save(os.fspath(path))
+
+    def load(self, path: str | os.PathLike[str]) -> dict[int | str, int]:
+        """Put values and states back from a snapshot.
+
+        The store has the same keys, shapes and dtypes as the one that was saved, and the same optimizer where there are
+        states; it may have another number of servers. Every rank calls it, the lowest one that lives reads. From then on
+        `round` of a synchronous key goes on, on every rank, from the one at which it was saved. All of the snapshot is
+        checked before anything changes.
+
+        Args:
+            path: a folder of snapshots, of which the newest counts, or one of them.
+
+        Returns:
+            `round` of each key.
+
+        Raises:
+            SnapshotNotFoundError: there is none.
+            DataLossError: it is damaged; names the file and the key.
+            InvalidArgumentError: other keys, shapes or dtypes.
+            FailedPreconditionError: the states are of another optimizer, or of a newer format.
+        """
+        try:
+            return self._load(os.fspath(path))
+        except KeyNotFoundError as missing:
+            raise SnapshotNotFoundError(str(missing)) from None
+
+    def save_optimizer_states(self, fname: str | os.PathLike[str], dump_optimizer: bool = False) -> None:
+        """Save what the optimizer keeps beside the values as one safetensors file; also in a job, by its lowest rank.
+
+        Args:
+            fname: the file; what is there is replaced when all of the new one is on the disk.
+            dump_optimizer: MXNet pickles the optimizer where it is True. Here the file always has the optimizer's program
+                and its hyperparameters, to look at; a store that loads keeps its own, so that True is an error.
+
+        Raises:
+            FailedPreconditionError: the updater is a Python function, which keeps its states itself.
+        """
+        if dump_optimizer:
+            raise UnimplementedError(
+                "save_optimizer_states: dump_optimizer=True; the file names the program and its hyperparameters, and "
+                "whoever loads it calls set_optimizer before"
+            )
+        self._save_states(os.fspath(fname))
+
+    def load_optimizer_states(self, fname: str | os.PathLike[str]) -> None:
+        """Put back what `save_optimizer_states` or `save` have saved of the optimizer; values stay.
+
+        Every rank calls it, after `set_optimizer` with the same optimizer.
+
+        Raises:
+            SnapshotNotFoundError, DataLossError, InvalidArgumentError, FailedPreconditionError: as `load`.
+        """
+        try:
+            self._load_states(os.fspath(fname))
+        except KeyNotFoundError as missing:
+            raise SnapshotNotFoundError(str(missing)) from None
+
     def keys(self) -> list[int | str]:
         """Return the keys in the order of their init."""
         return self._keys()
@@ -500,14 +610,6 @@ class KVStore(KVStoreVerbs):
     def set_gradient_compression(self, compression_params: Any) -> NoReturn:
         """Raise UnimplementedError: gradient compression is not in this build yet."""
         raise UnimplementedError("set_gradient_compression: gradient compression is not in this build yet")
-
-    def save_optimizer_states(self, fname: Any, dump_optimizer: bool = False) -> NoReturn:
-        """Raise UnimplementedError: states on disk are not in this build yet."""
-        raise UnimplementedError("save_optimizer_states: states on disk are not in this build yet")
-
-    def load_optimizer_states(self, fname: Any) -> NoReturn:
-        """Raise UnimplementedError: states on disk are not in this build yet."""
-        raise UnimplementedError("load_optimizer_states: states on disk are not in this build yet")
 
     def _send_command_to_servers(self, head: Any, body: Any) -> NoReturn:
         """Raise UnimplementedError: commands of MXNet are pickled code."""

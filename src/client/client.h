@@ -45,12 +45,13 @@ struct Operation {
     kBarrier,
     kControl,  // `spec` for all keys of the store
     kDelete,
-    kClose,    // of `store`, whose keys nobody asks for any more: servers and client forget them
-    kLeave,    // a clean leave; nothing can follow
-    kCut,      // waits like kWait, and has the servers keep that version; the outcome has `states`
-    kRead,     // `part` of what a kCut has kept, to `out`; `meta`; waits for no other operation
-    kRelease,  // of `store`: what has been kept of it is no longer needed
-    kRestore,  // puts `states` back, with `value` in parts; between two barriers
+    kClose,     // of `store`, whose keys nobody asks for any more: servers and client forget them
+    kLeave,     // a clean leave; nothing can follow
+    kCut,       // waits like kWait, and has the servers keep that version; the outcome has `states`
+    kRead,      // `part` of what a kCut has kept, to `out`; `meta`; waits for no other operation
+    kRelease,   // of `store`: what has been kept of it is no longer needed
+    kFindBase,  // of the key's rounds, as RoundOf counts them, after a kRestore of another rank
+    kRestore,   // puts `states` back, with `value` in parts; between two barriers
   };
   Kind kind{};
   std::string verb;                     // that begins the message of an error
@@ -62,7 +63,8 @@ struct Operation {
   UpdateSpec spec;
   uint32_t store = 0;  // kBarrier, kControl, kClose: its number, the order of create()
   int priority = 0;    // kPush, kPull, kPushPull: what waits to leave does so the larger first
-  uint64_t part = 0;   // kRead: see ChunkState
+  uint64_t round = 0;  // kRestore: at which the value was cut
+  uint64_t part = 0;   // kRead: see ChunkState; chunks that lack the part are not read
   std::shared_ptr<const std::vector<ChunkState>> states;  // kRead, kRestore: of each chunk
   Time patience = 0;                                      // 0: the client's
 
@@ -132,7 +134,10 @@ class Client final : private ChunkPlaces {
   bool rejoined() const { return welcome_.rejoined; }
   const Epoch& epoch() const { return epoch_; }
   bool IsSender() const;  // of CONTROLs: the lowest rank that lives
+  // The number of the last push, counted on from what was put back.
   uint64_t RoundOf(const std::string& key) const;
+  uint64_t BaseOf(const std::string& key) const;                // of RoundOf
+  std::optional<KeyMeta> MetaOf(const std::string& key) const;  // nothing: it does not know the key
   // The operation that sends CONTROLs now, or kNoOp.
   OpId control_under_way() const { return controls_.empty() ? kNoOp : controls_.front(); }
   // The round of the first push of the key that was given after this operation.
@@ -197,6 +202,7 @@ class Client final : private ChunkPlaces {
     bool must_join = false;  // the place in the rounds is not known
     Joining joining;
     uint64_t round = 0;      // of the last push
+    uint64_t base = 0;       // users count rounds from here, modulo 2^64
     uint32_t pulls = 0;      // unanswered ones (C3)
     uint32_t pushes = 0;     // unanswered ones
     bool was_tried = false;  // an init of it has failed
@@ -255,6 +261,7 @@ class Client final : private ChunkPlaces {
   static codec::Range PartRange(const Operation& read, uint32_t chunk);
   void OnReadAnswer(const Outgoing& sent, const Message& reply);
   void StartRelease(Op* op);
+  void StartFindBase(const KeyId& id, KeyState* key, Op* op);
   void StartRestore(const KeyId& id, KeyState* key, Op* op);
 
   // joining.cc

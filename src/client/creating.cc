@@ -170,6 +170,8 @@ void Client::OnOtherAnswer(const Outgoing& sent, const Message& reply) {
     return Finish(op);
   }
   if (reply.type == Type::kError) return Fail(op, ErrorOf(reply));
+  if (op->what.kind == Kind::kFindBase)
+    keys_.at(op->key).base = DecodeChunkStatus(reply.extra).base;
   if (op->unaccepted > 0) return;
   if (op->what.kind == Kind::kDelete) Forget(&keys_.at(op->key));
   Finish(op);

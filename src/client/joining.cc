@@ -82,6 +82,7 @@ void Client::OnJoinAnswer(const Outgoing& sent, const Message& reply) {
     const ChunkStatus status = DecodeChunkStatus(reply.extra);
     place.version = std::max(place.version, status.version);
     key.joining.round = std::max(key.joining.round, status.last_arrived);
+    key.base = status.base;
   } else if (key.joining.phase == Phase::kPull && !unknown_barrier) {
     place.version = std::max(place.version, reply.number);
   }

@@ -212,6 +212,11 @@ bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
     StartDelete(id, key, op);
     return true;
   }
+  if (kind == Kind::kFindBase) {
+    MakePlaces(id, key);
+    StartFindBase(id, key, op);
+    return true;
+  }
   if (kind == Kind::kRestore) {
     if (!CanJoin(*key)) return false;
     StartRestore(id, key, op);

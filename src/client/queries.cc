@@ -10,7 +10,18 @@ namespace tkv {
 
 uint64_t Client::RoundOf(const std::string& name) const {
   const auto key = keys_.find(IdOf(name));
-  return key == keys_.end() ? 0 : key->second.round;
+  return key == keys_.end() ? 0 : key->second.base + key->second.round;
+}
+
+uint64_t Client::BaseOf(const std::string& name) const {
+  const auto key = keys_.find(IdOf(name));
+  return key == keys_.end() ? 0 : key->second.base;
+}
+
+std::optional<KeyMeta> Client::MetaOf(const std::string& name) const {
+  const auto key = keys_.find(IdOf(name));
+  if (key == keys_.end() || !key->second.is_ready) return std::nullopt;
+  return key->second.meta;
 }
 
 bool Client::HasPlace(const std::string& name) const {

@@ -10,21 +10,26 @@ namespace tkv {
 // a scalar there is one for each chunk.
 codec::Range Client::PartRange(const Operation& read, uint32_t chunk) {
   const KeyMeta& meta = *read.meta;
-  const auto bytes = [&](uint32_t c) {
-    return (*read.states)[c].PartBytes(read.part, meta.dtype, meta.elements_of(c));
-  };
-  return {chunk * bytes(0), bytes(chunk)};
+  const auto& states = *read.states;
+  const size_t bytes = states[chunk].PartBytes(read.part, meta.dtype, meta.elements_of(chunk));
+  size_t before =
+      read.part == ChunkState::kValue ? ItemSize(meta.dtype) : ItemSize(ComputeType(meta.dtype));
+  before *= meta.chunk_elements;
+  if (states[chunk].IsScalar(read.part)) before = sizeof(double);
+  return {chunk * before, bytes};
 }
 
 // It waits for nothing: what it reads is kept for it, whatever has become of the key.
 void Client::StartRead(Op* op) {
   op->has_left = true;
   const auto chunks = static_cast<uint32_t>(op->what.states->size());
+  const auto& states = *op->what.states;
   for (uint32_t c = 0; c < chunks; ++c) {
     const uint32_t server = ServerOf(epoch_.placement, op->key, c);
     if (const auto& dead = links_[server].dead()) return Fail(op, *dead);
   }
   for (uint32_t c = 0; c < chunks; ++c) {
+    if (!states[c].HasPart(op->what.part)) continue;
     Outgoing read;
     read.op = op->id;
     read.priority = op->what.priority;
@@ -39,6 +44,7 @@ void Client::StartRead(Op* op) {
     ++op->unpulled;
     Queue(ServerOf(epoch_.placement, op->key, c), std::move(read));
   }
+  if (op->unpulled == 0) Finish(op);
 }
 
 void Client::OnReadAnswer(const Outgoing& sent, const Message& reply) {
@@ -69,6 +75,16 @@ void Client::StartRelease(Op* op) {
   if (op->unaccepted == 0) Finish(op);
 }
 
+void Client::StartFindBase(const KeyId& id, KeyState* key, Op* op) {
+  op->has_left = true;
+  Outgoing ask;
+  ask.op = op->id;
+  ask.message.type = Type::kStatus;
+  ask.message.key = id;
+  ++op->unaccepted;
+  Queue(key->chunks[0].server, std::move(ask));
+}
+
 void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
   op->has_left = true;
   op->round = key->round;
@@ -86,6 +102,7 @@ void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
     restore.message.key = id;
     restore.message.chunk = c;
     restore.message.dtype = key->meta.dtype;
+    restore.message.number = op->what.round;
     restore.message.extra = Encode((*op->what.states)[c]);
     restore.message.body = op->what.value.Part(c);
     ++op->unaccepted;

@@ -9,8 +9,8 @@ constexpr std::array<std::string_view, kWaitCauses> kCauses = {
     "key",   "array", "accepted", "answer", "round",     "pull",
     "order", "link",  "credit",   "window", "pull_bytes"};
 constexpr std::array<std::string_view, kVerbs> kVerbNames = {
-    "init",    "push",   "pull",        "pushpull",     "broadcast",
-    "barrier", "delete", "set_updater", "set_optimizer"};
+    "init",   "push",        "pull",          "pushpull", "broadcast", "barrier",
+    "delete", "set_updater", "set_optimizer", "save",     "load"};
 
 double Seconds(int64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e9; }
 

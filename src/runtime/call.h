@@ -96,6 +96,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     if (was_unaccepted) --unaccepted_;
     if (outcome.error && !error_) error_ = outcome.error;
     round_ = outcome.round;
+    if (on_outcome && !outcome.error) on_outcome(outcome);
     if (--left_ > 0) return;
     const bool good = !error_;
     lock.unlock();
@@ -138,6 +139,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   std::vector<std::shared_ptr<const KeyRecord>> keys;
   std::vector<Bytes> sources, targets;  // memory that its operations read, and that they write
   std::function<void()> finish;         // when all operations have succeeded
+  std::function<void(const Outcome&)> on_outcome;  // of each that has succeeded; with the lock
   std::function<void(const std::shared_ptr<Call>&)> give_up;  // as its store does it
 
  private:

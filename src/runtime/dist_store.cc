@@ -30,6 +30,7 @@ DistStore::~DistStore() {
 // pushes count, and the worker takes its leave or, where it has other stores, has the servers free
 // this one's keys.  No user's code runs.
 void DistStore::LeaveUnclosed() noexcept {
+  if (saving_ != nullptr) saving_->Stop();
   const auto deadline = DeadlineAfter(std::chrono::seconds(2));
   const auto left = [deadline] { return deadline - std::chrono::steady_clock::now(); };
   const bool is_last = worker_->CloseStore(number_);
@@ -260,8 +261,13 @@ void DistStore::Close() {
     if (closed_) return;
     closed_ = true;
   }
-  const bool is_last = worker_->CloseStore(number_);
   std::exception_ptr error;
+  try {
+    EndSaving(options_.patience);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const bool is_last = worker_->CloseStore(number_);
   try {
     if (is_last) {
       Leave();
@@ -270,7 +276,7 @@ void DistStore::Close() {
       FreeKeys();
     }
   } catch (...) {
-    error = std::current_exception();
+    if (!error) error = std::current_exception();
   }
   worker_->CancelCalls(number_, "the store is closed");
   if (is_last) worker_->Stop();

@@ -11,6 +11,7 @@
 
 #include "metrics/counters.h"
 #include "runtime/call.h"
+#include "runtime/saving.h"
 #include "runtime/worker.h"
 #include "store/key_hash.h"
 #include "update/cache.h"
@@ -64,6 +65,20 @@ class DistStore final : public KVStore {
   void Delete(const KeyView& key) override;
   void SetUpdater(UpdateFunction updater, UpdateEnd end) override;
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
+
+  std::string Save(const std::string& path) override {
+    return Counted(Verb::kSave, [&] { return SaveAs("save", path, Parts::kAll); });
+  }
+  Ticket SaveAsync(const std::string& path) override;
+  SnapshotInfo Load(const std::string& path) override {
+    return Counted(Verb::kLoad, [&] { return LoadAs("load", path, Parts::kAll); });
+  }
+  void SaveStates(const std::string& file) override {
+    Counted(Verb::kSave, [&] { SaveAs("save_optimizer_states", file, Parts::kStates); });
+  }
+  void LoadStates(const std::string& file) override {
+    Counted(Verb::kLoad, [&] { LoadAs("load_optimizer_states", file, Parts::kStates); });
+  }
 
   std::string type() const override { return type_; }
   int rank() const override { return worker_->rank(); }
@@ -179,27 +194,17 @@ class DistStore final : public KVStore {
   std::chrono::nanoseconds LongestWait(std::chrono::nanoseconds patience) const;
   void Await(const CallPtr& call, std::chrono::nanoseconds patience);
   CallPtr NewCall(const std::string& verb) {
-    auto call = std::make_shared<Call>(
-        verb,
-        [worker = std::weak_ptr(worker_)](const std::function<bool()>& done,
-                                          std::chrono::nanoseconds longest) {
-          const std::shared_ptr<Worker> locked = worker.lock();
-          return locked != nullptr && locked->is_of_this_process() &&
-                 locked->PollUntil(done, longest);
-        },
-        options_.interrupt);
-    call->store = number_;
-    call->give_up = [worker = std::weak_ptr(worker_)](const CallPtr& self) {
-      const std::shared_ptr<Worker> locked = worker.lock();
-      if (locked != nullptr && locked->is_of_this_process()) locked->GiveUp(self);
-    };
-    return call;
+    return Worker::NewCall(worker_, verb, number_, options_.interrupt);
   }
   Ticket Tracked(const CallPtr& call);
   CallPtr StartBarrier();
   void Leave();
   void LeaveUnclosed() noexcept;
   void FreeKeys();
+  std::shared_ptr<Saving> Cut(const std::string& verb, const std::string& path, Parts parts);
+  std::string SaveAs(const std::string& verb, const std::string& path, Parts parts);
+  SnapshotInfo LoadAs(const std::string& verb, const std::string& path, Parts parts);
+  void EndSaving(std::chrono::nanoseconds patience);
   void SetFunction(const UpdateFunction& updater);
   void SetProgram(std::shared_ptr<const Optimizer> optimizer);
   void Control(const std::string& verb, UpdateSpec spec);
@@ -219,6 +224,7 @@ class DistStore final : public KVStore {
   std::shared_ptr<const Optimizer> optimizer_;
   std::vector<double> committed_params_;
   CompiledUpdates compiled_;
+  std::shared_ptr<Saving> saving_;                  // the last one
   std::vector<CallPtr> untold_;                     // calls that nobody may wait for
   KeyStats deleted_{Key(KeyView(0))};               // the sums of keys that are no more
   std::vector<std::pair<CallPtr, size_t>> copied_;  // and the bytes of their sources

@@ -148,6 +148,25 @@ bool Worker::is_over() const {
   return has_closed_ || refused_.has_value();
 }
 
+CallPtr Worker::NewCall(const std::shared_ptr<Worker>& worker, const std::string& verb,
+                        uint32_t store, std::function<void()> interrupt) {
+  auto call = std::make_shared<Call>(
+      verb,
+      [weak = std::weak_ptr(worker)](const std::function<bool()>& done,
+                                     std::chrono::nanoseconds longest) {
+        const std::shared_ptr<Worker> locked = weak.lock();
+        return locked != nullptr && locked->is_of_this_process() &&
+               locked->PollUntil(done, longest);
+      },
+      std::move(interrupt));
+  call->store = store;
+  call->give_up = [weak = std::weak_ptr(worker)](const CallPtr& self) {
+    const std::shared_ptr<Worker> locked = weak.lock();
+    if (locked != nullptr && locked->is_of_this_process()) locked->GiveUp(self);
+  };
+  return call;
+}
+
 void Worker::Launch(const CallPtr& call, std::vector<Operation> operations) {
   size_t pushes = 0;
   for (const Operation& operation : operations) pushes += static_cast<size_t>(operation.IsPush());

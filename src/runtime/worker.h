@@ -63,6 +63,9 @@ class Worker final {
     return thread_->Run(
         [&](Node& node, Time now) { return f(static_cast<ClientNode&>(node), now); });
   }
+  // A call of a store of this worker; it may outlive the worker.
+  static CallPtr NewCall(const std::shared_ptr<Worker>& worker, const std::string& verb,
+                         uint32_t store, std::function<void()> interrupt);
   // Starts all operations of a call at once.
   void Launch(const CallPtr& call, std::vector<Operation> operations);
   // Starts some of the operations that the call has been told to expect.

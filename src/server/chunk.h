@@ -83,6 +83,7 @@ struct Chunk {
   DType dtype{};
   ChunkData value;
   uint64_t version = 0;
+  uint64_t base = 0;    // as of a ChunkStatus
   uint64_t author = 0;  // incarnation that wrote the initial value
 
   RulePtr rule;  // null: assign

@@ -301,6 +301,7 @@ void Shard::AnswerParked(const ChunkId& id, Key* key, Chunk* chunk, Effects* eff
 ChunkStatus Shard::StatusOf(const Key& key, const Chunk& chunk, Rank rank) const {
   ChunkStatus status;
   status.version = chunk.version;
+  status.base = chunk.base;
   status.last_arrived = rank == kNoRank ? chunk.version : chunk.LastArrived(rank);
   if (key.meta.mode == KeyMeta::Mode::kAsync) return status;
   for (Rank r = 0; static_cast<size_t>(r) < epoch_.workers.size(); ++r) {

@@ -163,6 +163,10 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
   Chunk& chunk = found->second;
   const bool has_open_round = std::any_of(chunk.rounds.begin(), chunk.rounds.end(),
                                           [](const Round& round) { return round.count > 0; });
+  // The sender of a CONTROL puts values back only when it is committed.
+  const bool is_senders =
+      chunk.former && chunk.former->tried->SentBy(session->id.rank, session->id.incarnation);
+  if (is_senders) chunk.former.reset();
   if (has_open_round || chunk.former) {
     return AnswerError(
         session, message, Code::kFailedPrecondition,
@@ -175,6 +179,8 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
   }
+  if (state.has_value && key->second.meta.mode == KeyMeta::Mode::kSync)
+    chunk.base = message.number - chunk.version;
   Answer(session, message, Reply(message, Type::kOk, chunk.version), effects);
 }
 

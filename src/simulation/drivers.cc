@@ -79,8 +79,8 @@ const Epoch& Simulation::HeadEpoch() const {
 
 OpId Simulation::Begin(Driver* driver, Operation operation, Driver::Running running) {
   static constexpr const char* kVerbs[] = {
-      "init",          "open",   "push",  "pull",  "pushpull", "wait", "barrier",
-      "set_optimizer", "delete", "close", "close", "save",     "save", "save"};
+      "init",   "open",  "push",  "pull", "pushpull", "wait", "barrier", "set_optimizer",
+      "delete", "close", "close", "save", "save",     "save", "load",    "load"};
   operation.verb = kVerbs[static_cast<size_t>(operation.kind)];
   running.begin = now_;
   if (operation.kind == Kind::kControl && isolations_ > 0) {

@@ -75,12 +75,9 @@ void Shared::CheckOpen(std::string_view verb) const {
   if (Refuses()) throw Fail(Code::kFailedPrecondition, "{}: the store is closed", verb);
 }
 
-void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
-               std::span<const PullItem> outs, Shared* shared, const StoreOptions& options,
-               std::unique_lock<std::mutex> lock, Claim* claim) {
-  claim->shared = shared;
-  FindAndCheck(verb, items, outs, claim);
-  claim->mode = items.empty() ? Claim::Mode::kRead : Claim::Mode::kWrite;
+// Waits until the keys of the claim are free and takes them.
+static void Take(std::string_view verb, const StoreOptions& options,
+                 std::unique_lock<std::mutex>* lock, Claim* claim) {
   const std::thread::id self = std::this_thread::get_id();
   for (const Entry* entry : claim->entries) {
     if (entry->is_written && entry->writer == self) {
@@ -93,7 +90,7 @@ void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
       std::all_of(claim->entries.begin(), claim->entries.end(), [&](const Entry* entry) {
         return !entry->is_written && (claim->mode == Claim::Mode::kRead || entry->readers == 0);
       });
-  if (!is_free) WaitForKeys(verb, options, *claim, &lock);
+  if (!is_free) WaitForKeys(verb, options, *claim, lock);
   for (Entry* entry : claim->entries) {
     if (claim->mode == Claim::Mode::kWrite) {
       entry->is_written = true;
@@ -102,14 +99,31 @@ void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
       ++entry->readers;
     }
   }
+  claim->updater = claim->shared->updater;
+  claim->is_held = true;
+}
+
+void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
+               std::span<const PullItem> outs, Shared* shared, const StoreOptions& options,
+               std::unique_lock<std::mutex> lock, Claim* claim) {
+  claim->shared = shared;
+  FindAndCheck(verb, items, outs, claim);
+  claim->mode = items.empty() ? Claim::Mode::kRead : Claim::Mode::kWrite;
+  Take(verb, options, &lock, claim);
   for (size_t i = 0; i < items.size(); ++i) {
     claim->entries[claim->push_groups[i]]->pushed_arrays += items[i].values.size();
   }
   for (size_t i = 0; i < outs.size(); ++i) {
     claim->entries[claim->pull_groups[i]]->pulled_arrays += outs[i].outs.size();
   }
-  claim->updater = shared->updater;
-  claim->is_held = true;
+}
+
+void ClaimAllKeys(std::string_view verb, Claim::Mode mode, Shared* shared,
+                  const StoreOptions& options, std::unique_lock<std::mutex> lock, Claim* claim) {
+  claim->shared = shared;
+  claim->mode = mode;
+  for (const auto& entry : shared->keys.entries()) claim->entries.push_back(entry.get());
+  Take(verb, options, &lock, claim);
 }
 
 }  // namespace tkv

@@ -99,6 +99,11 @@ void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
                std::span<const PullItem> outs, Shared* shared, const StoreOptions& options,
                std::unique_lock<std::mutex> lock, Claim* claim);
 
+// Claims every key of the store.
+//   blocks, throws  as ClaimKeys
+void ClaimAllKeys(std::string_view verb, Claim::Mode mode, Shared* shared,
+                  const StoreOptions& options, std::unique_lock<std::mutex> lock, Claim* claim);
+
 // Waits, with the lock of `shared`, until `free()`.
 //   throws  kDeadlineExceeded, and what the user's interrupt throws
 template <typename Free>

@@ -37,6 +37,13 @@ Ticket KVStore::PushPullAsync(std::span<const PushItem> items, std::span<const P
   return std::make_shared<Done>();
 }
 
+Ticket KVStore::DoneTicket() { return std::make_shared<Done>(); }
+
+Ticket KVStore::SaveAsync(const std::string& path) {
+  Save(path);
+  return DoneTicket();
+}
+
 Ticket KVStore::BarrierAsync() {
   Barrier();
   return std::make_shared<Done>();

@@ -1,6 +1,7 @@
 #include "store/local_store.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "store/claim.h"
 #include "store/gather.h"
 #include "store/overlap.h"
+#include "store/snapshots.h"
 #include "update/parallel.h"
 #include "update/state.h"
 #include "update/tile_driver.h"
@@ -56,6 +58,19 @@ class LocalStore final : public KVStore {
   void SetUpdater(UpdateFunction updater, UpdateEnd end) override;
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
 
+  std::string Save(const std::string& path) override {
+    return CountedResult(Verb::kSave, [&] { return SaveAs("save", path, Parts::kAll); });
+  }
+  SnapshotInfo Load(const std::string& path) override {
+    return CountedResult(Verb::kLoad, [&] { return LoadAs("load", path, Parts::kAll); });
+  }
+  void SaveStates(const std::string& file) override {
+    Counted(Verb::kSave, [&] { SaveAs("save_optimizer_states", file, Parts::kStates); });
+  }
+  void LoadStates(const std::string& file) override {
+    Counted(Verb::kLoad, [&] { LoadAs("load_optimizer_states", file, Parts::kStates); });
+  }
+
   std::string type() const override { return type_; }
   int rank() const override { return 0; }
   int num_workers() const override { return 1; }
@@ -93,6 +108,12 @@ class LocalStore final : public KVStore {
     verbs_.Called(verb);
     FailureCounted(verb, f);
   }
+  template <typename F>
+  std::invoke_result_t<F&> CountedResult(Verb verb, F f) {
+    std::optional<std::invoke_result_t<F&>> result;
+    Counted(verb, [&] { result = f(); });
+    return *std::move(result);
+  }
   // Run counts the calls themselves, with the lock that it takes.
   template <typename F>
   void FailureCounted(Verb verb, F f) {
@@ -116,6 +137,8 @@ class LocalStore final : public KVStore {
     return lock;
   }
 
+  std::string SaveAs(const char* verb, const std::string& path, Parts parts);
+  SnapshotInfo LoadAs(const char* verb, const std::string& path, Parts parts);
   void Replace(std::string_view verb, std::shared_ptr<Updater> updater);
   void Erase(const KeyView& key);
   void WaitForCallsUnderWay(std::unique_lock<std::mutex>* lock);
@@ -417,6 +440,125 @@ void LocalStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
     auto replacement = std::make_shared<Updater>();
     replacement->optimizer = std::move(optimizer);
     Replace("set_optimizer", std::move(replacement));
+  });
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// on disk
+
+// States that a function keeps are its own.
+static void CheckNoFunction(const Updater& updater) {
+  if (!updater.function) return;
+  throw Fail(Code::kFailedPrecondition,
+             "the updater is a function, whose states the store does not know");
+}
+
+// Parts of claimed keys, as they lie in memory.
+class EntryParts final : public PartSource {
+ public:
+  explicit EntryParts(const Claim& claim) : claim_(claim) {}
+  std::span<const std::byte> Next(const checkpoint::Item& item) override {
+    const Entry& entry = *claim_.entries[item.key];
+    const NDArray& array = item.part == checkpoint::kValuePart ? entry.value
+                           : item.part == checkpoint::kMasterPart
+                               ? entry.master
+                               : entry.states[item.part - checkpoint::kStateParts];
+    return {static_cast<const std::byte*>(array.HostData()), array.bytes()};
+  }
+
+ private:
+  const Claim& claim_;
+};
+
+std::string LocalStore::SaveAs(const char* verb, const std::string& path, Parts parts) {
+  return Named(verb, [&] {
+    Claim claim;
+    ClaimAllKeys(verb, Claim::Mode::kRead, shared_.get(), options_, Lock(verb), &claim);
+    if (parts == Parts::kStates) CheckNoFunction(*claim.updater);
+    std::vector<SavedKey> keys;
+    for (const Entry* entry : claim.entries) {
+      SavedKey key;
+      key.key = entry->key;
+      key.dtype = entry->value.dtype();
+      key.shape = entry->value.shape();
+      key.round = entry->pushes;
+      key.has_value = parts == Parts::kAll;
+      const auto& optimizer = claim.updater->optimizer;
+      if (optimizer != nullptr && entry->state_of == optimizer) {
+        DescribeProgram(optimizer->program(), optimizer->multi_precision(),
+                        optimizer->ParamsFor(entry->key.view()), &key);
+        key.has_master = static_cast<bool>(entry->master);
+        key.updates = {entry->round};
+      }
+      keys.push_back(std::move(key));
+    }
+    EntryParts source(claim);
+    return WriteSnapshot(path, parts, std::move(keys), &source, options_);
+  });
+}
+
+KVStore::SnapshotInfo LocalStore::LoadAs(const char* verb, const std::string& path, Parts parts) {
+  return Named(verb, [&] {
+    {
+      const auto lock = Lock(verb);
+    }
+    const checkpoint::Reader reader = OpenSnapshot(path, options_);
+    Claim claim;
+    ClaimAllKeys(verb, Claim::Mode::kWrite, shared_.get(), options_, Lock(verb), &claim);
+    if (parts == Parts::kStates) CheckNoFunction(*claim.updater);
+    std::vector<LoadedKey> keys;
+    for (const Entry* entry : claim.entries) {
+      keys.push_back({entry->key, entry->value.shape(), entry->value.dtype()});
+    }
+    const auto& optimizer = claim.updater->optimizer;
+    const std::vector<size_t> matches = MatchKeys(reader, keys, optimizer.get(), parts);
+    struct Loaded {
+      NDArray value, master;
+      std::vector<NDArray> states;
+    };
+    std::vector<Loaded> loaded(keys.size());  // all of it, before anything changes
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const SavedKey& saved = reader.keys()[matches[i]];
+      const NDArray& value = claim.entries[i]->value;
+      const auto read = [&](uint64_t part, const Shape& shape, DType dtype) {
+        NDArray array = NDArray::Empty(shape, dtype, value.context());
+        reader.Read(matches[i], part, {static_cast<std::byte*>(array.HostData()), array.bytes()});
+        return array;
+      };
+      const DType compute = ComputeType(value.dtype());
+      if (parts == Parts::kAll) {
+        loaded[i].value = read(checkpoint::kValuePart, value.shape(), value.dtype());
+      }
+      if (saved.has_master) {
+        loaded[i].master = read(checkpoint::kMasterPart, value.shape(), compute);
+      }
+      uint64_t part = checkpoint::kStateParts;
+      for (size_t s = 0; s < saved.arrays.size(); ++s) {
+        loaded[i].states.push_back(read(part++, value.shape(), compute));
+      }
+      for (size_t s = 0; s < saved.scalars.size(); ++s) {
+        const NDArray all = read(part++, {static_cast<int64_t>(saved.updates.size())}, DType::kF64);
+        NDArray scalar = NDArray::Empty({1}, DType::kF64, value.context());
+        std::memcpy(scalar.HostData(), all.HostData(), sizeof(double));
+        loaded[i].states.push_back(std::move(scalar));
+      }
+    }
+    {
+      // Other calls look at the shape of a value before they wait for its key.  The old values go
+      // with `loaded`, when the lock is free.
+      std::lock_guard lock(shared_->mutex);
+      for (size_t i = 0; i < keys.size(); ++i) {
+        Entry& entry = *claim.entries[i];
+        if (parts == Parts::kAll) std::swap(entry.value, loaded[i].value);
+        std::swap(entry.master, loaded[i].master);
+        std::swap(entry.states, loaded[i].states);
+        entry.round = reader.keys()[matches[i]].updates[0];
+        if (parts == Parts::kAll) entry.pushes = reader.keys()[matches[i]].round;
+        const bool has_states = !entry.states.empty() || entry.round > 0;
+        entry.state_of = has_states ? optimizer : nullptr;
+      }
+    }
+    return InfoOf(reader);
   });
 }
 

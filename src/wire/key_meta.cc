@@ -102,6 +102,7 @@ std::string Encode(const ChunkStatus& value) {
   writer.Number(value.last_arrived);
   writer.Number(static_cast<uint32_t>(value.missing.size()));
   for (const Rank rank : value.missing) writer.Number(rank);
+  writer.Number(value.base);
   return writer.Take();
 }
 
@@ -116,6 +117,7 @@ ChunkStatus DecodeChunkStatus(std::string_view bytes) {
   }
   status.missing.resize(count);
   for (Rank& rank : status.missing) rank = ReadRank(&reader);
+  status.base = reader.Number<uint64_t>();
   reader.End();
   return status;
 }

@@ -102,7 +102,7 @@ enum Flag : uint8_t {  // wire value: never renumber
 };
 
 // One operation or reply.  What a field means depends on the type:
-//   number   PUSH round; PULL, VALUE, ACCEPTED version; PULL with kOfCut a part (ChunkState);
+//   number   PUSH, RESTORE round; PULL, VALUE, ACCEPTED version; PULL with kOfCut a part (ChunkState);
 //            ABSTAIN last round; CANCEL seq; CONTROL, COMMIT, WITHDRAW generation; EPOCH epoch;
 //            ERROR code
 //   chunk    of the key; CONTROL, CLOSE, RELEASE: the number of the store whose keys it is for
@@ -219,6 +219,7 @@ struct ChunkStatus {  // STATUS_REPLY, and OK of a CANCEL
   uint64_t version = 0;
   uint64_t last_arrived = 0;  // last open round that the asking rank has arrived in, or `version`
   std::vector<Rank> missing;  // members that have not arrived in round version + 1
+  uint64_t base = 0;  // what users count rounds from: the round of what was put back; modulo 2^64
 };
 
 // The membership, whole.
@@ -274,6 +275,8 @@ struct ChunkState {  // VALUE of a kCut; RESTORE, whose body is its parts one be
   uint8_t scalars = 0;
   UpdateSpec spec;
 
+  bool HasPart(uint64_t part) const;
+  bool IsScalar(uint64_t part) const;
   // Bytes of a part of a chunk; 0 where there is no such part.
   size_t PartBytes(uint64_t part, DType dtype, size_t elements) const;
   size_t Bytes(DType dtype, size_t elements) const;  // of all parts

@@ -61,13 +61,20 @@ UpdateSpec DecodeUpdateSpec(std::string_view bytes) {
   return spec;
 }
 
+bool ChunkState::HasPart(uint64_t part) const {
+  if (part == kValue) return has_value;
+  if (part == kMaster) return has_master;
+  return part - kStates < uint64_t{arrays} + scalars;
+}
+
+bool ChunkState::IsScalar(uint64_t part) const {
+  return part >= kStates && part - kStates >= arrays && HasPart(part);
+}
+
 size_t ChunkState::PartBytes(uint64_t part, DType dtype, size_t elements) const {
-  const size_t array = elements * ItemSize(ComputeType(dtype));
-  if (part == kValue) return has_value ? elements * ItemSize(dtype) : 0;
-  if (part == kMaster) return has_master ? array : 0;
-  const uint64_t state = part - kStates;
-  if (state < arrays) return array;
-  return state - arrays < scalars ? sizeof(double) : 0;
+  if (!HasPart(part)) return 0;
+  if (part == kValue) return elements * ItemSize(dtype);
+  return IsScalar(part) ? sizeof(double) : elements * ItemSize(ComputeType(dtype));
 }
 
 size_t ChunkState::Bytes(DType dtype, size_t elements) const {

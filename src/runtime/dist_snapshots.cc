@@ -1,0 +1,274 @@
+// What a distributed store saves and loads.
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+
+#include "base/format.h"
+#include "runtime/dist_store.h"
+
+namespace tkv {
+namespace {
+
+constexpr size_t kAheadBytes = size_t{64} << 20;  // on their way to servers
+
+// How the chunks of a key were cut, as a snapshot has them.
+SavedKey DescribeKey(const Key& name, const KeyMeta& meta, const std::vector<ChunkState>& states,
+                     uint64_t round, Parts parts) {
+  SavedKey key;
+  key.key = name;
+  key.dtype = meta.dtype;
+  key.shape = meta.shape;
+  key.is_async = meta.mode == KeyMeta::Mode::kAsync;
+  key.round = round;
+  key.chunk_elements = states.size() > 1 ? meta.chunk_elements : 0;
+  key.has_value = parts == Parts::kAll;
+  key.updates.clear();
+  for (const ChunkState& state : states) key.updates.push_back(state.updates);
+  const auto updated = std::find_if(states.begin(), states.end(),
+                                    [](const ChunkState& state) { return state.updates > 0; });
+  if (updated == states.end()) return key;
+  for (const ChunkState& state : states) {
+    const bool fits = state.spec.program == updated->spec.program &&
+                      state.spec.multi_precision == updated->spec.multi_precision &&
+                      state.has_master == updated->has_master;
+    if (!fits) {  // an asynchronous key whose first pushes under an optimizer are under way
+      throw Fail(Code::kUnavailable, "key {}: the optimizer has not reached every chunk yet",
+                 name.view().ToString());
+    }
+  }
+  DescribeProgram(Program::Parse(updated->spec.program), updated->spec.multi_precision,
+                  updated->spec.params, &key);
+  key.has_master = updated->has_master;
+  return key;
+}
+
+// The parts of a key as its chunks get them back.
+struct Restored {
+  std::vector<ChunkState> states;
+  NDArray body;
+  SmallVector<size_t, 1> ends;
+};
+
+Restored Gather(const checkpoint::Reader& reader, size_t index, const KeyMeta& meta, Parts parts) {
+  const SavedKey& saved = reader.keys()[index];
+  Restored restored;
+  const uint32_t chunks = meta.chunk_count();
+  size_t bytes = 0;
+  for (uint32_t c = 0; c < chunks; ++c) {
+    ChunkState& state = restored.states.emplace_back();
+    state.updates = saved.updates[saved.updates.size() == chunks ? c : 0];
+    state.has_value = parts == Parts::kAll;
+    state.has_master = saved.has_master;
+    state.arrays = static_cast<uint8_t>(saved.arrays.size());
+    state.scalars = static_cast<uint8_t>(saved.scalars.size());
+    state.spec.program = saved.program.text;
+    state.spec.multi_precision = saved.program.multi_precision;
+    bytes += state.Bytes(meta.dtype, meta.elements_of(c));
+    restored.ends.push_back(bytes);
+  }
+  restored.body = NDArray::Empty({static_cast<int64_t>(bytes)}, DType::kU8);
+  auto* const body = static_cast<std::byte*>(restored.body.HostData());
+  const ChunkState& first = restored.states[0];
+  const uint64_t count = ChunkState::kStates + first.arrays + first.scalars;
+  std::vector<size_t> at(chunks);  // where the next part of each chunk goes
+  for (uint32_t c = 1; c < chunks; ++c) at[c] = restored.ends[c - 1];
+  for (uint64_t part = 0; part < count; ++part) {
+    if (!first.HasPart(part)) continue;
+    size_t whole = 0;
+    for (uint32_t c = 0; c < chunks; ++c) {
+      whole += first.PartBytes(part, meta.dtype, meta.elements_of(c));
+    }
+    // Scalars of a key that was saved in other chunks are not there to be dealt out.
+    const NDArray tensor = NDArray::Empty({static_cast<int64_t>(whole)}, DType::kU8);
+    auto* const data = static_cast<std::byte*>(tensor.HostData());
+    reader.Read(index, part, {data, whole});
+    size_t from = 0;
+    for (uint32_t c = 0; c < chunks; ++c) {
+      const size_t size = first.PartBytes(part, meta.dtype, meta.elements_of(c));
+      if (size > 0) std::memcpy(body + at[c], data + from, size);
+      at[c] += size;
+      from += size;
+    }
+  }
+  return restored;
+}
+
+}  // namespace
+
+// ---- saving -------------------------------------------------------------------------------------
+
+// Has the servers keep every key at its round; null where another rank saves.
+std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::string& path,
+                                       Parts parts) {
+  RaiseUnseen(verb, {});
+  std::vector<RecordPtr> records;
+  {
+    const auto lock = Lock(verb);
+    for (const Key& key : order_) records.push_back(keys_.find(key)->second);
+    if (saving_ != nullptr && !saving_->done()) {
+      throw Fail(Code::kFailedPrecondition, "{}: an earlier save of this store is under way", verb);
+    }
+  }
+  const bool is_sender =
+      worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
+  if (!is_sender) return nullptr;
+  auto saving = std::make_shared<Saving>(verb, path, parts, worker_, number_, options_);
+  if (records.empty()) return saving;
+  const CallPtr call = NewCall(verb);
+  const auto outcomes = std::make_shared<std::map<OpId, Outcome>>();
+  call->on_outcome = [outcomes](const Outcome& outcome) { outcomes->emplace(outcome.op, outcome); };
+  std::vector<Operation> operations;
+  for (const RecordPtr& record : records) {
+    operations.push_back(Make(Operation::Kind::kCut, verb, record.get()));
+  }
+  try {
+    worker_->Launch(call, std::move(operations));
+    Await(call, options_.patience);
+    for (size_t i = 0; i < records.size(); ++i) {
+      const Outcome& outcome = outcomes->at(call->ops[i]);
+      const uint64_t base = worker_->Run(
+          [&](ClientNode& node, Time) { return node.client().BaseOf(records[i]->name); });
+      saving->Add(Named(verb.c_str(),
+                        [&] {
+                          return DescribeKey(records[i]->key, *outcome.meta, *outcome.states,
+                                             base + outcome.round, parts);
+                        }),
+                  {records[i]->name, outcome.meta, outcome.states});
+    }
+  } catch (...) {
+    saving->Release();
+    throw;
+  }
+  return saving;
+}
+
+std::string DistStore::SaveAs(const std::string& verb, const std::string& path, Parts parts) {
+  const std::shared_ptr<Saving> saving = Cut(verb, path, parts);
+  if (saving == nullptr) return {};
+  {
+    const auto lock = Lock(verb);
+    saving_ = saving;
+  }
+  struct Ended {  // its caller is told here: the store has nothing to remember
+    DistStore* store;
+    ~Ended() {
+      std::lock_guard lock(store->mutex_);
+      store->saving_ = nullptr;
+    }
+  } const ended{this};
+  return saving->Run();
+}
+
+Ticket DistStore::SaveAsync(const std::string& path) {
+  return Counted(Verb::kSave, [&]() -> Ticket {
+    const std::shared_ptr<Saving> saving = Cut("save", path, Parts::kAll);
+    if (saving == nullptr) return KVStore::DoneTicket();
+    {
+      const auto lock = Lock("save");
+      saving_ = saving;
+    }
+    Saving::Start(saving);
+    return saving;
+  });
+}
+
+// A save under way is finished, for at most so long.
+void DistStore::EndSaving(std::chrono::nanoseconds patience) {
+  std::shared_ptr<Saving> saving;
+  {
+    std::lock_guard lock(mutex_);
+    saving = std::exchange(saving_, nullptr);
+  }
+  if (saving == nullptr) return;
+  try {
+    if (!saving->done()) saving->Wait(patience);
+  } catch (...) {
+    saving->Stop();
+    throw;
+  }
+  saving->Stop();
+  if (const auto error = saving->Unseen()) throw Error(*error);
+}
+
+// ---- loading ------------------------------------------------------------------------------------
+
+// Between two barriers: nobody has begun a round on values that are to go, and nobody reads on
+// before all are back.
+KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::string& path,
+                                        Parts parts) {
+  RaiseUnseen(verb, {});
+  std::vector<RecordPtr> records;
+  std::shared_ptr<const Optimizer> optimizer;
+  {
+    const auto lock = Lock(verb);
+    for (const Key& key : order_) records.push_back(keys_.find(key)->second);
+    optimizer = optimizer_;
+  }
+  SnapshotInfo info;
+  std::optional<checkpoint::Reader> reader;
+  std::vector<KeyMeta> metas;
+  std::vector<size_t> matches;
+  const bool is_sender =
+      worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
+  if (is_sender) {  // all of it is looked at before anything changes
+    Named(verb.c_str(), [&] {
+      reader.emplace(OpenSnapshot(path, options_));
+      std::vector<LoadedKey> keys;
+      for (const RecordPtr& record : records) {
+        const auto meta = worker_->Run(
+            [&](ClientNode& node, Time) { return node.client().MetaOf(record->name); });
+        if (!meta) {
+          throw Fail(Code::kNotFound, "key {}: no such key", record->key.view().ToString());
+        }
+        keys.push_back({record->key, meta->shape, meta->dtype, meta->chunk_count()});
+        metas.push_back(*meta);
+      }
+      matches = MatchKeys(*reader, keys, optimizer.get(), parts);
+    });
+    info.path = reader->path();
+  }
+  Await(StartBarrier(), options_.patience);
+  std::deque<std::pair<CallPtr, size_t>> under_way;
+  size_t bytes_ahead = 0;
+  const auto wait_for_first = [&] {
+    const auto [call, bytes] = under_way.front();
+    under_way.pop_front();
+    Await(call, options_.patience);
+    bytes_ahead -= bytes;
+  };
+  for (size_t i = 0; i < matches.size(); ++i) {
+    Restored restored = Gather(*reader, matches[i], metas[i], parts);
+    Operation restore = Make(Operation::Kind::kRestore, verb, records[i].get());
+    restore.states = std::make_shared<const std::vector<ChunkState>>(std::move(restored.states));
+    restore.value.bytes = MemoryOf(restored.body);
+    restore.round = reader->keys()[matches[i]].round;
+    restore.value.ends = std::move(restored.ends);
+    const CallPtr call = NewCall(verb);
+    call->keys.push_back(records[i]);
+    call->sources.push_back(restore.value.bytes);
+    under_way.emplace_back(call, restore.value.bytes.size);
+    bytes_ahead += restore.value.bytes.size;
+    std::vector<Operation> operations;
+    operations.push_back(std::move(restore));
+    worker_->Launch(call, std::move(operations));
+    while (bytes_ahead > kAheadBytes) wait_for_first();
+  }
+  while (!under_way.empty()) wait_for_first();
+  Await(StartBarrier(), options_.patience);
+  if (records.empty()) return info;
+  const CallPtr call = NewCall(verb);
+  std::vector<Operation> operations;
+  for (const RecordPtr& record : records) {
+    operations.push_back(Make(Operation::Kind::kFindBase, verb, record.get()));
+  }
+  worker_->Launch(call, std::move(operations));
+  Await(call, options_.patience);
+  for (const RecordPtr& record : records) {
+    info.rounds.emplace_back(record->key, Round(record->key.view()));
+  }
+  return info;
+}
+
+}  // namespace tkv

@@ -1,0 +1,197 @@
+#include "runtime/saving.h"
+
+#include <cstring>
+#include <deque>
+
+#include "base/duration.h"
+#include "base/format.h"
+#include "base/wait.h"
+
+namespace tkv {
+
+// Reads parts ahead of the one that is written.
+class Saving::KeptParts final : public PartSource {
+ public:
+  static constexpr size_t kAheadBytes = size_t{64} << 20;
+
+  explicit KeptParts(const Saving& saving)
+      : saving_(saving), items_(checkpoint::LayoutOf(saving.keys_, UINT64_MAX).items) {}
+  ~KeptParts() override {
+    for (const Reading& reading : ahead_) saving_.worker_->GiveUp(reading.call);
+  }
+
+  std::span<const std::byte> Next(const checkpoint::Item& item) override {
+    if (now_.call != nullptr) bytes_ahead_ -= now_.buffer.bytes();
+    now_ = {};
+    while (next_ < items_.size() && (ahead_.empty() || bytes_ahead_ < kAheadBytes)) Begin();
+    now_ = ahead_.front();
+    ahead_.pop_front();
+    now_.call->Wait(Saturated(saving_.options_.patience) +
+                    Saturated(saving_.options_.server_patience));
+    const auto ended = saving_.worker_->TakeOwners();
+    return {static_cast<const std::byte*>(now_.buffer.HostData()), item.tensor.bytes()};
+  }
+
+ private:
+  struct Reading {
+    CallPtr call;
+    NDArray buffer;
+  };
+
+  void Begin() {
+    const checkpoint::Item& item = items_[next_++];
+    const Source& source = saving_.sources_[item.key];
+    Reading reading;
+    reading.buffer = NDArray::Empty({static_cast<int64_t>(item.tensor.bytes())}, DType::kU8);
+    Prefill(item, source, reading.buffer);
+    reading.call =
+        Worker::NewCall(saving_.worker_, saving_.verb_, saving_.store_, saving_.options_.interrupt);
+    Operation read;
+    read.kind = Operation::Kind::kRead;
+    read.verb = saving_.verb_;
+    read.key = source.name;
+    read.meta = source.meta;
+    read.states = source.states;
+    read.store = saving_.store_;
+    read.part = item.part;
+    read.priority = INT32_MIN;  // after what the job itself waits for
+    read.patience = Saturated(saving_.options_.patience).count();
+    read.out = {static_cast<std::byte*>(reading.buffer.HostData()), reading.buffer.bytes(),
+                reading.buffer.storage()};
+    reading.call->targets.push_back(read.out.bytes());
+    bytes_ahead_ += reading.buffer.bytes();
+    std::vector<Operation> operations;
+    operations.push_back(std::move(read));
+    saving_.worker_->Launch(reading.call, std::move(operations));
+    ahead_.push_back(std::move(reading));
+  }
+
+  // Chunks that no update has reached yet have no states: those that they will begin with.
+  void Prefill(const checkpoint::Item& item, const Source& source, const NDArray& buffer) {
+    const auto has_it = [&](const ChunkState& state) { return state.HasPart(item.part); };
+    if (std::all_of(source.states->begin(), source.states->end(), has_it)) return;
+    std::memset(buffer.HostData(), 0, buffer.bytes());
+    const SavedKey& key = saving_.keys_[item.key];
+    const uint64_t scalar = item.part - checkpoint::kStateParts - key.arrays.size();
+    if (item.part < checkpoint::kStateParts || scalar >= key.scalars.size()) return;
+    const double initial = Program::Parse(key.program.text).scalar_states()[scalar].initial;
+    auto* const values = static_cast<double*>(buffer.HostData());
+    std::fill(values, values + source.states->size(), initial);
+  }
+
+  const Saving& saving_;
+  const std::vector<checkpoint::Item> items_;
+  size_t next_ = 0;
+  size_t bytes_ahead_ = 0;
+  std::deque<Reading> ahead_;
+  Reading now_;
+};
+
+Saving::~Saving() {
+  if (thread_.joinable())
+    thread_.detach();  // it holds this object, so that it is the thread itself
+}
+
+std::string Saving::Run() {
+  std::string path;
+  try {
+    path = Named(verb_.c_str(), [&] {
+      KeptParts source(*this);
+      return WriteSnapshot(path_, parts_, keys_, &source, options_, &is_cancelled_);
+    });
+  } catch (const Error& error) {
+    Release();
+    End(error);
+    throw;
+  } catch (...) {  // interrupted, or no memory
+    Release();
+    End(Error(Code::kCancelled, verb_ + ": given up"));
+    throw;
+  }
+  Release();
+  End(std::nullopt);
+  return path;
+}
+
+void Saving::Start(const std::shared_ptr<Saving>& saving) {
+  saving->options_.interrupt = {};  // signals are for the thread that called
+  saving->thread_ = std::thread([saving] {
+    try {
+      saving->Run();
+    } catch (const std::exception&) {  // kept for whoever asks
+    }
+  });
+}
+
+void Saving::Release() noexcept {
+  try {
+    std::vector<Operation> operations(1);
+    operations[0].kind = Operation::Kind::kRelease;
+    operations[0].verb = verb_;
+    operations[0].store = store_;
+    operations[0].patience = Saturated(options_.server_patience).count();
+    worker_->Launch(Worker::NewCall(worker_, verb_, store_, {}), std::move(operations));
+    worker_->GoOn();
+  } catch (const std::exception&) {  // the end of this life frees it
+  }
+}
+
+void Saving::Stop() {
+  is_cancelled_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+void Saving::End(std::optional<Error> error) {
+  std::unique_lock lock(mutex_);
+  error_ = std::move(error);
+  done_ = true;
+  changed_.notify_all();
+  const auto on_end = std::exchange(on_end_, {});
+  lock.unlock();
+  for (const auto& ended : on_end) ended();
+}
+
+bool Saving::done() const noexcept {
+  std::lock_guard lock(mutex_);
+  return done_;
+}
+
+void Saving::Wait(std::chrono::nanoseconds patience) {
+  std::unique_lock lock(mutex_);
+  if (!WaitUntil(&lock, &changed_, DeadlineAfter(patience), options_.interrupt,
+                 [&] { return done_; })) {
+    throw Fail(Code::kDeadlineExceeded, "{} {}: not done after {} ms", verb_, path_,
+               std::chrono::duration_cast<std::chrono::milliseconds>(patience).count());
+  }
+  is_told_ = true;
+  if (error_) throw Error(*error_);
+}
+
+void Saving::OnEnd(std::function<void()> ended) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!done_) {
+      on_end_.push_back(std::move(ended));
+      return;
+    }
+  }
+  ended();
+}
+
+bool Saving::Cancel() {
+  const bool was_done = done();
+  is_cancelled_ = true;
+  return !was_done;
+}
+
+std::optional<Error> Saving::Unseen() const {
+  std::lock_guard lock(mutex_);
+  return is_told_ ? std::nullopt : error_;
+}
+
+std::optional<Error> Saving::failure() const {
+  std::lock_guard lock(mutex_);
+  return error_;
+}
+
+}  // namespace tkv

@@ -1,0 +1,84 @@
+// A save under way: what servers keep of every key is read and written, here or by a thread.
+
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/call.h"
+#include "runtime/worker.h"
+#include "store/snapshots.h"
+
+namespace tkv {
+
+class Saving final : public PendingCall {
+ public:
+  // How a key was cut.
+  struct Source {
+    std::string name;  // canonical
+    std::shared_ptr<const KeyMeta> meta;
+    std::shared_ptr<const std::vector<ChunkState>> states;
+  };
+
+  Saving(std::string verb, std::string path, Parts parts, std::shared_ptr<Worker> worker,
+         uint32_t store, StoreOptions options)
+      : verb_(std::move(verb)),
+        path_(std::move(path)),
+        parts_(parts),
+        worker_(std::move(worker)),
+        store_(store),
+        options_(std::move(options)) {}
+  ~Saving() override;
+
+  void Add(SavedKey key, Source source) {
+    keys_.push_back(std::move(key));
+    sources_.push_back(std::move(source));
+  }
+  // Writes all of it, and lets the servers forget what they have kept.
+  //   returns  the path of the snapshot
+  //   throws   as WriteSnapshot, and what the servers say
+  std::string Run();
+  // The same, by a thread of its own.
+  static void Start(const std::shared_ptr<Saving>& saving);
+  // Lets the servers forget; waits for nobody.
+  void Release() noexcept;
+  // It ends as soon as it can, and the thread has ended then.
+  void Stop();
+  // The error that nobody has been told.
+  std::optional<Error> Unseen() const;
+
+  bool done() const noexcept override;
+  void Wait(std::chrono::nanoseconds patience) override;
+  void OnEnd(std::function<void()> ended) override;
+  bool Cancel() override;
+  std::optional<Error> failure() const override;
+
+ private:
+  class KeptParts;
+  void End(std::optional<Error> error);
+
+  const std::string verb_;
+  const std::string path_;
+  const Parts parts_;
+  const std::shared_ptr<Worker> worker_;
+  const uint32_t store_;
+  StoreOptions options_;
+  std::vector<SavedKey> keys_;
+  std::vector<Source> sources_;
+  std::atomic<bool> is_cancelled_ = false;
+  std::thread thread_;
+
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  bool done_ = false;
+  bool is_told_ = false;
+  std::optional<Error> error_;
+  std::vector<std::function<void()>> on_end_;
+};
+
+}  // namespace tkv

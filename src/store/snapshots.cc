@@ -1,0 +1,150 @@
+#include "store/snapshots.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+
+#include "base/format.h"
+
+namespace tkv {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Looks after a call that takes long: lets signals in, and says now and then how far it is.
+class Progress {
+ public:
+  Progress(const char* what, std::string path, uint64_t total, const StoreOptions& options)
+      : what_(what), path_(std::move(path)), total_(total), options_(options) {}
+
+  void At(uint64_t done) {
+    const auto now = Clock::now();
+    if (options_.interrupt && now - looked_ > std::chrono::milliseconds(50)) {
+      looked_ = now;
+      options_.interrupt();
+    }
+    if (!options_.log || now - told_ < std::chrono::seconds(5)) return;
+    told_ = now;
+    constexpr double kMebi = 1 << 20;
+    options_.log(1, Format("{} {}: {:.0f} of {:.0f} MiB", what_, path_,
+                           static_cast<double>(done) / kMebi, static_cast<double>(total_) / kMebi));
+  }
+
+ private:
+  const char* what_;
+  const std::string path_;
+  const uint64_t total_;
+  const StoreOptions& options_;
+  Clock::time_point looked_ = Clock::now(), told_ = looked_;
+};
+
+bool HasStates(const SavedKey& key) {
+  const auto is_updated = [](uint64_t count) { return count > 0; };
+  return !key.arrays.empty() || !key.scalars.empty() || key.has_master ||
+         std::any_of(key.updates.begin(), key.updates.end(), is_updated);
+}
+
+void CheckStates(const SavedKey& saved, const LoadedKey& key, const Optimizer* optimizer) {
+  if (!HasStates(saved)) return;
+  const std::string name = key.key.view().ToString();
+  if (optimizer == nullptr) {
+    throw Fail(Code::kFailedPrecondition,
+               "key {}: the snapshot has states of '{}', and the store has no optimizer; "
+               "set_optimizer comes first",
+               name, Program::Parse(saved.program.text).name());
+  }
+  if (saved.program.text != optimizer->program().ToText() ||
+      saved.program.multi_precision != optimizer->multi_precision()) {
+    throw Fail(Code::kFailedPrecondition,
+               "key {}: the states are of '{}'{}, the store's optimizer is '{}'{}", name,
+               Program::Parse(saved.program.text).name(),
+               saved.program.multi_precision ? " with multi_precision" : "",
+               optimizer->program().name(),
+               optimizer->multi_precision() ? " with multi_precision" : "");
+  }
+  const auto is_first = [&](uint64_t count) { return count == saved.updates[0]; };
+  const bool is_even = std::all_of(saved.updates.begin(), saved.updates.end(), is_first);
+  if (saved.updates.size() != key.chunks && (!is_even || !saved.scalars.empty())) {
+    throw Fail(Code::kInvalidArgument, "key {}: {} chunks, {} were saved", name, key.chunks,
+               saved.updates.size());
+  }
+}
+
+}  // namespace
+
+void DescribeProgram(const Program& program, bool multi_precision, std::vector<double> params,
+                     SavedKey* key) {
+  key->program = {program.ToText(), multi_precision, std::move(params)};
+  key->arrays = program.states();
+  for (const Program::ScalarState& scalar : program.scalar_states()) {
+    key->scalars.push_back(scalar.name);
+  }
+}
+
+std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<SavedKey> keys,
+                          PartSource* source, const StoreOptions& options,
+                          const std::atomic<bool>* is_cancelled) {
+  if (path.empty()) throw Fail(Code::kInvalidArgument, "the path is empty");
+  checkpoint::Writer writer = parts == Parts::kAll
+                                  ? checkpoint::Writer::Folder(path, std::move(keys))
+                                  : checkpoint::Writer::SingleFile(path, std::move(keys));
+  Progress progress("save", path, writer.bytes(), options);
+  uint64_t done = 0;
+  for (const checkpoint::Item& item : writer.items()) {
+    if (is_cancelled != nullptr && *is_cancelled) {
+      throw Fail(Code::kCancelled, "{}: the store is closed", path);
+    }
+    writer.Write(source->Next(item));
+    progress.At(done += item.tensor.bytes());
+  }
+  return writer.Commit();
+}
+
+checkpoint::Reader OpenSnapshot(const std::string& path, const StoreOptions& options) {
+  checkpoint::Reader reader(path);
+  Progress progress("load", path, reader.bytes(), options);
+  reader.Verify([&](uint64_t done) { progress.At(done); });
+  return reader;
+}
+
+std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const LoadedKey> keys,
+                              const Optimizer* optimizer, Parts parts) {
+  std::map<Key, size_t> saved;
+  for (size_t i = 0; i < reader.keys().size(); ++i) saved.emplace(reader.keys()[i].key, i);
+  std::vector<size_t> matches;
+  for (const LoadedKey& key : keys) {
+    const std::string name = key.key.view().ToString();
+    const auto found = saved.find(key.key);
+    if (found == saved.end()) {
+      throw Fail(Code::kInvalidArgument, "key {}: {} has no such key", name, reader.path());
+    }
+    const SavedKey& from = reader.keys()[found->second];
+    if (from.shape != key.shape || from.dtype != key.dtype) {
+      throw Fail(Code::kInvalidArgument, "key {}: shape {} {} in {}, {} {} in the store", name,
+                 from.shape.ToString(), Name(from.dtype), reader.path(), key.shape.ToString(),
+                 Name(key.dtype));
+    }
+    if (parts == Parts::kAll && !from.has_value) {
+      throw Fail(Code::kInvalidArgument, "{} has states alone; load_optimizer_states reads it",
+                 reader.path());
+    }
+    CheckStates(from, key, optimizer);
+    matches.push_back(found->second);
+    saved.erase(found);
+  }
+  if (!saved.empty()) {
+    throw Fail(Code::kInvalidArgument, "{} has key {}{}, which the store does not have",
+               reader.path(), saved.begin()->first.view().ToString(),
+               saved.size() > 1 ? Format(" and {} others", saved.size() - 1) : "");
+  }
+  return matches;
+}
+
+KVStore::SnapshotInfo InfoOf(const checkpoint::Reader& reader) {
+  KVStore::SnapshotInfo info;
+  info.path = reader.path();
+  for (const SavedKey& key : reader.keys()) info.rounds.emplace_back(key.key, key.round);
+  return info;
+}
+
+}  // namespace tkv

@@ -1,0 +1,72 @@
+// What the stores share of saving and loading.
+
+#pragma once
+
+#include <atomic>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/snapshot.h"
+#include "tkv/kvstore.h"
+
+namespace tkv {
+
+using checkpoint::SavedKey;
+
+// Which parts of keys a call is about.
+enum class Parts : uint8_t { kAll, kStates };
+
+// A program and its states as a snapshot has them.
+void DescribeProgram(const Program& program, bool multi_precision, std::vector<double> params,
+                     SavedKey* key);
+
+// Hands over the parts of a snapshot, in the order in which they are written.
+class PartSource {
+ public:
+  virtual ~PartSource() = default;
+  // The whole part, until the next call.
+  virtual std::span<const std::byte> Next(const checkpoint::Item& item) = 0;
+};
+
+// Writes a snapshot into the folder `path`, or, of states, the file.
+//   returns  the path of the snapshot
+//   throws   as checkpoint::Writer and the source do, and where `is_cancelled` kCancelled; nothing is
+//            left then, and what was there before is there
+std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<SavedKey> keys,
+                          PartSource* source, const StoreOptions& options,
+                          const std::atomic<bool>* is_cancelled = nullptr);
+
+// A snapshot that has been looked at: every part is as it was written.
+//   throws  as checkpoint::Reader does
+checkpoint::Reader OpenSnapshot(const std::string& path, const StoreOptions& options);
+
+// A key of a store that is to be loaded.
+struct LoadedKey {
+  Key key{KeyView(0)};
+  Shape shape;
+  DType dtype{};
+  size_t chunks = 1;
+};
+// For each key of the store the one of the snapshot: each has to be there, and no other.
+//   optimizer  of the store; null: none
+//   throws  kInvalidArgument    keys, shapes or dtypes differ, or there are no values to load
+//           kFailedPrecondition the states are of another optimizer than the store has
+std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const LoadedKey> keys,
+                              const Optimizer* optimizer, Parts parts);
+
+KVStore::SnapshotInfo InfoOf(const checkpoint::Reader& reader);
+
+// Errors of f begin with the verb.
+template <typename F>
+auto Named(const char* verb, F f) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    if (text.starts_with(verb)) throw;
+    throw Error(error.code(), std::string(verb) + ": " + text);
+  }
+}
+
+}  // namespace tkv

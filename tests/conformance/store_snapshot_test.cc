@@ -1,0 +1,239 @@
+// Rules of saving and loading, for every store.
+
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/conformance/store_conformance.h"
+
+namespace tkv {
+namespace {
+
+class StoreSnapshots : public StoreConformance {
+ protected:
+  StoreSnapshots() {
+    std::string name = ::testing::TempDir() + "tkv-XXXXXX";
+    folder_ = mkdtemp(name.data());
+    path_ = folder_ + "/snapshots";
+  }
+  ~StoreSnapshots() override { std::filesystem::remove_all(folder_); }
+
+  static constexpr int kElements = 5;
+  static NDArray Array(DType dtype, double first) {
+    std::vector<float> values;
+    for (int i = 0; i < kElements; ++i) values.push_back(static_cast<float>(first + 0.25 * i));
+    const NDArray array = NDArray::Empty({kElements}, dtype);
+    CopyTo(test::Floats(values), array);
+    return array;
+  }
+  static void CopyTo(const NDArray& from, const NDArray& to) {
+    const auto store = KVStore::Create("local");
+    store->Init(0, from);
+    store->Pull(0, to);
+  }
+  static void Make(KVStore* store, const char* optimizer, bool multi_precision = false) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kF64}) {
+      store->Init(static_cast<int>(dtype), Array(dtype, 1));
+    }
+    if (optimizer != nullptr) {
+      store->SetOptimizer(Optimizer::Create(optimizer, {{"learning_rate", 0.1}}, multi_precision));
+    }
+  }
+  static void Step(KVStore* store, int step) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kF64}) {
+      store->Push(static_cast<int>(dtype), Array(dtype, step * 0.5));
+    }
+  }
+  static std::vector<float> All(KVStore* store) {
+    std::vector<float> all;
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kF64}) {
+      const NDArray out = NDArray::Empty({kElements}, DType::kF32);
+      store->Pull(static_cast<int>(dtype), out);
+      const std::vector<float> values = test::Values(out);
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  }
+
+  std::string folder_;
+  std::string path_;
+};
+
+TEST_P(StoreSnapshots, ALoadedStoreGoesOnAsIfNothingHadBeen) {
+  for (const char* optimizer : {"sgd", "momentum", "adam", "nadam"}) {
+    for (const bool multi_precision : {false, true}) {
+      auto store = GetParam().make();
+      Make(store.get(), optimizer, multi_precision);
+      for (int step = 1; step <= 3; ++step) Step(store.get(), step);
+      const std::string saved = store->Save(path_);
+      const std::vector<float> then = All(store.get());
+      for (int step = 4; step <= 6; ++step) Step(store.get(), step);
+      const std::vector<float> expected = All(store.get());
+      store->Load(path_);
+      EXPECT_EQ(All(store.get()), then);
+      for (int step = 4; step <= 6; ++step) Step(store.get(), step);
+      EXPECT_EQ(All(store.get()), expected) << optimizer << " in the same store";
+      store->Close();
+      auto other = GetParam().make();
+      Make(other.get(), optimizer, multi_precision);
+      const auto info = other->Load(path_);
+      EXPECT_EQ(info.path, saved);
+      ASSERT_EQ(info.rounds.size(), 3U);
+      // Rounds of asynchronous keys are each worker's own.
+      const bool is_async = other->type() == "dist_async";
+      EXPECT_EQ(info.rounds[0].second, is_async ? 0U : 3U);
+      EXPECT_EQ(other->Round(0), info.rounds[0].second);
+      for (int step = 4; step <= 6; ++step) Step(other.get(), step);
+      EXPECT_EQ(All(other.get()), expected) << optimizer << " in a new store";
+    }
+  }
+}
+
+TEST_P(StoreSnapshots, StatesAloneLeaveTheValues) {
+  Make(store_.get(), "momentum");
+  for (int step = 1; step <= 3; ++step) Step(store_.get(), step);
+  const std::string file = folder_ + "/states";
+  store_->SaveStates(file);
+  const std::vector<float> then = All(store_.get());
+  Step(store_.get(), 4);
+  const std::vector<float> expected = All(store_.get());
+  store_->Close();
+  auto other = GetParam().make();
+  Make(other.get(), "momentum");
+  EXPECT_FAILS(Code::kInvalidArgument, other->Load(file));
+  other->LoadStates(file);
+  EXPECT_EQ(All(other.get())[0], 1.0F);
+  Step(other.get(), 4);
+  // The same step from other values: what it has added is the same.
+  EXPECT_NEAR(All(other.get())[0] - 1, expected[0] - then[0], 1e-6);
+}
+
+TEST_P(StoreSnapshots, ALargeKeyIsManyChunks) {
+  constexpr int64_t kMany = 600'000;
+  const NDArray value = NDArray::Empty({kMany}, DType::kF32);
+  for (int64_t i = 0; i < kMany; ++i)
+    static_cast<float*>(value.data())[i] = static_cast<float>(i % 1000);
+  store_->Init("w", value);
+  store_->SetOptimizer(Optimizer::Create("adam"));
+  store_->Push("w", value);
+  store_->Save(path_);
+  const std::vector<float> saved = Pulled("w");
+  store_->Push("w", value);
+  const std::vector<float> next = Pulled("w");
+  store_->Load(path_);
+  EXPECT_EQ(Pulled("w"), saved);
+  store_->Push("w", value);
+  EXPECT_EQ(Pulled("w"), next);
+}
+
+TEST_P(StoreSnapshots, AnAsynchronousSaveHasTheValuesOfItsCall) {
+  Make(store_.get(), "momentum");
+  Step(store_.get(), 1);
+  const std::vector<float> then = All(store_.get());
+  const Ticket ticket = store_->SaveAsync(path_);
+  for (int step = 2; step < 20; ++step) Step(store_.get(), step);
+  ticket->Wait(std::chrono::seconds(60));
+  EXPECT_TRUE(ticket->done());
+  store_->Load(path_);
+  EXPECT_EQ(All(store_.get()), then);
+}
+
+TEST_P(StoreSnapshots, CloseFinishesASaveThatIsUnderWay) {
+  Make(store_.get(), "momentum");
+  const Ticket ticket = store_->SaveAsync(path_);
+  store_->Close();
+  EXPECT_TRUE(ticket->done());
+  EXPECT_FALSE(ticket->failure());
+}
+
+TEST_P(StoreSnapshots, WhatDoesNotFitIsRefusedAndChangesNothing) {
+  Make(store_.get(), "momentum");
+  Step(store_.get(), 1);
+  EXPECT_FAILS(Code::kNotFound, store_->Load(path_));
+  store_->Save(path_);
+  const auto refuses = [&](KVStore* store, Code code) {
+    const std::vector<float> before = All(store);
+    EXPECT_FAILS(code, store->Load(path_));
+    EXPECT_EQ(All(store), before);
+  };
+  {
+    auto other = GetParam().make();
+    Make(other.get(), nullptr);
+    refuses(other.get(), Code::kFailedPrecondition);
+    other->SetOptimizer(Optimizer::Create("adam"));
+    refuses(other.get(), Code::kFailedPrecondition);
+    other->SetOptimizer(Optimizer::Create("momentum", {}, true));
+    refuses(other.get(), Code::kFailedPrecondition);
+    other->SetOptimizer(Optimizer::Create("momentum"));
+    other->Init(77, test::Floats({1}));
+    refuses(other.get(), Code::kInvalidArgument);
+    other->Delete(77);
+    other->Delete(0);
+    EXPECT_FAILS(Code::kInvalidArgument, other->Load(path_));
+    other->Init(0, test::Floats({1, 2}));
+    EXPECT_FAILS(Code::kInvalidArgument, other->Load(path_));
+    other->Close();
+  }
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(path_)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('\x55');
+  }
+  refuses(store_.get(), Code::kDataLoss);
+}
+
+TEST_P(StoreSnapshots, WhatCannotBeWrittenIsAnErrorAndTheStoreGoesOn) {
+  Make(store_.get(), "momentum");
+  std::ofstream(folder_ + "/file") << "x";
+  EXPECT_FAILS(Code::kFailedPrecondition, store_->Save(folder_ + "/file/snapshots"));
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Save(""));
+  const Ticket ticket = store_->SaveAsync(path_);
+  ticket->Wait(std::chrono::seconds(60));
+  Step(store_.get(), 1);
+  store_->Save(path_);
+  EXPECT_EQ(store_->Stats().verbs[static_cast<size_t>(Verb::kSave)].failed, 2U);
+}
+
+TEST_P(StoreSnapshots, AStoreWithoutKeysIsSavedAndLoaded) {
+  store_->Save(path_);
+  EXPECT_TRUE(store_->Load(path_).rounds.empty());
+}
+
+TEST_P(StoreSnapshots, AStringKeyMayHaveAnyName) {
+  for (const char* key : {"a/b", "a", "a#momentum", "__metadata__", "\xc3\xa4 \"x\"\n"}) {
+    store_->Init(key, test::Floats({1, 2}));
+  }
+  store_->SetOptimizer(Optimizer::Create("momentum"));
+  store_->Push("a", test::Floats({1, 2}));
+  const std::vector<float> saved = Pulled("a");
+  store_->Save(path_);
+  store_->Push("a", test::Floats({1, 2}));
+  store_->Load(path_);
+  EXPECT_EQ(Pulled("a"), saved);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Stores, StoreSnapshots,
+    ::testing::Values(StoreSubject{"local", [] { return KVStore::Create("local"); }},
+                      StoreSubject{"dist_sync",
+                                   [] {
+                                     StoreOptions options;
+                                     options.bootstrap = "self";
+                                     options.servers = 2;
+                                     return KVStore::Create("dist_sync", options);
+                                   },
+                                   false},
+                      StoreSubject{"dist_async",
+                                   [] {
+                                     StoreOptions options;
+                                     options.bootstrap = "self";
+                                     return KVStore::Create("dist_async", options);
+                                   },
+                                   false}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace tkv

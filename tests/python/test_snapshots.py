@@ -1,0 +1,179 @@
+"""Saving and loading, as users of Python meet them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import tensorkv as mx
+from tensorkv import errors
+
+
+@pytest.fixture(params=["local", "dist_sync", "dist_async"])
+def make(request):
+    """Return what makes a store of the type that is tested."""
+    return lambda **options: mx.kv.create(
+        request.param, **({} if request.param == "local" else {"bootstrap": "self"}), **options
+    )
+
+
+def fill(kv, optimizer="adam"):
+    kv.init(["w", "b"], [mx.nd.ones((3, 4)), mx.nd.zeros((4,), dtype="float16")])
+    if optimizer is not None:
+        kv.set_optimizer(mx.optimizer.create(optimizer, learning_rate=0.1, multi_precision=True))
+
+
+def step(kv, n):
+    kv.push(["w", "b"], [mx.nd.ones((3, 4)) * n, mx.nd.ones((4,), dtype="float16") * n])
+
+
+def values(kv):
+    out = [mx.nd.zeros((3, 4)), mx.nd.zeros((4,), dtype="float16")]
+    kv.pull(["w", "b"], out=out)
+    return [a.asnumpy() for a in out]
+
+
+def same(a, b):
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_a_job_that_starts_again_goes_on_where_it_was(make, tmp_path):
+    with make() as kv:
+        fill(kv)
+        for n in range(3):
+            step(kv, n)
+        path = kv.save(tmp_path / "snapshots")
+        assert path == str(tmp_path / "snapshots" / "000001")
+        for n in range(3, 6):
+            step(kv, n)
+        expected = values(kv)
+    with make() as kv:
+        fill(kv)
+        rounds = 0 if kv.type == "dist_async" else 3  # those of asynchronous keys are each worker's own
+        assert kv.load(tmp_path / "snapshots") == {"w": rounds, "b": rounds}
+        assert kv.round("w") == rounds
+        for n in range(3, 6):
+            step(kv, n)
+        assert same(values(kv), expected)
+
+
+def test_other_readers_know_the_files(make, tmp_path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    with make() as kv:
+        fill(kv)
+        step(kv, 1)
+        folder = kv.save(tmp_path)
+        stored = values(kv)
+        kv.save_optimizer_states(tmp_path / "states")
+    with open(os.path.join(folder, "model.safetensors.index.json")) as file:
+        index = json.load(file)
+    assert index["metadata"]["total_size"] > 0
+    tensors = {}
+    for name in set(index["weight_map"].values()):
+        tensors |= safetensors.load_file(os.path.join(folder, name))
+    assert set(tensors) == set(index["weight_map"])
+    assert np.array_equal(tensors["w"], stored[0])
+    assert np.array_equal(tensors["b"], stored[1])
+    assert tensors["b#master"].dtype == np.float32
+    states = safetensors.load_file(tmp_path / "states")
+    assert "w" not in states
+    assert all(np.array_equal(states[name], tensors[name]) for name in states)
+    assert len(states) >= 4
+
+
+def test_states_alone(make, tmp_path):
+    with make() as kv:
+        fill(kv, "sgd")
+        fname = str(tmp_path / "opt.states")
+        kv.save_optimizer_states(fname)
+        kv.load_optimizer_states(fname)
+        with pytest.raises(errors.UnimplementedError, match="dump_optimizer"):
+            kv.save_optimizer_states(fname, dump_optimizer=True)
+        with pytest.raises(errors.InvalidArgumentError, match="states alone"):
+            kv.load(fname)
+        with pytest.raises(errors.SnapshotNotFoundError, match="there is no snapshot"):
+            kv.load_optimizer_states(tmp_path / "none")
+
+
+def test_a_function_keeps_its_own_states(tmp_path):
+    with mx.kv.create() as kv:
+        kv.init("w", mx.nd.ones((2,)))
+        kv._set_updater(lambda key, grad, weight: weight.__setitem__(..., weight + grad))
+        with pytest.raises(errors.FailedPreconditionError, match="function"):
+            kv.save_optimizer_states(tmp_path / "states")
+        kv.save(tmp_path / "values")
+        kv.push("w", mx.nd.ones((2,)))
+        kv.load(tmp_path / "values")
+        out = mx.nd.zeros((2,))
+        kv.pull("w", out=out)
+        assert out.asnumpy().tolist() == [1, 1]
+
+
+def test_pushes_go_on_while_a_thread_writes(make, tmp_path):
+    with make() as kv:
+        fill(kv)
+        step(kv, 1)
+        then = values(kv)
+        ticket = kv.save(tmp_path, async_op=True)
+        for n in range(10):
+            step(kv, n)
+        ticket.wait()
+        kv.load(tmp_path)
+        assert same(values(kv), then)
+
+
+def test_damage_names_the_file_and_the_key(make, tmp_path):
+    with make() as kv:
+        fill(kv)
+        folder = kv.save(tmp_path)
+        file = os.path.join(folder, "model-00001-of-00001.safetensors")
+        with open(file, "r+b") as opened:
+            opened.seek(-1, os.SEEK_END)
+            opened.write(b"\x01")
+        before = values(kv)
+        with pytest.raises(errors.DataLossError) as caught:
+            kv.load(tmp_path)
+        assert file in str(caught.value)
+        assert "'b'" in str(caught.value)
+        assert same(values(kv), before)
+
+
+def test_a_folder_that_cannot_be_made_is_named(make, tmp_path):
+    (tmp_path / "file").write_text("x")
+    with make() as kv:
+        fill(kv)
+        with pytest.raises(errors.FailedPreconditionError, match="file"):
+            kv.save(tmp_path / "file" / "snapshots")
+
+
+def test_a_process_that_is_killed_while_it_saves_leaves_a_whole_snapshot(tmp_path):
+    script = textwrap.dedent(
+        """
+        import sys, tensorkv as mx
+        kv = mx.kv.create()
+        kv.init("w", mx.nd.zeros((500_000,)))
+        for n in range(1, 10_000):
+            kv.push("w", mx.nd.ones((500_000,)) * n)
+            kv.save(sys.argv[1])
+            print(n, flush=True)
+        """
+    )
+    for seen in (1, 3, 4):
+        process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for line in process.stdout:
+            if int(line) == seen:
+                break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        with mx.kv.create() as kv:
+            kv.init("w", mx.nd.zeros((500_000,)))
+            kv.load(tmp_path)
+            out = mx.nd.zeros((500_000,))
+            kv.pull("w", out=out)
+            found = out.asnumpy()
+            assert found.min() == found.max() >= seen
