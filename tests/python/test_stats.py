@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorkv as mx
 
-VERBS = "init push pull pushpull broadcast barrier delete set_updater set_optimizer".split()
+VERBS = "init push pull pushpull broadcast barrier delete set_updater set_optimizer save load".split()
 CAUSES = "key array accepted answer round pull order link credit window pull_bytes".split()
 TRAFFIC = {"wire_out_bytes", "wire_in_bytes", "shared_out_bytes", "shared_in_bytes"}
 
