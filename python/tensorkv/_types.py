@@ -61,6 +61,8 @@ Key: TypeAlias = "int | str | SupportsIndex"
 Keys: TypeAlias = "list[K] | tuple[K, ...]"
 Array: TypeAlias = "SupportsDLPack | Buffer"
 Arrays: TypeAlias = "Array | Sequence[Array]"
+# A dict of arrays, which may nest; one of each device; what JAX takes for a tree.
+Tree: TypeAlias = "Mapping[Any, Any] | Sequence[Mapping[Any, Any]]"
 ArraysOfKeys: TypeAlias = "Sequence[Array | Sequence[Array]]"
 # Arrays that can take a result themselves.
 Target: TypeAlias = "NDArray | np.ndarray[Any, Any]"

@@ -9,13 +9,13 @@ import functools
 import operator
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from . import _core, ticket
+from . import _core, _trees, ticket
 from ._part import part_of
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from ._running import Running
-    from ._types import Arrays, ArraysOfKeys, K, Key, Keys, Mode, Targets
+    from ._types import Arrays, ArraysOfKeys, K, Key, Keys, Mode, Targets, Tree
     from .ndarray import NDArray
     from .ticket import Ticket
 
@@ -81,10 +81,14 @@ class KVStoreVerbs(_core.Store):
     def init(
         self, key: Keys[K], value: ArraysOfKeys, *, mode: Mode | None = None, async_op: bool
     ) -> Ticket[None] | None: ...
+    @overload
+    def init(self, key: Tree, *, mode: Mode | None = None, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def init(self, key: Tree, *, mode: Mode | None = None, async_op: Literal[True]) -> Ticket[None]: ...
     def init(
         self,
-        key: Key | Keys[Any],
-        value: Arrays | ArraysOfKeys,
+        key: Key | Keys[Any] | Tree,
+        value: Arrays | ArraysOfKeys | None = None,
         *,
         mode: Mode | None = None,
         async_op: bool = False,
@@ -92,7 +96,9 @@ class KVStoreVerbs(_core.Store):
         """Create each key with a copy of its value; shape and dtype stay those of the value.
 
         Args:
-            key: an int (64-bit, also NumPy integers) or a str, or a list of them; one kind per store.
+            key: an int (64-bit, also NumPy integers) or a str, or a list of them; one kind per store. Or a dict of names and
+                values, which may nest: the key of an array is the names on the way to it with dots between them. Where JAX
+                is loaded, any of its pytrees.
             value: an NDArray or any array with DLPack or the buffer protocol, of any shape and dtype; for a list of keys
                 a list of the same length.
             mode: ``'sync'`` or ``'async'``, of these keys in a distributed store; default that of the store. A store in one
@@ -121,6 +127,9 @@ class KVStoreVerbs(_core.Store):
         if mode not in (None, "sync", "async"):
             raise InvalidArgumentError(f"{_title('init', key)}: mode {mode!r}; there are sync and async")
         own = mode or ""
+        if _trees.is_tree(key):
+            _trees.alone("init", value)
+            key, value, _ = _trees.flatten("init", key)
         self._meets(key, value)
         if async_op:
             return ticket.in_thread(lambda: self._init(key, value, own), _title("init", key))
@@ -143,13 +152,23 @@ class KVStoreVerbs(_core.Store):
     ) -> Ticket[None]: ...
     @overload
     def push(self, key: Keys[K], value: ArraysOfKeys, priority: int = 0, *, async_op: bool) -> Ticket[None] | None: ...
+    @overload
+    def push(self, key: Tree, *, priority: int = 0, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def push(self, key: Tree, *, priority: int = 0, async_op: Literal[True]) -> Ticket[None]: ...
     def push(
-        self, key: Key | Keys[Any], value: Arrays | ArraysOfKeys, priority: int = 0, *, async_op: bool = False
+        self,
+        key: Key | Keys[Any] | Tree,
+        value: Arrays | ArraysOfKeys | None = None,
+        priority: int = 0,
+        *,
+        async_op: bool = False,
     ) -> Ticket[None] | None:
         """Sum the values given for each key, from left to right, and hand the sum to the updater (default: assign).
 
         Args:
-            key: a key or a list of keys. A key that stands twice counts as one with all its values.
+            key: a key or a list of keys. A key that stands twice counts as one with all its values. Or a dict, as of `init`;
+                of a list of dicts, one of each device, the values are summed.
             value: for one key an array or a list of arrays, each with the key's shape and dtype; for a list of keys a list
                 of such. Arrays of other frameworks are read where they are, never copied; strided ones are packed.
             priority: in a distributed store messages that wait for a server leave in the order of their priority, the
@@ -183,6 +202,10 @@ class KVStoreVerbs(_core.Store):
             self._push(key, value, priority)
             return None
         except TypeError:
+            if _trees.is_tree(key):
+                _trees.alone("push", value)
+                keys, values, _ = _trees.flatten("push", key)
+                return self.push(keys, values, priority, async_op=async_op)
             _check_priority("push", key, priority)
             raise
 
@@ -351,10 +374,18 @@ class KVStoreVerbs(_core.Store):
         like: A,
         async_op: bool,
     ) -> Ticket[list[A]] | list[A]: ...
+    @overload
+    def pull(self, key: Tree, out: Tree, priority: int = 0, *, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def pull(self, key: Tree, out: Tree, priority: int = 0, *, async_op: Literal[True]) -> Ticket[None]: ...
+    @overload
+    def pull(self, key: Tree, out: None = None, priority: int = 0, *, async_op: Literal[False] = False) -> Any: ...
+    @overload
+    def pull(self, key: Tree, out: None = None, priority: int = 0, *, async_op: Literal[True]) -> Ticket[Any]: ...
     def pull(
         self,
-        key: Key | Keys[Any],
-        out: Arrays | ArraysOfKeys | None = None,
+        key: Key | Keys[Any] | Tree,
+        out: Arrays | ArraysOfKeys | Tree | None = None,
         priority: int = 0,
         ignore_sparse: bool = True,
         *,
@@ -364,7 +395,8 @@ class KVStoreVerbs(_core.Store):
         """Copy the value of each key into its outputs, or return it.
 
         Args:
-            key: a key or a list of keys.
+            key: a key or a list of keys. Or a dict, as of `init`: `out` is a dict with the same names, or a dict of the same
+                form is returned, whose arrays are of the framework of those that were given.
             out: for one key an array or a list of arrays of the key's shape, for a list of keys a list of such: NDArray,
                 NumPy, PyTorch or any other writable array. Converts between float dtypes. Where one array stands for
                 several keys it holds the last one.
@@ -399,10 +431,13 @@ class KVStoreVerbs(_core.Store):
                     return ticket.Ticket(self._pull_async(key, out, priority), _title("pull", key), nothing)
                 return self._pull(key, out, priority)
             except TypeError:
+                if _trees.is_tree(key):
+                    keys, _, _ = _trees.flatten("pull", key)
+                    return self.pull(keys, _trees.outputs("pull", keys, out), priority, async_op=async_op)
                 _check_priority("pull", key, priority)
                 raise
-        fresh = self._fresh("pull", key)
         try:
+            fresh = self._fresh("pull", key)
             if async_op:
                 return ticket.Ticket(
                     self._pull_async(key, fresh, priority), _title("pull", key), functools.partial(_like, fresh, like)
@@ -410,8 +445,24 @@ class KVStoreVerbs(_core.Store):
             self._pull(key, fresh, priority)
             return _like(fresh, like)
         except TypeError:
+            if _trees.is_tree(key):
+                return self._pull_tree(key, priority, like, async_op)
             _check_priority("pull", key, priority)
             raise
+
+    def _pull_tree(self, tree: Any, priority: int, like: Any, async_op: bool) -> Any:
+        """Return values in the form of a tree, each like its leaf, or like `like`."""
+        keys, leaves, form = _trees.flatten("pull", tree)
+        fresh = self._fresh("pull", keys)
+
+        def result() -> Any:
+            firsts = [leaf[0] if isinstance(leaf, (list, tuple)) and leaf else leaf for leaf in leaves]
+            examples = [like] * len(keys) if like is not None else firsts
+            return form([_like(array, example) for array, example in zip(fresh, examples, strict=True)])
+
+        operation = self._pull_async(keys, fresh, priority)
+        pending: Ticket[Any] = ticket.Ticket(operation, _title("pull", keys), result)
+        return pending if async_op else pending.wait()
 
     @overload
     def pushpull(
@@ -479,11 +530,19 @@ class KVStoreVerbs(_core.Store):
     def pushpull(
         self, key: Keys[K], value: ArraysOfKeys, out: None = None, priority: int = 0, *, async_op: bool
     ) -> Any: ...
+    @overload
+    def pushpull(
+        self, key: Tree, *, out: Tree | None = None, priority: int = 0, async_op: Literal[False] = False
+    ) -> Any: ...
+    @overload
+    def pushpull(
+        self, key: Tree, *, out: Tree | None = None, priority: int = 0, async_op: Literal[True]
+    ) -> Ticket[None]: ...
     def pushpull(
         self,
-        key: Key | Keys[Any],
-        value: Arrays | ArraysOfKeys,
-        out: Arrays | ArraysOfKeys | None = None,
+        key: Key | Keys[Any] | Tree,
+        value: Arrays | ArraysOfKeys | None = None,
+        out: Arrays | ArraysOfKeys | Tree | None = None,
         priority: int = 0,
         *,
         async_op: bool = False,
@@ -523,8 +582,17 @@ class KVStoreVerbs(_core.Store):
             self._pushpull(key, value, fresh, priority)
             return _like(fresh, value)
         except TypeError:
+            if _trees.is_tree(key):
+                return self._pushpull_tree(key, value, out, priority, async_op)
             _check_priority("pushpull", key, priority)
             raise
+
+    def _pushpull_tree(self, tree: Any, value: Any, out: Any, priority: int, async_op: bool) -> Any:
+        _trees.alone("pushpull", value)
+        keys, values, form = _trees.flatten("pushpull", tree)
+        outs = None if out is None else _trees.outputs("pushpull", keys, out)
+        result = self.pushpull(keys, values, outs, priority, async_op=async_op)
+        return form(result) if isinstance(result, list) else result
 
     @overload
     def broadcast(self, key: Key, value: Arrays, out: Arrays, priority: int = 0) -> None: ...

@@ -44,7 +44,7 @@ kv.push("w", "text")  # wrong: arg-type, reportArgumentType
 kv.push("w", a, priority="high")  # wrong: call-overload, reportArgumentType
 kv.push("w", a, 0, True)  # wrong: call-overload, reportCallIssue
 kv.push(["v", "w"], a)  # wrong: call-overload, reportArgumentType
-kv.push({"v": a})  # wrong: call-overload, reportCallIssue
+kv.push({"v": a}, a)  # wrong: call-overload, reportCallIssue
 kv.push([3.5], [a])  # wrong: type-var, reportArgumentType
 kv.push(None, a)  # wrong: call-overload, reportArgumentType
 kv.pull("w", out=5)  # wrong: call-overload, reportArgumentType
