@@ -156,7 +156,8 @@ class TKV_API KVStore {
   // optimizer.  In a job every worker calls it, on whatever number of servers.  Round goes on from
   // where a synchronous key was saved.
   //   throws  kNotFound, kDataLoss (naming the file and the key), kInvalidArgument (other keys,
-  //           shapes or dtypes), kFailedPrecondition (another optimizer, a newer format); nothing
+  //           shapes or dtypes), kFailedPrecondition (another optimizer, a newer format, a worker that
+  //          has been started again while its job goes on); nothing
   //           has changed
   virtual SnapshotInfo Load(const std::string& path) = 0;
   // States alone, as one file.  Load takes no values from it, LoadStates takes states from snapshots

@@ -528,7 +528,8 @@ class KVStore(KVStoreVerbs):
             SnapshotNotFoundError: there is none.
             DataLossError: it is damaged; names the file and the key.
             InvalidArgumentError: other keys, shapes or dtypes.
-            FailedPreconditionError: the states are of another optimizer, or of a newer format.
+            FailedPreconditionError: the states are of another optimizer, or of a newer format; or this worker has been
+                started again while its job goes on, whose values are on the servers.
         """
         try:
             return self._load(os.fspath(path))

@@ -198,6 +198,13 @@ void DistStore::EndSaving(std::chrono::nanoseconds patience) {
 // before all are back.
 KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::string& path,
                                         Parts parts) {
+  if (worker_->rejoined()) {  // the others go on, and would not come to the barriers
+    throw Fail(
+        Code::kFailedPrecondition,
+        "{} {}: this worker has been started again in a job that goes on, and its values are "
+        "on the servers; `round` says where",
+        verb, path);
+  }
   RaiseUnseen(verb, {});
   std::vector<RecordPtr> records;
   std::shared_ptr<const Optimizer> optimizer;

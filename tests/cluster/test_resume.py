@@ -61,3 +61,34 @@ def test_a_job_goes_on_from_its_snapshot_on_other_servers(processes, tmp_path):
     assert status == 0 and result(whole) == result(said), (whole, said)
     for folder in ("parts", "again", "whole"):
         assert len([name for name in os.listdir(tmp_path / folder) if not name.startswith(".")]) == 2
+
+
+AGAIN = textwrap.dedent(
+    """
+    import os, signal, sys
+    import numpy as np
+    import tensorkv as mx
+
+    with mx.kv.create("dist_sync") as kv:
+        kv.init("w", np.zeros(4, np.float32))
+        if kv.rejoined:
+            try:
+                kv.load(sys.argv[1])
+            except mx.errors.FailedPreconditionError as error:
+                print("told:", error, flush=True)
+        while kv.round("w") < 10:
+            kv.push("w", np.ones(4, np.float32))
+            if kv.round("w") == 5:
+                kv.pull("w")
+                kv.save(sys.argv[1])
+                if kv.rank == 1 and not kv.rejoined:
+                    os.kill(os.getpid(), signal.SIGKILL)
+    """
+)
+
+
+def test_a_worker_that_is_started_again_is_told_not_to_load(processes, tmp_path):
+    launch = [sys.executable, "-m", "tensorkv", "launch", "-n", "2", "-s", "1", "--restart", "1"]
+    status, said = finish(processes.start([*launch, sys.executable, "-c", AGAIN, str(tmp_path / "snapshots")]))
+    assert status == 0, said
+    assert re.search(r"told: load .*this worker has been started again in a job that goes on", said), said
