@@ -43,7 +43,15 @@ class TKV_API Optimizer final {
   //                                       and gamma2                     arXiv 1308.0850
   //   "ftrl"                              lamda1, beta                   McMahan et al. 2013
   //   "ftml"                              beta1, beta2, epsilon          Zheng and Kwok 2017
+  //   "lamb"                              beta1, beta2, epsilon,         arXiv 1904.00962
+  //                                       lower_bound, upper_bound,
+  //                                       bias_correction
+  //   "lars"                              momentum, eta, eps,            arXiv 1708.03888
+  //                                       momentum_correction, adapt
+  //   "lbsgd"                             momentum                       MXNet's, with batch_scale 1
   //   "test" (value += rescale_grad sum)
+  // The last three but one need norms: in a distributed store a key that is made while one of them is
+  // set lies whole on one server.
   // clip_gradient and clip_weights default to infinity: no clipping; 0 and negative ones do not clip
   // either, here and in SetParam.
   //   throws  kNotFound        no such built-in

@@ -93,7 +93,7 @@ class _Words:
             return 0, f"{self.of(yes, 1)} where {self.of(condition, 1)} else {self.of(no, 1)}"
         if op == "pow":
             return 3, f"{self.of(operands[0], 4)}^{self.of(operands[1], 4)}"
-        name = {"sqrt": "√"}.get(op, op)
+        name = {"sqrt": "√", "reduce_sum": "Σ"}.get(op, op)
         return _ATOM, f"{name}({', '.join(self.of(one) for one in operands)})"
 
     def lines(self) -> list[str]:

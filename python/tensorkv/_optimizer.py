@@ -51,12 +51,12 @@ def _with_schedule(text: str, schedule: str) -> str:
     return _joined([*kept, "param lr_mult 1", *of_schedule], states, [*computed, *code])
 
 
-def _bound(name: str, value: object) -> float:
+def bound(name: str, value: object) -> float:
     """Return a bound of elements; None, 0 and negative ones do not bind."""
-    bound = _INFINITY if value is None else number(name, value)
-    if bound != bound:
+    found = _INFINITY if value is None else number(name, value)
+    if found != found:
         raise InvalidArgumentError(f"{name}: nan is no bound; None does not clip")
-    return bound if bound > 0 else _INFINITY
+    return found if found > 0 else _INFINITY
 
 
 class Optimizer:
@@ -94,6 +94,7 @@ class Optimizer:
     opt_registry: ClassVar[dict[str, type[Optimizer]]] = {}
     _program: str | None = None  # name of the built-in that `update` is
     _mapping: ClassVar[dict[str, str]] = {}  # hyperparameter of the program -> attribute
+    _goes_by_name = False  # whether hyperparameters depend on what a key is called
 
     def __init__(
         self,
@@ -281,9 +282,13 @@ class Optimizer:
     def _params(self) -> dict[str, float]:
         """Return the hyperparameters of the program."""
         return {
-            param: (_bound if name.startswith("clip_") else number)(name, getattr(self, name))
+            param: (bound if name.startswith("clip_") else number)(name, getattr(self, name))
             for param, name in self._mapping.items()
         }
+
+    def _factors_by_name(self, index: Any) -> dict[str, float]:
+        """Return factors of hyperparameters that depend on what a key is called."""
+        return {}
 
     def _schedule(self) -> LRScheduler | None:
         """Return the schedule of the learning rate, if that is data."""
@@ -413,6 +418,8 @@ class Optimizer:
             for param, get in (("learning_rate", self._get_lr), ("wd", self._get_wd)):
                 if param in known:
                     native.set_param(param, number(param, get(index)))
+            for param, factor in self._factors_by_name(index).items():
+                native.set_multiplier(param, index, factor)
             native.apply(index, self._index_update_count[index], grad, weight, arrays, master)
         except BaseException:
             self._set_count(index, count)
@@ -459,6 +466,7 @@ _BEHAVIOUR: dict[type[Any], dict[str, object]] = {}
 _NAMES = (
     *("update", "update_multi_precision", "create_state", "create_state_multi_precision", "_update_count"),
     *("learning_rate", "_get_lr", "_get_wd", "_factor", "_params", "_plan", "_apply", "_program", "_program_name"),
+    *("_goes_by_name", "_factors_by_name", "lower_bound", "upper_bound"),
     *("lr_scheduler", "begin_num_update", "multi_precision", "__getattr__", "__getattribute__", "__setattr__"),
     *("_mapping", *_TABLES),
 )

@@ -114,6 +114,7 @@ class Running:
         self.multipliers: dict[tuple[str, Any], float] = {**before.multipliers} if before and is_same else {}
         self.factors: dict[Any, tuple[Any, Any]] = {}
         self.schedule: tuple[Any, ...] = ()
+        self.named: set[Any] = set()  # keys whose factors by name are set
         self._check_keys(plan)
         self.take(plan)
 
@@ -154,16 +155,21 @@ class Running:
         self.factors = plan.factors
         self.schedule = plan.schedule
         self.plan = plan
-        self.is_watching = bool(plan.factors or plan.schedule)
+        self.named.clear()
+        self.is_watching = bool(plan.factors or plan.schedule or self.optimizer._goes_by_name)
 
-    def refresh(self, keys: object) -> None:
+    def refresh(self, keys: Any) -> None:
         """Look whether the schedule, or the objects of param_dict for these keys, are others than at the last push."""
         if self.schedule != self.optimizer._schedule_now():
             self.optimizer._changed("lr_scheduler")
         for key in keys if isinstance(keys, (list, tuple)) else [keys]:
             try:
                 seen = self.factors.get(key)
-            except TypeError:  # the verb says what is wrong with the key
+                if self.optimizer._goes_by_name and key not in self.named:
+                    for param, factor in self.optimizer._factors_by_name(key).items():
+                        self.native.set_multiplier(param, key, factor)
+                    self.named.add(key)
+            except (TypeError, InvalidArgumentError):  # the verb says what is wrong with the key
                 return
             if seen is not None and seen != factors_of(self.optimizer.param_dict.get(key)):
                 self.optimizer._changed("param_dict")

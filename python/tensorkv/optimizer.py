@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import _core
+from ._norm_optimizers import *  # noqa: F403  # every class
+from ._norm_optimizers import __all__ as _norm_classes
 from ._optimizer import Optimizer, register
 from ._optimizers import *  # noqa: F403  # every class
 from ._optimizers import SGD, Adam
-from ._optimizers import __all__ as _classes
+from ._optimizers import __all__ as _plain_classes
 from ._updater import Updater, get_updater
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from ._types import Hyperparameters
 
+_classes = [*_plain_classes, *_norm_classes]
 __all__ = ["Optimizer", "Program", "Updater", "create", "get_updater", "register", *_classes]  # noqa: PLE0604
 
 

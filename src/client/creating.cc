@@ -86,7 +86,7 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
   if (is_describe) {
     const KeyMeta meta = DecodeKeyMeta(reply.extra);
     const KeyMeta* const mine = op->what.meta.get();  // of an init
-    if (meta.layout != Layout::kDense) {
+    if (meta.layout == Layout::kRows) {
       return Fail(op, Error(Code::kUnimplemented,
                             Format("layout {} is not in protocol {} of {}", Name(meta.layout),
                                    kProtocolVersion, PackageName())));

@@ -25,6 +25,11 @@ enum class Write : uint8_t { kCached, kStreaming };
 void Sum(DType dtype, std::span<const void* const> sources, void* target, size_t count,
          Write write);
 
+// The sum of one array in f64.  Element i of the array joins partial sum i % 16; the partial sums are
+// added in halves: the upper eight onto the lower eight, then four, two and one.
+//   shape  source: f32 or f64 as `dtype` says
+double ReduceSum(DType dtype, const void* source, size_t count);
+
 // Streaming writes become visible to other threads: once, at the end of a part of the work.
 void Fence();
 

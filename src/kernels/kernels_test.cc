@@ -103,6 +103,28 @@ TEST_P(OnEveryTarget, SumEqualsTheOracleBitForBit) {
   }
 }
 
+TEST_P(OnEveryTarget, ReduceSumEqualsTheOracleBitForBit) {
+  std::mt19937_64 random(7);
+  for (DType dtype : {DType::kF32, DType::kF64}) {
+    for (size_t count : kCounts) {
+      for (size_t skew : {0, 1, 5}) {
+        Buffer array(dtype, count, skew);
+        FillRandom(dtype, array.data(), count, random);
+        const double sum = ReduceSum(dtype, array.data(), count);
+        EXPECT_EQ(sum, reference::ReduceSum(dtype, array.data(), count)) << count;
+        EXPECT_EQ(sum == 0, count == 0) << count;
+      }
+    }
+  }
+}
+
+// In f32 the small ones would be lost.
+TEST_P(OnEveryTarget, ReduceSumAddsInF64) {
+  std::vector<float> array(4097, 1);
+  array[0] = std::ldexp(1.0F, 30);
+  EXPECT_EQ(ReduceSum(DType::kF32, array.data(), array.size()), std::ldexp(1.0, 30) + 4096);
+}
+
 TEST_P(OnEveryTarget, CopyMovesEveryByteAndNoMore) {
   for (size_t bytes :
        {size_t{0}, size_t{1}, size_t{255}, size_t{256}, size_t{1000}, size_t{70001}}) {

@@ -4,23 +4,32 @@
 
 #include "runtime/dist_store.h"
 #include "store/checks.h"
+#include "update/program_body.h"
 
 namespace tkv {
 
 void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
   RaiseUnseen(verb, KeysOf(items));
   std::vector<std::shared_ptr<KeyRecord>> records;
+  Layout layout = Layout::kDense;
   {
     const auto lock = Lock(verb);
     CheckNewKeys(verb, items,
                  order_.empty() ? std::nullopt : std::optional(order_.front().is_string()),
                  [&](const KeyView& key) { return keys_.contains(key); });
+    if (optimizer_ != nullptr && NeedsWholeValue(optimizer_->program())) layout = Layout::kWhole;
     for (const InitItem& item : items) {
       if (!item.mode.empty() && item.mode != "sync" && item.mode != "async") {
         throw Fail(Code::kInvalidArgument, "{} {}: mode '{}'; there are sync and async", verb,
                    item.key.ToString(), item.mode);
       }
       const NDArray& value = *item.value;
+      if (layout == Layout::kWhole && value.bytes() > kPartBytesMax) {
+        throw Fail(Code::kResourceExhausted,
+                   "{} {}: {} bytes, and a value that the program '{}' needs whole has at most {}",
+                   verb, item.key.ToString(), value.bytes(), optimizer_->program().name(),
+                   kPartBytesMax);
+      }
       records.push_back(std::make_shared<KeyRecord>(
           KeyRecord{Key(item.key), "", {value.shape(), value.dtype(), value.context()}, mode_}));
       records.back()->bytes.init_bytes = records.back()->value_bytes = value.bytes();
@@ -47,6 +56,7 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
     meta.dtype = record.info.dtype;
     meta.shape = record.info.shape;
     meta.mode = record.mode;
+    meta.layout = layout;
     if (record.mode == KeyMeta::Mode::kSync) {
       meta.staleness = static_cast<uint32_t>(options_.staleness);
     }

@@ -280,7 +280,7 @@ void ChunkWorker::Update(Chunk* chunk, const Block& sum, std::span<const void* c
       scalars.size() == rule.param_count() ? scalars : rule.spec().params;
   SmallVector<void*, 4> states;
   for (const Block& state : chunk->states) states.push_back(state.data);
-  const UpdateScalars bound =
+  UpdateScalars bound =
       BindScalars(update, params, {states.data(), states.size()},
                   static_cast<double>(chunk->updates + 1), static_cast<double>(count));
   PrepareState(chunk);

@@ -20,6 +20,12 @@ void Shard::OnControl(Session* session, const Message& message, Effects* effects
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
   }
+  for (const auto& [id, key] : keys_) {
+    if (key.is_barrier || StoreOf(key.meta.name) != rule->store()) continue;
+    if (const auto error = WhyNotWhole(key.meta, *rule)) {
+      return AnswerError(session, message, error->code(), error->what(), effects);
+    }
+  }
   boost::unordered_map<KeyId, uint64_t> from_rounds;
   for (size_t i = 0; i < message.body.size / item_bytes; ++i) {
     ControlRounds::Item item;

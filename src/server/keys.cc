@@ -47,7 +47,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   if (session->id.rank != 0) {
     return AnswerError(session, message, Code::kFailedPrecondition, "rank 0 creates keys", effects);
   }
-  if (meta.layout != Layout::kDense) {
+  if (meta.layout == Layout::kRows) {
     return AnswerError(session, message, Code::kUnimplemented,
                        Format("layout {} is not in protocol {} of {}", Name(meta.layout),
                               kProtocolVersion, PackageName()),
@@ -56,6 +56,12 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   if (const auto error =
           codec::Judge(meta, message.chunk, Encoding::kDense, 0, message.body.size)) {
     return AnswerError(session, message, error->code(), error->what(), effects);
+  }
+  for (const RulePtr& rule : all_) {
+    if (rule->store() != StoreOf(meta.name)) continue;
+    if (const auto error = WhyNotWhole(meta, *rule)) {
+      return AnswerError(session, message, error->code(), error->what(), effects);
+    }
   }
   if (message.body.size > 0 && !message.body) {
     return AnswerError(session, message, Code::kResourceExhausted,

@@ -25,6 +25,15 @@ bool Rule::KeepsStateOf(const Rule* other) const {
          spec_.multi_precision == other->spec_.multi_precision;
 }
 
+std::optional<Error> WhyNotWhole(const KeyMeta& meta, const Rule& rule) {
+  if (!rule.NeedsWholeValues() || meta.chunk_count() == 1) return std::nullopt;
+  return Fail(
+      Code::kFailedPrecondition,
+      "key {} lies in {} parts on the servers, and the program '{}' needs each value whole; "
+      "keys that are made after set_optimizer are",
+      ShownKey(meta.name), meta.chunk_count(), rule.program().name());
+}
+
 const CompiledUpdate& Rule::CompiledFor(DType dtype) const {
   return compiled_.For(*program_, dtype);
 }

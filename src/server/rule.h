@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "update/cache.h"
+#include "update/program_body.h"
 #include "wire/message.h"
 
 namespace tkv {
@@ -21,6 +22,7 @@ class Rule {
   const UpdateSpec& spec() const { return spec_; }
   bool assigns() const { return !program_; }
   const Program& program() const { return *program_; }  // unless it assigns
+  bool NeedsWholeValues() const { return program_ && NeedsWholeValue(*program_); }
   size_t param_count() const { return program_ ? program_->params().size() : 0; }
   // Whether state made under the other rule goes on under this one.
   bool KeepsStateOf(const Rule* other) const;
@@ -46,5 +48,8 @@ class Rule {
 };
 
 using RulePtr = std::shared_ptr<const Rule>;
+
+// Why the rule cannot be that of this key: its value lies in several parts.
+std::optional<Error> WhyNotWhole(const KeyMeta& meta, const Rule& rule);
 
 }  // namespace tkv

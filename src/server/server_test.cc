@@ -375,6 +375,42 @@ TEST_F(ShardTest, AControlChangesEveryRoundFromItsOwnOn) {
 }
 
 // A shard with an asynchronous key whose value is 5, and a CONTROL that adds from then on.
+// A norm of one part of a value is not that of the value.
+TEST_F(ShardTest, AProgramWithAReductionIsRefusedWhereAKeyHasParts) {
+  meta_.name = CanonicalKey(0, "parts");
+  meta_.shape = {1028};
+  meta_.chunk_elements = 1024;
+  key_ = IdOf(meta_.name);
+  const uint32_t tail = 1;
+  Message init = Make(Type::kInit, 2);
+  init.chunk = tail;
+  init.extra = Encode(meta_);
+  init.body = Floats({0, 0, 0, 0});
+  ASSERT_EQ(Send(kLink0, init).type, Type::kOk);
+  Message control = Make(Type::kControl, 3, 1);
+  control.key = {};
+  control.extra = Encode(
+      UpdateSpec{.program = "program norm\na = reduce_sum sum\nw = add value a\nvalue <- w\n"});
+  const Message refused = Send(kLink0, control);
+  ASSERT_EQ(refused.type, Type::kError);
+  EXPECT_EQ(ErrorOf(refused).code(), Code::kFailedPrecondition);
+  EXPECT_NE(refused.extra.find("'parts' lies in 2 parts"), std::string::npos) << refused.extra;
+  EXPECT_TRUE(shard_.FindKey(key_)->pending.empty()) << "nothing has changed";
+  Send(kLink0, Make(Type::kDelete, 4));
+  control.seq = 5;
+  ASSERT_EQ(Send(kLink0, control).type, Type::kOk);
+  init.seq = 6;
+  EXPECT_EQ(ErrorOf(Send(kLink0, init)).code(), Code::kFailedPrecondition);
+  EXPECT_EQ(shard_.FindKey(key_), nullptr);
+  meta_.layout = Layout::kWhole;
+  init.chunk = 0;
+  init.seq = 7;
+  init.extra = Encode(meta_);
+  init.body = Floats(std::vector<float>(1028, 2));
+  EXPECT_EQ(Send(kLink0, init).type, Type::kOk);
+  EXPECT_EQ(shard_.FindKey(key_)->pending.size(), 1U);
+}
+
 class AsyncControlTest : public ShardTest {
  protected:
   AsyncControlTest() {

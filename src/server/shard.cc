@@ -295,7 +295,7 @@ bool Shard::MayCreate(const Session& session, const Message& message) const {
   if (session.id.rank != 0 || message.body.size > options_.chunk_bytes_max) return false;
   try {
     const KeyMeta meta = DecodeKeyMeta(message.extra);
-    return Belongs(meta, message) && meta.layout == Layout::kDense &&
+    return Belongs(meta, message) && meta.layout != Layout::kRows &&
            !codec::Judge(meta, message.chunk, Encoding::kDense, 0, message.body.size);
   } catch (const Error&) {
     return false;

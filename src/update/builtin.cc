@@ -524,6 +524,151 @@ z <- z5
 value <- w
 )";
 
+// The norms are those of the whole weight and of the whole step, which decays the weight already.
+constexpr std::string_view kLamb = R"(program lamb
+param learning_rate 0.001
+param wd 0
+param rescale_grad 1
+param clip_gradient inf
+param beta1 0.9
+param beta2 0.999
+param epsilon 1e-06
+param lower_bound 0
+param upper_bound inf
+param bias_correction 1
+state mean
+state var
+minus = neg clip_gradient
+rest1 = sub 1 beta1
+rest2 = sub 1 beta2
+power1 = pow beta1 t
+power2 = pow beta2 t
+less1 = sub 1 power1
+less2 = sub 1 power2
+coef1 = select bias_correction less1 1
+coef2 = select bias_correction less2 1
+scaled = mul sum rescale_grad
+low = min clip_gradient scaled
+g = max minus low
+m1 = mul mean beta1
+m2 = mul g rest1
+m = add m1 m2
+v1 = mul var beta2
+square = mul g g
+v2 = mul square rest2
+v = add v1 v2
+m_hat = div m coef1
+v_hat = div v coef2
+root = sqrt v_hat
+bottom = add root epsilon
+move = div m_hat bottom
+decay = mul value wd
+total = add move decay
+weights = mul value value
+weight_sum = reduce_sum weights
+weight_root = sqrt weight_sum
+weight_low = max lower_bound weight_root
+weight_norm = min upper_bound weight_low
+totals = mul total total
+total_sum = reduce_sum totals
+total_norm = sqrt total_sum
+is_weight = ne weight_norm 0
+is_total = ne total_norm 0
+both = mul is_weight is_total
+quotient = div weight_norm total_norm
+trust = select both quotient 1
+rate = mul learning_rate trust
+step = mul total rate
+w = sub value step
+mean <- m
+var <- v
+value <- w
+)";
+
+// `adapt` is 0 for the keys whose rate depends on no norm.  The momentum follows a rate that changes.
+constexpr std::string_view kLars = R"(program lars
+param learning_rate 0.01
+param wd 0
+param rescale_grad 1
+param clip_gradient inf
+param momentum 0
+param eta 0.001
+param eps 0
+param momentum_correction 1
+param adapt 1
+state mom
+scalar rate_before 0
+minus = neg clip_gradient
+weights = mul value value
+weight_sum = reduce_sum weights
+weight_norm = sqrt weight_sum
+rescaled = mul sum rescale_grad
+grads = mul rescaled rescaled
+grad_sum = reduce_sum grads
+grad_norm = sqrt grad_sum
+has_weight = gt weight_norm 0
+has_grad = gt grad_norm 0
+has_both = mul has_weight has_grad
+adapts = mul has_both adapt
+norm_decay = mul wd weight_norm
+norms = add grad_norm norm_decay
+bottom = add norms eps
+top = mul eta weight_norm
+quotient = div top bottom
+trust = select adapts quotient 1
+rate = mul learning_rate trust
+growth = div learning_rate rate_before
+corrects = mul momentum_correction rate_before
+factor = select corrects growth 1
+kept_part = mul momentum factor
+scaled = mul sum rescale_grad
+low = min clip_gradient scaled
+g = max minus low
+decay = mul value wd
+total = add g decay
+step = mul total rate
+kept = mul mom kept_part
+m = sub kept step
+w = add value m
+rate_before <- learning_rate
+mom <- m
+value <- w
+)";
+
+// The rate of MXNet's LBSGD where each batch is an update: LARS between 0.01 and 100.
+constexpr std::string_view kLbSgd = R"(program lbsgd
+param learning_rate 0.01
+param wd 0
+param rescale_grad 1
+param clip_gradient inf
+param momentum 0
+state mom
+minus = neg clip_gradient
+weights = mul value value
+weight_sum = reduce_sum weights
+grads = mul sum sum
+grad_sum = reduce_sum grads
+norm_decay = mul wd weight_sum
+norms = add grad_sum norm_decay
+bottom = add norms 1e-18
+quotient = div weight_sum bottom
+root = sqrt quotient
+trust_low = max 0.01 root
+trust = min 100 trust_low
+rate = mul learning_rate trust
+scaled = mul sum rescale_grad
+low = min clip_gradient scaled
+g = max minus low
+decay = mul value wd
+total = add g decay
+step = mul total rate
+kept = mul mom momentum
+m = sub kept step
+w = add value m
+mom <- m
+value <- w
+)";
+
 struct Builtin {
   std::string_view text;
   kernels::Fused fused = kernels::Fused::kNone;
@@ -554,6 +699,9 @@ const std::vector<Builtin>& Builtins() {
       {kNadam},
       {kFtrl},
       {kFtml},
+      {kLamb},
+      {kLars},
+      {kLbSgd},
   };
   return *builtins;
 }

@@ -30,12 +30,37 @@ DType CheckedComputeType(DType dtype) {
   return ComputeType(dtype);
 }
 
+// What of a program one run over a tile does.
+struct Part {
+  std::vector<bool> runs;  // by instruction
+  std::vector<StoreTo> stores;
+  std::vector<uint16_t> reduced;  // arrays
+};
+
+// Marks the instructions that the marked ones and these arrays need.
+void MarkNeeded(const ProgramBody& body, std::span<const uint16_t> arrays,
+                std::vector<bool>* runs) {
+  const auto mark = [&](uint16_t array) {
+    if (array >= body.input_count()) (*runs)[array - body.input_count()] = true;
+  };
+  for (const uint16_t array : arrays) mark(array);
+  for (size_t i = body.instructions.size(); i-- > 0;) {
+    if (!(*runs)[i]) continue;
+    const Instruction& instruction = body.instructions[i];
+    for (int k = 0; k < kernels::Arity(instruction.op); ++k) {
+      if (!instruction.operands[k].is_scalar) mark(instruction.operands[k].index);
+    }
+  }
+}
+
 // Gives each result a register or an output.  A stored result goes straight to its output when
 // nobody reads the old contents afterwards; the others share registers, free after their last use.
 class Allocator {
  public:
-  explicit Allocator(const ProgramBody& body) : body_(body), last_use_(ArrayCount(), -1) {
+  Allocator(const ProgramBody& body, Part part)
+      : body_(body), part_(std::move(part)), last_use_(ArrayCount(), -1) {
     for (size_t i = 0; i < body.instructions.size(); ++i) {
+      if (!part_.runs[i]) continue;
       for (const Operand& operand : Operands(i)) {
         if (!operand.is_scalar) last_use_[operand.index] = static_cast<int>(i);
       }
@@ -43,7 +68,8 @@ class Allocator {
     const int end = static_cast<int>(body.instructions.size());
     places_.resize(ArrayCount());
     for (uint16_t i = 0; i < body.input_count(); ++i) places_[i] = {Place::Kind::kInput, i};
-    for (const StoreTo& store : body.stores) {
+    for (const uint16_t array : part_.reduced) last_use_[array] = end;
+    for (const StoreTo& store : part_.stores) {
       if (!TryDirect(store)) {
         copies_.push_back(store);
         last_use_[store.source] = end;
@@ -55,6 +81,7 @@ class Allocator {
     TileCode code;
     code.compute = compute;
     for (size_t i = 0; i < body_.instructions.size(); ++i) {
+      if (!part_.runs[i]) continue;
       const kernels::Op op = body_.instructions[i].op;
       TileCode::Step step;
       kernels::ScalarMask mask = 0;
@@ -69,6 +96,11 @@ class Allocator {
       code.steps.push_back(step);
     }
     AppendCopies(&code);
+    for (size_t i = 0; i < part_.reduced.size(); ++i) {
+      code.steps.push_back({nullptr,
+                            {places_[part_.reduced[i]], {}, {}},
+                            {Place::Kind::kReduction, static_cast<uint16_t>(i)}});
+    }
     code.register_count = register_count_;
     return code;
   }
@@ -93,7 +125,7 @@ class Allocator {
     // in copies too.
     const bool is_read_later =
         last_use_[store.target] > defined ||
-        std::any_of(body_.stores.begin(), body_.stores.end(),
+        std::any_of(part_.stores.begin(), part_.stores.end(),
                     [&](const StoreTo& s) { return s.source == store.target; });
     if (is_read_later || places_[store.source].kind != Place::Kind::kNone) return false;
     places_[store.source] = {Place::Kind::kOutput, static_cast<uint16_t>(store.target - 1)};
@@ -125,7 +157,7 @@ class Allocator {
     const auto is_overwritten = [&](const StoreTo& copy) {
       return copy.source < body_.input_count() && copy.source >= 1 &&
              std::any_of(
-                 body_.stores.begin(), body_.stores.end(),
+                 part_.stores.begin(), part_.stores.end(),
                  [&](const StoreTo& s) { return s.target == copy.source; });
     };
     std::vector<Place> sources;
@@ -145,6 +177,7 @@ class Allocator {
   }
 
   const ProgramBody& body_;
+  const Part part_;
   std::vector<int> last_use_;
   std::vector<Place> places_;
   std::vector<StoreTo> copies_;
@@ -172,7 +205,32 @@ void RoundTo(std::span<const double> scalars, std::byte* out) {
 }  // namespace
 
 TileCode Compile(const ProgramBody& body, DType dtype) {
-  return Allocator(body).Run(CheckedComputeType(dtype));
+  const DType compute = CheckedComputeType(dtype);
+  const Part all{std::vector<bool>(body.instructions.size(), true), body.stores, {}};
+  TileCode code = Allocator(body, all).Run(compute);  // which says whether the dtype has all of it
+  if (body.reductions.empty()) return code;
+  if (!IsFloat(compute)) {
+    throw Fail(Code::kInvalidArgument, "reduce_sum: {} arrays do not have this operation",
+               Name(compute));
+  }
+  Part storing{std::vector<bool>(body.instructions.size(), false), body.stores, {}};
+  std::vector<uint16_t> stored;
+  for (const StoreTo& store : body.stores) stored.push_back(store.source);
+  MarkNeeded(body, stored, &storing.runs);
+  return Allocator(body, std::move(storing)).Run(compute);
+}
+
+std::vector<TileCode> CompilePasses(const ProgramBody& body, DType dtype) {
+  std::vector<TileCode> passes;
+  for (uint16_t number = 0; number < body.pass_count(); ++number) {
+    Part pass{std::vector<bool>(body.instructions.size(), false), {}, {}};
+    for (const Reduction& reduction : body.reductions) {
+      if (reduction.pass == number) pass.reduced.push_back(reduction.array);
+    }
+    MarkNeeded(body, pass.reduced, &pass.runs);
+    passes.push_back(Allocator(body, std::move(pass)).Run(CheckedComputeType(dtype)));
+  }
+  return passes;
 }
 
 TileCode CompileOne(kernels::Op op, DType dtype, kernels::ScalarMask scalars) {
@@ -222,7 +280,7 @@ std::vector<std::byte> RoundScalars(std::span<const double> scalars, DType compu
 }
 
 void RunTile(const TileCode& code, const void* scalars, const void* const* inputs,
-             void* const* outputs, void* scratch, size_t count) {
+             void* const* outputs, void* scratch, size_t count, double* sums) {
   const size_t item = ItemSize(code.compute);
   const auto at = [&](const Place& place) -> void* {
     switch (place.kind) {
@@ -234,12 +292,17 @@ void RunTile(const TileCode& code, const void* scalars, const void* const* input
         return static_cast<std::byte*>(scratch) + place.index * kTileElements * item;
       case Place::Kind::kScalar:
         return const_cast<std::byte*>(static_cast<const std::byte*>(scalars)) + place.index * item;
+      case Place::Kind::kReduction:
       case Place::Kind::kNone:
         break;
     }
     return nullptr;
   };
   for (const TileCode::Step& step : code.steps) {
+    if (step.out.kind == Place::Kind::kReduction) {
+      sums[step.out.index] = kernels::ReduceSum(code.compute, at(step.operands[0]), count);
+      continue;
+    }
     void* const out = at(step.out);
     if (step.run != nullptr) {
       step.run(at(step.operands[0]), at(step.operands[1]), at(step.operands[2]), out, count);

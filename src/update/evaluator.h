@@ -21,12 +21,12 @@ inline constexpr size_t kTileElements = 2048;
 
 struct TileCode {
   struct Place {
-    enum class Kind : uint8_t { kNone, kInput, kRegister, kOutput, kScalar };
+    enum class Kind : uint8_t { kNone, kInput, kRegister, kOutput, kScalar, kReduction };
     Kind kind = Kind::kNone;
     uint16_t index = 0;
   };
   struct Step {
-    kernels::OpFunction run = nullptr;  // null: copy the first operand to `out`
+    kernels::OpFunction run = nullptr;  // null: copy the first operand to `out`, or reduce it
     Place operands[3];
     Place out;
   };
@@ -43,6 +43,10 @@ struct TileCode {
 //   throws  kInvalidArgument  an operation that the dtype does not have, a bool key
 TileCode Compile(const ProgramBody& body, DType dtype);
 
+// The passes that find the reductions of `body`, which come before that code; reduction i of a pass is
+// the i-th of `body` that has its number.  `body` compiles for `dtype`.
+std::vector<TileCode> CompilePasses(const ProgramBody& body, DType dtype);
+
 // One operation on one or two inputs, output 0.  A scalar operand is scalar 0.
 TileCode CompileOne(kernels::Op op, DType dtype, kernels::ScalarMask scalars);
 
@@ -52,7 +56,8 @@ std::vector<std::byte> RoundScalars(std::span<const double> scalars, DType compu
 
 // Runs the code once over `count` <= kTileElements elements of the compute type.  An output may be
 // the input that it replaces.
+//   sums  where the reductions of these elements go; null where the code has none
 void RunTile(const TileCode& code, const void* scalars, const void* const* inputs,
-             void* const* outputs, void* scratch, size_t count);
+             void* const* outputs, void* scratch, size_t count, double* sums = nullptr);
 
 }  // namespace tkv

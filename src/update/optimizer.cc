@@ -71,6 +71,11 @@ double Optimizer::Scalar(std::string_view name, double t, double n) const {
   if (name.empty() || found == body.scalars.end()) {
     throw Fail(Code::kInvalidArgument, "optimizer '{}': no scalar '{}'", program_.name(), name);
   }
+  if (found->phase > 0) {
+    throw Fail(Code::kInvalidArgument,
+               "optimizer '{}': scalar '{}' depends on values, which only an update knows",
+               program_.name(), name);
+  }
   std::vector<double> values(body.scalars.size());
   std::lock_guard lock(mutex_);
   EvaluateScalars(body, values_.data(), nullptr, t, n, values.data());

@@ -14,10 +14,13 @@
 //           n (the contributors)
 // NUMBER    as C prints one; inf and -inf
 // OP        add sub mul div min max lt le gt ge eq ne neg abs sqrt sign select;
-//           pow floor exp log cos of scalars only
+//           pow floor exp log cos of scalars only; reduce_sum of an array only, which makes the sum
+//           of its elements, a scalar
 //
 // The statements come in this order: program, params, states, the rest.  What has only scalar
-// operands is a scalar and is computed once, in f64; an array operand makes an array.  At most 256
+// operands is a scalar and is computed once, in f64; an array operand makes an array.  An update
+// goes over the values once, and once more for each reduction that another one depends on; all stores
+// are in the last pass.  At most 256
 // instructions, 64 params, 16 states of both kinds, 64 KiB.
 
 #include "tkv/program.h"
@@ -25,6 +28,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "base/format.h"
@@ -40,6 +44,7 @@ namespace {
 using kernels::Op;
 
 constexpr size_t kNameBytesMax = 64;
+constexpr std::string_view kReduceSum = "reduce_sum";
 
 bool IsName(std::string_view word) {
   if (word.empty() || word.size() > kNameBytesMax) return false;
@@ -120,7 +125,7 @@ class Parser {
     }
     if (stage == Stage::kCode && stage_ != Stage::kCode) {
       stored_.assign(body_.input_count(), false);
-      array_count_ = body_.input_count();
+      phases_.assign(body_.input_count(), 0);
     }
     stage_ = stage;
   }
@@ -207,6 +212,7 @@ class Parser {
 
   void Assign(const std::vector<std::string_view>& words) {
     Enter(Stage::kCode);
+    if (words[2] == kReduceSum) return Reduce(words);
     const auto found = std::ranges::find(kNamedOps, words[2], &NamedOp::name);
     if (found == std::end(kNamedOps)) Refuse("'{}' is no operation", words[2]);
     const Op op = found->op;
@@ -214,24 +220,55 @@ class Parser {
     if (words.size() != 3 + arity) {
       Refuse("'{}' takes {} operands, here are {}", words[2], arity, words.size() - 3);
     }
-    if (++assignments_ > Program::kInstructionsMax) {
-      Refuse("more than {} instructions", Program::kInstructionsMax);
-    }
+    CountAssignment();
     Operand operands[3];
     bool is_scalar = true;
+    uint16_t phase = 0;
     for (size_t i = 0; i < arity; ++i) {
       operands[i] = Resolve(words[3 + i]);
       is_scalar = is_scalar && operands[i].is_scalar;
+      phase = std::max(phase, PhaseOf(operands[i]));
     }
     if (is_scalar) {
-      ScalarNode node{.kind = ScalarNode::Kind::kOp, .op = op, .name = std::string(words[0])};
+      ScalarNode node{
+          .kind = ScalarNode::Kind::kOp, .op = op, .name = std::string(words[0]), .phase = phase};
       for (size_t i = 0; i < arity; ++i) node.operands[i] = operands[i].index;
       Define(words[0], AddScalar(std::move(node)));
       return;
     }
     if (kernels::IsOfScalarsOnly(op)) Refuse("'{}' is of scalars only", words[2]);
     body_.instructions.push_back({op, {operands[0], operands[1], operands[2]}});
-    Define(words[0], {false, array_count_++});
+    DefineArray(words[0], phase);
+  }
+
+  void Reduce(const std::vector<std::string_view>& words) {
+    if (words.size() != 4) {
+      Refuse("'{}' takes 1 operands, here are {}", kReduceSum, words.size() - 3);
+    }
+    CountAssignment();
+    const Operand array = Resolve(words[3]);
+    if (array.is_scalar) Refuse("'{}' is a scalar, an array is needed", words[3]);
+    const uint16_t pass = PhaseOf(array);
+    const Operand sum = AddScalar({.kind = ScalarNode::Kind::kReduction,
+                                   .name = std::string(words[0]),
+                                   .phase = static_cast<uint16_t>(pass + 1)});
+    body_.reductions.push_back({array.index, sum.index, pass});
+    Define(words[0], sum);
+  }
+
+  void CountAssignment() {
+    if (++assignments_ > Program::kInstructionsMax) {
+      Refuse("more than {} instructions", Program::kInstructionsMax);
+    }
+  }
+
+  void DefineArray(std::string_view name, uint16_t phase) {
+    Define(name, {false, static_cast<uint16_t>(phases_.size())});
+    phases_.push_back(phase);
+  }
+
+  uint16_t PhaseOf(const Operand& operand) const {
+    return operand.is_scalar ? body_.scalars[operand.index].phase : phases_[operand.index];
   }
 
   Operand Resolve(std::string_view word) {
@@ -252,7 +289,7 @@ class Parser {
   std::map<std::string, Operand> names_;
   std::vector<bool> stored_ = {false, false};
   Stage stage_ = Stage::kProgram;
-  uint16_t array_count_ = 0;
+  std::vector<uint16_t> phases_;  // of each array: passes before it can be computed
   int assignments_ = 0;
   int line_ = 0;
 };
@@ -308,6 +345,11 @@ double ApplyScalar(Op op, double a, double b, double c) {
   return 0;
 }
 
+double Computed(const ScalarNode& node, const double* scalars) {
+  return ApplyScalar(node.op, scalars[node.operands[0]], scalars[node.operands[1]],
+                     scalars[node.operands[2]]);
+}
+
 }  // namespace
 
 Program Program::Parse(std::string_view text) {
@@ -351,10 +393,19 @@ void EvaluateScalars(const ProgramBody& body, const double* params, const double
         out[i] = n;
         break;
       case ScalarNode::Kind::kOp:
-        out[i] = ApplyScalar(node.op, out[node.operands[0]], out[node.operands[1]],
-                             out[node.operands[2]]);
+        out[i] = Computed(node, out);
+        break;
+      case ScalarNode::Kind::kReduction:
+        out[i] = std::numeric_limits<double>::quiet_NaN();
         break;
     }
+  }
+}
+
+void EvaluateReduced(const ProgramBody& body, double* out) {
+  for (size_t i = 0; i < body.scalars.size(); ++i) {
+    const ScalarNode& node = body.scalars[i];
+    if (node.kind == ScalarNode::Kind::kOp && node.phase > 0) out[i] = Computed(node, out);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,18 +21,27 @@ struct Operand {
 };
 
 struct ScalarNode {
-  enum class Kind : uint8_t { kParam, kConstant, kRound, kContributors, kState, kOp };
+  enum class Kind : uint8_t { kParam, kConstant, kRound, kContributors, kState, kOp, kReduction };
   Kind kind = Kind::kConstant;
   double constant = 0;
   uint16_t param = 0;  // number of a param or of a scalar state
   kernels::Op op = kernels::Op::kAdd;
   uint16_t operands[3] = {};
   std::string name;  // empty for constants
+  // Passes over the values that have to be done before it is known.
+  uint16_t phase = 0;
 };
 
 struct Instruction {
   kernels::Op op = kernels::Op::kAdd;
   Operand operands[3];
+};
+
+// The sum of all elements of an array, as a scalar.
+struct Reduction {
+  uint16_t array = 0;   // array number
+  uint16_t scalar = 0;  // scalar number
+  uint16_t pass = 0;    // in which it is found, from 0; the stores come after the last one
 };
 
 struct StoreTo {
@@ -54,18 +64,33 @@ struct ProgramBody {
   std::vector<uint16_t> scalar_stores;  // the scalar that each becomes, or kNoScalar: it stays
   std::vector<ScalarNode> scalars;
   std::vector<Instruction> instructions;
+  std::vector<Reduction> reductions;
   std::vector<StoreTo> stores;
   kernels::Fused fused = kernels::Fused::kNone;
   std::vector<uint16_t> fused_scalars;  // scalar numbers in the order that the fused kernel wants
 
+  // Passes over the values before the one that stores.
+  uint16_t pass_count() const {
+    uint16_t count = 0;
+    for (const Reduction& reduction : reductions)
+      count = std::max<uint16_t>(count, reduction.pass + 1);
+    return count;
+  }
   uint16_t input_count() const { return static_cast<uint16_t>(2 + states.size()); }
 };
 
+// Whether an update needs all elements of a value at once: one that lies in parts on several servers
+// cannot have it.
+inline bool NeedsWholeValue(const Program& program) { return !program.body().reductions.empty(); }
+
 // The scalars of a program, in f64, for round `t` with `n` contributors; `out` has
-// body.scalars.size() places.
+// body.scalars.size() places.  Reductions are NaN, and so is what depends on them.
 //   states  the scalar states; null: as they are before the first update
 //   source  scalar_math.h, so that they have the same bits with every C library
 void EvaluateScalars(const ProgramBody& body, const double* params, const double* states, double t,
                      double n, double* out);
+
+// Computes again what depends on reductions, which the caller has written to `out`.
+void EvaluateReduced(const ProgramBody& body, double* out);
 
 }  // namespace tkv

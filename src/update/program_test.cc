@@ -64,6 +64,12 @@ TEST(Program, EveryMistakeNamesItsLine) {
   EXPECT_EQ(Refusal("program p\na = neg t\nvalue <- a\n"),
             "program, line 3: 'a' is a scalar, an array is needed");
   EXPECT_EQ(Refusal("program p\na = pow sum 2\n"), "program, line 2: 'pow' is of scalars only");
+  EXPECT_EQ(Refusal("program p\na = reduce_sum t\n"),
+            "program, line 2: 't' is a scalar, an array is needed");
+  EXPECT_EQ(Refusal("program p\na = reduce_sum sum value\n"),
+            "program, line 2: 'reduce_sum' takes 1 operands, here are 2");
+  EXPECT_EQ(Refusal("program p\na = reduce_sum sum\nvalue <- a\n"),
+            "program, line 3: 'a' is a scalar, an array is needed");
   EXPECT_EQ(Refusal("program p\nnonsense here\n"),
             "program, line 2: 'nonsense here' is no statement");
 }

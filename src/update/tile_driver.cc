@@ -90,6 +90,22 @@ class Tile {
     WriteOutputs(At(job_.value, job_.dtype));
   }
 
+  // Runs a pass, which changes nothing but `sums`.
+  void Reduce(const TileCode& pass, const void* rounded, double* sums) {
+    const DType compute = ComputeType(job_.dtype);
+    const void* value = At(job_.value, job_.dtype);
+    if (job_.master != nullptr) {
+      value = job_.master + begin_;
+    } else if (compute != job_.dtype) {
+      kernels::Convert(job_.dtype, value, compute, scratch_->wide(), count_);
+      value = scratch_->wide();
+    }
+    const void* inputs[Program::kStatesMax + 2] = {SumForUpdate(), value};
+    const size_t arrays = job_.update->program.states().size();
+    for (size_t i = 0; i < arrays; ++i) inputs[i + 2] = At(job_.states[i], compute);
+    RunTile(pass, rounded, inputs, nullptr, scratch_->registers(), count_, sums);
+  }
+
  private:
   void* At(void* data, DType dtype) const {
     return static_cast<std::byte*>(data) + begin_ * ItemSize(dtype);
@@ -220,6 +236,10 @@ struct Plan {
       if (job.update != nullptr && job.update->fused == kernels::Fused::kNone) {
         register_bytes = std::max(register_bytes, job.update->code.scratch_bytes(kTileElements));
       }
+      if (job.update == nullptr) continue;
+      for (const TileCode& pass : job.update->passes) {
+        register_bytes = std::max(register_bytes, pass.scratch_bytes(kTileElements));
+      }
     }
     if (written > StreamingThreshold()) write = Write::kStreaming;
   }
@@ -256,12 +276,77 @@ void RunInParallel(std::span<const TileJob> jobs, const Plan& plan, int threads)
   });
 }
 
+// Only what meets an array has to be held by its type: lr = 0.1 may scale another scalar of an
+// integer program.
+std::vector<std::byte> RoundFor(const TileCode& code, std::span<const double> values) {
+  std::vector<double> needed(values.size(), 0.0);
+  for (const TileCode::Step& step : code.steps) {
+    for (const TileCode::Place& place : step.operands) {
+      if (place.kind == TileCode::Place::Kind::kScalar) needed[place.index] = values[place.index];
+    }
+  }
+  return RoundScalars(needed, code.compute);
+}
+
+// What the code that stores, and the states, take from the scalars.
+void Take(const CompiledUpdate& update, std::span<const double> values, UpdateScalars* scalars) {
+  const ProgramBody& body = update.program.body();
+  for (size_t i = 0; i < scalars->states.size(); ++i) {
+    const uint16_t stored = body.scalar_stores[i];
+    if (stored != kNoScalar) scalars->states[i] = values[stored];
+  }
+  if (update.fused != kernels::Fused::kNone) {
+    scalars->fused_count = 0;
+    for (uint16_t index : body.fused_scalars)
+      scalars->fused[scalars->fused_count++] = values[index];
+    return;
+  }
+  scalars->rounded = RoundFor(update.code, values);
+}
+
+// Finds the reductions of a job, pass by pass, and completes its scalars.
+void FindReductions(const TileJob& job, const Plan& plan, int threads) {
+  const CompiledUpdate& update = *job.update;
+  const ProgramBody& body = update.program.body();
+  std::vector<double>& values = job.scalars->values;
+  const size_t tiles = TilesOf(job);
+  std::vector<std::unique_ptr<Scratch>> scratch;
+  for (int i = 0; i < threads; ++i) {
+    scratch.push_back(std::make_unique<Scratch>(plan.register_bytes, plan.source_count));
+  }
+  const size_t grain =
+      std::max<size_t>(1, tiles * kParallelGrainBytes / std::max<size_t>(1, plan.touched));
+  for (uint16_t number = 0; number < update.passes.size(); ++number) {
+    const TileCode& pass = update.passes[number];
+    std::vector<uint16_t> found;  // scalars
+    for (const Reduction& reduction : body.reductions) {
+      if (reduction.pass == number) found.push_back(reduction.scalar);
+    }
+    const std::vector<std::byte> rounded = RoundFor(pass, values);
+    std::vector<double> sums(tiles * found.size());
+    ParallelFor(threads, tiles, grain, [&](size_t slot, size_t begin, size_t end) {
+      for (size_t tile = begin; tile < end; ++tile) {
+        Tile(job, tile, Write::kCached, scratch[slot].get())
+            .Reduce(pass, rounded.data(), sums.data() + tile * found.size());
+      }
+    });
+    for (size_t i = 0; i < found.size(); ++i) {
+      double sum = 0;
+      for (size_t tile = 0; tile < tiles; ++tile) sum += sums[tile * found.size() + i];
+      values[found[i]] = sum;
+    }
+    EvaluateReduced(body, values.data());
+  }
+  Take(update, values, job.scalars);
+}
+
 }  // namespace
 
 CompiledUpdate CompileUpdate(const Program& program, DType dtype) {
   const ProgramBody& body = program.body();
   // Compiled also where a fused kernel runs: it says whether the dtype has every operation.
-  CompiledUpdate update{program, Compile(body, dtype), body.fused};
+  CompiledUpdate update{program, Compile(body, dtype), {}, body.fused};
+  update.passes = CompilePasses(body, dtype);
   if (!IsFloat(dtype)) update.fused = kernels::Fused::kNone;
   return update;
 }
@@ -282,22 +367,11 @@ UpdateScalars BindScalars(const CompiledUpdate& update, std::span<const double> 
                   values.data());
   UpdateScalars scalars;
   for (size_t i = 0; i < kept; ++i) {
-    const uint16_t stored = body.scalar_stores[i];
-    scalars.states.push_back(stored == kNoScalar ? before[i] : values[stored]);
+    scalars.states.push_back(states.empty() ? body.scalar_states[i].initial : before[i]);
   }
-  if (update.fused != kernels::Fused::kNone) {
-    for (uint16_t index : body.fused_scalars) scalars.fused[scalars.fused_count++] = values[index];
-    return scalars;
-  }
-  // Only what meets an array has to be held by its type: lr = 0.1 may scale another scalar of an
-  // integer program.
-  std::vector<double> needed(body.scalars.size(), 0.0);
-  for (const TileCode::Step& step : update.code.steps) {
-    for (const TileCode::Place& place : step.operands) {
-      if (place.kind == TileCode::Place::Kind::kScalar) needed[place.index] = values[place.index];
-    }
-  }
-  scalars.rounded = RoundScalars(needed, update.code.compute);
+  const std::span<const double> known(values.data(), body.scalars.size());
+  if (!body.reductions.empty()) scalars.values.assign(known.begin(), known.end());
+  Take(update, known, &scalars);
   return scalars;
 }
 
@@ -312,8 +386,13 @@ void RunJobs(std::span<const TileJob> jobs, Where where) {
   if (where.device != nullptr) {
     throw Fail(Code::kUnimplemented, "update: this build of TensorKV has no GPU support");
   }
-  const int threads = where.threads;
   const Plan plan(jobs);
+  const int threads = where.threads;
+  for (const TileJob& job : jobs) {
+    const bool has_reductions = job.update != nullptr && !job.update->passes.empty();
+    if (!has_reductions || (job.sources.empty() && job.base == nullptr)) continue;
+    FindReductions(job, plan, plan.touched >= kParallelBytes ? threads : 1);
+  }
   if (threads > 1 && plan.touched >= kParallelBytes) {
     RunInParallel(jobs, plan, threads);
   } else {
@@ -382,7 +461,7 @@ void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, c
   std::vector<void*> pointers;
   pointers.reserve(states.size());
   for (const NDArray& state : states) pointers.push_back(state.data());
-  const UpdateScalars scalars = BindScalars(update, optimizer.ParamsFor(key), pointers, round, 1);
+  UpdateScalars scalars = BindScalars(update, optimizer.ParamsFor(key), pointers, round, 1);
   TileJob job;
   job.dtype = value.dtype();
   job.count = static_cast<size_t>(value.size());

@@ -20,19 +20,22 @@ namespace tkv {
 // A program compiled for one dtype, shared by the keys that have it.
 struct CompiledUpdate {
   Program program;
-  TileCode code;  // unused where there is a fused kernel
+  TileCode code;                 // unused where there is a fused kernel
+  std::vector<TileCode> passes;  // that find the reductions, before it
   kernels::Fused fused;
 };
 
 //   throws  kInvalidArgument  the dtype does not have an operation of the program
 CompiledUpdate CompileUpdate(const Program& program, DType dtype);
 
-// The scalars of one update, rounded for the code that will run.
+// The scalars of one update, rounded for the code that will run.  Where there are reductions RunJobs
+// finds them first, and completes the rest.
 struct UpdateScalars {
   std::array<double, kernels::kFusedScalarsMax> fused{};
   size_t fused_count = 0;
   std::vector<std::byte> rounded;
   std::vector<double> states;  // the scalar states after the update
+  std::vector<double> values;  // all scalars, where there are reductions
 };
 
 //   states  as a job has them: arrays first, then scalars; empty: before the first update
@@ -56,7 +59,7 @@ struct TileJob {
   void* value = nullptr;                   // stored
   float* master = nullptr;                 // f32 master of a 16-bit value, or null
   const CompiledUpdate* update = nullptr;  // null: the sum is assigned
-  const UpdateScalars* scalars = nullptr;
+  UpdateScalars* scalars = nullptr;
   std::span<void* const> states;  // arrays of the compute type, then scalars, which no tile touches
   std::span<const Output> outputs;
 };
@@ -72,7 +75,8 @@ struct Where {
   Device* device = nullptr;
 };
 
-// Runs all jobs; jobs share no memory that one of them writes.
+// Runs all jobs; jobs share no memory that one of them writes.  Reductions add in f64: tile by tile as
+// kernels::ReduceSum, then the tiles in their order.
 //   throws  kResourceExhausted  no scratch memory, before anything has changed
 //           kUnimplemented  a device: this build has none
 void RunJobs(std::span<const TileJob> jobs, Where where);

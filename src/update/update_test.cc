@@ -12,6 +12,7 @@
 #include "tests/arrays.h"
 #include "update/builtin.h"
 #include "update/parallel.h"
+#include "update/program_body.h"
 #include "update/tile_driver.h"
 
 namespace tkv {
@@ -48,7 +49,7 @@ struct UpdatedKey {
     const NDArray grads[] = {Random(count, dtype, 2), Random(count, dtype, 3)};
     const void* sources[] = {grads[0].data(), grads[1].data()};
     for (int t = 1; t <= rounds; ++t) {
-      const UpdateScalars scalars = BindScalars(update, params, pointers, t, 1);
+      UpdateScalars scalars = BindScalars(update, params, pointers, t, 1);
       TileJob job;
       job.dtype = dtype;
       job.count = static_cast<size_t>(count);
@@ -142,6 +143,57 @@ TEST(Evaluator, ScalarStatesGoFromUpdateToUpdate) {
   }
 }
 
+// The norms of the value, of the sum and of what a norm has scaled: three passes before the stores.
+constexpr std::string_view kNorms =
+    "program norms\nstate s\nscalar last 7\nvv = mul value value\na = reduce_sum vv\nra = sqrt a\n"
+    "scaled = mul sum ra\nb = reduce_sum scaled\nmoved = sub scaled b\nc = reduce_sum moved\n"
+    "unused = div moved 0\nd = reduce_sum s\nw = sub value c\nkept = add s d\nmore = add kept 1\n"
+    "s <- more\nlast <- c\nvalue <- w\n";
+
+TEST(Evaluator, ReductionsAreFoundBeforeAnythingIsStored) {
+  const Program program = Program::Parse(kNorms);
+  EXPECT_EQ(program.body().pass_count(), 3);
+  EXPECT_TRUE(NeedsWholeValue(program));
+  const CompiledUpdate update = CompileUpdate(program, DType::kF64);
+  std::vector<double> value = {3, 4, 0}, sum = {1, 2, 3}, s = {1, 1, 1};
+  double last = 7;
+  const void* sources[] = {sum.data()};
+  void* states[] = {s.data(), &last};
+  UpdateScalars scalars = BindScalars(update, {}, states, 1, 1);
+  TileJob job{.dtype = DType::kF64,
+              .count = 3,
+              .sources = sources,
+              .value = value.data(),
+              .update = &update,
+              .scalars = &scalars,
+              .states = states};
+  RunJobs({&job, 1}, 1);
+  EXPECT_EQ(last, 7) << "kept by who runs the job";
+  KeepScalars(scalars, states);
+  // ra = 5, scaled = {5, 10, 15}, b = 30, moved = {-25, -20, -15}, c = -60.
+  EXPECT_EQ(value, (std::vector<double>{63, 64, 60}));
+  EXPECT_EQ(s, (std::vector<double>{5, 5, 5}));
+  EXPECT_EQ(last, -60);
+}
+
+TEST(Evaluator, ReductionsHaveTheSameBitsOnAnyNumberOfThreads) {
+  const std::vector<double> params = {0.1, 0.01, 0.5, 1.5, 0.9, 0.999, 1e-6, 0, INFINITY, 1};
+  for (DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
+    const Program program = BuiltinProgram("lamb");
+    const UpdatedKey one(program, params, dtype, true, 2, 1, 700001);
+    const UpdatedKey three(program, params, dtype, true, 2, 3, 700001);
+    EXPECT_TRUE(SameBytes(one.value, three.value)) << Name(dtype);
+    EXPECT_FALSE(SameBytes(one.value, Random(700001, dtype, 1))) << "nothing happened";
+  }
+}
+
+TEST(Evaluator, IntegersHaveNoReductions) {
+  const Program program =
+      Program::Parse("program p\na = reduce_sum sum\nx = neg a\nvalue <- sum\n");
+  EXPECT_FAILS(Code::kInvalidArgument, CompileUpdate(program, DType::kI32));
+  CompileUpdate(program, DType::kF16);
+}
+
 TEST(Evaluator, ThreadsDoNotChangeBits) {
   const Program program = BuiltinProgram("adam");
   const std::vector<double> params = {0.1, 0.01, 0.5, 1.5, 0.9, 0.999, 1e-8};
@@ -161,7 +213,7 @@ TEST(Evaluator, TheFirstStepsOfAdamAreThoseOfItsPaper) {
   const void* sources[] = {&grad};
   void* states[] = {&mean, &var};
   for (int t = 1; t <= 5; ++t) {
-    const UpdateScalars scalars =
+    UpdateScalars scalars =
         BindScalars(update, std::vector<double>{0.1, 0, 1, INFINITY, 0.9, 0.999, 0}, {}, t, 1);
     TileJob job{.dtype = DType::kF64,
                 .count = 1,
@@ -184,7 +236,7 @@ TEST(Evaluator, StoresSeeTheOldContents) {
   float value = 1, a = 10, b = 100, sum = 5;
   const void* sources[] = {&sum};
   void* states[] = {&a, &b};
-  const UpdateScalars scalars = BindScalars(update, {}, {}, 1, 1);
+  UpdateScalars scalars = BindScalars(update, {}, {}, 1, 1);
   TileJob job{.dtype = DType::kF32,
               .count = 1,
               .sources = sources,
@@ -236,7 +288,7 @@ TEST(Evaluator, RandomProgramsEqualADirectInterpretation) {
     double sum = 3;
     const void* sources[] = {&sum};
     void* states[] = {&memory[1], &memory[2]};
-    const UpdateScalars scalars = BindScalars(update, {}, {}, 1, 1);
+    UpdateScalars scalars = BindScalars(update, {}, {}, 1, 1);
     TileJob job{.dtype = DType::kF64,
                 .count = 1,
                 .sources = sources,
@@ -312,7 +364,7 @@ TEST(TileDriver, AMasterKeepsWhatSixteenBitsLose) {
   const NDArray value = test::Full({1}, 2048, DType::kF16);
   float master = 2048;
   const void* sources[] = {grad.data()};
-  const UpdateScalars scalars = BindScalars(update, std::vector<double>{0.25}, {}, 1, 1);
+  UpdateScalars scalars = BindScalars(update, std::vector<double>{0.25}, {}, 1, 1);
   for (int i = 0; i < 8; ++i) {
     TileJob job{.dtype = DType::kF16,
                 .count = 1,

@@ -9,11 +9,13 @@
 namespace tkv {
 
 uint32_t KeyMeta::chunk_count() const {
+  if (layout == Layout::kWhole) return 1;
   const uint64_t count = (elements() + chunk_elements - 1) / chunk_elements;
   return static_cast<uint32_t>(std::max<uint64_t>(count, 1));  // an empty tensor has one chunk
 }
 
 uint64_t KeyMeta::elements_of(uint32_t chunk) const {
+  if (layout == Layout::kWhole) return chunk == 0 ? elements() : 0;
   const uint64_t begin = uint64_t{chunk} * chunk_elements;
   return std::min<uint64_t>(chunk_elements, elements() - std::min(begin, elements()));
 }

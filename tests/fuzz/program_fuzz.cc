@@ -14,7 +14,7 @@ void Run(const tkv::Program& program, tkv::DType dtype) {
   const tkv::CompiledUpdate update = tkv::CompileUpdate(program, dtype);
   std::vector<double> params;
   for (const auto& param : program.params()) params.push_back(param.value);
-  const tkv::UpdateScalars scalars = tkv::BindScalars(update, params, {}, 3, 2);
+  tkv::UpdateScalars scalars = tkv::BindScalars(update, params, {}, 3, 2);
   constexpr size_t kCount = 5;
   alignas(64) double value[kCount] = {}, sum[kCount] = {}, states[16][kCount] = {};
   const void* sources[] = {sum};

@@ -24,6 +24,15 @@ CASES = {
     "rmsprop": ("RMSProp", {"learning_rate": 0.01, "gamma1": 0.8, "clip_weights": 1.5, **COMMON}),
     "rmsprop_centered": ("RMSProp", {"learning_rate": 0.002, "gamma2": 0.7, "centered": True, **COMMON}),
     "ftrl": ("Ftrl", {"lamda1": 0.2, "learning_rate": 0.2, "beta": 0.5, **COMMON}),
+    "lamb": ("LAMB", {"learning_rate": 0.02, **COMMON}),
+    "lamb_bounded": (
+        "LAMB",
+        {"learning_rate": 0.02, "lower_bound": 2.5, "upper_bound": 3.0, "bias_correction": False, **COMMON},
+    ),
+    "lars": ("LARS", {"learning_rate": 1.0, "momentum": 0.9, "eta": 0.05, "eps": 0.01, **COMMON}),
+    "lars_plain": ("LARS", {"learning_rate": 2.0, "eta": 0.02, **COMMON}),
+    "lbsgd": ("LBSGD", {"learning_rate": 0.05, "momentum": 0.8, "warmup_strategy": "lars", **COMMON}),
+    "lbsgd_linear": ("LBSGD", {"learning_rate": 0.05, "momentum": 0.8, **COMMON}),
     "ftml": ("FTML", {"learning_rate": 0.01, "beta1": 0.5, **COMMON}),
 }
 
@@ -147,7 +156,36 @@ def formula(case):
         s["z"] = a["beta1"] * state("z") + (1 - a["beta1"]) * g - (s["d"] - a["beta1"] * before) * w
         return -s["z"] / s["d"]
 
+    def lamb(w, g, t):
+        corrects = a.get("bias_correction", True)
+        g = clipped(w, g, False)
+        m = decayed("m", a["beta1"], g) / (1 - a["beta1"] ** t if corrects else 1)
+        v = decayed("v", a["beta2"], g * g) / (1 - a["beta2"] ** t if corrects else 1)
+        u = m / (np.sqrt(v) + 1e-6) + wd * w
+        size = min(max(norm(w), a.get("lower_bound", 0)), a.get("upper_bound", np.inf))
+        return w - lr * (size / norm(u) if size != 0 and norm(u) != 0 else 1) * u
+
+    def norm(x):
+        return np.sqrt(np.sum(x * x))
+
+    def lars(w, g, t):
+        size, other = norm(w), norm(a["rescale_grad"] * g)
+        rate = lr * (a["eta"] * size / (other + wd * size + a.get("eps", 0)) if size > 0 and other > 0 else 1)
+        s["mom"] = a["momentum"] * state("mom") - rate * (clipped(w, g, False) + wd * w)
+        return w + s["mom"]
+
+    def lbsgd(w, g, t):
+        if a.get("warmup_strategy") != "lars":
+            return sgd(w, g, t)
+        trust = norm(w) / np.sqrt(norm(g) ** 2 + wd * norm(w) ** 2 + 1e-18)
+        trust = min(max(trust, 0.01), 100) if trust == trust else trust
+        s["mom"] = a["momentum"] * state("mom") - lr * trust * (clipped(w, g, False) + wd * w)
+        return w + s["mom"]
+
     families = {
+        "LAMB": lamb,
+        "LARS": lars,
+        "LBSGD": lbsgd,
         "SGD": sgd,
         "NAG": sgd,
         "Signum": signum,

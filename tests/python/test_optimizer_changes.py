@@ -38,6 +38,10 @@ MAKERS = {
     "centered RMSProp": lambda: mx.optimizer.RMSProp(centered=True, **ARGUMENTS),
     "Ftrl": lambda: mx.optimizer.Ftrl(**ARGUMENTS),
     "FTML": lambda: mx.optimizer.FTML(**ARGUMENTS),
+    "LAMB": lambda: mx.optimizer.LAMB(clip_gradient=0.5, **ARGUMENTS),
+    "LARS": lambda: mx.optimizer.LARS(momentum=0.75, **ARGUMENTS),
+    "LBSGD": lambda: mx.optimizer.LBSGD(**ARGUMENTS),
+    "LBSGD by norms": lambda: mx.optimizer.LBSGD(warmup_strategy="lars", momentum=0.75, **ARGUMENTS),
 }
 
 
@@ -74,6 +78,13 @@ CHANGES = {
         for name in ("gamma1", "gamma2", "rho", "lamda1", "beta", "wd_lh", "float_stable_eps", "schedule_decay")
     },
     "clip_weights": [setting("clip_weights", v) for v in (0.5, None, 0)],
+    "lower_bound": [setting("lower_bound", v) for v in (20, None)],
+    "upper_bound": [setting("upper_bound", v) for v in (0.5, None)],
+    "bias_correction": [setting("bias_correction", False)],
+    "eta": [setting("eta", 0.5)],
+    "eps": [setting("eps", 0.5)],
+    "momentum_correction": [setting("momentum_correction", False)],
+    "warmup_strategy": [setting("warmup_strategy", v) for v in ("lars", "sqrt")],
     "centered": [setting("centered", True), setting("centered", False)],
     "lr_mult": [
         setting("lr_mult", {0: 0.5}),
@@ -101,7 +112,11 @@ CHANGES = {
         setting("create_state_multi_precision", lambda index, weight: [mx.nd.ones(weight.shape)] * 2)
     ],
 }
-UNUSED = {"lazy_update": "documented as accepted: every gradient is dense"}
+UNUSED = {
+    "lazy_update": "documented as accepted: every gradient is dense",
+    "batch_scale": "1, or an error",
+    **dict.fromkeys(("warmup_epochs", "updates_per_epoch", "begin_epoch", "num_epochs"), "of a warm-up from 1 to 1"),
+}
 OF_THE_CLASS = {"opt_registry", "register", "create_optimizer"}
 PYTHON = {"lr_scheduler", "update", "update_multi_precision", "create_state"}
 PYTHON |= {"create_state_multi_precision"}
@@ -194,8 +209,11 @@ def test_a_change_before_set_optimizer_has_its_effect_or_is_an_error(store, make
 
 
 # Changes after which other states are needed.
-OTHER_STATES = {(maker, "momentum", 0) for maker in ("SGD", "ccSGD", "NAG", "signSGD")} | {("Signum", "momentum", 1)}
+OTHER_STATES = {(maker, "momentum", 0) for maker in ("SGD", "ccSGD", "NAG", "signSGD", "LBSGD")} | {
+    ("Signum", "momentum", 1)
+}
 OTHER_STATES |= {("RMSProp", "centered", 0), ("centered RMSProp", "centered", 1)}
+OTHER_STATES |= {("LBSGD", "warmup_strategy", 0), ("LBSGD by norms", "warmup_strategy", 1)}
 
 
 def has_effect(store, maker, name, i):
@@ -235,17 +253,23 @@ IN_VAIN = {
     - {"rescale_grad", "update", "update_multi_precision", "create_state", "create_state_multi_precision"},
     "signSGD": COUNTS | {"clip_gradient", "rescale_grad"},
     "Signum": COUNTS | {"clip_gradient", "rescale_grad", "multi_precision", "wd", "wd_mult", "set_wd_mult"},
+    "LAMB": {"num_update", "beta1", "beta2"},
     "Ftrl": COUNTS | {"multi_precision"},
     "AdamW": {"num_update", "rescale_grad", "clip_gradient", "beta2"},
 }
 # Those that set what is set already, or what the form of the optimizer does not use.
 IN_VAIN_TOO = {(m, "clip_gradient", i) for m in MAKERS for i in (1, 2, 3)} - {
-    ("Adam", "clip_gradient", i) for i in (1, 2, 3)
+    (maker, "clip_gradient", i) for maker in ("Adam", "LAMB") for i in (1, 2, 3)
 }
-IN_VAIN_TOO |= {(m, "momentum", 1) for m in ("SGD", "ccSGD", "NAG", "signSGD")}
+IN_VAIN_TOO |= {(m, "momentum", 1) for m in ("SGD", "ccSGD", "NAG", "signSGD", "LBSGD")}
 IN_VAIN_TOO |= {(m, "clip_weights", i) for m in ("RMSProp", "centered RMSProp") for i in (1, 2)}
 IN_VAIN_TOO |= {("RMSProp", "centered", 1), ("RMSProp", "gamma2", 0), ("centered RMSProp", "centered", 0)}
-IN_VAIN_TOO |= {("Signum", "momentum", 0)}
+IN_VAIN_TOO |= {("Signum", "momentum", 0), ("LAMB", "lower_bound", 1), ("LAMB", "upper_bound", 1)}
+IN_VAIN_TOO |= {
+    ("LBSGD", "warmup_strategy", 1),
+    ("LBSGD by norms", "warmup_strategy", 0),
+    ("LARS", "momentum_correction", 0),
+}
 
 
 def test_the_changes_of_the_table_change_something():

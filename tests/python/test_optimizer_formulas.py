@@ -100,6 +100,98 @@ def test_extreme_gradients_give_what_the_formula_gives(case, clips, monkeypatch)
                 )
 
 
+BIG = 600_000  # more than one chunk
+
+
+@pytest.mark.parametrize("workers, servers", [(1, 1), (1, 3), (2, 2)])
+@pytest.mark.parametrize("name", ["LAMB", "LARS"])
+def test_norms_are_of_the_whole_value_on_servers_too(name, workers, servers):
+    values, grads = np.sin(np.arange(BIG)).astype("float32"), np.cos(np.arange(BIG)).astype("float32")
+    optimizer = {"learning_rate": 0.5, "rescale_grad": 1 / workers}
+    with mx.kv.create("local") as kv:
+        kv.init("w", values)
+        kv.set_optimizer(getattr(mx.optimizer, name)(**optimizer))
+        for _ in range(3):
+            kv.push("w", grads * workers)
+        expected = kv.pull("w").asnumpy()
+    assert not np.array_equal(expected, values)
+
+    def work(kv):
+        kv.set_optimizer(getattr(mx.optimizer, name)(**optimizer))
+        kv.init("w", values)
+        for _ in range(3):
+            kv.push("w", grads)
+        return kv.pull("w").asnumpy()
+
+    with mx.testing.cluster(workers=workers, servers=servers) as cluster:
+        for result in cluster.run(work):
+            np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_key_that_has_parts_already_is_refused_and_nothing_changes(servers):
+    def work(kv):
+        kv.init("small", mx.nd.ones((4,)))
+        kv.init("w", np.ones(BIG, "float32"))
+        kv.set_optimizer(mx.optimizer.SGD(learning_rate=1))
+        with pytest.raises(mx.errors.FailedPreconditionError, match="key 'w' lies in 3 parts.*'lamb'"):
+            kv.set_optimizer(mx.optimizer.LAMB())
+        kv.push("w", np.ones(BIG, "float32"))
+        assert not kv.pull("w").asnumpy().any()
+        kv.delete("w")
+        kv.set_optimizer(mx.optimizer.LAMB())
+        kv.push("small", mx.nd.ones((4,)))
+        return kv.pull("small").asnumpy()[0]
+
+    with mx.testing.cluster(workers=1, servers=servers) as cluster:
+        assert cluster.run(work)[0] < 1
+
+
+def test_a_value_of_more_than_one_part_is_refused_at_init():
+    with mx.kv.create("dist_sync", bootstrap="self") as kv:
+        kv.set_optimizer(mx.optimizer.LARS())
+        with pytest.raises(mx.errors.ResourceExhaustedError, match="init 'w': 268435457 bytes.*'lars'.*268435456"):
+            kv.init("w", np.zeros((1 << 28) + 1, "int8"))
+
+
+def test_lars_leaves_biases_to_the_plain_rate():
+    def change(key, store="local", **arguments):
+        with STORES[store]() as kv:
+            kv.init(key, mx.nd.ones((4,)))
+            kv.set_optimizer(mx.optimizer.LARS(learning_rate=0.5, eta=0.1, **arguments))
+            kv.push(key, mx.nd.ones((4,)))
+            return 1 - kv.pull(key).asnumpy()[0]
+
+    for store in STORES:
+        assert change("fc_bias", store) == 0.5
+        assert change("fc_weight", store) == pytest.approx(0.05)
+        assert change(3, store, param_idx2name={3: "bn_gamma"}) == 0.5
+    updater = mx.optimizer.get_updater(mx.optimizer.LARS(learning_rate=0.5, eta=0.1))
+    weight = mx.nd.ones((4,))
+    updater("fc_bias", mx.nd.ones((4,)), weight)
+    assert weight.asnumpy()[0] == 0.5
+
+
+def test_lars_lets_the_momentum_grow_with_the_rate():
+    def weights(correction):
+        optimizer = mx.optimizer.LARS(learning_rate=0.5, momentum=0.5, momentum_correction=correction)
+        with mx.kv.create("local") as kv:
+            kv.init("bias", mx.nd.zeros((1,)))
+            kv.set_optimizer(optimizer)
+            kv.push("bias", mx.nd.ones((1,)))
+            optimizer.lr = 1.0
+            kv.push("bias", mx.nd.ones((1,)))
+            return kv.pull("bias").asnumpy()[0]
+
+    assert weights(False) == -0.5 - (0.5 * 0.5 + 1)
+    assert weights(True) == -0.5 - (0.5 * 2 * 0.5 + 1)
+
+
+def test_lbsgd_that_adds_batches_up_says_what_to_use():
+    with pytest.raises(mx.errors.UnimplementedError, match="LBSGD: batch_scale=4.*LARS.*lr_scheduler"):
+        mx.optimizer.LBSGD(batch_scale=4)
+
+
 def test_every_class_has_a_case():
     named = {name for name, _ in CASES.values()}
     kinds = {kind for kind in map(mx.optimizer.__dict__.get, mx.optimizer.__all__) if isinstance(kind, type)}

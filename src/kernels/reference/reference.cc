@@ -163,6 +163,14 @@ void Convert(DType from, const void* source, DType to, void* target, size_t coun
   }
 }
 
+double ReduceSum(DType dtype, const void* source, size_t count) {
+  double sums[16] = {};
+  for (size_t i = 0; i < count; ++i) sums[i % 16] += LoadFloat(dtype, source, i);
+  for (size_t k = 0; k < 8; ++k) sums[k] += sums[k + 8];
+  for (size_t k = 0; k < 4; ++k) sums[k] += sums[k + 4];
+  return (sums[0] + sums[2]) + (sums[1] + sums[3]);
+}
+
 void UpdateFused(Fused kind, DType dtype, std::span<const double> scalars, const void* grad,
                  void* value, void* const* states, size_t count) {
   if (dtype == DType::kF64) {

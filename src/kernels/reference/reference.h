@@ -7,6 +7,7 @@
 namespace tkv::kernels::reference {
 
 void Sum(DType dtype, std::span<const void* const> sources, void* target, size_t count);
+double ReduceSum(DType dtype, const void* source, size_t count);
 void Convert(DType from, const void* source, DType to, void* target, size_t count);
 void UpdateFused(Fused kind, DType dtype, std::span<const double> scalars, const void* grad,
                  void* value, void* const* states, size_t count);
