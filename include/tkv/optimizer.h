@@ -49,8 +49,9 @@ class TKV_API Optimizer final {
   //   "lars"                              momentum, eta, eps,            arXiv 1708.03888
   //                                       momentum_correction, adapt
   //   "lbsgd"                             momentum                       MXNet's, with batch_scale 1
+  //   "sgld"                              seed                           Welling and Teh 2011
   //   "test" (value += rescale_grad sum)
-  // The last three but one need norms: in a distributed store a key that is made while one of them is
+  // lamb, lars and lbsgd need norms: in a distributed store a key that is made while one of them is
   // set lies whole on one server.
   // clip_gradient and clip_weights default to infinity: no clipping; 0 and negative ones do not clip
   // either, here and in SetParam.

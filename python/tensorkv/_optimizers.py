@@ -24,6 +24,7 @@ __all__ = [
     "Nadam",
     "RMSProp",
     "SGD",
+    "SGLD",
     "Signum",
     "Test",
     "ccSGD",
@@ -482,4 +483,30 @@ class FTML(Optimizer):
         self.beta1 = beta1
         self.beta2 = beta2
         self.epsilon = epsilon
+        super().__init__(**kwargs)
+
+
+@builtin
+class SGLD(Optimizer):
+    """Stochastic gradient Langevin dynamics (Welling and Teh, ICML 2011): half a step of SGD, and noise.
+
+    ``weight -= lr / 2 * (clip(rescale_grad * grad) + wd * weight); weight += sqrt(lr) * noise``. The noise is normal, and a
+    function of the seed, the key, the number of its update and the place of the element: a run that is repeated has the same,
+    on any number of servers and in one process.
+
+    Args:
+        seed: a number; another one makes other noise.
+        **kwargs: those of Optimizer.
+
+    Example:
+        >>> mx.optimizer.SGLD(seed=7).seed
+        7
+    """
+
+    _program = "sgld"
+    _mapping = {**_COMMON, "seed": "seed"}
+
+    def __init__(self, seed: int = 0, **kwargs: Unpack[Hyperparameters]) -> None:
+        """Keep the hyperparameters."""
+        self.seed = seed
         super().__init__(**kwargs)

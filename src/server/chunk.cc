@@ -296,6 +296,8 @@ void ChunkWorker::Update(Chunk* chunk, const Block& sum, std::span<const void* c
   job.master = chunk->master ? chunk->master.as<float>() : nullptr;
   job.update = &update;
   job.scalars = &bound;
+  job.stream = chunk->stream;
+  job.begin = chunk->begin;
   job.states = {states.data(), states.size()};
   RunJobs({&job, 1}, kOneThread);
   KeepScalars(bound, job.states);

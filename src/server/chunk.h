@@ -85,6 +85,8 @@ struct Chunk {
   uint64_t version = 0;
   uint64_t base = 0;    // as of a ChunkStatus
   uint64_t author = 0;  // incarnation that wrote the initial value
+  uint64_t stream = 0;  // of the key, for draws
+  uint64_t begin = 0;   // of the first element in the value
 
   RulePtr rule;  // null: assign
   std::vector<Block> states;

@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "codec/codec.h"
 #include "server/shard.h"
+#include "update/random.h"
 
 namespace tkv {
 namespace {
@@ -95,6 +96,8 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   fresh.elements = meta.elements_of(message.chunk);
   fresh.dtype = meta.dtype;
   fresh.author = session->id.incarnation;
+  fresh.stream = StreamOf(KeyOf(meta.name));
+  if (message.chunk > 0) fresh.begin = uint64_t{message.chunk} * meta.chunk_elements;
   try {
     worker_.Start(&fresh, std::move(message.body));
   } catch (const Error& error) {

@@ -14,6 +14,8 @@
 #include "store/overlap.h"
 #include "store/snapshots.h"
 #include "update/parallel.h"
+#include "update/program_body.h"
+#include "update/random.h"
 #include "update/state.h"
 #include "update/tile_driver.h"
 
@@ -396,6 +398,7 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
       throw Fail(error.code(), "{} {}: {}", verb, entry.key.view().ToString(), error.what());
     }
     job.scalars = &scalars[g];
+    if (optimizer->program().body().draw_count > 0) job.stream = StreamOf(entry.key.view());
     if (master) job.master = static_cast<float*>(master.data());
   }
   RunJobs({jobs.data(), jobs.size()}, ThreadsFor(options_.threads));

@@ -669,6 +669,28 @@ mom <- m
 value <- w
 )";
 
+constexpr std::string_view kSgld = R"(program sgld
+param learning_rate 0.01
+param wd 0
+param rescale_grad 1
+param clip_gradient inf
+param seed 0
+minus = neg clip_gradient
+half = div learning_rate 2
+deviation = sqrt learning_rate
+scaled = mul sum rescale_grad
+low = min clip_gradient scaled
+g = max minus low
+decay = mul value wd
+total = add g decay
+step = mul total half
+moved = sub value step
+drawn = normal seed t
+noise = mul drawn deviation
+w = add moved noise
+value <- w
+)";
+
 struct Builtin {
   std::string_view text;
   kernels::Fused fused = kernels::Fused::kNone;
@@ -702,6 +724,7 @@ const std::vector<Builtin>& Builtins() {
       {kLamb},
       {kLars},
       {kLbSgd},
+      {kSgld},
   };
   return *builtins;
 }

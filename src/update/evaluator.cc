@@ -47,6 +47,7 @@ void MarkNeeded(const ProgramBody& body, std::span<const uint16_t> arrays,
   for (size_t i = body.instructions.size(); i-- > 0;) {
     if (!(*runs)[i]) continue;
     const Instruction& instruction = body.instructions[i];
+    if (instruction.is_draw) continue;
     for (int k = 0; k < kernels::Arity(instruction.op); ++k) {
       if (!instruction.operands[k].is_scalar) mark(instruction.operands[k].index);
     }
@@ -90,7 +91,12 @@ class Allocator {
         if (operand.is_scalar) mask |= static_cast<kernels::ScalarMask>(1U << position);
         step.operands[position++] = PlaceOf(operand);
       }
-      step.run = Resolve(op, compute, mask);
+      if (body_.instructions[i].is_draw) {
+        step.draw = body_.instructions[i].draw;
+        for (int k = 0; k < 2; ++k) step.operands[k] = PlaceOf(body_.instructions[i].operands[k]);
+      } else {
+        step.run = Resolve(op, compute, mask);
+      }
       for (const Operand& operand : Operands(i)) Release(operand, static_cast<int>(i));
       step.out = Claim(static_cast<uint16_t>(body_.input_count() + i), static_cast<int>(i));
       code.steps.push_back(step);
@@ -110,6 +116,7 @@ class Allocator {
 
   std::span<const Operand> Operands(size_t instruction) const {
     const Instruction& i = body_.instructions[instruction];
+    if (i.is_draw) return {};
     return {i.operands, static_cast<size_t>(kernels::Arity(i.op))};
   }
 
@@ -208,6 +215,10 @@ TileCode Compile(const ProgramBody& body, DType dtype) {
   const DType compute = CheckedComputeType(dtype);
   const Part all{std::vector<bool>(body.instructions.size(), true), body.stores, {}};
   TileCode code = Allocator(body, all).Run(compute);  // which says whether the dtype has all of it
+  if (body.draw_count > 0 && !IsFloat(compute)) {
+    throw Fail(Code::kInvalidArgument, "normal: {} arrays do not have this operation",
+               Name(compute));
+  }
   if (body.reductions.empty()) return code;
   if (!IsFloat(compute)) {
     throw Fail(Code::kInvalidArgument, "reduce_sum: {} arrays do not have this operation",
@@ -280,7 +291,7 @@ std::vector<std::byte> RoundScalars(std::span<const double> scalars, DType compu
 }
 
 void RunTile(const TileCode& code, const void* scalars, const void* const* inputs,
-             void* const* outputs, void* scratch, size_t count, double* sums) {
+             void* const* outputs, void* scratch, size_t count, double* sums, const Draws& draws) {
   const size_t item = ItemSize(code.compute);
   const auto at = [&](const Place& place) -> void* {
     switch (place.kind) {
@@ -304,6 +315,13 @@ void RunTile(const TileCode& code, const void* scalars, const void* const* input
       continue;
     }
     void* const out = at(step.out);
+    if (step.draw >= 0) {
+      DrawNormals(code.compute, draws.place,
+                  {draws.scalars[step.operands[0].index], draws.scalars[step.operands[1].index],
+                   static_cast<uint32_t>(step.draw)},
+                  out, count);
+      continue;
+    }
     if (step.run != nullptr) {
       step.run(at(step.operands[0]), at(step.operands[1]), at(step.operands[2]), out, count);
     } else if (const void* source = at(step.operands[0]); source != out) {

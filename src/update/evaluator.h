@@ -12,6 +12,7 @@
 
 #include "kernels/kernels.h"
 #include "update/program_body.h"
+#include "update/random.h"
 
 namespace tkv {
 
@@ -29,6 +30,7 @@ struct TileCode {
     kernels::OpFunction run = nullptr;  // null: copy the first operand to `out`, or reduce it
     Place operands[3];
     Place out;
+    int draw = -1;  // number of a draw of a seed and a count
   };
 
   DType compute = DType::kF32;
@@ -36,6 +38,13 @@ struct TileCode {
   uint16_t register_count = 0;
 
   size_t scratch_bytes(size_t tile) const { return register_count * tile * ItemSize(compute); }
+};
+
+// Where the draws of a tile are, and the scalars in f64, which have
+// the seeds and counts.
+struct Draws {
+  DrawPlace place;
+  const double* scalars = nullptr;
 };
 
 // Compiles `body` for keys of `dtype`.  Inputs are numbered as arrays in the body; outputs are
@@ -58,6 +67,7 @@ std::vector<std::byte> RoundScalars(std::span<const double> scalars, DType compu
 // the input that it replaces.
 //   sums  where the reductions of these elements go; null where the code has none
 void RunTile(const TileCode& code, const void* scalars, const void* const* inputs,
-             void* const* outputs, void* scratch, size_t count, double* sums = nullptr);
+             void* const* outputs, void* scratch, size_t count, double* sums = nullptr,
+             const Draws& draws = {});
 
 }  // namespace tkv

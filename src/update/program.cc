@@ -15,7 +15,8 @@
 // NUMBER    as C prints one; inf and -inf
 // OP        add sub mul div min max lt le gt ge eq ne neg abs sqrt sign select;
 //           pow floor exp log cos of scalars only; reduce_sum of an array only, which makes the sum
-//           of its elements, a scalar
+//           of its elements, a scalar; normal of two scalars, a seed and a count, which makes an
+//           array of normal numbers (random.h)
 //
 // The statements come in this order: program, params, states, the rest.  What has only scalar
 // operands is a scalar and is computed once, in f64; an array operand makes an array.  An update
@@ -45,6 +46,7 @@ using kernels::Op;
 
 constexpr size_t kNameBytesMax = 64;
 constexpr std::string_view kReduceSum = "reduce_sum";
+constexpr std::string_view kNormal = "normal";
 
 bool IsName(std::string_view word) {
   if (word.empty() || word.size() > kNameBytesMax) return false;
@@ -213,6 +215,7 @@ class Parser {
   void Assign(const std::vector<std::string_view>& words) {
     Enter(Stage::kCode);
     if (words[2] == kReduceSum) return Reduce(words);
+    if (words[2] == kNormal) return Draw(words);
     const auto found = std::ranges::find(kNamedOps, words[2], &NamedOp::name);
     if (found == std::end(kNamedOps)) Refuse("'{}' is no operation", words[2]);
     const Op op = found->op;
@@ -237,7 +240,7 @@ class Parser {
       return;
     }
     if (kernels::IsOfScalarsOnly(op)) Refuse("'{}' is of scalars only", words[2]);
-    body_.instructions.push_back({op, {operands[0], operands[1], operands[2]}});
+    body_.instructions.push_back({op, {operands[0], operands[1], operands[2]}, false, 0});
     DefineArray(words[0], phase);
   }
 
@@ -254,6 +257,24 @@ class Parser {
                                    .phase = static_cast<uint16_t>(pass + 1)});
     body_.reductions.push_back({array.index, sum.index, pass});
     Define(words[0], sum);
+  }
+
+  void Draw(const std::vector<std::string_view>& words) {
+    if (words.size() != 5) {
+      Refuse("'{}' takes 2 operands, here are {}", kNormal, words.size() - 3);
+    }
+    CountAssignment();
+    Instruction draw;
+    draw.is_draw = true;
+    uint16_t phase = 0;
+    for (size_t i = 0; i < 2; ++i) {
+      draw.operands[i] = Resolve(words[3 + i]);
+      if (!draw.operands[i].is_scalar) Refuse("'{}' is an array, a scalar is needed", words[3 + i]);
+      phase = std::max(phase, PhaseOf(draw.operands[i]));
+    }
+    draw.draw = body_.draw_count++;
+    body_.instructions.push_back(draw);
+    DefineArray(words[0], phase);
   }
 
   void CountAssignment() {

@@ -35,6 +35,10 @@ struct ScalarNode {
 struct Instruction {
   kernels::Op op = kernels::Op::kAdd;
   Operand operands[3];
+  // A draw of normal numbers, of which `op` says nothing; its operands are two scalars, the
+  // seed and the count.
+  bool is_draw = false;
+  uint16_t draw = 0;  // its number in the program
 };
 
 // The sum of all elements of an array, as a scalar.
@@ -66,6 +70,7 @@ struct ProgramBody {
   std::vector<Instruction> instructions;
   std::vector<Reduction> reductions;
   std::vector<StoreTo> stores;
+  uint16_t draw_count = 0;
   kernels::Fused fused = kernels::Fused::kNone;
   std::vector<uint16_t> fused_scalars;  // scalar numbers in the order that the fused kernel wants
 

@@ -70,6 +70,10 @@ TEST(Program, EveryMistakeNamesItsLine) {
             "program, line 2: 'reduce_sum' takes 1 operands, here are 2");
   EXPECT_EQ(Refusal("program p\na = reduce_sum sum\nvalue <- a\n"),
             "program, line 3: 'a' is a scalar, an array is needed");
+  EXPECT_EQ(Refusal("program p\na = normal 1 sum\n"),
+            "program, line 2: 'sum' is an array, a scalar is needed");
+  EXPECT_EQ(Refusal("program p\na = normal 1\n"),
+            "program, line 2: 'normal' takes 2 operands, here are 1");
   EXPECT_EQ(Refusal("program p\nnonsense here\n"),
             "program, line 2: 'nonsense here' is no statement");
 }

@@ -103,12 +103,16 @@ class Tile {
     const void* inputs[Program::kStatesMax + 2] = {SumForUpdate(), value};
     const size_t arrays = job_.update->program.states().size();
     for (size_t i = 0; i < arrays; ++i) inputs[i + 2] = At(job_.states[i], compute);
-    RunTile(pass, rounded, inputs, nullptr, scratch_->registers(), count_, sums);
+    RunTile(pass, rounded, inputs, nullptr, scratch_->registers(), count_, sums, DrawsHere());
   }
 
  private:
   void* At(void* data, DType dtype) const {
     return static_cast<std::byte*>(data) + begin_ * ItemSize(dtype);
+  }
+
+  Draws DrawsHere() const {
+    return {{job_.stream, job_.begin + begin_}, job_.scalars->values.data()};
   }
 
   // Bytes that nobody reads again soon go past the cache.
@@ -198,7 +202,7 @@ class Tile {
                            outputs + 1, count_);
     } else {
       RunTile(update.code, job_.scalars->rounded.data(), inputs, outputs, scratch_->registers(),
-              count_);
+              count_, nullptr, DrawsHere());
     }
   }
 
@@ -370,7 +374,8 @@ UpdateScalars BindScalars(const CompiledUpdate& update, std::span<const double> 
     scalars.states.push_back(states.empty() ? body.scalar_states[i].initial : before[i]);
   }
   const std::span<const double> known(values.data(), body.scalars.size());
-  if (!body.reductions.empty()) scalars.values.assign(known.begin(), known.end());
+  if (!body.reductions.empty() || body.draw_count > 0)
+    scalars.values.assign(known.begin(), known.end());
   Take(update, known, &scalars);
   return scalars;
 }
@@ -471,6 +476,7 @@ void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, c
   job.update = &update;
   job.scalars = &scalars;
   job.states = pointers;
+  job.stream = StreamOf(key);
   RunJobs({&job, 1}, ThreadsFor(0));
   KeepScalars(scalars, pointers);
 }

@@ -35,7 +35,7 @@ struct UpdateScalars {
   size_t fused_count = 0;
   std::vector<std::byte> rounded;
   std::vector<double> states;  // the scalar states after the update
-  std::vector<double> values;  // all scalars, where there are reductions
+  std::vector<double> values;  // all scalars, where there are reductions or draws
 };
 
 //   states  as a job has them: arrays first, then scalars; empty: before the first update
@@ -62,6 +62,8 @@ struct TileJob {
   UpdateScalars* scalars = nullptr;
   std::span<void* const> states;  // arrays of the compute type, then scalars, which no tile touches
   std::span<const Output> outputs;
+  uint64_t stream = 0;  // of the key, for draws
+  uint64_t begin = 0;   // of the first element in the value, for draws
 };
 
 class Device;  // a GPU; none is built yet

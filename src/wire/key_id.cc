@@ -37,6 +37,14 @@ std::string CanonicalKey(uint32_t store, const KeyView& key) {
   return bytes;
 }
 
+KeyView KeyOf(std::string_view canonical) noexcept {
+  const std::string_view name = canonical.substr(std::min(canonical.size(), kPrefix));
+  if (canonical.size() >= kPrefix && canonical[kPrefix - 1] == kString) return name;
+  int64_t number = 0;
+  std::memcpy(&number, name.data(), std::min(name.size(), sizeof(number)));
+  return number;
+}
+
 std::string InternalKey(uint32_t store, std::string_view name) {
   return Prefix(store, kInternal) + std::string(name);
 }

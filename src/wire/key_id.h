@@ -38,6 +38,8 @@ inline size_t hash_value(const ChunkId& id) noexcept {
 inline constexpr size_t kKeyBytesMax = 1024;
 //   throws  kInvalidArgument  longer than kKeyBytesMax
 std::string CanonicalKey(uint32_t store, const KeyView& key);
+// The key of a canonical name that is no internal one; borrows its text.
+KeyView KeyOf(std::string_view canonical) noexcept;
 // Keys that the library makes for itself; users cannot name them.
 std::string InternalKey(uint32_t store, std::string_view name);
 // The number of the store that a canonical name belongs to.

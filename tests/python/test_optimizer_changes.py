@@ -38,6 +38,7 @@ MAKERS = {
     "centered RMSProp": lambda: mx.optimizer.RMSProp(centered=True, **ARGUMENTS),
     "Ftrl": lambda: mx.optimizer.Ftrl(**ARGUMENTS),
     "FTML": lambda: mx.optimizer.FTML(**ARGUMENTS),
+    "SGLD": lambda: mx.optimizer.SGLD(**ARGUMENTS),
     "LAMB": lambda: mx.optimizer.LAMB(clip_gradient=0.5, **ARGUMENTS),
     "LARS": lambda: mx.optimizer.LARS(momentum=0.75, **ARGUMENTS),
     "LBSGD": lambda: mx.optimizer.LBSGD(**ARGUMENTS),
@@ -81,6 +82,7 @@ CHANGES = {
     "lower_bound": [setting("lower_bound", v) for v in (20, None)],
     "upper_bound": [setting("upper_bound", v) for v in (0.5, None)],
     "bias_correction": [setting("bias_correction", False)],
+    "seed": [setting("seed", 7)],
     "eta": [setting("eta", 0.5)],
     "eps": [setting("eps", 0.5)],
     "momentum_correction": [setting("momentum_correction", False)],
@@ -248,7 +250,7 @@ def test_a_change_after_set_optimizer_has_its_effect_or_is_an_error(store, maker
 COUNTS = {"num_update", "begin_num_update"}
 IN_VAIN = {
     **dict.fromkeys(MAKERS, COUNTS),
-    **dict.fromkeys(("Adam", "AdamW", "Adamax", "Nadam", "FTML"), {"num_update"}),
+    **dict.fromkeys(("Adam", "AdamW", "Adamax", "Nadam", "FTML", "SGLD"), {"num_update"}),
     "Test": set(CHANGES)
     - {"rescale_grad", "update", "update_multi_precision", "create_state", "create_state_multi_precision"},
     "signSGD": COUNTS | {"clip_gradient", "rescale_grad"},

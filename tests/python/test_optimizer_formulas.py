@@ -187,6 +187,48 @@ def test_lars_lets_the_momentum_grow_with_the_rate():
     assert weights(True) == -0.5 - (0.5 * 2 * 0.5 + 1)
 
 
+SGLD = {"learning_rate": 0.25, "wd": 0.5, "rescale_grad": 0.5, "clip_gradient": 0.5}
+
+
+def sgld(values, servers=0, seed=0, steps=2, key="w"):
+    """Return the weights after some steps; in a local store without servers."""
+
+    def work(kv):
+        kv.init(key, values)
+        kv.set_optimizer(mx.optimizer.SGLD(seed=seed, **SGLD))
+        for _ in range(steps):
+            kv.push(key, mx.nd.array(np.cos(np.arange(values.size)), dtype=values.dtype_name))
+        return kv.pull(key).astype("float64").asnumpy()
+
+    if servers == 0:
+        with mx.kv.create("local") as kv:
+            return work(kv)
+    with mx.testing.cluster(workers=1, servers=servers) as cluster:
+        return cluster.run(work)[0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_sgld_draws_the_same_noise_on_any_number_of_servers(dtype):
+    values = mx.nd.array(np.sin(np.arange(BIG))).astype(dtype)
+    expected = sgld(values)
+    for servers in (1, 3):
+        np.testing.assert_array_equal(sgld(values, servers), expected)
+    for other in (sgld(values, seed=1), sgld(values, key="v"), sgld(values, steps=1)):
+        assert np.mean(other == expected) < 0.05
+
+
+def test_sgld_is_half_a_step_and_normal_noise():
+    values, gradient = np.sin(np.arange(BIG)), np.cos(np.arange(BIG))
+    moved = sgld(mx.nd.array(values, dtype="float64"), steps=1)
+    noise = moved - (values - 0.125 * (np.clip(0.5 * gradient, -0.5, 0.5) + 0.5 * values))
+    assert abs(noise.mean()) < 5 * 0.5 / BIG**0.5
+    assert abs(noise.var() - 0.25) < 5 * 0.25 * (2 / BIG) ** 0.5
+    assert abs(np.mean(noise**4) - 3 * 0.25**2) < 5 * 0.25**2 * (96 / BIG) ** 0.5
+    updater, weight = mx.optimizer.get_updater(mx.optimizer.SGLD(**SGLD)), mx.nd.array(values, dtype="float64")
+    updater("w", mx.nd.array(gradient, dtype="float64"), weight)
+    np.testing.assert_array_equal(weight.asnumpy(), moved)
+
+
 def test_lbsgd_that_adds_batches_up_says_what_to_use():
     with pytest.raises(mx.errors.UnimplementedError, match="LBSGD: batch_scale=4.*LARS.*lr_scheduler"):
         mx.optimizer.LBSGD(batch_scale=4)
@@ -196,5 +238,5 @@ def test_every_class_has_a_case():
     named = {name for name, _ in CASES.values()}
     kinds = {kind for kind in map(mx.optimizer.__dict__.get, mx.optimizer.__all__) if isinstance(kind, type)}
     optimizers = {kind.__name__ for kind in kinds if issubclass(kind, mx.optimizer.Optimizer)}
-    assert optimizers - named == {"Optimizer", "Test", "ccSGD"}
+    assert optimizers - named == {"Optimizer", "Test", "ccSGD", "SGLD"}
     assert COUNT > 16
