@@ -50,6 +50,7 @@ class TKV_API Optimizer final {
   //                                       momentum_correction, adapt
   //   "lbsgd"                             momentum                       MXNet's, with batch_scale 1
   //   "sgld"                              seed                           Welling and Teh 2011
+  //   "dcasgd"                            momentum, lamda                arXiv 1609.08326
   //   "test" (value += rescale_grad sum)
   // lamb, lars and lbsgd need norms: in a distributed store a key that is made while one of them is
   // set lies whole on one server.

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .ndarray import NDArray
 
 __all__ = [
+    "DCASGD",
     "AdaDelta",
     "AdaGrad",
     "Adam",
@@ -509,4 +510,31 @@ class SGLD(Optimizer):
     def __init__(self, seed: int = 0, **kwargs: Unpack[Hyperparameters]) -> None:
         """Keep the hyperparameters."""
         self.seed = seed
+        super().__init__(**kwargs)
+
+
+@builtin
+class DCASGD(Optimizer):
+    """SGD with a compensation of delay (Zheng et al., arXiv 1609.08326).
+
+    ``g = clip(rescale_grad * grad); mom = momentum * mom - lr * (g + wd * weight + lamda * g ** 2 * (weight - previous))``;
+    ``previous = weight; weight += mom``. As in MXNet `previous` is the weight before the last update, of whichever worker.
+
+    Args:
+        momentum: factor of the last step; MXNet 1.9 fails with one.
+        lamda: factor of the compensation.
+        **kwargs: those of Optimizer.
+
+    Example:
+        >>> mx.optimizer.DCASGD().lamda
+        0.04
+    """
+
+    _program = "dcasgd"
+    _mapping = {**_COMMON, "momentum": "momentum", "lamda": "lamda"}
+
+    def __init__(self, momentum: float = 0.0, lamda: float = 0.04, **kwargs: Unpack[Hyperparameters]) -> None:
+        """Keep the hyperparameters."""
+        self.momentum = momentum
+        self.lamda = lamda
         super().__init__(**kwargs)

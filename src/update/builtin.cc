@@ -691,6 +691,40 @@ w = add moved noise
 value <- w
 )";
 
+// `previous` is no value before the first update; `begun` says so.
+constexpr std::string_view kDcAsgd = R"(program dcasgd
+param learning_rate 0.01
+param wd 0
+param rescale_grad 1
+param clip_gradient inf
+param momentum 0
+param lamda 0.04
+state mom
+state previous
+scalar begun 0
+minus = neg clip_gradient
+after = add 0 1
+scaled = mul sum rescale_grad
+low = min clip_gradient scaled
+g = max minus low
+before = select begun previous value
+moved = sub value before
+square = mul g g
+factor = mul square lamda
+delay = mul factor moved
+decay = mul value wd
+decayed = add g decay
+total = add decayed delay
+step = mul total learning_rate
+kept = mul mom momentum
+m = sub kept step
+w = add value m
+begun <- after
+mom <- m
+previous <- value
+value <- w
+)";
+
 struct Builtin {
   std::string_view text;
   kernels::Fused fused = kernels::Fused::kNone;
@@ -725,6 +759,7 @@ const std::vector<Builtin>& Builtins() {
       {kLars},
       {kLbSgd},
       {kSgld},
+      {kDcAsgd},
   };
   return *builtins;
 }

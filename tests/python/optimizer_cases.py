@@ -7,6 +7,8 @@ import numpy as np
 STEPS = 120
 COUNT = 24
 COMMON = {"wd": 0.01, "rescale_grad": 0.5, "clip_gradient": 0.8}
+# MXNet fails with it, and nobody else has it.
+FORMULA_ONLY = {"dcasgd_momentum"}
 # Class name and arguments.
 CASES = {
     "sgd": ("SGD", {"learning_rate": 0.1, **COMMON}),
@@ -33,6 +35,8 @@ CASES = {
     "lars_plain": ("LARS", {"learning_rate": 2.0, "eta": 0.02, **COMMON}),
     "lbsgd": ("LBSGD", {"learning_rate": 0.05, "momentum": 0.8, "warmup_strategy": "lars", **COMMON}),
     "lbsgd_linear": ("LBSGD", {"learning_rate": 0.05, "momentum": 0.8, **COMMON}),
+    "dcasgd": ("DCASGD", {"learning_rate": 0.1, "lamda": 0.5, **COMMON}),
+    "dcasgd_momentum": ("DCASGD", {"learning_rate": 0.1, "momentum": 0.7, "lamda": 0.5, **COMMON}),
     "ftml": ("FTML", {"learning_rate": 0.01, "beta1": 0.5, **COMMON}),
 }
 
@@ -165,6 +169,12 @@ def formula(case):
         size = min(max(norm(w), a.get("lower_bound", 0)), a.get("upper_bound", np.inf))
         return w - lr * (size / norm(u) if size != 0 and norm(u) != 0 else 1) * u
 
+    def dcasgd(w, g, t):
+        g = clipped(w, g, False)
+        s["mom"] = a["momentum"] * state("mom") - lr * (g + wd * w + a["lamda"] * g * g * (w - s.get("previous", w)))
+        s["previous"] = w
+        return w + s["mom"]
+
     def norm(x):
         return np.sqrt(np.sum(x * x))
 
@@ -183,6 +193,7 @@ def formula(case):
         return w + s["mom"]
 
     families = {
+        "DCASGD": dcasgd,
         "LAMB": lamb,
         "LARS": lars,
         "LBSGD": lbsgd,
