@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ._running import Running
     from ._types import AnyUpdater, Key, StoreOptions
-    from .optimizer import Optimizer, Updater
+    from .optimizer import Optimizer, Program, Updater
     from .ticket import Ticket
 
 __all__ = ["KVStore", "KVStoreBase", "TestStore", "create", "create_async"]
@@ -236,7 +236,7 @@ class KVStore(KVStoreVerbs):
         elif isinstance(updater, optimizer.Updater):
             self._run_updater(updater)
         elif isinstance(updater, _core.Program):
-            self._run_native(_core.Optimizer(updater))
+            self._run_native(updater._native if isinstance(updater, optimizer.Program) else _core.Optimizer(updater))
         elif isinstance(updater, _core.Optimizer):
             self._run_native(updater)
         elif updater is None:
@@ -374,7 +374,7 @@ class KVStore(KVStoreVerbs):
 
     _set_updater = set_updater
 
-    def set_optimizer(self, optimizer: Optimizer) -> None:
+    def set_optimizer(self, optimizer: Optimizer | Program) -> None:
         """Run an optimizer in the store at each push: the stored value is the weight, the sum is the gradient.
 
         Later changes of its hyperparameters count from the next push on, in each store that runs it. A change that a store
@@ -386,7 +386,7 @@ class KVStore(KVStoreVerbs):
         assigned, so that a `barrier` belongs behind this call.
 
         Args:
-            optimizer: of `mx.optimizer`, also a subclass with an `update` of its own.
+            optimizer: of `mx.optimizer`, also a subclass with an `update` of its own, or a `Program`.
 
         Example:
             >>> kv = mx.kv.create('local')
@@ -398,6 +398,9 @@ class KVStore(KVStoreVerbs):
         """
         from . import optimizer as opt
 
+        if isinstance(optimizer, opt.Program):
+            self.set_updater(optimizer)
+            return
         if not isinstance(optimizer, opt.Optimizer):
             hint = f"; mx.optimizer.create({optimizer!r}) makes one" if isinstance(optimizer, str) else ""
             kind = type(optimizer)

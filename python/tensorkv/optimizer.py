@@ -14,6 +14,7 @@ from ._optimizer import Optimizer, register
 from ._optimizers import *  # noqa: F403  # every class
 from ._optimizers import SGD, Adam
 from ._optimizers import __all__ as _plain_classes
+from ._running import number
 from ._updater import Updater, get_updater
 
 if TYPE_CHECKING:
@@ -47,15 +48,56 @@ class Program(_core.Program):
         >>> program = mx.Program('program add\\nw = add value sum\\nvalue <- w\\n')
         >>> program.name, program.states
         ('add', [])
+
+    `set_updater` and `set_optimizer` take programs. `params` has the defaults of the hyperparameters, `param` and `set_param`
+    their values now.
     """
 
     def __init__(self, text: str) -> None:
         """Parse the text."""
         super().__init__(text)
+        self._native = _core.Optimizer(self)
 
-    def __reduce__(self) -> tuple[type[Program], tuple[str]]:
-        """Pickle and copy as the text."""
-        return type(self), (self.text,)
+    def param(self, name: str) -> float:
+        """Return the value of a hyperparameter.
+
+        Raises:
+            InvalidArgumentError: the program has no such hyperparameter.
+
+        Example:
+            >>> mx.Program('program p\\nparam rate 0.5\\nw = mul sum rate\\nvalue <- w\\n').param('rate')
+            0.5
+        """
+        return self._native.param(name)
+
+    def set_param(self, name: str, value: float) -> None:
+        """Change a hyperparameter: it counts from the next push on, in each store that runs this program.
+
+        In a distributed store rank 0's value counts for all workers.
+
+        Raises:
+            InvalidArgumentError: the program has no such hyperparameter, or the value is no number.
+
+        Example:
+            >>> program = mx.Program('program p\\nparam rate 1\\nw = mul sum rate\\nvalue <- w\\n')
+            >>> kv = mx.kv.create('local')
+            >>> kv.init('w', mx.nd.zeros((1,)))
+            >>> kv.set_updater(program)
+            >>> program.set_param('rate', 3)
+            >>> kv.push('w', mx.nd.ones((1,)))
+            >>> kv.pull('w').asnumpy()
+            array([3.], dtype=float32)
+        """
+        self._native.set_param(name, number(name, value))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy as the text and the values of the hyperparameters."""
+        return type(self), (self.text,), {name: self.param(name) for name in self.params}
+
+    def __setstate__(self, params: dict[str, float]) -> None:
+        """Take the values of the hyperparameters."""
+        for name, value in params.items():
+            self.set_param(name, value)
 
 
 @overload

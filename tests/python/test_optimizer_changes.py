@@ -583,3 +583,35 @@ def test_the_classes_of_the_table_are_those_of_the_package():
     classes = {c for c in public if inspect.isclass(c) and issubclass(c, mx.optimizer.Optimizer)}
     assert classes - {mx.optimizer.Optimizer} == {type(make()) for make in MAKERS.values()}
     assert not any(isinstance(value, types.FunctionType) for make in MAKERS.values() for value in vars(make()).values())
+
+
+RATE = "program rate\nparam rate 1\nstate steps\nmore = add steps 1\nstep = mul sum rate\nw = add value step\nsteps <- more\nvalue <- w\n"
+
+
+@pytest.mark.parametrize("verb", ["set_updater", "set_optimizer"])
+@pytest.mark.parametrize("store", STORES)
+def test_a_hyperparameter_of_a_program_counts_from_the_next_push_on(store, verb):
+    program = mx.Program(RATE)
+    with STORES[store]() as kv, STORES[store]() as other:
+        for one in (kv, other):
+            one.init(0, mx.nd.zeros((1,)))
+            getattr(one, verb)(program)
+            one.push(0, mx.nd.ones((1,)))
+        program.set_param("rate", 10)
+        for one in (kv, other):
+            one.push(0, mx.nd.ones((1,)))
+            assert one.pull(0).asscalar() == 11
+        for name, value in (("rat", 1), ("rate", "x"), ("rate", None)):
+            with pytest.raises(mx.errors.InvalidArgumentError, match=name):
+                program.set_param(name, value)
+        kv.push(0, mx.nd.ones((1,)))
+        assert kv.pull(0).asscalar() == 21 and program.param("rate") == 10 and program.params == {"rate": 1}
+
+
+@pytest.mark.parametrize("ship", [copy.copy, copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
+def test_a_copy_of_a_program_has_its_hyperparameters_and_is_another_one(ship):
+    program = mx.Program(RATE)
+    program.set_param("rate", 10)
+    copied = ship(program)
+    program.set_param("rate", 5)
+    assert copied.param("rate") == 10 and copied.text == program.text

@@ -84,7 +84,7 @@ kv.set_updater(3)  # wrong: arg-type, reportArgumentType
 kv.set_updater(takes_two)  # wrong: arg-type, reportArgumentType
 kv.set_updater(wait_for_it)
 kv.set_optimizer("sgd")  # wrong: arg-type, reportArgumentType
-kv.set_optimizer(program)  # wrong: arg-type, reportArgumentType
+kv.set_optimizer([program])  # wrong: arg-type, reportArgumentType
 mx.optimizer.SGD(learning_rat=0.1)  # wrong: call-arg, reportCallIssue
 mx.optimizer.SGD(learning_rate="fast")  # wrong: arg-type, reportArgumentType
 mx.optimizer.Adam(momentum=0.9)  # wrong: call-arg, reportCallIssue
