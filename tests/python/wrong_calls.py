@@ -30,8 +30,8 @@ mx.errors.KeyNotFound  # wrong: attr-defined, reportAttributeAccessIssue
 a.shap  # wrong: attr-defined, reportAttributeAccessIssue
 
 # Arguments that are missing, or of the wrong kind
-kv.push("w")  # wrong: call-overload, reportCallIssue
-kv.init("w")  # wrong: call-overload, reportCallIssue
+kv.push("w")  # wrong: arg-type, reportArgumentType
+kv.init("w")  # wrong: arg-type, reportArgumentType
 kv.init(3.5, a)  # wrong: call-overload, reportArgumentType
 kv.init(3, None)  # wrong: call-overload, reportArgumentType
 kv.init(3.5, None)  # wrong: call-overload, reportArgumentType
@@ -52,7 +52,7 @@ kv.pull("w", out=[[a]])  # wrong: list-item, reportArgumentType
 kv.pull(["v", "w"], out=a)  # wrong: call-overload, reportArgumentType
 kv.pull("w", out=a, like=a)  # wrong: call-overload, reportCallIssue
 kv.pull("w", asynchronous=True)  # wrong: call-overload, reportCallIssue
-kv.pushpull("w")  # wrong: call-overload, reportCallIssue
+kv.pushpull("w")  # wrong: arg-type, reportArgumentType
 kv.pushpull("w", None)  # wrong: call-overload, reportArgumentType
 kv.pushpull(["w"], [a], out=7)  # wrong: call-overload, reportArgumentType
 kv.broadcast("w", a)  # wrong: call-overload, reportCallIssue
