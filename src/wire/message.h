@@ -285,7 +285,7 @@ struct ChunkState {  // VALUE of a kCut; RESTORE, whose body is its parts one be
 
 // CONTROL says per key from which round on it counts.  Keys that are not listed: from round 1, or,
 // with kWhenJoined, from the first round after the one that the sender abstains up to; where it
-// never does, not at all.
+// never does, not at all, or, where rounds go on without a sender that is gone, from the next one.
 struct ControlRounds {  // body of CONTROL
   static constexpr uint64_t kUnknown = UINT64_MAX;
   struct Item {

@@ -77,9 +77,8 @@ AGAIN = textwrap.dedent(
             except mx.errors.FailedPreconditionError as error:
                 print("told:", error, flush=True)
         while kv.round("w") < 10:
-            kv.push("w", np.ones(4, np.float32))
+            kv.pushpull("w", np.ones(4, np.float32))
             if kv.round("w") == 5:
-                kv.pull("w")
                 kv.save(sys.argv[1])
                 if kv.rank == 1 and not kv.rejoined:
                     os.kill(os.getpid(), signal.SIGKILL)
