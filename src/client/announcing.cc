@@ -21,7 +21,12 @@ void Client::AdvanceControl(Effects* effects) {
       continue;
     }
     if (op->announcing == Announcing::kWaiting) {
-      if (!KnowsItsPlaces(*op)) return;
+      const OpId id = op->id;
+      if (!MayLeave(*op)) {
+        if (controls_.front() != id) continue;  // one that has to come before it
+        return;
+      }
+      ListKeys(op);
       op->has_left = true;
       op->announcing = Announcing::kSending;
       op->generation = ++generation_;
@@ -49,6 +54,13 @@ void Client::AdvanceControl(Effects* effects) {
   }
 }
 
+bool Client::MayLeave(const Op& control) {
+  if (!control.is_repeat) return KnowsItsPlaces(control);
+  return std::none_of(keys_.begin(), keys_.end(), [&](const auto& entry) {
+    return StoreOf(entry.second.meta.name) == control.what.store && IsBeingMade(entry.second);
+  });
+}
+
 // A CONTROL says from which round on it counts, so the place in every key has to be known, and keys
 // whose init was given before it have to be there.  A push of an asynchronous key has no round:
 // those that were given before the CONTROL are accepted before it leaves.
@@ -63,6 +75,7 @@ bool Client::KnowsItsPlaces(const Op& control) {
       if (key.pushes > 0 || QueuedPushes(key, control.id) > 0) known = false;
       continue;
     }
+    if (LacksRule(key) && QueuedPushes(key, control.id) > 0 && Repeat(id, key, 0)) known = false;
     if (!key.must_join) continue;
     known = false;
     MakePlaces(id, &key);
@@ -98,18 +111,29 @@ uint64_t Client::RoundAfter(const std::string& name, OpId op) const {
   return key == keys_.end() ? 1 : key->second.round + QueuedPushes(key->second, op) + 1;
 }
 
+// The keys whose rounds a CONTROL counts in.  What one says again concerns those that it lacked.
+void Client::ListKeys(Op* control) const {
+  for (const KeyId& id : SortedKeys()) {
+    const KeyState& key = keys_.at(id);
+    if (!key.is_ready || key.is_barrier || key.must_join) continue;
+    if (StoreOf(key.meta.name) != control->what.store) continue;
+    if (control->is_repeat && !LacksRule(key)) continue;
+    // The pushes that wait for a CONTROL that is said again were given after the first one.
+    const uint64_t before = control->is_repeat ? 0 : QueuedPushes(key, control->id);
+    const uint64_t from_round = key.round + before + 1;
+    if (from_round > 1 || welcome_.rejoined) control->listed.push_back({id, from_round});
+  }
+}
+
 void Client::QueueControl(Op* op, Type type) {
   const auto servers = static_cast<uint32_t>(links_.size());
   std::vector<std::vector<ControlRounds::Item>> rounds(servers);
-  for (const KeyId& id : SortedKeys()) {
-    const KeyState& key = keys_.at(id);
-    if (!key.is_ready || key.is_barrier) continue;
-    if (StoreOf(key.meta.name) != op->what.store) continue;
-    const uint64_t from_round = key.round + QueuedPushes(key, op->id) + 1;
-    if (from_round == 1 && !welcome_.rejoined) continue;
+  for (const ControlRounds::Item& item : op->listed) {
+    const auto key = keys_.find(item.key);
+    if (type != Type::kControl || key == keys_.end()) continue;
     std::set<uint32_t> holders;
-    for (const ChunkPlace& place : key.chunks) holders.insert(place.server);
-    for (const uint32_t server : holders) rounds[server].push_back({id, from_round});
+    for (const ChunkPlace& place : key->second.chunks) holders.insert(place.server);
+    for (const uint32_t server : holders) rounds[server].push_back(item);
   }
   for (uint32_t server = 0; server < servers; ++server) {
     if (type == Type::kWithdraw && links_[server].dead()) continue;
@@ -120,7 +144,7 @@ void Client::QueueControl(Op* op, Type type) {
     if (type == Type::kControl) {
       control.message.chunk = op->what.store;
       // A later life may not have asked yet for keys in which rounds are under way.
-      if (welcome_.rejoined) control.message.flags = kWhenJoined;
+      if (welcome_.rejoined) control.message.flags = kOnlyListed;
       control.message.extra = Encode(op->what.spec);
       const size_t bytes = rounds[server].size() * sizeof(ControlRounds::Item);
       if (bytes > 0) {
@@ -131,6 +155,116 @@ void Client::QueueControl(Op* op, Type type) {
     ++op->unaccepted;
     Queue(server, std::move(control));
   }
+}
+
+std::optional<uint64_t> Client::ControlCountsFrom(const std::string& name) const {
+  const Op* const op = ops_.Find(control_under_way());
+  const auto key = keys_.find(IdOf(name));
+  if (op != nullptr) {
+    for (const ControlRounds::Item& item : op->listed) {
+      if (item.key == IdOf(name)) return item.from_round;
+    }
+  }
+  const bool is_async = key != keys_.end() && key->second.meta.mode == KeyMeta::Mode::kAsync;
+  if (welcome_.rejoined && !is_async) return std::nullopt;
+  return 1;
+}
+
+// ---- a later life, whose CONTROL lists the keys that it has joined --------------------------------
+
+bool Client::IsBeingMade(const KeyState& key) const {
+  const Op* const op = ops_.Find(key.opening);
+  return op != nullptr && op->creating != Creating::kNone;
+}
+
+// A user's change of the updater that was given before the operation.
+bool Client::IsHeldByControl(OpId op) const {
+  return std::any_of(controls_.begin(), controls_.end(), [&](OpId id) {
+    const Op* const control = ops_.Find(id);
+    return id < op && (control == nullptr || !control->is_repeat);
+  });
+}
+
+// A later life makes a key wholly before a CONTROL or wholly after it: every server has the key,
+// which is listed, or none, and then all of them begin it with the CONTROL.
+bool Client::MayInit(const Op& init) const {
+  if (!welcome_.rejoined) return true;
+  return std::none_of(controls_.begin(), controls_.end(), [&](OpId id) {
+    const Op* const control = ops_.Find(id);
+    return control != nullptr && control->what.store == StoreOf(init.what.key) &&
+           (control->has_left || id < init.id);
+  });
+}
+
+// Whether this life has changed the updater before it joined the key's rounds.
+bool Client::LacksRule(const KeyState& key) const {
+  if (!welcome_.rejoined || key.is_barrier || key.meta.mode == KeyMeta::Mode::kAsync) return false;
+  const auto announced = announced_.find(StoreOf(key.meta.name));
+  return announced != announced_.end() && key.listed_in < announced->second.generation;
+}
+
+// Says the last CONTROL of the key's store again, for all keys that lack it; false where it is not
+// this worker's any more to say it.
+bool Client::Repeat(const KeyId& id, const KeyState& key, Time patience) {
+  const uint32_t store = StoreOf(key.meta.name);
+  if (!IsSender()) {
+    announced_.erase(store);
+    return false;
+  }
+  auto place = controls_.begin();
+  for (auto at = controls_.begin(); at != controls_.end(); ++at) {
+    const Op* const control = Find(*at);
+    if (control == nullptr) continue;
+    const bool has_left = control->announcing != Announcing::kWaiting;
+    if (has_left) place = std::next(at);
+    if (!control->is_repeat || control->what.store != store) continue;
+    const auto is_key = [&](const ControlRounds::Item& item) { return item.key == id; };
+    if (!has_left || std::any_of(control->listed.begin(), control->listed.end(), is_key)) {
+      return true;
+    }
+  }
+  const Announced& announced = announced_.at(store);
+  Op& op = ops_.Add(++last_op_);
+  op.id = last_op_;
+  op.is_repeat = true;
+  op.what.kind = Kind::kControl;
+  op.what.verb = announced.verb;
+  op.what.spec = announced.spec;
+  op.what.store = store;
+  op.key = IdOf(op.what.key);
+  op.begin = now_;
+  op.deadline = now_ + (patience > 0 ? patience : options_.patience);
+  op.notice_step = options_.first_notice;
+  op.next_notice = now_ + options_.first_notice;
+  Rearm(std::min(op.deadline, op.next_notice));
+  controls_.insert(place, op.id);
+  return true;
+}
+
+void Client::FailPushesFor(const Op& repeat, const Error& error) {
+  std::vector<OpId> pushes;
+  for (const KeyId& id : SortedKeys()) {
+    const KeyState& key = keys_.at(id);
+    if (!key.is_ready || key.must_join || StoreOf(key.meta.name) != repeat.what.store) continue;
+    if (!LacksRule(key)) continue;
+    const auto first = std::find_if(key.queue.begin(), key.queue.end(), [&](OpId op) {
+      return Find(op) != nullptr && !Find(op)->has_left;
+    });
+    if (first != key.queue.end() && Find(*first)->what.IsPush()) pushes.push_back(*first);
+  }
+  for (const OpId push : pushes) {
+    if (Op* const op = Find(push)) Fail(op, error);
+  }
+}
+
+void Client::NoteCommitted(const Op& control) {
+  if (!welcome_.rejoined) return;
+  for (const ControlRounds::Item& item : control.listed) {
+    const auto key = keys_.find(item.key);
+    if (key != keys_.end()) key->second.listed_in = control.generation;
+  }
+  if (control.is_repeat) return;
+  announced_[control.what.store] = {control.generation, control.what.verb, control.what.spec};
 }
 
 }  // namespace tkv

@@ -48,5 +48,151 @@ TEST_F(ClientTest, AChangeOfTheUpdaterLeavesAfterAnEarlierInit) {
   EXPECT_EQ(Of(Type::kControl, Sent()).size(), 1U);
 }
 
+// A client of a later life: the test answers what it asks for while it joins.
+class LaterLifeTest : public ClientTest {
+ protected:
+  LaterLifeTest() {
+    epoch_.number = 2;
+    epoch_.workers[0].incarnation = 7;
+    Welcome welcome;
+    welcome.rank = 0;
+    welcome.incarnation = 7;
+    welcome.rejoined = true;
+    client_.Joined(Role::kWorker, welcome);
+    client_.On(epoch_, now_, &effects_);
+  }
+  // Answers until nothing is asked any more; the key is at `round`.  Gives back CONTROLs and PUSHes,
+  // unanswered.
+  std::vector<Message> AnswerJoining(uint64_t round) {
+    std::vector<Message> rest;
+    for (std::vector<Message> asked = Sent(); !asked.empty(); asked = Sent()) {
+      for (const Message& request : asked) {
+        if (request.type == Type::kDescribe) {
+          Message reply = Reply(request, Type::kMeta);
+          reply.extra = Encode(meta_);
+          Receive(reply);
+        } else if (request.type == Type::kStatus) {
+          Message reply = Reply(request, Type::kStatusReply);
+          ChunkStatus status;
+          status.version = status.last_arrived = round;
+          reply.extra = Encode(status);
+          Receive(reply);
+        } else if (request.type == Type::kAbstain) {
+          Answer(request, Type::kOk);
+        } else if (request.type == Type::kPull) {
+          Answer(request, Type::kValue, round);
+        } else {
+          rest.push_back(request);
+        }
+      }
+    }
+    return rest;
+  }
+  void Commit(const std::vector<Message>& controls) {
+    AnswerAll(controls, Type::kOk);
+    const auto commits = std::exchange(effects_.to_head, {});
+    ASSERT_EQ(commits.size(), 1U);
+    ASSERT_EQ(commits[0].type, Type::kCommit);
+    client_.HeadAnswered(Reply(commits[0], Type::kOk), now_, &effects_);
+  }
+  static std::vector<uint64_t> Rounds(const Message& control) {
+    std::vector<ControlRounds::Item> items(control.body.size / sizeof(ControlRounds::Item));
+    if (!items.empty()) std::memcpy(items.data(), control.body.data, control.body.size);
+    std::vector<uint64_t> rounds;
+    for (const auto& item : items) rounds.push_back(item.from_round);
+    return rounds;
+  }
+};
+
+TEST_F(LaterLifeTest, SaysAChangeOfTheUpdaterAgainBeforeTheFirstPushOfAKeyThatItJoinsLater) {
+  Begin(Kind::kControl, "set_optimizer");
+  auto controls = Of(Type::kControl, Sent());
+  ASSERT_EQ(controls.size(), 1U);
+  EXPECT_EQ(controls[0].flags, kOnlyListed);
+  EXPECT_EQ(Rounds(controls[0]), std::vector<uint64_t>());
+  Commit(controls);
+  Begin(Kind::kInit, "init");
+  EXPECT_TRUE(AnswerJoining(4).empty()) << "nobody has pushed";
+  const size_t told = client_.TakeOutcomes().size();
+  EXPECT_EQ(told, 2U) << "set_optimizer and init";
+  const OpId push = Begin(Kind::kPush, "push");
+  controls = AnswerJoining(4);
+  ASSERT_EQ(controls.size(), 1U);
+  ASSERT_EQ(controls[0].type, Type::kControl);
+  EXPECT_EQ(Rounds(controls[0]), std::vector<uint64_t>{5});
+  Commit(controls);
+  const auto pushes = Sent();
+  ASSERT_EQ(Of(Type::kPush, pushes).size(), 2U);
+  EXPECT_EQ(pushes[0].number, 5U);
+  AnswerAll(pushes, Type::kAccepted, 5);
+  Begin(Kind::kPush, "push");
+  EXPECT_EQ(Of(Type::kPush, Sent()).size(), 2U) << "once is enough";
+  for (const Outcome& outcome : client_.TakeOutcomes()) {
+    EXPECT_FALSE(outcome.error.has_value());
+    EXPECT_EQ(outcome.op, push) << "no user has given the second change";
+  }
+}
+
+TEST_F(LaterLifeTest, AnotherChangeFollowsTheOneThatPushesBeforeItWaitFor) {
+  Begin(Kind::kControl, "set_optimizer");
+  Commit(Of(Type::kControl, Sent()));
+  Begin(Kind::kInit, "init");
+  AnswerJoining(4);
+  Begin(Kind::kPush, "push");
+  Begin(Kind::kControl, "set_optimizer");
+  Begin(Kind::kPush, "push");
+  auto controls = AnswerJoining(4);
+  ASSERT_EQ(controls.size(), 1U);
+  EXPECT_EQ(Rounds(controls[0]), std::vector<uint64_t>{5});
+  EXPECT_EQ(controls[0].number, 2U);
+  Commit(controls);
+  auto sent = AnswerJoining(4);
+  ASSERT_EQ(sent.size(), 3U) << "a push in two chunks, and the second change";
+  const auto second = Of(Type::kControl, sent);
+  ASSERT_EQ(second.size(), 1U);
+  EXPECT_EQ(Rounds(second[0]), std::vector<uint64_t>{6});
+  AnswerAll(Of(Type::kPush, sent), Type::kAccepted, 5);
+  EXPECT_TRUE(Sent().empty()) << "the last push follows the second change";
+  Commit(second);
+  EXPECT_EQ(Of(Type::kPush, Sent()).size(), 2U);
+}
+
+TEST_F(LaterLifeTest, APushFailsWithWhatItsKeyCannotBeTold) {
+  Begin(Kind::kControl, "set_optimizer");
+  Commit(Of(Type::kControl, Sent()));
+  Begin(Kind::kInit, "init");
+  AnswerJoining(4);
+  const OpId push = Begin(Kind::kPush, "push");
+  const auto controls = AnswerJoining(4);
+  ASSERT_EQ(controls.size(), 1U);
+  Receive(ErrorReply(controls[0].seq, Code::kResourceExhausted, "no room"));
+  AnswerAll(Of(Type::kWithdraw, Sent()), Type::kOk);
+  const auto error = FailureOf(push);
+  ASSERT_TRUE(error.has_value());
+  EXPECT_STREQ(error->what(), "push 'w': set_optimizer: no room");
+  Begin(Kind::kPush, "push");
+  EXPECT_EQ(Of(Type::kControl, AnswerJoining(4)).size(), 1U) << "the next one tries again";
+}
+
+TEST_F(LaterLifeTest, MakesAKeyWhollyBeforeAChangeOfTheUpdaterOrWhollyAfterIt) {
+  Begin(Kind::kInit, "init");
+  const auto describe = Sent();
+  Receive(ErrorReply(describe[0].seq, Code::kNotFound, "no such key"));
+  const auto rest = Sent();
+  ASSERT_EQ(Of(Type::kInit, rest).size(), 1U) << "the second chunk";
+  Begin(Kind::kControl, "set_optimizer");
+  EXPECT_TRUE(Sent().empty());
+  AnswerAll(rest, Type::kOk);
+  AnswerAll(Sent(), Type::kOk);
+  const auto controls = Of(Type::kControl, Sent());
+  ASSERT_EQ(controls.size(), 1U);
+  EXPECT_EQ(Rounds(controls[0]), std::vector<uint64_t>{1});
+  meta_.name = CanonicalKey(0, "v");
+  Begin(Kind::kInit, "init");
+  EXPECT_TRUE(Sent().empty());
+  Commit(controls);
+  EXPECT_EQ(Of(Type::kDescribe, Sent()).size(), 1U);
+}
+
 }  // namespace
 }  // namespace tkv

@@ -142,8 +142,9 @@ class Client final : private ChunkPlaces {
   OpId control_under_way() const { return controls_.empty() ? kNoOp : controls_.front(); }
   // The round of the first push of the key that was given after this operation.
   uint64_t RoundAfter(const std::string& key, OpId op) const;
-  // Whether it knows the key, and the round that it goes on from there.
-  bool HasPlace(const std::string& key) const;
+  // Of the control under way: from which round of the key on it counts; nothing: not for this key,
+  // whose rounds this later life has not joined.
+  std::optional<uint64_t> ControlCountsFrom(const std::string& key) const;
   const std::optional<Error>& closed() const { return closed_; }
   size_t unaccepted_bytes() const;
   // Adds what it has counted, and what waits now.
@@ -179,10 +180,18 @@ class Client final : private ChunkPlaces {
     Creating creating = Creating::kNone;           // of an init
     Announcing announcing = Announcing::kWaiting;  // of a control
     uint64_t generation = 0;                       // of a control
+    bool is_repeat = false;                        // a control that no user has given
+    std::vector<ControlRounds::Item> listed;       // of a control, when it has left
     std::optional<Error> error;
     CurrentWait wait;  // until it can start
 
     Time NextTime() const { return expired ? grace : std::min(deadline, next_notice); }
+  };
+  // A change of the updater by this later life, which its keys hear of when it has joined them.
+  struct Announced {
+    uint64_t generation = 0;
+    std::string verb;
+    UpdateSpec spec;
   };
   // Finding the place in a key's rounds after a new life: STATUS of every chunk, ABSTAIN, and a wait
   // for the rounds before.
@@ -203,6 +212,7 @@ class Client final : private ChunkPlaces {
     Joining joining;
     uint64_t round = 0;      // of the last push
     uint64_t base = 0;       // users count rounds from here, modulo 2^64
+    uint64_t listed_in = 0;  // generation of the last committed CONTROL of this life that has it
     uint32_t pulls = 0;      // unanswered ones (C3)
     uint32_t pushes = 0;     // unanswered ones
     bool was_tried = false;  // an init of it has failed
@@ -273,7 +283,16 @@ class Client final : private ChunkPlaces {
 
   // announcing.cc
   void AdvanceControl(Effects* effects);
+  bool MayLeave(const Op& control);
   bool KnowsItsPlaces(const Op& control);
+  bool IsBeingMade(const KeyState& key) const;
+  bool IsHeldByControl(OpId op) const;
+  bool MayInit(const Op& init) const;
+  bool LacksRule(const KeyState& key) const;
+  bool Repeat(const KeyId& id, const KeyState& key, Time patience);
+  void FailPushesFor(const Op& repeat, const Error& error);
+  void ListKeys(Op* control) const;
+  void NoteCommitted(const Op& control);
   bool IsInitedBefore(const KeyState& key, const Op& control) const;
   uint64_t QueuedPushes(const KeyState& key, OpId before) const;
   void QueueControl(Op* op, Type type);
@@ -326,7 +345,8 @@ class Client final : private ChunkPlaces {
   std::vector<ServerLink> links_;
   std::vector<uint32_t> pump_;  // servers whose queues have grown or moved
 
-  std::deque<OpId> controls_;  // the first one is under way
+  std::deque<OpId> controls_;                // the first one is under way
+  std::map<uint32_t, Announced> announced_;  // by store, in a later life
   uint64_t generation_ = 0;
   uint64_t birth_count_ = 0;
   std::set<OpId> leaving_;

@@ -123,6 +123,8 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
     return QueueInits(found->first, &key, op);
   }
   key.is_ready = true;
+  const auto announced = announced_.find(StoreOf(key.meta.name));
+  if (announced != announced_.end()) key.listed_in = announced->second.generation;
   Finish(op);
 }
 
@@ -222,11 +224,14 @@ void Client::FailStore(uint32_t store, OpId close) {
   });
   std::sort(ids.begin(), ids.end());
   const Error error(Code::kCancelled, "the store is closed");
-  for (const OpId id : ids) Fail(Find(id), error);
+  for (const OpId id : ids) {
+    if (Op* const op = Find(id)) Fail(op, error);
+  }
 }
 
 void Client::ForgetStore(uint32_t store) {
   const KeyId barrier = IdOf(InternalKey(store, "barrier"));
+  announced_.erase(store);
   barriers_.erase(barrier);
   for (auto at = keys_.begin(); at != keys_.end();) {
     const bool is_its = at->first == barrier ||

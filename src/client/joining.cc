@@ -24,9 +24,8 @@ void Client::StartJoin(const KeyId& id, KeyState* key) {
   NextJoinPhase(id, key);
 }
 
-// STATUS of every chunk; then ABSTAIN from the rounds that an earlier life may have pushed in,
-// also where it has pushed in none: a CONTROL that waits for the place in this key learns it from
-// that; then wait until those rounds are complete.
+// STATUS of every chunk; then ABSTAIN from the rounds that an earlier life may have pushed in; then
+// wait until those rounds are complete.
 void Client::NextJoinPhase(const KeyId& id, KeyState* key) {
   std::set<uint32_t> asked;
   for (uint32_t c = 0; c < key->chunks.size(); ++c) {

@@ -193,6 +193,7 @@ bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
       return true;
     }
     if (!key->is_ready || !key->must_join) {
+      if (!MayInit(*op)) return false;
       StartInit(id, key, op);
       return true;
     }
@@ -268,7 +269,8 @@ void Client::Finish(Op* op) {
     if (key->second.opening == op->id) key->second.opening = kNoOp;
     Wake(op->key);
   }
-  outcomes_.push_back(std::move(outcome));
+  if (op->what.kind == Kind::kControl) NoteCommitted(*op);
+  if (!op->is_repeat) outcomes_.push_back(std::move(outcome));
   leaving_.erase(op->id);
   closing_.erase(op->id);
   ops_.Erase(op->id);
@@ -280,7 +282,10 @@ void Client::Fail(Op* op, const Error& error) {
   const OpId id = op->id;
   op->wait.ForNothing(now_, &waits_);
   OwnBodies(*op);
-  outcomes_.push_back({id, Outcome::Event::kFailed, Prefixed(*op, error), op->round, nullptr});
+  const Error told = Prefixed(*op, error);
+  if (!op->is_repeat) {
+    outcomes_.push_back({id, Outcome::Event::kFailed, told, op->round, nullptr});
+  }
   if (op->unpulled > 0) CancelPulls(op, kNoOp);
   if (const auto key = keys_.find(op->key); key != keys_.end()) {
     KeyState& state = key->second;
@@ -293,6 +298,7 @@ void Client::Fail(Op* op, const Error& error) {
   }
   leaving_.erase(id);
   closing_.erase(id);
+  if (op->is_repeat) FailPushesFor(*op, told);
   ops_.Erase(id);
   ForgetPushes();
 }
@@ -313,7 +319,9 @@ void Client::FailAll(const Error& error) {
   ops_.ForEach([&](OpId id, const Op&) { ids.push_back(id); });
   std::sort(ids.begin(), ids.end());
   for (ServerLink& link : links_) link.Forget();  // nothing leaves any more
-  for (const OpId id : ids) Fail(Find(id), error);
+  for (const OpId id : ids) {
+    if (Op* const op = Find(id)) Fail(op, error);
+  }
   ready_.clear();
   pump_.clear();
   for (ServerLink& link : links_) link.Unmark();

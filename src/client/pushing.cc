@@ -15,9 +15,10 @@ using Kind = Operation::Kind;
 
 bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
   const bool is_barrier = key->is_barrier;
-  if (!is_barrier && !controls_.empty() && controls_.front() < op->id) return false;
+  if (!is_barrier && !controls_.empty() && IsHeldByControl(op->id)) return false;
   if (is_barrier && !pushes_.empty() && pushes_.front() < op->id) return false;
   if (key->pulls > 0) return false;  // C3
+  if (LacksRule(*key) && Repeat(id, *key, op->what.patience)) return false;
   const uint64_t round = key->round + 1;
   const bool is_sync = key->meta.mode == KeyMeta::Mode::kSync;
   if (is_sync && round > key->meta.staleness + 1) {  // C2

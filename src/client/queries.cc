@@ -24,11 +24,6 @@ std::optional<KeyMeta> Client::MetaOf(const std::string& name) const {
   return key->second.meta;
 }
 
-bool Client::HasPlace(const std::string& name) const {
-  const auto key = keys_.find(IdOf(name));
-  return key != keys_.end() && key->second.is_ready && !key->second.must_join;
-}
-
 bool Client::IsSender() const {
   for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
     const Epoch::State state = epoch_.workers[static_cast<size_t>(rank)].state;

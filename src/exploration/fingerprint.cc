@@ -162,8 +162,9 @@ class StateWriter {
   void Add(const Client& client) {
     All(client.role_, client.welcome_, client.epoch_, client.closed_, client.has_left_,
         client.head_lost_since_, client.now_, client.last_op_, client.ops_, client.barriers_,
-        client.keys_, client.links_, client.pump_, client.controls_, client.generation_,
-        client.birth_count_, client.leaving_, client.closing_, client.ready_, client.next_timer_);
+        client.keys_, client.links_, client.pump_, client.controls_, client.announced_,
+        client.generation_, client.birth_count_, client.leaving_, client.closing_, client.ready_,
+        client.next_timer_);
   }
 
   std::string* bytes_;

@@ -22,6 +22,12 @@ void Shard::OnControl(Session* session, const Message& message, Effects* effects
   }
   for (const auto& [id, key] : keys_) {
     if (key.is_barrier || StoreOf(key.meta.name) != rule->store()) continue;
+    if (key.pending.size() >= options_.rules_max) {
+      return AnswerError(session, message, Code::kResourceExhausted,
+                         Format("{} changes of the updater of {} wait for their round",
+                                key.pending.size(), ShownKey(key.meta.name)),
+                         effects);
+    }
     if (const auto error = WhyNotWhole(key.meta, *rule)) {
       return AnswerError(session, message, error->code(), error->what(), effects);
     }
@@ -44,51 +50,16 @@ void Shard::OnControl(Session* session, const Message& message, Effects* effects
     all_.erase(begin, last.base() - 1);
   }
   all_.push_back(rule);
-  const uint64_t from_others = (message.flags & kWhenJoined) != 0 ? ControlRounds::kUnknown : 0;
   for (auto& [id, key] : keys_) {
     if (key.is_barrier || StoreOf(key.meta.name) != rule->store()) continue;
     const auto from = from_rounds.find(id);
-    KeepLastWaiting(&key, session->id.rank);
-    key.pending.push_back(
-        {++control_count_, from == from_rounds.end() ? from_others : from->second, rule});
+    const bool is_listed = from != from_rounds.end();
+    if (!is_listed && (message.flags & kOnlyListed) != 0 && key.meta.mode == KeyMeta::Mode::kSync) {
+      continue;
+    }
+    key.pending.push_back({++control_count_, is_listed ? from->second : 0, rule});
   }
   Answer(session, message, Reply(message, Type::kOk), effects);
-}
-
-// Rules that wait for their sender's place in this key count from that round on, even where a later
-// life of the sender has found it.
-void Shard::SettlePlace(Key* key, Rank sender, uint64_t from_round) {
-  for (Key::Pending& pending : key->pending) {
-    if (pending.WaitsFor(sender)) pending.from_round = from_round;
-  }
-}
-
-// Rounds go on without a sender that is gone: what it has committed, and what waits for its place in
-// a key, counts from the first round that lacks it, whether its place has been heard of here or not.
-void Shard::SettleOfGone() {
-  for (auto& [id, key] : keys_) {
-    for (Key::Pending& pending : key.pending) {
-      const Rank sender = pending.rule->sender();
-      const bool is_over = epoch_.IsGone(sender) && !epoch_.IsMember(sender);
-      if (!pending.WaitsFor(sender) || !is_over || !IsCommitted(*pending.rule)) continue;
-      uint64_t covered = key.AbstainOf(sender);
-      for (const uint32_t c : key.chunks) {
-        covered = std::max(covered, chunks_.at({id, c}).LastArrived(sender));
-      }
-      pending.from_round = covered + 1;
-    }
-  }
-}
-
-// Of the rules that wait for the sender's place in this key the last one stays beside a new one: it
-// is in force again where the new one is withdrawn.
-void Shard::KeepLastWaiting(Key* key, Rank sender) {
-  bool is_last = true;
-  for (size_t i = key->pending.size(); i-- > 0;) {
-    if (!key->pending[i].WaitsFor(sender)) continue;
-    if (!is_last) key->pending.erase(key->pending.begin() + static_cast<ptrdiff_t>(i));
-    is_last = false;
-  }
 }
 
 void Shard::OnWithdraw(Session* session, const Message& message, Effects* effects) {
@@ -157,7 +128,6 @@ void Shard::OnAbstain(Session* session, const Message& message, Effects* effects
   } else {
     at->second = std::max(at->second, message.number);
   }
-  SettlePlace(&key, rank, message.number + 1);
   Answer(session, message, Reply(message, Type::kOk), effects);
   for (const uint32_t c : key.chunks) {
     const ChunkId id{message.key, c};

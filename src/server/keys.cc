@@ -124,7 +124,6 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
       }
     }
   }
-  SettlePlace(&key->second, session->id.rank, 0);
   auto& chunks = key->second.chunks;
   if (std::find(chunks.begin(), chunks.end(), message.chunk) == chunks.end()) {
     chunks.push_back(message.chunk);

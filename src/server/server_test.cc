@@ -505,7 +505,7 @@ TEST_F(ShardTest, AnUncommittedControlOfADeadSenderIsDropped) {
   EXPECT_TRUE(shard_.FindKey(key_)->pending.empty());
 }
 
-TEST_F(ShardTest, AControlOfALaterLifeWaitsForItsPlaceInAKey) {
+TEST_F(ShardTest, AControlOfALaterLifeCountsInTheKeysThatItLists) {
   Send(kLink0, Push(2, 1, 1));
   epoch_.number = 2;
   epoch_.workers[0].incarnation = 6;
@@ -513,19 +513,25 @@ TEST_F(ShardTest, AControlOfALaterLifeWaitsForItsPlaceInAKey) {
   constexpr LinkId kLater = 3;
   Greet(kLater, 0, 6);
   Message control = Make(Type::kControl, 1, 1);
-  control.flags = kWhenJoined;
+  control.flags = kOnlyListed;
   control.extra = Encode(UpdateSpec{Optimizer::Create("test")->program().ToText(), false, {1.0}});
   EXPECT_EQ(Send(kLater, control).type, Type::kOk);
   Send(kLink1, Push(1, 1, 2));
   EXPECT_EQ(Value(), 3.0F) << "a round that the earlier life has pushed in";
   EXPECT_EQ(Send(kLater, Make(Type::kAbstain, 2, 1)).type, Type::kOk);
-  Send(kLater, Push(3, 2, 1));
+  control.seq = 3;
+  control.number = 2;
+  const auto item = std::make_shared<ControlRounds::Item>(ControlRounds::Item{key_, 2});
+  control.body = {reinterpret_cast<const std::byte*>(item.get()), sizeof *item, item};
+  EXPECT_EQ(Send(kLater, control).type, Type::kOk);
+  Send(kLater, Push(4, 2, 1));
   Send(kLink1, Push(2, 2, 1));
   EXPECT_EQ(Value(), 5.0F) << "from its first own round on";
 }
 
-// Another server has heard of the place, and goes on from there when the sender has died.
-TEST_F(ShardTest, WhatALaterLifeHasCommittedCountsWithoutItsPlaceWhereRoundsGoOnWithoutIt) {
+// Whether another server has heard of the sender's place, or a push of its earlier life has arrived
+// there only, changes nothing: a rule counts in a key when the CONTROL that lists it is committed.
+TEST_F(ShardTest, WhatALaterLifeHasNotListedDoesNotCountWhereRoundsGoOnWithoutIt) {
   Send(kLink0, Push(2, 1, 1));
   epoch_.number = 2;
   epoch_.policy = Epoch::Policy::kContinue;
@@ -534,40 +540,32 @@ TEST_F(ShardTest, WhatALaterLifeHasCommittedCountsWithoutItsPlaceWhereRoundsGoOn
   constexpr LinkId kLater = 3;
   Greet(kLater, 0, 6);
   Message control = Make(Type::kControl, 1, 1);
-  control.flags = kWhenJoined;
+  control.flags = kOnlyListed;
   control.extra = Encode(UpdateSpec{Optimizer::Create("test")->program().ToText(), false, {1.0}});
   EXPECT_EQ(Send(kLater, control).type, Type::kOk);
+  Send(kLater, Make(Type::kAbstain, 2, 1));
   epoch_.number = 3;
   epoch_.workers[0].state = Epoch::State::kDead;
   epoch_.commits = {{0, 6, 1}};
   shard_.On(epoch_, &effects_);
   Send(kLink1, Push(1, 1, 2));
-  EXPECT_EQ(Value(), 3.0F) << "a round that the earlier life has pushed in";
+  EXPECT_EQ(Value(), 3.0F);
   Send(kLink1, Push(2, 2, 1));
-  EXPECT_EQ(Value(), 4.0F) << "the first one that lacks it";
+  EXPECT_EQ(Value(), 1.0F);
 }
 
-// The sender has lost its place with its earlier life, and one of its servers answers the second
-// CONTROL with an error.
-TEST_F(ShardTest, AWithdrawnControlLeavesTheCommittedOneThatWaits) {
-  epoch_.number = 2;
-  epoch_.workers[0].incarnation = 6;
-  shard_.On(epoch_, &effects_);
-  constexpr LinkId kLater = 3;
-  Greet(kLater, 0, 6);
-  for (uint64_t generation = 1; generation <= 3; ++generation) {
-    Message control = Make(Type::kControl, generation, generation);
-    control.flags = kWhenJoined;
-    control.extra = Encode(UpdateSpec{
-        Optimizer::Create("test")->program().ToText(), false, {static_cast<double>(generation)}});
-    Send(kLater, control);
-    EXPECT_LE(shard_.FindKey(key_)->pending.size(), 2U) << "no more wait, however many come";
+TEST_F(ShardTest, AsManyControlsWaitForARoundAsThereIsRoomFor) {
+  const auto item = std::make_shared<ControlRounds::Item>(ControlRounds::Item{key_, 100});
+  const size_t room = ShardOptions().rules_max;
+  for (uint64_t generation = 1; generation <= room + 1; ++generation) {
+    Message control = Make(Type::kControl, generation + 1, generation);
+    control.body = {reinterpret_cast<const std::byte*>(item.get()), sizeof *item, item};
+    control.extra = Encode(UpdateSpec());
+    shard_.Header(kLink0, control.seq);
+    const Message reply = Send(kLink0, control);
+    ASSERT_EQ(reply.type, generation <= room ? Type::kOk : Type::kError) << generation;
   }
-  Send(kLater, Make(Type::kWithdraw, 4, 3));
-  Send(kLater, Make(Type::kAbstain, 5, 0));
-  Send(kLater, Push(6, 1, 1));
-  Send(kLink1, Push(1, 1, 2));
-  EXPECT_EQ(Value(), 6.0F) << "twice the sum";
+  EXPECT_EQ(shard_.FindKey(key_)->pending.size(), room);
 }
 
 TEST_F(ShardTest, AnAbstentionCompletesARound) {

@@ -241,7 +241,6 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
     at = hellos_.erase(at);
   }
   RecheckDescribes(effects);
-  SettleOfGone();
   for (auto& [id, chunk] : chunks_) {
     Key& key = keys_.at(id.key);
     if (chunk.former && IsCommitted(*chunk.former->tried)) chunk.former.reset();

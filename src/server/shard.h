@@ -26,6 +26,7 @@ struct ShardOptions {
   size_t chunk_bytes_max = size_t{4} << 30;
   size_t hold_bytes_max = size_t{4} << 30;     // of pushes that `deterministic` keys hold
   size_t parked_max = size_t{1} << 16;         // pulls of one session that wait
+  size_t rules_max = size_t{1} << 10;          // CONTROLs that wait for their round of one key
   size_t adopt_from_bytes = size_t{64} << 10;  // bodies that are taken over instead of copied
 };
 
@@ -63,10 +64,6 @@ class Shard {
       uint64_t number = 0;  // in the order of arrival at this shard
       uint64_t from_round = 0;
       RulePtr rule;
-
-      bool WaitsFor(Rank sender) const {  // and for its place in this key
-        return from_round == ControlRounds::kUnknown && rule->sender() == sender;
-      }
     };
     std::vector<Pending> pending;
     std::vector<uint32_t> chunks;  // that are here
@@ -159,9 +156,6 @@ class Shard {
                  Effects* effects);
   std::string WhyNever(const Key& key, const Chunk& chunk, const ParkedPull& pull) const;
   ChunkStatus StatusOf(const Key& key, const Chunk& chunk, Rank rank) const;
-  static void SettlePlace(Key* key, Rank sender, uint64_t from_round);
-  void SettleOfGone();
-  static void KeepLastWaiting(Key* key, Rank sender);
   void DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation);
   void RecheckDescribes(Effects* effects);
   void Unpark(const SessionId& id);

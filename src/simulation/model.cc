@@ -49,16 +49,26 @@ void Model::CheckOrder(size_t key, Push push, uint64_t round) {
   const bool has_failed = std::any_of(model.failed.begin(), model.failed.end(),
                                       [&](const Push& old) { return old.life == push.life; });
   if (sim.meta.mode == KeyMeta::Mode::kAsync || has_failed) return;
+  const Control* given = nullptr;  // the last one before the push
+  const Control* counts = nullptr;
   for (const Control& control : controls_) {
     const uint64_t from = control.from_rounds[key];
     if (control.life != push.life || from == kNever) continue;
-    if (push.ordinal > control.last && from > round) {
+    if (from <= round) counts = &control;
+    if (control.is_repeat) continue;
+    if (push.ordinal > control.last) given = &control;
+    if (push.ordinal > control.last && from > round && from != kUnlisted) {
       Violate(Format("{}: a push after CONTROL {} of worker {}, which counts later",
                      Describe(key, 0, round), control.generation, push.life.rank));
     } else if (push.ordinal <= control.last && from <= round) {
       Violate(Format("{}: a push before CONTROL {} of worker {}, which counts already",
                      Describe(key, 0, round), control.generation, push.life.rank));
     }
+  }
+  if (given == nullptr || given->from_rounds[key] != kUnlisted) return;
+  if (counts == nullptr || counts->accumulate != given->accumulate) {
+    Violate(Format("{}: a push after CONTROL {} of worker {}, which has not been said again",
+                   Describe(key, 0, round), given->generation, push.life.rank));
   }
 }
 
@@ -80,19 +90,11 @@ void Model::Failed(size_t key, Push push) {
   if (const auto found = keys_.find(key); found != keys_.end()) found->second.failed.insert(push);
 }
 
-void Model::Controlled(Life life, uint64_t generation, uint64_t last, bool accumulate,
-                       std::vector<uint64_t> from_rounds) {
-  for (const Control& control : controls_) {  // one message for each server
-    if (control.life == life && control.generation == generation) return;
+void Model::Controlled(Control control) {
+  for (const Control& other : controls_) {  // one message for each server
+    if (other.life == control.life && other.generation == control.generation) return;
   }
-  for (Control& control : controls_) {  // it replaces one that still waits
-    for (size_t key = 0; key < from_rounds.size(); ++key) {
-      uint64_t& from = control.from_rounds[key];
-      const bool is_replaced = control.life.rank == life.rank && from_rounds[key] != kNever;
-      if (is_replaced && from == kWhenJoined) from = kNever;
-    }
-  }
-  controls_.push_back({life, generation, last, accumulate, std::move(from_rounds)});
+  controls_.push_back(std::move(control));
 }
 
 void Model::Withdrawn(Life life, uint64_t generation) {
@@ -136,11 +138,10 @@ bool Model::MayBeRule(const Epoch& seen, const Epoch& head, size_t key, bool acc
          std::any_of(withdrawn_.begin(), withdrawn_.end(), is_open);
 }
 
-void Model::Joined(Life life, size_t key, uint64_t round) {
+// A key that is made after a CONTROL begins with it.
+void Model::Made(size_t key) {
   for (Control& control : controls_) {
-    if (control.life.rank == life.rank && control.from_rounds[key] == kWhenJoined) {
-      control.from_rounds[key] = round + 1;
-    }
+    if (control.from_rounds[key] == kUnlisted) control.from_rounds[key] = 0;
   }
 }
 

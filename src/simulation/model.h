@@ -30,8 +30,17 @@ struct Push {
 
 class Model {
  public:
-  static constexpr uint64_t kNever = UINT64_MAX;           // a round that does not come
-  static constexpr uint64_t kWhenJoined = UINT64_MAX - 1;  // or may come
+  static constexpr uint64_t kNever = UINT64_MAX;         // a round that does not come
+  static constexpr uint64_t kUnlisted = UINT64_MAX - 1;  // unless the key is made anew
+
+  struct Control {
+    Life life;
+    uint64_t generation = 0;
+    uint64_t last = 0;       // ordinal of the last push that the life was given before it
+    bool is_repeat = false;  // said again by the client itself
+    bool accumulate = false;
+    std::vector<uint64_t> from_rounds;  // of each key; kNever: another store's
+  };
 
   explicit Model(const Scenario& scenario) : scenario_(scenario) {}
 
@@ -47,13 +56,10 @@ class Model {
   void Failed(size_t key, Push push);  // it may be in some chunks or in none
   void Accepted(size_t key, Push push, uint64_t round, const Placement& placement,
                 const std::vector<const Shard*>& shards);
-  // `last` is the ordinal of the last push that the life was given before the CONTROL.
-  void Controlled(Life life, uint64_t generation, uint64_t last, bool accumulate,
-                  std::vector<uint64_t> from_rounds);  // of each key; kNever: another store's
+  void Controlled(Control control);
   void Withdrawn(Life life, uint64_t generation);
   void ControlFailed(Life life);  // it has been taken back everywhere
-  // A later life has its place in the key: it goes on after this round.
-  void Joined(Life life, size_t key, uint64_t round);
+  void Made(size_t key);          // the INIT with which it appears has left
   // ---- what the servers do
   void Completed(const Shard& shard, const Epoch& head, const ChunkId& id, const Chunk& chunk);
   // ---- what the workers see
@@ -80,13 +86,6 @@ class Model {
     std::set<Push> all;
     std::set<Push> failed;
     std::map<uint64_t, bool> rule_of_round;  // as the first chunk applied it
-  };
-  struct Control {
-    Life life;
-    uint64_t generation = 0;
-    uint64_t last = 0;  // ordinal of the sender's last push before it
-    bool accumulate = false;
-    std::vector<uint64_t> from_rounds;
   };
 
   bool WasWhole(const SimKey& key, const KeyModel& model, const Bytes& bytes) const;

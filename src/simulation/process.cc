@@ -89,33 +89,29 @@ void Process::Sent(LinkId, const Message& message) {
     }
   }
   // Chunk 0 comes last, where nothing of the key was there.
-  if (message.type == Type::kAbstain || (message.type == Type::kInit && message.chunk == 0)) {
+  if (message.type == Type::kInit && message.chunk == 0) {
     for (size_t key = 0; key < s.scenario_.keys.size(); ++key) {
-      if (IdOf(s.scenario_.keys[key].name) != message.key) continue;
-      s.model_.Joined(s.LifeOf(driver->second), key,
-                      message.type == Type::kAbstain ? message.number : 0);
+      if (IdOf(s.scenario_.keys[key].name) == message.key) s.model_.Made(key);
     }
   }
   if (message.type == Type::kWithdraw) {
     s.model_.Withdrawn(s.LifeOf(driver->second), message.number);
   }
   if (message.type == Type::kControl) {
-    for (const auto& [id, running] : driver->second.running) {
-      if (id != client()->client().control_under_way()) continue;
-      std::vector<uint64_t> from_rounds;
-      for (const SimKey& key : s.scenario_.keys) {
-        if (StoreOf(key.name) != running.step.store) {
-          from_rounds.push_back(Model::kNever);
-          continue;
-        }
-        const Client& sender = client()->client();
-        const bool waits = key.meta.mode == KeyMeta::Mode::kSync && sender.rejoined() &&
-                           !sender.HasPlace(key.name);
-        from_rounds.push_back(waits ? Model::kWhenJoined : sender.RoundAfter(key.name, id));
-      }
-      s.model_.Controlled(s.LifeOf(driver->second), message.number, running.last_push,
-                          running.step.accumulate, std::move(from_rounds));
+    const Client& sender = client()->client();
+    const auto running = driver->second.running.find(sender.control_under_way());
+    Model::Control control;
+    control.life = s.LifeOf(driver->second);
+    control.generation = message.number;
+    control.is_repeat = running == driver->second.running.end();
+    if (!control.is_repeat) control.last = running->second.last_push;
+    control.accumulate = !DecodeUpdateSpec(message.extra).program.empty();
+    for (const SimKey& key : s.scenario_.keys) {
+      const bool is_its = StoreOf(key.name) == message.chunk;
+      const auto from = sender.ControlCountsFrom(key.name);
+      control.from_rounds.push_back(is_its ? from.value_or(Model::kUnlisted) : Model::kNever);
     }
+    s.model_.Controlled(std::move(control));
   }
 }
 

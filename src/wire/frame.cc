@@ -39,7 +39,7 @@ constexpr Rule RuleOf(Type type) {
     case Type::kCancel:
       return {true, 0, 0, false};
     case Type::kControl:
-      return {true, kWhenJoined, kSpecMax, true};
+      return {true, kOnlyListed, kSpecMax, true};
     case Type::kCommit:
       return {true, 0, 0, false};
     case Type::kWithdraw:

@@ -94,7 +94,7 @@ enum Flag : uint8_t {  // wire value: never renumber
   kOverwrite = 1,      // INIT: replaces what an older incarnation wrote
   kNoWait = 1,         // DESCRIBE: NotFound instead of parking
   kBarrierKey = 1,     // PUSH: an internal key of zero bytes that the first push makes
-  kWhenJoined = 1,     // CONTROL: keys that are not listed: when the sender has its place in them
+  kOnlyListed = 1,     // CONTROL: of the synchronous keys that are there only those listed
   kHasScalars = 2,     // PUSH: `extra` holds hyperparameters
   kOfBirth = 4,        // PUSH, PULL, ABSTAIN: `need` holds the birth of the key that is meant
   kCut = 8,     // PULL with kNoBody: the version that answers it is kept, to be read in parts
@@ -283,11 +283,17 @@ struct ChunkState {  // VALUE of a kCut; RESTORE, whose body is its parts one be
   bool operator==(const ChunkState&) const = default;
 };
 
-// CONTROL says per key from which round on it counts.  Keys that are not listed: from round 1, or,
-// with kWhenJoined, from the first round after the one that the sender abstains up to; where it
-// never does, not at all, or, where rounds go on without a sender that is gone, from the next one.
+// CONTROL says per key from which round on it counts:
+//
+//   a key of the store that is         without kOnlyListed    with kOnlyListed
+//   listed, synchronous                from_round             from_round
+//   there, not listed, synchronous     round 1                not at all
+//   there, asynchronous                at once                at once
+//   made later                         its beginning          its beginning
+//
+// A later life sends kOnlyListed: it lists the keys whose rounds it has joined, and announces the
+// same again for one that it joins later, before its first push of that key.
 struct ControlRounds {  // body of CONTROL
-  static constexpr uint64_t kUnknown = UINT64_MAX;
   struct Item {
     KeyId key;
     uint64_t from_round = 0;
