@@ -174,6 +174,34 @@ TEST_F(LaterLifeTest, APushFailsWithWhatItsKeyCannotBeTold) {
   EXPECT_EQ(Of(Type::kControl, AnswerJoining(4)).size(), 1U) << "the next one tries again";
 }
 
+// Others may complete the rounds of one key only when this life has pushed another one.
+TEST_F(LaterLifeTest, JoinsWithoutAWaitForTheRoundsOfItsEarlierLife) {
+  const OpId init = Begin(Kind::kInit, "init");
+  Message reply = Reply(Sent()[0], Type::kMeta);
+  reply.extra = Encode(meta_);
+  Receive(reply);
+  ChunkStatus status;
+  status.version = 3;
+  status.last_arrived = 4;
+  for (const Message& request : Of(Type::kStatus, Sent())) {
+    reply = Reply(request, Type::kStatusReply);
+    reply.extra = Encode(status);
+    Receive(reply);
+  }
+  const auto abstains = Of(Type::kAbstain, Sent());
+  ASSERT_EQ(abstains.size(), 1U);
+  EXPECT_EQ(abstains[0].number, 4U);
+  AnswerAll(abstains, Type::kOk);
+  const auto outcomes = client_.TakeOutcomes();
+  ASSERT_EQ(outcomes.size(), 1U);
+  EXPECT_EQ(outcomes[0].op, init);
+  EXPECT_EQ(outcomes[0].event, Outcome::Event::kDone);
+  Begin(Kind::kPull, "pull");
+  const auto pulls = Of(Type::kPull, Sent());
+  ASSERT_EQ(pulls.size(), 2U);
+  EXPECT_EQ(pulls[0].number, 4U) << "who pulls waits";
+}
+
 TEST_F(LaterLifeTest, MakesAKeyWhollyBeforeAChangeOfTheUpdaterOrWhollyAfterIt) {
   Begin(Kind::kInit, "init");
   const auto describe = Sent();

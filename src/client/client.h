@@ -193,10 +193,9 @@ class Client final : private ChunkPlaces {
     std::string verb;
     UpdateSpec spec;
   };
-  // Finding the place in a key's rounds after a new life: STATUS of every chunk, ABSTAIN, and a wait
-  // for the rounds before.
+  // Finding the place in a key's rounds after a new life: STATUS of every chunk, and ABSTAIN.
   struct Joining {
-    enum class Phase : uint8_t { kNone, kStatus, kAbstain, kPull };
+    enum class Phase : uint8_t { kNone, kStatus, kAbstain };
     Phase phase = Phase::kNone;
     uint32_t left = 0;  // answers, also of one that has failed
     uint64_t round = 0;

@@ -24,8 +24,9 @@ void Client::StartJoin(const KeyId& id, KeyState* key) {
   NextJoinPhase(id, key);
 }
 
-// STATUS of every chunk; then ABSTAIN from the rounds that an earlier life may have pushed in; then
-// wait until those rounds are complete.
+// STATUS of every chunk; then ABSTAIN from the rounds that an earlier life may have pushed in.  Who
+// pushes or pulls next waits for those rounds, not who joins: others may complete them only when
+// this life has pushed another key.
 void Client::NextJoinPhase(const KeyId& id, KeyState* key) {
   std::set<uint32_t> asked;
   for (uint32_t c = 0; c < key->chunks.size(); ++c) {
@@ -38,12 +39,9 @@ void Client::NextJoinPhase(const KeyId& id, KeyState* key) {
     if (key->joining.phase == Joining::Phase::kStatus) {
       message.type = Type::kStatus;
       message.number = 0;
-    } else if (key->joining.phase == Joining::Phase::kAbstain) {
+    } else {
       if (!asked.insert(key->chunks[c].server).second) continue;
       message.type = Type::kAbstain;
-    } else {
-      message.type = Type::kPull;
-      message.flags = kNoBody;
     }
     ++key->joining.left;
     Queue(key->chunks[c].server, std::move(outgoing));
@@ -82,15 +80,11 @@ void Client::OnJoinAnswer(const Outgoing& sent, const Message& reply) {
     place.version = std::max(place.version, status.version);
     key.joining.round = std::max(key.joining.round, status.last_arrived);
     key.base = status.base;
-  } else if (key.joining.phase == Phase::kPull && !unknown_barrier) {
-    place.version = std::max(place.version, reply.number);
   }
   if (key.joining.left > 0) return;
   if (key.joining.phase == Phase::kStatus) {
     key.round = key.joining.round;
-  }
-  if (key.joining.phase != Phase::kPull) {
-    key.joining.phase = key.joining.phase == Phase::kStatus ? Phase::kAbstain : Phase::kPull;
+    key.joining.phase = Phase::kAbstain;
     return NextJoinPhase(found->first, &key);
   }
   key.joining.phase = Phase::kNone;

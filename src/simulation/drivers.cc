@@ -255,6 +255,12 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
   if ((pushes || is_barrier) && has_rounds && step.ordinal <= driver->rounds_at_start[slot]) {
     return true;
   }
+  const bool reads = step.kind == Step::Kind::kPull || step.kind == Step::Kind::kWait ||
+                     step.kind == Step::Kind::kSave;
+  if (reads && has_rounds && driver->rank != kNoRank &&
+      step.ordinal < driver->rounds_at_start[slot]) {
+    return true;
+  }
   Operation operation;
   Driver::Running running;
   running.step = step;

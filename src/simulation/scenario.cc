@@ -94,9 +94,8 @@ void MakeSteps(Random* random, size_t count, bool recreate, Scenario* scenario) 
     } else {
       step.kind = Step::Kind::kRecreate;
     }
-    if (step.kind == Step::Kind::kPush || step.kind == Step::Kind::kPushPull) {
-      step.ordinal = ++ordinals[step.key];
-    }
+    if (step.kind == Step::Kind::kPush || step.kind == Step::Kind::kPushPull) ++ordinals[step.key];
+    step.ordinal = ordinals[step.key];
     if (step.kind == Step::Kind::kBarrier) step.ordinal = ++barriers;
     if (step.kind == Step::Kind::kRecreate) {
       ordinals[step.key] = 0;

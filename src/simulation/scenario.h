@@ -34,7 +34,7 @@ struct Step {
   };
   Kind kind{};
   size_t key = 0;
-  uint64_t ordinal = 0;     // of this key's (or barrier's) pushes
+  uint64_t ordinal = 0;     // of this key's (or barrier's) pushes: this one, or the last one before
   bool accumulate = false;  // of a CONTROL
   uint32_t store = 0;       // whose keys a CONTROL is for; which one a kClose closes
 };
