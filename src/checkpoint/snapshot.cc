@@ -359,7 +359,8 @@ Writer::~Writer() {
   file_.reset();
   try {
     RemoveAll(target_);
-  } catch (const Error&) {  // the next one that saves there tries again
+  } catch (const Error& error) {
+    static_cast<void>(error);  // the next one that saves there tries again
   }
 }
 
@@ -445,7 +446,8 @@ std::string Writer::Commit() {
       Rename(old, gone);
       RemoveAll(gone);
     }
-  } catch (const Error&) {  // the next one that saves there tries again
+  } catch (const Error& error) {
+    static_cast<void>(error);  // the next one that saves there tries again
   }
   return path_;
 }

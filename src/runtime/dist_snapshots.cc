@@ -120,6 +120,7 @@ std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::strin
   const auto outcomes = std::make_shared<std::map<OpId, Outcome>>();
   call->on_outcome = [outcomes](const Outcome& outcome) { outcomes->emplace(outcome.op, outcome); };
   std::vector<Operation> operations;
+  operations.reserve(records.size());
   for (const RecordPtr& record : records) {
     operations.push_back(Make(Operation::Kind::kCut, verb, record.get()));
   }
@@ -267,6 +268,7 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
   if (records.empty()) return info;
   const CallPtr call = NewCall(verb);
   std::vector<Operation> operations;
+  operations.reserve(records.size());
   for (const RecordPtr& record : records) {
     operations.push_back(Make(Operation::Kind::kFindBase, verb, record.get()));
   }

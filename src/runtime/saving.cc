@@ -118,7 +118,8 @@ void Saving::Start(const std::shared_ptr<Saving>& saving) {
   saving->thread_ = std::thread([saving] {
     try {
       saving->Run();
-    } catch (const std::exception&) {  // kept for whoever asks
+    } catch (const std::exception& error) {
+      static_cast<void>(error);  // kept for whoever asks
     }
   });
 }
@@ -132,7 +133,8 @@ void Saving::Release() noexcept {
     operations[0].patience = Saturated(options_.server_patience).count();
     worker_->Launch(Worker::NewCall(worker_, verb_, store_, {}), std::move(operations));
     worker_->GoOn();
-  } catch (const std::exception&) {  // the end of this life frees it
+  } catch (const std::exception& error) {
+    static_cast<void>(error);  // the end of this life frees it
   }
 }
 

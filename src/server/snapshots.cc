@@ -76,10 +76,8 @@ void ChunkWorker::Restore(Chunk* chunk, const ChunkState& state, const Bytes& bo
   if (state.has_value) value = take(ChunkState::kValue);
   Block master;
   if (state.has_master) master = take(ChunkState::kMaster);
-  std::vector<Block> states;
-  for (size_t i = 0; i < size_t{state.arrays} + state.scalars; ++i) {
-    states.push_back(take(ChunkState::kStates + i));
-  }
+  std::vector<Block> states(size_t{state.arrays} + state.scalars);
+  for (size_t i = 0; i < states.size(); ++i) states[i] = take(ChunkState::kStates + i);
   if (state.has_value) chunk->value.dense_ = std::move(value);
   chunk->master = std::move(master);
   chunk->states = std::move(states);

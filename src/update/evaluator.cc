@@ -226,6 +226,7 @@ TileCode Compile(const ProgramBody& body, DType dtype) {
   }
   Part storing{std::vector<bool>(body.instructions.size(), false), body.stores, {}};
   std::vector<uint16_t> stored;
+  stored.reserve(body.stores.size());
   for (const StoreTo& store : body.stores) stored.push_back(store.source);
   MarkNeeded(body, stored, &storing.runs);
   return Allocator(body, std::move(storing)).Run(compute);

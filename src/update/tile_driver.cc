@@ -314,13 +314,13 @@ void FindReductions(const TileJob& job, const Plan& plan, int threads) {
   const ProgramBody& body = update.program.body();
   std::vector<double>& values = job.scalars->values;
   const size_t tiles = TilesOf(job);
-  std::vector<std::unique_ptr<Scratch>> scratch;
-  for (int i = 0; i < threads; ++i) {
-    scratch.push_back(std::make_unique<Scratch>(plan.register_bytes, plan.source_count));
+  std::vector<std::unique_ptr<Scratch>> scratch(static_cast<size_t>(threads));
+  for (auto& one : scratch) {
+    one = std::make_unique<Scratch>(plan.register_bytes, plan.source_count);
   }
   const size_t grain =
       std::max<size_t>(1, tiles * kParallelGrainBytes / std::max<size_t>(1, plan.touched));
-  for (uint16_t number = 0; number < update.passes.size(); ++number) {
+  for (size_t number = 0; number < update.passes.size(); ++number) {
     const TileCode& pass = update.passes[number];
     std::vector<uint16_t> found;  // scalars
     for (const Reduction& reduction : body.reductions) {
