@@ -52,7 +52,7 @@ TEST_F(ClientTest, ARoundLeavesOnlyWhenTheOneBeforeItIsKnownToBeComplete) {
   ASSERT_EQ(asked.size(), 2u);
   for (const Message& message : asked) {
     EXPECT_EQ(message.type, Type::kPull);
-    EXPECT_EQ(message.flags, kNoBody | kOfBirth);
+    EXPECT_EQ(message.flags, kNoBody | kOfBirth | kAnyway);
     EXPECT_EQ(message.number, 1u);
   }
   Answer(asked[0], Type::kValue, 1);

@@ -82,7 +82,7 @@ void Client::Ask(const KeyId& id, KeyState* key, uint32_t chunk, uint64_t versio
   Outgoing ask;
   ask.purpose = Purpose::kReady;
   ask.message.type = Type::kPull;
-  ask.message.flags = kNoBody;
+  ask.message.flags = kNoBody | kAnyway;
   ask.message.key = id;
   ask.message.chunk = chunk;
   ask.message.number = version;

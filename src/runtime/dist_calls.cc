@@ -105,7 +105,9 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
         values.emplace_back();
         if (optimizer_ != nullptr) {
           std::vector<double> params = optimizer_->ParamsFor(item.key);
-          if (params != committed_params_) sources.back().scalars = std::move(params);
+          const bool is_first = is_optimizer_of_other_ &&
+                                std::exchange(record->told, optimizer_number_) != optimizer_number_;
+          if (params != committed_params_ || is_first) sources.back().scalars = std::move(params);
         }
       }
       sources[at].priority = std::max(sources[at].priority, item.priority);

@@ -111,10 +111,10 @@ void DistStore::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys
 
 // ---- updater ------------------------------------------------------------------------------------
 
-void DistStore::Control(const std::string& verb, UpdateSpec spec) {
+bool DistStore::Control(const std::string& verb, UpdateSpec spec) {
   const bool is_sender =
       worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
-  if (!is_sender) return;  // the lowest rank defines the updater for all
+  if (!is_sender) return false;  // the lowest rank defines the updater for all
   const CallPtr call = NewCall(verb);
   Operation control = Make(Operation::Kind::kControl, verb, nullptr);
   control.spec = std::move(spec);
@@ -122,6 +122,7 @@ void DistStore::Control(const std::string& verb, UpdateSpec spec) {
   operations.push_back(std::move(control));
   worker_->Launch(call, std::move(operations));
   Await(call, options_.patience);
+  return true;
 }
 
 void DistStore::SetUpdater(UpdateFunction updater, UpdateEnd) {
@@ -161,8 +162,10 @@ void DistStore::SetProgram(std::shared_ptr<const Optimizer> optimizer) {
     spec.fresh = optimizer_ != nullptr && optimizer_ != optimizer;
   }
   std::vector<double> params = spec.params;
-  Control("set_optimizer", std::move(spec));
+  const bool is_mine = Control("set_optimizer", std::move(spec));
   const auto lock = Lock("set_optimizer");
+  is_optimizer_of_other_ = !is_mine;
+  ++optimizer_number_;
   optimizer_ = std::move(optimizer);
   committed_params_ = std::move(params);
   compiled_ = {};

@@ -25,7 +25,9 @@ struct KeyRecord {
   KVStore::KeyInfo info;
   KeyMeta::Mode mode = KeyMeta::Mode::kSync;
   size_t value_bytes = 0;
-  mutable UserBytes bytes = {};  // guarded by the store's mutex
+  // Guarded by the store's mutex.
+  mutable UserBytes bytes = {};
+  mutable uint64_t told = 0;  // the number of the optimizer whose hyperparameters a push has sent
 };
 
 using RecordPtr = std::shared_ptr<const KeyRecord>;
@@ -207,7 +209,7 @@ class DistStore final : public KVStore {
   void EndSaving(std::chrono::nanoseconds patience);
   void SetFunction(const UpdateFunction& updater);
   void SetProgram(std::shared_ptr<const Optimizer> optimizer);
-  void Control(const std::string& verb, UpdateSpec spec);
+  bool Control(const std::string& verb, UpdateSpec spec);  // whether it is this worker's to set
 
   const std::string type_;
   const StoreOptions options_;
@@ -223,6 +225,10 @@ class DistStore final : public KVStore {
   std::vector<Key> order_;
   std::shared_ptr<const Optimizer> optimizer_;
   std::vector<double> committed_params_;
+  // Others than the rank that has set it send their hyperparameters with the first push of each
+  // key, so that the servers see where they differ.
+  uint64_t optimizer_number_ = 0;
+  bool is_optimizer_of_other_ = false;
   CompiledUpdates compiled_;
   std::shared_ptr<Saving> saving_;                  // the last one
   std::vector<CallPtr> untold_;                     // calls that nobody may wait for

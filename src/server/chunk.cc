@@ -1,6 +1,7 @@
 #include "server/chunk.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -14,6 +15,13 @@ namespace {
 using kernels::Write;
 
 constexpr int kOneThread = 1;  // a shard is one thread
+
+bool IsSame(const std::vector<double>& a, const std::vector<double>& b) {
+  const auto is_same = [](double x, double y) {  // also of NaN
+    return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y);
+  };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), is_same);
+}
 
 // sum += body, where the sum may be wider than the body.
 void AddOnto(DType dtype, const std::byte* body, Block* sum, size_t count) {
@@ -170,9 +178,41 @@ void ChunkWorker::Contribute(Chunk* chunk, size_t round_index, Rank rank, Bytes 
 
 void ChunkWorker::Note(Round* round, Rank rank, std::vector<double> scalars) {
   round->Set(rank);
-  if (round->scalars_of != kNoRank && round->scalars_of < rank) return;
-  round->scalars_of = rank;
-  round->scalars = std::move(scalars);
+  for (Round::Hyperparameters& known : round->hyperparameters) {
+    if (!IsSame(known.values, scalars)) continue;
+    known.rank = std::min(known.rank, rank);
+    return;
+  }
+  round->hyperparameters.push_back({rank, std::move(scalars)});
+}
+
+// Those of the lowest rank.  Another one may have the same, those that the rule came with, or none.
+//   throws  kInvalidArgument  another one has sent others, or those of another program
+const std::vector<double>& ChunkWorker::DecideHyperparameters(const Rule& rule,
+                                                              const Round& round) {
+  const Round::Hyperparameters* lowest = &round.hyperparameters[0];
+  for (const Round::Hyperparameters& sent : round.hyperparameters) {
+    if (sent.rank < lowest->rank) lowest = &sent;
+    if (sent.values.empty() || sent.values.size() == rule.param_count()) continue;
+    throw Fail(Code::kInvalidArgument,
+               "worker {} has an optimizer of {} hyperparameters; that of worker {}, which set it "
+               "for all, has {}",
+               sent.rank, sent.values.size(), rule.sender(), rule.param_count());
+  }
+  const std::vector<double>& decided = lowest->values.empty() ? rule.spec().params : lowest->values;
+  for (const Round::Hyperparameters& sent : round.hyperparameters) {
+    if (IsSame(sent.values, rule.spec().params)) continue;
+    for (size_t i = 0; i < sent.values.size(); ++i) {
+      const double other = sent.values[i];
+      if (std::bit_cast<uint64_t>(other) == std::bit_cast<uint64_t>(decided[i])) continue;
+      throw Fail(Code::kInvalidArgument,
+                 "{} is {} on worker {} and {} on worker {}; worker {} decides for all: change it "
+                 "there, or on every worker before the same push",
+                 rule.program().params()[i].name, decided[i], lowest->rank, other, sent.rank,
+                 lowest->rank);
+    }
+  }
+  return decided;
 }
 
 void ChunkWorker::ContributeLast(Chunk* chunk, Rank rank, Bytes body, std::vector<double> scalars) {
@@ -203,7 +243,8 @@ void ChunkWorker::Finish(Chunk* chunk, Round* round, std::span<const Bytes> bodi
       if (chunk->rule != nullptr) {
         SmallVector<const void*, 8> sources;
         for (const Bytes& body : bodies) sources.push_back(body.data);
-        Update(chunk, sum, {sources.data(), sources.size()}, round->scalars, round->count);
+        Update(chunk, sum, {sources.data(), sources.size()},
+               DecideHyperparameters(*chunk->rule, *round), round->count);
       } else {
         Assign(chunk, std::move(sum), bodies);
       }

@@ -36,6 +36,7 @@ struct ParkedPull {
   uint64_t min_version = 0;
   uint64_t need = 0;
   bool no_body = false;
+  bool anyway = false;  // also of a round whose update has failed
   bool cuts = false;
 };
 
@@ -61,8 +62,13 @@ struct Round {
   uint32_t count = 0;                        // of pushes that are in
   ChunkData sum;                             // of the compute type, in order of arrival
   std::vector<std::pair<Rank, Bytes>> held;  // deterministic: each push by itself
-  Rank scalars_of = kNoRank;                 // lowest rank in `arrived`
-  std::vector<double> scalars;               // its hyperparameters, if it sent some
+  // Hyperparameters, each with the lowest rank that sent them: those of the lowest of all decide.
+  // Empty ones are those of the rule.
+  struct Hyperparameters {
+    Rank rank = kNoRank;
+    std::vector<double> values;
+  };
+  SmallVector<Hyperparameters, 1> hyperparameters;
 
   bool Has(Rank rank) const;
   void Set(Rank rank);
@@ -160,6 +166,7 @@ class ChunkWorker {
   Block Accumulator(const Chunk& chunk, Bytes body);
   void CheckSummable(const Chunk& chunk, size_t round_index) const;
   static void Note(Round* round, Rank rank, std::vector<double> scalars);
+  static const std::vector<double>& DecideHyperparameters(const Rule& rule, const Round& round);
   void Update(Chunk* chunk, const Block& sum, std::span<const void* const> sources,
               const std::vector<double>& scalars, size_t count);
   void Assign(Chunk* chunk, Block sum, std::span<const Bytes> bodies);

@@ -206,7 +206,7 @@ void Shard::SendValue(Session* session, const ChunkId& id, const Chunk& chunk,
     if (const std::string why = WhyNoCut(session->id); !why.empty()) {
       return effects->Send(session->link, ErrorReply(pull.seq, Code::kFailedPrecondition, why));
     }
-  } else if (chunk.failure && pull.min_version == chunk.version) {
+  } else if (chunk.failure && !pull.anyway && pull.min_version == chunk.version) {
     return effects->Send(session->link,
                          ErrorReply(pull.seq, chunk.failure->code(), chunk.failure->what()));
   }
@@ -245,8 +245,13 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
   Chunk& chunk = found->second;
   if (IsOfAnother(key->second, message)) return AnswerMadeAnew(session, message, effects);
   const uint64_t need = (message.flags & kOfBirth) != 0 ? 0 : message.need;
-  const ParkedPull pull{
-      session->id, message.seq, message.number, need, (message.flags & kNoBody) != 0, cuts};
+  const ParkedPull pull{session->id,
+                        message.seq,
+                        message.number,
+                        need,
+                        (message.flags & kNoBody) != 0,
+                        (message.flags & kAnyway) != 0,
+                        cuts};
   std::erase_if(chunk.parked, [&](const ParkedPull& old) {  // the same one, sent again
     const bool same = old.session == pull.session && old.seq == pull.seq;
     if (same) Drop(&session->parked);

@@ -374,6 +374,67 @@ TEST_F(ShardTest, AControlChangesEveryRoundFromItsOwnOn) {
   EXPECT_EQ(Value(), 6.0F) << "round 2 adds";
 }
 
+// Two workers, and a rule whose hyperparameter both may send with a push.
+class HyperparameterTest : public ShardTest {
+ protected:
+  HyperparameterTest() {
+    Message control = Make(Type::kControl, 2, 1);
+    control.extra = Encode(UpdateSpec{Optimizer::Create("test")->program().ToText(), false, {1.0}});
+    Send(kLink0, control);
+  }
+  Message With(Message push, const std::vector<double>& params) {
+    push.flags |= kHasScalars;
+    push.extra = EncodeScalars(params);
+    return push;
+  }
+  // The answer to a pull of the round.
+  Message Pulled(uint64_t round) { return Send(kLink0, Make(Type::kPull, 90 + round, round)); }
+};
+
+TEST_F(HyperparameterTest, ThoseThatEveryWorkerChangesAreTaken) {
+  Send(kLink1, With(Push(1, 1, 2), {3.0}));
+  Send(kLink0, With(Push(3, 1, 1), {3.0}));
+  EXPECT_EQ(Pulled(1).type, Type::kValue);
+  EXPECT_EQ(Value(), 9.0F) << "three times the sum";
+  Send(kLink1, With(Push(2, 2, 2), {1.0}));
+  Send(kLink0, Push(4, 2, 1));
+  EXPECT_EQ(Value(), 12.0F) << "that of the rule, said or not";
+  Send(kLink1, Push(3, 3, 1));
+  Send(kLink0, With(Push(5, 3, 1), {2.0}));
+  EXPECT_EQ(Value(), 16.0F) << "the lowest rank alone";
+}
+
+TEST_F(HyperparameterTest, AnotherRankThatDiffersIsToldWhoDecides) {
+  for (const bool is_last : {false, true}) {
+    const uint64_t round = is_last ? 2 : 1;
+    if (!is_last) Send(kLink1, With(Push(round, round, 2), {0.5}));
+    Send(kLink0, Push(2 + round, round, 1));
+    if (is_last) Send(kLink1, With(Push(round, round, 2), {0.5}));
+    const Message reply = Pulled(round);
+    ASSERT_EQ(reply.type, Type::kError);
+    EXPECT_STREQ(
+        ErrorOf(reply).what(),
+        "rescale_grad is 1 on worker 0 and 0.5 on worker 1; worker 0 decides for all: change it "
+        "there, or on every worker before the same push");
+    EXPECT_EQ(Value(), 0.0F) << "nothing has been updated";
+  }
+  Message ask = Make(Type::kPull, 80, 2);
+  ask.flags = kNoBody | kAnyway;
+  EXPECT_EQ(Send(kLink1, ask).type, Type::kValue) << "whether the next round can come";
+  Send(kLink1, Push(3, 3, 2));
+  Send(kLink0, Push(5, 3, 1));
+  EXPECT_EQ(Pulled(3).type, Type::kValue);
+  EXPECT_EQ(Value(), 3.0F) << "the next round goes on";
+}
+
+TEST_F(HyperparameterTest, ThoseOfAnotherProgramAreAnError) {
+  Send(kLink1, With(Push(1, 1, 2), {0.5, 1.0}));
+  Send(kLink0, Push(3, 1, 1));
+  EXPECT_STREQ(ErrorOf(Pulled(1)).what(),
+               "worker 1 has an optimizer of 2 hyperparameters; that of worker 0, which set it for "
+               "all, has 1");
+}
+
 // A shard with an asynchronous key whose value is 5, and a CONTROL that adds from then on.
 // A norm of one part of a value is not that of the value.
 TEST_F(ShardTest, AProgramWithAReductionIsRefusedWhereAKeyHasParts) {

@@ -97,8 +97,9 @@ enum Flag : uint8_t {  // wire value: never renumber
   kOnlyListed = 1,     // CONTROL: of the synchronous keys that are there only those listed
   kHasScalars = 2,     // PUSH: `extra` holds hyperparameters
   kOfBirth = 4,        // PUSH, PULL, ABSTAIN: `need` holds the birth of the key that is meant
-  kCut = 8,     // PULL with kNoBody: the version that answers it is kept, to be read in parts
-  kOfCut = 16,  // PULL: a part of what a kCut of this session has kept
+  kCut = 8,      // PULL with kNoBody: the version that answers it is kept, to be read in parts
+  kOfCut = 16,   // PULL: a part of what a kCut of this session has kept
+  kAnyway = 32,  // PULL with kNoBody: also of a round whose update has failed
 };
 
 // One operation or reply.  What a field means depends on the type:
