@@ -200,16 +200,18 @@ class Optimizer:
         stores = list(self.__dict__.get("_stores", ()))
         if not stores or name in ("num_update", "_index_update_count"):
             return
-        why = self._why_not_native()
-        if why:
-            raise FailedPreconditionError(
-                f"{name}: a store runs this optimizer without Python, and now {why}; or call set_optimizer again"
-            )
-        plan = self._plan()
+        plans = {}
+        for asks in {store.asks for store in stores}:
+            why = self._why_not_native(asks)
+            if why:
+                raise FailedPreconditionError(
+                    f"{name}: a store runs this optimizer without Python, and now {why}; or call set_optimizer again"
+                )
+            plans[asks] = self._plan(asks)
         for store in stores:
-            store.check(plan, name)
+            store.check(plans[store.asks], name)
         for store in stores:
-            store.take(plan)
+            store.take(plans[store.asks])
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes for pickle and copy; stores that run the original do not run the copy."""
@@ -302,9 +304,9 @@ class Optimizer:
             return ()
         return (type(schedule), schedule.warmup_mode, schedule._lines(), *schedule._params().values())
 
-    def _plan(self) -> Plan:
-        """Return what this optimizer asks of the stores that run it."""
-        name, params, schedule = self._program_name(), self._params(), self._schedule()
+    def _plan(self, asks: bool = False) -> Plan:
+        """Return what this optimizer asks of the stores that run it; who `asks` takes the learning rate before each push."""
+        name, params, schedule = self._program_name(), self._params(), None if asks else self._schedule()
         text = _core.Optimizer.create(name).program.text
         rate = "learning_rate"
         count = "t"
@@ -317,16 +319,22 @@ class Optimizer:
             rate = "lr_mult"
             params.update({rate: 1.0, **schedule._params()})
             text = _with_schedule(text, schedule._text(count))
+        if asks and rate in params:
+            params[rate] = 1.0
         multipliers: dict[tuple[str, Any], float] = {}
         for param, table, attribute in ((rate, self.lr_mult, "lr_mult"), ("wd", self.wd_mult, "wd_mult")):
-            if param in params:
+            if param in params and not (asks and param == rate):
                 for key in {**table, **self.idx2name, **self.param_dict}:
                     multipliers[param, key] = self._factor(key, table, attribute)
         factors = {key: factors_of(parameter) for key, parameter in self.param_dict.items()}
-        return Plan(name, text, bool(self.multi_precision), params, multipliers, factors, self._schedule_now())
+        now = () if asks else self._schedule_now()
+        return Plan(name, text, bool(self.multi_precision), params, multipliers, factors, now)
 
-    def _why_not_native(self) -> str:
-        """Return what of this optimizer has to run in Python, with the way to do without; '' if nothing has to."""
+    def _why_not_native(self, asks: bool = False) -> str:
+        """Return what of this optimizer has to run in Python, with the way to do without; '' if nothing has to.
+
+        Who `asks` calls the schedule before each push.
+        """
         own = type(self)
         known = _behaviour_of(own)
         changed = None if known is None else next((n for n in known if self._is_changed(n, known[n])), None)
@@ -334,11 +342,8 @@ class Optimizer:
             return f"the update of {own.__name__} is Python code; a mx.Program can say it as data"
         if changed is not None:
             return f"{own.__name__} has a {changed} of its own, which is Python code; a mx.Program can say it as data"
-        if self.lr_scheduler is not None and self._schedule() is None:
-            return (
-                "it has an lr_scheduler which is Python code; those of mx.lr_scheduler are data, or leave it out, and let "
-                "rank 0 call optimizer.set_learning_rate(...) before its push"
-            )
+        if not asks and self.lr_scheduler is not None and self._schedule() is None:
+            return "it has an lr_scheduler which is Python code; those of mx.lr_scheduler are data"
         return ""
 
     def _is_changed(self, name: str, known: object) -> bool:
@@ -346,15 +351,15 @@ class Optimizer:
         return _found(type(self), name) is not known or (known is not None and name in self.__dict__)
 
     def _run_in(
-        self, set_optimizer: Callable[[_core.Optimizer], None], before: Running | None = None
+        self, set_optimizer: Callable[[_core.Optimizer], None], before: Running | None = None, asks: bool = False
     ) -> Running | None:
         """Have a store run this optimizer, if that needs no Python; it does as long as it holds the result.
 
         What the store runs now, `before`, goes on with its states where it asks for the same.
         """
-        if self._why_not_native():
+        if self._why_not_native(asks):
             return None
-        running = Running(self, before)
+        running = Running(self, before, asks)
         stores = self.__dict__.setdefault("_stores", weakref.WeakSet())
         stores.add(running)
         try:

@@ -98,15 +98,19 @@ _GOES_ON = {("momentum", "sgd"), ("nag", "sgd")}
 class Running:
     """One optimizer in one store, which holds this object as long as it runs the optimizer."""
 
-    def __init__(self, optimizer: Optimizer, before: Running | None = None) -> None:
-        """Make the core's optimizer, or go on with that of another one which asks for the same."""
+    def __init__(self, optimizer: Optimizer, before: Running | None = None, asks: bool = False) -> None:
+        """Make the core's optimizer, or go on with that of another one which asks for the same.
+
+        A store that `asks` calls the schedule before each push; others compute it themselves.
+        """
         self.optimizer = optimizer
-        plan = optimizer._plan()
+        self.asks = asks
+        plan = optimizer._plan(asks)
         self.plan: Plan = plan
         self.program = plan.program
         self.multi_precision = plan.multi_precision
         self.text = plan.text
-        is_same = before is not None and before.plan == plan
+        is_same = before is not None and before.plan == plan and before.asks == asks
         self.native: _core.Optimizer = (
             before.native if before and is_same else _core.Optimizer(_core.Program(plan.text), plan.multi_precision)
         )
@@ -156,11 +160,46 @@ class Running:
         self.schedule = plan.schedule
         self.plan = plan
         self.named.clear()
-        self.is_watching = bool(plan.factors or plan.schedule or self.optimizer._goes_by_name)
+        self.is_watching = bool(plan.factors or plan.schedule or self.optimizer._goes_by_name or self.asks)
 
-    def refresh(self, keys: Any) -> None:
-        """Look whether the schedule, or the objects of param_dict for these keys, are others than at the last push."""
-        if self.schedule != self.optimizer._schedule_now():
+    def refresh(self, keys: Any) -> Callable[[], None] | None:
+        """Look what is another one than at the last push; return what takes counts of updates back, where there are any.
+
+        The schedule, and the objects of param_dict for these keys, tell nobody that they change.
+        """
+        self._refresh_tables(keys)
+        return self._ask(keys) if self.asks else None
+
+    def _ask(self, keys: Any) -> Callable[[], None] | None:
+        """Count an update of each key, and take the learning rate for it from the optimizer."""
+        optimizer = self.optimizer
+        before: list[tuple[Any, tuple[Any, Any]]] = []
+
+        def undo() -> None:
+            for key, count in reversed(before):
+                optimizer._set_count(key, count)
+
+        try:
+            for key in dict.fromkeys(keys if isinstance(keys, (list, tuple)) else [keys]):
+                before.append((key, optimizer._count_of(key)))
+                optimizer._update_count(key)
+                if "learning_rate" in self.params:
+                    rate = number("learning_rate", optimizer.learning_rate)
+                    rate *= optimizer._factor(key, optimizer.lr_mult, "lr_mult")
+                    self.native.set_multiplier("learning_rate", key, rate)
+        except (TypeError, InvalidArgumentError):
+            undo()
+            if _are_keys(keys):  # else the verb says what is wrong with them
+                raise
+            return None
+        except BaseException:
+            undo()
+            raise
+        return undo
+
+    def _refresh_tables(self, keys: Any) -> None:
+        """Take a schedule that is data, and objects of param_dict, as they are now."""
+        if not self.asks and self.schedule != self.optimizer._schedule_now():
             self.optimizer._changed("lr_scheduler")
         for key in keys if isinstance(keys, (list, tuple)) else [keys]:
             try:
@@ -174,6 +213,11 @@ class Running:
             if seen is not None and seen != factors_of(self.optimizer.param_dict.get(key)):
                 self.optimizer._changed("param_dict")
                 return
+
+
+def _are_keys(keys: Any) -> bool:
+    """Return whether this is what a push takes as keys."""
+    return all(isinstance(key, (int, str)) for key in (keys if isinstance(keys, (list, tuple)) else [keys]))
 
 
 def factors_of(parameter: Any) -> tuple[Any, Any]:

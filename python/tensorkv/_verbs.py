@@ -194,19 +194,26 @@ class KVStoreVerbs(_core.Store):
             >>> kv.pull(3).asnumpy()
             array([3., 3.], dtype=float32)
         """
+        undo = None
         if self._running is not None and self._running.is_watching:
-            self._running.refresh(key)
+            undo = self._running.refresh(key)
         try:
             if async_op:
                 return ticket.Ticket(self._push_async(key, value, priority), _title("push", key), nothing)
             self._push(key, value, priority)
             return None
         except TypeError:
+            if undo is not None:
+                undo()
             if _trees.is_tree(key):
                 _trees.alone("push", value)
                 keys, values, _ = _trees.flatten("push", key)
                 return self.push(keys, values, priority, async_op=async_op)
             _check_priority("push", key, priority)
+            raise
+        except BaseException:
+            if undo is not None:
+                undo()
             raise
 
     @overload
@@ -569,8 +576,9 @@ class KVStoreVerbs(_core.Store):
             >>> grads[0].asnumpy()
             array([2., 2.], dtype=float32)
         """
+        undo = None
         if self._running is not None and self._running.is_watching:
-            self._running.refresh(key)
+            undo = self._running.refresh(key)
         try:
             if async_op:
                 operation = self._pushpull_async(key, value, out, priority)
@@ -582,9 +590,15 @@ class KVStoreVerbs(_core.Store):
             self._pushpull(key, value, fresh, priority)
             return _like(fresh, value)
         except TypeError:
+            if undo is not None:
+                undo()
             if _trees.is_tree(key):
                 return self._pushpull_tree(key, value, out, priority, async_op)
             _check_priority("pushpull", key, priority)
+            raise
+        except BaseException:
+            if undo is not None:
+                undo()
             raise
 
     def _pushpull_tree(self, tree: Any, value: Any, out: Any, priority: int, async_op: bool) -> Any:

@@ -362,14 +362,16 @@ class KVStore(KVStoreVerbs):
         """Run the optimizer of an updater: without Python, or, where that cannot be, call the updater."""
         optimizer = updater.optimizer
         running = optimizer._run_in(self._set_optimizer, self._running)
-        if running is not None:
-            updater._belongs_to(running)
-        else:
+        if running is None:
             try:
                 self._set_function(UpdaterSteps(updater))
             except UnimplementedError:
-                why = optimizer._why_not_native()
-                raise UnimplementedError(f"{verb}: {why}. The servers run optimizers without Python") from None
+                running = optimizer._run_in(self._set_optimizer, self._running, asks=True)
+                if running is None:
+                    why = optimizer._why_not_native()
+                    raise UnimplementedError(f"{verb}: {why}. The servers run optimizers without Python") from None
+        if running is not None:
+            updater._belongs_to(running)
         self._holds(updater, running)
 
     _set_updater = set_updater
@@ -381,9 +383,14 @@ class KVStore(KVStoreVerbs):
         cannot take, because it keeps no states for it or runs without Python, is an error. Setting an optimizer starts with
         fresh state, unless it is the one that runs already: of the same program and hyperparameters, then the states stay.
 
-        In a distributed store rank 0 defines it for all workers, and a call of another rank has no effect. The rounds of
-        ``dist_sync`` wait for rank 0 by themselves; in ``dist_async`` a push of another rank that arrives before it is
-        assigned, so that a `barrier` belongs behind this call.
+        In a distributed store rank 0 defines it for all workers. Another rank may leave the call out, or make the same one;
+        where its hyperparameters are others, or become others than those of rank 0, a round of ``dist_sync`` ends in an
+        error on every worker that names both, and updates nothing. In ``dist_async`` each push is applied with the
+        hyperparameters of the worker that pushes. The rounds of ``dist_sync`` wait for rank 0 by themselves; in
+        ``dist_async`` a push of another rank that arrives before it is assigned, so that a `barrier` belongs behind this call.
+
+        A schedule of the learning rate that is Python code runs on the workers of a distributed store: each takes its
+        learning rate before each push, with the number of its own pushes of the key.
 
         Args:
             optimizer: of `mx.optimizer`, also a subclass with an `update` of its own, or a `Program`.

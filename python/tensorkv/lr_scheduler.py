@@ -74,7 +74,7 @@ class LRScheduler:
 
     def __call__(self, num_update: int) -> float:
         """Return the learning rate of an update; `num_update` counts from 1."""
-        if not self._is_data():
+        if not self._code:
             raise UnimplementedError(f"{type(self).__name__}: the class defines no __call__(num_update)")
         text = f"program schedule\n{self._text('t')}w = mul sum scheduled\nvalue <- w\n"
         native = _core.Optimizer(_core.Program(text))

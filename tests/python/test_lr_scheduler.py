@@ -151,25 +151,74 @@ def test_mistakes_are_named(make, message):
         make()
 
 
-def test_a_class_of_the_user_runs_in_python_and_servers_refuse_it():
-    class Inverse(S.LRScheduler):
-        def __call__(self, num_update):
-            return self.base_lr / num_update
+class Inverse(S.LRScheduler):
+    def __call__(self, num_update):
+        return self.base_lr / num_update
 
-    class Halved(S.CosineScheduler):
-        def __call__(self, num_update):
-            return super().__call__(num_update) / 2
 
-    for schedule in (Inverse(1.0), Halved(10)):
-        with STORES["dist_sync"]() as kv:
-            with pytest.raises(mx.errors.UnimplementedError, match=r"set_optimizer: .*mx\.lr_scheduler are data"):
-                kv.set_optimizer(mx.optimizer.SGD(lr_scheduler=schedule))
-    with mx.kv.create("local") as kv:
-        kv.init(1, mx.nd.zeros((1,)))
-        kv.set_optimizer(mx.optimizer.SGD(lr_scheduler=Inverse(1.0)))
+class Halved(S.CosineScheduler):
+    def __call__(self, num_update):
+        return super().__call__(num_update) / 2
+
+
+@pytest.mark.parametrize("make", [lambda: Inverse(1.0), lambda: Halved(10), lambda: lambda count: 0.5**count])
+@pytest.mark.parametrize("optimizer", [mx.optimizer.SGD, mx.optimizer.Adam])
+def test_a_schedule_of_the_user_gives_the_same_in_every_store(make, optimizer):
+    """A local store calls it with the update; a distributed one takes its learning rate before the push."""
+
+    def act(kv):
+        with kv:
+            kv.init(["a", "b"], [mx.nd.ones((2,))] * 2)
+            made = optimizer(lr_scheduler=make(), wd=0.1)
+            made.set_lr_mult({"b": 0.5})
+            kv.set_optimizer(made)
+            for n in range(5):
+                kv.push("a", mx.nd.ones((2,)) * n)
+                kv.pushpull(["a", "b"], [mx.nd.ones((2,))] * 2, out=[mx.nd.zeros((2,))] * 2)
+            return [value.asnumpy().tolist() for value in kv.pull(["a", "b"])], made.num_update
+
+    results = [act(make()) for make in STORES.values()]
+    assert results[0][1] == 10 and all(result == results[0] for result in results)
+
+
+def test_a_schedule_that_raises_or_a_push_that_fails_counts_no_update():
+    def schedule(count):
+        if count == 2:
+            raise ZeroDivisionError("at 2")
+        return 1.0 / count
+
+    with STORES["dist_sync"]() as kv:
+        kv.init(0, mx.nd.zeros((1,)))
+        optimizer = mx.optimizer.SGD(lr_scheduler=schedule, wd=0)
+        kv.set_optimizer(optimizer)
+        kv.push(0, mx.nd.ones((1,)))
         for _ in range(2):
-            kv.push(1, mx.nd.ones((1,)))
-        assert kv.pull(1).asscalar() == -1.5
+            with pytest.raises(ZeroDivisionError, match="at 2"):
+                kv.push(0, mx.nd.ones((1,)))
+        assert optimizer.num_update == 1 and kv.pull(0).asscalar() == -1
+        optimizer.lr_scheduler = lambda count: 1.0 * count
+        for key, value in ((0, mx.nd.ones((3,))), (9, mx.nd.ones((1,))), ([0], None), ({"a": 1}, None)):
+            with pytest.raises((mx.errors.KVError, TypeError)):
+                kv.push(key, value)
+            with pytest.raises((mx.errors.KVError, TypeError)):
+                kv.pushpull(key, value, out=mx.nd.zeros((1,)))
+        assert optimizer.num_update == 1
+        kv.push(0, mx.nd.ones((1,)))
+        assert kv.pull(0).asscalar() == -3 and optimizer.learning_rate == 2
+        optimizer.lr_scheduler = None  # the store goes on with `lr`
+        optimizer.lr = 0.5
+        kv.push(0, mx.nd.ones((1,)))
+        assert kv.pull(0).asscalar() == -3.5
+
+
+@pytest.mark.parametrize("rate", [None, "fast", 1j])
+def test_a_schedule_has_to_give_a_number(rate):
+    with STORES["dist_sync"]() as kv:
+        kv.init(0, mx.nd.zeros((1,)))
+        kv.set_optimizer(mx.optimizer.SGD(lr_scheduler=lambda count: rate))
+        with pytest.raises(mx.errors.InvalidArgumentError, match="learning_rate"):
+            kv.push(0, mx.nd.ones((1,)))
+        assert kv.pull(0).asscalar() == 0
 
 
 def test_schedules_have_mxnets_name():
