@@ -1,0 +1,83 @@
+"""Who decides the hyperparameters of a distributed store: rank 0, and whoever says the same."""
+
+import pytest
+import tensorkv as mx
+
+
+def sgd(**options):
+    return mx.optimizer.SGD(**{"learning_rate": 0.5, "wd": 0, **options})
+
+
+def step(kv, key=0):
+    """Push a gradient of 1 and pull."""
+    out = mx.nd.zeros((1,))
+    kv.pushpull(key, mx.nd.ones((1,)), out=out)
+    return out.asscalar()
+
+
+def test_a_change_that_every_worker_makes_is_taken():
+    def act(kv):
+        kv.init(0, mx.nd.zeros((1,)))
+        optimizer = sgd()
+        kv.set_optimizer(optimizer)
+        seen = [step(kv)]
+        optimizer.set_learning_rate(0.25)
+        return [*seen, step(kv)]
+
+    with mx.testing.cluster(workers=2) as job:
+        assert job.run(act) == [[-1.0, -1.5]] * 2
+
+
+def test_a_change_of_another_rank_is_an_error_that_says_who_may():
+    def act(kv):
+        kv.init(0, mx.nd.zeros((1,)))
+        optimizer = sgd()
+        kv.set_optimizer(optimizer)
+        if kv.rank == 1:
+            optimizer.set_learning_rate(0.1)
+        with pytest.raises(mx.errors.InvalidArgumentError) as caught:
+            step(kv)
+        optimizer.set_learning_rate(0.25)
+        return str(caught.value), step(kv)
+
+    with mx.testing.cluster(workers=2) as job:
+        for text, value in job.run(act):
+            assert "pushpull 0: learning_rate is 0.5 on worker 0 and 0.1 on worker 1; worker 0 decides for all" in text
+            assert value == -0.5, "the round that failed has updated nothing"
+
+
+def test_another_optimizer_of_another_rank_is_an_error_at_its_first_push():
+    def act(kv):
+        kv.init(0, mx.nd.zeros((1,)))
+        kv.set_optimizer(sgd() if kv.rank == 0 else sgd(learning_rate=0.125))
+        with pytest.raises(mx.errors.InvalidArgumentError, match=r"0\.5 on worker 0 and 0\.125 on worker 1"):
+            step(kv)
+
+    def act_of_another_kind(kv):
+        kv.init(0, mx.nd.zeros((1,)))
+        kv.set_optimizer(sgd() if kv.rank == 0 else mx.optimizer.Adam())
+        with pytest.raises(mx.errors.InvalidArgumentError, match="worker 1 has an optimizer of . hyperparameters"):
+            step(kv)
+
+    with mx.testing.cluster(workers=2) as job:
+        job.run(act)
+    with mx.testing.cluster(workers=2) as job:
+        job.run(act_of_another_kind)
+
+
+@pytest.mark.parametrize("is_set_by_all", [False, True])
+def test_only_rank_0_has_to_set_the_optimizer_or_to_change_it(is_set_by_all):
+    def act(kv):
+        kv.init(0, mx.nd.zeros((1,)))
+        optimizer = sgd()
+        if kv.rank == 0 or is_set_by_all:
+            kv.set_optimizer(optimizer)
+        if kv.rank == 0:
+            optimizer.set_learning_rate(1)
+        seen = [step(kv)]
+        if kv.rank == 0:
+            optimizer.set_learning_rate(0.25)
+        return [*seen, step(kv)]
+
+    with mx.testing.cluster(workers=2) as job:
+        assert job.run(act) == [[-2.0, -2.5]] * 2
