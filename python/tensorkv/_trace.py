@@ -278,6 +278,14 @@ class Traced:
             _refuse(f"np.{function.__name__}; a function that servers run has {OPERATIONS}")
         return make(*args, **kwargs)
 
+    def _called(self, name: str, args: Any, options: dict[str, Any]) -> Any:
+        """Record a function of `mx.nd`."""
+        of_elements = _UFUNCS.get(_OTHER_NAMES.get(name, name))
+        make = _FUNCTIONS.get(name) or (of_elements and functools.partial(of_elements, self))
+        if make is None or "out" in options:
+            _refuse(f"mx.nd.{name}{' with `out`' if make else ''}; a function that servers run has {OPERATIONS}")
+        return make(*args, **options)
+
 
 OPERATIONS = "+ - * /, comparisons, abs, sqrt, sign, square, maximum, minimum, clip, where and [:] ="
 
@@ -355,6 +363,10 @@ _UFUNCS: dict[str, Callable[..., Traced]] = {
     "maximum": _extreme("max"),
     "minimum": _extreme("min"),
 }
+
+
+# Functions of `mx.nd` by NumPy's names.
+_OTHER_NAMES = {"abs": "absolute", "lesser": "less", "lesser_equal": "less_equal"}
 
 
 def where(condition: Any, x: Any, y: Any) -> Traced:

@@ -7,15 +7,137 @@ views. Arithmetic is elementwise and runs on the same evaluator as updates; ``+=
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, SupportsIndex, TypeVar, overload
 
 import numpy as np
 
-from . import _core
+from . import _core, _host
 from ._arithmetic import Arithmetic
 from ._elements import FLOATS, Elements, dtype_name, filled, number, numpy_dtype
 from ._elements import empty as _empty
 from ._files import load, save
+from ._host import (
+    abs,
+    add,
+    add_n,
+    arccos,
+    arccosh,
+    arcsin,
+    arcsinh,
+    arctan,
+    arctanh,
+    argmax,
+    argmin,
+    argsort,
+    batch_dot,
+    broadcast_add,
+    broadcast_div,
+    broadcast_equal,
+    broadcast_greater,
+    broadcast_greater_equal,
+    broadcast_lesser,
+    broadcast_lesser_equal,
+    broadcast_like,
+    broadcast_maximum,
+    broadcast_minimum,
+    broadcast_minus,
+    broadcast_mod,
+    broadcast_mul,
+    broadcast_not_equal,
+    broadcast_plus,
+    broadcast_power,
+    broadcast_sub,
+    broadcast_to,
+    cbrt,
+    ceil,
+    clip,
+    concat,
+    concatenate,
+    cos,
+    cosh,
+    cumsum,
+    degrees,
+    diag,
+    divide,
+    dot,
+    elemwise_add,
+    elemwise_div,
+    elemwise_mul,
+    elemwise_sub,
+    equal,
+    exp,
+    expand_dims,
+    expm1,
+    fix,
+    flatten,
+    flip,
+    floor,
+    full_like,
+    greater,
+    greater_equal,
+    lesser,
+    lesser_equal,
+    log,
+    log1p,
+    log2,
+    log10,
+    log_softmax,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    max,
+    maximum,
+    mean,
+    min,
+    minimum,
+    modulo,
+    moveaxis,
+    multiply,
+    nansum,
+    negative,
+    norm,
+    not_equal,
+    one_hot,
+    ones_like,
+    pick,
+    power,
+    prod,
+    radians,
+    reciprocal,
+    relu,
+    repeat,
+    rint,
+    round,
+    rsqrt,
+    sigmoid,
+    sign,
+    sin,
+    sinh,
+    slice,
+    slice_axis,
+    slice_like,
+    softmax,
+    softsign,
+    sort,
+    split,
+    sqrt,
+    square,
+    squeeze,
+    stack,
+    subtract,
+    sum,
+    swapaxes,
+    take,
+    tan,
+    tanh,
+    tile,
+    topk,
+    transpose,
+    trunc,
+    where,
+    zeros_like,
+)
 from .context import Context
 from .errors import InvalidArgumentError, UnimplementedError
 
@@ -29,20 +151,143 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NDArray",
+    "abs",
+    "add",
+    "add_n",
     "arange",
+    "arccos",
+    "arccosh",
+    "arcsin",
+    "arcsinh",
+    "arctan",
+    "arctanh",
+    "argmax",
+    "argmin",
+    "argsort",
     "array",
+    "batch_dot",
+    "broadcast_add",
+    "broadcast_div",
+    "broadcast_equal",
+    "broadcast_greater",
+    "broadcast_greater_equal",
+    "broadcast_lesser",
+    "broadcast_lesser_equal",
+    "broadcast_like",
+    "broadcast_maximum",
+    "broadcast_minimum",
+    "broadcast_minus",
+    "broadcast_mod",
+    "broadcast_mul",
+    "broadcast_not_equal",
+    "broadcast_plus",
+    "broadcast_power",
+    "broadcast_sub",
+    "broadcast_to",
+    "cast",
+    "cbrt",
+    "ceil",
+    "clip",
+    "concat",
+    "concatenate",
+    "cos",
+    "cosh",
+    "cumsum",
+    "degrees",
+    "diag",
+    "divide",
+    "dot",
+    "elemwise_add",
+    "elemwise_div",
+    "elemwise_mul",
+    "elemwise_sub",
     "empty",
+    "equal",
+    "exp",
+    "expand_dims",
+    "expm1",
+    "eye",
+    "fix",
+    "flatten",
+    "flip",
+    "floor",
     "from_dlpack",
     "from_numpy",
     "full",
+    "full_like",
+    "greater",
+    "greater_equal",
+    "lesser",
+    "lesser_equal",
+    "linspace",
     "load",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "log_softmax",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "modulo",
+    "moveaxis",
+    "multiply",
+    "nansum",
+    "negative",
+    "norm",
+    "not_equal",
+    "one_hot",
     "ones",
+    "ones_like",
+    "pick",
+    "power",
+    "prod",
+    "radians",
     "random_normal",
     "random_uniform",
+    "reciprocal",
+    "relu",
+    "repeat",
+    "rint",
+    "round",
+    "rsqrt",
     "save",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sinh",
+    "slice",
+    "slice_axis",
+    "slice_like",
+    "softmax",
+    "softsign",
+    "sort",
     "sparse",
+    "split",
+    "sqrt",
+    "square",
+    "squeeze",
+    "stack",
+    "subtract",
+    "sum",
+    "swapaxes",
+    "take",
+    "tan",
+    "tanh",
+    "tile",
+    "topk",
+    "transpose",
+    "trunc",
     "waitall",
+    "where",
     "zeros",
+    "zeros_like",
 ]
 
 
@@ -145,6 +390,74 @@ class NDArray(Arithmetic):
                 raise InvalidArgumentError(f"reshape: shape {tuple(extents)} does not fit {self.size} elements")
             extents[extents.index(-1)] = self.size // rest
         return self._reshape(extents)
+
+    # Functions of this module, whose first argument is the array.
+    arccos: ClassVar[_host.Function] = _host.arccos
+    arccosh: ClassVar[_host.Function] = _host.arccosh
+    arcsin: ClassVar[_host.Function] = _host.arcsin
+    arcsinh: ClassVar[_host.Function] = _host.arcsinh
+    arctan: ClassVar[_host.Function] = _host.arctan
+    arctanh: ClassVar[_host.Function] = _host.arctanh
+    argmax: ClassVar[_host.Function] = _host.argmax
+    argmin: ClassVar[_host.Function] = _host.argmin
+    argsort: ClassVar[_host.Function] = _host.argsort
+    broadcast_like: ClassVar[_host.Function] = _host.broadcast_like
+    broadcast_to: ClassVar[_host.Function] = _host.broadcast_to
+    cbrt: ClassVar[_host.Function] = _host.cbrt
+    ceil: ClassVar[_host.Function] = _host.ceil
+    clip: ClassVar[_host.Function] = _host.clip
+    cos: ClassVar[_host.Function] = _host.cos
+    cosh: ClassVar[_host.Function] = _host.cosh
+    degrees: ClassVar[_host.Function] = _host.degrees
+    diag: ClassVar[_host.Function] = _host.diag
+    exp: ClassVar[_host.Function] = _host.exp
+    expand_dims: ClassVar[_host.Function] = _host.expand_dims
+    expm1: ClassVar[_host.Function] = _host.expm1
+    fix: ClassVar[_host.Function] = _host.fix
+    flatten: ClassVar[_host.Function] = _host.flatten
+    flip: ClassVar[_host.Function] = _host.flip
+    floor: ClassVar[_host.Function] = _host.floor
+    log: ClassVar[_host.Function] = _host.log
+    log10: ClassVar[_host.Function] = _host.log10
+    log1p: ClassVar[_host.Function] = _host.log1p
+    log2: ClassVar[_host.Function] = _host.log2
+    log_softmax: ClassVar[_host.Function] = _host.log_softmax
+    max: ClassVar[_host.Function] = _host.max
+    mean: ClassVar[_host.Function] = _host.mean
+    min: ClassVar[_host.Function] = _host.min
+    nansum: ClassVar[_host.Function] = _host.nansum
+    norm: ClassVar[_host.Function] = _host.norm
+    one_hot: ClassVar[_host.Function] = _host.one_hot
+    ones_like: ClassVar[_host.Function] = _host.ones_like
+    pick: ClassVar[_host.Function] = _host.pick
+    prod: ClassVar[_host.Function] = _host.prod
+    radians: ClassVar[_host.Function] = _host.radians
+    reciprocal: ClassVar[_host.Function] = _host.reciprocal
+    relu: ClassVar[_host.Function] = _host.relu
+    repeat: ClassVar[_host.Function] = _host.repeat
+    rint: ClassVar[_host.Function] = _host.rint
+    round: ClassVar[_host.Function] = _host.round
+    rsqrt: ClassVar[_host.Function] = _host.rsqrt
+    sigmoid: ClassVar[_host.Function] = _host.sigmoid
+    sin: ClassVar[_host.Function] = _host.sin
+    sinh: ClassVar[_host.Function] = _host.sinh
+    slice: ClassVar[_host.Function] = _host.slice
+    slice_axis: ClassVar[_host.Function] = _host.slice_axis
+    slice_like: ClassVar[_host.Function] = _host.slice_like
+    softmax: ClassVar[_host.Function] = _host.softmax
+    sort: ClassVar[_host.Function] = _host.sort
+    split: ClassVar[_host.Function] = _host.split
+    square: ClassVar[_host.Function] = _host.square
+    squeeze: ClassVar[_host.Function] = _host.squeeze
+    swapaxes: ClassVar[_host.Function] = _host.swapaxes
+    take: ClassVar[_host.Function] = _host.take
+    tan: ClassVar[_host.Function] = _host.tan
+    tanh: ClassVar[_host.Function] = _host.tanh
+    tile: ClassVar[_host.Function] = _host.tile
+    topk: ClassVar[_host.Function] = _host.topk
+    transpose: ClassVar[_host.Function] = _host.transpose
+    trunc: ClassVar[_host.Function] = _host.trunc
+    zeros_like: ClassVar[_host.Function] = _host.zeros_like
 
     def tostype(self, stype: str) -> Self:
         """Return this array for ``'default'``; other storage types raise UnimplementedError."""
@@ -291,6 +604,39 @@ def arange(
         if numbers.min() < info.min or numbers.max() > info.max:
             raise InvalidArgumentError(f"arange: {numbers[0]} to {numbers[-1]}, {name} holds {info.min} to {info.max}")
     return array(np.repeat(numbers, repeat), ctx=ctx, dtype=dtype)
+
+
+def eye(N: int, M: int = 0, k: int = 0, ctx: Where = None, dtype: DType = None) -> NDArray:
+    """Return a matrix of N rows and M columns (0: N) with ones on a diagonal.
+
+    Example:
+        >>> mx.nd.eye(2).asnumpy()
+        array([[1., 0.],
+               [0., 1.]], dtype=float32)
+    """
+    return array(np.eye(N, M or N, k), ctx, dtype)
+
+
+def linspace(
+    start: float, stop: float, num: int, endpoint: bool = True, ctx: Where = None, dtype: DType = None
+) -> NDArray:
+    """Return `num` numbers at equal distances from `start` to `stop`, without `stop` where `endpoint` is False.
+
+    Example:
+        >>> mx.nd.linspace(0, 1, 3).asnumpy()
+        array([0. , 0.5, 1. ], dtype=float32)
+    """
+    return array(np.linspace(start, stop, num, endpoint=endpoint), ctx, dtype)
+
+
+def cast(data: NDArray, dtype: DType) -> NDArray:
+    """Return ``data.astype(dtype)``.
+
+    Example:
+        >>> mx.nd.cast(mx.nd.ones((2,)), 'int32').asnumpy()
+        array([1, 1], dtype=int32)
+    """
+    return data.astype(dtype)
 
 
 def from_dlpack(x: Array) -> NDArray:

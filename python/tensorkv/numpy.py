@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as _np
 
-from . import _arithmetic, _elements, _indexing
+from . import _arithmetic, _elements, _host, _indexing
 from . import ndarray as _nd
 from .errors import InvalidArgumentError
 from .ndarray import NDArray
@@ -16,7 +17,88 @@ if TYPE_CHECKING:
 
     from ._types import DType, Elements, Scalar, Shape, Where
 
-__all__ = ["arange", "array", "empty", "full", "ndarray", "ones", "zeros"]
+__all__ = [
+    "abs",
+    "add",
+    "all",
+    "any",
+    "arange",
+    "argmax",
+    "argmin",
+    "argsort",
+    "array",
+    "broadcast_to",
+    "ceil",
+    "clip",
+    "concatenate",
+    "cos",
+    "cumsum",
+    "divide",
+    "dot",
+    "empty",
+    "equal",
+    "exp",
+    "expand_dims",
+    "expm1",
+    "eye",
+    "flip",
+    "floor",
+    "full",
+    "full_like",
+    "greater",
+    "greater_equal",
+    "isfinite",
+    "isnan",
+    "less",
+    "less_equal",
+    "linspace",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "matmul",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "mod",
+    "multiply",
+    "ndarray",
+    "negative",
+    "not_equal",
+    "ones",
+    "ones_like",
+    "outer",
+    "power",
+    "prod",
+    "repeat",
+    "reshape",
+    "rint",
+    "sign",
+    "sin",
+    "sort",
+    "split",
+    "sqrt",
+    "square",
+    "squeeze",
+    "stack",
+    "std",
+    "subtract",
+    "sum",
+    "swapaxes",
+    "take",
+    "tanh",
+    "tile",
+    "transpose",
+    "var",
+    "where",
+    "zeros",
+    "zeros_like",
+]
 
 
 def __dir__() -> list[str]:
@@ -153,6 +235,43 @@ class ndarray(NDArray):
         return self._as(NDArray)
 
 
+def _of_numpy(name: str, arguments: str, shown: str) -> Callable[..., Any]:
+    """Return NumPy's function of this name for arrays of this package, with an example."""
+    compute = getattr(_np, name)
+
+    def made(result: Any, ctx: Any) -> Any:
+        if isinstance(result, (list, tuple)):
+            return [made(item, ctx) for item in result]
+        return _elements.filled(ndarray, result, ctx, _np.asarray(result).dtype.name)
+
+    def function(*args: Any, **options: Any) -> Any:
+        first = _host._first([*args, *options.values()])
+        if first is None:
+            raise InvalidArgumentError(f"{name}: type {type(args[0]).__name__ if args else None}, an array is needed")
+        try:
+            with _np.errstate(all="ignore"):
+                result = compute(*_raw(args), **{key: _raw(value) for key, value in options.items()})
+        except (ValueError, IndexError, OverflowError) as error:
+            raise InvalidArgumentError(f"{name}: {error}") from None
+        return made(result, first.context)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""Return what ``numpy.{name}`` gives, with its arguments, as a new array.
+
+    Example:
+        >>> mx.np.{name}({arguments})
+        {shown}
+    """
+    return function
+
+
+def _raw(x: Any) -> Any:
+    """Return an array as NumPy's, and lists and tuples with their arrays so."""
+    if isinstance(x, (list, tuple)):
+        return type(x)(_raw(item) for item in x)
+    return x._host() if isinstance(x, _elements.Elements) else x
+
+
 def _as_np(result: NDArray) -> ndarray:
     return result._as(ndarray)
 
@@ -217,3 +336,106 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: DTyp
         array([0., 1., 2.])
     """
     return _as_np(_nd.arange(start, stop, step, ctx=ctx, dtype=dtype))
+
+
+abs: _host.Function = _of_numpy("abs", "mx.np.array([-1])", "array([1.])")
+exp: _host.Function = _of_numpy("exp", "mx.np.zeros((1,))", "array([1.])")
+expm1: _host.Function = _of_numpy("expm1", "mx.np.zeros((1,))", "array([0.])")
+log: _host.Function = _of_numpy("log", "mx.np.ones((1,))", "array([0.])")
+log2: _host.Function = _of_numpy("log2", "mx.np.ones((1,))", "array([0.])")
+log10: _host.Function = _of_numpy("log10", "mx.np.ones((1,))", "array([0.])")
+log1p: _host.Function = _of_numpy("log1p", "mx.np.zeros((1,))", "array([0.])")
+sqrt: _host.Function = _of_numpy("sqrt", "mx.np.array([4])", "array([2.])")
+square: _host.Function = _of_numpy("square", "mx.np.array([3])", "array([9.])")
+sign: _host.Function = _of_numpy("sign", "mx.np.array([-3])", "array([-1.])")
+sin: _host.Function = _of_numpy("sin", "mx.np.zeros((1,))", "array([0.])")
+cos: _host.Function = _of_numpy("cos", "mx.np.zeros((1,))", "array([1.])")
+tanh: _host.Function = _of_numpy("tanh", "mx.np.zeros((1,))", "array([0.])")
+floor: _host.Function = _of_numpy("floor", "mx.np.array([1.5])", "array([1.])")
+ceil: _host.Function = _of_numpy("ceil", "mx.np.array([1.5])", "array([2.])")
+rint: _host.Function = _of_numpy("rint", "mx.np.array([1.5])", "array([2.])")
+isnan: _host.Function = _of_numpy("isnan", "mx.np.ones((1,))", "array([False])")
+isfinite: _host.Function = _of_numpy("isfinite", "mx.np.ones((1,))", "array([ True])")
+logical_not: _host.Function = _of_numpy("logical_not", "mx.np.ones((1,))", "array([False])")
+negative: _host.Function = _of_numpy("negative", "mx.np.ones((1,))", "array([-1.])")
+add: _host.Function = _of_numpy("add", "mx.np.ones((1,)), 2", "array([3.])")
+subtract: _host.Function = _of_numpy("subtract", "mx.np.ones((1,)), 2", "array([-1.])")
+multiply: _host.Function = _of_numpy("multiply", "mx.np.ones((1,)), 2", "array([2.])")
+divide: _host.Function = _of_numpy("divide", "mx.np.ones((1,)), 2", "array([0.5])")
+mod: _host.Function = _of_numpy("mod", "mx.np.ones((1,)), 2", "array([1.])")
+power: _host.Function = _of_numpy("power", "mx.np.ones((1,)), 2", "array([1.])")
+maximum: _host.Function = _of_numpy("maximum", "mx.np.ones((1,)), 2", "array([2.])")
+minimum: _host.Function = _of_numpy("minimum", "mx.np.ones((1,)), 2", "array([1.])")
+equal: _host.Function = _of_numpy("equal", "mx.np.ones((1,)), 2", "array([False])")
+not_equal: _host.Function = _of_numpy("not_equal", "mx.np.ones((1,)), 2", "array([ True])")
+less: _host.Function = _of_numpy("less", "mx.np.ones((1,)), 2", "array([ True])")
+less_equal: _host.Function = _of_numpy("less_equal", "mx.np.ones((1,)), 2", "array([ True])")
+greater: _host.Function = _of_numpy("greater", "mx.np.ones((1,)), 2", "array([False])")
+greater_equal: _host.Function = _of_numpy("greater_equal", "mx.np.ones((1,)), 2", "array([False])")
+logical_and: _host.Function = _of_numpy("logical_and", "mx.np.ones((1,)), 2", "array([ True])")
+logical_or: _host.Function = _of_numpy("logical_or", "mx.np.ones((1,)), 2", "array([ True])")
+dot: _host.Function = _of_numpy("dot", "mx.np.ones((2,)), mx.np.ones((2,))", "array(2.)")
+matmul: _host.Function = _of_numpy("matmul", "mx.np.ones((2, 2)), mx.np.ones((2,))", "array([2., 2.])")
+outer: _host.Function = _of_numpy("outer", "mx.np.ones((2,)), mx.np.ones((1,))", "array([[1.],\n               [1.]])")
+concatenate: _host.Function = _of_numpy("concatenate", "[mx.np.ones((1,)), mx.np.zeros((1,))]", "array([1., 0.])")
+stack: _host.Function = _of_numpy(
+    "stack", "[mx.np.ones((1,)), mx.np.zeros((1,))]", "array([[1.],\n               [0.]])"
+)
+split: _host.Function = _of_numpy("split", "mx.np.ones((2,)), 2", "[array([1.]), array([1.])]")
+reshape: _host.Function = _of_numpy("reshape", "mx.np.ones((2,)), (2, 1)", "array([[1.],\n               [1.]])")
+transpose: _host.Function = _of_numpy("transpose", "mx.np.ones((2, 1))", "array([[1., 1.]])")
+swapaxes: _host.Function = _of_numpy("swapaxes", "mx.np.ones((2, 1)), 0, 1", "array([[1., 1.]])")
+expand_dims: _host.Function = _of_numpy("expand_dims", "mx.np.ones((1,)), 0", "array([[1.]])")
+squeeze: _host.Function = _of_numpy("squeeze", "mx.np.ones((1, 1))", "array(1.)")
+tile: _host.Function = _of_numpy("tile", "mx.np.ones((1,)), 2", "array([1., 1.])")
+repeat: _host.Function = _of_numpy("repeat", "mx.np.ones((1,)), 2", "array([1., 1.])")
+flip: _host.Function = _of_numpy("flip", "mx.np.array([1, 2])", "array([2., 1.])")
+broadcast_to: _host.Function = _of_numpy("broadcast_to", "mx.np.ones((1,)), (2,)", "array([1., 1.])")
+where: _host.Function = _of_numpy("where", "mx.np.ones((1,)), mx.np.ones((1,)), mx.np.zeros((1,))", "array([1.])")
+take: _host.Function = _of_numpy("take", "mx.np.array([1, 2]), mx.np.array([1], dtype='int64')", "array([2.])")
+clip: _host.Function = _of_numpy("clip", "mx.np.array([5]), 0, 1", "array([1.])")
+sum: _host.Function = _of_numpy("sum", "mx.np.ones((2,))", "array(2.)")
+mean: _host.Function = _of_numpy("mean", "mx.np.ones((2,))", "array(1.)")
+max: _host.Function = _of_numpy("max", "mx.np.ones((2,))", "array(1.)")
+min: _host.Function = _of_numpy("min", "mx.np.ones((2,))", "array(1.)")
+prod: _host.Function = _of_numpy("prod", "mx.np.ones((2,))", "array(1.)")
+std: _host.Function = _of_numpy("std", "mx.np.ones((2,))", "array(0.)")
+var: _host.Function = _of_numpy("var", "mx.np.ones((2,))", "array(0.)")
+argmax: _host.Function = _of_numpy("argmax", "mx.np.ones((2,))", "array(0, dtype=int64)")
+argmin: _host.Function = _of_numpy("argmin", "mx.np.ones((2,))", "array(0, dtype=int64)")
+cumsum: _host.Function = _of_numpy("cumsum", "mx.np.ones((2,))", "array([1., 2.])")
+sort: _host.Function = _of_numpy("sort", "mx.np.array([2, 1])", "array([1., 2.])")
+argsort: _host.Function = _of_numpy("argsort", "mx.np.array([2, 1])", "array([1, 0], dtype=int64)")
+any: _host.Function = _of_numpy("any", "mx.np.ones((2,))", "array(True)")
+all: _host.Function = _of_numpy("all", "mx.np.ones((2,))", "array(True)")
+zeros_like: _host.Function = _of_numpy("zeros_like", "mx.np.ones((1,))", "array([0.])")
+ones_like: _host.Function = _of_numpy("ones_like", "mx.np.ones((1,))", "array([1.])")
+full_like: _host.Function = _of_numpy("full_like", "mx.np.ones((1,)), 7", "array([7.])")
+
+for _name in ("mean", "max", "min", "prod", "std", "var", "argmax", "argmin", "cumsum", "any", "all"):
+    setattr(ndarray, _name, globals()[_name])
+for _name in ("squeeze", "clip", "dot", "repeat", "take", "swapaxes"):
+    setattr(ndarray, _name, globals()[_name])
+
+
+def eye(N: int, M: int | None = None, k: int = 0, dtype: DType = None, ctx: Where = None) -> ndarray:
+    """Return a matrix with ones on a diagonal.
+
+    Example:
+        >>> mx.np.eye(2)
+        array([[1., 0.],
+               [0., 1.]])
+    """
+    return _as_np(_nd.array(_np.eye(N, M, k), ctx, dtype))
+
+
+def linspace(
+    start: float, stop: float, num: int = 50, endpoint: bool = True, dtype: DType = None, ctx: Where = None
+) -> ndarray:
+    """Return `num` numbers at equal distances from `start` to `stop`, without `stop` where `endpoint` is False.
+
+    Example:
+        >>> mx.np.linspace(0, 1, 3)
+        array([0. , 0.5, 1. ])
+    """
+    return _as_np(_nd.array(_np.linspace(start, stop, num, endpoint=endpoint), ctx, dtype))

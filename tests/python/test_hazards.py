@@ -187,6 +187,8 @@ READS = {
     "view": lambda a: a.reshape(10, 100)[0:10].reshape(COUNT).asnumpy(),
     "copyto": lambda a: a.copyto(mx.nd.zeros((COUNT,))).asnumpy(),
     "sum": lambda a: [a.sum().asscalar() / COUNT] * COUNT,
+    "mean": lambda a: [a.mean().asscalar()] * COUNT,
+    "function": lambda a: mx.nd.abs(a).asnumpy(),
     "wait_to_read": lambda a: (a.wait_to_read(), a.asnumpy())[1],
     "waitall": lambda a: (mx.nd.waitall(), a.asnumpy())[1],
     "item": lambda a: [a[0].item()] * COUNT,

@@ -1,0 +1,125 @@
+"""Functions of `mx.nd` and `mx.np` on arrays in host memory: the same as MXNet's and NumPy's."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorkv as mx
+from nd_cases import ARRAYS, CASES, DIFFERENT
+
+ORACLE = json.loads(pathlib.Path(__file__).with_name("nd_oracle.json").read_text())
+
+
+@pytest.fixture
+def names():
+    found = {"nd": mx.nd}
+    for name, text in ARRAYS.items():
+        found[name] = eval(text, found)
+    return found
+
+
+def test_the_oracle_has_every_case():
+    assert list(ORACLE) == list(dict.fromkeys(CASES))
+
+
+@pytest.mark.parametrize("case", dict.fromkeys(CASES))
+def test_a_function_gives_what_mxnet_gives(names, case):
+    before = {name: value.asnumpy() for name, value in names.items() if isinstance(value, mx.nd.NDArray)}
+    result = eval(case, names)
+    parts = result if isinstance(result, list) else [result]
+    assert len(parts) == len(ORACLE[case])
+    for part, (dtype, shape, elements) in zip(parts, ORACLE[case], strict=True):
+        assert type(part) is mx.nd.NDArray
+        assert part.shape == tuple(shape)
+        exact = {"sum", "cumsum", "prod"} & {case.split("(")[0][3:]} and dtype not in ("float32", "float16")
+        assert part.dtype_name == ("int64" if exact else dtype)
+        size = 2e-3 if dtype == "float16" else 1e-5
+        np.testing.assert_allclose(part.astype("float64").asnumpy().reshape(-1), elements, size, size)
+    for name, value in before.items():
+        np.testing.assert_array_equal(names[name].asnumpy(), value)
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_what_has_no_sense_is_an_error_that_names_the_function(names, case):
+    kind = getattr(mx.errors, DIFFERENT[case], TypeError)
+    with pytest.raises(kind, match=case[3:].split("(")[0]):
+        eval(case, names)
+
+
+def test_results_have_the_context_and_the_class_of_the_first_array():
+    a = mx.nd.ones((2, 2), mx.cpu(1))
+    assert mx.nd.exp(a).context == mx.cpu(1) and mx.nd.split(a, 2)[1].context == mx.cpu(1)
+    assert type(mx.nd.exp(mx.np.ones((2,)))) is mx.np.ndarray
+    assert mx.nd.softmax(a.astype("bfloat16")).dtype_name == "bfloat16"
+
+
+def test_a_result_in_out_takes_its_dtype():
+    a, out = mx.nd.array([1.5, 2.5]), mx.nd.zeros((2,), dtype="float64")
+    assert mx.nd.square(a, out=out) is out and out.asnumpy().tolist() == [2.25, 6.25]
+    assert mx.nd.square(a, out=a) is a and a.asnumpy().tolist() == [2.25, 6.25]
+
+
+NUMPY = """exp(x) log(x) sqrt(x) x.mean() mean(x,axis=1) x.max() x.argmax() argmax(x,axis=1) dot(x,x.T) x.dot(x.T) matmul(x,x.T)
+concatenate([x,x]) stack([x,x],axis=1) where(x>0.5,x,-x) clip(x,0.2,0.6) sort(x) argsort(x) x.std() var(x,axis=0) cumsum(x)
+x.cumsum(axis=1) split(x,3,axis=1) transpose(x) expand_dims(x,0) squeeze(x) tile(x,2) add(x,k) k.mean() sum(k) power(x,2)
+isnan(x) any(x>0.9) outer(x[0],x[1]) x.take(k[0]) maximum(x,0.5) equal(x,x) full_like(x,7) logical_not(x) mod(x,2)"""
+
+
+@pytest.mark.parametrize("case", NUMPY.split())
+def test_functions_of_np_are_those_of_numpy(case):
+    x = np.array([[0.25, 0.5, 0.75], [1, 0.125, 0.375]], np.float32)
+    k = np.array([[1, 0, 2]], np.int64)
+
+    def of(module, make):
+        functions = {name: getattr(module, name) for name in mx.np.__all__ if name != "ndarray"}
+        result = eval(case, {**functions, "x": make(x), "k": make(k)})
+        return result if isinstance(result, list) else [result]
+
+    ours = of(mx.np, lambda array: mx.np.array(array, dtype=array.dtype))
+    for mine, wanted in zip(ours, of(np, np.array), strict=True):
+        assert mine.shape == np.shape(wanted) and mine.dtype_name == np.asarray(wanted).dtype.name
+        np.testing.assert_allclose(mine.asnumpy(), wanted, 1e-6)
+
+
+def test_np_says_what_is_wrong():
+    for call in (
+        lambda: mx.np.dot(mx.np.ones((2,)), mx.np.ones((3,))),
+        lambda: mx.np.exp(1),
+        lambda: mx.np.mean(mx.np.ones((2,)), axis=3),
+    ):
+        with pytest.raises(mx.errors.InvalidArgumentError, match=r"^(dot|exp|mean): "):
+            call()
+
+
+READ = {
+    "nd.maximum(i, 0)": 3,
+    "nd.clip(nd.abs(i) * 4, 0, 3)": 3,
+    "nd.where(i > 0, i, s)": 3,
+    "nd.divide(nd.add(1, i), nd.sqrt(nd.square(i)))": 4 / 3,
+    "nd.lesser(i, 2)": 0,
+    "nd.sign(i) + nd.equal(i, 3)": 2,
+}
+
+
+@pytest.mark.parametrize("text", READ)
+def test_a_function_that_servers_run_may_call_them(text):
+    def update(key, i, s):
+        s += eval(text, {"nd": mx.nd, "i": i, "s": s})
+
+    with mx.kv.create("dist_sync", bootstrap="self") as kv:
+        kv.init(0, mx.nd.ones((2,)))
+        kv.set_updater(update)
+        kv.push(0, mx.nd.full((2,), 3))
+        np.testing.assert_allclose(kv.pull(0).asnumpy(), 1 + READ[text], 1e-6)
+
+
+@pytest.mark.parametrize("text", ["nd.exp(i)", "nd.dot(i, i)", "nd.square(i, out=s)", "i.exp()"])
+def test_a_function_that_servers_run_says_what_it_may_not_call(text):
+    def update(key, i, s):
+        s += eval(text, {"nd": mx.nd, "i": i, "s": s})
+
+    with mx.kv.create("dist_sync", bootstrap="self") as kv:
+        kv.init(0, mx.nd.ones((2,)))
+        with pytest.raises(mx.errors.InvalidArgumentError, match="a function that servers run has"):
+            kv.set_updater(update)
