@@ -19,6 +19,7 @@ SECTIONS = [
     ("Contexts", "tensorkv.context", None),
     ("Optimizers", "tensorkv.optimizer", None),
     ("Learning rates", "tensorkv.lr_scheduler", None),
+    ("Initializers", "tensorkv.initializer", None),
     ("Random numbers", "tensorkv.random", None),
     ("Errors", "tensorkv.errors", None),
     ("Several workers in one process", "tensorkv.testing", ["cluster", "Cluster"]),

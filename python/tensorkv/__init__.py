@@ -14,6 +14,7 @@ from . import (
     base,
     context,
     errors,
+    initializer,
     kvstore,
     kvstore_server,
     lr_scheduler,
@@ -25,6 +26,7 @@ from . import (
     testing,
     ticket,
 )
+from . import initializer as init
 from . import kvstore as kv
 from . import ndarray as nd
 from . import numpy as np
@@ -56,6 +58,8 @@ __all__ = [
     "current_context",
     "errors",
     "gpu",
+    "init",
+    "initializer",
     "install_as_mxnet",
     "kv",
     "kvstore",

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _MODULES = {
     "base": "base",
     "context": "context",
+    "init": "initializer",
+    "initializer": "initializer",
     "kv": "kvstore",
     "kvstore": "kvstore",
     "kvstore.base": "kvstore",

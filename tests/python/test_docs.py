@@ -18,6 +18,7 @@ MODULES = ["tensorkv"] + [
         "base",
         "context",
         "errors",
+        "initializer",
         "kvstore",
         "lr_scheduler",
         "ndarray",
