@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -35,9 +36,11 @@ class Processes:
         self.started = []
 
     def script(self, text, name="script.py"):
-        """Write a script and return its path."""
+        """Write a script and return its path; jobs that start side by side may share it, and see it whole or not at all."""
         path = self.folder / name
-        path.write_text(PRELUDE + textwrap.dedent(text))
+        written = self.folder / f"{name}.{threading.get_ident()}"
+        written.write_text(PRELUDE + textwrap.dedent(text))
+        written.replace(path)
         return str(path)
 
     def start(self, command, **variables):

@@ -77,7 +77,7 @@ def start(processes, case, stop_file):
     if case.victim == "head":
         variables |= {"TKV_ON_DEATH": "continue"}
         if case.transport == "tcp":
-            token = processes.folder / "job.token"
+            token = stop_file.with_name(f"{stop_file.name}.token")  # each job its own: they start side by side
             token.touch(mode=0o600)
             token.write_text("a token of this test, long enough")
             variables |= {"TKV_TOKEN_FILE": token, "TKV_HEAD": "tcp:127.0.0.1:0"}
@@ -87,21 +87,24 @@ def start(processes, case, stop_file):
     return [job], None
 
 
-def wait_until_ready(processes, case, stop_file):
+def wait_until_ready(started, case, stop_file):
     """Every worker has made its store."""
     ready = [stop_file.with_name(f"{stop_file.name}.{rank}.ready") for rank in range(case.workers)]
     for _ in range(1200):
         if all(path.exists() for path in ready):
             return
         time.sleep(0.05)
-    pytest.fail(f"{case}: {[path.exists() for path in ready]} are ready")
+    for process in started:
+        os.killpg(process.pid, signal.SIGKILL)
+    said = "".join(process.communicate()[0] for process in started)
+    pytest.fail(f"{case}: {[path.exists() for path in ready]} are ready; it said:\n{said}")
 
 
 def run(processes, case):
     """Run the job of a case and return everything said."""
     stop_file = processes.folder / ("stop." + ".".join(map(str, case)))
     started, victim = start(processes, case, stop_file)
-    wait_until_ready(processes, case, stop_file)
+    wait_until_ready(started, case, stop_file)
     if victim is None:
         job = started[0]
         victim = job.pid if case.victim == "launcher" else pids_of(job, case.victim)[-1]
