@@ -54,7 +54,8 @@ def _refill(tree: Mapping[Any, Any], values: list[Any]) -> Any:
     }
 
 
-def _flatten_pytree(verb: str, tree: Any) -> tuple[list[int | str], list[Any], Form]:
+def flatten_pytree(verb: str, tree: Any) -> tuple[list[int | str], list[Any], Form]:
+    """Return the keys and the arrays of a pytree, and what gives arrays its form."""
     import jax
 
     leaves, form = jax.tree_util.tree_flatten_with_path(tree)
@@ -72,7 +73,7 @@ def _flatten_one(verb: str, tree: Any) -> tuple[list[int | str], list[Any], Form
         keys = [_join(verb, path) for path, _ in leaves]
         values = [value for _, value in leaves]
         return keys, values, lambda filled: _refill(tree, list(filled))
-    return _flatten_pytree(verb, tree)
+    return flatten_pytree(verb, tree)
 
 
 def flatten(verb: str, tree: Any) -> tuple[list[int | str], list[Any], Form]:

@@ -1,0 +1,462 @@
+"""The store as an optimizer of PyTorch, and as a Trainer with MXNet's names: ``tensorkv.torch``.
+
+This module needs PyTorch; ``import tensorkv`` does not load it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ._torch_params import groups_of, named_of
+from ._torch_trainer import Trainer
+from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from .optimizer import Optimizer, Program
+
+if TYPE_CHECKING:
+    from .kvstore import KVStore
+    from .ticket import Ticket
+
+__all__ = ["KVOptimizer", "Trainer"]
+
+_averaged: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # whose rescale_grad a KVOptimizer has divided
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
+class _Pushed:
+    """A gradient that has left, and what the caller must not have changed until the step."""
+
+    __slots__ = ("grad", "ticket", "version")
+
+    def __init__(self, grad: Any, ticket: Ticket[None]) -> None:
+        self.grad, self.version, self.ticket = grad, grad._version, ticket
+
+
+class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  # PyTorch may be missing where types are checked
+    """A torch.optim.Optimizer whose step goes through a store: ``loss.backward(); opt.step()``.
+
+    Each parameter is a key of the store. Every worker makes the same KVOptimizer; from then on all have the parameters of
+    rank 0. A gradient is pushed as soon as the backward pass has computed it, while the rest of the pass goes on, and `step`
+    waits for the sums. Gradients are sent from, and results written to, the tensors' own memory, on the CPU.
+
+    Args:
+        params: what ``model.named_parameters()`` gives, or parameters, or dicts of such with ``params``, ``lr`` and
+            ``weight_decay`` (param groups). A parameter's name is its key; one without a name has its number as name.
+            Parameters that do not require a gradient are left out.
+        kv: the store.
+        optimizer: who changes the parameters.
+
+            - one of `mx.optimizer` or a `Program`: the store does, on its servers where it is distributed, with one
+              state for all workers.
+            - a torch.optim.Optimizer of the same parameters: each worker does, after the store has averaged the gradients.
+              A worker that is started again while its job goes on is refused, because no server has the parameters.
+            - None: the store does, with what ``kv.set_optimizer`` or ``kv.set_updater`` has said before.
+        average: divide the sums of a synchronous store by the number of workers, as DistributedDataParallel does: an
+            optimizer's `rescale_grad` is divided. False: the gradient is the sum.
+        overlap: push in the backward pass. Then nobody may change a gradient between the backward pass and `step` (to clip
+            it, to unscale it), and there is one backward pass for each step, but for those inside `no_sync`; anything else
+            is an error. False: push in `step`.
+        prefix: put before each name; models that share a store need different ones.
+
+    Every worker has to call `step` as often as the others. A parameter that has no gradient then takes part with zeros, so
+    that the ones that other workers have count; a parameter that does not require a gradient any more takes no part, on any
+    worker. A learning-rate scheduler of PyTorch works, on every worker alike: `lr` and `weight_decay` of each group count from
+    the next step on. States of an optimizer on servers are saved by ``kv.save`` or ``kv.save_optimizer_states``.
+
+    Raises:
+        AlreadyExistsError: the store has a key with such a name.
+        InvalidArgumentError: no parameters, two with one name, another option in a group than ``lr`` and ``weight_decay``.
+        FailedPreconditionError: `optimizer` is None, and the store assigns; a gradient that was pushed has been changed; a
+            second backward pass before the step.
+        UnimplementedError: a sparse gradient; a tensor that is not on the CPU.
+
+    Example:
+        >>> model = torch.nn.Linear(3, 1)
+        >>> kv = mx.kv.create('local')
+        >>> opt = mx.torch.KVOptimizer(model.named_parameters(), kv, mx.optimizer.SGD(learning_rate=0.1))
+        >>> x = torch.ones(4, 3)
+        >>> for _ in range(100):
+        ...     opt.zero_grad()
+        ...     loss = ((model(x) - 2) ** 2).mean()
+        ...     loss.backward()
+        ...     opt.step()
+        >>> bool(loss < 1e-6), sorted(kv.keys())
+        (True, ['bias', 'weight'])
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        kv: KVStore,
+        optimizer: Optimizer | Program | Any = None,
+        *,
+        average: bool = True,
+        overlap: bool = True,
+        prefix: str = "",
+    ) -> None:
+        """Make the keys, and give all workers the parameters of rank 0."""
+        self._local: Any = optimizer if isinstance(optimizer, torch.optim.Optimizer) else None
+        self._kv, self._overlap, self._prefix = kv, overlap, prefix
+        self._names: dict[Any, str] = {}  # keys by parameter
+        self._priorities: dict[Any, int] = {}
+        self._pushed: dict[Any, _Pushed] = {}
+        self._is_synced = True
+        self._divisor = kv.num_workers if average and "async" not in kv.type else 1
+        self._is_made = False
+        self._check_store(optimizer)
+        self._optimizer = optimizer if isinstance(optimizer, Optimizer) else None
+        groups = groups_of(params)
+        named = [one for group in groups for one in group["params"]]
+        bare = [{**group, "params": [parameter for _, parameter in group["params"]]} for group in groups]
+        own = self._own_options()
+        if self._local is None:
+            for group in bare:
+                _check_group(group, own)
+        else:
+            _check_same(bare, self._local.param_groups)
+        super().__init__(bare, own)
+        self._is_made = True
+        if self._local is not None:
+            self.param_groups, self.state = self._local.param_groups, self._local.state
+            self.defaults = self._local.defaults
+        new = self._find_new(named)
+        if not new:
+            raise InvalidArgumentError("KVOptimizer: there is no parameter that requires a gradient")
+        if self._optimizer is not None:
+            if self._divisor > 1:
+                _averaged.add(self._optimizer)
+                self._optimizer.rescale_grad /= self._divisor
+            self._own_mult = (dict(self._optimizer.lr_mult), dict(self._optimizer.wd_mult))
+            kv.set_optimizer(self._optimizer)
+        elif isinstance(optimizer, Program):
+            kv.set_updater(optimizer)
+        self._register(new)
+        self._rates = self._rates_of_groups()
+        if any(group.keys() & own.keys() for group in groups):
+            self._apply(self._rates)
+
+    def _own_options(self) -> dict[str, Any]:
+        """Return the options that a group may have, and what they are without."""
+        base = self._optimizer
+        return {"lr": base.learning_rate, "weight_decay": base.wd} if base is not None else {}
+
+    def _check_store(self, optimizer: Any) -> None:
+        """Raise where nobody would change the parameters, or nobody has them."""
+        kv = self._kv
+        if self._local is not None:
+            if kv.rejoined:
+                raise FailedPreconditionError(
+                    "KVOptimizer: this worker has been started again, and its job has the parameters on workers only; start the"
+                    " job from a checkpoint, or give an optimizer of mx.optimizer, with which the servers have them"
+                )
+            if kv._updater is not None or kv._native is not None or kv._running is not None:
+                raise FailedPreconditionError(
+                    "KVOptimizer: the store has an updater, and a torch.optim.Optimizer needs the sums as they are"
+                )
+        elif optimizer is None:
+            if kv.rank == 0 and kv._updater is None and kv._native is None and kv._running is None:
+                raise FailedPreconditionError(
+                    "KVOptimizer: no optimizer, and the store assigns what is pushed; give one of mx.optimizer or of torch.optim"
+                )
+        elif isinstance(optimizer, Optimizer):
+            if optimizer in _averaged:
+                raise FailedPreconditionError("KVOptimizer: the optimizer is another KVOptimizer's; make one for each")
+        elif not isinstance(optimizer, Program):
+            raise InvalidArgumentError(
+                f"KVOptimizer: optimizer of type {type(optimizer).__qualname__}; one of mx.optimizer or of torch.optim, a Program"
+                " or None is needed"
+            )
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters to train, on every worker alike."""
+        if not self._is_made:  # the base class adds what it was made with
+            super().add_param_group(param_group)
+            return
+        named = named_of(param_group["params"])
+        bare = {**param_group, "params": [parameter for _, parameter in named]}
+        if self._local is None:
+            _check_group(bare, self._own_options())
+        new = self._find_new(named)
+        groups = list(self.param_groups)
+        if self._local is not None:
+            self._local.add_param_group(bare)
+        else:
+            super().add_param_group(bare)
+        try:
+            self._register(new)
+        except BaseException:
+            self.param_groups[:] = groups
+            raise
+
+    def _find_new(self, named: list[tuple[str | None, Any]]) -> dict[str, Any]:
+        """Return the parameters that are to have keys, by key, or raise."""
+        new: dict[str, Any] = {}
+        seen = set(self._names.values())
+        for number, (name, parameter) in enumerate(named, len(self._names)):
+            key = f"{self._prefix}{number if name is None else name}"
+            if parameter.device.type != "cpu":
+                raise UnimplementedError(
+                    f"KVOptimizer: {key!r} is on {parameter.device}; stores take tensors on the CPU"
+                )
+            if key in new or key in seen:
+                raise InvalidArgumentError(f"KVOptimizer: two parameters have the name {key!r}")
+            if parameter.requires_grad:
+                new[key] = parameter
+        return new
+
+    def _register(self, new: dict[str, Any]) -> None:
+        """Make the keys of parameters, take the values of rank 0, and hear of the gradients."""
+        if not new:
+            return
+        keys, values = list(new), [parameter.detach() for parameter in new.values()]
+        self._kv.init(keys, values)
+        self._kv.pull(keys, out=values)
+        torch.autograd.graph.increment_version(values)
+        for key, parameter in new.items():
+            self._priorities[parameter] = -len(self._names)
+            self._names[parameter] = key
+            if self._overlap:
+                parameter.register_hook(self._hook(KVOptimizer._check_unpushed, parameter))
+                parameter.register_post_accumulate_grad_hook(self._hook(KVOptimizer._push_one))
+
+    def _hook(self, method: Callable[..., None], *bound: Any) -> Callable[[Any], None]:
+        """Return a hook that does nothing when this optimizer is gone: the parameters may outlive it."""
+        me = weakref.ref(self)
+
+        def hook(tensor: Any) -> None:
+            self = me()
+            if self is not None and self._is_synced:
+                method(self, *(bound or (tensor,)))
+
+        return hook
+
+    # ------------------------------------------------------------------------------------------------------------ a step
+
+    def _check_unpushed(self, parameter: Any) -> None:
+        """Raise where a second backward pass would add to a gradient that has left."""
+        if parameter in self._pushed:
+            raise FailedPreconditionError(
+                f"KVOptimizer: a second backward pass before step(), and the gradient of {self._names[parameter]!r} has been pushed;"
+                " put all but the last pass inside `with opt.no_sync():`, or give overlap=False"
+            )
+
+    def _push_one(self, parameter: Any) -> None:
+        """Push a gradient in the backward pass; the layers that the next forward pass needs first leave first."""
+        if not self._pushed:
+            self._take_rates()
+        self._check_unpushed(parameter)
+        key, grad = self._names[parameter], self._gradient(parameter)
+        if self._local is not None:
+            pending = self._kv.pushpull([key], [grad], [grad], self._priorities[parameter], async_op=True)
+        else:
+            pending = self._kv.push([key], [grad], self._priorities[parameter], async_op=True)
+        self._pushed[parameter] = _Pushed(parameter.grad, pending)
+
+    def _gradient(self, parameter: Any) -> Any:
+        """Return the gradient as the store takes it; zeros where there is none."""
+        grad = parameter.grad
+        if grad is None:
+            return torch.zeros_like(parameter, requires_grad=False)
+        if grad.is_sparse:
+            raise UnimplementedError(
+                f"KVOptimizer: the gradient of {self._names[parameter]!r} is sparse, which stores do not take yet; "
+                "torch.nn.Embedding(sparse=False) gives a dense one"
+            )
+        return grad.detach()
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Add gradients up: backward passes inside push nothing, as with DistributedDataParallel.
+
+        Example:
+            >>> model = torch.nn.Linear(3, 1, bias=False)
+            >>> opt = mx.torch.KVOptimizer(model.parameters(), mx.kv.create(), mx.optimizer.SGD(learning_rate=1))
+            >>> before = model.weight.detach().clone()
+            >>> with opt.no_sync():
+            ...     model(torch.ones(3)).backward()
+            >>> model(torch.ones(3)).backward()
+            >>> opt.step()
+            >>> (before - model.weight.detach()).tolist()
+            [[2.0, 2.0, 2.0]]
+        """
+        before, self._is_synced = self._is_synced, False
+        try:
+            yield
+        finally:
+            self._is_synced = before
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As torch.optim.Optimizer; between a backward pass that pushes and its step it is an error."""
+        if self._pushed:
+            first = self._names[next(iter(self._pushed))]
+            raise FailedPreconditionError(
+                f"KVOptimizer: zero_grad() between backward() and step(); the gradient of {first!r} has been pushed"
+            )
+        super().zero_grad(set_to_none)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Push what has not been pushed, wait for the sums of all workers, and have the parameters changed.
+
+        Args:
+            closure: computes the loss again, with its backward pass.
+
+        Returns:
+            what the closure returned, or None.
+
+        Raises:
+            KVError: as ``kv.push`` and ``kv.pull``, with the key and the peer. Parameters are as before the step, and
+                gradients may have been used; where a worker goes on after an error of the network, the parameters are those of
+                the servers after its next step.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        pushed, self._pushed = self._pushed, {}
+        try:
+            with torch.no_grad():
+                self._check_pushed(pushed)
+                if not pushed:
+                    self._take_rates()
+                if self._local is not None:
+                    self._step_local(pushed)
+                else:
+                    self._step_store(pushed)
+        finally:
+            for one in pushed.values():  # nobody reads a gradient's memory when the step has ended
+                with contextlib.suppress(Exception):
+                    one.ticket.wait()
+        return loss
+
+    def _check_pushed(self, pushed: dict[Any, _Pushed]) -> None:
+        for parameter, one in pushed.items():
+            if parameter.grad is not one.grad or one.grad._version != one.version:
+                raise FailedPreconditionError(
+                    f"KVOptimizer: the gradient of {self._names[parameter]!r} has been changed between backward() and step(), when it had "
+                    "been pushed; overlap=False pushes in step(), and clip_gradient= of an optimizer of mx.optimizer clips there"
+                )
+
+        if pushed and self._rates_of_groups() != self._rates:
+            raise FailedPreconditionError(
+                "KVOptimizer: lr or weight_decay of a group has been changed between backward() and step(), when gradients had been"
+                " pushed; change them behind step(), or give overlap=False"
+            )
+
+    def _taking_part(self) -> list[Any]:
+        return [parameter for parameter in self._names if parameter.requires_grad]
+
+    def _step_store(self, pushed: dict[Any, _Pushed]) -> None:
+        """Have the store change the parameters."""
+        params = self._taking_part()
+        outs = [parameter.detach() for parameter in params]
+        late = [parameter for parameter in params if parameter not in pushed]
+        keys = [self._names[parameter] for parameter in params]
+        if len(late) == len(params):
+            self._kv.pushpull(keys, [self._gradient(parameter) for parameter in params], outs)
+        else:
+            if late:
+                self._kv.push([self._names[p] for p in late], [self._gradient(p) for p in late])
+            for one in pushed.values():
+                one.ticket.wait()
+            self._kv.pull(keys, out=outs)
+        torch.autograd.graph.increment_version(outs)
+
+    def _step_local(self, pushed: dict[Any, _Pushed]) -> None:
+        """Have the store sum the gradients, and the local optimizer change the parameters."""
+        assert self._local is not None
+        params = self._taking_part()
+        late = [parameter for parameter in params if parameter not in pushed]
+        grads = [self._gradient(parameter) for parameter in late]
+        if late:
+            self._kv.pushpull([self._names[parameter] for parameter in late], grads, grads)
+        for one in pushed.values():
+            one.ticket.wait()
+        for parameter, grad in zip(late, grads, strict=True):
+            if parameter.grad is None:
+                parameter.grad = grad
+        all_grads = [parameter.grad for parameter in params]
+        torch.autograd.graph.increment_version(all_grads)
+        if self._divisor > 1:
+            torch._foreach_div_(all_grads, float(self._divisor))  # type: ignore[attr-defined,unused-ignore]
+        self._local.step()
+
+    # ---------------------------------------------------------------------------------------------------------- rates
+
+    def _rates_of_groups(self) -> list[tuple[float, float]]:
+        """Return the learning rate and the weight decay of each group."""
+        if self._optimizer is None:
+            return []
+        return [(float(group["lr"]), float(group["weight_decay"])) for group in self.param_groups]
+
+    def _take_rates(self) -> None:
+        """Tell the store what a scheduler, or somebody, has changed in the groups."""
+        rates = self._rates_of_groups()
+        if rates != self._rates:
+            self._apply(rates)
+            self._rates = rates
+
+    def _apply(self, rates: list[tuple[float, float]]) -> None:
+        """Give the optimizer the rates of the groups: the largest as its own, and a factor for each key."""
+        optimizer = self._optimizer
+        assert optimizer is not None
+        lr, wd = max(rate for rate, _ in rates), max(decay for _, decay in rates)
+        lr_mult, wd_mult = dict(self._own_mult[0]), dict(self._own_mult[1])
+        for group, (rate, decay) in zip(self.param_groups, rates, strict=True):
+            for key in (self._names[parameter] for parameter in group["params"] if parameter in self._names):
+                if rate != lr:
+                    lr_mult[key] = lr_mult.get(key, 1.0) * rate / lr
+                if decay != wd:
+                    wd_mult[key] = wd_mult.get(key, 1.0) * decay / wd
+        if lr != optimizer.learning_rate:
+            if optimizer.lr_scheduler is not None:
+                raise InvalidArgumentError(
+                    f"KVOptimizer: a group has lr={lr}, and the optimizer has an lr_scheduler, which decides the learning rate"
+                )
+            optimizer.set_learning_rate(lr)
+        optimizer.wd = wd
+        optimizer.lr_mult, optimizer.wd_mult = lr_mult, wd_mult
+
+    def state_dict(self) -> dict[str, Any]:
+        """As torch.optim.Optimizer: the groups, and the states of a torch.optim.Optimizer; those of a store are saved by it."""
+        found: dict[str, Any] = self._local.state_dict() if self._local is not None else super().state_dict()
+        return found
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take groups and states back; `lr` and `weight_decay` count from the next step on."""
+        if self._local is None:
+            super().load_state_dict(state_dict)
+            return
+        self._local.load_state_dict(state_dict)
+        self.param_groups, self.state = self._local.param_groups, self._local.state
+
+    def __repr__(self) -> str:
+        """Return the store, the number of parameters and who changes them."""
+        who = type(self._local or self._optimizer).__name__ if self._local or self._optimizer else "the store's updater"
+        return f"<KVOptimizer of {len(self._names)} parameters in {self._kv!r}, changed by {who}>"
+
+
+def _check_same(groups: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
+    """Raise where the local optimizer has other parameters."""
+    mine = {p for group in groups for p in group["params"] if p.requires_grad}
+    others = {p for group in theirs for p in group["params"] if p.requires_grad}
+    if mine != others:
+        raise InvalidArgumentError(
+            f"KVOptimizer: {len(mine)} parameters, of which {len(mine & others)} are among the {len(others)} of the optimizer;"
+            " the same are needed"
+        )
+
+
+def _check_group(group: dict[str, Any], own: dict[str, Any]) -> None:
+    """Raise where a group asks for what the one optimizer of the store cannot do."""
+    for name in group:
+        if name != "params" and name not in own:
+            wanted = ", ".join(own) if own else "none, because the store has its updater already"
+            raise InvalidArgumentError(f"KVOptimizer: option {name!r} of a group; possible: {wanted}")

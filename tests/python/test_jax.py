@@ -1,0 +1,123 @@
+"""tensorkv.jax: pytrees that train through the store train as they do in one process on the joined batch."""
+
+import doctest
+
+import numpy as np
+import pytest
+import tensorkv as mx
+
+jax = pytest.importorskip("jax")
+import tensorkv.jax  # noqa: E402
+
+pytestmark = pytest.mark.framework
+WORKERS, STEPS = 2, 50
+
+
+def start(seed=0):
+    rng = np.random.default_rng(seed)
+    return {
+        "layers": [
+            {"w": jax.numpy.asarray(rng.normal(size=(5, 8)), "float32"), "b": jax.numpy.zeros(8)},
+            {"w": jax.numpy.asarray(rng.normal(size=(8, 2)), "float32"), "b": jax.numpy.zeros(2)},
+        ],
+        "scale": jax.numpy.ones(()),
+    }
+
+
+@jax.jit
+@jax.grad
+def gradient(params, x):
+    first, second = params["layers"]
+    hidden = jax.numpy.tanh(x @ first["w"] + first["b"])
+    found = params["scale"] * (hidden @ second["w"] + second["b"])
+    return ((found - x[:, :2]) ** 2).mean()
+
+
+def batch_of(step, part=None):
+    x = np.random.default_rng(step).normal(size=(4 * WORKERS, 5)).astype("float32")
+    return x if part is None else x[part * 4 : part * 4 + 4]
+
+
+def alone(momentum=0.0):
+    params = start()
+    velocity = jax.tree_util.tree_map(jax.numpy.zeros_like, params)
+    for step in range(STEPS):
+        grads = gradient(params, batch_of(step))
+        velocity = jax.tree_util.tree_map(lambda v, g: momentum * v - 0.1 * g, velocity, grads)
+        params = jax.tree_util.tree_map(lambda p, v: p + v, params, velocity)
+    return params
+
+
+def close(found, wanted):
+    assert jax.tree_util.tree_structure(found) == jax.tree_util.tree_structure(wanted)
+    for one, other in zip(*map(jax.tree_util.tree_leaves, (found, wanted)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+def together(function, mode="dist_sync", workers=WORKERS):
+    with mx.testing.cluster(workers, 2, mode, patience=60) as job:
+        return job.run(function)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_training_together_is_training_alone(momentum):
+    def work(kv):
+        optimizer = mx.optimizer.SGD(learning_rate=0.1, momentum=momentum)
+        opt = mx.jax.KVOptimizer(start(seed=kv.rank), kv, optimizer)
+        params = opt.params
+        for step in range(STEPS):
+            params = opt.step(gradient(params, batch_of(step, kv.rank)))
+        return params
+
+    for found in together(work):
+        close(found, alone(momentum))
+
+
+def test_means_in_the_form_of_optax():
+    def work(kv):
+        mean = mx.jax.average(kv)
+        params = mean.init(start(seed=kv.rank))
+        for step in range(STEPS):
+            updates, _ = mean.update(gradient(params, batch_of(step, kv.rank)), None, params)
+            params = jax.tree_util.tree_map(lambda p, g: p - 0.1 * g, params, updates)
+        return params
+
+    for found in together(work):
+        close(found, alone())
+
+
+def test_results_stay_what_they_are():
+    opt = mx.jax.KVOptimizer(jax.numpy.zeros(1000), mx.kv.create(), mx.optimizer.SGD(learning_rate=1))
+    first = opt.params
+    second = opt.step(jax.numpy.ones(1000))
+    opt.step(jax.numpy.ones(1000))
+    assert first.max() == 0 and second.min() == second.max() == -1 and opt.params.max() == -2
+
+
+def test_mistakes_are_said():
+    kv = mx.kv.create()
+    with pytest.raises(mx.errors.FailedPreconditionError, match="the store assigns"):
+        mx.jax.KVOptimizer(start(), kv)
+    with pytest.raises(mx.errors.InvalidArgumentError, match="type str"):
+        mx.jax.KVOptimizer(start(), kv, "sgd")
+    with pytest.raises(mx.errors.InvalidArgumentError, match="no arrays"):
+        mx.jax.KVOptimizer({}, kv, mx.optimizer.SGD())
+    opt = mx.jax.KVOptimizer(start(), kv, mx.optimizer.SGD())
+    with pytest.raises(mx.errors.InvalidArgumentError, match=r"'scale' is in one only"):
+        opt.step({"layers": start()["layers"]})
+    with pytest.raises(mx.errors.FailedPreconditionError, match="jit"):
+        jax.jit(opt.step)(start())
+    with pytest.raises(mx.errors.InvalidArgumentError, match="shape"):
+        opt.step(start() | {"scale": jax.numpy.ones(3)})
+    assert kv.round("scale") == 0
+    with pytest.raises(mx.errors.FailedPreconditionError, match="has an updater"):
+        mx.jax.average(kv)
+    with pytest.raises(mx.errors.FailedPreconditionError, match=r"update before init"):
+        mx.jax.average(mx.kv.create()).update(start(), None)
+    other = mx.jax.KVOptimizer(start(), kv, prefix="other.")
+    assert "other.scale" in kv and other.params["scale"] == 1
+
+
+def test_the_examples_of_the_docstrings_run():
+    failed, tried = doctest.testmod(mx.jax, globs={"mx": mx, "jax": jax, "np": np})
+    assert tried and not failed

@@ -1,0 +1,574 @@
+"""tensorkv.torch: models that train through the store are models that train in one process on the joined batch."""
+
+import doctest
+import threading
+
+import numpy as np
+import pytest
+import tensorkv as mx
+
+torch = pytest.importorskip("torch")
+import tensorkv.torch  # noqa: E402
+
+pytestmark = pytest.mark.framework
+STEPS = 50
+SEEDING = threading.Lock()  # PyTorch's generator is the process's
+WORKERS = 2
+
+
+def mlp():
+    return torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3))
+
+
+def convnet():
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3, padding=1),
+        torch.nn.GroupNorm(2, 4),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(4 * 36, 3),
+    )
+
+
+class Transformer(torch.nn.Module):
+    """Two layers whose embedding is also the output's weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(11, 8)
+        layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.layers = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = torch.nn.Linear(8, 11, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens):
+        return self.head(self.layers(self.embedding(tokens))).mean(1)
+
+
+def batch_of(make, step, part=None):
+    """Return inputs and labels of a step; of all workers together where `part` is None."""
+    generator = torch.Generator().manual_seed(step)
+    count = 4 * WORKERS
+    if make is Transformer:
+        x = torch.randint(0, 11, (count, 5), generator=generator)
+        y = x[:, 0]
+    else:
+        x = torch.randn((count, 6) if make is mlp else (count, 1, 6, 6), generator=generator)
+        y = torch.randint(0, 3, (count,), generator=generator)
+    chosen = slice(None) if part is None else slice(part * 4, part * 4 + 4)
+    return x[chosen], y[chosen]
+
+
+def model_of(make, seed=0):
+    with SEEDING, torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return make()
+
+
+def loss_of(model, batch, reduction="mean"):
+    x, y = batch
+    return torch.nn.functional.cross_entropy(model(x), y, reduction=reduction)
+
+
+def train(make, part, step_of, model=None, steps=STEPS):
+    """Train a model and return its parameters."""
+    model = model or model_of(make)
+    step = step_of(model)
+    for number in range(steps):
+        step(number, lambda number=number: loss_of(model, batch_of(make, number, part)))
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def alone(make, optimizer):
+    """Train in one process, on the batches of all workers, with PyTorch's optimizer."""
+
+    def step_of(model):
+        torchs = optimizer(model.parameters())
+
+        def step(number, loss):
+            torchs.zero_grad()
+            loss().backward()
+            torchs.step()
+
+        return step
+
+    return train(make, None, step_of)
+
+
+def close(found, wanted, tolerance=2e-5):
+    assert found.keys() == wanted.keys()
+    for name in wanted:
+        torch.testing.assert_close(found[name], wanted[name], rtol=tolerance, atol=tolerance)
+
+
+def together(function, mode="dist_sync", workers=WORKERS, servers=2, **options):
+    with mx.testing.cluster(workers, servers, mode, patience=60, **options) as job:
+        return job.run(function)
+
+
+PAIRS = {
+    "sgd": (lambda: mx.optimizer.SGD(learning_rate=0.1), lambda p: torch.optim.SGD(p, lr=0.1)),
+    "momentum": (
+        lambda: mx.optimizer.SGD(learning_rate=0.05, momentum=0.9, wd=0.01),
+        lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=0.01),
+    ),
+    "adam": (
+        lambda: mx.optimizer.Adam(learning_rate=0.01, epsilon=0),
+        lambda p: torch.optim.Adam(p, lr=0.01, eps=0),
+    ),
+    "adagrad": (
+        lambda: mx.optimizer.AdaGrad(learning_rate=0.05, eps=1e-14),
+        lambda p: torch.optim.Adagrad(p, lr=0.05, eps=1e-7),
+    ),
+}
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize(
+    ("make", "pair"),
+    [
+        (mlp, "sgd"),
+        (mlp, "momentum"),
+        (mlp, "adagrad"),
+        (convnet, "momentum"),
+        (Transformer, "momentum"),
+        (mlp, "adam"),
+    ],
+)
+@pytest.mark.parametrize("who", ["store", "worker"])
+def test_training_together_is_training_alone(make, pair, who, overlap):
+    ours, torchs = PAIRS[pair]
+
+    def work(kv):
+        def step_of(model):
+            optimizer = ours() if who == "store" else torchs(model.parameters())
+            opt = mx.torch.KVOptimizer(model.named_parameters(), kv, optimizer, overlap=overlap)
+
+            def step(number, loss):
+                opt.zero_grad()
+                loss().backward()
+                opt.step()
+
+            return step
+
+        return train(make, kv.rank, step_of, model_of(make, seed=kv.rank))  # rank 0's parameters count
+
+    results = together(work)
+    wanted = alone(make, torchs)
+    for found in results:
+        close(found, wanted, 2e-4 if pair in ("adam", "adagrad") else 2e-5)
+    for name in wanted:
+        assert torch.equal(results[0][name], results[1][name])
+
+
+class TestSteps:
+    """What a script may do between steps."""
+
+    def run(self, body, workers=1, mode="dist_sync", **options):
+        return together(body, mode, workers, 1, **options)
+
+    def test_gradients_add_up_without_sync(self):
+        def work(kv):
+            model = model_of(mlp)
+            opt = mx.torch.KVOptimizer(model.named_parameters(), kv, mx.optimizer.SGD(learning_rate=1))
+            with opt.no_sync():
+                loss_of(model, batch_of(mlp, 0)).backward()
+            loss_of(model, batch_of(mlp, 1)).backward()
+            wanted = {n: p.detach() - p.grad for n, p in model.named_parameters()}
+            opt.step()
+            close(dict(model.named_parameters()), wanted)
+
+        self.run(work)
+
+    def test_a_second_backward_is_refused_before_it_adds(self):
+        model = model_of(mlp)
+        opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), mx.optimizer.SGD())
+        loss_of(model, batch_of(mlp, 0)).backward()
+        before = [p.grad.clone() for p in model.parameters()]
+        with pytest.raises(mx.errors.FailedPreconditionError, match=r"second backward pass before step.*no_sync"):
+            loss_of(model, batch_of(mlp, 1)).backward()
+        assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), before, strict=True))
+        with pytest.raises(mx.errors.FailedPreconditionError, match=r"zero_grad\(\) between"):
+            opt.zero_grad()
+        opt.step()
+        opt.zero_grad()
+
+    @pytest.mark.parametrize("change", ["clip", "another", "none"])
+    def test_a_pushed_gradient_that_changes_is_an_error(self, change):
+        model = model_of(mlp)
+        opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), mx.optimizer.SGD())
+        loss_of(model, batch_of(mlp, 0)).backward()
+        if change == "clip":
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        else:
+            first = next(model.parameters())
+            first.grad = None if change == "none" else first.grad.clone()
+        with pytest.raises(mx.errors.FailedPreconditionError, match=r"has been changed .* overlap=False"):
+            opt.step()
+
+    @pytest.mark.parametrize("who", ["store", "worker"])
+    def test_clipped_gradients_count_without_overlap(self, who):
+        model = model_of(mlp)
+        ours = mx.optimizer.SGD(learning_rate=1) if who == "store" else torch.optim.SGD(model.parameters(), lr=1)
+        opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), ours, overlap=False)
+        loss_of(model, batch_of(mlp, 0)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        wanted = {n: p.detach() - p.grad for n, p in model.named_parameters()}
+        opt.step()
+        close(dict(model.named_parameters()), wanted, 1e-6)
+
+    @pytest.mark.parametrize("overlap", [True, False])
+    @pytest.mark.parametrize("who", ["store", "worker"])
+    def test_a_gradient_that_only_another_worker_has_counts(self, who, overlap):
+        def work(kv):
+            w, v = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+            optimizer = mx.optimizer.SGD(learning_rate=1) if who == "store" else torch.optim.SGD([w, v], lr=1)
+            opt = mx.torch.KVOptimizer([("w", w), ("v", v)], kv, optimizer, overlap=overlap, average=False)
+            (w.sum() if kv.rank == 0 else (w + v).sum()).backward()
+            opt.step()
+            return w.tolist(), v.tolist()
+
+        assert together(work) == [([-1.0] * 3, [0.0] * 3)] * 2
+
+    def test_frozen_parameters_take_no_part(self):
+        def work(kv):
+            model = model_of(mlp)
+            model[0].weight.requires_grad_(False)
+            opt = mx.torch.KVOptimizer(model.named_parameters(), kv, mx.optimizer.SGD(learning_rate=0.1, wd=0.5))
+            assert "0.weight" not in kv
+            loss_of(model, batch_of(mlp, 0)).backward()
+            opt.step()
+            opt.zero_grad()
+            model[0].bias.requires_grad_(False)  # freezes it from now on
+            before = model[0].bias.detach().clone()
+            loss_of(model, batch_of(mlp, 1)).backward()
+            opt.step()
+            assert torch.equal(model[0].bias, before)
+            assert kv.round("0.bias") == 1 and kv.round("2.bias") == 2
+
+        self.run(work, workers=2)
+
+    def test_half_precision_parameters_have_a_master(self):
+        def work(kv):
+            w = torch.nn.Parameter(torch.ones(8, dtype=torch.bfloat16))
+            optimizer = mx.optimizer.SGD(learning_rate=1e-3, multi_precision=True)
+            opt = mx.torch.KVOptimizer([("w", w)], kv, optimizer)
+            for _ in range(100):
+                opt.zero_grad()
+                w.sum().backward()
+                opt.step()
+            return w.detach().float().tolist()
+
+        (found,) = self.run(work)
+        np.testing.assert_allclose(found, 0.9, atol=0.004)  # without one, 1 - 1e-3 is 1 in bfloat16
+
+    def test_strided_parameters(self):
+        model = model_of(convnet).to(memory_format=torch.channels_last)
+        opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), mx.optimizer.SGD(learning_rate=1))
+        loss_of(model, batch_of(convnet, 0)).backward()
+        wanted = {n: p.detach() - p.grad for n, p in model.named_parameters()}
+        opt.step()
+        close(dict(model.named_parameters()), wanted, 1e-6)
+
+    def test_a_closure_computes_the_gradients(self):
+        model = model_of(mlp)
+        opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), mx.optimizer.SGD(learning_rate=0.1))
+
+        def closure():
+            opt.zero_grad()
+            loss = loss_of(model, batch_of(mlp, 0))
+            loss.backward()
+            return loss
+
+        losses = [opt.step(closure).item() for _ in range(20)]
+        assert losses[-1] < losses[0]
+
+    def test_autograd_sees_that_a_step_has_changed_the_parameters(self):
+        w = torch.nn.Parameter(torch.ones(3))
+        opt = mx.torch.KVOptimizer([("w", w)], mx.kv.create(), mx.optimizer.SGD())
+        loss = (w * w).sum()
+        loss.backward(retain_graph=True)
+        opt.step()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+    def test_async_pushes_are_updates_of_their_own(self):
+        def work(kv):
+            w = torch.nn.Parameter(torch.zeros(3))
+            opt = mx.torch.KVOptimizer([("w", w)], kv, mx.optimizer.SGD(learning_rate=1))
+            kv.barrier()
+            w.sum().backward()
+            opt.step()
+            kv.barrier()
+            return kv.pull("w", like=w.detach()).tolist()
+
+        assert self.run(work, workers=2, mode="dist_async") == [[-2.0] * 3] * 2
+
+    def test_a_store_outlives_its_optimizer_and_hooks_do_nothing(self):
+        w = torch.nn.Parameter(torch.zeros(3))
+        kv = mx.kv.create()
+        opt = mx.torch.KVOptimizer([("w", w)], kv, mx.optimizer.SGD())
+        del opt
+        w.sum().backward()
+        w.sum().backward()
+        assert kv.round("w") == 0
+
+
+class TestRates:
+    """Param groups and PyTorch's schedulers."""
+
+    def test_groups_and_schedulers_count(self):
+        def run(make_optimizer):
+            model = model_of(mlp)
+            groups = [
+                {"params": list(model[0].parameters()), "lr": 0.5},
+                {"params": list(model[2].parameters()), "weight_decay": 0.1},
+            ]
+            opt = make_optimizer(groups)
+            schedule = torch.optim.lr_scheduler.StepLR(opt, 3, 0.5)
+            for number in range(10):
+                opt.zero_grad()
+                loss_of(model, batch_of(mlp, number)).backward()
+                opt.step()
+                schedule.step()
+            return dict(model.named_parameters())
+
+        wanted = run(lambda groups: torch.optim.SGD(groups, lr=0.1))
+
+        def work(kv):
+            return run(lambda groups: mx.torch.KVOptimizer(groups, kv, mx.optimizer.SGD(learning_rate=0.1)))
+
+        close(together(work, workers=1)[0], wanted)
+        close(work(mx.kv.create()), wanted)
+
+    def test_a_rate_of_zero_stops_and_goes_on(self):
+        w, v = (torch.nn.Parameter(torch.zeros(2)) for _ in range(2))
+        opt = mx.torch.KVOptimizer(
+            [{"params": [("w", w)]}, {"params": [("v", v)], "lr": 0.0}],
+            mx.kv.create(),
+            mx.optimizer.SGD(learning_rate=1),
+        )
+        for rates in ((1.0, 0.0), (0.0, 0.0), (0.0, 2.0)):
+            for group, rate in zip(opt.param_groups, rates, strict=True):
+                group["lr"] = rate
+            opt.zero_grad()
+            (w + v).sum().backward()
+            opt.step()
+        assert w.tolist() == [-1, -1] and v.tolist() == [-2, -2]
+
+    def test_a_schedule_of_the_optimizer_decides(self):
+        w = torch.nn.Parameter(torch.zeros(2))
+        schedule = mx.lr_scheduler.FactorScheduler(step=1, factor=0.5, base_lr=1)
+        opt = mx.torch.KVOptimizer([("w", w)], mx.kv.create(), mx.optimizer.SGD(lr_scheduler=schedule))
+        found = []
+        for _ in range(3):
+            opt.zero_grad()
+            w.sum().backward()
+            opt.step()
+            found.append(w[0].item())
+        assert found == [-1, -1.5, -1.75]
+        opt.param_groups[0]["lr"] = 7
+        with pytest.raises(mx.errors.InvalidArgumentError, match="lr_scheduler, which decides"):
+            w.sum().backward()
+
+    def test_a_rate_that_changes_too_late_is_an_error(self):
+        w = torch.nn.Parameter(torch.zeros(2))
+        opt = mx.torch.KVOptimizer([("w", w)], mx.kv.create(), mx.optimizer.SGD(learning_rate=1))
+        w.sum().backward()
+        opt.param_groups[0]["lr"] = 2
+        with pytest.raises(mx.errors.FailedPreconditionError, match="lr or weight_decay of a group has been changed"):
+            opt.step()
+
+    def test_state_dict_keeps_the_groups(self):
+        model = model_of(mlp)
+        opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), mx.optimizer.SGD(learning_rate=0.5))
+        saved = opt.state_dict()
+        opt.param_groups[0]["lr"] = 0.1
+        opt.load_state_dict(saved)
+        assert opt.param_groups[0]["lr"] == 0.5
+        loss_of(model, batch_of(mlp, 0)).backward()
+        wanted = {n: p.detach() - 0.5 * p.grad for n, p in model.named_parameters()}
+        opt.step()
+        close(dict(model.named_parameters()), wanted, 1e-6)
+
+    def test_a_group_that_comes_later(self):
+        w, v = (torch.nn.Parameter(torch.zeros(2)) for _ in range(2))
+        opt = mx.torch.KVOptimizer([("w", w)], mx.kv.create(), mx.optimizer.SGD(learning_rate=1))
+        opt.add_param_group({"params": [("v", v)], "lr": 0.5})
+        (w + v).sum().backward()
+        opt.step()
+        assert w.tolist() == [-1, -1] and v.tolist() == [-0.5, -0.5]
+        with pytest.raises(mx.errors.InvalidArgumentError, match="name 'w'"):
+            opt.add_param_group({"params": [("w", torch.nn.Parameter(torch.zeros(1)))]})
+        assert len(opt.param_groups) == 2
+
+
+W = torch.nn.Parameter(torch.zeros(2))
+BAD = {
+    "no optimizer": (
+        lambda: mx.torch.KVOptimizer([W], mx.kv.create()),
+        mx.errors.FailedPreconditionError,
+        "assigns what",
+    ),
+    "a name": (lambda: mx.torch.KVOptimizer([W], mx.kv.create(), "sgd"), mx.errors.InvalidArgumentError, "type str"),
+    "a model": (
+        lambda: mx.torch.KVOptimizer(mlp(), mx.kv.create(), mx.optimizer.SGD()),
+        mx.errors.InvalidArgumentError,
+        r"model.named_parameters\(\)",
+    ),
+    "nothing": (lambda: mx.torch.KVOptimizer([], mx.kv.create(), mx.optimizer.SGD()), Exception, "empty|no parameter"),
+    "no tensor": (
+        lambda: mx.torch.KVOptimizer([("w", 3)], mx.kv.create(), mx.optimizer.SGD()),
+        mx.errors.InvalidArgumentError,
+        "'w' has type int",
+    ),
+    "an option": (
+        lambda: mx.torch.KVOptimizer([{"params": [W], "momentum": 0.9}], mx.kv.create(), mx.optimizer.SGD()),
+        mx.errors.InvalidArgumentError,
+        "'momentum'.*lr, weight_decay",
+    ),
+    "other parameters": (
+        lambda: mx.torch.KVOptimizer([W], mx.kv.create(), torch.optim.SGD(mlp().parameters(), lr=1)),
+        mx.errors.InvalidArgumentError,
+        "the same are needed",
+    ),
+    "on no CPU": (
+        lambda: mx.torch.KVOptimizer(
+            [torch.nn.Parameter(torch.zeros(2, device="meta"))], mx.kv.create(), mx.optimizer.SGD()
+        ),
+        mx.errors.UnimplementedError,
+        "on meta",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_wrong_is_said(what):
+    call, error, text = BAD[what]
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_two_models_share_a_store_by_prefix():
+    kv = mx.kv.create()
+    opts = [
+        mx.torch.KVOptimizer(model_of(mlp).named_parameters(), kv, torch_optimizer, prefix=prefix)
+        for prefix, torch_optimizer in (("g.", mx.optimizer.SGD()), ("d.", None))
+    ]
+    assert len(opts) == 2 and "g.0.weight" in kv and "d.0.weight" in kv
+    with pytest.raises(mx.errors.AlreadyExistsError, match=r"g\.0\.weight"):
+        mx.torch.KVOptimizer(model_of(mlp).named_parameters(), kv, prefix="g.")
+
+
+def test_sparse_gradients_are_refused_by_name():
+    table = torch.nn.Embedding(5, 2, sparse=True)
+    mx.torch.KVOptimizer(table.named_parameters(), mx.kv.create(), mx.optimizer.SGD())
+    opt = mx.torch.KVOptimizer(table.named_parameters(), mx.kv.create(), mx.optimizer.SGD(), overlap=False)
+    table(torch.tensor([1])).sum().backward()
+    with pytest.raises(mx.errors.UnimplementedError, match="'weight' is sparse"):
+        opt.step()
+
+
+def test_an_optimizer_belongs_to_one():
+    def work(kv):
+        optimizer = mx.optimizer.SGD()
+        mx.torch.KVOptimizer([("w", torch.nn.Parameter(torch.zeros(1)))], kv, optimizer)
+        assert optimizer.rescale_grad == 1 / 2
+        with pytest.raises(mx.errors.FailedPreconditionError, match="another KVOptimizer"):
+            mx.torch.KVOptimizer([("v", torch.nn.Parameter(torch.zeros(1)))], kv, optimizer)
+
+    together(work)
+
+
+class TestTrainer:
+    """MXNet's names."""
+
+    @pytest.mark.parametrize("update_on_kvstore", [True, False])
+    @pytest.mark.parametrize("pair", ["momentum", "adam"])
+    def test_a_trainer_trains_as_torch_does(self, pair, update_on_kvstore):
+        _, torchs = PAIRS[pair]
+        name, params = {
+            "momentum": ("sgd", {"learning_rate": 0.05, "momentum": 0.9, "wd": 0.01}),
+            "adam": ("adam", {"learning_rate": 0.01, "epsilon": 0}),
+        }[pair]
+
+        def work(kv):
+            def step_of(model):
+                trainer = mx.torch.Trainer(
+                    model.named_parameters(), name, params, kvstore=kv, update_on_kvstore=update_on_kvstore
+                )
+
+                def step(number, loss):
+                    (loss() * 4).backward()  # a sum over the samples of this worker
+                    trainer.step(4 * WORKERS)
+
+                return step
+
+            return train(mlp, kv.rank, step_of, model_of(mlp, seed=kv.rank))
+
+        for found in together(work):
+            close(found, alone(mlp, torchs), 2e-4)
+
+    @pytest.mark.parametrize("update_on_kvstore", [True, False])
+    def test_states_come_back(self, tmp_path, update_on_kvstore):
+        def start(model):
+            return mx.torch.Trainer(
+                model.named_parameters(), "adam", {"learning_rate": 0.1}, update_on_kvstore=update_on_kvstore
+            )
+
+        def go(model, trainer, numbers):
+            for number in numbers:
+                loss_of(model, batch_of(mlp, number)).backward()
+                trainer.step(1)
+
+        model = model_of(mlp)
+        trainer = start(model)
+        go(model, trainer, range(5))
+        trainer.save_states(tmp_path / "states")
+        later = model_of(mlp, seed=5)
+        later.load_state_dict(model.state_dict())
+        go(model, trainer, range(5, 8))
+        again = start(later)
+        again.load_states(tmp_path / "states")
+        go(later, again, range(5, 8))
+        for name, wanted in model.named_parameters():
+            assert torch.equal(dict(later.named_parameters())[name], wanted)
+        if not update_on_kvstore:
+            other = mx.torch.Trainer([W], "adam", update_on_kvstore=False)
+            with pytest.raises(mx.errors.InvalidArgumentError, match="others"):
+                other.load_states(tmp_path / "states")
+
+    def test_what_gluon_refuses_is_refused(self):
+        model = model_of(mlp)
+        on_store = mx.torch.Trainer(model.named_parameters(), "sgd", {"learning_rate": 0.5})
+        with pytest.raises(mx.errors.FailedPreconditionError, match="'0.weight' has no gradient"):
+            on_store.step(1)
+        on_store.step(1, ignore_stale_grad=True)
+        for name, call in (("allreduce_grads", on_store.allreduce_grads), ("update", lambda: on_store.update(1))):
+            with pytest.raises(mx.errors.FailedPreconditionError, match=f"{name}: the store runs"):
+                call()
+        assert on_store.learning_rate == 0.5
+        on_store.set_learning_rate(0.25)
+        assert on_store.optimizer.lr == 0.25
+        with pytest.raises(mx.errors.InvalidArgumentError, match="beside an optimizer"):
+            mx.torch.Trainer([W], mx.optimizer.SGD(), {"learning_rate": 1})
+        with pytest.raises(mx.errors.InvalidArgumentError, match="without a store"):
+            mx.torch.Trainer([W], "sgd", kvstore=None, update_on_kvstore=True)
+        with pytest.raises(mx.errors.InvalidArgumentError, match="batch_size"):
+            on_store.step(0, ignore_stale_grad=True)
+
+    @pytest.mark.parametrize("kvstore", [None, "local"])
+    def test_gradients_can_be_changed_between_sum_and_update(self, kvstore):
+        w = torch.nn.Parameter(torch.zeros(2))
+        trainer = mx.torch.Trainer([("w", w)], "sgd", {"learning_rate": 1}, kvstore=kvstore, update_on_kvstore=False)
+        w.sum().backward()
+        trainer.allreduce_grads()
+        w.grad.mul_(4)
+        trainer.update(2)
+        assert w.tolist() == [-2, -2] and w.grad is None
+
+
+def test_the_examples_of_the_docstrings_run():
+    for module in (mx.torch, mx._torch_trainer):
+        failed, tried = doctest.testmod(module, globs={"mx": mx, "torch": torch, "np": np})
+        assert tried and not failed
