@@ -20,6 +20,7 @@ SECTIONS = [
     ("Optimizers", "tensorkv.optimizer", None),
     ("Learning rates", "tensorkv.lr_scheduler", None),
     ("Initializers", "tensorkv.initializer", None),
+    ("Metrics", "tensorkv.metric", None),
     ("Random numbers", "tensorkv.random", None),
     ("Errors", "tensorkv.errors", None),
     ("Several workers in one process", "tensorkv.testing", ["cluster", "Cluster"]),

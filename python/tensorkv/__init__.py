@@ -10,7 +10,11 @@ Example:
            [4., 4., 4.]], dtype=float32)
 """
 
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
 from . import (
+    _mxnet,
     base,
     context,
     errors,
@@ -18,6 +22,7 @@ from . import (
     kvstore,
     kvstore_server,
     lr_scheduler,
+    metric,
     ndarray,
     numpy,
     optimizer,
@@ -65,6 +70,7 @@ __all__ = [
     "kvstore",
     "kvstore_server",
     "lr_scheduler",
+    "metric",
     "nd",
     "ndarray",
     "np",
@@ -82,3 +88,14 @@ __all__ = [
 def __dir__() -> list[str]:
     """Return the public names."""
     return [*__all__, "__version__"]
+
+
+if not TYPE_CHECKING:  # checkers say themselves that a name is not here
+
+    def __getattr__(name: str) -> NoReturn:
+        """Say what to use in the place of a module of MXNet."""
+        raise AttributeError(
+            _mxnet.elsewhere(name) or f"module {__name__!r} has no attribute {name!r}",
+            name=name,
+            obj=sys.modules[__name__],
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import operator
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -25,17 +26,52 @@ _MODULES = {
     "kvstore_server": "kvstore_server",
     "kvstore.kvstore_server": "kvstore_server",
     "lr_scheduler": "lr_scheduler",
+    "metric": "metric",
     "nd": "ndarray",
     "ndarray": "ndarray",
     "ndarray.ndarray": "ndarray",
+    "ndarray.random": "ndarray.random",
     "np": "numpy",
     "numpy": "numpy",
+    "numpy.random": "numpy.random",
     "opt": "optimizer",
     "optimizer": "optimizer",
     "optimizer.optimizer": "optimizer",
     "random": "random",
     "test_utils": "test_utils",
 }
+
+
+_TORCH = "PyTorch and JAX compute networks and their gradients; the store takes their arrays as they are"
+_ELSEWHERE = {
+    "autograd": _TORCH,
+    "callback": "what is printed while training is the script's; kv.stats() says what the store has done",
+    "contrib": _TORCH,
+    "executor": _TORCH,
+    "gluon": _TORCH + "; gluon.Trainer is tensorkv.torch.Trainer",
+    "image": "torchvision has transformations of images",
+    "io": "torch.utils.data.DataLoader has batches of data",
+    "mod": _TORCH,
+    "model": "kv.save and kv.load, mx.nd.save and mx.nd.load keep values",
+    "module": _TORCH,
+    "monitor": "kv.stats() says what the store has done",
+    "mon": "kv.stats() says what the store has done",
+    "npx": "the functions of mx.nd have them",
+    "operator": _TORCH,
+    "profiler": "kv.stats() says what the store has done and what it waits for",
+    "recordio": "torch.utils.data.DataLoader has batches of data",
+    "rnn": _TORCH,
+    "sym": _TORCH,
+    "symbol": _TORCH,
+    "viz": _TORCH,
+    "visualization": _TORCH,
+}
+
+
+def elsewhere(name: str) -> str | None:
+    """Return what to use in the place of a module of MXNet that is not here."""
+    why = _ELSEWHERE.get(name)
+    return f"mx.{name} is not here: {why} (docs/mxnet.md)" if why else None
 
 
 class _Loader:
@@ -63,10 +99,15 @@ class _Finder:
         import tensorkv
 
         top, _, below = name.partition(".")
+        if top == "tensorkv" and elsewhere(below):  # from mxnet import gluon
+            raise ModuleNotFoundError(elsewhere(below), name=f"mxnet.{below}")
         if top != "mxnet" or not below or sys.modules.get("mxnet") is not tensorkv:
             return None
         own = f"tensorkv.{below}"
         if own not in sys.modules and importlib.util.find_spec(own) is None:
+            why = elsewhere(below.partition(".")[0])
+            if why:
+                raise ModuleNotFoundError(why, name=name)
             return None
         return ModuleSpec(name, _Loader(own))  # type: ignore[arg-type]  # it has what a loader needs
 
@@ -96,4 +137,4 @@ def install_as_mxnet() -> None:
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
     for name, ours in _MODULES.items():
-        sys.modules[f"mxnet.{name}"] = getattr(tensorkv, ours)
+        sys.modules[f"mxnet.{name}"] = operator.attrgetter(ours)(tensorkv)

@@ -249,6 +249,7 @@ __all__ = [
     "power",
     "prod",
     "radians",
+    "random",
     "random_normal",
     "random_uniform",
     "reciprocal",
@@ -712,3 +713,6 @@ class sparse:
     def row_sparse_array(*args: object, **kwargs: object) -> NoReturn:
         """Raise UnimplementedError."""
         raise UnimplementedError("nd.sparse.row_sparse_array: row-sparse arrays are not in this build yet")
+
+
+from . import random  # noqa: E402  # needs the names above

@@ -75,6 +75,7 @@ __all__ = [
     "outer",
     "power",
     "prod",
+    "random",
     "repeat",
     "reshape",
     "rint",
@@ -439,3 +440,6 @@ def linspace(
         array([0. , 0.5, 1. ])
     """
     return _as_np(_nd.array(_np.linspace(start, stop, num, endpoint=endpoint), ctx, dtype))
+
+
+from . import _numpy_random as random  # noqa: E402  # needs the names above

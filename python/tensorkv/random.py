@@ -9,11 +9,24 @@ import numpy as np
 
 from . import ndarray as _nd
 from ._elements import shape_list
+from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from ._types import DType, Shape, Where
 
-__all__ = ["normal", "seed", "uniform"]
+__all__ = [
+    "exponential",
+    "gamma",
+    "multinomial",
+    "negative_binomial",
+    "normal",
+    "poisson",
+    "randint",
+    "randn",
+    "seed",
+    "shuffle",
+    "uniform",
+]
 
 
 def __dir__() -> list[str]:
@@ -65,3 +78,105 @@ def normal(
         (4,)
     """
     return _nd.array(_stream().normal(loc, scale, shape_list(shape)), ctx=ctx, dtype=dtype)
+
+
+def randint(low: int, high: int, shape: Shape = (1,), ctx: Where = None, dtype: DType = "int32") -> _nd.NDArray:
+    """Return whole numbers from `low` to below `high`, int32 by default.
+
+    Example:
+        >>> mx.random.randint(0, 10, shape=(2,)).dtype.__name__
+        'int32'
+    """
+    low, high = operator.index(low), operator.index(high)
+    if low >= high:
+        raise InvalidArgumentError(f"randint: no number from {low} to below {high}")
+    return _nd.array(_stream().integers(low, high, shape_list(shape)), ctx=ctx, dtype=dtype)
+
+
+def randn(
+    *shape: SupportsIndex, loc: float = 0.0, scale: float = 1.0, ctx: Where = None, dtype: DType = None
+) -> _nd.NDArray:
+    """Return normally distributed numbers in an array whose axes are the arguments, float32 by default.
+
+    Example:
+        >>> mx.random.randn(2, 3).shape
+        (2, 3)
+    """
+    return normal(loc, scale, shape or (1,), ctx, dtype)
+
+
+def exponential(scale: float = 1.0, shape: Shape = (1,), ctx: Where = None, dtype: DType = None) -> _nd.NDArray:
+    """Return exponentially distributed numbers of the mean `scale`, float32 by default.
+
+    Example:
+        >>> mx.random.exponential(2, shape=(4,)).shape
+        (4,)
+    """
+    return _nd.array(_stream().exponential(scale, shape_list(shape)), ctx=ctx, dtype=dtype)
+
+
+def gamma(
+    alpha: float = 1.0, beta: float = 1.0, shape: Shape = (1,), ctx: Where = None, dtype: DType = None
+) -> _nd.NDArray:
+    """Return numbers of the gamma distribution with shape `alpha` and scale `beta`, float32 by default.
+
+    Example:
+        >>> mx.random.gamma(9, 0.5, shape=(4,)).shape
+        (4,)
+    """
+    return _nd.array(_stream().gamma(alpha, beta, shape_list(shape)), ctx=ctx, dtype=dtype)
+
+
+def poisson(lam: float = 1.0, shape: Shape = (1,), ctx: Where = None, dtype: DType = None) -> _nd.NDArray:
+    """Return numbers of the Poisson distribution with mean `lam`, float32 by default.
+
+    Example:
+        >>> mx.random.poisson(4, shape=(2, 2)).shape
+        (2, 2)
+    """
+    return _nd.array(_stream().poisson(lam, shape_list(shape)), ctx=ctx, dtype=dtype)
+
+
+def negative_binomial(
+    k: int = 1, p: float = 1.0, shape: Shape = (1,), ctx: Where = None, dtype: DType = None
+) -> _nd.NDArray:
+    """Return numbers of failures before `k` successes of probability `p`, float32 by default.
+
+    Example:
+        >>> mx.random.negative_binomial(3, 0.5, shape=(4,)).shape
+        (4,)
+    """
+    return _nd.array(_stream().negative_binomial(k, p, shape_list(shape)), ctx=ctx, dtype=dtype)
+
+
+def multinomial(data: _nd.NDArray, shape: Shape = (1,), dtype: DType = "int32") -> _nd.NDArray:
+    """Return classes drawn with given probabilities, int32 by default.
+
+    Args:
+        data: probabilities of the classes, which sum to 1, of shape ``(k,)``, or ``(n, k)`` for n draws of their own.
+        shape: of what is drawn for each; with ``(1,)`` the axis is left out.
+
+    Example:
+        >>> mx.random.multinomial(mx.nd.array([[0, 1], [1, 0]])).asnumpy()
+        array([1, 0], dtype=int32)
+    """
+    chances = data.asnumpy().astype(np.float64)
+    if chances.ndim not in (1, 2) or (chances < 0).any() or not np.allclose(chances.sum(axis=-1), 1, atol=1e-4):
+        raise InvalidArgumentError(
+            f"multinomial: probabilities of shape {data.shape}; one or two axes that sum to 1 are needed"
+        )
+    lengths = shape_list(shape)
+    steps = chances.reshape(-1, chances.shape[-1]).cumsum(axis=1)
+    drawn = [np.searchsorted(row / row[-1], _stream().random(lengths), side="right") for row in steps]
+    axes = chances.shape[:-1] + (() if list(lengths) == [1] else tuple(lengths))
+    return _nd.array(np.reshape(drawn, axes or (1,)), ctx=data.context, dtype=dtype)
+
+
+def shuffle(data: _nd.NDArray) -> _nd.NDArray:
+    """Return an array with its rows in a random order.
+
+    Example:
+        >>> sorted(mx.random.shuffle(mx.nd.arange(4)).asnumpy().tolist())
+        [0.0, 1.0, 2.0, 3.0]
+    """
+    return _nd.array(_stream().permutation(data.asnumpy()), ctx=data.context, dtype=data.dtype_name)

@@ -21,6 +21,7 @@ MODULES = ["tensorkv"] + [
         "initializer",
         "kvstore",
         "lr_scheduler",
+        "metric",
         "ndarray",
         "numpy",
         "optimizer",

@@ -87,6 +87,17 @@ for name in ("mxnet.gluon", "mxnet.errors.more", "mxnet.kvstore.more"):
 files = [m.__file__ for m in set(sys.modules.values()) if "tensorkv" in (getattr(m, "__file__", None) or "")]
 assert len(files) == len(set(files)), "a file was loaded twice"
 importlib.reload(tensorkv.random)
+for line in ("import mxnet.gluon", "from mxnet import gluon", "from mxnet.gluon import nn", "import mxnet as mx; mx.gluon"):
+    try:
+        exec(line)
+    except (ImportError, AttributeError) as error:
+        assert "mx.gluon is not here: PyTorch" in str(error) and "tensorkv.torch.Trainer" in str(error), (line, error)
+    else:
+        sys.exit(line)
+from mxnet import nd, np
+import mxnet.ndarray.random, mxnet.numpy.random
+assert nd.random is mxnet.random and np.random is mxnet.numpy.random
+assert not hasattr(mxnet, "gluon") and not hasattr(mxnet, "nothing")
 """
 
 

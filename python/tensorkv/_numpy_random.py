@@ -1,0 +1,158 @@
+"""Random arrays in NumPy's manner: ``mx.np.random``. The same stream as `mx.random`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as _np
+
+from . import numpy as _mxnp
+from . import random as _random
+from .random import seed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ._types import DType, Where
+
+__all__ = [
+    "beta",
+    "chisquare",
+    "choice",
+    "exponential",
+    "gamma",
+    "gumbel",
+    "laplace",
+    "logistic",
+    "lognormal",
+    "normal",
+    "pareto",
+    "permutation",
+    "poisson",
+    "power",
+    "rand",
+    "randint",
+    "randn",
+    "rayleigh",
+    "seed",
+    "shuffle",
+    "uniform",
+    "weibull",
+]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
+def _drawn(name: str) -> Callable[..., _mxnp.ndarray]:
+    """Return the distribution of that name of NumPy's generator."""
+
+    def draw(*args: Any, size: Any = None, dtype: DType = None, ctx: Where = None, **kwargs: Any) -> _mxnp.ndarray:
+        return _mxnp.array(
+            getattr(_random._stream(), name)(*args, size=size, **kwargs), dtype=dtype or "float32", ctx=ctx
+        )
+
+    draw.__name__ = draw.__qualname__ = name
+    draw.__doc__ = f"""Return what ``numpy.random.Generator.{name}`` draws, float32 by default.
+
+    Args:
+        args, kwargs: as there.
+        size: shape of the result; None for one number.
+
+    Example:
+        >>> mx.np.random.{name}({_EXAMPLES.get(name, "")}{", " if name in _EXAMPLES else ""}size=(2, 3)).shape
+        (2, 3)
+    """
+    return draw
+
+
+_EXAMPLES = {"beta": "2, 3", "chisquare": "2", "gamma": "2", "pareto": "2", "power": "2", "weibull": "2"}
+beta: Callable[..., _mxnp.ndarray] = _drawn("beta")
+chisquare: Callable[..., _mxnp.ndarray] = _drawn("chisquare")
+exponential: Callable[..., _mxnp.ndarray] = _drawn("exponential")
+gamma: Callable[..., _mxnp.ndarray] = _drawn("gamma")
+gumbel: Callable[..., _mxnp.ndarray] = _drawn("gumbel")
+laplace: Callable[..., _mxnp.ndarray] = _drawn("laplace")
+logistic: Callable[..., _mxnp.ndarray] = _drawn("logistic")
+lognormal: Callable[..., _mxnp.ndarray] = _drawn("lognormal")
+normal: Callable[..., _mxnp.ndarray] = _drawn("normal")
+pareto: Callable[..., _mxnp.ndarray] = _drawn("pareto")
+poisson: Callable[..., _mxnp.ndarray] = _drawn("poisson")
+power: Callable[..., _mxnp.ndarray] = _drawn("power")
+rayleigh: Callable[..., _mxnp.ndarray] = _drawn("rayleigh")
+uniform: Callable[..., _mxnp.ndarray] = _drawn("uniform")
+weibull: Callable[..., _mxnp.ndarray] = _drawn("weibull")
+
+
+def rand(*size: int) -> _mxnp.ndarray:
+    """Return numbers from 0 to 1 in an array whose axes are the arguments.
+
+    Example:
+        >>> mx.np.random.rand(2, 3).shape
+        (2, 3)
+    """
+    return uniform(size=size)
+
+
+def randn(*size: int) -> _mxnp.ndarray:
+    """Return normally distributed numbers in an array whose axes are the arguments.
+
+    Example:
+        >>> mx.np.random.randn(2, 3).shape
+        (2, 3)
+    """
+    return normal(size=size)
+
+
+def randint(
+    low: int, high: int | None = None, size: Any = None, dtype: DType = "int64", ctx: Where = None
+) -> _mxnp.ndarray:
+    """Return whole numbers from `low` to below `high`; from 0 to below `low` without `high`.
+
+    Example:
+        >>> mx.np.random.randint(5, size=(2,)).dtype.__name__
+        'int64'
+    """
+    return _mxnp.array(_random._stream().integers(low, high, size), dtype=dtype, ctx=ctx)
+
+
+def choice(a: Any, size: Any = None, replace: bool = True, p: Any = None, ctx: Where = None) -> _mxnp.ndarray:
+    """Return elements of an array, or numbers from 0 to below `a`, drawn at random.
+
+    Args:
+        replace: whether an element may be drawn twice.
+        p: the probability of each element.
+
+    Example:
+        >>> sorted(mx.np.random.choice(3, size=3, replace=False).asnumpy().tolist())
+        [0, 1, 2]
+    """
+    elements = a if isinstance(a, int) else _np.asarray(a)
+    chances = None if p is None else _np.asarray(p, _np.float64)
+    drawn = _np.asarray(_random._stream().choice(elements, size, replace, chances))
+    return _mxnp.array(drawn, dtype=drawn.dtype, ctx=ctx)
+
+
+def permutation(x: Any) -> _mxnp.ndarray:
+    """Return an array with its rows in a random order, or the numbers from 0 to below `x`.
+
+    Example:
+        >>> sorted(mx.np.random.permutation(3).asnumpy().tolist())
+        [0, 1, 2]
+    """
+    ordered = _random._stream().permutation(x if isinstance(x, int) else _np.asarray(x))
+    return _mxnp.array(ordered, dtype=ordered.dtype)
+
+
+def shuffle(x: _mxnp.ndarray) -> None:
+    """Put the rows of an array in a random order, in place.
+
+    Example:
+        >>> a = mx.np.arange(4)
+        >>> mx.np.random.shuffle(a)
+        >>> sorted(a.asnumpy().tolist())
+        [0.0, 1.0, 2.0, 3.0]
+    """
+    x[:] = permutation(x)
