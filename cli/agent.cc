@@ -102,6 +102,7 @@ class Agent {
 
   void Start() {
     if (words_.empty()) words_ = {OwnPath(), "server", "--quiet"};
+    if (words_[0].empty()) words_[0] = OwnPath();
     if (!token_.empty()) {
       file_ = std::make_unique<TokenFile>(token_);
       setenv("TKV_TOKEN_FILE", file_->path().c_str(), 1);

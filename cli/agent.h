@@ -8,7 +8,7 @@
 //   token TEXT        the secret of the job: in a file that only this user can read
 //   python PATH       the launcher's: its folder is the first of PATH
 //   share N           so many workers share this host's cores
-//   word TEXT         a word of the command; none at all: a server
+//   word TEXT         a word of the command; none at all: a server; the first one empty: tkv itself
 //   go                starts it; what it says is this process's output
 //   signal N          for the process and what it has started
 //   alive             the launcher is

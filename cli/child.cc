@@ -83,9 +83,9 @@ void Child::Signal(int signal) const {
 
 void Child::Kill() const { kill(-pid(), SIGKILL); }
 
-void Child::OpenLog(const std::string& folder) {
+void Child::OpenLog(const std::string& folder, bool append) {
   const std::string path = folder + "/" + Name(role_) + "-" + std::to_string(rank_) + ".log";
-  log_ = std::fopen(path.c_str(), "we");
+  log_ = std::fopen(path.c_str(), append ? "ae" : "we");
   if (log_ == nullptr) Die(path);
 }
 

@@ -53,12 +53,14 @@ class Child {
 
   // What it says is kept in FOLDER/worker-0.log.
   //   throws  kUnavailable  what the system says
-  void OpenLog(const std::string& folder);
+  void OpenLog(const std::string& folder, bool append);
   // To its log; false where that cannot be written any more.
   bool Log(const std::string& text);
 
   int restarts = 0;
-  bool is_waiting = false;  // to be started: others on its host come first, or it is too early
+  bool is_restorer = false;   // no worker yet: the first life of its rank
+  bool has_restored = false;  // that life has put back its part of a snapshot
+  bool is_waiting = false;    // to be started: others on its host come first, or it is too early
   std::chrono::steady_clock::time_point not_before;  // that it is started
   bool is_greeted = true;                            // the agent there has been told what to do
   std::string before;                                // what came instead of a greeting

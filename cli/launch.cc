@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -26,12 +27,14 @@
 #include "child.h"
 #include "hosts.h"
 #include "output.h"
+#include "restore.h"
 #include "spawn.h"
 #include "system.h"
 #include "tkv/config.h"
 #include "tkv/doctor.h"
 #include "tkv/error.h"
 #include "tkv/job.h"
+#include "tkv/kvstore.h"
 #include "watchdog.h"
 
 namespace tkv::cli {
@@ -95,11 +98,10 @@ class Launcher {
                                               ": all hosts of '" + options_.hosts +
                                               "' are this machine, and nobody has to reach it");
     }
-    StartHead();
-    for (int i = 0; i < options_.servers; ++i) Add(Job::Role::kServer, i);
-    for (int i = 0; i < options_.workers; ++i) Add(Job::Role::kWorker, i);
+    StartJob();
     while (IsAnyRunning()) {
       Turn();
+      if (is_starting_again_ && !IsAnyRunning()) StartJob();
       EndTheOthers();
     }
     for (auto& child : children_) DrainAll(child.get());
@@ -132,6 +134,51 @@ class Launcher {
     job_ = job;
   }
 
+  // The first time, or after all that was there before has ended.
+  void StartJob() {
+    is_starting_again_ = false;
+    for (auto& child : children_) DrainAll(child.get());
+    children_.clear();
+    head_.reset();
+    StartHead();
+    const bool is_restored = !options_.restore.empty() && KVStore::HasSnapshot(options_.restore);
+    for (int i = 0; i < options_.servers; ++i) Add(Job::Role::kServer, i);
+    if (is_restored) Note("goes on from the snapshot in " + options_.restore);
+    for (int i = 0; i < options_.workers; ++i) Add(Job::Role::kWorker, i, is_restored);
+  }
+
+  // A server has died and its values with it: everybody else ends, and then the job starts again.
+  void EndToStartAgain(const std::string& why) {
+    ++job_restarts_;
+    is_starting_again_ = true;
+    Note(why + "; the job is started again (" + std::to_string(job_restarts_) + " of " +
+         std::to_string(options_.restarts) + ")");
+    for (auto& child : children_) {
+      child->is_waiting = false;
+      if (child->is_running()) child->Signal(SIGKILL);
+    }
+  }
+
+  // A restorer has done its part; when all have, the workers themselves begin, and take the places
+  // of the restorers one by one: the ranks live all the time.
+  void Restored(Child* child) {
+    child->has_restored = true;
+    const auto is_left = [](const auto& other) {
+      return other->is_restorer && !other->has_restored;
+    };
+    if (std::any_of(children_.begin(), children_.end(), is_left)) return;
+    for (int i = 0; i < options_.workers; ++i) Add(Job::Role::kWorker, i);
+  }
+
+  // Its rank has another life by then, or the job has ended.
+  void RestorerEnded(const Child& child, int code) {
+    if (child.has_restored || is_ending_) return;
+    Note(child.name() + " has not restored " + options_.restore + ": status " +
+         std::to_string(code));
+    if (status_ == 0) status_ = code != 0 ? code : 1;
+    end_at_ = std::min(end_at_, Clock::now() + seconds(options_.grace_seconds));
+  }
+
   std::string WriteToken() {
     const std::string token = NewToken();
     token_file_ = std::make_unique<TokenFile>(token);
@@ -158,7 +205,7 @@ class Launcher {
     }
   }
 
-  void Add(Job::Role role, int rank) {
+  void Add(Job::Role role, int rank, bool is_restorer = false) {
     std::string host;
     if (!hosts_.empty()) {
       const int count = role == Job::Role::kServer ? options_.servers : options_.workers;
@@ -166,6 +213,7 @@ class Launcher {
       if (IsThisHost(host)) host.clear();
     }
     children_.push_back(std::make_unique<Child>(role, rank, host));
+    children_.back()->is_restorer = is_restorer;
     StartInTurn(children_.back().get());
   }
 
@@ -216,7 +264,10 @@ class Launcher {
         !options_.log_folder.empty() && child.role() == Job::Role::kServer;
     if (is_logged_server) variables.emplace("TKV_LOG", "info");
     variables.erase("TKV_TOKEN_FILE");
-    if (child.restarts > 0) variables["TKV_FAILPOINTS"] = OfLaterLives(variables["TKV_FAILPOINTS"]);
+    if (child.restarts > 0 || job_restarts_ > 0) {
+      variables["TKV_FAILPOINTS"] = OfLaterLives(variables["TKV_FAILPOINTS"]);
+    }
+    if (child.is_restorer) variables.erase("TKV_FAILPOINTS");
     if (!child.is_far()) {
       if (token_file_ != nullptr) variables["TKV_TOKEN_FILE"] = token_file_->path();
       // The cores of this machine belong to all of them.
@@ -246,6 +297,7 @@ class Launcher {
   std::vector<std::string> CommandOf(const Child& child) const {
     if (child.is_far()) return AgentCommand(ssh_, child.host());
     if (child.role() == Job::Role::kServer) return {OwnPath(), "server", "--quiet"};
+    if (child.is_restorer) return {OwnPath(), "restorer", options_.restore};
     return options_.command;
   }
 
@@ -258,7 +310,10 @@ class Launcher {
     options.watchdog = &watchdog_;
     child->Start(std::move(options));
     Log(child->name() + " started, pid " + std::to_string(child->pid()));
-    if (child->restarts == 0 && !options_.log_folder.empty()) child->OpenLog(options_.log_folder);
+    const bool is_first = child->restarts == 0 && !child->is_restorer;
+    if (is_first && !options_.log_folder.empty()) {
+      child->OpenLog(options_.log_folder, job_restarts_ > 0);
+    }
   }
 
   // ---- agents on other hosts
@@ -281,7 +336,11 @@ class Launcher {
     order.token = job_.token;
     order.python = OwnPython();
     order.share = WorkersBeside(*child);
-    if (child->role() == Job::Role::kWorker) order.words = options_.command;
+    if (child->is_restorer) {
+      order.words = {"", "restorer", options_.restore};
+    } else if (child->role() == Job::Role::kWorker) {
+      order.words = options_.command;
+    }
     const std::string items = Encode(order);
     child->is_greeted = child->Tell(items);
     if (!child->is_greeted) {
@@ -313,7 +372,8 @@ class Launcher {
   }
   bool IsAnyWorkerRunning() const {
     return std::any_of(children_.begin(), children_.end(), [](const auto& child) {
-      return (child->is_running() || child->is_waiting) && child->role() == Job::Role::kWorker;
+      const bool is_meant = child->role() == Job::Role::kWorker && !child->has_restored;
+      return (child->is_running() || child->is_waiting) && is_meant;
     });
   }
 
@@ -335,6 +395,7 @@ class Launcher {
     for (size_t i = 2; i < files.size(); ++i) {
       if (files[i].revents != 0) Drain(of[i]);
     }
+    for (Child* const child : std::exchange(restored_, {})) Restored(child);
     NoteLostOutput();
     while (const int signal = signals_.Take()) {
       if (signal != SIGCHLD) AskToEnd(signal);
@@ -349,15 +410,21 @@ class Launcher {
   // the others; true where there may be more.
   bool Drain(Child* child) {
     bool is_more = false;
+    bool has_restored = false;
     std::string text, logged;
     for (const std::string& line : child->TakeLines(&is_more)) {
       if (!child->is_greeted) {
         Greeted(child, line);
         continue;
       }
+      if (child->is_restorer && line == kRestored) {
+        has_restored = true;
+        continue;
+      }
       text.append("[").append(child->name()).append("] ").append(line);
       logged += line;
     }
+    if (has_restored) restored_.push_back(child);
     output_.Put(STDOUT_FILENO, std::move(text), child->waiting);
     if (!child->Log(logged)) {
       Note("the log of " + child->name() + " ends here: " + std::strerror(errno));
@@ -441,6 +508,11 @@ class Launcher {
     return !is_ending_ && child.role() == Job::Role::kWorker && child.restarts < options_.restarts;
   }
 
+  bool CanStartJobAgain(const Child& child) const {
+    return !is_ending_ && child.role() == Job::Role::kServer && !options_.restore.empty() &&
+           job_restarts_ < options_.restarts;
+  }
+
   // At once the first time, because a crash seldom says anything of the next life; a host that
   // cannot be reached gets some time to be there again.
   void StartAgain(Child* child, const std::string& why) {
@@ -457,8 +529,10 @@ class Launcher {
   void Ended(Child* child, int status) {
     watchdog_.Remove(child->pid());
     DrainAll(child);
-    head_->Exited(child->role(), child->rank());
     const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (child->is_restorer && child->is_greeted) return RestorerEnded(*child, code);
+    head_->Exited(child->role(), child->rank());
+    if (is_starting_again_) return;
     if (code == 0) Log(child->name() + " ended with status 0");
     // A restart that has not got to its host; the first start there tells of a wrong list of hosts.
     const bool is_unreached = !child->is_greeted && child->restarts > 0;
@@ -483,6 +557,7 @@ class Launcher {
                             : is_killed ? "was killed by signal " + std::to_string(code - 128)
                                         : "ended with status " + std::to_string(code);
     if (is_restarted) return StartAgain(child, how);
+    if (CanStartJobAgain(*child)) return EndToStartAgain(child->name() + " " + how);
     Note(child->name() + " " + how + (is_awaited ? HowToStart(*child) : ""));
     if (status_ == 0) status_ = code;
     // Under these policies the others go on.
@@ -496,6 +571,7 @@ class Launcher {
   // second time it is an order.
   void AskToEnd(int signal) {
     const bool again = std::exchange(is_ending_, true);
+    is_starting_again_ = false;
     is_killed_ = again;
     if (status_ == 0) status_ = 128 + signal;
     if (!again) Note("ending the job; once more kills it");
@@ -507,6 +583,7 @@ class Launcher {
   }
 
   void EndTheOthers() {
+    if (is_starting_again_) return;
     if (!IsAnyWorkerRunning() && workers_done_at_ == Clock::time_point::max()) {
       workers_done_at_ = Clock::now();  // servers see that all have left, and end by themselves
     }
@@ -540,9 +617,12 @@ class Launcher {
   Clock::time_point told_alive_ = Clock::now();
   std::unique_ptr<Service> head_;
   std::vector<std::unique_ptr<Child>> children_;
+  std::vector<Child*> restored_;  // who has said so in this turn
   int status_ = 0;
   bool is_unheard_ = false;  // something could not be printed
   bool is_ending_ = false;
+  bool is_starting_again_ = false;  // when all have ended
+  int job_restarts_ = 0;
   bool are_others_awaited_ = false;  // a worker may live that the launcher has not started
   bool is_killed_ = false;           // by a second signal
   int told_ = 0;
@@ -551,9 +631,30 @@ class Launcher {
   Clock::time_point workers_done_at_ = Clock::time_point::max();
 };
 
+// The folder to go on from is the one that snapshots go to, unless another one is named.
+void PrepareSnapshots(LaunchOptions* options) {
+  const bool is_saving = std::getenv("TKV_SNAPSHOT_EVERY") != nullptr;
+  if (options->restore.empty()) {
+    if (is_saving && std::getenv("TKV_SNAPSHOTS") == nullptr) {
+      throw Error(Code::kInvalidArgument,
+                  "launch: --snapshot-every: --restore PATH or --snapshots PATH says where to");
+    }
+    return;
+  }
+  options->restore = std::filesystem::absolute(options->restore).lexically_normal().string();
+  if (is_saving) {
+    setenv("TKV_SNAPSHOTS", options->restore.c_str(), 0);
+  } else if (!KVStore::HasSnapshot(options->restore)) {
+    throw Error(Code::kNotFound, "launch: --restore " + options->restore +
+                                     ": there is no snapshot; with --snapshot-every the job would "
+                                     "begin anew");
+  }
+}
+
 }  // namespace
 
-int Launch(const LaunchOptions& options) {
+int Launch(const LaunchOptions& given) {
+  LaunchOptions options = given;
   if (options.command.empty()) {
     throw Error(Code::kInvalidArgument, "launch: there is no command to run");
   }
@@ -561,6 +662,7 @@ int Launch(const LaunchOptions& options) {
       errno != EEXIST) {
     Die(options.log_folder);
   }
+  PrepareSnapshots(&options);
   std::signal(SIGPIPE, SIG_IGN);  // an agent may have gone
   std::signal(SIGCHLD, SIG_DFL);  // where it is ignored, nobody hears of a process's end
   return Launcher(options, VariablesOf(options)).Run();

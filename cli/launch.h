@@ -10,7 +10,8 @@ namespace tkv::cli {
 struct LaunchOptions {
   int workers = 1;
   int servers = 1;
-  int restarts = 0;     // of each worker that fails
+  int restarts = 0;     // of each worker that fails; of the job, where it goes on from a snapshot
+  std::string restore;  // a folder of snapshots, or one of them; empty: none
   bool tcp = false;     // loopback TCP with a token instead of Unix sockets
   std::string hosts;    // a file of hosts that share them; empty: this machine
   std::string address;  // of this machine, as they reach it; empty: that of the route there

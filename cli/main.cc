@@ -13,6 +13,7 @@
 #include "doctor.h"
 #include "explore.h"
 #include "launch.h"
+#include "restore.h"
 #include "serve.h"
 #include "sim.h"
 #include "system.h"
@@ -133,6 +134,12 @@ CLI::App* AddLaunch(CLI::App* app, tkv::cli::LaunchOptions* options) {
       ->add_option("--restart", options->restarts,
                    "How often a worker that has failed is started again")
       ->check(CLI::Range(0, 1000000));
+  launch
+      ->add_option("--restore", options->restore,
+                   "A folder of snapshots: the job goes on from the newest one, and with --restart "
+                   "starts again from it when a server has died; with --snapshot-every it may be "
+                   "empty, and is where snapshots go")
+      ->check(kNotEmpty);
   launch->add_option("--log", options->log_folder, "A folder for one log per process")
       ->check(kNotEmpty);
   launch
@@ -288,6 +295,7 @@ class Tkv {
         "--help` "
         "says more");
     flags_.AddTo(launch_, " of the whole job.");
+    restorer_->add_option("PATH", restored_path_)->required();
     launch_->get_option("--tcp")->excludes(launch_->get_option("--transport"));
     for (CLI::App* const serving : {server_, head_}) flags_.AddTo(serving, " of this process.");
   }
@@ -321,6 +329,7 @@ class Tkv {
   int RunChosen() const {
     if (*config_) std::fputs(tkv::ConfigText().c_str(), stdout);
     if (*agent_) return tkv::cli::RunAgent();
+    if (*restorer_) return tkv::cli::RunRestorer(restored_path_);
     if (*doctor_) return tkv::cli::RunDoctor(doctor_options_);
     if (*explore_) return tkv::cli::RunExplore(explore_options_);
     if (*launch_) return tkv::cli::Launch(launch_options_);
@@ -343,6 +352,10 @@ class Tkv {
   CLI::App* const doctor_ = AddDoctor(&app_, &doctor_options_);
   CLI::App* const agent_ =
       app_.add_subcommand("agent", "One process of a job, for a launcher on another host")
+          ->group("");
+  std::string restored_path_;
+  CLI::App* const restorer_ =
+      app_.add_subcommand("restorer", "The first life of a worker of a job that goes on")
           ->group("");
   CLI::App* const server_ = AddServe(
       &app_, "server", "Serve the keys of a job until all workers have left", &server_options_);

@@ -160,6 +160,14 @@ class TKV_API KVStore {
   //          has been started again while its job goes on); nothing
   //           has changed
   virtual SnapshotInfo Load(const std::string& path) = 0;
+  // Makes the keys of a snapshot in a store that has none, with the optimizer whose states it has, and
+  // loads it; as Load.
+  //   throws  and kFailedPrecondition where the store has keys, kUnimplemented where the states are
+  //           of several optimizers
+  SnapshotInfo Restore(const std::string& path);
+  // Whether Load would find a snapshot there.
+  //   throws  kDataLoss, kFailedPrecondition
+  static bool HasSnapshot(const std::string& path);
   // States alone, as one file.  Load takes no values from it, LoadStates takes states from snapshots
   // too.
   virtual void SaveStates(const std::string& file) = 0;

@@ -61,6 +61,10 @@ struct StoreOptions : NetworkOptions {
   std::string on_death;
   bool deterministic = false;              // sums in the order of ranks: equal bits in every run
   size_t window_bytes = size_t{64} << 20;  // of foreign arrays that wait as copies
+  // A folder that the store saves snapshots to by itself, and how often: "100" (rounds) or "30s".
+  // Both or none.
+  std::string snapshots;
+  std::string snapshot_every;
   // Called about every 50 ms by a thread that waits; what it throws ends the wait and reaches the
   // caller.  For signals.
   std::function<void()> interrupt;

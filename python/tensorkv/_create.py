@@ -100,6 +100,8 @@ def create(
     on_death: OnDeath | None = None,
     deterministic: bool | None = None,
     window_bytes: int | None = None,
+    snapshots: str | None = None,
+    snapshot_every: str | None = None,
     transport: Transport | None = None,
     insecure_network: bool | None = None,
     check_values: bool | None = None,
@@ -141,6 +143,10 @@ def create(
         deterministic: add in the order of ranks, so that every run gives the same bits; default False.
         window_bytes: of arrays of other frameworks that a push copies where it cannot leave at once; beyond it the push
             waits; default 64 MiB.
+        snapshots: a folder that the store saves snapshots to by itself; with `snapshot_every`. Under ``tkv launch --restore``
+            that folder is the default.
+        snapshot_every: ``'100'``: every 100 rounds; ``'30s'``: every 30 seconds, between two rounds. The lowest rank that lives
+            saves, while all go on.
         transport: how the processes talk: ``'auto'`` (default) by shared memory and Unix sockets on one host and by TCP
             between hosts, ``'unix'`` the same without shared memory, ``'tcp'`` by TCP alone.
         insecure_network: TCP without a token of the job, where the network is trusted; default False.

@@ -103,6 +103,8 @@ class ClusterOptions(TypedDict, total=False):
     on_death: OnDeath | None
     deterministic: bool | None
     window_bytes: int | None
+    snapshots: str | None
+    snapshot_every: str | None
     transport: Transport | None
     insecure_network: bool | None
     check_values: bool | None

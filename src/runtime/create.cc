@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/process.h"
+#include "runtime/auto_save.h"
 #include "runtime/cluster.h"
 #include "runtime/dist_store.h"
 #include "runtime/process_job.h"
@@ -19,14 +20,14 @@ namespace {
 constexpr std::array<std::string_view, 5> kLocalTypes = {
     "local", "local_update_cpu", "local_allreduce_cpu", "device", "local_allreduce_device"};
 constexpr std::array<std::string_view, 9> kDistributedTypes = {"dist",
-                                                               "dist_sync",
-                                                               "dist_async",
-                                                               "dist_sync_device",
-                                                               "dist_device_sync",
-                                                               "dist_async_device",
-                                                               "dist_device_async",
-                                                               "p3",
-                                                               "p3store_dist"};
+                                                                "dist_sync",
+                                                                "dist_async",
+                                                                "dist_sync_device",
+                                                                "dist_device_sync",
+                                                                "dist_async_device",
+                                                                "dist_device_async",
+                                                                "p3",
+                                                                "p3store_dist"};
 
 bool Has(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -61,6 +62,7 @@ void CheckAgainstJob(const std::string& name, const StoreOptions& options, const
 
 std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreOptions& options) {
   CheckPlace(name, options);
+  const AutoSave checked(options.snapshots, options.snapshot_every, 0);  // before anybody joins
   std::shared_ptr<Worker> worker;
   if (options.bootstrap == "self") {
     ClusterOptions cluster;

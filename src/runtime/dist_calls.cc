@@ -225,6 +225,7 @@ void DistStore::CountPushed(const std::vector<Source>& sources) {
   std::lock_guard lock(mutex_);
   for (const Source& source : sources) {
     source.record->bytes.pushed_bytes += source.values * source.record->value_bytes;
+    most_pushes_ = std::max(most_pushes_, ++source.record->pushes);
   }
 }
 
@@ -374,6 +375,7 @@ void DistStore::LetGo(const CallPtr& call, const std::vector<Source>& sources,
 CallPtr DistStore::StartPushes(const std::string& verb, std::span<const PushItem> items,
                                bool until_done) {
   RaiseUnseen(verb, KeysOf(items));
+  SaveIfDue(items);
   const std::vector<Source> sources = GatherSources(verb, items);
   const CallPtr call = NewCall(verb);
   std::vector<Operation> operations;
@@ -421,6 +423,7 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
                                  std::span<const PullItem> outs, bool is_async) {
   RaiseUnseen(verb, KeysOf(items));
   RaiseUnseen(verb, KeysOf(outs));
+  SaveIfDue(items);
   std::vector<Target> targets = GatherTargets(verb, outs, items);
   const std::vector<Source> sources = GatherSources(verb, items);
   const CallPtr call = NewCall(verb);

@@ -102,7 +102,6 @@ Restored Gather(const checkpoint::Reader& reader, size_t index, const KeyMeta& m
 // Has the servers keep every key at its round; null where another rank saves.
 std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::string& path,
                                        Parts parts) {
-  RaiseUnseen(verb, {});
   std::vector<RecordPtr> records;
   {
     const auto lock = Lock(verb);
@@ -146,11 +145,14 @@ std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::strin
 }
 
 std::string DistStore::SaveAs(const std::string& verb, const std::string& path, Parts parts) {
+  RaiseUnseen(verb, {});
+  AwaitAutoSave();
   const std::shared_ptr<Saving> saving = Cut(verb, path, parts);
   if (saving == nullptr) return {};
   {
     const auto lock = Lock(verb);
     saving_ = saving;
+    is_auto_saving_ = false;
   }
   struct Ended {  // its caller is told here: the store has nothing to remember
     DistStore* store;
@@ -164,33 +166,92 @@ std::string DistStore::SaveAs(const std::string& verb, const std::string& path, 
 
 Ticket DistStore::SaveAsync(const std::string& path) {
   return Counted(Verb::kSave, [&]() -> Ticket {
+    RaiseUnseen("save", {});
+    AwaitAutoSave();
     const std::shared_ptr<Saving> saving = Cut("save", path, Parts::kAll);
     if (saving == nullptr) return KVStore::DoneTicket();
     {
       const auto lock = Lock("save");
       saving_ = saving;
+      is_auto_saving_ = false;
     }
     Saving::Start(saving);
     return saving;
   });
 }
 
-// A save under way is finished, for at most so long.
-void DistStore::EndSaving(std::chrono::nanoseconds patience) {
+// A call that begins a new round finds every key as the step before has left it: then the store
+// saves by itself, where it is time.
+void DistStore::SaveIfDue(std::span<const PushItem> items) {
+  if (!auto_save_.is_on()) return;
+  {
+    std::lock_guard lock(mutex_);
+    const auto begins_round = [&](const PushItem& item) {
+      const auto found = keys_.find(item.key);
+      return found != keys_.end() && found->second->pushes == most_pushes_;
+    };
+    const Time now = NodeThread::Now();
+    const bool is_saving = saving_ != nullptr && !saving_->done();
+    if (most_pushes_ == 0 || is_saving || !auto_save_.IsDue(most_pushes_, now) ||
+        std::none_of(items.begin(), items.end(), begins_round)) {
+      return;
+    }
+    auto_save_.Begun(most_pushes_, now);
+  }
+  try {
+    SaveBeside(auto_save_.folder());
+  } catch (const Error& error) {
+    if (error.code() == Code::kCancelled) throw;  // by a signal
+    if (options_.log) options_.log(2, Format("no snapshot was saved by itself: {}", error.what()));
+  }
+}
+
+void DistStore::SaveBeside(const std::string& folder) {
+  const std::shared_ptr<Saving> saving = Cut("save", folder, Parts::kAll);
+  if (saving == nullptr) return;
+  {
+    const auto lock = Lock("save");
+    saving_ = saving;
+    is_auto_saving_ = true;
+  }
+  saving->OnEnd([log = options_.log, folder, saving = saving.get()] {
+    const auto error = saving->failure();
+    if (!log) return;
+    log(error ? 2 : 1, error ? Format("no snapshot was saved by itself: {}", error->what())
+                             : Format("a snapshot has been saved in {}", folder));
+  });
+  Saving::Start(saving);
+}
+
+// What the store saves by itself is in nobody's way.
+void DistStore::AwaitAutoSave() {
   std::shared_ptr<Saving> saving;
   {
     std::lock_guard lock(mutex_);
+    if (is_auto_saving_) saving = saving_;
+  }
+  if (saving != nullptr) saving->WaitUntilDone(options_.patience);
+}
+
+// A save under way is finished, for at most so long.
+void DistStore::EndSaving(std::chrono::nanoseconds patience) {
+  std::shared_ptr<Saving> saving;
+  bool is_told = false;  // how it ended, by a line of the log
+  {
+    std::lock_guard lock(mutex_);
     saving = std::exchange(saving_, nullptr);
+    is_told = is_auto_saving_;
   }
   if (saving == nullptr) return;
   try {
-    if (!saving->done()) saving->Wait(patience);
+    saving->WaitUntilDone(patience);
   } catch (...) {
     saving->Stop();
     throw;
   }
   saving->Stop();
-  if (const auto error = saving->Unseen()) throw Error(*error);
+  const auto error = saving->Unseen();
+  if (error && !is_told) throw Error(*error);
 }
 
 // ---- loading ------------------------------------------------------------------------------------

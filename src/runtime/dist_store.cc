@@ -20,7 +20,8 @@ DistStore::DistStore(std::string type, const StoreOptions& options, std::shared_
       options_(options),
       mode_(IsAsync(type_) ? KeyMeta::Mode::kAsync : KeyMeta::Mode::kSync),
       worker_(std::move(worker)),
-      number_(worker_->OpenStore()) {}
+      number_(worker_->OpenStore()),
+      auto_save_(options_.snapshots, options_.snapshot_every, NodeThread::Now()) {}
 
 DistStore::~DistStore() {
   if (worker_->is_of_this_process() && !closed_) LeaveUnclosed();

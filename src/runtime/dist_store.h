@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "metrics/counters.h"
+#include "runtime/auto_save.h"
 #include "runtime/call.h"
 #include "runtime/saving.h"
 #include "runtime/worker.h"
@@ -28,6 +29,7 @@ struct KeyRecord {
   // Guarded by the store's mutex.
   mutable UserBytes bytes = {};
   mutable uint64_t told = 0;  // the number of the optimizer whose hyperparameters a push has sent
+  mutable uint64_t pushes = 0;
 };
 
 using RecordPtr = std::shared_ptr<const KeyRecord>;
@@ -206,6 +208,9 @@ class DistStore final : public KVStore {
   std::shared_ptr<Saving> Cut(const std::string& verb, const std::string& path, Parts parts);
   std::string SaveAs(const std::string& verb, const std::string& path, Parts parts);
   SnapshotInfo LoadAs(const std::string& verb, const std::string& path, Parts parts);
+  void SaveIfDue(std::span<const PushItem> items);
+  void SaveBeside(const std::string& folder);
+  void AwaitAutoSave();
   void EndSaving(std::chrono::nanoseconds patience);
   void SetFunction(const UpdateFunction& updater);
   void SetProgram(std::shared_ptr<const Optimizer> optimizer);
@@ -230,7 +235,10 @@ class DistStore final : public KVStore {
   uint64_t optimizer_number_ = 0;
   bool is_optimizer_of_other_ = false;
   CompiledUpdates compiled_;
-  std::shared_ptr<Saving> saving_;                  // the last one
+  std::shared_ptr<Saving> saving_;  // the last one
+  bool is_auto_saving_ = false;     // nobody has asked for that one
+  AutoSave auto_save_;
+  uint64_t most_pushes_ = 0;                        // of a key
   std::vector<CallPtr> untold_;                     // calls that nobody may wait for
   KeyStats deleted_{Key(KeyView(0))};               // the sums of keys that are no more
   std::vector<std::pair<CallPtr, size_t>> copied_;  // and the bytes of their sources

@@ -8,6 +8,7 @@
 
 #include "base/duration.h"
 #include "base/format.h"
+#include "runtime/auto_save.h"
 #include "wire/message.h"
 
 namespace tkv {
@@ -27,6 +28,8 @@ struct Row {
   int64_t low = 0;
   int64_t high = 0;
   Words words = {};
+  bool (*fits)(std::string_view) = nullptr;  // a text
+  const char* form = "";                     // of one that fits
 };
 
 constexpr int64_t kLongestMs = kLongestWait.count();
@@ -34,7 +37,7 @@ constexpr Words kTransports = {"auto", "unix", "tcp"};
 constexpr Words kPolicies = {"fail", "continue", "wait"};
 constexpr Words kLogLevels = {"off", "error", "warning", "info", "debug"};
 
-const std::array<Row, 14> kRows = {{
+const std::array<Row, 16> kRows = {{
     {{"threads", "TKV_THREADS", "--threads", "cores", "0",
       "Cores that one large operation may use; 0 means all that the process may use: its CPU "
       "affinity, cut to the quota of its control group, and divided by the workers of its job on "
@@ -90,6 +93,23 @@ const std::array<Row, 14> kRows = {{
      &StoreOptions::window_bytes,
      0,
      std::numeric_limits<int64_t>::max()},
+    {{"snapshots", "TKV_SNAPSHOTS", "--snapshots", "", "",
+      "A folder that the store saves snapshots to by itself; with snapshot_every. Under `tkv "
+      "launch "
+      "--restore` that folder is the default.",
+      OptionKind::kText, Scope::kDistributed},
+     &StoreOptions::snapshots},
+    {{"snapshot_every", "TKV_SNAPSHOT_EVERY", "--snapshot-every", "", "",
+      "How often: a number of rounds, such as 100, or of seconds, such as 30s. The lowest rank "
+      "that "
+      "lives saves between two rounds, while all go on.",
+      OptionKind::kText, Scope::kDistributed},
+     &StoreOptions::snapshot_every,
+     0,
+     0,
+     {},
+     AutoSave::IsInterval,
+     "a number of rounds, such as 100, or of seconds, such as 30s"},
     {{"transport", "TKV_TRANSPORT", "--transport", "", "auto",
       "How the processes of a job talk. auto: by shared memory and Unix sockets on one host, by "
       "TCP between hosts; unix: the same without shared memory; tcp: by TCP alone.",
@@ -159,6 +179,7 @@ std::string Needed(const Row& row) {
     case OptionKind::kText:
       break;
   }
+  if (row.fits != nullptr) return row.form;
   std::string words;
   for (const std::string_view word : row.words) {
     if (!word.empty()) words += (words.empty() ? "" : ", ") + std::string(word);
@@ -188,6 +209,7 @@ bool IsWord(const Row& row, std::string_view text) {
 bool Set(const Row& row, std::string_view text, StoreOptions* options) {
   if (const auto* const member = std::get_if<std::string StoreOptions::*>(&row.member)) {
     if (!IsWord(row, text)) return false;
+    if (row.fits != nullptr && !text.empty() && !row.fits(text)) return false;
     options->** member = text;
     return true;
   }

@@ -159,14 +159,19 @@ bool Saving::done() const noexcept {
 }
 
 void Saving::Wait(std::chrono::nanoseconds patience) {
+  WaitUntilDone(patience);
+  std::lock_guard lock(mutex_);
+  is_told_ = true;
+  if (error_) throw Error(*error_);
+}
+
+void Saving::WaitUntilDone(std::chrono::nanoseconds patience) {
   std::unique_lock lock(mutex_);
   if (!WaitUntil(&lock, &changed_, DeadlineAfter(patience), options_.interrupt,
                  [&] { return done_; })) {
     throw Fail(Code::kDeadlineExceeded, "{} {}: not done after {} ms", verb_, path_,
                std::chrono::duration_cast<std::chrono::milliseconds>(patience).count());
   }
-  is_told_ = true;
-  if (error_) throw Error(*error_);
 }
 
 void Saving::OnEnd(std::function<void()> ended) {

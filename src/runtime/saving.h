@@ -49,6 +49,9 @@ class Saving final : public PendingCall {
   void Release() noexcept;
   // It ends as soon as it can, and the thread has ended then.
   void Stop();
+  // Until it has ended, well or not.
+  //   throws  kDeadlineExceeded
+  void WaitUntilDone(std::chrono::nanoseconds patience);
   // The error that nobody has been told.
   std::optional<Error> Unseen() const;
 

@@ -24,6 +24,8 @@ VALUES = {
     "on_death": ("continue", "continue"),
     "deterministic": ("1", True),
     "window_bytes": ("4096", 4096),
+    "snapshots": ("a-folder", "a-folder"),
+    "snapshot_every": ("30s", "30s"),
     "transport": ("unix", "unix"),
     "insecure_network": ("1", True),
     "check_values": ("1", True),
@@ -115,7 +117,7 @@ def test_flags_of_the_launcher_are_in_force_in_its_processes():
 @pytest.mark.parametrize("name", ROWS)
 def test_a_value_that_does_not_fit_is_refused_however_it_is_given(name):
     row = ROWS[name]
-    wrong = WRONG.get(row["kind"], [] if name == "failpoints" else ["nonsense"])
+    wrong = WRONG.get(row["kind"], [] if name in ("failpoints", "snapshots") else ["nonsense"])
     for text in wrong:
         if text:  # an empty variable is one that is not set
             status, said = config("config", **{row["environment"]: text})
@@ -160,7 +162,9 @@ def test_an_option_without_effect_on_a_store_is_refused(name):
         with pytest.raises(InvalidArgumentError, match=f"{name}=.* has no effect: .* several processes"):
             mx.kv.create("dist_sync", bootstrap="self", **{name: value})
     else:
-        mx.kv.create("dist_sync", bootstrap="self", **{name: value}).close()
+        together = ("snapshots", "snapshot_every")
+        options = {other: VALUES[other][1] for other in together} if name in together else {name: value}
+        mx.kv.create("dist_sync", bootstrap="self", **options).close()
 
 
 def test_a_default_that_is_given_is_no_error():

@@ -1,0 +1,40 @@
+#include "runtime/auto_save.h"
+
+#include <charconv>
+#include <utility>
+
+#include "base/format.h"
+#include "tkv/error.h"
+
+namespace tkv {
+namespace {
+
+// The number of "100" and "30s"; 0: neither.
+uint64_t NumberOf(std::string_view every) {
+  constexpr uint64_t kMost = 1'000'000'000;
+  if (every.ends_with('s')) every.remove_suffix(1);
+  uint64_t number = 0;
+  const char* const end = every.data() + every.size();
+  const auto [stop, error] = std::from_chars(every.data(), end, number);
+  return error == std::errc() && stop == end && number <= kMost ? number : 0;
+}
+
+}  // namespace
+
+bool AutoSave::IsInterval(std::string_view every) { return NumberOf(every) > 0; }
+
+AutoSave::AutoSave(std::string folder, const std::string& every, Time now)
+    : folder_(std::move(folder)), last_(now) {
+  if (folder_.empty() && every.empty()) return;
+  if (folder_.empty() || every.empty()) {
+    throw Fail(Code::kInvalidArgument,
+               "create: snapshots='{}', snapshot_every='{}': both are needed", folder_, every);
+  }
+  if (every.ends_with('s')) {
+    span_ = static_cast<Time>(NumberOf(every)) * kSecond;
+  } else {
+    rounds_ = NumberOf(every);
+  }
+}
+
+}  // namespace tkv

@@ -1,0 +1,78 @@
+// A store as a snapshot has it.
+
+#include <algorithm>
+#include <vector>
+
+#include "base/format.h"
+#include "store/snapshots.h"
+
+namespace tkv {
+namespace {
+
+constexpr size_t kKeysAtOnce = 1000;
+constexpr size_t kBytesAtOnce = size_t{64} << 20;
+
+// The optimizer whose states a snapshot has; null: it has none.
+std::shared_ptr<const Optimizer> OptimizerOf(const checkpoint::Reader& reader) {
+  const checkpoint::SavedProgram* first = nullptr;
+  for (const SavedKey& key : reader.keys()) {
+    if (key.program.text.empty()) continue;
+    if (first == nullptr) first = &key.program;
+    if (key.program.text != first->text || key.program.multi_precision != first->multi_precision) {
+      throw Fail(Code::kUnimplemented, "key {}: states of another optimizer than those before it",
+                 key.key.view().ToString());
+    }
+  }
+  if (first == nullptr) return nullptr;
+  auto optimizer = std::make_shared<Optimizer>(Program::Parse(first->text), first->multi_precision);
+  const auto& params = optimizer->program().params();
+  for (size_t i = 0; i < std::min(params.size(), first->params.size()); ++i) {
+    optimizer->SetParam(params[i].name, first->params[i]);
+  }
+  return optimizer;
+}
+
+// Keys with zeros, which what is loaded replaces.
+void MakeKeys(KVStore* store, const std::vector<SavedKey>& keys) {
+  for (size_t begin = 0, end = 0; begin < keys.size(); begin = end) {
+    std::vector<NDArray> values;
+    size_t bytes = 0;
+    for (; end < keys.size() && values.size() < kKeysAtOnce && bytes < kBytesAtOnce; ++end) {
+      values.push_back(NDArray::Zeros(keys[end].shape, keys[end].dtype));
+      bytes += values.back().bytes();
+    }
+    std::vector<InitItem> items;
+    for (size_t i = begin; i < end; ++i) {
+      items.push_back(
+          {keys[i].key.view(), &values[i - begin], keys[i].is_async ? "async" : "sync"});
+    }
+    store->Init(items);
+  }
+}
+
+}  // namespace
+
+KVStore::SnapshotInfo KVStore::Restore(const std::string& path) {
+  if (size() > 0) {
+    throw Fail(Code::kFailedPrecondition,
+               "restore {}: the store has {} keys; load puts values back", path, size());
+  }
+  Named("restore", [&] {
+    const checkpoint::Reader reader(path);
+    if (const auto optimizer = OptimizerOf(reader)) SetOptimizer(optimizer);
+    MakeKeys(this, reader.keys());
+  });
+  return Load(path);
+}
+
+bool KVStore::HasSnapshot(const std::string& path) {
+  try {
+    const checkpoint::Reader reader(path);
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != Code::kNotFound) throw;
+    return false;
+  }
+}
+
+}  // namespace tkv

@@ -1,0 +1,178 @@
+"""A job goes on from a snapshot: keys, values, states and rounds are there when its workers begin, on any number of servers.
+
+Worker r pushes (r + 1) * step in step `step`, so that a step that is done twice, or left out, changes the result.
+"""
+
+import re
+
+import numpy as np
+import pytest
+import tensorkv as mx
+from jobs import finish
+
+WORK = """
+KEYS = ["a", "b", "c"]
+STEPS = int(os.environ["STEPS"])
+kv = mx.kv.create(os.environ.get("KV", "dist_sync"), server_patience=20, patience=60)
+kv.init(KEYS, [mx.nd.zeros((n,)) for n in (1, 300_000, 17)])
+kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0, momentum=0.5))
+begin = min(kv.round(key) for key in KEYS)
+print(f"rank {kv.rank} begins behind round {begin}, rejoined {kv.rejoined}", flush=True)
+for step in range(begin + 1, STEPS + 1):
+    for key in KEYS:
+        if kv.round(key) < step:
+            kv.push(key, mx.nd.full(kv.pull(key).shape, (kv.rank + 1) * step))
+    if step == int(os.environ.get("SAVE_AT", 0)):
+        kv.save(os.environ["FOLDER"])
+values = [kv.pull(key).asnumpy() for key in KEYS]
+assert all(value.min() == value.max() == values[0][0] for value in values), values
+kv.barrier()
+kv.close()
+print(f"rank {kv.rank} has {values[0][0]:.1f}", flush=True)
+"""
+
+
+def result(steps, workers=2):
+    """Return what every element is after so many steps."""
+    weight = momentum = 0.0
+    for step in range(1, steps + 1):
+        momentum = 0.5 * momentum + step * workers * (workers + 1) / 2
+        weight += momentum
+    return weight
+
+
+def run(processes, folder, *options, servers=2, steps=12, **variables):
+    job = processes.launch(WORK, *options, servers=servers, STEPS=steps, FOLDER=folder, TKV_LOG="info", **variables)
+    return finish(job, timeout=100)
+
+
+def check_whole(said, steps=12, workers=2):
+    for rank in range(workers):
+        assert f"rank {rank} has {result(steps):.1f}" in said, said
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3])
+def test_a_job_goes_on_where_another_one_has_been_saved(processes, tmp_path, servers):
+    folder = tmp_path / "saved"
+    status, said = run(processes, folder, SAVE_AT=7, steps=9)
+    assert status == 0, said
+    status, said = run(processes, folder, "--restore", str(folder), servers=servers)
+    assert status == 0 and "goes on from the snapshot" in said, said
+    for rank in range(2):
+        assert f"rank {rank} begins behind round 7, rejoined True" in said, said
+    check_whole(said)
+
+
+def test_a_store_saves_by_itself_and_a_job_begins_anew_where_nothing_is_saved(processes, tmp_path):
+    folder = tmp_path / "saved"
+    status, said = run(processes, folder, "--restore", str(folder), "--snapshot-every", "5")
+    assert status == 0 and "begins behind round 0, rejoined False" in said, said
+    check_whole(said)
+    kv = mx.kv.create("local")
+    kv.init(["a", "b", "c"], [mx.nd.zeros((n,)) for n in (1, 300_000, 17)])
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0, momentum=0.5))
+    assert kv.load(folder) == {"a": 10, "b": 10, "c": 10}
+    assert kv.pull("b").asnumpy().tolist() == [result(10)] * 300_000
+
+
+def test_seconds_count_too(processes, tmp_path):
+    folder = tmp_path / "saved"
+    slow = WORK.replace("    if step ==", "    time.sleep(0.3)\n    if step ==")
+    job = processes.launch(
+        slow, "--snapshots", str(folder), "--snapshot-every", "1s", STEPS=10, FOLDER=folder, TKV_LOG="info"
+    )
+    status, said = finish(job)
+    assert status == 0, said
+    check_whole(said, 10)
+    assert list(folder.glob("00000*")), said
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+def test_a_job_starts_again_by_itself_when_a_server_has_died(processes, tmp_path, transport):
+    folder = tmp_path / "saved"
+    status, said = run(
+        processes,
+        folder,
+        "--restore",
+        str(folder),
+        "--snapshot-every",
+        "3",
+        "--restart",
+        "1",
+        SAVE_AT=4,
+        TKV_TRANSPORT=transport,
+        TKV_FAILPOINTS="server 1:received:PUSH:40:kill",
+    )
+    assert status == 0, said
+    assert re.search(r"server 1 was killed by signal 9; the job is started again \(1 of 1\)", said), said
+    begun = {int(round_) for round_ in re.findall(r"begins behind round (\d+), rejoined True", said)}
+    assert len(begun) == 1 and min(begun) in (4, 6, 9, 12), said
+    check_whole(said)
+
+
+def test_a_worker_that_is_started_again_goes_on_in_a_job_that_was_restored(processes, tmp_path):
+    folder = tmp_path / "saved"
+    status, said = run(processes, folder, SAVE_AT=7, steps=9)
+    assert status == 0, said
+    status, said = run(
+        processes, folder, "--restore", str(folder), "--restart", "1", TKV_FAILPOINTS="worker 1:sent:PUSH:5:kill"
+    )
+    assert status == 0 and "it is started again (1 of 1)" in said, said
+    check_whole(said)
+
+
+def test_an_asynchronous_job_goes_on(processes, tmp_path):
+    folder = tmp_path / "saved"
+    status, said = run(processes, folder, SAVE_AT=3, steps=3, KV="dist_async", workers=1)
+    assert status == 0, said
+    status, said = run(processes, folder, "--restore", str(folder), KV="dist_async", steps=0)
+    assert status == 0 and f"rank 1 has {result(3, workers=1):.1f}" in said, said
+
+
+def test_a_store_that_cannot_save_by_itself_says_so_and_goes_on(processes, tmp_path):
+    folder = tmp_path / "saved"
+    folder.write_text("a file")
+    status, said = run(processes, folder, "--snapshots", str(folder), "--snapshot-every", "5")
+    assert status == 0 and "no snapshot was saved by itself" in said, said
+    check_whole(said)
+
+
+def test_what_cannot_be_restored_is_said(processes, tmp_path):
+    status, said = run(processes, tmp_path, "--restore", str(tmp_path / "none"))
+    assert status == 2 and "there is no snapshot" in said, said
+    status, said = run(processes, tmp_path, "--snapshot-every", "5")
+    assert status == 2 and "--restore PATH or --snapshots PATH says where to" in said, said
+    status, said = run(processes, tmp_path, "--restore", str(tmp_path), "--snapshot-every", "often")
+    assert status == 2 and "a number of rounds, such as 100, or of seconds, such as 30s" in said, said
+    folder = tmp_path / "saved"
+    status, said = run(processes, folder, SAVE_AT=2, steps=2)
+    assert status == 0, said
+    (damaged,) = folder.glob("000001/*.safetensors")
+    content = bytearray(damaged.read_bytes())
+    content[-1] ^= 1
+    damaged.write_bytes(content)
+    status, said = run(processes, folder, "--restore", str(folder))
+    assert status != 0 and damaged.name in said and "begins" not in said, said
+
+
+def test_options_of_a_store():
+    with pytest.raises(mx.errors.InvalidArgumentError, match="both are needed"):
+        mx.kv.create("dist_sync", bootstrap="self", snapshots="x")
+    with pytest.raises(mx.errors.InvalidArgumentError, match="such as 30s"):
+        mx.kv.create("dist_sync", bootstrap="self", snapshots="x", snapshot_every="0")
+
+
+def test_a_store_in_one_process_saves_by_itself_between_two_steps(tmp_path):
+    with mx.kv.create("dist_sync", bootstrap="self", snapshots=str(tmp_path), snapshot_every="2") as kv:
+        kv.init(["a", "b"], [mx.nd.zeros((4,))] * 2)
+        for step in range(1, 8):
+            for key in ("a", "b"):
+                kv.push(key, mx.nd.full((4,), step))
+        saved = kv.save(tmp_path)  # waits for the one that is under way
+    later = mx.kv.create()
+    later.init(["a", "b"], [mx.nd.zeros((4,))] * 2)
+    assert later.load(saved) == {"a": 7, "b": 7}
+    (earlier,) = [path for path in tmp_path.glob("00*") if str(path) != saved]
+    rounds = later.load(earlier)  # one that was due while another was under way has been left out
+    assert rounds["a"] == rounds["b"] and rounds["a"] in (2, 4, 6)
+    assert np.array_equal(later.pull("b").asnumpy(), np.full(4, rounds["a"], np.float32))
