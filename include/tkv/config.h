@@ -56,7 +56,8 @@ TKV_API bool IsDistributed(std::string_view type);
 // The same for a store of one process.
 TKV_API bool IsLocal(std::string_view type);
 
-// A sentence for each variable TKV_* of the environment that nothing reads.
+// A sentence for each variable TKV_* of the environment that nothing reads, and for each of MXNet
+// that has no effect here.
 TKV_API std::vector<std::string> UnknownVariables();
 
 // "; did you mean 'x'?" for the end of an error about a word that is none of the names; "" where no

@@ -112,6 +112,9 @@ struct StoreStats {
   uint64_t resends = 0;
   uint64_t reconnects = 0;       // connections after the first one with each peer
   std::vector<PeerStats> peers;  // the head and the servers; none in a store of one process
+  // What the head has said of each rank: awaited, alive, dead or left.
+  std::vector<std::string> workers;
+  std::vector<std::string> servers;
 
   std::array<WaitStats, kWaitCauses> waits{};  // by WaitCause
 

@@ -307,6 +307,8 @@ nb::dict Stats(Store& self) {
   all["resends"] = stats.resends;
   all["reconnects"] = stats.reconnects;
   all["peers"] = peers;
+  all["workers"] = stats.workers;
+  all["servers"] = stats.servers;
   return all;
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from . import _core
 from . import ndarray as nd
@@ -238,6 +238,10 @@ class Optimizer:
                 "set_learning_rate: the optimizer has an lr_scheduler, which decides the learning rate"
             )
         self.lr = lr
+
+    def set_lr_scale(self, args_lrscale: Mapping[Any, float]) -> NoReturn:
+        """Refuse, as MXNet does: `set_lr_mult` took its place."""
+        raise UnimplementedError("set_lr_scale: MXNet has given it up; set_lr_mult sets factors of the learning rate")
 
     def set_lr_mult(self, args_lr_mult: Mapping[Any, float]) -> None:
         """Set factors of the learning rate, a dict from keys or names."""

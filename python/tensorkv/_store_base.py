@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from . import _core
 from .errors import InvalidArgumentError
@@ -44,6 +44,7 @@ class KVStoreBase(metaclass=_StoreMeta):
     """
 
     OPTIMIZER = "optimizer"
+    kv_registry: ClassVar[dict[str, type[Any]]] = _registry
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """Give every output the initial value."""

@@ -12,10 +12,11 @@ import numpy as np
 from . import ndarray as nd
 from ._optimizer import Optimizer
 from ._running import Table
-from .errors import FailedPreconditionError, InvalidArgumentError
+from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
     from ._running import Running
+    from .context import Context
 
 
 def _restore(state: Any) -> Callable[[], None]:
@@ -139,6 +140,47 @@ class Updater:
             if is_new:
                 self.states.pop(index, None)
             raise
+
+    def get_states(self, dump_optimizer: bool = False) -> bytes:
+        """Return the states as bytes, which `set_states` takes; of MXNet they are a pickle, and here they are data.
+
+        Args:
+            dump_optimizer: MXNet pickles the optimizer too where it is True; an error here.
+
+        Raises:
+            UnimplementedError: a state that is no array, number, text, None, or list, tuple or dict of them.
+
+        Example:
+            >>> updater = mx.optimizer.Updater(mx.optimizer.SGD(momentum=0.9))
+            >>> updater(0, mx.nd.ones((2,)), mx.nd.ones((2,)))
+            >>> other = mx.optimizer.Updater(mx.optimizer.SGD(momentum=0.9))
+            >>> other.set_states(updater.get_states())
+            >>> list(other.states)
+            [0]
+        """
+        from . import _states
+
+        if dump_optimizer:
+            raise UnimplementedError(
+                "get_states: dump_optimizer=True; an optimizer is code, and whoever loads makes one"
+            )
+        return _states.pack(self.states)
+
+    def set_states(self, states: bytes) -> None:
+        """Replace the states by those that `get_states` returned. Counts of updates stay those of the optimizer.
+
+        Raises:
+            InvalidArgumentError: other bytes, such as a pickle of MXNet's; the states are as they were.
+        """
+        from . import _states
+
+        self.states = _states.unpack(states)
+
+    def sync_state_context(self, state: Any, context: Context) -> Any:
+        """Return a state, an array or lists and tuples of arrays, in a context."""
+        from . import _states
+
+        return _states.in_context(state, context)
 
 
 def get_updater(optimizer: Optimizer) -> Updater:

@@ -8,9 +8,11 @@ filled by the class; ``bias``, ``beta`` and running means become 0, ``gamma`` an
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -19,12 +21,16 @@ from ._running import number
 from .errors import InvalidArgumentError, KeyNotFoundError
 from .random import _stream
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 __all__ = [
     "Bilinear",
     "Constant",
     "InitDesc",
     "Initializer",
     "LSTMBias",
+    "Load",
     "MSRAPrelu",
     "Mixed",
     "Normal",
@@ -78,6 +84,10 @@ class InitDesc(str):
         return made
 
 
+def _root_mean_square(arr: nd.NDArray) -> str:
+    return str(nd.norm(arr).asscalar() / arr.size**0.5)
+
+
 class Initializer:
     """Base class; a subclass defines ``_init_weight(name, array)``.
 
@@ -91,9 +101,21 @@ class Initializer:
         array([2., 2.], dtype=float32)
     """
 
+    _print_func: Callable[[nd.NDArray], str] | None = None
+
     def __init__(self, **kwargs: Any) -> None:
         """Keep the arguments for `dumps`."""
         self._kwargs = kwargs
+
+    def set_verbosity(self, verbose: bool = False, print_func: Callable[[nd.NDArray], str] | None = None) -> Self:
+        """Have the logger `tensorkv` tell at level info of each array that is filled; return the initializer.
+
+        Args:
+            verbose: whether it does.
+            print_func: what it says of an array; by default the norm divided by the root of the size.
+        """
+        self._print_func = (print_func or _root_mean_square) if verbose else None
+        return self
 
     def __call__(self, desc: str, arr: nd.NDArray) -> None:
         """Fill the array of the parameter of this name.
@@ -105,17 +127,23 @@ class Initializer:
             raise InvalidArgumentError(
                 f"{type(self).__name__}: types {type(desc).__name__} and {type(arr).__name__}; a name and an NDArray are needed"
             )
+        kind = self._filled(desc, arr)
+        if self._print_func is not None:
+            logging.getLogger("tensorkv").info("Initialized %s as %s: %s", desc, kind, self._print_func(arr))
+
+    def _filled(self, desc: str, arr: nd.NDArray) -> str:
+        """Fill the array and return what it was taken for."""
         own = desc.attrs.get("__init__") if isinstance(desc, InitDesc) else None
         if own:
             create(own)._init_weight(desc, arr)
-            return
+            return own
         if desc.lower().endswith("weight"):
             self._init_weight(desc, arr)
-            return
+            return "weight"
         for ending, value in _CONSTANTS.items():
             if desc.lower().endswith(ending):
                 arr[:] = value
-                return
+                return ending
         raise InvalidArgumentError(
             f"{type(self).__name__}: the name {desc!r} says not what it is; it ends in weight, {', '.join(_CONSTANTS)}"
         )
@@ -419,3 +447,52 @@ class Mixed:
                 init(name, arr)
                 return
         raise InvalidArgumentError(f"Mixed: no pattern for {name!r}; add '.*' at the end")
+
+
+class Load:
+    """The arrays of a file or dict by their names, and for other names another initializer.
+
+    Args:
+        param: a dict of arrays, or a file of `mx.nd.save`; ``arg:`` and ``aux:`` before a name are cut off.
+        default_init: for names that are not there; None makes them an error.
+        verbose: the logger `tensorkv` tells at level info where each array came from.
+
+    Example:
+        >>> init = mx.init.Load({'arg:fc_weight': mx.nd.ones((2,))}, default_init=mx.init.Zero())
+        >>> w = mx.nd.zeros((2,))
+        >>> init('fc_weight', w)
+        >>> w.asnumpy()
+        array([1., 1.], dtype=float32)
+    """
+
+    def __init__(
+        self, param: dict[str, nd.NDArray] | str, default_init: Initializer | None = None, verbose: bool = False
+    ) -> None:
+        """Read the arrays."""
+        found = nd.load(param) if isinstance(param, str) else param
+        if not isinstance(found, dict):
+            raise InvalidArgumentError(f"Load: type {type(found).__name__}, a dict of arrays is needed")
+        self.param: dict[str, nd.NDArray] = {
+            name[4:] if name.startswith(("arg:", "aux:")) else name: array for name, array in found.items()
+        }
+        self.default_init: Initializer | None = default_init
+        self.verbose: bool = verbose
+
+    def __call__(self, name: str, arr: nd.NDArray) -> None:
+        """Fill the array of this name.
+
+        Raises:
+            InvalidArgumentError: another shape; no array of the name, and no `default_init`.
+        """
+        saved = self.param.get(name)
+        if saved is None:
+            if self.default_init is None:
+                raise InvalidArgumentError(f"Load: there is no {name!r}, and no default_init")
+            self.default_init(name, arr)
+        elif saved.shape != arr.shape:
+            raise InvalidArgumentError(f"Load: {name!r} has shape {saved.shape}, the array has {arr.shape}")
+        else:
+            arr[:] = saved
+        if self.verbose:
+            how = "by default" if saved is None else "by loading"
+            logging.getLogger("tensorkv").info("Initialized %s %s", name, how)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, cast, overload
 
 from . import _core, _life, ticket
 from ._create import create, create_async
 from ._functions import Called, Read, UpdaterSteps, state
-from ._store_base import KVStoreBase, TestStore
+from ._store_base import C, KVStoreBase, TestStore
 from ._verbs import KVStoreVerbs, nothing
 from .errors import (
     FailedPreconditionError,
@@ -28,12 +28,28 @@ if TYPE_CHECKING:
     from .optimizer import Optimizer, Program, Updater
     from .ticket import Ticket
 
-__all__ = ["KVStore", "KVStoreBase", "TestStore", "create", "create_async"]
+__all__ = ["KVStore", "KVStoreBase", "KVStoreServer", "TestStore", "create", "create_async", "kvstore_server"]
 
 
 def __dir__() -> list[str]:
     """Return the public names."""
     return __all__
+
+
+_COMMANDS: dict[Any, str] = {
+    0: "optimizer",
+    1: "multi_precision",
+    2: "stop",
+    3: "sync_mode",
+    4: "gradient_compression",
+    5: "profiler",
+}
+_COMMANDS_ELSEWHERE = {
+    "multi_precision": "an argument of the optimizer, mx.optimizer.SGD(multi_precision=True), says so",
+    "stop": "servers end by themselves when all workers have left",
+    "sync_mode": "the type of the store, or init(..., mode='async'), says so",
+    "profiler": "kv.stats() says what the store has done and what it waits for",
+}
 
 
 class KVStore(KVStoreVerbs):
@@ -53,11 +69,13 @@ class KVStore(KVStoreVerbs):
     """
 
     OPTIMIZER = "optimizer"
+    kv_registry: ClassVar[dict[str, type[Any]]] = KVStoreBase.kv_registry
 
     _updater: AnyUpdater | None  # kept alive, and for those who look at it
     _function: Called | Read | None
     _native: _core.Optimizer | None  # of a Program
     _name: str
+    _waits_at_close = False
 
     def __init__(self, type: str = "local", **options: Unpack[StoreOptions]) -> None:
         """Make a store; see `create`."""
@@ -141,6 +159,7 @@ class KVStore(KVStoreVerbs):
                 have not left and the ``queued_bytes`` of their values; ``unanswered_messages``; ``unaccepted_bytes``
                 that have left and that the server does not hold yet; ``last_word_seconds`` since it was heard last,
                 or None.
+            workers, servers: what the head has said of each rank: awaited, alive, dead or left.
 
         Of both:
             waits: for each cause the ``count`` of waits and the ``wait_seconds`` of those that have ended.
@@ -466,8 +485,15 @@ class KVStore(KVStoreVerbs):
         """
         if async_op:
             return ticket.in_thread(self.close, "close")
+        waits, self._waits_at_close = self._waits_at_close, False
         try:
-            self._close()
+            if waits:
+                try:
+                    self._barrier()
+                finally:
+                    self._close()
+            else:
+                self._close()
         finally:
             self._holds(None, None)
             _life.closed(self)
@@ -622,8 +648,95 @@ class KVStore(KVStoreVerbs):
         """Raise UnimplementedError: gradient compression is not in this build yet."""
         raise UnimplementedError("set_gradient_compression: gradient compression is not in this build yet")
 
-    def _send_command_to_servers(self, head: Any, body: Any) -> NoReturn:
-        """Raise UnimplementedError: commands of MXNet are pickled code."""
-        raise UnimplementedError(
-            "_send_command_to_servers: no code travels to servers; set_optimizer sends an optimizer or a program to them"
-        )
+    # -------------------------------------------------------------------------------------------- by MXNet's other names
+
+    @staticmethod
+    def register(klass: C) -> C:
+        """As KVStoreBase.register."""
+        return KVStoreBase.register(klass)
+
+    def send_command_to_servers(self, head: int | str, body: Any = "") -> None:
+        """Do what a command of MXNet asks of the servers. Commands are data; none carries code.
+
+        Args:
+            head: a name, or MXNet's number of the command.
+
+                - ``'optimizer'`` (0): `body` is one of `mx.optimizer`, or a `Program`: as `set_optimizer`.
+                - ``'gradient_compression'`` (4): `body` is a dict: as `set_gradient_compression`.
+
+        Raises:
+            UnimplementedError: commands of MXNet that have another way here: ``'multi_precision'`` (1), ``'stop'`` (2),
+                ``'sync_mode'`` (3), ``'profiler'`` (5); a pickle as `body`.
+            InvalidArgumentError: no such command, with a list of those there are.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.send_command_to_servers('optimizer', mx.optimizer.SGD(learning_rate=0.5))
+            >>> kv.send_command_to_servers('restart')
+            Traceback (most recent call last):
+            tensorkv.errors.InvalidArgumentError: send_command_to_servers: no command 'restart'; there are optimizer (0), gradient_compression (4)
+        """
+        name = _COMMANDS.get(head, head) if not isinstance(head, bool) else head
+        if name == "optimizer":
+            if isinstance(body, (bytes, bytearray)):
+                raise UnimplementedError(
+                    "send_command_to_servers: the body is a pickle, which is code; give the optimizer itself"
+                )
+            self.set_optimizer(body)
+        elif name == "gradient_compression":
+            self.set_gradient_compression(body)
+        elif name in _COMMANDS_ELSEWHERE:
+            raise UnimplementedError(f"send_command_to_servers: {name}: {_COMMANDS_ELSEWHERE[str(name)]}")
+        else:
+            raise InvalidArgumentError(
+                f"send_command_to_servers: no command {head!r}; there are optimizer (0), gradient_compression (4)"
+            )
+
+    _send_command_to_servers = send_command_to_servers
+
+    def num_dead_node(self, node_id: int) -> int:
+        """Return how many processes of the job are dead, as far as the head has said; 0 in a store of one process.
+
+        Args:
+            node_id: a sum of 1 (the head), 2 (all servers) and 4 (all workers); or one process by MXNet's number of it,
+                ``8 + 2 * rank`` of a server, ``9 + 2 * rank`` of a worker.
+
+        Raises:
+            InvalidArgumentError: no such number.
+
+        Example:
+            >>> mx.kv.create('local').num_dead_node(7)
+            0
+        """
+        known = self.stats()
+        servers: list[str] = known["servers"]
+        workers: list[str] = known["workers"]
+        if not isinstance(node_id, int) or isinstance(node_id, bool) or not 1 <= node_id < 8 + 2 * 65536:
+            raise InvalidArgumentError(
+                f"num_dead_node: {node_id!r}; a sum of 1, 2 and 4, or a number of MXNet's is needed"
+            )
+        if node_id >= 8:
+            rank, is_worker = divmod(node_id - 8, 2)
+            states = workers if is_worker else servers
+            if rank >= len(states):
+                raise InvalidArgumentError(
+                    f"num_dead_node: {node_id} is {'worker' if is_worker else 'server'} {rank}, of {len(states)}"
+                )
+            return int(states[rank] == "dead")
+        head: list[str] = [known["peers"].get("head", {}).get("state", "")]
+        chosen = (node_id & 1) * head + (node_id >> 1 & 1) * servers + (node_id >> 2) * workers
+        return chosen.count("dead")
+
+    def set_barrier_before_exit(self, do_barrier: bool = True) -> None:
+        """Have `close` wait until every worker has come there, as a `barrier` before it.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.set_barrier_before_exit()
+            >>> kv.close()
+        """
+        self._waits_at_close = bool(do_barrier)
+
+
+from . import kvstore_server  # noqa: E402  # MXNet has it here
+from .kvstore_server import KVStoreServer  # noqa: E402

@@ -72,6 +72,22 @@ class LRScheduler:
         """The learning rate at which the warm-up ends: `base_lr`."""
         return self.base_lr
 
+    def get_warmup_lr(self, num_update: int) -> float:
+        """Return the learning rate of an update of the warm-up.
+
+        Raises:
+            InvalidArgumentError: the warm-up is over by then.
+
+        Example:
+            >>> mx.lr_scheduler.LRScheduler(base_lr=1.0, warmup_steps=4).get_warmup_lr(1)
+            0.25
+        """
+        if not 0 <= num_update < self.warmup_steps:
+            raise InvalidArgumentError(f"get_warmup_lr: update {num_update}; the warm-up has {self.warmup_steps} steps")
+        if self.warmup_mode == "constant":
+            return self.warmup_begin_lr
+        return self.warmup_begin_lr + (self.base_lr - self.warmup_begin_lr) * num_update / self.warmup_steps
+
     def __call__(self, num_update: int) -> float:
         """Return the learning rate of an update; `num_update` counts from 1."""
         if not self._code:

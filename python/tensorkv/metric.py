@@ -19,6 +19,7 @@ __all__ = [
     "PCC",
     "RMSE",
     "Accuracy",
+    "Caffe",
     "CompositeEvalMetric",
     "CrossEntropy",
     "CustomMetric",
@@ -29,6 +30,7 @@ __all__ = [
     "PearsonCorrelation",
     "Perplexity",
     "TopKAccuracy",
+    "Torch",
     "alias",
     "check_label_shapes",
     "create",
@@ -866,8 +868,28 @@ class Loss(_Named):
             self._add(float(pred.sum()), pred.size)
 
 
-for _name in ("torch", "caffe"):
-    _registry[_name] = Loss
+@register
+class Torch(Loss):
+    """`Loss` by another name.
+
+    Example:
+        >>> mx.metric.create('torch').name
+        'torch'
+    """
+
+    _default_name = "torch"
+
+
+@register
+class Caffe(Loss):
+    """`Loss` by another name.
+
+    Example:
+        >>> mx.metric.create('caffe').name
+        'caffe'
+    """
+
+    _default_name = "caffe"
 
 
 @register

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "exponential",
     "gamma",
+    "generalized_negative_binomial",
     "multinomial",
     "negative_binomial",
     "normal",
@@ -44,6 +45,16 @@ def _stream() -> np.random.Generator:
     return _generator
 
 
+def _given(values: Any, dtype: DType, ctx: Where, out: _nd.NDArray | None) -> _nd.NDArray:
+    """Return numbers as an array, or in `out`."""
+    if out is None:
+        return _nd.array(values, ctx=ctx, dtype=dtype)
+    if out.shape != np.shape(values):
+        raise InvalidArgumentError(f"out: shape {out.shape}, {np.shape(values)} is needed")
+    out[:] = _nd.array(values, dtype=out.dtype_name)
+    return out
+
+
 def seed(seed_state: SupportsIndex, ctx: object = "all") -> None:
     """Start the stream again from `seed_state`, an int.
 
@@ -57,7 +68,12 @@ def seed(seed_state: SupportsIndex, ctx: object = "all") -> None:
 
 
 def uniform(
-    low: float = 0.0, high: float = 1.0, shape: Shape = (1,), ctx: Where = None, dtype: DType = None
+    low: float = 0.0,
+    high: float = 1.0,
+    shape: Shape = (1,),
+    dtype: DType = None,
+    ctx: Where = None,
+    out: _nd.NDArray | None = None,
 ) -> _nd.NDArray:
     """Return numbers from `low` to `high`, float32 by default.
 
@@ -65,11 +81,16 @@ def uniform(
         >>> mx.random.uniform(-1, 1, shape=(2, 3)).shape
         (2, 3)
     """
-    return _nd.array(_stream().uniform(low, high, shape_list(shape)), ctx=ctx, dtype=dtype)
+    return _given(_stream().uniform(low, high, shape_list(shape)), dtype, ctx, out)
 
 
 def normal(
-    loc: float = 0.0, scale: float = 1.0, shape: Shape = (1,), ctx: Where = None, dtype: DType = None
+    loc: float = 0.0,
+    scale: float = 1.0,
+    shape: Shape = (1,),
+    dtype: DType = None,
+    ctx: Where = None,
+    out: _nd.NDArray | None = None,
 ) -> _nd.NDArray:
     """Return normally distributed numbers, float32 by default.
 
@@ -77,10 +98,17 @@ def normal(
         >>> mx.random.normal(shape=(4,)).shape
         (4,)
     """
-    return _nd.array(_stream().normal(loc, scale, shape_list(shape)), ctx=ctx, dtype=dtype)
+    return _given(_stream().normal(loc, scale, shape_list(shape)), dtype, ctx, out)
 
 
-def randint(low: int, high: int, shape: Shape = (1,), ctx: Where = None, dtype: DType = "int32") -> _nd.NDArray:
+def randint(
+    low: int,
+    high: int,
+    shape: Shape = (1,),
+    dtype: DType = "int32",
+    ctx: Where = None,
+    out: _nd.NDArray | None = None,
+) -> _nd.NDArray:
     """Return whole numbers from `low` to below `high`, int32 by default.
 
     Example:
@@ -90,11 +118,16 @@ def randint(low: int, high: int, shape: Shape = (1,), ctx: Where = None, dtype: 
     low, high = operator.index(low), operator.index(high)
     if low >= high:
         raise InvalidArgumentError(f"randint: no number from {low} to below {high}")
-    return _nd.array(_stream().integers(low, high, shape_list(shape)), ctx=ctx, dtype=dtype)
+    return _given(_stream().integers(low, high, shape_list(shape)), dtype, ctx, out)
 
 
 def randn(
-    *shape: SupportsIndex, loc: float = 0.0, scale: float = 1.0, ctx: Where = None, dtype: DType = None
+    *shape: SupportsIndex,
+    loc: float = 0.0,
+    scale: float = 1.0,
+    dtype: DType = None,
+    ctx: Where = None,
+    out: _nd.NDArray | None = None,
 ) -> _nd.NDArray:
     """Return normally distributed numbers in an array whose axes are the arguments, float32 by default.
 
@@ -102,21 +135,28 @@ def randn(
         >>> mx.random.randn(2, 3).shape
         (2, 3)
     """
-    return normal(loc, scale, shape or (1,), ctx, dtype)
+    return normal(loc, scale, shape or (1,), dtype, ctx)
 
 
-def exponential(scale: float = 1.0, shape: Shape = (1,), ctx: Where = None, dtype: DType = None) -> _nd.NDArray:
+def exponential(
+    scale: float = 1.0, shape: Shape = (1,), dtype: DType = None, ctx: Where = None, out: _nd.NDArray | None = None
+) -> _nd.NDArray:
     """Return exponentially distributed numbers of the mean `scale`, float32 by default.
 
     Example:
         >>> mx.random.exponential(2, shape=(4,)).shape
         (4,)
     """
-    return _nd.array(_stream().exponential(scale, shape_list(shape)), ctx=ctx, dtype=dtype)
+    return _given(_stream().exponential(scale, shape_list(shape)), dtype, ctx, out)
 
 
 def gamma(
-    alpha: float = 1.0, beta: float = 1.0, shape: Shape = (1,), ctx: Where = None, dtype: DType = None
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    shape: Shape = (1,),
+    dtype: DType = None,
+    ctx: Where = None,
+    out: _nd.NDArray | None = None,
 ) -> _nd.NDArray:
     """Return numbers of the gamma distribution with shape `alpha` and scale `beta`, float32 by default.
 
@@ -124,21 +164,28 @@ def gamma(
         >>> mx.random.gamma(9, 0.5, shape=(4,)).shape
         (4,)
     """
-    return _nd.array(_stream().gamma(alpha, beta, shape_list(shape)), ctx=ctx, dtype=dtype)
+    return _given(_stream().gamma(alpha, beta, shape_list(shape)), dtype, ctx, out)
 
 
-def poisson(lam: float = 1.0, shape: Shape = (1,), ctx: Where = None, dtype: DType = None) -> _nd.NDArray:
+def poisson(
+    lam: float = 1.0, shape: Shape = (1,), dtype: DType = None, ctx: Where = None, out: _nd.NDArray | None = None
+) -> _nd.NDArray:
     """Return numbers of the Poisson distribution with mean `lam`, float32 by default.
 
     Example:
         >>> mx.random.poisson(4, shape=(2, 2)).shape
         (2, 2)
     """
-    return _nd.array(_stream().poisson(lam, shape_list(shape)), ctx=ctx, dtype=dtype)
+    return _given(_stream().poisson(lam, shape_list(shape)), dtype, ctx, out)
 
 
 def negative_binomial(
-    k: int = 1, p: float = 1.0, shape: Shape = (1,), ctx: Where = None, dtype: DType = None
+    k: int = 1,
+    p: float = 1.0,
+    shape: Shape = (1,),
+    dtype: DType = None,
+    ctx: Where = None,
+    out: _nd.NDArray | None = None,
 ) -> _nd.NDArray:
     """Return numbers of failures before `k` successes of probability `p`, float32 by default.
 
@@ -146,15 +193,58 @@ def negative_binomial(
         >>> mx.random.negative_binomial(3, 0.5, shape=(4,)).shape
         (4,)
     """
-    return _nd.array(_stream().negative_binomial(k, p, shape_list(shape)), ctx=ctx, dtype=dtype)
+    return _given(_stream().negative_binomial(k, p, shape_list(shape)), dtype, ctx, out)
 
 
-def multinomial(data: _nd.NDArray, shape: Shape = (1,), dtype: DType = "int32") -> _nd.NDArray:
+def generalized_negative_binomial(
+    mu: float = 1.0,
+    alpha: float = 1.0,
+    shape: Shape = (1,),
+    dtype: DType = None,
+    ctx: Where = None,
+    out: _nd.NDArray | None = None,
+) -> _nd.NDArray:
+    """Return numbers of mean `mu` and variance ``mu + alpha * mu ** 2``, float32 by default.
+
+    Example:
+        >>> mx.random.generalized_negative_binomial(2, 0.5, shape=(4,)).shape
+        (4,)
+    """
+    lengths = shape_list(shape)
+    rates = _stream().gamma(1 / alpha, mu * alpha, lengths) if alpha else np.full(lengths, float(mu))
+    return _given(_stream().poisson(rates), dtype, ctx, out)
+
+
+@overload
+def multinomial(
+    data: _nd.NDArray,
+    shape: Shape = (1,),
+    get_prob: Literal[False] = False,
+    out: _nd.NDArray | None = None,
+    dtype: DType = "int32",
+) -> _nd.NDArray: ...
+@overload
+def multinomial(
+    data: _nd.NDArray,
+    shape: Shape = (1,),
+    get_prob: bool = ...,
+    out: _nd.NDArray | None = None,
+    dtype: DType = "int32",
+) -> _nd.NDArray | list[_nd.NDArray]: ...
+def multinomial(
+    data: _nd.NDArray,
+    shape: Shape = (1,),
+    get_prob: bool = False,
+    out: _nd.NDArray | None = None,
+    dtype: DType = "int32",
+) -> _nd.NDArray | list[_nd.NDArray]:
     """Return classes drawn with given probabilities, int32 by default.
 
     Args:
         data: probabilities of the classes, which sum to 1, of shape ``(k,)``, or ``(n, k)`` for n draws of their own.
         shape: of what is drawn for each; with ``(1,)`` the axis is left out.
+        get_prob: return also the logarithms of the probabilities of what was drawn, in an array of the same shape.
+        out: an array that takes the classes.
 
     Example:
         >>> mx.random.multinomial(mx.nd.array([[0, 1], [1, 0]])).asnumpy()
@@ -166,10 +256,14 @@ def multinomial(data: _nd.NDArray, shape: Shape = (1,), dtype: DType = "int32") 
             f"multinomial: probabilities of shape {data.shape}; one or two axes that sum to 1 are needed"
         )
     lengths = shape_list(shape)
-    steps = chances.reshape(-1, chances.shape[-1]).cumsum(axis=1)
-    drawn = [np.searchsorted(row / row[-1], _stream().random(lengths), side="right") for row in steps]
-    axes = chances.shape[:-1] + (() if list(lengths) == [1] else tuple(lengths))
-    return _nd.array(np.reshape(drawn, axes or (1,)), ctx=data.context, dtype=dtype)
+    rows = chances.reshape(-1, chances.shape[-1])
+    drawn = [np.searchsorted((row / row.sum()).cumsum()[:-1], _stream().random(lengths), side="right") for row in rows]
+    axes = chances.shape[:-1] + (() if list(lengths) == [1] else tuple(lengths)) or (1,)
+    classes = _given(np.reshape(drawn, axes), dtype, data.context, out)
+    if not get_prob:
+        return classes
+    likely = [np.log(row[one]) for row, one in zip(rows, drawn, strict=True)]
+    return [classes, _nd.array(np.reshape(likely, axes), ctx=data.context)]
 
 
 def shuffle(data: _nd.NDArray) -> _nd.NDArray:

@@ -1,6 +1,7 @@
 // What others ask of a client, and what it tells of its waits.
 
 #include <algorithm>
+#include <array>
 
 #include "base/format.h"
 #include "base/logfmt.h"
@@ -101,6 +102,15 @@ void Client::AddStats(Time now, StoreStats* stats) const {
   waits_.AddTo(stats);
   ops_.ForEach([&](OpId, const Op&) { ++stats->operations_under_way; });
   for (const ServerLink& link : links_) link.AddStats(now, stats);
+  const auto add_states = [](const std::vector<Epoch::Seat>& seats,
+                             std::vector<std::string>* states) {
+    constexpr std::array<const char*, 4> kNames = {"awaited", "alive", "dead", "left"};
+    for (const Epoch::Seat& seat : seats) {
+      states->emplace_back(kNames.at(static_cast<size_t>(seat.state)));
+    }
+  };
+  add_states(epoch_.workers, &stats->workers);
+  add_states(epoch_.servers, &stats->servers);
 }
 
 }  // namespace tkv

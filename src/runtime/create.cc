@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kLocalTypes = {
     "local", "local_update_cpu", "local_allreduce_cpu", "device", "local_allreduce_device"};
-constexpr std::array<std::string_view, 9> kDistributedTypes = {"dist",
+constexpr std::array<std::string_view, 12> kDistributedTypes = {"dist",
                                                                 "dist_sync",
                                                                 "dist_async",
                                                                 "dist_sync_device",
@@ -27,6 +27,9 @@ constexpr std::array<std::string_view, 9> kDistributedTypes = {"dist",
                                                                 "dist_async_device",
                                                                 "dist_device_async",
                                                                 "p3",
+                                                                "dist_p3",
+                                                                "dist_sync_p3",
+                                                                "dist_async_p3",
                                                                 "p3store_dist"};
 
 bool Has(std::span<const std::string_view> names, std::string_view name) {
@@ -131,9 +134,15 @@ std::unique_ptr<KVStore> KVStore::Create(std::string_view type, const StoreOptio
     throw Fail(Code::kUnimplemented,
                "create 'nccl': this build has no GPU support; 'device' sums on the host");
   }
+  if (name == "horovod" || name == "byteps") {
+    throw Fail(
+        Code::kUnimplemented,
+        "create '{}': another library's store; 'dist_sync' sums over all workers, as it does",
+        name);
+  }
   std::vector<std::string_view> names(kLocalTypes.begin(), kLocalTypes.end());
   names.insert(names.end(), kDistributedTypes.begin(), kDistributedTypes.end());
-  names.insert(names.end(), "nccl");
+  names.insert(names.end(), {"nccl", "horovod", "byteps"});
   throw Fail(Code::kInvalidArgument, "create '{}': no such type; there are {}{}", type,
              Join(names, ", "), DidYouMean(name, names));
 }

@@ -221,6 +221,42 @@ StoreOptions OptionsFromEnvironment() {
   return options;
 }
 
+namespace {
+
+// Variables of MXNet and ps-lite that have no effect here, with what has.
+struct OtherVariable {
+  std::string_view name, instead;
+};
+constexpr std::string_view kSums =
+    "sums are added in one way, with the same bits on any number of threads";
+constexpr std::string_view kAddresses = "processes use the address of their route to the head";
+constexpr std::array<OtherVariable, 22> kVariablesOfMxnet = {{
+    {"MXNET_KVSTORE_REDUCTION_NTHREADS", "TKV_THREADS says how many cores an operation may use"},
+    {"MXNET_KVSTORE_BIGARRAY_BOUND", "large values are cut into chunks by their size"},
+    {"MXNET_KVSTORE_SLICE_THRESHOLD", "large values are cut into chunks by their size"},
+    {"MXNET_KVSTORE_SERIAL_PUSH", kSums},
+    {"MXNET_KVSTORE_USETREE", kSums},
+    {"MXNET_KVSTORE_LOGTREE", kSums},
+    {"MXNET_KVSTORE_TREE_ARRAY_BOUND", kSums},
+    {"MXNET_KVSTORE_TREE_BACKTRACK", kSums},
+    {"MXNET_KVSTORE_TREE_LINK_USAGE_PENALTY", kSums},
+    {"MXNET_CPU_PRIORITY_NTHREADS", "TKV_THREADS says how many cores an operation may use"},
+    {"MXNET_UPDATE_AGGREGATION_SIZE", "a call takes any number of keys"},
+    {"PS_VERBOSE", "TKV_LOG=info or TKV_LOG=debug tells what happens"},
+    {"PS_RESEND", "what a lost connection had under way is sent again, and counts once"},
+    {"PS_RESEND_TIMEOUT", "what a lost connection had under way is sent again, and counts once"},
+    {"PS_DROP_MSG", "TKV_FAILPOINTS rehearses failures"},
+    {"PS_HEARTBEAT_INTERVAL", "TKV_SILENCE_MS says after how long a silent process is dead"},
+    {"PS_HEARTBEAT_TIMEOUT", "TKV_SILENCE_MS says after how long a silent process is dead"},
+    {"DMLC_PS_VAN_TYPE", "TKV_TRANSPORT says how processes talk, and priorities always count"},
+    {"DMLC_PS_WATER_MARK", "queues are bounded by themselves"},
+    {"DMLC_LOCAL", "processes of one host use Unix sockets and shared memory by themselves"},
+    {"DMLC_NODE_HOST", kAddresses},
+    {"DMLC_INTERFACE", kAddresses},
+}};
+
+}  // namespace
+
 std::vector<std::string> UnknownVariables() {
   // Beside those of options; what begins like the last two belongs to tests and tools.
   constexpr std::array<std::string_view, 9> kOthers = {
@@ -236,6 +272,10 @@ std::vector<std::string> UnknownVariables() {
     if (!is_ours || std::find(known.begin(), known.end(), variable) != known.end()) continue;
     sentences.push_back(
         Format("nothing reads the variable {}{}", variable, DidYouMean(variable, known)));
+  }
+  for (const auto& [name, instead] : kVariablesOfMxnet) {
+    if (Variable(std::string(name).c_str()) == nullptr) continue;
+    sentences.push_back(Format("the variable {} of MXNet has no effect: {}", name, instead));
   }
   return sentences;
 }

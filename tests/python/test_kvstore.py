@@ -366,10 +366,15 @@ def test_a_server_says_how_to_serve_where_a_script_uses_its_store(monkeypatch):
             use()
 
 
-def test_commands_of_mxnet_say_what_takes_their_place():
+def test_commands_of_mxnet_carry_no_code():
     with mx.kv.create("dist_sync", bootstrap="self") as kv:
-        with pytest.raises(mx.errors.UnimplementedError, match="no code travels to servers; set_optimizer"):
-            kv._send_command_to_servers(0, "x")
+        with pytest.raises(mx.errors.UnimplementedError, match="the body is a pickle"):
+            kv._send_command_to_servers(0, b"x")
+        kv.init("w", mx.nd.zeros(S))
+        kv._send_command_to_servers(0, mx.optimizer.SGD(learning_rate=-1))
+        kv.push("w", mx.nd.ones(S))
+        kv.push("w", mx.nd.ones(S))
+        assert kv.pull("w").asnumpy().max() == 2
 
 
 def test_what_is_no_key_is_in_no_store():

@@ -121,7 +121,7 @@ UNUSED = {
     "batch_scale": "1, or an error",
     **dict.fromkeys(("warmup_epochs", "updates_per_epoch", "begin_epoch", "num_epochs"), "of a warm-up from 1 to 1"),
 }
-OF_THE_CLASS = {"opt_registry", "register", "create_optimizer"}
+OF_THE_CLASS = {"opt_registry", "register", "create_optimizer", "set_lr_scale"}
 PYTHON = {"lr_scheduler", "update", "update_multi_precision", "create_state"}
 PYTHON |= {"create_state_multi_precision"}
 CASES = [

@@ -15,6 +15,7 @@ DRAWN = {
     "gamma": (lambda m: m.gamma(3, 2, shape=(20_000,)), 6, 12),
     "poisson": (lambda m: m.poisson(4, shape=(20_000,)), 4, 4),
     "negative_binomial": (lambda m: m.negative_binomial(4, 0.5, shape=(20_000,)), 4, 8),
+    "generalized_negative_binomial": (lambda m: m.generalized_negative_binomial(3, 0.5, shape=(20_000,)), 3, 7.5),
     "multinomial": (lambda m: m.multinomial(mx.nd.array([0.25, 0.75]), shape=(20_000,)), 0.75, 3 / 16),
 }
 
@@ -52,6 +53,16 @@ def test_draws_of_several_rows():
     for wrong in ([0.5, 0.4], [1.5, -0.5]):
         with pytest.raises(mx.errors.InvalidArgumentError, match="sum to 1"):
             mx.random.multinomial(mx.nd.array(wrong))
+
+
+def test_results_in_an_array_that_is_there():
+    out = mx.nd.zeros((2, 3), dtype="float64")
+    assert mx.random.uniform(5, 6, shape=(2, 3), out=out) is out and out.min().asscalar() >= 5
+    with pytest.raises(mx.errors.InvalidArgumentError, match=r"out: shape \(2, 3\), \(4,\) is needed"):
+        mx.random.normal(shape=(4,), out=out)
+    classes, likely = mx.random.multinomial(mx.nd.array([0.25, 0.75]), shape=(50,), get_prob=True)
+    wanted = np.log(np.array([0.25, 0.75]))[classes.asnumpy()]
+    np.testing.assert_allclose(likely.asnumpy(), wanted, rtol=1e-6)
 
 
 def test_bounds():
