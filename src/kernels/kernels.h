@@ -81,13 +81,16 @@ OpFunction ResolveOp(Op op, DType dtype, ScalarMask scalars);
 
 // The optimizers that have a kernel of their own.  Each equals its program in update/builtin.cc,
 // operation by operation.
-enum class Fused : uint8_t { kNone, kSgd, kMomentum, kAdam };
+enum class Fused : uint8_t { kNone, kSgd, kMomentum, kAdam, kAdamW, kAdaGrad };
 
 // Scalars by position, already in f64; each is rounded to the compute type once.
 //   kSgd       rescale, clip, wd, lr
 //   kMomentum  rescale, clip, wd, lr, momentum                                  states: mom
 //   kAdam      rescale, clip, wd, lr_t, beta1, 1-beta1, beta2, 1-beta2, epsilon  states: mean, var
-inline constexpr size_t kFusedScalarsMax = 9;
+//   kAdamW     rescale, clip, 1-lr*wd, lr_t, beta1, 1-beta1, beta2, 1-beta2, epsilon,
+//              sqrt(1-beta2^t)                                                   states: mean, var
+//   kAdaGrad   rescale, clip, wd, lr, epsilon                                    states: history
+inline constexpr size_t kFusedScalarsMax = 10;
 
 //   shape  grad, value, states: f32 or f64 as `dtype` says; value and states are updated in place
 void UpdateFused(Fused kind, DType dtype, std::span<const double> scalars, const void* grad,

@@ -201,9 +201,10 @@ TEST_P(OnEveryTarget, ConversionsRoundOnceToNearestEven) {
 
 TEST_P(OnEveryTarget, FusedOptimizersEqualTheOracleBitForBit) {
   std::mt19937_64 random(3);
-  const std::vector<double> scalars = {0.5, 3.0, 0.01, 0.1, 0.9, 0.1, 0.999, 0.001, 1e-8};
+  const std::vector<double> scalars = {0.5, 3.0, 0.01, 0.1, 0.9, 0.1, 0.999, 0.001, 1e-8, 0.03};
   for (DType dtype : {DType::kF32, DType::kF64}) {
-    for (Fused kind : {Fused::kSgd, Fused::kMomentum, Fused::kAdam}) {
+    for (Fused kind :
+         {Fused::kSgd, Fused::kMomentum, Fused::kAdam, Fused::kAdamW, Fused::kAdaGrad}) {
       for (size_t count : kCounts) {
         Buffer grad(dtype, count, 1), value(dtype, count, 0), first(dtype, count, 2),
             second(dtype, count, 0);

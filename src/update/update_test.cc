@@ -70,10 +70,13 @@ TEST(Evaluator, EveryFusedKernelEqualsItsProgramBitForBit) {
   const std::map<std::string, std::vector<double>> params = {
       {"sgd", {0.1, 0.01, 0.5, 1.5}},
       {"momentum", {0.1, 0.01, 0.5, 1.5, 0.9}},
-      {"adam", {0.1, 0.01, 0.5, 1.5, 0.9, 0.999, 1e-8}}};
+      {"adam", {0.1, 0.01, 0.5, 1.5, 0.9, 0.999, 1e-8}},
+      {"adamw", {0.1, 0.01, 0.5, 1.5, 0.9, 0.999, 1e-8}},
+      {"adagrad", {0.1, 0.01, 0.5, 1.5, 1e-7}}};
   for (const auto& [name, values] : params) {
     for (DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
       const Program program = BuiltinProgram(name);
+      ASSERT_NE(program.body().fused, kernels::Fused::kNone) << name;
       const UpdatedKey fused(program, values, dtype, true, 3);
       const UpdatedKey interpreted(program, values, dtype, false, 3);
       EXPECT_TRUE(SameBytes(fused.value, interpreted.value)) << name << Name(dtype);

@@ -32,7 +32,7 @@ HWY_INLINE void ForEachVector(size_t count, const Step& step) {
 
 template <typename T>
 struct Scalars {
-  T rescale, clip, wd, lr, x, one_minus_x, y, one_minus_y, epsilon;
+  T rescale, clip, wd, lr, x, one_minus_x, y, one_minus_y, epsilon, root;
 };
 
 template <typename T>
@@ -81,12 +81,47 @@ void Adam(const Scalars<T>& s, const T* grad, T* value, T* mean, T* var, size_t 
 }
 
 template <typename T>
+void AdamW(const Scalars<T>& s, const T* grad, T* value, T* mean, T* var, size_t count) {
+  ForEachVector<T>(count, [&](auto tag, size_t i) HWY_ATTR {
+    const auto clip = hn::Set(tag, s.clip);
+    const auto w = hn::LoadU(tag, value + i);
+    const auto g =
+        Clip(hn::Mul(hn::LoadU(tag, grad + i), hn::Set(tag, s.rescale)), clip, hn::Neg(clip));
+    const auto m = hn::Add(hn::Mul(hn::LoadU(tag, mean + i), hn::Set(tag, s.x)),
+                           hn::Mul(g, hn::Set(tag, s.one_minus_x)));
+    const auto v = hn::Add(hn::Mul(hn::LoadU(tag, var + i), hn::Set(tag, s.y)),
+                           hn::Mul(hn::Mul(g, g), hn::Set(tag, s.one_minus_y)));
+    hn::StoreU(m, tag, mean + i);
+    hn::StoreU(v, tag, var + i);
+    const auto corrected = hn::Div(hn::Sqrt(v), hn::Set(tag, s.root));
+    const auto step =
+        hn::Div(hn::Mul(m, hn::Set(tag, s.lr)), hn::Add(corrected, hn::Set(tag, s.epsilon)));
+    hn::StoreU(hn::Sub(hn::Mul(w, hn::Set(tag, s.wd)), step), tag, value + i);
+  });
+}
+
+template <typename T>
+void AdaGrad(const Scalars<T>& s, const T* grad, T* value, T* history, size_t count) {
+  ForEachVector<T>(count, [&](auto tag, size_t i) HWY_ATTR {
+    const auto clip = hn::Set(tag, s.clip);
+    const auto w = hn::LoadU(tag, value + i);
+    const auto g =
+        Clip(hn::Mul(hn::LoadU(tag, grad + i), hn::Set(tag, s.rescale)), clip, hn::Neg(clip));
+    const auto h = hn::Add(hn::LoadU(tag, history + i), hn::Mul(g, g));
+    hn::StoreU(h, tag, history + i);
+    const auto ratio = hn::Div(g, hn::Sqrt(hn::Add(h, hn::Set(tag, s.x))));
+    const auto step = hn::Mul(hn::Add(ratio, hn::Mul(w, hn::Set(tag, s.wd))), hn::Set(tag, s.lr));
+    hn::StoreU(hn::Sub(w, step), tag, value + i);
+  });
+}
+
+template <typename T>
 void UpdateTyped(Fused kind, const double* scalars, size_t scalar_count, const void* grad,
                  void* value, void* const* states, size_t count) {
   T rounded[kFusedScalarsMax] = {};
   for (size_t i = 0; i < scalar_count; ++i) rounded[i] = static_cast<T>(scalars[i]);
   const Scalars<T> s{rounded[0], rounded[1], rounded[2], rounded[3], rounded[4],
-                     rounded[5], rounded[6], rounded[7], rounded[8]};
+                     rounded[5], rounded[6], rounded[7], rounded[8], rounded[9]};
   const auto* g = static_cast<const T*>(grad);
   auto* w = static_cast<T*>(value);
   switch (kind) {
@@ -98,6 +133,10 @@ void UpdateTyped(Fused kind, const double* scalars, size_t scalar_count, const v
       return Momentum<T>(s, g, w, static_cast<T*>(states[0]), count);
     case Fused::kAdam:
       return Adam<T>(s, g, w, static_cast<T*>(states[0]), static_cast<T*>(states[1]), count);
+    case Fused::kAdamW:
+      return AdamW<T>(s, g, w, static_cast<T*>(states[0]), static_cast<T*>(states[1]), count);
+    case Fused::kAdaGrad:
+      return AdaGrad<T>(s, g, w, static_cast<T*>(states[0]), count);
   }
 }
 

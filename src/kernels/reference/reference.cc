@@ -109,6 +109,22 @@ void Update(Fused kind, std::span<const double> scalars, const T* grad, T* value
       value[i] = value[i] - mean * s[3] / (std::sqrt(var) + s[8]);
       continue;
     }
+    if (kind == Fused::kAdamW) {
+      T& mean = static_cast<T*>(states[0])[i];
+      T& var = static_cast<T*>(states[1])[i];
+      const T g = Clip<T>(scaled, s[1]);
+      mean = mean * s[4] + g * s[5];
+      var = var * s[6] + g * g * s[7];
+      value[i] = value[i] * s[2] - mean * s[3] / (std::sqrt(var) / s[9] + s[8]);
+      continue;
+    }
+    if (kind == Fused::kAdaGrad) {
+      T& history = static_cast<T*>(states[0])[i];
+      const T g = Clip<T>(scaled, s[1]);
+      history = history + g * g;
+      value[i] = value[i] - (g / std::sqrt(history + s[4]) + value[i] * s[2]) * s[3];
+      continue;
+    }
     const T step = (Clip<T>(scaled, s[1]) + value[i] * s[2]) * s[3];
     if (kind == Fused::kSgd) {
       value[i] = value[i] - step;
