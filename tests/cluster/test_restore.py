@@ -3,7 +3,10 @@
 Worker r pushes (r + 1) * step in step `step`, so that a step that is done twice, or left out, changes the result.
 """
 
+import pathlib
 import re
+import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -176,3 +179,21 @@ def test_a_store_in_one_process_saves_by_itself_between_two_steps(tmp_path):
     rounds = later.load(earlier)  # one that was due while another was under way has been left out
     assert rounds["a"] == rounds["b"] and rounds["a"] in (2, 4, 6)
     assert np.array_equal(later.pull("b").asnumpy(), np.full(4, rounds["a"], np.float32))
+
+
+def test_the_example_goes_on_after_a_kill_with_the_weights_of_a_run_without_one(processes, tmp_path):
+    example = str(pathlib.Path(__file__).parents[2] / "examples" / "goes_on.py")
+    command = [sys.executable, "-m", "tensorkv", "launch", "-n", "2", "-s", "2"]
+    saves = ["--restore", str(tmp_path / "run"), "--snapshot-every", "10", "--restart", "1"]
+    weights = []
+    for failpoints in ("", "server 0:received:RELEASE:1:kill"):  # when the first snapshot has been written
+        job = processes.start(
+            [*command, *saves, sys.executable, "-u", example, "--steps", "2000"], TKV_FAILPOINTS=failpoints
+        )
+        status, said = finish(job, timeout=100)
+        assert status == 0, said
+        assert ("the job is started again" in said and "goes on behind step" in said) == bool(failpoints), said
+        (line,) = re.findall(r"weights (.*)", said)
+        weights.append(line)
+        shutil.rmtree(tmp_path / "run")
+    assert weights[0] == weights[1]

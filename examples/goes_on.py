@@ -1,0 +1,43 @@
+"""A job that goes on after a server has been killed: it saves by itself, and starts again by itself.
+
+    tkv launch -n 2 -s 2 --restore run --snapshot-every 10 --restart 1 python examples/goes_on.py
+    TKV_FAILPOINTS="server 1:received:PUSH:60:kill" ...the same, to see one die
+
+The script says only where it is: keys, values, the optimizer's states and rounds are there when it begins again.
+"""
+
+import argparse
+
+import numpy as np
+import tensorkv as mx
+
+
+def batch_of(step: int, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return inputs and targets: which ones depends on the step and the worker alone, so that a step can be done again."""
+    random = np.random.default_rng((step, rank))
+    inputs = random.normal(size=(32, 16)).astype(np.float32)
+    return inputs, inputs @ np.linspace(-1, 1, 16, dtype=np.float32)
+
+
+def main() -> None:
+    """Fit a line by steps that all workers make together."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=60)
+    arguments = parser.parse_args()
+    with mx.kv.create("dist_sync") as kv:
+        kv.init("w", np.zeros(16, np.float32))
+        kv.set_optimizer(mx.optimizer.Adam(learning_rate=0.05, rescale_grad=1 / kv.num_workers))
+        begin = kv.round("w")
+        if begin:
+            print(f"worker {kv.rank} goes on behind step {begin}", flush=True)
+        weights = kv.pull("w").asnumpy()
+        for step in range(begin, arguments.steps):
+            inputs, targets = batch_of(step, kv.rank)
+            error = inputs @ weights - targets
+            kv.pushpull("w", inputs.T @ error / len(inputs), out=weights)
+        if kv.rank == 0:
+            print("weights", " ".join(f"{weight:.6f}" for weight in weights))
+
+
+if __name__ == "__main__":
+    main()
