@@ -136,6 +136,9 @@ class TestMembers:
         assert store().num_dead_node(7) == 0
         with mx.testing.cluster(2, 2, on_death="continue") as job:
             first, second = job
+            end = time.monotonic() + 30  # until the head has told the first of the second
+            while first.stats()["workers"] != ["alive", "alive"] and time.monotonic() < end:
+                time.sleep(0.01)
             assert [first.num_dead_node(n) for n in (1, 2, 4, 7, 8, 9)] == [0] * 6
             assert first.stats()["workers"] == ["alive", "alive"] and first.stats()["servers"] == ["alive"] * 2
             job.kill_server(1)
