@@ -49,9 +49,7 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
       (running.step.kind == Step::Kind::kRecreate && (running.phase == 1 || running.phase == 3));
   if (outcome.event == Outcome::Event::kFailed) {
     if (is_barrier) has_barrier_failed_ = true;
-    if (running.step.kind == Step::Kind::kControl) {
-      model_.ControlFailed(LifeOf(*driver), HeadEpoch());
-    }
+    if (running.step.kind == Step::Kind::kControl) model_.ControlFailed(LifeOf(*driver));
     ++report_.failed_operations;
     CheckFailure(*driver, running, *outcome.error);
     if (running.has_push && !running.accepted) {

@@ -105,11 +105,8 @@ void Model::Withdrawn(Life life, uint64_t generation) {
   });
 }
 
-void Model::ControlFailed(Life life, const Epoch& head) {
-  const uint64_t committed = head.CommittedBy(life.rank, life.incarnation);
-  std::erase_if(withdrawn_, [&](const Control& control) {
-    return control.life == life && control.generation > committed;
-  });
+void Model::ControlFailed(Life life) {
+  std::erase_if(withdrawn_, [&](const Control& control) { return control.life == life; });
 }
 
 // An asynchronous push is applied by the rule of the last CONTROL that is committed, or by one that

@@ -58,10 +58,8 @@ class Model {
                 const std::vector<const Shard*>& shards);
   void Controlled(Control control);
   void Withdrawn(Life life, uint64_t generation);
-  // It has been taken back everywhere, unless servers have heard that it is committed: its sender has
-  // not where the head died in between.
-  void ControlFailed(Life life, const Epoch& head);
-  void Made(size_t key);  // the INIT with which it appears has left
+  void ControlFailed(Life life);  // it has been taken back everywhere
+  void Made(size_t key);          // the INIT with which it appears has left
   // ---- what the servers do
   void Completed(const Shard& shard, const Epoch& head, const ChunkId& id, const Chunk& chunk);
   // ---- what the workers see
