@@ -86,6 +86,12 @@ bool Shard::IsCommitted(const Rule& rule) const {
   return epoch_.CommittedBy(rule.sender(), rule.incarnation()) >= rule.generation();
 }
 
+// While its sender lives a committed rule can be taken back: a sender that has lost the head before
+// it heard of the commit withdraws.
+bool Shard::IsSettled(const Rule& rule) const {
+  return IsCommitted(rule) && IsOver(Role::kWorker, {rule.sender(), rule.incarnation()});
+}
+
 // Those that are due at the next round of this chunk, in the order of arrival; a later one replaces
 // an earlier one that was to come into force after it.
 void Shard::ApplyControls(Key* key, Chunk* chunk) {
@@ -94,7 +100,7 @@ void Shard::ApplyControls(Key* key, Chunk* chunk) {
     if (pending.number <= chunk->control) continue;
     if (pending.from_round > chunk->version + 1 && key->meta.mode == KeyMeta::Mode::kSync) continue;
     // A synchronous round waits for its sender, who pushes only when the CONTROL is committed.
-    if (key->meta.mode == KeyMeta::Mode::kSync || IsCommitted(*pending.rule)) {
+    if (key->meta.mode == KeyMeta::Mode::kSync || IsSettled(*pending.rule)) {
       worker_.SetRule(chunk, pending.rule);
       chunk->former.reset();
     } else {

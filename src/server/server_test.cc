@@ -497,6 +497,18 @@ TEST_F(AsyncControlTest, AWithdrawUndoesItAlsoWhereAPushHasUsedIt) {
   EXPECT_EQ(Value(), 3.0F) << "the rule before assigns";
 }
 
+// A sender that loses the head between the commit and its notice ends its set_optimizer in an error.
+TEST_F(AsyncControlTest, AWithdrawUndoesItAlsoWhereItIsCommitted) {
+  ++epoch_.number;
+  epoch_.commits = {{0, 4, 1}};
+  shard_.On(epoch_, &effects_);
+  Send(kLink1, Push(3, 3, 1));
+  EXPECT_EQ(Value(), 8.0F);
+  Send(kLink0, Make(Type::kWithdraw, 4, 1));
+  Send(kLink1, Push(4, 4, 3));
+  EXPECT_EQ(Value(), 3.0F) << "the rule before assigns";
+}
+
 TEST_F(AsyncControlTest, TheDeathOfItsSenderUndoesItUnlessItIsCommitted) {
   Shard other = shard_;
   ++epoch_.number;

@@ -243,7 +243,7 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
   RecheckDescribes(effects);
   for (auto& [id, chunk] : chunks_) {
     Key& key = keys_.at(id.key);
-    if (chunk.former && IsCommitted(*chunk.former->tried)) chunk.former.reset();
+    if (chunk.former && IsSettled(*chunk.former->tried)) chunk.former.reset();
     CompleteRounds(id, &key, &chunk, effects);
     AnswerParked(id, &key, &chunk, effects);
   }

@@ -149,6 +149,7 @@ class Shard {
   bool IsComplete(const Key& key, const Chunk& chunk, Rank arriving) const;
   void CompleteRounds(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects);
   bool IsCommitted(const Rule& rule) const;
+  bool IsSettled(const Rule& rule) const;
   void ApplyControls(Key* key, Chunk* chunk);
   void AnswerParked(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects);
   bool CanAnswer(const Chunk& chunk, const ParkedPull& pull, const Session& session) const;

@@ -161,10 +161,12 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
   Chunk& chunk = found->second;
   const bool has_open_round = std::any_of(chunk.rounds.begin(), chunk.rounds.end(),
                                           [](const Round& round) { return round.count > 0; });
-  // The sender of a CONTROL puts values back only when it is committed.
-  const bool is_senders =
-      chunk.former && chunk.former->tried->SentBy(session->id.rank, session->id.incarnation);
-  if (is_senders) chunk.former.reset();
+  // The sender of a CONTROL puts values back only when it is committed, and others between two
+  // barriers that it has passed.
+  const bool is_certain =
+      chunk.former && (chunk.former->tried->SentBy(session->id.rank, session->id.incarnation) ||
+                       IsCommitted(*chunk.former->tried));
+  if (is_certain) chunk.former.reset();
   if (has_open_round || chunk.former) {
     return AnswerError(
         session, message, Code::kFailedPrecondition,
