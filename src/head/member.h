@@ -22,10 +22,11 @@ struct MemberOptions {
   Time dead_after = 5 * kSecond;  // of silence: the connection is given up and made anew
   Protocol protocol;              // that it speaks
 
-  // Says that it lives often enough for a head that allows so much silence.
+  // Says that it lives often enough for a head that allows so much silence: a process that is
+  // stopped for nine tenths of that time may have been about to.
   void AllowSilence(Time silence) {
     dead_after = silence;
-    ping_every = std::min(1 * kSecond, silence / 5);
+    ping_every = std::min(kSecond / 2, silence / 10);
   }
 };
 
