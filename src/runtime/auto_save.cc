@@ -14,8 +14,9 @@ uint64_t NumberOf(std::string_view every) {
   constexpr uint64_t kMost = 1'000'000'000;
   if (every.ends_with('s')) every.remove_suffix(1);
   uint64_t number = 0;
-  const char* const end = every.data() + every.size();
-  const auto [stop, error] = std::from_chars(every.data(), end, number);
+  const char* const begin = every.data();
+  const char* const end = begin + every.size();
+  const auto [stop, error] = std::from_chars(begin, end, number);
   return error == std::errc() && stop == end && number <= kMost ? number : 0;
 }
 
