@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import _create
+from . import _create, _stepping
 from . import ndarray as nd
 from ._torch_params import named_of
 from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
@@ -87,10 +87,6 @@ class Trainer:
             update_on_kvstore = update_on_kvstore and self._kv is not None
         elif update_on_kvstore and self._kv is None:
             raise InvalidArgumentError("Trainer: update_on_kvstore=True without a store")
-        if not update_on_kvstore and self._kv is not None and "async" in self._kv.type:
-            raise InvalidArgumentError(
-                f"Trainer: update_on_kvstore=False with {self._kv.type}, which has no sums of all workers"
-            )
         self._is_on_store = bool(update_on_kvstore)
         self._updater = Updater(self._optimizer)
         self._begin()
@@ -258,14 +254,12 @@ class Trainer:
             return
         keys, values = list(self._params), [parameter.detach() for parameter in self._params.values()]
         if self._is_on_store:
-            self._kv.set_optimizer(self._optimizer)
-        elif self._kv.rejoined:
-            raise FailedPreconditionError(
-                "Trainer: this worker has been started again, and its job has the parameters on workers only; start the job from a"
-                " checkpoint, or use update_on_kvstore=True, with which the servers have them"
-            )
-        self._kv.init(keys, values)
-        self._kv.pull(keys, out=values)
+            _stepping.check_optimizer("Trainer", self._kv, self._optimizer)
+        else:
+            _stepping.check_sums("Trainer with update_on_kvstore=False", self._kv, "update_on_kvstore=True")
+        with _stepping.running(self._kv, self._optimizer if self._is_on_store else None):
+            self._kv.init(keys, values)
+            self._kv.pull(keys, out=values)
         torch.autograd.graph.increment_version(values)
 
     def _update(self, grads: list[Any]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 from jax.core import Tracer
 
+from . import _stepping
 from ._trees import Form, flatten_pytree
 from .errors import FailedPreconditionError, InvalidArgumentError
 from .optimizer import Optimizer, Program
@@ -90,7 +91,7 @@ class KVOptimizer:
 
     Raises:
         AlreadyExistsError: the store has a key with such a name.
-        FailedPreconditionError: no optimizer, and the store assigns.
+        FailedPreconditionError: no optimizer, and the store assigns; the store has another updater.
 
     Example:
         >>> kv = mx.kv.create('local')
@@ -113,23 +114,10 @@ class KVOptimizer:
         prefix: str = "",
     ) -> None:
         """Make the keys, and take the parameters of rank 0."""
-        if optimizer is None:
-            if kv.rank == 0 and kv._updater is None and kv._native is None and kv._running is None:
-                raise FailedPreconditionError(
-                    "KVOptimizer: no optimizer, and the store assigns what is pushed; give one of mx.optimizer"
-                )
-        elif not isinstance(optimizer, (Optimizer, Program)):
-            raise InvalidArgumentError(
-                f"KVOptimizer: optimizer of type {type(optimizer).__qualname__}; one of mx.optimizer, a Program or None is needed"
-            )
-        if isinstance(optimizer, Optimizer):
-            if average and "async" not in kv.type:
-                optimizer.rescale_grad /= kv.num_workers
-            kv.set_optimizer(optimizer)
-        elif optimizer is not None:
-            kv.set_updater(optimizer)
-        self._leaves = _Leaves("KVOptimizer", kv, params, prefix)
-        self.params: Any = self._leaves.pull()
+        _stepping.check_optimizer("KVOptimizer", kv, optimizer)
+        with _stepping.running(kv, optimizer, _stepping.divisor_of(kv, average)):
+            self._leaves = _Leaves("KVOptimizer", kv, params, prefix)
+            self.params: Any = self._leaves.pull()
 
     def step(self, grads: Any) -> Any:
         """Push gradients, wait for those of all workers, and return the new parameters.
@@ -160,7 +148,8 @@ def average(kv: KVStore, *, prefix: str = "") -> GradientTransformation:
     outside of ``jax.jit``. ``init(params)`` returns the parameters of rank 0 as its state, with which all workers begin.
 
     Args:
-        kv: a store without updater; a worker that is started again while its job goes on is refused.
+        kv: a store without updater, and not ``dist_async``, which has no sums of all workers; a worker that is started again
+            while its job goes on is refused.
         prefix: put before each name.
 
     Example:
@@ -171,13 +160,7 @@ def average(kv: KVStore, *, prefix: str = "") -> GradientTransformation:
         >>> updates['w'].tolist()
         [1.0, 1.0, 1.0]
     """
-    if kv._updater is not None or kv._native is not None or kv._running is not None:
-        raise FailedPreconditionError("average: the store has an updater; one that assigns is needed")
-    if kv.rejoined:
-        raise FailedPreconditionError(
-            "average: this worker has been started again, and its job has the parameters on workers only; start the job from a"
-            " checkpoint, or use KVOptimizer, with which the servers have them"
-        )
+    _stepping.check_sums("average", kv, "KVOptimizer")
     leaves: list[_Leaves] = []
 
     def init(params: Any) -> Any:
@@ -188,7 +171,7 @@ def average(kv: KVStore, *, prefix: str = "") -> GradientTransformation:
         if not leaves:
             raise FailedPreconditionError("average: update before init(params)")
         summed = leaves[0].pushpull(updates)
-        if "async" in kv.type or kv.num_workers == 1:
+        if kv.num_workers == 1:
             return summed, state
         return jax.tree_util.tree_map(lambda leaf: leaf / kv.num_workers, summed), state
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from . import _stepping
 from ._torch_params import groups_of, named_of
 from ._torch_trainer import Trainer
 from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from .ticket import Ticket
 
 __all__ = ["KVOptimizer", "Trainer"]
-
-_averaged: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # whose rescale_grad a KVOptimizer has divided
 
 
 def __dir__() -> list[str]:
@@ -57,7 +56,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             - one of `mx.optimizer` or a `Program`: the store does, on its servers where it is distributed, with one
               state for all workers.
             - a torch.optim.Optimizer of the same parameters: each worker does, after the store has averaged the gradients.
-              A worker that is started again while its job goes on is refused, because no server has the parameters.
+              ``dist_async`` is refused, which has no sums of all workers, and so is a worker that is started again while its
+              job goes on, because no server has the parameters.
             - None: the store does, with what ``kv.set_optimizer`` or ``kv.set_updater`` has said before.
         average: divide the sums of a synchronous store by the number of workers, as DistributedDataParallel does: an
             optimizer's `rescale_grad` is divided. False: the gradient is the sum.
@@ -74,8 +74,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
     Raises:
         AlreadyExistsError: the store has a key with such a name.
         InvalidArgumentError: no parameters, two with one name, another option in a group than ``lr`` and ``weight_decay``.
-        FailedPreconditionError: `optimizer` is None, and the store assigns; a gradient that was pushed has been changed; a
-            second backward pass before the step.
+        FailedPreconditionError: `optimizer` is None, and the store assigns; the store has another updater; a gradient that was
+            pushed has been changed; a second backward pass before the step.
         UnimplementedError: a sparse gradient; a tensor that is not on the CPU.
 
     Example:
@@ -109,9 +109,12 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         self._priorities: dict[Any, int] = {}
         self._pushed: dict[Any, _Pushed] = {}
         self._is_synced = True
-        self._divisor = kv.num_workers if average and "async" not in kv.type else 1
+        self._divisor = _stepping.divisor_of(kv, average)
         self._is_made = False
-        self._check_store(optimizer)
+        if self._local is not None:
+            _stepping.check_sums("KVOptimizer with a torch.optim.Optimizer", kv, "one of mx.optimizer")
+        else:
+            _stepping.check_optimizer("KVOptimizer", kv, optimizer)
         self._optimizer = optimizer if isinstance(optimizer, Optimizer) else None
         groups = groups_of(params)
         named = [one for group in groups for one in group["params"]]
@@ -131,49 +134,17 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         if not new:
             raise InvalidArgumentError("KVOptimizer: there is no parameter that requires a gradient")
         if self._optimizer is not None:
-            if self._divisor > 1:
-                _averaged.add(self._optimizer)
-                self._optimizer.rescale_grad /= self._divisor
             self._own_mult = (dict(self._optimizer.lr_mult), dict(self._optimizer.wd_mult))
-            kv.set_optimizer(self._optimizer)
-        elif isinstance(optimizer, Program):
-            kv.set_updater(optimizer)
-        self._register(new)
-        self._rates = self._rates_of_groups()
-        if any(group.keys() & own.keys() for group in groups):
-            self._apply(self._rates)
+        with _stepping.running(kv, optimizer if self._local is None else None, self._divisor):
+            self._register(new)
+            self._rates = self._rates_of_groups()
+            if any(group.keys() & own.keys() for group in groups):
+                self._apply(self._rates)
 
     def _own_options(self) -> dict[str, Any]:
         """Return the options that a group may have, and what they are without."""
         base = self._optimizer
         return {"lr": base.learning_rate, "weight_decay": base.wd} if base is not None else {}
-
-    def _check_store(self, optimizer: Any) -> None:
-        """Raise where nobody would change the parameters, or nobody has them."""
-        kv = self._kv
-        if self._local is not None:
-            if kv.rejoined:
-                raise FailedPreconditionError(
-                    "KVOptimizer: this worker has been started again, and its job has the parameters on workers only; start the"
-                    " job from a checkpoint, or give an optimizer of mx.optimizer, with which the servers have them"
-                )
-            if kv._updater is not None or kv._native is not None or kv._running is not None:
-                raise FailedPreconditionError(
-                    "KVOptimizer: the store has an updater, and a torch.optim.Optimizer needs the sums as they are"
-                )
-        elif optimizer is None:
-            if kv.rank == 0 and kv._updater is None and kv._native is None and kv._running is None:
-                raise FailedPreconditionError(
-                    "KVOptimizer: no optimizer, and the store assigns what is pushed; give one of mx.optimizer or of torch.optim"
-                )
-        elif isinstance(optimizer, Optimizer):
-            if optimizer in _averaged:
-                raise FailedPreconditionError("KVOptimizer: the optimizer is another KVOptimizer's; make one for each")
-        elif not isinstance(optimizer, Program):
-            raise InvalidArgumentError(
-                f"KVOptimizer: optimizer of type {type(optimizer).__qualname__}; one of mx.optimizer or of torch.optim, a Program"
-                " or None is needed"
-            )
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters to train, on every worker alike."""

@@ -114,8 +114,32 @@ def test_mistakes_are_said():
         mx.jax.average(kv)
     with pytest.raises(mx.errors.FailedPreconditionError, match=r"update before init"):
         mx.jax.average(mx.kv.create()).update(start(), None)
+    with pytest.raises(mx.errors.FailedPreconditionError, match=r"the store has an updater.*optimizer=None"):
+        mx.jax.KVOptimizer(start(), kv, mx.optimizer.Adam(), prefix="other.")
     other = mx.jax.KVOptimizer(start(), kv, prefix="other.")
     assert "other.scale" in kv and other.params["scale"] == 1
+
+
+def test_what_fails_half_way_leaves_store_and_optimizer_as_they_were():
+    def work(kv):
+        kv.init("scale", mx.nd.zeros((1,)))
+        optimizer = mx.optimizer.SGD()
+        with pytest.raises(mx.errors.AlreadyExistsError, match="'scale'"):
+            mx.jax.KVOptimizer(start(), kv, optimizer)
+        assert optimizer.rescale_grad == 1
+        kv.barrier()
+        kv.push("scale", mx.nd.ones((1,)))
+        assert kv.pull("scale").asnumpy() == WORKERS, "assigned"
+
+    together(work)
+
+
+def test_means_need_sums():
+    def work(kv):
+        with pytest.raises(mx.errors.FailedPreconditionError, match="dist_async has no sums of all workers"):
+            mx.jax.average(kv)
+
+    together(work, "dist_async")
 
 
 def test_the_examples_of_the_docstrings_run():

@@ -469,6 +469,60 @@ def test_sparse_gradients_are_refused_by_name():
         opt.step()
 
 
+def test_what_fails_half_way_leaves_store_and_optimizer_as_they_were():
+    def work(kv):
+        kv.init("w", mx.nd.zeros((1,)))
+        optimizer = mx.optimizer.SGD(learning_rate=1)
+        params = [("v", torch.nn.Parameter(torch.zeros(1))), ("w", torch.nn.Parameter(torch.zeros(1)))]
+        for trainer in (
+            mx.torch.KVOptimizer,
+            lambda params, kv, optimizer: mx.torch.Trainer(params, optimizer, kvstore=kv),
+        ):
+            with pytest.raises(mx.errors.AlreadyExistsError, match="'w'"):
+                trainer(params, kv, optimizer)
+            assert optimizer.rescale_grad == 1
+        kv.barrier()
+        kv.push("w", mx.nd.ones((1,)))
+        assert kv.pull("w").asnumpy() == WORKERS, "assigned"
+        opt = mx.torch.KVOptimizer([("u", params[0][1])], kv, optimizer)
+        params[0][1].sum().backward()
+        opt.step()
+        assert params[0][1].item() == -1, "the mean counts"
+
+    together(work)
+
+
+def test_another_optimizer_of_one_store_is_refused():
+    kv = mx.kv.create()
+    first = mx.optimizer.SGD()
+    mx.torch.KVOptimizer([("a", W)], kv, first)
+    for other in (mx.optimizer.Adam(), mx.optimizer.SGD()):
+        for call in (
+            lambda other=other: mx.torch.KVOptimizer([("b", W)], kv, other),
+            lambda other=other: mx.torch.Trainer([("b", W)], other, kvstore=kv),
+        ):
+            with pytest.raises(mx.errors.FailedPreconditionError, match="the store has an updater.*optimizer=None"):
+                call()
+    assert "b" not in kv
+    mx.torch.KVOptimizer([("b", W)], kv)
+    mx.torch.KVOptimizer([("c", W)], kv, first)  # the very one
+    kv.set_updater(None)
+    mx.torch.KVOptimizer([("d", W)], kv, mx.optimizer.Adam())
+
+
+def test_local_optimizers_need_sums():
+    def work(kv):
+        for call in (
+            lambda: mx.torch.KVOptimizer([("w", W)], kv, torch.optim.SGD([W], lr=1)),
+            lambda: mx.torch.Trainer([("w", W)], "sgd", kvstore=kv, update_on_kvstore=False),
+        ):
+            with pytest.raises(mx.errors.FailedPreconditionError, match="dist_async has no sums of all workers"):
+                call()
+        assert "w" not in kv
+
+    together(work, "dist_async")
+
+
 def test_an_optimizer_belongs_to_one():
     def work(kv):
         optimizer = mx.optimizer.SGD()

@@ -1,0 +1,99 @@
+"""What the optimizers for PyTorch and for JAX share: who changes the parameters, and what a failed one leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .errors import FailedPreconditionError, InvalidArgumentError
+from .optimizer import Optimizer, Program
+
+if TYPE_CHECKING:
+    from .kvstore import KVStore
+
+_averaged: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # whose rescale_grad has been divided
+
+
+def _has_updater(kv: KVStore) -> bool:
+    """Return whether this worker knows of an updater of the store."""
+    return kv._updater is not None or kv._native is not None or kv._running is not None
+
+
+def _runs(kv: KVStore, optimizer: Optimizer | Program) -> bool:
+    """Return whether the store runs this very optimizer."""
+    if isinstance(optimizer, Program):
+        return kv._native is optimizer._native
+    return getattr(kv._updater, "optimizer", None) is optimizer
+
+
+def divisor_of(kv: KVStore, average: bool) -> int:
+    """Return what a sum is divided by to be a mean; each push of an asynchronous store is an update of its own."""
+    return kv.num_workers if average and "async" not in kv.type else 1
+
+
+def check_sums(who: str, kv: KVStore, instead: str) -> None:
+    """Raise where a store does not give every worker the sums as they are.
+
+    Args:
+        who: who needs them.
+        instead: what a worker that has been started again can use.
+    """
+    if "async" in kv.type:
+        raise FailedPreconditionError(f"{who}: {kv.type} has no sums of all workers; dist_sync has, or use {instead}")
+    if kv.rejoined:
+        raise FailedPreconditionError(
+            f"{who}: this worker has been started again, and its job has the parameters on workers only; start the job from a"
+            f" checkpoint, or use {instead}, with which the servers have them"
+        )
+    if _has_updater(kv):
+        raise FailedPreconditionError(
+            f"{who}: the store has an updater, and the sums are needed as they are; kv.set_updater(None) takes it away"
+        )
+
+
+def check_optimizer(who: str, kv: KVStore, optimizer: Any) -> None:
+    """Raise where a store would change no parameters, or would change those of others in another way than before."""
+    if optimizer is None:
+        if kv.rank == 0 and not _has_updater(kv):
+            raise FailedPreconditionError(
+                f"{who}: no optimizer, and the store assigns what is pushed; give one of mx.optimizer"
+            )
+        return
+    if not isinstance(optimizer, (Optimizer, Program)):
+        raise InvalidArgumentError(
+            f"{who}: optimizer of type {type(optimizer).__qualname__}; one of mx.optimizer, a Program or None is needed"
+        )
+    if optimizer in _averaged:
+        raise FailedPreconditionError(f"{who}: the optimizer is another KVOptimizer's; make one for each")
+    if _has_updater(kv) and not _runs(kv, optimizer):
+        raise FailedPreconditionError(
+            f"{who}: the store has an updater, with which it changes all its keys; optimizer=None uses that one,"
+            " kv.set_updater(None) takes it away, and another store can have another"
+        )
+
+
+@contextlib.contextmanager
+def running(kv: KVStore, optimizer: Optimizer | Program | None, divisor: int = 1) -> Iterator[None]:
+    """Have a store run an optimizer that divides sums; where the block fails, both are as before."""
+    was_running = optimizer is None or _runs(kv, optimizer)
+    scale = optimizer.rescale_grad if isinstance(optimizer, Optimizer) else 1.0
+    try:
+        if isinstance(optimizer, Optimizer):
+            if divisor > 1:
+                optimizer.rescale_grad = scale / divisor
+            kv.set_optimizer(optimizer)
+        elif optimizer is not None:
+            kv.set_updater(optimizer)
+        yield
+    except BaseException:
+        if not was_running:
+            with contextlib.suppress(Exception):  # the first failure is what the caller hears of
+                kv.set_updater(None)
+        if isinstance(optimizer, Optimizer) and divisor > 1:
+            with contextlib.suppress(Exception):
+                optimizer.rescale_grad = scale
+        raise
+    if isinstance(optimizer, Optimizer) and divisor > 1:
+        _averaged.add(optimizer)
