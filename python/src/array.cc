@@ -20,10 +20,10 @@ nb::handle array_class;  // the registered subclass; owned by the package that r
 DType ParseDType(const std::string& name) {
   const auto dtype = DTypeFromName(name);
   if (!dtype) {
-    throw Fail(
-        Code::kInvalidArgument,
-        "dtype '{}' is not supported; float16/32/64, bfloat16, int8/16/32/64, uint8 and bool are",
-        name);
+    throw Fail(Code::kInvalidArgument,
+               "dtype '{}' is not supported; float16/32/64, bfloat16, float8_e4m3fn, float8_e5m2, "
+               "int8/16/32/64, uint8/16/32/64, complex64 and bool are",
+               name);
   }
   return *dtype;
 }
@@ -80,8 +80,8 @@ nb::object ExportCapsule(const NDArray& array, bool versioned) {
                  [](PyObject* capsule) { FreeUnused<DLManagedTensor>(capsule, "dltensor"); });
 }
 
-// What numpy.from_dlpack makes a view of; NumPy's DLPack knows no bfloat16, whose bits travel as
-// int16.
+// What numpy.from_dlpack makes a view of; NumPy's DLPack knows no bfloat16 and no 8-bit floats,
+// whose bits travel as integers.
 struct Lent {
   NDArray array;
   Access access;
@@ -103,7 +103,11 @@ nb::object NumpyView(const NDArray& array, ViewFor purpose) {
 nb::object LentCapsule(const Lent& lent) {
   DLManagedTensorVersioned* const managed =
       Released([&] { return LendByDLPack(lent.array, lent.access); });
-  if (lent.array.dtype() == DType::kBF16) managed->dl_tensor.dtype = {kDLInt, 16, 1};
+  const DType dtype = lent.array.dtype();
+  if (dtype == DType::kBF16) managed->dl_tensor.dtype = {kDLInt, 16, 1};
+  if (dtype == DType::kF8E4M3FN || dtype == DType::kF8E5M2) {
+    managed->dl_tensor.dtype = {kDLInt, 8, 1};
+  }
   return VersionedCapsule(managed);
 }
 

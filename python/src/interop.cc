@@ -115,18 +115,24 @@ NDArray Consume(const nb::object& capsule, bool legacy_is_read_only) {
              "__dlpack__ gave no DLPack capsule, or one that was used before");
 }
 
-// NumPy's DLPack knows neither bfloat16 nor foreign byte orders; the first travels as int16.
-bool IsNumpyBFloat16(nb::handle object) {
+// NumPy's DLPack knows neither the floats of ml_dtypes nor foreign byte orders; the first travel as
+// integers.
+std::optional<DType> NumpyExtension(nb::handle object) {
   nb::object dtype = nb::getattr(object, "dtype", nb::none());
-  return !dtype.is_none() && nb::hasattr(dtype, "name") && nb::hasattr(object, "view") &&
-         nb::cast<std::string>(nb::str(dtype.attr("name"))) == "bfloat16";
+  if (dtype.is_none() || !nb::hasattr(dtype, "name") || !nb::hasattr(object, "view")) return {};
+  const auto name = nb::cast<std::string>(nb::str(dtype.attr("name")));
+  for (const DType type : {DType::kBF16, DType::kF8E4M3FN, DType::kF8E5M2}) {
+    if (name == Name(type)) return type;
+  }
+  return {};
 }
 
-NDArray AsBFloat16(const NDArray& bits) {
-  const auto keep = std::make_shared<NDArray>(bits);
-  const Strides strides = bits.strides();
-  return NDArray::Wrap(bits.data(), bits.shape(), DType::kBF16, bits.context(), bits.read_only(),
-                       keep, strides);
+NDArray FromBits(nb::handle object, DType dtype) {
+  const nb::object view = object.attr("view")(ItemSize(dtype) == 2 ? "int16" : "int8");
+  const auto bits = std::make_shared<NDArray>(Consume(ExportOf(view), false));
+  const Strides strides = bits->strides();
+  return NDArray::Wrap(bits->data(), bits->shape(), dtype, bits->context(), bits->read_only(), bits,
+                       strides);
 }
 
 NDArray FromBufferOrRefuse(nb::handle object, Use use) {
@@ -163,8 +169,8 @@ NDArray ImportForeign(nb::handle object, Use use) {
     if (framework == Framework::kTorch) source = CheckedTensor(source, use);
     return Consume(ExportOf(source), is_jax);
   } catch (nb::python_error& error) {
-    if (framework == Framework::kNumpy && IsNumpyBFloat16(object)) {
-      return AsBFloat16(Consume(ExportOf(object.attr("view")("int16")), false));
+    if (framework == Framework::kNumpy) {
+      if (const auto dtype = NumpyExtension(object)) return FromBits(object, *dtype);
     }
     // BufferError, RuntimeError ...: the framework says why it does not export this array.
     nb::object text = nb::str(error.value());

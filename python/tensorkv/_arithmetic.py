@@ -31,7 +31,7 @@ COMPARISONS: dict[int, Any] = {
     NE: np.not_equal,
 }
 
-_EXACT = ("bool", "uint8", "int8", "int16", "int32", "int64")
+_EXACT = ("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64")
 
 
 def _broadcast(a: Elements, shape: tuple[int, ...]) -> Elements:

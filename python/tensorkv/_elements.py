@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from ._types import DType, DTypeName, Scalar, Shape, Where
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+BITS = {  # floats that NumPy does not know, and NumPy's type of the same size
+    "bfloat16": "int16",
+    "float8_e4m3fn": "int8",
+    "float8_e5m2": "int8",
+}
+CONVERTED = (*FLOATS, "float8_e4m3fn", "float8_e5m2")  # each into each by the core, rounded once
+NO_NUMBERS = ("float8_e4m3fn", "float8_e5m2", "complex64")  # stored and assigned only
 
 E = TypeVar("E", bound="Elements")
 
@@ -37,14 +44,14 @@ def dtype_name(dtype: DType) -> str:
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return NumPy's dtype of a name of the core."""
-    if name != "bfloat16":
+    if name not in BITS:
         return np.dtype(name)
     try:
         import ml_dtypes
     except ImportError:
-        raise UnimplementedError("bfloat16 as NumPy needs the package ml_dtypes; astype('float32') first") from None
-    bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-    return bfloat16
+        raise UnimplementedError(f"{name} as NumPy needs the package ml_dtypes; astype('float32') first") from None
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return found
 
 
 def shape_list(shape: Shape) -> list[int]:
@@ -55,8 +62,10 @@ def shape_list(shape: Shape) -> list[int]:
 
 
 def is_scalar(x: object) -> bool:
-    """Return whether `x` is a number of Python or NumPy."""
-    return isinstance(x, (int, float, np.number, np.bool_)) or (isinstance(x, np.ndarray) and x.ndim == 0)
+    """Return whether `x` is a real number of Python or NumPy."""
+    if isinstance(x, np.ndarray):
+        return x.ndim == 0 and x.dtype.kind != "c"
+    return isinstance(x, (int, float, np.number, np.bool_)) and not isinstance(x, np.complexfloating)
 
 
 def number(x: Scalar | np.ndarray[Any, Any]) -> float:
@@ -75,11 +84,13 @@ def empty(cls: type[E], shape: Shape, ctx: Where, dtype: DType, stype: str | Non
     return _core._empty(cls, shape_list(shape), dtype_name(dtype), ctx.device_type, ctx.device_id)
 
 
-def _numbers(elements: object) -> np.ndarray[Any, Any]:
-    """Return what NumPy makes of the elements, which are to be real numbers without a mask."""
+def _numbers(elements: object, name: str) -> np.ndarray[Any, Any]:
+    """Return what NumPy makes of the elements, which are to be numbers without a mask, real ones unless `name` is complex."""
     if isinstance(elements, np.ma.MaskedArray):
         raise InvalidArgumentError("array: a masked array, whose mask would be lost; pass filled() or data")
     values = np.asarray(elements)
+    if values.dtype.kind == "c" and name == "complex64":
+        return values
     if values.dtype.kind in "SUMmc" or values.dtype.names:
         raise InvalidArgumentError(f"array: elements of dtype {values.dtype}, real numbers are needed")
     if values.dtype.kind == "O":
@@ -95,9 +106,9 @@ def converted(elements: object, name: str) -> np.ndarray[Any, Any]:
     NumPy's arrays are cast as NumPy casts them; a Python integer that the dtype cannot hold is an error.
     """
     try:
-        values = _numbers(elements)
+        values = _numbers(elements, name)
         wanted = numpy_dtype(name)
-        if name == "bfloat16" and values.dtype.kind in "iuf" and values.dtype.itemsize > 2:
+        if name in BITS and values.dtype.kind in "iuf" and values.dtype.itemsize > 2:
             # ml_dtypes goes by float32, which would round twice.
             wide = filled(Elements, values, None, "float64")
             return _core._convert_float(Elements, wide, name)._host()
@@ -126,9 +137,9 @@ class Elements(_core.Array):
 
     @property
     def dtype(self) -> DTypeName:
-        """The element type as a NumPy type, ``'bfloat16'`` for bfloat16."""
+        """The element type as a NumPy type, or its name for bfloat16, float8_e4m3fn and float8_e5m2."""
         name = self.dtype_name
-        return "bfloat16" if name == "bfloat16" else np.dtype(name).type
+        return name if name in BITS else np.dtype(name).type  # type: ignore[return-value]  # one of the literals
 
     @property
     def context(self) -> Context:
@@ -143,7 +154,15 @@ class Elements(_core.Array):
         return "default"
 
     def _as_elements(self, raw: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return raw.view(numpy_dtype("bfloat16")) if self.dtype_name == "bfloat16" else raw
+        return raw.view(numpy_dtype(self.dtype_name)) if self.dtype_name in BITS else raw
+
+    def _set_all(self, value: Scalar) -> None:
+        """Write one number to every element; one that the dtype cannot hold is an error."""
+        name = self.dtype_name
+        if name == "uint64" and isinstance(number(value), int):  # the core takes a double
+            self._view()[...] = converted(value, name)
+        else:
+            self._fill(number(value))
 
     def _host(self) -> np.ndarray[Any, Any]:
         """Return the elements as a read-only NumPy array, to be dropped before anything happens to this array."""

@@ -1,7 +1,7 @@
 """Functions of `mx.nd` that NumPy computes on the memory of arrays.
 
-A result is a new array with the class and context of the first array. float16 and bfloat16 are computed in float32 and
-rounded once; sums are added in float64.
+A result is a new array with the class and context of the first array. Floats of 16 and 8 bits are computed in float32
+and rounded once; sums are added in float64.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._elements import Elements, dtype_name, filled, is_scalar, number
+from ._elements import BITS, Elements, dtype_name, filled, is_scalar, number
 from .errors import InvalidArgumentError
 
 Function = Callable[..., Any]
+_NARROW = ("float16", *BITS)
 _slice = slice
 
 
@@ -30,7 +31,9 @@ class Typed(NamedTuple):
 def _read(x: Any) -> Any:
     """Return an array as NumPy's, 16-bit floats as float32; lists and tuples with their arrays so; anything else as it is."""
     if isinstance(x, Elements):
-        return x._host().astype(np.float32) if x.dtype_name in ("float16", "bfloat16") else x._host()
+        if x.dtype_name == "complex64":
+            raise InvalidArgumentError("complex64 arrays have no arithmetic; asnumpy() gives NumPy's")
+        return x._host().astype(np.float32) if x.dtype_name in _NARROW else x._host()
     if isinstance(x, (list, tuple)) and any(isinstance(item, (Elements, list, tuple)) for item in x):
         return type(x)(_read(item) for item in x)
     return x

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from . import _core
-from ._elements import Elements, converted, empty, filled, is_scalar, number
+from ._elements import Elements, converted, empty, filled, is_scalar
 from ._part import part_of
 from .errors import InvalidArgumentError, OutOfRangeError
 
@@ -108,12 +108,12 @@ class Indexed(Elements):
         if self.read_only:
             raise InvalidArgumentError("assignment: the array is read-only")
         if isinstance(key, slice) and key == slice(None) and self.ndim > 0 and is_scalar(value):
-            self._fill(number(value))  # type: ignore[arg-type]  # is_scalar has looked
+            self._set_all(value)  # type: ignore[arg-type]  # is_scalar has looked
             return
         elements: Any = value._host() if isinstance(value, Elements) else value
         if is_scalar(elements):
             one = empty(Elements, (), None, self.dtype_name)
-            one._fill(number(elements))
+            one._set_all(elements)
             elements = one._host()
         else:
             elements = converted(elements, self.dtype_name)

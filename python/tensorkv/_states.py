@@ -26,6 +26,12 @@ _DTYPES = {
     "int32": 4,
     "int64": 8,
     "bool": 1,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
+    "complex64": 8,
 }
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from . import _core
-from ._elements import Elements, is_scalar, number
+from ._elements import BITS, Elements, is_scalar, number
 from .errors import InvalidArgumentError, KVError
 
 if TYPE_CHECKING:
@@ -409,7 +409,7 @@ class Reading:
     def __init__(self, shape: tuple[int, ...], dtype: str) -> None:
         """Know what a function may ask of its arrays."""
         self.shape = shape
-        self.dtype: Any = dtype if dtype == "bfloat16" else np.dtype(dtype).type
+        self.dtype: Any = dtype if dtype in BITS else np.dtype(dtype).type
         self.statements: list[str] = []
         self.lines: list[str] = []  # of the function, one for each statement
         self.states: dict[str, Traced] = {}

@@ -71,7 +71,7 @@ Targets: TypeAlias = "Target | Sequence[Target | Sequence[Target]]"
 # ---- arrays
 
 DType: TypeAlias = "str | type[Any] | np.dtype[Any] | FrameworkDType | ScalarType | None"
-DTypeName: TypeAlias = "type[Any] | Literal['bfloat16']"
+DTypeName: TypeAlias = "type[Any] | Literal['bfloat16', 'float8_e4m3fn', 'float8_e5m2']"
 Shape: TypeAlias = "SupportsIndex | Sequence[SupportsIndex]"
 Scalar: TypeAlias = "float | np.number[Any] | np.bool_"
 Operand: TypeAlias = "Scalar | np.ndarray[Any, Any] | _core.Array"

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _core, _host
 from ._arithmetic import Arithmetic
-from ._elements import FLOATS, Elements, dtype_name, filled, number, numpy_dtype
+from ._elements import BITS, CONVERTED, Elements, dtype_name, filled, numpy_dtype
 from ._elements import empty as _empty
 from ._files import load, save
 from ._host import (
@@ -303,6 +303,9 @@ A = TypeVar("A", bound=Elements)
 class NDArray(Arithmetic):
     """A dense tensor of any shape with a dtype and a context.
 
+    Dtypes are float16/32/64, bfloat16, int8/16/32/64, uint8 and bool; and float8_e4m3fn, float8_e5m2, uint16/32/64 and
+    complex64, which are stored, assigned and converted, and have no arithmetic: a sum or an update of them is an error.
+
     Make one with `array`, `zeros`, `ones`, `full`, `empty` or `arange`.
 
     Example:
@@ -356,8 +359,10 @@ class NDArray(Arithmetic):
         name = dtype_name(dtype)
         if name == self.dtype_name:
             return self._copy() if copy else self
-        if name in FLOATS and self.dtype_name in FLOATS:
+        if name in CONVERTED and self.dtype_name in CONVERTED:
             return _core._convert_float(type(self), self, name)
+        if self.dtype_name == "complex64":
+            raise InvalidArgumentError(f"astype: complex64 to {name} would drop the imaginary parts")
         return filled(type(self), self._host().astype(numpy_dtype(name)), self.context, name)
 
     @overload
@@ -482,7 +487,7 @@ class NDArray(Arithmetic):
     def __repr__(self) -> str:
         """Return the elements, then shape and context, as MXNet prints them."""
         dims = "x".join(str(n) for n in self.shape)
-        body = self.astype("float32") if self.dtype_name == "bfloat16" else self
+        body = self.astype("float32") if self.dtype_name in BITS else self
         return f"\n{body._host()!s}\n<{type(self).__name__} {dims} @{self.context}>"
 
 
@@ -525,7 +530,7 @@ def full(shape: Shape, val: Scalar, ctx: Where = None, dtype: DType = None, styp
         array([7., 7.], dtype=float32)
     """
     result = _empty(NDArray, shape, ctx, dtype, stype)
-    result._fill(number(val))
+    result._set_all(val)
     return result
 
 
@@ -600,7 +605,7 @@ def arange(
         step = 1
     numbers = np.arange(start, stop, step)
     name = dtype_name(dtype)
-    if numbers.size and name not in (*FLOATS, "bool"):
+    if numbers.size and name not in (*CONVERTED, "bool", "complex64"):
         info = np.iinfo(numpy_dtype(name))
         if numbers.min() < info.min or numbers.max() > info.max:
             raise InvalidArgumentError(f"arange: {numbers[0]} to {numbers[-1]}, {name} holds {info.min} to {info.max}")

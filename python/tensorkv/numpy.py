@@ -107,6 +107,11 @@ def __dir__() -> list[str]:
     return __all__
 
 
+def _check_numbers(name: str) -> None:
+    if name in _elements.NO_NUMBERS:
+        raise InvalidArgumentError(f"{name} arrays have no arithmetic")
+
+
 def _check_order(order: str) -> None:
     if order != "C":
         raise InvalidArgumentError(f"order={order!r}: arrays lie in C order")
@@ -127,7 +132,7 @@ class ndarray(NDArray):
 
     def __repr__(self) -> str:
         """Return NumPy's form; float32 is the default and not named."""
-        body = self.astype("float32") if self.dtype_name == "bfloat16" else self
+        body = self.astype("float32") if self.dtype_name in _elements.BITS else self
         text = _np.array2string(body._host(), separator=", ", prefix="array(")
         if self.dtype_name in ("float32", "bool"):
             return f"array({text})"
@@ -135,7 +140,7 @@ class ndarray(NDArray):
 
     def __str__(self) -> str:
         """Return the elements alone."""
-        return str((self.astype("float32") if self.dtype_name == "bfloat16" else self)._host())
+        return str((self.astype("float32") if self.dtype_name in _elements.BITS else self)._host())
 
     def __getitem__(self, key: Any) -> Self:
         """Return a view for an int or a slice of the first axis, else a copy; a row of a 1-D array has shape ``()``."""
@@ -145,6 +150,7 @@ class ndarray(NDArray):
     def _promoted(self, op: int, other: Any) -> tuple[Self, Any]:
         """Return both operands in the dtype that NumPy would calculate in; Python's numbers take the array's."""
         name = self.dtype_name
+        _check_numbers(name)
         if _elements.is_scalar(other):
             if isinstance(other, (bool, _np.bool_)):
                 other = int(other)
@@ -154,6 +160,7 @@ class ndarray(NDArray):
                 name = "int64"
         elif isinstance(other, (_np.ndarray, NDArray)):
             theirs = other.dtype_name if isinstance(other, NDArray) else other.dtype.name
+            _check_numbers(theirs)
             if theirs != name:
                 try:
                     name = _np.promote_types(_elements.numpy_dtype(name), _elements.numpy_dtype(theirs)).name

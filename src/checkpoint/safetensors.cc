@@ -15,11 +15,22 @@ struct DTypeName {
   DType dtype;
   const char* text;
 };
-constexpr std::array kDTypeNames = {DTypeName{DType::kF32, "F32"}, DTypeName{DType::kF64, "F64"},
-                                    DTypeName{DType::kF16, "F16"}, DTypeName{DType::kBF16, "BF16"},
-                                    DTypeName{DType::kI8, "I8"},   DTypeName{DType::kU8, "U8"},
-                                    DTypeName{DType::kI16, "I16"}, DTypeName{DType::kI32, "I32"},
-                                    DTypeName{DType::kI64, "I64"}, DTypeName{DType::kBool, "BOOL"}};
+constexpr std::array kDTypeNames = {DTypeName{DType::kF32, "F32"},
+                                    DTypeName{DType::kF64, "F64"},
+                                    DTypeName{DType::kF16, "F16"},
+                                    DTypeName{DType::kBF16, "BF16"},
+                                    DTypeName{DType::kI8, "I8"},
+                                    DTypeName{DType::kU8, "U8"},
+                                    DTypeName{DType::kI16, "I16"},
+                                    DTypeName{DType::kI32, "I32"},
+                                    DTypeName{DType::kI64, "I64"},
+                                    DTypeName{DType::kBool, "BOOL"},
+                                    DTypeName{DType::kF8E4M3FN, "F8_E4M3"},
+                                    DTypeName{DType::kF8E5M2, "F8_E5M2"},
+                                    DTypeName{DType::kU16, "U16"},
+                                    DTypeName{DType::kU32, "U32"},
+                                    DTypeName{DType::kU64, "U64"},
+                                    DTypeName{DType::kC64, "C64"}};
 
 Tensor TensorFrom(std::string name, const json::object& entry) {
   Tensor tensor;

@@ -8,7 +8,7 @@
 namespace tkv {
 namespace {
 
-constexpr std::array<DLDataType, 10> kDLTypes = {{{kDLFloat, 32, 1},
+constexpr std::array<DLDataType, 16> kDLTypes = {{{kDLFloat, 32, 1},
                                                   {kDLFloat, 64, 1},
                                                   {kDLFloat, 16, 1},
                                                   {kDLBfloat, 16, 1},
@@ -17,7 +17,13 @@ constexpr std::array<DLDataType, 10> kDLTypes = {{{kDLFloat, 32, 1},
                                                   {kDLInt, 16, 1},
                                                   {kDLInt, 32, 1},
                                                   {kDLInt, 64, 1},
-                                                  {kDLBool, 8, 1}}};
+                                                  {kDLBool, 8, 1},
+                                                  {kDLFloat8_e4m3fn, 8, 1},
+                                                  {kDLFloat8_e5m2, 8, 1},
+                                                  {kDLUInt, 16, 1},
+                                                  {kDLUInt, 32, 1},
+                                                  {kDLUInt, 64, 1},
+                                                  {kDLComplex, 64, 1}}};
 
 // "uint32", "complex64"; the numbers where DLPack has a type without a common name.
 std::string DescribeType(DLDataType type) {
@@ -34,10 +40,10 @@ DType FromDLType(DLDataType type) {
       return static_cast<DType>(i);
     }
   }
-  throw Fail(
-      Code::kInvalidArgument,
-      "dtype {} is not supported; float16/32/64, bfloat16, int8/16/32/64, uint8 and bool are",
-      DescribeType(type));
+  throw Fail(Code::kInvalidArgument,
+             "dtype {} is not supported; float16/32/64, bfloat16, float8_e4m3fn, float8_e5m2, "
+             "int8/16/32/64, uint8/16/32/64, complex64 and bool are",
+             DescribeType(type));
 }
 
 Context FromDLDevice(DLDevice device) {

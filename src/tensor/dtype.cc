@@ -10,7 +10,7 @@ struct Entry {
   size_t bytes;
 };
 
-constexpr std::array<Entry, 12> kTable = {{{"float32", 4},
+constexpr std::array<Entry, 16> kTable = {{{"float32", 4},
                                            {"float64", 8},
                                            {"float16", 2},
                                            {"bfloat16", 2},
@@ -21,7 +21,11 @@ constexpr std::array<Entry, 12> kTable = {{{"float32", 4},
                                            {"int64", 8},
                                            {"bool", 1},
                                            {"float8_e4m3fn", 1},
-                                           {"float8_e5m2", 1}}};
+                                           {"float8_e5m2", 1},
+                                           {"uint16", 2},
+                                           {"uint32", 4},
+                                           {"uint64", 8},
+                                           {"complex64", 8}}};
 
 }  // namespace
 
@@ -30,7 +34,7 @@ size_t ItemSize(DType dtype) noexcept { return kTable[static_cast<size_t>(dtype)
 const char* Name(DType dtype) noexcept { return kTable[static_cast<size_t>(dtype)].name; }
 
 std::optional<DType> DTypeFromName(std::string_view name) noexcept {
-  for (size_t i = 0; i <= static_cast<size_t>(DType::kBool); ++i) {
+  for (size_t i = 0; i < kTable.size(); ++i) {
     if (name == kTable[i].name) return static_cast<DType>(i);
   }
   return std::nullopt;

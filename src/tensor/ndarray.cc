@@ -35,9 +35,8 @@ void CheckStrides(const Shape& shape, std::span<const int64_t> strides) {
 }
 
 size_t CheckedBytes(const Shape& shape, DType dtype) {
-  if (dtype > DType::kBool) {
-    throw Fail(Code::kUnimplemented, "array: dtype {} is reserved and not supported yet",
-               Name(dtype));
+  if (dtype > kLastDType) {
+    throw Fail(Code::kInvalidArgument, "array: there is no dtype {}", static_cast<int>(dtype));
   }
   const auto count = static_cast<size_t>(shape.size());
   if (count > (size_t{1} << 62) / ItemSize(dtype)) {

@@ -285,6 +285,15 @@ std::vector<std::byte> RoundScalars(std::span<const double> scalars, DType compu
     case DType::kI64:
       RoundTo<int64_t>(scalars, rounded.data());
       break;
+    case DType::kU16:
+      RoundTo<uint16_t>(scalars, rounded.data());
+      break;
+    case DType::kU32:
+      RoundTo<uint32_t>(scalars, rounded.data());
+      break;
+    case DType::kU64:
+      RoundTo<uint64_t>(scalars, rounded.data());
+      break;
     default:
       TKV_CHECK(false);
   }

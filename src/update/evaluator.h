@@ -59,8 +59,8 @@ std::vector<TileCode> CompilePasses(const ProgramBody& body, DType dtype);
 // One operation on one or two inputs, output 0.  A scalar operand is scalar 0.
 TileCode CompileOne(kernels::Op op, DType dtype, kernels::ScalarMask scalars);
 
-// Rounds f64 scalars to the compute type, for RunTile.
-//   throws  kInvalidArgument  an integer compute type cannot hold one of them exactly
+// Rounds f64 scalars to the compute type, for RunTile, or to an unsigned integer, for a fill.
+//   throws  kInvalidArgument  an integer type cannot hold one of them exactly
 std::vector<std::byte> RoundScalars(std::span<const double> scalars, DType compute);
 
 // Runs the code once over `count` <= kTileElements elements of the compute type.  An output may be

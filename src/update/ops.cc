@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "tensor/float8.h"
 #include "tensor/strided.h"
 #include "update/evaluator.h"
 #include "update/op_names.h"
@@ -160,6 +161,11 @@ void FillBytes(const NDArray& array, const std::byte* one) {
   if (!array.contiguous()) array.CopyFrom(target);
 }
 
+const Float8Format* Float8Of(DType dtype) {
+  if (dtype == DType::kF8E4M3FN) return &kE4M3FN;
+  return dtype == DType::kF8E5M2 ? &kE5M2 : nullptr;
+}
+
 void CheckFillable(const NDArray& array) {
   if (array.read_only()) throw Fail(Code::kInvalidArgument, "fill: the array is read-only");
 }
@@ -180,6 +186,11 @@ void Fill(const NDArray& array, double value) {
   std::vector<std::byte> one(8);
   if (dtype == DType::kBool) {
     one[0] = static_cast<std::byte>(value != 0);
+  } else if (const Float8Format* const format = Float8Of(dtype)) {
+    one[0] = static_cast<std::byte>(ToFloat8(value, *format));
+  } else if (dtype == DType::kC64) {
+    const auto real = static_cast<float>(value);
+    std::memcpy(one.data(), &real, sizeof real);
   } else {
     const DType compute = IsFloat(dtype) ? DType::kF64 : dtype;
     one = RoundScalars({&value, 1}, compute);
@@ -192,16 +203,46 @@ void Fill(const NDArray& array, double value) {
   FillBytes(array, one.data());
 }
 
+namespace {
+
+// Dense arrays of one shape, one of them of an 8-bit float; the way lies over a type that holds all
+// that either has.
+void ConvertFloat8(const NDArray& from, const NDArray& to) {
+  const auto count = static_cast<size_t>(from.size());
+  if (const Float8Format* const format = Float8Of(from.dtype())) {
+    const auto* const bits = static_cast<const uint8_t*>(from.HostData());
+    std::vector<float> wide(count);
+    for (size_t i = 0; i < count; ++i) wide[i] = FromFloat8(bits[i], *format);
+    const NDArray exact = NDArray::FromBytes(wide.data(), from.shape(), DType::kF32);
+    if (Float8Of(to.dtype()) != nullptr) return ConvertFloat8(exact, to);
+    kernels::Convert(DType::kF32, exact.HostData(), to.dtype(), to.HostData(), count);
+    return;
+  }
+  std::vector<double> wide(count);
+  kernels::Convert(from.dtype(), from.HostData(), DType::kF64, wide.data(), count);
+  auto* const bits = static_cast<uint8_t*>(to.HostData());
+  const Float8Format& format = *Float8Of(to.dtype());
+  for (size_t i = 0; i < count; ++i) bits[i] = ToFloat8(wide[i], format);
+}
+
+}  // namespace
+
 NDArray ConvertFloat(const NDArray& array, DType dtype) {
-  if (!IsFloat(array.dtype()) || !IsFloat(dtype)) {
+  const bool has_float8 = Float8Of(array.dtype()) != nullptr || Float8Of(dtype) != nullptr;
+  const auto converts = [](DType type) { return IsFloat(type) || Float8Of(type) != nullptr; };
+  if (!converts(array.dtype()) || !converts(dtype)) {
     throw Fail(Code::kInvalidArgument, "convert: {} to {}, both must be floats",
                Name(array.dtype()), Name(dtype));
   }
   array.storage()->WaitReadable(kPatience);
   const NDArray packed = array.Packed();
   const NDArray out = NDArray::Empty(array.shape(), dtype, array.context());
-  kernels::Convert(array.dtype(), packed.HostData(), dtype, out.HostData(),
-                   static_cast<size_t>(array.size()));
+  if (has_float8) {
+    ConvertFloat8(packed, out);
+  } else {
+    kernels::Convert(array.dtype(), packed.HostData(), dtype, out.HostData(),
+                     static_cast<size_t>(array.size()));
+  }
   return out;
 }
 

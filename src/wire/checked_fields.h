@@ -33,6 +33,6 @@ inline Rank ReadRank(ByteReader* reader) {
   return rank;
 }
 
-inline DType ReadDType(ByteReader* reader) { return ReadEnum(reader, DType::kBool, "dtype"); }
+inline DType ReadDType(ByteReader* reader) { return ReadEnum(reader, kLastDType, "dtype"); }
 
 }  // namespace tkv

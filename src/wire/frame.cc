@@ -99,7 +99,7 @@ void DecodeEntry(const FrameEntry& entry, Message* decoded) {
   if ((entry.flags & ~rule.flags) != 0) {
     throw Fail(Code::kInvalidArgument, "{} with flags {}", name, entry.flags);
   }
-  if (entry.dtype > static_cast<uint8_t>(DType::kBool)) {
+  if (entry.dtype > static_cast<uint8_t>(kLastDType)) {
     throw Fail(Code::kInvalidArgument, "{} with dtype {}", name, entry.dtype);
   }
   // Which encodings there are is judged with the operation, so that a new one costs no session.

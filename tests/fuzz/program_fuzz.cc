@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const tkv::Program program = tkv::Program::Parse({reinterpret_cast<const char*>(data), size});
     if (tkv::Program::Parse(program.ToText()).ToText() != program.ToText()) std::abort();
-    for (int dtype = 0; dtype <= static_cast<int>(tkv::DType::kBool); ++dtype) {
+    for (int dtype = 0; dtype <= static_cast<int>(tkv::kLastDType); ++dtype) {
       try {
         Run(program, static_cast<tkv::DType>(dtype));
       } catch (const tkv::Error& error) {

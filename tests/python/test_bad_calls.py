@@ -28,7 +28,8 @@ VALUES = {
     "no elements": (lambda: mx.nd.ones((0,)), CREATING),
     "a strided view": (lambda: np.ones((2, 4), np.float32)[:, ::2], CREATING),
     "float64": (lambda: np.ones(GOOD), ("pull", *CREATING)),  # outputs convert between floats
-    "complex64": (lambda: np.ones(GOOD, np.complex64), ()),
+    "complex64": (lambda: np.ones(GOOD, np.complex64), CREATING),
+    "complex128": (lambda: np.ones(GOOD, np.complex128), ()),
     "bytes": (lambda: b"123456", ("init",)),  # a buffer that cannot be written
     "None": (lambda: None, ()),
     "a number": (lambda: 5, ()),
@@ -153,10 +154,10 @@ def test_no_text_without_a_head_is_a_program(text):
 @settings(max_examples=200, deadline=None)
 @given(
     shape=st.lists(st.integers(-3, 2**62), max_size=40),
-    dtype=st.sampled_from(["float32", "int8", "complex64", "", "bool"]),
+    dtype=st.sampled_from(["float32", "int8", "complex64", "complex128", "", "bool"]),
 )
 def test_no_shape_aborts(shape, dtype):
-    fits = all(n >= 0 for n in shape) and len(shape) <= 32 and dtype in ("float32", "int8", "bool")
+    fits = all(n >= 0 for n in shape) and len(shape) <= 32 and dtype in ("float32", "int8", "complex64", "bool")
     size = math.prod(shape)
     assume(not (fits and 1e6 < size < 2**45))  # would really be allocated
     if fits and size <= 1e6 and math.prod(n for n in shape if n) < 2**61:
