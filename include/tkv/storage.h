@@ -49,6 +49,8 @@ inline constexpr std::chrono::nanoseconds kHazardPatience = std::chrono::seconds
 // Thread-safe.  The bytes themselves are not guarded: the hazards below order the operations of
 // this library.
 class TKV_API Storage final {
+  struct Private {};  // so that one allocation holds the object and its count
+
  public:
   // Uninitialised memory; of the host: 64-byte aligned, with huge pages advised from 2 MiB on.
   //   throws  kResourceExhausted  the system has no such memory
@@ -59,6 +61,8 @@ class TKV_API Storage final {
   // last.
   static std::shared_ptr<Storage> Adopt(void* data, size_t bytes, bool read_only,
                                         std::shared_ptr<const void> owner);
+  Storage(Private, void* data, size_t bytes, bool owned, bool read_only,
+          std::shared_ptr<const void> owner);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -117,7 +121,6 @@ class TKV_API Storage final {
   };
   using Uses = std::vector<Use>;
 
-  Storage(void* data, size_t bytes, bool owned, bool read_only, std::shared_ptr<const void> owner);
   void Wait(Access access, std::chrono::nanoseconds patience, Stream* stream = nullptr);
   bool FindInTheWay(Access access);
   [[noreturn]] static void ThrowNotOfHost();

@@ -330,7 +330,9 @@ void BindArray(nb::module_& m) {
       "_view_of",
       [](nb::handle type, nb::handle object, bool writable) {
         if (nb::isinstance<NDArray>(object)) return ToPython(AsArray(object), type);
-        return ToPython(ImportForeign(object, writable ? Use::kWrite : Use::kRead), type);
+        return ToPython(ImportForeign(object, writable ? Use::kWrite : Use::kRead,
+                                      std::make_shared<Keeper>(object)),
+                        type);
       },
       nb::arg("type"), nb::arg("object").none(), nb::arg("writable"));
   m.attr("_BINARY_OPS") = NumbersByName<BinaryOp>(kBinaryOps);

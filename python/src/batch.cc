@@ -1,6 +1,7 @@
 #include "batch.h"
 
 #include "base/format.h"
+#include "gil.h"
 
 namespace tkv::python {
 namespace {
@@ -11,6 +12,16 @@ nb::handle ItemOf(const nb::object& tuple, size_t i) {
 }
 
 size_t SizeOf(const nb::object& tuple) { return static_cast<size_t>(PyTuple_Size(tuple.ptr())); }
+
+// How many items there are in tuples, and to the given depth in tuples in them.
+size_t CountOf(nb::handle values, int depth) {
+  if (depth == 0 || !PyTuple_Check(values.ptr())) return 1;
+  const nb::object tuple = nb::borrow(values);
+  const size_t size = SizeOf(tuple);
+  size_t count = 0;
+  for (size_t i = 0; i < size; ++i) count += CountOf(ItemOf(tuple, i), depth - 1);
+  return count;
+}
 
 nb::object Checked(PyObject* fresh) {
   if (fresh == nullptr) throw nb::python_error();
@@ -83,14 +94,24 @@ void Batch::Add(const KeyView& key, nb::handle values, Use use) {
   ends_.push_back(arrays_.size());
 }
 
+NDArray& Batch::Import(nb::handle value, Use use) {
+  if (keeper_ == nullptr) {
+    keeper_ = std::make_shared<Keeper>(held_);
+    imported_.reserve(CountOf(held_, 2));
+  }
+  if (imported_.size() == imported_.capacity()) {
+    throw Fail(Code::kInternal, "{}: more arrays than were counted", keys_.verb());
+  }
+  return imported_.emplace_back(ImportForeign(value, use, keeper_));
+}
+
 void Batch::AddArray(const KeyView& key, nb::handle value, Use use) {
   if (nb::isinstance<NDArray>(value)) {
     arrays_.push_back(&AsArray(value));
     return;
   }
   try {
-    imported_.push_back(std::make_unique<NDArray>(ImportForeign(value, use)));
-    arrays_.push_back(imported_.back().get());
+    arrays_.push_back(&Import(value, use));
   } catch (const Error& error) {
     throw Fail(error.code(), "{} {}: {}", keys_.verb(), key.ToString(), error.what());
   }

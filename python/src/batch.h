@@ -50,6 +50,7 @@ class Batch {
   SmallVector<InitItem, 1> InitItems(std::string_view mode) const;
 
  private:
+  NDArray& Import(nb::handle value, Use use);
   void Add(const KeyView& key, nb::handle values, Use use);
   void AddArray(const KeyView& key, nb::handle value, Use use);
   std::span<const NDArray* const> Arrays(size_t i) const;
@@ -63,10 +64,11 @@ class Batch {
   }
 
   const Keys& keys_;
-  const nb::object held_;  // the NDArrays that `arrays_` points to
+  const nb::object held_;  // the NDArrays that `arrays_` points to, and all that is imported
+  std::shared_ptr<const void> keeper_;  // of `held_`, for the imported
   SmallVector<size_t, 1> ends_;
   SmallVector<const NDArray*, 8> arrays_;
-  std::vector<std::unique_ptr<NDArray>> imported_;
+  std::vector<NDArray> imported_;  // with room for all before the first comes
 };
 
 template <typename Items>

@@ -62,7 +62,8 @@ enum class Use { kRead, kWrite };
 //   throws  kInvalidArgument  no such object, or (kWrite) one that must not be written: a JAX
 //                             array, a read-only array, a leaf that requires grad, a conjugate or
 //                             negative view
-NDArray ImportForeign(nb::handle object, Use use);
+// `keeper` keeps the object alive as long as it lives.
+NDArray ImportForeign(nb::handle object, Use use, const std::shared_ptr<const void>& keeper);
 
 // Whether `object` is a jax.Array, which nothing may write into.
 bool IsJax(nb::handle object);

@@ -47,4 +47,20 @@ class Locked {
   const PyGILState_STATE state_;
 };
 
+// Keeps an object alive; whoever drops it last lets the object go, on any thread.
+class Keeper {
+ public:
+  explicit Keeper(nb::handle object) : object_(object.ptr()) { Py_INCREF(object_); }
+  ~Keeper() {
+    if (Py_IsInitialized() == 0) return;  // the object goes with the process
+    const Locked locked;
+    Py_DECREF(object_);
+  }
+  Keeper(const Keeper&) = delete;
+  Keeper& operator=(const Keeper&) = delete;
+
+ private:
+  PyObject* const object_;
+};
+
 }  // namespace tkv::python

@@ -7,6 +7,8 @@
 
 #include "base/format.h"
 #include "bindings.h"
+#include "gil.h"
+#include "numpy_array.h"
 #include "tkv/dlpack.h"
 
 namespace tkv::python {
@@ -37,48 +39,99 @@ Framework FrameworkNamed(const std::string& type) {
   return Framework::kOther;
 }
 
+// Any class may call itself numpy.ndarray.
+bool IsNumpyArray(PyTypeObject* type) {
+  const nb::object array = nb::module_::import_("numpy").attr("ndarray");
+  return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(array.ptr())) != 0;
+}
+
 // The framework of a type or of the nearest of its bases: a program's subclass of torch.Tensor has
 // what makes a tensor special.
-Framework FrameworkOfBases(nb::handle type) {
-  for (nb::handle base : nb::borrow<nb::tuple>(type.attr("__mro__"))) {
+Framework FrameworkOfBases(PyTypeObject* type) {
+  const nb::handle object = reinterpret_cast<PyObject*>(type);
+  for (nb::handle base : nb::borrow<nb::tuple>(object.attr("__mro__"))) {
     const Framework framework = FrameworkNamed(NameOf(base));
+    if (framework == Framework::kNumpy && !IsNumpyArray(type)) return Framework::kOther;
     if (framework != Framework::kOther) return framework;
   }
   return Framework::kOther;
 }
 
+// The functions by which a framework exports an array without Python, if it has them.
+const DLPackExchangeAPI* ExchangeOf(PyTypeObject* type) {
+  const nb::handle object = reinterpret_cast<PyObject*>(type);
+  const nb::object capsule = nb::getattr(object, "__dlpack_c_exchange_api__", nb::none());
+  if (PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api") == 0) return nullptr;
+  auto* header = static_cast<const DLPackExchangeAPIHeader*>(
+      PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+  while (header != nullptr && header->version.major != DLPACK_MAJOR_VERSION) {
+    header = header->prev_api;
+  }
+  return reinterpret_cast<const DLPackExchangeAPI*>(header);
+}
+
+struct ArrayType {
+  PyTypeObject* type = nullptr;
+  Framework framework = Framework::kOther;
+  const DLPackExchangeAPI* exchange = nullptr;  // may be null
+};
+
 // Whose array an object is.  To name a type takes longer than a small pushpull, so the types of the
-// frameworks, which are few, are remembered; the interpreter's lock guards them.
-Framework FrameworkOf(nb::handle object) {
-  struct Known {
-    PyTypeObject* type = nullptr;  // kept alive, so that no other type has its address
-    Framework framework{};
-  };
-  static std::array<Known, 16> all{};
+// frameworks, which are few, are remembered, and kept alive so that no other type has the address of
+// one; the interpreter's lock guards them.
+ArrayType TypeOf(nb::handle object) {
+  static std::array<ArrayType, 16> all{};
   static size_t count = 0;
   PyTypeObject* const type = Py_TYPE(object.ptr());
   for (size_t i = 0; i < count; ++i) {
-    if (all[i].type == type) return all[i].framework;
+    if (all[i].type == type) return all[i];
   }
-  const Framework framework = FrameworkOfBases(reinterpret_cast<PyObject*>(type));
+  const Framework framework = FrameworkOfBases(type);
+  const ArrayType found{type, framework,
+                        framework == Framework::kTorch ? ExchangeOf(type) : nullptr};
   if (framework != Framework::kOther && count < all.size()) {
     Py_INCREF(reinterpret_cast<PyObject*>(type));
-    all[count++] = {type, framework};
+    all[count++] = found;
   }
-  return framework;
+  return found;
 }
 
-bool IsTrue(nb::handle object, const char* method) {
-  return nb::hasattr(object, method) && nb::cast<bool>(object.attr(method)());
-}
+// An attribute whose name is made once.
+class Attribute {
+ public:
+  explicit Attribute(const char* text) : text_(PyUnicode_InternFromString(text)) {}
+  // False where `object` has no such attribute.
+  bool IsTrueOf(nb::handle object) const { return IsTrue(Get(object)); }
+  bool IsTrueOfCall(nb::handle object) const {
+    const nb::object method = Get(object);
+    return method.is_valid() && IsTrue(nb::steal(PyObject_CallNoArgs(method.ptr())));
+  }
+
+ private:
+  nb::object Get(nb::handle object) const {
+    nb::object found = nb::steal(PyObject_GetAttr(object.ptr(), text_));
+    if (!found.is_valid()) PyErr_Clear();
+    return found;
+  }
+  static bool IsTrue(const nb::object& value) {
+    if (value.is_valid()) return value.ptr() == Py_True;
+    PyErr_Clear();
+    return false;
+  }
+
+  PyObject* const text_;  // for the life of the process
+};
 
 // torch: what DLPack cannot say, or what autograd forbids.
 nb::object CheckedTensor(nb::object tensor, Use use) {
-  if (IsTrue(tensor, "is_conj") || IsTrue(tensor, "is_neg")) {
+  static const Attribute is_conj("is_conj");
+  static const Attribute is_neg("is_neg");
+  static const Attribute requires_grad("requires_grad");
+  if (is_neg.IsTrueOfCall(tensor) || is_conj.IsTrueOfCall(tensor)) {
     throw Fail(Code::kInvalidArgument,
                "a conjugate or negative view of a tensor; call resolve_conj() or resolve_neg()");
   }
-  if (!nb::cast<bool>(tensor.attr("requires_grad"))) return tensor;
+  if (!requires_grad.IsTrueOf(tensor)) return tensor;
   if (use == Use::kWrite) {
     throw Fail(Code::kInvalidArgument,
                "a tensor that requires grad is never written into; pass tensor.data");
@@ -115,6 +168,19 @@ NDArray Consume(const nb::object& capsule, bool legacy_is_read_only) {
              "__dlpack__ gave no DLPack capsule, or one that was used before");
 }
 
+NDArray Consume(const DLPackExchangeAPI* exchange, const nb::object& object) {
+  DLManagedTensorVersioned* managed = nullptr;
+  if (exchange->managed_tensor_from_py_object_no_sync(object.ptr(), &managed) != 0) {
+    throw nb::python_error();
+  }
+  try {
+    return FromDLPack(managed);
+  } catch (...) {
+    if (managed != nullptr && managed->deleter != nullptr) managed->deleter(managed);
+    throw;
+  }
+}
+
 // NumPy's DLPack knows neither the floats of ml_dtypes nor foreign byte orders; the first travel as
 // integers.
 std::optional<DType> NumpyExtension(nb::handle object) {
@@ -143,15 +209,20 @@ NDArray FromBufferOrRefuse(nb::handle object, Use use) {
                "type {}; an NDArray or an object with DLPack or the buffer protocol is needed",
                TypeName(object));
   }
-  return ImportForeign(nb::module_::import_("numpy").attr("asarray")(view), use);
+  const nb::object array = nb::module_::import_("numpy").attr("asarray")(view);
+  return ImportForeign(array, use, std::make_shared<Keeper>(array));
 }
 
 }  // namespace
 
-bool IsJax(nb::handle object) { return FrameworkOf(object) == Framework::kJax; }
+bool IsJax(nb::handle object) { return TypeOf(object).framework == Framework::kJax; }
 
-NDArray ImportForeign(nb::handle object, Use use) {
-  const Framework framework = FrameworkOf(object);
+NDArray ImportForeign(nb::handle object, Use use, const std::shared_ptr<const void>& keeper) {
+  const ArrayType type = TypeOf(object);
+  const Framework framework = type.framework;
+  if (framework == Framework::kNumpy) {
+    if (auto array = FromNumpy(object, keeper)) return *std::move(array);
+  }
   if (framework == Framework::kOther && !nb::hasattr(object, "__dlpack__")) {
     return FromBufferOrRefuse(object, use);
   }
@@ -167,6 +238,7 @@ NDArray ImportForeign(nb::handle object, Use use) {
   try {
     nb::object source = nb::borrow(object);
     if (framework == Framework::kTorch) source = CheckedTensor(source, use);
+    if (type.exchange != nullptr) return Consume(type.exchange, source);
     return Consume(ExportOf(source), is_jax);
   } catch (nb::python_error& error) {
     if (framework == Framework::kNumpy) {

@@ -19,10 +19,9 @@ Shape::Shape(std::span<const int64_t> dims) : rank_(static_cast<int>(dims.size()
                  dims[i]);
     }
     // A zero elsewhere does not excuse an overflow: strides are products too.
-    if (dims[i] > 0 && size > kSizeMax / dims[i]) {
+    if (__builtin_mul_overflow(size, std::max<int64_t>(dims[i], 1), &size) || size > kSizeMax) {
       throw Fail(Code::kInvalidArgument, "shape: ({}) has 2^62 elements or more", Join(dims, ", "));
     }
-    size *= std::max<int64_t>(dims[i], 1);
     dims_[i] = dims[i];
   }
 }

@@ -34,13 +34,14 @@ void* MapHuge(size_t bytes) {
 
 }  // namespace
 
-Storage::Storage(void* data, size_t bytes, bool owned, bool read_only,
+Storage::Storage(Private /*key*/, void* data, size_t bytes, bool owned, bool read_only,
                  std::shared_ptr<const void> owner)
     : data_(data),
       bytes_(bytes),
       owned_(owned),
       read_only_(read_only),
       owner_(std::move(owner)),
+      foreign_(!owned),
       uses_birth_(ForkGeneration()) {}
 
 std::shared_ptr<Storage> Storage::Allocate(size_t bytes, Memory memory) {
@@ -56,14 +57,12 @@ std::shared_ptr<Storage> Storage::Allocate(size_t bytes, Memory memory) {
   if (data == nullptr) {
     throw Fail(Code::kResourceExhausted, "allocate: the system has no {} bytes of memory", bytes);
   }
-  return std::shared_ptr<Storage>(new Storage(data, bytes, true, false, nullptr));
+  return std::make_shared<Storage>(Private(), data, bytes, true, false, nullptr);
 }
 
 std::shared_ptr<Storage> Storage::Adopt(void* data, size_t bytes, bool read_only,
                                         std::shared_ptr<const void> owner) {
-  std::shared_ptr<Storage> storage(new Storage(data, bytes, false, read_only, std::move(owner)));
-  storage->foreign_ = true;
-  return storage;
+  return std::make_shared<Storage>(Private(), data, bytes, false, read_only, std::move(owner));
 }
 
 Storage::~Storage() {

@@ -335,6 +335,40 @@ def test_a_masked_array_is_refused_because_its_mask_would_be_lost():
             use()
 
 
+def test_a_class_that_calls_itself_numpys_is_not_read_as_one(kv):
+    kv.init(3, np.zeros((2, 3), np.float32))
+
+    class Fake:
+        pass
+
+    Fake.__name__ = Fake.__qualname__ = "ndarray"
+    Fake.__module__ = "numpy"
+    with pytest.raises(mx.errors.InvalidArgumentError):
+        kv.push(3, Fake())
+
+    class Derived(np.ndarray):
+        pass
+
+    kv.push(3, np.full((2, 3), 5, np.float32).view(Derived))
+    assert kv.pull(3).asnumpy()[0, 0] == 5
+
+
+def test_memory_that_a_dtype_cannot_read_is_refused_or_converted_as_it_always_was(kv):
+    kv.init(3, np.zeros((2, 3), np.float32))
+    odd = np.zeros(4 * 6 + 1, np.uint8)[1:].view(np.float32).reshape(2, 3)  # not aligned
+    swapped = np.ones((2, 3), ">f4")
+    apart = np.zeros((2, 3), np.dtype([("x", np.float32), ("y", np.int8)]))["x"]  # 5 bytes between neighbours
+    for values in (odd, swapped, apart):
+        before = kv.pull(3).asnumpy()
+        try:
+            kv.push(3, values)
+        except mx.errors.KVError as error:
+            assert "3" in str(error)
+            np.testing.assert_array_equal(kv.pull(3).asnumpy(), before)
+        else:
+            np.testing.assert_array_equal(kv.pull(3).asnumpy(), values)
+
+
 @pytest.mark.parametrize("make", [lambda: mx.kv.create("local"), lambda: mx.kv.create("dist_sync", bootstrap="self")])
 def test_no_array_of_a_call_that_has_returned_is_kept(make):
     with make() as kv:
