@@ -103,6 +103,31 @@ def empty_calls(mx, count):
     return None, step, lambda: True
 
 
+def maker(kind):
+    """Return the function that makes an array of a framework: mx, count -> array."""
+    if kind == "NDArray":
+        return lambda mx, count: full(mx, count, 1)
+    module = importlib.import_module({"NumPy": "numpy", "PyTorch": "torch", "JAX": "jax.numpy"}[kind])
+    return lambda mx, count: module.ones((count,), dtype=module.float32)
+
+
+def held_by_users(kind, keys):
+    """A pushpull of arrays of a framework into others; JAX's, which nobody writes, into NDArrays."""
+
+    def workload(mx, count):
+        kv = mx.kv.create("local")
+        make, make_out = maker(kind), maker("NDArray" if kind == "JAX" else kind)
+        names = list(range(keys))
+        values, outs = [make(mx, count) for _ in names], [make_out(mx, count) for _ in names]
+        kv.init(names, values)
+        if keys == 1:
+            names, values, outs = names[0], values[0], outs[0]
+        last = outs if keys == 1 else outs[-1]
+        return kv, lambda: kv.pushpull(names, values, out=outs), lambda: float(last[-1]) == 1
+
+    return workload
+
+
 WORKLOADS = {
     "push+pull": push_pull,
     "pushpull": pushpull,
@@ -113,6 +138,11 @@ WORKLOADS = {
     "400 keys": many_keys,
     "one key": one_key,
     "two empty calls": empty_calls,
+    **{
+        f"{keys} x {kind}": held_by_users(kind, keys)
+        for kind in ("NDArray", "NumPy", "PyTorch", "JAX")
+        for keys in (1, 100, 400, 100_000)
+    },
 }
 
 
