@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "trace/span.h"
 #include "wire/message.h"
 
 namespace tkv::test {
@@ -38,6 +39,9 @@ inline void ReadPayload(const Message& message) {
       break;
     case Type::kError:
       (void)ErrorOf(message).what();
+      break;
+    case Type::kTraced:
+      DecodeSpans(message.extra);
       break;
     default:
       break;

@@ -194,6 +194,23 @@ class TKV_API KVStore {
   //   throws  kFailedPrecondition  the store is closed
   virtual StoreStats Stats() const = 0;
 
+  // ---- a trace
+  // From now on it is noted when each push, pull and update of a key begins and how long it takes: by
+  // this process, and by the servers, for all workers.  The newest 262,144 spans of each are kept.
+  // The stores of a process that belong to one job share their trace.
+  //   throws  kUnavailable (a server is out of reach), kUnimplemented (a server of an older version)
+  virtual void StartTrace() = 0;
+  // Nothing more is noted until StartTrace.
+  virtual void PauseTrace() = 0;
+  struct TraceInfo {
+    size_t spans = 0;
+    uint64_t lost = 0;  // older ones that were not kept
+  };
+  // Ends the trace and writes it to a file in Chrome's trace event format, with the servers' clocks
+  // as this process sees them; servers that cannot be reached are left out.
+  //   throws  kFailedPrecondition (no trace has begun), and as Save; the trace is kept then
+  virtual TraceInfo WriteTrace(const std::string& file) = 0;
+
   // Frees all values; every later call but Close throws kFailedPrecondition.
   //   blocks  until operations of other threads are done, at most the patience
   virtual void Close() = 0;

@@ -17,6 +17,7 @@
 #include "base/small_vector.h"
 #include "client/server_link.h"
 #include "codec/codec.h"
+#include "trace/span.h"
 
 namespace tkv {
 
@@ -31,6 +32,23 @@ struct ClientOptions {
   Time notice_step_max = 60 * kSecond;  // at least one in so long
   size_t pull_bytes_max = size_t{256} << 20;  // of answers under way, per server
   int observer_tries = 8;                     // for equal versions of all chunks
+};
+
+// What a server has noted.
+struct Traced {
+  static constexpr uint64_t kNewest = UINT64_MAX;  // of `from`: none of those that are there
+  struct Request {
+    uint32_t server = 0;
+    bool records = false;     // from now on; else no longer
+    bool forgets = false;     // what is kept is not asked for again
+    uint64_t from = kNewest;  // the number of the first span that is wanted
+  };
+  Request request;
+  std::vector<Span> spans;
+  uint64_t next = 0;  // the number of the span after these
+  Time clock = 0;     // of the server, between the two times below, which are of this process's
+  Time asked = 0;
+  Time answered = 0;
 };
 
 // What a user of the client asks for.
@@ -52,6 +70,7 @@ struct Operation {
     kRelease,   // of `store`: what has been kept of it is no longer needed
     kFindBase,  // of the key's rounds, as RoundOf counts them, after a kRestore of another rank
     kRestore,   // puts `states` back, with `value` in parts; between two barriers
+    kTrace,     // `trace`, of one server; the outcome has `traced`
   };
   Kind kind{};
   std::string verb;                     // that begins the message of an error
@@ -66,7 +85,8 @@ struct Operation {
   uint64_t round = 0;  // kRestore: at which the value was cut
   uint64_t part = 0;   // kRead: see ChunkState; chunks that lack the part are not read
   std::shared_ptr<const std::vector<ChunkState>> states;  // kRead, kRestore: of each chunk
-  Time patience = 0;                                      // 0: the client's
+  Traced::Request trace;
+  Time patience = 0;  // 0: the client's
 
   bool IsPush() const { return kind == Kind::kPush || kind == Kind::kPushPull; }
 };
@@ -83,6 +103,7 @@ struct Outcome {
   uint64_t round = 0;  // of a push; version of a pull; of a delete: that of the key's last push
   std::shared_ptr<const KeyMeta> meta;                    // kInit, kOpen, kCut
   std::shared_ptr<const std::vector<ChunkState>> states;  // kCut: of each chunk
+  std::shared_ptr<const Traced> traced;                   // kTrace
 };
 
 class Client final : private ChunkPlaces {
@@ -272,6 +293,10 @@ class Client final : private ChunkPlaces {
   void StartRelease(Op* op);
   void StartFindBase(const KeyId& id, KeyState* key, Op* op);
   void StartRestore(const KeyId& id, KeyState* key, Op* op);
+
+  // tracing.cc
+  void StartTrace(Op* op);
+  void OnTraceAnswer(const Outgoing& sent, const Message& reply);
 
   // joining.cc
   static bool CanJoin(const KeyState& key);

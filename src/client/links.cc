@@ -240,6 +240,8 @@ void Client::OnAnswer(const Outgoing& sent, uint32_t server, const Message& repl
     case Type::kPull:
       return (sent.message.flags & kOfCut) != 0 ? OnReadAnswer(sent, reply)
                                                 : OnPullAnswer(sent, reply);
+    case Type::kTrace:
+      return OnTraceAnswer(sent, reply);
     case Type::kInit:
     case Type::kDescribe:
       return OnInitAnswer(sent, reply);

@@ -61,6 +61,8 @@ OpId Client::Start(Operation operation, Time now) {
     StartRead(&op);
   } else if (op.what.kind == Kind::kRelease) {
     StartRelease(&op);
+  } else if (op.what.kind == Kind::kTrace) {
+    StartTrace(&op);
   } else {
     if (IsPush(op.what.kind) && op.what.kind != Kind::kBarrier) pushes_.push_back(id);
     KeyState& key = keys_[op.key];

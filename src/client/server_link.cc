@@ -73,6 +73,7 @@ void ServerLink::Opened(LinkId link, const LinkTurn& turn) {
 
 void ServerLink::Welcomed(const Welcome& welcome, const LinkTurn& turn) {
   incarnation_ = welcome.server_incarnation;
+  features_ = welcome.protocol.features;
   credit_bytes_ = welcome.credit_bytes;
   state_ = State::kOpen;
   down_since_ = kNever;

@@ -95,6 +95,7 @@ class ServerLink {
   State state() const { return state_; }
   LinkId link() const { return link_; }
   uint64_t incarnation() const { return incarnation_; }       // of the server; 0: not known yet
+  uint64_t features() const { return features_; }             // of the server
   const std::optional<Error>& dead() const { return dead_; }  // why nothing more can be done here
   size_t unaccepted_bytes() const { return unaccepted_bytes_; }
   bool busy() const { return !sent_.empty() || !pushes_.empty() || !pulls_.empty(); }
@@ -192,6 +193,7 @@ class ServerLink {
   State state_ = State::kIdle;
   LinkId link_ = kNoLink;
   uint64_t incarnation_ = 0;
+  uint64_t features_ = 0;
   uint64_t credit_bytes_ = 0;
   uint64_t next_seq_ = 1;
   size_t unaccepted_bytes_ = 0;    // of bodies that have left

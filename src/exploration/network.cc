@@ -70,7 +70,7 @@ void World::Deliver(size_t index, size_t side) {
   Actor* const actor = Edit(receiver);
   Recorder recorder(this);
   if (actor->kind == Kind::kServer) {
-    static_cast<ServerNode&>(*actor->node).SetListener(&recorder);
+    static_cast<ServerNode&>(*actor->node).AddListener(&recorder);
   }
   if (packet == nullptr) {
     actor->node->Closed(link, actor->clock);
@@ -90,7 +90,8 @@ void World::Deliver(size_t index, size_t side) {
       actor->node->Closed(link, actor->clock);
     }
   }
-  if (actor->kind == Kind::kServer) static_cast<ServerNode&>(*actor->node).SetListener(nullptr);
+  if (actor->kind == Kind::kServer)
+    static_cast<ServerNode&>(*actor->node).RemoveListener(&recorder);
 }
 
 void World::CloseEnd(size_t index, size_t side) {

@@ -197,13 +197,43 @@ void ServerNode::OnClosed(LinkId link, const Peer* dialed, Time now) {
     member_.Closed(link, now, &effects_);
   } else {
     shard_.Closed(link);
+    const bool was_on = trace_.is_on();
+    trace_.Closed(link);
+    if (was_on && !trace_.is_on()) shard_.RemoveListener(&trace_);
   }
 }
 
-void ServerNode::OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) {
-  if (dialed == nullptr) {
-    return shard_.Received(link, std::move(message), &effects_);
+void ServerNode::OnClientMessage(LinkId link, Message&& message, Time now) {
+  const std::optional<SessionId> session = shard_.SessionIdOf(link);
+  if (message.type == Type::kTrace && session) return OnTrace(link, *session, message, now);
+  const size_t sent_before = effects_.sends.size();
+  if (trace_.is_on() && session) trace_.Received(link, *session, message, now);
+  shard_.Received(link, std::move(message), &effects_);
+  TellTrace(sent_before);
+}
+
+void ServerNode::OnTrace(LinkId link, const SessionId& session, const Message& message, Time now) {
+  if (session.rank == kNoRank) {
+    return effects_.Send(
+        link, ErrorReply(message.seq, Code::kFailedPrecondition, "an observer does not trace"));
   }
+  const bool was_on = trace_.is_on();
+  effects_.Send(link, trace_.Answer(link, message, now));
+  if (was_on == trace_.is_on()) return;
+  if (was_on) {
+    shard_.RemoveListener(&trace_);
+  } else {
+    shard_.AddListener(&trace_);
+  }
+}
+
+// What has been sent since is an answer that spans wait for.
+void ServerNode::TellTrace(size_t sent_before) {
+  if (trace_.is_on()) trace_.Sent(std::span(effects_.sends).subspan(sent_before));
+}
+
+void ServerNode::OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) {
+  if (dialed == nullptr) return OnClientMessage(link, std::move(message), now);
   const bool was_joined = member_.joined();
   const bool new_epoch = member_.Received(link, message, now, &effects_);
   if (message.type == Type::kOk) {
@@ -213,7 +243,10 @@ void ServerNode::OnMessage(LinkId link, const Peer* dialed, Message&& message, T
   if (!was_joined && member_.joined()) {
     shard_.Joined(static_cast<uint32_t>(member_.welcome().rank), member_.welcome().incarnation);
   }
-  if (new_epoch) shard_.On(member_.epoch(), &effects_);
+  if (!new_epoch) return;
+  const size_t sent_before = effects_.sends.size();
+  shard_.On(member_.epoch(), &effects_);
+  TellTrace(sent_before);
 }
 
 void ServerNode::Leave() {

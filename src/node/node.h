@@ -15,6 +15,7 @@
 #include "client/client.h"
 #include "head/head.h"
 #include "head/member.h"
+#include "node/server_trace.h"
 #include "server/shard.h"
 #include "wire/frame.h"
 
@@ -167,7 +168,10 @@ class ServerNode final : public Node {
   // Says goodbye to the head; it serves on until it is stopped.
   void Leave();
   bool has_left() const { return has_left_; }  // the head knows
-  void SetListener(ShardListener* listener) { shard_.SetListener(listener); }
+  void AddListener(ShardListener* listener) { shard_.AddListener(listener); }
+  void RemoveListener(ShardListener* listener) { shard_.RemoveListener(listener); }
+  // What traces read the time from; see ServerTrace.
+  void SetClock(ServerTrace::Clock clock) { trace_.SetClock(std::move(clock)); }
   const Member& member() const { return member_; }
 
  private:
@@ -184,8 +188,13 @@ class ServerNode final : public Node {
     return dialed != nullptr ? member_.State() : shard_.StateFor(link, message);
   }
 
+  void OnClientMessage(LinkId link, Message&& message, Time now);
+  void OnTrace(LinkId link, const SessionId& session, const Message& message, Time now);
+  void TellTrace(size_t sent_before);
+
   Member member_;
   Shard shard_;
+  ServerTrace trace_;
   bool has_left_ = false;
 };
 

@@ -184,6 +184,34 @@ TEST_F(HostilePeerTest, AnInitOfMoreThanAChunkMayHave) {
   EXPECT_EQ(pool_.bytes_in_use(), bytes_before_);
 }
 
+TEST_F(HostilePeerTest, ATraceBeforeHello) {
+  const LinkId stranger = node_.Accept();
+  ExpectClosed(Deliver(stranger, {Make(Type::kTrace, 1)}), "HELLO comes first");
+}
+
+TEST_F(HostilePeerTest, ATraceIsAnsweredAndEndsWithItsSession) {
+  Message trace = Make(Type::kTrace, 2, UINT64_MAX);
+  trace.flags = kRecord;
+  ASSERT_TRUE(Deliver(hostile_, {trace}));
+  ASSERT_EQ(answers_.size(), 1U);
+  EXPECT_EQ(answers_[0].type, Type::kTraced);
+  ASSERT_TRUE(Deliver(hostile_, {Push(3, 1)}));
+  ASSERT_TRUE(Deliver(other_, {Push(1, 1)}));
+  trace.number = 0;
+  ASSERT_TRUE(Deliver(hostile_, {trace}));
+  const std::vector<Span> spans = DecodeSpans(answers_.at(0).extra);
+  ASSERT_EQ(spans.size(), 3U);
+  EXPECT_EQ(spans[0].kind, Span::Kind::kPush);
+  EXPECT_EQ(spans[0].rank, 0);
+  EXPECT_EQ(spans[1].kind, Span::Kind::kUpdate);
+  EXPECT_EQ(spans[1].number, 1U);
+  EXPECT_EQ(spans[1].rank, 1) << "whose push was the last";
+  EXPECT_EQ(spans[2].kind, Span::Kind::kPush);
+  node_.Closed(hostile_, 0);
+  ASSERT_TRUE(Deliver(other_, {trace}));
+  EXPECT_TRUE(answers_.at(0).extra.empty());
+}
+
 TEST_F(HostilePeerTest, MoreOperationsThanTheFrameHas) {
   const Frame frame = Forged(Push(2, 1), [](FrameHeader* header, FrameEntry*) {
     header->entry_count = uint32_t{1} << 31;

@@ -53,10 +53,13 @@ Cluster::Cluster(const ClusterOptions& options) {
     member.process = static_cast<uint64_t>(i) + 1;
     ShardOptions shard;
     shard.job = kJob;
+    shard.protocol = ThisProtocol();
     shard.index = static_cast<uint32_t>(i);
     pools_.push_back(std::make_unique<BufferPool>());
+    auto server = std::make_unique<ServerNode>(member, shard, pools_.back().get());
+    server->SetClock(NodeThread::Now);
     servers_.push_back(std::make_unique<NodeThread>(
-        std::make_unique<ServerNode>(member, shard, pools_.back().get()),
+        std::move(server),
         network_.Listen(AddressOf({Peer::Kind::kServer, static_cast<uint32_t>(i)})), thread));
     servers_.back()->Start();
   }

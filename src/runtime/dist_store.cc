@@ -5,6 +5,7 @@
 #include "base/duration.h"
 #include "base/format.h"
 #include "store/checks.h"
+#include "store/snapshots.h"
 
 namespace tkv {
 namespace {
@@ -228,6 +229,42 @@ StoreStats DistStore::Stats() const {
   for (size_t i = 0; i < keys.size(); ++i) keys[i].rounds = rounds[i];
   TellKeys(std::move(keys), deleted, &stats);
   return stats;
+}
+
+JobTrace::Ask DistStore::Asking(const char* verb) {
+  {
+    const auto lock = Lock(verb);
+  }
+  return [this, verb](Traced::Request request) {
+    const CallPtr call = NewCall(verb);
+    std::shared_ptr<const Traced> traced;
+    call->on_outcome = [&](const Outcome& outcome) { traced = outcome.traced; };
+    std::vector<Operation> operations(1, Make(Operation::Kind::kTrace, verb, nullptr));
+    operations[0].trace = request;
+    operations[0].patience = Saturated(options_.server_patience).count();
+    worker_->Launch(call, std::move(operations));
+    Await(call, options_.server_patience);
+    return traced;
+  };
+}
+
+void DistStore::StartTrace() {
+  worker_->trace().Start(static_cast<size_t>(worker_->servers()), Asking("trace"));
+  worker_->Record(true);
+}
+
+void DistStore::PauseTrace() {
+  const JobTrace::Ask ask = Asking("trace");
+  worker_->Record(false);
+  worker_->trace().Pause(ask);
+}
+
+KVStore::TraceInfo DistStore::WriteTrace(const std::string& file) {
+  const JobTrace::Ask ask = Asking("trace");
+  worker_->Record(false);
+  return Named("trace", [&] {
+    return worker_->trace().Write(file, rank(), ask, [&] { return worker_->TakeNoted(); });
+  });
 }
 
 // The worker leaves the job.

@@ -109,6 +109,9 @@ class DistStore final : public KVStore {
     return order_;
   }
   StoreStats Stats() const override;
+  void StartTrace() override;
+  void PauseTrace() override;
+  TraceInfo WriteTrace(const std::string& file) override;
   void Close() override;
 
  private:
@@ -202,6 +205,7 @@ class DistStore final : public KVStore {
   }
   Ticket Tracked(const CallPtr& call);
   CallPtr StartBarrier();
+  JobTrace::Ask Asking(const char* verb);
   void Leave();
   void LeaveUnclosed() noexcept;
   void FreeKeys();

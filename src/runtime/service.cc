@@ -181,7 +181,7 @@ class JobService final : public Service {
     if (role_ == Job::Role::kHead) {
       HeadOptions head;
       head.job = job.id;
-      head.protocol.package = PackageName();
+      head.protocol = ThisProtocol();
       head.workers = job.workers;
       head.servers = job.servers;
       head.policy = PolicyFromName(job.on_death);
@@ -193,13 +193,15 @@ class JobService final : public Service {
     member.role = Role::kServer;
     member.rank = job.rank;
     member.process = LifeNumber();
-    member.protocol.package = PackageName();
+    member.protocol = ThisProtocol();
     member.address = address_;
     member.AllowSilence(std::chrono::nanoseconds(job.silence).count());
     ShardOptions shard;
     shard.job = job.id;
     shard.protocol = member.protocol;
-    return std::make_unique<ServerNode>(member, shard, pool_.get());
+    auto server = std::make_unique<ServerNode>(member, shard, pool_.get());
+    server->SetClock(NodeThread::Now);
+    return server;
   }
 
   // A step of this process's life, for an operator.

@@ -34,7 +34,7 @@ Worker::Worker(const std::string& type, const StoreOptions& store, WorkerOptions
   member.job = options.job;
   member.rank = options.rank;
   member.process = LifeNumber();
-  member.protocol.package = PackageName();
+  member.protocol = ThisProtocol();
   member.AllowSilence(std::chrono::nanoseconds(store.silence).count());
   ClientOptions client;
   client.job = options.job;
@@ -185,6 +185,10 @@ void Worker::LaunchPart(const CallPtr& call, std::vector<Operation> operations) 
     std::vector<bool> is_push;
     is_push.reserve(operations.size());
     for (const Operation& operation : operations) is_push.push_back(operation.IsPush());
+    if (noted_.is_recording()) {
+      OpId id = client.client().next_op();
+      for (const Operation& operation : operations) noted_.Began(id++, operation, rank_, now);
+    }
     const std::vector<OpId> ids = client.Begin(std::move(operations), now);
     for (size_t i = 0; i < ids.size(); ++i) calls_[ids[i]] = {call, is_push[i]};
     call->ops.insert(call->ops.end(), ids.begin(), ids.end());
@@ -253,6 +257,14 @@ std::vector<uint64_t> Worker::AddStats(std::span<const std::string> names, Store
   });
 }
 
+void Worker::Record(bool on) {
+  Run([&](ClientNode&, Time) { noted_.Record(on); });
+}
+
+WorkerTrace::Noted Worker::TakeNoted() {
+  return Run([&](ClientNode&, Time now) { return noted_.Take(now); });
+}
+
 // Runs under the node's lock, on any thread: nothing of the user's is freed here.
 void Worker::KeepOwners(Call* call) {
   std::lock_guard lock(mutex_);
@@ -319,6 +331,7 @@ void Worker::OnChange(ClientNode* node) {
     if (joined_ || refused_) joined_changed_.notify_all();
   }
   for (const Outcome& outcome : node->TakeOutcomes()) {
+    if (noted_.is_on()) noted_.Ended(outcome, NodeThread::Now());
     const auto found = calls_.find(outcome.op);
     if (found == calls_.end()) continue;
     Running& running = found->second;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/call.h"
+#include "runtime/job_trace.h"
 #include "runtime/node_thread.h"
 #include "tkv/kvstore.h"
 
@@ -87,6 +88,10 @@ class Worker final {
   // Adds what is counted of the worker, and of its peers; the rounds of these keys, by their
   // canonical names.
   std::vector<uint64_t> AddStats(std::span<const std::string> names, StoreStats* stats);
+  // What operations of this worker do is noted, or no longer.
+  void Record(bool on);
+  WorkerTrace::Noted TakeNoted();
+  JobTrace& trace() { return trace_; }
   // Owners of memory of calls that have ended; that of other frameworks is to be freed by a thread
   // of the user's.
   std::vector<std::shared_ptr<const void>> TakeOwners();
@@ -122,7 +127,10 @@ class Worker final {
     bool is_unaccepted = false;
   };
   boost::unordered_flat_map<OpId, Running> calls_;  // guarded by the node's lock
+  WorkerTrace noted_;                               // guarded by the node's lock
   std::optional<Error> broken_;  // why the node does nothing any more; guarded by the node's lock
+
+  JobTrace trace_;
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable joined_changed_;

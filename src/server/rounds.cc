@@ -116,7 +116,7 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
     if (index == 0 && !deterministic && IsComplete(*key, *chunk, rank)) {
       ApplyControls(key, chunk);
       worker_.ContributeLast(chunk, rank, std::move(body), std::move(scalars));
-      if (listener_ != nullptr) listener_->Completed(*this, id, *chunk);
+      TellListeners(id, *chunk);
       Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
       AnswerParked(id, key, chunk, effects);
     } else {
@@ -157,7 +157,7 @@ void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chu
     AnswerError(session, message, error.code(), error.what(), effects);
     return AnswerParked(id, key, chunk, effects);
   }
-  if (listener_ != nullptr) listener_->Completed(*this, id, *chunk);
+  TellListeners(id, *chunk);
   Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
   AnswerParked(id, key, chunk, effects);
 }
@@ -180,6 +180,10 @@ bool Shard::IsComplete(const Key& key, const Chunk& chunk, Rank arriving) const 
   return any;
 }
 
+void Shard::TellListeners(const ChunkId& id, const Chunk& chunk) const {
+  for (ShardListener* const listener : listeners_) listener->Completed(*this, id, chunk);
+}
+
 void Shard::CompleteRounds(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects) {
   if (key->meta.mode == KeyMeta::Mode::kAsync) return;
   while (IsComplete(*key, *chunk, kNoRank)) {
@@ -188,7 +192,7 @@ void Shard::CompleteRounds(const ChunkId& id, Key* key, Chunk* chunk, Effects* e
       for (const auto& [rank, body] : chunk->rounds.front().held) Drop(&held_bytes_, body.size);
     }
     worker_.Complete(chunk);
-    if (listener_ != nullptr) listener_->Completed(*this, id, *chunk);
+    TellListeners(id, *chunk);
     AnswerParked(id, key, chunk, effects);
   }
 }

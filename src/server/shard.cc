@@ -412,6 +412,11 @@ void Shard::RunWaiting(LinkId link, Effects* effects) {
   }
 }
 
+std::optional<SessionId> Shard::SessionIdOf(LinkId link) const {
+  const auto found = links_.find(link);
+  return found == links_.end() ? std::nullopt : std::optional(found->second);
+}
+
 // ---- coverage -----------------------------------------------------------------------------------
 
 const char* Shard::StateFor(LinkId link, const Message& message) const {

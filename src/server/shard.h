@@ -30,7 +30,7 @@ struct ShardOptions {
   size_t adopt_from_bytes = size_t{64} << 10;  // bodies that are taken over instead of copied
 };
 
-// Told of each new version of a chunk, at once; for checks.
+// Told of each new version of a chunk, at once; for checks and traces.
 class ShardListener {
  public:
   virtual ~ShardListener() = default;
@@ -80,7 +80,10 @@ class Shard {
   };
   const Chunk* FindChunk(const ChunkId& id) const;
   const Key* FindKey(const KeyId& id) const;
-  void SetListener(ShardListener* listener) { listener_ = listener; }
+  void AddListener(ShardListener* listener) { listeners_.push_back(listener); }
+  void RemoveListener(ShardListener* listener) { std::erase(listeners_, listener); }
+  // Who has the session of a link; nothing: it has none.
+  std::optional<SessionId> SessionIdOf(LinkId link) const;
   const Epoch& epoch() const { return epoch_; }
   uint64_t incarnation() const { return incarnation_; }
   Memory MemoryUse() const;
@@ -147,6 +150,7 @@ class Shard {
   void EraseKey(const KeyId& id, const char* why, Effects* effects);
 
   bool IsComplete(const Key& key, const Chunk& chunk, Rank arriving) const;
+  void TellListeners(const ChunkId& id, const Chunk& chunk) const;
   void CompleteRounds(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects);
   bool IsCommitted(const Rule& rule) const;
   bool IsSettled(const Rule& rule) const;
@@ -179,7 +183,7 @@ class Shard {
   std::optional<SessionId> cutter_;
   boost::unordered_map<ChunkId, ChunkCut> cuts_;
   size_t held_bytes_ = 0;
-  ShardListener* listener_ = nullptr;
+  std::vector<ShardListener*> listeners_;
 };
 
 }  // namespace tkv

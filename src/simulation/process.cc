@@ -32,7 +32,7 @@ Process::Process(Simulation* s, Kind k, int i, uint64_t number)
       shard.credit_min_bytes = 1024;
       shard.adopt_from_bytes = scenario.adopt_from_bytes;
       auto server = std::make_unique<ServerNode>(member, shard, &pool);
-      server->SetListener(simulation);
+      server->AddListener(simulation);
       node = std::move(server);
       break;
     }

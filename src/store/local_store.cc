@@ -11,6 +11,7 @@
 #include "store/checks.h"
 #include "store/claim.h"
 #include "store/gather.h"
+#include "store/local_trace.h"
 #include "store/overlap.h"
 #include "store/snapshots.h"
 #include "update/parallel.h"
@@ -101,6 +102,20 @@ class LocalStore final : public KVStore {
     return keys;
   }
   StoreStats Stats() const override;
+  void StartTrace() override {
+    const auto lock = Lock("trace");
+    trace_.Start();
+  }
+  void PauseTrace() override {
+    const auto lock = Lock("trace");
+    trace_.Pause();
+  }
+  TraceInfo WriteTrace(const std::string& file) override {
+    {
+      const auto lock = Lock("trace");
+    }
+    return Named("trace", [&] { return trace_.Write(file); });
+  }
   void Close() override;
 
  private:
@@ -159,6 +174,7 @@ class LocalStore final : public KVStore {
   const unsigned birth_;
   const Clock::time_point begin_ = Clock::now();
   VerbCounts verbs_;
+  LocalTrace trace_;
   std::unique_ptr<Shared> shared_;
 };
 
@@ -244,6 +260,7 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
   const size_t push_count =
       items.empty() ? 0 : *std::max_element(claim.push_groups.begin(), claim.push_groups.end()) + 1;
   const bool fuse = push_count > 0 && !outs.empty() && CanFuse(claim, items, outs);
+  LocalTrace::Call traced(&trace_, claim);
   if (push_count > 0) {
     if (claim.updater->function) {
       RunFunction(claim, push_count, sources);
@@ -252,11 +269,13 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
     }
   }
   claim.pushed = push_count;
+  if (push_count > 0) traced.Note(Span::Kind::kPush);
   if (fuse) {
     outputs.Scatter();
   } else if (!outs.empty()) {
     RunPull(claim, outs, outputs);
   }
+  if (!outs.empty()) traced.Note(Span::Kind::kPull);
 }
 
 // Whether an output shares memory with another one, unless both are the same bytes of one key.

@@ -58,6 +58,8 @@ constexpr Rule RuleOf(Type type) {
       return {true, 0, 0, false};
     case Type::kRelease:
       return {true, 0, 0, false};
+    case Type::kTrace:
+      return {true, kRecord | kForget, 0, false};
     case Type::kRestore:
       return {true, 0, kStateMax, true};
     case Type::kWelcome:
@@ -78,6 +80,8 @@ constexpr Rule RuleOf(Type type) {
       return {true, 0, 0, false};
     case Type::kError:
       return {true, 0, kTextMax, false};
+    case Type::kTraced:
+      return {true, 0, kTracedBytesMax, false};
     default:
       return {};
   }

@@ -43,6 +43,8 @@ const char* Name(Type type) noexcept {
       return "CLOSE";
     case Type::kRelease:
       return "RELEASE";
+    case Type::kTrace:
+      return "TRACE";
     case Type::kWelcome:
       return "WELCOME";
     case Type::kOk:
@@ -61,6 +63,8 @@ const char* Name(Type type) noexcept {
       return "PONG";
     case Type::kError:
       return "ERROR";
+    case Type::kTraced:
+      return "TRACED";
     case Type::kStage:
       return "STAGE";
     case Type::kManifest:
@@ -84,7 +88,7 @@ std::string NameOf(Encoding encoding) {
   return number < kNames.size() ? kNames[number] : Format("{}", number);
 }
 
-bool IsReply(Type type) noexcept { return type >= Type::kWelcome && type <= Type::kError; }
+bool IsReply(Type type) noexcept { return type >= Type::kWelcome && type <= Type::kTraced; }
 
 bool IsMutating(Type type) noexcept {
   switch (type) {

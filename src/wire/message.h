@@ -24,7 +24,8 @@ inline constexpr Rank kNoRank = -1;
 inline constexpr Rank kWorkersMax = 4096;
 inline constexpr uint32_t kServersMax = 4096;
 inline constexpr size_t kAddressBytesMax = 1024;
-inline constexpr size_t kProgramBytesMax = 64 << 10;  // of the text of an update program
+inline constexpr size_t kTracedBytesMax = size_t{1} << 20;  // of the spans of one TRACED
+inline constexpr size_t kProgramBytesMax = 64 << 10;        // of the text of an update program
 
 // wire value: never renumber
 enum class Type : uint8_t {
@@ -45,6 +46,7 @@ enum class Type : uint8_t {
   kWithdraw = 15,
   kClose = 16,
   kRelease = 17,
+  kTrace = 18,
 
   kWelcome = 32,
   kOk = 33,
@@ -55,6 +57,7 @@ enum class Type : uint8_t {
   kValue = 38,
   kPong = 39,
   kError = 40,
+  kTraced = 41,
 
   kRestore = 68,
 
@@ -99,19 +102,21 @@ enum Flag : uint8_t {  // wire value: never renumber
   kOfBirth = 4,        // PUSH, PULL, ABSTAIN: `need` holds the birth of the key that is meant
   kCut = 8,      // PULL with kNoBody: the version that answers it is kept, to be read in parts
   kOfCut = 16,   // PULL: a part of what a kCut of this session has kept
+  kRecord = 1,   // TRACE: this session wants spans to be kept from now on; else no longer
+  kForget = 2,   // TRACE: it will not ask for those that are kept
   kAnyway = 32,  // PULL with kNoBody: also of a round whose update has failed
 };
 
 // One operation or reply.  What a field means depends on the type:
 //   number   PUSH, RESTORE round; PULL, VALUE, ACCEPTED version; PULL with kOfCut a part (ChunkState);
 //            ABSTAIN last round; CANCEL seq; CONTROL, COMMIT, WITHDRAW generation; EPOCH epoch;
-//            ERROR code
+//            ERROR code; TRACE the first span that is asked for; TRACED the next one after those here
 //   chunk    of the key; CONTROL, CLOSE, RELEASE: the number of the store whose keys it is for
 //   seq      of the operation in its session; a reply has that of its operation
 //   encoding, param   PUSH: how the body is written down, and a number of that encoding's own
 //   need     PULL, PUSH: an operation of the session that must be done first, or 0; with kOfBirth,
 //            which PUSH, PULL and ABSTAIN may have, the birth of the key that is meant; with
-//            kOfCut the version that was kept
+//            kOfCut the version that was kept; TRACED the server's clock in ns
 //   extra    the payload below that belongs to the type
 struct Message {
   Type type{};

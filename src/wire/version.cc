@@ -36,6 +36,13 @@ std::string Spoken(const Protocol& protocol) {
 
 std::string PackageName() { return "tensorkv " TKV_VERSION; }
 
+Protocol ThisProtocol() {
+  Protocol protocol;
+  protocol.features = kTraceFeature;
+  protocol.package = PackageName();
+  return protocol;
+}
+
 uint32_t PackageNumber() noexcept {
   return kRelease.major << 2 * kPartBits | kRelease.minor << kPartBits | kRelease.patch;
 }

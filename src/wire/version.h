@@ -15,6 +15,9 @@ namespace tkv {
 // a bit of Protocol::features gets a bit, not a version.
 inline constexpr uint32_t kProtocolVersion = 2;
 
+// Bits of Protocol::features.  wire value: never renumber
+inline constexpr uint64_t kTraceFeature = 1;  // a server that answers TRACE
+
 // "tensorkv 0.1.0": the package that this process runs.
 std::string PackageName();
 // The same as a number, for messages that have room for no more; 0: not said.
@@ -31,6 +34,9 @@ struct Protocol {
   std::string package;    // its PackageName(), where it says so
   bool operator==(const Protocol&) const = default;
 };
+
+// What this process speaks.
+Protocol ThisProtocol();
 
 // "worker 2 speaks protocol 1, head protocol 2 (tensorkv 0.1.0); upgrade tensorkv where worker 2 runs"
 std::string VersionsDiffer(std::string_view peer, const Protocol& theirs, std::string_view self,

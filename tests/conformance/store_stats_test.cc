@@ -1,6 +1,11 @@
 // What every store counts.
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <string>
 
 #include "tests/conformance/store_conformance.h"
 
@@ -87,6 +92,35 @@ TEST_P(StoreConformance, StatsOfAStoreWithServersNameThemAndWhatWasSent) {
   EXPECT_GE(stats.traffic.wire_in_bytes, value.bytes());
   EXPECT_EQ(stats.of(WaitCause::kAnswer).count, 2U);  // init, pull
   EXPECT_GE(stats.of(WaitCause::kLink).count, 1U);
+}
+
+TEST_P(StoreConformance, ATraceHasEachPushAndPullAndEndsOnce) {
+  const std::string file = ::testing::TempDir() + "trace-" + std::to_string(getpid()) + ".json";
+  store_->Init("w", Floats({1, 2}));
+  EXPECT_FAILS(Code::kFailedPrecondition, store_->WriteTrace(file));
+  store_->StartTrace();
+  store_->StartTrace();  // which changes nothing
+  store_->Push("w", Floats({1, 2}));
+  Pulled("w");
+  store_->PauseTrace();
+  store_->Push("w", Floats({1, 2}));
+  Pulled("w");
+  store_->StartTrace();
+  store_->Push("w", Floats({1, 2}));
+  Pulled("w");
+  EXPECT_FAILS(Code::kNotFound, store_->WriteTrace(file + ".no/trace.json"));
+  const KVStore::TraceInfo info = store_->WriteTrace(file);  // the failed one has lost nothing
+  EXPECT_EQ(info.lost, 0U);
+  std::ifstream stream(file);
+  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  size_t spans = 0;
+  for (size_t at = 0; (at = text.find("\"ph\":\"X\"", at + 1)) != std::string::npos;) ++spans;
+  EXPECT_EQ(info.spans, spans);
+  EXPECT_GE(spans, 4U);
+  EXPECT_NE(text.find("push 'w'"), std::string::npos);
+  EXPECT_NE(text.find("pull 'w'"), std::string::npos);
+  EXPECT_FAILS(Code::kFailedPrecondition, store_->WriteTrace(file));
+  std::remove(file.c_str());
 }
 
 }  // namespace

@@ -1,0 +1,49 @@
+// What servers have noted of the work of all workers.
+
+#include "base/check.h"
+#include "base/format.h"
+#include "client/client.h"
+
+namespace tkv {
+
+// Waits for nothing, and nothing waits for it.
+void Client::StartTrace(Op* op) {
+  op->has_left = true;
+  const Traced::Request& request = op->what.trace;
+  if (request.server >= links_.size()) {
+    return Fail(op, Error(Code::kInvalidArgument, Format("there is no server {}", request.server)));
+  }
+  const ServerLink& link = links_[request.server];
+  if (const auto& dead = link.dead()) return Fail(op, *dead);
+  if (link.incarnation() != 0 && (link.features() & kTraceFeature) == 0) {
+    return Fail(op, Error(Code::kUnimplemented,
+                          Format("server {} cannot be traced; upgrade tensorkv where it runs",
+                                 request.server)));
+  }
+  Outgoing trace;
+  trace.op = op->id;
+  trace.message.type = Type::kTrace;
+  trace.message.number = request.from;
+  if (request.records) trace.message.flags |= kRecord;
+  if (request.forgets) trace.message.flags |= kForget;
+  ++op->unaccepted;
+  Queue(request.server, std::move(trace));
+}
+
+void Client::OnTraceAnswer(const Outgoing& sent, const Message& reply) {
+  Op* const op = Find(sent.op);
+  if (op == nullptr) return;
+  Drop(&op->unaccepted);
+  if (reply.type != Type::kTraced) return Fail(op, ErrorOf(reply));
+  auto traced = std::make_shared<Traced>();
+  traced->request = op->what.trace;
+  traced->spans = DecodeSpans(reply.extra);
+  traced->next = reply.number;
+  traced->clock = static_cast<Time>(reply.need);
+  traced->asked = op->begin;
+  traced->answered = now_;
+  outcomes_.push_back({op->id, Outcome::Event::kDone, std::nullopt, 0, nullptr, nullptr, traced});
+  ops_.Erase(op->id);
+}
+
+}  // namespace tkv

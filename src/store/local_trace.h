@@ -1,0 +1,55 @@
+// The trace of a store of one process.
+
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <string>
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include "store/claim.h"
+#include "store/trace_file.h"
+#include "trace/recorder.h"
+
+namespace tkv {
+
+// Thread-safe.
+class LocalTrace {
+ public:
+  void Start();
+  void Pause();
+  //   throws  kFailedPrecondition (no trace has begun), and as WriteTraceFile
+  KVStore::TraceInfo Write(const std::string& file);
+
+  // The parts of a call, one after another; those of a call that throws are not noted.
+  class Call {
+   public:
+    Call(LocalTrace* trace, const Claim& claim) : trace_(trace), claim_(claim) {
+      if (trace->is_on_.load(std::memory_order_relaxed)) begin_ = Now();
+    }
+    // What has been done since the last part: of one key, or of several together.
+    void Note(Span::Kind kind) {
+      if (begin_ != 0) trace_->Note(kind, claim_, &begin_);
+    }
+
+   private:
+    LocalTrace* const trace_;
+    const Claim& claim_;
+    int64_t begin_ = 0;  // 0: the call is not traced
+  };
+
+ private:
+  static int64_t Now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+  void Note(Span::Kind kind, const Claim& claim, int64_t* begin);
+
+  std::atomic<bool> is_on_{false};
+  std::mutex mutex_;  // of what follows
+  bool has_begun_ = false;
+  uint64_t begin_ = 0;  // the number of the first span of this trace
+  Recorder recorder_;
+  boost::unordered_flat_map<std::string, uint64_t> numbers_;  // of keys, from 1 on
+};
+
+}  // namespace tkv
