@@ -22,6 +22,7 @@ SECTIONS = [
     ("Initializers", "tensorkv.initializer", None),
     ("Metrics", "tensorkv.metric", None),
     ("Random numbers", "tensorkv.random", None),
+    ("Traces", "tensorkv.profiler", None),
     ("Errors", "tensorkv.errors", None),
     ("Several workers in one process", "tensorkv.testing", ["cluster", "Cluster"]),
     ("Helpers of test scripts", "tensorkv.test_utils", None),

@@ -420,6 +420,27 @@ void BindStore(nb::module_& m) {
             return rounds;
           },
           nb::arg("path"), nb::sig("def _load(self, path: str) -> dict[int | str, int]"))
+      .def("_trace_start",
+           [](Store& self) {
+             const Unlocked unlocked;
+             self.core->StartTrace();
+           })
+      .def("_trace_pause",
+           [](Store& self) {
+             const Unlocked unlocked;
+             self.core->PauseTrace();
+           })
+      .def(
+          "_trace_write",
+          [](Store& self, const std::string& file) {
+            KVStore::TraceInfo info;
+            {
+              const Unlocked unlocked;
+              info = self.core->WriteTrace(file);
+            }
+            return nb::make_tuple(info.spans, info.lost);
+          },
+          nb::arg("file"), nb::sig("def _trace_write(self, file: str) -> tuple[int, int]"))
       .def(
           "_save_states",
           [](Store& self, const std::string& file) {

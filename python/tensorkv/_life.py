@@ -49,6 +49,7 @@ def set_level(level: str) -> None:
 if os.environ.get("TKV_LOG") in ("off", "error", "warning", "info", "debug"):  # what is none of these, create refuses
     set_level(os.environ["TKV_LOG"])
 _open: weakref.WeakSet[KVStore] = weakref.WeakSet()
+_newest: weakref.ref[KVStore] | None = None
 
 
 def tell_notices() -> None:
@@ -59,8 +60,21 @@ def tell_notices() -> None:
 
 def opened(store: KVStore) -> None:
     """Remember a store that has to be closed when the process ends."""
+    global _newest
     _open.add(store)
+    _newest = weakref.ref(store)
     tell_notices()
+
+
+def newest() -> KVStore | None:
+    """Return the store that was made last, if it is open."""
+    store = None if _newest is None else _newest()
+    return store if store is not None and is_open(store) else None
+
+
+def is_open(store: KVStore) -> bool:
+    """Return whether a store has not been closed."""
+    return store in _open
 
 
 def closed(store: KVStore) -> None:

@@ -37,6 +37,7 @@ _MODULES = {
     "opt": "optimizer",
     "optimizer": "optimizer",
     "optimizer.optimizer": "optimizer",
+    "profiler": "profiler",
     "random": "random",
     "test_utils": "test_utils",
 }
@@ -58,7 +59,6 @@ _ELSEWHERE = {
     "mon": "kv.stats() says what the store has done",
     "npx": "the functions of mx.nd have them",
     "operator": _TORCH,
-    "profiler": "kv.stats() says what the store has done and what it waits for",
     "recordio": "torch.utils.data.DataLoader has batches of data",
     "rnn": _TORCH,
     "sym": _TORCH,

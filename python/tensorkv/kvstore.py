@@ -19,6 +19,7 @@ from .errors import (
     UnimplementedError,
 )
 from .ndarray import NDArray
+from .profiler import Trace
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -48,7 +49,7 @@ _COMMANDS_ELSEWHERE = {
     "multi_precision": "an argument of the optimizer, mx.optimizer.SGD(multi_precision=True), says so",
     "stop": "servers end by themselves when all workers have left",
     "sync_mode": "the type of the store, or init(..., mode='async'), says so",
-    "profiler": "kv.stats() says what the store has done and what it waits for",
+    "profiler": "kv.trace(path), or mx.profiler, notes what workers and servers do",
 }
 
 
@@ -132,6 +133,41 @@ class KVStore(KVStoreVerbs):
             1
         """
         return self._round(key)
+
+    def trace(self, path: str | os.PathLike[str]) -> Trace:
+        """Begin to note when each push, pull and update of a key begins and how long it takes.
+
+        The file, which is written when the trace ends, is in Chrome's trace event format: chrome://tracing and
+        ui.perfetto.dev show it. In a distributed store it has this worker and all servers, which note what they do for
+        every worker, with the servers' clocks as this process sees them (``otherData`` says how near). Of each process
+        the newest 262,144 spans are kept. A trace costs a store nothing before it begins and after it has ended.
+
+        On a worker a push is a span until all servers hold it, and a pull until it has landed. On a server a push is a span
+        from its receipt to its answer, a pull the same, the wait for its round included, and an update the last arrival
+        of a round summed and the updater run. ``args`` has the key, the rank of the worker, the round or version
+        (``number``), the chunk, its bytes, and its ``state``: done, failed, or under way when the trace ended. In a store
+        of one process the spans are those of calls.
+
+        Args:
+            path: the file.
+
+        Returns:
+            a `profiler.Trace`: a context manager, with ``stop()``, ``pause()`` and ``resume()``. The stores of one process
+            in one job share their trace.
+
+        Raises:
+            UnavailableError: a server is out of reach.
+
+        Example:
+            >>> import os, tempfile
+            >>> kv = mx.kv.create()
+            >>> kv.init('w', mx.nd.ones((2,)))
+            >>> trace = kv.trace(os.path.join(tempfile.mkdtemp(), 'run.json'))
+            >>> kv.push('w', mx.nd.ones((2,)))
+            >>> trace.stop()
+            {'spans': 1, 'lost': 0}
+        """
+        return Trace(self, path)
 
     def stats(self) -> dict[str, Any]:
         """Return what the store has done and what it waits for, counted since it was made, as a new dict.

@@ -16,6 +16,7 @@ MODULES = {
     "init": mx.init,
     "metric": mx.metric,
     "random": mx.random,
+    "profiler": mx.profiler,
 }
 ALSO = {"kv.KVStore": ["_barrier", "_send_command_to_servers", "_set_updater"]}
 

@@ -25,6 +25,7 @@ MODULES = ["tensorkv"] + [
         "ndarray",
         "numpy",
         "optimizer",
+        "profiler",
         "random",
         "test_utils",
     )

@@ -20,7 +20,7 @@ HERE = pathlib.Path(__file__).parent
 PACKAGE = pathlib.Path(mx.__file__).parent
 RIGHT = [HERE / "typed_program.py", *sorted((ROOT / "examples").glob("*.py"))]
 WRONG = HERE / "wrong_calls.py"
-MODULES = "base context errors initializer kvstore kvstore_server lr_scheduler metric ndarray numpy optimizer random test_utils testing ticket".split()
+MODULES = "base context errors initializer kvstore kvstore_server lr_scheduler metric ndarray numpy optimizer profiler random test_utils testing ticket".split()
 
 
 def mypy():

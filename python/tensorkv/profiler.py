@@ -1,0 +1,361 @@
+"""When pushes, pulls and updates begin and how long they take, on workers and servers: ``mx.profiler``.
+
+`KVStore.trace` is the short way. The functions here have MXNet's names, and are about the store that was made last. One
+trace has this worker and all servers: ``profile_process`` says only which file `dump` writes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from . import _life
+from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from .kvstore import KVStore
+
+    ProfiledProcess = Literal["worker", "server"]
+
+__all__ = [
+    "Trace",
+    "dump",
+    "dump_profile",
+    "dumps",
+    "pause",
+    "profiler_set_config",
+    "profiler_set_state",
+    "resume",
+    "set_config",
+    "set_kvstore_handle",
+    "set_state",
+]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
+class Trace:
+    """A trace under way, which `KVStore.trace` begins; a context manager that ends it.
+
+    Example:
+        >>> import json, os, tempfile
+        >>> kv = mx.kv.create()
+        >>> kv.init('w', mx.nd.ones((2,)))
+        >>> file = os.path.join(tempfile.mkdtemp(), 'run.json')
+        >>> with kv.trace(file):
+        ...     kv.push('w', mx.nd.ones((2,)))
+        >>> [event['name'] for event in json.load(open(file))['traceEvents'] if event['ph'] == 'X']
+        ["push 'w'"]
+    """
+
+    def __init__(self, store: KVStore, path: str | os.PathLike[str]) -> None:
+        """Begin a trace; see `KVStore.trace`."""
+        self._store = store
+        self._path = os.fspath(path)
+        self._ended = False
+        if not isinstance(self._path, str) or not self._path:
+            raise InvalidArgumentError(f"trace: {path!r} is no path of a file")
+        folder = os.path.dirname(os.path.abspath(self._path))
+        if not os.path.isdir(folder):
+            raise FailedPreconditionError(f"trace {self._path}: there is no folder {folder}")
+        store._trace_start()
+
+    def __repr__(self) -> str:
+        """Return where it goes, and whether it has ended."""
+        return f"<trace to {self._path!r}, {'ended' if self._ended else 'under way'}>"
+
+    def pause(self) -> None:
+        """Note nothing more until `resume`."""
+        self._check()
+        self._store._trace_pause()
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._check()
+        self._store._trace_start()
+
+    def stop(self) -> dict[str, int]:
+        """End the trace and write its file.
+
+        Returns:
+            ``spans``: how many there are in the file, and ``lost``: how many older ones were not kept.
+
+        Raises:
+            FailedPreconditionError: the trace has ended, or its store is closed.
+            ResourceExhaustedError: the disk is full. The trace can be stopped again.
+        """
+        self._check()
+        spans, lost = self._store._trace_write(self._path)
+        self._ended = True
+        return {"spans": spans, "lost": lost}
+
+    def _check(self) -> None:
+        if self._ended:
+            raise FailedPreconditionError(f"trace {self._path}: it has ended")
+
+    def __enter__(self) -> Self:
+        """Return the trace, which is under way."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End the trace, where that has not been done."""
+        if self._ended:
+            return
+        try:
+            self.stop()
+        except Exception:
+            if error is None:  # else the first one says more
+                raise
+
+
+_files: dict[str, str] = {"worker": "profile.json", "server": "server_profile.json"}
+_traced: dict[str, Trace] = {}  # of the processes that are in state run, or have been
+
+
+def _check_process(what: str, process: str) -> None:
+    if process not in _files:
+        raise InvalidArgumentError(f"{what}: profile_process={process!r}: there are 'worker' and 'server'")
+
+
+def set_config(**options: Any) -> None:
+    """Say which file `dump` writes.
+
+    Args:
+        options: ``filename``, ``'profile.json'`` for the worker and ``'server_profile.json'`` for the servers where it is
+            not given; ``profile_process``, ``'worker'`` or ``'server'``. ``profile_all``, ``profile_api``,
+            ``profile_imperative`` and ``profile_symbolic`` are taken: pushes, pulls and updates are always noted, and
+            there is nothing else.
+
+    Raises:
+        UnimplementedError: ``profile_memory``, ``aggregate_stats``, ``continuous_dump`` or ``dump_period``.
+        InvalidArgumentError: another option.
+
+    Example:
+        >>> import os, tempfile
+        >>> file = os.path.join(tempfile.mkdtemp(), 'profile.json')
+        >>> kv = mx.kv.create()
+        >>> kv.init('w', mx.nd.ones((2,)))
+        >>> mx.profiler.set_config(filename=file)
+        >>> mx.profiler.set_state('run')
+        >>> kv.push('w', mx.nd.ones((2,)))
+        >>> mx.profiler.dump()
+        >>> os.path.exists(file)
+        True
+    """
+    process = options.pop("profile_process", "worker")
+    _check_process("set_config", process)
+    for name in ("profile_all", "profile_api", "profile_imperative", "profile_symbolic"):
+        options.pop(name, None)
+    for name in ("profile_memory", "aggregate_stats", "continuous_dump", "dump_period"):
+        if options.pop(name, None):
+            raise UnimplementedError(f"set_config: {name} is not here; kv.stats() has sums")
+    file = options.pop("filename", None)
+    if options:
+        raise InvalidArgumentError(f"set_config: there is no option {next(iter(options))!r}")
+    if file is not None:
+        _files[process] = os.path.abspath(os.fspath(file))
+
+
+def set_state(state: str = "stop", profile_process: ProfiledProcess = "worker") -> None:
+    """Begin to note (``'run'``), or pause (``'stop'``); `dump` writes what was noted.
+
+    Raises:
+        FailedPreconditionError: there is no store.
+        InvalidArgumentError: another state.
+
+    Example:
+        >>> import os, tempfile
+        >>> file = os.path.join(tempfile.mkdtemp(), 'profile.json')
+        >>> kv = mx.kv.create()
+        >>> kv.init('w', mx.nd.ones((2,)))
+        >>> mx.profiler.set_config(filename=file)
+        >>> mx.profiler.set_state('run')
+        >>> kv.push('w', mx.nd.ones((2,)))
+        >>> mx.profiler.set_state('stop')
+        >>> mx.profiler.dump()
+        >>> os.path.exists(file)
+        True
+    """
+    _check_process("set_state", profile_process)
+    if state == "stop":
+        pause(profile_process)
+    elif state == "run":
+        resume(profile_process)
+    else:
+        raise InvalidArgumentError(f"set_state: {state!r}: there are 'run' and 'stop'")
+
+
+def pause(profile_process: ProfiledProcess = "worker") -> None:
+    """Note nothing more until `resume`.
+
+    Example:
+        >>> import os, tempfile
+        >>> file = os.path.join(tempfile.mkdtemp(), 'profile.json')
+        >>> kv = mx.kv.create()
+        >>> kv.init('w', mx.nd.ones((2,)))
+        >>> mx.profiler.set_config(filename=file)
+        >>> mx.profiler.set_state('run')
+        >>> mx.profiler.pause()
+        >>> kv.push('w', mx.nd.ones((2,)))  # is not noted
+        >>> mx.profiler.resume()
+        >>> mx.profiler.dump()
+    """
+    _check_process("pause", profile_process)
+    trace = _traced.get(profile_process)
+    if trace is not None and not trace._ended:
+        trace.pause()
+
+
+def resume(profile_process: ProfiledProcess = "worker") -> None:
+    """Go on after `pause`, or begin.
+
+    Example:
+        >>> import os, tempfile
+        >>> file = os.path.join(tempfile.mkdtemp(), 'profile.json')
+        >>> kv = mx.kv.create()
+        >>> kv.init('w', mx.nd.ones((2,)))
+        >>> mx.profiler.set_config(filename=file)
+        >>> mx.profiler.set_state('run')
+        >>> mx.profiler.pause()
+        >>> mx.profiler.resume()
+        >>> kv.push('w', mx.nd.ones((2,)))
+        >>> mx.profiler.dump()
+    """
+    _check_process("resume", profile_process)
+    trace = next((trace for trace in _traced.values() if not trace._ended), None)
+    if trace is None or not _life.is_open(trace._store):
+        store = _life.newest()
+        if store is None:
+            raise FailedPreconditionError("profiler: there is no store; create one first")
+        trace = store.trace(_files[profile_process])
+    else:
+        trace.resume()
+    _traced[profile_process] = trace
+
+
+def dump(finished: bool = True, profile_process: ProfiledProcess = "worker") -> None:
+    """Write the file and end the trace.
+
+    Args:
+        finished: True; MXNet's way to write a file and go on is not here.
+        profile_process: the file is that of `set_config`.
+
+    Raises:
+        FailedPreconditionError: nothing was noted.
+        UnimplementedError: `finished` is false.
+
+    Example:
+        >>> import os, tempfile
+        >>> file = os.path.join(tempfile.mkdtemp(), 'profile.json')
+        >>> kv = mx.kv.create()
+        >>> kv.init('w', mx.nd.ones((2,)))
+        >>> mx.profiler.set_config(filename=file)
+        >>> mx.profiler.set_state('run')
+        >>> kv.push('w', mx.nd.ones((2,)))
+        >>> mx.profiler.dump()
+        >>> '"push ' in open(file).read()
+        True
+    """
+    _check_process("dump", profile_process)
+    if not finished:
+        raise UnimplementedError("dump: finished=False is not here: the trace ends with its file")
+    trace = _traced.pop(profile_process, None)
+    if trace is None:
+        raise FailedPreconditionError("dump: nothing was noted; set_state('run') begins")
+    if trace._ended:  # the other process's file has it
+        shutil.copyfile(trace._path, _files[profile_process])
+        return
+    trace._path = _files[profile_process]
+    try:
+        trace.stop()
+    except Exception:
+        _traced[profile_process] = trace
+        raise
+
+
+def dumps(reset: bool = False, format: str = "table", sort_by: str = "total", ascending: bool = False) -> NoReturn:
+    """Raise an UnimplementedError: ``kv.stats()`` has sums.
+
+    Example:
+        >>> mx.profiler.dumps()
+        Traceback (most recent call last):
+        tensorkv.errors.UnimplementedError: dumps: sums are not here; kv.stats() has them, and dump writes every span
+    """
+    raise UnimplementedError("dumps: sums are not here; kv.stats() has them, and dump writes every span")
+
+
+def set_kvstore_handle(handle: KVStore) -> None:
+    """Say which store is profiled, where it is not the one that was made last.
+
+    Args:
+        handle: the store itself.
+
+    Raises:
+        InvalidArgumentError: it is no open store.
+
+    Example:
+        >>> first, second = mx.kv.create(), mx.kv.create()
+        >>> mx.profiler.set_kvstore_handle(first)
+    """
+    try:
+        is_open = _life.is_open(handle)
+    except TypeError:
+        is_open = False
+    if not is_open:
+        raise InvalidArgumentError(f"set_kvstore_handle: {handle!r} is no open store")
+    _life.opened(handle)
+
+
+def profiler_set_config(mode: str = "symbolic", filename: str = "profile.json") -> None:
+    """As `set_config`; `mode` says what MXNet notes, and nothing here.
+
+    Example:
+        >>> import os, tempfile
+        >>> mx.profiler.profiler_set_config('all', os.path.join(tempfile.mkdtemp(), 'profile.json'))
+    """
+    set_config(filename=filename)
+
+
+def profiler_set_state(state: str = "stop") -> None:
+    """As `set_state`.
+
+    Example:
+        >>> import os, tempfile
+        >>> kv = mx.kv.create()
+        >>> mx.profiler.set_config(filename=os.path.join(tempfile.mkdtemp(), 'profile.json'))
+        >>> mx.profiler.profiler_set_state('run')
+        >>> mx.profiler.dump_profile()
+    """
+    set_state(state)
+
+
+def dump_profile() -> None:
+    """As `dump`.
+
+    Example:
+        >>> import os, tempfile
+        >>> kv = mx.kv.create()
+        >>> mx.profiler.set_config(filename=os.path.join(tempfile.mkdtemp(), 'profile.json'))
+        >>> mx.profiler.profiler_set_state('run')
+        >>> mx.profiler.dump_profile()
+    """
+    dump()
+
+
+if not TYPE_CHECKING:  # checkers say themselves that a name is not here
+
+    def __getattr__(name: str) -> NoReturn:
+        """Say what to use in the place of a class of MXNet."""
+        own = {"Counter", "Domain", "Event", "Frame", "Marker", "Task"}
+        why = "what a script notes by itself belongs to another profiler, such as torch.profiler" if name in own else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}" + (f": {why}" if why else ""))

@@ -1,0 +1,295 @@
+"""Traces: `KVStore.trace` and ``mx.profiler``."""
+
+import json
+import os
+import threading
+
+import pytest
+import tensorkv as mx
+
+
+def events(path):
+    return [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+
+
+def names_of(path):
+    document = json.loads(path.read_text())
+    return {e["pid"]: e["args"]["name"] for e in document["traceEvents"] if e["name"] == "process_name"}
+
+
+@pytest.fixture
+def profiler(monkeypatch):
+    monkeypatch.setattr(mx.profiler, "_files", dict(mx.profiler._files))
+    monkeypatch.setattr(mx.profiler, "_traced", {})
+    return mx.profiler
+
+
+class TestOneProcess:
+    def test_each_call_is_a_span_of_its_key(self, tmp_path):
+        kv = mx.kv.create()
+        kv.init(["a", "b"], [mx.nd.ones((4,)), mx.nd.ones((8,))])
+        out = mx.nd.zeros((4,))
+        kv.push("a", mx.nd.ones((4,)))  # before it begins
+        with kv.trace(tmp_path / "t.json") as trace:
+            kv.push("a", mx.nd.ones((4,)))
+            kv.pull("a", out=out)
+            kv.push(["a", "b"], [mx.nd.ones((4,)), mx.nd.ones((8,))])
+            trace.pause()
+            kv.push("a", mx.nd.ones((4,)))
+            trace.resume()
+            kv.pushpull("b", mx.nd.ones((8,)), out=mx.nd.zeros((8,)))
+        found = events(tmp_path / "t.json")
+        assert [e["name"] for e in found] == ["push 'a'", "pull 'a'", "push of 2 keys", "push 'b'", "pull 'b'"]
+        assert found[0]["args"]["bytes"] == 16
+        begins = [e["ts"] for e in found]
+        assert begins == sorted(begins)
+        assert all(e["dur"] >= 0 for e in found)
+        kv.push("a", mx.nd.ones((4,)))  # after it has ended
+        assert len(events(tmp_path / "t.json")) == 5
+
+    def test_a_call_that_fails_is_no_span_of_work(self, tmp_path):
+        kv = mx.kv.create()
+        kv.init("a", mx.nd.ones((4,)))
+        trace = kv.trace(tmp_path / "t.json")
+        with pytest.raises(mx.KVError):
+            kv.push("a", mx.nd.ones((5,)))
+        assert trace.stop() == {"spans": 0, "lost": 0}
+
+    def test_two_traces_one_after_the_other_have_their_own_spans(self, tmp_path):
+        kv = mx.kv.create()
+        kv.init("a", mx.nd.ones((4,)))
+        for name in ("one.json", "two.json"):
+            with kv.trace(str(tmp_path / name)):
+                kv.push("a", mx.nd.ones((4,)))
+            assert len(events(tmp_path / name)) == 1
+
+    def test_the_newest_spans_are_kept_and_the_others_counted(self, tmp_path):
+        kv = mx.kv.create()
+        kv.init(3, mx.nd.ones((1,)))
+        value = mx.nd.ones((1,))
+        trace = kv.trace(tmp_path / "t.json")
+        for _ in range(262_144 + 100):
+            kv.push(3, value)
+        assert trace.stop() == {"spans": 262_144, "lost": 100}
+        assert json.loads((tmp_path / "t.json").read_text())["otherData"]["lost_spans"] == {
+            "store of this process": 100
+        }
+
+    def test_threads_may_push_while_a_trace_begins_and_ends(self, tmp_path):
+        kv = mx.kv.create()
+        kv.init(list(range(4)), [mx.nd.ones((4,))] * 4)
+        stop = threading.Event()
+
+        def work(key):
+            value = mx.nd.ones((4,))
+            while not stop.is_set():
+                kv.push(key, value)
+
+        threads = [threading.Thread(target=work, args=(key,)) for key in range(4)]
+        for thread in threads:
+            thread.start()
+        for i in range(20):
+            with kv.trace(tmp_path / f"{i}.json"):
+                kv.push(0, mx.nd.ones((4,)))
+            assert events(tmp_path / f"{i}.json")
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+class TestMistakes:
+    def test_a_folder_that_is_not_there_is_told_at_once(self, tmp_path):
+        kv = mx.kv.create()
+        with pytest.raises(mx.errors.FailedPreconditionError, match="no folder"):
+            kv.trace(tmp_path / "no" / "t.json")
+
+    @pytest.mark.parametrize("path", ["", b"t.json", 3, None])
+    def test_what_is_no_path_is_refused(self, path):
+        with pytest.raises((mx.errors.InvalidArgumentError, TypeError)):
+            mx.kv.create().trace(path)
+
+    def test_a_file_that_cannot_be_written_loses_nothing(self, tmp_path):
+        kv = mx.kv.create()
+        kv.init("a", mx.nd.ones((4,)))
+        trace = kv.trace(tmp_path / "t.json")
+        kv.push("a", mx.nd.ones((4,)))
+        (tmp_path / "t.json").mkdir()
+        (tmp_path / "t.json" / "file").touch()
+        with pytest.raises(mx.KVError, match="trace"):
+            trace.stop()
+        assert sorted(os.listdir(tmp_path)) == ["t.json"]
+        (tmp_path / "t.json" / "file").unlink()
+        (tmp_path / "t.json").rmdir()
+        assert trace.stop() == {"spans": 1, "lost": 0}
+        assert len(events(tmp_path / "t.json")) == 1
+
+    def test_a_trace_ends_once(self, tmp_path):
+        kv = mx.kv.create()
+        trace = kv.trace(tmp_path / "t.json")
+        assert "under way" in repr(trace)
+        trace.stop()
+        assert "ended" in repr(trace)
+        for call in (trace.stop, trace.pause, trace.resume):
+            with pytest.raises(mx.errors.FailedPreconditionError, match="has ended"):
+                call()
+
+    def test_a_store_that_is_closed_has_no_trace(self, tmp_path):
+        kv = mx.kv.create()
+        trace = kv.trace(tmp_path / "t.json")
+        kv.close()
+        for call in (trace.stop, lambda: kv.trace(tmp_path / "t.json")):
+            with pytest.raises(mx.errors.FailedPreconditionError, match="closed"):
+                call()
+
+    def test_an_error_inside_is_not_hidden_by_one_of_the_trace(self, tmp_path):
+        kv = mx.kv.create()
+        with pytest.raises(ZeroDivisionError), kv.trace(tmp_path / "t.json"):
+            kv.close()
+            raise ZeroDivisionError
+
+
+class TestServers:
+    def test_pushes_pulls_and_updates_of_all_workers_with_one_clock(self, tmp_path):
+        with mx.testing.cluster(workers=2, servers=2) as cluster:
+
+            def work(kv):
+                kv.init("w", mx.nd.zeros((4,)))
+                kv.init("big", mx.nd.zeros((100,)))
+                kv.barrier()
+                trace = kv.trace(tmp_path / "t.json") if kv.rank == 0 else None
+                kv.barrier()
+                out = mx.nd.zeros((4,))
+                for _ in range(3):
+                    kv.push("w", mx.nd.ones((4,)))
+                    kv.pull("w", out=out)
+                kv.pushpull("big", mx.nd.ones((100,)), out=mx.nd.zeros((100,)))
+                kv.barrier()
+                return trace.stop() if trace else None
+
+            result = cluster.run(work)[0]
+        found = events(tmp_path / "t.json")
+        assert result == {"spans": len(found), "lost": 0}
+        who = names_of(tmp_path / "t.json")
+        assert list(who.values()) == ["worker 0", "server 0", "server 1"]
+        mine = [e for e in found if who[e["pid"]] == "worker 0" and e["args"]["key"] == "'w'"]
+        assert [e["name"] for e in sorted(mine, key=lambda e: e["ts"])] == ["push 'w'", "pull 'w'"] * 3
+        theirs = [e for e in found if who[e["pid"]] != "worker 0" and e["args"]["key"] == "'w'"]
+        for rank in (0, 1):
+            assert sum(e["cat"] == "push" and e["args"]["rank"] == rank for e in theirs) == 3
+        updates = [e for e in theirs if e["cat"] == "update"]
+        assert [e["args"]["number"] for e in sorted(updates, key=lambda e: e["ts"])] == [1, 2, 3]
+        assert all(e["args"]["bytes"] == 16 for e in updates)
+        # What a server does for a push of this worker lies within that push, as far as the clocks go.
+        document = json.loads((tmp_path / "t.json").read_text())
+        error = max(document["otherData"]["clock_error_us"].values())
+        pushes = sorted((e for e in mine if e["cat"] == "push"), key=lambda e: e["ts"])
+        received = sorted((e for e in theirs if e["cat"] == "push" and e["args"]["rank"] == 0), key=lambda e: e["ts"])
+        for push, inner in zip(pushes, received, strict=True):
+            assert inner["ts"] >= push["ts"] - error
+            assert inner["ts"] + inner["dur"] <= push["ts"] + push["dur"] + error
+
+    def test_what_is_under_way_at_the_end_is_there(self, tmp_path):
+        with mx.testing.cluster(workers=2, servers=1) as cluster:
+            for rank in (0, 1):
+                cluster.store(rank).init("w", mx.nd.zeros((4,)))
+            kv = cluster.store(0)
+            with kv.trace(tmp_path / "t.json"):
+                kv.push("w", mx.nd.ones((4,)))
+                waiting = kv.pull("w", async_op=True)
+            cluster.store(1).push("w", mx.nd.ones((4,)))
+            assert waiting.wait().asnumpy()[0] == 2
+            (pull,) = (e for e in events(tmp_path / "t.json") if e["pid"] == 1 and e["cat"] == "pull")
+            assert pull["args"]["state"] == "under way"
+
+    def test_a_trace_costs_the_servers_nothing_when_it_has_ended(self, tmp_path):
+        with mx.testing.cluster(workers=1, servers=1) as cluster:
+            kv = cluster.store(0)
+            kv.init("w", mx.nd.zeros((4,)))
+            for i in range(3):
+                with kv.trace(tmp_path / f"{i}.json"):
+                    kv.push("w", mx.nd.ones((4,)))
+                kv.push("w", mx.nd.ones((4,)))
+                kinds = [e["cat"] for e in events(tmp_path / f"{i}.json")]
+                assert sorted(kinds) == ["push", "push", "update"], i
+
+    def test_an_expired_call_is_a_span_that_failed(self, tmp_path):
+        with mx.testing.cluster(workers=2, servers=1, patience=0.3) as cluster:
+            for rank in (0, 1):
+                cluster.store(rank).init("w", mx.nd.zeros((4,)))
+            kv = cluster.store(0)
+            with kv.trace(tmp_path / "t.json"):
+                kv.push("w", mx.nd.ones((4,)))
+                with pytest.raises(mx.errors.DeadlineExceededError):
+                    kv.pull("w")
+            mine = [e for e in events(tmp_path / "t.json") if e["pid"] == 1]
+            assert [(e["cat"], e["args"]["state"]) for e in mine] == [("push", "done"), ("pull", "failed")]
+
+    def test_a_server_that_has_died_is_left_out(self, tmp_path):
+        with mx.testing.cluster(workers=1, servers=2, server_patience=2) as cluster:
+            kv = cluster.store(0)
+            kv.init([f"w{i}" for i in range(8)], [mx.nd.zeros((4,))] * 8)
+            trace = kv.trace(tmp_path / "t.json")
+            kv.pushpull([f"w{i}" for i in range(8)], [mx.nd.ones((4,))] * 8, out=[mx.nd.zeros((4,)) for _ in range(8)])
+            cluster.kill_server(1)
+            trace.stop()
+            assert list(names_of(tmp_path / "t.json").values()) == ["worker 0", "server 0", "server 1 (out of reach)"]
+            assert any(e["cat"] == "update" for e in events(tmp_path / "t.json"))
+
+
+class TestMxnetsNames:
+    def test_run_stop_and_dump(self, profiler, tmp_path):
+        kv = mx.kv.create()
+        kv.init("a", mx.nd.ones((4,)))
+        profiler.set_config(profile_all=True, filename=str(tmp_path / "p.json"), profile_process="server")
+        profiler.set_state("run", profile_process="server")
+        kv.push("a", mx.nd.ones((4,)))
+        profiler.pause(profile_process="server")
+        kv.push("a", mx.nd.ones((4,)))
+        profiler.resume(profile_process="server")
+        kv.push("a", mx.nd.ones((4,)))
+        profiler.set_state("stop", profile_process="server")
+        profiler.dump(profile_process="server")
+        assert len(events(tmp_path / "p.json")) == 2
+
+    def test_worker_and_server_share_one_trace_and_write_two_files(self, profiler, tmp_path):
+        kv = mx.kv.create()
+        kv.init("a", mx.nd.ones((4,)))
+        for process in ("worker", "server"):
+            profiler.set_config(filename=tmp_path / f"{process}.json", profile_process=process)
+            profiler.set_state("run", process)
+        kv.push("a", mx.nd.ones((4,)))
+        for process in ("worker", "server"):
+            profiler.dump(profile_process=process)
+            assert len(events(tmp_path / f"{process}.json")) == 1
+
+    def test_what_is_not_here_is_an_error(self, profiler):
+        with pytest.raises(mx.errors.UnimplementedError, match="aggregate_stats"):
+            profiler.set_config(aggregate_stats=True)
+        with pytest.raises(mx.errors.InvalidArgumentError, match="'filname'"):
+            profiler.set_config(filname="x")
+        with pytest.raises(mx.errors.InvalidArgumentError, match="'walk'"):
+            profiler.set_state("walk")
+        with pytest.raises(mx.errors.InvalidArgumentError, match="'head'"):
+            profiler.set_state("run", "head")
+        with pytest.raises(mx.errors.FailedPreconditionError, match="nothing was noted"):
+            profiler.dump()
+        with pytest.raises(mx.errors.UnimplementedError, match="finished"):
+            profiler.dump(finished=False)
+        with pytest.raises(mx.errors.UnimplementedError, match="kv.stats"):
+            profiler.dumps()
+        with pytest.raises(AttributeError, match=r"torch\.profiler"):
+            profiler.Task  # noqa: B018
+
+    def test_the_older_names_and_a_store_of_the_users_choice(self, profiler, tmp_path):
+        first, second = mx.kv.create(), mx.kv.create()
+        for kv in (first, second):
+            kv.init("a", mx.nd.ones((4,)))
+        with pytest.raises(mx.errors.InvalidArgumentError, match="no open store"):
+            profiler.set_kvstore_handle(3)
+        profiler.set_kvstore_handle(first)
+        profiler.profiler_set_config("all", str(tmp_path / "p.json"))
+        profiler.profiler_set_state("run")
+        first.push("a", mx.nd.ones((4,)))
+        second.push("a", mx.nd.ones((4,)))
+        profiler.dump_profile()
+        assert len(events(tmp_path / "p.json")) == 1
