@@ -51,6 +51,8 @@ void ServerTrace::Received(LinkId link, const SessionId& session, const Message&
     case Type::kRestore:
       span.bytes = message.body.size;
       break;
+    case Type::kCancel:
+      return End(link, message.number, Span::State::kFailed);
     default:
       return;
   }
@@ -68,18 +70,25 @@ void ServerTrace::Sent(std::span<const Effects::Sending> sends) {
   for (const Effects::Sending& sending : sends) {
     const Message& reply = sending.message;
     if (!IsReply(reply.type)) continue;
-    const auto found = waiting_.find({sending.link, reply.seq});
-    if (found == waiting_.end()) continue;
-    Span span = found->second;
-    waiting_.erase(found);
-    span.nanoseconds = Now() - span.begin;
-    if (reply.type == Type::kError) span.state = Span::State::kFailed;
-    if (reply.type == Type::kValue) {
-      span.bytes = reply.body.size;
-      span.number = reply.number;
-    }
-    recorder_.Add(span);
+    const bool failed = reply.type == Type::kError;
+    End(sending.link, reply.seq, failed ? Span::State::kFailed : Span::State::kDone,
+        reply.type == Type::kValue ? &reply : nullptr);
   }
+}
+
+// A request has been answered, or its answer is no longer awaited.
+void ServerTrace::End(LinkId link, uint64_t seq, Span::State state, const Message* value) {
+  const auto found = waiting_.find({link, seq});
+  if (found == waiting_.end()) return;
+  Span span = found->second;
+  waiting_.erase(found);
+  span.nanoseconds = Now() - span.begin;
+  span.state = state;
+  if (value != nullptr) {
+    span.bytes = value->body.size;
+    span.number = value->number;
+  }
+  recorder_.Add(span);
 }
 
 void ServerTrace::Completed(const Shard&, const ChunkId& id, const Chunk& chunk) {

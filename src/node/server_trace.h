@@ -34,6 +34,7 @@ class ServerTrace final : public ShardListener {
  private:
   static constexpr size_t kWaitingMax = size_t{1} << 16;
 
+  void End(LinkId link, uint64_t seq, Span::State state, const Message* value = nullptr);
   Time Now() const { return clock_ ? clock_() : now_; }
 
   Clock clock_;

@@ -87,6 +87,15 @@ TEST_F(ServerTraceTest, APullWaitsForItsOwnAnswer) {
   EXPECT_EQ(spans[0].bytes, 40U);
 }
 
+TEST_F(ServerTraceTest, APullThatIsCancelledHasFailed) {
+  Ask(1, kRecord);
+  trace_.Received(2, {0, 1}, Request(Type::kPull, 7), clock_);
+  trace_.Received(2, {0, 1}, Request(Type::kCancel, 8, 0, 7), clock_);
+  const auto spans = Ask(1, kRecord);
+  ASSERT_EQ(spans.size(), 1U);
+  EXPECT_EQ(spans[0].state, Span::State::kFailed);
+}
+
 TEST_F(ServerTraceTest, GoesOnWhileAnyOfTwoWantsItAndForgetsWithTheLast) {
   Ask(1, kRecord);
   Ask(2, kRecord);

@@ -94,16 +94,41 @@ void JobTrace::Exchange(size_t server, Traced::Request request, const Ask& ask) 
   if (of.next != Traced::kNewest && first > of.next) of.lost += first - of.next;
   of.spans.insert(of.spans.end(), traced->spans.begin(), traced->spans.end());
   of.next = traced->next;
+  if (of.spans.size() <= Recorder::kSpansMax) return;
+  const size_t old = of.spans.size() - Recorder::kSpansMax;
+  of.spans.erase(of.spans.begin(), of.spans.begin() + static_cast<ptrdiff_t>(old));
+  of.lost += old;
 }
 
 void JobTrace::Start(size_t servers, const Ask& ask) {
   std::lock_guard lock(mutex_);
+  const bool is_new = servers_.empty();
   servers_.resize(servers);
-  for (size_t s = 0; s < servers; ++s) {
-    Traced::Request request;
-    request.records = true;
-    for (int i = 0; i < kExchanges; ++i) Exchange(s, request, ask);
+  try {
+    for (size_t s = 0; s < servers; ++s) {
+      Traced::Request request;
+      request.records = true;
+      for (int i = 0; i < kExchanges; ++i) Exchange(s, request, ask);
+    }
+  } catch (...) {
+    if (is_new) Forget(ask);
+    throw;
   }
+}
+
+// Those that can be reached note nothing more, and keep nothing; others do when the session ends.
+void JobTrace::Forget(const Ask& ask) {
+  for (size_t s = 0; s < servers_.size(); ++s) {
+    if (servers_[s].is_missing || servers_[s].best_trip < 0) continue;
+    Traced::Request request;
+    request.forgets = true;
+    try {
+      Exchange(s, request, ask);
+    } catch (const Error& error) {
+      static_cast<void>(error);
+    }
+  }
+  servers_.clear();
 }
 
 void JobTrace::Pause(const Ask& ask) {
@@ -155,12 +180,7 @@ KVStore::TraceInfo JobTrace::Write(const std::string& file, int rank, const Ask&
   };
   const KVStore::TraceInfo info = WriteTraceFile(file, processes, key_of);
   noted_ = {};
-  for (size_t s = 0; s < servers_.size(); ++s) {
-    Traced::Request request;
-    request.forgets = true;
-    if (!servers_[s].is_missing) Exchange(s, request, ask);
-  }
-  servers_.clear();
+  Forget(ask);
   return info;
 }
 

@@ -69,6 +69,7 @@ class JobTrace {
   };
   void Exchange(size_t server, Traced::Request request, const Ask& ask);
   void Collect(const Ask& ask);
+  void Forget(const Ask& ask);
 
   std::mutex mutex_;
   std::vector<Server> servers_;  // none: no trace has begun

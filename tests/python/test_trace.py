@@ -224,6 +224,16 @@ class TestServers:
             mine = [e for e in events(tmp_path / "t.json") if e["pid"] == 1]
             assert [(e["cat"], e["args"]["state"]) for e in mine] == [("push", "done"), ("pull", "failed")]
 
+    def test_a_trace_that_cannot_begin_leaves_nothing_behind(self, tmp_path):
+        with mx.testing.cluster(workers=1, servers=2, server_patience=1) as cluster:
+            kv = cluster.store(0)
+            kv.init([f"w{i}" for i in range(8)], [mx.nd.zeros((4,))] * 8)
+            cluster.kill_server(1)
+            with pytest.raises(mx.errors.UnavailableError, match="server 1"):
+                kv.trace(tmp_path / "t.json")
+            with pytest.raises(mx.errors.FailedPreconditionError, match="no trace has begun"):
+                kv._trace_write(str(tmp_path / "t.json"))
+
     def test_a_server_that_has_died_is_left_out(self, tmp_path):
         with mx.testing.cluster(workers=1, servers=2, server_patience=2) as cluster:
             kv = cluster.store(0)
