@@ -13,7 +13,8 @@ int ThreadsFor(int wanted);
 
 // Calls body(slot, begin, end) for parts of [0, count) on up to `threads` threads, the calling one
 // among them, and returns when all are done.  A slot is below `threads` and no two calls at one
-// time have the same.
+// time have the same.  The same range is spread in the same way again, but for what an idle thread
+// takes from a busy one.
 //   throws  what body throws
 void ParallelFor(int threads, size_t count, size_t grain,
                  const std::function<void(size_t slot, size_t begin, size_t end)>& body);

@@ -4,9 +4,11 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <map>
 #include <random>
+#include <thread>
 
 #include "base/format.h"
 #include "tests/arrays.h"
@@ -391,6 +393,24 @@ TEST(ParallelFor, EveryIndexOnceAndSlotsBelowTheThreads) {
   });
   for (const auto& count : seen) ASSERT_EQ(count, 1);
   EXPECT_LT(slot_max, 2U);
+}
+
+// The slot that has the first index is busy until every other index is done.
+TEST(ParallelFor, AnIdleSlotTakesWhatABusyOneHasLeft) {
+  constexpr size_t kCount = 100;
+  if (ThreadsFor(0) < 2) GTEST_SKIP() << "one thread runs all";
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  std::atomic<size_t> others = 0;
+  ParallelFor(2, kCount, 1, [&](size_t, size_t begin, size_t end) {
+    if (begin > 0) {
+      others += end - begin;
+      return;
+    }
+    while (others < kCount - 1 && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+  });
+  EXPECT_EQ(others, kCount - 1);
 }
 
 TEST(ParallelFor, ExceptionsReachTheCaller) {
