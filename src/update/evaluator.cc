@@ -300,43 +300,91 @@ std::vector<std::byte> RoundScalars(std::span<const double> scalars, DType compu
   return rounded;
 }
 
-void RunTile(const TileCode& code, const void* scalars, const void* const* inputs,
-             void* const* outputs, void* scratch, size_t count, double* sums, const Draws& draws) {
-  const size_t item = ItemSize(code.compute);
-  const auto at = [&](const Place& place) -> void* {
+namespace {
+
+// Elements that all steps of a code see before the next ones: its registers fit the first-level
+// cache, and none begins at the same place of a page as another, where the processor would take a
+// load for one of what it has just stored.
+constexpr size_t kStripElements = 512;
+constexpr size_t kRegisterGap = 64;  // bytes
+
+// A tile, or a strip of one.
+class Run {
+ public:
+  Run(const TileCode& code, const void* scalars, const void* const* inputs, void* const* outputs,
+      void* scratch, size_t register_bytes)
+      : code_(code),
+        item_(ItemSize(code.compute)),
+        scalars_(static_cast<const std::byte*>(scalars)),
+        inputs_(inputs),
+        outputs_(outputs),
+        scratch_(static_cast<std::byte*>(scratch)),
+        register_bytes_(register_bytes) {}
+
+  void operator()(size_t begin, size_t count, double* sums, const Draws& draws) const {
+    for (const TileCode::Step& step : code_.steps) {
+      const void* const first = At(step.operands[0], begin);
+      if (step.out.kind == Place::Kind::kReduction) {
+        sums[step.out.index] = kernels::ReduceSum(code_.compute, first, count);
+        continue;
+      }
+      void* const out = At(step.out, begin);
+      if (step.draw >= 0) {
+        DrawNormals(code_.compute, draws.place,
+                    {draws.scalars[step.operands[0].index], draws.scalars[step.operands[1].index],
+                     static_cast<uint32_t>(step.draw)},
+                    out, count);
+      } else if (step.run != nullptr) {
+        step.run(first, At(step.operands[1], begin), At(step.operands[2], begin), out, count);
+      } else if (first != out) {
+        std::memcpy(out, first, count * item_);
+      }
+    }
+  }
+
+ private:
+  void* At(const Place& place, size_t begin) const {
     switch (place.kind) {
       case Place::Kind::kInput:
-        return const_cast<void*>(inputs[place.index]);
+        return static_cast<std::byte*>(const_cast<void*>(inputs_[place.index])) + begin * item_;
       case Place::Kind::kOutput:
-        return outputs[place.index];
+        return static_cast<std::byte*>(outputs_[place.index]) + begin * item_;
       case Place::Kind::kRegister:
-        return static_cast<std::byte*>(scratch) + place.index * kTileElements * item;
+        return scratch_ + place.index * register_bytes_;
       case Place::Kind::kScalar:
-        return const_cast<std::byte*>(static_cast<const std::byte*>(scalars)) + place.index * item;
+        return const_cast<std::byte*>(scalars_) + place.index * item_;
       case Place::Kind::kReduction:
       case Place::Kind::kNone:
         break;
     }
     return nullptr;
-  };
-  for (const TileCode::Step& step : code.steps) {
-    if (step.out.kind == Place::Kind::kReduction) {
-      sums[step.out.index] = kernels::ReduceSum(code.compute, at(step.operands[0]), count);
-      continue;
-    }
-    void* const out = at(step.out);
-    if (step.draw >= 0) {
-      DrawNormals(code.compute, draws.place,
-                  {draws.scalars[step.operands[0].index], draws.scalars[step.operands[1].index],
-                   static_cast<uint32_t>(step.draw)},
-                  out, count);
-      continue;
-    }
-    if (step.run != nullptr) {
-      step.run(at(step.operands[0]), at(step.operands[1]), at(step.operands[2]), out, count);
-    } else if (const void* source = at(step.operands[0]); source != out) {
-      std::memcpy(out, source, count * item);
-    }
+  }
+
+  const TileCode& code_;
+  const size_t item_;
+  const std::byte* const scalars_;
+  const void* const* const inputs_;
+  void* const* const outputs_;
+  std::byte* const scratch_;
+  const size_t register_bytes_;
+};
+
+}  // namespace
+
+void RunTile(const TileCode& code, const void* scalars, const void* const* inputs,
+             void* const* outputs, void* scratch, size_t count, double* sums, const Draws& draws) {
+  const size_t item = ItemSize(code.compute);
+  // Sums are defined over a whole tile, and draws over where it begins.
+  const bool is_whole = std::any_of(code.steps.begin(), code.steps.end(), [](const auto& step) {
+    return step.draw >= 0 || step.out.kind == Place::Kind::kReduction;
+  });
+  if (is_whole) {
+    return Run(code, scalars, inputs, outputs, scratch, kTileElements * item)(0, count, sums,
+                                                                              draws);
+  }
+  const Run run(code, scalars, inputs, outputs, scratch, kStripElements * item + kRegisterGap);
+  for (size_t begin = 0; begin < count; begin += kStripElements) {
+    run(begin, std::min(kStripElements, count - begin), nullptr, draws);
   }
 }
 
