@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "base/check.h"
 #include "kernels/operation.h"
@@ -210,6 +211,54 @@ void RoundTo(std::span<const double> scalars, std::byte* out) {
 }
 
 }  // namespace
+
+std::vector<Identity> FindIdentities(const ProgramBody& body) {
+  std::vector<Identity> found;
+  if (!body.reductions.empty() || body.draw_count > 0) return found;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < body.instructions.size(); ++i) {
+    const Instruction& instruction = body.instructions[i];
+    if (kernels::Arity(instruction.op) != 2) continue;
+    const Operand& a = instruction.operands[0];
+    const Operand& b = instruction.operands[1];
+    if (a.is_scalar == b.is_scalar) continue;
+    const auto add = [&](const Operand& array, const Operand& scalar, double value) {
+      found.push_back({static_cast<uint16_t>(i), array.index, scalar.index, value});
+    };
+    if (instruction.op == kernels::Op::kMul) add(a.is_scalar ? b : a, a.is_scalar ? a : b, 1);
+    if (instruction.op == kernels::Op::kDiv && b.is_scalar) add(a, b, 1);
+    if (instruction.op == kernels::Op::kMin && a.is_scalar) add(b, a, kInfinity);
+    if (instruction.op == kernels::Op::kMax && a.is_scalar) add(b, a, -kInfinity);
+  }
+  return found;
+}
+
+ProgramBody Without(const ProgramBody& body, std::span<const Identity> identities,
+                    uint64_t left_out) {
+  ProgramBody rest = body;
+  rest.instructions.clear();
+  std::vector<uint16_t> names(body.input_count());  // the number that each array has in `rest`
+  std::iota(names.begin(), names.end(), uint16_t{0});
+  size_t next = 0;  // identity
+  for (size_t i = 0; i < body.instructions.size(); ++i) {
+    if (next < identities.size() && identities[next].instruction == i) {
+      const size_t number = next++;
+      if ((left_out >> number & 1) != 0) {
+        names.push_back(names[identities[number].array]);
+        continue;
+      }
+    }
+    Instruction instruction = body.instructions[i];
+    for (int k = 0; k < kernels::Arity(instruction.op); ++k) {
+      Operand& operand = instruction.operands[k];
+      if (!operand.is_scalar) operand.index = names[operand.index];
+    }
+    names.push_back(static_cast<uint16_t>(rest.input_count() + rest.instructions.size()));
+    rest.instructions.push_back(instruction);
+  }
+  for (StoreTo& store : rest.stores) store.source = names[store.source];
+  return rest;
+}
 
 TileCode Compile(const ProgramBody& body, DType dtype) {
   const DType compute = CheckedComputeType(dtype);

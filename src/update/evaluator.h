@@ -47,6 +47,22 @@ struct Draws {
   const double* scalars = nullptr;
 };
 
+// An instruction that leaves its array as it is, bit for bit, while its scalar has this value.
+struct Identity {
+  uint16_t instruction = 0;
+  uint16_t array = 0;
+  uint16_t scalar = 0;
+  double value = 0;
+};
+
+// Those of `body`; none where it reduces or draws.  NaN stays NaN: a minimum counts only where the
+// scalar comes first.
+std::vector<Identity> FindIdentities(const ProgramBody& body);
+
+// `body` without those identities whose bit is set in `left_out`.
+ProgramBody Without(const ProgramBody& body, std::span<const Identity> identities,
+                    uint64_t left_out);
+
 // Compiles `body` for keys of `dtype`.  Inputs are numbered as arrays in the body; outputs are
 // `value` (0) and the states (1 and up).
 //   throws  kInvalidArgument  an operation that the dtype does not have, a bool key

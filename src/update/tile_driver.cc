@@ -201,8 +201,8 @@ class Tile {
                            {job_.scalars->fused.data(), job_.scalars->fused_count}, sum, value,
                            outputs + 1, count_);
     } else {
-      RunTile(update.code, job_.scalars->rounded.data(), inputs, outputs, scratch_->registers(),
-              count_, nullptr, DrawsHere());
+      RunTile(*job_.scalars->code, job_.scalars->rounded.data(), inputs, outputs,
+              scratch_->registers(), count_, nullptr, DrawsHere());
     }
   }
 
@@ -238,7 +238,7 @@ struct Plan {
       touched += TouchedBytes(job);
       source_count = std::max(source_count, job.sources.size());
       if (job.update != nullptr && job.update->fused == kernels::Fused::kNone) {
-        register_bytes = std::max(register_bytes, job.update->code.scratch_bytes(kTileElements));
+        register_bytes = std::max(register_bytes, job.scalars->code->scratch_bytes(kTileElements));
       }
       if (job.update == nullptr) continue;
       for (const TileCode& pass : job.update->passes) {
@@ -305,7 +305,9 @@ void Take(const CompiledUpdate& update, std::span<const double> values, UpdateSc
       scalars->fused[scalars->fused_count++] = values[index];
     return;
   }
-  scalars->rounded = RoundFor(update.code, values);
+  const TileCode* const shorter = update.shorter->For(values);
+  scalars->code = shorter != nullptr ? shorter : &update.code;
+  scalars->rounded = RoundFor(*scalars->code, values);
 }
 
 // Finds the reductions of a job, pass by pass, and completes its scalars.
@@ -346,10 +348,32 @@ void FindReductions(const TileJob& job, const Plan& plan, int threads) {
 
 }  // namespace
 
+ShorterCode::ShorterCode(const Program& program, DType dtype)
+    : program_(program),
+      dtype_(dtype),
+      identities_(IsFloat(dtype) ? FindIdentities(program.body()) : std::vector<Identity>()) {}
+
+const TileCode* ShorterCode::For(std::span<const double> scalars) {
+  uint64_t left_out = 0;
+  const size_t count = std::min<size_t>(identities_.size(), 64);
+  for (size_t i = 0; i < count; ++i) {
+    const bool is_identity = scalars[identities_[i].scalar] == identities_[i].value;
+    left_out |= static_cast<uint64_t>(is_identity) << i;
+  }
+  if (left_out == 0) return nullptr;
+  std::lock_guard lock(mutex_);
+  const auto found = codes_.find(left_out);
+  if (found != codes_.end()) return &found->second;
+  if (codes_.size() == kKeptMax) return nullptr;
+  return &codes_.emplace(left_out, Compile(Without(program_.body(), identities_, left_out), dtype_))
+              .first->second;
+}
+
 CompiledUpdate CompileUpdate(const Program& program, DType dtype) {
   const ProgramBody& body = program.body();
   // Compiled also where a fused kernel runs: it says whether the dtype has every operation.
-  CompiledUpdate update{program, Compile(body, dtype), {}, body.fused};
+  CompiledUpdate update{
+      program, Compile(body, dtype), {}, body.fused, std::make_shared<ShorterCode>(program, dtype)};
   update.passes = CompilePasses(body, dtype);
   if (!IsFloat(dtype)) update.fused = kernels::Fused::kNone;
   return update;

@@ -8,7 +8,9 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -17,12 +19,30 @@
 
 namespace tkv {
 
+// Code without the instructions that change nothing for the values of their scalars: no clipping, a
+// scale of one.  Compiled when it is first asked for.
+class ShorterCode {
+ public:
+  ShorterCode(const Program& program, DType dtype);
+  //   returns  null  every instruction is needed, or there are more kinds of values than are kept
+  const TileCode* For(std::span<const double> scalars);
+
+ private:
+  static constexpr size_t kKeptMax = 16;
+  const Program program_;
+  const DType dtype_;
+  const std::vector<Identity> identities_;
+  std::mutex mutex_;
+  std::map<uint64_t, TileCode> codes_;  // by what is left out
+};
+
 // A program compiled for one dtype, shared by the keys that have it.
 struct CompiledUpdate {
   Program program;
   TileCode code;                 // unused where there is a fused kernel
   std::vector<TileCode> passes;  // that find the reductions, before it
   kernels::Fused fused;
+  std::shared_ptr<ShorterCode> shorter;
 };
 
 //   throws  kInvalidArgument  the dtype does not have an operation of the program
@@ -34,8 +54,9 @@ struct UpdateScalars {
   std::array<double, kernels::kFusedScalarsMax> fused{};
   size_t fused_count = 0;
   std::vector<std::byte> rounded;
-  std::vector<double> states;  // the scalar states after the update
-  std::vector<double> values;  // all scalars, where there are reductions or draws
+  const TileCode* code = nullptr;  // of the update, which stores; null where a fused kernel runs
+  std::vector<double> states;      // the scalar states after the update
+  std::vector<double> values;      // all scalars, where there are reductions or draws
 };
 
 //   states  as a job has them: arrays first, then scalars; empty: before the first update

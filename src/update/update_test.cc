@@ -90,6 +90,77 @@ TEST(Evaluator, EveryFusedKernelEqualsItsProgramBitForBit) {
   }
 }
 
+// One tile of everything that floats can be.
+template <typename T>
+std::vector<T> OddNumbers(uint64_t seed) {
+  using Limits = std::numeric_limits<T>;
+  const T odd[] = {Limits::quiet_NaN(),
+                   Limits::infinity(),
+                   -Limits::infinity(),
+                   T{0},
+                   -T{0},
+                   Limits::denorm_min(),
+                   -Limits::denorm_min(),
+                   Limits::max(),
+                   Limits::lowest()};
+  std::mt19937_64 random(seed);
+  std::vector<T> numbers(kTileElements);
+  for (T& number : numbers) {
+    number = random() % 4 == 0 ? odd[random() % std::size(odd)]
+                               : static_cast<T>(static_cast<double>(random() % 2001) / 512 - 2);
+  }
+  return numbers;
+}
+
+template <typename T>
+std::vector<std::vector<T>> OutputsOf(const TileCode& code, const Program& program,
+                                      std::span<const double> scalars) {
+  const size_t count = program.states().size() + 1;
+  std::vector<std::vector<T>> arrays;  // the sum, the value, the states
+  for (size_t i = 0; i <= count; ++i) arrays.push_back(OddNumbers<T>(i));
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
+  for (auto& array : arrays) inputs.push_back(array.data());
+  for (size_t i = 1; i <= count; ++i) outputs.push_back(arrays[i].data());
+  std::vector<std::byte> scratch(code.scratch_bytes(kTileElements));
+  RunTile(code, RoundScalars(scalars, code.compute).data(), inputs.data(), outputs.data(),
+          scratch.data(), kTileElements);
+  return arrays;
+}
+
+template <typename T>
+size_t CheckShorter(const std::string& name, DType dtype) {
+  const Program program = BuiltinProgram(name);
+  std::vector<double> params;
+  for (const Program::Param& param : program.params()) params.push_back(param.value);
+  std::vector<double> scalars(program.body().scalars.size());
+  EvaluateScalars(program.body(), params.data(), nullptr, 3, 2, scalars.data());
+  const CompiledUpdate update = CompileUpdate(program, dtype);
+  const TileCode* const shorter = update.shorter->For(scalars);
+  if (shorter == nullptr) return 0;
+  EXPECT_LT(shorter->steps.size(), update.code.steps.size()) << name;
+  const auto whole = OutputsOf<T>(update.code, program, scalars);
+  const auto rest = OutputsOf<T>(*shorter, program, scalars);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_EQ(std::memcmp(whole[i].data(), rest[i].data(), kTileElements * sizeof(T)), 0)
+        << name << " array " << i;
+  }
+  return update.code.steps.size() - shorter->steps.size();
+}
+
+TEST(Evaluator, LeavingOutWhatChangesNothingKeepsEveryBit) {
+  size_t left_out = 0;
+  for (const std::string& name : BuiltinNames()) {
+    left_out += CheckShorter<float>(name, DType::kF32) + CheckShorter<double>(name, DType::kF64);
+  }
+  EXPECT_GE(left_out, 60U) << "three steps of ten optimizers, in two types";
+  // A minimum of which the scalar comes second makes infinity of NaN, and -0 + 0 is 0.
+  const Program same = Program::Parse(
+      "program same\nparam none inf\nparam zero 0\na = min value none\nb = add a zero\n"
+      "value <- b\n");
+  EXPECT_TRUE(FindIdentities(same.body()).empty());
+}
+
 // A schedule is scalar code before the code of an optimizer.
 TEST(Evaluator, AComputedHyperparameterKeepsTheFusedKernel) {
   const Program momentum = BuiltinProgram("momentum");
