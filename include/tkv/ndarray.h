@@ -45,8 +45,11 @@ class TKV_API NDArray {
   int64_t size() const noexcept { return size_; }
   size_t bytes() const noexcept { return static_cast<size_t>(size_) * ItemSize(dtype_); }
   // See Storage.
-  void* data() const noexcept { return static_cast<char*>(storage_->data()) + offset_; }
-  void* HostData() const { return static_cast<char*>(storage_->HostData()) + offset_; }
+  void* data() const noexcept { return data_; }
+  void* HostData() const {
+    storage_->CheckOfHost();
+    return data_;
+  }
   const std::shared_ptr<Storage>& storage() const noexcept { return storage_; }
   bool read_only() const noexcept { return storage_->read_only(); }
   bool contiguous() const noexcept { return strides_ == nullptr; }
@@ -69,13 +72,14 @@ class TKV_API NDArray {
   void CopyFrom(const NDArray& source) const;
 
  private:
+  // What calls of many small arrays look at comes first, in one or two lines of the cache.
   std::shared_ptr<Storage> storage_;
-  size_t offset_ = 0;
-  DType dtype_ = DType::kF32;
-  Context context_;
-  Shape shape_;
+  char* data_ = nullptr;  // of the first element
   int64_t size_ = 0;
   std::shared_ptr<const Strides> strides_;  // null: contiguous in C order
+  Context context_;
+  DType dtype_ = DType::kF32;
+  Shape shape_;
 };
 
 }  // namespace tkv

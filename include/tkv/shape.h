@@ -30,7 +30,13 @@ class TKV_API Shape {
   const int64_t* end() const noexcept { return dims_.data() + rank_; }
   // The number of elements; 1 for rank 0.
   int64_t size() const noexcept;
-  bool operator==(const Shape& other) const noexcept;
+  bool operator==(const Shape& other) const noexcept {
+    if (rank_ != other.rank_) return false;
+    for (int axis = 0; axis < rank_; ++axis) {
+      if ((*this)[axis] != other[axis]) return false;
+    }
+    return true;
+  }
 
   // As Python prints a tuple: "()", "(3,)", "(2, 3)".
   std::string ToString() const;

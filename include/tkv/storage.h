@@ -71,8 +71,11 @@ class TKV_API Storage final {
   void* data() const noexcept { return data_; }
   //   throws  kFailedPrecondition  the memory is not the host's
   void* HostData() const {
-    if (memory_.kind == Memory::Kind::kDevice) ThrowNotOfHost();
+    CheckOfHost();
     return data_;
+  }
+  void CheckOfHost() const {
+    if (memory_.kind == Memory::Kind::kDevice) ThrowNotOfHost();
   }
   Memory memory() const noexcept { return memory_; }
   size_t bytes() const noexcept { return bytes_; }

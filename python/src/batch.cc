@@ -80,7 +80,17 @@ Batch::Batch(const Keys& keys, nb::handle values, Use use)
                keys.verb(), keys.size(), keys.size(),
                is_list ? Format("one of {}", count) : std::string("no list"));
   }
-  for (size_t i = 0; i < count; ++i) Add(keys[i], ItemOf(held_, i), use);
+  ends_.reserve(count);
+  arrays_.reserve(count);
+  constexpr size_t kAhead = 8;  // objects that come next are on their way from memory meanwhile
+  for (size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) {
+      const auto* const object = reinterpret_cast<const char*>(ItemOf(held_, i + kAhead).ptr());
+      __builtin_prefetch(object);
+      __builtin_prefetch(object + 64);
+    }
+    Add(keys[i], ItemOf(held_, i), use);
+  }
 }
 
 void Batch::Add(const KeyView& key, nb::handle values, Use use) {

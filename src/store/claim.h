@@ -70,7 +70,10 @@ struct Claim {
   SmallVector<Entry*> entries;
   SmallVector<size_t> push_groups;  // of each push item
   SmallVector<size_t> pull_groups;  // of each pull item
-  size_t pushed = 0;  // of the entries, the first ones, when their push has ended well
+  size_t pushed = 0;         // of the entries, the first ones, when their push has ended well
+  size_t pushed_bytes = 0;   // of all values of the call
+  size_t pulled_bytes = 0;   // of all outputs
+  size_t largest_bytes = 0;  // of one key
   bool is_held = false;
 
   Claim() = default;

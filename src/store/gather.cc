@@ -27,6 +27,8 @@ Sources Gather(std::span<const PushItem> items, std::span<const size_t> groups, 
 
 Outputs Gather(std::span<const PullItem> items, std::chrono::nanoseconds patience) {
   Outputs outputs;
+  outputs.outputs.reserve(items.size());
+  outputs.ends.reserve(items.size());
   for (const PullItem& item : items) {
     for (const NDArray* out : item.outs) {
       out->storage()->WaitWritable(patience);

@@ -19,30 +19,28 @@ namespace tkv {
 // Owned by the table; a call that waits for a key shares the ownership.
 struct Entry : std::enable_shared_from_this<Entry> {
   Entry(const KeyView& name, NDArray initial)
-      : key(name), value(std::move(initial)), bytes(value.bytes()) {}
+      : value(std::move(initial)), bytes(value.bytes()), key(name) {}
 
-  const Key key;
+  // Who uses the key, and what calls have done with it; guarded by the store's mutex.
+  int readers = 0;
+  bool is_deleted = false;  // seen by calls that waited for the key when it was deleted
+  bool is_written = false;
+  std::thread::id writer;
+  uint64_t call = 0;           // number of the call that looked this entry up last
+  size_t group = 0;            // index of this key in the entries of that call
+  uint64_t pushes = 0;         // that have ended well
+  uint64_t pushed_arrays = 0;  // of the user's, each as large as the value
+  uint64_t pulled_arrays = 0;
+
   NDArray value;       // never handed out: reads copy
   const size_t bytes;  // of the value, whichever it is
+  const Key key;
 
   // State of the optimizer that last updated this key; another optimizer starts afresh.
   std::shared_ptr<const Optimizer> state_of;
   std::vector<NDArray> states;
   NDArray master;
   uint64_t round = 0;  // updates by this optimizer
-
-  // Who uses the key; guarded by the store's mutex.
-  int readers = 0;
-  bool is_deleted = false;  // seen by calls that waited for the key when it was deleted
-  bool is_written = false;
-  std::thread::id writer;
-  uint64_t call = 0;  // number of the call that looked this entry up last
-  size_t group = 0;   // index of this key in the entries of that call
-
-  // What calls have done with the key; guarded by the store's mutex.
-  uint64_t pushes = 0;         // that have ended well
-  uint64_t pushed_arrays = 0;  // of the user's, each as large as the value
-  uint64_t pulled_arrays = 0;
 
   KeyStats Stats() const {
     return {key, pushes, {bytes, pushed_arrays * bytes, pulled_arrays * bytes}};

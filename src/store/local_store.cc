@@ -165,9 +165,11 @@ class LocalStore final : public KVStore {
   void RunFunction(const Claim& claim, size_t push_count, const Sources& sources);
   void RunTiles(std::string_view verb, const Claim& claim, size_t push_count,
                 const Sources& sources, const Outputs* fused_outputs);
+  void AssignMany(std::string_view verb, const Claim& claim, size_t push_count,
+                  const Sources& sources, const Outputs* fused_outputs);
   void RunPull(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs);
-  bool CanFuse(const Claim& claim, std::span<const PushItem> items,
-               std::span<const PullItem> outs) const;
+  bool CanFuse(const Claim& claim, std::span<const PushItem> items, std::span<const PullItem> outs,
+               const Sources& sources, const Outputs& outputs) const;
 
   const std::string type_;
   const StoreOptions options_;
@@ -216,27 +218,32 @@ void LocalStore::Broadcast(std::span<const InitItem> items, std::span<const Pull
 // -----------------------------------------------------------------------------------------------------------------
 // run
 
-size_t CallBytes(const Claim& claim, std::span<const PushItem> items,
-                 std::span<const PullItem> outs) {
-  size_t bytes = 0;
-  for (size_t i = 0; i < items.size(); ++i) {
-    bytes += items[i].values.size() * claim.entries[claim.push_groups[i]]->value.bytes();
-  }
-  for (size_t i = 0; i < outs.size(); ++i) {
-    bytes += outs[i].outs.size() * claim.entries[claim.pull_groups[i]]->value.bytes();
-  }
-  return bytes;
-}
-
 // One pass needs the same keys on both sides, each once, and arrays that do not share memory across
 // keys.
 bool LocalStore::CanFuse(const Claim& claim, std::span<const PushItem> items,
-                         std::span<const PullItem> outs) const {
+                         std::span<const PullItem> outs, const Sources& sources,
+                         const Outputs& outputs) const {
   if (claim.updater->function || claim.entries.size() != items.size() ||
-      claim.push_groups != claim.pull_groups || CallBytes(claim, items, outs) < kSmallCallBytes) {
+      claim.push_groups != claim.pull_groups ||
+      claim.pushed_bytes + claim.pulled_bytes < kSmallCallBytes) {
     return false;
   }
   OverlapCheck check;
+  check.Reserve(sources.pointers.size() + outputs.outputs.size());
+  if (sources.packed.empty() && outputs.stand_ins.empty()) {
+    for (size_t i = 0; i < items.size(); ++i) {
+      const size_t bytes = claim.entries[i]->bytes;
+      for (const void* source : sources.of(i)) check.Reads(i, source, bytes);
+    }
+    for (size_t i = 0; i < outs.size(); ++i) {
+      const Entry& entry = *claim.entries[i];
+      const size_t count = entry.bytes / ItemSize(entry.value.dtype());
+      for (const TileJob::Output& output : outputs.of(i)) {
+        check.Writes(i, output.data, count * ItemSize(output.dtype));
+      }
+    }
+    return !check.Conflicts();
+  }
   for (size_t i = 0; i < items.size(); ++i) {
     for (const NDArray* value : items[i].values) check.Reads(i, *value);
     for (const NDArray* out : outs[i].outs) check.Writes(i, *out);
@@ -259,7 +266,8 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
   // Keys of outputs alone follow those of pushes.
   const size_t push_count =
       items.empty() ? 0 : *std::max_element(claim.push_groups.begin(), claim.push_groups.end()) + 1;
-  const bool fuse = push_count > 0 && !outs.empty() && CanFuse(claim, items, outs);
+  const bool fuse =
+      push_count > 0 && !outs.empty() && CanFuse(claim, items, outs, sources, outputs);
   LocalTrace::Call traced(&trace_, claim);
   if (push_count > 0) {
     if (claim.updater->function) {
@@ -292,7 +300,7 @@ static bool Overlap(std::span<const PullItem> items) {
 void LocalStore::RunPull(const Claim& claim, std::span<const PullItem> items,
                          const Outputs& outputs) {
   int threads = ThreadsFor(options_.threads);
-  const bool is_small = items.size() > 1 && CallBytes(claim, {}, items) < kSmallCallBytes;
+  const bool is_small = items.size() > 1 && claim.pulled_bytes < kSmallCallBytes;
   if (is_small) threads = 1;
   SmallVector<TileJob, 1> jobs(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
@@ -383,9 +391,46 @@ FreshState StateFor(const Entry& entry, const std::shared_ptr<const Optimizer>& 
       });
 }
 
+// A list of jobs for so many keys would leave the cache before they run.
+static bool AreManySmall(const Claim& claim, size_t count, const Sources& sources) {
+  if (count < 1024 || claim.largest_bytes > (size_t{64} << 10)) return false;
+  size_t most = 1;
+  for (size_t g = 0; g < count && sources.pointers.size() > count; ++g) {
+    most = std::max(most, sources.of(g).size());
+  }
+  return most <= kFewSources;
+}
+
+static void CheckSum(std::string_view verb, const Entry& entry, size_t values) {
+  if (IsArithmetic(entry.value.dtype()) || values <= 1) return;
+  throw Fail(Code::kInvalidArgument, "{} {}: {} values cannot be summed or updated", verb,
+             entry.key.view().ToString(), Name(entry.value.dtype()));
+}
+
+void LocalStore::AssignMany(std::string_view verb, const Claim& claim, size_t push_count,
+                            const Sources& sources, const Outputs* fused_outputs) {
+  if (sources.pointers.size() > push_count) {
+    for (size_t g = 0; g < push_count; ++g) CheckSum(verb, *claim.entries[g], sources.of(g).size());
+  }
+  RunSmallJobs(push_count, 2 * claim.pushed_bytes + claim.pulled_bytes,
+               ThreadsFor(options_.threads), [&](size_t g) {
+                 const NDArray& value = claim.entries[g]->value;
+                 TileJob job;
+                 job.dtype = value.dtype();
+                 job.count = static_cast<size_t>(value.size());
+                 job.sources = sources.of(g);
+                 job.value = value.data();
+                 if (fused_outputs != nullptr) job.outputs = fused_outputs->of(g);
+                 return job;
+               });
+}
+
 void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push_count,
                           const Sources& sources, const Outputs* fused_outputs) {
   const std::shared_ptr<const Optimizer>& optimizer = claim.updater->optimizer;
+  if (!optimizer && AreManySmall(claim, push_count, sources)) {
+    return AssignMany(verb, claim, push_count, sources, fused_outputs);
+  }
   SmallVector<TileJob, 1> jobs(push_count);
   std::vector<UpdateScalars> scalars(optimizer ? push_count : 0);
   std::vector<FreshState> fresh(optimizer ? push_count : 0);
@@ -398,10 +443,7 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
     job.sources = sources.of(g);
     job.value = entry.value.data();
     if (fused_outputs != nullptr) job.outputs = fused_outputs->of(g);
-    if (!IsArithmetic(job.dtype) && (job.sources.size() > 1 || optimizer)) {
-      throw Fail(Code::kInvalidArgument, "{} {}: {} values cannot be summed or updated", verb,
-                 entry.key.view().ToString(), Name(job.dtype));
-    }
+    CheckSum(verb, entry, optimizer ? SIZE_MAX : job.sources.size());
     if (!optimizer) continue;
     fresh[g] = StateFor(entry, optimizer);
     const auto& arrays = fresh[g] ? fresh[g]->states : entry.states;

@@ -9,9 +9,8 @@ void OverlapCheck::Add(size_t group, const NDArray& array, bool is_written) {
   if (array.size() == 0) return;
   // A strided array counts with the whole block that it lies in: more than it touches, never less.
   const bool dense = array.contiguous();
-  const char* begin = static_cast<const char*>(dense ? array.data() : array.storage()->data());
-  const size_t bytes = dense ? array.bytes() : array.storage()->bytes();
-  ranges_.push_back({begin, begin + bytes, group, is_written});
+  Add(group, dense ? array.data() : array.storage()->data(),
+      dense ? array.bytes() : array.storage()->bytes(), is_written);
 }
 
 bool OverlapCheck::Range::IsSameUseAs(const Range& other) const {
@@ -40,8 +39,14 @@ class OverlapCheck::Furthest {
 };
 
 bool OverlapCheck::Conflicts() {
-  std::sort(ranges_.begin(), ranges_.end(),
-            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  const auto is_before = [](const Range& a, const Range& b) { return a.begin < b.begin; };
+  // Arrays that were made one after the other often lie so: the values first, then the outputs.
+  const auto second = std::is_sorted_until(ranges_.begin(), ranges_.end(), is_before);
+  if (std::is_sorted(second, ranges_.end(), is_before)) {
+    std::inplace_merge(ranges_.begin(), second, ranges_.end(), is_before);
+  } else {
+    std::sort(ranges_.begin(), ranges_.end(), is_before);
+  }
   Furthest all;
   Furthest written;
   for (const Range& range : ranges_) {

@@ -52,6 +52,7 @@ NDArray NDArray::Empty(const Shape& shape, DType dtype, Context context) {
   CheckUsable(context);
   NDArray array;
   array.storage_ = Storage::Allocate(CheckedBytes(shape, dtype), MemoryOf(context));
+  array.data_ = static_cast<char*>(array.storage_->data());
   array.dtype_ = dtype;
   array.context_ = context;
   array.shape_ = shape;
@@ -75,17 +76,18 @@ NDArray NDArray::Wrap(void* data, const Shape& shape, DType dtype, Context conte
                       std::shared_ptr<const void> owner, std::span<const int64_t> strides) {
   CheckUsable(context);
   size_t bytes = CheckedBytes(shape, dtype);
+  size_t offset = 0;  // of the first element in the memory that the strides reach
   NDArray array;
   if (!strides.empty()) {
     CheckStrides(shape, strides);
     if (!IsContiguous(shape, strides.data())) {
       array.strides_ = std::make_shared<const Strides>(strides.begin(), strides.end());
       const StridedExtent extent = ExtentOf(shape, strides.data());
-      array.offset_ = static_cast<size_t>(-extent.low) * ItemSize(dtype);
+      offset = static_cast<size_t>(-extent.low) * ItemSize(dtype);
       bytes = static_cast<size_t>(extent.high - extent.low) * ItemSize(dtype);
       // A description that runs out of the address space names no memory that anybody has.
       const auto address = reinterpret_cast<uintptr_t>(data);
-      if (array.offset_ > address || bytes > UINTPTR_MAX - address) {
+      if (offset > address || bytes > UINTPTR_MAX - address) {
         throw Fail(Code::kInvalidArgument, "array: strides ({}) leave the address space",
                    Join(strides, ", "));
       }
@@ -95,7 +97,8 @@ NDArray NDArray::Wrap(void* data, const Shape& shape, DType dtype, Context conte
     throw Fail(Code::kInvalidArgument, "array: no memory behind shape {}", shape.ToString());
   }
   array.storage_ =
-      Storage::Adopt(static_cast<char*>(data) - array.offset_, bytes, read_only, std::move(owner));
+      Storage::Adopt(static_cast<char*>(data) - offset, bytes, read_only, std::move(owner));
+  array.data_ = static_cast<char*>(data);
   array.dtype_ = dtype;
   array.context_ = context;
   array.shape_ = shape;
@@ -118,8 +121,9 @@ NDArray NDArray::Slice(int64_t begin, int64_t end) const {
   NDArray view = *this;
   view.shape_ = Shape(std::span<const int64_t>(dims.data(), static_cast<size_t>(shape_.rank())));
   view.size_ = view.shape_.size();
-  view.offset_ +=
-      static_cast<size_t>(begin * strides()[0] * static_cast<int64_t>(ItemSize(dtype_)));
+  if (size_ > 0) {
+    view.data_ += begin * strides()[0] * static_cast<int64_t>(ItemSize(dtype_));
+  }
   return view;
 }
 

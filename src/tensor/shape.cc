@@ -38,10 +38,6 @@ int64_t Shape::size() const noexcept {
   return size;
 }
 
-bool Shape::operator==(const Shape& other) const noexcept {
-  return std::equal(begin(), end(), other.begin(), other.end());
-}
-
 std::string Shape::ToString() const {
   if (rank_ == 1) return Format("({},)", dims_[0]);
   return Format("({})", Join(*this, ", "));

@@ -60,7 +60,7 @@ class Scratch {
   struct Free {
     void operator()(void* memory) const { std::free(memory); }
   };
-  static constexpr size_t kFew = 16;
+  static constexpr size_t kFew = kFewSources;
   const void* few_[kFew];
   std::vector<const void*> many_;
   alignas(64) std::byte sum_[kTileElements * sizeof(double)];
@@ -427,6 +427,22 @@ void RunJobs(std::span<const TileJob> jobs, Where where) {
   } else {
     RunSerially(jobs, plan);
   }
+}
+
+void RunSmallJobs(size_t count, size_t touched, int threads,
+                  const std::function<TileJob(size_t)>& job) {
+  constexpr size_t kGrain = 256;
+  if (touched < kParallelBytes) threads = 1;
+  std::vector<std::unique_ptr<Scratch>> scratch;
+  for (int i = 0; i < threads; ++i) scratch.push_back(std::make_unique<Scratch>(0, 0));
+  ParallelFor(threads, count, kGrain, [&](size_t slot, size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const TileJob one = job(i);
+      for (size_t tile = 0; tile < TilesOf(one); ++tile) {
+        Tile(one, tile, Write::kCached, scratch[slot].get()).Run();
+      }
+    }
+  });
 }
 
 namespace {

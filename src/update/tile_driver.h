@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -103,5 +104,13 @@ struct Where {
 //   throws  kResourceExhausted  no scratch memory, before anything has changed
 //           kUnimplemented  a device: this build has none
 void RunJobs(std::span<const TileJob> jobs, Where where);
+
+// Runs `count` jobs that `job(i)` describes when it is their turn, on any thread: so many that a list
+// of them would leave the cache.  They have no update, and at most kFewSources sources each.
+//   touched  bytes of all of them, about
+//   throws  kResourceExhausted  before anything has changed
+inline constexpr size_t kFewSources = 16;
+void RunSmallJobs(size_t count, size_t touched, int threads,
+                  const std::function<TileJob(size_t)>& job);
 
 }  // namespace tkv
