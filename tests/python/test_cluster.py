@@ -188,7 +188,7 @@ def test_errors_name_key_and_worker():
         first, second = job
         first.init("w", mx.nd.zeros((1,)))
         first.push("w", mx.nd.ones((1,)))
-        with pytest.raises(DeadlineExceededError, match=r"pull 'w': waited 0\.2 s for worker 1 \(alive\), round 1"):
+        with pytest.raises(DeadlineExceededError, match=r"pull 'w': waited \d\.\d s for worker 1 \(alive\), round 1"):
             first.pull("w")
         with pytest.raises(InvalidArgumentError, match=r"\(2,\)"):
             second.init("w", mx.nd.zeros((2,)))
