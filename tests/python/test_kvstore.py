@@ -410,3 +410,50 @@ def test_the_later_key_wins_where_the_output_of_the_earlier_one_is_strided(type)
         assert (dense == 2).all()
         kv.pull(["a", "b"], out=[dense, strided])
         assert (strided == 2).all()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_call_of_very_many_small_keys(seed):
+    random = np.random.default_rng(seed)
+    with mx.kv.create("local") as kv:
+        shapes = [(), (1,), (3,), (4, 5), (64,), (2, 0)]
+        keys = [f"k{i}" for i in range(3000)]
+        values = [random.integers(-9, 9, shapes[i % 6]).astype("float32") for i in range(3000)]
+        kv.init(keys, values)
+        stored = dict(zip(keys, values, strict=True))
+        for _ in range(4):
+            chosen = [keys[i] for i in random.integers(0, 3000 if seed % 2 else 1500, random.integers(900, 2500))]
+            if seed >= 2:
+                chosen = list(dict.fromkeys(chosen))
+            pushed = [
+                [
+                    random.integers(-9, 9, stored[key].shape).astype("float32")
+                    for _ in range(random.choice([1, 1, 1, 2, 3]))
+                ]
+                for key in chosen
+            ]
+            sums = {}
+            for key, parts in zip(chosen, pushed, strict=True):
+                sums[key] = sums.get(key, 0) + sum(parts)
+            if seed % 3 == 0:
+                outs = [np.empty_like(stored[key]) for key in chosen]
+                kv.pushpull(chosen, pushed, out=outs)
+                for key, out in zip(chosen, outs, strict=True):
+                    assert np.array_equal(out, sums[key])
+            else:
+                kv.push(chosen, [mx.nd.array(parts[0]) if len(parts) == 1 else parts for parts in pushed])
+            stored.update(sums)
+            for key, value in zip(keys, kv.pull(keys), strict=True):
+                assert np.array_equal(value.asnumpy(), stored[key])
+
+
+def test_a_call_of_very_many_keys_changes_none_where_one_cannot_be_summed():
+    with mx.kv.create("local") as kv:
+        keys = list(range(2000))
+        kv.init(keys, [np.zeros(2, "float32")] * 1999 + [np.zeros(2, "uint16")])
+        kv.push(keys, [np.ones(2, "float32")] * 1999 + [np.ones(2, "uint16")])
+        with pytest.raises(mx.errors.MXNetError, match="1999"):
+            kv.push(keys, [[np.full(2, 5, "float32")] * 2] * 1999 + [[np.full(2, 5, "uint16")] * 2])
+        with pytest.raises(mx.errors.MXNetError, match="1999"):
+            kv.push(keys, [np.full(2, 5, "float32")] * 1999 + [np.zeros(3, "uint16")])
+        assert all((value.asnumpy() == 1).all() for value in kv.pull(keys))
