@@ -178,7 +178,7 @@ class TKV_API KVStore {
   virtual int num_workers() const = 0;
   virtual void Barrier() = 0;
   virtual Ticket BarrierAsync();
-  // The number of this worker's last push of the key; after a new life, the one that it goes on
+  // The number of this worker's last push of the key, though it still waits to leave; after a new life, the one that it goes on
   // from; after Load, counted on from the one at which the key was saved.
   virtual uint64_t Round(const KeyView& key) const = 0;
   // Whether this worker has lived before in this job.

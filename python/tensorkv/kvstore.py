@@ -121,8 +121,9 @@ class KVStore(KVStoreVerbs):
             self._function.forget(key)
 
     def round(self, key: Key) -> int:
-        """Return how often this worker has pushed the key: the number of its last round.
+        """Return how often this worker has pushed the key: the number of the round of its last push.
 
+        A push counts from the moment it is given, whether or not its round is complete.
         A worker that has been started again goes on from the round that its earlier life had reached.
 
         Example:
@@ -448,7 +449,7 @@ class KVStore(KVStoreVerbs):
         learning rate before each push, with the number of its own pushes of the key.
 
         Args:
-            optimizer: of `mx.optimizer`, also a subclass with an `update` of its own, or a `Program`.
+            optimizer: of `mx.optimizer`, or a `Program`; in a store of one process also a subclass with an `update` of its own.
 
         Example:
             >>> kv = mx.kv.create('local')

@@ -157,6 +157,8 @@ class Client final : private ChunkPlaces {
   bool IsSender() const;  // of CONTROLs: the lowest rank that lives
   // The number of the last push, counted on from what was put back.
   uint64_t RoundOf(const std::string& key) const;
+  // The same once the pushes that wait to leave have left.
+  uint64_t PushedOf(const std::string& key) const;
   uint64_t BaseOf(const std::string& key) const;                // of RoundOf
   std::optional<KeyMeta> MetaOf(const std::string& key) const;  // nothing: it does not know the key
   // The operation that sends CONTROLs now, or kNoOp.

@@ -88,6 +88,7 @@ TEST_F(ClientTest, ADeleteTellsTheRoundOfTheLastPushBeforeItThoughThatWaitedItse
   Begin(Kind::kPush, "push");  // waits for the first round
   const OpId id = Begin(Kind::kDelete, "delete");
   EXPECT_EQ(client_.RoundOf(meta_.name), 1U);
+  EXPECT_EQ(client_.PushedOf(meta_.name), 2U);
   uint64_t round = 0;
   for (int turn = 0; turn < 10 && round == 0; ++turn) {
     for (const Message& message : Sent()) {

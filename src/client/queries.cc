@@ -14,6 +14,12 @@ uint64_t Client::RoundOf(const std::string& name) const {
   return key == keys_.end() ? 0 : key->second.base + key->second.round;
 }
 
+uint64_t Client::PushedOf(const std::string& name) const {
+  const auto key = keys_.find(IdOf(name));
+  if (key == keys_.end()) return 0;
+  return key->second.base + key->second.round + QueuedPushes(key->second, next_op());
+}
+
 uint64_t Client::BaseOf(const std::string& name) const {
   const auto key = keys_.find(IdOf(name));
   return key == keys_.end() ? 0 : key->second.base;

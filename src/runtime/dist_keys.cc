@@ -123,7 +123,7 @@ uint64_t DistStore::Round(const KeyView& key) const {
     const auto lock = Lock("round");
     record = Get("round", key);
   }
-  return worker_->Run([&](ClientNode& node, Time) { return node.client().RoundOf(record->name); });
+  return worker_->Run([&](ClientNode& node, Time) { return node.client().PushedOf(record->name); });
 }
 
 }  // namespace tkv

@@ -144,6 +144,22 @@ def test_async_keys_beside_sync_keys():
         job.store(0).init("w", mx.nd.zeros((1,)), mode="lazy")
 
 
+def test_a_round_counts_the_pushes_that_wait_for_others():
+    has_counted = threading.Event()
+
+    def work(kv):
+        kv.init("w", mx.nd.zeros((2,)))
+        if kv.rank == 1:
+            assert has_counted.wait(20)
+        for expected in (1, 2, 3):
+            kv.push("w", mx.nd.ones((2,)))
+            assert kv.round("w") == expected
+        has_counted.set()
+        return kv.pull("w").asnumpy().tolist()
+
+    assert run(work, workers=2) == [[2, 2]] * 2
+
+
 def test_delete_and_init_anew():
     def work(kv):
         kv.init("w", mx.nd.zeros((2,)))
