@@ -87,6 +87,17 @@ void BindUpdate(nb::module_& m) {
           nb::arg("param"), nb::arg("key").none(), nb::arg("factor"),
           "For `key` the hyperparameter counts `factor` times its value.")
       .def(
+          "params_for",
+          [](const PyOptimizer& self, nb::handle key) {
+            const std::vector<double> values = self.core->ParamsFor(ParseKey(key));
+            std::map<std::string, double> params;
+            for (size_t i = 0; i < values.size(); ++i) {
+              params[self.core->program().params()[i].name] = values[i];
+            }
+            return params;
+          },
+          nb::arg("key").none(), "The hyperparameters of a key, its multipliers included.")
+      .def(
           "apply",
           [](const PyOptimizer& self, nb::handle key, double round, const NDArray& grad,
              const NDArray& weight, nb::list states, nb::handle master) {

@@ -167,6 +167,9 @@ class Optimizer:
     def set_multiplier(self, param: str, key: int | str, factor: float) -> None:
         """For `key` the hyperparameter counts `factor` times its value."""
 
+    def params_for(self, key: object | None) -> dict[str, float]:
+        """The hyperparameters of a key, its multipliers included."""
+
     def apply(self, key: int | str, round: int, grad: Array, weight: Array, states: list[Any], master: Array | None) -> None:
         """One update of `weight` by `grad`, outside a store."""
 

@@ -134,7 +134,9 @@ def explanation(store: KVStore, key: Key) -> str:
     native: Any = running.native if running is not None else store._native
     if native is not None:
         program = native.program
-        params = {name: native.param(name) for name in program.params}
+        if running is not None:
+            running.look(key)
+        params = native.params_for(key)
         return f"{head}: the program {program.name}\n{in_words(program, params)}in its text form\n{program.text}"
     if updater is not None:
         return f"{head}: each push calls {type(updater).__name__}, which is Python\n"

@@ -167,7 +167,7 @@ class Running:
 
         The schedule, and the objects of param_dict for these keys, tell nobody that they change.
         """
-        self._refresh_tables(keys)
+        self.look(keys)
         return self._ask(keys) if self.asks else None
 
     def _ask(self, keys: Any) -> Callable[[], None] | None:
@@ -197,8 +197,8 @@ class Running:
             raise
         return undo
 
-    def _refresh_tables(self, keys: Any) -> None:
-        """Take a schedule that is data, and objects of param_dict, as they are now."""
+    def look(self, keys: Any) -> None:
+        """Take a schedule that is data, and the factors of these keys, as they are now."""
         if not self.asks and self.schedule != self.optimizer._schedule_now():
             self.optimizer._changed("lr_scheduler")
         for key in keys if isinstance(keys, (list, tuple)) else [keys]:

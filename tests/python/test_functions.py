@@ -443,6 +443,10 @@ def test_explain_says_what_a_push_does(kv):
     text = explained(kv)
     assert "learning_rate is 0.5" in text
     assert "program sgd" in text
+    fast = mx.optimizer.SGD(learning_rate=0.5, param_idx2name={3: "three"})
+    fast.set_lr_mult({"three": 5.0})
+    kv.set_optimizer(fast)
+    assert "learning_rate is 2.5" in explained(kv)
     kv.set_updater(mx.Program("program p\nw = sub value sum\nvalue <- w\n"))
     assert "value becomes value - sum" in explained(kv)
     with pytest.raises(mx.errors.KeyNotFoundError):
