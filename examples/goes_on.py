@@ -1,7 +1,7 @@
 """A job that goes on after a server has been killed: it saves by itself, and starts again by itself.
 
     tkv launch -n 2 -s 2 --restore run --snapshot-every 10 --restart 1 python examples/goes_on.py
-    TKV_FAILPOINTS="server 1:received:PUSH:60:kill" ...the same, to see one die
+    TKV_FAILPOINTS="server 0:received:PUSH:60:kill" ...the same, to see one die
 
 The script says only where it is: keys, values, the optimizer's states and rounds are there when it begins again.
 """

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _INFINITY = float("inf")
 _MISSING = object()
+_INSTEAD = "set_updater reads a function of (key, input, stored) as a program, and a mx.Program says the update as data"
 _TABLES = ("lr_mult", "wd_mult", "idx2name", "param_dict")
 O = TypeVar("O", bound="type[Optimizer]")
 
@@ -161,7 +162,10 @@ class Optimizer:
         """
         klass = Optimizer.opt_registry.get(str(name).lower())
         if klass is None:
-            raise KeyNotFoundError(f"optimizer {name!r}: there are {', '.join(sorted(Optimizer.opt_registry))}")
+            known = sorted(Optimizer.opt_registry)
+            nearest = _core.nearest(str(name).lower(), known)
+            hint = f"did you mean {nearest!r}? There" if nearest else "there"
+            raise KeyNotFoundError(f"optimizer {name!r}: {hint} are {', '.join(known)}")
         return klass(**kwargs)
 
     # ------------------------------------------------------------------------------------------------ hyperparameters
@@ -343,9 +347,9 @@ class Optimizer:
         known = _behaviour_of(own)
         changed = None if known is None else next((n for n in known if self._is_changed(n, known[n])), None)
         if known is None or changed == "update":
-            return f"the update of {own.__name__} is Python code; a mx.Program can say it as data"
+            return f"the update of {own.__name__} is Python code; {_INSTEAD}"
         if changed is not None:
-            return f"{own.__name__} has a {changed} of its own, which is Python code; a mx.Program can say it as data"
+            return f"{own.__name__} has a {changed} of its own, which is Python code; {_INSTEAD}"
         if not asks and self.lr_scheduler is not None and self._schedule() is None:
             return "it has an lr_scheduler which is Python code; those of mx.lr_scheduler are data"
         return ""
