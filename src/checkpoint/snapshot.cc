@@ -249,24 +249,70 @@ SavedKey KeyOf(const json::object& entry, const std::vector<SavedProgram>& progr
   return key;
 }
 
-// Snapshots of a folder, the oldest first.
+// ---- names --------------------------------------------------------------------------------------
+
+std::string NameOfNumber(uint64_t number) { return Format("{:06}", number); }
+
+// The number of a snapshot of this name; none: no snapshot is called that.
+std::optional<uint64_t> NumberOfName(std::string_view name) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  const bool is_ours = error == std::errc() && number < UINT64_MAX && name == NameOfNumber(number);
+  return is_ours ? std::optional(number) : std::nullopt;
+}
+
+std::string IndexIn(const std::string& folder) { return Format("{}/{}", folder, kIndexName); }
+
+// Snapshots of a folder, the oldest first.  It may have folders of others with such names: a
+// snapshot has an index.
 std::vector<uint64_t> NumbersIn(const std::string& folder) {
   std::vector<uint64_t> numbers;
   for (const std::string& name : Names(folder)) {
-    uint64_t number = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-    if (error == std::errc() && end == name.data() + name.size() && name.size() >= 6) {
-      numbers.push_back(number);
-    }
+    const auto number = NumberOfName(name);
+    if (number && Exists(IndexIn(Format("{}/{}", folder, name)))) numbers.push_back(*number);
   }
   std::sort(numbers.begin(), numbers.end());
   return numbers;
 }
 
-std::string NameOfNumber(uint64_t number) { return Format("{:06}", number); }
+std::string NewNameIn(const std::string& folder) {
+  const std::vector<uint64_t> numbers = NumbersIn(folder);
+  uint64_t number = numbers.empty() ? 1 : numbers.back() + 1;
+  while (Exists(Format("{}/{}", folder, NameOfNumber(number)))) ++number;
+  return NameOfNumber(number);
+}
 
-bool IsLeftOver(const std::string& name) {
-  return name.size() > 5 && name[0] == '.' && name.ends_with(".tmp");
+// Where a snapshot is built, and where an old one goes before it is removed.
+std::string NameMeanwhile(const std::string& name) { return Format(".{}.tmp", name); }
+
+bool IsLeftOver(std::string_view name) {
+  if (!name.starts_with('.') || !name.ends_with(".tmp") || name.size() < 5) return false;
+  return NumberOfName(name.substr(1, name.size() - 5)).has_value();
+}
+
+// Whether a folder has an index as a Writer makes them; other tools give theirs the same name.
+bool IsOurs(const std::string& folder) {
+  try {
+    const std::string index = IndexIn(folder);
+    CheckSeal(ReadAll(index), index);
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != Code::kDataLoss) throw;
+    return false;
+  }
+}
+
+// Removes all snapshots of a folder but the newest ones.
+void Prune(const std::string& folder) {
+  std::vector<uint64_t> numbers = NumbersIn(folder);
+  for (size_t i = 0; i + Writer::kKept < numbers.size(); ++i) {  // one that is half gone is none
+    const std::string name = NameOfNumber(numbers[i]);
+    const std::string old = Format("{}/{}", folder, name);
+    if (!IsOurs(old)) continue;
+    const std::string gone = Format("{}/{}", folder, NameMeanwhile(name));
+    Rename(old, gone);
+    RemoveAll(gone);
+  }
 }
 
 }  // namespace
@@ -327,11 +373,10 @@ Writer Writer::Folder(const std::string& path, std::vector<SavedKey> keys,
   for (const std::string& name : Names(path)) {  // of savers that have ended before their commit
     if (IsLeftOver(name)) RemoveAll(Format("{}/{}", path, name));
   }
-  const std::vector<uint64_t> numbers = NumbersIn(path);
-  const std::string number = NameOfNumber(numbers.empty() ? 1 : numbers.back() + 1);
+  const std::string name = NewNameIn(path);
   writer.parent_ = path;
-  writer.path_ = Format("{}/{}", path, number);
-  const std::string target = Format("{}/.{}.tmp", path, number);
+  writer.path_ = Format("{}/{}", path, name);
+  const std::string target = Format("{}/{}", path, NameMeanwhile(name));
   MakeFolder(target);
   writer.target_ = target;  // from here on the destructor removes it
   writer.BeginFile(0);
@@ -421,7 +466,7 @@ std::string Writer::Commit() {
     text += Format(R"(,"metadata":{{"total_size":{}}},"weight_map":{}}})", bytes(),
                    std::string(json::serialize(files)));
     Seal(&text);
-    File file = File::Create(Format("{}/{}", target_, kIndexName));
+    File file = File::Create(IndexIn(target_));
     file.Write(std::as_bytes(std::span(text.data(), text.size())));
     file.Sync();
     file.Close();
@@ -439,13 +484,7 @@ std::string Writer::Commit() {
   SyncFolder(parent_);
   if (!is_folder_) return path_;
   try {
-    std::vector<uint64_t> numbers = NumbersIn(parent_);
-    for (size_t i = 0; i + kKept < numbers.size(); ++i) {  // one that is half gone is none
-      const std::string old = Format("{}/{}", parent_, NameOfNumber(numbers[i]));
-      const std::string gone = Format("{}/.{}.tmp", parent_, NameOfNumber(numbers[i]));
-      Rename(old, gone);
-      RemoveAll(gone);
-    }
+    Prune(parent_);
   } catch (const Error& error) {
     static_cast<void>(error);  // the next one that saves there tries again
   }
@@ -458,7 +497,7 @@ Reader::Reader(const std::string& path) {
   if (!Exists(path)) throw Fail(Code::kNotFound, "{}: there is no snapshot", path);
   if (!IsFolder(path)) {
     OpenFile(path);
-  } else if (Exists(Format("{}/{}", path, kIndexName))) {
+  } else if (Exists(IndexIn(path))) {
     OpenFolder(path);
   } else {
     const std::vector<uint64_t> numbers = NumbersIn(path);
@@ -469,8 +508,7 @@ Reader::Reader(const std::string& path) {
 
 void Reader::OpenFolder(const std::string& folder) {
   path_ = folder;
-  const std::string index = Format("{}/{}", folder, kIndexName);
-  if (!Exists(index)) throw Fail(Code::kDataLoss, "{}: the index is missing", index);
+  const std::string index = IndexIn(folder);
   const std::string text = ReadAll(index);
   CheckSeal(text, index);
   Parse(text, index);

@@ -127,6 +127,55 @@ TEST_F(CheckpointTest, TheNewestCountsAndTwoAreKept) {
   EXPECT_FALSE(Exists(path_ + "/000001"));
 }
 
+TEST_F(CheckpointTest, AFolderOfAnotherIsLeftAlone) {
+  const std::string index = "/model.safetensors.index.json";
+  const std::vector<std::string> others = {
+      "20240101", "100000", "000003", "0000002", "not-digits", "000500", "18446744073709551615"};
+  for (const std::string& name : others) {
+    std::filesystem::create_directories(path_ + "/" + name);
+    Put(path_ + "/" + name + "/theirs", "x");
+  }
+  for (const char* name : {"000500", "18446744073709551615"}) {  // of a tool with the same index
+    Put(path_ + "/" + name + index, R"({"metadata":{},"weight_map":{}})");
+  }
+  Put(path_ + "/000004", "a file");
+  EXPECT_EQ(Save(1), path_ + "/000501");
+  for (const int mark : {2, 3, 4}) Save(mark);
+  EXPECT_EQ(MarkOf(path_), 4);
+  EXPECT_FALSE(Exists(path_ + "/000501"));
+  EXPECT_FALSE(Exists(path_ + "/000502"));
+  for (const std::string& name : others) {
+    EXPECT_EQ(Slurp(path_ + "/" + name + "/theirs"), "x") << name;
+  }
+  EXPECT_EQ(Slurp(path_ + "/000004"), "a file");
+}
+
+TEST_F(CheckpointTest, ASnapshotTakesANameThatIsFree) {
+  for (const char* name : {"000001", "000003", "20240101"}) {
+    std::filesystem::create_directories(path_ + "/" + name);
+  }
+  EXPECT_EQ(Save(1), path_ + "/000002");
+  EXPECT_EQ(Save(2), path_ + "/000004");
+  EXPECT_EQ(MarkOf(path_), 2);
+}
+
+TEST_F(CheckpointTest, FilesThatOthersWriteInTheFolderStay) {
+  Save(1);
+  const std::string states = path_ + "/states";
+  Writer under_way = Writer::SingleFile(states, Keys());  // as another thread may be at it
+  for (const char* name : {".notes.tmp", ".000001x.tmp", ".12.tmp", ".0000012.tmp"}) {
+    Put(path_ + "/" + name, "theirs");
+  }
+  std::filesystem::create_directories(path_ + "/.000002.tmp/half");
+  Save(2);
+  EXPECT_FALSE(Exists(path_ + "/.000002.tmp")) << "what a save left that ended before its commit";
+  EXPECT_EQ(WriteAll(std::move(under_way), 3), states);
+  EXPECT_EQ(MarkOf(states), 3);
+  for (const char* name : {".notes.tmp", ".000001x.tmp", ".12.tmp", ".0000012.tmp"}) {
+    EXPECT_EQ(Slurp(path_ + "/" + name), "theirs");
+  }
+}
+
 TEST_F(CheckpointTest, NamesOfTensorsAreUnique) {
   std::vector<SavedKey> keys(3);
   keys[0].key = Key(KeyView("a"));
