@@ -392,9 +392,15 @@ Writer Writer::SingleFile(const std::string& path, std::vector<SavedKey> keys) {
   const size_t slash = path.find_last_of('/');
   writer.parent_ = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-  const std::string target = Format("{}/.{}.{}-{}.tmp", writer.parent_, name, getpid(), ++count);
-  writer.file_ = File::Create(target);
-  writer.target_ = target;
+  while (!writer.file_) {  // a process that was killed and had this number may have left one
+    const std::string target = Format("{}/.{}.{}-{}.tmp", writer.parent_, name, getpid(), ++count);
+    try {
+      writer.file_ = File::Create(target);
+      writer.target_ = target;
+    } catch (const Error& error) {
+      if (error.code() != Code::kAlreadyExists) throw;
+    }
+  }
   writer.BeginFile(0);
   return writer;
 }
@@ -405,7 +411,8 @@ Writer::~Writer() {
   try {
     RemoveAll(target_);
   } catch (const Error& error) {
-    static_cast<void>(error);  // the next one that saves there tries again
+    // The next save removes what is left in a folder of snapshots; a single file's stays.
+    static_cast<void>(error);
   }
 }
 

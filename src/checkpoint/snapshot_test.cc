@@ -12,6 +12,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/format.h"
+
 namespace tkv::checkpoint {
 namespace {
 
@@ -174,6 +176,19 @@ TEST_F(CheckpointTest, FilesThatOthersWriteInTheFolderStay) {
   for (const char* name : {".notes.tmp", ".000001x.tmp", ".12.tmp", ".0000012.tmp"}) {
     EXPECT_EQ(Slurp(path_ + "/" + name), "theirs");
   }
+}
+
+TEST_F(CheckpointTest, WhatAProcessOfTheSameNumberLeftIsInNobodysWay) {
+  const std::string states = folder_ + "/states";
+  const auto left_over = [&] {  // the next name that a save of this process would take
+    const Writer writer = Writer::SingleFile(states, Keys());
+    const std::string name = Names(folder_).at(0);
+    const size_t dash = name.find_last_of('-');
+    return Format("{}-{}.tmp", name.substr(0, dash), std::stoi(name.substr(dash + 1)) + 1);
+  }();
+  Put(folder_ + "/" + left_over, "half");
+  WriteAll(Writer::SingleFile(states, Keys()), 1);
+  EXPECT_EQ(MarkOf(states), 1);
 }
 
 TEST_F(CheckpointTest, NamesOfTensorsAreUnique) {
