@@ -434,7 +434,7 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
   SmallVector<TileJob, 1> jobs(push_count);
   std::vector<UpdateScalars> scalars(optimizer ? push_count : 0);
   std::vector<FreshState> fresh(optimizer ? push_count : 0);
-  std::vector<std::array<void*, 16>> states(optimizer ? push_count : 0);
+  std::vector<std::array<void*, Program::kStatesMax>> states(optimizer ? push_count : 0);
   for (size_t g = 0; g < push_count; ++g) {
     const Entry& entry = *claim.entries[g];
     TileJob& job = jobs[g];

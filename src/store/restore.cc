@@ -14,20 +14,23 @@ constexpr size_t kBytesAtOnce = size_t{64} << 20;
 
 // The optimizer whose states a snapshot has; null: it has none.
 std::shared_ptr<const Optimizer> OptimizerOf(const checkpoint::Reader& reader) {
-  const checkpoint::SavedProgram* first = nullptr;
+  const SavedKey* first_key = nullptr;
   for (const SavedKey& key : reader.keys()) {
     if (key.program.text.empty()) continue;
-    if (first == nullptr) first = &key.program;
-    if (key.program.text != first->text || key.program.multi_precision != first->multi_precision) {
+    if (first_key == nullptr) first_key = &key;
+    const checkpoint::SavedProgram& first = first_key->program;
+    if (key.program.text != first.text || key.program.multi_precision != first.multi_precision) {
       throw Fail(Code::kUnimplemented, "key {}: states of another optimizer than those before it",
                  key.key.view().ToString());
     }
   }
-  if (first == nullptr) return nullptr;
-  auto optimizer = std::make_shared<Optimizer>(Program::Parse(first->text), first->multi_precision);
+  if (first_key == nullptr) return nullptr;
+  const checkpoint::SavedProgram& first = first_key->program;
+  auto optimizer =
+      std::make_shared<Optimizer>(ProgramOf(reader.path(), *first_key), first.multi_precision);
   const auto& params = optimizer->program().params();
-  for (size_t i = 0; i < std::min(params.size(), first->params.size()); ++i) {
-    optimizer->SetParam(params[i].name, first->params[i]);
+  for (size_t i = 0; i < std::min(params.size(), first.params.size()); ++i) {
+    optimizer->SetParam(params[i].name, first.params[i]);
   }
   return optimizer;
 }

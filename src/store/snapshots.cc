@@ -44,21 +44,51 @@ bool HasStates(const SavedKey& key) {
          std::any_of(key.updates.begin(), key.updates.end(), is_updated);
 }
 
-void CheckStates(const SavedKey& saved, const LoadedKey& key, const Optimizer* optimizer) {
+std::vector<std::string> ScalarNames(const Program& program) {
+  std::vector<std::string> names;
+  for (const Program::ScalarState& scalar : program.scalar_states()) names.push_back(scalar.name);
+  return names;
+}
+
+// A file may say anything: states that are not the program's would be taken for them.
+void CheckFit(const std::string& path, const SavedKey& saved, const Program& program) {
+  const auto wrong = [&](const char* what, std::string found, std::string wanted) {
+    return Fail(Code::kDataLoss, "{}: key {}: {} ({}), the program '{}' keeps ({})", path,
+                saved.key.view().ToString(), what, found, program.name(), wanted);
+  };
+  if (saved.arrays != program.states()) {
+    throw wrong("arrays", Join(saved.arrays, ", "), Join(program.states(), ", "));
+  }
+  const std::vector<std::string> scalars = ScalarNames(program);
+  if (saved.scalars != scalars) {
+    throw wrong("scalars", Join(saved.scalars, ", "), Join(scalars, ", "));
+  }
+  const bool needs_master =
+      saved.program.multi_precision && ComputeType(saved.dtype) != saved.dtype;
+  if (saved.has_master != needs_master) {
+    throw Fail(Code::kDataLoss, "{}: key {}: {} with multi_precision={} has {}", path,
+               saved.key.view().ToString(), Name(saved.dtype), saved.program.multi_precision,
+               needs_master ? "no master" : "a master");
+  }
+}
+
+void CheckStates(const std::string& path, const SavedKey& saved, const LoadedKey& key,
+                 const Optimizer* optimizer) {
   if (!HasStates(saved)) return;
   const std::string name = key.key.view().ToString();
+  const bool is_known = optimizer != nullptr && saved.program.text == optimizer->program().ToText();
+  const Program program = is_known ? optimizer->program() : ProgramOf(path, saved);
+  CheckFit(path, saved, program);
   if (optimizer == nullptr) {
     throw Fail(Code::kFailedPrecondition,
                "key {}: the snapshot has states of '{}', and the store has no optimizer; "
                "set_optimizer comes first",
-               name, Program::Parse(saved.program.text).name());
+               name, program.name());
   }
-  if (saved.program.text != optimizer->program().ToText() ||
-      saved.program.multi_precision != optimizer->multi_precision()) {
+  if (!is_known || saved.program.multi_precision != optimizer->multi_precision()) {
     throw Fail(Code::kFailedPrecondition,
                "key {}: the states are of '{}'{}, the store's optimizer is '{}'{}", name,
-               Program::Parse(saved.program.text).name(),
-               saved.program.multi_precision ? " with multi_precision" : "",
+               program.name(), saved.program.multi_precision ? " with multi_precision" : "",
                optimizer->program().name(),
                optimizer->multi_precision() ? " with multi_precision" : "");
   }
@@ -76,8 +106,15 @@ void DescribeProgram(const Program& program, bool multi_precision, std::vector<d
                      SavedKey* key) {
   key->program = {program.ToText(), multi_precision, std::move(params)};
   key->arrays = program.states();
-  for (const Program::ScalarState& scalar : program.scalar_states()) {
-    key->scalars.push_back(scalar.name);
+  key->scalars = ScalarNames(program);
+}
+
+Program ProgramOf(const std::string& path, const SavedKey& saved) {
+  try {
+    return Program::Parse(saved.program.text);
+  } catch (const Error& error) {
+    throw Fail(Code::kDataLoss, "{}: key {}: it has states of a program that cannot be read: {}",
+               path, saved.key.view().ToString(), error.what());
   }
 }
 
@@ -128,7 +165,7 @@ std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const 
       throw Fail(Code::kInvalidArgument, "{} has states alone; load_optimizer_states reads it",
                  reader.path());
     }
-    CheckStates(from, key, optimizer);
+    CheckStates(reader.path(), from, key, optimizer);
     matches.push_back(found->second);
     saved.erase(found);
   }

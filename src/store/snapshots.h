@@ -20,6 +20,9 @@ enum class Parts : uint8_t { kAll, kStates };
 // A program and its states as a snapshot has them.
 void DescribeProgram(const Program& program, bool multi_precision, std::vector<double> params,
                      SavedKey* key);
+// The program whose states the snapshot `path` has of a key.
+//   throws  kDataLoss  naming both
+Program ProgramOf(const std::string& path, const SavedKey& saved);
 
 // Hands over the parts of a snapshot, in the order in which they are written.
 class PartSource {
@@ -52,6 +55,7 @@ struct LoadedKey {
 //   optimizer  of the store; null: none
 //   throws  kInvalidArgument    keys, shapes or dtypes differ, or there are no values to load
 //           kFailedPrecondition the states are of another optimizer than the store has
+//           kDataLoss           the states are not those of the program that the snapshot names
 std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const LoadedKey> keys,
                               const Optimizer* optimizer, Parts parts);
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "store/snapshots.h"
 #include "tests/conformance/store_conformance.h"
 
 namespace tkv {
@@ -183,6 +184,81 @@ TEST_P(StoreSnapshots, WhatDoesNotFitIsRefusedAndChangesNothing) {
     file.put('\x55');
   }
   refuses(store_.get(), Code::kDataLoss);
+}
+
+// Parts of zeros.
+class Zeros final : public PartSource {
+ public:
+  std::span<const std::byte> Next(const checkpoint::Item& item) override {
+    bytes_.resize(item.tensor.bytes());
+    return bytes_;
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+TEST_P(StoreSnapshots, StatesThatDoNotFitTheirProgramAreRefused) {
+  const auto optimizer = Optimizer::Create("nadam", {}, true);  // two arrays and a scalar
+  const auto with_masters = [&](DType dtype) {
+    SavedKey key;
+    key.key = Key(KeyView("w"));
+    key.dtype = dtype;
+    key.shape = {kElements};
+    key.updates = {1};
+    key.has_master = true;
+    DescribeProgram(optimizer->program(), true, optimizer->ParamsFor("w"), &key);
+    return key;
+  };
+  const auto refuses = [&](DType dtype, const std::function<void(SavedKey*)>& change) {
+    const auto tried = GetParam().make();
+    tried->Init("w", Array(dtype, 1));
+    tried->SetOptimizer(optimizer);
+    tried->Push("w", Array(dtype, 1));
+    SavedKey key = with_masters(dtype);
+    change(&key);
+    Zeros zeros;
+    WriteSnapshot(path_, Parts::kAll, {key}, &zeros, {});
+    key.has_value = false;
+    WriteSnapshot(folder_ + "/states", Parts::kStates, {key}, &zeros, {});
+    for (const bool is_whole : {true, false}) {
+      const std::string path = is_whole ? path_ : folder_ + "/states";
+      const auto failure = test::FailureOf(
+          [&] { is_whole ? static_cast<void>(tried->Load(path)) : tried->LoadStates(path); });
+      EXPECT_EQ(failure.code, Code::kDataLoss) << failure.message;
+      EXPECT_NE(failure.message.find(path), std::string::npos) << failure.message;
+      EXPECT_NE(failure.message.find("key 'w'"), std::string::npos) << failure.message;
+      tried->Push("w", Array(dtype, 1));
+    }
+    const auto restored = GetParam().make();
+    EXPECT_EQ(test::FailureOf([&] { restored->Restore(path_); }).code, Code::kDataLoss);
+  };
+  {
+    store_->Init("w", Array(DType::kF16, 1));
+    store_->SetOptimizer(optimizer);
+    Zeros zeros;
+    WriteSnapshot(path_, Parts::kAll, {with_masters(DType::kF16)}, &zeros, {});
+    store_->Load(path_);
+    store_->Push("w", Array(DType::kF16, 1));
+  }
+  const auto as_it_is = [](SavedKey*) {};
+  refuses(DType::kF32, as_it_is);  // which has no master
+  const auto refuses_f16 = [&](const std::function<void(SavedKey*)>& change) {
+    refuses(DType::kF16, change);
+  };
+  refuses_f16([](SavedKey* key) { key->has_master = false; });
+  refuses_f16([](SavedKey* key) { key->arrays.pop_back(); });
+  refuses_f16([](SavedKey* key) { key->arrays[0] = "x"; });
+  refuses_f16([](SavedKey* key) { std::swap(key->arrays[0], key->arrays[1]); });
+  refuses_f16([](SavedKey* key) { key->scalars.clear(); });
+  refuses_f16([](SavedKey* key) { key->scalars[0] = "x"; });
+  refuses_f16([](SavedKey* key) { key->arrays.clear(), key->scalars.clear(); });
+  refuses_f16([](SavedKey* key) { key->program.text = "x"; });
+  refuses_f16([](SavedKey* key) { key->program = {}; });
+  for (const size_t count : {17, 300}) {
+    refuses_f16([&](SavedKey* key) { key->arrays.resize(count, "m"); });
+    refuses_f16([&](SavedKey* key) { key->scalars.resize(count, "t"); });
+  }
 }
 
 TEST_P(StoreSnapshots, WhatCannotBeWrittenIsAnErrorAndTheStoreGoesOn) {
