@@ -24,7 +24,9 @@ namespace tkv::checkpoint {
 struct SavedProgram {
   std::string text;
   bool multi_precision = false;
-  std::vector<double> params;  // as they were; a store that loads has its own
+  // As they were for keys without a multiplier.  A store that loads has its own; one that is restored
+  // has these for every key.
+  std::vector<double> params;
   bool operator==(const SavedProgram&) const = default;
 };
 

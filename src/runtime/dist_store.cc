@@ -158,9 +158,7 @@ void DistStore::SetProgram(std::shared_ptr<const Optimizer> optimizer) {
     const auto lock = Lock("set_optimizer");
     spec.program = optimizer->program().ToText();
     spec.multi_precision = optimizer->multi_precision();
-    for (const Program::Param& param : optimizer->program().params()) {
-      spec.params.push_back(optimizer->param(param.name));
-    }
+    spec.params = ParamsOf(*optimizer);
     spec.fresh = optimizer_ != nullptr && optimizer_ != optimizer;
   }
   std::vector<double> params = spec.params;

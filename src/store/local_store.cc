@@ -539,6 +539,9 @@ std::string LocalStore::SaveAs(const char* verb, const std::string& path, Parts 
     Claim claim;
     ClaimAllKeys(verb, Claim::Mode::kRead, shared_.get(), options_, Lock(verb), &claim);
     if (parts == Parts::kStates) CheckNoFunction(*claim.updater);
+    const auto& optimizer = claim.updater->optimizer;
+    std::vector<double> params;
+    if (optimizer != nullptr) params = ParamsOf(*optimizer);
     std::vector<SavedKey> keys;
     for (const Entry* entry : claim.entries) {
       SavedKey key;
@@ -547,10 +550,8 @@ std::string LocalStore::SaveAs(const char* verb, const std::string& path, Parts 
       key.shape = entry->value.shape();
       key.round = entry->pushes;
       key.has_value = parts == Parts::kAll;
-      const auto& optimizer = claim.updater->optimizer;
       if (optimizer != nullptr && entry->state_of == optimizer) {
-        DescribeProgram(optimizer->program(), optimizer->multi_precision(),
-                        optimizer->ParamsFor(entry->key.view()), &key);
+        DescribeProgram(optimizer->program(), optimizer->multi_precision(), params, &key);
         key.has_master = static_cast<bool>(entry->master);
         key.updates = {entry->round};
       }

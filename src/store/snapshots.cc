@@ -102,6 +102,14 @@ void CheckStates(const std::string& path, const SavedKey& saved, const LoadedKey
 
 }  // namespace
 
+std::vector<double> ParamsOf(const Optimizer& optimizer) {
+  std::vector<double> params;
+  for (const Program::Param& param : optimizer.program().params()) {
+    params.push_back(optimizer.param(param.name));
+  }
+  return params;
+}
+
 void DescribeProgram(const Program& program, bool multi_precision, std::vector<double> params,
                      SavedKey* key) {
   key->program = {program.ToText(), multi_precision, std::move(params)};

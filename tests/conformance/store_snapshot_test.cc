@@ -261,6 +261,26 @@ TEST_P(StoreSnapshots, StatesThatDoNotFitTheirProgramAreRefused) {
   }
 }
 
+TEST_P(StoreSnapshots, AKeysMultipliersAreNotThoseOfARestoredStore) {
+  const auto optimizer = Optimizer::Create("sgd", {{"learning_rate", 0.5}, {"wd", 0.5}});
+  optimizer->SetMultiplier("wd", "a", 0);
+  optimizer->SetMultiplier("learning_rate", "a", 3);
+  store_->SetOptimizer(optimizer);
+  for (const char* key : {"a", "b"}) {
+    store_->Init(key, test::Floats({1}));
+    store_->Push(key, test::Floats({0}));
+  }
+  EXPECT_EQ(Pulled("a"), std::vector<float>{1});
+  EXPECT_EQ(Pulled("b"), std::vector<float>{0.75});
+  store_->Save(path_);
+  store_->Close();
+  store_ = GetParam().make();
+  store_->Restore(path_);
+  for (const char* key : {"a", "b"}) store_->Push(key, test::Floats({0}));
+  EXPECT_EQ(Pulled("b"), std::vector<float>{0.75 * 0.75});
+  EXPECT_EQ(Pulled("a"), std::vector<float>{0.75});
+}
+
 TEST_P(StoreSnapshots, WhatCannotBeWrittenIsAnErrorAndTheStoreGoesOn) {
   Make(store_.get(), "momentum");
   std::ofstream(folder_ + "/file") << "x";
