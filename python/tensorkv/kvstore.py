@@ -524,17 +524,26 @@ class KVStore(KVStoreVerbs):
             return ticket.in_thread(self.close, "close")
         waits, self._waits_at_close = self._waits_at_close, False
         try:
-            if waits:
-                try:
+            try:
+                if waits:
                     self._barrier()
-                finally:
-                    self._close()
-            else:
+            finally:
                 self._close()
         finally:
-            self._holds(None, None)
-            _life.closed(self)
+            if self._is_closed():
+                self._holds(None, None)
+                _life.closed(self)
+            else:  # an updater runs, or another thread has held a key for too long
+                self._waits_at_close = waits
         return None
+
+    def _is_closed(self) -> bool:
+        """Return whether every later call fails."""
+        try:
+            len(self)
+        except FailedPreconditionError:
+            return True
+        return False
 
     # ----------------------------------------------------------------------------------------------------------- on disk
 

@@ -7,6 +7,7 @@ import weakref
 import numpy as np
 import pytest
 import tensorkv as mx
+from tensorkv import _life
 
 S = (2, 3)
 
@@ -287,6 +288,27 @@ def test_properties_and_protocols():
     for verb in (lambda: kv.push("a", mx.nd.ones(S)), lambda: len(kv), lambda: "a" in kv, kv.barrier):
         with pytest.raises(mx.errors.FailedPreconditionError, match="the store is closed"):
             verb()
+
+
+def test_a_store_that_could_not_be_closed_goes_on():
+    kv = mx.kv.create("local")
+    kv.init(0, mx.nd.ones(S))
+    refused = []
+
+    class Closes(mx.optimizer.SGD):
+        def update(self, index, weight, grad, state):
+            with pytest.raises(mx.errors.FailedPreconditionError, match="close: an updater of this store is running"):
+                kv.close()
+            refused.append(len(kv))
+            super().update(index, weight, grad, state)
+
+    kv.set_optimizer(Closes(learning_rate=1))
+    updater = kv._updater
+    kv.push(0, mx.nd.ones(S))
+    assert refused == [1] and kv._updater is updater is not None
+    assert repr(kv) == "<KVStore 'local' rank 0 of 1, 1 keys>" and _life.is_open(kv)
+    kv.close()
+    assert kv._updater is None and not _life.is_open(kv)
 
 
 @pytest.mark.parametrize(
