@@ -277,13 +277,13 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
     }
   }
   claim.pushed = push_count;
-  if (push_count > 0) traced.Note(Span::Kind::kPush);
+  if (push_count > 0) traced.Note(Span::Kind::kPush, claim.push_groups);
   if (fuse) {
     outputs.Scatter();
   } else if (!outs.empty()) {
     RunPull(claim, outs, outputs);
   }
-  if (!outs.empty()) traced.Note(Span::Kind::kPull);
+  if (!outs.empty()) traced.Note(Span::Kind::kPull, claim.pull_groups);
 }
 
 // Whether an output shares memory with another one, unless both are the same bytes of one key.

@@ -5,10 +5,14 @@
 #include <unistd.h>
 
 #include <condition_variable>
+#include <filesystem>
+#include <fstream>
 #include <optional>
+#include <sstream>
 #include <thread>
 
 #include "base/random.h"
+#include "checkpoint/json.h"
 #include "store/overlap.h"
 #include "tests/arrays.h"
 #include "tkv/kvstore.h"
@@ -182,6 +186,38 @@ TEST(LocalStore, LocalAndDeviceHaveTheSameBits) {
   local->Pull(1, outs[0]);
   device->Pull(1, outs[1]);
   EXPECT_TRUE(SameBytes(outs[0], outs[1]));
+}
+
+TEST(LocalStore, SpansOfAPushPullHaveTheKeysOfTheirPart) {
+  const auto store = KVStore::Create("local");
+  const NDArray a = Full({4}, 1);
+  const NDArray b = Full({8}, 1);
+  const NDArray c = Full({16}, 1);
+  store->Init("a", a);
+  store->Init("b", b);
+  store->Init("c", c);
+  const NDArray* const at_a = &a;
+  const NDArray* const at_b = &b;
+  const NDArray* const at_c = &c;
+  store->StartTrace();
+  store->PushPull(std::vector<PushItem>{{"a", {&at_a, 1}}, {"b", {&at_b, 1}}},
+                  std::vector<PullItem>{{"b", {&at_b, 1}}});
+  store->PushPull(std::vector<PushItem>{{"a", {&at_a, 1}}, {"a", {&at_a, 1}}},
+                  std::vector<PullItem>{{"c", {&at_c, 1}}, {"b", {&at_b, 1}}, {"b", {&at_b, 1}}});
+  const std::string file = ::testing::TempDir() + "tkv-spans-" + std::to_string(getpid());
+  store->WriteTrace(file);
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  std::filesystem::remove(file);
+  std::vector<std::string> found;
+  const auto trace = checkpoint::ParseObject(text.str(), file);
+  for (const auto& event : trace.at("traceEvents").as_array()) {
+    if (event.at("ph") != "X") continue;
+    found.push_back(std::string(event.at("name").as_string()) + " " +
+                    std::to_string(event.at("args").at("bytes").as_int64()));
+  }
+  EXPECT_EQ(found, (std::vector<std::string>{"push of 2 keys 48", "pull 'b' 32", "push 'a' 16",
+                                             "pull of 2 keys 96"}));
 }
 
 TEST(LocalStore, OptionsAreChecked) {

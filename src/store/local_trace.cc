@@ -20,19 +20,27 @@ void LocalTrace::Pause() {
   is_on_ = false;
 }
 
-void LocalTrace::Note(Span::Kind kind, const Claim& claim, int64_t* begin) {
+void LocalTrace::Note(Span::Kind kind, const Claim& claim, const SmallVector<size_t>& groups,
+                      int64_t* begin) {
   const int64_t now = Now();
   Span span;
   span.kind = kind;
   span.begin = *begin;
   span.nanoseconds = now - *begin;
   span.rank = 0;
-  for (const Entry* entry : claim.entries) span.bytes += entry->bytes;
+  std::vector<bool> is_known(claim.entries.size());
+  size_t keys = 0;
+  for (const size_t group : groups) {
+    if (is_known[group]) continue;
+    is_known[group] = true;
+    ++keys;
+    span.bytes += claim.entries[group]->bytes;
+  }
   *begin = now;
   std::lock_guard lock(mutex_);
   if (!recorder_.is_on()) return;
-  const std::string key = claim.entries.size() == 1 ? claim.entries[0]->key.view().ToString()
-                                                    : Format("of {} keys", claim.entries.size());
+  const std::string key =
+      keys == 1 ? claim.entries[groups[0]]->key.view().ToString() : Format("of {} keys", keys);
   if (numbers_.size() < Recorder::kSpansMax) {
     span.key_low = numbers_.try_emplace(key, numbers_.size() + 1).first->second;
   }

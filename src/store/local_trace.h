@@ -29,9 +29,10 @@ class LocalTrace {
     Call(LocalTrace* trace, const Claim& claim) : trace_(trace), claim_(claim) {
       if (trace->is_on_.load(std::memory_order_relaxed)) begin_ = Now();
     }
-    // What has been done since the last part: of one key, or of several together.
-    void Note(Span::Kind kind) {
-      if (begin_ != 0) trace_->Note(kind, claim_, &begin_);
+    // What has been done since the last part: of one key, or of several together; `groups` are the
+    // indices of their entries in the claim, some perhaps more than once.
+    void Note(Span::Kind kind, const SmallVector<size_t>& groups) {
+      if (begin_ != 0) trace_->Note(kind, claim_, groups, &begin_);
     }
 
    private:
@@ -42,7 +43,7 @@ class LocalTrace {
 
  private:
   static int64_t Now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
-  void Note(Span::Kind kind, const Claim& claim, int64_t* begin);
+  void Note(Span::Kind kind, const Claim& claim, const SmallVector<size_t>& groups, int64_t* begin);
 
   std::atomic<bool> is_on_{false};
   std::mutex mutex_;  // of what follows
