@@ -135,7 +135,7 @@ def randn(
         >>> mx.random.randn(2, 3).shape
         (2, 3)
     """
-    return normal(loc, scale, shape or (1,), dtype, ctx)
+    return normal(loc, scale, shape or (1,), dtype, ctx, out)
 
 
 def exponential(

@@ -55,6 +55,19 @@ def test_draws_of_several_rows():
             mx.random.multinomial(mx.nd.array(wrong))
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in mx.random.__all__ if "out" in inspect.signature(getattr(mx.random, name)).parameters]
+)
+def test_every_function_fills_the_array_that_it_is_given(name):
+    arguments = {"randint": (0, 9), "randn": (3, 4), "multinomial": (mx.nd.array([[0.5, 0.5]] * 3),)}.get(name, ())
+    shape = {} if name == "randn" else {"shape": (4,) if name == "multinomial" else (3, 4)}
+    out = mx.nd.full((3, 4), -7, dtype="float64")
+    assert getattr(mx.random, name)(*arguments, out=out, **shape) is out
+    assert (out.asnumpy() != -7).all()
+    with pytest.raises(mx.errors.InvalidArgumentError, match=r"out: shape \(2,\), \(3, 4\) is needed"):
+        getattr(mx.random, name)(*arguments, out=mx.nd.zeros((2,)), **shape)
+
+
 def test_results_in_an_array_that_is_there():
     out = mx.nd.zeros((2, 3), dtype="float64")
     assert mx.random.uniform(5, 6, shape=(2, 3), out=out) is out and out.min().asscalar() >= 5
