@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as _np
@@ -135,18 +135,30 @@ class EvalMetric:
             InvalidArgumentError: as many labels as predictions are needed, of shapes that fit; nothing has been taken.
         """
         labels, preds = check_label_shapes(labels, preds, wrap=True)
-        for total, count in [self._measure(_host(one), _host(other)) for one, other in zip(labels, preds, strict=True)]:
-            self._add(float(total), count)
+        self._add_all(self._measure(_host(one), _host(other)) for one, other in zip(labels, preds, strict=True))
 
     def _measure(self, label: _Host, pred: _Host) -> tuple[Any, int]:
         """Return a sum and a count."""
         raise UnimplementedError(f"{type(self).__name__}: the class defines neither _measure(label, pred) nor update")
+
+    def _add_all(self, found: Iterable[tuple[Any, Any]]) -> None:
+        """Add sums and counts, of which each may raise, when all are there."""
+        for total, count in [(float(total), 0 + count) for total, count in found]:
+            self._add(total, count)
 
     def _add(self, total: float, count: float) -> None:
         self.sum_metric += total
         self.global_sum_metric += total
         self.num_inst += count
         self.global_num_inst += count
+
+    def _state(self) -> Any:
+        """Return what an update may change: attributes, whose values it replaces."""
+        return dict(vars(self))
+
+    def _set_state(self, state: Any) -> None:
+        vars(self).clear()
+        vars(self).update(state)
 
     def reset(self) -> None:
         """Begin anew."""
@@ -294,13 +306,27 @@ class CompositeEvalMetric(EvalMetric):
             label = {name: array for name, array in label.items() if name in self.label_names}
         if self.output_names is not None:
             pred = {name: array for name, array in pred.items() if name in self.output_names}
-        for metric in self.metrics:
-            metric.update_dict(label, pred)
+        self._have_all(lambda metric: metric.update_dict(label, pred))
 
     def update(self, labels: Any, preds: Any) -> None:
-        """Have each measure take labels and predictions."""
-        for metric in self.metrics:
-            metric.update(labels, preds)
+        """Have each measure take labels and predictions; where one raises, none has."""
+        self._have_all(lambda metric: metric.update(labels, preds))
+
+    def _have_all(self, update: Callable[[EvalMetric], None]) -> None:
+        before = self._state()
+        try:
+            for metric in self.metrics:
+                update(metric)
+        except BaseException:
+            self._set_state(before)
+            raise
+
+    def _state(self) -> Any:
+        return [metric._state() for metric in self.metrics]
+
+    def _set_state(self, state: Any) -> None:
+        for metric, one in zip(self.metrics, state, strict=True):
+            metric._set_state(one)
 
     def reset(self) -> None:
         """Begin anew."""
@@ -748,33 +774,44 @@ class PearsonCorrelation(EvalMetric):
         self._count = 0
         super().reset()
 
-    def _measure(self, label: _Host, pred: _Host) -> tuple[Any, int]:
-        check_label_shapes(label, pred, shape=True)
-        wanted, found = label.astype(_np.float64).ravel(), pred.astype(_np.float64).ravel()
+    def update(self, labels: Any, preds: Any) -> None:
+        """Take labels and predictions of the same shape: arrays, or lists of arrays."""
         if self.average == "macro":
-            return _np.corrcoef(found, wanted)[0, 1], 1
-        self._merge(wanted, found)
-        return 0.0, 1
+            super().update(labels, preds)
+            return
+        labels, preds = check_label_shapes(labels, preds, wrap=True)
+        found = self._count, self._moments
+        for label, pred in zip(labels, preds, strict=True):
+            found = _merged(*found, *self._flat(_host(label), _host(pred)))
+        self._count, self._moments = found
+        self._add(0.0, len(labels))
 
-    def _merge(self, label: _Host, pred: _Host) -> None:
-        """Take the moments of further elements into those of all."""
-        count = len(label)
-        whole = self._count + count
-        means = _np.array([label.mean(), pred.mean()])
-        from_mean = _np.array([label, pred]) - means[:, None]
-        shift = means - self._moments[:2]
-        products = [(0, 0), (1, 1), (0, 1)]
-        within = [
-            (from_mean[i] * from_mean[j]).sum() + shift[i] * shift[j] * self._count * count / whole for i, j in products
-        ]
-        self._moments = _np.concatenate([self._moments[:2] + shift * count / whole, self._moments[2:] + within])
-        self._count = whole
+    def _measure(self, label: _Host, pred: _Host) -> tuple[Any, int]:
+        wanted, found = self._flat(label, pred)
+        return _np.corrcoef(found, wanted)[0, 1], 1
+
+    @staticmethod
+    def _flat(label: _Host, pred: _Host) -> tuple[_Host, _Host]:
+        check_label_shapes(label, pred, shape=True)
+        return label.astype(_np.float64).ravel(), pred.astype(_np.float64).ravel()
 
     def _value(self, total: float, count: float) -> float:
         if self.average == "macro" or not count:
             return super()._value(total, count)
         squares = self._moments[2] * self._moments[3]
         return float(self._moments[4] / math.sqrt(squares)) if squares else math.nan
+
+
+def _merged(known: int, moments: _Host, label: _Host, pred: _Host) -> tuple[int, _Host]:
+    """Return number and moments of the elements known and of further ones together."""
+    count = len(label)
+    whole = known + count
+    means = _np.array([label.mean(), pred.mean()])
+    from_mean = _np.array([label, pred]) - means[:, None]
+    shift = means - moments[:2]
+    products = [(0, 0), (1, 1), (0, 1)]
+    within = [(from_mean[i] * from_mean[j]).sum() + shift[i] * shift[j] * known * count / whole for i, j in products]
+    return whole, _np.concatenate([moments[:2] + shift * count / whole, moments[2:] + within])
 
 
 @register
@@ -864,8 +901,7 @@ class Loss(_Named):
 
     def update(self, labels: Any, preds: Any) -> None:
         """Take losses: an array, or a list of arrays."""
-        for pred in map(_host, _listed(preds)):
-            self._add(float(pred.sum()), pred.size)
+        self._add_all((pred.sum(), pred.size) for pred in map(_host, _listed(preds)))
 
 
 @register
@@ -929,9 +965,7 @@ class CustomMetric(EvalMetric):
         found = [
             self._feval(_host(label), _host(pred)) for pred, label in zip(_listed(preds), _listed(labels), strict=False)
         ]
-        for one in found:
-            total, count = one if isinstance(one, tuple) else (one, 1)
-            self._add(float(total), count)
+        self._add_all(one if isinstance(one, tuple) else (one, 1) for one in found)
 
     def get_config(self) -> dict[str, Any]:
         """Refuse: a function is no data."""

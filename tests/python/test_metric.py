@@ -93,8 +93,49 @@ def test_what_does_not_fit_is_said(what):
         call()
 
 
-def test_an_update_that_fails_has_taken_nothing():
-    metric = mx.metric.CrossEntropy()
-    with pytest.raises(mx.errors.InvalidArgumentError):
-        metric.update([LABELS, mx.nd.array([0, 2])], [PREDS, PREDS])
-    assert metric.num_inst == 0
+def of_right_shape(label, pred):
+    return 1.0, (1 if pred.shape[0] == 3 else "none")
+
+
+ALL_OR_NOTHING = {
+    "acc": "acc",
+    "top_k_acc": mx.metric.TopKAccuracy(2),
+    "f1": "f1",
+    "f1 micro": mx.metric.F1(average="micro"),
+    "mcc": "mcc",
+    "perplexity": mx.metric.Perplexity(None),
+    "mae": "mae",
+    "mse": "mse",
+    "rmse": "rmse",
+    "ce": "ce",
+    "pearsonr": "pearsonr",
+    "pearsonr micro": mx.metric.PearsonCorrelation(average="micro"),
+    "pcc": "pcc",
+    "loss": "loss",
+    "custom": of_right_shape,
+    "composite": ["loss", "acc"],
+    "nested": [["loss", of_right_shape], "acc"],
+}
+
+
+def state_of(metric):
+    parts = [state_of(one) for one in getattr(metric, "metrics", [])]
+    return metric.get(), metric.get_global(), getattr(metric, "num_inst", 0), parts
+
+
+@pytest.mark.parametrize("what", ALL_OR_NOTHING)
+def test_an_update_that_fails_has_taken_nothing(what):
+    metric = mx.metric.create(ALL_OR_NOTHING[what])
+    is_of_classes = what not in ("mae", "mse", "rmse", "pearsonr", "pearsonr micro")
+    pred = mx.nd.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]] if is_of_classes else [0.1, 0.8, 0.3])
+    label = mx.nd.array([0, 1, 1])
+    metric.update([label], [pred])
+    before = state_of(metric)
+    bad = "no losses" if what == "loss" else mx.nd.ones((2, 5, 7))
+    with pytest.raises((mx.KVError, TypeError, ValueError)):
+        metric.update([label, label], [1 - pred, bad])
+    assert state_of(metric) == before
+    if what in ("composite", "nested"):
+        with pytest.raises((mx.KVError, TypeError)):
+            metric.update_dict({"a": label}, {"a": bad})
+        assert state_of(metric) == before
