@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._optimizer import Optimizer, bound, builtin
-from ._running import number
+from ._running import Table, number
 from .errors import UnimplementedError
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class LARS(Optimizer):
         As in MXNet, named parameters that do not end in ``_weight`` start at 0.
         """
         none = {name: 0.0 for name in self.idx2name.values() if not name.endswith("_weight")}
-        super().set_wd_mult({**none, **dict(args_wd_mult)})
+        super().set_wd_mult({**none, **Table(self, "wd_mult", args_wd_mult)})
 
     def _factors_by_name(self, index: Any) -> dict[str, float]:
         return {"adapt": 0.0 if str(self.idx2name.get(index, index)).endswith(_NO_NORM) else 1.0}

@@ -202,7 +202,8 @@ class Trainer:
         for name, array in wanted.items():
             if array.shape != found[name].shape or array.dtype != found[name].dtype:
                 raise InvalidArgumentError(
-                    f"load_states: {name!r} has shape {found[name].shape}, {array.shape} is needed"
+                    f"load_states: {name!r} is {found[name].dtype_name} of shape {found[name].shape},"
+                    f" {array.dtype_name} of {array.shape} is needed"
                 )
         for name, array in wanted.items():
             array[:] = found[name]

@@ -178,14 +178,21 @@ def create(init: str | Initializer, **kwargs: Any) -> Initializer:
 
     Raises:
         KeyNotFoundError: no such initializer, with a list of those there are.
+        InvalidArgumentError: arguments beside one that has them already.
 
     Example:
         >>> mx.init.create('xavier', magnitude=2).dumps()
         '["xavier", {"rnd_type": "uniform", "factor_type": "avg", "magnitude": 2}]'
     """
+    is_made = isinstance(init, Initializer)
+    name = str(init)
+    if kwargs and (is_made or name.startswith("[")):
+        made = type(init).__name__ if is_made else name
+        raise InvalidArgumentError(
+            f"initializer {made}: it has its arguments already; {next(iter(kwargs))!r} comes too late"
+        )
     if isinstance(init, Initializer):
         return init
-    name = str(init)
     if name.startswith("["):
         name, kwargs = json.loads(name)
     klass = _registry.get(name.lower())

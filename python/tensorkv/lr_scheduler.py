@@ -23,9 +23,10 @@ def __dir__() -> list[str]:
 
 def _count(name: str, value: object, least: int) -> int:
     """Return a whole number that is at least so much."""
-    if isinstance(value, bool) or number(name, value) != int(number(name, value)) or int(number(name, value)) < least:
+    count = number(name, value)
+    if isinstance(value, bool) or not count.is_integer() or count < least:
         raise InvalidArgumentError(f"{name}: {value!r}, a whole number from {least} is needed")
-    return int(number(name, value))
+    return int(count)
 
 
 class LRScheduler:

@@ -238,12 +238,17 @@ def create(metric: Any, *args: Any, **kwargs: Any) -> EvalMetric:
 
     Raises:
         KeyNotFoundError: no such measure, with a list of those there are.
+        InvalidArgumentError: arguments beside a measure that has them already.
 
     Example:
         >>> mx.metric.create(['acc', 'ce']).get()
         (['accuracy', 'cross-entropy'], [nan, nan])
     """
     if isinstance(metric, EvalMetric):
+        if args or kwargs:
+            raise InvalidArgumentError(
+                f"metric {metric.name}: it has its arguments already; further ones come too late"
+            )
         return metric
     if callable(metric):
         return CustomMetric(metric, *args, **kwargs)

@@ -51,6 +51,16 @@ def test_dicts_of_arrays():
 LABELS, PREDS = mx.nd.array([0, 1]), mx.nd.array([[0.5, 0.5], [0.25, 0.75]])
 BAD = {
     "an unknown name": (lambda: mx.metric.create("acuracy"), mx.errors.KeyNotFoundError, "there are acc"),
+    "arguments of one that is made": (
+        lambda: mx.metric.create(mx.metric.MSE(), name="mine"),
+        mx.errors.InvalidArgumentError,
+        "metric mse: it has its arguments already",
+    ),
+    "arguments of one in a list": (
+        lambda: mx.metric.create(["top_k_acc", mx.metric.MSE()], 3),
+        mx.errors.InvalidArgumentError,
+        "metric mse: it has its arguments already",
+    ),
     "more labels": (
         lambda: mx.metric.Accuracy().update([LABELS, LABELS], [PREDS]),
         mx.errors.InvalidArgumentError,

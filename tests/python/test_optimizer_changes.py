@@ -367,6 +367,14 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("name", ["SGD", "LARS"])
+def test_factors_that_are_no_dict_are_refused(name):
+    optimizer = mx.optimizer.create(name)
+    for wrong in (3, None, [1]):
+        with pytest.raises(mx.errors.InvalidArgumentError, match=f"wd_mult: type {type(wrong).__name__}, a dict"):
+            optimizer.set_wd_mult(wrong)
+
+
 @pytest.mark.parametrize("name", [*WRONG, "learning_rate", "set_learning_rate", "set_lr_mult", "set_wd_mult"])
 @pytest.mark.parametrize("store", STORES)
 def test_a_change_that_fails_leaves_everything_as_it_was(store, name):

@@ -591,6 +591,11 @@ class TestTrainer:
             other = mx.torch.Trainer([W], "adam", update_on_kvstore=False)
             with pytest.raises(mx.errors.InvalidArgumentError, match="others"):
                 other.load_states(tmp_path / "states")
+            double = start(model_of(mlp).double())
+            with pytest.raises(
+                mx.errors.InvalidArgumentError, match=r"is float32 of shape .*, float64 of .* is needed"
+            ):
+                double.load_states(tmp_path / "states")
 
     def test_what_gluon_refuses_is_refused(self):
         model = model_of(mlp)
