@@ -621,7 +621,9 @@ def _logits(data: Any, axis: int, temperature: float | None) -> Any:
     _axis_in(data, axis)
     if data.dtype.kind != "f":
         raise InvalidArgumentError(f"{data.dtype} elements; astype('float32') first")
-    scaled = data.astype(np.float64) / (temperature or 1.0)
+    if temperature == 0:
+        raise InvalidArgumentError("temperature: 0, another number is needed")
+    scaled = data.astype(np.float64) / (1.0 if temperature is None else temperature)
     return scaled - scaled.max(axis=axis, keepdims=True)
 
 

@@ -123,3 +123,11 @@ def test_a_function_that_servers_run_says_what_it_may_not_call(text):
         kv.init(0, mx.nd.ones((2,)))
         with pytest.raises(mx.errors.InvalidArgumentError, match="a function that servers run has"):
             kv.set_updater(update)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_a_temperature_of_zero_is_refused(name):
+    softmax = getattr(mx.nd, name)
+    with pytest.raises(mx.errors.InvalidArgumentError, match=f"^{name}: temperature: 0, another number is needed"):
+        softmax(mx.nd.ones((2,)), temperature=0)
+    assert softmax(mx.nd.ones((2,)), temperature=None).asnumpy() == pytest.approx(softmax(mx.nd.ones((2,))).asnumpy())
