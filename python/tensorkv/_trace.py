@@ -28,7 +28,7 @@ from .errors import InvalidArgumentError, KVError
 if TYPE_CHECKING:
     from ._types import Key
 
-HERE = os.path.dirname(__file__)
+_OURS = tuple(os.path.dirname(str(package)) + os.sep for package in (__file__, np.__file__))
 _local = threading.local()  # `reading`: the Reading that this thread is in
 
 
@@ -38,7 +38,7 @@ def current() -> Reading | None:
 
 
 def _is_ours(filename: str) -> bool:
-    return filename.startswith(HERE) or f"{os.sep}numpy{os.sep}" in filename
+    return filename.startswith(_OURS)
 
 
 def _here() -> str:

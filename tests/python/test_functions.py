@@ -3,11 +3,13 @@
 import contextlib
 import io
 import os
+import pathlib
 import random
 
 import numpy as np
 import pytest
 import tensorkv as mx
+from tensorkv import _trace
 
 SHAPE = (2, 3)
 PROGRAMS = int(os.environ.get("TKV_FUNCTIONS", 150))
@@ -94,6 +96,14 @@ def test_the_updater_after_a_function_takes_its_place(kv):
     kv.set_updater(lambda key, input, stored: stored.__iadd__(input))
     kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0))
     assert (pushed(kv) == 6).all()
+
+
+def test_code_of_the_user_is_what_is_in_no_folder_of_the_package_or_of_numpy():
+    ours, theirs = (pathlib.Path(package.__file__).parent for package in (mx, np))
+    for folder in (ours, theirs, theirs / "_core"):
+        assert _trace._is_ours(str(folder / "code.py"))
+    for folder in (f"{ours}_jobs", f"{theirs}-jobs", "/home/me/numpy", "/home/me/numpy/tensorkv"):
+        assert not _trace._is_ours(f"{folder}/train.py")
 
 
 # ------------------------------------------------------------------------------------------------ what cannot be read
