@@ -63,15 +63,16 @@ std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const 
 
 KVStore::SnapshotInfo InfoOf(const checkpoint::Reader& reader);
 
-// Errors of f begin with the verb.
+// Errors of f begin with the verb: "verb: ..." or "verb key: ...", as some do already.
 template <typename F>
 auto Named(const char* verb, F f) {
   try {
     return f();
   } catch (const Error& error) {
     const std::string text = error.what();
-    if (text.starts_with(verb)) throw;
-    throw Error(error.code(), std::string(verb) + ": " + text);
+    const std::string name = verb;  // a path may begin with it: save_dir
+    if (text.starts_with(name + ":") || text.starts_with(name + " ")) throw;
+    throw Error(error.code(), name + ": " + text);
   }
 }
 

@@ -293,6 +293,23 @@ TEST_P(StoreSnapshots, WhatCannotBeWrittenIsAnErrorAndTheStoreGoesOn) {
   EXPECT_EQ(store_->Stats().verbs[static_cast<size_t>(Verb::kSave)].failed, 2U);
 }
 
+TEST_P(StoreSnapshots, ErrorsBeginWithTheVerbWhateverThePathBeginsWith) {
+  const auto text_of = [](const std::function<void()>& action) {
+    return test::FailureOf(action).message;
+  };
+  EXPECT_EQ(text_of([&] { store_->Load("load_dir/none"); }),
+            "load: load_dir/none: there is no snapshot");
+  EXPECT_EQ(text_of([&] { store_->LoadStates("load_optimizer_states_of/none"); }),
+            "load_optimizer_states: load_optimizer_states_of/none: there is no snapshot");
+  EXPECT_EQ(text_of([&] { store_->Restore("restored/none"); }),
+            "restore: restored/none: there is no snapshot");
+  EXPECT_TRUE(text_of([&] {
+                store_->SaveStates("save_optimizer_states_of/none/x");
+              }).starts_with("save_optimizer_states: save_optimizer_states_of/none/"));
+  store_->Close();
+  EXPECT_EQ(text_of([&] { store_->Save("x"); }), "save: the store is closed");
+}
+
 TEST_P(StoreSnapshots, AStoreWithoutKeysIsSavedAndLoaded) {
   store_->Save(path_);
   EXPECT_TRUE(store_->Load(path_).rounds.empty());
