@@ -5,7 +5,9 @@
 #include <deque>
 #include <map>
 
+#include "base/duration.h"
 #include "base/format.h"
+#include "base/wait.h"
 #include "runtime/dist_store.h"
 
 namespace tkv {
@@ -106,9 +108,6 @@ std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::strin
   {
     const auto lock = Lock(verb);
     for (const Key& key : order_) records.push_back(keys_.find(key)->second);
-    if (saving_ != nullptr && !saving_->done()) {
-      throw Fail(Code::kFailedPrecondition, "{}: an earlier save of this store is under way", verb);
-    }
   }
   const bool is_sender =
       worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
@@ -144,23 +143,45 @@ std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::strin
   return saving;
 }
 
-std::string DistStore::SaveAs(const std::string& verb, const std::string& path, Parts parts) {
-  RaiseUnseen(verb, {});
-  AwaitAutoSave();
-  const std::shared_ptr<Saving> saving = Cut(verb, path, parts);
-  if (saving == nullptr) return {};
+// A save that the store has from now on, the only one; null where another rank saves.
+std::shared_ptr<Saving> DistStore::Begin(const std::string& verb, const std::string& path,
+                                         Parts parts, Cutting cutting) {
   {
     const auto lock = Lock(verb);
-    saving_ = saving;
-    is_auto_saving_ = false;
+    if (cutting_ != Cutting::kNone || (saving_ != nullptr && !saving_->done())) {
+      throw Fail(Code::kFailedPrecondition, "{}: an earlier save of this store is under way", verb);
+    }
+    cutting_ = cutting;
   }
-  struct Ended {  // its caller is told here: the store has nothing to remember
+  struct Ended {
     DistStore* store;
     ~Ended() {
       std::lock_guard lock(store->mutex_);
-      store->saving_ = nullptr;
+      store->cutting_ = Cutting::kNone;
+      store->cut_.notify_all();
     }
   } const ended{this};
+  std::shared_ptr<Saving> saving = Cut(verb, path, parts);
+  if (saving == nullptr) return nullptr;
+  const auto lock = Lock(verb);
+  saving_ = saving;
+  is_auto_saving_ = cutting == Cutting::kByItself;
+  return saving;
+}
+
+std::string DistStore::SaveAs(const std::string& verb, const std::string& path, Parts parts) {
+  RaiseUnseen(verb, {});
+  AwaitAutoSave();
+  const std::shared_ptr<Saving> saving = Begin(verb, path, parts, Cutting::kForUser);
+  if (saving == nullptr) return {};
+  struct Ended {  // its caller is told here: the store has nothing to remember
+    DistStore* store;
+    const Saving* saving;
+    ~Ended() {
+      std::lock_guard lock(store->mutex_);
+      if (store->saving_.get() == saving) store->saving_ = nullptr;
+    }
+  } const ended{this, saving.get()};
   return saving->Run();
 }
 
@@ -168,13 +189,8 @@ Ticket DistStore::SaveAsync(const std::string& path) {
   return Counted(Verb::kSave, [&]() -> Ticket {
     RaiseUnseen("save", {});
     AwaitAutoSave();
-    const std::shared_ptr<Saving> saving = Cut("save", path, Parts::kAll);
+    const std::shared_ptr<Saving> saving = Begin("save", path, Parts::kAll, Cutting::kForUser);
     if (saving == nullptr) return KVStore::DoneTicket();
-    {
-      const auto lock = Lock("save");
-      saving_ = saving;
-      is_auto_saving_ = false;
-    }
     Saving::Start(saving);
     return saving;
   });
@@ -191,7 +207,7 @@ void DistStore::SaveIfDue(std::span<const PushItem> items) {
       return found != keys_.end() && found->second->pushes == most_pushes_;
     };
     const Time now = NodeThread::Now();
-    const bool is_saving = saving_ != nullptr && !saving_->done();
+    const bool is_saving = cutting_ != Cutting::kNone || (saving_ != nullptr && !saving_->done());
     if (most_pushes_ == 0 || is_saving || !auto_save_.IsDue(most_pushes_, now) ||
         std::none_of(items.begin(), items.end(), begins_round)) {
       return;
@@ -207,13 +223,8 @@ void DistStore::SaveIfDue(std::span<const PushItem> items) {
 }
 
 void DistStore::SaveBeside(const std::string& folder) {
-  const std::shared_ptr<Saving> saving = Cut("save", folder, Parts::kAll);
+  const std::shared_ptr<Saving> saving = Begin("save", folder, Parts::kAll, Cutting::kByItself);
   if (saving == nullptr) return;
-  {
-    const auto lock = Lock("save");
-    saving_ = saving;
-    is_auto_saving_ = true;
-  }
   saving->OnEnd([log = options_.log, folder, saving = saving.get()] {
     const auto error = saving->failure();
     if (!log) return;
@@ -227,7 +238,9 @@ void DistStore::SaveBeside(const std::string& folder) {
 void DistStore::AwaitAutoSave() {
   std::shared_ptr<Saving> saving;
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    WaitUntil(&lock, &cut_, DeadlineAfter(options_.patience), options_.interrupt,
+              [&] { return cutting_ != Cutting::kByItself; });
     if (is_auto_saving_) saving = saving_;
   }
   if (saving != nullptr) saving->WaitUntilDone(options_.patience);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <boost/unordered/unordered_flat_map.hpp>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -209,7 +210,11 @@ class DistStore final : public KVStore {
   void Leave();
   void LeaveUnclosed() noexcept;
   void FreeKeys();
+  // Whether servers are about to keep the keys for a save, and who wants it.
+  enum class Cutting : uint8_t { kNone, kForUser, kByItself };
   std::shared_ptr<Saving> Cut(const std::string& verb, const std::string& path, Parts parts);
+  std::shared_ptr<Saving> Begin(const std::string& verb, const std::string& path, Parts parts,
+                                Cutting cutting);
   std::string SaveAs(const std::string& verb, const std::string& path, Parts parts);
   SnapshotInfo LoadAs(const std::string& verb, const std::string& path, Parts parts);
   void SaveIfDue(std::span<const PushItem> items);
@@ -239,6 +244,8 @@ class DistStore final : public KVStore {
   uint64_t optimizer_number_ = 0;
   bool is_optimizer_of_other_ = false;
   CompiledUpdates compiled_;
+  Cutting cutting_ = Cutting::kNone;
+  std::condition_variable cut_;     // the keys have been kept, or not
   std::shared_ptr<Saving> saving_;  // the last one
   bool is_auto_saving_ = false;     // nobody has asked for that one
   AutoSave auto_save_;

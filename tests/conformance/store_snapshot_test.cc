@@ -2,9 +2,11 @@
 
 #include <sys/stat.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "store/snapshots.h"
 #include "tests/conformance/store_conformance.h"
@@ -139,6 +141,33 @@ TEST_P(StoreSnapshots, AnAsynchronousSaveHasTheValuesOfItsCall) {
   EXPECT_TRUE(ticket->done());
   store_->Load(path_);
   EXPECT_EQ(All(store_.get()), then);
+}
+
+TEST_P(StoreSnapshots, OfTwoThreadsThatSaveOneMayBeRefusedAndNoneFails) {
+  Make(store_.get(), "momentum");
+  Step(store_.get(), 1);
+  const std::vector<float> then = All(store_.get());
+  std::atomic<int> saves = 0;
+  const auto save_often = [&](const std::string& folder) {
+    for (int i = 0; i < 50; ++i) {
+      const auto failure = test::FailureOf([&] { store_->Save(folder); });
+      if (!failure.code) {
+        ++saves;
+        continue;
+      }
+      EXPECT_EQ(failure.code, Code::kFailedPrecondition) << failure.message;
+      EXPECT_EQ(failure.message, "save: an earlier save of this store is under way");
+    }
+  };
+  std::thread other(save_often, folder_ + "/other");
+  save_often(path_);
+  other.join();
+  EXPECT_GE(saves, 2);
+  for (const std::string& path : {path_, folder_ + "/other"}) {
+    if (!KVStore::HasSnapshot(path)) continue;  // each of its saves was refused
+    store_->Load(path);
+    EXPECT_EQ(All(store_.get()), then);
+  }
 }
 
 TEST_P(StoreSnapshots, CloseFinishesASaveThatIsUnderWay) {
