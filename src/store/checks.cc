@@ -1,10 +1,12 @@
 #include "store/checks.h"
 
 #include <algorithm>
+#include <boost/unordered/unordered_flat_map.hpp>
 #include <vector>
 
 #include "base/check.h"
 #include "base/format.h"
+#include "store/key_hash.h"
 #include "tkv/ndarray.h"
 
 namespace tkv {
@@ -49,14 +51,16 @@ void CheckOuts(std::string_view verb, const PullItem& item, const Shape& shape, 
 }
 
 void CheckBroadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
+  boost::unordered_flat_map<KeyView, const NDArray*, KeyHash, KeyEqual> values;
+  values.reserve(items.size());
+  for (const InitItem& item : items) values.emplace(item.key, item.value);
   for (const PullItem& out : outs) {
-    const auto item = std::find_if(items.begin(), items.end(),
-                                   [&](const InitItem& i) { return i.key == out.key; });
-    if (item == items.end()) {
+    const auto found = values.find(out.key);
+    if (found == values.end()) {
       throw Fail(Code::kInvalidArgument, "broadcast {}: an output but no value",
                  out.key.ToString());
     }
-    CheckOuts("broadcast", out, item->value->shape(), item->value->dtype());
+    CheckOuts("broadcast", out, found->second->shape(), found->second->dtype());
   }
 }
 

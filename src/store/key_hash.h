@@ -21,6 +21,7 @@ struct KeyHash {
 struct KeyEqual {
   using is_transparent = void;
   bool operator()(const Key& a, const Key& b) const noexcept { return a == b; }
+  bool operator()(const KeyView& a, const KeyView& b) const noexcept { return a == b; }
   bool operator()(const Key& a, const KeyView& b) const noexcept { return a.view() == b; }
   bool operator()(const KeyView& a, const Key& b) const noexcept { return a == b.view(); }
 };

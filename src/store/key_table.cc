@@ -23,7 +23,7 @@ Entry& KeyTable::Get(std::string_view verb, const KeyView& key) const {
 
 void KeyTable::Insert(std::shared_ptr<Entry> entry) {
   Entry* const raw = entry.get();
-  entries_.push_back(std::move(entry));
+  raw->place = entries_.insert(entries_.end(), std::move(entry));
   try {
     if (raw->key.is_string()) {
       by_text_.emplace(raw->key.text(), raw);
@@ -31,7 +31,7 @@ void KeyTable::Insert(std::shared_ptr<Entry> entry) {
       by_number_.emplace(raw->key.number(), raw);
     }
   } catch (...) {
-    entries_.pop_back();
+    entries_.erase(raw->place);
     throw;
   }
 }
@@ -43,7 +43,7 @@ void KeyTable::Erase(const KeyView& key) {
   } else {
     by_number_.erase(key.number);
   }
-  std::erase_if(entries_, [&](const auto& other) { return other.get() == entry; });
+  entries_.erase(entry->place);
 }
 
 }  // namespace tkv

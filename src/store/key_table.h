@@ -3,6 +3,7 @@
 #pragma once
 
 #include <boost/unordered/unordered_flat_map.hpp>
+#include <list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,6 +17,9 @@
 
 namespace tkv {
 
+struct Entry;
+using Entries = std::list<std::shared_ptr<Entry>>;
+
 // Owned by the table; a call that waits for a key shares the ownership.
 struct Entry : std::enable_shared_from_this<Entry> {
   Entry(const KeyView& name, NDArray initial)
@@ -28,6 +32,7 @@ struct Entry : std::enable_shared_from_this<Entry> {
   std::thread::id writer;
   uint64_t call = 0;           // number of the call that looked this entry up last
   size_t group = 0;            // index of this key in the entries of that call
+  Entries::iterator place;     // in the table
   uint64_t pushes = 0;         // that have ended well
   uint64_t pushed_arrays = 0;  // of the user's, each as large as the value
   uint64_t pulled_arrays = 0;
@@ -54,7 +59,7 @@ class KeyTable {
   Entry& Get(std::string_view verb, const KeyView& key) const;
   void Insert(std::shared_ptr<Entry> entry);
   void Erase(const KeyView& key);
-  const std::vector<std::shared_ptr<Entry>>& entries() const { return entries_; }
+  const Entries& entries() const { return entries_; }
 
  private:
   struct TextHash {
@@ -62,7 +67,7 @@ class KeyTable {
     size_t operator()(std::string_view text) const { return boost::hash<std::string_view>()(text); }
   };
 
-  std::vector<std::shared_ptr<Entry>> entries_;
+  Entries entries_;
   boost::unordered_flat_map<int64_t, Entry*> by_number_;
   boost::unordered_flat_map<std::string, Entry*, TextHash, std::equal_to<>> by_text_;
 };

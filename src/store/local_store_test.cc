@@ -220,6 +220,31 @@ TEST(LocalStore, SpansOfAPushPullHaveTheKeysOfTheirPart) {
                                              "pull of 2 keys 96"}));
 }
 
+// Work for each key that grows with their number would take ten seconds.
+TEST(LocalStore, VeryManyKeysAreBroadcastAndDeletedOneByOne) {
+  constexpr int64_t kMany = 100'000;
+  const auto store = KVStore::Create("local");
+  const NDArray value = Full({1}, 7);
+  const NDArray out = Full({1}, 0);
+  const NDArray* const at_out = &out;
+  std::vector<InitItem> items;
+  std::vector<PullItem> outs;
+  for (int64_t key = 0; key < kMany; ++key) {
+    items.push_back({key, &value});
+    outs.push_back({kMany - 1 - key, {&at_out, 1}});
+  }
+  store->Broadcast(items, outs);
+  EXPECT_TRUE(SameBytes(out, value));
+  outs[0].key = kMany;
+  EXPECT_FAILS(Code::kInvalidArgument, store->Broadcast(items, outs));
+  for (int64_t key = kMany - 1; key >= 0; --key) {
+    if (key % 20'000 != 0) store->Delete(key);
+  }
+  std::vector<Key> left;
+  for (int64_t key = 0; key < kMany; key += 20'000) left.emplace_back(KeyView(key));
+  EXPECT_EQ(store->Keys(), left) << "in the order in which they were made";
+}
+
 TEST(LocalStore, OptionsAreChecked) {
   StoreOptions options;
   options.threads = -1;
