@@ -70,7 +70,7 @@ struct Claim {
   SmallVector<Entry*> entries;
   SmallVector<size_t> push_groups;  // of each push item
   SmallVector<size_t> pull_groups;  // of each pull item
-  size_t pushed = 0;         // of the entries, the first ones, when their push has ended well
+  size_t pushed_keys = 0;    // of the entries, the first ones, when their push has ended well
   size_t pushed_bytes = 0;   // of all values of the call
   size_t pulled_bytes = 0;   // of all outputs
   size_t largest_bytes = 0;  // of one key
@@ -82,7 +82,7 @@ struct Claim {
   ~Claim() {
     if (!is_held) return;
     std::lock_guard lock(shared->mutex);
-    for (size_t i = 0; i < pushed; ++i) ++entries[i]->pushes;
+    for (size_t i = 0; i < pushed_keys; ++i) ++entries[i]->rounds;
     for (Entry* entry : entries) {
       if (mode == Mode::kWrite) {
         entry->is_written = false;

@@ -33,7 +33,7 @@ struct Entry : std::enable_shared_from_this<Entry> {
   uint64_t call = 0;           // number of the call that looked this entry up last
   size_t group = 0;            // index of this key in the entries of that call
   Entries::iterator place;     // in the table
-  uint64_t pushes = 0;         // that have ended well
+  uint64_t rounds = 0;         // calls that have pushed the key and ended well
   uint64_t pushed_arrays = 0;  // of the user's, each as large as the value
   uint64_t pulled_arrays = 0;
 
@@ -45,10 +45,10 @@ struct Entry : std::enable_shared_from_this<Entry> {
   std::shared_ptr<const Optimizer> state_of;
   std::vector<NDArray> states;
   NDArray master;
-  uint64_t round = 0;  // updates by this optimizer
+  uint64_t updates = 0;  // by this optimizer
 
   KeyStats Stats() const {
-    return {key, pushes, {bytes, pushed_arrays * bytes, pulled_arrays * bytes}};
+    return {key, rounds, {bytes, pushed_arrays * bytes, pulled_arrays * bytes}};
   }
 };
 

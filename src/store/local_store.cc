@@ -56,7 +56,7 @@ class LocalStore final : public KVStore {
   void Delete(const KeyView& key) override;
   uint64_t Round(const KeyView& key) const override {
     const auto lock = Lock("round");
-    return shared_->keys.Get("round", key).pushes;
+    return shared_->keys.Get("round", key).rounds;
   }
   void SetUpdater(UpdateFunction updater, UpdateEnd end) override;
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
@@ -276,7 +276,7 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
       RunTiles(verb, claim, push_count, sources, fuse ? &outputs : nullptr);
     }
   }
-  claim.pushed = push_count;
+  claim.pushed_keys = push_count;
   if (push_count > 0) traced.Note(Span::Kind::kPush, claim.push_groups);
   if (fuse) {
     outputs.Scatter();
@@ -452,9 +452,9 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
     job.states = {states[g].data(), arrays.size()};
     try {
       job.update = &claim.updater->CompiledFor(job.dtype);
-      const uint64_t round = entry.state_of == optimizer ? entry.round : 0;
+      const uint64_t updates = entry.state_of == optimizer ? entry.updates : 0;
       scalars[g] = BindScalars(*job.update, optimizer->ParamsFor(entry.key.view()), job.states,
-                               static_cast<double>(round + 1), 1);
+                               static_cast<double>(updates + 1), 1);
     } catch (const Error& error) {
       throw Fail(error.code(), "{} {}: {}", verb, entry.key.view().ToString(), error.what());
     }
@@ -470,10 +470,10 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
       entry.state_of = optimizer;
       entry.states = std::move(fresh[g]->states);
       entry.master = std::move(fresh[g]->master);
-      entry.round = 0;
+      entry.updates = 0;
     }
     KeepScalars(scalars[g], jobs[g].states);
-    ++entry.round;
+    ++entry.updates;
   }
 }
 
@@ -548,12 +548,12 @@ std::string LocalStore::SaveAs(const char* verb, const std::string& path, Parts 
       key.key = entry->key;
       key.dtype = entry->value.dtype();
       key.shape = entry->value.shape();
-      key.round = entry->pushes;
+      key.round = entry->rounds;
       key.has_value = parts == Parts::kAll;
       if (optimizer != nullptr && entry->state_of == optimizer) {
         DescribeProgram(optimizer->program(), optimizer->multi_precision(), params, &key);
         key.has_master = static_cast<bool>(entry->master);
-        key.updates = {entry->round};
+        key.updates = {entry->updates};
       }
       keys.push_back(std::move(key));
     }
@@ -617,9 +617,9 @@ KVStore::SnapshotInfo LocalStore::LoadAs(const char* verb, const std::string& pa
         if (parts == Parts::kAll) std::swap(entry.value, loaded[i].value);
         std::swap(entry.master, loaded[i].master);
         std::swap(entry.states, loaded[i].states);
-        entry.round = reader.keys()[matches[i]].updates[0];
-        if (parts == Parts::kAll) entry.pushes = reader.keys()[matches[i]].round;
-        const bool has_states = !entry.states.empty() || entry.round > 0;
+        entry.updates = reader.keys()[matches[i]].updates[0];
+        if (parts == Parts::kAll) entry.rounds = reader.keys()[matches[i]].round;
+        const bool has_states = !entry.states.empty() || entry.updates > 0;
         entry.state_of = has_states ? optimizer : nullptr;
       }
     }
