@@ -103,7 +103,6 @@ class Writer {
   Layout layout_;
   std::vector<std::string> checks_;         // of the items that are written
   std::vector<std::string> header_checks_;  // of the files
-  std::vector<uint64_t> sizes_;
   std::optional<File> file_;
   bool is_committed_ = false;
 };

@@ -78,13 +78,6 @@ void Cluster::KillServer(size_t index) {
   servers_[index].reset();
 }
 
-void Cluster::WorkerExited(Rank rank, uint64_t incarnation) {
-  if (head_ == nullptr) return;
-  head_->Run([&](Node& node, Time) {
-    static_cast<HeadNode&>(node).Exited(Role::kWorker, rank, incarnation);
-  });
-}
-
 std::shared_ptr<Worker> WorkerOf(const std::shared_ptr<Cluster>& cluster, Rank rank,
                                  const std::string& type, const StoreOptions& options) {
   WorkerOptions worker;

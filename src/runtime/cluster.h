@@ -32,8 +32,6 @@ class Cluster final {
   void KillServer(size_t index);
   // Ends the head: data goes on, nobody joins any more.
   void KillHead() { head_.reset(); }
-  // Says that a worker's process has ended, as a launcher would.
-  void WorkerExited(Rank rank, uint64_t incarnation);
 
  private:
   InprocNetwork network_;

@@ -24,17 +24,17 @@ class Done final : public PendingCall {
 
 Ticket KVStore::PushAsync(std::span<const PushItem> items) {
   Push(items);
-  return std::make_shared<Done>();
+  return DoneTicket();
 }
 
 Ticket KVStore::PullAsync(std::span<const PullItem> items) {
   Pull(items);
-  return std::make_shared<Done>();
+  return DoneTicket();
 }
 
 Ticket KVStore::PushPullAsync(std::span<const PushItem> items, std::span<const PullItem> outs) {
   PushPull(items, outs);
-  return std::make_shared<Done>();
+  return DoneTicket();
 }
 
 Ticket KVStore::DoneTicket() { return std::make_shared<Done>(); }
@@ -46,7 +46,7 @@ Ticket KVStore::SaveAsync(const std::string& path) {
 
 Ticket KVStore::BarrierAsync() {
   Barrier();
-  return std::make_shared<Done>();
+  return DoneTicket();
 }
 
 void KVStore::Init(const KeyView& key, const NDArray& value) {
