@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from . import _core
+from . import _core, _host
 from ._elements import Elements, filled, is_scalar, number
 from ._indexing import Indexed
 from ._part import part_of
@@ -21,8 +21,10 @@ ADD, SUB, MUL, DIV = (_core._BINARY_OPS[name] for name in ("add", "sub", "mul", 
 LT, LE, GT, GE, EQ, NE = (_core._BINARY_OPS[name] for name in ("lt", "le", "gt", "ge", "eq", "ne"))
 _NEG, _ABS, _SQRT, _SIGN = (_core._UNARY_OPS[name] for name in ("neg", "abs", "sqrt", "sign"))
 
+Operation: TypeAlias = "int | _host.Function"
+
 # NumPy's comparison of each operation that compares.
-COMPARISONS: dict[int, Any] = {
+COMPARISONS: dict[Operation, Any] = {
     LT: np.less,
     LE: np.less_equal,
     GT: np.greater,
@@ -43,6 +45,7 @@ class Arithmetic(Indexed):
     """The part of NDArray that calculates."""
 
     __slots__ = ()
+    _modulo: ClassVar[_host.Function] = staticmethod(_host.modulo)
     __array_priority__: float = 1000.0  # so that numpy_array * NDArray comes here
     __hash__: ClassVar[None]  # type: ignore[assignment]  # == compares element by element
 
@@ -71,22 +74,28 @@ class Arithmetic(Indexed):
             raise InvalidArgumentError(f"arithmetic: shape {self.shape} with {other.shape}") from None
         return _broadcast(other, shape)
 
-    def _binary(self, op: int, other: object, swapped: bool = False) -> Self:
+    def _binary(self, op: Operation, other: object, swapped: bool = False) -> Self:
         operand = self._operand(other)
         if operand is None:
             return NotImplemented  # type: ignore[no-any-return]
         this: Elements = self
         if isinstance(operand, Elements) and operand.shape != self.shape:
             this = _broadcast(self, operand.shape)
-        return _core._binary(type(self), op, operand, this) if swapped else _core._binary(type(self), op, this, operand)
+        lhs, rhs = (operand, this) if swapped else (this, operand)
+        if not isinstance(op, int):
+            return op(lhs, rhs)  # type: ignore[no-any-return]  # of the class of its first array, as is what _operand makes
+        return _core._binary(type(self), op, lhs, rhs)
 
-    def _inplace(self, op: int, other: object) -> Self:
+    def _inplace(self, op: Operation, other: object) -> Self:
         operand = self._operand(other)
         if operand is None:
             return NotImplemented  # type: ignore[no-any-return]
         if isinstance(operand, Elements) and operand.shape != self.shape:
             raise InvalidArgumentError(f"arithmetic: the result has shape {operand.shape}, the array {self.shape}")
-        _core._binary_into(op, self, operand, self)
+        if isinstance(op, int):
+            _core._binary_into(op, self, operand, self)
+        else:
+            op(self, operand, out=self)
         return self
 
     def __add__(self, other: Operand) -> Self:
@@ -136,6 +145,30 @@ class Arithmetic(Indexed):
     def __itruediv__(self, other: Operand) -> Self:
         """Divide in place; floats only."""
         return self._inplace(DIV, other)
+
+    def __mod__(self, other: Operand) -> Self:
+        """Return the remainder of ``self / other``, of the sign of `other`; 0 where that is 0, in `mx.np` what NumPy gives."""
+        return self._binary(self._modulo, other)
+
+    def __rmod__(self, other: Operand) -> Self:
+        """Return the remainder of ``other / self``, of the sign of `self`; 0 where that is 0, in `mx.np` what NumPy gives."""
+        return self._binary(self._modulo, other, swapped=True)
+
+    def __imod__(self, other: Operand) -> Self:
+        """Leave the remainder in place."""
+        return self._inplace(self._modulo, other)
+
+    def __pow__(self, other: Operand) -> Self:
+        """Return ``self`` to the power of `other`, element by element."""
+        return self._binary(_host.power, other)
+
+    def __rpow__(self, other: Operand) -> Self:
+        """Return `other` to the power of ``self``, element by element."""
+        return self._binary(_host.power, other, swapped=True)
+
+    def __ipow__(self, other: Operand) -> Self:
+        """Raise to a power in place."""
+        return self._inplace(_host.power, other)
 
     def __neg__(self) -> Self:
         """Return ``-self``."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ._elements import BITS, Elements, dtype_name, filled, is_scalar, number
+from ._reshape import of_codes
 from .errors import InvalidArgumentError
 
 Function = Callable[..., Any]
@@ -134,6 +136,8 @@ def _binary(name: str, compute: Callable[..., Any], text: str, is_truth: bool = 
         kind = arrays[0].dtype
         if any(x.dtype != kind for x in arrays):
             raise InvalidArgumentError(f"{arrays[0].dtype} with {arrays[1].dtype}; astype() first")
+        if kind.kind == "b" and name in ("modulo", "mod", "power"):
+            raise InvalidArgumentError("bool arrays have no arithmetic; astype('int32') first")
         if kind.kind != "f" and (
             name == "divide" or any(is_scalar(x) and not isinstance(number(x), int) for x in (lhs, rhs))
         ):
@@ -196,6 +200,10 @@ def _rint(x: Any) -> Any:  # of two that are as near, the one below, as MXNet ha
     return np.ceil(x - np.asarray(0.5, x.dtype)) if x.dtype.kind == "f" else x
 
 
+def _modulo(x: Any, y: Any) -> Any:
+    return np.where(np.equal(y, 0), 0, np.mod(x, y))
+
+
 exp: Function = _elementwise("exp", np.exp, "e to the power of each element")
 expm1: Function = _elementwise("expm1", np.expm1, "exp(x) - 1")
 log: Function = _elementwise("log", np.log, "the natural logarithm")
@@ -249,8 +257,9 @@ add: Function = _binary("add", np.add, "the sum")
 subtract: Function = _binary("subtract", np.subtract, "the difference")
 multiply: Function = _binary("multiply", np.multiply, "the product")
 divide: Function = _binary("divide", np.divide, "the quotient")
-modulo: Function = _binary("modulo", np.mod, "the remainder, of the sign of the divisor")
-power: Function = _binary("power", np.power, "lhs to the power of rhs")
+modulo: Function = _binary("modulo", _modulo, "the remainder, of the sign of the divisor and 0 where that is 0")
+numpy_modulo: Function = _binary("mod", np.mod, "the remainder, as NumPy has it")
+power: Function = _binary("power", operator.pow, "lhs to the power of rhs")  # NumPy's ** squares by one multiplication
 maximum: Function = _binary("maximum", np.maximum, "the larger element")
 minimum: Function = _binary("minimum", np.minimum, "the smaller element")
 equal: Function = _binary("equal", np.equal, "lhs == rhs", is_truth=True)
@@ -373,6 +382,18 @@ def expand_dims(data: Any, axis: int) -> Any:
 def squeeze(data: Any, axis: Any = None) -> Any:
     """Return the array without its axes of extent 1, or without these."""
     return np.atleast_1d(np.squeeze(data, axis if axis is None or isinstance(axis, int) else tuple(axis)))
+
+
+@host("mx.nd.reshape(mx.nd.zeros((2, 3, 4)), (0, -1)).shape", "(2, 12)")
+def reshape(data: Any, shape: Any, reverse: bool = False) -> Any:
+    """Return the elements with another shape, in which MXNet's codes may stand: see `NDArray.reshape`."""
+    return data.reshape(of_codes(data.shape, shape if isinstance(shape, (list, tuple)) else (shape,), reverse))
+
+
+@host("mx.nd.reshape_like(mx.nd.ones((6,)), mx.nd.ones((2, 3))).shape", "(2, 3)")
+def reshape_like(lhs: Any, rhs: Any) -> Any:
+    """Return the elements of `lhs` with the shape of `rhs`."""
+    return lhs.reshape(rhs.shape)
 
 
 @host("mx.nd.flatten(mx.nd.ones((2, 3, 4))).shape", "(2, 12)")

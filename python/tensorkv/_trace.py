@@ -166,6 +166,16 @@ class Traced:
         """Return the squares."""
         return self._make("mul", self, self)
 
+    def __pow__(self, exponent: Any) -> Traced:
+        """Return the squares, or the square roots; programs have no other powers of arrays."""
+        root_or_square = {2: self.square, 0.5: self.sqrt}.get(exponent) if is_scalar(exponent) else None
+        return root_or_square() if root_or_square else self._unknown()
+
+    def __ipow__(self, exponent: Any) -> Traced:
+        """Square in place, or take the square roots."""
+        self._content = (self**exponent)._content
+        return self
+
     def _extreme(self, op: str, other: Any) -> Traced:
         """Return the larger or smaller ones as NumPy does: a NaN of either side stays, which `op` keeps of `other` alone."""
         return self._make("select", self._make("ne", self, self), self, self._make(op, self, other))
@@ -244,9 +254,9 @@ class Traced:
         """Refuse."""
         _refuse(f"no operation of update programs; there are {OPERATIONS}")
 
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = _unknown
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __rpow__ = __matmul__ = __rmatmul__ = _unknown
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rshift__ = __invert__ = _unknown
-    __ifloordiv__ = __imod__ = __ipow__ = __imatmul__ = __iand__ = __ior__ = __ixor__ = _unknown
+    __ifloordiv__ = __imod__ = __imatmul__ = __iand__ = __ior__ = __ixor__ = _unknown
     __hash__ = None  # type: ignore[assignment]  # == compares element by element
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -287,7 +297,7 @@ class Traced:
         return make(*args, **options)
 
 
-OPERATIONS = "+ - * /, comparisons, abs, sqrt, sign, square, maximum, minimum, clip, where and [:] ="
+OPERATIONS = "+ - * /, ** 2, ** 0.5, comparisons, abs, sqrt, sign, square, maximum, minimum, clip, where and [:] ="
 
 
 def _is_whole(key: Any) -> bool:

@@ -6,12 +6,11 @@ views. Arithmetic is elementwise and runs on the same evaluator as updates; ``+=
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, SupportsIndex, TypeVar, overload
 
 import numpy as np
 
-from . import _core, _host
+from . import _core, _host, _reshape
 from ._arithmetic import Arithmetic
 from ._elements import BITS, CONVERTED, Elements, dtype_name, filled, numpy_dtype
 from ._elements import empty as _empty
@@ -107,6 +106,8 @@ from ._host import (
     reciprocal,
     relu,
     repeat,
+    reshape,
+    reshape_like,
     rint,
     round,
     rsqrt,
@@ -255,6 +256,8 @@ __all__ = [
     "reciprocal",
     "relu",
     "repeat",
+    "reshape",
+    "reshape_like",
     "rint",
     "round",
     "rsqrt",
@@ -366,22 +369,32 @@ class NDArray(Arithmetic):
         return filled(type(self), self._host().astype(numpy_dtype(name)), self.context, name)
 
     @overload
-    def reshape(self, *dims: SupportsIndex) -> Self: ...
+    def reshape(self, *dims: SupportsIndex, reverse: bool = False) -> Self: ...
     @overload
-    def reshape(self, dims: Sequence[SupportsIndex], /) -> Self: ...
+    def reshape(self, dims: Sequence[SupportsIndex], /, *, reverse: bool = False) -> Self: ...
     @overload
-    def reshape(self, *, shape: Shape) -> Self: ...
-    def reshape(self, *dims: Any, shape: Any = None) -> Self:
-        """Return a view with another shape of as many elements; one extent may be -1.
+    def reshape(self, *, shape: Shape, reverse: bool = False) -> Self: ...
+    def reshape(self, *dims: Any, shape: Any = None, reverse: bool = False) -> Self:
+        """Return a view with another shape of as many elements.
 
         Of an array that is not `contiguous`, such as one shared from a NumPy slice with steps, a copy.
 
         Args:
-            dims: the extents, or one list or tuple of them.
+            dims: the extents, or one list or tuple of them. One may be -1: as many as are left. In `mx.nd`, as in MXNet, 0
+                keeps the extent of that place, -2 all that follow, -3 multiplies two extents, and -4 splits one into the
+                two numbers behind it, one of which may be -1.
             shape: the same by name.
+            reverse: in `mx.nd`, match extents and codes from the right; the two numbers of -4 then stand before it.
 
         Raises:
-            InvalidArgumentError: a shape of another number of elements, `shape` beside `dims`.
+            InvalidArgumentError: a shape of another number of elements, `shape` beside `dims`, codes that do not fit.
+
+        Example:
+            >>> a = mx.nd.zeros((2, 3, 4))
+            >>> a.reshape((0, -1)).shape, a.reshape((-3, 0)).shape, a.reshape((-4, 1, 2, -2)).shape
+            ((2, 12), (6, 4), (1, 2, 3, 4))
+            >>> a.reshape((-1, 0), reverse=True).shape
+            (6, 4)
         """
         if shape is not None:
             if dims:
@@ -389,13 +402,10 @@ class NDArray(Arithmetic):
             dims = (shape,)
         if len(dims) == 1 and isinstance(dims[0], (list, tuple)):
             dims = tuple(dims[0])
-        extents = [operator.index(n) for n in dims]
-        if extents.count(-1) == 1:
-            rest = int(np.prod([n for n in extents if n != -1], dtype=np.int64))
-            if rest == 0 or self.size % rest != 0:
-                raise InvalidArgumentError(f"reshape: shape {tuple(extents)} does not fit {self.size} elements")
-            extents[extents.index(-1)] = self.size // rest
-        return self._reshape(extents)
+        return self._reshape(self._extents(dims, reverse))
+
+    def _extents(self, wanted: tuple[Any, ...], reverse: bool) -> list[int]:
+        return _reshape.of_codes(self.shape, wanted, reverse)
 
     # Functions of this module, whose first argument is the array.
     arccos: ClassVar[_host.Function] = _host.arccos
@@ -441,6 +451,7 @@ class NDArray(Arithmetic):
     reciprocal: ClassVar[_host.Function] = _host.reciprocal
     relu: ClassVar[_host.Function] = _host.relu
     repeat: ClassVar[_host.Function] = _host.repeat
+    reshape_like: ClassVar[_host.Function] = _host.reshape_like
     rint: ClassVar[_host.Function] = _host.rint
     round: ClassVar[_host.Function] = _host.round
     rsqrt: ClassVar[_host.Function] = _host.rsqrt

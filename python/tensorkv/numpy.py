@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as _np
 
-from . import _arithmetic, _elements, _host, _indexing
+from . import _arithmetic, _elements, _host, _indexing, _reshape
 from . import ndarray as _nd
 from .errors import InvalidArgumentError
 from .ndarray import NDArray
@@ -129,6 +129,7 @@ class ndarray(NDArray):
     """
 
     __slots__ = ()
+    _modulo = staticmethod(_host.numpy_modulo)
 
     def __repr__(self) -> str:
         """Return NumPy's form; float32 is the default and not named."""
@@ -147,7 +148,12 @@ class ndarray(NDArray):
         row = super().__getitem__(key)
         return row._reshape([]) if self.ndim == 1 and _indexing.names_row(key) else row
 
-    def _promoted(self, op: int, other: Any) -> tuple[Self, Any]:
+    def _extents(self, wanted: tuple[Any, ...], reverse: bool) -> list[int]:
+        if reverse:
+            raise InvalidArgumentError("reshape: reverse=True; the codes that it is for are those of mx.nd")
+        return _reshape.of_numpy(self.shape, wanted)
+
+    def _promoted(self, op: _arithmetic.Operation, other: Any) -> tuple[Self, Any]:
         """Return both operands in the dtype that NumPy would calculate in; Python's numbers take the array's."""
         name = self.dtype_name
         _check_numbers(name)
@@ -176,7 +182,7 @@ class ndarray(NDArray):
             )
         return self.astype(name, copy=False), other
 
-    def _binary(self, op: int, other: object, swapped: bool = False) -> Self:
+    def _binary(self, op: _arithmetic.Operation, other: object, swapped: bool = False) -> Self:
         if op in _arithmetic.COMPARISONS and (_elements.is_scalar(other) or isinstance(other, (_np.ndarray, NDArray))):
             theirs: Any = other._host() if isinstance(other, NDArray) else other
             try:
@@ -188,7 +194,7 @@ class ndarray(NDArray):
         result: Any = NDArray._binary(this, op, operand, swapped)  # of the class of `this`, or NotImplemented
         return result  # type: ignore[no-any-return]
 
-    def _inplace(self, op: int, other: object) -> Self:
+    def _inplace(self, op: _arithmetic.Operation, other: object) -> Self:
         if _elements.is_scalar(other) or not isinstance(other, (_np.ndarray, NDArray)):
             return super()._inplace(op, other)
         this, operand = self._promoted(op, other)
@@ -198,11 +204,26 @@ class ndarray(NDArray):
             _elements.numpy_dtype(this.dtype_name), _elements.numpy_dtype(self.dtype_name), "same_kind"
         ):
             raise InvalidArgumentError(f"arithmetic: a result of {this.dtype_name} into {self.dtype_name}")
-        result = NDArray._binary(this, op, operand)
+        return self._take(NDArray._binary(this, op, operand))
+
+    def _take(self, result: NDArray) -> Self:
+        """Write a result of this shape to the memory."""
         if result.shape != self.shape:
             raise InvalidArgumentError(f"arithmetic: the result has shape {result.shape}, the array {self.shape}")
         self[...] = result
         return self
+
+    def __matmul__(self, other: Any) -> Self:
+        """Return the matrix product, as ``numpy.matmul``."""
+        return matmul(self, other)  # type: ignore[no-any-return]
+
+    def __rmatmul__(self, other: Any) -> Self:
+        """Return the matrix product of `other` and this array."""
+        return matmul(other, self)  # type: ignore[no-any-return]
+
+    def __imatmul__(self, other: Any) -> Self:
+        """Leave the matrix product in place."""
+        return self._take(self @ other)
 
     def _joined(self, join: Any, other: Any) -> Self:
         """Return what NumPy makes of two arrays of bools; other dtypes have no logic."""
@@ -260,7 +281,8 @@ def _of_numpy(name: str, arguments: str, shown: str) -> Callable[..., Any]:
             with _np.errstate(all="ignore"):
                 result = compute(*_raw(args), **{key: _raw(value) for key, value in options.items()})
         except (ValueError, IndexError, OverflowError) as error:
-            raise InvalidArgumentError(f"{name}: {error}") from None
+            text = str(error).removeprefix(f"{name}: ")
+            raise InvalidArgumentError(f"{name}: {text}") from None
         return made(result, first.context)
 
     function.__name__ = function.__qualname__ = name

@@ -206,6 +206,45 @@ CASES += [
     "t.slice((0, 0), (1, 2))",
     "t.slice(begin=(0, 0), end=(1, 2))",
 ]
+CASES += [
+    *(
+        "a ** 2",
+        "2 ** a",
+        "p ** p",
+        "a ** nd.array([1, 2, 3])",
+        "i ** 2",
+        "2 ** i",
+        "h ** 2",
+        "a ** -1",
+        "a ** 0.5",
+        "pow(p, 2)",
+    ),
+    *(
+        "a % 2",
+        "2 % a",
+        "b % a",
+        "a % -2",
+        "a % 0",
+        "i % 0",
+        "2 % nd.zeros((2,))",
+        "i % 2",
+        "7 % i",
+        "h % 2",
+        "a % c[:3]",
+    ),
+    *(
+        "nd.modulo(a, 0)",
+        "nd.reshape(t, (0, -1))",
+        "nd.reshape(t, shape=(-1, 0), reverse=True)",
+        "nd.reshape_like(t, nd.ones((6, 4)))",
+    ),
+]
+OF_LEFT = "-1|0,-1|-1,0|4,0,2|0,0,0,1|0,0,-1,1|-2|2,-2|-2,1,1|-2,-2|0,-2,1|-1,0,-2|-3,4|-3,-2|0,-3|-3,-1|-1,-3|-4,1,2,-2|2,-4,-1,3,-2"
+OF_LEFT += "|-4,-1,2,0,0|0,-4,3,-1,4|24|6,4"
+OF_RIGHT = "-1,0|-1,0,0|-3,0|0,-3|6,0|1,-2|-1,2,0|2,3,2,2,-4|0,0,-1,2,-4|-2,2,-1,-4|-2,2,2,-4"
+CASES += [f"t.reshape(({codes},))" for codes in OF_LEFT.split("|")]
+CASES += [f"t.reshape(({codes},), reverse=True)" for codes in OF_RIGHT.split("|")]
+CASES += ["t.reshape(0, -1)", "t.reshape(shape=(0, -1))", "t.reshape(-3, 0, reverse=True)", "nd.ones((1,)).reshape(())"]
 # What MXNet does there is not wanted: docs/mxnet.md.
 DIFFERENT = {
     "nd.exp(i)": "InvalidArgumentError",
@@ -224,6 +263,19 @@ DIFFERENT = {
     "nd.batch_dot(t, a)": "InvalidArgumentError",
     "nd.split(a, 2)": "InvalidArgumentError",
     "nd.concat(a, t)": "InvalidArgumentError",
+    "nd.power(i, -1)": "InvalidArgumentError",
+    "nd.power(i, 0.5)": "InvalidArgumentError",
+    "nd.reshape(t, (0, 0, 0, 0))": "InvalidArgumentError",
+    "nd.reshape(t, (-1, -1))": "InvalidArgumentError",
+    "nd.reshape(t, (5, -1))": "InvalidArgumentError",
+    "nd.reshape(t, (2, 3))": "InvalidArgumentError",
+    "nd.reshape(t, (-3, -3))": "InvalidArgumentError",
+    "nd.reshape(t, (-4, 2))": "InvalidArgumentError",
+    "nd.reshape(t, (-4, -1, -1, 0, 0))": "InvalidArgumentError",
+    "nd.reshape(t, (-4, -1, 0, 3, 4))": "InvalidArgumentError",
+    "nd.reshape(t, (-4, 3, 1, 0, 0))": "InvalidArgumentError",
+    "nd.reshape(t, (-4, 1, 2, -2), reverse=True)": "InvalidArgumentError",
+    "nd.reshape(t, (-5,))": "InvalidArgumentError",
     "nd.exp(1)": "InvalidArgumentError",
     "nd.add(1, 2)": "InvalidArgumentError",
     "nd.exp(a, out=nd.zeros((2,)))": "InvalidArgumentError",

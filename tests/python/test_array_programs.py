@@ -14,9 +14,23 @@ PROGRAMS = 300
 STEPS = 25
 DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 SHAPES = ((), (1,), (7,), (3, 4), (4, 1), (2, 3, 4), (0,), (2, 0))
-ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+ARITHMETIC = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "%": operator.mod,
+    "**": operator.pow,
+}
 COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
-IN_PLACE = {"+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv}
+IN_PLACE = {
+    "+": operator.iadd,
+    "-": operator.isub,
+    "*": operator.imul,
+    "/": operator.itruediv,
+    "%": operator.imod,
+    "**": operator.ipow,
+}
 NUMBERS = (0, 1, -1, 2, 127, 128, 255, 300, -129, 60000, True, 0.5, 2.0, -1.5)
 
 # Where mx.np refuses on purpose what NumPy does: the text of the error, and why.

@@ -164,7 +164,7 @@ def calls_another(key, input, stored):
 
 
 def powers(key, input, stored):
-    stored += input**2
+    stored += input**3
 
 
 def sums(key, input, stored):
@@ -364,7 +364,7 @@ class Writer:
             "abs": f"abs({a})",
             "compare": f"({a} {self.random.choice(COMPARISONS)} {b})",
             "where": f"where({a} > {b}, {b}, {a})",
-            "unary": f"{a}.{self.random.choice(['sqrt', 'sign', 'abs'])}()",
+            "unary": f"({a}{self.random.choice(['.sqrt()', '.sign()', '.abs()', ' ** 2', ' ** 0.5'])})",
             "extreme": f"{self.random.choice(['maximum', 'minimum'])}({a}, {b})",
             "clip": f"maximum(minimum({a}, 2.0), -0.5)",
         }[kind]
@@ -374,7 +374,7 @@ class Writer:
         for _ in range(self.random.randint(1, 4)):
             target = self.random.choice(["temporary", "kv.state('m')", "stored", "input"])
             value = self.expression(2)
-            form = self.random.choice(["{}[:] = {}", "{} += {}", "{} -= {}", "{} *= {}"])
+            form = self.random.choice(["{}[:] = {}", "{} += {}", "{} -= {}", "{} *= {}", "{0} += {1}; {0} **= 2"])
             if target.startswith("kv"):
                 lines.append(f"    m = {target}")
                 target = "m"

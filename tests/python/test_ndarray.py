@@ -191,6 +191,24 @@ def test_reshape_and_transpose():
         a.reshape((4, 2))
 
 
+def test_codes_of_reshape_give_views_and_mx_np_has_none():
+    a = mx.nd.zeros((2, 3, 4))
+    a.reshape((-3, 0))[5] = 1
+    a.reshape((-1, 0), reverse=True)[0] = 2
+    assert a.asnumpy()[1, 2].tolist() == [1] * 4 and a.asnumpy()[0, 0].tolist() == [2] * 4
+    assert a.reshape((0, -2, -1)).shape == (2, 3, 4, 1) and a.reshape((-4, 1, 2, -1)).shape == (1, 2, 12)
+    assert mx.nd.zeros((0, 3)).reshape((0, -2)).shape == (0, 3)
+    assert mx.np.zeros((0, 3)).reshape(3, 0).shape == (3, 0) and mx.np.ones((2, 3)).reshape(-1).shape == (6,)
+    for call in (
+        lambda: a.reshape((-4, 2, 2, -2)),
+        lambda: mx.np.ones((2, 3)).reshape((0, -1)),
+        lambda: mx.np.ones((2, 3)).reshape((-2,)),
+        lambda: mx.np.ones((2, 3)).reshape((2, 3), reverse=True),
+    ):
+        with pytest.raises(mx.errors.InvalidArgumentError, match="reshape|shape:"):
+            call()
+
+
 # ----------------------------------------------------------------------------------------------------------- arithmetic
 
 
@@ -212,6 +230,12 @@ def test_arithmetic_is_numpys(dtype):
         (a <= b, x <= y),
         (a > b, x > y),
         (a >= 5, x >= 5),
+        (a**2, x * x),
+        (2**a, 2 ** x.astype("int64")),
+        (a % 3, x % 3),
+        (9 % a, 9 % x),
+        (a % b, x % y),
+        (x % b, x % y),
     ):
         assert got.dtype is a.dtype and np.array_equal(got.asnumpy(), want.astype(dtype))
     if dtype.startswith("float"):
@@ -232,6 +256,30 @@ def test_in_place_changes_shared_memory():
     a -= np.ones((2, 2), np.float32)
     a /= 5
     assert alias is a and row.asnumpy().tolist() == [1, 1]
+    a += 2
+    a **= 2
+    a %= np.full((2, 2), 5, np.float32)
+    assert alias is a and row.asnumpy().tolist() == [4, 4]
+    x = alias = mx.np.ones((2, 2))
+    x @= x
+    x **= 2
+    x %= 3
+    assert alias is x and alias.asnumpy().tolist() == [[1, 1], [1, 1]]
+
+
+def test_operators_that_mxnet_has_only_in_np():
+    a, x = mx.nd.ones((2, 2)), mx.np.ones((2, 2))
+    assert type(x @ a) is mx.np.ndarray and (np.ones((3, 2), np.float32) @ x).asnumpy().tolist() == [[2, 2]] * 3
+    assert np.isnan((x % 0).asnumpy()).all() and not (a % 0).asnumpy().any()
+    for call in (lambda: a @ a, lambda: a // 2, lambda: x // 2, lambda: a ** [2], lambda: a % "x"):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            call()
+    with pytest.raises(ValueError, match="matmul"):
+        x @ mx.np.ones((3, 2))
+    with pytest.raises(ValueError, match="the result has shape"):
+        x @= mx.np.ones((2, 3))
+    with pytest.raises(ValueError, match="power: int32 elements"):
+        mx.nd.ones((2,), dtype="int32") ** 0.5
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
