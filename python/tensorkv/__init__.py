@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from . import (
-    _mxnet,
+    _elsewhere,
     base,
     context,
     errors,
@@ -95,9 +95,5 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # checkers say themselves that a name is not here
 
     def __getattr__(name: str) -> NoReturn:
-        """Say what to use in the place of a module of MXNet."""
-        raise AttributeError(
-            _mxnet.elsewhere(name) or f"module {__name__!r} has no attribute {name!r}",
-            name=name,
-            obj=sys.modules[__name__],
-        )
+        """Say what to use in the place of what MXNet has."""
+        _elsewhere.missing("mx", name, sys.modules[__name__])

@@ -9,6 +9,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from ._elsewhere import instead
 from .errors import FailedPreconditionError
 
 if TYPE_CHECKING:
@@ -43,37 +44,6 @@ _MODULES = {
 }
 
 
-_TORCH = "PyTorch and JAX compute networks and their gradients; the store takes their arrays as they are"
-_ELSEWHERE = {
-    "autograd": _TORCH,
-    "callback": "what is printed while training is the script's; kv.stats() says what the store has done",
-    "contrib": _TORCH,
-    "executor": _TORCH,
-    "gluon": _TORCH + "; gluon.Trainer is tensorkv.torch.Trainer",
-    "image": "torchvision has transformations of images",
-    "io": "torch.utils.data.DataLoader has batches of data",
-    "mod": _TORCH,
-    "model": "kv.save and kv.load, mx.nd.save and mx.nd.load keep values",
-    "module": _TORCH,
-    "monitor": "kv.stats() says what the store has done",
-    "mon": "kv.stats() says what the store has done",
-    "npx": "the functions of mx.nd have them",
-    "operator": _TORCH,
-    "recordio": "torch.utils.data.DataLoader has batches of data",
-    "rnn": _TORCH,
-    "sym": _TORCH,
-    "symbol": _TORCH,
-    "viz": _TORCH,
-    "visualization": _TORCH,
-}
-
-
-def elsewhere(name: str) -> str | None:
-    """Return what to use in the place of a module of MXNet that is not here."""
-    why = _ELSEWHERE.get(name)
-    return f"mx.{name} is not here: {why} (docs/mxnet.md)" if why else None
-
-
 class _Loader:
     """Gives a module of this package for a name below mxnet."""
 
@@ -99,13 +69,13 @@ class _Finder:
         import tensorkv
 
         top, _, below = name.partition(".")
-        if top == "tensorkv" and elsewhere(below):  # from mxnet import gluon
-            raise ModuleNotFoundError(elsewhere(below), name=f"mxnet.{below}")
+        why = instead("mx", below.partition(".")[0])
+        if top == "tensorkv" and why:  # from mxnet import gluon
+            raise ModuleNotFoundError(why, name=f"mxnet.{below}")
         if top != "mxnet" or not below or sys.modules.get("mxnet") is not tensorkv:
             return None
         own = f"tensorkv.{below}"
         if own not in sys.modules and importlib.util.find_spec(own) is None:
-            why = elsewhere(below.partition(".")[0])
             if why:
                 raise ModuleNotFoundError(why, name=name)
             return None

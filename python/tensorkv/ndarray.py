@@ -6,11 +6,12 @@ views. Arithmetic is elementwise and runs on the same evaluator as updates; ``+=
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, SupportsIndex, TypeVar, overload
 
 import numpy as np
 
-from . import _core, _host, _reshape
+from . import _core, _elsewhere, _host, _reshape
 from ._arithmetic import Arithmetic
 from ._elements import BITS, CONVERTED, Elements, dtype_name, filled, numpy_dtype
 from ._elements import empty as _empty
@@ -149,6 +150,7 @@ if TYPE_CHECKING:
 
     from ._types import Array, DType, Scalar, Shape, Where
     from ._types import Elements as Values
+    from .numpy import ndarray
 
 __all__ = [
     "NDArray",
@@ -300,6 +302,13 @@ def __dir__() -> list[str]:
     return __all__
 
 
+if not TYPE_CHECKING:  # checkers say themselves that a name is not here
+
+    def __getattr__(name: str) -> NoReturn:
+        """Say what to use in the place of what MXNet has."""
+        _elsewhere.missing("mx.nd", name, sys.modules[__name__])
+
+
 A = TypeVar("A", bound=Elements)
 
 
@@ -328,6 +337,12 @@ class NDArray(Arithmetic):
         raise InvalidArgumentError(
             f"{type(self).__name__}(): arrays are made by mx.nd.array(), mx.nd.zeros() and others"
         )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say what to use in the place of what MXNet's arrays have."""
+            _elsewhere.missing("NDArray", name, self)
 
     @property
     def T(self) -> Self:
@@ -475,6 +490,16 @@ class NDArray(Arithmetic):
     transpose: ClassVar[_host.Function] = _host.transpose
     trunc: ClassVar[_host.Function] = _host.trunc
     zeros_like: ClassVar[_host.Function] = _host.zeros_like
+
+    def as_nd_ndarray(self) -> NDArray:
+        """Return the same memory as an `mx.nd` array."""
+        return self._as(NDArray)
+
+    def as_np_ndarray(self) -> ndarray:
+        """Return the same memory as an `mx.np` array."""
+        from .numpy import ndarray
+
+        return self._as(ndarray)
 
     def tostype(self, stype: str) -> Self:
         """Return this array for ``'default'``; other storage types raise UnimplementedError."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as _np
 
-from . import _arithmetic, _elements, _host, _indexing, _reshape
+from . import _arithmetic, _elements, _elsewhere, _host, _indexing, _reshape
 from . import ndarray as _nd
 from .errors import InvalidArgumentError
 from .ndarray import NDArray
@@ -105,6 +106,13 @@ __all__ = [
 def __dir__() -> list[str]:
     """Return the public names."""
     return __all__
+
+
+if not TYPE_CHECKING:  # checkers say themselves that a name is not here
+
+    def __getattr__(name: str) -> NoReturn:
+        """Say what to use in the place of what MXNet has."""
+        _elsewhere.missing("mx.np", name, sys.modules[__name__])
 
 
 def _check_numbers(name: str) -> None:
@@ -258,10 +266,6 @@ class ndarray(NDArray):
         """Return the sum over some axes as `NDArray.sum`, of all elements with shape ``()``."""
         total, name = self._total(axis, keepdims, out)
         return _elements.filled(type(self), total, self.context, name)
-
-    def as_nd_ndarray(self) -> NDArray:
-        """Return the same memory as an `mx.nd` array."""
-        return self._as(NDArray)
 
 
 def _of_numpy(name: str, arguments: str, shown: str) -> Callable[..., Any]:

@@ -1,4 +1,5 @@
-"""Writes mxnet_members.json: the public members of MXNet 1.9.1 that scripts with a KVStore meet, with their parameters.
+"""Writes mxnet_members.json: the public members of MXNet 1.9.1 that scripts with a KVStore meet, with their parameters;
+and mxnet_names.json: the public names of its arrays and of the modules that have their functions.
 
 PYTHON-WITH-MXNET tests/python/mxnet_members.py
 """
@@ -54,3 +55,13 @@ for prefix, module in MODULES.items():
             members[f"{prefix}.{name}.{member}"] = parameters(called) if callable(called) else None
 lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in members.items())
 pathlib.Path(__file__).with_suffix(".json").write_text("{\n" + lines + "\n}\n")
+
+OWNERS = {"mx": mx, "mx.nd": mx.nd, "mx.np": mx.np, "NDArray": mx.nd.NDArray, "ndarray": mx.np.ndarray}
+named = {
+    owner: [
+        name for name in dir(value) if name[0] != "_" and (owner == "mx" or not inspect.ismodule(getattr(value, name)))
+    ]
+    for owner, value in OWNERS.items()
+}
+lines = ",\n".join(f"{json.dumps(owner)}: {json.dumps(names)}" for owner, names in named.items())
+pathlib.Path(__file__).with_name("mxnet_names.json").write_text("{\n" + lines + "\n}\n")

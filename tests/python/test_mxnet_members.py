@@ -16,6 +16,7 @@ import tensorkv as mx
 
 HERE = pathlib.Path(__file__).parent
 MEMBERS = json.loads((HERE / "mxnet_members.json").read_text())
+OWNERS = json.loads((HERE / "mxnet_names.json").read_text())
 DOCUMENT = (HERE.parents[1] / "docs" / "mxnet.md").read_text()
 ELSEWHERE = {  # that are not here, and why
     "kv.KVStore": "made by create; MXNet's takes a handle",
@@ -53,6 +54,48 @@ def test_each_member_is_here_with_its_parameters(name):
         return
     missing = [p for p in wanted if not p.startswith("*") and p not in found and NAMES.get(p) not in found]
     assert missing == []
+
+
+OF_ITSELF = {  # which no script asks for
+    "mx.torch",  # is tensorkv.torch
+    *(
+        "mx.nd.get_indexing_dispatch_code",
+        "mx.nd.get_oshape_of_gather_nd_op",
+        "mx.nd.indexing_key_expand_implicit_axes",
+    ),
+}
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_each_name_is_here_or_says_what_to_use(owner):
+    found = {"mx": mx, "mx.nd": mx.nd, "mx.np": mx.np, "NDArray": mx.nd.ones((2,)), "ndarray": mx.np.ones((2,))}[owner]
+    kind = "NDArray" if owner == "ndarray" else owner
+    for name in OWNERS[owner]:
+        if hasattr(found, name) or f"{owner}.{name}" in OF_ITSELF:
+            continue
+        with pytest.raises(AttributeError, match=rf"^{kind}\.{name} is not here: .+ \(docs/mxnet\.md\)") as error:
+            getattr(found, name)
+        for ours in re.findall(r"mx\.[\w.]*\w", str(error.value).partition(": ")[2]):
+            operator.attrgetter(ours.removeprefix("mx."))(mx)
+
+
+def test_a_name_that_mxnet_does_not_have_is_missing_as_any():
+    for found, kind in (
+        (mx, "tensorkv"),
+        (mx.nd, "tensorkv.ndarray"),
+        (mx.np, "tensorkv.numpy"),
+        (mx.nd.ones((2,)), "NDArray"),
+    ):
+        with pytest.raises(AttributeError, match=f"'{kind}'.* has no attribute 'nothing'"):
+            found.nothing
+
+
+def test_an_array_is_of_mx_nd_or_of_mx_np_as_asked():
+    a = mx.nd.ones((2,))
+    x = a.as_np_ndarray()
+    x[0] = 5
+    assert type(x) is mx.np.ndarray and type(x.as_nd_ndarray()) is mx.nd.NDArray
+    assert a.asnumpy().tolist() == [5, 1]
 
 
 def rows():

@@ -1,0 +1,185 @@
+"""What MXNet has and this package has not, and what to use in its place."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+_TORCH = "PyTorch and JAX compute networks and their gradients; the store takes their arrays as they are"
+_DATA = "torch.utils.data.DataLoader has batches of data"
+_SWITCH = "mx.np and mx.nd need no switch, and shapes () and (0,) are possible in both"
+_PRINTED = "what is printed while training is the script's; kv.stats() says what the store has done"
+_SETTINGS = "`tkv config` shows what is built in and set"
+_NO_GRADIENT = "arrays here have no gradients; use the array itself"
+_RANDOM = "mx.random has the distributions: uniform, normal, gamma, exponential, poisson and others"
+_OPTIMIZER = "the optimizers of mx.optimizer change weights, and a mx.Program says an update as data"
+_NUMPY = "NumPy computes on asnumpy(), PyTorch and JAX on the array itself by DLPack"
+_DLPACK = "the array speaks DLPack itself: torch.from_dlpack(array), jax.dlpack.from_dlpack(array)"
+
+
+def _each(names: str, instead: str) -> dict[str, str]:
+    """Return one text for several names; in it {} is the name in small letters."""
+    return {name: instead.format(name.lower()) for name in names.split()}
+
+
+# By the module or class that MXNet has the name in.
+_INSTEAD: dict[str, dict[str, str]] = {
+    "mx": {
+        **_each("autograd contrib executor executor_manager mod module operator rnn rtc sym symbol", _TORCH),
+        **_each("AttrScope attribute api library name np_symbol onnx symbol_doc th tvmop", _TORCH),
+        **_each("visualization viz numpy_op_fallback numpy_op_signature numpy_dispatch_protocol", _TORCH),
+        "gluon": _TORCH + "; gluon.Trainer is tensorkv.torch.Trainer",
+        **_each("callback notebook", _PRINTED),
+        **_each("image img", "torchvision has transformations of images"),
+        **_each("io recordio", _DATA),
+        "model": "kv.save and kv.load, mx.nd.save and mx.nd.load keep values",
+        **_each("monitor mon", "kv.stats() says what the store has done"),
+        **_each("npx numpy_extension", "the functions of mx.nd have them; set_np() is not needed"),
+        **_each(
+            "np_array np_shape set_np_shape use_np use_np_array use_np_shape is_np_array is_np_shape util", _SWITCH
+        ),
+        "rnd": "mx.random",
+        "cpu_pinned": "mx.cpu; nothing is copied to a GPU from there",
+        "engine": "operations of arrays run when they are called; threads= of mx.kv.create says on how many cores",
+        "error": "mx.errors",
+        "log": "logging.getLogger('tensorkv'), and log= of mx.kv.create",
+        "registry": "mx.optimizer.register, mx.init.register, mx.metric.register and mx.kv.KVStoreBase.register",
+        **_each("runtime libinfo", _SETTINGS),
+        "ndarray_doc": "docs/api.md",
+    },
+    "mx.nd": {
+        **_each("BatchNorm BatchNorm_v1", "torch.nn.functional.batch_norm"),
+        **_each("Convolution Convolution_v1", "torch.nn.functional.conv1d, conv2d and conv3d"),
+        "Deconvolution": "torch.nn.functional.conv_transpose2d",
+        "FullyConnected": "torch.nn.functional.linear; of arrays mx.nd.dot(x, weight, transpose_b=True) + bias",
+        "Activation": "mx.nd.relu, sigmoid, tanh and softsign; of networks those of torch.nn.functional",
+        "LeakyReLU": "torch.nn.functional.leaky_relu, prelu, elu, selu and gelu",
+        **_each("Pooling Pooling_v1", "torch.nn.functional.max_pool2d, avg_pool2d and others"),
+        "Dropout": "torch.nn.functional.dropout",
+        "Embedding": "mx.nd.take(weight, indices); of networks torch.nn.functional.embedding",
+        "RNN": "torch.nn.RNN, LSTM and GRU",
+        "LayerNorm": "torch.nn.functional.layer_norm",
+        "GroupNorm": "torch.nn.functional.group_norm",
+        "InstanceNorm": "torch.nn.functional.instance_norm",
+        "LRN": "torch.nn.functional.local_response_norm",
+        "L2Normalization": "torch.nn.functional.normalize",
+        **_each("CTCLoss ctc_loss", "torch.nn.functional.ctc_loss"),
+        "smooth_l1": "torch.nn.functional.smooth_l1_loss",
+        **_each(
+            "Softmax SoftmaxOutput softmax_cross_entropy", "torch.nn.functional.cross_entropy; alone mx.nd.softmax"
+        ),
+        "SoftmaxActivation": "mx.nd.softmax",
+        "softmin": "mx.nd.softmax(-x)",
+        "hard_sigmoid": "mx.nd.clip(0.2 * x + 0.5, 0, 1)",
+        **_each("LinearRegressionOutput MAERegressionOutput LogisticRegressionOutput SVMOutput", _TORCH),
+        **_each("MakeLoss make_loss IdentityAttachKLSparseReg CachedOp Custom UpSampling ROIPooling", _TORCH),
+        **_each("BilinearSampler GridGenerator SpatialTransformer Correlation im2col col2im contrib", _TORCH),
+        **_each("SequenceLast SequenceMask SequenceReverse depth_to_space space_to_depth", _TORCH),
+        **_each("BlockGrad stop_gradient", _NO_GRADIENT),
+        **_each("Cast amp_cast", "mx.nd.cast"),
+        **_each("Concat Flatten Reshape", "mx.nd.{}"),
+        "ElementWiseSum": "mx.nd.add_n",
+        **_each("SliceChannel split_v2", "mx.nd.split"),
+        "SwapAxis": "mx.nd.swapaxes",
+        **_each("Crop crop", "mx.nd.slice, or slice_like"),
+        **_each("Pad pad", "numpy.pad(array.asnumpy(), ...)"),
+        **_each("broadcast_axes broadcast_axis", "mx.nd.broadcast_to"),
+        "broadcast_logical_and": "mx.nd.logical_and",
+        "broadcast_logical_or": "mx.nd.logical_or",
+        "broadcast_logical_xor": "mx.nd.logical_xor",
+        "broadcast_hypot": "mx.nd.sqrt(a * a + b * b)",
+        "true_divide": "mx.nd.divide",
+        "max_axis": "mx.nd.max",
+        "min_axis": "mx.nd.min",
+        "sum_axis": "mx.nd.sum",
+        "argmax_channel": "mx.nd.argmax(x, axis=1)",
+        "identity": "array.copy()",
+        "reverse": "mx.nd.flip",
+        "rcbrt": "1 / mx.nd.cbrt(x)",
+        "onehot_encode": "mx.nd.one_hot",
+        **_each("batch_take choose_element_0index", "mx.nd.pick"),
+        **_each("fill_element_0index scatter_nd", "array[rows, columns] = values"),
+        "gather_nd": "array[rows, columns]",
+        "shape_array": "array.shape",
+        "size_array": "array.size",
+        "uniform": "mx.nd.random_uniform, or mx.random.uniform",
+        "normal": "mx.nd.random_normal, or mx.random.normal",
+        "shuffle": "mx.random.shuffle",
+        "sample_multinomial": "mx.random.multinomial",
+        **_each("random_exponential random_gamma random_generalized_negative_binomial random_poisson", _RANDOM),
+        **_each("random_negative_binomial random_randint sample_exponential sample_gamma sample_normal", _RANDOM),
+        **_each("sample_generalized_negative_binomial sample_negative_binomial sample_poisson sample_uniform", _RANDOM),
+        **_each("adam_update ftml_update ftrl_update nag_mom_update rmsprop_update rmspropalex_update", _OPTIMIZER),
+        **_each("sgd_update sgd_mom_update signsgd_update signum_update mp_nag_mom_update mp_sgd_update", _OPTIMIZER),
+        **_each("mp_sgd_mom_update lamb_update_phase1 lamb_update_phase2 mp_lamb_update_phase1", _OPTIMIZER),
+        **_each("mp_lamb_update_phase2 multi_lars multi_sgd_update multi_sgd_mom_update multi_sum_sq", _OPTIMIZER),
+        **_each("multi_mp_sgd_update multi_mp_sgd_mom_update preloaded_multi_sgd_update", _OPTIMIZER),
+        **_each("preloaded_multi_sgd_mom_update preloaded_multi_mp_sgd_update reset_arrays", _OPTIMIZER),
+        "preloaded_multi_mp_sgd_mom_update": _OPTIMIZER,
+        **_each("erf erfinv gamma gammaln", "scipy.special has it, of asnumpy()"),
+        **_each(
+            "linalg linalg_det linalg_inverse linalg_slogdet linalg_potrf linalg_potri", "numpy.linalg, of asnumpy()"
+        ),
+        **_each("linalg_extractdiag linalg_extracttrian linalg_gelqf linalg_gemm linalg_gemm2 linalg_makediag", _NUMPY),
+        **_each("linalg_maketrian linalg_sumlogdiag linalg_syrk linalg_trmm linalg_trsm khatri_rao moments", _NUMPY),
+        **_each("all_finite multi_all_finite histogram nanprod ravel_multi_index unravel_index", _NUMPY),
+        **_each("random_pdf_dirichlet random_pdf_exponential random_pdf_gamma random_pdf_normal", "scipy.stats"),
+        **_each("random_pdf_generalized_negative_binomial random_pdf_negative_binomial", "scipy.stats"),
+        **_each("random_pdf_poisson random_pdf_uniform", "scipy.stats"),
+        "amp_multicast": "array.astype",
+        "cast_storage": "arrays are dense; row-sparse ones are not in this build yet",
+        **_each("image imdecode", "torchvision has transformations of images"),
+        "load_frombuffer": "mx.nd.load of a file",
+        **_each("to_dlpack_for_read to_dlpack_for_write", _DLPACK),
+        **_each("numpy npx numpy_extension", "mx.np"),
+    },
+    "mx.np": {  # what NumPy had
+        **_each("NAN NaN", "numpy.nan"),
+        "NINF": "-numpy.inf",
+        "PINF": "numpy.inf",
+        "NZERO": "-0.0",
+        "PZERO": "0.0",
+        "alltrue": "mx.np.all",
+        "sometrue": "mx.np.any",
+        "product": "mx.np.prod",
+        "msort": "mx.np.sort(x, axis=0)",
+        "in1d": "numpy.isin, of asnumpy()",
+        "round_": "numpy.round, of asnumpy()",
+        "trapz": "numpy.trapezoid, of asnumpy()",
+        **_each("mirr npv ppmt pv rate", "the package numpy_financial"),
+    },
+    "NDArray": {
+        **_each("attach_grad grad backward", _TORCH),
+        "detach": _NO_GRADIENT,
+        "argmax_channel": "argmax(axis=1)",
+        "broadcast_axes": "broadcast_to",
+        **_each("depth_to_space space_to_depth", _TORCH),
+        **_each("nanprod nonzero", _NUMPY),
+        "pad": "numpy.pad(array.asnumpy(), ...)",
+        "rcbrt": "1 / array.cbrt()",
+        "reshape_view": "reshape, which gives a view",
+        "shape_array": "shape",
+        "size_array": "size",
+        **_each("slice_assign slice_assign_scalar", "array[begin:end] = values"),
+        "softmin": "(-array).softmax()",
+        "split_v2": "split",
+        **_each("to_dlpack_for_read to_dlpack_for_write", _DLPACK),
+        "handle": "there is none; " + _DLPACK,
+        "writable": "read_only",
+    },
+}
+
+
+def instead(owner: str, name: str) -> str | None:
+    """Return what to use in the place of a name that MXNet has in `owner`; None where MXNet has no such name."""
+    why = _INSTEAD.get(owner, {}).get(name)
+    if owner == "mx.np" and not name.startswith("_") and hasattr(np, name):
+        why = f"numpy.{name} has it, of asnumpy()"
+    return f"{owner}.{name} is not here: {why} (docs/mxnet.md)" if why else None
+
+
+def missing(owner: str, name: str, found: Any) -> NoReturn:
+    """Raise AttributeError for a name that `found`, a module or an array, does not have."""
+    kind = f"module {found.__name__!r}" if owner.startswith("mx") else f"{type(found).__name__!r} object"
+    raise AttributeError(instead(owner, name) or f"{kind} has no attribute {name!r}", name=name, obj=found)
