@@ -1,29 +1,91 @@
-"""Dicts of arrays, and JAX's pytrees, as keys and values: a name for each array, and the same form for a result."""
+"""Trees of arrays as keys and values: a name for each array, and the same form for a result.
+
+A tree is made of dicts, NamedTuples, tuples, and the containers that JAX knows where it is loaded. A list is no part of a
+tree: it has one array, or one whole tree, for each device.
+"""
 
 from __future__ import annotations
 
+import copy
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from .errors import InvalidArgumentError
 
 Form = Callable[[list[Any]], Any]
+_DEPTH_MAX = 64
 
 
-def is_tree(key: object) -> bool:
-    """Return whether a verb's first argument is a tree of arrays, or a list of them: one of each device."""
-    if isinstance(key, (list, tuple)) and key and all(isinstance(one, Mapping) for one in key):
-        return True
-    return isinstance(key, Mapping) or _is_pytree(key)
+class _Node(NamedTuple):
+    """A container: the names and the members that it has, and what makes one of its kind with other members."""
+
+    names: list[Any]
+    members: list[Any]
+    form: Form
 
 
-def _is_pytree(value: object) -> bool:
+def _node(value: Any) -> _Node | None:
+    """Return a container of a tree as a node; None for an array, a list, or anything else."""
+    if isinstance(value, tuple):
+        names = getattr(type(value), "_fields", None)
+        if names is None:
+            return _Node(list(range(len(value))), list(value), tuple)
+        return _Node(list(names), list(value), type(value)._make)  # type: ignore[attr-defined]  # a NamedTuple has it
+    if isinstance(value, MutableMapping):
+        return _Node(list(value), list(value.values()), lambda members: _dict_like(value, members))
+    if _is_of_jax(value):
+        return _node_of_jax(value)
+    if isinstance(value, Mapping):
+        return _Node(list(value), list(value.values()), lambda members: dict(zip(value, members, strict=True)))
+    return None
+
+
+def _dict_like(value: MutableMapping[Any, Any], members: list[Any]) -> MutableMapping[Any, Any]:
+    """Return a dict of the same kind with other members."""
+    made = copy.copy(value)
+    made.update(zip(value, members, strict=True))
+    return made
+
+
+def _is_of_jax(value: object) -> bool:
     """Return whether JAX is loaded and knows a container that Python does not have."""
     jax = sys.modules.get("jax")
     if jax is None or value is None or isinstance(value, (str, int, list, tuple)) or hasattr(value, "__dlpack__"):
         return False
     return not jax.tree_util.all_leaves([value])
+
+
+def _node_of_jax(value: Any) -> _Node:
+    import jax
+
+    entries, form = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda inner: inner is not value)
+    return _Node([_name_of(path[0]) for path, _ in entries], [member for _, member in entries], form.unflatten)
+
+
+def _name_of(entry: Any) -> Any:
+    """Return the name in an entry of one of JAX's paths."""
+    return next(getattr(entry, field) for field in ("key", "idx", "name") if hasattr(entry, field))
+
+
+def _are_keys(value: tuple[Any, ...]) -> bool:
+    return all(isinstance(one, (str, int, np.integer)) for one in value)
+
+
+def _is_one(value: object) -> bool:
+    """Return whether a value is a whole tree; a tuple of keys, or of anything without names, is none."""
+    if isinstance(value, tuple):
+        return hasattr(value, "_fields") and not _are_keys(value)
+    return isinstance(value, Mapping) or _is_of_jax(value)
+
+
+def is_tree(key: object) -> bool:
+    """Return whether a verb's first argument is a tree of arrays, or a list of them: one of each device."""
+    if _is_one(key):
+        return True
+    return isinstance(key, (list, tuple)) and bool(key) and all(_is_one(one) for one in key)
 
 
 def _join(verb: str, path: tuple[Any, ...]) -> int | str:
@@ -37,67 +99,79 @@ def _join(verb: str, path: tuple[Any, ...]) -> int | str:
     return ".".join(str(name) for name in path)
 
 
-def _walk(verb: str, tree: Mapping[Any, Any], path: tuple[Any, ...]) -> list[tuple[tuple[Any, ...], Any]]:
-    leaves: list[tuple[tuple[Any, ...], Any]] = []
-    for name, value in tree.items():
-        if len(path) > 64:
-            raise InvalidArgumentError(f"{verb}: dicts nest deeper than 64")
-        here = (*path, name)
-        leaves += _walk(verb, value, here) if isinstance(value, Mapping) else [(here, value)]
-    return leaves
-
-
-def _refill(tree: Mapping[Any, Any], values: list[Any]) -> Any:
-    """Return dicts of the same form whose leaves are taken from the front of a list."""
-    return {
-        name: _refill(value, values) if isinstance(value, Mapping) else values.pop(0) for name, value in tree.items()
-    }
-
-
 def flatten_pytree(verb: str, tree: Any) -> tuple[list[int | str], list[Any], Form]:
-    """Return the keys and the arrays of a pytree, and what gives arrays its form."""
+    """Return the keys and the arrays of what JAX takes for a tree, lists too, and what gives arrays its form."""
     import jax
 
     leaves, form = jax.tree_util.tree_flatten_with_path(tree)
-
-    def name_of(entry: Any) -> Any:
-        return next(getattr(entry, field) for field in ("key", "idx", "name") if hasattr(entry, field))
-
-    keys = [_join(verb, tuple(name_of(entry) for entry in path)) for path, _ in leaves]
+    keys = [_join(verb, tuple(_name_of(entry) for entry in path)) for path, _ in leaves]
     return keys, [leaf for _, leaf in leaves], lambda values: jax.tree_util.tree_unflatten(form, values)
 
 
-def _flatten_one(verb: str, tree: Any) -> tuple[list[int | str], list[Any], Form]:
-    if isinstance(tree, Mapping):
-        leaves = _walk(verb, tree, ())
-        keys = [_join(verb, path) for path, _ in leaves]
-        values = [value for _, value in leaves]
-        return keys, values, lambda filled: _refill(tree, list(filled))
-    return flatten_pytree(verb, tree)
+class _Walk:
+    """The keys and the leaves of one tree."""
+
+    def __init__(self, verb: str, tree: Any) -> None:
+        """Go through the tree."""
+        self.verb = verb
+        self.keys: list[int | str] = []
+        self.leaves: list[Any] = []
+        self._refill = self._walk(tree, ())
+
+    def form(self, values: list[Any]) -> Any:
+        """Return values in the form of the tree."""
+        return self._refill(iter(values))
+
+    def _walk(self, value: Any, path: tuple[Any, ...]) -> Callable[[Iterator[Any]], Any]:
+        """Note what a part of the tree has; return what makes one like it out of the next values."""
+        if len(path) > _DEPTH_MAX:
+            raise InvalidArgumentError(f"{self.verb}: dicts nest deeper than {_DEPTH_MAX}")
+        node = _node(value)
+        if node is not None:
+            parts = [self._walk(member, (*path, name)) for name, member in zip(node.names, node.members, strict=True)]
+            return lambda values: node.form([part(values) for part in parts])
+        self.keys.append(_join(self.verb, path))
+        if isinstance(value, list) and any(isinstance(one, list) or _node(one) is not None for one in value):
+            raise InvalidArgumentError(
+                f"{self.verb} {self.keys[-1]!r}: a list of containers in a tree; a list has one array for each device, "
+                f"a tuple has parts of its own ({'.'.join(map(str, path))}.0 and so on), a list of whole trees is one of each device"
+            )
+        self.leaves.append(value)
+        return next
 
 
 def flatten(verb: str, tree: Any) -> tuple[list[int | str], list[Any], Form]:
     """Return the keys and the leaves of a tree, and what gives values its form.
 
-    A list of dicts is one for each device: each key has the list of their values.
+    A list of trees is one for each device: each key has the list of their values.
     """
-    if not isinstance(tree, (list, tuple)):
-        keys, values, form = _flatten_one(verb, tree)
+    if isinstance(tree, tuple) and not hasattr(tree, "_fields"):
+        raise InvalidArgumentError(
+            f"{verb}: a tuple of {len(tree)} trees; a list of trees is one of each device, a dict gives names to parts"
+        )
+    if not isinstance(tree, list):
+        walk = _Walk(verb, tree)
+        keys, values = walk.keys, walk.leaves
     else:
-        parts = [_flatten_one(verb, one) for one in tree]
-        keys, _, form = parts[0]
-        for number, (others, _, _) in enumerate(parts):
-            _check_same(verb, keys, others, f"dict {number} of the list")
-        columns = [dict(zip(part[0], part[1], strict=True)) for part in parts]
+        walks = [_Walk(verb, one) for one in tree]
+        walk, keys = walks[0], walks[0].keys
+        for number, other in enumerate(walks):
+            _check_same(verb, keys, other.keys, f"tree {number} of the list")
+        columns = [dict(zip(other.keys, other.leaves, strict=True)) for other in walks]
         values = [[column[key] for column in columns] for key in keys]
     if not keys:
-        raise InvalidArgumentError(f"{verb}: the dict is empty")
+        raise InvalidArgumentError(f"{verb}: the tree has no arrays")
     seen: set[int | str] = set()
     for key in keys:
         if key in seen:
-            raise InvalidArgumentError(f"{verb}: two arrays of the dict have the name {key!r}")
+            raise InvalidArgumentError(f"{verb}: two arrays of the tree have the name {key!r}")
         seen.add(key)
-    return keys, values, form
+    return keys, values, walk.form
+
+
+def examples(leaves: list[Any]) -> list[Any]:
+    """Return an array of each leaf, whose framework is that of a result."""
+    return [leaf[0] if isinstance(leaf, list) and leaf else leaf for leaf in leaves]
 
 
 def _check_same(verb: str, keys: Sequence[int | str], others: Sequence[int | str], what: str) -> None:
@@ -113,7 +187,7 @@ def outputs(verb: str, keys: Sequence[int | str], out: Any) -> list[Any]:
     """Return the outputs of a tree in the order of keys: `out` is a tree with the same names."""
     if not is_tree(out):
         raise InvalidArgumentError(
-            f"{verb}: the keys are a dict; a dict is needed as `out`, type {type(out).__name__} was given"
+            f"{verb}: the keys are a tree; a tree is needed as `out`, type {type(out).__name__} was given"
         )
     names, leaves, _ = flatten(verb, out)
     _check_same(verb, keys, names, "`out`")
@@ -122,6 +196,6 @@ def outputs(verb: str, keys: Sequence[int | str], out: Any) -> list[Any]:
 
 
 def alone(verb: str, value: object) -> None:
-    """Raise where a value stands beside a dict, which has the values in itself."""
+    """Raise where a value stands beside a tree, which has the values in itself."""
     if value is not None:
-        raise InvalidArgumentError(f"{verb}: a dict has the values in itself; a second argument was given")
+        raise InvalidArgumentError(f"{verb}: a tree has the values in itself; a second argument was given")

@@ -54,6 +54,12 @@ class Rendezvous(Protocol):
         """Wait until somebody has set the keys; raise where nobody has in so long."""
 
 
+class NamedFields(Protocol):
+    """A NamedTuple."""
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
 # ---- keys and values of the verbs
 
 K = TypeVar("K", bound="int | str | SupportsIndex")
@@ -61,8 +67,8 @@ Key: TypeAlias = "int | str | SupportsIndex"
 Keys: TypeAlias = "list[K] | tuple[K, ...]"
 Array: TypeAlias = "SupportsDLPack | Buffer"
 Arrays: TypeAlias = "Array | Sequence[Array]"
-# A dict of arrays, which may nest; one of each device; what JAX takes for a tree.
-Tree: TypeAlias = "Mapping[Any, Any] | Sequence[Mapping[Any, Any]]"
+# Dicts and NamedTuples of arrays, which may nest; one of each device.
+Tree: TypeAlias = "Mapping[Any, Any] | NamedFields | Sequence[Mapping[Any, Any]] | Sequence[NamedFields]"
 ArraysOfKeys: TypeAlias = "Sequence[Array | Sequence[Array]]"
 # Arrays that can take a result themselves.
 Target: TypeAlias = "NDArray | np.ndarray[Any, Any]"

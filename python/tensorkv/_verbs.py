@@ -35,6 +35,10 @@ def _like(arrays: Any, example: Any) -> Any:
     return _interop.like(arrays, example)
 
 
+def _each_like(arrays: list[Any], examples: list[Any]) -> list[Any]:
+    return [_like(array, example) for array, example in zip(arrays, examples, strict=True)]
+
+
 def _title(verb: str, key: object) -> str:
     """Return verb and key as a ticket shows them; of a list the first key."""
     if not isinstance(key, (list, tuple)):
@@ -52,6 +56,17 @@ def _check_priority(verb: str, key: object, priority: object) -> None:
     raise InvalidArgumentError(
         f"{_title(verb, key)}: priority {priority!r}; a whole number from -2147483648 to 2147483647 is needed"
     ) from None
+
+
+def _empty_like(who: str, array: Any) -> NDArray:
+    """Return a new array with the shape, the dtype and the context of an array of any framework."""
+    from .ndarray import NDArray
+
+    try:
+        view = _core._view_of(NDArray, array, False)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{who}: {error}") from None
+    return _core._empty(NDArray, list(view.shape), view.dtype_name, *view._context)
 
 
 @part_of("KVStore")
@@ -96,9 +111,10 @@ class KVStoreVerbs(_core.Store):
         """Create each key with a copy of its value; shape and dtype stay those of the value.
 
         Args:
-            key: an int (64-bit, also NumPy integers) or a str, or a list of them; one kind per store. Or a dict of names and
-                values, which may nest: the key of an array is the names on the way to it with dots between them. Where JAX
-                is loaded, any of its pytrees.
+            key: an int (64-bit, also NumPy integers) or a str, or a list of them; one kind per store. Or a tree: a dict of
+                names and values, or a NamedTuple, which may nest: the key of an array is the names on the way to it with
+                dots between them. In a tree a tuple has the parts 0, 1 and so on, and a list one array of each device. Where
+                JAX is loaded, what it knows as a container, such as a dataclass that is registered, is one too.
             value: an NDArray or any array with DLPack or the buffer protocol, of any shape and dtype; for a list of keys
                 a list of the same length.
             mode: ``'sync'`` or ``'async'``, of these keys in a distributed store; default that of the store. A store in one
@@ -167,8 +183,8 @@ class KVStoreVerbs(_core.Store):
         """Sum the values given for each key, from left to right, and hand the sum to the updater (default: assign).
 
         Args:
-            key: a key or a list of keys. A key that stands twice counts as one with all its values. Or a dict, as of `init`;
-                of a list of dicts, one of each device, the values are summed.
+            key: a key or a list of keys. A key that stands twice counts as one with all its values. Or a tree, as of `init`;
+                of a list of trees, one of each device, the values are summed.
             value: for one key an array or a list of arrays, each with the key's shape and dtype; for a list of keys a list
                 of such. Arrays of other frameworks are read where they are, never copied; strided ones are packed.
             priority: in a distributed store messages that wait for a server leave in the order of their priority, the
@@ -216,6 +232,14 @@ class KVStoreVerbs(_core.Store):
                 undo()
             raise
 
+    @overload
+    def pull(self, key: Tree, out: Tree, priority: int = 0, *, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def pull(self, key: Tree, out: Tree, priority: int = 0, *, async_op: Literal[True]) -> Ticket[None]: ...
+    @overload
+    def pull(self, key: Tree, out: None = None, priority: int = 0, *, async_op: Literal[False] = False) -> Any: ...
+    @overload
+    def pull(self, key: Tree, out: None = None, priority: int = 0, *, async_op: Literal[True]) -> Ticket[Any]: ...
     @overload
     def pull(
         self,
@@ -381,14 +405,6 @@ class KVStoreVerbs(_core.Store):
         like: A,
         async_op: bool,
     ) -> Ticket[list[A]] | list[A]: ...
-    @overload
-    def pull(self, key: Tree, out: Tree, priority: int = 0, *, async_op: Literal[False] = False) -> None: ...
-    @overload
-    def pull(self, key: Tree, out: Tree, priority: int = 0, *, async_op: Literal[True]) -> Ticket[None]: ...
-    @overload
-    def pull(self, key: Tree, out: None = None, priority: int = 0, *, async_op: Literal[False] = False) -> Any: ...
-    @overload
-    def pull(self, key: Tree, out: None = None, priority: int = 0, *, async_op: Literal[True]) -> Ticket[Any]: ...
     def pull(
         self,
         key: Key | Keys[Any] | Tree,
@@ -402,7 +418,7 @@ class KVStoreVerbs(_core.Store):
         """Copy the value of each key into its outputs, or return it.
 
         Args:
-            key: a key or a list of keys. Or a dict, as of `init`: `out` is a dict with the same names, or a dict of the same
+            key: a key or a list of keys. Or a tree, as of `init`: `out` is a tree with the same names, or one of the same
                 form is returned, whose arrays are of the framework of those that were given.
             out: for one key an array or a list of arrays of the key's shape, for a list of keys a list of such: NDArray,
                 NumPy, PyTorch or any other writable array. Converts between float dtypes. Where one array stands for
@@ -463,9 +479,8 @@ class KVStoreVerbs(_core.Store):
         fresh = self._fresh("pull", keys)
 
         def result() -> Any:
-            firsts = [leaf[0] if isinstance(leaf, (list, tuple)) and leaf else leaf for leaf in leaves]
-            examples = [like] * len(keys) if like is not None else firsts
-            return form([_like(array, example) for array, example in zip(fresh, examples, strict=True)])
+            examples = [like] * len(keys) if like is not None else _trees.examples(leaves)
+            return form(_each_like(fresh, examples))
 
         operation = self._pull_async(keys, fresh, priority)
         pending: Ticket[Any] = ticket.Ticket(operation, _title("pull", keys), result)
@@ -612,15 +627,26 @@ class KVStoreVerbs(_core.Store):
     def broadcast(self, key: Key, value: Arrays, out: Arrays, priority: int = 0) -> None: ...
     @overload
     def broadcast(self, key: Keys[K], value: ArraysOfKeys, out: ArraysOfKeys, priority: int = 0) -> None: ...
+    @overload
+    def broadcast(self, key: Tree, *, out: Tree, priority: int = 0) -> None: ...
+    @overload
+    def broadcast(self, key: Tree, *, priority: int = 0) -> Any: ...
     def broadcast(
-        self, key: Key | Keys[Any], value: Arrays | ArraysOfKeys, out: Arrays | ArraysOfKeys, priority: int = 0
-    ) -> None:
+        self,
+        key: Key | Keys[Any] | Tree,
+        value: Arrays | ArraysOfKeys | None = None,
+        out: Arrays | ArraysOfKeys | Tree | None = None,
+        priority: int = 0,
+    ) -> Any:
         """Init, then pull of the same keys: every output gets the initial value.
 
         Args:
             key, value: as init; the keys must be new.
-            out: as pull.
+            out: as pull. Of a tree the values can come back without it.
             priority: as push, for the pull.
+
+        Returns:
+            None; of a tree without `out`, new arrays in the form of the tree, each of the framework of its value.
 
         Raises:
             As init and pull; then no key was created and no output written.
@@ -631,10 +657,28 @@ class KVStoreVerbs(_core.Store):
             >>> kv.broadcast('w', mx.nd.ones((2,)), out=outs)
             >>> outs[1].asnumpy()
             array([1., 1.], dtype=float32)
+            >>> kv.broadcast({'scale': np.ones(2, np.float32)})
+            {'scale': array([1., 1.], dtype=float32)}
         """
+        if _trees.is_tree(key):
+            return self._broadcast_tree(key, value, out, priority)
+        if out is None:
+            raise InvalidArgumentError(f"{_title('broadcast', key)}: no `out`; arrays that take the value are needed")
         self._meets(key, value)
         try:
             self._broadcast(key, value, out, priority)
         except TypeError:
             _check_priority("broadcast", key, priority)
             raise
+        return None
+
+    def _broadcast_tree(self, tree: Any, value: Any, out: Any, priority: int) -> Any:
+        _trees.alone("broadcast", value)
+        keys, values, form = _trees.flatten("broadcast", tree)
+        if out is not None:
+            self.broadcast(keys, values, _trees.outputs("broadcast", keys, out), priority)
+            return None
+        examples = _trees.examples(values)
+        fresh = [_empty_like(f"broadcast {key!r}", example) for key, example in zip(keys, examples, strict=True)]
+        self.broadcast(keys, values, fresh, priority)
+        return form(_each_like(fresh, examples))

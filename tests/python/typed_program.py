@@ -11,7 +11,7 @@ import pickle
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -203,6 +203,28 @@ def test_each_verb() -> None:
         assert_type(kv.pull((np.int32(8), 9)), list[mx.NDArray])
         kv.init([np.int64(10), np.int64(11)], outs)
         kv.push(7, memoryview(outs[0].tobytes()).cast("f"))  # the buffer protocol
+
+
+class Params(NamedTuple):
+    """Parameters of a user."""
+
+    w: Float32
+    b: Float32
+
+
+def test_trees() -> None:
+    with mx.kv.create("local") as kv:
+        params = Params(np.zeros(2, np.float32), np.zeros(2, np.float32))
+        kv.init({"dense": params})
+        kv.push([{"dense": params}, {"dense": params}], async_op=True).wait()
+        pulled: Params = kv.broadcast(params)
+        kv.push(params)
+        kv.push([params, params])
+        kv.pull(params, out=params)
+        pulled = kv.pull(params)
+        pulled = kv.pull(params, async_op=True).wait()
+        kv.pushpull(pulled)
+        kv.pushpull(params, out=pulled)
 
 
 # ---------------------------------------------------------------------------------------------------------------- updaters

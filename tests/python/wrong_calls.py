@@ -48,7 +48,7 @@ kv.push({"v": a}, a)  # wrong: call-overload, reportCallIssue
 kv.push([3.5], [a])  # wrong: type-var, reportArgumentType
 kv.push(None, a)  # wrong: call-overload, reportArgumentType
 kv.pull("w", out=5)  # wrong: call-overload, reportArgumentType
-kv.pull("w", out=[[a]])  # wrong: list-item, reportArgumentType
+kv.pull("w", out=[[a]])  # wrong: arg-type, reportArgumentType
 kv.pull(["v", "w"], out=a)  # wrong: call-overload, reportArgumentType
 kv.pull("w", out=a, like=a)  # wrong: call-overload, reportCallIssue
 kv.pull("w", asynchronous=True)  # wrong: call-overload, reportCallIssue
