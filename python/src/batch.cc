@@ -23,6 +23,11 @@ size_t CountOf(nb::handle values, int depth) {
   return count;
 }
 
+// Whether this is what one writes as an element, or as a row, of an array.
+bool IsNumbers(nb::handle item) {
+  return PyFloat_CheckExact(item.ptr()) || PyLong_CheckExact(item.ptr()) || IsList(item);
+}
+
 nb::object Checked(PyObject* fresh) {
   if (fresh == nullptr) throw nb::python_error();
   return nb::steal(fresh);
@@ -97,7 +102,16 @@ void Batch::Add(const KeyView& key, nb::handle values, Use use) {
   if (IsList(values)) {
     const nb::object list = nb::borrow(values);
     const size_t count = SizeOf(list);
-    for (size_t i = 0; i < count; ++i) AddArray(key, ItemOf(list, i), use);
+    for (size_t i = 0; i < count; ++i) {
+      const nb::handle item = ItemOf(list, i);
+      if (IsNumbers(item)) {
+        throw Fail(Code::kInvalidArgument,
+                   "{} {}: a {} in a list; a list has one array of each device, and "
+                   "mx.nd.array(list) is one array",
+                   keys_.verb(), key.ToString(), IsList(item) ? "list" : "number");
+      }
+      AddArray(key, item, use);
+    }
   } else {
     AddArray(key, values, use);
   }

@@ -72,6 +72,8 @@ CASES = [
     lambda: strings().push("w3", mx.nd.ones(S, dtype="float64")),
     lambda: strings().push("w3", []),
     lambda: strings().push("w3", 5),
+    lambda: strings().push("w3", [1.0, 2.0]),
+    lambda: strings().push(["w3"], [[[1, 2], [3, 4]]]),
     lambda: strings().push("w3", np.ones(S, np.complex128)),
     lambda: strings().push("w3", np.ones(S, ">f4")),
     lambda: store().push([], []),

@@ -479,3 +479,24 @@ def test_a_call_of_very_many_keys_changes_none_where_one_cannot_be_summed():
         with pytest.raises(mx.errors.MXNetError, match="1999"):
             kv.push(keys, [np.full(2, 5, "float32")] * 1999 + [np.zeros(3, "uint16")])
         assert all((value.asnumpy() == 1).all() for value in kv.pull(keys))
+
+
+def test_a_list_of_numbers_is_told_to_be_one_array_of_each_device(kv):
+    kv.init("w", mx.nd.ones((2,)))
+    for call in (
+        lambda: kv.init("x", [1.0, 2.0]),
+        lambda: kv.push("w", [1.0, 2.0]),
+        lambda: kv.push("w", (1, 2)),
+        lambda: kv.push("w", [[1, 2], [3, 4]]),
+        lambda: kv.push(["w"], [[1.0, 2.0]]),
+        lambda: kv.push({"w": [1.0, 2.0]}),
+        lambda: kv.pull("w", out=[0.0, 0.0]),
+        lambda: kv.pushpull("w", [mx.nd.ones((2,)), 2]),
+        lambda: kv.broadcast("x", [1.0, 2.0], out=mx.nd.ones((2,))),
+    ):
+        with pytest.raises(
+            mx.errors.InvalidArgumentError,
+            match=r"^\w+ '[wx]': a (number|list) in a list; .* one array of each device, and mx\.nd\.array",
+        ):
+            call()
+    assert kv.keys() == ["w"] and kv.pull("w").asnumpy().tolist() == [1, 1] and kv.round("w") == 0
