@@ -13,6 +13,7 @@ from .errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundEr
 from .lr_scheduler import LRScheduler
 
 if TYPE_CHECKING:
+    from .kvstore import KVStore
     from .ndarray import NDArray
 
 _INFINITY = float("inf")
@@ -123,7 +124,7 @@ class Optimizer:
         self.clip_gradient = clip_gradient
         self.multi_precision = multi_precision
         self.begin_num_update = begin_num_update
-        self.num_update: int = begin_num_update
+        self.num_update = begin_num_update
         self._index_update_count: dict[Any, int] = {}
         self.idx2name: dict[Any, str] = param_idx2name or {}  # type: ignore[assignment]  # a copy, as are the others
         self.param_dict: dict[Any, Any] = param_dict or {}  # type: ignore[assignment]
@@ -219,7 +220,9 @@ class Optimizer:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes for pickle and copy; stores that run the original do not run the copy."""
-        return {name: value for name, value in self.__dict__.items() if name != "_stores"}
+        return {name: value for name, value in self.__dict__.items() if name != "_stores"} | {
+            "num_update": self.num_update
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the attributes, with dicts of its own."""
@@ -227,8 +230,35 @@ class Optimizer:
             self.__dict__[name] = Table(self, name, value) if name in _TABLES else value
 
     @property
+    def num_update(self) -> int:
+        """How often the key with the most updates has been updated, from `begin_num_update` on.
+
+        In a store that runs the optimizer without Python each push of this worker since `set_optimizer` is one. Of the pushes
+        of others in ``dist_async``, and of updates that came with `load_optimizer_states`, nothing is known here.
+        """
+        stores: list[Running] = list(self.__dict__.get("_stores", ()))
+        own: int = self.__dict__["num_update"]
+        return max([own, *(self.begin_num_update + store.pushes() for store in stores)])
+
+    @num_update.setter
+    def num_update(self, count: int) -> None:
+        self.__dict__["num_update"] = count
+
+    @property
     def learning_rate(self) -> float:
-        """The learning rate of the next update."""
+        """The learning rate now: of a schedule that of update `num_update`, the last one.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init('w', mx.nd.ones((2,)))
+            >>> schedule = mx.lr_scheduler.FactorScheduler(step=2, factor=0.5, base_lr=1.0)
+            >>> optimizer = mx.optimizer.SGD(lr_scheduler=schedule)
+            >>> kv.set_optimizer(optimizer)
+            >>> for _ in range(3):
+            ...     kv.push('w', mx.nd.ones((2,)))
+            >>> optimizer.num_update, optimizer.learning_rate
+            (3, 0.5)
+        """
         return self.lr_scheduler(self.num_update) if self.lr_scheduler is not None else self.lr
 
     @learning_rate.setter
@@ -358,23 +388,23 @@ class Optimizer:
         """Return whether a class, or this object, has put something in the place of a method of the built-in."""
         return _found(type(self), name) is not known or (known is not None and name in self.__dict__)
 
-    def _run_in(
-        self, set_optimizer: Callable[[_core.Optimizer], None], before: Running | None = None, asks: bool = False
-    ) -> Running | None:
+    def _run_in(self, store: KVStore, asks: bool = False) -> Running | None:
         """Have a store run this optimizer, if that needs no Python; it does as long as it holds the result.
 
-        What the store runs now, `before`, goes on with its states where it asks for the same.
+        What the store runs now goes on with its states where it asks for the same.
         """
         if self._why_not_native(asks):
             return None
-        running = Running(self, before, asks)
+        running = Running(self, store, asks)
         stores = self.__dict__.setdefault("_stores", weakref.WeakSet())
         stores.add(running)
         try:
-            set_optimizer(running.native)
+            store._set_optimizer(running.native)
         except BaseException:
             stores.discard(running)
             raise
+        if not running.goes_on:  # what a store has counted before does not count here
+            self.num_update = max(self._index_update_count.values(), default=self.begin_num_update)
         return running
 
     # ---------------------------------------------------------------------------------------------------------- update

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import numbers
 import weakref
@@ -9,9 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from . import _core
-from .errors import FailedPreconditionError, InvalidArgumentError
+from .errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundError
 
 if TYPE_CHECKING:
+    from .kvstore import KVStore
     from .optimizer import Optimizer
 
 
@@ -98,8 +100,8 @@ _GOES_ON = {("momentum", "sgd"), ("nag", "sgd")}
 class Running:
     """One optimizer in one store, which holds this object as long as it runs the optimizer."""
 
-    def __init__(self, optimizer: Optimizer, before: Running | None = None, asks: bool = False) -> None:
-        """Make the core's optimizer, or go on with that of another one which asks for the same.
+    def __init__(self, optimizer: Optimizer, store: KVStore, asks: bool = False) -> None:
+        """Make the core's optimizer, or go on with that which the store runs now and which asks for the same.
 
         A store that `asks` calls the schedule before each push; others compute it themselves.
         """
@@ -110,12 +112,24 @@ class Running:
         self.program = plan.program
         self.multi_precision = plan.multi_precision
         self.text = plan.text
-        is_same = before is not None and before.plan == plan and before.asks == asks
+        now = store._running
+        before = now if now is not None and now.plan == plan and now.asks == asks else None
+        self.goes_on = before is not None
         self.native: _core.Optimizer = (
-            before.native if before and is_same else _core.Optimizer(_core.Program(plan.text), plan.multi_precision)
+            before.native if before else _core.Optimizer(_core.Program(plan.text), plan.multi_precision)
         )
         self.params = frozenset(self.native.program.params)
-        self.multipliers: dict[tuple[str, Any], float] = {**before.multipliers} if before and is_same else {}
+        self.multipliers: dict[tuple[str, Any], float] = {**before.multipliers} if before else {}
+        self._store = weakref.ref(store)
+        self._pushes = 0  # what `pushes` has found last
+        # Rounds of keys that are no updates of this optimizer. A later life has its optimizer from the one before.
+        self._rounds_before: dict[Any, int] = (
+            before._rounds_before
+            if before
+            else {}
+            if store.rejoined
+            else {key: store.round(key) for key in store.keys()}
+        )
         self.factors: dict[Any, tuple[Any, Any]] = {}
         self.schedule: tuple[Any, ...] = ()
         self.named: set[Any] = set()  # keys whose factors by name are set
@@ -161,6 +175,15 @@ class Running:
         self.plan = plan
         self.named.clear()
         self.is_watching = bool(plan.factors or plan.schedule or self.optimizer._goes_by_name or self.asks)
+
+    def pushes(self) -> int:
+        """Return how often this worker has pushed a key, the one with the most, since the store runs the optimizer."""
+        store = self._store()
+        with contextlib.suppress(FailedPreconditionError, KeyNotFoundError):  # closed or deleted meanwhile: as before
+            if store is not None and not self.asks:  # who asks counts by itself
+                counts = [store.round(key) - self._rounds_before.get(key, 0) for key in store.keys()]
+                self._pushes = max([self._pushes, *counts])
+        return self._pushes
 
     def refresh(self, keys: Any) -> Callable[[], None] | None:
         """Look what is another one than at the last push; return what takes counts of updates back, where there are any.

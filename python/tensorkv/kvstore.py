@@ -309,6 +309,8 @@ class KVStore(KVStoreVerbs):
         self, updater: AnyUpdater | None, running: Running | None, function: Called | Read | None = None
     ) -> None:
         """Keep what the store calls, or runs, from now on."""
+        if self._running not in (None, running):
+            self._running.optimizer.num_update = self._running.optimizer.num_update  # which is the store's no longer
         self._updater, self._running, self._function, self._native = updater, running, function, None
 
     def _run_native(self, optimizer: _core.Optimizer) -> None:
@@ -417,12 +419,12 @@ class KVStore(KVStoreVerbs):
     def _run_optimizer(self, verb: str, updater: Updater) -> None:
         """Run the optimizer of an updater: without Python, or, where that cannot be, call the updater."""
         optimizer = updater.optimizer
-        running = optimizer._run_in(self._set_optimizer, self._running)
+        running = optimizer._run_in(self)
         if running is None:
             try:
                 self._set_function(UpdaterSteps(updater))
             except UnimplementedError:
-                running = optimizer._run_in(self._set_optimizer, self._running, asks=True)
+                running = optimizer._run_in(self, asks=True)
                 if running is None:
                     why = optimizer._why_not_native()
                     raise UnimplementedError(f"{verb}: {why}. The servers run optimizers without Python") from None
@@ -523,6 +525,8 @@ class KVStore(KVStoreVerbs):
         if async_op:
             return ticket.in_thread(self.close, "close")
         waits, self._waits_at_close = self._waits_at_close, False
+        if self._running is not None:
+            self._running.pushes()  # for those who ask its optimizer later
         try:
             try:
                 if waits:

@@ -39,6 +39,12 @@ class _Pushed:
         self.grad, self.version, self.ticket = grad, grad._version, ticket
 
 
+def _rate_of(optimizer: Optimizer) -> float:
+    """Return the learning rate that groups have: of a schedule, which counts updates itself, that which it begins with."""
+    schedule = optimizer.lr_scheduler
+    return optimizer.learning_rate if schedule is None else schedule(optimizer.begin_num_update)
+
+
 class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  # PyTorch may be missing where types are checked
     """A torch.optim.Optimizer whose step goes through a store: ``loss.backward(); opt.step()``.
 
@@ -144,7 +150,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
     def _own_options(self) -> dict[str, Any]:
         """Return the options that a group may have, and what they are without."""
         base = self._optimizer
-        return {"lr": base.learning_rate, "weight_decay": base.wd} if base is not None else {}
+        return {"lr": _rate_of(base), "weight_decay": base.wd} if base is not None else {}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters to train, on every worker alike."""
@@ -386,7 +392,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                     lr_mult[key] = lr_mult.get(key, 1.0) * rate / lr
                 if decay != wd:
                     wd_mult[key] = wd_mult.get(key, 1.0) * decay / wd
-        if lr != optimizer.learning_rate:
+        if lr != _rate_of(optimizer):
             if optimizer.lr_scheduler is not None:
                 raise InvalidArgumentError(
                     f"KVOptimizer: a group has lr={lr}, and the optimizer has an lr_scheduler, which decides the learning rate"

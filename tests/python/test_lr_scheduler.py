@@ -1,5 +1,6 @@
 """Schedules: MXNet's functions, computed by stores and servers as by hand."""
 
+import copy
 import math
 import subprocess
 import sys
@@ -97,6 +98,59 @@ def test_the_learning_rate_of_the_optimizer_is_the_base():
     for schedule in (S.PolyScheduler(10), S.CosineScheduler(10), S.FactorScheduler(3, 0.5)):
         optimizer = mx.optimizer.SGD(learning_rate=0.5, lr_scheduler=schedule)
         assert (schedule.base_lr, optimizer.learning_rate, schedule.warmup_final_lr) == (0.5, 0.5, 0.5)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_the_learning_rate_of_an_optimizer_that_a_store_runs_is_the_rate_now(store):
+    schedule = S.FactorScheduler(2, 0.5, base_lr=1.0)
+    optimizer = mx.optimizer.SGD(lr_scheduler=schedule)
+    twin = mx.optimizer.get_updater(mx.optimizer.SGD(lr_scheduler=S.FactorScheduler(2, 0.5, base_lr=1.0)))
+    weight = mx.nd.zeros((1,))
+    with STORES[store]() as kv:
+        kv.init(["a", "b"], [weight] * 2)
+        kv.push("a", weight)  # before the optimizer: no update
+        kv.set_optimizer(optimizer)
+        assert (optimizer.num_update, optimizer.learning_rate) == (0, 1.0)
+        for _ in range(5):
+            kv.push("a", mx.nd.ones((1,)))
+            twin("a", mx.nd.ones((1,)), weight)
+            assert (optimizer.num_update, optimizer.learning_rate) == (
+                twin.optimizer.num_update,
+                twin.optimizer.learning_rate,
+            )
+        kv.push(["b"], [weight])
+        with pytest.raises(mx.errors.KVError):
+            kv.push("a", mx.nd.ones((7,)))
+        kv.set_optimizer(optimizer)  # the same one goes on
+        assert optimizer.num_update == 5 and copy.deepcopy(optimizer).num_update == 5
+        other = mx.optimizer.SGD(lr_scheduler=schedule, begin_num_update=7)
+        kv.set_optimizer(other)
+        kv.push("b", weight)
+        assert (optimizer.num_update, other.num_update) == (5, 8)
+        kv.delete("a")
+        kv.init("a", weight)
+        kv.push("a", weight)
+        assert other.num_update == 8
+    assert (optimizer.num_update, other.num_update, optimizer.learning_rate) == (5, 8, 0.25)
+    with STORES[store]() as kv:  # begins with fresh states
+        kv.set_optimizer(optimizer)
+        kv.init("a", weight)
+        kv.push("a", weight)
+        assert optimizer.num_update == 1
+
+
+def test_each_worker_that_has_set_the_optimizer_knows_the_rate():
+    with mx.testing.cluster(workers=2) as job:
+
+        def work(kv):
+            optimizer = mx.optimizer.SGD(lr_scheduler=S.FactorScheduler(1, 0.5, base_lr=1.0))
+            kv.init(0, mx.nd.zeros((1,)))
+            kv.set_optimizer(optimizer)
+            for _ in range(3):
+                kv.push(0, mx.nd.ones((1,)))
+            return optimizer.num_update, optimizer.learning_rate, kv.pull(0).asscalar()
+
+        assert job.run(work) == [(3, 0.25, -3.5)] * 2
 
 
 def test_a_change_of_the_schedule_counts_at_the_next_push(kv):

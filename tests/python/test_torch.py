@@ -367,6 +367,12 @@ class TestRates:
             opt.step()
             found.append(w[0].item())
         assert found == [-1, -1.5, -1.75]
+        late = torch.nn.Parameter(torch.zeros(1))
+        opt.add_param_group({"params": [("late", late)], "weight_decay": 0.5})  # the schedule has gone on meanwhile
+        opt.zero_grad()
+        (w.sum() + late.sum()).backward()
+        opt.step()
+        assert w[0].item() == -1.875 and late.item() == -1
         opt.param_groups[0]["lr"] = 7
         with pytest.raises(mx.errors.InvalidArgumentError, match="lr_scheduler, which decides"):
             w.sum().backward()
