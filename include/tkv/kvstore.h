@@ -131,6 +131,8 @@ class TKV_API KVStore {
   // Replaces the updater; an empty function restores assignment.  State of an earlier optimizer is
   // forgotten.
   virtual void SetUpdater(UpdateFunction updater, UpdateEnd end = {}) = 0;
+  // In a distributed store rank 0 defines the optimizer for all.  Another rank that sets one with
+  // other hyperparameters, or while rank 0 has set none, makes its rounds fail (kInvalidArgument).
   virtual void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) = 0;
 
   // ---- on disk

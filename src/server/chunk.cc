@@ -215,6 +215,17 @@ const std::vector<double>& ChunkWorker::DecideHyperparameters(const Rule& rule,
   return decided;
 }
 
+// A worker that sends hyperparameters means to update by them.
+//   throws  kInvalidArgument  and there is no rule
+void ChunkWorker::CheckNobodyUpdates(Rank rank, const std::vector<double>& scalars) {
+  if (scalars.empty()) return;
+  throw Fail(
+      Code::kInvalidArgument,
+      "worker {} has set an optimizer, and worker 0, which defines it for all, has set none: "
+      "call set_optimizer there, before this push",
+      rank);
+}
+
 void ChunkWorker::ContributeLast(Chunk* chunk, Rank rank, Bytes body, std::vector<double> scalars) {
   CheckSummable(*chunk, 0);
   if (chunk->rounds.empty()) chunk->rounds.resize(1);
@@ -246,6 +257,7 @@ void ChunkWorker::Finish(Chunk* chunk, Round* round, std::span<const Bytes> bodi
         Update(chunk, sum, {sources.data(), sources.size()},
                DecideHyperparameters(*chunk->rule, *round), round->count);
       } else {
+        for (const auto& sent : round->hyperparameters) CheckNobodyUpdates(sent.rank, sent.values);
         Assign(chunk, std::move(sum), bodies);
       }
     } catch (const Error& error) {
@@ -256,12 +268,13 @@ void ChunkWorker::Finish(Chunk* chunk, Round* round, std::span<const Bytes> bodi
   chunk->rounds.erase(chunk->rounds.begin());
 }
 
-void ChunkWorker::Apply(Chunk* chunk, Bytes body, const std::vector<double>& scalars) {
+void ChunkWorker::Apply(Chunk* chunk, Rank rank, Bytes body, const std::vector<double>& scalars) {
   if (chunk->elements > 0) {
     if (chunk->rule != nullptr) {
       const void* source[] = {body.data};
       Update(chunk, {}, source, scalars, 1);
     } else {
+      CheckNobodyUpdates(rank, scalars);
       Assign(chunk, {}, {&body, 1});
     }
   }

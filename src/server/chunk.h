@@ -143,7 +143,7 @@ class ChunkWorker {
   void Complete(Chunk* chunk);
   // Async: one push is one version.
   //   throws  what the update throws; nothing changed
-  void Apply(Chunk* chunk, Bytes body, const std::vector<double>& scalars);
+  void Apply(Chunk* chunk, Rank rank, Bytes body, const std::vector<double>& scalars);
 
   void SetRule(Chunk* chunk, RulePtr rule);
   // Sets a rule that TakeBack can undo, with the state that was there before.
@@ -166,6 +166,7 @@ class ChunkWorker {
   Block Accumulator(const Chunk& chunk, Bytes body);
   void CheckSummable(const Chunk& chunk, size_t round_index) const;
   static void Note(Round* round, Rank rank, std::vector<double> scalars);
+  static void CheckNobodyUpdates(Rank rank, const std::vector<double>& scalars);
   static const std::vector<double>& DecideHyperparameters(const Rule& rule, const Round& round);
   void Update(Chunk* chunk, const Block& sum, std::span<const void* const> sources,
               const std::vector<double>& scalars, size_t count);

@@ -152,7 +152,7 @@ void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chu
     const bool is_senders =
         chunk->former && chunk->former->tried->SentBy(session->id.rank, session->id.incarnation);
     if (is_senders) chunk->former.reset();
-    worker_.Apply(chunk, std::move(body), scalars);
+    worker_.Apply(chunk, session->id.rank, std::move(body), scalars);
   } catch (const Error& error) {
     AnswerError(session, message, error.code(), error.what(), effects);
     return AnswerParked(id, key, chunk, effects);

@@ -435,6 +435,21 @@ TEST_F(HyperparameterTest, ThoseOfAnotherProgramAreAnError) {
                "all, has 1");
 }
 
+TEST_F(ShardTest, ThoseOfAWorkerWithoutARuleAreAnErrorThatSaysWhoSetsIt) {
+  Message push = Push(1, 1, 2);
+  push.flags |= kHasScalars;
+  push.extra = EncodeScalars({0.5});
+  Send(kLink1, push);
+  Send(kLink0, Push(3, 1, 1));
+  EXPECT_STREQ(ErrorOf(Send(kLink0, Make(Type::kPull, 91, 1))).what(),
+               "worker 1 has set an optimizer, and worker 0, which defines it for all, has set "
+               "none: call set_optimizer there, before this push");
+  EXPECT_EQ(Value(), 0.0F) << "nothing has been assigned";
+  Send(kLink1, Push(2, 2, 2));
+  Send(kLink0, Push(4, 2, 1));
+  EXPECT_EQ(Value(), 3.0F) << "the next round goes on";
+}
+
 // A shard with an asynchronous key whose value is 5, and a CONTROL that adds from then on.
 // A norm of one part of a value is not that of the value.
 TEST_F(ShardTest, AProgramWithAReductionIsRefusedWhereAKeyHasParts) {

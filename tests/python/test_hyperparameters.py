@@ -81,3 +81,35 @@ def test_only_rank_0_has_to_set_the_optimizer_or_to_change_it(is_set_by_all):
 
     with mx.testing.cluster(workers=2) as job:
         assert job.run(act) == [[-2.0, -2.5]] * 2
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_an_optimizer_that_rank_0_has_not_set_is_an_error_of_the_round(is_late):
+    def act(kv):
+        kv.init(0, mx.nd.zeros((1,)))
+        seen = [step(kv)] if is_late else []
+        kv.barrier()
+        if kv.rank == 1:
+            kv.set_optimizer(sgd())
+        with pytest.raises(
+            mx.errors.InvalidArgumentError, match="worker 1 has set an optimizer, and worker 0, .* has set none"
+        ):
+            step(kv)
+        return [*seen, kv.round(0)]
+
+    with mx.testing.cluster(workers=2) as job:
+        assert job.run(act) == [[2.0, 2], [2.0, 2]] if is_late else [[1], [1]]
+
+
+def test_an_optimizer_that_rank_0_has_not_set_is_an_error_of_an_asynchronous_push():
+    with mx.testing.cluster(workers=2, mode="dist_async") as job:
+        stores = [job.store(rank) for rank in range(2)]
+        for ticket in [kv.init(0, mx.nd.ones((1,)), async_op=True) for kv in stores]:
+            ticket.wait()
+        stores[1].set_optimizer(sgd())
+        with pytest.raises(mx.errors.InvalidArgumentError, match="push 0: worker 1 has set an optimizer"):
+            stores[1].push(0, mx.nd.full((1,), 7), async_op=True).wait()
+        assert stores[0].pull(0).asscalar() == 1
+        stores[0].set_optimizer(sgd())
+        stores[1].push(0, mx.nd.ones((1,)), async_op=True).wait()
+        assert stores[1].pull(0).asscalar() == 0.5
