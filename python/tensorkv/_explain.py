@@ -140,4 +140,8 @@ def explanation(store: KVStore, key: Key) -> str:
         return f"{head}: the program {program.name}\n{in_words(program, params)}in its text form\n{program.text}"
     if updater is not None:
         return f"{head}: each push calls {type(updater).__name__}, which is Python\n"
+    if store.rejoined:
+        raise FailedPreconditionError(
+            f"explain {key!r}: the servers have the updater of this worker's earlier life, which is not known here before it is set again"
+        )
     return f"{head}: assignment\n  value becomes sum\nwhere sum is the sum of what was pushed, and value the stored value\n"

@@ -23,6 +23,7 @@ import numpy as np
 
 from . import _core
 from ._elements import BITS, Elements, is_scalar, number
+from .context import Context
 from .errors import InvalidArgumentError, KVError
 
 if TYPE_CHECKING:
@@ -106,6 +107,18 @@ class Traced:
     def dtype(self) -> Any:
         """The dtype of the key's value."""
         return self._reading.dtype
+
+    @property
+    def context(self) -> Context:
+        """``cpu(0)``: servers have values in host memory."""
+        return Context("cpu", 0)
+
+    ctx = context
+
+    @property
+    def stype(self) -> str:
+        """``'default'``, that is dense."""
+        return "default"
 
     @property
     def ndim(self) -> int:
@@ -214,6 +227,14 @@ class Traced:
             _refuse(f"astype({dtype!r}); a program computes in the dtype of its key")
         return self.copy()
 
+    def as_in_context(self, context: Context) -> Traced:
+        """Return the array itself, which has no other context."""
+        if Context(context).device_type != "cpu":
+            _refuse(f"as_in_context({context}); servers have values in host memory")
+        return self
+
+    as_in_ctx = as_in_context
+
     def wait_to_read(self) -> None:
         """Wait for nothing."""
 
@@ -263,7 +284,7 @@ class Traced:
         """Refuse what arrays have and programs do not."""
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
-        _refuse(f"`.{name}` of an array; a function that servers run has {OPERATIONS}")
+        _refuse(f"`.{name}` of an array; a function that servers run has {OPERATIONS}{_kept(name)}")
 
     # ---- NumPy's functions
 
@@ -285,7 +306,7 @@ class Traced:
         """Record np.where, np.clip, np.copyto and their like."""
         make = _FUNCTIONS.get(function.__name__)
         if make is None:
-            _refuse(f"np.{function.__name__}; a function that servers run has {OPERATIONS}")
+            _refuse(f"np.{function.__name__}; a function that servers run has {OPERATIONS}{_kept(function.__name__)}")
         return make(*args, **kwargs)
 
     def _called(self, name: str, args: Any, options: dict[str, Any]) -> Any:
@@ -293,11 +314,18 @@ class Traced:
         of_elements = _UFUNCS.get(_OTHER_NAMES.get(name, name))
         make = _FUNCTIONS.get(name) or (of_elements and functools.partial(of_elements, self))
         if make is None or "out" in options:
-            _refuse(f"mx.nd.{name}{' with `out`' if make else ''}; a function that servers run has {OPERATIONS}")
+            what = f"mx.nd.{name}{' with `out`' if make else ''}"
+            _refuse(f"{what}; a function that servers run has {OPERATIONS}{_kept(name)}")
         return make(*args, **options)
 
 
+_KEPT = "; kv.state('m') keeps an array of the key from one update to the next"
 OPERATIONS = "+ - * /, ** 2, ** 0.5, comparisons, abs, sqrt, sign, square, maximum, minimum, clip, where and [:] ="
+
+
+def _kept(name: str) -> str:
+    """Return where a function finds what it makes an array like its own for."""
+    return _KEPT if name.endswith("_like") else ""
 
 
 def _is_whole(key: Any) -> bool:
@@ -430,11 +458,11 @@ class Reading:
         """Return what stands in a statement for a value."""
         if isinstance(value, Traced):
             if value._reading is not self:
-                _refuse("an array of an earlier call")
+                _refuse(f"an array of an earlier call{_KEPT}")
             return value._content
         if isinstance(value, Elements) or (isinstance(value, np.ndarray) and value.ndim > 0):
             _refuse(
-                f"an array from outside of the function, of shape {value.shape}; only numbers are part of a program"
+                f"an array that is not of the key, of shape {value.shape}; only numbers are part of a program{_KEPT}"
             )
         if not is_scalar(value):
             _refuse(f"arithmetic with {type(value).__name__}")
@@ -528,8 +556,9 @@ def program_of(function: Callable[..., Any], key: Key, shape: tuple[int, ...], d
         raise
     except Exception as error:
         line = _line_of(error.__traceback__)
+        kept = _KEPT if isinstance(error, KeyError) else ""
         raise InvalidArgumentError(
-            f"{where_}: {line}: {type(error).__name__}: {error}; servers run no Python: the function is read as a program"
+            f"{where_}: {line}: {type(error).__name__}: {error}; servers run no Python: the function is read as a program{kept}"
         ) from error
     name = _program_name(function)
     text = first.text(name)

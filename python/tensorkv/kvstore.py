@@ -264,8 +264,11 @@ class KVStore(KVStoreVerbs):
 
         A store of one process calls a function at each push; there it may use other keys of the store. The servers of a
         distributed store run no Python: rank 0 reads the function as a program, by calling it with arrays that have no
-        elements, twice for each key (of later keys at their init; what the second call prints is thrown away). Of another
-        rank the call has no effect. docs/programs.md says what such a function may do.
+        elements, twice for each key (of later keys at their init; what the second call prints is thrown away). Numbers that it
+        uses from outside are part of the program as they are then: where they change later, a store of one process sees it,
+        and servers do not before the function is set again (a `Program` has `set_param`). What it keeps from one update to
+        the next is in `state`, not in a dict of its own. Of another rank the call has no effect; `explain` on rank 0 shows
+        what the servers run. docs/programs.md says what such a function may do.
 
         A subclass of `mx.optimizer.Updater`, and in a store of one process any, is such a function, and keeps the states.
         A function that is called runs on the thread that pushes, once per key, in the order in which the keys first appear
@@ -382,7 +385,8 @@ class KVStore(KVStoreVerbs):
 
         Raises:
             KeyNotFoundError: no such key.
-            FailedPreconditionError: rank 0 has set the updater, and this worker does not know it.
+            FailedPreconditionError: another rank than 0, which alone knows the updater of all workers; or this worker has been
+                started again, and has not set the updater again.
 
         Example:
             >>> kv = mx.kv.create('local')
@@ -442,10 +446,12 @@ class KVStore(KVStoreVerbs):
         fresh state, unless it is the one that runs already: of the same program and hyperparameters, then the states stay.
 
         In a distributed store rank 0 defines it for all workers. Another rank may leave the call out, or make the same one;
-        where its hyperparameters are others, or become others than those of rank 0, a round of ``dist_sync`` ends in an
-        error on every worker that names both, and updates nothing. In ``dist_async`` each push is applied with the
-        hyperparameters of the worker that pushes. The rounds of ``dist_sync`` wait for rank 0 by themselves; in
-        ``dist_async`` a push of another rank that arrives before it is assigned, so that a `barrier` belongs behind this call.
+        where its hyperparameters are others, or become others than those of rank 0, or where rank 0 has set no optimizer, a
+        round of ``dist_sync`` ends in an error on every worker that names both, and updates nothing. In ``dist_async`` each
+        push is applied with the hyperparameters of the worker that pushes. The rounds of ``dist_sync`` wait for rank 0 by
+        themselves; in ``dist_async`` a push of another rank that arrives before it is assigned, or an error where that rank
+        has called `set_optimizer` too, so that a `barrier` belongs behind this call. (A `Program` without hyperparameters
+        sends none, so that nobody notices where rank 0 has not set it.)
 
         A schedule of the learning rate that is Python code runs on the workers of a distributed store: each takes its
         learning rate before each push, with the number of its own pushes of the key.

@@ -211,7 +211,7 @@ UNREADABLE = {
     converts: (1, "a number out of an array"),
     writes_a_part: (1, "a part of an array"),
     reads_a_part: (1, "a part of an array"),
-    captures: (1, "an array from outside of the function"),
+    captures: (1, r"an array that is not of the key.*kv\.state"),
     raises: (1, "KeyError: 'mine'"),
     powers: (1, "no operation of update programs"),
     sums: (1, "a number out of an array"),
@@ -235,6 +235,64 @@ def test_what_servers_cannot_run_is_an_error_that_names_the_line_and_changes_not
         line = function.__code__.co_firstlineno + after
         assert f"{__file__}:{line}" in str(error.value) or f"line {line}" in str(error.value)
     assert (pushed(kv) == 2).all(), "the updater before is in force"
+
+
+class OwnStates:
+    """Keep an array of the key in a dict, made in one way or another."""
+
+    def __init__(self, make):
+        self.momentum, self.make = {}, make
+
+    def __call__(self, key, grad, weight):
+        momentum = self.make(self.momentum, key, grad) * 0.9 + grad
+        self.momentum[key] = momentum
+        weight -= momentum
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda states, key, grad: states[key],
+        lambda states, key, grad: states.get(key, 0.0),
+        lambda states, key, grad: states.setdefault(key, grad.copy()),
+        lambda states, key, grad: states.setdefault(key, mx.nd.zeros(grad.shape, grad.context, grad.dtype)),
+        lambda states, key, grad: states.setdefault(key, np.zeros(grad.shape, grad.dtype)),
+        lambda states, key, grad: states.setdefault(key, mx.nd.zeros_like(grad)),
+        lambda states, key, grad: states.setdefault(key, np.zeros_like(grad)),
+    ],
+)
+def test_a_function_with_states_of_its_own_is_told_where_states_are(kv, make):
+    with pytest.raises(mx.errors.InvalidArgumentError, match=r"kv\.state\('m'\) keeps an array of the key"):
+        kv.set_updater(OwnStates(make))
+
+
+@pytest.mark.parametrize("type", ["local", "dist_sync"])
+def test_a_function_may_ask_where_its_arrays_are(type):
+    def update(key, input, stored):
+        assert input.context == stored.ctx == mx.cpu() and input.stype == "default"
+        stored += input.as_in_context(stored.context)
+
+    with store_of(type) as kv:
+        kv.init(3, mx.nd.ones(SHAPE))
+        kv.set_updater(update)
+        assert (pushed(kv) == 2).all()
+
+
+@pytest.mark.parametrize(("type", "after"), [("local", 0.5), ("dist_sync", 0.0)])
+def test_a_number_from_outside_is_frozen_where_servers_run_the_function(type, after):
+    rate = [1.0]
+
+    def update(key, input, stored):
+        stored -= rate[0] * input
+
+    with store_of(type) as kv:
+        kv.init(3, mx.nd.ones(SHAPE) * 2)
+        kv.set_updater(update)
+        assert (pushed(kv) == 1).all()
+        rate[0] = 0.5
+        assert (pushed(kv) == after).all()
+        kv.set_updater(update)
+        assert (pushed(kv) == after - 0.5).all()
 
 
 def test_the_line_is_that_of_the_function_that_was_called_last(kv):
@@ -461,6 +519,25 @@ def test_explain_says_what_a_push_does(kv):
     assert "value becomes value - sum" in explained(kv)
     with pytest.raises(mx.errors.KeyNotFoundError):
         kv.explain(99)
+
+
+def test_explain_knows_what_it_does_not_know():
+    with mx.testing.cluster(workers=2, on_death="wait") as job:
+        first, second = job
+        for kv in (first, second):
+            kv.init(3, mx.nd.ones(SHAPE))
+            kv.set_optimizer(mx.optimizer.SGD())
+        with pytest.raises(
+            mx.errors.FailedPreconditionError, match="explain 3: rank 0 sets the updater of all workers"
+        ):
+            second.explain(3)
+        assert "the program sgd" in explained(first)
+        again = job.restart(0)
+        again.init(3, mx.nd.ones(SHAPE))
+        with pytest.raises(mx.errors.FailedPreconditionError, match="explain 3: the servers have the updater of this"):
+            again.explain(3)
+        again.set_optimizer(mx.optimizer.SGD())
+        assert "the program sgd" in explained(again)
 
 
 def test_explain_of_a_local_store_names_the_function():
