@@ -30,6 +30,7 @@ SECTIONS = [
     ("Names of mxnet.base", "tensorkv.base", ["py_str"]),
     ("MXNet's name", "tensorkv", ["install_as_mxnet"]),
 ]
+FRAMEWORKS = [("PyTorch", "torch"), ("JAX", "jax")]  # which may be missing here: read, not imported
 
 
 def signature(value):
@@ -89,9 +90,44 @@ def document(name, value, level):
                 yield from document(f"{name}.{member}", inner, level + 1)
 
 
+def bare(node):
+    """Return a class or a function as it is but for its bases, and for what its functions do."""
+    if isinstance(node, ast.ClassDef):
+        kept = [bare(inner) for inner in node.body if isinstance(inner, ast.FunctionDef)]
+        node.bases, node.body = [], [*node.body[: int(ast.get_docstring(node) is not None)], *kept]
+    else:
+        node.body = node.body[:1] if ast.get_docstring(node) else [ast.Pass()]
+    node.decorator_list = [one for one in node.decorator_list if ast.unparse(one) in ("property", "staticmethod")]
+    return node
+
+
+def read(module_name):
+    """Return the docstring of a module and what it lists in __all__, without importing it."""
+    tree = ast.parse((ROOT / "python" / "tensorkv" / f"{module_name}.py").read_text())
+    defined = [bare(node) for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
+    future = ast.ImportFrom("__future__", [ast.alias("annotations")], 0)
+    namespace = {"__name__": f"tensorkv.{module_name}"}
+    module = ast.fix_missing_locations(ast.Module([future, *defined], []))
+    exec(compile(module, f"{module_name}.py", "exec"), namespace)
+    names = next(
+        (ast.literal_eval(n.value) for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id == "__all__"), []
+    )
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.level == 1 and {a.name for a in node.names} & set(names):
+            namespace |= read(node.module)[1]
+    return ast.get_docstring(tree), {n: v for n, v in namespace.items() if n in names or not names}
+
+
+def contents(titles):
+    """Return links to the sections."""
+    anchors = {title: re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles}
+    return " · ".join(f"[{title}](#{anchor})" for title, anchor in anchors.items()) + "\n"
+
+
 def api():
     """Return docs/api.md."""
-    lines = ["# Reference\n", "Made from the docstrings by `./dev docs`. `mx` is `tensorkv`.\n"]
+    titles = [section[0] for section in [*SECTIONS, *FRAMEWORKS]] + ["Types"]
+    lines = ["# Reference\n", "Made from the docstrings by `./dev docs`. `mx` is `tensorkv`.\n", contents(titles)]
     for title, module_name, names in SECTIONS:
         module = importlib.import_module(module_name)
         lines.append(f"## {title}\n\n{inspect.cleandoc(module.__doc__ or '').splitlines()[0]}\n")
@@ -109,6 +145,11 @@ def api():
         for name in names:
             value = getattr(module, name)
             lines += document(f"{short}.{name}", value, 3)
+    for title, module_name in FRAMEWORKS:
+        text, found = read(module_name)
+        lines.append(f"## {title}\n\n{text.splitlines()[0]}\n")
+        for name, value in sorted(found.items()):
+            lines += document(f"tensorkv.{module_name}.{name}", value, 3)
     lines.append(types())
     return "\n".join(lines)
 

@@ -98,7 +98,7 @@ class Trainer:
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate of the next step."""
+        """The learning rate now, as `Optimizer.learning_rate`."""
         return self._optimizer.learning_rate
 
     def set_learning_rate(self, lr: float) -> None:

@@ -121,10 +121,13 @@ class KVStore(KVStoreVerbs):
             self._function.forget(key)
 
     def round(self, key: Key) -> int:
-        """Return how often this worker has pushed the key: the number of the round of its last push.
+        """Return how often this worker has pushed the key: it counts its pushes, and no rounds that are complete.
 
-        A push counts from the moment it is given, whether or not its round is complete.
-        A worker that has been started again goes on from the round that its earlier life had reached.
+        In a ``dist_sync`` store the nth push of each worker is its part of round n, so that this is the number of the round
+        of its last push; in ``dist_async``, and in one process, each push is an update by itself. A call counts once for
+        a key, however many values it has for it, from the moment it is given, whether or not its round is complete; one that
+        fails with its arguments does not count. A worker that has been started again goes on from the round that its
+        earlier life had reached.
 
         Example:
             >>> kv = mx.kv.create('local')

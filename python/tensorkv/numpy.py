@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -268,6 +269,40 @@ class ndarray(NDArray):
         return _elements.filled(type(self), total, self.context, name)
 
 
+_PARAMETERS = {  # of NumPy's functions that are no ufuncs; further ones reach NumPy too
+    **dict.fromkeys(("mean", "std", "var", "sum", "prod"), "a, axis=None, dtype=None, keepdims=False"),
+    **dict.fromkeys(("max", "min", "any", "all", "argmax", "argmin"), "a, axis=None, keepdims=False"),
+    **dict.fromkeys(("sort", "argsort"), "a, axis=-1"),
+    **dict.fromkeys(("concatenate", "stack"), "arrays, axis=0"),
+    **dict.fromkeys(("dot", "outer"), "a, b"),
+    **dict.fromkeys(("zeros_like", "ones_like"), "a, dtype=None"),
+    "full_like": "a, fill_value, dtype=None",
+    "cumsum": "a, axis=None, dtype=None",
+    "split": "ary, indices_or_sections, axis=0",
+    "reshape": "a, shape",
+    "transpose": "a, axes=None",
+    "swapaxes": "a, axis1, axis2",
+    "expand_dims": "a, axis",
+    "squeeze": "a, axis=None",
+    "tile": "A, reps",
+    "repeat": "a, repeats, axis=None",
+    "flip": "m, axis=None",
+    "broadcast_to": "array, shape",
+    "where": "condition, x, y",
+    "take": "a, indices, axis=None, mode='raise'",
+    "clip": "a, a_min=None, a_max=None",
+}
+
+
+def _signature(name: str) -> inspect.Signature:
+    """Return the parameters of one of NumPy's functions, the same with every NumPy."""
+    inputs = getattr(getattr(_np, name), "nin", 0)
+    text = _PARAMETERS.get(name) or ("x" if inputs == 1 else "x1, x2")
+    signature = inspect.signature(eval(f"lambda {text}: None"))
+    parameters = [one.replace(annotation="Any") for one in signature.parameters.values()]
+    return inspect.Signature(parameters, return_annotation="ndarray" if name != "split" else "list[ndarray]")
+
+
 def _of_numpy(name: str, arguments: str, shown: str) -> Callable[..., Any]:
     """Return NumPy's function of this name for arrays of this package, with an example."""
     compute = getattr(_np, name)
@@ -290,6 +325,7 @@ def _of_numpy(name: str, arguments: str, shown: str) -> Callable[..., Any]:
         return made(result, first.context)
 
     function.__name__ = function.__qualname__ = name
+    function.__signature__ = _signature(name)  # type: ignore[attr-defined]
     function.__doc__ = f"""Return what ``numpy.{name}`` gives, with its arguments, as a new array.
 
     Example:

@@ -130,3 +130,27 @@ def test_the_reference_lists_what_dir_and_all_list():
         values = {name: getattr(module, name) for name in listed}
         unwritten = [n for n, v in values.items() if not inspect.ismodule(v) and not any(v is w for w in written)]
         assert unwritten == [], module_name
+
+
+def test_the_reference_has_contents_and_the_modules_of_frameworks():
+    text = (ROOT / "docs" / "api.md").read_text()
+    titles = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert re.findall(r"\[([^]]+)\]\(#", text[: text.index("\n## ")]) == titles
+    for name in (
+        "torch.KVOptimizer",
+        "torch.KVOptimizer.step",
+        "torch.Trainer",
+        "torch.Trainer.step",
+        "jax.KVOptimizer",
+        "jax.average",
+    ):
+        assert re.search(rf"^###+ `tensorkv\.{re.escape(name)}[(`]", text, re.MULTILINE), name
+
+
+def test_functions_of_np_show_their_parameters():
+    functions = [name for name in mx.np.__all__ if name not in ("random", "ndarray")]
+    shown = {name: list(inspect.signature(getattr(mx.np, name)).parameters) for name in functions}
+    assert not [name for name in shown if {"args", "options"} & set(shown[name])]
+    assert shown["mean"] == ["a", "axis", "dtype", "keepdims"] and shown["add"] == ["x1", "x2"]
+    for name in ("sum", "argmax", "sort", "cumsum", "take", "full_like", "repeat", "swapaxes", "tile", "clip", "split"):
+        assert set(shown[name]) <= set(inspect.signature(getattr(np, name)).parameters), name
