@@ -177,6 +177,18 @@ def _itruediv(a, m, x, i):
     m /= -1
 
 
+def _imod(a, m, x, i):
+    a %= 7
+    m %= 7
+
+
+def _ipow(a, m, x, i):
+    a %= mx.nd.full(m.shape, 3)  # so that programs do not go on to infinity
+    a **= 2
+    m %= 3
+    m **= 2
+
+
 def _copyto(a, m, x, i):
     mx.nd.full(m.shape, x).copyto(a)
     m[:] = x
@@ -236,6 +248,8 @@ WRITERS = {
     "__isub__": [_isub],
     "__imul__": [_imul],
     "__itruediv__": [_itruediv],
+    "__imod__": [_imod],
+    "__ipow__": [_ipow],
     "copyto": [_copyto, _copyto_converted],
     "__array__": [_asarray],
     "__dlpack__": [_from_dlpack, _torch_fill, _nd_from_dlpack],
@@ -260,10 +274,17 @@ READERS = {
     "__mul__": lambda a: (a * mx.nd.ones(a.shape)).asnumpy(),
     "__rmul__": lambda a: (1 * a).asnumpy(),
     "__truediv__": lambda a: (a / 1).asnumpy(),
+    "__mod__": lambda a: _same((a % 2)[0].asscalar(), a, lambda m: np.mod(m[0], 2)),
+    "__rmod__": lambda a: _same((3 % (a * 0 + 2))[0].asscalar(), a, lambda m: 1),
+    "__pow__": lambda a: (a**1).asnumpy(),
+    "__rpow__": lambda a: _same((2 ** (a * 0))[0].asscalar(), a, lambda m: 1),
     "__neg__": lambda a: (-a).asnumpy() * -1,
     "__abs__": lambda a: abs(a).asnumpy() * np.sign(a.asnumpy()),
     "abs": lambda a: a.abs().asnumpy() * a.sign().asnumpy(),
     "sign": lambda a: a.abs().asnumpy() * a.sign().asnumpy(),
+    "diag": lambda a: _same(
+        a[:9].diag().sum().asscalar(), a, lambda m: m[:9].sum()
+    ),  # of all, it would fill the memory
     "sum": lambda a: _same(a.sum().asscalar(), a),
     "sqrt": lambda a: _same((a * a).sqrt()[0].asscalar(), a, lambda m: abs(m[0])),
     "asscalar": lambda a: [row.asscalar() for row in a[0:3]] + a[3:].tolist(),
@@ -280,6 +301,9 @@ READERS = {
     "__gt__": lambda a: ((a > a) + a).asnumpy(),
     "__ge__": lambda a: (a * (a >= a)).asnumpy(),
     "reshape": lambda a: a.reshape(1, -1)[0].asnumpy(),
+    "reshape_like": lambda a: a.reshape_like(mx.nd.ones((1, *a.shape)))[0].asnumpy(),
+    "as_nd_ndarray": lambda a: a.as_nd_ndarray().asnumpy(),
+    "as_np_ndarray": lambda a: a.as_np_ndarray().asnumpy(),
     "tostype": lambda a: a.tostype("default").asnumpy(),
     "wait_to_read": lambda a: (a.wait_to_read(), a.asnumpy())[1],
     "__reduce__": lambda a: pickle.loads(pickle.dumps(a)).asnumpy(),
@@ -305,7 +329,7 @@ def _as_of_a_copy(name, arguments):
     return read
 
 
-FUNCTIONS = "arccos arccosh arcsin arcsinh arctan arctanh argmax argmin argsort cbrt ceil cos cosh degrees diag exp expm1 fix flatten"
+FUNCTIONS = "arccos arccosh arcsin arcsinh arctan arctanh argmax argmin argsort cbrt ceil cos cosh degrees exp expm1 fix flatten"
 FUNCTIONS += " floor log log10 log1p log2 log_softmax max mean min nansum norm ones_like prod radians reciprocal relu rint round rsqrt"
 FUNCTIONS += " sigmoid sin sinh softmax sort square squeeze tan tanh topk transpose trunc zeros_like"
 ARGUMENTS = {
@@ -331,7 +355,7 @@ READERS.update({name: _as_of_a_copy(name, arguments) for name, arguments in ARGU
 # Members that look at no element.
 NEUTRAL = {
     "context", "contiguous", "ctx", "dtype", "dtype_name", "nbytes", "ndim", "read_only", "shape", "size", "stype",
-    "__array_priority__", "__dlpack_device__", "__len__", "__rtruediv__", "__index__", "__hash__", "__slots__",
+    "__array_priority__", "__dlpack_device__", "__getattr__", "__len__", "__rtruediv__", "__index__", "__hash__", "__slots__",
     "__module__", "__doc__",
 }  # fmt: skip
 
