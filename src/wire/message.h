@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "tensor/encoding.h"
 #include "tkv/dtype.h"
 #include "tkv/error.h"
 #include "tkv/shape.h"
@@ -69,18 +70,6 @@ enum class Type : uint8_t {
   kRows = 69,
 };
 
-// How a part of a contribution is written down.
-enum class Encoding : uint8_t {  // wire value: never renumber
-  kDense = 0,
-  kF16 = 1,
-  kBf16 = 2,
-  kInt8 = 3,
-  k2Bit = 4,
-  k1Bit = 5,
-  kRuns = 6,
-  kTopK = 7,
-  kRows = 8,
-};
 // "2bit"; of a number that has no name yet, "9".
 std::string NameOf(Encoding encoding);
 // Of one part of a contribution, as a server takes it.

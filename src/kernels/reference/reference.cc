@@ -1,5 +1,7 @@
 #include "kernels/reference/reference.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -195,6 +197,104 @@ void UpdateFused(Fused kind, DType dtype, std::span<const double> scalars, const
   } else {
     Update(kind, scalars, static_cast<const float*>(grad), static_cast<float*>(value), states,
            count);
+  }
+}
+
+namespace {
+
+// One element at a time, as the formats of kernels/encode.h say.
+float Element(const Coding& coding, const std::byte* source, size_t i) {
+  const auto byte = [&](size_t at) { return std::to_integer<unsigned>(source[at]); };
+  switch (coding.encoding) {
+    case Encoding::kF16:
+    case Encoding::kBf16: {
+      const auto bits = static_cast<uint16_t>(byte(2 * i) | byte(2 * i + 1) << 8);
+      const Format& format = coding.encoding == Encoding::kF16 ? kF16 : kBF16;
+      return static_cast<float>(Decode(bits, format));
+    }
+    case Encoding::kInt8: {
+      const std::byte* const block = source + i / kEncodedElements * (kEncodedElements + 4);
+      float scale;
+      std::memcpy(&scale, block, sizeof(scale));
+      int8_t code;
+      std::memcpy(&code, block + 4 + i % kEncodedElements, 1);
+      return static_cast<float>(code) * scale;
+    }
+    case Encoding::k2Bit: {
+      const unsigned code = byte(i / 4) >> (6 - 2 * (i % 4)) & 3U;
+      return code == 3 ? coding.threshold : code == 2 ? -coding.threshold : 0.0F;
+    }
+    default:
+      return (byte(i / 8) >> (7 - i % 8) & 1U) != 0 ? 1.0F : -1.0F;
+  }
+}
+
+void SetBits(std::byte* byte, unsigned bits) { *byte |= static_cast<std::byte>(bits); }
+
+}  // namespace
+
+size_t Encode(const Coding& coding, const float* gradient, float* residual, void* target,
+              size_t count) {
+  auto* const out = static_cast<std::byte*>(target);
+  std::memset(out, 0, EncodedBytes(coding.encoding, count));
+  size_t lost = 0;
+  float scale = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const float sum = residual[i] + gradient[i];
+    const bool is_finite = std::isfinite(sum);
+    if (!is_finite) ++lost;
+    const float x = is_finite ? sum : residual[i];
+    residual[i] = x;
+    const float t = coding.threshold;
+    switch (coding.encoding) {
+      case Encoding::kF16:
+      case Encoding::kBf16: {
+        const bool is_f16 = coding.encoding == Encoding::kF16;
+        const float largest = is_f16 ? 65504.0F : std::bit_cast<float>(0x7F7F0000U);
+        const float sent = is_finite ? std::fmax(-largest, std::fmin(largest, x)) : sum;
+        const uint16_t bits = Encode(static_cast<double>(sent), is_f16 ? kF16 : kBF16);
+        std::memcpy(out + 2 * i, &bits, sizeof(bits));
+        if (is_finite) residual[i] = x - Element(coding, out, i);
+        break;
+      }
+      case Encoding::k2Bit:
+        if (x >= t) {
+          SetBits(out + i / 4, 3U << (6 - 2 * (i % 4)));
+          residual[i] = x - t;
+        } else if (x <= -t) {
+          SetBits(out + i / 4, 2U << (6 - 2 * (i % 4)));
+          residual[i] = x + t;
+        }
+        break;
+      case Encoding::k1Bit:
+        if (x > t) SetBits(out + i / 8, 1U << (7 - i % 8));
+        residual[i] = x > t ? x - 1 : x + 1;
+        break;
+      default:
+        break;  // below: the scale of a block is known after all of it
+    }
+  }
+  for (size_t at = 0; coding.encoding == Encoding::kInt8 && at < count; at += kEncodedElements) {
+    std::byte* const block = out + at / kEncodedElements * (kEncodedElements + 4);
+    const size_t end = std::min(count, at + kEncodedElements);
+    float largest = 0;
+    for (size_t i = at; i < end; ++i) largest = std::fmax(largest, std::fabs(residual[i]));
+    scale = largest / 127;
+    if (!std::isnormal(scale)) scale = 0;
+    std::memcpy(block, &scale, sizeof(scale));
+    for (size_t i = at; i < end && scale != 0; ++i) {
+      const auto code = static_cast<int8_t>(std::nearbyint(residual[i] / scale));
+      std::memcpy(block + 4 + (i - at), &code, 1);
+      residual[i] -= static_cast<float>(code) * scale;
+    }
+  }
+  return lost;
+}
+
+void Decode(const Coding& coding, const void* source, float* target, size_t count, Into into) {
+  for (size_t i = 0; i < count; ++i) {
+    const float value = Element(coding, static_cast<const std::byte*>(source), i);
+    target[i] = into == Into::kAdd ? target[i] + value : value;
   }
 }
 

@@ -1,0 +1,26 @@
+// How the values of a contribution are written down.
+
+#pragma once
+
+#include <cstdint>
+
+namespace tkv {
+
+enum class Encoding : uint8_t {  // wire value: never renumber
+  kDense = 0,
+  kF16 = 1,
+  kBf16 = 2,
+  kInt8 = 3,
+  k2Bit = 4,
+  k1Bit = 5,
+  kRuns = 6,
+  kTopK = 7,
+  kRows = 8,
+};
+
+// Whether every run of kEncodedElements elements has its own bytes, so that any part which begins
+// at a multiple of so many can be read by itself.
+constexpr bool IsTiled(Encoding encoding) { return encoding <= Encoding::k1Bit; }
+inline constexpr uint32_t kEncodedElements = 1024;
+
+}  // namespace tkv
