@@ -380,6 +380,14 @@ void BindStore(nb::module_& m) {
             self.core->SetOptimizer(core);
           },
           nb::arg("optimizer"))
+      .def(
+          "_set_gradient_compression",
+          [](Store& self, std::string type, double threshold, double ratio,
+             const std::string& keys) {
+            const Unlocked unlocked;
+            self.core->SetGradientCompression({std::move(type), threshold, ratio}, keys);
+          },
+          nb::arg("type"), nb::arg("threshold"), nb::arg("ratio"), nb::arg("keys"))
       .def("_close",
            [](Store& self) {
              const Unlocked unlocked;

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, cast, overload
 
-from . import _core, _life, ticket
+from . import _compression, _core, _life, ticket
 from ._create import create, create_async
 from ._functions import Called, Read, UpdaterSteps, state
 from ._store_base import C, KVStoreBase, TestStore
@@ -703,9 +703,42 @@ class KVStore(KVStoreVerbs):
         """Raise UnimplementedError: row-sparse values are not in this build yet."""
         raise UnimplementedError("row_sparse_pull: row-sparse values are not in this build yet")
 
-    def set_gradient_compression(self, compression_params: Any) -> NoReturn:
-        """Raise UnimplementedError: gradient compression is not in this build yet."""
-        raise UnimplementedError("set_gradient_compression: gradient compression is not in this build yet")
+    def set_gradient_compression(self, compression_params: Mapping[str, Any], keys: str | int = "*") -> None:
+        """Compress what this worker pushes from now on. What a push cannot say is added to the next push of the key.
+
+        Every worker calls it for its own pushes; workers may differ. Values of init and pulls are not compressed.
+        Elements that are not finite count as 0, but for fp16 and bf16, which send them; a warning says so once.
+
+        Args:
+            compression_params: a dict with the key ``'type'``:
+
+                - ``'2bit'``: `threshold` (0.5, above 0): an element is sent as threshold, 0 or -threshold; a sixteenth of
+                  the bytes of float32. MXNet's bits.
+                - ``'1bit'``: `threshold` (0.5): 1 for what is above the threshold, else -1; a thirty-second. MXNet's bits.
+                - ``'int8'``: whole multiples of the largest of 1,024 elements divided by 127; a fourth.
+                - ``'fp16'``, ``'bf16'``: half.
+                - ``'topk'``: `ratio` (0.01): that part of the elements, those of largest magnitude, 8 bytes for each.
+                - ``'none'``: as they are; what is still owed goes with the next push.
+            keys: a pattern of the keys that it is for, with ``*``, ``?`` and ``[a-z]``; of an int key its digits. The last
+                call whose pattern matches a key counts for it.
+
+        Raises:
+            InvalidArgumentError: no such type, an unknown parameter, a number out of its range. A later push of a key
+                that is not float32, float16 or bfloat16 raises it too.
+            FailedPreconditionError: the store sends nothing.
+
+        Example:
+            >>> with mx.kv.create('dist_sync', bootstrap='self') as kv:
+            ...     kv.init('w', mx.nd.zeros((3,)))
+            ...     kv.set_gradient_compression({'type': '2bit', 'threshold': 0.5})
+            ...     kv.push('w', mx.nd.array([0.75, -0.25, -2.0]))
+            ...     sent = kv.pull('w').asnumpy()
+            ...     kv.push('w', mx.nd.array([0.25, -0.25, 0.0]))
+            ...     print(sent, kv.pull('w').asnumpy())
+            [ 0.5  0.  -0.5] [ 0.5 -0.5 -0.5]
+        """
+        kind, numbers = _compression.look(compression_params)
+        self._set_gradient_compression(kind, numbers.get("threshold", 0.5), numbers.get("ratio", 0.01), str(keys))
 
     # -------------------------------------------------------------------------------------------- by MXNet's other names
 

@@ -60,7 +60,7 @@ void Client::QueueInits(const KeyId& id, KeyState* key, Op* op) {
     init.message.dtype = key->meta.dtype;
     if (welcome_.rejoined || key->was_tried) init.message.flags = kOverwrite;
     init.message.extra = Encode(key->meta);
-    init.message.body = op->what.value.Part(c);
+    init.message.body = op->what.value.PartOf(c);
     ++op->unaccepted;
     Queue(key->chunks[c].server, std::move(init));
   }

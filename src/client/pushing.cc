@@ -62,7 +62,7 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
     }
     message.encoding = op->what.value.encoding;
     message.param = op->what.value.param;
-    message.body = op->what.value.Part(c);
+    message.body = op->what.value.PartOf(c);
     ++key->pushes;
     ++key->chunks[c].queued_pushes;
     ++op->unaccepted;

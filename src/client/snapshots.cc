@@ -104,7 +104,7 @@ void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
     restore.message.dtype = key->meta.dtype;
     restore.message.number = op->what.round;
     restore.message.extra = Encode((*op->what.states)[c]);
-    restore.message.body = op->what.value.Part(c);
+    restore.message.body = op->what.value.PartOf(c);
     ++op->unaccepted;
     Queue(key->chunks[c].server, std::move(restore));
   }

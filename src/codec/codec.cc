@@ -1,10 +1,13 @@
 #include "codec/codec.h"
 
+#include <cmath>
+#include <cstring>
+
 #include "base/format.h"
 
 namespace tkv::codec {
 
-Bytes Contribution::Part(uint32_t chunk) const {
+Bytes Contribution::PartOf(uint32_t chunk) const {
   const size_t begin = chunk == 0 ? 0 : ends[chunk - 1];
   if (ends[chunk] == begin) return {};  // no bytes, and nobody to keep for them
   return {bytes.data + begin, ends[chunk] - begin, bytes.owner};
@@ -14,19 +17,63 @@ Range DenseRange(const KeyMeta& meta, uint32_t chunk) {
   return {size_t{chunk} * meta.bytes_of(0), meta.bytes_of(chunk)};
 }
 
+size_t TiledBytes(Encoding encoding, DType dtype, size_t elements) {
+  return encoding == Encoding::kDense ? elements * ItemSize(dtype)
+                                      : kernels::EncodedBytes(encoding, elements);
+}
+
+namespace {
+
+constexpr size_t kChosenBytes = sizeof(uint32_t) + sizeof(float);  // of an element of top-k
+
+bool IsThere(Encoding encoding) { return IsTiled(encoding) || encoding == Encoding::kTopK; }
+
+// What is wrong with the number that comes with an encoding.
+std::optional<Error> JudgeParam(Encoding encoding, uint32_t param) {
+  const auto threshold = std::bit_cast<float>(param);
+  switch (encoding) {
+    case Encoding::k2Bit:
+      if (std::isfinite(threshold) && threshold > 0) return std::nullopt;
+      return Fail(Code::kInvalidArgument, "encoding 2bit with threshold {}", threshold);
+    case Encoding::k1Bit:
+      if (std::isfinite(threshold)) return std::nullopt;
+      return Fail(Code::kInvalidArgument, "encoding 1bit with threshold {}", threshold);
+    default:
+      if (param == 0) return std::nullopt;
+      return Fail(Code::kInvalidArgument, "encoding {} with a parameter, {}", NameOf(encoding),
+                  param);
+  }
+}
+
+// What is wrong with the size of a part.
+std::optional<Error> JudgeSize(const KeyMeta& meta, uint32_t chunk, Encoding encoding,
+                               size_t bytes) {
+  const auto elements = static_cast<size_t>(meta.elements_of(chunk));
+  if (encoding == Encoding::kTopK) {
+    if (bytes % kChosenBytes == 0 && bytes / kChosenBytes <= elements) return std::nullopt;
+    return Fail(Code::kFailedPrecondition, "{} bytes of topk, the chunk has {} elements", bytes,
+                elements);
+  }
+  const size_t wanted = TiledBytes(encoding, meta.dtype, elements);
+  if (bytes == wanted) return std::nullopt;
+  return Fail(Code::kFailedPrecondition, "{} bytes of {}, the chunk has {}", bytes,
+              encoding == Encoding::kDense ? Name(meta.dtype) : NameOf(encoding), wanted);
+}
+
+}  // namespace
+
 std::optional<Error> Judge(const KeyMeta& meta, uint32_t chunk, Encoding encoding, uint32_t param,
                            size_t bytes) {
-  if (encoding != Encoding::kDense) {
+  if (!IsThere(encoding)) {
     return Fail(Code::kUnimplemented, "encoding {} is not in protocol {} of {}", NameOf(encoding),
                 kProtocolVersion, PackageName());
   }
-  if (param != 0) {
-    return Fail(Code::kInvalidArgument, "encoding dense with a parameter, {}", param);
+  if (auto error = JudgeParam(encoding, param)) return error;
+  if (encoding != Encoding::kDense && ComputeType(meta.dtype) != DType::kF32) {
+    return Fail(Code::kInvalidArgument, "encoding {} of {} values", NameOf(encoding),
+                Name(meta.dtype));
   }
-  if (bytes != meta.bytes_of(chunk)) {
-    return Fail(Code::kFailedPrecondition, "{} bytes of {}, the chunk has {}", bytes,
-                Name(meta.dtype), meta.bytes_of(chunk));
-  }
+  if (auto error = JudgeSize(meta, chunk, encoding, bytes)) return error;
   if (bytes > kPartBytesMax) {
     return Fail(Code::kResourceExhausted, "{} bytes for one chunk, at most {} are allowed", bytes,
                 kPartBytesMax);
@@ -34,14 +81,36 @@ std::optional<Error> Judge(const KeyMeta& meta, uint32_t chunk, Encoding encodin
   return std::nullopt;
 }
 
+std::vector<uint32_t> PositionsOf(const Part& part, size_t elements) {
+  std::vector<uint32_t> positions(part.bytes.size / kChosenBytes);
+  if (positions.empty()) return positions;
+  std::memcpy(positions.data(), part.bytes.data, positions.size() * sizeof(uint32_t));
+  for (size_t i = 0; i < positions.size(); ++i) {
+    if (positions[i] < elements && (i == 0 || positions[i] > positions[i - 1])) continue;
+    throw Fail(Code::kInvalidArgument, "topk: position {} is {}{}, the chunk has {} elements", i,
+               positions[i], i == 0 ? "" : Format(" after {}", positions[i - 1]), elements);
+  }
+  return positions;
+}
+
+void AddAt(const Part& part, std::span<const uint32_t> positions, float* target) {
+  const std::byte* const values = part.bytes.data + positions.size() * sizeof(uint32_t);
+  for (size_t i = 0; i < positions.size(); ++i) {
+    float value;
+    std::memcpy(&value, values + i * sizeof(value), sizeof(value));
+    target[positions[i]] += value;
+  }
+}
+
 std::optional<Error> Cut(const KeyMeta& meta, Contribution* contribution) {
   auto& ends = contribution->ends;
   const uint32_t count = meta.chunk_count();
-  if (contribution->encoding == Encoding::kDense && ends.empty()) {
+  if (IsTiled(contribution->encoding) && ends.empty()) {
     ends.resize(count);
+    size_t end = 0;
     for (uint32_t c = 0; c < count; ++c) {
-      const Range range = DenseRange(meta, c);
-      ends[c] = range.begin + range.size;
+      end += TiledBytes(contribution->encoding, meta.dtype, meta.elements_of(c));
+      ends[c] = end;
     }
   }
   if (ends.size() != count || ends.back() != contribution->bytes.size) {

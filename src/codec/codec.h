@@ -3,9 +3,12 @@
 
 #pragma once
 
+#include <bit>
 #include <optional>
+#include <vector>
 
 #include "base/small_vector.h"
+#include "kernels/encode.h"
 #include "wire/message.h"
 
 namespace tkv::codec {
@@ -14,11 +17,33 @@ struct Contribution {
   Encoding encoding = Encoding::kDense;
   uint32_t param = 0;  // of the encoding
   Bytes bytes;         // read until every part is accepted
-  SmallVector<size_t, 1>
-      ends;  // chunk c's part is [ends[c - 1], ends[c]); a dense one may have none yet
+  // Chunk c's part is [ends[c - 1], ends[c]).  Where the size of a part follows from its elements
+  // there may be none yet.
+  SmallVector<size_t, 1> ends;
 
-  Bytes Part(uint32_t chunk) const;
+  Bytes PartOf(uint32_t chunk) const;
 };
+
+// What a contribution brings for one chunk.
+struct Part {
+  Encoding encoding = Encoding::kDense;
+  uint32_t param = 0;
+  Bytes bytes;
+
+  bool is_dense() const { return encoding == Encoding::kDense; }
+  bool is_tiled() const { return IsTiled(encoding); }
+  kernels::Coding coding() const { return {encoding, std::bit_cast<float>(param)}; }
+};
+
+// How many bytes so many elements of this dtype have in a tiled encoding.
+size_t TiledBytes(Encoding encoding, DType dtype, size_t elements);
+
+// The positions that a part in an encoding which names them brings, copied: its bytes may change.
+//   throws  kInvalidArgument  they do not ascend, or are not the chunk's
+std::vector<uint32_t> PositionsOf(const Part& part, size_t elements);
+// Adds the values to the elements at the positions.
+//   shape  target: f32
+void AddAt(const Part& part, std::span<const uint32_t> positions, float* target);
 
 // The bytes of a chunk among those of a whole dense array.
 struct Range {

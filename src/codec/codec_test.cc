@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
 namespace tkv::codec {
 namespace {
 
@@ -21,16 +26,16 @@ TEST(Contribution, ADenseOneIsCutWhereTheChunksAre) {
   const std::vector<std::byte> bytes(2500 * 4);
   Contribution contribution{.bytes = {bytes.data(), bytes.size(), nullptr}};
   ASSERT_FALSE(Cut(Meta(2500), &contribution));
-  EXPECT_EQ(contribution.Part(0).data, bytes.data());
-  EXPECT_EQ(contribution.Part(1).data, bytes.data() + 4096);
-  EXPECT_EQ(contribution.Part(1).size, 4096U);
-  EXPECT_EQ(contribution.Part(2).size, 452U * 4);
+  EXPECT_EQ(contribution.PartOf(0).data, bytes.data());
+  EXPECT_EQ(contribution.PartOf(1).data, bytes.data() + 4096);
+  EXPECT_EQ(contribution.PartOf(1).size, 4096U);
+  EXPECT_EQ(contribution.PartOf(2).size, 452U * 4);
 }
 
 TEST(Contribution, AnEmptyOneHasOneEmptyPart) {
   Contribution contribution;
   ASSERT_FALSE(Cut(Meta(0), &contribution));
-  EXPECT_EQ(contribution.Part(0).size, 0U);
+  EXPECT_EQ(contribution.PartOf(0).size, 0U);
 }
 
 TEST(Contribution, OfAnotherSizeThanTheKeyIsRefused) {
@@ -52,6 +57,8 @@ TEST(Contribution, ItsPartsMayNotOverlapOrLeaveBytesOut) {
 
 TEST(Judge, AnEncodingThatIsNotThereIsNamed) {
   for (int encoding = 1; encoding < 256; ++encoding) {
+    const auto there = static_cast<Encoding>(encoding);
+    if (IsTiled(there) || there == Encoding::kTopK) continue;
     const auto error = Judge(Meta(10), 0, static_cast<Encoding>(encoding), 0, 40);
     ASSERT_EQ(CodeOf(error), Code::kUnimplemented);
     const std::string name = "encoding " + NameOf(static_cast<Encoding>(encoding)) + " is not";
@@ -65,6 +72,77 @@ TEST(Judge, APartHasTheSizeOfItsChunkAndNoParameter) {
   EXPECT_FALSE(Judge(Meta(1500), 1, Encoding::kDense, 0, 476 * 4));
   EXPECT_EQ(CodeOf(Judge(Meta(1500), 1, Encoding::kDense, 0, 4096)), Code::kFailedPrecondition);
   EXPECT_EQ(CodeOf(Judge(Meta(1500), 1, Encoding::kDense, 1, 476 * 4)), Code::kInvalidArgument);
+}
+
+uint32_t Bits(float value) { return std::bit_cast<uint32_t>(value); }
+
+TEST(Judge, APartInAnEncodingHasTheSizeOfItsElements) {
+  const std::pair<Encoding, size_t> sizes[] = {{Encoding::kF16, 952},
+                                               {Encoding::kBf16, 952},
+                                               {Encoding::kInt8, 480},
+                                               {Encoding::k2Bit, 120},
+                                               {Encoding::k1Bit, 60}};
+  for (const auto& [encoding, bytes] : sizes) {
+    const uint32_t param =
+        encoding == Encoding::k2Bit || encoding == Encoding::k1Bit ? Bits(0.5F) : 0;
+    EXPECT_FALSE(Judge(Meta(1500), 1, encoding, param, bytes)) << NameOf(encoding);
+    for (const size_t wrong : {size_t{0}, bytes - 1, bytes + 1, bytes + 4, size_t{476 * 4}}) {
+      EXPECT_EQ(CodeOf(Judge(Meta(1500), 1, encoding, param, wrong)), Code::kFailedPrecondition)
+          << NameOf(encoding) << " " << wrong;
+    }
+  }
+}
+
+TEST(Judge, AThresholdIsFiniteAndThatOf2BitAboveZero) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float wrong : {0.0F, -1.0F, infinity, std::nanf("")}) {
+    EXPECT_EQ(CodeOf(Judge(Meta(16), 0, Encoding::k2Bit, Bits(wrong), 4)), Code::kInvalidArgument);
+  }
+  EXPECT_FALSE(Judge(Meta(16), 0, Encoding::k1Bit, Bits(-1), 4));
+  EXPECT_EQ(CodeOf(Judge(Meta(16), 0, Encoding::k1Bit, Bits(infinity), 4)), Code::kInvalidArgument);
+  EXPECT_EQ(CodeOf(Judge(Meta(16), 0, Encoding::kInt8, 1, 20)), Code::kInvalidArgument);
+}
+
+TEST(Judge, OnlyValuesThatAreComputedInF32AreEncoded) {
+  for (const DType dtype : {DType::kF64, DType::kI32, DType::kBool, DType::kI8}) {
+    KeyMeta meta = Meta(16);
+    meta.dtype = dtype;
+    EXPECT_EQ(CodeOf(Judge(meta, 0, Encoding::kF16, 0, 32)), Code::kInvalidArgument);
+  }
+  KeyMeta half = Meta(16);
+  half.dtype = DType::kF16;
+  EXPECT_FALSE(Judge(half, 0, Encoding::k2Bit, Bits(1), 4));
+}
+
+Part TopK(const std::vector<uint32_t>& positions, std::vector<std::byte>* bytes) {
+  bytes->resize(positions.size() * 8);
+  std::memcpy(bytes->data(), positions.data(), positions.size() * 4);
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const float value = static_cast<float>(i) + 1;
+    std::memcpy(bytes->data() + positions.size() * 4 + i * 4, &value, 4);
+  }
+  return {Encoding::kTopK, 0, {bytes->data(), bytes->size(), nullptr}};
+}
+
+TEST(TopKPart, ItsPositionsAscendAndAreTheChunks) {
+  std::vector<std::byte> bytes;
+  EXPECT_EQ(PositionsOf(TopK({0, 7, 9}, &bytes), 10), (std::vector<uint32_t>{0, 7, 9}));
+  EXPECT_TRUE(PositionsOf(TopK({}, &bytes), 10).empty());
+  for (const std::vector<uint32_t>& wrong :
+       std::vector<std::vector<uint32_t>>{{10}, {3, 3}, {4, 2}, {0, 0xFFFFFFFF}}) {
+    EXPECT_THROW(PositionsOf(TopK(wrong, &bytes), 10), Error);
+  }
+  EXPECT_EQ(CodeOf(Judge(Meta(10), 0, Encoding::kTopK, 0, 88)), Code::kFailedPrecondition);
+  EXPECT_EQ(CodeOf(Judge(Meta(10), 0, Encoding::kTopK, 0, 12)), Code::kFailedPrecondition);
+  EXPECT_FALSE(Judge(Meta(10), 0, Encoding::kTopK, 0, 80));
+}
+
+TEST(TopKPart, ItsValuesAreAddedWhereItSays) {
+  std::vector<std::byte> bytes;
+  const Part part = TopK({1, 3}, &bytes);
+  std::vector<float> target{10, 10, 10, 10};
+  AddAt(part, PositionsOf(part, 4), target.data());
+  EXPECT_EQ(target, (std::vector<float>{10, 11, 10, 12}));
 }
 
 TEST(Judge, APartHasAtMost256MiB) {

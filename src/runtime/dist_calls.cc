@@ -101,8 +101,9 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
       const size_t at = place->second;
       if (is_new) {
         CheckUpdate(verb, *record);
-        sources.push_back({record, {}, 0, false, {}, item.priority});
+        sources.push_back({.record = record, .priority = item.priority});
         values.emplace_back();
+        if (compresses_) PlanCompression(verb, &sources.back());
         if (optimizer_ != nullptr) {
           std::vector<double> params = optimizer_->ParamsFor(item.key);
           const bool is_first = is_optimizer_of_other_ &&
@@ -121,6 +122,10 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
   for (size_t i = 0; i < sources.size(); ++i) {
     sources[i].values = values[i].size();
     for (const NDArray* value : values[i]) WaitFor(*value, Access::kRead);
+    if (sources[i].residual != nullptr) {
+      for (const NDArray* value : values[i]) sources[i].packed.push_back(value->Packed());
+      continue;
+    }
     if (values[i].size() == 1) {
       sources[i].is_own = !values[i][0]->contiguous();
       sources[i].array = values[i][0]->Packed();
@@ -142,6 +147,7 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
     sources[i].array = sum;
     sources[i].is_own = true;
   }
+  Compress(&sources);
   return sources;
 }
 
@@ -203,7 +209,11 @@ Operation DistStore::Make(Operation::Kind kind, const std::string& verb,
 Operation DistStore::MakePush(Operation::Kind kind, const std::string& verb, const Source& source,
                               const CallPtr& call) const {
   Operation push = Make(kind, verb, source.record.get());
-  push.value.bytes = MemoryOf(source.array);
+  if (source.encoded) {
+    push.value = *source.encoded;
+  } else {
+    push.value.bytes = MemoryOf(source.array);
+  }
   push.scalars = source.scalars;
   push.priority = source.priority;
   call->keys.push_back(source.record);

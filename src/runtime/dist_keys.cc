@@ -65,6 +65,9 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
     init.value.bytes = MemoryOf(values[i]);
     calls.push_back(NewCall(std::string(verb)));
     calls.back()->sources.push_back(MemoryOf(values[i]));
+    calls.back()->on_outcome = [made = records[i]](const Outcome& outcome) {
+      if (outcome.meta != nullptr) made->meta = outcome.meta;
+    };
     std::vector<Operation> operations;
     operations.push_back(std::move(init));
     worker_->Launch(calls.back(), std::move(operations));

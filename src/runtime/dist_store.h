@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "codec/compress.h"
 #include "metrics/counters.h"
 #include "runtime/auto_save.h"
 #include "runtime/call.h"
@@ -31,6 +32,8 @@ struct KeyRecord {
   mutable UserBytes bytes = {};
   mutable uint64_t told = 0;  // the number of the optimizer whose hyperparameters a push has sent
   mutable uint64_t pushes = 0;
+  mutable std::shared_ptr<codec::Residual> residual = {};  // once a push of it has been compressed
+  mutable std::shared_ptr<const KeyMeta> meta = {};        // as rank 0 has made it
 };
 
 using RecordPtr = std::shared_ptr<const KeyRecord>;
@@ -70,6 +73,7 @@ class DistStore final : public KVStore {
   void Delete(const KeyView& key) override;
   void SetUpdater(UpdateFunction updater, UpdateEnd end) override;
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
+  void SetGradientCompression(const Compression& compression, const std::string& keys) override;
 
   std::string Save(const std::string& path) override {
     return Counted(Verb::kSave, [&] { return SaveAs("save", path, Parts::kAll); });
@@ -159,16 +163,27 @@ class DistStore final : public KVStore {
   void Erase(const KeyView& key);
   void InitAs(std::string_view verb, std::span<const InitItem> items);
 
-  // The sum of a push as one contiguous array; `is_own` where nobody else can see its memory.
+  // The sum of a push as one contiguous array; `is_own` where nobody else can see its memory.  One
+  // that is compressed is `encoded`.
   struct Source {
     RecordPtr record;
     NDArray array;
     size_t values = 0;  // that the user has given
     bool is_own = false;
-    std::optional<std::vector<double>> scalars;
+    codec::Compressor compressor = {};
+    std::shared_ptr<codec::Residual> residual = {};  // where there is one, or there will be
+    std::vector<NDArray> packed = {};                // the values, where there is a residual
+    std::optional<codec::Contribution> encoded = {};
+    std::optional<std::vector<double>> scalars = {};
     int priority = 0;
   };
   std::vector<Source> GatherSources(std::string_view verb, std::span<const PushItem> items);
+  // dist_compression.cc
+  void PlanCompression(std::string_view verb, Source* source) const;
+  void Compress(std::vector<Source>* sources);
+  void Encode(Source* source);
+  void EncodeLargest(Source* source, size_t* lost) const;
+  void WarnOfLost(const Source& source, size_t lost);
   // Where a pull lands, and the outs that are filled from there.
   struct Target {
     RecordPtr record;
@@ -246,6 +261,9 @@ class DistStore final : public KVStore {
   CompiledUpdates compiled_;
   Cutting cutting_ = Cutting::kNone;
   std::condition_variable cut_;     // the keys have been kept, or not
+  bool compresses_ = false;  // some keys, now or before
+  bool has_warned_of_lost_ = false;
+  codec::Compressions compressions_;
   std::shared_ptr<Saving> saving_;  // the last one
   bool is_auto_saving_ = false;     // nobody has asked for that one
   AutoSave auto_save_;

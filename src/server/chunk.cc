@@ -24,7 +24,7 @@ bool IsSame(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 // sum += body, where the sum may be wider than the body.
-void AddOnto(DType dtype, const std::byte* body, Block* sum, size_t count) {
+void AddDense(DType dtype, const std::byte* body, Block* sum, size_t count) {
   const DType compute = ComputeType(dtype);
   if (compute == dtype) {
     const void* both[] = {sum->data, body};
@@ -39,6 +39,31 @@ void AddOnto(DType dtype, const std::byte* body, Block* sum, size_t count) {
     const void* both[] = {sum->as<float>() + at, wide};
     kernels::Sum(compute, both, sum->as<float>() + at, length, Write::kCached);
   }
+}
+
+// The sources of a job, and how each is written down where one is not dense.
+struct Sources {
+  explicit Sources(std::span<const codec::Part> parts) {
+    bool all_dense = true;
+    for (const codec::Part& part : parts) {
+      data.push_back(part.bytes.data);
+      all_dense = all_dense && part.is_dense();
+    }
+    if (all_dense) return;
+    for (const codec::Part& part : parts) codings.push_back(part.coding());
+  }
+  void GiveTo(TileJob* job) const {
+    job->sources = {data.data(), data.size()};
+    job->codings = {codings.data(), codings.size()};
+  }
+
+  SmallVector<const void*, 8> data;
+  SmallVector<kernels::Coding, 8> codings;
+};
+
+bool AllTiled(std::span<const codec::Part> parts) {
+  return std::all_of(parts.begin(), parts.end(),
+                     [](const codec::Part& part) { return part.is_tiled(); });
 }
 
 }  // namespace
@@ -136,17 +161,40 @@ Block ChunkWorker::CopyOf(const Block& block) {
   return copy;
 }
 
-// The first push of a round as its accumulator.
-Block ChunkWorker::Accumulator(const Chunk& chunk, Bytes body) {
+// A part as the first of a sum, in the compute type.
+//   throws  as PositionsOf
+Block ChunkWorker::SumOf(const Chunk& chunk, codec::Part part) {
   const DType compute = ComputeType(chunk.dtype);
-  if (compute == chunk.dtype) {
+  Bytes& body = part.bytes;
+  if (part.is_dense() && compute == chunk.dtype) {
     if (CanAdopt(body)) return Adopt(std::move(body));
     return CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr});
   }
+  const auto positions =
+      part.is_tiled() ? std::vector<uint32_t>() : codec::PositionsOf(part, chunk.elements);
   Block sum = pool_->Allocate(chunk.elements * ItemSize(compute));
-  const void* source[] = {body.data};
-  kernels::Sum(chunk.dtype, source, sum.data, chunk.elements, Write::kCached);
+  if (part.is_dense()) {
+    const void* source[] = {body.data};
+    kernels::Sum(chunk.dtype, source, sum.data, chunk.elements, Write::kCached);
+  } else if (part.is_tiled()) {
+    kernels::Decode(part.coding(), body.data, sum.as<float>(), chunk.elements,
+                    kernels::Into::kWrite);
+  } else {
+    std::memset(sum.data, 0, sum.size);
+    codec::AddAt(part, positions, sum.as<float>());
+  }
   return sum;
+}
+
+//   throws  as PositionsOf; nothing is added
+void ChunkWorker::AddOnto(const Chunk& chunk, const codec::Part& part, Block* sum) {
+  const auto positions =
+      part.is_tiled() ? std::vector<uint32_t>() : codec::PositionsOf(part, chunk.elements);
+  if (!sum->unique()) *sum = CopyOf(*sum);
+  if (part.is_dense()) return AddDense(chunk.dtype, part.bytes.data, sum, chunk.elements);
+  if (!part.is_tiled()) return codec::AddAt(part, positions, sum->as<float>());
+  kernels::Decode(part.coding(), part.bytes.data, sum->as<float>(), chunk.elements,
+                  kernels::Into::kAdd);
 }
 
 void ChunkWorker::CheckSummable(const Chunk& chunk, size_t round_index) const {
@@ -157,21 +205,22 @@ void ChunkWorker::CheckSummable(const Chunk& chunk, size_t round_index) const {
   }
 }
 
-void ChunkWorker::Contribute(Chunk* chunk, size_t round_index, Rank rank, Bytes body,
+void ChunkWorker::Contribute(Chunk* chunk, size_t round_index, Rank rank, codec::Part part,
                              std::vector<double> scalars, bool deterministic) {
   CheckSummable(*chunk, round_index);
   if (chunk->rounds.size() <= round_index) chunk->rounds.resize(round_index + 1);
   Round& round = chunk->rounds[round_index];
   if (deterministic) {
-    Bytes kept = CanAdopt(body)
-                     ? std::move(body)
-                     : CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr}).bytes();
-    round.held.emplace_back(rank, std::move(kept));
+    if (!part.is_tiled()) codec::PositionsOf(part, chunk->elements);
+    const Bytes& body = part.bytes;
+    if (!CanAdopt(body)) {
+      part.bytes = CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr}).bytes();
+    }
+    round.held.emplace_back(rank, std::move(part));
   } else if (round.count == 0) {
-    round.sum.dense_ = Accumulator(*chunk, std::move(body));
+    round.sum.dense_ = SumOf(*chunk, std::move(part));
   } else {
-    if (!round.sum.dense_.unique()) round.sum.dense_ = CopyOf(round.sum.dense_);
-    AddOnto(chunk->dtype, body.data, &round.sum.dense_, chunk->elements);
+    AddOnto(*chunk, part, &round.sum.dense_);
   }
   Note(&round, rank, std::move(scalars));
 }
@@ -226,12 +275,17 @@ void ChunkWorker::CheckNobodyUpdates(Rank rank, const std::vector<double>& scala
       rank);
 }
 
-void ChunkWorker::ContributeLast(Chunk* chunk, Rank rank, Bytes body, std::vector<double> scalars) {
+void ChunkWorker::ContributeLast(Chunk* chunk, Rank rank, codec::Part part,
+                                 std::vector<double> scalars) {
+  if (!part.is_tiled()) {
+    Contribute(chunk, 0, rank, std::move(part), std::move(scalars), false);
+    return Complete(chunk);
+  }
   CheckSummable(*chunk, 0);
   if (chunk->rounds.empty()) chunk->rounds.resize(1);
   Round& round = chunk->rounds.front();
   Note(&round, rank, std::move(scalars));
-  Finish(chunk, &round, {&body, 1});
+  Finish(chunk, &round, {&part, 1});
 }
 
 void ChunkWorker::Complete(Chunk* chunk) {
@@ -239,26 +293,33 @@ void ChunkWorker::Complete(Chunk* chunk) {
   Round& round = chunk->rounds.front();
   std::sort(round.held.begin(), round.held.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<Bytes> bodies;
-  bodies.reserve(round.held.size());
-  for (auto& [rank, body] : round.held) bodies.push_back(std::move(body));
+  std::vector<codec::Part> parts;
+  parts.reserve(round.held.size());
+  for (auto& [rank, part] : round.held) parts.push_back(std::move(part));
   round.held.clear();
-  Finish(chunk, &round, bodies);
+  Finish(chunk, &round, parts);
 }
 
-void ChunkWorker::Finish(Chunk* chunk, Round* round, std::span<const Bytes> bodies) {
+void ChunkWorker::Finish(Chunk* chunk, Round* round, std::span<const codec::Part> parts) {
   chunk->failure.reset();
   Block sum = std::exchange(round->sum, {}).dense_;
   if (round->count > 0 && chunk->elements > 0) {
     try {
+      if (!AllTiled(parts)) {  // those that name positions are added one after the other
+        for (const codec::Part& part : parts) {
+          if (sum) {
+            AddOnto(*chunk, part, &sum);
+          } else {
+            sum = SumOf(*chunk, part);
+          }
+        }
+        parts = {};
+      }
       if (chunk->rule != nullptr) {
-        SmallVector<const void*, 8> sources;
-        for (const Bytes& body : bodies) sources.push_back(body.data);
-        Update(chunk, sum, {sources.data(), sources.size()},
-               DecideHyperparameters(*chunk->rule, *round), round->count);
+        Update(chunk, sum, parts, DecideHyperparameters(*chunk->rule, *round), round->count);
       } else {
         for (const auto& sent : round->hyperparameters) CheckNobodyUpdates(sent.rank, sent.values);
-        Assign(chunk, std::move(sum), bodies);
+        Assign(chunk, std::move(sum), parts);
       }
     } catch (const Error& error) {
       chunk->failure = error;
@@ -268,36 +329,41 @@ void ChunkWorker::Finish(Chunk* chunk, Round* round, std::span<const Bytes> bodi
   chunk->rounds.erase(chunk->rounds.begin());
 }
 
-void ChunkWorker::Apply(Chunk* chunk, Rank rank, Bytes body, const std::vector<double>& scalars) {
+void ChunkWorker::Apply(Chunk* chunk, Rank rank, codec::Part part,
+                        const std::vector<double>& scalars) {
   if (chunk->elements > 0) {
+    Block sum;
+    std::span<const codec::Part> parts(&part, 1);
+    if (!part.is_tiled()) {
+      sum = SumOf(*chunk, part);
+      parts = {};
+    }
     if (chunk->rule != nullptr) {
-      const void* source[] = {body.data};
-      Update(chunk, {}, source, scalars, 1);
+      Update(chunk, sum, parts, scalars, 1);
     } else {
       CheckNobodyUpdates(rank, scalars);
-      Assign(chunk, {}, {&body, 1});
+      Assign(chunk, std::move(sum), parts);
     }
   }
   ++chunk->version;
 }
 
-void ChunkWorker::Assign(Chunk* chunk, Block sum, std::span<const Bytes> bodies) {
+void ChunkWorker::Assign(Chunk* chunk, Block sum, std::span<const codec::Part> parts) {
   const bool same_type = ComputeType(chunk->dtype) == chunk->dtype;
-  if (bodies.empty() && same_type) {
+  if (parts.empty() && same_type) {
     chunk->value.dense_ = std::move(sum);
     return;
   }
-  if (!sum && bodies.size() == 1 && CanAdopt(bodies[0])) {
-    chunk->value.dense_ = Adopt(bodies[0]);
+  if (!sum && parts.size() == 1 && parts[0].is_dense() && CanAdopt(parts[0].bytes)) {
+    chunk->value.dense_ = Adopt(parts[0].bytes);
     return;
   }
-  SmallVector<const void*, 8> sources;
-  for (const Bytes& body : bodies) sources.push_back(body.data);
+  const Sources sources(parts);
   TileJob job;
   job.dtype = chunk->dtype;
   job.count = chunk->elements;
   job.base = sum ? sum.data : nullptr;
-  job.sources = {sources.data(), sources.size()};
+  sources.GiveTo(&job);
   // The sum's own block becomes the value where it fits; else the value's if nobody reads it.
   const bool reuse_sum = sum && same_type && sum.unique();
   Block target = reuse_sum                      ? sum
@@ -326,7 +392,7 @@ void ChunkWorker::PrepareState(Chunk* chunk) {
   }
 }
 
-void ChunkWorker::Update(Chunk* chunk, const Block& sum, std::span<const void* const> sources,
+void ChunkWorker::Update(Chunk* chunk, const Block& sum, std::span<const codec::Part> parts,
                          const std::vector<double>& scalars, size_t count) {
   const Rule& rule = *chunk->rule;
   const CompiledUpdate& update = rule.CompiledFor(chunk->dtype);
@@ -341,11 +407,12 @@ void ChunkWorker::Update(Chunk* chunk, const Block& sum, std::span<const void* c
   states.clear();
   for (const Block& state : chunk->states) states.push_back(state.data);
   if (!chunk->value.dense_.unique()) chunk->value.dense_ = CopyOf(chunk->value.dense_);
+  const Sources sources(parts);
   TileJob job;
   job.dtype = chunk->dtype;
   job.count = chunk->elements;
   job.base = sum ? sum.data : nullptr;
-  job.sources = sources;
+  sources.GiveTo(&job);
   job.value = chunk->value.dense_.data;
   job.master = chunk->master ? chunk->master.as<float>() : nullptr;
   job.update = &update;

@@ -14,6 +14,7 @@
 
 #include "base/buffer.h"
 #include "base/small_vector.h"
+#include "codec/codec.h"
 #include "server/rule.h"
 #include "wire/message.h"
 
@@ -58,10 +59,10 @@ class ChunkData {
 
 // What workers have pushed for one round.
 struct Round {
-  SmallVector<uint64_t, 1> arrived;          // bit r: rank r's push is in
-  uint32_t count = 0;                        // of pushes that are in
-  ChunkData sum;                             // of the compute type, in order of arrival
-  std::vector<std::pair<Rank, Bytes>> held;  // deterministic: each push by itself
+  SmallVector<uint64_t, 1> arrived;                // bit r: rank r's push is in
+  uint32_t count = 0;                              // of pushes that are in
+  ChunkData sum;                                   // of the compute type, in order of arrival
+  std::vector<std::pair<Rank, codec::Part>> held;  // deterministic: each push by itself
   // Hyperparameters, each with the lowest rank that sent them: those of the lowest of all decide.
   // Empty ones are those of the rule.
   struct Hyperparameters {
@@ -132,18 +133,19 @@ class ChunkWorker {
 
   // The initial value.
   void Start(Chunk* chunk, Bytes body);
-  // Adds a push to an open round that lacks the rank.
-  //   throws  kInvalidArgument (bool values cannot be summed), kResourceExhausted; nothing changed
-  void Contribute(Chunk* chunk, size_t round_index, Rank rank, Bytes body,
+  // Adds a push to an open round that lacks the rank.  codec::Judge has found nothing wrong with it.
+  //   throws  kInvalidArgument (bool values cannot be summed; positions that are not the chunk's),
+  //           kResourceExhausted; nothing changed
+  void Contribute(Chunk* chunk, size_t round_index, Rank rank, codec::Part part,
                   std::vector<double> scalars, bool deterministic);
-  // Contribute to the first round, then Complete it: one pass over memory.
-  void ContributeLast(Chunk* chunk, Rank rank, Bytes body, std::vector<double> scalars);
+  // Contribute to the first round, then Complete it: one pass over memory, where the part is tiled.
+  void ContributeLast(Chunk* chunk, Rank rank, codec::Part part, std::vector<double> scalars);
   // Applies the first round and closes it; version grows by one.  An update that fails leaves the
   // value and is remembered in `failure`.
   void Complete(Chunk* chunk);
   // Async: one push is one version.
-  //   throws  what the update throws; nothing changed
-  void Apply(Chunk* chunk, Rank rank, Bytes body, const std::vector<double>& scalars);
+  //   throws  what the update throws, and as Contribute; nothing changed
+  void Apply(Chunk* chunk, Rank rank, codec::Part part, const std::vector<double>& scalars);
 
   void SetRule(Chunk* chunk, RulePtr rule);
   // Sets a rule that TakeBack can undo, with the state that was there before.
@@ -163,15 +165,16 @@ class ChunkWorker {
   bool CanAdopt(const Bytes& body) const;
   Block Adopt(Bytes body) const;
   Block CopyOf(const Block& block);
-  Block Accumulator(const Chunk& chunk, Bytes body);
+  Block SumOf(const Chunk& chunk, codec::Part part);
+  void AddOnto(const Chunk& chunk, const codec::Part& part, Block* sum);
   void CheckSummable(const Chunk& chunk, size_t round_index) const;
   static void Note(Round* round, Rank rank, std::vector<double> scalars);
   static void CheckNobodyUpdates(Rank rank, const std::vector<double>& scalars);
   static const std::vector<double>& DecideHyperparameters(const Rule& rule, const Round& round);
-  void Update(Chunk* chunk, const Block& sum, std::span<const void* const> sources,
+  void Update(Chunk* chunk, const Block& sum, std::span<const codec::Part> parts,
               const std::vector<double>& scalars, size_t count);
-  void Assign(Chunk* chunk, Block sum, std::span<const Bytes> bodies);
-  void Finish(Chunk* chunk, Round* round, std::span<const Bytes> bodies);
+  void Assign(Chunk* chunk, Block sum, std::span<const codec::Part> parts);
+  void Finish(Chunk* chunk, Round* round, std::span<const codec::Part> parts);
   void PrepareState(Chunk* chunk);
 
   BufferPool* pool_;

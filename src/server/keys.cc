@@ -194,7 +194,7 @@ void Shard::EraseKey(const KeyId& id, const char* why, Effects* effects) {
       effects->Send(waiting.link, ErrorReply(pull.seq, Code::kNotFound, why));
     }
     for (const Round& round : chunk->second.rounds) {
-      for (const auto& [rank, body] : round.held) Drop(&held_bytes_, body.size);
+      for (const auto& [rank, part] : round.held) Drop(&held_bytes_, part.bytes.size);
     }
     chunks_.erase(chunk);
   }

@@ -110,18 +110,18 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
                               options_.hold_bytes_max),
                        effects);
   }
-  Bytes body = std::move(message.body);
+  codec::Part part{message.encoding, message.param, std::move(message.body)};
   message.body = {};
   try {
     if (index == 0 && !deterministic && IsComplete(*key, *chunk, rank)) {
       ApplyControls(key, chunk);
-      worker_.ContributeLast(chunk, rank, std::move(body), std::move(scalars));
+      worker_.ContributeLast(chunk, rank, std::move(part), std::move(scalars));
       TellListeners(id, *chunk);
       Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
       AnswerParked(id, key, chunk, effects);
     } else {
-      const size_t bytes = body.size;
-      worker_.Contribute(chunk, index, rank, std::move(body), std::move(scalars), deterministic);
+      const size_t bytes = part.bytes.size;
+      worker_.Contribute(chunk, index, rank, std::move(part), std::move(scalars), deterministic);
       if (deterministic) held_bytes_ += bytes;
       Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
     }
@@ -144,7 +144,7 @@ void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chu
     return;
   }
   const ChunkId id = message.chunk_id();
-  Bytes body = std::move(message.body);
+  codec::Part part{message.encoding, message.param, std::move(message.body)};
   message.body = {};
   try {
     ApplyControls(key, chunk);
@@ -152,7 +152,7 @@ void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chu
     const bool is_senders =
         chunk->former && chunk->former->tried->SentBy(session->id.rank, session->id.incarnation);
     if (is_senders) chunk->former.reset();
-    worker_.Apply(chunk, session->id.rank, std::move(body), scalars);
+    worker_.Apply(chunk, session->id.rank, std::move(part), scalars);
   } catch (const Error& error) {
     AnswerError(session, message, error.code(), error.what(), effects);
     return AnswerParked(id, key, chunk, effects);
@@ -189,7 +189,9 @@ void Shard::CompleteRounds(const ChunkId& id, Key* key, Chunk* chunk, Effects* e
   while (IsComplete(*key, *chunk, kNoRank)) {
     ApplyControls(key, chunk);
     if (!chunk->rounds.empty()) {
-      for (const auto& [rank, body] : chunk->rounds.front().held) Drop(&held_bytes_, body.size);
+      for (const auto& [rank, part] : chunk->rounds.front().held) {
+        Drop(&held_bytes_, part.bytes.size);
+      }
     }
     worker_.Complete(chunk);
     TellListeners(id, *chunk);

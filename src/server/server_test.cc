@@ -1,3 +1,6 @@
+#include <bit>
+
+#include "kernels/encode.h"
 #include "tests/shard_fixture.h"
 
 namespace tkv {
@@ -6,6 +9,35 @@ namespace {
 using test::kLink0;
 using test::kLink1;
 using test::ShardTest;
+
+// The same push, in an encoding that says its values exactly: of 127, or 1bit of 1.
+Message Encoded(Message push, Encoding encoding) {
+  if (encoding == Encoding::kDense) return push;
+  const size_t count = push.body.size / sizeof(float);
+  const auto* const values = reinterpret_cast<const float*>(push.body.data);
+  push.encoding = encoding;
+  std::vector<std::byte> bytes(kernels::EncodedBytes(encoding, count));
+  if (encoding == Encoding::kTopK) {
+    bytes.resize(count * 8);
+    for (uint32_t i = 0; i < count; ++i) std::memcpy(bytes.data() + 4 * i, &i, sizeof(i));
+    std::memcpy(bytes.data() + 4 * count, values, 4 * count);
+  } else {
+    const bool has_threshold = encoding == Encoding::k2Bit || encoding == Encoding::k1Bit;
+    const float threshold = encoding == Encoding::k1Bit ? 0.5F : values[0];
+    std::vector<float> residual(count);
+    kernels::Encode({encoding, threshold}, values, residual.data(), bytes.data(), count);
+    if (has_threshold) push.param = std::bit_cast<uint32_t>(threshold);
+  }
+  auto owner = std::make_shared<std::vector<std::byte>>(std::move(bytes));
+  push.body = {owner->data(), owner->size(), owner};
+  return push;
+}
+
+constexpr Encoding kEncodings[] = {Encoding::kDense, Encoding::kF16,  Encoding::kBf16,
+                                   Encoding::kInt8,  Encoding::k2Bit, Encoding::k1Bit,
+                                   Encoding::kTopK};
+
+float ReadOf(Encoding encoding) { return encoding == Encoding::k1Bit ? 1.0F : 127.0F; }
 
 TEST_F(ShardTest, ARoundCompletesWhenAllMembersHavePushed) {
   EXPECT_EQ(Send(kLink0, Push(2, 1, 1)).type, Type::kAccepted);
@@ -96,14 +128,75 @@ TEST_F(ShardTest, APushThatDoesNotFitTheKeyIsAnErrorAndTheSessionGoesOn) {
 
 TEST_F(ShardTest, AnEncodingThatIsNotThereIsAnErrorThatNamesItAndTheSessionGoesOn) {
   Message push = Push(2, 1, 1);
-  push.encoding = Encoding::k2Bit;
+  push.encoding = Encoding::kRuns;
   EXPECT_FALSE(shard_.Admit(kLink0, push)) << "no memory for what nobody can read";
   const Message reply = Send(kLink0, push);
   EXPECT_EQ(ErrorOf(reply).code(), Code::kUnimplemented);
-  EXPECT_NE(reply.extra.find("encoding 2bit is not in protocol 2"), std::string::npos)
+  EXPECT_NE(reply.extra.find("encoding runs is not in protocol 2"), std::string::npos)
       << reply.extra;
   ExpectError(kLink0, Make(Type::kPush, 3, 1), Code::kFailedPrecondition);
   EXPECT_EQ(Send(kLink0, Push(4, 1, 1)).type, Type::kAccepted);
+}
+
+TEST_F(ShardTest, WorkersOfOneRoundMayUseDifferentEncodings) {
+  uint64_t round = 0;
+  for (const Encoding first : kEncodings) {
+    for (const Encoding second : kEncodings) {
+      ++round;
+      const Message one = Encoded(Push(round + 1, round, 127), first);
+      const Message other = Encoded(Push(round, round, 127), second);
+      EXPECT_TRUE(shard_.Admit(kLink0, one));
+      ASSERT_EQ(Send(kLink0, one).type, Type::kAccepted);
+      ASSERT_EQ(Send(kLink1, other).type, Type::kAccepted);
+      EXPECT_EQ(Value(), ReadOf(first) + ReadOf(second)) << NameOf(first) << " " << NameOf(second);
+    }
+  }
+}
+
+TEST_F(ShardTest, EncodedPushesAreUpdatedWithAndHeldInTheOrderOfRanks) {
+  for (const bool deterministic : {false, true}) {
+    meta_.name = CanonicalKey(0, deterministic ? "held" : "summed");
+    meta_.deterministic = deterministic;
+    key_ = IdOf(meta_.name);
+    Message init = Make(Type::kInit, deterministic ? 200 : 100);
+    init.extra = Encode(meta_);
+    init.body = Floats({0, 0, 0, 0});
+    ASSERT_EQ(Send(kLink0, init).type, Type::kOk);
+    uint64_t round = 0;
+    for (const Encoding encoding : kEncodings) {
+      ++round;
+      const uint64_t seq = (deterministic ? 200 : 100) + round;
+      ASSERT_EQ(Send(kLink1, Encoded(Push(seq, round, 127), encoding)).type, Type::kAccepted);
+      ASSERT_EQ(Send(kLink0, Push(seq, round, 1)).type, Type::kAccepted);
+      EXPECT_EQ(Value(), ReadOf(encoding) + 1) << NameOf(encoding);
+    }
+  }
+  EXPECT_EQ(shard_.MemoryUse().held, 0U);
+}
+
+TEST_F(ShardTest, AnAsynchronousKeyTakesEncodedPushes) {
+  meta_.name = CanonicalKey(0, "async");
+  meta_.mode = KeyMeta::Mode::kAsync;
+  key_ = IdOf(meta_.name);
+  Message init = Make(Type::kInit, 100);
+  init.extra = Encode(meta_);
+  init.body = Floats({0, 0, 0, 0});
+  ASSERT_EQ(Send(kLink0, init).type, Type::kOk);
+  uint64_t seq = 100;
+  for (const Encoding encoding : kEncodings) {
+    ASSERT_EQ(Send(kLink0, Encoded(Push(++seq, 0, 127), encoding)).type, Type::kAccepted);
+    EXPECT_EQ(Value(), ReadOf(encoding)) << NameOf(encoding);
+  }
+}
+
+TEST_F(ShardTest, ATopKPushWhosePositionsAreNotTheChunksChangesNothing) {
+  Message push = Encoded(Push(2, 1, 1), Encoding::kTopK);
+  const uint32_t beyond = 4;
+  std::memcpy(const_cast<std::byte*>(push.body.data), &beyond, sizeof(beyond));
+  ExpectError(kLink0, push, Code::kInvalidArgument);
+  Send(kLink0, Push(3, 1, 1));
+  Send(kLink1, Push(1, 1, 2));
+  EXPECT_EQ(Value(), 3.0F);
 }
 
 // The head of a frame is judged before its messages run, so a push may name a key that an INIT

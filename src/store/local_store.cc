@@ -60,6 +60,7 @@ class LocalStore final : public KVStore {
   }
   void SetUpdater(UpdateFunction updater, UpdateEnd end) override;
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
+  void SetGradientCompression(const Compression& compression, const std::string& keys) override;
 
   std::string Save(const std::string& path) override {
     return CountedResult(Verb::kSave, [&] { return SaveAs("save", path, Parts::kAll); });
@@ -284,6 +285,12 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
     RunPull(claim, outs, outputs);
   }
   if (!outs.empty()) traced.Note(Span::Kind::kPull, claim.pull_groups);
+}
+
+void LocalStore::SetGradientCompression(const Compression&, const std::string&) {
+  throw Fail(Code::kFailedPrecondition,
+             "set_gradient_compression: the store '{}' sends nothing; distributed stores do",
+             type_);
 }
 
 // Whether an output shares memory with another one, unless both are the same bytes of one key.

@@ -119,7 +119,7 @@ class Tile {
   void Assign() {
     const DType compute = ComputeType(job_.dtype);
     void* const value = At(job_.value, job_.dtype);
-    if (job_.sources.size() == 1 && job_.base == nullptr) {
+    if (job_.sources.size() == 1 && job_.base == nullptr && job_.codings.empty()) {
       const void* source =
           static_cast<const std::byte*>(job_.sources[0]) + begin_ * ItemSize(job_.dtype);
       kernels::Copy(source, value, count_ * ItemSize(job_.dtype), write_);
@@ -138,6 +138,7 @@ class Tile {
   }
 
   void SumInto(void* target, Write write) {
+    if (!job_.codings.empty()) return SumEncodedInto(static_cast<float*>(target));
     const size_t offset = begin_ * ItemSize(job_.dtype);
     const void** sources = scratch_->sources();
     for (size_t i = 0; i < job_.sources.size(); ++i) {
@@ -148,6 +149,33 @@ class Tile {
     } else {
       SumOntoBase(sources, target, write);
     }
+  }
+
+  // A tile begins where every encoding can be read.
+  static_assert(kTileElements % kEncodedElements == 0);
+  void SumEncodedInto(float* target) {
+    bool is_first = job_.base == nullptr;
+    const void* const base = is_first ? target : At(const_cast<void*>(job_.base), DType::kF32);
+    if (base != target) std::memcpy(target, base, count_ * sizeof(float));
+    for (size_t i = 0; i < job_.sources.size(); ++i) {
+      const auto* const source = static_cast<const std::byte*>(job_.sources[i]);
+      const kernels::Coding& coding = job_.codings[i];
+      if (coding.encoding == Encoding::kDense) {
+        AddDense(source + begin_ * ItemSize(job_.dtype), target, is_first);
+      } else {
+        kernels::Decode(coding, source + kernels::EncodedBytes(coding.encoding, begin_), target,
+                        count_, is_first ? kernels::Into::kWrite : kernels::Into::kAdd);
+      }
+      is_first = false;
+    }
+  }
+
+  void AddDense(const void* source, float* target, bool is_first) {
+    if (is_first) return kernels::Sum(job_.dtype, {&source, 1}, target, count_, Write::kCached);
+    alignas(64) float dense[kTileElements];
+    kernels::Sum(job_.dtype, {&source, 1}, dense, count_, Write::kCached);
+    const void* const both[] = {target, dense};
+    kernels::Sum(DType::kF32, both, target, count_, Write::kCached);
   }
 
   void SumOntoBase(const void* const* sources, void* target, Write write) {
@@ -166,7 +194,8 @@ class Tile {
 
   // The sum as the updater reads it: a single source of the compute type is read where it is.
   const void* SumForUpdate() {
-    if (job_.base == nullptr && job_.sources.size() == 1 && ComputeType(job_.dtype) == job_.dtype) {
+    if (job_.base == nullptr && job_.sources.size() == 1 && job_.codings.empty() &&
+        ComputeType(job_.dtype) == job_.dtype) {
       return static_cast<const std::byte*>(job_.sources[0]) + begin_ * ItemSize(job_.dtype);
     }
     SumInto(scratch_->sum(), Write::kCached);

@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/encode.h"
 #include "tkv/optimizer.h"
 #include "update/evaluator.h"
 
@@ -75,9 +76,11 @@ struct TileJob {
   };
 
   DType dtype = DType::kF32;
-  size_t count = 0;                        // elements
-  const void* base = nullptr;              // a sum so far, of the compute type, that comes first
-  std::span<const void* const> sources;    // none, and no base: outputs only
+  size_t count = 0;                      // elements
+  const void* base = nullptr;            // a sum so far, of the compute type, that comes first
+  std::span<const void* const> sources;  // none, and no base: outputs only
+  // How each source is written down, of a job whose compute type is f32; none: all are dense.
+  std::span<const kernels::Coding> codings;
   void* value = nullptr;                   // stored
   float* master = nullptr;                 // f32 master of a 16-bit value, or null
   const CompiledUpdate* update = nullptr;  // null: the sum is assigned

@@ -1,0 +1,57 @@
+"""Gradient compression as users write it: dicts of MXNet's form."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+from . import _core
+from .errors import InvalidArgumentError
+
+_VERB = "set_gradient_compression"
+_TAKES = {  # what each type takes beside itself
+    "none": (),
+    "fp16": (),
+    "bf16": (),
+    "int8": (),
+    "2bit": ("threshold",),
+    "1bit": ("threshold",),
+    "topk": ("ratio",),
+}
+
+
+def look(params: Any) -> tuple[str, dict[str, float]]:
+    """Return the type and the numbers of a compression.
+
+    Raises:
+        InvalidArgumentError: no dict, an unknown type or parameter, a value that is no number.
+    """
+    if not isinstance(params, Mapping):
+        raise InvalidArgumentError(
+            f"{_VERB}: type {type(params).__name__}; a dict is needed, such as {{'type': '2bit', 'threshold': 0.5}}"
+        )
+    rest = dict(params)
+    kind = rest.pop("type", None)
+    if not isinstance(kind, str):
+        raise InvalidArgumentError(f"{_VERB}: 'type' is {kind!r}; there are {', '.join(_TAKES)}")
+    if kind not in _TAKES:
+        return kind, {}  # the core says what there is
+    found: dict[str, float] = {}
+    for name, value in rest.items():
+        if name not in _TAKES[kind]:
+            nearest = _core.nearest(str(name), list(_TAKES[kind]))
+            hint = f", did you mean {nearest!r}?" if nearest else ""
+            takes = f"; it takes {', '.join(_TAKES[kind])}" if _TAKES[kind] else "; it takes none"
+            raise InvalidArgumentError(f"{_VERB}: {kind} has no parameter {name!r}{hint}{takes}")
+        found[name] = _number(name, value)
+    return kind, found
+
+
+def _number(name: str, value: object) -> float:
+    try:
+        if isinstance(value, (numbers.Real, str)) and not isinstance(value, bool):  # MXNet takes texts of numbers
+            return float(value)
+    except ValueError:
+        pass
+    raise InvalidArgumentError(f"{_VERB}: {name} is {value!r}, a number is needed")
