@@ -147,6 +147,14 @@ Compressor Compressions::For(const KeyView& key) const {
   return {};
 }
 
+void CheckCompressible(std::string_view verb, const KeyView& key, DType dtype) {
+  if (ComputeType(dtype) == DType::kF32) return;
+  throw Fail(Code::kInvalidArgument,
+             "{} {}: {} values cannot be compressed; set_gradient_compression with type none for "
+             "this key leaves it out",
+             verb, key.ToString(), tkv::Name(dtype));
+}
+
 size_t EncodeRange(const kernels::Coding& coding, const Gradients& gradients, size_t begin,
                    size_t end, float* residual, std::byte* target) {
   size_t lost = 0;

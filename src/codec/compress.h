@@ -43,6 +43,10 @@ class Compressions {
   std::vector<Rule> rules_;  // the last that matches counts
 };
 
+// Only values that are computed in f32 can be compressed.
+//   throws  kInvalidArgument  naming verb and key
+void CheckCompressible(std::string_view verb, const KeyView& key, DType dtype);
+
 // Of the gradients of one key: what has not been sent.
 struct Residual {
   std::mutex mutex;

@@ -40,12 +40,7 @@ void DistStore::PlanCompression(std::string_view verb, Source* source) const {
   const KeyRecord& record = *source->record;
   source->compressor = compressions_.For(record.key.view());
   const bool is_dense = source->compressor.encoding == Encoding::kDense;
-  if (!is_dense && ComputeType(record.info.dtype) != DType::kF32) {
-    throw Fail(Code::kInvalidArgument,
-               "{} {}: {} values cannot be compressed; set_gradient_compression with type none and "
-               "this key leaves it out",
-               verb, record.key.view().ToString(), Name(record.info.dtype));
-  }
+  if (!is_dense) codec::CheckCompressible(verb, record.key.view(), record.info.dtype);
   if (!is_dense && record.residual == nullptr) {
     record.residual = std::make_shared<codec::Residual>();
   }

@@ -57,9 +57,13 @@ std::optional<std::pair<size_t, Push>> Simulation::PushOf(const Driver& driver,
   const SimKey& sim = scenario_.keys[key];
   for (const auto& [started, push] : started_) {
     if (started != key || push.life != LifeOf(driver) || model_.HasLeft(key, push)) continue;
-    const Lanes lanes =
-        Contribution(scenario_.seed, sim, driver.rank, push.life.incarnation, push.ordinal);
-    if (model_.Matches(sim, message.body, lanes)) return std::pair(key, push);
+    codec::Contribution sent =
+        Encoded(scenario_.seed, sim, driver.rank, push.life.incarnation, push.ordinal);
+    if (sent.encoding != message.encoding || codec::Cut(sim.meta, &sent)) continue;
+    const Bytes part = sent.PartOf(message.chunk);
+    const bool is_same = part.size == message.body.size &&
+                         std::equal(part.data, part.data + part.size, message.body.data);
+    if (is_same) return std::pair(key, push);
   }
   return std::nullopt;
 }
@@ -272,11 +276,11 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
   if (pushes) {
     running.has_push = true;
     running.push = {LifeOf(*driver), ++driver->ordinal};
-    running.value = FillWith(key, Contribution(scenario_.seed, key, driver->rank,
-                                               running.push.life.incarnation, driver->ordinal));
+    operation.value =
+        Encoded(scenario_.seed, key, driver->rank, running.push.life.incarnation, driver->ordinal);
+    running.value = operation.value.bytes;
     bodies_[running.value.owner.get()] = {running.value.owner, step.key, running.push};
     started_.emplace(step.key, running.push);
-    operation.value.bytes = running.value;
   }
   const auto last = driver->last_accepted.find(step.key);
   if (last != driver->last_accepted.end()) {

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/format.h"
+#include "codec/compress.h"
+#include "kernels/encode.h"
 #include "kernels/half.h"
 
 namespace tkv::simulation {
@@ -17,6 +21,7 @@ constexpr std::array<const char*, Fault::kKinds> kFaultNames = {
 // Draws that scenarios have learnt later come from a sequence of their own, so that the older draws
 // of a seed stay what they were.
 constexpr uint64_t kValues = 0x76616C756573;
+constexpr uint64_t kEncodings = 0x656E636F6465;
 
 std::vector<Fault::Kind> ParseFaults(const std::string& text) {
   std::vector<Fault::Kind> kinds;
@@ -261,6 +266,9 @@ Scenario MakeScenario(const testing::SimulationOptions& options) {
   }
   scenario.deletes_twice = values.Chance(0.5);
   MakeSaves(&values, &scenario);
+  Random encodings(options.seed ^ kEncodings);
+  const bool encodes = encodings.Chance(0.5);
+  for (SimKey& key : scenario.keys) key.encodes = encodes && encodings.Chance(0.7);
   for (int rank = 0; rank < scenario.workers; ++rank) {
     size_t steps = count;
     if (leavers && rank > 0 && random.Chance(0.4)) {
@@ -363,18 +371,120 @@ uint64_t MaskOf(DType dtype) {
 
 }  // namespace
 
-Lanes Contribution(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarnation,
-                   uint64_t round) {
-  const uint64_t base = Random::Mix(seed ^ IdOf(key.name).low) ^
-                        (static_cast<uint64_t>(rank) << 48) ^ (incarnation << 32) ^ round;
+namespace {
+
+uint64_t BaseOf(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarnation, uint64_t round) {
+  return Random::Mix(seed ^ IdOf(key.name).low) ^ (static_cast<uint64_t>(rank) << 48) ^
+         (incarnation << 32) ^ round;
+}
+
+Lanes DenseLanes(uint64_t base, DType dtype) {
   Lanes lanes;
   for (size_t i = 0; i < lanes.size(); ++i) {
-    lanes[i] = static_cast<int64_t>(Random::Mix(base ^ (i << 60)) & MaskOf(key.meta.dtype));
+    lanes[i] = static_cast<int64_t>(Random::Mix(base ^ (i << 60)) & MaskOf(dtype));
   }
   return lanes;
 }
 
-Lanes InitialValue(uint64_t seed, const SimKey& key) { return Contribution(~seed, key, 0, 0, 0); }
+struct SimCoding {
+  Encoding encoding = Encoding::kDense;
+  int64_t threshold = 0;
+};
+
+// Sums of bf16 keys are exact below 256, so they use no int8.  Fewer elements than lanes would not tell
+// one push from another in some encodings.
+SimCoding CodingOf(uint64_t base, const SimKey& key) {
+  if (!key.encodes || ComputeType(key.meta.dtype) != DType::kF32) return {};
+  constexpr std::array kAll = {Encoding::kDense, Encoding::kF16,  Encoding::kBf16, Encoding::k2Bit,
+                               Encoding::k1Bit,  Encoding::kTopK, Encoding::kInt8};
+  size_t count = kAll.size() - (key.meta.dtype == DType::kBF16 ? 1 : 0);
+  if (key.meta.elements() < Lanes().size()) count = 2;
+  const uint64_t drawn = Random::Mix(base ^ kEncodings);
+  const Encoding encoding = kAll[drawn % count];
+  return {encoding, encoding == Encoding::k2Bit ? static_cast<int64_t>(drawn >> 32 & 0xF) + 1 : 0};
+}
+
+// Lane i of the push with this number, as the encoding can say it, so that no two of the first 256 pushes
+// are alike.
+int64_t Exactly(const SimCoding& coding, size_t i, uint64_t push, int64_t lane) {
+  const bool bit = (push >> i & 1) != 0;
+  switch (coding.encoding) {
+    case Encoding::kBf16:
+      return lane & 0xFF;
+    case Encoding::k2Bit:
+      return bit ? coding.threshold : i % 2 == 0 ? 0 : -coding.threshold;
+    case Encoding::k1Bit:
+      return bit ? 1 : -1;
+    case Encoding::kTopK:
+      return i == 0 ? static_cast<int64_t>(push % 31) + 1 : lane % 3 == 0 ? 0 : lane;
+    case Encoding::kInt8:  // whose scale is 1
+      return i == 0 ? 127 : i == 1 ? static_cast<int64_t>(push % 255) - 127 : lane % 255 - 127;
+    default:
+      return lane;
+  }
+}
+
+// Positions and values of what is not zero, of each chunk.
+void EncodeChosen(const KeyMeta& meta, const std::vector<float>& values,
+                  std::vector<std::byte>* out, codec::Contribution* contribution) {
+  size_t begin = 0;
+  for (uint32_t c = 0; c < meta.chunk_count(); ++c) {
+    const auto elements = static_cast<size_t>(meta.elements_of(c));
+    std::vector<float> rest(values.begin() + static_cast<ptrdiff_t>(begin),
+                            values.begin() + static_cast<ptrdiff_t>(begin + elements));
+    const size_t at = out->size();
+    out->resize(at + elements * 8);
+    const size_t taken = codec::TakeLargest(rest.data(), elements, elements, out->data() + at);
+    out->resize(at + taken * 8);
+    contribution->ends.push_back(out->size());
+    begin += elements;
+  }
+}
+
+}  // namespace
+
+Lanes Contribution(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarnation,
+                   uint64_t round) {
+  const uint64_t base = BaseOf(seed, key, rank, incarnation, round);
+  const SimCoding coding = CodingOf(base, key);
+  Lanes lanes = DenseLanes(base, key.meta.dtype);
+  for (size_t i = 0; i < lanes.size(); ++i) lanes[i] = Exactly(coding, i, round, lanes[i]);
+  return lanes;
+}
+
+Lanes InitialValue(uint64_t seed, const SimKey& key) {
+  return DenseLanes(BaseOf(~seed, key, 0, 0, 0), key.meta.dtype);
+}
+
+codec::Contribution Encoded(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarnation,
+                            uint64_t round) {
+  const Lanes lanes = Contribution(seed, key, rank, incarnation, round);
+  const SimCoding coding = CodingOf(BaseOf(seed, key, rank, incarnation, round), key);
+  codec::Contribution contribution;
+  contribution.encoding = coding.encoding;
+  if (coding.encoding == Encoding::kDense) {
+    contribution.bytes = FillWith(key, lanes);
+    return contribution;
+  }
+  const auto count = static_cast<size_t>(key.meta.elements());
+  std::vector<float> values(count), residual(count);
+  for (size_t i = 0; i < count; ++i) values[i] = static_cast<float>(lanes[i % lanes.size()]);
+  auto bytes = std::make_shared<std::vector<std::byte>>();
+  if (coding.encoding == Encoding::kTopK) {
+    EncodeChosen(key.meta, values, bytes.get(), &contribution);
+  } else {
+    const auto threshold = static_cast<float>(coding.threshold);
+    bytes->resize(kernels::EncodedBytes(coding.encoding, count));
+    kernels::Encode({coding.encoding, threshold}, values.data(), residual.data(), bytes->data(),
+                    count);
+    contribution.param = std::bit_cast<uint32_t>(threshold);
+  }
+  TKV_CHECK(std::all_of(residual.begin(), residual.end(), [](float rest) { return rest == 0; }));
+  const size_t size = bytes->size();
+  bytes->resize(size + 8);  // an owner, also of no bytes
+  contribution.bytes = {bytes->data(), size, bytes};
+  return contribution;
+}
 
 Bytes FillWith(const SimKey& key, const Lanes& lanes) {
   const size_t item = ItemSize(key.meta.dtype);

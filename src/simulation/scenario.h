@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "codec/codec.h"
 #include "tkv/simulation.h"
 #include "wire/message.h"
 
@@ -18,6 +19,7 @@ struct SimKey {
   std::string name;  // canonical
   KeyMeta meta;
   bool accumulates = false;  // a CONTROL may make it `value += sum`, which is exact for this key
+  bool encodes = false;      // each push of it chooses an encoding
 };
 
 struct Step {
@@ -94,6 +96,9 @@ Lanes Contribution(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarna
                    uint64_t round);
 Lanes InitialValue(uint64_t seed, const SimKey& key);
 Bytes FillWith(const SimKey& key, const Lanes& lanes);
+// The same push as it is sent, in an encoding that says its lanes exactly.
+codec::Contribution Encoded(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarnation,
+                            uint64_t round);
 
 // Whole numbers as elements of a dtype, and back.
 void Store(DType dtype, int64_t value, std::byte* target);

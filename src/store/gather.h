@@ -19,10 +19,19 @@ struct Sources {
   std::vector<NDArray> packed;           // copies of strided values
   SmallVector<const void*, 8> pointers;  // all groups one behind the other
   SmallVector<size_t> ends;              // of group g in `pointers`
+  std::vector<NDArray> bases;            // of groups whose values are summed already, in f32
 
   std::span<const void* const> of(size_t group) const {
     const size_t begin = group == 0 ? 0 : ends[group - 1];
     return {pointers.data() + begin, ends[group] - begin};
+  }
+  // Makes them what a job sums.
+  void GiveTo(size_t group, TileJob* job) const {
+    if (!bases.empty() && bases[group]) {
+      job->base = bases[group].data();
+    } else {
+      job->sources = of(group);
+    }
   }
 };
 

@@ -46,6 +46,8 @@ struct Entry : std::enable_shared_from_this<Entry> {
   std::vector<NDArray> states;
   NDArray master;
   uint64_t updates = 0;  // by this optimizer
+  // What each value of a push, by its place in the list, has left to send where they are compressed.
+  std::vector<std::vector<float>> residuals;
 
   KeyStats Stats() const {
     return {key, rounds, {bytes, pushed_arrays * bytes, pulled_arrays * bytes}};

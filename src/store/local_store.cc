@@ -11,6 +11,7 @@
 #include "store/checks.h"
 #include "store/claim.h"
 #include "store/gather.h"
+#include "store/local_compression.h"
 #include "store/local_trace.h"
 #include "store/overlap.h"
 #include "store/snapshots.h"
@@ -178,6 +179,7 @@ class LocalStore final : public KVStore {
   const Clock::time_point begin_ = Clock::now();
   VerbCounts verbs_;
   LocalTrace trace_;
+  LocalCompression compression_;
   std::unique_ptr<Shared> shared_;
 };
 
@@ -261,8 +263,8 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
     throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   Claim claim;
   ClaimKeys(verb, items, outs, shared_.get(), options_, std::move(lock), &claim);
-  const Sources sources = Gather(items, {claim.push_groups.data(), claim.push_groups.size()},
-                                 claim.entries.size(), options_.patience);
+  Sources sources = Gather(items, {claim.push_groups.data(), claim.push_groups.size()},
+                           claim.entries.size(), options_.patience);
   const Outputs outputs = Gather(outs, options_.patience);
   // Keys of outputs alone follow those of pushes.
   const size_t push_count =
@@ -270,6 +272,11 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
   const bool fuse =
       push_count > 0 && !outs.empty() && CanFuse(claim, items, outs, sources, outputs);
   LocalTrace::Call traced(&trace_, claim);
+  LocalCompression::Owed owed;
+  if (push_count > 0 && compression_.any()) {
+    owed = compression_.Apply(verb, {claim.entries.data(), push_count}, &sources,
+                              ThreadsFor(options_.threads));
+  }
   if (push_count > 0) {
     if (claim.updater->function) {
       RunFunction(claim, push_count, sources);
@@ -277,6 +284,7 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
       RunTiles(verb, claim, push_count, sources, fuse ? &outputs : nullptr);
     }
   }
+  std::move(owed).Keep();
   claim.pushed_keys = push_count;
   if (push_count > 0) traced.Note(Span::Kind::kPush, claim.push_groups);
   if (fuse) {
@@ -287,10 +295,17 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
   if (!outs.empty()) traced.Note(Span::Kind::kPull, claim.pull_groups);
 }
 
-void LocalStore::SetGradientCompression(const Compression&, const std::string&) {
-  throw Fail(Code::kFailedPrecondition,
-             "set_gradient_compression: the store '{}' sends nothing; distributed stores do",
-             type_);
+void LocalStore::SetGradientCompression(const Compression& compression, const std::string& keys) {
+  {
+    const auto lock = Lock("set_gradient_compression");
+  }
+  if (type_.find("device") == std::string::npos) {
+    throw Fail(Code::kFailedPrecondition,
+               "set_gradient_compression: the store '{}' sends nothing; 'device' and distributed "
+               "stores do",
+               type_);
+  }
+  compression_.Set(compression, keys);
 }
 
 // Whether an output shares memory with another one, unless both are the same bytes of one key.
@@ -363,7 +378,7 @@ void LocalStore::RunFunction(const Claim& claim, size_t push_count, const Source
     TileJob job;
     job.dtype = sum.dtype();
     job.count = static_cast<size_t>(sum.size());
-    job.sources = sources.of(g);
+    sources.GiveTo(g, &job);
     job.value = sum.data();
     RunJobs({&job, 1}, threads);
     const NDArray stored = entry.value.Copy();
@@ -400,7 +415,8 @@ FreshState StateFor(const Entry& entry, const std::shared_ptr<const Optimizer>& 
 
 // A list of jobs for so many keys would leave the cache before they run.
 static bool AreManySmall(const Claim& claim, size_t count, const Sources& sources) {
-  if (count < 1024 || claim.largest_bytes > (size_t{64} << 10)) return false;
+  if (count < 1024 || !sources.bases.empty() || claim.largest_bytes > (size_t{64} << 10))
+    return false;
   size_t most = 1;
   for (size_t g = 0; g < count && sources.pointers.size() > count; ++g) {
     most = std::max(most, sources.of(g).size());
@@ -447,7 +463,7 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
     TileJob& job = jobs[g];
     job.dtype = entry.value.dtype();
     job.count = static_cast<size_t>(entry.value.size());
-    job.sources = sources.of(g);
+    sources.GiveTo(g, &job);
     job.value = entry.value.data();
     if (fused_outputs != nullptr) job.outputs = fused_outputs->of(g);
     CheckSum(verb, entry, optimizer ? SIZE_MAX : job.sources.size());
