@@ -334,7 +334,6 @@ def test_create_never_guesses():
 def test_what_this_build_does_not_have_says_so(kv):
     for call in (
         lambda: kv.row_sparse_pull(1, out=None, row_ids=None),
-        lambda: kv.set_gradient_compression({"type": "2bit"}),
         lambda: mx.nd.sparse.zeros("row_sparse", S),
         lambda: mx.nd.zeros(S, stype="row_sparse"),
     ):

@@ -172,7 +172,7 @@ class TestMembers:
         for head, use in ((1, "multi_precision=True"), (2, "end by themselves"), (3, "mode='async'"), (5, "kv.trace")):
             with pytest.raises(mx.errors.UnimplementedError, match=use):
                 kv.send_command_to_servers(head, "")
-        with pytest.raises(mx.errors.UnimplementedError, match="compression"):
+        with pytest.raises(mx.errors.FailedPreconditionError, match="compression"):
             kv.send_command_to_servers(4, {"type": "2bit"})
         for head in (6, -1, "restart", None, True):
             with pytest.raises(mx.errors.InvalidArgumentError, match=r"no command .*optimizer \(0\)"):
