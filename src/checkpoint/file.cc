@@ -167,7 +167,12 @@ FolderLock::FolderLock(const std::string& path) {
   throw Failed(path, "flock", error);
 }
 
-FolderLock::~FolderLock() { close(fd_); }
+// A process that was forked meanwhile has the file open too: closing it here alone would leave the lock to
+// that process.
+FolderLock::~FolderLock() {
+  flock(fd_, LOCK_UN);
+  close(fd_);
+}
 
 void MakeFolder(const std::string& path) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();

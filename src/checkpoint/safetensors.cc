@@ -80,6 +80,11 @@ std::string HeaderOf(const std::vector<Tensor>& tensors,
   }
   std::string text = json::serialize(header);
   text.resize((text.size() + 7) / 8 * 8, ' ');
+  if (text.size() > kHeaderBytesMax) {
+    throw Fail(Code::kResourceExhausted,
+               "{} tensors need a header of {} bytes in one file, and readers take at most {}",
+               tensors.size(), text.size(), kHeaderBytesMax);
+  }
   const uint64_t length = text.size();
   std::string bytes(reinterpret_cast<const char*>(&length), sizeof(length));
   return bytes + text;

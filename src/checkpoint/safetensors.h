@@ -25,6 +25,7 @@ struct Tensor {
 inline constexpr uint64_t kHeaderBytesMax = 100'000'000;  // as other readers have it
 
 // The length and the header of a file of these tensors, which lie one behind the other.
+//   throws  kResourceExhausted  nobody would read so many
 std::string HeaderOf(const std::vector<Tensor>& tensors,
                      const std::map<std::string, std::string>& metadata);
 

@@ -19,6 +19,7 @@ namespace tkv::checkpoint {
 namespace {
 
 constexpr const char* kIndexName = "model.safetensors.index.json";
+constexpr uint64_t kIndexBytesMax = uint64_t{1} << 30;  // about two million keys
 constexpr uint64_t kFormat = 1;
 constexpr size_t kCheckDigits = 32;
 const std::string kNoCheck(kCheckDigits, '0');
@@ -60,7 +61,10 @@ void CheckSeal(const std::string& text, const std::string& file) {
 std::string ReadAll(const std::string& path) {
   const File file = File::Open(path);
   const uint64_t size = file.Size();
-  if (size > kHeaderBytesMax) throw Fail(Code::kDataLoss, "{}: {} bytes", path, size);
+  if (size > kIndexBytesMax) {
+    throw Fail(Code::kDataLoss, "{}: {} bytes, an index has at most {}", path, size,
+               kIndexBytesMax);
+  }
   std::string text(size, '\0');
   file.ReadAt(0, std::as_writable_bytes(std::span(text)));
   return text;
@@ -473,6 +477,10 @@ std::string Writer::Commit() {
     text += Format(R"(,"metadata":{{"total_size":{}}},"weight_map":{}}})", bytes(),
                    std::string(json::serialize(files)));
     Seal(&text);
+    if (text.size() > kIndexBytesMax) {
+      throw Fail(Code::kResourceExhausted, "{}: {} keys need an index of {} bytes, at most {}",
+                 path_, keys_.size(), text.size(), kIndexBytesMax);
+    }
     File file = File::Create(IndexIn(target_));
     file.Write(std::as_bytes(std::span(text.data(), text.size())));
     file.Sync();

@@ -296,6 +296,50 @@ TEST_F(CheckpointTest, HeadersThatLieAreRefused) {
   }
 }
 
+std::vector<SavedKey> ManyKeys(int count, size_t name_bytes) {
+  std::vector<SavedKey> keys(static_cast<size_t>(count), SavedKey{.key = Key(KeyView(0))});
+  for (int i = 0; i < count; ++i) {
+    std::string name = std::to_string(i);
+    name.resize(name_bytes, '.');
+    keys[static_cast<size_t>(i)].key = Key(KeyView(name));
+    keys[static_cast<size_t>(i)].shape = Shape({1});
+  }
+  return keys;
+}
+
+TEST_F(CheckpointTest, AnIndexOfManyKeysIsReadBack) {
+  const auto keys = ManyKeys(36'000, 1000);
+  Writer writer = Writer::Folder(path_, keys, 100'000);
+  for (const Item& item : writer.items()) writer.Write(BytesOf(item, 1));
+  const std::string saved = writer.Commit();
+  EXPECT_GT(std::filesystem::file_size(saved + "/model.safetensors.index.json"), kHeaderBytesMax);
+  EXPECT_EQ(Reader(path_).keys().size(), keys.size());
+}
+
+TEST_F(CheckpointTest, WhatNobodyWouldReadIsRefusedAndTheSnapshotBeforeStays) {
+  Save(1);
+  EXPECT_THROW(
+      {
+        Writer writer = Writer::Folder(path_, ManyKeys(100'000, 1000), UINT64_MAX);
+        for (const Item& item : writer.items()) writer.Write(BytesOf(item, 1));
+      },
+      Error);
+  EXPECT_EQ(MarkOf(path_), 1);
+}
+
+TEST_F(CheckpointTest, AForkedProcessThatStaysDoesNotKeepTheFolderLocked) {
+  Writer writer = Writer::Folder(path_, Keys(), 64);
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  WriteAll(std::move(writer), 1);
+  EXPECT_NO_THROW(Save(2));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
 TEST_F(CheckpointTest, OneStoreSavesInAFolderAtATime) {
   const Writer first = Writer::Folder(path_, Keys());
   EXPECT_THROW(Writer::Folder(path_, Keys()), Error);
