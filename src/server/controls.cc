@@ -119,6 +119,17 @@ void Shard::ApplyControls(Key* key, Chunk* chunk) {
   }
 }
 
+// The chunk as its next round will find it: a CONTROL that counts from that round on may have ended the
+// states that are there.
+Chunk Shard::WithDueRule(const Key& key, const Chunk& chunk) {
+  Chunk next = chunk;
+  for (const Key::Pending& pending : key.pending) {
+    if (pending.number <= chunk.control || pending.from_round > chunk.version + 1) continue;
+    worker_.SetRule(&next, pending.rule);
+  }
+  return next;
+}
+
 void Shard::OnAbstain(Session* session, const Message& message, Effects* effects) {
   const auto found = keys_.find(message.key);
   if (found == keys_.end()) {

@@ -225,8 +225,9 @@ void Shard::SendValue(Session* session, const ChunkId& id, const Chunk& chunk,
   reply.seq = pull.seq;
   if (pull.cuts) {
     cutter_ = session->id;
+    const Key& key = keys_.at(id.key);
     ChunkCut& cut = cuts_[id];
-    cut = ChunkWorker::Cut(chunk, StoreOf(keys_.at(id.key).meta.name));
+    cut = ChunkWorker::Cut(WithDueRule(key, chunk), StoreOf(key.meta.name));
     reply.flags = kNoBody;
     reply.extra = Encode(cut.state);
   } else if (pull.no_body) {

@@ -155,6 +155,7 @@ class Shard {
   bool IsCommitted(const Rule& rule) const;
   bool IsSettled(const Rule& rule) const;
   void ApplyControls(Key* key, Chunk* chunk);
+  Chunk WithDueRule(const Key& key, const Chunk& chunk);
   void AnswerParked(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects);
   bool CanAnswer(const Chunk& chunk, const ParkedPull& pull, const Session& session) const;
   void SendValue(Session* session, const ChunkId& id, const Chunk& chunk, const ParkedPull& pull,

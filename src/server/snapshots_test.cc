@@ -84,6 +84,21 @@ TEST_F(SnapshotTest, ACutHasTheStateOfItsVersion) {
   ExpectError(kLink0, Read(9, UINT64_MAX), Code::kInvalidArgument);
 }
 
+// A store that puts it back has the rule of the next round.
+TEST_F(SnapshotTest, ACutLacksTheStatesThatARuleForTheNextRoundHasEnded) {
+  Send(kLink0, Control(2, "adam"));
+  Round(1, 5);
+  Message momentum = Control(3, "sgd");
+  const ControlRounds::Item from{key_, 2};
+  momentum.body = {reinterpret_cast<const std::byte*>(&from), sizeof(from), nullptr};
+  ASSERT_EQ(Send(kLink0, momentum).type, Type::kOk);
+  const ChunkState state = DecodeChunkState(Send(kLink0, CutAt(4, 1)).extra);
+  EXPECT_EQ(state.updates, 0U);
+  EXPECT_EQ(state.arrays, 0);
+  EXPECT_EQ(state.spec, SpecOf("sgd"));
+  EXPECT_EQ(chunk().updates, 1U) << "the chunk itself goes on as it was";
+}
+
 TEST_F(SnapshotTest, WhatIsReleasedIsFreedAndCannotBeRead) {
   Round(1, 5);
   Send(kLink0, CutAt(3, 1));
