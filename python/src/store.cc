@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -59,12 +60,25 @@ void Init(Store& self, nb::handle key, nb::handle value, const std::string& mode
   self.core->Init(Span(items));
 }
 
+// What a signal's handler has raised while steps of an updater were undone.
+thread_local std::exception_ptr raised_meanwhile;
+
+// Makes a call that may run steps, without the GIL.
+void WithSteps(auto call) {
+  try {
+    const Unlocked unlocked;
+    call();
+  } catch (...) {
+    if (raised_meanwhile == nullptr) throw;
+  }
+  if (raised_meanwhile != nullptr) std::rethrow_exception(std::exchange(raised_meanwhile, nullptr));
+}
+
 void Push(Store& self, nb::handle key, nb::handle value, int priority) {
   const Keys keys("push", key);
   const Batch values(keys, value, Use::kRead);
   const auto items = values.PushItems(priority);
-  const Unlocked unlocked;
-  self.core->Push(Span(items));
+  WithSteps([&] { self.core->Push(Span(items)); });
 }
 
 void Pull(Store& self, nb::handle key, nb::handle out, int priority) {
@@ -105,8 +119,7 @@ bool PushPull(Store& self, nb::handle key, nb::handle value, nb::handle out, int
   if (!arguments.can_take) return false;
   const auto items = arguments.values.PushItems(priority);
   const auto targets = arguments.outs->PullItems(priority);
-  const Unlocked unlocked;
-  self.core->PushPull(Span(items), Span(targets));
+  WithSteps([&] { self.core->PushPull(Span(items), Span(targets)); });
   return true;
 }
 
@@ -123,10 +136,7 @@ void Broadcast(Store& self, nb::handle key, nb::handle value, nb::handle out, in
 // Starts an operation without the GIL.
 nb::object Started(auto start) {
   Ticket ticket;
-  {
-    const Unlocked unlocked;
-    ticket = start();
-  }
+  WithSteps([&] { ticket = start(); });
   return ToPython(std::move(ticket));
 }
 
@@ -186,7 +196,52 @@ nb::tuple Describe(Store& self, const std::string& verb, nb::handle key) {
 
 // ---- updater ------------------------------------------------------------------------------------
 
-// `steps` is called for each key of a push, and its `ended` at the end of the call.
+// The steps of this thread's pushes under way, those of an inner push behind those of the outer one.
+thread_local std::vector<nb::object> steps_under_way;
+
+constexpr int kUndoTries = 100;  // a handler of signals may raise in the midst of each
+
+// Undoes a step wholly, whatever handlers of signals raise meanwhile.
+void Undo(const nb::object& step) noexcept {
+  for (int tries = 1;; ++tries) {
+    try {
+      step.attr("undo")();
+      return;
+    } catch (nb::python_error& error) {
+      if (tries == kUndoTries) {
+        error.discard_as_unraisable("the end of a push that an updater failed");
+        return;
+      }
+      if (raised_meanwhile == nullptr) raised_meanwhile = std::current_exception();
+    }
+  }
+}
+
+void RunStep(const nb::object& steps, const KeyView& key, const NDArray& sum,
+             const NDArray& stored) {
+  const nb::object name = ToPython(key);
+  const nb::object target = ToPython(stored);
+  const nb::object step = steps.attr("begin")(name, target);
+  steps_under_way.push_back(step);
+  try {
+    step.attr("run")(name, ToPython(sum), target);
+  } catch (...) {
+    steps_under_way.pop_back();
+    Undo(step);
+    throw;
+  }
+}
+
+// Keeps the last steps, or undoes them, the last one first.
+void EndSteps(size_t count, bool kept) noexcept {
+  for (; count > 0; --count) {
+    const nb::object step = std::move(steps_under_way.back());
+    steps_under_way.pop_back();
+    if (!kept && step.is_valid()) Undo(step);
+  }
+}
+
+// `steps` makes a step for each key of a push; see tensorkv/_functions.py.
 void SetFunction(Store& self, nb::object steps) {
   UpdateFunction update;
   UpdateEnd end;
@@ -197,18 +252,12 @@ void SetFunction(Store& self, nb::object steps) {
     update = [callable](const KeyView& key, const NDArray& sum, const NDArray& stored) {
       const Locked locked;
       const nb::object called = *callable->function;
-      if (!called.is_valid()) return;  // collected with its store
-      called(ToPython(key), ToPython(sum), ToPython(stored));
+      if (called.is_valid()) return RunStep(called, key, sum, stored);
+      steps_under_way.emplace_back();  // collected with its store
     };
-    end = [callable](size_t returned, bool kept) noexcept {
+    end = [](size_t returned, bool kept) noexcept {
       const Locked locked;
-      const nb::object called = *callable->function;
-      if (!called.is_valid()) return;
-      try {
-        called.attr("ended")(returned, kept);
-      } catch (nb::python_error& error) {
-        error.discard_as_unraisable("the end of a push that an updater failed");
-      }
+      EndSteps(returned, kept);
     };
   }
   const Unlocked unlocked;

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ._types import Key
     from .optimizer import Updater
 
-_local = threading.local()  # `call`: the Call that this thread is in; `done`: the updates of its pushes under way
+_local = threading.local()  # `call`: the Call that this thread is in
 
 
 class Step(Protocol):
@@ -25,44 +25,26 @@ class Step(Protocol):
         ...
 
     def undo(self) -> None:
-        """Give what is kept for the key the content that it had when the step was made."""
+        """Give what is kept for the key the content that it had when the step was made; may be called again."""
         ...
 
 
-class Steps:
-    """What a store of one process calls at each push: once for each key, and once at the end of the push."""
+class Steps(Protocol):
+    """What a store of one process has for its keys: it makes a step for each key of a push, and runs it.
+
+    Where the push fails, or a step is interrupted, it undoes the steps of the push, the last one first.
+    """
 
     def begin(self, key: Key, stored: NDArray) -> Step:
-        """Return the next update of a key."""
-        raise NotImplementedError
+        """Return the next update of a key; changes nothing."""
+        ...
 
-    def __call__(self, key: Key, input: NDArray, stored: NDArray) -> None:
-        """Update one key; where that raises, what is kept for the key is what it was before."""
-        done = self._done()
-        step = self.begin(key, stored)
-        try:
-            step.run(key, input, stored)
-            done.append(step)
-        except BaseException:
-            if done and done[-1] is step:  # an interruption came after the update
-                done.pop()
-            step.undo()
-            raise
-
-    def ended(self, returned: int, kept: bool) -> None:
-        """Keep the updates of a push, or undo those of the `returned` keys before the one that failed, the last one first."""
-        done = self._done()
-        for _ in range(returned):
-            step = done.pop()
-            if not kept:
-                step.undo()
-
-    @staticmethod
-    def _done() -> list[Step]:
-        return _local.__dict__.setdefault("done", [])  # type: ignore[no-any-return]
+    def forget(self, key: Key) -> None:
+        """Drop what is kept for a key that is deleted."""
+        ...
 
 
-class UpdaterSteps(Steps):
+class UpdaterSteps:
     """An updater of an optimizer, whose counts and states are those of its last push that did not fail."""
 
     def __init__(self, updater: Updater) -> None:
@@ -72,6 +54,10 @@ class UpdaterSteps(Steps):
     def begin(self, key: Key, stored: NDArray) -> Step:
         """Return the next update of a key."""
         return UpdaterStep(self.updater, key)
+
+    def forget(self, key: Key) -> None:
+        """Drop the state of a key, and its count of updates."""
+        self.updater._forget(key)
 
 
 class UpdaterStep:
@@ -93,7 +79,7 @@ class UpdaterStep:
         self._undo()
 
 
-class Called(Steps):
+class Called:
     """A function that a store of one process calls at each push, and the states that it has named."""
 
     def __init__(self, function: Callable[..., Any]) -> None:

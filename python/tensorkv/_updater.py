@@ -111,6 +111,13 @@ class Updater:
 
         return undo
 
+    def _forget(self, index: Any) -> None:
+        """Drop the state of a key and its count of updates."""
+        self.states.pop(index, None)
+        optimizer = self.optimizer
+        if isinstance(optimizer, Optimizer):
+            optimizer._set_count(index, (optimizer._count_of(index)[0], None))
+
     def __call__(self, index: Any, grad: Any, weight: Any) -> None:
         """Change `weight` in place by `grad`; keys and arrays may be lists.
 

@@ -73,7 +73,7 @@ class KVStore(KVStoreVerbs):
     kv_registry: ClassVar[dict[str, type[Any]]] = KVStoreBase.kv_registry
 
     _updater: AnyUpdater | None  # kept alive, and for those who look at it
-    _function: Called | Read | None
+    _function: Called | Read | UpdaterSteps | None
     _native: _core.Optimizer | None  # of a Program
     _name: str
     _waits_at_close = False
@@ -117,7 +117,7 @@ class KVStore(KVStoreVerbs):
             False
         """
         self._delete(key)
-        if isinstance(self._function, Called):
+        if isinstance(self._function, (Called, UpdaterSteps)):
             self._function.forget(key)
 
     def round(self, key: Key) -> int:
@@ -312,7 +312,7 @@ class KVStore(KVStoreVerbs):
             )
 
     def _holds(
-        self, updater: AnyUpdater | None, running: Running | None, function: Called | Read | None = None
+        self, updater: AnyUpdater | None, running: Running | None, function: Called | Read | UpdaterSteps | None = None
     ) -> None:
         """Keep what the store calls, or runs, from now on."""
         if self._running not in (None, running):
@@ -409,8 +409,9 @@ class KVStore(KVStoreVerbs):
         from . import optimizer as opt
 
         try:
-            self._set_function(UpdaterSteps(updater))
-            self._holds(updater, None)
+            steps = UpdaterSteps(updater)
+            self._set_function(steps)
+            self._holds(updater, None, steps)
             return
         except UnimplementedError:
             if type(updater) is not opt.Updater:
@@ -427,17 +428,20 @@ class KVStore(KVStoreVerbs):
         """Run the optimizer of an updater: without Python, or, where that cannot be, call the updater."""
         optimizer = updater.optimizer
         running = optimizer._run_in(self)
+        steps = None
         if running is None:
+            steps = UpdaterSteps(updater)
             try:
-                self._set_function(UpdaterSteps(updater))
+                self._set_function(steps)
             except UnimplementedError:
                 running = optimizer._run_in(self, asks=True)
                 if running is None:
                     why = optimizer._why_not_native()
                     raise UnimplementedError(f"{verb}: {why}. The servers run optimizers without Python") from None
         if running is not None:
+            steps = None
             updater._belongs_to(running)
-        self._holds(updater, running)
+        self._holds(updater, running, steps)
 
     _set_updater = set_updater
 

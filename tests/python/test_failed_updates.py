@@ -1,6 +1,7 @@
 """Where an update that runs as Python fails, what optimizers, updaters and functions keep is what they kept before the push."""
 
 import copy
+import signal
 
 import numpy as np
 import pytest
@@ -179,3 +180,66 @@ def test_a_push_inside_an_update_that_fails_leaves_the_updates_around_it(kv):
     for step in (1, 2, 3):
         kv.push([1, 2], [nd.ones((2,))] * 2)
         assert [value.asnumpy()[0] for value in kv.pull(KEYS)] == [step, step, 0]
+
+
+class Stop(Exception):
+    """What a handler of a signal raises."""
+
+
+class Interrupted(dict):
+    """A state during whose way back a signal comes, once."""
+
+    signals = 0
+
+    def clear(self):
+        if self.signals > 0:
+            self.signals -= 1
+            signal.raise_signal(signal.SIGUSR1)
+        super().clear()
+
+
+class InterruptedOptimizer(Failing):
+    def create_state(self, index, weight):
+        return Interrupted(super().create_state(index, weight))
+
+
+@pytest.fixture
+def stopping():
+    def stop(number, frame):
+        raise Stop
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("verb", ["push", "async push", "pushpull"])
+@pytest.mark.parametrize("interrupted", KEYS)
+def test_a_signal_while_a_push_is_undone_is_raised_when_all_is_undone(stopping, interrupted, verb):
+    optimizer = InterruptedOptimizer()
+    store, updater = store_with("local", "set_optimizer", optimizer)
+    attempt(store, "push", KEYS)
+    before = kept(updater)
+    optimizer.failing = 3
+    updater.states[interrupted].signals = 2
+    with pytest.raises(Stop):
+        attempt(store, verb, KEYS)
+    assert kept(updater) == before
+    with pytest.raises(RuntimeError, match="mine"):
+        attempt(store, verb, KEYS)
+    optimizer.failing = None
+    attempt(store, verb, KEYS)
+    assert [value.asnumpy().tolist() for value in store.pull(KEYS)] == [[3, 3]] * 3
+    store.close()
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_key_that_is_made_anew_has_a_fresh_state_and_count(how):
+    optimizer = Failing()
+    store, updater = store_with("local", how, optimizer)
+    attempt(store, "push", KEYS)
+    store.delete(2)
+    assert (sorted(updater.states), optimizer._index_update_count) == ([1, 3], {1: 1, 3: 1})
+    store.init(2, nd.zeros((5,)))
+    store.push(2, nd.ones((5,)))
+    assert store.pull(2).asnumpy().tolist() == [1] * 5
