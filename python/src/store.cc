@@ -154,12 +154,11 @@ nb::object PullAsync(Store& self, nb::handle key, nb::handle out, int priority) 
   return Started([&] { return self.core->PullAsync(Span(items)); });
 }
 
+// None, with nothing done, where JAX arrays would have to take the result.
 nb::object PushPullAsync(Store& self, nb::handle key, nb::handle value, nb::handle out,
                          int priority) {
   const PushPullArguments arguments(key, value, out);
-  if (!arguments.can_take) {
-    throw Fail(Code::kInvalidArgument, "pushpull: JAX values need an `out` where async_op is set");
-  }
+  if (!arguments.can_take) return nb::none();
   const auto items = arguments.values.PushItems(priority);
   const auto targets = arguments.outs->PullItems(priority);
   return Started([&] { return self.core->PushPullAsync(Span(items), Span(targets)); });
@@ -413,7 +412,7 @@ void BindStore(nb::module_& m) {
       .def("_pushpull_async", &PushPullAsync, nb::arg("key").none(), nb::arg("value").none(),
            nb::arg("out").none(), nb::arg("priority"),
            nb::sig("def _pushpull_async(self, key: object | None, value: object | None, "
-                   "out: object | None, priority: int) -> Operation"))
+                   "out: object | None, priority: int) -> Operation | None"))
       .def("_broadcast", &Broadcast, nb::arg("key").none(), nb::arg("value").none(),
            nb::arg("out").none(), nb::arg("priority"))
       .def("_fresh", &Fresh, nb::arg("verb"), nb::arg("key").none())

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from . import _core
 from . import ndarray as nd
-from ._running import Plan, Running, Table, factors_of, number
+from ._running import Plan, Running, Table, factors_of, number, whole
+from ._trace import title_of
 from .errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundError, UnimplementedError
 from .lr_scheduler import LRScheduler
 
@@ -175,6 +176,8 @@ class Optimizer:
         """Set an attribute; stores that run this optimizer see it at their next push, or it stays as it was."""
         if name in _TABLES:
             value = Table(self, name, value)  # type: ignore[arg-type]  # it raises where the value is no dict
+        elif name == "begin_num_update":
+            value = whole(name, value, 0)
         before = self.__dict__.get(name, _MISSING)
         object.__setattr__(self, name, value)
         self._tell(name, before)
@@ -259,11 +262,29 @@ class Optimizer:
             >>> optimizer.num_update, optimizer.learning_rate
             (3, 0.5)
         """
-        return self.lr_scheduler(self.num_update) if self.lr_scheduler is not None else self.lr
+        return self._rate(self.num_update)
 
     @learning_rate.setter
     def learning_rate(self, lr: float) -> None:
         self.set_learning_rate(lr)
+
+    def _rate(self, count: int) -> float:
+        """Return the learning rate of an update.
+
+        Raises:
+            InvalidArgumentError: the schedule gives no number.
+        """
+        if self.lr_scheduler is None:
+            return self.lr
+        given: Any = self.lr_scheduler(count)
+        try:
+            if getattr(given, "ndim", 0) == 0 and not isinstance(given, (str, bytes, bytearray)):
+                return float(given)
+        except (TypeError, ValueError, OverflowError):
+            pass
+        raise InvalidArgumentError(
+            f"lr_scheduler: {title_of(self.lr_scheduler)} gives {given!r} for update {count}, a number is needed"
+        )
 
     def set_learning_rate(self, lr: float) -> None:
         """Set the learning rate; stores use it from the next push on."""
@@ -299,9 +320,17 @@ class Optimizer:
             return number(name, table[index])
         return number(name, table.get(self.idx2name.get(index), 1.0))
 
+    def _rate_of(self, index: Any, count: int | None = None) -> float:
+        """Return the learning rate for one key, in one of its updates or now."""
+        try:
+            rate = number("learning_rate", self.learning_rate if count is None else self._rate(count))
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"key {index!r}: {error}") from None
+        return rate * self._factor(index, self.lr_mult, "lr_mult")
+
     def _get_lr(self, index: Any) -> float:
         """Return the learning rate for one key."""
-        return self.learning_rate * self._factor(index, self.lr_mult, "lr_mult")
+        return self._rate_of(index)
 
     def _get_wd(self, index: Any) -> float:
         """Return the weight decay for one key."""
@@ -335,6 +364,10 @@ class Optimizer:
         schedule = self.lr_scheduler
         return schedule if isinstance(schedule, LRScheduler) and schedule._is_data() else None
 
+    def _schedule_is_code(self) -> bool:
+        """Return whether there is a schedule of the learning rate which only Python can compute."""
+        return self.lr_scheduler is not None and self._schedule() is None
+
     def _schedule_now(self) -> tuple[Any, ...]:
         """Return what the schedule computes with; () without one."""
         schedule = self._schedule()
@@ -350,7 +383,7 @@ class Optimizer:
         count = "t"
         if self.begin_num_update:
             count = "count"
-            params["begin_num_update"] = number("begin_num_update", self.begin_num_update)
+            params["begin_num_update"] = float(self.begin_num_update)
             text = _with_count(text)
         if schedule is not None and rate in params:
             del params[rate]
@@ -380,7 +413,7 @@ class Optimizer:
             return f"the update of {own.__name__} is Python code; {_INSTEAD}"
         if changed is not None:
             return f"{own.__name__} has a {changed} of its own, which is Python code; {_INSTEAD}"
-        if not asks and self.lr_scheduler is not None and self._schedule() is None:
+        if not asks and self._schedule_is_code():
             return "it has an lr_scheduler which is Python code; those of mx.lr_scheduler are data"
         return ""
 
@@ -388,14 +421,14 @@ class Optimizer:
         """Return whether a class, or this object, has put something in the place of a method of the built-in."""
         return _found(type(self), name) is not known or (known is not None and name in self.__dict__)
 
-    def _run_in(self, store: KVStore, asks: bool = False) -> Running | None:
-        """Have a store run this optimizer, if that needs no Python; it does as long as it holds the result.
+    def _run_in(self, store: KVStore) -> Running | None:
+        """Have a store run this optimizer, if its updates need no Python; it does as long as it holds the result.
 
         What the store runs now goes on with its states where it asks for the same.
         """
-        if self._why_not_native(asks):
+        if self._why_not_native(asks=True):
             return None
-        running = Running(self, store, asks)
+        running = Running(self, store)
         stores = self.__dict__.setdefault("_stores", weakref.WeakSet())
         stores.add(running)
         try:

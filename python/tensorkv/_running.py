@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import numbers
+import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from . import _core
-from .errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundError
+from .errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundError, KVError
 
 if TYPE_CHECKING:
     from .kvstore import KVStore
@@ -81,6 +82,14 @@ def number(name: str, value: object) -> float:
     raise InvalidArgumentError(f"{name}: {value!r} has type {type(value).__name__}, a number is needed")
 
 
+def whole(name: str, value: object, least: int) -> int:
+    """Return a whole number that is at least so much."""
+    found = number(name, value)
+    if isinstance(value, bool) or not found.is_integer() or found < least:
+        raise InvalidArgumentError(f"{name}: {value!r}, a whole number from {least} is needed")
+    return int(found)
+
+
 class Plan(NamedTuple):
     """What an optimizer asks of those who run it, at one time."""
 
@@ -100,13 +109,13 @@ _GOES_ON = {("momentum", "sgd"), ("nag", "sgd")}
 class Running:
     """One optimizer in one store, which holds this object as long as it runs the optimizer."""
 
-    def __init__(self, optimizer: Optimizer, store: KVStore, asks: bool = False) -> None:
+    def __init__(self, optimizer: Optimizer, store: KVStore) -> None:
         """Make the core's optimizer, or go on with that which the store runs now and which asks for the same.
 
-        A store that `asks` calls the schedule before each push; others compute it themselves.
+        A store `asks` a schedule that is Python code before each push; one that is data it computes itself.
         """
         self.optimizer = optimizer
-        self.asks = asks
+        self.asks = asks = optimizer._schedule_is_code()
         plan = optimizer._plan(asks)
         self.plan: Plan = plan
         self.program = plan.program
@@ -121,6 +130,7 @@ class Running:
         self.params = frozenset(self.native.program.params)
         self.multipliers: dict[tuple[str, Any], float] = {**before.multipliers} if before else {}
         self._store = weakref.ref(store)
+        self._turn = threading.RLock()  # of a push that asks: what it is told is for this push and no other
         self._pushes = 0  # what `pushes` has found last
         # Rounds of keys that are no updates of this optimizer. A later life has its optimizer from the one before.
         self._rounds_before: dict[Any, int] = (
@@ -176,49 +186,51 @@ class Running:
         self.named.clear()
         self.is_watching = bool(plan.factors or plan.schedule or self.optimizer._goes_by_name or self.asks)
 
+    def forget(self, key: Any) -> None:
+        """Count the rounds of a key that is made anew from its first one."""
+        self._rounds_before.pop(key, None)
+
+    def _updates(self, store: KVStore, key: Any) -> int:
+        """Return how many of this worker's pushes of a key are updates of this optimizer."""
+        return store.round(key) - self._rounds_before.get(key, 0)
+
     def pushes(self) -> int:
         """Return how often this worker has pushed a key, the one with the most, since the store runs the optimizer."""
         store = self._store()
         with contextlib.suppress(FailedPreconditionError, KeyNotFoundError):  # closed or deleted meanwhile: as before
-            if store is not None and not self.asks:  # who asks counts by itself
-                counts = [store.round(key) - self._rounds_before.get(key, 0) for key in store.keys()]
-                self._pushes = max([self._pushes, *counts])
+            if store is not None:
+                self._pushes = max([self._pushes, *(self._updates(store, key) for key in store.keys())])
         return self._pushes
 
-    def refresh(self, keys: Any) -> Callable[[], None] | None:
-        """Look what is another one than at the last push; return what takes counts of updates back, where there are any.
+    @contextlib.contextmanager
+    def turn(self, keys: Any) -> Iterator[None]:
+        """Begin a push inside: look before it what is another one than at the last push, and ask for its learning rate.
 
         The schedule, and the objects of param_dict for these keys, tell nobody that they change.
         """
-        self.look(keys)
-        return self._ask(keys) if self.asks else None
+        if not self.asks:
+            self.look(keys)
+            yield
+            return
+        with self._turn:
+            self.look(keys)
+            self._ask(keys)
+            yield
 
-    def _ask(self, keys: Any) -> Callable[[], None] | None:
-        """Count an update of each key, and take the learning rate for it from the optimizer."""
-        optimizer = self.optimizer
-        before: list[tuple[Any, tuple[Any, Any]]] = []
-
-        def undo() -> None:
-            for key, count in reversed(before):
-                optimizer._set_count(key, count)
-
+    def _ask(self, keys: Any) -> None:
+        """Take the learning rates of a push of these keys, each by the number of the update that it will be."""
+        store, optimizer = self._store(), self.optimizer
+        if store is None or "learning_rate" not in self.params:
+            return
         try:
-            for key in dict.fromkeys(keys if isinstance(keys, (list, tuple)) else [keys]):
-                before.append((key, optimizer._count_of(key)))
-                optimizer._update_count(key)
-                if "learning_rate" in self.params:
-                    rate = number("learning_rate", optimizer.learning_rate)
-                    rate *= optimizer._factor(key, optimizer.lr_mult, "lr_mult")
-                    self.native.set_multiplier("learning_rate", key, rate)
-        except (TypeError, InvalidArgumentError):
-            undo()
-            if _are_keys(keys):  # else the verb says what is wrong with them
-                raise
-            return None
-        except BaseException:
-            undo()
-            raise
-        return undo
+            counts = {
+                key: self._updates(store, key) + 1 for key in (keys if isinstance(keys, (list, tuple)) else [keys])
+            }
+        except (TypeError, KVError):  # the verb says what is wrong with the keys
+            return
+        rates = {key: optimizer._rate_of(key, optimizer.begin_num_update + count) for key, count in counts.items()}
+        for key, rate in rates.items():
+            self.native.set_multiplier("learning_rate", key, rate)
 
     def look(self, keys: Any) -> None:
         """Take a schedule that is data, and the factors of these keys, as they are now."""
@@ -236,11 +248,6 @@ class Running:
             if seen is not None and seen != factors_of(self.optimizer.param_dict.get(key)):
                 self.optimizer._changed("param_dict")
                 return
-
-
-def _are_keys(keys: Any) -> bool:
-    """Return whether this is what a push takes as keys."""
-    return all(isinstance(key, (int, str)) for key in (keys if isinstance(keys, (list, tuple)) else [keys]))
 
 
 def factors_of(parameter: Any) -> tuple[Any, Any]:

@@ -210,26 +210,25 @@ class KVStoreVerbs(_core.Store):
             >>> kv.pull(3).asnumpy()
             array([3., 3.], dtype=float32)
         """
-        undo = None
-        if self._running is not None and self._running.is_watching:
-            undo = self._running.refresh(key)
+        running = self._running
+        if running is not None and running.is_watching:
+            with running.turn(key):
+                return self._give(key, value, priority, async_op)
+        return self._give(key, value, priority, async_op)
+
+    def _give(self, key: Any, value: Any, priority: int, async_op: bool) -> Ticket[None] | None:
+        """Push; what the optimizer needs to know is known."""
         try:
             if async_op:
                 return ticket.Ticket(self._push_async(key, value, priority), _title("push", key), nothing)
             self._push(key, value, priority)
             return None
         except TypeError:
-            if undo is not None:
-                undo()
             if _trees.is_tree(key):
                 _trees.alone("push", value)
                 keys, values, _ = _trees.flatten("push", key)
                 return self.push(keys, values, priority, async_op=async_op)
             _check_priority("push", key, priority)
-            raise
-        except BaseException:
-            if undo is not None:
-                undo()
             raise
 
     @overload
@@ -591,29 +590,41 @@ class KVStoreVerbs(_core.Store):
             >>> grads[0].asnumpy()
             array([2., 2.], dtype=float32)
         """
-        undo = None
-        if self._running is not None and self._running.is_watching:
-            undo = self._running.refresh(key)
+        running = self._running
+        if running is None or not running.is_watching:
+            return self._exchange(key, value, out, priority, async_op)
+        if _trees.is_tree(key):
+            return self._pushpull_tree(key, value, out, priority, async_op)
+        with running.turn(key):
+            result = self._exchange(key, value, out, priority, async_op, is_turn=running.asks)
+        # Other threads have their turn while this one waits for the round.
+        return result.wait() if running.asks and not async_op else result
+
+    def _exchange(self, key: Any, value: Any, out: Any, priority: int, async_op: bool, is_turn: bool = False) -> Any:
+        """Push and pull; of a turn of this thread return a Ticket in any case."""
         try:
-            if async_op:
+            if async_op or is_turn:
                 operation = self._pushpull_async(key, value, out, priority)
-                return ticket.Ticket(operation, _title("pushpull", key), nothing)
-            if self._pushpull(key, value, out, priority):
+                if operation is not None:
+                    return ticket.Ticket(operation, _title("pushpull", key), nothing)
+                if async_op:
+                    raise InvalidArgumentError(
+                        f"{_title('pushpull', key)}: JAX values need an `out` where async_op is set"
+                    )
+            elif self._pushpull(key, value, out, priority):
                 return None
             # JAX arrays cannot take the result: it comes back as new ones.
             fresh = self._fresh("pushpull", key)
+            if is_turn:
+                operation = self._pushpull_async(key, value, fresh, priority)
+                assert operation is not None  # there is an `out`
+                return ticket.Ticket(operation, _title("pushpull", key), functools.partial(_like, fresh, value))
             self._pushpull(key, value, fresh, priority)
             return _like(fresh, value)
         except TypeError:
-            if undo is not None:
-                undo()
             if _trees.is_tree(key):
                 return self._pushpull_tree(key, value, out, priority, async_op)
             _check_priority("pushpull", key, priority)
-            raise
-        except BaseException:
-            if undo is not None:
-                undo()
             raise
 
     def _pushpull_tree(self, tree: Any, value: Any, out: Any, priority: int, async_op: bool) -> Any:

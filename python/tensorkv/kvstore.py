@@ -119,6 +119,8 @@ class KVStore(KVStoreVerbs):
         self._delete(key)
         if isinstance(self._function, (Called, UpdaterSteps)):
             self._function.forget(key)
+        if self._running is not None:
+            self._running.forget(key)
 
     def round(self, key: Key) -> int:
         """Return how often this worker has pushed the key: it counts its pushes, and no rounds that are complete.
@@ -428,20 +430,17 @@ class KVStore(KVStoreVerbs):
         """Run the optimizer of an updater: without Python, or, where that cannot be, call the updater."""
         optimizer = updater.optimizer
         running = optimizer._run_in(self)
-        steps = None
-        if running is None:
-            steps = UpdaterSteps(updater)
-            try:
-                self._set_function(steps)
-            except UnimplementedError:
-                running = optimizer._run_in(self, asks=True)
-                if running is None:
-                    why = optimizer._why_not_native()
-                    raise UnimplementedError(f"{verb}: {why}. The servers run optimizers without Python") from None
         if running is not None:
-            steps = None
             updater._belongs_to(running)
-        self._holds(updater, running, steps)
+            self._holds(updater, running)
+            return
+        steps = UpdaterSteps(updater)
+        try:
+            self._set_function(steps)
+        except UnimplementedError:
+            why = optimizer._why_not_native()
+            raise UnimplementedError(f"{verb}: {why}. The servers run optimizers without Python") from None
+        self._holds(updater, None, steps)
 
     _set_updater = set_updater
 
@@ -460,8 +459,10 @@ class KVStore(KVStoreVerbs):
         has called `set_optimizer` too, so that a `barrier` belongs behind this call. (A `Program` without hyperparameters
         sends none, so that nobody notices where rank 0 has not set it.)
 
-        A schedule of the learning rate that is Python code runs on the workers of a distributed store: each takes its
-        learning rate before each push, with the number of its own pushes of the key.
+        A schedule of the learning rate that is Python code is called before each push of this worker, once for each key, with
+        the number of the update that the push will be: of the rounds of the key (`round`) those since this call, and
+        `begin_num_update`. In a worker that has been started again, and in a job that goes on from a snapshot, all rounds
+        of the key count. Threads that push ask one after the other.
 
         Args:
             optimizer: of `mx.optimizer`, or a `Program`; in a store of one process also a subclass with an `update` of its own.

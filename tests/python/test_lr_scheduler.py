@@ -4,6 +4,7 @@ import copy
 import math
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -273,7 +274,7 @@ def test_a_schedule_has_to_give_a_number(rate):
     with STORES["dist_sync"]() as kv:
         kv.init(0, mx.nd.zeros((1,)))
         kv.set_optimizer(mx.optimizer.SGD(lr_scheduler=lambda count: rate))
-        with pytest.raises(mx.errors.InvalidArgumentError, match="learning_rate"):
+        with pytest.raises(mx.errors.InvalidArgumentError, match="lr_scheduler"):
             kv.push(0, mx.nd.ones((1,)))
         assert kv.pull(0).asscalar() == 0
 
@@ -286,3 +287,155 @@ def test_schedules_have_mxnets_name():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split()[1] == "True"
     assert np.isfinite(float(done.stdout.split()[0]))
+
+
+class Noted:
+    """A schedule of the user's that notes the updates it is asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, count):
+        self.asked.append(count)
+        return 1.0 / count
+
+
+ONE = mx.nd.ones((1,))
+
+
+def store_with(store, optimizer, keys=("w",)):
+    kv = STORES[store]()
+    kv.init(list(keys), [mx.nd.zeros((1,))] * len(keys))
+    kv.set_optimizer(optimizer)
+    return kv
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_schedule_of_the_user_goes_on_after_load(store, tmp_path):
+    with store_with(store, mx.optimizer.Adam(lr_scheduler=Noted())) as kv:
+        for _ in range(5):
+            kv.push("w", ONE)
+        kv.save(tmp_path)
+        kv.push("w", ONE)
+        expected = kv.pull("w").asscalar()
+    schedule = Noted()
+    with store_with(store, mx.optimizer.Adam(lr_scheduler=schedule)) as kv:
+        kv.load(tmp_path)
+        kv.push("w", ONE)
+        assert (schedule.asked, kv.round("w"), kv.pull("w").asscalar()) == ([6], 6, expected)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_each_store_asks_by_its_own_updates_of_the_key(store):
+    optimizer = mx.optimizer.SGD(lr_scheduler=Noted(), begin_num_update=2)
+    stores = [store_with(store, optimizer, keys=("a", "b")) for _ in range(2)]
+    for _ in range(3):
+        for kv in stores:
+            kv.push("a", ONE)
+    stores[0].push(["b", "a"], [ONE, ONE])
+    assert optimizer.lr_scheduler.asked == [3, 3, 4, 4, 5, 5, 3, 6]
+    assert optimizer.num_update == 6
+    for kv in stores:
+        kv.close()
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_key_that_is_made_anew_begins_with_its_first_update_and_fresh_states(store):
+    schedule = Noted()
+    with STORES[store]() as kv:
+        kv.init("w", mx.nd.zeros((1,)))
+        kv.push("w", ONE * 0)  # assigned, and no update
+        kv.set_optimizer(mx.optimizer.SGD(momentum=0.5, lr_scheduler=schedule))
+        for shape in ((1,), (3,)):
+            kv.push("w", mx.nd.ones(kv.pull("w").shape))
+            kv.push("w", mx.nd.ones(kv.pull("w").shape))
+            kv.delete("w")
+            kv.init("w", mx.nd.zeros(shape))
+        kv.push("w", mx.nd.ones((3,)))
+        assert (schedule.asked, kv.pull("w").asnumpy().tolist()) == ([1, 2, 1, 2, 1], [-1] * 3)
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("verb", ["push", "pushpull"])
+def test_threads_that_push_a_key_have_a_rate_each(store, verb):
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with store_with(store, mx.optimizer.SGD(lr_scheduler=float)) as kv:
+
+            def work():
+                for _ in range(100):
+                    getattr(kv, verb)("w", mx.nd.ones((1,)))
+
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert (kv.pull("w").asscalar(), kv.round("w")) == (-400 * 401 / 2, 400)
+    finally:
+        sys.setswitchinterval(switch)
+
+
+def test_threads_that_exchange_keys_do_not_wait_for_each_other():
+    """A round is waited for outside of a thread's turn: that of worker 1 takes keys in the other order."""
+    with mx.testing.cluster(workers=2) as job:
+
+        def work(kv):
+            kv.init(["a", "b"], [mx.nd.zeros((1,))] * 2)
+            kv.set_optimizer(mx.optimizer.SGD(lr_scheduler=float))
+            began = threading.Event()
+
+            def first():
+                began.set()
+                kv.pushpull("ab"[kv.rank], mx.nd.ones((1,)))
+
+            thread = threading.Thread(target=first)
+            thread.start()
+            began.wait()
+            kv.pushpull("ba"[kv.rank], mx.nd.ones((1,)))
+            thread.join()
+            return [value.asscalar() for value in kv.pull(["a", "b"])]
+
+        assert job.run(work) == [[-2, -2]] * 2
+
+
+@pytest.mark.parametrize("given", [np.array(0.5), np.float32(0.5), mx.nd.array([0.5]).reshape(())])
+@pytest.mark.parametrize("store", [*STORES, "updater"])
+def test_a_schedule_may_give_any_number(store, given):
+    optimizer = mx.optimizer.SGD(lr_scheduler=lambda count: given)
+    if store == "updater":
+        weight = mx.nd.zeros((1,))
+        mx.optimizer.get_updater(optimizer)("w", ONE, weight)
+    else:
+        with store_with(store, optimizer) as kv:
+            kv.push("w", ONE)
+            weight = kv.pull("w")
+    assert weight.asscalar() == -0.5
+
+
+@pytest.mark.parametrize("given", [None, "0.5", np.ones(1), 1j])
+@pytest.mark.parametrize("store", [*STORES, "updater"])
+def test_what_is_no_number_names_the_schedule_the_key_and_the_update(store, given):
+    def fading(count):
+        return given
+
+    optimizer = mx.optimizer.SGD(lr_scheduler=fading, begin_num_update=3)
+    updater, weight = mx.optimizer.get_updater(optimizer), mx.nd.zeros((1,))
+    with store_with(store if store in STORES else "local", optimizer) as kv:
+        with pytest.raises(
+            mx.errors.InvalidArgumentError,
+            match=r"key 'w': lr_scheduler: fading \(.*\) gives .* for update 4, a number",
+        ):
+            updater("w", ONE, weight) if store == "updater" else kv.push("w", ONE)
+        assert (kv.round("w"), kv.pull("w").asscalar(), weight.asscalar(), optimizer.num_update) == (0, 0, 0, 3)
+
+
+@pytest.mark.parametrize("count", [-1, math.nan, 0.5, "1", None])
+def test_updates_begin_at_a_whole_number(count):
+    with pytest.raises(mx.errors.InvalidArgumentError, match="begin_num_update: .*number"):
+        mx.optimizer.SGD(begin_num_update=count)
+    optimizer = mx.optimizer.SGD()
+    with pytest.raises(mx.errors.InvalidArgumentError, match="begin_num_update: .*number"):
+        optimizer.begin_num_update = count
+    assert optimizer.begin_num_update == 0
