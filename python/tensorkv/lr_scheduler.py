@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from . import _core
-from ._running import number
+from ._running import number, whole
 from .errors import InvalidArgumentError, UnimplementedError
 
 __all__ = ["CosineScheduler", "FactorScheduler", "LRScheduler", "MultiFactorScheduler", "PolyScheduler"]
@@ -19,14 +19,6 @@ __all__ = ["CosineScheduler", "FactorScheduler", "LRScheduler", "MultiFactorSche
 def __dir__() -> list[str]:
     """Return the public names."""
     return __all__
-
-
-def _count(name: str, value: object, least: int) -> int:
-    """Return a whole number that is at least so much."""
-    count = number(name, value)
-    if isinstance(value, bool) or not count.is_integer() or count < least:
-        raise InvalidArgumentError(f"{name}: {value!r}, a whole number from {least} is needed")
-    return int(count)
 
 
 class LRScheduler:
@@ -58,7 +50,7 @@ class LRScheduler:
     ) -> None:
         """Keep the arguments."""
         self.base_lr: float = base_lr
-        self.warmup_steps: int = _count("warmup_steps", warmup_steps, 0)
+        self.warmup_steps: int = whole("warmup_steps", warmup_steps, 0)
         self.warmup_begin_lr: float = number("warmup_begin_lr", warmup_begin_lr)
         self.warmup_mode: str = warmup_mode
         if warmup_mode not in ("linear", "constant"):
@@ -93,6 +85,8 @@ class LRScheduler:
         """Return the learning rate of an update; `num_update` counts from 1."""
         if not self._code:
             raise UnimplementedError(f"{type(self).__name__}: the class defines no __call__(num_update)")
+        if num_update < self.warmup_steps and not self._warms_up_as_here():
+            return self.get_warmup_lr(num_update)
         text = f"program schedule\n{self._text('t')}w = mul sum scheduled\nvalue <- w\n"
         native = _core.Optimizer(_core.Program(text))
         for name, value in self._params().items():
@@ -101,7 +95,11 @@ class LRScheduler:
 
     def _is_data(self) -> bool:
         """Return whether the schedule is one of this module, unchanged."""
-        return bool(self._code) and type(self).__call__ is LRScheduler.__call__
+        return bool(self._code) and type(self).__call__ is LRScheduler.__call__ and self._warms_up_as_here()
+
+    def _warms_up_as_here(self) -> bool:
+        """Return whether neither the class nor the object has a get_warmup_lr of its own."""
+        return getattr(self.get_warmup_lr, "__func__", None) is LRScheduler.get_warmup_lr
 
     def _lines(self) -> str:
         """Return the code of the class."""
@@ -166,7 +164,7 @@ class FactorScheduler(LRScheduler):
     ) -> None:
         """Keep the arguments."""
         super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
-        self.step: int = _count("step", step, 1)
+        self.step: int = whole("step", step, 1)
         self.factor: float = _factor(factor)
         self.stop_factor_lr: float = number("stop_factor_lr", stop_factor_lr)
 
@@ -205,7 +203,7 @@ class MultiFactorScheduler(LRScheduler):
         super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
         if not isinstance(step, (list, tuple)) or not 1 <= len(step) <= self._STEPS_MAX:
             raise InvalidArgumentError(f"step: {step!r}; a list of 1 to {self._STEPS_MAX} numbers is needed")
-        self.step: list[int] = [_count("step", one, 1) for one in step]
+        self.step: list[int] = [whole("step", one, 1) for one in step]
         if any(after <= before for before, after in zip(self.step, self.step[1:], strict=False)):
             raise InvalidArgumentError(f"step: {step!r}; the numbers have to increase")
         self.factor: float = _factor(factor)
@@ -255,7 +253,7 @@ class PolyScheduler(LRScheduler):
     ) -> None:
         """Keep the arguments."""
         super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
-        self.max_update: int = _count("max_update", max_update, self.warmup_steps + 1)
+        self.max_update: int = whole("max_update", max_update, self.warmup_steps + 1)
         self.power: float = number("pwr", pwr)
         self.final_lr: float = number("final_lr", final_lr)
 
@@ -295,7 +293,7 @@ class CosineScheduler(LRScheduler):
     ) -> None:
         """Keep the arguments."""
         super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
-        self.max_update: int = _count("max_update", max_update, self.warmup_steps + 1)
+        self.max_update: int = whole("max_update", max_update, self.warmup_steps + 1)
         self.final_lr: float = number("final_lr", final_lr)
 
 

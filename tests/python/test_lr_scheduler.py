@@ -431,6 +431,21 @@ def test_what_is_no_number_names_the_schedule_the_key_and_the_update(store, give
         assert (kv.round("w"), kv.pull("w").asscalar(), weight.asscalar(), optimizer.num_update) == (0, 0, 0, 3)
 
 
+class Warmer(S.FactorScheduler):
+    def get_warmup_lr(self, num_update):
+        return 0.25 * num_update
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_warm_up_of_the_users_own_is_used(store):
+    schedule = Warmer(100, base_lr=8.0, warmup_steps=3, warmup_begin_lr=1.0)
+    assert [schedule(count) for count in (1, 2, 3)] == [0.25, 0.5, 8]
+    with store_with(store, mx.optimizer.SGD(lr_scheduler=schedule)) as kv:
+        for _ in range(3):
+            kv.push("w", ONE)
+        assert kv.pull("w").asscalar() == -8.75
+
+
 @pytest.mark.parametrize("count", [-1, math.nan, 0.5, "1", None])
 def test_updates_begin_at_a_whole_number(count):
     with pytest.raises(mx.errors.InvalidArgumentError, match="begin_num_update: .*number"):
