@@ -252,6 +252,9 @@ TEST_P(OnEveryTarget, OperationsAgreeWithTheirDefinition) {
   ResolveOp(Op::kLess, DType::kF32, 1)(a, b, nullptr, out, 5);
   EXPECT_EQ(out[0], 1);
   EXPECT_EQ(out[4], 0);
+  ResolveOp(Op::kSign, DType::kF32, 0)(a, nullptr, nullptr, out, 5);
+  EXPECT_EQ(out[1], -1);
+  EXPECT_TRUE(std::isnan(out[3])) << "a NaN stays";
   const int8_t small[2] = {127, -128};
   int8_t wrapped[2];
   ResolveOp(Op::kAdd, DType::kI8, 0)(small, small, nullptr, wrapped, 2);

@@ -83,7 +83,8 @@ inline T Apply(T a, T b, T c) {
   } else if constexpr (kOp == Op::kSqrt) {
     return std::sqrt(a);
   } else if constexpr (kOp == Op::kSign) {
-    return static_cast<T>(a > T{0}) - static_cast<T>(a < T{0});
+    const T sign = static_cast<T>(a > T{0}) - static_cast<T>(a < T{0});
+    return a == a ? sign : a;  // a NaN stays
   } else {
     return a;
   }

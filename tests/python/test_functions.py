@@ -327,6 +327,19 @@ def test_an_integer_key_refuses_a_division(kv):
         kv.pull(4)
 
 
+# ------------------------------------------------------------------------------------------------ called or read
+
+
+@pytest.mark.parametrize("type", ["local", "dist_sync"])
+@pytest.mark.parametrize("sign", [np.sign, mx.nd.sign, lambda grad: grad.sign()])
+def test_the_sign_of_a_nan_is_a_nan(type, sign):
+    with store_of(type) as kv:
+        kv.init(3, mx.nd.zeros((4,)))
+        kv.set_updater(lambda key, grad, weight: weight.__isub__(sign(grad)))
+        kv.push(3, mx.nd.array([2, -2, 0, np.nan]))
+        np.testing.assert_array_equal(kv.pull(3).asnumpy(), [-1, 1, 0, np.nan])
+
+
 # ------------------------------------------------------------------------------------------------ states
 
 
