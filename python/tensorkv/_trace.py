@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import math
 import operator
 import os
@@ -509,6 +508,46 @@ def _read(function: Callable[..., Any], key: Key, shape: tuple[int, ...], dtype:
     return reading
 
 
+class _Output:
+    """Standard output, which drops what the threads in `muted` write."""
+
+    def __init__(self, real: Any) -> None:
+        """Mute nobody yet; `real` may be None, as `sys.stdout` of a process without one."""
+        self.real = real
+        self.muted: set[int] = set()
+
+    def write(self, text: str) -> int:
+        """Write, or drop."""
+        if self.real is None or threading.get_ident() in self.muted:
+            return len(text)
+        return int(self.real.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the real one otherwise."""
+        return getattr(self.real, name)
+
+
+_mute = threading.Lock()
+
+
+@contextlib.contextmanager
+def _muted() -> Iterator[None]:
+    """Throw away what this thread writes to standard output, and nothing of what others do."""
+    me = threading.get_ident()
+    with _mute:
+        now: Any = sys.stdout
+        output = now if isinstance(now, _Output) else _Output(now)
+        output.muted.add(me)
+        sys.stdout = output
+    try:
+        yield
+    finally:
+        with _mute:
+            output.muted.discard(me)
+            if not output.muted and sys.stdout is output:
+                sys.stdout = output.real
+
+
 def title_of(function: Any) -> str:
     """Return the name of a function and where it stands."""
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
@@ -548,7 +587,7 @@ def program_of(function: Callable[..., Any], key: Key, shape: tuple[int, ...], d
     where_ = f"set_updater: {title_of(function)} for key {key!r}"
     try:
         first = _read(function, key, shape, dtype)
-        with contextlib.redirect_stdout(io.StringIO()):
+        with _muted():
             second = _read(function, key, shape, dtype)
     except Refused as refusal:
         raise InvalidArgumentError(f"{where_}: {refusal}") from None

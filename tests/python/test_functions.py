@@ -5,6 +5,8 @@ import io
 import os
 import pathlib
 import random
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -104,6 +106,45 @@ def test_code_of_the_user_is_what_is_in_no_folder_of_the_package_or_of_numpy():
         assert _trace._is_ours(str(folder / "code.py"))
     for folder in (f"{ours}_jobs", f"{theirs}-jobs", "/home/me/numpy", "/home/me/numpy/tensorkv"):
         assert not _trace._is_ours(f"{folder}/train.py")
+
+
+def test_threads_that_read_at_the_same_time_leave_standard_output_as_it_was():
+    output = sys.stdout
+    entered = {name: threading.Event() for name in "ab"}
+    left = threading.Event()
+    calls = {name: 0 for name in "ab"}
+
+    def act(name):
+        def update(key, input, stored):
+            calls[name] += 1
+            if calls[name] == 2:  # the call that prints nothing
+                entered[name].set()
+                if name == "b":
+                    left.wait()
+                else:
+                    entered["b"].wait()
+            print(f"read by {name}")
+            stored += input
+
+        with store_of("dist_sync") as kv:
+            kv.set_updater(update)
+            if name == "b":
+                entered["a"].wait()
+            kv.init(3, mx.nd.ones(SHAPE))
+            if name == "a":
+                left.set()
+
+    def both():
+        threads = [threading.Thread(target=act, args=(name,)) for name in "ab"]
+        for thread in threads:
+            thread.start()
+        entered["b"].wait()
+        print("by another thread")
+        for thread in threads:
+            thread.join()
+
+    assert sorted(printed(both).splitlines()) == ["by another thread", "read by a", "read by b"]
+    assert sys.stdout is output
 
 
 # ------------------------------------------------------------------------------------------------ what cannot be read
