@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _core, _trace
+from ._trace import NARROW, computed_in
 from .errors import FailedPreconditionError, InvalidArgumentError
 from .ndarray import NDArray, zeros
 
@@ -112,7 +113,15 @@ class Call:
         self._before: dict[str, NDArray | None] | None = None
 
     def run(self, key: Key, input: NDArray, stored: NDArray) -> None:
-        """Call the function, which may ask for states of the key meanwhile."""
+        """Call the function, which may ask for states of the key meanwhile; 16-bit floats are rounded once, behind it."""
+        if stored.dtype_name not in NARROW:
+            self._call(key, input, stored)
+            return
+        wide = stored.astype("float32")
+        self._call(key, input.astype("float32"), wide)
+        stored[...] = wide.astype(stored.dtype_name)
+
+    def _call(self, key: Key, input: NDArray, stored: NDArray) -> None:
         outer = getattr(_local, "call", None)
         _local.call = self
         try:
@@ -131,8 +140,7 @@ class Call:
             self._before[name] = None if held is None else held.copy()
             if held is None:
                 dtype = self._stored.dtype_name
-                wide = "float32" if dtype in ("float16", "bfloat16") else dtype
-                states[name] = zeros(self._stored.shape, self._stored.context, wide)
+                states[name] = zeros(self._stored.shape, self._stored.context, computed_in(dtype))
         return states[name]
 
     def undo(self) -> None:

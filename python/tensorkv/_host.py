@@ -547,8 +547,13 @@ def one_hot(indices: Any, depth: int, on_value: float = 1.0, off_value: float = 
     "mx.nd.where(mx.nd.array([1, 0]), mx.nd.ones((2,)), mx.nd.zeros((2,))).asnumpy()", "array([1., 0.], dtype=float32)"
 )
 def where(condition: Any, x: Any, y: Any) -> Any:
-    """Return elements of `x` where the condition is not 0, of `y` elsewhere; a condition of one axis chooses rows."""
+    """Return elements of `x` where the condition is not 0, of `y` elsewhere; a condition of one axis chooses rows.
+
+    `x` and `y` may be numbers.
+    """
     truth = np.asarray(condition) != 0
+    like = next((one for one in (x, y, condition) if not is_scalar(one)), x)
+    x, y = (np.full_like(like, number(one)) if is_scalar(one) else one for one in (x, y))
     if truth.ndim == 1 and x.ndim > 1:
         truth = truth.reshape((-1,) + (1,) * (x.ndim - 1))
     if x.shape != y.shape or truth.shape[: x.ndim] != x.shape[: truth.ndim] and truth.shape[0] != x.shape[0]:

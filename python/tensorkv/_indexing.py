@@ -107,9 +107,11 @@ class Indexed(Elements):
         """
         if self.read_only:
             raise InvalidArgumentError("assignment: the array is read-only")
-        if isinstance(key, slice) and key == slice(None) and self.ndim > 0 and is_scalar(value):
-            self._set_all(value)  # type: ignore[arg-type]  # is_scalar has looked
-            return
+        if isinstance(key, slice) and key == slice(None):
+            if is_scalar(value):
+                self._set_all(value)  # type: ignore[arg-type]  # is_scalar has looked
+                return
+            key = Ellipsis  # which an array of shape () has too
         elements: Any = value._host() if isinstance(value, Elements) else value
         if is_scalar(elements):
             one = empty(Elements, (), None, self.dtype_name)

@@ -29,7 +29,13 @@ if TYPE_CHECKING:
     from ._types import Key
 
 _OURS = tuple(os.path.dirname(str(package)) + os.sep for package in (__file__, np.__file__))
+NARROW = ("float16", "bfloat16")
 _local = threading.local()  # `reading`: the Reading that this thread is in
+
+
+def computed_in(dtype: str) -> str:
+    """Return the dtype that a function sees of a key, and that its states have."""
+    return "float32" if dtype in NARROW else dtype
 
 
 def current() -> Reading | None:
@@ -104,7 +110,7 @@ class Traced:
 
     @property
     def dtype(self) -> Any:
-        """The dtype of the key's value."""
+        """The dtype of the key's value; float32 for 16-bit floats, as which servers compute them."""
         return self._reading.dtype
 
     @property
@@ -223,7 +229,7 @@ class Traced:
         from ._elements import dtype_name
 
         if dtype_name(dtype) != dtype_name(self.dtype):
-            _refuse(f"astype({dtype!r}); a program computes in the dtype of its key")
+            _refuse(f"astype({dtype!r}); a program computes in the dtype of its key, or in float32 for 16-bit floats")
         return self.copy()
 
     def as_in_context(self, context: Context) -> Traced:
@@ -302,7 +308,7 @@ class Traced:
         return out[0]
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Record np.where, np.clip, np.copyto and their like."""
+        """Record np.where, np.clip and their like."""
         make = _FUNCTIONS.get(function.__name__)
         if make is None:
             _refuse(f"np.{function.__name__}; a function that servers run has {OPERATIONS}{_kept(function.__name__)}")
@@ -417,14 +423,9 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Traced
     return a.clip(a_min, a_max)
 
 
-def _copyto(dst: Any, src: Any) -> None:
-    dst[:] = src
-
-
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "where": where,
     "clip": _clip,
-    "copyto": _copyto,
     "shape": operator.attrgetter("shape"),
     "size": operator.attrgetter("size"),
     "ndim": operator.attrgetter("ndim"),
@@ -432,11 +433,15 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+_TAKEN = ("sum", "value", "t", "n", "program", "param", "state", "scalar")
+_NUMBERS = ("inf", "infinity", "nan")
+
+
 def check_state_name(name: object) -> None:
     """Refuse what no program can call a state."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name):
         raise InvalidArgumentError(f"state {name!r}: a name is a letter, then letters, digits and _, 64 at most")
-    if name in ("sum", "value", "t", "n"):
+    if name in _TAKEN or name.lower() in _NUMBERS:
         raise InvalidArgumentError(f"state {name!r}: programs call something else by that name")
 
 
@@ -445,6 +450,7 @@ class Reading:
 
     def __init__(self, shape: tuple[int, ...], dtype: str) -> None:
         """Know what a function may ask of its arrays."""
+        dtype = computed_in(dtype)
         self.shape = shape
         self.dtype: Any = dtype if dtype in BITS else np.dtype(dtype).type
         self.statements: list[str] = []

@@ -355,7 +355,11 @@ class KVStore(KVStoreVerbs):
             return  # init says what is wrong
         was_read = read.program is not None
         for one, array in zip(keys, values, strict=True):
-            view = _core._view_of(NDArray, array, False)
+            try:
+                alone = array[0] if isinstance(array, (list, tuple)) and array else array
+                view = _core._view_of(NDArray, alone, False)
+            except InvalidArgumentError:
+                return  # init says what is wrong
             read.meet(one, view.shape, view.dtype_name)
         if read.program is not None and not was_read:
             self._set_optimizer(_core.Optimizer(read.program))
@@ -363,8 +367,9 @@ class KVStore(KVStoreVerbs):
     def state(self, name: str) -> NDArray:
         """Return an array that a function of `set_updater` keeps for the key that it is called for: zeros at first.
 
-        It has the key's shape and dtype, float32 for 16-bit floats. The function changes it in place; where a push fails
-        because the function raises, it is what it was before. A new updater begins with new states.
+        It has the key's shape and dtype, float32 for 16-bit floats, as which the function sees the key's arrays too. The
+        function changes it in place; where a push fails because the function raises, it is what it was before. A new updater
+        begins with new states.
 
         Raises:
             FailedPreconditionError: no function of `set_updater` runs in this thread.

@@ -5,6 +5,7 @@ import io
 import os
 import pathlib
 import random
+import re
 import sys
 import threading
 
@@ -145,6 +146,22 @@ def test_threads_that_read_at_the_same_time_leave_standard_output_as_it_was():
 
     assert sorted(printed(both).splitlines()) == ["by another thread", "read by a", "read by b"]
     assert sys.stdout is output
+
+
+@pytest.mark.parametrize("value", [[mx.nd.ones(SHAPE)], (np.ones(SHAPE, np.float32),)])
+def test_a_function_is_read_for_a_value_in_a_list(value):
+    with store_of("dist_sync") as kv:
+        kv.set_updater(lambda key, input, stored: stored.__iadd__(input))
+        kv.init(3, value)
+        assert (pushed(kv) == 2).all()
+
+
+@pytest.mark.parametrize("value", [[], [mx.nd.ones(SHAPE)] * 2, object()])
+def test_a_wrong_value_is_named_by_init_where_a_function_is_set(value):
+    with store_of("dist_sync") as kv:
+        kv.set_updater(lambda key, input, stored: stored.__iadd__(input))
+        with pytest.raises(mx.errors.InvalidArgumentError, match="^init 3: "):
+            kv.init(3, value)
 
 
 # ------------------------------------------------------------------------------------------------ what cannot be read
@@ -345,9 +362,12 @@ def test_the_line_is_that_of_the_function_that_was_called_last(kv):
 def test_too_many_states_and_wrong_names_are_errors(kv):
     with pytest.raises(mx.errors.InvalidArgumentError, match="more than 16 states"):
         kv.set_updater(has_many_states(kv))
-    for name in ("value", "a b", "", "1", "x" * 65, 3):
-        with pytest.raises(mx.errors.InvalidArgumentError, match="state"):
-            kv.set_updater(lambda key, input, stored, name=name: stored.__iadd__(kv.state(name)))
+    for name in ("value", "a b", "", "1", "x" * 65, 3, "param", "state", "scalar", "program", "inf", "NaN"):
+        for store in (kv, store_of("local")):
+            with pytest.raises(mx.errors.InvalidArgumentError, match=re.escape(f"state {name!r}: ")):
+                store.set_updater(lambda key, input, stored, name=name: stored.__iadd__(kv.state(name)))
+                store.init(4, mx.nd.ones(SHAPE))
+                pushed(store, 4)
     with pytest.raises(mx.errors.FailedPreconditionError, match="set_updater"):
         kv.state("m")
 
@@ -379,6 +399,41 @@ def test_the_sign_of_a_nan_is_a_nan(type, sign):
         kv.set_updater(lambda key, grad, weight: weight.__isub__(sign(grad)))
         kv.push(3, mx.nd.array([2, -2, 0, np.nan]))
         np.testing.assert_array_equal(kv.pull(3).asnumpy(), [-1, 1, 0, np.nan])
+
+
+@pytest.mark.parametrize("type", ["local", "dist_sync"])
+def test_numbers_and_keys_of_shape_nothing_are_taken(type):
+    def update(key, grad, weight):
+        weight[:] = mx.nd.where(grad > 0, 1, weight)
+        weight[:] = mx.nd.where(grad > 9, grad, 0.5) + weight
+
+    with store_of(type) as kv:
+        kv.init(3, mx.nd.zeros(()))
+        kv.set_updater(update)
+        kv.push(3, mx.nd.ones(()))
+        assert kv.pull(3).asscalar() == 1.5
+
+
+@pytest.mark.parametrize("type", ["local", "dist_sync"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_16_bit_floats_are_computed_in_float32(type, dtype):
+    def momentum(key, grad, weight):
+        assert grad.dtype == weight.dtype == kv.state("m").dtype == np.float32
+        m = kv.state("m")
+        m *= 0.9
+        m += np.clip(grad, -1, 1)
+        weight -= 0.1 * m
+
+    with store_of(type) as kv:
+        kv.init(3, mx.nd.ones((2,), dtype=dtype))
+        kv.set_updater(momentum)
+        for _ in range(2):
+            kv.push(3, mx.nd.ones((2,), dtype=dtype) * 3)
+        wide = mx.nd.ones((2,)) - 0.1
+        wide = wide.astype(dtype).astype("float32") - 0.1 * mx.nd.array([1.9, 1.9])
+        assert (
+            kv.pull(3).astype("float32").asnumpy().tolist() == wide.astype(dtype).astype("float32").asnumpy().tolist()
+        )
 
 
 # ------------------------------------------------------------------------------------------------ states
@@ -520,9 +575,9 @@ def bits_of(array):
     )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "float16", "bfloat16"])
 def test_a_random_function_gives_the_same_bits_read_and_called(dtype):
-    is_float = dtype.startswith("float")
+    is_float = "float" in dtype
     for seed in range(PROGRAMS // 4):
         text = Writer(f"{dtype} {seed}", is_float).function()
         results = []
