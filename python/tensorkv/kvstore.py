@@ -53,6 +53,22 @@ _COMMANDS_ELSEWHERE = {
 }
 
 
+def _place(verb: str, path: str | os.PathLike[str]) -> str:
+    """Return a path as the core takes it.
+
+    Raises:
+        InvalidArgumentError: what is no path of UTF-8.
+    """
+    try:
+        place = os.fsdecode(path)
+        place.encode()
+    except (TypeError, UnicodeEncodeError):
+        place = ""
+    if not place:
+        raise InvalidArgumentError(f"{verb}: {path!r}; a path, as text of UTF-8, is needed")
+    return place
+
+
 class KVStore(KVStoreVerbs):
     """A store that maps int or str keys to arrays. Make one with `create`.
 
@@ -612,8 +628,11 @@ class KVStore(KVStoreVerbs):
             array([1., 1.], dtype=float32)
         """
         if async_op:
-            return ticket.Ticket(self._save_async(os.fspath(path)), "save", nothing)
-        return self._save(os.fspath(path))
+            place = os.path.join(
+                os.getcwd(), _place("save", path)
+            )  # the process may be elsewhere when the thread writes
+            return ticket.Ticket(self._save_async(place), "save", nothing)
+        return self._save(_place("save", path))
 
     def load(self, path: str | os.PathLike[str]) -> dict[int | str, int]:
         """Put values and states back from a snapshot.
@@ -637,7 +656,7 @@ class KVStore(KVStoreVerbs):
                 started again while its job goes on, whose values are on the servers.
         """
         try:
-            return self._load(os.fspath(path))
+            return self._load(_place("load", path))
         except KeyNotFoundError as missing:
             raise SnapshotNotFoundError(str(missing)) from None
 
@@ -657,7 +676,7 @@ class KVStore(KVStoreVerbs):
                 "save_optimizer_states: dump_optimizer=True; the file names the program and its hyperparameters, and "
                 "whoever loads it calls set_optimizer before"
             )
-        self._save_states(os.fspath(fname))
+        self._save_states(_place("save_optimizer_states", fname))
 
     def load_optimizer_states(self, fname: str | os.PathLike[str]) -> None:
         """Put back what `save_optimizer_states` or `save` have saved of the optimizer; values stay.
@@ -668,7 +687,7 @@ class KVStore(KVStoreVerbs):
             SnapshotNotFoundError, DataLossError, InvalidArgumentError, FailedPreconditionError: as `load`.
         """
         try:
-            self._load_states(os.fspath(fname))
+            self._load_states(_place("load_optimizer_states", fname))
         except KeyNotFoundError as missing:
             raise SnapshotNotFoundError(str(missing)) from None
 

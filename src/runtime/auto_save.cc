@@ -1,6 +1,8 @@
 #include "runtime/auto_save.h"
 
 #include <charconv>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/format.h"
@@ -31,6 +33,10 @@ AutoSave::AutoSave(std::string folder, const std::string& every, Time now)
     throw Fail(Code::kInvalidArgument,
                "create: snapshots='{}', snapshot_every='{}': both are needed", folder_, every);
   }
+  // The folder stays where it is when the process goes to another one.
+  std::error_code failed;
+  const std::filesystem::path place = std::filesystem::absolute(folder_, failed);
+  if (!failed) folder_ = place.string();
   if (every.ends_with('s')) {
     span_ = static_cast<Time>(NumberOf(every)) * kSecond;
   } else {

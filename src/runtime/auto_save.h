@@ -31,7 +31,7 @@ class AutoSave {
   }
 
  private:
-  const std::string folder_;
+  std::string folder_;
   uint64_t rounds_ = 0;  // between two; 0: time counts
   Time span_ = 0;
   uint64_t last_rounds_ = 0;

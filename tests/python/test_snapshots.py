@@ -150,6 +150,39 @@ def test_a_folder_that_cannot_be_made_is_named(make, tmp_path):
             kv.save(tmp_path / "file" / "snapshots")
 
 
+def test_a_relative_folder_is_that_of_the_call(make, tmp_path, monkeypatch):
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with make() as kv:
+        kv.init("w", mx.nd.ones((1 << 20,)))
+        ticket = kv.save("here", async_op=True)
+        monkeypatch.chdir(tmp_path / "other")
+        ticket.wait()
+        assert (tmp_path / "here" / "000001").is_dir()
+        assert kv.load(os.fsencode(tmp_path / "here")) == {"w": 0}
+
+
+def test_the_folder_of_a_store_that_saves_by_itself_stays(tmp_path, monkeypatch):
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with mx.kv.create("dist_sync", bootstrap="self", snapshots="here", snapshot_every="1") as kv:
+        monkeypatch.chdir(tmp_path / "other")
+        kv.init("w", mx.nd.ones((2,)))
+        kv.push("w", mx.nd.ones((2,)))
+        kv.pull("w")
+        kv.push("w", mx.nd.ones((2,)))
+    assert (tmp_path / "here").is_dir() and not (tmp_path / "other" / "here").exists()
+
+
+@pytest.mark.parametrize("path", [b"\xff", "\udcff", 3, None, ""])
+def test_what_is_no_path_is_an_error_of_the_verb(make, path):
+    with make() as kv:
+        kv.init("w", mx.nd.ones((2,)))
+        for verb in ("save", "load", "save_optimizer_states", "load_optimizer_states"):
+            with pytest.raises(errors.InvalidArgumentError, match=f"^{verb}: .*a path, as text of UTF-8, is needed"):
+                getattr(kv, verb)(path)
+
+
 def test_a_process_that_is_killed_while_it_saves_leaves_a_whole_snapshot(tmp_path):
     script = textwrap.dedent(
         """
