@@ -35,18 +35,21 @@ def _node(value: Any) -> _Node | None:
             return _Node(list(range(len(value))), list(value), tuple)
         return _Node(list(names), list(value), type(value)._make)  # type: ignore[attr-defined]  # a NamedTuple has it
     if isinstance(value, MutableMapping):
-        return _Node(list(value), list(value.values()), lambda members: _dict_like(value, members))
+        kept = copy.copy(value)  # another thread may add to the dict itself
+        names = list(kept)
+        return _Node(names, list(kept.values()), lambda members: _dict_like(kept, names, members))
     if _is_of_jax(value):
         return _node_of_jax(value)
     if isinstance(value, Mapping):
-        return _Node(list(value), list(value.values()), lambda members: dict(zip(value, members, strict=True)))
+        items = dict(value)
+        return _Node(list(items), list(items.values()), lambda members: dict(zip(items, members, strict=True)))
     return None
 
 
-def _dict_like(value: MutableMapping[Any, Any], members: list[Any]) -> MutableMapping[Any, Any]:
+def _dict_like(value: MutableMapping[Any, Any], names: list[Any], members: list[Any]) -> MutableMapping[Any, Any]:
     """Return a dict of the same kind with other members."""
     made = copy.copy(value)
-    made.update(zip(value, members, strict=True))
+    made.update(zip(names, members, strict=True))
     return made
 
 
@@ -91,10 +94,10 @@ def is_tree(key: object) -> bool:
 def _join(verb: str, path: tuple[Any, ...]) -> int | str:
     """Return the key of an array: the names on the way to it with dots between them; one whole number stays one."""
     for name in path:
-        if isinstance(name, bool) or not isinstance(name, (int, str)):
+        if isinstance(name, bool) or not isinstance(name, (int, str, np.integer)):
             raise InvalidArgumentError(f"{verb}: {name!r} in a dict; names are strings or whole numbers")
     if len(path) == 1:
-        one: int | str = path[0]
+        one: int | str = int(path[0]) if isinstance(path[0], np.integer) else path[0]
         return one
     return ".".join(str(name) for name in path)
 

@@ -237,3 +237,22 @@ def test_a_registered_dataclass_comes_back_as_it_is_in_other_containers_too(kv):
     pulled = kv.pull({"l": (state, dense())})["l"]
     assert type(pulled[0]) is State and pulled[0].name == "first" and pulled[0].mean.tolist() == [1, 1]
     assert type(pulled[1]) is Dense
+
+
+def test_numpys_whole_numbers_are_names(kv):
+    kv.init({np.int64(7): np.ones(2, np.float32)})
+    assert kv.keys() == [7] and type(kv.keys()[0]) is int
+    assert kv.pull({np.int64(7): np.ones(2, np.float32)})[7].tolist() == [1, 1]
+
+
+def test_numpys_whole_numbers_are_parts_of_names(kv):
+    kv.init({np.uint8(3): {np.int32(1): np.zeros(2, np.float32)}})
+    assert kv.keys() == ["3.1"]
+
+
+def test_a_dict_that_grows_meanwhile_is_what_it_was(kv):
+    kv.init(["a", "b"], [np.ones(2, np.float32)] * 2)
+    tree = {"a": np.zeros(2, np.float32), "b": np.zeros(2, np.float32)}
+    ticket = kv.pull(tree, async_op=True)
+    tree["c"] = np.zeros(2, np.float32)
+    assert sorted(ticket.wait()) == ["a", "b"]
