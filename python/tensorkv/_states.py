@@ -104,7 +104,7 @@ def _unpack(content: memoryview) -> dict[Any, Any]:
             return tuple(state_of(one, depth + 1) for one in what)
         if kind == "list":
             return [state_of(one, depth + 1) for one in what]
-        if kind == "dict":
+        if kind == "dict" and isinstance(what, dict):
             return {str(name): state_of(one, depth + 1) for name, one in what.items()}
         if kind != "array":
             raise ValueError(f"there is {kind!r} in it")

@@ -233,6 +233,8 @@ class TestMembers:
         updater(0, mx.nd.ones((2,)), mx.nd.ones((2,)))
         content = updater.get_states()
         wrong = [b"", b"\x80\x04N.", content[:-1], content + b"x", b"\xff" * 40, "text"]
+        text = b'{"format": "tensorkv-states 1", "states": [["a", {"dict": [1]}]]}'
+        wrong += [len(text).to_bytes(8, "little") + text]
         wrong += [content[:at] + bytes([content[at] ^ 64]) + content[at + 1 :] for at in range(len(content) - 8)]
         before = updater.states[0]
         for one in wrong:
