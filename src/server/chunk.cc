@@ -271,7 +271,7 @@ void ChunkWorker::CheckNobodyUpdates(Rank rank, const std::vector<double>& scala
   throw Fail(
       Code::kInvalidArgument,
       "worker {} has set an optimizer, and worker 0, which defines it for all, has set none: "
-      "call set_optimizer there, before this push",
+      "call set_optimizer there, before this push, or here again where worker 0 is dead",
       rank);
 }
 

@@ -536,7 +536,8 @@ TEST_F(ShardTest, ThoseOfAWorkerWithoutARuleAreAnErrorThatSaysWhoSetsIt) {
   Send(kLink0, Push(3, 1, 1));
   EXPECT_STREQ(ErrorOf(Send(kLink0, Make(Type::kPull, 91, 1))).what(),
                "worker 1 has set an optimizer, and worker 0, which defines it for all, has set "
-               "none: call set_optimizer there, before this push");
+               "none: call set_optimizer there, before this push, or here again where worker 0 is "
+               "dead");
   EXPECT_EQ(Value(), 0.0F) << "nothing has been assigned";
   Send(kLink1, Push(2, 2, 2));
   Send(kLink0, Push(4, 2, 1));
