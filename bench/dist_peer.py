@@ -1,7 +1,7 @@
 """One worker of a job under test: sets a workload up and times its steps on request, on `tensorkv`, on MXNet or on Gloo.
 
-`dist_peer.py tensorkv|mxnet|gloo`; JSON a line on stdin and stdout: {"setup": NAME, "bytes": N}, then {"step": REPEATS}, whose reply
-has the seconds of one step, and {"each": REPEATS}, whose reply has the median and the 99th percentile of single steps.
+`dist_peer.py tensorkv|mxnet|gloo`; JSON a line on stdin and stdout: {"setup": NAME, "bytes": N, "compression": PARAMS}, then {"step": REPEATS}, whose reply
+has the seconds of one step and, of `tensorkv`, the bytes that it has put on the wire, and {"each": REPEATS}, whose reply has the median and the 99th percentile of single steps.
 """
 
 import importlib
@@ -53,6 +53,12 @@ class Worker:
     def finish(self):
         if self.is_mxnet:
             self.mx.nd.waitall()
+
+    def sent_bytes(self):
+        """Bytes that this worker has put on the wire; 0 where nobody counts them."""
+        if self.is_mxnet:
+            return 0
+        return self.kv.stats()["traffic"]["wire_out_bytes"]
 
     def close(self):
         if not self.is_mxnet:
@@ -129,6 +135,9 @@ class GlooWorker:
     def finish(self):
         pass
 
+    def sent_bytes(self):
+        return 0
+
     def set_up(self, name, count):
         tensors = [self.torch.ones(n) for n in (resnet50() if name == "resnet50" else [count])]
 
@@ -156,6 +165,8 @@ def main():
         request = json.loads(line)
         if "setup" in request:
             step = check = None  # free the last workload's arrays first
+            if "compression" in request:
+                worker.kv.set_gradient_compression(request["compression"])
             step, check = worker.set_up(request["setup"], max(1, request["bytes"] // 4))
             step()
             worker.finish()
@@ -169,10 +180,14 @@ def main():
             times.sort()
             reply = {"p50": times[len(times) // 2], "p99": times[len(times) * 99 // 100]}
         else:
+            before = worker.sent_bytes()
             begin = time.perf_counter()
             for _ in range(request["step"]):
                 step()
-            reply = {"seconds": (time.perf_counter() - begin) / request["step"]}
+            reply = {
+                "seconds": (time.perf_counter() - begin) / request["step"],
+                "sent": (worker.sent_bytes() - before) / request["step"],
+            }
         print(json.dumps(reply), flush=True)
     worker.close()
 

@@ -186,14 +186,22 @@ size_t AddLoop(const float* gradient, float* residual, size_t count) {
   return sums.lost;
 }
 
+float LargestMagnitude(const float* x, size_t count) {
+  const hn::CappedTag<float, kLargestVector> tag;
+  const size_t lanes = hn::Lanes(tag);
+  auto largest = hn::Zero(tag);
+  size_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    largest = hn::Max(largest, hn::Abs(hn::LoadU(tag, x + i)));
+  }
+  float found = hn::GetLane(hn::MaxOfLanes(tag, largest));
+  for (; i < count; ++i) found = HWY_MAX(found, std::fabs(x[i]));
+  return found;
+}
+
 // One block of at most kEncodedElements, whose residual is x already.
 void QuantizeBlock(float* x, std::byte* target, size_t count) {
-  float largest = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const float magnitude = std::fabs(x[i]);
-    largest = magnitude > largest ? magnitude : largest;
-  }
-  float scale = largest / 127;
+  float scale = LargestMagnitude(x, count) / 127;
   if (scale < std::numeric_limits<float>::min()) scale = 0;  // a quotient by less may overflow
   std::memcpy(target, &scale, sizeof(scale));
   auto* const out = reinterpret_cast<int8_t*>(target + sizeof(scale));
@@ -220,9 +228,10 @@ void QuantizeBlock(float* x, std::byte* target, size_t count) {
 }
 
 size_t EncodeInt8(const float* gradient, float* residual, std::byte* target, size_t count) {
-  const size_t lost = AddLoop(gradient, residual, count);
+  size_t lost = 0;
   for (size_t at = 0; at < count; at += kEncodedElements) {
     const size_t length = HWY_MIN(size_t{kEncodedElements}, count - at);
+    lost += AddLoop(gradient + at, residual + at, length);
     QuantizeBlock(residual + at, target, length);
     target += sizeof(float) + length;
   }
@@ -245,26 +254,41 @@ void DecodeInt8(const std::byte* source, float* target, size_t count) {
   }
 }
 
+// Calls f(tag, i) for whole vectors and for the elements that are left.
+template <class F>
+HWY_INLINE void ForVectors(size_t count, F f) {
+  const hn::CappedTag<float, kLargestVector> tag;
+  const hn::CappedTag<float, 1> one;
+  const size_t lanes = hn::Lanes(tag);
+  size_t i = 0;
+  for (; i + lanes <= count; i += lanes) f(tag, i);
+  for (; i < count; ++i) f(one, i);
+}
+
 // x, limited to what the format can hold; x as it is where it is not finite, and then the residual
 // stays.
 size_t Limit(const float* gradient, float* residual, float largest, float* limited, size_t count) {
   size_t lost = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const float sum = residual[i] + gradient[i];
-    const bool is_finite = sum - sum == 0;
-    lost += static_cast<size_t>(!is_finite);
-    residual[i] = is_finite ? sum : residual[i];
-    const float low = sum < -largest ? -largest : sum;
-    limited[i] = is_finite ? (low > largest ? largest : low) : sum;
-  }
+  ForVectors(count, [&](auto tag, size_t i) HWY_ATTR {
+    const auto before = hn::LoadU(tag, residual + i);
+    const auto sum = hn::Add(before, hn::LoadU(tag, gradient + i));
+    const auto is_finite = hn::Eq(hn::Sub(sum, sum), hn::Zero(tag));
+    lost += hn::Lanes(tag) - hn::CountTrue(tag, is_finite);
+    hn::StoreU(hn::IfThenElse(is_finite, sum, before), tag, residual + i);
+    const auto high = hn::Set(tag, largest);
+    const auto inside = hn::Min(hn::Max(sum, hn::Neg(high)), high);
+    hn::StoreU(hn::IfThenElse(is_finite, inside, sum), tag, limited + i);
+  });
   return lost;
 }
 
 void KeepRest(const float* sent, float* residual, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    const bool is_finite = sent[i] - sent[i] == 0;
-    residual[i] = is_finite ? residual[i] - sent[i] : residual[i];
-  }
+  ForVectors(count, [&](auto tag, size_t i) HWY_ATTR {
+    const auto value = hn::LoadU(tag, sent + i);
+    const auto rest = hn::LoadU(tag, residual + i);
+    const auto is_finite = hn::Eq(hn::Sub(value, value), hn::Zero(tag));
+    hn::StoreU(hn::IfThenElse(is_finite, hn::Sub(rest, value), rest), tag, residual + i);
+  });
 }
 
 size_t EncodeHalf(DType dtype, float largest, const float* gradient, float* residual,
