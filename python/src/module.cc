@@ -17,6 +17,10 @@ NB_MODULE(_core, m) {
   BindTesting(m);
   BindJob(m);
   BindOptions(m);
+  // What a user's program still holds at its end, such as JAX's table of classes and through a class
+  // the program's names, is no fault of the bindings.
+  nb::set_leak_warnings(false);
+  m.def("_warn_of_leaks", &nb::set_leak_warnings, nb::arg("warn"), "For tests of the bindings.");
   m.def("version", [] { return std::string(Version()); });
   m.def("config", &ConfigText);
   // The price of a call that does nothing, for the benchmarks.

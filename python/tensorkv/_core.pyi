@@ -336,6 +336,9 @@ def options_in_force(type: str, options: dict[str, Any]) -> dict[str, str]:
     Returns what a store of that type would have for its options, as texts.
     """
 
+def _warn_of_leaks(warn: bool) -> None:
+    """For tests of the bindings."""
+
 def version() -> str: ...
 
 def config() -> str: ...

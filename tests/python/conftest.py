@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import tensorkv as mx
 
+mx._core._warn_of_leaks(True)
+
 
 @pytest.fixture
 def kv():

@@ -80,6 +80,7 @@ def test_no_gil_while_the_core_works():
 FORK = """
 import os, sys, multiprocessing
 import tensorkv as mx
+mx._core._warn_of_leaks(True)
 kv = mx.kv.create('local')
 kv.init(1, mx.nd.ones((300, 1000)))
 kv.push(1, [mx.nd.ones((300, 1000))] * 4)
@@ -187,7 +188,7 @@ def test_importing_has_no_side_effect():
 
 def test_no_instances_leak_at_exit():
     code = (
-        "import tensorkv as mx\nkv = mx.kv.create('local')\nkv.init(1, mx.nd.ones((2,)))\n"
+        "import tensorkv as mx\nmx._core._warn_of_leaks(True)\nkv = mx.kv.create('local')\nkv.init(1, mx.nd.ones((2,)))\n"
         "kv.set_updater(lambda k, i, s: s.__iadd__(i))\nkv.push(1, mx.nd.ones((2,)))\nx = kv.pull(1)\n"
         "kv.set_optimizer(mx.optimizer.Adam())\nview = x.asnumpy()\n"
     )
