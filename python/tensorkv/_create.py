@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, cast, overload
 
 from . import _bootstrap, _core, ticket
+from ._hints import check_names
 from ._store_base import KVStoreBase, registered
 from .errors import FailedPreconditionError, InvalidArgumentError
 
@@ -28,12 +29,7 @@ def _with_hints(function: F) -> F:
 
     @functools.wraps(function)
     def checked(*args: Any, **options: Any) -> Any:
-        for name in options:
-            if name != "name" and name not in known:
-                nearest = _core.nearest(name, known)
-                raise TypeError(
-                    f"create() has no option {name!r}" + (f"; did you mean {nearest!r}?" if nearest else "")
-                )
+        check_names("create", "option", (name for name in options if name != "name"), known)
         return function(*args, **options)
 
     return cast(F, checked)

@@ -50,6 +50,7 @@ class LAMB(Optimizer):
     """
 
     _program = "lamb"
+    _numbers = Optimizer._numbers | {"lower_bound", "upper_bound"}
     _mapping = {
         **_COMMON,
         "beta1": "beta1",

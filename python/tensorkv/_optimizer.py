@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast
 
 from . import _core
 from . import ndarray as nd
+from ._hints import check_names
 from ._running import Plan, Running, Table, factors_of, number, whole
 from ._trace import title_of
 from .errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundError, UnimplementedError
@@ -21,7 +24,9 @@ _INFINITY = float("inf")
 _MISSING = object()
 _INSTEAD = "set_updater reads a function of (key, input, stored) as a program, and a mx.Program says the update as data"
 _TABLES = ("lr_mult", "wd_mult", "idx2name", "param_dict")
+_ARGUMENTS = {"lr": "learning_rate", "float_stable_eps": "eps"}  # attributes that an argument of another name sets
 O = TypeVar("O", bound="type[Optimizer]")
+F = TypeVar("F", bound=Callable[..., None])
 
 
 def _parts(text: str) -> tuple[list[str], list[str], list[str]]:
@@ -62,6 +67,31 @@ def bound(name: str, value: object) -> float:
     return found if found > 0 else _INFINITY
 
 
+def _hyperparameter(name: str, value: object) -> float:
+    """Return an attribute that is a hyperparameter, as the number that programs have for it."""
+    is_bound = name.startswith("clip_") or name.endswith("_bound")
+    return (bound if is_bound else number)(_ARGUMENTS.get(name, name), value)
+
+
+def _with_hints(init: F) -> F:
+    """Decorate ``Optimizer.__init__``: a name that it does not know is a TypeError that proposes the nearest one there is."""
+
+    def names_of(function: Callable[..., Any]) -> list[str]:
+        kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        return [p.name for p in inspect.signature(function).parameters.values() if p.kind not in kinds]
+
+    own = frozenset(names_of(init))
+
+    @functools.wraps(init)
+    def checked(self: Optimizer, *args: Any, **options: Any) -> None:
+        if not own.issuperset(options):
+            known = [name for klass in type(self).__mro__[:-1] for name in names_of(klass)]
+            check_names(type(self).__name__, "argument", options.keys() - own, known)
+        init(self, *args, **options)
+
+    return cast(F, checked)
+
+
 class Optimizer:
     """Base class. A subclass may define ``create_state(index, weight)`` and ``update(index, weight, grad, state)``.
 
@@ -97,8 +127,10 @@ class Optimizer:
     opt_registry: ClassVar[dict[str, type[Optimizer]]] = {}
     _program: str | None = None  # name of the built-in that `update` is
     _mapping: ClassVar[dict[str, str]] = {}  # hyperparameter of the program -> attribute
+    _numbers: ClassVar[frozenset[str]] = frozenset(("lr", "wd", "rescale_grad", "clip_gradient", "begin_num_update"))
     _goes_by_name = False  # whether hyperparameters depend on what a key is called
 
+    @_with_hints
     def __init__(
         self,
         rescale_grad: float = 1.0,
@@ -116,9 +148,9 @@ class Optimizer:
         if lr_scheduler is not None and not callable(lr_scheduler):
             kind = type(lr_scheduler).__name__
             raise InvalidArgumentError(f"lr_scheduler: type {kind}, a function of the number of the update is needed")
+        self.lr: float = 0.01 if learning_rate is None else learning_rate
         if lr_scheduler is not None and learning_rate is not None:
             lr_scheduler.base_lr = learning_rate  # type: ignore[attr-defined]  # as MXNet gives it to schedulers
-        self.lr: float = 0.01 if learning_rate is None else learning_rate
         self.lr_scheduler = lr_scheduler
         self.rescale_grad = rescale_grad
         self.wd = wd
@@ -178,6 +210,8 @@ class Optimizer:
             value = Table(self, name, value)  # type: ignore[arg-type]  # it raises where the value is no dict
         elif name == "begin_num_update":
             value = whole(name, value, 0)
+        elif name in self._numbers:
+            _hyperparameter(name, value)  # it raises where the value is none
         before = self.__dict__.get(name, _MISSING)
         object.__setattr__(self, name, value)
         self._tell(name, before)
@@ -350,10 +384,7 @@ class Optimizer:
 
     def _params(self) -> dict[str, float]:
         """Return the hyperparameters of the program."""
-        return {
-            param: (bound if name.startswith("clip_") else number)(name, getattr(self, name))
-            for param, name in self._mapping.items()
-        }
+        return {param: _hyperparameter(name, getattr(self, name)) for param, name in self._mapping.items()}
 
     def _factors_by_name(self, index: Any) -> dict[str, float]:
         """Return factors of hyperparameters that depend on what a key is called."""
@@ -549,7 +580,8 @@ _NAMES = (
 
 
 def builtin(klass: O) -> O:
-    """Register a class whose updates need no Python. A decorator."""
+    """Register a class whose updates need no Python, and whose hyperparameters are numbers. A decorator."""
+    klass._numbers = klass._numbers.union(klass._mapping.values())
     _BEHAVIOUR[klass] = {name: _found(klass, name) for name in (*_NAMES, *klass._mapping.values())}
     return register(klass)
 

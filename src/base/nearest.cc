@@ -28,6 +28,7 @@ size_t Edits(std::string_view a, std::string_view b) {
 
 std::string_view Nearest(std::string_view word, std::span<const std::string_view> names) {
   constexpr size_t kWordMax = 64;
+  constexpr size_t kPartMin = 4;  // letters that say what is meant
   if (word.size() > kWordMax) return {};
   std::string_view nearest;
   size_t least = std::max<size_t>(1, word.size() / 3) + 1;
@@ -36,6 +37,11 @@ std::string_view Nearest(std::string_view word, std::span<const std::string_view
     if (edits >= least) continue;
     least = edits;
     nearest = name;
+  }
+  if (!nearest.empty() || word.size() < kPartMin) return nearest;
+  for (const std::string_view name : names) {
+    const bool has_it = name.find(word) != std::string_view::npos;
+    if (has_it && (nearest.empty() || name.size() < nearest.size())) nearest = name;
   }
   return nearest;
 }

@@ -8,7 +8,8 @@
 namespace tkv {
 
 // The one of the names that is fewest edits (insert, delete, replace, swap neighbours) away from
-// `word`, at most a third of its length; "" where none is near.
+// `word`, at most a third of its length; where none is, the shortest that has the word in it; "" where
+// there is none.
 std::string_view Nearest(std::string_view word, std::span<const std::string_view> names);
 
 }  // namespace tkv

@@ -17,6 +17,12 @@ TEST(Nearest, IsTheNameWithTheFewestEdits) {
   EXPECT_EQ(Nearest("rnak", kNames), "rank");
 }
 
+TEST(Nearest, IsElseTheShortestNameThatHasTheWordInIt) {
+  constexpr std::array<std::string_view, 3> names = {"local_workers", "num_workers", "rank"};
+  EXPECT_EQ(Nearest("worker", names), "num_workers");
+  EXPECT_EQ(Nearest("num", names), "");
+}
+
 TEST(Nearest, IsNothingWhereNoNameIsNear) {
   EXPECT_EQ(Nearest("xyz", kNames), "");
   EXPECT_EQ(Nearest("", kNames), "");

@@ -1,5 +1,7 @@
 """Optimizers in the store, by hand and under other frameworks' formulas."""
 
+import inspect
+
 import numpy as np
 import pytest
 import tensorkv as mx
@@ -200,3 +202,52 @@ def test_the_optimizer_that_goes_on_is_the_one_that_was_set_last(kv):
     second.learning_rate = 2
     kv.push(1, mx.nd.ones((1,)))
     assert kv.pull(1).asscalar() == -3
+
+
+# ---------------------------------------------------------------------------------------------------------------- mistakes
+
+CLASSES = sorted(
+    {c for c in mx.optimizer.Optimizer.opt_registry.values() if c.__module__.startswith("tensorkv")}, key=str
+)
+
+
+@pytest.mark.parametrize("make", [*CLASSES, mx.optimizer.Optimizer], ids=lambda c: c.__name__)
+def test_each_hyperparameter_that_is_no_number_is_refused_by_its_name(make):
+    numbers = {
+        p.name: p.default
+        for klass in (make, mx.optimizer.Optimizer)
+        for p in inspect.signature(klass).parameters.values()
+        if p.annotation.startswith(("float", "int"))
+    }
+    unused = {"warmup_epochs", "updates_per_epoch", "begin_epoch", "num_epochs", "batch_scale"}  # of LBSGD
+    assert {"learning_rate", "wd", "rescale_grad", "clip_gradient", "begin_num_update"} <= set(numbers)
+    for name in set(numbers) - unused:
+        for wrong in ("a", [1.0], np.ones(2), 1j):
+            with pytest.raises(mx.errors.InvalidArgumentError, match=rf"^{name}: .* a number is needed"):
+                make(**{name: wrong})
+        make(**{name: np.float32(1)})
+
+
+def test_a_hyperparameter_that_becomes_no_number_stays_what_it_was():
+    optimizer = mx.optimizer.SGD(learning_rate=0.1, momentum=0.9)
+    with pytest.raises(mx.errors.InvalidArgumentError, match="learning_rate: 'fast'"):
+        optimizer.learning_rate = "fast"
+    with pytest.raises(mx.errors.InvalidArgumentError, match="momentum: None"):
+        optimizer.momentum = None
+    assert (optimizer.lr, optimizer.momentum) == (0.1, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("learning_rte", "learning_rate"), ("momentun", "momentum"), ("rescale", "rescale_grad"), ("decay_of_it", None)],
+)
+def test_an_argument_that_no_optimizer_has_proposes_the_nearest(name, near):
+    class Mine(mx.optimizer.SGD):
+        def __init__(self, speed=1, **options):
+            super().__init__(**options)
+
+    for make in (mx.optimizer.SGD, Mine, lambda **options: mx.optimizer.create("sgd", **options)):
+        with pytest.raises(TypeError, match=rf"no argument '{name}'" + (f"; did you mean '{near}'" if near else "$")):
+            make(**{name: 1})
+    with pytest.raises(TypeError, match=r"Mine\(\) has no argument 'spead'; did you mean 'speed'"):
+        Mine(spead=1)

@@ -146,8 +146,15 @@ def test_a_number_is_never_cut_to_fewer_bits(name, value):
 def test_an_option_that_is_none_is_a_type_error_with_the_nearest_name(make):
     with pytest.raises(TypeError, match="no option 'stalenes'; did you mean 'staleness'"):
         make(stalenes=3)
+    with pytest.raises(TypeError, match="no option 'patienc_m'; did you mean 'patience_ms'"):
+        make(patienc_m=3)
     with pytest.raises(TypeError, match="no option 'xyzzy'$"):
         make(xyzzy=3)
+
+
+def test_a_part_of_the_name_of_an_option_is_near_to_it():
+    with pytest.raises(TypeError, match="no option 'worker'; did you mean 'num_workers'"):
+        mx.kv.create("local", worker=3)
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -1,0 +1,22 @@
+"""Names of arguments that a call does not know: the error proposes the nearest one there is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from . import _core
+
+
+def check_names(who: str, kind: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Raise a TypeError for the first name that is not known.
+
+    Args:
+        who: what was called.
+        kind: what its names are.
+        names: those that were given.
+        known: those there are.
+    """
+    for name in names:
+        if name not in known:
+            nearest = _core.nearest(name, list(known))
+            raise TypeError(f"{who}() has no {kind} {name!r}" + (f"; did you mean {nearest!r}?" if nearest else ""))
