@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -78,6 +79,22 @@ class UpdaterStep:
     def undo(self) -> None:
         """Give the updater's count and states of the key the content that they had."""
         self._undo()
+
+
+def check_arguments(function: Callable[..., Any]) -> None:
+    """Raise where a function does not take what an updater is called with."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of what is written in C
+        return
+    try:
+        signature.bind(None, None, None)
+    except TypeError:
+        title = _trace.title_of(function)
+        raise InvalidArgumentError(
+            f"set_updater: {title} takes {signature}; an updater takes (key, input, stored): the key, the sum of what was"
+            " pushed, and the stored value, which it changes in place"
+        ) from None
 
 
 class Called:

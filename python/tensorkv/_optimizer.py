@@ -127,7 +127,7 @@ class Optimizer:
     opt_registry: ClassVar[dict[str, type[Optimizer]]] = {}
     _program: str | None = None  # name of the built-in that `update` is
     _mapping: ClassVar[dict[str, str]] = {}  # hyperparameter of the program -> attribute
-    _numbers: ClassVar[frozenset[str]] = frozenset(("lr", "wd", "rescale_grad", "clip_gradient", "begin_num_update"))
+    _numbers: ClassVar[frozenset[str]] = frozenset(("lr", "wd", "rescale_grad", "clip_gradient"))
     _goes_by_name = False  # whether hyperparameters depend on what a key is called
 
     @_with_hints

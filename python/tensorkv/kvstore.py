@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, cast, overlo
 
 from . import _compression, _core, _life, ticket
 from ._create import create, create_async
-from ._functions import Called, Read, UpdaterSteps, state
+from ._functions import Called, Read, UpdaterSteps, check_arguments, state
 from ._store_base import C, KVStoreBase, TestStore
 from ._verbs import KVStoreVerbs, nothing
 from .errors import (
@@ -343,6 +343,7 @@ class KVStore(KVStoreVerbs):
         self._holds(None, None)
         self._native = optimizer
 
+            check_arguments(updater)
     def _run_function(self, updater: Callable[..., Any]) -> None:
         """Call a function at each push; where no Python can run, have rank 0 read it as a program."""
         called = Called(updater)

@@ -1,6 +1,7 @@
 """Functions of set_updater on stores whose servers run no Python: read as programs, they do what calling them does."""
 
 import contextlib
+import functools
 import io
 import os
 import pathlib
@@ -670,3 +671,20 @@ def test_explain_of_a_local_store_names_the_function():
 def test_programs_read_as_formulas(kv, text, words):
     kv.set_updater(mx.Program(f"program p\n{text}\n"))
     assert words in explained(kv)
+
+
+@pytest.mark.parametrize("create", [lambda: mx.kv.create(), lambda: mx.kv.create("dist_sync", bootstrap="self")])
+def test_a_function_that_takes_something_else_is_refused_before_it_is_called(create):
+    def two(key, grad):
+        raise AssertionError("called")
+
+    with create() as kv:
+        kv.init("w", mx.nd.ones((2,)))
+        for function in (two, lambda: None, lambda a, b, c, d: None, functools.partial(two, 1, 2)):
+            with pytest.raises(mx.errors.InvalidArgumentError, match=r"an updater takes \(key, input, stored\)"):
+                kv.set_updater(function)
+        with pytest.raises(TypeError, match=r"two \(.*takes \(key, grad\)"):
+            kv.set_updater(two)
+        kv.set_updater(lambda *arguments: arguments[2].__iadd__(arguments[1]))
+        kv.push("w", mx.nd.ones((2,)))
+        assert kv.pull("w").asnumpy().tolist() == [2, 2]
