@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .ndarray import NDArray
 
 _NOT_OURS = "not written by mx.nd.save; files of MXNet are not read"
+PICKLE = "it looks like a pickle. A pickle is code, and is never read: read it where it was written, and save its arrays again"
 _EMPTY_DICT = "dict"  # the only name in the file of a dict without arrays
 _LONGEST_NAME = 60_000  # bytes; a zip archive has 65,535 for a name
 _PIECE = 1 << 20  # bytes that are read at a time
@@ -111,7 +112,10 @@ def save(
     path = os.path.realpath(os.fsdecode(fname))
     mode = _mode_of(path)
     temporary = os.path.join(os.path.dirname(path), f".tensorkv-{secrets.token_hex(8)}")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except OSError as error:  # which names the file that was asked for
+        raise OSError(error.errno, error.strerror, os.fsdecode(fname)) from None
     try:
         with os.fdopen(handle, "wb") as out:
             if mode is not None:
@@ -133,7 +137,7 @@ def load(fname: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> Any:
 
     Raises:
         InvalidArgumentError: a file that `save` did not write, or that is damaged or cut off; MXNet's own format
-            (``.params``) is not read.
+            (``.params``) is not read, nor is any pickle.
         ResourceExhaustedError: no memory for an array.
         OSError: there is no such file, or it cannot be read.
 
@@ -161,6 +165,11 @@ def load(fname: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> Any:
     raise InvalidArgumentError(f"load {path!r}: {_NOT_OURS}: {why[:200]}")
 
 
+def is_pickle(begin: bytes) -> bool:
+    """Return whether bytes begin as a pickle does, of the protocols that say so."""
+    return begin[:1] == b"\x80" and b"\x02" <= begin[1:2] <= b"\x05"
+
+
 def _read(file: IO[bytes]) -> Any:
     """Return the arrays of a file."""
     import zipfile
@@ -168,6 +177,8 @@ def _read(file: IO[bytes]) -> Any:
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
         raise InvalidArgumentError("it is no regular file")
+    if is_pickle(file.read(2)):
+        raise InvalidArgumentError(PICKLE)
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         _check_that_nothing_is_lost(file, archive, status.st_size)

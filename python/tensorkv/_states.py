@@ -10,6 +10,7 @@ import numpy as np
 
 from . import ndarray as nd
 from ._elements import Elements
+from ._files import PICKLE, is_pickle
 from .errors import InvalidArgumentError, UnimplementedError
 
 _FORMAT = "tensorkv-states 1"
@@ -87,7 +88,7 @@ def unpack(content: bytes) -> dict[Any, Any]:
 def _unpack(content: memoryview) -> dict[Any, Any]:
     size = int.from_bytes(content[:8], "little")
     if len(content) < 8 or size > min(len(content) - 8, _TEXT_MAX):
-        raise ValueError("cut off")
+        raise ValueError(PICKLE if is_pickle(bytes(content[:2])) else "cut off")
     document = json.loads(bytes(content[8 : 8 + size]))
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise ValueError(f"the format is not {_FORMAT}")

@@ -22,6 +22,7 @@ __all__ = [
     "DataLossError",
     "DeadlineExceededError",
     "FailedPreconditionError",
+    "FolderNotFoundError",
     "InternalError",
     "InvalidArgumentError",
     "KVError",
@@ -88,6 +89,12 @@ class SnapshotNotFoundError(KVError, FileNotFoundError):
     code: int = _CODES["NotFound"]
 
 
+class FolderNotFoundError(KVError, FileNotFoundError):
+    """There is no folder for a file that is to be written."""
+
+    code: int = _CODES["NotFound"]
+
+
 class AlreadyExistsError(KVError, ValueError):
     """A key that was initialised before."""
 
@@ -148,6 +155,6 @@ class UnauthenticatedError(KVError, PermissionError):
     code: int = _CODES["Unauthenticated"]
 
 
-_BY_CODE = {cls.code: cls for cls in KVError.__subclasses__() if cls is not SnapshotNotFoundError}
+_BY_CODE = {cls.code: cls for cls in KVError.__subclasses__() if not issubclass(cls, FileNotFoundError)}
 
 MXNetError = KVError

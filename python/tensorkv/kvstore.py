@@ -14,6 +14,7 @@ from ._verbs import KVStoreVerbs, nothing
 from .errors import (
     FailedPreconditionError,
     InvalidArgumentError,
+    FolderNotFoundError,
     KeyNotFoundError,
     SnapshotNotFoundError,
     UnimplementedError,
@@ -670,14 +671,21 @@ class KVStore(KVStoreVerbs):
                 and its hyperparameters, to look at; a store that loads keeps its own, so that True is an error.
 
         Raises:
-            FailedPreconditionError: the updater is a Python function, which keeps its states itself.
+            FailedPreconditionError: there is no optimizer; or the updater is a Python function, which keeps its states itself.
+            FolderNotFoundError: there is no folder for the file.
         """
         if dump_optimizer:
             raise UnimplementedError(
                 "save_optimizer_states: dump_optimizer=True; the file names the program and its hyperparameters, and "
                 "whoever loads it calls set_optimizer before"
             )
-        self._save_states(_place("save_optimizer_states", fname))
+        file = _place("save_optimizer_states", fname)
+        try:
+            self._save_states(file)
+        except KeyNotFoundError as missing:
+            if os.path.isdir(os.path.dirname(os.path.abspath(file))):
+                raise
+            raise FolderNotFoundError(str(missing)) from None
 
     def load_optimizer_states(self, fname: str | os.PathLike[str]) -> None:
         """Put back what `save_optimizer_states` or `save` have saved of the optimizer; values stay.

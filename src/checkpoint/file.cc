@@ -78,11 +78,12 @@ size_t Part(size_t left, bool half) {
 
 void SetFault(Fault fault) { TheFault() = std::move(fault); }
 
-File File::Create(const std::string& path) {
-  const int fd = Do(path, "open", [&](bool) {
+File File::Create(const std::string& path, const std::string& shown) {
+  const std::string& name = shown.empty() ? path : shown;
+  const int fd = Do(name, "open", [&](bool) {
     return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   });
-  return {path, fd};
+  return {name, fd};
 }
 
 File File::Open(const std::string& path) {
@@ -172,6 +173,23 @@ FolderLock::FolderLock(const std::string& path) {
 FolderLock::~FolderLock() {
   flock(fd_, LOCK_UN);
   close(fd_);
+}
+
+void CheckPath(const std::string& path) {
+  if (path.empty()) throw Fail(Code::kInvalidArgument, "the path is empty");
+  if (path.find('\0') != std::string::npos) {
+    throw Fail(Code::kInvalidArgument, "the path '{}' goes on behind a zero byte", path.c_str());
+  }
+}
+
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+void CheckFolderOf(const std::string& path) {
+  const std::string folder = FolderOf(path);
+  if (!Exists(folder)) throw Fail(Code::kNotFound, "{}: there is no folder {}", path, folder);
 }
 
 void MakeFolder(const std::string& path) {

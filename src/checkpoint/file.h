@@ -19,8 +19,10 @@ namespace tkv::checkpoint {
 //           kUnavailable (everything else that the system says)
 class File {
  public:
-  static File Create(const std::string& path);  // that is not there
-  static File Open(const std::string& path);    // to read
+  // One that is not there.
+  //   shown  in errors, in the place of the path
+  static File Create(const std::string& path, const std::string& shown = {});
+  static File Open(const std::string& path);  // to read
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
   ~File();
@@ -53,6 +55,14 @@ class FolderLock {
  private:
   int fd_ = -1;
 };
+
+// For a path of the user's, which the system would take up to its first zero byte.
+//   throws  kInvalidArgument  it is empty, or has a zero byte
+void CheckPath(const std::string& path);
+// The folder that has the file.
+std::string FolderOf(const std::string& path);
+//   throws  kNotFound  the folder for a file that is to be made is not there
+void CheckFolderOf(const std::string& path);
 
 void MakeFolder(const std::string& path);  // parents too; one that is there is fine
 void SyncFolder(const std::string& path);

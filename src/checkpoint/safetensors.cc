@@ -61,6 +61,17 @@ Tensor TensorFrom(std::string name, const json::object& entry) {
   return tensor;
 }
 
+// Of a protocol that says so: it begins with PROTO and its number, and ends with STOP.
+bool IsPickle(const File& file) {
+  constexpr uint8_t kProto = 0x80;
+  constexpr uint8_t kProtocolMax = 5;
+  std::array<uint8_t, 2> begin{};
+  uint8_t end = 0;
+  file.ReadAt(0, std::as_writable_bytes(std::span(begin)));
+  file.ReadAt(file.Size() - 1, std::as_writable_bytes(std::span(&end, 1)));
+  return begin[0] == kProto && begin[1] <= kProtocolMax && end == '.';
+}
+
 }  // namespace
 
 std::string HeaderOf(const std::vector<Tensor>& tensors,
@@ -96,6 +107,13 @@ Header ReadHeader(const File& file) {
   if (size < sizeof(length)) throw Fail(Code::kDataLoss, "{}: {} bytes", file.path(), size);
   file.ReadAt(0, std::as_writable_bytes(std::span(&length, 1)));
   if (length > kHeaderBytesMax || length > size - sizeof(length)) {
+    if (IsPickle(file)) {
+      throw Fail(
+          Code::kFailedPrecondition,
+          "{}: it looks like a pickle, as MXNet writes them. A pickle is code, and is never read; "
+          "save and save_optimizer_states write what can be",
+          file.path());
+    }
     throw Fail(Code::kDataLoss, "{}: a header of {} bytes in a file of {}", file.path(), length,
                size);
   }

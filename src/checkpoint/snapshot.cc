@@ -393,13 +393,13 @@ Writer Writer::SingleFile(const std::string& path, std::vector<SavedKey> keys) {
   writer.keys_ = std::move(keys);
   writer.layout_ = LayoutOf(writer.keys_, UINT64_MAX);
   writer.path_ = path;
-  const size_t slash = path.find_last_of('/');
-  writer.parent_ = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  writer.parent_ = FolderOf(path);
+  CheckFolderOf(path);
+  const std::string name = path.substr(path.find_last_of('/') + 1);
   while (!writer.file_) {  // a process that was killed and had this number may have left one
     const std::string target = Format("{}/.{}.{}-{}.tmp", writer.parent_, name, getpid(), ++count);
     try {
-      writer.file_ = File::Create(target);
+      writer.file_ = File::Create(target, path);
       writer.target_ = target;
     } catch (const Error& error) {
       if (error.code() != Code::kAlreadyExists) throw;
@@ -509,6 +509,7 @@ std::string Writer::Commit() {
 // ---- reading ------------------------------------------------------------------------------------
 
 Reader::Reader(const std::string& path) {
+  CheckPath(path);
   if (!Exists(path)) throw Fail(Code::kNotFound, "{}: there is no snapshot", path);
   if (!IsFolder(path)) {
     OpenFile(path);

@@ -111,7 +111,7 @@ class Reader {
  public:
   // A folder of snapshots, of which the newest counts; one snapshot; a file of states.
   //   throws  kNotFound, kDataLoss (naming the file and the key), kFailedPrecondition (a newer
-  //           format)
+  //           format, a pickle), kInvalidArgument (no path)
   explicit Reader(const std::string& path);
 
   const std::string& path() const { return path_; }  // of the snapshot itself

@@ -129,7 +129,7 @@ Program ProgramOf(const std::string& path, const SavedKey& saved) {
 std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<SavedKey> keys,
                           PartSource* source, const StoreOptions& options,
                           const std::atomic<bool>* is_cancelled) {
-  if (path.empty()) throw Fail(Code::kInvalidArgument, "the path is empty");
+  checkpoint::CheckPath(path);
   checkpoint::Writer writer = parts == Parts::kAll
                                   ? checkpoint::Writer::Folder(path, std::move(keys))
                                   : checkpoint::Writer::SingleFile(path, std::move(keys));

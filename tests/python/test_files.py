@@ -2,6 +2,7 @@
 
 import io
 import os
+import pickle
 import random
 import stat
 import struct
@@ -349,3 +350,15 @@ def test_hostile_files_take_no_more_memory_than_they_have_bytes(tmp_path):
     """
     done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_pickle_is_named_as_one_and_never_read(tmp_path):
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        (tmp_path / "p").write_bytes(pickle.dumps({"w": [1.0, 2.0]}, protocol))
+        assert "it looks like a pickle" in error_of(tmp_path / "p")
+
+
+def test_a_folder_that_is_not_there_is_told_with_the_path_that_was_given(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        mx.nd.save(tmp_path / "no" / "w", [mx.nd.ones((2,))])
+    assert caught.value.filename == str(tmp_path / "no" / "w")
