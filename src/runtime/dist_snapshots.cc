@@ -105,9 +105,11 @@ Restored Gather(const checkpoint::Reader& reader, size_t index, const KeyMeta& m
 std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::string& path,
                                        Parts parts) {
   std::vector<RecordPtr> records;
+  bool has_optimizer = parts == Parts::kAll;
   {
     const auto lock = Lock(verb);
     for (const Key& key : order_) records.push_back(keys_.find(key)->second);
+    has_optimizer = has_optimizer || optimizer_ != nullptr;
   }
   const bool is_sender =
       worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
@@ -129,13 +131,14 @@ std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::strin
       const Outcome& outcome = outcomes->at(call->ops[i]);
       const uint64_t base = worker_->Run(
           [&](ClientNode& node, Time) { return node.client().BaseOf(records[i]->name); });
-      saving->Add(Named(verb.c_str(),
-                        [&] {
-                          return DescribeKey(records[i]->key, *outcome.meta, *outcome.states,
-                                             base + outcome.round, parts);
-                        }),
-                  {records[i]->name, outcome.meta, outcome.states});
+      SavedKey key = Named(verb.c_str(), [&] {
+        return DescribeKey(records[i]->key, *outcome.meta, *outcome.states, base + outcome.round,
+                           parts);
+      });
+      has_optimizer = has_optimizer || !key.program.text.empty();  // which another rank has set
+      saving->Add(std::move(key), {records[i]->name, outcome.meta, outcome.states});
     }
+    Named(verb.c_str(), [&] { CheckHasStates(has_optimizer); });
   } catch (...) {
     saving->Release();
     throw;

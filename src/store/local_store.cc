@@ -561,8 +561,11 @@ std::string LocalStore::SaveAs(const char* verb, const std::string& path, Parts 
   return Named(verb, [&] {
     Claim claim;
     ClaimAllKeys(verb, Claim::Mode::kRead, shared_.get(), options_, Lock(verb), &claim);
-    if (parts == Parts::kStates) CheckNoFunction(*claim.updater);
     const auto& optimizer = claim.updater->optimizer;
+    if (parts == Parts::kStates) {
+      CheckNoFunction(*claim.updater);
+      CheckHasStates(optimizer != nullptr);
+    }
     std::vector<double> params;
     if (optimizer != nullptr) params = ParamsOf(*optimizer);
     std::vector<SavedKey> keys;

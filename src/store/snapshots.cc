@@ -126,6 +126,12 @@ Program ProgramOf(const std::string& path, const SavedKey& saved) {
   }
 }
 
+void CheckHasStates(bool has_optimizer) {
+  if (has_optimizer) return;
+  throw Fail(Code::kFailedPrecondition,
+             "the store has no optimizer, and so no states; set_optimizer comes first");
+}
+
 std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<SavedKey> keys,
                           PartSource* source, const StoreOptions& options,
                           const std::atomic<bool>* is_cancelled) {

@@ -34,6 +34,9 @@ class PartSource {
   virtual std::span<const std::byte> Next(const checkpoint::Item& item) = 0;
 };
 
+//   throws  kFailedPrecondition  a store without an optimizer, which has no states
+void CheckHasStates(bool has_optimizer);
+
 // Writes a snapshot into the folder `path`, or, of states, the file.
 //   returns  the path of the snapshot
 //   throws   as checkpoint::Writer and the source do, and where `is_cancelled` kCancelled; nothing is

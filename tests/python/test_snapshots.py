@@ -100,6 +100,46 @@ def test_states_alone(make, tmp_path):
             kv.load_optimizer_states(tmp_path / "none")
 
 
+def test_states_of_no_optimizer_are_not_saved(make, tmp_path):
+    with make() as kv:
+        fill(kv, None)
+        with pytest.raises(errors.FailedPreconditionError, match="no optimizer, and so no states; set_optimizer"):
+            kv.save_optimizer_states(tmp_path / "states")
+        assert os.listdir(tmp_path) == []
+        kv.set_optimizer(mx.optimizer.SGD())
+        kv.save_optimizer_states(tmp_path / "states")
+
+
+def test_a_folder_that_is_not_there_is_told_with_the_path_that_was_given(make, tmp_path):
+    with make() as kv:
+        fill(kv)
+        file = str(tmp_path / "no" / "states")
+        with pytest.raises(FileNotFoundError) as caught:
+            kv.save_optimizer_states(file)
+        assert isinstance(caught.value, errors.FolderNotFoundError) and not isinstance(caught.value, KeyError)
+        assert str(caught.value) == f"save_optimizer_states: {file}: there is no folder {tmp_path / 'no'}"
+
+
+def test_a_pickle_is_named_as_one_and_never_read(make, tmp_path):
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        (tmp_path / "p").write_bytes(pickle.dumps({"w": list(range(1000))}, protocol))
+        with make() as kv:
+            fill(kv)
+            for load in (kv.load, kv.load_optimizer_states):
+                with pytest.raises(errors.FailedPreconditionError, match=r"/p: it looks like a pickle.*is never read"):
+                    load(tmp_path / "p")
+
+
+def test_a_path_with_a_zero_byte_is_refused(make, tmp_path):
+    with make() as kv:
+        fill(kv)
+        path = str(tmp_path / "a\0b")
+        for call in (kv.save, kv.load, kv.save_optimizer_states, kv.load_optimizer_states, kv.trace):
+            with pytest.raises(errors.InvalidArgumentError):
+                call(path)
+        assert os.listdir(tmp_path) == []
+
+
 def test_a_function_keeps_its_own_states(tmp_path):
     with mx.kv.create() as kv:
         kv.init("w", mx.nd.ones((2,)))
