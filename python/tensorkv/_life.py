@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from . import _core
@@ -83,12 +84,21 @@ def closed(store: KVStore) -> None:
     tell_notices()
 
 
+_before_end: list[Callable[[], None]] = []
+
+
+def before_end(step: Callable[[], None]) -> None:
+    """Have a step taken when the process ends, before stores are closed."""
+    _before_end.append(step)
+
+
 def _close_all() -> None:
     """Close what is open: accepted pushes count, workers take their leave; failures nobody saw are printed."""
     failed = False
-    for store in list(_open):
+    steps: list[Callable[[], object]] = [*_before_end, *(store.close for store in _open)]
+    for step in steps:
         try:
-            store.close()
+            step()
         except Exception as error:  # the process ends: there is nobody to raise it to
             failed = True
             print(f"tensorkv: {type(error).__name__}: {error}", file=sys.stderr)

@@ -13,14 +13,14 @@ from ._store_base import C, KVStoreBase, TestStore
 from ._verbs import KVStoreVerbs, nothing
 from .errors import (
     FailedPreconditionError,
-    InvalidArgumentError,
     FolderNotFoundError,
+    InvalidArgumentError,
     KeyNotFoundError,
     SnapshotNotFoundError,
     UnimplementedError,
 )
 from .ndarray import NDArray
-from .profiler import Trace
+from .profiler import Session, Trace
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -94,6 +94,7 @@ class KVStore(KVStoreVerbs):
     _native: _core.Optimizer | None  # of a Program
     _name: str
     _waits_at_close = False
+    _session: Session | None = None  # the last trace
 
     def __init__(self, type: str = "local", **options: Unpack[StoreOptions]) -> None:
         """Make a store; see `create`."""
@@ -160,10 +161,11 @@ class KVStore(KVStoreVerbs):
     def trace(self, path: str | os.PathLike[str]) -> Trace:
         """Begin to note when each push, pull and update of a key begins and how long it takes.
 
-        The file, which is written when the trace ends, is in Chrome's trace event format: chrome://tracing and
-        ui.perfetto.dev show it. In a distributed store it has this worker and all servers, which note what they do for
-        every worker, with the servers' clocks as this process sees them (``otherData`` says how near). Of each process
-        the newest 262,144 spans are kept. A trace costs a store nothing before it begins and after it has ended.
+        The file is written when the trace ends: by ``stop()``, or when the store is closed or dropped, the process ends, or
+        another trace of the store begins. It is in Chrome's trace event format: chrome://tracing and ui.perfetto.dev show it.
+        In a distributed store it has this worker and all servers, which note what they do for every worker, with the
+        servers' clocks as this process sees them (``otherData`` says how near). Of each process the newest 262,144 spans are
+        kept. A trace costs a store nothing before it begins and after it has ended.
 
         On a worker a push is a span until all servers hold it, and a pull until it has landed. On a server a push is a span
         from its receipt to its answer, a pull the same, the wait for its round included, and an update the last arrival
@@ -191,6 +193,19 @@ class KVStore(KVStoreVerbs):
             {'spans': 1, 'lost': 0}
         """
         return Trace(self, path)
+
+    def _end_trace(self) -> None:
+        """End the trace, where one is under way."""
+        session = self._session
+        if session is not None and not session.is_over and session.pid == os.getpid():
+            session.end(self)
+
+    def __del__(self) -> None:
+        """End the trace, as `close` does."""
+        try:
+            self._end_trace()
+        except Exception as error:
+            _life.logger.warning("a store was dropped, and its trace is not written: %s", error)
 
     def stats(self) -> dict[str, Any]:
         """Return what the store has done and what it waits for, counted since it was made, as a new dict.
@@ -324,6 +339,7 @@ class KVStore(KVStoreVerbs):
             self._set_function(None)
             self._holds(None, None)
         elif callable(updater):
+            check_arguments(updater)
             self._run_function(updater)
         else:
             raise InvalidArgumentError(
@@ -344,7 +360,6 @@ class KVStore(KVStoreVerbs):
         self._holds(None, None)
         self._native = optimizer
 
-            check_arguments(updater)
     def _run_function(self, updater: Callable[..., Any]) -> None:
         """Call a function at each push; where no Python can run, have rank 0 read it as a program."""
         called = Called(updater)
@@ -553,8 +568,9 @@ class KVStore(KVStoreVerbs):
     def close(self, *, async_op: bool = False) -> Ticket[None] | None:
         """Leave the job and free all values. Idempotent; every later call raises FailedPreconditionError.
 
-        A store of several workers first waits until its pushes are accepted. Calls of other threads that wait for a key
-        end at once. A failure of an earlier call that nobody has seen is raised here, when everything is closed.
+        A trace that is under way ends. A store of several workers waits until its pushes are accepted. Calls of other
+        threads that wait for a key end at once. A failure of an earlier call that nobody has seen is raised here, when
+        everything is closed.
 
         Args:
             async_op: return a Ticket, which is done when the store is closed. ``async with`` awaits it.
@@ -569,10 +585,14 @@ class KVStore(KVStoreVerbs):
                 if waits:
                     self._barrier()
             finally:
-                self._close()
+                try:
+                    self._end_trace()
+                finally:
+                    self._close()
         finally:
             if self._is_closed():
                 self._holds(None, None)
+                self._session = None
                 _life.closed(self)
             else:  # an updater runs, or another thread has held a key for too long
                 self._waits_at_close = waits

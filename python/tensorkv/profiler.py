@@ -11,7 +11,7 @@ import shutil
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from . import _life
-from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from .errors import FailedPreconditionError, FolderNotFoundError, InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -42,8 +42,28 @@ def __dir__() -> list[str]:
     return __all__
 
 
+class Session:
+    """What a store knows of its trace, so that it can end one whose `Trace` nobody holds."""
+
+    __slots__ = ("is_over", "path", "pid")
+
+    def __init__(self, path: str) -> None:
+        """Be under way in this process, which alone writes the file."""
+        self.path: str = path
+        self.pid: int = os.getpid()
+        self.is_over: bool = False
+
+    def end(self, store: KVStore) -> tuple[int, int]:
+        """Write the file; where that fails the trace is still under way."""
+        written = store._trace_write(self.path)
+        self.is_over = True
+        return written
+
+
 class Trace:
     """A trace under way, which `KVStore.trace` begins; a context manager that ends it.
+
+    Where nobody has ended it, its store does when it is closed.
 
     Example:
         >>> import json, os, tempfile
@@ -59,18 +79,19 @@ class Trace:
     def __init__(self, store: KVStore, path: str | os.PathLike[str]) -> None:
         """Begin a trace; see `KVStore.trace`."""
         self._store = store
-        self._path = os.fspath(path)
-        self._ended = False
-        if not isinstance(self._path, str) or not self._path:
+        file = os.fspath(path)
+        if not isinstance(file, str) or not file or "\0" in file:
             raise InvalidArgumentError(f"trace: {path!r} is no path of a file")
-        folder = os.path.dirname(os.path.abspath(self._path))
+        folder = os.path.dirname(os.path.abspath(file))
         if not os.path.isdir(folder):
-            raise FailedPreconditionError(f"trace {self._path}: there is no folder {folder}")
+            raise FolderNotFoundError(f"trace {file}: there is no folder {folder}")
+        store._end_trace()
         store._trace_start()
+        self._session = store._session = Session(file)
 
     def __repr__(self) -> str:
         """Return where it goes, and whether it has ended."""
-        return f"<trace to {self._path!r}, {'ended' if self._ended else 'under way'}>"
+        return f"<trace to {self._session.path!r}, {'ended' if self._session.is_over else 'under way'}>"
 
     def pause(self) -> None:
         """Note nothing more until `resume`."""
@@ -89,17 +110,16 @@ class Trace:
             ``spans``: how many there are in the file, and ``lost``: how many older ones were not kept.
 
         Raises:
-            FailedPreconditionError: the trace has ended, or its store is closed.
+            FailedPreconditionError: the trace has ended, as it does with its store.
             ResourceExhaustedError: the disk is full. The trace can be stopped again.
         """
         self._check()
-        spans, lost = self._store._trace_write(self._path)
-        self._ended = True
+        spans, lost = self._session.end(self._store)
         return {"spans": spans, "lost": lost}
 
     def _check(self) -> None:
-        if self._ended:
-            raise FailedPreconditionError(f"trace {self._path}: it has ended")
+        if self._session.is_over:
+            raise FailedPreconditionError(f"trace {self._session.path}: it has ended")
 
     def __enter__(self) -> Self:
         """Return the trace, which is under way."""
@@ -109,7 +129,7 @@ class Trace:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """End the trace, where that has not been done."""
-        if self._ended:
+        if self._session.is_over:
             return
         try:
             self.stop()
@@ -167,7 +187,7 @@ def set_config(**options: Any) -> None:
 
 
 def set_state(state: str = "stop", profile_process: ProfiledProcess = "worker") -> None:
-    """Begin to note (``'run'``), or pause (``'stop'``); `dump` writes what was noted.
+    """Begin to note (``'run'``), or pause (``'stop'``); `dump`, or else the end of the process, writes what was noted.
 
     Raises:
         FailedPreconditionError: there is no store.
@@ -212,7 +232,7 @@ def pause(profile_process: ProfiledProcess = "worker") -> None:
     """
     _check_process("pause", profile_process)
     trace = _traced.get(profile_process)
-    if trace is not None and not trace._ended:
+    if trace is not None and not trace._session.is_over:
         trace.pause()
 
 
@@ -232,7 +252,7 @@ def resume(profile_process: ProfiledProcess = "worker") -> None:
         >>> mx.profiler.dump()
     """
     _check_process("resume", profile_process)
-    trace = next((trace for trace in _traced.values() if not trace._ended), None)
+    trace = next((trace for trace in _traced.values() if not trace._session.is_over), None)
     if trace is None or not _life.is_open(trace._store):
         store = _life.newest()
         if store is None:
@@ -272,15 +292,28 @@ def dump(finished: bool = True, profile_process: ProfiledProcess = "worker") -> 
     trace = _traced.pop(profile_process, None)
     if trace is None:
         raise FailedPreconditionError("dump: nothing was noted; set_state('run') begins")
-    if trace._ended:  # the other process's file has it
-        shutil.copyfile(trace._path, _files[profile_process])
+    file = _files[profile_process]
+    if trace._session.is_over:  # with the other process's file, or with the store
+        if os.path.realpath(file) != os.path.realpath(trace._session.path):
+            shutil.copyfile(trace._session.path, file)
         return
-    trace._path = _files[profile_process]
+    trace._session.path = file
     try:
         trace.stop()
     except Exception:
         _traced[profile_process] = trace
         raise
+
+
+def _dump_all() -> None:
+    """Write what no `dump` has written."""
+    process: ProfiledProcess
+    for process in ("worker", "server"):
+        if process in _traced:
+            dump(profile_process=process)
+
+
+_life.before_end(_dump_all)
 
 
 def dumps(reset: bool = False, format: str = "table", sort_by: str = "total", ascending: bool = False) -> NoReturn:

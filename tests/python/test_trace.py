@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -100,7 +102,7 @@ class TestOneProcess:
 class TestMistakes:
     def test_a_folder_that_is_not_there_is_told_at_once(self, tmp_path):
         kv = mx.kv.create()
-        with pytest.raises(mx.errors.FailedPreconditionError, match="no folder"):
+        with pytest.raises(mx.errors.FolderNotFoundError, match="no folder"):
             kv.trace(tmp_path / "no" / "t.json")
 
     @pytest.mark.parametrize("path", ["", b"t.json", 3, None])
@@ -137,8 +139,8 @@ class TestMistakes:
         kv = mx.kv.create()
         trace = kv.trace(tmp_path / "t.json")
         kv.close()
-        for call in (trace.stop, lambda: kv.trace(tmp_path / "t.json")):
-            with pytest.raises(mx.errors.FailedPreconditionError, match="closed"):
+        for call, why in ((trace.stop, "has ended"), (lambda: kv.trace(tmp_path / "t.json"), "closed")):
+            with pytest.raises(mx.errors.FailedPreconditionError, match=why):
                 call()
 
     def test_an_error_inside_is_not_hidden_by_one_of_the_trace(self, tmp_path):
@@ -146,6 +148,66 @@ class TestMistakes:
         with pytest.raises(ZeroDivisionError), kv.trace(tmp_path / "t.json"):
             kv.close()
             raise ZeroDivisionError
+
+
+class TestNobodyHasEndedIt:
+    SCRIPT = """
+import os, sys
+import tensorkv as mx
+kv = mx.kv.create(*{create!r}[0], **{create!r}[1])
+kv.init("a", mx.nd.ones((4,)))
+{begin}
+kv.push("a", mx.nd.ones((4,)))
+"""
+    STORES = ((("local",), {}), (("dist_sync",), {"bootstrap": "self"}))
+
+    def end_of(self, folder, create, begin, end=""):
+        """Run a script in a folder; return what it has said."""
+        script = self.SCRIPT.format(create=create, begin=begin) + end
+        return subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=90)
+
+    @pytest.mark.parametrize("create", STORES, ids=["local", "dist"])
+    @pytest.mark.parametrize("end", ["", "kv.close()", "del kv", "raise SystemExit(3)"])
+    def test_a_trace_is_written_with_its_store(self, tmp_path, create, end):
+        run = self.end_of(tmp_path, create, "kv.trace('t.json')", end)
+        assert (run.returncode, run.stderr) == (3 if "3" in end else 0, "")
+        assert "push 'a'" in [e["name"] for e in events(tmp_path / "t.json")]
+
+    def test_the_profiler_writes_the_file_of_each_process(self, tmp_path):
+        begin = """
+for process in ("worker", "server"):
+    mx.profiler.set_state("run", process)
+mx.profiler.set_config(filename="late.json")
+mx._core._warn_of_leaks(True)
+"""
+        for end in ("", "kv.close()"):
+            run = self.end_of(tmp_path, self.STORES[0], begin, end)
+            assert (run.returncode, run.stderr) == (0, "")
+            for name in ("late.json", "server_profile.json"):
+                assert [e["name"] for e in events(tmp_path / name)] == ["push 'a'"]
+                (tmp_path / name).unlink()
+
+    def test_what_cannot_be_written_at_the_end_is_said(self, tmp_path):
+        end = "os.mkdir('t.json'); os.mkdir('t.json/x')"
+        run = self.end_of(tmp_path, self.STORES[0], "kv.trace('t.json')", end)
+        assert run.returncode == 1
+        assert "trace: t.json: rename: Is a directory" in run.stderr
+
+    def test_a_child_of_fork_leaves_the_file_to_its_parent(self, tmp_path):
+        end = "if os.fork() == 0: sys.exit(0)\nassert os.wait()[1] == 0 and not os.path.exists('t.json')"
+        run = self.end_of(tmp_path, self.STORES[0], "kv.trace('t.json')", end)
+        assert (run.returncode, run.stderr) == (0, "")
+        assert len(events(tmp_path / "t.json")) == 1
+
+    def test_the_next_trace_of_a_store_ends_it(self, tmp_path):
+        kv = mx.kv.create()
+        kv.init("a", mx.nd.ones((4,)))
+        kv.trace(tmp_path / "one.json")
+        kv.push("a", mx.nd.ones((4,)))
+        second = kv.trace(tmp_path / "two.json")
+        kv.push("a", mx.nd.ones((4,)))
+        assert second.stop() == {"spans": 1, "lost": 0}
+        assert len(events(tmp_path / "one.json")) == 1
 
 
 class TestServers:
