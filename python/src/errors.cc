@@ -1,6 +1,7 @@
 // tkv::Error becomes the exception class of tensorkv.errors that has its code.
 
 #include <exception>
+#include <new>
 
 #include "bindings.h"
 #include "tkv/error.h"
@@ -17,9 +18,7 @@ void BindErrors(nb::module_& m) {
     return codes;
   });
   nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
-    try {
-      std::rethrow_exception(pointer);
-    } catch (const Error& error) {
+    const auto raise = [](const Error& error) {
       nb::object classes = nb::module_::import_("tensorkv.errors").attr("_BY_CODE");
       nb::object type = classes[nb::int_(static_cast<int>(error.code()))];
       // A name that came in as bytes may be no UTF-8: shown with replacements, never another error.
@@ -27,6 +26,13 @@ void BindErrors(nb::module_& m) {
       nb::object message = nb::steal(
           PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
       PyErr_SetObject(type.ptr(), message.ptr());
+    };
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const Error& error) {
+      raise(error);
+    } catch (const std::bad_alloc&) {
+      raise(Error(Code::kResourceExhausted, "the system has no memory for a call of tensorkv"));
     }
   });
 }

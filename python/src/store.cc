@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "base/memory_error.h"
 #include "batch.h"
 #include "gil.h"
 #include "notices.h"
@@ -173,7 +174,9 @@ nb::object Fresh(Store& self, const std::string& verb, nb::handle key) {
       const Unlocked unlocked;
       info = self.core->Describe(one, verb);
     }
-    return ToPython(NDArray::Empty(info.shape, info.dtype, info.context));
+    return ToPython(NamedWhereMemoryEnds(verb + " " + one.ToString(), [&] {
+      return NDArray::Empty(info.shape, info.dtype, info.context);
+    }));
   };
   if (!keys.is_list()) return fresh(keys[0]);
   nb::list outputs;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory_error.h"
 #include "codec/compress.h"
 #include "metrics/counters.h"
 #include "runtime/auto_save.h"
@@ -129,7 +130,7 @@ class DistStore final : public KVStore {
   std::invoke_result_t<F&> Counted(Verb verb, F f) {
     counts_.verbs.Called(verb);
     try {
-      return f();
+      return NamedWhereMemoryEnds(Name(verb), f);
     } catch (...) {
       counts_.verbs.Failed(verb);
       throw;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/memory_error.h"
 #include "base/process.h"
 #include "kernels/kernels.h"
 #include "store/checks.h"
@@ -137,7 +138,7 @@ class LocalStore final : public KVStore {
   template <typename F>
   void FailureCounted(Verb verb, F f) {
     try {
-      f();
+      NamedWhereMemoryEnds(Name(verb), f);
     } catch (...) {
       verbs_.Failed(verb);
       throw;

@@ -194,3 +194,32 @@ def test_no_instances_leak_at_exit():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (run.returncode, run.stderr) == (0, "")
+
+
+MEMORY = """
+import resource, sys
+import numpy as np
+import tensorkv as mx
+count = 30_000_000
+kv = mx.kv.create(sys.argv[1], **({"bootstrap": "self"} if sys.argv[1] != "local" else {}))
+kv.init("w", mx.nd.zeros((count,)))
+value = np.ones(count, np.float32)
+pages = int(open("/proc/self/statm").read().split()[0])
+hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (20 << 20), hard))
+calls = {"pull 'w'": lambda: kv.pull("w"), "push": lambda: kv.push("w", [value, value])}
+for what in sys.argv[2:]:
+    try:
+        calls[what]()
+    except MemoryError as error:
+        assert str(error) == f"{what}: allocate: the system has no 120000000 bytes of memory", error
+    else:
+        raise AssertionError(f"{what} found memory")
+resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+"""
+
+
+@pytest.mark.parametrize("arguments", [["local", "pull 'w'"], ["dist_sync", "pull 'w'", "push"]])
+def test_an_error_of_memory_names_what_it_was_for(arguments):
+    run = subprocess.run([sys.executable, "-c", MEMORY, *arguments], capture_output=True, text=True, timeout=90)
+    assert run.returncode == 0, run.stderr

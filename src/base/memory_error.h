@@ -1,0 +1,27 @@
+// Errors of memory, with what the memory was for.
+
+#pragma once
+
+#include <new>
+#include <string_view>
+
+#include "base/format.h"
+
+namespace tkv {
+
+// Errors of memory in f begin with what was to be done.
+//   what  a verb, or a verb and a key
+template <typename F>
+auto NamedWhereMemoryEnds(std::string_view what, F f) {
+  try {
+    return f();
+  } catch (const std::bad_alloc&) {
+    throw Fail(Code::kResourceExhausted, "{}: no memory for what it needs beside its arrays", what);
+  } catch (const Error& error) {
+    const std::string_view text = error.what();
+    if (error.code() != Code::kResourceExhausted || text.starts_with(what)) throw;
+    throw Fail(Code::kResourceExhausted, "{}: {}", what, text);
+  }
+}
+
+}  // namespace tkv
