@@ -225,6 +225,8 @@ class TKV_API KVStore {
   // Frees all values; every later call but Close throws kFailedPrecondition.
   //   blocks  until operations of other threads are done, at most the patience
   virtual void Close() = 0;
+  // The same, of a worker whose program has failed: for the others it is dead, and has not left.
+  virtual void CloseAfterFailure() { Close(); }
 
  protected:
   static Ticket DoneTicket();  // of a call that has ended when it returns

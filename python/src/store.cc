@@ -439,11 +439,13 @@ void BindStore(nb::module_& m) {
             self.core->SetGradientCompression({std::move(type), threshold, ratio}, keys);
           },
           nb::arg("type"), nb::arg("threshold"), nb::arg("ratio"), nb::arg("keys"))
-      .def("_close",
-           [](Store& self) {
-             const Unlocked unlocked;
-             self.core->Close();
-           })
+      .def(
+          "_close",
+          [](Store& self, bool has_failed) {
+            const Unlocked unlocked;
+            has_failed ? self.core->CloseAfterFailure() : self.core->Close();
+          },
+          nb::arg("has_failed") = false)
       .def("_barrier",
            [](Store& self) {
              const Unlocked unlocked;

@@ -84,6 +84,13 @@ def closed(store: KVStore) -> None:
     tell_notices()
 
 
+def is_failure(error: BaseException | None) -> bool:
+    """Return whether a program that ends with this exception has failed."""
+    if isinstance(error, SystemExit):
+        return error.code not in (None, 0)
+    return error is not None and not isinstance(error, GeneratorExit)
+
+
 _before_end: list[Callable[[], None]] = []
 
 
@@ -95,6 +102,9 @@ def before_end(step: Callable[[], None]) -> None:
 def _close_all() -> None:
     """Close what is open: accepted pushes count, workers take their leave; failures nobody saw are printed."""
     failed = False
+    uncaught = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+    for store in _open:
+        store._has_failed = is_failure(uncaught)
     steps: list[Callable[[], object]] = [*_before_end, *(store.close for store in _open)]
     for step in steps:
         try:

@@ -94,6 +94,7 @@ class KVStore(KVStoreVerbs):
     _native: _core.Optimizer | None  # of a Program
     _name: str
     _waits_at_close = False
+    _has_failed = False  # the program whose worker this is
     _session: Session | None = None  # the last trace
 
     def __init__(self, type: str = "local", **options: Unpack[StoreOptions]) -> None:
@@ -588,7 +589,7 @@ class KVStore(KVStoreVerbs):
                 try:
                     self._end_trace()
                 finally:
-                    self._close()
+                    self._close(self._has_failed)
         finally:
             if self._is_closed():
                 self._holds(None, None)
@@ -732,16 +733,18 @@ class KVStore(KVStoreVerbs):
         """Return the store."""
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        """Close the store."""
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Close the store; with an exception the worker is dead for the others, and has not left."""
+        self._has_failed = _life.is_failure(error)
         self.close()
 
     async def __aenter__(self) -> Self:
         """Return the store."""
         return self
 
-    async def __aexit__(self, *exception: object) -> None:
-        """Close the store without blocking the event loop."""
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """As `__exit__`, without blocking the event loop."""
+        self._has_failed = _life.is_failure(error)
         await self.close(async_op=True)
 
     def __repr__(self) -> str:

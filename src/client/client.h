@@ -80,6 +80,8 @@ struct Operation {
   Block out;                  // contiguous, of the key's dtype; undefined where the operation fails
   std::optional<std::vector<double>> scalars;
   UpdateSpec spec;
+  // kBarrier: what everybody who comes to it gets; kLeave: why the worker ends, as one that is dead
+  std::optional<Error> failure;
   uint32_t store = 0;  // kBarrier, kControl, kClose: its number, the order of create()
   int priority = 0;    // kPush, kPull, kPushPull: what waits to leave does so the larger first
   uint64_t round = 0;  // kRestore: at which the value was cut

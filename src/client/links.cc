@@ -30,7 +30,8 @@ void Client::On(const Epoch& epoch, Time now, Effects* effects) {
   }
   for (size_t rank = 0; rank < epoch_.workers.size(); ++rank) {
     const bool was_dead = rank < old.workers.size() && old.workers[rank] == epoch_.workers[rank];
-    if (epoch_.workers[rank].state == Epoch::State::kDead && !was_dead) {
+    const bool is_self = role_ == Role::kWorker && static_cast<Rank>(rank) == welcome_.rank;
+    if (epoch_.workers[rank].state == Epoch::State::kDead && !was_dead && !is_self) {
       effects->Log(Level::kWarning, Format("worker {} is dead", rank));
     }
   }
@@ -89,7 +90,9 @@ void Client::HeadAnswered(const Message& message, Time now, Effects* effects) {
 
 void Client::Refused(const Error& error, Effects* effects) {
   if (closed_) return;
-  effects->Log(Level::kWarning, error.what());
+  const bool is_leaving =
+      std::any_of(leaving_.begin(), leaving_.end(), [&](OpId id) { return Find(id)->has_left; });
+  if (!has_left_ && !is_leaving) effects->Log(Level::kWarning, error.what());
   FailAll(error);
   closed_ = error;
   for (ServerLink& link : links_) {

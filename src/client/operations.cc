@@ -145,6 +145,7 @@ void Client::Settle(Time now, Effects* effects) {
       op.has_left = true;
       Message goodbye;
       goodbye.type = Type::kGoodbye;
+      goodbye.number = Find(id)->what.failure ? 1 : 0;
       goodbye.seq = id;
       effects->to_head.push_back(std::move(goodbye));
     }

@@ -209,8 +209,10 @@ void Head::OnCommit(const Life& life, const Message& message, LinkId link, Effec
 void Head::OnGoodbye(const Life& life, const Message& message, LinkId link, Effects* effects) {
   effects->Send(link, Reply(message, Type::kOk));
   if (life.role == Role::kObserver) return;
-  SeatOf(life.role, life.index).state = Epoch::State::kLeft;
-  effects->Log(Level::kInfo, Format("{} {} left", Name(life.role), life.index));
+  const bool has_failed = message.number != 0;
+  SeatOf(life.role, life.index).state = has_failed ? Epoch::State::kDead : Epoch::State::kLeft;
+  effects->Log(Level::kInfo, Format("{} {} {}", Name(life.role), life.index,
+                                    has_failed ? "is dead: its program has failed" : "left"));
   Announce(effects);
 }
 

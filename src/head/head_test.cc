@@ -111,6 +111,16 @@ TEST_F(HeadTest, WhoHasJoinedIsNotGoneByThatAlone) {
   EXPECT_EQ(head_.epoch().number, number);
 }
 
+TEST_F(HeadTest, WhoTakesLeaveBecauseItsProgramHasFailedIsDead) {
+  Join(Role::kWorker, 0);
+  Join(Role::kWorker, 1);
+  Send(1, Type::kGoodbye, 1);
+  Send(2, Type::kGoodbye, 0);
+  EXPECT_EQ(head_.epoch().workers[0].state, Epoch::State::kDead);
+  EXPECT_EQ(head_.epoch().workers[1].state, Epoch::State::kLeft);
+  EXPECT_EQ(notices_[2], "worker 0 is dead: its program has failed");
+}
+
 TEST_F(HeadTest, NobodyWaitsForTheNextLifeOfADeadWorkerThatIsGone) {
   head_ = Head({"job", 2, 1, Epoch::Policy::kWait, 5 * kSecond}, 0);
   const Welcome welcome = Join(Role::kWorker, 1);

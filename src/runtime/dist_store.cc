@@ -266,11 +266,12 @@ KVStore::TraceInfo DistStore::WriteTrace(const std::string& file) {
 }
 
 // The worker leaves the job.
-void DistStore::Leave() {
+void DistStore::Leave(const std::optional<Error>& failure) {
   const CallPtr leave = NewCall("close");
   std::vector<Operation> operations;
   operations.push_back(Make(Operation::Kind::kLeave, "close", nullptr));
   worker_->Launch(leave, std::move(operations));
+  operations[0].failure = failure;
   try {
     Await(leave, options_.patience);
   } catch (const Error& failed) {
@@ -293,7 +294,7 @@ void DistStore::FreeKeys() {
   }
 }
 
-void DistStore::Close() {
+void DistStore::CloseAs(const std::optional<Error>& failure) {
   if (!worker_->is_of_this_process()) return;
   {
     std::lock_guard lock(mutex_);
@@ -309,7 +310,7 @@ void DistStore::Close() {
   const bool is_last = worker_->CloseStore(number_);
   try {
     if (is_last) {
-      Leave();
+      Leave(failure);
     } else {  // what is on its way counts all the same
       for (const CallPtr& call : worker_->CallsOf(number_)) call->WaitAccepted(options_.patience);
       FreeKeys();

@@ -118,7 +118,10 @@ class DistStore final : public KVStore {
   void StartTrace() override;
   void PauseTrace() override;
   TraceInfo WriteTrace(const std::string& file) override;
-  void Close() override;
+  void Close() override { CloseAs({}); }
+  void CloseAfterFailure() override {
+    CloseAs(Error(Code::kAborted, "the worker's program has failed"));
+  }
 
  private:
   struct Counts {
@@ -223,7 +226,8 @@ class DistStore final : public KVStore {
   Ticket Tracked(const CallPtr& call);
   CallPtr StartBarrier();
   JobTrace::Ask Asking(const char* verb);
-  void Leave();
+  void CloseAs(const std::optional<Error>& failure);
+  void Leave(const std::optional<Error>& failure);
   void LeaveUnclosed() noexcept;
   void FreeKeys();
   // Whether servers are about to keep the keys for a save, and who wants it.

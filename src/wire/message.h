@@ -99,7 +99,8 @@ enum Flag : uint8_t {  // wire value: never renumber
 // One operation or reply.  What a field means depends on the type:
 //   number   PUSH, RESTORE round; PULL, VALUE, ACCEPTED version; PULL with kOfCut a part (ChunkState);
 //            ABSTAIN last round; CANCEL seq; CONTROL, COMMIT, WITHDRAW generation; EPOCH epoch;
-//            ERROR code; TRACE the first span that is asked for; TRACED the next one after those here
+//            GOODBYE 1 of a worker that has failed, else 0; ERROR code; TRACE the first span that is
+//            asked for; TRACED the next one after those here
 //   chunk    of the key; CONTROL, CLOSE, RELEASE: the number of the store whose keys it is for
 //   seq      of the operation in its session; a reply has that of its operation
 //   encoding, param   PUSH: how the body is written down, and a number of that encoding's own

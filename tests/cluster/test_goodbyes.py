@@ -138,3 +138,52 @@ def test_what_is_missing_at_create_is_named(processes):
     unreachable = {"TKV_HEAD": "tcp:127.0.0.1:1", "TKV_INSECURE_NETWORK": "1"}
     status, said = finish(processes.start([sys.executable, script], **unreachable))
     assert status == 1 and "waited 1000 ms for the head: tcp:127.0.0.1:1: Connection refused" in said, said
+
+
+FAILS = """
+def work(kv):
+    kv.init("w", mx.nd.zeros((2,)))
+    kv.pushpull("w", mx.nd.ones((2,)), out=mx.nd.zeros((2,)))
+    if kv.rank == 1:
+        {end}
+    kv.pushpull("w", mx.nd.ones((2,)), out=mx.nd.zeros((2,)))
+{begin}
+"""
+STYLES = {
+    "a store of the script": 'kv = mx.kv.create("dist_sync"); work(kv)',
+    "with": 'with mx.kv.create("dist_sync") as kv: work(kv)',
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize(
+    ("end", "known"),
+    [
+        ("raise ValueError('mine')", "worker 1 is dead; round 2 needs it"),
+        ("sys.exit(0)", "worker 1 left after round 1"),
+    ],
+)
+def test_a_worker_that_ends_by_an_exception_is_dead_and_has_not_left(processes, style, end, known):
+    begin = (
+        f"try:\n    {STYLES[style]}\nexcept mx.KVError as error:\n    print('knew', error, flush=True)\n    sys.exit(7)"
+    )
+    if "with" not in style:
+        begin = STYLES[style].replace("work(kv)", "kv.rank") + "\n" + begin.replace(STYLES[style], "work(kv)")
+    _, said = finish(processes.launch(FAILS.format(end=end, begin=begin), servers=1), timeout=40)
+    assert re.search(rf"\[worker 0\] .*knew pushpull 'w': {known}", said), said
+    assert "this life is over" not in said and "[worker 1] worker 1" not in said, said
+
+
+def test_a_worker_that_ends_by_an_exception_is_awaited_where_it_is_started_again(processes):
+    text = """
+    with mx.kv.create("dist_sync") as kv:
+        kv.init("w", mx.nd.zeros((2,)))
+        while kv.round("w") < 3:
+            if kv.rank == 1 and kv.round("w") == 1 and not kv.rejoined:
+                raise ValueError("mine")
+            kv.pushpull("w", mx.nd.ones((2,)), out=mx.nd.zeros((2,)))
+        print("value", kv.pull("w").asnumpy()[0], flush=True)
+    """
+    job = processes.launch(text, "--restart", "1", "--on-death", "wait", servers=1)
+    status, said = finish(job, timeout=40)
+    assert status == 0 and said.count("value 2.0") == 2, said

@@ -343,6 +343,22 @@ def test_leaving_dying_and_losing_servers_and_the_head_are_told(caplog):
     assert any(text.startswith("close: left without a word to the others: the head is out") for _, text in texts)
 
 
+def test_a_worker_that_fails_is_dead_and_has_not_left():
+    def act(kv):
+        kv.init("w", mx.nd.zeros((1,)))
+        kv.pushpull("w", mx.nd.ones((1,)), out=mx.nd.zeros((1,)))
+        if kv.rank == 1:
+            raise ZeroDivisionError
+        with pytest.raises(UnavailableError) as caught:
+            kv.pushpull("w", mx.nd.ones((1,)), out=mx.nd.zeros((1,)))
+        return str(caught.value)
+
+    with mx.testing.cluster(workers=2) as job, pytest.raises(ZeroDivisionError):
+        texts = []
+        job.run(lambda kv: texts.append(act(kv)))
+    assert texts == ["pushpull 'w': worker 1 is dead; round 2 needs it"]
+
+
 def test_without_a_launcher_the_ways_to_start_are_named():
     with pytest.raises(FailedPreconditionError, match=r"bootstrap='self'.*tensorkv\.testing\.cluster"):
         mx.kv.create("dist_sync")
