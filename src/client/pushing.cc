@@ -11,6 +11,13 @@ namespace {
 
 using Kind = Operation::Kind;
 
+// A server that does not know of it completes the barrier.
+void AddFailure(const Error& failure, const ServerLink& link, Message* barrier) {
+  if (link.incarnation() != 0 && (link.features() & kFailsFeature) == 0) return;
+  barrier->flags |= kFails;
+  barrier->extra = EncodeFailure(failure);
+}
+
 }  // namespace
 
 bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
@@ -56,6 +63,7 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
     message.dtype = key->meta.dtype;
     message.number = round;
     if (is_barrier) message.flags |= kBarrierKey;
+    if (op->what.failure) AddFailure(*op->what.failure, links_[key->chunks[c].server], &message);
     if (op->what.scalars) {
       message.flags |= kHasScalars;
       message.extra = EncodeScalars(*op->what.scalars);

@@ -272,86 +272,123 @@ void DistStore::EndSaving(std::chrono::nanoseconds patience) {
 
 // ---- loading ------------------------------------------------------------------------------------
 
-// Between two barriers: nobody has begun a round on values that are to go, and nobody reads on
-// before all are back.
-KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::string& path,
-                                        Parts parts) {
-  if (worker_->rejoined()) {  // the others go on, and would not come to the barriers
-    throw Fail(
-        Code::kFailedPrecondition,
-        "{} {}: this worker has been started again in a job that goes on, and its values are "
-        "on the servers; `round` says where",
-        verb, path);
-  }
-  RaiseUnseen(verb, {});
+// Keys, and the places in a snapshot where they are.
+struct DistStore::Loading {
   std::vector<RecordPtr> records;
+  std::optional<checkpoint::Reader> reader;  // the rest, of the rank that reads
+  std::vector<KeyMeta> metas;
+  std::vector<size_t> matches;
+};
+
+// Runs f, and waits until every worker has come here: what fails on one fails on all.  The one where
+// f fails waits for nobody.
+template <typename F>
+void DistStore::Meet(const std::string& verb, F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    StartBarrier(verb, error);
+    worker_->GoOn();
+    throw;
+  }
+  Await(StartBarrier(verb), options_.patience);
+}
+
+// All of it is looked at before anything changes.
+void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts parts,
+                        Loading* loading) {
+  RaiseUnseen(verb, {});
   std::shared_ptr<const Optimizer> optimizer;
   {
     const auto lock = Lock(verb);
-    for (const Key& key : order_) records.push_back(keys_.find(key)->second);
+    for (const Key& key : order_) loading->records.push_back(keys_.find(key)->second);
     optimizer = optimizer_;
   }
-  SnapshotInfo info;
-  std::optional<checkpoint::Reader> reader;
-  std::vector<KeyMeta> metas;
-  std::vector<size_t> matches;
   const bool is_sender =
       worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
-  if (is_sender) {  // all of it is looked at before anything changes
-    Named(verb.c_str(), [&] {
-      reader.emplace(OpenSnapshot(path, options_));
-      std::vector<LoadedKey> keys;
-      for (const RecordPtr& record : records) {
-        const auto meta = worker_->Run(
-            [&](ClientNode& node, Time) { return node.client().MetaOf(record->name); });
-        if (!meta) {
-          throw Fail(Code::kNotFound, "key {}: no such key", record->key.view().ToString());
-        }
-        keys.push_back({record->key, meta->shape, meta->dtype, meta->chunk_count()});
-        metas.push_back(*meta);
+  if (!is_sender) return;
+  Named(verb.c_str(), [&] {
+    loading->reader.emplace(OpenSnapshot(path, options_));
+    std::vector<LoadedKey> keys;
+    for (const RecordPtr& record : loading->records) {
+      const auto meta =
+          worker_->Run([&](ClientNode& node, Time) { return node.client().MetaOf(record->name); });
+      if (!meta) {
+        throw Fail(Code::kNotFound, "key {}: no such key", record->key.view().ToString());
       }
-      matches = MatchKeys(*reader, keys, optimizer.get(), parts);
-    });
-    info.path = reader->path();
-  }
-  Await(StartBarrier(), options_.patience);
+      keys.push_back({record->key, meta->shape, meta->dtype, meta->chunk_count()});
+      loading->metas.push_back(*meta);
+    }
+    loading->matches = MatchKeys(*loading->reader, keys, optimizer.get(), parts);
+  });
+}
+
+void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loading) {
   std::deque<std::pair<CallPtr, size_t>> under_way;
   size_t bytes_ahead = 0;
+  bool has_begun = false;
   const auto wait_for_first = [&] {
     const auto [call, bytes] = under_way.front();
     under_way.pop_front();
     Await(call, options_.patience);
     bytes_ahead -= bytes;
   };
-  for (size_t i = 0; i < matches.size(); ++i) {
-    Restored restored = Gather(*reader, matches[i], metas[i], parts);
-    Operation restore = Make(Operation::Kind::kRestore, verb, records[i].get());
-    restore.states = std::make_shared<const std::vector<ChunkState>>(std::move(restored.states));
-    restore.value.bytes = MemoryOf(restored.body);
-    restore.round = reader->keys()[matches[i]].round;
-    restore.value.ends = std::move(restored.ends);
-    const CallPtr call = NewCall(verb);
-    call->keys.push_back(records[i]);
-    call->sources.push_back(restore.value.bytes);
-    under_way.emplace_back(call, restore.value.bytes.size);
-    bytes_ahead += restore.value.bytes.size;
-    std::vector<Operation> operations;
-    operations.push_back(std::move(restore));
-    worker_->Launch(call, std::move(operations));
-    while (bytes_ahead > kAheadBytes) wait_for_first();
+  try {
+    for (size_t i = 0; i < loading.matches.size(); ++i) {
+      const RecordPtr& record = loading.records[i];
+      Restored restored = Gather(*loading.reader, loading.matches[i], loading.metas[i], parts);
+      Operation restore = Make(Operation::Kind::kRestore, verb, record.get());
+      restore.states = std::make_shared<const std::vector<ChunkState>>(std::move(restored.states));
+      restore.value.bytes = MemoryOf(restored.body);
+      restore.round = loading.reader->keys()[loading.matches[i]].round;
+      restore.value.ends = std::move(restored.ends);
+      const CallPtr call = NewCall(verb);
+      call->keys.push_back(record);
+      call->sources.push_back(restore.value.bytes);
+      under_way.emplace_back(call, restore.value.bytes.size);
+      bytes_ahead += restore.value.bytes.size;
+      std::vector<Operation> operations;
+      operations.push_back(std::move(restore));
+      has_begun = true;
+      worker_->Launch(call, std::move(operations));
+      while (bytes_ahead > kAheadBytes) wait_for_first();
+    }
+    while (!under_way.empty()) wait_for_first();
+  } catch (const Error& error) {
+    if (!has_begun) throw;
+    throw Fail(error.code(),
+               "{}; some keys have been put back and others not: {} again, on every rank, before "
+               "anything is pulled, or start the job again",
+               error.what(), verb);
   }
-  while (!under_way.empty()) wait_for_first();
-  Await(StartBarrier(), options_.patience);
-  if (records.empty()) return info;
+}
+
+// Between two barriers: nobody has begun a round on values that are to go, and nobody reads on
+// before all are back.
+KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::string& path,
+                                        Parts parts) {
+  if (worker_->rejoined()) {  // the others go on, and would not come to the barriers
+    throw Fail(Code::kFailedPrecondition,
+               "{} {}: this rank has lived before in this job, because it was started again or a "
+               "snapshot was restored before its script began; values and states are on the "
+               "servers, and `round` says where they are",
+               verb, path);
+  }
+  Loading loading;
+  Meet(verb, [&] { OpenFor(verb, path, parts, &loading); });
+  Meet(verb, [&] { PutBack(verb, parts, loading); });
+  SnapshotInfo info;
+  if (loading.reader) info.path = loading.reader->path();
+  if (loading.records.empty()) return info;
   const CallPtr call = NewCall(verb);
   std::vector<Operation> operations;
-  operations.reserve(records.size());
-  for (const RecordPtr& record : records) {
+  operations.reserve(loading.records.size());
+  for (const RecordPtr& record : loading.records) {
     operations.push_back(Make(Operation::Kind::kFindBase, verb, record.get()));
   }
   worker_->Launch(call, std::move(operations));
   Await(call, options_.patience);
-  for (const RecordPtr& record : records) {
+  for (const RecordPtr& record : loading.records) {
     info.rounds.emplace_back(record->key, Round(record->key.view()));
   }
   return info;

@@ -173,23 +173,24 @@ void DistStore::SetProgram(std::shared_ptr<const Optimizer> optimizer) {
 
 // ---- barrier and end ----------------------------------------------------------------------------
 
-CallPtr DistStore::StartBarrier() {
+CallPtr DistStore::StartBarrier(const std::string& verb, const std::optional<Error>& failure) {
   {
-    const auto lock = Lock("barrier");
+    const auto lock = Lock(verb);
   }
-  const CallPtr call = NewCall("barrier");
+  const CallPtr call = NewCall(verb);
   std::vector<Operation> operations;
-  operations.push_back(Make(Operation::Kind::kBarrier, "barrier", nullptr));
+  operations.push_back(Make(Operation::Kind::kBarrier, verb, nullptr));
+  operations[0].failure = failure;
   worker_->Launch(call, std::move(operations));
   return call;
 }
 
 void DistStore::Barrier() {
-  Counted(Verb::kBarrier, [&] { Await(StartBarrier(), options_.patience); });
+  Counted(Verb::kBarrier, [&] { Await(StartBarrier("barrier"), options_.patience); });
 }
 
 Ticket DistStore::BarrierAsync() {
-  return Counted(Verb::kBarrier, [&] { return Tracked(StartBarrier()); });
+  return Counted(Verb::kBarrier, [&] { return Tracked(StartBarrier("barrier")); });
 }
 
 // ---- for those who look -------------------------------------------------------------------------
@@ -270,8 +271,8 @@ void DistStore::Leave(const std::optional<Error>& failure) {
   const CallPtr leave = NewCall("close");
   std::vector<Operation> operations;
   operations.push_back(Make(Operation::Kind::kLeave, "close", nullptr));
-  worker_->Launch(leave, std::move(operations));
   operations[0].failure = failure;
+  worker_->Launch(leave, std::move(operations));
   try {
     Await(leave, options_.patience);
   } catch (const Error& failed) {

@@ -224,7 +224,8 @@ class DistStore final : public KVStore {
     return Worker::NewCall(worker_, verb, number_, options_.interrupt);
   }
   Ticket Tracked(const CallPtr& call);
-  CallPtr StartBarrier();
+  //   failure  of what the caller was to do before: all that come get it
+  CallPtr StartBarrier(const std::string& verb, const std::optional<Error>& failure = {});
   JobTrace::Ask Asking(const char* verb);
   void CloseAs(const std::optional<Error>& failure);
   void Leave(const std::optional<Error>& failure);
@@ -237,6 +238,11 @@ class DistStore final : public KVStore {
                                 Cutting cutting);
   std::string SaveAs(const std::string& verb, const std::string& path, Parts parts);
   SnapshotInfo LoadAs(const std::string& verb, const std::string& path, Parts parts);
+  struct Loading;
+  void OpenFor(const std::string& verb, const std::string& path, Parts parts, Loading* loading);
+  void PutBack(const std::string& verb, Parts parts, const Loading& loading);
+  template <typename F>
+  void Meet(const std::string& verb, F f);
   void SaveIfDue(std::span<const PushItem> items);
   void SaveBeside(const std::string& folder);
   void AwaitAutoSave();

@@ -301,7 +301,7 @@ void ChunkWorker::Complete(Chunk* chunk) {
 }
 
 void ChunkWorker::Finish(Chunk* chunk, Round* round, std::span<const codec::Part> parts) {
-  chunk->failure.reset();
+  chunk->failure = std::move(round->failure);
   Block sum = std::exchange(round->sum, {}).dense_;
   if (round->count > 0 && chunk->elements > 0) {
     try {

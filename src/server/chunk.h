@@ -70,6 +70,7 @@ struct Round {
     std::vector<double> values;
   };
   SmallVector<Hyperparameters, 1> hyperparameters;
+  std::optional<Error> failure;  // that a worker has brought to a barrier: the round ends with it
 
   bool Has(Rank rank) const;
   void Set(Rank rank);

@@ -75,21 +75,26 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
                        effects);
   }
   std::vector<double> scalars;
-  if ((message.flags & kHasScalars) != 0) {
-    try {
+  std::optional<Error> failure;
+  try {
+    if ((message.flags & kFails) != 0) {
+      if (!key->second.is_barrier) throw Fail(Code::kInvalidArgument, "only a barrier can fail");
+      failure = DecodeFailure(message.extra);
+    } else if ((message.flags & kHasScalars) != 0) {
       scalars = DecodeScalars(message.extra);
-    } catch (const Error& error) {
-      return Violation(session, message, error.what(), effects);
     }
+  } catch (const Error& error) {
+    return Violation(session, message, error.what(), effects);
   }
   if (key->second.meta.mode == KeyMeta::Mode::kAsync) {
     return OnPushAsync(session, message, &key->second, &chunk, scalars, effects);
   }
-  OnPushSync(session, message, &key->second, &chunk, std::move(scalars), effects);
+  OnPushSync(session, message, &key->second, &chunk, std::move(scalars), failure, effects);
 }
 
 void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chunk,
-                       std::vector<double> scalars, Effects* effects) {
+                       std::vector<double> scalars, const std::optional<Error>& failure,
+                       Effects* effects) {
   const Rank rank = session->id.rank;
   const uint64_t round = message.number;
   const ChunkId id = message.chunk_id();
@@ -110,6 +115,7 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
                               options_.hold_bytes_max),
                        effects);
   }
+  if (failure) NoteFailure(*failure, rank, index, chunk);
   codec::Part part{message.encoding, message.param, std::move(message.body)};
   message.body = {};
   try {
@@ -129,6 +135,13 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
     return AnswerError(session, message, error.code(), error.what(), effects);
   }
   CompleteRounds(id, key, chunk, effects);
+}
+
+// Of a barrier; the first one counts.
+void Shard::NoteFailure(const Error& failure, Rank rank, size_t index, Chunk* chunk) {
+  if (chunk->rounds.size() <= index) chunk->rounds.resize(index + 1);
+  std::optional<Error>& noted = chunk->rounds[index].failure;
+  if (!noted) noted = Error(failure.code(), Format("worker {}: {}", rank, failure.what()));
 }
 
 void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chunk,

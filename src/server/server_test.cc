@@ -55,6 +55,34 @@ TEST_F(ShardTest, ARepeatedPushCountsOnceAndIsAnsweredAgain) {
   EXPECT_EQ(Value(), 3.0F);
 }
 
+TEST_F(ShardTest, ABarrierThatFailsOnOneFailsOnAllAndTheNextOneDoesNot) {
+  key_ = IdOf(InternalKey(0, "barrier"));
+  const auto barrier = [&](uint64_t seq, uint64_t round) {
+    Message push = Make(Type::kPush, seq, round);
+    push.flags = kBarrierKey;
+    return push;
+  };
+  Message failed = barrier(2, 1);
+  failed.flags |= kFails;
+  failed.extra = EncodeFailure(Error(Code::kNotFound, "load: there is no snapshot"));
+  EXPECT_EQ(Send(kLink0, failed).type, Type::kAccepted);
+  EXPECT_EQ(Send(kLink0, failed).type, Type::kAccepted) << "a repetition";
+  EXPECT_EQ(Send(kLink1, barrier(1, 1)).type, Type::kAccepted);
+  const Message error = Send(kLink1, Make(Type::kPull, 2, 1));
+  EXPECT_EQ(ErrorOf(error).code(), Code::kNotFound);
+  EXPECT_EQ(error.extra, "worker 0: load: there is no snapshot");
+  EXPECT_EQ(Send(kLink0, barrier(3, 2)).type, Type::kAccepted);
+  EXPECT_EQ(Send(kLink1, barrier(3, 2)).type, Type::kAccepted);
+  EXPECT_EQ(Send(kLink1, Make(Type::kPull, 4, 2)).type, Type::kValue);
+}
+
+TEST_F(ShardTest, OnlyABarrierCanFail) {
+  Message push = Push(2, 1, 1);
+  push.flags = kFails;
+  push.extra = EncodeFailure(Error(Code::kNotFound, "?"));
+  ExpectViolation(kLink0, push);
+}
+
 TEST_F(ShardTest, BelowLowNothingIsDone) {
   shard_.Header(kLink0, 3);
   EXPECT_EQ(Send(kLink0, Push(2, 1, 1)).type, Type{});

@@ -33,7 +33,7 @@ constexpr Rule RuleOf(Type type) {
     case Type::kStatus:
       return {true, 0, 0, false};
     case Type::kPush:
-      return {true, kBarrierKey | kHasScalars | kOfBirth, 2048, true, true};
+      return {true, kBarrierKey | kHasScalars | kOfBirth | kFails, 2048, true, true};
     case Type::kPull:
       return {true, kNoBody | kOfBirth | kCut | kOfCut | kAnyway, 0, false};
     case Type::kCancel:

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "base/byte_io.h"
 #include "base/format.h"
 #include "wire/effects.h"
 
@@ -126,11 +127,32 @@ Message ErrorReply(uint64_t seq, Code code, std::string text) {
   return reply;
 }
 
-Error ErrorOf(const Message& message) {
+namespace {
+
+Code CodeOf(uint64_t number) {
   constexpr auto kLast = static_cast<uint64_t>(Code::kUnauthenticated);
-  const bool known = message.number <= kLast &&
-                     std::string_view(Name(static_cast<Code>(message.number))) != "Unknown";
-  return {known ? static_cast<Code>(message.number) : Code::kInternal, message.extra};
+  const bool known =
+      number <= kLast && std::string_view(Name(static_cast<Code>(number))) != "Unknown";
+  return known ? static_cast<Code>(number) : Code::kInternal;
+}
+
+}  // namespace
+
+Error ErrorOf(const Message& message) { return {CodeOf(message.number), message.extra}; }
+
+std::string EncodeFailure(const Error& failure) {
+  ByteWriter writer;
+  writer.Number(static_cast<uint32_t>(failure.code()));
+  writer.Text(std::string_view(failure.what()).substr(0, kFailureBytesMax));
+  return writer.Take();
+}
+
+Error DecodeFailure(std::string_view bytes) {
+  ByteReader reader(bytes);
+  const Code code = CodeOf(reader.Number<uint32_t>());
+  std::string text(reader.Text(kFailureBytesMax));
+  reader.End();
+  return {code, std::move(text)};
 }
 
 std::string ToString(const Peer& peer) {

@@ -25,6 +25,7 @@ inline constexpr Rank kNoRank = -1;
 inline constexpr Rank kWorkersMax = 4096;
 inline constexpr uint32_t kServersMax = 4096;
 inline constexpr size_t kAddressBytesMax = 1024;
+inline constexpr size_t kFailureBytesMax = 1024;            // of the text of a failure
 inline constexpr size_t kTracedBytesMax = size_t{1} << 20;  // of the spans of one TRACED
 inline constexpr size_t kProgramBytesMax = 64 << 10;        // of the text of an update program
 
@@ -93,6 +94,7 @@ enum Flag : uint8_t {  // wire value: never renumber
   kOfCut = 16,   // PULL: a part of what a kCut of this session has kept
   kRecord = 1,   // TRACE: this session wants spans to be kept from now on; else no longer
   kForget = 2,   // TRACE: it will not ask for those that are kept
+  kFails = 8,    // PUSH with kBarrierKey: the round ends with the error in `extra`
   kAnyway = 32,  // PULL with kNoBody: also of a round whose update has failed
 };
 
@@ -305,6 +307,7 @@ std::string Encode(const ChunkStatus& value);
 std::string Encode(const ChunkState& value);
 std::string Encode(const Epoch& value);
 std::string EncodeScalars(const std::vector<double>& scalars);
+std::string EncodeFailure(const Error& failure);  // PUSH with kFails; the text may be cut
 
 //   throws  kInvalidArgument  the bytes are not such a payload, whole and within its bounds
 Hello DecodeHello(std::string_view bytes);
@@ -315,5 +318,6 @@ ChunkStatus DecodeChunkStatus(std::string_view bytes);
 ChunkState DecodeChunkState(std::string_view bytes);
 Epoch DecodeEpoch(uint64_t number, std::string_view bytes);
 std::vector<double> DecodeScalars(std::string_view bytes);
+Error DecodeFailure(std::string_view bytes);
 
 }  // namespace tkv

@@ -205,6 +205,21 @@ TEST(Frame, HugeLengthsTakeNoMemory) {
   EXPECT_FAILS(Code::kInvalidArgument, DecodeScalars(writer.Take()));
 }
 
+TEST(Payload, AFailureIsACodeAndAtMostAKibibyteOfText) {
+  const Error sent(Code::kNotFound, "load: there is no snapshot");
+  const Error found = DecodeFailure(EncodeFailure(sent));
+  EXPECT_EQ(found.code(), Code::kNotFound);
+  EXPECT_EQ(std::string(found.what()), sent.what());
+  const Error cut = DecodeFailure(EncodeFailure({Code::kInternal, std::string(5000, 'x')}));
+  EXPECT_EQ(std::string(cut.what()), std::string(kFailureBytesMax, 'x'));
+  ByteWriter writer;
+  writer.Number(uint32_t{99});
+  writer.Text("?");
+  EXPECT_EQ(DecodeFailure(writer.Take()).code(), Code::kInternal) << "a code of a later version";
+  EXPECT_FAILS(Code::kInvalidArgument, DecodeFailure("abc"));
+  EXPECT_FAILS(Code::kInvalidArgument, DecodeFailure(EncodeFailure(sent) + "x"));
+}
+
 TEST(Frame, SmallOperationsShareFramesAndLargeOnesTravelAlone) {
   std::vector<std::byte> bytes(kCoalesceBelowBytes);
   Message small = EveryMessage()[4];

@@ -45,3 +45,35 @@ def test_a_worker_that_is_started_again_counts_its_steps_from_the_beginning_of_i
     status, said = finish(processes.start([*launch, *train, *chaos]))
     assert status == 0 and re.search(r"started again; goes on with step 1(19|20)\b", said), said
     assert int(mx.nd.load(str(checkpoint))["step"].asscalar()) == 400
+
+
+LOAD = """
+kv = mx.kv.create("dist_sync")
+keys = list(range(40))
+kv.init(keys, [mx.nd.zeros((4,))] * 40)
+if not os.path.exists("{folder}"):
+    kv.push(keys, [mx.nd.ones((4,))] * 40)
+    kv.save("{folder}")
+    sys.exit(0)
+begin = time.time()
+try:
+    kv.load("{folder}")
+except mx.KVError as error:
+    print(f"knew {{type(error).__name__}} after {{time.time() - begin:.1f}} s: {{error}}", flush=True)
+    os._exit(7)
+"""
+
+
+def test_a_load_that_fails_half_way_says_what_the_store_is_now_and_what_to_do(processes, tmp_path):
+    text = LOAD.format(folder=tmp_path / "saved")
+    status, said = finish(processes.launch(text))
+    assert status == 0, said
+    failpoints = "server 1:received:RESTORE:3:kill"
+    _, said = finish(processes.launch(text, "--grace", "20", TKV_FAILPOINTS=failpoints))
+    errors = re.findall(r"\[worker (\d)\] .*knew UnavailableError after ([\d.]+) s: (.*)", said)
+    assert {rank for rank, _, _ in errors} == {"0", "1"}, said
+    assert all(float(seconds) < 10 for _, seconds, _ in errors), said
+    for _, _, text in errors:
+        assert "server 1 is dead" in text, said
+    why = dict((rank, text) for rank, _, text in errors)["0"]
+    assert "some keys have been put back and others not" in why and "start the job again" in why, said

@@ -208,3 +208,26 @@ def test_the_example_goes_on_after_a_kill_with_the_weights_of_a_run_without_one(
         weights.append(line)
         shutil.rmtree(tmp_path / "run")
     assert weights[0] == weights[1]
+
+
+def test_a_restored_job_says_why_nothing_is_to_be_loaded(processes, tmp_path):
+    folder = tmp_path / "saved"
+    text = f"""
+    kv = mx.kv.create("dist_sync")
+    kv.init("w", mx.nd.zeros((4,)))
+    kv.set_optimizer(mx.optimizer.Adam())
+    if not kv.rejoined:
+        kv.push("w", mx.nd.ones((4,)))
+        kv.save({str(folder)!r})
+        sys.exit(0)
+    for load in (kv.load, kv.load_optimizer_states):
+        try:
+            load({str(folder)!r})
+        except mx.errors.FailedPreconditionError as error:
+            print(error, flush=True)
+    """
+    status, said = finish(processes.launch(text), timeout=60)
+    assert status == 0, said
+    status, said = finish(processes.launch(text, "--restore", str(folder)), timeout=60)
+    assert status == 0 and said.count("or a snapshot was restored before its script began") == 4, said
+    assert "values and states are on the servers" in said, said

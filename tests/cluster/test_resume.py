@@ -90,4 +90,4 @@ def test_a_worker_that_is_started_again_is_told_not_to_load(processes, tmp_path)
     launch = [sys.executable, "-m", "tensorkv", "launch", "-n", "2", "-s", "1", "--restart", "1"]
     status, said = finish(processes.start([*launch, sys.executable, "-c", AGAIN, str(tmp_path / "snapshots")]))
     assert status == 0, said
-    assert re.search(r"told: load .*this worker has been started again in a job that goes on", said), said
+    assert re.search(r"told: load .*this rank has lived before in this job, because it was started again", said), said

@@ -343,6 +343,55 @@ def test_leaving_dying_and_losing_servers_and_the_head_are_told(caplog):
     assert any(text.startswith("close: left without a word to the others: the head is out") for _, text in texts)
 
 
+def begun(kv):
+    kv.init(["a", "b"], [mx.nd.zeros((3,))] * 2)
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=1))
+    kv.barrier()
+    return kv
+
+
+def test_a_load_that_fails_on_the_rank_that_reads_fails_on_all_at_once(tmp_path):
+    def act(kv):
+        begun(kv)
+        kv.push(["a", "b"], [mx.nd.ones((3,))] * 2)
+        begin = time.monotonic()
+        with pytest.raises(mx.errors.SnapshotNotFoundError) as caught:
+            kv.load(tmp_path / "none")
+        kv.save(tmp_path / "some")
+        kv.barrier()
+        assert kv.load(tmp_path / "some") == {"a": 1, "b": 1}, "it can be tried again"
+        return str(caught.value), time.monotonic() - begin
+
+    texts, times = zip(*run(act, patience=60), strict=True)
+    why = f"load: {tmp_path / 'none'}: there is no snapshot"
+    assert texts == (why, f"load: worker 0: {why}", f"load: worker 0: {why}")
+    assert max(times) < 20
+
+
+def test_a_load_that_fails_on_another_rank_fails_on_all_and_changes_nothing(tmp_path):
+    def act(kv):
+        begun(kv)
+        kv.save(tmp_path)
+        kv.init("c", mx.nd.zeros((1,)))
+        kv.barrier()
+        if kv.rank == 0:
+            kv.delete("c")
+        kv.barrier()
+        if kv.rank != 0:
+            failed = kv.push("c", mx.nd.ones((1,)), async_op=True)
+            while not failed.done():
+                time.sleep(0.01)
+        kv.push(["a", "b"], [mx.nd.ones((3,))] * 2)
+        with pytest.raises(mx.KVError) as caught:
+            kv.load(tmp_path)
+        return str(caught.value), kv.pull("a").asnumpy().tolist()
+
+    texts, values = zip(*run(act, workers=2, patience=60), strict=True)
+    why = "load: an earlier call failed: push 'c': no such key"
+    assert texts == (f"load: worker 1: {why}", why)
+    assert values == ([-2.0] * 3,) * 2
+
+
 def test_a_worker_that_fails_is_dead_and_has_not_left():
     def act(kv):
         kv.init("w", mx.nd.zeros((1,)))
