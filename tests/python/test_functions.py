@@ -149,20 +149,20 @@ def test_threads_that_read_at_the_same_time_leave_standard_output_as_it_was():
     assert sys.stdout is output
 
 
-@pytest.mark.parametrize("value", [[mx.nd.ones(SHAPE)], (np.ones(SHAPE, np.float32),)])
+@pytest.mark.parametrize("value", [lambda: [mx.nd.ones(SHAPE)], lambda: (np.ones(SHAPE, np.float32),)])
 def test_a_function_is_read_for_a_value_in_a_list(value):
     with store_of("dist_sync") as kv:
         kv.set_updater(lambda key, input, stored: stored.__iadd__(input))
-        kv.init(3, value)
+        kv.init(3, value())
         assert (pushed(kv) == 2).all()
 
 
-@pytest.mark.parametrize("value", [[], [mx.nd.ones(SHAPE)] * 2, object()])
+@pytest.mark.parametrize("value", [list, lambda: [mx.nd.ones(SHAPE)] * 2, object])
 def test_a_wrong_value_is_named_by_init_where_a_function_is_set(value):
     with store_of("dist_sync") as kv:
         kv.set_updater(lambda key, input, stored: stored.__iadd__(input))
         with pytest.raises(mx.errors.InvalidArgumentError, match="^init 3: "):
-            kv.init(3, value)
+            kv.init(3, value())
 
 
 # ------------------------------------------------------------------------------------------------ what cannot be read

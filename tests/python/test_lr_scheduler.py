@@ -300,7 +300,8 @@ class Noted:
         return 1.0 / count
 
 
-ONE = mx.nd.ones((1,))
+def one():
+    return mx.nd.ones((1,))
 
 
 def store_with(store, optimizer, keys=("w",)):
@@ -314,14 +315,14 @@ def store_with(store, optimizer, keys=("w",)):
 def test_a_schedule_of_the_user_goes_on_after_load(store, tmp_path):
     with store_with(store, mx.optimizer.Adam(lr_scheduler=Noted())) as kv:
         for _ in range(5):
-            kv.push("w", ONE)
+            kv.push("w", one())
         kv.save(tmp_path)
-        kv.push("w", ONE)
+        kv.push("w", one())
         expected = kv.pull("w").asscalar()
     schedule = Noted()
     with store_with(store, mx.optimizer.Adam(lr_scheduler=schedule)) as kv:
         kv.load(tmp_path)
-        kv.push("w", ONE)
+        kv.push("w", one())
         assert (schedule.asked, kv.round("w"), kv.pull("w").asscalar()) == ([6], 6, expected)
 
 
@@ -331,8 +332,8 @@ def test_each_store_asks_by_its_own_updates_of_the_key(store):
     stores = [store_with(store, optimizer, keys=("a", "b")) for _ in range(2)]
     for _ in range(3):
         for kv in stores:
-            kv.push("a", ONE)
-    stores[0].push(["b", "a"], [ONE, ONE])
+            kv.push("a", one())
+    stores[0].push(["b", "a"], [one(), one()])
     assert optimizer.lr_scheduler.asked == [3, 3, 4, 4, 5, 5, 3, 6]
     assert optimizer.num_update == 6
     for kv in stores:
@@ -344,7 +345,7 @@ def test_a_key_that_is_made_anew_begins_with_its_first_update_and_fresh_states(s
     schedule = Noted()
     with STORES[store]() as kv:
         kv.init("w", mx.nd.zeros((1,)))
-        kv.push("w", ONE * 0)  # assigned, and no update
+        kv.push("w", one() * 0)  # assigned, and no update
         kv.set_optimizer(mx.optimizer.SGD(momentum=0.5, lr_scheduler=schedule))
         for shape in ((1,), (3,)):
             kv.push("w", mx.nd.ones(kv.pull("w").shape))
@@ -400,16 +401,16 @@ def test_threads_that_exchange_keys_do_not_wait_for_each_other():
         assert job.run(work) == [[-2, -2]] * 2
 
 
-@pytest.mark.parametrize("given", [np.array(0.5), np.float32(0.5), mx.nd.array([0.5]).reshape(())])
+@pytest.mark.parametrize("given", [np.array, np.float32, lambda x: mx.nd.array([x]).reshape(())])
 @pytest.mark.parametrize("store", [*STORES, "updater"])
 def test_a_schedule_may_give_any_number(store, given):
-    optimizer = mx.optimizer.SGD(lr_scheduler=lambda count: given)
+    optimizer = mx.optimizer.SGD(lr_scheduler=lambda count: given(0.5))
     if store == "updater":
         weight = mx.nd.zeros((1,))
-        mx.optimizer.get_updater(optimizer)("w", ONE, weight)
+        mx.optimizer.get_updater(optimizer)("w", one(), weight)
     else:
         with store_with(store, optimizer) as kv:
-            kv.push("w", ONE)
+            kv.push("w", one())
             weight = kv.pull("w")
     assert weight.asscalar() == -0.5
 
@@ -427,7 +428,7 @@ def test_what_is_no_number_names_the_schedule_the_key_and_the_update(store, give
             mx.errors.InvalidArgumentError,
             match=r"key 'w': lr_scheduler: fading \(.*\) gives .* for update 4, a number",
         ):
-            updater("w", ONE, weight) if store == "updater" else kv.push("w", ONE)
+            updater("w", one(), weight) if store == "updater" else kv.push("w", one())
         assert (kv.round("w"), kv.pull("w").asscalar(), weight.asscalar(), optimizer.num_update) == (0, 0, 0, 3)
 
 
@@ -442,7 +443,7 @@ def test_a_warm_up_of_the_users_own_is_used(store):
     assert [schedule(count) for count in (1, 2, 3)] == [0.25, 0.5, 8]
     with store_with(store, mx.optimizer.SGD(lr_scheduler=schedule)) as kv:
         for _ in range(3):
-            kv.push("w", ONE)
+            kv.push("w", one())
         assert kv.pull("w").asscalar() == -8.75
 
 
