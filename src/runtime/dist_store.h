@@ -271,8 +271,8 @@ class DistStore final : public KVStore {
   bool is_optimizer_of_other_ = false;
   CompiledUpdates compiled_;
   Cutting cutting_ = Cutting::kNone;
-  std::condition_variable cut_;     // the keys have been kept, or not
-  bool compresses_ = false;  // some keys, now or before
+  std::condition_variable cut_;  // the keys have been kept, or not
+  bool compresses_ = false;      // some keys, now or before
   bool has_warned_of_lost_ = false;
   codec::Compressions compressions_;
   std::shared_ptr<Saving> saving_;  // the last one
