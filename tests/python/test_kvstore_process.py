@@ -67,9 +67,13 @@ def test_no_gil_while_the_core_works():
     thread = threading.Thread(target=counter)
     thread.start()
     assert started.wait(30)
-    before = count[0]
-    kv.push(1, [big, big])
-    during = count[0] - before
+    during = 0
+    for _ in range(50):  # where other programs have both cores it may have to wait for one
+        before = count[0]
+        kv.push(1, [big, big])
+        during = count[0] - before
+        if during > 100:
+            break
     stop.set()
     thread.join()
     assert during > 100
