@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 import tensorkv as mx
 from tensorkv import testing
 
