@@ -116,7 +116,7 @@ TEST(Judge, OnlyValuesThatAreComputedInF32AreEncoded) {
 
 Part TopK(const std::vector<uint32_t>& positions, std::vector<std::byte>* bytes) {
   bytes->resize(positions.size() * 8);
-  std::memcpy(bytes->data(), positions.data(), positions.size() * 4);
+  if (!positions.empty()) std::memcpy(bytes->data(), positions.data(), positions.size() * 4);
   for (size_t i = 0; i < positions.size(); ++i) {
     const float value = static_cast<float>(i) + 1;
     std::memcpy(bytes->data() + positions.size() * 4 + i * 4, &value, 4);
