@@ -97,6 +97,7 @@ void DistStore::Encode(Source* source) {
     source->packed.clear();
     return;
   }
+  residual.resize(count);  // a push without compression may have ended it meanwhile
   if (coding.encoding == Encoding::kTopK) {
     EncodeLargest(source, &lost);
   } else {

@@ -132,7 +132,11 @@ LocalCompression::Owed LocalCompression::Apply(std::string_view verb,
       }
     });
     owed.lost += lost;
-    if (is_dense) after.clear();
+    if (is_dense) {  // nothing is left of the values that are here
+      for (size_t i = 0; i < arrays.size(); ++i) after[i].clear();
+      const auto is_empty = [](const std::vector<float>& rest) { return rest.empty(); };
+      if (std::all_of(after.begin(), after.end(), is_empty)) after.clear();
+    }
     sources->bases[g] = base;
     owed.residuals.emplace_back(&entry, std::move(after));
   }

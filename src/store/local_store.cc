@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "base/memory_error.h"
 #include "base/process.h"
 #include "kernels/kernels.h"
@@ -181,6 +182,7 @@ class LocalStore final : public KVStore {
   VerbCounts verbs_;
   LocalTrace trace_;
   LocalCompression compression_;
+  std::atomic<bool> has_warned_of_lost_ = false;
   std::unique_ptr<Shared> shared_;
 };
 
@@ -284,6 +286,11 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
     } else {
       RunTiles(verb, claim, push_count, sources, fuse ? &outputs : nullptr);
     }
+  }
+  if (owed.lost > 0 && options_.log && !has_warned_of_lost_.exchange(true)) {
+    options_.log(2, Format("{}: {} elements are not finite; compressed, they count as 0 but for "
+                           "fp16 and bf16 (said once)",
+                           verb, owed.lost));
   }
   std::move(owed).Keep();
   claim.pushed_keys = push_count;

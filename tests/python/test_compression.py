@@ -100,6 +100,18 @@ def test_what_is_sent_and_what_is_owed_are_all_gradients(kind, dtype):
             np.testing.assert_allclose(kv.pull("w").asnumpy().astype(np.float64), total, rtol=0, atol=tolerance)
 
 
+def test_a_value_that_is_missing_from_a_push_keeps_what_it_owes():
+    kv = mx.kv.create("device")
+    kv.init("w", mx.nd.zeros((1,)))
+    kv.set_gradient_compression({"type": "2bit", "threshold": 1})
+    kv.push("w", [mx.nd.array([0.25]), mx.nd.array([0.5])])
+    kv.set_gradient_compression({"type": "none"})
+    kv.push("w", [mx.nd.zeros((1,))])
+    assert kv.pull("w").asscalar() == 0.25
+    kv.push("w", [mx.nd.zeros((1,)), mx.nd.zeros((1,))])
+    assert kv.pull("w").asscalar() == 0.5
+
+
 def test_workers_of_one_round_may_compress_differently():
     kinds = ["2bit", "topk", None]
 
