@@ -23,6 +23,7 @@
 #include "tkv/ndarray.h"
 #include "tkv/optimizer.h"
 #include "tkv/options.h"
+#include "tkv/rows.h"
 #include "tkv/stats.h"
 
 namespace tkv {
@@ -61,6 +62,32 @@ struct PullItem {
   int priority = 0;                      // as of a PushItem
 };
 
+// A key whose rows are kept each by itself.
+struct RowsInitItem {
+  KeyView key;
+  Shape row_shape;  // of one row
+  DType dtype = DType::kF32;
+  uint64_t row_count = kRowsMax;  // ids are below it
+  RowInitializer initializer = {};
+  const Rows* rows = nullptr;  // that are there from the beginning; null: none
+  std::string_view mode = {};  // as of an InitItem
+};
+
+struct RowsPushItem {
+  KeyView key;
+  std::span<const Rows* const> values;  // at least one
+  int priority = 0;                     // as of a PushItem
+};
+
+// One reading of rows.  A key may stand in several of a call.
+//   shape  ids: (n,) of int64, in any order, with repetitions; out: (n, ...), row i for ids[i]
+struct RowsPullItem {
+  KeyView key;
+  const NDArray* ids;
+  const NDArray* out;
+  int priority = 0;
+};
+
 // Combines the sum of a push with the stored value by changing `stored` in place.  Runs on the
 // thread that pushes, once per key, in the order in which keys first appear in the call; `sum` and
 // `stored` are its own copies.  It may use the store, but not for a key of the call that it runs
@@ -76,9 +103,11 @@ using UpdateEnd = std::function<void(size_t returned, bool kept)>;
 class TKV_API KVStore {
  public:
   struct KeyInfo {
-    Shape shape;
+    Shape shape;  // of one row where the key is kept by rows
     DType dtype;
     Context context;
+    bool by_rows = false;
+    uint64_t row_count = 0;  // by rows: ids are below it
   };
 
   // Makes a store of one process ("local", "device") or of several ("dist_sync", "dist_async", see
@@ -123,6 +152,21 @@ class TKV_API KVStore {
   virtual Ticket PushAsync(std::span<const PushItem> items);
   virtual Ticket PullAsync(std::span<const PullItem> items);
   virtual Ticket PushPullAsync(std::span<const PushItem> items, std::span<const PullItem> outs);
+
+  // Creates keys whose rows are kept each by itself: memory grows with the rows that are pushed.
+  //   throws  as Init, and kInvalidArgument (an id that is not below row_count, or stands twice)
+  virtual void InitRows(std::span<const RowsInitItem> items);
+  // For each key: sums the rows, each id by itself, and hands them to the updater, or stores them when
+  // there is none.  Rows that are not there begin as the key's initializer has them.  A lazy optimizer
+  // changes only the rows that are pushed.  A key made by Init takes rows, too: the others are zero in
+  // its sum, but a lazy optimizer leaves them.
+  //   throws  as Push, and kOutOfRange (an id that the key does not have); nothing has changed
+  virtual void PushRows(std::span<const RowsPushItem> items);
+  // Copies rows of keys made by InitRows.
+  //   throws  as Pull, and kOutOfRange, kInvalidArgument (a key that is not kept by rows)
+  virtual void PullRows(std::span<const RowsPullItem> items);
+  virtual Ticket PushRowsAsync(std::span<const RowsPushItem> items);
+  virtual Ticket PullRowsAsync(std::span<const RowsPullItem> items);
 
   // Removes a key; a later Init makes it anew.  In a distributed store every worker calls it,
   // between two barriers.

@@ -23,7 +23,9 @@ class TKV_API Optimizer final {
   // Every hyperparameter starts at the program's default.
   //   multi_precision  float16 and bfloat16 keys keep a float32 master of the value, rounded once
   //                    per push
-  explicit Optimizer(Program program, bool multi_precision = false);
+  //   lazy             of keys kept by rows, and of dense ones to which rows are pushed, only rows
+  //                    that a push brings are updated; else all that there are, by a sum of zero
+  explicit Optimizer(Program program, bool multi_precision = false, bool lazy = true);
 
   // A built-in by name, with its hyperparameters beside learning_rate, wd, rescale_grad and
   // clip_gradient, which all but the last have; defaults and formulas are those of MXNet 1.9.1 where
@@ -60,10 +62,11 @@ class TKV_API Optimizer final {
   //           kInvalidArgument no such hyperparameter, or a bound is NaN
   static std::shared_ptr<Optimizer> Create(std::string_view name,
                                            const std::map<std::string, double>& params = {},
-                                           bool multi_precision = false);
+                                           bool multi_precision = false, bool lazy = true);
 
   const Program& program() const noexcept { return program_; }
   bool multi_precision() const noexcept { return multi_precision_; }
+  bool lazy() const noexcept { return lazy_; }
 
   //   throws  kInvalidArgument  the program has no such hyperparameter; see Create
   double param(std::string_view name) const;
@@ -84,6 +87,7 @@ class TKV_API Optimizer final {
 
   const Program program_;
   const bool multi_precision_;
+  const bool lazy_;
   bool is_builtin_ = false;
   mutable std::mutex mutex_;
   std::vector<double> values_;

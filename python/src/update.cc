@@ -48,18 +48,18 @@ void BindUpdate(nb::module_& m) {
       "A program with the values of its hyperparameters; stores see changes at once.")
       .def(
           "__init__",
-          [](PyOptimizer* self, const Program& program, bool multi_precision) {
-            new (self) PyOptimizer{std::make_shared<Optimizer>(program, multi_precision)};
+          [](PyOptimizer* self, const Program& program, bool multi_precision, bool lazy) {
+            new (self) PyOptimizer{std::make_shared<Optimizer>(program, multi_precision, lazy)};
           },
-          nb::arg("program"), nb::arg("multi_precision") = false)
+          nb::arg("program"), nb::arg("multi_precision") = false, nb::arg("lazy") = true)
       .def_static(
           "create",
           [](const std::string& name, const std::map<std::string, double>& params,
-             bool multi_precision) {
-            return PyOptimizer{Optimizer::Create(name, params, multi_precision)};
+             bool multi_precision, bool lazy) {
+            return PyOptimizer{Optimizer::Create(name, params, multi_precision, lazy)};
           },
           nb::arg("name"), nb::arg("params") = std::map<std::string, double>(),
-          nb::arg("multi_precision") = false, "A built-in by name.")
+          nb::arg("multi_precision") = false, nb::arg("lazy") = true, "A built-in by name.")
       .def_prop_ro(
           "program", [](const PyOptimizer& self) { return self.core->program(); }, "The program.")
       .def(

@@ -1,5 +1,7 @@
 #include "tkv/kvstore.h"
 
+#include "base/format.h"
+
 namespace tkv {
 namespace {
 
@@ -34,6 +36,28 @@ Ticket KVStore::PullAsync(std::span<const PullItem> items) {
 
 Ticket KVStore::PushPullAsync(std::span<const PushItem> items, std::span<const PullItem> outs) {
   PushPull(items, outs);
+  return DoneTicket();
+}
+
+void KVStore::InitRows(std::span<const RowsInitItem> /*items*/) {
+  throw Fail(Code::kUnimplemented, "init: the store '{}' keeps no rows", type());
+}
+
+void KVStore::PushRows(std::span<const RowsPushItem> /*items*/) {
+  throw Fail(Code::kUnimplemented, "push: the store '{}' keeps no rows", type());
+}
+
+void KVStore::PullRows(std::span<const RowsPullItem> /*items*/) {
+  throw Fail(Code::kUnimplemented, "row_sparse_pull: the store '{}' keeps no rows", type());
+}
+
+Ticket KVStore::PushRowsAsync(std::span<const RowsPushItem> items) {
+  PushRows(items);
+  return DoneTicket();
+}
+
+Ticket KVStore::PullRowsAsync(std::span<const RowsPullItem> items) {
+  PullRows(items);
   return DoneTicket();
 }
 

@@ -21,15 +21,15 @@ double ClipBound(std::string_view name, double value) {
 
 }  // namespace
 
-Optimizer::Optimizer(Program program, bool multi_precision)
-    : program_(std::move(program)), multi_precision_(multi_precision) {
+Optimizer::Optimizer(Program program, bool multi_precision, bool lazy)
+    : program_(std::move(program)), multi_precision_(multi_precision), lazy_(lazy) {
   for (const Program::Param& param : program_.params()) values_.push_back(param.value);
 }
 
 std::shared_ptr<Optimizer> Optimizer::Create(std::string_view name,
                                              const std::map<std::string, double>& params,
-                                             bool multi_precision) {
-  auto optimizer = std::make_shared<Optimizer>(BuiltinProgram(name), multi_precision);
+                                             bool multi_precision, bool lazy) {
+  auto optimizer = std::make_shared<Optimizer>(BuiltinProgram(name), multi_precision, lazy);
   optimizer->is_builtin_ = true;
   for (const auto& [param, value] : params) optimizer->SetParam(param, value);
   return optimizer;

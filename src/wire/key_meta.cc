@@ -85,12 +85,12 @@ KeyMeta DecodeKeyMeta(std::string_view bytes) {
   meta.layout = ReadEnum(&reader, Layout::kRows, "layout");
   meta.row_count = reader.Number<uint64_t>();
   meta.buckets = reader.Number<uint32_t>();
-  meta.initializer.kind = ReadEnum(&reader, Initializer::Kind::kNormal, "initializer");
+  meta.initializer.kind = ReadEnum(&reader, RowInitializer::Kind::kNormal, "initializer");
   meta.initializer.a = reader.Number<double>();
   meta.initializer.b = reader.Number<double>();
   meta.initializer.seed = reader.Number<uint64_t>();
   const bool has_rows = meta.row_count != 0 || meta.buckets != 0 ||
-                        !(meta.initializer == Initializer{});  // also where a number is none
+                        !(meta.initializer == RowInitializer{});  // also where a number is none
   if (has_rows && meta.layout != Layout::kRows) {
     throw Fail(Code::kInvalidArgument, "rows of a key whose layout is {}", Name(meta.layout));
   }

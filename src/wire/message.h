@@ -13,6 +13,7 @@
 #include "tensor/encoding.h"
 #include "tkv/dtype.h"
 #include "tkv/error.h"
+#include "tkv/rows.h"
 #include "tkv/shape.h"
 #include "wire/key_id.h"
 #include "wire/placement.h"
@@ -165,16 +166,6 @@ enum class Layout : uint8_t {  // wire value: never renumber
 };
 const char* Name(Layout layout) noexcept;
 
-// What rows that have not been written read as.
-struct Initializer {
-  enum class Kind : uint8_t { kConstant = 0, kUniform = 1, kNormal = 2 };  // wire value
-  Kind kind = Kind::kConstant;
-  double a = 0;  // the constant; the lower end; the mean
-  double b = 0;  // the upper end; the standard deviation
-  uint64_t seed = 0;
-  bool operator==(const Initializer&) const = default;
-};
-
 // What a key is; fixed at INIT.
 struct KeyMeta {  // INIT, EXISTS, META
   static constexpr uint32_t kChunkElementsDefault = 262'144;
@@ -191,9 +182,9 @@ struct KeyMeta {  // INIT, EXISTS, META
   uint32_t staleness = 0;      // k: rounds that may be open beyond one
   bool deterministic = false;  // sums in the order of ranks
   Layout layout = Layout::kDense;
-  uint64_t row_count = 0;   // kRows, of which `shape` is one row's
-  uint32_t buckets = 0;     // kRows: its chunks
-  Initializer initializer;  // kRows
+  uint64_t row_count = 0;      // kRows, of which `shape` is one row's
+  uint32_t buckets = 0;        // kRows: its chunks
+  RowInitializer initializer;  // kRows
 
   uint64_t elements() const { return static_cast<uint64_t>(shape.size()); }
   uint32_t chunk_count() const;
