@@ -1,0 +1,478 @@
+#include "rows/row_table.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+
+#include "base/format.h"
+#include "base/round_up.h"
+#include "kernels/kernels.h"
+#include "rows/mix.h"
+#include "rows/row_memory.h"
+
+namespace tkv {
+namespace {
+
+constexpr size_t kBatch = 32;  // rows on their way from memory at a time
+constexpr size_t kLine = 64;
+constexpr size_t kLinesMax =
+    16;  // of a record that are asked for; a longer one brings the rest itself
+constexpr size_t kPageBytesMin = size_t{4} << 10;
+constexpr size_t kPageBytesMax = size_t{2} << 20;
+
+void PrefetchBytes(const void* at, size_t bytes) noexcept {
+  const auto* const first = static_cast<const char*>(at);
+  for (size_t i = 0; i < std::min(bytes, kLinesMax * kLine); i += kLine) {
+    __builtin_prefetch(first + i);
+  }
+}
+
+template <typename F>
+auto WithMemory(F f) {
+  try {
+    return f();
+  } catch (const std::bad_alloc&) {
+    throw Fail(Code::kResourceExhausted, "no memory for rows");
+  }
+}
+
+}  // namespace
+
+RowTable::RowTable(DType dtype, size_t row_elements, const RowInitializer& initializer,
+                   uint32_t buckets)
+    : dtype_(dtype),
+      compute_(ComputeType(dtype)),
+      elements_(row_elements),
+      row_bytes_(row_elements * ItemSize(dtype)),
+      wide_bytes_(row_elements * ItemSize(compute_)),
+      initial_(dtype, row_elements, initializer),
+      index_(buckets) {}
+
+size_t RowTable::memory_bytes() const noexcept {
+  size_t bytes = index_.memory_bytes() + pages_.capacity() * sizeof(Page) +
+                 free_.capacity() * sizeof(uint64_t);
+  for (const Page& page : pages_) bytes += page.memory.size;
+  return bytes;
+}
+
+// -----------------------------------------------------------------------------------------------------------------
+// records
+
+// Each part begins where an element of it may lie.
+static size_t MasterAt(size_t row_bytes) { return RoundUp(row_bytes, sizeof(double)); }
+
+uint32_t RowTable::StrideNow() const {
+  const size_t arrays = (has_master_ ? 1 : 0) + state_count_;
+  const size_t bytes = MasterAt(row_bytes_) + arrays * RoundUp(wide_bytes_, sizeof(double));
+  if (bytes > (size_t{1} << 30)) {
+    throw Fail(Code::kResourceExhausted, "a row takes {} bytes with its states, at most 1 GiB",
+               bytes);
+  }
+  return static_cast<uint32_t>(std::max<size_t>(bytes, sizeof(double)));
+}
+
+// Of a record that has the states of now.
+RowParts RowTable::PartsOf(std::byte* record) const noexcept {
+  RowParts parts;
+  parts.value = record;
+  parts.state_bytes = RoundUp(wide_bytes_, sizeof(double));
+  parts.states = record + MasterAt(row_bytes_);
+  if (has_master_) {
+    parts.master = reinterpret_cast<float*>(parts.states);
+    parts.states += parts.state_bytes;
+  }
+  return parts;
+}
+
+// The record of a row that has had no update.
+void RowTable::StartRecord(std::byte* record, const std::byte* value) const noexcept {
+  if (value != record) std::memcpy(record, value, row_bytes_);
+  const RowParts parts = PartsOf(record);
+  if (has_master_) kernels::Convert(dtype_, record, compute_, parts.master, elements_);
+  if (state_count_ > 0) std::memset(parts.states, 0, state_count_ * parts.state_bytes);
+}
+
+RowTable::Page RowTable::NewPage(uint32_t rows) const {
+  Page page;
+  page.stride = StrideNow();
+  page.rows = rows;
+  page.rule = rule_;
+  page.memory = NewRowMemory(size_t{page.stride} * rows);
+  return page;
+}
+
+void RowTable::StartStates(size_t state_count, bool has_master) noexcept {
+  state_count_ = state_count;
+  has_master_ = has_master && compute_ != dtype_;
+  ++rule_;
+}
+
+// Pages that copies of the table share, or that have the states of an earlier rule, are written anew.
+void RowTable::MakeWritable(size_t number) {
+  Page& page = pages_[number];
+  if (page.checked == batch_) return;
+  const bool is_of_now = page.rule == rule_;
+  if (!is_of_now || !page.memory.unique()) {
+    Page fresh = NewPage(page.rows);
+    const uint32_t used = number < tail_.page ? page.rows : number == tail_.page ? tail_.row : 0;
+    if (is_of_now) {
+      std::memcpy(fresh.memory.data, page.memory.data, size_t{used} * page.stride);
+    } else {
+      for (size_t row = 0; row < used; ++row) {
+        StartRecord(fresh.memory.data + row * fresh.stride, page.memory.data + row * page.stride);
+      }
+    }
+    page = std::move(fresh);
+  }
+  page.checked = batch_;
+}
+
+RowTable::Taken RowTable::TakePlace() {
+  if (!free_.empty()) {
+    const uint64_t place = free_.back();
+    free_.pop_back();
+    return {place, true};
+  }
+  if (tail_.page < pages_.size() && tail_.row == pages_[tail_.page].rows) {
+    tail_ = {tail_.page + 1, 0};
+  }
+  if (tail_.page == pages_.size()) {
+    const size_t bytes = std::min(kPageBytesMax, kPageBytesMin << std::min<size_t>(tail_.page, 20));
+    pages_.push_back(NewPage(static_cast<uint32_t>(std::max<size_t>(1, bytes / StrideNow()))));
+  }
+  return {uint64_t{tail_.page} << 32 | tail_.row++, false};
+}
+
+// The places that have been taken last come back first: to the end of the pages, or to the list that
+// they were taken from, which has room for them still.
+void RowTable::PutBack(const Taken& taken) noexcept {
+  if (taken.is_from_list) {
+    free_.push_back(taken.place);
+  } else {
+    tail_ = {PageOf(taken.place), RowOf(taken.place)};
+  }
+}
+
+// -----------------------------------------------------------------------------------------------------------------
+// batches
+
+void RowTable::Prefetch(uint64_t place) const noexcept {
+  const Page& page = pages_[PageOf(place)];
+  PrefetchBytes(page.memory.data + uint64_t{RowOf(place)} * page.stride, page.stride);
+}
+
+// Finds rows: index entries and records of the rows that come next are on their way meanwhile.
+template <typename Found, typename Use>
+void RowTable::Walk(std::span<const uint64_t> mixes, Found found, Use use) const {
+  const size_t count = mixes.size();
+  const size_t blocks = (count + kBatch - 1) / kBatch;
+  std::array<std::array<const RowIndex::Entry*, kBatch>, 2> homes;
+  std::array<std::array<uint64_t, kBatch>, 2> places;
+  const auto end_of = [&](size_t block) { return std::min(count, (block + 1) * kBatch); };
+  for (size_t step = 0; step < blocks + 2; ++step) {
+    if (step < blocks) {
+      auto& now = homes[step % 2];
+      for (size_t i = step * kBatch; i < end_of(step); ++i) {
+        now[i % kBatch] = index_.Home(mixes[i]);
+        __builtin_prefetch(now[i % kBatch]);
+      }
+    }
+    if (step >= 1 && step - 1 < blocks) {
+      const auto& from = homes[(step - 1) % 2];
+      auto& now = places[(step - 1) % 2];
+      for (size_t i = (step - 1) * kBatch; i < end_of(step - 1); ++i) {
+        now[i % kBatch] = RowIndex::FindFrom(from[i % kBatch], mixes[i]);
+        if (now[i % kBatch] != RowIndex::kNowhere) found(now[i % kBatch]);
+      }
+    }
+    if (step >= 2) {
+      const auto& now = places[step % 2];
+      for (size_t i = (step - 2) * kBatch; i < end_of(step - 2); ++i) use(i, now[i % kBatch]);
+    }
+  }
+}
+
+void RowTable::Read(std::span<const uint64_t> mixes, void* out) const noexcept {
+  auto* const rows = static_cast<std::byte*>(out);
+  Walk(
+      mixes, [&](uint64_t place) { PrefetchBytes(RecordAt(place), row_bytes_); },
+      [&](size_t i, uint64_t place) {
+        std::byte* const row = rows + i * row_bytes_;
+        if (place == RowIndex::kNowhere) {
+          initial_.Write(IdOf(mixes[i]), row);
+        } else {
+          std::memcpy(row, RecordAt(place), row_bytes_);
+        }
+      });
+}
+
+// Gives places to rows that have none.  Throws in between; Unmake takes all of it back.
+void RowTable::Make(std::span<const uint64_t> mixes, RowPlaces* places) {
+  for (size_t i = 0; i < mixes.size(); ++i) {
+    uint64_t& place = places->places_[i];
+    if (place != RowIndex::kNowhere) continue;
+    const Taken taken = TakePlace();
+    try {
+      place = index_.Insert(mixes[i], taken.place);
+    } catch (...) {
+      PutBack(taken);
+      throw;
+    }
+    if (place == taken.place) {
+      places->made_.push_back(static_cast<uint32_t>(i));
+      if (taken.is_from_list) ++places->from_list_;
+    } else {
+      PutBack(taken);  // it stands twice in the batch
+    }
+  }
+}
+
+void RowTable::Unmake(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept {
+  for (size_t i = places.made_.size(); i-- > 0;) {
+    const uint64_t mix = mixes[places.made_[i]];
+    // Its segment is this table's own since the mix was inserted, so that nothing is copied.  Places of
+    // the list are taken before those at the end.
+    PutBack({index_.Erase(mix), i < places.from_list_});
+  }
+}
+
+void RowTable::Reserve(std::span<const uint64_t> mixes, RowPlaces* places) {
+  WithMemory([&] {
+    places->made_.clear();
+    places->from_list_ = 0;
+    places->places_.resize(mixes.size());
+    size_t missing = 0;
+    Walk(
+        mixes, [](uint64_t) {},
+        [&](size_t i, uint64_t place) {
+          places->places_[i] = place;
+          missing += place == RowIndex::kNowhere ? 1 : 0;
+        });
+    if (missing > UINT32_MAX || mixes.size() > UINT32_MAX) throw std::bad_alloc();
+    places->made_.reserve(missing);
+    ++batch_;
+    try {
+      if (missing > 0) Make(mixes, places);
+      for (const uint64_t place : places->places_) MakeWritable(PageOf(place));
+    } catch (...) {
+      Unmake(mixes, *places);
+      throw;
+    }
+    for (const uint32_t i : places->made_) {
+      std::byte* const record = RecordAt(places->places_[i]);
+      initial_.Write(IdOf(mixes[i]), record);
+      StartRecord(record, record);
+    }
+  });
+}
+
+void RowTable::ReserveAll() {
+  ++batch_;
+  WithMemory([&] {
+    for (size_t i = 0; i < pages_.size(); ++i) MakeWritable(i);
+  });
+}
+
+template <typename F>
+void RowTable::ForPlaces(const RowPlaces& places, F f) noexcept {
+  const auto& all = places.places_;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i + kBatch / 2 < all.size()) Prefetch(all[i + kBatch / 2]);
+    f(i, RecordAt(all[i]));
+  }
+}
+
+void RowTable::Assign(const RowPlaces& places, const RowSource& values, DType from) noexcept {
+  ForPlaces(places, [&](size_t i, std::byte* record) {
+    if (from == dtype_) {
+      std::memcpy(record, values.at(i), row_bytes_);
+    } else {
+      kernels::Convert(from, values.at(i), dtype_, record, elements_);
+    }
+    if (has_master_) {
+      kernels::Convert(dtype_, record, compute_, PartsOf(record).master, elements_);
+    }
+  });
+}
+
+void RowTable::AssignMaster(const RowPlaces& places, const RowSource& values) noexcept {
+  if (!has_master_) return;
+  ForPlaces(places, [&](size_t i, std::byte* record) {
+    std::memcpy(PartsOf(record).master, values.at(i), wide_bytes_);
+  });
+}
+
+void RowTable::AssignState(size_t number, const RowPlaces& places,
+                           const RowSource& values) noexcept {
+  if (number >= state_count_) return;
+  ForPlaces(places, [&](size_t i, std::byte* record) {
+    const RowParts parts = PartsOf(record);
+    std::memcpy(parts.states + number * parts.state_bytes, values.at(i), wide_bytes_);
+  });
+}
+
+// Rows on their way to an update: while some come from memory those before them are updated.
+class RowTable::UpdateQueue {
+ public:
+  UpdateQueue(const RowTable& table, RowUpdate* update)
+      : table_(table), update_(update), group_rows_(std::max(kBatch / 2, update->rows_max())) {}
+  ~UpdateQueue() {
+    Run(&groups_[1 - filling_]);
+    Run(&groups_[filling_]);
+  }
+  UpdateQueue(const UpdateQueue&) = delete;
+  UpdateQueue& operator=(const UpdateQueue&) = delete;
+
+  void Add(uint64_t place, uint64_t mix, const void* sum) noexcept {
+    Group& group = groups_[filling_];
+    const Page& page = table_.pages_[PageOf(place)];
+    std::byte* const record = page.memory.data + uint64_t{RowOf(place)} * page.stride;
+    PrefetchBytes(record, page.stride);
+    group.parts[group.count] = table_.PartsOf(record);
+    group.sums[group.count] = sum;
+    group.ids[group.count] = update_->draws() ? IdOf(mix) : 0;
+    if (++group.count < group_rows_) return;
+    filling_ = 1 - filling_;
+    Run(&groups_[filling_]);
+  }
+
+ private:
+  struct Group {
+    size_t count = 0;
+    std::array<RowParts, RowUpdate::kRowsMax> parts;
+    std::array<const void*, RowUpdate::kRowsMax> sums;
+    std::array<uint64_t, RowUpdate::kRowsMax> ids;
+  };
+
+  void Run(Group* group) noexcept {
+    const size_t most = update_->rows_max();
+    for (size_t begin = 0; begin < group->count; begin += most) {
+      const size_t count = std::min(most, group->count - begin);
+      update_->Run({group->parts.data() + begin, count}, group->sums.data() + begin,
+                   group->ids.data() + begin);
+    }
+    group->count = 0;
+  }
+
+  const RowTable& table_;
+  RowUpdate* const update_;
+  const size_t group_rows_;
+  size_t filling_ = 0;
+  std::array<Group, 2> groups_;
+};
+
+void RowTable::Update(RowUpdate* update, std::span<const uint64_t> mixes, const RowPlaces& places,
+                      const RowSource& sums) noexcept {
+  UpdateQueue queue(*this, update);
+  const auto& all = places.places_;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (sums.list != nullptr && i + kBatch < all.size()) {
+      PrefetchBytes(sums.at(i + kBatch), wide_bytes_);
+    }
+    queue.Add(all[i], mixes[i], sums.at(i));
+  }
+}
+
+void RowTable::UpdateAll(RowUpdate* update, std::span<const uint64_t> mixes,
+                         const RowSource& sums) noexcept {
+  UpdateQueue queue(*this, update);
+  size_t next = 0;
+  index_.ForEach(0, [&](uint64_t mix, uint64_t place) {
+    const bool is_summed = next < mixes.size() && mixes[next] == mix;
+    queue.Add(place, mix, is_summed ? sums.at(next++) : update->zeros());
+    return true;
+  });
+}
+
+// -----------------------------------------------------------------------------------------------------------------
+// rows that go, and snapshots
+
+void RowTable::Erase(std::span<const uint64_t> mixes) {
+  WithMemory([&] {
+    free_.reserve(free_.size() + mixes.size());
+    for (const uint64_t mix : mixes) {
+      const uint64_t place = index_.Erase(mix);
+      if (place != RowIndex::kNowhere) free_.push_back(place);
+    }
+  });
+}
+
+std::vector<uint64_t> RowTable::Mixes(uint64_t first, size_t count_max) const {
+  std::vector<uint64_t> mixes;
+  mixes.reserve(std::min(count_max, size()));
+  if (count_max == 0) return mixes;
+  index_.ForEach(first, [&](uint64_t mix, uint64_t) {
+    mixes.push_back(mix);
+    return mixes.size() < count_max;
+  });
+  return mixes;
+}
+
+void RowTable::ReadMaster(std::span<const uint64_t> mixes, void* out) const noexcept {
+  auto* const rows = static_cast<std::byte*>(out);
+  Walk(
+      mixes, [](uint64_t) {},
+      [&](size_t i, uint64_t place) {
+        if (place == RowIndex::kNowhere) return;
+        std::byte* const record = RecordAt(place);
+        std::byte* const row = rows + i * wide_bytes_;
+        if (has_master_ && pages_[PageOf(place)].rule == rule_) {
+          std::memcpy(row, PartsOf(record).master, wide_bytes_);
+        } else {
+          kernels::Convert(dtype_, record, compute_, row, elements_);
+        }
+      });
+}
+
+void RowTable::ReadState(size_t number, std::span<const uint64_t> mixes, void* out) const noexcept {
+  auto* const rows = static_cast<std::byte*>(out);
+  Walk(
+      mixes, [](uint64_t) {},
+      [&](size_t i, uint64_t place) {
+        if (place == RowIndex::kNowhere) return;
+        std::byte* const row = rows + i * wide_bytes_;
+        if (number < state_count_ && pages_[PageOf(place)].rule == rule_) {
+          const RowParts parts = PartsOf(RecordAt(place));
+          std::memcpy(row, parts.states + number * parts.state_bytes, wide_bytes_);
+        } else {
+          std::memset(row, 0, wide_bytes_);
+        }
+      });
+}
+
+bool RowTable::operator==(const RowTable& other) const {
+  if (dtype_ != other.dtype_ || elements_ != other.elements_ || size() != other.size() ||
+      state_count_ != other.state_count_ || has_master_ != other.has_master_ ||
+      initial_.initializer() != other.initial_.initializer()) {
+    return false;
+  }
+  constexpr size_t kRows = 1024;
+  std::vector<std::byte> mine(kRows * wide_bytes_ + 1), theirs(mine.size());
+  uint64_t first = 0;
+  for (;;) {
+    const std::vector<uint64_t> mixes = Mixes(first, kRows);
+    if (mixes != other.Mixes(first, kRows)) return false;
+    if (mixes.empty()) return true;
+    const auto is_same = [&](size_t bytes) {
+      return std::memcmp(mine.data(), theirs.data(), mixes.size() * bytes) == 0;
+    };
+    Read(mixes, mine.data());
+    other.Read(mixes, theirs.data());
+    if (!is_same(row_bytes_)) return false;
+    for (size_t s = 0; s < state_count_ + (has_master_ ? 1 : 0); ++s) {
+      if (s == state_count_) {
+        ReadMaster(mixes, mine.data());
+        other.ReadMaster(mixes, theirs.data());
+      } else {
+        ReadState(s, mixes, mine.data());
+        other.ReadState(s, mixes, theirs.data());
+      }
+      if (!is_same(wide_bytes_)) return false;
+    }
+    if (mixes.back() == UINT64_MAX) return true;
+    first = mixes.back() + 1;
+  }
+}
+
+}  // namespace tkv
