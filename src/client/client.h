@@ -77,7 +77,11 @@ struct Operation {
   std::string key;                      // canonical
   std::shared_ptr<const KeyMeta> meta;  // kInit
   codec::Contribution value;  // of the key's dtype; kInit: dense; read until it is accepted
-  Block out;                  // contiguous, of the key's dtype; undefined where the operation fails
+  // kPull of a key by rows: the ids that are asked for, in parts as a contribution's.
+  codec::Contribution ids;
+  // Contiguous, of the key's dtype, by rows those of the ids in their order; undefined where the
+  // operation fails.
+  Block out;
   std::optional<std::vector<double>> scalars;
   UpdateSpec spec;
   // kBarrier: what everybody who comes to it gets; kLeave: why the worker ends, as one that is dead
@@ -269,6 +273,9 @@ class Client final : private ChunkPlaces {
   void StartPulls(const KeyId& id, KeyState* key, Op* op);
   void QueuePull(const KeyId& id, KeyState* key, Op* op, uint32_t chunk, uint64_t min_version,
                  bool no_body);
+  std::optional<Error> JudgeIds(const KeyState& key, const Operation& pull) const;
+  static bool IsAsked(const KeyMeta& meta, const Operation& pull, uint32_t chunk);
+  static codec::Range RangeOf(const KeyMeta& meta, const Operation& pull, uint32_t chunk);
   void Ask(const KeyId& id, KeyState* key, uint32_t chunk, uint64_t version);
   bool PullAgain(const KeyId& id, KeyState* key, Op* op);
   void OnPushAnswer(const Outgoing& sent, const Message& reply);

@@ -86,14 +86,22 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
   if (is_describe) {
     const KeyMeta meta = DecodeKeyMeta(reply.extra);
     const KeyMeta* const mine = op->what.meta.get();  // of an init
-    if (meta.layout == Layout::kRows) {
-      return Fail(op, Error(Code::kUnimplemented,
-                            Format("layout {} is not in protocol {} of {}", Name(meta.layout),
-                                   kProtocolVersion, PackageName())));
-    }
     if (meta.name != op->what.key) {
       return Fail(
           op, Error(Code::kAlreadyExists, Format("the id is taken by {}", ShownKey(meta.name))));
+    }
+    if (op->what.kind == Kind::kInit && meta.by_rows() != mine->by_rows()) {
+      return Fail(op, Error(Code::kInvalidArgument, Format("layout {} here, {} in the store",
+                                                           Name(mine->layout), Name(meta.layout))));
+    }
+    if (op->what.kind == Kind::kInit && meta.by_rows() &&
+        (meta.row_count != mine->row_count || meta.initializer != mine->initializer)) {
+      return Fail(op,
+                  Error(Code::kInvalidArgument,
+                        Format("{} rows here, {} in the store{}", mine->row_count, meta.row_count,
+                               meta.initializer == mine->initializer
+                                   ? ""
+                                   : ", and the initializers of rows differ")));
     }
     if (op->what.kind == Kind::kInit && (meta.shape != mine->shape || meta.dtype != mine->dtype)) {
       return Fail(op, Error(Code::kInvalidArgument,

@@ -44,7 +44,9 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
       return true;
     }
   }
-  if (const auto error = codec::Cut(key->meta, &op->what.value)) {
+  auto error = codec::Cut(key->meta, &op->what.value);
+  if (!error && op->what.kind == Kind::kPushPull) error = JudgeIds(*key, op->what);
+  if (error) {
     Fail(op, *error);
     return true;
   }
@@ -75,7 +77,7 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
     ++key->chunks[c].queued_pushes;
     ++op->unaccepted;
     Queue(key->chunks[c].server, std::move(push));
-    if (op->what.kind != Kind::kPush) {
+    if (op->what.kind != Kind::kPush && IsAsked(key->meta, op->what, c)) {
       QueuePull(id, key, op, c, exact || is_barrier ? round : 0, is_barrier);
     }
   }
@@ -98,6 +100,9 @@ void Client::Ask(const KeyId& id, KeyState* key, uint32_t chunk, uint64_t versio
 }
 
 void Client::StartPulls(const KeyId& id, KeyState* key, Op* op) {
+  if (op->what.kind == Kind::kPull) {
+    if (const auto error = JudgeIds(*key, op->what)) return Fail(op, *error);
+  }
   for (const ChunkPlace& place : key->chunks) {
     if (const auto& dead = links_[place.server].dead()) return Fail(op, *dead);
   }
@@ -108,7 +113,44 @@ void Client::StartPulls(const KeyId& id, KeyState* key, Op* op) {
   const bool waits_for_round =
       key->meta.mode == KeyMeta::Mode::kSync && (key->meta.exact_reads() || no_body);
   const uint64_t min_version = role_ == Role::kWorker && waits_for_round ? key->round : 0;  // C5
-  for (uint32_t c = 0; c < key->chunks.size(); ++c) QueuePull(id, key, op, c, min_version, no_body);
+  for (uint32_t c = 0; c < key->chunks.size(); ++c) {
+    if (!no_body && !IsAsked(key->meta, op->what, c)) continue;
+    QueuePull(id, key, op, c, min_version, no_body);
+  }
+  FinishIfDone(op);  // of no rows
+}
+
+// What is wrong with the ids of a pull, and with where their rows are to land.
+std::optional<Error> Client::JudgeIds(const KeyState& key, const Operation& pull) const {
+  const codec::Contribution& ids = pull.ids;
+  if (!key.meta.by_rows()) {
+    if (ids.ends.empty()) return std::nullopt;
+    return tkv::Fail(Code::kInvalidArgument, "rows of a key whose layout is {}",
+                     Name(key.meta.layout));
+  }
+  size_t begin = 0;
+  bool is_right = ids.ends.size() == key.meta.chunk_count() && ids.ends.back() == ids.bytes.size &&
+                  pull.out.size == ids.bytes.size / sizeof(uint64_t) * key.meta.row_bytes();
+  for (const size_t end : ids.ends) {
+    is_right = is_right && end >= begin && end % sizeof(uint64_t) == 0;
+    begin = end;
+  }
+  if (is_right) return std::nullopt;
+  return tkv::Fail(Code::kInvalidArgument, "{} bytes of ids in {} parts for {} bytes of rows",
+                   ids.bytes.size, ids.ends.size(), pull.out.size);
+}
+
+// Whether a pull asks for something of this chunk; of a barrier's, for its version.
+bool Client::IsAsked(const KeyMeta& meta, const Operation& pull, uint32_t chunk) {
+  return !meta.by_rows() || RangeOf(meta, pull, chunk).size > 0;
+}
+
+// Where a chunk's answer to a pull lands in its `out`.
+codec::Range Client::RangeOf(const KeyMeta& meta, const Operation& pull, uint32_t chunk) {
+  if (!meta.by_rows()) return codec::DenseRange(meta, chunk);
+  const size_t begin = chunk == 0 ? 0 : pull.ids.ends[chunk - 1];
+  const size_t size = pull.ids.ends[chunk] - begin;
+  return {begin / sizeof(uint64_t) * meta.row_bytes(), size / sizeof(uint64_t) * meta.row_bytes()};
 }
 
 void Client::QueuePull(const KeyId& id, KeyState* key, Op* op, uint32_t chunk, uint64_t min_version,
@@ -117,7 +159,11 @@ void Client::QueuePull(const KeyId& id, KeyState* key, Op* op, uint32_t chunk, u
   Outgoing pull;
   pull.op = op->id;
   pull.priority = op->what.priority;
-  pull.pull_bytes = no_body ? 0 : codec::DenseRange(key->meta, chunk).size;
+  if (!no_body) {
+    pull.pull_bytes = RangeOf(key->meta, op->what, chunk).size;
+    if (key->meta.by_rows()) pull.message.body = op->what.ids.PartOf(chunk);
+    pull.pull_bytes += pull.message.body.size;
+  }
   pull.message.type = Type::kPull;
   if (no_body) pull.message.flags = kNoBody;
   if (op->what.kind == Kind::kCut) pull.message.flags |= kCut;
@@ -193,6 +239,7 @@ bool Client::PullAgain(const KeyId& id, KeyState* key, Op* op) {
   bool again = false;
   for (uint32_t c = 0; c < op->versions.size(); ++c) {
     if (op->versions[c] == newest) continue;
+    if (!IsAsked(key->meta, op->what, c)) continue;
     if (!again && ++op->tries > options_.observer_tries) {
       Fail(op, Error(Code::kUnavailable,
                      Format("the chunks have had unequal versions {} times", op->tries)));
@@ -232,7 +279,7 @@ Block Client::Landing(LinkId link, const Message& message) {
   if (op == nullptr || (key == keys_.end() && !is_read)) return {};
   const uint32_t chunk = sent->message.chunk;
   const codec::Range range =
-      is_read ? PartRange(op->what, chunk) : codec::DenseRange(key->second.meta, chunk);
+      is_read ? PartRange(op->what, chunk) : RangeOf(key->second.meta, op->what, chunk);
   if (message.body.size != range.size || range.begin + range.size > op->what.out.size) return {};
   return {op->what.out.data + range.begin, range.size, op->what.out.owner};
 }

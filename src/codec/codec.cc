@@ -9,7 +9,8 @@ namespace tkv::codec {
 
 Bytes Contribution::PartOf(uint32_t chunk) const {
   const size_t begin = chunk == 0 ? 0 : ends[chunk - 1];
-  if (ends[chunk] == begin) return {};  // no bytes, and nobody to keep for them
+  const bool is_nothing = ends[chunk] == begin && encoding != Encoding::kRows;
+  if (is_nothing) return {};  // no bytes, and nobody to keep for them
   return {bytes.data + begin, ends[chunk] - begin, bytes.owner};
 }
 
@@ -26,7 +27,9 @@ namespace {
 
 constexpr size_t kChosenBytes = sizeof(uint32_t) + sizeof(float);  // of an element of top-k
 
-bool IsThere(Encoding encoding) { return IsTiled(encoding) || encoding == Encoding::kTopK; }
+bool IsThere(Encoding encoding) {
+  return IsTiled(encoding) || encoding == Encoding::kTopK || encoding == Encoding::kRows;
+}
 
 // What is wrong with the number that comes with an encoding.
 std::optional<Error> JudgeParam(Encoding encoding, uint32_t param) {
@@ -48,6 +51,12 @@ std::optional<Error> JudgeParam(Encoding encoding, uint32_t param) {
 // What is wrong with the size of a part.
 std::optional<Error> JudgeSize(const KeyMeta& meta, uint32_t chunk, Encoding encoding,
                                size_t bytes) {
+  if (encoding == Encoding::kRows) {
+    const size_t row = sizeof(uint64_t) + meta.row_bytes();
+    if (bytes % row == 0) return std::nullopt;
+    return Fail(Code::kFailedPrecondition, "{} bytes of rows, a row and its id have {}", bytes,
+                row);
+  }
   const auto elements = static_cast<size_t>(meta.elements_of(chunk));
   if (encoding == Encoding::kTopK) {
     if (bytes % kChosenBytes == 0 && bytes / kChosenBytes <= elements) return std::nullopt;
@@ -69,7 +78,12 @@ std::optional<Error> Judge(const KeyMeta& meta, uint32_t chunk, Encoding encodin
                 kProtocolVersion, PackageName());
   }
   if (auto error = JudgeParam(encoding, param)) return error;
-  if (encoding != Encoding::kDense && ComputeType(meta.dtype) != DType::kF32) {
+  if (meta.by_rows() != (encoding == Encoding::kRows)) {
+    return Fail(Code::kFailedPrecondition, "encoding {} of a key whose layout is {}",
+                NameOf(encoding), Name(meta.layout));
+  }
+  const bool is_compressed = encoding != Encoding::kDense && encoding != Encoding::kRows;
+  if (is_compressed && ComputeType(meta.dtype) != DType::kF32) {
     return Fail(Code::kInvalidArgument, "encoding {} of {} values", NameOf(encoding),
                 Name(meta.dtype));
   }
@@ -79,6 +93,10 @@ std::optional<Error> Judge(const KeyMeta& meta, uint32_t chunk, Encoding encodin
                 kPartBytesMax);
   }
   return std::nullopt;
+}
+
+Encoding InitEncoding(const KeyMeta& meta) {
+  return meta.by_rows() ? Encoding::kRows : Encoding::kDense;
 }
 
 std::vector<uint32_t> PositionsOf(const Part& part, size_t elements) {

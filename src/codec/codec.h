@@ -51,6 +51,8 @@ struct Range {
 };
 Range DenseRange(const KeyMeta& meta, uint32_t chunk);
 
+// How an INIT writes the initial value of this key down.
+Encoding InitEncoding(const KeyMeta& meta);
 // What is wrong with a part of a contribution to this chunk; nothing where it may be used.
 std::optional<Error> Judge(const KeyMeta& meta, uint32_t chunk, Encoding encoding, uint32_t param,
                            size_t bytes);

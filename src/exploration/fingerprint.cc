@@ -55,7 +55,30 @@ class StateWriter {
     if (value.data != nullptr) Hashed(value.data, value.size);
   }
   void Add(const Block& value) { Add(value.bytes()); }
-  void Add(const ChunkData& data) { Add(data.dense_); }
+  void Add(const ChunkData& data) { All(data.dense_, data.rows_); }
+  // Its rows in order, with what updates keep beside them.
+  void Add(const RowTable& table) {
+    const std::vector<uint64_t> mixes = table.Mixes(0, table.size());
+    All(mixes, table.state_count(), table.has_master());
+    const size_t elements = mixes.size() * table.row_elements();
+    std::string bytes(elements * ItemSize(table.dtype()), '\0');
+    table.Read(mixes, bytes.data());
+    Add(bytes);
+    bytes.resize(elements * ItemSize(ComputeType(table.dtype())));
+    if (table.has_master()) {
+      table.ReadMaster(mixes, bytes.data());
+      Add(bytes);
+    }
+    for (size_t i = 0; i < table.state_count(); ++i) {
+      table.ReadState(i, mixes, bytes.data());
+      Add(bytes);
+    }
+  }
+  void Add(const SparseSum& sum) {
+    All(sum.dtype(), std::vector<uint64_t>(sum.names().begin(), sum.names().end()));
+    const RowSource rows = sum.values();
+    for (size_t i = 0; i < sum.size(); ++i) Raw(rows.at(i), rows.row_bytes);
+  }
   void Add(const Shape& value) {
     for (const int64_t dim : value) Add(dim);
     Add(value.rank());

@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "base/format.h"
+#include "base/mix.h"
 #include "kernels/kernels.h"
-#include "rows/mix.h"
 #include "tkv/ndarray.h"
 #include "tkv/ops.h"
 #include "update/random.h"

@@ -8,8 +8,8 @@
 #include <set>
 #include <vector>
 
+#include "base/mix.h"
 #include "base/random.h"
-#include "rows/mix.h"
 #include "tests/arrays.h"
 
 namespace tkv {
@@ -35,8 +35,8 @@ TEST(Mix, HasAnInverse) {
   Random random(1);
   for (int i = 0; i < 100'000; ++i) {
     const uint64_t id = i < 1000 ? static_cast<uint64_t>(i) : random.Next();
-    ASSERT_EQ(IdOf(Mix(id)), id);
-    ASSERT_EQ(Mix(IdOf(id)), id);
+    ASSERT_EQ(Unmix(Mix(id)), id);
+    ASSERT_EQ(Mix(Unmix(id)), id);
   }
 }
 

@@ -6,9 +6,9 @@
 #include <new>
 
 #include "base/format.h"
+#include "base/mix.h"
 #include "base/round_up.h"
 #include "kernels/kernels.h"
-#include "rows/mix.h"
 #include "rows/row_memory.h"
 
 namespace tkv {
@@ -200,7 +200,7 @@ void RowTable::Read(std::span<const uint64_t> mixes, void* out) const noexcept {
       [&](size_t i, uint64_t place) {
         std::byte* const row = rows + i * row_bytes_;
         if (place == RowIndex::kNowhere) {
-          initial_.Write(IdOf(mixes[i]), row);
+          initial_.Write(Unmix(mixes[i]), row);
         } else {
           std::memcpy(row, RecordAt(place), row_bytes_);
         }
@@ -261,7 +261,7 @@ void RowTable::Reserve(std::span<const uint64_t> mixes, RowPlaces* places) {
     }
     for (const uint32_t i : places->made_) {
       std::byte* const record = RecordAt(places->places_[i]);
-      initial_.Write(IdOf(mixes[i]), record);
+      initial_.Write(Unmix(mixes[i]), record);
       StartRecord(record, record);
     }
   });
@@ -331,7 +331,7 @@ class RowTable::UpdateQueue {
     PrefetchBytes(record, page.stride);
     group.parts[group.count] = table_.PartsOf(record);
     group.sums[group.count] = sum;
-    group.ids[group.count] = update_->draws() ? IdOf(mix) : 0;
+    group.ids[group.count] = update_->draws() ? Unmix(mix) : 0;
     if (++group.count < group_rows_) return;
     filling_ = 1 - filling_;
     Run(&groups_[filling_]);

@@ -12,9 +12,9 @@
 #include <optional>
 #include <vector>
 
+#include "base/mix.h"
 #include "base/random.h"
 #include "kernels/kernels.h"
-#include "rows/mix.h"
 #include "rows/sparse_sum.h"
 #include "tests/arrays.h"
 #include "update/program_body.h"
@@ -323,7 +323,7 @@ void CompareWithDense(const Case& c, uint64_t seed) {
       job.scalars = &bound;
       job.states = states;
       job.stream = kStream;
-      job.begin = IdOf(mix) * c.elements;
+      job.begin = Unmix(mix) * c.elements;
       RunJobs({&job, 1}, 1);
       KeepScalars(bound, states);
     }
@@ -472,8 +472,8 @@ TEST(RowTable, WhereMemoryEndsTheTableIsAsItWas) {
     ASSERT_EQ(copy.size(), MixesOf([&] {
                              std::vector<uint64_t> ids;
                              for (const uint64_t mix : before.Mixes(0, SIZE_MAX))
-                               ids.push_back(IdOf(mix));
-                             for (const uint64_t mix : batch) ids.push_back(IdOf(mix));
+                               ids.push_back(Unmix(mix));
+                             for (const uint64_t mix : batch) ids.push_back(Unmix(mix));
                              return ids;
                            }())
                                .size());

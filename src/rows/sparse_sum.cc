@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "base/format.h"
+#include "base/mix.h"
 #include "kernels/kernels.h"
-#include "rows/mix.h"
 #include "rows/row_memory.h"
 
 namespace tkv {
@@ -131,6 +131,28 @@ SparseSum SparseSum::Of(std::span<const RowList> lists, DType dtype, size_t row_
     } else {
       kernels::Sum(dtype, sources, target, row_elements, kernels::Write::kCached);
     }
+  }
+  return sum;
+}
+
+SparseSum SparseSum::OfSorted(std::vector<uint64_t> names, const std::byte* values, DType dtype,
+                              size_t row_elements, Memory memory) {
+  SparseSum sum;
+  sum.dtype_ = ComputeType(dtype);
+  sum.row_elements_ = row_elements;
+  sum.names_ = std::move(names);
+  if (sum.names_.empty()) return sum;
+  if (memory == Memory::kBorrow && sum.dtype_ == dtype) {
+    sum.lent_ = values;
+    return sum;
+  }
+  const size_t count = sum.size() * row_elements;
+  sum.values_ = NewRowMemory(std::max<size_t>(count * ItemSize(sum.dtype_), 1));
+  if (sum.dtype_ == dtype) {
+    std::memcpy(sum.values_.data, values, count * ItemSize(dtype));
+  } else {
+    const void* const source[] = {values};
+    kernels::Sum(dtype, source, sum.values_.data, count, kernels::Write::kCached);
   }
   return sum;
 }

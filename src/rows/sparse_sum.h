@@ -36,6 +36,12 @@ class SparseSum {
   //   throws  kInvalidArgument (two rows of one id of a dtype that cannot be summed), std::bad_alloc
   static SparseSum Of(std::span<const RowList> lists, DType dtype, size_t row_elements,
                       RowOrder order, Memory memory = Memory::kOwn);
+  // Rows that are in order, each once.
+  //   shape   values: one row behind the other, of any alignment
+  //   memory  as above
+  //   throws  std::bad_alloc
+  static SparseSum OfSorted(std::vector<uint64_t> names, const std::byte* values, DType dtype,
+                            size_t row_elements, Memory memory = Memory::kOwn);
   // The rows of both, those in both as a + b.
   //   shape   both of one dtype and row, in one order
   //   throws  std::bad_alloc
@@ -47,7 +53,7 @@ class SparseSum {
   RowSource values() const noexcept {
     const size_t row_bytes = row_elements_ * ItemSize(dtype_);
     if (!borrowed_.empty()) return {nullptr, row_bytes, borrowed_.data()};
-    return {values_.data, row_bytes, nullptr};
+    return {lent_ != nullptr ? lent_ : values_.data, row_bytes, nullptr};
   }
 
  private:
@@ -56,6 +62,7 @@ class SparseSum {
   std::vector<uint64_t> names_;  // mixes or ids, strictly ascending
   Block values_;
   std::vector<const void*> borrowed_;
+  const std::byte* lent_ = nullptr;
 };
 
 }  // namespace tkv

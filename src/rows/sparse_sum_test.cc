@@ -8,9 +8,9 @@
 #include <map>
 #include <vector>
 
+#include "base/mix.h"
 #include "base/random.h"
 #include "kernels/kernels.h"
-#include "rows/mix.h"
 #include "tests/arrays.h"
 
 namespace tkv {

@@ -49,6 +49,21 @@ bool IsKeptFree(const NDArray& array, const std::shared_ptr<Pending>& reader) {
   }
 }
 
+// The shape of a whole value of a key.  One by rows has so many rows in front; nobody has an array of
+// all rows of a table that has no end.
+Shape WholeShape(std::string_view verb, const KeyRecord& record) {
+  const KVStore::KeyInfo& info = record.info;
+  if (!info.by_rows) return info.shape;
+  if (info.row_count > WholeRowsMax(record)) {
+    throw Fail(Code::kInvalidArgument,
+               "{} {}: the key has {} rows of {} bytes, too many for one array; push and pull rows",
+               verb, record.key.view().ToString(), info.row_count, record.value_bytes);
+  }
+  std::vector<int64_t> dims = {static_cast<int64_t>(info.row_count)};
+  dims.insert(dims.end(), info.shape.begin(), info.shape.end());
+  return Shape(dims);
+}
+
 }  // namespace
 
 // ---- checks -------------------------------------------------------------------------------------
@@ -83,6 +98,15 @@ void DistStore::WaitFor(const NDArray& array, Access access) {
 
 // ---- gathering ----------------------------------------------------------------------------------
 
+// Hyperparameters that go with a push, where the servers may not know them; with the store's lock.
+void DistStore::TellParams(const KeyView& key, Source* source) {
+  if (optimizer_ == nullptr) return;
+  std::vector<double> params = optimizer_->ParamsFor(key);
+  const bool is_first = is_optimizer_of_other_ &&
+                        std::exchange(source->record->told, optimizer_number_) != optimizer_number_;
+  if (params != committed_params_ || is_first) source->scalars = std::move(params);
+}
+
 std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
                                                         std::span<const PushItem> items) {
   if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
@@ -96,20 +120,15 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
     const auto lock = Lock(verb);
     for (const PushItem& item : items) {
       const RecordPtr record = Get(verb, item.key);
-      CheckValues(verb, item, record->info.shape, record->info.dtype);
+      CheckValues(verb, item, WholeShape(verb, *record), record->info.dtype);
       const auto [place, is_new] = places.emplace(record.get(), sources.size());
       const size_t at = place->second;
       if (is_new) {
         CheckUpdate(verb, *record);
         sources.push_back({.record = record, .priority = item.priority});
         values.emplace_back();
-        if (compresses_) PlanCompression(verb, &sources.back());
-        if (optimizer_ != nullptr) {
-          std::vector<double> params = optimizer_->ParamsFor(item.key);
-          const bool is_first = is_optimizer_of_other_ &&
-                                std::exchange(record->told, optimizer_number_) != optimizer_number_;
-          if (params != committed_params_ || is_first) sources.back().scalars = std::move(params);
-        }
+        if (compresses_ && !record->info.by_rows) PlanCompression(verb, &sources.back());
+        TellParams(item.key, &sources.back());
       }
       sources[at].priority = std::max(sources[at].priority, item.priority);
       values[at].insert(values[at].end(), item.values.begin(), item.values.end());
@@ -122,6 +141,10 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
   for (size_t i = 0; i < sources.size(); ++i) {
     sources[i].values = values[i].size();
     for (const NDArray* value : values[i]) WaitFor(*value, Access::kRead);
+    if (sources[i].record->info.by_rows) {
+      GatherAllRows({values[i].data(), values[i].size()}, &sources[i]);
+      continue;
+    }
     if (sources[i].residual != nullptr) {
       for (const NDArray* value : values[i]) sources[i].packed.push_back(value->Packed());
       continue;
@@ -162,8 +185,9 @@ std::vector<DistStore::Target> DistStore::GatherTargets(std::string_view verb,
     const auto lock = Lock(verb);
     for (const PullItem& item : items) {
       const RecordPtr record = Get(verb, item.key);
-      CheckOuts(verb, item, record->info.shape, record->info.dtype);
+      CheckOuts(verb, item, WholeShape(verb, *record), record->info.dtype);
       targets.push_back({record, {}, {}, item.priority});
+      if (!record->info.by_rows) targets.back().bytes = item.outs.size() * record->value_bytes;
       outs.emplace_back(item.outs.begin(), item.outs.end());
     }
   }
@@ -178,6 +202,15 @@ std::vector<DistStore::Target> DistStore::GatherTargets(std::string_view verb,
   const bool shares = overlap.Conflicts();
   for (size_t i = 0; i < targets.size(); ++i) {
     const KeyInfo& info = targets[i].record->info;
+    if (info.by_rows) {
+      for (const NDArray* out : outs[i]) {
+        WaitFor(*out, Access::kWrite);
+        targets[i].outs.push_back(*out);
+        targets[i].bytes += out->bytes();
+      }
+      AskForAllRows(&targets[i]);
+      continue;
+    }
     for (const NDArray* out : outs[i]) {
       WaitFor(*out, Access::kWrite);
       const bool can_land = !shares && !targets[i].landing && out->contiguous() &&
@@ -224,6 +257,7 @@ Operation DistStore::MakePush(Operation::Kind kind, const std::string& verb, con
 void DistStore::AddTarget(const Target& target, Operation* operation, const CallPtr& call) const {
   operation->out = {static_cast<std::byte*>(target.landing.HostData()), target.landing.bytes(),
                     target.landing.storage()};
+  operation->ids = target.ids;
   if (operation->kind == Operation::Kind::kPull) operation->priority = target.priority;
   call->keys.push_back(target.record);
   call->targets.push_back(operation->out.bytes());
@@ -234,19 +268,22 @@ void DistStore::AddTarget(const Target& target, Operation* operation, const Call
 void DistStore::CountPushed(const std::vector<Source>& sources) {
   std::lock_guard lock(mutex_);
   for (const Source& source : sources) {
-    source.record->bytes.pushed_bytes += source.values * source.record->value_bytes;
+    source.record->bytes.pushed_bytes +=
+        source.record->info.by_rows ? source.bytes : source.values * source.record->value_bytes;
     most_pushes_ = std::max(most_pushes_, ++source.record->pushes);
   }
 }
 
-void DistStore::CountPulled(std::span<const PullItem> items) {
+DistStore::Pulled DistStore::PulledOf(const std::vector<Target>& targets) {
+  Pulled pulled;
+  pulled.reserve(targets.size());
+  for (const Target& target : targets) pulled.emplace_back(target.record, target.bytes);
+  return pulled;
+}
+
+void DistStore::CountPulled(const Pulled& pulled) {
   std::lock_guard lock(mutex_);
-  for (const PullItem& item : items) {
-    const auto found = keys_.find(item.key);
-    if (found == keys_.end()) continue;  // deleted meanwhile
-    const KeyRecord& record = *found->second;
-    record.bytes.pulled_bytes += item.outs.size() * record.value_bytes;
-  }
+  for (const auto& [record, bytes] : pulled) record->bytes.pulled_bytes += bytes;
 }
 
 // What is left to do when all values have landed.
@@ -258,6 +295,10 @@ void DistStore::FinishTargets(const CallPtr& call, std::vector<Target> targets) 
   }
   call->finish = [targets = std::move(targets)] {
     for (const Target& target : targets) {
+      if (target.order != nullptr) {
+        ScatterRows(target);
+        continue;
+      }
       for (const NDArray& out : target.outs) {
         const NDArray packed = out.contiguous() ? out : NDArray::Empty(out.shape(), out.dtype());
         const TileJob::Output output{packed.data(), packed.dtype()};
@@ -382,11 +423,16 @@ void DistStore::LetGo(const CallPtr& call, const std::vector<Source>& sources,
   }
 }
 
-CallPtr DistStore::StartPushes(const std::string& verb, std::span<const PushItem> items,
+CallPtr DistStore::PushAs(const std::string& verb, std::span<const PushItem> items,
+                          bool until_done) {
+  const std::vector<KeyView> keys = KeysOf(items);
+  RaiseUnseen(verb, keys);
+  SaveIfDue(keys);
+  return StartPushes(verb, GatherSources(verb, items), until_done);
+}
+
+CallPtr DistStore::StartPushes(const std::string& verb, const std::vector<Source>& sources,
                                bool until_done) {
-  RaiseUnseen(verb, KeysOf(items));
-  SaveIfDue(items);
-  const std::vector<Source> sources = GatherSources(verb, items);
   const CallPtr call = NewCall(verb);
   std::vector<Operation> operations;
   for (const Source& source : sources) {
@@ -407,14 +453,17 @@ CallPtr DistStore::StartPushes(const std::string& verb, std::span<const PushItem
 }
 
 void DistStore::Push(std::span<const PushItem> items) {
-  Counted(Verb::kPush, [&] { Tracked(StartPushes("push", items, false)); });
+  Counted(Verb::kPush, [&] { Tracked(PushAs("push", items, false)); });
 }
 
-CallPtr DistStore::StartPulls(const std::string& verb, std::span<const PullItem> items,
-                              bool is_async) {
+CallPtr DistStore::PullAs(const std::string& verb, std::span<const PullItem> items, bool is_async) {
   if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   RaiseUnseen(verb, KeysOf(items));
-  std::vector<Target> targets = GatherTargets(verb, items, {});
+  return StartPulls(verb, GatherTargets(verb, items, {}), is_async);
+}
+
+CallPtr DistStore::StartPulls(const std::string& verb, std::vector<Target> targets, bool is_async) {
+  const Pulled pulled = PulledOf(targets);
   const CallPtr call = NewCall(verb);
   std::vector<Operation> operations;
   for (const Target& target : targets) {
@@ -424,18 +473,20 @@ CallPtr DistStore::StartPulls(const std::string& verb, std::span<const PullItem>
   const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
   FinishTargets(call, std::move(targets));
   worker_->Launch(call, std::move(operations));
-  CountPulled(items);
+  CountPulled(pulled);
   if (is_async) LetGo(call, {}, outputs);
   return call;
 }
 
 CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushItem> items,
                                  std::span<const PullItem> outs, bool is_async) {
-  RaiseUnseen(verb, KeysOf(items));
+  const std::vector<KeyView> keys = KeysOf(items);
+  RaiseUnseen(verb, keys);
   RaiseUnseen(verb, KeysOf(outs));
-  SaveIfDue(items);
+  SaveIfDue(keys);
   std::vector<Target> targets = GatherTargets(verb, outs, items);
   const std::vector<Source> sources = GatherSources(verb, items);
+  const Pulled pulled = PulledOf(targets);
   const CallPtr call = NewCall(verb);
   std::vector<Operation> operations;
   operations.reserve(sources.size() + targets.size());
@@ -462,7 +513,7 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
   FinishTargets(call, std::move(targets));
   worker_->Launch(call, std::move(operations));
   CountPushed(sources);
-  CountPulled(outs);
+  CountPulled(pulled);
   if (is_async) LetGo(call, sources, outputs);
   return call;
 }

@@ -8,38 +8,58 @@
 
 namespace tkv {
 
+DistStore::NewRecordPtr DistStore::NewRecord(std::string_view verb, const KeyView& key,
+                                             KeyInfo info, std::string_view mode) const {
+  if (!mode.empty() && mode != "sync" && mode != "async") {
+    throw Fail(Code::kInvalidArgument, "{} {}: mode '{}'; there are sync and async", verb,
+               key.ToString(), mode);
+  }
+  auto record = std::make_shared<KeyRecord>(KeyRecord{Key(key), "", std::move(info), mode_});
+  try {
+    record->name = CanonicalKey(number_, key);
+  } catch (const Error& error) {
+    throw Fail(error.code(), "{}: {}", verb, error.what());
+  }
+  if (mode == "sync") record->mode = KeyMeta::Mode::kSync;
+  if (mode == "async") record->mode = KeyMeta::Mode::kAsync;
+  return record;
+}
+
+KeyMeta DistStore::MetaOf(const KeyRecord& record) const {
+  KeyMeta meta;
+  meta.name = record.name;
+  meta.dtype = record.info.dtype;
+  meta.shape = record.info.shape;
+  meta.mode = record.mode;
+  if (record.mode == KeyMeta::Mode::kSync) {
+    meta.staleness = static_cast<uint32_t>(options_.staleness);
+  }
+  meta.deterministic = options_.deterministic;
+  return meta;
+}
+
 void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
-  RaiseUnseen(verb, KeysOf(items));
-  std::vector<std::shared_ptr<KeyRecord>> records;
+  const std::vector<KeyView> keys = KeysOf(items);
+  RaiseUnseen(verb, keys);
+  std::vector<NewRecordPtr> records;
   Layout layout = Layout::kDense;
   {
     const auto lock = Lock(verb);
-    CheckNewKeys(verb, items,
+    CheckNewKeys(verb, keys,
                  order_.empty() ? std::nullopt : std::optional(order_.front().is_string()),
                  [&](const KeyView& key) { return keys_.contains(key); });
     if (optimizer_ != nullptr && NeedsWholeValue(optimizer_->program())) layout = Layout::kWhole;
     for (const InitItem& item : items) {
-      if (!item.mode.empty() && item.mode != "sync" && item.mode != "async") {
-        throw Fail(Code::kInvalidArgument, "{} {}: mode '{}'; there are sync and async", verb,
-                   item.key.ToString(), item.mode);
-      }
       const NDArray& value = *item.value;
+      records.push_back(
+          NewRecord(verb, item.key, {value.shape(), value.dtype(), value.context()}, item.mode));
       if (layout == Layout::kWhole && value.bytes() > kPartBytesMax) {
         throw Fail(Code::kResourceExhausted,
                    "{} {}: {} bytes, and a value that the program '{}' needs whole has at most {}",
                    verb, item.key.ToString(), value.bytes(), optimizer_->program().name(),
                    kPartBytesMax);
       }
-      records.push_back(std::make_shared<KeyRecord>(
-          KeyRecord{Key(item.key), "", {value.shape(), value.dtype(), value.context()}, mode_}));
       records.back()->bytes.init_bytes = records.back()->value_bytes = value.bytes();
-      try {
-        records.back()->name = CanonicalKey(number_, item.key);
-      } catch (const Error& error) {
-        throw Fail(error.code(), "{}: {}", verb, error.what());
-      }
-      if (item.mode == "sync") records.back()->mode = KeyMeta::Mode::kSync;
-      if (item.mode == "async") records.back()->mode = KeyMeta::Mode::kAsync;
     }
   }
   std::vector<NDArray> values;  // all of them before the first key is under way
@@ -47,29 +67,29 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
     WaitFor(*item.value, Access::kRead);
     values.push_back(item.value->Packed());
   }
-  std::vector<CallPtr> calls;
+  std::vector<Operation> inits;
   for (size_t i = 0; i < items.size(); ++i) {
-    const KeyRecord& record = *records[i];
-    Operation init = Make(Operation::Kind::kInit, std::string(verb), &record);
-    KeyMeta meta;
-    meta.name = record.name;
-    meta.dtype = record.info.dtype;
-    meta.shape = record.info.shape;
-    meta.mode = record.mode;
+    inits.push_back(Make(Operation::Kind::kInit, std::string(verb), records[i].get()));
+    KeyMeta meta = MetaOf(*records[i]);
     meta.layout = layout;
-    if (record.mode == KeyMeta::Mode::kSync) {
-      meta.staleness = static_cast<uint32_t>(options_.staleness);
-    }
-    meta.deterministic = options_.deterministic;
-    init.meta = std::make_shared<const KeyMeta>(std::move(meta));
-    init.value.bytes = MemoryOf(values[i]);
-    calls.push_back(NewCall(std::string(verb)));
-    calls.back()->sources.push_back(MemoryOf(values[i]));
+    inits.back().meta = std::make_shared<const KeyMeta>(std::move(meta));
+    inits.back().value.bytes = MemoryOf(values[i]);
+  }
+  LaunchInits(std::string(verb), std::move(inits), records);
+}
+
+// Creates or finds keys, each in a call of its own; those that have been made stay.
+void DistStore::LaunchInits(const std::string& verb, std::vector<Operation> inits,
+                            const std::vector<NewRecordPtr>& records) {
+  std::vector<CallPtr> calls;
+  for (size_t i = 0; i < inits.size(); ++i) {
+    calls.push_back(NewCall(verb));
+    calls.back()->sources.push_back(inits[i].value.bytes);
     calls.back()->on_outcome = [made = records[i]](const Outcome& outcome) {
       if (outcome.meta != nullptr) made->meta = outcome.meta;
     };
     std::vector<Operation> operations;
-    operations.push_back(std::move(init));
+    operations.push_back(std::move(inits[i]));
     worker_->Launch(calls.back(), std::move(operations));
   }
   std::exception_ptr error;
@@ -93,7 +113,7 @@ void DistStore::Broadcast(std::span<const InitItem> items, std::span<const PullI
   Counted(Verb::kBroadcast, [&] {
     CheckBroadcast(items, outs);
     InitAs("broadcast", items);
-    Await(StartPulls("broadcast", outs, false), options_.patience);
+    Await(PullAs("broadcast", outs, false), options_.patience);
   });
 }
 

@@ -201,18 +201,18 @@ Ticket DistStore::SaveAsync(const std::string& path) {
 
 // A call that begins a new round finds every key as the step before has left it: then the store
 // saves by itself, where it is time.
-void DistStore::SaveIfDue(std::span<const PushItem> items) {
+void DistStore::SaveIfDue(std::span<const KeyView> keys) {
   if (!auto_save_.is_on()) return;
   {
     std::lock_guard lock(mutex_);
-    const auto begins_round = [&](const PushItem& item) {
-      const auto found = keys_.find(item.key);
+    const auto begins_round = [&](const KeyView& key) {
+      const auto found = keys_.find(key);
       return found != keys_.end() && found->second->pushes == most_pushes_;
     };
     const Time now = NodeThread::Now();
     const bool is_saving = cutting_ != Cutting::kNone || (saving_ != nullptr && !saving_->done());
     if (most_pushes_ == 0 || is_saving || !auto_save_.IsDue(most_pushes_, now) ||
-        std::none_of(items.begin(), items.end(), begins_round)) {
+        std::none_of(keys.begin(), keys.end(), begins_round)) {
       return;
     }
     auto_save_.Begun(most_pushes_, now);

@@ -158,6 +158,7 @@ void DistStore::SetProgram(std::shared_ptr<const Optimizer> optimizer) {
     const auto lock = Lock("set_optimizer");
     spec.program = optimizer->program().ToText();
     spec.multi_precision = optimizer->multi_precision();
+    spec.lazy = optimizer->lazy();
     spec.params = ParamsOf(*optimizer);
     spec.fresh = optimizer_ != nullptr && optimizer_ != optimizer;
   }

@@ -12,6 +12,7 @@
 
 #include "base/memory_error.h"
 #include "codec/compress.h"
+#include "codec/rows.h"
 #include "metrics/counters.h"
 #include "runtime/auto_save.h"
 #include "runtime/call.h"
@@ -28,7 +29,7 @@ struct KeyRecord {
   std::string name;  // canonical
   KVStore::KeyInfo info;
   KeyMeta::Mode mode = KeyMeta::Mode::kSync;
-  size_t value_bytes = 0;
+  size_t value_bytes = 0;  // by rows of one row
   // Guarded by the store's mutex.
   mutable UserBytes bytes = {};
   mutable uint64_t told = 0;  // the number of the optimizer whose hyperparameters a push has sent
@@ -36,6 +37,12 @@ struct KeyRecord {
   mutable std::shared_ptr<codec::Residual> residual = {};  // once a push of it has been compressed
   mutable std::shared_ptr<const KeyMeta> meta = {};        // as rank 0 has made it
 };
+
+// Of a key by rows: so many at most are pushed or pulled as one array.
+inline uint64_t WholeRowsMax(const KeyRecord& record) {
+  constexpr uint64_t kBytesMax = uint64_t{1} << 32;
+  return std::min(kBytesMax / std::max<size_t>(record.value_bytes, 1), uint64_t{1} << 31);
+}
 
 using RecordPtr = std::shared_ptr<const KeyRecord>;
 
@@ -54,23 +61,28 @@ class DistStore final : public KVStore {
   }
   void Push(std::span<const PushItem> items) override;
   void Pull(std::span<const PullItem> items) override {
-    Counted(Verb::kPull, [&] { Await(StartPulls("pull", items, false), options_.patience); });
+    Counted(Verb::kPull, [&] { Await(PullAs("pull", items, false), options_.patience); });
   }
   void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) override {
     Counted(Verb::kPushPull,
             [&] { Await(StartPushPull("pushpull", items, outs, false), options_.patience); });
   }
   Ticket PushAsync(std::span<const PushItem> items) override {
-    return Counted(Verb::kPush, [&] { return Tracked(StartPushes("push", items, true)); });
+    return Counted(Verb::kPush, [&] { return Tracked(PushAs("push", items, true)); });
   }
   Ticket PullAsync(std::span<const PullItem> items) override {
-    return Counted(Verb::kPull, [&] { return Tracked(StartPulls("pull", items, true)); });
+    return Counted(Verb::kPull, [&] { return Tracked(PullAs("pull", items, true)); });
   }
   Ticket PushPullAsync(std::span<const PushItem> items, std::span<const PullItem> outs) override {
     return Counted(Verb::kPushPull,
                    [&] { return Tracked(StartPushPull("pushpull", items, outs, true)); });
   }
   void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
+  void InitRows(std::span<const RowsInitItem> items) override;
+  void PushRows(std::span<const RowsPushItem> items) override;
+  void PullRows(std::span<const RowsPullItem> items) override;
+  Ticket PushRowsAsync(std::span<const RowsPushItem> items) override;
+  Ticket PullRowsAsync(std::span<const RowsPullItem> items) override;
   void Delete(const KeyView& key) override;
   void SetUpdater(UpdateFunction updater, UpdateEnd end) override;
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
@@ -166,6 +178,13 @@ class DistStore final : public KVStore {
   void RaiseUnseen(std::string_view verb, std::span<const KeyView> keys);
   void Erase(const KeyView& key);
   void InitAs(std::string_view verb, std::span<const InitItem> items);
+  void InitRowsAs(std::string_view verb, std::span<const RowsInitItem> items);
+  using NewRecordPtr = std::shared_ptr<KeyRecord>;
+  NewRecordPtr NewRecord(std::string_view verb, const KeyView& key, KeyInfo info,
+                         std::string_view mode) const;
+  KeyMeta MetaOf(const KeyRecord& record) const;
+  void LaunchInits(const std::string& verb, std::vector<Operation> inits,
+                   const std::vector<NewRecordPtr>& records);
 
   // The sum of a push as one contiguous array; `is_own` where nobody else can see its memory.  One
   // that is compressed is `encoded`.
@@ -173,6 +192,7 @@ class DistStore final : public KVStore {
     RecordPtr record;
     NDArray array;
     size_t values = 0;  // that the user has given
+    size_t bytes = 0;   // of them, by rows
     bool is_own = false;
     codec::Compressor compressor = {};
     std::shared_ptr<codec::Residual> residual = {};  // where there is one, or there will be
@@ -181,6 +201,7 @@ class DistStore final : public KVStore {
     std::optional<std::vector<double>> scalars = {};
     int priority = 0;
   };
+  void TellParams(const KeyView& key, Source* source);
   std::vector<Source> GatherSources(std::string_view verb, std::span<const PushItem> items);
   // dist_compression.cc
   void PlanCompression(std::string_view verb, Source* source) const;
@@ -194,13 +215,33 @@ class DistStore final : public KVStore {
     NDArray landing;
     std::vector<NDArray> outs;  // other than the landing itself
     int priority = 0;
+    size_t bytes = 0;  // that the user gets
+    // Of a key by rows: what is asked for, one reading behind the other.
+    codec::Contribution ids = {};
+    std::shared_ptr<const codec::IdOrder> order = {};
+    std::vector<size_t> out_ends = {};  // of each out, in ids
+    bool is_shared = false;             // every out gets all of it
   };
   std::vector<Target> GatherTargets(std::string_view verb, std::span<const PullItem> items,
                                     std::span<const PushItem> inputs);
 
+  // dist_rows.cc
+  CallPtr PushRowsAs(const std::string& verb, std::span<const RowsPushItem> items, bool until_done);
+  CallPtr PullRowsAs(const std::string& verb, std::span<const RowsPullItem> items, bool is_async);
+  std::vector<Source> GatherRowSources(std::string_view verb, std::span<const RowsPushItem> items);
+  std::vector<Target> GatherRowTargets(std::string_view verb, std::span<const RowsPullItem> items);
+  static void EncodeRows(const codec::IdOrder& order, std::span<const std::byte* const> rows,
+                         Source* source);
+  static void AskForRows(std::span<const int64_t> ids, Target* target);
+  static void ScatterRows(const Target& target);
+  static void GatherAllRows(std::span<const NDArray* const> values, Source* source);
+  static void AskForAllRows(Target* target);
+
   // An asynchronous call goes on when the verb has returned: its arrays know of it.
-  CallPtr StartPushes(const std::string& verb, std::span<const PushItem> items, bool until_done);
-  CallPtr StartPulls(const std::string& verb, std::span<const PullItem> items, bool is_async);
+  CallPtr PushAs(const std::string& verb, std::span<const PushItem> items, bool until_done);
+  CallPtr PullAs(const std::string& verb, std::span<const PullItem> items, bool is_async);
+  CallPtr StartPushes(const std::string& verb, const std::vector<Source>& sources, bool until_done);
+  CallPtr StartPulls(const std::string& verb, std::vector<Target> targets, bool is_async);
   CallPtr StartPushPull(const std::string& verb, std::span<const PushItem> items,
                         std::span<const PullItem> outs, bool is_async);
   Operation Make(Operation::Kind kind, const std::string& verb, const KeyRecord* record) const;
@@ -217,7 +258,9 @@ class DistStore final : public KVStore {
   void LetGo(const CallPtr& call, const std::vector<Source>& sources,
              const std::vector<NDArray>& outputs);
   void CountPushed(const std::vector<Source>& sources);
-  void CountPulled(std::span<const PullItem> items);
+  using Pulled = std::vector<std::pair<RecordPtr, size_t>>;  // bytes of each key
+  static Pulled PulledOf(const std::vector<Target>& targets);
+  void CountPulled(const Pulled& pulled);
   std::chrono::nanoseconds LongestWait(std::chrono::nanoseconds patience) const;
   void Await(const CallPtr& call, std::chrono::nanoseconds patience);
   CallPtr NewCall(const std::string& verb) {
@@ -243,7 +286,7 @@ class DistStore final : public KVStore {
   void PutBack(const std::string& verb, Parts parts, const Loading& loading);
   template <typename F>
   void Meet(const std::string& verb, F f);
-  void SaveIfDue(std::span<const PushItem> items);
+  void SaveIfDue(std::span<const KeyView> keys);
   void SaveBeside(const std::string& folder);
   void AwaitAutoSave();
   void EndSaving(std::chrono::nanoseconds patience);

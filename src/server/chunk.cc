@@ -75,6 +75,7 @@ void Prefetch(const void* at, size_t bytes) {
 }
 
 void ChunkData::Prefetch() const {
+  if (by_rows()) return;           // which of them, its message says when it is whole
   constexpr size_t kBegin = 1024;  // the hardware sees the rest coming
   tkv::Prefetch(dense_.data, std::min(dense_.size, kBegin));
   tkv::Prefetch(dense_.owner.get(), 1);
@@ -210,8 +211,15 @@ void ChunkWorker::Contribute(Chunk* chunk, size_t round_index, Rank rank, codec:
   CheckSummable(*chunk, round_index);
   if (chunk->rounds.size() <= round_index) chunk->rounds.resize(round_index + 1);
   Round& round = chunk->rounds[round_index];
-  if (deterministic) {
-    if (!part.is_tiled()) codec::PositionsOf(part, chunk->elements);
+  if (chunk->value.by_rows() && !deterministic) {
+    const SparseSum added = RowsOf(*chunk, part, SparseSum::Memory::kOwn);
+    round.rows = SparseSum::Merge(round.rows, added);
+  } else if (deterministic) {
+    if (chunk->value.by_rows()) {
+      CheckRows(*chunk, part);
+    } else if (!part.is_tiled()) {
+      codec::PositionsOf(part, chunk->elements);
+    }
     const Bytes& body = part.bytes;
     if (!CanAdopt(body)) {
       part.bytes = CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr}).bytes();
@@ -277,10 +285,11 @@ void ChunkWorker::CheckNobodyUpdates(Rank rank, const std::vector<double>& scala
 
 void ChunkWorker::ContributeLast(Chunk* chunk, Rank rank, codec::Part part,
                                  std::vector<double> scalars) {
-  if (!part.is_tiled()) {
+  if (!part.is_tiled() && !chunk->value.by_rows()) {
     Contribute(chunk, 0, rank, std::move(part), std::move(scalars), false);
     return Complete(chunk);
   }
+  if (chunk->value.by_rows()) CheckRows(*chunk, part);
   CheckSummable(*chunk, 0);
   if (chunk->rounds.empty()) chunk->rounds.resize(1);
   Round& round = chunk->rounds.front();
@@ -303,23 +312,17 @@ void ChunkWorker::Complete(Chunk* chunk) {
 void ChunkWorker::Finish(Chunk* chunk, Round* round, std::span<const codec::Part> parts) {
   chunk->failure = std::move(round->failure);
   Block sum = std::exchange(round->sum, {}).dense_;
+  SparseSum rows = std::exchange(round->rows, {});
   if (round->count > 0 && chunk->elements > 0) {
     try {
-      if (!AllTiled(parts)) {  // those that name positions are added one after the other
+      if (chunk->value.by_rows()) {
         for (const codec::Part& part : parts) {
-          if (sum) {
-            AddOnto(*chunk, part, &sum);
-          } else {
-            sum = SumOf(*chunk, part);
-          }
+          const SparseSum added = RowsOf(*chunk, part, SparseSum::Memory::kBorrow);
+          rows = SparseSum::Merge(rows, added);
         }
-        parts = {};
-      }
-      if (chunk->rule != nullptr) {
-        Update(chunk, sum, parts, DecideHyperparameters(*chunk->rule, *round), round->count);
+        FinishRows(chunk, *round, rows);
       } else {
-        for (const auto& sent : round->hyperparameters) CheckNobodyUpdates(sent.rank, sent.values);
-        Assign(chunk, std::move(sum), parts);
+        FinishDense(chunk, *round, std::move(sum), parts);
       }
     } catch (const Error& error) {
       chunk->failure = error;
@@ -329,9 +332,46 @@ void ChunkWorker::Finish(Chunk* chunk, Round* round, std::span<const codec::Part
   chunk->rounds.erase(chunk->rounds.begin());
 }
 
+void ChunkWorker::FinishDense(Chunk* chunk, const Round& round, Block sum,
+                              std::span<const codec::Part> parts) {
+  if (!AllTiled(parts)) {  // those that name positions are added one after the other
+    for (const codec::Part& part : parts) {
+      if (sum) {
+        AddOnto(*chunk, part, &sum);
+      } else {
+        sum = SumOf(*chunk, part);
+      }
+    }
+    parts = {};
+  }
+  if (chunk->rule != nullptr) {
+    Update(chunk, sum, parts, DecideHyperparameters(*chunk->rule, round), round.count);
+  } else {
+    for (const auto& sent : round.hyperparameters) CheckNobodyUpdates(sent.rank, sent.values);
+    Assign(chunk, std::move(sum), parts);
+  }
+}
+
+void ChunkWorker::FinishRows(Chunk* chunk, const Round& round, const SparseSum& sum) {
+  if (chunk->rule != nullptr) {
+    UpdateRows(chunk, sum, DecideHyperparameters(*chunk->rule, round), round.count);
+  } else {
+    for (const auto& sent : round.hyperparameters) CheckNobodyUpdates(sent.rank, sent.values);
+    AssignRows(chunk, sum);
+  }
+}
+
 void ChunkWorker::Apply(Chunk* chunk, Rank rank, codec::Part part,
                         const std::vector<double>& scalars) {
-  if (chunk->elements > 0) {
+  if (chunk->value.by_rows()) {
+    const SparseSum sum = RowsOf(*chunk, part, SparseSum::Memory::kBorrow);
+    if (chunk->rule != nullptr) {
+      UpdateRows(chunk, sum, scalars, 1);
+    } else {
+      CheckNobodyUpdates(rank, scalars);
+      AssignRows(chunk, sum);
+    }
+  } else if (chunk->elements > 0) {
     Block sum;
     std::span<const codec::Part> parts(&part, 1);
     if (!part.is_tiled()) {

@@ -14,7 +14,9 @@
 
 #include "base/buffer.h"
 #include "base/small_vector.h"
-#include "codec/codec.h"
+#include "codec/rows.h"
+#include "rows/row_table.h"
+#include "rows/sparse_sum.h"
 #include "server/rule.h"
 #include "wire/message.h"
 
@@ -39,15 +41,18 @@ struct ParkedPull {
   bool no_body = false;
   bool anyway = false;  // also of a round whose update has failed
   bool cuts = false;
+  std::vector<uint64_t> mixes = {};  // by rows, of those that are asked for
 };
 
-// The elements of a chunk in the layout of its key.  Dense, the only layout yet, is one block.  Only
-// ChunkWorker looks inside; everybody else reads the elements as the body of a VALUE.
+// The elements of a chunk in the layout of its key: one block, or a table of rows.  Only ChunkWorker
+// looks inside; everybody else reads elements as the body of a VALUE.
 class ChunkData {
  public:
   ChunkData() = default;
-  Bytes Read() const { return dense_.bytes(); }
-  size_t memory_bytes() const { return dense_.size; }
+  bool by_rows() const { return rows_.has_value(); }
+  Bytes Read() const { return dense_.bytes(); }    // not by rows
+  const RowTable& rows() const { return *rows_; }  // by rows
+  size_t memory_bytes() const { return by_rows() ? rows_->memory_bytes() : dense_.size; }
   void Prefetch() const;
 
  private:
@@ -55,6 +60,7 @@ class ChunkData {
   friend class StateWriter;  // for checks
   explicit ChunkData(Block dense) : dense_(std::move(dense)) {}
   Block dense_;
+  std::optional<RowTable> rows_;
 };
 
 // What workers have pushed for one round.
@@ -62,6 +68,7 @@ struct Round {
   SmallVector<uint64_t, 1> arrived;                // bit r: rank r's push is in
   uint32_t count = 0;                              // of pushes that are in
   ChunkData sum;                                   // of the compute type, in order of arrival
+  SparseSum rows;                                  // the same, by rows
   std::vector<std::pair<Rank, codec::Part>> held;  // deterministic: each push by itself
   // Hyperparameters, each with the lowest rank that sent them: those of the lowest of all decide.
   // Empty ones are those of the rule.
@@ -87,20 +94,21 @@ struct FormerRule {
 };
 
 struct Chunk {
-  size_t elements = 0;
+  size_t elements = 0;  // by rows of one row
   DType dtype{};
   ChunkData value;
   uint64_t version = 0;
-  uint64_t base = 0;    // as of a ChunkStatus
-  uint64_t author = 0;  // incarnation that wrote the initial value
-  uint64_t stream = 0;  // of the key, for draws
-  uint64_t begin = 0;   // of the first element in the value
+  uint64_t base = 0;     // as of a ChunkStatus
+  uint64_t author = 0;   // incarnation that wrote the initial value
+  uint64_t stream = 0;   // of the key, for draws
+  uint64_t begin = 0;    // of the first element in the value
+  codec::Bucket bucket;  // by rows
 
-  RulePtr rule;  // null: assign
-  std::vector<Block> states;
-  Block master;          // f32 copy of a 16-bit value, where the rule asks for one
-  uint64_t updates = 0;  // by this rule
-  uint64_t control = 0;  // number of the last CONTROL that was applied here
+  RulePtr rule;               // null: assign
+  std::vector<Block> states;  // by rows the scalars alone
+  Block master;               // f32 copy of a 16-bit value, where the rule asks for one
+  uint64_t updates = 0;       // by this rule
+  uint64_t control = 0;       // number of the last CONTROL that was applied here
   std::optional<FormerRule> former;
 
   SmallVector<Round, 1> rounds;  // rounds[i] is round version + 1 + i
@@ -134,6 +142,13 @@ class ChunkWorker {
 
   // The initial value.
   void Start(Chunk* chunk, Bytes body);
+  // The same of a bucket, whose initial rows the body has.
+  //   throws  as codec::MixesOf, kInvalidArgument (an initializer that the dtype does not have),
+  //           kResourceExhausted
+  void StartRows(Chunk* chunk, const KeyMeta& meta, const Bytes& body);
+  // The rows that a pull asks for, in its order.
+  //   throws  kResourceExhausted
+  Bytes ReadRows(const Chunk& chunk, std::span<const uint64_t> mixes);
   // Adds a push to an open round that lacks the rank.  codec::Judge has found nothing wrong with it.
   //   throws  kInvalidArgument (bool values cannot be summed; positions that are not the chunk's),
   //           kResourceExhausted; nothing changed
@@ -176,6 +191,14 @@ class ChunkWorker {
               const std::vector<double>& scalars, size_t count);
   void Assign(Chunk* chunk, Block sum, std::span<const codec::Part> parts);
   void Finish(Chunk* chunk, Round* round, std::span<const codec::Part> parts);
+  void FinishDense(Chunk* chunk, const Round& round, Block sum, std::span<const codec::Part> parts);
+  void FinishRows(Chunk* chunk, const Round& round, const SparseSum& sum);
+  // chunk_rows.cc
+  static void CheckRows(const Chunk& chunk, const codec::Part& part);
+  static SparseSum RowsOf(const Chunk& chunk, const codec::Part& part, SparseSum::Memory memory);
+  void AssignRows(Chunk* chunk, const SparseSum& sum);
+  void UpdateRows(Chunk* chunk, const SparseSum& sum, const std::vector<double>& scalars,
+                  size_t count);
   void PrepareState(Chunk* chunk);
 
   BufferPool* pool_;

@@ -30,7 +30,8 @@ std::vector<uint64_t> BirthsReplacedBy(KeyMeta fresh, const Shard::Key& old) {
 // Whether an INIT is for a chunk of that key, in its size, and of this server.
 bool Shard::Belongs(const KeyMeta& meta, const Message& init) const {
   return IdOf(meta.name) == init.key && init.chunk < meta.chunk_count() &&
-         init.body.size == meta.bytes_of(init.chunk) && epoch_.placement.servers > 0 &&
+         (meta.by_rows() || init.body.size == meta.bytes_of(init.chunk)) &&
+         epoch_.placement.servers > 0 &&
          ServerOf(epoch_.placement, init.key, init.chunk) == options_.index;
 }
 
@@ -48,14 +49,8 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   if (session->id.rank != 0) {
     return AnswerError(session, message, Code::kFailedPrecondition, "rank 0 creates keys", effects);
   }
-  if (meta.layout == Layout::kRows) {
-    return AnswerError(session, message, Code::kUnimplemented,
-                       Format("layout {} is not in protocol {} of {}", Name(meta.layout),
-                              kProtocolVersion, PackageName()),
-                       effects);
-  }
   if (const auto error =
-          codec::Judge(meta, message.chunk, Encoding::kDense, 0, message.body.size)) {
+          codec::Judge(meta, message.chunk, codec::InitEncoding(meta), 0, message.body.size)) {
     return AnswerError(session, message, error->code(), error->what(), effects);
   }
   for (const RulePtr& rule : all_) {
@@ -97,9 +92,18 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   fresh.dtype = meta.dtype;
   fresh.author = session->id.incarnation;
   fresh.stream = StreamOf(KeyOf(meta.name));
-  if (message.chunk > 0) fresh.begin = uint64_t{message.chunk} * meta.chunk_elements;
+  if (meta.by_rows()) {
+    fresh.elements = static_cast<size_t>(meta.elements());
+    fresh.bucket = codec::BucketOfKey(meta, message.chunk);
+  } else if (message.chunk > 0) {
+    fresh.begin = uint64_t{message.chunk} * meta.chunk_elements;
+  }
   try {
-    worker_.Start(&fresh, std::move(message.body));
+    if (meta.by_rows()) {
+      worker_.StartRows(&fresh, meta, message.body);
+    } else {
+      worker_.Start(&fresh, std::move(message.body));
+    }
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
   }
@@ -189,7 +193,7 @@ void Shard::EraseKey(const KeyId& id, const char* why, Effects* effects) {
     const auto chunk = chunks_.find({id, c});
     for (const ParkedPull& pull : chunk->second.parked) {
       Session& waiting = sessions_.at(pull.session);
-      Drop(&waiting.parked);
+      LetGo(&waiting, pull);
       if (waiting.link == kNoLink) continue;
       effects->Send(waiting.link, ErrorReply(pull.seq, Code::kNotFound, why));
     }

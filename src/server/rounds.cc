@@ -245,6 +245,12 @@ void Shard::SendValue(Session* session, const ChunkId& id, const Chunk& chunk,
     reply.extra = Encode(cut.state);
   } else if (pull.no_body) {
     reply.flags = kNoBody;
+  } else if (chunk.value.by_rows()) {
+    try {
+      reply.body = worker_.ReadRows(chunk, pull.mixes);
+    } catch (const Error& error) {
+      return effects->Send(session->link, ErrorReply(pull.seq, error.code(), error.what()));
+    }
   } else {
     reply.body = chunk.value.Read();
   }
@@ -265,16 +271,19 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
   Chunk& chunk = found->second;
   if (IsOfAnother(key->second, message)) return AnswerMadeAnew(session, message, effects);
   const uint64_t need = (message.flags & kOfBirth) != 0 ? 0 : message.need;
-  const ParkedPull pull{session->id,
-                        message.seq,
-                        message.number,
-                        need,
-                        (message.flags & kNoBody) != 0,
-                        (message.flags & kAnyway) != 0,
-                        cuts};
+  ParkedPull pull{session->id,
+                  message.seq,
+                  message.number,
+                  need,
+                  (message.flags & kNoBody) != 0,
+                  (message.flags & kAnyway) != 0,
+                  cuts};
+  if (const auto error = TakeIds(message, chunk, &pull)) {
+    return AnswerError(session, message, error->code(), error->what(), effects);
+  }
   std::erase_if(chunk.parked, [&](const ParkedPull& old) {  // the same one, sent again
     const bool same = old.session == pull.session && old.seq == pull.seq;
-    if (same) Drop(&session->parked);
+    if (same) LetGo(session, old);
     return same;
   });
   if (CanAnswer(chunk, pull, *session)) {
@@ -287,7 +296,40 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
   }
   if (session->parked >= options_.parked_max) return AnswerTooMany(session, message, effects);
   ++session->parked;
-  chunk.parked.push_back(pull);
+  session->parked_bytes += pull.mixes.size() * sizeof(uint64_t);
+  chunk.parked.push_back(std::move(pull));
+}
+
+// The pull of a session waits no longer.
+void Shard::LetGo(Session* session, const ParkedPull& pull) {
+  Drop(&session->parked);
+  Drop(&session->parked_bytes, pull.mixes.size() * sizeof(uint64_t));
+}
+
+// What is wrong with the ids of a pull, which are copied.
+std::optional<Error> Shard::TakeIds(const Message& message, const Chunk& chunk, ParkedPull* pull) {
+  const size_t bytes = message.body.size;
+  if (!chunk.value.by_rows()) {
+    if (bytes == 0) return std::nullopt;
+    return Fail(Code::kFailedPrecondition, "{} bytes of ids, and the key is not kept by rows{}",
+                bytes, kDeleteRight);
+  }
+  if (pull->no_body) return std::nullopt;
+  if (bytes > 0 && !message.body) {  // when its head came it was worth no memory
+    return Fail(Code::kResourceExhausted, "{} bytes of ids of this worker are too many", bytes);
+  }
+  const size_t count = bytes / sizeof(uint64_t);
+  if (count * chunk.value.rows().row_bytes() > kPartBytesMax) {
+    return Fail(Code::kResourceExhausted,
+                "{} rows of {} bytes for one chunk, at most {} bytes are allowed", count,
+                chunk.value.rows().row_bytes(), kPartBytesMax);
+  }
+  try {
+    pull->mixes = codec::MixesOf(chunk.bucket, message.body.data, count);
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
 }
 
 // Why a pull waits for a round that cannot come; empty where it can.
@@ -309,13 +351,13 @@ void Shard::AnswerParked(const ChunkId& id, Key* key, Chunk* chunk, Effects* eff
   std::erase_if(chunk->parked, [&](const ParkedPull& pull) {
     Session& session = sessions_.at(pull.session);
     if (CanAnswer(*chunk, pull, session)) {
-      Drop(&session.parked);
+      LetGo(&session, pull);
       SendValue(&session, id, *chunk, pull, effects);
       return true;
     }
     const std::string why = WhyNever(*key, *chunk, pull);
     if (why.empty()) return false;
-    Drop(&session.parked);
+    LetGo(&session, pull);
     if (session.link != kNoLink) {
       effects->Send(session.link, ErrorReply(pull.seq, Code::kUnavailable, why));
     }
@@ -353,20 +395,23 @@ void Shard::OnStatus(Session* session, const Message& message, Effects* effects)
 // The key and chunk are those of the pull, so that nothing has to be searched.
 void Shard::OnCancel(Session* session, const Message& message, Effects* effects) {
   Message reply = Reply(message, Type::kOk);
-  const auto cancelled = [&](const SessionId& owner, uint64_t seq) {
-    const bool same = owner == session->id && seq == message.number;
-    if (same) Drop(&session->parked);
-    return same;
+  const auto is_it = [&](const SessionId& owner, uint64_t seq) {
+    return owner == session->id && seq == message.number;
   };
   const auto key = keys_.find(message.key);
   const auto chunk = chunks_.find(message.chunk_id());
   if (key != keys_.end() && chunk != chunks_.end()) {
     reply.extra = Encode(StatusOf(key->second, chunk->second, session->id.rank));
-    std::erase_if(chunk->second.parked,
-                  [&](const ParkedPull& pull) { return cancelled(pull.session, pull.seq); });
+    std::erase_if(chunk->second.parked, [&](const ParkedPull& pull) {
+      const bool same = is_it(pull.session, pull.seq);
+      if (same) LetGo(session, pull);
+      return same;
+    });
   }
   std::erase_if(describes_, [&](const WaitingDescribe& waiting) {
-    return cancelled(waiting.session, waiting.request.seq);
+    const bool same = is_it(waiting.session, waiting.request.seq);
+    if (same) Drop(&session->parked);
+    return same;
   });
   effects->Send(session->link, std::move(reply));
 }

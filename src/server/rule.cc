@@ -26,7 +26,13 @@ bool Rule::KeepsStateOf(const Rule* other) const {
 }
 
 std::optional<Error> WhyNotWhole(const KeyMeta& meta, const Rule& rule) {
-  if (!rule.NeedsWholeValues() || meta.chunk_count() == 1) return std::nullopt;
+  if (!rule.NeedsWholeValues()) return std::nullopt;
+  if (meta.by_rows()) {
+    return Fail(Code::kFailedPrecondition,
+                "key {} is kept by rows, and the program '{}' needs whole values",
+                ShownKey(meta.name), rule.program().name());
+  }
+  if (meta.chunk_count() == 1) return std::nullopt;
   return Fail(
       Code::kFailedPrecondition,
       "key {} lies in {} parts on the servers, and the program '{}' needs each value whole; "

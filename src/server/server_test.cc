@@ -239,22 +239,6 @@ TEST_F(ShardTest, APushWhoseBodyWasNotAdmittedIsRefusedAndTheNextOneCounts) {
   EXPECT_TRUE(effects_.closes.empty());
 }
 
-TEST_F(ShardTest, ALayoutThatIsNotThereIsAnErrorThatNamesItAndTheSessionGoesOn) {
-  meta_.name = CanonicalKey(0, "rows");
-  meta_.layout = Layout::kRows;
-  meta_.row_count = 100;
-  key_ = IdOf(meta_.name);
-  Message init = Make(Type::kInit, 2);
-  init.extra = Encode(meta_);
-  init.body = Floats({0, 0, 0, 0});
-  EXPECT_FALSE(shard_.Admit(kLink0, init)) << "its body is worth no memory";
-  const Message reply = Send(kLink0, init);
-  EXPECT_EQ(ErrorOf(reply).code(), Code::kUnimplemented);
-  EXPECT_NE(reply.extra.find("layout rows"), std::string::npos) << reply.extra;
-  EXPECT_EQ(shard_.FindKey(key_), nullptr);
-  EXPECT_TRUE(effects_.closes.empty());
-}
-
 TEST_F(ShardTest, AChunkBelongsToTheServerThatThePlacementNames) {
   epoch_.number = 2;
   epoch_.servers.push_back({10, Epoch::State::kAlive});

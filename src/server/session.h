@@ -51,6 +51,7 @@ struct Session {
   std::vector<Result> window;    // mutating operations from `low` on, by seq
   std::vector<Message> waiting;  // async pushes whose predecessor is not done
   size_t parked = 0;             // pulls and DESCRIBEs
+  size_t parked_bytes = 0;       // of ids that pulls wait with
   ClosedStores closed;
 
   Result* Find(uint64_t seq) {

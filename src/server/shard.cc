@@ -34,7 +34,7 @@ const Shard::Key* Shard::FindKey(const KeyId& id) const {
 Shard::Memory Shard::MemoryUse() const {
   Memory memory;
   for (const auto& [id, chunk] : chunks_) {
-    memory.values += chunk.value.memory_bytes();
+    (chunk.value.by_rows() ? memory.rows : memory.values) += chunk.value.memory_bytes();
     for (const Block& state : chunk.states) memory.state += state.size;
     memory.state += chunk.master.size;
     if (chunk.former) {
@@ -179,7 +179,7 @@ void Shard::Unpark(const SessionId& id) {
     std::erase_if(chunk.parked, [&](const ParkedPull& pull) { return pull.session == id; });
   }
   std::erase_if(describes_, [&](const WaitingDescribe& d) { return d.session == id; });
-  found->second.parked = 0;
+  found->second.parked = found->second.parked_bytes = 0;
 }
 
 void Shard::Closed(LinkId link) {
@@ -258,7 +258,9 @@ void Shard::Header(LinkId link, uint64_t low) {
 
 bool Shard::Admit(LinkId link, const Message& message) {
   const Session* const session = SessionOf(link);
-  if (session == nullptr || session->role != Role::kWorker) return false;
+  if (session == nullptr) return false;
+  if (message.type == Type::kPull) return MayAsk(*session, message);
+  if (session->role != Role::kWorker) return false;
   switch (message.type) {
     case Type::kPush: {
       const Chunk* const chunk = FindChunk(message.chunk_id());
@@ -289,13 +291,20 @@ bool Shard::Admit(LinkId link, const Message& message) {
   }
 }
 
+// Whether the ids of a PULL are worth memory.
+bool Shard::MayAsk(const Session& session, const Message& message) const {
+  const Key* const key = FindKey(message.key);
+  return key != nullptr && key->meta.by_rows() && message.body.size % sizeof(uint64_t) == 0 &&
+         message.body.size + session.parked_bytes <= options_.asked_bytes_max;
+}
+
 // Whether the body of an INIT is worth memory: what its head says is right, and small enough.
 bool Shard::MayCreate(const Session& session, const Message& message) const {
   if (session.id.rank != 0 || message.body.size > options_.chunk_bytes_max) return false;
   try {
     const KeyMeta meta = DecodeKeyMeta(message.extra);
-    return Belongs(meta, message) && meta.layout != Layout::kRows &&
-           !codec::Judge(meta, message.chunk, Encoding::kDense, 0, message.body.size);
+    return Belongs(meta, message) &&
+           !codec::Judge(meta, message.chunk, codec::InitEncoding(meta), 0, message.body.size);
   } catch (const Error&) {
     return false;
   }

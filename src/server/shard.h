@@ -26,6 +26,7 @@ struct ShardOptions {
   size_t chunk_bytes_max = size_t{4} << 30;
   size_t hold_bytes_max = size_t{4} << 30;     // of pushes that `deterministic` keys hold
   size_t parked_max = size_t{1} << 16;         // pulls of one session that wait
+  size_t asked_bytes_max = size_t{256} << 20;  // of ids that pulls of one session wait with
   size_t rules_max = size_t{1} << 10;          // CONTROLs that wait for their round of one key
   size_t adopt_from_bytes = size_t{64} << 10;  // bodies that are taken over instead of copied
 };
@@ -77,6 +78,7 @@ class Shard {
   struct Memory {
     size_t values = 0, state = 0, sums = 0, held = 0;
     size_t cuts = 0;  // beyond the others
+    size_t rows = 0;  // tables, of memory of their own
   };
   const Chunk* FindChunk(const ChunkId& id) const;
   const Key* FindKey(const KeyId& id) const;
@@ -110,6 +112,7 @@ class Shard {
   void Forget(const SessionId& id, LinkId except);
   void Violation(Session* session, const Message& message, std::string reason, Effects* effects);
 
+  bool MayAsk(const Session& session, const Message& message) const;
   bool MayCreate(const Session& session, const Message& message) const;
   bool Belongs(const KeyMeta& meta, const Message& init) const;
   void Judge(Session* session, Message& message, Effects* effects);
@@ -133,6 +136,8 @@ class Shard {
   void OnPushAsync(Session* session, Message& message, Key* key, Chunk* chunk,
                    const std::vector<double>& scalars, Effects* effects);
   void OnPull(Session* session, const Message& message, Effects* effects);
+  static void LetGo(Session* session, const ParkedPull& pull);
+  static std::optional<Error> TakeIds(const Message& message, const Chunk& chunk, ParkedPull* pull);
   void OnCancel(Session* session, const Message& message, Effects* effects);
   void OnRead(Session* session, const Message& message, Effects* effects);
   void OnRelease(Session* session, const Message& message, Effects* effects);

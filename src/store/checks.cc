@@ -70,27 +70,26 @@ void CheckKind(std::string_view verb, const KeyView& key, bool store_has_strings
              key.is_string ? "a string" : "an integer", key.is_string ? "integer" : "string");
 }
 
-void CheckNewKeys(std::string_view verb, std::span<const InitItem> items,
+void CheckNewKeys(std::string_view verb, std::span<const KeyView> keys,
                   std::optional<bool> store_has_strings,
                   const std::function<bool(const KeyView&)>& is_there) {
-  if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
-  std::vector<Key> keys;
-  keys.reserve(items.size());
-  for (const InitItem& item : items) {
-    if (item.key.is_string != items[0].key.is_string) {
+  if (keys.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
+  std::vector<Key> sorted;
+  sorted.reserve(keys.size());
+  for (const KeyView& key : keys) {
+    if (key.is_string != keys[0].is_string) {
       throw Fail(Code::kInvalidArgument, "{} {}: integer and string keys in one call", verb,
-                 item.key.ToString());
+                 key.ToString());
     }
-    if (store_has_strings) CheckKind(verb, item.key, *store_has_strings);
-    if (is_there(item.key)) {
-      throw Fail(Code::kAlreadyExists, "{} {}: the key is there already", verb,
-                 item.key.ToString());
+    if (store_has_strings) CheckKind(verb, key, *store_has_strings);
+    if (is_there(key)) {
+      throw Fail(Code::kAlreadyExists, "{} {}: the key is there already", verb, key.ToString());
     }
-    keys.emplace_back(item.key);
+    sorted.emplace_back(key);
   }
-  std::sort(keys.begin(), keys.end());
-  const auto twice = std::adjacent_find(keys.begin(), keys.end());
-  if (twice != keys.end()) {
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  if (twice != sorted.end()) {
     throw Fail(Code::kAlreadyExists, "{} {}: the key stands twice in one call", verb,
                twice->view().ToString());
   }

@@ -21,7 +21,7 @@ void CheckBroadcast(std::span<const InitItem> items, std::span<const PullItem> o
 void CheckKind(std::string_view verb, const KeyView& key, bool store_has_strings);
 //   throws  kInvalidArgument  no keys, or keys of two kinds
 //           kAlreadyExists    a key is there already, or stands twice in the call
-void CheckNewKeys(std::string_view verb, std::span<const InitItem> items,
+void CheckNewKeys(std::string_view verb, std::span<const KeyView> keys,
                   std::optional<bool> store_has_strings,
                   const std::function<bool(const KeyView&)>& is_there);
 

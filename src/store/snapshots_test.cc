@@ -39,8 +39,8 @@ class LyingSnapshots : public ::testing::Test {
 
   static void Push(KVStore* store) {
     for (const Key& key : store->Keys()) {
-      const auto [shape, dtype, context] = store->Describe(key.view(), "push");
-      store->Push(key.view(), test::Full(shape, 0.5, dtype));
+      const KVStore::KeyInfo info = store->Describe(key.view(), "push");
+      store->Push(key.view(), test::Full(info.shape, 0.5, info.dtype));
     }
   }
   // What is loaded can be used; an error of the library is as good.

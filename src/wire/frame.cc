@@ -35,7 +35,7 @@ constexpr Rule RuleOf(Type type) {
     case Type::kPush:
       return {true, kBarrierKey | kHasScalars | kOfBirth | kFails, 2048, true, true};
     case Type::kPull:
-      return {true, kNoBody | kOfBirth | kCut | kOfCut | kAnyway, 0, false};
+      return {true, kNoBody | kOfBirth | kCut | kOfCut | kAnyway, 0, true};
     case Type::kCancel:
       return {true, 0, 0, false};
     case Type::kControl:

@@ -1,6 +1,7 @@
 // What messages say of a key and of one of its chunks.
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/byte_io.h"
 #include "wire/checked_fields.h"
@@ -10,11 +11,13 @@ namespace tkv {
 
 uint32_t KeyMeta::chunk_count() const {
   if (layout == Layout::kWhole) return 1;
+  if (layout == Layout::kRows) return buckets;
   const uint64_t count = (elements() + chunk_elements - 1) / chunk_elements;
   return static_cast<uint32_t>(std::max<uint64_t>(count, 1));  // an empty tensor has one chunk
 }
 
 uint64_t KeyMeta::elements_of(uint32_t chunk) const {
+  if (layout == Layout::kRows) return 0;
   if (layout == Layout::kWhole) return chunk == 0 ? elements() : 0;
   const uint64_t begin = uint64_t{chunk} * chunk_elements;
   return std::min<uint64_t>(chunk_elements, elements() - std::min(begin, elements()));
@@ -31,6 +34,29 @@ const char* Name(Layout layout) noexcept {
   }
   return "?";
 }
+
+namespace {
+
+//   throws  kInvalidArgument  rows, buckets or an initializer that cannot be
+void CheckRows(const KeyMeta& meta) {
+  if (meta.elements() == 0 || meta.elements() * ItemSize(meta.dtype) > KeyMeta::kRowBytesMax) {
+    throw Fail(Code::kInvalidArgument, "rows of shape {} {}: one row has 1 to {} bytes",
+               meta.shape.ToString(), Name(meta.dtype), KeyMeta::kRowBytesMax);
+  }
+  if (meta.row_count == 0 || meta.row_count > kRowsMax) {
+    throw Fail(Code::kInvalidArgument, "{} rows; there are 1 to 2^63", meta.row_count);
+  }
+  if (meta.buckets == 0 || meta.buckets > KeyMeta::kBucketsMax) {
+    throw Fail(Code::kInvalidArgument, "{} buckets; there are 1 to {}", meta.buckets,
+               KeyMeta::kBucketsMax);
+  }
+  if (!std::isfinite(meta.initializer.a) || !std::isfinite(meta.initializer.b)) {
+    throw Fail(Code::kInvalidArgument, "an initializer with {} and {}", meta.initializer.a,
+               meta.initializer.b);
+  }
+}
+
+}  // namespace
 
 // name, birth, dtype, rank, dims, chunk elements, mode, staleness, deterministic, layout, rows,
 // buckets, initializer: kind, a, b, seed
@@ -94,6 +120,7 @@ KeyMeta DecodeKeyMeta(std::string_view bytes) {
   if (has_rows && meta.layout != Layout::kRows) {
     throw Fail(Code::kInvalidArgument, "rows of a key whose layout is {}", Name(meta.layout));
   }
+  if (meta.layout == Layout::kRows) CheckRows(meta);
   reader.End();
   return meta;
 }

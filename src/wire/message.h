@@ -107,6 +107,8 @@ enum Flag : uint8_t {  // wire value: never renumber
 //   chunk    of the key; CONTROL, CLOSE, RELEASE: the number of the store whose keys it is for
 //   seq      of the operation in its session; a reply has that of its operation
 //   encoding, param   PUSH: how the body is written down, and a number of that encoding's own
+//   body     INIT, PUSH, RESTORE; VALUE; CONTROL; PULL of a key by rows: the ids, of 64 bits each, that
+//            are asked for, ascending by Mix; the VALUE has the rows in this order
 //   need     PULL, PUSH: an operation of the session that must be done first, or 0; with kOfBirth,
 //            which PUSH, PULL and ABSTAIN may have, the birth of the key that is meant; with
 //            kOfCut the version that was kept; TRACED the server's clock in ns
@@ -171,7 +173,9 @@ struct KeyMeta {  // INIT, EXISTS, META
   static constexpr uint32_t kChunkElementsDefault = 262'144;
   static constexpr uint32_t kStalenessMax = 1024;
   static constexpr uint64_t kChunksMax = uint64_t{1} << 22;  // a place is kept for each
-  enum class Mode : uint8_t { kSync = 0, kAsync = 1 };       // wire value
+  static constexpr uint32_t kBucketsMax = 1024 * 16;
+  static constexpr size_t kRowBytesMax = size_t{16} << 20;
+  enum class Mode : uint8_t { kSync = 0, kAsync = 1 };  // wire value
 
   std::string name;    // canonical
   uint64_t birth = 0;  // differs each time that a key of this name is made
@@ -186,8 +190,12 @@ struct KeyMeta {  // INIT, EXISTS, META
   uint32_t buckets = 0;        // kRows: its chunks
   RowInitializer initializer;  // kRows
 
+  bool by_rows() const { return layout == Layout::kRows; }
+  // Of the whole value; by rows of one row, of which `shape` is the shape.
   uint64_t elements() const { return static_cast<uint64_t>(shape.size()); }
+  size_t row_bytes() const { return elements() * ItemSize(dtype); }  // by rows
   uint32_t chunk_count() const;
+  // Not by rows.
   uint64_t elements_of(uint32_t chunk) const;
   size_t bytes_of(uint32_t chunk) const { return elements_of(chunk) * ItemSize(dtype); }
   bool exact_reads() const { return mode == Mode::kSync && staleness == 0; }
@@ -200,6 +208,7 @@ struct UpdateSpec {     // CONTROL
   bool multi_precision = false;
   std::vector<double> params;
   bool fresh = false;  // begins without the state of an earlier one, even of the same program
+  bool lazy = true;    // of rows, only those that a push brings
   bool operator==(const UpdateSpec&) const = default;
 };
 

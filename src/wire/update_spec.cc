@@ -9,12 +9,15 @@ namespace {
 
 constexpr size_t kParamsMax = 128;
 
+enum SpecBit : uint8_t { kFresh = 1, kEager = 2 };  // wire value
+
 void Write(const UpdateSpec& value, ByteWriter* writer) {
   writer->Text(value.program);
   writer->Number(static_cast<uint8_t>(value.multi_precision));
   writer->Number(static_cast<uint32_t>(value.params.size()));
   for (const double param : value.params) writer->Number(param);
-  writer->Number(static_cast<uint8_t>(value.fresh));
+  const int bits = (value.fresh ? kFresh : 0) | (value.lazy ? 0 : kEager);
+  writer->Number(static_cast<uint8_t>(bits));
 }
 
 UpdateSpec ReadUpdateSpec(ByteReader* reader) {
@@ -25,7 +28,10 @@ UpdateSpec ReadUpdateSpec(ByteReader* reader) {
   if (count > kParamsMax) throw Fail(Code::kInvalidArgument, "{} hyperparameters", count);
   spec.params.resize(count);
   for (double& param : spec.params) param = reader->Number<double>();
-  spec.fresh = ReadBool(reader);
+  const auto bits = reader->Number<uint8_t>();
+  if ((bits & ~(kFresh | kEager)) != 0) throw Fail(Code::kInvalidArgument, "update bits {}", bits);
+  spec.fresh = (bits & kFresh) != 0;
+  spec.lazy = (bits & kEager) == 0;
   return spec;
 }
 

@@ -1,4 +1,5 @@
-// What rows are called inside: the mix of an id, which spreads ids evenly over 64 bits.
+// What rows are called inside: the mix of an id, which spreads ids evenly over 64 bits.  Rows are kept
+// and sent in ascending order of their mixes, whose equal parts hold about equally many.
 
 #pragma once
 
@@ -12,7 +13,7 @@ namespace tkv {
 inline uint64_t Mix(uint64_t id) { return Random::Mix(id); }
 
 // The id whose mix it is.
-inline uint64_t IdOf(uint64_t mix) {
+inline uint64_t Unmix(uint64_t mix) {
   mix = (mix ^ (mix >> 31) ^ (mix >> 62)) * 0x319642B2D24D8EC3u;
   mix = (mix ^ (mix >> 27) ^ (mix >> 54)) * 0x96DE1B173F119089u;
   return mix ^ (mix >> 30) ^ (mix >> 60);

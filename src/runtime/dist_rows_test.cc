@@ -1,0 +1,192 @@
+// Rows in a distributed store, against a map of what every row has to be.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <thread>
+
+#include "base/random.h"
+#include "tests/arrays.h"
+#include "tkv/testing.h"
+
+namespace tkv::testing {
+namespace {
+
+using test::Floats;
+using test::Values;
+
+constexpr int64_t kWidth = 3;
+
+NDArray Ids(const std::vector<int64_t>& ids) {
+  const NDArray array = NDArray::Empty(Shape({static_cast<int64_t>(ids.size())}), DType::kI64);
+  std::copy(ids.begin(), ids.end(), static_cast<int64_t*>(array.HostData()));
+  return array;
+}
+
+// Rows of kWidth elements, all of them the number given for the id.
+NDArray RowValues(const std::vector<float>& numbers) {
+  const NDArray array =
+      NDArray::Empty(Shape({static_cast<int64_t>(numbers.size()), kWidth}), DType::kF32);
+  auto* const data = static_cast<float*>(array.HostData());
+  for (size_t i = 0; i < numbers.size(); ++i) std::fill_n(data + i * kWidth, kWidth, numbers[i]);
+  return array;
+}
+
+ClusterOptions Options(int workers, int servers, const char* type) {
+  ClusterOptions options;
+  options.workers = workers;
+  options.servers = servers;
+  options.type = type;
+  options.store.patience = std::chrono::seconds(30);  // a failure ends
+  return options;
+}
+
+void EachWorker(Cluster* cluster, const std::function<void(KVStore*)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < cluster->workers(); ++rank) {
+    threads.emplace_back([cluster, rank, &body] {
+      const auto store = cluster->Join(rank);
+      body(store.get());
+      store->Close();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void InitTable(KVStore* store, uint64_t row_count, const Rows* rows = nullptr,
+               RowInitializer initializer = {}) {
+  RowsInitItem item{"e", Shape({kWidth}), DType::kF32, row_count, initializer, rows};
+  store->InitRows({&item, 1});
+}
+
+void Push(KVStore* store, const std::vector<int64_t>& ids, const std::vector<float>& numbers) {
+  const Rows rows{Ids(ids), RowValues(numbers)};
+  const Rows* const list[] = {&rows};
+  const RowsPushItem item{"e", list};
+  store->PushRows({&item, 1});
+}
+
+std::vector<float> Pull(KVStore* store, const std::vector<int64_t>& ids) {
+  const NDArray out = RowValues(std::vector<float>(ids.size(), -1));
+  const NDArray asked = Ids(ids);
+  const RowsPullItem item{"e", &asked, &out};
+  store->PullRows({&item, 1});
+  std::vector<float> firsts;
+  const std::vector<float> all = Values(out);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    firsts.push_back(all[i * kWidth]);
+    for (int64_t j = 1; j < kWidth; ++j) EXPECT_EQ(all[i * kWidth + j], firsts.back());
+  }
+  return firsts;
+}
+
+// What rank pushes in a round: a few ids, some of them twice.
+struct Contribution {
+  std::vector<int64_t> ids;
+  std::vector<float> numbers;
+};
+Contribution ContributionOf(uint64_t seed, int rank, int round, int64_t rows) {
+  Random random(seed * 1000 + static_cast<uint64_t>(rank) * 100 + static_cast<uint64_t>(round));
+  Contribution made;
+  const size_t count = random.Next() % 20;
+  for (size_t i = 0; i < count; ++i) {
+    made.ids.push_back(static_cast<int64_t>(random.Next() % static_cast<uint64_t>(rows)));
+    made.numbers.push_back(static_cast<float>(random.Next() % 100));
+  }
+  return made;
+}
+
+class DistRows : public ::testing::TestWithParam<std::pair<int, int>> {};
+
+TEST_P(DistRows, EveryRowIsWhatAMapSays) {
+  const auto [workers, servers] = GetParam();
+  for (const bool accumulates : {false, true}) {
+    Cluster cluster(Options(workers, servers, "dist_sync"));
+    EachWorker(&cluster, [&, workers = workers](KVStore* store) {
+      constexpr int64_t kRows = 50;
+      const Rows first{Ids({7, 3}), RowValues({70, 30})};
+      InitTable(store, kRows, &first, {RowInitializer::Kind::kConstant, 5});
+      if (accumulates) store->SetOptimizer(Optimizer::Create("test"));
+      std::map<int64_t, float> truth = {{7, 70}, {3, 30}};
+      const auto valued = [&](int64_t id) { return truth.contains(id) ? truth[id] : 5.0F; };
+      for (int round = 0; round < 20; ++round) {
+        std::map<int64_t, float> sum;
+        for (int rank = 0; rank < workers; ++rank) {
+          const Contribution part = ContributionOf(1, rank, round, kRows);
+          for (size_t i = 0; i < part.ids.size(); ++i) sum[part.ids[i]] += part.numbers[i];
+        }
+        const Contribution mine = ContributionOf(1, store->rank(), round, kRows);
+        Push(store, mine.ids, mine.numbers);
+        for (const auto& [id, number] : sum) truth[id] = number + (accumulates ? valued(id) : 0);
+        const std::vector<int64_t> asked = ContributionOf(2, store->rank(), round, kRows).ids;
+        const std::vector<float> found = Pull(store, asked);
+        for (size_t i = 0; i < asked.size(); ++i) ASSERT_EQ(found[i], valued(asked[i]));
+        EXPECT_EQ(store->Round("e"), static_cast<uint64_t>(round) + 1);
+      }
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, DistRows,
+                         ::testing::Values(std::pair(1, 1), std::pair(2, 1), std::pair(2, 2),
+                                           std::pair(3, 3)));
+
+TEST(DistRows, AsynchronousPushesAllCount) {
+  Cluster cluster(Options(2, 2, "dist_async"));
+  EachWorker(&cluster, [&](KVStore* store) {
+    InitTable(store, kRowsMax);
+    store->SetOptimizer(Optimizer::Create("test"));
+    store->Barrier();
+    const int64_t far = static_cast<int64_t>(kRowsMax - 1);
+    for (int i = 0; i < 50; ++i) Push(store, {1, far, 1}, {1, 2, 3});
+    Pull(store, {1});
+    store->Barrier();
+    EXPECT_EQ(Pull(store, {far, 1, 2}), (std::vector<float>{200, 400, 0}));
+  });
+}
+
+TEST(DistRows, AWholeArrayIsAllRows) {
+  Cluster cluster(Options(2, 2, "dist_sync"));
+  EachWorker(&cluster, [&](KVStore* store) {
+    InitTable(store, 4);
+    store->Push("e", RowValues({1, 2, 3, 4}));
+    const NDArray out = RowValues({0, 0, 0, 0});
+    store->Pull("e", out);
+    EXPECT_EQ(Values(out), Values(RowValues({2, 4, 6, 8})));
+    EXPECT_TRUE(store->Describe("e").by_rows);
+  });
+}
+
+std::string WhyNot(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(DistRows, WhatIsWrongChangesNothing) {
+  Cluster cluster(Options(1, 2, "dist_sync"));
+  EachWorker(&cluster, [&](KVStore* store) {
+    InitTable(store, 10);
+    store->Init("d", Floats({1, 2}));
+    Push(store, {3}, {1});
+    EXPECT_EQ(WhyNot([&] { Push(store, {1, 10}, {1, 1}); }),
+              "push 'e': id 10 at position 1, the key has ids from 0 to 9");
+    EXPECT_NE(WhyNot([&] { Push(store, {-1}, {1}); }), "");
+    EXPECT_EQ(WhyNot([&] { Push(store, {1, 2}, {1}); }),
+              "push 'e': 2 ids and rows of shape (1, 3); (2, 3) is needed");
+    EXPECT_NE(WhyNot([&] { Pull(store, {10}); }), "");
+    EXPECT_EQ(store->Round("e"), 1u);
+    EXPECT_EQ(Pull(store, {3, 1, 3}), (std::vector<float>{1, 0, 1}));
+    EXPECT_EQ(Pull(store, {}), std::vector<float>());
+    const NDArray ids = Ids({0});
+    const NDArray out = RowValues({0});
+    const RowsPullItem item{"d", &ids, &out};
+    EXPECT_NE(WhyNot([&] { store->PullRows({&item, 1}); }), "");
+  });
+}
+
+}  // namespace
+}  // namespace tkv::testing

@@ -1,0 +1,180 @@
+// Keys by rows on a shard: what a bucket keeps, and what it refuses.
+
+#include <algorithm>
+#include <map>
+
+#include "base/mix.h"
+#include "tests/shard_fixture.h"
+#include "tkv/optimizer.h"
+
+namespace tkv {
+namespace {
+
+using test::kLink0;
+using test::kLink1;
+
+class RowsOfShardTest : public test::ShardTest {
+ protected:
+  using RowMap = std::map<uint64_t, float>;  // by id
+
+  RowsOfShardTest() { MakeTable(2, {{7, 70}}); }
+
+  // A key of rows of two floats with one bucket, whose first rows are there.
+  void MakeTable(uint64_t seq, const RowMap& rows) {
+    meta_.name = CanonicalKey(0, "rows");
+    meta_.shape = Shape({2});
+    meta_.layout = Layout::kRows;
+    meta_.row_count = 100;
+    meta_.buckets = 1;
+    meta_.initializer.a = 5;
+    key_ = IdOf(meta_.name);
+    Message init = Make(Type::kInit, seq);
+    init.extra = Encode(meta_);
+    init.body = BodyOf(rows);
+    EXPECT_TRUE(shard_.Admit(kLink0, init));
+    EXPECT_EQ(Send(kLink0, init).type, Type::kOk);
+  }
+  static std::vector<uint64_t> Ordered(std::vector<uint64_t> ids) {
+    std::sort(ids.begin(), ids.end(), [](uint64_t a, uint64_t b) { return Mix(a) < Mix(b); });
+    return ids;
+  }
+  static Bytes IdsOf(const std::vector<uint64_t>& ids) {
+    auto owner = std::make_shared<std::vector<uint64_t>>(ids);
+    return {reinterpret_cast<const std::byte*>(owner->data()), owner->size() * 8, owner};
+  }
+  static Bytes BodyOf(const RowMap& rows) {
+    std::vector<uint64_t> ids;
+    for (const auto& [id, value] : rows) ids.push_back(id);
+    return BodyOf(Ordered(ids), rows);
+  }
+  static Bytes BodyOf(const std::vector<uint64_t>& ids, const RowMap& rows) {
+    auto owner = std::make_shared<std::vector<std::byte>>(ids.size() * 16);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const float row[] = {rows.at(ids[i]), rows.at(ids[i])};
+      std::memcpy(owner->data() + i * 8, &ids[i], 8);
+      std::memcpy(owner->data() + ids.size() * 8 + i * 8, row, 8);
+    }
+    return {owner->data(), owner->size(), owner};
+  }
+  Message PushOf(uint64_t seq, uint64_t round, Bytes body) {
+    Message push = Make(Type::kPush, seq, round);
+    push.encoding = Encoding::kRows;
+    push.body = std::move(body);
+    return push;
+  }
+  Message PullOf(uint64_t seq, uint64_t version, const std::vector<uint64_t>& ids) {
+    Message pull = Make(Type::kPull, seq, version);
+    pull.body = IdsOf(ids);
+    return pull;
+  }
+  // What the rows read as, one number of each.
+  RowMap Read(uint64_t seq, const std::vector<uint64_t>& ids) {
+    const std::vector<uint64_t> ordered = Ordered(ids);
+    return RowsIn(Send(kLink1, PullOf(seq, 0, ordered)), ordered);
+  }
+  static RowMap RowsIn(const Message& value, const std::vector<uint64_t>& ids) {
+    RowMap rows;
+    EXPECT_EQ(value.type, Type::kValue) << value.extra;
+    EXPECT_EQ(value.body.size, ids.size() * 8);
+    if (value.body.size != ids.size() * 8) return rows;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      std::memcpy(&rows[ids[i]], value.body.data + i * 8, sizeof(float));
+    }
+    return rows;
+  }
+};
+
+TEST_F(RowsOfShardTest, ARoundSumsTheRowsOfAllAndOthersStay) {
+  Send(kLink0, PushOf(3, 1, BodyOf({{1, 10}, {2, 20}})));
+  EXPECT_EQ(Read(1, {1, 2}), (RowMap{{1, 5}, {2, 5}})) << "what nobody has written";
+  Send(kLink1, PushOf(2, 1, BodyOf({{2, 2}, {3, 3}})));
+  EXPECT_EQ(chunk().version, 1U);
+  EXPECT_EQ(Read(3, {1, 2, 3, 4, 7}), (RowMap{{1, 10}, {2, 22}, {3, 3}, {4, 5}, {7, 70}}));
+  EXPECT_EQ(chunk().value.rows().size(), 4U) << "reading makes no row";
+}
+
+TEST_F(RowsOfShardTest, AnEmptyPushIsAPush) {
+  Send(kLink0, PushOf(3, 1, {}));
+  EXPECT_EQ(Send(kLink1, PushOf(2, 1, {})).type, Type::kAccepted);
+  EXPECT_EQ(chunk().version, 1U);
+}
+
+TEST_F(RowsOfShardTest, ARepeatedPushCountsOnce) {
+  Send(kLink0, PushOf(3, 1, BodyOf({{1, 10}})));
+  Send(kLink0, PushOf(4, 1, BodyOf({{1, 10}})));
+  Send(kLink1, PushOf(2, 1, BodyOf({{1, 1}})));
+  EXPECT_EQ(Read(3, {1}), (RowMap{{1, 11}}));
+}
+
+TEST_F(RowsOfShardTest, AParkedPullKeepsItsIdsAndGetsItsVersion) {
+  Send(kLink0, PushOf(3, 1, BodyOf({{1, 10}})));
+  const std::vector<uint64_t> ids = Ordered({1, 7});
+  Message pull = PullOf(4, 1, ids);
+  auto lent = std::make_shared<std::vector<uint64_t>>(ids);
+  pull.body = {reinterpret_cast<const std::byte*>(lent->data()), 16, lent};
+  EXPECT_EQ(Send(kLink0, pull).type, Type{});
+  std::fill(lent->begin(), lent->end(), 99);  // its memory is the sender's again
+  Send(kLink1, PushOf(2, 1, BodyOf({{1, 1}})));
+  EXPECT_EQ(RowsIn(LastFor(kLink0), ids), (RowMap{{1, 11}, {7, 70}}));
+  EXPECT_TRUE(shard_.Miscounted().empty());
+}
+
+TEST_F(RowsOfShardTest, IdsThatAreWrongCostTheirOperationAndNothingElse) {
+  const RowMap any = {{1, 1}, {2, 2}, {100, 3}, {1ULL << 63, 4}};
+  const std::vector<uint64_t> falling = {Ordered({1, 2})[1], Ordered({1, 2})[0]};
+  uint64_t seq = 3;
+  ExpectError(kLink0, PushOf(seq++, 1, BodyOf({1, 1}, any)), Code::kInvalidArgument);
+  ExpectError(kLink0, PushOf(seq++, 1, BodyOf(falling, any)), Code::kInvalidArgument);
+  ExpectError(kLink0, PushOf(seq++, 1, BodyOf({100}, any)), Code::kOutOfRange);
+  ExpectError(kLink0, PushOf(seq++, 1, BodyOf({1ULL << 63}, any)), Code::kOutOfRange);
+  ExpectError(kLink0, PullOf(seq++, 0, falling), Code::kInvalidArgument);
+  ExpectError(kLink0, PullOf(seq++, 0, {100}), Code::kOutOfRange);
+  EXPECT_EQ(chunk().value.rows().size(), 1U);
+  EXPECT_EQ(Send(kLink0, PushOf(seq, 1, BodyOf({{1, 1}}))).type, Type::kAccepted);
+  EXPECT_TRUE(shard_.Miscounted().empty());
+}
+
+TEST_F(RowsOfShardTest, ABodyThatIsNotWorthMemoryIsNotTaken) {
+  Message push = PushOf(3, 1, BodyOf({{1, 1}}));
+  EXPECT_TRUE(shard_.Admit(kLink0, push));
+  push.body.size -= 1;
+  EXPECT_FALSE(shard_.Admit(kLink0, push)) << "no whole number of rows";
+  push.encoding = Encoding::kDense;
+  EXPECT_FALSE(shard_.Admit(kLink0, push));
+  Message pull = PullOf(4, 0, {1});
+  EXPECT_TRUE(shard_.Admit(kLink0, pull));
+  pull.body.size = 7;
+  EXPECT_FALSE(shard_.Admit(kLink0, pull));
+  pull.body.size = size_t{1} << 40;
+  EXPECT_FALSE(shard_.Admit(kLink0, pull));
+  pull.body = {nullptr, size_t{1} << 40, nullptr};  // as it comes where it was not admitted
+  ExpectError(kLink0, pull, Code::kResourceExhausted);
+  pull = PullOf(5, 0, {1});
+  pull.key = IdOf(CanonicalKey(0, "w"));
+  EXPECT_FALSE(shard_.Admit(kLink0, pull)) << "a dense key takes no ids";
+  ExpectError(kLink0, pull, Code::kFailedPrecondition);
+}
+
+TEST_F(RowsOfShardTest, AnOptimizerUpdatesTheRowsOfTheSumAlone) {
+  const auto momentum = Optimizer::Create("momentum", {{"learning_rate", 1}, {"momentum", 0.5}});
+  UpdateSpec spec;
+  spec.program = momentum->program().ToText();
+  spec.params = momentum->ParamsFor("rows");
+  Message control = Make(Type::kControl, 3, 1);
+  control.key = {};
+  control.extra = Encode(spec);
+  ASSERT_EQ(Send(kLink0, control).type, Type::kOk);
+  epoch_.number = 2;
+  epoch_.commits = {{0, 4, 1}};
+  shard_.On(epoch_, &effects_);
+  for (uint64_t round = 1; round <= 2; ++round) {
+    Send(kLink0, PushOf(3 + round, round, BodyOf({{1, 4}})));
+    Send(kLink1, PushOf(1 + round, round, {}));
+  }
+  EXPECT_EQ(chunk().version, 2U);
+  EXPECT_FALSE(chunk().failure) << chunk().failure->what();
+  EXPECT_EQ(Read(9, {1, 7}), (RowMap{{1, 5 - 4 - 6}, {7, 70}}));
+}
+
+}  // namespace
+}  // namespace tkv
