@@ -76,7 +76,7 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
       }
       return;
     }
-    if (running.out && key != nullptr && !is_lost) {
+    if (running.out.size > 0 && key != nullptr && !is_lost) {
       if (driver->rank == kNoRank) {
         if (key->meta.mode == KeyMeta::Mode::kSync) {
           model_.Observed(running.key, running.out.bytes());
@@ -88,7 +88,7 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
                          driver->rank, outcome.round, ShownKey(key->name), running.round));
         }
         model_.Pulled(running.key, LifeOf(*driver), key->meta.exact_reads(), outcome.round,
-                      running.last_accepted, running.out.bytes());
+                      running.last_accepted, running.out.bytes(), running.rows);
       }
     }
     if (is_barrier && !has_barrier_failed_ && scenario_.policy != Epoch::Policy::kContinue &&
@@ -145,7 +145,7 @@ bool Simulation::IsLost(const SimKey& key) const {
 void Simulation::Record(const Driver& driver, const Driver::Running& running,
                         HistoryEvent::Kind kind, uint64_t end, uint64_t round) {
   const SimKey& key = scenario_.keys[running.key];
-  if (!key.meta.exact_reads()) return;
+  if (!key.meta.exact_reads() || key.meta.by_rows()) return;
   History& history = histories_[running.key];
   const uint32_t chunks = key.meta.chunk_count();
   const size_t item = ItemSize(key.meta.dtype);
@@ -272,7 +272,11 @@ void Simulation::Event(Process* process, const char* what, uint64_t link) {
 // G4: nothing is held beyond values, state, the accumulators of open rounds, and what is under way.
 void Simulation::CheckMemory() {
   size_t key_bytes = 0;
-  for (const SimKey& key : scenario_.keys) key_bytes += key.meta.elements() * 8 + 4096;
+  for (const SimKey& key : scenario_.keys) {
+    const size_t elements =
+        static_cast<size_t>(key.meta.elements()) * (key.meta.by_rows() ? 2 * kRowIds : 1);
+    key_bytes += elements * 8 + 4096;
+  }
   for (const auto& [process, driver] : drivers_) {
     const size_t bound = static_cast<size_t>(scenario_.servers) *
                          (std::max<size_t>(scenario_.credit_bytes, 1024) + 8 * 1024);

@@ -208,7 +208,7 @@ void Simulation::StartInit(Driver* driver) {
   init.kind = driver->rank == kNoRank ? Kind::kOpen : Kind::kInit;
   init.key = key.name;
   init.meta = std::make_shared<const KeyMeta>(key.meta);
-  init.value.bytes = FillWith(key, InitialValue(scenario_.seed, key));
+  init.value = Initial(scenario_.seed, key);
   Driver::Running running;
   running.is_init = true;
   running.key = index;
@@ -241,6 +241,15 @@ bool Simulation::IsClosedForLaterLife(const Driver& driver, size_t key) const {
   // Under `wait` the store stays open until the later life has closed it as well.
   return scenario_.policy == Epoch::Policy::kWait ? closers_.contains(driver.rank)
                                                   : !closers_.empty();
+}
+
+// Which rows of its key a step's pull asks for; an observer looks at all of them.
+RowSet Simulation::AskedRows(const Driver& driver, const Step& step) const {
+  const SimKey& key = scenario_.keys[step.key];
+  const uint64_t drawn = Random::Mix(scenario_.seed ^ step.ordinal << 20 ^
+                                     static_cast<uint64_t>(driver.rank) << 8 ^ step.key);
+  const bool all = !key.meta.by_rows() || driver.rank == kNoRank || drawn % 3 == 0;
+  return all ? kAllRows : static_cast<RowSet>(drawn >> 8 & kAllRows);
 }
 
 bool Simulation::StartStep(Driver* driver, const Step& step) {
@@ -289,9 +298,11 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
   }
   if (is_barrier) barriers_[step.ordinal].insert(driver->rank);
   if (step.kind == Step::Kind::kPull || step.kind == Step::Kind::kPushPull) {
-    running.out = driver->process->pool.Allocate(key.meta.elements() * ItemSize(key.meta.dtype));
+    running.rows = AskedRows(*driver, step);
+    running.out = driver->process->pool.Allocate(PulledBytes(key, running.rows));
     std::memset(running.out.data, 0xEE, running.out.size);
     operation.out = running.out;
+    operation.ids = AskFor(key, running.rows);
   }
   switch (step.kind) {
     case Step::Kind::kPush:
@@ -313,7 +324,7 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
       for (const auto& [id, other] : driver->running) {
         if (other.step.kind == Step::Kind::kSave && other.key == step.key) return true;
       }
-      if (driver->rank != 0) return true;
+      if (driver->rank != 0 || key.meta.by_rows()) return true;
       operation.kind = Kind::kCut;
       running.round = client.RoundAfter(key.name, client.next_op()) - 1;
       break;
@@ -396,7 +407,7 @@ void Simulation::StartRecreate(Driver* driver, const Step& step) {
     model_.Created(step.key);
     operation.kind = Kind::kInit;
     operation.meta = std::make_shared<const KeyMeta>(key.meta);
-    operation.value.bytes = FillWith(key, InitialValue(scenario_.seed, key));
+    operation.value = Initial(scenario_.seed, key);
     running.is_init = true;
   }
   const bool deletes_twice = running.phase == 2 && scenario_.deletes_twice;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/format.h"
+#include "base/mix.h"
 
 namespace tkv::simulation {
 
@@ -156,10 +157,11 @@ bool Model::RuleAt(size_t key, uint64_t round, const Epoch& head) const {
   return accumulate;
 }
 
-Lanes Model::Result(const SimKey& key, const Lanes& before, const Lanes& sum,
+Lanes Model::Result(const SimKey& key, const Lanes& before, const Lanes& sum, RowSet touched,
                     bool accumulate) const {
-  Lanes result;
+  Lanes result = before;
   for (size_t i = 0; i < result.size(); ++i) {
+    if ((touched >> i & 1) == 0) continue;
     const int64_t whole = static_cast<int64_t>(static_cast<uint64_t>(sum[i]) +
                                                static_cast<uint64_t>(accumulate ? before[i] : 0));
     result[i] = Wrap(key.meta.dtype, whole);
@@ -167,17 +169,48 @@ Lanes Model::Result(const SimKey& key, const Lanes& before, const Lanes& sum,
   return result;
 }
 
-bool Model::Matches(const SimKey& key, const Bytes& bytes, const Lanes& lanes) const {
+namespace {
+
+bool HasLane(const SimKey& key, const std::byte* element, int64_t lane) {
+  return Load(key.meta.dtype, element) == Wrap(key.meta.dtype, lane);
+}
+
+// Whether these bytes, as a pull gets them of a chunk, hold the lanes.
+bool Matches(const SimKey& key, uint32_t chunk, const Bytes& bytes, const Lanes& lanes,
+             RowSet rows = kAllRows) {
   const size_t item = ItemSize(key.meta.dtype);
+  if (key.meta.by_rows()) {
+    const size_t row = key.meta.row_bytes();
+    const std::byte* at = bytes.data;
+    for (const uint64_t id : RowsOf(key, chunk, rows)) {
+      for (const std::byte* const end = at + row; at < end; at += item) {
+        if (!HasLane(key, at, lanes[id])) return false;
+      }
+    }
+    return true;
+  }
   const size_t count = bytes.size / item;
-  const size_t first = std::min(count, lanes.size());
+  const size_t first = std::min(count, kLanes);
   for (size_t i = 0; i < first; ++i) {
-    if (Load(key.meta.dtype, bytes.data + i * item) != Wrap(key.meta.dtype, lanes[i])) return false;
+    if (!HasLane(key, bytes.data + i * item, lanes[i])) return false;
   }
   // The rest repeats the first eight.
-  return count <= lanes.size() || std::memcmp(bytes.data, bytes.data + lanes.size() * item,
-                                              (count - lanes.size()) * item) == 0;
+  return count <= kLanes ||
+         std::memcmp(bytes.data, bytes.data + kLanes * item, (count - kLanes) * item) == 0;
 }
+
+// What a pull of everything would get.
+Bytes ValueOf(const SimKey& key, uint32_t index, const Chunk& chunk) {
+  if (!key.meta.by_rows()) return chunk.value.Read();
+  std::vector<uint64_t> mixes;
+  for (const uint64_t id : RowsOf(key, index, kAllRows)) mixes.push_back(Mix(id));
+  const auto bytes =
+      std::make_shared<std::vector<std::byte>>(mixes.size() * chunk.value.rows().row_bytes());
+  chunk.value.rows().Read(mixes, bytes->data());
+  return {bytes->data(), bytes->size(), bytes};
+}
+
+}  // namespace
 
 void Model::Completed(const Shard& shard, const Epoch& head, const ChunkId& id,
                       const Chunk& chunk) {
@@ -238,16 +271,22 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
   }
   model.rule_of_round[round] = accumulate;
   const Version& before = state.versions[round - 1];
+  const Bytes value = ValueOf(sim, index, chunk);
   const size_t subsets = size_t{1} << std::min<size_t>(may.size(), 12);
   for (size_t subset = subsets; subset-- > 0;) {
     Version version;
     Lanes sum{};
+    RowSet touched = 0;
     bool possible = true;
     const auto add = [&](const Push& push) {
       possible = possible && version.from.emplace(push.life.rank, push).second;
       const Lanes lanes =
           Contribution(scenario_.seed, sim, push.life.rank, push.life.incarnation, push.ordinal);
+      const RowSet rows =
+          Touched(scenario_.seed, sim, push.life.rank, push.life.incarnation, push.ordinal);
+      touched |= rows;
       for (size_t i = 0; i < sum.size(); ++i) {
+        if ((rows >> i & 1) == 0) continue;
         sum[i] =
             static_cast<int64_t>(static_cast<uint64_t>(sum[i]) + static_cast<uint64_t>(lanes[i]));
       }
@@ -263,8 +302,8 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
     }
     if (!possible || (version.from.empty() && !somebody_abstains)) continue;
     version.lanes =
-        version.from.empty() ? before.lanes : Result(sim, before.lanes, sum, accumulate);
-    if (!Matches(sim, chunk.value.Read(), version.lanes)) continue;
+        version.from.empty() ? before.lanes : Result(sim, before.lanes, sum, touched, accumulate);
+    if (!Matches(sim, index, value, version.lanes)) continue;
     state.version = round;
     state.versions[round] = std::move(version);
     return;
@@ -285,6 +324,7 @@ void Model::CompletedAsync(const Shard& shard, const Epoch& head, size_t key, ui
     return Violate(Format("{}: follows version {}", where, state.version));
   }
   const Version& before = state.versions[state.version];
+  const Bytes value = ValueOf(sim, index, chunk);
   for (const Push& push : model.all) {
     if (state.applied[push.life] >= push.ordinal) continue;
     const Lanes lanes =
@@ -292,8 +332,10 @@ void Model::CompletedAsync(const Shard& shard, const Epoch& head, size_t key, ui
     for (const bool accumulate : {false, true}) {
       if (accumulate && !sim.accumulates) continue;
       if (!MayBeRule(shard.epoch(), head, key, accumulate)) continue;
-      const Lanes result = Result(sim, before.lanes, lanes, accumulate);
-      if (!Matches(sim, chunk.value.Read(), result)) continue;
+      const RowSet touched =
+          Touched(scenario_.seed, sim, push.life.rank, push.life.incarnation, push.ordinal);
+      const Lanes result = Result(sim, before.lanes, lanes, touched, accumulate);
+      if (!Matches(sim, index, value, result)) continue;
       for (const Push& earlier : model.all) {
         if (earlier.life == push.life && earlier.ordinal > state.applied[push.life] &&
             earlier.ordinal < push.ordinal && !model.failed.contains(earlier)) {
@@ -344,18 +386,19 @@ void Model::Accepted(size_t key, Push push, uint64_t round, const Placement& pla
 }
 
 void Model::Pulled(size_t key, Life life, bool exact, uint64_t round, uint64_t last,
-                   const Bytes& bytes) {
+                   const Bytes& bytes, RowSet rows) {
   const auto found = keys_.find(key);
   if (found == keys_.end()) return;
   const SimKey& sim = scenario_.keys[key];
   size_t at = 0;
   for (uint32_t c = 0; c < found->second.chunks.size(); ++c) {
     const ChunkModel& state = found->second.chunks[c];
-    const Bytes part{bytes.data + at, sim.meta.bytes_of(c), nullptr};
+    const Bytes part{bytes.data + at, PulledBytes(sim, c, rows), nullptr};
     at += part.size;
+    if (part.size == 0) continue;  // it has not asked for rows of this bucket
     if (exact) {
       const auto version = state.versions.find(round);
-      if (version == state.versions.end() || !Matches(sim, part, version->second.lanes)) {
+      if (version == state.versions.end() || !Matches(sim, c, part, version->second.lanes, rows)) {
         return Violate(Format("{}: worker {} pulled another value after its push {}",
                               Describe(key, c, round), life.rank, round));
       }
@@ -369,7 +412,7 @@ void Model::Pulled(size_t key, Life life, bool exact, uint64_t round, uint64_t l
     bool seen = false;
     for (auto version = state.versions.lower_bound(from); version != state.versions.end();
          ++version) {
-      seen = seen || Matches(sim, part, version->second.lanes);
+      seen = seen || Matches(sim, c, part, version->second.lanes, rows);
     }
     if (!seen) {
       return Violate(Format("{}: worker {} pulled a value that no version since {} had",
@@ -383,10 +426,11 @@ bool Model::WasWhole(const SimKey& key, const KeyModel& model, const Bytes& byte
     size_t at = 0;
     bool all = true;
     for (uint32_t c = 0; c < model.chunks.size() && all; ++c) {
-      const Bytes part{bytes.data + at, key.meta.bytes_of(c), nullptr};
+      const Bytes part{bytes.data + at, PulledBytes(key, c, kAllRows), nullptr};
       at += part.size;
       const auto version = model.chunks[c].versions.find(number);
-      all = version != model.chunks[c].versions.end() && Matches(key, part, version->second.lanes);
+      all =
+          version != model.chunks[c].versions.end() && Matches(key, c, part, version->second.lanes);
     }
     if (all) return true;
   }

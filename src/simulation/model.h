@@ -51,8 +51,6 @@ class Model {
   bool HasLeft(size_t key, Push push) const;
   // What this life has pushed in a round.
   std::optional<Push> PushOf(size_t key, Life life, uint64_t round) const;
-  // Whether a chunk holds these lanes.
-  bool Matches(const SimKey& key, const Bytes& bytes, const Lanes& lanes) const;
   void Failed(size_t key, Push push);  // it may be in some chunks or in none
   void Accepted(size_t key, Push push, uint64_t round, const Placement& placement,
                 const std::vector<const Shard*>& shards);
@@ -63,8 +61,10 @@ class Model {
   // ---- what the servers do
   void Completed(const Shard& shard, const Epoch& head, const ChunkId& id, const Chunk& chunk);
   // ---- what the workers see
-  // `last` is the ordinal of the worker's last accepted push of the key before it, or 0.
-  void Pulled(size_t key, Life life, bool exact, uint64_t round, uint64_t last, const Bytes& bytes);
+  // `last` is the ordinal of the worker's last accepted push of the key before it, or 0; `rows` are
+  // those that it has asked for.
+  void Pulled(size_t key, Life life, bool exact, uint64_t round, uint64_t last, const Bytes& bytes,
+              RowSet rows = kAllRows);
   void Observed(size_t key, const Bytes& bytes);
 
   const std::string& violation() const { return violation_; }
@@ -98,7 +98,8 @@ class Model {
   bool MayBeRule(const Epoch& seen, const Epoch& head, size_t key, bool accumulate) const;
   void CompletedAsync(const Shard& shard, const Epoch& head, size_t key, uint32_t index,
                       const Chunk& chunk);
-  Lanes Result(const SimKey& key, const Lanes& before, const Lanes& sum, bool accumulate) const;
+  Lanes Result(const SimKey& key, const Lanes& before, const Lanes& sum, RowSet touched,
+               bool accumulate) const;
 
   const Scenario& scenario_;
   std::map<size_t, KeyModel> keys_;

@@ -75,7 +75,7 @@ void Process::Sent(LinkId, const Message& message) {
   Simulation& s = *simulation;
   const auto driver = s.drivers_.find(this);
   if (driver == s.drivers_.end()) return;
-  if (message.type == Type::kPush && message.body.size > 0) {
+  if (message.type == Type::kPush && (message.flags & kBarrierKey) == 0) {
     if (const auto pushed = s.PushOf(driver->second, message)) {
       const auto& [key, push] = *pushed;
       // Pushes of a key leave in order: one that a later one has passed has failed, though its

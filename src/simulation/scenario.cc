@@ -7,7 +7,9 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "base/mix.h"
 #include "codec/compress.h"
+#include "codec/rows.h"
 #include "kernels/encode.h"
 #include "kernels/half.h"
 
@@ -22,6 +24,7 @@ constexpr std::array<const char*, Fault::kKinds> kFaultNames = {
 // of a seed stay what they were.
 constexpr uint64_t kValues = 0x76616C756573;
 constexpr uint64_t kEncodings = 0x656E636F6465;
+constexpr uint64_t kRowDraws = 0x726F7773;
 
 std::vector<Fault::Kind> ParseFaults(const std::string& text) {
   std::vector<Fault::Kind> kinds;
@@ -42,6 +45,22 @@ std::vector<Fault::Kind> ParseFaults(const std::string& text) {
     kinds.push_back(static_cast<Fault::Kind>(found - kFaultNames.begin()));
   }
   return kinds;
+}
+
+// Makes it a key by rows.  Where lives end, or asynchronously, the model finds out from each bucket alone
+// which pushes are in it.
+void KeepByRows(Random* random, bool may_have_gaps, SimKey* key) {
+  KeyMeta& meta = key->meta;
+  meta.layout = Layout::kRows;
+  meta.shape = random->Chance(0.5) ? Shape({1}) : Shape({2});
+  meta.row_count = kRowIds + static_cast<uint64_t>(random->Between(0, 1)) * 1000;
+  meta.initializer.a = static_cast<double>(random->Between(0, 5));
+  meta.buckets = static_cast<uint32_t>(random->Between(1, 4));
+  for (uint32_t c = 0; c < meta.buckets; ++c) {
+    if (RowsOf(*key, c, kAllRows).empty()) meta.buckets = 1;
+  }
+  key->encodes = false;
+  key->has_gaps = may_have_gaps && meta.mode == KeyMeta::Mode::kSync && random->Chance(0.7);
 }
 
 SimKey MakeKey(Random* random, size_t index, bool halves) {
@@ -269,6 +288,11 @@ Scenario MakeScenario(const testing::SimulationOptions& options) {
   Random encodings(options.seed ^ kEncodings);
   const bool encodes = encodings.Chance(0.5);
   for (SimKey& key : scenario.keys) key.encodes = encodes && encodings.Chance(0.7);
+  Random rows(options.seed ^ kRowDraws);
+  const bool has_rows = rows.Chance(0.4);
+  for (SimKey& key : scenario.keys) {
+    if (has_rows && rows.Chance(0.6)) KeepByRows(&rows, !heavy, &key);
+  }
   for (int rank = 0; rank < scenario.workers; ++rank) {
     size_t steps = count;
     if (leavers && rank > 0 && random.Chance(0.4)) {
@@ -378,7 +402,7 @@ uint64_t BaseOf(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarnatio
          (incarnation << 32) ^ round;
 }
 
-Lanes DenseLanes(uint64_t base, DType dtype) {
+Lanes DrawnLanes(uint64_t base, DType dtype) {
   Lanes lanes;
   for (size_t i = 0; i < lanes.size(); ++i) {
     lanes[i] = static_cast<int64_t>(Random::Mix(base ^ (i << 60)) & MaskOf(dtype));
@@ -398,7 +422,7 @@ SimCoding CodingOf(uint64_t base, const SimKey& key) {
   constexpr std::array kAll = {Encoding::kDense, Encoding::kF16,  Encoding::kBf16, Encoding::k2Bit,
                                Encoding::k1Bit,  Encoding::kTopK, Encoding::kInt8};
   size_t count = kAll.size() - (key.meta.dtype == DType::kBF16 ? 1 : 0);
-  if (key.meta.elements() < Lanes().size()) count = 2;
+  if (key.meta.elements() < kLanes) count = 2;
   const uint64_t drawn = Random::Mix(base ^ kEncodings);
   const Encoding encoding = kAll[drawn % count];
   return {encoding, encoding == Encoding::k2Bit ? static_cast<int64_t>(drawn >> 32 & 0xF) + 1 : 0};
@@ -447,13 +471,120 @@ Lanes Contribution(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarna
                    uint64_t round) {
   const uint64_t base = BaseOf(seed, key, rank, incarnation, round);
   const SimCoding coding = CodingOf(base, key);
-  Lanes lanes = DenseLanes(base, key.meta.dtype);
+  Lanes lanes = DrawnLanes(base, key.meta.dtype);
   for (size_t i = 0; i < lanes.size(); ++i) lanes[i] = Exactly(coding, i, round, lanes[i]);
   return lanes;
 }
 
+namespace {
+
+RowSet InitialRows(uint64_t seed, const SimKey& key) {
+  return Random::Mix(BaseOf(~seed, key, 0, 0, 1)) & kAllRows;
+}
+
+}  // namespace
+
 Lanes InitialValue(uint64_t seed, const SimKey& key) {
-  return DenseLanes(BaseOf(~seed, key, 0, 0, 0), key.meta.dtype);
+  Lanes lanes = DrawnLanes(BaseOf(~seed, key, 0, 0, 0), key.meta.dtype);
+  if (!key.meta.by_rows()) return lanes;
+  const RowSet there = InitialRows(seed, key);
+  for (size_t i = 0; i < kRowIds; ++i) {
+    if ((there >> i & 1) == 0) lanes[i] = static_cast<int64_t>(key.meta.initializer.a);
+  }
+  return lanes;
+}
+
+std::vector<uint64_t> RowsOf(const SimKey& key, uint32_t chunk, RowSet rows) {
+  std::vector<uint64_t> ids;
+  for (uint64_t id = 0; id < kRowIds; ++id) {
+    const bool is_its = BucketOf(Mix(id), key.meta.buckets) == chunk;
+    if (is_its && (rows >> id & 1) != 0) ids.push_back(id);
+  }
+  std::sort(ids.begin(), ids.end(), [](uint64_t a, uint64_t b) { return Mix(a) < Mix(b); });
+  return ids;
+}
+
+// Where a push may leave no gap, it brings something else to every bucket than any other push.
+RowSet Touched(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarnation, uint64_t round) {
+  if (!key.meta.by_rows()) return kAllRows;
+  const uint64_t drawn = Random::Mix(BaseOf(seed, key, rank, incarnation, round) ^ kRowDraws);
+  auto rows = static_cast<RowSet>(drawn & drawn >> 12 & kAllRows);
+  for (uint32_t c = 0; c < key.meta.buckets && !key.has_gaps; ++c) {
+    const std::vector<uint64_t> ids = RowsOf(key, c, kAllRows);
+    rows = static_cast<RowSet>(rows | 1U << ids[(drawn >> 32) % ids.size()]);
+  }
+  return rows;
+}
+
+namespace {
+
+std::vector<int64_t> IdsOf(RowSet rows) {
+  std::vector<int64_t> ids;
+  for (int64_t id = 0; id < static_cast<int64_t>(kRowIds); ++id) {
+    if ((rows >> id & 1) != 0) ids.push_back(id);
+  }
+  return ids;
+}
+
+void FillRows(const SimKey& key, const Lanes& lanes, RowSet rows, codec::Contribution* made) {
+  const codec::IdOrder order(IdsOf(rows));
+  const size_t row_bytes = key.meta.row_bytes();
+  const size_t item = ItemSize(key.meta.dtype);
+  auto bytes = std::make_shared<std::vector<std::byte>>(codec::RowsBytes(order, row_bytes) + 8);
+  codec::WriteRows(
+      order, key.meta.buckets, row_bytes, {bytes->data(), bytes->size() - 8, bytes},
+      [&](size_t i, std::byte* at) {
+        for (size_t e = 0; e < row_bytes; e += item) {
+          Store(key.meta.dtype, lanes[Unmix(order.mixes()[i])], at + e);
+        }
+      },
+      made);
+}
+
+Bytes FillWith(const SimKey& key, const Lanes& lanes) {
+  const size_t item = ItemSize(key.meta.dtype);
+  const size_t count = key.meta.elements();
+  auto bytes = std::make_shared<std::vector<std::byte>>(count * item + 8);
+  for (size_t i = 0; i < std::min(count, kLanes); ++i) {
+    Store(key.meta.dtype, lanes[i], bytes->data() + i * item);
+  }
+  for (size_t i = kLanes; i < count; i += kLanes) {  // copies of the first eight
+    std::memcpy(bytes->data() + i * item, bytes->data(), std::min(kLanes, count - i) * item);
+  }
+  return {bytes->data(), count * item, bytes};
+}
+
+}  // namespace
+
+codec::Contribution Initial(uint64_t seed, const SimKey& key) {
+  const Lanes lanes = InitialValue(seed, key);
+  codec::Contribution value;
+  if (key.meta.by_rows()) {
+    FillRows(key, lanes, InitialRows(seed, key), &value);
+  } else {
+    value.bytes = FillWith(key, lanes);
+  }
+  return value;
+}
+
+codec::Contribution AskFor(const SimKey& key, RowSet rows) {
+  codec::Contribution asked;
+  if (!key.meta.by_rows()) return asked;
+  const codec::IdOrder order(IdsOf(rows));
+  auto bytes = std::make_shared<std::vector<std::byte>>(order.size() * 8 + 8);
+  codec::WriteIds(order, key.meta.buckets, {bytes->data(), bytes->size() - 8, bytes}, &asked);
+  return asked;
+}
+
+size_t PulledBytes(const SimKey& key, uint32_t chunk, RowSet rows) {
+  if (!key.meta.by_rows()) return key.meta.bytes_of(chunk);
+  return RowsOf(key, chunk, rows).size() * key.meta.row_bytes();
+}
+
+size_t PulledBytes(const SimKey& key, RowSet rows) {
+  size_t bytes = 0;
+  for (uint32_t c = 0; c < key.meta.chunk_count(); ++c) bytes += PulledBytes(key, c, rows);
+  return bytes;
 }
 
 codec::Contribution Encoded(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarnation,
@@ -461,6 +592,10 @@ codec::Contribution Encoded(uint64_t seed, const SimKey& key, Rank rank, uint64_
   const Lanes lanes = Contribution(seed, key, rank, incarnation, round);
   const SimCoding coding = CodingOf(BaseOf(seed, key, rank, incarnation, round), key);
   codec::Contribution contribution;
+  if (key.meta.by_rows()) {
+    FillRows(key, lanes, Touched(seed, key, rank, incarnation, round), &contribution);
+    return contribution;
+  }
   contribution.encoding = coding.encoding;
   if (coding.encoding == Encoding::kDense) {
     contribution.bytes = FillWith(key, lanes);
@@ -468,7 +603,7 @@ codec::Contribution Encoded(uint64_t seed, const SimKey& key, Rank rank, uint64_
   }
   const auto count = static_cast<size_t>(key.meta.elements());
   std::vector<float> values(count), residual(count);
-  for (size_t i = 0; i < count; ++i) values[i] = static_cast<float>(lanes[i % lanes.size()]);
+  for (size_t i = 0; i < count; ++i) values[i] = static_cast<float>(lanes[i % kLanes]);
   auto bytes = std::make_shared<std::vector<std::byte>>();
   if (coding.encoding == Encoding::kTopK) {
     EncodeChosen(key.meta, values, bytes.get(), &contribution);
@@ -484,19 +619,6 @@ codec::Contribution Encoded(uint64_t seed, const SimKey& key, Rank rank, uint64_
   bytes->resize(size + 8);  // an owner, also of no bytes
   contribution.bytes = {bytes->data(), size, bytes};
   return contribution;
-}
-
-Bytes FillWith(const SimKey& key, const Lanes& lanes) {
-  const size_t item = ItemSize(key.meta.dtype);
-  const size_t count = key.meta.elements();
-  auto bytes = std::make_shared<std::vector<std::byte>>(count * item + 8);
-  for (size_t i = 0; i < std::min(count, lanes.size()); ++i) {
-    Store(key.meta.dtype, lanes[i], bytes->data() + i * item);
-  }
-  for (size_t i = lanes.size(); i < count; i += lanes.size()) {  // copies of the first eight
-    std::memcpy(bytes->data() + i * item, bytes->data(), std::min(lanes.size(), count - i) * item);
-  }
-  return {bytes->data(), count * item, bytes};
 }
 
 }  // namespace tkv::simulation

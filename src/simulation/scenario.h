@@ -20,6 +20,7 @@ struct SimKey {
   KeyMeta meta;
   bool accumulates = false;  // a CONTROL may make it `value += sum`, which is exact for this key
   bool encodes = false;      // each push of it chooses an encoding
+  bool has_gaps = false;     // by rows: a push may bring nothing to a bucket
 };
 
 struct Step {
@@ -89,13 +90,26 @@ struct Scenario {
 
 Scenario MakeScenario(const testing::SimulationOptions& options);
 
-// What a life of a worker pushes as its n-th push of a key: element i is lane i % 8.  Whole numbers
-// that are exact in the key's dtype, even as a sum over workers.
-using Lanes = std::array<int64_t, 8>;
+// What a life of a worker pushes as its n-th push of a key: element i is lane i % 8; of a key by rows,
+// which has twelve, every element of the row with the id i is lane i.  Whole numbers that are exact in
+// the key's dtype, even as a sum over workers.
+inline constexpr size_t kLanes = 8;
+inline constexpr size_t kRowIds = 12;
+using Lanes = std::array<int64_t, kRowIds>;  // of other keys the first kLanes count
+using RowSet = uint16_t;                     // bit i: the row with the id i
+inline constexpr RowSet kAllRows = (1U << kRowIds) - 1;
 Lanes Contribution(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarnation,
                    uint64_t round);
 Lanes InitialValue(uint64_t seed, const SimKey& key);
-Bytes FillWith(const SimKey& key, const Lanes& lanes);
+codec::Contribution Initial(uint64_t seed, const SimKey& key);
+// Which rows a push brings; all of a key that is not kept by rows.
+RowSet Touched(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarnation, uint64_t round);
+// The rows of these that a bucket has, in the order in which they travel.
+std::vector<uint64_t> RowsOf(const SimKey& key, uint32_t chunk, RowSet rows);
+// What a pull of these rows asks for, and how many bytes it gets.
+codec::Contribution AskFor(const SimKey& key, RowSet rows);
+size_t PulledBytes(const SimKey& key, RowSet rows);
+size_t PulledBytes(const SimKey& key, uint32_t chunk, RowSet rows);
 // The same push as it is sent, in an encoding that says its lanes exactly.
 codec::Contribution Encoded(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarnation,
                             uint64_t round);

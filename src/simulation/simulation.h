@@ -65,6 +65,7 @@ struct Driver {
     Bytes value;
     Block out;
     Push push;
+    RowSet rows = kAllRows;      // that a pull asks for
     uint64_t last_accepted = 0;  // of the key, when a pull began
     uint64_t round = 0;          // of the last push of the key, when a pull began
     Time begin = 0;
@@ -157,6 +158,7 @@ class Simulation final : public FaultInjector, public ShardListener {
   void CheckStores();
   const Driver* DriverOf(Rank rank, const Epoch& epoch) const;
   void CheckStore(const Shard& shard, uint32_t server, const SimKey& key);
+  RowSet AskedRows(const Driver& driver, const Step& step) const;
   bool StartStep(Driver* driver, const Step& step);
   void StartRecreate(Driver* driver, const Step& step);
   void StartRelease(Driver* driver, size_t key);
