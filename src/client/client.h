@@ -86,6 +86,10 @@ struct Operation {
   UpdateSpec spec;
   // kBarrier: what everybody who comes to it gets; kLeave: why the worker ends, as one that is dead
   std::optional<Error> failure;
+  // kBarrier: what was to be done before it.  That of another may never have been done, because a
+  // barrier completes without those who have died: then everybody gets `failure`.
+  enum class Task : uint8_t { kNone, kDone, kOfAnother };
+  Task task = Task::kNone;
   uint32_t store = 0;  // kBarrier, kControl, kClose: its number, the order of create()
   int priority = 0;    // kPush, kPull, kPushPull: what waits to leave does so the larger first
   uint64_t round = 0;  // kRestore: at which the value was cut
@@ -161,6 +165,8 @@ class Client final : private ChunkPlaces {
   bool rejoined() const { return welcome_.rejoined; }
   const Epoch& epoch() const { return epoch_; }
   bool IsSender() const;  // of CONTROLs: the lowest rank that lives
+  // That rank and its life; kNoRank where there is none.
+  std::pair<Rank, uint64_t> Sender() const;
   // The number of the last push, counted on from what was put back.
   uint64_t RoundOf(const std::string& key) const;
   // The same once the pushes that wait to leave have left.

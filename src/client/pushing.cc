@@ -11,11 +11,17 @@ namespace {
 
 using Kind = Operation::Kind;
 
-// A server that does not know of it completes the barrier.
-void AddFailure(const Error& failure, const ServerLink& link, Message* barrier) {
-  if (link.incarnation() != 0 && (link.features() & kFailsFeature) == 0) return;
+// What was to be done before the barrier, and what everybody is told where it was not.  A server
+// that does not know of it completes the barrier.
+void AddTask(const Operation& what, const ServerLink& link, Message* barrier) {
+  using Task = Operation::Task;
+  const uint64_t feature = what.task == Task::kNone ? kFailsFeature : kDoneFeature;
+  if (link.incarnation() != 0 && (link.features() & feature) == 0) return;
+  if (what.task == Task::kDone) barrier->flags |= kDone;
+  if (!what.failure) return;
   barrier->flags |= kFails;
-  barrier->extra = EncodeFailure(failure);
+  if (what.task == Task::kOfAnother) barrier->flags |= kUnlessDone;
+  barrier->extra = EncodeFailure(*what.failure);
 }
 
 }  // namespace
@@ -64,8 +70,10 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
     message.chunk = c;
     message.dtype = key->meta.dtype;
     message.number = round;
-    if (is_barrier) message.flags |= kBarrierKey;
-    if (op->what.failure) AddFailure(*op->what.failure, links_[key->chunks[c].server], &message);
+    if (is_barrier) {
+      message.flags |= kBarrierKey;
+      AddTask(op->what, links_[key->chunks[c].server], &message);
+    }
     if (op->what.scalars) {
       message.flags |= kHasScalars;
       message.extra = EncodeScalars(*op->what.scalars);

@@ -32,13 +32,18 @@ std::optional<KeyMeta> Client::MetaOf(const std::string& name) const {
 }
 
 bool Client::IsSender() const {
+  const Rank sender = Sender().first;
+  return sender != kNoRank && sender == welcome_.rank;
+}
+
+std::pair<Rank, uint64_t> Client::Sender() const {
   for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
-    const Epoch::State state = epoch_.workers[static_cast<size_t>(rank)].state;
-    if (state == Epoch::State::kAlive || state == Epoch::State::kAwaited) {
-      return rank == welcome_.rank;
+    const Epoch::Seat& seat = epoch_.workers[static_cast<size_t>(rank)];
+    if (seat.state == Epoch::State::kAlive || seat.state == Epoch::State::kAwaited) {
+      return {rank, seat.incarnation};
     }
   }
-  return false;
+  return {kNoRank, 0};
 }
 
 const char* Client::StateFor(LinkId id, const Message& message) const {

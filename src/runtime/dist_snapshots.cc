@@ -4,6 +4,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <thread>
 
 #include "base/duration.h"
 #include "base/format.h"
@@ -275,15 +276,18 @@ void DistStore::EndSaving(std::chrono::nanoseconds patience) {
 // Keys, and the places in a snapshot where they are.
 struct DistStore::Loading {
   std::vector<RecordPtr> records;
-  std::optional<checkpoint::Reader> reader;  // the rest, of the rank that reads
+  std::pair<Rank, uint64_t> who_reads = {kNoRank, 0};  // and which life of that rank
+  std::optional<checkpoint::Reader> reader;            // the rest, of the rank that reads
   std::vector<KeyMeta> metas;
   std::vector<size_t> matches;
 };
 
 // Runs f, and waits until every worker has come here: what fails on one fails on all.  The one where
-// f fails waits for nobody.
+// f fails waits for nobody.  Where the one that reads has died on the way, so that it has not come,
+// all others are told what it has left.
 template <typename F>
-void DistStore::Meet(const std::string& verb, F f) {
+void DistStore::Meet(const std::string& verb, const Loading& loading, const char* left, F f) {
+  using Task = Operation::Task;
   try {
     f();
   } catch (const Error& error) {
@@ -291,7 +295,34 @@ void DistStore::Meet(const std::string& verb, F f) {
     worker_->GoOn();
     throw;
   }
-  Await(StartBarrier(verb), options_.patience);
+  if (loading.reader) {
+    return Await(StartBarrier(verb, {}, Task::kDone), options_.patience);
+  }
+  const Error undone = Fail(Code::kAborted,
+                            "worker {}, which reads the snapshot, has not ended the load: it is "
+                            "dead, or has called something else; {}: {} again, on every rank "
+                            "that lives",
+                            loading.who_reads.first, left, verb);
+  try {
+    Await(StartBarrier(verb, undone, Task::kOfAnother), options_.patience);
+  } catch (const Error& error) {
+    if (error.code() == Code::kAborted) AwaitEndOf(loading);
+    throw;
+  }
+}
+
+// Servers may hear of a death before this worker does, which then would not know that it is its turn
+// to read.
+void DistStore::AwaitEndOf(const Loading& loading) {
+  constexpr std::chrono::milliseconds kStep(1);
+  const auto is_over = [&] {
+    return worker_->Run([&](ClientNode& node, Time) {
+      return node.client().Sender() != loading.who_reads || node.client().closed();
+    });
+  };
+  worker_->GoOn();
+  WaitUntil(nullptr, DeadlineAfter(options_.server_patience), options_.interrupt, is_over,
+            [&](std::chrono::nanoseconds) { std::this_thread::sleep_for(kStep); });
 }
 
 // All of it is looked at before anything changes.
@@ -304,9 +335,8 @@ void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts 
     for (const Key& key : order_) loading->records.push_back(keys_.find(key)->second);
     optimizer = optimizer_;
   }
-  const bool is_sender =
-      worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
-  if (!is_sender) return;
+  loading->who_reads = worker_->Run([](ClientNode& node, Time) { return node.client().Sender(); });
+  if (loading->who_reads.first != rank()) return;
   Named(verb.c_str(), [&] {
     loading->reader.emplace(OpenSnapshot(path, options_));
     std::vector<LoadedKey> keys;
@@ -375,8 +405,9 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
                verb, path);
   }
   Loading loading;
-  Meet(verb, [&] { OpenFor(verb, path, parts, &loading); });
-  Meet(verb, [&] { PutBack(verb, parts, loading); });
+  Meet(verb, loading, "nothing has been put back", [&] { OpenFor(verb, path, parts, &loading); });
+  Meet(verb, loading, "some keys may have been put back and others not",
+       [&] { PutBack(verb, parts, loading); });
   SnapshotInfo info;
   if (loading.reader) info.path = loading.reader->path();
   if (loading.records.empty()) return info;

@@ -174,7 +174,8 @@ void DistStore::SetProgram(std::shared_ptr<const Optimizer> optimizer) {
 
 // ---- barrier and end ----------------------------------------------------------------------------
 
-CallPtr DistStore::StartBarrier(const std::string& verb, const std::optional<Error>& failure) {
+CallPtr DistStore::StartBarrier(const std::string& verb, const std::optional<Error>& failure,
+                                Operation::Task task) {
   {
     const auto lock = Lock(verb);
   }
@@ -182,6 +183,7 @@ CallPtr DistStore::StartBarrier(const std::string& verb, const std::optional<Err
   std::vector<Operation> operations;
   operations.push_back(Make(Operation::Kind::kBarrier, verb, nullptr));
   operations[0].failure = failure;
+  operations[0].task = task;
   worker_->Launch(call, std::move(operations));
   return call;
 }

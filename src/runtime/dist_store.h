@@ -267,8 +267,9 @@ class DistStore final : public KVStore {
     return Worker::NewCall(worker_, verb, number_, options_.interrupt);
   }
   Ticket Tracked(const CallPtr& call);
-  //   failure  of what the caller was to do before: all that come get it
-  CallPtr StartBarrier(const std::string& verb, const std::optional<Error>& failure = {});
+  //   failure  of what was to be done before, as an Operation has it: all that come get it
+  CallPtr StartBarrier(const std::string& verb, const std::optional<Error>& failure = {},
+                       Operation::Task task = Operation::Task::kNone);
   JobTrace::Ask Asking(const char* verb);
   void CloseAs(const std::optional<Error>& failure);
   void Leave(const std::optional<Error>& failure);
@@ -285,7 +286,8 @@ class DistStore final : public KVStore {
   void OpenFor(const std::string& verb, const std::string& path, Parts parts, Loading* loading);
   void PutBack(const std::string& verb, Parts parts, const Loading& loading);
   template <typename F>
-  void Meet(const std::string& verb, F f);
+  void Meet(const std::string& verb, const Loading& loading, const char* left, F f);
+  void AwaitEndOf(const Loading& loading);
   void SaveIfDue(std::span<const KeyView> keys);
   void SaveBeside(const std::string& folder);
   void AwaitAutoSave();

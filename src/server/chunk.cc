@@ -311,6 +311,7 @@ void ChunkWorker::Complete(Chunk* chunk) {
 
 void ChunkWorker::Finish(Chunk* chunk, Round* round, std::span<const codec::Part> parts) {
   chunk->failure = std::move(round->failure);
+  if (!chunk->failure && !round->is_done) chunk->failure = std::move(round->undone);
   Block sum = std::exchange(round->sum, {}).dense_;
   SparseSum rows = std::exchange(round->rows, {});
   if (round->count > 0 && chunk->elements > 0) {

@@ -77,7 +77,10 @@ struct Round {
     std::vector<double> values;
   };
   SmallVector<Hyperparameters, 1> hyperparameters;
-  std::optional<Error> failure;  // that a worker has brought to a barrier: the round ends with it
+  // That a worker has brought to a barrier: the round ends with it, or with `undone` where nobody
+  // who has come had done what the barrier is for.
+  std::optional<Error> failure, undone;
+  bool is_done = false;
 
   bool Has(Rank rank) const;
   void Set(Rank rank);

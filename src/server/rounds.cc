@@ -77,8 +77,10 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
   std::vector<double> scalars;
   std::optional<Error> failure;
   try {
+    if ((message.flags & (kFails | kUnlessDone | kDone)) != 0 && !key->second.is_barrier) {
+      throw Fail(Code::kInvalidArgument, "only a barrier can fail");
+    }
     if ((message.flags & kFails) != 0) {
-      if (!key->second.is_barrier) throw Fail(Code::kInvalidArgument, "only a barrier can fail");
       failure = DecodeFailure(message.extra);
     } else if ((message.flags & kHasScalars) != 0) {
       scalars = DecodeScalars(message.extra);
@@ -115,7 +117,7 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
                               options_.hold_bytes_max),
                        effects);
   }
-  if (failure) NoteFailure(*failure, rank, index, chunk);
+  if (key->is_barrier) NoteTask(message.flags, failure, rank, index, chunk);
   codec::Part part{message.encoding, message.param, std::move(message.body)};
   message.body = {};
   try {
@@ -137,11 +139,18 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
   CompleteRounds(id, key, chunk, effects);
 }
 
-// Of a barrier; the first one counts.
-void Shard::NoteFailure(const Error& failure, Rank rank, size_t index, Chunk* chunk) {
+// Whether what a barrier is for has been done; of several failures the first one counts.
+void Shard::NoteTask(uint8_t flags, const std::optional<Error>& failure, Rank rank, size_t index,
+                     Chunk* chunk) {
   if (chunk->rounds.size() <= index) chunk->rounds.resize(index + 1);
-  std::optional<Error>& noted = chunk->rounds[index].failure;
-  if (!noted) noted = Error(failure.code(), Format("worker {}: {}", rank, failure.what()));
+  Round& round = chunk->rounds[index];
+  if ((flags & kDone) != 0) round.is_done = true;
+  if (!failure) return;
+  if ((flags & kUnlessDone) != 0) {
+    if (!round.undone) round.undone = failure;
+  } else if (!round.failure) {
+    round.failure = Error(failure->code(), Format("worker {}: {}", rank, failure->what()));
+  }
 }
 
 void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chunk,

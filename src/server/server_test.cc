@@ -76,12 +76,37 @@ TEST_F(ShardTest, ABarrierThatFailsOnOneFailsOnAllAndTheNextOneDoesNot) {
   EXPECT_EQ(Send(kLink1, Make(Type::kPull, 4, 2)).type, Type::kValue);
 }
 
-TEST_F(ShardTest, OnlyABarrierCanFail) {
+TEST_F(ShardTest, ABarrierForWhatNobodyHasDoneFailsOnAllAndOneForWhatIsDoneDoesNot) {
+  key_ = IdOf(InternalKey(0, "barrier"));
+  const auto barrier = [&](uint64_t seq, uint64_t round, uint8_t flags) {
+    Message push = Make(Type::kPush, seq, round);
+    push.flags = static_cast<uint8_t>(kBarrierKey | flags);
+    if ((flags & kFails) != 0) push.extra = EncodeFailure(Error(Code::kAborted, "it is not done"));
+    return push;
+  };
+  Send(kLink0, barrier(2, 1, kDone));
+  Send(kLink1, barrier(1, 1, kFails | kUnlessDone));
+  EXPECT_EQ(Send(kLink1, Make(Type::kPull, 2, 1)).type, Type::kValue);
+  Send(kLink0, barrier(3, 2, 0));
+  Send(kLink1, barrier(3, 2, kFails | kUnlessDone));
+  const Message error = Send(kLink0, Make(Type::kPull, 4, 2));
+  EXPECT_EQ(ErrorOf(error).code(), Code::kAborted);
+  EXPECT_EQ(error.extra, "it is not done");
+  Send(kLink0, barrier(5, 3, kDone));
+  Send(kLink1, barrier(5, 3, kFails));
+  EXPECT_EQ(Send(kLink0, Make(Type::kPull, 6, 3)).extra, "worker 1: it is not done");
+}
+
+class NoBarrierTest : public ShardTest, public ::testing::WithParamInterface<uint8_t> {};
+
+TEST_P(NoBarrierTest, OnlyABarrierCanFail) {
   Message push = Push(2, 1, 1);
-  push.flags = kFails;
+  push.flags = GetParam();
   push.extra = EncodeFailure(Error(Code::kNotFound, "?"));
   ExpectViolation(kLink0, push);
 }
+
+INSTANTIATE_TEST_SUITE_P(Flags, NoBarrierTest, ::testing::Values(kFails, kUnlessDone, kDone));
 
 TEST_F(ShardTest, BelowLowNothingIsDone) {
   shard_.Header(kLink0, 3);

@@ -132,7 +132,8 @@ class Shard {
   void OnPushSync(Session* session, Message& message, Key* key, Chunk* chunk,
                   std::vector<double> scalars, const std::optional<Error>& failure,
                   Effects* effects);
-  static void NoteFailure(const Error& failure, Rank rank, size_t index, Chunk* chunk);
+  static void NoteTask(uint8_t flags, const std::optional<Error>& failure, Rank rank, size_t index,
+                       Chunk* chunk);
   void OnPushAsync(Session* session, Message& message, Key* key, Chunk* chunk,
                    const std::vector<double>& scalars, Effects* effects);
   void OnPull(Session* session, const Message& message, Effects* effects);

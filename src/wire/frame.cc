@@ -33,7 +33,8 @@ constexpr Rule RuleOf(Type type) {
     case Type::kStatus:
       return {true, 0, 0, false};
     case Type::kPush:
-      return {true, kBarrierKey | kHasScalars | kOfBirth | kFails, 2048, true, true};
+      return {true, kBarrierKey | kHasScalars | kOfBirth | kFails | kUnlessDone | kDone, 2048, true,
+              true};
     case Type::kPull:
       return {true, kNoBody | kOfBirth | kCut | kOfCut | kAnyway, 0, true};
     case Type::kCancel:

@@ -91,12 +91,14 @@ enum Flag : uint8_t {  // wire value: never renumber
   kOnlyListed = 1,     // CONTROL: of the synchronous keys that are there only those listed
   kHasScalars = 2,     // PUSH: `extra` holds hyperparameters
   kOfBirth = 4,        // PUSH, PULL, ABSTAIN: `need` holds the birth of the key that is meant
-  kCut = 8,      // PULL with kNoBody: the version that answers it is kept, to be read in parts
-  kOfCut = 16,   // PULL: a part of what a kCut of this session has kept
-  kRecord = 1,   // TRACE: this session wants spans to be kept from now on; else no longer
-  kForget = 2,   // TRACE: it will not ask for those that are kept
-  kFails = 8,    // PUSH with kBarrierKey: the round ends with the error in `extra`
-  kAnyway = 32,  // PULL with kNoBody: also of a round whose update has failed
+  kCut = 8,          // PULL with kNoBody: the version that answers it is kept, to be read in parts
+  kOfCut = 16,       // PULL: a part of what a kCut of this session has kept
+  kRecord = 1,       // TRACE: this session wants spans to be kept from now on; else no longer
+  kForget = 2,       // TRACE: it will not ask for those that are kept
+  kFails = 8,        // PUSH with kBarrierKey: the round ends with the error in `extra`
+  kUnlessDone = 64,  // PUSH with kFails: only where no push of the round has kDone
+  kDone = 32,        // PUSH with kBarrierKey: its worker has done what the barrier is for
+  kAnyway = 32,      // PULL with kNoBody: also of a round whose update has failed
 };
 
 // One operation or reply.  What a field means depends on the type:

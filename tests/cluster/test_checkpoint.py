@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 
+import pytest
 import tensorkv as mx
 from jobs import finish, pids_of, wait_until
 
@@ -77,3 +78,38 @@ def test_a_load_that_fails_half_way_says_what_the_store_is_now_and_what_to_do(pr
         assert "server 1 is dead" in text, said
     why = dict((rank, text) for rank, _, text in errors)["0"]
     assert "some keys have been put back and others not" in why and "start the job again" in why, said
+
+
+AGAIN = """
+kv = mx.kv.create("dist_sync", patience=40)
+keys = list(range(12))
+kv.init(keys, [mx.nd.zeros((4,))] * 12)
+kv.push(keys, [mx.nd.ones((4,))] * 12)
+kv.save({folder!r})
+kv.push(keys, [mx.nd.full((4,), 7)] * 12)
+kv.barrier()
+try:
+    kv.load({folder!r})
+    print("the load has ended", flush=True)
+except mx.KVError as error:
+    print(f"told {{type(error).__name__}}: {{error}}", flush=True)
+    rounds = kv.load({folder!r})
+    values = sorted({{float(kv.pull(key).asnumpy().max()) for key in keys}})
+    print(f"again {{values}} in round {{set(rounds.values())}}", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "dies_at", ["RESTORE:1", "RESTORE:7", "PUSH:26"]
+)  # the last one: when it has come to the first barrier
+def test_a_reader_that_dies_on_the_way_leaves_nobody_with_half_a_load(processes, tmp_path, dies_at):
+    text = AGAIN.format(folder=str(tmp_path / "saved"))
+    job = processes.launch(text, "--on-death", "continue", workers=3, TKV_FAILPOINTS=f"worker 0:sent:{dies_at}:kill")
+    _, said = finish(job)
+    assert "the load has ended" not in said, said
+    told = re.findall(r"\[worker (\d)\] .*told AbortedError: (.*)", said)
+    assert {rank for rank, _ in told} == {"1", "2"}, said
+    assert all("worker 0, which reads the snapshot, has not ended the load: it is dead" in text for _, text in told), (
+        said
+    )
+    assert said.count("again [3.0] in round {1}") == 2, said
