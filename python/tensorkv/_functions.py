@@ -171,7 +171,7 @@ class Call:
 
 
 class Read:
-    """A function that the servers of a distributed store run as a program, read by rank 0."""
+    """A function that the servers of a distributed store run as a program; that of rank 0 counts."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Have read nothing yet: the first key tells what the function is to work on."""

@@ -301,12 +301,13 @@ class KVStore(KVStoreVerbs):
                 or None, which restores assignment.
 
         A store of one process calls a function at each push; there it may use other keys of the store. The servers of a
-        distributed store run no Python: rank 0 reads the function as a program, by calling it with arrays that have no
-        elements, twice for each key (of later keys at their init; what the second call prints is thrown away). Numbers that it
+        distributed store run no Python: each rank reads its function as a program, and that of rank 0 counts. It is called with
+        arrays that have no elements, twice for each key (of later keys at their init; what the second call prints is thrown
+        away). Numbers that it
         uses from outside are part of the program as they are then: where they change later, a store of one process sees it,
         and servers do not before the function is set again (a `Program` has `set_param`). What it keeps from one update to
-        the next is in `state`, not in a dict of its own. Of another rank the call has no effect; `explain` on rank 0 shows
-        what the servers run. docs/programs.md says what such a function may do.
+        the next is in `state`, not in a dict of its own. Where rank 0 has set nothing, a round with a push of another rank that
+        has is an error, as with `set_optimizer`; `explain` on rank 0 shows what the servers run. docs/programs.md says what such a function may do.
 
         A subclass of `mx.optimizer.Updater`, and in a store of one process any, is such a function, and keeps the states.
         A function that is called runs on the thread that pushes, once per key, in the order in which the keys first appear
@@ -362,7 +363,7 @@ class KVStore(KVStoreVerbs):
         self._native = optimizer
 
     def _run_function(self, updater: Callable[..., Any]) -> None:
-        """Call a function at each push; where no Python can run, have rank 0 read it as a program."""
+        """Call a function at each push; where no Python can run, read it as a program, which is that of rank 0 for all."""
         called = Called(updater)
         try:
             self._set_function(called)
@@ -371,17 +372,16 @@ class KVStore(KVStoreVerbs):
         except UnimplementedError:
             pass
         read = Read(updater)
-        if self.rank == 0:
-            for key in self.keys():
-                read.meet(key, *self._describe("set_updater", key))
-            if read.program is not None:
-                self._set_optimizer(_core.Optimizer(read.program))
+        for key in self.keys():
+            read.meet(key, *self._describe("set_updater", key))
+        if read.program is not None:
+            self._set_optimizer(_core.Optimizer(read.program))
         self._holds(updater, None, read)
 
     def _meets(self, key: Any, value: Any) -> None:
         """Have a function that servers run read for new keys, before they are made."""
         read = self._function
-        if not isinstance(read, Read) or self.rank != 0:
+        if not isinstance(read, Read):
             return
         is_list = isinstance(key, (list, tuple))
         keys, values = (key, value) if is_list else ([key], [value])
@@ -495,8 +495,7 @@ class KVStore(KVStoreVerbs):
         round of ``dist_sync`` ends in an error on every worker that names both, and updates nothing. In ``dist_async`` each
         push is applied with the hyperparameters of the worker that pushes. The rounds of ``dist_sync`` wait for rank 0 by
         themselves; in ``dist_async`` a push of another rank that arrives before it is assigned, or an error where that rank
-        has called `set_optimizer` too, so that a `barrier` belongs behind this call. (A `Program` without hyperparameters
-        sends none, so that nobody notices where rank 0 has not set it.)
+        has called `set_optimizer` too, so that a `barrier` belongs behind this call.
 
         A schedule of the learning rate that is Python code is called before each push of this worker, once for each key, with
         the number of the update that the push will be: of the rounds of the key (`round`) those since this call, and

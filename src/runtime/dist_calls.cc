@@ -326,8 +326,16 @@ void DistStore::Await(const CallPtr& call, std::chrono::nanoseconds patience) {
   } catch (...) {
     if (!call->done()) worker_->GiveUp(call);
     const auto ended = worker_->TakeOwners();
+    std::lock_guard lock(mutex_);
+    TellAgain(*call);
     throw;
   }
+}
+
+// With the store's lock, of a call that has failed: its rounds may have failed because the servers
+// have no optimizer, and the next ones shall not be assigned either.
+void DistStore::TellAgain(const Call& call) {
+  for (const RecordPtr& record : call.keys) record->told = 0;
 }
 
 Ticket DistStore::Tracked(const CallPtr& call) {

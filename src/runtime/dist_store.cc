@@ -93,6 +93,7 @@ void DistStore::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys
     std::erase_if(untold_, [&](const CallPtr& call) {
       if (!call->done()) return false;
       CountEnd(call);
+      if (call->failure()) TellAgain(*call);
       const std::optional<Error> unseen = call->UnseenError();
       if (!unseen) return true;
       const bool concerns =

@@ -163,6 +163,7 @@ class DistStore final : public KVStore {
     return wait();
   }
   void CountEnd(const CallPtr& call) const;
+  static void TellAgain(const Call& call);
   template <typename Item>
   static std::vector<KeyView> KeysOf(std::span<const Item> items) {
     std::vector<KeyView> keys;

@@ -207,7 +207,7 @@ void ChunkWorker::CheckSummable(const Chunk& chunk, size_t round_index) const {
 }
 
 void ChunkWorker::Contribute(Chunk* chunk, size_t round_index, Rank rank, codec::Part part,
-                             std::vector<double> scalars, bool deterministic) {
+                             Scalars scalars, bool deterministic) {
   CheckSummable(*chunk, round_index);
   if (chunk->rounds.size() <= round_index) chunk->rounds.resize(round_index + 1);
   Round& round = chunk->rounds[round_index];
@@ -233,14 +233,24 @@ void ChunkWorker::Contribute(Chunk* chunk, size_t round_index, Rank rank, codec:
   Note(&round, rank, std::move(scalars));
 }
 
-void ChunkWorker::Note(Round* round, Rank rank, std::vector<double> scalars) {
+void ChunkWorker::Note(Round* round, Rank rank, Scalars scalars) {
   round->Set(rank);
   for (Round::Hyperparameters& known : round->hyperparameters) {
-    if (!IsSame(known.values, scalars)) continue;
+    if (known.values.has_value() != scalars.has_value()) continue;
+    if (scalars && !IsSame(*known.values, *scalars)) continue;
     known.rank = std::min(known.rank, rank);
     return;
   }
   round->hyperparameters.push_back({rank, std::move(scalars)});
+}
+
+//   throws  kInvalidArgument  they are of another program
+void ChunkWorker::CheckFits(const Rule& rule, Rank rank, const Scalars& scalars) {
+  if (!scalars || scalars->size() == rule.param_count()) return;
+  throw Fail(Code::kInvalidArgument,
+             "worker {} has an optimizer of {} hyperparameters; that of worker {}, which set it "
+             "for all, has {}",
+             rank, scalars->size(), rule.sender(), rule.param_count());
 }
 
 // Those of the lowest rank.  Another one may have the same, those that the rule came with, or none.
@@ -250,17 +260,13 @@ const std::vector<double>& ChunkWorker::DecideHyperparameters(const Rule& rule,
   const Round::Hyperparameters* lowest = &round.hyperparameters[0];
   for (const Round::Hyperparameters& sent : round.hyperparameters) {
     if (sent.rank < lowest->rank) lowest = &sent;
-    if (sent.values.empty() || sent.values.size() == rule.param_count()) continue;
-    throw Fail(Code::kInvalidArgument,
-               "worker {} has an optimizer of {} hyperparameters; that of worker {}, which set it "
-               "for all, has {}",
-               sent.rank, sent.values.size(), rule.sender(), rule.param_count());
+    CheckFits(rule, sent.rank, sent.values);
   }
-  const std::vector<double>& decided = lowest->values.empty() ? rule.spec().params : lowest->values;
+  const std::vector<double>& decided = lowest->values ? *lowest->values : rule.spec().params;
   for (const Round::Hyperparameters& sent : round.hyperparameters) {
-    if (IsSame(sent.values, rule.spec().params)) continue;
-    for (size_t i = 0; i < sent.values.size(); ++i) {
-      const double other = sent.values[i];
+    if (!sent.values || IsSame(*sent.values, rule.spec().params)) continue;
+    for (size_t i = 0; i < sent.values->size(); ++i) {
+      const double other = (*sent.values)[i];
       if (std::bit_cast<uint64_t>(other) == std::bit_cast<uint64_t>(decided[i])) continue;
       throw Fail(Code::kInvalidArgument,
                  "{} is {} on worker {} and {} on worker {}; worker {} decides for all: change it "
@@ -272,10 +278,10 @@ const std::vector<double>& ChunkWorker::DecideHyperparameters(const Rule& rule,
   return decided;
 }
 
-// A worker that sends hyperparameters means to update by them.
+// A worker that sends hyperparameters, be it none, means to update by them.
 //   throws  kInvalidArgument  and there is no rule
-void ChunkWorker::CheckNobodyUpdates(Rank rank, const std::vector<double>& scalars) {
-  if (scalars.empty()) return;
+void ChunkWorker::CheckNobodyUpdates(Rank rank, const Scalars& scalars) {
+  if (!scalars) return;
   throw Fail(
       Code::kInvalidArgument,
       "worker {} has set an optimizer, and worker 0, which defines it for all, has set none: "
@@ -283,8 +289,7 @@ void ChunkWorker::CheckNobodyUpdates(Rank rank, const std::vector<double>& scala
       rank);
 }
 
-void ChunkWorker::ContributeLast(Chunk* chunk, Rank rank, codec::Part part,
-                                 std::vector<double> scalars) {
+void ChunkWorker::ContributeLast(Chunk* chunk, Rank rank, codec::Part part, Scalars scalars) {
   if (!part.is_tiled() && !chunk->value.by_rows()) {
     Contribute(chunk, 0, rank, std::move(part), std::move(scalars), false);
     return Complete(chunk);
@@ -362,12 +367,12 @@ void ChunkWorker::FinishRows(Chunk* chunk, const Round& round, const SparseSum& 
   }
 }
 
-void ChunkWorker::Apply(Chunk* chunk, Rank rank, codec::Part part,
-                        const std::vector<double>& scalars) {
+void ChunkWorker::Apply(Chunk* chunk, Rank rank, codec::Part part, const Scalars& scalars) {
+  if (chunk->elements > 0 && chunk->rule != nullptr) CheckFits(*chunk->rule, rank, scalars);
   if (chunk->value.by_rows()) {
     const SparseSum sum = RowsOf(*chunk, part, SparseSum::Memory::kBorrow);
     if (chunk->rule != nullptr) {
-      UpdateRows(chunk, sum, scalars, 1);
+      UpdateRows(chunk, sum, scalars ? *scalars : chunk->rule->spec().params, 1);
     } else {
       CheckNobodyUpdates(rank, scalars);
       AssignRows(chunk, sum);
@@ -380,7 +385,7 @@ void ChunkWorker::Apply(Chunk* chunk, Rank rank, codec::Part part,
       parts = {};
     }
     if (chunk->rule != nullptr) {
-      Update(chunk, sum, parts, scalars, 1);
+      Update(chunk, sum, parts, scalars ? *scalars : chunk->rule->spec().params, 1);
     } else {
       CheckNobodyUpdates(rank, scalars);
       Assign(chunk, std::move(sum), parts);
@@ -434,11 +439,9 @@ void ChunkWorker::PrepareState(Chunk* chunk) {
 }
 
 void ChunkWorker::Update(Chunk* chunk, const Block& sum, std::span<const codec::Part> parts,
-                         const std::vector<double>& scalars, size_t count) {
+                         const std::vector<double>& params, size_t count) {
   const Rule& rule = *chunk->rule;
   const CompiledUpdate& update = rule.CompiledFor(chunk->dtype);
-  const std::vector<double>& params =
-      scalars.size() == rule.param_count() ? scalars : rule.spec().params;
   SmallVector<void*, 4> states;
   for (const Block& state : chunk->states) states.push_back(state.data);
   UpdateScalars bound =

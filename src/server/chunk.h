@@ -63,6 +63,10 @@ class ChunkData {
   std::optional<RowTable> rows_;
 };
 
+// The hyperparameters that come with a push: nothing where its worker has set no optimizer of its
+// own, or has said so before.  Those of a program may be none.
+using Scalars = std::optional<std::vector<double>>;
+
 // What workers have pushed for one round.
 struct Round {
   SmallVector<uint64_t, 1> arrived;                // bit r: rank r's push is in
@@ -71,10 +75,10 @@ struct Round {
   SparseSum rows;                                  // the same, by rows
   std::vector<std::pair<Rank, codec::Part>> held;  // deterministic: each push by itself
   // Hyperparameters, each with the lowest rank that sent them: those of the lowest of all decide.
-  // Empty ones are those of the rule.
+  // Nothing means those of the rule.
   struct Hyperparameters {
     Rank rank = kNoRank;
-    std::vector<double> values;
+    Scalars values;
   };
   SmallVector<Hyperparameters, 1> hyperparameters;
   // That a worker has brought to a barrier: the round ends with it, or with `undone` where nobody
@@ -155,16 +159,16 @@ class ChunkWorker {
   // Adds a push to an open round that lacks the rank.  codec::Judge has found nothing wrong with it.
   //   throws  kInvalidArgument (bool values cannot be summed; positions that are not the chunk's),
   //           kResourceExhausted; nothing changed
-  void Contribute(Chunk* chunk, size_t round_index, Rank rank, codec::Part part,
-                  std::vector<double> scalars, bool deterministic);
+  void Contribute(Chunk* chunk, size_t round_index, Rank rank, codec::Part part, Scalars scalars,
+                  bool deterministic);
   // Contribute to the first round, then Complete it: one pass over memory, where the part is tiled.
-  void ContributeLast(Chunk* chunk, Rank rank, codec::Part part, std::vector<double> scalars);
+  void ContributeLast(Chunk* chunk, Rank rank, codec::Part part, Scalars scalars);
   // Applies the first round and closes it; version grows by one.  An update that fails leaves the
   // value and is remembered in `failure`.
   void Complete(Chunk* chunk);
   // Async: one push is one version.
   //   throws  what the update throws, and as Contribute; nothing changed
-  void Apply(Chunk* chunk, Rank rank, codec::Part part, const std::vector<double>& scalars);
+  void Apply(Chunk* chunk, Rank rank, codec::Part part, const Scalars& scalars);
 
   void SetRule(Chunk* chunk, RulePtr rule);
   // Sets a rule that TakeBack can undo, with the state that was there before.
@@ -187,11 +191,12 @@ class ChunkWorker {
   Block SumOf(const Chunk& chunk, codec::Part part);
   void AddOnto(const Chunk& chunk, const codec::Part& part, Block* sum);
   void CheckSummable(const Chunk& chunk, size_t round_index) const;
-  static void Note(Round* round, Rank rank, std::vector<double> scalars);
-  static void CheckNobodyUpdates(Rank rank, const std::vector<double>& scalars);
+  static void Note(Round* round, Rank rank, Scalars scalars);
+  static void CheckNobodyUpdates(Rank rank, const Scalars& scalars);
+  static void CheckFits(const Rule& rule, Rank rank, const Scalars& scalars);
   static const std::vector<double>& DecideHyperparameters(const Rule& rule, const Round& round);
   void Update(Chunk* chunk, const Block& sum, std::span<const codec::Part> parts,
-              const std::vector<double>& scalars, size_t count);
+              const std::vector<double>& params, size_t count);
   void Assign(Chunk* chunk, Block sum, std::span<const codec::Part> parts);
   void Finish(Chunk* chunk, Round* round, std::span<const codec::Part> parts);
   void FinishDense(Chunk* chunk, const Round& round, Block sum, std::span<const codec::Part> parts);
@@ -200,7 +205,7 @@ class ChunkWorker {
   static void CheckRows(const Chunk& chunk, const codec::Part& part);
   static SparseSum RowsOf(const Chunk& chunk, const codec::Part& part, SparseSum::Memory memory);
   void AssignRows(Chunk* chunk, const SparseSum& sum);
-  void UpdateRows(Chunk* chunk, const SparseSum& sum, const std::vector<double>& scalars,
+  void UpdateRows(Chunk* chunk, const SparseSum& sum, const std::vector<double>& params,
                   size_t count);
   void PrepareState(Chunk* chunk);
 

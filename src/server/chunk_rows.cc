@@ -48,13 +48,11 @@ void ChunkWorker::AssignRows(Chunk* chunk, const SparseSum& sum) {
   chunk->value.rows_->Assign(places, sum.values(), ComputeType(chunk->dtype));
 }
 
-void ChunkWorker::UpdateRows(Chunk* chunk, const SparseSum& sum, const std::vector<double>& scalars,
+void ChunkWorker::UpdateRows(Chunk* chunk, const SparseSum& sum, const std::vector<double>& params,
                              size_t count) {
   const Rule& rule = *chunk->rule;
   RowTable& table = *chunk->value.rows_;
   const DType compute = ComputeType(chunk->dtype);
-  const std::vector<double>& params =
-      scalars.size() == rule.param_count() ? scalars : rule.spec().params;
   std::vector<double> kept;
   for (const Block& state : chunk->states) kept.push_back(*state.as<double>());
   RowUpdate update(rule.CompiledFor(chunk->dtype), chunk->dtype, chunk->elements, params, kept,

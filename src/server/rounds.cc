@@ -74,7 +74,7 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
                        Format("{} bytes came before their key{}", message.body.size, kDeleteRight),
                        effects);
   }
-  std::vector<double> scalars;
+  Scalars scalars;
   std::optional<Error> failure;
   try {
     if ((message.flags & (kFails | kUnlessDone | kDone)) != 0 && !key->second.is_barrier) {
@@ -94,9 +94,8 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
   OnPushSync(session, message, &key->second, &chunk, std::move(scalars), failure, effects);
 }
 
-void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chunk,
-                       std::vector<double> scalars, const std::optional<Error>& failure,
-                       Effects* effects) {
+void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chunk, Scalars scalars,
+                       const std::optional<Error>& failure, Effects* effects) {
   const Rank rank = session->id.rank;
   const uint64_t round = message.number;
   const ChunkId id = message.chunk_id();
@@ -154,7 +153,7 @@ void Shard::NoteTask(uint8_t flags, const std::optional<Error>& failure, Rank ra
 }
 
 void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chunk,
-                        const std::vector<double>& scalars, Effects* effects) {
+                        const Scalars& scalars, Effects* effects) {
   if (message.need != 0 && !session->IsDone(message.need)) {
     size_t bytes = message.body.size;
     for (const Message& other : session->waiting) bytes += other.body.size;

@@ -581,6 +581,16 @@ TEST_F(ShardTest, ThoseOfAWorkerWithoutARuleAreAnErrorThatSaysWhoSetsIt) {
   EXPECT_EQ(Value(), 3.0F) << "the next round goes on";
 }
 
+TEST_F(ShardTest, AWorkerWithoutARuleAndWithoutHyperparametersHasSetAnOptimizerAllTheSame) {
+  Message push = Push(1, 1, 2);
+  push.flags |= kHasScalars;
+  push.extra = EncodeScalars({});
+  Send(kLink1, push);
+  Send(kLink0, Push(3, 1, 1));
+  EXPECT_EQ(ErrorOf(Send(kLink0, Make(Type::kPull, 91, 1))).code(), Code::kInvalidArgument);
+  EXPECT_EQ(Value(), 0.0F) << "nothing has been assigned";
+}
+
 // A shard with an asynchronous key whose value is 5, and a CONTROL that adds from then on.
 // A norm of one part of a value is not that of the value.
 TEST_F(ShardTest, AProgramWithAReductionIsRefusedWhereAKeyHasParts) {

@@ -129,13 +129,12 @@ class Shard {
   void OnDescribe(Session* session, Message& message, Effects* effects);
   void OnStatus(Session* session, const Message& message, Effects* effects);
   void OnPush(Session* session, Message& message, Effects* effects);
-  void OnPushSync(Session* session, Message& message, Key* key, Chunk* chunk,
-                  std::vector<double> scalars, const std::optional<Error>& failure,
-                  Effects* effects);
+  void OnPushSync(Session* session, Message& message, Key* key, Chunk* chunk, Scalars scalars,
+                  const std::optional<Error>& failure, Effects* effects);
   static void NoteTask(uint8_t flags, const std::optional<Error>& failure, Rank rank, size_t index,
                        Chunk* chunk);
   void OnPushAsync(Session* session, Message& message, Key* key, Chunk* chunk,
-                   const std::vector<double>& scalars, Effects* effects);
+                   const Scalars& scalars, Effects* effects);
   void OnPull(Session* session, const Message& message, Effects* effects);
   static void LetGo(Session* session, const ParkedPull& pull);
   static std::optional<Error> TakeIds(const Message& message, const Chunk& chunk, ParkedPull* pull);

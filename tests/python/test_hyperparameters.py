@@ -83,6 +83,59 @@ def test_only_rank_0_has_to_set_the_optimizer_or_to_change_it(is_set_by_all):
         assert job.run(act) == [[-2.0, -2.5]] * 2
 
 
+def program():
+    """Return one that has no hyperparameters."""
+    return mx.Program("program add\nw = add value sum\nvalue <- w")
+
+
+def traced(key, grad, value):
+    """Add, as a function that becomes a program."""
+    value[:] = value + grad
+
+
+@pytest.mark.parametrize("updater", [program(), traced], ids=["program", "function"])
+def test_a_program_without_hyperparameters_that_rank_0_has_not_set_is_an_error_of_the_round(updater):
+    def act(kv):
+        kv.init(0, mx.nd.ones((1,)))
+        if kv.rank == 1:
+            kv.set_updater(updater)
+        for _ in range(2):
+            with pytest.raises(
+                mx.errors.InvalidArgumentError, match="worker 1 has set an optimizer, and worker 0, .* has set none"
+            ):
+                step(kv)
+        kv.barrier()
+        kv.set_updater(updater)
+        return step(kv)
+
+    with mx.testing.cluster(workers=2) as job:
+        assert job.run(act) == [3.0] * 2
+
+
+def test_a_program_without_hyperparameters_beside_one_that_has_some_is_an_error_of_the_round():
+    def act(kv):
+        kv.init(0, mx.nd.zeros((1,)))
+        kv.set_optimizer(program() if kv.rank == 1 else sgd())
+        with pytest.raises(mx.errors.InvalidArgumentError, match="worker 1 has an optimizer of 0 hyperparameters"):
+            step(kv)
+
+    with mx.testing.cluster(workers=2) as job:
+        job.run(act)
+
+
+@pytest.mark.parametrize("mine", [None, mx.optimizer.Adam()], ids=["none", "other"])
+def test_an_asynchronous_push_under_another_program_than_that_of_rank_0_is_an_error(mine):
+    with mx.testing.cluster(workers=2, mode="dist_async") as job:
+        stores = [job.store(rank) for rank in range(2)]
+        for ticket in [kv.init(0, mx.nd.ones((1,)), async_op=True) for kv in stores]:
+            ticket.wait()
+        stores[0].set_optimizer(sgd())
+        stores[1].set_optimizer(program() if mine is None else mine)
+        with pytest.raises(mx.errors.InvalidArgumentError, match=r"worker 1 has an optimizer of \d+ hyperparameters"):
+            stores[1].push(0, mx.nd.full((1,), 7), async_op=True).wait()
+        assert stores[0].pull(0).asscalar() == 1
+
+
 @pytest.mark.parametrize("is_late", [False, True])
 def test_an_optimizer_that_rank_0_has_not_set_is_an_error_of_the_round(is_late):
     def act(kv):
