@@ -624,7 +624,9 @@ class KVStore(KVStoreVerbs):
 
         Args:
             path: the folder; it is made where it is not there.
-            async_op: return a Ticket when all keys are kept at their rounds; a thread writes them. Pushes go on.
+            async_op: return a Ticket when all keys are kept at their rounds; a thread writes them. Pushes go on. The ticket
+                keeps the store until the snapshot is written; where neither is kept, two seconds are left to write it, and
+                a warning says when they were too short.
 
         Returns:
             the path of the snapshot; ``''`` on ranks that do not write.
@@ -653,7 +655,7 @@ class KVStore(KVStoreVerbs):
             place = os.path.join(
                 os.getcwd(), _place("save", path)
             )  # the process may be elsewhere when the thread writes
-            return ticket.Ticket(self._save_async(place), "save", nothing)
+            return ticket.Ticket(self._save_async(place), "save", nothing, self)
         return self._save(_place("save", path))
 
     def load(self, path: str | os.PathLike[str]) -> dict[int | str, int]:

@@ -185,13 +185,14 @@ class Ticket(Coroutine[Any, Any, T], Generic[T]):
         array([1., 1.], dtype=float32)
     """
 
-    __slots__ = ("__weakref__", "_operation", "_result", "_steps", "_title")
+    __slots__ = ("__weakref__", "_needs", "_operation", "_result", "_steps", "_title")
 
-    def __init__(self, operation: _Operation, title: str, result: Callable[[], T]) -> None:
-        """Hold an operation; only the verbs of a store make tickets."""
+    def __init__(self, operation: _Operation, title: str, result: Callable[[], T], needs: object = None) -> None:
+        """Hold an operation, and until it has ended what it needs; only the verbs of a store make tickets."""
         self._operation = operation
         self._title = title
         self._result = result
+        self._needs = needs
         self._steps: dict[int, Coroutine[Any, Any, T]] = {}
 
     @property
@@ -208,7 +209,10 @@ class Ticket(Coroutine[Any, Any, T], Generic[T]):
 
     def done(self) -> bool:
         """Return whether the operation has ended, well or not."""
-        return self._operation.done()
+        if not self._operation.done():
+            return False
+        self._needs = None
+        return True
 
     def wait(self, timeout: float | None = None) -> T:
         """Wait until the operation is done and return its result.
@@ -222,7 +226,11 @@ class Ticket(Coroutine[Any, Any, T], Generic[T]):
             CancelledError: it was cancelled.
             KVError: what made the operation fail.
         """
-        self._operation.wait(timeout)
+        try:
+            self._operation.wait(timeout)
+        finally:
+            if self._needs is not None:
+                self.done()
         return self._result()
 
     def cancel(self) -> bool:

@@ -271,6 +271,22 @@ void DistStore::EndSaving(std::chrono::nanoseconds patience) {
   if (error && !is_told) throw Error(*error);
 }
 
+// The same, of a store that is dropped: what nobody has been told is a line of the log.
+void DistStore::EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept {
+  if (saving_ == nullptr) return;
+  try {
+    saving_->WaitUntilDone(patience);
+  } catch (const std::exception& late) {
+    static_cast<void>(late);  // it is given up, which it says itself
+  }
+  saving_->Stop();
+  const auto error = saving_->Unseen();
+  if (!error || is_auto_saving_ || !options_.log) return;
+  options_.log(2, Format("a store was dropped without close() while it saved, and there is no "
+                         "snapshot: {}",
+                         error->what()));
+}
+
 // ---- loading ------------------------------------------------------------------------------------
 
 // Keys, and the places in a snapshot where they are.

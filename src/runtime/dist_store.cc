@@ -29,12 +29,12 @@ DistStore::~DistStore() {
 }
 
 // What Close does, for a store that goes without it, as far as it is done within two seconds: its
-// pushes count, and the worker takes its leave or, where it has other stores, has the servers free
-// this one's keys.  No user's code runs.
+// save is finished, its pushes count, and the worker takes its leave or, where it has other stores,
+// has the servers free this one's keys.  No user's code runs.
 void DistStore::LeaveUnclosed() noexcept {
-  if (saving_ != nullptr) saving_->Stop();
   const auto deadline = DeadlineAfter(std::chrono::seconds(2));
   const auto left = [deadline] { return deadline - std::chrono::steady_clock::now(); };
+  EndSavingUnclosed(left());
   const bool is_last = worker_->CloseStore(number_);
   try {
     const auto calls = worker_->CallsOf(number_);

@@ -293,6 +293,7 @@ class DistStore final : public KVStore {
   void SaveBeside(const std::string& folder);
   void AwaitAutoSave();
   void EndSaving(std::chrono::nanoseconds patience);
+  void EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept;
   void SetFunction(const UpdateFunction& updater);
   void SetProgram(std::shared_ptr<const Optimizer> optimizer);
   bool Control(const std::string& verb, UpdateSpec spec);  // whether it is this worker's to set

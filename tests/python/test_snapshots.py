@@ -1,5 +1,6 @@
 """Saving and loading, as users of Python meet them."""
 
+import gc
 import json
 import os
 import pickle
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import weakref
 
 import numpy as np
 import pytest
@@ -165,6 +167,31 @@ def test_pushes_go_on_while_a_thread_writes(make, tmp_path):
         ticket.wait()
         kv.load(tmp_path)
         assert same(values(kv), then)
+
+
+def test_a_ticket_keeps_the_store_that_saves_until_it_has_saved(make, tmp_path):
+    kv = make()
+    kv.init("w", mx.nd.ones((8 << 20,)))
+    ticket = kv.save(tmp_path, async_op=True)
+    seen = weakref.ref(kv)
+    del kv
+    ticket.wait()
+    gc.collect()
+    assert seen() is None, "the ticket keeps it no longer"
+    with make() as later:
+        later.init("w", mx.nd.zeros((8 << 20,)))
+        assert later.load(tmp_path) == {"w": 0}
+
+
+def test_a_store_that_is_dropped_while_it_saves_finishes_or_says_that_it_did_not(tmp_path, caplog):
+    kv = mx.kv.create("dist_sync", bootstrap="self")
+    kv.init("w", mx.nd.ones((8 << 20,)))
+    kv.save(tmp_path, async_op=True)
+    del kv
+    gc.collect()
+    mx.kv.create().close()  # tells what is to be told
+    is_told = "a store was dropped without close() while it saved, and there is no snapshot" in caplog.text
+    assert is_told != (tmp_path / "000001").is_dir()
 
 
 def test_damage_names_the_file_and_the_key(make, tmp_path):
