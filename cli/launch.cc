@@ -634,6 +634,10 @@ class Launcher {
 // The folder to go on from is the one that snapshots go to, unless another one is named.
 void PrepareSnapshots(LaunchOptions* options) {
   const bool is_saving = std::getenv("TKV_SNAPSHOT_EVERY") != nullptr;
+  // A script may go to another folder before it makes its store.
+  if (const char* const folder = std::getenv("TKV_SNAPSHOTS"); folder != nullptr && *folder != 0) {
+    setenv("TKV_SNAPSHOTS", std::filesystem::absolute(folder).lexically_normal().c_str(), 1);
+  }
   if (options->restore.empty()) {
     if (is_saving && std::getenv("TKV_SNAPSHOTS") == nullptr) {
       throw Error(Code::kInvalidArgument,

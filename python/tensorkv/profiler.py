@@ -82,12 +82,13 @@ class Trace:
         file = os.fspath(path)
         if not isinstance(file, str) or not file or "\0" in file:
             raise InvalidArgumentError(f"trace: {path!r} is no path of a file")
-        folder = os.path.dirname(os.path.abspath(file))
+        place = os.path.abspath(file)  # the process may be elsewhere when the trace ends
+        folder = os.path.dirname(place)
         if not os.path.isdir(folder):
             raise FolderNotFoundError(f"trace {file}: there is no folder {folder}")
         store._end_trace()
         store._trace_start()
-        self._session = store._session = Session(file)
+        self._session = store._session = Session(place)
 
     def __repr__(self) -> str:
         """Return where it goes, and whether it has ended."""
@@ -138,12 +139,13 @@ class Trace:
                 raise
 
 
-_files: dict[str, str] = {"worker": "profile.json", "server": "server_profile.json"}
+_DEFAULTS = {"worker": "profile.json", "server": "server_profile.json"}
+_files: dict[str, str] = {}  # as `set_config` has been given them, or where the process was when the trace began
 _traced: dict[str, Trace] = {}  # of the processes that are in state run, or have been
 
 
 def _check_process(what: str, process: str) -> None:
-    if process not in _files:
+    if process not in _DEFAULTS:
         raise InvalidArgumentError(f"{what}: profile_process={process!r}: there are 'worker' and 'server'")
 
 
@@ -252,12 +254,13 @@ def resume(profile_process: ProfiledProcess = "worker") -> None:
         >>> mx.profiler.dump()
     """
     _check_process("resume", profile_process)
+    file = _files.setdefault(profile_process, os.path.abspath(_DEFAULTS[profile_process]))
     trace = next((trace for trace in _traced.values() if not trace._session.is_over), None)
     if trace is None or not _life.is_open(trace._store):
         store = _life.newest()
         if store is None:
             raise FailedPreconditionError("profiler: there is no store; create one first")
-        trace = store.trace(_files[profile_process])
+        trace = store.trace(file)
     else:
         trace.resume()
     _traced[profile_process] = trace

@@ -3,6 +3,7 @@
 Worker r pushes (r + 1) * step in step `step`, so that a step that is done twice, or left out, changes the result.
 """
 
+import os
 import pathlib
 import re
 import shutil
@@ -87,6 +88,16 @@ def test_a_store_saves_by_itself_and_a_job_begins_anew_where_nothing_is_saved(pr
     rounds = set(kv.load(folder).values())
     assert len(rounds) == 1 and rounds <= {10, 11}, said
     assert kv.pull("b").asnumpy().tolist() == [result(*rounds)] * 300_000
+
+
+def test_a_relative_folder_is_that_of_the_launcher(processes, tmp_path):
+    folder = tmp_path / "saved"
+    elsewhere = f"os.chdir({str(tmp_path)!r})\n" + WORK
+    job = processes.launch(
+        elsewhere, "--snapshots", os.path.relpath(folder), "--snapshot-every", "5", STEPS=12, FOLDER=folder
+    )
+    status, said = finish(job, timeout=100)
+    assert status == 0 and list(folder.glob("00000*")), said
 
 
 def test_seconds_count_too(processes, tmp_path):

@@ -27,6 +27,18 @@ def profiler(monkeypatch):
 
 
 class TestOneProcess:
+    def test_a_relative_file_is_that_of_the_call(self, tmp_path, monkeypatch):
+        (tmp_path / "other").mkdir()
+        monkeypatch.chdir(tmp_path)
+        with mx.kv.create() as kv:
+            kv.init("a", mx.nd.ones((4,)))
+            trace = kv.trace("t.json")
+            kv.push("a", mx.nd.ones((4,)))
+            monkeypatch.chdir(tmp_path / "other")
+            trace.stop()
+        assert len(events(tmp_path / "t.json")) == 1
+        assert os.listdir(tmp_path / "other") == []
+
     def test_each_call_is_a_span_of_its_key(self, tmp_path):
         kv = mx.kv.create()
         kv.init(["a", "b"], [mx.nd.ones((4,)), mx.nd.ones((8,))])
@@ -191,7 +203,7 @@ mx._core._warn_of_leaks(True)
         end = "os.mkdir('t.json'); os.mkdir('t.json/x')"
         run = self.end_of(tmp_path, self.STORES[0], "kv.trace('t.json')", end)
         assert run.returncode == 1
-        assert "trace: t.json: rename: Is a directory" in run.stderr
+        assert f"trace: {tmp_path}/t.json: rename: Is a directory" in run.stderr
 
     def test_a_child_of_fork_leaves_the_file_to_its_parent(self, tmp_path):
         end = "if os.fork() == 0: sys.exit(0)\nassert os.wait()[1] == 0 and not os.path.exists('t.json')"
