@@ -3,6 +3,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,6 +11,8 @@
 #include "tkv/api.h"
 
 namespace tkv {
+
+inline constexpr size_t kKeyTextBytesMax = 1019;  // of a string key, in every store
 
 // Borrowed: `text` lives elsewhere.
 struct TKV_API KeyView {
@@ -27,7 +30,8 @@ struct TKV_API KeyView {
       : is_string(true), text(value) {}  // NOLINT(google-explicit-constructor)
 
   bool operator==(const KeyView& other) const noexcept = default;
-  std::string ToString() const;  // as messages show it: 3 or 'w3'
+  std::string ToString()
+      const;  // as messages show it: 3 or 'w3', the beginning of one that is too long
 };
 
 // Owning.

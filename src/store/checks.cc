@@ -81,6 +81,10 @@ void CheckNewKeys(std::string_view verb, std::span<const KeyView> keys,
       throw Fail(Code::kInvalidArgument, "{} {}: integer and string keys in one call", verb,
                  key.ToString());
     }
+    if (key.text.size() > kKeyTextBytesMax) {
+      throw Fail(Code::kInvalidArgument, "{} {}: a key of {} bytes, at most {} are allowed", verb,
+                 key.ToString(), key.text.size(), kKeyTextBytesMax);
+    }
     if (store_has_strings) CheckKind(verb, key, *store_has_strings);
     if (is_there(key)) {
       throw Fail(Code::kAlreadyExists, "{} {}: the key is there already", verb, key.ToString());

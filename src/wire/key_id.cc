@@ -13,6 +13,7 @@ namespace {
 
 enum Tag : char { kInt = 0, kString = 1, kInternal = 2 };  // wire value: never renumber
 constexpr size_t kPrefix = sizeof(uint32_t) + 1;
+static_assert(kPrefix + kKeyTextBytesMax == kKeyBytesMax);
 
 std::string Prefix(uint32_t store, Tag tag) {
   std::string bytes(kPrefix, '\0');

@@ -57,6 +57,22 @@ TEST_P(StoreConformance, EveryKeyIsAKeyOfItsOwn) {
   for (int64_t key : keys) EXPECT_EQ(Pulled(key), (std::vector<float>{++value}));
 }
 
+TEST_P(StoreConformance, AKeyThatIsTooLongIsNamedByItsBeginning) {
+  const std::string longest(kKeyTextBytesMax, 'k');
+  InitFloats(longest, {1});
+  EXPECT_EQ(Pulled(longest), (std::vector<float>{1}));
+  // The 64th byte is the second one of a character.
+  const std::string longer = std::string(63, 'k') + "\u00e9" + std::string(kKeyTextBytesMax, 'k');
+  try {
+    InitFloats(longer, {1});
+    FAIL() << "it has been made";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_EQ(std::string(error.what()), "init '" + std::string(63, 'k') +
+                                             "...': a key of 1084 bytes, at most 1019 are allowed");
+  }
+}
+
 TEST_P(StoreConformance, StringKeysMayBeAnyUtf8) {
   float value = 0;
   const std::string keys[] = {
