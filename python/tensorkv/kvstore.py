@@ -652,10 +652,7 @@ class KVStore(KVStoreVerbs):
             array([1., 1.], dtype=float32)
         """
         if async_op:
-            place = os.path.join(
-                os.getcwd(), _place("save", path)
-            )  # the process may be elsewhere when the thread writes
-            return ticket.Ticket(self._save_async(place), "save", nothing, self)
+            return ticket.Ticket(self._save_async(_place("save", path)), "save", nothing, self)
         return self._save(_place("save", path))
 
     def load(self, path: str | os.PathLike[str]) -> dict[int | str, int]:

@@ -1,11 +1,10 @@
 #include "runtime/auto_save.h"
 
 #include <charconv>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "base/format.h"
+#include "store/snapshots.h"
 #include "tkv/error.h"
 
 namespace tkv {
@@ -34,9 +33,7 @@ AutoSave::AutoSave(std::string folder, const std::string& every, Time now)
                "create: snapshots='{}', snapshot_every='{}': both are needed", folder_, every);
   }
   // The folder stays where it is when the process goes to another one.
-  std::error_code failed;
-  const std::filesystem::path place = std::filesystem::absolute(folder_, failed);
-  if (!failed) folder_ = place.string();
+  folder_ = PlaceOf(folder_);
   if (every.ends_with('s')) {
     span_ = static_cast<Time>(NumberOf(every)) * kSecond;
   } else {

@@ -193,7 +193,8 @@ Ticket DistStore::SaveAsync(const std::string& path) {
   return Counted(Verb::kSave, [&]() -> Ticket {
     RaiseUnseen("save", {});
     AwaitAutoSave();
-    const std::shared_ptr<Saving> saving = Begin("save", path, Parts::kAll, Cutting::kForUser);
+    const std::shared_ptr<Saving> saving =
+        Begin("save", PlaceOf(path), Parts::kAll, Cutting::kForUser);
     if (saving == nullptr) return KVStore::DoneTicket();
     Saving::Start(saving);
     return saving;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <map>
+#include <system_error>
 
 #include "base/format.h"
 
@@ -101,6 +103,13 @@ void CheckStates(const std::string& path, const SavedKey& saved, const LoadedKey
 }
 
 }  // namespace
+
+std::string PlaceOf(const std::string& path) {
+  if (path.empty()) return path;
+  std::error_code failed;
+  const std::filesystem::path place = std::filesystem::absolute(path, failed);
+  return failed ? path : place.string();
+}
 
 std::vector<double> ParamsOf(const Optimizer& optimizer) {
   std::vector<double> params;

@@ -17,6 +17,8 @@ using checkpoint::SavedKey;
 // Which parts of keys a call is about.
 enum class Parts : uint8_t { kAll, kStates };
 
+// Where a path leads from here, wherever the process goes later.
+std::string PlaceOf(const std::string& path);
 // Its hyperparameters as they are for keys without a multiplier.
 std::vector<double> ParamsOf(const Optimizer& optimizer);
 // A program and its states as a snapshot has them.
