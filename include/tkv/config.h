@@ -55,6 +55,8 @@ TKV_API StoreOptions OptionsFromEnvironment();
 TKV_API bool IsDistributed(std::string_view type);
 // The same for a store of one process.
 TKV_API bool IsLocal(std::string_view type);
+// Whether its keys are asynchronous, where their init says nothing else.
+TKV_API bool IsAsync(std::string_view type);
 
 // A sentence for each variable TKV_* of the environment that nothing reads, and for each of MXNet
 // that has no effect here.

@@ -167,6 +167,8 @@ StoreOptions ParseOptions(const nb::dict& given, const std::string& type) {
 void BindOptions(nb::module_& m) {
   m.def("is_distributed", &IsDistributed, nb::arg("type"),
         "Returns whether a store of that type has several workers.");
+  m.def("is_async", &IsAsync, nb::arg("type"),
+        "Returns whether keys of a store of that type are asynchronous.");
   m.def(
       "nearest",
       [](const std::string& word, const std::vector<std::string>& names) {

@@ -143,10 +143,10 @@ class Optimizer:
     A program with the values of its hyperparameters; stores see changes at once.
     """
 
-    def __init__(self, program: Program, multi_precision: bool = False) -> None: ...
+    def __init__(self, program: Program, multi_precision: bool = False, lazy: bool = True) -> None: ...
 
     @staticmethod
-    def create(name: str, params: Mapping[str, float] = {}, multi_precision: bool = False) -> Optimizer:
+    def create(name: str, params: Mapping[str, float] = {}, multi_precision: bool = False, lazy: bool = True) -> Optimizer:
         """A built-in by name."""
 
     @property
@@ -324,6 +324,9 @@ def serve() -> None:
 
 def is_distributed(type: str) -> bool:
     """Returns whether a store of that type has several workers."""
+
+def is_async(type: str) -> bool:
+    """Returns whether keys of a store of that type are asynchronous."""
 
 def nearest(word: str, names: Sequence[str]) -> str:
     """Returns the name that is near to a word, or ''."""

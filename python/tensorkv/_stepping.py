@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from . import _core
 from .errors import FailedPreconditionError, InvalidArgumentError
 from .optimizer import Optimizer, Program
 
@@ -30,7 +31,7 @@ def _runs(kv: KVStore, optimizer: Optimizer | Program) -> bool:
 
 def divisor_of(kv: KVStore, average: bool) -> int:
     """Return what a sum is divided by to be a mean; each push of an asynchronous store is an update of its own."""
-    return kv.num_workers if average and "async" not in kv.type else 1
+    return kv.num_workers if average and not _core.is_async(kv.type) else 1
 
 
 def check_sums(who: str, kv: KVStore, instead: str) -> None:
@@ -40,7 +41,7 @@ def check_sums(who: str, kv: KVStore, instead: str) -> None:
         who: who needs them.
         instead: what a worker that has been started again can use.
     """
-    if "async" in kv.type:
+    if _core.is_async(kv.type):
         raise FailedPreconditionError(f"{who}: {kv.type} has no sums of all workers; dist_sync has, or use {instead}")
     if kv.rejoined:
         raise FailedPreconditionError(

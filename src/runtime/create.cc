@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cctype>
 #include <vector>
@@ -11,30 +10,12 @@
 #include "runtime/dist_store.h"
 #include "runtime/process_job.h"
 #include "store/local_store.h"
+#include "store/types.h"
 #include "tkv/config.h"
 #include "tkv/kvstore.h"
 
 namespace tkv {
 namespace {
-
-constexpr std::array<std::string_view, 5> kLocalTypes = {
-    "local", "local_update_cpu", "local_allreduce_cpu", "device", "local_allreduce_device"};
-constexpr std::array<std::string_view, 12> kDistributedTypes = {"dist",
-                                                                "dist_sync",
-                                                                "dist_async",
-                                                                "dist_sync_device",
-                                                                "dist_device_sync",
-                                                                "dist_async_device",
-                                                                "dist_device_async",
-                                                                "p3",
-                                                                "dist_p3",
-                                                                "dist_sync_p3",
-                                                                "dist_async_p3",
-                                                                "p3store_dist"};
-
-bool Has(std::span<const std::string_view> names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 // A rank and a number of workers are for a bootstrap that does not know them.
 void CheckPlace(const std::string& name, const StoreOptions& options) {
@@ -121,15 +102,27 @@ std::string Lowered(std::string_view type) {
 
 }  // namespace
 
-bool IsDistributed(std::string_view type) { return Has(kDistributedTypes, Lowered(type)); }
-bool IsLocal(std::string_view type) { return Has(kLocalTypes, Lowered(type)); }
+bool IsDistributed(std::string_view type) {
+  const StoreType* const found = FindStoreType(type);
+  return found != nullptr && found->kind == StoreType::Kind::kDistributed;
+}
+
+bool IsLocal(std::string_view type) {
+  const StoreType* const found = FindStoreType(type);
+  return found != nullptr && found->kind != StoreType::Kind::kDistributed;
+}
+
+bool IsAsync(std::string_view type) {
+  const StoreType* const found = FindStoreType(type);
+  return found != nullptr && found->is_async;
+}
 
 std::unique_ptr<KVStore> KVStore::Create(std::string_view type, const StoreOptions& given) {
   const std::string name = Lowered(type);
   const StoreOptions options = CheckedOptions(given);
   WarnOfUnknownVariables(options);
-  if (Has(kLocalTypes, name)) return MakeLocalStore(name, options);
-  if (Has(kDistributedTypes, name)) return CreateDistributed(name, options);
+  if (IsLocal(name)) return MakeLocalStore(name, options);
+  if (IsDistributed(name)) return CreateDistributed(name, options);
   if (name == "nccl") {
     throw Fail(Code::kUnimplemented,
                "create 'nccl': this build has no GPU support; 'device' sums on the host");
@@ -140,8 +133,8 @@ std::unique_ptr<KVStore> KVStore::Create(std::string_view type, const StoreOptio
         "create '{}': another library's store; 'dist_sync' sums over all workers, as it does",
         name);
   }
-  std::vector<std::string_view> names(kLocalTypes.begin(), kLocalTypes.end());
-  names.insert(names.end(), kDistributedTypes.begin(), kDistributedTypes.end());
+  std::vector<std::string_view> names;
+  for (const StoreType& known : StoreTypes()) names.push_back(known.name);
   names.insert(names.end(), {"nccl", "horovod", "byteps"});
   throw Fail(Code::kInvalidArgument, "create '{}': no such type; there are {}{}", type,
              Join(names, ", "), DidYouMean(name, names));

@@ -6,13 +6,9 @@
 #include "base/format.h"
 #include "store/checks.h"
 #include "store/snapshots.h"
+#include "tkv/config.h"
 
 namespace tkv {
-namespace {
-
-bool IsAsync(const std::string& type) { return type.find("async") != std::string::npos; }
-
-}  // namespace
 
 // ---- life ---------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@
 #include "store/local_trace.h"
 #include "store/overlap.h"
 #include "store/snapshots.h"
+#include "store/types.h"
 #include "update/parallel.h"
 #include "update/program_body.h"
 #include "update/random.h"
@@ -310,7 +311,8 @@ void LocalStore::SetGradientCompression(const Compression& compression, const st
   {
     const auto lock = Lock("set_gradient_compression");
   }
-  if (type_.find("device") == std::string::npos) {
+  const StoreType* const known = FindStoreType(type_);
+  if (known == nullptr || known->kind != StoreType::Kind::kDevice) {
     throw Fail(Code::kFailedPrecondition,
                "set_gradient_compression: the store '{}' sends nothing; 'device' and distributed "
                "stores do",

@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "checkpoint/json.h"
 #include "store/overlap.h"
+#include "store/types.h"
 #include "tests/arrays.h"
 #include "tkv/kvstore.h"
 
@@ -328,6 +329,16 @@ TEST(Overlap, IsWhatEachPairSays) {
   }
   EXPECT_GT(found, 10000);
   EXPECT_LT(found, 49000);
+}
+
+TEST(StoreTypes, AreFoundInAnyCaseAndByTheirWholeName) {
+  EXPECT_TRUE(FindStoreType("Dist_Async_P3")->is_async);
+  EXPECT_FALSE(FindStoreType("dist_sync")->is_async);
+  EXPECT_EQ(FindStoreType("local_allreduce_device")->kind, StoreType::Kind::kDevice);
+  EXPECT_EQ(FindStoreType("dist_sync_device")->kind, StoreType::Kind::kDistributed);
+  for (const char* const other : {"", "async", "dist_asynchronous", "dist_asyn"}) {
+    EXPECT_EQ(FindStoreType(other), nullptr) << other;
+  }
 }
 
 }  // namespace

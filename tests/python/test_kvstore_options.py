@@ -1,5 +1,7 @@
 """Options of a store and its optimizer that cannot be taken are errors that say what is needed."""
 
+import re
+
 import pytest
 import tensorkv as mx
 
@@ -48,6 +50,14 @@ def test_an_option_of_another_type_is_told_what_it_needs(options, needed):
     with pytest.raises(mx.errors.InvalidArgumentError) as caught:
         mx.kv.create("dist_sync", **options)
     assert needed in str(caught.value)
+
+
+def test_create_documents_every_type():
+    with pytest.raises(mx.errors.InvalidArgumentError) as caught:
+        mx.kv.create("no such type")
+    names = re.search(r"there are (.*), nccl, ", str(caught.value)).group(1).split(", ")
+    assert len(names) == 17
+    assert [name for name in names if f"``'{name}'``" not in mx.kv.create.__doc__] == []
 
 
 def test_an_optimizer_of_another_make_is_named_with_its_module():
