@@ -5,10 +5,9 @@
 #include <cstring>
 #include <numeric>
 
-#include "base/check.h"
+#include "base/format.h"
 #include "base/process.h"
-#include "tensor/strided.h"
-#include "tkv/ndarray.h"
+#include "update/binding.h"
 #include "update/parallel.h"
 
 namespace tkv {
@@ -309,36 +308,6 @@ void RunInParallel(std::span<const TileJob> jobs, const Plan& plan, int threads)
   });
 }
 
-// Only what meets an array has to be held by its type: lr = 0.1 may scale another scalar of an
-// integer program.
-std::vector<std::byte> RoundFor(const TileCode& code, std::span<const double> values) {
-  std::vector<double> needed(values.size(), 0.0);
-  for (const TileCode::Step& step : code.steps) {
-    for (const TileCode::Place& place : step.operands) {
-      if (place.kind == TileCode::Place::Kind::kScalar) needed[place.index] = values[place.index];
-    }
-  }
-  return RoundScalars(needed, code.compute);
-}
-
-// What the code that stores, and the states, take from the scalars.
-void Take(const CompiledUpdate& update, std::span<const double> values, UpdateScalars* scalars) {
-  const ProgramBody& body = update.program.body();
-  for (size_t i = 0; i < scalars->states.size(); ++i) {
-    const uint16_t stored = body.scalar_stores[i];
-    if (stored != kNoScalar) scalars->states[i] = values[stored];
-  }
-  if (update.fused != kernels::Fused::kNone) {
-    scalars->fused_count = 0;
-    for (uint16_t index : body.fused_scalars)
-      scalars->fused[scalars->fused_count++] = values[index];
-    return;
-  }
-  const TileCode* const shorter = update.shorter->For(values);
-  scalars->code = shorter != nullptr ? shorter : &update.code;
-  scalars->rounded = RoundFor(*scalars->code, values);
-}
-
 // Finds the reductions of a job, pass by pass, and completes its scalars.
 void FindReductions(const TileJob& job, const Plan& plan, int threads) {
   const CompiledUpdate& update = *job.update;
@@ -372,73 +341,10 @@ void FindReductions(const TileJob& job, const Plan& plan, int threads) {
     }
     EvaluateReduced(body, values.data());
   }
-  Take(update, values, job.scalars);
+  TakeScalars(update, values, job.scalars);
 }
 
 }  // namespace
-
-ShorterCode::ShorterCode(const Program& program, DType dtype)
-    : program_(program),
-      dtype_(dtype),
-      identities_(IsFloat(dtype) ? FindIdentities(program.body()) : std::vector<Identity>()) {}
-
-const TileCode* ShorterCode::For(std::span<const double> scalars) {
-  uint64_t left_out = 0;
-  const size_t count = std::min<size_t>(identities_.size(), 64);
-  for (size_t i = 0; i < count; ++i) {
-    const bool is_identity = scalars[identities_[i].scalar] == identities_[i].value;
-    left_out |= static_cast<uint64_t>(is_identity) << i;
-  }
-  if (left_out == 0) return nullptr;
-  std::lock_guard lock(mutex_);
-  const auto found = codes_.find(left_out);
-  if (found != codes_.end()) return &found->second;
-  if (codes_.size() == kKeptMax) return nullptr;
-  return &codes_.emplace(left_out, Compile(Without(program_.body(), identities_, left_out), dtype_))
-              .first->second;
-}
-
-CompiledUpdate CompileUpdate(const Program& program, DType dtype) {
-  const ProgramBody& body = program.body();
-  // Compiled also where a fused kernel runs: it says whether the dtype has every operation.
-  CompiledUpdate update{
-      program, Compile(body, dtype), {}, body.fused, std::make_shared<ShorterCode>(program, dtype)};
-  update.passes = CompilePasses(body, dtype);
-  if (!IsFloat(dtype)) update.fused = kernels::Fused::kNone;
-  return update;
-}
-
-UpdateScalars BindScalars(const CompiledUpdate& update, std::span<const double> params,
-                          std::span<void* const> states, double t, double n) {
-  const ProgramBody& body = update.program.body();
-  const size_t arrays = body.states.size();
-  const size_t kept = body.scalar_states.size();
-  std::array<double, kScalarsMax> values;
-  std::array<double, Program::kStatesMax> before;
-  TKV_CHECK(body.scalars.size() <= kScalarsMax && params.size() == body.params.size());
-  TKV_CHECK(states.empty() || states.size() == arrays + kept);
-  for (size_t i = 0; i < kept && !states.empty(); ++i) {
-    std::memcpy(&before[i], states[arrays + i], sizeof(double));
-  }
-  EvaluateScalars(body, params.data(), states.empty() ? nullptr : before.data(), t, n,
-                  values.data());
-  UpdateScalars scalars;
-  for (size_t i = 0; i < kept; ++i) {
-    scalars.states.push_back(states.empty() ? body.scalar_states[i].initial : before[i]);
-  }
-  const std::span<const double> known(values.data(), body.scalars.size());
-  if (!body.reductions.empty() || body.draw_count > 0)
-    scalars.values.assign(known.begin(), known.end());
-  Take(update, known, &scalars);
-  return scalars;
-}
-
-void KeepScalars(const UpdateScalars& scalars, std::span<void* const> states) {
-  const size_t arrays = states.size() - scalars.states.size();
-  for (size_t i = 0; i < scalars.states.size(); ++i) {
-    std::memcpy(states[arrays + i], &scalars.states[i], sizeof(double));
-  }
-}
 
 void RunJobs(std::span<const TileJob> jobs, Where where) {
   if (where.device != nullptr) {
@@ -472,82 +378,6 @@ void RunSmallJobs(size_t count, size_t touched, int threads,
       }
     }
   });
-}
-
-namespace {
-
-// Contiguous arrays that are written to, of which none may be another one in part or as a whole.
-void CheckApart(const KeyView& key, std::vector<const NDArray*> written) {
-  std::erase_if(written, [](const NDArray* array) { return array->bytes() == 0; });
-  std::sort(written.begin(), written.end(), [](const NDArray* a, const NDArray* b) {
-    return std::less<const void*>()(a->data(), b->data());
-  });
-  for (size_t i = 1; i < written.size(); ++i) {
-    const auto* const end =
-        static_cast<const std::byte*>(written[i - 1]->data()) + written[i - 1]->bytes();
-    if (std::less<const void*>()(written[i]->data(), end)) {
-      throw Fail(
-          Code::kInvalidArgument,
-          "update {}: the weight, its states and its master share memory; each needs its own",
-          key.ToString());
-    }
-  }
-}
-
-}  // namespace
-
-void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, const NDArray& grad,
-                 const NDArray& value, std::span<const NDArray> states, const NDArray& master) {
-  const DType compute = ComputeType(value.dtype());
-  const auto is_state = [&](const NDArray& array) {
-    return array.shape() == value.shape() && array.dtype() == compute && array.contiguous() &&
-           !array.read_only();
-  };
-  const auto is_scalar = [](const NDArray& array) {
-    return array.size() == 1 && array.dtype() == DType::kF64 && !array.read_only();
-  };
-  const size_t arrays = optimizer.program().states().size();
-  const size_t kept = arrays + optimizer.program().scalar_states().size();
-  if (grad.shape() != value.shape() || grad.dtype() != value.dtype() || !value.contiguous() ||
-      value.read_only() || states.size() != kept ||
-      !std::all_of(states.begin(), states.begin() + static_cast<ptrdiff_t>(arrays), is_state) ||
-      !std::all_of(states.begin() + static_cast<ptrdiff_t>(arrays), states.end(), is_scalar) ||
-      (master && !(is_state(master) && compute != value.dtype()))) {
-    throw Fail(
-        Code::kInvalidArgument,
-        "update {}: grad, states and weight do not fit; the weight is {} {}, '{}' has {} states",
-        key.ToString(), Name(value.dtype()), value.shape().ToString(), optimizer.program().name(),
-        kept);
-  }
-  std::vector<const NDArray*> written{&value};
-  for (const NDArray& state : states) written.push_back(&state);
-  if (master) written.push_back(&master);
-  CheckApart(key, std::move(written));
-  const CompiledUpdate update = CompileUpdate(optimizer.program(), value.dtype());
-  grad.storage()->WaitReadable();
-  value.storage()->WaitWritable();
-  for (const NDArray& state : states) state.storage()->WaitWritable();
-  if (master) master.storage()->WaitWritable();
-  NDArray packed = PackedBeside(grad, value);
-  for (const NDArray& state : states) packed = PackedBeside(packed, state);
-  if (master) packed = PackedBeside(packed, master);
-  const void* source = packed.data();
-  std::vector<void*> pointers;
-  pointers.reserve(states.size());
-  for (const NDArray& state : states) pointers.push_back(state.data());
-  UpdateScalars scalars = BindScalars(update, optimizer.ParamsFor(key), pointers, round, 1);
-  TileJob job;
-  job.dtype = value.dtype();
-  job.count = static_cast<size_t>(value.size());
-  job.sources = {&source, 1};
-  job.value = value.data();
-  if (master) job.master = static_cast<float*>(master.data());
-  job.update = &update;
-  job.scalars = &scalars;
-  job.states = pointers;
-  job.stream = StreamOf(key);
-  RunJobs({&job, 1}, ThreadsFor(0));
-  KeepScalars(scalars, pointers);
 }
 
 }  // namespace tkv
