@@ -300,16 +300,22 @@ struct DistStore::Loading {
 };
 
 // Runs f, and waits until every worker has come here: what fails on one fails on all.  The one where
-// f fails waits for nobody.  Where the one that reads has died on the way, so that it has not come,
-// all others are told what it has left.
+// f fails waits for no other worker.  Where the one that reads has died on the way, so that it has
+// not come, all others are told what it has left.
 template <typename F>
 void DistStore::Meet(const std::string& verb, const Loading& loading, const char* left, F f) {
   using Task = Operation::Task;
   try {
     f();
   } catch (const Error& error) {
-    StartBarrier(verb, error);
+    // Who leaves the job next would be gone before the others are told why.
+    const CallPtr told = StartBarrier(verb, error);
     worker_->GoOn();
+    try {
+      told->WaitAccepted(options_.server_patience);
+    } catch (const Error& unheard) {
+      static_cast<void>(unheard);  // the others have the patience of their own
+    }
     throw;
   }
   if (loading.reader) {

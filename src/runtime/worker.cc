@@ -15,6 +15,14 @@
 namespace tkv {
 namespace {
 
+// Whether its call waits for servers to accept it: a push, or the error that a worker brings to a
+// barrier.
+bool IsAccepted(const Operation& operation) {
+  const bool brings_error = operation.kind == Operation::Kind::kBarrier && operation.failure &&
+                            operation.task == Operation::Task::kNone;
+  return operation.IsPush() || brings_error;
+}
+
 using Clock = std::chrono::steady_clock;
 
 }  // namespace
@@ -169,7 +177,8 @@ CallPtr Worker::NewCall(const std::shared_ptr<Worker>& worker, const std::string
 
 void Worker::Launch(const CallPtr& call, std::vector<Operation> operations) {
   size_t pushes = 0;
-  for (const Operation& operation : operations) pushes += static_cast<size_t>(operation.IsPush());
+  for (const Operation& operation : operations)
+    pushes += static_cast<size_t>(IsAccepted(operation));
   call->Expect(operations.size(), pushes);
   LaunchPart(call, std::move(operations));
 }
@@ -178,13 +187,13 @@ void Worker::LaunchPart(const CallPtr& call, std::vector<Operation> operations) 
   Run([&](ClientNode& client, Time now) {
     if (broken_) {  // nobody would end them
       for (const Operation& operation : operations) {
-        call->End(operation.IsPush(), {0, Outcome::Event::kFailed, broken_, 0, nullptr});
+        call->End(IsAccepted(operation), {0, Outcome::Event::kFailed, broken_, 0, nullptr});
       }
       return;
     }
     std::vector<bool> is_push;
     is_push.reserve(operations.size());
-    for (const Operation& operation : operations) is_push.push_back(operation.IsPush());
+    for (const Operation& operation : operations) is_push.push_back(IsAccepted(operation));
     if (noted_.is_recording()) {
       OpId id = client.client().next_op();
       for (const Operation& operation : operations) noted_.Began(id++, operation, rank_, now);
