@@ -207,7 +207,7 @@ void RowTable::Read(std::span<const uint64_t> mixes, void* out) const noexcept {
       });
 }
 
-// Gives places to rows that have none.  Throws in between; Unmake takes all of it back.
+// Gives places to rows that have none.  Throws in between; TakeBack takes all of it back.
 void RowTable::Make(std::span<const uint64_t> mixes, RowPlaces* places) {
   for (size_t i = 0; i < mixes.size(); ++i) {
     uint64_t& place = places->places_[i];
@@ -228,7 +228,7 @@ void RowTable::Make(std::span<const uint64_t> mixes, RowPlaces* places) {
   }
 }
 
-void RowTable::Unmake(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept {
+void RowTable::TakeBack(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept {
   for (size_t i = places.made_.size(); i-- > 0;) {
     const uint64_t mix = mixes[places.made_[i]];
     // Its segment is this table's own since the mix was inserted, so that nothing is copied.  Places of
@@ -256,7 +256,7 @@ void RowTable::Reserve(std::span<const uint64_t> mixes, RowPlaces* places) {
       if (missing > 0) Make(mixes, places);
       for (const uint64_t place : places->places_) MakeWritable(PageOf(place));
     } catch (...) {
-      Unmake(mixes, *places);
+      TakeBack(mixes, *places);
       throw;
     }
     for (const uint32_t i : places->made_) {

@@ -61,7 +61,9 @@ class RowTable {
   // Makes the rows that are not there, and all that writing rows of the batch takes.
   //   throws  kResourceExhausted; the same rows are there as before
   void Reserve(std::span<const uint64_t> mixes, RowPlaces* places);
-  // The same for every row that there is.
+  // The rows that it has made are gone again; nothing has changed since then.
+  void TakeBack(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept;
+  // As Reserve, for every row that there is.
   void ReserveAll();
 
   // Row i of the batch becomes row i of `values`, which are of the table's dtype or, as sums are, of its
@@ -131,7 +133,6 @@ class RowTable {
   Taken TakePlace();
   void PutBack(const Taken& taken) noexcept;
   void Make(std::span<const uint64_t> mixes, RowPlaces* places);
-  void Unmake(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept;
 
   DType dtype_;
   DType compute_;

@@ -7,9 +7,9 @@
 #include <numeric>
 
 #include "kernels/kernels.h"
+#include "rows/initial_row.h"
 #include "runtime/dist_store.h"
 #include "store/checks.h"
-#include "store/row_checks.h"
 #include "tensor/strided.h"
 #include "update/parallel.h"
 #include "update/program_body.h"
@@ -29,6 +29,39 @@ NDArray BytesOf(size_t count) {
 
 Block BlockOf(const NDArray& array) {
   return {static_cast<std::byte*>(array.HostData()), array.bytes(), array.storage()};
+}
+
+RowGeometry GeometryOf(const KVStore::KeyInfo& info) {
+  return {info.shape, info.dtype, info.row_count};
+}
+
+void CheckByRows(std::string_view verb, const KeyRecord& record) {
+  if (record.info.by_rows) return;
+  throw Fail(Code::kInvalidArgument,
+             "{} {}: the key is not kept by rows; init it with row_sparse values or as a table",
+             verb, record.key.view().ToString());
+}
+
+void CheckRowTotal(std::string_view verb, const KeyView& key, size_t rows) {
+  if (rows < UINT32_MAX) return;
+  throw Fail(Code::kInvalidArgument, "{} {}: {} rows in one call, at most 2^32 are possible", verb,
+             key.ToString(), rows);
+}
+
+// What servers would refuse, before anything is sent.
+void CheckTable(std::string_view verb, const RowsInitItem& item) {
+  CheckNewRows(item);
+  const auto elements = static_cast<size_t>(item.row_shape.size());
+  if (elements == 0 || elements * ItemSize(item.dtype) > KeyMeta::kRowBytesMax) {
+    throw Fail(Code::kInvalidArgument, "{} {}: rows of shape {} {}; a row has 1 to {} bytes", verb,
+               item.key.ToString(), item.row_shape.ToString(), Name(item.dtype),
+               KeyMeta::kRowBytesMax);
+  }
+  try {
+    const InitialRow initial(item.dtype, elements, item.initializer);
+  } catch (const Error& error) {
+    throw Fail(error.code(), "{} {}: {}", verb, item.key.ToString(), error.what());
+  }
 }
 
 std::span<const int64_t> IdsOf(const NDArray& packed) {
@@ -87,7 +120,7 @@ void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> 
                  order_.empty() ? std::nullopt : std::optional(order_.front().is_string()),
                  [&](const KeyView& key) { return keys_.contains(key); });
     for (const RowsInitItem& item : items) {
-      CheckRowsInit(verb, item);
+      CheckTable(verb, item);
       if (optimizer_ != nullptr && NeedsWholeValue(optimizer_->program())) {
         throw Fail(Code::kInvalidArgument,
                    "{} {}: the program '{}' needs whole values, and the key is kept by rows", verb,
@@ -172,7 +205,14 @@ std::vector<DistStore::Source> DistStore::GatherRowSources(std::string_view verb
     const auto lock = Lock(verb);
     for (const RowsPushItem& item : items) {
       const RecordPtr record = Get(verb, item.key);
-      CheckRowsPush(verb, item, record->info);
+      CheckByRows(verb, *record);
+      if (item.values.empty()) {
+        throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb,
+                   item.key.ToString());
+      }
+      for (const Rows* rows : item.values) {
+        CheckRows(verb, item.key, *rows, GeometryOf(record->info));
+      }
       const auto [place, is_new] = places.emplace(record.get(), sources.size());
       if (is_new) {
         CheckUpdate(verb, *record);
@@ -198,7 +238,7 @@ std::vector<DistStore::Source> DistStore::GatherRowSources(std::string_view verb
       const NDArray own_ids = value->ids.Packed();
       packed.push_back(value->values.Packed());
       const auto some = IdsOf(own_ids);
-      CheckRowIds(verb, sources[i].record->key.view(), some, sources[i].record->info.row_count);
+      CheckIds(verb, sources[i].record->key.view(), some, sources[i].record->info.row_count);
       ids.insert(ids.end(), some.begin(), some.end());
       AddRowsOf(packed.back(), sources[i].record->value_bytes, some.size(), &rows);
     }
@@ -279,7 +319,8 @@ std::vector<DistStore::Target> DistStore::GatherRowTargets(std::string_view verb
     const auto lock = Lock(verb);
     for (const RowsPullItem& item : items) {
       const RecordPtr record = Get(verb, item.key);
-      CheckRowsPull(verb, item, record->info);
+      CheckByRows(verb, *record);
+      CheckRowsOut(verb, item, GeometryOf(record->info));
       const auto [place, is_new] = places.emplace(record.get(), targets.size());
       if (is_new) {
         targets.push_back({.record = record, .priority = item.priority});
@@ -299,7 +340,7 @@ std::vector<DistStore::Target> DistStore::GatherRowTargets(std::string_view verb
       WaitFor(*reading->out, Access::kWrite);
       const NDArray packed = reading->ids->Packed();
       const auto some = IdsOf(packed);
-      CheckRowIds(verb, target.record->key.view(), some, target.record->info.row_count);
+      CheckIds(verb, target.record->key.view(), some, target.record->info.row_count);
       ids.insert(ids.end(), some.begin(), some.end());
       target.outs.push_back(*reading->out);
       target.out_ends.push_back(ids.size());

@@ -173,10 +173,10 @@ TEST(DistRows, WhatIsWrongChangesNothing) {
     store->Init("d", Floats({1, 2}));
     Push(store, {3}, {1});
     EXPECT_EQ(WhyNot([&] { Push(store, {1, 10}, {1, 1}); }),
-              "push 'e': id 10 at position 1, the key has ids from 0 to 9");
+              "push 'e': id 10 at position 1, the key has ids below 10");
     EXPECT_NE(WhyNot([&] { Push(store, {-1}, {1}); }), "");
     EXPECT_EQ(WhyNot([&] { Push(store, {1, 2}, {1}); }),
-              "push 'e': 2 ids and rows of shape (1, 3); (2, 3) is needed");
+              "push 'e': values have shape (1, 3), 2 ids of this key need (2, 3)");
     EXPECT_NE(WhyNot([&] { Pull(store, {10}); }), "");
     EXPECT_EQ(store->Round("e"), 1u);
     EXPECT_EQ(Pull(store, {3, 1, 3}), (std::vector<float>{1, 0, 1}));

@@ -99,4 +99,72 @@ void CheckNewKeys(std::string_view verb, std::span<const KeyView> keys,
   }
 }
 
+namespace {
+
+// (n, ...): n rows of that shape.
+Shape ShapeOfRows(int64_t count, const Shape& row_shape) {
+  std::vector<int64_t> dims{count};
+  dims.insert(dims.end(), row_shape.begin(), row_shape.end());
+  return Shape(dims);
+}
+
+void CheckIdArray(std::string_view verb, const KeyView& key, const NDArray& ids) {
+  if (ids.shape().rank() == 1 && ids.dtype() == DType::kI64) return;
+  throw Fail(Code::kInvalidArgument, "{} {}: ids are {} of shape {}, a list of int64 is needed",
+             verb, key.ToString(), Name(ids.dtype()), ids.shape().ToString());
+}
+
+}  // namespace
+
+void CheckRows(std::string_view verb, const KeyView& key, const Rows& rows,
+               const RowGeometry& geometry) {
+  CheckIdArray(verb, key, rows.ids);
+  const Shape wanted = ShapeOfRows(rows.ids.size(), geometry.row_shape);
+  if (rows.values.shape() != wanted) {
+    throw Fail(Code::kInvalidArgument, "{} {}: values have shape {}, {} ids of this key need {}",
+               verb, key.ToString(), rows.values.shape().ToString(), rows.ids.size(),
+               wanted.ToString());
+  }
+  if (rows.values.dtype() != geometry.dtype) {
+    throw Fail(Code::kInvalidArgument, "{} {}: dtype {}, the key has {}", verb, key.ToString(),
+               Name(rows.values.dtype()), Name(geometry.dtype));
+  }
+}
+
+void CheckRowsOut(std::string_view verb, const RowsPullItem& item, const RowGeometry& geometry) {
+  CheckIdArray(verb, item.key, *item.ids);
+  const Shape wanted = ShapeOfRows(item.ids->size(), geometry.row_shape);
+  if (item.out->shape() != wanted) {
+    throw Fail(Code::kInvalidArgument, "{} {}: the output has shape {}, {} ids of this key need {}",
+               verb, item.key.ToString(), item.out->shape().ToString(), item.ids->size(),
+               wanted.ToString());
+  }
+  const NDArray* const outs[] = {item.out};
+  CheckOuts(verb, PullItem{item.key, outs}, wanted, geometry.dtype);
+}
+
+void CheckIds(std::string_view verb, const KeyView& key, std::span<const int64_t> ids,
+              uint64_t row_count) {
+  // Negative ones are large numbers here.
+  const auto wrong = std::find_if(
+      ids.begin(), ids.end(), [&](int64_t id) { return static_cast<uint64_t>(id) >= row_count; });
+  if (wrong == ids.end()) return;
+  throw Fail(Code::kOutOfRange, "{} {}: id {} at position {}, the key has ids below {}", verb,
+             key.ToString(), *wrong, wrong - ids.begin(), row_count);
+}
+
+void CheckNewRows(const RowsInitItem& item) {
+  if (item.row_count == 0 || item.row_count > kRowsMax) {
+    throw Fail(Code::kInvalidArgument, "init {}: row_count is {}, from 1 to 2^63 is possible",
+               item.key.ToString(), item.row_count);
+  }
+  constexpr int64_t kElementsMax = int64_t{1} << 26;
+  if (item.row_shape.size() > kElementsMax) {
+    throw Fail(Code::kInvalidArgument, "init {}: a row has {} elements, at most {} are possible",
+               item.key.ToString(), item.row_shape.size(), kElementsMax);
+  }
+  if (item.rows == nullptr) return;
+  CheckRows("init", item.key, *item.rows, {item.row_shape, item.dtype, item.row_count});
+}
+
 }  // namespace tkv

@@ -25,4 +25,25 @@ void CheckNewKeys(std::string_view verb, std::span<const KeyView> keys,
                   std::optional<bool> store_has_strings,
                   const std::function<bool(const KeyView&)>& is_there);
 
+// ---- rows
+// What the rows of a key look like, however it is kept.
+struct RowGeometry {
+  Shape row_shape;
+  DType dtype{};
+  uint64_t row_count = 0;  // ids are below it
+  size_t row_bytes() const { return static_cast<size_t>(row_shape.size()) * ItemSize(dtype); }
+};
+
+//   throws  kInvalidArgument  ids that are no list of int64, values that are not the key's rows, or not
+//                             as many
+void CheckRows(std::string_view verb, const KeyView& key, const Rows& rows,
+               const RowGeometry& geometry);
+//   throws  kInvalidArgument  as CheckRows and CheckOuts
+void CheckRowsOut(std::string_view verb, const RowsPullItem& item, const RowGeometry& geometry);
+//   throws  kOutOfRange  naming the first id that is below 0 or not below `row_count`
+void CheckIds(std::string_view verb, const KeyView& key, std::span<const int64_t> ids,
+              uint64_t row_count);
+//   throws  kInvalidArgument  no rows, or an initializer or rows that do not fit
+void CheckNewRows(const RowsInitItem& item);
+
 }  // namespace tkv

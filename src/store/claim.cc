@@ -21,40 +21,105 @@ void Prefetch(std::span<const Item> items, size_t i, Arrays Item::* arrays) {
   __builtin_prefetch(array + 64);
 }
 
+// The number of a key among those of the call, each looked up as often as it stands there.
+size_t GroupOf(std::string_view verb, const KeyView& key, Claim* claim) {
+  Shared* const shared = claim->shared;
+  Entry& entry = shared->keys.Get(verb, key);
+  if (entry.call != shared->calls) {
+    entry.call = shared->calls;
+    entry.group = claim->entries.size();
+    claim->entries.push_back(&entry);
+    claim->largest_bytes = std::max(claim->largest_bytes, entry.bytes);
+    claim->has_rows = claim->has_rows || entry.by_rows();
+  }
+  return entry.group;
+}
+
+// A key that is kept by rows as an array: all of its rows.
+Shape DenseShape(std::string_view verb, const Entry& entry) {
+  constexpr uint64_t kBytesMax = uint64_t{1} << 30;
+  const RowsKey& rows = *entry.rows;
+  const size_t row_bytes = std::max<size_t>(rows.table.row_bytes(), 1);
+  if (rows.row_count > kBytesMax / row_bytes) {
+    throw Fail(
+        Code::kInvalidArgument,
+        "{} {}: the key is kept by rows, and {} of them are more than 1 GiB as an array; push "
+        "and pull rows by their ids",
+        verb, entry.key.view().ToString(), rows.row_count);
+  }
+  std::vector<int64_t> dims{static_cast<int64_t>(rows.row_count)};
+  dims.insert(dims.end(), rows.row_shape.begin(), rows.row_shape.end());
+  return Shape(dims);
+}
+
+RowGeometry GeometryOf(std::string_view verb, const Entry& entry) {
+  if (entry.by_rows()) return {entry.rows->row_shape, entry.dtype(), entry.rows->row_count};
+  const Shape& shape = entry.value.shape();
+  if (shape.rank() == 0) {
+    throw Fail(Code::kInvalidArgument, "{} {}: the key has no axis, and so no rows", verb,
+               entry.key.view().ToString());
+  }
+  const Shape row(std::span(shape.begin() + 1, shape.end()));
+  return {row, entry.dtype(), static_cast<uint64_t>(shape[0])};
+}
+
 // Which keys the call uses, each looked at once.
 void FindAndCheck(std::string_view verb, std::span<const PushItem> items,
                   std::span<const PullItem> outs, Claim* claim) {
-  Shared* const shared = claim->shared;
-  const uint64_t call = ++shared->calls;
-  const auto group_of = [&](const KeyView& key) {
-    Entry& entry = shared->keys.Get(verb, key);
-    if (entry.call != call) {
-      entry.call = call;
-      entry.group = claim->entries.size();
-      claim->entries.push_back(&entry);
-      claim->largest_bytes = std::max(claim->largest_bytes, entry.bytes);
-    }
-    return entry.group;
-  };
+  ++claim->shared->calls;
   claim->entries.reserve(std::max(items.size(), outs.size()));
   claim->push_groups.reserve(items.size());
   claim->pull_groups.reserve(outs.size());
   for (size_t i = 0; i < items.size(); ++i) {
     Prefetch(items, i + kAhead, &PushItem::values);
     const PushItem& item = items[i];
-    const size_t group = group_of(item.key);
+    const size_t group = GroupOf(verb, item.key, claim);
     const Entry& entry = *claim->entries[group];
-    CheckValues(verb, item, entry.value.shape(), entry.value.dtype());
+    if (entry.by_rows()) {
+      CheckValues(verb, item, DenseShape(verb, entry), entry.dtype());
+    } else {
+      CheckValues(verb, item, entry.value.shape(), entry.value.dtype());
+    }
     claim->pushed_bytes += item.values.size() * entry.bytes;
     claim->push_groups.push_back(group);
   }
   for (size_t i = 0; i < outs.size(); ++i) {
     Prefetch(outs, i + kAhead, &PullItem::outs);
     const PullItem& item = outs[i];
-    const size_t group = group_of(item.key);
+    const size_t group = GroupOf(verb, item.key, claim);
     const Entry& entry = *claim->entries[group];
-    CheckOuts(verb, item, entry.value.shape(), entry.value.dtype());
+    if (entry.by_rows()) {
+      CheckOuts(verb, item, DenseShape(verb, entry), entry.dtype());
+    } else {
+      CheckOuts(verb, item, entry.value.shape(), entry.value.dtype());
+    }
     claim->pulled_bytes += item.outs.size() * entry.bytes;
+    claim->pull_groups.push_back(group);
+  }
+}
+
+void FindAndCheckRows(std::string_view verb, std::span<const RowsPushItem> items,
+                      std::span<const RowsPullItem> outs, Claim* claim) {
+  ++claim->shared->calls;
+  for (const RowsPushItem& item : items) {
+    const size_t group = GroupOf(verb, item.key, claim);
+    const Entry& entry = *claim->entries[group];
+    if (item.values.empty()) {
+      throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb,
+                 item.key.ToString());
+    }
+    const RowGeometry geometry = GeometryOf(verb, entry);
+    for (const Rows* rows : item.values) CheckRows(verb, item.key, *rows, geometry);
+    claim->push_groups.push_back(group);
+  }
+  for (const RowsPullItem& item : outs) {
+    const size_t group = GroupOf(verb, item.key, claim);
+    const Entry& entry = *claim->entries[group];
+    if (!entry.by_rows()) {
+      throw Fail(Code::kInvalidArgument, "{} {}: the key is not kept by rows; pull it as it is",
+                 verb, item.key.ToString());
+    }
+    CheckRowsOut(verb, item, GeometryOf(verb, entry));
     claim->pull_groups.push_back(group);
   }
 }
@@ -129,10 +194,35 @@ void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
   claim->mode = items.empty() ? Claim::Mode::kRead : Claim::Mode::kWrite;
   Take(verb, options, &lock, claim);
   for (size_t i = 0; i < items.size(); ++i) {
-    claim->entries[claim->push_groups[i]]->pushed_arrays += items[i].values.size();
+    Entry& entry = *claim->entries[claim->push_groups[i]];
+    entry.pushed_arrays += items[i].values.size();
+    if (!entry.by_rows()) continue;
+    for (const NDArray* value : items[i].values) entry.of_rows.pushed_bytes += value->bytes();
   }
   for (size_t i = 0; i < outs.size(); ++i) {
-    claim->entries[claim->pull_groups[i]]->pulled_arrays += outs[i].outs.size();
+    Entry& entry = *claim->entries[claim->pull_groups[i]];
+    entry.pulled_arrays += outs[i].outs.size();
+    if (!entry.by_rows()) continue;
+    entry.of_rows.pulled_bytes +=
+        outs[i].outs.size() * entry.rows->row_count * entry.rows->table.row_bytes();
+  }
+}
+
+void ClaimRows(std::string_view verb, std::span<const RowsPushItem> items,
+               std::span<const RowsPullItem> outs, Shared* shared, const StoreOptions& options,
+               std::unique_lock<std::mutex> lock, Claim* claim) {
+  claim->shared = shared;
+  FindAndCheckRows(verb, items, outs, claim);
+  claim->mode = items.empty() ? Claim::Mode::kRead : Claim::Mode::kWrite;
+  Take(verb, options, &lock, claim);
+  for (size_t i = 0; i < items.size(); ++i) {
+    UserBytes& bytes = claim->entries[claim->push_groups[i]]->of_rows;
+    for (const Rows* rows : items[i].values) bytes.pushed_bytes += rows->values.bytes();
+  }
+  for (size_t i = 0; i < outs.size(); ++i) {
+    const Entry& entry = *claim->entries[claim->pull_groups[i]];
+    claim->entries[claim->pull_groups[i]]->of_rows.pulled_bytes +=
+        static_cast<size_t>(outs[i].ids->size()) * entry.rows->table.row_bytes();
   }
 }
 

@@ -74,6 +74,7 @@ struct Claim {
   size_t pushed_bytes = 0;   // of all values of the call
   size_t pulled_bytes = 0;   // of all outputs
   size_t largest_bytes = 0;  // of one key
+  bool has_rows = false;     // a key of the call is kept by rows
   bool is_held = false;
 
   Claim() = default;
@@ -100,6 +101,11 @@ struct Claim {
 //   throws  kNotFound, kInvalidArgument, kDeadlineExceeded, kFailedPrecondition
 void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
                std::span<const PullItem> outs, Shared* shared, const StoreOptions& options,
+               std::unique_lock<std::mutex> lock, Claim* claim);
+
+// The same for calls that bring rows, or ask for some.
+void ClaimRows(std::string_view verb, std::span<const RowsPushItem> items,
+               std::span<const RowsPullItem> outs, Shared* shared, const StoreOptions& options,
                std::unique_lock<std::mutex> lock, Claim* claim);
 
 // Claims every key of the store.

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "rows/row_table.h"
 #include "tkv/key.h"
 #include "tkv/ndarray.h"
 #include "tkv/optimizer.h"
@@ -20,10 +21,23 @@ namespace tkv {
 struct Entry;
 using Entries = std::list<std::shared_ptr<Entry>>;
 
+// What a key that is kept by rows has instead of a value.
+struct RowsKey {
+  const Shape row_shape;
+  const uint64_t row_count;  // ids are below it
+  RowTable table;
+  std::vector<double> scalars;  // scalar states of the optimizer that last updated the key
+};
+
 // Owned by the table; a call that waits for a key shares the ownership.
 struct Entry : std::enable_shared_from_this<Entry> {
   Entry(const KeyView& name, NDArray initial)
       : value(std::move(initial)), bytes(value.bytes()), key(name) {}
+  Entry(const KeyView& name, RowsKey initial)
+      : rows(std::make_unique<RowsKey>(std::move(initial))), bytes(0), key(name) {}
+
+  bool by_rows() const { return rows != nullptr; }
+  DType dtype() const { return by_rows() ? rows->table.dtype() : value.dtype(); }
 
   // Who uses the key, and what calls have done with it; guarded by the store's mutex.
   int readers = 0;
@@ -36,9 +50,11 @@ struct Entry : std::enable_shared_from_this<Entry> {
   uint64_t rounds = 0;         // calls that have pushed the key and ended well
   uint64_t pushed_arrays = 0;  // of the user's, each as large as the value
   uint64_t pulled_arrays = 0;
+  UserBytes of_rows;  // the arrays of the user's that are no such values
 
-  NDArray value;       // never handed out: reads copy
-  const size_t bytes;  // of the value, whichever it is
+  NDArray value;  // never handed out: reads copy; none where the key is kept by rows
+  std::unique_ptr<RowsKey> rows;  // null: the key has a value
+  const size_t bytes;             // of the value, whichever it is
   const Key key;
 
   // State of the optimizer that last updated this key; another optimizer starts afresh.
@@ -50,7 +66,10 @@ struct Entry : std::enable_shared_from_this<Entry> {
   std::vector<std::vector<float>> residuals;
 
   KeyStats Stats() const {
-    return {key, rounds, {bytes, pushed_arrays * bytes, pulled_arrays * bytes}};
+    return {key,
+            rounds,
+            {bytes + of_rows.init_bytes, pushed_arrays * bytes + of_rows.pushed_bytes,
+             pulled_arrays * bytes + of_rows.pulled_bytes}};
   }
 };
 

@@ -14,6 +14,7 @@
 #include "store/claim.h"
 #include "store/gather.h"
 #include "store/local_compression.h"
+#include "store/local_rows.h"
 #include "store/local_trace.h"
 #include "store/overlap.h"
 #include "store/snapshots.h"
@@ -57,6 +58,13 @@ class LocalStore final : public KVStore {
     FailureCounted(Verb::kPushPull, [&] { Run(Verb::kPushPull, items, outs); });
   }
   void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
+  void InitRows(std::span<const RowsInitItem> items) override;
+  void PushRows(std::span<const RowsPushItem> items) override {
+    FailureCounted(Verb::kPush, [&] { RunPushRows(items); });
+  }
+  void PullRows(std::span<const RowsPullItem> items) override {
+    FailureCounted(Verb::kPull, [&] { RunPullRows(items); });
+  }
   void Delete(const KeyView& key) override;
   uint64_t Round(const KeyView& key) const override {
     const auto lock = Lock("round");
@@ -96,7 +104,11 @@ class LocalStore final : public KVStore {
   }
   KeyInfo Describe(const KeyView& key, std::string_view verb) const override {
     const auto lock = Lock(verb);
-    const NDArray& value = shared_->keys.Get(verb, key).value;
+    const Entry& entry = shared_->keys.Get(verb, key);
+    if (entry.by_rows()) {
+      return {entry.rows->row_shape, entry.dtype(), {}, true, entry.rows->row_count};
+    }
+    const NDArray& value = entry.value;
     return {value.shape(), value.dtype(), value.context()};
   }
   std::vector<Key> Keys() const override {
@@ -169,10 +181,13 @@ class LocalStore final : public KVStore {
   void Run(Verb counted, std::span<const PushItem> items, std::span<const PullItem> outs);
   void RunFunction(const Claim& claim, size_t push_count, const Sources& sources);
   void RunTiles(std::string_view verb, const Claim& claim, size_t push_count,
-                const Sources& sources, const Outputs* fused_outputs);
+                const Sources& sources, const Outputs* fused_outputs, RowSums rows = {});
+  void RunPushRows(std::span<const RowsPushItem> items);
+  void RunPullRows(std::span<const RowsPullItem> items);
   void AssignMany(std::string_view verb, const Claim& claim, size_t push_count,
                   const Sources& sources, const Outputs* fused_outputs);
   void RunPull(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs);
+  void RunPullInOrder(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs);
   bool CanFuse(const Claim& claim, std::span<const PushItem> items, std::span<const PullItem> outs,
                const Sources& sources, const Outputs& outputs) const;
 
@@ -225,15 +240,103 @@ void LocalStore::Broadcast(std::span<const InitItem> items, std::span<const Pull
   });
 }
 
+void LocalStore::InitRows(std::span<const RowsInitItem> items) {
+  Counted(Verb::kInit, [&] {
+    std::vector<InitItem> keys;
+    keys.reserve(items.size());
+    for (const RowsInitItem& item : items) keys.push_back({item.key, nullptr, item.mode});
+    {
+      const auto lock = Lock("init");
+      CheckNew("init", keys);
+    }
+    std::vector<std::shared_ptr<Entry>> entries;
+    for (const RowsInitItem& item : items) CheckNewRows(item);
+    for (const RowsInitItem& item : items) {
+      entries.push_back(MakeRowsEntry(item, options_.patience));
+    }
+    const auto lock = Lock("init");
+    CheckNew("init", keys);
+    for (auto& entry : entries) shared_->keys.Insert(std::move(entry));
+  });
+}
+
 // -----------------------------------------------------------------------------------------------------------------
 // run
+
+static void CheckSum(std::string_view verb, const Entry& entry, size_t values) {
+  if (IsArithmetic(entry.dtype()) || values <= 1) return;
+  throw Fail(Code::kInvalidArgument, "{} {}: {} values cannot be summed or updated", verb,
+             entry.key.view().ToString(), Name(entry.dtype()));
+}
+
+// User code gets arrays, which a key kept by rows may be too large for.
+static void CheckFunction(std::string_view verb, const Claim& claim,
+                          std::span<const size_t> push_groups) {
+  if (!claim.updater->function || !claim.has_rows) return;
+  for (const size_t group : push_groups) {
+    if (!claim.entries[group]->by_rows()) continue;
+    throw Fail(Code::kUnimplemented,
+               "{} {}: the updater is a function, and the key is kept by rows, which only an "
+               "optimizer updates; set_optimizer sets one",
+               verb, claim.entries[group]->key.view().ToString());
+  }
+}
+
+void LocalStore::RunPushRows(std::span<const RowsPushItem> items) {
+  const std::string_view verb = "push";
+  auto lock = Lock(verb);
+  verbs_.CalledWithLock(Verb::kPush);
+  if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
+  Claim claim;
+  ClaimRows(verb, items, {}, shared_.get(), options_, std::move(lock), &claim);
+  CheckFunction(verb, claim, {claim.push_groups.data(), claim.push_groups.size()});
+  std::vector<NDArray> kept;
+  RowSums rows = SumRows(verb, items, claim, options_.patience, &kept);
+  LocalTrace::Call traced(&trace_, claim);
+  const std::shared_ptr<const Optimizer>& optimizer = claim.updater->optimizer;
+  const bool is_lazy =
+      optimizer != nullptr && optimizer->lazy() && !NeedsWholeValue(optimizer->program());
+  Sources sources;
+  sources.ends.assign(claim.entries.size(), 0);
+  sources.bases.resize(claim.entries.size());
+  for (size_t g = 0; g < claim.entries.size(); ++g) {
+    const Entry& entry = *claim.entries[g];
+    if (entry.by_rows() || (is_lazy && IsArithmetic(entry.dtype()))) continue;
+    try {
+      sources.bases[g] = SpreadOut(entry, *rows[g]);
+    } catch (const Error& error) {
+      throw Fail(error.code(), "{} {}: {}", verb, entry.key.view().ToString(), error.what());
+    }
+    rows[g].reset();
+  }
+  const size_t push_count = claim.entries.size();
+  if (claim.updater->function) {
+    RunFunction(claim, push_count, sources);
+  } else {
+    RunTiles(verb, claim, push_count, sources, nullptr, std::move(rows));
+  }
+  claim.pushed_keys = push_count;
+  traced.Note(Span::Kind::kPush, claim.push_groups);
+}
+
+void LocalStore::RunPullRows(std::span<const RowsPullItem> items) {
+  const std::string_view verb = "row_sparse_pull";
+  auto lock = Lock(verb);
+  verbs_.CalledWithLock(Verb::kPull);
+  if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
+  Claim claim;
+  ClaimRows(verb, {}, items, shared_.get(), options_, std::move(lock), &claim);
+  LocalTrace::Call traced(&trace_, claim);
+  PullRowsOf(verb, claim, items, options_.patience, ThreadsFor(options_.threads));
+  traced.Note(Span::Kind::kPull, claim.pull_groups);
+}
 
 // One pass needs the same keys on both sides, each once, and arrays that do not share memory across
 // keys.
 bool LocalStore::CanFuse(const Claim& claim, std::span<const PushItem> items,
                          std::span<const PullItem> outs, const Sources& sources,
                          const Outputs& outputs) const {
-  if (claim.updater->function || claim.entries.size() != items.size() ||
+  if (claim.updater->function || claim.has_rows || claim.entries.size() != items.size() ||
       claim.push_groups != claim.pull_groups ||
       claim.pushed_bytes + claim.pulled_bytes < kSmallCallBytes) {
     return false;
@@ -270,6 +373,7 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
     throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   Claim claim;
   ClaimKeys(verb, items, outs, shared_.get(), options_, std::move(lock), &claim);
+  CheckFunction(verb, claim, {claim.push_groups.data(), claim.push_groups.size()});
   Sources sources = Gather(items, {claim.push_groups.data(), claim.push_groups.size()},
                            claim.entries.size(), options_.patience);
   const Outputs outputs = Gather(outs, options_.patience);
@@ -288,7 +392,14 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
     if (claim.updater->function) {
       RunFunction(claim, push_count, sources);
     } else {
-      RunTiles(verb, claim, push_count, sources, fuse ? &outputs : nullptr);
+      RowSums rows(claim.has_rows ? push_count : 0);
+      for (size_t g = 0; g < rows.size(); ++g) {
+        const Entry& entry = *claim.entries[g];
+        if (!entry.by_rows()) continue;
+        CheckSum(verb, entry, sources.of(g).size());
+        rows[g] = SumArrays(entry, sources.of(g));
+      }
+      RunTiles(verb, claim, push_count, sources, fuse ? &outputs : nullptr, std::move(rows));
     }
   }
   if (owed.lost > 0 && options_.log && !has_warned_of_lost_.exchange(true)) {
@@ -331,10 +442,34 @@ static bool Overlap(std::span<const PullItem> items) {
   return check.Conflicts();
 }
 
+// Of keys some of which are kept by rows, each output by itself, so that the later one wins.
+void LocalStore::RunPullInOrder(const Claim& claim, std::span<const PullItem> items,
+                                const Outputs& outputs) {
+  const int threads = ThreadsFor(options_.threads);
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Entry& entry = *claim.entries[claim.pull_groups[i]];
+    const auto all = outputs.of(i);
+    for (size_t k = 0; k < all.size(); ++k) {
+      if (entry.by_rows()) {
+        ReadRows(*entry.rows, nullptr, entry.rows->row_count, all[k].data, all[k].dtype, threads);
+      } else {
+        TileJob job;
+        job.dtype = entry.dtype();
+        job.count = static_cast<size_t>(entry.value.size());
+        job.value = entry.value.data();
+        job.outputs = all.subspan(k, 1);
+        RunJobs({&job, 1}, threads);
+      }
+      outputs.Scatter(outputs.begin_of(i) + k);
+    }
+  }
+}
+
 // Outputs that overlap are written one after the other, so that the later one wins.
 void LocalStore::RunPull(const Claim& claim, std::span<const PullItem> items,
                          const Outputs& outputs) {
   int threads = ThreadsFor(options_.threads);
+  if (claim.has_rows) return RunPullInOrder(claim, items, outputs);
   const bool is_small = items.size() > 1 && claim.pulled_bytes < kSmallCallBytes;
   if (is_small) threads = 1;
   SmallVector<TileJob, 1> jobs(items.size());
@@ -428,19 +563,14 @@ FreshState StateFor(const Entry& entry, const std::shared_ptr<const Optimizer>& 
 
 // A list of jobs for so many keys would leave the cache before they run.
 static bool AreManySmall(const Claim& claim, size_t count, const Sources& sources) {
-  if (count < 1024 || !sources.bases.empty() || claim.largest_bytes > (size_t{64} << 10))
+  if (count < 1024 || claim.has_rows || !sources.bases.empty() ||
+      claim.largest_bytes > (size_t{64} << 10))
     return false;
   size_t most = 1;
   for (size_t g = 0; g < count && sources.pointers.size() > count; ++g) {
     most = std::max(most, sources.of(g).size());
   }
   return most <= kFewSources;
-}
-
-static void CheckSum(std::string_view verb, const Entry& entry, size_t values) {
-  if (IsArithmetic(entry.value.dtype()) || values <= 1) return;
-  throw Fail(Code::kInvalidArgument, "{} {}: {} values cannot be summed or updated", verb,
-             entry.key.view().ToString(), Name(entry.value.dtype()));
 }
 
 void LocalStore::AssignMany(std::string_view verb, const Claim& claim, size_t push_count,
@@ -461,8 +591,17 @@ void LocalStore::AssignMany(std::string_view verb, const Claim& claim, size_t pu
                });
 }
 
+static std::unique_ptr<RowsPush> PrepareRows(std::string_view verb, Entry* entry, SparseSum sum,
+                                             Updater* updater) {
+  try {
+    return std::make_unique<RowsPush>(entry, std::move(sum), updater->optimizer, updater);
+  } catch (const Error& error) {
+    throw Fail(error.code(), "{} {}: {}", verb, entry->key.view().ToString(), error.what());
+  }
+}
+
 void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push_count,
-                          const Sources& sources, const Outputs* fused_outputs) {
+                          const Sources& sources, const Outputs* fused_outputs, RowSums rows) {
   const std::shared_ptr<const Optimizer>& optimizer = claim.updater->optimizer;
   if (!optimizer && AreManySmall(claim, push_count, sources)) {
     return AssignMany(verb, claim, push_count, sources, fused_outputs);
@@ -471,8 +610,15 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
   std::vector<UpdateScalars> scalars(optimizer ? push_count : 0);
   std::vector<FreshState> fresh(optimizer ? push_count : 0);
   std::vector<std::array<void*, Program::kStatesMax>> states(optimizer ? push_count : 0);
+  std::vector<std::unique_ptr<RowsPush>> row_pushes(claim.has_rows ? push_count : 0);
+  std::vector<TileJob> row_jobs;  // of values of which some rows are pushed
+  std::vector<std::unique_ptr<void*[]>> row_states;
   for (size_t g = 0; g < push_count; ++g) {
-    const Entry& entry = *claim.entries[g];
+    Entry& entry = *claim.entries[g];
+    if (entry.by_rows()) {
+      row_pushes[g] = PrepareRows(verb, &entry, *std::move(rows[g]), claim.updater.get());
+      continue;  // its job has nothing to do
+    }
     TileJob& job = jobs[g];
     job.dtype = entry.value.dtype();
     job.count = static_cast<size_t>(entry.value.size());
@@ -497,11 +643,23 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
     job.scalars = &scalars[g];
     if (optimizer->program().body().draw_count > 0) job.stream = StreamOf(entry.key.view());
     if (master) job.master = static_cast<float*>(master.data());
+    if (rows.empty() || !rows[g]) continue;
+    AddRowJobs(job, entry, *rows[g], &row_states, &row_jobs);
+    job.count = 0;
   }
-  RunJobs({jobs.data(), jobs.size()}, ThreadsFor(options_.threads));
+  if (row_jobs.empty()) {
+    RunJobs({jobs.data(), jobs.size()}, ThreadsFor(options_.threads));
+  } else {
+    row_jobs.insert(row_jobs.end(), jobs.begin(), jobs.end());
+    RunJobs(row_jobs, ThreadsFor(options_.threads));
+  }
+  for (const auto& push : row_pushes) {
+    if (push) push->Run();
+  }
   if (!optimizer) return;
   for (size_t g = 0; g < push_count; ++g) {
     Entry& entry = *claim.entries[g];
+    if (entry.by_rows()) continue;
     if (fresh[g]) {
       entry.state_of = optimizer;
       entry.states = std::move(fresh[g]->states);
@@ -553,6 +711,14 @@ static void CheckNoFunction(const Updater& updater) {
              "the updater is a function, whose states the store does not know");
 }
 
+static void CheckNoRows(const Claim& claim) {
+  for (const Entry* entry : claim.entries) {
+    if (!entry->by_rows()) continue;
+    throw Fail(Code::kUnimplemented, "key {} is kept by rows, which are not saved yet",
+               entry->key.view().ToString());
+  }
+}
+
 // Parts of claimed keys, as they lie in memory.
 class EntryParts final : public PartSource {
  public:
@@ -574,6 +740,7 @@ std::string LocalStore::SaveAs(const char* verb, const std::string& path, Parts 
   return Named(verb, [&] {
     Claim claim;
     ClaimAllKeys(verb, Claim::Mode::kRead, shared_.get(), options_, Lock(verb), &claim);
+    CheckNoRows(claim);
     const auto& optimizer = claim.updater->optimizer;
     if (parts == Parts::kStates) {
       CheckNoFunction(*claim.updater);
@@ -609,6 +776,7 @@ KVStore::SnapshotInfo LocalStore::LoadAs(const char* verb, const std::string& pa
     const checkpoint::Reader reader = OpenSnapshot(path, options_);
     Claim claim;
     ClaimAllKeys(verb, Claim::Mode::kWrite, shared_.get(), options_, Lock(verb), &claim);
+    CheckNoRows(claim);
     if (parts == Parts::kStates) CheckNoFunction(*claim.updater);
     std::vector<LoadedKey> keys;
     for (const Entry* entry : claim.entries) {

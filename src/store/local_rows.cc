@@ -1,0 +1,268 @@
+#include "store/local_rows.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/format.h"
+#include "base/mix.h"
+#include "kernels/kernels.h"
+#include "store/checks.h"
+#include "update/parallel.h"
+#include "update/program_body.h"
+#include "update/random.h"
+
+namespace tkv {
+namespace {
+
+std::span<const int64_t> IdsOf(const NDArray& packed) {
+  return {static_cast<const int64_t*>(packed.HostData()), static_cast<size_t>(packed.size())};
+}
+
+// The array as one run of memory; a copy of a strided one is kept.
+const void* Take(const NDArray& array, std::chrono::nanoseconds patience,
+                 std::vector<NDArray>* kept) {
+  array.storage()->WaitReadable(patience);
+  if (array.contiguous()) return array.HostData();
+  return kept->emplace_back(array.Copy()).HostData();
+}
+
+RowList TakeRows(std::string_view verb, const KeyView& key, const Rows& rows, uint64_t row_count,
+                 std::chrono::nanoseconds patience, std::vector<NDArray>* kept) {
+  const auto* const ids = static_cast<const int64_t*>(Take(rows.ids, patience, kept));
+  const RowList list{{ids, static_cast<size_t>(rows.ids.size())},
+                     Take(rows.values, patience, kept)};
+  CheckIds(verb, key, list.ids, row_count);
+  return list;
+}
+
+size_t RowElements(const Entry& entry) {
+  if (entry.by_rows()) return entry.rows->table.row_elements();
+  const int64_t count = entry.value.shape()[0];
+  return static_cast<size_t>(count == 0 ? 0 : entry.value.size() / count);
+}
+
+uint64_t RowCount(const Entry& entry) {
+  if (entry.by_rows()) return entry.rows->row_count;
+  return static_cast<uint64_t>(entry.value.shape()[0]);
+}
+
+}  // namespace
+
+std::shared_ptr<Entry> MakeRowsEntry(const RowsInitItem& item, std::chrono::nanoseconds patience) {
+  try {
+    RowTable table(item.dtype, static_cast<size_t>(item.row_shape.size()), item.initializer);
+    auto entry = std::make_shared<Entry>(
+        item.key, RowsKey{item.row_shape, item.row_count, std::move(table), {}});
+    if (item.rows == nullptr) return entry;
+    std::vector<NDArray> kept;
+    const RowList list = TakeRows("init", item.key, *item.rows, item.row_count, patience, &kept);
+    std::vector<int64_t> sorted(list.ids.begin(), list.ids.end());
+    std::sort(sorted.begin(), sorted.end());
+    const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+    if (twice != sorted.end()) {
+      throw Fail(Code::kInvalidArgument, "init {}: id {} stands twice", item.key.ToString(),
+                 *twice);
+    }
+    const SparseSum rows = SparseSum::Of({&list, 1}, item.dtype, entry->rows->table.row_elements(),
+                                         RowOrder::kMix, SparseSum::Memory::kBorrow);
+    RowPlaces places;
+    entry->rows->table.Reserve(rows.names(), &places);
+    entry->rows->table.Assign(places, rows.values(), rows.dtype());
+    entry->of_rows.init_bytes = item.rows->values.bytes();
+    return entry;
+  } catch (const Error& error) {
+    const std::string_view text = error.what();
+    if (text.starts_with("init ")) throw;
+    throw Fail(error.code(), "init {}: {}", item.key.ToString(), text);
+  }
+}
+
+RowSums SumRows(std::string_view verb, std::span<const RowsPushItem> items, const Claim& claim,
+                std::chrono::nanoseconds patience, std::vector<NDArray>* kept) {
+  size_t arrays = 0;
+  for (const RowsPushItem& item : items) arrays += 2 * item.values.size();
+  kept->reserve(arrays);
+  std::vector<std::vector<RowList>> lists(claim.entries.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    const size_t group = claim.push_groups[i];
+    for (const Rows* rows : items[i].values) {
+      lists[group].push_back(
+          TakeRows(verb, items[i].key, *rows, RowCount(*claim.entries[group]), patience, kept));
+    }
+  }
+  RowSums sums(lists.size());
+  for (size_t g = 0; g < lists.size(); ++g) {
+    const Entry& entry = *claim.entries[g];
+    // Rows of a value are updated in runs, which lie together.
+    try {
+      sums[g] =
+          SparseSum::Of(lists[g], entry.dtype(), RowElements(entry),
+                        entry.by_rows() ? RowOrder::kMix : RowOrder::kId,
+                        entry.by_rows() ? SparseSum::Memory::kBorrow : SparseSum::Memory::kOwn);
+    } catch (const Error& error) {
+      throw Fail(error.code(), "{} {}: {}", verb, entry.key.view().ToString(), error.what());
+    }
+  }
+  return sums;
+}
+
+SparseSum SumArrays(const Entry& entry, std::span<const void* const> arrays) {
+  std::vector<int64_t> ids(entry.rows->row_count);
+  std::iota(ids.begin(), ids.end(), 0);
+  std::vector<RowList> lists;
+  for (const void* array : arrays) lists.push_back({ids, array});
+  return SparseSum::Of(lists, entry.dtype(), entry.rows->table.row_elements(), RowOrder::kMix,
+                       SparseSum::Memory::kBorrow);
+}
+
+NDArray SpreadOut(const Entry& entry, const SparseSum& rows) {
+  if (!IsArithmetic(entry.dtype())) {
+    throw Fail(Code::kInvalidArgument, "{} values cannot be summed or updated",
+               Name(entry.dtype()));
+  }
+  NDArray all = NDArray::Zeros(entry.value.shape(), rows.dtype());
+  const RowSource values = rows.values();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::memcpy(static_cast<std::byte*>(all.HostData()) + rows.names()[i] * values.row_bytes,
+                values.at(i), values.row_bytes);
+  }
+  return all;
+}
+
+// -----------------------------------------------------------------------------------------------------------------
+// push
+
+RowsPush::RowsPush(Entry* entry, SparseSum sum, const std::shared_ptr<const Optimizer>& optimizer,
+                   Updater* updater)
+    : entry_(entry), sum_(std::move(sum)), optimizer_(optimizer) {
+  if (optimizer_ != nullptr) Prepare(updater);
+  table().Reserve(sum_.names(), &places_);
+  is_reserved_ = true;
+  try {
+    if (optimizer_ != nullptr && !optimizer_->lazy()) table().ReserveAll();
+  } catch (...) {
+    table().TakeBack(sum_.names(), places_);
+    throw;
+  }
+}
+
+RowsPush::~RowsPush() {
+  if (is_reserved_ && !has_run_) table().TakeBack(sum_.names(), places_);
+}
+
+void RowsPush::Prepare(Updater* updater) {
+  RowsKey& rows = *entry_->rows;
+  if (!IsArithmetic(entry_->dtype())) {
+    throw Fail(Code::kInvalidArgument, "{} values cannot be summed or updated",
+               Name(entry_->dtype()));
+  }
+  const bool goes_on = entry_->state_of == optimizer_;
+  const uint64_t updates = goes_on ? entry_->updates : 0;
+  const bool draws = optimizer_->program().body().draw_count > 0;
+  update_.emplace(updater->CompiledFor(entry_->dtype()), entry_->dtype(), rows.table.row_elements(),
+                  optimizer_->ParamsFor(entry_->key.view()),
+                  goes_on ? std::span<const double>(rows.scalars) : std::span<const double>(),
+                  static_cast<double>(updates + 1), 1, draws ? StreamOf(entry_->key.view()) : 0);
+  if (goes_on) return;
+  fresh_ = rows.table;
+  fresh_->StartStates(update_->states(), optimizer_->multi_precision());
+}
+
+void RowsPush::Run() noexcept {
+  has_run_ = true;
+  if (optimizer_ == nullptr) return table().Assign(places_, sum_.values(), sum_.dtype());
+  if (optimizer_->lazy()) {
+    table().Update(&*update_, sum_.names(), places_, sum_.values());
+  } else {
+    table().UpdateAll(&*update_, sum_.names(), sum_.values());
+  }
+  if (fresh_) {
+    entry_->rows->table = std::move(*fresh_);
+    fresh_.reset();
+    entry_->state_of = optimizer_;
+    entry_->updates = 0;
+  }
+  entry_->rows->scalars = update_->scalars();
+  ++entry_->updates;
+}
+
+void AddRowJobs(const TileJob& whole, const Entry& entry, const SparseSum& rows,
+                std::vector<std::unique_ptr<void*[]>>* states, std::vector<TileJob>* jobs) {
+  const DType compute = ComputeType(whole.dtype);
+  const size_t elements = RowElements(entry);
+  const RowSource values = rows.values();
+  for (size_t i = 0; i < rows.size();) {
+    const uint64_t id = rows.names()[i];
+    size_t end = i + 1;
+    while (end < rows.size() && rows.names()[end] == id + (end - i)) ++end;
+    const size_t begin = id * elements;
+    TileJob& job = jobs->emplace_back(whole);
+    job.count = (end - i) * elements;
+    job.base = values.at(i);
+    job.value = static_cast<std::byte*>(whole.value) + begin * ItemSize(whole.dtype);
+    if (whole.master != nullptr) job.master = whole.master + begin;
+    job.begin = begin;
+    const size_t arrays = whole.update->program.states().size();
+    auto& moved = states->emplace_back(std::make_unique<void*[]>(whole.states.size() + 1));
+    for (size_t s = 0; s < whole.states.size(); ++s) {
+      const size_t offset = s < arrays ? begin * ItemSize(compute) : 0;  // scalars stay
+      moved[s] = static_cast<std::byte*>(whole.states[s]) + offset;
+    }
+    job.states = {moved.get(), whole.states.size()};
+    i = end;
+  }
+}
+
+// -----------------------------------------------------------------------------------------------------------------
+// pull
+
+void ReadRows(const RowsKey& rows, const int64_t* ids, size_t count, void* out, DType out_dtype,
+              int threads) {
+  constexpr size_t kGrain = 4096;
+  constexpr size_t kBlock = 512;
+  constexpr size_t kScratchBytes = size_t{64} << 10;
+  const RowTable& table = rows.table;
+  const bool converts = out_dtype != table.dtype();
+  const size_t block =
+      converts ? std::clamp<size_t>(kScratchBytes / (table.row_bytes() + 1), 1, kBlock) : kBlock;
+  const size_t out_bytes = table.row_elements() * ItemSize(out_dtype);
+  ParallelFor(threads, count, kGrain, [&](size_t, size_t begin, size_t end) {
+    std::array<uint64_t, kBlock> mixes;
+    std::vector<std::byte> scratch(converts ? block * table.row_bytes() : 0);
+    for (size_t at = begin; at < end; at += block) {
+      const size_t length = std::min(block, end - at);
+      for (size_t i = 0; i < length; ++i) {
+        mixes[i] = Mix(ids == nullptr ? at + i : static_cast<uint64_t>(ids[at + i]));
+      }
+      std::byte* const target = static_cast<std::byte*>(out) + at * out_bytes;
+      table.Read({mixes.data(), length}, converts ? scratch.data() : target);
+      if (converts) {
+        kernels::Convert(table.dtype(), scratch.data(), out_dtype, target,
+                         length * table.row_elements());
+      }
+    }
+  });
+}
+
+void PullRowsOf(std::string_view verb, const Claim& claim, std::span<const RowsPullItem> items,
+                std::chrono::nanoseconds patience, int threads) {
+  std::vector<NDArray> ids;
+  for (size_t i = 0; i < items.size(); ++i) {
+    items[i].ids->storage()->WaitReadable(patience);
+    items[i].out->storage()->WaitWritable(patience);
+    ids.push_back(items[i].ids->Packed());
+    CheckIds(verb, items[i].key, IdsOf(ids.back()), RowCount(*claim.entries[claim.pull_groups[i]]));
+  }
+  for (size_t i = 0; i < items.size(); ++i) {
+    const RowsKey& rows = *claim.entries[claim.pull_groups[i]]->rows;
+    const NDArray& out = *items[i].out;
+    const NDArray packed =
+        out.contiguous() ? out : NDArray::Empty(out.shape(), out.dtype(), out.context());
+    const auto from = IdsOf(ids[i]);
+    ReadRows(rows, from.data(), from.size(), packed.HostData(), out.dtype(), threads);
+    if (!out.contiguous()) out.CopyFrom(packed);
+  }
+}
+
+}  // namespace tkv
