@@ -15,6 +15,11 @@ SECTIONS = [
     ("Stores", "tensorkv.kvstore", ["create", "create_async", "KVStore", "KVStoreBase", "TestStore"]),
     ("Tickets", "tensorkv.ticket", ["Ticket"]),
     ("Arrays", "tensorkv.ndarray", None),
+    (
+        "Row-sparse arrays",
+        "tensorkv.ndarray.sparse",
+        ["RowSparseNDArray", "array", "cast_storage", "empty", "retain", "row_sparse_array", "zeros"],
+    ),
     ("Arrays in NumPy's manner", "tensorkv.numpy", None),
     ("Contexts", "tensorkv.context", None),
     ("Optimizers", "tensorkv.optimizer", None),
@@ -140,7 +145,7 @@ def api():
         short = (
             "mx"
             if module_name == "tensorkv"
-            else "mx." + {"kvstore": "kv", "ndarray": "nd", "numpy": "np"}.get(module_name[9:], module_name[9:])
+            else "mx." + {"kvstore": "kv", "ndarray": "nd", "ndarray.sparse": "nd.sparse", "numpy": "np"}.get(module_name[9:], module_name[9:])
         )
         for name in names:
             value = getattr(module, name)

@@ -48,12 +48,13 @@ class Batch {
   SmallVector<PushItem, 1> PushItems(int priority) const { return Items<PushItem>(priority); }
   SmallVector<PullItem, 1> PullItems(int priority) const { return Items<PullItem>(priority); }
   SmallVector<InitItem, 1> InitItems(std::string_view mode) const;
+  // Those of one key.
+  std::span<const NDArray* const> Arrays(size_t i) const;
 
  private:
   NDArray& Import(nb::handle value, Use use);
   void Add(const KeyView& key, nb::handle values, Use use);
   void AddArray(const KeyView& key, nb::handle value, Use use);
-  std::span<const NDArray* const> Arrays(size_t i) const;
 
   template <typename T>
   SmallVector<T, 1> Items(int priority) const {

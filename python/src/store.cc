@@ -15,6 +15,7 @@
 #include "batch.h"
 #include "gil.h"
 #include "notices.h"
+#include "store.h"
 #include "ticket.h"
 #include "tkv/testing.h"
 
@@ -36,21 +37,6 @@ struct Callable {
   const std::shared_ptr<nb::object> function;  // what it points to is guarded by the GIL
 };
 
-struct Store {
-  explicit Store(std::unique_ptr<KVStore> made) : core(std::move(made)) {}
-  // A store of several workers takes its leave, which waits for servers.
-  ~Store() {
-    const Unlocked unlocked;
-    core.reset();
-  }
-  Store(const Store&) = delete;
-  Store& operator=(const Store&) = delete;
-
-  std::unique_ptr<KVStore> core;
-  // Of its updaters, for the collector; empty where the updater is no more.  Guarded by the GIL.
-  std::vector<std::shared_ptr<nb::object>> functions = {};
-};
-
 // ---- values -------------------------------------------------------------------------------------
 
 void Init(Store& self, nb::handle key, nb::handle value, const std::string& mode) {
@@ -63,17 +49,6 @@ void Init(Store& self, nb::handle key, nb::handle value, const std::string& mode
 
 // What a signal's handler has raised while steps of an updater were undone.
 thread_local std::exception_ptr raised_meanwhile;
-
-// Makes a call that may run steps, without the GIL.
-void WithSteps(auto call) {
-  try {
-    const Unlocked unlocked;
-    call();
-  } catch (...) {
-    if (raised_meanwhile == nullptr) throw;
-  }
-  if (raised_meanwhile != nullptr) std::rethrow_exception(std::exchange(raised_meanwhile, nullptr));
-}
 
 void Push(Store& self, nb::handle key, nb::handle value, int priority) {
   const Keys keys("push", key);
@@ -132,13 +107,6 @@ void Broadcast(Store& self, nb::handle key, nb::handle value, nb::handle out, in
   const auto targets = outs.PullItems(priority);
   const Unlocked unlocked;
   self.core->Broadcast(Span(items), Span(targets));
-}
-
-// Starts an operation without the GIL.
-nb::object Started(auto start) {
-  Ticket ticket;
-  WithSteps([&] { ticket = start(); });
-  return ToPython(std::move(ticket));
 }
 
 nb::object PushAsync(Store& self, nb::handle key, nb::handle value, int priority) {
@@ -383,9 +351,12 @@ auto OfKey(Store& self, const char* verb, nb::handle key, auto action) {
 
 }  // namespace
 
+std::exception_ptr TakeRaised() noexcept { return std::exchange(raised_meanwhile, nullptr); }
+
 void BindStore(nb::module_& m) {
   m.def("_take_notices", [] { return AllNotices().Take(); });
-  nb::class_<Store>(m, "Store", nb::type_slots(slots), "What KVStore is made of.")
+  nb::class_<Store> store(m, "Store", nb::type_slots(slots), "What KVStore is made of.");
+  store
       .def(
           "__init__",
           [](Store* self, const std::string& type, const nb::dict& options) {
@@ -557,6 +528,7 @@ void BindStore(nb::module_& m) {
       .def_prop_ro("_type", [](Store& self) { return self.core->type(); })
       .def_prop_ro("_rank", [](Store& self) { return self.core->rank(); })
       .def_prop_ro("_num_workers", [](Store& self) { return self.core->num_workers(); });
+  BindRows(store);
 }
 
 }  // namespace tkv::python

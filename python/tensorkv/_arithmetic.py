@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 
 from . import _core, _host
-from ._elements import Elements, filled, is_scalar, number
+from ._elements import Elements, filled, is_row_sparse, is_scalar, number
 from ._indexing import Indexed
 from ._part import part_of
 from .errors import InvalidArgumentError
@@ -86,7 +86,12 @@ class Arithmetic(Indexed):
             return op(lhs, rhs)  # type: ignore[no-any-return]  # of the class of its first array, as is what _operand makes
         return _core._binary(type(self), op, lhs, rhs)
 
-    def _inplace(self, op: Operation, other: object) -> Self:
+    def _inplace(self, op: Operation, other: Any) -> Self:
+        if is_row_sparse(other):
+            if op in (ADD, SUB) and other.dtype_name == self.dtype_name:
+                other._add_into(op, self)
+                return self
+            other = other.tostype("default")
         operand = self._operand(other)
         if operand is None:
             return NotImplemented  # type: ignore[no-any-return]

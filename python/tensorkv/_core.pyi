@@ -300,6 +300,21 @@ class Store:
     @property
     def _num_workers(self) -> int: ...
 
+    def _init_rows(self, keys: object, specs: Sequence[tuple[Sequence[int], str, int, int, float, float, int]], ids: object, values: object, mode: str) -> None: ...
+
+    def _push_rows(self, keys: object, ids: object, values: object, priority: int) -> None: ...
+
+    def _push_rows_async(self, keys: object, ids: object, values: object, priority: int) -> Operation: ...
+
+    def _pull_rows(self, verb: str, keys: object, ids: object, outs: object, priority: int) -> None: ...
+
+    def _pull_rows_async(self, verb: str, keys: object, ids: object, outs: object, priority: int) -> Operation: ...
+
+    def _describe_rows(self, verb: str, key: object) -> tuple[tuple[int, ...], str, int | None]:
+        """
+        Returns shape and dtype of a key, and None; of one that is kept by rows those of a row, and the number that its ids are below.
+        """
+
 class Cluster:
     """Servers and head of a job; see tensorkv.testing.cluster."""
 

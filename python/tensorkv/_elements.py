@@ -68,6 +68,11 @@ def is_scalar(x: object) -> bool:
     return isinstance(x, (int, float, np.number, np.bool_)) and not isinstance(x, np.complexfloating)
 
 
+def is_row_sparse(x: object) -> bool:
+    """Return whether `x` is a RowSparseNDArray."""
+    return getattr(type(x), "_is_row_sparse", False)
+
+
 def number(x: Scalar | np.ndarray[Any, Any]) -> float:
     """Return an integer as an int, which keeps 64 bits, and any other number as a float."""
     try:
@@ -79,7 +84,9 @@ def number(x: Scalar | np.ndarray[Any, Any]) -> float:
 def empty(cls: type[E], shape: Shape, ctx: Where, dtype: DType, stype: str | None = None) -> E:
     """Return a new array of that class, uninitialised."""
     if stype not in (None, "default"):
-        raise UnimplementedError(f"storage type {stype!r} is not in this build yet; arrays are dense")
+        raise UnimplementedError(
+            f"storage type {stype!r}; here are dense arrays, and mx.nd.zeros and mx.nd.empty make 'row_sparse' ones too"
+        )
     ctx = Context("cpu", 0) if ctx is None else Context(ctx)
     return _core._empty(cls, shape_list(shape), dtype_name(dtype), ctx.device_type, ctx.device_id)
 

@@ -17,6 +17,8 @@ _OPTIMIZER = "the optimizers of mx.optimizer change weights, and a mx.Program sa
 _NUMPY = "NumPy computes on asnumpy(), PyTorch and JAX on the array itself by DLPack"
 _DLPACK = "the array speaks DLPack itself: torch.from_dlpack(array), jax.dlpack.from_dlpack(array)"
 
+_CSR = "csr arrays are not here; scipy.sparse has them, and mx.nd.sparse.row_sparse_array takes those"
+
 
 def _each(names: str, instead: str) -> dict[str, str]:
     """Return one text for several names; in it {} is the name in small letters."""
@@ -128,11 +130,29 @@ _INSTEAD: dict[str, dict[str, str]] = {
         **_each("random_pdf_generalized_negative_binomial random_pdf_negative_binomial", "scipy.stats"),
         **_each("random_pdf_poisson random_pdf_uniform", "scipy.stats"),
         "amp_multicast": "array.astype",
-        "cast_storage": "arrays are dense; row-sparse ones are not in this build yet",
         **_each("image imdecode", "torchvision has transformations of images"),
         "load_frombuffer": "mx.nd.load of a file",
         **_each("to_dlpack_for_read to_dlpack_for_write", _DLPACK),
         **_each("numpy npx numpy_extension", "mx.np"),
+    },
+    "mx.nd.sparse": {
+        **_each("CSRNDArray csr_matrix", _CSR),
+        "BaseSparseNDArray": "mx.nd.sparse.RowSparseNDArray",
+        "ElementWiseSum": "mx.nd.add_n",
+        **_each("adagrad_update adam_update ftrl_update sgd_update sgd_mom_update", _OPTIMIZER),
+        **_each("Embedding FullyConnected LinearRegressionOutput LogisticRegressionOutput", _TORCH),
+        **_each("MAERegressionOutput make_loss", _TORCH),
+        "stop_gradient": _NO_GRADIENT,
+        **_each("arccos arccosh", "mx.nd.{}"),
+        **_each("elemwise_add elemwise_sub elemwise_mul elemwise_div", "mx.nd.{}"),
+        **_each("broadcast_add broadcast_sub broadcast_mul broadcast_div broadcast_plus broadcast_minus", "mx.nd.{}"),
+        **_each("gamma gammaln", "scipy.special has it, of asnumpy()"),
+    },
+    "RowSparseNDArray": {
+        **_each("attach_grad grad backward", _TORCH),
+        "detach": _NO_GRADIENT,
+        "handle": "there is none; data and indices are arrays",
+        "writable": "every row-sparse array is",
     },
     "mx.np": {  # what NumPy had
         **_each("NAN NaN", "numpy.nan"),

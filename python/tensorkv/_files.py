@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from . import _core
-from ._elements import Elements
+from ._elements import Elements, is_row_sparse
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -64,13 +64,14 @@ def _tag(name: object, dtype: str) -> str:
 
 def _tagged(data: NDArray | Iterable[NDArray] | Mapping[Any, NDArray]) -> dict[str, np.ndarray[Any, Any]]:
     """Return the arrays by the names of their members."""
-    if isinstance(data, Elements):
-        data = [data]
+    if isinstance(data, Elements) or is_row_sparse(data):
+        data = [data]  # type: ignore[list-item]  # a row-sparse one is an error
     is_dict = isinstance(data, Mapping)
     arrays: dict[str, np.ndarray[Any, Any]] = {_EMPTY_DICT: np.zeros(0)} if is_dict and not data else {}
     for name, value in data.items() if isinstance(data, Mapping) else enumerate(data):
         if not isinstance(value, Elements):
-            raise InvalidArgumentError(f"save: {name!r} has type {type(value).__name__}, an NDArray is needed")
+            hint = "; of a row-sparse one save tostype('default')" if is_row_sparse(value) else ""
+            raise InvalidArgumentError(f"save: {name!r} has type {type(value).__name__}, an NDArray is needed{hint}")
         dtype = value.dtype_name
         arrays[_tag(name, dtype) if is_dict else f"item:{dtype}:{name}"] = value._numpy_for_reading()
     return arrays

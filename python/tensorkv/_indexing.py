@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from . import _core
-from ._elements import Elements, converted, empty, filled, is_scalar
+from ._elements import Elements, converted, empty, filled, is_row_sparse, is_scalar
 from ._part import part_of
 from .errors import InvalidArgumentError, OutOfRangeError
 
@@ -112,6 +112,8 @@ class Indexed(Elements):
                 self._set_all(value)  # type: ignore[arg-type]  # is_scalar has looked
                 return
             key = Ellipsis  # which an array of shape () has too
+        if is_row_sparse(value):
+            value = value.tostype("default")  # type: ignore[union-attr]  # it is none of the others
         elements: Any = value._host() if isinstance(value, Elements) else value
         if is_scalar(elements):
             one = empty(Elements, (), None, self.dtype_name)

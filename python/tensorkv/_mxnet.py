@@ -32,6 +32,7 @@ _MODULES = {
     "ndarray": "ndarray",
     "ndarray.ndarray": "ndarray",
     "ndarray.random": "ndarray.random",
+    "ndarray.sparse": "ndarray.sparse",
     "np": "numpy",
     "numpy": "numpy",
     "numpy.random": "numpy.random",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from ._types import Hyperparameters, OtherHyperparameters
+    from ._types import HyperparametersBesideLazy, OtherHyperparameters
     from .ndarray import NDArray
 
 __all__ = ["LAMB", "LARS", "LBSGD"]
@@ -99,7 +99,7 @@ class LARS(Optimizer):
 
     Args:
         momentum: factor of the last step.
-        lazy_update: accepted; every gradient is dense.
+        lazy_update: see Optimizer.
         eta: factor of the norm of the weight.
         eps: added to the norms below.
         momentum_correction: whether the momentum grows with the learning rate (Goyal et al., arXiv 1706.02677).
@@ -127,15 +127,14 @@ class LARS(Optimizer):
         eta: float = 0.001,
         eps: float = 0,
         momentum_correction: bool = True,
-        **kwargs: Unpack[Hyperparameters],
+        **kwargs: Unpack[HyperparametersBesideLazy],
     ) -> None:
         """Keep the hyperparameters."""
         self.momentum = momentum
-        self.lazy_update = lazy_update
         self.eta = eta
         self.eps = eps
         self.momentum_correction = momentum_correction
-        super().__init__(**kwargs)
+        super().__init__(lazy_update=lazy_update, **kwargs)
 
     def set_wd_mult(self, args_wd_mult: Mapping[Any, float]) -> None:
         """Set factors of the weight decay, a dict from keys or names.

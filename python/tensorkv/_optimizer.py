@@ -105,6 +105,8 @@ class Optimizer:
         begin_num_update: the count of updates to start from.
         multi_precision: float16 and bfloat16 weights keep a float32 master.
         param_dict: dict from keys to objects with ``lr_mult`` and ``wd_mult``.
+        lazy_update: of a row-sparse gradient update the rows that it has, and leave the others with their states. False:
+            update all rows, those that it has not by a gradient of 0, so that momentum and weight decay go on.
         sym: accepted, unused.
 
     `lr_mult`, `wd_mult`, `idx2name` and `param_dict` are copies of the dicts that were given. A store that runs the optimizer
@@ -143,6 +145,7 @@ class Optimizer:
         begin_num_update: int = 0,
         multi_precision: bool = False,
         param_dict: Mapping[Any, Any] | None = None,
+        lazy_update: bool = True,
     ) -> None:
         """Keep the hyperparameters."""
         if lr_scheduler is not None and not callable(lr_scheduler):
@@ -156,6 +159,7 @@ class Optimizer:
         self.wd = wd
         self.clip_gradient = clip_gradient
         self.multi_precision = multi_precision
+        self.lazy_update = lazy_update
         self.begin_num_update = begin_num_update
         self.num_update = begin_num_update
         self._index_update_count: dict[Any, int] = {}
@@ -430,7 +434,7 @@ class Optimizer:
                     multipliers[param, key] = self._factor(key, table, attribute)
         factors = {key: factors_of(parameter) for key, parameter in self.param_dict.items()}
         now = () if asks else self._schedule_now()
-        return Plan(name, text, bool(self.multi_precision), params, multipliers, factors, now)
+        return Plan(name, text, bool(self.multi_precision), bool(self.lazy_update), params, multipliers, factors, now)
 
     def _why_not_native(self, asks: bool = False) -> str:
         """Return what of this optimizer has to run in Python, with the way to do without; '' if nothing has to.
@@ -527,7 +531,9 @@ class Optimizer:
                     native.set_param(param, number(param, get(index)))
             for param, factor in self._factors_by_name(index).items():
                 native.set_multiplier(param, index, factor)
-            native.apply(index, self._index_update_count[index], grad, weight, arrays, master)
+            _apply_native(
+                native, index, self._index_update_count[index], grad, weight, arrays, master, self.lazy_update
+            )
         except BaseException:
             self._set_count(index, count)
             raise
@@ -562,6 +568,44 @@ def register(klass: O) -> O:
     return Optimizer.register(klass)
 
 
+def _apply_native(
+    native: _core.Optimizer,
+    index: Any,
+    count: int,
+    grad: Any,
+    weight: NDArray,
+    states: list[NDArray],
+    master: NDArray | None,
+    is_lazy: bool,
+) -> None:
+    """Update a weight, or the rows of it that a row-sparse gradient has."""
+    if not nd.sparse.is_rows(grad):
+        native.apply(index, count, grad, weight, states, master)
+        return
+    if not is_lazy:
+        native.apply(index, count, grad.tostype("default"), weight, states, master)
+        return
+    if grad.shape != weight.shape:
+        raise InvalidArgumentError(
+            f"update of {index!r}: a gradient of shape {grad.shape}, the weight has {weight.shape}"
+        )
+    whole = [array for array in (weight, *states, master) if array is not None and array.shape == weight.shape]
+    rows = [nd.sparse.gather(array, grad._ids) for array in whole]
+    part = {id(array): picked for array, picked in zip(whole, rows, strict=True)}
+    if not len(grad._ids):
+        return
+    native.apply(
+        index,
+        count,
+        grad._data,
+        part[id(weight)],
+        [part.get(id(state), state) for state in states],
+        None if master is None else part[id(master)],
+    )
+    for array, picked in zip(whole, rows, strict=True):
+        nd.sparse.scatter(picked, grad._ids, array)
+
+
 def _found(klass: type[Any], name: str) -> object:
     """Return what a class has under a name, as it stands in the class that defines it; None where there is nothing."""
     return next((c.__dict__[name] for c in klass.__mro__ if name in c.__dict__), None)
@@ -574,7 +618,15 @@ _NAMES = (
     *("update", "update_multi_precision", "create_state", "create_state_multi_precision", "_update_count"),
     *("learning_rate", "_get_lr", "_get_wd", "_factor", "_params", "_plan", "_apply", "_program", "_program_name"),
     *("_goes_by_name", "_factors_by_name", "lower_bound", "upper_bound"),
-    *("lr_scheduler", "begin_num_update", "multi_precision", "__getattr__", "__getattribute__", "__setattr__"),
+    *(
+        "lr_scheduler",
+        "begin_num_update",
+        "multi_precision",
+        "lazy_update",
+        "__getattr__",
+        "__getattribute__",
+        "__setattr__",
+    ),
     *("_mapping", *_TABLES),
 )
 

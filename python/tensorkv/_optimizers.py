@@ -9,7 +9,12 @@ from ._optimizer import Optimizer, builtin
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._types import Hyperparameters, OtherHyperparameters
+    from ._types import (
+        Hyperparameters,
+        HyperparametersBesideLazy,
+        OtherHyperparameters,
+        OtherHyperparametersBesideLazy,
+    )
     from .ndarray import NDArray
 
 __all__ = [
@@ -48,7 +53,7 @@ class SGD(Optimizer):
 
     Args:
         momentum: factor of the last step.
-        lazy_update: accepted; every gradient is dense.
+        lazy_update: see Optimizer.
         **kwargs: those of Optimizer.
 
     Example:
@@ -59,11 +64,12 @@ class SGD(Optimizer):
     _program = "sgd"
     _mapping = {**_COMMON, "momentum": "momentum"}
 
-    def __init__(self, momentum: float = 0.0, lazy_update: bool = True, **kwargs: Unpack[Hyperparameters]) -> None:
+    def __init__(
+        self, momentum: float = 0.0, lazy_update: bool = True, **kwargs: Unpack[HyperparametersBesideLazy]
+    ) -> None:
         """Keep the hyperparameters."""
         self.momentum = momentum
-        self.lazy_update = lazy_update
-        super().__init__(**kwargs)
+        super().__init__(lazy_update=lazy_update, **kwargs)
 
     def _program_name(self, states: list[NDArray] | None = None) -> str:
         return "momentum" if self.momentum != 0 or states else "sgd"
@@ -78,7 +84,7 @@ class Adam(Optimizer):
         beta1: decay of the mean.
         beta2: decay of the variance.
         epsilon: added to the root of the variance.
-        lazy_update: accepted; every gradient is dense.
+        lazy_update: see Optimizer.
         **kwargs: those of Optimizer.
 
     Example:
@@ -96,14 +102,13 @@ class Adam(Optimizer):
         beta2: float = 0.999,
         epsilon: float = 1e-8,
         lazy_update: bool = True,
-        **kwargs: Unpack[OtherHyperparameters],
+        **kwargs: Unpack[OtherHyperparametersBesideLazy],
     ) -> None:
         """Keep the hyperparameters."""
         self.beta1 = beta1
         self.beta2 = beta2
         self.epsilon = epsilon
-        self.lazy_update = lazy_update
-        super().__init__(learning_rate=learning_rate, **kwargs)
+        super().__init__(learning_rate=learning_rate, lazy_update=lazy_update, **kwargs)
 
 
 @builtin

@@ -96,6 +96,7 @@ class Plan(NamedTuple):
     program: str  # name of the built-in
     text: str  # the program, with what computes its learning rate and its count
     multi_precision: bool
+    lazy: bool
     params: dict[str, float]
     multipliers: dict[tuple[str, Any], float]  # by hyperparameter and key
     factors: dict[Any, tuple[Any, Any]]  # lr_mult and wd_mult of the objects of param_dict, by key
@@ -120,12 +121,13 @@ class Running:
         self.plan: Plan = plan
         self.program = plan.program
         self.multi_precision = plan.multi_precision
+        self.lazy = plan.lazy
         self.text = plan.text
         now = store._running
         before = now if now is not None and now.plan == plan and now.asks == asks else None
         self.goes_on = before is not None
         self.native: _core.Optimizer = (
-            before.native if before else _core.Optimizer(_core.Program(plan.text), plan.multi_precision)
+            before.native if before else _core.Optimizer(_core.Program(plan.text), plan.multi_precision, plan.lazy)
         )
         self.params = frozenset(self.native.program.params)
         self.multipliers: dict[tuple[str, Any], float] = {**before.multipliers} if before else {}
@@ -156,6 +158,8 @@ class Running:
             kept = "the form of the schedule and the count that it began with"
         elif plan.multi_precision != self.multi_precision:
             kept = f"{'a' if self.multi_precision else 'no'} float32 master of 16-bit values"
+        elif plan.lazy != self.lazy:
+            kept = f"lazy_update={self.lazy} of the optimizer that it was given"
         else:
             kept = ""
         if kept:

@@ -67,6 +67,8 @@ Key: TypeAlias = "int | str | SupportsIndex"
 Keys: TypeAlias = "list[K] | tuple[K, ...]"
 Array: TypeAlias = "SupportsDLPack | Buffer"
 Arrays: TypeAlias = "Array | Sequence[Array]"
+# Whole numbers that name rows.
+RowIds: TypeAlias = "Array | SupportsIndex | Sequence[Any]"
 # Dicts and NamedTuples of arrays, which may nest; one of each device.
 Tree: TypeAlias = "Mapping[Any, Any] | NamedFields | Sequence[Mapping[Any, Any]] | Sequence[NamedFields]"
 ArraysOfKeys: TypeAlias = "Sequence[Array | Sequence[Array]]"
@@ -132,8 +134,8 @@ class StoreOptions(ClusterOptions, total=False):
 # ---- optimizers
 
 
-class OtherHyperparameters(TypedDict, total=False):
-    """The arguments of `Optimizer` but the learning rate."""
+class OtherHyperparametersBesideLazy(TypedDict, total=False):
+    """The arguments of `Optimizer` but the learning rate and `lazy_update`."""
 
     rescale_grad: float
     param_idx2name: Mapping[int, str] | None
@@ -144,6 +146,18 @@ class OtherHyperparameters(TypedDict, total=False):
     begin_num_update: int
     multi_precision: bool
     param_dict: Mapping[Any, Any] | None
+
+
+class HyperparametersBesideLazy(OtherHyperparametersBesideLazy, total=False):
+    """The arguments of `Optimizer` but `lazy_update`."""
+
+    learning_rate: float | None
+
+
+class OtherHyperparameters(OtherHyperparametersBesideLazy, total=False):
+    """The arguments of `Optimizer` but the learning rate."""
+
+    lazy_update: bool
 
 
 class Hyperparameters(OtherHyperparameters, total=False):

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from . import _core, _trees, ticket
 from ._part import part_of
+from ._row_verbs import KVStoreRows
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from ._running import Running
     from ._types import Arrays, ArraysOfKeys, K, Key, Keys, Mode, Targets, Tree
     from .ndarray import NDArray
     from .ticket import Ticket
@@ -70,10 +70,8 @@ def _empty_like(who: str, array: Any) -> NDArray:
 
 
 @part_of("KVStore")
-class KVStoreVerbs(_core.Store):
+class KVStoreVerbs(KVStoreRows):
     """The part of KVStore that carries values."""
-
-    _running: Running | None = None  # the optimizer that the store runs without Python
 
     def _meets(self, key: Any, value: Any) -> None:
         """Look at new keys before they are made."""
@@ -116,7 +114,8 @@ class KVStoreVerbs(_core.Store):
                 dots between them. In a tree a tuple has the parts 0, 1 and so on, and a list one array of each device. Where
                 JAX is loaded, what it knows as a container, such as a dataclass that is registered, is one too.
             value: an NDArray or any array with DLPack or the buffer protocol, of any shape and dtype; for a list of keys
-                a list of the same length.
+                a list of the same length. A row-sparse one (of `mx.nd.sparse` or SciPy, a ``torch.sparse_coo`` tensor) makes
+                a key that is kept by rows.
             mode: ``'sync'`` or ``'async'``, of these keys in a distributed store; default that of the store. A store in one
                 process takes it and has one mode.
             async_op: return a Ticket, which is done when the keys are there; until then the values must not change.
@@ -148,8 +147,8 @@ class KVStoreVerbs(_core.Store):
             key, value, _ = _trees.flatten("init", key)
         self._meets(key, value)
         if async_op:
-            return ticket.in_thread(lambda: self._init(key, value, own), _title("init", key))
-        self._init(key, value, own)
+            return ticket.in_thread(lambda: self._init_given(key, value, own), _title("init", key))
+        self._init_given(key, value, own)
         return None
 
     @overload
@@ -186,7 +185,9 @@ class KVStoreVerbs(_core.Store):
             key: a key or a list of keys. A key that stands twice counts as one with all its values. Or a tree, as of `init`;
                 of a list of trees, one of each device, the values are summed.
             value: for one key an array or a list of arrays, each with the key's shape and dtype; for a list of keys a list
-                of such. Arrays of other frameworks are read where they are, never copied; strided ones are packed.
+                of such. Arrays of other frameworks are read where they are, never copied; strided ones are packed. A key that
+                is kept by rows takes row-sparse values alone: the rows that they have, and no other, count and change. Of
+                another key the other rows are zeros, but an optimizer that is lazy leaves them.
             priority: in a distributed store messages that wait for a server leave in the order of their priority, the
                 highest first; others ignore it. Pushes of one key keep their order.
             async_op: return a Ticket, which is done when the round is complete. Without it a push of a distributed store
@@ -229,7 +230,10 @@ class KVStoreVerbs(_core.Store):
                 keys, values, _ = _trees.flatten("push", key)
                 return self.push(keys, values, priority, async_op=async_op)
             _check_priority("push", key, priority)
-            raise
+            given = self._push_with_rows(key, value, priority, async_op)
+            if given is NotImplemented:
+                raise
+            return given  # type: ignore[no-any-return]
 
     @overload
     def pull(self, key: Tree, out: Tree, priority: int = 0, *, async_op: Literal[False] = False) -> None: ...
@@ -423,7 +427,8 @@ class KVStoreVerbs(_core.Store):
                 NumPy, PyTorch or any other writable array. Converts between float dtypes. Where one array stands for
                 several keys it holds the last one.
             priority: as push.
-            ignore_sparse: accepted; every array is dense.
+            ignore_sparse: leave row-sparse outputs as they are, as MXNet does; False gives them all rows that are not zero.
+                Without `out` a key that is kept by rows gives all rows as a dense array.
             like: where there is no `out`, the framework of this array is that of the result.
             async_op: return a Ticket; its wait gives what pull would have given.
 
@@ -457,7 +462,10 @@ class KVStoreVerbs(_core.Store):
                     keys, _, _ = _trees.flatten("pull", key)
                     return self.pull(keys, _trees.outputs("pull", keys, out), priority, async_op=async_op)
                 _check_priority("pull", key, priority)
-                raise
+                taken = self._pull_with_rows(key, out, priority, ignore_sparse, async_op)
+                if taken is NotImplemented:
+                    raise
+                return taken
         try:
             fresh = self._fresh("pull", key)
             if async_op:
@@ -470,7 +478,10 @@ class KVStoreVerbs(_core.Store):
             if _trees.is_tree(key):
                 return self._pull_tree(key, priority, like, async_op)
             _check_priority("pull", key, priority)
-            raise
+            whole = self._pull_whole(key, priority, lambda fresh: _like(fresh, like), async_op)
+            if whole is NotImplemented:
+                raise
+            return whole
 
     def _pull_tree(self, tree: Any, priority: int, like: Any, async_op: bool) -> Any:
         """Return values in the form of a tree, each like its leaf, or like `like`."""
@@ -570,6 +581,8 @@ class KVStoreVerbs(_core.Store):
     ) -> Any:
         """Push, then pull, in one pass over memory. Without `out` the values themselves take the result.
 
+        Row-sparse values need an `out`, dense or row-sparse, which gets all rows.
+
         Args:
             key, value, priority: as push.
             out: as pull.
@@ -625,7 +638,10 @@ class KVStoreVerbs(_core.Store):
             if _trees.is_tree(key):
                 return self._pushpull_tree(key, value, out, priority, async_op)
             _check_priority("pushpull", key, priority)
-            raise
+            taken = self._pushpull_with_rows(key, value, out, priority, async_op or is_turn)
+            if taken is NotImplemented:
+                raise
+            return taken
 
     def _pushpull_tree(self, tree: Any, value: Any, out: Any, priority: int, async_op: bool) -> Any:
         _trees.alone("pushpull", value)
@@ -680,7 +696,8 @@ class KVStoreVerbs(_core.Store):
             self._broadcast(key, value, out, priority)
         except TypeError:
             _check_priority("broadcast", key, priority)
-            raise
+            if not self._broadcast_with_rows(key, value, out, priority):
+                raise
         return None
 
     def _broadcast_tree(self, tree: Any, value: Any, out: Any, priority: int) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, cast, overlo
 from . import _compression, _core, _life, ticket
 from ._create import create, create_async
 from ._functions import Called, Read, UpdaterSteps, check_arguments, state
+from ._row_verbs import is_rows, shape_and_dtype
 from ._store_base import C, KVStoreBase, TestStore
 from ._verbs import KVStoreVerbs, nothing
 from .errors import (
@@ -20,6 +21,7 @@ from .errors import (
     UnimplementedError,
 )
 from .ndarray import NDArray
+from .ndarray import empty as nd_empty
 from .profiler import Session, Trace
 
 if TYPE_CHECKING:
@@ -389,14 +391,21 @@ class KVStore(KVStoreVerbs):
             return  # init says what is wrong
         was_read = read.program is not None
         for one, array in zip(keys, values, strict=True):
+            alone = array[0] if isinstance(array, (list, tuple)) and array else array
+            if is_rows(alone):
+                read.meet(one, *shape_and_dtype(alone))
+                continue
             try:
-                alone = array[0] if isinstance(array, (list, tuple)) and array else array
                 view = _core._view_of(NDArray, alone, False)
             except InvalidArgumentError:
                 return  # init says what is wrong
             read.meet(one, view.shape, view.dtype_name)
         if read.program is not None and not was_read:
             self._set_optimizer(_core.Optimizer(read.program))
+
+    def _meets_shape(self, key: Any, shape: tuple[int, ...], dtype: str) -> None:
+        """Have a function that servers run read for a new key, before it is made."""
+        self._meets(key, nd_empty(shape, dtype=dtype))
 
     def state(self, name: str) -> NDArray:
         """Return an array that a function of `set_updater` keeps for the key that it is called for: zeros at first.
@@ -756,11 +765,7 @@ class KVStore(KVStoreVerbs):
         """Refuse: a store is memory of this process."""
         raise UnimplementedError("pickle: a KVStore is memory of one process; create one in each")
 
-    # ------------------------------------------------------------------------------------- what this build does not have
-
-    def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> NoReturn:
-        """Raise UnimplementedError: row-sparse values are not in this build yet."""
-        raise UnimplementedError("row_sparse_pull: row-sparse values are not in this build yet")
+    # ----------------------------------------------------------------------------------------------------- compression
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any], keys: str | int = "*") -> None:
         """Compress what this worker pushes from now on. What a push cannot say is added to the next push of the key.

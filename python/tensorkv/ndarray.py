@@ -7,13 +7,13 @@ views. Arithmetic is elementwise and runs on the same evaluator as updates; ``+=
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, SupportsIndex, TypeVar, overload
 
 import numpy as np
 
 from . import _core, _elsewhere, _host, _reshape
 from ._arithmetic import Arithmetic
-from ._elements import BITS, CONVERTED, Elements, dtype_name, filled, numpy_dtype
+from ._elements import BITS, CONVERTED, Elements, dtype_name, filled, is_row_sparse, numpy_dtype
 from ._elements import empty as _empty
 from ._files import load, save
 from ._host import (
@@ -141,7 +141,7 @@ from ._host import (
     zeros_like,
 )
 from .context import Context
-from .errors import InvalidArgumentError, UnimplementedError
+from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -154,6 +154,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NDArray",
+    "RowSparseNDArray",
     "abs",
     "add",
     "add_n",
@@ -188,6 +189,7 @@ __all__ = [
     "broadcast_sub",
     "broadcast_to",
     "cast",
+    "cast_storage",
     "cbrt",
     "ceil",
     "clip",
@@ -357,10 +359,15 @@ class NDArray(Arithmetic):
     def copyto(self, other: Context) -> Self: ...
     @overload
     def copyto(self, other: A) -> A: ...
+    @overload
+    def copyto(self, other: RowSparseNDArray) -> RowSparseNDArray: ...
     def copyto(self, other: Any) -> Any:
-        """Copy into the NDArray `other`, converting floats, or into a new array in the Context `other`; return it."""
+        """Copy into the array `other`, converting floats, or into a new array in the Context `other`; return it."""
         if isinstance(other, Context):
             return self._copy()._with_context(other.device_type, other.device_id)
+        if is_row_sparse(other):
+            other[:] = self
+            return other
         if not isinstance(other, Elements):
             raise InvalidArgumentError(f"copyto: type {type(other).__name__}, an NDArray or a Context is needed")
         other._assign(self if self.dtype_name == other.dtype_name else self.astype(other.dtype_name))
@@ -501,11 +508,19 @@ class NDArray(Arithmetic):
 
         return self._as(ndarray)
 
-    def tostype(self, stype: str) -> Self:
-        """Return this array for ``'default'``; other storage types raise UnimplementedError."""
-        if stype != "default":
-            raise UnimplementedError(f"tostype: storage type {stype!r} is not in this build yet")
-        return self
+    @overload
+    def tostype(self, stype: Literal["default"]) -> Self: ...
+    @overload
+    def tostype(self, stype: Literal["row_sparse"]) -> RowSparseNDArray: ...
+    @overload
+    def tostype(self, stype: str) -> Self | RowSparseNDArray: ...
+    def tostype(self, stype: str) -> Self | RowSparseNDArray:
+        """Return this array for ``'default'``, for ``'row_sparse'`` a copy of its rows that are not zero."""
+        if stype == "default":
+            return self
+        from . import sparse
+
+        return sparse.cast_storage(self, stype)  # type: ignore[return-value]  # of another type than 'default'
 
     def __copy__(self) -> Self:
         """Return a copy with memory of its own."""
@@ -537,24 +552,32 @@ def _rebuild(cls: type[A], raw: np.ndarray[Any, Any], dtype: str, kind: str, ind
     return result
 
 
-def empty(shape: Shape, ctx: Where = None, dtype: DType = None, stype: str | None = None) -> NDArray:
+@overload
+def empty(shape: Shape, ctx: Where = None, dtype: DType = None, stype: Literal["default"] | None = None) -> NDArray: ...
+@overload
+def empty(
+    shape: Shape, ctx: Where = None, dtype: DType = None, *, stype: Literal["row_sparse"]
+) -> RowSparseNDArray: ...
+def empty(shape: Shape, ctx: Where = None, dtype: DType = None, stype: str | None = None) -> NDArray | RowSparseNDArray:
     """Return an uninitialised array.
 
     Args:
         shape: an int or a tuple of ints.
         ctx: the Context, default ``cpu(0)``.
         dtype: float32 by default; a name or a NumPy type.
-        stype: None or ``'default'``.
+        stype: None or ``'default'``; of `empty` and `zeros` also ``'row_sparse'``, which gives a RowSparseNDArray without rows.
 
     Raises:
         InvalidArgumentError: a negative extent, a dtype that arrays cannot have.
         ResourceExhaustedError: no such memory.
-        UnimplementedError: ``gpu(i)``, a sparse storage type.
+        UnimplementedError: ``gpu(i)``, another storage type.
 
     Example:
         >>> mx.nd.empty((2, 3), mx.cpu(1), dtype='float64').shape
         (2, 3)
     """
+    if stype == "row_sparse":
+        return sparse.zeros(stype, shape, ctx, dtype)
     return _empty(NDArray, shape, ctx, dtype, stype)
 
 
@@ -570,13 +593,21 @@ def full(shape: Shape, val: Scalar, ctx: Where = None, dtype: DType = None, styp
     return result
 
 
-def zeros(shape: Shape, ctx: Where = None, dtype: DType = None, stype: str | None = None) -> NDArray:
+@overload
+def zeros(shape: Shape, ctx: Where = None, dtype: DType = None, stype: Literal["default"] | None = None) -> NDArray: ...
+@overload
+def zeros(
+    shape: Shape, ctx: Where = None, dtype: DType = None, *, stype: Literal["row_sparse"]
+) -> RowSparseNDArray: ...
+def zeros(shape: Shape, ctx: Where = None, dtype: DType = None, stype: str | None = None) -> NDArray | RowSparseNDArray:
     """Return an array of zeros. Arguments and errors as `empty`.
 
     Example:
         >>> mx.nd.zeros((2,)).asnumpy()
         array([0., 0.], dtype=float32)
     """
+    if stype == "row_sparse":
+        return sparse.zeros(stype, shape, ctx, dtype)
     return full(shape, 0, ctx, dtype, stype)
 
 
@@ -592,6 +623,8 @@ def ones(shape: Shape, ctx: Where = None, dtype: DType = None, stype: str | None
 
 def array(source_array: Values, ctx: Where = None, dtype: DType = None) -> NDArray:
     """Return a new array with a copy of a list, a NumPy array, an NDArray or any array that speaks DLPack.
+
+    Of a RowSparseNDArray a RowSparseNDArray, as in MXNet.
 
     Args:
         source_array: the elements, of any shape.
@@ -610,6 +643,8 @@ def array(source_array: Values, ctx: Where = None, dtype: DType = None) -> NDArr
         source = source_array._as(NDArray)
         result = source._copy() if dtype is None else source.astype(dtype)
         return result if ctx is None else result._with_context(Context(ctx).device_type, Context(ctx).device_id)
+    if is_row_sparse(source_array):
+        return sparse.array(source_array, ctx, dtype)  # type: ignore[return-value]  # MXNet's exception
     if not isinstance(source_array, np.ndarray) and hasattr(source_array, "__dlpack__"):
         return array(_core._view_of(NDArray, source_array, False), ctx, dtype or "float32")
     return filled(NDArray, _unwrapped(source_array), ctx, dtype_name(dtype))
@@ -736,24 +771,7 @@ def waitall() -> None:
     _core._wait_all()
 
 
-class sparse:
-    """Row-sparse arrays, not in this build yet: every function raises UnimplementedError.
+from . import random, sparse  # noqa: E402  # need the names above
+from .sparse import RowSparseNDArray, cast_storage  # noqa: E402
 
-    Example:
-        >>> mx.nd.sparse.zeros('row_sparse', (2, 3))
-        Traceback (most recent call last):
-        tensorkv.errors.UnimplementedError: nd.sparse.zeros: row-sparse arrays are not in this build yet
-    """
-
-    @staticmethod
-    def zeros(*args: object, **kwargs: object) -> NoReturn:
-        """Raise UnimplementedError."""
-        raise UnimplementedError("nd.sparse.zeros: row-sparse arrays are not in this build yet")
-
-    @staticmethod
-    def row_sparse_array(*args: object, **kwargs: object) -> NoReturn:
-        """Raise UnimplementedError."""
-        raise UnimplementedError("nd.sparse.row_sparse_array: row-sparse arrays are not in this build yet")
-
-
-from . import random  # noqa: E402  # needs the names above
+sys.modules[f"{__name__}.sparse"] = sparse  # import tensorkv.ndarray.sparse

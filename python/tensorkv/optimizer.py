@@ -20,7 +20,7 @@ from ._updater import Updater, get_updater
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._types import Hyperparameters
+    from ._types import HyperparametersBesideLazy
 
 _classes = [*_plain_classes, *_norm_classes]
 __all__ = ["Optimizer", "Program", "Updater", "create", "get_updater", "register", *_classes]  # noqa: PLE0604
@@ -102,7 +102,11 @@ class Program(_core.Program):
 
 @overload
 def create(
-    name: Literal["sgd"], *, momentum: float = 0.0, lazy_update: bool = True, **kwargs: Unpack[Hyperparameters]
+    name: Literal["sgd"],
+    *,
+    momentum: float = 0.0,
+    lazy_update: bool = True,
+    **kwargs: Unpack[HyperparametersBesideLazy],
 ) -> SGD: ...
 @overload
 def create(
@@ -112,7 +116,7 @@ def create(
     beta2: float = 0.999,
     epsilon: float = 1e-8,
     lazy_update: bool = True,
-    **kwargs: Unpack[Hyperparameters],
+    **kwargs: Unpack[HyperparametersBesideLazy],
 ) -> Adam: ...
 @overload
 def create(name: str, **kwargs: Any) -> Optimizer: ...

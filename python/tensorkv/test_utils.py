@@ -14,7 +14,6 @@ from .context import Context, current_context, num_gpus
 
 if TYPE_CHECKING:
     from ._types import DType, Shape, Where
-    from .ndarray import NDArray
 
 __all__ = [
     "almost_equal",
@@ -98,14 +97,28 @@ def assert_almost_equal(
 
 def rand_ndarray(
     shape: Shape, stype: str = "default", density: float | None = None, dtype: DType = None, ctx: Where = None
-) -> NDArray:
-    """Return an array of uniform random numbers from -1 to 1; only dense arrays are in this build.
+) -> Any:
+    """Return an array of uniform random numbers from -1 to 1.
+
+    Args:
+        shape: an int or a tuple of ints.
+        stype: ``'default'``, or ``'row_sparse'`` with each row there by the chance `density`.
+        density: default a random number from 0 to 1.
+        dtype: float32 by default.
+        ctx: the Context, default ``cpu(0)``.
 
     Example:
         >>> mx.test_utils.rand_ndarray((2, 3)).shape
         (2, 3)
+        >>> mx.test_utils.rand_ndarray((2, 3), 'row_sparse', density=0).indices.shape
+        (0,)
     """
-    return random.uniform(-1.0, 1.0, shape, ctx=ctx, dtype=dtype).tostype(stype)
+    array = random.uniform(-1.0, 1.0, shape, ctx=ctx, dtype=dtype)
+    if stype == "default":
+        return array
+    chances = random.uniform(shape=array.shape[0]).asnumpy()
+    chosen = np.flatnonzero(chances < (random.uniform().asscalar() if density is None else density))
+    return array.tostype("row_sparse").retain(chosen) if stype == "row_sparse" else array.tostype(stype)
 
 
 def assert_exception(f: Callable[..., object], exception_type: type[BaseException], *args: Any, **kwargs: Any) -> None:

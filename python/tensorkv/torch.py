@@ -20,14 +20,34 @@ from .optimizer import Optimizer, Program
 
 if TYPE_CHECKING:
     from .kvstore import KVStore
+    from .sparse import RowSparseNDArray
     from .ticket import Ticket
 
-__all__ = ["KVOptimizer", "Trainer"]
+__all__ = ["KVOptimizer", "Trainer", "sparse_tensor"]
 
 
 def __dir__() -> list[str]:
     """Return the public names."""
     return __all__
+
+
+def sparse_tensor(array: RowSparseNDArray) -> Any:
+    """Return a row-sparse array as a ``torch.sparse_coo`` tensor, whose rows share the memory of ``array.data``.
+
+    The first axis of the tensor is sparse; the other way is `mx.nd.sparse.row_sparse_array`, and verbs take such tensors as
+    they are.
+
+    Args:
+        array: a RowSparseNDArray.
+
+    Example:
+        >>> rows = mx.nd.sparse.row_sparse_array(([[1, 2]], [3]), shape=(4, 2))
+        >>> mx.torch.sparse_tensor(rows).to_dense().tolist()
+        [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [1.0, 2.0]]
+    """
+    indices = torch.from_dlpack(array.indices).reshape(1, -1)  # type: ignore[attr-defined,unused-ignore]
+    rows = torch.from_dlpack(array.data)  # type: ignore[attr-defined,unused-ignore]
+    return torch.sparse_coo_tensor(indices, rows, array.shape, is_coalesced=True)
 
 
 class _Pushed:

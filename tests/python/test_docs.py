@@ -23,6 +23,7 @@ MODULES = ["tensorkv"] + [
         "lr_scheduler",
         "metric",
         "ndarray",
+        "ndarray.sparse",
         "numpy",
         "optimizer",
         "profiler",

@@ -51,6 +51,10 @@ def set_later(optimizer, name, value):
     return kv
 
 
+def rows(data, indices, shape):
+    return mx.nd.sparse.row_sparse_array((data, indices), shape=shape)
+
+
 CASES = [
     lambda: mx.kv.create("loca"),
     lambda: mx.kv.create("dist_sync"),
@@ -98,7 +102,20 @@ CASES = [
     lambda: store().set_gradient_compression({}),
     lambda: store().row_sparse_pull(1),
     lambda: store().save_optimizer_states("f", dump_optimizer=True),
-    lambda: mx.nd.sparse.zeros("row_sparse", S),
+    lambda: store().row_sparse_pull(1, row_ids=[0]),
+    lambda: store().pull_rows(1, [0]),
+    lambda: store().push_rows(1, [2], [[1, 2, 3]]),
+    lambda: store().push_rows(1, [0], [[1, 2]]),
+    lambda: store().init_table("t", 3, initializer=mx.init.Xavier()),
+    lambda: mx.nd.sparse.zeros("csr", S),
+    lambda: rows([[1, 2], [3, 4]], [0, 0], (4, 2)),
+    lambda: rows([[1, 2], [3, 4]], [0, 4], (4, 2)),
+    lambda: rows([[1, 2], [3, 4]], [0, -1], (4, 2)),
+    lambda: rows([[1, 2], [3, 4]], [0, 0.5], (4, 2)),
+    lambda: rows([[1, 2], [3, 4]], [0, 2**63], (4, 2)),
+    lambda: rows([[1, 2], [3, 4]], [0], (4, 2)),
+    lambda: rows([[1, 2], [3, 4]], [0, 1], (4, 3)),
+    lambda: rows([[1, 2]], [0], (4, 2)) + rows([[1, 2]], [0], (3, 2)),
     lambda: mx.nd.ones(S, mx.gpu(0)),
     lambda: mx.Context("tpu", 0),
     lambda: mx.cpu(-1),

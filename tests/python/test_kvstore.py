@@ -331,16 +331,6 @@ def test_create_never_guesses():
         mx.kv.create("local", threads=-1)
 
 
-def test_what_this_build_does_not_have_says_so(kv):
-    for call in (
-        lambda: kv.row_sparse_pull(1, out=None, row_ids=None),
-        lambda: mx.nd.sparse.zeros("row_sparse", S),
-        lambda: mx.nd.zeros(S, stype="row_sparse"),
-    ):
-        with pytest.raises(mx.errors.UnimplementedError):
-            call()
-
-
 def test_registered_stores_are_found_and_may_shadow():
     @mx.kv.KVStoreBase.register
     class Mine(mx.kv.KVStoreBase):

@@ -106,6 +106,7 @@ CHANGES = {
         setting("param_dict", {0: Parameter(0.5, 0)}),
     ],
     "multi_precision": [setting("multi_precision", True)],
+    "lazy_update": [setting("lazy_update", False)],
     "lr_scheduler": [setting("lr_scheduler", lambda count: 0.5 / count if count else 0.5)],
     "begin_num_update": [setting("begin_num_update", 5)],
     "num_update": [setting("num_update", 7)],
@@ -117,7 +118,6 @@ CHANGES = {
     ],
 }
 UNUSED = {
-    "lazy_update": "documented as accepted: every gradient is dense",
     "batch_scale": "1, or an error",
     **dict.fromkeys(("warmup_epochs", "updates_per_epoch", "begin_epoch", "num_epochs"), "of a warm-up from 1 to 1"),
 }
@@ -222,7 +222,10 @@ OTHER_STATES |= {("LBSGD", "warmup_strategy", 0), ("LBSGD by norms", "warmup_str
 
 def has_effect(store, maker, name, i):
     """Return whether a store takes a change while it runs the optimizer without Python."""
-    return name not in PYTHON | {"multi_precision", "begin_num_update"} and (maker, name, i) not in OTHER_STATES
+    return (
+        name not in PYTHON | {"multi_precision", "lazy_update", "begin_num_update"}
+        and (maker, name, i) not in OTHER_STATES
+    )
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -261,6 +264,7 @@ IN_VAIN = {
     "Ftrl": COUNTS | {"multi_precision"},
     "AdamW": {"num_update", "rescale_grad", "clip_gradient", "beta2"},
 }
+IN_VAIN = {maker: names | {"lazy_update"} for maker, names in IN_VAIN.items()}  # every gradient is dense here
 # Those that set what is set already, or what the form of the optimizer does not use.
 IN_VAIN_TOO = {(m, "clip_gradient", i) for m in MAKERS for i in (1, 2, 3)} - {
     (maker, "clip_gradient", i) for maker in ("Adam", "LAMB") for i in (1, 2, 3)

@@ -171,7 +171,7 @@ def test_the_hyperparameters_of_the_types_are_those_of_the_base_class():
     classes = {node.name: node for node in types.body if isinstance(node, ast.ClassDef)}
     names = {
         n.target.id
-        for c in ("OtherHyperparameters", "Hyperparameters")
+        for c in ("OtherHyperparametersBesideLazy", "OtherHyperparameters", "Hyperparameters")
         for n in classes[c].body
         if isinstance(n, ast.AnnAssign)
     }

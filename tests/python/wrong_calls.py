@@ -93,8 +93,8 @@ mx.Program(5)  # wrong: arg-type, reportArgumentType
 # Arrays and contexts
 mx.nd.zeros("2")  # wrong: arg-type, reportArgumentType
 mx.nd.zeros((2.5,))  # wrong: arg-type, reportArgumentType
-mx.nd.zeros((2,), dtype=5)  # wrong: arg-type, reportArgumentType
-mx.nd.zeros((2,), ctx="tpu")  # wrong: arg-type, reportArgumentType
+mx.nd.zeros((2,), dtype=5)  # wrong: call-overload, reportArgumentType
+mx.nd.zeros((2,), ctx="tpu")  # wrong: call-overload, reportArgumentType
 mx.nd.array(None)  # wrong: arg-type, reportArgumentType
 mx.nd.array({"a": 1})  # wrong: arg-type, reportArgumentType
 a + "text"  # wrong: operator, reportOperatorIssue

@@ -1,0 +1,169 @@
+// Verbs of tensorkv._core.Store for keys that are kept by rows.  tensorkv/_row_verbs.py calls them with lists.
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/format.h"
+#include "batch.h"
+#include "store.h"
+
+namespace tkv::python {
+namespace {
+
+// For each key lists of ids and of values that belong together.
+class RowsBatch {
+ public:
+  RowsBatch(const char* verb, nb::handle key, nb::handle ids, nb::handle values)
+      : keys_(verb, key), ids_(keys_, ids, Use::kRead), values_(keys_, values, Use::kRead) {
+    for (size_t i = 0; i < keys_.size(); ++i) {
+      const auto ids_of_key = ids_.Arrays(i);
+      const auto values_of_key = values_.Arrays(i);
+      if (ids_of_key.size() != values_of_key.size()) {
+        throw Fail(Code::kInvalidArgument, "{} {}: {} arrays of ids and {} of values", verb,
+                   keys_[i].ToString(), ids_of_key.size(), values_of_key.size());
+      }
+      for (size_t j = 0; j < ids_of_key.size(); ++j) {
+        rows_.push_back({*ids_of_key[j], *values_of_key[j]});
+      }
+      ends_.push_back(rows_.size());
+    }
+    for (const Rows& rows : rows_) pointers_.push_back(&rows);
+  }
+  RowsBatch(const RowsBatch&) = delete;
+  RowsBatch& operator=(const RowsBatch&) = delete;
+
+  const Keys& keys() const { return keys_; }
+  std::span<const Rows* const> Values(size_t i) const {
+    const size_t begin = i == 0 ? 0 : ends_[i - 1];
+    return {pointers_.data() + begin, ends_[i] - begin};
+  }
+  std::vector<RowsPushItem> PushItems(int priority) const {
+    std::vector<RowsPushItem> items;
+    for (size_t i = 0; i < keys_.size(); ++i) items.push_back({keys_[i], Values(i), priority});
+    return items;
+  }
+
+ private:
+  const Keys keys_;
+  const Batch ids_;
+  const Batch values_;
+  std::vector<size_t> ends_;
+  std::vector<Rows> rows_;
+  std::vector<const Rows*> pointers_;
+};
+
+// Shape of a row, dtype, number of rows; kind, first and second number and seed of the initializer.
+using Spec = std::tuple<std::vector<int64_t>, std::string, uint64_t, int, double, double, uint64_t>;
+
+RowsInitItem InitItemOf(const KeyView& key, const Spec& spec, std::string_view mode) {
+  const auto& [row_shape, dtype, row_count, kind, a, b, seed] = spec;
+  const auto parsed = DTypeFromName(dtype);
+  if (!parsed) throw Fail(Code::kInvalidArgument, "init {}: dtype '{}'", key.ToString(), dtype);
+  RowsInitItem item{.key = key, .row_shape = Shape(std::span<const int64_t>(row_shape))};
+  item.dtype = *parsed;
+  item.row_count = row_count;
+  item.initializer = {static_cast<RowInitializer::Kind>(kind), a, b, seed};
+  item.mode = mode;
+  return item;
+}
+
+void InitRows(Store& self, nb::handle keys, const std::vector<Spec>& specs, nb::handle ids,
+              nb::handle values, const std::string& mode) {
+  const RowsBatch batch("init", keys, ids, values);
+  std::vector<RowsInitItem> items;
+  for (size_t i = 0; i < batch.keys().size(); ++i) {
+    items.push_back(InitItemOf(batch.keys()[i], specs.at(i), mode));
+    if (!batch.Values(i).empty()) items.back().rows = batch.Values(i)[0];
+  }
+  const Unlocked unlocked;
+  self.core->InitRows(items);
+}
+
+void PushRows(Store& self, nb::handle keys, nb::handle ids, nb::handle values, int priority) {
+  const RowsBatch batch("push", keys, ids, values);
+  const auto items = batch.PushItems(priority);
+  WithSteps([&] { self.core->PushRows(items); });
+}
+
+nb::object PushRowsAsync(Store& self, nb::handle keys, nb::handle ids, nb::handle values,
+                         int priority) {
+  const RowsBatch batch("push", keys, ids, values);
+  const auto items = batch.PushItems(priority);
+  return Started([&] { return self.core->PushRowsAsync(items); });
+}
+
+// What the arguments of one call that reads rows become: one array of ids and one out for each key,
+// which may stand several times.
+struct PullArguments {
+  PullArguments(const std::string& verb, nb::handle key, nb::handle given_ids, nb::handle out,
+                int priority)
+      : keys(verb.c_str(), key), ids(keys, given_ids, Use::kRead), outs(keys, out, Use::kWrite) {
+    for (size_t i = 0; i < keys.size(); ++i) {
+      items.push_back({keys[i], ids.Arrays(i)[0], outs.Arrays(i)[0], priority});
+    }
+  }
+
+  const Keys keys;
+  const Batch ids;
+  const Batch outs;
+  std::vector<RowsPullItem> items;
+};
+
+void PullRows(Store& self, const std::string& verb, nb::handle keys, nb::handle ids,
+              nb::handle outs, int priority) {
+  const PullArguments arguments(verb, keys, ids, outs, priority);
+  const Unlocked unlocked;
+  self.core->PullRows(arguments.items);
+}
+
+nb::object PullRowsAsync(Store& self, const std::string& verb, nb::handle keys, nb::handle ids,
+                         nb::handle outs, int priority) {
+  const PullArguments arguments(verb, keys, ids, outs, priority);
+  return Started([&] { return self.core->PullRowsAsync(arguments.items); });
+}
+
+nb::tuple DescribeRows(Store& self, const std::string& verb, nb::handle key) {
+  const KeyView name = Named(verb.c_str(), key);
+  KVStore::KeyInfo info;
+  {
+    const Unlocked unlocked;
+    info = self.core->Describe(name, verb);
+  }
+  nb::list shape;
+  for (const int64_t extent : info.shape) shape.append(extent);
+  const nb::object rows = info.by_rows ? nb::cast(info.row_count) : nb::object(nb::none());
+  return nb::make_tuple(nb::tuple(shape), std::string(Name(info.dtype)), rows);
+}
+
+}  // namespace
+
+void BindRows(nb::class_<Store>& store) {
+  store
+      .def("_init_rows", &InitRows, nb::arg("keys"), nb::arg("specs"), nb::arg("ids"),
+           nb::arg("values"), nb::arg("mode"))
+      .def("_push_rows", &PushRows, nb::arg("keys"), nb::arg("ids"), nb::arg("values"),
+           nb::arg("priority"))
+      .def("_push_rows_async", &PushRowsAsync, nb::arg("keys"), nb::arg("ids"), nb::arg("values"),
+           nb::arg("priority"),
+           nb::sig("def _push_rows_async(self, keys: object, ids: object, values: object, "
+                   "priority: int) -> Operation"))
+      .def("_pull_rows", &PullRows, nb::arg("verb"), nb::arg("keys"), nb::arg("ids"),
+           nb::arg("outs"), nb::arg("priority"))
+      .def("_pull_rows_async", &PullRowsAsync, nb::arg("verb"), nb::arg("keys"), nb::arg("ids"),
+           nb::arg("outs"), nb::arg("priority"),
+           nb::sig("def _pull_rows_async(self, verb: str, keys: object, ids: object, outs: object, "
+                   "priority: int) -> Operation"))
+      .def(
+          "_describe_rows", &DescribeRows, nb::arg("verb"), nb::arg("key").none(),
+          nb::sig("def _describe_rows(self, verb: str, key: object) -> "
+                  "tuple[tuple[int, ...], str, int | None]"),
+          "Returns shape and dtype of a key, and None; of one that is kept by rows those of a row, "
+          "and the number that its ids are below.");
+}
+
+}  // namespace tkv::python

@@ -1,0 +1,810 @@
+"""The verbs of a store for keys that are kept by rows, and what the other verbs do where a value is row-sparse.
+
+A key that `init` was given a row-sparse value for, or that `init_table` has made, has its rows each by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+
+import numpy as np
+
+from . import _core, _rows, ticket
+from ._elements import dtype_name, is_row_sparse, is_scalar, number, shape_list
+from ._part import part_of
+from .errors import AlreadyExistsError, InvalidArgumentError, KVError
+
+if TYPE_CHECKING:
+    from ._running import Running
+    from ._types import DType, Key, Keys, Mode, RowIds, Shape
+    from .initializer import Initializer
+    from .ndarray import NDArray
+    from .sparse import RowSparseNDArray
+    from .ticket import Ticket
+
+_logger = logging.getLogger("tensorkv")
+_CONSTANT, _UNIFORM, _NORMAL = 0, 1, 2
+
+
+class _Info(NamedTuple):
+    """What a store says of a key."""
+
+    shape: tuple[int, ...]  # of one row where the key is kept by rows
+    dtype: str
+    rows: int | None  # ids are below it; None: the key is dense
+
+    def whole(self) -> tuple[int, ...]:
+        """Return the shape of the value with all rows."""
+        return self.shape if self.rows is None else (self.rows, *self.shape)
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Return whether a value of that shape fits; of a key without an end any number of rows does."""
+        return shape == self.whole() or (self.rows == _rows.ROWS_MAX and shape[1:] == self.shape and len(shape) > 0)
+
+
+class _Given(NamedTuple):
+    """The rows of a value: ids may repeat, in any order."""
+
+    ids: np.ndarray[Any, Any]
+    values: Any
+    shape: tuple[int, ...]
+
+
+def is_rows(value: object) -> bool:
+    """Return whether a value is row-sparse: of this package, of SciPy, a sparse tensor of PyTorch."""
+    return is_row_sparse(value) or _rows.is_of_torch(value) or _rows.is_of_scipy(value)
+
+
+def shape_and_dtype(value: Any) -> tuple[tuple[int, ...], str]:
+    """Return shape and dtype of a row-sparse value."""
+    return tuple(value.shape), dtype_name(value.dtype)
+
+
+def _given(who: str, value: Any, is_unique: bool = False) -> _Given:
+    """Return the rows of a row-sparse value, each once with `is_unique`."""
+    if is_row_sparse(value):
+        return _Given(value._ids, value._data, value._shape)
+    if _rows.is_of_torch(value):
+        return _Given(*_rows.rows_of_torch(who, _rows.coalesced(value) if is_unique else value))
+    return _Given(*_rows.rows_of_scipy(who, value))
+
+
+def _check_given(who: str, given: _Given, info: _Info) -> None:
+    """Raise where rows are not those of a key."""
+    if not info.takes(given.shape):
+        raise InvalidArgumentError(f"{who}: shape {given.shape}, the key has {_shown(info)}")
+    found = dtype_name(getattr(given.values, "dtype_name", given.values.dtype))
+    if found != info.dtype:
+        raise InvalidArgumentError(f"{who}: dtype {found}, the key has {info.dtype}")
+
+
+def _shown(info: _Info) -> str:
+    if info.rows is None:
+        return f"shape {info.shape}"
+    return f"{'2**63' if info.rows == _rows.ROWS_MAX else info.rows} rows of shape {info.shape}"
+
+
+def _title(verb: str, keys: list[Any]) -> str:
+    return f"{verb} {keys[0]!r}" if len(keys) == 1 else f"{verb} of {len(keys)} keys, the first is {keys[0]!r}"
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _pairs(key: Any, value: Any) -> tuple[list[Any], list[list[Any]]] | None:
+    """Return keys and for each a list of what was given for it; None where the two do not fit."""
+    if not isinstance(key, (list, tuple)):
+        return [key], [_listed(value)]
+    if not isinstance(value, (list, tuple)) or len(value) != len(key):
+        return None
+    return list(key), [_listed(one) for one in value]
+
+
+def _by_key(keys: list[Any], values: list[list[Any]]) -> dict[Any, list[Any]]:
+    """Return all values of each key, in the order of the keys."""
+    groups: dict[Any, list[Any]] = {}
+    for key, given in zip(keys, values, strict=True):
+        groups.setdefault(key, []).extend(given)
+    return groups
+
+
+def _new(shape: Sequence[int], dtype: str, like: Any = None) -> NDArray:
+    """Return an uninitialised array, in the context of another one."""
+    from .ndarray import NDArray
+
+    context = like.context if like is not None else None
+    kind, index = ("cpu", 0) if context is None else (context.device_type, context.device_id)
+    return _core._empty(NDArray, list(shape), dtype, kind, index)
+
+
+def _view(who: str, array: Any, writable: bool) -> NDArray:
+    """Return an array of any framework as one of this package that shares its memory."""
+    from .ndarray import NDArray
+
+    if isinstance(array, NDArray):
+        return array._as(NDArray)
+    try:
+        return _core._view_of(NDArray, array, writable)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{who}: {error}") from None
+
+
+def _once(end: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a function that calls `end` the first time, and gives its result each time."""
+    results: list[Any] = []
+
+    def result() -> Any:
+        if not results:
+            results.append(end())
+        return results[0]
+
+    return result
+
+
+class _Pulls:
+    """Readings of one call, and what happens when they are done."""
+
+    def __init__(self, verb: str, priority: int) -> None:
+        self.verb, self.priority = verb, priority
+        self.keys: list[Any] = []
+        self.ids: list[Any] = []
+        self.outs: list[Any] = []
+        self.dense_keys: list[Any] = []
+        self.dense_outs: list[Any] = []
+        self.ends: list[Callable[[], Any]] = []
+
+    def add(self, key: Any, ids: Any, out: Any) -> None:
+        """Read rows into an array of shape ``(len(ids), ...)``."""
+        if len(ids):
+            self.keys.append(key)
+            self.ids.append([ids])
+            self.outs.append([out])
+
+    def add_dense(self, key: Any, out: Any) -> None:
+        """Read a dense key."""
+        self.dense_keys.append(key)
+        self.dense_outs.append(out)
+
+    def run(self, store: _core.Store, async_op: bool, result: Callable[[], Any], shown: list[Any]) -> Any:
+        """Read, and return the result or a Ticket."""
+
+        def end() -> Any:
+            for one in self.ends:
+                one()
+            return result()
+
+        if not async_op:
+            if self.dense_keys:
+                store._pull(self.dense_keys, self.dense_outs, self.priority)
+            if self.keys:
+                store._pull_rows(self.verb, self.keys, self.ids, self.outs, self.priority)
+            return end()
+        operations = []
+        if self.dense_keys:
+            operations.append(store._pull_async(self.dense_keys, self.dense_outs, self.priority))
+        if self.keys:
+            operations.append(store._pull_rows_async(self.verb, self.keys, self.ids, self.outs, self.priority))
+        return _ticket(operations, _title(self.verb, shown), end)
+
+
+def _ticket(operations: list[Any], title: str, end: Callable[[], Any]) -> Ticket[Any]:
+    """Return the ticket of operations that have begun."""
+    if not operations:
+        return ticket.in_thread(end, title)
+    *others, last = operations
+
+    def result() -> Any:
+        for other in others:
+            other.wait(None)
+        return end()
+
+    return ticket.Ticket(last, title, _once(result))
+
+
+def _is_ids(row_ids: Any) -> bool:
+    """Return whether this is one array of ids, not a list of such."""
+    return not isinstance(row_ids, (list, tuple)) or all(is_scalar(one) for one in row_ids)
+
+
+def _id_sets(who: str, row_ids: Any) -> list[np.ndarray[Any, Any]]:
+    """Return sorted ids, each once: one array, or one of each item of a list."""
+    if row_ids is None:
+        raise InvalidArgumentError(f"{who}: row_ids are needed; pull(key, out, ignore_sparse=False) gives all rows")
+    given = [row_ids] if _is_ids(row_ids) else list(row_ids)
+    return [np.unique(_rows.ids_of(who, one)) for one in given]
+
+
+def _initializer_of(given: Any) -> tuple[int, float, float, int]:
+    """Return kind, numbers and seed of what rows begin with."""
+    from . import initializer as init
+
+    if given is None or is_scalar(given):
+        return _CONSTANT, 0.0 if given is None else float(number(given)), 0.0, 0
+    made: Any = init.create(given) if isinstance(given, str) else given
+    if isinstance(made, type) and issubclass(made, init.Initializer):
+        made = made()
+    kind = type(made)
+    if kind in (init.Zero, init.One, init.Constant) and is_scalar(made.value):
+        return _CONSTANT, float(number(made.value)), 0.0, 0
+    if kind in (init.Uniform, init.Normal):
+        from .random import _stream
+
+        seed = int(_stream().integers(0, 2**63))
+        if kind is init.Uniform:
+            return _UNIFORM, -made.scale, made.scale, seed
+        return _NORMAL, 0.0, made.sigma, seed
+    raise InvalidArgumentError(
+        f"init_table: initializer {type(made).__name__}; a number, or Zero, One, Constant of a number, Uniform or Normal of mx.init is needed"
+    )
+
+
+@part_of("KVStore")
+class KVStoreRows(_core.Store):
+    """The part of KVStore for rows."""
+
+    _running: Running | None = None  # the optimizer that the store runs without Python
+
+    def _info(self, verb: str, key: Any) -> _Info:
+        return _Info(*self._describe_rows(verb, key))
+
+    def _is_by_rows(self, key: Any) -> bool:
+        """Return whether a key is there and is kept by rows."""
+        try:
+            return self._info("describe", key).rows is not None
+        except KVError:
+            return False
+
+    def _concerns_rows(self, keys: list[Any], values: list[list[Any]]) -> bool:
+        """Return whether a call has a row-sparse value, or a key that is kept by rows."""
+        return any(is_rows(value) for given in values for value in given) or any(map(self._is_by_rows, keys))
+
+    # ---------------------------------------------------------------------------------------------------- making keys
+
+    def _init_given(self, key: Any, value: Any, mode: str) -> None:
+        """Create keys, those with row-sparse values by rows."""
+        try:
+            self._init(key, value, mode)
+        except TypeError:
+            pairs = _pairs(key, value)
+            if pairs is None or not any(is_rows(one) for given in pairs[1] for one in given):
+                raise
+            self._init_rows_given(*pairs, mode)
+
+    def _init_rows_given(self, keys: list[Any], values: list[list[Any]], mode: str) -> None:
+        rows: list[tuple[Any, _Given]] = []
+        dense: list[tuple[Any, Any]] = []
+        for key, given in zip(keys, values, strict=True):
+            if len(given) != 1:
+                raise InvalidArgumentError(f"init {key!r}: {len(given)} values, one is needed")
+            if is_rows(given[0]):
+                rows.append((key, _given(f"init {key!r}", given[0], is_unique=True)))
+            else:
+                dense.append((key, given[0]))
+        if dense:  # what would make the second of two calls fail
+            for place, key in enumerate(keys):
+                if key in keys[:place] or self._contains(key):
+                    raise AlreadyExistsError(f"init {key!r}: the key is there already")
+        specs = [
+            (list(given.shape[1:]), shape_and_dtype(given.values)[1], given.shape[0], _CONSTANT, 0.0, 0.0, 0)
+            for _, given in rows
+        ]
+        ids = [[given.ids] if len(given.ids) else [] for _, given in rows]
+        data = [[given.values] if len(given.ids) else [] for _, given in rows]
+        self._init_rows([key for key, _ in rows], specs, ids, data, mode)
+        if dense:
+            self._init([key for key, _ in dense], [value for _, value in dense], mode)
+
+    def _meets_shape(self, key: Any, shape: tuple[int, ...], dtype: str) -> None:
+        """Look at a new key before it is made."""
+
+    def init_table(
+        self,
+        key: Key,
+        dim: Shape,
+        dtype: DType = "float32",
+        initializer: Initializer | type[Initializer] | str | float | None = None,
+        rows: int | None = None,
+        *,
+        mode: Mode | None = None,
+    ) -> None:
+        """Create a key of rows that are not there before somebody pushes them: the table of an embedding.
+
+        Reading a row that nobody has pushed gives what the initializer has for it and makes no row, so that memory grows with
+        the rows that are pushed.
+
+        Args:
+            key: an int or a str.
+            dim: the extent of a row, or its shape.
+            dtype: of the rows.
+            initializer: what rows begin as: a number, or `Zero`, `One`, `Constant` of a number, `Uniform` or `Normal` of
+                `mx.init`, or the name of one; default 0. The numbers of a row depend on its id and on a seed that
+                `mx.random` gives, and on nothing else.
+            rows: ids are below it; default 2**63, any whole number of an int64.
+            mode: as of `init`.
+
+        Raises:
+            AlreadyExistsError: the key is there already.
+            InvalidArgumentError: another initializer, a number of rows that is negative or above 2**63; as `init`.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init_table('users', 4, initializer=mx.init.Constant(0.5))
+            >>> kv.push_rows('users', [10**12], np.ones((1, 4), np.float32))
+            >>> kv.pull_rows('users', np.array([7, 10**12]))
+            array([[0.5, 0.5, 0.5, 0.5],
+                   [1. , 1. , 1. , 1. ]], dtype=float32)
+        """
+        who = f"init_table {key!r}"
+        if mode not in (None, "sync", "async"):
+            raise InvalidArgumentError(f"{who}: mode {mode!r}; there are sync and async")
+        count = _rows.ROWS_MAX if rows is None else rows
+        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or not 0 <= count <= _rows.ROWS_MAX:
+            raise InvalidArgumentError(f"{who}: rows={rows!r}; a whole number from 0 to 2**63 is needed")
+        row_shape, name = shape_list(dim), dtype_name(dtype)
+        spec = (row_shape, name, int(count), *_initializer_of(initializer))
+        self._meets_shape(key, (1, *row_shape), name)
+        self._init_rows([key], [spec], [[]], [[]], mode or "")
+
+    # --------------------------------------------------------------------------------------------------------- pushing
+
+    def _push_with_rows(self, key: Any, value: Any, priority: int, async_op: bool) -> Any:
+        """Push where a value is row-sparse or a key is kept by rows; NotImplemented where none is."""
+        pairs = _pairs(key, value)
+        if pairs is None or not self._concerns_rows(*pairs):
+            return NotImplemented
+        dense: dict[Any, list[Any]] = {}
+        rows: dict[Any, list[_Given]] = {}
+        infos = dict([(one, self._info("push", one)) for one in pairs[0]])
+        for one, values in _by_key(*pairs).items():
+            who = f"push {one!r}"
+            info = infos[one]
+            are_rows = [is_rows(v) for v in values]
+            given = [_given(who, v) for v, is_one in zip(values, are_rows, strict=True) if is_one]
+            for part in given:
+                _check_given(who, part, info)
+            if values and all(are_rows):
+                rows[one] = given
+            elif info.rows is None:
+                dense[one] = [_dense_of(v) if is_one else v for v, is_one in zip(values, are_rows, strict=True)]
+            else:
+                raise InvalidArgumentError(
+                    f"{who}: value {are_rows.index(False) if values else 0} of {len(values)} is "
+                    f"{'dense' if values else 'missing'}, and the key is kept by rows; tostype('row_sparse') of an array, "
+                    "and push_rows(key, ids, rows), push rows"
+                )
+        ids = [[part.ids for part in parts] for parts in rows.values()]
+        data = [[part.values for part in parts] for parts in rows.values()]
+        if not async_op:
+            if dense:
+                self._push(list(dense), list(dense.values()), priority)
+            if rows:
+                self._push_rows(list(rows), ids, data, priority)
+            return None
+        operations = []
+        if dense:
+            operations.append(self._push_async(list(dense), list(dense.values()), priority))
+        if rows:
+            operations.append(self._push_rows_async(list(rows), ids, data, priority))
+        return _ticket(operations, _title("push", pairs[0]), lambda: None)
+
+    @overload
+    def push_rows(
+        self,
+        key: Key | Keys[Any],
+        row_ids: RowIds,
+        values: Any,
+        priority: int = 0,
+        *,
+        async_op: Literal[False] = False,
+    ) -> None: ...
+    @overload
+    def push_rows(
+        self, key: Key | Keys[Any], row_ids: RowIds, values: Any, priority: int = 0, *, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    @overload
+    def push_rows(
+        self, key: Key | Keys[Any], row_ids: RowIds, values: Any, priority: int = 0, *, async_op: bool
+    ) -> Ticket[None] | None: ...
+    def push_rows(
+        self, key: Key | Keys[Any], row_ids: RowIds, values: Any, priority: int = 0, *, async_op: bool = False
+    ) -> Ticket[None] | None:
+        """Push some rows: sum those of one id and hand them to the updater (default: store them, and leave the other rows).
+
+        Args:
+            key: a key or a list of keys. Of a key that is not kept by rows the other rows count as zeros.
+            row_ids: whole numbers, of any shape, in any order, with repetitions, in an array of any framework or a list; for
+                a list of keys a list of such.
+            values: an array of any framework of shape ``ids.shape + row shape``, in the key's dtype; for a list of keys a list
+                of such.
+            priority, async_op: as `push`.
+
+        Raises:
+            KeyNotFoundError: a key was never initialised.
+            OutOfRangeError: an id that the key does not have.
+            InvalidArgumentError: another shape or dtype, ids that are no whole numbers.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init_table('t', 2)
+            >>> kv.push_rows('t', [5, 3, 5], np.array([[1, 1], [2, 2], [3, 3]], np.float32))
+            >>> kv.pull_rows('t', [3, 5]).asnumpy()
+            array([[2., 2.],
+                   [4., 4.]], dtype=float32)
+        """
+        running = self._running
+        if running is not None and running.is_watching:
+            with running.turn(key):
+                return self._give_rows(key, row_ids, values, priority, async_op)
+        return self._give_rows(key, row_ids, values, priority, async_op)
+
+    def _give_rows(self, key: Any, row_ids: Any, values: Any, priority: int, async_op: bool) -> Ticket[None] | None:
+        keys, columns = _columns("push_rows", key, row_ids, values)
+        ids: list[Any] = []
+        data: list[Any] = []
+        for one, given_ids, given in zip(keys, *columns, strict=True):
+            who = f"push_rows {one!r}"
+            info = self._info("push_rows", one)
+            found = _rows.ids_of(who, given_ids)
+            _check_range(who, found, info)
+            array = _array_of(who, given, info)
+            row_shape = info.shape if info.rows is not None else info.shape[1:]
+            if array.shape != (*found.shape, *row_shape):
+                raise InvalidArgumentError(
+                    f"{who}: values of shape {array.shape}, ids of shape {found.shape} and rows of {tuple(row_shape)}"
+                )
+            if found.size:
+                flat = array if array.contiguous else array.copy()
+                ids.append([found.reshape(-1)])
+                data.append([flat._reshape([found.size, *row_shape])])
+            else:
+                ids.append([])
+                data.append([])
+        keys = [one for one, some in zip(keys, ids, strict=True) if some]
+        ids, data = [some for some in ids if some], [some for some in data if some]
+        if async_op:
+            operations = [self._push_rows_async(keys, ids, data, priority)] if keys else []
+            return _ticket(operations, _title("push_rows", keys or _listed(key)), lambda: None)
+        if keys:
+            self._push_rows(keys, ids, data, priority)
+        return None
+
+    # --------------------------------------------------------------------------------------------------------- pulling
+
+    def _pull_with_rows(self, key: Any, out: Any, priority: int, ignore_sparse: bool, async_op: bool) -> Any:
+        """Pull where an out is row-sparse or a key is kept by rows; NotImplemented where none is."""
+        pairs = _pairs(key, out)
+        if pairs is None or not self._concerns_rows(*pairs):
+            return NotImplemented
+        return self._planned(*pairs, priority, ignore_sparse).run(self, async_op, lambda: None, pairs[0])
+
+    def _planned(self, keys: list[Any], outs: list[list[Any]], priority: int, ignore_sparse: bool) -> _Pulls:
+        """Return the readings of a pull, whose outs are looked at."""
+        pulls = _Pulls("pull", priority)
+        for key, targets in zip(keys, outs, strict=True):
+            info = self._info("pull", key)
+            if not targets:
+                raise InvalidArgumentError(f"pull {key!r}: no outputs")
+            kept = [target for target in targets if not (ignore_sparse and is_row_sparse(target))]
+            if len(kept) < len(targets):
+                _logger.info("pull %r: row-sparse outputs stay as they are unless ignore_sparse=False", key)
+            for target in kept:
+                self._plan_one(pulls, key, info, target)
+        return pulls
+
+    def _plan_one(self, pulls: _Pulls, key: Any, info: _Info, target: Any) -> None:
+        who = f"pull {key!r}"
+        if _rows.is_of_torch(target) or _rows.is_of_scipy(target):
+            raise InvalidArgumentError(
+                f"{who}: type {type(target).__name__}; a RowSparseNDArray or a dense array is needed"
+            )
+        is_sparse = is_row_sparse(target)
+        view = target if is_sparse else _view(who, target, True)
+        if view.shape != info.whole():
+            raise InvalidArgumentError(f"{who}: an output of shape {view.shape}, the key has {_shown(info)}")
+        array = _new(view.shape, view.dtype_name, view) if is_sparse else view
+        if info.rows is None:
+            pulls.add_dense(key, array)
+        elif array.contiguous:
+            pulls.add(key, np.arange(info.rows, dtype=np.int64), array)
+        else:
+            packed = _new(view.shape, view.dtype_name, view)
+            pulls.add(key, np.arange(info.rows, dtype=np.int64), packed)
+            pulls.ends.append(lambda: array._assign(packed))
+        if is_sparse:
+            pulls.ends.append(lambda: target._take(array))
+
+    def _pull_whole(self, key: Any, priority: int, like: Callable[[Any], Any], async_op: bool) -> Any:
+        """Pull without an out where a key is kept by rows; NotImplemented where none is."""
+        keys = _listed(key)
+        if not any(map(self._is_by_rows, keys)):
+            return NotImplemented
+        fresh = []
+        for one in keys:
+            info = self._info("pull", one)
+            if info.rows == _rows.ROWS_MAX:
+                raise InvalidArgumentError(f"pull {one!r}: the key has 2**63 rows; pull_rows(key, ids) gives some")
+            fresh.append(_new(info.whole(), info.dtype))
+        pulls = self._planned(keys, [[array] for array in fresh], priority, False)
+        return pulls.run(self, async_op, lambda: like(fresh if isinstance(key, (list, tuple)) else fresh[0]), keys)
+
+    def _pushpull_with_rows(self, key: Any, value: Any, out: Any, priority: int, async_op: bool) -> Any:
+        """Push, then pull, where a value or an out is row-sparse; NotImplemented where none is."""
+        pairs, targets = _pairs(key, value), _pairs(key, value if out is None else out)
+        if pairs is None or targets is None:
+            return NotImplemented
+        if not self._concerns_rows(pairs[0], [[*a, *b] for a, b in zip(pairs[1], targets[1], strict=True)]):
+            return NotImplemented
+        if out is None:
+            raise InvalidArgumentError(f"{_title('pushpull', pairs[0])}: `out` is needed where a value is row-sparse")
+        pulls = self._planned(*targets, priority, False)
+        if not async_op:
+            self._push_any(key, value, priority, False)
+            return pulls.run(self, False, lambda: None, pairs[0])
+        pushed: Ticket[None] = self._push_any(key, value, priority, True)
+        return pulls.run(self, True, lambda: pushed.wait(), pairs[0])
+
+    def _push_any(self, key: Any, value: Any, priority: int, async_op: bool) -> Any:
+        result = self._push_with_rows(key, value, priority, async_op)
+        if result is not NotImplemented:
+            return result
+        if async_op:
+            return ticket.Ticket(self._push_async(key, value, priority), _title("push", _listed(key)), lambda: None)
+        return self._push(key, value, priority)
+
+    def _broadcast_with_rows(self, key: Any, value: Any, out: Any, priority: int) -> bool:
+        """Init, then pull, where a value or an out is row-sparse; False where none is."""
+        pairs, targets = _pairs(key, value), _pairs(key, out)
+        if pairs is None or targets is None or not any(is_rows(v) for given in (*pairs[1], *targets[1]) for v in given):
+            return False
+        for one, values, outs in zip(pairs[0], pairs[1], targets[1], strict=True):
+            who = f"broadcast {one!r}"
+            if len(values) != 1 or not outs:
+                raise InvalidArgumentError(
+                    f"{who}: {len(values)} values and {len(outs)} outputs, one and at least one are needed"
+                )
+            wanted = tuple(values[0].shape) if is_rows(values[0]) else _view(who, values[0], False).shape
+            for target in outs:
+                found = tuple(target.shape) if is_row_sparse(target) else _view(who, target, True).shape
+                if found != wanted:
+                    raise InvalidArgumentError(f"{who}: an output of shape {found}, the value has {wanted}")
+        self._init_given(key, value, "")
+        self._planned(*targets, priority, False).run(self, False, lambda: None, pairs[0])
+        return True
+
+    def row_sparse_pull(
+        self, key: Key | Keys[Any], out: Any = None, priority: int = 0, row_ids: Any = None, *, async_op: bool = False
+    ) -> Any:
+        """Copy rows of keys that are kept by rows into row-sparse arrays, or return such.
+
+        An output becomes the rows that were asked for: its indices are the ids, sorted, each once, and its other rows are
+        zero.
+
+        Args:
+            key: a key or a list of keys.
+            out: for one key a RowSparseNDArray or a list of them, for a list of keys a list of such; each of the shape
+                ``(rows,) + row shape`` of the key. Converts between float dtypes.
+            priority: as `push`.
+            row_ids: whole numbers (floats too), of any shape, in any order, with repetitions, in an array of any framework
+                or a list of numbers; for all outputs. Or a list of such, one for each output; for a list of keys a list of
+                those.
+            async_op: return a Ticket; the outputs have their rows when its `wait` has returned.
+
+        Returns:
+            None, or a Ticket with `async_op`; without `out` a new RowSparseNDArray, a list of them for a list of keys or of
+            ids.
+
+        Raises:
+            KeyNotFoundError: a key was never initialised.
+            OutOfRangeError: an id that is negative or that the key does not have.
+            InvalidArgumentError: a key that is not kept by rows, a dense output (see `pull_rows`) or one of another shape, another
+                number of ids than of outputs, no `row_ids`. No output has changed.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init('w', mx.nd.ones((4, 2)).tostype('row_sparse'))
+            >>> out = mx.nd.sparse.zeros('row_sparse', (4, 2))
+            >>> kv.row_sparse_pull('w', out=out, row_ids=mx.nd.array([3, 0, 3]))
+            >>> out.indices.asnumpy(), out.data.asnumpy()
+            (array([0, 3]), array([[1., 1.],
+                   [1., 1.]], dtype=float32))
+        """
+        keys, outs, sets, is_single = _requests(key, out, row_ids)
+        pulls = _Pulls("row_sparse_pull", priority)
+        made = [self._plan_sparse(pulls, one, targets, ids) for one, targets, ids in zip(keys, outs, sets, strict=True)]
+
+        def result() -> Any:
+            if out is not None:
+                return None
+            each = [arrays[0] if is_one else arrays for arrays, is_one in zip(made, is_single, strict=True)]
+            return each if isinstance(key, (list, tuple)) else each[0]
+
+        return pulls.run(self, async_op, result, keys)
+
+    def _plan_sparse(
+        self, pulls: _Pulls, key: Any, outs: list[Any] | None, sets: list[np.ndarray[Any, Any]]
+    ) -> list[RowSparseNDArray]:
+        """Add the readings of one key; return the arrays that take them."""
+        from . import sparse
+
+        who = f"row_sparse_pull {key!r}"
+        info = self._info("row_sparse_pull", key)
+        if info.rows is None:
+            raise InvalidArgumentError(
+                f"{who}: the key is dense; pull gives its value, and init with a row-sparse value, or init_table, makes a key of rows"
+            )
+        targets = (
+            outs if outs is not None else [sparse.zeros("row_sparse", info.whole(), None, info.dtype) for _ in sets]
+        )
+        if len(sets) not in (1, len(targets)) or not targets:
+            raise InvalidArgumentError(
+                f"{who}: {len(sets)} arrays of ids for {len(targets)} outputs; one for each is needed, or one"
+            )
+        for ids in sets:
+            _check_range(who, ids, info)
+        read: list[NDArray] = []
+        for place, target in enumerate(targets):
+            ids = sets[place if len(sets) > 1 else 0]
+            if not is_row_sparse(target):
+                raise InvalidArgumentError(
+                    f"{who}: an output of type {type(target).__name__}; a RowSparseNDArray is needed, and pull_rows gives rows "
+                    "as a dense array"
+                )
+            if not info.takes(target.shape):
+                raise InvalidArgumentError(f"{who}: an output of shape {target.shape}, the key has {_shown(info)}")
+            _rows.check_ids(who, ids, target.shape[0], f"the output has shape {target.shape}")
+            if len(sets) > 1 or place == 0:
+                data = _new((len(ids), *info.shape), target.dtype_name, target)
+                pulls.add(key, ids, data)
+                read.append(data)
+                pulls.ends.append(_taking(target, data, ids, is_copy=False))
+            else:
+                pulls.ends.append(_taking(target, read[0], ids, is_copy=True))
+        return targets
+
+    def pull_rows(
+        self, key: Key | Keys[Any], row_ids: RowIds, out: Any = None, priority: int = 0, *, async_op: bool = False
+    ) -> Any:
+        """Return the rows with these ids, in their order, or copy them into `out`: what an embedding looks up.
+
+        Args:
+            key: a key that is kept by rows, or a list of such.
+            row_ids: whole numbers, of any shape, in any order, with repetitions, in an array of any framework or a list; for
+                a list of keys a list of such.
+            out: a writable array of any framework, of shape ``ids.shape + row shape``; for a list of keys a list of such.
+                Converts between float dtypes.
+            priority: as `push`.
+            async_op: return a Ticket; its wait gives what pull_rows would have given.
+
+        Returns:
+            A Ticket with `async_op`; None with `out`; else a new array of the framework of the ids, of an NDArray or a list
+            an NDArray, in the key's dtype and of shape ``ids.shape + row shape``; a list of them for a list of keys.
+
+        Raises:
+            KeyNotFoundError: a key was never initialised.
+            OutOfRangeError: an id that is negative or that the key does not have.
+            InvalidArgumentError: a key that is not kept by rows, ids that are no whole numbers, an `out` of another shape.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init('w', mx.nd.array([[0, 1], [2, 3], [4, 5]]).tostype('row_sparse'))
+            >>> kv.pull_rows('w', np.array([[2, 1], [1, 1]]))[0]
+            array([[4., 5.],
+                   [2., 3.]], dtype=float32)
+        """
+        if out is not None:
+            keys, columns = _columns("pull_rows", key, row_ids, out)
+        else:
+            keys, (ids_of_keys,) = _columns("pull_rows", key, row_ids)
+            columns = [ids_of_keys, [None] * len(keys)]
+        pulls = _Pulls("pull_rows", priority)
+        results = [self._plan_rows(pulls, *one) for one in zip(keys, *columns, strict=True)]
+
+        def result() -> Any:
+            if out is not None:
+                return None
+            found = [give() for give in results]
+            return found if isinstance(key, (list, tuple)) else found[0]
+
+        return pulls.run(self, async_op, result, keys)
+
+    def _plan_rows(self, pulls: _Pulls, key: Any, row_ids: Any, out: Any) -> Callable[[], Any]:
+        """Add the reading of one key; return what gives its result."""
+        who = f"pull_rows {key!r}"
+        info = self._info("pull_rows", key)
+        if info.rows is None:
+            raise InvalidArgumentError(
+                f"{who}: the key is dense; pull gives its value, and init with a row-sparse value, or init_table, makes a key of rows"
+            )
+        ids = _rows.ids_of(who, row_ids)
+        _check_range(who, ids, info)
+        shape = (*ids.shape, *info.shape)
+        target = _new(shape, info.dtype) if out is None else _view(who, out, True)
+        if target.shape != shape:
+            raise InvalidArgumentError(f"{who}: an output of shape {target.shape}, {shape} is needed")
+        packed = target if target.contiguous else _new(shape, target.dtype_name)
+        if ids.size:
+            pulls.add(key, ids.reshape(-1), packed._reshape([ids.size, *info.shape]))
+        if packed is not target:
+            pulls.ends.append(lambda: target._assign(packed))
+        return lambda: _like(target, row_ids)
+
+
+def _dense_of(value: Any) -> Any:
+    """Return a row-sparse value as a dense array."""
+    if is_row_sparse(value):
+        return value.tostype("default")
+    return value.detach().to_dense() if _rows.is_of_torch(value) else value.toarray()
+
+
+def _check_range(who: str, ids: np.ndarray[Any, Any], info: _Info) -> None:
+    rows = info.rows if info.rows is not None else (info.shape[0] if info.shape else 0)
+    _rows.check_ids(who, ids, rows, f"the key has {_shown(info)}")
+
+
+def _array_of(who: str, given: Any, info: _Info) -> NDArray:
+    """Return values of any kind as an array: numbers in the dtype of the key, arrays as they are."""
+    from . import ndarray as nd
+
+    if isinstance(given, (list, tuple)) or is_scalar(given):
+        return nd.array(given, dtype=info.dtype)
+    return _view(who, given, False)
+
+
+def _like(array: NDArray, ids: Any) -> Any:
+    """Return an array in the framework of ids; of a list, or of one number, as it is."""
+    from . import _interop
+
+    if isinstance(ids, (list, tuple, int)):
+        return array
+    return _interop.like(array, np.empty(0) if isinstance(ids, np.generic) else ids)
+
+
+def _taking(target: Any, data: NDArray, ids: np.ndarray[Any, Any], is_copy: bool) -> Callable[[], None]:
+    """Return what gives an array the rows that have been read."""
+
+    def take() -> None:
+        rows = data if data.dtype_name == target.dtype_name else data.astype(target.dtype_name)
+        if rows.context != target.context:
+            rows = rows.copyto(target.context)
+        target._data, target._ids = rows.copy() if is_copy and rows is data else rows, ids
+
+    return take
+
+
+def _columns(verb: str, key: Any, *given: Any) -> tuple[list[Any], list[list[Any]]]:
+    """Return keys, and for each argument what was given for each key."""
+    if not isinstance(key, (list, tuple)):
+        return [key], [[one] for one in given]
+    for one in given:
+        if not isinstance(one, (list, tuple)) or len(one) != len(key):
+            found = f"one of {len(one)}" if isinstance(one, (list, tuple)) else "no list"
+            raise InvalidArgumentError(f"{verb}: {len(key)} keys need a list of {len(key)}, here is {found}")
+    return list(key), [list(one) for one in given]
+
+
+def _requests(
+    key: Any, out: Any, row_ids: Any
+) -> tuple[list[Any], list[list[Any] | None], list[list[np.ndarray[Any, Any]]], list[bool]]:
+    """Return keys, and for each its outputs, its ids, and whether there is one array of ids."""
+    who = "row_sparse_pull"
+    if not isinstance(key, (list, tuple)):
+        outs = None if out is None else _listed(out)
+        return [key], [outs], [_id_sets(f"{who} {key!r}", row_ids)], [_is_ids(row_ids)]
+    keys = list(key)
+    if not keys:
+        raise InvalidArgumentError(f"{who}: no keys")
+    if out is None:
+        outs_of_keys: list[list[Any] | None] = [None] * len(keys)
+    else:
+        outs_of_keys = [_listed(one) for one in _columns(who, keys, out)[1][0]]
+    ids = [row_ids] if _is_ids(row_ids) else list(row_ids)
+    if len(ids) not in (1, len(keys)):
+        raise InvalidArgumentError(
+            f"{who}: {len(ids)} arrays of ids for {len(keys)} keys; one for each is needed, or one"
+        )
+    ids = ids * len(keys) if len(ids) == 1 else ids
+    sets = [_id_sets(f"{who} {one!r}", given) for one, given in zip(keys, ids, strict=True)]
+    return keys, outs_of_keys, sets, [_is_ids(one) for one in ids]

@@ -1,0 +1,133 @@
+"""Ids of rows, and rows that other packages have: what row-sparse arrays and the verbs of rows read."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from . import _core
+from ._elements import Elements
+from .errors import InvalidArgumentError, OutOfRangeError
+
+ROWS_MAX = 1 << 63  # ids are below it
+
+
+def _elements_of(who: str, given: object) -> np.ndarray[Any, Any]:
+    """Return what stands for ids as a NumPy array of any numbers."""
+    if not isinstance(given, (np.ndarray, Elements)) and hasattr(given, "__dlpack__"):
+        try:
+            given = _core._view_of(Elements, given, False)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{who}: ids: {error}") from None
+    if isinstance(given, Elements):
+        return given._host()
+    if isinstance(given, (list, tuple)):
+        given = [x._host() if isinstance(x, Elements) else x for x in given]
+        if not given:
+            return np.zeros(0, np.int64)
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"{who}: ids: {error}") from None
+
+
+def _no_id(who: str, one: object) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{who}: {one!r} is no id of a row; whole numbers are needed")
+
+
+def ids_of(who: str, given: object) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return ids as a new int64 array of the same shape; floats that are whole numbers are ids.
+
+    Raises:
+        InvalidArgumentError: something else than whole numbers.
+        OutOfRangeError: one that an int64 does not hold.
+    """
+    values = _elements_of(who, given)
+    kind = values.dtype.kind
+    if kind == "f":
+        wide = values.astype(np.float64)
+        odd = ~(np.isfinite(wide) & (wide == np.trunc(wide)))
+        if odd.any():
+            raise _no_id(who, wide[odd].flat[0].item())
+        beyond = np.abs(wide) >= ROWS_MAX
+        if beyond.any():
+            raise OutOfRangeError(f"{who}: row {int(wide[beyond].flat[0])}; ids are below 2**63")
+        return np.array(wide, np.int64, order="C")
+    if kind == "O":
+        for one in values.flat:
+            if isinstance(one, bool) or not isinstance(one, (int, np.integer)):
+                raise _no_id(who, one)
+            if not -ROWS_MAX <= one < ROWS_MAX:
+                raise OutOfRangeError(f"{who}: row {one}; ids are below 2**63")
+    elif kind == "u":
+        if values.size and int(values.max()) >= ROWS_MAX:
+            raise OutOfRangeError(f"{who}: row {int(values.max())}; ids are below 2**63")
+    elif kind != "i":
+        raise _no_id(who, values.flat[0].item() if values.size else values.dtype.name)
+    return np.array(values, np.int64, order="C")
+
+
+def check_ids(who: str, ids: np.ndarray[Any, np.dtype[np.int64]], rows: int, what: str) -> None:
+    """Raise OutOfRangeError, with the first bad one, unless all ids are from 0 to below `rows`."""
+    if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= rows):
+        first = int(ids[(ids < 0) | (ids >= rows)].flat[0]) if rows < ROWS_MAX else int(ids[ids < 0].flat[0])
+        raise OutOfRangeError(f"{who}: row {first}; {what}")
+
+
+def sorted_unique(who: str, ids: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, Any] | None:
+    """Return the order that sorts ids, or None where they are sorted; raise where one stands twice."""
+    if (ids[1:] > ids[:-1]).all():
+        return None
+    order = np.argsort(ids, kind="stable")
+    ordered = ids[order]
+    twice = ordered[1:] == ordered[:-1]
+    if twice.any():
+        raise InvalidArgumentError(f"{who}: row {int(ordered[1:][twice][0])} stands twice; each row has one place")
+    return order
+
+
+# ------------------------------------------------------------------------------------------------ of other packages
+
+
+def is_of_torch(value: Any) -> bool:
+    """Return whether a value is a sparse tensor of PyTorch, of any layout."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor) and value.layout != torch.strided
+
+
+def is_of_scipy(value: object) -> bool:
+    """Return whether a value is a sparse matrix or array of SciPy."""
+    module = type(value).__module__
+    return module.startswith("scipy.sparse") and hasattr(value, "tocsr")
+
+
+def coalesced(tensor: Any) -> Any:
+    """Return a sparse tensor of PyTorch with the rows that have one id summed."""
+    import torch
+
+    return tensor.coalesce() if tensor.layout == torch.sparse_coo else tensor
+
+
+def rows_of_torch(who: str, tensor: Any) -> tuple[np.ndarray[Any, Any], Any, tuple[int, ...]]:
+    """Return ids, which may repeat, a dense tensor of rows, and the shape of a sparse tensor of PyTorch."""
+    import torch
+
+    if tensor.layout != torch.sparse_coo or tensor.sparse_dim() != 1:
+        found = f"layout {tensor.layout}" if tensor.layout != torch.sparse_coo else f"{tensor.sparse_dim()} sparse axes"
+        raise InvalidArgumentError(
+            f"{who}: a tensor with {found}; one of torch.sparse_coo whose first axis alone is sparse has rows"
+        )
+    tensor = tensor.detach()
+    ids = tensor._indices()[0].contiguous()
+    return ids_of(who, ids), tensor._values(), tuple(tensor.shape)
+
+
+def rows_of_scipy(who: str, matrix: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], tuple[int, ...]]:
+    """Return sorted ids, their rows and the shape of a sparse matrix of SciPy."""
+    if len(matrix.shape) != 2:
+        raise InvalidArgumentError(f"{who}: a sparse array of SciPy of {len(matrix.shape)} axes; two are needed")
+    csr = matrix.tocsr()
+    ids = np.flatnonzero(np.diff(csr.indptr)).astype(np.int64)
+    return ids, csr[ids].toarray(), tuple(int(extent) for extent in matrix.shape)
