@@ -145,7 +145,10 @@ def api():
         short = (
             "mx"
             if module_name == "tensorkv"
-            else "mx." + {"kvstore": "kv", "ndarray": "nd", "ndarray.sparse": "nd.sparse", "numpy": "np"}.get(module_name[9:], module_name[9:])
+            else "mx."
+            + {"kvstore": "kv", "ndarray": "nd", "ndarray.sparse": "nd.sparse", "numpy": "np"}.get(
+                module_name[9:], module_name[9:]
+            )
         )
         for name in names:
             value = getattr(module, name)

@@ -5,6 +5,7 @@ A key that `init` was given a row-sparse value for, or that `init_table` has mad
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
@@ -206,7 +207,9 @@ def _ticket(operations: list[Any], title: str, end: Callable[[], Any]) -> Ticket
 
 def _is_ids(row_ids: Any) -> bool:
     """Return whether this is one array of ids, not a list of such."""
-    return not isinstance(row_ids, (list, tuple)) or all(is_scalar(one) for one in row_ids)
+    if not isinstance(row_ids, (list, tuple)):
+        return True
+    return all(is_scalar(one) and not isinstance(one, np.ndarray) for one in row_ids)
 
 
 def _id_sets(who: str, row_ids: Any) -> list[np.ndarray[Any, Any]]:
@@ -274,28 +277,35 @@ class KVStoreRows(_core.Store):
             self._init_rows_given(*pairs, mode)
 
     def _init_rows_given(self, keys: list[Any], values: list[list[Any]], mode: str) -> None:
-        rows: list[tuple[Any, _Given]] = []
-        dense: list[tuple[Any, Any]] = []
         for key, given in zip(keys, values, strict=True):
             if len(given) != 1:
                 raise InvalidArgumentError(f"init {key!r}: {len(given)} values, one is needed")
-            if is_rows(given[0]):
-                rows.append((key, _given(f"init {key!r}", given[0], is_unique=True)))
-            else:
-                dense.append((key, given[0]))
-        if dense:  # what would make the second of two calls fail
+        one_by_key = [
+            (key, _given(f"init {key!r}", one, True) if is_rows(one) else one)
+            for key, (one,) in zip(keys, values, strict=True)
+        ]
+        runs = [
+            (kind, list(run)) for kind, run in itertools.groupby(one_by_key, lambda pair: isinstance(pair[1], _Given))
+        ]
+        if len(runs) > 1:  # what would make a later one of several calls fail
             for place, key in enumerate(keys):
                 if key in keys[:place] or self._contains(key):
                     raise AlreadyExistsError(f"init {key!r}: the key is there already")
+        for kind, run in runs:
+            if kind:
+                self._init_run(run, mode)
+            else:
+                self._init([key for key, _ in run], [value for _, value in run], mode)
+
+    def _init_run(self, run: list[tuple[Any, _Given]], mode: str) -> None:
+        """Create keys that are kept by rows."""
         specs = [
             (list(given.shape[1:]), shape_and_dtype(given.values)[1], given.shape[0], _CONSTANT, 0.0, 0.0, 0)
-            for _, given in rows
+            for _, given in run
         ]
-        ids = [[given.ids] if len(given.ids) else [] for _, given in rows]
-        data = [[given.values] if len(given.ids) else [] for _, given in rows]
-        self._init_rows([key for key, _ in rows], specs, ids, data, mode)
-        if dense:
-            self._init([key for key, _ in dense], [value for _, value in dense], mode)
+        ids = [[given.ids] if len(given.ids) else [] for _, given in run]
+        data = [[given.values] if len(given.ids) else [] for _, given in run]
+        self._init_rows([key for key, _ in run], specs, ids, data, mode)
 
     def _meets_shape(self, key: Any, shape: tuple[int, ...], dtype: str) -> None:
         """Look at a new key before it is made."""
