@@ -2,7 +2,8 @@
 
 The name of a member says what it is: ``item:DTYPE:PLACE`` of a list; of a dict ``key:DTYPE:NAME``, ``int:DTYPE:NUMBER``
 where the name is an int, ``quoted:DTYPE:NAME`` with %XX where a zip archive cannot hold the name. A dict without arrays has
-one member, ``dict``. The bytes of a file are not trusted: whatever is no such file is one error, and memory is taken for as
+one member, ``dict``. A row-sparse array has two, one behind the other: with ``rows-ids`` as dtype its first extent and its
+indices, in uint64, then with ``rows-DTYPE`` its rows. The bytes of a file are not trusted: whatever is no such file is one error, and memory is taken for as
 many bytes as the file has.
 """
 
@@ -16,21 +17,26 @@ import re
 import secrets
 import stat
 from collections.abc import Iterable, Mapping
-from typing import IO, TYPE_CHECKING, Any, SupportsIndex
+from typing import IO, TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import numpy as np
 
 from . import _core
 from ._elements import Elements, is_row_sparse
-from .errors import InvalidArgumentError
+from ._rows import ROWS_MAX
+from .errors import InvalidArgumentError, OutOfRangeError
 
 if TYPE_CHECKING:
     import zipfile
 
     from .ndarray import NDArray
+    from .sparse import RowSparseNDArray
+
+    AnyArray: TypeAlias = NDArray | RowSparseNDArray
 
 _NOT_OURS = "not written by mx.nd.save; files of MXNet are not read"
 PICKLE = "it looks like a pickle. A pickle is code, and is never read: read it where it was written, and save its arrays again"
+_ROWS = "rows-"  # before the dtype of a part of a row-sparse array
 _EMPTY_DICT = "dict"  # the only name in the file of a dict without arrays
 _LONGEST_NAME = 60_000  # bytes; a zip archive has 65,535 for a name
 _PIECE = 1 << 20  # bytes that are read at a time
@@ -62,18 +68,23 @@ def _tag(name: object, dtype: str) -> str:
     raise InvalidArgumentError(f"save: the name {name!r} has type {type(name).__name__}, a str or an int is needed")
 
 
-def _tagged(data: NDArray | Iterable[NDArray] | Mapping[Any, NDArray]) -> dict[str, np.ndarray[Any, Any]]:
+def _tagged(data: Any) -> dict[str, np.ndarray[Any, Any]]:
     """Return the arrays by the names of their members."""
     if isinstance(data, Elements) or is_row_sparse(data):
-        data = [data]  # type: ignore[list-item]  # a row-sparse one is an error
+        data = [data]
     is_dict = isinstance(data, Mapping)
     arrays: dict[str, np.ndarray[Any, Any]] = {_EMPTY_DICT: np.zeros(0)} if is_dict and not data else {}
     for name, value in data.items() if isinstance(data, Mapping) else enumerate(data):
-        if not isinstance(value, Elements):
-            hint = "; of a row-sparse one save tostype('default')" if is_row_sparse(value) else ""
-            raise InvalidArgumentError(f"save: {name!r} has type {type(value).__name__}, an NDArray is needed{hint}")
-        dtype = value.dtype_name
-        arrays[_tag(name, dtype) if is_dict else f"item:{dtype}:{name}"] = value._numpy_for_reading()
+        if is_row_sparse(value):
+            of_rows: Any = value
+            ids = np.concatenate([[np.uint64(of_rows.shape[0])], of_rows._ids.astype(np.uint64)])
+            parts = {f"{_ROWS}ids": ids, f"{_ROWS}{of_rows.dtype_name}": of_rows._data._numpy_for_reading()}
+        elif isinstance(value, Elements):
+            parts = {value.dtype_name: value._numpy_for_reading()}
+        else:
+            raise InvalidArgumentError(f"save: {name!r} has type {type(value).__name__}, an NDArray is needed")
+        for dtype, raw in parts.items():
+            arrays[_tag(name, dtype) if is_dict else f"item:{dtype}:{name}"] = raw
     return arrays
 
 
@@ -92,9 +103,16 @@ def _mode_of(path: str) -> int | None:
 
 def save(
     fname: str | bytes | os.PathLike[str] | os.PathLike[bytes],
-    data: NDArray | Iterable[NDArray] | Mapping[str, NDArray] | Mapping[int, NDArray] | Mapping[int | str, NDArray],
+    data: AnyArray
+    | Iterable[AnyArray]
+    | Mapping[str, AnyArray]
+    | Mapping[int, AnyArray]
+    | Mapping[int | str, AnyArray]
+    | Mapping[str, NDArray]
+    | Mapping[int, NDArray]
+    | Mapping[int | str, NDArray],
 ) -> None:
-    """Write an NDArray, a list or a dict of NDArrays to a file, atomically.
+    """Write an NDArray, dense or row-sparse, a list or a dict of such to a file, atomically.
 
     The format is NumPy's ``.npz`` (no pickle). An existing file is replaced only by a complete one, and keeps its
     permissions; where `fname` is a symbolic link, the file that it leads to is replaced.
@@ -155,7 +173,7 @@ def load(fname: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> Any:
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         try:
             return _read(file)
-        except InvalidArgumentError as error:
+        except (InvalidArgumentError, OutOfRangeError) as error:
             why = str(error)
         except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, OverflowError, struct.error) as error:
             why = str(error) or type(error).__name__
@@ -188,17 +206,42 @@ def _read(file: IO[bytes]) -> Any:
                 while source.read(_PIECE):  # to the end, where the checksum is compared
                     pass
             return {}
-        arrays: dict[tuple[str, int | str], NDArray] = {}
+        arrays: dict[tuple[str, int | str], NDArray | RowSparseNDArray] = {}
+        ids: tuple[str, int | str, NDArray] | None = None  # of the array whose rows come next
         for member in members:
             kind, dtype, name = _parsed(member.orig_filename)
             if (kind, name) in arrays:
                 raise InvalidArgumentError(f"the name {name!r} stands in it twice")
-            arrays[kind, name] = _array(archive, member, dtype)
+            is_rest = dtype.startswith(_ROWS) and dtype != f"{_ROWS}ids"
+            if is_rest != (ids is not None) or (ids is not None and ids[:2] != (kind, name)):
+                raise InvalidArgumentError(f"ids and rows of {name!r} do not stand together in it")
+            if ids is not None:
+                arrays[kind, name] = _row_sparse(ids[2], _array(archive, member, dtype.removeprefix(_ROWS)))
+                ids = None
+            elif dtype.startswith(_ROWS):
+                ids = kind, name, _array(archive, member, "uint64")
+            else:
+                arrays[kind, name] = _array(archive, member, dtype)
+        if ids is not None:
+            raise InvalidArgumentError(f"the rows of {ids[1]!r} are not in it")
     if all(kind == "name" for kind, _ in arrays) and arrays:
         return {name: array for (_, name), array in arrays.items()}
     if list(arrays) != [("item", place) for place in range(len(arrays))]:
         raise InvalidArgumentError("the places of its list are not all there, in their order")
     return list(arrays.values())
+
+
+def _row_sparse(ids: NDArray, rows: NDArray) -> RowSparseNDArray:
+    """Return the array of two members."""
+    from . import sparse
+
+    found = ids.asnumpy()
+    if found.ndim != 1 or not found.size or rows.ndim < 1:
+        raise InvalidArgumentError("ids without the extent of their array")
+    extent = int(found[0])
+    if extent > ROWS_MAX or (found[1:] >= ROWS_MAX).any():
+        raise InvalidArgumentError("ids that are none")
+    return sparse.checked("ids", rows, found[1:].astype(np.int64), (extent, *rows.shape[1:]))
 
 
 def _check_that_nothing_is_lost(file: IO[bytes], archive: zipfile.ZipFile, size: int) -> None:

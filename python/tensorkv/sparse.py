@@ -677,7 +677,7 @@ class RowSparseNDArray:
 def _rebuild(
     cls: type[RowSparseNDArray], data: NDArray, ids: np.ndarray[Any, Any], shape: tuple[int, ...]
 ) -> RowSparseNDArray:
-    return _checked("unpickle", data, ids, shape, cls)
+    return checked("unpickle", data, ids, shape, cls)
 
 
 def _zero(data: NDArray) -> NDArray:
@@ -716,7 +716,7 @@ def _from_dense(array: Any) -> RowSparseNDArray:
     return RowSparseNDArray._of(gather(array, ids), ids.astype(np.int64), array.shape)
 
 
-def _checked(
+def checked(
     who: str, data: Any, ids: np.ndarray[Any, Any], shape: Any, cls: type[RowSparseNDArray] = RowSparseNDArray
 ) -> RowSparseNDArray:
     """Return an array of rows with their ids in any order, after a look at both."""
@@ -772,16 +772,16 @@ def row_sparse_array(arg1: Any, shape: Shape | None = None, ctx: Where = None, d
         raise InvalidArgumentError(f"{who}: a tuple of {len(arg1)}; (data, indices) or a shape is needed")
     if isinstance(arg1, tuple):
         rows, given = arg1
-        return _checked(who, _data(rows, ctx, dtype), _rows.ids_of(who, given), shape)
+        return checked(who, _data(rows, ctx, dtype), _rows.ids_of(who, given), shape)
     if isinstance(arg1, RowSparseNDArray):
         made = arg1.copy() if dtype is None else arg1.astype(dtype)
         made = made if ctx is None else made.copyto(Context(ctx))
     elif _rows.is_of_torch(arg1):
         ids, values, found = _rows.rows_of_torch(who, _rows.coalesced(arg1))
-        made = _checked(who, _data(values, ctx, dtype), ids, found)
+        made = checked(who, _data(values, ctx, dtype), ids, found)
     elif _rows.is_of_scipy(arg1):
         ids, values, found = _rows.rows_of_scipy(who, arg1)
-        made = _checked(who, _data(values, ctx, dtype), ids, found)
+        made = checked(who, _data(values, ctx, dtype), ids, found)
     else:
         made = _from_dense(_data(arg1, ctx, dtype))
     _check_given(who, made._shape, shape)

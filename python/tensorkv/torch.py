@@ -264,8 +264,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             return torch.zeros_like(parameter, requires_grad=False)
         if grad.is_sparse:
             raise UnimplementedError(
-                f"KVOptimizer: the gradient of {self._names[parameter]!r} is sparse, which stores do not take yet; "
-                "torch.nn.Embedding(sparse=False) gives a dense one"
+                f"KVOptimizer: the gradient of {self._names[parameter]!r} is sparse, which KVOptimizer does not take; "
+                "kv.push does (docs/sparse.md), and torch.nn.Embedding(sparse=False) gives a dense one"
             )
         return grad.detach()
 

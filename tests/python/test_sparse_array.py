@@ -212,8 +212,6 @@ BAD = {
     "sum dtype": (lambda: rows() + rows(dtype="float64"), mx.errors.InvalidArgumentError, "float64"),
     "retain": (lambda: rows().retain([4]), mx.errors.OutOfRangeError, "row 4"),
     "retain dense": (lambda: sparse.retain(mx.nd.ones((2, 2)), [0]), mx.errors.InvalidArgumentError, "NDArray"),
-    "save": (lambda: mx.nd.save("f", rows()), mx.errors.InvalidArgumentError, "tostype"),
-    "save dict": (lambda: mx.nd.save("f", {"a": rows()}), mx.errors.InvalidArgumentError, "tostype"),
     "cast": (lambda: mx.nd.cast_storage(np.ones((2, 2)), "row_sparse"), mx.errors.InvalidArgumentError, "NDArray"),
 }
 
@@ -438,6 +436,55 @@ def test_pickle_and_copies_are_by_value(dtype):
         assert b.dtype_name == dtype and b.context == mx.cpu(1) and is_whole(b)
         b.data[:] = 7
     assert a.data.astype("float32").asnumpy().tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_files_hold_row_sparse_arrays(tmp_path, dtype):
+    data = {
+        "a": rows(dtype=dtype),
+        "none": sparse.zeros("row_sparse", (2**63, 3), dtype=dtype),
+        "dense": mx.nd.ones((2,)),
+        7: sparse.row_sparse_array(([1, 2], [2**62, 5]), shape=(2**63,), dtype=dtype),
+    }
+    for given in (data, list(data.values()), data["a"]):
+        mx.nd.save(tmp_path / "f", given)
+        found = mx.nd.load(tmp_path / "f")
+        wanted = given if isinstance(given, dict) else dict(enumerate(given if isinstance(given, list) else [given]))
+        assert list(found) == list(wanted) if isinstance(found, dict) else len(found) == len(wanted)
+        for name, array in wanted.items():
+            assert (found[name].stype, found[name].shape, found[name].dtype_name) == (
+                array.stype,
+                array.shape,
+                array.dtype_name,
+            )
+            if array.stype == "row_sparse":
+                assert is_whole(found[name])
+                assert found[name].indices.asnumpy().tolist() == array.indices.asnumpy().tolist()
+                assert found[name]._data._numpy_for_reading().tobytes() == array._data._numpy_for_reading().tobytes()
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"item:rows-ids:0": np.array([4, 0], np.uint64)},
+        {"item:rows-float32:0": np.ones((1, 2), np.float32)},
+        {"item:rows-float32:0": np.ones((1, 2), np.float32), "item:rows-ids:0": np.array([4, 0], np.uint64)},
+        {"item:rows-ids:0": np.array([4, 0], np.uint64), "item:rows-float32:1": np.ones((1, 2), np.float32)},
+        {"item:rows-ids:0": np.array([4, 0], np.uint64), "item:float32:0": np.ones((1, 2), np.float32)},
+        {"item:rows-ids:0": np.array([4, 4], np.uint64), "item:rows-float32:0": np.ones((1, 2), np.float32)},
+        {"item:rows-ids:0": np.array([4, 1, 1], np.uint64), "item:rows-float32:0": np.ones((2, 2), np.float32)},
+        {"item:rows-ids:0": np.array([4, 2**63], np.uint64), "item:rows-float32:0": np.ones((1, 2), np.float32)},
+        {"item:rows-ids:0": np.array([2**64 - 1, 0], np.uint64), "item:rows-float32:0": np.ones((1, 2), np.float32)},
+        {"item:rows-ids:0": np.array([], np.uint64), "item:rows-float32:0": np.ones((0, 2), np.float32)},
+        {"item:rows-ids:0": np.array([4, 0], np.int64), "item:rows-float32:0": np.ones((1, 2), np.float32)},
+        {"item:rows-ids:0": np.array([4], np.uint64), "item:rows-float32:0": np.ones((), np.float32)},
+        {"item:rows-ids:0": np.array([[4, 0]], np.uint64), "item:rows-float32:0": np.ones((1, 2), np.float32)},
+    ],
+)
+def test_a_file_with_other_rows_is_refused(tmp_path, members):
+    np.savez(tmp_path / "f.npz", **members)
+    with pytest.raises(mx.errors.InvalidArgumentError, match="not written by mx.nd.save"):
+        mx.nd.load(tmp_path / "f.npz")
 
 
 def test_as_keys_and_modules_of_mxnet():
