@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from . import _core, optimizer
     from .context import Context
     from .ndarray import NDArray
+    from .sparse import RowSparseNDArray
 
 
 class SupportsDLPack(Protocol):
@@ -22,6 +23,13 @@ class SupportsDLPack(Protocol):
 
     @property
     def __dlpack__(self) -> Callable[..., Any]: ...
+
+
+class SupportsCSR(Protocol):
+    """A sparse matrix of SciPy."""
+
+    def tocsr(self) -> Any:
+        """Return it by rows."""
 
 
 class FrameworkDType(Protocol):
@@ -65,7 +73,8 @@ class NamedFields(Protocol):
 K = TypeVar("K", bound="int | str | SupportsIndex")
 Key: TypeAlias = "int | str | SupportsIndex"
 Keys: TypeAlias = "list[K] | tuple[K, ...]"
-Array: TypeAlias = "SupportsDLPack | Buffer"
+DenseArray: TypeAlias = "SupportsDLPack | Buffer"
+Array: TypeAlias = "DenseArray | RowSparseNDArray | SupportsCSR"
 Arrays: TypeAlias = "Array | Sequence[Array]"
 # Whole numbers that name rows.
 RowIds: TypeAlias = "Array | SupportsIndex | Sequence[Any]"

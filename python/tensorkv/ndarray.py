@@ -148,7 +148,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from ._types import Array, DType, Scalar, Shape, Where
+    from ._types import DenseArray, DType, Scalar, Shape, Where
     from ._types import Elements as Values
     from .numpy import ndarray
 
@@ -716,7 +716,7 @@ def cast(data: NDArray, dtype: DType) -> NDArray:
     return data.astype(dtype)
 
 
-def from_dlpack(x: Array) -> NDArray:
+def from_dlpack(x: DenseArray) -> NDArray:
     """Return an array that shares the memory of any object with DLPack or the buffer protocol.
 
     Raises:

@@ -307,6 +307,27 @@ def test_what_is_registered_keeps_its_class() -> None:
 # ------------------------------------------------------------------------------------------------------------------ arrays
 
 
+def test_row_sparse_arrays() -> None:
+    a = mx.nd.sparse.row_sparse_array(([[1.0, 2.0]], [1]), shape=(3, 2))
+    assert_type(a, mx.nd.RowSparseNDArray)
+    assert_type(a.tostype("default"), mx.NDArray)
+    assert_type(mx.nd.ones(SHAPE).tostype("row_sparse"), mx.nd.RowSparseNDArray)
+    assert_type(mx.nd.ones(SHAPE).tostype("default"), mx.NDArray)
+    assert_type(mx.nd.zeros(SHAPE, stype="row_sparse"), mx.nd.RowSparseNDArray)
+    assert_type(mx.nd.sparse.zeros("default", SHAPE), mx.NDArray)
+    assert_type(a.copyto(mx.cpu(1)), mx.nd.RowSparseNDArray)
+    assert_type(a.copyto(mx.nd.zeros((3, 2))), mx.NDArray)
+    assert_type(a.retain([1]).data, mx.NDArray)
+    a += a
+    a[:] = 0
+    with mx.kv.create() as kv:
+        kv.init("d", mx.nd.ones((3, 2)))
+        assert_type(kv.pull("d", out=a, ignore_sparse=False), None)
+        assert a.asnumpy().max() == 1
+        assert_type(mx.optimizer.SGD(lazy_update=False, wd=0.5).lazy_update, bool)
+        assert_type(mx.optimizer.NAG(lazy_update=False).lazy_update, bool)
+
+
 def test_arrays() -> None:
     a = mx.nd.array([[1, 2], [3, 4]], mx.cpu(1), dtype="float32")
     assert_type(a + 1, mx.NDArray)
