@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ._elements import is_row_sparse
 from .errors import InvalidArgumentError
 from .ndarray import NDArray
 
@@ -13,6 +14,8 @@ from .ndarray import NDArray
 def _one_like(array: NDArray, like: object) -> Any:
     if isinstance(like, NDArray):
         return array
+    if is_row_sparse(like):
+        return array.tostype("row_sparse")
     module = type(like).__module__.partition(".")[0]
     if module == "torch":
         import torch

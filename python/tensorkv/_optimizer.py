@@ -582,7 +582,7 @@ def _apply_native(
     if not nd.sparse.is_rows(grad):
         native.apply(index, count, grad, weight, states, master)
         return
-    if not is_lazy:
+    if not is_lazy or "reduce_sum" in native.program.text:  # which needs a weight whole
         native.apply(index, count, grad.tostype("default"), weight, states, master)
         return
     if grad.shape != weight.shape:

@@ -10,6 +10,7 @@ import operator
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from . import _core, _trees, ticket
+from ._elements import is_row_sparse
 from ._part import part_of
 from ._row_verbs import KVStoreRows
 from .errors import InvalidArgumentError
@@ -17,6 +18,7 @@ from .errors import InvalidArgumentError
 if TYPE_CHECKING:
     from ._types import Arrays, ArraysOfKeys, K, Key, Keys, Mode, Targets, Tree
     from .ndarray import NDArray
+    from .sparse import RowSparseNDArray
     from .ticket import Ticket
 
 A = TypeVar("A")
@@ -58,10 +60,12 @@ def _check_priority(verb: str, key: object, priority: object) -> None:
     ) from None
 
 
-def _empty_like(who: str, array: Any) -> NDArray:
+def _empty_like(who: str, array: Any) -> NDArray | RowSparseNDArray:
     """Return a new array with the shape, the dtype and the context of an array of any framework."""
-    from .ndarray import NDArray
+    from .ndarray import NDArray, sparse
 
+    if is_row_sparse(array):
+        return sparse.zeros("row_sparse", array.shape, array.context, array.dtype_name)
     try:
         view = _core._view_of(NDArray, array, False)
     except InvalidArgumentError as error:
@@ -488,12 +492,18 @@ class KVStoreVerbs(KVStoreRows):
         keys, leaves, form = _trees.flatten("pull", tree)
         fresh = self._fresh("pull", keys)
 
-        def result() -> Any:
+        def result_of(arrays: list[Any]) -> Any:
             examples = [like] * len(keys) if like is not None else _trees.examples(leaves)
-            return form(_each_like(fresh, examples))
+            return form(_each_like(arrays, examples))
 
-        operation = self._pull_async(keys, fresh, priority)
-        pending: Ticket[Any] = ticket.Ticket(operation, _title("pull", keys), result)
+        try:
+            operation = self._pull_async(keys, fresh, priority)
+        except TypeError:
+            whole = self._pull_whole(keys, priority, result_of, async_op)
+            if whole is NotImplemented:
+                raise
+            return whole
+        pending: Ticket[Any] = ticket.Ticket(operation, _title("pull", keys), lambda: result_of(fresh))
         return pending if async_op else pending.wait()
 
     @overload

@@ -106,11 +106,19 @@ def test_lists_of_keys_of_both_kinds(kv):
 
 def test_init_takes_a_list_of_one_and_trees(kv):
     kv.init("w", [start()])
-    kv.init({"a": {"b": start(), "c": mx.nd.ones((2,))}})
-    holds(kv.pull("a.b"), start().asnumpy())
-    kv.push({"a": {"b": start()}})
-    pulled = kv.pull({"w": start(), "a": {"c": mx.nd.ones((2,))}}) if False else kv.pull("w")
-    holds(pulled, start().asnumpy())
+    tree = {"a": {"b": start(), "c": mx.nd.ones((2,))}}
+    kv.init(tree)
+    kv.push(tree)
+    for found in (kv.pull(tree), kv.pull(tree, async_op=True).wait()):
+        holds(found["a"]["b"], start().asnumpy(), [0, 2])
+        holds(found["a"]["c"], np.ones(2))
+    holds(kv.pull("w", like=start()), start().asnumpy(), [0, 2])
+    outs = {"a": {"b": mx.nd.zeros((4, 2)), "c": np.zeros(2, np.float32)}}
+    kv.pull(tree, out=outs)
+    holds(outs["a"]["b"], start().asnumpy())
+    copies = kv.broadcast({"d": start(), "e": mx.nd.ones((3,))})
+    holds(copies["d"], start().asnumpy(), [0, 2])
+    holds(copies["e"], np.ones(3))
 
 
 def test_init_in_a_thread(kv):
