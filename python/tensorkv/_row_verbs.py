@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 
-from . import _core, _rows, ticket
+from . import _core, _rows, sparse, ticket
+from . import ndarray as nd
 from ._elements import dtype_name, is_row_sparse, is_scalar, number, shape_list
 from ._part import part_of
 from .errors import AlreadyExistsError, InvalidArgumentError, KVError
+from .ndarray import NDArray
 
 if TYPE_CHECKING:
     from ._running import Running
     from ._types import DType, Key, Keys, Mode, RowIds, Shape
     from .initializer import Initializer
-    from .ndarray import NDArray
     from .sparse import RowSparseNDArray
     from .ticket import Ticket
 
@@ -114,8 +115,6 @@ def _by_key(keys: list[Any], values: list[list[Any]]) -> dict[Any, list[Any]]:
 
 def _new(shape: Sequence[int], dtype: str, like: Any = None) -> NDArray:
     """Return an uninitialised array, in the context of another one."""
-    from .ndarray import NDArray
-
     context = like.context if like is not None else None
     kind, index = ("cpu", 0) if context is None else (context.device_type, context.device_id)
     return _core._empty(NDArray, list(shape), dtype, kind, index)
@@ -123,8 +122,6 @@ def _new(shape: Sequence[int], dtype: str, like: Any = None) -> NDArray:
 
 def _view(who: str, array: Any, writable: bool) -> NDArray:
     """Return an array of any framework as one of this package that shares its memory."""
-    from .ndarray import NDArray
-
     if isinstance(array, NDArray):
         return array._as(NDArray)
     try:
@@ -637,8 +634,6 @@ class KVStoreRows(_core.Store):
         self, pulls: _Pulls, key: Any, outs: list[Any] | None, sets: list[np.ndarray[Any, Any]]
     ) -> list[RowSparseNDArray]:
         """Add the readings of one key; return the arrays that take them."""
-        from . import sparse
-
         who = f"row_sparse_pull {key!r}"
         info = self._info("row_sparse_pull", key)
         if info.rows is None:
@@ -751,13 +746,12 @@ def _dense_of(value: Any) -> Any:
 
 def _check_range(who: str, ids: np.ndarray[Any, Any], info: _Info) -> None:
     rows = info.rows if info.rows is not None else (info.shape[0] if info.shape else 0)
-    _rows.check_ids(who, ids, rows, f"the key has {_shown(info)}")
+    if not _rows.are_below(ids, rows):
+        _rows.check_ids(who, ids, rows, f"the key has {_shown(info)}")
 
 
 def _array_of(who: str, given: Any, info: _Info) -> NDArray:
     """Return values of any kind as an array: numbers in the dtype of the key, arrays as they are."""
-    from . import ndarray as nd
-
     if isinstance(given, (list, tuple)) or is_scalar(given):
         return nd.array(given, dtype=info.dtype)
     return _view(who, given, False)

@@ -69,9 +69,14 @@ def ids_of(who: str, given: object) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.array(values, np.int64, order="C")
 
 
+def are_below(ids: np.ndarray[Any, np.dtype[np.int64]], rows: int) -> bool:
+    """Return whether all ids are from 0 to below `rows`."""
+    return not ids.size or (int(ids.min()) >= 0 and int(ids.max()) < rows)
+
+
 def check_ids(who: str, ids: np.ndarray[Any, np.dtype[np.int64]], rows: int, what: str) -> None:
     """Raise OutOfRangeError, with the first bad one, unless all ids are from 0 to below `rows`."""
-    if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= rows):
+    if not are_below(ids, rows):
         first = int(ids[(ids < 0) | (ids >= rows)].flat[0]) if rows < ROWS_MAX else int(ids[ids < 0].flat[0])
         raise OutOfRangeError(f"{who}: row {first}; {what}")
 

@@ -1,11 +1,15 @@
 """Keys that are kept by rows, and row-sparse values of the verbs, against NumPy."""
 
+import json
+import pathlib
 import threading
 
 import numpy as np
 import pytest
 import tensorkv as mx
+from sparse_cases import CASES, result
 
+ORACLE = json.loads(pathlib.Path(__file__).with_name("sparse_oracle.json").read_text())
 sparse = mx.nd.sparse
 STORES = ["local", "device"]
 
@@ -765,3 +769,18 @@ def test_a_push_of_rows_counts_in_the_schedule_and_num_update(kv):
     for _ in range(2):
         kv.push_rows("t", [0], np.ones((1, 1), np.float32))
     assert kv.pull_rows("t", [0]).asscalar() == -1.5 and optimizer.num_update == 2
+
+
+# -------------------------------------------------------------------------------------------------------------- MXNet
+
+
+def test_the_oracle_has_every_case():
+    assert list(ORACLE) == list(dict.fromkeys(CASES))
+
+
+@pytest.mark.parametrize("case", dict.fromkeys(CASES))
+def test_a_case_gives_what_mxnet_gives(case):
+    *found, elements = result(mx, case)
+    *wanted, numbers = ORACLE[case]
+    assert found == wanted
+    np.testing.assert_allclose([float(x) for x in elements], [float(x) for x in numbers], 1e-5, 1e-5)
