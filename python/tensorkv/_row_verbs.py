@@ -105,6 +105,11 @@ def _pairs(key: Any, value: Any) -> tuple[list[Any], list[list[Any]]] | None:
     return list(key), [_listed(one) for one in value]
 
 
+def _has_rows(values: list[list[Any]]) -> bool:
+    """Return whether one of the values is row-sparse."""
+    return any(is_rows(value) for given in values for value in given)
+
+
 def _by_key(keys: list[Any], values: list[list[Any]]) -> dict[Any, list[Any]]:
     """Return all values of each key, in the order of the keys."""
     groups: dict[Any, list[Any]] = {}
@@ -150,8 +155,8 @@ class _Pulls:
         self.keys: list[Any] = []
         self.ids: list[Any] = []
         self.outs: list[Any] = []
-        self.dense_keys: list[Any] = []
-        self.dense_outs: list[Any] = []
+        self.whole_keys: list[Any] = []
+        self.whole_outs: list[Any] = []
         self.ends: list[Callable[[], Any]] = []
 
     def add(self, key: Any, ids: Any, out: Any) -> None:
@@ -161,10 +166,10 @@ class _Pulls:
             self.ids.append([ids])
             self.outs.append([out])
 
-    def add_dense(self, key: Any, out: Any) -> None:
-        """Read a dense key."""
-        self.dense_keys.append(key)
-        self.dense_outs.append(out)
+    def add_whole(self, key: Any, out: Any) -> None:
+        """Read all of a key."""
+        self.whole_keys.append(key)
+        self.whole_outs.append(out)
 
     def run(self, store: _core.Store, async_op: bool, result: Callable[[], Any], shown: list[Any]) -> Any:
         """Read, and return the result or a Ticket."""
@@ -175,14 +180,14 @@ class _Pulls:
             return result()
 
         if not async_op:
-            if self.dense_keys:
-                store._pull(self.dense_keys, self.dense_outs, self.priority)
+            if self.whole_keys:
+                store._pull(self.whole_keys, self.whole_outs, self.priority)
             if self.keys:
                 store._pull_rows(self.verb, self.keys, self.ids, self.outs, self.priority)
             return end()
         operations = []
-        if self.dense_keys:
-            operations.append(store._pull_async(self.dense_keys, self.dense_outs, self.priority))
+        if self.whole_keys:
+            operations.append(store._pull_async(self.whole_keys, self.whole_outs, self.priority))
         if self.keys:
             operations.append(store._pull_rows_async(self.verb, self.keys, self.ids, self.outs, self.priority))
         return _ticket(operations, _title(self.verb, shown), end)
@@ -257,10 +262,6 @@ class KVStoreRows(_core.Store):
         except KVError:
             return False
 
-    def _concerns_rows(self, keys: list[Any], values: list[list[Any]]) -> bool:
-        """Return whether a call has a row-sparse value, or a key that is kept by rows."""
-        return any(is_rows(value) for given in values for value in given) or any(map(self._is_by_rows, keys))
-
     # ---------------------------------------------------------------------------------------------------- making keys
 
     def _init_given(self, key: Any, value: Any, mode: str) -> None:
@@ -269,7 +270,7 @@ class KVStoreRows(_core.Store):
             self._init(key, value, mode)
         except TypeError:
             pairs = _pairs(key, value)
-            if pairs is None or not any(is_rows(one) for given in pairs[1] for one in given):
+            if pairs is None or not _has_rows(pairs[1]):
                 raise
             self._init_rows_given(*pairs, mode)
 
@@ -334,7 +335,7 @@ class KVStoreRows(_core.Store):
 
         Raises:
             AlreadyExistsError: the key is there already.
-            InvalidArgumentError: another initializer, a number of rows that is negative or above 2**63; as `init`.
+            InvalidArgumentError: another initializer, a number of rows that is below 1 or above 2**63; as `init`.
 
         Example:
             >>> kv = mx.kv.create('local')
@@ -348,8 +349,8 @@ class KVStoreRows(_core.Store):
         if mode not in (None, "sync", "async"):
             raise InvalidArgumentError(f"{who}: mode {mode!r}; there are sync and async")
         count = _rows.ROWS_MAX if rows is None else rows
-        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or not 0 <= count <= _rows.ROWS_MAX:
-            raise InvalidArgumentError(f"{who}: rows={rows!r}; a whole number from 0 to 2**63 is needed")
+        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or not 1 <= count <= _rows.ROWS_MAX:
+            raise InvalidArgumentError(f"{who}: rows={rows!r}; a whole number from 1 to 2**63 is needed")
         row_shape, name = shape_list(dim), dtype_name(dtype)
         spec = (row_shape, name, int(count), *_initializer_of(initializer))
         self._meets_shape(key, (1, *row_shape), name)
@@ -358,30 +359,23 @@ class KVStoreRows(_core.Store):
     # --------------------------------------------------------------------------------------------------------- pushing
 
     def _push_with_rows(self, key: Any, value: Any, priority: int, async_op: bool) -> Any:
-        """Push where a value is row-sparse or a key is kept by rows; NotImplemented where none is."""
+        """Push where a value is row-sparse; NotImplemented where none is."""
         pairs = _pairs(key, value)
-        if pairs is None or not self._concerns_rows(*pairs):
+        if pairs is None or not _has_rows(pairs[1]):
             return NotImplemented
         dense: dict[Any, list[Any]] = {}
         rows: dict[Any, list[_Given]] = {}
         infos = dict([(one, self._info("push", one)) for one in pairs[0]])
         for one, values in _by_key(*pairs).items():
             who = f"push {one!r}"
-            info = infos[one]
             are_rows = [is_rows(v) for v in values]
             given = [_given(who, v) for v, is_one in zip(values, are_rows, strict=True) if is_one]
             for part in given:
-                _check_given(who, part, info)
+                _check_given(who, part, infos[one])
             if values and all(are_rows):
                 rows[one] = given
-            elif info.rows is None:
-                dense[one] = [_dense_of(v) if is_one else v for v, is_one in zip(values, are_rows, strict=True)]
             else:
-                raise InvalidArgumentError(
-                    f"{who}: value {are_rows.index(False) if values else 0} of {len(values)} is "
-                    f"{'dense' if values else 'missing'}, and the key is kept by rows; tostype('row_sparse') of an array, "
-                    "and push_rows(key, ids, rows), push rows"
-                )
+                dense[one] = [_dense_of(v) if is_one else v for v, is_one in zip(values, are_rows, strict=True)]
         ids = [[part.ids for part in parts] for parts in rows.values()]
         data = [[part.values for part in parts] for parts in rows.values()]
         if not async_op:
@@ -483,7 +477,7 @@ class KVStoreRows(_core.Store):
     def _pull_with_rows(self, key: Any, out: Any, priority: int, ignore_sparse: bool, async_op: bool) -> Any:
         """Pull where an out is row-sparse or a key is kept by rows; NotImplemented where none is."""
         pairs = _pairs(key, out)
-        if pairs is None or not self._concerns_rows(*pairs):
+        if pairs is None or not (_has_rows(pairs[1]) or any(map(self._is_by_rows, pairs[0]))):
             return NotImplemented
         return self._planned(*pairs, priority, ignore_sparse).run(self, async_op, lambda: None, pairs[0])
 
@@ -512,14 +506,7 @@ class KVStoreRows(_core.Store):
         if view.shape != info.whole():
             raise InvalidArgumentError(f"{who}: an output of shape {view.shape}, the key has {_shown(info)}")
         array = _new(view.shape, view.dtype_name, view) if is_sparse else view
-        if info.rows is None:
-            pulls.add_dense(key, array)
-        elif array.contiguous:
-            pulls.add(key, np.arange(info.rows, dtype=np.int64), array)
-        else:
-            packed = _new(view.shape, view.dtype_name, view)
-            pulls.add(key, np.arange(info.rows, dtype=np.int64), packed)
-            pulls.ends.append(lambda: array._assign(packed))
+        pulls.add_whole(key, array)
         if is_sparse:
             pulls.ends.append(lambda: target._take(array))
 
@@ -542,7 +529,7 @@ class KVStoreRows(_core.Store):
         pairs, targets = _pairs(key, value), _pairs(key, value if out is None else out)
         if pairs is None or targets is None:
             return NotImplemented
-        if not self._concerns_rows(pairs[0], [[*a, *b] for a, b in zip(pairs[1], targets[1], strict=True)]):
+        if not _has_rows([*pairs[1], *targets[1]]):
             return NotImplemented
         if out is None:
             raise InvalidArgumentError(f"{_title('pushpull', pairs[0])}: `out` is needed where a value is row-sparse")
@@ -564,7 +551,7 @@ class KVStoreRows(_core.Store):
     def _broadcast_with_rows(self, key: Any, value: Any, out: Any, priority: int) -> bool:
         """Init, then pull, where a value or an out is row-sparse; False where none is."""
         pairs, targets = _pairs(key, value), _pairs(key, out)
-        if pairs is None or targets is None or not any(is_rows(v) for given in (*pairs[1], *targets[1]) for v in given):
+        if pairs is None or targets is None or not _has_rows([*pairs[1], *targets[1]]):
             return False
         for one, values, outs in zip(pairs[0], pairs[1], targets[1], strict=True):
             who = f"broadcast {one!r}"

@@ -189,9 +189,9 @@ class KVStoreVerbs(KVStoreRows):
             key: a key or a list of keys. A key that stands twice counts as one with all its values. Or a tree, as of `init`;
                 of a list of trees, one of each device, the values are summed.
             value: for one key an array or a list of arrays, each with the key's shape and dtype; for a list of keys a list
-                of such. Arrays of other frameworks are read where they are, never copied; strided ones are packed. A key that
-                is kept by rows takes row-sparse values alone: the rows that they have, and no other, count and change. Of
-                another key the other rows are zeros, but an optimizer that is lazy leaves them.
+                of such. Arrays of other frameworks are read where they are, never copied; strided ones are packed. Of a
+                row-sparse value the rows that it has count, and of a key that is kept by rows no other changes. Of another
+                key the other rows are zeros, but an optimizer that is lazy leaves them.
             priority: in a distributed store messages that wait for a server leave in the order of their priority, the
                 highest first; others ignore it. Pushes of one key keep their order.
             async_op: return a Ticket, which is done when the round is complete. Without it a push of a distributed store

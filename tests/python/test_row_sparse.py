@@ -188,6 +188,28 @@ def test_rows_of_a_dense_key_are_a_sum_whose_other_rows_are_zero(kv):
     holds(kv.pull("w"), 3 * start().asnumpy() + 1)
 
 
+def test_a_dense_value_is_all_rows_of_a_key_of_rows(kv):
+    kv.init("w", start())
+    kv.push("w", [mx.nd.ones((4, 2)), np.ones((4, 2), np.float32)])
+    holds(kv.pull("w"), np.full((4, 2), 2))
+    kv.push("w", [start(), mx.nd.ones((4, 2)), start()])
+    holds(kv.pull("w"), 2 * start().asnumpy() + 1)
+    kv.pushpull("w", [mx.nd.ones((4, 2))], out=[out := mx.nd.zeros((4, 2))])
+    holds(out, np.ones((4, 2)))
+    kv.init_table("t", 2)
+    with pytest.raises(mx.errors.InvalidArgumentError):
+        kv.push("t", mx.nd.ones((4, 2)))
+
+
+def test_a_function_cannot_update_a_key_of_rows(kv):
+    kv.init("w", start())
+    kv.set_updater(lambda key, grad, stored: None)
+    for value in (start(), mx.nd.ones((4, 2))):
+        with pytest.raises(mx.errors.UnimplementedError, match="set_optimizer"):
+            kv.push("w", value)
+    holds(kv.pull("w"), start().asnumpy())
+
+
 def test_dense_and_row_keys_in_one_push(kv):
     kv.init([1, 2, 3], [start(), mx.nd.ones((4, 2)), mx.nd.ones((3,))])
     kv.push([1, 2, 3], [start(), [start(), mx.nd.ones((4, 2))], mx.nd.zeros((3,))])
@@ -342,16 +364,6 @@ ERRORS = {
     ),
     "no outs": (lambda kv: kv.row_sparse_pull("w", out=[], row_ids=[0]), mx.errors.InvalidArgumentError, "0 outputs"),
     "no keys": (lambda kv: kv.row_sparse_pull([], row_ids=[0]), mx.errors.InvalidArgumentError, "no keys"),
-    "dense push": (
-        lambda kv: kv.push("w", mx.nd.ones((4, 2))),
-        mx.errors.InvalidArgumentError,
-        "value 0 of 1 is dense",
-    ),
-    "mixed push": (
-        lambda kv: kv.push("w", [start(), mx.nd.ones((4, 2))]),
-        mx.errors.InvalidArgumentError,
-        "value 1 of 2 is dense",
-    ),
     "empty push": (lambda kv: kv.push("w", []), mx.errors.InvalidArgumentError, "w"),
     "pushed shape": (lambda kv: kv.push("w", start((5, 2))), mx.errors.InvalidArgumentError, "the key has 4 rows"),
     "pushed row": (lambda kv: kv.push("w", start((4, 3))), mx.errors.InvalidArgumentError, "the key has 4 rows"),
