@@ -23,7 +23,7 @@
 
 #include "base/random.h"
 #include "kernels/kernels.h"
-#include "rows/mix.h"
+#include "base/mix.h"
 #include "rows/row_table.h"
 #include "tkv/kvstore.h"
 #include "tkv/ops.h"
@@ -131,7 +131,7 @@ class Bench {
       RowPlaces places;
       std::sort(mixes.begin(), mixes.end());
       table_.Reserve(mixes, &places);
-      for (const uint64_t mix : mixes) map_[IdOf(mix)] = std::make_unique<float[]>(kElements);
+      for (const uint64_t mix : mixes) map_[Unmix(mix)] = std::make_unique<float[]>(kElements);
     }
     out_.resize(kBatch * kElements);
     sums_ = values;
@@ -185,7 +185,7 @@ class Bench {
     const UpdateScalars bound = BindScalars(update, params, {}, 1, 1);
     const std::span<const double> scalars(bound.fused.data(), bound.fused_count);
     std::vector<uint64_t> map_ids;
-    for (const uint64_t mix : mixes) map_ids.push_back(IdOf(mix));
+    for (const uint64_t mix : mixes) map_ids.push_back(Unmix(mix));
     Random random(5);
     for (size_t i = map_ids.size(); i > 1; --i)
       std::swap(map_ids[i - 1], map_ids[random.Next() % i]);
@@ -256,7 +256,7 @@ class Bench {
   // The same rows in an order that has nothing to do with where they are.
   void PlaceLimit(const std::vector<uint64_t>& mixes) {
     limit_.places.clear();
-    for (const uint64_t mix : mixes) limit_.places.push_back(IdOf(mix));
+    for (const uint64_t mix : mixes) limit_.places.push_back(Unmix(mix));
   }
 
   const size_t rows_;
