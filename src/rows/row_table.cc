@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <new>
+#include <type_traits>
 
 #include "base/format.h"
 #include "base/mix.h"
@@ -14,12 +15,12 @@
 namespace tkv {
 namespace {
 
-constexpr size_t kBatch = 32;  // rows on their way from memory at a time
+constexpr size_t kAhead = 16;  // rows on their way from memory at a time
 constexpr size_t kLine = 64;
 constexpr size_t kLinesMax =
     16;  // of a record that are asked for; a longer one brings the rest itself
 constexpr size_t kPageBytesMin = size_t{4} << 10;
-constexpr size_t kPageBytesMax = size_t{2} << 20;
+constexpr size_t kPageBytesMax = kHugePage;
 
 void PrefetchBytes(const void* at, size_t bytes) noexcept {
   const auto* const first = static_cast<const char*>(at);
@@ -98,7 +99,9 @@ RowTable::Page RowTable::NewPage(uint32_t rows) const {
   page.stride = StrideNow();
   page.rows = rows;
   page.rule = rule_;
-  page.memory = NewRowMemory(size_t{page.stride} * rows);
+  const size_t bytes = size_t{page.stride} * rows;
+  const size_t whole = RoundUp(bytes, kHugePage);
+  page.memory = NewRowMemory(whole - bytes <= bytes / 8 ? whole : bytes);
   return page;
 }
 
@@ -162,49 +165,43 @@ void RowTable::Prefetch(uint64_t place) const noexcept {
   PrefetchBytes(page.memory.data + uint64_t{RowOf(place)} * page.stride, page.stride);
 }
 
-// Finds rows: index entries and records of the rows that come next are on their way meanwhile.
+// Finds rows: index entries and records of the rows that come next are on their way meanwhile, a few at
+// a time, as many as the core can wait for.
+//   found  called with a row's place or kNowhere; what it returns is handed to `use` later
 template <typename Found, typename Use>
 void RowTable::Walk(std::span<const uint64_t> mixes, Found found, Use use) const {
   const size_t count = mixes.size();
-  const size_t blocks = (count + kBatch - 1) / kBatch;
-  std::array<std::array<const RowIndex::Entry*, kBatch>, 2> homes;
-  std::array<std::array<uint64_t, kBatch>, 2> places;
-  const auto end_of = [&](size_t block) { return std::min(count, (block + 1) * kBatch); };
-  for (size_t step = 0; step < blocks + 2; ++step) {
-    if (step < blocks) {
-      auto& now = homes[step % 2];
-      for (size_t i = step * kBatch; i < end_of(step); ++i) {
-        now[i % kBatch] = index_.Home(mixes[i]);
-        __builtin_prefetch(now[i % kBatch]);
-      }
+  std::array<const RowIndex::Entry*, kAhead> homes;
+  std::array<std::invoke_result_t<Found&, uint64_t>, kAhead> rows;
+  for (size_t i = 0; i < count + 2 * kAhead; ++i) {
+    const size_t slot = i % kAhead;
+    if (i >= 2 * kAhead) use(i - 2 * kAhead, rows[slot]);
+    if (i >= kAhead && i - kAhead < count) {
+      rows[slot] = found(RowIndex::FindFrom(homes[slot], mixes[i - kAhead]));
     }
-    if (step >= 1 && step - 1 < blocks) {
-      const auto& from = homes[(step - 1) % 2];
-      auto& now = places[(step - 1) % 2];
-      for (size_t i = (step - 1) * kBatch; i < end_of(step - 1); ++i) {
-        now[i % kBatch] = RowIndex::FindFrom(from[i % kBatch], mixes[i]);
-        if (now[i % kBatch] != RowIndex::kNowhere) found(now[i % kBatch]);
-      }
-    }
-    if (step >= 2) {
-      const auto& now = places[step % 2];
-      for (size_t i = (step - 2) * kBatch; i < end_of(step - 2); ++i) use(i, now[i % kBatch]);
+    if (i < count) {
+      homes[slot] = index_.Home(mixes[i]);
+      __builtin_prefetch(homes[slot]);
     }
   }
 }
 
 void RowTable::Read(std::span<const uint64_t> mixes, void* out) const noexcept {
   auto* const rows = static_cast<std::byte*>(out);
-  Walk(
-      mixes, [&](uint64_t place) { PrefetchBytes(RecordAt(place), row_bytes_); },
-      [&](size_t i, uint64_t place) {
-        std::byte* const row = rows + i * row_bytes_;
-        if (place == RowIndex::kNowhere) {
-          initial_.Write(Unmix(mixes[i]), row);
-        } else {
-          std::memcpy(row, RecordAt(place), row_bytes_);
-        }
-      });
+  const auto found = [&](uint64_t place) -> const std::byte* {
+    if (place == RowIndex::kNowhere) return nullptr;
+    const std::byte* const record = RecordAt(place);
+    PrefetchBytes(record, row_bytes_);
+    return record;
+  };
+  Walk(mixes, found, [&](size_t i, const std::byte* record) {
+    std::byte* const row = rows + i * row_bytes_;
+    if (record == nullptr) {
+      initial_.Write(Unmix(mixes[i]), row);
+    } else {
+      std::memcpy(row, record, row_bytes_);
+    }
+  });
 }
 
 // Gives places to rows that have none.  Throws in between; TakeBack takes all of it back.
@@ -243,18 +240,30 @@ void RowTable::Reserve(std::span<const uint64_t> mixes, RowPlaces* places) {
     places->from_list_ = 0;
     places->places_.resize(mixes.size());
     size_t missing = 0;
+    bool has_others = false;  // rows of pages that are not known to be writable
+    ++batch_;
     Walk(
-        mixes, [](uint64_t) {},
-        [&](size_t i, uint64_t place) {
-          places->places_[i] = place;
-          missing += place == RowIndex::kNowhere ? 1 : 0;
-        });
+        mixes,
+        [&](uint64_t place) {
+          if (place == RowIndex::kNowhere) {
+            ++missing;
+          } else if (Page& page = pages_[PageOf(place)]; page.checked != batch_) {
+            if (page.rule == rule_ && page.memory.unique()) {
+              page.checked = batch_;
+            } else {
+              has_others = true;
+            }
+          }
+          return place;
+        },
+        [&](size_t i, uint64_t place) { places->places_[i] = place; });
     if (missing > UINT32_MAX || mixes.size() > UINT32_MAX) throw std::bad_alloc();
     places->made_.reserve(missing);
-    ++batch_;
     try {
       if (missing > 0) Make(mixes, places);
-      for (const uint64_t place : places->places_) MakeWritable(PageOf(place));
+      if (missing > 0 || has_others) {
+        for (const uint64_t place : places->places_) MakeWritable(PageOf(place));
+      }
     } catch (...) {
       TakeBack(mixes, *places);
       throw;
@@ -278,7 +287,7 @@ template <typename F>
 void RowTable::ForPlaces(const RowPlaces& places, F f) noexcept {
   const auto& all = places.places_;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (i + kBatch / 2 < all.size()) Prefetch(all[i + kBatch / 2]);
+    if (i + kAhead < all.size()) Prefetch(all[i + kAhead]);
     f(i, RecordAt(all[i]));
   }
 }
@@ -312,54 +321,52 @@ void RowTable::AssignState(size_t number, const RowPlaces& places,
   });
 }
 
-// Rows on their way to an update: while some come from memory those before them are updated.
+// Rows on their way to an update: while some come from memory those before them are updated, one by one
+// where they are updated in place, else in groups.
 class RowTable::UpdateQueue {
  public:
   UpdateQueue(const RowTable& table, RowUpdate* update)
-      : table_(table), update_(update), group_rows_(std::max(kBatch / 2, update->rows_max())) {}
+      : table_(table),
+        update_(update),
+        group_(update->rows_max()),
+        length_(group_ + (group_ == 1 ? kAhead : 0)) {}
   ~UpdateQueue() {
-    Run(&groups_[1 - filling_]);
-    Run(&groups_[filling_]);
+    for (; done_ < added_; done_ += std::min(group_, added_ - done_)) {
+      Run(std::min(group_, added_ - done_));
+    }
   }
   UpdateQueue(const UpdateQueue&) = delete;
   UpdateQueue& operator=(const UpdateQueue&) = delete;
 
   void Add(uint64_t place, uint64_t mix, const void* sum) noexcept {
-    Group& group = groups_[filling_];
+    if (added_ - done_ == length_) {
+      Run(group_);
+      done_ += group_;
+    }
+    const size_t slot = added_++ % length_;
     const Page& page = table_.pages_[PageOf(place)];
     std::byte* const record = page.memory.data + uint64_t{RowOf(place)} * page.stride;
     PrefetchBytes(record, page.stride);
-    group.parts[group.count] = table_.PartsOf(record);
-    group.sums[group.count] = sum;
-    group.ids[group.count] = update_->draws() ? Unmix(mix) : 0;
-    if (++group.count < group_rows_) return;
-    filling_ = 1 - filling_;
-    Run(&groups_[filling_]);
+    parts_[slot] = table_.PartsOf(record);
+    sums_[slot] = sum;
+    ids_[slot] = update_->draws() ? Unmix(mix) : 0;
   }
 
  private:
-  struct Group {
-    size_t count = 0;
-    std::array<RowParts, RowUpdate::kRowsMax> parts;
-    std::array<const void*, RowUpdate::kRowsMax> sums;
-    std::array<uint64_t, RowUpdate::kRowsMax> ids;
-  };
-
-  void Run(Group* group) noexcept {
-    const size_t most = update_->rows_max();
-    for (size_t begin = 0; begin < group->count; begin += most) {
-      const size_t count = std::min(most, group->count - begin);
-      update_->Run({group->parts.data() + begin, count}, group->sums.data() + begin,
-                   group->ids.data() + begin);
-    }
-    group->count = 0;
+  void Run(size_t count) noexcept {
+    const size_t slot = done_ % length_;
+    update_->Run({parts_.data() + slot, count}, sums_.data() + slot, ids_.data() + slot);
   }
 
+  static constexpr size_t kLengthMax = RowUpdate::kRowsMax + kAhead;
   const RowTable& table_;
   RowUpdate* const update_;
-  const size_t group_rows_;
-  size_t filling_ = 0;
-  std::array<Group, 2> groups_;
+  const size_t group_;  // rows that are updated together; they lie together in the queue
+  const size_t length_;
+  size_t added_ = 0, done_ = 0;
+  std::array<RowParts, kLengthMax> parts_;
+  std::array<const void*, kLengthMax> sums_;
+  std::array<uint64_t, kLengthMax> ids_;
 };
 
 void RowTable::Update(RowUpdate* update, std::span<const uint64_t> mixes, const RowPlaces& places,
@@ -367,8 +374,8 @@ void RowTable::Update(RowUpdate* update, std::span<const uint64_t> mixes, const 
   UpdateQueue queue(*this, update);
   const auto& all = places.places_;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (sums.list != nullptr && i + kBatch < all.size()) {
-      PrefetchBytes(sums.at(i + kBatch), wide_bytes_);
+    if (sums.list != nullptr && i + kAhead < all.size()) {
+      PrefetchBytes(sums.at(i + kAhead), wide_bytes_);
     }
     queue.Add(all[i], mixes[i], sums.at(i));
   }
@@ -412,7 +419,7 @@ std::vector<uint64_t> RowTable::Mixes(uint64_t first, size_t count_max) const {
 void RowTable::ReadMaster(std::span<const uint64_t> mixes, void* out) const noexcept {
   auto* const rows = static_cast<std::byte*>(out);
   Walk(
-      mixes, [](uint64_t) {},
+      mixes, [](uint64_t place) { return place; },
       [&](size_t i, uint64_t place) {
         if (place == RowIndex::kNowhere) return;
         std::byte* const record = RecordAt(place);
@@ -428,7 +435,7 @@ void RowTable::ReadMaster(std::span<const uint64_t> mixes, void* out) const noex
 void RowTable::ReadState(size_t number, std::span<const uint64_t> mixes, void* out) const noexcept {
   auto* const rows = static_cast<std::byte*>(out);
   Walk(
-      mixes, [](uint64_t) {},
+      mixes, [](uint64_t place) { return place; },
       [&](size_t i, uint64_t place) {
         if (place == RowIndex::kNowhere) return;
         std::byte* const row = rows + i * wide_bytes_;

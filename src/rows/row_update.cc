@@ -41,10 +41,11 @@ RowUpdate::RowUpdate(const CompiledUpdate& update, DType dtype, size_t row_eleme
       elements_(row_elements),
       arrays_(update.program.states().size()),
       stream_(stream),
+      draws_(update.program.body().draw_count > 0),
       scalars_(Bind(update, params, scalars, t, n)) {
   const bool is_fused = update.fused != kernels::Fused::kNone;
   const bool is_in_place =
-      draws() || elements_ > kTileElements / 2 || (is_fused && elements_ >= kInPlaceFrom);
+      draws_ || elements_ > kTileElements / 2 || (is_fused && elements_ >= kInPlaceFrom);
   if (!is_in_place) rows_max_ = std::min(kRowsMax, kTileElements / std::max<size_t>(elements_, 1));
   const size_t registers = is_fused ? 0 : scalars_.code->scratch_bytes(kTileElements);
   const size_t gathered = rows_max_ == 1 ? 1 : 2 + arrays_;

@@ -36,7 +36,7 @@ class RowUpdate {
   const std::vector<double>& scalars() const noexcept { return scalars_.states; }
   size_t states() const noexcept { return arrays_; }
 
-  bool draws() const noexcept { return update_.program.body().draw_count > 0; }
+  bool draws() const noexcept { return draws_; }
   const void* zeros() const noexcept { return zeros_.data; }  // a row of sums
 
   static constexpr size_t kRowsMax = 256;
@@ -59,6 +59,7 @@ class RowUpdate {
   const size_t elements_;
   const size_t arrays_;
   const uint64_t stream_;
+  const bool draws_;
   UpdateScalars scalars_;
   size_t rows_max_ = 1;
   Block zeros_;
