@@ -369,6 +369,7 @@ void RunSmallJobs(size_t count, size_t touched, int threads,
   constexpr size_t kGrain = 256;
   if (touched < kParallelBytes) threads = 1;
   std::vector<std::unique_ptr<Scratch>> scratch;
+  scratch.reserve(static_cast<size_t>(threads));
   for (int i = 0; i < threads; ++i) scratch.push_back(std::make_unique<Scratch>(0, 0));
   ParallelFor(threads, count, kGrain, [&](size_t slot, size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {

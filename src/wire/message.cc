@@ -152,7 +152,7 @@ Error DecodeFailure(std::string_view bytes) {
   const Code code = CodeOf(reader.Number<uint32_t>());
   std::string text(reader.Text(kFailureBytesMax));
   reader.End();
-  return {code, std::move(text)};
+  return {code, text};
 }
 
 std::string ToString(const Peer& peer) {
