@@ -22,7 +22,7 @@ struct Named {
 
 constexpr size_t kSmall = 64;           // rows that are not worth counting first
 constexpr int kDistributeBitsMax = 15;  // so that the counts stay in the cache
-constexpr size_t kAhead = 8;
+constexpr size_t kRowsAhead = 8;
 
 // Names are spread evenly, mixes always and ids often: one pass brings each near its place.
 void Sort(std::vector<Named>* rows) {
@@ -124,7 +124,7 @@ SparseSum SparseSum::Of(std::span<const RowList> lists, DType dtype, size_t row_
     const uint64_t name = rows[i].name;
     for (; i < rows.size() && rows[i].name == name; ++i) {
       sources.push_back(from.At(rows[i].at));
-      if (i + kAhead < rows.size()) __builtin_prefetch(from.At(rows[i + kAhead].at));
+      if (i + kRowsAhead < rows.size()) __builtin_prefetch(from.At(rows[i + kRowsAhead].at));
     }
     if (sources.size() == 1 && sum.dtype_ == dtype) {
       std::memcpy(target, sources[0], row_bytes);
