@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
@@ -88,8 +89,27 @@ def _shown(info: _Info) -> str:
     return f"{'2**63' if info.rows == _rows.ROWS_MAX else info.rows} rows of shape {info.shape}"
 
 
-def _title(verb: str, keys: list[Any]) -> str:
-    return f"{verb} {keys[0]!r}" if len(keys) == 1 else f"{verb} of {len(keys)} keys, the first is {keys[0]!r}"
+def title(verb: str, key: object) -> str:
+    """Return verb and key as a ticket shows them; of a list the first key."""
+    if not isinstance(key, (list, tuple)):
+        return f"{verb} {key!r}"
+    return f"{verb} of {len(key)} keys, the first is {key[0]!r}" if key else verb
+
+
+def check_priority(verb: str, key: object, priority: object) -> None:
+    """Raise where a priority is none; asked after a TypeError, so that calls that are right do not pay for it."""
+    try:
+        if -(2**31) <= operator.index(priority) < 2**31:  # type: ignore[arg-type]  # what is no whole number raises
+            return
+    except TypeError:
+        pass
+    raise InvalidArgumentError(
+        f"{title(verb, key)}: priority {priority!r}; a whole number from -2147483648 to 2147483647 is needed"
+    ) from None
+
+
+def _one_or_all(keys: list[Any]) -> Any:
+    return keys[0] if len(keys) == 1 else keys
 
 
 def _listed(value: Any) -> list[Any]:
@@ -150,7 +170,8 @@ def _once(end: Callable[[], Any]) -> Callable[[], Any]:
 class _Pulls:
     """Readings of one call, and what happens when they are done."""
 
-    def __init__(self, verb: str, priority: int) -> None:
+    def __init__(self, verb: str, key: Any, priority: int) -> None:
+        check_priority(verb, key, priority)
         self.verb, self.priority = verb, priority
         self.keys: list[Any] = []
         self.ids: list[Any] = []
@@ -190,7 +211,7 @@ class _Pulls:
             operations.append(store._pull_async(self.whole_keys, self.whole_outs, self.priority))
         if self.keys:
             operations.append(store._pull_rows_async(self.verb, self.keys, self.ids, self.outs, self.priority))
-        return _ticket(operations, _title(self.verb, shown), end)
+        return _ticket(operations, title(self.verb, _one_or_all(shown)), end)
 
 
 def _ticket(operations: list[Any], title: str, end: Callable[[], Any]) -> Ticket[Any]:
@@ -351,7 +372,10 @@ class KVStoreRows(_core.Store):
         count = _rows.ROWS_MAX if rows is None else rows
         if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or not 1 <= count <= _rows.ROWS_MAX:
             raise InvalidArgumentError(f"{who}: rows={rows!r}; a whole number from 1 to 2**63 is needed")
-        row_shape, name = shape_list(dim), dtype_name(dtype)
+        try:
+            row_shape, name = shape_list(dim), dtype_name(dtype)
+        except TypeError:
+            raise InvalidArgumentError(f"{who}: dim {dim!r}; a whole number or a shape is needed") from None
         spec = (row_shape, name, int(count), *_initializer_of(initializer))
         self._meets_shape(key, (1, *row_shape), name)
         self._init_rows([key], [spec], [[]], [[]], mode or "")
@@ -389,7 +413,7 @@ class KVStoreRows(_core.Store):
             operations.append(self._push_async(list(dense), list(dense.values()), priority))
         if rows:
             operations.append(self._push_rows_async(list(rows), ids, data, priority))
-        return _ticket(operations, _title("push", pairs[0]), lambda: None)
+        return _ticket(operations, title("push", _one_or_all(pairs[0])), lambda: None)
 
     @overload
     def push_rows(
@@ -442,6 +466,7 @@ class KVStoreRows(_core.Store):
         return self._give_rows(key, row_ids, values, priority, async_op)
 
     def _give_rows(self, key: Any, row_ids: Any, values: Any, priority: int, async_op: bool) -> Ticket[None] | None:
+        check_priority("push_rows", key, priority)
         keys, columns = _columns("push_rows", key, row_ids, values)
         ids: list[Any] = []
         data: list[Any] = []
@@ -467,7 +492,7 @@ class KVStoreRows(_core.Store):
         ids, data = [some for some in ids if some], [some for some in data if some]
         if async_op:
             operations = [self._push_rows_async(keys, ids, data, priority)] if keys else []
-            return _ticket(operations, _title("push_rows", keys or _listed(key)), lambda: None)
+            return _ticket(operations, title("push_rows", key), lambda: None)
         if keys:
             self._push_rows(keys, ids, data, priority)
         return None
@@ -483,7 +508,7 @@ class KVStoreRows(_core.Store):
 
     def _planned(self, keys: list[Any], outs: list[list[Any]], priority: int, ignore_sparse: bool) -> _Pulls:
         """Return the readings of a pull, whose outs are looked at."""
-        pulls = _Pulls("pull", priority)
+        pulls = _Pulls("pull", keys, priority)
         for key, targets in zip(keys, outs, strict=True):
             info = self._info("pull", key)
             if not targets:
@@ -532,7 +557,7 @@ class KVStoreRows(_core.Store):
         if not _has_rows([*pairs[1], *targets[1]]):
             return NotImplemented
         if out is None:
-            raise InvalidArgumentError(f"{_title('pushpull', pairs[0])}: `out` is needed where a value is row-sparse")
+            raise InvalidArgumentError(f"{title('pushpull', key)}: `out` is needed where a value is row-sparse")
         pulls = self._planned(*targets, priority, False)
         if not async_op:
             self._push_any(key, value, priority, False)
@@ -545,7 +570,7 @@ class KVStoreRows(_core.Store):
         if result is not NotImplemented:
             return result
         if async_op:
-            return ticket.Ticket(self._push_async(key, value, priority), _title("push", _listed(key)), lambda: None)
+            return ticket.Ticket(self._push_async(key, value, priority), title("push", key), lambda: None)
         return self._push(key, value, priority)
 
     def _broadcast_with_rows(self, key: Any, value: Any, out: Any, priority: int) -> bool:
@@ -606,7 +631,7 @@ class KVStoreRows(_core.Store):
                    [1., 1.]], dtype=float32))
         """
         keys, outs, sets, is_single = _requests(key, out, row_ids)
-        pulls = _Pulls("row_sparse_pull", priority)
+        pulls = _Pulls("row_sparse_pull", key, priority)
         made = [self._plan_sparse(pulls, one, targets, ids) for one, targets, ids in zip(keys, outs, sets, strict=True)]
 
         def result() -> Any:
@@ -691,7 +716,7 @@ class KVStoreRows(_core.Store):
         else:
             keys, (ids_of_keys,) = _columns("pull_rows", key, row_ids)
             columns = [ids_of_keys, [None] * len(keys)]
-        pulls = _Pulls("pull_rows", priority)
+        pulls = _Pulls("pull_rows", key, priority)
         results = [self._plan_rows(pulls, *one) for one in zip(keys, *columns, strict=True)]
 
         def result() -> Any:
@@ -740,7 +765,10 @@ def _check_range(who: str, ids: np.ndarray[Any, Any], info: _Info) -> None:
 def _array_of(who: str, given: Any, info: _Info) -> NDArray:
     """Return values of any kind as an array: numbers in the dtype of the key, arrays as they are."""
     if isinstance(given, (list, tuple)) or is_scalar(given):
-        return nd.array(given, dtype=info.dtype)
+        try:
+            return nd.array(given, dtype=info.dtype)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{who}: {error}") from None
     return _view(who, given, False)
 
 

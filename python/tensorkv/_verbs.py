@@ -6,13 +6,12 @@ Each takes one key or a list of keys. With ``async_op=True`` a verb starts the o
 from __future__ import annotations
 
 import functools
-import operator
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from . import _core, _trees, ticket
 from ._elements import is_row_sparse
 from ._part import part_of
-from ._row_verbs import KVStoreRows
+from ._row_verbs import KVStoreRows, check_priority, title
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -39,25 +38,6 @@ def _like(arrays: Any, example: Any) -> Any:
 
 def _each_like(arrays: list[Any], examples: list[Any]) -> list[Any]:
     return [_like(array, example) for array, example in zip(arrays, examples, strict=True)]
-
-
-def _title(verb: str, key: object) -> str:
-    """Return verb and key as a ticket shows them; of a list the first key."""
-    if not isinstance(key, (list, tuple)):
-        return f"{verb} {key!r}"
-    return f"{verb} of {len(key)} keys, the first is {key[0]!r}" if key else verb
-
-
-def _check_priority(verb: str, key: object, priority: object) -> None:
-    """Raise where a priority is none; asked after a TypeError, so that calls that are right do not pay for it."""
-    try:
-        if -(2**31) <= operator.index(priority) < 2**31:  # type: ignore[arg-type]  # what is no whole number raises
-            return
-    except TypeError:
-        pass
-    raise InvalidArgumentError(
-        f"{_title(verb, key)}: priority {priority!r}; a whole number from -2147483648 to 2147483647 is needed"
-    ) from None
 
 
 def _empty_like(who: str, array: Any) -> NDArray | RowSparseNDArray:
@@ -144,14 +124,14 @@ class KVStoreVerbs(KVStoreRows):
             tensorkv.errors.InvalidArgumentError: init 'a': a string key, the store has integer keys
         """
         if mode not in (None, "sync", "async"):
-            raise InvalidArgumentError(f"{_title('init', key)}: mode {mode!r}; there are sync and async")
+            raise InvalidArgumentError(f"{title('init', key)}: mode {mode!r}; there are sync and async")
         own = mode or ""
         if _trees.is_tree(key):
             _trees.alone("init", value)
             key, value, _ = _trees.flatten("init", key)
         self._meets(key, value)
         if async_op:
-            return ticket.in_thread(lambda: self._init_given(key, value, own), _title("init", key))
+            return ticket.in_thread(lambda: self._init_given(key, value, own), title("init", key))
         self._init_given(key, value, own)
         return None
 
@@ -225,7 +205,7 @@ class KVStoreVerbs(KVStoreRows):
         """Push; what the optimizer needs to know is known."""
         try:
             if async_op:
-                return ticket.Ticket(self._push_async(key, value, priority), _title("push", key), nothing)
+                return ticket.Ticket(self._push_async(key, value, priority), title("push", key), nothing)
             self._push(key, value, priority)
             return None
         except TypeError:
@@ -233,7 +213,7 @@ class KVStoreVerbs(KVStoreRows):
                 _trees.alone("push", value)
                 keys, values, _ = _trees.flatten("push", key)
                 return self.push(keys, values, priority, async_op=async_op)
-            _check_priority("push", key, priority)
+            check_priority("push", key, priority)
             given = self._push_with_rows(key, value, priority, async_op)
             if given is NotImplemented:
                 raise
@@ -459,13 +439,13 @@ class KVStoreVerbs(KVStoreRows):
                 raise InvalidArgumentError("pull: `out` and `like`; the framework of `out` is that of the result")
             try:
                 if async_op:
-                    return ticket.Ticket(self._pull_async(key, out, priority), _title("pull", key), nothing)
+                    return ticket.Ticket(self._pull_async(key, out, priority), title("pull", key), nothing)
                 return self._pull(key, out, priority)
             except TypeError:
                 if _trees.is_tree(key):
                     keys, _, _ = _trees.flatten("pull", key)
                     return self.pull(keys, _trees.outputs("pull", keys, out), priority, async_op=async_op)
-                _check_priority("pull", key, priority)
+                check_priority("pull", key, priority)
                 taken = self._pull_with_rows(key, out, priority, ignore_sparse, async_op)
                 if taken is NotImplemented:
                     raise
@@ -474,14 +454,14 @@ class KVStoreVerbs(KVStoreRows):
             fresh = self._fresh("pull", key)
             if async_op:
                 return ticket.Ticket(
-                    self._pull_async(key, fresh, priority), _title("pull", key), functools.partial(_like, fresh, like)
+                    self._pull_async(key, fresh, priority), title("pull", key), functools.partial(_like, fresh, like)
                 )
             self._pull(key, fresh, priority)
             return _like(fresh, like)
         except TypeError:
             if _trees.is_tree(key):
                 return self._pull_tree(key, priority, like, async_op)
-            _check_priority("pull", key, priority)
+            check_priority("pull", key, priority)
             whole = self._pull_whole(key, priority, lambda fresh: _like(fresh, like), async_op)
             if whole is NotImplemented:
                 raise
@@ -503,7 +483,7 @@ class KVStoreVerbs(KVStoreRows):
             if whole is NotImplemented:
                 raise
             return whole
-        pending: Ticket[Any] = ticket.Ticket(operation, _title("pull", keys), lambda: result_of(fresh))
+        pending: Ticket[Any] = ticket.Ticket(operation, title("pull", keys), lambda: result_of(fresh))
         return pending if async_op else pending.wait()
 
     @overload
@@ -629,10 +609,10 @@ class KVStoreVerbs(KVStoreRows):
             if async_op or is_turn:
                 operation = self._pushpull_async(key, value, out, priority)
                 if operation is not None:
-                    return ticket.Ticket(operation, _title("pushpull", key), nothing)
+                    return ticket.Ticket(operation, title("pushpull", key), nothing)
                 if async_op:
                     raise InvalidArgumentError(
-                        f"{_title('pushpull', key)}: JAX values need an `out` where async_op is set"
+                        f"{title('pushpull', key)}: JAX values need an `out` where async_op is set"
                     )
             elif self._pushpull(key, value, out, priority):
                 return None
@@ -641,13 +621,13 @@ class KVStoreVerbs(KVStoreRows):
             if is_turn:
                 operation = self._pushpull_async(key, value, fresh, priority)
                 assert operation is not None  # there is an `out`
-                return ticket.Ticket(operation, _title("pushpull", key), functools.partial(_like, fresh, value))
+                return ticket.Ticket(operation, title("pushpull", key), functools.partial(_like, fresh, value))
             self._pushpull(key, value, fresh, priority)
             return _like(fresh, value)
         except TypeError:
             if _trees.is_tree(key):
                 return self._pushpull_tree(key, value, out, priority, async_op)
-            _check_priority("pushpull", key, priority)
+            check_priority("pushpull", key, priority)
             taken = self._pushpull_with_rows(key, value, out, priority, async_op or is_turn)
             if taken is NotImplemented:
                 raise
@@ -700,12 +680,12 @@ class KVStoreVerbs(KVStoreRows):
         if _trees.is_tree(key):
             return self._broadcast_tree(key, value, out, priority)
         if out is None:
-            raise InvalidArgumentError(f"{_title('broadcast', key)}: no `out`; arrays that take the value are needed")
+            raise InvalidArgumentError(f"{title('broadcast', key)}: no `out`; arrays that take the value are needed")
         self._meets(key, value)
         try:
             self._broadcast(key, value, out, priority)
         except TypeError:
-            _check_priority("broadcast", key, priority)
+            check_priority("broadcast", key, priority)
             if not self._broadcast_with_rows(key, value, out, priority):
                 raise
         return None

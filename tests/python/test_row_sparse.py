@@ -403,6 +403,19 @@ ERRORS = {
         mx.errors.InvalidArgumentError,
         "float64",
     ),
+    "priority": (
+        lambda kv: kv.push_rows("w", [0], [[1, 2]], priority="x"),
+        mx.errors.InvalidArgumentError,
+        "priority 'x'",
+    ),
+    "large priority": (lambda kv: kv.pull_rows("w", [0], priority=2**40), mx.errors.InvalidArgumentError, "priority"),
+    "broken priority": (
+        lambda kv: kv.row_sparse_pull("w", row_ids=[0], priority=1.5),
+        mx.errors.InvalidArgumentError,
+        "row_sparse_pull 'w': priority 1.5",
+    ),
+    "text as rows": (lambda kv: kv.push_rows("w", [0], [["a", "b"]]), mx.errors.InvalidArgumentError, "push_rows 'w'"),
+    "init_table dim": (lambda kv: kv.init_table("x", "a"), mx.errors.InvalidArgumentError, "dim 'a'"),
     "init_table twice": (lambda kv: kv.init_table("t", 2), mx.errors.AlreadyExistsError, "t"),
     "init_table rows": (lambda kv: kv.init_table("x", 2, rows=-1), mx.errors.InvalidArgumentError, "rows=-1"),
     "init_table of what": (
