@@ -11,12 +11,25 @@ from sparse_cases import CASES, result
 
 ORACLE = json.loads(pathlib.Path(__file__).with_name("sparse_oracle.json").read_text())
 sparse = mx.nd.sparse
-STORES = ["local", "device"]
+STORES = {
+    "local": lambda: mx.kv.create("local"),
+    "device": lambda: mx.kv.create("device"),
+    "dist_sync": lambda: mx.kv.create("dist_sync", bootstrap="self"),
+    "dist_async": lambda: mx.kv.create("dist_async", bootstrap="self"),
+}
+IN_ONE_PROCESS = ["local", "device"]
 
 
 @pytest.fixture(params=STORES)
 def kv(request):
-    with mx.kv.create(request.param) as store:
+    with STORES[request.param]() as store:
+        yield store
+
+
+@pytest.fixture(params=IN_ONE_PROCESS)
+def alone(request):
+    """A store of one process, whose dense keys take rows too, and whose updaters may be functions that are called."""
+    with STORES[request.param]() as store:
         yield store
 
 
@@ -177,15 +190,15 @@ def test_a_key_that_stands_twice_has_all_its_values(kv):
     assert kv.pull("w").asnumpy()[1].tolist() == [3, 3] and kv.pull("v").asnumpy()[1].tolist() == [1, 1]
 
 
-def test_rows_of_a_dense_key_are_a_sum_whose_other_rows_are_zero(kv):
-    kv.init("w", mx.nd.ones((4, 2)))
-    kv.push("w", [start(), start()])
-    holds(kv.pull("w"), 2 * start().asnumpy())
-    kv.push("w", [start(), mx.nd.ones((4, 2))])
-    holds(kv.pull("w"), start().asnumpy() + 1)
-    kv.set_optimizer(mx.optimizer.create("test", rescale_grad=2))
-    kv.push("w", start())
-    holds(kv.pull("w"), 3 * start().asnumpy() + 1)
+def test_rows_of_a_dense_key_are_a_sum_whose_other_rows_are_zero(alone):
+    alone.init("w", mx.nd.ones((4, 2)))
+    alone.push("w", [start(), start()])
+    holds(alone.pull("w"), 2 * start().asnumpy())
+    alone.push("w", [start(), mx.nd.ones((4, 2))])
+    holds(alone.pull("w"), start().asnumpy() + 1)
+    alone.set_optimizer(mx.optimizer.create("test", rescale_grad=2))
+    alone.push("w", start())
+    holds(alone.pull("w"), 3 * start().asnumpy() + 1)
 
 
 def test_a_dense_value_is_all_rows_of_a_key_of_rows(kv):
@@ -201,13 +214,13 @@ def test_a_dense_value_is_all_rows_of_a_key_of_rows(kv):
         kv.push("t", mx.nd.ones((4, 2)))
 
 
-def test_a_function_cannot_update_a_key_of_rows(kv):
-    kv.init("w", start())
-    kv.set_updater(lambda key, grad, stored: None)
+def test_a_function_cannot_update_a_key_of_rows(alone):
+    alone.init("w", start())
+    alone.set_updater(lambda key, grad, stored: None)
     for value in (start(), mx.nd.ones((4, 2))):
         with pytest.raises(mx.errors.UnimplementedError, match="set_optimizer"):
-            kv.push("w", value)
-    holds(kv.pull("w"), start().asnumpy())
+            alone.push("w", value)
+    holds(alone.pull("w"), start().asnumpy())
 
 
 def test_dense_and_row_keys_in_one_push(kv):
@@ -236,15 +249,15 @@ def test_pushpull_and_broadcast(kv):
     assert "n" not in kv
 
 
-def test_a_function_updates_rows_of_a_dense_key(kv):
-    kv.init("w", mx.nd.ones((4, 2)))
+def test_a_function_updates_rows_of_a_dense_key(alone):
+    alone.init("w", mx.nd.ones((4, 2)))
 
     def update(key, grad, stored):
         stored += grad * 2
 
-    kv.set_updater(update)
-    kv.push("w", [start(), start()])
-    holds(kv.pull("w"), 1 + 4 * start().asnumpy())
+    alone.set_updater(update)
+    alone.push("w", [start(), start()])
+    holds(alone.pull("w"), 1 + 4 * start().asnumpy())
 
 
 # ------------------------------------------------------------------------------------------------------- row_sparse_pull
@@ -487,9 +500,23 @@ def test_push_rows_sums_what_has_one_id(kv):
     kv.init("v", start())
     kv.push_rows(["w", "v"], [[1], [1, 1]], [[[8, 8]], [[1, 1], [2, 2]]])
     assert kv.pull("w").asnumpy()[1].tolist() == [8, 8] and kv.pull("v").asnumpy()[1].tolist() == [3, 3]
-    kv.init("d", mx.nd.ones((4, 2)))
-    kv.push_rows("d", [1, 1], np.ones((2, 2), np.float32))
-    holds(kv.pull("d"), [[0, 0], [2, 2], [0, 0], [0, 0]])
+
+
+def test_push_rows_to_a_dense_key(alone):
+    alone.init("d", mx.nd.ones((4, 2)))
+    alone.push_rows("d", [1, 1], np.ones((2, 2), np.float32))
+    holds(alone.pull("d"), [[0, 0], [2, 2], [0, 0], [0, 0]])
+
+
+@pytest.mark.parametrize("store", ["dist_sync", "dist_async"])
+def test_rows_for_a_dense_key_of_a_distributed_store_are_refused_by_name(store):
+    with STORES[store]() as kv:
+        kv.init("d", mx.nd.ones((4, 2)))
+        for push in (lambda: kv.push("d", start()), lambda: kv.push_rows("d", [1], [[1, 2]])):
+            with pytest.raises(mx.errors.InvalidArgumentError, match="push 'd': the key is not kept by rows"):
+                push()
+        kv.push("d", [start(), mx.nd.zeros((4, 2))])  # as one dense value
+        holds(kv.pull("d"), start().asnumpy())
 
 
 def test_strided_rows_are_packed(kv):
@@ -715,8 +742,11 @@ OPTIMIZERS = {
 
 @pytest.mark.parametrize("lazy", [True, False])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("kind", ["rows", "dense"])
-def test_optimizers_against_their_definition(kv, kind, name, lazy):
+@pytest.mark.parametrize(
+    ("store", "kind"), [(store, "rows") for store in STORES] + [(store, "dense") for store in IN_ONE_PROCESS]
+)
+def test_optimizers_against_their_definition(store, kind, name, lazy):
+    kv = STORES[store]()
     formula, make = OPTIMIZERS[name]
     random = np.random.default_rng(4)
     shape = (9, 3)
@@ -735,6 +765,7 @@ def test_optimizers_against_their_definition(kv, kind, name, lazy):
         for state, values in part.items():
             states[state][chosen] = values
     np.testing.assert_allclose(kv.pull("w").asnumpy(), weight, rtol=2e-4, atol=2e-4)
+    kv.close()
 
 
 def test_a_lazy_optimizer_leaves_rows_that_are_not_pushed(kv):
