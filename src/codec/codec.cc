@@ -1,9 +1,11 @@
 #include "codec/codec.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "base/format.h"
+#include "kernels/kernels.h"
 
 namespace tkv::codec {
 
@@ -28,7 +30,8 @@ namespace {
 constexpr size_t kChosenBytes = sizeof(uint32_t) + sizeof(float);  // of an element of top-k
 
 bool IsThere(Encoding encoding) {
-  return IsTiled(encoding) || encoding == Encoding::kTopK || encoding == Encoding::kRows;
+  return IsTiled(encoding) || encoding == Encoding::kTopK || encoding == Encoding::kRuns ||
+         encoding == Encoding::kRows;
 }
 
 // What is wrong with the number that comes with an encoding.
@@ -63,6 +66,13 @@ std::optional<Error> JudgeSize(const KeyMeta& meta, uint32_t chunk, Encoding enc
     return Fail(Code::kFailedPrecondition, "{} bytes of topk, the chunk has {} elements", bytes,
                 elements);
   }
+  if (encoding == Encoding::kRuns) {
+    const size_t most =
+        kRunsHeadBytes + elements * (sizeof(Run) + ItemSize(meta.dtype));  // each by itself
+    if (bytes == 0 || (bytes >= kRunsHeadBytes && bytes <= most)) return std::nullopt;
+    return Fail(Code::kFailedPrecondition, "{} bytes of runs, the chunk has {} elements", bytes,
+                elements);
+  }
   const size_t wanted = TiledBytes(encoding, meta.dtype, elements);
   if (bytes == wanted) return std::nullopt;
   return Fail(Code::kFailedPrecondition, "{} bytes of {}, the chunk has {}", bytes,
@@ -82,7 +92,8 @@ std::optional<Error> Judge(const KeyMeta& meta, uint32_t chunk, Encoding encodin
     return Fail(Code::kFailedPrecondition, "encoding {} of a key whose layout is {}",
                 NameOf(encoding), Name(meta.layout));
   }
-  const bool is_compressed = encoding != Encoding::kDense && encoding != Encoding::kRows;
+  const bool is_compressed =
+      encoding != Encoding::kDense && encoding != Encoding::kRows && encoding != Encoding::kRuns;
   if (is_compressed && ComputeType(meta.dtype) != DType::kF32) {
     return Fail(Code::kInvalidArgument, "encoding {} of {} values", NameOf(encoding),
                 Name(meta.dtype));
@@ -118,6 +129,67 @@ void AddAt(const Part& part, std::span<const uint32_t> positions, float* target)
     std::memcpy(&value, values + i * sizeof(value), sizeof(value));
     target[positions[i]] += value;
   }
+}
+
+std::vector<Run> RunsOf(const Part& part, DType dtype, size_t elements) {
+  if (part.bytes.size == 0) return {};
+  uint32_t count;
+  std::memcpy(&count, part.bytes.data, sizeof(count));
+  if (count > elements || RunHeadBytes(count) > part.bytes.size) {
+    throw Fail(Code::kInvalidArgument, "{} runs in {} bytes, the chunk has {} elements", count,
+               part.bytes.size, elements);
+  }
+  std::vector<Run> runs(count);
+  if (count > 0) {
+    std::memcpy(runs.data(), part.bytes.data + kRunsHeadBytes, count * sizeof(Run));
+  }
+  uint64_t end = 0;
+  uint64_t total = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (runs[i].begin < end || runs[i].length == 0 ||
+        uint64_t{runs[i].begin} + runs[i].length > elements) {
+      throw Fail(Code::kInvalidArgument,
+                 "run {} of {} elements begins at {}, after {}; the chunk has {} elements", i,
+                 runs[i].length, runs[i].begin, end, elements);
+    }
+    end = uint64_t{runs[i].begin} + runs[i].length;
+    total += runs[i].length;
+  }
+  const size_t wanted = std::max(RunHeadBytes(count), kRunsHeadBytes) + total * ItemSize(dtype);
+  if (wanted != part.bytes.size) {
+    throw Fail(Code::kInvalidArgument, "{} bytes of runs, {} elements of {} have {}",
+               part.bytes.size, total, Name(dtype), wanted);
+  }
+  return runs;
+}
+
+void AddRuns(const Part& part, std::span<const Run> runs, DType dtype, void* target) {
+  constexpr size_t kTile = 1024;
+  const DType compute = ComputeType(dtype);
+  const std::byte* values = part.bytes.data + RunHeadBytes(runs.size());
+  alignas(64) float wide[kTile];
+  for (const Run& run : runs) {
+    for (size_t done = 0; done < run.length; done += kTile) {
+      const size_t count = std::min<size_t>(kTile, run.length - done);
+      const void* source = values + done * ItemSize(dtype);
+      if (compute != dtype) {
+        kernels::Sum(dtype, {&source, 1}, wide, count, kernels::Write::kCached);
+        source = wide;
+      }
+      auto* const at = static_cast<std::byte*>(target) + (run.begin + done) * ItemSize(compute);
+      const void* const both[] = {at, source};
+      kernels::Sum(compute, both, at, count, kernels::Write::kCached);
+    }
+    values += run.length * ItemSize(dtype);
+  }
+}
+
+std::byte* WriteRunHeads(std::span<const Run> runs, std::byte* target) {
+  if (runs.empty()) return target;
+  const uint32_t head[] = {static_cast<uint32_t>(runs.size()), 0};
+  std::memcpy(target, head, sizeof(head));
+  std::memcpy(target + sizeof(head), runs.data(), runs.size() * sizeof(Run));
+  return target + RunHeadBytes(runs.size());
 }
 
 std::optional<Error> Cut(const KeyMeta& meta, Contribution* contribution) {

@@ -45,6 +45,27 @@ std::vector<uint32_t> PositionsOf(const Part& part, size_t elements);
 //   shape  target: f32
 void AddAt(const Part& part, std::span<const uint32_t> positions, float* target);
 
+// Elements that lie one behind the other.
+struct Run {
+  uint32_t begin = 0;
+  uint32_t length = 0;
+};
+// A part in runs is a u32 that counts them and four bytes of zero, then begin and length of each, then
+// their values in the key's dtype; or nothing.
+inline constexpr size_t kRunsHeadBytes = 8;
+
+// The runs that a part brings, copied: its bytes may change.
+//   throws  kInvalidArgument  they do not ascend, are not the chunk's, or their values are not there
+std::vector<Run> RunsOf(const Part& part, DType dtype, size_t elements);
+// Adds the values of the runs.
+//   shape  target: of the compute type
+void AddRuns(const Part& part, std::span<const Run> runs, DType dtype, void* target);
+// Writes a part in runs without its values, and says where those begin.
+std::byte* WriteRunHeads(std::span<const Run> runs, std::byte* target);
+inline size_t RunHeadBytes(size_t runs) {
+  return runs == 0 ? 0 : kRunsHeadBytes + runs * sizeof(Run);
+}
+
 // The bytes of a chunk among those of a whole dense array.
 struct Range {
   size_t begin = 0, size = 0;

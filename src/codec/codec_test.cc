@@ -58,7 +58,7 @@ TEST(Contribution, ItsPartsMayNotOverlapOrLeaveBytesOut) {
 TEST(Judge, AnEncodingThatIsNotThereIsNamed) {
   for (int encoding = 1; encoding < 256; ++encoding) {
     const auto there = static_cast<Encoding>(encoding);
-    if (IsTiled(there) || there == Encoding::kTopK || there == Encoding::kRows) continue;
+    if (there <= Encoding::kRows) continue;
     const auto error = Judge(Meta(10), 0, static_cast<Encoding>(encoding), 0, 40);
     ASSERT_EQ(CodeOf(error), Code::kUnimplemented);
     const std::string name = "encoding " + NameOf(static_cast<Encoding>(encoding)) + " is not";
@@ -152,6 +152,43 @@ TEST(Judge, APartHasAtMost256MiB) {
             Code::kResourceExhausted);
   meta.shape = Shape({int64_t{64} << 20});
   EXPECT_FALSE(Judge(meta, 0, Encoding::kDense, 0, kPartBytesMax));
+}
+
+Part RunsPart(std::vector<uint32_t> words) {
+  auto owner = std::make_shared<std::vector<uint32_t>>(std::move(words));
+  return {Encoding::kRuns,
+          0,
+          {reinterpret_cast<const std::byte*>(owner->data()), owner->size() * 4, owner}};
+}
+
+TEST(Runs, ValuesAreAddedWhereTheirRunsAre) {
+  const uint32_t one = std::bit_cast<uint32_t>(1.0F);
+  const uint32_t two = std::bit_cast<uint32_t>(2.0F);
+  const Part part = RunsPart({2, 0, 1, 2, 5, 1, one, two, two});
+  const std::vector<codec::Run> runs = RunsOf(part, DType::kF32, 6);
+  std::vector<float> sum = {10, 10, 10, 10, 10, 10};
+  AddRuns(part, runs, DType::kF32, sum.data());
+  EXPECT_EQ(sum, (std::vector<float>{10, 11, 12, 10, 10, 12}));
+  EXPECT_TRUE(RunsOf(RunsPart({}), DType::kF32, 6).empty());
+}
+
+TEST(Runs, WhatIsNoRunOfTheChunkIsRefused) {
+  const std::vector<std::vector<uint32_t>> wrong = {
+      {1, 0, 6, 1, 0},              // behind the end
+      {1, 0, 5, 2, 0, 0},           // across the end
+      {1, 0, UINT32_MAX, 2, 0, 0},  // around
+      {2, 0, 3, 1, 3, 1, 0, 0},     // twice
+      {2, 0, 3, 1, 1, 1, 0, 0},     // backwards
+      {1, 0, 3, 0},                 // of nothing
+      {1, 0, 3, 1},                 // no value
+      {1, 0, 3, 1, 0, 0},           // one too many
+      {0, 0, 0},                    // a value of none
+      {100, 0},                     // more runs than bytes
+      {UINT32_MAX, 0},
+  };
+  for (const auto& words : wrong) {
+    EXPECT_THROW(RunsOf(RunsPart(words), DType::kF32, 6), Error) << words[0];
+  }
 }
 
 }  // namespace

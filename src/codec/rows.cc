@@ -93,19 +93,20 @@ IdOrder::IdOrder(std::span<const int64_t> ids) {
   begins_.push_back(static_cast<uint32_t>(places_.size()));
 }
 
-std::vector<size_t> IdOrder::EndsOf(uint32_t buckets) const {
+std::vector<size_t> EndsOf(std::span<const uint64_t> mixes, uint32_t buckets) {
   std::vector<size_t> ends(buckets);
-  auto at = mixes_.begin();
+  auto at = mixes.begin();
   for (uint32_t b = 0; b < buckets; ++b) {
-    at = std::partition_point(at, mixes_.end(),
+    at = std::partition_point(at, mixes.end(),
                               [&](uint64_t mix) { return BucketOf(mix, buckets) <= b; });
-    ends[b] = static_cast<size_t>(at - mixes_.begin());
+    ends[b] = static_cast<size_t>(at - mixes.begin());
   }
   return ends;
 }
 
-void WriteIds(const IdOrder& order, uint32_t buckets, const Block& block, Contribution* made) {
-  WriteRows(order, buckets, 0, block, [](size_t, std::byte*) {}, made);
+void WriteIds(std::span<const uint64_t> mixes, uint32_t buckets, const Block& block,
+              Contribution* made) {
+  WriteRows(mixes, buckets, 0, block, [](size_t, std::byte*) {}, made);
 }
 
 }  // namespace tkv::codec

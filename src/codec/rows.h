@@ -44,8 +44,6 @@ class IdOrder {
   std::span<const uint32_t> PlacesOf(size_t i) const {
     return {places_.data() + begins_[i], begins_[i + 1] - begins_[i]};
   }
-  // Ends of the buckets, in rows.
-  std::vector<size_t> EndsOf(uint32_t buckets) const;
 
  private:
   std::vector<uint64_t> mixes_;
@@ -53,26 +51,29 @@ class IdOrder {
   std::vector<uint32_t> begins_;
 };
 
+// Ends of the buckets among ascending mixes.
+std::vector<size_t> EndsOf(std::span<const uint64_t> mixes, uint32_t buckets);
+
 // The bytes of a contribution of these rows.
-inline size_t RowsBytes(const IdOrder& order, size_t row_bytes) {
-  return order.size() * (sizeof(uint64_t) + row_bytes);
+inline size_t RowsBytes(std::span<const uint64_t> mixes, size_t row_bytes) {
+  return mixes.size() * (sizeof(uint64_t) + row_bytes);
 }
 
 // Makes a contribution of these rows in a block of RowsBytes.
 //   write  is called as write(i, at): the bytes of the i-th row belong there
 template <typename Write>
-void WriteRows(const IdOrder& order, uint32_t buckets, size_t row_bytes, const Block& block,
-               Write write, Contribution* made) {
+void WriteRows(std::span<const uint64_t> mixes, uint32_t buckets, size_t row_bytes,
+               const Block& block, Write write, Contribution* made) {
   Contribution& rows = *made;
   rows.encoding = Encoding::kRows;
   rows.bytes = block.bytes();
-  const std::vector<size_t> ends = order.EndsOf(buckets);
+  const std::vector<size_t> ends = EndsOf(mixes, buckets);
   rows.ends.resize(buckets);
   std::byte* at = block.data;
   size_t i = 0;
   for (uint32_t b = 0; b < buckets; ++b) {
     for (size_t j = i; j < ends[b]; ++j, at += sizeof(uint64_t)) {
-      const uint64_t id = Unmix(order.mixes()[j]);
+      const uint64_t id = Unmix(mixes[j]);
       std::memcpy(at, &id, sizeof(id));
     }
     for (; i < ends[b]; ++i, at += row_bytes) write(i, at);
@@ -81,6 +82,7 @@ void WriteRows(const IdOrder& order, uint32_t buckets, size_t row_bytes, const B
 }
 
 // Makes the ids of a pull of these rows, in a block of 8 bytes each.
-void WriteIds(const IdOrder& order, uint32_t buckets, const Block& block, Contribution* made);
+void WriteIds(std::span<const uint64_t> mixes, uint32_t buckets, const Block& block,
+              Contribution* made);
 
 }  // namespace tkv::codec

@@ -54,13 +54,13 @@ TEST(WriteRows, EachBucketHasItsIdsAndThenItsRows) {
   std::vector<int64_t> ids = {3, 9, 3, 100, 7, 12, 55};
   const IdOrder order(ids);
   BufferPool pool;
-  const Block block = pool.Allocate(RowsBytes(order, kRowBytes));
+  const Block block = pool.Allocate(RowsBytes(order.mixes(), kRowBytes));
   Contribution rows;
   const auto write = [&](size_t i, std::byte* at) {
     const auto id = static_cast<uint32_t>(Unmix(order.mixes()[i]));
     std::memcpy(at, &id, sizeof(id));
   };
-  WriteRows(order, kBuckets, kRowBytes, block, write, &rows);
+  WriteRows(order.mixes(), kBuckets, kRowBytes, block, write, &rows);
   size_t found = 0;
   for (uint32_t b = 0; b < kBuckets; ++b) {
     const Bucket bucket{1000, b, kBuckets, kRowBytes};
@@ -82,7 +82,7 @@ TEST(WriteIds, HasTheIdsAlone) {
   const IdOrder order(ids);
   BufferPool pool;
   Contribution asked;
-  WriteIds(order, 2, pool.Allocate(order.size() * sizeof(uint64_t)), &asked);
+  WriteIds(order.mixes(), 2, pool.Allocate(order.size() * sizeof(uint64_t)), &asked);
   EXPECT_EQ(asked.ends.back(), 24u);
   const Bucket second{1000, 1, 2, 0};
   const Bytes part = asked.PartOf(1);

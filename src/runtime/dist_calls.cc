@@ -142,7 +142,7 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
     sources[i].values = values[i].size();
     for (const NDArray* value : values[i]) WaitFor(*value, Access::kRead);
     if (sources[i].record->info.by_rows) {
-      GatherAllRows({values[i].data(), values[i].size()}, &sources[i]);
+      GatherAllRows(verb, {values[i].data(), values[i].size()}, &sources[i]);
       continue;
     }
     if (sources[i].residual != nullptr) {
@@ -269,7 +269,7 @@ void DistStore::CountPushed(const std::vector<Source>& sources) {
   std::lock_guard lock(mutex_);
   for (const Source& source : sources) {
     source.record->bytes.pushed_bytes +=
-        source.record->info.by_rows ? source.bytes : source.values * source.record->value_bytes;
+        source.bytes > 0 ? source.bytes : source.values * source.record->value_bytes;
     most_pushes_ = std::max(most_pushes_, ++source.record->pushes);
   }
 }

@@ -19,7 +19,6 @@ namespace {
 
 constexpr uint32_t kBucketsPerServer = 4;
 constexpr size_t kInitBytesOfBucket = size_t{64} << 20;
-constexpr size_t kRowsOfOneThread = 4096;
 
 using Places = boost::unordered_flat_map<const void*, size_t>;
 
@@ -31,8 +30,12 @@ Block BlockOf(const NDArray& array) {
   return {static_cast<std::byte*>(array.HostData()), array.bytes(), array.storage()};
 }
 
+// Of a dense key, whose rows are those along its first axis.
 RowGeometry GeometryOf(const KVStore::KeyInfo& info) {
-  return {info.shape, info.dtype, info.row_count};
+  if (info.by_rows) return {info.shape, info.dtype, info.row_count};
+  const Shape& shape = info.shape;
+  const std::span<const int64_t> row(shape.begin() + 1, shape.end());
+  return {Shape(row), info.dtype, static_cast<uint64_t>(shape[0])};
 }
 
 void CheckByRows(std::string_view verb, const KeyRecord& record) {
@@ -46,6 +49,14 @@ void CheckRowTotal(std::string_view verb, const KeyView& key, size_t rows) {
   if (rows < UINT32_MAX) return;
   throw Fail(Code::kInvalidArgument, "{} {}: {} rows in one call, at most 2^32 are possible", verb,
              key.ToString(), rows);
+}
+
+void CheckEachOnce(std::string_view verb, const KeyView& key, std::span<const int64_t> ids) {
+  std::vector<int64_t> sorted(ids.begin(), ids.end());
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  if (twice == sorted.end()) return;
+  throw Fail(Code::kInvalidArgument, "{} {}: id {} stands twice", verb, key.ToString(), *twice);
 }
 
 // What servers would refuse, before anything is sent.
@@ -68,39 +79,12 @@ std::span<const int64_t> IdsOf(const NDArray& packed) {
   return {static_cast<const int64_t*>(packed.data()), static_cast<size_t>(packed.size())};
 }
 
-void AddRowsOf(const NDArray& packed, size_t row_bytes, size_t count,
-               std::vector<const std::byte*>* rows) {
-  const auto* const data = static_cast<const std::byte*>(packed.data());
-  for (size_t i = 0; i < count; ++i) rows->push_back(data + i * row_bytes);
-}
-
 uint32_t BucketsFor(int servers, size_t init_bytes) {
   const size_t wanted =
       std::max<size_t>(static_cast<size_t>(servers) * kBucketsPerServer,
                        (init_bytes + kInitBytesOfBucket - 1) / kInitBytesOfBucket);
   return static_cast<uint32_t>(std::min<size_t>(wanted, KeyMeta::kBucketsMax));
 }
-
-// The sum of several rows, rounded once.
-class RoundedSum {
- public:
-  RoundedSum(DType dtype, size_t elements) : dtype_(dtype), compute_(ComputeType(dtype)) {
-    if (compute_ != dtype) wide_.resize(elements * ItemSize(compute_));
-    count_ = elements;
-  }
-  void Write(std::span<const void* const> rows, std::byte* target) {
-    if (compute_ == dtype_) {
-      return kernels::Sum(dtype_, rows, target, count_, kernels::Write::kCached);
-    }
-    kernels::Sum(dtype_, rows, wide_.data(), count_, kernels::Write::kCached);
-    kernels::Convert(compute_, wide_.data(), dtype_, target, count_);
-  }
-
- private:
-  DType dtype_, compute_;
-  size_t count_ = 0;
-  std::vector<std::byte> wide_;
-};
 
 }  // namespace
 
@@ -134,6 +118,7 @@ void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> 
     }
   }
   std::vector<Operation> inits;
+  inits.reserve(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
     const RowsInitItem& item = items[i];
     const size_t bytes = item.rows == nullptr ? 0 : item.rows->values.bytes();
@@ -146,21 +131,17 @@ void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> 
     records[i]->meta = meta;
     NDArray ids;
     NDArray values;
-    std::vector<const std::byte*> rows;
+    std::vector<RowList> lists;
     if (item.rows != nullptr) {
       WaitFor(item.rows->ids, Access::kRead);
       WaitFor(item.rows->values, Access::kRead);
       ids = item.rows->ids.Packed();
       values = item.rows->values.Packed();
-      AddRowsOf(values, records[i]->value_bytes, static_cast<size_t>(ids.size()), &rows);
+      CheckIds(verb, item.key, IdsOf(ids), item.row_count);
+      CheckEachOnce(verb, item.key, IdsOf(ids));
+      lists.push_back({IdsOf(ids), values.data()});
     }
-    const codec::IdOrder order(item.rows != nullptr ? IdsOf(ids) : std::span<const int64_t>());
-    for (size_t r = 0; r < order.size(); ++r) {
-      if (order.PlacesOf(r).size() < 2) continue;
-      throw Fail(Code::kInvalidArgument, "{} {}: id {} stands twice", verb, item.key.ToString(),
-                 Unmix(order.mixes()[r]));
-    }
-    EncodeRows(order, rows, &source);
+    EncodeRows(verb, lists, &source);
     Operation init = Make(Operation::Kind::kInit, std::string(verb), records[i].get());
     init.meta = meta;
     init.value = *source.encoded;
@@ -171,28 +152,30 @@ void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> 
 
 // ---- push ---------------------------------------------------------------------------------------
 
-// A contribution of the rows, each id once.
-//   rows  where each row of the order's places lies
-void DistStore::EncodeRows(const codec::IdOrder& order, std::span<const std::byte* const> rows,
-                           Source* source) {
-  const KeyInfo& info = source->record->info;
-  const size_t row_bytes = source->record->value_bytes;
-  source->array = BytesOf(codec::RowsBytes(order, row_bytes));
-  source->is_own = true;
-  RoundedSum sum(info.dtype, static_cast<size_t>(info.shape.size()));
-  std::vector<const void*> same;
-  const auto write = [&](size_t i, std::byte* at) {
-    const auto places = order.PlacesOf(i);
-    if (places.size() == 1) {
-      std::memcpy(at, rows[places[0]], row_bytes);
-      return;
-    }
-    same.clear();
-    for (const uint32_t place : places) same.push_back(rows[place]);
-    sum.Write(same, at);
-  };
-  codec::WriteRows(order, source->record->meta->buckets, row_bytes, BlockOf(source->array), write,
-                   &source->encoded.emplace());
+// A contribution of rows to a key by rows.
+void DistStore::EncodeRows(std::string_view verb, std::span<const RowList> lists, Source* source) {
+  const KeyRecord& record = *source->record;
+  const DType dtype = record.info.dtype;
+  const auto elements = static_cast<size_t>(record.info.shape.size());
+  const size_t row_bytes = record.value_bytes;
+  try {
+    const SparseSum sum =
+        SparseSum::Of(lists, dtype, elements, RowOrder::kMix, SparseSum::Memory::kBorrow);
+    const RowSource rows = sum.values();
+    source->array = BytesOf(codec::RowsBytes(sum.names(), row_bytes));
+    source->is_own = true;
+    const auto write = [&](size_t i, std::byte* at) {
+      if (sum.dtype() == dtype) {
+        std::memcpy(at, rows.at(i), row_bytes);
+      } else {
+        kernels::Convert(sum.dtype(), rows.at(i), dtype, at, elements);
+      }
+    };
+    codec::WriteRows(sum.names(), record.meta->buckets, row_bytes, BlockOf(source->array), write,
+                     &source->encoded.emplace());
+  } catch (const Error& error) {
+    throw Fail(error.code(), "{} {}: {}", verb, record.key.view().ToString(), error.what());
+  }
 }
 
 std::vector<DistStore::Source> DistStore::GatherRowSources(std::string_view verb,
@@ -205,7 +188,10 @@ std::vector<DistStore::Source> DistStore::GatherRowSources(std::string_view verb
     const auto lock = Lock(verb);
     for (const RowsPushItem& item : items) {
       const RecordPtr record = Get(verb, item.key);
-      CheckByRows(verb, *record);
+      if (!record->info.by_rows && record->info.shape.rank() == 0) {
+        throw Fail(Code::kInvalidArgument, "{} {}: the key has shape (), and no rows", verb,
+                   item.key.ToString());
+      }
       if (item.values.empty()) {
         throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb,
                    item.key.ToString());
@@ -229,48 +215,145 @@ std::vector<DistStore::Source> DistStore::GatherRowSources(std::string_view verb
     }
   }
   for (size_t i = 0; i < sources.size(); ++i) {
+    Source& source = sources[i];
+    const KeyView key = source.record->key.view();
+    const RowGeometry geometry = GeometryOf(source.record->info);
     std::vector<NDArray> packed;
-    std::vector<int64_t> ids;
-    std::vector<const std::byte*> rows;
+    std::vector<RowList> lists;
+    size_t total = 0;
+    packed.reserve(2 * values[i].size());
+    lists.reserve(values[i].size());
     for (const Rows* value : values[i]) {
       WaitFor(value->ids, Access::kRead);
       WaitFor(value->values, Access::kRead);
-      const NDArray own_ids = value->ids.Packed();
+      packed.push_back(value->ids.Packed());
+      const auto some = IdsOf(packed.back());
       packed.push_back(value->values.Packed());
-      const auto some = IdsOf(own_ids);
-      CheckIds(verb, sources[i].record->key.view(), some, sources[i].record->info.row_count);
-      ids.insert(ids.end(), some.begin(), some.end());
-      AddRowsOf(packed.back(), sources[i].record->value_bytes, some.size(), &rows);
+      CheckIds(verb, key, some, geometry.row_count);
+      lists.push_back({some, packed.back().data()});
+      total += some.size();
     }
-    CheckRowTotal(verb, sources[i].record->key.view(), ids.size());
-    const codec::IdOrder order(ids);
-    const bool has_sums = order.size() < ids.size();
-    if (has_sums && !IsArithmetic(sources[i].record->info.dtype)) {
-      throw Fail(Code::kInvalidArgument, "{} {}: {} values cannot be summed or updated", verb,
-                 sources[i].record->key.view().ToString(), Name(sources[i].record->info.dtype));
+    CheckRowTotal(verb, key, total);
+    source.values = values[i].size();
+    if (source.record->info.by_rows) {
+      EncodeRows(verb, lists, &source);
+    } else {
+      EncodeRuns(verb, lists, &source);
     }
-    sources[i].values = values[i].size();
-    EncodeRows(order, rows, &sources[i]);
   }
   return sources;
 }
 
-// A push of whole arrays onto a key by rows: of all its rows.
-void DistStore::GatherAllRows(std::span<const NDArray* const> values, Source* source) {
+namespace {
+
+// The elements of rows in the chunks of a dense key, whatever the chunks cut through.
+class RunWriter {
+ public:
+  RunWriter(const KeyMeta& meta, size_t row_elements, std::span<const uint64_t> ids)
+      : meta_(meta), row_elements_(row_elements), ids_(ids), runs_(meta.chunk_count()) {
+    ForPieces([&](size_t, size_t, uint32_t chunk, const codec::Run& piece) {
+      std::vector<codec::Run>& runs = runs_[chunk];
+      const bool goes_on = !runs.empty() && runs.back().begin + runs.back().length == piece.begin;
+      if (goes_on) {
+        runs.back().length += piece.length;
+      } else {
+        runs.push_back(piece);
+      }
+      elements_ += piece.length;
+    });
+  }
+  size_t bytes() const {
+    size_t bytes = elements_ * ItemSize(meta_.dtype);
+    for (const auto& runs : runs_) bytes += codec::RunHeadBytes(runs.size());
+    return bytes;
+  }
+  //   shape  rows: of the compute type, row i for the i-th id
+  void Write(const RowSource& rows, const Block& block, codec::Contribution* made) const {
+    const DType compute = ComputeType(meta_.dtype);
+    made->encoding = Encoding::kRuns;
+    made->bytes = block.bytes();
+    made->ends.resize(runs_.size());
+    std::vector<std::byte*> values(runs_.size());
+    std::byte* at = block.data;
+    for (size_t c = 0; c < runs_.size(); ++c) {
+      values[c] = at = codec::WriteRunHeads(runs_[c], at);
+      for (const codec::Run& run : runs_[c]) at += run.length * ItemSize(meta_.dtype);
+      made->ends[c] = static_cast<size_t>(at - block.data);
+    }
+    ForPieces([&](size_t row, size_t offset, uint32_t chunk, const codec::Run& piece) {
+      const auto* const source =
+          static_cast<const std::byte*>(rows.at(row)) + offset * ItemSize(compute);
+      const size_t bytes = piece.length * ItemSize(meta_.dtype);
+      if (compute == meta_.dtype) {
+        std::memcpy(values[chunk], source, bytes);
+      } else {
+        kernels::Convert(compute, source, meta_.dtype, values[chunk], piece.length);
+      }
+      values[chunk] += bytes;
+    });
+  }
+
+ private:
+  // Calls f(number of the row, offset in it, chunk, elements of the chunk), ascending.
+  template <typename F>
+  void ForPieces(F f) const {
+    const bool is_whole = meta_.chunk_count() == 1;
+    for (size_t row = 0; row < ids_.size(); ++row) {
+      const uint64_t begin = ids_[row] * row_elements_;
+      for (size_t offset = 0; offset < row_elements_;) {
+        const uint64_t element = begin + offset;
+        const auto chunk = is_whole ? 0 : static_cast<uint32_t>(element / meta_.chunk_elements);
+        const uint64_t first = uint64_t{chunk} * meta_.chunk_elements;
+        const uint64_t left = first + meta_.elements_of(chunk) - element;
+        const size_t length = std::min<size_t>(row_elements_ - offset, left);
+        f(row, offset, chunk,
+          codec::Run{static_cast<uint32_t>(element - first), static_cast<uint32_t>(length)});
+        offset += length;
+      }
+    }
+  }
+
+  const KeyMeta& meta_;
+  const size_t row_elements_;
+  const std::span<const uint64_t> ids_;
+  std::vector<std::vector<codec::Run>> runs_;  // of each chunk
+  size_t elements_ = 0;
+};
+
+}  // namespace
+
+// A contribution of rows to a dense key.
+void DistStore::EncodeRuns(std::string_view verb, std::span<const RowList> lists, Source* source) {
   const KeyRecord& record = *source->record;
-  const auto count = static_cast<size_t>(record.info.row_count);
-  std::vector<int64_t> ids;
-  std::vector<const std::byte*> rows;
+  const RowGeometry geometry = GeometryOf(record.info);
+  const auto elements = static_cast<size_t>(geometry.row_shape.size());
+  try {
+    const SparseSum sum = SparseSum::Of(lists, record.info.dtype, elements, RowOrder::kId,
+                                        SparseSum::Memory::kBorrow);
+    const RunWriter runs(*record.meta, elements, sum.names());
+    source->array = BytesOf(runs.bytes());
+    source->is_own = true;
+    runs.Write(sum.values(), BlockOf(source->array), &source->encoded.emplace());
+  } catch (const Error& error) {
+    throw Fail(error.code(), "{} {}: {}", verb, record.key.view().ToString(), error.what());
+  }
+}
+
+// A push of whole arrays onto a key by rows: of all its rows.
+void DistStore::GatherAllRows(std::string_view verb, std::span<const NDArray* const> values,
+                              Source* source) {
+  std::vector<int64_t> ids(source->record->info.row_count);
+  std::iota(ids.begin(), ids.end(), 0);
   std::vector<NDArray> packed;
-  ids.reserve(values.size() * count);
+  std::vector<RowList> lists;
+  packed.reserve(values.size());
+  lists.reserve(values.size());
   for (const NDArray* value : values) {
-    ids.resize(ids.size() + count);
-    std::iota(ids.end() - static_cast<ptrdiff_t>(count), ids.end(), 0);
     packed.push_back(value->Packed());
-    AddRowsOf(packed.back(), record.value_bytes, count, &rows);
+    lists.push_back({ids, packed.back().data()});
     source->bytes += value->bytes();
   }
-  EncodeRows(codec::IdOrder(ids), rows, source);
+  EncodeRows(verb, lists, source);
 }
 
 CallPtr DistStore::PushRowsAs(const std::string& verb, std::span<const RowsPushItem> items,
@@ -296,7 +379,7 @@ void DistStore::AskForRows(std::span<const int64_t> ids, Target* target) {
   const KeyRecord& record = *target->record;
   target->order = std::make_shared<const codec::IdOrder>(ids);
   const NDArray block = BytesOf(target->order->size() * sizeof(uint64_t));
-  codec::WriteIds(*target->order, record.meta->buckets, BlockOf(block), &target->ids);
+  codec::WriteIds(target->order->mixes(), record.meta->buckets, BlockOf(block), &target->ids);
   target->landing = BytesOf(target->order->size() * record.value_bytes);
 }
 
@@ -359,6 +442,7 @@ void DistStore::ScatterRows(const Target& target) {
   const auto* const landed = static_cast<const std::byte*>(target.landing.HostData());
   const codec::IdOrder& order = *target.order;
   std::vector<NDArray> packed;
+  packed.reserve(target.outs.size());
   for (const NDArray& out : target.outs) {
     packed.push_back(out.contiguous() ? out : NDArray::Empty(out.shape(), out.dtype()));
   }

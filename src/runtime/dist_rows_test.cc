@@ -157,6 +157,48 @@ TEST(DistRows, AWholeArrayIsAllRows) {
   });
 }
 
+// Rows that lie across two chunks, and a lazy optimizer, which leaves what no push brings.
+TEST(DistRows, RowsPushedOntoADenseKeyAreItsElements) {
+  constexpr int64_t kRows = 7;
+  constexpr int64_t kLong = 100'000;
+  for (const bool is_lazy : {true, false}) {
+    Cluster cluster(Options(2, 2, "dist_sync"));
+    EachWorker(&cluster, [&](KVStore* store) {
+      store->Init("d", test::Full({kRows, kLong}, 1));
+      const std::map<std::string, double> params = {{"learning_rate", 1}, {"wd", 0.5}};
+      store->SetOptimizer(Optimizer::Create("sgd", params, false, is_lazy));
+      const std::vector<int64_t> ids = {store->rank(), 5, 5};
+      const Rows rows{Ids(ids), test::Full({3, kLong}, 0.25)};
+      const Rows* const list[] = {&rows};
+      const RowsPushItem item{"d", list};
+      store->PushRows({&item, 1});
+      const NDArray out = test::Full({kRows, kLong}, 0);
+      store->Pull("d", out);
+      const std::vector<float> all = Values(out);
+      const std::vector<float> wanted = {0.25, 0.25, 0.5, 0.5, 0.5, -0.5, 0.5};
+      for (int64_t row = 0; row < kRows; ++row) {
+        const bool is_pushed = row < 2 || row == 5;
+        const float value = is_pushed || !is_lazy ? wanted[row] : 1.0F;
+        for (int64_t i = 0; i < kLong; ++i) ASSERT_EQ(all[row * kLong + i], value) << row;
+      }
+    });
+  }
+}
+
+TEST(DistRows, WithoutAnOptimizerTheSumOfRowsTakesThePlaceOfADenseValue) {
+  Cluster cluster(Options(2, 2, "dist_sync"));
+  EachWorker(&cluster, [&](KVStore* store) {
+    store->Init("d", test::Full({3, 2}, 9, DType::kF16));
+    const Rows rows{Ids({1}), test::Full({1, 2}, 2, DType::kF16)};
+    const Rows* const list[] = {&rows};
+    const RowsPushItem item{"d", list};
+    store->PushRows({&item, 1});
+    const NDArray out = test::Full({3, 2}, 0);
+    store->Pull("d", out);
+    EXPECT_EQ(Values(out), (std::vector<float>{0, 0, 4, 4, 0, 0}));
+  });
+}
+
 std::string WhyNot(const std::function<void()>& call) {
   try {
     call();

@@ -14,6 +14,7 @@
 #include "codec/compress.h"
 #include "codec/rows.h"
 #include "metrics/counters.h"
+#include "rows/sparse_sum.h"
 #include "runtime/auto_save.h"
 #include "runtime/call.h"
 #include "runtime/saving.h"
@@ -231,11 +232,12 @@ class DistStore final : public KVStore {
   CallPtr PullRowsAs(const std::string& verb, std::span<const RowsPullItem> items, bool is_async);
   std::vector<Source> GatherRowSources(std::string_view verb, std::span<const RowsPushItem> items);
   std::vector<Target> GatherRowTargets(std::string_view verb, std::span<const RowsPullItem> items);
-  static void EncodeRows(const codec::IdOrder& order, std::span<const std::byte* const> rows,
-                         Source* source);
+  static void EncodeRows(std::string_view verb, std::span<const RowList> lists, Source* source);
+  static void EncodeRuns(std::string_view verb, std::span<const RowList> lists, Source* source);
   static void AskForRows(std::span<const int64_t> ids, Target* target);
   static void ScatterRows(const Target& target);
-  static void GatherAllRows(std::span<const NDArray* const> values, Source* source);
+  static void GatherAllRows(std::string_view verb, std::span<const NDArray* const> values,
+                            Source* source);
   static void AskForAllRows(Target* target);
 
   // An asynchronous call goes on when the verb has returned: its arrays know of it.

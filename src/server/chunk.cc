@@ -61,6 +61,28 @@ struct Sources {
   SmallVector<kernels::Coding, 8> codings;
 };
 
+// Runs an update, whose sum is its base, on some elements.
+void RunOn(std::span<const codec::Run> runs, const TileJob& whole) {
+  const size_t arrays = whole.update->program.states().size();
+  const size_t item = ItemSize(whole.dtype);
+  const size_t wide = ItemSize(ComputeType(whole.dtype));
+  const auto at = [](void* base, size_t bytes) -> void* {
+    return static_cast<std::byte*>(base) + bytes;
+  };
+  for (const codec::Run& run : runs) {
+    TileJob job = whole;
+    job.count = run.length;
+    job.base = static_cast<const std::byte*>(whole.base) + run.begin * wide;
+    job.value = at(whole.value, run.begin * item);
+    if (whole.master != nullptr) job.master = whole.master + run.begin;
+    SmallVector<void*, 4> states(whole.states.begin(), whole.states.end());
+    for (size_t i = 0; i < arrays; ++i) states[i] = at(states[i], run.begin * wide);
+    job.states = {states.data(), states.size()};
+    job.begin = whole.begin + run.begin;
+    RunJobs({&job, 1}, kOneThread);
+  }
+}
+
 bool AllTiled(std::span<const codec::Part> parts) {
   return std::all_of(parts.begin(), parts.end(),
                      [](const codec::Part& part) { return part.is_tiled(); });
@@ -162,8 +184,64 @@ Block ChunkWorker::CopyOf(const Block& block) {
   return copy;
 }
 
+//   throws  kInvalidArgument  as codec::PositionsOf, codec::RunsOf
+ChunkWorker::Places ChunkWorker::PlacesOf(const Chunk& chunk, const codec::Part& part) {
+  if (part.encoding == Encoding::kTopK) return {codec::PositionsOf(part, chunk.elements), {}};
+  if (part.encoding == Encoding::kRuns) {
+    return {{}, codec::RunsOf(part, chunk.dtype, chunk.elements)};
+  }
+  return {};
+}
+
+void ChunkWorker::AddAt(const Chunk& chunk, const codec::Part& part, const Places& places,
+                        Block* sum) {
+  if (part.encoding == Encoding::kRuns) {
+    codec::AddRuns(part, places.runs, chunk.dtype, sum->data);
+  } else {
+    codec::AddAt(part, places.positions, sum->as<float>());
+  }
+}
+
+// The elements that a part brings.
+ChunkWorker::Runs ChunkWorker::RunsOf(const Chunk& chunk, const codec::Part& part) {
+  if (part.encoding != Encoding::kRuns) return std::nullopt;
+  return codec::RunsOf(part, chunk.dtype, chunk.elements);
+}
+
+// Remembers which elements a round changes, while nothing but runs is in it.
+void ChunkWorker::NoteRuns(const Runs& runs, Round* round) {
+  round->is_in_runs = round->is_in_runs && runs.has_value();
+  if (round->is_in_runs) round->runs.insert(round->runs.end(), runs->begin(), runs->end());
+}
+
+// The elements that the round changes: under a lazy rule those alone that its pushes bring.
+ChunkWorker::Runs ChunkWorker::ChangedBy(const Chunk& chunk, const Round& round,
+                                         std::span<const codec::Part> parts) {
+  const bool is_lazy =
+      chunk.rule != nullptr && chunk.rule->spec().lazy && !chunk.rule->NeedsWholeValues();
+  if (!is_lazy || !round.is_in_runs) return std::nullopt;
+  std::vector<codec::Run> all = round.runs;
+  for (const codec::Part& part : parts) {
+    const Runs runs = RunsOf(chunk, part);
+    if (!runs) return std::nullopt;
+    all.insert(all.end(), runs->begin(), runs->end());
+  }
+  std::sort(all.begin(), all.end(),
+            [](const codec::Run& a, const codec::Run& b) { return a.begin < b.begin; });
+  std::vector<codec::Run> changed;
+  for (const codec::Run& run : all) {
+    if (changed.empty() || run.begin > changed.back().begin + changed.back().length) {
+      changed.push_back(run);
+      continue;
+    }
+    codec::Run& last = changed.back();
+    last.length = std::max(last.begin + last.length, run.begin + run.length) - last.begin;
+  }
+  return changed;
+}
+
 // A part as the first of a sum, in the compute type.
-//   throws  as PositionsOf
+//   throws  as PlacesOf
 Block ChunkWorker::SumOf(const Chunk& chunk, codec::Part part) {
   const DType compute = ComputeType(chunk.dtype);
   Bytes& body = part.bytes;
@@ -171,8 +249,7 @@ Block ChunkWorker::SumOf(const Chunk& chunk, codec::Part part) {
     if (CanAdopt(body)) return Adopt(std::move(body));
     return CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr});
   }
-  const auto positions =
-      part.is_tiled() ? std::vector<uint32_t>() : codec::PositionsOf(part, chunk.elements);
+  const Places places = PlacesOf(chunk, part);
   Block sum = pool_->Allocate(chunk.elements * ItemSize(compute));
   if (part.is_dense()) {
     const void* source[] = {body.data};
@@ -181,19 +258,18 @@ Block ChunkWorker::SumOf(const Chunk& chunk, codec::Part part) {
     kernels::Decode(part.coding(), body.data, sum.as<float>(), chunk.elements,
                     kernels::Into::kWrite);
   } else {
-    std::memset(sum.data, 0, sum.size);
-    codec::AddAt(part, positions, sum.as<float>());
+    if (sum.size > 0) std::memset(sum.data, 0, sum.size);
+    AddAt(chunk, part, places, &sum);
   }
   return sum;
 }
 
-//   throws  as PositionsOf; nothing is added
+//   throws  as PlacesOf; nothing is added
 void ChunkWorker::AddOnto(const Chunk& chunk, const codec::Part& part, Block* sum) {
-  const auto positions =
-      part.is_tiled() ? std::vector<uint32_t>() : codec::PositionsOf(part, chunk.elements);
+  const Places places = PlacesOf(chunk, part);
   if (!sum->unique()) *sum = CopyOf(*sum);
   if (part.is_dense()) return AddDense(chunk.dtype, part.bytes.data, sum, chunk.elements);
-  if (!part.is_tiled()) return codec::AddAt(part, positions, sum->as<float>());
+  if (!part.is_tiled()) return AddAt(chunk, part, places, sum);
   kernels::Decode(part.coding(), part.bytes.data, sum->as<float>(), chunk.elements,
                   kernels::Into::kAdd);
 }
@@ -218,17 +294,21 @@ void ChunkWorker::Contribute(Chunk* chunk, size_t round_index, Rank rank, codec:
     if (chunk->value.by_rows()) {
       CheckRows(*chunk, part);
     } else if (!part.is_tiled()) {
-      codec::PositionsOf(part, chunk->elements);
+      PlacesOf(*chunk, part);
     }
     const Bytes& body = part.bytes;
     if (!CanAdopt(body)) {
       part.bytes = CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr}).bytes();
     }
     round.held.emplace_back(rank, std::move(part));
-  } else if (round.count == 0) {
-    round.sum.dense_ = SumOf(*chunk, std::move(part));
   } else {
-    AddOnto(*chunk, part, &round.sum.dense_);
+    const Runs runs = RunsOf(*chunk, part);
+    if (round.count == 0) {
+      round.sum.dense_ = SumOf(*chunk, std::move(part));
+    } else {
+      AddOnto(*chunk, part, &round.sum.dense_);
+    }
+    NoteRuns(runs, &round);
   }
   Note(&round, rank, std::move(scalars));
 }
@@ -340,6 +420,7 @@ void ChunkWorker::Finish(Chunk* chunk, Round* round, std::span<const codec::Part
 
 void ChunkWorker::FinishDense(Chunk* chunk, const Round& round, Block sum,
                               std::span<const codec::Part> parts) {
+  const Runs changed = ChangedBy(*chunk, round, parts);
   if (!AllTiled(parts)) {  // those that name positions are added one after the other
     for (const codec::Part& part : parts) {
       if (sum) {
@@ -351,7 +432,7 @@ void ChunkWorker::FinishDense(Chunk* chunk, const Round& round, Block sum,
     parts = {};
   }
   if (chunk->rule != nullptr) {
-    Update(chunk, sum, parts, DecideHyperparameters(*chunk->rule, round), round.count);
+    Update(chunk, sum, parts, DecideHyperparameters(*chunk->rule, round), round.count, changed);
   } else {
     for (const auto& sent : round.hyperparameters) CheckNobodyUpdates(sent.rank, sent.values);
     Assign(chunk, std::move(sum), parts);
@@ -380,12 +461,13 @@ void ChunkWorker::Apply(Chunk* chunk, Rank rank, codec::Part part, const Scalars
   } else if (chunk->elements > 0) {
     Block sum;
     std::span<const codec::Part> parts(&part, 1);
+    const Runs changed = ChangedBy(*chunk, {}, parts);
     if (!part.is_tiled()) {
       sum = SumOf(*chunk, part);
       parts = {};
     }
     if (chunk->rule != nullptr) {
-      Update(chunk, sum, parts, scalars ? *scalars : chunk->rule->spec().params, 1);
+      Update(chunk, sum, parts, scalars ? *scalars : chunk->rule->spec().params, 1, changed);
     } else {
       CheckNobodyUpdates(rank, scalars);
       Assign(chunk, std::move(sum), parts);
@@ -439,7 +521,7 @@ void ChunkWorker::PrepareState(Chunk* chunk) {
 }
 
 void ChunkWorker::Update(Chunk* chunk, const Block& sum, std::span<const codec::Part> parts,
-                         const std::vector<double>& params, size_t count) {
+                         const std::vector<double>& params, size_t count, const Runs& runs) {
   const Rule& rule = *chunk->rule;
   const CompiledUpdate& update = rule.CompiledFor(chunk->dtype);
   SmallVector<void*, 4> states;
@@ -464,7 +546,11 @@ void ChunkWorker::Update(Chunk* chunk, const Block& sum, std::span<const codec::
   job.stream = chunk->stream;
   job.begin = chunk->begin;
   job.states = {states.data(), states.size()};
-  RunJobs({&job, 1}, kOneThread);
+  if (runs) {
+    RunOn(*runs, job);
+  } else {
+    RunJobs({&job, 1}, kOneThread);
+  }
   KeepScalars(bound, job.states);
   ++chunk->updates;
 }

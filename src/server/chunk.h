@@ -69,10 +69,13 @@ using Scalars = std::optional<std::vector<double>>;
 
 // What workers have pushed for one round.
 struct Round {
-  SmallVector<uint64_t, 1> arrived;                // bit r: rank r's push is in
-  uint32_t count = 0;                              // of pushes that are in
-  ChunkData sum;                                   // of the compute type, in order of arrival
-  SparseSum rows;                                  // the same, by rows
+  SmallVector<uint64_t, 1> arrived;  // bit r: rank r's push is in
+  uint32_t count = 0;                // of pushes that are in
+  ChunkData sum;                     // of the compute type, in order of arrival
+  SparseSum rows;                    // the same, by rows
+  // What pushes in runs have brought, while there are no others.
+  std::vector<codec::Run> runs;
+  bool is_in_runs = true;
   std::vector<std::pair<Rank, codec::Part>> held;  // deterministic: each push by itself
   // Hyperparameters, each with the lowest rank that sent them: those of the lowest of all decide.
   // Nothing means those of the rule.
@@ -188,6 +191,16 @@ class ChunkWorker {
   bool CanAdopt(const Bytes& body) const;
   Block Adopt(Bytes body) const;
   Block CopyOf(const Block& block);
+  struct Places {  // that a part names
+    std::vector<uint32_t> positions;
+    std::vector<codec::Run> runs;
+  };
+  static Places PlacesOf(const Chunk& chunk, const codec::Part& part);
+  static void AddAt(const Chunk& chunk, const codec::Part& part, const Places& places, Block* sum);
+  using Runs = std::optional<std::vector<codec::Run>>;  // nothing: all elements
+  static Runs RunsOf(const Chunk& chunk, const codec::Part& part);
+  static void NoteRuns(const Runs& runs, Round* round);
+  static Runs ChangedBy(const Chunk& chunk, const Round& round, std::span<const codec::Part> parts);
   Block SumOf(const Chunk& chunk, codec::Part part);
   void AddOnto(const Chunk& chunk, const codec::Part& part, Block* sum);
   void CheckSummable(const Chunk& chunk, size_t round_index) const;
@@ -196,7 +209,7 @@ class ChunkWorker {
   static void CheckFits(const Rule& rule, Rank rank, const Scalars& scalars);
   static const std::vector<double>& DecideHyperparameters(const Rule& rule, const Round& round);
   void Update(Chunk* chunk, const Block& sum, std::span<const codec::Part> parts,
-              const std::vector<double>& params, size_t count);
+              const std::vector<double>& params, size_t count, const Runs& runs);
   void Assign(Chunk* chunk, Block sum, std::span<const codec::Part> parts);
   void Finish(Chunk* chunk, Round* round, std::span<const codec::Part> parts);
   void FinishDense(Chunk* chunk, const Round& round, Block sum, std::span<const codec::Part> parts);

@@ -54,11 +54,13 @@ void ChunkWorker::UpdateRows(Chunk* chunk, const SparseSum& sum, const std::vect
   RowTable& table = *chunk->value.rows_;
   const DType compute = ComputeType(chunk->dtype);
   std::vector<double> kept;
+  kept.reserve(chunk->states.size());
   for (const Block& state : chunk->states) kept.push_back(*state.as<double>());
   RowUpdate update(rule.CompiledFor(chunk->dtype), chunk->dtype, chunk->elements, params, kept,
                    static_cast<double>(chunk->updates + 1), static_cast<double>(count),
                    chunk->stream);
   std::vector<Block> states;
+  states.reserve(update.scalars().size());
   for (size_t i = 0; i < update.scalars().size(); ++i) {
     states.push_back(pool_->Allocate(sizeof(double)));
   }

@@ -420,7 +420,7 @@ struct SimCoding {
 SimCoding CodingOf(uint64_t base, const SimKey& key) {
   if (!key.encodes || ComputeType(key.meta.dtype) != DType::kF32) return {};
   constexpr std::array kAll = {Encoding::kDense, Encoding::kF16,  Encoding::kBf16, Encoding::k2Bit,
-                               Encoding::k1Bit,  Encoding::kTopK, Encoding::kInt8};
+                               Encoding::k1Bit,  Encoding::kTopK, Encoding::kRuns, Encoding::kInt8};
   size_t count = kAll.size() - (key.meta.dtype == DType::kBF16 ? 1 : 0);
   if (key.meta.elements() < kLanes) count = 2;
   const uint64_t drawn = Random::Mix(base ^ kEncodings);
@@ -440,11 +440,40 @@ int64_t Exactly(const SimCoding& coding, size_t i, uint64_t push, int64_t lane) 
     case Encoding::k1Bit:
       return bit ? 1 : -1;
     case Encoding::kTopK:
+    case Encoding::kRuns:
       return i == 0 ? static_cast<int64_t>(push % 31) + 1 : lane % 3 == 0 ? 0 : lane;
     case Encoding::kInt8:  // whose scale is 1
       return i == 0 ? 127 : i == 1 ? static_cast<int64_t>(push % 255) - 127 : lane % 255 - 127;
     default:
       return lane;
+  }
+}
+
+// Runs of what is not zero, of each chunk.
+void EncodeRuns(const KeyMeta& meta, const std::vector<float>& values, std::vector<std::byte>* out,
+                codec::Contribution* contribution) {
+  const size_t item = ItemSize(meta.dtype);
+  size_t begin = 0;
+  for (uint32_t c = 0; c < meta.chunk_count(); ++c) {
+    const auto elements = static_cast<uint32_t>(meta.elements_of(c));
+    std::vector<codec::Run> runs;
+    size_t total = 0;
+    for (uint32_t i = 0; i < elements; ++i) {
+      if (values[begin + i] == 0) continue;
+      if (runs.empty() || runs.back().begin + runs.back().length != i) runs.push_back({i, 0});
+      ++runs.back().length;
+      ++total;
+    }
+    const size_t at = out->size();
+    out->resize(at + codec::RunHeadBytes(runs.size()) + total * item);
+    std::byte* target = codec::WriteRunHeads(runs, out->data() + at);
+    for (uint32_t i = 0; i < elements; ++i) {
+      if (values[begin + i] == 0) continue;
+      Store(meta.dtype, static_cast<int64_t>(values[begin + i]), target);
+      target += item;
+    }
+    contribution->ends.push_back(out->size());
+    begin += elements;
   }
 }
 
@@ -530,9 +559,10 @@ void FillRows(const SimKey& key, const Lanes& lanes, RowSet rows, codec::Contrib
   const codec::IdOrder order(IdsOf(rows));
   const size_t row_bytes = key.meta.row_bytes();
   const size_t item = ItemSize(key.meta.dtype);
-  auto bytes = std::make_shared<std::vector<std::byte>>(codec::RowsBytes(order, row_bytes) + 8);
+  auto bytes =
+      std::make_shared<std::vector<std::byte>>(codec::RowsBytes(order.mixes(), row_bytes) + 8);
   codec::WriteRows(
-      order, key.meta.buckets, row_bytes, {bytes->data(), bytes->size() - 8, bytes},
+      order.mixes(), key.meta.buckets, row_bytes, {bytes->data(), bytes->size() - 8, bytes},
       [&](size_t i, std::byte* at) {
         for (size_t e = 0; e < row_bytes; e += item) {
           Store(key.meta.dtype, lanes[Unmix(order.mixes()[i])], at + e);
@@ -572,7 +602,8 @@ codec::Contribution AskFor(const SimKey& key, RowSet rows) {
   if (!key.meta.by_rows()) return asked;
   const codec::IdOrder order(IdsOf(rows));
   auto bytes = std::make_shared<std::vector<std::byte>>(order.size() * 8 + 8);
-  codec::WriteIds(order, key.meta.buckets, {bytes->data(), bytes->size() - 8, bytes}, &asked);
+  codec::WriteIds(order.mixes(), key.meta.buckets, {bytes->data(), bytes->size() - 8, bytes},
+                  &asked);
   return asked;
 }
 
@@ -607,6 +638,8 @@ codec::Contribution Encoded(uint64_t seed, const SimKey& key, Rank rank, uint64_
   auto bytes = std::make_shared<std::vector<std::byte>>();
   if (coding.encoding == Encoding::kTopK) {
     EncodeChosen(key.meta, values, bytes.get(), &contribution);
+  } else if (coding.encoding == Encoding::kRuns) {
+    EncodeRuns(key.meta, values, bytes.get(), &contribution);
   } else {
     const auto threshold = static_cast<float>(coding.threshold);
     bytes->resize(kernels::EncodedBytes(coding.encoding, count));
