@@ -173,9 +173,10 @@ class Call:
 class Read:
     """A function that the servers of a distributed store run as a program; that of rank 0 counts."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        """Have read nothing yet: the first key tells what the function is to work on."""
+    def __init__(self, function: Callable[..., Any], prints: bool) -> None:
+        """Have read nothing yet: the first key tells what the function is to work on; what it prints may be thrown away."""
         self.function = function
+        self._prints = prints
         self.program: _core.Program | None = None
         self._first: Key | None = None  # the key that it was read for
 
@@ -185,7 +186,7 @@ class Read:
         Raises:
             InvalidArgumentError: the function cannot be read, or does something else for this key.
         """
-        program = _trace.program_of(self.function, key, shape, dtype)
+        program = _trace.program_of(self.function, key, shape, dtype, self._prints)
         if self.program is None:
             self.program, self._first = program, key
         elif program.text != self.program.text:

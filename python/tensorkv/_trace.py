@@ -582,17 +582,21 @@ def _rebound(function: Any) -> str:
     return f"; write `{name}[:] = ...` or `{name} += ...`"
 
 
-def program_of(function: Callable[..., Any], key: Key, shape: tuple[int, ...], dtype: str) -> _core.Program:
+def program_of(
+    function: Callable[..., Any], key: Key, shape: tuple[int, ...], dtype: str, prints: bool = True
+) -> _core.Program:
     """Read a function for one key as a program.
 
-    The function is called twice, the second time with what it prints thrown away; both calls have to amount to the same.
+    The function is called twice, the second time with what it prints thrown away, the first time where it does not print;
+    both calls have to amount to the same.
 
     Raises:
         InvalidArgumentError: what servers cannot run; the message names the line.
     """
     where_ = f"set_updater: {title_of(function)} for key {key!r}"
     try:
-        first = _read(function, key, shape, dtype)
+        with contextlib.nullcontext() if prints else _muted():
+            first = _read(function, key, shape, dtype)
         with _muted():
             second = _read(function, key, shape, dtype)
     except Refused as refusal:

@@ -305,7 +305,7 @@ class KVStore(KVStoreVerbs):
         A store of one process calls a function at each push; there it may use other keys of the store. The servers of a
         distributed store run no Python: each rank reads its function as a program, and that of rank 0 counts. It is called with
         arrays that have no elements, twice for each key (of later keys at their init; what the second call prints is thrown
-        away). Numbers that it
+        away, and all that other ranks' calls print). Numbers that it
         uses from outside are part of the program as they are then: where they change later, a store of one process sees it,
         and servers do not before the function is set again (a `Program` has `set_param`). What it keeps from one update to
         the next is in `state`, not in a dict of its own. Where rank 0 has set nothing, a round with a push of another rank that
@@ -373,7 +373,7 @@ class KVStore(KVStoreVerbs):
             return
         except UnimplementedError:
             pass
-        read = Read(updater)
+        read = Read(updater, prints=self.rank == 0)
         for key in self.keys():
             read.meet(key, *self._describe("set_updater", key))
         if read.program is not None:

@@ -509,12 +509,13 @@ def test_push_rows_to_a_dense_key(alone):
 
 
 @pytest.mark.parametrize("store", ["dist_sync", "dist_async"])
-def test_rows_for_a_dense_key_of_a_distributed_store_are_refused_by_name(store):
+def test_rows_for_a_dense_key_of_a_distributed_store(store):
     with STORES[store]() as kv:
         kv.init("d", mx.nd.ones((4, 2)))
-        for push in (lambda: kv.push("d", start()), lambda: kv.push_rows("d", [1], [[1, 2]])):
-            with pytest.raises(mx.errors.InvalidArgumentError, match="push 'd': the key is not kept by rows"):
-                push()
+        kv.push("d", start())
+        holds(kv.pull("d"), start().asnumpy())
+        kv.push_rows("d", [3, 1, 3], [[1, 2], [3, 4], [5, 6]])
+        holds(kv.pull("d"), [[0, 0], [3, 4], [0, 0], [6, 8]])
         kv.push("d", [start(), mx.nd.zeros((4, 2))])  # as one dense value
         holds(kv.pull("d"), start().asnumpy())
 
