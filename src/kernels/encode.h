@@ -4,8 +4,9 @@
 // Formats, little-endian, of `count` elements:
 //   f16, bf16  2 bytes an element: x rounded to nearest even, a finite x at most to the largest
 //              finite number
-//   int8       for each 1,024 elements a scale (f32), max |x| / 127, then one signed byte an element,
-//              x / scale rounded to nearest even; a scale that would be subnormal is 0
+//   int8       for each 1,024 elements a scale (f32), max |x| / 127 and at most what is finite 127
+//              times, then one signed byte an element, x / scale rounded to nearest even; a scale that
+//              would be subnormal is 0
 //   2bit       threshold t > 0; 2 bits an element, the first in the top bits of a byte: 11 for
 //              x >= t, read as t; 10 for x <= -t, read as -t; 00, read as 0; granules of 4 bytes
 //   1bit       threshold t; 1 bit an element, the first in the top bit of a byte: 1 for x > t, read

@@ -184,6 +184,27 @@ TEST_P(EncodingsOnEveryTarget, AGradientThatIsNotFiniteCountsAsNothing) {
   }
 }
 
+TEST_P(EncodingsOnEveryTarget, TheLargestFiniteGradientsStayFinite) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  for (const Encoding encoding : kTiled) {
+    const Coding coding{encoding, 0.5F};
+    for (float largest = kMax; largest > 0.999F * kMax; largest *= 1 - 0x1p-14F) {
+      const std::vector<float> gradient{largest, 1, -largest, kMax / 2};
+      std::vector<float> residual(4), decoded(4), expected_residual(4), expected(4);
+      std::vector<std::byte> bytes(EncodedBytes(encoding, 4));
+      EXPECT_EQ(Encode(coding, gradient.data(), residual.data(), bytes.data(), 4), 0U);
+      Decode(coding, bytes.data(), decoded.data(), 4, Into::kWrite);
+      for (size_t i = 0; i < 4; ++i) {
+        ASSERT_TRUE(std::isfinite(decoded[i]) && std::isfinite(residual[i]))
+            << static_cast<int>(encoding) << ": " << gradient[i];
+      }
+      reference::Encode(coding, gradient.data(), expected_residual.data(), bytes.data(), 4);
+      reference::Decode(coding, bytes.data(), expected.data(), 4, Into::kWrite);
+      EXPECT_TRUE(SameBits(decoded, expected) && SameBits(residual, expected_residual));
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, EncodingsOnEveryTarget, testing::ValuesIn(HostTargets()),
                          [](const auto& info) { return std::string(hwy::TargetName(info.param)); });
 

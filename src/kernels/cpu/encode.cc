@@ -199,9 +199,11 @@ float LargestMagnitude(const float* x, size_t count) {
   return found;
 }
 
+constexpr float kLargestScale = 0x1.020406p121F;  // 127 of it are finite
+
 // One block of at most kEncodedElements, whose residual is x already.
 void QuantizeBlock(float* x, std::byte* target, size_t count) {
-  float scale = LargestMagnitude(x, count) / 127;
+  float scale = HWY_MIN(LargestMagnitude(x, count) / 127, kLargestScale);
   if (scale < std::numeric_limits<float>::min()) scale = 0;  // a quotient by less may overflow
   std::memcpy(target, &scale, sizeof(scale));
   auto* const out = reinterpret_cast<int8_t*>(target + sizeof(scale));

@@ -280,6 +280,7 @@ size_t Encode(const Coding& coding, const float* gradient, float* residual, void
     float largest = 0;
     for (size_t i = at; i < end; ++i) largest = std::fmax(largest, std::fabs(residual[i]));
     scale = largest / 127;
+    if (!std::isfinite(127 * scale)) scale = std::nextafter(scale, 0.0F);
     if (!std::isnormal(scale)) scale = 0;
     std::memcpy(block, &scale, sizeof(scale));
     for (size_t i = at; i < end && scale != 0; ++i) {
