@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,14 +34,14 @@ def look(params: Any) -> tuple[str, dict[str, float]]:
         )
     rest = dict(params)
     kind = rest.pop("type", None)
-    if not isinstance(kind, str):
+    if not isinstance(kind, str) or not _is_unicode(kind):
         raise InvalidArgumentError(f"{_VERB}: 'type' is {kind!r}; there are {', '.join(_TAKES)}")
     if kind not in _TAKES:
         return kind, {}  # the core says what there is
     found: dict[str, float] = {}
     for name, value in rest.items():
         if name not in _TAKES[kind]:
-            nearest = _core.nearest(str(name), list(_TAKES[kind]))
+            nearest = _core.nearest(str(name), list(_TAKES[kind])) if _is_unicode(str(name)) else ""
             hint = f", did you mean {nearest!r}?" if nearest else ""
             takes = f"; it takes {', '.join(_TAKES[kind])}" if _TAKES[kind] else "; it takes none"
             raise InvalidArgumentError(f"{_VERB}: {kind} has no parameter {name!r}{hint}{takes}")
@@ -48,10 +49,37 @@ def look(params: Any) -> tuple[str, dict[str, float]]:
     return kind, found
 
 
+def pattern_of(keys: Any) -> str:
+    """Return the pattern of the keys that a compression is for.
+
+    Raises:
+        InvalidArgumentError: neither text nor an int, such as a list of keys.
+    """
+    if isinstance(keys, str):
+        if _is_unicode(keys):
+            return keys
+    elif not isinstance(keys, bool):
+        try:
+            return str(operator.index(keys))
+        except TypeError:
+            pass
+    raise InvalidArgumentError(
+        f"{_VERB}: keys is {keys!r}; a pattern such as '*.weight' or an int key is needed, in a call for each"
+    )
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _number(name: str, value: object) -> float:
     try:
         if isinstance(value, (numbers.Real, str)) and not isinstance(value, bool):  # MXNet takes texts of numbers
             return float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
     raise InvalidArgumentError(f"{_VERB}: {name} is {value!r}, a number is needed")

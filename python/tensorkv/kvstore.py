@@ -787,8 +787,8 @@ class KVStore(KVStoreVerbs):
                 call whose pattern matches a key counts for it.
 
         Raises:
-            InvalidArgumentError: no such type, an unknown parameter, a number out of its range. A later push of a key
-                that is not float32, float16 or bfloat16 raises it too.
+            InvalidArgumentError: no such type, an unknown parameter, a number out of its range, `keys` that are neither
+                text nor an int. A later push of a key that is not float32, float16 or bfloat16 raises it too.
             FailedPreconditionError: the store sends nothing.
 
         Example:
@@ -802,7 +802,8 @@ class KVStore(KVStoreVerbs):
             [ 0.5  0.  -0.5] [ 0.5 -0.5 -0.5]
         """
         kind, numbers = _compression.look(compression_params)
-        self._set_gradient_compression(kind, numbers.get("threshold", 0.5), numbers.get("ratio", 0.01), str(keys))
+        pattern = _compression.pattern_of(keys)
+        self._set_gradient_compression(kind, numbers.get("threshold", 0.5), numbers.get("ratio", 0.01), pattern)
 
     # -------------------------------------------------------------------------------------------- by MXNet's other names
 

@@ -12,6 +12,7 @@
 #include "base/format.h"
 #include "base/nearest.h"
 #include "kernels/kernels.h"
+#include "wire/message.h"
 
 namespace tkv::codec {
 namespace {
@@ -66,6 +67,12 @@ Compressor Look(const Compression& compression) {
 
 std::string TextOf(const KeyView& key) {
   return key.is_string ? std::string(key.text) : Format("{}", key.number);
+}
+
+// fnmatch ends at a NUL, which keys may have.
+std::string ForMatch(std::string text) {
+  std::replace(text.begin(), text.end(), '\0', '\1');
+  return text;
 }
 
 constexpr size_t kTile = 2 * kEncodedElements;
@@ -125,20 +132,23 @@ Limit LimitOf(const float* values, size_t count, size_t most) {
 
 size_t Compressor::Most(size_t count) const {
   if (encoding != Encoding::kTopK) return 0;
-  return std::min(count, static_cast<size_t>(std::ceil(ratio * static_cast<double>(count))));
+  constexpr size_t kMost = kPartBytesMax / (sizeof(uint32_t) + sizeof(float));
+  const auto wanted = static_cast<size_t>(std::ceil(ratio * static_cast<double>(count)));
+  return std::min({count, wanted, kMost});
 }
 
 void Compressions::Set(const Compression& compression, const std::string& pattern) {
-  Rule rule{pattern, Look(compression)};
+  Rule rule{ForMatch(pattern), Look(compression)};
   std::lock_guard lock(mutex_);
-  std::erase_if(rules_, [&](const Rule& old) { return pattern == "*" || old.pattern == pattern; });
+  std::erase_if(
+      rules_, [&](const Rule& old) { return rule.pattern == "*" || old.pattern == rule.pattern; });
   rules_.push_back(std::move(rule));
 }
 
 Compressor Compressions::For(const KeyView& key) const {
   std::lock_guard lock(mutex_);
   if (rules_.empty()) return {};
-  const std::string text = TextOf(key);
+  const std::string text = ForMatch(TextOf(key));
   for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
     if (rule->pattern == "*" || fnmatch(rule->pattern.c_str(), text.c_str(), 0) == 0) {
       return rule->compressor;

@@ -22,7 +22,7 @@ struct Compressor {
   double ratio = 0;
 
   kernels::Coding coding() const { return {encoding, threshold}; }
-  // Elements of `count` that topk sends at most.
+  // Elements of a chunk of `count` that topk sends at most; no part has more than kPartBytesMax bytes.
   size_t Most(size_t count) const;
 };
 

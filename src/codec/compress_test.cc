@@ -10,6 +10,7 @@
 #include <random>
 
 #include "tkv/error.h"
+#include "wire/message.h"
 
 namespace tkv::codec {
 namespace {
@@ -41,6 +42,22 @@ TEST(Compressions, TheLastOneThatMatchesAKeyCounts) {
   EXPECT_EQ(compressions.For(8).encoding, Encoding::k2Bit);
   compressions.Set({.type = "none"}, "*");
   EXPECT_EQ(compressions.For(7).encoding, Encoding::kDense);
+}
+
+TEST(Compressions, AKeyWithANulIsMatchedAsAWhole) {
+  Compressions compressions;
+  compressions.Set({.type = "2bit"}, "a");
+  compressions.Set({.type = "int8"}, std::string("b\0?", 3));
+  EXPECT_EQ(compressions.For(std::string_view("a\0b", 3)).encoding, Encoding::kDense);
+  EXPECT_EQ(compressions.For(std::string_view("b\0b", 3)).encoding, Encoding::kInt8);
+  EXPECT_EQ(compressions.For("b").encoding, Encoding::kDense);
+}
+
+TEST(Compressor, TheLargestPartOfTopKIsOneThatAServerTakes) {
+  const Compressor all{Encoding::kTopK, 0, 1};
+  EXPECT_EQ(all.Most(1000), 1000U);
+  const size_t largest = kPartBytesMax / sizeof(float);  // elements of a value that is one chunk
+  EXPECT_LE(all.Most(largest) * 8, kPartBytesMax);
 }
 
 TEST(Compressions, WhatCannotBeIsAnErrorThatSaysSo) {

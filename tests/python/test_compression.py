@@ -131,6 +131,17 @@ def test_workers_of_one_round_may_compress_differently():
         np.testing.assert_allclose(pulled, total, rtol=0, atol=1e-6)
 
 
+def test_a_key_with_a_nul_is_matched_as_a_whole():
+    kv = mx.kv.create("device")
+    kv.init(["a\0b", "a"], [mx.nd.zeros((1,))] * 2)
+    for pattern, expected in [("a", [0.75, 0.5]), ("a\0c", [0.75, 0.75]), ("a\0*", [0.5, 0.75])]:
+        kv.set_gradient_compression({"type": "none"})
+        kv.push(["a\0b", "a"], [mx.nd.zeros((1,))] * 2)  # nothing is owed any more
+        kv.set_gradient_compression({"type": "2bit"}, keys=pattern)
+        kv.push(["a\0b", "a"], [mx.nd.array([0.75])] * 2)
+        assert [kv.pull(key).asscalar() for key in ("a\0b", "a")] == expected, pattern
+
+
 def test_keys_are_chosen_by_pattern():
     with mx.kv.create("dist_sync", bootstrap="self") as kv:
         names = ["fc.weight", "fc.bias", "conv.weight"]
@@ -211,6 +222,9 @@ def test_half_precision_sends_what_is_not_finite_and_no_new_infinity():
         ({"threshold": 0.5}, "'type' is None"),
         ({}, "'type' is None"),
         ("2bit", "a dict is needed"),
+        ({"type": "2bit", "threshold": 10**400}, "a number is needed"),
+        ({"type": "\ud800"}, "'type' is"),
+        ({"type": "2bit", "\ud800": 1}, "2bit has no parameter"),
     ],
 )
 def test_what_cannot_be_is_an_error_that_says_so(given, says):
@@ -218,6 +232,24 @@ def test_what_cannot_be_is_an_error_that_says_so(given, says):
         with pytest.raises(mx.errors.InvalidArgumentError, match=says):
             kv.set_gradient_compression(given)
         kv.close()
+
+
+@pytest.mark.parametrize("keys", [["w", "v"], ("w",), None, b"w", True, 1.0, "\ud800"])
+def test_keys_are_one_pattern_or_one_int_key(keys):
+    kv = mx.kv.create("device")
+    kv.init("w", mx.nd.zeros((1,)))
+    with pytest.raises(mx.errors.InvalidArgumentError, match="a pattern such as"):
+        kv.set_gradient_compression({"type": "2bit"}, keys=keys)
+    kv.push("w", mx.nd.array([0.75]))
+    assert kv.pull("w").asscalar() == 0.75
+
+
+def test_an_int_key_may_be_one_of_numpy():
+    kv = mx.kv.create("device")
+    kv.init([3, 30], [mx.nd.zeros((1,))] * 2)
+    kv.set_gradient_compression({"type": "2bit"}, keys=np.int64(3))
+    kv.push([3, 30], [mx.nd.array([0.75])] * 2)
+    assert [v.asscalar() for v in (kv.pull(3), kv.pull(30))] == [0.5, 0.75]
 
 
 def test_a_store_that_sends_nothing_says_so():
