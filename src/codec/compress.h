@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <span>
 #include <string>
@@ -50,7 +51,8 @@ void CheckCompressible(std::string_view verb, const KeyView& key, DType dtype);
 // Of the gradients of one key: what has not been sent.
 struct Residual {
   std::mutex mutex;
-  std::vector<float> values;  // one for each element; none: nothing is left
+  std::vector<float> values;       // one for each element; none: nothing is left
+  std::atomic<bool> owes = false;  // some may be left; also read without the mutex
 };
 
 // The values of one push of one key, of a dtype whose compute type is f32.

@@ -44,7 +44,8 @@ void DistStore::PlanCompression(std::string_view verb, Source* source) const {
   if (!is_dense && record.residual == nullptr) {
     record.residual = std::make_shared<codec::Residual>();
   }
-  source->residual = record.residual;
+  const bool owes = record.residual != nullptr && record.residual->owes;
+  if (!is_dense || owes) source->residual = record.residual;
 }
 
 // Compresses those that are to be, when nothing of the call can fail any more but for lack of memory,
@@ -93,11 +94,13 @@ void DistStore::Encode(Source* source) {
     job.sources = pointers;
     job.value = source->array.data();
     RunJobs({&job, 1}, threads);
-    residual = {};
+    residual = std::vector<float>();  // with its memory
+    source->residual->owes = false;
     source->packed.clear();
     return;
   }
   residual.resize(count);  // a push without compression may have ended it meanwhile
+  source->residual->owes = true;
   if (coding.encoding == Encoding::kTopK) {
     EncodeLargest(source, &lost);
   } else {

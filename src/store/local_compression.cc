@@ -134,7 +134,7 @@ LocalCompression::Owed LocalCompression::Apply(std::string_view verb,
     });
     owed.lost += lost;
     if (is_dense) {  // nothing is left of the values that are here
-      for (size_t i = 0; i < arrays.size(); ++i) after[i].clear();
+      for (size_t i = 0; i < arrays.size(); ++i) after[i] = std::vector<float>();
       const auto is_empty = [](const std::vector<float>& rest) { return rest.empty(); };
       if (std::all_of(after.begin(), after.end(), is_empty)) after.clear();
     }

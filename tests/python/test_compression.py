@@ -1,5 +1,7 @@
 """Gradient compression: what each type sends, what is owed, and what a user cannot have."""
 
+import resource
+
 import numpy as np
 import pytest
 import tensorkv as mx
@@ -110,6 +112,29 @@ def test_a_value_that_is_missing_from_a_push_keeps_what_it_owes():
     assert kv.pull("w").asscalar() == 0.25
     kv.push("w", [mx.nd.zeros((1,)), mx.nd.zeros((1,))])
     assert kv.pull("w").asscalar() == 0.5
+
+
+@pytest.mark.parametrize("store", ["dist_sync", "device"])
+def test_what_is_owed_no_more_takes_no_memory(store):
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+
+    size = 24 << 20  # elements; the memory of so many is its own mapping
+    gradient = mx.nd.ones((size,))
+    with mx.kv.create(store, **({"bootstrap": "self"} if store == "dist_sync" else {})) as kv:
+        kv.init("w", mx.nd.zeros((size,)))
+        values = [gradient, gradient] if store == "device" else gradient
+        kv.push("w", values)
+        kv.set_gradient_compression({"type": "2bit"})
+        kv.push("w", values)
+        kv.barrier()
+        before = resident()
+        kv.set_gradient_compression({"type": "none"})
+        for _ in range(2):
+            kv.push("w", gradient)  # of a device store the second value goes on owing
+            kv.barrier()
+        assert resident() < before - size * 4 * 0.9
 
 
 def test_workers_of_one_round_may_compress_differently():
