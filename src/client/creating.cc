@@ -18,6 +18,27 @@ std::string ModeText(const KeyMeta& meta) {
   return text;
 }
 
+std::string BeginningText(const RowInitializer& initializer) {
+  const auto text = [&](std::string_view name) {
+    return Format("{}({}, {})", name, initializer.a, initializer.b);
+  };
+  switch (initializer.kind) {
+    case RowInitializer::Kind::kUniform:
+      return text("uniform");
+    case RowInitializer::Kind::kNormal:
+      return text("normal");
+    case RowInitializer::Kind::kConstant:
+      break;
+  }
+  return Format("{}", initializer.a);
+}
+
+// The seed is rank 0's, as the values of a dense key are: those of the others do not count.
+bool BeginAlike(RowInitializer a, const RowInitializer& b) {
+  a.seed = b.seed;
+  return a == b;
+}
+
 }  // namespace
 
 void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
@@ -94,14 +115,16 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
       return Fail(op, Error(Code::kInvalidArgument, Format("layout {} here, {} in the store",
                                                            Name(mine->layout), Name(meta.layout))));
     }
+    if (op->what.kind == Kind::kInit && meta.by_rows() && meta.row_count != mine->row_count) {
+      return Fail(op, Error(Code::kInvalidArgument, Format("{} rows here, {} in the store",
+                                                           mine->row_count, meta.row_count)));
+    }
     if (op->what.kind == Kind::kInit && meta.by_rows() &&
-        (meta.row_count != mine->row_count || meta.initializer != mine->initializer)) {
+        !BeginAlike(meta.initializer, mine->initializer)) {
       return Fail(op,
                   Error(Code::kInvalidArgument,
-                        Format("{} rows here, {} in the store{}", mine->row_count, meta.row_count,
-                               meta.initializer == mine->initializer
-                                   ? ""
-                                   : ", and the initializers of rows differ")));
+                        Format("rows begin as {} here, as {} in the store",
+                               BeginningText(mine->initializer), BeginningText(meta.initializer))));
     }
     if (op->what.kind == Kind::kInit && (meta.shape != mine->shape || meta.dtype != mine->dtype)) {
       return Fail(op, Error(Code::kInvalidArgument,

@@ -5,6 +5,7 @@
 #include <map>
 #include <thread>
 
+#include "base/format.h"
 #include "base/random.h"
 #include "tests/arrays.h"
 #include "tkv/testing.h"
@@ -206,6 +207,39 @@ std::string WhyNot(const std::function<void()>& call) {
     return error.what();
   }
   return "";
+}
+
+TEST(DistRows, TheSeedIsThatOfRankZero) {
+  using Kind = RowInitializer::Kind;
+  Cluster cluster(Options(3, 2, "dist_sync"));
+  std::vector<std::vector<float>> seen(3);
+  EachWorker(&cluster, [&](KVStore* store) {
+    const auto rank = static_cast<size_t>(store->rank());
+    RowsInitItem item{"e", Shape({kWidth}), DType::kF32, 10, {Kind::kUniform, -1, 1, 7 + rank}};
+    store->InitRows({&item, 1});
+    const NDArray out = RowValues({0, 0});
+    const NDArray ids = Ids({4, 2});
+    const RowsPullItem pull{"e", &ids, &out};
+    store->PullRows({&pull, 1});
+    seen[rank] = Values(out);
+    item.key = "f";
+    item.initializer = {Kind::kNormal, 0, rank == 0 ? 0.5 : 0.25, rank};
+    const std::string why = WhyNot([&] { store->InitRows({&item, 1}); });
+    EXPECT_EQ(why,
+              rank == 0
+                  ? ""
+                  : "init 'f': rows begin as normal(0, 0.25) here, as normal(0, 0.5) in the store");
+    item.key = "g";
+    item.row_count = 10 + rank;
+    item.initializer = {Kind::kConstant, 2};
+    const std::string counted = WhyNot([&] { store->InitRows({&item, 1}); });
+    EXPECT_EQ(counted,
+              rank == 0 ? "" : Format("init 'g': {} rows here, 10 in the store", 10 + rank));
+    store->Barrier();
+  });
+  EXPECT_NE(seen[0][0], seen[0][1]);
+  EXPECT_EQ(seen[1], seen[0]);
+  EXPECT_EQ(seen[2], seen[0]);
 }
 
 TEST(DistRows, WhatIsWrongChangesNothing) {
