@@ -1,6 +1,7 @@
 """The examples run, and the demonstration keeps its promises."""
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -44,6 +45,28 @@ def test_a_run_resumed_from_a_checkpoint_ends_with_the_same_weights(tmp_path):
     rest = run("digits.py", "--picture", picture, "--checkpoint", checkpoint)
     assert "resumed from" in rest.stdout and rest.returncode == 0, first.stderr + rest.stderr
     assert figure(rest.stdout, "test accuracy") == figure(whole.stdout, "test accuracy")
+
+
+def test_words_find_their_neighbours_though_a_worker_dies(tmp_path):
+    picture = tmp_path / "pictures" / "words.svg"
+    launch = [sys.executable, "-m", "tensorkv", "launch", "-n", "2", "-s", "2", "--restart", "1", sys.executable]
+    command = [str(ROOT / "examples" / "word_embeddings.py"), "--kill", "--steps", "300", "--picture", str(picture)]
+    result = subprocess.run([*launch, *command], capture_output=True, text=True, timeout=100)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "worker 1 was killed by signal 9; it is started again" in result.stderr
+    assert "[worker 1] started again; goes on with step 150" in result.stdout
+    first, last = re.findall(r"([0-9.]+) at (?:first|last)", figure(result.stdout, "[worker 0] loss"))
+    assert float(last) < 0.8 * float(first), result.stdout
+    assert picture.read_bytes().startswith(b"<?xml")
+
+
+def test_words_are_the_same_in_every_run_of_one_process(tmp_path):
+    def losses():
+        result = run("word_embeddings.py", "--kv", "local", "--steps", "50", "--picture", str(tmp_path / "words.svg"))
+        assert result.returncode == 0, result.stderr
+        return figure(result.stdout, "loss"), figure(result.stdout, "class")
+
+    assert losses() == losses()
 
 
 def test_mistakes_on_the_command_line_say_what_is_wrong(tmp_path):
