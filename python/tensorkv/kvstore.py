@@ -150,7 +150,8 @@ class KVStore(KVStoreVerbs):
         of its last push; in ``dist_async``, and in one process, each push is an update by itself. A call counts once for
         a key, however many values it has for it, from the moment it is given, whether or not its round is complete; one that
         fails with its arguments does not count. A worker that has been started again goes on from the round that its
-        earlier life had reached.
+        earlier life had reached, but for asynchronous keys, of which it counts its own pushes alone, from 0:
+        `docs/failures.md` says how such a worker knows where it is.
 
         Example:
             >>> kv = mx.kv.create('local')
@@ -504,7 +505,8 @@ class KVStore(KVStoreVerbs):
         round of ``dist_sync`` ends in an error on every worker that names both, and updates nothing. In ``dist_async`` each
         push is applied with the hyperparameters of the worker that pushes. The rounds of ``dist_sync`` wait for rank 0 by
         themselves; in ``dist_async`` a push of another rank that arrives before it is assigned, or an error where that rank
-        has called `set_optimizer` too, so that a `barrier` belongs behind this call.
+        has called `set_optimizer` too. So a `barrier` belongs behind this call, or `init` and `init_table` do, in which the
+        others wait for rank 0.
 
         A schedule of the learning rate that is Python code is called before each push of this worker, once for each key, with
         the number of the update that the push will be: of the rounds of the key (`round`) those since this call, and
@@ -559,6 +561,8 @@ class KVStore(KVStoreVerbs):
 
         No barrier is needed after `init`, which waits for the key, nor after `push`, because a pull gives the round of the
         worker's own last push; one is needed around `delete`, and where workers share something else, such as a file.
+        The nth barrier of each worker is one. A worker that has been started again goes on behind those that its earlier
+        life had come to: where `rejoined` is true it leaves them out.
 
         Args:
             async_op: return a Ticket, which is done when all have come.

@@ -249,6 +249,37 @@ def test_a_later_life_goes_on(caplog):
     assert any("worker 1 joined" in record.message and "again" in record.message for record in caplog.records)
 
 
+def test_a_later_life_counts_its_own_pushes_of_asynchronous_keys_and_leaves_passed_barriers_out():
+    with mx.testing.cluster(workers=2, mode="dist_async", on_death="wait") as job:
+        first, second = job
+        for kv in (first, second):
+            kv.init("w", mx.nd.zeros((1,)))
+            kv.push("w", mx.nd.ones((1,)))
+            kv.pull("w")
+        ticket = first.barrier(async_op=True)
+        second.barrier()
+        ticket.wait()
+        again = job.restart(1)
+        again.init("w", mx.nd.zeros((1,)))
+        assert again.rejoined and again.round("w") == 0 and first.round("w") == 1
+        ticket = first.barrier(async_op=True)
+        again.barrier()  # the second one of both
+        ticket.wait()
+        second.close()
+
+
+def test_an_optimizer_that_is_set_before_init_counts_for_the_first_push_of_everybody():
+    with mx.testing.cluster(workers=2, servers=2, mode="dist_async") as job:
+        first, second = job
+        second.set_optimizer(mx.optimizer.SGD(learning_rate=0.5))
+        ticket = second.init("w", mx.nd.ones((2,)), async_op=True)  # waits for rank 0
+        first.set_optimizer(mx.optimizer.SGD(learning_rate=0.5))
+        first.init("w", mx.nd.ones((2,)))
+        ticket.wait()
+        second.push("w", mx.nd.ones((2,)))
+        assert second.pull("w").asnumpy().tolist() == [0.5, 0.5]
+
+
 class OnTelling(logging.Handler):
     """Calls a function, on a thread, when the logger tells that text."""
 
