@@ -15,7 +15,7 @@ import numpy as np
 
 from . import _core, _rows, sparse, ticket
 from . import ndarray as nd
-from ._elements import dtype_name, is_row_sparse, is_scalar, number, shape_list
+from ._elements import FLOATS, dtype_name, is_row_sparse, is_scalar, number, shape_list
 from ._part import part_of
 from .errors import AlreadyExistsError, InvalidArgumentError, KVError
 from .ndarray import NDArray
@@ -350,7 +350,7 @@ class KVStoreRows(_core.Store):
             dtype: of the rows.
             initializer: what rows begin as: a number, or `Zero`, `One`, `Constant` of a number, `Uniform` or `Normal` of
                 `mx.init`, or the name of one; default 0. The numbers of a row depend on its id and on a seed that
-                `mx.random` gives, and on nothing else.
+                `mx.random` gives, in a distributed store that of rank 0, and on nothing else.
             rows: ids are below it; default 2**63, any whole number of an int64.
             mode: as of `init`.
 
@@ -530,6 +530,7 @@ class KVStoreRows(_core.Store):
         view = target if is_sparse else _view(who, target, True)
         if view.shape != info.whole():
             raise InvalidArgumentError(f"{who}: an output of shape {view.shape}, the key has {_shown(info)}")
+        _check_end(who, info)
         array = _new(view.shape, view.dtype_name, view) if is_sparse else view
         pulls.add_whole(key, array)
         if is_sparse:
@@ -543,8 +544,7 @@ class KVStoreRows(_core.Store):
         fresh = []
         for one in keys:
             info = self._info("pull", one)
-            if info.rows == _rows.ROWS_MAX:
-                raise InvalidArgumentError(f"pull {one!r}: the key has 2**63 rows; pull_rows(key, ids) gives some")
+            _check_end(f"pull {one!r}", info)
             fresh.append(_new(info.whole(), info.dtype))
         pulls = self._planned(keys, [[array] for array in fresh], priority, False)
         return pulls.run(self, async_op, lambda: like(fresh if isinstance(key, (list, tuple)) else fresh[0]), keys)
@@ -696,8 +696,8 @@ class KVStoreRows(_core.Store):
             async_op: return a Ticket; its wait gives what pull_rows would have given.
 
         Returns:
-            A Ticket with `async_op`; None with `out`; else a new array of the framework of the ids, of an NDArray or a list
-            an NDArray, in the key's dtype and of shape ``ids.shape + row shape``; a list of them for a list of keys.
+            A Ticket with `async_op`; None with `out`; else a new array of the framework of the ids, of an NDArray, a list or a
+            range an NDArray, in the key's dtype and of shape ``ids.shape + row shape``; a list of them for a list of keys.
 
         Raises:
             KeyNotFoundError: a key was never initialised.
@@ -741,6 +741,10 @@ class KVStoreRows(_core.Store):
         target = _new(shape, info.dtype) if out is None else _view(who, out, True)
         if target.shape != shape:
             raise InvalidArgumentError(f"{who}: an output of shape {target.shape}, {shape} is needed")
+        if target.dtype_name != info.dtype and not {target.dtype_name, info.dtype} <= set(FLOATS):
+            raise InvalidArgumentError(
+                f"{who}: the output is {target.dtype_name}, the key has {info.dtype}; only floats convert"
+            )
         packed = target if target.contiguous else _new(shape, target.dtype_name)
         if ids.size:
             pulls.add(key, ids.reshape(-1), packed._reshape([ids.size, *info.shape]))
@@ -754,6 +758,12 @@ def _dense_of(value: Any) -> Any:
     if is_row_sparse(value):
         return value.tostype("default")
     return value.detach().to_dense() if _rows.is_of_torch(value) else value.toarray()
+
+
+def _check_end(who: str, info: _Info) -> None:
+    """Raise where all rows of a key are more than any array has."""
+    if info.rows == _rows.ROWS_MAX:
+        raise InvalidArgumentError(f"{who}: the key has 2**63 rows; pull_rows(key, ids) gives some")
 
 
 def _check_range(who: str, ids: np.ndarray[Any, Any], info: _Info) -> None:
@@ -773,12 +783,13 @@ def _array_of(who: str, given: Any, info: _Info) -> NDArray:
 
 
 def _like(array: NDArray, ids: Any) -> Any:
-    """Return an array in the framework of ids; of a list, or of one number, as it is."""
+    """Return an array in the framework of ids: of a list, a range or an int as it is, of what has no framework NumPy's."""
     from . import _interop
 
-    if isinstance(ids, (list, tuple, int)):
+    if isinstance(ids, (list, tuple, range, int)):
         return array
-    return _interop.like(array, np.empty(0) if isinstance(ids, np.generic) else ids)
+    is_array = hasattr(ids, "__dlpack__") and not isinstance(ids, np.generic)
+    return _interop.like(array, ids if is_array else np.empty(0))
 
 
 def _taking(target: Any, data: NDArray, ids: np.ndarray[Any, Any], is_copy: bool) -> Callable[[], None]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from . import _core
 from . import ndarray as nd
 from ._running import number
 from .errors import InvalidArgumentError, KeyNotFoundError
@@ -197,7 +198,9 @@ def create(init: str | Initializer, **kwargs: Any) -> Initializer:
         name, kwargs = json.loads(name)
     klass = _registry.get(name.lower())
     if klass is None:
-        raise KeyNotFoundError(f"initializer {init!r}: there are {', '.join(sorted(_registry))}")
+        nearest = _core.nearest(name.lower(), list(_registry))
+        hint = f"; did you mean {nearest!r}?" if nearest else ""
+        raise KeyNotFoundError(f"initializer {init!r}: there are {', '.join(sorted(_registry))}{hint}")
     return klass(**kwargs)
 
 

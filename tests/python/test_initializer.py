@@ -91,6 +91,7 @@ def test_every_one_is_made_by_its_name_and_by_what_it_dumps(name):
     ("make", "message"),
     [
         (lambda: mx.init.create("he"), "initializer 'he': there are"),
+        (lambda: mx.init.create("Unifrm"), "initializer 'Unifrm': there are .*; did you mean 'uniform'?"),
         (lambda: mx.init.create(mx.init.Zero(), value=3), "Zero.* already; 'value' comes too late"),
         (lambda: mx.init.create(mx.init.Zero().dumps(), value=3), r"zero.* already; 'value' comes too late"),
         (lambda: mx.init.Xavier("cauchy"), "rnd_type: 'cauchy'"),

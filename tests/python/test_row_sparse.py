@@ -1,5 +1,6 @@
 """Keys that are kept by rows, and row-sparse values of the verbs, against NumPy."""
 
+import array
 import json
 import pathlib
 import threading
@@ -421,6 +422,16 @@ ERRORS = {
         mx.errors.InvalidArgumentError,
         "priority 'x'",
     ),
+    "pull_rows int out": (
+        lambda kv: kv.pull_rows("w", [0, 1], out=np.zeros((2, 2), np.int64)),
+        mx.errors.InvalidArgumentError,
+        "pull_rows 'w': the output is int64, the key has float32; only floats convert",
+    ),
+    "all rows of a table": (
+        lambda kv: kv.pull("t", out=sparse.zeros("row_sparse", (2**63, 2)), ignore_sparse=False),
+        mx.errors.InvalidArgumentError,
+        r"pull 't': the key has 2\*\*63 rows; pull_rows\(key, ids\) gives some",
+    ),
     "large priority": (lambda kv: kv.pull_rows("w", [0], priority=2**40), mx.errors.InvalidArgumentError, "priority"),
     "broken priority": (
         lambda kv: kv.row_sparse_pull("w", row_ids=[0], priority=1.5),
@@ -473,6 +484,13 @@ def test_pull_rows_has_the_order_and_the_shape_of_the_ids(kv):
         np.testing.assert_array_equal(result.asnumpy(), value[np.asarray(given, np.int64)])
     assert kv.pull_rows("w", 2).shape == (2, 3) and kv.pull_rows("w", np.int64(2)).shape == (2, 3)
     assert kv.pull_rows("w", []).shape == (0, 2, 3) and kv.pull_rows("w", np.zeros((2, 0))).shape == (2, 0, 2, 3)
+
+
+def test_rows_of_ids_that_are_of_no_framework(kv):
+    kv.init_table("t", 2, initializer=3)
+    assert isinstance(kv.pull_rows("t", range(4)), mx.nd.NDArray) and kv.pull_rows("t", range(4)).shape == (4, 2)
+    found = kv.pull_rows("t", array.array("q", [7, 8]))
+    assert type(found) is np.ndarray and found.tolist() == [[3, 3], [3, 3]]
 
 
 def test_pull_rows_into_outputs(kv):
@@ -785,6 +803,32 @@ def test_updates_of_16_bit_rows_with_masters(kv):
     for _ in range(4096):
         kv.push_rows("w", [2], np.ones((1, 2), np.float16))
     holds(kv.pull("w"), [[1, 2], [0, 0], [4, 5], [0, 0]])
+
+
+@pytest.mark.parametrize("mode", ["dist_sync", "dist_async"])
+def test_all_workers_read_the_rows_that_rank_zero_draws(mode):
+    def work(kv):
+        kv.init_table("t", 3, initializer=mx.init.Uniform(0.1))
+        return kv.pull_rows("t", np.array([5, 10**12]))
+
+    with mx.testing.cluster(workers=3, servers=2, mode=mode) as job:
+        first, *others = job.run(work)
+    assert len(np.unique(first)) == 6
+    for other in others:
+        np.testing.assert_array_equal(other, first)
+
+
+def test_tables_that_begin_differently_are_an_error_that_shows_both():
+    def work(kv):
+        if kv.rank == 0:
+            kv.init_table("t", 3, initializer=mx.init.Normal(0.5))
+            return
+        with pytest.raises(mx.errors.InvalidArgumentError) as found:
+            kv.init_table("t", 3, initializer=0.25)
+        assert str(found.value) == "init 't': rows begin as 0.25 here, as normal(0, 0.5) in the store"
+
+    with mx.testing.cluster(workers=2, servers=2) as job:
+        job.run(work)
 
 
 # --------------------------------------------------------------------------------------------------------------- keys
