@@ -185,8 +185,7 @@ TEST_F(ShardTest, AnEncodingThatIsNotThereIsAnErrorThatNamesItAndTheSessionGoesO
   EXPECT_FALSE(shard_.Admit(kLink0, push)) << "no memory for what nobody can read";
   const Message reply = Send(kLink0, push);
   EXPECT_EQ(ErrorOf(reply).code(), Code::kUnimplemented);
-  EXPECT_NE(reply.extra.find("encoding 9 is not in protocol 2"), std::string::npos)
-      << reply.extra;
+  EXPECT_NE(reply.extra.find("encoding 9 is not in protocol 2"), std::string::npos) << reply.extra;
   ExpectError(kLink0, Make(Type::kPush, 3, 1), Code::kFailedPrecondition);
   EXPECT_EQ(Send(kLink0, Push(4, 1, 1)).type, Type::kAccepted);
 }
