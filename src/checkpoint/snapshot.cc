@@ -10,9 +10,11 @@
 #include <boost/json/serialize.hpp>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <set>
 
 #include "base/format.h"
+#include "base/mix.h"
 #include "checkpoint/json.h"
 
 namespace tkv::checkpoint {
@@ -21,12 +23,17 @@ namespace {
 constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr uint64_t kIndexBytesMax = uint64_t{1} << 30;  // about two million keys
 constexpr uint64_t kFormat = 1;
+constexpr uint64_t kRowsFormat = 2;  // where keys by rows are in it
+constexpr size_t kBucketsMax = size_t{1024} * 16;
 constexpr size_t kCheckDigits = 32;
 const std::string kNoCheck(kCheckDigits, '0');
 
-std::string CheckOf(std::span<const std::byte> bytes) {
-  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+std::string DigitsOf(const XXH128_hash_t& hash) {
   return Format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+std::string CheckOf(std::span<const std::byte> bytes) {
+  return DigitsOf(XXH3_128bits(bytes.data(), bytes.size()));
 }
 
 std::string CheckOf(const std::string& text) {
@@ -77,6 +84,7 @@ uint64_t PartCount(const SavedKey& key) {
 }
 
 bool HasPart(const SavedKey& key, uint64_t part) {
+  if (part == kIdsPart) return key.by_rows;
   if (part == kValuePart) return key.has_value;
   return part == kMasterPart ? key.has_master : part < PartCount(key);
 }
@@ -85,6 +93,13 @@ bool HasPart(const SavedKey& key, uint64_t part) {
 Tensor TensorOf(const SavedKey& key, uint64_t part) {
   Tensor tensor;
   const std::string name = key.key.is_string() ? key.key.text() : Format("{}", key.key.number());
+  if (part == kIdsPart) {
+    tensor.name = name + "#ids";
+    tensor.dtype = DType::kI64;
+    tensor.shape = {static_cast<int64_t>(key.rows)};
+    tensor.end = key.rows * sizeof(int64_t);
+    return tensor;
+  }
   const uint64_t state = part - kStateParts;
   const bool is_scalar = part >= kStateParts && state >= key.arrays.size();
   tensor.dtype = is_scalar ? DType::kF64 : part == kValuePart ? key.dtype : ComputeType(key.dtype);
@@ -101,8 +116,12 @@ Tensor TensorOf(const SavedKey& key, uint64_t part) {
     elements = key.updates.size();
     tensor.shape = {static_cast<int64_t>(elements)};
   } else {
-    for (const int64_t dim : key.shape) tensor.shape.push_back(dim);
     elements = static_cast<uint64_t>(key.shape.size());
+    if (key.by_rows) {
+      tensor.shape.push_back(static_cast<int64_t>(key.rows));
+      elements *= key.rows;
+    }
+    for (const int64_t dim : key.shape) tensor.shape.push_back(dim);
   }
   tensor.end = elements * ItemSize(tensor.dtype);
   return tensor;
@@ -121,6 +140,43 @@ double DoubleOf(const std::string& text) {
     throw Fail(Code::kDataLoss, "'{}' is no number", text);
   }
   return value;
+}
+
+const char* Name(RowInitializer::Kind kind) {
+  switch (kind) {
+    case RowInitializer::Kind::kConstant:
+      return "constant";
+    case RowInitializer::Kind::kUniform:
+      return "uniform";
+    case RowInitializer::Kind::kNormal:
+      return "normal";
+  }
+  return "?";
+}
+
+json::object EntryOf(const RowInitializer& initializer) {
+  return {{"kind", Name(initializer.kind)},
+          {"a", TextOfDouble(initializer.a)},
+          {"b", TextOfDouble(initializer.b)},
+          {"seed", initializer.seed}};
+}
+
+RowInitializer InitializerOf(const json::object& object) {
+  RowInitializer initializer;
+  const std::string kind = TextOf(Field(object, "kind"), "kind");
+  for (const auto known : {RowInitializer::Kind::kUniform, RowInitializer::Kind::kNormal}) {
+    if (kind == Name(known)) initializer.kind = known;
+  }
+  if (kind != Name(initializer.kind)) {
+    throw Fail(Code::kDataLoss, "there is no initializer '{}'", kind);
+  }
+  initializer.a = DoubleOf(TextOf(Field(object, "a"), "a"));
+  initializer.b = DoubleOf(TextOf(Field(object, "b"), "b"));
+  if (!std::isfinite(initializer.a) || !std::isfinite(initializer.b)) {
+    throw Fail(Code::kDataLoss, "an initializer with {} and {}", initializer.a, initializer.b);
+  }
+  initializer.seed = NumberOf(Field(object, "seed"), "seed");
+  return initializer;
 }
 
 json::array TextsOf(const std::vector<std::string>& texts) {
@@ -143,7 +199,9 @@ std::string IndexOf(const std::vector<SavedKey>& keys, const Layout& layout,
                     const std::function<std::string(size_t)>& name_of) {
   json::object index;
   index["check"] = kNoCheck;
-  index["format"] = kFormat;
+  const bool has_rows =
+      std::any_of(keys.begin(), keys.end(), [](const SavedKey& key) { return key.by_rows; });
+  index["format"] = has_rows ? kRowsFormat : kFormat;
   json::array files;
   for (size_t f = 0; f < layout.files; ++f) {
     files.push_back(json::object{{"name", name_of(f)}, {"check", header_checks[f]}});
@@ -173,6 +231,12 @@ std::string IndexOf(const std::vector<SavedKey>& keys, const Layout& layout,
     }
     entry["value"] = key.has_value;
     entry["master"] = key.has_master;
+    if (key.by_rows) {
+      entry["layout"] = "rows";
+      entry["rows"] = key.rows;
+      entry["row_count"] = key.row_count;
+      entry["initializer"] = EntryOf(key.initializer);
+    }
     entry["arrays"] = TextsOf(key.arrays);
     entry["scalars"] = TextsOf(key.scalars);
     json::array parts;
@@ -188,9 +252,11 @@ std::string IndexOf(const std::vector<SavedKey>& keys, const Layout& layout,
   for (const SavedProgram& program : programs) {
     json::array params;
     for (const double param : program.params) params.emplace_back(TextOfDouble(param));
-    texts.push_back(json::object{{"text", program.text},
-                                 {"multi_precision", program.multi_precision},
-                                 {"params", std::move(params)}});
+    json::object text{{"text", program.text},
+                      {"multi_precision", program.multi_precision},
+                      {"params", std::move(params)}};
+    if (!program.lazy) text["lazy"] = false;
+    texts.push_back(std::move(text));
   }
   index["programs"] = std::move(texts);
   index["keys"] = std::move(entries);
@@ -204,7 +270,32 @@ SavedProgram ProgramOf(const json::object& entry) {
   for (const std::string& param : TextsOf(entry, "params")) {
     program.params.push_back(DoubleOf(param));
   }
+  if (entry.contains("lazy")) program.lazy = BoolOf(Field(entry, "lazy"), "lazy");
   return program;
+}
+
+// What an entry says of rows.
+void AddRows(const json::object& entry, SavedKey* key) {
+  if (!entry.contains("layout")) return;
+  const std::string layout = TextOf(Field(entry, "layout"), "layout");
+  if (layout != "rows") throw Fail(Code::kDataLoss, "there is no layout '{}'", layout);
+  key->by_rows = true;
+  key->rows = NumberOf(Field(entry, "rows"), "rows");
+  key->row_count = NumberOf(Field(entry, "row_count"), "row_count");
+  key->initializer = InitializerOf(ObjectOf(Field(entry, "initializer"), "initializer"));
+  if (key->row_count == 0 || key->row_count > kRowsMax || key->rows > key->row_count) {
+    throw Fail(Code::kDataLoss, "{} rows of {}", key->rows, key->row_count);
+  }
+  // Tensors of them have sizes.
+  constexpr uint64_t kElementsMax = uint64_t{1} << 58;
+  const auto elements = std::max<uint64_t>(1, static_cast<uint64_t>(key->shape.size()));
+  if (key->rows > kElementsMax / elements) {
+    throw Fail(Code::kDataLoss, "{} rows of {} elements", key->rows, elements);
+  }
+  if (key->chunk_elements != 0) throw Fail(Code::kDataLoss, "rows in chunks of elements");
+  if (key->updates.empty() || key->updates.size() > kBucketsMax) {
+    throw Fail(Code::kDataLoss, "{} buckets", key->updates.size());
+  }
 }
 
 SavedKey KeyOf(const json::object& entry, const std::vector<SavedProgram>& programs) {
@@ -238,7 +329,8 @@ SavedKey KeyOf(const json::object& entry, const std::vector<SavedProgram>& progr
           ? 1
           : std::max<uint64_t>(
                 1, (elements + key.chunk_elements - 1) / std::max<uint64_t>(1, key.chunk_elements));
-  if (key.updates.size() != chunks) {
+  AddRows(entry, &key);
+  if (!key.by_rows && key.updates.size() != chunks) {
     throw Fail(Code::kDataLoss, "{} counts of updates, {} chunks", key.updates.size(), chunks);
   }
   if (entry.contains("program")) {
@@ -326,7 +418,9 @@ Layout LayoutOf(const std::vector<SavedKey>& keys, uint64_t file_bytes_max) {
   std::set<std::string> names = {"__metadata__"};
   uint64_t at = 0;
   for (size_t k = 0; k < keys.size(); ++k) {
-    for (uint64_t part = 0; part < PartCount(keys[k]); ++part) {
+    // The ids come first.
+    for (uint64_t n = 0; n <= PartCount(keys[k]); ++n) {
+      const uint64_t part = n == 0 ? kIdsPart : n - 1;
       if (!HasPart(keys[k], part)) continue;
       Item item{k, part, 0, TensorOf(keys[k], part)};
       while (!names.insert(item.tensor.name).second) item.tensor.name += '#';
@@ -363,6 +457,11 @@ std::string FileName(size_t file, size_t count) {
 }
 
 }  // namespace
+
+struct Writer::Hash {
+  Hash() { XXH3_128bits_reset(&state); }
+  XXH3_state_t state;
+};
 
 std::string Writer::NameOf(size_t file) const { return FileName(file, layout_.files); }
 
@@ -448,16 +547,26 @@ void Writer::EndFile() {
 
 void Writer::Write(std::span<const std::byte> bytes) {
   const Item& item = layout_.items.at(checks_.size());
-  if (bytes.size() != item.tensor.bytes()) {
+  if (bytes.size() > item.tensor.bytes() - written_) {
     throw Fail(Code::kInternal, "tensor '{}' has {} bytes, {} are written", item.tensor.name,
-               item.tensor.bytes(), bytes.size());
+               item.tensor.bytes(), written_ + bytes.size());
   }
   if (item.file >= header_checks_.size()) {
     EndFile();
     BeginFile(item.file);
   }
   file_->Write(bytes);
-  checks_.push_back(CheckOf(bytes));
+  if (written_ == 0 && bytes.size() == item.tensor.bytes()) {
+    checks_.push_back(CheckOf(bytes));
+    return;
+  }
+  if (hash_ == nullptr) hash_ = std::make_shared<Hash>();
+  XXH3_128bits_update(&hash_->state, bytes.data(), bytes.size());
+  written_ += bytes.size();
+  if (written_ < item.tensor.bytes()) return;
+  checks_.push_back(DigitsOf(XXH3_128bits_digest(&hash_->state)));
+  hash_ = nullptr;
+  written_ = 0;
 }
 
 std::string Writer::Commit() {
@@ -571,9 +680,9 @@ void Reader::Parse(const std::string& text, const std::string& name) {
   const json::object index = ParseObject(text, name);
   try {
     const uint64_t format = NumberOf(Field(index, "format"), "format");
-    if (format != kFormat) {
-      throw Fail(Code::kFailedPrecondition, "{}: format {}, this build reads {}", name, format,
-                 kFormat);
+    if (format != kFormat && format != kRowsFormat) {
+      throw Fail(Code::kFailedPrecondition, "{}: format {}, this build reads {} and {}", name,
+                 format, kFormat, kRowsFormat);
     }
     std::vector<SavedProgram> programs;
     for (const json::value& program : ArrayOf(Field(index, "programs"), "programs")) {
@@ -633,9 +742,12 @@ void Reader::Verify(const std::function<void(uint64_t)>& after) const {
   std::vector<std::byte> block(static_cast<size_t>(std::min<uint64_t>(kBlock, bytes())));
   XXH3_state_t state;
   uint64_t done = 0;
+  std::vector<uint64_t> ids;
   for (size_t i = 0; i < layout_.items.size(); ++i) {
     const Item& item = layout_.items[i];
     XXH3_128bits_reset(&state);
+    uint64_t last_mix = 0, rows = 0;
+    std::string wrong;  // with the ids; that they are damaged explains more
     for (uint64_t at = item.tensor.begin; at < item.tensor.end;) {
       const auto part =
           std::span(block).first(std::min<uint64_t>(block.size(), item.tensor.end - at));
@@ -644,11 +756,28 @@ void Reader::Verify(const std::function<void(uint64_t)>& after) const {
       at += part.size();
       done += part.size();
       if (after) after(done);
+      if (item.part != kIdsPart) continue;
+      ids.resize(part.size() / sizeof(uint64_t));
+      std::memcpy(ids.data(), part.data(), ids.size() * sizeof(uint64_t));
+      const uint64_t row_count = keys_[item.key].row_count;
+      for (const uint64_t id : ids) {
+        const uint64_t mix = Mix(id);
+        if (wrong.empty() && id >= row_count) {
+          wrong = Format("id {} in row {}, the key has ids below {}", id, rows, row_count);
+        } else if (wrong.empty() && rows > 0 && mix <= last_mix) {
+          wrong = Format("id {} in row {} is not in its place, or stands twice", id, rows);
+        }
+        last_mix = mix;
+        ++rows;
+      }
     }
-    const XXH128_hash_t hash = XXH3_128bits_digest(&state);
-    if (Format("{:016x}{:016x}", hash.high64, hash.low64) != checks_[i]) {
+    if (DigitsOf(XXH3_128bits_digest(&state)) != checks_[i]) {
       throw Fail(Code::kDataLoss, "{}: key {}: tensor '{}' is damaged: its check does not match",
                  files_[item.file].path(), keys_[item.key].key.view().ToString(), item.tensor.name);
+    }
+    if (!wrong.empty()) {
+      throw Fail(Code::kDataLoss, "{}: key {}: {}", files_[item.file].path(),
+                 keys_[item.key].key.view().ToString(), wrong);
     }
   }
 }
@@ -660,9 +789,9 @@ const Item& Reader::Find(size_t key, uint64_t part) const {
                        [&](const Item& item) { return item.part == part; });
 }
 
-void Reader::Read(size_t key, uint64_t part, std::span<std::byte> out) const {
+void Reader::Read(size_t key, uint64_t part, std::span<std::byte> out, uint64_t offset) const {
   const Item& item = Find(key, part);
-  files_[item.file].ReadAt(data_begins_[item.file] + item.tensor.begin, out);
+  files_[item.file].ReadAt(data_begins_[item.file] + item.tensor.begin + offset, out);
 }
 
 }  // namespace tkv::checkpoint

@@ -16,6 +16,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "tkv/key.h"
+#include "tkv/rows.h"
 #include "tkv/shape.h"
 
 namespace tkv::checkpoint {
@@ -27,28 +28,36 @@ struct SavedProgram {
   // As they were for keys without a multiplier.  A store that loads has its own; one that is restored
   // has these for every key.
   std::vector<double> params;
+  bool lazy = true;  // as of an Optimizer
   bool operator==(const SavedProgram&) const = default;
 };
 
 struct SavedKey {
   Key key{KeyView(0)};
   DType dtype{};
-  Shape shape;
+  Shape shape;  // by rows of one row
   bool is_async = false;
   uint64_t round = 0;
   uint64_t chunk_elements = 0;       // 0: one chunk
-  std::vector<uint64_t> updates{0};  // of each chunk
+  std::vector<uint64_t> updates{0};  // of each chunk; by rows of each bucket
   SavedProgram program;
   bool has_value = true;
   bool has_master = false;
   std::vector<std::string> arrays;   // names of state arrays, in the compute type
   std::vector<std::string> scalars;  // and of state scalars, one f64 for each chunk
+  // A key that is kept by rows: its parts are those of so many rows, which ascend by the mix of
+  // their ids (base/mix.h), and the ids.
+  bool by_rows = false;
+  uint64_t rows = 0;
+  uint64_t row_count = 0;
+  RowInitializer initializer;
 
   bool operator==(const SavedKey&) const = default;
 };
 
 // Numbers of a key's parts.
 inline constexpr uint64_t kValuePart = 0, kMasterPart = 1, kStateParts = 2;
+inline constexpr uint64_t kIdsPart = UINT64_MAX;  // of a key by rows, the first one
 
 // One part of a key: a tensor of a file.
 struct Item {
@@ -82,13 +91,14 @@ class Writer {
 
   const std::vector<Item>& items() const { return layout_.items; }
   uint64_t bytes() const;  // of all items
-  // The next item, whole.
+  // The next bytes of the next item, all of it or a part.
   void Write(std::span<const std::byte> bytes);
   // From here on it is there, whatever happens.
   //   returns  the path of the snapshot
   std::string Commit();
 
  private:
+  struct Hash;
   Writer() = default;
   void BeginFile(size_t file);
   void EndFile();
@@ -101,7 +111,9 @@ class Writer {
   std::unique_ptr<FolderLock> lock_;
   std::vector<SavedKey> keys_;
   Layout layout_;
-  std::vector<std::string> checks_;         // of the items that are written
+  std::vector<std::string> checks_;  // of the items that are written
+  std::shared_ptr<Hash> hash_;       // of what is written of the next one
+  uint64_t written_ = 0;
   std::vector<std::string> header_checks_;  // of the files
   std::optional<File> file_;
   bool is_committed_ = false;
@@ -119,10 +131,11 @@ class Reader {
   uint64_t bytes() const;
   // Reads all parts once and compares their checks.
   //   calls   `after` with the number of bytes read so far
-  //   throws  kDataLoss  naming the file and the key
+  //   throws  kDataLoss  naming the file and the key; also where ids do not ascend, or the key
+  //                      does not have them
   void Verify(const std::function<void(uint64_t)>& after = {}) const;
   // A part that the key has.
-  void Read(size_t key, uint64_t part, std::span<std::byte> out) const;
+  void Read(size_t key, uint64_t part, std::span<std::byte> out, uint64_t offset = 0) const;
 
  private:
   void OpenFolder(const std::string& folder);

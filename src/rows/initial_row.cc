@@ -26,7 +26,11 @@ double Unit(uint32_t low, uint32_t high) {
 }
 
 void Check(DType dtype, const RowInitializer& initializer) {
-  if (initializer.kind == Kind::kConstant) return;
+  if (initializer.kind == Kind::kConstant) {
+    if (std::isfinite(initializer.a) && std::isfinite(initializer.b)) return;
+    throw Fail(Code::kInvalidArgument, "the initializer is the constant {}, a finite one is needed",
+               initializer.a);
+  }
   if (!IsFloat(dtype)) {
     throw Fail(Code::kInvalidArgument, "the initializer draws, {} rows begin as a constant",
                Name(dtype));

@@ -173,4 +173,20 @@ uint64_t RowIndex::Erase(uint64_t mix) {
   return place;
 }
 
+uint64_t RowIndex::MixAt(uint64_t number) const noexcept {
+  for (size_t i = 0; i < directory_.size();) {
+    const Segment& segment = segments_[directory_[i]];
+    if (number < segment.count) {
+      const Entry* at = segment.entries;
+      for (;; ++at) {
+        if (at->place != kNowhere && number-- == 0) return at->mix;
+      }
+    }
+    number -= segment.count;
+    const size_t alike = size_t{1} << (directory_bits_ - segment.depth);
+    i = (i / alike + 1) * alike;
+  }
+  return UINT64_MAX;
+}
+
 }  // namespace tkv

@@ -33,6 +33,7 @@ class RowIndex {
   explicit RowIndex(uint32_t buckets = 1);
 
   size_t size() const noexcept { return size_; }
+  uint32_t buckets() const noexcept { return static_cast<uint32_t>(buckets_); }
   size_t memory_bytes() const noexcept;
 
   // Where a search begins, to be prefetched.
@@ -73,6 +74,9 @@ class RowIndex {
       i = (i / alike + 1) * alike;
     }
   }
+
+  // The mix that so many are smaller than, fewer than size().  Passes over segments, not over mixes.
+  uint64_t MixAt(uint64_t number) const noexcept;
 
  private:
   // 2^bits homes and room behind them; the last entry stays empty, so that each search ends.

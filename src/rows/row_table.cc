@@ -416,6 +416,11 @@ std::vector<uint64_t> RowTable::Mixes(uint64_t first, size_t count_max) const {
   return mixes;
 }
 
+std::vector<uint64_t> RowTable::MixesFrom(uint64_t number, size_t count_max) const {
+  if (number >= size()) return {};
+  return Mixes(index_.MixAt(number), count_max);
+}
+
 void RowTable::ReadMaster(std::span<const uint64_t> mixes, void* out) const noexcept {
   auto* const rows = static_cast<std::byte*>(out);
   Walk(

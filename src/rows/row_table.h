@@ -41,6 +41,10 @@ class RowTable {
   RowTable(DType dtype, size_t row_elements, const RowInitializer& initializer,
            uint32_t buckets = 1);
 
+  // A table without rows, that keeps values only.
+  RowTable Emptied() const { return {dtype_, elements_, initial_.initializer(), index_.buckets()}; }
+  const RowInitializer& initializer() const noexcept { return initial_.initializer(); }
+
   size_t size() const noexcept { return index_.size(); }
   size_t memory_bytes() const noexcept;
   DType dtype() const noexcept { return dtype_; }
@@ -88,6 +92,8 @@ class RowTable {
   // ---- for snapshots
   // The mixes of at most so many rows from `first` on, ascending.
   std::vector<uint64_t> Mixes(uint64_t first, size_t count_max) const;
+  // The same, from the row of that number on.
+  std::vector<uint64_t> MixesFrom(uint64_t number, size_t count_max) const;
   // Master and states of rows that are there, of the compute type, one row behind the other.
   void ReadMaster(std::span<const uint64_t> mixes, void* out) const noexcept;
   void ReadState(size_t number, std::span<const uint64_t> mixes, void* out) const noexcept;

@@ -116,6 +116,12 @@ void ExpectSame(const RowTable& table, const Truth& truth) {
     wanted.insert(wanted.end(), row.begin(), row.end());
   }
   EXPECT_EQ(table.Mixes(0, SIZE_MAX), mixes);
+  for (size_t n = 0; n <= mixes.size(); n += 1 + mixes.size() / 5) {
+    const size_t end = std::min(mixes.size(), n + 3);
+    EXPECT_EQ(table.MixesFrom(n, 3),
+              std::vector<uint64_t>(mixes.begin() + static_cast<ptrdiff_t>(n),
+                                    mixes.begin() + static_cast<ptrdiff_t>(end)));
+  }
   EXPECT_EQ(ReadAll(table, mixes), wanted);
 }
 

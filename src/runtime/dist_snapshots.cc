@@ -42,7 +42,7 @@ SavedKey DescribeKey(const Key& name, const KeyMeta& meta, const std::vector<Chu
     }
   }
   DescribeProgram(Program::Parse(updated->spec.program), updated->spec.multi_precision,
-                  updated->spec.params, &key);
+                  updated->spec.params, &key, updated->spec.lazy);
   key.has_master = updated->has_master;
   return key;
 }

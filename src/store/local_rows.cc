@@ -265,4 +265,70 @@ void PullRowsOf(std::string_view verb, const Claim& claim, std::span<const RowsP
   }
 }
 
+// -----------------------------------------------------------------------------------------------------------------
+// on disk
+
+constexpr size_t kSavedBytes = size_t{4} << 20;  // that are read or written at a time
+
+std::span<const std::byte> TableParts::Next(const RowTable& table, const checkpoint::Item& item) {
+  if (&item != item_) {
+    item_ = &item;
+    first_ = 0;
+  }
+  const size_t wide_bytes = table.row_elements() * ItemSize(ComputeType(table.dtype()));
+  const bool is_ids = item.part == checkpoint::kIdsPart;
+  const size_t bytes = is_ids                                ? sizeof(uint64_t)
+                       : item.part == checkpoint::kValuePart ? table.row_bytes()
+                                                             : wide_bytes;
+  const std::vector<uint64_t> mixes =
+      table.Mixes(first_, std::clamp<size_t>(kSavedBytes / (bytes + 1), 1, size_t{1} << 18));
+  if (mixes.empty()) return {};
+  first_ = mixes.back() + 1;  // after the last one of all nothing more is asked for
+  block_.resize(mixes.size() * bytes);
+  if (is_ids) {
+    for (size_t i = 0; i < mixes.size(); ++i) {
+      const uint64_t id = Unmix(mixes[i]);
+      std::memcpy(block_.data() + i * sizeof(id), &id, sizeof(id));
+    }
+  } else if (item.part == checkpoint::kValuePart) {
+    table.Read(mixes, block_.data());
+  } else if (item.part == checkpoint::kMasterPart) {
+    table.ReadMaster(mixes, block_.data());
+  } else {
+    table.ReadState(item.part - checkpoint::kStateParts, mixes, block_.data());
+  }
+  return block_;
+}
+
+void ReadInto(const checkpoint::Reader& reader, size_t index, RowTable* table) {
+  const checkpoint::SavedKey& saved = reader.keys()[index];
+  if (!saved.has_value && !saved.has_master && saved.arrays.empty()) return;
+  const size_t wide_bytes = table->row_elements() * ItemSize(ComputeType(table->dtype()));
+  const size_t row_bytes = std::max({sizeof(uint64_t), table->row_bytes(), wide_bytes});
+  const uint64_t at_once = std::clamp<uint64_t>(kSavedBytes / row_bytes, 1, saved.rows + 1);
+  std::vector<uint64_t> mixes;
+  std::vector<std::byte> block;
+  RowPlaces places;
+  for (uint64_t at = 0; at < saved.rows; at += at_once) {
+    const size_t count = std::min(at_once, saved.rows - at);
+    mixes.resize(count);
+    reader.Read(index, checkpoint::kIdsPart, std::as_writable_bytes(std::span(mixes)),
+                at * sizeof(uint64_t));
+    for (uint64_t& mix : mixes) mix = Mix(mix);
+    table->Reserve(mixes, &places);
+    const auto read = [&](uint64_t part, size_t bytes) {
+      block.resize(count * bytes);
+      reader.Read(index, part, block, at * bytes);
+      return RowSource{block.data(), bytes, nullptr};
+    };
+    if (saved.has_value) {
+      table->Assign(places, read(checkpoint::kValuePart, table->row_bytes()), table->dtype());
+    }
+    if (saved.has_master) table->AssignMaster(places, read(checkpoint::kMasterPart, wide_bytes));
+    for (size_t s = 0; s < saved.arrays.size(); ++s) {
+      table->AssignState(s, places, read(checkpoint::kStateParts + s, wide_bytes));
+    }
+  }
+}
+
 }  // namespace tkv

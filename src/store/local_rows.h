@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/snapshot.h"
 #include "rows/row_table.h"
 #include "rows/sparse_sum.h"
 #include "store/claim.h"
@@ -74,5 +75,23 @@ void ReadRows(const RowsKey& rows, const int64_t* ids, size_t count, void* out, 
 //   throws  kOutOfRange, before anything is written
 void PullRowsOf(std::string_view verb, const Claim& claim, std::span<const RowsPullItem> items,
                 std::chrono::nanoseconds patience, int threads);
+
+// ---- on disk
+// Hands over a part of a table in blocks of rows, as a snapshot has it.
+class TableParts {
+ public:
+  // The next block of the part, until the next call; nothing where there is none.  Another part
+  // begins with its first row.
+  std::span<const std::byte> Next(const RowTable& table, const checkpoint::Item& item);
+
+ private:
+  const checkpoint::Item* item_ = nullptr;
+  uint64_t first_ = 0;  // mix of the next row, at least
+  std::vector<std::byte> block_;
+};
+
+// Rows of a snapshot, with their states, become rows of a table.
+//   throws  as the reader and Reserve do
+void ReadInto(const checkpoint::Reader& reader, size_t index, RowTable* table);
 
 }  // namespace tkv

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -319,13 +321,106 @@ TEST(LocalRows, AreKeysAsOthersAre) {
   const StoreStats stats = store->Stats();
   EXPECT_EQ(stats.keys.at(0).bytes.pushed_bytes, 24);
   EXPECT_EQ(stats.keys.at(0).bytes.pulled_bytes, 12);
-  const auto folder = std::filesystem::temp_directory_path() / "tkv_local_rows_test";
-  EXPECT_FAILS(Code::kUnimplemented, store->Save(folder.string()));
   store->Delete("e");
   EXPECT_FALSE(store->Contains("e"));
   EXPECT_FAILS(Code::kNotFound, PullRows(*store, "e", {1}, {2, 3}, DType::kF16));
   store->Close();
   EXPECT_FAILS(Code::kFailedPrecondition, InitRows(*store, "f", {2}, 10));
+}
+
+TEST(LocalRows, SnapshotsHaveRowsAndStates) {
+  std::string name = ::testing::TempDir() + "tkv-XXXXXX";
+  const std::filesystem::path folder = mkdtemp(name.data());
+  constexpr int64_t kIds = 3000, kWidth = 700;  // several blocks
+  std::vector<int64_t> all;
+  for (int64_t id = 0; id < kIds; id += 2) all.push_back(id);
+  for (const char* optimizer : {"", "sgd", "momentum", "adam", "nadam"}) {
+    for (const DType dtype : {DType::kF32, DType::kF16}) {
+      for (const bool lazy : {true, false}) {
+        const auto make = [&] {
+          auto store = KVStore::Create("local");
+          InitRows(*store, "e", {kWidth}, kIds, dtype, {RowInitializer::Kind::kUniform, -1, 1, 7});
+          store->Init("dense", Full({3}, 1));
+          if (*optimizer != '\0') {
+            store->SetOptimizer(Optimizer::Create(optimizer, {}, true, lazy));
+          }
+          return store;
+        };
+        const auto step = [&](KVStore& store, uint64_t number) {
+          Random random(number);
+          PushRows(store, "e", {Draw(&random, 900, kIds / 2, kWidth, dtype)});
+          store.Push("dense", Full({3}, 0.5));
+        };
+        const auto read = [&](KVStore& store) {
+          return PullRows(store, "e", all, {kWidth}, dtype);
+        };
+        const auto store = make();
+        for (const uint64_t number : {1, 2}) step(*store, number);
+        const std::string path = (folder / "all").string();
+        store->Save(path);
+        const NDArray then = read(*store);
+        step(*store, 3);
+        const NDArray expected = read(*store);
+        EXPECT_FALSE(SameBytes(then, expected));
+        const auto goes_on = [&](KVStore& other) {
+          EXPECT_TRUE(SameBytes(read(other), then));
+          step(other, 3);
+          EXPECT_TRUE(SameBytes(read(other), expected)) << optimizer << " " << Name(dtype) << lazy;
+        };
+        step(*store, 4);
+        store->Load(path);
+        EXPECT_EQ(store->Round("e"), 2U);
+        goes_on(*store);
+        const auto other = make();
+        other->Load(path);
+        goes_on(*other);
+        const auto restored = KVStore::Create("local");
+        restored->Restore(path);
+        EXPECT_EQ(restored->Describe("e").row_count, static_cast<uint64_t>(kIds));
+        goes_on(*restored);
+        if (*optimizer == '\0') continue;
+        const std::string states = (folder / "states").string();
+        store->SaveStates(states);
+        const auto fresh = make();
+        fresh->LoadStates(states);
+        const auto begun = make();
+        EXPECT_TRUE(SameBytes(read(*fresh), read(*begun))) << "values stay";
+        step(*store, 5), step(*fresh, 5);
+        fresh->SaveStates(states);
+        fresh->LoadStates(states);
+      }
+    }
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(LocalRows, ASnapshotOfOtherRowsIsRefused) {
+  std::string name = ::testing::TempDir() + "tkv-XXXXXX";
+  const std::filesystem::path folder = mkdtemp(name.data());
+  const auto store = KVStore::Create("local");
+  InitRows(*store, "e", {2}, 10);
+  PushRows(*store, "e", {{Ids({1, 2}), Full({2, 2}, 1)}});
+  store->Save(folder.string());
+  const auto refuses = [&](const Shape& row, uint64_t count, DType dtype,
+                           RowInitializer initializer, const char* why) {
+    const auto other = KVStore::Create("local");
+    if (count > 0) {
+      InitRows(*other, "e", row, count, dtype, initializer);
+    } else {
+      other->Init("e", Full(row, 1, dtype));
+    }
+    const auto failure = test::FailureOf([&] { other->Load(folder.string()); });
+    EXPECT_EQ(failure.code, Code::kInvalidArgument) << failure.message;
+    EXPECT_NE(failure.message.find(why), std::string::npos) << failure.message;
+  };
+  refuses({3}, 10, DType::kF32, {}, "shape (2,) float32");
+  refuses({2}, 11, DType::kF32, {}, "10 rows");
+  refuses({2}, 10, DType::kF16, {}, "shape (2,) float32");
+  refuses({2}, 10, DType::kF32, {.a = 1}, "rows begin as 0");
+  refuses({2}, 10, DType::kF32, {RowInitializer::Kind::kUniform, 0, 1, 2}, "seed 2 in the store");
+  refuses({2}, 0, DType::kF32, {}, "by rows in");
+  EXPECT_FAILS(Code::kInvalidArgument, InitRows(*store, "nan", {2}, 9, DType::kF32, {.a = NAN}));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(LocalRows, StridedArraysAreTakenAsTheyAre) {

@@ -711,20 +711,13 @@ static void CheckNoFunction(const Updater& updater) {
              "the updater is a function, whose states the store does not know");
 }
 
-static void CheckNoRows(const Claim& claim) {
-  for (const Entry* entry : claim.entries) {
-    if (!entry->by_rows()) continue;
-    throw Fail(Code::kUnimplemented, "key {} is kept by rows, which are not saved yet",
-               entry->key.view().ToString());
-  }
-}
-
 // Parts of claimed keys, as they lie in memory.
 class EntryParts final : public PartSource {
  public:
   explicit EntryParts(const Claim& claim) : claim_(claim) {}
   std::span<const std::byte> Next(const checkpoint::Item& item) override {
     const Entry& entry = *claim_.entries[item.key];
+    if (entry.by_rows()) return NextOf(*entry.rows, item);
     const NDArray& array = item.part == checkpoint::kValuePart ? entry.value
                            : item.part == checkpoint::kMasterPart
                                ? entry.master
@@ -733,14 +726,39 @@ class EntryParts final : public PartSource {
   }
 
  private:
+  std::span<const std::byte> NextOf(const RowsKey& rows, const checkpoint::Item& item) {
+    const uint64_t scalar = item.part - checkpoint::kStateParts - rows.table.state_count();
+    if (item.part < checkpoint::kStateParts || scalar >= rows.scalars.size()) {
+      return table_.Next(rows.table, item);
+    }
+    return std::as_bytes(std::span(&rows.scalars[scalar], 1));
+  }
+
   const Claim& claim_;
+  TableParts table_;
 };
+
+static SavedKey DescribeEntry(const Entry& entry) {
+  SavedKey key;
+  key.key = entry.key;
+  key.dtype = entry.dtype();
+  key.round = entry.rounds;
+  key.by_rows = entry.by_rows();
+  if (!entry.by_rows()) {
+    key.shape = entry.value.shape();
+    return key;
+  }
+  key.shape = entry.rows->row_shape;
+  key.rows = entry.rows->table.size();
+  key.row_count = entry.rows->row_count;
+  key.initializer = entry.rows->table.initializer();
+  return key;
+}
 
 std::string LocalStore::SaveAs(const char* verb, const std::string& path, Parts parts) {
   return Named(verb, [&] {
     Claim claim;
     ClaimAllKeys(verb, Claim::Mode::kRead, shared_.get(), options_, Lock(verb), &claim);
-    CheckNoRows(claim);
     const auto& optimizer = claim.updater->optimizer;
     if (parts == Parts::kStates) {
       CheckNoFunction(*claim.updater);
@@ -750,15 +768,13 @@ std::string LocalStore::SaveAs(const char* verb, const std::string& path, Parts 
     if (optimizer != nullptr) params = ParamsOf(*optimizer);
     std::vector<SavedKey> keys;
     for (const Entry* entry : claim.entries) {
-      SavedKey key;
-      key.key = entry->key;
-      key.dtype = entry->value.dtype();
-      key.shape = entry->value.shape();
-      key.round = entry->rounds;
+      SavedKey key = DescribeEntry(*entry);
       key.has_value = parts == Parts::kAll;
       if (optimizer != nullptr && entry->state_of == optimizer) {
-        DescribeProgram(optimizer->program(), optimizer->multi_precision(), params, &key);
-        key.has_master = static_cast<bool>(entry->master);
+        DescribeProgram(optimizer->program(), optimizer->multi_precision(), params, &key,
+                        optimizer->lazy());
+        key.has_master =
+            entry->by_rows() ? entry->rows->table.has_master() : static_cast<bool>(entry->master);
         key.updates = {entry->updates};
       }
       keys.push_back(std::move(key));
@@ -776,21 +792,35 @@ KVStore::SnapshotInfo LocalStore::LoadAs(const char* verb, const std::string& pa
     const checkpoint::Reader reader = OpenSnapshot(path, options_);
     Claim claim;
     ClaimAllKeys(verb, Claim::Mode::kWrite, shared_.get(), options_, Lock(verb), &claim);
-    CheckNoRows(claim);
     if (parts == Parts::kStates) CheckNoFunction(*claim.updater);
     std::vector<LoadedKey> keys;
     for (const Entry* entry : claim.entries) {
-      keys.push_back({entry->key, entry->value.shape(), entry->value.dtype()});
+      const SavedKey as_it_is = DescribeEntry(*entry);
+      keys.push_back({entry->key, as_it_is.shape, as_it_is.dtype, 1, as_it_is.by_rows,
+                      as_it_is.row_count, as_it_is.initializer});
     }
     const auto& optimizer = claim.updater->optimizer;
     const std::vector<size_t> matches = MatchKeys(reader, keys, optimizer.get(), parts);
     struct Loaded {
       NDArray value, master;
       std::vector<NDArray> states;
+      std::optional<RowTable> table;
+      std::vector<double> scalars;
     };
     std::vector<Loaded> loaded(keys.size());  // all of it, before anything changes
     for (size_t i = 0; i < keys.size(); ++i) {
       const SavedKey& saved = reader.keys()[matches[i]];
+      if (saved.by_rows) {
+        const RowTable& table = claim.entries[i]->rows->table;
+        loaded[i].table = parts == Parts::kAll ? table.Emptied() : table;
+        loaded[i].table->StartStates(saved.arrays.size(), saved.has_master);
+        ReadInto(reader, matches[i], &*loaded[i].table);
+        for (size_t s = 0; s < saved.scalars.size(); ++s) {
+          reader.Read(matches[i], checkpoint::kStateParts + saved.arrays.size() + s,
+                      std::as_writable_bytes(std::span(&loaded[i].scalars.emplace_back(), 1)));
+        }
+        continue;
+      }
       const NDArray& value = claim.entries[i]->value;
       const auto read = [&](uint64_t part, const Shape& shape, DType dtype) {
         NDArray array = NDArray::Empty(shape, dtype, value.context());
@@ -822,11 +852,17 @@ KVStore::SnapshotInfo LocalStore::LoadAs(const char* verb, const std::string& pa
       for (size_t i = 0; i < keys.size(); ++i) {
         Entry& entry = *claim.entries[i];
         if (parts == Parts::kAll) std::swap(entry.value, loaded[i].value);
+        if (entry.by_rows()) {
+          std::swap(entry.rows->table, *loaded[i].table);
+          std::swap(entry.rows->scalars, loaded[i].scalars);
+        }
         std::swap(entry.master, loaded[i].master);
         std::swap(entry.states, loaded[i].states);
         entry.updates = reader.keys()[matches[i]].updates[0];
         if (parts == Parts::kAll) entry.rounds = reader.keys()[matches[i]].round;
-        const bool has_states = !entry.states.empty() || entry.updates > 0;
+        const bool has_states = !entry.states.empty() || entry.updates > 0 ||
+                                (entry.by_rows() && (entry.rows->table.state_count() > 0 ||
+                                                     !entry.rows->scalars.empty()));
         entry.state_of = has_states ? optimizer : nullptr;
       }
     }

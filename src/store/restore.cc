@@ -26,8 +26,8 @@ std::shared_ptr<const Optimizer> OptimizerOf(const checkpoint::Reader& reader) {
   }
   if (first_key == nullptr) return nullptr;
   const checkpoint::SavedProgram& first = first_key->program;
-  auto optimizer =
-      std::make_shared<Optimizer>(ProgramOf(reader.path(), *first_key), first.multi_precision);
+  auto optimizer = std::make_shared<Optimizer>(ProgramOf(reader.path(), *first_key),
+                                               first.multi_precision, first.lazy);
   const auto& params = optimizer->program().params();
   for (size_t i = 0; i < std::min(params.size(), first.params.size()); ++i) {
     optimizer->SetParam(params[i].name, first.params[i]);
@@ -35,12 +35,28 @@ std::shared_ptr<const Optimizer> OptimizerOf(const checkpoint::Reader& reader) {
   return optimizer;
 }
 
-// Keys with zeros, which what is loaded replaces.
+void MakeRowKeys(KVStore* store, std::span<const SavedKey> keys) {
+  std::vector<RowsInitItem> items;
+  for (const SavedKey& key : keys) {
+    items.push_back({key.key.view(), key.shape, key.dtype, key.row_count, key.initializer, nullptr,
+                     key.is_async ? "async" : "sync"});
+  }
+  store->InitRows(items);
+}
+
+// Keys with zeros, which what is loaded replaces, in the order of the snapshot.
 void MakeKeys(KVStore* store, const std::vector<SavedKey>& keys) {
   for (size_t begin = 0, end = 0; begin < keys.size(); begin = end) {
+    while (end < keys.size() && end - begin < kKeysAtOnce && keys[end].by_rows) ++end;
+    if (end > begin) {
+      MakeRowKeys(store, std::span(keys).subspan(begin, end - begin));
+      continue;
+    }
     std::vector<NDArray> values;
     size_t bytes = 0;
-    for (; end < keys.size() && values.size() < kKeysAtOnce && bytes < kBytesAtOnce; ++end) {
+    for (; end < keys.size() && !keys[end].by_rows && values.size() < kKeysAtOnce &&
+           bytes < kBytesAtOnce;
+         ++end) {
       values.push_back(NDArray::Zeros(keys[end].shape, keys[end].dtype));
       bytes += values.back().bytes();
     }
@@ -62,6 +78,7 @@ KVStore::SnapshotInfo KVStore::Restore(const std::string& path) {
   }
   Named("restore", [&] {
     const checkpoint::Reader reader(path);
+    CheckRowKeys(reader);
     if (const auto optimizer = OptimizerOf(reader)) SetOptimizer(optimizer);
     MakeKeys(this, reader.keys());
   });

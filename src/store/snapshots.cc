@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "base/format.h"
+#include "rows/initial_row.h"
 
 namespace tkv {
 namespace {
@@ -74,8 +75,24 @@ void CheckFit(const std::string& path, const SavedKey& saved, const Program& pro
   }
 }
 
-void CheckStates(const std::string& path, const SavedKey& saved, const LoadedKey& key,
+// Every push has a part for every bucket, so that buckets of a key have the same scalars, and others can
+// go on with them.
+bool AreEven(const checkpoint::Reader& reader, size_t index) {
+  const SavedKey& saved = reader.keys()[index];
+  std::vector<uint64_t> scalars(saved.updates.size());  // bits of each
+  for (size_t s = 0; s < saved.scalars.size(); ++s) {
+    reader.Read(index, checkpoint::kStateParts + saved.arrays.size() + s,
+                std::as_writable_bytes(std::span(scalars)));
+    const auto is_first = [&](uint64_t bits) { return bits == scalars[0]; };
+    if (!std::all_of(scalars.begin(), scalars.end(), is_first)) return false;
+  }
+  return true;
+}
+
+void CheckStates(const checkpoint::Reader& reader, size_t index, const LoadedKey& key,
                  const Optimizer* optimizer) {
+  const std::string& path = reader.path();
+  const SavedKey& saved = reader.keys()[index];
   if (!HasStates(saved)) return;
   const std::string name = key.key.view().ToString();
   const bool is_known = optimizer != nullptr && saved.program.text == optimizer->program().ToText();
@@ -96,9 +113,49 @@ void CheckStates(const std::string& path, const SavedKey& saved, const LoadedKey
   }
   const auto is_first = [&](uint64_t count) { return count == saved.updates[0]; };
   const bool is_even = std::all_of(saved.updates.begin(), saved.updates.end(), is_first);
-  if (saved.updates.size() != key.chunks && (!is_even || !saved.scalars.empty())) {
+  if (saved.updates.size() == key.chunks) return;
+  if (saved.by_rows && (!is_even || !AreEven(reader, index))) {
+    throw Fail(
+        Code::kInvalidArgument,
+        "key {}: its rows are in {} buckets, and were saved in {} that have not had the same "
+        "updates",
+        name, key.chunks, saved.updates.size());
+  }
+  if (!saved.by_rows && (!is_even || !saved.scalars.empty())) {
     throw Fail(Code::kInvalidArgument, "key {}: {} chunks, {} were saved", name, key.chunks,
                saved.updates.size());
+  }
+}
+
+std::string TextOf(const RowInitializer& initializer) {
+  switch (initializer.kind) {
+    case RowInitializer::Kind::kConstant:
+      return Format("{}", initializer.a);
+    case RowInitializer::Kind::kUniform:
+      return Format("uniform from {} to {}, seed {}", initializer.a, initializer.b,
+                    initializer.seed);
+    case RowInitializer::Kind::kNormal:
+      return Format("normal with mean {} and deviation {}, seed {}", initializer.a, initializer.b,
+                    initializer.seed);
+  }
+  return "?";
+}
+
+// Rows that are not there are as the key has them: they are a part of its value, too.
+void CheckSameRows(const std::string& path, const SavedKey& saved, const LoadedKey& key) {
+  const std::string name = key.key.view().ToString();
+  if (saved.by_rows != key.by_rows) {
+    throw Fail(Code::kInvalidArgument, "key {}: {} in {}, {} in the store", name,
+               saved.by_rows ? "by rows" : "dense", path, key.by_rows ? "by rows" : "dense");
+  }
+  if (!saved.by_rows) return;
+  if (saved.row_count != key.row_count) {
+    throw Fail(Code::kInvalidArgument, "key {}: {} rows in {}, {} in the store", name,
+               saved.row_count, path, key.row_count);
+  }
+  if (saved.initializer != key.initializer) {
+    throw Fail(Code::kInvalidArgument, "key {}: rows begin as {} in {}, as {} in the store", name,
+               TextOf(saved.initializer), path, TextOf(key.initializer));
   }
 }
 
@@ -120,8 +177,8 @@ std::vector<double> ParamsOf(const Optimizer& optimizer) {
 }
 
 void DescribeProgram(const Program& program, bool multi_precision, std::vector<double> params,
-                     SavedKey* key) {
-  key->program = {program.ToText(), multi_precision, std::move(params)};
+                     SavedKey* key, bool lazy) {
+  key->program = {program.ToText(), multi_precision, std::move(params), lazy};
   key->arrays = program.states();
   key->scalars = ScalarNames(program);
 }
@@ -154,14 +211,19 @@ std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<Save
     if (is_cancelled != nullptr && *is_cancelled) {
       throw Fail(Code::kCancelled, "{}: the store is closed", path);
     }
-    writer.Write(source->Next(item));
-    progress.At(done += item.tensor.bytes());
+    const uint64_t end = done + item.tensor.bytes();
+    do {
+      const std::span<const std::byte> bytes = source->Next(item);
+      writer.Write(bytes);
+      progress.At(done += bytes.size());
+    } while (done < end);
   }
   return writer.Commit();
 }
 
 checkpoint::Reader OpenSnapshot(const std::string& path, const StoreOptions& options) {
   checkpoint::Reader reader(path);
+  CheckRowKeys(reader);
   Progress progress("load", path, reader.bytes(), options);
   reader.Verify([&](uint64_t done) { progress.At(done); });
   return reader;
@@ -179,6 +241,7 @@ std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const 
       throw Fail(Code::kInvalidArgument, "key {}: {} has no such key", name, reader.path());
     }
     const SavedKey& from = reader.keys()[found->second];
+    CheckSameRows(reader.path(), from, key);
     if (from.shape != key.shape || from.dtype != key.dtype) {
       throw Fail(Code::kInvalidArgument, "key {}: shape {} {} in {}, {} {} in the store", name,
                  from.shape.ToString(), Name(from.dtype), reader.path(), key.shape.ToString(),
@@ -188,7 +251,7 @@ std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const 
       throw Fail(Code::kInvalidArgument, "{} has states alone; load_optimizer_states reads it",
                  reader.path());
     }
-    CheckStates(reader.path(), from, key, optimizer);
+    CheckStates(reader, found->second, key, optimizer);
     matches.push_back(found->second);
     saved.erase(found);
   }
@@ -198,6 +261,24 @@ std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const 
                saved.size() > 1 ? Format(" and {} others", saved.size() - 1) : "");
   }
   return matches;
+}
+
+void CheckRowKeys(const checkpoint::Reader& reader) {
+  constexpr int64_t kElementsMax = int64_t{1} << 26;
+  for (const SavedKey& key : reader.keys()) {
+    if (!key.by_rows) continue;
+    const std::string name = key.key.view().ToString();
+    if (key.shape.size() > kElementsMax) {
+      throw Fail(Code::kDataLoss, "{}: key {}: a row has {} elements", reader.path(), name,
+                 key.shape.size());
+    }
+    try {
+      const InitialRow initial(key.dtype, static_cast<size_t>(key.shape.size()), key.initializer);
+    } catch (const Error& error) {
+      if (error.code() != Code::kInvalidArgument) throw;
+      throw Fail(Code::kDataLoss, "{}: key {}: {}", reader.path(), name, error.what());
+    }
+  }
 }
 
 KVStore::SnapshotInfo InfoOf(const checkpoint::Reader& reader) {

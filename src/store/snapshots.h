@@ -23,7 +23,7 @@ std::string PlaceOf(const std::string& path);
 std::vector<double> ParamsOf(const Optimizer& optimizer);
 // A program and its states as a snapshot has them.
 void DescribeProgram(const Program& program, bool multi_precision, std::vector<double> params,
-                     SavedKey* key);
+                     SavedKey* key, bool lazy = true);
 // The program whose states the snapshot `path` has of a key.
 //   throws  kDataLoss  naming both
 Program ProgramOf(const std::string& path, const SavedKey& saved);
@@ -32,7 +32,7 @@ Program ProgramOf(const std::string& path, const SavedKey& saved);
 class PartSource {
  public:
   virtual ~PartSource() = default;
-  // The whole part, until the next call.
+  // The next bytes of the part, until the next call; of an empty one none.
   virtual std::span<const std::byte> Next(const checkpoint::Item& item) = 0;
 };
 
@@ -49,6 +49,7 @@ std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<Save
 
 // A snapshot that has been looked at: every part is as it was written.
 //   throws  as checkpoint::Reader does
+//           kDataLoss  keys by rows that no store could have
 checkpoint::Reader OpenSnapshot(const std::string& path, const StoreOptions& options);
 
 // A key of a store that is to be loaded.
@@ -57,14 +58,21 @@ struct LoadedKey {
   Shape shape;
   DType dtype{};
   size_t chunks = 1;
+  bool by_rows = false;    // `shape` is that of a row then
+  uint64_t row_count = 0;  // by rows
+  RowInitializer initializer = {};
 };
 // For each key of the store the one of the snapshot: each has to be there, and no other.
 //   optimizer  of the store; null: none
 //   throws  kInvalidArgument    keys, shapes or dtypes differ, or there are no values to load
 //           kFailedPrecondition the states are of another optimizer than the store has
-//           kDataLoss           the states are not those of the program that the snapshot names
+//           kDataLoss           the states are not those of the program that the snapshot names, or
+//                               the scalars of buckets differ where these are to be others
 std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const LoadedKey> keys,
                               const Optimizer* optimizer, Parts parts);
+
+//   throws  kDataLoss  naming the file and the key: it is by rows, and no store could have it
+void CheckRowKeys(const checkpoint::Reader& reader);
 
 KVStore::SnapshotInfo InfoOf(const checkpoint::Reader& reader);
 

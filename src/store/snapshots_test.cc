@@ -7,12 +7,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <boost/json/serialize.hpp>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "base/format.h"
+#include "base/mix.h"
 #include "base/random.h"
 #include "checkpoint/json.h"
 #include "tests/arrays.h"
@@ -32,6 +35,10 @@ class LyingSnapshots : public ::testing::Test {
     for (const char* key : {"a", "b"}) {
       store_->Init(key, test::Full({2, 3}, 1, key[0] == 'a' ? DType::kF16 : DType::kF32));
     }
+    const NDArray ids = NDArray::FromBytes(kIds, {3}, DType::kI64);
+    const Rows rows{ids, test::Full({3, 2}, 1, DType::kF16)};
+    const RowsInitItem item{"r", {2}, DType::kF16, 1000, {.a = 2}, &rows};
+    store_->InitRows({&item, 1});
     store_->SetOptimizer(Optimizer::Create("nadam", {}, true));
     Push(store_.get());
   }
@@ -40,8 +47,21 @@ class LyingSnapshots : public ::testing::Test {
   static void Push(KVStore* store) {
     for (const Key& key : store->Keys()) {
       const KVStore::KeyInfo info = store->Describe(key.view(), "push");
+      if (info.by_rows) {
+        PushRows(store, key.view(), info);
+        continue;
+      }
       store->Push(key.view(), test::Full(info.shape, 0.5, info.dtype));
     }
+  }
+  static void PushRows(KVStore* store, const KeyView& key, const KVStore::KeyInfo& info) {
+    std::vector<int64_t> dims{3};
+    dims.insert(dims.end(), info.shape.begin(), info.shape.end());
+    const Rows rows{NDArray::FromBytes(kIds, {3}, DType::kI64),
+                    test::Full(Shape(dims), 0.5, info.dtype)};
+    const Rows* const list[] = {&rows};
+    const RowsPushItem item{key, list};
+    store->PushRows({&item, 1});
   }
   // What is loaded can be used; an error of the library is as good.
   bool Takes(const std::function<void()>& action) {
@@ -50,6 +70,7 @@ class LyingSnapshots : public ::testing::Test {
     return is_taken;
   }
 
+  static constexpr int64_t kIds[] = {0, 1, 999};
   std::string folder_;
   std::unique_ptr<KVStore> store_ = KVStore::Create("local");
   Random random_{20};
@@ -83,6 +104,10 @@ json::value AnyScalar(Random* random) {
                                             "",
                                             "float64",
                                             "float16",
+                                            "nan",
+                                            "inf",
+                                            "uniform",
+                                            "rows",
                                             "int32",
                                             true,
                                             false,
@@ -154,8 +179,13 @@ class Zeros final : public PartSource {
  public:
   std::span<const std::byte> Next(const checkpoint::Item& item) override {
     bytes_.resize(item.tensor.bytes());
+    if (item.part == checkpoint::kIdsPart) {
+      ids.resize(bytes_.size() / sizeof(int64_t));
+      return std::as_bytes(std::span(ids));
+    }
     return bytes_;
   }
+  std::vector<int64_t> ids;
 
  private:
   std::vector<std::byte> bytes_;
@@ -163,7 +193,7 @@ class Zeros final : public PartSource {
 
 void ChangeSome(SavedKey* key, Random* random) {
   const auto count = [&] { return static_cast<size_t>(random->Between(0, 20)); };
-  switch (random->Between(0, 9)) {
+  switch (random->Between(0, key->by_rows ? 13 : 9)) {
     case 0:
       return key->arrays.resize(count(), "m");
     case 1:
@@ -188,6 +218,18 @@ void ChangeSome(SavedKey* key, Random* random) {
     case 8:
       key->shape = {random->Between(0, 6), random->Between(0, 3)};
       return;
+    case 10:
+      key->rows = static_cast<uint64_t>(random->Between(0, 4));
+      return;
+    case 11:
+      key->row_count = static_cast<uint64_t>(random->Between(0, 2000));
+      return;
+    case 12:
+      key->initializer.a = random->Chance(0.5) ? NAN : 1;
+      return;
+    case 13:
+      key->by_rows = false;
+      return;
     default:
       key->chunk_elements = static_cast<uint64_t>(random->Between(1, 6));
       key->updates.assign(
@@ -196,17 +238,62 @@ void ChangeSome(SavedKey* key, Random* random) {
   }
 }
 
+// Three ids as a snapshot has them.
+std::vector<int64_t> Sorted(int64_t first, int64_t last) {
+  std::vector<int64_t> ids{first, 1, last};
+  std::sort(ids.begin(), ids.end(), [](int64_t a, int64_t b) {
+    return Mix(static_cast<uint64_t>(a)) < Mix(static_cast<uint64_t>(b));
+  });
+  return ids;
+}
+
+TEST_F(LyingSnapshots, IdsThatNoStoreWritesAreRefusedAndNothingChanges) {
+  store_->Save(folder_ + "/good");
+  const std::vector<SavedKey> keys = checkpoint::Reader(folder_ + "/good").keys();
+  std::vector<int64_t> reversed = Sorted(0, 999);
+  std::reverse(reversed.begin(), reversed.end());
+  const std::vector<int64_t> sorted = Sorted(0, 999);
+  const std::vector<std::vector<int64_t>> lies = {
+      reversed, {sorted[0], sorted[1], sorted[1]}, Sorted(0, 1000), Sorted(-1, 999)};
+  const auto rows_of = [](KVStore* store) {
+    const NDArray ids = NDArray::FromBytes(kIds, {3}, DType::kI64);
+    const NDArray out = NDArray::Empty({3, 2}, DType::kF16);
+    const RowsPullItem item{"r", &ids, &out};
+    store->PullRows({&item, 1});
+    return out;
+  };
+  const NDArray before = rows_of(store_.get());
+  for (size_t i = 0; i <= lies.size(); ++i) {
+    Zeros zeros;
+    zeros.ids = i < lies.size() ? lies[i] : sorted;
+    const std::string path = Format("{}/{}", folder_, i);
+    WriteSnapshot(path, Parts::kAll, keys, &zeros, {});
+    const auto failure = test::FailureOf([&] { store_->Load(path); });
+    if (i == lies.size()) {
+      EXPECT_FALSE(failure.code) << failure.message;
+      EXPECT_FALSE(test::SameBytes(rows_of(store_.get()), before));
+      continue;
+    }
+    EXPECT_EQ(failure.code, Code::kDataLoss) << i;
+    EXPECT_NE(failure.message.find(path), std::string::npos) << failure.message;
+    EXPECT_NE(failure.message.find("key 'r': id "), std::string::npos) << failure.message;
+    EXPECT_TRUE(test::SameBytes(rows_of(store_.get()), before));
+  }
+}
+
 TEST_F(LyingSnapshots, KeysOfAnyFormAreLoadedOrRefused) {
   const std::string file = folder_ + "/states";
   store_->SaveStates(file);
   const std::vector<SavedKey> as_saved = checkpoint::Reader(file).keys();
+  const std::vector<int64_t> sorted = Sorted(0, 999);
   int taken = 0;
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 500; ++i) {
     std::vector<SavedKey> keys = as_saved;
     for (int64_t n = random_.Between(1, 3); n > 0; --n) {
       ChangeSome(&keys[random_.Next() % keys.size()], &random_);
     }
     Zeros zeros;
+    zeros.ids = sorted;
     WriteSnapshot(file, Parts::kStates, std::move(keys), &zeros, {});
     taken += static_cast<int>(Takes([&] { store_->LoadStates(file); }));
   }
