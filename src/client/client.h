@@ -95,6 +95,8 @@ struct Operation {
   uint64_t round = 0;  // kRestore: at which the value was cut
   uint64_t part = 0;   // kRead: see ChunkState; chunks that lack the part are not read
   std::shared_ptr<const std::vector<ChunkState>> states;  // kRead, kRestore: of each chunk
+  RowRange rows;  // kRead by rows, but for scalars: of those of all buckets, one behind the other
+  bool adds = false;  // kRestore by rows: to those of one before it; only to buckets with rows here
   Traced::Request trace;
   Time patience = 0;  // 0: the client's
 
@@ -306,6 +308,10 @@ class Client final : private ChunkPlaces {
   // snapshots.cc
   void StartRead(Op* op);
   static codec::Range PartRange(const Operation& read, uint32_t chunk);
+  static bool ReadsRows(const Operation& read);
+  static Error CannotSaveRows(uint32_t server);
+  static codec::Range RowsRange(const Operation& read, const RowRange& rows, uint64_t at);
+  void QueueRead(Op* op, uint32_t chunk, size_t bytes, const RowRange* rows);
   void OnReadAnswer(const Outgoing& sent, const Message& reply);
   void StartRelease(Op* op);
   void StartFindBase(const KeyId& id, KeyState* key, Op* op);

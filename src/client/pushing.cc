@@ -235,7 +235,12 @@ void Client::OnPullAnswer(const Outgoing& sent, const Message& reply) {
     return NoteGone(&key, error);
   }
   op->versions[chunk] = reply.number;
-  if (op->what.kind == Kind::kCut) op->states[chunk] = DecodeChunkState(reply.extra);
+  if (op->what.kind == Kind::kCut) {
+    op->states[chunk] = DecodeChunkState(reply.extra);
+    if (op->states[chunk].by_rows != key.meta.by_rows()) {
+      return Fail(op, CannotSaveRows(key.chunks[chunk].server));
+    }
+  }
   if (op->unpulled == 0 && PullAgain(found->first, &key, op)) return;
   FinishIfDone(op);
 }

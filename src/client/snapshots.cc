@@ -1,16 +1,56 @@
 // What servers keep to be read, and values that are put back.
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/format.h"
 #include "client/client.h"
 
 namespace tkv {
 
+namespace {
+
+// Which rows of a bucket are among those that are read, and where they lie there.
+struct Asked {
+  RowRange rows;  // of the bucket
+  uint64_t at = 0;
+};
+
+//   before  number of the rows of buckets before this one
+Asked AskedOf(const RowRange& read, uint64_t before, uint64_t count) {
+  const uint64_t begin = std::max(read.first, before);
+  const uint64_t end = std::min(read.first + read.count, before + count);
+  if (begin >= end) return {};
+  return {{begin - before, end - begin}, begin - read.first};
+}
+
+}  // namespace
+
+bool Client::ReadsRows(const Operation& read) {
+  return read.meta->by_rows() && !(*read.states)[0].IsScalar(read.part);
+}
+
+codec::Range Client::RowsRange(const Operation& read, const RowRange& rows, uint64_t at) {
+  const KeyMeta& meta = *read.meta;
+  const size_t bytes =
+      read.part == ChunkState::kIds
+          ? sizeof(uint64_t)
+          : meta.elements() *
+                ItemSize(read.part == ChunkState::kValue ? meta.dtype : ComputeType(meta.dtype));
+  return {at * bytes, rows.count * bytes};
+}
+
 // Where a part of a chunk lies among those of all chunks: an array has the order of the value, of
 // a scalar there is one for each chunk.
 codec::Range Client::PartRange(const Operation& read, uint32_t chunk) {
   const KeyMeta& meta = *read.meta;
   const auto& states = *read.states;
+  if (ReadsRows(read)) {
+    uint64_t before = 0;
+    for (uint32_t c = 0; c < chunk; ++c) before += states[c].rows;
+    const Asked asked = AskedOf(read.rows, before, states[chunk].rows);
+    return RowsRange(read, asked.rows, asked.at);
+  }
   const size_t bytes = states[chunk].PartBytes(read.part, meta.dtype, meta.elements_of(chunk));
   size_t before =
       read.part == ChunkState::kValue ? ItemSize(meta.dtype) : ItemSize(ComputeType(meta.dtype));
@@ -28,23 +68,35 @@ void Client::StartRead(Op* op) {
     const uint32_t server = ServerOf(epoch_.placement, op->key, c);
     if (const auto& dead = links_[server].dead()) return Fail(op, *dead);
   }
-  for (uint32_t c = 0; c < chunks; ++c) {
+  uint64_t before = 0;
+  for (uint32_t c = 0; c < chunks; before += states[c++].rows) {
     if (!states[c].HasPart(op->what.part)) continue;
-    Outgoing read;
-    read.op = op->id;
-    read.priority = op->what.priority;
-    read.pull_bytes = PartRange(op->what, c).size;
-    read.message.type = Type::kPull;
-    read.message.flags = kOfCut;
-    read.message.key = op->key;
-    read.message.chunk = c;
-    read.message.dtype = op->what.meta->dtype;
-    read.message.number = op->what.part;
-    read.message.need = (*op->what.states)[c].version;
-    ++op->unpulled;
-    Queue(ServerOf(epoch_.placement, op->key, c), std::move(read));
+    if (!ReadsRows(op->what)) {
+      QueueRead(op, c, PartRange(op->what, c).size, nullptr);
+      continue;
+    }
+    const Asked asked = AskedOf(op->what.rows, before, states[c].rows);
+    if (asked.rows.count == 0) continue;
+    QueueRead(op, c, RowsRange(op->what, asked.rows, 0).size, &asked.rows);
   }
   if (op->unpulled == 0) Finish(op);
+}
+
+void Client::QueueRead(Op* op, uint32_t chunk, size_t bytes, const RowRange* rows) {
+  Outgoing read;
+  read.op = op->id;
+  read.priority = op->what.priority;
+  read.pull_bytes = bytes;
+  read.message.type = Type::kPull;
+  read.message.flags = kOfCut;
+  read.message.key = op->key;
+  read.message.chunk = chunk;
+  read.message.dtype = op->what.meta->dtype;
+  read.message.number = op->what.part;
+  read.message.need = (*op->what.states)[chunk].version;
+  if (rows != nullptr) read.message.extra = Encode(*rows);
+  ++op->unpulled;
+  Queue(ServerOf(epoch_.placement, op->key, chunk), std::move(read));
 }
 
 void Client::OnReadAnswer(const Outgoing& sent, const Message& reply) {
@@ -94,12 +146,19 @@ void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
                 Error(Code::kInvalidArgument, Format("{} chunks, the key has {}",
                                                      op->what.states->size(), key->chunks.size())));
   }
+  for (const ChunkPlace& place : key->chunks) {
+    const ServerLink& link = links_[place.server];
+    if (!key->meta.by_rows() || link.incarnation() == 0) continue;
+    if ((link.features() & kSavesRowsFeature) == 0) return Fail(op, CannotSaveRows(place.server));
+  }
   key->opening = op->id;  // nothing else of this key moves meanwhile
   for (uint32_t c = 0; c < key->chunks.size(); ++c) {
+    if (op->what.adds && (*op->what.states)[c].rows == 0) continue;
     Outgoing restore;
     restore.op = op->id;
     restore.message.type = Type::kRestore;
     restore.message.key = id;
+    restore.message.flags = op->what.adds ? kMore : 0;
     restore.message.chunk = c;
     restore.message.dtype = key->meta.dtype;
     restore.message.number = op->what.round;
@@ -108,6 +167,14 @@ void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
     ++op->unaccepted;
     Queue(key->chunks[c].server, std::move(restore));
   }
+  if (op->unaccepted == 0) Finish(op);
+}
+
+Error Client::CannotSaveRows(uint32_t server) {
+  return Error(Code::kUnimplemented,
+               Format("server {} cannot save or load keys that are kept by rows; upgrade tensorkv "
+                      "where it runs",
+                      server));
 }
 
 }  // namespace tkv

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <thread>
 
@@ -67,16 +69,17 @@ void Push(KVStore* store, const std::vector<int64_t>& ids, const std::vector<flo
   store->PushRows({&item, 1});
 }
 
-std::vector<float> Pull(KVStore* store, const std::vector<int64_t>& ids) {
+std::vector<float> Pull(KVStore* store, const std::vector<int64_t>& ids, bool all = false) {
   const NDArray out = RowValues(std::vector<float>(ids.size(), -1));
   const NDArray asked = Ids(ids);
   const RowsPullItem item{"e", &asked, &out};
   store->PullRows({&item, 1});
   std::vector<float> firsts;
-  const std::vector<float> all = Values(out);
+  const std::vector<float> values = Values(out);
+  if (all) return values;
   for (size_t i = 0; i < ids.size(); ++i) {
-    firsts.push_back(all[i * kWidth]);
-    for (int64_t j = 1; j < kWidth; ++j) EXPECT_EQ(all[i * kWidth + j], firsts.back());
+    firsts.push_back(values[i * kWidth]);
+    for (int64_t j = 1; j < kWidth; ++j) EXPECT_EQ(values[i * kWidth + j], firsts.back());
   }
   return firsts;
 }
@@ -198,6 +201,66 @@ TEST(DistRows, WithoutAnOptimizerTheSumOfRowsTakesThePlaceOfADenseValue) {
     store->Pull("d", out);
     EXPECT_EQ(Values(out), (std::vector<float>{0, 0, 4, 4, 0, 0}));
   });
+}
+
+// What two steps of all workers leave, from the beginning or from a snapshot.
+TEST(DistRows, SnapshotsGoToOtherServersAndToOneProcess) {
+  std::string name = ::testing::TempDir() + "tkv-XXXXXX";
+  const std::filesystem::path folder = mkdtemp(name.data());
+  constexpr int64_t kRows = 500;
+  std::vector<int64_t> all(kRows);
+  for (int64_t id = 0; id < kRows; ++id) all[static_cast<size_t>(id)] = id;
+  const auto step = [&](KVStore* store, int workers, int number) {
+    for (int rank = 0; rank < workers; ++rank) {  // a store of one process does the work of all
+      const Contribution part = ContributionOf(3, rank, number, kRows);
+      if (store->num_workers() == workers && rank != store->rank()) continue;
+      Push(store, part.ids, part.numbers);
+    }
+  };
+  for (const char* optimizer : {"momentum", "nadam"}) {
+    const std::string path = (folder / optimizer).string();
+    std::vector<float> then, expected;
+    {
+      Cluster cluster(Options(1, 2, "dist_sync"));
+      EachWorker(&cluster, [&](KVStore* store) {
+        InitTable(store, kRows, nullptr, {RowInitializer::Kind::kNormal, 0, 1, 5});
+        store->SetOptimizer(Optimizer::Create(optimizer));
+        for (int number = 0; number < 5; ++number) step(store, 1, number);
+        store->Save(path);
+        then = Pull(store, all, true);
+        step(store, 1, 5);
+        expected = Pull(store, all, true);
+      });
+    }
+    EXPECT_NE(then, expected);
+    const auto goes_on = [&](KVStore* store) {
+      EXPECT_EQ(store->Restore(path).rounds.at(0).second, 5U);
+      EXPECT_EQ(Pull(store, all, true), then);
+      step(store, 1, 5);
+      EXPECT_EQ(Pull(store, all, true), expected) << optimizer;
+    };
+    for (const int servers : {1, 2, 3}) {
+      Cluster cluster(Options(1, servers, "dist_sync"));
+      EachWorker(&cluster, goes_on);
+    }
+    const auto local = KVStore::Create("local");
+    goes_on(local.get());
+    local->Save(path);
+    Cluster cluster(Options(2, 3, "dist_sync"));
+    EachWorker(&cluster, [&](KVStore* store) {
+      EXPECT_EQ(store->Restore(path).rounds.at(0).second, 6U);
+      EXPECT_EQ(Pull(store, all, true), expected);
+      store->Barrier();
+      Push(store, {1}, {1});
+      Pull(store, {1}, true);
+      store->Save(path);
+      store->Barrier();
+      Push(store, {2}, {1});
+      store->Load(path);
+      EXPECT_EQ(store->Round("e"), 7U);
+    });
+  }
+  std::filesystem::remove_all(folder);
 }
 
 std::string WhyNot(const std::function<void()>& call) {

@@ -8,6 +8,7 @@
 
 #include "base/duration.h"
 #include "base/format.h"
+#include "base/mix.h"
 #include "base/wait.h"
 #include "runtime/dist_store.h"
 
@@ -25,7 +26,13 @@ SavedKey DescribeKey(const Key& name, const KeyMeta& meta, const std::vector<Chu
   key.shape = meta.shape;
   key.is_async = meta.mode == KeyMeta::Mode::kAsync;
   key.round = round;
-  key.chunk_elements = states.size() > 1 ? meta.chunk_elements : 0;
+  key.chunk_elements = states.size() > 1 && !meta.by_rows() ? meta.chunk_elements : 0;
+  if (meta.by_rows()) {
+    key.by_rows = true;
+    key.row_count = meta.row_count;
+    key.initializer = meta.initializer;
+    for (const ChunkState& state : states) key.rows += state.rows;
+  }
   key.has_value = parts == Parts::kAll;
   key.updates.clear();
   for (const ChunkState& state : states) key.updates.push_back(state.updates);
@@ -54,20 +61,105 @@ struct Restored {
   SmallVector<size_t, 1> ends;
 };
 
+// The numbers and spec of a chunk; of a key in other chunks all have the same.
+ChunkState StateOf(const SavedKey& saved, const KeyMeta& meta, uint32_t chunk, Parts parts) {
+  ChunkState state;
+  state.updates = saved.updates[saved.updates.size() == meta.chunk_count() ? chunk : 0];
+  state.has_value = parts == Parts::kAll;
+  state.has_master = saved.has_master;
+  state.arrays = static_cast<uint8_t>(saved.arrays.size());
+  state.scalars = static_cast<uint8_t>(saved.scalars.size());
+  state.spec.program = saved.program.text;
+  state.spec.multi_precision = saved.program.multi_precision;
+  return state;
+}
+
+// How many rows of a key one RESTORE takes: the bytes of a few.
+//   throws  kResourceExhausted  none fits
+uint64_t RowsAtOnce(const SavedKey& saved, const KeyMeta& meta, Parts parts) {
+  constexpr size_t kBytes = size_t{16} << 20;
+  ChunkState state = StateOf(saved, meta, 0, parts);
+  state.by_rows = true;
+  state.rows = 1;
+  const size_t bytes = state.Bytes(meta.dtype, meta.elements());
+  if (bytes > kPartBytesMax) {
+    throw Fail(Code::kResourceExhausted,
+               "key {}: a row has {} bytes with its states, at most {} can be put back",
+               saved.key.view().ToString(), bytes, kPartBytesMax);
+  }
+  return std::max<size_t>(1, kBytes / bytes);
+}
+
+// Rows of a key as its buckets get them back, `count` from row `first` on.
+Restored GatherRows(const checkpoint::Reader& reader, size_t index, const KeyMeta& meta,
+                    Parts parts, uint64_t first, uint64_t count) {
+  const SavedKey& saved = reader.keys()[index];
+  const uint32_t buckets = meta.buckets;
+  std::vector<uint64_t> ids(count);
+  reader.Read(index, checkpoint::kIdsPart, std::as_writable_bytes(std::span(ids)),
+              first * sizeof(uint64_t));
+  Restored restored;
+  restored.states.resize(buckets);
+  size_t bytes = 0;
+  auto next = ids.begin();
+  for (uint32_t b = 0; b < buckets; ++b) {
+    const auto end = std::partition_point(
+        next, ids.end(), [&](uint64_t id) { return BucketOf(Mix(id), buckets) <= b; });
+    ChunkState& state = restored.states[b];
+    if (first == 0 || end > next) {
+      state = StateOf(saved, meta, b, parts);
+      state.by_rows = true;
+      state.rows = static_cast<uint64_t>(end - next);
+      bytes += state.Bytes(meta.dtype, meta.elements());
+    }
+    next = end;
+    restored.ends.push_back(bytes);
+  }
+  restored.body = NDArray::Empty({static_cast<int64_t>(bytes)}, DType::kU8);
+  auto* const body = static_cast<std::byte*>(restored.body.HostData());
+  std::vector<size_t> at(buckets);  // where the next part of each bucket goes
+  for (uint32_t b = 1; b < buckets; ++b) at[b] = restored.ends[b - 1];
+  const auto deal = [&](uint64_t part, const std::byte* from) {
+    for (uint32_t b = 0; b < buckets; ++b) {
+      const ChunkState& state = restored.states[b];
+      const size_t size = state.PartBytes(part, meta.dtype, meta.elements());
+      if (size > 0) std::memcpy(body + at[b], from, size);
+      at[b] += size;
+      from += size;
+    }
+  };
+  deal(ChunkState::kIds, reinterpret_cast<const std::byte*>(ids.data()));
+  const ChunkState whole = StateOf(saved, meta, 0, parts);
+  std::vector<std::byte> block;
+  for (uint64_t part = 0; part < ChunkState::kStates + whole.arrays; ++part) {
+    if (!whole.HasPart(part)) continue;
+    const size_t row_bytes =
+        meta.elements() *
+        ItemSize(part == ChunkState::kValue ? meta.dtype : ComputeType(meta.dtype));
+    block.resize(count * row_bytes);
+    reader.Read(index, part, block, first * row_bytes);
+    deal(part, block.data());
+  }
+  std::vector<double> scalars(saved.updates.size());
+  for (uint64_t s = 0; s < whole.scalars; ++s) {
+    reader.Read(index, ChunkState::kStates + whole.arrays + s,
+                std::as_writable_bytes(std::span(scalars)));
+    for (uint32_t b = 0; b < buckets; ++b) {
+      if (restored.states[b].scalars == 0) continue;
+      std::memcpy(body + at[b], &scalars[scalars.size() == buckets ? b : 0], sizeof(double));
+      at[b] += sizeof(double);
+    }
+  }
+  return restored;
+}
+
 Restored Gather(const checkpoint::Reader& reader, size_t index, const KeyMeta& meta, Parts parts) {
   const SavedKey& saved = reader.keys()[index];
   Restored restored;
   const uint32_t chunks = meta.chunk_count();
   size_t bytes = 0;
   for (uint32_t c = 0; c < chunks; ++c) {
-    ChunkState& state = restored.states.emplace_back();
-    state.updates = saved.updates[saved.updates.size() == chunks ? c : 0];
-    state.has_value = parts == Parts::kAll;
-    state.has_master = saved.has_master;
-    state.arrays = static_cast<uint8_t>(saved.arrays.size());
-    state.scalars = static_cast<uint8_t>(saved.scalars.size());
-    state.spec.program = saved.program.text;
-    state.spec.multi_precision = saved.program.multi_precision;
+    const ChunkState& state = restored.states.emplace_back(StateOf(saved, meta, c, parts));
     bytes += state.Bytes(meta.dtype, meta.elements_of(c));
     restored.ends.push_back(bytes);
   }
@@ -369,7 +461,8 @@ void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts 
       if (!meta) {
         throw Fail(Code::kNotFound, "key {}: no such key", record->key.view().ToString());
       }
-      keys.push_back({record->key, meta->shape, meta->dtype, meta->chunk_count()});
+      keys.push_back({record->key, meta->shape, meta->dtype, meta->chunk_count(), meta->by_rows(),
+                      meta->row_count, meta->initializer});
       loading->metas.push_back(*meta);
     }
     loading->matches = MatchKeys(*loading->reader, keys, optimizer.get(), parts);
@@ -387,14 +480,14 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
     bytes_ahead -= bytes;
   };
   try {
-    for (size_t i = 0; i < loading.matches.size(); ++i) {
+    const auto put_back = [&](size_t i, Restored restored, bool adds) {
       const RecordPtr& record = loading.records[i];
-      Restored restored = Gather(*loading.reader, loading.matches[i], loading.metas[i], parts);
       Operation restore = Make(Operation::Kind::kRestore, verb, record.get());
       restore.states = std::make_shared<const std::vector<ChunkState>>(std::move(restored.states));
       restore.value.bytes = MemoryOf(restored.body);
       restore.round = loading.reader->keys()[loading.matches[i]].round;
       restore.value.ends = std::move(restored.ends);
+      restore.adds = adds;
       const CallPtr call = NewCall(verb);
       call->keys.push_back(record);
       call->sources.push_back(restore.value.bytes);
@@ -405,6 +498,22 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
       has_begun = true;
       worker_->Launch(call, std::move(operations));
       while (bytes_ahead > kAheadBytes) wait_for_first();
+    };
+    for (size_t i = 0; i < loading.matches.size(); ++i) {
+      const size_t match = loading.matches[i];
+      const KeyMeta& meta = loading.metas[i];
+      if (!meta.by_rows()) {
+        put_back(i, Gather(*loading.reader, match, meta, parts), false);
+        continue;
+      }
+      const SavedKey& saved = loading.reader->keys()[match];
+      const uint64_t at_once = RowsAtOnce(saved, meta, parts);
+      uint64_t first = 0;
+      do {  // at first to every bucket, also one that gets no rows
+        const uint64_t count = std::min(at_once, saved.rows - first);
+        put_back(i, GatherRows(*loading.reader, match, meta, parts, first, count), first > 0);
+        first += count;
+      } while (first < saved.rows);
     }
     while (!under_way.empty()) wait_for_first();
   } catch (const Error& error) {

@@ -16,6 +16,8 @@ namespace tkv {
 class Saving::KeptParts final : public PartSource {
  public:
   static constexpr size_t kAheadBytes = size_t{8} << 20;
+  static constexpr size_t kRowsBytes = size_t{4} << 20;  // of one reading of rows
+  static_assert(ChunkState::kIds == checkpoint::kIdsPart);
 
   explicit KeptParts(const Saving& saving)
       : saving_(saving), items_(checkpoint::LayoutOf(saving.keys_, UINT64_MAX).items) {}
@@ -23,16 +25,16 @@ class Saving::KeptParts final : public PartSource {
     for (const Reading& reading : ahead_) saving_.worker_->GiveUp(reading.call);
   }
 
-  std::span<const std::byte> Next(const checkpoint::Item& item) override {
+  std::span<const std::byte> Next(const checkpoint::Item& /*item*/) override {
     if (now_.call != nullptr) bytes_ahead_ -= now_.buffer.bytes();
     now_ = {};
-    while (next_ < items_.size() && (ahead_.empty() || bytes_ahead_ < kAheadBytes)) Begin();
+    while (next_.item < items_.size() && (ahead_.empty() || bytes_ahead_ < kAheadBytes)) Begin();
     now_ = ahead_.front();
     ahead_.pop_front();
     now_.call->Wait(Saturated(saving_.options_.patience) +
                     Saturated(saving_.options_.server_patience));
     const auto ended = saving_.worker_->TakeOwners();
-    return {static_cast<const std::byte*>(now_.buffer.HostData()), item.tensor.bytes()};
+    return {static_cast<const std::byte*>(now_.buffer.HostData()), now_.buffer.bytes()};
   }
 
  private:
@@ -41,11 +43,39 @@ class Saving::KeptParts final : public PartSource {
     NDArray buffer;
   };
 
+  // What is asked for next: a part, or some rows of it.
+  struct Place {
+    size_t item = 0;
+    uint64_t row = 0;
+  };
+
+  // The rows of the next reading, which moves on; none of a part that is read as one.
+  RowRange TakeRows(const checkpoint::Item& item, size_t* bytes) {
+    const SavedKey& key = saving_.keys_[item.key];
+    const uint64_t first_scalar = checkpoint::kStateParts + key.arrays.size();
+    const bool is_scalar = item.part != checkpoint::kIdsPart && item.part >= first_scalar;
+    *bytes = item.tensor.bytes();
+    if (!key.by_rows || is_scalar || key.rows == 0) {
+      ++next_.item;
+      return {};
+    }
+    const size_t row_bytes = *bytes / key.rows;
+    RowRange rows{next_.row, 0};
+    rows.count =
+        std::min<uint64_t>(std::max<size_t>(1, kRowsBytes / row_bytes), key.rows - rows.first);
+    *bytes = rows.count * row_bytes;
+    next_.row += rows.count;
+    if (next_.row == key.rows) next_ = {next_.item + 1, 0};
+    return rows;
+  }
+
   void Begin() {
-    const checkpoint::Item& item = items_[next_++];
+    const checkpoint::Item& item = items_[next_.item];
     const Source& source = saving_.sources_[item.key];
     Reading reading;
-    reading.buffer = NDArray::Empty({static_cast<int64_t>(item.tensor.bytes())}, DType::kU8);
+    size_t bytes = 0;
+    const RowRange rows = TakeRows(item, &bytes);
+    reading.buffer = NDArray::Empty({static_cast<int64_t>(bytes)}, DType::kU8);
     Prefill(item, source, reading.buffer);
     reading.call =
         Worker::NewCall(saving_.worker_, saving_.verb_, saving_.store_, saving_.options_.interrupt);
@@ -57,6 +87,7 @@ class Saving::KeptParts final : public PartSource {
     read.states = source.states;
     read.store = saving_.store_;
     read.part = item.part;
+    read.rows = rows;
     read.priority = INT32_MIN;  // after what the job itself waits for
     read.patience = Saturated(saving_.options_.patience).count();
     read.out = {static_cast<std::byte*>(reading.buffer.HostData()), reading.buffer.bytes(),
@@ -84,7 +115,7 @@ class Saving::KeptParts final : public PartSource {
 
   const Saving& saving_;
   const std::vector<checkpoint::Item> items_;
-  size_t next_ = 0;
+  Place next_;
   size_t bytes_ahead_ = 0;
   std::deque<Reading> ahead_;
   Reading now_;

@@ -143,22 +143,34 @@ void ChunkWorker::Start(Chunk* chunk, Bytes body) {
   chunk->value.dense_ = CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr});
 }
 
+// Whether updates keep anything with the rows.
+static bool KeepsBesideRows(const RowTable& table) {
+  return table.state_count() > 0 || table.has_master();
+}
+
 void ChunkWorker::SetRule(Chunk* chunk, RulePtr rule) {
   if (rule != nullptr && rule->assigns()) rule = nullptr;
   if (rule == nullptr || !rule->KeepsStateOf(chunk->rule.get())) {
     chunk->states.clear();
     chunk->master = {};
     chunk->updates = 0;
+    if (chunk->value.by_rows() && KeepsBesideRows(chunk->value.rows())) {
+      chunk->value.rows_->StartStates(0, false);
+    }
   }
   chunk->rule = std::move(rule);
 }
 
 void ChunkWorker::TryRule(Chunk* chunk, const RulePtr& rule) {
-  FormerRule former{rule, chunk->rule, !rule->KeepsStateOf(chunk->rule.get()), {}, {}, 0};
+  FormerRule former{rule, chunk->rule,   !rule->KeepsStateOf(chunk->rule.get()), {}, {}, 0,
+                    {},   chunk->version};
   if (former.has_state) {
     former.states = chunk->states;
     former.master = chunk->master;
     former.updates = chunk->updates;
+    if (chunk->value.by_rows() && KeepsBesideRows(chunk->value.rows())) {
+      former.rows = chunk->value.rows();
+    }
   }
   SetRule(chunk, rule);
   chunk->former = std::move(former);
@@ -168,6 +180,7 @@ void ChunkWorker::TakeBack(Chunk* chunk) {
   FormerRule former = *std::exchange(chunk->former, std::nullopt);
   chunk->rule = std::move(former.rule);
   if (!former.has_state) return;
+  if (former.rows) TakeBackRows(chunk, &former);
   chunk->states = std::move(former.states);
   chunk->master = std::move(former.master);
   chunk->updates = former.updates;

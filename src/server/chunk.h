@@ -101,6 +101,8 @@ struct FormerRule {
   std::vector<Block> states;
   Block master;
   uint64_t updates = 0;
+  std::optional<RowTable> rows;  // by rows, where updates kept something in them
+  uint64_t version = 0;          // that the rule was tried at
 };
 
 struct Chunk {
@@ -139,7 +141,7 @@ struct ChunkCut {
   Block master;
   std::vector<Block> states;
 
-  // Nothing where there is no such part.
+  // Nothing where there is no such part.  By rows scalars alone.
   std::optional<Bytes> Part(uint64_t part) const;
 };
 
@@ -179,10 +181,14 @@ class ChunkWorker {
   static void TakeBack(Chunk* chunk);
 
   static ChunkCut Cut(const Chunk& chunk, uint32_t store);
+  // A part of rows of a cut by rows, all of which it has.
+  //   throws  kResourceExhausted
+  Bytes ReadCut(const ChunkCut& cut, uint64_t part, const RowRange& rows);
   // Value and state as the body has them, part by part; the version stays.
+  //   adds    of rows: those that are there stay
   //   throws  kInvalidArgument (what the rule keeps is something else), kFailedPrecondition (it is
   //           another rule's), kResourceExhausted; nothing changed
-  void Restore(Chunk* chunk, const ChunkState& state, const Bytes& body);
+  void Restore(Chunk* chunk, const ChunkState& state, const Bytes& body, bool adds = false);
 
   // The body as one that stays: a body without an owner is lent for the moment, and is copied.
   Bytes Keep(Bytes body);
@@ -217,6 +223,8 @@ class ChunkWorker {
   // chunk_rows.cc
   static void CheckRows(const Chunk& chunk, const codec::Part& part);
   static SparseSum RowsOf(const Chunk& chunk, const codec::Part& part, SparseSum::Memory memory);
+  void RestoreRows(Chunk* chunk, const ChunkState& state, const Bytes& body, bool adds);
+  static void TakeBackRows(Chunk* chunk, FormerRule* former);
   void AssignRows(Chunk* chunk, const SparseSum& sum);
   void UpdateRows(Chunk* chunk, const SparseSum& sum, const std::vector<double>& params,
                   size_t count);

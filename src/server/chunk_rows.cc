@@ -1,7 +1,10 @@
 // Chunks of keys by rows: buckets.
 
 #include <algorithm>
+#include <cstring>
 
+#include "base/format.h"
+#include "base/mix.h"
 #include "server/chunk.h"
 
 namespace tkv {
@@ -79,6 +82,93 @@ void ChunkWorker::UpdateRows(Chunk* chunk, const SparseSum& sum, const std::vect
   for (size_t i = 0; i < states.size(); ++i) *states[i].as<double>() = update.scalars()[i];
   chunk->states = std::move(states);
   ++chunk->updates;
+}
+
+// What the rows had beside their values before a rule was tried.  Values are as they are: others may have
+// pushed meanwhile; masters begin again as these.
+void ChunkWorker::TakeBackRows(Chunk* chunk, FormerRule* former) {
+  RowTable& table = *chunk->value.rows_;
+  RowTable& old = *former->rows;
+  if (chunk->version == former->version) {  // nobody has
+    table = std::move(old);
+    return;
+  }
+  table.StartStates(old.state_count(), old.has_master());
+  const size_t bytes = old.row_elements() * ItemSize(ComputeType(old.dtype()));
+  constexpr size_t kRows = 1024;
+  try {
+    std::vector<std::byte> rows(kRows * bytes);
+    RowPlaces places;
+    for (uint64_t first = 0;;) {
+      const std::vector<uint64_t> mixes = old.Mixes(first, kRows);
+      if (mixes.empty()) return;
+      table.Reserve(mixes, &places);
+      for (size_t s = 0; s < old.state_count(); ++s) {
+        old.ReadState(s, mixes, rows.data());
+        table.AssignState(s, places, {rows.data(), bytes, nullptr});
+      }
+      if (mixes.back() == UINT64_MAX) return;
+      first = mixes.back() + 1;
+    }
+  } catch (const std::exception& error) {
+    static_cast<void>(error);  // no memory: the other rows begin anew
+  }
+}
+
+Bytes ChunkWorker::ReadCut(const ChunkCut& cut, uint64_t part, const RowRange& rows) {
+  const RowTable& table = cut.value.rows();
+  const size_t bytes = cut.state.PartBytes(part, table.dtype(), table.row_elements());
+  const Block out = pool_->Allocate(rows.count == 0 ? 0 : bytes / cut.state.rows * rows.count);
+  const std::vector<uint64_t> mixes = table.MixesFrom(rows.first, rows.count);
+  if (part == ChunkState::kIds) {
+    for (size_t i = 0; i < mixes.size(); ++i) out.as<uint64_t>()[i] = Unmix(mixes[i]);
+  } else if (part == ChunkState::kValue) {
+    table.Read(mixes, out.data);
+  } else if (part == ChunkState::kMaster) {
+    table.ReadMaster(mixes, out.data);
+  } else {
+    table.ReadState(part - ChunkState::kStates, mixes, out.data);
+  }
+  return out.bytes();
+}
+
+void ChunkWorker::RestoreRows(Chunk* chunk, const ChunkState& state, const Bytes& body, bool adds) {
+  const DType dtype = chunk->dtype;
+  const auto mixes = codec::MixesOf(chunk->bucket, body.data, state.rows);
+  const RowTable& old = chunk->value.rows();
+  std::optional<RowTable> fresh;
+  if (!adds) {
+    fresh = state.has_value ? old.Emptied() : old;
+    fresh->StartStates(state.arrays, state.has_master);
+  } else if (old.state_count() != state.arrays || old.has_master() != state.has_master) {
+    throw Fail(Code::kInvalidArgument, "more rows, with other states than those before them");
+  }
+  RowTable& table = fresh ? *fresh : *chunk->value.rows_;
+  RowPlaces places;
+  std::vector<Block> scalars(state.scalars);
+  for (Block& scalar : scalars) scalar = pool_->Allocate(sizeof(double));
+  table.Reserve(mixes, &places);
+  // From here on nothing fails.
+  size_t at = state.PartBytes(ChunkState::kIds, dtype, chunk->elements);
+  const auto take = [&](uint64_t part) {
+    const size_t bytes = state.PartBytes(part, dtype, chunk->elements);
+    const RowSource rows{body.data + at, state.rows == 0 ? 0 : bytes / state.rows, nullptr};
+    at += bytes;
+    return rows;
+  };
+  if (state.has_value) table.Assign(places, take(ChunkState::kValue), dtype);
+  if (state.has_master) table.AssignMaster(places, take(ChunkState::kMaster));
+  for (size_t s = 0; s < state.arrays; ++s) {
+    table.AssignState(s, places, take(ChunkState::kStates + s));
+  }
+  for (Block& scalar : scalars) {
+    std::memcpy(scalar.data, body.data + at, sizeof(double));
+    at += sizeof(double);
+  }
+  if (fresh) chunk->value.rows_ = std::move(*fresh);
+  chunk->states = std::move(scalars);
+  chunk->updates = state.updates;
+  chunk->failure.reset();
 }
 
 }  // namespace tkv

@@ -1,6 +1,7 @@
 // Keys by rows on a shard: what a bucket keeps, and what it refuses.
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/mix.h"
@@ -61,6 +62,51 @@ class RowsOfShardTest : public test::ShardTest {
     push.encoding = Encoding::kRows;
     push.body = std::move(body);
     return push;
+  }
+  // An optimizer, which counts from the next round on.
+  void SetMomentum(uint64_t seq, uint64_t generation, bool commits = true) {
+    const auto momentum = Optimizer::Create("momentum", {{"learning_rate", 1}, {"momentum", 0.5}});
+    UpdateSpec spec;
+    spec.program = momentum->program().ToText();
+    spec.params = momentum->ParamsFor("rows");
+    spec.fresh = true;
+    Message control = Make(Type::kControl, seq, generation);
+    control.key = {};
+    control.extra = Encode(spec);
+    ControlRounds::Item item{key_, chunk().version + 1};
+    auto listed = std::make_shared<ControlRounds::Item>(item);
+    control.body = {reinterpret_cast<const std::byte*>(listed.get()), sizeof item, listed};
+    ASSERT_EQ(Send(kLink0, control).type, Type::kOk);
+    if (!commits) return;
+    ++epoch_.number;
+    epoch_.commits = {{0, 4, generation}};
+    shard_.On(epoch_, &effects_);
+  }
+  Message CutAt(uint64_t seq, uint64_t version) {
+    Message cut = Make(Type::kPull, seq, version);
+    cut.flags = kNoBody | kCut;
+    return cut;
+  }
+  Message ReadOf(uint64_t seq, uint64_t part, uint64_t version, RowRange rows) {
+    Message read = Make(Type::kPull, seq, part);
+    read.need = version;
+    read.flags = kOfCut;
+    read.extra = Encode(rows);
+    return read;
+  }
+  Message RestoreOf(uint64_t seq, const ChunkState& state, const std::vector<uint64_t>& ids,
+                    float number, bool adds = false) {
+    Message restore = Make(Type::kRestore, seq);
+    restore.extra = Encode(state);
+    restore.flags = adds ? kMore : 0;
+    const size_t arrays = 1 + state.arrays;
+    auto owner = std::make_shared<std::vector<std::byte>>(ids.size() * 8 * (1 + arrays));
+    std::memcpy(owner->data(), ids.data(), ids.size() * 8);
+    for (size_t i = 0; i < ids.size() * 2 * arrays; ++i) {
+      std::memcpy(owner->data() + ids.size() * 8 + i * 4, &number, 4);
+    }
+    restore.body = {owner->data(), owner->size(), owner};
+    return restore;
   }
   Message PullOf(uint64_t seq, uint64_t version, const std::vector<uint64_t>& ids) {
     Message pull = Make(Type::kPull, seq, version);
@@ -153,6 +199,87 @@ TEST_F(RowsOfShardTest, ABodyThatIsNotWorthMemoryIsNotTaken) {
   pull.key = IdOf(CanonicalKey(0, "w"));
   EXPECT_FALSE(shard_.Admit(kLink0, pull)) << "a dense key takes no ids";
   ExpectError(kLink0, pull, Code::kFailedPrecondition);
+}
+
+TEST_F(RowsOfShardTest, ACutIsReadInPartsWhileRowsChange) {
+  SetMomentum(3, 1);
+  Send(kLink0, PushOf(4, 1, BodyOf({{1, 4}})));
+  Send(kLink1, PushOf(2, 1, {}));
+  const Message cut = Send(kLink0, CutAt(5, 1));
+  const ChunkState state = DecodeChunkState(cut.extra);
+  EXPECT_TRUE(state.by_rows);
+  EXPECT_EQ(state.rows, 2U);
+  EXPECT_EQ(state.arrays, 1U);
+  EXPECT_EQ(state.updates, 1U);
+  Send(kLink0, PushOf(6, 2, BodyOf({{1, 100}, {2, 100}})));
+  Send(kLink1, PushOf(3, 2, {}));
+  const std::vector<uint64_t> ids = Ordered({1, 7});
+  const RowMap values = {{1, 1}, {7, 70}}, moments = {{1, -4}, {7, 0}};
+  for (uint64_t i = 0; i < 2; ++i) {
+    const Message id = Send(kLink0, ReadOf(7, ChunkState::kIds, 1, {i, 1}));
+    ASSERT_EQ(id.body.size, 8U);
+    EXPECT_EQ(std::memcmp(id.body.data, &ids[i], 8), 0);
+    const auto first = [&](uint64_t part) {
+      return RowsIn(Send(kLink0, ReadOf(8, part, 1, {i, 1})), {ids[i]});
+    };
+    EXPECT_EQ(first(ChunkState::kValue).at(ids[i]), values.at(ids[i]));
+    EXPECT_EQ(std::abs(first(ChunkState::kStates).at(ids[i])), std::abs(moments.at(ids[i])));
+  }
+  ExpectError(kLink0, ReadOf(9, 0, 1, {0, 3}), Code::kOutOfRange);
+  ExpectError(kLink0, ReadOf(9, 0, 1, {3, 0}), Code::kOutOfRange);
+  ExpectError(kLink0, ReadOf(9, 0, 1, {1, UINT64_MAX}), Code::kOutOfRange);
+  ExpectError(kLink0, ReadOf(9, ChunkState::kMaster, 1, {0, 1}), Code::kInvalidArgument);
+  ExpectError(kLink0, ReadOf(9, 5, 1, {0, 1}), Code::kInvalidArgument);
+}
+
+TEST_F(RowsOfShardTest, RowsArePutBackInSeveralMessages) {
+  SetMomentum(3, 1);
+  ChunkState state;
+  state.by_rows = true;
+  state.rows = 2;
+  state.arrays = 1;
+  state.updates = 9;
+  const auto momentum = Optimizer::Create("momentum");
+  state.spec.program = momentum->program().ToText();
+  const std::vector<uint64_t> ids = Ordered({1, 2, 3, 4});
+  const std::vector<uint64_t> low(ids.begin(), ids.begin() + 2), high(ids.begin() + 2, ids.end());
+  const std::vector<uint64_t> falling = {ids[1], ids[0]};
+  const auto refuses = [&](uint64_t seq, const Message& restore, Code code) {
+    EXPECT_TRUE(shard_.Admit(kLink0, restore));
+    ExpectError(kLink0, restore, code);
+    EXPECT_EQ(Read(20 + seq, {1, 2, 7}), (RowMap{{1, 5}, {2, 5}, {7, 70}})) << seq;
+  };
+  refuses(4, RestoreOf(4, state, falling, 8), Code::kInvalidArgument);
+  refuses(5, RestoreOf(5, state, {100, 1}, 8), Code::kOutOfRange);
+  refuses(6, RestoreOf(6, state, ids, 8), Code::kInvalidArgument);
+  refuses(7, RestoreOf(7, state, low, 8, true), Code::kInvalidArgument);
+  ChunkState lies = state;
+  lies.by_rows = false;
+  refuses(8, RestoreOf(8, lies, low, 8), Code::kInvalidArgument);
+  lies = state;
+  lies.rows = ChunkState::kRowsMax;
+  refuses(9, RestoreOf(9, lies, low, 8), Code::kInvalidArgument);
+  Message large = RestoreOf(10, state, low, 8);
+  large.body.size = kPartBytesMax + 1;
+  EXPECT_FALSE(shard_.Admit(kLink0, large));
+  EXPECT_EQ(Send(kLink0, RestoreOf(10, state, low, 8)).type, Type::kOk);
+  EXPECT_EQ(Send(kLink0, RestoreOf(11, state, high, 9, true)).type, Type::kOk);
+  EXPECT_EQ(Read(40, {1, 2, 3, 4, 7}),
+            (RowMap{{ids[0], 8}, {ids[1], 8}, {ids[2], 9}, {ids[3], 9}, {7, 5}}));
+  EXPECT_EQ(chunk().updates, 9U);
+  EXPECT_EQ(chunk().value.rows().state_count(), 1U);
+}
+
+TEST_F(RowsOfShardTest, AnotherOptimizerBeginsWithoutTheStatesOfTheOneBefore) {
+  SetMomentum(3, 1);
+  const auto push = [&](uint64_t round) {
+    Send(kLink0, PushOf(10 + round, round, BodyOf({{1, 4}})));
+    Send(kLink1, PushOf(1 + round, round, {}));
+  };
+  push(1);
+  SetMomentum(4, 2);
+  push(2);
+  EXPECT_EQ(Read(9, {1}), (RowMap{{1, 5 - 4 - 4}}));
 }
 
 TEST_F(RowsOfShardTest, AnOptimizerUpdatesTheRowsOfTheSumAlone) {

@@ -283,6 +283,9 @@ bool Shard::Admit(LinkId link, const Message& message) {
       return message.body.size <= kControlItemsMax * sizeof(ControlRounds::Item);
     case Type::kRestore: {
       const Chunk* const chunk = FindChunk(message.chunk_id());
+      if (chunk != nullptr && chunk->value.by_rows()) {
+        return IsLowestRank(session->id.rank) && message.body.size <= kPartBytesMax;
+      }
       return chunk != nullptr && IsLowestRank(session->id.rank) &&
              message.body.size <= (ChunkState::kStatesMax + 2) * (chunk->elements + 1) * 8;
     }

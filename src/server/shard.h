@@ -140,6 +140,7 @@ class Shard {
   static std::optional<Error> TakeIds(const Message& message, const Chunk& chunk, ParkedPull* pull);
   void OnCancel(Session* session, const Message& message, Effects* effects);
   void OnRead(Session* session, const Message& message, Effects* effects);
+  void OnReadRows(Session* session, const Message& message, const ChunkCut& cut, Effects* effects);
   void OnRelease(Session* session, const Message& message, Effects* effects);
   void OnRestore(Session* session, Message& message, Effects* effects);
   size_t CutBytes() const;

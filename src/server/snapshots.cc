@@ -12,6 +12,10 @@ namespace tkv {
 // ---- chunks -------------------------------------------------------------------------------------
 
 std::optional<Bytes> ChunkCut::Part(uint64_t part) const {
+  if (state.by_rows) {
+    if (!state.IsScalar(part)) return std::nullopt;
+    return states[part - ChunkState::kStates - state.arrays].bytes();
+  }
   if (part == ChunkState::kValue) return value.Read();
   if (part == ChunkState::kMaster)
     return state.has_master ? std::optional(master.bytes()) : std::nullopt;
@@ -25,19 +29,32 @@ ChunkCut ChunkWorker::Cut(const Chunk& chunk, uint32_t store) {
   cut.dtype = chunk.dtype;
   cut.state.version = chunk.version;
   cut.value = chunk.value;
+  cut.state.by_rows = chunk.value.by_rows();
+  if (cut.state.by_rows) cut.state.rows = chunk.value.rows().size();
   if (chunk.rule == nullptr) return cut;
   cut.master = chunk.master;
   cut.states = chunk.states;
   cut.state.updates = chunk.updates;
   cut.state.has_master = static_cast<bool>(chunk.master);
   cut.state.spec = chunk.rule->spec();
+  if (cut.state.by_rows) {  // states lie in the rows, but for scalars
+    cut.state.has_master = chunk.value.rows().has_master();
+    cut.state.arrays = static_cast<uint8_t>(chunk.value.rows().state_count());
+    cut.state.scalars = static_cast<uint8_t>(chunk.states.size());
+    return cut;
+  }
   if (chunk.states.empty()) return cut;
   cut.state.arrays = static_cast<uint8_t>(chunk.rule->program().states().size());
   cut.state.scalars = static_cast<uint8_t>(chunk.rule->program().scalar_states().size());
   return cut;
 }
 
-void ChunkWorker::Restore(Chunk* chunk, const ChunkState& state, const Bytes& body) {
+void ChunkWorker::Restore(Chunk* chunk, const ChunkState& state, const Bytes& body, bool adds) {
+  if (state.by_rows != chunk->value.by_rows() || (adds && !state.by_rows) ||
+      state.rows > body.size / sizeof(uint64_t)) {
+    throw Fail(Code::kInvalidArgument, "{} rows in {} bytes, of a key that is{} kept by rows",
+               state.rows, body.size, chunk->value.by_rows() ? "" : " not");
+  }
   const size_t bytes = state.Bytes(chunk->dtype, chunk->elements);
   if (body.size != bytes) {
     throw Fail(Code::kInvalidArgument, "{} bytes of {}, its parts have {}", body.size,
@@ -64,6 +81,7 @@ void ChunkWorker::Restore(Chunk* chunk, const ChunkState& state, const Bytes& bo
     throw Fail(Code::kFailedPrecondition,
                "there is a float32 master, and the optimizer has no multi_precision");
   }
+  if (state.by_rows) return RestoreRows(chunk, state, body, adds);
   size_t at = 0;
   const auto take = [&](uint64_t part) {
     Block block = CopyOf({const_cast<std::byte*>(body.data) + at,
@@ -112,6 +130,10 @@ void Shard::OnRead(Session* session, const Message& message, Effects* effects) {
                        Format("version {} of it is kept, not {}", cut.state.version, message.need),
                        effects);
   }
+  if (cut.state.by_rows && cut.state.HasPart(message.number) &&
+      !cut.state.IsScalar(message.number)) {
+    return OnReadRows(session, message, cut, effects);
+  }
   const auto part = cut.Part(message.number);
   if (!part) {
     return AnswerError(session, message, Code::kInvalidArgument,
@@ -120,6 +142,34 @@ void Shard::OnRead(Session* session, const Message& message, Effects* effects) {
   Message reply = Reply(message, Type::kValue, cut.state.version);
   reply.dtype = cut.dtype;
   reply.body = *part;
+  effects->Send(session->link, std::move(reply));
+}
+
+void Shard::OnReadRows(Session* session, const Message& message, const ChunkCut& cut,
+                       Effects* effects) {
+  RowRange rows;
+  try {
+    rows = DecodeRowRange(message.extra);
+  } catch (const Error& error) {
+    return Violation(session, message, error.what(), effects);
+  }
+  const RowTable& table = cut.value.rows();
+  const size_t row_bytes =
+      std::max(sizeof(uint64_t), table.row_elements() * ItemSize(ComputeType(table.dtype())));
+  if (rows.first > cut.state.rows || rows.count > cut.state.rows - rows.first ||
+      rows.count > kPartBytesMax / row_bytes) {
+    return AnswerError(
+        session, message, Code::kOutOfRange,
+        Format("{} rows from row {} on of {} are too many", rows.count, rows.first, cut.state.rows),
+        effects);
+  }
+  Message reply = Reply(message, Type::kValue, cut.state.version);
+  reply.dtype = cut.dtype;
+  try {
+    reply.body = worker_.ReadCut(cut, message.number, rows);
+  } catch (const Error& error) {
+    return AnswerError(session, message, error.code(), error.what(), effects);
+  }
   effects->Send(session->link, std::move(reply));
 }
 
@@ -175,7 +225,7 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
   }
   ApplyControls(&key->second, &chunk);  // what is due at the next round, which has not begun
   try {
-    worker_.Restore(&chunk, state, message.body);
+    worker_.Restore(&chunk, state, message.body, (message.flags & kMore) != 0);
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
   }

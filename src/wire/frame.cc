@@ -36,7 +36,7 @@ constexpr Rule RuleOf(Type type) {
       return {true, kBarrierKey | kHasScalars | kOfBirth | kFails | kUnlessDone | kDone, 2048, true,
               true};
     case Type::kPull:
-      return {true, kNoBody | kOfBirth | kCut | kOfCut | kAnyway, 0, true};
+      return {true, kNoBody | kOfBirth | kCut | kOfCut | kAnyway, sizeof(RowRange), true};
     case Type::kCancel:
       return {true, 0, 0, false};
     case Type::kControl:
@@ -62,7 +62,7 @@ constexpr Rule RuleOf(Type type) {
     case Type::kTrace:
       return {true, kRecord | kForget, 0, false};
     case Type::kRestore:
-      return {true, 0, kStateMax, true};
+      return {true, kMore, kStateMax, true};
     case Type::kWelcome:
       return {true, 0, 256, false};
     case Type::kOk:

@@ -99,6 +99,7 @@ enum Flag : uint8_t {  // wire value: never renumber
   kUnlessDone = 64,  // PUSH with kFails: only where no push of the round has kDone
   kDone = 32,        // PUSH with kBarrierKey: its worker has done what the barrier is for
   kAnyway = 32,      // PULL with kNoBody: also of a round whose update has failed
+  kMore = 1,         // RESTORE of a key by rows: adds to the rows that one before it has put back
 };
 
 // One operation or reply.  What a field means depends on the type:
@@ -260,12 +261,20 @@ struct Epoch {                                                                  
 
 const char* Name(Epoch::State state) noexcept;
 
+// Some of the rows that a cut bucket has, ascending by the mix of their ids.
+struct RowRange {  // PULL with kOfCut of a key by rows, but for its scalars
+  uint64_t first = 0;
+  uint64_t count = 0;
+};
+
 // What a chunk keeps beside its value.  Its parts have numbers: the value, the master (a copy of a
 // 16-bit value in its compute type), the state arrays of the program (in the compute type), and its
-// state scalars (one f64 each).
+// state scalars (one f64 each).  Of a bucket, which has rows, the ids come before the others.
 struct ChunkState {  // VALUE of a kCut; RESTORE, whose body is its parts one behind the other
   static constexpr uint64_t kValue = 0, kMaster = 1, kStates = 2;  // numbers of parts
+  static constexpr uint64_t kIds = UINT64_MAX;
   static constexpr uint8_t kStatesMax = 32;
+  static constexpr uint64_t kRowsMax = uint64_t{1} << 36;  // of a bucket
 
   uint64_t version = 0;
   uint64_t updates = 0;  // by this program
@@ -274,10 +283,13 @@ struct ChunkState {  // VALUE of a kCut; RESTORE, whose body is its parts one be
   uint8_t arrays = 0;
   uint8_t scalars = 0;
   UpdateSpec spec;
+  bool by_rows = false;
+  uint64_t rows = 0;  // by rows
 
   bool HasPart(uint64_t part) const;
   bool IsScalar(uint64_t part) const;
   // Bytes of a part of a chunk; 0 where there is no such part.
+  //   elements  of the chunk; by rows of one row
   size_t PartBytes(uint64_t part, DType dtype, size_t elements) const;
   size_t Bytes(DType dtype, size_t elements) const;  // of all parts
   bool operator==(const ChunkState&) const = default;
@@ -307,6 +319,7 @@ std::string Encode(const KeyMeta& value);
 std::string Encode(const UpdateSpec& value);
 std::string Encode(const ChunkStatus& value);
 std::string Encode(const ChunkState& value);
+std::string Encode(const RowRange& value);
 std::string Encode(const Epoch& value);
 std::string EncodeScalars(const std::vector<double>& scalars);
 std::string EncodeFailure(const Error& failure);  // PUSH with kFails; the text may be cut
@@ -318,6 +331,7 @@ KeyMeta DecodeKeyMeta(std::string_view bytes);
 UpdateSpec DecodeUpdateSpec(std::string_view bytes);
 ChunkStatus DecodeChunkStatus(std::string_view bytes);
 ChunkState DecodeChunkState(std::string_view bytes);
+RowRange DecodeRowRange(std::string_view bytes);
 Epoch DecodeEpoch(uint64_t number, std::string_view bytes);
 std::vector<double> DecodeScalars(std::string_view bytes);
 Error DecodeFailure(std::string_view bytes);

@@ -70,21 +70,24 @@ UpdateSpec DecodeUpdateSpec(std::string_view bytes) {
 bool ChunkState::HasPart(uint64_t part) const {
   if (part == kValue) return has_value;
   if (part == kMaster) return has_master;
+  if (part == kIds) return by_rows;
   return part - kStates < uint64_t{arrays} + scalars;
 }
 
 bool ChunkState::IsScalar(uint64_t part) const {
-  return part >= kStates && part - kStates >= arrays && HasPart(part);
+  return part >= kStates && part - kStates >= arrays && part != kIds && HasPart(part);
 }
 
 size_t ChunkState::PartBytes(uint64_t part, DType dtype, size_t elements) const {
   if (!HasPart(part)) return 0;
-  if (part == kValue) return elements * ItemSize(dtype);
-  return IsScalar(part) ? sizeof(double) : elements * ItemSize(ComputeType(dtype));
+  if (IsScalar(part)) return sizeof(double);
+  if (part == kIds) return rows * sizeof(uint64_t);
+  if (by_rows) elements *= rows;
+  return elements * ItemSize(part == kValue ? dtype : ComputeType(dtype));
 }
 
 size_t ChunkState::Bytes(DType dtype, size_t elements) const {
-  size_t bytes = 0;
+  size_t bytes = PartBytes(kIds, dtype, elements);
   const uint64_t parts = kStates + arrays + scalars;
   for (uint64_t part = 0; part < parts; ++part) bytes += PartBytes(part, dtype, elements);
   return bytes;
@@ -99,7 +102,24 @@ std::string Encode(const ChunkState& value) {
   writer.Number(value.arrays);
   writer.Number(value.scalars);
   Write(value.spec, &writer);
+  if (value.by_rows) writer.Number(value.rows);  // others are as before there were rows
   return writer.Take();
+}
+
+std::string Encode(const RowRange& value) {
+  ByteWriter writer;
+  writer.Number(value.first);
+  writer.Number(value.count);
+  return writer.Take();
+}
+
+RowRange DecodeRowRange(std::string_view bytes) {
+  ByteReader reader(bytes);
+  RowRange range;
+  range.first = reader.Number<uint64_t>();
+  range.count = reader.Number<uint64_t>();
+  reader.End();
+  return range;
 }
 
 ChunkState DecodeChunkState(std::string_view bytes) {
@@ -115,6 +135,11 @@ ChunkState DecodeChunkState(std::string_view bytes) {
     throw Fail(Code::kInvalidArgument, "{} and {} states", state.arrays, state.scalars);
   }
   state.spec = ReadUpdateSpec(&reader);
+  state.by_rows = reader.left() > 0;
+  if (state.by_rows) state.rows = reader.Number<uint64_t>();
+  if (state.rows > ChunkState::kRowsMax) {
+    throw Fail(Code::kInvalidArgument, "{} rows of a bucket", state.rows);
+  }
   reader.End();
   return state;
 }

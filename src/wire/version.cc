@@ -38,7 +38,7 @@ std::string PackageName() { return "tensorkv " TKV_VERSION; }
 
 Protocol ThisProtocol() {
   Protocol protocol;
-  protocol.features = kTraceFeature | kFailsFeature | kDoneFeature;
+  protocol.features = kTraceFeature | kFailsFeature | kDoneFeature | kSavesRowsFeature;
   protocol.package = PackageName();
   return protocol;
 }

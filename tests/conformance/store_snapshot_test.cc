@@ -358,6 +358,118 @@ TEST_P(StoreSnapshots, AStringKeyMayHaveAnyName) {
   EXPECT_EQ(Pulled("a"), saved);
 }
 
+// A table of several blocks, of which every second id may be there.
+class TableStore {
+ public:
+  static constexpr int64_t kIds = 3000, kWidth = 700;
+
+  TableStore(std::unique_ptr<KVStore> store, DType dtype, const char* optimizer, bool lazy)
+      : store_(std::move(store)), dtype_(dtype) {
+    const RowsInitItem item{"e", {kWidth}, dtype, kIds, {RowInitializer::Kind::kUniform, -1, 1, 7}};
+    store_->InitRows({&item, 1});
+    store_->Init("dense", test::Full({3}, 1));
+    if (optimizer != nullptr) {
+      store_->SetOptimizer(Optimizer::Create(optimizer, {}, true, lazy));
+    }
+  }
+  TableStore(std::unique_ptr<KVStore> store, DType dtype)
+      : store_(std::move(store)), dtype_(dtype) {}
+
+  KVStore* operator->() { return store_.get(); }
+  void Step(int number) {
+    std::vector<int64_t> ids;
+    for (int64_t id = number % 3; id < kIds; id += 3) ids.push_back(id);
+    const auto count = static_cast<int64_t>(ids.size());
+    const Rows rows{NDArray::FromBytes(ids.data(), {count}, DType::kI64),
+                    test::Full({count, kWidth}, 0.25 * number, dtype_)};
+    const Rows* const list[] = {&rows};
+    const RowsPushItem item{"e", list};
+    store_->PushRows({&item, 1});
+    store_->Push("dense", test::Full({3}, 0.5));
+  }
+  NDArray All() {
+    const NDArray all = NDArray::Empty({kIds, kWidth}, dtype_);
+    store_->Pull("e", all);
+    return all;
+  }
+
+ private:
+  std::unique_ptr<KVStore> store_;
+  DType dtype_;
+};
+
+TEST_P(StoreSnapshots, RowsAndTheirStatesAreSaved) {
+  for (const char* optimizer : {"", "momentum", "nadam"}) {
+    for (const DType dtype : {DType::kF32, DType::kF16}) {
+      const bool lazy = dtype == DType::kF32;
+      const char* const set = *optimizer == '\0' ? nullptr : optimizer;
+      TableStore store(GetParam().make(), dtype, set, lazy);
+      for (const int step : {1, 2}) store.Step(step);
+      store->Save(path_);
+      const NDArray then = store.All();
+      store.Step(4);
+      const NDArray expected = store.All();
+      EXPECT_FALSE(test::SameBytes(then, expected));
+      const auto goes_on = [&](TableStore& other) {
+        EXPECT_TRUE(test::SameBytes(other.All(), then)) << optimizer << " " << Name(dtype);
+        other.Step(4);
+        EXPECT_TRUE(test::SameBytes(other.All(), expected)) << optimizer << " " << Name(dtype);
+      };
+      store.Step(6);
+      store->Load(path_);
+      goes_on(store);
+      store->Close();
+      TableStore restored(GetParam().make(), dtype);
+      restored->Restore(path_);
+      goes_on(restored);
+      if (set == nullptr) continue;
+      restored->SaveStates(folder_ + "/states");
+      const NDArray before = restored.All();
+      restored.Step(5);
+      restored->LoadStates(folder_ + "/states");
+      restored->Save(path_);
+      TableStore again(GetParam().make(), dtype);
+      again->Restore(path_);
+      restored.Step(3), again.Step(3);
+      EXPECT_TRUE(test::SameBytes(restored.All(), again.All()));
+      EXPECT_FALSE(test::SameBytes(restored.All(), before));
+    }
+  }
+}
+
+TEST_P(StoreSnapshots, RowsThatAreWrittenDuringASaveAreSavedAsTheyWere) {
+  TableStore store(GetParam().make(), DType::kF32, "momentum", true);
+  store.Step(1);
+  const NDArray then = store.All();
+  const Ticket ticket = store->SaveAsync(path_);
+  for (int step = 2; step < 6; ++step) store.Step(step);
+  ticket->Wait(std::chrono::seconds(60));
+  TableStore restored(GetParam().make(), DType::kF32);
+  restored->Restore(path_);
+  EXPECT_TRUE(test::SameBytes(restored.All(), then));
+}
+
+TEST_P(StoreSnapshots, ATableWithoutRowsAndOneRowAreSaved) {
+  for (const int64_t rows : {0, 1}) {
+    const auto store = GetParam().make();
+    const RowsInitItem item{"e", {2}, DType::kF64, 100, {.a = 3}};
+    store->InitRows({&item, 1});
+    const int64_t id = 42;
+    const NDArray ids = NDArray::FromBytes(&id, {1}, DType::kI64);
+    const Rows one{ids, test::Full({1, 2}, 5, DType::kF64)};
+    const Rows* const list[] = {&one};
+    const RowsPushItem push{"e", list};
+    if (rows > 0) store->PushRows({&push, 1});
+    store->Save(path_);
+    const auto restored = GetParam().make();
+    restored->Restore(path_);
+    const NDArray out = NDArray::Empty({1, 2}, DType::kF64);
+    const RowsPullItem pull{"e", &ids, &out};
+    restored->PullRows({&pull, 1});
+    EXPECT_EQ(test::Values<double>(out), (std::vector<double>(2, rows > 0 ? 5 : 3)));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Stores, StoreSnapshots,
     ::testing::Values(StoreSubject{"local", [] { return KVStore::Create("local"); }},
