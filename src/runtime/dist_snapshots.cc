@@ -106,6 +106,7 @@ Restored GatherRows(const checkpoint::Reader& reader, size_t index, const KeyMet
     const auto end = std::partition_point(
         next, ids.end(), [&](uint64_t id) { return BucketOf(Mix(id), buckets) <= b; });
     ChunkState& state = restored.states[b];
+    state.by_rows = true;  // one that gets nothing is left as it is
     if (first == 0 || end > next) {
       state = StateOf(saved, meta, b, parts);
       state.by_rows = true;

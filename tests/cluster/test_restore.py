@@ -50,14 +50,47 @@ def result(steps, workers=2):
     return weight
 
 
-def run(processes, folder, *options, servers=2, steps=12, **variables):
-    job = processes.launch(WORK, *options, servers=servers, STEPS=steps, FOLDER=folder, TKV_LOG="info", **variables)
+def run(processes, folder, *options, servers=2, steps=12, work=WORK, **variables):
+    job = processes.launch(work, *options, servers=servers, STEPS=steps, FOLDER=folder, TKV_LOG="info", **variables)
     return finish(job, timeout=100)
 
 
 def check_whole(said, steps=12, workers=2):
     for rank in range(workers):
         assert f"rank {rank} has {result(steps):.1f}" in said, said
+
+
+ROWS = (
+    WORK.replace("kv.init(KEYS, [mx.nd.zeros((n,)) for n in (1, 300_000, 17)])", "[kv.init_table(k, 2) for k in KEYS]")
+    .replace("kv.push(key, mx.nd.full(kv.pull(key).shape, (kv.rank + 1) * step))", "kv.push_rows(key, IDS, full(step))")
+    .replace("kv.pull(key).asnumpy()", "kv.pull_rows(key, IDS).ravel()")
+    .replace(
+        "STEPS =",
+        "IDS = np.arange(5000) * 2**50\ndef full(n): return np.full((5000, 2), (kv.rank + 1.0) * n, 'f')\nSTEPS =",
+        1,
+    )
+)
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_tables_go_on_where_another_job_has_been_saved(processes, tmp_path, servers):
+    folder = tmp_path / "saved"
+    status, said = run(processes, folder, SAVE_AT=7, steps=9, work=ROWS)
+    assert status == 0, said
+    status, said = run(processes, folder, "--restore", str(folder), servers=servers, work=ROWS)
+    assert status == 0 and "goes on from the snapshot" in said, said
+    for rank in range(2):
+        assert f"rank {rank} begins behind round 7, rejoined True" in said, said
+    check_whole(said)
+
+
+def test_a_job_of_tables_starts_again_by_itself_when_a_server_has_died(processes, tmp_path):
+    options = ("--restore", str(tmp_path / "saved"), "--snapshot-every", "3", "--restart", "1")
+    killed = {"SAVE_AT": 4, "TKV_FAILPOINTS": "server 1:received:PUSH:100:kill"}
+    status, said = run(processes, tmp_path / "saved", *options, work=ROWS, **killed)
+    assert status == 0, said
+    assert re.search(r"server 1 was killed by signal 9; the job is started again \(1 of 1\)", said), said
+    check_whole(said)
 
 
 @pytest.mark.parametrize("servers", [1, 2, 3])

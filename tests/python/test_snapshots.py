@@ -278,3 +278,51 @@ def test_a_process_that_is_killed_while_it_saves_leaves_a_whole_snapshot(tmp_pat
             kv.pull("w", out=out)
             found = out.asnumpy()
             assert found.min() == found.max() >= seen
+
+
+def table_step(kv, n):
+    ids = np.array([n, 7, 2**62 + n, 7])
+    kv.push_rows("users", ids, np.full((4, 3), n + 1, np.float32))
+    kv.push("sparse", mx.nd.sparse.row_sparse_array(([[1.0, 2.0]], [n]), shape=(10, 2)))
+
+
+def table_values(kv):
+    ids = np.array([0, 1, 2, 3, 4, 5, 7, 99, *(2**62 + n for n in range(5))])
+    return [kv.pull_rows("users", ids), kv.pull("sparse").asnumpy()]
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_tables_go_on_where_they_were(make, tmp_path, lazy):
+    def fill_tables(kv):
+        kv.init_table("users", dim=3, initializer=mx.init.Constant(0.5))
+        kv.init("sparse", mx.nd.zeros((10, 2), stype="row_sparse"))
+        kv.set_optimizer(mx.optimizer.Adam(learning_rate=0.1, lazy_update=lazy))
+
+    with make() as kv:
+        fill_tables(kv)
+        for n in range(3):
+            table_step(kv, n)
+        kv.save(tmp_path / "snapshots")
+        then = table_values(kv)
+        table_step(kv, 3)
+        expected = table_values(kv)
+        kv.load(tmp_path / "snapshots")
+        assert same(table_values(kv), then)
+        table_step(kv, 3)
+        assert same(table_values(kv), expected)
+    with make() as kv:
+        fill_tables(kv)
+        kv.load(tmp_path / "snapshots")
+        assert same(table_values(kv), then)
+        table_step(kv, 3)
+        assert same(table_values(kv), expected)
+        kv.save_optimizer_states(tmp_path / "states")
+        kv.load_optimizer_states(tmp_path / "states")
+        assert same(table_values(kv), expected)
+    with make() as kv:
+        kv.init_table("users", dim=3, initializer=mx.init.Constant(1))
+        kv.init("sparse", mx.nd.zeros((10, 2), stype="row_sparse"))
+        with pytest.raises(errors.InvalidArgumentError, match="rows begin as 0.5 in"):
+            kv.load(tmp_path / "snapshots")
+    index = json.loads((tmp_path / "snapshots" / "000001" / "model.safetensors.index.json").read_text())
+    assert index["format"] == 2 and "users#ids" in index["weight_map"]
