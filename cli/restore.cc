@@ -27,9 +27,20 @@ void StayUntilReplaced(KVStore* store) {
   });
   if (smallest == keys.end()) return;
   const KVStore::KeyInfo info = store->Describe(smallest->view());
-  const NDArray out = NDArray::Empty(info.shape, info.dtype);
+  std::vector<int64_t> dims(info.shape.begin(), info.shape.end());
+  if (info.by_rows) dims.insert(dims.begin(), 1);
+  const NDArray out = NDArray::Empty(Shape(dims), info.dtype);
+  const int64_t first_id = 0;
+  const NDArray ids = NDArray::FromBytes(&first_id, {1}, DType::kI64);
+  const RowsPullItem row{smallest->view(), &ids, &out};
   try {
-    for (;; std::this_thread::sleep_for(kLookEvery)) store->Pull(smallest->view(), out);
+    for (;; std::this_thread::sleep_for(kLookEvery)) {
+      if (info.by_rows) {
+        store->PullRows({&row, 1});
+      } else {
+        store->Pull(smallest->view(), out);
+      }
+    }
   } catch (const Error& error) {
     static_cast<void>(error);  // this life is over, or the job
   }
