@@ -25,6 +25,7 @@ magnitude = {{key: np.zeros(size) for key, size in sizes.items()}}
 with mx.kv.create(os.environ["STORE"]) as kv:
     kv.init(keys, [mx.nd.zeros((size,)) for size in sizes.values()])
     kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1))
+    kv.barrier()  # in dist_async nobody pushes before rank 0 has set it
     for key, params in TYPES.items():
         kv.set_gradient_compression(params, keys=key)
     for step in range(STEPS):
