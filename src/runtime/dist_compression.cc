@@ -20,10 +20,6 @@ codec::Gradients GradientsOf(const std::vector<NDArray>& values,
   return {values[0].dtype(), *pointers};
 }
 
-NDArray BytesOf(size_t count) {
-  return NDArray::Empty(Shape({static_cast<int64_t>(count)}), DType::kU8);
-}
-
 }  // namespace
 
 void DistStore::SetGradientCompression(const Compression& compression, const std::string& keys) {

@@ -22,10 +22,6 @@ constexpr size_t kInitBytesOfBucket = size_t{64} << 20;
 
 using Places = boost::unordered_flat_map<const void*, size_t>;
 
-NDArray BytesOf(size_t count) {
-  return NDArray::Empty(Shape({static_cast<int64_t>(count)}), DType::kU8);
-}
-
 Block BlockOf(const NDArray& array) {
   return {static_cast<std::byte*>(array.HostData()), array.bytes(), array.storage()};
 }

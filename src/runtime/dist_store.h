@@ -52,6 +52,11 @@ inline Bytes MemoryOf(const NDArray& array) {
   return {static_cast<const std::byte*>(array.HostData()), array.bytes(), array.storage()};
 }
 
+// New memory for so many bytes of a contribution.
+inline NDArray BytesOf(size_t count) {
+  return NDArray::Empty(Shape({static_cast<int64_t>(count)}), DType::kU8);
+}
+
 class DistStore final : public KVStore {
  public:
   DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker);
