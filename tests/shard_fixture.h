@@ -39,6 +39,7 @@ class ShardTest : public ::testing::Test {
   static ShardOptions Options() {
     ShardOptions options;
     options.parked_max = 8;
+    options.asked_bytes_max = 64;
     return options;
   }
   Message Greet(LinkId link, Rank rank, uint64_t incarnation) {

@@ -79,12 +79,17 @@ class Lists {
   size_t total_ = 0;
 };
 
-std::vector<Named> SortedRows(std::span<const RowList> lists, size_t total, RowOrder order) {
+std::vector<Named> SortedRows(std::span<const RowList> lists, size_t total, uint64_t row_count,
+                              RowOrder order) {
   std::vector<Named> rows;
   rows.reserve(total);
   for (const RowList& list : lists) {
     for (const int64_t id : list.ids) {
       const auto name = static_cast<uint64_t>(id);
+      if (name >= row_count) {
+        throw Fail(Code::kOutOfRange, "id {}, the key has ids below {}", static_cast<int64_t>(name),
+                   row_count);
+      }
       rows.push_back({order == RowOrder::kMix ? Mix(name) : name, rows.size()});
     }
   }
@@ -94,10 +99,10 @@ std::vector<Named> SortedRows(std::span<const RowList> lists, size_t total, RowO
 
 }  // namespace
 
-SparseSum SparseSum::Of(std::span<const RowList> lists, DType dtype, size_t row_elements,
-                        RowOrder order, Memory memory) {
+SparseSum SparseSum::Of(std::span<const RowList> lists, uint64_t row_count, DType dtype,
+                        size_t row_elements, RowOrder order, Memory memory) {
   const Lists from(lists, row_elements * ItemSize(dtype));
-  const std::vector<Named> rows = SortedRows(lists, from.total(), order);
+  const std::vector<Named> rows = SortedRows(lists, from.total(), row_count, order);
   SparseSum sum;
   sum.dtype_ = ComputeType(dtype);
   sum.row_elements_ = row_elements;

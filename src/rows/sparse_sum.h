@@ -15,7 +15,7 @@ namespace tkv {
 
 // Rows as a caller has them: in any order, some perhaps several times.
 struct RowList {
-  std::span<const int64_t> ids;  // none below 0
+  std::span<const int64_t> ids;
   const void* values = nullptr;  // one row behind the other
 };
 
@@ -29,13 +29,16 @@ class SparseSum {
 
   SparseSum() = default;
 
-  // Rows of one id are summed from left to right, those of the first list first.
+  // Rows of one id are summed from left to right, those of the first list first.  Each id is read once and
+  // looked at then, since another thread may write to the lists.
+  //   row_count  ids are below it
   //   shape   each row has `row_elements` of `dtype`; the sums are of its compute type
   //   memory  kBorrow: where no two rows have one id and nothing is converted the values stay in the lists,
   //           which the caller keeps
-  //   throws  kInvalidArgument (two rows of one id of a dtype that cannot be summed), std::bad_alloc
-  static SparseSum Of(std::span<const RowList> lists, DType dtype, size_t row_elements,
-                      RowOrder order, Memory memory = Memory::kOwn);
+  //   throws  kInvalidArgument (two rows of one id of a dtype that cannot be summed), kOutOfRange,
+  //           std::bad_alloc
+  static SparseSum Of(std::span<const RowList> lists, uint64_t row_count, DType dtype,
+                      size_t row_elements, RowOrder order, Memory memory = Memory::kOwn);
   // Rows that are in order, each once.
   //   shape   values: one row behind the other, of any alignment
   //   memory  as above

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include <cstring>
 #include <map>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "base/random.h"
 #include "kernels/kernels.h"
 #include "tests/arrays.h"
+#include "tkv/rows.h"
 
 namespace tkv {
 namespace {
@@ -68,7 +71,8 @@ TEST(SparseSum, AddsRowsOfOneIdFromLeftToRight) {
         AddTo(&truth, b, elements, order);
         const RowList lists[] = {a.list(), b.list()};
         for (const auto memory : {SparseSum::Memory::kOwn, SparseSum::Memory::kBorrow}) {
-          ExpectSame(SparseSum::Of(lists, DType::kF32, elements, order, memory), truth, elements);
+          ExpectSame(SparseSum::Of(lists, kRowsMax, DType::kF32, elements, order, memory), truth,
+                     elements);
         }
       }
     }
@@ -82,8 +86,8 @@ TEST(SparseSum, MergesTwo) {
     const Batch a = Draw(&random, static_cast<size_t>(random.Between(0, 50)), ids, 3);
     const Batch b = Draw(&random, static_cast<size_t>(random.Between(0, 50)), ids, 3);
     const RowList list_a = a.list(), list_b = b.list();
-    const auto sum_a = SparseSum::Of({&list_a, 1}, DType::kF32, 3, RowOrder::kMix);
-    const auto sum_b = SparseSum::Of({&list_b, 1}, DType::kF32, 3, RowOrder::kMix);
+    const auto sum_a = SparseSum::Of({&list_a, 1}, kRowsMax, DType::kF32, 3, RowOrder::kMix);
+    const auto sum_b = SparseSum::Of({&list_b, 1}, kRowsMax, DType::kF32, 3, RowOrder::kMix);
     Truth truth, other;
     AddTo(&truth, a, 3, RowOrder::kMix);
     AddTo(&other, b, 3, RowOrder::kMix);
@@ -102,7 +106,8 @@ TEST(SparseSum, SumsOf16BitFloatsAreRoundedByNobody) {
     uint16_t values[4];
     kernels::Convert(DType::kF32, wide, dtype, values, 4);
     const RowList list{ids, values};
-    const auto sum = SparseSum::Of({&list, 1}, dtype, 1, RowOrder::kId, SparseSum::Memory::kBorrow);
+    const auto sum =
+        SparseSum::Of({&list, 1}, kRowsMax, dtype, 1, RowOrder::kId, SparseSum::Memory::kBorrow);
     EXPECT_EQ(sum.dtype(), DType::kF32);
     ASSERT_EQ(sum.size(), 2);
     float first = 0;
@@ -115,8 +120,21 @@ TEST(SparseSum, ValuesThatCannotBeSummedStandOnceEach) {
   const std::vector<int64_t> once{4, 2}, twice{4, 4};
   const uint8_t values[] = {1, 0};
   const RowList fine{once, values}, wrong{twice, values};
-  EXPECT_EQ(SparseSum::Of({&fine, 1}, DType::kBool, 1, RowOrder::kId).size(), 2);
-  EXPECT_FAILS(Code::kInvalidArgument, SparseSum::Of({&wrong, 1}, DType::kBool, 1, RowOrder::kId));
+  EXPECT_EQ(SparseSum::Of({&fine, 1}, kRowsMax, DType::kBool, 1, RowOrder::kId).size(), 2);
+  EXPECT_FAILS(Code::kInvalidArgument,
+               SparseSum::Of({&wrong, 1}, kRowsMax, DType::kBool, 1, RowOrder::kId));
+}
+
+// Whoever writes to the ids while a call reads them gets an error and no other memory.
+TEST(SparseSum, AnIdIsLookedAtWhereItIsRead) {
+  const std::vector<float> values(3);
+  for (const int64_t wrong : {int64_t{10}, int64_t{-1}, std::numeric_limits<int64_t>::min()}) {
+    const std::vector<int64_t> ids = {3, wrong, 4};
+    const RowList list{ids, values.data()};
+    for (const RowOrder order : {RowOrder::kMix, RowOrder::kId}) {
+      EXPECT_FAILS(Code::kOutOfRange, SparseSum::Of({&list, 1}, 10, DType::kF32, 1, order));
+    }
+  }
 }
 
 }  // namespace

@@ -155,8 +155,8 @@ void DistStore::EncodeRows(std::string_view verb, std::span<const RowList> lists
   const auto elements = static_cast<size_t>(record.info.shape.size());
   const size_t row_bytes = record.value_bytes;
   try {
-    const SparseSum sum =
-        SparseSum::Of(lists, dtype, elements, RowOrder::kMix, SparseSum::Memory::kBorrow);
+    const SparseSum sum = SparseSum::Of(lists, record.info.row_count, dtype, elements,
+                                        RowOrder::kMix, SparseSum::Memory::kBorrow);
     const RowSource rows = sum.values();
     source->array = BytesOf(codec::RowsBytes(sum.names(), row_bytes));
     source->is_own = true;
@@ -324,8 +324,8 @@ void DistStore::EncodeRuns(std::string_view verb, std::span<const RowList> lists
   const RowGeometry geometry = GeometryOf(record.info);
   const auto elements = static_cast<size_t>(geometry.row_shape.size());
   try {
-    const SparseSum sum = SparseSum::Of(lists, record.info.dtype, elements, RowOrder::kId,
-                                        SparseSum::Memory::kBorrow);
+    const SparseSum sum = SparseSum::Of(lists, geometry.row_count, record.info.dtype, elements,
+                                        RowOrder::kId, SparseSum::Memory::kBorrow);
     const RunWriter runs(*record.meta, elements, sum.names());
     source->array = BytesOf(runs.bytes());
     source->is_own = true;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/memory_error.h"
 #include "kernels/kernels.h"
 #include "update/state.h"
 
@@ -387,10 +388,16 @@ void ChunkWorker::ContributeLast(Chunk* chunk, Rank rank, codec::Part part, Scal
     Contribute(chunk, 0, rank, std::move(part), std::move(scalars), false);
     return Complete(chunk);
   }
-  if (chunk->value.by_rows()) CheckRows(*chunk, part);
   CheckSummable(*chunk, 0);
+  SparseSum rows;
+  if (chunk->value.by_rows()) rows = RowsOf(*chunk, part, SparseSum::Memory::kBorrow);
   if (chunk->rounds.empty()) chunk->rounds.resize(1);
   Round& round = chunk->rounds.front();
+  if (chunk->value.by_rows()) {
+    round.rows = SparseSum::Merge(round.rows, rows);
+    Note(&round, rank, std::move(scalars));
+    return Finish(chunk, &round, {});
+  }
   Note(&round, rank, std::move(scalars));
   Finish(chunk, &round, {&part, 1});
 }
@@ -414,15 +421,14 @@ void ChunkWorker::Finish(Chunk* chunk, Round* round, std::span<const codec::Part
   SparseSum rows = std::exchange(round->rows, {});
   if (round->count > 0 && chunk->elements > 0) {
     try {
-      if (chunk->value.by_rows()) {
+      NamedWhereMemoryEnds("update", [&] {
+        if (!chunk->value.by_rows()) return FinishDense(chunk, *round, std::move(sum), parts);
         for (const codec::Part& part : parts) {
           const SparseSum added = RowsOf(*chunk, part, SparseSum::Memory::kBorrow);
           rows = SparseSum::Merge(rows, added);
         }
         FinishRows(chunk, *round, rows);
-      } else {
-        FinishDense(chunk, *round, std::move(sum), parts);
-      }
+      });
     } catch (const Error& error) {
       chunk->failure = error;
     }

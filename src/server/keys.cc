@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "base/memory_error.h"
 #include "codec/codec.h"
 #include "server/shard.h"
 #include "update/random.h"
@@ -100,7 +101,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   }
   try {
     if (meta.by_rows()) {
-      worker_.StartRows(&fresh, meta, message.body);
+      NamedWhereMemoryEnds("the server", [&] { worker_.StartRows(&fresh, meta, message.body); });
     } else {
       worker_.Start(&fresh, std::move(message.body));
     }

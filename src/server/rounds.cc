@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "base/memory_error.h"
 #include "codec/codec.h"
 #include "server/shard.h"
 
@@ -122,13 +123,17 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
   try {
     if (index == 0 && !deterministic && IsComplete(*key, *chunk, rank)) {
       ApplyControls(key, chunk);
-      worker_.ContributeLast(chunk, rank, std::move(part), std::move(scalars));
+      NamedWhereMemoryEnds("the server", [&] {
+        worker_.ContributeLast(chunk, rank, std::move(part), std::move(scalars));
+      });
       TellListeners(id, *chunk);
       Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
       AnswerParked(id, key, chunk, effects);
     } else {
       const size_t bytes = part.bytes.size;
-      worker_.Contribute(chunk, index, rank, std::move(part), std::move(scalars), deterministic);
+      NamedWhereMemoryEnds("the server", [&] {
+        worker_.Contribute(chunk, index, rank, std::move(part), std::move(scalars), deterministic);
+      });
       if (deterministic) held_bytes_ += bytes;
       Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
     }
@@ -173,7 +178,8 @@ void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chu
     const bool is_senders =
         chunk->former && chunk->former->tried->SentBy(session->id.rank, session->id.incarnation);
     if (is_senders) chunk->former.reset();
-    worker_.Apply(chunk, session->id.rank, std::move(part), scalars);
+    NamedWhereMemoryEnds("the server",
+                         [&] { worker_.Apply(chunk, session->id.rank, std::move(part), scalars); });
   } catch (const Error& error) {
     AnswerError(session, message, error.code(), error.what(), effects);
     return AnswerParked(id, key, chunk, effects);
@@ -302,9 +308,13 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
   if (const std::string why = WhyNever(key->second, chunk, pull); !why.empty()) {
     return AnswerError(session, message, Code::kUnavailable, why, effects);
   }
-  if (session->parked >= options_.parked_max) return AnswerTooMany(session, message, effects);
+  const size_t bytes = pull.mixes.size() * sizeof(uint64_t);
+  if (session->parked >= options_.parked_max ||
+      session->parked_bytes + bytes > options_.asked_bytes_max) {
+    return AnswerTooMany(session, message, effects);
+  }
   ++session->parked;
-  session->parked_bytes += pull.mixes.size() * sizeof(uint64_t);
+  session->parked_bytes += bytes;
   chunk.parked.push_back(std::move(pull));
 }
 
@@ -333,7 +343,8 @@ std::optional<Error> Shard::TakeIds(const Message& message, const Chunk& chunk, 
                 chunk.value.rows().row_bytes(), kPartBytesMax);
   }
   try {
-    pull->mixes = codec::MixesOf(chunk.bucket, message.body.data, count);
+    pull->mixes = NamedWhereMemoryEnds(
+        "the server", [&] { return codec::MixesOf(chunk.bucket, message.body.data, count); });
   } catch (const Error& error) {
     return error;
   }

@@ -282,6 +282,20 @@ TEST_F(RowsOfShardTest, AnotherOptimizerBeginsWithoutTheStatesOfTheOneBefore) {
   EXPECT_EQ(Read(9, {1}), (RowMap{{1, 5 - 4 - 4}}));
 }
 
+TEST_F(RowsOfShardTest, IdsThatWaitAreBoundedAndTheirBudgetComesBack) {
+  const std::vector<uint64_t> ids = Ordered({1, 2});
+  Send(kLink0, PushOf(3, 1, {}));
+  uint64_t seq = 4;
+  for (; seq < 8; ++seq) EXPECT_EQ(Send(kLink0, PullOf(seq, 1, ids)).type, Type{});
+  EXPECT_FALSE(shard_.Admit(kLink0, PullOf(seq, 1, ids))) << "64 bytes wait";
+  ExpectError(kLink0, PullOf(seq++, 1, ids), Code::kResourceExhausted);  // in one frame with them
+  Message cancel = Make(Type::kCancel, seq++, 4);
+  EXPECT_EQ(Send(kLink0, cancel).type, Type::kOk);
+  EXPECT_TRUE(shard_.Admit(kLink0, PullOf(seq, 1, ids)));
+  EXPECT_EQ(Send(kLink0, PullOf(seq, 1, ids)).type, Type{});
+  EXPECT_TRUE(shard_.Miscounted().empty());
+}
+
 TEST_F(RowsOfShardTest, AnOptimizerUpdatesTheRowsOfTheSumAlone) {
   const auto momentum = Optimizer::Create("momentum", {{"learning_rate", 1}, {"momentum", 0.5}});
   UpdateSpec spec;

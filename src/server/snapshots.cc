@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/format.h"
+#include "base/memory_error.h"
 #include "server/shard.h"
 
 namespace tkv {
@@ -166,7 +167,8 @@ void Shard::OnReadRows(Session* session, const Message& message, const ChunkCut&
   Message reply = Reply(message, Type::kValue, cut.state.version);
   reply.dtype = cut.dtype;
   try {
-    reply.body = worker_.ReadCut(cut, message.number, rows);
+    reply.body = NamedWhereMemoryEnds("the server",
+                                      [&] { return worker_.ReadCut(cut, message.number, rows); });
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
   }
@@ -225,7 +227,9 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
   }
   ApplyControls(&key->second, &chunk);  // what is due at the next round, which has not begun
   try {
-    worker_.Restore(&chunk, state, message.body, (message.flags & kMore) != 0);
+    NamedWhereMemoryEnds("the server", [&] {
+      worker_.Restore(&chunk, state, message.body, (message.flags & kMore) != 0);
+    });
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
   }

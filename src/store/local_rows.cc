@@ -64,8 +64,9 @@ std::shared_ptr<Entry> MakeRowsEntry(const RowsInitItem& item, std::chrono::nano
       throw Fail(Code::kInvalidArgument, "init {}: id {} stands twice", item.key.ToString(),
                  *twice);
     }
-    const SparseSum rows = SparseSum::Of({&list, 1}, item.dtype, entry->rows->table.row_elements(),
-                                         RowOrder::kMix, SparseSum::Memory::kBorrow);
+    const SparseSum rows =
+        SparseSum::Of({&list, 1}, item.row_count, item.dtype, entry->rows->table.row_elements(),
+                      RowOrder::kMix, SparseSum::Memory::kBorrow);
     RowPlaces places;
     entry->rows->table.Reserve(rows.names(), &places);
     entry->rows->table.Assign(places, rows.values(), rows.dtype());
@@ -97,7 +98,7 @@ RowSums SumRows(std::string_view verb, std::span<const RowsPushItem> items, cons
     // Rows of a value are updated in runs, which lie together.
     try {
       sums[g] =
-          SparseSum::Of(lists[g], entry.dtype(), RowElements(entry),
+          SparseSum::Of(lists[g], RowCount(entry), entry.dtype(), RowElements(entry),
                         entry.by_rows() ? RowOrder::kMix : RowOrder::kId,
                         entry.by_rows() ? SparseSum::Memory::kBorrow : SparseSum::Memory::kOwn);
     } catch (const Error& error) {
@@ -112,8 +113,8 @@ SparseSum SumArrays(const Entry& entry, std::span<const void* const> arrays) {
   std::iota(ids.begin(), ids.end(), 0);
   std::vector<RowList> lists;
   for (const void* array : arrays) lists.push_back({ids, array});
-  return SparseSum::Of(lists, entry.dtype(), entry.rows->table.row_elements(), RowOrder::kMix,
-                       SparseSum::Memory::kBorrow);
+  return SparseSum::Of(lists, RowCount(entry), entry.dtype(), entry.rows->table.row_elements(),
+                       RowOrder::kMix, SparseSum::Memory::kBorrow);
 }
 
 NDArray SpreadOut(const Entry& entry, const SparseSum& rows) {
