@@ -309,9 +309,12 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
     return AnswerError(session, message, Code::kUnavailable, why, effects);
   }
   const size_t bytes = pull.mixes.size() * sizeof(uint64_t);
-  if (session->parked >= options_.parked_max ||
-      session->parked_bytes + bytes > options_.asked_bytes_max) {
-    return AnswerTooMany(session, message, effects);
+  if (session->parked >= options_.parked_max) return AnswerTooMany(session, message, effects);
+  if (session->parked_bytes + bytes > options_.asked_bytes_max) {
+    return AnswerError(session, message, Code::kResourceExhausted,
+                       Format("{} bytes of ids of this worker wait at the server, at most {} may",
+                              session->parked_bytes, options_.asked_bytes_max),
+                       effects);
   }
   ++session->parked;
   session->parked_bytes += bytes;
