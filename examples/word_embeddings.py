@@ -103,8 +103,9 @@ def train(kv: mx.KVStore, notes: mx.KVStore, text: Text, arguments: argparse.Nam
             os.kill(os.getpid(), signal.SIGKILL)
         ids = text.batch(step, kv.rank, arguments.batch)
         loss, *gradients = gradient(*kv.pull_rows(TABLES, ids))
-        kv.push_rows(TABLES, ids, gradients)
-        notes.push_rows("steps", kv.rank, np.array([step + 1]))
+        # A push may die with its worker until its ticket is done: a step is noted when the servers have it.
+        kv.push_rows(TABLES, ids, gradients, async_op=True).wait()
+        notes.push_rows("steps", kv.rank, np.array([step + 1]), async_op=True).wait()
         losses.append(loss)
         if (step + 1) % (arguments.steps // 5) == 0:
             print(f"step {step + 1}/{arguments.steps}  loss {np.mean(losses[-20:]):.3f}", flush=True)
