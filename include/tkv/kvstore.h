@@ -71,6 +71,21 @@ struct RowsInitItem {
   RowInitializer initializer = {};
   const Rows* rows = nullptr;  // that are there from the beginning; null: none
   std::string_view mode = {};  // as of an InitItem
+  RowPolicy policy = {};
+};
+
+// Which rows of a key are meant.
+struct RowsFilter {
+  uint64_t first = 0;  // ids
+  uint64_t end = kRowsMax;
+  // Only those that a later version than this one has brought; the key's policy has notes.
+  std::optional<uint64_t> since = std::nullopt;
+};
+
+// Rows as they were at one version, ascending by id.
+struct RowsExport {
+  Rows rows;
+  uint64_t version = 0;
 };
 
 struct RowsPushItem {
@@ -167,6 +182,19 @@ class TKV_API KVStore {
   virtual void PullRows(std::span<const RowsPullItem> items);
   virtual Ticket PushRowsAsync(std::span<const RowsPushItem> items);
   virtual Ticket PullRowsAsync(std::span<const RowsPullItem> items);
+
+  // Reads the rows of a key made by InitRows that are there, all at the version of this worker's last push,
+  // while others go on.  Reads no other rows, and makes none.
+  //   throws  as PullRows, kFailedPrecondition (a save or an export of the job is under way)
+  virtual RowsExport ExportRows(const KeyView& key, const RowsFilter& filter = {});
+  // Rows begin anew with these values: no updater is asked, what updates have kept beside them is gone, and
+  // no policy keeps them out.  In a distributed store the lowest rank that lives calls it, and in
+  // synchronous mode between two barriers.
+  //   throws  as PushRows, and kInvalidArgument (an id stands twice); kFailedPrecondition (a round has begun,
+  //           another rank)
+  virtual void ImportRows(const KeyView& key, const Rows& rows);
+  // What a key made by InitRows has, on all servers.
+  virtual TableStats StatsOfTable(const KeyView& key);
 
   // Removes a key; a later Init makes it anew.  In a distributed store every worker calls it,
   // between two barriers.

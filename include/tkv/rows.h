@@ -19,6 +19,37 @@ struct RowInitializer {
   bool operator==(const RowInitializer&) const = default;
 };
 
+// Which rows a key keeps: a function of its pushes alone, so that every run of them keeps the same.  A
+// version is what one round of pushes makes, an asynchronous push by itself.
+struct RowPolicy {
+  enum class Score : uint8_t { kAge = 0, kCount = 1, kNorm = 2 };  // wire value
+  static constexpr uint32_t kAdmitMax = 32767;
+  // The push of an id that makes its row: what earlier ones bring is counted and dropped.
+  uint32_t admit_count = 1;
+  // A row that the last so many versions have not brought is gone: it reads as one that nobody has
+  // written, and so does what updates kept beside it.  0: rows stay.
+  uint64_t age_max = 0;
+  // Where more rows are there than so many, those with the lowest score go, a sixteenth of them.  They are
+  // counted in each bucket of the key by itself.  0: as many as there are ids.
+  uint64_t rows_max = 0;
+  // What is lowest: the version that has brought a row last, the number of versions that have, the
+  // Euclidean norm of its value.  Of rows with the same score those go whose ids are lower when mixed.
+  Score score = Score::kAge;
+  // Whether it is noted when and how often each row was brought: 16 bytes a row.
+  bool has_notes = false;
+  bool operator==(const RowPolicy&) const = default;
+};
+
+// What a key that is kept by rows has, on all servers.
+struct TableStats {
+  uint64_t rows = 0;  // in memory; those that are gone by age are there until their turn comes
+  uint64_t candidates = 0;  // ids that have been pushed less often than makes a row
+  uint64_t evicted = 0;     // rows that the policy has removed since the key was made
+  uint64_t memory_bytes = 0;
+  uint64_t version = 0;  // that the rows were last brought to
+  bool operator==(const TableStats&) const = default;
+};
+
 // Ids are below this number, so that an int64 holds each of them.
 inline constexpr uint64_t kRowsMax = uint64_t{1} << 63;
 

@@ -1,5 +1,6 @@
 // Verbs of tensorkv._core.Store for keys that are kept by rows.  tensorkv/_row_verbs.py calls them with lists.
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -57,11 +58,17 @@ class RowsBatch {
   std::vector<const Rows*> pointers_;
 };
 
-// Shape of a row, dtype, number of rows; kind, first and second number and seed of the initializer.
-using Spec = std::tuple<std::vector<int64_t>, std::string, uint64_t, int, double, double, uint64_t>;
+// Kind, first and second number and seed.
+using InitializerSpec = std::tuple<int, double, double, uint64_t>;
+// Admission, age, number of rows, score, notes.
+using PolicySpec = std::tuple<uint32_t, uint64_t, uint64_t, int, bool>;
+// Shape of a row, dtype, number of rows.
+using Spec = std::tuple<std::vector<int64_t>, std::string, uint64_t, InitializerSpec, PolicySpec>;
 
 RowsInitItem InitItemOf(const KeyView& key, const Spec& spec, std::string_view mode) {
-  const auto& [row_shape, dtype, row_count, kind, a, b, seed] = spec;
+  const auto& [row_shape, dtype, row_count, initializer, policy] = spec;
+  const auto& [kind, a, b, seed] = initializer;
+  const auto& [admit_count, age_max, rows_max, score, has_notes] = policy;
   const auto parsed = DTypeFromName(dtype);
   if (!parsed) throw Fail(Code::kInvalidArgument, "init {}: dtype '{}'", key.ToString(), dtype);
   RowsInitItem item{.key = key, .row_shape = Shape(std::span<const int64_t>(row_shape))};
@@ -69,6 +76,7 @@ RowsInitItem InitItemOf(const KeyView& key, const Spec& spec, std::string_view m
   item.row_count = row_count;
   item.initializer = {static_cast<RowInitializer::Kind>(kind), a, b, seed};
   item.mode = mode;
+  item.policy = {admit_count, age_max, rows_max, static_cast<RowPolicy::Score>(score), has_notes};
   return item;
 }
 
@@ -140,6 +148,39 @@ nb::tuple DescribeRows(Store& self, const std::string& verb, nb::handle key) {
   return nb::make_tuple(nb::tuple(shape), std::string(Name(info.dtype)), rows);
 }
 
+nb::tuple ExportRows(Store& self, nb::handle key, uint64_t first, uint64_t end,
+                     std::optional<uint64_t> since) {
+  const KeyView name = Named("export_rows", key);
+  RowsExport made;
+  {
+    const Unlocked unlocked;
+    made = self.core->ExportRows(name, {first, end, since});
+  }
+  return nb::make_tuple(ToPython(made.rows.ids), ToPython(made.rows.values), made.version);
+}
+
+void ImportRows(Store& self, nb::handle key, nb::handle ids, nb::handle values) {
+  const RowsBatch batch("import_rows", key, ids, values);
+  const Unlocked unlocked;
+  self.core->ImportRows(batch.keys()[0], *batch.Values(0)[0]);
+}
+
+nb::dict TableStatsOf(Store& self, nb::handle key) {
+  const KeyView name = Named("table_stats", key);
+  TableStats stats;
+  {
+    const Unlocked unlocked;
+    stats = self.core->StatsOfTable(name);
+  }
+  nb::dict dict;
+  dict["rows"] = stats.rows;
+  dict["candidates"] = stats.candidates;
+  dict["evicted"] = stats.evicted;
+  dict["memory_bytes"] = stats.memory_bytes;
+  dict["version"] = stats.version;
+  return dict;
+}
+
 }  // namespace
 
 void BindRows(nb::class_<Store>& store) {
@@ -158,6 +199,14 @@ void BindRows(nb::class_<Store>& store) {
            nb::arg("outs"), nb::arg("priority"),
            nb::sig("def _pull_rows_async(self, verb: str, keys: object, ids: object, outs: object, "
                    "priority: int) -> Operation"))
+      .def(
+          "_export_rows", &ExportRows, nb::arg("key").none(), nb::arg("first"), nb::arg("end"),
+          nb::arg("since").none(),
+          nb::sig("def _export_rows(self, key: object, first: int, end: int, since: int | None) -> "
+                  "tuple[NDArray, NDArray, int]"))
+      .def("_import_rows", &ImportRows, nb::arg("key"), nb::arg("ids"), nb::arg("values"))
+      .def("_table_stats", &TableStatsOf, nb::arg("key").none(),
+           nb::sig("def _table_stats(self, key: object) -> dict[str, int]"))
       .def(
           "_describe_rows", &DescribeRows, nb::arg("verb"), nb::arg("key").none(),
           nb::sig("def _describe_rows(self, verb: str, key: object) -> "

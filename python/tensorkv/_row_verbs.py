@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("tensorkv")
 _CONSTANT, _UNIFORM, _NORMAL = 0, 1, 2
+_ZERO = (_CONSTANT, 0.0, 0.0, 0)
+_KEEP_ALL = (1, 0, 0, 0, False)  # as of RowPolicy
+_SCORES = ("age", "count", "norm")
+_ADMIT_MAX, _AGE_END = 32767, 2**48
 
 
 class _Info(NamedTuple):
@@ -267,6 +271,47 @@ def _initializer_of(given: Any) -> tuple[int, float, float, int]:
     )
 
 
+def _whole(who: str, what: str, given: object, first: int, end: int) -> int:
+    """Return a whole number from `first` to below `end`; raise where there is none."""
+    if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or not first <= given < end:
+        raise InvalidArgumentError(f"{who}: {what}{given!r}; a whole number from {first} to {end - 1} is needed")
+    return int(given)
+
+
+def _policy_of(who: str, admit: object, evict: object, notes: object) -> tuple[int, int, int, int, bool]:
+    """Return admission, age, number of rows, score and notes as the core takes them."""
+    if not isinstance(notes, bool):
+        raise InvalidArgumentError(f"{who}: notes={notes!r}; True or False is needed")
+    count = _whole(who, "admit=", admit, 1, _ADMIT_MAX + 1)
+    if evict is None:
+        return count, 0, 0, 0, notes
+    if not isinstance(evict, dict):
+        raise InvalidArgumentError(f"{who}: evict={evict!r}; a dict with 'age', or with 'rows' and 'by', is needed")
+    for name in evict:
+        if name not in ("age", "rows", "by"):
+            raise InvalidArgumentError(f"{who}: evict has {name!r}; there are 'age', 'rows' and 'by'")
+    if "age" not in evict and "rows" not in evict:
+        raise InvalidArgumentError(f"{who}: evict={evict!r} evicts nothing; 'age' or 'rows' is needed")
+    age = _whole(who, "evict has 'age': ", evict["age"], 1, _AGE_END) if "age" in evict else 0
+    if "rows" not in evict:
+        if "by" in evict:
+            raise InvalidArgumentError(f"{who}: evict has 'by', which is for 'rows': how many are kept")
+        return count, age, 0, 0, notes
+    rows = _whole(who, "evict has 'rows': ", evict["rows"], 1, _rows.ROWS_MAX)
+    by = evict.get("by", "age")
+    if by not in _SCORES:
+        raise InvalidArgumentError(f"{who}: evict has 'by': {by!r}; there are 'age', 'count' and 'norm'")
+    return count, age, rows, _SCORES.index(by), notes
+
+
+class TableRows(NamedTuple):
+    """Rows of a table as they were at one version."""
+
+    ids: np.ndarray[Any, np.dtype[np.int64]]  #: ascending, of shape (n,)
+    values: NDArray  #: of shape (n, ...), row i for ids[i]
+    version: int  #: what `since` of a later export takes
+
+
 @part_of("KVStore")
 class KVStoreRows(_core.Store):
     """The part of KVStore for rows."""
@@ -319,7 +364,7 @@ class KVStoreRows(_core.Store):
     def _init_run(self, run: list[tuple[Any, _Given]], mode: str) -> None:
         """Create keys that are kept by rows."""
         specs = [
-            (list(given.shape[1:]), shape_and_dtype(given.values)[1], given.shape[0], _CONSTANT, 0.0, 0.0, 0)
+            (list(given.shape[1:]), shape_and_dtype(given.values)[1], given.shape[0], _ZERO, _KEEP_ALL)
             for _, given in run
         ]
         ids = [[given.ids] if len(given.ids) else [] for _, given in run]
@@ -337,6 +382,9 @@ class KVStoreRows(_core.Store):
         initializer: Initializer | type[Initializer] | str | float | None = None,
         rows: int | None = None,
         *,
+        admit: int = 1,
+        evict: dict[str, Any] | None = None,
+        notes: bool = True,
         mode: Mode | None = None,
     ) -> None:
         """Create a key of rows that are not there before somebody pushes them: the table of an embedding.
@@ -352,6 +400,15 @@ class KVStoreRows(_core.Store):
                 `mx.init`, or the name of one; default 0. The numbers of a row depend on its id and on a seed that
                 `mx.random` gives, in a distributed store that of rank 0, and on nothing else.
             rows: ids are below it; default 2**63, any whole number of an int64.
+            admit: the push of an id that makes its row: what the pushes before it bring is counted and dropped. 1 to 32767.
+            evict: which rows go again. `{'age': n}`: a row that the last n rounds (with `dist_async` pushes) have not brought
+                is gone: it reads as one that nobody has pushed, and its optimizer states are gone, too.
+                `{'rows': n, 'by': 'age'|'count'|'norm'}`: where more than n rows are there, those go whose last push is the
+                oldest (default), that the fewest rounds have brought, or whose value has the smallest Euclidean norm, until
+                15/16 of n are left; each of the parts that servers keep (`table_stats` counts all of them) has its share
+                of n. Both may be given. Nothing depends on clocks: the same pushes keep the same rows.
+            notes: whether it is noted when and how often each row was brought, in 16 bytes a row, for `export_rows(since=)`;
+                evict by age or count makes them in any case.
             mode: as of `init`.
 
         Raises:
@@ -376,9 +433,98 @@ class KVStoreRows(_core.Store):
             row_shape, name = shape_list(dim), dtype_name(dtype)
         except TypeError:
             raise InvalidArgumentError(f"{who}: dim {dim!r}; a whole number or a shape is needed") from None
-        spec = (row_shape, name, int(count), *_initializer_of(initializer))
+        policy = _policy_of(who, admit, evict, notes)
+        spec = (row_shape, name, int(count), _initializer_of(initializer), policy)
         self._meets_shape(key, (1, *row_shape), name)
         self._init_rows([key], [spec], [[]], [[]], mode or "")
+
+    def table_stats(self, key: Key) -> dict[str, int]:
+        """Return what a key that is kept by rows has, on all servers.
+
+        Returns:
+            `rows` that are in memory (those that are gone by age are among them until their turn comes), `candidates`: ids that
+            have been pushed less often than `admit` asks for, `evicted` rows since the key was made, `memory_bytes` of all of
+            it, and the `version`: rounds, or with `dist_async` pushes, that the rows have had.
+
+        Raises:
+            KeyNotFoundError: no such key.
+            InvalidArgumentError: a key that is not kept by rows.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init_table('users', 4, admit=2)
+            >>> kv.push_rows('users', [3, 5], np.ones((2, 4), np.float32))
+            >>> kv.push_rows('users', [3], np.ones((1, 4), np.float32))
+            >>> stats = kv.table_stats('users')
+            >>> stats['rows'], stats['candidates'], stats['version']
+            (1, 1, 2)
+        """
+        return self._table_stats(key)
+
+    def export_rows(self, key: Key, first: int = 0, last: int | None = None, *, since: int | None = None) -> TableRows:
+        """Return the rows that are there, all as they were at one version, while others push on.
+
+        Args:
+            key: of a table, or of any other key that is kept by rows.
+            first, last: ids from `first` to below `last`; default all.
+            since: only rows that a version after this one has brought: what an earlier export has as `version`. Rows that are
+                gone meanwhile are not told.
+
+        Returns:
+            ids, ascending; their values; and the version.
+
+        Raises:
+            KeyNotFoundError: no such key.
+            InvalidArgumentError: a key that is not kept by rows; `first` above `last`; `since` of a key without notes.
+            FailedPreconditionError: a save or another export of the job is under way.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init_table('t', 2)
+            >>> kv.push_rows('t', [9, 4], np.ones((2, 2), np.float32))
+            >>> kv.export_rows('t', last=9).ids
+            array([4])
+            >>> seen = kv.export_rows('t').version
+            >>> kv.push_rows('t', [5], np.ones((1, 2), np.float32))
+            >>> kv.export_rows('t', since=seen).ids
+            array([5])
+        """
+        who = f"export_rows {key!r}"
+        begin = _whole(who, "first=", first, 0, _rows.ROWS_MAX + 1)
+        end = _rows.ROWS_MAX if last is None else _whole(who, "last=", last, 0, _rows.ROWS_MAX + 1)
+        after = None if since is None else _whole(who, "since=", since, 0, 2**64)
+        ids, values, version = self._export_rows(key, begin, end, after)
+        return TableRows(ids.asnumpy(), values, version)
+
+    def import_rows(self, key: Key, ids: RowIds, values: Any) -> None:
+        """Have rows begin anew with these values: no optimizer is asked, its states of these rows are gone, no `admit` counts.
+
+        In a distributed store one worker calls it, the lowest rank that lives, and in synchronous mode between two barriers.
+
+        Args:
+            key: of a table, or of any other key that is kept by rows.
+            ids: whole numbers, each once; as of `export_rows`.
+            values: of shape ``(len(ids), ...)`` and the key's dtype.
+
+        Raises:
+            KeyNotFoundError: no such key.
+            InvalidArgumentError: an id that stands twice, another shape or dtype.
+            OutOfRangeError: an id that the key does not have; nothing has changed.
+            FailedPreconditionError: another rank, or a round of the key has begun.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init_table('t', 2)
+            >>> kv.import_rows('t', [4, 9], np.ones((2, 2), np.float32))
+            >>> kv.pull_rows('t', np.array([9, 5]))
+            array([[1., 1.],
+                   [0., 0.]], dtype=float32)
+        """
+        who = f"import_rows {key!r}"
+        wanted = _rows.ids_of(who, ids)
+        if wanted.ndim != 1:
+            raise InvalidArgumentError(f"{who}: ids of shape {wanted.shape}, a list is needed")
+        self._import_rows([key], [[wanted]], [[values]])
 
     # --------------------------------------------------------------------------------------------------------- pushing
 

@@ -85,6 +85,8 @@ uint64_t PartCount(const SavedKey& key) {
 
 bool HasPart(const SavedKey& key, uint64_t part) {
   if (part == kIdsPart) return key.by_rows;
+  if (part == kNotesPart) return key.by_rows && key.policy.has_notes;
+  if (IsOfRowsAlone(part)) return key.by_rows && key.candidates > 0;
   if (part == kValuePart) return key.has_value;
   return part == kMasterPart ? key.has_master : part < PartCount(key);
 }
@@ -93,11 +95,16 @@ bool HasPart(const SavedKey& key, uint64_t part) {
 Tensor TensorOf(const SavedKey& key, uint64_t part) {
   Tensor tensor;
   const std::string name = key.key.is_string() ? key.key.text() : Format("{}", key.key.number());
-  if (part == kIdsPart) {
-    tensor.name = name + "#ids";
+  if (IsOfRowsAlone(part)) {
+    tensor.name = name + (part == kIdsPart          ? "#ids"
+                          : part == kNotesPart      ? "#notes"
+                          : part == kCandidatesPart ? "#candidates"
+                                                    : "#candidate_notes");
     tensor.dtype = DType::kI64;
-    tensor.shape = {static_cast<int64_t>(key.rows)};
-    tensor.end = key.rows * sizeof(int64_t);
+    tensor.shape = {static_cast<int64_t>(RowsOf(key, part))};
+    const bool is_noted = part == kNotesPart || part == kCandidateNotesPart;
+    if (is_noted) tensor.shape.push_back(2);  // version, count
+    tensor.end = RowsOf(key, part) * sizeof(int64_t) * (is_noted ? 2 : 1);
     return tensor;
   }
   const uint64_t state = part - kStateParts;
@@ -179,6 +186,47 @@ RowInitializer InitializerOf(const json::object& object) {
   return initializer;
 }
 
+constexpr RowPolicy::Score kScores[] = {RowPolicy::Score::kAge, RowPolicy::Score::kCount,
+                                        RowPolicy::Score::kNorm};
+
+const char* Name(RowPolicy::Score score) {
+  switch (score) {
+    case RowPolicy::Score::kAge:
+      return "age";
+    case RowPolicy::Score::kCount:
+      return "count";
+    case RowPolicy::Score::kNorm:
+      return "norm";
+  }
+  return "?";
+}
+
+json::object EntryOf(const RowPolicy& policy) {
+  return {{"admit", policy.admit_count},
+          {"age", policy.age_max},
+          {"rows", policy.rows_max},
+          {"score", Name(policy.score)},
+          {"notes", policy.has_notes}};
+}
+
+RowPolicy PolicyOf(const json::object& object) {
+  RowPolicy policy;
+  const uint64_t admit = NumberOf(Field(object, "admit"), "admit");
+  if (admit == 0 || admit > RowPolicy::kAdmitMax) {
+    throw Fail(Code::kDataLoss, "rows are made by the push of number {}", admit);
+  }
+  policy.admit_count = static_cast<uint32_t>(admit);
+  policy.age_max = NumberOf(Field(object, "age"), "age");
+  policy.rows_max = NumberOf(Field(object, "rows"), "rows");
+  const std::string score = TextOf(Field(object, "score"), "score");
+  for (const auto known : kScores) {
+    if (score == Name(known)) policy.score = known;
+  }
+  if (score != Name(policy.score)) throw Fail(Code::kDataLoss, "there is no score '{}'", score);
+  policy.has_notes = BoolOf(Field(object, "notes"), "notes");
+  return policy;
+}
+
 json::array TextsOf(const std::vector<std::string>& texts) {
   json::array array;
   for (const std::string& text : texts) array.emplace_back(text);
@@ -236,6 +284,9 @@ std::string IndexOf(const std::vector<SavedKey>& keys, const Layout& layout,
       entry["rows"] = key.rows;
       entry["row_count"] = key.row_count;
       entry["initializer"] = EntryOf(key.initializer);
+      entry["row_version"] = key.row_version;
+      if (key.policy != RowPolicy{}) entry["policy"] = EntryOf(key.policy);
+      if (key.candidates > 0) entry["candidates"] = key.candidates;
     }
     entry["arrays"] = TextsOf(key.arrays);
     entry["scalars"] = TextsOf(key.scalars);
@@ -283,14 +334,25 @@ void AddRows(const json::object& entry, SavedKey* key) {
   key->rows = NumberOf(Field(entry, "rows"), "rows");
   key->row_count = NumberOf(Field(entry, "row_count"), "row_count");
   key->initializer = InitializerOf(ObjectOf(Field(entry, "initializer"), "initializer"));
-  if (key->row_count == 0 || key->row_count > kRowsMax || key->rows > key->row_count) {
-    throw Fail(Code::kDataLoss, "{} rows of {}", key->rows, key->row_count);
+  if (entry.contains("row_version")) {
+    key->row_version = NumberOf(Field(entry, "row_version"), "row_version");
+  }
+  if (entry.contains("policy")) {
+    key->policy = PolicyOf(ObjectOf(Field(entry, "policy"), "policy"));
+  }
+  if (entry.contains("candidates")) {
+    key->candidates = NumberOf(Field(entry, "candidates"), "candidates");
+  }
+  const uint64_t most = std::max(key->rows, key->candidates);
+  if (key->row_count == 0 || key->row_count > kRowsMax || most > key->row_count) {
+    throw Fail(Code::kDataLoss, "{} rows and {} candidates of {}", key->rows, key->candidates,
+               key->row_count);
   }
   // Tensors of them have sizes.
   constexpr uint64_t kElementsMax = uint64_t{1} << 58;
-  const auto elements = std::max<uint64_t>(1, static_cast<uint64_t>(key->shape.size()));
-  if (key->rows > kElementsMax / elements) {
-    throw Fail(Code::kDataLoss, "{} rows of {} elements", key->rows, elements);
+  const auto elements = std::max<uint64_t>(2, static_cast<uint64_t>(key->shape.size()));
+  if (most > kElementsMax / elements) {
+    throw Fail(Code::kDataLoss, "{} rows of {} elements", most, elements);
   }
   if (key->chunk_elements != 0) throw Fail(Code::kDataLoss, "rows in chunks of elements");
   if (key->updates.empty() || key->updates.size() > kBucketsMax) {
@@ -413,14 +475,22 @@ void Prune(const std::string& folder) {
 
 }  // namespace
 
+uint64_t RowsOf(const SavedKey& key, uint64_t part) {
+  if (!key.by_rows) return 0;
+  if (part == kCandidatesPart || part == kCandidateNotesPart) return key.candidates;
+  const bool is_scalar = !IsOfRowsAlone(part) && part >= kStateParts + key.arrays.size();
+  return is_scalar ? 0 : key.rows;
+}
+
 Layout LayoutOf(const std::vector<SavedKey>& keys, uint64_t file_bytes_max) {
   Layout layout;
   std::set<std::string> names = {"__metadata__"};
   uint64_t at = 0;
   for (size_t k = 0; k < keys.size(); ++k) {
-    // The ids come first.
-    for (uint64_t n = 0; n <= PartCount(keys[k]); ++n) {
-      const uint64_t part = n == 0 ? kIdsPart : n - 1;
+    std::vector<uint64_t> parts = {kIdsPart, kNotesPart};
+    for (uint64_t part = 0; part < PartCount(keys[k]); ++part) parts.push_back(part);
+    parts.insert(parts.end(), {kCandidatesPart, kCandidateNotesPart});
+    for (const uint64_t part : parts) {
       if (!HasPart(keys[k], part)) continue;
       Item item{k, part, 0, TensorOf(keys[k], part)};
       while (!names.insert(item.tensor.name).second) item.tensor.name += '#';
@@ -756,7 +826,7 @@ void Reader::Verify(const std::function<void(uint64_t)>& after) const {
       at += part.size();
       done += part.size();
       if (after) after(done);
-      if (item.part != kIdsPart) continue;
+      if (item.part != kIdsPart && item.part != kCandidatesPart) continue;
       ids.resize(part.size() / sizeof(uint64_t));
       std::memcpy(ids.data(), part.data(), ids.size() * sizeof(uint64_t));
       const uint64_t row_count = keys_[item.key].row_count;

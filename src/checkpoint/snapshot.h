@@ -51,13 +51,22 @@ struct SavedKey {
   uint64_t rows = 0;
   uint64_t row_count = 0;
   RowInitializer initializer;
+  RowPolicy policy;
+  uint64_t candidates = 0;   // ids that have been pushed and have no row
+  uint64_t row_version = 0;  // that notes are counted by
 
   bool operator==(const SavedKey&) const = default;
 };
 
 // Numbers of a key's parts.
 inline constexpr uint64_t kValuePart = 0, kMasterPart = 1, kStateParts = 2;
-inline constexpr uint64_t kIdsPart = UINT64_MAX;  // of a key by rows, the first one
+// Of a key by rows: the ids and what is noted of each row come first, candidates and what is noted of
+// those last.
+inline constexpr uint64_t kIdsPart = UINT64_MAX, kNotesPart = UINT64_MAX - 1;
+inline constexpr uint64_t kCandidatesPart = UINT64_MAX - 2, kCandidateNotesPart = UINT64_MAX - 3;
+inline bool IsOfRowsAlone(uint64_t part) { return part >= kCandidateNotesPart; }
+// How many rows a part of a key by rows is of, or candidates; 0 of scalars.
+uint64_t RowsOf(const SavedKey& key, uint64_t part);
 
 // One part of a key: a tensor of a file.
 struct Item {

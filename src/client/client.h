@@ -68,6 +68,7 @@ struct Operation {
     kCut,       // waits like kWait, and has the servers keep that version; the outcome has `states`
     kRead,      // `part` of what a kCut has kept, to `out`; `meta`; waits for no other operation
     kRelease,   // of `store`: what has been kept of it is no longer needed
+    kStats,     // of a key by rows; the outcome has `table`
     kFindBase,  // of the key's rounds, as RoundOf counts them, after a kRestore of another rank
     kRestore,   // puts `states` back, with `value` in parts; between two barriers
     kTrace,     // `trace`, of one server; the outcome has `traced`
@@ -77,7 +78,8 @@ struct Operation {
   std::string key;                      // canonical
   std::shared_ptr<const KeyMeta> meta;  // kInit
   codec::Contribution value;  // of the key's dtype; kInit: dense; read until it is accepted
-  // kPull of a key by rows: the ids that are asked for, in parts as a contribution's.
+  // kPull of a key by rows, and kRead of its values: the ids that are asked for, in parts as a
+  // contribution's.
   codec::Contribution ids;
   // Contiguous, of the key's dtype, by rows those of the ids in their order; undefined where the
   // operation fails.
@@ -95,8 +97,12 @@ struct Operation {
   uint64_t round = 0;  // kRestore: at which the value was cut
   uint64_t part = 0;   // kRead: see ChunkState; chunks that lack the part are not read
   std::shared_ptr<const std::vector<ChunkState>> states;  // kRead, kRestore: of each chunk
-  RowRange rows;  // kRead by rows, but for scalars: of those of all buckets, one behind the other
-  bool adds = false;  // kRestore by rows: to those of one before it; only to buckets with rows here
+  // kRead by rows, but for scalars and where there are ids: of those of all buckets, one behind the
+  // other.
+  RowRange rows;
+  // kRestore by rows; the latter two only of buckets with rows here.
+  enum class Restoring : uint8_t { kAll, kMore, kOnlyRows };
+  Restoring restoring = Restoring::kAll;
   Traced::Request trace;
   Time patience = 0;  // 0: the client's
 
@@ -116,6 +122,7 @@ struct Outcome {
   std::shared_ptr<const KeyMeta> meta;                    // kInit, kOpen, kCut
   std::shared_ptr<const std::vector<ChunkState>> states;  // kCut: of each chunk
   std::shared_ptr<const Traced> traced;                   // kTrace
+  std::optional<TableStats> table;                        // kStats
 };
 
 class Client final : private ChunkPlaces {
@@ -212,6 +219,7 @@ class Client final : private ChunkPlaces {
     std::vector<Rank> missing;
     SmallVector<uint64_t, 2> versions;  // of the chunks, where an observer pulls
     std::vector<ChunkState> states;     // of the chunks, of a cut
+    TableStats table;                   // of the chunks that have answered
     bool owns_value = false;            // no memory of the user's is read any more
     int tries = 0;
     Creating creating = Creating::kNone;           // of an init
@@ -314,7 +322,8 @@ class Client final : private ChunkPlaces {
   void QueueRead(Op* op, uint32_t chunk, size_t bytes, const RowRange* rows);
   void OnReadAnswer(const Outgoing& sent, const Message& reply);
   void StartRelease(Op* op);
-  void StartFindBase(const KeyId& id, KeyState* key, Op* op);
+  static bool AddTo(const Message& reply, TableStats* table);
+  void StartStatus(const KeyId& id, KeyState* key, Op* op);
   void StartRestore(const KeyId& id, KeyState* key, Op* op);
 
   // tracing.cc

@@ -119,6 +119,11 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
       return Fail(op, Error(Code::kInvalidArgument, Format("{} rows here, {} in the store",
                                                            mine->row_count, meta.row_count)));
     }
+    if (op->what.kind == Kind::kInit && meta.by_rows() && meta.policy != mine->policy) {
+      return Fail(op,
+                  Error(Code::kInvalidArgument,
+                        "rows are admitted, evicted or noted otherwise here than in the store"));
+    }
     if (op->what.kind == Kind::kInit && meta.by_rows() &&
         !BeginAlike(meta.initializer, mine->initializer)) {
       return Fail(op,
@@ -189,6 +194,18 @@ void Client::Forget(KeyState* key) {
   *key = std::move(fresh);
 }
 
+// Adds what a bucket has; false where it does not say.
+bool Client::AddTo(const Message& reply, TableStats* table) {
+  const auto of_bucket = DecodeChunkStatus(reply.extra).table;
+  if (!of_bucket) return false;
+  table->rows += of_bucket->rows;
+  table->candidates += of_bucket->candidates;
+  table->evicted += of_bucket->evicted;
+  table->memory_bytes += of_bucket->memory_bytes;
+  table->version = std::min(table->version, of_bucket->version);
+  return true;
+}
+
 void Client::OnOtherAnswer(const Outgoing& sent, const Message& reply) {
   Op* const op = Find(sent.op);
   if (op == nullptr) return;
@@ -205,6 +222,9 @@ void Client::OnOtherAnswer(const Outgoing& sent, const Message& reply) {
   if (reply.type == Type::kError) return Fail(op, ErrorOf(reply));
   if (op->what.kind == Kind::kFindBase)
     keys_.at(op->key).base = DecodeChunkStatus(reply.extra).base;
+  if (op->what.kind == Kind::kStats && !AddTo(reply, &op->table)) {
+    return Fail(op, CannotSaveRows(keys_.at(op->key).chunks[sent.message.chunk].server));
+  }
   if (op->unaccepted > 0) return;
   if (op->what.kind == Kind::kDelete) Forget(&keys_.at(op->key));
   Finish(op);

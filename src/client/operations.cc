@@ -216,9 +216,9 @@ bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
     StartDelete(id, key, op);
     return true;
   }
-  if (kind == Kind::kFindBase) {
+  if (kind == Kind::kFindBase || kind == Kind::kStats) {
     MakePlaces(id, key);
-    StartFindBase(id, key, op);
+    StartStatus(id, key, op);
     return true;
   }
   if (kind == Kind::kRestore) {
@@ -265,6 +265,7 @@ void Client::Finish(Op* op) {
   if (op->what.kind == Kind::kCut) {
     outcome.states = std::make_shared<const std::vector<ChunkState>>(std::move(op->states));
   }
+  if (op->what.kind == Kind::kStats) outcome.table = op->table;
   if (const auto key = keys_.find(op->key); key != keys_.end()) {
     const bool tells_meta =
         op->what.kind == Kind::kInit || op->what.kind == Kind::kOpen || op->what.kind == Kind::kCut;

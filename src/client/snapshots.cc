@@ -31,12 +31,7 @@ bool Client::ReadsRows(const Operation& read) {
 }
 
 codec::Range Client::RowsRange(const Operation& read, const RowRange& rows, uint64_t at) {
-  const KeyMeta& meta = *read.meta;
-  const size_t bytes =
-      read.part == ChunkState::kIds
-          ? sizeof(uint64_t)
-          : meta.elements() *
-                ItemSize(read.part == ChunkState::kValue ? meta.dtype : ComputeType(meta.dtype));
+  const size_t bytes = ChunkState::RowBytes(read.part, read.meta->dtype, read.meta->elements());
   return {at * bytes, rows.count * bytes};
 }
 
@@ -45,10 +40,11 @@ codec::Range Client::RowsRange(const Operation& read, const RowRange& rows, uint
 codec::Range Client::PartRange(const Operation& read, uint32_t chunk) {
   const KeyMeta& meta = *read.meta;
   const auto& states = *read.states;
+  if (!read.ids.ends.empty()) return RangeOf(meta, read, chunk);
   if (ReadsRows(read)) {
     uint64_t before = 0;
-    for (uint32_t c = 0; c < chunk; ++c) before += states[c].rows;
-    const Asked asked = AskedOf(read.rows, before, states[chunk].rows);
+    for (uint32_t c = 0; c < chunk; ++c) before += states[c].RowsOf(read.part);
+    const Asked asked = AskedOf(read.rows, before, states[chunk].RowsOf(read.part));
     return RowsRange(read, asked.rows, asked.at);
   }
   const size_t bytes = states[chunk].PartBytes(read.part, meta.dtype, meta.elements_of(chunk));
@@ -69,13 +65,18 @@ void Client::StartRead(Op* op) {
     if (const auto& dead = links_[server].dead()) return Fail(op, *dead);
   }
   uint64_t before = 0;
-  for (uint32_t c = 0; c < chunks; before += states[c++].rows) {
+  for (uint32_t c = 0; c < chunks; before += states[c++].RowsOf(op->what.part)) {
     if (!states[c].HasPart(op->what.part)) continue;
+    if (!op->what.ids.ends.empty()) {
+      const size_t bytes = PartRange(op->what, c).size;
+      if (bytes > 0) QueueRead(op, c, bytes, nullptr);
+      continue;
+    }
     if (!ReadsRows(op->what)) {
       QueueRead(op, c, PartRange(op->what, c).size, nullptr);
       continue;
     }
-    const Asked asked = AskedOf(op->what.rows, before, states[c].rows);
+    const Asked asked = AskedOf(op->what.rows, before, states[c].RowsOf(op->what.part));
     if (asked.rows.count == 0) continue;
     QueueRead(op, c, RowsRange(op->what, asked.rows, 0).size, &asked.rows);
   }
@@ -95,6 +96,10 @@ void Client::QueueRead(Op* op, uint32_t chunk, size_t bytes, const RowRange* row
   read.message.number = op->what.part;
   read.message.need = (*op->what.states)[chunk].version;
   if (rows != nullptr) read.message.extra = Encode(*rows);
+  if (!op->what.ids.ends.empty()) {
+    read.message.body = op->what.ids.PartOf(chunk);
+    read.pull_bytes += read.message.body.size;
+  }
   ++op->unpulled;
   Queue(ServerOf(epoch_.placement, op->key, chunk), std::move(read));
 }
@@ -127,14 +132,20 @@ void Client::StartRelease(Op* op) {
   if (op->unaccepted == 0) Finish(op);
 }
 
-void Client::StartFindBase(const KeyId& id, KeyState* key, Op* op) {
+// Asks where chunks stand: all of them for what they have, one for the base of the rounds.
+void Client::StartStatus(const KeyId& id, KeyState* key, Op* op) {
   op->has_left = true;
-  Outgoing ask;
-  ask.op = op->id;
-  ask.message.type = Type::kStatus;
-  ask.message.key = id;
-  ++op->unaccepted;
-  Queue(key->chunks[0].server, std::move(ask));
+  const size_t count = op->what.kind == Operation::Kind::kStats ? key->chunks.size() : 1;
+  op->table.version = UINT64_MAX;
+  for (uint32_t c = 0; c < count; ++c) {
+    Outgoing ask;
+    ask.op = op->id;
+    ask.message.type = Type::kStatus;
+    ask.message.key = id;
+    ask.message.chunk = c;
+    ++op->unaccepted;
+    Queue(key->chunks[c].server, std::move(ask));
+  }
 }
 
 void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
@@ -153,16 +164,21 @@ void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
   }
   key->opening = op->id;  // nothing else of this key moves meanwhile
   for (uint32_t c = 0; c < key->chunks.size(); ++c) {
-    if (op->what.adds && (*op->what.states)[c].rows == 0) continue;
+    const ChunkState& state = (*op->what.states)[c];
+    const auto restoring = op->what.restoring;
+    const bool is_whole = restoring == Operation::Restoring::kAll;
+    if (!is_whole && state.rows == 0 && state.candidates == 0) continue;
     Outgoing restore;
     restore.op = op->id;
     restore.message.type = Type::kRestore;
     restore.message.key = id;
-    restore.message.flags = op->what.adds ? kMore : 0;
+    restore.message.flags = is_whole                                       ? 0
+                            : restoring == Operation::Restoring::kOnlyRows ? kOnlyRows
+                                                                           : kMore;
     restore.message.chunk = c;
     restore.message.dtype = key->meta.dtype;
     restore.message.number = op->what.round;
-    restore.message.extra = Encode((*op->what.states)[c]);
+    restore.message.extra = Encode(state);
     restore.message.body = op->what.value.PartOf(c);
     ++op->unaccepted;
     Queue(key->chunks[c].server, std::move(restore));

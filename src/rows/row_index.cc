@@ -69,7 +69,7 @@ RowIndex::Segment RowIndex::BuildFor(const Entry* begin, const Entry* end, size_
 }
 
 void RowIndex::Own(Segment* segment) {
-  if (segment->memory.unique()) return;
+  if (!segment->memory || segment->memory.unique()) return;
   const Block copy = NewRowMemory(segment->memory.size);
   std::memcpy(copy.data, segment->memory.data, copy.size);
   segment->entries = copy.as<Entry>();
@@ -171,6 +171,15 @@ uint64_t RowIndex::Erase(uint64_t mix) {
   --segment.count;
   --size_;
   return place;
+}
+
+void RowIndex::MakeWritable(uint64_t mix) { Own(&segments_[SegmentOf(mix)]); }
+
+void RowIndex::Set(uint64_t mix, uint64_t place) noexcept {
+  const Segment& segment = segments_[SegmentOf(mix)];
+  Entry* at = segment.entries + segment.HomeOf(mix * buckets_);
+  while (at->mix < mix) ++at;
+  at->place = place;
 }
 
 uint64_t RowIndex::MixAt(uint64_t number) const noexcept {

@@ -56,6 +56,11 @@ class RowIndex {
   //   returns  the place of the mix, kNowhere where there was none
   //   throws   std::bad_alloc; nothing changed
   uint64_t Erase(uint64_t mix);
+  // Whatever is done next to a mix that is there does not throw.
+  //   throws   std::bad_alloc; nothing changed
+  void MakeWritable(uint64_t mix);
+  // The mix is there, in a segment that may be written.
+  void Set(uint64_t mix, uint64_t place) noexcept;
 
   // Calls f(mix, place) in ascending order, from `first` on, while it returns true.
   template <typename F>

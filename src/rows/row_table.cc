@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <new>
 #include <type_traits>
+#include <utility>
 
 #include "base/format.h"
 #include "base/mix.h"
@@ -21,12 +23,21 @@ constexpr size_t kLinesMax =
     16;  // of a record that are asked for; a longer one brings the rest itself
 constexpr size_t kPageBytesMin = size_t{4} << 10;
 constexpr size_t kPageBytesMax = kHugePage;
+constexpr size_t kSweptMin = 64;   // rows that are looked at each version
+constexpr uint64_t kTrimmed = 16;  // where there are too many rows, one of so many goes
 
 void PrefetchBytes(const void* at, size_t bytes) noexcept {
   const auto* const first = static_cast<const char*>(at);
   for (size_t i = 0; i < std::min(bytes, kLinesMax * kLine); i += kLine) {
     __builtin_prefetch(first + i);
   }
+}
+
+// Notes of candidates are places of an index.
+constexpr int kVersionBits = 48;
+uint64_t Pack(const RowNote& note) { return note.count << kVersionBits | note.version; }
+RowNote Unpack(uint64_t packed) {
+  return {packed & ((uint64_t{1} << kVersionBits) - 1), packed >> kVersionBits};
 }
 
 template <typename F>
@@ -41,18 +52,51 @@ auto WithMemory(F f) {
 }  // namespace
 
 RowTable::RowTable(DType dtype, size_t row_elements, const RowInitializer& initializer,
-                   uint32_t buckets)
+                   uint32_t buckets, const RowPolicy& policy)
     : dtype_(dtype),
       compute_(ComputeType(dtype)),
       elements_(row_elements),
       row_bytes_(row_elements * ItemSize(dtype)),
       wide_bytes_(row_elements * ItemSize(compute_)),
       initial_(dtype, row_elements, initializer),
-      index_(buckets) {}
+      policy_(policy),
+      index_(buckets),
+      candidates_(buckets) {
+  CheckPolicy(policy, dtype);
+  const bool needs_notes =
+      policy.age_max > 0 || (policy.rows_max > 0 && policy.score != RowPolicy::Score::kNorm);
+  policy_.has_notes = policy.has_notes || needs_notes;
+}
+
+void RowTable::CheckPolicy(const RowPolicy& policy, DType dtype) {
+  if (policy.admit_count == 0 || policy.admit_count > RowPolicy::kAdmitMax) {
+    throw Fail(Code::kInvalidArgument,
+               "rows are made by the push of number {}, from 1 to {} is possible",
+               policy.admit_count, RowPolicy::kAdmitMax);
+  }
+  if (policy.age_max >> kVersionBits != 0) {
+    throw Fail(Code::kInvalidArgument, "rows stay for {} versions, fewer than 2^48 are possible",
+               policy.age_max);
+  }
+  if (policy.rows_max > 0 && policy.score == RowPolicy::Score::kNorm && !IsFloat(dtype)) {
+    throw Fail(Code::kInvalidArgument, "rows of {} have no norm to be kept by", Name(dtype));
+  }
+}
+
+RowTable RowTable::Emptied() const {
+  RowTable table(dtype_, elements_, initial_.initializer(), index_.buckets(), policy_);
+  table.now_ = now_;
+  table.evicted_ = evicted_;
+  return table;
+}
+
+TableStats RowTable::Stats() const noexcept {
+  return {size(), candidates_.size(), evicted_, memory_bytes(), now_};
+}
 
 size_t RowTable::memory_bytes() const noexcept {
-  size_t bytes = index_.memory_bytes() + pages_.capacity() * sizeof(Page) +
-                 free_.capacity() * sizeof(uint64_t);
+  size_t bytes = index_.memory_bytes() + candidates_.memory_bytes() +
+                 pages_.capacity() * sizeof(Page) + free_.capacity() * sizeof(uint64_t);
   for (const Page& page : pages_) bytes += page.memory.size;
   return bytes;
 }
@@ -99,7 +143,7 @@ RowTable::Page RowTable::NewPage(uint32_t rows) const {
   page.stride = StrideNow();
   page.rows = rows;
   page.rule = rule_;
-  const size_t bytes = size_t{page.stride} * rows;
+  const size_t bytes = (size_t{page.stride} + note_bytes()) * rows;
   const size_t whole = RoundUp(bytes, kHugePage);
   page.memory = NewRowMemory(whole - bytes <= bytes / 8 ? whole : bytes);
   return page;
@@ -126,6 +170,8 @@ void RowTable::MakeWritable(size_t number) {
         StartRecord(fresh.memory.data + row * fresh.stride, page.memory.data + row * page.stride);
       }
     }
+    const auto notes = [](const Page& of) { return of.memory.data + size_t{of.rows} * of.stride; };
+    if (policy_.has_notes) std::memcpy(notes(fresh), notes(page), used * sizeof(RowNote));
     page = std::move(fresh);
   }
   page.checked = batch_;
@@ -142,7 +188,8 @@ RowTable::Taken RowTable::TakePlace() {
   }
   if (tail_.page == pages_.size()) {
     const size_t bytes = std::min(kPageBytesMax, kPageBytesMin << std::min<size_t>(tail_.page, 20));
-    pages_.push_back(NewPage(static_cast<uint32_t>(std::max<size_t>(1, bytes / StrideNow()))));
+    const size_t rows = bytes / (StrideNow() + note_bytes());
+    pages_.push_back(NewPage(static_cast<uint32_t>(std::max<size_t>(1, rows))));
   }
   return {uint64_t{tail_.page} << 32 | tail_.row++, false};
 }
@@ -186,10 +233,16 @@ void RowTable::Walk(std::span<const uint64_t> mixes, Found found, Use use) const
   }
 }
 
+bool RowTable::Contains(uint64_t mix) const noexcept {
+  const uint64_t place = index_.Find(mix);
+  return place != RowIndex::kNowhere && !(policy_.age_max > 0 && IsGone(*NoteAt(place)));
+}
+
 void RowTable::Read(std::span<const uint64_t> mixes, void* out) const noexcept {
   auto* const rows = static_cast<std::byte*>(out);
+  const bool ages = policy_.age_max > 0;
   const auto found = [&](uint64_t place) -> const std::byte* {
-    if (place == RowIndex::kNowhere) return nullptr;
+    if (place == RowIndex::kNowhere || (ages && IsGone(*NoteAt(place)))) return nullptr;
     const std::byte* const record = RecordAt(place);
     PrefetchBytes(record, row_bytes_);
     return record;
@@ -205,10 +258,12 @@ void RowTable::Read(std::span<const uint64_t> mixes, void* out) const noexcept {
 }
 
 // Gives places to rows that have none.  Throws in between; TakeBack takes all of it back.
-void RowTable::Make(std::span<const uint64_t> mixes, RowPlaces* places) {
+void RowTable::Make(std::span<const uint64_t> mixes, bool is_push, RowPlaces* places) {
+  const bool counts = is_push && policy_.admit_count > 1;
   for (size_t i = 0; i < mixes.size(); ++i) {
     uint64_t& place = places->places_[i];
     if (place != RowIndex::kNowhere) continue;
+    if (counts && !LetsIn(mixes[i], static_cast<uint32_t>(i), places)) continue;
     const Taken taken = TakePlace();
     try {
       place = index_.Insert(mixes[i], taken.place);
@@ -232,12 +287,23 @@ void RowTable::TakeBack(std::span<const uint64_t> mixes, const RowPlaces& places
     // the list are taken before those at the end.
     PutBack({index_.Erase(mix), i < places.from_list_});
   }
+  for (const uint32_t i : places.new_candidates_) candidates_.Erase(mixes[i]);
 }
 
 void RowTable::Reserve(std::span<const uint64_t> mixes, RowPlaces* places) {
+  ReserveSome(mixes, false, places);
+}
+
+void RowTable::Admit(std::span<const uint64_t> mixes, RowPlaces* places) {
+  if (policy_.age_max > 0) DropGone(mixes);
+  ReserveSome(mixes, true, places);
+}
+
+void RowTable::ReserveSome(std::span<const uint64_t> mixes, bool is_push, RowPlaces* places) {
   WithMemory([&] {
     places->made_.clear();
     places->from_list_ = 0;
+    places->new_candidates_.clear();
     places->places_.resize(mixes.size());
     size_t missing = 0;
     bool has_others = false;  // rows of pages that are not known to be writable
@@ -259,10 +325,13 @@ void RowTable::Reserve(std::span<const uint64_t> mixes, RowPlaces* places) {
         [&](size_t i, uint64_t place) { places->places_[i] = place; });
     if (missing > UINT32_MAX || mixes.size() > UINT32_MAX) throw std::bad_alloc();
     places->made_.reserve(missing);
+    if (is_push && policy_.admit_count > 1) places->new_candidates_.reserve(missing);
     try {
-      if (missing > 0) Make(mixes, places);
+      if (missing > 0) Make(mixes, is_push, places);
       if (missing > 0 || has_others) {
-        for (const uint64_t place : places->places_) MakeWritable(PageOf(place));
+        for (const uint64_t place : places->places_) {
+          if (place != RowIndex::kNowhere) MakeWritable(PageOf(place));
+        }
       }
     } catch (...) {
       TakeBack(mixes, *places);
@@ -272,6 +341,7 @@ void RowTable::Reserve(std::span<const uint64_t> mixes, RowPlaces* places) {
       std::byte* const record = RecordAt(places->places_[i]);
       initial_.Write(Unmix(mixes[i]), record);
       StartRecord(record, record);
+      if (policy_.has_notes) *NoteAt(places->places_[i]) = {now_, 0};
     }
   });
 }
@@ -287,8 +357,10 @@ template <typename F>
 void RowTable::ForPlaces(const RowPlaces& places, F f) noexcept {
   const auto& all = places.places_;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (i + kAhead < all.size()) Prefetch(all[i + kAhead]);
-    f(i, RecordAt(all[i]));
+    if (i + kAhead < all.size() && all[i + kAhead] != RowIndex::kNowhere) {
+      Prefetch(all[i + kAhead]);
+    }
+    if (all[i] != RowIndex::kNowhere) f(i, RecordAt(all[i]));
   }
 }
 
@@ -377,7 +449,7 @@ void RowTable::Update(RowUpdate* update, std::span<const uint64_t> mixes, const 
     if (sums.list != nullptr && i + kAhead < all.size()) {
       PrefetchBytes(sums.at(i + kAhead), wide_bytes_);
     }
-    queue.Add(all[i], mixes[i], sums.at(i));
+    if (all[i] != RowIndex::kNowhere) queue.Add(all[i], mixes[i], sums.at(i));
   }
 }
 
@@ -386,10 +458,155 @@ void RowTable::UpdateAll(RowUpdate* update, std::span<const uint64_t> mixes,
   UpdateQueue queue(*this, update);
   size_t next = 0;
   index_.ForEach(0, [&](uint64_t mix, uint64_t place) {
+    while (next < mixes.size() && mixes[next] < mix) ++next;  // those that were not let in
     const bool is_summed = next < mixes.size() && mixes[next] == mix;
     queue.Add(place, mix, is_summed ? sums.at(next++) : update->zeros());
     return true;
   });
+}
+
+// -----------------------------------------------------------------------------------------------------------------
+// which rows there are
+
+// What is known of an id without a row; nothing is known of one whose last push is too long ago.
+RowNote RowTable::CandidateOf(uint64_t mix) const noexcept {
+  const uint64_t packed = candidates_.Find(mix);
+  if (packed == RowIndex::kNowhere) return {};
+  const RowNote note = Unpack(packed);
+  return policy_.age_max > 0 && IsGone(note) ? RowNote{} : note;
+}
+
+// Whether this push of an id makes its row.  What NotePush writes down after it has its place then.
+bool RowTable::LetsIn(uint64_t mix, uint32_t number, RowPlaces* places) {
+  if (CandidateOf(mix).count + 1 >= policy_.admit_count) {
+    candidates_.MakeWritable(mix);
+    return true;
+  }
+  if (candidates_.Find(mix) == RowIndex::kNowhere) {
+    candidates_.Insert(mix, Pack({now_, 0}));
+    places->new_candidates_.push_back(number);
+  }
+  candidates_.MakeWritable(mix);
+  return false;
+}
+
+void RowTable::NotePush(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept {
+  const auto& all = places.places_;
+  pushed_ += all.size();
+  if (policy_.admit_count > 1) {
+    for (const uint32_t i : places.made_)
+      candidates_.Erase(mixes[i]);  // its own: nothing is copied
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (policy_.has_notes && i + kAhead < all.size() && all[i + kAhead] != RowIndex::kNowhere) {
+      __builtin_prefetch(NoteAt(all[i + kAhead]));
+    }
+    if (all[i] == RowIndex::kNowhere) {
+      candidates_.Set(mixes[i], Pack({now_ + 1, CandidateOf(mixes[i]).count + 1}));
+    } else if (policy_.has_notes) {
+      RowNote& note = *NoteAt(all[i]);
+      note = {now_ + 1, note.count + 1};
+    }
+  }
+}
+
+void RowTable::Advance() noexcept {
+  ++now_;
+  const size_t pushed = std::exchange(pushed_, 0);
+  try {
+    if (policy_.age_max > 0) Sweep(kSweptMin + pushed);
+    if (policy_.rows_max > 0) Trim();
+  } catch (const std::exception& error) {
+    static_cast<void>(error);  // no memory to take rows away: at a later version
+  }
+}
+
+// Rows of the batch that are gone by age lose their records, which nobody could read any more.
+void RowTable::DropGone(std::span<const uint64_t> mixes) {
+  WithMemory([&] {
+    std::vector<uint64_t> gone;
+    Walk(
+        mixes,
+        [&](uint64_t place) {
+          if (place != RowIndex::kNowhere) __builtin_prefetch(NoteAt(place));
+          return place;
+        },
+        [&](size_t i, uint64_t place) {
+          if (place != RowIndex::kNowhere && IsGone(*NoteAt(place))) gone.push_back(mixes[i]);
+        });
+    Erase(gone);
+    evicted_ += gone.size();
+  });
+}
+
+// Looks at so many rows and candidates, those that follow the last ones that were looked at, and takes
+// away the records of those that are gone: as many as pushes can have made since.
+void RowTable::Sweep(size_t count) {
+  std::vector<uint64_t> gone;
+  const auto look = [&](const RowIndex& index, uint64_t* next, auto note_of) {
+    gone.clear();
+    size_t left = count;
+    const uint64_t first = std::exchange(*next, 0);  // from the beginning, where the end is reached
+    index.ForEach(first, [&](uint64_t mix, uint64_t place) {
+      if (left-- == 0) {
+        *next = mix;
+        return false;
+      }
+      if (IsGone(note_of(place))) gone.push_back(mix);
+      return true;
+    });
+  };
+  look(index_, &next_row_, [&](uint64_t place) { return *NoteAt(place); });
+  Erase(gone);
+  evicted_ += gone.size();
+  look(candidates_, &next_candidate_, [](uint64_t packed) { return Unpack(packed); });
+  for (const uint64_t mix : gone) candidates_.Erase(mix);
+}
+
+double RowTable::ScoreOf(uint64_t place, std::byte* wide) const noexcept {
+  switch (policy_.score) {
+    case RowPolicy::Score::kAge:
+      return static_cast<double>(NoteAt(place)->version);
+    case RowPolicy::Score::kCount:
+      return static_cast<double>(NoteAt(place)->count);
+    case RowPolicy::Score::kNorm:
+      break;
+  }
+  kernels::Convert(dtype_, RecordAt(place), compute_, wide, elements_);
+  double sum = 0;
+  for (size_t i = 0; i < elements_; ++i) {
+    const double x = compute_ == DType::kF64 ? reinterpret_cast<const double*>(wide)[i]
+                                             : reinterpret_cast<const float*>(wide)[i];
+    sum += x * x;
+  }
+  return std::isnan(sum) ? -1 : sum;  // nobody misses it
+}
+
+// Rows that are gone by age are not counted.
+void RowTable::Trim() {
+  const uint64_t most = (policy_.rows_max + index_.buckets() - 1) / index_.buckets();
+  if (size() <= most) return;
+  std::vector<std::pair<double, uint64_t>> scores;
+  scores.reserve(size());
+  std::vector<uint64_t> lost;
+  std::vector<std::byte> wide(wide_bytes_);
+  index_.ForEach(0, [&](uint64_t mix, uint64_t place) {
+    if (policy_.age_max > 0 && IsGone(*NoteAt(place))) {
+      lost.push_back(mix);
+    } else {
+      scores.emplace_back(ScoreOf(place, wide.data()), mix);
+    }
+    return true;
+  });
+  if (scores.size() > most) {
+    const size_t surplus = scores.size() - most + most / kTrimmed;
+    const auto end = scores.begin() + static_cast<ptrdiff_t>(surplus);
+    std::nth_element(scores.begin(), end, scores.end());
+    for (auto at = scores.begin(); at != end; ++at) lost.push_back(at->second);
+    std::sort(lost.begin(), lost.end());
+  }
+  Erase(lost);
+  evicted_ += lost.size();
 }
 
 // -----------------------------------------------------------------------------------------------------------------
@@ -453,10 +670,51 @@ void RowTable::ReadState(size_t number, std::span<const uint64_t> mixes, void* o
       });
 }
 
+void RowTable::ReadNotes(std::span<const uint64_t> mixes, RowNote* out) const noexcept {
+  Walk(
+      mixes, [](uint64_t place) { return place; },
+      [&](size_t i, uint64_t place) {
+        if (place != RowIndex::kNowhere) out[i] = *NoteAt(place);
+      });
+}
+
+void RowTable::AssignNotes(const RowPlaces& places, const RowNote* notes) noexcept {
+  ForPlaces(places, [&](size_t i, std::byte*) { *NoteAt(places.places_[i]) = notes[i]; });
+}
+
+void RowTable::NoteImport(const RowPlaces& places) noexcept {
+  if (!policy_.has_notes) return;
+  ForPlaces(places, [&](size_t i, std::byte*) { *NoteAt(places.places_[i]) = {now_ + 1, 0}; });
+}
+
+std::vector<RowTable::Candidate> RowTable::CandidatesFrom(uint64_t number, size_t count_max) const {
+  std::vector<Candidate> some;
+  if (number >= candidates_.size() || count_max == 0) return some;
+  some.reserve(std::min<size_t>(count_max, candidates_.size() - number));
+  candidates_.ForEach(candidates_.MixAt(number), [&](uint64_t mix, uint64_t packed) {
+    some.push_back({mix, Unpack(packed)});
+    return some.size() < count_max;
+  });
+  return some;
+}
+
+void RowTable::PutCandidate(const Candidate& candidate) {
+  const RowNote& note = candidate.note;
+  if (note.count > RowPolicy::kAdmitMax || note.version >> kVersionBits != 0) {
+    throw Fail(Code::kInvalidArgument, "id {} has been pushed {} times, last in version {}",
+               Unmix(candidate.mix), note.count, note.version);
+  }
+  WithMemory([&] {
+    candidates_.Insert(candidate.mix, Pack(note));
+    candidates_.MakeWritable(candidate.mix);
+    candidates_.Set(candidate.mix, Pack(note));
+  });
+}
+
 bool RowTable::operator==(const RowTable& other) const {
   if (dtype_ != other.dtype_ || elements_ != other.elements_ || size() != other.size() ||
       state_count_ != other.state_count_ || has_master_ != other.has_master_ ||
-      initial_.initializer() != other.initial_.initializer()) {
+      initial_.initializer() != other.initial_.initializer() || policy_ != other.policy_) {
     return false;
   }
   constexpr size_t kRows = 1024;
@@ -472,6 +730,12 @@ bool RowTable::operator==(const RowTable& other) const {
     Read(mixes, mine.data());
     other.Read(mixes, theirs.data());
     if (!is_same(row_bytes_)) return false;
+    if (policy_.has_notes) {
+      std::vector<RowNote> noted(mixes.size()), others(mixes.size());
+      ReadNotes(mixes, noted.data());
+      other.ReadNotes(mixes, others.data());
+      if (noted != others) return false;
+    }
     for (size_t s = 0; s < state_count_ + (has_master_ ? 1 : 0); ++s) {
       if (s == state_count_) {
         ReadMaster(mixes, mine.data());

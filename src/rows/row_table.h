@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/buffer.h"
@@ -19,10 +20,19 @@
 #include "rows/row_index.h"
 #include "rows/row_source.h"
 #include "rows/row_update.h"
+#include "tkv/rows.h"
 
 namespace tkv {
 
-// The rows of a batch that may be written, until the table is changed otherwise or copied.
+// When and how often a row was brought.
+struct RowNote {
+  uint64_t version = 0;  // that a push last brought it to
+  uint64_t count = 0;    // of versions that it was brought in
+  bool operator==(const RowNote&) const = default;
+};
+
+// The rows of a batch that may be written, until the table is changed otherwise or copied.  Those that
+// the policy of a table does not let in are among them, and nothing is written to these.
 class RowPlaces {
  public:
   size_t size() const noexcept { return places_.size(); }
@@ -32,18 +42,25 @@ class RowPlaces {
   std::vector<uint64_t> places_;
   std::vector<uint32_t> made_;  // numbers in the batch of rows that were not there
   size_t from_list_ = 0;        // so many of them, the first ones, have places of erased rows
+  std::vector<uint32_t> new_candidates_;
 };
 
 class RowTable {
  public:
   //   buckets  all mixes are of one of so many
-  //   throws   as InitialRow
+  //   throws   as InitialRow, and kInvalidArgument (a policy that cannot be)
   RowTable(DType dtype, size_t row_elements, const RowInitializer& initializer,
-           uint32_t buckets = 1);
+           uint32_t buckets = 1, const RowPolicy& policy = {});
+
+  //   throws   kInvalidArgument
+  static void CheckPolicy(const RowPolicy& policy, DType dtype);
 
   // A table without rows, that keeps values only.
-  RowTable Emptied() const { return {dtype_, elements_, initial_.initializer(), index_.buckets()}; }
+  RowTable Emptied() const;
   const RowInitializer& initializer() const noexcept { return initial_.initializer(); }
+  const RowPolicy& policy() const noexcept { return policy_; }
+  // Of rows, candidates and memory, and of the version.
+  TableStats Stats() const noexcept;
 
   size_t size() const noexcept { return index_.size(); }
   size_t memory_bytes() const noexcept;
@@ -52,7 +69,7 @@ class RowTable {
   size_t row_bytes() const noexcept { return row_bytes_; }
   size_t state_count() const noexcept { return state_count_; }
   bool has_master() const noexcept { return has_master_; }
-  bool Contains(uint64_t mix) const noexcept { return index_.Find(mix) != RowIndex::kNowhere; }
+  bool Contains(uint64_t mix) const noexcept;
 
   // Copies values to `out`, one behind the other.  Rows that are not there read as the initializer has
   // them, and stay away.
@@ -69,6 +86,17 @@ class RowTable {
   void TakeBack(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept;
   // As Reserve, for every row that there is.
   void ReserveAll();
+  // As Reserve, for a push: of the rows that are not there those alone are made that the policy lets in.
+  //   mixes  each once
+  void Admit(std::span<const uint64_t> mixes, RowPlaces* places);
+  // A push has brought the rows that Admit has had.
+  void NotePush(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept;
+  // A version has ended, be it without any push.  Rows go that the policy does not keep; where the memory
+  // for that is lacking, later.
+  void Advance() noexcept;
+  // The table goes on from this version; notes are of it and of earlier ones.
+  void ContinueFrom(uint64_t version) noexcept { now_ = version; }
+  uint64_t version() const noexcept { return now_; }
 
   // Row i of the batch becomes row i of `values`, which are of the table's dtype or, as sums are, of its
   // compute type; so does its master.
@@ -81,7 +109,7 @@ class RowTable {
   void Update(RowUpdate* update, std::span<const uint64_t> mixes, const RowPlaces& places,
               const RowSource& sums) noexcept;
   // The same, and all other rows by a sum of zero, after ReserveAll.
-  //   mixes  ascending, each once and there
+  //   mixes  ascending, each once
   void UpdateAll(RowUpdate* update, std::span<const uint64_t> mixes,
                  const RowSource& sums) noexcept;
 
@@ -97,8 +125,22 @@ class RowTable {
   // Master and states of rows that are there, of the compute type, one row behind the other.
   void ReadMaster(std::span<const uint64_t> mixes, void* out) const noexcept;
   void ReadState(size_t number, std::span<const uint64_t> mixes, void* out) const noexcept;
+  // Of rows that are there, of a table that has notes.
+  void ReadNotes(std::span<const uint64_t> mixes, RowNote* out) const noexcept;
+  void AssignNotes(const RowPlaces& places, const RowNote* notes) noexcept;
+  // Rows that no push has brought begin with the next version.
+  void NoteImport(const RowPlaces& places) noexcept;
+  // Ids without a row that are counted, by their mixes, ascending: at most so many from that number on.
+  struct Candidate {
+    uint64_t mix;
+    RowNote note;
+  };
+  size_t candidate_count() const noexcept { return candidates_.size(); }
+  std::vector<Candidate> CandidatesFrom(uint64_t number, size_t count_max) const;
+  //   throws  kInvalidArgument (more than a candidate can have), kResourceExhausted; nothing changed
+  void PutCandidate(const Candidate& candidate);
 
-  // Whether the same rows have the same values, masters and states.
+  // Whether the same rows have the same values, masters, states and notes.
   bool operator==(const RowTable& other) const;
 
  private:
@@ -125,6 +167,14 @@ class RowTable {
     const Page& page = pages_[PageOf(place)];
     return page.memory.data + uint64_t{RowOf(place)} * page.stride;
   }
+  RowNote* NoteAt(uint64_t place) const noexcept {
+    const Page& page = pages_[PageOf(place)];
+    return reinterpret_cast<RowNote*>(page.memory.data + uint64_t{page.rows} * page.stride) +
+           RowOf(place);
+  }
+  bool IsGone(const RowNote& note) const noexcept {
+    return now_ > note.version && now_ - note.version > policy_.age_max;
+  }
   void Prefetch(uint64_t place) const noexcept;
   template <typename F>
   void ForPlaces(const RowPlaces& places, F f) noexcept;
@@ -132,13 +182,21 @@ class RowTable {
   void Walk(std::span<const uint64_t> mixes, Found found, Use use) const;
 
   uint32_t StrideNow() const;
+  size_t note_bytes() const { return policy_.has_notes ? sizeof(RowNote) : 0; }
   RowParts PartsOf(std::byte* record) const noexcept;
   Page NewPage(uint32_t rows) const;
   void MakeWritable(size_t number);
   void StartRecord(std::byte* record, const std::byte* value) const noexcept;
   Taken TakePlace();
   void PutBack(const Taken& taken) noexcept;
-  void Make(std::span<const uint64_t> mixes, RowPlaces* places);
+  void ReserveSome(std::span<const uint64_t> mixes, bool is_push, RowPlaces* places);
+  void Make(std::span<const uint64_t> mixes, bool is_push, RowPlaces* places);
+  bool LetsIn(uint64_t mix, uint32_t number, RowPlaces* places);
+  RowNote CandidateOf(uint64_t mix) const noexcept;
+  void DropGone(std::span<const uint64_t> mixes);
+  void Sweep(size_t count);
+  void Trim();
+  double ScoreOf(uint64_t place, std::byte* wide) const noexcept;
 
   DType dtype_;
   DType compute_;
@@ -146,6 +204,7 @@ class RowTable {
   size_t row_bytes_;
   size_t wide_bytes_;  // of a row in the compute type
   InitialRow initial_;
+  RowPolicy policy_;
   size_t state_count_ = 0;
   bool has_master_ = false;
   uint64_t rule_ = 0;
@@ -154,6 +213,13 @@ class RowTable {
   std::vector<Page> pages_;
   Tail tail_;
   std::vector<uint64_t> free_;  // places of erased rows
+
+  uint64_t now_ = 0;  // the version
+  RowIndex
+      candidates_;  // ids that have been pushed and have no row, packed notes in place of places
+  uint64_t evicted_ = 0;
+  size_t pushed_ = 0;                           // rows since the version before
+  uint64_t next_row_ = 0, next_candidate_ = 0;  // mixes that are looked at next
 };
 
 }  // namespace tkv

@@ -22,10 +22,6 @@ constexpr size_t kInitBytesOfBucket = size_t{64} << 20;
 
 using Places = boost::unordered_flat_map<const void*, size_t>;
 
-Block BlockOf(const NDArray& array) {
-  return {static_cast<std::byte*>(array.HostData()), array.bytes(), array.storage()};
-}
-
 // Of a dense key, whose rows are those along its first axis.
 RowGeometry GeometryOf(const KVStore::KeyInfo& info) {
   if (info.by_rows) return {info.shape, info.dtype, info.row_count};
@@ -34,25 +30,10 @@ RowGeometry GeometryOf(const KVStore::KeyInfo& info) {
   return {Shape(row), info.dtype, static_cast<uint64_t>(shape[0])};
 }
 
-void CheckByRows(std::string_view verb, const KeyRecord& record) {
-  if (record.info.by_rows) return;
-  throw Fail(Code::kInvalidArgument,
-             "{} {}: the key is not kept by rows; init it with row_sparse values or as a table",
-             verb, record.key.view().ToString());
-}
-
 void CheckRowTotal(std::string_view verb, const KeyView& key, size_t rows) {
   if (rows < UINT32_MAX) return;
   throw Fail(Code::kInvalidArgument, "{} {}: {} rows in one call, at most 2^32 are possible", verb,
              key.ToString(), rows);
-}
-
-void CheckEachOnce(std::string_view verb, const KeyView& key, std::span<const int64_t> ids) {
-  std::vector<int64_t> sorted(ids.begin(), ids.end());
-  std::sort(sorted.begin(), sorted.end());
-  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-  if (twice == sorted.end()) return;
-  throw Fail(Code::kInvalidArgument, "{} {}: id {} stands twice", verb, key.ToString(), *twice);
 }
 
 // What servers would refuse, before anything is sent.
@@ -66,6 +47,7 @@ void CheckTable(std::string_view verb, const RowsInitItem& item) {
   }
   try {
     const InitialRow initial(item.dtype, elements, item.initializer);
+    RowTable::CheckPolicy(item.policy, item.dtype);
   } catch (const Error& error) {
     throw Fail(error.code(), "{} {}: {}", verb, item.key.ToString(), error.what());
   }
@@ -123,6 +105,7 @@ void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> 
     meta->row_count = item.row_count;
     meta->buckets = BucketsFor(worker_->servers(), bytes);
     meta->initializer = item.initializer;
+    meta->policy = item.policy;
     Source source{.record = records[i]};
     records[i]->meta = meta;
     NDArray ids;
@@ -398,7 +381,7 @@ std::vector<DistStore::Target> DistStore::GatherRowTargets(std::string_view verb
     const auto lock = Lock(verb);
     for (const RowsPullItem& item : items) {
       const RecordPtr record = Get(verb, item.key);
-      CheckByRows(verb, *record);
+      CheckByRows(verb, item.key, record->info.by_rows);
       CheckRowsOut(verb, item, GeometryOf(record->info));
       const auto [place, is_new] = places.emplace(record.get(), targets.size());
       if (is_new) {

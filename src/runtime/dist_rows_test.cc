@@ -327,5 +327,208 @@ TEST(DistRows, WhatIsWrongChangesNothing) {
   });
 }
 
+// ---- which rows a table keeps, and rows that go out of it and into it -----------------------------
+
+void InitKept(KVStore* store, const RowPolicy& policy) {
+  RowsInitItem item{
+      "e", Shape({kWidth}), DType::kF32, kRowsMax, {RowInitializer::Kind::kConstant, 5}};
+  item.policy = policy;
+  store->InitRows({&item, 1});
+}
+
+// What all workers push in a round, as one push.
+void PushAll(KVStore* store, int workers, uint64_t seed, int round, int64_t rows) {
+  std::vector<Rows> parts;
+  for (int rank = 0; rank < workers; ++rank) {
+    const Contribution part = ContributionOf(seed, rank, round, rows);
+    parts.push_back({Ids(part.ids), RowValues(part.numbers)});
+  }
+  std::vector<const Rows*> list;
+  for (const Rows& part : parts) list.push_back(&part);
+  const RowsPushItem item{"e", list};
+  store->PushRows({&item, 1});
+}
+
+void ExpectSameExport(KVStore* one, KVStore* other, const RowsFilter& filter) {
+  const RowsExport a = one->ExportRows("e", filter);
+  const RowsExport b = other->ExportRows("e", filter);
+  EXPECT_EQ(a.version, b.version);
+  ASSERT_EQ(a.rows.ids.shape(), b.rows.ids.shape());
+  const auto* const ids_a = static_cast<const int64_t*>(a.rows.ids.HostData());
+  const auto* const ids_b = static_cast<const int64_t*>(b.rows.ids.HostData());
+  for (int64_t i = 0; i < a.rows.ids.size(); ++i) ASSERT_EQ(ids_a[i], ids_b[i]);
+  EXPECT_EQ(Values(a.rows.values), Values(b.rows.values));
+}
+
+// A job's table is that of one process which gets the same pushes, whatever the number of its servers.
+TEST_P(DistRows, APolicyKeepsTheSameRowsInAJobAndInOneProcess) {
+  const auto [workers, servers] = GetParam();
+  constexpr int64_t kRows = 60;
+  std::vector<int64_t> all(kRows);
+  for (int64_t id = 0; id < kRows; ++id) all[static_cast<size_t>(id)] = id;
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    SCOPED_TRACE(seed);
+    RowPolicy policy;
+    policy.has_notes = true;
+    policy.admit_count = static_cast<uint32_t>(1 + seed % 3);
+    policy.age_max = seed % 2 == 0 ? 0 : 4;
+    Cluster cluster(Options(workers, servers, "dist_sync"));
+    EachWorker(&cluster, [&, workers = workers](KVStore* store) {
+      const auto twin = KVStore::Create("local");
+      InitKept(store, policy);
+      InitKept(twin.get(), policy);
+      const char* const optimizer = seed < 3 ? "momentum" : "test";
+      store->SetOptimizer(Optimizer::Create(optimizer));
+      twin->SetOptimizer(Optimizer::Create(optimizer));
+      uint64_t before = 0;
+      for (int round = 0; round < 15; ++round) {
+        const Contribution mine = ContributionOf(seed, store->rank(), round, kRows);
+        Push(store, mine.ids, mine.numbers);
+        PushAll(twin.get(), workers, seed, round, kRows);
+        ASSERT_EQ(Pull(store, all, true), Pull(twin.get(), all, true)) << "round " << round;
+        store->Barrier();
+        if (store->rank() == 0 && round % 3 == 2) {
+          ASSERT_NO_FATAL_FAILURE(ExpectSameExport(store, twin.get(), {}));
+          ASSERT_NO_FATAL_FAILURE(ExpectSameExport(store, twin.get(), {10, 40}));
+          ASSERT_NO_FATAL_FAILURE(ExpectSameExport(store, twin.get(), {5, kRowsMax, before}));
+          const TableStats stats = store->StatsOfTable("e");
+          EXPECT_EQ(stats.version, static_cast<uint64_t>(round) + 1);
+          before = stats.version;
+          if (policy.age_max == 0) {
+            EXPECT_EQ(stats.rows, twin->StatsOfTable("e").rows);
+            EXPECT_EQ(stats.candidates, twin->StatsOfTable("e").candidates);
+          }
+        }
+        store->Barrier();
+      }
+    });
+  }
+}
+
+// Ages and counts go on where a snapshot has them.
+TEST(DistRows, ASnapshotHasWhatIsNotedOfRowsAndCandidates) {
+  std::string name = ::testing::TempDir() + "tkv-XXXXXX";
+  const std::filesystem::path folder = mkdtemp(name.data());
+  constexpr int64_t kRows = 200;
+  std::vector<int64_t> all(kRows);
+  for (int64_t id = 0; id < kRows; ++id) all[static_cast<size_t>(id)] = id;
+  RowPolicy policy;
+  policy.admit_count = 3;
+  policy.age_max = 20;
+  const auto twin = KVStore::Create("local");
+  InitKept(twin.get(), policy);
+  int round = 0;
+  const auto step = [&](KVStore* store) {
+    for (int i = 0; i < 12; ++i) PushAll(store, 1, 9, round + i, kRows);
+  };
+  step(twin.get());
+  const auto first = KVStore::Create("local");
+  InitKept(first.get(), policy);
+  step(first.get());
+  first->Save((folder / "0").string());
+  EXPECT_GT(first->StatsOfTable("e").candidates, 20U);
+  for (const int servers : {2, 3, 1}) {
+    const std::string from = (folder / std::to_string(round / 12)).string();
+    round += 12;
+    const std::string to = (folder / std::to_string(round / 12)).string();
+    step(twin.get());
+    Cluster cluster(Options(1, servers, "dist_sync"));
+    EachWorker(&cluster, [&](KVStore* store) {
+      store->Restore(from);
+      step(store);
+      EXPECT_EQ(Pull(store, all, true), Pull(twin.get(), all, true)) << servers;
+      ASSERT_NO_FATAL_FAILURE(ExpectSameExport(store, twin.get(), {}));
+      store->Save(to);
+    });
+  }
+  const auto last = KVStore::Create("local");
+  last->Restore((folder / std::to_string(round / 12)).string());
+  ASSERT_NO_FATAL_FAILURE(ExpectSameExport(last.get(), twin.get(), {}));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(DistRows, ATableOfSoManyRowsHasNoMoreInAnyBucket) {
+  RowPolicy policy;
+  policy.rows_max = 80;
+  policy.score = RowPolicy::Score::kCount;
+  Cluster cluster(Options(1, 2, "dist_async"));
+  EachWorker(&cluster, [&](KVStore* store) {
+    InitKept(store, policy);
+    for (int64_t i = 0; i < 40; ++i) {
+      std::vector<int64_t> ids = {1, 2, 3};  // more often than any other
+      for (int64_t id = 0; id < 20; ++id) ids.push_back(1000 + 20 * i + id);
+      Push(store, ids, std::vector<float>(ids.size(), 1));
+    }
+    Pull(store, {1});
+    const TableStats stats = store->StatsOfTable("e");
+    EXPECT_LE(stats.rows, 80U);
+    EXPECT_GT(stats.rows, 40U);
+    EXPECT_EQ(stats.rows + stats.evicted, 803U);
+    EXPECT_EQ(Pull(store, {1, 2, 3}), (std::vector<float>{1, 1, 1}));
+  });
+}
+
+TEST(DistRows, ImportedRowsBeginAnew) {
+  for (const char* type : {"local", "dist_sync", "dist_async"}) {
+    const auto check = [&](KVStore* store) {
+      RowPolicy policy;
+      policy.admit_count = 2;
+      policy.has_notes = true;
+      InitKept(store, policy);
+      store->SetOptimizer(Optimizer::Create("momentum", {{"learning_rate", 1}, {"momentum", 0.5}}));
+      for (int i = 0; i < 3; ++i) Push(store, {1, 2}, {1, 1});
+      const std::vector<float> pushed = Pull(store, {1, 2, 3});
+      const RowsExport before = store->ExportRows("e");
+      store->ImportRows("e", {Ids({2, 3}), RowValues({20, 30})});
+      EXPECT_EQ(Pull(store, {1, 2, 3}), (std::vector<float>{pushed[0], 20, 30})) << type;
+      const RowsExport since = store->ExportRows("e", {0, kRowsMax, before.version});
+      EXPECT_EQ(since.rows.ids.size(), 2);
+      EXPECT_EQ(since.version, 3U);
+      Push(store, {2, 3}, {1, 1});  // without momentum, and without being admitted
+      EXPECT_EQ(Pull(store, {2, 3}), (std::vector<float>{19, 29})) << type;
+      store->ImportRows("e", {Ids({}), RowValues({})});
+    };
+    if (std::string_view(type) == "local") {
+      check(KVStore::Create("local").get());
+      continue;
+    }
+    Cluster cluster(Options(1, 2, type));
+    EachWorker(&cluster, check);
+  }
+}
+
+TEST(DistRows, ExportAndImportSayWhyNot) {
+  Cluster cluster(Options(2, 2, "dist_sync"));
+  EachWorker(&cluster, [&](KVStore* store) {
+    InitTable(store, 10);
+    store->Init("d", Floats({1, 2}));
+    EXPECT_EQ(WhyNot([&] { store->ExportRows("e", {0, kRowsMax, 3}); }),
+              "export_rows 'e': the key does not note when its rows change; init_table(notes=True) "
+              "makes one that does");
+    EXPECT_EQ(WhyNot([&] { store->ExportRows("e", {4, 3}); }),
+              "export_rows 'e': ids from 4 to below 3");
+    EXPECT_NE(WhyNot([&] { store->ExportRows("d"); }), "");
+    EXPECT_NE(WhyNot([&] { store->StatsOfTable("d"); }), "");
+    EXPECT_EQ(WhyNot([&] { store->ImportRows("e", {Ids({4, 4}), RowValues({1, 2})}); }),
+              "import_rows 'e': id 4 stands twice");
+    EXPECT_NE(WhyNot([&] { store->ImportRows("e", {Ids({10}), RowValues({1})}); }), "");
+    store->Barrier();
+    const Rows rows{Ids({4}), RowValues({1})};
+    if (store->rank() == 1) {
+      EXPECT_EQ(WhyNot([&] { store->ImportRows("e", rows); }),
+                "import_rows 'e': the lowest rank that lives puts values back");
+      Push(store, {5}, {2});  // a round that rank 0 has not come to
+      store->Barrier();
+    } else {
+      store->Barrier();
+      EXPECT_NE(WhyNot([&] { store->ImportRows("e", rows); }).find("round 1 has begun"),
+                std::string::npos);
+      Push(store, {}, {});
+    }
+    EXPECT_EQ(Pull(store, {4, 5}), (std::vector<float>{0, 2}));
+    store->Barrier();
+  });
+}
+
 }  // namespace
 }  // namespace tkv::testing

@@ -16,6 +16,7 @@ namespace tkv {
 namespace {
 
 constexpr size_t kAheadBytes = size_t{64} << 20;  // on their way to servers
+constexpr uint64_t kCandidatesAtOnce = uint64_t{1} << 19;
 
 // How the chunks of a key were cut, as a snapshot has them.
 SavedKey DescribeKey(const Key& name, const KeyMeta& meta, const std::vector<ChunkState>& states,
@@ -31,7 +32,13 @@ SavedKey DescribeKey(const Key& name, const KeyMeta& meta, const std::vector<Chu
     key.by_rows = true;
     key.row_count = meta.row_count;
     key.initializer = meta.initializer;
-    for (const ChunkState& state : states) key.rows += state.rows;
+    key.policy = meta.policy;
+    for (const ChunkState& state : states) {
+      key.rows += state.rows;
+      key.candidates += state.candidates;
+      key.row_version = std::max(key.row_version, state.row_version);
+      key.policy.has_notes = state.has_notes;
+    }
   }
   key.has_value = parts == Parts::kAll;
   key.updates.clear();
@@ -90,14 +97,14 @@ uint64_t RowsAtOnce(const SavedKey& saved, const KeyMeta& meta, Parts parts) {
   return std::max<size_t>(1, kBytes / bytes);
 }
 
-// Rows of a key as its buckets get them back, `count` from row `first` on.
+// Rows of a key as its buckets get them back, `count` from row `first` on; or candidates.
 Restored GatherRows(const checkpoint::Reader& reader, size_t index, const KeyMeta& meta,
-                    Parts parts, uint64_t first, uint64_t count) {
+                    Parts parts, bool are_candidates, uint64_t first, uint64_t count) {
   const SavedKey& saved = reader.keys()[index];
   const uint32_t buckets = meta.buckets;
+  const uint64_t ids_part = are_candidates ? ChunkState::kCandidates : ChunkState::kIds;
   std::vector<uint64_t> ids(count);
-  reader.Read(index, checkpoint::kIdsPart, std::as_writable_bytes(std::span(ids)),
-              first * sizeof(uint64_t));
+  reader.Read(index, ids_part, std::as_writable_bytes(std::span(ids)), first * sizeof(uint64_t));
   Restored restored;
   restored.states.resize(buckets);
   size_t bytes = 0;
@@ -107,10 +114,13 @@ Restored GatherRows(const checkpoint::Reader& reader, size_t index, const KeyMet
         next, ids.end(), [&](uint64_t id) { return BucketOf(Mix(id), buckets) <= b; });
     ChunkState& state = restored.states[b];
     state.by_rows = true;  // one that gets nothing is left as it is
-    if (first == 0 || end > next) {
+    const bool begins = first == 0 && !are_candidates;
+    if (begins || end > next) {
       state = StateOf(saved, meta, b, parts);
       state.by_rows = true;
-      state.rows = static_cast<uint64_t>(end - next);
+      state.row_version = saved.row_version;
+      state.has_notes = saved.policy.has_notes && parts == Parts::kAll;
+      (are_candidates ? state.candidates : state.rows) = static_cast<uint64_t>(end - next);
       bytes += state.Bytes(meta.dtype, meta.elements());
     }
     next = end;
@@ -129,17 +139,22 @@ Restored GatherRows(const checkpoint::Reader& reader, size_t index, const KeyMet
       from += size;
     }
   };
-  deal(ChunkState::kIds, reinterpret_cast<const std::byte*>(ids.data()));
-  const ChunkState whole = StateOf(saved, meta, 0, parts);
+  ChunkState whole = StateOf(saved, meta, 0, parts);
+  whole.by_rows = true;
+  whole.has_notes = saved.policy.has_notes && parts == Parts::kAll;
   std::vector<std::byte> block;
-  for (uint64_t part = 0; part < ChunkState::kStates + whole.arrays; ++part) {
-    if (!whole.HasPart(part)) continue;
-    const size_t row_bytes =
-        meta.elements() *
-        ItemSize(part == ChunkState::kValue ? meta.dtype : ComputeType(meta.dtype));
+  const auto read_and_deal = [&](uint64_t part) {
+    const size_t row_bytes = ChunkState::RowBytes(part, meta.dtype, meta.elements());
     block.resize(count * row_bytes);
     reader.Read(index, part, block, first * row_bytes);
     deal(part, block.data());
+  };
+  if (!are_candidates) {
+    deal(ChunkState::kIds, reinterpret_cast<const std::byte*>(ids.data()));
+    if (whole.has_notes) read_and_deal(ChunkState::kNotes);
+    for (uint64_t part = 0; part < ChunkState::kStates + whole.arrays; ++part) {
+      if (whole.HasPart(part)) read_and_deal(part);
+    }
   }
   std::vector<double> scalars(saved.updates.size());
   for (uint64_t s = 0; s < whole.scalars; ++s) {
@@ -150,6 +165,10 @@ Restored GatherRows(const checkpoint::Reader& reader, size_t index, const KeyMet
       std::memcpy(body + at[b], &scalars[scalars.size() == buckets ? b : 0], sizeof(double));
       at[b] += sizeof(double);
     }
+  }
+  if (are_candidates) {
+    deal(ids_part, reinterpret_cast<const std::byte*>(ids.data()));
+    read_and_deal(ChunkState::kCandidateNotes);
   }
   return restored;
 }
@@ -240,24 +259,26 @@ std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::strin
   return saving;
 }
 
+DistStore::CutTurn::CutTurn(DistStore* store, const std::string& verb, Cutting cutting)
+    : store_(store) {
+  const auto lock = store->Lock(verb);
+  if (store->cutting_ != Cutting::kNone || (store->saving_ != nullptr && !store->saving_->done())) {
+    throw Fail(Code::kFailedPrecondition,
+               "{}: an earlier save or export of this store is under way", verb);
+  }
+  store->cutting_ = cutting;
+}
+
+DistStore::CutTurn::~CutTurn() {
+  std::lock_guard lock(store_->mutex_);
+  store_->cutting_ = Cutting::kNone;
+  store_->cut_.notify_all();
+}
+
 // A save that the store has from now on, the only one; null where another rank saves.
 std::shared_ptr<Saving> DistStore::Begin(const std::string& verb, const std::string& path,
                                          Parts parts, Cutting cutting) {
-  {
-    const auto lock = Lock(verb);
-    if (cutting_ != Cutting::kNone || (saving_ != nullptr && !saving_->done())) {
-      throw Fail(Code::kFailedPrecondition, "{}: an earlier save of this store is under way", verb);
-    }
-    cutting_ = cutting;
-  }
-  struct Ended {
-    DistStore* store;
-    ~Ended() {
-      std::lock_guard lock(store->mutex_);
-      store->cutting_ = Cutting::kNone;
-      store->cut_.notify_all();
-    }
-  } const ended{this};
+  const CutTurn turn(this, verb, cutting);
   std::shared_ptr<Saving> saving = Cut(verb, path, parts);
   if (saving == nullptr) return nullptr;
   const auto lock = Lock(verb);
@@ -481,14 +502,15 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
     bytes_ahead -= bytes;
   };
   try {
-    const auto put_back = [&](size_t i, Restored restored, bool adds) {
+    using Restoring = Operation::Restoring;
+    const auto put_back = [&](size_t i, Restored restored, Restoring restoring) {
       const RecordPtr& record = loading.records[i];
       Operation restore = Make(Operation::Kind::kRestore, verb, record.get());
       restore.states = std::make_shared<const std::vector<ChunkState>>(std::move(restored.states));
       restore.value.bytes = MemoryOf(restored.body);
       restore.round = loading.reader->keys()[loading.matches[i]].round;
       restore.value.ends = std::move(restored.ends);
-      restore.adds = adds;
+      restore.restoring = restoring;
       const CallPtr call = NewCall(verb);
       call->keys.push_back(record);
       call->sources.push_back(restore.value.bytes);
@@ -504,7 +526,7 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
       const size_t match = loading.matches[i];
       const KeyMeta& meta = loading.metas[i];
       if (!meta.by_rows()) {
-        put_back(i, Gather(*loading.reader, match, meta, parts), false);
+        put_back(i, Gather(*loading.reader, match, meta, parts), Restoring::kAll);
         continue;
       }
       const SavedKey& saved = loading.reader->keys()[match];
@@ -512,9 +534,16 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
       uint64_t first = 0;
       do {  // at first to every bucket, also one that gets no rows
         const uint64_t count = std::min(at_once, saved.rows - first);
-        put_back(i, GatherRows(*loading.reader, match, meta, parts, first, count), first > 0);
+        put_back(i, GatherRows(*loading.reader, match, meta, parts, false, first, count),
+                 first > 0 ? Restoring::kMore : Restoring::kAll);
         first += count;
       } while (first < saved.rows);
+      const uint64_t candidates = parts == Parts::kAll ? saved.candidates : 0;
+      for (first = 0; first < candidates; first += kCandidatesAtOnce) {
+        const uint64_t count = std::min(kCandidatesAtOnce, candidates - first);
+        put_back(i, GatherRows(*loading.reader, match, meta, parts, true, first, count),
+                 Restoring::kMore);
+      }
     }
     while (!under_way.empty()) wait_for_first();
   } catch (const Error& error) {

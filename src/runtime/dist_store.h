@@ -52,6 +52,10 @@ inline Bytes MemoryOf(const NDArray& array) {
   return {static_cast<const std::byte*>(array.HostData()), array.bytes(), array.storage()};
 }
 
+inline Block BlockOf(const NDArray& array) {
+  return {static_cast<std::byte*>(array.HostData()), array.bytes(), array.storage()};
+}
+
 // New memory for so many bytes of a contribution.
 inline NDArray BytesOf(size_t count) {
   return NDArray::Empty(Shape({static_cast<int64_t>(count)}), DType::kU8);
@@ -89,6 +93,9 @@ class DistStore final : public KVStore {
   void PullRows(std::span<const RowsPullItem> items) override;
   Ticket PushRowsAsync(std::span<const RowsPushItem> items) override;
   Ticket PullRowsAsync(std::span<const RowsPullItem> items) override;
+  RowsExport ExportRows(const KeyView& key, const RowsFilter& filter) override;
+  void ImportRows(const KeyView& key, const Rows& rows) override;
+  TableStats StatsOfTable(const KeyView& key) override;
   void Delete(const KeyView& key) override;
   void SetUpdater(UpdateFunction updater, UpdateEnd end) override;
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
@@ -244,6 +251,15 @@ class DistStore final : public KVStore {
   static void GatherAllRows(std::string_view verb, std::span<const NDArray* const> values,
                             Source* source);
   static void AskForAllRows(Target* target);
+  // dist_tables.cc
+  struct CutTable;
+  RecordPtr GetTable(const std::string& verb, const KeyView& key);
+  Outcome AwaitOutcome(const std::string& verb, Operation operation);
+  NDArray ReadRowsPart(const CutTable& cut, uint64_t part, uint64_t first, uint64_t count);
+  std::vector<int64_t> ExportedIds(const CutTable& cut, const RowsFilter& filter);
+  void ReadValues(const CutTable& cut, const Rows& rows);
+  RowsExport ExportRowsAs(const std::string& verb, const KeyView& key, const RowsFilter& filter);
+  void ImportRowsAs(const std::string& verb, const KeyView& key, const Rows& rows);
 
   // An asynchronous call goes on when the verb has returned: its arrays know of it.
   CallPtr PushAs(const std::string& verb, std::span<const PushItem> items, bool until_done);
@@ -285,6 +301,18 @@ class DistStore final : public KVStore {
   void FreeKeys();
   // Whether servers are about to keep the keys for a save, and who wants it.
   enum class Cutting : uint8_t { kNone, kForUser, kByItself };
+  // The store cuts nothing else while it is there.
+  class CutTurn {
+   public:
+    //   throws  kFailedPrecondition
+    CutTurn(DistStore* store, const std::string& verb, Cutting cutting);
+    ~CutTurn();
+    CutTurn(const CutTurn&) = delete;
+    CutTurn& operator=(const CutTurn&) = delete;
+
+   private:
+    DistStore* const store_;
+  };
   std::shared_ptr<Saving> Cut(const std::string& verb, const std::string& path, Parts parts);
   std::shared_ptr<Saving> Begin(const std::string& verb, const std::string& path, Parts parts,
                                 Cutting cutting);

@@ -17,7 +17,10 @@ class Saving::KeptParts final : public PartSource {
  public:
   static constexpr size_t kAheadBytes = size_t{8} << 20;
   static constexpr size_t kRowsBytes = size_t{4} << 20;  // of one reading of rows
-  static_assert(ChunkState::kIds == checkpoint::kIdsPart);
+  static_assert(ChunkState::kIds == checkpoint::kIdsPart &&
+                ChunkState::kNotes == checkpoint::kNotesPart &&
+                ChunkState::kCandidates == checkpoint::kCandidatesPart &&
+                ChunkState::kCandidateNotes == checkpoint::kCandidateNotesPart);
 
   explicit KeptParts(const Saving& saving)
       : saving_(saving), items_(checkpoint::LayoutOf(saving.keys_, UINT64_MAX).items) {}
@@ -51,21 +54,19 @@ class Saving::KeptParts final : public PartSource {
 
   // The rows of the next reading, which moves on; none of a part that is read as one.
   RowRange TakeRows(const checkpoint::Item& item, size_t* bytes) {
-    const SavedKey& key = saving_.keys_[item.key];
-    const uint64_t first_scalar = checkpoint::kStateParts + key.arrays.size();
-    const bool is_scalar = item.part != checkpoint::kIdsPart && item.part >= first_scalar;
+    const uint64_t count = checkpoint::RowsOf(saving_.keys_[item.key], item.part);
     *bytes = item.tensor.bytes();
-    if (!key.by_rows || is_scalar || key.rows == 0) {
+    if (count == 0) {
       ++next_.item;
       return {};
     }
-    const size_t row_bytes = *bytes / key.rows;
+    const size_t row_bytes = *bytes / count;
     RowRange rows{next_.row, 0};
     rows.count =
-        std::min<uint64_t>(std::max<size_t>(1, kRowsBytes / row_bytes), key.rows - rows.first);
+        std::min<uint64_t>(std::max<size_t>(1, kRowsBytes / row_bytes), count - rows.first);
     *bytes = rows.count * row_bytes;
     next_.row += rows.count;
-    if (next_.row == key.rows) next_ = {next_.item + 1, 0};
+    if (next_.row == count) next_ = {next_.item + 1, 0};
     return rows;
   }
 
@@ -107,7 +108,7 @@ class Saving::KeptParts final : public PartSource {
     std::memset(buffer.HostData(), 0, buffer.bytes());
     const SavedKey& key = saving_.keys_[item.key];
     const uint64_t scalar = item.part - checkpoint::kStateParts - key.arrays.size();
-    if (item.part < checkpoint::kStateParts || scalar >= key.scalars.size()) return;
+    if (item.part < checkpoint::kStateParts || scalar >= key.scalars.size()) return;  // also rows'
     const double initial = Program::Parse(key.program.text).scalar_states()[scalar].initial;
     auto* const values = static_cast<double*>(buffer.HostData());
     std::fill(values, values + source.states->size(), initial);

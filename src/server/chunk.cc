@@ -433,6 +433,7 @@ void ChunkWorker::Finish(Chunk* chunk, Round* round, std::span<const codec::Part
       chunk->failure = error;
     }
   }
+  if (chunk->value.by_rows()) chunk->value.rows_->Advance();
   ++chunk->version;
   chunk->rounds.erase(chunk->rounds.begin());
 }
@@ -492,6 +493,7 @@ void ChunkWorker::Apply(Chunk* chunk, Rank rank, codec::Part part, const Scalars
       Assign(chunk, std::move(sum), parts);
     }
   }
+  if (chunk->value.by_rows()) chunk->value.rows_->Advance();
   ++chunk->version;
 }
 

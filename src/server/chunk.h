@@ -140,6 +140,7 @@ struct ChunkCut {
   ChunkData value;
   Block master;
   std::vector<Block> states;
+  codec::Bucket bucket;  // by rows
 
   // Nothing where there is no such part.  By rows scalars alone.
   std::optional<Bytes> Part(uint64_t part) const;
@@ -184,11 +185,16 @@ class ChunkWorker {
   // A part of rows of a cut by rows, all of which it has.
   //   throws  kResourceExhausted
   Bytes ReadCut(const ChunkCut& cut, uint64_t part, const RowRange& rows);
+  // Values of rows of a cut by rows, as ReadRows.
+  Bytes ReadCutRows(const ChunkCut& cut, std::span<const uint64_t> mixes);
   // Value and state as the body has them, part by part; the version stays.
   //   adds    of rows: those that are there stay
   //   throws  kInvalidArgument (what the rule keeps is something else), kFailedPrecondition (it is
   //           another rule's), kResourceExhausted; nothing changed
   void Restore(Chunk* chunk, const ChunkState& state, const Bytes& body, bool adds = false);
+  // Rows begin anew with the values that the body has behind their ids.  All else stays.
+  //   throws  kInvalidArgument, as codec::MixesOf, kResourceExhausted; nothing changed
+  void ReplaceRows(Chunk* chunk, const ChunkState& state, const Bytes& body);
 
   // The body as one that stays: a body without an owner is lent for the moment, and is copied.
   Bytes Keep(Bytes body);

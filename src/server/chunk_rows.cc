@@ -13,7 +13,8 @@ void ChunkWorker::StartRows(Chunk* chunk, const KeyMeta& meta, const Bytes& body
   const codec::Bucket& bucket = chunk->bucket;
   const size_t count = bucket.RowsIn(body.size);
   const auto mixes = codec::MixesOf(bucket, body.data, count);
-  RowTable table(meta.dtype, static_cast<size_t>(meta.elements()), meta.initializer, bucket.count);
+  RowTable table(meta.dtype, static_cast<size_t>(meta.elements()), meta.initializer, bucket.count,
+                 meta.policy);
   RowPlaces places;
   table.Reserve(mixes, &places);
   const std::byte* const values = count == 0 ? nullptr : body.data + count * sizeof(uint64_t);
@@ -46,9 +47,11 @@ SparseSum ChunkWorker::RowsOf(const Chunk& chunk, const codec::Part& part,
 
 // Without a rule the rows of the sum take the place of those that are there.
 void ChunkWorker::AssignRows(Chunk* chunk, const SparseSum& sum) {
+  RowTable& table = *chunk->value.rows_;
   RowPlaces places;
-  chunk->value.rows_->Reserve(sum.names(), &places);
-  chunk->value.rows_->Assign(places, sum.values(), ComputeType(chunk->dtype));
+  table.Admit(sum.names(), &places);
+  table.Assign(places, sum.values(), ComputeType(chunk->dtype));
+  table.NotePush(sum.names(), places);
 }
 
 void ChunkWorker::UpdateRows(Chunk* chunk, const SparseSum& sum, const std::vector<double>& params,
@@ -72,13 +75,19 @@ void ChunkWorker::UpdateRows(Chunk* chunk, const SparseSum& sum, const std::vect
     table.StartStates(update.states(), has_master);
   }
   RowPlaces places;
-  table.Reserve(sum.names(), &places);
+  table.Admit(sum.names(), &places);
   if (rule.spec().lazy) {
     table.Update(&update, sum.names(), places, sum.values());
   } else {
-    table.ReserveAll();
+    try {
+      table.ReserveAll();
+    } catch (...) {
+      table.TakeBack(sum.names(), places);
+      throw;
+    }
     table.UpdateAll(&update, sum.names(), sum.values());
   }
+  table.NotePush(sum.names(), places);
   for (size_t i = 0; i < states.size(); ++i) *states[i].as<double>() = update.scalars()[i];
   chunk->states = std::move(states);
   ++chunk->updates;
@@ -100,15 +109,18 @@ void ChunkWorker::TakeBackRows(Chunk* chunk, FormerRule* former) {
     std::vector<std::byte> rows(kRows * bytes);
     RowPlaces places;
     for (uint64_t first = 0;;) {
-      const std::vector<uint64_t> mixes = old.Mixes(first, kRows);
+      std::vector<uint64_t> mixes = old.Mixes(first, kRows);
       if (mixes.empty()) return;
+      first = mixes.back();
+      const bool is_last = first++ == UINT64_MAX;
+      // Those that have gone meanwhile stay away.
+      std::erase_if(mixes, [&](uint64_t mix) { return !table.Contains(mix); });
       table.Reserve(mixes, &places);
       for (size_t s = 0; s < old.state_count(); ++s) {
         old.ReadState(s, mixes, rows.data());
         table.AssignState(s, places, {rows.data(), bytes, nullptr});
       }
-      if (mixes.back() == UINT64_MAX) return;
-      first = mixes.back() + 1;
+      if (is_last) return;
     }
   } catch (const std::exception& error) {
     static_cast<void>(error);  // no memory: the other rows begin anew
@@ -117,11 +129,24 @@ void ChunkWorker::TakeBackRows(Chunk* chunk, FormerRule* former) {
 
 Bytes ChunkWorker::ReadCut(const ChunkCut& cut, uint64_t part, const RowRange& rows) {
   const RowTable& table = cut.value.rows();
-  const size_t bytes = cut.state.PartBytes(part, table.dtype(), table.row_elements());
-  const Block out = pool_->Allocate(rows.count == 0 ? 0 : bytes / cut.state.rows * rows.count);
+  const size_t row_bytes = ChunkState::RowBytes(part, table.dtype(), table.row_elements());
+  const Block out = pool_->Allocate(row_bytes * rows.count);
+  if (part == ChunkState::kCandidates || part == ChunkState::kCandidateNotes) {
+    const auto some = table.CandidatesFrom(rows.first, rows.count);
+    for (size_t i = 0; i < some.size(); ++i) {
+      if (part == ChunkState::kCandidates) {
+        out.as<uint64_t>()[i] = Unmix(some[i].mix);
+      } else {
+        out.as<RowNote>()[i] = some[i].note;
+      }
+    }
+    return out.bytes();
+  }
   const std::vector<uint64_t> mixes = table.MixesFrom(rows.first, rows.count);
   if (part == ChunkState::kIds) {
     for (size_t i = 0; i < mixes.size(); ++i) out.as<uint64_t>()[i] = Unmix(mixes[i]);
+  } else if (part == ChunkState::kNotes) {
+    table.ReadNotes(mixes, out.as<RowNote>());
   } else if (part == ChunkState::kValue) {
     table.Read(mixes, out.data);
   } else if (part == ChunkState::kMaster) {
@@ -130,6 +155,32 @@ Bytes ChunkWorker::ReadCut(const ChunkCut& cut, uint64_t part, const RowRange& r
     table.ReadState(part - ChunkState::kStates, mixes, out.data);
   }
   return out.bytes();
+}
+
+Bytes ChunkWorker::ReadCutRows(const ChunkCut& cut, std::span<const uint64_t> mixes) {
+  const RowTable& table = cut.value.rows();
+  const Block out = pool_->Allocate(mixes.size() * table.row_bytes());
+  table.Read(mixes, out.data);
+  return out.bytes();
+}
+
+void ChunkWorker::ReplaceRows(Chunk* chunk, const ChunkState& state, const Bytes& body) {
+  const bool is_plain = state.by_rows && state.has_value && !state.has_master && !state.has_notes &&
+                        state.arrays == 0 && state.scalars == 0 && state.candidates == 0;
+  if (!is_plain || !chunk->value.by_rows() ||
+      body.size != state.Bytes(chunk->dtype, chunk->elements)) {
+    throw Fail(Code::kInvalidArgument, "{} bytes are not {} rows with their ids", body.size,
+               state.rows);
+  }
+  const auto mixes = codec::MixesOf(chunk->bucket, body.data, state.rows);
+  RowTable table = chunk->value.rows();  // shares pages
+  table.Erase(mixes);
+  RowPlaces places;
+  table.Reserve(mixes, &places);
+  table.Assign(places, {body.data + state.rows * sizeof(uint64_t), table.row_bytes(), nullptr},
+               chunk->dtype);
+  table.NoteImport(places);
+  chunk->value.rows_ = std::move(table);
 }
 
 void ChunkWorker::RestoreRows(Chunk* chunk, const ChunkState& state, const Bytes& body, bool adds) {
@@ -144,12 +195,31 @@ void ChunkWorker::RestoreRows(Chunk* chunk, const ChunkState& state, const Bytes
     throw Fail(Code::kInvalidArgument, "more rows, with other states than those before them");
   }
   RowTable& table = fresh ? *fresh : *chunk->value.rows_;
+  if (!adds && state.has_value) table.ContinueFrom(state.row_version);
+  const size_t parts_end = body.size - state.PartBytes(ChunkState::kCandidates, dtype, 1) -
+                           state.PartBytes(ChunkState::kCandidateNotes, dtype, 1);
+  const std::byte* const candidates = body.data + parts_end;
+  const auto candidate_mixes = codec::MixesOf(chunk->bucket, candidates, state.candidates);
+  for (size_t i = 0; i < candidate_mixes.size(); ++i) {
+    RowTable::Candidate candidate{candidate_mixes[i], {}};
+    std::memcpy(&candidate.note,
+                candidates + state.candidates * sizeof(uint64_t) + i * sizeof(RowNote),
+                sizeof(RowNote));
+    if (table.policy().admit_count > 1) table.PutCandidate(candidate);
+  }
   RowPlaces places;
   std::vector<Block> scalars(state.scalars);
   for (Block& scalar : scalars) scalar = pool_->Allocate(sizeof(double));
+  std::vector<RowNote> notes(state.has_notes ? state.rows : 0);
   table.Reserve(mixes, &places);
   // From here on nothing fails.
   size_t at = state.PartBytes(ChunkState::kIds, dtype, chunk->elements);
+  if (state.has_notes) {
+    const size_t bytes = state.PartBytes(ChunkState::kNotes, dtype, chunk->elements);
+    if (bytes > 0) std::memcpy(notes.data(), body.data + at, bytes);
+    at += bytes;
+    if (table.policy().has_notes) table.AssignNotes(places, notes.data());
+  }
   const auto take = [&](uint64_t part) {
     const size_t bytes = state.PartBytes(part, dtype, chunk->elements);
     const RowSource rows{body.data + at, state.rows == 0 ? 0 : bytes / state.rows, nullptr};

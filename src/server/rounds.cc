@@ -392,6 +392,7 @@ ChunkStatus Shard::StatusOf(const Key& key, const Chunk& chunk, Rank rank) const
   status.version = chunk.version;
   status.base = chunk.base;
   status.last_arrived = rank == kNoRank ? chunk.version : chunk.LastArrived(rank);
+  if (chunk.value.by_rows()) status.table = chunk.value.rows().Stats();
   if (key.meta.mode == KeyMeta::Mode::kAsync) return status;
   for (Rank r = 0; static_cast<size_t>(r) < epoch_.workers.size(); ++r) {
     if (epoch_.IsMember(r) && key.AbstainOf(r) <= chunk.version &&

@@ -141,6 +141,8 @@ class Shard {
   void OnCancel(Session* session, const Message& message, Effects* effects);
   void OnRead(Session* session, const Message& message, Effects* effects);
   void OnReadRows(Session* session, const Message& message, const ChunkCut& cut, Effects* effects);
+  void OnReadSomeRows(Session* session, const Message& message, const ChunkCut& cut,
+                      Effects* effects);
   void OnRelease(Session* session, const Message& message, Effects* effects);
   void OnRestore(Session* session, Message& message, Effects* effects);
   size_t CutBytes() const;

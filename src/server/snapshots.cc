@@ -31,7 +31,14 @@ ChunkCut ChunkWorker::Cut(const Chunk& chunk, uint32_t store) {
   cut.state.version = chunk.version;
   cut.value = chunk.value;
   cut.state.by_rows = chunk.value.by_rows();
-  if (cut.state.by_rows) cut.state.rows = chunk.value.rows().size();
+  if (cut.state.by_rows) {
+    const RowTable& table = chunk.value.rows();
+    cut.bucket = chunk.bucket;
+    cut.state.rows = table.size();
+    cut.state.row_version = table.version();
+    cut.state.has_notes = table.policy().has_notes;
+    cut.state.candidates = table.candidate_count();
+  }
   if (chunk.rule == nullptr) return cut;
   cut.master = chunk.master;
   cut.states = chunk.states;
@@ -52,7 +59,8 @@ ChunkCut ChunkWorker::Cut(const Chunk& chunk, uint32_t store) {
 
 void ChunkWorker::Restore(Chunk* chunk, const ChunkState& state, const Bytes& body, bool adds) {
   if (state.by_rows != chunk->value.by_rows() || (adds && !state.by_rows) ||
-      state.rows > body.size / sizeof(uint64_t)) {
+      state.rows > body.size / sizeof(uint64_t) ||
+      state.candidates > body.size / sizeof(uint64_t)) {
     throw Fail(Code::kInvalidArgument, "{} rows in {} bytes, of a key that is{} kept by rows",
                state.rows, body.size, chunk->value.by_rows() ? "" : " not");
   }
@@ -148,6 +156,7 @@ void Shard::OnRead(Session* session, const Message& message, Effects* effects) {
 
 void Shard::OnReadRows(Session* session, const Message& message, const ChunkCut& cut,
                        Effects* effects) {
+  if (message.extra.empty()) return OnReadSomeRows(session, message, cut, effects);
   RowRange rows;
   try {
     rows = DecodeRowRange(message.extra);
@@ -155,13 +164,14 @@ void Shard::OnReadRows(Session* session, const Message& message, const ChunkCut&
     return Violation(session, message, error.what(), effects);
   }
   const RowTable& table = cut.value.rows();
-  const size_t row_bytes =
-      std::max(sizeof(uint64_t), table.row_elements() * ItemSize(ComputeType(table.dtype())));
-  if (rows.first > cut.state.rows || rows.count > cut.state.rows - rows.first ||
+  const uint64_t count = cut.state.RowsOf(message.number);
+  const size_t row_bytes = std::max<size_t>(
+      1, ChunkState::RowBytes(message.number, table.dtype(), table.row_elements()));
+  if (rows.first > count || rows.count > count - rows.first ||
       rows.count > kPartBytesMax / row_bytes) {
     return AnswerError(
         session, message, Code::kOutOfRange,
-        Format("{} rows from row {} on of {} are too many", rows.count, rows.first, cut.state.rows),
+        Format("{} rows from row {} on of {} are too many", rows.count, rows.first, count),
         effects);
   }
   Message reply = Reply(message, Type::kValue, cut.state.version);
@@ -169,6 +179,37 @@ void Shard::OnReadRows(Session* session, const Message& message, const ChunkCut&
   try {
     reply.body = NamedWhereMemoryEnds("the server",
                                       [&] { return worker_.ReadCut(cut, message.number, rows); });
+  } catch (const Error& error) {
+    return AnswerError(session, message, error.code(), error.what(), effects);
+  }
+  effects->Send(session->link, std::move(reply));
+}
+
+// Values of those rows whose ids it brings.
+void Shard::OnReadSomeRows(Session* session, const Message& message, const ChunkCut& cut,
+                           Effects* effects) {
+  if (message.number != ChunkState::kValue) {
+    return AnswerError(session, message, Code::kInvalidArgument,
+                       Format("part {} is not read by ids", message.number), effects);
+  }
+  if (message.body.size > 0 && !message.body) {  // when its head came it was worth no memory
+    return AnswerError(session, message, Code::kResourceExhausted,
+                       Format("{} bytes of ids of this worker are too many", message.body.size),
+                       effects);
+  }
+  const size_t count = message.body.size / sizeof(uint64_t);
+  if (count * cut.bucket.row_bytes > kPartBytesMax) {
+    return AnswerError(session, message, Code::kResourceExhausted,
+                       Format("{} rows of {} bytes for one chunk, at most {} bytes are allowed",
+                              count, cut.bucket.row_bytes, kPartBytesMax),
+                       effects);
+  }
+  Message reply = Reply(message, Type::kValue, cut.state.version);
+  reply.dtype = cut.dtype;
+  try {
+    reply.body = NamedWhereMemoryEnds("the server", [&] {
+      return worker_.ReadCutRows(cut, codec::MixesOf(cut.bucket, message.body.data, count));
+    });
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
   }
@@ -226,14 +267,16 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
         effects);
   }
   ApplyControls(&key->second, &chunk);  // what is due at the next round, which has not begun
+  const bool only_rows = (message.flags & kOnlyRows) != 0;
   try {
     NamedWhereMemoryEnds("the server", [&] {
+      if (only_rows) return worker_.ReplaceRows(&chunk, state, message.body);
       worker_.Restore(&chunk, state, message.body, (message.flags & kMore) != 0);
     });
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
   }
-  if (state.has_value && key->second.meta.mode == KeyMeta::Mode::kSync)
+  if (!only_rows && state.has_value && key->second.meta.mode == KeyMeta::Mode::kSync)
     chunk.base = message.number - chunk.version;
   Answer(session, message, Reply(message, Type::kOk, chunk.version), effects);
 }

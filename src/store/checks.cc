@@ -153,6 +153,42 @@ void CheckIds(std::string_view verb, const KeyView& key, std::span<const int64_t
              key.ToString(), *wrong, wrong - ids.begin(), row_count);
 }
 
+void CheckByRows(std::string_view verb, const KeyView& key, bool by_rows) {
+  if (by_rows) return;
+  throw Fail(Code::kInvalidArgument,
+             "{} {}: the key is not kept by rows; init it with row_sparse values or as a table",
+             verb, key.ToString());
+}
+
+void CheckEachOnce(std::string_view verb, const KeyView& key, std::span<const int64_t> ids) {
+  std::vector<int64_t> sorted(ids.begin(), ids.end());
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  if (twice == sorted.end()) return;
+  throw Fail(Code::kInvalidArgument, "{} {}: id {} stands twice", verb, key.ToString(), *twice);
+}
+
+void CheckFilter(std::string_view verb, const KeyView& key, const RowsFilter& filter,
+                 const RowPolicy& policy) {
+  if (filter.first > filter.end) {
+    throw Fail(Code::kInvalidArgument, "{} {}: ids from {} to below {}", verb, key.ToString(),
+               filter.first, filter.end);
+  }
+  if (!filter.since || policy.has_notes) return;
+  throw Fail(Code::kInvalidArgument,
+             "{} {}: the key does not note when its rows change; init_table(notes=True) makes one "
+             "that does",
+             verb, key.ToString());
+}
+
+Rows MakeRows(std::span<const int64_t> ids, const Shape& row_shape, DType dtype) {
+  const auto count = static_cast<int64_t>(ids.size());
+  Rows rows{NDArray::Empty({count}, DType::kI64),
+            NDArray::Empty(ShapeOfRows(count, row_shape), dtype)};
+  if (count > 0) std::memcpy(rows.ids.HostData(), ids.data(), ids.size_bytes());
+  return rows;
+}
+
 void CheckNewRows(const RowsInitItem& item) {
   if (item.row_count == 0 || item.row_count > kRowsMax) {
     throw Fail(Code::kInvalidArgument, "init {}: row_count is {}, from 1 to 2^63 is possible",

@@ -43,6 +43,16 @@ void CheckRowsOut(std::string_view verb, const RowsPullItem& item, const RowGeom
 //   throws  kOutOfRange  naming the first id that is below 0 or not below `row_count`
 void CheckIds(std::string_view verb, const KeyView& key, std::span<const int64_t> ids,
               uint64_t row_count);
+//   throws  kInvalidArgument  the key is not kept by rows
+void CheckByRows(std::string_view verb, const KeyView& key, bool by_rows);
+//   throws  kInvalidArgument  naming an id that stands twice
+void CheckEachOnce(std::string_view verb, const KeyView& key, std::span<const int64_t> ids);
+//   throws  kInvalidArgument  no ids can pass, or the key notes no versions
+void CheckFilter(std::string_view verb, const KeyView& key, const RowsFilter& filter,
+                 const RowPolicy& policy);
+// Arrays for rows with these ids.
+//   shape  ids: (n,); values: (n, ...), not filled
+Rows MakeRows(std::span<const int64_t> ids, const Shape& row_shape, DType dtype);
 //   throws  kInvalidArgument  no rows, or an initializer or rows that do not fit
 void CheckNewRows(const RowsInitItem& item);
 

@@ -226,6 +226,14 @@ void ClaimRows(std::string_view verb, std::span<const RowsPushItem> items,
   }
 }
 
+void ClaimKey(std::string_view verb, const KeyView& key, Claim::Mode mode, Shared* shared,
+              const StoreOptions& options, std::unique_lock<std::mutex> lock, Claim* claim) {
+  claim->shared = shared;
+  claim->mode = mode;
+  claim->entries.push_back(&shared->keys.Get(verb, key));
+  Take(verb, options, &lock, claim);
+}
+
 void ClaimAllKeys(std::string_view verb, Claim::Mode mode, Shared* shared,
                   const StoreOptions& options, std::unique_lock<std::mutex> lock, Claim* claim) {
   claim->shared = shared;

@@ -108,6 +108,11 @@ void ClaimRows(std::string_view verb, std::span<const RowsPushItem> items,
                std::span<const RowsPullItem> outs, Shared* shared, const StoreOptions& options,
                std::unique_lock<std::mutex> lock, Claim* claim);
 
+// Claims one key.
+//   blocks, throws  as ClaimKeys
+void ClaimKey(std::string_view verb, const KeyView& key, Claim::Mode mode, Shared* shared,
+              const StoreOptions& options, std::unique_lock<std::mutex> lock, Claim* claim);
+
 // Claims every key of the store.
 //   blocks, throws  as ClaimKeys
 void ClaimAllKeys(std::string_view verb, Claim::Mode mode, Shared* shared,

@@ -51,6 +51,18 @@ void KVStore::PullRows(std::span<const RowsPullItem> /*items*/) {
   throw Fail(Code::kUnimplemented, "row_sparse_pull: the store '{}' keeps no rows", type());
 }
 
+RowsExport KVStore::ExportRows(const KeyView& /*key*/, const RowsFilter& /*filter*/) {
+  throw Fail(Code::kUnimplemented, "export_rows: the store '{}' keeps no rows", type());
+}
+
+void KVStore::ImportRows(const KeyView& /*key*/, const Rows& /*rows*/) {
+  throw Fail(Code::kUnimplemented, "import_rows: the store '{}' keeps no rows", type());
+}
+
+TableStats KVStore::StatsOfTable(const KeyView& /*key*/) {
+  throw Fail(Code::kUnimplemented, "table_stats: the store '{}' keeps no rows", type());
+}
+
 Ticket KVStore::PushRowsAsync(std::span<const RowsPushItem> items) {
   PushRows(items);
   return DoneTicket();

@@ -51,19 +51,14 @@ uint64_t RowCount(const Entry& entry) {
 
 std::shared_ptr<Entry> MakeRowsEntry(const RowsInitItem& item, std::chrono::nanoseconds patience) {
   try {
-    RowTable table(item.dtype, static_cast<size_t>(item.row_shape.size()), item.initializer);
+    RowTable table(item.dtype, static_cast<size_t>(item.row_shape.size()), item.initializer, 1,
+                   item.policy);
     auto entry = std::make_shared<Entry>(
         item.key, RowsKey{item.row_shape, item.row_count, std::move(table), {}});
     if (item.rows == nullptr) return entry;
     std::vector<NDArray> kept;
     const RowList list = TakeRows("init", item.key, *item.rows, item.row_count, patience, &kept);
-    std::vector<int64_t> sorted(list.ids.begin(), list.ids.end());
-    std::sort(sorted.begin(), sorted.end());
-    const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-    if (twice != sorted.end()) {
-      throw Fail(Code::kInvalidArgument, "init {}: id {} stands twice", item.key.ToString(),
-                 *twice);
-    }
+    CheckEachOnce("init", item.key, list.ids);
     const SparseSum rows =
         SparseSum::Of({&list, 1}, item.row_count, item.dtype, entry->rows->table.row_elements(),
                       RowOrder::kMix, SparseSum::Memory::kBorrow);
@@ -138,7 +133,7 @@ RowsPush::RowsPush(Entry* entry, SparseSum sum, const std::shared_ptr<const Opti
                    Updater* updater)
     : entry_(entry), sum_(std::move(sum)), optimizer_(optimizer) {
   if (optimizer_ != nullptr) Prepare(updater);
-  table().Reserve(sum_.names(), &places_);
+  table().Admit(sum_.names(), &places_);
   is_reserved_ = true;
   try {
     if (optimizer_ != nullptr && !optimizer_->lazy()) table().ReserveAll();
@@ -172,12 +167,16 @@ void RowsPush::Prepare(Updater* updater) {
 
 void RowsPush::Run() noexcept {
   has_run_ = true;
-  if (optimizer_ == nullptr) return table().Assign(places_, sum_.values(), sum_.dtype());
-  if (optimizer_->lazy()) {
+  if (optimizer_ == nullptr) {
+    table().Assign(places_, sum_.values(), sum_.dtype());
+  } else if (optimizer_->lazy()) {
     table().Update(&*update_, sum_.names(), places_, sum_.values());
   } else {
     table().UpdateAll(&*update_, sum_.names(), sum_.values());
   }
+  table().NotePush(sum_.names(), places_);
+  table().Advance();
+  if (optimizer_ == nullptr) return;
   if (fresh_) {
     entry_->rows->table = std::move(*fresh_);
     fresh_.reset();
@@ -216,14 +215,57 @@ void AddRowJobs(const TileJob& whole, const Entry& entry, const SparseSum& rows,
 }
 
 // -----------------------------------------------------------------------------------------------------------------
+// export and import
+
+RowsExport ExportOf(const RowsKey& rows, const RowTable& table, const RowsFilter& filter,
+                    int threads) {
+  constexpr size_t kBlock = 4096;
+  std::vector<int64_t> ids;
+  std::vector<RowNote> notes(filter.since ? kBlock : 0);
+  for (uint64_t first = 0;;) {
+    const std::vector<uint64_t> mixes = table.Mixes(first, kBlock);
+    if (filter.since) table.ReadNotes(mixes, notes.data());
+    for (size_t i = 0; i < mixes.size(); ++i) {
+      const uint64_t id = Unmix(mixes[i]);
+      const bool is_asked = id >= filter.first && id < filter.end &&
+                            (!filter.since || notes[i].version > *filter.since);
+      if (is_asked && table.Contains(mixes[i])) ids.push_back(static_cast<int64_t>(id));
+    }
+    if (mixes.size() < kBlock || mixes.back() == UINT64_MAX) break;
+    first = mixes.back() + 1;
+  }
+  std::sort(ids.begin(), ids.end());
+  RowsExport made{MakeRows(ids, rows.row_shape, table.dtype()), table.version()};
+  ReadRows(table, ids.data(), ids.size(), made.rows.values.HostData(), table.dtype(), threads);
+  return made;
+}
+
+RowTable WithRows(std::string_view verb, const Entry& entry, const Rows& rows,
+                  std::chrono::nanoseconds patience) {
+  std::vector<NDArray> kept;
+  const RowList list =
+      TakeRows(verb, entry.key.view(), rows, entry.rows->row_count, patience, &kept);
+  CheckEachOnce(verb, entry.key.view(), list.ids);
+  RowTable table = entry.rows->table;
+  const SparseSum sum =
+      SparseSum::Of({&list, 1}, entry.rows->row_count, table.dtype(), table.row_elements(),
+                    RowOrder::kMix, SparseSum::Memory::kBorrow);
+  table.Erase(sum.names());
+  RowPlaces places;
+  table.Reserve(sum.names(), &places);
+  table.Assign(places, sum.values(), sum.dtype());
+  table.NoteImport(places);
+  return table;
+}
+
+// -----------------------------------------------------------------------------------------------------------------
 // pull
 
-void ReadRows(const RowsKey& rows, const int64_t* ids, size_t count, void* out, DType out_dtype,
+void ReadRows(const RowTable& table, const int64_t* ids, size_t count, void* out, DType out_dtype,
               int threads) {
   constexpr size_t kGrain = 4096;
   constexpr size_t kBlock = 512;
   constexpr size_t kScratchBytes = size_t{64} << 10;
-  const RowTable& table = rows.table;
   const bool converts = out_dtype != table.dtype();
   const size_t block =
       converts ? std::clamp<size_t>(kScratchBytes / (table.row_bytes() + 1), 1, kBlock) : kBlock;
@@ -261,7 +303,7 @@ void PullRowsOf(std::string_view verb, const Claim& claim, std::span<const RowsP
     const NDArray packed =
         out.contiguous() ? out : NDArray::Empty(out.shape(), out.dtype(), out.context());
     const auto from = IdsOf(ids[i]);
-    ReadRows(rows, from.data(), from.size(), packed.HostData(), out.dtype(), threads);
+    ReadRows(rows.table, from.data(), from.size(), packed.HostData(), out.dtype(), threads);
     if (!out.contiguous()) out.CopyFrom(packed);
   }
 }
@@ -277,8 +319,13 @@ std::span<const std::byte> TableParts::Next(const RowTable& table, const checkpo
     first_ = 0;
   }
   const size_t wide_bytes = table.row_elements() * ItemSize(ComputeType(table.dtype()));
+  if (item.part == checkpoint::kCandidatesPart || item.part == checkpoint::kCandidateNotesPart) {
+    return NextOfCandidates(table, item.part == checkpoint::kCandidateNotesPart);
+  }
   const bool is_ids = item.part == checkpoint::kIdsPart;
+  const bool is_notes = item.part == checkpoint::kNotesPart;
   const size_t bytes = is_ids                                ? sizeof(uint64_t)
+                       : is_notes                            ? sizeof(RowNote)
                        : item.part == checkpoint::kValuePart ? table.row_bytes()
                                                              : wide_bytes;
   const std::vector<uint64_t> mixes =
@@ -291,6 +338,8 @@ std::span<const std::byte> TableParts::Next(const RowTable& table, const checkpo
       const uint64_t id = Unmix(mixes[i]);
       std::memcpy(block_.data() + i * sizeof(id), &id, sizeof(id));
     }
+  } else if (is_notes) {
+    table.ReadNotes(mixes, reinterpret_cast<RowNote*>(block_.data()));
   } else if (item.part == checkpoint::kValuePart) {
     table.Read(mixes, block_.data());
   } else if (item.part == checkpoint::kMasterPart) {
@@ -301,8 +350,49 @@ std::span<const std::byte> TableParts::Next(const RowTable& table, const checkpo
   return block_;
 }
 
+std::span<const std::byte> TableParts::NextOfCandidates(const RowTable& table, bool notes) {
+  const auto some = table.CandidatesFrom(first_, kSavedBytes / sizeof(RowNote));
+  first_ += some.size();
+  const size_t bytes = notes ? sizeof(RowNote) : sizeof(uint64_t);
+  block_.resize(some.size() * bytes);
+  for (size_t i = 0; i < some.size(); ++i) {
+    const uint64_t id = Unmix(some[i].mix);
+    if (notes) {
+      std::memcpy(block_.data() + i * bytes, &some[i].note, bytes);
+    } else {
+      std::memcpy(block_.data() + i * bytes, &id, bytes);
+    }
+  }
+  return block_;
+}
+
+namespace {
+
+void ReadCandidatesInto(const checkpoint::Reader& reader, size_t index, RowTable* table) {
+  constexpr uint64_t kAtOnce = uint64_t{1} << 16;
+  const uint64_t all = reader.keys()[index].candidates;
+  std::vector<uint64_t> ids;
+  std::vector<RowNote> notes;
+  for (uint64_t at = 0; at < all; at += kAtOnce) {
+    const size_t count = std::min(kAtOnce, all - at);
+    ids.resize(count);
+    notes.resize(count);
+    reader.Read(index, checkpoint::kCandidatesPart, std::as_writable_bytes(std::span(ids)),
+                at * sizeof(uint64_t));
+    reader.Read(index, checkpoint::kCandidateNotesPart, std::as_writable_bytes(std::span(notes)),
+                at * sizeof(RowNote));
+    for (size_t i = 0; i < count; ++i) table->PutCandidate({Mix(ids[i]), notes[i]});
+  }
+}
+
+}  // namespace
+
 void ReadInto(const checkpoint::Reader& reader, size_t index, RowTable* table) {
   const checkpoint::SavedKey& saved = reader.keys()[index];
+  if (saved.has_value) {
+    table->ContinueFrom(saved.row_version);
+    if (table->policy().admit_count > 1) ReadCandidatesInto(reader, index, table);
+  }
   if (!saved.has_value && !saved.has_master && saved.arrays.empty()) return;
   const size_t wide_bytes = table->row_elements() * ItemSize(ComputeType(table->dtype()));
   const size_t row_bytes = std::max({sizeof(uint64_t), table->row_bytes(), wide_bytes});
@@ -324,6 +414,10 @@ void ReadInto(const checkpoint::Reader& reader, size_t index, RowTable* table) {
     };
     if (saved.has_value) {
       table->Assign(places, read(checkpoint::kValuePart, table->row_bytes()), table->dtype());
+    }
+    if (saved.has_value && saved.policy.has_notes && table->policy().has_notes) {
+      const RowSource notes = read(checkpoint::kNotesPart, sizeof(RowNote));
+      table->AssignNotes(places, reinterpret_cast<const RowNote*>(notes.base));
     }
     if (saved.has_master) table->AssignMaster(places, read(checkpoint::kMasterPart, wide_bytes));
     for (size_t s = 0; s < saved.arrays.size(); ++s) {

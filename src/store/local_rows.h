@@ -69,12 +69,21 @@ void AddRowJobs(const TileJob& whole, const Entry& entry, const SparseSum& rows,
 
 // Copies rows to `out`, converting between floats.
 //   ids  null: rows 0 to count - 1
-void ReadRows(const RowsKey& rows, const int64_t* ids, size_t count, void* out, DType out_dtype,
+void ReadRows(const RowTable& table, const int64_t* ids, size_t count, void* out, DType out_dtype,
               int threads);
 //   blocks  until the ids can be read and the outputs written, at most the patience
 //   throws  kOutOfRange, before anything is written
 void PullRowsOf(std::string_view verb, const Claim& claim, std::span<const RowsPullItem> items,
                 std::chrono::nanoseconds patience, int threads);
+
+// Rows of a table that a filter lets through, ascending by id.
+RowsExport ExportOf(const RowsKey& rows, const RowTable& table, const RowsFilter& filter,
+                    int threads);
+// A table in which rows have begun anew with these values.
+//   blocks  until they can be read, at most the patience
+//   throws  kOutOfRange, kInvalidArgument (an id stands twice), kResourceExhausted
+RowTable WithRows(std::string_view verb, const Entry& entry, const Rows& rows,
+                  std::chrono::nanoseconds patience);
 
 // ---- on disk
 // Hands over a part of a table in blocks of rows, as a snapshot has it.
@@ -85,8 +94,10 @@ class TableParts {
   std::span<const std::byte> Next(const RowTable& table, const checkpoint::Item& item);
 
  private:
+  std::span<const std::byte> NextOfCandidates(const RowTable& table, bool notes);
+
   const checkpoint::Item* item_ = nullptr;
-  uint64_t first_ = 0;  // mix of the next row, at least
+  uint64_t first_ = 0;  // mix of the next row, at least; number of the next candidate
   std::vector<std::byte> block_;
 };
 

@@ -65,6 +65,9 @@ class LocalStore final : public KVStore {
   void PullRows(std::span<const RowsPullItem> items) override {
     FailureCounted(Verb::kPull, [&] { RunPullRows(items); });
   }
+  RowsExport ExportRows(const KeyView& key, const RowsFilter& filter) override;
+  void ImportRows(const KeyView& key, const Rows& rows) override;
+  TableStats StatsOfTable(const KeyView& key) override;
   void Delete(const KeyView& key) override;
   uint64_t Round(const KeyView& key) const override {
     const auto lock = Lock("round");
@@ -184,6 +187,7 @@ class LocalStore final : public KVStore {
                 const Sources& sources, const Outputs* fused_outputs, RowSums rows = {});
   void RunPushRows(std::span<const RowsPushItem> items);
   void RunPullRows(std::span<const RowsPullItem> items);
+  Entry& ClaimTable(std::string_view verb, const KeyView& key, Claim::Mode mode, Claim* claim);
   void AssignMany(std::string_view verb, const Claim& claim, size_t push_count,
                   const Sources& sources, const Outputs* fused_outputs);
   void RunPull(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs);
@@ -319,6 +323,47 @@ void LocalStore::RunPushRows(std::span<const RowsPushItem> items) {
   traced.Note(Span::Kind::kPush, claim.push_groups);
 }
 
+// One key that is kept by rows, claimed.
+Entry& LocalStore::ClaimTable(std::string_view verb, const KeyView& key, Claim::Mode mode,
+                              Claim* claim) {
+  ClaimKey(verb, key, mode, shared_.get(), options_, Lock(verb), claim);
+  Entry& entry = *claim->entries[0];
+  CheckByRows(verb, key, entry.by_rows());
+  return entry;
+}
+
+RowsExport LocalStore::ExportRows(const KeyView& key, const RowsFilter& filter) {
+  constexpr const char* kVerb = "export_rows";
+  return CountedResult(Verb::kPull, [&] {
+    std::optional<RowTable> table;  // as it was, while others push on
+    std::optional<RowsKey> shape;
+    {
+      Claim claim;
+      const Entry& entry = ClaimTable(kVerb, key, Claim::Mode::kRead, &claim);
+      CheckFilter(kVerb, key, filter, entry.rows->table.policy());
+      table = entry.rows->table;
+      shape.emplace(RowsKey{entry.rows->row_shape, entry.rows->row_count, table->Emptied(), {}});
+    }
+    return ExportOf(*shape, *table, filter, ThreadsFor(options_.threads));
+  });
+}
+
+void LocalStore::ImportRows(const KeyView& key, const Rows& rows) {
+  constexpr const char* kVerb = "import_rows";
+  Counted(Verb::kPush, [&] {
+    Claim claim;
+    Entry& entry = ClaimTable(kVerb, key, Claim::Mode::kWrite, &claim);
+    CheckRows(kVerb, key, rows, {entry.rows->row_shape, entry.dtype(), entry.rows->row_count});
+    RowTable table = WithRows(kVerb, entry, rows, options_.patience);
+    entry.rows->table = std::move(table);
+  });
+}
+
+TableStats LocalStore::StatsOfTable(const KeyView& key) {
+  Claim claim;
+  return ClaimTable("table_stats", key, Claim::Mode::kRead, &claim).rows->table.Stats();
+}
+
 void LocalStore::RunPullRows(std::span<const RowsPullItem> items) {
   const std::string_view verb = "row_sparse_pull";
   auto lock = Lock(verb);
@@ -451,7 +496,8 @@ void LocalStore::RunPullInOrder(const Claim& claim, std::span<const PullItem> it
     const auto all = outputs.of(i);
     for (size_t k = 0; k < all.size(); ++k) {
       if (entry.by_rows()) {
-        ReadRows(*entry.rows, nullptr, entry.rows->row_count, all[k].data, all[k].dtype, threads);
+        ReadRows(entry.rows->table, nullptr, entry.rows->row_count, all[k].data, all[k].dtype,
+                 threads);
       } else {
         TileJob job;
         job.dtype = entry.dtype();
@@ -752,6 +798,9 @@ static SavedKey DescribeEntry(const Entry& entry) {
   key.rows = entry.rows->table.size();
   key.row_count = entry.rows->row_count;
   key.initializer = entry.rows->table.initializer();
+  key.policy = entry.rows->table.policy();
+  key.candidates = entry.rows->table.candidate_count();
+  key.row_version = entry.rows->table.version();
   return key;
 }
 

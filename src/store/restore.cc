@@ -39,7 +39,7 @@ void MakeRowKeys(KVStore* store, std::span<const SavedKey> keys) {
   std::vector<RowsInitItem> items;
   for (const SavedKey& key : keys) {
     items.push_back({key.key.view(), key.shape, key.dtype, key.row_count, key.initializer, nullptr,
-                     key.is_async ? "async" : "sync"});
+                     key.is_async ? "async" : "sync", key.policy});
   }
   store->InitRows(items);
 }

@@ -62,7 +62,7 @@ constexpr Rule RuleOf(Type type) {
     case Type::kTrace:
       return {true, kRecord | kForget, 0, false};
     case Type::kRestore:
-      return {true, kMore, kStateMax, true};
+      return {true, kMore | kOnlyRows, kStateMax, true};
     case Type::kWelcome:
       return {true, 0, 256, false};
     case Type::kOk:

@@ -59,7 +59,7 @@ void CheckRows(const KeyMeta& meta) {
 }  // namespace
 
 // name, birth, dtype, rank, dims, chunk elements, mode, staleness, deterministic, layout, rows,
-// buckets, initializer: kind, a, b, seed
+// buckets, initializer: kind, a, b, seed; policy: admission, age, rows, score, notes
 std::string Encode(const KeyMeta& value) {
   ByteWriter writer;
   writer.Text(value.name);
@@ -78,6 +78,11 @@ std::string Encode(const KeyMeta& value) {
   writer.Number(value.initializer.a);
   writer.Number(value.initializer.b);
   writer.Number(value.initializer.seed);
+  writer.Number(value.policy.admit_count);
+  writer.Number(value.policy.age_max);
+  writer.Number(value.policy.rows_max);
+  writer.Number(value.policy.score);
+  writer.Number(static_cast<uint8_t>(value.policy.has_notes));
   return writer.Take();
 }
 
@@ -115,8 +120,14 @@ KeyMeta DecodeKeyMeta(std::string_view bytes) {
   meta.initializer.a = reader.Number<double>();
   meta.initializer.b = reader.Number<double>();
   meta.initializer.seed = reader.Number<uint64_t>();
+  meta.policy.admit_count = reader.Number<uint32_t>();
+  meta.policy.age_max = reader.Number<uint64_t>();
+  meta.policy.rows_max = reader.Number<uint64_t>();
+  meta.policy.score = ReadEnum(&reader, RowPolicy::Score::kNorm, "score");
+  meta.policy.has_notes = ReadBool(&reader);
   const bool has_rows = meta.row_count != 0 || meta.buckets != 0 ||
-                        !(meta.initializer == RowInitializer{});  // also where a number is none
+                        !(meta.initializer == RowInitializer{}) ||  // also where a number is none
+                        meta.policy != RowPolicy{};
   if (has_rows && meta.layout != Layout::kRows) {
     throw Fail(Code::kInvalidArgument, "rows of a key whose layout is {}", Name(meta.layout));
   }
@@ -132,6 +143,13 @@ std::string Encode(const ChunkStatus& value) {
   writer.Number(static_cast<uint32_t>(value.missing.size()));
   for (const Rank rank : value.missing) writer.Number(rank);
   writer.Number(value.base);
+  if (value.table) {  // others are as before there were rows
+    writer.Number(value.table->rows);
+    writer.Number(value.table->candidates);
+    writer.Number(value.table->evicted);
+    writer.Number(value.table->memory_bytes);
+    writer.Number(value.table->version);
+  }
   return writer.Take();
 }
 
@@ -147,6 +165,14 @@ ChunkStatus DecodeChunkStatus(std::string_view bytes) {
   status.missing.resize(count);
   for (Rank& rank : status.missing) rank = ReadRank(&reader);
   status.base = reader.Number<uint64_t>();
+  if (reader.left() > 0) {
+    TableStats& table = status.table.emplace();
+    table.rows = reader.Number<uint64_t>();
+    table.candidates = reader.Number<uint64_t>();
+    table.evicted = reader.Number<uint64_t>();
+    table.memory_bytes = reader.Number<uint64_t>();
+    table.version = reader.Number<uint64_t>();
+  }
   reader.End();
   return status;
 }

@@ -100,6 +100,7 @@ enum Flag : uint8_t {  // wire value: never renumber
   kDone = 32,        // PUSH with kBarrierKey: its worker has done what the barrier is for
   kAnyway = 32,      // PULL with kNoBody: also of a round whose update has failed
   kMore = 1,         // RESTORE of a key by rows: adds to the rows that one before it has put back
+  kOnlyRows = 2,     // RESTORE of a key by rows: these rows alone begin anew, with the values here
 };
 
 // One operation or reply.  What a field means depends on the type:
@@ -192,6 +193,7 @@ struct KeyMeta {  // INIT, EXISTS, META
   uint64_t row_count = 0;      // kRows, of which `shape` is one row's
   uint32_t buckets = 0;        // kRows: its chunks
   RowInitializer initializer;  // kRows
+  RowPolicy policy;            // kRows
 
   bool by_rows() const { return layout == Layout::kRows; }
   // Of the whole value; by rows of one row, of which `shape` is the shape.
@@ -220,6 +222,7 @@ struct ChunkStatus {  // STATUS_REPLY, and OK of a CANCEL
   uint64_t version = 0;
   uint64_t last_arrived = 0;  // last open round that the asking rank has arrived in, or `version`
   std::vector<Rank> missing;  // members that have not arrived in round version + 1
+  std::optional<TableStats> table;  // of a bucket
   uint64_t base = 0;  // what users count rounds from: the round of what was put back; modulo 2^64
 };
 
@@ -261,7 +264,7 @@ struct Epoch {                                                                  
 
 const char* Name(Epoch::State state) noexcept;
 
-// Some of the rows that a cut bucket has, ascending by the mix of their ids.
+// Some of the rows that a cut bucket has, or of its candidates, ascending by the mix of their ids.
 struct RowRange {  // PULL with kOfCut of a key by rows, but for its scalars
   uint64_t first = 0;
   uint64_t count = 0;
@@ -269,10 +272,13 @@ struct RowRange {  // PULL with kOfCut of a key by rows, but for its scalars
 
 // What a chunk keeps beside its value.  Its parts have numbers: the value, the master (a copy of a
 // 16-bit value in its compute type), the state arrays of the program (in the compute type), and its
-// state scalars (one f64 each).  Of a bucket, which has rows, the ids come before the others.
+// state scalars (one f64 each).  Of a bucket, which has rows, the ids come before the others, and what is
+// noted of each row (two u64: version, count); behind them the ids that are candidates for rows, and
+// what is noted of these.
 struct ChunkState {  // VALUE of a kCut; RESTORE, whose body is its parts one behind the other
   static constexpr uint64_t kValue = 0, kMaster = 1, kStates = 2;  // numbers of parts
-  static constexpr uint64_t kIds = UINT64_MAX;
+  static constexpr uint64_t kIds = UINT64_MAX, kNotes = UINT64_MAX - 1;
+  static constexpr uint64_t kCandidates = UINT64_MAX - 2, kCandidateNotes = UINT64_MAX - 3;
   static constexpr uint8_t kStatesMax = 32;
   static constexpr uint64_t kRowsMax = uint64_t{1} << 36;  // of a bucket
 
@@ -284,13 +290,19 @@ struct ChunkState {  // VALUE of a kCut; RESTORE, whose body is its parts one be
   uint8_t scalars = 0;
   UpdateSpec spec;
   bool by_rows = false;
-  uint64_t rows = 0;  // by rows
+  uint64_t rows = 0;         // by rows
+  uint64_t row_version = 0;  // that notes are counted by
+  bool has_notes = false;
+  uint64_t candidates = 0;
 
   bool HasPart(uint64_t part) const;
   bool IsScalar(uint64_t part) const;
   // Bytes of a part of a chunk; 0 where there is no such part.
   //   elements  of the chunk; by rows of one row
   size_t PartBytes(uint64_t part, DType dtype, size_t elements) const;
+  // Of a part by rows: how many rows, or candidates, it is of, and the bytes of one.
+  uint64_t RowsOf(uint64_t part) const;
+  static size_t RowBytes(uint64_t part, DType dtype, size_t elements);
   size_t Bytes(DType dtype, size_t elements) const;  // of all parts
   bool operator==(const ChunkState&) const = default;
 };

@@ -71,23 +71,36 @@ bool ChunkState::HasPart(uint64_t part) const {
   if (part == kValue) return has_value;
   if (part == kMaster) return has_master;
   if (part == kIds) return by_rows;
+  if (part == kNotes) return by_rows && has_notes;
+  if (part >= kCandidateNotes) return by_rows && candidates > 0;
   return part - kStates < uint64_t{arrays} + scalars;
 }
 
 bool ChunkState::IsScalar(uint64_t part) const {
-  return part >= kStates && part - kStates >= arrays && part != kIds && HasPart(part);
+  return part >= kStates && part - kStates >= arrays && part < kCandidateNotes && HasPart(part);
 }
 
 size_t ChunkState::PartBytes(uint64_t part, DType dtype, size_t elements) const {
   if (!HasPart(part)) return 0;
   if (IsScalar(part)) return sizeof(double);
-  if (part == kIds) return rows * sizeof(uint64_t);
-  if (by_rows) elements *= rows;
+  return RowBytes(part, dtype, elements) * (by_rows ? RowsOf(part) : 1);
+}
+
+uint64_t ChunkState::RowsOf(uint64_t part) const {
+  return part == kCandidates || part == kCandidateNotes ? candidates : rows;
+}
+
+size_t ChunkState::RowBytes(uint64_t part, DType dtype, size_t elements) {
+  if (part == kIds || part == kCandidates) return sizeof(uint64_t);
+  if (part == kNotes || part == kCandidateNotes) return 2 * sizeof(uint64_t);
   return elements * ItemSize(part == kValue ? dtype : ComputeType(dtype));
 }
 
 size_t ChunkState::Bytes(DType dtype, size_t elements) const {
-  size_t bytes = PartBytes(kIds, dtype, elements);
+  size_t bytes = 0;
+  for (const uint64_t part : {kIds, kNotes, kCandidates, kCandidateNotes}) {
+    bytes += PartBytes(part, dtype, elements);
+  }
   const uint64_t parts = kStates + arrays + scalars;
   for (uint64_t part = 0; part < parts; ++part) bytes += PartBytes(part, dtype, elements);
   return bytes;
@@ -102,7 +115,11 @@ std::string Encode(const ChunkState& value) {
   writer.Number(value.arrays);
   writer.Number(value.scalars);
   Write(value.spec, &writer);
-  if (value.by_rows) writer.Number(value.rows);  // others are as before there were rows
+  if (!value.by_rows) return writer.Take();  // as before there were rows
+  writer.Number(value.rows);
+  writer.Number(value.row_version);
+  writer.Number(static_cast<uint8_t>(value.has_notes));
+  writer.Number(value.candidates);
   return writer.Take();
 }
 
@@ -136,9 +153,15 @@ ChunkState DecodeChunkState(std::string_view bytes) {
   }
   state.spec = ReadUpdateSpec(&reader);
   state.by_rows = reader.left() > 0;
-  if (state.by_rows) state.rows = reader.Number<uint64_t>();
-  if (state.rows > ChunkState::kRowsMax) {
-    throw Fail(Code::kInvalidArgument, "{} rows of a bucket", state.rows);
+  if (state.by_rows) {
+    state.rows = reader.Number<uint64_t>();
+    state.row_version = reader.Number<uint64_t>();
+    state.has_notes = ReadBool(&reader);
+    state.candidates = reader.Number<uint64_t>();
+  }
+  if (state.rows > ChunkState::kRowsMax || state.candidates > ChunkState::kRowsMax) {
+    throw Fail(Code::kInvalidArgument, "{} rows and {} candidates of a bucket", state.rows,
+               state.candidates);
   }
   reader.End();
   return state;
