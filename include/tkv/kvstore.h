@@ -72,6 +72,8 @@ struct RowsInitItem {
   const Rows* rows = nullptr;  // that are there from the beginning; null: none
   std::string_view mode = {};  // as of an InitItem
   RowPolicy policy = {};
+  // Of this key alone, from its first push to its end, whatever the store has; null: the store's.
+  std::shared_ptr<const Optimizer> optimizer = {};
 };
 
 // Which rows of a key are meant.

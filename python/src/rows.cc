@@ -81,12 +81,13 @@ RowsInitItem InitItemOf(const KeyView& key, const Spec& spec, std::string_view m
 }
 
 void InitRows(Store& self, nb::handle keys, const std::vector<Spec>& specs, nb::handle ids,
-              nb::handle values, const std::string& mode) {
+              nb::handle values, const std::string& mode, const PyOptimizer* optimizer) {
   const RowsBatch batch("init", keys, ids, values);
   std::vector<RowsInitItem> items;
   for (size_t i = 0; i < batch.keys().size(); ++i) {
     items.push_back(InitItemOf(batch.keys()[i], specs.at(i), mode));
     if (!batch.Values(i).empty()) items.back().rows = batch.Values(i)[0];
+    if (optimizer != nullptr) items.back().optimizer = optimizer->core;
   }
   const Unlocked unlocked;
   self.core->InitRows(items);
@@ -186,7 +187,7 @@ nb::dict TableStatsOf(Store& self, nb::handle key) {
 void BindRows(nb::class_<Store>& store) {
   store
       .def("_init_rows", &InitRows, nb::arg("keys"), nb::arg("specs"), nb::arg("ids"),
-           nb::arg("values"), nb::arg("mode"))
+           nb::arg("values"), nb::arg("mode"), nb::arg("optimizer").none() = nb::none())
       .def("_push_rows", &PushRows, nb::arg("keys"), nb::arg("ids"), nb::arg("values"),
            nb::arg("priority"))
       .def("_push_rows_async", &PushRowsAsync, nb::arg("keys"), nb::arg("ids"), nb::arg("values"),
@@ -203,7 +204,7 @@ void BindRows(nb::class_<Store>& store) {
           "_export_rows", &ExportRows, nb::arg("key").none(), nb::arg("first"), nb::arg("end"),
           nb::arg("since").none(),
           nb::sig("def _export_rows(self, key: object, first: int, end: int, since: int | None) -> "
-                  "tuple[NDArray, NDArray, int]"))
+                  "tuple[Any, Any, int]"))
       .def("_import_rows", &ImportRows, nb::arg("key"), nb::arg("ids"), nb::arg("values"))
       .def("_table_stats", &TableStatsOf, nb::arg("key").none(),
            nb::sig("def _table_stats(self, key: object) -> dict[str, int]"))

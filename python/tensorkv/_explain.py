@@ -125,6 +125,12 @@ def explanation(store: KVStore, key: Key) -> str:
     """Return what a push of the key does."""
     head = f"key {key!r}"
     function, running, updater = store._function, store._running, store._updater
+    own = store._own.get(key)
+    if own is not None:
+        own.look(key)
+        program = own.native.program
+        text = f"{in_words(program, own.native.params_for(key))}in its text form\n{program.text}"
+        return f"{head}: the program {program.name}, its own\n{text}"
     if isinstance(function, Called):
         return f"{head}: {function.explain(key)}"
     if store.num_workers > 1 and store.rank != 0:

@@ -456,18 +456,21 @@ class Optimizer:
         """Return whether a class, or this object, has put something in the place of a method of the built-in."""
         return _found(type(self), name) is not known or (known is not None and name in self.__dict__)
 
-    def _run_in(self, store: KVStore) -> Running | None:
+    def _run_in(
+        self, store: KVStore, key: Any = None, start: Callable[[_core.Optimizer], None] | None = None
+    ) -> Running | None:
         """Have a store run this optimizer, if its updates need no Python; it does as long as it holds the result.
 
-        What the store runs now goes on with its states where it asks for the same.
+        What the store runs now goes on with its states where it asks for the same. With a key it is for that key alone, which
+        `start` makes.
         """
         if self._why_not_native(asks=True):
             return None
-        running = Running(self, store)
+        running = Running(self, store, key)
         stores = self.__dict__.setdefault("_stores", weakref.WeakSet())
         stores.add(running)
         try:
-            store._set_optimizer(running.native)
+            (start or store._set_optimizer)(running.native)
         except BaseException:
             stores.discard(running)
             raise

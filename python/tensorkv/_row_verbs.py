@@ -5,10 +5,11 @@ A key that `init` was given a row-sparse value for, or that `init_table` has mad
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ._running import Running
     from ._types import DType, Key, Keys, Mode, RowIds, Shape
     from .initializer import Initializer
+    from .optimizer import Optimizer, Program
     from .sparse import RowSparseNDArray
     from .ticket import Ticket
 
@@ -317,9 +319,28 @@ class KVStoreRows(_core.Store):
     """The part of KVStore for rows."""
 
     _running: Running | None = None  # the optimizer that the store runs without Python
+    _own: dict[Any, Running]  # of keys that have one for themselves
 
     def _info(self, verb: str, key: Any) -> _Info:
         return _Info(*self._describe_rows(verb, key))
+
+    @contextlib.contextmanager
+    def _turns(self, keys: Any) -> Iterator[bool]:
+        """Begin a push of these keys inside; give whether a schedule that is Python code was asked for it."""
+        listed = keys if isinstance(keys, (list, tuple)) else [keys]
+        try:
+            mine = {key: self._own[key] for key in listed if key in self._own}
+        except TypeError:  # the verb says what is wrong with the key
+            mine = {}
+        others = [key for key in listed if key not in mine] if mine else keys
+        turns = [running.turn(key) for key, running in mine.items()]
+        running = self._running
+        if running is not None and running.is_watching and (not mine or others):
+            turns.append(running.turn(others))
+        with contextlib.ExitStack() as stack:
+            for turn in turns:
+                stack.enter_context(turn)
+            yield any(one.asks for one in mine.values()) or (running is not None and running.asks)
 
     def _is_by_rows(self, key: Any) -> bool:
         """Return whether a key is there and is kept by rows."""
@@ -382,6 +403,7 @@ class KVStoreRows(_core.Store):
         initializer: Initializer | type[Initializer] | str | float | None = None,
         rows: int | None = None,
         *,
+        optimizer: Optimizer | Program | None = None,
         admit: int = 1,
         evict: dict[str, Any] | None = None,
         notes: bool = True,
@@ -400,6 +422,8 @@ class KVStoreRows(_core.Store):
                 `mx.init`, or the name of one; default 0. The numbers of a row depend on its id and on a seed that
                 `mx.random` gives, in a distributed store that of rank 0, and on nothing else.
             rows: ids are below it; default 2**63, any whole number of an int64.
+            optimizer: that of this key alone, from its first push to its end, whatever the store has: one of `mx.optimizer`,
+                whose later changes count at the next push, or a `mx.Program`. In a job every rank gives the same one.
             admit: the push of an id that makes its row: what the pushes before it bring is counted and dropped. 1 to 32767.
             evict: which rows go again. `{'age': n}`: a row that the last n rounds (with `dist_async` pushes) have not brought
                 is gone: it reads as one that nobody has pushed, and its optimizer states are gone, too.
@@ -435,8 +459,34 @@ class KVStoreRows(_core.Store):
             raise InvalidArgumentError(f"{who}: dim {dim!r}; a whole number or a shape is needed") from None
         policy = _policy_of(who, admit, evict, notes)
         spec = (row_shape, name, int(count), _initializer_of(initializer), policy)
-        self._meets_shape(key, (1, *row_shape), name)
-        self._init_rows([key], [spec], [[]], [[]], mode or "")
+
+        def start(native: _core.Optimizer | None) -> None:
+            self._init_rows([key], [spec], [[]], [[]], mode or "", native)
+
+        if optimizer is None:
+            self._meets_shape(key, (1, *row_shape), name)
+            start(None)
+        else:
+            self._start_with_own(who, key, optimizer, start)
+
+    def _start_with_own(
+        self, who: str, key: Any, optimizer: object, start: Callable[[_core.Optimizer | None], None]
+    ) -> None:
+        """Make a key with an optimizer of its own."""
+        from .optimizer import Optimizer, Program
+
+        if isinstance(optimizer, Program):
+            start(optimizer._native)
+            return
+        if not isinstance(optimizer, Optimizer):
+            raise InvalidArgumentError(
+                f"{who}: optimizer of type {type(optimizer).__name__}; one of mx.optimizer or a mx.Program is needed"
+            )
+        store: Any = self  # a KVStore, whose part this is
+        running = optimizer._run_in(store, key, start)
+        if running is None:
+            raise InvalidArgumentError(f"{who}: {optimizer._why_not_native(asks=True)}")
+        self._own[key] = running
 
     def table_stats(self, key: Key) -> dict[str, int]:
         """Return what a key that is kept by rows has, on all servers.
@@ -606,8 +656,8 @@ class KVStoreRows(_core.Store):
                    [4., 4.]], dtype=float32)
         """
         running = self._running
-        if running is not None and running.is_watching:
-            with running.turn(key):
+        if self._own or (running is not None and running.is_watching):
+            with self._turns(key):
                 return self._give_rows(key, row_ids, values, priority, async_op)
         return self._give_rows(key, row_ids, values, priority, async_op)
 
@@ -627,15 +677,10 @@ class KVStoreRows(_core.Store):
                 raise InvalidArgumentError(
                     f"{who}: values of shape {array.shape}, ids of shape {found.shape} and rows of {tuple(row_shape)}"
                 )
-            if found.size:
-                flat = array if array.contiguous else array.copy()
-                ids.append([found.reshape(-1)])
-                data.append([flat._reshape([found.size, *row_shape])])
-            else:
-                ids.append([])
-                data.append([])
-        keys = [one for one, some in zip(keys, ids, strict=True) if some]
-        ids, data = [some for some in ids if some], [some for some in data if some]
+            # No ids are a push, too: in a round the others wait for this worker.
+            flat = array if array.contiguous else array.copy()
+            ids.append([found.reshape(-1)])
+            data.append([flat._reshape([found.size, *row_shape])])
         if async_op:
             operations = [self._push_rows_async(keys, ids, data, priority)] if keys else []
             return _ticket(operations, title("push_rows", key), lambda: None)

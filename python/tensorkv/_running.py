@@ -110,10 +110,10 @@ _GOES_ON = {("momentum", "sgd"), ("nag", "sgd")}
 class Running:
     """One optimizer in one store, which holds this object as long as it runs the optimizer."""
 
-    def __init__(self, optimizer: Optimizer, store: KVStore) -> None:
+    def __init__(self, optimizer: Optimizer, store: KVStore, key: Any = None) -> None:
         """Make the core's optimizer, or go on with that which the store runs now and which asks for the same.
 
-        A store `asks` a schedule that is Python code before each push; one that is data it computes itself.
+        With a key it is that of the new key alone. A store `asks` a schedule that is Python code before each push; one that is data it computes itself.
         """
         self.optimizer = optimizer
         self.asks = asks = optimizer._schedule_is_code()
@@ -123,7 +123,8 @@ class Running:
         self.multi_precision = plan.multi_precision
         self.lazy = plan.lazy
         self.text = plan.text
-        now = store._running
+        self.key = key
+        now = store._running if key is None else None
         before = now if now is not None and now.plan == plan and now.asks == asks else None
         self.goes_on = before is not None
         self.native: _core.Optimizer = (
@@ -139,7 +140,7 @@ class Running:
             before._rounds_before
             if before
             else {}
-            if store.rejoined
+            if store.rejoined or key is not None
             else {key: store.round(key) for key in store.keys()}
         )
         self.factors: dict[Any, tuple[Any, Any]] = {}
@@ -203,7 +204,9 @@ class Running:
         store = self._store()
         with contextlib.suppress(FailedPreconditionError, KeyNotFoundError):  # closed or deleted meanwhile: as before
             if store is not None:
-                self._pushes = max([self._pushes, *(self._updates(store, key) for key in store.keys())])
+                keys = store.keys() if self.key is None else [self.key]
+                mine = [key for key in keys if self.key is not None or key not in store._own]
+                self._pushes = max([self._pushes, *(self._updates(store, key) for key in mine)])
         return self._pushes
 
     @contextlib.contextmanager
@@ -228,7 +231,9 @@ class Running:
             return
         try:
             counts = {
-                key: self._updates(store, key) + 1 for key in (keys if isinstance(keys, (list, tuple)) else [keys])
+                key: self._updates(store, key) + 1
+                for key in (keys if isinstance(keys, (list, tuple)) else [keys])
+                if store._own.get(key, self) is self
             }
         except (TypeError, KVError):  # the verb says what is wrong with the keys
             return

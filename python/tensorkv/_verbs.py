@@ -196,8 +196,8 @@ class KVStoreVerbs(KVStoreRows):
             array([3., 3.], dtype=float32)
         """
         running = self._running
-        if running is not None and running.is_watching:
-            with running.turn(key):
+        if self._own or (running is not None and running.is_watching):
+            with self._turns(key):
                 return self._give(key, value, priority, async_op)
         return self._give(key, value, priority, async_op)
 
@@ -594,14 +594,14 @@ class KVStoreVerbs(KVStoreRows):
             array([2., 2.], dtype=float32)
         """
         running = self._running
-        if running is None or not running.is_watching:
+        if not self._own and (running is None or not running.is_watching):
             return self._exchange(key, value, out, priority, async_op)
         if _trees.is_tree(key):
             return self._pushpull_tree(key, value, out, priority, async_op)
-        with running.turn(key):
-            result = self._exchange(key, value, out, priority, async_op, is_turn=running.asks)
+        with self._turns(key) as asks:
+            result = self._exchange(key, value, out, priority, async_op, is_turn=asks)
         # Other threads have their turn while this one waits for the round.
-        return result.wait() if running.asks and not async_op else result
+        return result.wait() if asks and not async_op else result
 
     def _exchange(self, key: Any, value: Any, out: Any, priority: int, async_op: bool, is_turn: bool = False) -> Any:
         """Push and pull; of a turn of this thread return a Ticket in any case."""

@@ -108,6 +108,7 @@ class KVStore(KVStoreVerbs):
         self._begin()
 
     def _begin(self) -> None:
+        self._own = {}
         self._holds(None, None)
         self._name = self.type
         _life.opened(self)
@@ -140,6 +141,7 @@ class KVStore(KVStoreVerbs):
         self._delete(key)
         if isinstance(self._function, (Called, UpdaterSteps)):
             self._function.forget(key)
+        self._own.pop(key, None)
         if self._running is not None:
             self._running.forget(key)
 
@@ -591,8 +593,9 @@ class KVStore(KVStoreVerbs):
         if async_op:
             return ticket.in_thread(self.close, "close")
         waits, self._waits_at_close = self._waits_at_close, False
-        if self._running is not None:
-            self._running.pushes()  # for those who ask its optimizer later
+        for running in (self._running, *self._own.values()):
+            if running is not None:
+                running.pushes()  # for those who ask its optimizer later
         try:
             try:
                 if waits:

@@ -272,11 +272,14 @@ std::string IndexOf(const std::vector<SavedKey>& keys, const Layout& layout,
     entry["round"] = key.round;
     entry["chunk_elements"] = key.chunk_elements;
     entry["updates"] = json::array(key.updates.begin(), key.updates.end());
-    if (!key.program.text.empty()) {
-      auto known = std::find(programs.begin(), programs.end(), key.program);
-      if (known == programs.end()) known = programs.insert(known, key.program);
-      entry["program"] = known - programs.begin();
-    }
+    const auto add_program = [&](const char* name, const SavedProgram& program) {
+      if (program.text.empty()) return;
+      auto known = std::find(programs.begin(), programs.end(), program);
+      if (known == programs.end()) known = programs.insert(known, program);
+      entry[name] = known - programs.begin();
+    };
+    add_program("program", key.program);
+    add_program("own_program", key.own);
     entry["value"] = key.has_value;
     entry["master"] = key.has_master;
     if (key.by_rows) {
@@ -395,11 +398,14 @@ SavedKey KeyOf(const json::object& entry, const std::vector<SavedProgram>& progr
   if (!key.by_rows && key.updates.size() != chunks) {
     throw Fail(Code::kDataLoss, "{} counts of updates, {} chunks", key.updates.size(), chunks);
   }
-  if (entry.contains("program")) {
-    const uint64_t program = NumberOf(Field(entry, "program"), "program");
-    if (program >= programs.size()) throw Fail(Code::kDataLoss, "there is no program {}", program);
-    key.program = programs[program];
-  }
+  const auto read_program = [&](const char* field, SavedProgram* program) {
+    if (!entry.contains(field)) return;
+    const uint64_t number = NumberOf(Field(entry, field), field);
+    if (number >= programs.size()) throw Fail(Code::kDataLoss, "there is no program {}", number);
+    *program = programs[number];
+  };
+  read_program("program", &key.program);
+  read_program("own_program", &key.own);
   key.has_value = BoolOf(Field(entry, "value"), "value");
   key.has_master = BoolOf(Field(entry, "master"), "master");
   key.arrays = TextsOf(entry, "arrays");

@@ -54,6 +54,7 @@ struct SavedKey {
   RowPolicy policy;
   uint64_t candidates = 0;   // ids that have been pushed and have no row
   uint64_t row_version = 0;  // that notes are counted by
+  SavedProgram own;  // its own optimizer, whatever the store has; without text there is none
 
   bool operator==(const SavedKey&) const = default;
 };

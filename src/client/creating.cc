@@ -18,6 +18,17 @@ std::string ModeText(const KeyMeta& meta) {
   return text;
 }
 
+// Whether keys have optimizers of their own that keep the same states; their hyperparameters are rank 0's.
+bool OwnAlike(const KeyMeta& a, const KeyMeta& b) {
+  if (!a.own || !b.own) return a.own.has_value() == b.own.has_value();
+  return a.own->program == b.own->program && a.own->multi_precision == b.own->multi_precision &&
+         a.own->lazy == b.own->lazy;
+}
+
+std::string OwnText(const KeyMeta& meta) {
+  return meta.own ? "an optimizer of its own" : "no optimizer of its own";
+}
+
 std::string BeginningText(const RowInitializer& initializer) {
   const auto text = [&](std::string_view name) {
     return Format("{}({}, {})", name, initializer.a, initializer.b);
@@ -118,6 +129,13 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
     if (op->what.kind == Kind::kInit && meta.by_rows() && meta.row_count != mine->row_count) {
       return Fail(op, Error(Code::kInvalidArgument, Format("{} rows here, {} in the store",
                                                            mine->row_count, meta.row_count)));
+    }
+    if (op->what.kind == Kind::kInit && !OwnAlike(meta, *mine)) {
+      return Fail(op,
+                  Error(Code::kInvalidArgument,
+                        meta.own && mine->own
+                            ? std::string("the key's own optimizer is another one in the store")
+                            : Format("{} here, {} in the store", OwnText(*mine), OwnText(meta))));
     }
     if (op->what.kind == Kind::kInit && meta.by_rows() && meta.policy != mine->policy) {
       return Fail(op,

@@ -71,14 +71,16 @@ Shape WholeShape(std::string_view verb, const KeyRecord& record) {
 // Whether the updater can take this key; with the store's lock.
 void DistStore::CheckUpdate(std::string_view verb, const KeyRecord& record) {
   const DType dtype = record.info.dtype;
-  if (!IsArithmetic(dtype) && (num_workers() > 1 || optimizer_ != nullptr)) {
+  const Optimizer* const optimizer = record.own ? record.own.get() : optimizer_.get();
+  if (!IsArithmetic(dtype) && (num_workers() > 1 || optimizer != nullptr)) {
     throw Fail(Code::kInvalidArgument, "{} {}: {} values cannot be summed or updated", verb,
                record.key.view().ToString(), Name(dtype));
   }
-  if (optimizer_ == nullptr) return;
+  if (optimizer == nullptr) return;
   try {
-    const CompiledUpdate& compiled = compiled_.For(optimizer_->program(), dtype);
-    BindScalars(compiled, optimizer_->ParamsFor(record.key.view()), {}, 1, num_workers());
+    CompiledUpdates& code = record.own ? record.own_code : compiled_;
+    BindScalars(code.For(optimizer->program(), dtype), optimizer->ParamsFor(record.key.view()), {},
+                1, num_workers());
   } catch (const Error& error) {
     throw Fail(error.code(), "{} {}: {}", verb, record.key.view().ToString(), error.what());
   }
@@ -100,6 +102,12 @@ void DistStore::WaitFor(const NDArray& array, Access access) {
 
 // Hyperparameters that go with a push, where the servers may not know them; with the store's lock.
 void DistStore::TellParams(const KeyView& key, Source* source) {
+  const KeyRecord& record = *source->record;
+  if (record.own) {
+    std::vector<double> params = record.own->ParamsFor(key);
+    if (params != record.meta->own->params) source->scalars = std::move(params);
+    return;
+  }
   if (optimizer_ == nullptr) return;
   std::vector<double> params = optimizer_->ParamsFor(key);
   const bool is_first = is_optimizer_of_other_ &&

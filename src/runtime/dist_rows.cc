@@ -83,14 +83,16 @@ void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> 
                  [&](const KeyView& key) { return keys_.contains(key); });
     for (const RowsInitItem& item : items) {
       CheckTable(verb, item);
-      if (optimizer_ != nullptr && NeedsWholeValue(optimizer_->program())) {
+      const Optimizer* const optimizer = item.optimizer ? item.optimizer.get() : optimizer_.get();
+      if (optimizer != nullptr && NeedsWholeValue(optimizer->program())) {
         throw Fail(Code::kInvalidArgument,
                    "{} {}: the program '{}' needs whole values, and the key is kept by rows", verb,
-                   item.key.ToString(), optimizer_->program().name());
+                   item.key.ToString(), optimizer->program().name());
       }
       KeyInfo info{item.row_shape, item.dtype, Context::Cpu(), true, item.row_count};
       records.push_back(NewRecord(verb, item.key, std::move(info), item.mode));
       KeyRecord& record = *records.back();
+      record.own = item.optimizer;
       record.value_bytes = static_cast<size_t>(item.row_shape.size()) * ItemSize(item.dtype);
       if (item.rows != nullptr) record.bytes.init_bytes = item.rows->values.bytes();
     }
@@ -106,6 +108,7 @@ void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> 
     meta->buckets = BucketsFor(worker_->servers(), bytes);
     meta->initializer = item.initializer;
     meta->policy = item.policy;
+    if (item.optimizer != nullptr) meta->own = SpecOf(*item.optimizer);
     Source source{.record = records[i]};
     records[i]->meta = meta;
     NDArray ids;

@@ -497,6 +497,100 @@ TEST(DistRows, ImportedRowsBeginAnew) {
   }
 }
 
+// A table's own optimizer stays, whatever the store has, and its hyperparameters may change.
+TEST(DistRows, ATableMayHaveAnOptimizerOfItsOwn) {
+  std::string name = ::testing::TempDir() + "tkv-XXXXXX";
+  const std::filesystem::path folder = mkdtemp(name.data());
+  const auto program = [](KVStore* store, const std::shared_ptr<Optimizer>& own, bool restored) {
+    if (!restored) {
+      for (const bool has_own : {true, false}) {
+        RowsInitItem item{has_own ? "own" : "e", Shape({kWidth}), DType::kF32, 50};
+        if (has_own) item.optimizer = own;
+        store->InitRows({&item, 1});
+      }
+      store->Init("d", Floats({8, 8}));
+      store->SetOptimizer(Optimizer::Create("sgd", {{"learning_rate", 1}}));
+    }
+    std::vector<std::vector<float>> seen;
+    for (int round = 0; round < 8; ++round) {
+      if (round == 4) own->SetParam("learning_rate", 0.25);
+      const NDArray ids = Ids({3, 4, round}), values = RowValues({1, 2, 4});
+      const Rows rows{ids, values};
+      const Rows* const list[] = {&rows};
+      const RowsPushItem items[] = {{"own", list}, {"e", list}};
+      store->PushRows(items);
+      store->Push("d", Floats({1, 1}));
+      const NDArray out = RowValues(std::vector<float>(10));
+      std::vector<int64_t> all(10);
+      for (int64_t id = 0; id < 10; ++id) all[static_cast<size_t>(id)] = id;
+      const NDArray asked = Ids(all);
+      for (const char* key : {"own", "e"}) {
+        const RowsPullItem item{key, &asked, &out};
+        store->PullRows({&item, 1});
+        seen.push_back(Values(out));
+      }
+      const NDArray dense = Floats({0, 0});
+      store->Pull("d", dense);
+      seen.push_back(Values(dense));
+    }
+    return seen;
+  };
+  const auto own = [] { return Optimizer::Create("adagrad", {{"learning_rate", 0.5}}); };
+  const auto local = KVStore::Create("local");
+  const auto wanted = program(local.get(), own(), false);
+  EXPECT_NE(wanted[0], wanted[1]);
+  EXPECT_EQ(wanted[1][9], -1);  // row 3 by plain SGD
+  for (const char* type : {"dist_sync", "dist_async"}) {
+    Cluster cluster(Options(1, 2, type));
+    EachWorker(&cluster, [&](KVStore* store) {
+      EXPECT_EQ(program(store, own(), false), wanted) << type;
+      store->Save((folder / type).string());
+    });
+  }
+  local->Save((folder / "local").string());
+  const auto later = program(local.get(), own(), true);
+  for (const char* saved : {"local", "dist_sync"}) {
+    const auto again = KVStore::Create("local");
+    again->Restore((folder / saved).string());
+    const auto its = Optimizer::Create("sgd", {{"learning_rate", 1}});
+    Cluster cluster(Options(1, 3, "dist_sync"));
+    EachWorker(&cluster, [&](KVStore* store) {
+      store->Restore((folder / saved).string());
+      EXPECT_EQ(Pull(store, {3, 4}), Pull(again.get(), {3, 4}));
+      const Rows rows{Ids({3}), RowValues({1})};
+      const Rows* const list[] = {&rows};
+      const RowsPushItem item{"own", list};
+      const NDArray ids = Ids({3}), one = RowValues({0}), other = RowValues({0});
+      const RowsPullItem from{"own", &ids, &one}, from_other{"own", &ids, &other};
+      store->PushRows({&item, 1});
+      again->PushRows({&item, 1});
+      store->PullRows({&from, 1});
+      again->PullRows({&from_other, 1});
+      EXPECT_EQ(Values(one), Values(other)) << saved;
+    });
+  }
+  Cluster cluster(Options(2, 2, "dist_sync"));
+  EachWorker(&cluster, [&](KVStore* store) {
+    RowsInitItem item{"e", Shape({kWidth}), DType::kF32, 10};
+    item.optimizer = Optimizer::Create(store->rank() == 0 ? "sgd" : "adam");
+    const std::string why = WhyNot([&] { store->InitRows({&item, 1}); });
+    EXPECT_EQ(why, store->rank() == 0
+                       ? ""
+                       : "init 'e': the key's own optimizer is another one in the store");
+    item.key = "f";
+    item.optimizer = store->rank() == 0 ? Optimizer::Create("sgd") : nullptr;
+    EXPECT_EQ(WhyNot([&] { store->InitRows({&item, 1}); }),
+              store->rank() == 0
+                  ? ""
+                  : "init 'f': no optimizer of its own here, an optimizer of its own in the store");
+    item.key = "g";
+    item.optimizer = Optimizer::Create("lamb");
+    EXPECT_NE(WhyNot([&] { store->InitRows({&item, 1}); }), "");
+    store->Barrier();
+  });
+  std::filesystem::remove_all(folder);
+}
+
 TEST(DistRows, ExportAndImportSayWhyNot) {
   Cluster cluster(Options(2, 2, "dist_sync"));
   EachWorker(&cluster, [&](KVStore* store) {

@@ -33,6 +33,9 @@ SavedKey DescribeKey(const Key& name, const KeyMeta& meta, const std::vector<Chu
     key.row_count = meta.row_count;
     key.initializer = meta.initializer;
     key.policy = meta.policy;
+    if (meta.own) {
+      key.own = {meta.own->program, meta.own->multi_precision, meta.own->params, meta.own->lazy};
+    }
     for (const ChunkState& state : states) {
       key.rows += state.rows;
       key.candidates += state.candidates;
@@ -248,7 +251,8 @@ std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::strin
         return DescribeKey(records[i]->key, *outcome.meta, *outcome.states, base + outcome.round,
                            parts);
       });
-      has_optimizer = has_optimizer || !key.program.text.empty();  // which another rank has set
+      // Which another rank has set, or the key has for itself.
+      has_optimizer = has_optimizer || !key.program.text.empty() || !key.own.text.empty();
       saving->Add(std::move(key), {records[i]->name, outcome.meta, outcome.states});
     }
     Named(verb.c_str(), [&] { CheckHasStates(has_optimizer); });
@@ -462,6 +466,13 @@ void DistStore::AwaitEndOf(const Loading& loading) {
             [&](std::chrono::nanoseconds) { std::this_thread::sleep_for(kStep); });
 }
 
+// A key's own optimizer, which another rank may have given it.
+static std::shared_ptr<const Optimizer> OwnOf(const KeyRecord& record, const KeyMeta& meta) {
+  if (record.own || !meta.own) return record.own;
+  return std::make_shared<const Optimizer>(Program::Parse(meta.own->program),
+                                           meta.own->multi_precision, meta.own->lazy);
+}
+
 // All of it is looked at before anything changes.
 void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts parts,
                         Loading* loading) {
@@ -484,7 +495,7 @@ void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts 
         throw Fail(Code::kNotFound, "key {}: no such key", record->key.view().ToString());
       }
       keys.push_back({record->key, meta->shape, meta->dtype, meta->chunk_count(), meta->by_rows(),
-                      meta->row_count, meta->initializer});
+                      meta->row_count, meta->initializer, OwnOf(*record, *meta)});
       loading->metas.push_back(*meta);
     }
     loading->matches = MatchKeys(*loading->reader, keys, optimizer.get(), parts);

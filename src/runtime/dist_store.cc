@@ -153,10 +153,7 @@ void DistStore::SetProgram(std::shared_ptr<const Optimizer> optimizer) {
   UpdateSpec spec;
   {
     const auto lock = Lock("set_optimizer");
-    spec.program = optimizer->program().ToText();
-    spec.multi_precision = optimizer->multi_precision();
-    spec.lazy = optimizer->lazy();
-    spec.params = ParamsOf(*optimizer);
+    spec = SpecOf(*optimizer);
     spec.fresh = optimizer_ != nullptr && optimizer_ != optimizer;
   }
   std::vector<double> params = spec.params;

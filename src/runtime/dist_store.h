@@ -37,6 +37,8 @@ struct KeyRecord {
   mutable uint64_t pushes = 0;
   mutable std::shared_ptr<codec::Residual> residual = {};  // once a push of it has been compressed
   mutable std::shared_ptr<const KeyMeta> meta = {};        // as rank 0 has made it
+  std::shared_ptr<const Optimizer> own = {};               // of this key alone; null: the store's
+  mutable CompiledUpdates own_code = {};
 };
 
 // Of a key by rows: so many at most are pushed or pulled as one array.
@@ -59,6 +61,14 @@ inline Block BlockOf(const NDArray& array) {
 // New memory for so many bytes of a contribution.
 inline NDArray BytesOf(size_t count) {
   return NDArray::Empty(Shape({static_cast<int64_t>(count)}), DType::kU8);
+}
+
+// An optimizer as servers take it.
+inline UpdateSpec SpecOf(const Optimizer& optimizer) {
+  return {.program = optimizer.program().ToText(),
+          .multi_precision = optimizer.multi_precision(),
+          .params = ParamsOf(optimizer),
+          .lazy = optimizer.lazy()};
 }
 
 class DistStore final : public KVStore {

@@ -21,7 +21,7 @@ void Shard::OnControl(Session* session, const Message& message, Effects* effects
     return AnswerError(session, message, error.code(), error.what(), effects);
   }
   for (const auto& [id, key] : keys_) {
-    if (key.is_barrier || StoreOf(key.meta.name) != rule->store()) continue;
+    if (key.is_barrier || key.own || StoreOf(key.meta.name) != rule->store()) continue;
     if (key.pending.size() >= options_.rules_max) {
       return AnswerError(session, message, Code::kResourceExhausted,
                          Format("{} changes of the updater of {} wait for their round",
@@ -51,7 +51,7 @@ void Shard::OnControl(Session* session, const Message& message, Effects* effects
   }
   all_.push_back(rule);
   for (auto& [id, key] : keys_) {
-    if (key.is_barrier || StoreOf(key.meta.name) != rule->store()) continue;
+    if (key.is_barrier || key.own || StoreOf(key.meta.name) != rule->store()) continue;
     const auto from = from_rounds.find(id);
     const bool is_listed = from != from_rounds.end();
     if (!is_listed && (message.flags & kOnlyListed) != 0 && key.meta.mode == KeyMeta::Mode::kSync) {

@@ -26,6 +26,18 @@ std::vector<uint64_t> BirthsReplacedBy(KeyMeta fresh, const Shard::Key& old) {
   return births;
 }
 
+// The optimizer that a key brings for itself; null: the store's.
+//   throws  kInvalidArgument, kFailedPrecondition  it is none for this key
+RulePtr OwnRuleOf(const KeyMeta& meta, const SessionId& maker) {
+  if (!meta.own) return nullptr;
+  auto rule = std::make_shared<const Rule>(maker.rank, maker.incarnation, uint64_t{0},
+                                           StoreOf(meta.name), *meta.own);
+  if (rule->assigns()) throw Fail(Code::kInvalidArgument, "an optimizer without a program");
+  if (const auto error = WhyNotWhole(meta, *rule)) throw Error(*error);
+  rule->CompiledFor(meta.dtype);
+  return rule;
+}
+
 }  // namespace
 
 // Whether an INIT is for a chunk of that key, in its size, and of this server.
@@ -54,8 +66,14 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
           codec::Judge(meta, message.chunk, codec::InitEncoding(meta), 0, message.body.size)) {
     return AnswerError(session, message, error->code(), error->what(), effects);
   }
+  RulePtr own;
+  try {
+    own = OwnRuleOf(meta, session->id);
+  } catch (const Error& error) {
+    return AnswerError(session, message, error.code(), error.what(), effects);
+  }
   for (const RulePtr& rule : all_) {
-    if (rule->store() != StoreOf(meta.name)) continue;
+    if (rule->store() != StoreOf(meta.name) || own != nullptr) continue;
     if (const auto error = WhyNotWhole(meta, *rule)) {
       return AnswerError(session, message, error->code(), error->what(), effects);
     }
@@ -93,6 +111,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   fresh.dtype = meta.dtype;
   fresh.author = session->id.incarnation;
   fresh.stream = StreamOf(KeyOf(meta.name));
+  fresh.rule = own;
   if (meta.by_rows()) {
     fresh.elements = static_cast<size_t>(meta.elements());
     fresh.bucket = codec::BucketOfKey(meta, message.chunk);
@@ -121,10 +140,11 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   if (key == keys_.end()) {
     key = keys_.emplace(message.key, Key{}).first;
     key->second.meta = std::move(meta);
+    key->second.own = own;
     key->second.former_births = std::move(former_births);
     // A key made after a CONTROL for all keys of its store takes it from its first round on.
     for (const RulePtr& rule : all_) {
-      if (rule->store() == StoreOf(key->second.meta.name)) {
+      if (own == nullptr && rule->store() == StoreOf(key->second.meta.name)) {
         key->second.pending.push_back({++control_count_, 0, rule});
       }
     }

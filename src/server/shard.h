@@ -60,6 +60,7 @@ class Shard {
   // ---- for checks and figures; nothing may be changed through them
   struct Key {
     KeyMeta meta;
+    RulePtr own;                                     // that no CONTROL changes
     std::vector<std::pair<Rank, uint64_t>> abstain;  // rounds up to which a rank takes no part
     struct Pending {
       uint64_t number = 0;  // in the order of arrival at this shard

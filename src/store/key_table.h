@@ -19,6 +19,7 @@
 namespace tkv {
 
 struct Entry;
+struct Updater;
 using Entries = std::list<std::shared_ptr<Entry>>;
 
 // What a key that is kept by rows has instead of a value.
@@ -26,7 +27,8 @@ struct RowsKey {
   const Shape row_shape;
   const uint64_t row_count;  // ids are below it
   RowTable table;
-  std::vector<double> scalars;  // scalar states of the optimizer that last updated the key
+  std::vector<double> scalars;        // scalar states of the optimizer that last updated the key
+  std::shared_ptr<Updater> own = {};  // with the key's own optimizer; null: the store's
 };
 
 // Owned by the table; a call that waits for a key shares the ownership.

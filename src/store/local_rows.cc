@@ -53,8 +53,15 @@ std::shared_ptr<Entry> MakeRowsEntry(const RowsInitItem& item, std::chrono::nano
   try {
     RowTable table(item.dtype, static_cast<size_t>(item.row_shape.size()), item.initializer, 1,
                    item.policy);
+    std::shared_ptr<Updater> own;
+    if (item.optimizer != nullptr) {
+      own = std::make_shared<Updater>();
+      own->optimizer = item.optimizer;
+      const RowUpdate trial(own->CompiledFor(item.dtype), item.dtype, table.row_elements(),
+                            item.optimizer->ParamsFor(item.key), {}, 1, 1);
+    }
     auto entry = std::make_shared<Entry>(
-        item.key, RowsKey{item.row_shape, item.row_count, std::move(table), {}});
+        item.key, RowsKey{item.row_shape, item.row_count, std::move(table), {}, std::move(own)});
     if (item.rows == nullptr) return entry;
     std::vector<NDArray> kept;
     const RowList list = TakeRows("init", item.key, *item.rows, item.row_count, patience, &kept);

@@ -337,6 +337,7 @@ TEST(LocalRows, SnapshotsHaveRowsAndStates) {
   for (const char* optimizer : {"", "sgd", "momentum", "adam", "nadam"}) {
     for (const DType dtype : {DType::kF32, DType::kF16}) {
       for (const bool lazy : {true, false}) {
+        if (!lazy && std::string_view(optimizer) != "momentum") continue;
         const auto make = [&] {
           auto store = KVStore::Create("local");
           InitRows(*store, "e", {kWidth}, kIds, dtype, {RowInitializer::Kind::kUniform, -1, 1, 7});

@@ -274,16 +274,34 @@ static void CheckSum(std::string_view verb, const Entry& entry, size_t values) {
 }
 
 // User code gets arrays, which a key kept by rows may be too large for.
-static void CheckFunction(std::string_view verb, const Claim& claim,
-                          std::span<const size_t> push_groups) {
-  if (!claim.updater->function || !claim.has_rows) return;
+//   returns  whether the updater of the call is a function
+static bool RunsFunction(std::string_view verb, const Claim& claim,
+                         std::span<const size_t> push_groups) {
+  if (!claim.updater->function) return false;
+  if (!claim.has_rows) return true;
+  size_t own = 0;
   for (const size_t group : push_groups) {
-    if (!claim.entries[group]->by_rows()) continue;
-    throw Fail(Code::kUnimplemented,
-               "{} {}: the updater is a function, and the key is kept by rows, which only an "
-               "optimizer updates; set_optimizer sets one",
-               verb, claim.entries[group]->key.view().ToString());
+    const Entry& entry = *claim.entries[group];
+    if (!entry.by_rows()) continue;
+    if (!entry.rows->own) {
+      throw Fail(Code::kUnimplemented,
+                 "{} {}: the updater is a function, and the key is kept by rows, which only an "
+                 "optimizer updates; set_optimizer sets one, and init_table(optimizer=)",
+                 verb, entry.key.view().ToString());
+    }
+    ++own;
   }
+  if (own == 0 || own == push_groups.size()) return own == 0;
+  throw Fail(Code::kUnimplemented,
+             "{}: tables with optimizers of their own and keys whose updater is a function; push "
+             "them by calls of their own",
+             verb);
+}
+
+// Who updates a key; null where values are assigned.
+static const std::shared_ptr<const Optimizer>& OptimizerOf(const Entry& entry,
+                                                           const Updater& updater) {
+  return entry.by_rows() && entry.rows->own ? entry.rows->own->optimizer : updater.optimizer;
 }
 
 void LocalStore::RunPushRows(std::span<const RowsPushItem> items) {
@@ -293,7 +311,8 @@ void LocalStore::RunPushRows(std::span<const RowsPushItem> items) {
   if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   Claim claim;
   ClaimRows(verb, items, {}, shared_.get(), options_, std::move(lock), &claim);
-  CheckFunction(verb, claim, {claim.push_groups.data(), claim.push_groups.size()});
+  const bool runs_function =
+      RunsFunction(verb, claim, {claim.push_groups.data(), claim.push_groups.size()});
   std::vector<NDArray> kept;
   RowSums rows = SumRows(verb, items, claim, options_.patience, &kept);
   LocalTrace::Call traced(&trace_, claim);
@@ -314,7 +333,7 @@ void LocalStore::RunPushRows(std::span<const RowsPushItem> items) {
     rows[g].reset();
   }
   const size_t push_count = claim.entries.size();
-  if (claim.updater->function) {
+  if (runs_function) {
     RunFunction(claim, push_count, sources);
   } else {
     RunTiles(verb, claim, push_count, sources, nullptr, std::move(rows));
@@ -418,7 +437,8 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
     throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   Claim claim;
   ClaimKeys(verb, items, outs, shared_.get(), options_, std::move(lock), &claim);
-  CheckFunction(verb, claim, {claim.push_groups.data(), claim.push_groups.size()});
+  const bool runs_function =
+      RunsFunction(verb, claim, {claim.push_groups.data(), claim.push_groups.size()});
   Sources sources = Gather(items, {claim.push_groups.data(), claim.push_groups.size()},
                            claim.entries.size(), options_.patience);
   const Outputs outputs = Gather(outs, options_.patience);
@@ -434,7 +454,7 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
                               ThreadsFor(options_.threads));
   }
   if (push_count > 0) {
-    if (claim.updater->function) {
+    if (runs_function) {
       RunFunction(claim, push_count, sources);
     } else {
       RowSums rows(claim.has_rows ? push_count : 0);
@@ -640,6 +660,7 @@ void LocalStore::AssignMany(std::string_view verb, const Claim& claim, size_t pu
 static std::unique_ptr<RowsPush> PrepareRows(std::string_view verb, Entry* entry, SparseSum sum,
                                              Updater* updater) {
   try {
+    if (entry->rows->own) updater = entry->rows->own.get();
     return std::make_unique<RowsPush>(entry, std::move(sum), updater->optimizer, updater);
   } catch (const Error& error) {
     throw Fail(error.code(), "{} {}: {}", verb, entry->key.view().ToString(), error.what());
@@ -801,6 +822,7 @@ static SavedKey DescribeEntry(const Entry& entry) {
   key.policy = entry.rows->table.policy();
   key.candidates = entry.rows->table.candidate_count();
   key.row_version = entry.rows->table.version();
+  if (entry.rows->own) key.own = SavedProgramOf(*entry.rows->own->optimizer);
   return key;
 }
 
@@ -813,15 +835,13 @@ std::string LocalStore::SaveAs(const char* verb, const std::string& path, Parts 
       CheckNoFunction(*claim.updater);
       CheckHasStates(optimizer != nullptr);
     }
-    std::vector<double> params;
-    if (optimizer != nullptr) params = ParamsOf(*optimizer);
     std::vector<SavedKey> keys;
     for (const Entry* entry : claim.entries) {
       SavedKey key = DescribeEntry(*entry);
       key.has_value = parts == Parts::kAll;
-      if (optimizer != nullptr && entry->state_of == optimizer) {
-        DescribeProgram(optimizer->program(), optimizer->multi_precision(), params, &key,
-                        optimizer->lazy());
+      const auto& its = OptimizerOf(*entry, *claim.updater);
+      if (its != nullptr && entry->state_of == its) {
+        DescribeProgram(its->program(), its->multi_precision(), ParamsOf(*its), &key, its->lazy());
         key.has_master =
             entry->by_rows() ? entry->rows->table.has_master() : static_cast<bool>(entry->master);
         key.updates = {entry->updates};
@@ -845,8 +865,10 @@ KVStore::SnapshotInfo LocalStore::LoadAs(const char* verb, const std::string& pa
     std::vector<LoadedKey> keys;
     for (const Entry* entry : claim.entries) {
       const SavedKey as_it_is = DescribeEntry(*entry);
-      keys.push_back({entry->key, as_it_is.shape, as_it_is.dtype, 1, as_it_is.by_rows,
-                      as_it_is.row_count, as_it_is.initializer});
+      keys.push_back(
+          {entry->key, as_it_is.shape, as_it_is.dtype, 1, as_it_is.by_rows, as_it_is.row_count,
+           as_it_is.initializer,
+           entry->by_rows() && entry->rows->own ? entry->rows->own->optimizer : nullptr});
     }
     const auto& optimizer = claim.updater->optimizer;
     const std::vector<size_t> matches = MatchKeys(reader, keys, optimizer.get(), parts);
@@ -912,7 +934,7 @@ KVStore::SnapshotInfo LocalStore::LoadAs(const char* verb, const std::string& pa
         const bool has_states = !entry.states.empty() || entry.updates > 0 ||
                                 (entry.by_rows() && (entry.rows->table.state_count() > 0 ||
                                                      !entry.rows->scalars.empty()));
-        entry.state_of = has_states ? optimizer : nullptr;
+        entry.state_of = has_states ? OptimizerOf(entry, *claim.updater) : nullptr;
       }
     }
     return InfoOf(reader);

@@ -16,7 +16,7 @@ constexpr size_t kBytesAtOnce = size_t{64} << 20;
 std::shared_ptr<const Optimizer> OptimizerOf(const checkpoint::Reader& reader) {
   const SavedKey* first_key = nullptr;
   for (const SavedKey& key : reader.keys()) {
-    if (key.program.text.empty()) continue;
+    if (key.program.text.empty() || !key.own.text.empty()) continue;
     if (first_key == nullptr) first_key = &key;
     const checkpoint::SavedProgram& first = first_key->program;
     if (key.program.text != first.text || key.program.multi_precision != first.multi_precision) {
@@ -25,31 +25,26 @@ std::shared_ptr<const Optimizer> OptimizerOf(const checkpoint::Reader& reader) {
     }
   }
   if (first_key == nullptr) return nullptr;
-  const checkpoint::SavedProgram& first = first_key->program;
-  auto optimizer = std::make_shared<Optimizer>(ProgramOf(reader.path(), *first_key),
-                                               first.multi_precision, first.lazy);
-  const auto& params = optimizer->program().params();
-  for (size_t i = 0; i < std::min(params.size(), first.params.size()); ++i) {
-    optimizer->SetParam(params[i].name, first.params[i]);
-  }
-  return optimizer;
+  return OptimizerOf(first_key->program, reader.path(), first_key->key);
 }
 
-void MakeRowKeys(KVStore* store, std::span<const SavedKey> keys) {
+void MakeRowKeys(KVStore* store, std::span<const SavedKey> keys, const std::string& path) {
   std::vector<RowsInitItem> items;
   for (const SavedKey& key : keys) {
     items.push_back({key.key.view(), key.shape, key.dtype, key.row_count, key.initializer, nullptr,
-                     key.is_async ? "async" : "sync", key.policy});
+                     key.is_async ? "async" : "sync", key.policy,
+                     key.own.text.empty() ? nullptr : OptimizerOf(key.own, path, key.key)});
   }
   store->InitRows(items);
 }
 
 // Keys with zeros, which what is loaded replaces, in the order of the snapshot.
-void MakeKeys(KVStore* store, const std::vector<SavedKey>& keys) {
+void MakeKeys(KVStore* store, const checkpoint::Reader& reader) {
+  const std::vector<SavedKey>& keys = reader.keys();
   for (size_t begin = 0, end = 0; begin < keys.size(); begin = end) {
     while (end < keys.size() && end - begin < kKeysAtOnce && keys[end].by_rows) ++end;
     if (end > begin) {
-      MakeRowKeys(store, std::span(keys).subspan(begin, end - begin));
+      MakeRowKeys(store, std::span(keys).subspan(begin, end - begin), reader.path());
       continue;
     }
     std::vector<NDArray> values;
@@ -80,7 +75,7 @@ KVStore::SnapshotInfo KVStore::Restore(const std::string& path) {
     const checkpoint::Reader reader(path);
     CheckRowKeys(reader);
     if (const auto optimizer = OptimizerOf(reader)) SetOptimizer(optimizer);
-    MakeKeys(this, reader.keys());
+    MakeKeys(this, reader);
   });
   return Load(path);
 }

@@ -90,7 +90,8 @@ bool AreEven(const checkpoint::Reader& reader, size_t index) {
 }
 
 void CheckStates(const checkpoint::Reader& reader, size_t index, const LoadedKey& key,
-                 const Optimizer* optimizer) {
+                 const Optimizer* of_store) {
+  const Optimizer* const optimizer = key.own ? key.own.get() : of_store;
   const std::string& path = reader.path();
   const SavedKey& saved = reader.keys()[index];
   if (!HasStates(saved)) return;
@@ -183,13 +184,33 @@ void DescribeProgram(const Program& program, bool multi_precision, std::vector<d
   key->scalars = ScalarNames(program);
 }
 
-Program ProgramOf(const std::string& path, const SavedKey& saved) {
+static Program ProgramOf(const std::string& path, const Key& key, const std::string& text) {
   try {
-    return Program::Parse(saved.program.text);
+    return Program::Parse(text);
   } catch (const Error& error) {
     throw Fail(Code::kDataLoss, "{}: key {}: it has states of a program that cannot be read: {}",
-               path, saved.key.view().ToString(), error.what());
+               path, key.view().ToString(), error.what());
   }
+}
+
+Program ProgramOf(const std::string& path, const SavedKey& saved) {
+  return ProgramOf(path, saved.key, saved.program.text);
+}
+
+checkpoint::SavedProgram SavedProgramOf(const Optimizer& optimizer) {
+  return {optimizer.program().ToText(), optimizer.multi_precision(), ParamsOf(optimizer),
+          optimizer.lazy()};
+}
+
+std::shared_ptr<Optimizer> OptimizerOf(const checkpoint::SavedProgram& saved,
+                                       const std::string& path, const Key& key) {
+  auto optimizer = std::make_shared<Optimizer>(ProgramOf(path, key, saved.text),
+                                               saved.multi_precision, saved.lazy);
+  const auto& params = optimizer->program().params();
+  for (size_t i = 0; i < std::min(params.size(), saved.params.size()); ++i) {
+    optimizer->SetParam(params[i].name, saved.params[i]);
+  }
+  return optimizer;
 }
 
 void CheckHasStates(bool has_optimizer) {

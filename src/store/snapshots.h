@@ -21,6 +21,11 @@ enum class Parts : uint8_t { kAll, kStates };
 std::string PlaceOf(const std::string& path);
 // Its hyperparameters as they are for keys without a multiplier.
 std::vector<double> ParamsOf(const Optimizer& optimizer);
+checkpoint::SavedProgram SavedProgramOf(const Optimizer& optimizer);
+// The optimizer that a snapshot has.
+//   throws  kDataLoss
+std::shared_ptr<Optimizer> OptimizerOf(const checkpoint::SavedProgram& saved,
+                                       const std::string& path, const Key& key);
 // A program and its states as a snapshot has them.
 void DescribeProgram(const Program& program, bool multi_precision, std::vector<double> params,
                      SavedKey* key, bool lazy = true);
@@ -61,6 +66,7 @@ struct LoadedKey {
   bool by_rows = false;    // `shape` is that of a row then
   uint64_t row_count = 0;  // by rows
   RowInitializer initializer = {};
+  std::shared_ptr<const Optimizer> own = {};  // the key's own optimizer; null: the store's
 };
 // For each key of the store the one of the snapshot: each has to be there, and no other.
 //   optimizer  of the store; null: none

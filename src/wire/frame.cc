@@ -20,6 +20,7 @@ struct Rule {
 constexpr uint32_t kTextMax = 64 << 10;
 constexpr uint32_t kSpecMax = (64 << 10) + (4 << 10);
 constexpr uint32_t kStateMax = kSpecMax + 64;
+constexpr uint32_t kMetaMax = kSpecMax + 2048;
 constexpr uint32_t kEpochMax = 16 << 20;
 
 constexpr Rule RuleOf(Type type) {
@@ -27,7 +28,7 @@ constexpr Rule RuleOf(Type type) {
     case Type::kHello:
       return {true, 0, 2048, false};
     case Type::kInit:
-      return {true, kOverwrite, 2048, true};
+      return {true, kOverwrite, kMetaMax, true};
     case Type::kDescribe:
       return {true, kNoWait, 2048, false};
     case Type::kStatus:
@@ -68,9 +69,9 @@ constexpr Rule RuleOf(Type type) {
     case Type::kOk:
       return {true, 0, kTextMax, false};
     case Type::kExists:
-      return {true, 0, 2048, false};
+      return {true, 0, kMetaMax, false};
     case Type::kMeta:
-      return {true, 0, 2048, false};
+      return {true, 0, kMetaMax, false};
     case Type::kStatusReply:
       return {true, 0, kTextMax, false};
     case Type::kAccepted:

@@ -59,7 +59,8 @@ void CheckRows(const KeyMeta& meta) {
 }  // namespace
 
 // name, birth, dtype, rank, dims, chunk elements, mode, staleness, deterministic, layout, rows,
-// buckets, initializer: kind, a, b, seed; policy: admission, age, rows, score, notes
+// buckets, initializer: kind, a, b, seed; policy: admission, age, rows, score, notes;
+// its own optimizer, or no bytes
 std::string Encode(const KeyMeta& value) {
   ByteWriter writer;
   writer.Text(value.name);
@@ -83,6 +84,7 @@ std::string Encode(const KeyMeta& value) {
   writer.Number(value.policy.rows_max);
   writer.Number(value.policy.score);
   writer.Number(static_cast<uint8_t>(value.policy.has_notes));
+  writer.Text(value.own ? Encode(*value.own) : std::string());
   return writer.Take();
 }
 
@@ -125,6 +127,8 @@ KeyMeta DecodeKeyMeta(std::string_view bytes) {
   meta.policy.rows_max = reader.Number<uint64_t>();
   meta.policy.score = ReadEnum(&reader, RowPolicy::Score::kNorm, "score");
   meta.policy.has_notes = ReadBool(&reader);
+  const std::string_view own = reader.Text(2 * kProgramBytesMax);
+  if (!own.empty()) meta.own = DecodeUpdateSpec(own);
   const bool has_rows = meta.row_count != 0 || meta.buckets != 0 ||
                         !(meta.initializer == RowInitializer{}) ||  // also where a number is none
                         meta.policy != RowPolicy{};

@@ -172,6 +172,16 @@ enum class Layout : uint8_t {  // wire value: never renumber
 };
 const char* Name(Layout layout) noexcept;
 
+// Optimizer and hyperparameters; no program means assignment.
+struct UpdateSpec {     // CONTROL, and in a KeyMeta
+  std::string program;  // text form
+  bool multi_precision = false;
+  std::vector<double> params;
+  bool fresh = false;  // begins without the state of an earlier one, even of the same program
+  bool lazy = true;    // of rows, only those that a push brings
+  bool operator==(const UpdateSpec&) const = default;
+};
+
 // What a key is; fixed at INIT.
 struct KeyMeta {  // INIT, EXISTS, META
   static constexpr uint32_t kChunkElementsDefault = 262'144;
@@ -194,6 +204,8 @@ struct KeyMeta {  // INIT, EXISTS, META
   uint32_t buckets = 0;        // kRows: its chunks
   RowInitializer initializer;  // kRows
   RowPolicy policy;            // kRows
+  // Of this key alone, whatever its store has; no CONTROL changes it.
+  std::optional<UpdateSpec> own;
 
   bool by_rows() const { return layout == Layout::kRows; }
   // Of the whole value; by rows of one row, of which `shape` is the shape.
@@ -205,16 +217,6 @@ struct KeyMeta {  // INIT, EXISTS, META
   size_t bytes_of(uint32_t chunk) const { return elements_of(chunk) * ItemSize(dtype); }
   bool exact_reads() const { return mode == Mode::kSync && staleness == 0; }
   bool operator==(const KeyMeta&) const = default;
-};
-
-// Optimizer and hyperparameters; no program means assignment.
-struct UpdateSpec {     // CONTROL
-  std::string program;  // text form
-  bool multi_precision = false;
-  std::vector<double> params;
-  bool fresh = false;  // begins without the state of an earlier one, even of the same program
-  bool lazy = true;    // of rows, only those that a push brings
-  bool operator==(const UpdateSpec&) const = default;
 };
 
 // Where a chunk stands, and who is awaited there.

@@ -1,0 +1,231 @@
+"""Tables: which rows they keep, their own optimizers, and rows that go out of them and into them."""
+
+import numpy as np
+import pytest
+import tensorkv as mx
+
+ONES = np.ones((2, 4), np.float32)
+
+
+def test_the_nth_push_makes_a_row():
+    kv = mx.kv.create("local")
+    kv.init_table("t", 4, initializer=mx.init.Constant(3), admit=3)
+    for n in range(4):
+        kv.push_rows("t", [1, 10 + n], ONES * n)
+        assert (np.asarray(kv.pull_rows("t", np.array([1])))[0] == (3 if n < 2 else n)).all()
+    stats = kv.table_stats("t")
+    assert (stats["rows"], stats["candidates"], stats["version"]) == (1, 4, 4)
+    assert stats["memory_bytes"] > 0
+
+
+def test_rows_that_are_not_pushed_grow_old():
+    kv = mx.kv.create("local")
+    kv.init_table("t", 4, evict={"age": 2})
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=1, momentum=0.5))
+    kv.push_rows("t", [1, 2], ONES)
+    seen = []
+    for _ in range(4):
+        kv.push_rows("t", [2], ONES[:1])
+        seen.append(kv.pull_rows("t", np.array([1]))[0, 0])
+    assert seen == [-1, -1, 0, 0]
+    kv.push_rows("t", [1], ONES[:1])
+    assert kv.pull_rows("t", np.array([1]))[0, 0] == -1  # without momentum of its former life
+    assert kv.table_stats("t")["evicted"] == 1
+    assert kv.export_rows("t").ids.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("by", ["age", "count", "norm"])
+def test_of_too_many_rows_the_lowest_go(by):
+    kv = mx.kv.create("local")
+    kv.init_table("t", 1, evict={"rows": 32, "by": by})
+    for n in range(40):
+        value = 100 if n == 5 else 1
+        kv.push_rows("t", [n], np.full((1, 1), value, np.float32))
+        if n < 39:
+            kv.push_rows("t", [7], np.full((1, 1), 1, np.float32))
+    kept = kv.export_rows("t").ids.tolist()
+    assert len(kept) <= 32 and kv.table_stats("t")["evicted"] >= 40 - len(kept)  # one may go and come back
+    assert {"age": 39, "count": 7, "norm": 5}[by] in kept
+    assert (0 in kept) == (by == "norm" and 0 in kept)
+
+
+def test_an_export_has_what_has_changed_since():
+    kv = mx.kv.create("local")
+    kv.init_table("t", 4)
+    kv.push_rows("t", [5, 10**15], ONES)
+    seen = kv.export_rows("t")
+    assert seen.ids.tolist() == [5, 10**15] and (seen.values.asnumpy() == 1).all() and seen.version == 1
+    kv.push_rows("t", [7], ONES[:1])
+    assert kv.export_rows("t", since=seen.version).ids.tolist() == [7]
+    assert kv.export_rows("t", 6, 8).ids.tolist() == [7]
+    assert kv.export_rows("t", since=2).ids.tolist() == []
+    other = mx.kv.create("local")
+    other.init_table("t", 4)
+    other.import_rows("t", seen.ids, seen.values)
+    assert (other.pull_rows("t", seen.ids) == 1).all()
+    assert other.export_rows("t").ids.tolist() == seen.ids.tolist()
+
+
+def test_a_table_has_an_optimizer_of_its_own():
+    kv = mx.kv.create("local")
+    optimizer = mx.optimizer.SGD(learning_rate=0.5)
+    kv.init_table("own", 4, optimizer=optimizer)
+    kv.init_table("other", 4)
+    kv.init("dense", mx.nd.zeros((2,)))
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=1))
+    kv.push_rows(["own", "other"], [[1], [1]], [ONES[:1], ONES[:1]])
+    kv.push("dense", mx.nd.ones((2,)))
+    assert kv.pull_rows("own", np.array([1]))[0, 0] == -0.5
+    assert kv.pull_rows("other", np.array([1]))[0, 0] == -1
+    optimizer.learning_rate = 0.25
+    kv.push_rows(["own", "other"], [[1], [1]], [ONES[:1], ONES[:1]])
+    assert kv.pull_rows("own", np.array([1]))[0, 0] == -0.75
+    assert kv.pull_rows("other", np.array([1]))[0, 0] == -2
+    assert optimizer.num_update == 2
+    kv.set_optimizer(mx.optimizer.Adam())
+    kv.push_rows("own", [1], ONES[:1])
+    assert kv.pull_rows("own", np.array([1]))[0, 0] == -1
+
+
+def test_a_schedule_of_a_table_counts_its_pushes(capsys):
+    kv = mx.kv.create("local")
+    kv.init("dense", mx.nd.zeros((2,)))
+    main = mx.optimizer.SGD(learning_rate=1)
+    kv.set_optimizer(main)
+    schedule = mx.lr_scheduler.FactorScheduler(step=1, factor=0.5, base_lr=1.0)
+    kv.init_table("data", 4, optimizer=mx.optimizer.SGD(lr_scheduler=schedule))
+    asked = []
+    code = mx.optimizer.SGD(lr_scheduler=lambda n: asked.append(n) or 1.0 / n)
+    kv.init_table("code", 4, optimizer=code)
+    for _ in range(3):
+        kv.push("dense", mx.nd.ones((2,)))
+    for _ in range(3):
+        kv.push_rows(["data", "code"], [[1], [1]], [ONES[:1], ONES[:1]])
+    assert kv.pull_rows("data", np.array([1]))[0, 0] == pytest.approx(-1.75)
+    assert kv.pull_rows("code", np.array([1]))[0, 0] == pytest.approx(-(1 + 0.5 + 1 / 3))
+    assert asked == [1, 2, 3] and main.num_update == 3 and code.num_update == 3
+    kv.explain("data")
+    assert "its own" in capsys.readouterr().out
+
+
+def test_a_function_updates_other_keys_beside_it():
+    kv = mx.kv.create("local")
+    kv.init_table("own", 4, optimizer=mx.optimizer.SGD())
+    kv.init_table("none", 4)
+    kv.init("dense", mx.nd.zeros((2,)))
+
+    def update(key, grad, weight):
+        weight += grad * 2
+
+    kv.set_updater(update)
+    kv.push("dense", mx.nd.ones((2,)))
+    kv.push_rows("own", [1], ONES[:1])
+    assert kv.pull("dense").asnumpy().tolist() == [2, 2]
+    assert kv.pull_rows("own", np.array([1]))[0, 0] < 0
+    with pytest.raises(mx.errors.UnimplementedError, match="init_table"):
+        kv.push_rows("none", [1], ONES[:1])
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"admit": 0}, "admit=0"),
+        ({"admit": 2.0}, "admit=2.0"),
+        ({"admit": True}, "admit=True"),
+        ({"evict": {}}, "evicts nothing"),
+        ({"evict": 5}, "a dict"),
+        ({"evict": {"age": -1}}, "'age': -1"),
+        ({"evict": {"by": "age"}}, "evicts nothing"),
+        ({"evict": {"age": 3, "by": "age"}}, "'by'"),
+        ({"evict": {"rows": 3, "by": "size"}}, "'size'"),
+        ({"evict": {"ages": 3}}, "'ages'"),
+        ({"notes": 1}, "notes=1"),
+        ({"optimizer": "sgd"}, "type str"),
+        ({"optimizer": 5}, "type int"),
+        ({"dtype": "int32", "evict": {"rows": 3, "by": "norm"}}, "no norm"),
+    ],
+)
+def test_what_cannot_be_is_refused(given, match):
+    kv = mx.kv.create("local")
+    with pytest.raises(mx.errors.InvalidArgumentError, match=match):
+        kv.init_table("t", 4, **given)
+    assert "t" not in kv
+
+
+def test_a_table_cannot_have_an_optimizer_that_needs_more():
+    kv = mx.kv.create("local")
+    with pytest.raises(mx.errors.InvalidArgumentError, match="whole"):
+        kv.init_table("t", 4, optimizer=mx.optimizer.LAMB())
+
+    class Mine(mx.optimizer.SGD):
+        def update(self, index, weight, grad, state):
+            pass
+
+    with pytest.raises(mx.errors.InvalidArgumentError, match="Python code"):
+        kv.init_table("t", 4, optimizer=Mine())
+    assert "t" not in kv
+    kv.init_table("t", 4, optimizer=mx.optimizer.SGD())
+    with pytest.raises(mx.errors.AlreadyExistsError):
+        kv.init_table("t", 4, optimizer=mx.optimizer.SGD())
+    kv.delete("t")
+    kv.init_table("t", 4)
+    kv.push_rows("t", [1], ONES[:1])
+    assert kv.pull_rows("t", np.array([1]))[0, 0] == 1  # assigned: the own optimizer went with the key
+
+
+def test_a_push_of_no_rows_is_a_part_of_the_round():
+    def work(kv):
+        kv.init_table("t", 4)
+        for n in range(3):
+            ids = [n] if kv.rank == 0 else []
+            kv.push_rows("t", ids, ONES[: len(ids)])
+        out = kv.pull_rows("t", np.arange(3))
+        return (out == 1).all() and kv.round("t") == 3
+
+    with mx.testing.cluster(workers=2, servers=2, patience=20) as job:
+        assert job.run(work) == [True, True]
+
+
+def test_a_job_has_what_one_process_has():
+    def work(kv):
+        optimizer = mx.optimizer.AdaGrad(learning_rate=0.5)
+        kv.init_table("t", 4, optimizer=optimizer, admit=2, evict={"age": 3})
+        for n in range(6):
+            kv.push_rows("t", [n, 100], ONES * (kv.rank + 1))
+            if n == 3:
+                optimizer.learning_rate = 0.25
+        return kv.pull_rows("t", np.arange(101)), kv.table_stats("t"), kv.round("t")
+
+    local = mx.kv.create("local")
+    optimizer = mx.optimizer.AdaGrad(learning_rate=0.5)
+    local.init_table("t", 4, optimizer=optimizer, admit=2, evict={"age": 3})
+    for n in range(6):
+        local.push_rows("t", [n, 100], ONES * 3)
+        if n == 3:
+            optimizer.learning_rate = 0.25
+    with mx.testing.cluster(workers=2, servers=2, patience=20) as job:
+        for rows, stats, rounds in job.run(work):
+            np.testing.assert_array_equal(rows, local.pull_rows("t", np.arange(101)))
+            assert stats["version"] == rounds == 6
+
+
+def test_one_rank_imports_between_barriers():
+    def work(kv):
+        kv.init_table("t", 4)
+        kv.push_rows("t", [1], ONES[:1])
+        kv.barrier()
+        if kv.rank == 0:
+            kv.import_rows("t", [1, 2], ONES * 7)
+        else:
+            with pytest.raises(mx.errors.FailedPreconditionError, match="lowest rank"):
+                kv.import_rows("t", [1, 2], ONES)
+        kv.barrier()
+        with pytest.raises(mx.errors.InvalidArgumentError, match="own optimizer"):
+            kv.init_table("u", 4, optimizer=mx.optimizer.SGD() if kv.rank == 0 else mx.optimizer.Adam())
+            assert kv.rank == 0
+            raise mx.errors.InvalidArgumentError("own optimizer")
+        return kv.pull_rows("t", np.array([1, 2]))
+
+    with mx.testing.cluster(workers=2, servers=2, patience=20) as job:
+        for rows in job.run(work):
+            assert (rows == 7).all()
