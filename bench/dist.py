@@ -139,6 +139,19 @@ class TensorKV(Job):
         self.folder.cleanup()
 
 
+class Alone(Job):
+    """A store of one process, by the same script."""
+
+    def __init__(self):
+        super().__init__(1)
+        self.name = "tensorkv, one process"
+        self.start([sys.executable, HERE / "dist_peer.py", "tensorkv", "local"], {}, worker=True)
+
+    @contextlib.contextmanager
+    def awake(self):
+        yield self
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

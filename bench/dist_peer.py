@@ -1,6 +1,6 @@
 """One worker of a job under test: sets a workload up and times its steps on request, on `tensorkv`, on MXNet or on Gloo.
 
-`dist_peer.py tensorkv|mxnet|gloo`; JSON a line on stdin and stdout: {"setup": NAME, "bytes": N, "compression": PARAMS}, then {"step": REPEATS}, whose reply
+`dist_peer.py tensorkv|mxnet|gloo [STORE]`; STORE is dist_sync; JSON a line on stdin and stdout: {"setup": NAME, "bytes": N, "compression": PARAMS}, then {"step": REPEATS}, whose reply
 has the seconds of one step and, of `tensorkv`, the bytes that it has put on the wire, and {"each": REPEATS}, whose reply has the median and the 99th percentile of single steps.
 """
 
@@ -11,6 +11,7 @@ import sys
 import time
 
 KEYS = 400
+ROW, TABLE_ROWS = 64, 1 << 20
 
 
 def resnet50():
@@ -34,10 +35,10 @@ def resnet50():
 
 
 class Worker:
-    def __init__(self, package):
+    def __init__(self, package, store="dist_sync"):
         self.mx = importlib.import_module(package)
         self.is_mxnet = package == "mxnet"
-        self.kv = self.mx.kv.create("dist_sync")
+        self.kv = self.mx.kv.create(store)
         self.next_key = 0
 
     def full(self, count, value):
@@ -103,6 +104,43 @@ class Worker:
 
         return step, check
 
+    def rows(self, count, pushes):
+        """Return a step that pulls so many elements of a table of a million rows, after a push of them where it pushes."""
+        import numpy as np
+
+        mx, kv, key, row = self.mx, self.kv, str(self.next_key), ROW
+        self.next_key += 1
+        draw = np.random.default_rng(0)
+        ids = draw.choice(TABLE_ROWS, count // row, replace=False).astype(np.int64)
+        kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.5, wd=0))
+        if self.is_mxnet:
+            shape = (TABLE_ROWS, row)
+            kv.init(key, mx.nd.ones(shape).tostype("row_sparse"))
+            ids.sort()  # of unsorted ones it loses rows
+            row_ids = mx.nd.array(ids, dtype="int64")
+            grad = mx.nd.sparse.row_sparse_array((mx.nd.ones((len(ids), row)), row_ids), shape=shape)
+            out = mx.nd.sparse.zeros("row_sparse", shape)
+
+            def step():
+                if pushes:
+                    kv.push(key, grad)
+                kv.row_sparse_pull(key, out=out, row_ids=row_ids)
+                self.finish()
+
+            return step, lambda: bool((out.data.asnumpy() == (0.5 if pushes else 1)).all())
+        kv.init_table(key, row, notes=False)
+        kv.push_rows(
+            key, np.arange(TABLE_ROWS), -2 * np.ones((TABLE_ROWS, row), np.float32)
+        )  # times the learning rate: ones
+        grad, out = np.ones((len(ids), row), np.float32), np.zeros((len(ids), row), np.float32)
+
+        def step():
+            if pushes:
+                kv.push_rows(key, ids, grad)
+            kv.pull_rows(key, ids, out=out)
+
+        return step, lambda: bool((out == (0.5 if pushes else 1)).all())
+
     def barrier(self, _):
         return (self.kv._barrier if self.is_mxnet else self.kv.barrier), lambda: True
 
@@ -117,6 +155,8 @@ class Worker:
             return self.many([count] * KEYS)
         if name == "resnet50":
             return self.many(resnet50())
+        if name.startswith("rows"):
+            return self.rows(count, name == "rows, push+pull")
         return self.barrier(count)
 
 
@@ -159,7 +199,7 @@ class GlooWorker:
 
 
 def main():
-    worker = GlooWorker() if sys.argv[1] == "gloo" else Worker(sys.argv[1])
+    worker = GlooWorker() if sys.argv[1] == "gloo" else Worker(*sys.argv[1:])
     step = check = None
     for line in sys.stdin:
         request = json.loads(line)

@@ -1,14 +1,17 @@
-"""How near does gradient compression come to what memory allows, and what does it save between processes?
+"""How near do gradient compression and tables of rows come to what memory allows, and what do they do between processes?
 
 One run, interleaved. Kernels on one core over 64 MiB of float32: 2bit against a loop that moves the fewest bytes of it (12.25 an
 element: the gradient read, the residual read and written, the code written) and against the loop over elements that its
 definition is; decoding that adds, against decoding into an array and adding that; the cast to bfloat16 against a copy of as many
 bytes (6 an element). Then push + pull of 64 MiB between one worker and one server over TCP, with and without 2bit, beside MXNet
-1.9.1 with and without its own. The figures are medians.
+1.9.1 with and without its own. Tables: bench/rows.cc, which compares reading and updating 64 Ki rows of 64 float32 on one core with
+the same bytes at places that are known, and with std::unordered_map; then pull, and push + pull, of as many rows of a table of a
+million, by SGD, in one process, between a worker and a server, and by MXNet's row_sparse. The figures are medians.
 """
 
 import argparse
 import ctypes
+import json
 import pathlib
 import platform
 import statistics
@@ -17,7 +20,7 @@ import sys
 import time
 
 import machine
-from dist import MIB, MXNet, TensorKV, human
+from dist import MIB, Alone, MXNet, TensorKV, human
 
 COMPRESSION = {"type": "2bit", "threshold": 1.0}  # which says the ones that are pushed exactly
 ELEMENT_BYTES = 4
@@ -64,6 +67,53 @@ def kernel_rows(kernels, count, repetitions):
     for row, what, encoding, peer, peer_name, bar in ROWS:
         own, other = statistics.median(times[what, encoding]), statistics.median(times[peer, encoding])
         yield judged(row, own, other, peer_name, bar)
+
+
+# Of a table: how near to the limit, and how many times as fast as std::unordered_map.
+TABLE_BARS = {"read": (0.80, 2), "sgd": (0.75, 2), "read zipf": (0.65, 1.3), "sgd zipf": (0.60, 1.3)}
+LONGEST_MS = 5
+
+
+def table_rows(program, smoke):
+    text = subprocess.run([program, *(["--smoke"] if smoke else [])], check=True, capture_output=True, text=True).stdout
+    for r in json.loads(text.splitlines()[-1]):
+        table = f"{r['rows'] >> 20} Mi rows" if r["rows"] >= 1 << 20 else f"{r['rows'] >> 10} Ki rows"
+        if "longest_ms" in r:
+            row = f"longest event of 100,000 new rows, {table}"
+            yield judged(row, 1e-3 * r["longest_cpu_ms"], 1e-3 * LONGEST_MS, "the bar", 1)
+            continue
+        bar, map_bar = TABLE_BARS.get(r["name"], (None, None))
+        own = r["seconds"]
+        name = f"{r['name']} of 64 Ki rows, {table}"
+        yield judged(name, own, own * r["of_limit"], "of the limit", bar)
+        yield judged(name, own, own * r["of_huge"], "of the limit in huge pages", None)
+        if r["of_map"] > 0:
+            yield judged(name, own, own * r["of_map"], "std::unordered_map", map_bar)
+
+
+def table_job_rows(mxnet_python, nbytes, repetitions):
+    """Rows between processes, in one, and MXNet's."""
+    repeats = 2
+    for workload, bar in (("rows, pull", 0.5), ("rows, push+pull", 0.5)):
+        jobs = {"job": TensorKV(1, 1, "auto"), "one process": Alone(), "MXNet": MXNet(mxnet_python, 1, 1)}
+        seconds = {name: [] for name in jobs}
+        try:
+            for job in jobs.values():
+                with job.awake():
+                    job.set_up(workload, nbytes)
+            for repetition in range(repetitions + 1):
+                for name, job in jobs.items():
+                    with job.awake():
+                        reply = job.ask({"step": repeats})
+                    if repetition:
+                        seconds[name].append(reply["seconds"])
+        finally:
+            for job in jobs.values():
+                job.close()
+        median = {name: statistics.median(values) for name, values in seconds.items()}
+        row = f"{workload} of {human(nbytes)}, a server on this host"
+        yield judged(row, median["job"], median["one process"], "one process", bar)
+        yield judged(row, median["job"], median["MXNet"], "MXNet's row_sparse", None)
 
 
 def judged(row, own, other, peer_name, bar):
@@ -154,7 +204,7 @@ def picture(data, path):
     figure, axes = pyplot.subplots(figsize=(8, 4.5))
     axes.barh([f"{r['row']}, {r['peer']}" for r in rows], [r["ratio"] for r in rows])
     axes.axvline(1, color="black", linewidth=0.8)
-    axes.set(xlabel="times as fast", title="gradient compression")
+    axes.set(xlabel="times as fast", title="compression and rows")
     figure.tight_layout()
     figure.savefig(path, dpi=120)
 
@@ -176,6 +226,8 @@ def main():
     rows = list(kernel_rows(kernels, nbytes // ELEMENT_BYTES, arguments.repetitions))
     kernels.close()
     rows += job_rows(arguments.mxnet, nbytes, arguments.repetitions)
+    rows += table_rows(build / "rows", arguments.smoke)
+    rows += table_job_rows(arguments.mxnet, nbytes // 4, arguments.repetitions)
     data = {
         "machine": platform.processor() or machine.cpu_name(),
         "threads": 2,
