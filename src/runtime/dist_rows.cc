@@ -144,7 +144,7 @@ void DistStore::EncodeRows(std::string_view verb, std::span<const RowList> lists
     const SparseSum sum = SparseSum::Of(lists, record.info.row_count, dtype, elements,
                                         RowOrder::kMix, SparseSum::Memory::kBorrow);
     const RowSource rows = sum.values();
-    source->array = BytesOf(codec::RowsBytes(sum.names(), row_bytes));
+    source->array = scratch_.Take(codec::RowsBytes(sum.names(), row_bytes));
     source->is_own = true;
     const auto write = [&](size_t i, std::byte* at) {
       if (sum.dtype() == dtype) {
@@ -313,7 +313,7 @@ void DistStore::EncodeRuns(std::string_view verb, std::span<const RowList> lists
     const SparseSum sum = SparseSum::Of(lists, geometry.row_count, record.info.dtype, elements,
                                         RowOrder::kId, SparseSum::Memory::kBorrow);
     const RunWriter runs(*record.meta, elements, sum.names());
-    source->array = BytesOf(runs.bytes());
+    source->array = scratch_.Take(runs.bytes());
     source->is_own = true;
     runs.Write(sum.values(), BlockOf(source->array), &source->encoded.emplace());
   } catch (const Error& error) {
@@ -360,9 +360,9 @@ Ticket DistStore::PushRowsAsync(std::span<const RowsPushItem> items) {
 void DistStore::AskForRows(std::span<const int64_t> ids, Target* target) {
   const KeyRecord& record = *target->record;
   target->order = std::make_shared<const codec::IdOrder>(ids);
-  const NDArray block = BytesOf(target->order->size() * sizeof(uint64_t));
+  const NDArray block = scratch_.Take(target->order->size() * sizeof(uint64_t));
   codec::WriteIds(target->order->mixes(), record.meta->buckets, BlockOf(block), &target->ids);
-  target->landing = BytesOf(target->order->size() * record.value_bytes);
+  target->landing = scratch_.Take(target->order->size() * record.value_bytes);
 }
 
 void DistStore::AskForAllRows(Target* target) {

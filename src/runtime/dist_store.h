@@ -18,6 +18,7 @@
 #include "runtime/auto_save.h"
 #include "runtime/call.h"
 #include "runtime/saving.h"
+#include "runtime/scratch.h"
 #include "runtime/worker.h"
 #include "store/key_hash.h"
 #include "update/cache.h"
@@ -254,13 +255,12 @@ class DistStore final : public KVStore {
   CallPtr PullRowsAs(const std::string& verb, std::span<const RowsPullItem> items, bool is_async);
   std::vector<Source> GatherRowSources(std::string_view verb, std::span<const RowsPushItem> items);
   std::vector<Target> GatherRowTargets(std::string_view verb, std::span<const RowsPullItem> items);
-  static void EncodeRows(std::string_view verb, std::span<const RowList> lists, Source* source);
-  static void EncodeRuns(std::string_view verb, std::span<const RowList> lists, Source* source);
-  static void AskForRows(std::span<const int64_t> ids, Target* target);
+  void EncodeRows(std::string_view verb, std::span<const RowList> lists, Source* source);
+  void EncodeRuns(std::string_view verb, std::span<const RowList> lists, Source* source);
+  void AskForRows(std::span<const int64_t> ids, Target* target);
   static void ScatterRows(const Target& target);
-  static void GatherAllRows(std::string_view verb, std::span<const NDArray* const> values,
-                            Source* source);
-  static void AskForAllRows(Target* target);
+  void GatherAllRows(std::string_view verb, std::span<const NDArray* const> values, Source* source);
+  void AskForAllRows(Target* target);
   // dist_tables.cc
   struct CutTable;
   RecordPtr GetTable(const std::string& verb, const KeyView& key);
@@ -349,6 +349,7 @@ class DistStore final : public KVStore {
   const std::shared_ptr<Worker> worker_;
   const uint32_t number_;
   const Time begin_ = NodeThread::Now();
+  Scratch scratch_;  // of rows on their way
   mutable Counts counts_;
 
   mutable std::mutex mutex_;  // of what follows; never held together with a wait

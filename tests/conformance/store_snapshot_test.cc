@@ -399,41 +399,41 @@ class TableStore {
 };
 
 TEST_P(StoreSnapshots, RowsAndTheirStatesAreSaved) {
-  for (const char* optimizer : {"", "momentum", "nadam"}) {
-    for (const DType dtype : {DType::kF32, DType::kF16}) {
-      const bool lazy = dtype == DType::kF32;
-      const char* const set = *optimizer == '\0' ? nullptr : optimizer;
-      TableStore store(GetParam().make(), dtype, set, lazy);
-      for (const int step : {1, 2}) store.Step(step);
-      store->Save(path_);
-      const NDArray then = store.All();
-      store.Step(4);
-      const NDArray expected = store.All();
-      EXPECT_FALSE(test::SameBytes(then, expected));
-      const auto goes_on = [&](TableStore& other) {
-        EXPECT_TRUE(test::SameBytes(other.All(), then)) << optimizer << " " << Name(dtype);
-        other.Step(4);
-        EXPECT_TRUE(test::SameBytes(other.All(), expected)) << optimizer << " " << Name(dtype);
-      };
-      store.Step(6);
-      store->Load(path_);
-      goes_on(store);
-      store->Close();
-      TableStore restored(GetParam().make(), dtype);
-      restored->Restore(path_);
-      goes_on(restored);
-      if (set == nullptr) continue;
-      restored->SaveStates(folder_ + "/states");
-      const NDArray before = restored.All();
-      restored.Step(5);
-      restored->LoadStates(folder_ + "/states");
-      restored->Save(path_);
-      TableStore again(GetParam().make(), dtype);
-      again->Restore(path_);
-      restored.Step(3), again.Step(3);
-      EXPECT_TRUE(test::SameBytes(restored.All(), again.All()));
-      EXPECT_FALSE(test::SameBytes(restored.All(), before));
-    }
+  const std::pair<const char*, DType> kinds[] = {
+      {"", DType::kF32}, {"momentum", DType::kF16}, {"nadam", DType::kF32}};
+  for (const auto& [optimizer, dtype] : kinds) {
+    const bool lazy = dtype == DType::kF32;
+    const char* const set = *optimizer == '\0' ? nullptr : optimizer;
+    TableStore store(GetParam().make(), dtype, set, lazy);
+    for (const int step : {1, 2}) store.Step(step);
+    store->Save(path_);
+    const NDArray then = store.All();
+    store.Step(4);
+    const NDArray expected = store.All();
+    EXPECT_FALSE(test::SameBytes(then, expected));
+    const auto goes_on = [&](TableStore& other) {
+      EXPECT_TRUE(test::SameBytes(other.All(), then)) << optimizer << " " << Name(dtype);
+      other.Step(4);
+      EXPECT_TRUE(test::SameBytes(other.All(), expected)) << optimizer << " " << Name(dtype);
+    };
+    store.Step(6);
+    store->Load(path_);
+    goes_on(store);
+    store->Close();
+    TableStore restored(GetParam().make(), dtype);
+    restored->Restore(path_);
+    goes_on(restored);
+    if (set == nullptr) continue;
+    restored->SaveStates(folder_ + "/states");
+    const NDArray before = restored.All();
+    restored.Step(5);
+    restored->LoadStates(folder_ + "/states");
+    restored->Save(path_);
+    TableStore again(GetParam().make(), dtype);
+    again->Restore(path_);
+    restored.Step(3), again.Step(3);
+    EXPECT_TRUE(test::SameBytes(restored.All(), again.All()));
+    EXPECT_FALSE(test::SameBytes(restored.All(), before));
   }
 }
 
