@@ -231,8 +231,12 @@ void Client::OnPullAnswer(const Outgoing& sent, const Message& reply) {
   Drop(&op->unpulled);
   if (failed) {
     const Error error = ErrorOf(reply);
+    // That another worker saves says nothing of the key.
+    const bool was_refused =
+        op->what.kind == Kind::kCut && error.code() == Code::kFailedPrecondition;
     Fail(op, error);
-    return NoteGone(&key, error);
+    if (!was_refused) NoteGone(&key, error);
+    return;
   }
   op->versions[chunk] = reply.number;
   if (op->what.kind == Kind::kCut) {

@@ -57,6 +57,17 @@ TEST_F(SnapshotClientTest, ThePushAfterACutLeavesWhenEveryChunkIsKept) {
   }
 }
 
+TEST_F(SnapshotClientTest, ACutThatIsRefusedLeavesTheKeyAsItIs) {
+  MakeKey();
+  const OpId cut = Begin(Kind::kCut, "export_rows");
+  for (const Message& sent : Sent()) {
+    Receive(ErrorReply(sent.seq, Code::kFailedPrecondition, "worker 1 is saving"));
+  }
+  EXPECT_EQ(FailureOf(cut)->code(), Code::kFailedPrecondition);
+  Begin(Kind::kPush, "push");
+  EXPECT_EQ(Of(Type::kPush, Sent()).size(), 2U);
+}
+
 TEST_F(SnapshotClientTest, AReadHoldsNothingBackAndOutlivesItsKey) {
   MakeKey();
   BeginRead(ChunkState::kValue);

@@ -229,3 +229,23 @@ def test_one_rank_imports_between_barriers():
     with mx.testing.cluster(workers=2, servers=2, patience=20) as job:
         for rows in job.run(work):
             assert (rows == 7).all()
+
+
+def test_an_export_that_another_worker_is_in_the_way_of_leaves_the_key_as_it_is():
+    def train(kv):
+        kv.init_table("t", 4)
+        kv.push_rows("t", range(50_000), np.ones((50_000, 4), np.float32))
+        kv.barrier()
+        refused = 0
+        for _ in range(20):
+            try:
+                assert len(kv.export_rows("t").ids) == 50_000
+            except mx.errors.FailedPreconditionError:
+                refused += 1
+        kv.barrier()
+        kv.push_rows("t", [7], ONES[:1])
+        assert (kv.pull_rows("t", np.array([7])) == 2).all()
+        return refused
+
+    with mx.testing.cluster(workers=2) as job:
+        assert max(job.run(train)) > 0
