@@ -59,16 +59,11 @@ RowTable::RowTable(DType dtype, size_t row_elements, const RowInitializer& initi
       row_bytes_(row_elements * ItemSize(dtype)),
       wide_bytes_(row_elements * ItemSize(compute_)),
       initial_(dtype, row_elements, initializer),
-      policy_(policy),
+      policy_(CheckedPolicy(policy, dtype)),
       index_(buckets),
-      candidates_(buckets) {
-  CheckPolicy(policy, dtype);
-  const bool needs_notes =
-      policy.age_max > 0 || (policy.rows_max > 0 && policy.score != RowPolicy::Score::kNorm);
-  policy_.has_notes = policy.has_notes || needs_notes;
-}
+      candidates_(buckets) {}
 
-void RowTable::CheckPolicy(const RowPolicy& policy, DType dtype) {
+RowPolicy RowTable::CheckedPolicy(const RowPolicy& policy, DType dtype) {
   if (policy.admit_count == 0 || policy.admit_count > RowPolicy::kAdmitMax) {
     throw Fail(Code::kInvalidArgument,
                "rows are made by the push of number {}, from 1 to {} is possible",
@@ -81,6 +76,11 @@ void RowTable::CheckPolicy(const RowPolicy& policy, DType dtype) {
   if (policy.rows_max > 0 && policy.score == RowPolicy::Score::kNorm && !IsFloat(dtype)) {
     throw Fail(Code::kInvalidArgument, "rows of {} have no norm to be kept by", Name(dtype));
   }
+  RowPolicy checked = policy;
+  const bool needs_notes =
+      policy.age_max > 0 || (policy.rows_max > 0 && policy.score != RowPolicy::Score::kNorm);
+  checked.has_notes = policy.has_notes || needs_notes;
+  return checked;
 }
 
 RowTable RowTable::Emptied() const {

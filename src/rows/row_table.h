@@ -52,8 +52,9 @@ class RowTable {
   RowTable(DType dtype, size_t row_elements, const RowInitializer& initializer,
            uint32_t buckets = 1, const RowPolicy& policy = {});
 
+  // The policy as a table has it: with notes where it needs them.
   //   throws   kInvalidArgument
-  static void CheckPolicy(const RowPolicy& policy, DType dtype);
+  static RowPolicy CheckedPolicy(const RowPolicy& policy, DType dtype);
 
   // A table without rows, that keeps values only.
   RowTable Emptied() const;

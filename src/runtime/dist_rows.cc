@@ -37,7 +37,8 @@ void CheckRowTotal(std::string_view verb, const KeyView& key, size_t rows) {
 }
 
 // What servers would refuse, before anything is sent.
-void CheckTable(std::string_view verb, const RowsInitItem& item) {
+//   returns  the policy as servers have it
+RowPolicy CheckTable(std::string_view verb, const RowsInitItem& item) {
   CheckNewRows(item);
   const auto elements = static_cast<size_t>(item.row_shape.size());
   if (elements == 0 || elements * ItemSize(item.dtype) > KeyMeta::kRowBytesMax) {
@@ -47,7 +48,7 @@ void CheckTable(std::string_view verb, const RowsInitItem& item) {
   }
   try {
     const InitialRow initial(item.dtype, elements, item.initializer);
-    RowTable::CheckPolicy(item.policy, item.dtype);
+    return RowTable::CheckedPolicy(item.policy, item.dtype);
   } catch (const Error& error) {
     throw Fail(error.code(), "{} {}: {}", verb, item.key.ToString(), error.what());
   }
@@ -76,13 +77,14 @@ void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> 
   const std::vector<KeyView> keys = KeysOf(items);
   RaiseUnseen(verb, keys);
   std::vector<std::shared_ptr<KeyRecord>> records;
+  std::vector<RowPolicy> policies;
   {
     const auto lock = Lock(verb);
     CheckNewKeys(verb, keys,
                  order_.empty() ? std::nullopt : std::optional(order_.front().is_string()),
                  [&](const KeyView& key) { return keys_.contains(key); });
     for (const RowsInitItem& item : items) {
-      CheckTable(verb, item);
+      policies.push_back(CheckTable(verb, item));
       const Optimizer* const optimizer = item.optimizer ? item.optimizer.get() : optimizer_.get();
       if (optimizer != nullptr && NeedsWholeValue(optimizer->program())) {
         throw Fail(Code::kInvalidArgument,
@@ -107,7 +109,7 @@ void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> 
     meta->row_count = item.row_count;
     meta->buckets = BucketsFor(worker_->servers(), bytes);
     meta->initializer = item.initializer;
-    meta->policy = item.policy;
+    meta->policy = policies[i];
     if (item.optimizer != nullptr) meta->own = SpecOf(*item.optimizer);
     Source source{.record = records[i]};
     records[i]->meta = meta;

@@ -231,6 +231,20 @@ def test_one_rank_imports_between_barriers():
             assert (rows == 7).all()
 
 
+def test_a_job_notes_what_its_eviction_needs():
+    def train(kv):
+        for key, evict in (("a", {"age": 5}), ("b", {"rows": 5, "by": "count"})):
+            kv.init_table(key, 4, evict=evict, notes=False)
+            kv.push_rows(key, [1, 2], ONES)
+            seen = kv.export_rows(key).version
+            kv.push_rows(key, [2], ONES[:1])
+            assert kv.export_rows(key, since=seen).ids.tolist() == [2]
+
+    train(mx.kv.create("local"))
+    with mx.testing.cluster(workers=1) as job:
+        job.run(train)
+
+
 def test_an_export_that_another_worker_is_in_the_way_of_leaves_the_key_as_it_is():
     def train(kv):
         kv.init_table("t", 4)
