@@ -333,13 +333,14 @@ class KVStoreRows(_core.Store):
         except TypeError:  # the verb says what is wrong with the key
             mine = {}
         others = [key for key in listed if key not in mine] if mine else keys
-        turns = [running.turn(key) for key, running in mine.items()]
+        turns: list[tuple[Running, Any]] = [(running, key) for key, running in mine.items()]
         running = self._running
         if running is not None and running.is_watching and (not mine or others):
-            turns.append(running.turn(others))
+            turns.append((running, others))
+        turns.sort(key=lambda turn: id(turn[0]))  # threads that name keys in other orders wait in one
         with contextlib.ExitStack() as stack:
-            for turn in turns:
-                stack.enter_context(turn)
+            for one, asked in turns:
+                stack.enter_context(one.turn(asked))
             yield any(one.asks for one in mine.values()) or (running is not None and running.asks)
 
     def _is_by_rows(self, key: Any) -> bool:

@@ -1,5 +1,8 @@
 """Tables: which rows they keep, their own optimizers, and rows that go out of them and into them."""
 
+import contextlib
+import threading
+
 import numpy as np
 import pytest
 import tensorkv as mx
@@ -263,3 +266,27 @@ def test_an_export_that_another_worker_is_in_the_way_of_leaves_the_key_as_it_is(
 
     with mx.testing.cluster(workers=2) as job:
         assert max(job.run(train)) > 0
+
+
+def test_threads_that_name_tables_in_other_orders_do_not_wait_for_each_other():
+    kv = mx.kv.create("local")
+    keys, inside = ["a", "b"], threading.Barrier(2)
+
+    def rate(_):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            inside.wait(0.2)  # both threads are in their first turn, if they can
+        return 1.0
+
+    for key in keys:
+        kv.init_table(key, 4, optimizer=mx.optimizer.SGD(learning_rate=1.0, lr_scheduler=rate))
+
+    def push(named):
+        kv.push_rows(named, [[1]] * 2, [-ONES[:1]] * 2)
+
+    threads = [threading.Thread(target=push, args=(named,), daemon=True) for named in (keys, keys[::-1])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+    assert (kv.pull_rows("b", np.array([1])) == 2).all()
