@@ -275,7 +275,7 @@ void Simulation::CheckMemory() {
   for (const SimKey& key : scenario_.keys) {
     const size_t elements =
         static_cast<size_t>(key.meta.elements()) * (key.meta.by_rows() ? 2 * kRowIds : 1);
-    key_bytes += elements * 8 + 4096;
+    key_bytes += elements * 8 + 4096 + key.other_rows * (sizeof(uint64_t) + key.meta.row_bytes());
   }
   for (const auto& [process, driver] : drivers_) {
     const size_t bound = static_cast<size_t>(scenario_.servers) *

@@ -23,6 +23,7 @@ void Model::Created(size_t key) {
   model.chunks.resize(sim.meta.chunk_count());
   for (ChunkModel& chunk : model.chunks) {
     chunk.versions[0].lanes = InitialValue(scenario_.seed, sim);
+    if (sim.meta.by_rows()) chunk.versions[0].rows = RowTruth(InitialRows(scenario_.seed, sim));
   }
 }
 
@@ -157,14 +158,17 @@ bool Model::RuleAt(size_t key, uint64_t round, const Epoch& head) const {
   return accumulate;
 }
 
-Lanes Model::Result(const SimKey& key, const Lanes& before, const Lanes& sum, RowSet touched,
-                    bool accumulate) const {
-  Lanes result = before;
-  for (size_t i = 0; i < result.size(); ++i) {
+// The version that follows, without whose pushes are in it.
+Model::Version Model::Result(const SimKey& key, uint32_t index, const Version& before,
+                             const Lanes& sum, RowSet touched, bool accumulate) const {
+  Version result{before.lanes, {}, before.rows};
+  if (key.meta.by_rows()) {
+    result.rows.Advance(key, index, touched, sum, accumulate, &result.lanes);
+    return result;
+  }
+  for (size_t i = 0; i < result.lanes.size(); ++i) {
     if ((touched >> i & 1) == 0) continue;
-    const int64_t whole = static_cast<int64_t>(static_cast<uint64_t>(sum[i]) +
-                                               static_cast<uint64_t>(accumulate ? before[i] : 0));
-    result[i] = Wrap(key.meta.dtype, whole);
+    result.lanes[i] = Updated(key, before.lanes[i], sum[i], accumulate);
   }
   return result;
 }
@@ -211,6 +215,13 @@ Bytes ValueOf(const SimKey& key, uint32_t index, const Chunk& chunk) {
 }
 
 }  // namespace
+
+// Empty where the chunk is this version.
+std::string Model::Differs(const SimKey& key, uint32_t index, const Chunk& chunk,
+                           const Bytes& value, const Version& version) const {
+  if (!Matches(key, index, value, version.lanes)) return "the value is another one";
+  return key.meta.by_rows() ? version.rows.Compare(key, index, chunk.value.rows()) : std::string();
+}
 
 void Model::Completed(const Shard& shard, const Epoch& head, const ChunkId& id,
                       const Chunk& chunk) {
@@ -272,14 +283,15 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
   model.rule_of_round[round] = accumulate;
   const Version& before = state.versions[round - 1];
   const Bytes value = ValueOf(sim, index, chunk);
+  std::string why = "nobody can be in it";
   const size_t subsets = size_t{1} << std::min<size_t>(may.size(), 12);
   for (size_t subset = subsets; subset-- > 0;) {
-    Version version;
+    std::map<Rank, Push> from;
     Lanes sum{};
     RowSet touched = 0;
     bool possible = true;
     const auto add = [&](const Push& push) {
-      possible = possible && version.from.emplace(push.life.rank, push).second;
+      possible = possible && from.emplace(push.life.rank, push).second;
       const Lanes lanes =
           Contribution(scenario_.seed, sim, push.life.rank, push.life.incarnation, push.ordinal);
       const RowSet rows =
@@ -298,20 +310,20 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
     if (!possible) continue;
     for (Rank rank = 0; rank < scenario_.workers; ++rank) {  // of several lives one has to be in
       const bool abstains = shard_key != nullptr && shard_key->AbstainOf(rank) >= round;
-      if (epoch.IsMember(rank) && !abstains && !version.from.contains(rank)) possible = false;
+      if (epoch.IsMember(rank) && !abstains && !from.contains(rank)) possible = false;
     }
-    if (!possible || (version.from.empty() && !somebody_abstains)) continue;
-    version.lanes =
-        version.from.empty() ? before.lanes : Result(sim, before.lanes, sum, touched, accumulate);
-    if (!Matches(sim, index, value, version.lanes)) continue;
+    if (!possible || (from.empty() && !somebody_abstains)) continue;
+    Version version = Result(sim, index, before, sum, touched, accumulate);
+    why = Differs(sim, index, chunk, value, version);
+    if (!why.empty()) continue;
+    version.from = std::move(from);
     state.version = round;
     state.versions[round] = std::move(version);
     return;
   }
-  Violate(
-      Format("{}: the value is no sum of the pushes of this round ({} must be in it, {} may), "
-             "rule {}",
-             where, must.size(), may.size(), accumulate ? "add" : "assign"));
+  Violate(Format(
+      "{}: it is not made of the pushes of this round ({} must be in it, {} may), rule {}: {}",
+      where, must.size(), may.size(), accumulate ? "add" : "assign", why));
 }
 
 void Model::CompletedAsync(const Shard& shard, const Epoch& head, size_t key, uint32_t index,
@@ -334,8 +346,8 @@ void Model::CompletedAsync(const Shard& shard, const Epoch& head, size_t key, ui
       if (!MayBeRule(shard.epoch(), head, key, accumulate)) continue;
       const RowSet touched =
           Touched(scenario_.seed, sim, push.life.rank, push.life.incarnation, push.ordinal);
-      const Lanes result = Result(sim, before.lanes, lanes, touched, accumulate);
-      if (!Matches(sim, index, value, result)) continue;
+      Version result = Result(sim, index, before, lanes, touched, accumulate);
+      if (!Differs(sim, index, chunk, value, result).empty()) continue;
       for (const Push& earlier : model.all) {
         if (earlier.life == push.life && earlier.ordinal > state.applied[push.life] &&
             earlier.ordinal < push.ordinal && !model.failed.contains(earlier)) {
@@ -346,7 +358,7 @@ void Model::CompletedAsync(const Shard& shard, const Epoch& head, size_t key, ui
       state.applied[push.life] = push.ordinal;
       state.applied_in[push] = chunk.version;
       state.version = chunk.version;
-      state.versions[chunk.version].lanes = result;
+      state.versions[chunk.version] = std::move(result);
       return;
     }
   }

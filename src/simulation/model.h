@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/shard.h"
+#include "simulation/row_truth.h"
 #include "simulation/scenario.h"
 
 namespace tkv::simulation {
@@ -73,6 +74,7 @@ class Model {
   struct Version {
     Lanes lanes{};
     std::map<Rank, Push> from;  // whose pushes are in
+    RowTruth rows;              // by rows
   };
   struct ChunkModel {
     uint64_t version = 0;
@@ -98,8 +100,10 @@ class Model {
   bool MayBeRule(const Epoch& seen, const Epoch& head, size_t key, bool accumulate) const;
   void CompletedAsync(const Shard& shard, const Epoch& head, size_t key, uint32_t index,
                       const Chunk& chunk);
-  Lanes Result(const SimKey& key, const Lanes& before, const Lanes& sum, RowSet touched,
-               bool accumulate) const;
+  Version Result(const SimKey& key, uint32_t index, const Version& before, const Lanes& sum,
+                 RowSet touched, bool accumulate) const;
+  std::string Differs(const SimKey& key, uint32_t index, const Chunk& chunk, const Bytes& value,
+                      const Version& version) const;
 
   const Scenario& scenario_;
   std::map<size_t, KeyModel> keys_;

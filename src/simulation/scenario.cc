@@ -25,6 +25,9 @@ constexpr std::array<const char*, Fault::kKinds> kFaultNames = {
 constexpr uint64_t kValues = 0x76616C756573;
 constexpr uint64_t kEncodings = 0x656E636F6465;
 constexpr uint64_t kRowDraws = 0x726F7773;
+constexpr uint64_t kPolicyDraws = 0x706F6C696379;
+
+constexpr size_t kOtherRows = 400;  // a sweep of a version does not see all of them
 
 std::vector<Fault::Kind> ParseFaults(const std::string& text) {
   std::vector<Fault::Kind> kinds;
@@ -61,6 +64,29 @@ void KeepByRows(Random* random, bool may_have_gaps, SimKey* key) {
   }
   key->encodes = false;
   key->has_gaps = may_have_gaps && meta.mode == KeyMeta::Mode::kSync && random->Chance(0.7);
+}
+
+// Which rows the key keeps.  The model finds out from each version which pushes are in it.  That works for
+// rounds also where what a push brings is dropped or goes at once, because it takes as many pushes of the
+// round for counted as can be; of an asynchronous key it has to recognise each push, so that such a key
+// keeps what it is brought, for a while.
+void DrawPolicy(Random* random, SimKey* key) {
+  KeyMeta& meta = key->meta;
+  RowPolicy& policy = meta.policy;
+  policy.has_notes = random->Chance(0.5);
+  if (random->Chance(0.6)) policy.age_max = static_cast<uint64_t>(random->Between(1, 4));
+  if (meta.mode == KeyMeta::Mode::kSync) {
+    if (random->Chance(0.5)) policy.admit_count = static_cast<uint32_t>(random->Between(2, 3));
+    if (random->Chance(0.3)) {
+      policy.rows_max = static_cast<uint64_t>(random->Between(1, 10));
+      policy.score = static_cast<RowPolicy::Score>(random->Between(0, IsFloat(meta.dtype) ? 2 : 1));
+    }
+  }
+  const bool has_ids = meta.row_count >= kRowIds + kOtherRows;
+  // Rows that are gone and still in memory are there only where a table is larger than a sweep.
+  if (has_ids && policy.age_max > 0 && policy.rows_max == 0 && random->Chance(0.5)) {
+    key->other_rows = kOtherRows;
+  }
 }
 
 SimKey MakeKey(Random* random, size_t index, bool halves) {
@@ -293,6 +319,10 @@ Scenario MakeScenario(const testing::SimulationOptions& options) {
   for (SimKey& key : scenario.keys) {
     if (has_rows && rows.Chance(0.6)) KeepByRows(&rows, !heavy, &key);
   }
+  Random policies(options.seed ^ kPolicyDraws);
+  for (SimKey& key : scenario.keys) {
+    if (key.meta.by_rows() && policies.Chance(0.6)) DrawPolicy(&policies, &key);
+  }
   for (int rank = 0; rank < scenario.workers; ++rank) {
     size_t steps = count;
     if (leavers && rank > 0 && random.Chance(0.4)) {
@@ -505,13 +535,9 @@ Lanes Contribution(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarna
   return lanes;
 }
 
-namespace {
-
 RowSet InitialRows(uint64_t seed, const SimKey& key) {
   return Random::Mix(BaseOf(~seed, key, 0, 0, 1)) & kAllRows;
 }
-
-}  // namespace
 
 Lanes InitialValue(uint64_t seed, const SimKey& key) {
   Lanes lanes = DrawnLanes(BaseOf(~seed, key, 0, 0, 0), key.meta.dtype);
@@ -555,8 +581,12 @@ std::vector<int64_t> IdsOf(RowSet rows) {
   return ids;
 }
 
-void FillRows(const SimKey& key, const Lanes& lanes, RowSet rows, codec::Contribution* made) {
-  const codec::IdOrder order(IdsOf(rows));
+// Other rows begin anywhere: nobody reads them.
+void FillRows(const SimKey& key, const Lanes& lanes, RowSet rows, codec::Contribution* made,
+              size_t other_rows = 0) {
+  std::vector<int64_t> ids = IdsOf(rows);
+  for (size_t i = 0; i < other_rows; ++i) ids.push_back(static_cast<int64_t>(kRowIds + i));
+  const codec::IdOrder order(ids);
   const size_t row_bytes = key.meta.row_bytes();
   const size_t item = ItemSize(key.meta.dtype);
   auto bytes =
@@ -565,7 +595,7 @@ void FillRows(const SimKey& key, const Lanes& lanes, RowSet rows, codec::Contrib
       order.mixes(), key.meta.buckets, row_bytes, {bytes->data(), bytes->size() - 8, bytes},
       [&](size_t i, std::byte* at) {
         for (size_t e = 0; e < row_bytes; e += item) {
-          Store(key.meta.dtype, lanes[Unmix(order.mixes()[i])], at + e);
+          Store(key.meta.dtype, lanes[Unmix(order.mixes()[i]) % kRowIds], at + e);
         }
       },
       made);
@@ -590,7 +620,7 @@ codec::Contribution Initial(uint64_t seed, const SimKey& key) {
   const Lanes lanes = InitialValue(seed, key);
   codec::Contribution value;
   if (key.meta.by_rows()) {
-    FillRows(key, lanes, InitialRows(seed, key), &value);
+    FillRows(key, lanes, InitialRows(seed, key), &value, key.other_rows);
   } else {
     value.bytes = FillWith(key, lanes);
   }

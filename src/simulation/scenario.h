@@ -21,6 +21,8 @@ struct SimKey {
   bool accumulates = false;  // a CONTROL may make it `value += sum`, which is exact for this key
   bool encodes = false;      // each push of it chooses an encoding
   bool has_gaps = false;     // by rows: a push may bring nothing to a bucket
+  // By rows: the INIT brings so many rows more, of the ids behind those that count.
+  size_t other_rows = 0;
 };
 
 struct Step {
@@ -101,6 +103,8 @@ inline constexpr RowSet kAllRows = (1U << kRowIds) - 1;
 Lanes Contribution(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarnation,
                    uint64_t round);
 Lanes InitialValue(uint64_t seed, const SimKey& key);
+// Which of the rows that count an INIT brings, by rows.
+RowSet InitialRows(uint64_t seed, const SimKey& key);
 codec::Contribution Initial(uint64_t seed, const SimKey& key);
 // Which rows a push brings; all of a key that is not kept by rows.
 RowSet Touched(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarnation, uint64_t round);

@@ -1,0 +1,103 @@
+#include "simulation/row_truth.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <utility>
+
+#include "base/format.h"
+#include "base/mix.h"
+
+namespace tkv::simulation {
+
+int64_t Updated(const SimKey& key, int64_t before, int64_t sum, bool accumulate) {
+  const uint64_t whole =
+      static_cast<uint64_t>(sum) + static_cast<uint64_t>(accumulate ? before : 0);
+  return Wrap(key.meta.dtype, static_cast<int64_t>(whole));
+}
+
+RowTruth::RowTruth(RowSet initial) {
+  for (size_t id = 0; id < rows_.size(); ++id) rows_[id].is_there = (initial >> id & 1) != 0;
+}
+
+void RowTruth::Advance(const SimKey& key, uint32_t chunk, RowSet pushed, const Lanes& sum,
+                       bool accumulate, Lanes* lanes) {
+  const RowPolicy& policy = key.meta.policy;
+  for (const uint64_t id : RowsOf(key, chunk, pushed)) {
+    Row& row = rows_[id];
+    if (!row.is_there) {
+      row.candidate = {now_ + 1, row.candidate.count + 1};
+      if (row.candidate.count < policy.admit_count) continue;  // what it brings is dropped
+      row = {true, {}, {}};
+    }
+    row.note = {now_ + 1, row.note.count + 1};
+    (*lanes)[id] = Updated(key, (*lanes)[id], sum[id], accumulate);
+  }
+  ++now_;
+  const std::vector<uint64_t> ids = RowsOf(key, chunk, kAllRows);
+  for (const uint64_t id : ids) {
+    Row& row = rows_[id];
+    if (IsGone(policy, row.candidate)) row.candidate = {};
+    if (!row.is_there || !IsGone(policy, row.note)) continue;
+    row = {};
+    (*lanes)[id] = static_cast<int64_t>(key.meta.initializer.a);
+  }
+  if (policy.rows_max > 0) Trim(key, ids, lanes);
+}
+
+// Norms are ordered as the elements of the row, which are all the same.
+void RowTruth::Trim(const SimKey& key, const std::vector<uint64_t>& ids, Lanes* lanes) {
+  const RowPolicy& policy = key.meta.policy;
+  const uint64_t most = (policy.rows_max + key.meta.buckets - 1) / key.meta.buckets;
+  std::vector<std::pair<uint64_t, uint64_t>> scores;
+  for (const uint64_t id : ids) {
+    const Row& row = rows_[id];
+    if (!row.is_there) continue;
+    const uint64_t score = policy.score == RowPolicy::Score::kAge ? row.note.version
+                           : policy.score == RowPolicy::Score::kCount
+                               ? row.note.count
+                               : static_cast<uint64_t>(std::abs((*lanes)[id]));
+    scores.emplace_back(score, Mix(id));
+  }
+  if (scores.size() <= most) return;
+  std::sort(scores.begin(), scores.end());
+  scores.resize(scores.size() - most + most / 16);
+  for (const auto& [score, mix] : scores) {
+    rows_[Unmix(mix)] = {};
+    (*lanes)[Unmix(mix)] = static_cast<int64_t>(key.meta.initializer.a);
+  }
+}
+
+std::string RowTruth::Compare(const SimKey& key, uint32_t chunk, const RowTable& table) const {
+  const RowPolicy& policy = key.meta.policy;
+  if (table.version() != now_) return Format("its rows are of version {}", table.version());
+  std::map<uint64_t, RowNote> candidates;  // by id; those that are too old count no more
+  for (const auto& candidate : table.CandidatesFrom(0, table.candidate_count())) {
+    if (!IsGone(policy, candidate.note)) candidates[Unmix(candidate.mix)] = candidate.note;
+  }
+  for (const uint64_t id : RowsOf(key, chunk, kAllRows)) {
+    const Row& row = rows_[id];
+    const uint64_t mix = Mix(id);
+    if (table.Contains(mix) != row.is_there) {
+      return Format("row {} is {}there", id, row.is_there ? "not " : "");
+    }
+    if (row.is_there && table.policy().has_notes) {
+      RowNote note;
+      table.ReadNotes({&mix, 1}, &note);
+      if (note != row.note) {
+        return Format("row {} has come {} times, last in version {}, and not {} times, last in {}",
+                      id, note.count, note.version, row.note.count, row.note.version);
+      }
+    }
+    const auto candidate = candidates.find(id);
+    const RowNote counted = candidate == candidates.end() ? RowNote{} : candidate->second;
+    if (counted != row.candidate) {
+      return Format("id {} is counted {} times, last in version {}, and not {} times, last in {}",
+                    id, counted.count, counted.version, row.candidate.count, row.candidate.version);
+    }
+    candidates.erase(id);
+  }
+  return candidates.empty() ? "" : Format("id {} is counted", candidates.begin()->first);
+}
+
+}  // namespace tkv::simulation
