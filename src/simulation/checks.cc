@@ -67,13 +67,15 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
     const bool is_lost = key != nullptr && IsLost(*key);
     if (running.step.kind == Step::Kind::kSave) {
       CheckSave(*driver, running, outcome);
-      const Driver::Running saved = std::move(running);
+      Driver::Running saved = std::move(running);
       driver->running.erase(found);
+      if (saved.phase == kReleasing) return;
       if (saved.phase == kCutting) {
-        StartRead(driver, saved, outcome);
-      } else if (saved.phase == kReading) {
-        StartRelease(driver, saved.key);
+        saved.states = outcome.states;
+        saved.round = outcome.round;
       }
+      const size_t saved_key = saved.key;
+      if (!StartRead(driver, std::move(saved))) StartRelease(driver, saved_key);
       return;
     }
     if (running.out.size > 0 && key != nullptr && !is_lost) {
@@ -129,6 +131,16 @@ void Simulation::CheckSave(const Driver& driver, const Driver::Running& running,
   const bool is_same =
       (generation == driver.generation.end() ? 0 : generation->second) == running.generation;
   if (!is_same || IsLost(key)) return;
+  if (key.meta.by_rows()) {
+    if (running.next_part <= kKeptParts.size()) return;  // not all of it is read
+    const auto is_other = [&](const ChunkState& state) { return state.version != running.round; };
+    if (key.meta.mode == KeyMeta::Mode::kSync &&
+        std::any_of(running.states->begin(), running.states->end(), is_other)) {
+      Violate(Format("other versions of {} are kept than {}", ShownKey(key.name), running.round));
+    }
+    return model_.Kept(running.key, LifeOf(driver), running.last_accepted, *running.states,
+                       running.parts, running.out.bytes());
+  }
   model_.Pulled(running.key, LifeOf(driver), key.meta.mode == KeyMeta::Mode::kSync, running.round,
                 running.last_accepted, running.out.bytes());
 }

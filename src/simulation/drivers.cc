@@ -324,7 +324,7 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
       for (const auto& [id, other] : driver->running) {
         if (other.step.kind == Step::Kind::kSave && other.key == step.key) return true;
       }
-      if (driver->rank != 0 || key.meta.by_rows()) return true;
+      if (driver->rank != 0) return true;
       operation.kind = Kind::kCut;
       running.round = client.RoundAfter(key.name, client.next_op()) - 1;
       break;
@@ -350,20 +350,48 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
   return true;
 }
 
-// Reads what has been kept, while the program goes on.
-void Simulation::StartRead(Driver* driver, Driver::Running saved, const Outcome& cut) {
+// Which part of a bucket is read next; false where all have been.  Parts are read one after the other,
+// and then the values once more, by ids.
+bool Simulation::ChooseRows(const Driver& driver, Driver::Running* saved, Operation* read) const {
+  const SimKey& key = scenario_.keys[saved->key];
+  while (saved->next_part < kKeptParts.size()) {
+    read->part = kKeptParts[saved->next_part++];
+    read->rows = {};
+    for (const ChunkState& state : *saved->states) {
+      if (state.HasPart(read->part)) read->rows.count += state.RowsOf(read->part);
+    }
+    if (read->rows.count == 0) continue;
+    saved->out = driver.process->pool.Allocate(
+        read->rows.count * ChunkState::RowBytes(read->part, key.meta.dtype, key.meta.elements()));
+    saved->parts[read->part] = saved->out;
+    return true;
+  }
+  if (saved->next_part++ > kKeptParts.size()) return false;
+  read->part = ChunkState::kValue;
+  read->ids = AskFor(key, kAllRows);
+  saved->out = driver.process->pool.Allocate(PulledBytes(key, kAllRows));
+  return true;
+}
+
+// Reads what has been kept, while the program goes on; false where all of it has been read.
+bool Simulation::StartRead(Driver* driver, Driver::Running saved) {
   const SimKey& key = scenario_.keys[saved.key];
+  if (saved.phase == kReading && !key.meta.by_rows()) return false;
+  saved.phase = kReading;
   Operation read;
   read.kind = Kind::kRead;
   read.key = key.name;
   read.meta = std::make_shared<const KeyMeta>(key.meta);
-  read.states = cut.states;
-  saved.phase = kReading;
-  saved.round = cut.round;
-  saved.out = driver->process->pool.Allocate(key.meta.elements() * ItemSize(key.meta.dtype));
+  read.states = saved.states;
+  if (!key.meta.by_rows()) {
+    saved.out = driver->process->pool.Allocate(key.meta.elements() * ItemSize(key.meta.dtype));
+  } else if (!ChooseRows(*driver, &saved, &read)) {
+    return false;
+  }
   std::memset(saved.out.data, 0xEE, saved.out.size);
   read.out = saved.out;
   Begin(driver, std::move(read), std::move(saved));
+  return true;
 }
 
 // What has been kept of the key's store is released when all of it is read.

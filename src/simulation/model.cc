@@ -220,7 +220,8 @@ Bytes ValueOf(const SimKey& key, uint32_t index, const Chunk& chunk) {
 std::string Model::Differs(const SimKey& key, uint32_t index, const Chunk& chunk,
                            const Bytes& value, const Version& version) const {
   if (!Matches(key, index, value, version.lanes)) return "the value is another one";
-  return key.meta.by_rows() ? version.rows.Compare(key, index, chunk.value.rows()) : std::string();
+  return key.meta.by_rows() ? version.rows.Compare(key, index, RowsIn(chunk.value.rows()))
+                            : std::string();
 }
 
 void Model::Completed(const Shard& shard, const Epoch& head, const ChunkId& id,

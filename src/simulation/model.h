@@ -67,6 +67,10 @@ class Model {
   void Pulled(size_t key, Life life, bool exact, uint64_t round, uint64_t last, const Bytes& bytes,
               RowSet rows = kAllRows);
   void Observed(size_t key, const Bytes& bytes);
+  // Of a key by rows what servers have kept of each bucket: its parts as they were read, and the values of
+  // all ids that count; `last` as for Pulled.
+  void Kept(size_t key, Life life, uint64_t last, const std::vector<ChunkState>& states,
+            const std::map<uint64_t, Block>& parts, const Bytes& by_ids);
 
   const std::string& violation() const { return violation_; }
 
@@ -91,6 +95,8 @@ class Model {
   };
 
   bool WasWhole(const SimKey& key, const KeyModel& model, const Bytes& bytes) const;
+  std::string KeptOf(const SimKey& key, uint32_t index, const ChunkState& state,
+                     const std::map<uint64_t, Bytes>& parts, const Version& version) const;
   void Violate(std::string text);
   void CheckOrder(size_t key, Push push, uint64_t round);
   bool RuleAt(size_t key, uint64_t round, const Epoch& head) const;

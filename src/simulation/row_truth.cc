@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <map>
+#include <optional>
 #include <utility>
 
 #include "base/format.h"
@@ -37,8 +37,8 @@ void RowTruth::Advance(const SimKey& key, uint32_t chunk, RowSet pushed, const L
   const std::vector<uint64_t> ids = RowsOf(key, chunk, kAllRows);
   for (const uint64_t id : ids) {
     Row& row = rows_[id];
-    if (IsGone(policy, row.candidate)) row.candidate = {};
-    if (!row.is_there || !IsGone(policy, row.note)) continue;
+    if (IsGone(policy, now_, row.candidate)) row.candidate = {};
+    if (!row.is_there || !IsGone(policy, now_, row.note)) continue;
     row = {};
     (*lanes)[id] = static_cast<int64_t>(key.meta.initializer.a);
   }
@@ -68,36 +68,51 @@ void RowTruth::Trim(const SimKey& key, const std::vector<uint64_t>& ids, Lanes* 
   }
 }
 
-std::string RowTruth::Compare(const SimKey& key, uint32_t chunk, const RowTable& table) const {
-  const RowPolicy& policy = key.meta.policy;
-  if (table.version() != now_) return Format("its rows are of version {}", table.version());
-  std::map<uint64_t, RowNote> candidates;  // by id; those that are too old count no more
-  for (const auto& candidate : table.CandidatesFrom(0, table.candidate_count())) {
-    if (!IsGone(policy, candidate.note)) candidates[Unmix(candidate.mix)] = candidate.note;
-  }
+std::string RowTruth::Compare(const SimKey& key, uint32_t chunk, const SeenRows& seen) const {
+  if (seen.version != now_) return Format("its rows are of version {}", seen.version);
+  const auto find = [](const std::map<uint64_t, RowNote>& notes, uint64_t id) {
+    const auto found = notes.find(id);
+    return found == notes.end() ? std::nullopt : std::optional(found->second);
+  };
+  size_t rows = 0;
   for (const uint64_t id : RowsOf(key, chunk, kAllRows)) {
     const Row& row = rows_[id];
-    const uint64_t mix = Mix(id);
-    if (table.Contains(mix) != row.is_there) {
+    const auto note = find(seen.rows, id);
+    if (note.has_value() != row.is_there) {
       return Format("row {} is {}there", id, row.is_there ? "not " : "");
     }
-    if (row.is_there && table.policy().has_notes) {
-      RowNote note;
-      table.ReadNotes({&mix, 1}, &note);
-      if (note != row.note) {
-        return Format("row {} has come {} times, last in version {}, and not {} times, last in {}",
-                      id, note.count, note.version, row.note.count, row.note.version);
-      }
+    rows += row.is_there ? 1 : 0;
+    if (note && seen.has_notes && *note != row.note) {
+      return Format("row {} has come {} times, last in version {}, and not {} times, last in {}",
+                    id, note->count, note->version, row.note.count, row.note.version);
     }
-    const auto candidate = candidates.find(id);
-    const RowNote counted = candidate == candidates.end() ? RowNote{} : candidate->second;
+    RowNote counted = find(seen.candidates, id).value_or(RowNote{});
+    if (IsGone(key.meta.policy, now_, counted)) counted = {};
     if (counted != row.candidate) {
       return Format("id {} is counted {} times, last in version {}, and not {} times, last in {}",
                     id, counted.count, counted.version, row.candidate.count, row.candidate.version);
     }
-    candidates.erase(id);
   }
-  return candidates.empty() ? "" : Format("id {} is counted", candidates.begin()->first);
+  return rows == seen.rows.size() ? "" : "it has rows of other buckets";
+}
+
+bool IsGone(const RowPolicy& policy, uint64_t now, const RowNote& note) {
+  return policy.age_max > 0 && now > note.version && now - note.version > policy.age_max;
+}
+
+SeenRows RowsIn(const RowTable& table) {
+  SeenRows seen;
+  seen.version = table.version();
+  seen.has_notes = table.policy().has_notes;
+  for (const uint64_t mix : table.Mixes(0, table.size())) {
+    if (Unmix(mix) >= kRowIds || !table.Contains(mix)) continue;
+    RowNote& note = seen.rows[Unmix(mix)];
+    if (seen.has_notes) table.ReadNotes({&mix, 1}, &note);
+  }
+  for (const auto& candidate : table.CandidatesFrom(0, table.candidate_count())) {
+    seen.candidates[Unmix(candidate.mix)] = candidate.note;
+  }
+  return seen;
 }
 
 }  // namespace tkv::simulation

@@ -4,11 +4,25 @@
 #pragma once
 
 #include <array>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "rows/row_table.h"
 #include "simulation/scenario.h"
 
 namespace tkv::simulation {
+
+// What a table, or a cut of one, has of the ids that count: what is noted of each row and candidate.  Rows
+// that nobody reads any more are not among them, candidates that count no more may be.
+struct SeenRows {
+  uint64_t version = 0;
+  bool has_notes = false;
+  std::map<uint64_t, RowNote> rows;  // by id
+  std::map<uint64_t, RowNote> candidates;
+};
+SeenRows RowsIn(const RowTable& table);
+bool IsGone(const RowPolicy& policy, uint64_t now, const RowNote& note);
 
 class RowTruth {
  public:
@@ -28,13 +42,10 @@ class RowTruth {
   //   lanes  what the rows read as
   void Advance(const SimKey& key, uint32_t chunk, RowSet pushed, const Lanes& sum, bool accumulate,
                Lanes* lanes);
-  // Empty, or what the table has otherwise.
-  std::string Compare(const SimKey& key, uint32_t chunk, const RowTable& table) const;
+  // Empty, or what the bucket has otherwise.
+  std::string Compare(const SimKey& key, uint32_t chunk, const SeenRows& seen) const;
 
  private:
-  bool IsGone(const RowPolicy& policy, const RowNote& note) const {
-    return policy.age_max > 0 && now_ > note.version && now_ - note.version > policy.age_max;
-  }
   void Trim(const SimKey& key, const std::vector<uint64_t>& ids, Lanes* lanes);
 
   std::array<Row, kRowIds> rows_;

@@ -55,6 +55,9 @@ class Process final : public LinkHandler, public MessageTap {
 };
 
 inline constexpr int kCutting = 0, kReading = 1, kReleasing = 2;  // phases of a kSave
+// What it reads of a key by rows, before it reads the values once more, by ids.
+inline constexpr std::array kKeptParts = {ChunkState::kIds, ChunkState::kNotes, ChunkState::kValue,
+                                          ChunkState::kCandidates, ChunkState::kCandidateNotes};
 
 // The user of a client: runs the program of the scenario.
 struct Driver {
@@ -76,6 +79,10 @@ struct Driver {
     uint64_t last_push = 0;   // ordinal of the life's last push before a kControl
     int phase = 0;            // of a kRecreate or kSave
     bool is_mistake = false;  // a delete of a key that has just been deleted
+    // Of a kSave that reads: what was kept, and by rows the parts that have been read.
+    std::shared_ptr<const std::vector<ChunkState>> states;
+    std::map<uint64_t, Block> parts;
+    size_t next_part = 0;
   };
   Process* process = nullptr;
   Rank rank = kNoRank;
@@ -162,7 +169,8 @@ class Simulation final : public FaultInjector, public ShardListener {
   bool StartStep(Driver* driver, const Step& step);
   void StartRecreate(Driver* driver, const Step& step);
   void StartRelease(Driver* driver, size_t key);
-  void StartRead(Driver* driver, Driver::Running saved, const Outcome& cut);
+  bool StartRead(Driver* driver, Driver::Running saved);
+  bool ChooseRows(const Driver& driver, Driver::Running* saved, Operation* read) const;
   void CheckSave(const Driver& driver, const Driver::Running& running, const Outcome& outcome);
   void OnOutcome(Driver* driver, const Outcome& outcome);
   void CheckFailure(const Driver& driver, const Driver::Running& running, const Error& error);
