@@ -20,5 +20,16 @@ TEST(ExplorationTest, TheSameScopeHasTheSameStates) {
   EXPECT_EQ(first.depth, second.depth);
 }
 
+// Buckets and chunks are told apart by nothing in the protocol, and an empty part is a part.
+TEST(ExplorationTest, AKeyByRowsHasTheStatesOfADenseKey) {
+  const ExplorationReport dense = Explore("PPL");
+  for (const char* const scope : {"PPL-rows", "PPL-rows-admit"}) {
+    const ExplorationReport rows = Explore(scope);
+    EXPECT_TRUE(rows.passed) << rows.violation;
+    EXPECT_EQ(rows.states, dense.states);
+    EXPECT_EQ(rows.transitions, dense.transitions);
+  }
+}
+
 }  // namespace
 }  // namespace tkv::testing

@@ -56,10 +56,16 @@ class StateWriter {
   }
   void Add(const Block& value) { Add(value.bytes()); }
   void Add(const ChunkData& data) { All(data.dense_, data.rows_); }
-  // Its rows in order, with what updates keep beside them.
+  // Its rows in order, with what is noted of them and what updates keep beside them, and its candidates.
   void Add(const RowTable& table) {
     const std::vector<uint64_t> mixes = table.Mixes(0, table.size());
-    All(mixes, table.state_count(), table.has_master());
+    All(mixes, table.state_count(), table.has_master(), table.version());
+    if (table.policy().has_notes) {
+      std::vector<RowNote> notes(mixes.size());
+      table.ReadNotes(mixes, notes.data());
+      Add(notes);
+    }
+    Add(table.CandidatesFrom(0, table.candidate_count()));
     const size_t elements = mixes.size() * table.row_elements();
     std::string bytes(elements * ItemSize(table.dtype()), '\0');
     table.Read(mixes, bytes.data());

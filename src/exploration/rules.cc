@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/format.h"
+#include "exploration/rows.h"
 #include "exploration/world.h"
 
 namespace tkv::exploration {
@@ -23,6 +24,8 @@ bool CountsOf(const std::byte* data, Counts* counts) {
 
 uint64_t PushesOf(int rank) { return uint64_t{0xFFFFFFFF} << (rank * 32); }
 uint64_t PushesOf(int rank, int life) { return uint64_t{0xFFFF} << (rank * 32 + life * 16); }
+
+constexpr uint64_t kInBothBuckets = 0x5555'5555'5555'5555;  // as Brings has it
 
 }  // namespace
 
@@ -48,6 +51,39 @@ std::string World::NameOf(int index) const {
   }
 }
 
+// Which pushes a version is made of, by what each has added.
+std::string World::LookAtSum(const Chunk& chunk, const Seen& seen, Counts* counts,
+                             uint64_t* pushes) {
+  if (!CountsOf(chunk.value.Read().data, counts)) return "no sum of pushes";
+  for (size_t i = 0; i < kPushes; ++i) {
+    const int times = (*counts)[i] - (chunk.rule != nullptr ? seen.values.back()[i] : 0);
+    if (times < 0 || times > 1) return Format("push {} counts {} times", i, times);
+    if (times == 1) *pushes |= uint64_t{1} << i;
+  }
+  return {};
+}
+
+// The same by what is noted of rows; the n-th push of a life is round n.
+std::string World::LookAtBucket(uint32_t bucket, const Chunk& chunk, const Seen& seen,
+                                Counts* counts, uint64_t* pushes) const {
+  const RowTable& table = chunk.value.rows();
+  if (table.version() != chunk.version) {
+    return Format("its rows are of version {}", table.version());
+  }
+  const auto versions = std::count_if(seen.pushes.begin(), seen.pushes.end(),
+                                      [](uint64_t of_version) { return of_version != 0; });
+  std::string wrong =
+      LookAtRows(*scope_, table, bucket, static_cast<uint64_t>(versions), counts, pushes);
+  if (!wrong.empty()) return wrong;
+  for (size_t push = 0; push < kPushes; ++push) {
+    const bool is_in = (*pushes >> push & 1) != 0;
+    if (is_in && push % kOrdinals + 1 != chunk.version) {
+      return Format("push {} is of another round", push);
+    }
+  }
+  return {};
+}
+
 // A version is made of one push of each member, of pushes that no other version is made of.
 void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk) {
   if (id.key != IdOf(KeyName())) return;
@@ -64,16 +100,13 @@ void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk)
   }
   if (chunk.failure) return Violate(Format("{}: {}", where, chunk.failure->what()));
   Counts counts{};
-  if (!CountsOf(chunk.value.Read().data, &counts)) return Violate(where + ": no sum of pushes");
-  const bool adds = chunk.rule != nullptr;
   uint64_t pushes = 0;
-  for (size_t i = 0; i < kPushes; ++i) {
-    const int times = counts[i] - (adds ? seen.values.back()[i] : 0);
-    if (times < 0 || times > 1) {
-      return Violate(Format("{}: push {} counts {} times", where, i, times));
-    }
-    if (times == 1) pushes |= uint64_t{1} << i;
-  }
+  const bool adds = chunk.rule != nullptr;
+  const std::string wrong = scope_->by_rows ? LookAtBucket(id.chunk, chunk, seen, &counts, &pushes)
+                                            : LookAtSum(chunk, seen, &counts, &pushes);
+  if (!wrong.empty()) return Violate(Format("{}: {}", where, wrong));
+  // By rows every other push brings bucket 1 nothing, which is a version all the same.
+  const bool shows = !scope_->by_rows || Brings(chunk.version - 1, id.chunk);
   for (const uint64_t earlier : seen.pushes) {
     if ((earlier & pushes) != 0) return Violate(where + ": a push of an earlier version counts");
   }
@@ -96,11 +129,11 @@ void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk)
     }
     const bool abstains = key->AbstainOf(rank) >= chunk.version;
     somebody_abstains = somebody_abstains || abstains;
-    if (own == 0 && shard.epoch().IsMember(rank) && !abstains) {
+    if (own == 0 && shows && shard.epoch().IsMember(rank) && !abstains) {
       return Violate(Format("{}: complete without worker {}", where, rank));
     }
   }
-  if (pushes == 0 && !somebody_abstains) return Violate(where + ": made of nothing");
+  if (pushes == 0 && shows && !somebody_abstains) return Violate(where + ": made of nothing");
   // The same version is the same round in every chunk, but for what the dead have not sent.
   const Actor* const other = ServerOf(1 - id.chunk);
   const auto seen_there = other->chunks.find(1 - id.chunk);
@@ -113,6 +146,7 @@ void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk)
     for (int rank = 0; rank < kWorkers; ++rank) {
       if (deaths_[static_cast<size_t>(rank)] != 0) torn &= ~PushesOf(rank, 0);
     }
+    if (scope_->by_rows) torn &= kInBothBuckets;
     if (torn != 0) Violate(where + ": other pushes than in the other chunk");
   }
   seen.values.push_back(counts);
@@ -132,6 +166,8 @@ void World::CheckAccepted(const Actor& actor, size_t push, uint64_t round) {
       Violate(what + " is not there");
     } else if (chunk->version < round) {
       if (!chunk->HasArrived(round, actor.index)) Violate(what + " has not got it");
+    } else if (scope_->by_rows && !Brings(push, c)) {
+      continue;  // nothing to be seen
     } else if ((server->chunks.at(c).pushes[static_cast<size_t>(round)] >> push & 1) == 0) {
       Violate(what + " does not count it");
     }
@@ -151,7 +187,10 @@ void World::CheckPull(const Actor& actor, uint64_t version) {
   for (uint32_t c = 0; c < kChunks; ++c) {
     Counts counts{};
     const float* const at = actor.scratch.as<float>() + size_t{c} * kChunkElements;
-    if (!CountsOf(reinterpret_cast<const std::byte*>(at), &counts)) {
+    const bool is_good = scope_->by_rows
+                             ? CountsOfRows(actor.scratch.as<float>(), c, &counts)
+                             : CountsOf(reinterpret_cast<const std::byte*>(at), &counts);
+    if (!is_good) {
       return Violate(Format("{}: pulled something that was never there", who));
     }
     const Actor* const server = ServerOf(c);

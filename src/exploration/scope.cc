@@ -62,6 +62,31 @@ std::vector<Scope> MakeScopes() {
       {"-zombie-rejoin-split",
        {},
        [](Scope* s) { s->zombie = s->restarts = s->splits = true, s->policy = Policy::kWait; }},
+      {"-rows", {"X", "PL", "PLPL", "PPL", "XX", "IPL"}, [](Scope* s) { s->by_rows = true; }},
+      {"-rows-loss", {"X", "PL", "XX"}, [](Scope* s) { s->by_rows = true, s->losses = 1; }},
+      {"-rows-death-continue",
+       {"PL", "XX"},
+       [](Scope* s) { s->by_rows = true, s->kills = 1, s->policy = Policy::kContinue; }},
+      {"-rows-rejoin-wait",
+       {"X"},
+       [](Scope* s) { s->by_rows = s->restarts = true, s->kills = 1, s->policy = Policy::kWait; }},
+      {"-rows-rejoin-continue",
+       {},
+       [](Scope* s) {
+         s->by_rows = s->restarts = true, s->kills = 1, s->policy = Policy::kContinue;
+       }},
+      {"-rows-zombie-continue",
+       {},
+       [](Scope* s) { s->by_rows = s->zombie = s->splits = true, s->policy = Policy::kContinue; }},
+      {"-rows-admit", {"XX", "PPL"}, [](Scope* s) { s->by_rows = true, s->admit_count = 2; }},
+      {"-rows-admit-loss",
+       {"XX"},
+       [](Scope* s) { s->by_rows = true, s->admit_count = 2, s->losses = 1; }},
+      {"-rows-admit-death-continue",
+       {"XX"},
+       [](Scope* s) {
+         s->by_rows = true, s->admit_count = 2, s->kills = 1, s->policy = Policy::kContinue;
+       }},
   };
   for (const Mishap& mishap : mishaps) {
     for (const std::string& program : programs) {
@@ -69,6 +94,7 @@ std::vector<Scope> MakeScopes() {
       scope.name = program + mishap.name;
       scope.program = scope.second_program = program;
       mishap.change(&scope);
+      if (scope.by_rows && program.find('C') != std::string::npos) continue;  // no updater there
       scope.is_large =
           std::find(mishap.small.begin(), mishap.small.end(), program) == mishap.small.end();
       scopes.push_back(std::move(scope));

@@ -28,6 +28,8 @@ struct Scope {
   bool splits = false;        // head and bodies of a frame arrive one after the other
   int reader_pulls = 0;       // of an observer
   uint32_t staleness = 0;
+  bool by_rows = false;  // the key is kept by rows
+  uint32_t admit_count = 1;
   bool is_large = false;  // not for every day
 };
 

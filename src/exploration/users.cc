@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "exploration/rows.h"
 #include "exploration/world.h"
 #include "tkv/optimizer.h"
 
@@ -33,6 +34,15 @@ const Bytes& ValueOf(size_t push) {
     return all;
   }();
   return values[push];
+}
+
+KeyMeta DenseMeta() {
+  KeyMeta meta;
+  meta.name = KeyName();
+  meta.dtype = DType::kF32;
+  meta.shape = Shape({static_cast<int64_t>(kElements)});
+  meta.chunk_elements = kChunkElements;
+  return meta;
 }
 
 const UpdateSpec& AddingSpec() {  // value += sum
@@ -111,11 +121,20 @@ void World::Begin(int index, char verb) {
   operation.verb = std::string(1, verb);
   operation.key = KeyName();
   if (verb == 'P' || verb == 'X') {
-    operation.value.bytes = ValueOf(PushId(actor->index, user.life, user.ordinal));
+    const size_t push = PushId(actor->index, user.life, user.ordinal);
+    if (scope_->by_rows) {
+      operation.value = RowsOfPush(push, scope_->admit_count > 1);
+    } else {
+      operation.value.bytes = ValueOf(push);
+    }
   }
   if (verb == 'L' || verb == 'X') {
     std::memset(actor->scratch.data, 0xFF, actor->scratch.size);
     operation.out = actor->scratch;
+    if (scope_->by_rows) {
+      operation.out.size = PulledRows() * sizeof(float);
+      operation.ids = AllIds();
+    }
   }
   switch (verb) {
     case 'P':
@@ -144,14 +163,14 @@ void World::Begin(int index, char verb) {
       break;
     default:
       operation.kind = Verb::kInit;
-      KeyMeta meta;
-      meta.name = KeyName();
-      meta.dtype = DType::kF32;
-      meta.shape = Shape({static_cast<int64_t>(kElements)});
-      meta.chunk_elements = kChunkElements;
+      KeyMeta meta = scope_->by_rows ? RowsMeta(*scope_) : DenseMeta();
       meta.staleness = scope_->staleness;
       operation.meta = std::make_shared<const KeyMeta>(std::move(meta));
-      operation.value.bytes = ValueWith({});
+      if (scope_->by_rows) {
+        operation.value = NoRows();
+      } else {
+        operation.value.bytes = ValueWith({});
+      }
   }
   auto& node = static_cast<ClientNode&>(*actor->node);
   user.op = node.client().next_op();

@@ -27,8 +27,9 @@ inline constexpr uint32_t kChunkElements = 1024;
 inline constexpr size_t kPushes = 64;
 inline constexpr size_t kElements = kChunkElements + kPushes;
 using Counts = std::array<uint8_t, kPushes>;
+inline constexpr int kOrdinals = 16;  // of a life
 constexpr size_t PushId(int rank, int life, int ordinal) {
-  return static_cast<size_t>(rank * 32 + life * 16 + ordinal - 1);
+  return static_cast<size_t>(rank * 32 + life * kOrdinals + ordinal - 1);
 }
 
 inline const std::string& KeyName() {
@@ -148,6 +149,10 @@ class World {
   bool BeginNext(int actor);
   void Begin(int actor, char verb);
   void OnOutcome(int actor, const Outcome& outcome);
+  static std::string LookAtSum(const Chunk& chunk, const Seen& seen, Counts* counts,
+                               uint64_t* pushes);
+  std::string LookAtBucket(uint32_t bucket, const Chunk& chunk, const Seen& seen, Counts* counts,
+                           uint64_t* pushes) const;
   void Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk);
   void CheckAccepted(const Actor& actor, size_t push, uint64_t round);
   void CheckPull(const Actor& actor, uint64_t version);
