@@ -190,6 +190,37 @@ TEST(RowPolicy, ATableThatIsPushedForEverStaysSmall) {
   EXPECT_GT(table.Stats().evicted, 140'000U);
 }
 
+// Of two rows that are imported there is room for one: the other one has to be admitted again, although
+// its id was a candidate before.
+TEST(RowPolicy, WhatWasCountedBeforeAnImportCountsNoMore) {
+  RowPolicy policy;
+  policy.admit_count = 3;
+  policy.rows_max = 1;
+  RowTable table(DType::kF32, kElements, {}, 1, policy);
+  std::vector<uint64_t> mixes{Mix(1), Mix(2)};
+  std::sort(mixes.begin(), mixes.end());
+  RowPlaces places;
+  const auto push = [&](std::span<const uint64_t> pushed) {
+    table.Admit(pushed, &places);
+    table.NotePush(pushed, places);
+    table.Advance();
+  };
+  push(mixes);
+  push(mixes);
+  EXPECT_EQ(table.candidate_count(), 2U);
+
+  table.Erase(mixes);
+  table.Reserve(mixes, &places);
+  table.NoteImport(places);
+  table.Advance();
+  EXPECT_EQ(table.candidate_count(), 0U);
+  EXPECT_FALSE(table.Contains(mixes[0]));
+
+  push({mixes.data(), 1});
+  EXPECT_FALSE(table.Contains(mixes[0]));
+  EXPECT_EQ(table.candidate_count(), 1U);
+}
+
 TEST(RowPolicy, WhatCannotBeIsRefused) {
   const auto make = [](const RowPolicy& policy, DType dtype = DType::kF32) {
     const RowTable table(dtype, kElements, {}, 1, policy);

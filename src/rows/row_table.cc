@@ -618,6 +618,7 @@ void RowTable::Erase(std::span<const uint64_t> mixes) {
     for (const uint64_t mix : mixes) {
       const uint64_t place = index_.Erase(mix);
       if (place != RowIndex::kNowhere) free_.push_back(place);
+      if (candidates_.size() > 0) candidates_.Erase(mix);
     }
   });
 }

@@ -114,7 +114,8 @@ class RowTable {
   void UpdateAll(RowUpdate* update, std::span<const uint64_t> mixes,
                  const RowSource& sums) noexcept;
 
-  // Rows that are not there count for nothing.  Later rows take the places of those that are gone.
+  // Rows that are not there count for nothing, and neither do earlier pushes of the ids.  Later rows take
+  // the places of those that are gone.
   //   throws  kResourceExhausted; the rows before that one are gone
   void Erase(std::span<const uint64_t> mixes);
 
