@@ -181,6 +181,7 @@ class Simulation final : public FaultInjector, public ShardListener {
   void Record(const Driver& driver, const Driver::Running& running, HistoryEvent::Kind kind,
               uint64_t end, uint64_t round);
   bool IsLost(const SimKey& key) const;
+  bool EndedUnknown() const;
   bool Happened(std::initializer_list<Fault::Kind> kinds) const;
   void CheckMemory();
   void CheckParked();
