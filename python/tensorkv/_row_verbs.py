@@ -575,7 +575,8 @@ class KVStoreRows(_core.Store):
         wanted = _rows.ids_of(who, ids)
         if wanted.ndim != 1:
             raise InvalidArgumentError(f"{who}: ids of shape {wanted.shape}, a list is needed")
-        self._import_rows([key], [[wanted]], [[values]])
+        array = _array_of(who, values, self._info("import_rows", key))
+        self._import_rows([key], [[wanted]], [[array]])
 
     # --------------------------------------------------------------------------------------------------------- pushing
 

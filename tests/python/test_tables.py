@@ -290,3 +290,20 @@ def test_threads_that_name_tables_in_other_orders_do_not_wait_for_each_other():
         thread.join(20)
     assert not any(thread.is_alive() for thread in threads)
     assert (kv.pull_rows("b", np.array([1])) == 2).all()
+
+
+@pytest.mark.parametrize("where", ["local", "job"])
+def test_an_id_that_is_imported_is_counted_no_longer(where):
+    def train(kv):
+        kv.init_table("t", 4, admit=3, evict={"rows": 4, "by": "norm"})
+        kv.push_rows("t", [5, 6], ONES)
+        kv.push_rows("t", [5, 6], ONES)
+        kv.import_rows("t", [5], ONES[:1])
+        stats = kv.table_stats("t")
+        assert (stats["rows"], stats["candidates"]) == (1, 1)
+
+    if where == "local":
+        train(mx.kv.create("local"))
+    else:
+        with mx.testing.cluster(workers=1) as job:
+            job.run(train)
