@@ -28,7 +28,7 @@ bool AreOf(const SimKey& key, uint32_t bucket, const std::vector<uint64_t>& ids)
   return true;
 }
 
-bool HasLane(const SimKey& key, const std::byte* row, int64_t lane) {
+bool RowHasLane(const SimKey& key, const std::byte* row, int64_t lane) {
   for (size_t at = 0; at < key.meta.row_bytes(); at += ItemSize(key.meta.dtype)) {
     if (Load(key.meta.dtype, row + at) != Wrap(key.meta.dtype, lane)) return false;
   }
@@ -61,7 +61,7 @@ std::string Model::KeptOf(const SimKey& key, uint32_t index, const ChunkState& s
     const RowNote note = needs_notes ? notes[i] : RowNote{};
     if (ids[i] >= kRowIds) continue;
     const std::byte* const row = parts.at(ChunkState::kValue).data + i * key.meta.row_bytes();
-    if (!HasLane(key, row, version.lanes[ids[i]])) {
+    if (!RowHasLane(key, row, version.lanes[ids[i]])) {
       return Format("row {} has another value", ids[i]);
     }
     if (!IsGone(policy, state.row_version, note)) seen.rows[ids[i]] = note;
@@ -95,7 +95,7 @@ void Model::Kept(size_t key, Life life, uint64_t last, const std::vector<ChunkSt
     const std::string why = KeptOf(sim, c, states[c], mine, version->second);
     if (!why.empty()) return Violate(Format("{}: what is kept of it: {}", where, why));
     for (const uint64_t id : RowsOf(sim, c, kAllRows)) {
-      if (!HasLane(sim, row, version->second.lanes[id])) {
+      if (!RowHasLane(sim, row, version->second.lanes[id])) {
         return Violate(Format("{}: what is kept of row {} reads as another value", where, id));
       }
       row += sim.meta.row_bytes();
