@@ -17,7 +17,7 @@ NDArray BytesOf(size_t count) {
 // with it happened before, as with Block::unique.
 bool IsFree(const NDArray& array) {
   if (array.storage().use_count() != 1) return false;
-  const std::shared_ptr<Storage> ordered = array.storage();
+  std::shared_ptr<Storage>(array.storage()).reset();
   return true;
 }
 
