@@ -187,14 +187,12 @@ void ChunkWorker::RestoreRows(Chunk* chunk, const ChunkState& state, const Bytes
   const DType dtype = chunk->dtype;
   const auto mixes = codec::MixesOf(chunk->bucket, body.data, state.rows);
   const RowTable& old = chunk->value.rows();
-  std::optional<RowTable> fresh;
+  RowTable table = adds || !state.has_value ? old : old.Emptied();  // shares pages
   if (!adds) {
-    fresh = state.has_value ? old.Emptied() : old;
-    fresh->StartStates(state.arrays, state.has_master);
+    table.StartStates(state.arrays, state.has_master);
   } else if (old.state_count() != state.arrays || old.has_master() != state.has_master) {
     throw Fail(Code::kInvalidArgument, "more rows, with other states than those before them");
   }
-  RowTable& table = fresh ? *fresh : *chunk->value.rows_;
   if (!adds && state.has_value) table.ContinueFrom(state.row_version);
   const size_t parts_end = body.size - state.PartBytes(ChunkState::kCandidates, dtype, 1) -
                            state.PartBytes(ChunkState::kCandidateNotes, dtype, 1);
@@ -235,7 +233,7 @@ void ChunkWorker::RestoreRows(Chunk* chunk, const ChunkState& state, const Bytes
     std::memcpy(scalar.data, body.data + at, sizeof(double));
     at += sizeof(double);
   }
-  if (fresh) chunk->value.rows_ = std::move(*fresh);
+  chunk->value.rows_ = std::move(table);
   chunk->states = std::move(scalars);
   chunk->updates = state.updates;
   chunk->failure.reset();

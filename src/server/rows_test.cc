@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/mix.h"
+#include "base/random.h"
 #include "tests/shard_fixture.h"
 #include "tkv/optimizer.h"
 
@@ -14,6 +15,14 @@ namespace {
 using test::kLink0;
 using test::kLink1;
 
+uint64_t Below(Random* random, int64_t end) {
+  return static_cast<uint64_t>(random->Between(0, end - 1));
+}
+
+uint64_t Of(Random* random, const std::vector<uint64_t>& some) {
+  return some[Below(random, static_cast<int64_t>(some.size()))];
+}
+
 class RowsOfShardTest : public test::ShardTest {
  protected:
   using RowMap = std::map<uint64_t, float>;  // by id
@@ -21,8 +30,10 @@ class RowsOfShardTest : public test::ShardTest {
   RowsOfShardTest() { MakeTable(2, {{7, 70}}); }
 
   // A key of rows of two floats with one bucket, whose first rows are there.
-  void MakeTable(uint64_t seq, const RowMap& rows) {
-    meta_.name = CanonicalKey(0, "rows");
+  void MakeTable(uint64_t seq, const RowMap& rows, const char* name = "rows",
+                 const RowPolicy& policy = {}) {
+    meta_.name = CanonicalKey(0, name);
+    meta_.policy = policy;
     meta_.shape = Shape({2});
     meta_.layout = Layout::kRows;
     meta_.row_count = 100;
@@ -112,6 +123,74 @@ class RowsOfShardTest : public test::ShardTest {
     Message pull = Make(Type::kPull, seq, version);
     pull.body = IdsOf(ids);
     return pull;
+  }
+  // All that a cut of the bucket has, part by part.
+  std::string Everything(uint64_t* seq) {
+    const uint64_t version = chunk().version;
+    const Message cut = Send(kLink0, CutAt((*seq)++, version));
+    EXPECT_EQ(cut.type, Type::kValue) << cut.extra << " at version " << version;
+    if (cut.type != Type::kValue) return {};
+    const ChunkState state = DecodeChunkState(cut.extra);
+    std::string all = cut.extra;
+    const auto add = [&](uint64_t part) {
+      if (!state.HasPart(part)) return;
+      Message read = ReadOf((*seq)++, part, version, {0, state.RowsOf(part)});
+      if (state.IsScalar(part)) read.extra.clear();
+      const Message reply = Send(kLink0, read);
+      EXPECT_EQ(reply.type, Type::kValue) << reply.extra;
+      all.append(reinterpret_cast<const char*>(reply.body.data), reply.body.size);
+    };
+    for (uint64_t part = 0; part < 6; ++part) add(part);
+    for (uint64_t part = 0; part < 4; ++part) add(UINT64_MAX - part);
+    Message release = Make(Type::kRelease, (*seq)++);
+    release.chunk = 0;
+    Send(kLink0, release);
+    return all;
+  }
+  // A RESTORE which may be right in all that it says, or wrong in something.
+  Message AnyRestore(Random* random, uint64_t seq) {
+    const auto any = [&](uint64_t right) {
+      const std::vector<uint64_t> wrong = {0, 1, 3, 1ULL << 32, ChunkState::kRowsMax};
+      return random->Chance(0.97) ? right : Of(random, wrong);
+    };
+    const auto some_ids = [&] {
+      std::vector<uint64_t> ids;
+      for (uint64_t id = 0; id < 12; ++id) {
+        if (random->Chance(0.4)) ids.push_back(random->Chance(0.99) ? id : id + 95);
+      }
+      if (random->Chance(0.97)) ids = Ordered(ids);
+      return ids;
+    };
+    const std::vector<uint64_t> ids = some_ids(), candidates = some_ids();
+    const bool is_plain = random->Chance(0.3);  // as an import is
+    ChunkState state;
+    state.by_rows = random->Chance(0.98);
+    state.rows = ids.size();
+    state.row_version = random->Chance(0.9) ? Below(random, 100) : random->Next();
+    state.has_value = random->Chance(0.8) || is_plain;
+    state.has_master = random->Chance(0.05);
+    state.has_notes = !is_plain && random->Chance(0.5);
+    state.candidates = is_plain || random->Chance(0.5) ? 0 : candidates.size();
+    state.arrays = static_cast<uint8_t>(is_plain || random->Chance(0.4) ? random->Chance(0.02) : 1);
+    state.scalars = static_cast<uint8_t>(random->Chance(0.02));
+    state.updates = is_plain ? 0 : Below(random, 4);
+    const auto momentum = Optimizer::Create(random->Chance(0.95) ? "momentum" : "adam");
+    if (!is_plain) state.spec.program = momentum->program().ToText();
+    const size_t bytes = state.Bytes(DType::kF32, 2) + (random->Chance(0.03) ? 8 : 0);
+    auto owner = std::make_shared<std::vector<std::byte>>(bytes);
+    for (std::byte& byte : *owner) byte = static_cast<std::byte>(Below(random, 256));
+    std::memcpy(owner->data(), ids.data(), std::min(bytes, ids.size() * 8));
+    const size_t tail = state.candidates * (8 + sizeof(RowNote));
+    if (tail > 0 && tail <= bytes) {
+      std::memcpy(owner->data() + bytes - tail, candidates.data(), candidates.size() * 8);
+    }
+    state.rows = any(state.rows);
+    state.candidates = any(state.candidates);
+    Message restore = Make(Type::kRestore, seq, Below(random, 4));
+    restore.extra = Encode(state);
+    restore.flags = is_plain ? kOnlyRows : random->Chance(0.4) ? kMore : 0;
+    restore.body = {owner->data(), owner->size(), owner};
+    return restore;
   }
   // What the rows read as, one number of each.
   RowMap Read(uint64_t seq, const std::vector<uint64_t>& ids) {
@@ -268,6 +347,82 @@ TEST_F(RowsOfShardTest, RowsArePutBackInSeveralMessages) {
             (RowMap{{ids[0], 8}, {ids[1], 8}, {ids[2], 9}, {ids[3], 9}, {7, 5}}));
   EXPECT_EQ(chunk().updates, 9U);
   EXPECT_EQ(chunk().value.rows().state_count(), 1U);
+}
+
+// Whatever a RESTORE says, it is done or nothing of it is.
+TEST_F(RowsOfShardTest, ARestoreIsDoneOrChangesNothing) {
+  uint64_t seq = 3;
+  for (const bool has_policy : {false, true}) {
+    RowPolicy policy;
+    if (has_policy) policy = {.admit_count = 3, .age_max = 50, .has_notes = true};
+    MakeTable(seq++, {{7, 70}, {8, 80}}, has_policy ? "policy" : "plain", policy);
+    SetMomentum(seq++, has_policy ? 2 : 1);
+    shard_.Header(kLink1, seq);
+    for (uint64_t round = 1; round < 4; ++round) {
+      Send(kLink0, PushOf(seq, round, BodyOf({{1, 4}, {round, 1}})));
+      Send(kLink1, PushOf(seq++, round, {}));
+    }
+    ASSERT_EQ(chunk().version, 3U);
+    Random random(has_policy);
+    std::string before = Everything(&seq);
+    int done = 0;
+    for (int trial = 0; trial < 20000; ++trial) {
+      shard_.Header(kLink0, seq);  // all before it has been answered
+      const Message restore = AnyRestore(&random, seq++);
+      const Message reply = Send(kLink0, restore);
+      const std::string after = Everything(&seq);
+      ASSERT_TRUE(reply.type == Type::kOk || reply.type == Type::kError) << trial;
+      if (reply.type == Type::kError) {
+        ASSERT_EQ(after, before) << trial << ": " << reply.extra;
+      }
+      done += reply.type == Type::kOk;
+      before = after;
+      ASSERT_TRUE(shard_.Miscounted().empty());
+    }
+    EXPECT_GT(done, 1000);
+    EXPECT_LT(done, 19000);
+  }
+}
+
+// Whatever a PULL asks of a cut, it gets what it asked for or an error.
+TEST_F(RowsOfShardTest, APartOfACutHasWhatWasAskedForOrIsAnError) {
+  MakeTable(3, {{7, 70}, {8, 80}, {9, 90}}, "policy", {.admit_count = 2, .has_notes = true});
+  SetMomentum(4, 1);
+  Send(kLink0, PushOf(11, 1, BodyOf({{1, 4}, {7, 1}})));
+  Send(kLink1, PushOf(11, 1, {}));
+  uint64_t seq = 20;
+  const ChunkState state = DecodeChunkState(Send(kLink0, CutAt(seq++, 1)).extra);
+  Random random(1);
+  const std::vector<uint64_t> numbers = {0, 1, 2, 3, 4, 5, 1ULL << 40, UINT64_MAX - 1, UINT64_MAX};
+  const auto any = [&] { return Of(&random, numbers); };
+  int read = 0;
+  for (int trial = 0; trial < 20000; ++trial) {
+    const uint64_t part = random.Chance(0.5) ? UINT64_MAX - Below(&random, 5) : Below(&random, 6);
+    const RowRange range{any(), any()};
+    Message message = ReadOf(seq++, part, random.Chance(0.1) ? any() : 1, range);
+    const bool by_ids = random.Chance(0.3);
+    std::vector<uint64_t> ids;
+    if (by_ids) {
+      message.extra.clear();
+      for (uint64_t i = Below(&random, 4); i > 0; --i) {
+        ids.push_back(random.Chance(0.1) ? any() : Below(&random, 12));
+      }
+      if (random.Chance(0.8)) ids = Ordered(ids);
+      message.body = IdsOf(ids);
+    }
+    const Message reply = Send(kLink0, message);
+    ASSERT_TRUE(reply.type == Type::kValue || reply.type == Type::kError) << trial;
+    if (reply.type != Type::kValue) continue;
+    ++read;
+    ASSERT_TRUE(state.HasPart(part)) << part;
+    const size_t count = by_ids ? ids.size() : range.count;
+    if (!by_ids) {
+      ASSERT_LE(range.first + range.count, state.RowsOf(part));
+    }
+    ASSERT_EQ(reply.body.size, count * ChunkState::RowBytes(part, DType::kF32, 2)) << part;
+  }
+  EXPECT_GT(read, 1000);
+  EXPECT_TRUE(shard_.Miscounted().empty());
 }
 
 TEST_F(RowsOfShardTest, AnotherOptimizerBeginsWithoutTheStatesOfTheOneBefore) {
