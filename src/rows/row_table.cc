@@ -35,10 +35,12 @@ void PrefetchBytes(const void* at, size_t bytes) noexcept {
 
 // Notes of candidates are places of an index.
 constexpr int kVersionBits = 48;
-uint64_t Pack(const RowNote& note) { return note.count << kVersionBits | note.version; }
-RowNote Unpack(uint64_t packed) {
-  return {packed & ((uint64_t{1} << kVersionBits) - 1), packed >> kVersionBits};
+constexpr uint64_t kVersionMask = (uint64_t{1} << kVersionBits) - 1;
+// A version beyond them, which only a damaged snapshot has, takes nothing from the count.
+uint64_t Pack(const RowNote& note) {
+  return note.count << kVersionBits | (note.version & kVersionMask);
 }
+RowNote Unpack(uint64_t packed) { return {packed & kVersionMask, packed >> kVersionBits}; }
 
 template <typename F>
 auto WithMemory(F f) {
