@@ -527,6 +527,7 @@ class KVStoreRows(_core.Store):
         Raises:
             KeyNotFoundError: no such key.
             InvalidArgumentError: a key that is not kept by rows; `first` above `last`; `since` of a key without notes.
+            OutOfRangeError: a `since` that is later than the key's version.
             FailedPreconditionError: a save or another export of the job is under way.
 
         Example:

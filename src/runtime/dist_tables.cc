@@ -149,7 +149,12 @@ RowsExport DistStore::ExportRowsAs(const std::string& verb, const KeyView& key,
   Outcome outcome = AwaitOutcome(verb, Make(Operation::Kind::kCut, verb, record.get()));
   const CutTable cut{verb, record, outcome.meta, outcome.states};
   uint64_t version = UINT64_MAX;
-  for (const ChunkState& state : *cut.states) version = std::min(version, state.row_version);
+  uint64_t latest = 0;
+  for (const ChunkState& state : *cut.states) {
+    version = std::min(version, state.row_version);
+    latest = std::max(latest, state.row_version);
+  }
+  CheckSince(verb, key, filter, latest);
   const std::vector<int64_t> ids = ExportedIds(cut, filter);
   RowsExport made{MakeRows(ids, record->info.shape, record->info.dtype), version};
   ReadValues(cut, made.rows);

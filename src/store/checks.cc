@@ -181,6 +181,15 @@ void CheckFilter(std::string_view verb, const KeyView& key, const RowsFilter& fi
              verb, key.ToString());
 }
 
+void CheckSince(std::string_view verb, const KeyView& key, const RowsFilter& filter,
+                uint64_t version) {
+  if (!filter.since || *filter.since <= version) return;
+  throw Fail(Code::kOutOfRange,
+             "{} {}: since={}, and the key is at version {}; after a restore all of it has to be "
+             "exported once",
+             verb, key.ToString(), *filter.since, version);
+}
+
 Rows MakeRows(std::span<const int64_t> ids, const Shape& row_shape, DType dtype) {
   const auto count = static_cast<int64_t>(ids.size());
   Rows rows{NDArray::Empty({count}, DType::kI64),

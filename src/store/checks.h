@@ -50,6 +50,9 @@ void CheckEachOnce(std::string_view verb, const KeyView& key, std::span<const in
 //   throws  kInvalidArgument  no ids can pass, or the key notes no versions
 void CheckFilter(std::string_view verb, const KeyView& key, const RowsFilter& filter,
                  const RowPolicy& policy);
+//   throws  kOutOfRange  what the filter has in `since` is later than `version`, which the key has
+void CheckSince(std::string_view verb, const KeyView& key, const RowsFilter& filter,
+                uint64_t version);
 // Arrays for rows with these ids.
 //   shape  ids: (n,); values: (n, ...), not filled
 Rows MakeRows(std::span<const int64_t> ids, const Shape& row_shape, DType dtype);

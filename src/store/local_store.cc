@@ -360,6 +360,7 @@ RowsExport LocalStore::ExportRows(const KeyView& key, const RowsFilter& filter) 
       Claim claim;
       const Entry& entry = ClaimTable(kVerb, key, Claim::Mode::kRead, &claim);
       CheckFilter(kVerb, key, filter, entry.rows->table.policy());
+      CheckSince(kVerb, key, filter, entry.rows->table.version());
       table = entry.rows->table;
       shape.emplace(RowsKey{entry.rows->row_shape, entry.rows->row_count, table->Emptied(), {}});
     }

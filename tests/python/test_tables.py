@@ -62,6 +62,8 @@ def test_an_export_has_what_has_changed_since():
     assert kv.export_rows("t", since=seen.version).ids.tolist() == [7]
     assert kv.export_rows("t", 6, 8).ids.tolist() == [7]
     assert kv.export_rows("t", since=2).ids.tolist() == []
+    with pytest.raises(mx.errors.OutOfRangeError, match="since=3.*version 2"):
+        kv.export_rows("t", since=3)
     other = mx.kv.create("local")
     other.init_table("t", 4)
     other.import_rows("t", seen.ids, seen.values)
