@@ -88,13 +88,14 @@ void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> 
       const Optimizer* const optimizer = item.optimizer ? item.optimizer.get() : optimizer_.get();
       if (optimizer != nullptr && NeedsWholeValue(optimizer->program())) {
         throw Fail(Code::kInvalidArgument,
-                   "{} {}: the program '{}' needs whole values, and the key is kept by rows", verb,
+                   "{} {}: the key is kept by rows, and the program '{}' needs whole values", verb,
                    item.key.ToString(), optimizer->program().name());
       }
       KeyInfo info{item.row_shape, item.dtype, Context::Cpu(), true, item.row_count};
       records.push_back(NewRecord(verb, item.key, std::move(info), item.mode));
       KeyRecord& record = *records.back();
       record.own = item.optimizer;
+      if (record.own) CheckUpdate(verb, record);
       record.value_bytes = static_cast<size_t>(item.row_shape.size()) * ItemSize(item.dtype);
       if (item.rows != nullptr) record.bytes.init_bytes = item.rows->values.bytes();
     }

@@ -244,6 +244,14 @@ void LocalStore::Broadcast(std::span<const InitItem> items, std::span<const Pull
   });
 }
 
+// Rows are updated each by itself.
+static void CheckUpdatesRows(std::string_view verb, const KeyView& key, const Optimizer& optimizer,
+                             Code code) {
+  if (!NeedsWholeValue(optimizer.program())) return;
+  throw Fail(code, "{} {}: the key is kept by rows, and the program '{}' needs whole values", verb,
+             key.ToString(), optimizer.program().name());
+}
+
 void LocalStore::InitRows(std::span<const RowsInitItem> items) {
   Counted(Verb::kInit, [&] {
     std::vector<InitItem> keys;
@@ -260,6 +268,11 @@ void LocalStore::InitRows(std::span<const RowsInitItem> items) {
     }
     const auto lock = Lock("init");
     CheckNew("init", keys);
+    for (const auto& entry : entries) {
+      if (entry->rows->own || shared_->updater->optimizer == nullptr) continue;
+      CheckUpdatesRows("init", entry->key.view(), *shared_->updater->optimizer,
+                       Code::kInvalidArgument);
+    }
     for (auto& entry : entries) shared_->keys.Insert(std::move(entry));
   });
 }
@@ -765,7 +778,13 @@ void LocalStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
     }
     auto replacement = std::make_shared<Updater>();
     replacement->optimizer = std::move(optimizer);
-    Replace("set_optimizer", std::move(replacement));
+    const auto lock = Lock("set_optimizer");
+    for (const auto& entry : shared_->keys.entries()) {
+      if (!entry->by_rows() || entry->rows->own) continue;
+      CheckUpdatesRows("set_optimizer", entry->key.view(), *replacement->optimizer,
+                       Code::kFailedPrecondition);
+    }
+    std::swap(shared_->updater, replacement);  // which goes after the lock
   });
 }
 
