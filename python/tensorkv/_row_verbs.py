@@ -249,18 +249,28 @@ def _id_sets(who: str, row_ids: Any) -> list[np.ndarray[Any, Any]]:
     return [np.unique(_rows.ids_of(who, one)) for one in given]
 
 
+def _constant(value: Any) -> float:
+    whole = number(value)
+    try:
+        if float(whole) == whole or whole != whole:
+            return float(whole)
+    except OverflowError:
+        pass
+    raise InvalidArgumentError(f"init_table: initializer {whole}, which no float64 is")
+
+
 def _initializer_of(given: Any) -> tuple[int, float, float, int]:
     """Return kind, numbers and seed of what rows begin with."""
     from . import initializer as init
 
     if given is None or is_scalar(given):
-        return _CONSTANT, 0.0 if given is None else float(number(given)), 0.0, 0
+        return _CONSTANT, 0.0 if given is None else _constant(given), 0.0, 0
     made: Any = init.create(given) if isinstance(given, str) else given
     if isinstance(made, type) and issubclass(made, init.Initializer):
         made = made()
     kind = type(made)
     if kind in (init.Zero, init.One, init.Constant) and is_scalar(made.value):
-        return _CONSTANT, float(number(made.value)), 0.0, 0
+        return _CONSTANT, _constant(made.value), 0.0, 0
     if kind in (init.Uniform, init.Normal):
         from .random import _stream
 

@@ -232,6 +232,55 @@ def test_dense_and_row_keys_in_one_push(kv):
     holds(kv.pull(3), np.zeros(3))
 
 
+@pytest.mark.parametrize("async_op", [False, True])
+def test_a_push_of_both_kinds_that_fails_changes_neither(kv, async_op):
+    kv.init("dense", mx.nd.ones((3,)))
+    kv.init("rows", start(dtype="bool"))
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=1))
+    with pytest.raises(mx.errors.InvalidArgumentError, match="push 'rows'.*bool"):
+        kv.push(["dense", "rows"], [mx.nd.ones((3,)), start(dtype="bool")], async_op=async_op)
+    holds(kv.pull("dense"), np.ones(3))
+    assert kv.round("dense") == 0
+
+
+def test_the_verb_of_an_error_is_that_of_the_call(kv):
+    kv.init("rows", start())
+    with pytest.raises(mx.errors.KeyNotFoundError, match="push_rows 'none'"):
+        kv.push_rows("none", [1], np.ones((1, 2), np.float32))
+    with pytest.raises(mx.errors.OutOfRangeError, match="^pull_rows 'rows'.*9"):
+        kv.pull_rows("rows", [9])
+    with pytest.raises(mx.errors.OutOfRangeError, match="^row_sparse_pull 'rows'.*9"):
+        kv.row_sparse_pull("rows", out=mx.nd.zeros((1, 2)), row_ids=mx.nd.array([9], dtype="int64"))
+
+
+def test_an_optimizer_that_needs_whole_values_is_refused(kv):
+    kv.init("rows", start())
+    with pytest.raises(mx.errors.FailedPreconditionError, match="whole values"):
+        kv.set_optimizer(mx.optimizer.LAMB())
+    kv.push("rows", start())
+    holds(kv.pull("rows", ignore_sparse=False), start().asnumpy())
+    kv.set_optimizer(mx.optimizer.SGD())
+    kv.delete("rows")
+    kv.init("dense", mx.nd.ones((3,)))
+    kv.set_optimizer(mx.optimizer.LAMB())
+    with pytest.raises(mx.errors.InvalidArgumentError, match="whole values"):
+        kv.init("rows", start())
+    assert "rows" not in kv
+
+
+def test_an_optimizer_that_cannot_update_a_tables_dtype_is_refused(kv):
+    with pytest.raises(mx.errors.InvalidArgumentError, match="'t'.*bool"):
+        kv.init_table("t", 2, "bool", optimizer=mx.optimizer.SGD())
+    assert "t" not in kv
+
+
+def test_a_constant_that_no_float64_is_is_refused(kv):
+    with pytest.raises(mx.errors.InvalidArgumentError, match="4611686018427387905"):
+        kv.init_table("t", 1, "int64", initializer=2**62 + 1)
+    kv.init_table("t", 1, "int64", initializer=2**62)
+    assert kv.pull_rows("t", [3])[0, 0] == 2**62
+
+
 def test_pushpull_and_broadcast(kv):
     outs = [mx.nd.zeros((4, 2)), sparse.zeros("row_sparse", (4, 2))]
     kv.broadcast("w", start(), out=outs)
