@@ -177,13 +177,19 @@ class TKV_API KVStore {
   // there is none.  Rows that are not there begin as the key's initializer has them.  A lazy optimizer
   // changes only the rows that are pushed.  A key made by Init takes rows, too: the others are zero in
   // its sum, but a lazy optimizer leaves them.
+  // `whole` are values of all rows of other keys, pushed in the same call; `verb` begins the message of an
+  // error.
   //   throws  as Push, and kOutOfRange (an id that the key does not have); nothing has changed
-  virtual void PushRows(std::span<const RowsPushItem> items);
+  virtual void PushRows(std::span<const RowsPushItem> items, std::span<const PushItem> whole = {},
+                        std::string_view verb = "push_rows");
   // Copies rows of keys made by InitRows.
   //   throws  as Pull, and kOutOfRange, kInvalidArgument (a key that is not kept by rows)
-  virtual void PullRows(std::span<const RowsPullItem> items);
-  virtual Ticket PushRowsAsync(std::span<const RowsPushItem> items);
-  virtual Ticket PullRowsAsync(std::span<const RowsPullItem> items);
+  virtual void PullRows(std::span<const RowsPullItem> items, std::string_view verb = "pull_rows");
+  virtual Ticket PushRowsAsync(std::span<const RowsPushItem> items,
+                               std::span<const PushItem> whole = {},
+                               std::string_view verb = "push_rows");
+  virtual Ticket PullRowsAsync(std::span<const RowsPullItem> items,
+                               std::string_view verb = "pull_rows");
 
   // Reads the rows of a key made by InitRows that are there, all at the version of this worker's last push,
   // while others go on.  Reads no other rows, and makes none.

@@ -19,8 +19,8 @@ namespace {
 // For each key lists of ids and of values that belong together.
 class RowsBatch {
  public:
-  RowsBatch(const char* verb, nb::handle key, nb::handle ids, nb::handle values)
-      : keys_(verb, key), ids_(keys_, ids, Use::kRead), values_(keys_, values, Use::kRead) {
+  RowsBatch(const std::string& verb, nb::handle key, nb::handle ids, nb::handle values)
+      : keys_(verb.c_str(), key), ids_(keys_, ids, Use::kRead), values_(keys_, values, Use::kRead) {
     for (size_t i = 0; i < keys_.size(); ++i) {
       const auto ids_of_key = ids_.Arrays(i);
       const auto values_of_key = values_.Arrays(i);
@@ -93,17 +93,35 @@ void InitRows(Store& self, nb::handle keys, const std::vector<Spec>& specs, nb::
   self.core->InitRows(items);
 }
 
-void PushRows(Store& self, nb::handle keys, nb::handle ids, nb::handle values, int priority) {
-  const RowsBatch batch("push", keys, ids, values);
-  const auto items = batch.PushItems(priority);
-  WithSteps([&] { self.core->PushRows(items); });
+// What the arguments of one call that pushes rows become, and whole values of other keys beside them.
+struct PushArguments {
+  PushArguments(const std::string& verb, nb::handle keys, nb::handle ids, nb::handle values,
+                nb::handle whole_key, nb::handle whole_values, int priority)
+      : batch(verb, keys, ids, values),
+        whole_keys(verb.c_str(), whole_key),
+        whole_batch(whole_keys, whole_values, Use::kRead),
+        items(batch.PushItems(priority)),
+        whole(whole_batch.PushItems(priority)) {}
+
+  const RowsBatch batch;
+  const Keys whole_keys;
+  const Batch whole_batch;
+  const std::vector<RowsPushItem> items;
+  const SmallVector<PushItem, 1> whole;
+};
+
+void PushRows(Store& self, const std::string& verb, nb::handle keys, nb::handle ids,
+              nb::handle values, nb::handle whole_keys, nb::handle whole_values, int priority) {
+  const PushArguments arguments(verb, keys, ids, values, whole_keys, whole_values, priority);
+  WithSteps([&] { self.core->PushRows(arguments.items, Span(arguments.whole), verb); });
 }
 
-nb::object PushRowsAsync(Store& self, nb::handle keys, nb::handle ids, nb::handle values,
+nb::object PushRowsAsync(Store& self, const std::string& verb, nb::handle keys, nb::handle ids,
+                         nb::handle values, nb::handle whole_keys, nb::handle whole_values,
                          int priority) {
-  const RowsBatch batch("push", keys, ids, values);
-  const auto items = batch.PushItems(priority);
-  return Started([&] { return self.core->PushRowsAsync(items); });
+  const PushArguments arguments(verb, keys, ids, values, whole_keys, whole_values, priority);
+  return Started(
+      [&] { return self.core->PushRowsAsync(arguments.items, Span(arguments.whole), verb); });
 }
 
 // What the arguments of one call that reads rows become: one array of ids and one out for each key,
@@ -127,13 +145,13 @@ void PullRows(Store& self, const std::string& verb, nb::handle keys, nb::handle 
               nb::handle outs, int priority) {
   const PullArguments arguments(verb, keys, ids, outs, priority);
   const Unlocked unlocked;
-  self.core->PullRows(arguments.items);
+  self.core->PullRows(arguments.items, verb);
 }
 
 nb::object PullRowsAsync(Store& self, const std::string& verb, nb::handle keys, nb::handle ids,
                          nb::handle outs, int priority) {
   const PullArguments arguments(verb, keys, ids, outs, priority);
-  return Started([&] { return self.core->PullRowsAsync(arguments.items); });
+  return Started([&] { return self.core->PullRowsAsync(arguments.items, verb); });
 }
 
 nb::tuple DescribeRows(Store& self, const std::string& verb, nb::handle key) {
@@ -188,12 +206,13 @@ void BindRows(nb::class_<Store>& store) {
   store
       .def("_init_rows", &InitRows, nb::arg("keys"), nb::arg("specs"), nb::arg("ids"),
            nb::arg("values"), nb::arg("mode"), nb::arg("optimizer").none() = nb::none())
-      .def("_push_rows", &PushRows, nb::arg("keys"), nb::arg("ids"), nb::arg("values"),
-           nb::arg("priority"))
-      .def("_push_rows_async", &PushRowsAsync, nb::arg("keys"), nb::arg("ids"), nb::arg("values"),
-           nb::arg("priority"),
-           nb::sig("def _push_rows_async(self, keys: object, ids: object, values: object, "
-                   "priority: int) -> Operation"))
+      .def("_push_rows", &PushRows, nb::arg("verb"), nb::arg("keys"), nb::arg("ids"),
+           nb::arg("values"), nb::arg("whole_keys"), nb::arg("whole_values"), nb::arg("priority"))
+      .def("_push_rows_async", &PushRowsAsync, nb::arg("verb"), nb::arg("keys"), nb::arg("ids"),
+           nb::arg("values"), nb::arg("whole_keys"), nb::arg("whole_values"), nb::arg("priority"),
+           nb::sig("def _push_rows_async(self, verb: str, keys: object, ids: object, "
+                   "values: object, whole_keys: object, whole_values: object, priority: int) -> "
+                   "Operation"))
       .def("_pull_rows", &PullRows, nb::arg("verb"), nb::arg("keys"), nb::arg("ids"),
            nb::arg("outs"), nb::arg("priority"))
       .def("_pull_rows_async", &PullRowsAsync, nb::arg("verb"), nb::arg("keys"), nb::arg("ids"),

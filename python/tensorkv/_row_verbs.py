@@ -611,18 +611,11 @@ class KVStoreRows(_core.Store):
                 dense[one] = [_dense_of(v) if is_one else v for v, is_one in zip(values, are_rows, strict=True)]
         ids = [[part.ids for part in parts] for parts in rows.values()]
         data = [[part.values for part in parts] for parts in rows.values()]
+        arguments = ("push", list(rows), ids, data, list(dense), list(dense.values()), priority)
         if not async_op:
-            if dense:
-                self._push(list(dense), list(dense.values()), priority)
-            if rows:
-                self._push_rows(list(rows), ids, data, priority)
+            self._push_rows(*arguments)
             return None
-        operations = []
-        if dense:
-            operations.append(self._push_async(list(dense), list(dense.values()), priority))
-        if rows:
-            operations.append(self._push_rows_async(list(rows), ids, data, priority))
-        return _ticket(operations, title("push", _one_or_all(pairs[0])), lambda: None)
+        return _ticket([self._push_rows_async(*arguments)], title("push", _one_or_all(pairs[0])), lambda: None)
 
     @overload
     def push_rows(
@@ -694,11 +687,12 @@ class KVStoreRows(_core.Store):
             flat = array if array.contiguous else array.copy()
             ids.append([found.reshape(-1)])
             data.append([flat._reshape([found.size, *row_shape])])
+        arguments: Any = ("push_rows", keys, ids, data, [], [], priority)
         if async_op:
-            operations = [self._push_rows_async(keys, ids, data, priority)] if keys else []
+            operations = [self._push_rows_async(*arguments)] if keys else []
             return _ticket(operations, title("push_rows", key), lambda: None)
         if keys:
-            self._push_rows(keys, ids, data, priority)
+            self._push_rows(*arguments)
         return None
 
     # --------------------------------------------------------------------------------------------------------- pulling

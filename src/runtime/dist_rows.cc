@@ -342,19 +342,37 @@ void DistStore::GatherAllRows(std::string_view verb, std::span<const NDArray* co
 }
 
 CallPtr DistStore::PushRowsAs(const std::string& verb, std::span<const RowsPushItem> items,
-                              bool until_done) {
-  const std::vector<KeyView> keys = KeysOf(items);
+                              std::span<const PushItem> whole, bool until_done) {
+  std::vector<KeyView> keys = KeysOf(items);
+  for (const PushItem& item : whole) keys.push_back(item.key);
   RaiseUnseen(verb, keys);
   SaveIfDue(keys);
-  return StartPushes(verb, GatherRowSources(verb, items), until_done);
+  std::vector<Source> sources;
+  if (!items.empty() || whole.empty()) sources = GatherRowSources(verb, items);
+  if (!whole.empty()) {
+    const size_t count = sources.size();
+    std::vector<Source> others = GatherSources(verb, whole);
+    for (Source& other : others) {
+      for (size_t i = 0; i < count; ++i) {
+        if (sources[i].record != other.record) continue;
+        throw Fail(Code::kInvalidArgument, "{} {}: the key stands with rows and with whole values",
+                   verb, other.record->key.view().ToString());
+      }
+      sources.push_back(std::move(other));
+    }
+  }
+  return StartPushes(verb, sources, until_done);
 }
 
-void DistStore::PushRows(std::span<const RowsPushItem> items) {
-  Counted(Verb::kPush, [&] { Tracked(PushRowsAs("push", items, false)); });
+void DistStore::PushRows(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
+                         std::string_view verb) {
+  Counted(Verb::kPush, [&] { Tracked(PushRowsAs(std::string(verb), items, whole, false)); });
 }
 
-Ticket DistStore::PushRowsAsync(std::span<const RowsPushItem> items) {
-  return Counted(Verb::kPush, [&] { return Tracked(PushRowsAs("push", items, true)); });
+Ticket DistStore::PushRowsAsync(std::span<const RowsPushItem> items,
+                                std::span<const PushItem> whole, std::string_view verb) {
+  return Counted(Verb::kPush,
+                 [&] { return Tracked(PushRowsAs(std::string(verb), items, whole, true)); });
 }
 
 // ---- pull ---------------------------------------------------------------------------------------
@@ -464,13 +482,13 @@ CallPtr DistStore::PullRowsAs(const std::string& verb, std::span<const RowsPullI
   return StartPulls(verb, GatherRowTargets(verb, items), is_async);
 }
 
-void DistStore::PullRows(std::span<const RowsPullItem> items) {
+void DistStore::PullRows(std::span<const RowsPullItem> items, std::string_view verb) {
   Counted(Verb::kPull,
-          [&] { Await(PullRowsAs("row_sparse_pull", items, false), options_.patience); });
+          [&] { Await(PullRowsAs(std::string(verb), items, false), options_.patience); });
 }
 
-Ticket DistStore::PullRowsAsync(std::span<const RowsPullItem> items) {
-  return Counted(Verb::kPull, [&] { return Tracked(PullRowsAs("row_sparse_pull", items, true)); });
+Ticket DistStore::PullRowsAsync(std::span<const RowsPullItem> items, std::string_view verb) {
+  return Counted(Verb::kPull, [&] { return Tracked(PullRowsAs(std::string(verb), items, true)); });
 }
 
 }  // namespace tkv

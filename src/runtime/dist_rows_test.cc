@@ -312,10 +312,10 @@ TEST(DistRows, WhatIsWrongChangesNothing) {
     store->Init("d", Floats({1, 2}));
     Push(store, {3}, {1});
     EXPECT_EQ(WhyNot([&] { Push(store, {1, 10}, {1, 1}); }),
-              "push 'e': id 10 at position 1, the key has ids below 10");
+              "push_rows 'e': id 10 at position 1, the key has ids below 10");
     EXPECT_NE(WhyNot([&] { Push(store, {-1}, {1}); }), "");
     EXPECT_EQ(WhyNot([&] { Push(store, {1, 2}, {1}); }),
-              "push 'e': values have shape (1, 3), 2 ids of this key need (2, 3)");
+              "push_rows 'e': values have shape (1, 3), 2 ids of this key need (2, 3)");
     EXPECT_NE(WhyNot([&] { Pull(store, {10}); }), "");
     EXPECT_EQ(store->Round("e"), 1u);
     EXPECT_EQ(Pull(store, {3, 1, 3}), (std::vector<float>{1, 0, 1}));
@@ -518,8 +518,17 @@ TEST(DistRows, ATableMayHaveAnOptimizerOfItsOwn) {
       const Rows rows{ids, values};
       const Rows* const list[] = {&rows};
       const RowsPushItem items[] = {{"own", list}, {"e", list}};
-      store->PushRows(items);
-      store->Push("d", Floats({1, 1}));
+      const NDArray ones = Floats({1, 1});
+      const NDArray* const arrays[] = {&ones};
+      const PushItem whole{"d", arrays};
+      if (round % 2 == 0) {
+        store->PushRows(items, {&whole, 1});
+      } else {
+        store->PushRows(items);
+        store->Push("d", ones);
+      }
+      const PushItem both{"e", arrays};
+      EXPECT_NE(WhyNot([&] { store->PushRows(items, {&both, 1}); }), "");
       const NDArray out = RowValues(std::vector<float>(10));
       std::vector<int64_t> all(10);
       for (int64_t id = 0; id < 10; ++id) all[static_cast<size_t>(id)] = id;

@@ -100,10 +100,12 @@ class DistStore final : public KVStore {
   }
   void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
   void InitRows(std::span<const RowsInitItem> items) override;
-  void PushRows(std::span<const RowsPushItem> items) override;
-  void PullRows(std::span<const RowsPullItem> items) override;
-  Ticket PushRowsAsync(std::span<const RowsPushItem> items) override;
-  Ticket PullRowsAsync(std::span<const RowsPullItem> items) override;
+  void PushRows(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
+                std::string_view verb) override;
+  void PullRows(std::span<const RowsPullItem> items, std::string_view verb) override;
+  Ticket PushRowsAsync(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
+                       std::string_view verb) override;
+  Ticket PullRowsAsync(std::span<const RowsPullItem> items, std::string_view verb) override;
   RowsExport ExportRows(const KeyView& key, const RowsFilter& filter) override;
   void ImportRows(const KeyView& key, const Rows& rows) override;
   TableStats StatsOfTable(const KeyView& key) override;
@@ -251,7 +253,8 @@ class DistStore final : public KVStore {
                                     std::span<const PushItem> inputs);
 
   // dist_rows.cc
-  CallPtr PushRowsAs(const std::string& verb, std::span<const RowsPushItem> items, bool until_done);
+  CallPtr PushRowsAs(const std::string& verb, std::span<const RowsPushItem> items,
+                     std::span<const PushItem> whole, bool until_done);
   CallPtr PullRowsAs(const std::string& verb, std::span<const RowsPullItem> items, bool is_async);
   std::vector<Source> GatherRowSources(std::string_view verb, std::span<const RowsPushItem> items);
   std::vector<Target> GatherRowTargets(std::string_view verb, std::span<const RowsPullItem> items);

@@ -66,7 +66,6 @@ RowGeometry GeometryOf(std::string_view verb, const Entry& entry) {
 // Which keys the call uses, each looked at once.
 void FindAndCheck(std::string_view verb, std::span<const PushItem> items,
                   std::span<const PullItem> outs, Claim* claim) {
-  ++claim->shared->calls;
   claim->entries.reserve(std::max(items.size(), outs.size()));
   claim->push_groups.reserve(items.size());
   claim->pull_groups.reserve(outs.size());
@@ -98,9 +97,7 @@ void FindAndCheck(std::string_view verb, std::span<const PushItem> items,
   }
 }
 
-void FindAndCheckRows(std::string_view verb, std::span<const RowsPushItem> items,
-                      std::span<const RowsPullItem> outs, Claim* claim) {
-  ++claim->shared->calls;
+void FindAndCheckRows(std::string_view verb, std::span<const RowsPushItem> items, Claim* claim) {
   for (const RowsPushItem& item : items) {
     const size_t group = GroupOf(verb, item.key, claim);
     const Entry& entry = *claim->entries[group];
@@ -112,6 +109,9 @@ void FindAndCheckRows(std::string_view verb, std::span<const RowsPushItem> items
     for (const Rows* rows : item.values) CheckRows(verb, item.key, *rows, geometry);
     claim->push_groups.push_back(group);
   }
+}
+
+void FindAndCheckRows(std::string_view verb, std::span<const RowsPullItem> outs, Claim* claim) {
   for (const RowsPullItem& item : outs) {
     const size_t group = GroupOf(verb, item.key, claim);
     const Entry& entry = *claim->entries[group];
@@ -121,6 +121,26 @@ void FindAndCheckRows(std::string_view verb, std::span<const RowsPushItem> items
     }
     CheckRowsOut(verb, item, GeometryOf(verb, entry));
     claim->pull_groups.push_back(group);
+  }
+}
+
+// A key brings rows or whole values, not both.
+void CheckNoneIsBoth(std::string_view verb, size_t rows, const Claim& claim) {
+  for (size_t i = rows; i < claim.push_groups.size(); ++i) {
+    const auto end = claim.push_groups.begin() + rows;
+    if (std::find(claim.push_groups.begin(), end, claim.push_groups[i]) == end) continue;
+    throw Fail(Code::kInvalidArgument, "{} {}: the key stands with rows and with whole values",
+               verb, claim.entries[claim.push_groups[i]]->key.view().ToString());
+  }
+}
+
+// Counts what pushes of whole values bring; `groups` are theirs.
+void CountPushed(std::span<const PushItem> items, std::span<const size_t> groups, Claim* claim) {
+  for (size_t i = 0; i < items.size(); ++i) {
+    Entry& entry = *claim->entries[groups[i]];
+    entry.pushed_arrays += items[i].values.size();
+    if (!entry.by_rows()) continue;
+    for (const NDArray* value : items[i].values) entry.of_rows.pushed_bytes += value->bytes();
   }
 }
 
@@ -190,15 +210,11 @@ void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
                std::span<const PullItem> outs, Shared* shared, const StoreOptions& options,
                std::unique_lock<std::mutex> lock, Claim* claim) {
   claim->shared = shared;
+  ++shared->calls;
   FindAndCheck(verb, items, outs, claim);
   claim->mode = items.empty() ? Claim::Mode::kRead : Claim::Mode::kWrite;
   Take(verb, options, &lock, claim);
-  for (size_t i = 0; i < items.size(); ++i) {
-    Entry& entry = *claim->entries[claim->push_groups[i]];
-    entry.pushed_arrays += items[i].values.size();
-    if (!entry.by_rows()) continue;
-    for (const NDArray* value : items[i].values) entry.of_rows.pushed_bytes += value->bytes();
-  }
+  CountPushed(items, {claim->push_groups.data(), items.size()}, claim);
   for (size_t i = 0; i < outs.size(); ++i) {
     Entry& entry = *claim->entries[claim->pull_groups[i]];
     entry.pulled_arrays += outs[i].outs.size();
@@ -209,16 +225,28 @@ void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
 }
 
 void ClaimRows(std::string_view verb, std::span<const RowsPushItem> items,
-               std::span<const RowsPullItem> outs, Shared* shared, const StoreOptions& options,
+               std::span<const PushItem> whole, Shared* shared, const StoreOptions& options,
                std::unique_lock<std::mutex> lock, Claim* claim) {
   claim->shared = shared;
-  FindAndCheckRows(verb, items, outs, claim);
-  claim->mode = items.empty() ? Claim::Mode::kRead : Claim::Mode::kWrite;
+  ++shared->calls;
+  FindAndCheckRows(verb, items, claim);
+  FindAndCheck(verb, whole, {}, claim);
+  CheckNoneIsBoth(verb, items.size(), *claim);
+  claim->mode = Claim::Mode::kWrite;
   Take(verb, options, &lock, claim);
+  CountPushed(whole, {claim->push_groups.data() + items.size(), whole.size()}, claim);
   for (size_t i = 0; i < items.size(); ++i) {
     UserBytes& bytes = claim->entries[claim->push_groups[i]]->of_rows;
     for (const Rows* rows : items[i].values) bytes.pushed_bytes += rows->values.bytes();
   }
+}
+
+void ClaimRows(std::string_view verb, std::span<const RowsPullItem> outs, Shared* shared,
+               const StoreOptions& options, std::unique_lock<std::mutex> lock, Claim* claim) {
+  claim->shared = shared;
+  ++shared->calls;
+  FindAndCheckRows(verb, outs, claim);
+  Take(verb, options, &lock, claim);
   for (size_t i = 0; i < outs.size(); ++i) {
     const Entry& entry = *claim->entries[claim->pull_groups[i]];
     claim->entries[claim->pull_groups[i]]->of_rows.pulled_bytes +=

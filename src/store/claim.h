@@ -103,10 +103,13 @@ void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
                std::span<const PullItem> outs, Shared* shared, const StoreOptions& options,
                std::unique_lock<std::mutex> lock, Claim* claim);
 
-// The same for calls that bring rows, or ask for some.
+// The same for calls that bring rows, and whole values of other keys, which follow them.
 void ClaimRows(std::string_view verb, std::span<const RowsPushItem> items,
-               std::span<const RowsPullItem> outs, Shared* shared, const StoreOptions& options,
+               std::span<const PushItem> whole, Shared* shared, const StoreOptions& options,
                std::unique_lock<std::mutex> lock, Claim* claim);
+// The same for calls that ask for rows.
+void ClaimRows(std::string_view verb, std::span<const RowsPullItem> outs, Shared* shared,
+               const StoreOptions& options, std::unique_lock<std::mutex> lock, Claim* claim);
 
 // Claims one key.
 //   blocks, throws  as ClaimKeys

@@ -43,12 +43,13 @@ void KVStore::InitRows(std::span<const RowsInitItem> /*items*/) {
   throw Fail(Code::kUnimplemented, "init: the store '{}' keeps no rows", type());
 }
 
-void KVStore::PushRows(std::span<const RowsPushItem> /*items*/) {
-  throw Fail(Code::kUnimplemented, "push: the store '{}' keeps no rows", type());
+void KVStore::PushRows(std::span<const RowsPushItem> /*items*/, std::span<const PushItem> /*whole*/,
+                       std::string_view verb) {
+  throw Fail(Code::kUnimplemented, "{}: the store '{}' keeps no rows", verb, type());
 }
 
-void KVStore::PullRows(std::span<const RowsPullItem> /*items*/) {
-  throw Fail(Code::kUnimplemented, "row_sparse_pull: the store '{}' keeps no rows", type());
+void KVStore::PullRows(std::span<const RowsPullItem> /*items*/, std::string_view verb) {
+  throw Fail(Code::kUnimplemented, "{}: the store '{}' keeps no rows", verb, type());
 }
 
 RowsExport KVStore::ExportRows(const KeyView& /*key*/, const RowsFilter& /*filter*/) {
@@ -63,13 +64,14 @@ TableStats KVStore::StatsOfTable(const KeyView& /*key*/) {
   throw Fail(Code::kUnimplemented, "table_stats: the store '{}' keeps no rows", type());
 }
 
-Ticket KVStore::PushRowsAsync(std::span<const RowsPushItem> items) {
-  PushRows(items);
+Ticket KVStore::PushRowsAsync(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
+                              std::string_view verb) {
+  PushRows(items, whole, verb);
   return DoneTicket();
 }
 
-Ticket KVStore::PullRowsAsync(std::span<const RowsPullItem> items) {
-  PullRows(items);
+Ticket KVStore::PullRowsAsync(std::span<const RowsPullItem> items, std::string_view verb) {
+  PullRows(items, verb);
   return DoneTicket();
 }
 

@@ -104,7 +104,7 @@ LocalCompression::Owed LocalCompression::Apply(std::string_view verb,
   sources->bases.resize(entries.size());
   for (size_t g = 0; g < entries.size(); ++g) {
     Entry& entry = *entries[g];
-    if (entry.by_rows()) continue;
+    if (entry.by_rows() || sources->of(g).empty()) continue;
     const codec::Compressor compressor = compressions_.For(entry.key.view());
     const bool is_dense = compressor.encoding == Encoding::kDense;
     if (is_dense && entry.residuals.empty()) continue;

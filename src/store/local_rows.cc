@@ -86,7 +86,9 @@ RowSums SumRows(std::string_view verb, std::span<const RowsPushItem> items, cons
   size_t arrays = 0;
   for (const RowsPushItem& item : items) arrays += 2 * item.values.size();
   kept->reserve(arrays);
-  std::vector<std::vector<RowList>> lists(claim.entries.size());
+  size_t groups = 0;
+  for (size_t i = 0; i < items.size(); ++i) groups = std::max(groups, claim.push_groups[i] + 1);
+  std::vector<std::vector<RowList>> lists(groups);
   for (size_t i = 0; i < items.size(); ++i) {
     const size_t group = claim.push_groups[i];
     for (const Rows* rows : items[i].values) {
@@ -94,8 +96,8 @@ RowSums SumRows(std::string_view verb, std::span<const RowsPushItem> items, cons
           TakeRows(verb, items[i].key, *rows, RowCount(*claim.entries[group]), patience, kept));
     }
   }
-  RowSums sums(lists.size());
-  for (size_t g = 0; g < lists.size(); ++g) {
+  RowSums sums(claim.entries.size());
+  for (size_t g = 0; g < groups; ++g) {
     const Entry& entry = *claim.entries[g];
     // Rows of a value are updated in runs, which lie together.
     try {

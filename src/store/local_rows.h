@@ -24,8 +24,8 @@ std::shared_ptr<Entry> MakeRowsEntry(const RowsInitItem& item, std::chrono::nano
 // What a call brings for each of its keys as rows; none: as arrays, or nothing.
 using RowSums = std::vector<std::optional<SparseSum>>;
 
-// The rows of a call, those of a key that stands twice as one list.  May borrow the arrays of the items
-// and of `kept`.
+// The rows of a call, those of a key that stands twice as one list, for each of its keys; none for those
+// that follow the keys of the items.  May borrow the arrays of the items and of `kept`.
 //   blocks  until they can be read, at most the patience
 //   throws  kOutOfRange (naming the id), kInvalidArgument (rows that cannot be summed)
 RowSums SumRows(std::string_view verb, std::span<const RowsPushItem> items, const Claim& claim,

@@ -249,12 +249,12 @@ TEST(LocalRows, IdsAreCheckedBeforeAnythingChanges) {
   const RowsPushItem items[] = {{"e", first}, {"f", second}};
   const auto failure = test::FailureOf([&] { store->PushRows(items); });
   EXPECT_EQ(failure.code, Code::kOutOfRange);
-  EXPECT_EQ(failure.message, "push 'f': id 12 at position 3, the key has ids below 10");
+  EXPECT_EQ(failure.message, "push_rows 'f': id 12 at position 3, the key has ids below 10");
   EXPECT_FAILS(Code::kOutOfRange, PushRows(*store, "e", {negative}));
   EXPECT_EQ(Values(PullRows(*store, "e", {1}, {2})), (std::vector<float>{0, 0}));
   EXPECT_EQ(store->Round("e"), 0);
   const auto pull = test::FailureOf([&] { PullRows(*store, "e", {0, 10}, {2}); });
-  EXPECT_EQ(pull.message, "row_sparse_pull 'e': id 10 at position 1, the key has ids below 10");
+  EXPECT_EQ(pull.message, "pull_rows 'e': id 10 at position 1, the key has ids below 10");
   store->Init("dense", Full({3, 2}, 0));
   EXPECT_FAILS(Code::kOutOfRange, PushRows(*store, "dense", {{Ids({3}), Full({1, 2}, 1)}}));
 }

@@ -59,11 +59,12 @@ class LocalStore final : public KVStore {
   }
   void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
   void InitRows(std::span<const RowsInitItem> items) override;
-  void PushRows(std::span<const RowsPushItem> items) override {
-    FailureCounted(Verb::kPush, [&] { RunPushRows(items); });
+  void PushRows(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
+                std::string_view verb) override {
+    FailureCounted(Verb::kPush, [&] { RunPushRows(verb, items, whole); });
   }
-  void PullRows(std::span<const RowsPullItem> items) override {
-    FailureCounted(Verb::kPull, [&] { RunPullRows(items); });
+  void PullRows(std::span<const RowsPullItem> items, std::string_view verb) override {
+    FailureCounted(Verb::kPull, [&] { RunPullRows(verb, items); });
   }
   RowsExport ExportRows(const KeyView& key, const RowsFilter& filter) override;
   void ImportRows(const KeyView& key, const Rows& rows) override;
@@ -185,8 +186,11 @@ class LocalStore final : public KVStore {
   void RunFunction(const Claim& claim, size_t push_count, const Sources& sources);
   void RunTiles(std::string_view verb, const Claim& claim, size_t push_count,
                 const Sources& sources, const Outputs* fused_outputs, RowSums rows = {});
-  void RunPushRows(std::span<const RowsPushItem> items);
-  void RunPullRows(std::span<const RowsPullItem> items);
+  void RunPushRows(std::string_view verb, std::span<const RowsPushItem> items,
+                   std::span<const PushItem> whole);
+  void Update(std::string_view verb, const Claim& claim, size_t push_count, bool runs_function,
+              Sources* sources, const Outputs* fused_outputs, RowSums rows);
+  void RunPullRows(std::string_view verb, std::span<const RowsPullItem> items);
   Entry& ClaimTable(std::string_view verb, const KeyView& key, Claim::Mode mode, Claim* claim);
   void AssignMany(std::string_view verb, const Claim& claim, size_t push_count,
                   const Sources& sources, const Outputs* fused_outputs);
@@ -317,13 +321,14 @@ static const std::shared_ptr<const Optimizer>& OptimizerOf(const Entry& entry,
   return entry.by_rows() && entry.rows->own ? entry.rows->own->optimizer : updater.optimizer;
 }
 
-void LocalStore::RunPushRows(std::span<const RowsPushItem> items) {
-  const std::string_view verb = "push";
+void LocalStore::RunPushRows(std::string_view verb, std::span<const RowsPushItem> items,
+                             std::span<const PushItem> whole) {
   auto lock = Lock(verb);
   verbs_.CalledWithLock(Verb::kPush);
-  if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
+  if (items.empty() && whole.empty())
+    throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   Claim claim;
-  ClaimRows(verb, items, {}, shared_.get(), options_, std::move(lock), &claim);
+  ClaimRows(verb, items, whole, shared_.get(), options_, std::move(lock), &claim);
   const bool runs_function =
       RunsFunction(verb, claim, {claim.push_groups.data(), claim.push_groups.size()});
   std::vector<NDArray> kept;
@@ -332,12 +337,12 @@ void LocalStore::RunPushRows(std::span<const RowsPushItem> items) {
   const std::shared_ptr<const Optimizer>& optimizer = claim.updater->optimizer;
   const bool is_lazy =
       optimizer != nullptr && optimizer->lazy() && !NeedsWholeValue(optimizer->program());
-  Sources sources;
-  sources.ends.assign(claim.entries.size(), 0);
+  Sources sources = Gather(whole, {claim.push_groups.data() + items.size(), whole.size()},
+                           claim.entries.size(), options_.patience);
   sources.bases.resize(claim.entries.size());
   for (size_t g = 0; g < claim.entries.size(); ++g) {
     const Entry& entry = *claim.entries[g];
-    if (entry.by_rows() || (is_lazy && IsArithmetic(entry.dtype()))) continue;
+    if (!rows[g] || entry.by_rows() || (is_lazy && IsArithmetic(entry.dtype()))) continue;
     try {
       sources.bases[g] = SpreadOut(entry, *rows[g]);
     } catch (const Error& error) {
@@ -345,13 +350,8 @@ void LocalStore::RunPushRows(std::span<const RowsPushItem> items) {
     }
     rows[g].reset();
   }
-  const size_t push_count = claim.entries.size();
-  if (runs_function) {
-    RunFunction(claim, push_count, sources);
-  } else {
-    RunTiles(verb, claim, push_count, sources, nullptr, std::move(rows));
-  }
-  claim.pushed_keys = push_count;
+  Update(verb, claim, claim.entries.size(), runs_function, &sources, nullptr, std::move(rows));
+  claim.pushed_keys = claim.entries.size();
   traced.Note(Span::Kind::kPush, claim.push_groups);
 }
 
@@ -397,13 +397,12 @@ TableStats LocalStore::StatsOfTable(const KeyView& key) {
   return ClaimTable("table_stats", key, Claim::Mode::kRead, &claim).rows->table.Stats();
 }
 
-void LocalStore::RunPullRows(std::span<const RowsPullItem> items) {
-  const std::string_view verb = "row_sparse_pull";
+void LocalStore::RunPullRows(std::string_view verb, std::span<const RowsPullItem> items) {
   auto lock = Lock(verb);
   verbs_.CalledWithLock(Verb::kPull);
   if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   Claim claim;
-  ClaimRows(verb, {}, items, shared_.get(), options_, std::move(lock), &claim);
+  ClaimRows(verb, items, shared_.get(), options_, std::move(lock), &claim);
   LocalTrace::Call traced(&trace_, claim);
   PullRowsOf(verb, claim, items, options_.patience, ThreadsFor(options_.threads));
   traced.Note(Span::Kind::kPull, claim.pull_groups);
@@ -442,6 +441,36 @@ bool LocalStore::CanFuse(const Claim& claim, std::span<const PushItem> items,
   return !check.Conflicts();
 }
 
+// Sums what the first keys of the call get, of `rows` or of `sources`, as compression has it arrive, and
+// hands it to the updater.
+void LocalStore::Update(std::string_view verb, const Claim& claim, size_t push_count,
+                        bool runs_function, Sources* sources, const Outputs* fused_outputs,
+                        RowSums rows) {
+  LocalCompression::Owed owed;
+  if (compression_.any()) {
+    owed = compression_.Apply(verb, {claim.entries.data(), push_count}, sources,
+                              ThreadsFor(options_.threads));
+  }
+  if (runs_function) {
+    RunFunction(claim, push_count, *sources);
+  } else {
+    if (claim.has_rows) rows.resize(push_count);
+    for (size_t g = 0; g < rows.size(); ++g) {
+      const Entry& entry = *claim.entries[g];
+      if (rows[g] || !entry.by_rows()) continue;
+      CheckSum(verb, entry, sources->of(g).size());
+      rows[g] = SumArrays(entry, sources->of(g));
+    }
+    RunTiles(verb, claim, push_count, *sources, fused_outputs, std::move(rows));
+  }
+  if (owed.lost > 0 && options_.log && !has_warned_of_lost_.exchange(true)) {
+    options_.log(2, Format("{}: {} elements are not finite; compressed, they count as 0 but for "
+                           "fp16 and bf16 (said once)",
+                           verb, owed.lost));
+  }
+  std::move(owed).Keep();
+}
+
 void LocalStore::Run(Verb counted, std::span<const PushItem> items,
                      std::span<const PullItem> outs) {
   const std::string_view verb = Name(counted);
@@ -462,31 +491,9 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
   const bool fuse =
       push_count > 0 && !outs.empty() && CanFuse(claim, items, outs, sources, outputs);
   LocalTrace::Call traced(&trace_, claim);
-  LocalCompression::Owed owed;
-  if (push_count > 0 && compression_.any()) {
-    owed = compression_.Apply(verb, {claim.entries.data(), push_count}, &sources,
-                              ThreadsFor(options_.threads));
-  }
   if (push_count > 0) {
-    if (runs_function) {
-      RunFunction(claim, push_count, sources);
-    } else {
-      RowSums rows(claim.has_rows ? push_count : 0);
-      for (size_t g = 0; g < rows.size(); ++g) {
-        const Entry& entry = *claim.entries[g];
-        if (!entry.by_rows()) continue;
-        CheckSum(verb, entry, sources.of(g).size());
-        rows[g] = SumArrays(entry, sources.of(g));
-      }
-      RunTiles(verb, claim, push_count, sources, fuse ? &outputs : nullptr, std::move(rows));
-    }
+    Update(verb, claim, push_count, runs_function, &sources, fuse ? &outputs : nullptr, {});
   }
-  if (owed.lost > 0 && options_.log && !has_warned_of_lost_.exchange(true)) {
-    options_.log(2, Format("{}: {} elements are not finite; compressed, they count as 0 but for "
-                           "fp16 and bf16 (said once)",
-                           verb, owed.lost));
-  }
-  std::move(owed).Keep();
   claim.pushed_keys = push_count;
   if (push_count > 0) traced.Note(Span::Kind::kPush, claim.push_groups);
   if (fuse) {
