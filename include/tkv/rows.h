@@ -52,6 +52,8 @@ struct TableStats {
 
 // Ids are below this number, so that an int64 holds each of them.
 inline constexpr uint64_t kRowsMax = uint64_t{1} << 63;
+// Of one row of a key that is kept by rows.
+inline constexpr size_t kRowBytesMax = size_t{16} << 20;
 
 // Row i of the values is the row `ids[i]` of the key.  An id may stand there several times, in any
 // order: its rows are summed.

@@ -408,7 +408,8 @@ class KVStore(KVStoreVerbs):
 
     def _meets_shape(self, key: Any, shape: tuple[int, ...], dtype: str) -> None:
         """Have a function that servers run read for a new key, before it is made."""
-        self._meets(key, nd_empty(shape, dtype=dtype))
+        if isinstance(self._function, Read):
+            self._meets(key, nd_empty(shape, dtype=dtype))
 
     def state(self, name: str) -> NDArray:
         """Return an array that a function of `set_updater` keeps for the key that it is called for: zeros at first.

@@ -41,11 +41,6 @@ void CheckRowTotal(std::string_view verb, const KeyView& key, size_t rows) {
 RowPolicy CheckTable(std::string_view verb, const RowsInitItem& item) {
   CheckNewRows(item);
   const auto elements = static_cast<size_t>(item.row_shape.size());
-  if (elements == 0 || elements * ItemSize(item.dtype) > KeyMeta::kRowBytesMax) {
-    throw Fail(Code::kInvalidArgument, "{} {}: rows of shape {} {}; a row has 1 to {} bytes", verb,
-               item.key.ToString(), item.row_shape.ToString(), Name(item.dtype),
-               KeyMeta::kRowBytesMax);
-  }
   try {
     const InitialRow initial(item.dtype, elements, item.initializer);
     return RowTable::CheckedPolicy(item.policy, item.dtype);

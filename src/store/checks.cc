@@ -203,10 +203,10 @@ void CheckNewRows(const RowsInitItem& item) {
     throw Fail(Code::kInvalidArgument, "init {}: row_count is {}, from 1 to 2^63 is possible",
                item.key.ToString(), item.row_count);
   }
-  constexpr int64_t kElementsMax = int64_t{1} << 26;
-  if (item.row_shape.size() > kElementsMax) {
-    throw Fail(Code::kInvalidArgument, "init {}: a row has {} elements, at most {} are possible",
-               item.key.ToString(), item.row_shape.size(), kElementsMax);
+  const auto elements = static_cast<size_t>(item.row_shape.size());
+  if (elements == 0 || elements > kRowBytesMax / ItemSize(item.dtype)) {
+    throw Fail(Code::kInvalidArgument, "init {}: rows of shape {} {}; a row has 1 to {} bytes",
+               item.key.ToString(), item.row_shape.ToString(), Name(item.dtype), kRowBytesMax);
   }
   if (item.rows == nullptr) return;
   CheckRows("init", item.key, *item.rows, {item.row_shape, item.dtype, item.row_count});

@@ -285,16 +285,18 @@ std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const 
 }
 
 void CheckRowKeys(const checkpoint::Reader& reader) {
-  constexpr int64_t kElementsMax = int64_t{1} << 26;
   for (const SavedKey& key : reader.keys()) {
     if (!key.by_rows) continue;
     const std::string name = key.key.view().ToString();
-    if (key.shape.size() > kElementsMax) {
-      throw Fail(Code::kDataLoss, "{}: key {}: a row has {} elements", reader.path(), name,
-                 key.shape.size());
+    const auto elements = static_cast<size_t>(key.shape.size());
+    if (elements > kRowBytesMax / ItemSize(key.dtype)) {
+      throw Fail(Code::kDataLoss,
+                 "{}: key {}: a row has {} elements of {}, at most {} bytes are "
+                 "possible",
+                 reader.path(), name, elements, Name(key.dtype), kRowBytesMax);
     }
     try {
-      const InitialRow initial(key.dtype, static_cast<size_t>(key.shape.size()), key.initializer);
+      const InitialRow initial(key.dtype, elements, key.initializer);
     } catch (const Error& error) {
       if (error.code() != Code::kInvalidArgument) throw;
       throw Fail(Code::kDataLoss, "{}: key {}: {}", reader.path(), name, error.what());

@@ -39,9 +39,9 @@ namespace {
 
 //   throws  kInvalidArgument  rows, buckets or an initializer that cannot be
 void CheckRows(const KeyMeta& meta) {
-  if (meta.elements() == 0 || meta.elements() * ItemSize(meta.dtype) > KeyMeta::kRowBytesMax) {
+  if (meta.elements() == 0 || meta.elements() * ItemSize(meta.dtype) > kRowBytesMax) {
     throw Fail(Code::kInvalidArgument, "rows of shape {} {}: one row has 1 to {} bytes",
-               meta.shape.ToString(), Name(meta.dtype), KeyMeta::kRowBytesMax);
+               meta.shape.ToString(), Name(meta.dtype), kRowBytesMax);
   }
   if (meta.row_count == 0 || meta.row_count > kRowsMax) {
     throw Fail(Code::kInvalidArgument, "{} rows; there are 1 to 2^63", meta.row_count);

@@ -188,7 +188,6 @@ struct KeyMeta {  // INIT, EXISTS, META
   static constexpr uint32_t kStalenessMax = 1024;
   static constexpr uint64_t kChunksMax = uint64_t{1} << 22;  // a place is kept for each
   static constexpr uint32_t kBucketsMax = 1024 * 16;
-  static constexpr size_t kRowBytesMax = size_t{16} << 20;
   enum class Mode : uint8_t { kSync = 0, kAsync = 1 };  // wire value
 
   std::string name;    // canonical

@@ -274,6 +274,14 @@ def test_an_optimizer_that_cannot_update_a_tables_dtype_is_refused(kv):
     assert "t" not in kv
 
 
+@pytest.mark.parametrize("dim", [0, 2**23, 2**40, (2**20, 2**20)])
+def test_a_row_has_at_most_16_mib_and_at_least_an_element(kv, dim):
+    with pytest.raises(mx.errors.InvalidArgumentError, match="'t'.*1 to 16777216 bytes"):
+        kv.init_table("t", dim)
+    assert "t" not in kv
+    kv.init_table("t", 2**22)
+
+
 def test_a_constant_that_no_float64_is_is_refused(kv):
     with pytest.raises(mx.errors.InvalidArgumentError, match="4611686018427387905"):
         kv.init_table("t", 1, "int64", initializer=2**62 + 1)
