@@ -396,13 +396,14 @@ void ReadCandidatesInto(const checkpoint::Reader& reader, size_t index, RowTable
 
 }  // namespace
 
-void ReadInto(const checkpoint::Reader& reader, size_t index, RowTable* table) {
+void ReadInto(const checkpoint::Reader& reader, size_t index, bool with_values, RowTable* table) {
   const checkpoint::SavedKey& saved = reader.keys()[index];
-  if (saved.has_value) {
+  const bool has_values = with_values && saved.has_value;
+  if (has_values) {
     table->ContinueFrom(saved.row_version);
     if (table->policy().admit_count > 1) ReadCandidatesInto(reader, index, table);
   }
-  if (!saved.has_value && !saved.has_master && saved.arrays.empty()) return;
+  if (!has_values && !saved.has_master && saved.arrays.empty()) return;
   const size_t wide_bytes = table->row_elements() * ItemSize(ComputeType(table->dtype()));
   const size_t row_bytes = std::max({sizeof(uint64_t), table->row_bytes(), wide_bytes});
   const uint64_t at_once = std::clamp<uint64_t>(kSavedBytes / row_bytes, 1, saved.rows + 1);
@@ -421,10 +422,10 @@ void ReadInto(const checkpoint::Reader& reader, size_t index, RowTable* table) {
       reader.Read(index, part, block, at * bytes);
       return RowSource{block.data(), bytes, nullptr};
     };
-    if (saved.has_value) {
+    if (has_values) {
       table->Assign(places, read(checkpoint::kValuePart, table->row_bytes()), table->dtype());
     }
-    if (saved.has_value && saved.policy.has_notes && table->policy().has_notes) {
+    if (has_values && saved.policy.has_notes && table->policy().has_notes) {
       const RowSource notes = read(checkpoint::kNotesPart, sizeof(RowNote));
       table->AssignNotes(places, reinterpret_cast<const RowNote*>(notes.base));
     }

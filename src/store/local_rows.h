@@ -101,8 +101,9 @@ class TableParts {
   std::vector<std::byte> block_;
 };
 
-// Rows of a snapshot, with their states, become rows of a table.
+// Rows of a snapshot become rows of a table, with their states; those that are there keep their values unless
+// these are wanted, too.
 //   throws  as the reader and Reserve do
-void ReadInto(const checkpoint::Reader& reader, size_t index, RowTable* table);
+void ReadInto(const checkpoint::Reader& reader, size_t index, bool with_values, RowTable* table);
 
 }  // namespace tkv

@@ -912,7 +912,7 @@ KVStore::SnapshotInfo LocalStore::LoadAs(const char* verb, const std::string& pa
         const RowTable& table = claim.entries[i]->rows->table;
         loaded[i].table = parts == Parts::kAll ? table.Emptied() : table;
         loaded[i].table->StartStates(saved.arrays.size(), saved.has_master);
-        ReadInto(reader, matches[i], &*loaded[i].table);
+        ReadInto(reader, matches[i], parts == Parts::kAll, &*loaded[i].table);
         for (size_t s = 0; s < saved.scalars.size(); ++s) {
           reader.Read(matches[i], checkpoint::kStateParts + saved.arrays.size() + s,
                       std::as_writable_bytes(std::span(&loaded[i].scalars.emplace_back(), 1)));

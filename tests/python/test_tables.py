@@ -92,6 +92,25 @@ def test_a_table_has_an_optimizer_of_its_own():
     assert kv.pull_rows("own", np.array([1]))[0, 0] == -1
 
 
+@pytest.mark.parametrize("where", ["local", "dist_sync"])
+def test_the_states_of_a_whole_snapshot_leave_the_values(where, tmp_path):
+    def store():
+        kv = mx.kv.create(where, **({"bootstrap": "self"} if where == "dist_sync" else {}))
+        kv.init_table("t", 4)
+        kv.set_optimizer(mx.optimizer.SGD(learning_rate=1, momentum=0.5))
+        return kv
+
+    with store() as kv:
+        kv.push_rows("t", [1], ONES[:1])
+        kv.save(tmp_path / "whole")
+    with store() as kv:
+        kv.push_rows("t", [1, 2], ONES * 8)
+        kv.load_optimizer_states(tmp_path / "whole")
+        assert kv.pull_rows("t", [1, 2])[:, 0].tolist() == [-8, -8]
+        kv.push_rows("t", [1, 2], ONES)
+        assert kv.pull_rows("t", [1, 2])[:, 0].tolist() == [-9.5, -9]  # with the momentum of the snapshot
+
+
 def test_a_schedule_of_a_table_counts_its_pushes(capsys):
     kv = mx.kv.create("local")
     kv.init("dense", mx.nd.zeros((2,)))
