@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
@@ -16,7 +17,7 @@ import numpy as np
 
 from . import _core, _rows, sparse, ticket
 from . import ndarray as nd
-from ._elements import FLOATS, dtype_name, is_row_sparse, is_scalar, number, shape_list
+from ._elements import BITS, FLOATS, dtype_name, is_row_sparse, is_scalar, number, shape_list
 from ._part import part_of
 from .errors import AlreadyExistsError, InvalidArgumentError, KVError
 from .ndarray import NDArray
@@ -69,6 +70,14 @@ def is_rows(value: object) -> bool:
 def shape_and_dtype(value: Any) -> tuple[tuple[int, ...], str]:
     """Return shape and dtype of a row-sparse value."""
     return tuple(value.shape), dtype_name(value.dtype)
+
+
+def _shape_and_dtype(who: str, value: Any, writable: bool) -> tuple[tuple[int, ...], str]:
+    """Return shape and dtype of a dense or a row-sparse value or output."""
+    if is_row_sparse(value) or (not writable and is_rows(value)):
+        return shape_and_dtype(value)
+    view = _view(who, value, writable)
+    return view.shape, view.dtype_name
 
 
 def _given(who: str, value: Any, is_unique: bool = False) -> _Given:
@@ -729,6 +738,7 @@ class KVStoreRows(_core.Store):
         if view.shape != info.whole():
             raise InvalidArgumentError(f"{who}: an output of shape {view.shape}, the key has {_shown(info)}")
         _check_end(who, info)
+        _check_dtype(who, view.dtype_name, info.dtype)
         array = _new(view.shape, view.dtype_name, view) if is_sparse else view
         pulls.add_whole(key, array)
         if is_sparse:
@@ -782,11 +792,14 @@ class KVStoreRows(_core.Store):
                 raise InvalidArgumentError(
                     f"{who}: {len(values)} values and {len(outs)} outputs, one and at least one are needed"
                 )
-            wanted = tuple(values[0].shape) if is_rows(values[0]) else _view(who, values[0], False).shape
+            wanted, dtype = _shape_and_dtype(who, values[0], False)
             for target in outs:
-                found = tuple(target.shape) if is_row_sparse(target) else _view(who, target, True).shape
+                found, found_dtype = _shape_and_dtype(who, target, True)
                 if found != wanted:
                     raise InvalidArgumentError(f"{who}: an output of shape {found}, the value has {wanted}")
+                _check_dtype(who, found_dtype, dtype)
+            if is_rows(values[0]):
+                _check_end(who, _Info(wanted[1:], dtype, wanted[0]))
         self._init_given(key, value, "")
         self._planned(*targets, priority, False).run(self, False, lambda: None, pairs[0])
         return True
@@ -959,9 +972,22 @@ def _dense_of(value: Any) -> Any:
 
 
 def _check_end(who: str, info: _Info) -> None:
-    """Raise where all rows of a key are more than any array has."""
+    """Raise where all rows of a key are more than an array of them may have."""
+    if info.rows is None:
+        return
     if info.rows == _rows.ROWS_MAX:
         raise InvalidArgumentError(f"{who}: the key has 2**63 rows; pull_rows(key, ids) gives some")
+    row_bytes = math.prod(info.shape) * np.dtype(BITS.get(info.dtype, info.dtype)).itemsize
+    if info.rows * row_bytes > 2**30:
+        raise InvalidArgumentError(
+            f"{who}: the key is kept by rows, and {info.rows} of them are more than 1 GiB as an array; pull_rows(key, ids) gives some"
+        )
+
+
+def _check_dtype(who: str, dtype: str, wanted: str) -> None:
+    """Raise where an output of the dtype cannot get a value."""
+    if dtype != wanted and not (dtype in FLOATS and wanted in FLOATS):
+        raise InvalidArgumentError(f"{who}: the output is {dtype}, the key has {wanted}; only floats convert")
 
 
 def _check_range(who: str, ids: np.ndarray[Any, Any], info: _Info) -> None:
