@@ -336,6 +336,19 @@ void DistStore::GatherAllRows(std::string_view verb, std::span<const NDArray* co
   EncodeRows(verb, lists, source);
 }
 
+// A key brings rows or whole values, not both.
+void DistStore::CheckNoneIsBoth(std::string_view verb, std::span<const Source> sources,
+                                std::span<const PushItem> whole) const {
+  Places with_rows;
+  for (const Source& source : sources) with_rows.emplace(source.record.get(), 0);
+  const auto lock = Lock(verb);
+  for (const PushItem& item : whole) {
+    if (!with_rows.contains(Get(verb, item.key).get())) continue;
+    throw Fail(Code::kInvalidArgument, "{} {}: the key stands with rows and with whole values",
+               verb, item.key.ToString());
+  }
+}
+
 CallPtr DistStore::PushRowsAs(const std::string& verb, std::span<const RowsPushItem> items,
                               std::span<const PushItem> whole, bool until_done) {
   std::vector<KeyView> keys = KeysOf(items);
@@ -345,16 +358,8 @@ CallPtr DistStore::PushRowsAs(const std::string& verb, std::span<const RowsPushI
   std::vector<Source> sources;
   if (!items.empty() || whole.empty()) sources = GatherRowSources(verb, items);
   if (!whole.empty()) {
-    const size_t count = sources.size();
-    std::vector<Source> others = GatherSources(verb, whole);
-    for (Source& other : others) {
-      for (size_t i = 0; i < count; ++i) {
-        if (sources[i].record != other.record) continue;
-        throw Fail(Code::kInvalidArgument, "{} {}: the key stands with rows and with whole values",
-                   verb, other.record->key.view().ToString());
-      }
-      sources.push_back(std::move(other));
-    }
+    CheckNoneIsBoth(verb, sources, whole);
+    for (Source& other : GatherSources(verb, whole)) sources.push_back(std::move(other));
   }
   return StartPushes(verb, sources, until_done);
 }

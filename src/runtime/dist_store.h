@@ -256,6 +256,8 @@ class DistStore final : public KVStore {
   CallPtr PushRowsAs(const std::string& verb, std::span<const RowsPushItem> items,
                      std::span<const PushItem> whole, bool until_done);
   CallPtr PullRowsAs(const std::string& verb, std::span<const RowsPullItem> items, bool is_async);
+  void CheckNoneIsBoth(std::string_view verb, std::span<const Source> sources,
+                       std::span<const PushItem> whole) const;
   std::vector<Source> GatherRowSources(std::string_view verb, std::span<const RowsPushItem> items);
   std::vector<Target> GatherRowTargets(std::string_view verb, std::span<const RowsPullItem> items);
   void EncodeRows(std::string_view verb, std::span<const RowList> lists, Source* source);
