@@ -78,6 +78,10 @@ RowPolicy RowTable::CheckedPolicy(const RowPolicy& policy, DType dtype) {
   if (policy.rows_max > 0 && policy.score == RowPolicy::Score::kNorm && !IsFloat(dtype)) {
     throw Fail(Code::kInvalidArgument, "rows of {} have no norm to be kept by", Name(dtype));
   }
+  if (policy.rows_max > kRowsMax) {
+    throw Fail(Code::kInvalidArgument, "at most {} rows stay, up to 2^63 are possible",
+               policy.rows_max);
+  }
   RowPolicy checked = policy;
   const bool needs_notes =
       policy.age_max > 0 || (policy.rows_max > 0 && policy.score != RowPolicy::Score::kNorm);
@@ -616,7 +620,8 @@ void RowTable::Trim() {
 
 void RowTable::Erase(std::span<const uint64_t> mixes) {
   WithMemory([&] {
-    free_.reserve(free_.size() + mixes.size());
+    const size_t most = free_.size() + mixes.size();
+    if (most > free_.capacity()) free_.reserve(std::max(most, 2 * free_.capacity()));
     for (const uint64_t mix : mixes) {
       const uint64_t place = index_.Erase(mix);
       if (place != RowIndex::kNowhere) free_.push_back(place);
