@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <span>
 
 #include "base/mix.h"
 #include "base/random.h"
@@ -179,11 +180,13 @@ class RowsOfShardTest : public test::ShardTest {
     const size_t bytes = state.Bytes(DType::kF32, 2) + (random->Chance(0.03) ? 8 : 0);
     auto owner = std::make_shared<std::vector<std::byte>>(bytes);
     for (std::byte& byte : *owner) byte = static_cast<std::byte>(Below(random, 256));
-    std::memcpy(owner->data(), ids.data(), std::min(bytes, ids.size() * 8));
+    const auto put = [&](size_t at, const std::vector<uint64_t>& some) {
+      const auto raw = std::as_bytes(std::span(some));
+      std::copy_n(raw.begin(), std::min(raw.size(), bytes - at), owner->begin() + at);
+    };
+    put(0, ids);
     const size_t tail = state.candidates * (8 + sizeof(RowNote));
-    if (tail > 0 && tail <= bytes) {
-      std::memcpy(owner->data() + bytes - tail, candidates.data(), candidates.size() * 8);
-    }
+    if (tail > 0 && tail <= bytes) put(bytes - tail, candidates);
     state.rows = any(state.rows);
     state.candidates = any(state.candidates);
     Message restore = Make(Type::kRestore, seq, Below(random, 4));
