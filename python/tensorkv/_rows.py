@@ -16,6 +16,8 @@ ROWS_MAX = 1 << 63  # ids are below it
 
 def _elements_of(who: str, given: object) -> np.ndarray[Any, Any]:
     """Return what stands for ids as a NumPy array of any numbers."""
+    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
+        raise InvalidArgumentError(f"{who}: masked ids; ids.compressed() has the others")
     if not isinstance(given, (np.ndarray, Elements)) and hasattr(given, "__dlpack__"):
         try:
             given = _core._view_of(Elements, given, False)
@@ -28,7 +30,11 @@ def _elements_of(who: str, given: object) -> np.ndarray[Any, Any]:
         if not given:
             return np.zeros(0, np.int64)
     try:
-        return np.asarray(given)
+        values = np.asarray(given)
+        # A list of whole numbers of several types would become float64, which has not all of them.
+        if values.dtype.kind == "f" and isinstance(given, list) and not any(isinstance(x, np.ndarray) for x in given):
+            return np.asarray(given, object)
+        return values
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(f"{who}: ids: {error}") from None
 
@@ -37,26 +43,44 @@ def _no_id(who: str, one: object) -> InvalidArgumentError:
     return InvalidArgumentError(f"{who}: {one!r} is no id of a row; whole numbers are needed")
 
 
+def _exact_end(dtype: np.dtype[Any]) -> int:
+    """Return what floats that stand for ids are below: from there on two whole numbers are one float."""
+    return 1 << min(int(np.finfo(dtype).nmant) + 1, 53)
+
+
+def _check_float(who: str, one: Any, end: int, dtype: str) -> None:
+    """Raise unless a float is a whole number below `end`."""
+    if not (np.isfinite(one) and one == np.trunc(one)):
+        raise _no_id(who, float(one))
+    if abs(one) >= ROWS_MAX:
+        raise OutOfRangeError(f"{who}: row {int(one)}; ids are below 2**63")
+    if abs(one) >= end:
+        raise InvalidArgumentError(
+            f"{who}: row {int(one)} is {dtype}, which has not every whole number from {end} on; give ids as int64"
+        )
+
+
 def ids_of(who: str, given: object) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return ids as a new int64 array of the same shape; floats that are whole numbers are ids.
+    """Return ids as a new int64 array of the same shape; floats that are whole numbers are ids, as far as they are exact.
 
     Raises:
-        InvalidArgumentError: something else than whole numbers.
+        InvalidArgumentError: something else than whole numbers; floats that may have been other whole numbers.
         OutOfRangeError: one that an int64 does not hold.
     """
     values = _elements_of(who, given)
     kind = values.dtype.kind
     if kind == "f":
-        wide = values.astype(np.float64)
-        odd = ~(np.isfinite(wide) & (wide == np.trunc(wide)))
+        end = _exact_end(values.dtype)
+        odd = ~(np.isfinite(values) & (values == np.trunc(values)) & (np.abs(values) < end))
         if odd.any():
-            raise _no_id(who, wide[odd].flat[0].item())
-        beyond = np.abs(wide) >= ROWS_MAX
-        if beyond.any():
-            raise OutOfRangeError(f"{who}: row {int(wide[beyond].flat[0])}; ids are below 2**63")
-        return np.array(wide, np.int64, order="C")
+            _check_float(who, values[odd].flat[0], end, values.dtype.name)
+        return np.array(values, np.int64, order="C")
     if kind == "O":
         for one in values.flat:
+            if isinstance(one, (float, np.floating)):
+                dtype = np.asarray(one).dtype
+                _check_float(who, one, _exact_end(dtype), dtype.name)
+                continue
             if isinstance(one, bool) or not isinstance(one, (int, np.integer)):
                 raise _no_id(who, one)
             if not -ROWS_MAX <= one < ROWS_MAX:

@@ -578,6 +578,51 @@ def test_pull_rows_into_outputs(kv):
     assert type(both[0]) is np.ndarray and type(both[1]) is mx.nd.NDArray
 
 
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [2**60 + 1, np.uint64(3)],
+        [np.int64(2**60 + 1), np.uint64(3)],
+        (2**60 + 1, 3.0),
+        np.array([2**60 + 1, 3]),
+        [np.array(2**60 + 1), 3],
+    ],
+)
+def test_ids_keep_all_their_bits(kv, ids):
+    kv.init_table("t", 1)
+    kv.push_rows("t", ids, np.ones((2, 1), np.float32))
+    assert kv.export_rows("t").ids.tolist() == [3, 2**60 + 1]
+
+
+@pytest.mark.parametrize(
+    ("ids", "match"),
+    [
+        ([float(2**53)], "9007199254740992 is float64.*int64"),
+        (np.array([2.0**60]), "1152921504606846976 is float64"),
+        (np.array([16777216], np.float32), "16777216 is float32, which has not every whole number from 16777216 on"),
+        (lambda: mx.nd.array([3, 16777217]), "16777216 is float32"),
+        ([np.float16(2048)], "2048 is float16"),
+        ([np.array([2**60 + 1]), np.array([3], np.uint64)], "is float64"),
+        (np.array([np.inf]), "inf is no id"),
+        ([1, 0.5], "0.5 is no id"),
+        (np.ma.masked_array([1, 2], [0, 1]), "masked"),
+    ],
+)
+def test_floats_that_may_have_been_other_ids_are_refused(kv, ids, match):
+    kv.init_table("t", 1)
+    ids = ids() if callable(ids) else ids
+    with pytest.raises(mx.errors.InvalidArgumentError, match=match):
+        kv.push_rows("t", ids, np.ones((2, 1), np.float32))
+    assert kv.round("t") == 0 and len(kv.export_rows("t").ids) == 0
+
+
+def test_floats_that_are_exact_are_ids(kv):
+    kv.init_table("t", 1)
+    for ids in (np.array([16777215, 3], np.float32), [2.0**53 - 1, 3], np.ma.masked_array([5, 3])):
+        kv.push_rows("t", ids, np.ones((2, 1), np.float32))
+    assert kv.export_rows("t").ids.tolist() == [3, 5, 16777215, 2**53 - 1]
+
+
 def test_push_rows_sums_what_has_one_id(kv):
     kv.init("w", start())
     kv.push_rows("w", np.array([[3, 1], [3, 3]]), np.arange(8, dtype=np.float32).reshape(2, 2, 2))
