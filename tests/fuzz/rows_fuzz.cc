@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/shard.h"
+#include "tests/fuzz/reader.h"
 #include "tkv/optimizer.h"
 
 namespace {
@@ -16,14 +17,7 @@ namespace {
 using tkv::Message;
 using tkv::Type;
 
-struct Reader {
-  const uint8_t* data;
-  size_t size;
-  uint8_t Next() {
-    if (size == 0) return 0;
-    --size;
-    return *data++;
-  }
+struct Reader : tkv::test::Reader {
   // Numbers that are near the ends of their range as often as not.
   uint64_t Number() {
     const uint8_t number = Next();
@@ -167,7 +161,7 @@ Message AnyRestore(Reader* in, Job* job) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  Reader in{data, size};
+  Reader in{{data, size}};
   Job job;
   for (int step = 0; step < 40 && in.size > 0; ++step) {
     switch (in.Next() % 6) {

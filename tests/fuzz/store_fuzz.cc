@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "store/local_store.h"
+#include "tests/fuzz/reader.h"
 #include "tkv/error.h"
 #include "tkv/kvstore.h"
 #include "tkv/ops.h"
@@ -14,16 +15,7 @@
 namespace {
 
 using tkv::NDArray;
-
-struct Reader {
-  const uint8_t* data;
-  size_t size;
-  uint8_t Next() {
-    if (size == 0) return 0;
-    --size;
-    return *data++;
-  }
-};
+using tkv::test::Reader;
 
 NDArray Array(int64_t count, double value) {
   const NDArray array = NDArray::Empty({count});
