@@ -81,10 +81,8 @@ void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> 
     for (const RowsInitItem& item : items) {
       policies.push_back(CheckTable(verb, item));
       const Optimizer* const optimizer = item.optimizer ? item.optimizer.get() : optimizer_.get();
-      if (optimizer != nullptr && NeedsWholeValue(optimizer->program())) {
-        throw Fail(Code::kInvalidArgument,
-                   "{} {}: the key is kept by rows, and the program '{}' needs whole values", verb,
-                   item.key.ToString(), optimizer->program().name());
+      if (optimizer != nullptr) {
+        CheckUpdatesRows(verb, item.key, *optimizer, Code::kInvalidArgument);
       }
       KeyInfo info{item.row_shape, item.dtype, Context::Cpu(), true, item.row_count};
       records.push_back(NewRecord(verb, item.key, std::move(info), item.mode));

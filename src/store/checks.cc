@@ -8,6 +8,8 @@
 #include "base/format.h"
 #include "store/key_hash.h"
 #include "tkv/ndarray.h"
+#include "tkv/optimizer.h"
+#include "update/program_body.h"
 
 namespace tkv {
 
@@ -196,6 +198,13 @@ Rows MakeRows(std::span<const int64_t> ids, const Shape& row_shape, DType dtype)
             NDArray::Empty(ShapeOfRows(count, row_shape), dtype)};
   if (count > 0) std::memcpy(rows.ids.HostData(), ids.data(), ids.size_bytes());
   return rows;
+}
+
+void CheckUpdatesRows(std::string_view verb, const KeyView& key, const Optimizer& optimizer,
+                      Code code) {
+  if (!NeedsWholeValue(optimizer.program())) return;
+  throw Fail(code, "{} {}: the key is kept by rows, and the program '{}' needs whole values", verb,
+             key.ToString(), optimizer.program().name());
 }
 
 void CheckNewRows(const RowsInitItem& item) {

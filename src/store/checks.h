@@ -56,6 +56,9 @@ void CheckSince(std::string_view verb, const KeyView& key, const RowsFilter& fil
 // Arrays for rows with these ids.
 //   shape  ids: (n,); values: (n, ...), not filled
 Rows MakeRows(std::span<const int64_t> ids, const Shape& row_shape, DType dtype);
+//   throws  `code`  rows are updated each by itself, and the optimizer needs whole values
+void CheckUpdatesRows(std::string_view verb, const KeyView& key, const Optimizer& optimizer,
+                      Code code);
 //   throws  kInvalidArgument  no rows, or an initializer or rows that do not fit
 void CheckNewRows(const RowsInitItem& item);
 

@@ -248,14 +248,6 @@ void LocalStore::Broadcast(std::span<const InitItem> items, std::span<const Pull
   });
 }
 
-// Rows are updated each by itself.
-static void CheckUpdatesRows(std::string_view verb, const KeyView& key, const Optimizer& optimizer,
-                             Code code) {
-  if (!NeedsWholeValue(optimizer.program())) return;
-  throw Fail(code, "{} {}: the key is kept by rows, and the program '{}' needs whole values", verb,
-             key.ToString(), optimizer.program().name());
-}
-
 void LocalStore::InitRows(std::span<const RowsInitItem> items) {
   Counted(Verb::kInit, [&] {
     std::vector<InitItem> keys;
