@@ -155,8 +155,14 @@ void CheckSameRows(const std::string& path, const SavedKey& saved, const LoadedK
                saved.row_count, path, key.row_count);
   }
   if (saved.initializer != key.initializer) {
-    throw Fail(Code::kInvalidArgument, "key {}: rows begin as {} in {}, as {} in the store", name,
-               TextOf(saved.initializer), path, TextOf(key.initializer));
+    RowInitializer of_its_seed = key.initializer;
+    of_its_seed.seed = saved.initializer.seed;
+    const bool is_drawn = of_its_seed == saved.initializer;
+    throw Fail(Code::kInvalidArgument, "key {}: rows begin as {} in {}, as {} in the store{}", name,
+               TextOf(saved.initializer), path, TextOf(key.initializer),
+               is_drawn ? "; the same mx.random.seed before init_table makes them equal, and "
+                          "--restore makes the table itself"
+                        : "");
   }
 }
 

@@ -111,6 +111,25 @@ def test_the_states_of_a_whole_snapshot_leave_the_values(where, tmp_path):
         assert kv.pull_rows("t", [1, 2])[:, 0].tolist() == [-9.5, -9]  # with the momentum of the snapshot
 
 
+@pytest.mark.parametrize("where", ["local", "dist_sync"])
+def test_rows_that_are_drawn_load_where_the_seed_is_the_same(where, tmp_path):
+    def store(seed):
+        mx.random.seed(seed)
+        kv = mx.kv.create(where, **({"bootstrap": "self"} if where == "dist_sync" else {}))
+        kv.init_table("t", 4, initializer=mx.init.Normal(1))
+        return kv
+
+    with store(7) as kv:
+        kv.push_rows("t", [1], ONES[:1])
+        kv.save(tmp_path / "whole")
+        unseen = kv.pull_rows("t", [5]).tolist()
+    with store(8) as kv, pytest.raises(mx.errors.InvalidArgumentError, match=r"mx\.random\.seed before init_table"):
+        kv.load(tmp_path / "whole")
+    with store(7) as kv:
+        kv.load(tmp_path / "whole")
+        assert kv.pull_rows("t", [1, 5]).tolist() == [[1] * 4, *unseen]
+
+
 def test_a_schedule_of_a_table_counts_its_pushes(capsys):
     kv = mx.kv.create("local")
     kv.init("dense", mx.nd.zeros((2,)))
