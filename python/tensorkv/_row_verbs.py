@@ -259,13 +259,14 @@ def _id_sets(who: str, row_ids: Any) -> list[np.ndarray[Any, Any]]:
 
 
 def _constant(value: Any) -> float:
-    whole = number(value)
+    """Return a number as a float64 that equals it."""
+    given = number(value)
     try:
-        if float(whole) == whole or whole != whole:
-            return float(whole)
+        if float(given) == given or given != given:
+            return float(given)
     except OverflowError:
         pass
-    raise InvalidArgumentError(f"init_table: initializer {whole}, which no float64 is")
+    raise InvalidArgumentError(f"init_table: initializer {given}, which no float64 is")
 
 
 def _initializer_of(given: Any) -> tuple[int, float, float, int]:
@@ -441,16 +442,16 @@ class KVStoreRows(_core.Store):
             initializer: what rows begin as: a number, or `Zero`, `One`, `Constant` of a number, `Uniform` or `Normal` of
                 `mx.init`, or the name of one; default 0. The numbers of a row depend on its id and on a seed that
                 `mx.random` gives, in a distributed store that of rank 0, and on nothing else.
-            rows: ids are below it; default 2**63, any whole number of an int64.
+            rows: ids are below it; default 2**63: from 0 to what an int64 has.
             optimizer: that of this key alone, from its first push to its end, whatever the store has: one of `mx.optimizer`,
                 whose later changes count at the next push, or a `mx.Program`. In a job every rank gives the same one.
             admit: the push of an id that makes its row: what the pushes before it bring is counted and dropped. 1 to 32767.
-            evict: which rows go again. `{'age': n}`: a row that the last n rounds (with `dist_async` pushes) have not brought
-                is gone: it reads as one that nobody has pushed, and its optimizer states are gone, too.
+            evict: which rows go again. `{'age': n}`: a row that more than n rounds (with `dist_async` pushes) in a row have not
+                brought is gone: it reads as one that nobody has pushed, and its optimizer states are gone, too.
                 `{'rows': n, 'by': 'age'|'count'|'norm'}`: where more than n rows are there, those go whose last push is the
                 oldest (default), that the fewest rounds have brought, or whose value has the smallest Euclidean norm, until
                 15/16 of n are left; each of the parts that servers keep (`table_stats` counts all of them) has its share
-                of n. Both may be given. Nothing depends on clocks: the same pushes keep the same rows.
+                of n, rounded up. Both may be given. Nothing depends on clocks: the same pushes keep the same rows.
             notes: whether it is noted when and how often each row was brought, in 16 bytes a row, for `export_rows(since=)`;
                 evict by age or count makes them in any case.
             mode: as of `init`.
@@ -817,7 +818,7 @@ class KVStoreRows(_core.Store):
             out: for one key a RowSparseNDArray or a list of them, for a list of keys a list of such; each of the shape
                 ``(rows,) + row shape`` of the key. Converts between float dtypes.
             priority: as `push`.
-            row_ids: whole numbers (floats too), of any shape, in any order, with repetitions, in an array of any framework
+            row_ids: whole numbers (floats too, where these are exact), of any shape, in any order, with repetitions, in an array of any framework
                 or a list of numbers; for all outputs. Or a list of such, one for each output; for a list of keys a list of
                 those.
             async_op: return a Ticket; the outputs have their rows when its `wait` has returned.

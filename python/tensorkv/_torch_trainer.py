@@ -239,7 +239,10 @@ class Trainer:
                     )
                 grad = torch.zeros_like(parameter, requires_grad=False)
             elif grad.is_sparse:
-                raise UnimplementedError(f"{verb}: the gradient of {key!r} is sparse, which stores do not take yet")
+                raise UnimplementedError(
+                    f"{verb}: the gradient of {key!r} is sparse, which Trainer does not take; kv.push does "
+                    "(docs/sparse.md), and torch.nn.Embedding(sparse=False) gives a dense one"
+                )
             grads.append(grad.detach())
         return grads
 
