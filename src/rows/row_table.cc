@@ -10,28 +10,14 @@
 
 #include "base/format.h"
 #include "base/mix.h"
-#include "base/round_up.h"
 #include "kernels/kernels.h"
-#include "rows/row_memory.h"
 
 namespace tkv {
 namespace {
 
-constexpr size_t kAhead = 16;  // rows on their way from memory at a time
-constexpr size_t kLine = 64;
-constexpr size_t kLinesMax =
-    16;  // of a record that are asked for; a longer one brings the rest itself
-constexpr size_t kPageBytesMin = size_t{4} << 10;
-constexpr size_t kPageBytesMax = kHugePage;
+constexpr size_t kAhead = 16;      // rows on their way from memory at a time
 constexpr size_t kSweptMin = 64;   // rows that are looked at each version
 constexpr uint64_t kTrimmed = 16;  // where there are too many rows, one of so many goes
-
-void PrefetchBytes(const void* at, size_t bytes) noexcept {
-  const auto* const first = static_cast<const char*>(at);
-  for (size_t i = 0; i < std::min(bytes, kLinesMax * kLine); i += kLine) {
-    __builtin_prefetch(first + i);
-  }
-}
 
 // Notes of candidates are places of an index.
 constexpr int kVersionBits = 48;
@@ -55,13 +41,9 @@ auto WithMemory(F f) {
 
 RowTable::RowTable(DType dtype, size_t row_elements, const RowInitializer& initializer,
                    uint32_t buckets, const RowPolicy& policy)
-    : dtype_(dtype),
-      compute_(ComputeType(dtype)),
-      elements_(row_elements),
-      row_bytes_(row_elements * ItemSize(dtype)),
-      wide_bytes_(row_elements * ItemSize(compute_)),
-      initial_(dtype, row_elements, initializer),
+    : initial_(dtype, row_elements, initializer),
       policy_(CheckedPolicy(policy, dtype)),
+      pages_(dtype, row_elements, policy_.has_notes),
       index_(buckets),
       candidates_(buckets) {}
 
@@ -90,7 +72,7 @@ RowPolicy RowTable::CheckedPolicy(const RowPolicy& policy, DType dtype) {
 }
 
 RowTable RowTable::Emptied() const {
-  RowTable table(dtype_, elements_, initial_.initializer(), index_.buckets(), policy_);
+  RowTable table(dtype(), row_elements(), initial_.initializer(), index_.buckets(), policy_);
   table.now_ = now_;
   table.evicted_ = evicted_;
   return table;
@@ -101,122 +83,11 @@ TableStats RowTable::Stats() const noexcept {
 }
 
 size_t RowTable::memory_bytes() const noexcept {
-  size_t bytes = index_.memory_bytes() + candidates_.memory_bytes() +
-                 pages_.capacity() * sizeof(Page) + free_.capacity() * sizeof(uint64_t);
-  for (const Page& page : pages_) bytes += page.memory.size;
-  return bytes;
-}
-
-// -----------------------------------------------------------------------------------------------------------------
-// records
-
-// Each part begins where an element of it may lie.
-static size_t MasterAt(size_t row_bytes) { return RoundUp(row_bytes, sizeof(double)); }
-
-uint32_t RowTable::StrideNow() const {
-  const size_t arrays = (has_master_ ? 1 : 0) + state_count_;
-  const size_t bytes = MasterAt(row_bytes_) + arrays * RoundUp(wide_bytes_, sizeof(double));
-  if (bytes > (size_t{1} << 30)) {
-    throw Fail(Code::kResourceExhausted, "a row takes {} bytes with its states, at most 1 GiB",
-               bytes);
-  }
-  return static_cast<uint32_t>(std::max<size_t>(bytes, sizeof(double)));
-}
-
-// Of a record that has the states of now.
-RowParts RowTable::PartsOf(std::byte* record) const noexcept {
-  RowParts parts;
-  parts.value = record;
-  parts.state_bytes = RoundUp(wide_bytes_, sizeof(double));
-  parts.states = record + MasterAt(row_bytes_);
-  if (has_master_) {
-    parts.master = reinterpret_cast<float*>(parts.states);
-    parts.states += parts.state_bytes;
-  }
-  return parts;
-}
-
-// The record of a row that has had no update.
-void RowTable::StartRecord(std::byte* record, const std::byte* value) const noexcept {
-  if (value != record) std::memcpy(record, value, row_bytes_);
-  const RowParts parts = PartsOf(record);
-  if (has_master_) kernels::Convert(dtype_, record, compute_, parts.master, elements_);
-  if (state_count_ > 0) std::memset(parts.states, 0, state_count_ * parts.state_bytes);
-}
-
-RowTable::Page RowTable::NewPage(uint32_t rows) const {
-  Page page;
-  page.stride = StrideNow();
-  page.rows = rows;
-  page.rule = rule_;
-  const size_t bytes = (size_t{page.stride} + note_bytes()) * rows;
-  const size_t whole = RoundUp(bytes, kHugePage);
-  page.memory = NewRowMemory(whole - bytes <= bytes / 8 ? whole : bytes);
-  return page;
-}
-
-void RowTable::StartStates(size_t state_count, bool has_master) noexcept {
-  state_count_ = state_count;
-  has_master_ = has_master && compute_ != dtype_;
-  ++rule_;
-}
-
-// Pages that copies of the table share, or that have the states of an earlier rule, are written anew.
-void RowTable::MakeWritable(size_t number) {
-  Page& page = pages_[number];
-  if (page.checked == batch_) return;
-  const bool is_of_now = page.rule == rule_;
-  if (!is_of_now || !page.memory.unique()) {
-    Page fresh = NewPage(page.rows);
-    const uint32_t used = number < tail_.page ? page.rows : number == tail_.page ? tail_.row : 0;
-    if (is_of_now) {
-      std::memcpy(fresh.memory.data, page.memory.data, size_t{used} * page.stride);
-    } else {
-      for (size_t row = 0; row < used; ++row) {
-        StartRecord(fresh.memory.data + row * fresh.stride, page.memory.data + row * page.stride);
-      }
-    }
-    const auto notes = [](const Page& of) { return of.memory.data + size_t{of.rows} * of.stride; };
-    if (policy_.has_notes) std::memcpy(notes(fresh), notes(page), used * sizeof(RowNote));
-    page = std::move(fresh);
-  }
-  page.checked = batch_;
-}
-
-RowTable::Taken RowTable::TakePlace() {
-  if (!free_.empty()) {
-    const uint64_t place = free_.back();
-    free_.pop_back();
-    return {place, true};
-  }
-  if (tail_.page < pages_.size() && tail_.row == pages_[tail_.page].rows) {
-    tail_ = {tail_.page + 1, 0};
-  }
-  if (tail_.page == pages_.size()) {
-    const size_t bytes = std::min(kPageBytesMax, kPageBytesMin << std::min<size_t>(tail_.page, 20));
-    const size_t rows = bytes / (StrideNow() + note_bytes());
-    pages_.push_back(NewPage(static_cast<uint32_t>(std::max<size_t>(1, rows))));
-  }
-  return {uint64_t{tail_.page} << 32 | tail_.row++, false};
-}
-
-// The places that have been taken last come back first: to the end of the pages, or to the list that
-// they were taken from, which has room for them still.
-void RowTable::PutBack(const Taken& taken) noexcept {
-  if (taken.is_from_list) {
-    free_.push_back(taken.place);
-  } else {
-    tail_ = {PageOf(taken.place), RowOf(taken.place)};
-  }
+  return index_.memory_bytes() + candidates_.memory_bytes() + pages_.memory_bytes();
 }
 
 // -----------------------------------------------------------------------------------------------------------------
 // batches
-
-void RowTable::Prefetch(uint64_t place) const noexcept {
-  const Page& page = pages_[PageOf(place)];
-  PrefetchBytes(page.memory.data + uint64_t{RowOf(place)} * page.stride, page.stride);
-}
 
 // Finds rows: index entries and records of the rows that come next are on their way meanwhile, a few at
 // a time, as many as the core can wait for.
@@ -241,24 +112,24 @@ void RowTable::Walk(std::span<const uint64_t> mixes, Found found, Use use) const
 
 bool RowTable::Contains(uint64_t mix) const noexcept {
   const uint64_t place = index_.Find(mix);
-  return place != RowIndex::kNowhere && !(policy_.age_max > 0 && IsGone(*NoteAt(place)));
+  return place != RowIndex::kNowhere && !(policy_.age_max > 0 && IsGone(*pages_.NoteAt(place)));
 }
 
 void RowTable::Read(std::span<const uint64_t> mixes, void* out) const noexcept {
   auto* const rows = static_cast<std::byte*>(out);
   const bool ages = policy_.age_max > 0;
   const auto found = [&](uint64_t place) -> const std::byte* {
-    if (place == RowIndex::kNowhere || (ages && IsGone(*NoteAt(place)))) return nullptr;
-    const std::byte* const record = RecordAt(place);
-    PrefetchBytes(record, row_bytes_);
+    if (place == RowIndex::kNowhere || (ages && IsGone(*pages_.NoteAt(place)))) return nullptr;
+    const std::byte* const record = pages_.At(place);
+    PrefetchBytes(record, row_bytes());
     return record;
   };
   Walk(mixes, found, [&](size_t i, const std::byte* record) {
-    std::byte* const row = rows + i * row_bytes_;
+    std::byte* const row = rows + i * row_bytes();
     if (record == nullptr) {
       initial_.Write(Unmix(mixes[i]), row);
     } else {
-      std::memcpy(row, record, row_bytes_);
+      std::memcpy(row, record, row_bytes());
     }
   });
 }
@@ -270,18 +141,18 @@ void RowTable::Make(std::span<const uint64_t> mixes, bool is_push, RowPlaces* pl
     uint64_t& place = places->places_[i];
     if (place != RowIndex::kNowhere) continue;
     if (counts && !LetsIn(mixes[i], static_cast<uint32_t>(i), places)) continue;
-    const Taken taken = TakePlace();
+    const RowPages::Taken taken = pages_.TakePlace();
     try {
       place = index_.Insert(mixes[i], taken.place);
     } catch (...) {
-      PutBack(taken);
+      pages_.PutBack(taken);
       throw;
     }
     if (place == taken.place) {
       places->made_.push_back(static_cast<uint32_t>(i));
       if (taken.is_from_list) ++places->from_list_;
     } else {
-      PutBack(taken);  // it stands twice in the batch
+      pages_.PutBack(taken);  // it stands twice in the batch
     }
   }
 }
@@ -291,7 +162,7 @@ void RowTable::TakeBack(std::span<const uint64_t> mixes, const RowPlaces& places
     const uint64_t mix = mixes[places.made_[i]];
     // Its segment is this table's own since the mix was inserted, so that nothing is copied.  Places of
     // the list are taken before those at the end.
-    PutBack({index_.Erase(mix), i < places.from_list_});
+    pages_.PutBack({index_.Erase(mix), i < places.from_list_});
   }
   for (const uint32_t i : places.new_candidates_) candidates_.Erase(mixes[i]);
 }
@@ -313,18 +184,14 @@ void RowTable::ReserveSome(std::span<const uint64_t> mixes, bool is_push, RowPla
     places->places_.resize(mixes.size());
     size_t missing = 0;
     bool has_others = false;  // rows of pages that are not known to be writable
-    ++batch_;
+    pages_.StartBatch();
     Walk(
         mixes,
         [&](uint64_t place) {
           if (place == RowIndex::kNowhere) {
             ++missing;
-          } else if (Page& page = pages_[PageOf(place)]; page.checked != batch_) {
-            if (page.rule == rule_ && page.memory.unique()) {
-              page.checked = batch_;
-            } else {
-              has_others = true;
-            }
+          } else if (!pages_.IsWritable(place)) {
+            has_others = true;
           }
           return place;
         },
@@ -336,7 +203,7 @@ void RowTable::ReserveSome(std::span<const uint64_t> mixes, bool is_push, RowPla
       if (missing > 0) Make(mixes, is_push, places);
       if (missing > 0 || has_others) {
         for (const uint64_t place : places->places_) {
-          if (place != RowIndex::kNowhere) MakeWritable(PageOf(place));
+          if (place != RowIndex::kNowhere) pages_.MakeWritable(place);
         }
       }
     } catch (...) {
@@ -344,19 +211,16 @@ void RowTable::ReserveSome(std::span<const uint64_t> mixes, bool is_push, RowPla
       throw;
     }
     for (const uint32_t i : places->made_) {
-      std::byte* const record = RecordAt(places->places_[i]);
+      std::byte* const record = pages_.At(places->places_[i]);
       initial_.Write(Unmix(mixes[i]), record);
-      StartRecord(record, record);
-      if (policy_.has_notes) *NoteAt(places->places_[i]) = {now_, 0};
+      pages_.Start(record, record);
+      if (policy_.has_notes) *pages_.NoteAt(places->places_[i]) = {now_, 0};
     }
   });
 }
 
 void RowTable::ReserveAll() {
-  ++batch_;
-  WithMemory([&] {
-    for (size_t i = 0; i < pages_.size(); ++i) MakeWritable(i);
-  });
+  WithMemory([&] { pages_.MakeAllWritable(); });
 }
 
 template <typename F>
@@ -364,38 +228,38 @@ void RowTable::ForPlaces(const RowPlaces& places, F f) noexcept {
   const auto& all = places.places_;
   for (size_t i = 0; i < all.size(); ++i) {
     if (i + kAhead < all.size() && all[i + kAhead] != RowIndex::kNowhere) {
-      Prefetch(all[i + kAhead]);
+      pages_.Prefetch(all[i + kAhead]);
     }
-    if (all[i] != RowIndex::kNowhere) f(i, RecordAt(all[i]));
+    if (all[i] != RowIndex::kNowhere) f(i, pages_.At(all[i]));
   }
 }
 
 void RowTable::Assign(const RowPlaces& places, const RowSource& values, DType from) noexcept {
   ForPlaces(places, [&](size_t i, std::byte* record) {
-    if (from == dtype_) {
-      std::memcpy(record, values.at(i), row_bytes_);
+    if (from == dtype()) {
+      std::memcpy(record, values.at(i), row_bytes());
     } else {
-      kernels::Convert(from, values.at(i), dtype_, record, elements_);
+      kernels::Convert(from, values.at(i), dtype(), record, row_elements());
     }
-    if (has_master_) {
-      kernels::Convert(dtype_, record, compute_, PartsOf(record).master, elements_);
+    if (has_master()) {
+      kernels::Convert(dtype(), record, compute(), pages_.PartsOf(record).master, row_elements());
     }
   });
 }
 
 void RowTable::AssignMaster(const RowPlaces& places, const RowSource& values) noexcept {
-  if (!has_master_) return;
+  if (!has_master()) return;
   ForPlaces(places, [&](size_t i, std::byte* record) {
-    std::memcpy(PartsOf(record).master, values.at(i), wide_bytes_);
+    std::memcpy(pages_.PartsOf(record).master, values.at(i), wide_bytes());
   });
 }
 
 void RowTable::AssignState(size_t number, const RowPlaces& places,
                            const RowSource& values) noexcept {
-  if (number >= state_count_) return;
+  if (number >= state_count()) return;
   ForPlaces(places, [&](size_t i, std::byte* record) {
-    const RowParts parts = PartsOf(record);
-    std::memcpy(parts.states + number * parts.state_bytes, values.at(i), wide_bytes_);
+    const RowParts parts = pages_.PartsOf(record);
+    std::memcpy(parts.states + number * parts.state_bytes, values.at(i), wide_bytes());
   });
 }
 
@@ -422,10 +286,9 @@ class RowTable::UpdateQueue {
       done_ += group_;
     }
     const size_t slot = added_++ % length_;
-    const Page& page = table_.pages_[PageOf(place)];
-    std::byte* const record = page.memory.data + uint64_t{RowOf(place)} * page.stride;
-    PrefetchBytes(record, page.stride);
-    parts_[slot] = table_.PartsOf(record);
+    std::byte* const record = table_.pages_.At(place);
+    PrefetchBytes(record, table_.pages_.StrideAt(place));
+    parts_[slot] = table_.pages_.PartsOf(record);
     sums_[slot] = sum;
     ids_[slot] = update_->draws() ? Unmix(mix) : 0;
   }
@@ -453,7 +316,7 @@ void RowTable::Update(RowUpdate* update, std::span<const uint64_t> mixes, const 
   const auto& all = places.places_;
   for (size_t i = 0; i < all.size(); ++i) {
     if (sums.list != nullptr && i + kAhead < all.size()) {
-      PrefetchBytes(sums.at(i + kAhead), wide_bytes_);
+      PrefetchBytes(sums.at(i + kAhead), wide_bytes());
     }
     if (all[i] != RowIndex::kNowhere) queue.Add(all[i], mixes[i], sums.at(i));
   }
@@ -505,12 +368,12 @@ void RowTable::NotePush(std::span<const uint64_t> mixes, const RowPlaces& places
   }
   for (size_t i = 0; i < all.size(); ++i) {
     if (policy_.has_notes && i + kAhead < all.size() && all[i + kAhead] != RowIndex::kNowhere) {
-      __builtin_prefetch(NoteAt(all[i + kAhead]));
+      __builtin_prefetch(pages_.NoteAt(all[i + kAhead]));
     }
     if (all[i] == RowIndex::kNowhere) {
       candidates_.Set(mixes[i], Pack({now_ + 1, CandidateOf(mixes[i]).count + 1}));
     } else if (policy_.has_notes) {
-      RowNote& note = *NoteAt(all[i]);
+      RowNote& note = *pages_.NoteAt(all[i]);
       note = {now_ + 1, note.count + 1};
     }
   }
@@ -534,11 +397,12 @@ void RowTable::DropGone(std::span<const uint64_t> mixes) {
     Walk(
         mixes,
         [&](uint64_t place) {
-          if (place != RowIndex::kNowhere) __builtin_prefetch(NoteAt(place));
+          if (place != RowIndex::kNowhere) __builtin_prefetch(pages_.NoteAt(place));
           return place;
         },
         [&](size_t i, uint64_t place) {
-          if (place != RowIndex::kNowhere && IsGone(*NoteAt(place))) gone.push_back(mixes[i]);
+          if (place != RowIndex::kNowhere && IsGone(*pages_.NoteAt(place)))
+            gone.push_back(mixes[i]);
         });
     Erase(gone);
     evicted_ += gone.size();
@@ -562,7 +426,7 @@ void RowTable::Sweep(size_t count) {
       return true;
     });
   };
-  look(index_, &next_row_, [&](uint64_t place) { return *NoteAt(place); });
+  look(index_, &next_row_, [&](uint64_t place) { return *pages_.NoteAt(place); });
   Erase(gone);
   evicted_ += gone.size();
   look(candidates_, &next_candidate_, [](uint64_t packed) { return Unpack(packed); });
@@ -572,17 +436,17 @@ void RowTable::Sweep(size_t count) {
 double RowTable::ScoreOf(uint64_t place, std::byte* wide) const noexcept {
   switch (policy_.score) {
     case RowPolicy::Score::kAge:
-      return static_cast<double>(NoteAt(place)->version);
+      return static_cast<double>(pages_.NoteAt(place)->version);
     case RowPolicy::Score::kCount:
-      return static_cast<double>(NoteAt(place)->count);
+      return static_cast<double>(pages_.NoteAt(place)->count);
     case RowPolicy::Score::kNorm:
       break;
   }
-  kernels::Convert(dtype_, RecordAt(place), compute_, wide, elements_);
+  kernels::Convert(dtype(), pages_.At(place), compute(), wide, row_elements());
   double sum = 0;
-  for (size_t i = 0; i < elements_; ++i) {
-    const double x = compute_ == DType::kF64 ? reinterpret_cast<const double*>(wide)[i]
-                                             : reinterpret_cast<const float*>(wide)[i];
+  for (size_t i = 0; i < row_elements(); ++i) {
+    const double x = compute() == DType::kF64 ? reinterpret_cast<const double*>(wide)[i]
+                                              : reinterpret_cast<const float*>(wide)[i];
     sum += x * x;
   }
   return std::isnan(sum) ? -1 : sum;  // nobody misses it
@@ -595,9 +459,9 @@ void RowTable::Trim() {
   std::vector<std::pair<double, uint64_t>> scores;
   scores.reserve(size());
   std::vector<uint64_t> lost;
-  std::vector<std::byte> wide(wide_bytes_);
+  std::vector<std::byte> wide(wide_bytes());
   index_.ForEach(0, [&](uint64_t mix, uint64_t place) {
-    if (policy_.age_max > 0 && IsGone(*NoteAt(place))) {
+    if (policy_.age_max > 0 && IsGone(*pages_.NoteAt(place))) {
       lost.push_back(mix);
     } else {
       scores.emplace_back(ScoreOf(place, wide.data()), mix);
@@ -620,11 +484,10 @@ void RowTable::Trim() {
 
 void RowTable::Erase(std::span<const uint64_t> mixes) {
   WithMemory([&] {
-    const size_t most = free_.size() + mixes.size();
-    if (most > free_.capacity()) free_.reserve(std::max(most, 2 * free_.capacity()));
+    pages_.ReserveFree(mixes.size());
     for (const uint64_t mix : mixes) {
       const uint64_t place = index_.Erase(mix);
-      if (place != RowIndex::kNowhere) free_.push_back(place);
+      if (place != RowIndex::kNowhere) pages_.Free(place);
       if (candidates_.size() > 0) candidates_.Erase(mix);
     }
   });
@@ -652,12 +515,12 @@ void RowTable::ReadMaster(std::span<const uint64_t> mixes, void* out) const noex
       mixes, [](uint64_t place) { return place; },
       [&](size_t i, uint64_t place) {
         if (place == RowIndex::kNowhere) return;
-        std::byte* const record = RecordAt(place);
-        std::byte* const row = rows + i * wide_bytes_;
-        if (has_master_ && pages_[PageOf(place)].rule == rule_) {
-          std::memcpy(row, PartsOf(record).master, wide_bytes_);
+        std::byte* const record = pages_.At(place);
+        std::byte* const row = rows + i * wide_bytes();
+        if (has_master() && pages_.IsOfNow(place)) {
+          std::memcpy(row, pages_.PartsOf(record).master, wide_bytes());
         } else {
-          kernels::Convert(dtype_, record, compute_, row, elements_);
+          kernels::Convert(dtype(), record, compute(), row, row_elements());
         }
       });
 }
@@ -668,12 +531,12 @@ void RowTable::ReadState(size_t number, std::span<const uint64_t> mixes, void* o
       mixes, [](uint64_t place) { return place; },
       [&](size_t i, uint64_t place) {
         if (place == RowIndex::kNowhere) return;
-        std::byte* const row = rows + i * wide_bytes_;
-        if (number < state_count_ && pages_[PageOf(place)].rule == rule_) {
-          const RowParts parts = PartsOf(RecordAt(place));
-          std::memcpy(row, parts.states + number * parts.state_bytes, wide_bytes_);
+        std::byte* const row = rows + i * wide_bytes();
+        if (number < state_count() && pages_.IsOfNow(place)) {
+          const RowParts parts = pages_.PartsOf(pages_.At(place));
+          std::memcpy(row, parts.states + number * parts.state_bytes, wide_bytes());
         } else {
-          std::memset(row, 0, wide_bytes_);
+          std::memset(row, 0, wide_bytes());
         }
       });
 }
@@ -682,17 +545,18 @@ void RowTable::ReadNotes(std::span<const uint64_t> mixes, RowNote* out) const no
   Walk(
       mixes, [](uint64_t place) { return place; },
       [&](size_t i, uint64_t place) {
-        if (place != RowIndex::kNowhere) out[i] = *NoteAt(place);
+        if (place != RowIndex::kNowhere) out[i] = *pages_.NoteAt(place);
       });
 }
 
 void RowTable::AssignNotes(const RowPlaces& places, const RowNote* notes) noexcept {
-  ForPlaces(places, [&](size_t i, std::byte*) { *NoteAt(places.places_[i]) = notes[i]; });
+  ForPlaces(places, [&](size_t i, std::byte*) { *pages_.NoteAt(places.places_[i]) = notes[i]; });
 }
 
 void RowTable::NoteImport(const RowPlaces& places) noexcept {
   if (!policy_.has_notes) return;
-  ForPlaces(places, [&](size_t i, std::byte*) { *NoteAt(places.places_[i]) = {now_ + 1, 0}; });
+  ForPlaces(places,
+            [&](size_t i, std::byte*) { *pages_.NoteAt(places.places_[i]) = {now_ + 1, 0}; });
 }
 
 std::vector<RowTable::Candidate> RowTable::CandidatesFrom(uint64_t number, size_t count_max) const {
@@ -720,13 +584,14 @@ void RowTable::PutCandidate(const Candidate& candidate) {
 }
 
 bool RowTable::operator==(const RowTable& other) const {
-  if (dtype_ != other.dtype_ || elements_ != other.elements_ || size() != other.size() ||
-      state_count_ != other.state_count_ || has_master_ != other.has_master_ ||
+  if (dtype() != other.dtype() || row_elements() != other.row_elements() ||
+      size() != other.size() || state_count() != other.state_count() ||
+      has_master() != other.has_master() ||
       initial_.initializer() != other.initial_.initializer() || policy_ != other.policy_) {
     return false;
   }
   constexpr size_t kRows = 1024;
-  std::vector<std::byte> mine(kRows * wide_bytes_ + 1), theirs(mine.size());
+  std::vector<std::byte> mine(kRows * wide_bytes() + 1), theirs(mine.size());
   uint64_t first = 0;
   for (;;) {
     const std::vector<uint64_t> mixes = Mixes(first, kRows);
@@ -737,22 +602,22 @@ bool RowTable::operator==(const RowTable& other) const {
     };
     Read(mixes, mine.data());
     other.Read(mixes, theirs.data());
-    if (!is_same(row_bytes_)) return false;
+    if (!is_same(row_bytes())) return false;
     if (policy_.has_notes) {
       std::vector<RowNote> noted(mixes.size()), others(mixes.size());
       ReadNotes(mixes, noted.data());
       other.ReadNotes(mixes, others.data());
       if (noted != others) return false;
     }
-    for (size_t s = 0; s < state_count_ + (has_master_ ? 1 : 0); ++s) {
-      if (s == state_count_) {
+    for (size_t s = 0; s < state_count() + (has_master() ? 1 : 0); ++s) {
+      if (s == state_count()) {
         ReadMaster(mixes, mine.data());
         other.ReadMaster(mixes, theirs.data());
       } else {
         ReadState(s, mixes, mine.data());
         other.ReadState(s, mixes, theirs.data());
       }
-      if (!is_same(wide_bytes_)) return false;
+      if (!is_same(wide_bytes())) return false;
     }
     if (mixes.back() == UINT64_MAX) return true;
     first = mixes.back() + 1;

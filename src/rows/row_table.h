@@ -1,9 +1,6 @@
 // The rows of a key that is kept by rows, found by the mixes of their ids.
 //
-// A record is a row's value, its float32 master where there is one, and its states.  Records are kept in
-// pages; pages that a new rule has left behind are converted when they are next written.
-//
-// A value type: copies share pages and index, and whoever writes a shared one copies it first, so that a
+// A value type: copies share records and index, and whoever writes a shared part copies it first, so that a
 // copy is a snapshot.  Threads may read one table together.  Batches are read as they come, and fastest in
 // ascending order of their mixes.
 
@@ -15,21 +12,14 @@
 #include <utility>
 #include <vector>
 
-#include "base/buffer.h"
 #include "rows/initial_row.h"
 #include "rows/row_index.h"
+#include "rows/row_pages.h"
 #include "rows/row_source.h"
 #include "rows/row_update.h"
 #include "tkv/rows.h"
 
 namespace tkv {
-
-// When and how often a row was brought.
-struct RowNote {
-  uint64_t version = 0;  // that a push last brought it to
-  uint64_t count = 0;    // of versions that it was brought in
-  bool operator==(const RowNote&) const = default;
-};
 
 // The rows of a batch that may be written, until the table is changed otherwise or copied.  Those that
 // the policy of a table does not let in are among them, and nothing is written to these.
@@ -65,11 +55,11 @@ class RowTable {
 
   size_t size() const noexcept { return index_.size(); }
   size_t memory_bytes() const noexcept;
-  DType dtype() const noexcept { return dtype_; }
-  size_t row_elements() const noexcept { return elements_; }
-  size_t row_bytes() const noexcept { return row_bytes_; }
-  size_t state_count() const noexcept { return state_count_; }
-  bool has_master() const noexcept { return has_master_; }
+  DType dtype() const noexcept { return pages_.dtype(); }
+  size_t row_elements() const noexcept { return pages_.elements(); }
+  size_t row_bytes() const noexcept { return pages_.row_bytes(); }
+  size_t state_count() const noexcept { return pages_.state_count(); }
+  bool has_master() const noexcept { return pages_.has_master(); }
   bool Contains(uint64_t mix) const noexcept;
 
   // Copies values to `out`, one behind the other.  Rows that are not there read as the initializer has
@@ -78,7 +68,9 @@ class RowTable {
 
   // What updates keep beside a value from now on: states that start at zero, and a master that starts as
   // the value.
-  void StartStates(size_t state_count, bool has_master) noexcept;
+  void StartStates(size_t state_count, bool has_master) noexcept {
+    pages_.StartStates(state_count, has_master);
+  }
 
   // Makes the rows that are not there, and all that writing rows of the batch takes.
   //   throws  kResourceExhausted; the same rows are there as before
@@ -146,51 +138,18 @@ class RowTable {
   bool operator==(const RowTable& other) const;
 
  private:
-  struct Page {
-    Block memory;
-    uint64_t rule = 0;     // whose states it has
-    uint64_t checked = 0;  // number of the last batch that may write it
-    uint32_t stride = 0;   // bytes from record to record
-    uint32_t rows = 0;
-  };
-  struct Taken {
-    uint64_t place;
-    bool is_from_list;  // of erased rows
-  };
   class UpdateQueue;
-  struct Tail {  // where the next row goes
-    size_t page = 0;
-    uint32_t row = 0;
-  };
 
-  static size_t PageOf(uint64_t place) { return place >> 32; }
-  static uint32_t RowOf(uint64_t place) { return static_cast<uint32_t>(place); }
-  std::byte* RecordAt(uint64_t place) const noexcept {
-    const Page& page = pages_[PageOf(place)];
-    return page.memory.data + uint64_t{RowOf(place)} * page.stride;
-  }
-  RowNote* NoteAt(uint64_t place) const noexcept {
-    const Page& page = pages_[PageOf(place)];
-    return reinterpret_cast<RowNote*>(page.memory.data + uint64_t{page.rows} * page.stride) +
-           RowOf(place);
-  }
   bool IsGone(const RowNote& note) const noexcept {
     return now_ > note.version && now_ - note.version > policy_.age_max;
   }
-  void Prefetch(uint64_t place) const noexcept;
   template <typename F>
   void ForPlaces(const RowPlaces& places, F f) noexcept;
   template <typename Found, typename Use>
   void Walk(std::span<const uint64_t> mixes, Found found, Use use) const;
 
-  uint32_t StrideNow() const;
-  size_t note_bytes() const { return policy_.has_notes ? sizeof(RowNote) : 0; }
-  RowParts PartsOf(std::byte* record) const noexcept;
-  Page NewPage(uint32_t rows) const;
-  void MakeWritable(size_t number);
-  void StartRecord(std::byte* record, const std::byte* value) const noexcept;
-  Taken TakePlace();
-  void PutBack(const Taken& taken) noexcept;
+  DType compute() const noexcept { return pages_.compute(); }
+  size_t wide_bytes() const noexcept { return pages_.wide_bytes(); }
   void ReserveSome(std::span<const uint64_t> mixes, bool is_push, RowPlaces* places);
   void Make(std::span<const uint64_t> mixes, bool is_push, RowPlaces* places);
   bool LetsIn(uint64_t mix, uint32_t number, RowPlaces* places);
@@ -200,21 +159,10 @@ class RowTable {
   void Trim();
   double ScoreOf(uint64_t place, std::byte* wide) const noexcept;
 
-  DType dtype_;
-  DType compute_;
-  size_t elements_;
-  size_t row_bytes_;
-  size_t wide_bytes_;  // of a row in the compute type
   InitialRow initial_;
   RowPolicy policy_;
-  size_t state_count_ = 0;
-  bool has_master_ = false;
-  uint64_t rule_ = 0;
-  uint64_t batch_ = 0;
+  RowPages pages_;
   RowIndex index_;
-  std::vector<Page> pages_;
-  Tail tail_;
-  std::vector<uint64_t> free_;  // places of erased rows
 
   uint64_t now_ = 0;  // the version
   RowIndex

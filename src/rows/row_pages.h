@@ -1,0 +1,148 @@
+// Records of rows, in pages.
+//
+// A record is a row's value, its float32 master where there is one, and its states; the notes of a page's
+// rows lie behind its records.  Pages that a new rule has left behind are converted when they are next
+// written.
+//
+// A value type: copies share pages, and whoever writes a shared one copies it first.  Threads may read the
+// records together.
+
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/round_up.h"
+#include "rows/row_update.h"
+
+namespace tkv {
+
+// When and how often a row was brought.
+struct RowNote {
+  uint64_t version = 0;  // that a push last brought it to
+  uint64_t count = 0;    // of versions that it was brought in
+  bool operator==(const RowNote&) const = default;
+};
+
+// Of bytes that are read soon; those of a long record bring the rest themselves.
+inline void PrefetchBytes(const void* at, size_t bytes) noexcept {
+  constexpr size_t kLine = 64, kLinesMax = 16;
+  const auto* const first = static_cast<const char*>(at);
+  for (size_t i = 0; i < std::min(bytes, kLinesMax * kLine); i += kLine) {
+    __builtin_prefetch(first + i);
+  }
+}
+
+class RowPages {
+ public:
+  RowPages(DType dtype, size_t elements, bool has_notes);
+
+  DType dtype() const noexcept { return dtype_; }
+  DType compute() const noexcept { return compute_; }
+  size_t elements() const noexcept { return elements_; }
+  size_t row_bytes() const noexcept { return row_bytes_; }
+  size_t wide_bytes() const noexcept { return wide_bytes_; }  // of a row in the compute type
+  size_t state_count() const noexcept { return state_count_; }
+  bool has_master() const noexcept { return has_master_; }
+  bool has_notes() const noexcept { return has_notes_; }
+  size_t memory_bytes() const noexcept;
+
+  // What updates keep beside a value from now on.
+  void StartStates(size_t state_count, bool has_master) noexcept;
+
+  // ---- places
+  struct Taken {
+    uint64_t place;
+    bool is_from_list;  // of places that were given back
+  };
+  // A place for a record, of which nothing is known.
+  //   throws  std::bad_alloc, kResourceExhausted
+  Taken TakePlace();
+  // The places that have been taken last come back first: to the end of the pages, or to the list that
+  // they were taken from, which has room for them still.
+  void PutBack(const Taken& taken) noexcept;
+  // Room for so many places that are given back.
+  //   throws  std::bad_alloc
+  void ReserveFree(size_t count);
+  void Free(uint64_t place) noexcept { free_.push_back(place); }
+
+  // ---- records that are written
+  // A batch of writes begins: pages are known to be writable for one batch.
+  void StartBatch() noexcept { ++batch_; }
+  // Whether the page of a place can be written as it is; otherwise MakeWritable copies it.
+  bool IsWritable(uint64_t place) noexcept;
+  //   throws  std::bad_alloc, kResourceExhausted
+  void MakeWritable(uint64_t place) { MakePageWritable(PageOf(place)); }
+  void MakeAllWritable();
+  // The value becomes the record of a row that has had no update.
+  //   value  may be the record itself
+  void Start(std::byte* record, const std::byte* value) const noexcept;
+  // Of a record that has the states of now.
+  RowParts PartsOf(std::byte* record) const noexcept {
+    RowParts parts;
+    parts.value = record;
+    parts.state_bytes = RoundUp(wide_bytes_, sizeof(double));
+    parts.states = record + MasterAt(row_bytes_);
+    if (has_master_) {
+      parts.master = reinterpret_cast<float*>(parts.states);
+      parts.states += parts.state_bytes;
+    }
+    return parts;
+  }
+
+  // ---- records that are read
+  std::byte* At(uint64_t place) const noexcept {
+    const Page& page = pages_[PageOf(place)];
+    return page.memory.data + uint64_t{RowOf(place)} * page.stride;
+  }
+  RowNote* NoteAt(uint64_t place) const noexcept {
+    const Page& page = pages_[PageOf(place)];
+    return reinterpret_cast<RowNote*>(page.memory.data + uint64_t{page.rows} * page.stride) +
+           RowOf(place);
+  }
+  // Whether a record has the states of now; otherwise it has none.
+  bool IsOfNow(uint64_t place) const noexcept { return pages_[PageOf(place)].rule == rule_; }
+  void Prefetch(uint64_t place) const noexcept { PrefetchBytes(At(place), StrideAt(place)); }
+  size_t StrideAt(uint64_t place) const noexcept { return pages_[PageOf(place)].stride; }
+
+ private:
+  struct Page {
+    Block memory;
+    uint64_t rule = 0;     // whose states it has
+    uint64_t checked = 0;  // number of the last batch that may write it
+    uint32_t stride = 0;   // bytes from record to record
+    uint32_t rows = 0;
+  };
+  struct Tail {  // where the next row goes
+    size_t page = 0;
+    uint32_t row = 0;
+  };
+
+  // Each part of a record begins where an element of it may lie.
+  static size_t MasterAt(size_t row_bytes) { return RoundUp(row_bytes, sizeof(double)); }
+  static size_t PageOf(uint64_t place) { return place >> 32; }
+  static uint32_t RowOf(uint64_t place) { return static_cast<uint32_t>(place); }
+  uint32_t StrideNow() const;
+  size_t note_bytes() const { return has_notes_ ? sizeof(RowNote) : 0; }
+  Page NewPage(uint32_t rows) const;
+  void MakePageWritable(size_t number);
+
+  DType dtype_;
+  DType compute_;
+  size_t elements_;
+  size_t row_bytes_;
+  size_t wide_bytes_;
+  bool has_notes_;
+  size_t state_count_ = 0;
+  bool has_master_ = false;
+  uint64_t rule_ = 0;
+  uint64_t batch_ = 0;
+  std::vector<Page> pages_;
+  Tail tail_;
+  std::vector<uint64_t> free_;
+};
+
+}  // namespace tkv
