@@ -19,8 +19,8 @@ struct RowInitializer {
   bool operator==(const RowInitializer&) const = default;
 };
 
-// Which rows a key keeps: a function of its pushes alone, so that every run of them keeps the same.  A
-// version is what one round of pushes makes, an asynchronous push by itself.
+// Which rows a key keeps, and where: the rows are a function of its pushes alone, so that every run of them
+// keeps the same.  A version is what one round of pushes makes, an asynchronous push by itself.
 struct RowPolicy {
   enum class Score : uint8_t { kAge = 0, kCount = 1, kNorm = 2 };  // wire value
   static constexpr uint32_t kAdmitMax = 32767;
@@ -37,16 +37,22 @@ struct RowPolicy {
   Score score = Score::kAge;
   // Whether it is noted when and how often each row was brought: 16 bytes a row.
   bool has_notes = false;
+  // Bytes of rows with what updates keep beside them that are in memory, on all servers together; the others
+  // are on a disk, those first that have not been pushed for the longest time.  What is read stays the same.
+  // 0: all rows are in memory.
+  uint64_t memory_max = 0;
   bool operator==(const RowPolicy&) const = default;
 };
 
 // What a key that is kept by rows has, on all servers.
 struct TableStats {
-  uint64_t rows = 0;  // in memory; those that are gone by age are there until their turn comes
+  uint64_t rows = 0;        // those that are gone by age are there until their turn comes
   uint64_t candidates = 0;  // ids that have been pushed less often than makes a row
   uint64_t evicted = 0;     // rows that the policy has removed since the key was made
   uint64_t memory_bytes = 0;
-  uint64_t version = 0;  // that the rows were last brought to
+  uint64_t version = 0;    // that the rows were last brought to
+  uint64_t disk_rows = 0;  // of the rows: those on a disk
+  uint64_t disk_bytes = 0;
   bool operator==(const TableStats&) const = default;
 };
 

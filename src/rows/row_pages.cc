@@ -15,18 +15,27 @@ constexpr size_t kPageBytesMax = kHugePage;
 
 }  // namespace
 
-RowPages::RowPages(DType dtype, size_t elements, bool has_notes)
+RowPages::RowPages(DType dtype, size_t elements, bool has_notes, uint64_t memory_max,
+                   std::shared_ptr<RowDisk> disk)
     : dtype_(dtype),
       compute_(ComputeType(dtype)),
       elements_(elements),
       row_bytes_(elements * ItemSize(dtype)),
       wide_bytes_(elements * ItemSize(compute_)),
-      has_notes_(has_notes) {}
+      has_notes_(has_notes),
+      memory_max_(memory_max) {
+  if (memory_max == 0) return;
+  if (disk == nullptr) {
+    throw Fail(Code::kFailedPrecondition,
+               "memory for rows is bounded, and there is no directory for the others");
+  }
+  disk_.emplace(std::move(disk), has_notes);
+}
 
 size_t RowPages::memory_bytes() const noexcept {
   size_t bytes = pages_.capacity() * sizeof(Page) + free_.capacity() * sizeof(uint64_t);
   for (const Page& page : pages_) bytes += page.memory.size;
-  return bytes;
+  return bytes + (disk_ ? disk_->memory_bytes() : 0);
 }
 
 uint32_t RowPages::StrideNow() const {
@@ -51,7 +60,7 @@ RowPages::Page RowPages::NewPage(uint32_t rows) const {
   page.stride = StrideNow();
   page.rows = rows;
   page.rule = rule_;
-  const size_t bytes = (size_t{page.stride} + note_bytes()) * rows;
+  const size_t bytes = (size_t{page.stride} + note_bytes() + name_bytes()) * rows;
   const size_t whole = RoundUp(bytes, kHugePage);
   page.memory = NewRowMemory(whole - bytes <= bytes / 8 ? whole : bytes);
   return page;
@@ -80,6 +89,7 @@ void RowPages::MakePageWritable(size_t number) {
     }
     const auto notes = [](const Page& of) { return of.memory.data + size_t{of.rows} * of.stride; };
     if (has_notes_) std::memcpy(notes(fresh), notes(page), used * sizeof(RowNote));
+    if (is_bounded()) std::memcpy(NamesOf(fresh), NamesOf(page), page.rows * name_bytes());
     page = std::move(fresh);
   }
   page.checked = batch_;
@@ -96,7 +106,7 @@ RowPages::Taken RowPages::TakePlace() {
   }
   if (tail_.page == pages_.size()) {
     const size_t bytes = std::min(kPageBytesMax, kPageBytesMin << std::min<size_t>(tail_.page, 20));
-    const size_t rows = bytes / (StrideNow() + note_bytes());
+    const size_t rows = bytes / (StrideNow() + note_bytes() + name_bytes());
     pages_.push_back(NewPage(static_cast<uint32_t>(std::max<size_t>(1, rows))));
   }
   return {uint64_t{tail_.page} << 32 | tail_.row++, false};
@@ -121,6 +131,46 @@ bool RowPages::IsWritable(uint64_t place) noexcept {
 void RowPages::MakeAllWritable() {
   StartBatch();
   for (size_t i = 0; i < pages_.size(); ++i) MakePageWritable(i);
+}
+
+size_t RowPages::RowsInMemoryMax() const {
+  const size_t bytes = StrideNow() + note_bytes() + name_bytes();
+  return std::max<size_t>(1, static_cast<size_t>(memory_max_ / bytes));
+}
+
+uint64_t RowPages::NextPlace() noexcept {
+  const auto end_of = [&](size_t page) {
+    return page < tail_.page ? pages_[page].rows : page == tail_.page ? tail_.row : 0;
+  };
+  while (hand_.row >= end_of(hand_.page)) {
+    hand_ = {hand_.page >= tail_.page ? 0 : hand_.page + 1, 0};
+  }
+  return uint64_t{hand_.page} << 32 | hand_.row++;
+}
+
+std::optional<uint64_t> RowPages::CopyToDisk(uint64_t place) {
+  const size_t stride = StrideNow();
+  const RowNote note = has_notes_ ? *NoteAt(place) : RowNote();
+  const auto room = disk_->Put(NameOf(place), stride, rule_, &note);
+  if (!room) return std::nullopt;
+  if (IsOfNow(place)) {
+    std::memcpy(room->record, At(place), stride);
+  } else {
+    Start(room->record, At(place));
+  }
+  return room->place;
+}
+
+void RowPages::CopyFromDisk(uint64_t place, uint64_t to) {
+  std::byte* const record = At(to);
+  if (disk_->RuleOf(place) == rule_) {
+    const size_t stride = StrideAt(to);
+    const std::byte* const found = disk_->Read(place, stride, record);
+    if (found != record) std::memcpy(record, found, stride);
+  } else {
+    Start(record, disk_->Read(place, row_bytes_, record));
+  }
+  if (has_notes_) *NoteAt(to) = disk_->NoteAt(place);
 }
 
 void RowPages::ReserveFree(size_t count) {

@@ -2,7 +2,7 @@
 //
 // A record is a row's value, its float32 master where there is one, and its states; the notes of a page's
 // rows lie behind its records.  Pages that a new rule has left behind are converted when they are next
-// written.
+// written.  Where memory is bounded, records that have not been written for a while are on a disk.
 //
 // A value type: copies share pages, and whoever writes a shared one copies it first.  Threads may read the
 // records together.
@@ -12,20 +12,19 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/buffer.h"
 #include "base/round_up.h"
+#include "rows/disk_pages.h"
+#include "rows/row_note.h"
 #include "rows/row_update.h"
 
 namespace tkv {
-
-// When and how often a row was brought.
-struct RowNote {
-  uint64_t version = 0;  // that a push last brought it to
-  uint64_t count = 0;    // of versions that it was brought in
-  bool operator==(const RowNote&) const = default;
-};
 
 // Of bytes that are read soon; those of a long record bring the rest themselves.
 inline void PrefetchBytes(const void* at, size_t bytes) noexcept {
@@ -38,7 +37,10 @@ inline void PrefetchBytes(const void* at, size_t bytes) noexcept {
 
 class RowPages {
  public:
-  RowPages(DType dtype, size_t elements, bool has_notes);
+  //   memory_max  bytes that records have in memory, about; 0: as many as there are
+  //   disk        for the others
+  RowPages(DType dtype, size_t elements, bool has_notes, uint64_t memory_max = 0,
+           std::shared_ptr<RowDisk> disk = nullptr);
 
   DType dtype() const noexcept { return dtype_; }
   DType compute() const noexcept { return compute_; }
@@ -84,7 +86,7 @@ class RowPages {
   RowParts PartsOf(std::byte* record) const noexcept {
     RowParts parts;
     parts.value = record;
-    parts.state_bytes = RoundUp(wide_bytes_, sizeof(double));
+    parts.state_bytes = state_bytes();
     parts.states = record + MasterAt(row_bytes_);
     if (has_master_) {
       parts.master = reinterpret_cast<float*>(parts.states);
@@ -92,11 +94,20 @@ class RowPages {
     }
     return parts;
   }
+  const std::byte* MasterOf(const std::byte* record) const noexcept {
+    return record + MasterAt(row_bytes_);
+  }
+  const std::byte* StateOf(const std::byte* record, size_t number) const noexcept {
+    return MasterOf(record) + ((has_master_ ? 1 : 0) + number) * state_bytes();
+  }
 
   // ---- records that are read
   std::byte* At(uint64_t place) const noexcept {
     const Page& page = pages_[PageOf(place)];
     return page.memory.data + uint64_t{RowOf(place)} * page.stride;
+  }
+  RowNote NoteOf(uint64_t place) const noexcept {
+    return DiskPages::Has(place) ? disk_->NoteAt(place) : *NoteAt(place);
   }
   RowNote* NoteAt(uint64_t place) const noexcept {
     const Page& page = pages_[PageOf(place)];
@@ -104,9 +115,63 @@ class RowPages {
            RowOf(place);
   }
   // Whether a record has the states of now; otherwise it has none.
-  bool IsOfNow(uint64_t place) const noexcept { return pages_[PageOf(place)].rule == rule_; }
+  bool IsOfNow(uint64_t place) const noexcept {
+    return (DiskPages::Has(place) ? disk_->RuleOf(place) : pages_[PageOf(place)].rule) == rule_;
+  }
   void Prefetch(uint64_t place) const noexcept { PrefetchBytes(At(place), StrideAt(place)); }
   size_t StrideAt(uint64_t place) const noexcept { return pages_[PageOf(place)].stride; }
+
+  // ---- where memory is bounded
+  bool is_bounded() const noexcept { return memory_max_ > 0; }
+  const DiskPages* disk() const noexcept { return disk_ ? &*disk_ : nullptr; }
+  size_t disk_rows() const noexcept { return disk_ ? disk_->size() : 0; }
+  // So many records may stay in memory.
+  size_t RowsInMemoryMax() const;
+  // Whose record it is: known of places that have been told.
+  void SetName(uint64_t place, uint64_t mix) noexcept { *NameAt(place) = mix; }
+  uint64_t NameOf(uint64_t place) const noexcept { return *NameAt(place); }
+  // It has been written just now.
+  void Touch(uint64_t place) noexcept { *TouchAt(place) = 1; }
+  // Whether it has been written since it was last asked.
+  bool WasTouched(uint64_t place) noexcept { return std::exchange(*TouchAt(place), 0) != 0; }
+  // The places of records one after the other, again and again; there is one.
+  uint64_t NextPlace() noexcept;
+  // Copies a record to the disk, with the states of now.
+  //   returns  its place there; nothing: the disk does not keep up
+  //   throws   std::bad_alloc
+  std::optional<uint64_t> CopyToDisk(uint64_t place);
+  // A record from the disk, to a place in a page that may be written.
+  //   blocks   while the disk reads
+  //   throws   kUnavailable; nothing is known of the record at `to`
+  void CopyFromDisk(uint64_t place, uint64_t to);
+  void FreeOnDisk(uint64_t place) noexcept { disk_->Free(place); }
+  // What has been written to the disk leaves memory; up to so many rows of pages with gaps move together.
+  //   find     the place of a mix
+  //   set      tells that the place of a mix is another, which may throw
+  template <typename Find, typename Set>
+  void Tidy(size_t count, Find find, Set set) {
+    disk_->LetGo();
+    while (count > 0) {
+      const auto whole = disk_->TakeWorst();
+      if (!whole) return;
+      for (size_t row = 0; row < whole->mixes.size(); ++row) {
+        const uint64_t mix = whole->mixes[row], place = whole->first + row;
+        if (find(mix) != place) continue;
+        const RowNote note = has_notes_ ? disk_->NoteAt(place) : RowNote();
+        const auto room = disk_->Put(mix, whole->stride, whole->rule, &note);
+        if (!room) return;
+        std::memcpy(room->record, whole->memory.data + row * whole->stride, whole->stride);
+        try {
+          set(mix, room->place);
+        } catch (...) {
+          disk_->Free(room->place);
+          throw;
+        }
+        disk_->Free(place);
+      }
+      count -= std::min(count, whole->mixes.size());
+    }
+  }
 
  private:
   struct Page {
@@ -123,10 +188,23 @@ class RowPages {
 
   // Each part of a record begins where an element of it may lie.
   static size_t MasterAt(size_t row_bytes) { return RoundUp(row_bytes, sizeof(double)); }
+  size_t state_bytes() const { return RoundUp(wide_bytes_, sizeof(double)); }
   static size_t PageOf(uint64_t place) { return place >> 32; }
   static uint32_t RowOf(uint64_t place) { return static_cast<uint32_t>(place); }
   uint32_t StrideNow() const;
   size_t note_bytes() const { return has_notes_ ? sizeof(RowNote) : 0; }
+  // Behind the notes: names, and whether the records have been touched.
+  size_t name_bytes() const { return is_bounded() ? sizeof(uint64_t) + 1 : 0; }
+  std::byte* NamesOf(const Page& page) const noexcept {
+    return page.memory.data + (size_t{page.stride} + note_bytes()) * page.rows;
+  }
+  uint64_t* NameAt(uint64_t place) const noexcept {
+    return reinterpret_cast<uint64_t*>(NamesOf(pages_[PageOf(place)])) + RowOf(place);
+  }
+  uint8_t* TouchAt(uint64_t place) const noexcept {
+    const Page& page = pages_[PageOf(place)];
+    return reinterpret_cast<uint8_t*>(NamesOf(page)) + sizeof(uint64_t) * page.rows + RowOf(place);
+  }
   Page NewPage(uint32_t rows) const;
   void MakePageWritable(size_t number);
 
@@ -143,6 +221,9 @@ class RowPages {
   std::vector<Page> pages_;
   Tail tail_;
   std::vector<uint64_t> free_;
+  uint64_t memory_max_;
+  std::optional<DiskPages> disk_;
+  Tail hand_;
 };
 
 }  // namespace tkv

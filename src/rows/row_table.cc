@@ -16,6 +16,8 @@ namespace tkv {
 namespace {
 
 constexpr size_t kAhead = 16;      // rows on their way from memory at a time
+constexpr size_t kReading = 64;    // rows that the disk reads at a time
+constexpr size_t kSlack = 4096;    // rows beyond those that memory has room for, twice
 constexpr size_t kSweptMin = 64;   // rows that are looked at each version
 constexpr uint64_t kTrimmed = 16;  // where there are too many rows, one of so many goes
 
@@ -40,10 +42,11 @@ auto WithMemory(F f) {
 }  // namespace
 
 RowTable::RowTable(DType dtype, size_t row_elements, const RowInitializer& initializer,
-                   uint32_t buckets, const RowPolicy& policy)
+                   uint32_t buckets, const RowPolicy& policy, std::shared_ptr<RowDisk> disk)
     : initial_(dtype, row_elements, initializer),
       policy_(CheckedPolicy(policy, dtype)),
-      pages_(dtype, row_elements, policy_.has_notes),
+      pages_(dtype, row_elements, policy_.has_notes, (policy_.memory_max + buckets - 1) / buckets,
+             std::move(disk)),
       index_(buckets),
       candidates_(buckets) {}
 
@@ -64,6 +67,11 @@ RowPolicy RowTable::CheckedPolicy(const RowPolicy& policy, DType dtype) {
     throw Fail(Code::kInvalidArgument, "at most {} rows stay, up to 2^63 are possible",
                policy.rows_max);
   }
+  if (policy.memory_max > 0 && policy.rows_max > 0 && policy.score == RowPolicy::Score::kNorm) {
+    throw Fail(
+        Code::kInvalidArgument,
+        "rows that stay by their norm are in memory: their number is bounded, memory cannot be");
+  }
   RowPolicy checked = policy;
   const bool needs_notes =
       policy.age_max > 0 || (policy.rows_max > 0 && policy.score != RowPolicy::Score::kNorm);
@@ -72,14 +80,22 @@ RowPolicy RowTable::CheckedPolicy(const RowPolicy& policy, DType dtype) {
 }
 
 RowTable RowTable::Emptied() const {
-  RowTable table(dtype(), row_elements(), initial_.initializer(), index_.buckets(), policy_);
+  RowTable table(dtype(), row_elements(), initial_.initializer(), index_.buckets(), policy_,
+                 pages_.disk() == nullptr ? nullptr : pages_.disk()->disk());
   table.now_ = now_;
   table.evicted_ = evicted_;
   return table;
 }
 
 TableStats RowTable::Stats() const noexcept {
-  return {size(), candidates_.size(), evicted_, memory_bytes(), now_};
+  const DiskPages* const disk = pages_.disk();
+  return {size(),
+          candidates_.size(),
+          evicted_,
+          memory_bytes(),
+          now_,
+          pages_.disk_rows(),
+          disk == nullptr ? 0 : disk->disk_bytes()};
 }
 
 size_t RowTable::memory_bytes() const noexcept {
@@ -112,26 +128,90 @@ void RowTable::Walk(std::span<const uint64_t> mixes, Found found, Use use) const
 
 bool RowTable::Contains(uint64_t mix) const noexcept {
   const uint64_t place = index_.Find(mix);
-  return place != RowIndex::kNowhere && !(policy_.age_max > 0 && IsGone(*pages_.NoteAt(place)));
+  return place != RowIndex::kNowhere && !(policy_.age_max > 0 && IsGone(pages_.NoteOf(place)));
 }
 
-void RowTable::Read(std::span<const uint64_t> mixes, void* out) const noexcept {
+// Rows of a batch that are on the disk: several are on their way at a time.
+//   bytes  of a record, from its beginning; 0: all
+//   use    called with a row's number, its place and its bytes
+template <typename Use>
+void RowTable::ReadFromDisk(std::span<const uint64_t> mixes, std::span<const uint32_t> numbers,
+                            size_t bytes, Use use) const {
+  if (numbers.empty()) return;
+  WithMemory([&] {
+    const DiskPages& disk = *pages_.disk();
+    const auto bytes_of = [&](uint64_t place) { return bytes > 0 ? bytes : disk.StrideOf(place); };
+    std::vector<double> scratch;
+    for (size_t i = 0; i < numbers.size() + kReading; ++i) {
+      if (i < numbers.size()) {
+        const uint64_t place = index_.Find(mixes[numbers[i]]);
+        disk.Prefetch(place, bytes_of(place));
+      }
+      if (i < kReading) continue;
+      const uint32_t number = numbers[i - kReading];
+      const uint64_t place = index_.Find(mixes[number]);
+      scratch.resize(std::max(scratch.size(), bytes_of(place) / sizeof(double) + 1));
+      use(number, place,
+          disk.Read(place, bytes_of(place), reinterpret_cast<std::byte*>(scratch.data())));
+    }
+  });
+}
+
+// Whole records of rows that are there.
+template <typename Use>
+void RowTable::ReadRecords(std::span<const uint64_t> mixes, Use use) const {
+  std::vector<uint32_t> elsewhere;
+  Walk(
+      mixes, [](uint64_t place) { return place; },
+      [&](size_t i, uint64_t place) {
+        if (place == RowIndex::kNowhere) return;
+        if (DiskPages::Has(place)) {
+          elsewhere.push_back(static_cast<uint32_t>(i));
+        } else {
+          use(i, place, pages_.At(place));
+        }
+      });
+  ReadFromDisk(mixes, elsewhere, 0, use);
+}
+
+void RowTable::Read(std::span<const uint64_t> mixes, void* out) const {
+  static constexpr std::byte kElsewhere{};  // stands for a record on the disk
   auto* const rows = static_cast<std::byte*>(out);
   const bool ages = policy_.age_max > 0;
   const auto found = [&](uint64_t place) -> const std::byte* {
-    if (place == RowIndex::kNowhere || (ages && IsGone(*pages_.NoteAt(place)))) return nullptr;
+    if (place == RowIndex::kNowhere || (ages && IsGone(pages_.NoteOf(place)))) return nullptr;
+    if (DiskPages::Has(place)) return &kElsewhere;
     const std::byte* const record = pages_.At(place);
     PrefetchBytes(record, row_bytes());
     return record;
   };
+  std::vector<uint32_t> elsewhere;
   Walk(mixes, found, [&](size_t i, const std::byte* record) {
     std::byte* const row = rows + i * row_bytes();
     if (record == nullptr) {
       initial_.Write(Unmix(mixes[i]), row);
+    } else if (record == &kElsewhere) {
+      elsewhere.push_back(static_cast<uint32_t>(i));
     } else {
       std::memcpy(row, record, row_bytes());
     }
   });
+  ReadFromDisk(mixes, elsewhere, row_bytes(), [&](size_t i, uint64_t, const std::byte* record) {
+    std::memcpy(rows + i * row_bytes(), record, row_bytes());
+  });
+}
+
+std::vector<DiskPages::Where> RowTable::OnDisk(std::span<const uint64_t> mixes) const {
+  std::vector<DiskPages::Where> all;
+  if (pages_.disk_rows() == 0) return all;
+  Walk(
+      mixes, [](uint64_t place) { return place; },
+      [&](size_t, uint64_t place) {
+        if (place == RowIndex::kNowhere || !DiskPages::Has(place)) return;
+        const DiskPages& disk = *pages_.disk();
+        if (auto where = disk.WhereIs(place, disk.StrideOf(place))) all.push_back(*where);
+      });
+  return all;
 }
 
 // Gives places to rows that have none.  Throws in between; TakeBack takes all of it back.
@@ -182,7 +262,8 @@ void RowTable::ReserveSome(std::span<const uint64_t> mixes, bool is_push, RowPla
     places->from_list_ = 0;
     places->new_candidates_.clear();
     places->places_.resize(mixes.size());
-    size_t missing = 0;
+    if (pages_.is_bounded()) CheckMemory();
+    size_t missing = 0, on_disk = 0;
     bool has_others = false;  // rows of pages that are not known to be writable
     pages_.StartBatch();
     Walk(
@@ -190,6 +271,8 @@ void RowTable::ReserveSome(std::span<const uint64_t> mixes, bool is_push, RowPla
         [&](uint64_t place) {
           if (place == RowIndex::kNowhere) {
             ++missing;
+          } else if (DiskPages::Has(place)) {
+            ++on_disk;
           } else if (!pages_.IsWritable(place)) {
             has_others = true;
           }
@@ -199,6 +282,10 @@ void RowTable::ReserveSome(std::span<const uint64_t> mixes, bool is_push, RowPla
     if (missing > UINT32_MAX || mixes.size() > UINT32_MAX) throw std::bad_alloc();
     places->made_.reserve(missing);
     if (is_push && policy_.admit_count > 1) places->new_candidates_.reserve(missing);
+    if (on_disk > 0) {
+      promoted_ += FromDisk(mixes, places);
+      has_others = true;
+    }
     try {
       if (missing > 0) Make(mixes, is_push, places);
       if (missing > 0 || has_others) {
@@ -215,11 +302,107 @@ void RowTable::ReserveSome(std::span<const uint64_t> mixes, bool is_push, RowPla
       initial_.Write(Unmix(mixes[i]), record);
       pages_.Start(record, record);
       if (policy_.has_notes) *pages_.NoteAt(places->places_[i]) = {now_, 0};
+      if (pages_.is_bounded()) pages_.SetName(places->places_[i], mixes[i]);
+    }
+    if (!pages_.is_bounded()) return;
+    for (const uint64_t place : places->places_) {
+      if (place != RowIndex::kNowhere) pages_.Touch(place);
     }
   });
 }
 
+// Rows that are on the disk go back to memory.
+//   returns  how many
+size_t RowTable::FromDisk(std::span<const uint64_t> mixes, RowPlaces* places) {
+  std::vector<uint32_t> numbers;
+  for (size_t i = 0; i < mixes.size(); ++i) {
+    const uint64_t place = places->places_[i];
+    if (place == RowIndex::kNowhere || !DiskPages::Has(place)) continue;
+    numbers.push_back(static_cast<uint32_t>(i));
+  }
+  size_t count = 0;
+  const DiskPages& disk = *pages_.disk();
+  for (size_t i = 0; i < numbers.size() + kReading; ++i) {
+    if (i < numbers.size()) {
+      const uint64_t place = places->places_[numbers[i]];
+      disk.Prefetch(place, disk.StrideOf(place));
+    }
+    if (i < kReading) continue;
+    const uint32_t number = numbers[i - kReading];
+    uint64_t& place = places->places_[number];
+    const uint64_t there = index_.Find(mixes[number]);
+    if (!DiskPages::Has(there)) {  // it stands twice in the batch
+      place = there;
+      continue;
+    }
+    const RowPages::Taken taken = pages_.TakePlace();
+    try {
+      pages_.MakeWritable(taken.place);
+      pages_.CopyFromDisk(there, taken.place);
+      index_.MakeWritable(mixes[number]);
+    } catch (...) {
+      pages_.PutBack(taken);
+      throw;
+    }
+    pages_.SetName(taken.place, mixes[number]);
+    index_.Set(mixes[number], taken.place);
+    pages_.FreeOnDisk(there);
+    place = taken.place;
+    ++count;
+  }
+  return count;
+}
+
+// Pushes wait for a disk that does not keep up by failing: memory has an end, too.
+void RowTable::CheckMemory() {
+  const size_t most = 2 * pages_.RowsInMemoryMax() + kSlack;
+  if (size() - pages_.disk_rows() <= most) return;
+  Settle();
+  const size_t rows = size() - pages_.disk_rows();
+  if (rows <= most) return;
+  const std::string failure = pages_.disk()->disk()->failure();
+  throw Fail(Code::kResourceExhausted, "{} rows are in memory, which is for {}: {}", rows,
+             pages_.RowsInMemoryMax(),
+             failure.empty() ? "the disk does not keep up" : failure.c_str());
+}
+
+void RowTable::Settle() noexcept {
+  if (!pages_.is_bounded()) return;
+  try {
+    const auto set = [&](uint64_t mix, uint64_t place) {
+      index_.MakeWritable(mix);
+      index_.Set(mix, place);
+    };
+    pages_.Tidy(
+        2 * std::exchange(promoted_, 0), [&](uint64_t mix) { return index_.Find(mix); }, set);
+    const size_t most = pages_.RowsInMemoryMax(), rows = size() - pages_.disk_rows();
+    if (rows <= most) return;
+    size_t surplus = rows - most;
+    pages_.ReserveFree(surplus);
+    // Those of the first round that have been written lately stay; in the second one nobody has been.
+    while (surplus > 0) {
+      const uint64_t place = pages_.NextPlace();
+      const uint64_t mix = pages_.NameOf(place);
+      if (index_.Find(mix) != place) continue;  // nobody's
+      if (pages_.WasTouched(place)) continue;
+      index_.MakeWritable(mix);
+      const auto there = pages_.CopyToDisk(place);
+      if (!there) return;
+      index_.Set(mix, *there);
+      pages_.Free(place);
+      --surplus;
+    }
+  } catch (const std::exception& error) {
+    static_cast<void>(error);  // no memory, or no disk: with a later version
+  }
+}
+
 void RowTable::ReserveAll() {
+  if (pages_.disk_rows() > 0) {
+    throw Fail(Code::kFailedPrecondition,
+               "{} rows are on a disk: an update of all rows is for tables in memory",
+               pages_.disk_rows());
+  }
   WithMemory([&] { pages_.MakeAllWritable(); });
 }
 
@@ -388,6 +571,7 @@ void RowTable::Advance() noexcept {
   } catch (const std::exception& error) {
     static_cast<void>(error);  // no memory to take rows away: at a later version
   }
+  Settle();
 }
 
 // Rows of the batch that are gone by age lose their records, which nobody could read any more.
@@ -397,12 +581,13 @@ void RowTable::DropGone(std::span<const uint64_t> mixes) {
     Walk(
         mixes,
         [&](uint64_t place) {
-          if (place != RowIndex::kNowhere) __builtin_prefetch(pages_.NoteAt(place));
+          if (place != RowIndex::kNowhere && !DiskPages::Has(place)) {
+            __builtin_prefetch(pages_.NoteAt(place));
+          }
           return place;
         },
         [&](size_t i, uint64_t place) {
-          if (place != RowIndex::kNowhere && IsGone(*pages_.NoteAt(place)))
-            gone.push_back(mixes[i]);
+          if (place != RowIndex::kNowhere && IsGone(pages_.NoteOf(place))) gone.push_back(mixes[i]);
         });
     Erase(gone);
     evicted_ += gone.size();
@@ -426,7 +611,7 @@ void RowTable::Sweep(size_t count) {
       return true;
     });
   };
-  look(index_, &next_row_, [&](uint64_t place) { return *pages_.NoteAt(place); });
+  look(index_, &next_row_, [&](uint64_t place) { return pages_.NoteOf(place); });
   Erase(gone);
   evicted_ += gone.size();
   look(candidates_, &next_candidate_, [](uint64_t packed) { return Unpack(packed); });
@@ -436,9 +621,9 @@ void RowTable::Sweep(size_t count) {
 double RowTable::ScoreOf(uint64_t place, std::byte* wide) const noexcept {
   switch (policy_.score) {
     case RowPolicy::Score::kAge:
-      return static_cast<double>(pages_.NoteAt(place)->version);
+      return static_cast<double>(pages_.NoteOf(place).version);
     case RowPolicy::Score::kCount:
-      return static_cast<double>(pages_.NoteAt(place)->count);
+      return static_cast<double>(pages_.NoteOf(place).count);
     case RowPolicy::Score::kNorm:
       break;
   }
@@ -461,7 +646,7 @@ void RowTable::Trim() {
   std::vector<uint64_t> lost;
   std::vector<std::byte> wide(wide_bytes());
   index_.ForEach(0, [&](uint64_t mix, uint64_t place) {
-    if (policy_.age_max > 0 && IsGone(*pages_.NoteAt(place))) {
+    if (policy_.age_max > 0 && IsGone(pages_.NoteOf(place))) {
       lost.push_back(mix);
     } else {
       scores.emplace_back(ScoreOf(place, wide.data()), mix);
@@ -487,7 +672,13 @@ void RowTable::Erase(std::span<const uint64_t> mixes) {
     pages_.ReserveFree(mixes.size());
     for (const uint64_t mix : mixes) {
       const uint64_t place = index_.Erase(mix);
-      if (place != RowIndex::kNowhere) pages_.Free(place);
+      if (place != RowIndex::kNowhere) {
+        if (DiskPages::Has(place)) {
+          pages_.FreeOnDisk(place);
+        } else {
+          pages_.Free(place);
+        }
+      }
       if (candidates_.size() > 0) candidates_.Erase(mix);
     }
   });
@@ -509,43 +700,35 @@ std::vector<uint64_t> RowTable::MixesFrom(uint64_t number, size_t count_max) con
   return Mixes(index_.MixAt(number), count_max);
 }
 
-void RowTable::ReadMaster(std::span<const uint64_t> mixes, void* out) const noexcept {
+void RowTable::ReadMaster(std::span<const uint64_t> mixes, void* out) const {
   auto* const rows = static_cast<std::byte*>(out);
-  Walk(
-      mixes, [](uint64_t place) { return place; },
-      [&](size_t i, uint64_t place) {
-        if (place == RowIndex::kNowhere) return;
-        std::byte* const record = pages_.At(place);
-        std::byte* const row = rows + i * wide_bytes();
-        if (has_master() && pages_.IsOfNow(place)) {
-          std::memcpy(row, pages_.PartsOf(record).master, wide_bytes());
-        } else {
-          kernels::Convert(dtype(), record, compute(), row, row_elements());
-        }
-      });
+  ReadRecords(mixes, [&](size_t i, uint64_t place, const std::byte* record) {
+    std::byte* const row = rows + i * wide_bytes();
+    if (has_master() && pages_.IsOfNow(place)) {
+      std::memcpy(row, pages_.MasterOf(record), wide_bytes());
+    } else {
+      kernels::Convert(dtype(), record, compute(), row, row_elements());
+    }
+  });
 }
 
-void RowTable::ReadState(size_t number, std::span<const uint64_t> mixes, void* out) const noexcept {
+void RowTable::ReadState(size_t number, std::span<const uint64_t> mixes, void* out) const {
   auto* const rows = static_cast<std::byte*>(out);
-  Walk(
-      mixes, [](uint64_t place) { return place; },
-      [&](size_t i, uint64_t place) {
-        if (place == RowIndex::kNowhere) return;
-        std::byte* const row = rows + i * wide_bytes();
-        if (number < state_count() && pages_.IsOfNow(place)) {
-          const RowParts parts = pages_.PartsOf(pages_.At(place));
-          std::memcpy(row, parts.states + number * parts.state_bytes, wide_bytes());
-        } else {
-          std::memset(row, 0, wide_bytes());
-        }
-      });
+  ReadRecords(mixes, [&](size_t i, uint64_t place, const std::byte* record) {
+    std::byte* const row = rows + i * wide_bytes();
+    if (number < state_count() && pages_.IsOfNow(place)) {
+      std::memcpy(row, pages_.StateOf(record, number), wide_bytes());
+    } else {
+      std::memset(row, 0, wide_bytes());
+    }
+  });
 }
 
 void RowTable::ReadNotes(std::span<const uint64_t> mixes, RowNote* out) const noexcept {
   Walk(
       mixes, [](uint64_t place) { return place; },
       [&](size_t i, uint64_t place) {
-        if (place != RowIndex::kNowhere) out[i] = *pages_.NoteAt(place);
+        if (place != RowIndex::kNowhere) out[i] = pages_.NoteOf(place);
       });
 }
 

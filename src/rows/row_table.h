@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -38,9 +39,12 @@ class RowPlaces {
 class RowTable {
  public:
   //   buckets  all mixes are of one of so many
-  //   throws   as InitialRow, and kInvalidArgument (a policy that cannot be)
+  //   disk     for rows beyond the policy's memory
+  //   throws   as InitialRow, kInvalidArgument (a policy that cannot be), kFailedPrecondition (memory is
+  //            bounded and there is no disk)
   RowTable(DType dtype, size_t row_elements, const RowInitializer& initializer,
-           uint32_t buckets = 1, const RowPolicy& policy = {});
+           uint32_t buckets = 1, const RowPolicy& policy = {},
+           std::shared_ptr<RowDisk> disk = nullptr);
 
   // The policy as a table has it: with notes where it needs them.
   //   throws   kInvalidArgument
@@ -64,7 +68,11 @@ class RowTable {
 
   // Copies values to `out`, one behind the other.  Rows that are not there read as the initializer has
   // them, and stay away.
-  void Read(std::span<const uint64_t> mixes, void* out) const noexcept;
+  //   blocks  while the disk reads
+  //   throws  where rows are on a disk: kUnavailable, kResourceExhausted; then nothing is known of `out`
+  void Read(std::span<const uint64_t> mixes, void* out) const;
+  // Where the rows of a batch are that the disk has to read.
+  std::vector<DiskPages::Where> OnDisk(std::span<const uint64_t> mixes) const;
 
   // What updates keep beside a value from now on: states that start at zero, and a master that starts as
   // the value.
@@ -73,11 +81,13 @@ class RowTable {
   }
 
   // Makes the rows that are not there, and all that writing rows of the batch takes.
-  //   throws  kResourceExhausted; the same rows are there as before
+  //   blocks  while the disk reads
+  //   throws  kResourceExhausted, kUnavailable (the disk); the same rows are there as before
   void Reserve(std::span<const uint64_t> mixes, RowPlaces* places);
   // The rows that it has made are gone again; nothing has changed since then.
   void TakeBack(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept;
   // As Reserve, for every row that there is.
+  //   throws  also kFailedPrecondition (some are on a disk)
   void ReserveAll();
   // As Reserve, for a push: of the rows that are not there those alone are made that the policy lets in.
   //   mixes  each once
@@ -87,6 +97,9 @@ class RowTable {
   // A version has ended, be it without any push.  Rows go that the policy does not keep; where the memory
   // for that is lacking, later.
   void Advance() noexcept;
+  // Rows beyond the policy's memory go to the disk, those first that have not been written for the longest
+  // time; where the disk does not keep up, later.
+  void Settle() noexcept;
   // The table goes on from this version; notes are of it and of earlier ones.
   void ContinueFrom(uint64_t version) noexcept { now_ = version; }
   uint64_t version() const noexcept { return now_; }
@@ -117,8 +130,9 @@ class RowTable {
   // The same, from the row of that number on.
   std::vector<uint64_t> MixesFrom(uint64_t number, size_t count_max) const;
   // Master and states of rows that are there, of the compute type, one row behind the other.
-  void ReadMaster(std::span<const uint64_t> mixes, void* out) const noexcept;
-  void ReadState(size_t number, std::span<const uint64_t> mixes, void* out) const noexcept;
+  //   blocks, throws  as Read
+  void ReadMaster(std::span<const uint64_t> mixes, void* out) const;
+  void ReadState(size_t number, std::span<const uint64_t> mixes, void* out) const;
   // Of rows that are there, of a table that has notes.
   void ReadNotes(std::span<const uint64_t> mixes, RowNote* out) const noexcept;
   void AssignNotes(const RowPlaces& places, const RowNote* notes) noexcept;
@@ -135,6 +149,7 @@ class RowTable {
   void PutCandidate(const Candidate& candidate);
 
   // Whether the same rows have the same values, masters, states and notes.
+  //   blocks, throws  as Read
   bool operator==(const RowTable& other) const;
 
  private:
@@ -154,6 +169,13 @@ class RowTable {
   void Make(std::span<const uint64_t> mixes, bool is_push, RowPlaces* places);
   bool LetsIn(uint64_t mix, uint32_t number, RowPlaces* places);
   RowNote CandidateOf(uint64_t mix) const noexcept;
+  template <typename Use>
+  void ReadRecords(std::span<const uint64_t> mixes, Use use) const;
+  template <typename Use>
+  void ReadFromDisk(std::span<const uint64_t> mixes, std::span<const uint32_t> numbers,
+                    size_t bytes, Use use) const;
+  size_t FromDisk(std::span<const uint64_t> mixes, RowPlaces* places);
+  void CheckMemory();
   void DropGone(std::span<const uint64_t> mixes);
   void Sweep(size_t count);
   void Trim();
@@ -169,6 +191,7 @@ class RowTable {
       candidates_;  // ids that have been pushed and have no row, packed notes in place of places
   uint64_t evicted_ = 0;
   size_t pushed_ = 0;                           // rows since the version before
+  size_t promoted_ = 0;                         // rows from the disk since Settle
   uint64_t next_row_ = 0, next_candidate_ = 0;  // mixes that are looked at next
 };
 

@@ -1,0 +1,164 @@
+#include "rows/disk_pages.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rows/row_memory.h"
+
+namespace tkv {
+namespace {
+
+constexpr size_t kLookedAt = 256;  // pages that one search for a worst one looks at
+
+}  // namespace
+
+size_t DiskPages::memory_bytes() const noexcept {
+  size_t bytes = pages_.capacity() * sizeof(Page) +
+                 (unused_.capacity() + written_.capacity()) * sizeof(uint32_t);
+  for (const Page& page : pages_) bytes += page.memory.size + page.notes.size;
+  return bytes;
+}
+
+size_t DiskPages::disk_bytes() const noexcept {
+  size_t bytes = 0;
+  for (const Page& page : pages_) {
+    if (page.extent != nullptr) bytes += (size_t{page.stride} + sizeof(uint64_t)) * page.room;
+  }
+  return bytes;
+}
+
+// A page without rows that are alive is as good as new.
+void DiskPages::Drop(size_t number) noexcept {
+  dead_ -= pages_[number].rows;
+  pages_[number] = {};
+  unused_.push_back(static_cast<uint32_t>(number));  // into room that Open has made
+}
+
+void DiskPages::Open(size_t stride, uint64_t rule) {
+  Page page;
+  page.stride = static_cast<uint32_t>(stride);
+  page.rule = rule;
+  const size_t bytes =
+      std::min(kPageBytesMax, kPageBytesMin << std::min<size_t>(pages_.size() / 2, 20));
+  const size_t row_bytes = stride + sizeof(uint64_t);
+  page.room = static_cast<uint32_t>(std::max<size_t>(1, bytes / row_bytes));
+  page.memory = NewRowMemory(row_bytes * page.room);
+  if (has_notes_) page.notes = NewRowMemory(sizeof(RowNote) * page.room);
+  if (unused_.empty()) {
+    unused_.reserve(pages_.size() + 1);
+    written_.reserve(pages_.size() + 1);
+    pages_.push_back(std::move(page));
+    open_ = pages_.size() - 1;
+  } else {
+    open_ = unused_.back();
+    unused_.pop_back();
+    pages_[open_] = std::move(page);
+  }
+}
+
+// The open page is written, and closed.
+//   returns  whether the disk has taken it
+bool DiskPages::Seal() {
+  Page& page = pages_[open_];
+  if (page.alive == 0) {
+    Drop(std::exchange(open_, kNone));
+    return true;
+  }
+  // What could not be written stays in memory, which is why no more of it is made.
+  page.extent = is_failing_ ? nullptr : disk_->Write(page.memory);
+  if (page.extent == nullptr) return false;
+  std::erase(written_, static_cast<uint32_t>(open_));  // a page of the same number before it
+  written_.push_back(static_cast<uint32_t>(std::exchange(open_, kNone)));
+  return true;
+}
+
+std::optional<DiskPages::Room> DiskPages::Put(uint64_t mix, size_t stride, uint64_t rule,
+                                              const RowNote* note) {
+  if (open_ != kNone) {
+    const Page& page = pages_[open_];
+    // Copies see the rows that were there when they were made; two that fill one page would meet.
+    const bool fits =
+        page.stride == stride && page.rule == rule && page.memory.unique() && page.rows < page.room;
+    if (!fits && !Seal()) return std::nullopt;
+  }
+  if (open_ == kNone) Open(stride, rule);
+  Page& page = pages_[open_];
+  const uint32_t row = page.rows++;
+  ++page.alive;
+  ++rows_;
+  MixesOf(page, page.memory.data)[row] = mix;
+  if (has_notes_) page.notes.as<RowNote>()[row] = *note;
+  return Room{kBit | uint64_t{open_} << 32 | row, page.memory.data + size_t{row} * page.stride};
+}
+
+void DiskPages::Free(uint64_t place) noexcept {
+  const size_t number = PageOf(place);
+  --rows_;
+  ++dead_;
+  if (--pages_[number].alive == 0 && number != open_) Drop(number);
+}
+
+void DiskPages::Prefetch(uint64_t place, size_t bytes) const noexcept {
+  const Page& page = pages_[PageOf(place)];
+  if (!page.memory) page.extent->Prefetch(size_t{RowOf(place)} * page.stride, bytes);
+}
+
+const std::byte* DiskPages::Read(uint64_t place, size_t bytes, std::byte* scratch) const {
+  const Page& page = pages_[PageOf(place)];
+  const size_t at = size_t{RowOf(place)} * page.stride;
+  if (page.memory) return page.memory.data + at;
+  page.extent->Read(at, bytes, scratch);
+  return scratch;
+}
+
+std::optional<DiskPages::Where> DiskPages::WhereIs(uint64_t place, size_t bytes) const {
+  const Page& page = pages_[PageOf(place)];
+  if (page.memory) return std::nullopt;
+  return Where{page.extent, size_t{RowOf(place)} * page.stride, bytes};
+}
+
+void DiskPages::LetGo() {
+  is_failing_ = false;
+  std::erase_if(written_, [&](uint32_t number) {
+    Page& page = pages_[number];
+    if (page.extent == nullptr) return true;  // it has been dropped, and is filled again
+    if (page.extent->state() == Extent::State::kWriting) return false;
+    if (page.extent->state() == Extent::State::kWritten) {
+      page.memory = {};
+      return true;
+    }
+    if (!is_failing_) {
+      if (auto again = disk_->Write(page.memory)) page.extent = std::move(again);
+    }
+    is_failing_ = true;  // one at a time
+    return false;
+  });
+}
+
+std::optional<DiskPages::Whole> DiskPages::TakeWorst() {
+  if (dead_ <= rows_) return std::nullopt;
+  size_t worst = kNone;
+  const auto share = [&](size_t number) {
+    return static_cast<double>(pages_[number].alive) / pages_[number].rows;
+  };
+  for (size_t i = 0; i < std::min(kLookedAt, pages_.size()); ++i) {
+    const size_t number = next_++ % pages_.size();
+    const Page& page = pages_[number];
+    if (number == open_ || page.rows == 0 || 2 * size_t{page.alive} > page.rows) continue;
+    if (worst == kNone || share(number) < share(worst)) worst = number;
+  }
+  if (worst == kNone) return std::nullopt;
+  const Page& page = pages_[worst];
+  Block memory = page.memory;
+  if (!memory) {
+    memory = NewRowMemory((size_t{page.stride} + sizeof(uint64_t)) * page.room);
+    page.extent->Read(0, memory.size, memory.data);
+  }
+  return Whole{memory,
+               page.stride,
+               page.rule,
+               {MixesOf(page, memory.data), page.rows},
+               kBit | uint64_t{worst} << 32};
+}
+
+}  // namespace tkv

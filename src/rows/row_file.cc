@@ -1,0 +1,232 @@
+#include "rows/row_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cerrno>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/format.h"
+
+namespace tkv {
+namespace {
+
+constexpr size_t kPlaceMin = size_t{64} << 10;
+
+// Places are of powers of two, so that one that is free serves the next block; what a block does not use
+// of its place takes no room on the disk.
+size_t PlaceBytes(size_t bytes) { return std::max(kPlaceMin, std::bit_ceil(bytes)); }
+
+int OpenUnnamed(const std::string& directory) {
+  const int file = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
+  std::string path = directory + "/tensorkv-rows-XXXXXX";  // a file system without such files
+  const int named = mkostemp(path.data(), O_CLOEXEC);
+  if (named >= 0) unlink(path.c_str());
+  return named;
+}
+
+}  // namespace
+
+class RowFile::File {
+ public:
+  explicit File(std::string directory) : directory_(std::move(directory)) {
+    fd_ = OpenUnnamed(directory_);
+    if (fd_ < 0) throw Fail(Code::kFailedPrecondition, "{}", WhatOf("kept", errno));
+    posix_fadvise(fd_, 0, 0, POSIX_FADV_RANDOM);
+  }
+  ~File() { close(fd_); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  // A place for a block, which is written there later.
+  //   piece  of this file
+  bool Add(const std::shared_ptr<Piece>& piece, const Block& block);
+  void Read(uint64_t at, size_t bytes, void* out) const;
+  void Prefetch(uint64_t at, size_t bytes) const noexcept {
+    posix_fadvise(fd_, static_cast<off_t>(at), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
+  }
+  void Release(uint64_t at, size_t bytes) noexcept;
+  void Run();
+  void Stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_stopped_ = true;
+    }
+    changed_.notify_all();
+  }
+  void Flush(std::chrono::nanoseconds patience) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, patience, [&] { return pending_.empty(); });
+  }
+  std::string failure() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+  uint64_t bytes() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return bytes_;
+  }
+
+ private:
+  struct Pending {
+    std::weak_ptr<Piece> piece;
+    Block block;
+  };
+
+  std::string WhatOf(const char* verb, int error) const {
+    return Format("rows cannot be {} in a file in '{}': {}", verb, directory_,
+                  std::strerror(error));
+  }
+  int WriteAt(uint64_t at, const Block& block) const noexcept;
+
+  const std::string directory_;
+  int fd_ = -1;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Pending> pending_;  // the first one is being written
+  size_t pending_bytes_ = 0;
+  bool is_stopped_ = false;
+  std::string failure_;
+  uint64_t end_ = 0;
+  uint64_t bytes_ = 0;
+  size_t pieces_ = 0;
+  // Places of so many bytes that nobody has; with room for all that somebody has.
+  std::map<size_t, std::vector<uint64_t>> free_;
+};
+
+class RowFile::Piece final : public Extent {
+ public:
+  explicit Piece(std::shared_ptr<File> file) : file_(std::move(file)) {}
+  ~Piece() override {
+    if (bytes_ > 0) file_->Release(at_, bytes_);
+  }
+  Piece(const Piece&) = delete;
+  Piece& operator=(const Piece&) = delete;
+
+  void Read(size_t at, size_t bytes, void* out) const override {
+    file_->Read(at_ + at, bytes, out);
+  }
+  void Prefetch(size_t at, size_t bytes) const noexcept override {
+    file_->Prefetch(at_ + at, bytes);
+  }
+
+ private:
+  friend class RowFile::File;
+  const std::shared_ptr<File> file_;
+  uint64_t at_ = 0;
+  size_t bytes_ = 0;
+};
+
+bool RowFile::File::Add(const std::shared_ptr<Piece>& piece, const Block& block) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (pending_bytes_ > 0 && pending_bytes_ + block.size > kPending) return false;
+    const size_t place = PlaceBytes(block.size);
+    std::vector<uint64_t>& free = free_[place];
+    free.reserve(std::bit_ceil(pieces_ + 1));
+    pending_.push_back({piece, block});
+    if (free.empty()) {
+      piece->at_ = end_;
+      end_ += place;
+    } else {
+      piece->at_ = free.back();
+      free.pop_back();
+    }
+    piece->bytes_ = block.size;
+    ++pieces_;
+    bytes_ += block.size;
+    pending_bytes_ += block.size;
+  }
+  changed_.notify_all();
+  return true;
+}
+
+void RowFile::File::Read(uint64_t at, size_t bytes, void* out) const {
+  auto* to = static_cast<char*>(out);
+  while (bytes > 0) {
+    const ssize_t got = pread(fd_, to, bytes, static_cast<off_t>(at));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      throw Fail(Code::kUnavailable, "{}", WhatOf("read", got < 0 ? errno : ENODATA));
+    }
+    to += got;
+    at += static_cast<uint64_t>(got);
+    bytes -= static_cast<size_t>(got);
+  }
+}
+
+void RowFile::File::Release(uint64_t at, size_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  --pieces_;
+  bytes_ -= bytes;
+  free_[PlaceBytes(bytes)].push_back(at);  // into room that Add has made
+}
+
+int RowFile::File::WriteAt(uint64_t at, const Block& block) const noexcept {
+  for (size_t done = 0; done < block.size;) {
+    const ssize_t put =
+        pwrite(fd_, block.data + done, block.size - done, static_cast<off_t>(at + done));
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return put < 0 ? errno : ENOSPC;
+    done += static_cast<size_t>(put);
+  }
+  return 0;
+}
+
+void RowFile::File::Run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return is_stopped_ || !pending_.empty(); });
+    if (is_stopped_) return;
+    Pending next = std::move(pending_.front());
+    lock.unlock();
+    int error = 0;
+    // What nobody has any more is not written.
+    if (const std::shared_ptr<Piece> piece = next.piece.lock()) {
+      error = WriteAt(piece->at_, next.block);
+      piece->SetState(error == 0 ? Extent::State::kWritten : Extent::State::kFailed);
+    }
+    const size_t bytes = next.block.size;
+    next = {};
+    lock.lock();
+    failure_ = error == 0 ? std::string() : WhatOf("written", error);
+    pending_.pop_front();
+    pending_bytes_ -= bytes;
+    changed_.notify_all();
+  }
+}
+
+RowFile::RowFile(std::string directory) : file_(std::make_shared<File>(std::move(directory))) {
+  try {
+    writer_ = std::thread([file = file_] { file->Run(); });
+  } catch (const std::system_error& error) {
+    throw Fail(Code::kResourceExhausted, "no thread to write rows with: {}", error.what());
+  }
+}
+
+RowFile::~RowFile() {
+  file_->Stop();
+  writer_.join();
+}
+
+std::shared_ptr<RowDisk::Extent> RowFile::Write(const Block& block) {
+  const auto piece = std::make_shared<Piece>(file_);
+  return file_->Add(piece, block) ? piece : nullptr;
+}
+
+void RowFile::Flush(std::chrono::nanoseconds patience) { file_->Flush(patience); }
+std::string RowFile::failure() const { return file_->failure(); }
+uint64_t RowFile::bytes() const noexcept { return file_->bytes(); }
+
+}  // namespace tkv
