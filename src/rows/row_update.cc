@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/format.h"
+#include "base/mix.h"
 #include "rows/row_memory.h"
 
 namespace tkv {
@@ -67,7 +68,7 @@ void RowUpdate::Run(std::span<const RowParts> rows, const void* const* sums,
 }
 
 void RowUpdate::RunElements(const void* sum, void* value, std::byte* states, size_t state_bytes,
-                            size_t count, uint64_t begin) noexcept {
+                            size_t count, const DrawPlace& place) noexcept {
   void* outputs[Program::kStatesMax + 1] = {value};
   const void* inputs[Program::kStatesMax + 2] = {sum, value};
   for (size_t i = 0; i < arrays_; ++i) {
@@ -79,12 +80,21 @@ void RowUpdate::RunElements(const void* sum, void* value, std::byte* states, siz
                          sum, value, outputs + 1, count);
   } else {
     RunTile(*scalars_.code, scalars_.rounded.data(), inputs, outputs, registers_, count, nullptr,
-            {{stream_, begin}, scalars_.values.data()});
+            {place, scalars_.values.data()});
   }
+}
+
+// Where the row's draws begin: at its first element among those of all rows, as in a dense value.  Each 2^64
+// of these have a stream of their own; a row that crosses its end goes on where no other row of the stream is.
+DrawPlace RowUpdate::FirstOf(uint64_t id) const noexcept {
+  __extension__ using Wide = unsigned __int128;
+  const Wide first = static_cast<Wide>(id) * elements_;
+  return {stream_ ^ Mix(static_cast<uint64_t>(first >> 64)), static_cast<uint64_t>(first)};
 }
 
 void RowUpdate::RunInPlace(const RowParts& row, const void* sum, uint64_t id) noexcept {
   const size_t item = ItemSize(dtype_), wide = ItemSize(compute_);
+  const DrawPlace first = FirstOf(id);
   for (size_t begin = 0; begin < elements_; begin += kTileElements) {
     const size_t count = std::min(kTileElements, elements_ - begin);
     std::byte* const stored = row.value + begin * item;
@@ -96,7 +106,7 @@ void RowUpdate::RunInPlace(const RowParts& row, const void* sum, uint64_t id) no
       kernels::Convert(dtype_, stored, compute_, value, count);
     }
     RunElements(static_cast<const std::byte*>(sum) + begin * wide, value, row.states + begin * wide,
-                row.state_bytes, count, id * elements_ + begin);
+                row.state_bytes, count, {first.stream, first.begin + begin});
     if (compute_ != dtype_) kernels::Convert(compute_, value, dtype_, stored, count);
   }
 }
@@ -117,7 +127,7 @@ void RowUpdate::RunGathered(std::span<const RowParts> rows, const void* const* s
       std::memcpy(states_ + s * kTileBytes + i * wide, row.states + s * row.state_bytes, wide);
     }
   }
-  RunElements(sum_, value_, states_, kTileBytes, rows.size() * elements_, 0);
+  RunElements(sum_, value_, states_, kTileBytes, rows.size() * elements_, {});
   for (size_t i = 0; i < rows.size(); ++i) {
     const RowParts& row = rows[i];
     if (row.master != nullptr) std::memcpy(row.master, value_ + i * wide, wide);
