@@ -223,7 +223,7 @@ ChunkWorker::Runs ChunkWorker::RunsOf(const Chunk& chunk, const codec::Part& par
 }
 
 // Remembers which elements a round changes, while nothing but runs is in it.
-void ChunkWorker::NoteRuns(const Runs& runs, Round* round) {
+void ChunkWorker::NoteRuns(const Runs& runs, Round* round) noexcept {
   round->is_in_runs = round->is_in_runs && runs.has_value();
   if (round->is_in_runs) round->runs.insert(round->runs.end(), runs->begin(), runs->end());
 }
@@ -301,6 +301,9 @@ void ChunkWorker::Contribute(Chunk* chunk, size_t round_index, Rank rank, codec:
   CheckSummable(*chunk, round_index);
   if (chunk->rounds.size() <= round_index) chunk->rounds.resize(round_index + 1);
   Round& round = chunk->rounds[round_index];
+  Runs runs;
+  if (!chunk->value.by_rows() && !deterministic) runs = RunsOf(*chunk, part);
+  MakeRoom(&round, rank, scalars, runs);
   if (chunk->value.by_rows() && !deterministic) {
     const SparseSum added = RowsOf(*chunk, part, SparseSum::Memory::kOwn);
     round.rows = SparseSum::Merge(round.rows, added);
@@ -316,7 +319,6 @@ void ChunkWorker::Contribute(Chunk* chunk, size_t round_index, Rank rank, codec:
     }
     round.held.emplace_back(rank, std::move(part));
   } else {
-    const Runs runs = RunsOf(*chunk, part);
     if (round.count == 0) {
       round.sum.dense_ = SumOf(*chunk, std::move(part));
     } else {
@@ -327,12 +329,33 @@ void ChunkWorker::Contribute(Chunk* chunk, size_t round_index, Rank rank, codec:
   Note(&round, rank, std::move(scalars));
 }
 
-void ChunkWorker::Note(Round* round, Rank rank, Scalars scalars) {
-  round->Set(rank);
+Round::Hyperparameters* ChunkWorker::Known(Round* round, const Scalars& scalars) {
   for (Round::Hyperparameters& known : round->hyperparameters) {
     if (known.values.has_value() != scalars.has_value()) continue;
-    if (scalars && !IsSame(*known.values, *scalars)) continue;
-    known.rank = std::min(known.rank, rank);
+    if (!scalars || IsSame(*known.values, *scalars)) return &known;
+  }
+  return nullptr;
+}
+
+// All memory that Note and NoteRuns take, before the round changes.
+void ChunkWorker::MakeRoom(Round* round, Rank rank, const Scalars& scalars, const Runs& runs) {
+  const size_t words = static_cast<size_t>(rank) / 64 + 1;
+  if (round->arrived.size() < words) round->arrived.resize(words);
+  if (Known(round, scalars) == nullptr) {
+    round->hyperparameters.reserve(round->hyperparameters.size() + 1);
+  }
+  if (!round->is_in_runs || !runs) return;
+  const size_t needed = round->runs.size() + runs->size();
+  if (needed > round->runs.capacity()) {
+    round->runs.reserve(std::max(needed, 2 * round->runs.capacity()));
+  }
+}
+
+// After MakeRoom.
+void ChunkWorker::Note(Round* round, Rank rank, Scalars scalars) noexcept {
+  round->Set(rank);
+  if (Round::Hyperparameters* const known = Known(round, scalars)) {
+    known->rank = std::min(known->rank, rank);
     return;
   }
   round->hyperparameters.push_back({rank, std::move(scalars)});
@@ -393,6 +416,7 @@ void ChunkWorker::ContributeLast(Chunk* chunk, Rank rank, codec::Part part, Scal
   if (chunk->value.by_rows()) rows = RowsOf(*chunk, part, SparseSum::Memory::kBorrow);
   if (chunk->rounds.empty()) chunk->rounds.resize(1);
   Round& round = chunk->rounds.front();
+  MakeRoom(&round, rank, scalars, std::nullopt);
   if (chunk->value.by_rows()) {
     round.rows = SparseSum::Merge(round.rows, rows);
     Note(&round, rank, std::move(scalars));

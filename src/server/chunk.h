@@ -211,12 +211,14 @@ class ChunkWorker {
   static void AddAt(const Chunk& chunk, const codec::Part& part, const Places& places, Block* sum);
   using Runs = std::optional<std::vector<codec::Run>>;  // nothing: all elements
   static Runs RunsOf(const Chunk& chunk, const codec::Part& part);
-  static void NoteRuns(const Runs& runs, Round* round);
+  static void NoteRuns(const Runs& runs, Round* round) noexcept;
   static Runs ChangedBy(const Chunk& chunk, const Round& round, std::span<const codec::Part> parts);
   Block SumOf(const Chunk& chunk, codec::Part part);
   void AddOnto(const Chunk& chunk, const codec::Part& part, Block* sum);
   void CheckSummable(const Chunk& chunk, size_t round_index) const;
-  static void Note(Round* round, Rank rank, Scalars scalars);
+  static Round::Hyperparameters* Known(Round* round, const Scalars& scalars);
+  static void MakeRoom(Round* round, Rank rank, const Scalars& scalars, const Runs& runs);
+  static void Note(Round* round, Rank rank, Scalars scalars) noexcept;
   static void CheckNobodyUpdates(Rank rank, const Scalars& scalars);
   static void CheckFits(const Rule& rule, Rank rank, const Scalars& scalars);
   static const std::vector<double>& DecideHyperparameters(const Rule& rule, const Round& round);
