@@ -32,6 +32,13 @@ std::vector<uint64_t> MixesOf(const Bucket& bucket, const std::byte* ids, size_t
   return mixes;
 }
 
+std::vector<uint64_t> MixesOf(const Bucket& bucket, const Bytes& ids) {
+  if (ids.size % sizeof(uint64_t) != 0) {
+    throw Fail(Code::kInvalidArgument, "{} bytes are no whole number of ids", ids.size);
+  }
+  return MixesOf(bucket, ids.data, ids.size / sizeof(uint64_t));
+}
+
 namespace {
 
 struct Placed {

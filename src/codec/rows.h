@@ -31,6 +31,9 @@ Bucket BucketOfKey(const KeyMeta& meta, uint32_t chunk);
 // The ids that stand there, as their Mix, copied: the bytes may change.
 //   throws  kInvalidArgument (they do not ascend, or are of another bucket), kOutOfRange
 std::vector<uint64_t> MixesOf(const Bucket& bucket, const std::byte* ids, size_t count);
+// Of bytes that are ids and nothing else.
+//   throws  as above, and kInvalidArgument (no whole number of them)
+std::vector<uint64_t> MixesOf(const Bucket& bucket, const Bytes& ids);
 
 // Ids in the order in which rows travel, each once, and where it stood.
 class IdOrder {

@@ -346,8 +346,8 @@ std::optional<Error> Shard::TakeIds(const Message& message, const Chunk& chunk, 
                 chunk.value.rows().row_bytes(), kPartBytesMax);
   }
   try {
-    pull->mixes = NamedWhereMemoryEnds(
-        "the server", [&] { return codec::MixesOf(chunk.bucket, message.body.data, count); });
+    pull->mixes = NamedWhereMemoryEnds("the server",
+                                       [&] { return codec::MixesOf(chunk.bucket, message.body); });
   } catch (const Error& error) {
     return error;
   }

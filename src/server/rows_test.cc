@@ -283,6 +283,20 @@ TEST_F(RowsOfShardTest, ABodyThatIsNotWorthMemoryIsNotTaken) {
   ExpectError(kLink0, pull, Code::kFailedPrecondition);
 }
 
+TEST_F(RowsOfShardTest, BytesThatAreNoWholeNumberOfIdsAreAnError) {
+  Message pull = PullOf(3, 0, {1, 2});
+  pull.body.size = 12;
+  ExpectError(kLink0, pull, Code::kInvalidArgument);
+  Send(kLink0, CutAt(4, 0));
+  Message read = ReadOf(5, ChunkState::kValue, 0, {});
+  read.extra.clear();
+  read.body = IdsOf({7});
+  EXPECT_EQ(Send(kLink0, read).type, Type::kValue);
+  read.seq = 6;
+  read.body.size = 7;
+  ExpectError(kLink0, read, Code::kInvalidArgument);
+}
+
 TEST_F(RowsOfShardTest, ACutIsReadInPartsWhileRowsChange) {
   SetMomentum(3, 1);
   Send(kLink0, PushOf(4, 1, BodyOf({{1, 4}})));

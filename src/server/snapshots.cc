@@ -208,7 +208,7 @@ void Shard::OnReadSomeRows(Session* session, const Message& message, const Chunk
   reply.dtype = cut.dtype;
   try {
     reply.body = NamedWhereMemoryEnds("the server", [&] {
-      return worker_.ReadCutRows(cut, codec::MixesOf(cut.bucket, message.body.data, count));
+      return worker_.ReadCutRows(cut, codec::MixesOf(cut.bucket, message.body));
     });
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
