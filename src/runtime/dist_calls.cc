@@ -101,7 +101,7 @@ void DistStore::WaitFor(const NDArray& array, Access access) {
 // ---- gathering ----------------------------------------------------------------------------------
 
 // Hyperparameters that go with a push, where the servers may not know them; with the store's lock.
-void DistStore::TellParams(const KeyView& key, Source* source) {
+void DistStore::TellParams(const KeyView& key, Source* source) const {
   const KeyRecord& record = *source->record;
   if (record.own) {
     std::vector<double> params = record.own->ParamsFor(key);
@@ -110,8 +110,8 @@ void DistStore::TellParams(const KeyView& key, Source* source) {
   }
   if (optimizer_ == nullptr) return;
   std::vector<double> params = optimizer_->ParamsFor(key);
-  const bool is_first = is_optimizer_of_other_ &&
-                        std::exchange(source->record->told, optimizer_number_) != optimizer_number_;
+  const bool is_first = is_optimizer_of_other_ && record.told != optimizer_number_;
+  if (is_first) source->told = optimizer_number_;
   if (params != committed_params_ || is_first) source->scalars = std::move(params);
 }
 
@@ -272,10 +272,11 @@ void DistStore::AddTarget(const Target& target, Operation* operation, const Call
 }
 
 // What a call has been given to push and to pull, once it is on its way: with refused ones
-// nothing moves.
-void DistStore::CountPushed(const std::vector<Source>& sources) {
+// nothing moves, and nobody is told anything.
+void DistStore::NotePushed(const std::vector<Source>& sources) {
   std::lock_guard lock(mutex_);
   for (const Source& source : sources) {
+    if (source.told != 0) source.record->told = source.told;
     source.record->bytes.pushed_bytes +=
         source.bytes > 0 ? source.bytes : source.values * source.record->value_bytes;
     most_pushes_ = std::max(most_pushes_, ++source.record->pushes);
@@ -435,6 +436,8 @@ void DistStore::LetGo(const CallPtr& call, const std::vector<Source>& sources,
     FreeSources(call, sources);
   } catch (...) {
     worker_->GiveUp(call);
+    std::lock_guard lock(mutex_);
+    TellAgain(*call);
     throw;
   }
 }
@@ -458,7 +461,7 @@ CallPtr DistStore::StartPushes(const std::string& verb, const std::vector<Source
     }
   }
   worker_->Launch(call, std::move(operations));
-  CountPushed(sources);
+  NotePushed(sources);
   try {
     FreeSources(call, sources);
   } catch (...) {  // its caller gets no ticket: how it ends is told by a later verb
@@ -528,7 +531,7 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
   const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
   FinishTargets(call, std::move(targets));
   worker_->Launch(call, std::move(operations));
-  CountPushed(sources);
+  NotePushed(sources);
   CountPulled(pulled);
   if (is_async) LetGo(call, sources, outputs);
   return call;

@@ -633,5 +633,41 @@ TEST(DistRows, ExportAndImportSayWhyNot) {
   });
 }
 
+// Rank 1 alone has an optimizer, which its first push of a key tells the servers; they refuse such a round.
+TEST(DistRows, WhatARefusedCallWouldHaveToldIsToldByTheNextOne) {
+  for (const bool by_rows : {false, true}) {
+    Cluster cluster(Options(2, 1, "dist_sync"));
+    EachWorker(&cluster, [&](KVStore* store) {
+      InitTable(store, 10);
+      store->Init("d", Floats({1, 2}));
+      const auto push = [&] {
+        if (by_rows) return Push(store, {1}, {1});
+        store->Push("d", Floats({1, 1}));
+      };
+      if (store->rank() == 1) {
+        store->SetOptimizer(Optimizer::Create("sgd"));
+        if (by_rows) {
+          EXPECT_NE(WhyNot([&] { Push(store, {10}, {1}); }), "");
+        } else {
+          const NDArray fine = Floats({1, 1}), wrong = Floats({1, 1, 1});
+          const NDArray *const a[] = {&fine}, *const b[] = {&wrong};
+          const PushItem items[] = {{"d", a}, {"d", b}};
+          EXPECT_NE(WhyNot([&] { store->Push(items); }), "");
+        }
+      }
+      push();
+      const std::string why = WhyNot([&] {
+        if (by_rows) {
+          Pull(store, {1});
+        } else {
+          store->Pull("d", Floats({0, 0}));
+        }
+      });
+      EXPECT_NE(why.find("worker 1 has set an optimizer"), std::string::npos) << why;
+      store->Barrier();
+    });
+  }
+}
+
 }  // namespace
 }  // namespace tkv::testing

@@ -226,9 +226,10 @@ class DistStore final : public KVStore {
     std::vector<NDArray> packed = {};                // the values, where there is a residual
     std::optional<codec::Contribution> encoded = {};
     std::optional<std::vector<double>> scalars = {};
+    uint64_t told = 0;  // as of the record, once it is on its way; 0: as it is
     int priority = 0;
   };
-  void TellParams(const KeyView& key, Source* source);
+  void TellParams(const KeyView& key, Source* source) const;
   std::vector<Source> GatherSources(std::string_view verb, std::span<const PushItem> items);
   // dist_compression.cc
   void PlanCompression(std::string_view verb, Source* source) const;
@@ -296,7 +297,7 @@ class DistStore final : public KVStore {
   static std::vector<NDArray> OutputsOf(const std::vector<Target>& targets);
   void LetGo(const CallPtr& call, const std::vector<Source>& sources,
              const std::vector<NDArray>& outputs);
-  void CountPushed(const std::vector<Source>& sources);
+  void NotePushed(const std::vector<Source>& sources);
   using Pulled = std::vector<std::pair<RecordPtr, size_t>>;  // bytes of each key
   static Pulled PulledOf(const std::vector<Target>& targets);
   void CountPulled(const Pulled& pulled);
