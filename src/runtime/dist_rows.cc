@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "codec/runs.h"
 #include "kernels/kernels.h"
 #include "rows/initial_row.h"
 #include "runtime/dist_store.h"
@@ -222,84 +223,6 @@ std::vector<DistStore::Source> DistStore::GatherRowSources(std::string_view verb
   return sources;
 }
 
-namespace {
-
-// The elements of rows in the chunks of a dense key, whatever the chunks cut through.
-class RunWriter {
- public:
-  RunWriter(const KeyMeta& meta, size_t row_elements, std::span<const uint64_t> ids)
-      : meta_(meta), row_elements_(row_elements), ids_(ids), runs_(meta.chunk_count()) {
-    ForPieces([&](size_t, size_t, uint32_t chunk, const codec::Run& piece) {
-      std::vector<codec::Run>& runs = runs_[chunk];
-      const bool goes_on = !runs.empty() && runs.back().begin + runs.back().length == piece.begin;
-      if (goes_on) {
-        runs.back().length += piece.length;
-      } else {
-        runs.push_back(piece);
-      }
-      elements_ += piece.length;
-    });
-  }
-  size_t bytes() const {
-    size_t bytes = elements_ * ItemSize(meta_.dtype);
-    for (const auto& runs : runs_) bytes += codec::RunHeadBytes(runs.size());
-    return bytes;
-  }
-  //   shape  rows: of the compute type, row i for the i-th id
-  void Write(const RowSource& rows, const Block& block, codec::Contribution* made) const {
-    const DType compute = ComputeType(meta_.dtype);
-    made->encoding = Encoding::kRuns;
-    made->bytes = block.bytes();
-    made->ends.resize(runs_.size());
-    std::vector<std::byte*> values(runs_.size());
-    std::byte* at = block.data;
-    for (size_t c = 0; c < runs_.size(); ++c) {
-      values[c] = at = codec::WriteRunHeads(runs_[c], at);
-      for (const codec::Run& run : runs_[c]) at += run.length * ItemSize(meta_.dtype);
-      made->ends[c] = static_cast<size_t>(at - block.data);
-    }
-    ForPieces([&](size_t row, size_t offset, uint32_t chunk, const codec::Run& piece) {
-      const auto* const source =
-          static_cast<const std::byte*>(rows.at(row)) + offset * ItemSize(compute);
-      const size_t bytes = piece.length * ItemSize(meta_.dtype);
-      if (compute == meta_.dtype) {
-        std::memcpy(values[chunk], source, bytes);
-      } else {
-        kernels::Convert(compute, source, meta_.dtype, values[chunk], piece.length);
-      }
-      values[chunk] += bytes;
-    });
-  }
-
- private:
-  // Calls f(number of the row, offset in it, chunk, elements of the chunk), ascending.
-  template <typename F>
-  void ForPieces(F f) const {
-    const bool is_whole = meta_.chunk_count() == 1;
-    for (size_t row = 0; row < ids_.size(); ++row) {
-      const uint64_t begin = ids_[row] * row_elements_;
-      for (size_t offset = 0; offset < row_elements_;) {
-        const uint64_t element = begin + offset;
-        const auto chunk = is_whole ? 0 : static_cast<uint32_t>(element / meta_.chunk_elements);
-        const uint64_t first = uint64_t{chunk} * meta_.chunk_elements;
-        const uint64_t left = first + meta_.elements_of(chunk) - element;
-        const size_t length = std::min<size_t>(row_elements_ - offset, left);
-        f(row, offset, chunk,
-          codec::Run{static_cast<uint32_t>(element - first), static_cast<uint32_t>(length)});
-        offset += length;
-      }
-    }
-  }
-
-  const KeyMeta& meta_;
-  const size_t row_elements_;
-  const std::span<const uint64_t> ids_;
-  std::vector<std::vector<codec::Run>> runs_;  // of each chunk
-  size_t elements_ = 0;
-};
-
-}  // namespace
-
 // A contribution of rows to a dense key.
 void DistStore::EncodeRuns(std::string_view verb, std::span<const RowList> lists, Source* source) {
   const KeyRecord& record = *source->record;
@@ -308,10 +231,12 @@ void DistStore::EncodeRuns(std::string_view verb, std::span<const RowList> lists
   try {
     const SparseSum sum = SparseSum::Of(lists, geometry.row_count, record.info.dtype, elements,
                                         RowOrder::kId, SparseSum::Memory::kBorrow);
-    const RunWriter runs(*record.meta, elements, sum.names());
+    const codec::RunWriter runs(*record.meta, elements, sum.names());
     source->array = scratch_.Take(runs.bytes());
     source->is_own = true;
-    runs.Write(sum.values(), BlockOf(source->array), &source->encoded.emplace());
+    const RowSource rows = sum.values();
+    runs.Write([&](size_t i) { return static_cast<const std::byte*>(rows.at(i)); },
+               BlockOf(source->array), &source->encoded.emplace());
   } catch (const Error& error) {
     throw Fail(error.code(), "{} {}: {}", verb, record.key.view().ToString(), error.what());
   }

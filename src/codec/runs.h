@@ -1,0 +1,39 @@
+// Rows of a key that has a value, as a contribution to its chunks in runs.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "codec/codec.h"
+
+namespace tkv::codec {
+
+// The elements of rows in the chunks of a dense key, whatever the chunks cut through.
+class RunWriter {
+ public:
+  //   ids   ascending, each once
+  //   owns  borrows meta and ids
+  RunWriter(const KeyMeta& meta, size_t row_elements, std::span<const uint64_t> ids);
+
+  size_t bytes() const;
+  // Makes a contribution in a block of so many bytes.
+  //   shape  row(i): the row of the i-th id, of the compute type
+  void Write(const std::function<const std::byte*(size_t)>& row, const Block& block,
+             Contribution* made) const;
+
+ private:
+  template <typename F>
+  void ForPieces(F f) const;
+
+  const KeyMeta& meta_;
+  const size_t row_elements_;
+  const std::span<const uint64_t> ids_;
+  std::vector<std::vector<Run>> runs_;  // of each chunk
+  size_t elements_ = 0;
+};
+
+}  // namespace tkv::codec
