@@ -23,12 +23,10 @@ constexpr size_t kInitBytesOfBucket = size_t{64} << 20;
 
 using Places = boost::unordered_flat_map<const void*, size_t>;
 
-// Of a dense key, whose rows are those along its first axis.
-RowGeometry GeometryOf(const KVStore::KeyInfo& info) {
+RowGeometry GeometryOf(std::string_view verb, const KeyRecord& record) {
+  const KVStore::KeyInfo& info = record.info;
   if (info.by_rows) return {info.shape, info.dtype, info.row_count};
-  const Shape& shape = info.shape;
-  const std::span<const int64_t> row(shape.begin() + 1, shape.end());
-  return {Shape(row), info.dtype, static_cast<uint64_t>(shape[0])};
+  return RowsOfArray(verb, record.key.view(), info.shape, info.dtype);
 }
 
 void CheckRowTotal(std::string_view verb, const KeyView& key, size_t rows) {
@@ -48,10 +46,6 @@ RowPolicy CheckTable(std::string_view verb, const RowsInitItem& item) {
   } catch (const Error& error) {
     throw Fail(error.code(), "{} {}: {}", verb, item.key.ToString(), error.what());
   }
-}
-
-std::span<const int64_t> IdsOf(const NDArray& packed) {
-  return {static_cast<const int64_t*>(packed.data()), static_cast<size_t>(packed.size())};
 }
 
 uint32_t BucketsFor(int servers, size_t init_bytes) {
@@ -167,17 +161,12 @@ std::vector<DistStore::Source> DistStore::GatherRowSources(std::string_view verb
     const auto lock = Lock(verb);
     for (const RowsPushItem& item : items) {
       const RecordPtr record = Get(verb, item.key);
-      if (!record->info.by_rows && record->info.shape.rank() == 0) {
-        throw Fail(Code::kInvalidArgument, "{} {}: the key has shape (), and no rows", verb,
-                   item.key.ToString());
-      }
+      const RowGeometry geometry = GeometryOf(verb, *record);
       if (item.values.empty()) {
         throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb,
                    item.key.ToString());
       }
-      for (const Rows* rows : item.values) {
-        CheckRows(verb, item.key, *rows, GeometryOf(record->info));
-      }
+      for (const Rows* rows : item.values) CheckRows(verb, item.key, *rows, geometry);
       const auto [place, is_new] = places.emplace(record.get(), sources.size());
       if (is_new) {
         CheckUpdate(verb, *record);
@@ -196,7 +185,7 @@ std::vector<DistStore::Source> DistStore::GatherRowSources(std::string_view verb
   for (size_t i = 0; i < sources.size(); ++i) {
     Source& source = sources[i];
     const KeyView key = source.record->key.view();
-    const RowGeometry geometry = GeometryOf(source.record->info);
+    const RowGeometry geometry = GeometryOf(verb, *source.record);
     std::vector<NDArray> packed;
     std::vector<RowList> lists;
     size_t total = 0;
@@ -226,7 +215,7 @@ std::vector<DistStore::Source> DistStore::GatherRowSources(std::string_view verb
 // A contribution of rows to a dense key.
 void DistStore::EncodeRuns(std::string_view verb, std::span<const RowList> lists, Source* source) {
   const KeyRecord& record = *source->record;
-  const RowGeometry geometry = GeometryOf(record.info);
+  const RowGeometry geometry = GeometryOf(verb, record);
   const auto elements = static_cast<size_t>(geometry.row_shape.size());
   try {
     const SparseSum sum = SparseSum::Of(lists, geometry.row_count, record.info.dtype, elements,
@@ -329,7 +318,7 @@ std::vector<DistStore::Target> DistStore::GatherRowTargets(std::string_view verb
     for (const RowsPullItem& item : items) {
       const RecordPtr record = Get(verb, item.key);
       CheckByRows(verb, item.key, record->info.by_rows);
-      CheckRowsOut(verb, item, GeometryOf(record->info));
+      CheckRowsOut(verb, item, GeometryOf(verb, *record));
       const auto [place, is_new] = places.emplace(record.get(), targets.size());
       if (is_new) {
         targets.push_back({.record = record, .priority = item.priority});

@@ -174,8 +174,7 @@ void DistStore::ImportRowsAs(const std::string& verb, const KeyView& key, const 
   WaitFor(rows.values, Access::kRead);
   const NDArray packed_ids = rows.ids.Packed();
   const NDArray packed_values = rows.values.Packed();
-  const std::span<const int64_t> ids(static_cast<const int64_t*>(packed_ids.data()),
-                                     static_cast<size_t>(packed_ids.size()));
+  const std::span<const int64_t> ids = IdsOf(packed_ids);
   CheckIds(verb, key, ids, record->info.row_count);
   CheckEachOnce(verb, key, ids);
   const size_t at_once = std::max<size_t>(1, kBytesAtOnce / record->value_bytes);

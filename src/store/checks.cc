@@ -118,6 +118,16 @@ void CheckIdArray(std::string_view verb, const KeyView& key, const NDArray& ids)
 
 }  // namespace
 
+RowGeometry RowsOfArray(std::string_view verb, const KeyView& key, const Shape& shape,
+                        DType dtype) {
+  if (shape.rank() == 0) {
+    throw Fail(Code::kInvalidArgument, "{} {}: the key has shape (), and no rows", verb,
+               key.ToString());
+  }
+  const Shape row(std::span(shape.begin() + 1, shape.end()));
+  return {row, dtype, static_cast<uint64_t>(shape[0])};
+}
+
 void CheckRows(std::string_view verb, const KeyView& key, const Rows& rows,
                const RowGeometry& geometry) {
   CheckIdArray(verb, key, rows.ids);

@@ -6,10 +6,22 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
+#include "base/format.h"
 #include "tkv/kvstore.h"
 
 namespace tkv {
+
+// Runs f, whose errors do not say yet which key they are of.
+template <typename F>
+std::invoke_result_t<F&> NamingKey(std::string_view verb, const KeyView& key, F f) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    throw Fail(error.code(), "{} {}: {}", verb, key.ToString(), error.what());
+  }
+}
 
 //   throws  kInvalidArgument  no values, another shape or dtype than the key's
 void CheckValues(std::string_view verb, const PushItem& item, const Shape& shape, DType dtype);
@@ -33,6 +45,14 @@ struct RowGeometry {
   uint64_t row_count = 0;  // ids are below it
   size_t row_bytes() const { return static_cast<size_t>(row_shape.size()) * ItemSize(dtype); }
 };
+
+// Of a key that has a value: its rows are those along the first axis.
+//   throws  kInvalidArgument  there is no axis
+RowGeometry RowsOfArray(std::string_view verb, const KeyView& key, const Shape& shape, DType dtype);
+// The ids that a packed array has.
+inline std::span<const int64_t> IdsOf(const NDArray& packed) {
+  return {static_cast<const int64_t*>(packed.HostData()), static_cast<size_t>(packed.size())};
+}
 
 //   throws  kInvalidArgument  ids that are no list of int64, values that are not the key's rows, or not
 //                             as many

@@ -54,13 +54,7 @@ Shape DenseShape(std::string_view verb, const Entry& entry) {
 
 RowGeometry GeometryOf(std::string_view verb, const Entry& entry) {
   if (entry.by_rows()) return {entry.rows->row_shape, entry.dtype(), entry.rows->row_count};
-  const Shape& shape = entry.value.shape();
-  if (shape.rank() == 0) {
-    throw Fail(Code::kInvalidArgument, "{} {}: the key has no axis, and so no rows", verb,
-               entry.key.view().ToString());
-  }
-  const Shape row(std::span(shape.begin() + 1, shape.end()));
-  return {row, entry.dtype(), static_cast<uint64_t>(shape[0])};
+  return RowsOfArray(verb, entry.key.view(), entry.value.shape(), entry.dtype());
 }
 
 // Which keys the call uses, each looked at once.

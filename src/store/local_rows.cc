@@ -15,10 +15,6 @@
 namespace tkv {
 namespace {
 
-std::span<const int64_t> IdsOf(const NDArray& packed) {
-  return {static_cast<const int64_t*>(packed.HostData()), static_cast<size_t>(packed.size())};
-}
-
 // The array as one run of memory; a copy of a strided one is kept.
 const void* Take(const NDArray& array, std::chrono::nanoseconds patience,
                  std::vector<NDArray>* kept) {
@@ -29,9 +25,10 @@ const void* Take(const NDArray& array, std::chrono::nanoseconds patience,
 
 RowList TakeRows(std::string_view verb, const KeyView& key, const Rows& rows, uint64_t row_count,
                  std::chrono::nanoseconds patience, std::vector<NDArray>* kept) {
-  const auto* const ids = static_cast<const int64_t*>(Take(rows.ids, patience, kept));
-  const RowList list{{ids, static_cast<size_t>(rows.ids.size())},
-                     Take(rows.values, patience, kept)};
+  const RowList list = NamingKey(verb, key, [&] {
+    const auto* const ids = static_cast<const int64_t*>(Take(rows.ids, patience, kept));
+    return RowList{{ids, static_cast<size_t>(rows.ids.size())}, Take(rows.values, patience, kept)};
+  });
   CheckIds(verb, key, list.ids, row_count);
   return list;
 }
@@ -50,7 +47,8 @@ uint64_t RowCount(const Entry& entry) {
 }  // namespace
 
 std::shared_ptr<Entry> MakeRowsEntry(const RowsInitItem& item, std::chrono::nanoseconds patience) {
-  try {
+  constexpr const char* kVerb = "init";
+  const auto entry = NamingKey(kVerb, item.key, [&] {
     RowTable table(item.dtype, static_cast<size_t>(item.row_shape.size()), item.initializer, 1,
                    item.policy);
     std::shared_ptr<Updater> own;
@@ -60,25 +58,24 @@ std::shared_ptr<Entry> MakeRowsEntry(const RowsInitItem& item, std::chrono::nano
       const RowUpdate trial(own->CompiledFor(item.dtype), item.dtype, table.row_elements(),
                             item.optimizer->ParamsFor(item.key), {}, 1, 1);
     }
-    auto entry = std::make_shared<Entry>(
+    return std::make_shared<Entry>(
         item.key, RowsKey{item.row_shape, item.row_count, std::move(table), {}, std::move(own)});
-    if (item.rows == nullptr) return entry;
-    std::vector<NDArray> kept;
-    const RowList list = TakeRows("init", item.key, *item.rows, item.row_count, patience, &kept);
-    CheckEachOnce("init", item.key, list.ids);
+  });
+  if (item.rows == nullptr) return entry;
+  std::vector<NDArray> kept;
+  const RowList list = TakeRows(kVerb, item.key, *item.rows, item.row_count, patience, &kept);
+  CheckEachOnce(kVerb, item.key, list.ids);
+  NamingKey(kVerb, item.key, [&] {
+    RowTable& table = entry->rows->table;
     const SparseSum rows =
-        SparseSum::Of({&list, 1}, item.row_count, item.dtype, entry->rows->table.row_elements(),
-                      RowOrder::kMix, SparseSum::Memory::kBorrow);
+        SparseSum::Of({&list, 1}, item.row_count, item.dtype, table.row_elements(), RowOrder::kMix,
+                      SparseSum::Memory::kBorrow);
     RowPlaces places;
-    entry->rows->table.Reserve(rows.names(), &places);
-    entry->rows->table.Assign(places, rows.values(), rows.dtype());
-    entry->of_rows.init_bytes = item.rows->values.bytes();
-    return entry;
-  } catch (const Error& error) {
-    const std::string_view text = error.what();
-    if (text.starts_with("init ")) throw;
-    throw Fail(error.code(), "init {}: {}", item.key.ToString(), text);
-  }
+    table.Reserve(rows.names(), &places);
+    table.Assign(places, rows.values(), rows.dtype());
+  });
+  entry->of_rows.init_bytes = item.rows->values.bytes();
+  return entry;
 }
 
 RowSums SumRows(std::string_view verb, std::span<const RowsPushItem> items, const Claim& claim,
@@ -100,14 +97,11 @@ RowSums SumRows(std::string_view verb, std::span<const RowsPushItem> items, cons
   for (size_t g = 0; g < groups; ++g) {
     const Entry& entry = *claim.entries[g];
     // Rows of a value are updated in runs, which lie together.
-    try {
-      sums[g] =
-          SparseSum::Of(lists[g], RowCount(entry), entry.dtype(), RowElements(entry),
-                        entry.by_rows() ? RowOrder::kMix : RowOrder::kId,
-                        entry.by_rows() ? SparseSum::Memory::kBorrow : SparseSum::Memory::kOwn);
-    } catch (const Error& error) {
-      throw Fail(error.code(), "{} {}: {}", verb, entry.key.view().ToString(), error.what());
-    }
+    sums[g] = NamingKey(verb, entry.key.view(), [&] {
+      return SparseSum::Of(lists[g], RowCount(entry), entry.dtype(), RowElements(entry),
+                           entry.by_rows() ? RowOrder::kMix : RowOrder::kId,
+                           entry.by_rows() ? SparseSum::Memory::kBorrow : SparseSum::Memory::kOwn);
+    });
   }
   return sums;
 }
