@@ -39,7 +39,7 @@ size_t GroupOf(std::string_view verb, const KeyView& key, Claim* claim) {
 Shape DenseShape(std::string_view verb, const Entry& entry) {
   constexpr uint64_t kBytesMax = uint64_t{1} << 30;
   const RowsKey& rows = *entry.rows;
-  const size_t row_bytes = std::max<size_t>(rows.table.row_bytes(), 1);
+  const size_t row_bytes = std::max<size_t>(rows.row_bytes, 1);
   if (rows.row_count > kBytesMax / row_bytes) {
     throw Fail(
         Code::kInvalidArgument,

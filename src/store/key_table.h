@@ -29,6 +29,9 @@ struct RowsKey {
   RowTable table;
   std::vector<double> scalars;        // scalar states of the optimizer that last updated the key
   std::shared_ptr<Updater> own = {};  // with the key's own optimizer; null: the store's
+  // Of the table: other calls ask for them before they wait for the key, while the table is replaced.
+  const DType dtype = table.dtype();
+  const size_t row_bytes = table.row_bytes();
 };
 
 // Owned by the table; a call that waits for a key shares the ownership.
@@ -39,7 +42,7 @@ struct Entry : std::enable_shared_from_this<Entry> {
       : rows(std::make_unique<RowsKey>(std::move(initial))), bytes(0), key(name) {}
 
   bool by_rows() const { return rows != nullptr; }
-  DType dtype() const { return by_rows() ? rows->table.dtype() : value.dtype(); }
+  DType dtype() const { return by_rows() ? rows->dtype : value.dtype(); }
 
   // Who uses the key, and what calls have done with it; guarded by the store's mutex.
   int readers = 0;

@@ -220,7 +220,7 @@ void AddRowJobs(const TileJob& whole, const Entry& entry, const SparseSum& rows,
 // -----------------------------------------------------------------------------------------------------------------
 // export and import
 
-RowsExport ExportOf(const RowsKey& rows, const RowTable& table, const RowsFilter& filter,
+RowsExport ExportOf(const Shape& row_shape, const RowTable& table, const RowsFilter& filter,
                     int threads) {
   constexpr size_t kBlock = 4096;
   std::vector<int64_t> ids;
@@ -238,7 +238,7 @@ RowsExport ExportOf(const RowsKey& rows, const RowTable& table, const RowsFilter
     first = mixes.back() + 1;
   }
   std::sort(ids.begin(), ids.end());
-  RowsExport made{MakeRows(ids, rows.row_shape, table.dtype()), table.version()};
+  RowsExport made{MakeRows(ids, row_shape, table.dtype()), table.version()};
   ReadRows(table, ids.data(), ids.size(), made.rows.values.HostData(), table.dtype(), threads);
   return made;
 }

@@ -77,7 +77,7 @@ void PullRowsOf(std::string_view verb, const Claim& claim, std::span<const RowsP
                 std::chrono::nanoseconds patience, int threads);
 
 // Rows of a table that a filter lets through, ascending by id.
-RowsExport ExportOf(const RowsKey& rows, const RowTable& table, const RowsFilter& filter,
+RowsExport ExportOf(const Shape& row_shape, const RowTable& table, const RowsFilter& filter,
                     int threads);
 // A table in which rows have begun anew with these values.
 //   blocks  until they can be read, at most the patience

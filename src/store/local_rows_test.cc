@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -474,6 +475,28 @@ TEST(LocalRows, BothKindsOfKeysInOneCall) {
   store->PushPull(pushes, pulls);
   EXPECT_EQ(Values(rows_out), std::vector<float>(6, 2));
   EXPECT_EQ(Values(value_out), std::vector<float>(2, 2));
+}
+
+// Momentum has other states than Adam, so that each takes a new table; the thread sanitizer looks.
+TEST(LocalRows, CallsLookAtAKeyWhileItsTableIsReplaced) {
+  const auto store = KVStore::Create("local");
+  InitRows(*store, "e", {4}, 100);
+  std::atomic<bool> ends = false;
+  std::thread looks([&] {
+    while (!ends) {
+      PullRows(*store, "e", {1, 2}, {4});
+      store->Describe("e");
+      store->Pull("e", Full({100, 4}, 0));
+    }
+  });
+  for (int i = 0; i < 100; ++i) {
+    store->SetOptimizer(Optimizer::Create(i % 2 == 0 ? "momentum" : "adam"));
+    PushRows(*store, "e", {{Ids({1}), Full({1, 4}, 1)}});
+    store->ImportRows("e", {Ids({2}), Full({1, 4}, 1)});
+  }
+  ends = true;
+  looks.join();
+  EXPECT_EQ(store->Round("e"), 100U);
 }
 
 }  // namespace

@@ -360,16 +360,16 @@ RowsExport LocalStore::ExportRows(const KeyView& key, const RowsFilter& filter) 
   constexpr const char* kVerb = "export_rows";
   return CountedResult(Verb::kPull, [&] {
     std::optional<RowTable> table;  // as it was, while others push on
-    std::optional<RowsKey> shape;
+    Shape row_shape;
     {
       Claim claim;
       const Entry& entry = ClaimTable(kVerb, key, Claim::Mode::kRead, &claim);
       CheckFilter(kVerb, key, filter, entry.rows->table.policy());
       CheckSince(kVerb, key, filter, entry.rows->table.version());
       table = entry.rows->table;
-      shape.emplace(RowsKey{entry.rows->row_shape, entry.rows->row_count, table->Emptied(), {}});
+      row_shape = entry.rows->row_shape;
     }
-    return ExportOf(*shape, *table, filter, ThreadsFor(options_.threads));
+    return ExportOf(row_shape, *table, filter, ThreadsFor(options_.threads));
   });
 }
 
