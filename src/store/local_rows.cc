@@ -163,6 +163,7 @@ void RowsPush::Prepare(Updater* updater) {
                   optimizer_->ParamsFor(entry_->key.view()),
                   goes_on ? std::span<const double>(rows.scalars) : std::span<const double>(),
                   static_cast<double>(updates + 1), 1, draws ? StreamOf(entry_->key.view()) : 0);
+  scalars_ = update_->scalars();
   if (goes_on) return;
   fresh_ = rows.table;
   fresh_->StartStates(update_->states(), optimizer_->multi_precision());
@@ -186,7 +187,7 @@ void RowsPush::Run() noexcept {
     entry_->state_of = optimizer_;
     entry_->updates = 0;
   }
-  entry_->rows->scalars = update_->scalars();
+  std::swap(entry_->rows->scalars, scalars_);
   ++entry_->updates;
 }
 

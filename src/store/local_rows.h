@@ -57,6 +57,7 @@ class RowsPush {
   const std::shared_ptr<const Optimizer> optimizer_;
   std::optional<RowTable> fresh_;  // the table for an optimizer that is new to it; shares pages
   std::optional<RowUpdate> update_;
+  std::vector<double> scalars_;  // after it; then those before it
   RowPlaces places_;
   bool is_reserved_ = false;
   bool has_run_ = false;
