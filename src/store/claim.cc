@@ -119,10 +119,10 @@ void FindAndCheckRows(std::string_view verb, std::span<const RowsPullItem> outs,
 }
 
 // A key brings rows or whole values, not both.
-void CheckNoneIsBoth(std::string_view verb, size_t rows, const Claim& claim) {
+//   row_keys  so many keys, the first ones, bring rows
+void CheckNoneIsBoth(std::string_view verb, size_t rows, size_t row_keys, const Claim& claim) {
   for (size_t i = rows; i < claim.push_groups.size(); ++i) {
-    const auto end = claim.push_groups.begin() + rows;
-    if (std::find(claim.push_groups.begin(), end, claim.push_groups[i]) == end) continue;
+    if (claim.push_groups[i] >= row_keys) continue;
     throw Fail(Code::kInvalidArgument, "{} {}: the key stands with rows and with whole values",
                verb, claim.entries[claim.push_groups[i]]->key.view().ToString());
   }
@@ -224,8 +224,9 @@ void ClaimRows(std::string_view verb, std::span<const RowsPushItem> items,
   claim->shared = shared;
   ++shared->calls;
   FindAndCheckRows(verb, items, claim);
+  const size_t row_keys = claim->entries.size();
   FindAndCheck(verb, whole, {}, claim);
-  CheckNoneIsBoth(verb, items.size(), *claim);
+  CheckNoneIsBoth(verb, items.size(), row_keys, *claim);
   claim->mode = Claim::Mode::kWrite;
   Take(verb, options, &lock, claim);
   CountPushed(whole, {claim->push_groups.data() + items.size(), whole.size()}, claim);
