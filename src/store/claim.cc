@@ -129,9 +129,10 @@ void CheckNoneIsBoth(std::string_view verb, size_t rows, size_t row_keys, const 
 }
 
 // Counts what pushes of whole values bring; `groups` are theirs.
-void CountPushed(std::span<const PushItem> items, std::span<const size_t> groups, Claim* claim) {
+void CountPushed(std::span<const PushItem> items, std::span<const size_t> groups,
+                 const Claim& claim) {
   for (size_t i = 0; i < items.size(); ++i) {
-    Entry& entry = *claim->entries[groups[i]];
+    Entry& entry = *claim.entries[groups[i]];
     entry.pushed_arrays += items[i].values.size();
     if (!entry.by_rows()) continue;
     for (const NDArray* value : items[i].values) entry.of_rows.pushed_bytes += value->bytes();
@@ -208,14 +209,6 @@ void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
   FindAndCheck(verb, items, outs, claim);
   claim->mode = items.empty() ? Claim::Mode::kRead : Claim::Mode::kWrite;
   Take(verb, options, &lock, claim);
-  CountPushed(items, {claim->push_groups.data(), items.size()}, claim);
-  for (size_t i = 0; i < outs.size(); ++i) {
-    Entry& entry = *claim->entries[claim->pull_groups[i]];
-    entry.pulled_arrays += outs[i].outs.size();
-    if (!entry.by_rows()) continue;
-    entry.of_rows.pulled_bytes +=
-        outs[i].outs.size() * entry.rows->row_count * entry.rows->table.row_bytes();
-  }
 }
 
 void ClaimRows(std::string_view verb, std::span<const RowsPushItem> items,
@@ -229,11 +222,6 @@ void ClaimRows(std::string_view verb, std::span<const RowsPushItem> items,
   CheckNoneIsBoth(verb, items.size(), row_keys, *claim);
   claim->mode = Claim::Mode::kWrite;
   Take(verb, options, &lock, claim);
-  CountPushed(whole, {claim->push_groups.data() + items.size(), whole.size()}, claim);
-  for (size_t i = 0; i < items.size(); ++i) {
-    UserBytes& bytes = claim->entries[claim->push_groups[i]]->of_rows;
-    for (const Rows* rows : items[i].values) bytes.pushed_bytes += rows->values.bytes();
-  }
 }
 
 void ClaimRows(std::string_view verb, std::span<const RowsPullItem> outs, Shared* shared,
@@ -242,10 +230,36 @@ void ClaimRows(std::string_view verb, std::span<const RowsPullItem> outs, Shared
   ++shared->calls;
   FindAndCheckRows(verb, outs, claim);
   Take(verb, options, &lock, claim);
+}
+
+void CountMoved(std::span<const PushItem> items, std::span<const PullItem> outs,
+                const Claim& claim) {
+  std::lock_guard lock(claim.shared->mutex);
+  CountPushed(items, {claim.push_groups.data(), items.size()}, claim);
   for (size_t i = 0; i < outs.size(); ++i) {
-    const Entry& entry = *claim->entries[claim->pull_groups[i]];
-    claim->entries[claim->pull_groups[i]]->of_rows.pulled_bytes +=
-        static_cast<size_t>(outs[i].ids->size()) * entry.rows->table.row_bytes();
+    Entry& entry = *claim.entries[claim.pull_groups[i]];
+    entry.pulled_arrays += outs[i].outs.size();
+    if (!entry.by_rows()) continue;
+    entry.of_rows.pulled_bytes +=
+        outs[i].outs.size() * entry.rows->row_count * entry.rows->row_bytes;
+  }
+}
+
+void CountMoved(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
+                const Claim& claim) {
+  std::lock_guard lock(claim.shared->mutex);
+  CountPushed(whole, {claim.push_groups.data() + items.size(), whole.size()}, claim);
+  for (size_t i = 0; i < items.size(); ++i) {
+    UserBytes& bytes = claim.entries[claim.push_groups[i]]->of_rows;
+    for (const Rows* rows : items[i].values) bytes.pushed_bytes += rows->values.bytes();
+  }
+}
+
+void CountMoved(std::span<const RowsPullItem> outs, const Claim& claim) {
+  std::lock_guard lock(claim.shared->mutex);
+  for (size_t i = 0; i < outs.size(); ++i) {
+    Entry& entry = *claim.entries[claim.pull_groups[i]];
+    entry.of_rows.pulled_bytes += static_cast<size_t>(outs[i].ids->size()) * entry.rows->row_bytes;
   }
 }
 

@@ -111,6 +111,13 @@ void ClaimRows(std::string_view verb, std::span<const RowsPushItem> items,
 void ClaimRows(std::string_view verb, std::span<const RowsPullItem> outs, Shared* shared,
                const StoreOptions& options, std::unique_lock<std::mutex> lock, Claim* claim);
 
+// Counts the arrays of a call that has claimed its keys and ended well.
+void CountMoved(std::span<const PushItem> items, std::span<const PullItem> outs,
+                const Claim& claim);
+void CountMoved(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
+                const Claim& claim);
+void CountMoved(std::span<const RowsPullItem> outs, const Claim& claim);
+
 // Claims one key.
 //   blocks, throws  as ClaimKeys
 void ClaimKey(std::string_view verb, const KeyView& key, Claim::Mode mode, Shared* shared,

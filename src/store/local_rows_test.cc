@@ -478,6 +478,30 @@ TEST(LocalRows, BothKindsOfKeysInOneCall) {
   EXPECT_EQ(Values(value_out), std::vector<float>(2, 2));
 }
 
+TEST(LocalRows, WhatIsRefusedIsNotCounted) {
+  const auto store = KVStore::Create("local");
+  InitRows(*store, "e", {2}, 10);
+  InitRows(*store, "bools", {2}, 10, DType::kBool);
+  store->Init("dense", Full({2}, 0));
+  EXPECT_FAILS(Code::kOutOfRange, PushRows(*store, "e", {{Ids({10}), Full({1, 2}, 1)}}));
+  EXPECT_FAILS(Code::kOutOfRange, PullRows(*store, "e", {10}, {2}));
+  const NDArray bools = Full({10, 2}, 1, DType::kBool);
+  EXPECT_FAILS(Code::kInvalidArgument, store->Push("bools", std::vector<NDArray>{bools, bools}));
+  const Rows wrong{Ids({-1}), Full({1, 2}, 1)};
+  const Rows* const list[] = {&wrong};
+  const RowsPushItem item{"e", list};
+  const NDArray value = Full({2}, 1);
+  const NDArray* const values[] = {&value};
+  const PushItem whole{"dense", values};
+  EXPECT_FAILS(Code::kOutOfRange, store->PushRows({&item, 1}, {&whole, 1}));
+  store->SetUpdater([](const KeyView&, const NDArray&, const NDArray&) {}, {});
+  EXPECT_FAILS(Code::kUnimplemented, store->Push("e", Full({10, 2}, 1)));
+  const StoreStats stats = store->Stats();
+  EXPECT_EQ(stats.bytes.pushed_bytes, 0U);
+  EXPECT_EQ(stats.bytes.pulled_bytes, 0U);
+  EXPECT_EQ(stats.of(Verb::kPush).failed, 4U);
+}
+
 // Momentum has other states than Adam, so that each takes a new table; the thread sanitizer looks.
 TEST(LocalRows, CallsLookAtAKeyWhileItsTableIsReplaced) {
   const auto store = KVStore::Create("local");

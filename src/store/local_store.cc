@@ -344,6 +344,7 @@ void LocalStore::RunPushRows(std::string_view verb, std::span<const RowsPushItem
   }
   Update(verb, claim, claim.entries.size(), runs_function, &sources, nullptr, std::move(rows));
   claim.pushed_keys = claim.entries.size();
+  CountMoved(items, whole, claim);
   traced.Note(Span::Kind::kPush, claim.push_groups);
 }
 
@@ -397,6 +398,7 @@ void LocalStore::RunPullRows(std::string_view verb, std::span<const RowsPullItem
   ClaimRows(verb, items, shared_.get(), options_, std::move(lock), &claim);
   LocalTrace::Call traced(&trace_, claim);
   PullRowsOf(verb, claim, items, options_.patience, ThreadsFor(options_.threads));
+  CountMoved(items, claim);
   traced.Note(Span::Kind::kPull, claim.pull_groups);
 }
 
@@ -493,6 +495,7 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
   } else if (!outs.empty()) {
     RunPull(claim, outs, outputs);
   }
+  CountMoved(items, outs, claim);
   if (!outs.empty()) traced.Note(Span::Kind::kPull, claim.pull_groups);
 }
 
