@@ -62,7 +62,7 @@ struct PullItem {
   int priority = 0;                      // as of a PushItem
 };
 
-// A key whose rows are kept each by itself.
+// A key whose rows are kept each by itself, or one with a value beside such keys.
 struct RowsInitItem {
   KeyView key;
   Shape row_shape;  // of one row
@@ -74,6 +74,9 @@ struct RowsInitItem {
   RowPolicy policy = {};
   // Of this key alone, from its first push to its end, whatever the store has; null: the store's.
   std::shared_ptr<const Optimizer> optimizer = {};
+  // The key is one as Init makes it, with this value, and of the others only key and mode count; null: it
+  // is kept by rows.
+  const NDArray* value = nullptr;
 };
 
 // Which rows of a key are meant.
@@ -170,7 +173,8 @@ class TKV_API KVStore {
   virtual Ticket PullAsync(std::span<const PullItem> items);
   virtual Ticket PushPullAsync(std::span<const PushItem> items, std::span<const PullItem> outs);
 
-  // Creates keys whose rows are kept each by itself: memory grows with the rows that are pushed.
+  // Creates keys whose rows are kept each by itself: memory grows with the rows that are pushed.  All items
+  // are checked before any key is created.
   //   throws  as Init, and kInvalidArgument (an id that is not below row_count, or stands twice)
   virtual void InitRows(std::span<const RowsInitItem> items);
   // For each key: sums the rows, each id by itself, and hands them to the updater, or stores them when

@@ -80,12 +80,20 @@ RowsInitItem InitItemOf(const KeyView& key, const Spec& spec, std::string_view m
   return item;
 }
 
-void InitRows(Store& self, nb::handle keys, const std::vector<Spec>& specs, nb::handle ids,
-              nb::handle values, const std::string& mode, const PyOptimizer* optimizer) {
+// A key without a spec has a value, one in its list of `whole`.
+void InitRows(Store& self, nb::handle keys, const std::vector<std::optional<Spec>>& specs,
+              nb::handle ids, nb::handle values, nb::handle whole, const std::string& mode,
+              const PyOptimizer* optimizer) {
   const RowsBatch batch("init", keys, ids, values);
+  const Batch whole_batch(batch.keys(), whole, Use::kRead);
   std::vector<RowsInitItem> items;
   for (size_t i = 0; i < batch.keys().size(); ++i) {
-    items.push_back(InitItemOf(batch.keys()[i], specs.at(i), mode));
+    if (!specs.at(i)) {
+      items.push_back({.key = batch.keys()[i], .mode = mode});
+      items.back().value = whole_batch.Arrays(i)[0];
+      continue;
+    }
+    items.push_back(InitItemOf(batch.keys()[i], *specs[i], mode));
     if (!batch.Values(i).empty()) items.back().rows = batch.Values(i)[0];
     if (optimizer != nullptr) items.back().optimizer = optimizer->core;
   }
@@ -205,7 +213,8 @@ nb::dict TableStatsOf(Store& self, nb::handle key) {
 void BindRows(nb::class_<Store>& store) {
   store
       .def("_init_rows", &InitRows, nb::arg("keys"), nb::arg("specs"), nb::arg("ids"),
-           nb::arg("values"), nb::arg("mode"), nb::arg("optimizer").none() = nb::none())
+           nb::arg("values"), nb::arg("whole"), nb::arg("mode"),
+           nb::arg("optimizer").none() = nb::none())
       .def("_push_rows", &PushRows, nb::arg("verb"), nb::arg("keys"), nb::arg("ids"),
            nb::arg("values"), nb::arg("whole_keys"), nb::arg("whole_values"), nb::arg("priority"))
       .def("_push_rows_async", &PushRowsAsync, nb::arg("verb"), nb::arg("keys"), nb::arg("ids"),

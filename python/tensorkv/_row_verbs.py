@@ -6,7 +6,6 @@ A key that `init` was given a row-sparse value for, or that `init_table` has mad
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import math
 import operator
@@ -19,7 +18,7 @@ from . import _core, _rows, sparse, ticket
 from . import ndarray as nd
 from ._elements import BITS, FLOATS, dtype_name, is_row_sparse, is_scalar, number, shape_list
 from ._part import part_of
-from .errors import AlreadyExistsError, InvalidArgumentError, KVError
+from .errors import InvalidArgumentError, KVError
 from .ndarray import NDArray
 
 if TYPE_CHECKING:
@@ -386,32 +385,19 @@ class KVStoreRows(_core.Store):
         for key, given in zip(keys, values, strict=True):
             if len(given) != 1:
                 raise InvalidArgumentError(f"init {key!r}: {len(given)} values, one is needed")
-        one_by_key = [
-            (key, _given(f"init {key!r}", one, True) if is_rows(one) else one)
+        given = [
+            _given(f"init {key!r}", one, True) if is_rows(one) else one
             for key, (one,) in zip(keys, values, strict=True)
         ]
-        runs = [
-            (kind, list(run)) for kind, run in itertools.groupby(one_by_key, lambda pair: isinstance(pair[1], _Given))
-        ]
-        if len(runs) > 1:  # what would make a later one of several calls fail
-            for place, key in enumerate(keys):
-                if key in keys[:place] or self._contains(key):
-                    raise AlreadyExistsError(f"init {key!r}: the key is there already")
-        for kind, run in runs:
-            if kind:
-                self._init_run(run, mode)
-            else:
-                self._init([key for key, _ in run], [value for _, value in run], mode)
-
-    def _init_run(self, run: list[tuple[Any, _Given]], mode: str) -> None:
-        """Create keys that are kept by rows."""
+        by_rows = [one if isinstance(one, _Given) else None for one in given]
         specs = [
-            (list(given.shape[1:]), shape_and_dtype(given.values)[1], given.shape[0], _ZERO, _KEEP_ALL)
-            for _, given in run
+            (list(one.shape[1:]), shape_and_dtype(one.values)[1], one.shape[0], _ZERO, _KEEP_ALL) if one else None
+            for one in by_rows
         ]
-        ids = [[given.ids] if len(given.ids) else [] for _, given in run]
-        data = [[given.values] if len(given.ids) else [] for _, given in run]
-        self._init_rows([key for key, _ in run], specs, ids, data, mode)
+        ids = [[one.ids] if one and len(one.ids) else [] for one in by_rows]
+        data = [[one.values] if one and len(one.ids) else [] for one in by_rows]
+        whole = [[] if isinstance(one, _Given) else [one] for one in given]
+        self._init_rows(keys, specs, ids, data, whole, mode)
 
     def _meets_shape(self, key: Any, shape: tuple[int, ...], dtype: str) -> None:
         """Look at a new key before it is made."""
@@ -482,7 +468,7 @@ class KVStoreRows(_core.Store):
         spec = (row_shape, name, int(count), _initializer_of(initializer), policy)
 
         def start(native: _core.Optimizer | None) -> None:
-            self._init_rows([key], [spec], [[]], [[]], mode or "", native)
+            self._init_rows([key], [spec], [[]], [[]], [[]], mode or "", native)
 
         if optimizer is None:
             self._meets_shape(key, (1, *row_shape), name)

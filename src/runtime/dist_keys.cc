@@ -38,42 +38,54 @@ KeyMeta DistStore::MetaOf(const KeyRecord& record) const {
   return meta;
 }
 
+// That of a new key with a value; with the store's lock.
+Layout DistStore::NewLayout() const {
+  const bool is_whole = optimizer_ != nullptr && NeedsWholeValue(optimizer_->program());
+  return is_whole ? Layout::kWhole : Layout::kDense;
+}
+
+// With the store's lock.
+DistStore::NewRecordPtr DistStore::NewValue(std::string_view verb, const InitItem& item,
+                                            Layout layout) const {
+  const NDArray& value = *item.value;
+  NewRecordPtr record =
+      NewRecord(verb, item.key, {value.shape(), value.dtype(), value.context()}, item.mode);
+  if (layout == Layout::kWhole && value.bytes() > kPartBytesMax) {
+    throw Fail(Code::kResourceExhausted,
+               "{} {}: {} bytes, and a value that the program '{}' needs whole has at most {}",
+               verb, item.key.ToString(), value.bytes(), optimizer_->program().name(),
+               kPartBytesMax);
+  }
+  record->bytes.init_bytes = record->value_bytes = value.bytes();
+  KeyMeta meta = MetaOf(*record);
+  meta.layout = layout;
+  record->meta = std::make_shared<const KeyMeta>(std::move(meta));
+  return record;
+}
+
+Operation DistStore::InitOf(std::string_view verb, const KeyRecord& record, const NDArray& value) {
+  WaitFor(value, Access::kRead);
+  Operation init = Make(Operation::Kind::kInit, std::string(verb), &record);
+  init.meta = record.meta;
+  init.value.bytes = MemoryOf(value.Packed());
+  return init;
+}
+
 void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
   const std::vector<KeyView> keys = KeysOf(items);
   RaiseUnseen(verb, keys);
   std::vector<NewRecordPtr> records;
-  Layout layout = Layout::kDense;
   {
     const auto lock = Lock(verb);
     CheckNewKeys(verb, keys,
                  order_.empty() ? std::nullopt : std::optional(order_.front().is_string()),
                  [&](const KeyView& key) { return keys_.contains(key); });
-    if (optimizer_ != nullptr && NeedsWholeValue(optimizer_->program())) layout = Layout::kWhole;
-    for (const InitItem& item : items) {
-      const NDArray& value = *item.value;
-      records.push_back(
-          NewRecord(verb, item.key, {value.shape(), value.dtype(), value.context()}, item.mode));
-      if (layout == Layout::kWhole && value.bytes() > kPartBytesMax) {
-        throw Fail(Code::kResourceExhausted,
-                   "{} {}: {} bytes, and a value that the program '{}' needs whole has at most {}",
-                   verb, item.key.ToString(), value.bytes(), optimizer_->program().name(),
-                   kPartBytesMax);
-      }
-      records.back()->bytes.init_bytes = records.back()->value_bytes = value.bytes();
-    }
+    const Layout layout = NewLayout();
+    for (const InitItem& item : items) records.push_back(NewValue(verb, item, layout));
   }
-  std::vector<NDArray> values;  // all of them before the first key is under way
-  for (const InitItem& item : items) {
-    WaitFor(*item.value, Access::kRead);
-    values.push_back(item.value->Packed());
-  }
-  std::vector<Operation> inits;
+  std::vector<Operation> inits;  // all of them before the first key is under way
   for (size_t i = 0; i < items.size(); ++i) {
-    inits.push_back(Make(Operation::Kind::kInit, std::string(verb), records[i].get()));
-    KeyMeta meta = MetaOf(*records[i]);
-    meta.layout = layout;
-    inits.back().meta = std::make_shared<const KeyMeta>(std::move(meta));
-    inits.back().value.bytes = MemoryOf(values[i]);
+    inits.push_back(InitOf(verb, *records[i], *items[i].value));
   }
   LaunchInits(std::string(verb), std::move(inits), records);
 }

@@ -63,62 +63,72 @@ void DistStore::InitRows(std::span<const RowsInitItem> items) {
   Counted(Verb::kInit, [&] { InitRowsAs("init", items); });
 }
 
+// With the store's lock.
+DistStore::NewRecordPtr DistStore::NewTable(std::string_view verb, const RowsInitItem& item) {
+  const RowPolicy policy = CheckTable(verb, item);
+  const Optimizer* const optimizer = item.optimizer ? item.optimizer.get() : optimizer_.get();
+  if (optimizer != nullptr) CheckUpdatesRows(verb, item.key, *optimizer, Code::kInvalidArgument);
+  KeyInfo info{item.row_shape, item.dtype, Context::Cpu(), true, item.row_count};
+  NewRecordPtr record = NewRecord(verb, item.key, std::move(info), item.mode);
+  record->own = item.optimizer;
+  if (record->own) CheckUpdate(verb, *record);
+  record->value_bytes = static_cast<size_t>(item.row_shape.size()) * ItemSize(item.dtype);
+  if (item.rows != nullptr) record->bytes.init_bytes = item.rows->values.bytes();
+  KeyMeta meta = MetaOf(*record);
+  meta.layout = Layout::kRows;
+  meta.row_count = item.row_count;
+  meta.buckets = BucketsFor(worker_->servers(), record->bytes.init_bytes);
+  meta.initializer = item.initializer;
+  meta.policy = policy;
+  if (item.optimizer != nullptr) meta.own = SpecOf(*item.optimizer);
+  record->meta = std::make_shared<const KeyMeta>(std::move(meta));
+  return record;
+}
+
+//   rows  that it begins with, or null
+Operation DistStore::InitRowsOf(std::string_view verb, const NewRecordPtr& record,
+                                const Rows* rows) {
+  const KeyView key = record->key.view();
+  Source source{.record = record};
+  NDArray ids;
+  NDArray values;
+  std::vector<RowList> lists;
+  if (rows != nullptr) {
+    WaitFor(rows->ids, Access::kRead);
+    WaitFor(rows->values, Access::kRead);
+    ids = rows->ids.Packed();
+    values = rows->values.Packed();
+    CheckIds(verb, key, IdsOf(ids), record->info.row_count);
+    CheckEachOnce(verb, key, IdsOf(ids));
+    lists.push_back({IdsOf(ids), values.data()});
+  }
+  EncodeRows(verb, lists, &source);
+  Operation init = Make(Operation::Kind::kInit, std::string(verb), record.get());
+  init.meta = record->meta;
+  init.value = *source.encoded;
+  return init;
+}
+
 void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> items) {
   const std::vector<KeyView> keys = KeysOf(items);
   RaiseUnseen(verb, keys);
-  std::vector<std::shared_ptr<KeyRecord>> records;
-  std::vector<RowPolicy> policies;
+  std::vector<NewRecordPtr> records;
   {
     const auto lock = Lock(verb);
     CheckNewKeys(verb, keys,
                  order_.empty() ? std::nullopt : std::optional(order_.front().is_string()),
                  [&](const KeyView& key) { return keys_.contains(key); });
     for (const RowsInitItem& item : items) {
-      policies.push_back(CheckTable(verb, item));
-      const Optimizer* const optimizer = item.optimizer ? item.optimizer.get() : optimizer_.get();
-      if (optimizer != nullptr) {
-        CheckUpdatesRows(verb, item.key, *optimizer, Code::kInvalidArgument);
-      }
-      KeyInfo info{item.row_shape, item.dtype, Context::Cpu(), true, item.row_count};
-      records.push_back(NewRecord(verb, item.key, std::move(info), item.mode));
-      KeyRecord& record = *records.back();
-      record.own = item.optimizer;
-      if (record.own) CheckUpdate(verb, record);
-      record.value_bytes = static_cast<size_t>(item.row_shape.size()) * ItemSize(item.dtype);
-      if (item.rows != nullptr) record.bytes.init_bytes = item.rows->values.bytes();
+      records.push_back(item.value == nullptr
+                            ? NewTable(verb, item)
+                            : NewValue(verb, {item.key, item.value, item.mode}, NewLayout()));
     }
   }
   std::vector<Operation> inits;
   inits.reserve(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
-    const RowsInitItem& item = items[i];
-    const size_t bytes = item.rows == nullptr ? 0 : item.rows->values.bytes();
-    auto meta = std::make_shared<KeyMeta>(MetaOf(*records[i]));
-    meta->layout = Layout::kRows;
-    meta->row_count = item.row_count;
-    meta->buckets = BucketsFor(worker_->servers(), bytes);
-    meta->initializer = item.initializer;
-    meta->policy = policies[i];
-    if (item.optimizer != nullptr) meta->own = SpecOf(*item.optimizer);
-    Source source{.record = records[i]};
-    records[i]->meta = meta;
-    NDArray ids;
-    NDArray values;
-    std::vector<RowList> lists;
-    if (item.rows != nullptr) {
-      WaitFor(item.rows->ids, Access::kRead);
-      WaitFor(item.rows->values, Access::kRead);
-      ids = item.rows->ids.Packed();
-      values = item.rows->values.Packed();
-      CheckIds(verb, item.key, IdsOf(ids), item.row_count);
-      CheckEachOnce(verb, item.key, IdsOf(ids));
-      lists.push_back({IdsOf(ids), values.data()});
-    }
-    EncodeRows(verb, lists, &source);
-    Operation init = Make(Operation::Kind::kInit, std::string(verb), records[i].get());
-    init.meta = meta;
-    init.value = *source.encoded;
-    inits.push_back(std::move(init));
+    inits.push_back(items[i].value == nullptr ? InitRowsOf(verb, records[i], items[i].rows)
+                                              : InitOf(verb, *records[i], *items[i].value));
   }
   LaunchInits(std::string(verb), std::move(inits), records);
 }

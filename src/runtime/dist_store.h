@@ -210,6 +210,9 @@ class DistStore final : public KVStore {
   NewRecordPtr NewRecord(std::string_view verb, const KeyView& key, KeyInfo info,
                          std::string_view mode) const;
   KeyMeta MetaOf(const KeyRecord& record) const;
+  Layout NewLayout() const;
+  NewRecordPtr NewValue(std::string_view verb, const InitItem& item, Layout layout) const;
+  Operation InitOf(std::string_view verb, const KeyRecord& record, const NDArray& value);
   void LaunchInits(const std::string& verb, std::vector<Operation> inits,
                    const std::vector<NewRecordPtr>& records);
 
@@ -254,6 +257,8 @@ class DistStore final : public KVStore {
                                     std::span<const PushItem> inputs);
 
   // dist_rows.cc
+  NewRecordPtr NewTable(std::string_view verb, const RowsInitItem& item);
+  Operation InitRowsOf(std::string_view verb, const NewRecordPtr& record, const Rows* rows);
   CallPtr PushRowsAs(const std::string& verb, std::span<const RowsPushItem> items,
                      std::span<const PushItem> whole, bool until_done);
   CallPtr PullRowsAs(const std::string& verb, std::span<const RowsPullItem> items, bool is_async);

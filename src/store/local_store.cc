@@ -180,6 +180,7 @@ class LocalStore final : public KVStore {
   void Replace(std::string_view verb, std::shared_ptr<Updater> updater);
   void Erase(const KeyView& key);
   void WaitForCallsUnderWay(std::unique_lock<std::mutex>* lock);
+  std::shared_ptr<Entry> MakeEntry(const KeyView& key, const NDArray& value) const;
   void InitAs(std::string_view verb, std::span<const InitItem> items);
   void CheckNew(std::string_view verb, std::span<const InitItem> items) const;
   void Run(Verb counted, std::span<const PushItem> items, std::span<const PullItem> outs);
@@ -223,6 +224,11 @@ void LocalStore::CheckNew(std::string_view verb, std::span<const InitItem> items
       [&](const KeyView& key) { return shared_->keys.Find(key) != nullptr; });
 }
 
+std::shared_ptr<Entry> LocalStore::MakeEntry(const KeyView& key, const NDArray& value) const {
+  value.storage()->WaitReadable(options_.patience);
+  return std::make_shared<Entry>(key, value.Copy());
+}
+
 void LocalStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
   {
     const auto lock = Lock(verb);
@@ -231,10 +237,7 @@ void LocalStore::InitAs(std::string_view verb, std::span<const InitItem> items) 
   // Copied without the lock; another thread may have been faster, so the check is repeated.
   std::vector<std::shared_ptr<Entry>> entries;
   entries.reserve(items.size());
-  for (const InitItem& item : items) {
-    item.value->storage()->WaitReadable(options_.patience);
-    entries.push_back(std::make_shared<Entry>(item.key, item.value->Copy()));
-  }
+  for (const InitItem& item : items) entries.push_back(MakeEntry(item.key, *item.value));
   const auto lock = Lock(verb);
   CheckNew(verb, items);
   for (auto& entry : entries) shared_->keys.Insert(std::move(entry));
@@ -258,14 +261,17 @@ void LocalStore::InitRows(std::span<const RowsInitItem> items) {
       CheckNew("init", keys);
     }
     std::vector<std::shared_ptr<Entry>> entries;
-    for (const RowsInitItem& item : items) CheckNewRows(item);
     for (const RowsInitItem& item : items) {
-      entries.push_back(MakeRowsEntry(item, options_.patience));
+      if (item.value == nullptr) CheckNewRows(item);
+    }
+    for (const RowsInitItem& item : items) {
+      entries.push_back(item.value == nullptr ? MakeRowsEntry(item, options_.patience)
+                                              : MakeEntry(item.key, *item.value));
     }
     const auto lock = Lock("init");
     CheckNew("init", keys);
     for (const auto& entry : entries) {
-      if (entry->rows->own || shared_->updater->optimizer == nullptr) continue;
+      if (!entry->by_rows() || entry->rows->own || shared_->updater->optimizer == nullptr) continue;
       CheckUpdatesRows("init", entry->key.view(), *shared_->updater->optimizer,
                        Code::kInvalidArgument);
     }

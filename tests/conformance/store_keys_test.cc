@@ -32,6 +32,20 @@ TEST_P(StoreConformance, ASecondInitIsAnErrorAndChangesNothing) {
   EXPECT_EQ(Pulled(3), (std::vector<float>{1}));
 }
 
+TEST_P(StoreConformance, InitOfRowsAndValuesIsAllOrNothing) {
+  const NDArray value = Floats({5});
+  const RowsInitItem with_value{.key = 1, .value = &value};
+  const RowsInitItem too_long{.key = 2, .row_shape = Shape({1 << 23})};
+  const RowsInitItem refused[] = {with_value, too_long};
+  EXPECT_FAILS(Code::kInvalidArgument, store_->InitRows(refused));
+  EXPECT_EQ(store_->size(), 0U);
+  const RowsInitItem taken[] = {{.key = 3, .row_shape = Shape({2})}, with_value};
+  store_->InitRows(taken);
+  EXPECT_TRUE(store_->Describe(3).by_rows);
+  EXPECT_EQ(store_->Keys(), (std::vector<Key>{Key(KeyView(3)), Key(KeyView(1))}));
+  EXPECT_EQ(Pulled(1), (std::vector<float>{5}));
+}
+
 TEST_P(StoreConformance, InitOfAListIsAllOrNothing) {
   InitFloats(2, {1});
   const NDArray value = Floats({5});

@@ -122,6 +122,28 @@ def test_lists_of_keys_of_both_kinds(kv):
     assert kv.keys() == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    "keys, values",
+    [
+        ([1, "a"], lambda: [np.ones(3, np.float32), start()]),
+        ([1, "a"], lambda: [start(), np.ones(3, np.float32)]),
+        ([1, 2, 3], lambda: [np.ones(3, np.float32), start(), rows(np.zeros((0, 1 << 23)), [], (4, 1 << 23))]),
+    ],
+    ids=["rows of another kind of key", "a value of another kind of key", "rows that are too long"],
+)
+def test_an_init_of_both_kinds_that_is_refused_makes_no_key(kv, keys, values):
+    with pytest.raises(mx.errors.InvalidArgumentError):
+        kv.init(keys, values())
+    assert kv.keys() == []
+
+
+def test_an_init_of_rows_that_the_optimizer_cannot_update_makes_no_key(kv):
+    kv.set_optimizer(mx.optimizer.LAMB())
+    with pytest.raises(mx.errors.InvalidArgumentError):
+        kv.init([1, 2], [mx.nd.ones((3,)), start()])
+    assert kv.keys() == []
+
+
 def test_init_takes_a_list_of_one_and_trees(kv):
     kv.init("w", [start()])
     tree = {"a": {"b": start(), "c": mx.nd.ones((2,))}}
