@@ -65,6 +65,16 @@ using PolicySpec = std::tuple<uint32_t, uint64_t, uint64_t, int, bool>;
 // Shape of a row, dtype, number of rows.
 using Spec = std::tuple<std::vector<int64_t>, std::string, uint64_t, InitializerSpec, PolicySpec>;
 
+// A number of Python as a kind, of which `last` is the last one.
+template <typename E>
+E EnumOf(const KeyView& key, const char* what, int number, E last) {
+  if (number < 0 || number > static_cast<int>(last)) {
+    throw Fail(Code::kInvalidArgument, "init {}: {} {}; there are 0 to {}", key.ToString(), what,
+               number, static_cast<int>(last));
+  }
+  return static_cast<E>(number);
+}
+
 RowsInitItem InitItemOf(const KeyView& key, const Spec& spec, std::string_view mode) {
   const auto& [row_shape, dtype, row_count, initializer, policy] = spec;
   const auto& [kind, a, b, seed] = initializer;
@@ -74,9 +84,10 @@ RowsInitItem InitItemOf(const KeyView& key, const Spec& spec, std::string_view m
   RowsInitItem item{.key = key, .row_shape = Shape(std::span<const int64_t>(row_shape))};
   item.dtype = *parsed;
   item.row_count = row_count;
-  item.initializer = {static_cast<RowInitializer::Kind>(kind), a, b, seed};
+  item.initializer = {EnumOf(key, "initializer", kind, RowInitializer::Kind::kNormal), a, b, seed};
   item.mode = mode;
-  item.policy = {admit_count, age_max, rows_max, static_cast<RowPolicy::Score>(score), has_notes};
+  item.policy = {admit_count, age_max, rows_max,
+                 EnumOf(key, "score", score, RowPolicy::Score::kNorm), has_notes};
   return item;
 }
 
