@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/snapshot.h"
 #include "rows/row_table.h"
 #include "rows/sparse_sum.h"
 #include "store/claim.h"
@@ -20,6 +19,12 @@ namespace tkv {
 //   blocks  until its rows can be read, at most the patience
 //   throws  kInvalidArgument, kOutOfRange, kResourceExhausted
 std::shared_ptr<Entry> MakeRowsEntry(const RowsInitItem& item, std::chrono::nanoseconds patience);
+
+// The arrays of rows as they lie, or copies that are kept where they are strided.
+//   blocks  until they can be read, at most the patience
+//   throws  kOutOfRange, naming the id
+RowList TakeRows(std::string_view verb, const KeyView& key, const Rows& rows, uint64_t row_count,
+                 std::chrono::nanoseconds patience, std::vector<NDArray>* kept);
 
 // What a call brings for each of its keys as rows; none: as arrays, or nothing.
 using RowSums = std::vector<std::optional<SparseSum>>;
@@ -76,35 +81,5 @@ void ReadRows(const RowTable& table, const int64_t* ids, size_t count, void* out
 //   throws  kOutOfRange, before anything is written
 void PullRowsOf(std::string_view verb, const Claim& claim, std::span<const RowsPullItem> items,
                 std::chrono::nanoseconds patience, int threads);
-
-// Rows of a table that a filter lets through, ascending by id.
-RowsExport ExportOf(const Shape& row_shape, const RowTable& table, const RowsFilter& filter,
-                    int threads);
-// A table in which rows have begun anew with these values.
-//   blocks  until they can be read, at most the patience
-//   throws  kOutOfRange, kInvalidArgument (an id stands twice), kResourceExhausted
-RowTable WithRows(std::string_view verb, const Entry& entry, const Rows& rows,
-                  std::chrono::nanoseconds patience);
-
-// ---- on disk
-// Hands over a part of a table in blocks of rows, as a snapshot has it.
-class TableParts {
- public:
-  // The next block of the part, until the next call; nothing where there is none.  Another part
-  // begins with its first row.
-  std::span<const std::byte> Next(const RowTable& table, const checkpoint::Item& item);
-
- private:
-  std::span<const std::byte> NextOfCandidates(const RowTable& table, bool notes);
-
-  const checkpoint::Item* item_ = nullptr;
-  uint64_t first_ = 0;  // mix of the next row, at least; number of the next candidate
-  std::vector<std::byte> block_;
-};
-
-// Rows of a snapshot become rows of a table, with their states; those that are there keep their values unless
-// these are wanted, too.
-//   throws  as the reader and Reserve do
-void ReadInto(const checkpoint::Reader& reader, size_t index, bool with_values, RowTable* table);
 
 }  // namespace tkv
