@@ -25,7 +25,7 @@ class TKV_API Rendezvous {
 
 class Transport;  // transport/factory.h
 
-// How the processes of a job talk.
+// How the processes of a job talk, and what they may use.
 struct NetworkOptions {
   // "auto" by shared memory and Unix sockets on one host, by TCP between hosts; "unix" the same
   // without shared memory; "tcp" by TCP alone.
@@ -39,6 +39,8 @@ struct NetworkOptions {
   std::chrono::milliseconds silence{5'000};
   // Rehearsed failures: see docs/failures.md.
   std::string failpoints;
+  // A folder on a disk for rows of keys whose memory is bounded; empty: there are no such keys.
+  std::string rows_dir;
 };
 
 struct StoreOptions : NetworkOptions {

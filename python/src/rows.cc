@@ -60,8 +60,8 @@ class RowsBatch {
 
 // Kind, first and second number and seed.
 using InitializerSpec = std::tuple<int, double, double, uint64_t>;
-// Admission, age, number of rows, score, notes.
-using PolicySpec = std::tuple<uint32_t, uint64_t, uint64_t, int, bool>;
+// Admission, age, number of rows, score, notes, memory.
+using PolicySpec = std::tuple<uint32_t, uint64_t, uint64_t, int, bool, uint64_t>;
 // Shape of a row, dtype, number of rows.
 using Spec = std::tuple<std::vector<int64_t>, std::string, uint64_t, InitializerSpec, PolicySpec>;
 
@@ -78,7 +78,7 @@ E EnumOf(const KeyView& key, const char* what, int number, E last) {
 RowsInitItem InitItemOf(const KeyView& key, const Spec& spec, std::string_view mode) {
   const auto& [row_shape, dtype, row_count, initializer, policy] = spec;
   const auto& [kind, a, b, seed] = initializer;
-  const auto& [admit_count, age_max, rows_max, score, has_notes] = policy;
+  const auto& [admit_count, age_max, rows_max, score, has_notes, memory_max] = policy;
   const auto parsed = DTypeFromName(dtype);
   if (!parsed) throw Fail(Code::kInvalidArgument, "init {}: dtype '{}'", key.ToString(), dtype);
   RowsInitItem item{.key = key, .row_shape = Shape(std::span<const int64_t>(row_shape))};
@@ -86,8 +86,9 @@ RowsInitItem InitItemOf(const KeyView& key, const Spec& spec, std::string_view m
   item.row_count = row_count;
   item.initializer = {EnumOf(key, "initializer", kind, RowInitializer::Kind::kNormal), a, b, seed};
   item.mode = mode;
-  item.policy = {admit_count, age_max, rows_max,
-                 EnumOf(key, "score", score, RowPolicy::Score::kNorm), has_notes};
+  item.policy = {admit_count, age_max,
+                 rows_max,    EnumOf(key, "score", score, RowPolicy::Score::kNorm),
+                 has_notes,   memory_max};
   return item;
 }
 
@@ -216,6 +217,8 @@ nb::dict TableStatsOf(Store& self, nb::handle key) {
   dict["evicted"] = stats.evicted;
   dict["memory_bytes"] = stats.memory_bytes;
   dict["version"] = stats.version;
+  dict["disk_rows"] = stats.disk_rows;
+  dict["disk_bytes"] = stats.disk_bytes;
   return dict;
 }
 

@@ -104,6 +104,7 @@ def create(
     silence_ms: int | None = None,
     silence: float | None = None,
     failpoints: str | None = None,
+    rows_dir: str | None = None,
     log: LogLevel | None = None,
 ) -> KVStore | TestStore:
     """Make a store.
@@ -153,6 +154,9 @@ def create(
             job, so that the variable ``TKV_SILENCE_MS`` or `tkv launch --silence-ms` suits better; default 5000.
         silence: the same in seconds.
         failpoints: rehearsed failures, as `docs/failures.md` describes them; default none.
+        rows_dir: a folder on a local disk for rows of tables that memory has no room for: those of `init_table` with `memory`.
+            What is there ends with the process. Where a job's servers are processes of their own it is theirs: `tkv launch
+            --rows-dir`.
         log: the least important of what the logger ``tensorkv`` tells on standard error: ``'off'``, ``'error'``,
             ``'warning'``, ``'info'`` or ``'debug'``; default ``TKV_LOG``, else what the program has configured.
 
@@ -190,6 +194,10 @@ def create(
         role = _core.role()
         if role in ("server", "head"):
             return cast("KVStore", _ServerStore(name, role))  # its verbs raise, and say why
+        if role == "worker" and rows_dir is not None:
+            raise InvalidArgumentError(
+                f"create {name!r}: rows_dir={rows_dir!r} is for the servers of the job: tkv launch --rows-dir or TKV_ROWS_DIR"
+            )
         if role is None:
             options.update(_bootstrap.from_torchrun(rank, num_workers))
     return KVStore(name, **options)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("tensorkv")
 _CONSTANT, _UNIFORM, _NORMAL = 0, 1, 2
 _ZERO = (_CONSTANT, 0.0, 0.0, 0)
-_KEEP_ALL = (1, 0, 0, 0, False)  # as of RowPolicy
+_KEEP_ALL = (1, 0, 0, 0, False, 0)  # as of RowPolicy
 _SCORES = ("age", "count", "norm")
 _ADMIT_MAX, _AGE_END = 32767, 2**48
 
@@ -299,13 +299,16 @@ def _whole(who: str, what: str, given: object, first: int, end: int) -> int:
     return int(given)
 
 
-def _policy_of(who: str, admit: object, evict: object, notes: object) -> tuple[int, int, int, int, bool]:
-    """Return admission, age, number of rows, score and notes as the core takes them."""
+def _policy_of(
+    who: str, admit: object, evict: object, notes: object, memory: object
+) -> tuple[int, int, int, int, bool, int]:
+    """Return admission, age, number of rows, score, notes and memory as the core takes them."""
     if not isinstance(notes, bool):
         raise InvalidArgumentError(f"{who}: notes={notes!r}; True or False is needed")
     count = _whole(who, "admit=", admit, 1, _ADMIT_MAX + 1)
+    most = 0 if memory is None else _whole(who, "memory=", memory, 1, 2**63)
     if evict is None:
-        return count, 0, 0, 0, notes
+        return count, 0, 0, 0, notes, most
     if not isinstance(evict, dict):
         raise InvalidArgumentError(f"{who}: evict={evict!r}; a dict with 'age', or with 'rows' and 'by', is needed")
     for name in evict:
@@ -317,12 +320,12 @@ def _policy_of(who: str, admit: object, evict: object, notes: object) -> tuple[i
     if "rows" not in evict:
         if "by" in evict:
             raise InvalidArgumentError(f"{who}: evict has 'by', which is for 'rows': how many are kept")
-        return count, age, 0, 0, notes
+        return count, age, 0, 0, notes, most
     rows = _whole(who, "evict has 'rows': ", evict["rows"], 1, _rows.ROWS_MAX)
     by = evict.get("by", "age")
     if by not in _SCORES:
         raise InvalidArgumentError(f"{who}: evict has 'by': {by!r}; there are 'age', 'count' and 'norm'")
-    return count, age, rows, _SCORES.index(by), notes
+    return count, age, rows, _SCORES.index(by), notes, most
 
 
 class TableRows(NamedTuple):
@@ -414,6 +417,7 @@ class KVStoreRows(_core.Store):
         admit: int = 1,
         evict: dict[str, Any] | None = None,
         notes: bool = True,
+        memory: int | None = None,
         mode: Mode | None = None,
     ) -> None:
         """Create a key of rows that are not there before somebody pushes them: the table of an embedding.
@@ -440,10 +444,14 @@ class KVStoreRows(_core.Store):
                 of n, rounded up. Both may be given. Nothing depends on clocks: the same pushes keep the same rows.
             notes: whether it is noted when and how often each row was brought, in 16 bytes a row, for `export_rows(since=)`;
                 evict by age or count makes them in any case.
+            memory: bytes of rows, with what the optimizer keeps beside them, that stay in memory, on all servers together; the
+                other rows are on a disk, those first that have not been pushed for the longest time. What is read stays the
+                same. Needs `rows_dir`: of `create` in one process, of `tkv launch` or `tkv server` in a job.
             mode: as of `init`.
 
         Raises:
             AlreadyExistsError: the key is there already.
+            FailedPreconditionError: `memory` without a `rows_dir`.
             InvalidArgumentError: another initializer, a number of rows that is below 1 or above 2**63; as `init`.
 
         Example:
@@ -464,7 +472,7 @@ class KVStoreRows(_core.Store):
             row_shape, name = shape_list(dim), dtype_name(dtype)
         except TypeError:
             raise InvalidArgumentError(f"{who}: dim {dim!r}; a whole number or a shape is needed") from None
-        policy = _policy_of(who, admit, evict, notes)
+        policy = _policy_of(who, admit, evict, notes, memory)
         spec = (row_shape, name, int(count), _initializer_of(initializer), policy)
 
         def start(native: _core.Optimizer | None) -> None:
@@ -499,9 +507,9 @@ class KVStoreRows(_core.Store):
         """Return what a key that is kept by rows has, on all servers.
 
         Returns:
-            `rows` that are in memory (those that are gone by age are among them until their turn comes), `candidates`: ids that
+            `rows` that are there (those that are gone by age are among them until their turn comes), `candidates`: ids that
             have been pushed less often than `admit` asks for, `evicted` rows since the key was made, `memory_bytes` of all of
-            it, and the `version`: rounds, or with `dist_async` pushes, that the rows have had.
+            it, and the `version`: rounds, or with `dist_async` pushes, that the rows have had; `disk_rows` of the rows, those that are on a disk, and the `disk_bytes` that they take there.
 
         Raises:
             KeyNotFoundError: no such key.

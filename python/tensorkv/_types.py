@@ -128,6 +128,7 @@ class ClusterOptions(TypedDict, total=False):
     silence_ms: int | None
     silence: float | None
     failpoints: str | None
+    rows_dir: str | None
     log: LogLevel | None
 
 

@@ -202,11 +202,9 @@ const char* Name(RowPolicy::Score score) {
 }
 
 json::object EntryOf(const RowPolicy& policy) {
-  return {{"admit", policy.admit_count},
-          {"age", policy.age_max},
-          {"rows", policy.rows_max},
-          {"score", Name(policy.score)},
-          {"notes", policy.has_notes}};
+  return {{"admit", policy.admit_count}, {"age", policy.age_max},
+          {"rows", policy.rows_max},     {"score", Name(policy.score)},
+          {"notes", policy.has_notes},   {"memory", policy.memory_max}};
 }
 
 RowPolicy PolicyOf(const json::object& object) {
@@ -224,6 +222,9 @@ RowPolicy PolicyOf(const json::object& object) {
   }
   if (score != Name(policy.score)) throw Fail(Code::kDataLoss, "there is no score '{}'", score);
   policy.has_notes = BoolOf(Field(object, "notes"), "notes");
+  if (const json::value* const memory = object.if_contains("memory")) {  // of later snapshots
+    policy.memory_max = NumberOf(*memory, "memory");
+  }
   return policy;
 }
 

@@ -220,6 +220,8 @@ bool Client::AddTo(const Message& reply, TableStats* table) {
   table->candidates += of_bucket->candidates;
   table->evicted += of_bucket->evicted;
   table->memory_bytes += of_bucket->memory_bytes;
+  table->disk_rows += of_bucket->disk_rows;
+  table->disk_bytes += of_bucket->disk_bytes;
   table->version = std::min(table->version, of_bucket->version);
   return true;
 }

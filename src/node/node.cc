@@ -1,5 +1,7 @@
 #include "node/node.h"
 
+#include <cstring>
+
 #include "base/check.h"
 #include "base/format.h"
 
@@ -104,17 +106,27 @@ void Node::Received(LinkId id, Time now) {
     if (message.type == Type::kWelcome) still->second.proved = true;
     const Peer* const dialed = still->second.dialed ? &still->second.peer : nullptr;
     if (tap_ != nullptr) tap_->Received(id, message, StateFor(id, dialed, message));
-    const Type type = message.type;
-    try {
-      OnMessage(id, dialed, std::move(message), now);
-    } catch (const Error& error) {  // its payload is not what its type says
-      effects_.Close(id, error.code(), Format("{}: {}", Name(type), error.what()));
-      OnClosed(id, DialedPeer(id), now);
-      break;
-    }
+    if (!Handle(id, dialed, std::move(message), now)) break;
   }
   received_.clear();
   OnWholeFrame(now);
+  Flush();
+}
+
+bool Node::Handle(LinkId id, const Peer* dialed, Message&& message, Time now) {
+  const Type type = message.type;
+  try {
+    OnMessage(id, dialed, std::move(message), now);
+    return true;
+  } catch (const Error& error) {  // its payload is not what its type says
+    effects_.Close(id, error.code(), Format("{}: {}", Name(type), error.what()));
+    OnClosed(id, DialedPeer(id), now);
+    return false;
+  }
+}
+
+void Node::HasRead(uint64_t ticket, Time now) {
+  OnRead(ticket, now);
   Flush();
 }
 
@@ -196,6 +208,7 @@ void ServerNode::OnClosed(LinkId link, const Peer* dialed, Time now) {
   if (dialed != nullptr) {
     member_.Closed(link, now, &effects_);
   } else {
+    held_.erase(link);
     shard_.Closed(link);
     const bool was_on = trace_.is_on();
     trace_.Closed(link);
@@ -204,12 +217,72 @@ void ServerNode::OnClosed(LinkId link, const Peer* dialed, Time now) {
 }
 
 void ServerNode::OnClientMessage(LinkId link, Message&& message, Time now) {
+  if (!is_going_ && Holds(link, &message)) {
+    size_t bytes = 0;
+    for (const Held& held : held_[link]) bytes += held.message.body.size;
+    // More than that is not kept: the shard reads the disk itself.
+    if (held_[link].size() > kHeldMax || bytes > kHeldBytes) Go(link, false, now);
+    return;
+  }
   const std::optional<SessionId> session = shard_.SessionIdOf(link);
   if (message.type == Type::kTrace && session) return OnTrace(link, *session, message, now);
   const size_t sent_before = effects_.sends.size();
   if (trace_.is_on() && session) trace_.Received(link, *session, message, now);
   shard_.Received(link, std::move(message), &effects_);
   TellTrace(sent_before);
+}
+
+// Messages of a link are handled in the order in which they have come.
+bool ServerNode::Holds(LinkId link, Message* message) {
+  const auto found = held_.find(link);
+  std::vector<DiskPages::Where> where = shard_.OnDisk(link, *message);
+  if (where.empty() && found == held_.end()) return false;
+  if (message->body && message->body.owner == nullptr) {  // it is lent until this returns
+    const Block body = pool()->Allocate(message->body.size);
+    std::memcpy(body.data, message->body.data, body.size);
+    message->body = body.bytes();
+  }
+  Held held{std::move(*message), where.empty() ? 0 : ++last_ticket_};
+  if (!where.empty()) {
+    tickets_[held.ticket] = link;
+    Ask(held.ticket, std::move(where));
+  }
+  held_[link].push_back(std::move(held));
+  return true;
+}
+
+void ServerNode::OnRead(uint64_t ticket, Time now) {
+  const auto found = tickets_.find(ticket);
+  if (found == tickets_.end()) return;
+  const LinkId link = found->second;
+  tickets_.erase(found);
+  const auto held = held_.find(link);
+  if (held == held_.end()) return;  // it has closed
+  for (Held& one : held->second) {
+    if (one.ticket == ticket) one.ticket = 0;
+  }
+  Go(link, true, now);
+}
+
+// Handles what a link has held.
+//   waits  where a reading is not done yet
+void ServerNode::Go(LinkId link, bool waits, Time now) {
+  for (;;) {
+    const auto held = held_.find(link);
+    if (held == held_.end()) return;
+    if (held->second.empty()) {
+      held_.erase(held);
+      return;
+    }
+    if (waits && held->second.front().ticket != 0) return;
+    Message message = std::move(held->second.front().message);
+    tickets_.erase(held->second.front().ticket);
+    held->second.pop_front();
+    is_going_ = true;
+    const bool is_well = Handle(link, nullptr, std::move(message), now);
+    is_going_ = false;
+    if (!is_well) return;
+  }
 }
 
 void ServerNode::OnTrace(LinkId link, const SessionId& session, const Message& message, Time now) {

@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -35,9 +36,17 @@ struct NodeOutput {
   std::vector<Dial> dials;
   std::vector<Send> sends;
   std::vector<LinkId> closes;  // after the sends
+  // What is read from a disk before a message of the ticket is handled: see Node::HasRead.
+  struct Reading {
+    uint64_t ticket;
+    std::vector<DiskPages::Where> where;
+  };
+  std::vector<Reading> readings;
   std::vector<Effects::Notice> notices;
 
-  bool empty() const { return dials.empty() && sends.empty() && closes.empty() && notices.empty(); }
+  bool empty() const {
+    return dials.empty() && sends.empty() && closes.empty() && notices.empty() && readings.empty();
+  }
 };
 
 // Sees every message of a node; for checks.
@@ -71,6 +80,8 @@ class Node {
                           const std::byte* lent = nullptr);
   void Received(LinkId link, Time now);
   void Tick(Time now);
+  // A reading has been done, or has failed.
+  void HasRead(uint64_t ticket, Time now);
   virtual Time deadline() const = 0;
   // When somebody's silence is to be judged by Tick: what has arrived by then is handed over before.
   virtual Time verdict_at() const = 0;
@@ -89,6 +100,7 @@ class Node {
   virtual void OnRefused(const Peer& /*dialed*/, const Error& /*error*/) {}
   virtual void OnHeader(LinkId, uint64_t /*low*/) {}
   virtual void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) = 0;
+  virtual void OnRead(uint64_t /*ticket*/, Time /*now*/) {}
   virtual void OnWholeFrame(Time) {}  // its messages have been handed over
   virtual void OnTick(Time now) = 0;
   virtual Block OnLanding(LinkId link, const Message& message) = 0;
@@ -98,7 +110,13 @@ class Node {
   // What the machine is to this message, for the table of coverage.
   virtual const char* StateFor(LinkId link, const Peer* dialed, const Message& message) const = 0;
 
+  // Hands a message to the machine; what is wrong with its payload closes the link.
+  //   returns  whether nothing was
+  bool Handle(LinkId link, const Peer* dialed, Message&& message, Time now);
   void Flush();  // turns `effects_` into output
+  void Ask(uint64_t ticket, std::vector<DiskPages::Where> where) {
+    output_.readings.push_back({ticket, std::move(where)});
+  }
   BufferPool* pool() const { return pool_; }
 
   Effects effects_;
@@ -188,6 +206,17 @@ class ServerNode final : public Node {
     return dialed != nullptr ? member_.State() : shard_.StateFor(link, message);
   }
 
+  // A message that waits for its rows to be read from the disk, or behind one that does.
+  struct Held {
+    Message message;
+    uint64_t ticket = 0;  // 0: of nothing any more
+  };
+  static constexpr size_t kHeldMax = 4096;                 // messages of a link
+  static constexpr size_t kHeldBytes = size_t{256} << 20;  // their bodies
+
+  bool Holds(LinkId link, Message* message);
+  void OnRead(uint64_t ticket, Time now) override;
+  void Go(LinkId link, bool waits, Time now);
   void OnClientMessage(LinkId link, Message&& message, Time now);
   void OnTrace(LinkId link, const SessionId& session, const Message& message, Time now);
   void TellTrace(size_t sent_before);
@@ -195,6 +224,10 @@ class ServerNode final : public Node {
   Member member_;
   Shard shard_;
   ServerTrace trace_;
+  std::map<LinkId, std::deque<Held>> held_;
+  std::map<uint64_t, LinkId> tickets_;
+  uint64_t last_ticket_ = 0;
+  bool is_going_ = false;  // what has been held is handled
   bool has_left_ = false;
 };
 

@@ -39,7 +39,7 @@ void DiskPages::Open(size_t stride, uint64_t rule) {
   page.stride = static_cast<uint32_t>(stride);
   page.rule = rule;
   const size_t bytes =
-      std::min(kPageBytesMax, kPageBytesMin << std::min<size_t>(pages_.size() / 2, 20));
+      std::min(page_bytes_, kPageBytesMin << std::min<size_t>(pages_.size() / 2, 20));
   const size_t row_bytes = stride + sizeof(uint64_t);
   page.room = static_cast<uint32_t>(std::max<size_t>(1, bytes / row_bytes));
   page.memory = NewRowMemory(row_bytes * page.room);

@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,8 +23,11 @@ namespace tkv {
 
 class DiskPages {
  public:
-  DiskPages(std::shared_ptr<RowDisk> disk, bool has_notes)
-      : disk_(std::move(disk)), has_notes_(has_notes) {}
+  //   page_bytes  of a page, at most, but for one row
+  DiskPages(std::shared_ptr<RowDisk> disk, bool has_notes, size_t page_bytes)
+      : disk_(std::move(disk)),
+        has_notes_(has_notes),
+        page_bytes_(std::min(page_bytes, kPageBytesMax)) {}
 
   // Places on a disk have a bit that those in memory have not.
   static bool Has(uint64_t place) noexcept { return (place & kBit) != 0; }
@@ -107,6 +111,7 @@ class DiskPages {
 
   std::shared_ptr<RowDisk> disk_;
   bool has_notes_;
+  size_t page_bytes_;
   std::vector<Page> pages_;
   std::vector<uint32_t> unused_;   // numbers of pages without rows, with room for all
   std::vector<uint32_t> written_;  // numbers of pages that are on their way

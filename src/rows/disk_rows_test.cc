@@ -15,11 +15,11 @@
 
 #include "base/mix.h"
 #include "base/random.h"
+#include "rows/memory_disk.h"
 #include "rows/row_file.h"
 #include "rows/row_memory.h"
 #include "rows/row_table.h"
 #include "tests/arrays.h"
-#include "tests/memory_disk.h"
 #include "tkv/optimizer.h"
 
 namespace tkv {
@@ -259,7 +259,7 @@ TEST(DiskRows, AreTheSameAsRowsInMemory) {
     EXPECT_EQ(disk->bytes(), 0U) << "places on the disk that nobody has";
   }
   EXPECT_GT(on_disk, 100'000U);
-  EXPECT_GT(reads, 500'000U);
+  EXPECT_GT(reads, 300'000U);
 }
 
 std::vector<uint64_t> MixesOf(uint64_t first, uint64_t count) {
@@ -347,8 +347,9 @@ TEST(DiskRows, ADiskThatIsFullEndsPushesNotTheProcess) {
 TEST(DiskRows, WhatCannotBeBounded) {
   RowPolicy policy;
   policy.memory_max = 1 << 20;
-  EXPECT_EQ(WhatOf([&] { RowTable(DType::kF32, 4, {}, 1, policy); }),
-            "memory for rows is bounded, and there is no directory for the others");
+  EXPECT_EQ(
+      WhatOf([&] { RowTable(DType::kF32, 4, {}, 1, policy); }),
+      "memory for rows is bounded, and there is no folder for the others: rows_dir is not set");
   policy.rows_max = 10;
   policy.score = RowPolicy::Score::kNorm;
   EXPECT_EQ(CodeOf([&] { RowTable::CheckedPolicy(policy, DType::kF32); }), Code::kInvalidArgument);

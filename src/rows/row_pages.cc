@@ -26,10 +26,12 @@ RowPages::RowPages(DType dtype, size_t elements, bool has_notes, uint64_t memory
       memory_max_(memory_max) {
   if (memory_max == 0) return;
   if (disk == nullptr) {
-    throw Fail(Code::kFailedPrecondition,
-               "memory for rows is bounded, and there is no directory for the others");
+    throw Fail(
+        Code::kFailedPrecondition,
+        "memory for rows is bounded, and there is no folder for the others: rows_dir is not set");
   }
-  disk_.emplace(std::move(disk), has_notes);
+  // A page that is filled is in memory, too.
+  disk_.emplace(std::move(disk), has_notes, static_cast<size_t>(memory_max / 16));
 }
 
 size_t RowPages::memory_bytes() const noexcept {

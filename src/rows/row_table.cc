@@ -353,10 +353,11 @@ size_t RowTable::FromDisk(std::span<const uint64_t> mixes, RowPlaces* places) {
   return count;
 }
 
-// Pushes wait for a disk that does not keep up by failing: memory has an end, too.
+// Where the disk does not keep up pushes wait for a moment, and then fail: memory has an end, too.
 void RowTable::CheckMemory() {
   const size_t most = 2 * pages_.RowsInMemoryMax() + kSlack;
   if (size() - pages_.disk_rows() <= most) return;
+  pages_.disk()->disk()->Flush(std::chrono::seconds(1));
   Settle();
   const size_t rows = size() - pages_.disk_rows();
   if (rows <= most) return;

@@ -1,4 +1,5 @@
 #include "runtime/cluster.h"
+#include "rows/row_file.h"
 
 #include "base/format.h"
 #include "runtime/worker.h"
@@ -55,6 +56,7 @@ Cluster::Cluster(const ClusterOptions& options) {
     shard.job = kJob;
     shard.protocol = ThisProtocol();
     shard.index = static_cast<uint32_t>(i);
+    if (!options.rows_dir.empty()) shard.disk = std::make_shared<RowFile>(options.rows_dir);
     pools_.push_back(std::make_unique<BufferPool>());
     auto server = std::make_unique<ServerNode>(member, shard, pools_.back().get());
     server->SetClock(NodeThread::Now);

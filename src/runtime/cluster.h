@@ -17,6 +17,7 @@ struct ClusterOptions {
   int servers = 1;
   Epoch::Policy policy = Epoch::Policy::kFail;
   std::function<void(int level, const std::string& text)> log;
+  std::string rows_dir = {};  // for rows of keys whose memory is bounded
 };
 
 class Cluster final {

@@ -53,6 +53,7 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
     cluster.servers = options.servers == 0 ? 1 : options.servers;
     cluster.policy = PolicyFromName(options.on_death);
     cluster.log = options.log;
+    cluster.rows_dir = options.rows_dir;
     worker = WorkerOf(std::make_shared<Cluster>(cluster), 0, name, options);
   } else if (options.rendezvous != nullptr) {
     worker = WorkerByRendezvous(name, options);

@@ -48,6 +48,12 @@ void NodeThread::Stop() {
     std::unique_lock lock(turn_);
     turn_changed_.wait(lock, [this] { return !caller_polls_; });
   }
+  std::unique_ptr<DiskReader> reader;
+  {
+    std::lock_guard lock(mutex_);
+    reader = std::move(reader_);
+  }
+  reader.reset();  // it may be at handing over what it has read
   std::lock_guard lock(mutex_);
   endpoint_.reset();  // its peers see the links close
 }
@@ -127,6 +133,14 @@ void NodeThread::Deliver(NodeOutput output) {
     }
   }
   if (endpoint_ == nullptr) return;
+  for (NodeOutput::Reading& reading : output.readings) {
+    if (reader_ == nullptr && !stopping_) {
+      reader_ = std::make_unique<DiskReader>([this](uint64_t ticket) {
+        Run([ticket](Node& node, Time now) { node.HasRead(ticket, now); });
+      });
+    }
+    if (reader_ != nullptr) reader_->Read(reading.ticket, std::move(reading.where));
+  }
   const auto or_close = [this](LinkId link, const auto& act) {
     try {
       return act();

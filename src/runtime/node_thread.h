@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "node/node.h"
+#include "runtime/disk_reader.h"
 #include "transport/transport.h"
 
 namespace tkv {
@@ -136,6 +137,7 @@ class NodeThread final : private LinkHandler {
   bool is_broken_ = false;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
+  std::unique_ptr<DiskReader> reader_;  // from the first reading on
 
   std::atomic<uint64_t> empty_polls_{0};  // that have found nothing
 

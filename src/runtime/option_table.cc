@@ -37,7 +37,7 @@ constexpr Words kTransports = {"auto", "unix", "tcp"};
 constexpr Words kPolicies = {"fail", "continue", "wait"};
 constexpr Words kLogLevels = {"off", "error", "warning", "info", "debug"};
 
-const std::array<Row, 16> kRows = {{
+const std::array<Row, 17> kRows = {{
     {{"threads", "TKV_THREADS", "--threads", "cores", "0",
       "Cores that one large operation may use; 0 means all that the process may use: its CPU "
       "affinity, cut to the quota of its control group, and divided by the workers of its job on "
@@ -139,6 +139,12 @@ const std::array<Row, 16> kRows = {{
       "Rehearsed failures: WHO:sent|received:TYPE:COUNT:kill|stop|cut, several with commas.",
       OptionKind::kText, Scope::kProcesses},
      &StoreOptions::failpoints},
+    {{"rows_dir", "TKV_ROWS_DIR", "--rows-dir", "", "",
+      "A folder on a local disk, in which a store of one process, or a server, keeps the rows of "
+      "tables that memory has no room for (`memory` of init_table). What is there ends with the "
+      "process.",
+      OptionKind::kText, Scope::kAny},
+     &StoreOptions::rows_dir},
     {{"log", "TKV_LOG", "--log-level", "", "off",
       "The least important of what is told: off (nothing), error, warning (deaths, lost "
       "connections, "

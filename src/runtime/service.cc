@@ -8,6 +8,7 @@
 #include "base/duration.h"
 #include "base/format.h"
 #include "base/logfmt.h"
+#include "rows/row_file.h"
 #include "runtime/cluster.h"
 #include "runtime/failpoints.h"
 #include "runtime/process_job.h"
@@ -199,6 +200,7 @@ class JobService final : public Service {
     ShardOptions shard;
     shard.job = job.id;
     shard.protocol = member.protocol;
+    if (!job.rows_dir.empty()) shard.disk = std::make_shared<RowFile>(job.rows_dir);
     auto server = std::make_unique<ServerNode>(member, shard, pool_.get());
     server->SetClock(NodeThread::Now);
     return server;

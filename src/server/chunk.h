@@ -150,8 +150,8 @@ struct ChunkCut {
 // else holds are taken over instead of copied.
 class ChunkWorker {
  public:
-  ChunkWorker(BufferPool* pool, size_t adopt_from_bytes)
-      : pool_(pool), adopt_from_bytes_(adopt_from_bytes) {}
+  ChunkWorker(BufferPool* pool, size_t adopt_from_bytes, std::shared_ptr<RowDisk> disk = nullptr)
+      : pool_(pool), adopt_from_bytes_(adopt_from_bytes), disk_(std::move(disk)) {}
 
   // The initial value.
   void Start(Chunk* chunk, Bytes body);
@@ -240,6 +240,7 @@ class ChunkWorker {
 
   BufferPool* pool_;
   size_t adopt_from_bytes_;
+  std::shared_ptr<RowDisk> disk_;
 };
 
 }  // namespace tkv

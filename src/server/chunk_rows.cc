@@ -14,11 +14,12 @@ void ChunkWorker::StartRows(Chunk* chunk, const KeyMeta& meta, const Bytes& body
   const size_t count = bucket.RowsIn(body.size);
   const auto mixes = codec::MixesOf(bucket, body.data, count);
   RowTable table(meta.dtype, static_cast<size_t>(meta.elements()), meta.initializer, bucket.count,
-                 meta.policy);
+                 meta.policy, disk_);
   RowPlaces places;
   table.Reserve(mixes, &places);
   const std::byte* const values = count == 0 ? nullptr : body.data + count * sizeof(uint64_t);
   table.Assign(places, {values, bucket.row_bytes, nullptr}, meta.dtype);
+  table.Settle();
   chunk->value.rows_ = std::move(table);
 }
 
@@ -180,6 +181,7 @@ void ChunkWorker::ReplaceRows(Chunk* chunk, const ChunkState& state, const Bytes
   table.Assign(places, {body.data + state.rows * sizeof(uint64_t), table.row_bytes(), nullptr},
                chunk->dtype);
   table.NoteImport(places);
+  table.Settle();
   chunk->value.rows_ = std::move(table);
 }
 
@@ -233,6 +235,7 @@ void ChunkWorker::RestoreRows(Chunk* chunk, const ChunkState& state, const Bytes
     std::memcpy(scalar.data, body.data + at, sizeof(double));
     at += sizeof(double);
   }
+  table.Settle();
   chunk->value.rows_ = std::move(table);
   chunk->states = std::move(scalars);
   chunk->updates = state.updates;

@@ -19,7 +19,7 @@ uint64_t Shard::Key::AbstainOf(Rank rank) const {
 }
 
 Shard::Shard(ShardOptions options, BufferPool* pool)
-    : options_(std::move(options)), worker_(pool, options_.adopt_from_bytes) {}
+    : options_(std::move(options)), worker_(pool, options_.adopt_from_bytes, options_.disk) {}
 
 const Chunk* Shard::FindChunk(const ChunkId& id) const {
   const auto found = chunks_.find(id);
@@ -321,6 +321,33 @@ void Shard::Violation(Session* session, const Message& message, std::string reas
                  Format("{}: {}", Name(message.type), reason));
   const LinkId link = session->link;
   Closed(link);
+}
+
+std::vector<DiskPages::Where> Shard::OnDisk(LinkId link, const Message& message) const {
+  const bool is_pull = message.type == Type::kPull;
+  if (options_.disk == nullptr || (!is_pull && message.type != Type::kPush)) return {};
+  const auto session = links_.find(link);
+  if (session == links_.end()) return {};
+  try {
+    if (is_pull && (message.flags & kOfCut) != 0) {
+      const auto cut = cutter_ == session->second ? cuts_.find(message.chunk_id()) : cuts_.end();
+      if (cut == cuts_.end() || !cut->second.state.by_rows) return {};
+      const RowTable& table = cut->second.value.rows();
+      if (message.extra.empty()) {
+        return table.OnDisk(codec::MixesOf(cut->second.bucket, message.body));
+      }
+      const RowRange rows = DecodeRowRange(message.extra);
+      return table.OnDisk(table.MixesFrom(rows.first, std::min(rows.count, kPartBytesMax)));
+    }
+    const auto found = chunks_.find(message.chunk_id());
+    if (found == chunks_.end() || !found->second.value.by_rows() || !message.body) return {};
+    const codec::Bucket& bucket = found->second.bucket;
+    const size_t count =
+        is_pull ? message.body.size / sizeof(uint64_t) : bucket.RowsIn(message.body.size);
+    return found->second.value.rows().OnDisk(codec::MixesOf(bucket, message.body.data, count));
+  } catch (const Error&) {
+    return {};  // what is wrong with it is said when it is judged
+  }
 }
 
 void Shard::Received(LinkId link, Message&& message, Effects* effects) {

@@ -29,6 +29,7 @@ struct ShardOptions {
   size_t asked_bytes_max = size_t{256} << 20;  // of ids that pulls of one session wait with
   size_t rules_max = size_t{1} << 10;          // CONTROLs that wait for their round of one key
   size_t adopt_from_bytes = size_t{64} << 10;  // bodies that are taken over instead of copied
+  std::shared_ptr<RowDisk> disk;  // for rows of keys whose memory is bounded; null: there are none
 };
 
 // Told of each new version of a chunk, at once; for checks and traces.
@@ -56,6 +57,8 @@ class Shard {
   // message is judged without them.
   bool Admit(LinkId link, const Message& message);
   void Received(LinkId link, Message&& message, Effects* effects);
+  // What a disk has to read for a message, so that it can be read before: Received reads it where nobody has.
+  std::vector<DiskPages::Where> OnDisk(LinkId link, const Message& message) const;
 
   // ---- for checks and figures; nothing may be changed through them
   struct Key {

@@ -1,11 +1,16 @@
 // A machine with its place in the network.
 
 #include "base/format.h"
+#include "rows/memory_disk.h"
 #include "simulation/simulation.h"
 
 namespace tkv::simulation {
 Process::Process(Simulation* s, Kind k, int i, uint64_t number)
-    : simulation(s), kind(k), index(i), pool(size_t{1} << 20) {
+    : simulation(s),
+      kind(k),
+      index(i),
+      pool(size_t{1} << 20),
+      disk_times(s->options_.seed ^ number << 32) {
   const Scenario& scenario = simulation->scenario_;
   MemberOptions member;
   member.job = "simulation";
@@ -31,6 +36,9 @@ Process::Process(Simulation* s, Kind k, int i, uint64_t number)
       shard.credit_budget_bytes = scenario.credit_bytes * static_cast<size_t>(scenario.workers);
       shard.credit_min_bytes = 1024;
       shard.adopt_from_bytes = scenario.adopt_from_bytes;
+      auto disk = std::make_shared<MemoryDisk>(disk_times.Next());
+      disk->faults = {.late = 0.3, .full = 0.1, .write = 0.1};
+      shard.disk = std::move(disk);
       auto server = std::make_unique<ServerNode>(member, shard, &pool);
       server->AddListener(simulation);
       node = std::move(server);

@@ -26,6 +26,7 @@ constexpr uint64_t kValues = 0x76616C756573;
 constexpr uint64_t kEncodings = 0x656E636F6465;
 constexpr uint64_t kRowDraws = 0x726F7773;
 constexpr uint64_t kPolicyDraws = 0x706F6C696379;
+constexpr uint64_t kMemoryDraws = 0x6469736B73;
 
 constexpr size_t kOtherRows = 400;  // a sweep of a version does not see all of them
 
@@ -87,6 +88,13 @@ void DrawPolicy(Random* random, SimKey* key) {
   if (has_ids && policy.age_max > 0 && policy.rows_max == 0 && random->Chance(0.5)) {
     key->other_rows = kOtherRows;
   }
+}
+
+// A few rows of each bucket are in memory, the others on a disk.
+void BoundMemory(Random* random, KeyMeta* meta) {
+  if (meta->policy.rows_max > 0 && meta->policy.score == RowPolicy::Score::kNorm) return;
+  const uint64_t rows = static_cast<uint64_t>(random->Between(1, 4)) * meta->buckets;
+  meta->policy.memory_max = rows * static_cast<uint64_t>(meta->elements()) * sizeof(double);
 }
 
 SimKey MakeKey(Random* random, size_t index, bool halves) {
@@ -322,6 +330,10 @@ Scenario MakeScenario(const testing::SimulationOptions& options) {
   Random policies(options.seed ^ kPolicyDraws);
   for (SimKey& key : scenario.keys) {
     if (key.meta.by_rows() && policies.Chance(0.6)) DrawPolicy(&policies, &key);
+  }
+  Random memories(options.seed ^ kMemoryDraws);
+  for (SimKey& key : scenario.keys) {
+    if (key.meta.by_rows() && memories.Chance(0.4)) BoundMemory(&memories, &key.meta);
   }
   for (int rank = 0; rank < scenario.workers; ++rank) {
     size_t steps = count;

@@ -70,6 +70,11 @@ void Simulation::Dispatch(Process* process) {
     process->endpoint->Send(send.link, std::move(send.frame));
   }
   for (const LinkId link : output.closes) process->endpoint->Close(link);
+  for (const NodeOutput::Reading& reading : output.readings) {
+    Time at = now_ + process->disk_times.Between(0, 5 * kMillisecond);
+    while (process->readings.contains(at)) ++at;
+    process->readings.emplace(at, reading.ticket);
+  }
   if (options_.trace) {
     for (const Effects::Notice& notice : output.notices) {
       trace_.push_back(Format("{:10.6f} {:<12} {}", static_cast<double>(now_) / kSecond,
@@ -110,7 +115,7 @@ void Simulation::Loop() {
   while (report_.violation.empty() && model_.violation().empty()) {
     Process* next = nullptr;
     Time at = kNever;
-    bool arrives = false;
+    bool arrives = false, has_read = false;
     for (const auto& process : processes_) {
       const Time arrival = network_->NextArrival(process->address);
       const Time deadline = process->node->deadline();
@@ -118,11 +123,18 @@ void Simulation::Loop() {
         at = arrival;
         next = process.get();
         arrives = true;
+        has_read = false;
       }
       if (deadline < at) {
         at = deadline;
         next = process.get();
         arrives = false;
+        has_read = false;
+      }
+      if (!process->readings.empty() && process->readings.begin()->first < at) {
+        at = process->readings.begin()->first;
+        next = process.get();
+        has_read = true;
       }
     }
     for (const Period& period : periods_) {
@@ -164,7 +176,11 @@ void Simulation::Loop() {
       }
       continue;
     }
-    if (arrives) {
+    if (has_read) {
+      const uint64_t ticket = next->readings.begin()->second;
+      next->readings.erase(next->readings.begin());
+      next->node->HasRead(ticket, now_);
+    } else if (arrives) {
       next->endpoint->Poll(next, 1);
     } else {
       next->node->Tick(now_);

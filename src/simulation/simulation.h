@@ -52,6 +52,8 @@ class Process final : public LinkHandler, public MessageTap {
   BufferPool pool;
   std::unique_ptr<Node> node;
   std::unique_ptr<Endpoint> endpoint;
+  Random disk_times;
+  std::map<Time, uint64_t> readings;  // tickets of what the disk reads, by when it has
 };
 
 inline constexpr int kCutting = 0, kReading = 1, kReleasing = 2;  // phases of a kSave

@@ -46,11 +46,12 @@ RowList TakeRows(std::string_view verb, const KeyView& key, const Rows& rows, ui
   return list;
 }
 
-std::shared_ptr<Entry> MakeRowsEntry(const RowsInitItem& item, std::chrono::nanoseconds patience) {
+std::shared_ptr<Entry> MakeRowsEntry(const RowsInitItem& item, std::chrono::nanoseconds patience,
+                                     const std::shared_ptr<RowDisk>& disk) {
   constexpr const char* kVerb = "init";
   const auto entry = NamingKey(kVerb, item.key, [&] {
     RowTable table(item.dtype, static_cast<size_t>(item.row_shape.size()), item.initializer, 1,
-                   item.policy);
+                   item.policy, disk);
     std::shared_ptr<Updater> own;
     if (item.optimizer != nullptr) {
       own = std::make_shared<Updater>();
@@ -73,6 +74,7 @@ std::shared_ptr<Entry> MakeRowsEntry(const RowsInitItem& item, std::chrono::nano
     RowPlaces places;
     table.Reserve(rows.names(), &places);
     table.Assign(places, rows.values(), rows.dtype());
+    table.Settle();
   });
   entry->of_rows.init_bytes = item.rows->values.bytes();
   return entry;

@@ -18,7 +18,8 @@ namespace tkv {
 
 //   blocks  until its rows can be read, at most the patience
 //   throws  kInvalidArgument, kOutOfRange, kResourceExhausted
-std::shared_ptr<Entry> MakeRowsEntry(const RowsInitItem& item, std::chrono::nanoseconds patience);
+std::shared_ptr<Entry> MakeRowsEntry(const RowsInitItem& item, std::chrono::nanoseconds patience,
+                                     const std::shared_ptr<RowDisk>& disk);
 
 // The arrays of rows as they lie, or copies that are kept where they are strided.
 //   blocks  until they can be read, at most the patience

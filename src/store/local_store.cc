@@ -1,4 +1,5 @@
 #include "store/local_store.h"
+#include "rows/row_file.h"
 
 #include <algorithm>
 #include <cstring>
@@ -38,7 +39,9 @@ constexpr size_t kSmallCallBytes = size_t{256} << 10;
 class LocalStore final : public KVStore {
  public:
   LocalStore(std::string type, const StoreOptions& options)
-      : type_(std::move(type)), options_(options), birth_(ForkGeneration()), shared_(new Shared) {}
+      : type_(std::move(type)), options_(options), birth_(ForkGeneration()), shared_(new Shared) {
+    if (!options.rows_dir.empty()) disk_ = std::make_shared<RowFile>(options.rows_dir);
+  }
 
   ~LocalStore() override {
     // A lock that another thread of the parent held stays locked in the child for ever.
@@ -204,6 +207,7 @@ class LocalStore final : public KVStore {
 
   const std::string type_;
   const StoreOptions options_;
+  std::shared_ptr<RowDisk> disk_;  // for rows of keys whose memory is bounded; null: there are none
   const unsigned birth_;
   const Clock::time_point begin_ = Clock::now();
   VerbCounts verbs_;
@@ -267,7 +271,7 @@ void LocalStore::InitRows(std::span<const RowsInitItem> items) {
       if (item.value == nullptr) CheckNewRows(item);
     }
     for (const RowsInitItem& item : items) {
-      entries.push_back(item.value == nullptr ? MakeRowsEntry(item, options_.patience)
+      entries.push_back(item.value == nullptr ? MakeRowsEntry(item, options_.patience, disk_)
                                               : MakeEntry(item.key, *item.value));
     }
     const auto lock = Lock("init");

@@ -48,6 +48,7 @@ RowTable WithRows(std::string_view verb, const Entry& entry, const Rows& rows,
   table.Reserve(sum.names(), &places);
   table.Assign(places, sum.values(), sum.dtype());
   table.NoteImport(places);
+  table.Settle();
   return table;
 }
 

@@ -120,6 +120,7 @@ void ReadInto(const checkpoint::Reader& reader, size_t index, bool with_values, 
     for (size_t s = 0; s < saved.arrays.size(); ++s) {
       table->AssignState(s, places, read(checkpoint::kStateParts + s, wide_bytes));
     }
+    table->Settle();
   }
 }
 

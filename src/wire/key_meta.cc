@@ -59,7 +59,7 @@ void CheckRows(const KeyMeta& meta) {
 }  // namespace
 
 // name, birth, dtype, rank, dims, chunk elements, mode, staleness, deterministic, layout, rows,
-// buckets, initializer: kind, a, b, seed; policy: admission, age, rows, score, notes;
+// buckets, initializer: kind, a, b, seed; policy: admission, age, rows, score, notes, memory;
 // its own optimizer, or no bytes
 std::string Encode(const KeyMeta& value) {
   ByteWriter writer;
@@ -84,6 +84,7 @@ std::string Encode(const KeyMeta& value) {
   writer.Number(value.policy.rows_max);
   writer.Number(value.policy.score);
   writer.Number(static_cast<uint8_t>(value.policy.has_notes));
+  writer.Number(value.policy.memory_max);
   writer.Text(value.own ? Encode(*value.own) : std::string());
   return writer.Take();
 }
@@ -127,6 +128,7 @@ KeyMeta DecodeKeyMeta(std::string_view bytes) {
   meta.policy.rows_max = reader.Number<uint64_t>();
   meta.policy.score = ReadEnum(&reader, RowPolicy::Score::kNorm, "score");
   meta.policy.has_notes = ReadBool(&reader);
+  meta.policy.memory_max = reader.Number<uint64_t>();
   const std::string_view own = reader.Text(2 * kProgramBytesMax);
   if (!own.empty()) meta.own = DecodeUpdateSpec(own);
   const bool has_rows = meta.row_count != 0 || meta.buckets != 0 ||
@@ -153,6 +155,8 @@ std::string Encode(const ChunkStatus& value) {
     writer.Number(value.table->evicted);
     writer.Number(value.table->memory_bytes);
     writer.Number(value.table->version);
+    writer.Number(value.table->disk_rows);
+    writer.Number(value.table->disk_bytes);
   }
   return writer.Take();
 }
@@ -176,6 +180,8 @@ ChunkStatus DecodeChunkStatus(std::string_view bytes) {
     table.evicted = reader.Number<uint64_t>();
     table.memory_bytes = reader.Number<uint64_t>();
     table.version = reader.Number<uint64_t>();
+    table.disk_rows = reader.Number<uint64_t>();
+    table.disk_bytes = reader.Number<uint64_t>();
   }
   reader.End();
   return status;

@@ -31,6 +31,7 @@ VALUES = {
     "check_values": ("1", True),
     "silence_ms": ("3456", 3456),
     "failpoints": ("worker 9:sent:PUSH:1:cut", "worker 9:sent:PUSH:1:cut"),
+    "rows_dir": ("a-folder", "a-folder"),
     "log": ("debug", "debug"),
 }
 WRONG = {

@@ -1,4 +1,4 @@
-// A disk for rows that is memory, whose faults come from a seed.  For one thread.
+// A disk for rows that is memory, whose faults come from a seed: for checks, and for one thread.
 
 #pragma once
 
