@@ -31,7 +31,7 @@ RowPages::RowPages(DType dtype, size_t elements, bool has_notes, uint64_t memory
         "memory for rows is bounded, and there is no folder for the others: rows_dir is not set");
   }
   // A page that is filled is in memory, too.
-  disk_.emplace(std::move(disk), has_notes, static_cast<size_t>(memory_max / 16));
+  disk_.emplace(std::move(disk), has_notes, static_cast<size_t>(memory_max / 4));
 }
 
 size_t RowPages::memory_bytes() const noexcept {

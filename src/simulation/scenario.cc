@@ -93,7 +93,7 @@ void DrawPolicy(Random* random, SimKey* key) {
 // A few rows of each bucket are in memory, the others on a disk.
 void BoundMemory(Random* random, KeyMeta* meta) {
   if (meta->policy.rows_max > 0 && meta->policy.score == RowPolicy::Score::kNorm) return;
-  const uint64_t rows = static_cast<uint64_t>(random->Between(1, 4)) * meta->buckets;
+  const uint64_t rows = static_cast<uint64_t>(random->Between(1, 16)) * meta->buckets;
   meta->policy.memory_max = rows * static_cast<uint64_t>(meta->elements()) * sizeof(double);
 }
 
