@@ -17,17 +17,6 @@ namespace {
 
 nb::handle array_class;  // the registered subclass; owned by the package that registered it
 
-DType ParseDType(const std::string& name) {
-  const auto dtype = DTypeFromName(name);
-  if (!dtype) {
-    throw Fail(Code::kInvalidArgument,
-               "dtype '{}' is not supported; float16/32/64, bfloat16, float8_e4m3fn, float8_e5m2, "
-               "int8/16/32/64, uint8/16/32/64, complex64 and bool are",
-               name);
-  }
-  return *dtype;
-}
-
 Shape ParseShape(const std::vector<int64_t>& dims) { return Shape(std::span<const int64_t>(dims)); }
 
 Context ParseContext(const std::string& kind, int index) {
@@ -196,6 +185,17 @@ void BinaryIntoOf(int op, const NDArray& a, nb::handle b, const NDArray& out) {
 }
 
 }  // namespace
+
+DType ParseDType(const std::string& name) {
+  const auto dtype = DTypeFromName(name);
+  if (!dtype) {
+    throw Fail(Code::kInvalidArgument,
+               "dtype '{}' is not supported; float16/32/64, bfloat16, float8_e4m3fn, float8_e5m2, "
+               "int8/16/32/64, uint8/16/32/64, complex64 and bool are",
+               name);
+  }
+  return *dtype;
+}
 
 NDArray& AsArray(nb::handle object) {
   if (!nb::isinstance<NDArray>(object)) throw Fail(Code::kInvalidArgument, "an NDArray is needed");

@@ -55,6 +55,9 @@ nb::object ToPython(const NDArray& array, nb::handle type);
 KeyView ParseKey(nb::handle key);
 nb::object ToPython(const KeyView& key);
 
+//   throws  kInvalidArgument  no dtype has that name; there are those that it lists
+DType ParseDType(const std::string& name);
+
 // What a foreign array is wanted for.
 enum class Use { kRead, kWrite };
 

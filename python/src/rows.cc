@@ -67,10 +67,10 @@ using Spec = std::tuple<std::vector<int64_t>, std::string, uint64_t, Initializer
 
 // A number of Python as a kind, of which `last` is the last one.
 template <typename E>
-E EnumOf(const KeyView& key, const char* what, int number, E last) {
+E EnumOf(const char* what, int number, E last) {
   if (number < 0 || number > static_cast<int>(last)) {
-    throw Fail(Code::kInvalidArgument, "init {}: {} {}; there are 0 to {}", key.ToString(), what,
-               number, static_cast<int>(last));
+    throw Fail(Code::kInvalidArgument, "{} {}; there are 0 to {}", what, number,
+               static_cast<int>(last));
   }
   return static_cast<E>(number);
 }
@@ -79,38 +79,54 @@ RowsInitItem InitItemOf(const KeyView& key, const Spec& spec, std::string_view m
   const auto& [row_shape, dtype, row_count, initializer, policy] = spec;
   const auto& [kind, a, b, seed] = initializer;
   const auto& [admit_count, age_max, rows_max, score, has_notes, memory_max] = policy;
-  const auto parsed = DTypeFromName(dtype);
-  if (!parsed) throw Fail(Code::kInvalidArgument, "init {}: dtype '{}'", key.ToString(), dtype);
   RowsInitItem item{.key = key, .row_shape = Shape(std::span<const int64_t>(row_shape))};
-  item.dtype = *parsed;
+  item.dtype = ParseDType(dtype);
   item.row_count = row_count;
-  item.initializer = {EnumOf(key, "initializer", kind, RowInitializer::Kind::kNormal), a, b, seed};
+  item.initializer = {EnumOf("initializer", kind, RowInitializer::Kind::kNormal), a, b, seed};
   item.mode = mode;
-  item.policy = {admit_count, age_max,
-                 rows_max,    EnumOf(key, "score", score, RowPolicy::Score::kNorm),
+  item.policy = {admit_count, age_max,   rows_max, EnumOf("score", score, RowPolicy::Score::kNorm),
                  has_notes,   memory_max};
   return item;
 }
 
+// Errors of the core, which knows init alone, have the verb that was called.
+template <typename F>
+void WithVerb(const std::string& verb, F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    if (verb == "init" || !(text.starts_with("init ") || text.starts_with("init:"))) throw;
+    throw Error(error.code(), verb + text.substr(4));
+  }
+}
+
 // A key without a spec has a value, one in its list of `whole`.
-void InitRows(Store& self, nb::handle keys, const std::vector<std::optional<Spec>>& specs,
-              nb::handle ids, nb::handle values, nb::handle whole, const std::string& mode,
-              const PyOptimizer* optimizer) {
-  const RowsBatch batch("init", keys, ids, values);
+void InitRows(Store& self, const std::string& verb, nb::handle keys,
+              const std::vector<std::optional<Spec>>& specs, nb::handle ids, nb::handle values,
+              nb::handle whole, const std::string& mode, const PyOptimizer* optimizer) {
+  const RowsBatch batch(verb, keys, ids, values);
   const Batch whole_batch(batch.keys(), whole, Use::kRead);
   std::vector<RowsInitItem> items;
   for (size_t i = 0; i < batch.keys().size(); ++i) {
+    const KeyView key = batch.keys()[i];
     if (!specs.at(i)) {
-      items.push_back({.key = batch.keys()[i], .mode = mode});
+      items.push_back({.key = key, .mode = mode});
       items.back().value = whole_batch.Arrays(i)[0];
       continue;
     }
-    items.push_back(InitItemOf(batch.keys()[i], *specs[i], mode));
+    try {
+      items.push_back(InitItemOf(key, *specs[i], mode));
+    } catch (const Error& error) {
+      throw Fail(error.code(), "{} {}: {}", verb, key.ToString(), error.what());
+    }
     if (!batch.Values(i).empty()) items.back().rows = batch.Values(i)[0];
     if (optimizer != nullptr) items.back().optimizer = optimizer->core;
   }
-  const Unlocked unlocked;
-  self.core->InitRows(items);
+  WithVerb(verb, [&] {
+    const Unlocked unlocked;
+    self.core->InitRows(items);
+  });
 }
 
 // What the arguments of one call that pushes rows become, and whole values of other keys beside them.
@@ -226,8 +242,8 @@ nb::dict TableStatsOf(Store& self, nb::handle key) {
 
 void BindRows(nb::class_<Store>& store) {
   store
-      .def("_init_rows", &InitRows, nb::arg("keys"), nb::arg("specs"), nb::arg("ids"),
-           nb::arg("values"), nb::arg("whole"), nb::arg("mode"),
+      .def("_init_rows", &InitRows, nb::arg("verb"), nb::arg("keys"), nb::arg("specs"),
+           nb::arg("ids"), nb::arg("values"), nb::arg("whole"), nb::arg("mode"),
            nb::arg("optimizer").none() = nb::none())
       .def("_push_rows", &PushRows, nb::arg("verb"), nb::arg("keys"), nb::arg("ids"),
            nb::arg("values"), nb::arg("whole_keys"), nb::arg("whole_values"), nb::arg("priority"))

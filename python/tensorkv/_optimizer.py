@@ -641,6 +641,15 @@ def builtin(klass: O) -> O:
     return register(klass)
 
 
+def instance_hint(given: object) -> str:
+    """Return how the name or the class of an optimizer becomes one, as the end of an error; of anything else nothing."""
+    if isinstance(given, str):
+        return f"; mx.optimizer.create({given!r}) makes one"
+    if isinstance(given, type) and issubclass(given, Optimizer):
+        return f"; {given.__name__}() makes one"
+    return ""
+
+
 def _behaviour_of(klass: type[Any]) -> dict[str, object] | None:
     """Return what the nearest built-in among a class and its bases does."""
     return next((_BEHAVIOUR[c] for c in klass.__mro__ if c in _BEHAVIOUR), None)

@@ -257,7 +257,7 @@ def _id_sets(who: str, row_ids: Any) -> list[np.ndarray[Any, Any]]:
     return [np.unique(_rows.ids_of(who, one)) for one in given]
 
 
-def _constant(value: Any) -> float:
+def _constant(who: str, value: Any) -> float:
     """Return a number as a float64 that equals it."""
     given = number(value)
     try:
@@ -265,21 +265,21 @@ def _constant(value: Any) -> float:
             return float(given)
     except OverflowError:
         pass
-    raise InvalidArgumentError(f"init_table: initializer {given}, which no float64 is")
+    raise InvalidArgumentError(f"{who}: initializer {given}, which no float64 is")
 
 
-def _initializer_of(given: Any) -> tuple[int, float, float, int]:
+def _initializer_of(who: str, given: Any) -> tuple[int, float, float, int]:
     """Return kind, numbers and seed of what rows begin with."""
     from . import initializer as init
 
     if given is None or is_scalar(given):
-        return _CONSTANT, 0.0 if given is None else _constant(given), 0.0, 0
+        return _CONSTANT, 0.0 if given is None else _constant(who, given), 0.0, 0
     made: Any = init.create(given) if isinstance(given, str) else given
     if isinstance(made, type) and issubclass(made, init.Initializer):
         made = made()
     kind = type(made)
     if kind in (init.Zero, init.One, init.Constant) and is_scalar(made.value):
-        return _CONSTANT, _constant(made.value), 0.0, 0
+        return _CONSTANT, _constant(who, made.value), 0.0, 0
     if kind in (init.Uniform, init.Normal):
         from .random import _stream
 
@@ -288,7 +288,7 @@ def _initializer_of(given: Any) -> tuple[int, float, float, int]:
             return _UNIFORM, -made.scale, made.scale, seed
         return _NORMAL, 0.0, made.sigma, seed
     raise InvalidArgumentError(
-        f"init_table: initializer {type(made).__name__}; a number, or Zero, One, Constant of a number, Uniform or Normal of mx.init is needed"
+        f"{who}: initializer {type(made).__name__}; a number, or Zero, One, Constant of a number, Uniform or Normal of mx.init is needed"
     )
 
 
@@ -400,7 +400,7 @@ class KVStoreRows(_core.Store):
         ids = [[one.ids] if one and len(one.ids) else [] for one in by_rows]
         data = [[one.values] if one and len(one.ids) else [] for one in by_rows]
         whole = [[] if isinstance(one, _Given) else [one] for one in given]
-        self._init_rows(keys, specs, ids, data, whole, mode)
+        self._init_rows("init", keys, specs, ids, data, whole, mode)
 
     def _meets_shape(self, key: Any, shape: tuple[int, ...], dtype: str) -> None:
         """Look at a new key before it is made."""
@@ -488,6 +488,7 @@ class KVStoreRows(_core.Store):
         self, who: str, key: Any, optimizer: object, start: Callable[[_core.Optimizer | None], None]
     ) -> None:
         """Make a key with an optimizer of its own."""
+        from ._optimizer import instance_hint
         from .optimizer import Optimizer, Program
 
         if isinstance(optimizer, Program):
@@ -496,6 +497,7 @@ class KVStoreRows(_core.Store):
         if not isinstance(optimizer, Optimizer):
             raise InvalidArgumentError(
                 f"{who}: optimizer of type {type(optimizer).__name__}; one of mx.optimizer or a mx.Program is needed"
+                + instance_hint(optimizer)
             )
         store: Any = self  # a KVStore, whose part this is
         running = optimizer._run_in(store, key, start)

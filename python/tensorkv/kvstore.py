@@ -528,15 +528,17 @@ class KVStore(KVStoreVerbs):
             array([0.5, 0.5], dtype=float32)
         """
         from . import optimizer as opt
+        from ._optimizer import instance_hint
 
         if isinstance(optimizer, opt.Program):
             self.set_updater(optimizer)
             return
         if not isinstance(optimizer, opt.Optimizer):
-            hint = f"; mx.optimizer.create({optimizer!r}) makes one" if isinstance(optimizer, str) else ""
             kind = type(optimizer)
             found = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-            raise InvalidArgumentError(f"set_optimizer: type {found}, one of mx.optimizer is needed{hint}")
+            raise InvalidArgumentError(
+                f"set_optimizer: type {found}, one of mx.optimizer is needed{instance_hint(optimizer)}"
+            )
         self._run_optimizer("set_optimizer", opt.get_updater(optimizer))
 
     @staticmethod

@@ -963,7 +963,7 @@ def test_tables_that_begin_differently_are_an_error_that_shows_both():
             return
         with pytest.raises(mx.errors.InvalidArgumentError) as found:
             kv.init_table("t", 3, initializer=0.25)
-        assert str(found.value) == "init 't': rows begin as 0.25 here, as normal(0, 0.5) in the store"
+        assert str(found.value) == "init_table 't': rows begin as 0.25 here, as normal(0, 0.5) in the store"
 
     with mx.testing.cluster(workers=2, servers=2) as job:
         job.run(work)

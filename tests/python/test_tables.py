@@ -183,15 +183,24 @@ def test_a_function_updates_other_keys_beside_it():
         ({"evict": {"rows": 3, "by": "size"}}, "'size'"),
         ({"evict": {"ages": 3}}, "'ages'"),
         ({"notes": 1}, "notes=1"),
-        ({"optimizer": "sgd"}, "type str"),
+        ({"optimizer": "adagrad"}, r"type str.*mx\.optimizer\.create\('adagrad'\) makes one"),
+        ({"optimizer": mx.optimizer.AdaGrad}, r"AdaGrad\(\) makes one"),
         ({"optimizer": 5}, "type int"),
+        ({"rows": 2**64}, "rows=18446744073709551616"),
+        ({"dim": -1}, "dim -1"),
+        ({"dim": (2, 2**63)}, r"dim \(2, 9223372036854775808\)"),
+        ({"dim": 2**62}, "4611686018427387904"),
+        ({"dim": 2**25}, "16777216 bytes"),
+        ({"dtype": "float31"}, "dtype 'float31' is not supported; float16"),
+        ({"initializer": [1, 2]}, "initializer list"),
+        ({"initializer": 0.5, "dtype": "int32"}, "0.5"),
         ({"dtype": "int32", "evict": {"rows": 3, "by": "norm"}}, "no norm"),
     ],
 )
 def test_what_cannot_be_is_refused(given, match):
     kv = mx.kv.create("local")
-    with pytest.raises(mx.errors.InvalidArgumentError, match=match):
-        kv.init_table("t", 4, **given)
+    with pytest.raises(mx.errors.InvalidArgumentError, match=f"^init_table 't': .*{match}"):
+        kv.init_table("t", **{"dim": 4, **given})
     assert "t" not in kv
 
 
@@ -208,7 +217,7 @@ def test_a_table_cannot_have_an_optimizer_that_needs_more():
         kv.init_table("t", 4, optimizer=Mine())
     assert "t" not in kv
     kv.init_table("t", 4, optimizer=mx.optimizer.SGD())
-    with pytest.raises(mx.errors.AlreadyExistsError):
+    with pytest.raises(mx.errors.AlreadyExistsError, match="^init_table 't': "):
         kv.init_table("t", 4, optimizer=mx.optimizer.SGD())
     kv.delete("t")
     kv.init_table("t", 4)
