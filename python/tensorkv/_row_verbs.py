@@ -92,9 +92,15 @@ def _check_given(who: str, given: _Given, info: _Info) -> None:
     """Raise where rows are not those of a key."""
     if not info.takes(given.shape):
         raise InvalidArgumentError(f"{who}: shape {given.shape}, the key has {_shown(info)}")
-    found = dtype_name(getattr(given.values, "dtype_name", given.values.dtype))
+    _check_dtype_of_values(who, given.values, dtype_name(getattr(given.values, "dtype_name", given.values.dtype)), info)
+
+
+def _check_dtype_of_values(who: str, values: Any, found: str, info: _Info) -> None:
+    """Raise where values are not of the dtype of the key."""
     if found != info.dtype:
-        raise InvalidArgumentError(f"{who}: dtype {found}, the key has {info.dtype}")
+        is_of_torch = type(values).__module__.partition(".")[0] == "torch"
+        cast = f"to(torch.{info.dtype})" if is_of_torch else f"astype({info.dtype!r})"
+        raise InvalidArgumentError(f"{who}: dtype {found}, the key has {info.dtype}; values.{cast} converts")
 
 
 def _shown(info: _Info) -> str:
@@ -686,8 +692,10 @@ class KVStoreRows(_core.Store):
             array = _array_of(who, given, info)
             row_shape = info.shape if info.rows is not None else info.shape[1:]
             if array.shape != (*found.shape, *row_shape):
+                flat_ids = ", or row_ids.reshape(-1)" if array.shape == (found.size, *row_shape) else ""
                 raise InvalidArgumentError(
-                    f"{who}: values of shape {array.shape}, ids of shape {found.shape} and rows of {tuple(row_shape)}"
+                    f"{who}: values of shape {array.shape}; ids of shape {found.shape} and rows of shape {tuple(row_shape)} need "
+                    f"{(*found.shape, *row_shape)}{flat_ids}"
                 )
             # No ids are a push, too: in a round the others wait for this worker.
             flat = array if array.contiguous else array.copy()
@@ -1000,7 +1008,14 @@ def _array_of(who: str, given: Any, info: _Info) -> NDArray:
             return nd.array(given, dtype=info.dtype)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{who}: {error}") from None
-    return _view(who, given, False)
+    if is_rows(given):
+        raise InvalidArgumentError(
+            f"{who}: values of type {type(given).__name__} that are row-sparse; a dense array with a row for each id is needed, and "
+            "push(key, value) takes row-sparse values, with the ids that they have"
+        )
+    array = _view(who, given, False)
+    _check_dtype_of_values(who, given, array.dtype_name, info)
+    return array
 
 
 def _like(array: NDArray, ids: Any) -> Any:

@@ -31,11 +31,17 @@ def _elements_of(who: str, given: object) -> np.ndarray[Any, Any]:
             return np.zeros(0, np.int64)
     try:
         values = np.asarray(given)
+        if values.ndim == 0 and values.dtype.kind in "OSU" and not isinstance(given, (int, np.ndarray)):
+            raise InvalidArgumentError(
+                f"{who}: ids of type {type(given).__name__}; an array of any framework, a list, a tuple, a range or a number is needed"
+            )
         # A list of whole numbers of several types would become float64, which has not all of them.
         if values.dtype.kind == "f" and isinstance(given, list) and not any(isinstance(x, np.ndarray) for x in given):
             return np.asarray(given, object)
         return values
     except (TypeError, ValueError) as error:
+        if isinstance(error, InvalidArgumentError):
+            raise
         raise InvalidArgumentError(f"{who}: ids: {error}") from None
 
 

@@ -325,6 +325,8 @@ class RowSparseNDArray:
 
     def __len__(self) -> int:
         """Return the extent of the first axis."""
+        if self._shape[0] > sys.maxsize:
+            raise InvalidArgumentError(f"len: {self._shape[0]} rows, which len() cannot return; shape[0] does")
         return self._shape[0]
 
     def __bool__(self) -> bool:
@@ -342,7 +344,17 @@ class RowSparseNDArray:
     def tostype(self, stype: str) -> Self | NDArray:
         """Return a copy, dense for ``'default'``, row-sparse for ``'row_sparse'``."""
         _check_stype("tostype", stype)
-        return self.copy() if stype == "row_sparse" else _spread(self._data, self._ids, self._shape[0])
+        if stype == "row_sparse":
+            return self.copy()
+        self._check_dense("tostype")
+        return _spread(self._data, self._ids, self._shape[0])
+
+    def _check_dense(self, who: str) -> None:
+        """Raise where the array has more elements than one of its shape may have, as that of a table without an end has."""
+        if self.size >= 2**62:
+            raise InvalidArgumentError(
+                f"{who}: shape {self._shape} is too large to be dense; data has the rows that are there, indices their ids"
+            )
 
     def asnumpy(self) -> np.ndarray[Any, Any]:
         """Return a dense NumPy array with a copy of the elements."""
@@ -354,6 +366,10 @@ class RowSparseNDArray:
 
         if self.ndim != 2:
             raise InvalidArgumentError(f"asscipy: the array has shape {self._shape}, two axes are needed")
+        if self._shape[0] >= sys.maxsize:
+            raise InvalidArgumentError(
+                f"asscipy: {self._shape[0]} rows, more than SciPy counts; data and indices have them"
+            )
         rows, columns = self._shape
         counts = np.zeros(rows + 1, np.int64)
         counts[self._ids + 1] = columns

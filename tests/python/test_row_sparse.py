@@ -562,6 +562,39 @@ def test_what_cannot_be_is_an_error_that_changes_nothing(kv, name):
     assert kv.keys() == ["w", "d", "t"]
 
 
+WORDS = {
+    "ids of another shape": (
+        lambda kv: kv.push_rows("t", np.array([[0], [1]]), np.ones((2, 2), np.float32)),
+        r"ids of shape \(2, 1\) and rows of shape \(2,\) need \(2, 1, 2\), or row_ids\.reshape\(-1\)",
+    ),
+    "a set": (lambda kv: kv.push_rows("t", {0}, [[1, 2]]), "ids of type set; an array.*a list"),
+    "a generator": (lambda kv: kv.pull_rows("t", (n for n in [0])), "ids of type generator"),
+    "None": (lambda kv: kv.pull_rows("t", None), "ids of type NoneType"),
+    "text": (lambda kv: kv.pull_rows("t", "12"), "ids of type str"),
+    "float64": (lambda kv: kv.push_rows("t", [0], np.ones((1, 2))), r"values\.astype\('float32'\) converts"),
+    "imported float64": (lambda kv: kv.import_rows("t", [0], np.ones((1, 2))), r"values\.astype\('float32'\)"),
+    "sparse float64": (lambda kv: kv.push("t", start(dtype="float64")), r"values\.astype\('float32'\)"),
+    "sparse rows": (
+        lambda kv: kv.push_rows("t", [0, 2], start()),
+        r"RowSparseNDArray that are row-sparse.*push\(key, value\)",
+    ),
+    "dense": (lambda kv: kv.row_sparse_pull("t", row_ids=[0]).asnumpy(), "too large to be dense"),
+    "into dense": (lambda kv: mx.nd.zeros((2,)) + kv.row_sparse_pull("t", row_ids=[0]), "too large to be dense"),
+    "len": (lambda kv: len(kv.row_sparse_pull("t", row_ids=[0])), r"shape\[0\]"),
+    "asscipy": (lambda kv: kv.row_sparse_pull("t", row_ids=[0]).asscipy(), "more than SciPy counts"),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_an_error_says_what_is_taken(name):
+    kv = mx.kv.create("local")
+    kv.init_table("t", 2)
+    call, text = WORDS[name]
+    with pytest.raises(mx.errors.InvalidArgumentError, match=text):
+        call(kv)
+    assert kv.round("t") == 0
+
+
 # ----------------------------------------------------------------------------------------------- tables and lookups
 
 
