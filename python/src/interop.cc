@@ -139,6 +139,20 @@ nb::object CheckedTensor(nb::object tensor, Use use) {
   return tensor.attr("detach")();
 }
 
+// Why a tensor has no memory to share, where torch's own text is of its inside; else what torch says.
+std::string WhyNotShared(nb::handle tensor, const std::string& text) {
+  static const Attribute is_meta("is_meta");
+  if (is_meta.IsTrueOf(tensor)) {
+    return "it is on the device meta, which keeps no elements; give one on the CPU";
+  }
+  const nb::object layout = nb::getattr(tensor, "layout", nb::none());
+  const auto name = nb::cast<std::string>(nb::str(layout));
+  if (name != "torch.strided") {
+    return Format("its layout is {}; to_dense() makes a dense one", name);
+  }
+  return text.substr(0, text.find("\nException raised from"));  // where in torch says nothing
+}
+
 // The capsule, from whichever version of the protocol the object speaks.
 nb::object ExportOf(nb::handle object) {
   static PyObject* const version = nb::make_tuple(1, 1).release().ptr();
@@ -245,9 +259,9 @@ NDArray ImportForeign(nb::handle object, Use use, const std::shared_ptr<const vo
       if (const auto dtype = NumpyExtension(object)) return FromBits(object, *dtype);
     }
     // BufferError, RuntimeError ...: the framework says why it does not export this array.
-    nb::object text = nb::str(error.value());
+    const auto text = nb::cast<std::string>(nb::str(error.value()));
     throw Fail(Code::kInvalidArgument, "a {} that cannot be shared: {}", TypeName(object),
-               nb::cast<std::string>(text));
+               framework == Framework::kTorch ? WhyNotShared(object, text) : text);
   }
 }
 

@@ -84,7 +84,7 @@ def _given(who: str, value: Any, is_unique: bool = False) -> _Given:
     if is_row_sparse(value):
         return _Given(value._ids, value._data, value._shape)
     if _rows.is_of_torch(value):
-        return _Given(*_rows.rows_of_torch(who, _rows.coalesced(value) if is_unique else value))
+        return _Given(*_rows.rows_of_torch(who, value, is_unique))
     return _Given(*_rows.rows_of_scipy(who, value))
 
 

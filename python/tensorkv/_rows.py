@@ -138,15 +138,8 @@ def is_of_scipy(value: object) -> bool:
     return module.startswith("scipy.sparse") and hasattr(value, "tocsr")
 
 
-def coalesced(tensor: Any) -> Any:
-    """Return a sparse tensor of PyTorch with the rows that have one id summed."""
-    import torch
-
-    return tensor.coalesce() if tensor.layout == torch.sparse_coo else tensor
-
-
-def rows_of_torch(who: str, tensor: Any) -> tuple[np.ndarray[Any, Any], Any, tuple[int, ...]]:
-    """Return ids, which may repeat, a dense tensor of rows, and the shape of a sparse tensor of PyTorch."""
+def rows_of_torch(who: str, tensor: Any, is_unique: bool = False) -> tuple[np.ndarray[Any, Any], Any, tuple[int, ...]]:
+    """Return ids, which may repeat unless `is_unique`, a dense tensor of rows, and the shape of a sparse tensor of PyTorch."""
     import torch
 
     if tensor.layout != torch.sparse_coo or tensor.sparse_dim() != 1:
@@ -154,7 +147,11 @@ def rows_of_torch(who: str, tensor: Any) -> tuple[np.ndarray[Any, Any], Any, tup
         raise InvalidArgumentError(
             f"{who}: a tensor with {found}; one of torch.sparse_coo whose first axis alone is sparse has rows"
         )
+    if tensor.is_meta:
+        raise InvalidArgumentError(f"{who}: a tensor on the device meta, which keeps no elements; give one on the CPU")
     tensor = tensor.detach()
+    if is_unique:
+        tensor = tensor.coalesce()
     ids = tensor._indices()[0].contiguous()
     return ids_of(who, ids), tensor._values(), tuple(tensor.shape)
 

@@ -793,7 +793,7 @@ def row_sparse_array(arg1: Any, shape: Shape | None = None, ctx: Where = None, d
         made = arg1.copy() if dtype is None else arg1.astype(dtype)
         made = made if ctx is None else made.copyto(Context(ctx))
     elif _rows.is_of_torch(arg1):
-        ids, values, found = _rows.rows_of_torch(who, _rows.coalesced(arg1))
+        ids, values, found = _rows.rows_of_torch(who, arg1, is_unique=True)
         made = checked(who, _data(values, ctx, dtype), ids, found)
     elif _rows.is_of_scipy(arg1):
         ids, values, found = _rows.rows_of_scipy(who, arg1)

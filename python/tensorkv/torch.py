@@ -40,11 +40,18 @@ def sparse_tensor(array: RowSparseNDArray) -> Any:
     Args:
         array: a RowSparseNDArray.
 
+    Raises:
+        InvalidArgumentError: a shape of 2**63 elements or more, such as that of a table without an end.
+
     Example:
         >>> rows = mx.nd.sparse.row_sparse_array(([[1, 2]], [3]), shape=(4, 2))
         >>> mx.torch.sparse_tensor(rows).to_dense().tolist()
         [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [1.0, 2.0]]
     """
+    if array.size >= 2**63:
+        raise InvalidArgumentError(
+            f"sparse_tensor: shape {array.shape}; PyTorch has fewer than 2**63 elements, and indices and data have the rows"
+        )
     indices = torch.from_dlpack(array.indices).reshape(1, -1)  # type: ignore[attr-defined,unused-ignore]
     rows = torch.from_dlpack(array.data)  # type: ignore[attr-defined,unused-ignore]
     return torch.sparse_coo_tensor(indices, rows, array.shape, is_coalesced=True)

@@ -455,6 +455,46 @@ def test_what_is_wrong_is_said(what):
         call()
 
 
+def on_meta(*shape, dtype=torch.float32):
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+WITHOUT_MEMORY = {
+    "values": lambda kv: kv.push_rows("t", [0, 1], on_meta(2, 2)),
+    "ids": lambda kv: kv.push_rows("t", on_meta(2, dtype=torch.int64), np.ones((2, 2), np.float32)),
+    "an output": lambda kv: kv.pull_rows("t", [0, 1], out=on_meta(2, 2)),
+    "a dense value": lambda kv: kv.push("d", on_meta(2, 2)),
+    "a sparse value": lambda kv: kv.init(
+        "s", torch.sparse_coo_tensor(on_meta(1, 2, dtype=torch.int64), on_meta(2, 2), (5, 2))
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WITHOUT_MEMORY)
+def test_tensors_without_memory_are_refused_in_words(what):
+    kv = mx.kv.create()
+    kv.init("d", torch.zeros(2, 2))
+    kv.init_table("t", 2)
+    with pytest.raises(
+        mx.errors.InvalidArgumentError, match=r"^\w+ '\w': .*on the device meta, which keeps no elements.*$"
+    ):
+        WITHOUT_MEMORY[what](kv)
+
+
+def test_where_dense_tensors_are_needed_sparse_ones_say_where_they_go():
+    kv = mx.kv.create()
+    kv.init_table("t", 2)
+    sparse = torch.sparse_coo_tensor(torch.tensor([[0, 1]]), torch.ones(2, 2), (2, 2))
+    with pytest.raises(mx.errors.InvalidArgumentError, match=r"push_rows 't': .*row-sparse.*push\(key, value\)"):
+        kv.push_rows("t", [0, 1], sparse)
+    with pytest.raises(mx.errors.InvalidArgumentError, match=r"ids: .*layout is torch\.sparse_coo; to_dense\(\)"):
+        kv.push_rows("t", sparse, np.ones((2, 2), np.float32))
+    with pytest.raises(mx.errors.InvalidArgumentError, match=r"push 't': dtype float64.*values\.to\(torch\.float32\)"):
+        kv.push("t", sparse.double())
+    with pytest.raises(mx.errors.InvalidArgumentError, match="PyTorch has fewer"):
+        mx.torch.sparse_tensor(kv.row_sparse_pull("t", row_ids=[0]))
+
+
 def test_two_models_share_a_store_by_prefix():
     kv = mx.kv.create()
     opts = [
