@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fnmatch
+import logging
 import numbers
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from . import _core
 from .errors import InvalidArgumentError
 
 _VERB = "set_gradient_compression"
+_logger = logging.getLogger("tensorkv")
 _TAKES = {  # what each type takes beside itself
     "none": (),
     "fp16": (),
@@ -65,6 +68,28 @@ def pattern_of(keys: Any) -> str:
             pass
     raise InvalidArgumentError(
         f"{_VERB}: keys is {keys!r}; a pattern such as '*.weight' or an int key is needed, in a call for each"
+    )
+
+
+def check_has_dense(pattern: str, keys: Iterable[Any], is_by_rows: Callable[[Any], bool]) -> None:
+    """Say so where all keys that a pattern matches are kept by rows, which are not compressed.
+
+    Raises:
+        InvalidArgumentError: the pattern is the name of such a key, so that it is for no other.
+    """
+    matched = [key for key in keys if fnmatch.fnmatchcase(str(key), pattern)]
+    if not matched or not all(map(is_by_rows, matched)):
+        return
+    if str(matched[0]) == pattern:
+        raise InvalidArgumentError(
+            f"{_VERB}: keys={pattern!r} is a key that is kept by rows, whose pushes travel as they are; dense keys can be compressed"
+        )
+    _logger.warning(
+        "%s: keys=%r matches only keys that are kept by rows so far, such as %r, whose pushes travel as they are; it counts for "
+        "dense keys that come later",
+        _VERB,
+        pattern,
+        matched[0],
     )
 
 

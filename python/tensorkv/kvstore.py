@@ -794,11 +794,13 @@ class KVStore(KVStoreVerbs):
                 - ``'topk'``: `ratio` (0.01): that part of the elements, those of largest magnitude, 8 bytes for each.
                 - ``'none'``: as they are; what is still owed goes with the next push.
             keys: a pattern of the keys that it is for, with ``*``, ``?`` and ``[a-z]``; of an int key its digits. The last
-                call whose pattern matches a key counts for it.
+                call whose pattern matches a key counts for it, also where the key is made later. Of keys that are kept by
+                rows nothing is compressed; a warning says so where the pattern matches no other key yet.
 
         Raises:
             InvalidArgumentError: no such type, an unknown parameter, a number out of its range, `keys` that are neither
-                text nor an int. A later push of a key that is not float32, float16 or bfloat16 raises it too.
+                text nor an int, or that name one key that is kept by rows. A later push of a key that is not float32,
+                float16 or bfloat16 raises it too.
             FailedPreconditionError: the store sends nothing.
 
         Example:
@@ -813,6 +815,8 @@ class KVStore(KVStoreVerbs):
         """
         kind, numbers = _compression.look(compression_params)
         pattern = _compression.pattern_of(keys)
+        if kind != "none" and pattern != "*":
+            _compression.check_has_dense(pattern, self._keys(), self._is_by_rows)
         self._set_gradient_compression(kind, numbers.get("threshold", 0.5), numbers.get("ratio", 0.01), pattern)
 
     # -------------------------------------------------------------------------------------------- by MXNet's other names

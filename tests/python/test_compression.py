@@ -295,6 +295,23 @@ def test_a_key_that_cannot_be_compressed_is_named_and_can_be_left_out(store):
         assert kv.pull("n").asnumpy().tolist() == [1, 1]
 
 
+def test_a_pattern_that_only_tables_match_is_an_error_or_a_warning(caplog):
+    kv = mx.kv.create("device")
+    kv.init_table("emb.words", 2)
+    kv.init("emb.bias", mx.nd.zeros((1,)))
+    with pytest.raises(mx.errors.InvalidArgumentError, match=r"keys='emb\.words' is a key that is kept by rows"):
+        kv.set_gradient_compression({"type": "2bit"}, keys="emb.words")
+    for pattern in ("*", "emb.*", "later"):  # a dense key matches, or may come
+        kv.set_gradient_compression({"type": "2bit"}, keys=pattern)
+    kv.set_gradient_compression({"type": "none"}, keys="emb.words")
+    assert caplog.text == ""
+    kv.set_gradient_compression({"type": "2bit"}, keys="*.w*")
+    assert "keys='*.w*' matches only keys that are kept by rows so far, such as 'emb.words'" in caplog.text
+    kv.init("fc.weight", mx.nd.zeros((1,)))
+    kv.push("fc.weight", mx.nd.array([0.75]))
+    assert kv.pull("fc.weight").asscalar() == 0.5
+
+
 def test_the_command_of_mxnet_does_the_same():
     kv = mx.kv.create("device")
     kv.init("w", mx.nd.zeros((2,)))
