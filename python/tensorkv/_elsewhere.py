@@ -135,6 +135,10 @@ _INSTEAD: dict[str, dict[str, str]] = {
         **_each("to_dlpack_for_read to_dlpack_for_write", _DLPACK),
         **_each("numpy npx numpy_extension", "mx.np"),
     },
+    "mx.optimizer": {
+        "contrib": "its GroupAdaGrad has one history for each row, mx.optimizer.AdaGrad one for each element",
+        "optimizer": "mx.optimizer has them itself",
+    },
     "mx.nd.sparse": {
         **_each("CSRNDArray csr_matrix", _CSR),
         "BaseSparseNDArray": "mx.nd.sparse.RowSparseNDArray",

@@ -5,9 +5,10 @@ The built-in ones are update programs that run in the store; a class with a Pyth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, overload
+import sys
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
-from . import _core
+from . import _core, _elsewhere
 from ._norm_optimizers import *  # noqa: F403  # every class
 from ._norm_optimizers import __all__ as _norm_classes
 from ._optimizer import Optimizer, register
@@ -33,6 +34,13 @@ for _name in ("Optimizer", "Updater", "get_updater", "register", *_classes):
 def __dir__() -> list[str]:
     """Return the public names."""
     return __all__
+
+
+if not TYPE_CHECKING:  # checkers say themselves that a name is not here
+
+    def __getattr__(name: str) -> NoReturn:
+        """Say what to use in the place of what MXNet has."""
+        _elsewhere.missing("mx.optimizer", name, sys.modules[__name__])
 
 
 class Program(_core.Program):

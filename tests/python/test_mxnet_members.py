@@ -84,10 +84,18 @@ def test_a_name_that_mxnet_does_not_have_is_missing_as_any():
         (mx, "tensorkv"),
         (mx.nd, "tensorkv.ndarray"),
         (mx.np, "tensorkv.numpy"),
+        (mx.optimizer, "tensorkv.optimizer"),
         (mx.nd.ones((2,)), "NDArray"),
     ):
         with pytest.raises(AttributeError, match=f"'{kind}'.* has no attribute 'nothing'"):
             found.nothing
+
+
+def test_the_optimizer_of_contrib_has_one_that_is_nearest():
+    with pytest.raises(
+        AttributeError, match=r"^mx\.optimizer\.contrib is not here: its GroupAdaGrad.*mx\.optimizer\.AdaGrad"
+    ):
+        mx.optimizer.contrib.GroupAdaGrad
 
 
 def test_an_array_is_of_mx_nd_or_of_mx_np_as_asked():
