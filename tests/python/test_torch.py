@@ -662,6 +662,21 @@ class TestTrainer:
         with pytest.raises(mx.errors.InvalidArgumentError, match="batch_size"):
             on_store.step(0, ignore_stale_grad=True)
 
+    @pytest.mark.parametrize("update_on_kvstore", [True, False])
+    def test_gradients_are_compressed(self, update_on_kvstore):
+        w = torch.nn.Parameter(torch.zeros(2))
+        params = {"learning_rate": 1}, {"type": "2bit", "threshold": 0.5}
+        with mx.kv.create("dist_sync", bootstrap="self") as kv:
+            trainer = mx.torch.Trainer([("w", w)], "sgd", params[0], kv, params[1], update_on_kvstore)
+            for wanted in ([-0.5, 0], [-1, -0.5]):  # what was not sent is owed, and goes with the next step
+                w.grad = torch.tensor([0.75, 0.25])
+                trainer.step(1)
+                assert w.tolist() == wanted
+        with pytest.raises(mx.errors.FailedPreconditionError, match="sends nothing"):
+            mx.torch.Trainer([W], "sgd", kvstore="local", compression_params=params[1])
+        with pytest.raises(mx.errors.InvalidArgumentError, match="without a store"):
+            mx.torch.Trainer([W], "sgd", kvstore=None, compression_params=params[1])
+
     @pytest.mark.parametrize("kvstore", [None, "local"])
     def test_gradients_can_be_changed_between_sum_and_update(self, kvstore):
         w = torch.nn.Parameter(torch.zeros(2))
