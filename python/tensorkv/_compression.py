@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import glob
 import logging
 import numbers
 import operator
@@ -69,6 +70,14 @@ def pattern_of(keys: Any) -> str:
     raise InvalidArgumentError(
         f"{_VERB}: keys is {keys!r}; a pattern such as '*.weight' or an int key is needed, in a call for each"
     )
+
+
+def check_meets(pattern: str, keys: Iterable[Any]) -> None:
+    """Raise InvalidArgumentError where a pattern is the name of a key and does not match it."""
+    if "[" in pattern and any(str(key) == pattern for key in keys) and not fnmatch.fnmatchcase(pattern, pattern):
+        raise InvalidArgumentError(
+            f"{_VERB}: keys={pattern!r} is a pattern, which the key of that name does not match; {glob.escape(pattern)!r} matches it"
+        )
 
 
 def check_has_dense(pattern: str, keys: Iterable[Any], is_by_rows: Callable[[Any], bool]) -> None:

@@ -799,7 +799,8 @@ class KVStore(KVStoreVerbs):
 
         Raises:
             InvalidArgumentError: no such type, an unknown parameter, a number out of its range, `keys` that are neither
-                text nor an int, or that name one key that is kept by rows. A later push of a key that is not float32,
+                text nor an int, that name one key that is kept by rows, or that are the name of a key and do not match
+                it. A later push of a key that is not float32,
                 float16 or bfloat16 raises it too.
             FailedPreconditionError: the store sends nothing.
 
@@ -815,6 +816,7 @@ class KVStore(KVStoreVerbs):
         """
         kind, numbers = _compression.look(compression_params)
         pattern = _compression.pattern_of(keys)
+        _compression.check_meets(pattern, self._keys())
         if kind != "none" and pattern != "*":
             _compression.check_has_dense(pattern, self._keys(), self._is_by_rows)
         self._set_gradient_compression(kind, numbers.get("threshold", 0.5), numbers.get("ratio", 0.01), pattern)

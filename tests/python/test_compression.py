@@ -312,6 +312,16 @@ def test_a_pattern_that_only_tables_match_is_an_error_or_a_warning(caplog):
     assert kv.pull("fc.weight").asscalar() == 0.5
 
 
+def test_a_name_that_is_no_pattern_of_itself_is_refused():
+    kv = mx.kv.create("device")
+    kv.init("layers[0]", mx.nd.zeros((1,)))
+    with pytest.raises(mx.errors.InvalidArgumentError, match=r"'layers\[\[\]0\]' matches it"):
+        kv.set_gradient_compression({"type": "2bit"}, keys="layers[0]")
+    kv.set_gradient_compression({"type": "2bit"}, keys="layers[[]0]")
+    kv.push("layers[0]", mx.nd.array([0.75]))
+    assert kv.pull("layers[0]").asscalar() == 0.5
+
+
 def test_the_command_of_mxnet_does_the_same():
     kv = mx.kv.create("device")
     kv.init("w", mx.nd.zeros((2,)))
