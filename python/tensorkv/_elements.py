@@ -88,7 +88,13 @@ def empty(cls: type[E], shape: Shape, ctx: Where, dtype: DType, stype: str | Non
             f"storage type {stype!r}; here are dense arrays, and mx.nd.zeros and mx.nd.empty make 'row_sparse' ones too"
         )
     ctx = Context("cpu", 0) if ctx is None else Context(ctx)
-    return _core._empty(cls, shape_list(shape), dtype_name(dtype), ctx.device_type, ctx.device_id)
+    extents, name = shape_list(shape), dtype_name(dtype)
+    try:
+        return _core._empty(cls, extents, name, ctx.device_type, ctx.device_id)
+    except TypeError:
+        if all(-(2**63) <= extent < 2**63 for extent in extents):
+            raise
+    raise InvalidArgumentError(f"shape: {tuple(extents)} has an extent beyond 64 bits")
 
 
 def _numbers(elements: object, name: str) -> np.ndarray[Any, Any]:

@@ -957,6 +957,8 @@ class KVStoreRows(_core.Store):
         target = _new(shape, info.dtype) if out is None else _view(who, out, True)
         if target.shape != shape:
             raise InvalidArgumentError(f"{who}: an output of shape {target.shape}, {shape} is needed")
+        if target.read_only:
+            raise InvalidArgumentError(f"{who}: the output is read-only")
         if target.dtype_name != info.dtype and not {target.dtype_name, info.dtype} <= set(FLOATS):
             raise InvalidArgumentError(
                 f"{who}: the output is {target.dtype_name}, the key has {info.dtype}; only floats convert"

@@ -580,6 +580,11 @@ WORDS = {
     ),
     "dense": (lambda kv: kv.row_sparse_pull("t", row_ids=[0]).asnumpy(), "too large to be dense"),
     "into dense": (lambda kv: mx.nd.zeros((2,)) + kv.row_sparse_pull("t", row_ids=[0]), "too large to be dense"),
+    "an extent": (lambda kv: mx.nd.zeros((2**63,)), "beyond 64 bits"),
+    "a read-only output": (
+        lambda kv: kv.pull_rows("t", [0, 1], out=np.broadcast_to(np.float32(0), (2, 2))),
+        "^pull_rows 't': the output is read-only",
+    ),
     "len": (lambda kv: len(kv.row_sparse_pull("t", row_ids=[0])), r"shape\[0\]"),
     "asscipy": (lambda kv: kv.row_sparse_pull("t", row_ids=[0]).asscipy(), "more than SciPy counts"),
 }
