@@ -91,6 +91,11 @@ def test_a_name_that_mxnet_does_not_have_is_missing_as_any():
             found.nothing
 
 
+def test_a_module_that_is_not_imported_yet_says_how_to():
+    with pytest.raises(AttributeError, match="mx.torch is there from `import tensorkv.torch` on"):
+        mx.__getattr__("torch")  # as where nothing has imported it
+
+
 def test_the_optimizer_of_contrib_has_one_that_is_nearest():
     with pytest.raises(
         AttributeError, match=r"^mx\.optimizer\.contrib is not here: its GroupAdaGrad.*mx\.optimizer\.AdaGrad"
