@@ -632,11 +632,13 @@ class Launcher {
 };
 
 // The folder to go on from is the one that snapshots go to, unless another one is named.
-void PrepareSnapshots(LaunchOptions* options) {
+void PrepareFolders(LaunchOptions* options) {
   const bool is_saving = std::getenv("TKV_SNAPSHOT_EVERY") != nullptr;
   // A script may go to another folder before it makes its store.
-  if (const char* const folder = std::getenv("TKV_SNAPSHOTS"); folder != nullptr && *folder != 0) {
-    setenv("TKV_SNAPSHOTS", std::filesystem::absolute(folder).lexically_normal().c_str(), 1);
+  for (const char* const name : {"TKV_SNAPSHOTS", "TKV_ROWS_DIR"}) {
+    if (const char* const folder = std::getenv(name); folder != nullptr && *folder != 0) {
+      setenv(name, std::filesystem::absolute(folder).lexically_normal().c_str(), 1);
+    }
   }
   if (options->restore.empty()) {
     if (is_saving && std::getenv("TKV_SNAPSHOTS") == nullptr) {
@@ -666,7 +668,7 @@ int Launch(const LaunchOptions& given) {
       errno != EEXIST) {
     Die(options.log_folder);
   }
-  PrepareSnapshots(&options);
+  PrepareFolders(&options);
   std::signal(SIGPIPE, SIG_IGN);  // an agent may have gone
   std::signal(SIGCHLD, SIG_DFL);  // where it is ignored, nobody hears of a process's end
   return Launcher(options, VariablesOf(options)).Run();

@@ -478,11 +478,13 @@ class KVStoreRows(_core.Store):
             row_shape, name = shape_list(dim), dtype_name(dtype)
         except TypeError:
             raise InvalidArgumentError(f"{who}: dim {dim!r}; a whole number or a shape is needed") from None
+        if not all(0 <= extent < _rows.ROWS_MAX for extent in row_shape):
+            raise InvalidArgumentError(f"{who}: dim {dim!r}; a row has 1 to 16777216 bytes")
         policy = _policy_of(who, admit, evict, notes, memory)
-        spec = (row_shape, name, int(count), _initializer_of(initializer), policy)
+        spec = (row_shape, name, int(count), _initializer_of(who, initializer), policy)
 
         def start(native: _core.Optimizer | None) -> None:
-            self._init_rows([key], [spec], [[]], [[]], [[]], mode or "", native)
+            self._init_rows("init_table", [key], [spec], [[]], [[]], [[]], mode or "", native)
 
         if optimizer is None:
             self._meets_shape(key, (1, *row_shape), name)

@@ -124,7 +124,7 @@ TEST(RowFile, SaysThatADiskIsFull) {
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(first->state(), State::kWritten);
   EXPECT_EQ(second->state(), State::kFailed);
-  EXPECT_NE(file.failure().find("rows cannot be written in a file in"), std::string::npos);
+  EXPECT_NE(file.failure().find("rows cannot be written there"), std::string::npos);
   std::byte byte{};
   first->Read(block.size - 1, 1, &byte);
   EXPECT_EQ(byte, std::byte{7});

@@ -84,7 +84,7 @@ class RowFile::File {
   };
 
   std::string WhatOf(const char* verb, int error) const {
-    return Format("rows cannot be {} in a file in '{}': {}", verb, directory_,
+    return Format("rows_dir '{}': rows cannot be {} there: {}", directory_, verb,
                   std::strerror(error));
   }
   int WriteAt(uint64_t at, const Block& block) const noexcept;

@@ -70,6 +70,9 @@ ROWS = (
         1,
     )
 )
+ON_DISK = ROWS.replace("init_table(k, 2)", "init_table(k, 2, memory=40_000)").replace(
+    "kv.barrier()", "assert kv.table_stats('a')['disk_rows'] > 3000\nkv.barrier()"
+)
 
 
 @pytest.mark.parametrize("servers", [1, 3])
@@ -85,12 +88,23 @@ def test_tables_go_on_where_another_job_has_been_saved(processes, tmp_path, serv
 
 
 def test_a_job_of_tables_starts_again_by_itself_when_a_server_has_died(processes, tmp_path):
-    options = ("--restore", str(tmp_path / "saved"), "--snapshot-every", "3", "--restart", "1")
+    (tmp_path / "disk").mkdir()
+    options = (
+        "--rows-dir",
+        str(tmp_path / "disk"),
+        "--restore",
+        str(tmp_path / "saved"),
+        "--snapshot-every",
+        "3",
+        "--restart",
+        "1",
+    )
     killed = {"SAVE_AT": 4, "TKV_FAILPOINTS": "server 1:received:PUSH:100:kill"}
-    status, said = run(processes, tmp_path / "saved", *options, work=ROWS, **killed)
+    status, said = run(processes, tmp_path / "saved", *options, work=ON_DISK, **killed)
     assert status == 0, said
     assert re.search(r"server 1 was killed by signal 9; the job is started again \(1 of 1\)", said), said
     check_whole(said)
+    assert not list((tmp_path / "disk").iterdir()), "a server that is killed leaves nothing on its disk"
 
 
 @pytest.mark.parametrize("servers", [1, 2, 3])

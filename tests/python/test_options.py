@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 import pytest
 import tensorkv as mx
@@ -31,7 +32,7 @@ VALUES = {
     "check_values": ("1", True),
     "silence_ms": ("3456", 3456),
     "failpoints": ("worker 9:sent:PUSH:1:cut", "worker 9:sent:PUSH:1:cut"),
-    "rows_dir": ("a-folder", "a-folder"),
+    "rows_dir": (tempfile.gettempdir(), tempfile.gettempdir()),
     "log": ("debug", "debug"),
 }
 WRONG = {
@@ -119,7 +120,7 @@ def test_flags_of_the_launcher_are_in_force_in_its_processes():
 @pytest.mark.parametrize("name", ROWS)
 def test_a_value_that_does_not_fit_is_refused_however_it_is_given(name):
     row = ROWS[name]
-    wrong = WRONG.get(row["kind"], [] if name in ("failpoints", "snapshots") else ["nonsense"])
+    wrong = WRONG.get(row["kind"], [] if name in ("failpoints", "snapshots", "rows_dir") else ["nonsense"])
     for text in wrong:
         if text:  # an empty variable is one that is not set
             status, said = config("config", **{row["environment"]: text})

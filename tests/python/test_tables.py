@@ -361,16 +361,16 @@ def test_an_id_that_is_imported_is_counted_no_longer(where):
 @pytest.mark.parametrize(
     "initializer, policy",
     [
-        ((3, 0.0, 0.0, 0), (1, 0, 0, 0, True)),
-        ((-1, 0.0, 0.0, 0), (1, 0, 0, 0, True)),
-        ((256, 0.0, 0.0, 0), (1, 0, 0, 0, True)),
-        ((0, 0.0, 0.0, 0), (1, 0, 5, 3, True)),
-        ((0, 0.0, 0.0, 0), (1, 0, 5, -1, True)),
-        ((0, 0.0, 0.0, 0), (1, 0, 5, 256, True)),
+        ((3, 0.0, 0.0, 0), (1, 0, 0, 0, True, 0)),
+        ((-1, 0.0, 0.0, 0), (1, 0, 0, 0, True, 0)),
+        ((256, 0.0, 0.0, 0), (1, 0, 0, 0, True, 0)),
+        ((0, 0.0, 0.0, 0), (1, 0, 5, 3, True, 0)),
+        ((0, 0.0, 0.0, 0), (1, 0, 5, -1, True, 0)),
+        ((0, 0.0, 0.0, 0), (1, 0, 5, 256, True, 0)),
     ],
 )
 def test_the_core_refuses_numbers_that_are_no_kind_and_no_score(initializer, policy):
     with mx.kv.create("local") as kv:
         with pytest.raises(mx.errors.InvalidArgumentError):
-            kv._init_rows(["t"], [([4], "float32", 10, initializer, policy)], [[]], [[]], [[]], "")
+            kv._init_rows("init_table", ["t"], [([4], "float32", 10, initializer, policy)], [[]], [[]], [[]], "")
         assert "t" not in kv
