@@ -4,8 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
+#include <numeric>
+
+#include "base/mix.h"
+#include "rows/memory_disk.h"
 
 namespace tkv {
 namespace {
@@ -50,6 +55,7 @@ class HostilePeerTest : public ::testing::Test {
     ShardOptions options;
     options.parked_max = 100;
     options.chunk_bytes_max = size_t{1} << 20;
+    options.disk = std::make_shared<MemoryDisk>();
     return options;
   }
   Message Make(Type type, uint64_t seq, uint64_t number = 0) {
@@ -91,6 +97,10 @@ class HostilePeerTest : public ::testing::Test {
       reason_ = error.what();
       return false;
     }
+    return Take();
+  }
+  // What the node answers, and reads before it answers.
+  bool Take() {
     NodeOutput output = node_.TakeOutput();
     answers_.clear();
     for (const NodeOutput::Send& send : output.sends) {
@@ -98,6 +108,7 @@ class HostilePeerTest : public ::testing::Test {
       DecodeMessages(DecodeHeader(head, {}), head, &answers_);
     }
     if (!answers_.empty()) reason_ = answers_.back().extra;
+    readings_ = std::move(output.readings);
     return output.closes.empty();
   }
   // The session is over with this reason, and nothing else has changed.
@@ -151,7 +162,79 @@ class HostilePeerTest : public ::testing::Test {
   size_t bytes_before_ = 0;
   std::string reason_;
   std::vector<Message> answers_;
+  std::vector<NodeOutput::Reading> readings_;
 };
+
+// A message whose rows are on the disk waits until they have been read, and so do those behind it on its link;
+// other links go on.
+TEST_F(HostilePeerTest, MessagesWaitForTheDiskInTheirOrder) {
+  KeyMeta table;
+  table.name = CanonicalKey(0, "table");
+  table.shape = Shape({2});
+  table.layout = Layout::kRows;
+  table.row_count = 1000;
+  table.buckets = 1;
+  table.mode = KeyMeta::Mode::kAsync;
+  table.policy.memory_max = 200;
+  const auto make = [&](Type type, uint64_t seq, const std::vector<uint64_t>& ids,
+                        bool has_values) {
+    Message message = Make(type, seq);
+    message.key = IdOf(table.name);
+    std::vector<uint64_t> sorted = ids;
+    std::sort(sorted.begin(), sorted.end(), [](auto a, auto b) { return Mix(a) < Mix(b); });
+    const auto body = std::make_shared<std::vector<std::byte>>(ids.size() * (has_values ? 16 : 8));
+    std::memcpy(body->data(), sorted.data(), ids.size() * 8);
+    message.body = {body->data(), body->size(), body};
+    return message;
+  };
+  std::vector<uint64_t> all(200);
+  std::iota(all.begin(), all.end(), 0);
+  Message init = make(Type::kInit, 2, all, true);
+  init.extra = Encode(table);
+  ASSERT_TRUE(Deliver(hostile_, {init}));
+  ASSERT_EQ(answers_.at(0).type, Type::kOk) << reason_;
+  Message push = make(Type::kPush, 3, {500}, true);
+  push.encoding = Encoding::kRows;
+  ASSERT_TRUE(Deliver(hostile_, {push}));
+  ASSERT_EQ(answers_.at(0).type, Type::kAccepted) << reason_;
+  const RowTable& rows = node_.shard().FindChunk({IdOf(table.name), 0})->value.rows();
+  const auto is_there = [&](uint64_t id) {
+    const uint64_t mix = Mix(id);
+    return rows.OnDisk({&mix, 1}).empty();
+  };
+  ASSERT_TRUE(is_there(500));
+  const uint64_t away = *std::find_if_not(all.begin(), all.end(), is_there);
+
+  ASSERT_TRUE(
+      Deliver(hostile_, {make(Type::kPull, 4, {away}, false), make(Type::kPull, 5, {500}, false),
+                         make(Type::kPull, 6, {away, 500}, false)}));
+  EXPECT_TRUE(answers_.empty());
+  ASSERT_EQ(readings_.size(), 2U);
+  const auto readings = readings_;
+  ASSERT_TRUE(Deliver(other_, {make(Type::kPull, 1, {500}, false)}));
+  ASSERT_EQ(answers_.size(), 1U);
+  node_.HasRead(readings[1].ticket, 0);  // of the last one, which waits on
+  Take();
+  EXPECT_TRUE(answers_.empty());
+  node_.HasRead(999, 0);
+  node_.HasRead(readings[0].ticket, 0);
+  Take();
+  ASSERT_EQ(answers_.size(), 3U);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(answers_[i].type, Type::kValue);
+    EXPECT_EQ(answers_[i].seq, 4 + i);
+  }
+  ASSERT_TRUE(Deliver(hostile_, {make(Type::kPull, 7, {500}, false)}));
+  EXPECT_EQ(answers_.size(), 1U) << "nothing is held any more";
+
+  ASSERT_TRUE(Deliver(hostile_, {make(Type::kPull, 8, {away}, false)}));
+  ASSERT_EQ(readings_.size(), 1U);
+  const uint64_t ticket = readings_[0].ticket;
+  node_.Closed(hostile_, 0);
+  node_.HasRead(ticket, 0);
+  Take();
+  EXPECT_TRUE(answers_.empty());
+}
 
 TEST_F(HostilePeerTest, ALengthOf2To60) {
   const Frame frame = Forged(Push(2, 1), [](FrameHeader* header, FrameEntry* entry) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -101,8 +103,28 @@ INSTANTIATE_TEST_SUITE_P(, Disks, ::testing::Values("memory", "file"),
 
 TEST(RowFile, SaysWhereNoFileCanBe) {
   EXPECT_EQ(WhatOf([] { RowFile file("/nowhere/at/all"); }),
-            "rows cannot be kept in a file in '/nowhere/at/all': No such file "
-            "or directory");
+            "rows_dir '/nowhere/at/all': rows cannot be kept there: No such file or directory");
+}
+
+// The thread that writes is the parent's: a child of fork() reads what there is, and lets go of it.
+TEST(RowFile, CanBeLetGoInAChildOfFork) {
+  auto file = std::make_unique<RowFile>(std::filesystem::temp_directory_path());
+  const Block block = NewRowMemory(1000);
+  std::memset(block.data, 7, block.size);
+  const auto extent = file->Write(block);
+  file->Flush(10s);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    std::byte byte{};
+    extent->Read(999, 1, &byte);
+    file.reset();
+    _exit(byte == std::byte{7} ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 // A file that may not grow: the write fails, says so, and what was written stays.
@@ -350,6 +372,9 @@ TEST(DiskRows, WhatCannotBeBounded) {
   EXPECT_EQ(
       WhatOf([&] { RowTable(DType::kF32, 4, {}, 1, policy); }),
       "memory for rows is bounded, and there is no folder for the others: rows_dir is not set");
+  policy.memory_max = UINT64_MAX;
+  EXPECT_EQ(CodeOf([&] { RowTable::CheckedPolicy(policy, DType::kF32); }), Code::kInvalidArgument);
+  policy.memory_max = 1 << 20;
   policy.rows_max = 10;
   policy.score = RowPolicy::Score::kNorm;
   EXPECT_EQ(CodeOf([&] { RowTable::CheckedPolicy(policy, DType::kF32); }), Code::kInvalidArgument);

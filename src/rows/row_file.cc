@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "base/process.h"
 
 namespace tkv {
 namespace {
@@ -207,7 +208,8 @@ void RowFile::File::Run() {
   }
 }
 
-RowFile::RowFile(std::string directory) : file_(std::make_shared<File>(std::move(directory))) {
+RowFile::RowFile(std::string directory)
+    : birth_(ForkGeneration()), file_(std::make_shared<File>(std::move(directory))) {
   try {
     writer_ = std::thread([file = file_] { file->Run(); });
   } catch (const std::system_error& error) {
@@ -216,6 +218,11 @@ RowFile::RowFile(std::string directory) : file_(std::make_shared<File>(std::move
 }
 
 RowFile::~RowFile() {
+  if (ForkGeneration() !=
+      birth_) {  // a child of fork() has no such thread, and perhaps a lock of its
+    writer_.detach();
+    return;
+  }
   file_->Stop();
   writer_.join();
 }

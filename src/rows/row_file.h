@@ -28,6 +28,7 @@ class RowFile final : public RowDisk {
  private:
   class File;
   class Piece;
+  const unsigned birth_;
   std::shared_ptr<File> file_;
   std::thread writer_;
 };

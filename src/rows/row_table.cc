@@ -72,6 +72,10 @@ RowPolicy RowTable::CheckedPolicy(const RowPolicy& policy, DType dtype) {
         Code::kInvalidArgument,
         "rows that stay by their norm are in memory: their number is bounded, memory cannot be");
   }
+  if (policy.memory_max > kRowsMax) {
+    throw Fail(Code::kInvalidArgument, "{} bytes of memory for rows, up to 2^63 are possible",
+               policy.memory_max);
+  }
   RowPolicy checked = policy;
   const bool needs_notes =
       policy.age_max > 0 || (policy.rows_max > 0 && policy.score != RowPolicy::Score::kNorm);

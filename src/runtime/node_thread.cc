@@ -134,12 +134,17 @@ void NodeThread::Deliver(NodeOutput output) {
   }
   if (endpoint_ == nullptr) return;
   for (NodeOutput::Reading& reading : output.readings) {
-    if (reader_ == nullptr && !stopping_) {
-      reader_ = std::make_unique<DiskReader>([this](uint64_t ticket) {
-        Run([ticket](Node& node, Time now) { node.HasRead(ticket, now); });
-      });
+    try {
+      if (reader_ == nullptr && !stopping_) {
+        reader_ = std::make_unique<DiskReader>([this](uint64_t ticket) {
+          Run([ticket](Node& node, Time now) { node.HasRead(ticket, now); });
+        });
+      }
+      if (reader_ != nullptr) reader_->Read(reading.ticket, std::move(reading.where));
+    } catch (const std::exception& error) {  // no thread, no memory: this one reads
+      static_cast<void>(error);
+      node_->HasRead(reading.ticket, Now());
     }
-    if (reader_ != nullptr) reader_->Read(reading.ticket, std::move(reading.where));
   }
   const auto or_close = [this](LinkId link, const auto& act) {
     try {
