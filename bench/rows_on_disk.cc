@@ -197,8 +197,8 @@ int main(int argc, char** argv) {
   Random random(1);
   for (int run = 0; run < (is_smoke ? 1 : kRuns); ++run) {
     const auto draw = [&] {
-      std::vector<std::vector<uint64_t>> drawn;
-      for (int i = 0; i < batches; ++i) drawn.push_back(DrawBatch(&random, rows));
+      std::vector<std::vector<uint64_t>> drawn(static_cast<size_t>(batches));
+      for (auto& mixes : drawn) mixes = DrawBatch(&random, rows);
       return drawn;
     };
     const auto rate = [](const auto& drawn, const auto& f) {

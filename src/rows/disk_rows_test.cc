@@ -310,8 +310,8 @@ TEST(DiskRows, MemoryAndDiskAreBounded) {
   RowTable table(DType::kF32, 64, {}, 1, policy, disk);
   Random random(3);
   for (int step = 0; step < 600; ++step) {
-    std::vector<uint64_t> mixes;
-    for (int i = 0; i < 200; ++i) mixes.push_back(Mix(random.Next() % 40'000));
+    std::vector<uint64_t> mixes(200);
+    for (uint64_t& mix : mixes) mix = Mix(random.Next() % 40'000);
     std::sort(mixes.begin(), mixes.end());
     mixes.erase(std::unique(mixes.begin(), mixes.end()), mixes.end());
     Push(&table, mixes, static_cast<float>(step));

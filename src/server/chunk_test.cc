@@ -52,8 +52,8 @@ class ChunkTest : public ::testing::TestWithParam<bool> {  // by rows
   std::vector<float> ValueOf(const Chunk& chunk) {
     Bytes bytes;
     if (GetParam()) {
-      std::vector<uint64_t> mixes;
-      for (uint64_t id = 0; id < kRows; ++id) mixes.push_back(Mix(id));
+      std::vector<uint64_t> mixes(kRows);
+      for (uint64_t id = 0; id < kRows; ++id) mixes[id] = Mix(id);
       bytes = worker_.ReadRows(chunk, mixes);
     } else {
       bytes = chunk.value.Read();
