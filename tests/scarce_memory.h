@@ -52,6 +52,17 @@ Attempt WithMemoryFor(int allocations, F f) {
 [[gnu::noinline]] void* operator new(size_t bytes, std::align_val_t alignment) {
   return tkv::test::Allocate(bytes, static_cast<size_t>(alignment));
 }
+// For temporary buffers of algorithms, which do with less.
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return tkv::test::Allocate(bytes, alignof(std::max_align_t));
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+[[gnu::noinline]] void operator delete(void* memory, const std::nothrow_t&) noexcept {
+  std::free(memory);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {

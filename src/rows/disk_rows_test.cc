@@ -177,7 +177,7 @@ void Insist(MemoryDisk* disk, F f) {
 // random programs on a disk that is late, full, does not write and does not read.
 TEST(DiskRows, AreTheSameAsRowsInMemory) {
   uint64_t on_disk = 0, reads = 0;
-  for (uint64_t seed = 0; seed < 80; ++seed) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const DType dtype = random.Chance(0.5) ? DType::kF32 : DType::kBF16;
@@ -280,8 +280,8 @@ TEST(DiskRows, AreTheSameAsRowsInMemory) {
     disk->Flush(0s);
     EXPECT_EQ(disk->bytes(), 0U) << "places on the disk that nobody has";
   }
-  EXPECT_GT(on_disk, 100'000U);
-  EXPECT_GT(reads, 300'000U);
+  EXPECT_GT(on_disk, 50'000U);
+  EXPECT_GT(reads, 100'000U);
 }
 
 std::vector<uint64_t> MixesOf(uint64_t first, uint64_t count) {

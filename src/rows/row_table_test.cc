@@ -5,10 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <map>
-#include <new>
 #include <optional>
 #include <vector>
 
@@ -17,39 +15,8 @@
 #include "kernels/kernels.h"
 #include "rows/sparse_sum.h"
 #include "tests/arrays.h"
+#include "tests/scarce_memory.h"
 #include "update/program_body.h"
-
-// -----------------------------------------------------------------------------------------------------------------
-// Memory ends at the n-th allocation of this program from now on.
-
-static int allocations_left = -1;  // -1: it does not end
-
-static void* Allocate(size_t bytes, size_t alignment) {
-  if (allocations_left == 0) {
-    allocations_left = -1;  // once, so that the error itself can be told
-    throw std::bad_alloc();
-  }
-  if (allocations_left > 0) --allocations_left;
-  void* const memory = std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-// Not inlined: the compiler would take their parts for pairs that do not belong together.
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  return Allocate(bytes, alignof(std::max_align_t));
-}
-[[gnu::noinline]] void* operator new(size_t bytes, std::align_val_t alignment) {
-  return Allocate(bytes, static_cast<size_t>(alignment));
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
 
 namespace tkv {
 namespace {
@@ -467,11 +434,11 @@ TEST(RowTable, WhereMemoryEndsTheTableIsAsItWas) {
   for (int n = 0;; ++n) {
     RowPlaces places;
     const auto failure = test::FailureOf([&] {
-      allocations_left = n;
+      test::allocations_left = n;
       table.Reserve(batch, &places);
     });
-    const bool has_ended = allocations_left < 0;
-    allocations_left = -1;
+    const bool has_ended = test::allocations_left < 0;
+    test::allocations_left = -1;
     if (!failure.code) {
       EXPECT_FALSE(has_ended);
       break;
