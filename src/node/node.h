@@ -17,6 +17,7 @@
 #include "head/head.h"
 #include "head/member.h"
 #include "node/server_trace.h"
+#include "rows/disk_pages.h"
 #include "server/shard.h"
 #include "wire/frame.h"
 
