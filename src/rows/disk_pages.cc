@@ -1,6 +1,8 @@
 #include "rows/disk_pages.h"
 
 #include <algorithm>
+#include <cstring>
+#include <exception>
 #include <utility>
 
 #include "rows/row_memory.h"
@@ -31,15 +33,19 @@ size_t DiskPages::disk_bytes() const noexcept {
 void DiskPages::Drop(size_t number) noexcept {
   dead_ -= pages_[number].rows;
   pages_[number] = {};
-  unused_.push_back(static_cast<uint32_t>(number));  // into room that Open has made
+  try {
+    unused_.push_back(static_cast<uint32_t>(number));  // into room that Open has made
+  } catch (const std::exception& error) {
+    static_cast<void>(error);  // a copy has no such room: the number stays unused
+  }
 }
 
 void DiskPages::Open(size_t stride, uint64_t rule) {
   Page page;
   page.stride = static_cast<uint32_t>(stride);
   page.rule = rule;
-  const size_t bytes =
-      std::min(page_bytes_, kPageBytesMin << std::min<size_t>(pages_.size() / 2, 20));
+  const size_t bytes = std::min(std::max(page_bytes_, disk_->page_bytes_min()),
+                                kPageBytesMin << std::min<size_t>(pages_.size() / 2, 20));
   const size_t row_bytes = stride + sizeof(uint64_t);
   page.room = static_cast<uint32_t>(std::max<size_t>(1, bytes / row_bytes));
   page.memory = NewRowMemory(row_bytes * page.room);
@@ -56,6 +62,22 @@ void DiskPages::Open(size_t stride, uint64_t rule) {
   }
 }
 
+// Copies may share the page as it is.
+void DiskPages::Shorten(Page* page) const {
+  const size_t records = size_t{page->stride} * page->rows;
+  const size_t mixes = sizeof(uint64_t) * page->rows;
+  const Block memory = NewRowMemory(records + mixes);
+  std::memcpy(memory.data, page->memory.data, records);
+  std::memcpy(memory.data + records, MixesOf(*page, page->memory.data), mixes);
+  if (has_notes_) {
+    const Block notes = NewRowMemory(sizeof(RowNote) * page->rows);
+    std::memcpy(notes.data, page->notes.data, notes.size);
+    page->notes = notes;
+  }
+  page->memory = memory;
+  page->room = page->rows;
+}
+
 // The open page is written, and closed.
 //   returns  whether the disk has taken it
 bool DiskPages::Seal() {
@@ -64,6 +86,7 @@ bool DiskPages::Seal() {
     Drop(std::exchange(open_, kNone));
     return true;
   }
+  if (page.rows < page.room) Shorten(&page);
   // What could not be written stays in memory, which is why no more of it is made.
   page.extent = is_failing_ ? nullptr : disk_->Write(page.memory);
   if (page.extent == nullptr) return false;
@@ -118,21 +141,28 @@ std::optional<DiskPages::Where> DiskPages::WhereIs(uint64_t place, size_t bytes)
 }
 
 void DiskPages::LetGo() {
-  is_failing_ = false;
+  bool has_written = false, has_failed = false;
   std::erase_if(written_, [&](uint32_t number) {
     Page& page = pages_[number];
     if (page.extent == nullptr) return true;  // it has been dropped, and is filled again
-    if (page.extent->state() == Extent::State::kWriting) return false;
     if (page.extent->state() == Extent::State::kWritten) {
       page.memory = {};
+      has_written = true;
       return true;
     }
-    if (!is_failing_) {
-      if (auto again = disk_->Write(page.memory)) page.extent = std::move(again);
-    }
-    is_failing_ = true;  // one at a time
+    has_failed = has_failed || page.extent->state() == Extent::State::kFailed;
     return false;
   });
+  is_failing_ = has_failed && !has_written;
+  if (!has_failed) return;
+  for (const uint32_t number : written_) {
+    Page& page = pages_[number];
+    if (page.extent->state() != Extent::State::kFailed) continue;
+    auto again = disk_->Write(page.memory);
+    if (again == nullptr) return;
+    page.extent = std::move(again);
+    if (is_failing_) return;  // one says whether the disk works
+  }
 }
 
 std::optional<DiskPages::Whole> DiskPages::TakeWorst() {

@@ -106,6 +106,7 @@ class DiskPages {
     return reinterpret_cast<uint64_t*>(memory + size_t{page.stride} * page.room);
   }
   bool Seal();
+  void Shorten(Page* page) const;
   void Open(size_t stride, uint64_t rule);
   void Drop(size_t number) noexcept;
 

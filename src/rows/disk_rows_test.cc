@@ -360,10 +360,34 @@ TEST(DiskRows, ADiskThatIsFullEndsPushesNotTheProcess) {
       << what;
   EXPECT_EQ(table.size(), (pushed - 1) * 100);
   disk->faults = {};
-  table.Settle();  // what could not be written is written
   Push(&table, MixesOf(pushed * 100, 100), 1);
   EXPECT_EQ(table.size(), pushed * 100);
   EXPECT_LE(table.size() - table.Stats().disk_rows, 1000U);
+}
+
+// What an import puts into a copy, and the copy into pages of its own, is written as it is: few rows.
+TEST(DiskRows, CopiesThatTakeATablesPlaceLeaveNoRoomUnused) {
+  RowPolicy policy;
+  policy.memory_max = size_t{1} << 20;
+  policy.has_notes = true;
+  const auto disk = std::make_shared<MemoryDisk>();
+  RowTable table(DType::kF32, 16, {}, 1, policy, disk);
+  Push(&table, MixesOf(0, 40'000), 1);
+  const std::vector<float> values(20 * 16, 2);
+  for (uint64_t step = 0; step < 300; ++step) {
+    RowTable copy = table;
+    const std::vector<uint64_t> mixes = MixesOf(step * 100, 20);
+    copy.Erase(mixes);
+    RowPlaces places;
+    copy.Reserve(mixes, &places);
+    copy.Assign(places,
+                {reinterpret_cast<const std::byte*>(values.data()), table.row_bytes(), nullptr},
+                DType::kF32);
+    copy.NoteImport(places);
+    copy.Settle();
+    table = std::move(copy);
+  }
+  EXPECT_LT(disk->bytes(), 5 * table.Stats().disk_rows * 72 / 2);
 }
 
 TEST(DiskRows, WhatCannotBeBounded) {

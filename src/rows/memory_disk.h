@@ -48,6 +48,7 @@ class MemoryDisk final : public RowDisk, public std::enable_shared_from_this<Mem
   }
   std::string failure() const override { return failure_; }
   uint64_t bytes() const noexcept override { return bytes_; }
+  size_t page_bytes_min() const noexcept override { return 0; }  // many pages of few rows
 
  private:
   class Piece final : public Extent {

@@ -50,6 +50,8 @@ class RowDisk {
   // Why the last write has failed; empty where it has not.
   virtual std::string failure() const = 0;
   virtual uint64_t bytes() const noexcept = 0;  // that extents have
+  // Fewer bytes are not worth a write.
+  virtual size_t page_bytes_min() const noexcept = 0;
 };
 
 }  // namespace tkv

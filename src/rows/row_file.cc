@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <system_error>
@@ -21,7 +22,7 @@
 namespace tkv {
 namespace {
 
-constexpr size_t kPlaceMin = size_t{64} << 10;
+constexpr size_t kPlaceMin = size_t{16} << 10;
 
 // Places are of powers of two, so that one that is free serves the next block; what a block does not use
 // of its place takes no room on the disk.
@@ -89,6 +90,7 @@ class RowFile::File {
                   std::strerror(error));
   }
   int WriteAt(uint64_t at, const Block& block) const noexcept;
+  void GiveBack(std::unique_lock<std::mutex>* lock);
 
   const std::string directory_;
   int fd_ = -1;
@@ -102,8 +104,12 @@ class RowFile::File {
   uint64_t end_ = 0;
   uint64_t bytes_ = 0;
   size_t pieces_ = 0;
-  // Places of so many bytes that nobody has; with room for all that somebody has.
-  std::map<size_t, std::vector<uint64_t>> free_;
+  struct Place {
+    uint64_t at;
+    size_t bytes;
+  };
+  std::vector<Place> released_;                   // with room for all that somebody has
+  std::map<size_t, std::vector<uint64_t>> free_;  // places of so many bytes
 };
 
 class RowFile::Piece final : public Extent {
@@ -135,7 +141,7 @@ bool RowFile::File::Add(const std::shared_ptr<Piece>& piece, const Block& block)
     if (pending_bytes_ > 0 && pending_bytes_ + block.size > kPending) return false;
     const size_t place = PlaceBytes(block.size);
     std::vector<uint64_t>& free = free_[place];
-    free.reserve(std::bit_ceil(pieces_ + 1));
+    released_.reserve(std::bit_ceil(pieces_ + released_.size() + 1));
     pending_.push_back({piece, block});
     if (free.empty()) {
       piece->at_ = end_;
@@ -168,10 +174,30 @@ void RowFile::File::Read(uint64_t at, size_t bytes, void* out) const {
 }
 
 void RowFile::File::Release(uint64_t at, size_t bytes) noexcept {
-  const std::lock_guard lock(mutex_);
-  --pieces_;
-  bytes_ -= bytes;
-  free_[PlaceBytes(bytes)].push_back(at);  // into room that Add has made
+  {
+    const std::lock_guard lock(mutex_);
+    --pieces_;
+    bytes_ -= bytes;
+    released_.push_back({at, bytes});  // into room that Add has made
+  }
+  changed_.notify_all();
+}
+
+// What nobody has takes no room on the disk.
+void RowFile::File::GiveBack(std::unique_lock<std::mutex>* lock) {
+  const Place place = released_.back();
+  released_.pop_back();
+  const size_t bytes = PlaceBytes(place.bytes);
+  lock->unlock();
+  // A file system without holes keeps the bytes for the next block.
+  static_cast<void>(fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                              static_cast<off_t>(place.at), static_cast<off_t>(bytes)));
+  lock->lock();
+  try {
+    free_[bytes].push_back(place.at);
+  } catch (const std::exception& error) {
+    static_cast<void>(error);  // no memory: the file grows instead
+  }
 }
 
 int RowFile::File::WriteAt(uint64_t at, const Block& block) const noexcept {
@@ -188,8 +214,12 @@ int RowFile::File::WriteAt(uint64_t at, const Block& block) const noexcept {
 void RowFile::File::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return is_stopped_ || !pending_.empty(); });
+    changed_.wait(lock, [&] { return is_stopped_ || !pending_.empty() || !released_.empty(); });
     if (is_stopped_) return;
+    if (pending_.empty()) {
+      GiveBack(&lock);
+      continue;
+    }
     Pending next = std::move(pending_.front());
     lock.unlock();
     int error = 0;

@@ -24,6 +24,7 @@ class RowFile final : public RowDisk {
   void Flush(std::chrono::nanoseconds patience) override;
   std::string failure() const override;
   uint64_t bytes() const noexcept override;
+  size_t page_bytes_min() const noexcept override { return size_t{16} << 10; }
 
  private:
   class File;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <new>
@@ -15,9 +16,13 @@
 namespace tkv {
 namespace {
 
-constexpr size_t kAhead = 16;      // rows on their way from memory at a time
-constexpr size_t kReading = 64;    // rows that the disk reads at a time
-constexpr size_t kSlack = 4096;    // rows beyond those that memory has room for, twice
+constexpr size_t kAhead = 16;    // rows on their way from memory at a time
+constexpr size_t kReading = 64;  // rows that the disk reads at a time
+// Rows beyond those that memory has room for, twice.
+constexpr size_t kSlackMax = 4096;
+constexpr size_t kSlackBytes = size_t{1} << 20;
+constexpr std::chrono::seconds kDiskPatience{1};
+constexpr int kIdleMax = 3;
 constexpr size_t kSweptMin = 64;   // rows that are looked at each version
 constexpr uint64_t kTrimmed = 16;  // where there are too many rows, one of so many goes
 
@@ -287,7 +292,7 @@ void RowTable::ReserveSome(std::span<const uint64_t> mixes, bool is_push, RowPla
     places->made_.reserve(missing);
     if (is_push && policy_.admit_count > 1) places->new_candidates_.reserve(missing);
     if (on_disk > 0) {
-      promoted_ += FromDisk(mixes, places);
+      dead_ += FromDisk(mixes, places);
       has_others = true;
     }
     try {
@@ -328,8 +333,8 @@ size_t RowTable::FromDisk(std::span<const uint64_t> mixes, RowPlaces* places) {
   const DiskPages& disk = *pages_.disk();
   for (size_t i = 0; i < numbers.size() + kReading; ++i) {
     if (i < numbers.size()) {
-      const uint64_t place = places->places_[numbers[i]];
-      disk.Prefetch(place, disk.StrideOf(place));
+      const uint64_t place = index_.Find(mixes[numbers[i]]);
+      if (DiskPages::Has(place)) disk.Prefetch(place, disk.StrideOf(place));
     }
     if (i < kReading) continue;
     const uint32_t number = numbers[i - kReading];
@@ -359,15 +364,24 @@ size_t RowTable::FromDisk(std::span<const uint64_t> mixes, RowPlaces* places) {
 
 // Where the disk does not keep up pushes wait for a moment, and then fail: memory has an end, too.
 void RowTable::CheckMemory() {
-  const size_t most = 2 * pages_.RowsInMemoryMax() + kSlack;
-  if (size() - pages_.disk_rows() <= most) return;
-  pages_.disk()->disk()->Flush(std::chrono::seconds(1));
-  Settle();
-  const size_t rows = size() - pages_.disk_rows();
-  if (rows <= most) return;
+  const size_t bound = pages_.RowsInMemoryMax();
+  const size_t slack = std::clamp<size_t>(kSlackBytes / (pages_.row_bytes() + 1), 1, kSlackMax);
+  const auto rows = [&] { return size() - pages_.disk_rows(); };
+  if (rows() <= 2 * bound + slack) return;
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + kDiskPatience;
+  int idle = 0;  // rounds in which nothing has come to the disk
+  for (;;) {
+    const size_t before = rows();
+    Settle();
+    if (rows() <= 2 * bound + slack) return;
+    idle = rows() < before ? 0 : idle + 1;
+    const auto left = end - Clock::now();
+    if (left <= left.zero() || idle > kIdleMax) break;
+    pages_.disk()->disk()->Flush(left);
+  }
   const std::string failure = pages_.disk()->disk()->failure();
-  throw Fail(Code::kResourceExhausted, "{} rows are in memory, which is for {}: {}", rows,
-             pages_.RowsInMemoryMax(),
+  throw Fail(Code::kResourceExhausted, "{} rows are in memory, which is for {}: {}", rows(), bound,
              failure.empty() ? "the disk does not keep up" : failure.c_str());
 }
 
@@ -378,8 +392,11 @@ void RowTable::Settle() noexcept {
       index_.MakeWritable(mix);
       index_.Set(mix, place);
     };
-    pages_.Tidy(
-        2 * std::exchange(promoted_, 0), [&](uint64_t mix) { return index_.Find(mix); }, set);
+    try {
+      pages_.Tidy(2 * std::exchange(dead_, 0), [&](uint64_t mix) { return index_.Find(mix); }, set);
+    } catch (const Error& error) {
+      static_cast<void>(error);  // a page that cannot be read: its rows stay where they are
+    }
     const size_t most = pages_.RowsInMemoryMax(), rows = size() - pages_.disk_rows();
     if (rows <= most) return;
     size_t surplus = rows - most;
@@ -680,6 +697,7 @@ void RowTable::Erase(std::span<const uint64_t> mixes) {
       if (place != RowIndex::kNowhere) {
         if (DiskPages::Has(place)) {
           pages_.FreeOnDisk(place);
+          ++dead_;
         } else {
           pages_.Free(place);
         }

@@ -191,7 +191,7 @@ class RowTable {
       candidates_;  // ids that have been pushed and have no row, packed notes in place of places
   uint64_t evicted_ = 0;
   size_t pushed_ = 0;                           // rows since the version before
-  size_t promoted_ = 0;                         // rows from the disk since Settle
+  size_t dead_ = 0;                             // rows that the disk has lost since Settle
   uint64_t next_row_ = 0, next_candidate_ = 0;  // mixes that are looked at next
 };
 

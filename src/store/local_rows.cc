@@ -265,7 +265,9 @@ void PullRowsOf(std::string_view verb, const Claim& claim, std::span<const RowsP
     const NDArray packed =
         out.contiguous() ? out : NDArray::Empty(out.shape(), out.dtype(), out.context());
     const auto from = IdsOf(ids[i]);
-    ReadRows(rows.table, from.data(), from.size(), packed.HostData(), out.dtype(), threads);
+    NamingKey(verb, items[i].key, [&] {
+      ReadRows(rows.table, from.data(), from.size(), packed.HostData(), out.dtype(), threads);
+    });
     if (!out.contiguous()) out.CopyFrom(packed);
   }
 }
