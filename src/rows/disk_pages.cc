@@ -153,7 +153,8 @@ void DiskPages::LetGo() {
     has_failed = has_failed || page.extent->state() == Extent::State::kFailed;
     return false;
   });
-  is_failing_ = has_failed && !has_written;
+  // Until a write is done, or nothing is left to be written.
+  is_failing_ = !has_written && !written_.empty() && (is_failing_ || has_failed);
   if (!has_failed) return;
   for (const uint32_t number : written_) {
     Page& page = pages_[number];

@@ -143,7 +143,13 @@ bool RowFile::File::Add(const std::shared_ptr<Piece>& piece, const Block& block)
     std::vector<uint64_t>& free = free_[place];
     released_.reserve(std::bit_ceil(pieces_ + released_.size() + 1));
     pending_.push_back({piece, block});
-    if (free.empty()) {
+    // The writer makes holes of what is released only when it has nothing to write.
+    const bool again =
+        free.empty() && !released_.empty() && PlaceBytes(released_.back().bytes) == place;
+    if (again) {
+      piece->at_ = released_.back().at;
+      released_.pop_back();
+    } else if (free.empty()) {
       piece->at_ = end_;
       end_ += place;
     } else {
@@ -248,8 +254,8 @@ RowFile::RowFile(std::string directory)
 }
 
 RowFile::~RowFile() {
-  if (ForkGeneration() !=
-      birth_) {  // a child of fork() has no such thread, and perhaps a lock of its
+  // A child of fork() has no such thread, and perhaps a lock that the thread had.
+  if (ForkGeneration() != birth_) {
     writer_.detach();
     return;
   }

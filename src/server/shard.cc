@@ -337,10 +337,12 @@ std::vector<DiskPages::Where> Shard::OnDisk(LinkId link, const Message& message)
         return table.OnDisk(codec::MixesOf(cut->second.bucket, message.body));
       }
       const RowRange rows = DecodeRowRange(message.extra);
-      return table.OnDisk(table.MixesFrom(rows.first, std::min(rows.count, kPartBytesMax)));
+      const uint64_t most = kPartBytesMax / (table.row_bytes() + 1);
+      return table.OnDisk(table.MixesFrom(rows.first, std::min<uint64_t>(rows.count, most)));
     }
     const auto found = chunks_.find(message.chunk_id());
     if (found == chunks_.end() || !found->second.value.by_rows() || !message.body) return {};
+    if (found->second.value.rows().policy().memory_max == 0) return {};
     const codec::Bucket& bucket = found->second.bucket;
     const size_t count =
         is_pull ? message.body.size / sizeof(uint64_t) : bucket.RowsIn(message.body.size);

@@ -382,7 +382,9 @@ RowsExport LocalStore::ExportRows(const KeyView& key, const RowsFilter& filter) 
       table = entry.rows->table;
       row_shape = entry.rows->row_shape;
     }
-    return ExportOf(row_shape, *table, filter, ThreadsFor(options_.threads));
+    return NamingKey(kVerb, key, [&] {
+      return ExportOf(row_shape, *table, filter, ThreadsFor(options_.threads));
+    });
   });
 }
 
