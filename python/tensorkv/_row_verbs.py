@@ -519,7 +519,8 @@ class KVStoreRows(_core.Store):
         Returns:
             `rows` that are there (those that are gone by age are among them until their turn comes), `candidates`: ids that
             have been pushed less often than `admit` asks for, `evicted` rows since the key was made, `memory_bytes` of all of
-            it, and the `version`: rounds, or with `dist_async` pushes, that the rows have had; `disk_rows` of the rows, those that are on a disk, and the `disk_bytes` that they take there.
+            it, and the `version`: rounds, or with `dist_async` pushes, that the rows have had; `disk_rows` of the rows, those
+            that are on a disk, and the `disk_bytes` that they take there.
 
         Raises:
             KeyNotFoundError: no such key.

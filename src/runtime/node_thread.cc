@@ -125,6 +125,16 @@ void NodeThread::Dispatch() noexcept {
   }
 }
 
+// On the reader's thread.
+void NodeThread::HasRead(uint64_t ticket) noexcept {
+  try {
+    Run([ticket](Node& node, Time now) { node.HasRead(ticket, now); });
+  } catch (const std::exception& error) {
+    const std::lock_guard lock(mutex_);
+    Break(Error(Code::kResourceExhausted, error.what()));
+  }
+}
+
 void NodeThread::Deliver(NodeOutput output) {
   // First: whoever hears of it may end this process.
   if (options_.log) {
@@ -136,9 +146,7 @@ void NodeThread::Deliver(NodeOutput output) {
   for (NodeOutput::Reading& reading : output.readings) {
     try {
       if (reader_ == nullptr && !stopping_) {
-        reader_ = std::make_unique<DiskReader>([this](uint64_t ticket) {
-          Run([ticket](Node& node, Time now) { node.HasRead(ticket, now); });
-        });
+        reader_ = std::make_unique<DiskReader>([this](uint64_t ticket) { HasRead(ticket); });
       }
       if (reader_ != nullptr) reader_->Read(reading.ticket, std::move(reading.where));
     } catch (const std::exception& error) {  // no thread, no memory: this one reads

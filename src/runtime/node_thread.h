@@ -108,6 +108,7 @@ class NodeThread final : private LinkHandler {
   void Received(uint64_t link) override { node_->Received(link, Now()); }
   void Dispatch() noexcept;
   void Deliver(NodeOutput output);
+  void HasRead(uint64_t ticket) noexcept;
   void CountLink(uint64_t link);
   void Read();
   // Whoever sleeps does so until the node's deadline, which may be earlier now.
