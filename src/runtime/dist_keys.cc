@@ -81,6 +81,7 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
                  order_.empty() ? std::nullopt : std::optional(order_.front().is_string()),
                  [&](const KeyView& key) { return keys_.contains(key); });
     const Layout layout = NewLayout();
+    records.reserve(items.size());
     for (const InitItem& item : items) records.push_back(NewValue(verb, item, layout));
   }
   std::vector<Operation> inits;  // all of them before the first key is under way
