@@ -42,8 +42,17 @@ std::string NameInSeconds(const OptionInfo& option) {
   return option.kind == Kind::kDuration ? name.substr(0, name.rfind("_ms")) : std::string();
 }
 
+// What a path stands for, and anything else as it is.
+nb::object WithoutPath(nb::handle value) {
+  if (!nb::hasattr(value, "__fspath__")) return nb::borrow(value);
+  nb::object text = nb::steal(PyOS_FSPath(value.ptr()));
+  if (!text.is_valid()) throw nb::python_error();
+  return text;
+}
+
 // What SetOption takes.
-std::string TextOf(const OptionInfo& option, const std::string& name, nb::handle value) {
+std::string TextOf(const OptionInfo& option, const std::string& name, nb::handle given) {
+  const nb::object value = option.kind == Kind::kText ? WithoutPath(given) : nb::borrow(given);
   const bool is_flag = PyBool_Check(value.ptr());
   if (name == NameInSeconds(option)) {
     double seconds = 0;

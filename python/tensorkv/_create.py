@@ -12,6 +12,7 @@ from .errors import FailedPreconditionError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from os import PathLike
 
     from typing_extensions import Unpack
 
@@ -96,7 +97,7 @@ def create(
     on_death: OnDeath | None = None,
     deterministic: bool | None = None,
     window_bytes: int | None = None,
-    snapshots: str | None = None,
+    snapshots: str | PathLike[str] | None = None,
     snapshot_every: str | None = None,
     transport: Transport | None = None,
     insecure_network: bool | None = None,
@@ -104,7 +105,7 @@ def create(
     silence_ms: int | None = None,
     silence: float | None = None,
     failpoints: str | None = None,
-    rows_dir: str | None = None,
+    rows_dir: str | PathLike[str] | None = None,
     log: LogLevel | None = None,
 ) -> KVStore | TestStore:
     """Make a store.

@@ -56,8 +56,9 @@ def _exact_end(dtype: np.dtype[Any]) -> int:
 
 def _check_float(who: str, one: Any, end: int, dtype: str) -> None:
     """Raise unless a float is a whole number below `end`."""
+    one = float(one)
     if not (np.isfinite(one) and one == np.trunc(one)):
-        raise _no_id(who, float(one))
+        raise _no_id(who, one)
     if abs(one) >= ROWS_MAX:
         raise OutOfRangeError(f"{who}: row {int(one)}; ids are below 2**63")
     if abs(one) >= end:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypedDict, TypeVar
 
 if TYPE_CHECKING:
+    from os import PathLike
     from types import EllipsisType
 
     import numpy as np
@@ -120,7 +121,7 @@ class ClusterOptions(TypedDict, total=False):
     on_death: OnDeath | None
     deterministic: bool | None
     window_bytes: int | None
-    snapshots: str | None
+    snapshots: str | PathLike[str] | None
     snapshot_every: str | None
     transport: Transport | None
     insecure_network: bool | None
@@ -128,7 +129,7 @@ class ClusterOptions(TypedDict, total=False):
     silence_ms: int | None
     silence: float | None
     failpoints: str | None
-    rows_dir: str | None
+    rows_dir: str | PathLike[str] | None
     log: LogLevel | None
 
 

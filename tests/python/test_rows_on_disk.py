@@ -9,7 +9,7 @@ KINDS = ["local", "dist_sync", "dist_async"]
 
 
 def store(kind, folder=None):
-    options = {} if folder is None else {"rows_dir": str(folder)}
+    options = {} if folder is None else {"rows_dir": folder}
     return (
         mx.kv.create(kind, **options) if kind == "local" else mx.kv.create(kind, bootstrap="self", servers=2, **options)
     )
