@@ -99,7 +99,7 @@ build_python_address() {
   cp build/dev/python/_core.abi3.so "$package/" && cp build/dev/cli/tkv "$package/bin/"
 }
 
-part_edges() { build_python_address && run_python_address edges -m "edges and not framework" tests/python tests/cluster; }
+part_edges() { build_python_address && run_python_address edges -n "$(nproc)" --dist loadfile -m "edges and not framework" tests/python tests/cluster; }
 
 # Of tests/python what counts memory, threads or seconds means another program than one with sanitizers.  Of tests/cluster: every
 # transport and launcher once, deaths, cuts, stores that share a rank.

@@ -331,6 +331,7 @@ TEST(RowTable, UpdatesAreThoseOfDenseArraysBitForBit) {
        {"sgd", "momentum", "adam", "adamw", "ftrl", "rmsprop", "nadam", "sgld"}) {
     for (const DType dtype : kFloats) {
       for (const size_t elements : {1, 7, 64, 2500}) {
+        if (elements == 2500 && dtype != DType::kF32) continue;  // several tiles: one type shows it
         for (const bool lazy : {true, false}) {
           CompareWithDense({optimizer, dtype, elements, seed % 3 == 0, lazy}, seed);
           ++seed;

@@ -30,7 +30,7 @@ TEST(Scratch, NobodySharesAnArrayAndLittleIsKept) {
   Random random(1);
   Scratch scratch;
   std::vector<std::pair<NDArray, unsigned char>> taken;
-  for (int step = 0; step < 2000; ++step) {
+  for (int step = 0; step < 500; ++step) {
     if (taken.size() > 6 || (random.Chance(0.5) && !taken.empty())) {
       const size_t which = random.Next() % taken.size();
       const auto& [array, mark] = taken[which];

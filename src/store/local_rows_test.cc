@@ -331,16 +331,18 @@ TEST(LocalRows, AreKeysAsOthersAre) {
 TEST(LocalRows, SnapshotsHaveRowsAndStates) {
   std::string name = ::testing::TempDir() + "tkv-XXXXXX";
   const std::filesystem::path folder = mkdtemp(name.data());
-  constexpr int64_t kIds = 3000, kWidth = 700;  // several blocks
+  constexpr int64_t kIds = 3000;
   std::vector<int64_t> all;
   for (int64_t id = 0; id < kIds; id += 2) all.push_back(id);
   for (const char* optimizer : {"", "sgd", "momentum", "adam", "nadam"}) {
     for (const DType dtype : {DType::kF32, DType::kF16}) {
       for (const bool lazy : {true, false}) {
         if (!lazy && std::string_view(optimizer) != "momentum") continue;
+        const bool is_wide = std::string_view(optimizer) == "adam" && dtype == DType::kF32;
+        const int64_t width = is_wide ? 700 : 30;  // several blocks, or one
         const auto make = [&] {
           auto store = KVStore::Create("local");
-          InitRows(*store, "e", {kWidth}, kIds, dtype, {RowInitializer::Kind::kUniform, -1, 1, 7});
+          InitRows(*store, "e", {width}, kIds, dtype, {RowInitializer::Kind::kUniform, -1, 1, 7});
           store->Init("dense", Full({3}, 1));
           if (*optimizer != '\0') {
             store->SetOptimizer(Optimizer::Create(optimizer, {}, true, lazy));
@@ -349,12 +351,10 @@ TEST(LocalRows, SnapshotsHaveRowsAndStates) {
         };
         const auto step = [&](KVStore& store, uint64_t number) {
           Random random(number);
-          PushRows(store, "e", {Draw(&random, 900, kIds / 2, kWidth, dtype)});
+          PushRows(store, "e", {Draw(&random, 900, kIds / 2, width, dtype)});
           store.Push("dense", Full({3}, 0.5));
         };
-        const auto read = [&](KVStore& store) {
-          return PullRows(store, "e", all, {kWidth}, dtype);
-        };
+        const auto read = [&](KVStore& store) { return PullRows(store, "e", all, {width}, dtype); };
         const auto store = make();
         for (const uint64_t number : {1, 2}) step(*store, number);
         const std::string path = (folder / "all").string();

@@ -89,7 +89,10 @@ def find_python(version):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
+@pytest.mark.parametrize(
+    "version",
+    ["3.10", pytest.param("3.11", marks=pytest.mark.slow), pytest.param("3.12", marks=pytest.mark.slow), "3.13"],
+)
 def test_it_works_on_every_python(wheel, version, tmp_path):
     python = find_python(version)
     if python is None:
