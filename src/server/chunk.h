@@ -134,6 +134,7 @@ struct Chunk {
 
 // One version of a chunk, kept to be read in parts.
 struct ChunkCut {
+  uint64_t seq = 0;  // of the PULL that has made it
   uint32_t store = 0;
   DType dtype{};
   ChunkState state;

@@ -254,7 +254,11 @@ void Shard::SendValue(Session* session, const ChunkId& id, const Chunk& chunk,
     cutter_ = session->id;
     const Key& key = keys_.at(id.key);
     ChunkCut& cut = cuts_[id];
-    cut = ChunkWorker::Cut(WithDueRule(key, chunk), StoreOf(key.meta.name));
+    if (cut.seq < pull.seq) {  // else it comes again: who has been told of that cut reads it
+      cut = ChunkWorker::Cut(WithDueRule(key, chunk), StoreOf(key.meta.name));
+      cut.seq = pull.seq;
+    }
+    reply.number = cut.state.version;
     reply.flags = kNoBody;
     reply.extra = Encode(cut.state);
   } else if (pull.no_body) {

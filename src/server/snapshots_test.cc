@@ -124,6 +124,18 @@ TEST_F(SnapshotTest, ALaterCutTakesThePlaceOfAnEarlierOneAndIsNotReadAsThat) {
   EXPECT_EQ(First(Send(kLink0, Read(6, 0, 2))), 6.0F);
 }
 
+// The network may bring a message twice: who reads has been told of the first cut.
+TEST_F(SnapshotTest, ACutThatComesAgainIsTheOneThatIsKept) {
+  Round(1, 5);
+  Send(kLink0, CutAt(3, 1));
+  Round(2, 6);
+  EXPECT_EQ(Send(kLink0, CutAt(3, 1)).number, 1U);
+  EXPECT_EQ(First(Send(kLink0, Read(4, 0, 1))), 5.0F);
+  EXPECT_EQ(Send(kLink0, CutAt(5, 2)).number, 2U);
+  EXPECT_EQ(Send(kLink0, CutAt(3, 1)).number, 2U) << "one before the last";
+  EXPECT_EQ(First(Send(kLink0, Read(6, 0, 2))), 6.0F);
+}
+
 TEST_F(SnapshotTest, OneWorkerAtATimeCuts) {
   Send(kLink0, CutAt(3, 0));
   ExpectError(kLink1, CutAt(1, 0), Code::kFailedPrecondition);
