@@ -1,0 +1,469 @@
+/* The C interface of TensorKV: what the headers in C++ offer, in C11 and for other languages.
+ *
+ * Conventions, said once:
+ *
+ * Handles.  tkv_array, tkv_store and the others are opaque and counted: who is given one by a function owns a
+ *   count and gives it back by tkv_NOUN_release; tkv_NOUN_retain adds one.  Null may be released.
+ * Errors.  A function that can fail returns a code, TKV_OK where it has done what was asked, and else has
+ *   changed nothing.  Its last argument, which may be null, is set to an error with the code and a message, and to
+ *   null where there is none; the caller releases it.  Outputs are written on success alone.
+ * Null.  A null where a handle, a struct or an output is needed is TKV_INVALID_ARGUMENT, never a crash.
+ * Text.  UTF-8 that ends with a zero.  What a function returns as text belongs to the handle it was asked of;
+ *   text that is handed out as tkv_text is the caller's, to be released.
+ * Structs.  Those with `size` begin with it: the caller sets it by TKV_INIT, and a library of another version
+ *   takes what is missing as zero and refuses what it does not know unless that is zero.  Zero is every field's
+ *   default.
+ * Threads.  Every function may be called from any thread, two of one handle too; only its release ends a
+ *   handle, so that who shares one with a thread retains it for that thread.  A store that is closed while
+ *   others use it gives them TKV_FAILED_PRECONDITION.
+ * Callbacks.  Each comes with a context and a function that frees the context, once, when the library
+ *   needs it no more, on any thread; both may be null.
+ * State.  The library has none that is global, and none of a thread.
+ */
+
+#ifndef TKV_TKV_H_
+#define TKV_TKV_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define TKV_C_API __attribute__((visibility("default")))
+#else
+#define TKV_C_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- errors */
+
+/* The numbers are those of gRPC's status codes. */
+typedef enum tkv_code {
+  TKV_OK = 0,
+  TKV_CANCELLED = 1,
+  TKV_INVALID_ARGUMENT = 3,
+  TKV_DEADLINE_EXCEEDED = 4,
+  TKV_NOT_FOUND = 5,
+  TKV_ALREADY_EXISTS = 6,
+  TKV_RESOURCE_EXHAUSTED = 8,
+  TKV_FAILED_PRECONDITION = 9,
+  TKV_ABORTED = 10,
+  TKV_OUT_OF_RANGE = 11,
+  TKV_UNIMPLEMENTED = 12,
+  TKV_INTERNAL = 13,
+  TKV_UNAVAILABLE = 14,
+  TKV_DATA_LOSS = 15,
+  TKV_UNAUTHENTICATED = 16
+} tkv_code;
+
+typedef struct tkv_error tkv_error;
+/* For callbacks that fail: the message is copied.  Null where there is no memory. */
+TKV_C_API tkv_error* tkv_error_create(tkv_code code, const char* message);
+TKV_C_API tkv_error* tkv_error_retain(tkv_error* error);
+TKV_C_API void tkv_error_release(tkv_error* error);
+TKV_C_API tkv_code tkv_error_code(const tkv_error* error);       /* of null: TKV_OK */
+TKV_C_API const char* tkv_error_message(const tkv_error* error); /* of null: "" */
+TKV_C_API const char* tkv_code_name(tkv_code code); /* "InvalidArgument"; "" of no code */
+
+/* Text that the caller owns. */
+typedef struct tkv_text tkv_text;
+TKV_C_API void tkv_text_release(tkv_text* text);
+TKV_C_API const char* tkv_text_data(const tkv_text* text); /* of null: "" */
+TKV_C_API size_t tkv_text_size(const tkv_text* text);      /* bytes before the zero */
+
+/* What frees the context of a callback, or owned memory. */
+typedef void (*tkv_free)(void* context);
+
+#define TKV_INIT(type) {sizeof(type)}
+
+/* ---- this build */
+
+TKV_C_API const char* tkv_version(void); /* "0.1.0" */
+/* Lines "name = value" about build, machine and options in force. */
+TKV_C_API tkv_code tkv_config(tkv_text** text, tkv_error** error);
+
+/* ---- arrays */
+
+typedef enum tkv_dtype {
+  TKV_F32 = 0,
+  TKV_F64 = 1,
+  TKV_F16 = 2,
+  TKV_BF16 = 3,
+  TKV_I8 = 4,
+  TKV_U8 = 5,
+  TKV_I16 = 6,
+  TKV_I32 = 7,
+  TKV_I64 = 8,
+  TKV_BOOL = 9,
+  TKV_F8E4M3FN = 10,
+  TKV_F8E5M2 = 11,
+  TKV_U16 = 12,
+  TKV_U32 = 13,
+  TKV_U64 = 14,
+  TKV_C64 = 15
+} tkv_dtype;
+TKV_C_API size_t tkv_dtype_size(tkv_dtype dtype);      /* bytes of an element; 0 of no dtype */
+TKV_C_API const char* tkv_dtype_name(tkv_dtype dtype); /* "float32"; "" of no dtype */
+
+typedef enum tkv_device { TKV_CPU = 1, TKV_GPU = 2 } tkv_device;
+typedef struct tkv_context {
+  tkv_device device;
+  int32_t index;
+} tkv_context;
+
+/* A dense tensor; handles may share memory. */
+typedef struct tkv_array tkv_array;
+TKV_C_API tkv_array* tkv_array_retain(tkv_array* array);
+TKV_C_API void tkv_array_release(tkv_array* array);
+
+/* New arrays.  shape: `rank` numbers.  Empty is uninitialised; from_bytes copies. */
+TKV_C_API tkv_code tkv_array_empty(const int64_t* shape, int32_t rank, tkv_dtype dtype,
+                                   tkv_context context, tkv_array** array, tkv_error** error);
+TKV_C_API tkv_code tkv_array_full(const int64_t* shape, int32_t rank, tkv_dtype dtype,
+                                  tkv_context context, double value, tkv_array** array,
+                                  tkv_error** error);
+TKV_C_API tkv_code tkv_array_from_bytes(const void* data, size_t bytes, const int64_t* shape,
+                                        int32_t rank, tkv_dtype dtype, tkv_context context,
+                                        tkv_array** array, tkv_error** error);
+/* A view of the caller's memory, never copied.
+ *   strides  in elements, any sign; null: contiguous in C order
+ *   free     is called with `owner` when nobody needs the memory any more, and not where this fails */
+TKV_C_API tkv_code tkv_array_wrap(void* data, const int64_t* shape, const int64_t* strides,
+                                  int32_t rank, tkv_dtype dtype, tkv_context context,
+                                  int32_t read_only, void* owner, tkv_free free, tkv_array** array,
+                                  tkv_error** error);
+/* DLPack 1.x, as DLManagedTensorVersioned*.  Taking one owns it where it succeeds. */
+TKV_C_API tkv_code tkv_array_from_dlpack(void* managed, tkv_array** array, tkv_error** error);
+TKV_C_API tkv_code tkv_array_to_dlpack(tkv_array* array, void** managed, tkv_error** error);
+
+TKV_C_API int32_t tkv_array_rank(const tkv_array* array);         /* of null: -1 */
+TKV_C_API const int64_t* tkv_array_shape(const tkv_array* array); /* `rank` numbers */
+TKV_C_API int64_t tkv_array_size(const tkv_array* array);         /* elements */
+TKV_C_API size_t tkv_array_bytes(const tkv_array* array);
+TKV_C_API tkv_dtype tkv_array_dtype(const tkv_array* array);
+TKV_C_API tkv_context tkv_array_context(const tkv_array* array);
+TKV_C_API int32_t tkv_array_is_contiguous(const tkv_array* array);
+TKV_C_API int32_t tkv_array_is_read_only(const tkv_array* array);
+/* Elements between neighbours of each axis, to `strides`. */
+TKV_C_API tkv_code tkv_array_strides(const tkv_array* array, int64_t* strides, tkv_error** error);
+/* The first element, in host memory, once operations under way have written it and, where the caller will
+ * `write`, have read it.
+ *   blocks  at most so many milliseconds */
+TKV_C_API tkv_code tkv_array_data(tkv_array* array, int32_t write, int64_t patience_ms, void** data,
+                                  tkv_error** error);
+/* Elements as they lie in C order, of whatever strides. */
+TKV_C_API tkv_code tkv_array_read(tkv_array* array, void* data, size_t bytes, tkv_error** error);
+TKV_C_API tkv_code tkv_array_write(tkv_array* array, const void* data, size_t bytes,
+                                   tkv_error** error);
+
+/* Views that share memory. */
+TKV_C_API tkv_code tkv_array_slice(tkv_array* array, int64_t begin, int64_t end, tkv_array** view,
+                                   tkv_error** error);
+TKV_C_API tkv_code tkv_array_at(tkv_array* array, int64_t index, tkv_array** view,
+                                tkv_error** error);
+TKV_C_API tkv_code tkv_array_reshape(tkv_array* array, const int64_t* shape, int32_t rank,
+                                     tkv_array** view, tkv_error** error);
+/* The same memory where the context has the same kind of memory, else a copy there. */
+TKV_C_API tkv_code tkv_array_with_context(tkv_array* array, tkv_context context, tkv_array** view,
+                                          tkv_error** error);
+TKV_C_API tkv_code tkv_array_copy(tkv_array* array, tkv_array** copy, tkv_error** error);
+TKV_C_API tkv_code tkv_array_copy_from(tkv_array* array, tkv_array* source, tkv_error** error);
+TKV_C_API tkv_code tkv_array_convert(tkv_array* array, tkv_dtype dtype, tkv_array** converted,
+                                     tkv_error** error); /* between float dtypes */
+TKV_C_API tkv_code tkv_array_fill(tkv_array* array, double value, tkv_error** error);
+
+typedef enum tkv_op {
+  TKV_ADD = 0,
+  TKV_SUB = 1,
+  TKV_MUL = 2,
+  TKV_DIV = 3,
+  TKV_MIN = 4,
+  TKV_MAX = 5,
+  TKV_LESS = 6,
+  TKV_LESS_EQUAL = 7,
+  TKV_GREATER = 8,
+  TKV_GREATER_EQUAL = 9,
+  TKV_EQUAL = 10,
+  TKV_NOT_EQUAL = 11
+} tkv_op;
+/* a OP b, by elements; of a null `b`: a OP number, and where `reversed` number OP a.
+ *   out  null: a new array, to *result; else it is written there, and *result is not touched */
+typedef struct tkv_operands {
+  size_t size;
+  tkv_array* a;
+  tkv_array* b;
+  double number;
+  int32_t reversed;
+  tkv_array* out;
+} tkv_operands;
+TKV_C_API tkv_code tkv_array_compute(tkv_op op, const tkv_operands* operands, tkv_array** result,
+                                     tkv_error** error);
+
+/* ---- optimizers and programs */
+
+/* An update as data: the text of docs/programs.md, or a built-in of docs/optimizers.md by name. */
+typedef struct tkv_optimizer tkv_optimizer;
+typedef struct tkv_param {
+  const char* name;
+  double value;
+} tkv_param;
+typedef struct tkv_optimizer_options {
+  size_t size;
+  const tkv_param* params; /* hyperparameters other than their defaults */
+  size_t param_count;
+  int32_t multi_precision; /* float16 and bfloat16 keys keep a float32 master */
+  int32_t not_lazy;        /* rows that a push does not bring are updated, too */
+} tkv_optimizer_options;
+TKV_C_API tkv_code tkv_optimizer_create(const char* name, const tkv_optimizer_options* options,
+                                        tkv_optimizer** optimizer, tkv_error** error);
+TKV_C_API tkv_code tkv_optimizer_from_program(const char* text,
+                                              const tkv_optimizer_options* options,
+                                              tkv_optimizer** optimizer, tkv_error** error);
+TKV_C_API tkv_optimizer* tkv_optimizer_retain(tkv_optimizer* optimizer);
+TKV_C_API void tkv_optimizer_release(tkv_optimizer* optimizer);
+TKV_C_API tkv_code tkv_optimizer_param(const tkv_optimizer* optimizer, const char* name,
+                                       double* value, tkv_error** error);
+TKV_C_API tkv_code tkv_optimizer_set_param(tkv_optimizer* optimizer, const char* name, double value,
+                                           tkv_error** error);
+
+/* ---- stores */
+
+/* A string key where `text` is not null, else an integer key. */
+typedef struct tkv_key {
+  const char* text;
+  int64_t number;
+} tkv_key;
+
+typedef struct tkv_store tkv_store;
+
+/* Told what an operator wants to know.  level: 0 debug to 3 error. */
+typedef void (*tkv_log)(void* context, int32_t level, const char* text);
+/* Called about every 50 ms by a thread that waits; an error that it returns, which becomes the library's,
+ * ends the wait and reaches the caller. */
+typedef tkv_error* (*tkv_interrupt)(void* context);
+
+typedef struct tkv_option {
+  const char* name; /* of docs/options.md */
+  const char* value;
+} tkv_option;
+typedef struct tkv_store_options {
+  size_t size;
+  const tkv_option* options; /* beside those of the environment, TKV_* */
+  size_t option_count;
+  int32_t ignores_environment;
+  tkv_log log;
+  void* log_context;
+  tkv_free log_free;
+  tkv_interrupt interrupt;
+  void* interrupt_context;
+  tkv_free interrupt_free;
+} tkv_store_options;
+/* type: "local", "device", "dist_sync", "dist_async" and the others of docs/api.md, in any case. */
+TKV_C_API tkv_code tkv_store_create(const char* type, const tkv_store_options* options,
+                                    tkv_store** store, tkv_error** error);
+TKV_C_API tkv_store* tkv_store_retain(tkv_store* store);
+/* The last release closes the store, and what goes wrong then is said to its log alone. */
+TKV_C_API void tkv_store_release(tkv_store* store);
+/* Frees all values; every later call but this one is TKV_FAILED_PRECONDITION.
+ *   has_failed  the program has: for the others of the job it is dead, and has not left */
+TKV_C_API tkv_code tkv_store_close(tkv_store* store, int32_t has_failed, tkv_error** error);
+
+/* One key with its arrays: a value for init and broadcast, values to sum for push, outputs for pull. */
+typedef struct tkv_item {
+  tkv_key key;
+  tkv_array* const* arrays;
+  size_t array_count;
+  int32_t priority; /* what waits for a server leaves in this order, highest first */
+} tkv_item;
+
+/* The whole list of a call is checked before any of it changes anything. */
+TKV_C_API tkv_code tkv_store_init(tkv_store* store, const tkv_item* items, size_t count,
+                                  tkv_error** error);
+TKV_C_API tkv_code tkv_store_push(tkv_store* store, const tkv_item* items, size_t count,
+                                  tkv_error** error);
+TKV_C_API tkv_code tkv_store_pull(tkv_store* store, const tkv_item* items, size_t count,
+                                  tkv_error** error);
+TKV_C_API tkv_code tkv_store_pushpull(tkv_store* store, const tkv_item* values, size_t value_count,
+                                      const tkv_item* outs, size_t out_count, tkv_error** error);
+TKV_C_API tkv_code tkv_store_broadcast(tkv_store* store, const tkv_item* values, size_t value_count,
+                                       const tkv_item* outs, size_t out_count, tkv_error** error);
+TKV_C_API tkv_code tkv_store_delete(tkv_store* store, const tkv_key* key, tkv_error** error);
+
+/* ---- tickets: calls under way */
+
+/* The arrays of the call are kept until it has ended; outputs are undefined until then. */
+typedef struct tkv_ticket tkv_ticket;
+TKV_C_API tkv_code tkv_store_push_async(tkv_store* store, const tkv_item* items, size_t count,
+                                        tkv_ticket** ticket, tkv_error** error);
+TKV_C_API tkv_code tkv_store_pull_async(tkv_store* store, const tkv_item* items, size_t count,
+                                        tkv_ticket** ticket, tkv_error** error);
+TKV_C_API tkv_code tkv_store_pushpull_async(tkv_store* store, const tkv_item* values,
+                                            size_t value_count, const tkv_item* outs,
+                                            size_t out_count, tkv_ticket** ticket,
+                                            tkv_error** error);
+TKV_C_API tkv_code tkv_store_barrier_async(tkv_store* store, tkv_ticket** ticket, tkv_error** error);
+TKV_C_API tkv_code tkv_store_save_async(tkv_store* store, const char* path, tkv_ticket** ticket,
+                                        tkv_error** error);
+TKV_C_API tkv_ticket* tkv_ticket_retain(tkv_ticket* ticket);
+TKV_C_API void tkv_ticket_release(tkv_ticket* ticket); /* the call goes on */
+TKV_C_API int32_t tkv_ticket_is_done(const tkv_ticket* ticket);
+/* Until the call has ended, and its error.
+ *   blocks  at most so many milliseconds, then TKV_DEADLINE_EXCEEDED, and the call goes on */
+TKV_C_API tkv_code tkv_ticket_wait(tkv_ticket* ticket, int64_t patience_ms, tkv_error** error);
+/* 1 where the call ends with TKV_CANCELLED, 0 where it had ended before. */
+TKV_C_API int32_t tkv_ticket_cancel(tkv_ticket* ticket);
+/* Calls `ended` once the call has ended, at once where it has; on any thread and under locks of the store,
+ * so that it may do no more than hand on. */
+TKV_C_API tkv_code tkv_ticket_on_end(tkv_ticket* ticket, void (*ended)(void* context),
+                                     void* context, tkv_free free, tkv_error** error);
+
+/* ---- updaters */
+
+/* Combines the sum of a push with the stored value by changing `stored` in place; the arrays are the
+ * library's, and last as long as the call.  Runs on the thread that pushes.  An error that it returns, which
+ * becomes the library's, reaches that caller, and then no key of the push has changed. */
+typedef tkv_error* (*tkv_updater)(void* context, const tkv_key* key, tkv_array* sum,
+                                  tkv_array* stored);
+/* A null updater restores assignment.  Stores of several processes take optimizers alone. */
+TKV_C_API tkv_code tkv_store_set_updater(tkv_store* store, tkv_updater updater, void* context,
+                                         tkv_free free, tkv_error** error);
+TKV_C_API tkv_code tkv_store_set_optimizer(tkv_store* store, tkv_optimizer* optimizer,
+                                           tkv_error** error);
+/* type: "none", "fp16", "bf16", "int8", "2bit", "1bit", "topk"; keys: a pattern, null: all. */
+TKV_C_API tkv_code tkv_store_set_compression(tkv_store* store, const char* type, double threshold,
+                                             double ratio, const char* keys, tkv_error** error);
+
+/* ---- rows: keys kept row by row */
+
+#define TKV_ROWS_MAX ((uint64_t)1 << 63)
+typedef enum tkv_row_kind {
+  TKV_ROW_CONSTANT = 0, /* a */
+  TKV_ROW_UNIFORM = 1,  /* from a to b */
+  TKV_ROW_NORMAL = 2    /* mean a, standard deviation b */
+} tkv_row_kind;
+typedef enum tkv_row_score { TKV_SCORE_AGE = 0, TKV_SCORE_COUNT = 1, TKV_SCORE_NORM = 2 } tkv_row_score;
+typedef struct tkv_table_options {
+  size_t size;
+  const int64_t* row_shape; /* of one row */
+  int32_t row_rank;
+  tkv_dtype dtype;
+  uint64_t row_count; /* ids are below it; 0: TKV_ROWS_MAX */
+  tkv_row_kind initializer;
+  double initializer_a;
+  double initializer_b;
+  uint64_t seed;
+  tkv_array* ids; /* rows that are there from the beginning, or null */
+  tkv_array* values;
+  tkv_optimizer* optimizer; /* of this key alone; null: the store's */
+  uint32_t admit_count;     /* the push of an id that makes its row; 0: the first */
+  uint64_t age_max;         /* versions that a row stays without a push; 0: always */
+  uint64_t rows_max;        /* 0: as many as there are ids */
+  tkv_row_score score;      /* those with the lowest go */
+  int32_t has_notes;        /* for exports of what is new */
+  uint64_t memory_max;      /* bytes of rows in memory, the others are on a disk; 0: all of them */
+} tkv_table_options;
+TKV_C_API tkv_code tkv_store_init_table(tkv_store* store, const tkv_key* key,
+                                        const tkv_table_options* options, tkv_error** error);
+/* ids: (n,) of int64; values: (n, ...).  For pulls `values` is the output. */
+typedef struct tkv_rows_item {
+  tkv_key key;
+  tkv_array* ids;
+  tkv_array* values;
+  int32_t priority;
+} tkv_rows_item;
+/* Rows of one key in several items are summed, each id by itself. */
+TKV_C_API tkv_code tkv_store_push_rows(tkv_store* store, const tkv_rows_item* items, size_t count,
+                                       tkv_error** error);
+TKV_C_API tkv_code tkv_store_pull_rows(tkv_store* store, const tkv_rows_item* items, size_t count,
+                                       tkv_error** error);
+TKV_C_API tkv_code tkv_store_push_rows_async(tkv_store* store, const tkv_rows_item* items,
+                                             size_t count, tkv_ticket** ticket, tkv_error** error);
+TKV_C_API tkv_code tkv_store_pull_rows_async(tkv_store* store, const tkv_rows_item* items,
+                                             size_t count, tkv_ticket** ticket, tkv_error** error);
+typedef struct tkv_rows_filter {
+  size_t size;
+  uint64_t first;
+  uint64_t end;   /* 0: TKV_ROWS_MAX */
+  int32_t is_new; /* only those that a version after `since` has brought */
+  uint64_t since;
+} tkv_rows_filter;
+/* Rows that are there, ascending by id, at one version. */
+TKV_C_API tkv_code tkv_store_export_rows(tkv_store* store, const tkv_key* key,
+                                         const tkv_rows_filter* filter, tkv_array** ids,
+                                         tkv_array** values, uint64_t* version, tkv_error** error);
+TKV_C_API tkv_code tkv_store_import_rows(tkv_store* store, const tkv_key* key, tkv_array* ids,
+                                         tkv_array* values, tkv_error** error);
+typedef struct tkv_table_stats {
+  size_t size;
+  uint64_t rows;
+  uint64_t candidates;
+  uint64_t evicted;
+  uint64_t memory_bytes;
+  uint64_t version;
+  uint64_t disk_rows;
+  uint64_t disk_bytes;
+} tkv_table_stats;
+TKV_C_API tkv_code tkv_store_table_stats(tkv_store* store, const tkv_key* key,
+                                         tkv_table_stats* stats, tkv_error** error);
+
+/* ---- on disk */
+
+TKV_C_API tkv_code tkv_store_save(tkv_store* store, const char* path, tkv_text** snapshot,
+                                  tkv_error** error);
+TKV_C_API tkv_code tkv_store_load(tkv_store* store, const char* path, tkv_error** error);
+/* Makes the keys of the snapshot, and loads it. */
+TKV_C_API tkv_code tkv_store_restore(tkv_store* store, const char* path, tkv_error** error);
+TKV_C_API tkv_code tkv_store_has_snapshot(const char* path, int32_t* has, tkv_error** error);
+TKV_C_API tkv_code tkv_store_save_states(tkv_store* store, const char* file, tkv_error** error);
+TKV_C_API tkv_code tkv_store_load_states(tkv_store* store, const char* file, tkv_error** error);
+
+/* ---- what a store is */
+
+TKV_C_API tkv_code tkv_store_type(tkv_store* store, tkv_text** type, tkv_error** error);
+TKV_C_API int32_t tkv_store_rank(const tkv_store* store);        /* of null: -1 */
+TKV_C_API int32_t tkv_store_num_workers(const tkv_store* store); /* of null: -1 */
+TKV_C_API int32_t tkv_store_has_rejoined(const tkv_store* store);
+TKV_C_API tkv_code tkv_store_barrier(tkv_store* store, tkv_error** error);
+TKV_C_API tkv_code tkv_store_round(tkv_store* store, const tkv_key* key, uint64_t* round,
+                                   tkv_error** error);
+TKV_C_API tkv_code tkv_store_size(tkv_store* store, size_t* keys, tkv_error** error);
+TKV_C_API tkv_code tkv_store_contains(tkv_store* store, const tkv_key* key, int32_t* contains,
+                                      tkv_error** error);
+typedef struct tkv_key_info {
+  size_t size;
+  int32_t rank; /* of the shape; by rows, of that of one row */
+  int64_t shape[32];
+  tkv_dtype dtype;
+  tkv_context context;
+  int32_t by_rows;
+  uint64_t row_count;
+} tkv_key_info;
+TKV_C_API tkv_code tkv_store_describe(tkv_store* store, const tkv_key* key, tkv_key_info* info,
+                                      tkv_error** error);
+/* The keys in the order of init.  The array lives as long as its handle. */
+typedef struct tkv_keys tkv_keys;
+TKV_C_API tkv_code tkv_store_keys(tkv_store* store, tkv_keys** keys, tkv_error** error);
+TKV_C_API const tkv_key* tkv_keys_data(const tkv_keys* keys);
+TKV_C_API size_t tkv_keys_size(const tkv_keys* keys);
+TKV_C_API void tkv_keys_release(tkv_keys* keys);
+/* As JSON: the fields of docs/api.md, kv.stats(). */
+TKV_C_API tkv_code tkv_store_stats(tkv_store* store, tkv_text** json, tkv_error** error);
+
+TKV_C_API tkv_code tkv_store_start_trace(tkv_store* store, tkv_error** error);
+TKV_C_API tkv_code tkv_store_pause_trace(tkv_store* store, tkv_error** error);
+TKV_C_API tkv_code tkv_store_write_trace(tkv_store* store, const char* file, tkv_error** error);
+
+/* ---- servers */
+
+/* Serves as the environment says (tkv launch, DMLC_ROLE, an MPI launcher) until every worker has left. */
+TKV_C_API tkv_code tkv_server_run(const tkv_store_options* options, tkv_error** error);
+/* "worker", "server" or "head" in a launched job, else "". */
+TKV_C_API tkv_code tkv_process_role(tkv_text** role, tkv_error** error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TKV_TKV_H_ */
