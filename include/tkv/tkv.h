@@ -12,12 +12,13 @@
  *   text that is handed out as tkv_text is the caller's, to be released.
  * Structs.  Those with `size` begin with it: the caller sets it by TKV_INIT, and a library of another version
  *   takes what is missing as zero and refuses what it does not know unless that is zero.  Zero is every field's
- *   default.
+ *   default.  A null pointer to options that are all optional stands for the defaults.
  * Threads.  Every function may be called from any thread, two of one handle too; only its release ends a
  *   handle, so that who shares one with a thread retains it for that thread.  A store that is closed while
  *   others use it gives them TKV_FAILED_PRECONDITION.
  * Callbacks.  Each comes with a context and a function that frees the context, once, when the library
- *   needs it no more, on any thread; both may be null.
+ *   needs it no more, on any thread; both may be null.  After a call that has failed the context is the
+ *   caller's still.  No callback may let an exception or a longjmp pass.
  * State.  The library has none that is global, and none of a thread.
  */
 
@@ -35,12 +36,15 @@
 
 #ifdef __cplusplus
 extern "C" {
+#define TKV_INT : int32_t /* an enum's numbers, whatever the caller passes */
+#else
+#define TKV_INT
 #endif
 
 /* ---- errors */
 
 /* The numbers are those of gRPC's status codes. */
-typedef enum tkv_code {
+typedef enum tkv_code TKV_INT {
   TKV_OK = 0,
   TKV_CANCELLED = 1,
   TKV_INVALID_ARGUMENT = 3,
@@ -59,7 +63,8 @@ typedef enum tkv_code {
 } tkv_code;
 
 typedef struct tkv_error tkv_error;
-/* For callbacks that fail: the message is copied.  Null where there is no memory. */
+/* For callbacks that fail: the message is copied, and a code that is none of those above becomes
+ * TKV_INTERNAL.  Null where there is no memory. */
 TKV_C_API tkv_error* tkv_error_create(tkv_code code, const char* message);
 TKV_C_API tkv_error* tkv_error_retain(tkv_error* error);
 TKV_C_API void tkv_error_release(tkv_error* error);
@@ -86,7 +91,7 @@ TKV_C_API tkv_code tkv_config(tkv_text** text, tkv_error** error);
 
 /* ---- arrays */
 
-typedef enum tkv_dtype {
+typedef enum tkv_dtype TKV_INT {
   TKV_F32 = 0,
   TKV_F64 = 1,
   TKV_F16 = 2,
@@ -107,7 +112,7 @@ typedef enum tkv_dtype {
 TKV_C_API size_t tkv_dtype_size(tkv_dtype dtype);      /* bytes of an element; 0 of no dtype */
 TKV_C_API const char* tkv_dtype_name(tkv_dtype dtype); /* "float32"; "" of no dtype */
 
-typedef enum tkv_device { TKV_CPU = 1, TKV_GPU = 2 } tkv_device;
+typedef enum tkv_device TKV_INT { TKV_CPU = 1, TKV_GPU = 2 } tkv_device;
 typedef struct tkv_context {
   tkv_device device;
   int32_t index;
@@ -174,7 +179,7 @@ TKV_C_API tkv_code tkv_array_convert(tkv_array* array, tkv_dtype dtype, tkv_arra
                                      tkv_error** error); /* between float dtypes */
 TKV_C_API tkv_code tkv_array_fill(tkv_array* array, double value, tkv_error** error);
 
-typedef enum tkv_op {
+typedef enum tkv_op TKV_INT {
   TKV_ADD = 0,
   TKV_SUB = 1,
   TKV_MUL = 2,
@@ -200,6 +205,12 @@ typedef struct tkv_operands {
 } tkv_operands;
 TKV_C_API tkv_code tkv_array_compute(tkv_op op, const tkv_operands* operands, tkv_array** result,
                                      tkv_error** error);
+
+/* A string key where `text` is not null, else an integer key. */
+typedef struct tkv_key {
+  const char* text;
+  int64_t number;
+} tkv_key;
 
 /* ---- optimizers and programs */
 
@@ -227,14 +238,12 @@ TKV_C_API tkv_code tkv_optimizer_param(const tkv_optimizer* optimizer, const cha
                                        double* value, tkv_error** error);
 TKV_C_API tkv_code tkv_optimizer_set_param(tkv_optimizer* optimizer, const char* name, double value,
                                            tkv_error** error);
+/* For `key` the hyperparameter counts `factor` times its value. */
+TKV_C_API tkv_code tkv_optimizer_set_multiplier(tkv_optimizer* optimizer, const char* name,
+                                                const tkv_key* key, double factor,
+                                                tkv_error** error);
 
 /* ---- stores */
-
-/* A string key where `text` is not null, else an integer key. */
-typedef struct tkv_key {
-  const char* text;
-  int64_t number;
-} tkv_key;
 
 typedef struct tkv_store tkv_store;
 
@@ -276,6 +285,7 @@ typedef struct tkv_item {
   tkv_array* const* arrays;
   size_t array_count;
   int32_t priority; /* what waits for a server leaves in this order, highest first */
+  const char* mode; /* of a key that is made: "sync" or "async"; null: the store's */
 } tkv_item;
 
 /* The whole list of a call is checked before any of it changes anything. */
@@ -303,7 +313,8 @@ TKV_C_API tkv_code tkv_store_pushpull_async(tkv_store* store, const tkv_item* va
                                             size_t value_count, const tkv_item* outs,
                                             size_t out_count, tkv_ticket** ticket,
                                             tkv_error** error);
-TKV_C_API tkv_code tkv_store_barrier_async(tkv_store* store, tkv_ticket** ticket, tkv_error** error);
+TKV_C_API tkv_code tkv_store_barrier_async(tkv_store* store, tkv_ticket** ticket,
+                                           tkv_error** error);
 TKV_C_API tkv_code tkv_store_save_async(tkv_store* store, const char* path, tkv_ticket** ticket,
                                         tkv_error** error);
 TKV_C_API tkv_ticket* tkv_ticket_retain(tkv_ticket* ticket);
@@ -338,12 +349,16 @@ TKV_C_API tkv_code tkv_store_set_compression(tkv_store* store, const char* type,
 /* ---- rows: keys kept row by row */
 
 #define TKV_ROWS_MAX ((uint64_t)1 << 63)
-typedef enum tkv_row_kind {
+typedef enum tkv_row_kind TKV_INT {
   TKV_ROW_CONSTANT = 0, /* a */
   TKV_ROW_UNIFORM = 1,  /* from a to b */
   TKV_ROW_NORMAL = 2    /* mean a, standard deviation b */
 } tkv_row_kind;
-typedef enum tkv_row_score { TKV_SCORE_AGE = 0, TKV_SCORE_COUNT = 1, TKV_SCORE_NORM = 2 } tkv_row_score;
+typedef enum tkv_row_score TKV_INT {
+  TKV_SCORE_AGE = 0,
+  TKV_SCORE_COUNT = 1,
+  TKV_SCORE_NORM = 2
+} tkv_row_score;
 typedef struct tkv_table_options {
   size_t size;
   const int64_t* row_shape; /* of one row */
@@ -363,6 +378,7 @@ typedef struct tkv_table_options {
   tkv_row_score score;      /* those with the lowest go */
   int32_t has_notes;        /* for exports of what is new */
   uint64_t memory_max;      /* bytes of rows in memory, the others are on a disk; 0: all of them */
+  const char* mode;         /* as of a tkv_item */
 } tkv_table_options;
 TKV_C_API tkv_code tkv_store_init_table(tkv_store* store, const tkv_key* key,
                                         const tkv_table_options* options, tkv_error** error);
