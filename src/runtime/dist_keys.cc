@@ -85,6 +85,7 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
     for (const InitItem& item : items) records.push_back(NewValue(verb, item, layout));
   }
   std::vector<Operation> inits;  // all of them before the first key is under way
+  inits.reserve(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
     inits.push_back(InitOf(verb, *records[i], *items[i].value));
   }
