@@ -41,6 +41,16 @@ TKV_API std::span<const OptionInfo> OptionTable() noexcept;
 // Sets the option of that name to what a text says; durations longer than a century are cut to it.
 //   throws  kInvalidArgument  no such option, naming the nearest; a text that does not fit it
 TKV_API void SetOption(StoreOptions* options, std::string_view name, std::string_view text);
+// The arguments of create() by name, as other languages give them: options of the table, "bootstrap",
+// "rank" and "num_workers".
+struct NamedText {
+  std::string_view name;
+  std::string_view text;
+};
+// Sets them for a store of that type.
+//   throws  kInvalidArgument  as SetOption, and where an argument has no effect on such a store
+TKV_API void SetArguments(StoreOptions* options, std::string_view type,
+                          std::span<const NamedText> arguments);
 // What SetOption would be given for the value in force.
 TKV_API std::string OptionText(const StoreOptions& options, std::string_view name);
 // The same options with durations cut to a century.

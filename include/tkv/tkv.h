@@ -28,11 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__GNUC__)
-#define TKV_C_API __attribute__((visibility("default")))
-#else
-#define TKV_C_API
-#endif
+#include "tkv/api.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -65,18 +61,18 @@ typedef enum tkv_code TKV_INT {
 typedef struct tkv_error tkv_error;
 /* For callbacks that fail: the message is copied, and a code that is none of those above becomes
  * TKV_INTERNAL.  Null where there is no memory. */
-TKV_C_API tkv_error* tkv_error_create(tkv_code code, const char* message);
-TKV_C_API tkv_error* tkv_error_retain(tkv_error* error);
-TKV_C_API void tkv_error_release(tkv_error* error);
-TKV_C_API tkv_code tkv_error_code(const tkv_error* error);       /* of null: TKV_OK */
-TKV_C_API const char* tkv_error_message(const tkv_error* error); /* of null: "" */
-TKV_C_API const char* tkv_code_name(tkv_code code); /* "InvalidArgument"; "" of no code */
+TKV_API tkv_error* tkv_error_create(tkv_code code, const char* message);
+TKV_API tkv_error* tkv_error_retain(tkv_error* error);
+TKV_API void tkv_error_release(tkv_error* error);
+TKV_API tkv_code tkv_error_code(const tkv_error* error);       /* of null: TKV_OK */
+TKV_API const char* tkv_error_message(const tkv_error* error); /* of null: "" */
+TKV_API const char* tkv_code_name(tkv_code code); /* "InvalidArgument"; "" of no code */
 
 /* Text that the caller owns. */
 typedef struct tkv_text tkv_text;
-TKV_C_API void tkv_text_release(tkv_text* text);
-TKV_C_API const char* tkv_text_data(const tkv_text* text); /* of null: "" */
-TKV_C_API size_t tkv_text_size(const tkv_text* text);      /* bytes before the zero */
+TKV_API void tkv_text_release(tkv_text* text);
+TKV_API const char* tkv_text_data(const tkv_text* text); /* of null: "" */
+TKV_API size_t tkv_text_size(const tkv_text* text);      /* bytes before the zero */
 
 /* What frees the context of a callback, or owned memory. */
 typedef void (*tkv_free)(void* context);
@@ -85,9 +81,9 @@ typedef void (*tkv_free)(void* context);
 
 /* ---- this build */
 
-TKV_C_API const char* tkv_version(void); /* "0.1.0" */
+TKV_API const char* tkv_version(void); /* "0.1.0" */
 /* Lines "name = value" about build, machine and options in force. */
-TKV_C_API tkv_code tkv_config(tkv_text** text, tkv_error** error);
+TKV_API tkv_code tkv_config(tkv_text** text, tkv_error** error);
 
 /* ---- arrays */
 
@@ -109,8 +105,8 @@ typedef enum tkv_dtype TKV_INT {
   TKV_U64 = 14,
   TKV_C64 = 15
 } tkv_dtype;
-TKV_C_API size_t tkv_dtype_size(tkv_dtype dtype);      /* bytes of an element; 0 of no dtype */
-TKV_C_API const char* tkv_dtype_name(tkv_dtype dtype); /* "float32"; "" of no dtype */
+TKV_API size_t tkv_dtype_size(tkv_dtype dtype);      /* bytes of an element; 0 of no dtype */
+TKV_API const char* tkv_dtype_name(tkv_dtype dtype); /* "float32"; "" of no dtype */
 
 typedef enum tkv_device TKV_INT { TKV_CPU = 1, TKV_GPU = 2 } tkv_device;
 typedef struct tkv_context {
@@ -120,64 +116,63 @@ typedef struct tkv_context {
 
 /* A dense tensor; handles may share memory. */
 typedef struct tkv_array tkv_array;
-TKV_C_API tkv_array* tkv_array_retain(tkv_array* array);
-TKV_C_API void tkv_array_release(tkv_array* array);
+TKV_API tkv_array* tkv_array_retain(tkv_array* array);
+TKV_API void tkv_array_release(tkv_array* array);
 
 /* New arrays.  shape: `rank` numbers.  Empty is uninitialised; from_bytes copies. */
-TKV_C_API tkv_code tkv_array_empty(const int64_t* shape, int32_t rank, tkv_dtype dtype,
-                                   tkv_context context, tkv_array** array, tkv_error** error);
-TKV_C_API tkv_code tkv_array_full(const int64_t* shape, int32_t rank, tkv_dtype dtype,
-                                  tkv_context context, double value, tkv_array** array,
-                                  tkv_error** error);
-TKV_C_API tkv_code tkv_array_from_bytes(const void* data, size_t bytes, const int64_t* shape,
-                                        int32_t rank, tkv_dtype dtype, tkv_context context,
-                                        tkv_array** array, tkv_error** error);
+TKV_API tkv_code tkv_array_empty(const int64_t* shape, int32_t rank, tkv_dtype dtype,
+                                 tkv_context context, tkv_array** array, tkv_error** error);
+TKV_API tkv_code tkv_array_full(const int64_t* shape, int32_t rank, tkv_dtype dtype,
+                                tkv_context context, double value, tkv_array** array,
+                                tkv_error** error);
+TKV_API tkv_code tkv_array_from_bytes(const void* data, size_t bytes, const int64_t* shape,
+                                      int32_t rank, tkv_dtype dtype, tkv_context context,
+                                      tkv_array** array, tkv_error** error);
 /* A view of the caller's memory, never copied.
  *   strides  in elements, any sign; null: contiguous in C order
  *   free     is called with `owner` when nobody needs the memory any more, and not where this fails */
-TKV_C_API tkv_code tkv_array_wrap(void* data, const int64_t* shape, const int64_t* strides,
-                                  int32_t rank, tkv_dtype dtype, tkv_context context,
-                                  int32_t read_only, void* owner, tkv_free free, tkv_array** array,
-                                  tkv_error** error);
+TKV_API tkv_code tkv_array_wrap(void* data, const int64_t* shape, const int64_t* strides,
+                                int32_t rank, tkv_dtype dtype, tkv_context context,
+                                int32_t read_only, void* owner, tkv_free free, tkv_array** array,
+                                tkv_error** error);
 /* DLPack 1.x, as DLManagedTensorVersioned*.  Taking one owns it where it succeeds. */
-TKV_C_API tkv_code tkv_array_from_dlpack(void* managed, tkv_array** array, tkv_error** error);
-TKV_C_API tkv_code tkv_array_to_dlpack(tkv_array* array, void** managed, tkv_error** error);
+TKV_API tkv_code tkv_array_from_dlpack(void* managed, tkv_array** array, tkv_error** error);
+TKV_API tkv_code tkv_array_to_dlpack(tkv_array* array, void** managed, tkv_error** error);
 
-TKV_C_API int32_t tkv_array_rank(const tkv_array* array);         /* of null: -1 */
-TKV_C_API const int64_t* tkv_array_shape(const tkv_array* array); /* `rank` numbers */
-TKV_C_API int64_t tkv_array_size(const tkv_array* array);         /* elements */
-TKV_C_API size_t tkv_array_bytes(const tkv_array* array);
-TKV_C_API tkv_dtype tkv_array_dtype(const tkv_array* array);
-TKV_C_API tkv_context tkv_array_context(const tkv_array* array);
-TKV_C_API int32_t tkv_array_is_contiguous(const tkv_array* array);
-TKV_C_API int32_t tkv_array_is_read_only(const tkv_array* array);
+TKV_API int32_t tkv_array_rank(const tkv_array* array);         /* of null: -1 */
+TKV_API const int64_t* tkv_array_shape(const tkv_array* array); /* `rank` numbers */
+TKV_API int64_t tkv_array_size(const tkv_array* array);         /* elements */
+TKV_API size_t tkv_array_bytes(const tkv_array* array);
+TKV_API tkv_dtype tkv_array_dtype(const tkv_array* array);
+TKV_API tkv_context tkv_array_context(const tkv_array* array);
+TKV_API int32_t tkv_array_is_contiguous(const tkv_array* array);
+TKV_API int32_t tkv_array_is_read_only(const tkv_array* array);
 /* Elements between neighbours of each axis, to `strides`. */
-TKV_C_API tkv_code tkv_array_strides(const tkv_array* array, int64_t* strides, tkv_error** error);
+TKV_API tkv_code tkv_array_strides(const tkv_array* array, int64_t* strides, tkv_error** error);
 /* The first element, in host memory, once operations under way have written it and, where the caller will
  * `write`, have read it.
  *   blocks  at most so many milliseconds */
-TKV_C_API tkv_code tkv_array_data(tkv_array* array, int32_t write, int64_t patience_ms, void** data,
-                                  tkv_error** error);
+TKV_API tkv_code tkv_array_data(tkv_array* array, int32_t write, int64_t patience_ms, void** data,
+                                tkv_error** error);
 /* Elements as they lie in C order, of whatever strides. */
-TKV_C_API tkv_code tkv_array_read(tkv_array* array, void* data, size_t bytes, tkv_error** error);
-TKV_C_API tkv_code tkv_array_write(tkv_array* array, const void* data, size_t bytes,
-                                   tkv_error** error);
+TKV_API tkv_code tkv_array_read(tkv_array* array, void* data, size_t bytes, tkv_error** error);
+TKV_API tkv_code tkv_array_write(tkv_array* array, const void* data, size_t bytes,
+                                 tkv_error** error);
 
 /* Views that share memory. */
-TKV_C_API tkv_code tkv_array_slice(tkv_array* array, int64_t begin, int64_t end, tkv_array** view,
-                                   tkv_error** error);
-TKV_C_API tkv_code tkv_array_at(tkv_array* array, int64_t index, tkv_array** view,
-                                tkv_error** error);
-TKV_C_API tkv_code tkv_array_reshape(tkv_array* array, const int64_t* shape, int32_t rank,
-                                     tkv_array** view, tkv_error** error);
+TKV_API tkv_code tkv_array_slice(tkv_array* array, int64_t begin, int64_t end, tkv_array** view,
+                                 tkv_error** error);
+TKV_API tkv_code tkv_array_at(tkv_array* array, int64_t index, tkv_array** view, tkv_error** error);
+TKV_API tkv_code tkv_array_reshape(tkv_array* array, const int64_t* shape, int32_t rank,
+                                   tkv_array** view, tkv_error** error);
 /* The same memory where the context has the same kind of memory, else a copy there. */
-TKV_C_API tkv_code tkv_array_with_context(tkv_array* array, tkv_context context, tkv_array** view,
-                                          tkv_error** error);
-TKV_C_API tkv_code tkv_array_copy(tkv_array* array, tkv_array** copy, tkv_error** error);
-TKV_C_API tkv_code tkv_array_copy_from(tkv_array* array, tkv_array* source, tkv_error** error);
-TKV_C_API tkv_code tkv_array_convert(tkv_array* array, tkv_dtype dtype, tkv_array** converted,
-                                     tkv_error** error); /* between float dtypes */
-TKV_C_API tkv_code tkv_array_fill(tkv_array* array, double value, tkv_error** error);
+TKV_API tkv_code tkv_array_with_context(tkv_array* array, tkv_context context, tkv_array** view,
+                                        tkv_error** error);
+TKV_API tkv_code tkv_array_copy(tkv_array* array, tkv_array** copy, tkv_error** error);
+TKV_API tkv_code tkv_array_copy_from(tkv_array* array, tkv_array* source, tkv_error** error);
+TKV_API tkv_code tkv_array_convert(tkv_array* array, tkv_dtype dtype, tkv_array** converted,
+                                   tkv_error** error); /* between float dtypes */
+TKV_API tkv_code tkv_array_fill(tkv_array* array, double value, tkv_error** error);
 
 typedef enum tkv_op TKV_INT {
   TKV_ADD = 0,
@@ -203,8 +198,8 @@ typedef struct tkv_operands {
   int32_t reversed;
   tkv_array* out;
 } tkv_operands;
-TKV_C_API tkv_code tkv_array_compute(tkv_op op, const tkv_operands* operands, tkv_array** result,
-                                     tkv_error** error);
+TKV_API tkv_code tkv_array_compute(tkv_op op, const tkv_operands* operands, tkv_array** result,
+                                   tkv_error** error);
 
 /* A string key where `text` is not null, else an integer key. */
 typedef struct tkv_key {
@@ -227,21 +222,19 @@ typedef struct tkv_optimizer_options {
   int32_t multi_precision; /* float16 and bfloat16 keys keep a float32 master */
   int32_t not_lazy;        /* rows that a push does not bring are updated, too */
 } tkv_optimizer_options;
-TKV_C_API tkv_code tkv_optimizer_create(const char* name, const tkv_optimizer_options* options,
-                                        tkv_optimizer** optimizer, tkv_error** error);
-TKV_C_API tkv_code tkv_optimizer_from_program(const char* text,
-                                              const tkv_optimizer_options* options,
-                                              tkv_optimizer** optimizer, tkv_error** error);
-TKV_C_API tkv_optimizer* tkv_optimizer_retain(tkv_optimizer* optimizer);
-TKV_C_API void tkv_optimizer_release(tkv_optimizer* optimizer);
-TKV_C_API tkv_code tkv_optimizer_param(const tkv_optimizer* optimizer, const char* name,
-                                       double* value, tkv_error** error);
-TKV_C_API tkv_code tkv_optimizer_set_param(tkv_optimizer* optimizer, const char* name, double value,
-                                           tkv_error** error);
+TKV_API tkv_code tkv_optimizer_create(const char* name, const tkv_optimizer_options* options,
+                                      tkv_optimizer** optimizer, tkv_error** error);
+TKV_API tkv_code tkv_optimizer_from_program(const char* text, const tkv_optimizer_options* options,
+                                            tkv_optimizer** optimizer, tkv_error** error);
+TKV_API tkv_optimizer* tkv_optimizer_retain(tkv_optimizer* optimizer);
+TKV_API void tkv_optimizer_release(tkv_optimizer* optimizer);
+TKV_API tkv_code tkv_optimizer_param(const tkv_optimizer* optimizer, const char* name,
+                                     double* value, tkv_error** error);
+TKV_API tkv_code tkv_optimizer_set_param(tkv_optimizer* optimizer, const char* name, double value,
+                                         tkv_error** error);
 /* For `key` the hyperparameter counts `factor` times its value. */
-TKV_C_API tkv_code tkv_optimizer_set_multiplier(tkv_optimizer* optimizer, const char* name,
-                                                const tkv_key* key, double factor,
-                                                tkv_error** error);
+TKV_API tkv_code tkv_optimizer_set_multiplier(tkv_optimizer* optimizer, const char* name,
+                                              const tkv_key* key, double factor, tkv_error** error);
 
 /* ---- stores */
 
@@ -270,14 +263,14 @@ typedef struct tkv_store_options {
   tkv_free interrupt_free;
 } tkv_store_options;
 /* type: "local", "device", "dist_sync", "dist_async" and the others of docs/api.md, in any case. */
-TKV_C_API tkv_code tkv_store_create(const char* type, const tkv_store_options* options,
-                                    tkv_store** store, tkv_error** error);
-TKV_C_API tkv_store* tkv_store_retain(tkv_store* store);
+TKV_API tkv_code tkv_store_create(const char* type, const tkv_store_options* options,
+                                  tkv_store** store, tkv_error** error);
+TKV_API tkv_store* tkv_store_retain(tkv_store* store);
 /* The last release closes the store, and what goes wrong then is said to its log alone. */
-TKV_C_API void tkv_store_release(tkv_store* store);
+TKV_API void tkv_store_release(tkv_store* store);
 /* Frees all values; every later call but this one is TKV_FAILED_PRECONDITION.
  *   has_failed  the program has: for the others of the job it is dead, and has not left */
-TKV_C_API tkv_code tkv_store_close(tkv_store* store, int32_t has_failed, tkv_error** error);
+TKV_API tkv_code tkv_store_close(tkv_store* store, int32_t has_failed, tkv_error** error);
 
 /* One key with its arrays: a value for init and broadcast, values to sum for push, outputs for pull. */
 typedef struct tkv_item {
@@ -289,46 +282,44 @@ typedef struct tkv_item {
 } tkv_item;
 
 /* The whole list of a call is checked before any of it changes anything. */
-TKV_C_API tkv_code tkv_store_init(tkv_store* store, const tkv_item* items, size_t count,
-                                  tkv_error** error);
-TKV_C_API tkv_code tkv_store_push(tkv_store* store, const tkv_item* items, size_t count,
-                                  tkv_error** error);
-TKV_C_API tkv_code tkv_store_pull(tkv_store* store, const tkv_item* items, size_t count,
-                                  tkv_error** error);
-TKV_C_API tkv_code tkv_store_pushpull(tkv_store* store, const tkv_item* values, size_t value_count,
-                                      const tkv_item* outs, size_t out_count, tkv_error** error);
-TKV_C_API tkv_code tkv_store_broadcast(tkv_store* store, const tkv_item* values, size_t value_count,
-                                       const tkv_item* outs, size_t out_count, tkv_error** error);
-TKV_C_API tkv_code tkv_store_delete(tkv_store* store, const tkv_key* key, tkv_error** error);
+TKV_API tkv_code tkv_store_init(tkv_store* store, const tkv_item* items, size_t count,
+                                tkv_error** error);
+TKV_API tkv_code tkv_store_push(tkv_store* store, const tkv_item* items, size_t count,
+                                tkv_error** error);
+TKV_API tkv_code tkv_store_pull(tkv_store* store, const tkv_item* items, size_t count,
+                                tkv_error** error);
+TKV_API tkv_code tkv_store_pushpull(tkv_store* store, const tkv_item* values, size_t value_count,
+                                    const tkv_item* outs, size_t out_count, tkv_error** error);
+TKV_API tkv_code tkv_store_broadcast(tkv_store* store, const tkv_item* values, size_t value_count,
+                                     const tkv_item* outs, size_t out_count, tkv_error** error);
+TKV_API tkv_code tkv_store_delete(tkv_store* store, const tkv_key* key, tkv_error** error);
 
 /* ---- tickets: calls under way */
 
 /* The arrays of the call are kept until it has ended; outputs are undefined until then. */
 typedef struct tkv_ticket tkv_ticket;
-TKV_C_API tkv_code tkv_store_push_async(tkv_store* store, const tkv_item* items, size_t count,
-                                        tkv_ticket** ticket, tkv_error** error);
-TKV_C_API tkv_code tkv_store_pull_async(tkv_store* store, const tkv_item* items, size_t count,
-                                        tkv_ticket** ticket, tkv_error** error);
-TKV_C_API tkv_code tkv_store_pushpull_async(tkv_store* store, const tkv_item* values,
-                                            size_t value_count, const tkv_item* outs,
-                                            size_t out_count, tkv_ticket** ticket,
-                                            tkv_error** error);
-TKV_C_API tkv_code tkv_store_barrier_async(tkv_store* store, tkv_ticket** ticket,
-                                           tkv_error** error);
-TKV_C_API tkv_code tkv_store_save_async(tkv_store* store, const char* path, tkv_ticket** ticket,
-                                        tkv_error** error);
-TKV_C_API tkv_ticket* tkv_ticket_retain(tkv_ticket* ticket);
-TKV_C_API void tkv_ticket_release(tkv_ticket* ticket); /* the call goes on */
-TKV_C_API int32_t tkv_ticket_is_done(const tkv_ticket* ticket);
+TKV_API tkv_code tkv_store_push_async(tkv_store* store, const tkv_item* items, size_t count,
+                                      tkv_ticket** ticket, tkv_error** error);
+TKV_API tkv_code tkv_store_pull_async(tkv_store* store, const tkv_item* items, size_t count,
+                                      tkv_ticket** ticket, tkv_error** error);
+TKV_API tkv_code tkv_store_pushpull_async(tkv_store* store, const tkv_item* values,
+                                          size_t value_count, const tkv_item* outs,
+                                          size_t out_count, tkv_ticket** ticket, tkv_error** error);
+TKV_API tkv_code tkv_store_barrier_async(tkv_store* store, tkv_ticket** ticket, tkv_error** error);
+TKV_API tkv_code tkv_store_save_async(tkv_store* store, const char* path, tkv_ticket** ticket,
+                                      tkv_error** error);
+TKV_API tkv_ticket* tkv_ticket_retain(tkv_ticket* ticket);
+TKV_API void tkv_ticket_release(tkv_ticket* ticket); /* the call goes on */
+TKV_API int32_t tkv_ticket_is_done(const tkv_ticket* ticket);
 /* Until the call has ended, and its error.
  *   blocks  at most so many milliseconds, then TKV_DEADLINE_EXCEEDED, and the call goes on */
-TKV_C_API tkv_code tkv_ticket_wait(tkv_ticket* ticket, int64_t patience_ms, tkv_error** error);
+TKV_API tkv_code tkv_ticket_wait(tkv_ticket* ticket, int64_t patience_ms, tkv_error** error);
 /* 1 where the call ends with TKV_CANCELLED, 0 where it had ended before. */
-TKV_C_API int32_t tkv_ticket_cancel(tkv_ticket* ticket);
+TKV_API int32_t tkv_ticket_cancel(tkv_ticket* ticket);
 /* Calls `ended` once the call has ended, at once where it has; on any thread and under locks of the store,
  * so that it may do no more than hand on. */
-TKV_C_API tkv_code tkv_ticket_on_end(tkv_ticket* ticket, void (*ended)(void* context),
-                                     void* context, tkv_free free, tkv_error** error);
+TKV_API tkv_code tkv_ticket_on_end(tkv_ticket* ticket, void (*ended)(void* context), void* context,
+                                   tkv_free free, tkv_error** error);
 
 /* ---- updaters */
 
@@ -338,13 +329,13 @@ TKV_C_API tkv_code tkv_ticket_on_end(tkv_ticket* ticket, void (*ended)(void* con
 typedef tkv_error* (*tkv_updater)(void* context, const tkv_key* key, tkv_array* sum,
                                   tkv_array* stored);
 /* A null updater restores assignment.  Stores of several processes take optimizers alone. */
-TKV_C_API tkv_code tkv_store_set_updater(tkv_store* store, tkv_updater updater, void* context,
-                                         tkv_free free, tkv_error** error);
-TKV_C_API tkv_code tkv_store_set_optimizer(tkv_store* store, tkv_optimizer* optimizer,
-                                           tkv_error** error);
+TKV_API tkv_code tkv_store_set_updater(tkv_store* store, tkv_updater updater, void* context,
+                                       tkv_free free, tkv_error** error);
+TKV_API tkv_code tkv_store_set_optimizer(tkv_store* store, tkv_optimizer* optimizer,
+                                         tkv_error** error);
 /* type: "none", "fp16", "bf16", "int8", "2bit", "1bit", "topk"; keys: a pattern, null: all. */
-TKV_C_API tkv_code tkv_store_set_compression(tkv_store* store, const char* type, double threshold,
-                                             double ratio, const char* keys, tkv_error** error);
+TKV_API tkv_code tkv_store_set_compression(tkv_store* store, const char* type, double threshold,
+                                           double ratio, const char* keys, tkv_error** error);
 
 /* ---- rows: keys kept row by row */
 
@@ -380,8 +371,8 @@ typedef struct tkv_table_options {
   uint64_t memory_max;      /* bytes of rows in memory, the others are on a disk; 0: all of them */
   const char* mode;         /* as of a tkv_item */
 } tkv_table_options;
-TKV_C_API tkv_code tkv_store_init_table(tkv_store* store, const tkv_key* key,
-                                        const tkv_table_options* options, tkv_error** error);
+TKV_API tkv_code tkv_store_init_table(tkv_store* store, const tkv_key* key,
+                                      const tkv_table_options* options, tkv_error** error);
 /* ids: (n,) of int64; values: (n, ...).  For pulls `values` is the output. */
 typedef struct tkv_rows_item {
   tkv_key key;
@@ -390,14 +381,14 @@ typedef struct tkv_rows_item {
   int32_t priority;
 } tkv_rows_item;
 /* Rows of one key in several items are summed, each id by itself. */
-TKV_C_API tkv_code tkv_store_push_rows(tkv_store* store, const tkv_rows_item* items, size_t count,
-                                       tkv_error** error);
-TKV_C_API tkv_code tkv_store_pull_rows(tkv_store* store, const tkv_rows_item* items, size_t count,
-                                       tkv_error** error);
-TKV_C_API tkv_code tkv_store_push_rows_async(tkv_store* store, const tkv_rows_item* items,
-                                             size_t count, tkv_ticket** ticket, tkv_error** error);
-TKV_C_API tkv_code tkv_store_pull_rows_async(tkv_store* store, const tkv_rows_item* items,
-                                             size_t count, tkv_ticket** ticket, tkv_error** error);
+TKV_API tkv_code tkv_store_push_rows(tkv_store* store, const tkv_rows_item* items, size_t count,
+                                     tkv_error** error);
+TKV_API tkv_code tkv_store_pull_rows(tkv_store* store, const tkv_rows_item* items, size_t count,
+                                     tkv_error** error);
+TKV_API tkv_code tkv_store_push_rows_async(tkv_store* store, const tkv_rows_item* items,
+                                           size_t count, tkv_ticket** ticket, tkv_error** error);
+TKV_API tkv_code tkv_store_pull_rows_async(tkv_store* store, const tkv_rows_item* items,
+                                           size_t count, tkv_ticket** ticket, tkv_error** error);
 typedef struct tkv_rows_filter {
   size_t size;
   uint64_t first;
@@ -406,11 +397,11 @@ typedef struct tkv_rows_filter {
   uint64_t since;
 } tkv_rows_filter;
 /* Rows that are there, ascending by id, at one version. */
-TKV_C_API tkv_code tkv_store_export_rows(tkv_store* store, const tkv_key* key,
-                                         const tkv_rows_filter* filter, tkv_array** ids,
-                                         tkv_array** values, uint64_t* version, tkv_error** error);
-TKV_C_API tkv_code tkv_store_import_rows(tkv_store* store, const tkv_key* key, tkv_array* ids,
-                                         tkv_array* values, tkv_error** error);
+TKV_API tkv_code tkv_store_export_rows(tkv_store* store, const tkv_key* key,
+                                       const tkv_rows_filter* filter, tkv_array** ids,
+                                       tkv_array** values, uint64_t* version, tkv_error** error);
+TKV_API tkv_code tkv_store_import_rows(tkv_store* store, const tkv_key* key, tkv_array* ids,
+                                       tkv_array* values, tkv_error** error);
 typedef struct tkv_table_stats {
   size_t size;
   uint64_t rows;
@@ -421,32 +412,32 @@ typedef struct tkv_table_stats {
   uint64_t disk_rows;
   uint64_t disk_bytes;
 } tkv_table_stats;
-TKV_C_API tkv_code tkv_store_table_stats(tkv_store* store, const tkv_key* key,
-                                         tkv_table_stats* stats, tkv_error** error);
+TKV_API tkv_code tkv_store_table_stats(tkv_store* store, const tkv_key* key, tkv_table_stats* stats,
+                                       tkv_error** error);
 
 /* ---- on disk */
 
-TKV_C_API tkv_code tkv_store_save(tkv_store* store, const char* path, tkv_text** snapshot,
-                                  tkv_error** error);
-TKV_C_API tkv_code tkv_store_load(tkv_store* store, const char* path, tkv_error** error);
+TKV_API tkv_code tkv_store_save(tkv_store* store, const char* path, tkv_text** snapshot,
+                                tkv_error** error);
+TKV_API tkv_code tkv_store_load(tkv_store* store, const char* path, tkv_error** error);
 /* Makes the keys of the snapshot, and loads it. */
-TKV_C_API tkv_code tkv_store_restore(tkv_store* store, const char* path, tkv_error** error);
-TKV_C_API tkv_code tkv_store_has_snapshot(const char* path, int32_t* has, tkv_error** error);
-TKV_C_API tkv_code tkv_store_save_states(tkv_store* store, const char* file, tkv_error** error);
-TKV_C_API tkv_code tkv_store_load_states(tkv_store* store, const char* file, tkv_error** error);
+TKV_API tkv_code tkv_store_restore(tkv_store* store, const char* path, tkv_error** error);
+TKV_API tkv_code tkv_store_has_snapshot(const char* path, int32_t* has, tkv_error** error);
+TKV_API tkv_code tkv_store_save_states(tkv_store* store, const char* file, tkv_error** error);
+TKV_API tkv_code tkv_store_load_states(tkv_store* store, const char* file, tkv_error** error);
 
 /* ---- what a store is */
 
-TKV_C_API tkv_code tkv_store_type(tkv_store* store, tkv_text** type, tkv_error** error);
-TKV_C_API int32_t tkv_store_rank(const tkv_store* store);        /* of null: -1 */
-TKV_C_API int32_t tkv_store_num_workers(const tkv_store* store); /* of null: -1 */
-TKV_C_API int32_t tkv_store_has_rejoined(const tkv_store* store);
-TKV_C_API tkv_code tkv_store_barrier(tkv_store* store, tkv_error** error);
-TKV_C_API tkv_code tkv_store_round(tkv_store* store, const tkv_key* key, uint64_t* round,
-                                   tkv_error** error);
-TKV_C_API tkv_code tkv_store_size(tkv_store* store, size_t* keys, tkv_error** error);
-TKV_C_API tkv_code tkv_store_contains(tkv_store* store, const tkv_key* key, int32_t* contains,
-                                      tkv_error** error);
+TKV_API tkv_code tkv_store_type(tkv_store* store, tkv_text** type, tkv_error** error);
+TKV_API int32_t tkv_store_rank(const tkv_store* store);        /* of null: -1 */
+TKV_API int32_t tkv_store_num_workers(const tkv_store* store); /* of null: -1 */
+TKV_API int32_t tkv_store_has_rejoined(const tkv_store* store);
+TKV_API tkv_code tkv_store_barrier(tkv_store* store, tkv_error** error);
+TKV_API tkv_code tkv_store_round(tkv_store* store, const tkv_key* key, uint64_t* round,
+                                 tkv_error** error);
+TKV_API tkv_code tkv_store_size(tkv_store* store, size_t* keys, tkv_error** error);
+TKV_API tkv_code tkv_store_contains(tkv_store* store, const tkv_key* key, int32_t* contains,
+                                    tkv_error** error);
 typedef struct tkv_key_info {
   size_t size;
   int32_t rank; /* of the shape; by rows, of that of one row */
@@ -456,27 +447,27 @@ typedef struct tkv_key_info {
   int32_t by_rows;
   uint64_t row_count;
 } tkv_key_info;
-TKV_C_API tkv_code tkv_store_describe(tkv_store* store, const tkv_key* key, tkv_key_info* info,
-                                      tkv_error** error);
+TKV_API tkv_code tkv_store_describe(tkv_store* store, const tkv_key* key, tkv_key_info* info,
+                                    tkv_error** error);
 /* The keys in the order of init.  The array lives as long as its handle. */
 typedef struct tkv_keys tkv_keys;
-TKV_C_API tkv_code tkv_store_keys(tkv_store* store, tkv_keys** keys, tkv_error** error);
-TKV_C_API const tkv_key* tkv_keys_data(const tkv_keys* keys);
-TKV_C_API size_t tkv_keys_size(const tkv_keys* keys);
-TKV_C_API void tkv_keys_release(tkv_keys* keys);
+TKV_API tkv_code tkv_store_keys(tkv_store* store, tkv_keys** keys, tkv_error** error);
+TKV_API const tkv_key* tkv_keys_data(const tkv_keys* keys);
+TKV_API size_t tkv_keys_size(const tkv_keys* keys);
+TKV_API void tkv_keys_release(tkv_keys* keys);
 /* As JSON: the fields of docs/api.md, kv.stats(). */
-TKV_C_API tkv_code tkv_store_stats(tkv_store* store, tkv_text** json, tkv_error** error);
+TKV_API tkv_code tkv_store_stats(tkv_store* store, tkv_text** json, tkv_error** error);
 
-TKV_C_API tkv_code tkv_store_start_trace(tkv_store* store, tkv_error** error);
-TKV_C_API tkv_code tkv_store_pause_trace(tkv_store* store, tkv_error** error);
-TKV_C_API tkv_code tkv_store_write_trace(tkv_store* store, const char* file, tkv_error** error);
+TKV_API tkv_code tkv_store_start_trace(tkv_store* store, tkv_error** error);
+TKV_API tkv_code tkv_store_pause_trace(tkv_store* store, tkv_error** error);
+TKV_API tkv_code tkv_store_write_trace(tkv_store* store, const char* file, tkv_error** error);
 
 /* ---- servers */
 
 /* Serves as the environment says (tkv launch, DMLC_ROLE, an MPI launcher) until every worker has left. */
-TKV_C_API tkv_code tkv_server_run(const tkv_store_options* options, tkv_error** error);
+TKV_API tkv_code tkv_server_run(const tkv_store_options* options, tkv_error** error);
 /* "worker", "server" or "head" in a launched job, else "". */
-TKV_C_API tkv_code tkv_process_role(tkv_text** role, tkv_error** error);
+TKV_API tkv_code tkv_process_role(tkv_text** role, tkv_error** error);
 
 #ifdef __cplusplus
 }

@@ -15,7 +15,6 @@ namespace tkv::python {
 namespace {
 
 using Kind = OptionInfo::Kind;
-using Scope = OptionInfo::Scope;
 
 std::string Shown(nb::handle value) { return nb::cast<std::string>(nb::repr(value)); }
 
@@ -77,15 +76,12 @@ const OptionInfo* Find(const std::string& name) {
   return nullptr;
 }
 
-int Place(const std::string& name, nb::handle value) {
-  int number = 0;
+std::string PlaceText(const std::string& name, nb::handle value) {
+  int64_t number = 0;
   if (PyBool_Check(value.ptr()) || !nb::try_cast(value, number)) {
     throw WrongType(name, value, "an int");
   }
-  if (number < 0) {
-    throw Fail(Code::kInvalidArgument, "create: {}={}: a whole number is needed", name, number);
-  }
-  return number;
+  return Format("{}", number);
 }
 
 nb::builtin_exception NoSuchOption(const std::string& name) {
@@ -99,46 +95,36 @@ nb::builtin_exception NoSuchOption(const std::string& name) {
       Format("create() has no option '{}'{}", name, DidYouMean(name, views)).c_str());
 }
 
-Scope ScopeOf(const std::string& type, const StoreOptions& options) {
-  if (IsLocal(type)) return Scope::kAny;
-  return options.bootstrap == "self" ? Scope::kDistributed : Scope::kProcesses;
-}
-
-void CheckScope(const OptionInfo& option, const std::string& text, const std::string& type,
-                Scope scope) {
-  if (option.scope <= scope || text == option.default_text) return;
-  throw Fail(Code::kInvalidArgument, "create '{}': {}={} has no effect: it is an option of {}",
-             type, option.name, text,
-             scope == Scope::kAny ? "distributed stores" : "jobs of several processes");
-}
-
-// How processes find each other is for stores of several.
-void CheckNoBootstrap(const std::string& type, nb::handle bootstrap, const StoreOptions& options) {
-  const char* given = nullptr;
-  if (options.num_workers != 0) given = "num_workers";
-  if (options.rank >= 0) given = "rank";
-  if (!bootstrap.is_none()) given = "bootstrap";
-  if (given == nullptr) return;
-  throw Fail(Code::kInvalidArgument,
-             "create '{}': {} has no effect: it is an option of distributed stores", type, given);
-}
-
-using Texts = std::vector<std::pair<const OptionInfo*, std::string>>;
-
-void AddText(const OptionInfo& option, const std::string& name, nb::handle value, Texts* texts) {
-  for (const auto& [other, text] : *texts) {
-    if (other != &option) continue;
-    throw Fail(Code::kInvalidArgument, "create: {} and {} are one option", option.name,
-               NameInSeconds(option));
+// What SetArguments takes, by the names that the table of options has.
+class Arguments {
+ public:
+  void Add(const std::string& name, std::string text) {
+    texts_.emplace_back(name, std::move(text));
   }
-  texts->emplace_back(&option, TextOf(option, name, value));
-}
+  void AddOption(const OptionInfo& option, const std::string& name, nb::handle value) {
+    for (const auto& [other, text] : texts_) {
+      if (other != option.name) continue;
+      throw Fail(Code::kInvalidArgument, "create: {} and {} are one option", option.name,
+                 NameInSeconds(option));
+    }
+    Add(option.name, TextOf(option, name, value));
+  }
+  std::vector<NamedText> Views() const {
+    std::vector<NamedText> views;
+    views.reserve(texts_.size());
+    for (const auto& [name, text] : texts_) views.push_back({name, text});
+    return views;
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> texts_;
+};
 
 }  // namespace
 
 StoreOptions ParseOptions(const nb::dict& given, const std::string& type) {
   StoreOptions options = OptionsFromEnvironment();
-  Texts texts;
+  Arguments arguments;
   nb::object bootstrap = nb::none();
   // A copy, because what is looked at may run Python code.
   const nb::dict own = nb::steal<nb::dict>(PyDict_Copy(given.ptr()));
@@ -149,27 +135,20 @@ StoreOptions ParseOptions(const nb::dict& given, const std::string& type) {
     if (option == nullptr && !is_place && name != "bootstrap") throw NoSuchOption(name);
     if (value.is_none()) continue;
     if (is_place) {
-      (name == "rank" ? options.rank : options.num_workers) = Place(name, value);
-    } else if (option == nullptr) {
-      bootstrap = nb::borrow(value);
+      arguments.Add(name, PlaceText(name, value));
+    } else if (option != nullptr) {
+      arguments.AddOption(*option, name, value);
+    } else if (nb::isinstance<nb::str>(value)) {
+      arguments.Add(name, nb::cast<std::string>(value));
     } else {
-      AddText(*option, name, value, &texts);
+      bootstrap = nb::borrow(value);
     }
   }
-  if (nb::isinstance<nb::str>(bootstrap)) options.bootstrap = nb::cast<std::string>(bootstrap);
   StoreHooks hooks = HooksOf(bootstrap);
   options.interrupt = std::move(hooks.interrupt);
   options.log = std::move(hooks.log);
   options.rendezvous = std::move(hooks.rendezvous);
-  for (const auto& [option, text] : texts) {
-    try {
-      SetOption(&options, option->name, text);
-    } catch (const Error& error) {
-      throw Fail(error.code(), "create: {}", error.what());
-    }
-    CheckScope(*option, text, type, ScopeOf(type, options));
-  }
-  if (IsLocal(type)) CheckNoBootstrap(type, bootstrap, options);
+  SetArguments(&options, type, arguments.Views());
   return options;
 }
 

@@ -33,6 +33,15 @@ bool IsHighControl(std::string_view text) {
 
 }  // namespace
 
+bool IsUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = Utf8Length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 std::string Escaped(std::string_view text) {
   std::string escaped;
   escaped.reserve(text.size());

@@ -10,6 +10,8 @@
 
 namespace tkv {
 
+bool IsUtf8(std::string_view text);
+
 // Text without control characters and without bytes that are no UTF-8: those become \n, \t, \xNN.
 // What comes from users and peers cannot begin a line of its own, nor command a terminal.
 std::string Escaped(std::string_view text);

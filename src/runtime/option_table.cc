@@ -5,6 +5,7 @@
 #include <charconv>
 #include <limits>
 #include <variant>
+#include <vector>
 
 #include "base/duration.h"
 #include "base/format.h"
@@ -251,6 +252,52 @@ std::string Print(const Row& row, const StoreOptions& options) {
       row.member);
 }
 
+// ---- arguments of create()
+
+int WholeNumber(const NamedText& argument) {
+  int value = 0;
+  const char* const end = argument.text.data() + argument.text.size();
+  const auto [stop, error] = std::from_chars(argument.text.data(), end, value);
+  if (error != std::errc() || stop != end || value < 0) {
+    throw Fail(Code::kInvalidArgument, "create: {}={}: a whole number is needed", argument.name,
+               argument.text);
+  }
+  return value;
+}
+
+// How processes find each other.  False where the argument is an option of the table.
+bool SetPlace(StoreOptions* options, const NamedText& argument) {
+  if (argument.name == "bootstrap") {
+    options->bootstrap = argument.text;
+  } else if (argument.name == "rank") {
+    options->rank = WholeNumber(argument);
+  } else if (argument.name == "num_workers") {
+    options->num_workers = WholeNumber(argument);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// Places and objects are for stores of several processes.
+void CheckNoPlace(std::string_view type, const StoreOptions& options) {
+  const char* given = nullptr;
+  if (options.num_workers != 0) given = "num_workers";
+  if (options.rank >= 0) given = "rank";
+  if (!options.bootstrap.empty() || options.rendezvous != nullptr) given = "bootstrap";
+  if (given == nullptr) return;
+  throw Fail(Code::kInvalidArgument,
+             "create '{}': {} has no effect: it is an option of distributed stores", type, given);
+}
+
+void CheckHasEffect(const OptionInfo& option, std::string_view text, std::string_view type,
+                    Scope scope) {
+  if (option.scope <= scope || text == option.default_text) return;
+  throw Fail(Code::kInvalidArgument, "create '{}': {}={} has no effect: it is an option of {}",
+             type, option.name, text,
+             scope == Scope::kAny ? "distributed stores" : "jobs of several processes");
+}
+
 }  // namespace
 
 std::span<const OptionInfo> OptionTable() noexcept {
@@ -275,6 +322,29 @@ void SetOption(StoreOptions* options, std::string_view name, std::string_view te
   const std::string why = TrySetOption(options, name, text);
   if (why.empty()) return;
   throw Fail(Code::kInvalidArgument, "{}='{}': {} is needed", name, text, why);
+}
+
+void SetArguments(StoreOptions* options, std::string_view type,
+                  std::span<const NamedText> arguments) {
+  StoreOptions changed = *options;
+  std::vector<NamedText> texts;
+  for (const NamedText& argument : arguments) {
+    if (!SetPlace(&changed, argument)) texts.push_back(argument);
+  }
+  const bool is_local = IsLocal(type);
+  const Scope scope = is_local                      ? Scope::kAny
+                      : changed.bootstrap == "self" ? Scope::kDistributed
+                                                    : Scope::kProcesses;
+  for (const auto& [name, text] : texts) {
+    try {
+      SetOption(&changed, name, text);
+    } catch (const Error& error) {
+      throw Fail(error.code(), "create: {}", error.what());
+    }
+    CheckHasEffect(RowOf(name).info, text, type, scope);
+  }
+  if (is_local) CheckNoPlace(type, changed);
+  *options = std::move(changed);
 }
 
 std::string OptionText(const StoreOptions& options, std::string_view name) {

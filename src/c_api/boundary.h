@@ -1,0 +1,83 @@
+// What stands between C and C++: no exception leaves the library, and what comes in is looked at.
+
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "base/format.h"
+#include "tkv/tkv.h"
+
+namespace tkv::c_api {
+
+// ---- errors
+
+// The error that is being handled, as a code and, where the caller has room for it, an object.
+tkv_code Caught(tkv_error** error);
+
+// Runs f at the edge of the library.
+template <typename F>
+tkv_code Try(tkv_error** error, F f) {
+  if (error != nullptr) *error = nullptr;
+  try {
+    f();
+    return TKV_OK;
+  } catch (...) {
+    return Caught(error);
+  }
+}
+
+// Throws what a callback of the caller's has returned, and releases it; null is no error.
+void ThrowError(tkv_error* error);
+
+// ---- pointers
+
+//   throws  kInvalidArgument  naming what is null
+void CheckNotNull(const void* pointer, const char* verb, const char* what);
+
+// What a handle of the caller's stands for.
+template <typename Handle>
+auto& Core(Handle* handle, const char* verb, const char* what) {
+  CheckNotNull(handle, verb, what);
+  return handle->core;
+}
+
+//   throws  kInvalidArgument  null, or no UTF-8
+std::string_view Text(const char* text, const char* verb, const char* what);
+
+// ---- structs that begin with their size
+
+// A caller of a later version may have so many bytes in a struct; more is no size but an accident.
+inline constexpr size_t kStructBytesMax = 4096;
+
+//   throws  kInvalidArgument  a size that no version has, or bytes beyond `known` that are not zero
+void CheckStruct(const void* given, size_t size, size_t known, const char* verb, const char* what);
+
+// The struct of the caller as this version knows it.
+template <typename Struct>
+Struct Read(const Struct* given, const char* verb, const char* what) {
+  static_assert(std::is_trivially_copyable_v<Struct>);
+  CheckNotNull(given, verb, what);
+  CheckStruct(given, given->size, sizeof(Struct), verb, what);
+  return *given;
+}
+
+// The same, where null stands for what nobody has set.
+template <typename Struct>
+Struct ReadOr(const Struct* given, const char* verb, const char* what) {
+  return given == nullptr ? Struct{sizeof(Struct)} : Read(given, verb, what);
+}
+
+// Gives the caller as much of `result` as the caller's version has room for.
+template <typename Struct>
+void Write(const Struct& result, Struct* out) {
+  const size_t size = out->size;
+  *out = result;
+  out->size = size;
+}
+
+}  // namespace tkv::c_api
