@@ -29,6 +29,7 @@ mutants-edges        slow    waits, budgets and owners taken away, which the tes
 fuzz                 slow    every fuzzer for five seconds
 frameworks           slow    the tests that need PyTorch or JAX
 packaging            slow    the wheel in a bare chroot, the libraries as users link them
+pages                slow    the pages of the public headers, without a warning
 bench                both    the benchmarks with --smoke
 '
 parts_of() { awk -v sets=" $* " 'NF && index(sets, " " $2 " ") {print $1}' <<<"$table"; }
@@ -57,6 +58,8 @@ part_lint() {
 }
 
 part_tidy() { configure release && build_preset release >/dev/null && $python tools/clang_tidy.py --passed "$shared/clang-tidy" --build build/release; }
+
+part_pages() { write_pages; }
 
 # ------------------------------------------------------------------------------------------------- sanitizers
 # Builds and runs the C++ tests of a preset that arguments of ctest choose; a test program that leaves no results has crashed.

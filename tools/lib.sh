@@ -34,3 +34,6 @@ build_preset() {  # preset, cmake arguments...
   use_ccache
   cmake --build --preset "$preset" -- --quiet
 }
+
+# The pages of the public headers, by Doxygen.
+write_pages() { mkdir -p out && rm -rf out/pages && doxygen tools/pages/Doxyfile && echo "wrote out/pages/html/index.html"; }
