@@ -77,7 +77,17 @@ TKV_API size_t tkv_text_size(const tkv_text* text);      /* bytes before the zer
 /* What frees the context of a callback, or owned memory. */
 typedef void (*tkv_free)(void* context);
 
-#define TKV_INIT(type) {sizeof(type)}
+/* A struct that begins with its size, and zeros: tkv_operands operands = TKV_INIT(tkv_operands); */
+#ifdef __cplusplus
+#define TKV_INIT(type)       \
+  ([] {                      \
+    type made{};             \
+    made.size = sizeof made; \
+    return made;             \
+  }())
+#else
+#define TKV_INIT(type) {.size = sizeof(type)}
+#endif
 
 /* ---- this build */
 
