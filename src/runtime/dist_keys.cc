@@ -10,10 +10,7 @@ namespace tkv {
 
 DistStore::NewRecordPtr DistStore::NewRecord(std::string_view verb, const KeyView& key,
                                              KeyInfo info, std::string_view mode) const {
-  if (!mode.empty() && mode != "sync" && mode != "async") {
-    throw Fail(Code::kInvalidArgument, "{} {}: mode '{}'; there are sync and async", verb,
-               key.ToString(), mode);
-  }
+  CheckMode(verb, key, mode);
   auto record = std::make_shared<KeyRecord>(KeyRecord{Key(key), "", std::move(info), mode_});
   try {
     record->name = CanonicalKey(number_, key);

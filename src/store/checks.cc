@@ -72,6 +72,12 @@ void CheckKind(std::string_view verb, const KeyView& key, bool store_has_strings
              key.is_string ? "a string" : "an integer", key.is_string ? "integer" : "string");
 }
 
+void CheckMode(std::string_view verb, const KeyView& key, std::string_view mode) {
+  if (mode.empty() || mode == "sync" || mode == "async") return;
+  throw Fail(Code::kInvalidArgument, "{} {}: mode '{}'; there are sync and async", verb,
+             key.ToString(), mode);
+}
+
 void CheckNewKeys(std::string_view verb, std::span<const KeyView> keys,
                   std::optional<bool> store_has_strings,
                   const std::function<bool(const KeyView&)>& is_there) {

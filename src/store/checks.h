@@ -36,6 +36,8 @@ void CheckKind(std::string_view verb, const KeyView& key, bool store_has_strings
 void CheckNewKeys(std::string_view verb, std::span<const KeyView> keys,
                   std::optional<bool> store_has_strings,
                   const std::function<bool(const KeyView&)>& is_there);
+//   throws  kInvalidArgument  it is none of "", "sync" and "async"
+void CheckMode(std::string_view verb, const KeyView& key, std::string_view mode);
 
 // ---- rows
 // What the rows of a key look like, however it is kept.

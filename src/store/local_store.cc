@@ -224,7 +224,10 @@ void LocalStore::CheckNew(std::string_view verb, std::span<const InitItem> items
   const auto& entries = shared_->keys.entries();
   std::vector<KeyView> keys;
   keys.reserve(items.size());
-  for (const InitItem& item : items) keys.push_back(item.key);
+  for (const InitItem& item : items) {
+    CheckMode(verb, item.key, item.mode);
+    keys.push_back(item.key);
+  }
   tkv::CheckNewKeys(
       verb, keys, entries.empty() ? std::nullopt : std::optional(entries.front()->key.is_string()),
       [&](const KeyView& key) { return shared_->keys.Find(key) != nullptr; });

@@ -46,6 +46,17 @@ TEST_P(StoreConformance, InitOfRowsAndValuesIsAllOrNothing) {
   EXPECT_EQ(Pulled(1), (std::vector<float>{5}));
 }
 
+TEST_P(StoreConformance, AModeThatThereIsNotIsRefused) {
+  const NDArray value = Floats({5});
+  const InitItem items[] = {{1, &value, "async"}, {2, &value, "often"}};
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Init(items));
+  const RowsInitItem rows[] = {{.key = 3, .row_shape = Shape({2}), .mode = "often"}};
+  EXPECT_FAILS(Code::kInvalidArgument, store_->InitRows(rows));
+  EXPECT_EQ(store_->size(), 0U);
+  store_->Init(std::span(items, 1));
+  EXPECT_EQ(Pulled(1), (std::vector<float>{5}));
+}
+
 TEST_P(StoreConformance, InitOfAListIsAllOrNothing) {
   InitFloats(2, {1});
   const NDArray value = Floats({5});
