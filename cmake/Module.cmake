@@ -80,12 +80,20 @@ function(tkv_module name)
   endif()
 endfunction()
 
-# tkv_test(NAME SOURCES ... [SHARDS n] [LABELS ...]): a GoogleTest program over the whole library.  Programs whose tests mostly wait
-# for time to pass are run in shards, several at a time: NAME/1 to NAME/n for CTest, which starts those first.
+# tkv_test(NAME SOURCES ... [SHARDS n] [LABELS ...] [C]): a GoogleTest program over the whole library; with C, a program in C that
+# writes its results as GoogleTest does.  Programs whose tests mostly wait for time to pass are run in shards, several at a time:
+# NAME/1 to NAME/n for CTest, which starts those first.
 function(tkv_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;SHARDS" "SOURCES;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "C" "TIMEOUT;SHARDS" "SOURCES;LABELS")
   add_executable(${name} ${arg_SOURCES})
-  target_link_libraries(${name} PRIVATE tkv GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE tkv)
+  if(arg_C)
+    set_target_properties(${name} PROPERTIES C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
+    target_compile_options(${name} PRIVATE -pedantic -Wall -Wextra -Werror)
+    target_compile_definitions(${name} PRIVATE _XOPEN_SOURCE=700)
+  else()
+    target_link_libraries(${name} PRIVATE GTest::gmock GTest::gtest_main)
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()

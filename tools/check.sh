@@ -50,7 +50,7 @@ part_lint() {
   $python tools/tidy.py || status=1
   $venv/bin/ruff check -q python tests bench tools examples || status=1
   $venv/bin/ruff format -q --check python tests bench tools examples || { echo "ruff format: run ./dev format"; status=1; }
-  git ls-files '*.cc' '*.h' ':!include/tkv/dlpack/*' | xargs clang-format-19 --dry-run -Werror >"$logs/clang-format.log" 2>&1 \
+  git ls-files '*.c' '*.cc' '*.h' ':!include/tkv/dlpack/*' | xargs clang-format-19 --dry-run -Werror >"$logs/clang-format.log" 2>&1 \
     || { head -5 "$logs/clang-format.log"; echo "clang-format: run ./dev format"; status=1; }
   $venv/bin/mypy --cache-dir "$shared/mypy" python/tensorkv >"$logs/mypy.log" 2>&1 || { cat "$logs/mypy.log"; status=1; }
   $venv/bin/basedpyright --project . --pythonpath "$python" --level error python/tensorkv >"$logs/pyright.log" 2>&1 || { cat "$logs/pyright.log"; status=1; }

@@ -1,5 +1,5 @@
 """Rules of the tree that no compiler checks, all of them in tools/layers.txt: include edges, calls that `src/` must not make; and
-tests that are not built, mutants that do not apply."""
+tests that are not built or do not call what they should, mutants that do not apply."""
 
 import functools
 import pathlib
@@ -121,6 +121,19 @@ def check_fuzzers():
             yield f"tests/fuzz/CMakeLists.txt: no fuzzer of {name}"
 
 
+def check_c_interface():
+    """Yield functions of the C interface that its test in C does not call."""
+    header = (ROOT / "include" / "tkv" / "tkv.h").read_text()
+    functions = re.findall(r"^TKV_API [^;(]*?(\w+)\(", header, re.MULTILINE)
+    test = "\n".join(path.read_text() for path in sorted((ROOT / "tests" / "c_api").glob("*.c")))
+    called = set(re.findall(r"\b(tkv_\w+)\(", re.sub(r"/\*.*?\*/", "", test, flags=re.DOTALL)))
+    if not functions:
+        yield "include/tkv/tkv.h: no function begins with TKV_API"
+    for function in functions:
+        if function not in called:
+            yield f"include/tkv/tkv.h: no test in tests/c_api calls {function}"
+
+
 def check_calls():
     """Yield places in src/ that print, exit or read the environment."""
     for path in sources():
@@ -143,7 +156,15 @@ def check_mutants():
 
 
 def main():
-    problems = [*check_includes(), *check_exports(), *check_tests(), *check_fuzzers(), *check_calls(), *check_mutants()]
+    problems = [
+        *check_includes(),
+        *check_exports(),
+        *check_tests(),
+        *check_fuzzers(),
+        *check_c_interface(),
+        *check_calls(),
+        *check_mutants(),
+    ]
     print("\n".join(problems) or "tidy: include edges, tests, calls and mutants are in order")
     return 1 if problems else 0
 
