@@ -37,7 +37,7 @@ endif()
 # headers are read once for eight.  Batches name their files relative to the tree: the compiler's cache knows them in every
 # clone.  A file with the property SKIP_UNITY_BUILD_INCLUSION stays alone, and so do tests.
 if(TKV_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  target_compile_options(tkv_options INTERFACE -Wno-subobject-linkage)  # a file that is included may be no header
+  target_compile_options(tkv_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)  # a file that is included may be no header
 endif()
 function(tkv_batches sources_variable name)
   if(NOT TKV_UNITY)
