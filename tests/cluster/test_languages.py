@@ -1,0 +1,89 @@
+"""Workers in C, C++ and Python train in one job; a program in C serves; what a job alone can show of the C interface."""
+
+import pathlib
+import re
+import sys
+
+import pytest
+from jobs import finish, read_until
+
+PROGRAMS = pathlib.Path(__file__).parents[2] / "build" / "release" / "tests"
+PYTHON = """
+rng = np.random.default_rng(7)
+truth = np.array([1, -2, 3, 0.5])
+x = rng.uniform(-1, 1, (64, 4))
+y = x @ truth
+kv = mx.kv.create("dist_sync")
+w = mx.nd.zeros((4,))
+kv.init("w", w)
+kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.5, rescale_grad=1 / kv.num_workers))
+for step in range(200):
+    grad = 2 * (x @ w.asnumpy().astype(float) - y) @ x / 64
+    kv.pushpull("w", grad.astype(np.float32), out=w)
+print("worker %d of %d: w = %.4f %.4f %.4f %.4f" % (kv.rank, kv.num_workers, *w.asnumpy()), flush=True)
+kv.close()
+"""
+LEARNT = "w = 1.0000 -2.0000 3.0000 0.5000"
+
+
+def program(name):
+    path = PROGRAMS / name
+    assert path.exists(), f"{path} is missing: ./dev build makes it"
+    return str(path)
+
+
+def by_rank(processes, commands):
+    """A command for all workers that becomes another one in each rank."""
+    text = f"import os, sys\ncommand = {commands!r}[int(os.environ['TKV_RANK'])]\nos.execvp(command[0], command)\n"
+    path = processes.folder / "by_rank.py"
+    path.write_text(text)
+    return [sys.executable, str(path)]
+
+
+def launch(processes, command, workers, servers=2):
+    options = ["launch", "-n", str(workers), "-s", str(servers)]
+    return processes.start([sys.executable, "-m", "tensorkv", *options, *command])
+
+
+def learnt(said, workers):
+    """The ranks that say that they have learnt the weights."""
+    return sorted(int(rank) for rank in re.findall(rf"worker (\d) of {workers}: {re.escape(LEARNT)}", said))
+
+
+def test_workers_in_three_languages_train_the_same_weights(processes):
+    python = [sys.executable, "-u", processes.script(PYTHON)]
+    command = by_rank(processes, [[program("worker_in_c")], [program("worker_in_cpp")], python])
+    status, said = finish(launch(processes, command, workers=3))
+    assert status == 0, said
+    assert learnt(said, 3) == [0, 1, 2], said
+
+
+@pytest.mark.parametrize("name", ["worker_in_c", "worker_in_cpp"])
+def test_workers_in_one_language_train(processes, name):
+    status, said = finish(launch(processes, [program(name)], workers=2))
+    assert status == 0, said
+    assert learnt(said, 2) == [0, 1], said
+
+
+@pytest.mark.parametrize("name", ["worker_in_c", "worker_in_cpp"])
+def test_a_worker_without_a_job_says_how_to_start_one(processes, name):
+    status, said = finish(processes.start([program(name)]))
+    assert status == 1 and "tkv launch" in said, said
+
+
+def test_a_program_in_c_serves(processes):
+    worker = program("worker_in_c")
+    head = processes.start([sys.executable, "-u", "-m", "tensorkv", "head", "--workers", "1", "--servers", "1"])
+    address = read_until(head, "head listens at").split()[-1]
+    job = {"TKV_HEAD": address}
+    server = processes.start([worker], TKV_ROLE="server", TKV_RANK=0, **job)
+    status, said = finish(processes.start([worker], TKV_ROLE="worker", TKV_RANK=0, **job))
+    assert status == 0 and learnt(said, 1) == [0], said
+    status, said = finish(server)
+    assert status == 0, said
+
+
+def test_tickets_and_waits_of_the_c_interface_in_a_job(processes):
+    status, said = finish(launch(processes, [program("job_in_c")], workers=2))
+    assert status == 0, said
+    assert said.count("4 tests, 0 failed") == 2, said
