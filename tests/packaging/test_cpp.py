@@ -1,4 +1,4 @@
-"""The C++ library as a user installs, finds and links it, static and shared."""
+"""The library as users of C++ and of C install, find and link it, static and shared."""
 
 import pathlib
 import re
@@ -39,38 +39,95 @@ def symbols(library):
     return [tuple(re.fullmatch(r"[0-9a-f]+ (\w) (.+)", line).groups()) for line in lines]
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["static", pytest.param("shared", marks=pytest.mark.slow)])
-def test_the_example_builds_against_the_installed_library(kind, request, tmp_path):
-    build = request.getfixturevalue(kind)
-    run("cmake", "--install", build, "--component", "cpp", "--prefix", tmp_path / "prefix")
-    assert list(tmp_path.glob(f"prefix/**/libtkv.{'a' if kind == 'static' else 'so'}"))
-    run(
-        "cmake", "-S", ROOT / "examples" / "cpp", "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={tmp_path / 'prefix'}"
-    )
-    run("cmake", "--build", tmp_path / "build")
-    assert run(tmp_path / "build" / "hello") == (
+KINDS = pytest.mark.parametrize("kind", ["static", pytest.param("shared", marks=pytest.mark.slow)])
+pytestmark = pytest.mark.timeout(900)
+
+
+def installed(build, prefix):
+    """Install what users of C++ and C get, and return the folder."""
+    run("cmake", "--install", build, "--component", "cpp", "--prefix", prefix)
+    return prefix
+
+
+def build_by_cmake(source, build, prefix):
+    run("cmake", "-S", source, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", build, "--parallel", "2")
+
+
+def flags(prefix):
+    """What pkg-config says of the installed library, and where a program finds it when it runs."""
+    (folder,) = prefix.glob("**/pkgconfig")
+    said = run("env", f"PKG_CONFIG_PATH={folder}", "pkg-config", "--cflags", "--libs", "tensorkv")
+    return [*said.split(), f"-Wl,-rpath,{folder.parent}"]
+
+
+def block(language):
+    """The first code block of docs/c.md in that language."""
+    text = (ROOT / "docs" / "c.md").read_text()
+    return re.search(rf"```{language}\n(.*?)```", text, re.DOTALL)[1]
+
+
+@KINDS
+def test_the_examples_build_against_the_installed_library(kind, request, tmp_path):
+    prefix = installed(request.getfixturevalue(kind), tmp_path / "prefix")
+    assert list(prefix.glob(f"**/libtkv.{'a' if kind == 'static' else 'so'}"))
+    for language in ("cpp", "c"):
+        build_by_cmake(ROOT / "examples" / language, tmp_path / language, prefix)
+        assert (tmp_path / language / "worker").exists()
+    assert run(tmp_path / "cpp" / "hello") == (
         "w[0] = -1.5\nInvalidArgument: push 'w': shape (3, 2), the key has (2, 3)\n"
     )
+    assert run(tmp_path / "c" / "hello") == "w[0] = -1.5\nNotFound: push 'v': no such key, init it first\n"
 
 
-@pytest.mark.timeout(900)
+@KINDS
+def test_the_document_of_c_builds_as_it_says(kind, request, tmp_path):
+    prefix = installed(request.getfixturevalue(kind), tmp_path / "prefix")
+    (tmp_path / "CMakeLists.txt").write_text(block("cmake"))
+    (tmp_path / "hello.c").write_text(block("c"))
+    build_by_cmake(tmp_path, tmp_path / "build", prefix)
+    assert run(tmp_path / "build" / "hello") == block("text")
+    strict = ["-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror"]
+    run("cc", *strict, tmp_path / "hello.c", *flags(prefix), "-o", tmp_path / "hello")
+    assert run(tmp_path / "hello") == block("text")
+
+
+@KINDS
+def test_the_c_interface_of_the_installed_library_does_what_it_says(kind, request, tmp_path):
+    prefix = installed(request.getfixturevalue(kind), tmp_path / "prefix")
+    sources = [path for path in sorted((ROOT / "tests" / "c_api").glob("*.c")) if path.name != "job.c"]
+    strict = ["-std=c11", "-D_XOPEN_SOURCE=700", "-pedantic", "-Wall", "-Wextra", "-Werror"]
+    run("cc", *strict, *sources, *flags(prefix), "-pthread", "-o", tmp_path / "abi")
+    assert re.search(r"^\d{2,} tests, 0 failed$", run(tmp_path / "abi"), re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_the_shared_library_has_the_name_of_its_version(shared, tmp_path):
+    (library,) = installed(shared, tmp_path / "prefix").glob("**/libtkv.so")
+    assert library.readlink().name == "libtkv.so.0"
+    assert (library.parent / "libtkv.so.0").readlink().name == library.resolve().name
+    assert re.fullmatch(r"libtkv\.so\.0\.\d+\.\d+", library.resolve().name)
+    assert "Library soname: [libtkv.so.0]" in run("readelf", "-d", library)
+
+
 @pytest.mark.slow
 def test_the_shared_library_shows_what_the_headers_promise_and_nothing_else(shared):
     found = symbols(shared / "libtkv.so")
     # Weak functions are those of class bodies; which of them the compiler keeps is its business.
     strong = sorted({name for kind, name in found if kind != "W"})
     assert strong, "the library shows nothing"
-    foreign = [name for _, name in found if not re.match(r"(vtable for |typeinfo (name )?for )?tkv::", name)]
+    foreign = [name for _, name in found if not re.match(r"(vtable for |typeinfo (name )?for )?tkv::|tkv_", name)]
     assert not foreign, foreign
+    header = (ROOT / "include" / "tkv" / "tkv.h").read_text()
+    promised = re.findall(r"^TKV_API [^;(]*?(tkv_\w+)\(", header, re.MULTILINE)
+    assert sorted(promised) == [name for name in strong if name.startswith("tkv_")]
     text = "".join(f"{name}\n" for name in strong)
     (ROOT / "out").mkdir(exist_ok=True)
     (ROOT / "out" / "exports.txt").write_text(text)
     assert text == EXPORTS.read_text(), "where the change is meant: cp out/exports.txt tests/packaging/exports.txt"
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["static", pytest.param("shared", marks=pytest.mark.slow)])
+@KINDS
 def test_no_library_names_the_folder_that_it_was_built_in(kind, request):
     build = request.getfixturevalue(kind)
     (library,) = [path for path in (build / "libtkv.a", build / "libtkv.so") if path.exists()]
