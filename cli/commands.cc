@@ -1,0 +1,213 @@
+#include "commands.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "agent.h"
+#include "doctor.h"
+#include "explore.h"
+#include "launch.h"
+#include "restore.h"
+#include "serve.h"
+#include "sim.h"
+#include "tkv/config.h"
+
+namespace tkv::cli {
+namespace {
+
+// Of an option that is a name or a path: "$HOSTS" of a variable that is not set is a mistake.
+const CLI::Validator kNotEmpty(
+    [](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); }, "");
+
+// Of a number without a sign, which the parser wraps around.
+const CLI::Validator kNatural(
+    [](const std::string& text) { return std::string(text.starts_with('-') ? "is negative" : ""); },
+    "");
+
+const CLI::Range kThreads(1, 256);
+const CLI::Range kProcesses(1, 4096);  // of a kind, in one job
+
+void AddLaunch(CommandLine* line) {
+  const auto options = std::make_shared<LaunchOptions>();
+  CLI::App* const launch = line->Add(
+      "launch",
+      "Start a job, here or on several hosts: a head, servers, and workers that run COMMAND",
+      [options] { return Launch(*options); });
+  launch->add_option("-n,--workers", options->workers, "Workers")
+      ->capture_default_str()
+      ->check(kProcesses);
+  launch->add_option("-s,--servers", options->servers, "Servers")
+      ->capture_default_str()
+      ->check(kProcesses);
+  launch
+      ->add_option("--restart", options->restarts,
+                   "How often a worker that has failed is started again")
+      ->check(CLI::Range(0, 1000000));
+  launch
+      ->add_option("--restore", options->restore,
+                   "A folder of snapshots: the job goes on from the newest one, and with --restart "
+                   "starts again from it when a server has died; with --snapshot-every it may be "
+                   "empty, and is where snapshots go")
+      ->check(kNotEmpty);
+  launch->add_option("--log", options->log_folder, "A folder for one log per process")
+      ->check(kNotEmpty);
+  launch
+      ->add_option("--grace", options->grace_seconds,
+                   "Seconds that the others have when one has failed")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+  CLI::Option* const tcp =
+      launch->add_flag("--tcp", options->tcp, "Loopback TCP with a token instead of Unix sockets")
+          ->disable_flag_override();
+  CLI::Option* const hosts =
+      launch
+          ->add_option(
+              "--hosts", options->hosts,
+              "A file with a host in each line: workers and servers are spread over them by "
+              "ssh (TKV_SSH: another command)")
+          ->check(kNotEmpty);
+  launch
+      ->add_option("--address", options->address,
+                   "Of this machine, where those hosts reach it; default that of the route to the "
+                   "first")
+      ->check(kNotEmpty)
+      ->needs(hosts);
+  launch
+      ->add_option("-x,--env", options->variables,
+                   "NAME: a variable that other hosts are told too, beside TKV_*; NAME=VALUE: one "
+                   "that all processes of the job have")
+      ->allow_extra_args(false);
+  line->PassOn(launch, &options->command);
+  line->AddOptionFlags(launch, " of the whole job.");
+  tcp->excludes(launch->get_option("--transport"));
+}
+
+void AddDoctor(CommandLine* line) {
+  const auto options = std::make_shared<DoctorOptions>();
+  CLI::App* const doctor =
+      line->Add("doctor", "Say what stands in the way of a job, and how to repair it",
+                [options] { return RunDoctor(*options); });
+  CLI::Option* const hosts = doctor
+                                 ->add_option("--hosts", options->hosts,
+                                              "A file with a host in each line: looks there too")
+                                 ->check(kNotEmpty);
+  doctor
+      ->add_option("--address", options->address,
+                   "Of this machine, where those hosts reach it; default that of the route there")
+      ->check(kNotEmpty)
+      ->needs(hosts);
+  doctor->add_option("--patience", options->patience_seconds, "Seconds that a host may say nothing")
+      ->check(CLI::Range(1, 600))
+      ->needs(hosts)
+      ->capture_default_str();
+}
+
+void AddAgent(CommandLine* line) {
+  line->AddHidden("agent", "One process of a job, for a launcher on another host", RunAgent);
+}
+
+void AddRestorer(CommandLine* line) {
+  const auto path = std::make_shared<std::string>();
+  line->AddHidden("restorer", "The first life of a worker of a job that goes on",
+                  [path] { return RunRestorer(*path); })
+      ->add_option("PATH", *path)
+      ->required();
+}
+
+CLI::App* AddServing(CommandLine* line, Job::Role role, const char* help,
+                     const std::shared_ptr<ServeOptions>& options) {
+  options->role = role;
+  CLI::App* const serve = line->Add(Name(role), help, [options] { return RunServe(*options); });
+  serve->add_option("--head", options->head, "Where the head is; default TKV_HEAD")
+      ->check(kNotEmpty);
+  serve->add_option("--job", options->id, "Name of the job; default TKV_JOB")->check(kNotEmpty);
+  serve->add_flag("--quiet", options->quiet, "Do not print where it listens");
+  line->AddOptionFlags(serve, " of this process.");
+  return serve;
+}
+
+void AddServer(CommandLine* line) {
+  const auto options = std::make_shared<ServeOptions>();
+  AddServing(line, Job::Role::kServer, "Serve the keys of a job until all workers have left",
+             options)
+      ->add_option("--rank", options->rank, "Which server; default TKV_RANK, else any")
+      ->check(CLI::Range(0, 4095));
+}
+
+void AddHead(CommandLine* line) {
+  const auto options = std::make_shared<ServeOptions>();
+  CLI::App* const head = AddServing(line, Job::Role::kHead,
+                                    "Say who takes part in a job until all have left", options);
+  head->add_option("--workers", options->workers, "Workers; default TKV_WORKERS")
+      ->check(kProcesses);
+  head->add_option("--servers", options->servers, "Servers; default TKV_SERVERS")
+      ->check(kProcesses);
+}
+
+void AddConfig(CommandLine* line) {
+  line->Add("config", "Show what this build is and the options in force", [] {
+    std::fputs(ConfigText().c_str(), stdout);
+    return 0;
+  });
+}
+
+void AddSim(CommandLine* line) {
+  const auto options = std::make_shared<SimOptions>();
+  CLI::App* const sim =
+      line->Add("sim", "Run a cluster from a seed, with faults, and check every guarantee",
+                [options] { return RunSim(*options); });
+  sim->add_option("--seed", options->simulation.seed, "First seed")
+      ->check(kNatural)
+      ->capture_default_str();
+  sim->add_option("--count", options->count, "Seeds to run")
+      ->check(kNatural)
+      ->check(CLI::Range(uint64_t{1}, std::numeric_limits<uint64_t>::max()))
+      ->capture_default_str();
+  sim->add_option("--workers", options->simulation.workers, "Workers; 0: the seed chooses");
+  sim->add_option("--servers", options->simulation.servers, "Servers; 0: the seed chooses");
+  sim->add_option("--steps", options->simulation.steps, "Steps of each worker; 0: the seed chooses")
+      ->check(CLI::Range(0, 1000000));
+  sim->add_option("--faults", options->simulation.faults,
+                  "all, or a list: drop,duplicate,delay,slow,cut,kill,vanish,killserver,killhead,"
+                  "pause,isolate,haste; empty: none")
+      ->capture_default_str();
+  CLI::Option* const jobs =
+      sim->add_option("--jobs", options->jobs, "Threads")->check(kThreads)->capture_default_str();
+  sim->add_option("--failures-max", options->failures_max, "Stop after so many failures")
+      ->check(kNatural)
+      ->check(CLI::Range(uint64_t{1}, std::numeric_limits<uint64_t>::max()))
+      ->capture_default_str();
+  CLI::Option* const coverage =
+      sim->add_flag("--coverage", options->coverage, "Print what met what");
+  sim->add_flag("--hashes", options->hashes,
+                "Print the hash of each run, by one thread and in order, and nothing else")
+      ->excludes(jobs, coverage);
+}
+
+void AddExplore(CommandLine* line) {
+  const auto options = std::make_shared<ExploreOptions>();
+  CLI::App* const explore = line->Add(
+      "explore", "Go through every order of events of small jobs, and check every guarantee",
+      [options] { return RunExplore(*options); });
+  CLI::Option* const scope = explore->add_option("scope", options->scopes,
+                                                 "Names of jobs; default all that are not large");
+  explore->add_flag("--large", options->large, "All, the large ones too: hours")->excludes(scope);
+  explore->add_flag("--list", options->list, "Print the names")->excludes(scope);
+  explore->add_option("--states-max", options->states_max, "Give up on a job with more; 0: never")
+      ->check(kNatural);
+  explore->add_option("--jobs", options->jobs, "Threads")->check(kThreads)->capture_default_str();
+}
+
+}  // namespace
+
+void AddCommands(CommandLine* line) {
+  for (const auto add : {AddLaunch, AddDoctor, AddServer, AddHead, AddConfig, AddSim, AddExplore,
+                         AddAgent, AddRestorer}) {
+    add(line);
+  }
+}
+
+}  // namespace tkv::cli

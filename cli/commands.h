@@ -1,0 +1,12 @@
+// The subcommands of tkv.
+
+#pragma once
+
+#include "command_line.h"
+
+namespace tkv::cli {
+
+// In the order in which the help lists them.
+void AddCommands(CommandLine* line);
+
+}  // namespace tkv::cli
