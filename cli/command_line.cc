@@ -1,13 +1,16 @@
 #include "command_line.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <iostream>
+#include <cstring>
+#include <exception>
+#include <new>
 #include <string_view>
 
-#include "tkv/error.h"
+#include "exit_status.h"
 
 namespace tkv::cli {
 namespace {
@@ -60,22 +63,16 @@ void CheckSubcommand(const CLI::App& app, const std::vector<std::string>& words)
                                           (hint.empty() ? "; there are " + list : hint));
 }
 
-// What a subcommand was given that none of its options takes, with the nearest option.
-std::string Unexpected(const CLI::App& app) {
-  std::string sentence;
-  for (const CLI::App* const sub : app.get_subcommands()) {
-    std::vector<std::string> flags;
-    for (const CLI::Option* const option : sub->get_options()) {
-      for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
-    }
-    const std::vector<std::string_view> names(flags.begin(), flags.end());
-    for (const std::string& word : sub->remaining()) {
-      const std::string name = word.substr(0, word.find('='));
-      sentence += "tkv: " + sub->get_name() + ": '" + word + "' was not expected" +
-                  DidYouMean(name, names) + "\n";
-    }
+std::string Footer() {
+  std::string text =
+      "`tkv launch -n 2 -s 2 python train.py` starts two workers and two servers; `tkv launch "
+      "--help` says more\n\nExit status:\n";
+  for (const ExitStatus& one : kExitStatuses) {
+    const std::string status = one.status;
+    text += "  " + status + std::string(28 - status.size(), ' ') + one.meaning + "\n";
   }
-  return sentence + "`tkv SUBCOMMAND --help` lists what there is\n";
+  text.pop_back();
+  return text;
 }
 
 }  // namespace
@@ -83,19 +80,22 @@ std::string Unexpected(const CLI::App& app) {
 CommandLine::CommandLine() {
   app_.set_version_flag("--version", std::string("tkv ") + Version());
   app_.require_subcommand(1);
-  app_.footer(
-      "`tkv launch -n 2 -s 2 python train.py` starts two workers and two servers; `tkv launch "
-      "--help` says more");
+  app_.footer(Footer());
 }
 
 CLI::App* CommandLine::Add(const char* name, const char* help, Run run) {
   CLI::App* const app = app_.add_subcommand(name, help)->footer("");
+  app->add_flag_function(
+         "--json", [](int64_t) {}, "Print JSON, one object in each line, errors too")
+      ->disable_flag_override();
   commands_.push_back({app, std::move(run)});
   return app;
 }
 
-CLI::App* CommandLine::AddHidden(const char* name, const char* help, Run run) {
-  return Add(name, help, std::move(run))->group("");
+CLI::App* CommandLine::AddHidden(const char* name, const char* help, std::function<int()> run) {
+  CLI::App* const app = app_.add_subcommand(name, help)->group("")->footer("");
+  commands_.push_back({app, [run = std::move(run)](Form) { return run(); }});
+  return app;
 }
 
 void CommandLine::AddOptionFlags(CLI::App* app, const std::string& of) {
@@ -125,22 +125,31 @@ void CommandLine::PassOn(CLI::App* app, std::vector<std::string>* command) {
 }
 
 int CommandLine::Execute(std::vector<std::string> words) {
+  int status = kNotDone;
   try {
     Parse(std::move(words));
-    return RunChosen();
+    status = RunChosen();
   } catch (const CLI::ParseError& error) {
-    return StatusOf(error);
+    status = FailToParse(error);
   } catch (const Error& error) {
-    std::fprintf(stderr, "tkv: %s\n", error.what());
-    return 2;
+    Fail(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    Fail(Code::kResourceExhausted, "there is no memory");
+  } catch (const std::exception& error) {
+    Fail(Code::kInternal, error.what());
   }
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  std::fprintf(stderr, "tkv: standard output: %s\n", std::strerror(errno));
+  return status == kDone ? kNotDone : status;
 }
 
 void CommandLine::Parse(std::vector<std::string> words) {
   if (words.size() == 2 && words[1] == "help") words[1] = "--help";
-  CheckSubcommand(app_, words);
   std::vector<std::string> command;
   if (passing_on_ != nullptr) command = TakeCommand(*passing_on_, &words);
+  const bool is_json = std::find(words.begin(), words.end(), "--json") != words.end();
+  form_ = is_json ? Form::kJson : Form::kText;
+  CheckSubcommand(app_, words);
   std::vector<const char*> pointers;
   pointers.reserve(words.size());
   for (const std::string& word : words) pointers.push_back(word.c_str());
@@ -160,18 +169,52 @@ void CommandLine::ApplyOptionFlags() const {
 
 int CommandLine::RunChosen() const {
   for (const Command& command : commands_) {
-    if (*command.app) return command.run();
+    if (*command.app) return command.run(form_);
   }
   return 0;
 }
 
-// The parser's own statuses of usage errors are 105 and the like; here all are 2.
-int CommandLine::StatusOf(const CLI::ParseError& error) const {
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    std::cerr << Unexpected(app_);
-    return 2;
+void CommandLine::Fail(Code code, const std::string& message) const {
+  if (form_ == Form::kText) {
+    std::fprintf(stderr, "tkv: %s\n", message.c_str());
+    return;
   }
-  return app_.exit(error) == 0 ? 0 : 2;
+  Print(
+      JsonObject("error").Add("code", Name(code)).Add("message", message).Add("status", kNotDone));
+}
+
+// The parser's own statuses of usage errors are 105 and the like; here all are 2.
+int CommandLine::FailToParse(const CLI::ParseError& error) const {
+  const bool is_help = error.get_exit_code() == 0;
+  if (is_help) return app_.exit(error);
+  const bool is_extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  const std::string why = is_extra ? Unexpected() : error.what();
+  if (form_ == Form::kJson) {
+    Fail(Code::kInvalidArgument, why);
+  } else if (is_extra) {
+    std::fprintf(stderr, "tkv: %s\n`tkv SUBCOMMAND --help` lists what there is\n", why.c_str());
+  } else {
+    app_.exit(error);
+  }
+  return kNotDone;
+}
+
+// What a subcommand was given that none of its options takes, with the nearest option.
+std::string CommandLine::Unexpected() const {
+  std::string sentences;
+  for (const CLI::App* const sub : app_.get_subcommands()) {
+    std::vector<std::string> flags;
+    for (const CLI::Option* const option : sub->get_options()) {
+      for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+    }
+    const std::vector<std::string_view> names(flags.begin(), flags.end());
+    for (const std::string& word : sub->remaining()) {
+      const std::string name = word.substr(0, word.find('='));
+      sentences += (sentences.empty() ? "" : "; ") + sub->get_name() + ": '" + word +
+                   "' was not expected" + DidYouMean(name, names);
+    }
+  }
+  return sentences;
 }
 
 }  // namespace tkv::cli

@@ -10,23 +10,26 @@
 #include <utility>
 #include <vector>
 
+#include "json.h"
 #include "tkv/config.h"
+#include "tkv/error.h"
 
 namespace tkv::cli {
 
 class CommandLine {
  public:
   // Does what a subcommand is for; the exit status of the process.
-  using Run = std::function<int()>;
+  using Run = std::function<int(Form)>;
 
   CommandLine();
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  // A subcommand, in the order in which the help lists them; the caller gives it its options.
+  // A subcommand, in the order in which the help lists them; the caller gives it its options beside
+  // --json.
   CLI::App* Add(const char* name, const char* help, Run run);
   // One that people do not call, and that no list has.
-  CLI::App* AddHidden(const char* name, const char* help, Run run);
+  CLI::App* AddHidden(const char* name, const char* help, std::function<int()> run);
   // Gives it the flags of the option table, which set the variables that the processes of the job
   // read, so that all of them have the option, those on other hosts too.
   //   of  whose variables the flags set
@@ -35,7 +38,8 @@ class CommandLine {
   void PassOn(CLI::App* app, std::vector<std::string>* command);
 
   const CLI::App& app() const { return app_; }
-  // The words of main(), parsed and done; what is wrong is said on stderr.
+  // The words of main(), parsed and done.  What is wrong is said on stderr; as an object on stdout
+  // where --json is among the words.
   int Execute(std::vector<std::string> words);
 
  private:
@@ -47,10 +51,13 @@ class CommandLine {
   void Parse(std::vector<std::string> words);
   void ApplyOptionFlags() const;
   int RunChosen() const;
-  int StatusOf(const CLI::ParseError& error) const;
+  void Fail(Code code, const std::string& message) const;
+  int FailToParse(const CLI::ParseError& error) const;
+  std::string Unexpected() const;
 
   CLI::App app_{"TensorKV: a store for sharing tensors"};
   std::vector<Command> commands_;
+  Form form_ = Form::kText;
   std::vector<std::pair<const OptionInfo*, std::string>> given_;  // flags of the option table
   const CLI::App* passing_on_ = nullptr;
   std::vector<std::string>* passed_on_ = nullptr;

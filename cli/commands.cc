@@ -4,11 +4,14 @@
 #include <cstdio>
 #include <limits>
 #include <memory>
+#include <sstream>
 #include <string>
 
 #include "agent.h"
 #include "doctor.h"
+#include "exit_status.h"
 #include "explore.h"
+#include "json.h"
 #include "launch.h"
 #include "restore.h"
 #include "serve.h"
@@ -35,7 +38,7 @@ void AddLaunch(CommandLine* line) {
   CLI::App* const launch = line->Add(
       "launch",
       "Start a job, here or on several hosts: a head, servers, and workers that run COMMAND",
-      [options] { return Launch(*options); });
+      [options](Form form) { return Launch(*options, form); });
   launch->add_option("-n,--workers", options->workers, "Workers")
       ->capture_default_str()
       ->check(kProcesses);
@@ -89,7 +92,7 @@ void AddDoctor(CommandLine* line) {
   const auto options = std::make_shared<DoctorOptions>();
   CLI::App* const doctor =
       line->Add("doctor", "Say what stands in the way of a job, and how to repair it",
-                [options] { return RunDoctor(*options); });
+                [options](Form form) { return RunDoctor(*options, form); });
   CLI::Option* const hosts = doctor
                                  ->add_option("--hosts", options->hosts,
                                               "A file with a host in each line: looks there too")
@@ -120,7 +123,8 @@ void AddRestorer(CommandLine* line) {
 CLI::App* AddServing(CommandLine* line, Job::Role role, const char* help,
                      const std::shared_ptr<ServeOptions>& options) {
   options->role = role;
-  CLI::App* const serve = line->Add(Name(role), help, [options] { return RunServe(*options); });
+  CLI::App* const serve =
+      line->Add(Name(role), help, [options](Form form) { return RunServe(*options, form); });
   serve->add_option("--head", options->head, "Where the head is; default TKV_HEAD")
       ->check(kNotEmpty);
   serve->add_option("--job", options->id, "Name of the job; default TKV_JOB")->check(kNotEmpty);
@@ -147,18 +151,31 @@ void AddHead(CommandLine* line) {
       ->check(kProcesses);
 }
 
+int ShowConfig(Form form) {
+  const std::string text = ConfigText();
+  if (form == Form::kText) {
+    std::fputs(text.c_str(), stdout);
+    return kDone;
+  }
+  JsonObject config("config");
+  std::istringstream lines(text);
+  for (std::string one; std::getline(lines, one);) {
+    const size_t equals = one.find(" = ");
+    config.Add(one.substr(0, equals), one.substr(equals + 3));
+  }
+  Print(config);
+  return kDone;
+}
+
 void AddConfig(CommandLine* line) {
-  line->Add("config", "Show what this build is and the options in force", [] {
-    std::fputs(ConfigText().c_str(), stdout);
-    return 0;
-  });
+  line->Add("config", "Show what this build is and the options in force", ShowConfig);
 }
 
 void AddSim(CommandLine* line) {
   const auto options = std::make_shared<SimOptions>();
   CLI::App* const sim =
       line->Add("sim", "Run a cluster from a seed, with faults, and check every guarantee",
-                [options] { return RunSim(*options); });
+                [options](Form form) { return RunSim(*options, form); });
   sim->add_option("--seed", options->simulation.seed, "First seed")
       ->check(kNatural)
       ->capture_default_str();
@@ -191,7 +208,7 @@ void AddExplore(CommandLine* line) {
   const auto options = std::make_shared<ExploreOptions>();
   CLI::App* const explore = line->Add(
       "explore", "Go through every order of events of small jobs, and check every guarantee",
-      [options] { return RunExplore(*options); });
+      [options](Form form) { return RunExplore(*options, form); });
   CLI::Option* const scope = explore->add_option("scope", options->scopes,
                                                  "Names of jobs; default all that are not large");
   explore->add_flag("--large", options->large, "All, the large ones too: hours")->excludes(scope);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "agent.h"
+#include "exit_status.h"
 #include "hosts.h"
 #include "spawn.h"
 #include "tkv/error.h"
@@ -33,18 +34,47 @@ constexpr int kFindingsMax = 64;       // of one host
 // Prints findings and counts what is bad.
 class Report {
  public:
+  explicit Report(Form form) : form_(form) {}
+
+  // What follows is of another host; "": this machine.
+  void Begin(const std::string& host) {
+    host_ = host;
+    if (form_ == Form::kJson) return;
+    std::printf("%s\n", host.empty() ? "this machine" : ("\n" + host).c_str());
+  }
   void Add(const Finding& finding) {
     const bool is_bad = finding.kind == Kind::kBad;
     bad_ += is_bad;
+    if (form_ == Form::kJson) {
+      Print(JsonObject("finding")
+                .Add("host", host_)
+                .Add("kind", is_bad ? "bad" : kWords.at(static_cast<size_t>(finding.kind)))
+                .Add("what", finding.what)
+                .Add("text", finding.text)
+                .Add("repair", finding.repair));
+      return;
+    }
     std::printf("  %-4s  %-14s %s\n", kWords.at(static_cast<size_t>(finding.kind)),
                 finding.what.c_str(), finding.text.c_str());
     if (!finding.repair.empty())
       std::printf("  %-4s  %-14s -> %s\n", "", "", finding.repair.c_str());
     std::fflush(stdout);
   }
-  int bad() const { return bad_; }
+  // The exit status.
+  int End() const {
+    if (form_ == Form::kJson) {
+      Print(JsonObject("summary").Add("bad", bad_));
+    } else if (bad_ == 0) {
+      std::printf("\nnothing stands in the way of a job\n");
+    } else {
+      std::printf("\n%d thing%s to repair\n", bad_, bad_ == 1 ? "" : "s");
+    }
+    return bad_ == 0 ? kDone : kBadAnswer;
+  }
 
  private:
+  const Form form_;
+  std::string host_;
   int bad_ = 0;
 };
 
@@ -215,31 +245,26 @@ std::optional<Finding> DecodeFinding(const std::string& line) {
   return Finding{static_cast<Kind>(word - kWords.begin()), parts[1], parts[2], parts[3]};
 }
 
-int RunDoctor(const DoctorOptions& options) {
+int RunDoctor(const DoctorOptions& options, Form form) {
   std::signal(SIGPIPE, SIG_IGN);
   std::vector<std::string> hosts;
   if (!options.hosts.empty()) hosts = ReadHosts(options.hosts);
-  Report report;
-  std::printf("this machine\n");
+  Report report(form);
+  report.Begin("");
   for (const Finding& finding : ExamineHost()) report.Add(finding);
   std::sort(hosts.begin(), hosts.end());
   hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
   const Ssh ssh = SshFromEnvironment();
   for (const std::string& host : hosts) {
     if (IsThisHost(host)) continue;
-    std::printf("\n%s\n", host.c_str());
+    report.Begin(host);
     try {
       ExamineRemote(ssh, host, options, &report);
     } catch (const Error& error) {
       report.Add({Kind::kBad, "ssh", error.what(), "install ssh, or name it by TKV_SSH"});
     }
   }
-  if (report.bad() == 0) {
-    std::printf("\nnothing stands in the way of a job\n");
-    return 0;
-  }
-  std::printf("\n%d thing%s to repair\n", report.bad(), report.bad() == 1 ? "" : "s");
-  return 1;
+  return report.End();
 }
 
 }  // namespace tkv::cli

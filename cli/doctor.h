@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "json.h"
 #include "tkv/doctor.h"
 
 namespace tkv::cli {
@@ -20,6 +21,6 @@ std::string Encode(const Finding& finding);
 std::optional<Finding> DecodeFinding(const std::string& line);
 
 // Prints what it finds.  0 where nothing is bad, else 1.
-int RunDoctor(const DoctorOptions& options);
+int RunDoctor(const DoctorOptions& options, Form form);
 
 }  // namespace tkv::cli

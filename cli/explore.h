@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "json.h"
+
 namespace tkv::cli {
 
 struct ExploreOptions {
@@ -16,6 +18,6 @@ struct ExploreOptions {
 };
 
 // The exit status: 0 where every guarantee held.
-int RunExplore(const ExploreOptions& options);
+int RunExplore(const ExploreOptions& options, Form form);
 
 }  // namespace tkv::cli

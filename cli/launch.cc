@@ -85,8 +85,8 @@ Variables VariablesOf(const LaunchOptions& options) {
 
 class Launcher {
  public:
-  Launcher(const LaunchOptions& options, Variables variables)
-      : options_(options), variables_(std::move(variables)) {}
+  Launcher(const LaunchOptions& options, Variables variables, Form form)
+      : options_(options), variables_(std::move(variables)), form_(form) {}
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
@@ -105,6 +105,9 @@ class Launcher {
       EndTheOthers();
     }
     for (auto& child : children_) DrainAll(child.get());
+    if (form_ == Form::kJson) {
+      output_.Put(STDOUT_FILENO, JsonObject("end").Add("status", status_).ToText() + "\n");
+    }
     AwaitOutput();
     return status_;
   }
@@ -421,7 +424,7 @@ class Launcher {
         has_restored = true;
         continue;
       }
-      text.append("[").append(child->name()).append("] ").append(line);
+      text += Shown(*child, line);
       logged += line;
     }
     if (has_restored) restored_.push_back(child);
@@ -430,6 +433,13 @@ class Launcher {
       Note("the log of " + child->name() + " ends here: " + std::strerror(errno));
     }
     return is_more;
+  }
+
+  // A line of a process as the launcher passes it on.
+  std::string Shown(const Child& child, const std::string& line) const {
+    if (form_ == Form::kText) return "[" + child.name() + "] " + line;
+    const std::string_view text = std::string_view(line).substr(0, line.find_last_not_of('\n') + 1);
+    return JsonObject("output").Add("process", child.name()).Add("text", text).ToText() + "\n";
   }
 
   // What a process that has ended had still to say: at most what its pipe holds, or somebody whom
@@ -461,9 +471,13 @@ class Launcher {
     output_.WaitUntilWritten(kLastSeconds);
   }
 
-  // To stderr, and to the launcher's log.
+  // To stderr, as an object to stdout, and to the launcher's log.
   void Note(const std::string& text) {
-    output_.Put(STDERR_FILENO, "tkv launch: " + text + "\n");
+    if (form_ == Form::kText) {
+      output_.Put(STDERR_FILENO, "tkv launch: " + text + "\n");
+    } else {
+      output_.Put(STDOUT_FILENO, JsonObject("note").Add("text", text).ToText() + "\n");
+    }
     Log(text);
   }
 
@@ -603,7 +617,8 @@ class Launcher {
 
   const LaunchOptions& options_;
   const Variables variables_;  // of all processes
-  Watchdog watchdog_;          // first: it is forked before there are threads
+  const Form form_;
+  Watchdog watchdog_;  // first: it is forked before there are threads
   const SignalFile signals_{SIGCHLD, SIGINT, SIGTERM, SIGHUP};
   Output output_;
   struct CloseFile {
@@ -659,7 +674,7 @@ void PrepareFolders(LaunchOptions* options) {
 
 }  // namespace
 
-int Launch(const LaunchOptions& given) {
+int Launch(const LaunchOptions& given, Form form) {
   LaunchOptions options = given;
   if (options.command.empty()) {
     throw Error(Code::kInvalidArgument, "launch: there is no command to run");
@@ -671,7 +686,7 @@ int Launch(const LaunchOptions& given) {
   PrepareFolders(&options);
   std::signal(SIGPIPE, SIG_IGN);  // an agent may have gone
   std::signal(SIGCHLD, SIG_DFL);  // where it is ignored, nobody hears of a process's end
-  return Launcher(options, VariablesOf(options)).Run();
+  return Launcher(options, VariablesOf(options), form).Run();
 }
 
 }  // namespace tkv::cli

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "json.h"
+
 namespace tkv::cli {
 
 struct LaunchOptions {
@@ -26,6 +28,6 @@ struct LaunchOptions {
 // status of the first that failed, 0 where none did.
 //   throws  kInvalidArgument  no command, or one that cannot be run; hosts that cannot be read; a
 //                     variable that is not set or that the launcher itself says
-int Launch(const LaunchOptions& options);
+int Launch(const LaunchOptions& options, Form form);
 
 }  // namespace tkv::cli

@@ -46,9 +46,18 @@ std::unique_ptr<Service> Start(const ServeOptions& given, const StoreOptions& op
   return Service::StartFromEnvironment(options);
 }
 
+void SayWhereItListens(Job::Role role, const std::string& address, Form form) {
+  if (form == Form::kJson) {
+    Print(JsonObject("listening").Add("role", Name(role)).Add("address", address));
+    return;
+  }
+  std::printf("%s listens at %s\n", Name(role), address.c_str());
+  std::fflush(stdout);
+}
+
 }  // namespace
 
-int RunServe(const ServeOptions& given) {
+int RunServe(const ServeOptions& given, Form form) {
   for (const int signal : {SIGINT, SIGTERM}) {
     std::signal(signal, [](int which) { asked_to_end = which; });
   }
@@ -58,10 +67,7 @@ int RunServe(const ServeOptions& given) {
   };
   try {
     const auto service = Start(given, options);
-    if (!given.quiet) {
-      std::printf("%s listens at %s\n", Name(given.role), service->address().c_str());
-      std::fflush(stdout);
-    }
+    if (!given.quiet) SayWhereItListens(given.role, service->address(), form);
     while (!service->Wait(kLookEvery)) options.interrupt();
   } catch (const Error&) {
     if (asked_to_end == 0) throw;

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "json.h"
 #include "tkv/job.h"
 
 namespace tkv::cli {
@@ -17,6 +18,6 @@ struct ServeOptions {
 };
 
 // Serves until the job is over or a signal asks it to end.  The exit status.
-int RunServe(const ServeOptions& options);
+int RunServe(const ServeOptions& options, Form form);
 
 }  // namespace tkv::cli

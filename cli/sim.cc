@@ -10,8 +10,10 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
+#include "exit_status.h"
 #include "tkv/simulation.h"
 
 namespace tkv::cli {
@@ -34,16 +36,9 @@ std::string CommandOf(const SimulationOptions& options) {
   return command;
 }
 
-void PrintFailure(const SimOptions& sim, const SimulationReport& report) {
-  std::printf("seed %llu: %s\n", static_cast<unsigned long long>(report.seed),
-              report.violation.c_str());
-  SimulationOptions again = sim.simulation;
-  again.seed = report.seed;
-  again.trace = true;
-  for (const std::string& line : testing::Simulate(again).trace)
-    std::printf("  %s\n", line.c_str());
-  std::printf("  again: %s\n", CommandOf(again).c_str());
-}
+// By receiver, message and state how often each fault met them.
+using Coverage =
+    std::map<std::tuple<std::string, std::string, std::string>, std::map<std::string, uint64_t>>;
 
 struct Totals {
   std::mutex mutex;
@@ -51,7 +46,7 @@ struct Totals {
   std::exception_ptr error;           // the first that ended a thread
   uint64_t runs = 0, events = 0, operations = 0, failed = 0, faults = 0;
   std::vector<SimulationReport> violations;
-  std::map<std::string, std::map<std::string, uint64_t>> coverage;
+  Coverage coverage;
 };
 
 void Count(const SimulationReport& report, size_t failures_max, Totals* totals) {
@@ -62,17 +57,101 @@ void Count(const SimulationReport& report, size_t failures_max, Totals* totals) 
   totals->failed += report.failed_operations;
   totals->faults += report.faults;
   for (const auto& cell : report.coverage) {
-    totals->coverage[cell.receiver + "\t" + cell.message + "\t" + cell.state][cell.fault] +=
-        cell.count;
+    totals->coverage[{cell.receiver, cell.message, cell.state}][cell.fault] += cell.count;
   }
   if (report.passed) return;
   ++totals->failures;
   if (totals->violations.size() < failures_max) totals->violations.push_back(report);
 }
 
+void PrintHash(const SimulationReport& report, Form form) {
+  char hash[17];
+  std::snprintf(hash, sizeof(hash), "%016llx", static_cast<unsigned long long>(report.hash));
+  if (form == Form::kJson) {
+    Print(JsonObject("hash").Add("seed", report.seed).Add("hash", hash));
+  } else {
+    std::printf("%llu %s\n", static_cast<unsigned long long>(report.seed), hash);
+  }
+}
+
+void PrintFailure(const SimOptions& sim, const SimulationReport& report, Form form) {
+  SimulationOptions again = sim.simulation;
+  again.seed = report.seed;
+  again.trace = true;
+  const std::vector<std::string> trace = testing::Simulate(again).trace;
+  if (form == Form::kJson) {
+    Print(JsonObject("violation")
+              .Add("seed", report.seed)
+              .Add("violation", report.violation)
+              .Add("trace", trace)
+              .Add("again", CommandOf(again)));
+    return;
+  }
+  std::printf("seed %llu: %s\n", static_cast<unsigned long long>(report.seed),
+              report.violation.c_str());
+  for (const std::string& line : trace) std::printf("  %s\n", line.c_str());
+  std::printf("  again: %s\n", CommandOf(again).c_str());
+}
+
+void PrintCoverage(const Coverage& coverage) {
+  std::printf("receiver\tmessage\tstate");
+  for (const char* fault : testing::FaultNames()) std::printf("\t%s", fault);
+  std::printf("\n");
+  for (const auto& [met, counts] : coverage) {
+    const auto& [receiver, message, state] = met;
+    std::printf("%s\t%s\t%s", receiver.c_str(), message.c_str(), state.c_str());
+    for (const char* fault : testing::FaultNames()) {
+      const auto count = counts.find(fault);
+      std::printf("\t%llu",
+                  static_cast<unsigned long long>(count == counts.end() ? 0 : count->second));
+    }
+    std::printf("\n");
+  }
+}
+
+void PrintCoverageAsJson(const Coverage& coverage) {
+  for (const auto& [met, counts] : coverage) {
+    const auto& [receiver, message, state] = met;
+    for (const auto& [fault, count] : counts) {
+      Print(JsonObject("coverage")
+                .Add("receiver", receiver)
+                .Add("message", message)
+                .Add("state", state)
+                .Add("fault", fault)
+                .Add("count", count));
+    }
+  }
+}
+
+void PrintSummary(const SimOptions& sim, const Totals& totals, double seconds, Form form) {
+  if (form == Form::kJson) {
+    Print(JsonObject("summary")
+              .Add("seeds", totals.runs)
+              .Add("first_seed", sim.simulation.seed)
+              .Add("failed", totals.failures.load())
+              .Add("operations", totals.operations)
+              .Add("failed_operations", totals.failed)
+              .Add("faults", totals.faults)
+              .Add("events", totals.events)
+              .Add("seconds", seconds));
+    return;
+  }
+  std::printf(
+      "%llu seeds from %llu, %llu failed; %llu operations (%llu ended in an error), %llu "
+      "faults, %llu events; %.1f s, %.0f seeds/s\n",
+      static_cast<unsigned long long>(totals.runs),
+      static_cast<unsigned long long>(sim.simulation.seed),
+      static_cast<unsigned long long>(totals.failures.load()),
+      static_cast<unsigned long long>(totals.operations),
+      static_cast<unsigned long long>(totals.failed),
+      static_cast<unsigned long long>(totals.faults),
+      static_cast<unsigned long long>(totals.events), seconds,
+      static_cast<double>(totals.runs) / seconds);
+}
+
 }  // namespace
 
-int RunSim(const SimOptions& sim) {
+int RunSim(const SimOptions& sim, Form form) {
   const auto begin = std::chrono::steady_clock::now();
   Totals totals;
   std::atomic<uint64_t> next{0};
@@ -82,10 +161,7 @@ int RunSim(const SimOptions& sim) {
       options.seed += i;
       const SimulationReport report = testing::Simulate(options);
       Count(report, sim.failures_max, &totals);
-      if (sim.hashes) {
-        std::printf("%llu %016llx\n", static_cast<unsigned long long>(options.seed),
-                    static_cast<unsigned long long>(report.hash));
-      }
+      if (sim.hashes) PrintHash(report, form);
       if (totals.failures >= sim.failures_max) return;
     }
   };
@@ -104,36 +180,14 @@ int RunSim(const SimOptions& sim) {
   work();
   for (std::thread& thread : threads) thread.join();
   if (totals.error) std::rethrow_exception(totals.error);
-  if (sim.hashes) return totals.failures == 0 ? 0 : 1;
+  if (sim.hashes) return totals.failures == 0 ? kDone : kBadAnswer;
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  for (const SimulationReport& report : totals.violations) PrintFailure(sim, report);
-  if (sim.coverage) {
-    std::printf("receiver\tmessage\tstate");
-    for (const char* fault : testing::FaultNames()) std::printf("\t%s", fault);
-    std::printf("\n");
-    for (const auto& [row, cells] : totals.coverage) {
-      std::printf("%s", row.c_str());
-      for (const char* fault : testing::FaultNames()) {
-        const auto cell = cells.find(fault);
-        std::printf("\t%llu",
-                    static_cast<unsigned long long>(cell == cells.end() ? 0 : cell->second));
-      }
-      std::printf("\n");
-    }
-  }
-  std::printf(
-      "%llu seeds from %llu, %llu failed; %llu operations (%llu ended in an error), %llu "
-      "faults, %llu events; %.1f s, %.0f seeds/s\n",
-      static_cast<unsigned long long>(totals.runs),
-      static_cast<unsigned long long>(sim.simulation.seed),
-      static_cast<unsigned long long>(totals.failures.load()),
-      static_cast<unsigned long long>(totals.operations),
-      static_cast<unsigned long long>(totals.failed),
-      static_cast<unsigned long long>(totals.faults),
-      static_cast<unsigned long long>(totals.events), seconds,
-      static_cast<double>(totals.runs) / seconds);
-  return totals.failures == 0 ? 0 : 1;
+  for (const SimulationReport& report : totals.violations) PrintFailure(sim, report, form);
+  if (sim.coverage && form == Form::kText) PrintCoverage(totals.coverage);
+  if (sim.coverage && form == Form::kJson) PrintCoverageAsJson(totals.coverage);
+  PrintSummary(sim, totals, seconds, form);
+  return totals.failures == 0 ? kDone : kBadAnswer;
 }
 
 }  // namespace tkv::cli

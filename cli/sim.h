@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "json.h"
 #include "tkv/simulation.h"
 
 namespace tkv::cli {
@@ -18,6 +19,6 @@ struct SimOptions {
 };
 
 // The exit status: 0 where every guarantee held.
-int RunSim(const SimOptions& options);
+int RunSim(const SimOptions& options, Form form);
 
 }  // namespace tkv::cli

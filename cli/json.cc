@@ -1,0 +1,100 @@
+#include "json.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+namespace tkv::cli {
+namespace {
+
+// The bytes of the UTF-8 character that a text begins with; 0 where it begins with none.
+size_t CharacterBytes(std::string_view text) {
+  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t size = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
+  if (size == 0 || text.size() < size) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  // What a shorter form says, surrogates, and what is beyond the last character.
+  const bool is_excluded = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F) ||
+                           (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F);
+  return is_excluded ? 0 : size;
+}
+
+std::string Quoted(std::string_view text) {
+  std::string quoted = "\"";
+  while (!text.empty()) {
+    const size_t size = CharacterBytes(text);
+    const char c = text[0];
+    if (size == 0) {
+      quoted += "\xEF\xBF\xBD";
+    } else if (c == '"' || c == '\\') {
+      quoted += {'\\', c};
+    } else if (size == 1 && (c < ' ' || c == 0x7F)) {
+      std::array<char, 7> escaped{};
+      std::snprintf(escaped.data(), escaped.size(), "\\u%04x", static_cast<unsigned>(c));
+      quoted += escaped.data();
+    } else {
+      quoted += text.substr(0, size);
+    }
+    text.remove_prefix(size == 0 ? 1 : size);
+  }
+  return quoted + "\"";
+}
+
+// The shortest digits that give the same number.
+std::string NumberText(double number) {
+  if (!std::isfinite(number)) return "null";
+  std::array<char, 32> digits{};
+  const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), number);
+  return {digits.data(), end};
+}
+
+template <typename Values, typename ToText>
+std::string ArrayText(const Values& values, const ToText& to_text) {
+  std::string text = "[";
+  for (const auto& value : values) {
+    if (text.size() > 1) text += ",";
+    text += to_text(value);
+  }
+  text += "]";
+  return text;
+}
+
+}  // namespace
+
+JsonObject& JsonObject::Add(std::string_view name, std::string_view text) {
+  return AddRaw(name, Quoted(text));
+}
+
+JsonObject& JsonObject::Add(std::string_view name, double number) {
+  return AddRaw(name, NumberText(number));
+}
+
+JsonObject& JsonObject::Add(std::string_view name, const std::vector<std::string>& texts) {
+  return AddRaw(name, ArrayText(texts, Quoted));
+}
+
+JsonObject& JsonObject::Add(std::string_view name, const std::vector<double>& numbers) {
+  return AddRaw(name, ArrayText(numbers, NumberText));
+}
+
+JsonObject& JsonObject::Add(std::string_view name, const std::vector<JsonObject>& objects) {
+  return AddRaw(name, ArrayText(objects, [](const JsonObject& one) { return one.ToText(); }));
+}
+
+JsonObject& JsonObject::AddRaw(std::string_view name, std::string_view value) {
+  if (!members_.empty()) members_ += ",";
+  members_.append("\"").append(name).append("\":").append(value);
+  return *this;
+}
+
+void Print(const JsonObject& object) {
+  std::puts(object.ToText().c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace tkv::cli
