@@ -94,6 +94,9 @@ class TKV_API Optimizer final {
   std::map<Key, std::vector<std::pair<size_t, double>>> multipliers_;
 };
 
+// The names that Optimizer::Create knows.
+TKV_API std::vector<std::string> BuiltinOptimizers();
+
 class NDArray;
 
 // One update of `value` by `grad`, outside a store.

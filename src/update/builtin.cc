@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/format.h"
+#include "tkv/optimizer.h"
 
 namespace tkv {
 namespace {
@@ -800,7 +801,7 @@ const std::map<std::string, Program, std::less<>>& Programs() {
 
 }  // namespace
 
-std::vector<std::string> BuiltinNames() {
+std::vector<std::string> BuiltinOptimizers() {
   std::vector<std::string> names;
   for (const auto& [name, program] : Programs()) names.push_back(name);
   return names;
@@ -811,7 +812,7 @@ Program BuiltinProgram(std::string_view name) {
   const auto found = programs.find(name);
   if (found != programs.end()) return found->second;
   throw Fail(Code::kNotFound, "optimizer '{}': no such built-in; there are {}", name,
-             Join(BuiltinNames(), ", "));
+             Join(BuiltinOptimizers(), ", "));
 }
 
 FusedKernel FusedFor(std::string_view text, const std::vector<std::string>& states) {

@@ -15,8 +15,6 @@ namespace tkv {
 //   throws  kNotFound  naming those there are
 Program BuiltinProgram(std::string_view name);
 
-std::vector<std::string> BuiltinNames();
-
 // The fused kernel for a program with this text and these states, and the names of its scalars, or
 // none.  How the scalars come about does not matter: they may be params, or computed.
 struct FusedKernel {

@@ -33,6 +33,7 @@
 #include <map>
 
 #include "base/format.h"
+#include "base/nearest.h"
 #include "kernels/operation.h"
 #include "update/builtin.h"
 #include "update/op_names.h"
@@ -47,6 +48,10 @@ using kernels::Op;
 constexpr size_t kNameBytesMax = 64;
 constexpr std::string_view kReduceSum = "reduce_sum";
 constexpr std::string_view kNormal = "normal";
+constexpr std::string_view kStatements =
+    "there are program NAME, param NAME NUMBER, state NAME, scalar NAME NUMBER, NAME = OP "
+    "OPERAND... "
+    "and TARGET <- NAME";
 
 bool IsName(std::string_view word) {
   if (word.empty() || word.size() > kNameBytesMax) return false;
@@ -115,7 +120,7 @@ class Parser {
     } else if (words.size() >= 4 && words[1] == "=") {
       Assign(words);
     } else {
-      Refuse("'{}' is no statement", Join(words, " "));
+      Refuse("'{}' is no statement; {}", Join(words, " "), kStatements);
     }
     canonical_ += Format("{}\n", Join(words, " "));
   }
@@ -132,15 +137,21 @@ class Parser {
     stage_ = stage;
   }
 
+  void CheckName(std::string_view name) const {
+    if (IsName(name)) return;
+    Refuse("'{}' is no name; one has letters, digits and _, no digit first, and at most {} bytes",
+           name, kNameBytesMax);
+  }
+
   void Define(std::string_view name, Operand operand) {
-    if (!IsName(name)) Refuse("'{}' is no name", name);
+    CheckName(name);
     if (!names_.emplace(std::string(name), operand).second) Refuse("'{}' is defined twice", name);
   }
 
   void Head(std::string_view name) {
     Enter(Stage::kProgram);
     if (!body_.name.empty()) Refuse("'program' stands twice");
-    if (!IsName(name)) Refuse("'{}' is no name", name);
+    CheckName(name);
     body_.name = name;
     Define("sum", {false, 0});
     Define("value", {false, 1});
@@ -198,7 +209,7 @@ class Parser {
     }
     if (stored_[to->second.index]) Refuse("'{}' is stored twice", target);
     const auto from = names_.find(std::string(source));
-    if (from == names_.end()) Refuse("'{}' is not defined", source);
+    if (from == names_.end()) RefuseName(source);
     if (from->second.is_scalar) Refuse("'{}' is a scalar, an array is needed", source);
     stored_[to->second.index] = true;
     body_.stores.push_back({to->second.index, from->second.index});
@@ -207,7 +218,7 @@ class Parser {
   void StoreScalar(std::string_view target, uint16_t state, std::string_view source) {
     if (body_.scalar_stores[state] != kNoScalar) Refuse("'{}' is stored twice", target);
     const auto from = names_.find(std::string(source));
-    if (from == names_.end()) Refuse("'{}' is not defined", source);
+    if (from == names_.end()) RefuseName(source);
     if (!from->second.is_scalar) Refuse("'{}' is an array, a scalar is needed", source);
     body_.scalar_stores[state] = from->second.index;
   }
@@ -217,7 +228,7 @@ class Parser {
     if (words[2] == kReduceSum) return Reduce(words);
     if (words[2] == kNormal) return Draw(words);
     const auto found = std::ranges::find(kNamedOps, words[2], &NamedOp::name);
-    if (found == std::end(kNamedOps)) Refuse("'{}' is no operation", words[2]);
+    if (found == std::end(kNamedOps)) RefuseOperation(words[2]);
     const Op op = found->op;
     const size_t arity = static_cast<size_t>(kernels::Arity(op));
     if (words.size() != 3 + arity) {
@@ -242,6 +253,23 @@ class Parser {
     if (kernels::IsOfScalarsOnly(op)) Refuse("'{}' is of scalars only", words[2]);
     body_.instructions.push_back({op, {operands[0], operands[1], operands[2]}, false, 0});
     DefineArray(words[0], phase);
+  }
+
+  [[noreturn]] void RefuseOperation(std::string_view word) const {
+    std::vector<std::string_view> names = {kReduceSum, kNormal};
+    for (const NamedOp& op : kNamedOps) names.push_back(op.name);
+    const std::string_view nearest = Nearest(word, names);
+    if (!nearest.empty()) Refuse("'{}' is no operation; did you mean '{}'?", word, nearest);
+    Refuse("'{}' is no operation; there are {}", word, Join(names, " "));
+  }
+
+  [[noreturn]] void RefuseName(std::string_view word) const {
+    std::vector<std::string_view> names;
+    for (const auto& [name, operand] : names_) names.push_back(name);
+    // Every other letter is one edit away from a letter.
+    const std::string_view nearest = word.size() > 1 ? Nearest(word, names) : "";
+    if (!nearest.empty()) Refuse("'{}' is not defined; did you mean '{}'?", word, nearest);
+    Refuse("'{}' is not defined", word);
   }
 
   void Reduce(const std::vector<std::string_view>& words) {
@@ -296,7 +324,7 @@ class Parser {
     const auto found = names_.find(std::string(word));
     if (found != names_.end()) return found->second;
     double number = 0;
-    if (!ParseNumber(word, &number)) Refuse("'{}' is not defined", word);
+    if (!ParseNumber(word, &number)) RefuseName(word);
     return AddScalar({.kind = ScalarNode::Kind::kConstant, .constant = number});
   }
 

@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "tests/arrays.h"
+#include "tkv/optimizer.h"
 #include "update/builtin.h"
 #include "update/program_body.h"
 
@@ -19,7 +20,7 @@ std::string Refusal(std::string_view text) {
 }
 
 TEST(Program, BuiltinsRoundTripThroughText) {
-  for (const std::string& name : BuiltinNames()) {
+  for (const std::string& name : BuiltinOptimizers()) {
     const Program program = BuiltinProgram(name);
     EXPECT_EQ(program.name(), name);
     EXPECT_EQ(Program::Parse(program.ToText()).ToText(), program.ToText());
@@ -47,8 +48,15 @@ TEST(Program, EveryMistakeNamesItsLine) {
   EXPECT_EQ(Refusal("program p\n"), "program, line 1: nothing is stored in 'value'");
   EXPECT_EQ(Refusal("program p\nw = add value\n"),
             "program, line 2: 'add' takes 2 operands, here are 1");
-  EXPECT_EQ(Refusal("program p\nw = plus value sum\n"), "program, line 2: 'plus' is no operation");
+  EXPECT_EQ(
+      Refusal("program p\nw = plus value sum\n"),
+      "program, line 2: 'plus' is no operation; there are reduce_sum normal add sub mul min max lt "
+      "le gt ge eq ne neg abs select div sqrt sign pow floor exp log cos");
+  EXPECT_EQ(Refusal("program p\nw = dvi value sum\n"),
+            "program, line 2: 'dvi' is no operation; did you mean 'div'?");
   EXPECT_EQ(Refusal("program p\nw = add value x\n"), "program, line 2: 'x' is not defined");
+  EXPECT_EQ(Refusal("program p\nparam rate 1\nw = mul value rte\n"),
+            "program, line 3: 'rte' is not defined; did you mean 'rate'?");
   EXPECT_EQ(Refusal("program p\nw = add value sum\nw = neg w\n"),
             "program, line 3: 'w' is defined twice");
   EXPECT_EQ(Refusal("program p\nsum = neg value\n"), "program, line 2: 'sum' is defined twice");
@@ -56,7 +64,10 @@ TEST(Program, EveryMistakeNamesItsLine) {
             "program, line 3: program, params, states and code come in this order");
   EXPECT_EQ(Refusal("program p\nparam a x\n"), "program, line 2: 'x' is no number");
   EXPECT_EQ(Refusal("program p\nparam a nan\n"), "program, line 2: 'nan' is no number");
-  EXPECT_EQ(Refusal("program p\n1a = neg value\n"), "program, line 2: '1a' is no name");
+  EXPECT_EQ(
+      Refusal("program p\n1a = neg value\n"),
+      "program, line 2: '1a' is no name; one has letters, digits and _, no digit first, and at "
+      "most 64 bytes");
   EXPECT_EQ(Refusal("program p\nsum <- value\n"),
             "program, line 2: 'sum' is neither 'value' nor a state");
   EXPECT_EQ(Refusal("program p\nvalue <- sum\nvalue <- sum\n"),
@@ -75,7 +86,9 @@ TEST(Program, EveryMistakeNamesItsLine) {
   EXPECT_EQ(Refusal("program p\na = normal 1\n"),
             "program, line 2: 'normal' takes 2 operands, here are 1");
   EXPECT_EQ(Refusal("program p\nnonsense here\n"),
-            "program, line 2: 'nonsense here' is no statement");
+            "program, line 2: 'nonsense here' is no statement; there are program NAME, param NAME "
+            "NUMBER, state NAME, scalar NAME NUMBER, NAME = OP OPERAND... "
+            "and TARGET <- NAME");
 }
 
 TEST(Program, SizesAreBounded) {

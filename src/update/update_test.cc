@@ -150,7 +150,7 @@ size_t CheckShorter(const std::string& name, DType dtype) {
 
 TEST(Evaluator, LeavingOutWhatChangesNothingKeepsEveryBit) {
   size_t left_out = 0;
-  for (const std::string& name : BuiltinNames()) {
+  for (const std::string& name : BuiltinOptimizers()) {
     left_out += CheckShorter<float>(name, DType::kF32) + CheckShorter<double>(name, DType::kF64);
   }
   EXPECT_GE(left_out, 60U) << "three steps of ten optimizers, in two types";
