@@ -10,6 +10,7 @@
 #include "agent.h"
 #include "doctor.h"
 #include "exit_status.h"
+#include "explain.h"
 #include "explore.h"
 #include "json.h"
 #include "launch.h"
@@ -17,6 +18,7 @@
 #include "serve.h"
 #include "sim.h"
 #include "tkv/config.h"
+#include "tkv/optimizer.h"
 
 namespace tkv::cli {
 namespace {
@@ -171,6 +173,29 @@ void AddConfig(CommandLine* line) {
   line->Add("config", "Show what this build is and the options in force", ShowConfig);
 }
 
+void AddExplain(CommandLine* line) {
+  const auto options = std::make_shared<ExplainOptions>();
+  CLI::App* const explain =
+      line->Add("explain", "Say what a server computes with an update program or an optimizer",
+                [options](Form form) { return RunExplain(*options, form); });
+  CLI::Option* const file = explain->add_option(
+      "FILE", options->file, "The text of a program (docs/programs.md); -: standard input");
+  explain->add_option("--optimizer", options->optimizer, "A built-in, by its name")
+      ->type_name("{" + CLI::detail::join(BuiltinOptimizers(), ",") + "}")
+      ->check(kNotEmpty)
+      ->excludes(file);
+  explain
+      ->add_option("-p,--param", options->params,
+                   "NAME=VALUE: a hyperparameter that is not at its default")
+      ->allow_extra_args(false);
+  explain->add_option("--round", options->round, "For which numbers are shown")
+      ->check(CLI::Range(1.0, 9007199254740992.0))
+      ->capture_default_str();
+  explain->add_option("--workers", options->workers, "That push in that round")
+      ->check(kProcesses)
+      ->capture_default_str();
+}
+
 void AddSim(CommandLine* line) {
   const auto options = std::make_shared<SimOptions>();
   CLI::App* const sim =
@@ -221,8 +246,8 @@ void AddExplore(CommandLine* line) {
 }  // namespace
 
 void AddCommands(CommandLine* line) {
-  for (const auto add : {AddLaunch, AddDoctor, AddServer, AddHead, AddConfig, AddSim, AddExplore,
-                         AddAgent, AddRestorer}) {
+  for (const auto add : {AddLaunch, AddDoctor, AddServer, AddHead, AddExplain, AddConfig, AddSim,
+                         AddExplore, AddAgent, AddRestorer}) {
     add(line);
   }
 }

@@ -1,12 +1,14 @@
 """What the command `tkv` prints, in words and as JSON, and with which status it ends."""
 
 import json
+import math
 import pathlib
 import re
 import signal
 import sys
 
 import pytest
+import tensorkv as mx
 from jobs import finish, read_until
 
 TKV = [sys.executable, "-m", "tensorkv"]
@@ -39,6 +41,8 @@ def objects(processes, *words, **variables):
     "words, status, events",
     [
         (["config"], 0, {"config"}),
+        (["explain", "--optimizer", "sgd"], 0, {"program"}),
+        (["explain", "/nowhere"], 2, {"error"}),
         (["doctor"], 0, {"finding", "summary"}),
         (["sim", "--count", "2"], 0, {"summary"}),
         (["sim", "--count", "2", "--coverage"], 0, {"coverage", "summary"}),
@@ -117,3 +121,165 @@ def test_help_and_documentation_say_the_same_of_exit_statuses(processes):
 def test_output_that_cannot_be_written_is_an_error(processes):
     status, said = finish(processes.start(["sh", "-c", f"{sys.executable} -m tensorkv config >/dev/full"]))
     assert status == 2 and "standard output: No space left on device" in said, said
+
+
+# ---- explain
+
+SPEECH = {"×": "*", "^": "**", "√": "sqrt", "≠": "!=", "≤": "<=", "≥": ">=", " = ": " == ", " where ": " if "}
+BUILTIN = "adadelta adagrad adam adamax adamw dcasgd ftml ftrl lamb lars lbsgd momentum nadam nag rmsprop rmsprop_centered sgd signsgd signum test"
+
+
+def explain(processes, *words):
+    """Return the explanation of a program."""
+    status, found = objects(processes, "explain", *words)
+    assert status == 0, found
+    return found[0]
+
+
+def value_of(formula, names):
+    """Return what a formula of scalars is, as Python reads it once its signs are Python's."""
+    for sign, python in SPEECH.items():
+        formula = formula.replace(sign, python)
+    minimum, maximum = (lambda a, b: a if a < b else b), (lambda a, b: a if a > b else b)
+    known = {"sqrt": math.sqrt, "min": minimum, "max": maximum, "Σ": float, "pow": pow, "log": math.log}
+    known |= {"exp": math.exp, "floor": math.floor, "cos": math.cos, "sign": lambda a: (a > 0) - (a < 0)}
+    return float(eval(formula, {}, {**known, **names}))
+
+
+@pytest.mark.parametrize("optimizer", BUILTIN.split())
+def test_the_formulas_of_an_optimizer_give_what_its_store_computes(processes, optimizer):
+    words = ["--param", "learning_rate=0.25", "--param", "wd=0.125"] if optimizer != "test" else []
+    made = explain(processes, "--optimizer", optimizer, "--round", "2", *words)
+    params = {param["name"]: float(param["value"]) for param in made["params"]}
+    state = {one["name"]: float(one["initial"]) for one in made["states"]} | {"value": 1.5}
+    program = mx.Program(made["text"])
+    for name, value in params.items():
+        program.set_param(name, value)
+    kv = mx.kv.create("local")
+    kv.init("w", mx.nd.full((1,), 1.5, dtype="float64"))
+    kv.set_updater(program)
+    for t in (1, 2):
+        names = {**params, **state, "sum": 0.75, "t": t, "n": 1}
+        for line in made["short"]:
+            target, word, formula = re.match(r"(?:with )?(\w+) (=|becomes) (.*)", line).groups()
+            (names if word == "=" else state)[target] = value_of(formula, names)
+        kv.push("w", mx.nd.full((1,), 0.75, dtype="float64"))
+    assert kv.pull("w").asnumpy()[0] == pytest.approx(state["value"], rel=1e-12)
+
+
+NESTED = """program nested
+param p 3
+state s
+less = sub sum value
+w1 = sub s less
+more = add sum p
+w2 = neg more
+low = div sum s
+w3 = div w2 low
+q1 = add p 1
+q = pow q1 n
+w4 = mul w3 q
+w5 = select w1 w4 s
+less5 = lt w5 2
+w6 = sub sum less5
+s <- sum
+value <- w6
+"""
+
+
+def test_what_binds_less_stands_in_brackets(processes, tmp_path):
+    (tmp_path / "nested").write_text(NESTED)
+    assert explain(processes, str(tmp_path / "nested"))["short"] == [
+        "s becomes sum",
+        "value becomes sum - ((-(sum + p) / (sum / s) × (p + 1) ^ n where s - (sum - value) ≠ 0 else s) < 2)",
+    ]
+
+
+def test_the_numbers_of_a_round_are_shown_and_depend_on_the_hyperparameters(processes):
+    made = explain(processes, "--optimizer", "adam", "--round", "3", "--param", "beta1=0.5")
+    values = {one["name"]: float(one["value"]) for one in made["assignments"] if "value" in one}
+    assert values["power1"] == 0.125 and values["power2"] == pytest.approx(0.999**3)
+    assert {one["name"] for one in made["assignments"] if one["per"] == "element"}.isdisjoint(values)
+
+
+@pytest.mark.parametrize(
+    "optimizer, dtype, costs",
+    [
+        ("sgd", "float32", (8, 4, 4)),  # the sum and the value read, the value written and kept
+        ("momentum", "float64", (24, 16, 16)),
+        ("adam", "float16", (12, 10, 10)),  # two states of float32
+        ("lamb", "float32", (32, 12, 12)),  # all of it is read once more for the norms
+    ],
+)
+def test_an_update_reads_and_writes_as_many_bytes(processes, optimizer, dtype, costs):
+    found = {one["dtype"]: one for one in explain(processes, "--optimizer", optimizer)["dtypes"]}
+    assert tuple(found[dtype][f"{word}_bytes"] for word in ("read", "written", "kept")) == costs
+    assert "int32 arrays do not have this operation" in found["int32"]["refusal"] or optimizer != "adam"
+
+
+PROGRAM = """# counts
+program counts
+
+param half 0.5
+scalar steps 2
+more = add steps n
+big = lt more 5
+w = select big value sum  # no comment, but words
+"""
+
+
+def test_a_program_of_a_file_keeps_its_lines_and_tells_what_is_kept(processes, tmp_path):
+    (tmp_path / "counts").write_text(PROGRAM.replace("  # no comment, but words", "") + "steps <- more\nvalue <- w\n")
+    status, said = finish(processes.start([*TKV, "explain", str(tmp_path / "counts"), "--workers", "3"]))
+    assert status == 0, said
+    lines = [re.sub(" +", " ", line.strip()) for line in said.splitlines()]
+    for line in (
+        "value becomes value where more < 5 else sum",
+        "steps one float64 for the whole value, 2 at first",
+        "half 0.5",
+        "6 more = steps + n one number, 5",
+        "7 big = more < 5 one number, 0",
+        "8 w = value where big ≠ 0 else sum",
+        "9 steps becomes more",
+        "n the number of workers that have pushed",
+        "int8 2 1 1",
+    ):
+        assert line in lines, said
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        (PROGRAM, "line 8: more words than any statement has"),
+        ("program p\nw = ad value sum\n", "line 2: 'ad' is no operation; did you mean 'add'?"),
+        ("program p\nparam rate 1\n\nw = mul value rat\n", "line 4: 'rat' is not defined; did you mean 'rate'?"),
+        ("program p\nw + value\n", "line 2: 'w + value' is no statement; there are program NAME, param NAME NUMBER"),
+        ("", "there is no 'program NAME'"),
+        ("program p\n" + "# more\n" * 20000, "bytes, at most 65536 are possible"),
+    ],
+    ids=["words", "operation", "name", "statement", "empty", "long"],
+)
+def test_a_program_with_a_mistake_is_an_error_that_names_the_line(processes, tmp_path, text, expected):
+    (tmp_path / "bad").write_text(text)
+    status, said = finish(processes.start([*TKV, "explain", str(tmp_path / "bad")]))
+    assert status == 2 and said.startswith(f"tkv: explain '{tmp_path / 'bad'}': program, line") or "bytes" in said
+    assert expected in said, said
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        ([], "there is no program; name a FILE, - for standard input, or --optimizer"),
+        (["--optimizer", "adamm"], "no such built-in; there are adadelta, "),
+        (["--optimizer", "sgd", "--param", "speed=1"], "optimizer 'sgd': no hyperparameter 'speed'"),
+        (["--optimizer", "sgd", "--param", "wd"], "--param 'wd': NAME=NUMBER is needed"),
+        (["--optimizer", "sgd", "--param", "wd=1x"], "--param 'wd=1x': NAME=NUMBER is needed"),
+        (["--optimizer", "sgd", "x"], "excludes --optimizer"),
+        (["--optimizer", "sgd", "--round", "0"], "--round: Value 0"),
+        (["/nowhere/program"], "explain '/nowhere/program': No such file or directory"),
+        (["/"], "explain '/': Is a directory"),
+    ],
+)
+def test_a_call_of_explain_that_is_wrong_says_what_is_needed(processes, words, expected):
+    status, said = finish(processes.start([*TKV, "explain", *words]))
+    assert status == 2 and expected in said, said
