@@ -1,6 +1,7 @@
 #include "command_line.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include <string_view>
 
 #include "exit_status.h"
+#include "shape.h"
 
 namespace tkv::cli {
 namespace {
@@ -63,6 +65,19 @@ void CheckSubcommand(const CLI::App& app, const std::vector<std::string>& words)
                                           (hint.empty() ? "; there are " + list : hint));
 }
 
+// What the help calls the value of an option of the table.
+std::string TypeOf(const OptionInfo& option) {
+  std::vector<std::string> words;
+  for (const std::string_view word : option.words) {
+    if (!word.empty()) words.emplace_back(word);
+  }
+  if (!words.empty()) return OneOf(words);
+  std::string type = option.unit[0] == '\0' ? "text" : option.unit;
+  std::transform(type.begin(), type.end(), type.begin(),
+                 [](unsigned char c) { return std::toupper(c); });
+  return type;
+}
+
 std::string Footer() {
   std::string text =
       "`tkv launch -n 2 -s 2 python train.py` starts two workers and two servers; `tkv launch "
@@ -106,7 +121,9 @@ void CommandLine::AddOptionFlags(CLI::App* app, const std::string& of) {
       given_.emplace_back(&option, text);
     };
     if (option.kind != OptionInfo::Kind::kFlag) {
-      app->add_option_function<std::string>(option.flag, keep, help)->group(kOptionGroup);
+      app->add_option_function<std::string>(option.flag, keep, help)
+          ->type_name(TypeOf(option))
+          ->group(kOptionGroup);
       continue;
     }
     // Also `--deterministic=0`, which counts beside a variable that says 1.
@@ -119,7 +136,8 @@ void CommandLine::AddOptionFlags(CLI::App* app, const std::string& of) {
 
 void CommandLine::PassOn(CLI::App* app, std::vector<std::string>* command) {
   // For the help text: TakeCommand cuts the command off before the parser sees the words.
-  app->add_option("COMMAND", *command, "What each worker runs, passed on byte for byte");
+  app->add_option("COMMAND", *command, "What each worker runs, passed on byte for byte")
+      ->type_name(kCommand);
   passing_on_ = app;
   passed_on_ = command;
 }

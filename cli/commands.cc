@@ -8,6 +8,7 @@
 #include <string>
 
 #include "agent.h"
+#include "completion.h"
 #include "doctor.h"
 #include "exit_status.h"
 #include "explain.h"
@@ -16,6 +17,7 @@
 #include "launch.h"
 #include "restore.h"
 #include "serve.h"
+#include "shape.h"
 #include "sim.h"
 #include "tkv/config.h"
 #include "tkv/optimizer.h"
@@ -56,8 +58,10 @@ void AddLaunch(CommandLine* line) {
                    "A folder of snapshots: the job goes on from the newest one, and with --restart "
                    "starts again from it when a server has died; with --snapshot-every it may be "
                    "empty, and is where snapshots go")
+      ->type_name(kFolder)
       ->check(kNotEmpty);
   launch->add_option("--log", options->log_folder, "A folder for one log per process")
+      ->type_name(kFolder)
       ->check(kNotEmpty);
   launch
       ->add_option("--grace", options->grace_seconds,
@@ -73,6 +77,7 @@ void AddLaunch(CommandLine* line) {
               "--hosts", options->hosts,
               "A file with a host in each line: workers and servers are spread over them by "
               "ssh (TKV_SSH: another command)")
+          ->type_name(kFile)
           ->check(kNotEmpty);
   launch
       ->add_option("--address", options->address,
@@ -98,6 +103,7 @@ void AddDoctor(CommandLine* line) {
   CLI::Option* const hosts = doctor
                                  ->add_option("--hosts", options->hosts,
                                               "A file with a host in each line: looks there too")
+                                 ->type_name(kFile)
                                  ->check(kNotEmpty);
   doctor
       ->add_option("--address", options->address,
@@ -178,10 +184,13 @@ void AddExplain(CommandLine* line) {
   CLI::App* const explain =
       line->Add("explain", "Say what a server computes with an update program or an optimizer",
                 [options](Form form) { return RunExplain(*options, form); });
-  CLI::Option* const file = explain->add_option(
-      "FILE", options->file, "The text of a program (docs/programs.md); -: standard input");
+  CLI::Option* const file =
+      explain
+          ->add_option("FILE", options->file,
+                       "The text of a program (docs/programs.md); -: standard input")
+          ->type_name(kFile);
   explain->add_option("--optimizer", options->optimizer, "A built-in, by its name")
-      ->type_name("{" + CLI::detail::join(BuiltinOptimizers(), ",") + "}")
+      ->type_name(OneOf(BuiltinOptimizers()))
       ->check(kNotEmpty)
       ->excludes(file);
   explain
@@ -194,6 +203,15 @@ void AddExplain(CommandLine* line) {
   explain->add_option("--workers", options->workers, "That push in that round")
       ->check(kProcesses)
       ->capture_default_str();
+}
+
+void AddCompletion(CommandLine* line) {
+  const auto shell = std::make_shared<std::string>();
+  line->Add("completion", "Print a script by which a shell completes what is typed after tkv",
+            [line, shell](Form form) { return RunCompletion(line->app(), *shell, form); })
+      ->add_option("SHELL", *shell, "Which shell")
+      ->type_name(OneOf(Shells()))
+      ->required();
 }
 
 void AddSim(CommandLine* line) {
@@ -234,8 +252,8 @@ void AddExplore(CommandLine* line) {
   CLI::App* const explore = line->Add(
       "explore", "Go through every order of events of small jobs, and check every guarantee",
       [options](Form form) { return RunExplore(*options, form); });
-  CLI::Option* const scope = explore->add_option("scope", options->scopes,
-                                                 "Names of jobs; default all that are not large");
+  CLI::Option* const scope = explore->add_option(
+      "NAME", options->scopes, "Names of jobs, as --list has them; default all that are not large");
   explore->add_flag("--large", options->large, "All, the large ones too: hours")->excludes(scope);
   explore->add_flag("--list", options->list, "Print the names")->excludes(scope);
   explore->add_option("--states-max", options->states_max, "Give up on a job with more; 0: never")
@@ -246,8 +264,8 @@ void AddExplore(CommandLine* line) {
 }  // namespace
 
 void AddCommands(CommandLine* line) {
-  for (const auto add : {AddLaunch, AddDoctor, AddServer, AddHead, AddExplain, AddConfig, AddSim,
-                         AddExplore, AddAgent, AddRestorer}) {
+  for (const auto add : {AddLaunch, AddDoctor, AddServer, AddHead, AddExplain, AddConfig,
+                         AddCompletion, AddSim, AddExplore, AddAgent, AddRestorer}) {
     add(line);
   }
 }

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,11 +28,12 @@ struct OptionInfo {
   const char* name;         // of the argument to create(), and of the line of `tkv config`
   const char* environment;  // variable that is read where the argument is not given
   const char* flag;         // of tkv launch, tkv server and tkv head; "" where those have their own
-  const char* unit;
+  const char* unit;         // of a number; "folder" of a text that is one
   const char* default_text;
   const char* help;
   Kind kind;
   Scope scope;
+  std::array<std::string_view, 5> words = {};  // that a text may be; all empty: any text
 };
 
 // The one table of options: parsing, environment, documentation, `tkv config`, flags of the command

@@ -18,7 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 using OptionKind = OptionInfo::Kind;
 using Scope = OptionInfo::Scope;
-using Words = std::array<std::string_view, 5>;  // that a text may be; all empty: any text
+using Words = decltype(OptionInfo::words);
 
 using Field = std::variant<int StoreOptions::*, size_t StoreOptions::*, bool StoreOptions::*,
                            milliseconds StoreOptions::*, std::string StoreOptions::*>;
@@ -28,7 +28,6 @@ struct Row {
   Field member;
   int64_t low = 0;
   int64_t high = 0;
-  Words words = {};
   bool (*fits)(std::string_view) = nullptr;  // a text
   const char* form = "";                     // of one that fits
 };
@@ -78,11 +77,8 @@ const std::array<Row, 17> kRows = {{
       "What a round does without a worker that has died. fail: it fails; continue: it completes "
       "without it; wait: it waits for its next life. The head of the job decides; a worker that "
       "asks for something else is refused. Under `tkv launch --restart` the default is wait.",
-      OptionKind::kText, Scope::kDistributed},
-     &StoreOptions::on_death,
-     0,
-     0,
-     kPolicies},
+      OptionKind::kText, Scope::kDistributed, kPolicies},
+     &StoreOptions::on_death},
     {{"deterministic", "TKV_DETERMINISTIC", "--deterministic", "", "0",
       "1: sums are added in the order of ranks, so that every run gives the same bits.",
       OptionKind::kFlag, Scope::kDistributed},
@@ -94,7 +90,7 @@ const std::array<Row, 17> kRows = {{
      &StoreOptions::window_bytes,
      0,
      std::numeric_limits<int64_t>::max()},
-    {{"snapshots", "TKV_SNAPSHOTS", "--snapshots", "", "",
+    {{"snapshots", "TKV_SNAPSHOTS", "--snapshots", "folder", "",
       "A folder that the store saves snapshots to by itself; with snapshot_every. Under `tkv "
       "launch "
       "--restore` that folder is the default.",
@@ -108,17 +104,13 @@ const std::array<Row, 17> kRows = {{
      &StoreOptions::snapshot_every,
      0,
      0,
-     {},
      AutoSave::IsInterval,
      "a number of rounds, such as 100, or of seconds, such as 30s"},
     {{"transport", "TKV_TRANSPORT", "--transport", "", "auto",
       "How the processes of a job talk. auto: by shared memory and Unix sockets on one host, by "
       "TCP between hosts; unix: the same without shared memory; tcp: by TCP alone.",
-      OptionKind::kText, Scope::kProcesses},
-     &StoreOptions::transport,
-     0,
-     0,
-     kTransports},
+      OptionKind::kText, Scope::kProcesses, kTransports},
+     &StoreOptions::transport},
     {{"insecure_network", "TKV_INSECURE_NETWORK", "--insecure-network", "", "0",
       "1: TCP without a token; whoever reaches a port takes part in the job.", OptionKind::kFlag,
       Scope::kProcesses},
@@ -140,7 +132,7 @@ const std::array<Row, 17> kRows = {{
       "Rehearsed failures: WHO:sent|received:TYPE:COUNT:kill|stop|cut, several with commas.",
       OptionKind::kText, Scope::kProcesses},
      &StoreOptions::failpoints},
-    {{"rows_dir", "TKV_ROWS_DIR", "--rows-dir", "", "",
+    {{"rows_dir", "TKV_ROWS_DIR", "--rows-dir", "folder", "",
       "A folder on a local disk, in which a store of one process, or a server, keeps the rows of "
       "tables that memory has no room for (`memory` of init_table). What is there ends with the "
       "process.",
@@ -154,11 +146,8 @@ const std::array<Row, 17> kRows = {{
       "`key=value`; a line that nobody reads is lost, and counted. From Python by the logger "
       "tensorkv. Without it C++ is silent, Python's logger has the level and handlers that the "
       "program gives it (warnings, by default), and the servers of `tkv launch --log` say info.",
-      OptionKind::kText, Scope::kAny},
-     &StoreOptions::log_level,
-     0,
-     0,
-     kLogLevels},
+      OptionKind::kText, Scope::kAny, kLogLevels},
+     &StoreOptions::log_level},
 }};
 
 const Row& RowOf(std::string_view name) {
@@ -188,7 +177,7 @@ std::string Needed(const Row& row) {
   }
   if (row.fits != nullptr) return row.form;
   std::string words;
-  for (const std::string_view word : row.words) {
+  for (const std::string_view word : row.info.words) {
     if (!word.empty()) words += (words.empty() ? "" : ", ") + std::string(word);
   }
   return "one of " + words;
@@ -209,8 +198,9 @@ bool ParseNumber(const Row& row, std::string_view text, int64_t* value) {
 }
 
 bool IsWord(const Row& row, std::string_view text) {
-  if (row.words[0].empty()) return true;
-  return !text.empty() && std::find(row.words.begin(), row.words.end(), text) != row.words.end();
+  if (row.info.words[0].empty()) return true;
+  return !text.empty() &&
+         std::find(row.info.words.begin(), row.info.words.end(), text) != row.info.words.end();
 }
 
 bool Set(const Row& row, std::string_view text, StoreOptions* options) {

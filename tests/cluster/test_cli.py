@@ -43,6 +43,7 @@ def objects(processes, *words, **variables):
         (["config"], 0, {"config"}),
         (["explain", "--optimizer", "sgd"], 0, {"program"}),
         (["explain", "/nowhere"], 2, {"error"}),
+        (["completion", "bash"], 0, {"script"}),
         (["doctor"], 0, {"finding", "summary"}),
         (["sim", "--count", "2"], 0, {"summary"}),
         (["sim", "--count", "2", "--coverage"], 0, {"coverage", "summary"}),
