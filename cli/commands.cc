@@ -15,12 +15,14 @@
 #include "explore.h"
 #include "json.h"
 #include "launch.h"
+#include "manual.h"
 #include "restore.h"
 #include "serve.h"
 #include "shape.h"
 #include "sim.h"
 #include "tkv/config.h"
 #include "tkv/optimizer.h"
+#include "tkv/simulation.h"
 
 namespace tkv::cli {
 namespace {
@@ -214,6 +216,15 @@ void AddCompletion(CommandLine* line) {
       ->required();
 }
 
+void AddManual(CommandLine* line) {
+  const auto folder = std::make_shared<std::string>();
+  line->AddHidden("manual", "Write the manual pages into a folder",
+                  [line, folder] { return RunManual(line->app(), *folder); })
+      ->add_option("FOLDER", *folder)
+      ->required()
+      ->check(kNotEmpty);
+}
+
 void AddSim(CommandLine* line) {
   const auto options = std::make_shared<SimOptions>();
   CLI::App* const sim =
@@ -231,8 +242,8 @@ void AddSim(CommandLine* line) {
   sim->add_option("--steps", options->simulation.steps, "Steps of each worker; 0: the seed chooses")
       ->check(CLI::Range(0, 1000000));
   sim->add_option("--faults", options->simulation.faults,
-                  "all, or a list: drop,duplicate,delay,slow,cut,kill,vanish,killserver,killhead,"
-                  "pause,isolate,haste; empty: none")
+                  "all, or with commas some of " + CLI::detail::join(testing::FaultNames(), ", ") +
+                      "; empty: none")
       ->capture_default_str();
   CLI::Option* const jobs =
       sim->add_option("--jobs", options->jobs, "Threads")->check(kThreads)->capture_default_str();
@@ -265,7 +276,7 @@ void AddExplore(CommandLine* line) {
 
 void AddCommands(CommandLine* line) {
   for (const auto add : {AddLaunch, AddDoctor, AddServer, AddHead, AddExplain, AddConfig,
-                         AddCompletion, AddSim, AddExplore, AddAgent, AddRestorer}) {
+                         AddCompletion, AddSim, AddExplore, AddManual, AddAgent, AddRestorer}) {
     add(line);
   }
 }

@@ -110,6 +110,13 @@ def test_the_shared_library_has_the_name_of_its_version(shared, tmp_path):
     assert "Library soname: [libtkv.so.0]" in run("readelf", "-d", library)
 
 
+def test_the_command_is_installed_with_its_manual_pages(static, tmp_path):
+    run("cmake", "--install", static, "--component", "cli", "--prefix", tmp_path)
+    assert run(tmp_path / "bin" / "tkv", "--version").startswith("tkv ")
+    pages = {path.name for path in (tmp_path / "share" / "man" / "man1").iterdir()}
+    assert {"tkv.1", "tkv-launch.1"} <= pages
+
+
 @pytest.mark.slow
 def test_the_shared_library_shows_what_the_headers_promise_and_nothing_else(shared):
     found = symbols(shared / "libtkv.so")

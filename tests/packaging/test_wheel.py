@@ -51,6 +51,7 @@ def test_one_wheel_for_all_and_what_is_in_it(wheel):
         "tensorkv/libtbb.so.12",
     ):
         assert wanted in names
+    assert any(name.endswith(".data/data/share/man/man1/tkv-launch.1") for name in names)
     assert not [n for n in names if "test" in n and not n.endswith(("test_utils.py", "testing.py"))]
 
 
