@@ -1,9 +1,5 @@
 #include "doctor.h"
 
-#include <poll.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -15,20 +11,19 @@
 #include <vector>
 
 #include "agent.h"
+#include "companion.h"
 #include "exit_status.h"
 #include "hosts.h"
-#include "spawn.h"
 #include "tkv/error.h"
 #include "tkv/job.h"
 
 namespace tkv::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Kind = Finding::Kind;
 
 constexpr std::array kWords = {"good", "note", "BAD"};
-constexpr size_t kSaidMax = 64 << 10;  // bytes of a line, and of what precedes a greeting
+constexpr size_t kSaidMax = 64 << 10;  // bytes of what precedes a greeting
 constexpr int kFindingsMax = 64;       // of one host
 
 // Prints findings and counts what is bad.
@@ -78,73 +73,8 @@ class Report {
   int bad_ = 0;
 };
 
-// An agent on another host; what it says comes line by line.
-class RemoteAgent {
- public:
-  RemoteAgent(std::vector<std::string> command, int patience_seconds)
-      : patience_(patience_seconds),
-        agent_(Spawn({.words = std::move(command), .has_input = true})) {}
-  ~RemoteAgent() {
-    Close();
-    close(agent_.output);
-  }
-  RemoteAgent(const RemoteAgent&) = delete;
-  RemoteAgent& operator=(const RemoteAgent&) = delete;
-
-  void Tell(const std::string& items) const {
-    [[maybe_unused]] const ssize_t told = write(agent_.input, items.data(), items.size());
-  }
-  // Nothing where it has ended or says nothing more in time.
-  std::optional<std::string> Line() {
-    const auto deadline = Clock::now() + patience_;
-    for (;;) {
-      const size_t end = said_.find('\n');
-      if (end != std::string::npos) {
-        std::string line = said_.substr(0, end);
-        said_.erase(0, end + 1);
-        return line;
-      }
-      const auto left =
-          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-      pollfd file{agent_.output, POLLIN, 0};
-      if (said_.size() > kSaidMax) return {};
-      is_silent_ = left.count() <= 0 || poll(&file, 1, static_cast<int>(left.count())) == 0;
-      if (is_silent_) return {};
-      char bytes[4096];
-      const ssize_t got = read(agent_.output, bytes, sizeof(bytes));
-      if (got <= 0) return {};
-      said_.append(bytes, static_cast<size_t>(got));
-    }
-  }
-  // Whether it has said nothing for the whole patience, so that the last line did not come.
-  bool is_silent() const { return is_silent_; }
-  std::chrono::seconds patience() const { return patience_; }  // for a line
-  // Ends it; its exit status.
-  int Close() {
-    if (agent_.pid < 0) return status_;
-    close(agent_.input);
-    int status = 0;
-    for (const auto end = Clock::now() + std::chrono::seconds(2);
-         waitpid(agent_.pid, &status, WNOHANG) == 0;) {
-      if (Clock::now() > end) kill(-agent_.pid, SIGKILL);
-      usleep(10'000);
-    }
-    kill(-agent_.pid, SIGKILL);  // the processes that the agent started and that still run
-    agent_.pid = -1;
-    status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    return status_;
-  }
-
- private:
-  const std::chrono::seconds patience_;
-  Spawned agent_;
-  int status_ = 0;
-  std::string said_;
-  bool is_silent_ = false;
-};
-
 // The agent's greeting and its version.
-bool IsThere(RemoteAgent* agent, const std::string& host, Report* report) {
+bool IsThere(Companion* agent, const std::string& host, Report* report) {
   std::string said;
   while (said.size() < kSaidMax) {
     const auto line = agent->Line();
@@ -178,7 +108,8 @@ bool IsThere(RemoteAgent* agent, const std::string& host, Report* report) {
 
 void ExamineRemote(const Ssh& ssh, const std::string& host, const DoctorOptions& options,
                    Report* report) {
-  RemoteAgent agent(AgentCommand(ssh, host), options.patience_seconds);
+  Companion agent({.words = AgentCommand(ssh, host), .has_input = true},
+                  std::chrono::seconds(options.patience_seconds));
   if (!IsThere(&agent, host, report)) return;
   const std::string given = TokenFromEnvironment();
   const std::string token = given.empty() ? NewToken() : given;
