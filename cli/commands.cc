@@ -8,6 +8,7 @@
 #include <string>
 
 #include "agent.h"
+#include "bench.h"
 #include "completion.h"
 #include "doctor.h"
 #include "exit_status.h"
@@ -16,6 +17,7 @@
 #include "json.h"
 #include "launch.h"
 #include "manual.h"
+#include "raw_link.h"
 #include "restore.h"
 #include "serve.h"
 #include "shape.h"
@@ -207,6 +209,35 @@ void AddExplain(CommandLine* line) {
       ->capture_default_str();
 }
 
+void AddBench(CommandLine* line) {
+  const auto options = std::make_shared<BenchOptions>();
+  CLI::App* const bench =
+      line->Add("bench", "Measure what stores reach on this machine, beside what it allows",
+                [options](Form form) { return RunBench(*options, form); });
+  bench->add_option("--seconds", options->seconds, "How long it may take, as far as one round fits")
+      ->check(CLI::Range(1, 60))
+      ->capture_default_str();
+  bench->add_option("--svg", options->svg, "A file for the picture")
+      ->type_name(kFile)
+      ->check(kNotEmpty);
+  bench
+      ->add_option(
+          "--peer", options->peer,
+          "A host that ssh reaches (TKV_SSH: another command): TCP is measured between here "
+          "and there; default the loopback")
+      ->type_name("HOST")
+      ->check(kNotEmpty);
+}
+
+void AddEcho(CommandLine* line) {
+  const auto address = std::make_shared<std::string>();
+  const auto secret = std::make_shared<std::string>();
+  CLI::App* const echo = line->AddHidden("echo", "Send everything back, for tkv bench",
+                                         [address, secret] { return RunEcho(*address, *secret); });
+  echo->add_option("ADDRESS", *address)->required();
+  echo->add_option("SECRET", *secret)->required();
+}
+
 void AddCompletion(CommandLine* line) {
   const auto shell = std::make_shared<std::string>();
   line->Add("completion", "Print a script by which a shell completes what is typed after tkv",
@@ -275,8 +306,9 @@ void AddExplore(CommandLine* line) {
 }  // namespace
 
 void AddCommands(CommandLine* line) {
-  for (const auto add : {AddLaunch, AddDoctor, AddServer, AddHead, AddExplain, AddConfig,
-                         AddCompletion, AddSim, AddExplore, AddManual, AddAgent, AddRestorer}) {
+  for (const auto add :
+       {AddLaunch, AddDoctor, AddServer, AddHead, AddExplain, AddConfig, AddBench, AddCompletion,
+        AddSim, AddExplore, AddManual, AddEcho, AddAgent, AddRestorer}) {
     add(line);
   }
 }

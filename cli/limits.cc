@@ -1,0 +1,111 @@
+#include "limits.h"
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <utility>
+
+namespace tkv::cli {
+namespace {
+
+using Copy = void (*)(char* target, const char* source, size_t bytes);
+
+void CopyByLibrary(char* target, const char* source, size_t bytes) {
+  std::memcpy(target, source, bytes);
+}
+
+// Past the caches, where the processor has stores for it.
+void CopyPastCaches(char* target, const char* source, size_t bytes) {
+#ifdef __SSE2__
+  size_t i = 0;
+  for (; i + sizeof(__m128i) <= bytes; i += sizeof(__m128i)) {
+    const __m128i part = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(target + i), part);
+  }
+  _mm_sfence();
+  std::memcpy(target + i, source + i, bytes - i);
+#else
+  CopyByLibrary(target, source, bytes);
+#endif
+}
+
+// Does something to bytes [begin, begin + bytes) of arrays.
+using Part = std::function<void(size_t begin, size_t bytes)>;
+
+// By so many threads, each with a part of `bytes` and as often as is asked.
+Figure::Run OnThreads(int threads, size_t bytes, Part part) {
+  return [threads, bytes, part = std::move(part)](int64_t times) {
+    const auto work = [&](int index) {
+      constexpr size_t kLine = 64;
+      const size_t share = (bytes / static_cast<size_t>(threads) + kLine) / kLine * kLine;
+      const size_t begin = std::min(bytes, share * static_cast<size_t>(index));
+      for (int64_t i = 0; i < times; ++i) {
+        part(begin, std::min(bytes - begin, share));
+        std::atomic_signal_fence(std::memory_order_seq_cst);  // nothing is left out
+      }
+    };
+    std::vector<std::thread> others;
+    for (int i = 1; i < threads; ++i) others.emplace_back(work, i);
+    work(0);
+    for (std::thread& thread : others) thread.join();
+  };
+}
+
+char* BytesOf(const NDArray& array) { return static_cast<char*>(array.HostData()); }
+
+Figure::Run CopyRun(const NDArray& source, const NDArray& target, int threads, Copy copy) {
+  return OnThreads(threads, source.bytes(), [source, target, copy](size_t begin, size_t bytes) {
+    copy(BytesOf(target) + begin, BytesOf(source) + begin, bytes);
+  });
+}
+
+// Sums into a block that stays in the cache, and copies that.
+Figure::Run SumRun(const Summands& sources, const NDArray& target, int threads, Copy copy) {
+  return OnThreads(threads, target.bytes(), [sources, target, copy](size_t begin, size_t bytes) {
+    constexpr size_t kBlock = 1024;
+    std::array<float, kBlock> block;
+    std::array<const float*, 4> values;
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = reinterpret_cast<const float*>(BytesOf(sources[i]) + begin);
+    }
+    const size_t count = bytes / sizeof(float);
+    for (size_t at = 0; at < count; at += kBlock) {
+      const size_t length = std::min(kBlock, count - at);
+      for (size_t i = 0; i < length; ++i) {
+        block[i] = values[0][at + i] + values[1][at + i] + values[2][at + i] + values[3][at + i];
+      }
+      copy(BytesOf(target) + begin + at * sizeof(float),
+           reinterpret_cast<const char*>(block.data()), length * sizeof(float));
+    }
+  });
+}
+
+}  // namespace
+
+std::vector<Figure::Run> Copies(const NDArray& source, const NDArray& target, int threads) {
+  return {CopyRun(source, target, threads, CopyByLibrary),
+          CopyRun(source, target, threads, CopyPastCaches)};
+}
+
+std::vector<Figure::Run> Sums(const Summands& sources, const NDArray& target, int threads) {
+  return {SumRun(sources, target, threads, CopyByLibrary),
+          SumRun(sources, target, threads, CopyPastCaches)};
+}
+
+std::vector<Figure::Run> Exchanges(const RawLink& link, const NDArray& source,
+                                   const NDArray& target) {
+  return {[&link, source, target](int64_t times) {
+    for (int64_t i = 0; i < times; ++i) {
+      link.Exchange(BytesOf(source), BytesOf(target), source.bytes());
+    }
+  }};
+}
+
+}  // namespace tkv::cli

@@ -1,0 +1,127 @@
+#include "measure.h"
+
+#include <algorithm>
+#include <ctime>
+#include <limits>
+#include <thread>
+
+#include "tkv/config.h"
+
+namespace tkv::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kSampleSeconds = 0.02;
+constexpr std::chrono::milliseconds kProbe{10};
+
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+double Median(std::vector<double> numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  const size_t half = numbers.size() / 2;
+  return numbers.size() % 2 == 1 ? numbers[half] : (numbers[half - 1] + numbers[half]) / 2;
+}
+
+double ThreadSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+// The share of the time that a thread which wants all of it does not get.
+double Missed() {
+  const auto begin = Clock::now();
+  const double used = ThreadSeconds();
+  while (Clock::now() - begin < kProbe) {
+  }
+  return 1 - (ThreadSeconds() - used) / SecondsSince(begin);
+}
+
+// The same on all cores: other processes run there, or a control group allows no more.
+double ShareOfOthers() {
+  std::vector<double> missed(static_cast<size_t>(std::max(1, Cores())));
+  std::vector<std::thread> threads;
+  for (double& one : missed) threads.emplace_back([&one] { one = Missed(); });
+  for (std::thread& thread : threads) thread.join();
+  double sum = 0;
+  for (const double one : missed) sum += one;
+  return std::max(0.0, sum / static_cast<double>(missed.size()));
+}
+
+// A run with the number of times that makes a sample long enough for the clock.
+class Sampler {
+ public:
+  explicit Sampler(Figure::Run run) : run_(std::move(run)) {
+    while (Take() * static_cast<double>(times_) < kSampleSeconds) times_ *= 2;
+  }
+  // Seconds of one time.
+  double Take() const {
+    const auto begin = Clock::now();
+    run_(times_);
+    return SecondsSince(begin) / static_cast<double>(times_);
+  }
+
+ private:
+  Figure::Run run_;
+  int64_t times_ = 1;
+};
+
+class Row {
+ public:
+  explicit Row(const Figure& figure) : figure_(&figure), run_(figure.run) {
+    for (const Figure::Run& limit : figure.limits) limits_.emplace_back(limit);
+  }
+
+  void TakeSample() {
+    others_.push_back(ShareOfOthers());
+    double limit = std::numeric_limits<double>::infinity();
+    for (const Sampler& one : limits_) limit = std::min(limit, one.Take());
+    const double seconds = run_.Take();
+    const double scale = is_rate() ? figure_->bytes / figure_->limit_bytes : 1;
+    reached_.push_back(scale * limit / seconds);
+    values_.push_back(is_rate() ? figure_->bytes / seconds : seconds);
+    limit_values_.push_back(is_rate() ? figure_->limit_bytes / limit : limit);
+  }
+
+  Result result() const {
+    const auto [lowest, highest] = std::minmax_element(reached_.begin(), reached_.end());
+    return {figure_->name,         figure_->limit_name, is_rate(), Median(values_),
+            Median(limit_values_), Median(reached_),    *lowest,   *highest,
+            Median(others_)};
+  }
+
+ private:
+  bool is_rate() const { return figure_->bytes > 0; }
+
+  const Figure* figure_;
+  Sampler run_;
+  std::vector<Sampler> limits_;
+  std::vector<double> values_, limit_values_, reached_, others_;
+};
+
+}  // namespace
+
+Measurement Measure(const std::vector<Figure>& figures, Clock::time_point deadline,
+                    const std::function<void()>& interrupt) {
+  std::vector<Row> rows;
+  rows.reserve(figures.size());
+  for (const Figure& figure : figures) rows.emplace_back(figure);
+  Measurement measured;
+  Clock::duration longest{};
+  do {
+    const auto begin = Clock::now();
+    for (Row& row : rows) {
+      interrupt();
+      row.TakeSample();
+    }
+    longest = std::max(longest, Clock::now() - begin);
+    ++measured.rounds;
+  } while (Clock::now() + longest < deadline);
+  for (const Row& row : rows) measured.results.push_back(row.result());
+  return measured;
+}
+
+}  // namespace tkv::cli
