@@ -61,10 +61,14 @@ def flags(prefix):
     return [*said.split(), f"-Wl,-rpath,{folder.parent}"]
 
 
+def blocks(document, language):
+    """The code blocks of a document in that language."""
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL)
+
+
 def block(language):
-    """The first code block of docs/c.md in that language."""
-    text = (ROOT / "docs" / "c.md").read_text()
-    return re.search(rf"```{language}\n(.*?)```", text, re.DOTALL)[1]
+    """The first one of docs/c.md."""
+    return blocks("c.md", language)[0]
 
 
 @KINDS
@@ -93,6 +97,34 @@ def test_the_document_of_c_builds_as_it_says(kind, request, tmp_path):
 
 
 @KINDS
+def test_the_programs_of_the_document_of_cpp_run(kind, request, tmp_path):
+    prefix = installed(request.getfixturevalue(kind), tmp_path / "prefix")
+    programs = blocks("cpp.md", "cpp")
+    assert len(programs) == 4
+    for number, text in enumerate(programs):
+        program = tmp_path / f"program{number}"
+        program.with_suffix(".cc").write_text(text)
+        run(
+            "c++",
+            "-std=c++20",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            program.with_suffix(".cc"),
+            *flags(prefix),
+            "-o",
+            program,
+        )
+    said = run(tmp_path / "program0")
+    assert said == "-1.5\npush 'w': shape (3, 2), the key has (2, 3)\n"
+    run(tmp_path / "program1")
+    run(tmp_path / "program2")
+    command = ROOT / "build" / "release" / "cli" / "tkv"
+    job = run(command, "launch", "-n", "2", "-s", "2", tmp_path / "program3")
+    assert sorted(job.splitlines()) == [f"[worker {rank}] worker {rank} of 2: 3" for rank in range(2)]
+
+
+@KINDS
 def test_the_c_interface_of_the_installed_library_does_what_it_says(kind, request, tmp_path):
     prefix = installed(request.getfixturevalue(kind), tmp_path / "prefix")
     sources = [path for path in sorted((ROOT / "tests" / "c_api").glob("*.c")) if path.name != "job.c"]
@@ -104,10 +136,11 @@ def test_the_c_interface_of_the_installed_library_does_what_it_says(kind, reques
 @pytest.mark.slow
 def test_the_shared_library_has_the_name_of_its_version(shared, tmp_path):
     (library,) = installed(shared, tmp_path / "prefix").glob("**/libtkv.so")
-    assert library.readlink().name == "libtkv.so.0"
-    assert (library.parent / "libtkv.so.0").readlink().name == library.resolve().name
-    assert re.fullmatch(r"libtkv\.so\.0\.\d+\.\d+", library.resolve().name)
-    assert "Library soname: [libtkv.so.0]" in run("readelf", "-d", library)
+    name = library.readlink().name
+    assert re.fullmatch(r"libtkv\.so\.\d+\.\d+", name), "releases of one minor version are compatible"
+    assert (library.parent / name).readlink().name == library.resolve().name
+    assert re.fullmatch(re.escape(name) + r"\.\d+", library.resolve().name)
+    assert f"Library soname: [{name}]" in run("readelf", "-d", library)
 
 
 def test_the_command_is_installed_with_its_manual_pages(static, tmp_path):
