@@ -72,7 +72,7 @@ static int run_test(const test* test, FILE* results) {
   atomic_store(&failed, 0);
   test->run();
   int has_failed = atomic_load(&failed) != 0;
-  if (has_failed) printf("[  FAILED  ] %s\n", test->name);
+  if (has_failed) fprintf(stderr, "[  FAILED  ] %s\n", test->name);
   if (results == NULL) return has_failed;
   fputs("{\"result\": \"COMPLETED\", \"name\": ", results);
   write_text(results, test->name);
@@ -96,23 +96,36 @@ static int run_suite(const suite* suite, FILE* results) {
   return failures;
 }
 
-/* The file that an argument names, in a folder that may be missing yet. */
-static FILE* open_results(int argc, char** argv) {
+/* Results get their name when all of them are there: of a program that crashes there are none. */
+typedef struct output {
+  const char* path; /* null: nobody wants them */
+  char unfinished[512];
+  FILE* file;
+} output;
+
+/* For the file that an argument names, in a folder that may be missing yet. */
+static output open_results(int argc, char** argv) {
   static const char flag[] = "--gtest_output=json:";
+  output output = {0};
   for (int i = 1; i < argc; ++i) {
-    if (strncmp(argv[i], flag, sizeof flag - 1) != 0) continue;
-    char* path = argv[i] + sizeof flag - 1;
-    char* slash = strrchr(path, '/');
-    if (slash != NULL) {
-      *slash = '\0';
-      if (mkdir(path, 0777) != 0 && errno != EEXIST) perror(path);
-      *slash = '/';
-    }
-    FILE* file = fopen(path, "w");
-    if (file == NULL) perror(path);
-    return file;
+    if (strncmp(argv[i], flag, sizeof flag - 1) == 0) output.path = argv[i] + sizeof flag - 1;
   }
-  return NULL;
+  if (output.path == NULL) return output;
+  const char* slash = strrchr(output.path, '/');
+  if (slash != NULL) {
+    char folder[512];
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - output.path), output.path);
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST) perror(folder);
+  }
+  snprintf(output.unfinished, sizeof output.unfinished, "%s.unfinished", output.path);
+  output.file = fopen(output.unfinished, "w");
+  if (output.file == NULL) perror(output.unfinished);
+  return output;
+}
+
+static int close_results(const output* output) {
+  if (output->file == NULL) return output->path == NULL;
+  return fclose(output->file) == 0 && rename(output->unfinished, output->path) == 0;
 }
 
 static char scratch[] = "/tmp/tkv-abi-XXXXXX";
@@ -123,7 +136,8 @@ static int remove_one(const char* path, const struct stat* status, int type, str
 }
 
 int run_suites(const suite* const* suites, size_t count, int argc, char** argv) {
-  FILE* results = open_results(argc, argv);
+  const output output = open_results(argc, argv);
+  FILE* const results = output.file;
   size_t tests = 0;
   int failures = 0;
   if (results != NULL) fputs("{\"testsuites\": [\n", results);
@@ -132,10 +146,8 @@ int run_suites(const suite* const* suites, size_t count, int argc, char** argv) 
     failures += run_suite(suites[i], results);
     tests += suites[i]->count;
   }
-  if (results != NULL) {
-    fputs("]}\n", results);
-    fclose(results);
-  }
+  if (results != NULL) fputs("]}\n", results);
+  failures += !close_results(&output);
   if (has_scratch) nftw(scratch, remove_one, 8, FTW_DEPTH | FTW_PHYS);
   printf("%zu tests, %d failed\n", tests, failures);
   return failures != 0;
