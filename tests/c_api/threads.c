@@ -14,6 +14,8 @@ typedef struct shared {
   atomic_int others;       /* codes that were not expected */
 } shared;
 
+static void count_free(void* context) { ++*(int*)context; }
+
 static void run_threads(void* (*work)(void*), void* context) {
   pthread_t threads[kThreads];
   int started = 0;
@@ -36,6 +38,25 @@ static void* retain_use_release(void* context) {
     tkv_store_release(store);
   }
   return NULL;
+}
+
+static void* retain_and_release(void* context) {
+  shared* const shared = context;
+  for (int i = 0; i < 50000; ++i) tkv_array_release(tkv_array_retain(shared->array));
+  return NULL;
+}
+
+static void no_count_of_a_handle_is_lost(void) {
+  float elements[6] = {0};
+  const int64_t shape[] = {2, 3};
+  int freed = 0;
+  shared shared = {0};
+  OK(tkv_array_wrap(elements, shape, NULL, 2, TKV_F32, cpu, 0, &freed, count_free, &shared.array,
+                    &failure));
+  run_threads(retain_and_release, &shared);
+  EXPECT(freed == 0);
+  tkv_array_release(shared.array);
+  EXPECT(freed == 1);
 }
 
 static void threads_share_handles(void) {
@@ -92,7 +113,6 @@ typedef struct last {
   tkv_ticket* ticket;
   tkv_error* error;
 } last;
-static void count_free(void* context) { ++*(int*)context; }
 static void* release_all(void* context) {
   last* const last = context;
   tkv_ticket_release(last->ticket);
@@ -150,6 +170,7 @@ static void updates_of_threads_come_one_after_the_other(void) {
 }
 
 static const test tests[] = {
+    TEST(no_count_of_a_handle_is_lost),
     TEST(threads_share_handles),
     TEST(a_store_is_closed_while_threads_use_it),
     TEST(the_last_release_may_be_on_another_thread),
