@@ -1,0 +1,71 @@
+package org.tensorkv;
+
+/**
+ * One key of a call with its arrays: a value for init and broadcast, values to sum for push, outputs
+ * for pull. Immutable.
+ */
+public final class Item {
+  private final Key key;
+  private final NDArray[] arrays;
+  private final int priority;
+  private final String mode;
+
+  private Item(Key key, NDArray[] arrays, int priority, String mode) {
+    this.key = KVException.required(key, "Item: key");
+    this.arrays = KVException.required(arrays, "Item '" + key + "': arrays");
+    this.priority = priority;
+    this.mode = mode;
+  }
+
+  public static Item of(Key key, NDArray... arrays) {
+    return new Item(key, arrays == null ? null : arrays.clone(), 0, null);
+  }
+
+  public static Item of(long key, NDArray... arrays) {
+    return of(Key.of(key), arrays);
+  }
+
+  public static Item of(String key, NDArray... arrays) {
+    return of(Key.of(key), arrays);
+  }
+
+  /** One item for each key, with its array. */
+  static Item[] list(String verb, Key[] keys, NDArray[] arrays) {
+    KVException.required(arrays, verb);
+    if (keys.length != arrays.length) {
+      throw KVException.invalid(
+          verb + ": " + arrays.length + " arrays, one for each of " + keys.length + " keys wanted");
+    }
+    Item[] items = new Item[keys.length];
+    for (int i = 0; i < keys.length; i++) {
+      items[i] = of(keys[i], arrays[i]);
+    }
+    return items;
+  }
+
+  /** What waits for a server leaves in this order, highest first; 0 without it. */
+  public Item priority(int priority) {
+    return new Item(key, arrays, priority, mode);
+  }
+
+  /** Of a key that is made: {@code "sync"} or {@code "async"}; without it the store's. */
+  public Item mode(String mode) {
+    return new Item(key, arrays, priority, mode);
+  }
+
+  public Key key() {
+    return key;
+  }
+
+  NDArray[] arrays() {
+    return arrays;
+  }
+
+  int priority() {
+    return priority;
+  }
+
+  String mode() {
+    return mode;
+  }
+}

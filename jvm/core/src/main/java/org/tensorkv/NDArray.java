@@ -1,0 +1,625 @@
+package org.tensorkv;
+
+import java.nio.Buffer;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
+import java.util.function.IntToDoubleFunction;
+
+/**
+ * A dense tensor. Arrays may share memory: {@link #slice}, {@link #at} and {@link #reshape} give views.
+ *
+ * <p>Memory is given back by {@link #close}, or after the array has become unreachable. Thread-safe
+ * but for its elements: who writes them while others read sees what memory holds.
+ */
+public final class NDArray implements AutoCloseable {
+  /** The longest wait for operations under way, in milliseconds: ten minutes, as a store's patience. */
+  private static final long PATIENCE_MS = 600_000;
+
+  private final Handle handle;
+  private final Shape shape;
+  private final DType dtype;
+  private final Context context;
+
+  /** Owns an array of the library. */
+  NDArray(long address) {
+    handle = Handle.of(this, address, "NDArray", Native::tkv_array_release);
+    shape = shapeOf(address);
+    dtype = DType.of(Native.tkv_array_dtype(address));
+    context = Context.of(Native.array_context(address));
+  }
+
+  /** Shares an array of the library. */
+  static NDArray retained(long address) {
+    return new NDArray(Native.tkv_array_retain(address));
+  }
+
+  private static Shape shapeOf(long address) {
+    int rank = Native.tkv_array_rank(address);
+    if (rank == 0) {
+      return Shape.of();
+    }
+    long[] lengths = new long[rank];
+    Call.view(Native.tkv_array_shape(address), 8L * rank).asLongBuffer().get(lengths);
+    return Shape.of(lengths);
+  }
+
+  // ---- new arrays
+
+  /** Uninitialised. */
+  public static NDArray empty(Shape shape, DType dtype, Context context) {
+    try (Call call = new Call()) {
+      long lengths = call.shape(shape, "empty");
+      int number = KVException.required(dtype, "empty: dtype").number();
+      long place = call.context(context, "empty: context");
+      call.check(
+          Native.tkv_array_empty(lengths, shape.rank(), number, place, call.out(), call.error()));
+      return new NDArray(call.outLong());
+    }
+  }
+
+  /** float32 on {@code cpu(0)}. */
+  public static NDArray empty(Shape shape) {
+    return empty(shape, DType.FLOAT32, Context.cpu());
+  }
+
+  /** All elements are `value`. */
+  public static NDArray full(Shape shape, double value, DType dtype, Context context) {
+    try (Call call = new Call()) {
+      long lengths = call.shape(shape, "full");
+      int number = KVException.required(dtype, "full: dtype").number();
+      long place = call.context(context, "full: context");
+      call.check(
+          Native.tkv_array_full(
+              lengths, shape.rank(), number, place, value, call.out(), call.error()));
+      return new NDArray(call.outLong());
+    }
+  }
+
+  /** float32 on {@code cpu(0)}. */
+  public static NDArray full(Shape shape, double value) {
+    return full(shape, value, DType.FLOAT32, Context.cpu());
+  }
+
+  public static NDArray zeros(Shape shape, DType dtype, Context context) {
+    return full(shape, 0, dtype, context);
+  }
+
+  /** float32 on {@code cpu(0)}. */
+  public static NDArray zeros(Shape shape) {
+    return full(shape, 0);
+  }
+
+  public static NDArray ones(Shape shape, DType dtype, Context context) {
+    return full(shape, 1, dtype, context);
+  }
+
+  /** float32 on {@code cpu(0)}. */
+  public static NDArray ones(Shape shape) {
+    return full(shape, 1);
+  }
+
+  /** float32 elements in C order, copied. */
+  public static NDArray array(float[] elements, Shape shape, Context context) {
+    NDArray array = empty(shape, DType.FLOAT32, context);
+    array.set(elements);
+    return array;
+  }
+
+  /** float32 on {@code cpu(0)}. */
+  public static NDArray array(float[] elements, Shape shape) {
+    return array(elements, shape, Context.cpu());
+  }
+
+  /** float64 on {@code cpu(0)}, copied. */
+  public static NDArray array(double[] elements, Shape shape) {
+    NDArray array = empty(shape, DType.FLOAT64, Context.cpu());
+    int count = KVException.required(elements, "array").length;
+    array.write(count, bytes -> bytes.asDoubleBuffer().put(elements));
+    return array;
+  }
+
+  /** int32 on {@code cpu(0)}, copied. */
+  public static NDArray array(int[] elements, Shape shape) {
+    NDArray array = empty(shape, DType.INT32, Context.cpu());
+    int count = KVException.required(elements, "array").length;
+    array.write(count, bytes -> bytes.asIntBuffer().put(elements));
+    return array;
+  }
+
+  /** int64 on {@code cpu(0)}, copied: ids of rows, for instance. */
+  public static NDArray array(long[] elements, Shape shape) {
+    NDArray array = empty(shape, DType.INT64, Context.cpu());
+    int count = KVException.required(elements, "array").length;
+    array.write(count, bytes -> bytes.asLongBuffer().put(elements));
+    return array;
+  }
+
+  /**
+   * The memory of a direct buffer from its position to its limit, never copied. It is kept until
+   * nobody needs it any more; operations see what is written to it.
+   *
+   * @param buffer in the machine's byte order; one that is read-only makes a read-only array
+   * @throws KVException {@link Code#INVALID_ARGUMENT}: the buffer is not direct, or of another size
+   */
+  public static NDArray wrap(ByteBuffer buffer, DType dtype, Shape shape) {
+    KVException.required(buffer, "wrap");
+    KVException.required(dtype, "wrap: dtype");
+    return wrap(buffer, 1, dtype, shape);
+  }
+
+  /** As the other, of float32. */
+  public static NDArray wrap(FloatBuffer buffer, Shape shape) {
+    KVException.required(buffer, "wrap");
+    if (buffer.order() != ByteOrder.nativeOrder()) {
+      throw KVException.invalid("wrap: " + buffer.order() + ", the machine's byte order was wanted");
+    }
+    return wrap(buffer, Float.BYTES, DType.FLOAT32, shape);
+  }
+
+  private static NDArray wrap(Buffer buffer, int unit, DType dtype, Shape shape) {
+    long wanted = KVException.required(shape, "wrap: shape").size() * dtype.bytes();
+    long found = (long) buffer.remaining() * unit;
+    if (!buffer.isDirect() || found != wanted) {
+      String kind = buffer.isDirect() ? "direct" : "heap";
+      throw KVException.invalid(
+          "wrap: a %s buffer of %d bytes, a direct one of %d for %s %s was wanted"
+              .formatted(kind, found, wanted, dtype, shape));
+    }
+    try (Call call = new Call()) {
+      long data = Call.addressOf(buffer) + (long) buffer.position() * unit;
+      long lengths = call.shape(shape, "wrap");
+      long place = call.context(Context.cpu(), "wrap");
+      int readOnly = buffer.isReadOnly() ? 1 : 0;
+      Contexts.Kept owner = Contexts.keep(buffer);
+      int code =
+          Native.tkv_array_wrap(
+              data,
+              lengths,
+              0,
+              shape.rank(),
+              dtype.number(),
+              place,
+              readOnly,
+              owner.address(),
+              Native.release_function(),
+              call.out(),
+              call.error());
+      if (code != Code.OK) {
+        owner.drop();
+      }
+      call.check(code);
+      return new NDArray(call.outLong());
+    }
+  }
+
+  // ---- what it is
+
+  public Shape shape() {
+    return shape;
+  }
+
+  public DType dtype() {
+    return dtype;
+  }
+
+  public Context context() {
+    return context;
+  }
+
+  /** The number of elements. */
+  public long size() {
+    return shape.size();
+  }
+
+  /** The number of bytes of its elements. */
+  public long bytes() {
+    return size() * dtype.bytes();
+  }
+
+  public boolean isReadOnly() {
+    try (Call call = new Call()) {
+      return Native.tkv_array_is_read_only(call.use(handle)) != 0;
+    }
+  }
+
+  // ---- elements
+
+  /**
+   * Its memory, once operations under way are done, in the machine's byte order. The memory is there
+   * as long as the buffer, also where the array has been closed.
+   *
+   * @throws KVException {@link Code#OUT_OF_RANGE}: more than 2**31 - 1 bytes; slices may be had
+   */
+  public ByteBuffer asByteBuffer() {
+    if (bytes() > Integer.MAX_VALUE) {
+      throw new KVException(
+          Code.OUT_OF_RANGE, "asByteBuffer: " + bytes() + " bytes, fewer than 2**31 were wanted");
+    }
+    try (Call call = new Call()) {
+      long array = call.use(handle);
+      int write = Native.tkv_array_is_read_only(array) == 0 ? 1 : 0;
+      call.check(Native.tkv_array_data(array, write, PATIENCE_MS, call.out(), call.error()));
+      ByteBuffer buffer = bytes() == 0 ? ByteBuffer.allocateDirect(0) : kept(array, call.outLong());
+      ByteBuffer view = write == 1 ? buffer : buffer.asReadOnlyBuffer();
+      return view.order(ByteOrder.nativeOrder());
+    }
+  }
+
+  /** A buffer that keeps the array, for itself and for those that are made from it. */
+  private ByteBuffer kept(long array, long data) {
+    ByteBuffer buffer = Call.view(data, bytes());
+    Handle.of(buffer, Native.tkv_array_retain(array), "ByteBuffer", Native::tkv_array_release);
+    return buffer;
+  }
+
+  /** {@link #asByteBuffer} of a float32 array. */
+  public FloatBuffer asFloatBuffer() {
+    if (dtype != DType.FLOAT32) {
+      throw KVException.invalid("asFloatBuffer: " + dtype + ", float32 was wanted");
+    }
+    return asByteBuffer().asFloatBuffer();
+  }
+
+  /**
+   * The elements in C order, each as the nearest float.
+   *
+   * @throws KVException {@link Code#INVALID_ARGUMENT}: complex64 or an 8-bit float
+   */
+  public float[] toArray() {
+    return switch (dtype) {
+      case FLOAT32 -> {
+        float[] elements = new float[count()];
+        read(bytes -> bytes.asFloatBuffer().get(elements));
+        yield elements;
+      }
+      case FLOAT16, BFLOAT16 -> {
+        try (NDArray converted = convert(DType.FLOAT32)) {
+          yield converted.toArray();
+        }
+      }
+      default -> {
+        double[] wide = toDoubleArray();
+        float[] elements = new float[wide.length];
+        for (int i = 0; i < wide.length; i++) {
+          elements[i] = (float) wide[i];
+        }
+        yield elements;
+      }
+    };
+  }
+
+  /**
+   * The elements in C order, each as the nearest double.
+   *
+   * @throws KVException {@link Code#INVALID_ARGUMENT}: complex64 or an 8-bit float
+   */
+  public double[] toDoubleArray() {
+    if (dtype == DType.FLOAT16 || dtype == DType.BFLOAT16) {
+      try (NDArray converted = convert(DType.FLOAT32)) {
+        return converted.toDoubleArray();
+      }
+    }
+    double[] elements = new double[count()];
+    read(
+        bytes -> {
+          IntToDoubleFunction element = reader(bytes);
+          for (int i = 0; i < elements.length; i++) {
+            elements[i] = element.applyAsDouble(i);
+          }
+        });
+    return elements;
+  }
+
+  /**
+   * The elements in C order.
+   *
+   * @throws KVException {@link Code#INVALID_ARGUMENT}: the dtype is not int64
+   */
+  public long[] toLongArray() {
+    if (dtype != DType.INT64) {
+      throw KVException.invalid("toLongArray: " + dtype + ", int64 was wanted");
+    }
+    long[] elements = new long[count()];
+    read(bytes -> bytes.asLongBuffer().get(elements));
+    return elements;
+  }
+
+  /**
+   * The only element.
+   *
+   * @throws KVException {@link Code#INVALID_ARGUMENT}: there are others, or none
+   */
+  public double toScalar() {
+    if (size() != 1) {
+      throw KVException.invalid("toScalar: shape " + shape + ", one element was wanted");
+    }
+    return toDoubleArray()[0];
+  }
+
+  private IntToDoubleFunction reader(ByteBuffer bytes) {
+    return switch (dtype) {
+      case FLOAT32 -> i -> bytes.getFloat(4 * i);
+      case FLOAT64 -> i -> bytes.getDouble(8 * i);
+      case INT8 -> bytes::get;
+      case UINT8, BOOL -> i -> Byte.toUnsignedInt(bytes.get(i));
+      case INT16 -> i -> bytes.getShort(2 * i);
+      case UINT16 -> i -> Short.toUnsignedInt(bytes.getShort(2 * i));
+      case INT32 -> i -> bytes.getInt(4 * i);
+      case UINT32 -> i -> Integer.toUnsignedLong(bytes.getInt(4 * i));
+      case INT64 -> i -> bytes.getLong(8 * i);
+      case UINT64 -> i -> unsigned(bytes.getLong(8 * i));
+      default -> throw KVException.invalid("toArray: " + dtype + ", real numbers were wanted");
+    };
+  }
+
+  private static double unsigned(long bits) {
+    return bits >= 0 ? bits : 2.0 * (bits >>> 1 | bits & 1);  // rounded as the whole would be
+  }
+
+  private int count() {
+    if (bytes() > Integer.MAX_VALUE) {
+      throw new KVException(
+          Code.OUT_OF_RANGE, "toArray: " + bytes() + " bytes, fewer than 2**31 were wanted");
+    }
+    return (int) size();
+  }
+
+  private void read(java.util.function.Consumer<ByteBuffer> reader) {
+    try (Call call = new Call()) {
+      Call.Block block = call.block(bytes());
+      call.check(Native.tkv_array_read(call.use(handle), block.address, bytes(), call.error()));
+      reader.accept(elements(block, bytes()));
+    }
+  }
+
+  private void write(long count, java.util.function.Consumer<ByteBuffer> writer) {
+    if (count != size()) {
+      throw KVException.invalid(
+          "set: " + count + " elements, " + size() + " for the shape " + shape + " were wanted");
+    }
+    try (Call call = new Call()) {
+      Call.Block block = call.block(bytes());
+      writer.accept(elements(block, bytes()));
+      call.check(Native.tkv_array_write(call.use(handle), block.address, bytes(), call.error()));
+    }
+  }
+
+  private static ByteBuffer elements(Call.Block block, long bytes) {
+    return block.buffer.slice(block.base, (int) bytes).order(ByteOrder.nativeOrder());
+  }
+
+  /**
+   * Copies elements in C order into it.
+   *
+   * @throws KVException {@link Code#INVALID_ARGUMENT}: it is not float32, or of another size
+   */
+  public NDArray set(float[] elements) {
+    KVException.required(elements, "set");
+    if (dtype != DType.FLOAT32) {
+      throw KVException.invalid("set: floats, elements of " + dtype + " were wanted");
+    }
+    write(elements.length, bytes -> bytes.asFloatBuffer().put(elements));
+    return this;
+  }
+
+  /** Makes all elements `value`. */
+  public NDArray set(double value) {
+    try (Call call = new Call()) {
+      call.check(Native.tkv_array_fill(call.use(handle), value, call.error()));
+    }
+    return this;
+  }
+
+  /** Copies the elements of an array of the same shape and dtype, from wherever it lives. */
+  public NDArray set(NDArray source) {
+    try (Call call = new Call()) {
+      long array = call.use(handle);
+      call.check(Native.tkv_array_copy_from(array, call.use(source, "set"), call.error()));
+    }
+    return this;
+  }
+
+  /** Copies its elements to `target`, which it returns. */
+  public NDArray copyTo(NDArray target) {
+    return KVException.required(target, "copyTo").set(this);
+  }
+
+  /** A copy that lives in `context`. */
+  public NDArray copyTo(Context context) {
+    NDArray copy = empty(shape, dtype, context);
+    return copy.set(this);
+  }
+
+  public NDArray copy() {
+    try (Call call = new Call()) {
+      call.check(Native.tkv_array_copy(call.use(handle), call.out(), call.error()));
+      return new NDArray(call.outLong());
+    }
+  }
+
+  /** A copy with another float dtype. */
+  public NDArray convert(DType dtype) {
+    try (Call call = new Call()) {
+      int number = KVException.required(dtype, "convert").number();
+      call.check(Native.tkv_array_convert(call.use(handle), number, call.out(), call.error()));
+      return new NDArray(call.outLong());
+    }
+  }
+
+  // ---- views
+
+  /** Rows `begin` to `end` of the first axis, which share its memory. */
+  public NDArray slice(long begin, long end) {
+    try (Call call = new Call()) {
+      call.check(Native.tkv_array_slice(call.use(handle), begin, end, call.out(), call.error()));
+      return new NDArray(call.outLong());
+    }
+  }
+
+  /** Row `index` of the first axis, without that axis, sharing its memory. */
+  public NDArray at(long index) {
+    try (Call call = new Call()) {
+      call.check(Native.tkv_array_at(call.use(handle), index, call.out(), call.error()));
+      return new NDArray(call.outLong());
+    }
+  }
+
+  /** The same elements in another shape, sharing its memory. */
+  public NDArray reshape(Shape shape) {
+    try (Call call = new Call()) {
+      long lengths = call.shape(shape, "reshape");
+      call.check(
+          Native.tkv_array_reshape(
+              call.use(handle), lengths, shape.rank(), call.out(), call.error()));
+      return new NDArray(call.outLong());
+    }
+  }
+
+  /** The same memory where the context has the same kind of memory, else a copy there. */
+  public NDArray withContext(Context context) {
+    try (Call call = new Call()) {
+      long place = call.context(context, "withContext");
+      call.check(
+          Native.tkv_array_with_context(call.use(handle), place, call.out(), call.error()));
+      return new NDArray(call.outLong());
+    }
+  }
+
+  // ---- arithmetic
+
+  public NDArray add(NDArray other) {
+    return apply(Op.ADD, other);
+  }
+
+  public NDArray add(double number) {
+    return apply(Op.ADD, number);
+  }
+
+  public NDArray sub(NDArray other) {
+    return apply(Op.SUB, other);
+  }
+
+  public NDArray sub(double number) {
+    return apply(Op.SUB, number);
+  }
+
+  public NDArray mul(NDArray other) {
+    return apply(Op.MUL, other);
+  }
+
+  public NDArray mul(double number) {
+    return apply(Op.MUL, number);
+  }
+
+  public NDArray div(NDArray other) {
+    return apply(Op.DIV, other);
+  }
+
+  public NDArray div(double number) {
+    return apply(Op.DIV, number);
+  }
+
+  /** Adds to its elements, and returns it; so do the others whose names end alike. */
+  public NDArray addInPlace(NDArray other) {
+    return applyInPlace(Op.ADD, other);
+  }
+
+  public NDArray addInPlace(double number) {
+    return applyInPlace(Op.ADD, number);
+  }
+
+  public NDArray subInPlace(NDArray other) {
+    return applyInPlace(Op.SUB, other);
+  }
+
+  public NDArray subInPlace(double number) {
+    return applyInPlace(Op.SUB, number);
+  }
+
+  public NDArray mulInPlace(NDArray other) {
+    return applyInPlace(Op.MUL, other);
+  }
+
+  public NDArray mulInPlace(double number) {
+    return applyInPlace(Op.MUL, number);
+  }
+
+  public NDArray divInPlace(NDArray other) {
+    return applyInPlace(Op.DIV, other);
+  }
+
+  public NDArray divInPlace(double number) {
+    return applyInPlace(Op.DIV, number);
+  }
+
+  /**
+   * {@code this OP other}, as a new array.
+   *
+   * @throws KVException {@link Code#INVALID_ARGUMENT}: another shape or dtype
+   */
+  public NDArray apply(Op op, NDArray other) {
+    KVException.required(other, "compute");
+    return compute(op, other, 0, false, false);
+  }
+
+  /** {@code this OP number}, as a new array. */
+  public NDArray apply(Op op, double number) {
+    return compute(op, null, number, false, false);
+  }
+
+  /** {@code number OP this}, as a new array. */
+  public NDArray applyReversed(Op op, double number) {
+    return compute(op, null, number, true, false);
+  }
+
+  /** {@code this OP other} into this. */
+  public NDArray applyInPlace(Op op, NDArray other) {
+    KVException.required(other, "compute");
+    return compute(op, other, 0, false, true);
+  }
+
+  /** {@code this OP number} into this. */
+  public NDArray applyInPlace(Op op, double number) {
+    return compute(op, null, number, false, true);
+  }
+
+  private NDArray compute(Op op, NDArray other, double number, boolean reversed, boolean inPlace) {
+    try (Call call = new Call()) {
+      int what = KVException.required(op, "compute: op").number();
+      long array = call.use(handle);
+      long second = other == null ? 0 : call.use(other.handle);
+      Call.Block operands = call.block(48).i64(0).i64(array).i64(second).f64(number);
+      operands.bool(reversed).i64(inPlace ? array : 0);
+      call.check(Native.tkv_array_compute(what, operands.sized(), call.out(), call.error()));
+      return inPlace ? this : new NDArray(call.outLong());
+    }
+  }
+
+  // ---- end
+
+  Handle handle() {
+    return handle;
+  }
+
+  public boolean isClosed() {
+    return handle.isClosed();
+  }
+
+  /** Gives the memory back, once calls that use it have ended; a second time does nothing. */
+  @Override
+  public void close() {
+    handle.close();
+  }
+
+  /** {@link #close}, by MXNet's name. */
+  public void dispose() {
+    close();
+  }
+
+  /** {@code "NDArray float32 (2, 3) cpu(0)"}. */
+  @Override
+  public String toString() {
+    return "NDArray " + dtype + " " + shape + " " + context;
+  }
+}

@@ -1,0 +1,55 @@
+package org.tensorkv;
+
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+
+/** The stores that are open: those that are left when the machine ends are closed then. */
+final class OpenStores {
+  private static final Set<Handle> OPEN = ConcurrentHashMap.newKeySet();
+
+  static {
+    try {
+      Runtime.getRuntime().addShutdownHook(new Thread(OpenStores::closeAll, "tensorkv-close"));
+    } catch (IllegalStateException isEndingAlready) {
+      // A store that is made now ends with the process.
+    }
+  }
+
+  private OpenStores() {}
+
+  static void add(Handle store) {
+    OPEN.add(store);
+  }
+
+  /**
+   * Closes a store, whose calls under way end with an error.
+   *
+   * @param hasFailed the program has: for the others of a job it is dead, and has not left
+   */
+  static void close(Handle store, boolean hasFailed) {
+    if (!OPEN.remove(store)) {
+      return;
+    }
+    try (Call call = new Call()) {
+      call.check(
+          Native.tkv_store_close(call.use(store), hasFailed ? 1 : 0, call.error()));
+    } finally {
+      store.close();
+    }
+  }
+
+  /** What the library has given back. */
+  static void forget(Handle store) {
+    OPEN.remove(store);
+  }
+
+  private static void closeAll() {
+    for (Handle store : OPEN) {
+      try {
+        close(store, false);
+      } catch (KVException error) {
+        System.getLogger("org.tensorkv").log(System.Logger.Level.WARNING, "close at exit", error);
+      }
+    }
+  }
+}
