@@ -343,15 +343,18 @@ final class Call implements AutoCloseable {
 
   /** UTF-8 that ends with a zero. */
   static byte[] encode(String text, String what) {
-    byte[] bytes = (text + '\0').getBytes(StandardCharsets.UTF_8);
-    boolean isWhole = bytes.length == text.length() + 1 || isUnicode(text);
-    if (text.indexOf('\0') >= 0 || !isWhole) {
+    if (text.indexOf('\0') >= 0 || !isWhole(text)) {
       throw KVException.invalid(what + " '" + text + "': a zero or half of a character in the text");
     }
-    return bytes;
+    return (text + '\0').getBytes(StandardCharsets.UTF_8);
   }
 
-  private static boolean isUnicode(String text) {
-    return StandardCharsets.UTF_8.newEncoder().canEncode(text);
+  private static boolean isWhole(String text) {
+    for (int i = 0; i < text.length(); i++) {
+      if (Character.isSurrogate(text.charAt(i))) {
+        return StandardCharsets.UTF_8.newEncoder().canEncode(text);
+      }
+    }
+    return true;
   }
 }

@@ -2,7 +2,7 @@ package org.tensorkv;
 
 /** How a table is made and which rows it keeps; see docs/sparse.md. */
 public final class TableOptions {
-  private enum Initializer {
+  enum Initializer {
     CONSTANT,
     UNIFORM,
     NORMAL

@@ -1,0 +1,47 @@
+package org.tensorkv;
+
+/**
+ * Ends with stores open that threads use. Arguments: {@code return}, {@code exit} or {@code throw},
+ * and the type of the store.
+ */
+final class ExitProgram {
+  private ExitProgram() {}
+
+  public static void main(String[] arguments) throws InterruptedException {
+    Shape shape = Shape.of(1000);
+    KVStore.Builder builder = KVStore.builder(arguments[1]);
+    KVStore kv =
+        (arguments[1].startsWith("dist") ? builder.option("bootstrap", "self") : builder).create();
+    kv.init("w", NDArray.zeros(shape));
+    if (!kv.isDistributed()) {
+      kv.setUpdater((key, sum, stored) -> stored.addInPlace(sum));
+    }
+    for (int i = 0; i < 3; i++) {
+      Thread thread = new Thread(() -> use(kv, shape));
+      thread.setDaemon(true);
+      thread.start();
+    }
+    Thread.sleep(100);
+    System.out.println("ends");
+    switch (arguments[0]) {
+      case "exit" -> System.exit(3);
+      case "throw" -> throw new IllegalStateException("as asked");
+      default -> {}
+    }
+  }
+
+  private static void use(KVStore kv, Shape shape) {
+    NDArray array = NDArray.ones(shape);
+    try {
+      while (true) {
+        kv.push("w", array);
+        kv.pull("w", array);
+        NDArray.ones(shape);
+      }
+    } catch (KVException closed) {
+      if (closed.code() != Code.FAILED_PRECONDITION) {
+        System.out.println("FAULT " + closed);
+      }
+    }
+  }
+}

@@ -1,0 +1,111 @@
+package org.tensorkv;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.util.Map;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+
+final class TableTest {
+  private static final Shape ROW = Shape.of(2);
+
+  private final KVStore kv = KVStore.create("local");
+
+  @AfterEach
+  void close() {
+    kv.close();
+  }
+
+  private static NDArray rows(float... elements) {
+    return NDArray.array(elements, Shape.of(elements.length / 2, 2));
+  }
+
+  @Test
+  void rowsAreSummedEachByItself() {
+    Table table = kv.initTable("t", TableOptions.of(ROW).constant(7));
+    table.push(new long[] {1L << 40, 3, 3}, rows(1, 2, 3, 4, 5, 6));
+    assertArrayEquals(new float[] {8, 10, 1, 2, 7, 7}, table.pull(3, 1L << 40, 9).toArray());
+    assertEquals(2, table.stats().rows());
+    assertEquals(Key.of("t"), table.key());
+    assertTrue(kv.describe(Key.of("t")).byRows());
+  }
+
+  @Test
+  void rowsOfSeveralTablesInOneCall() {
+    kv.initTable("a", TableOptions.of(ROW).rowCount(10));
+    kv.initTable("b", TableOptions.of(ROW).dtype(DType.FLOAT64));
+    NDArray wide = NDArray.full(Shape.of(1, 2), 3, DType.FLOAT64, Context.cpu());
+    kv.pushRows(
+        RowsItem.of("a", Rows.of(new long[] {1}, rows(1, 2))),
+        RowsItem.of("b", Rows.of(new long[] {2}, wide)).priority(1));
+    kv.pushRowsAsync(RowsItem.of("b", Rows.of(new long[] {5}, wide))).await();
+    NDArray out = rows(0, 0);
+    kv.pullRows(RowsItem.of("a", Rows.of(new long[] {1}, out)));
+    assertArrayEquals(new float[] {1, 2}, out.toArray());
+    NDArray other = NDArray.zeros(Shape.of(1, 2), DType.FLOAT64, Context.cpu());
+    kv.pullRowsAsync(RowsItem.of("b", Rows.of(new long[] {5}, other))).await();
+    Expect.all(3, other);
+    Expect.fails(
+        Code.OUT_OF_RANGE, "10", () -> kv.table("a").push(new long[] {10}, rows(1, 1)));
+  }
+
+  @Test
+  void optionsReachTheTable() {
+    Rows first = Rows.of(new long[] {4}, rows(1, 1));
+    TableOptions options =
+        TableOptions.of(ROW)
+            .rows(first)
+            .optimizer(Optimizer.create("sgd", Map.of("learning_rate", 1.0)))
+            .admit(2)
+            .notes(true);
+    Table table = kv.initTable("t", options);
+    table.push(new long[] {4, 5}, rows(1, 1, 1, 1));
+    assertArrayEquals(new float[] {0, 0, 0, 0}, table.pull(4, 5).toArray());
+    assertEquals(1, table.stats().candidates());
+    Table aged = kv.initTable("aged", TableOptions.of(ROW).rowsMax(1, TableOptions.Score.AGE));
+    aged.push(new long[] {1}, rows(1, 1));
+    aged.push(new long[] {2}, rows(1, 1));
+    assertTrue(aged.stats().evicted() + aged.stats().rows() == 2);
+    Table drawn = kv.initTable("drawn", TableOptions.of(ROW).uniform(2, 3, 1).ageMax(5));
+    for (float element : drawn.pull(1).toArray()) {
+      assertTrue(element >= 2 && element < 3);
+    }
+    Table normal = kv.initTable("normal", TableOptions.of(ROW).normal(100, 0.5, 3).mode("async"));
+    for (float element : normal.pull(1).toArray()) {
+      assertEquals(100, element, 5);
+    }
+    Expect.fails(
+        Code.FAILED_PRECONDITION, "rows_dir", () -> kv.initTable("m", TableOptions.of(ROW).memoryMax(1 << 20)));
+  }
+
+  @Test
+  void rowsAreExportedAndImported() {
+    Table table = kv.initTable("t", TableOptions.of(ROW).notes(true));
+    table.push(new long[] {2, 1}, rows(2, 2, 1, 1));
+    RowsExport all = table.export();
+    assertArrayEquals(new long[] {1, 2}, all.rows().ids().toLongArray());
+    assertArrayEquals(new float[] {1, 1, 2, 2}, all.rows().values().toArray());
+    table.push(new long[] {2}, rows(9, 9));
+    RowsExport fresh = table.exportSince(all.version());
+    assertArrayEquals(new long[] {2}, fresh.rows().ids().toLongArray());
+    assertArrayEquals(new long[] {1}, table.export(0, 2).rows().ids().toLongArray());
+    table.importRows(all.rows());
+    assertArrayEquals(new float[] {2, 2}, table.pull(2).toArray());
+  }
+
+  @Test
+  void badCallsOfTablesNameWhatWasWrong() {
+    Table table = kv.initTable("t", TableOptions.of(ROW));
+    kv.init("w", NDArray.ones(ROW));
+    Expect.fails(Code.INVALID_ARGUMENT, "'t'", () -> table.push(new long[] {1}, rows(1, 1, 1, 1)));
+    Expect.fails(Code.INVALID_ARGUMENT, "'w'", () -> kv.table("w").pull(0));
+    Expect.fails(Code.NOT_FOUND, "'v'", () -> kv.table("v").pull(0));
+    Expect.fails(Code.ALREADY_EXISTS, "'t'", () -> kv.initTable("t", TableOptions.of(ROW)));
+    Expect.fails(Code.INVALID_ARGUMENT, "null", () -> table.push((Rows) null));
+    Expect.fails(Code.INVALID_ARGUMENT, "null", () -> table.push(new long[] {1}, null));
+    Expect.fails(Code.INVALID_ARGUMENT, "null", () -> kv.initTable("u", null));
+    Expect.fails(Code.INVALID_ARGUMENT, "null", () -> table.pull((long[]) null));
+  }
+}
