@@ -21,17 +21,36 @@ public final class NDArray implements AutoCloseable {
   private final DType dtype;
   private final Context context;
 
-  /** Owns an array of the library. */
-  NDArray(long address) {
-    handle = Handle.of(this, address, "NDArray", Native::tkv_array_release);
+  private NDArray(long address, boolean isNew) {
     shape = shapeOf(address);
     dtype = DType.of(Native.tkv_array_dtype(address));
     context = Context.of(Native.array_context(address));
+    long counted = isNew ? bytes() : 0;
+    handle =
+        Handle.of(
+            this,
+            address,
+            "NDArray",
+            array -> {
+              Native.tkv_array_release(array);
+              Pressure.remove(counted);
+            });
+    Pressure.add(counted);
+  }
+
+  /** Owns an array of the library with memory of its own. */
+  static NDArray owner(long address) {
+    return new NDArray(address, true);
+  }
+
+  /** Owns an array of the library whose memory belongs to another, too. */
+  private static NDArray view(long address) {
+    return new NDArray(address, false);
   }
 
   /** Shares an array of the library. */
   static NDArray retained(long address) {
-    return new NDArray(Native.tkv_array_retain(address));
+    return view(Native.tkv_array_retain(address));
   }
 
   private static Shape shapeOf(long address) {
@@ -54,7 +73,7 @@ public final class NDArray implements AutoCloseable {
       long place = call.context(context, "empty: context");
       call.check(
           Native.tkv_array_empty(lengths, shape.rank(), number, place, call.out(), call.error()));
-      return new NDArray(call.outLong());
+      return owner(call.outLong());
     }
   }
 
@@ -72,7 +91,7 @@ public final class NDArray implements AutoCloseable {
       call.check(
           Native.tkv_array_full(
               lengths, shape.rank(), number, place, value, call.out(), call.error()));
-      return new NDArray(call.outLong());
+      return owner(call.outLong());
     }
   }
 
@@ -189,7 +208,7 @@ public final class NDArray implements AutoCloseable {
         owner.drop();
       }
       call.check(code);
-      return new NDArray(call.outLong());
+      return view(call.outLong());
     }
   }
 
@@ -434,7 +453,7 @@ public final class NDArray implements AutoCloseable {
   public NDArray copy() {
     try (Call call = new Call()) {
       call.check(Native.tkv_array_copy(call.use(handle), call.out(), call.error()));
-      return new NDArray(call.outLong());
+      return owner(call.outLong());
     }
   }
 
@@ -443,7 +462,7 @@ public final class NDArray implements AutoCloseable {
     try (Call call = new Call()) {
       int number = KVException.required(dtype, "convert").number();
       call.check(Native.tkv_array_convert(call.use(handle), number, call.out(), call.error()));
-      return new NDArray(call.outLong());
+      return owner(call.outLong());
     }
   }
 
@@ -453,7 +472,7 @@ public final class NDArray implements AutoCloseable {
   public NDArray slice(long begin, long end) {
     try (Call call = new Call()) {
       call.check(Native.tkv_array_slice(call.use(handle), begin, end, call.out(), call.error()));
-      return new NDArray(call.outLong());
+      return view(call.outLong());
     }
   }
 
@@ -461,7 +480,7 @@ public final class NDArray implements AutoCloseable {
   public NDArray at(long index) {
     try (Call call = new Call()) {
       call.check(Native.tkv_array_at(call.use(handle), index, call.out(), call.error()));
-      return new NDArray(call.outLong());
+      return view(call.outLong());
     }
   }
 
@@ -472,7 +491,7 @@ public final class NDArray implements AutoCloseable {
       call.check(
           Native.tkv_array_reshape(
               call.use(handle), lengths, shape.rank(), call.out(), call.error()));
-      return new NDArray(call.outLong());
+      return view(call.outLong());
     }
   }
 
@@ -482,7 +501,7 @@ public final class NDArray implements AutoCloseable {
       long place = call.context(context, "withContext");
       call.check(
           Native.tkv_array_with_context(call.use(handle), place, call.out(), call.error()));
-      return new NDArray(call.outLong());
+      return view(call.outLong());
     }
   }
 
@@ -592,7 +611,7 @@ public final class NDArray implements AutoCloseable {
       Call.Block operands = call.block(48).i64(0).i64(array).i64(second).f64(number);
       operands.bool(reversed).i64(inPlace ? array : 0);
       call.check(Native.tkv_array_compute(what, operands.sized(), call.out(), call.error()));
-      return inPlace ? this : new NDArray(call.outLong());
+      return inPlace ? this : owner(call.outLong());
     }
   }
 

@@ -75,7 +75,7 @@ public final class Table {
               outs.address + 8,
               outs.address + 16,
               call.error()));
-      Rows rows = Rows.of(new NDArray(outs.i64()), new NDArray(outs.i64()));
+      Rows rows = Rows.of(NDArray.owner(outs.i64()), NDArray.owner(outs.i64()));
       return new RowsExport(rows, outs.i64());
     }
   }

@@ -158,6 +158,16 @@ final class ThreadsTest {
   }
 
   @Test
+  void arraysThatNobodyClosesDoNotFillTheMemory() {
+    long most = 0;
+    for (int i = 0; i < 400; i++) {
+      NDArray.empty(Shape.of(4 << 20));
+      most = Math.max(most, Pressure.live());
+    }
+    assertTrue(most <= 1L << 30, most + " bytes");
+  }
+
+  @Test
   void anInterruptedThreadLeavesItsWait() throws Exception {
     CountDownLatch inside = new CountDownLatch(1);
     CountDownLatch done = new CountDownLatch(1);
