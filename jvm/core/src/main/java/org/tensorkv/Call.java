@@ -204,7 +204,7 @@ final class Call implements AutoCloseable {
       Block pointers = block(8L * arrays.length);
       for (NDArray array : arrays) {
         if (array == null) {
-          throw KVException.invalid(verb + " '" + key + "': null, an NDArray was wanted");
+          throw KVException.invalid(verb + " " + key.quoted() + ": null, an NDArray was wanted");
         }
         pointers.i64(use(array.handle()));
       }

@@ -12,7 +12,7 @@ public final class Item {
 
   private Item(Key key, NDArray[] arrays, int priority, String mode) {
     this.key = KVException.required(key, "Item: key");
-    this.arrays = KVException.required(arrays, "Item '" + key + "': arrays");
+    this.arrays = KVException.required(arrays, "Item " + key.quoted() + ": arrays");
     this.priority = priority;
     this.mode = mode;
   }

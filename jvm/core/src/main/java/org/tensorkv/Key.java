@@ -58,6 +58,11 @@ public final class Key {
     return text == null ? Long.hashCode(number) : text.hashCode();
   }
 
+  /** As messages name it: {@code 'w'}, {@code 3}. */
+  String quoted() {
+    return text == null ? toString() : "'" + text + "'";
+  }
+
   @Override
   public String toString() {
     return text == null ? Long.toString(number) : text;

@@ -8,7 +8,7 @@ public final class RowsItem {
 
   private RowsItem(Key key, Rows rows, int priority) {
     this.key = KVException.required(key, "RowsItem: key");
-    this.rows = KVException.required(rows, "RowsItem '" + key + "': rows");
+    this.rows = KVException.required(rows, "RowsItem " + key.quoted() + ": rows");
     this.priority = priority;
   }
 

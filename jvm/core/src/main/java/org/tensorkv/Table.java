@@ -34,7 +34,7 @@ public final class Table {
 
   /** The rows of these ids, (n, ...), as a new array. */
   public NDArray pull(long... ids) {
-    KVException.required(ids, "pull_rows '" + key + "': ids");
+    KVException.required(ids, "pull_rows " + key.quoted() + ": ids");
     KeyInfo info = store.describe(key);
     long[] row = info.shape().toArray();
     long[] lengths = new long[row.length + 1];
@@ -82,7 +82,7 @@ public final class Table {
 
   /** Rows begin anew with these values. In a job the lowest rank that lives calls it. */
   public void importRows(Rows rows) {
-    KVException.required(rows, "import_rows '" + key + "'");
+    KVException.required(rows, "import_rows " + key.quoted());
     try (Call call = new Call()) {
       call.check(
           Native.tkv_store_import_rows(

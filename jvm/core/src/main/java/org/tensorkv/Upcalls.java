@@ -2,21 +2,20 @@ package org.tensorkv;
 
 /**
  * What the library calls in Java, always on a thread that is in one of our calls. Returns an error of
- * the library, or 0; never throws.
+ * the library, or 0; what the machine itself throws here is caught in adapter.h.
  */
 final class Upcalls {
   private Upcalls() {}
 
   static long update(long id, long text, long number, long sum, long stored) {
-    Key key = null;
+    Key key = text == 0 ? Key.of(number) : Key.of(Call.read(text));
     try (NDArray sumArray = NDArray.retained(sum);
         NDArray storedArray = NDArray.retained(stored)) {
-      key = text == 0 ? Key.of(number) : Key.of(Call.read(text));
       ((Updater) Contexts.get(id)).update(key, sumArray, storedArray);
       return 0;
     } catch (Throwable thrown) {
       Code code = thrown instanceof KVException error ? error.code() : Code.ABORTED;
-      return Call.fail(thrown, code, "update '" + key + "': " + thrown);
+      return Call.fail(thrown, code, "update " + key.quoted() + ": " + thrown);
     }
   }
 

@@ -84,7 +84,7 @@ final class KVStore private (val asJava: JavaKVStore) extends NativeResource {
 
   private def items(verb: String, keys: Array[JavaKey], arrays: Array[Array[NDArray]], priority: Int): Array[Item] =
     keys.zip(arrays).map { case (key, some) =>
-      val java = Failure.required(some, s"$verb '$key'").map(array => NDArray.java(array, s"$verb '$key'"))
+      val java = Failure.required(some, s"$verb $key").map(array => NDArray.java(array, s"$verb $key"))
       Item.of(key, java: _*).priority(priority)
     }
 

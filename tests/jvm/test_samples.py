@@ -1,0 +1,101 @@
+"""Projects of users, built by Maven from what ./dev jvm has made and from an empty repository of their own."""
+
+import pathlib
+import shutil
+import subprocess
+import zipfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+BUILT = ROOT / "jvm" / "target" / "repository"
+HOME = pathlib.Path.home() / ".m2" / "repository"
+TKV = ROOT / "build" / "release" / "cli" / "tkv"
+PLACE = "<{kind}><id>{name}</id><url>{path}</url></{kind}>"
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def run(*arguments, **options):
+    words = [str(a) for a in arguments]
+    result = subprocess.run(words, capture_output=True, text=True, timeout=500, check=False, **options)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="session")
+def settings(tmp_path_factory):
+    """Settings of an empty repository; what Maven Central has is copied from the user's own where it is there."""
+    assert BUILT.is_dir(), f"there is no {BUILT}: ./dev jvm makes it"
+    folder = tmp_path_factory.mktemp("maven")
+    places = {"built": BUILT.as_uri(), "home": HOME.as_uri()}
+    repositories = "".join(PLACE.format(kind="repository", name=n, path=p) for n, p in places.items())
+    plugins = PLACE.format(kind="pluginRepository", name="home", path=places["home"])
+    path = folder / "settings.xml"
+    path.write_text(
+        f"<settings><localRepository>{folder / 'repository'}</localRepository><profiles><profile><id>samples</id>"
+        f"<repositories>{repositories}</repositories><pluginRepositories>{plugins}</pluginRepositories></profile>"
+        "</profiles><activeProfiles><activeProfile>samples</activeProfile></activeProfiles></settings>"
+    )
+    return path
+
+
+@pytest.fixture(scope="session")
+def build(settings, tmp_path_factory):
+    """Build an example in a folder of its own and return the jar, which runs with `java -jar`."""
+
+    def build(name):
+        project = tmp_path_factory.mktemp(name) / name
+        shutil.copytree(ROOT / "examples" / name, project, ignore=shutil.ignore_patterns("target"))
+        run("mvn", "-B", "-ntp", "-q", "-s", settings, "package", cwd=project)
+        (jar,) = (project / "target").glob("*.jar")
+        return jar
+
+    return build
+
+
+@pytest.fixture
+def java(tmp_path):
+    """The command that runs Java, with a folder of its own for libraries that it unpacks."""
+    return ["java", f"-Dorg.bytedeco.javacpp.cachedir={tmp_path}"]
+
+
+@pytest.fixture(scope="session")
+def regression(build):
+    return build("java")
+
+
+def test_java_in_one_process(regression, java):
+    assert run(*java, "-jar", regression) == "rank 0 of 1: w = 2.0 -3.0 0.5\n"
+    said = run(*java, "-cp", regression, "org.example.Tutorial")
+    assert "the updater says: no update of key 3 today\n" in said
+    assert "INVALID_ARGUMENT: push 5: shape (3, 2), the key has (2, 3)\ndone\n" in said
+
+
+def test_java_in_a_job(regression, java):
+    said = run(TKV, "launch", "-n", "2", "-s", "2", *java, "-jar", regression, "dist_sync")
+    for rank in range(2):
+        assert f"rank {rank} of 2: w = 2.0 -3.0 0.5" in said
+
+
+def test_scala(build, java):
+    said = run(*java, "-jar", build("scala"))
+    assert said.endswith("INVALID_ARGUMENT: push 5: shape (3, 2), the key has (2, 3)\ndone\n")
+
+
+def test_what_is_in_the_jars():
+    (jar,) = BUILT.glob("org/tensorkv/tensorkv/*/tensorkv-*-linux-x86_64.jar")
+    names = [n for n in zipfile.ZipFile(jar).namelist() if not n.endswith("/") and not n.startswith("META-INF/")]
+    folder = "org/tensorkv/linux-x86_64/"
+    assert sorted(names) == [folder + "libjnitensorkv.so", folder + "libtbb.so.12"]
+    made = {path.name for path in (BUILT / "org" / "tensorkv").iterdir()}
+    for wanted in ("tensorkv-scala_2.13", "tensorkv-scala_3", "mxnet-compat_2.13", "mxnet-compat_3"):
+        assert wanted in made
+
+
+def test_the_library_shows_nothing_but_its_methods_and_names_no_folder(tmp_path):
+    (jar,) = BUILT.glob("org/tensorkv/tensorkv/*/tensorkv-*-linux-x86_64.jar")
+    library = zipfile.ZipFile(jar).extract("org/tensorkv/linux-x86_64/libjnitensorkv.so", tmp_path)
+    shown = [line.split()[-1] for line in run("nm", "-D", "--defined-only", library).splitlines()]
+    assert not [name for name in shown if not name.startswith(("Java_", "JNI_"))]
+    assert str(ROOT).encode() not in pathlib.Path(library).read_bytes()
