@@ -1,6 +1,7 @@
 """Projects of users, built by Maven from what ./dev jvm has made and from an empty repository of their own."""
 
 import pathlib
+import re
 import shutil
 import subprocess
 import zipfile
@@ -12,6 +13,11 @@ BUILT = ROOT / "jvm" / "target" / "repository"
 HOME = pathlib.Path.home() / ".m2" / "repository"
 TKV = ROOT / "build" / "release" / "cli" / "tkv"
 PLACE = "<{kind}><id>{name}</id><url>{path}</url></{kind}>"
+# Where the block of docs/jvm.md goes in an example, and what makes a program of it.
+DOCS = {
+    "java": ("src/main/java/Docs.java", "final class Docs { public static void main(String[] a) {\n", "}}\n"),
+    "scala": ("Docs.scala", "object Docs { def main(a: Array[String]): Unit = {\n", "}}\n"),
+}
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -47,6 +53,10 @@ def build(settings, tmp_path_factory):
     def build(name):
         project = tmp_path_factory.mktemp(name) / name
         shutil.copytree(ROOT / "examples" / name, project, ignore=shutil.ignore_patterns("target"))
+        path, before, after = DOCS[name]
+        (block,) = re.findall(rf"```{name}\n(.*?)```", (ROOT / "docs" / "jvm.md").read_text(), re.DOTALL)
+        imports, _, statements = block.partition("\n\n")
+        (project / path).write_text(f"{imports}\n{before}{statements}{after}")
         run("mvn", "-B", "-ntp", "-q", "-s", settings, "package", cwd=project)
         (jar,) = (project / "target").glob("*.jar")
         return jar
@@ -67,6 +77,7 @@ def regression(build):
 
 def test_java_in_one_process(regression, java):
     assert run(*java, "-jar", regression) == "rank 0 of 1: w = 2.0 -3.0 0.5\n"
+    assert run(*java, "-cp", regression, "Docs") == "3.0\n4.5\n2\n"
     said = run(*java, "-cp", regression, "org.example.Tutorial")
     assert "the updater says: no update of key 3 today\n" in said
     assert "INVALID_ARGUMENT: push 5: shape (3, 2), the key has (2, 3)\ndone\n" in said
@@ -79,7 +90,9 @@ def test_java_in_a_job(regression, java):
 
 
 def test_scala(build, java):
-    said = run(*java, "-jar", build("scala"))
+    jar = build("scala")
+    said = run(*java, "-jar", jar)
+    assert run(*java, "-cp", jar, "Docs") == "6.0 6.0 6.0 6.0 6.0 6.0\n"
     assert said.endswith("INVALID_ARGUMENT: push 5: shape (3, 2), the key has (2, 3)\ndone\n")
 
 
