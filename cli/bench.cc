@@ -238,6 +238,7 @@ void PrintObjects(const Measurement& measured, double seconds) {
 
 void WriteSvg(std::ofstream* file, const std::string& path, const Measurement& measured) {
   std::vector<Bar> bars;
+  bars.reserve(measured.results.size());
   for (const Result& result : measured.results) {
     bars.push_back({result.name, result.reached, LineText(result)});
   }

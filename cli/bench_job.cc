@@ -18,19 +18,23 @@ namespace {
 constexpr std::chrono::seconds kPatience{20};  // for a host
 constexpr size_t kBeforeMax = 64 << 10;        // bytes of what a host says before its agent greets
 
+Error OfOtherVersion(const std::string& host, const std::string& version) {
+  return {Code::kUnavailable, "bench: host '" + host + "': tensorkv " + version + " there, " +
+                                  BuildVersion() + " here"};
+}
+
 void AwaitGreeting(const std::string& host, Companion* agent) {
   std::string before;
   while (before.size() < kBeforeMax) {
     const auto line = agent->Line();
     if (!line) break;
     if (!line->starts_with(kAgentGreeting)) {
-      before += *line + "\n";
+      before.append(*line).append("\n");
       continue;
     }
     const std::string version = line->substr(std::strlen(kAgentGreeting));
     if (version == BuildVersion()) return;
-    throw Error(Code::kUnavailable, "bench: host '" + host + "': tensorkv " + version + " there, " +
-                                        BuildVersion() + " here");
+    throw OfOtherVersion(host, version);
   }
   if (agent->is_silent()) {
     throw Error(Code::kDeadlineExceeded, "bench: host '" + host + "' says nothing for " +

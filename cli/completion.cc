@@ -172,12 +172,13 @@ std::string ZshSpec(const OptionShape& option) {
     help = Replaced(help, special, std::string("\\") + special);
   }
   const std::string tail = "[" + help + "]" + (option.takes_value ? ":" + value : "");
-  std::string others = option.is_repeated ? "*" : "(" + Join(option.names) + ")";
+  const std::string others = option.is_repeated ? "*" : "(" + Join(option.names) + ")";
   Texts specs;
   for (const std::string& name : option.names) {
     const bool is_long = name.starts_with("--");
     const char* const joined = !option.takes_value ? "" : is_long ? "=" : "+";
-    specs.push_back(Quoted(others + name + joined + tail));
+    std::string spec = others;
+    specs.push_back(Quoted(spec.append(name).append(joined).append(tail)));
   }
   return Join(specs, " ");
 }

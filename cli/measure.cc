@@ -44,6 +44,7 @@ double Missed() {
 double ShareOfOthers() {
   std::vector<double> missed(static_cast<size_t>(std::max(1, Cores())));
   std::vector<std::thread> threads;
+  threads.reserve(missed.size());
   for (double& one : missed) threads.emplace_back([&one] { one = Missed(); });
   for (std::thread& thread : threads) thread.join();
   double sum = 0;
