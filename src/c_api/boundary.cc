@@ -54,11 +54,11 @@ std::string_view Text(const char* text, const char* verb, const char* what) {
 }
 
 void CheckStruct(const void* given, size_t size, size_t known, const char* verb, const char* what) {
-  if (size < known || size > kStructBytesMax) {
-    throw Fail(Code::kInvalidArgument,
-               "{}: {} has size {}, at least {} is needed: TKV_INIT sets it", verb, what, size,
-               known);
+  if (size < sizeof size || size > kStructBytesMax) {
+    throw Fail(Code::kInvalidArgument, "{}: {} has size {}, {} is needed: TKV_INIT sets it", verb,
+               what, size, known);
   }
+  if (size <= known) return;
   const auto* const bytes = static_cast<const unsigned char*>(given);
   if (std::all_of(bytes + known, bytes + size, [](unsigned char byte) { return byte == 0; }))
     return;

@@ -57,13 +57,15 @@ inline constexpr size_t kStructBytesMax = 4096;
 //   throws  kInvalidArgument  a size that no version has, or bytes beyond `known` that are not zero
 void CheckStruct(const void* given, size_t size, size_t known, const char* verb, const char* what);
 
-// The struct of the caller as this version knows it.
+// The struct of the caller as this version knows it, with zeros for what the caller's does not.
 template <typename Struct>
 Struct Read(const Struct* given, const char* verb, const char* what) {
   static_assert(std::is_trivially_copyable_v<Struct>);
   CheckNotNull(given, verb, what);
   CheckStruct(given, given->size, sizeof(Struct), verb, what);
-  return *given;
+  Struct read{};
+  std::memcpy(&read, given, std::min(given->size, sizeof(Struct)));
+  return read;
 }
 
 // The same, where null stands for what nobody has set.
@@ -74,10 +76,9 @@ Struct ReadOr(const Struct* given, const char* verb, const char* what) {
 
 // Gives the caller as much of `result` as the caller's version has room for.
 template <typename Struct>
-void Write(const Struct& result, Struct* out) {
-  const size_t size = out->size;
-  *out = result;
-  out->size = size;
+void Write(Struct result, Struct* out) {
+  result.size = out->size;
+  std::memcpy(out, &result, std::min(out->size, sizeof(Struct)));
 }
 
 }  // namespace tkv::c_api
