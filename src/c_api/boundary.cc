@@ -42,8 +42,7 @@ void ThrowError(tkv_error* error) {
   throw thrown;
 }
 
-void CheckNotNull(const void* pointer, const char* verb, const char* what) {
-  if (pointer != nullptr) return;
+void ThrowNull(const char* verb, const char* what) {
   throw Fail(Code::kInvalidArgument, "{}: {} is null", verb, what);
 }
 

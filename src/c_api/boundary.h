@@ -36,8 +36,12 @@ void ThrowError(tkv_error* error);
 
 // ---- pointers
 
+[[noreturn]] void ThrowNull(const char* verb, const char* what);
 //   throws  kInvalidArgument  naming what is null
-void CheckNotNull(const void* pointer, const char* verb, const char* what);
+template <typename Pointer>
+void CheckNotNull(Pointer* pointer, const char* verb, const char* what) {
+  if (pointer == nullptr) ThrowNull(verb, what);
+}
 
 // What a handle of the caller's stands for.
 template <typename Handle>

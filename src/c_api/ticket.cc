@@ -27,7 +27,7 @@ tkv_code tkv_ticket_on_end(tkv_ticket* ticket, void (*ended)(void* context), voi
   return Try(error, [&] {
     const char* const verb = "on_end";
     const tkv::Ticket& call = Core(ticket, verb, "the ticket");
-    CheckNotNull(reinterpret_cast<const void*>(ended), verb, "the function");
+    CheckNotNull(ended, verb, "the function");
     const auto kept = std::make_shared<UserContext>(context);
     call->OnEnd([ended, kept] { ended(kept->get()); });
     kept->Keep(free);

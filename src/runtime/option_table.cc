@@ -246,8 +246,9 @@ std::string Print(const Row& row, const StoreOptions& options) {
 
 int WholeNumber(const NamedText& argument) {
   int value = 0;
-  const char* const end = argument.text.data() + argument.text.size();
-  const auto [stop, error] = std::from_chars(argument.text.data(), end, value);
+  const char* const begin = argument.text.data();
+  const char* const end = begin + argument.text.size();
+  const auto [stop, error] = std::from_chars(begin, end, value);
   if (error != std::errc() || stop != end || value < 0) {
     throw Fail(Code::kInvalidArgument, "create: {}={}: a whole number is needed", argument.name,
                argument.text);
