@@ -343,18 +343,21 @@ final class Call implements AutoCloseable {
 
   /** UTF-8 that ends with a zero. */
   static byte[] encode(String text, String what) {
-    if (text.indexOf('\0') >= 0 || !isWhole(text)) {
+    byte[] bytes = new byte[text.length() + 1];
+    for (int i = 0; i < text.length(); i++) {
+      char character = text.charAt(i);
+      if (character == 0 || character >= 0x80) {
+        return encodeAny(text, what);
+      }
+      bytes[i] = (byte) character;
+    }
+    return bytes;
+  }
+
+  private static byte[] encodeAny(String text, String what) {
+    if (text.indexOf('\0') >= 0 || !StandardCharsets.UTF_8.newEncoder().canEncode(text)) {
       throw KVException.invalid(what + " '" + text + "': a zero or half of a character in the text");
     }
     return (text + '\0').getBytes(StandardCharsets.UTF_8);
-  }
-
-  private static boolean isWhole(String text) {
-    for (int i = 0; i < text.length(); i++) {
-      if (Character.isSurrogate(text.charAt(i))) {
-        return StandardCharsets.UTF_8.newEncoder().canEncode(text);
-      }
-    }
-    return true;
   }
 }

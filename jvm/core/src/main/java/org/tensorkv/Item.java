@@ -29,6 +29,11 @@ public final class Item {
     return of(Key.of(key), arrays);
   }
 
+  /** An item of one call, which the caller's array does not outlive. */
+  static Item ofCall(Key key, NDArray... arrays) {
+    return new Item(key, arrays, 0, null);
+  }
+
   /** One item for each key, with its array. */
   static Item[] list(String verb, Key[] keys, NDArray[] arrays) {
     KVException.required(arrays, verb);
@@ -38,7 +43,7 @@ public final class Item {
     }
     Item[] items = new Item[keys.length];
     for (int i = 0; i < keys.length; i++) {
-      items[i] = of(keys[i], arrays[i]);
+      items[i] = ofCall(keys[i], arrays[i]);
     }
     return items;
   }

@@ -107,11 +107,11 @@ public final class KVStore implements AutoCloseable {
   }
 
   public void init(long key, NDArray value) {
-    init(Item.of(key, value));
+    init(Item.ofCall(Key.of(key), value));
   }
 
   public void init(String key, NDArray value) {
-    init(Item.of(key, value));
+    init(Item.ofCall(Key.of(key), value));
   }
 
   public void init(int[] keys, NDArray... values) {
@@ -136,11 +136,11 @@ public final class KVStore implements AutoCloseable {
   }
 
   public void push(long key, NDArray... values) {
-    push(Item.of(key, values));
+    push(Item.ofCall(Key.of(key), values));
   }
 
   public void push(String key, NDArray... values) {
-    push(Item.of(key, values));
+    push(Item.ofCall(Key.of(key), values));
   }
 
   /** One value for each key. */
@@ -164,11 +164,11 @@ public final class KVStore implements AutoCloseable {
   }
 
   public void pull(long key, NDArray... outs) {
-    pull(Item.of(key, outs));
+    pull(Item.ofCall(Key.of(key), outs));
   }
 
   public void pull(String key, NDArray... outs) {
-    pull(Item.of(key, outs));
+    pull(Item.ofCall(Key.of(key), outs));
   }
 
   /** One output for each key. */
@@ -185,7 +185,7 @@ public final class KVStore implements AutoCloseable {
   public NDArray pull(Key key) {
     KeyInfo info = describe(key);
     NDArray out = NDArray.empty(info.shape(), info.dtype(), info.context());
-    pull(Item.of(key, out));
+    pull(Item.ofCall(key, out));
     return out;
   }
 
@@ -221,7 +221,7 @@ public final class KVStore implements AutoCloseable {
   }
 
   private void pushPull(Key key, NDArray value, NDArray out) {
-    pushPull(new Item[] {Item.of(key, value)}, new Item[] {Item.of(key, out)});
+    pushPull(new Item[] {Item.ofCall(key, value)}, new Item[] {Item.ofCall(key, out)});
   }
 
   /** Init, then pull of the same keys: every worker gets the values of rank 0. */
@@ -236,11 +236,11 @@ public final class KVStore implements AutoCloseable {
   }
 
   public void broadcast(long key, NDArray value, NDArray... outs) {
-    broadcast(new Item[] {Item.of(key, value)}, new Item[] {Item.of(key, outs)});
+    broadcast(new Item[] {Item.ofCall(Key.of(key), value)}, new Item[] {Item.ofCall(Key.of(key), outs)});
   }
 
   public void broadcast(String key, NDArray value, NDArray... outs) {
-    broadcast(new Item[] {Item.of(key, value)}, new Item[] {Item.of(key, outs)});
+    broadcast(new Item[] {Item.ofCall(Key.of(key), value)}, new Item[] {Item.ofCall(Key.of(key), outs)});
   }
 
   // ---- calls that are under way when they return
@@ -257,11 +257,11 @@ public final class KVStore implements AutoCloseable {
   }
 
   public Ticket pushAsync(long key, NDArray... values) {
-    return pushAsync(Item.of(key, values));
+    return pushAsync(Item.ofCall(Key.of(key), values));
   }
 
   public Ticket pushAsync(String key, NDArray... values) {
-    return pushAsync(Item.of(key, values));
+    return pushAsync(Item.ofCall(Key.of(key), values));
   }
 
   /** A pull whose ticket is done when its outputs are written. */
@@ -276,11 +276,11 @@ public final class KVStore implements AutoCloseable {
   }
 
   public Ticket pullAsync(long key, NDArray... outs) {
-    return pullAsync(Item.of(key, outs));
+    return pullAsync(Item.ofCall(Key.of(key), outs));
   }
 
   public Ticket pullAsync(String key, NDArray... outs) {
-    return pullAsync(Item.of(key, outs));
+    return pullAsync(Item.ofCall(Key.of(key), outs));
   }
 
   public Ticket pushPullAsync(Item[] values, Item[] outs) {
