@@ -21,6 +21,7 @@ final class ExitProgram {
       thread.setDaemon(true);
       thread.start();
     }
+    Runtime.getRuntime().addShutdownHook(new Thread(() -> awaitClose(kv)));
     Thread.sleep(100);
     System.out.println("ends");
     switch (arguments[0]) {
@@ -28,6 +29,15 @@ final class ExitProgram {
       case "throw" -> throw new IllegalStateException("as asked");
       default -> {}
     }
+  }
+
+  /** The end of the machine closes the store. */
+  private static void awaitClose(KVStore kv) {
+    long begin = System.nanoTime();
+    while (!kv.isClosed() && System.nanoTime() - begin < 10_000_000_000L) {
+      Thread.onSpinWait();
+    }
+    System.out.println(kv.isClosed() ? "closed" : "FAULT still open");
   }
 
   private static void use(KVStore kv, Shape shape) {

@@ -190,6 +190,16 @@ final class NDArrayTest {
   }
 
   @Test
+  void aViewOfMemoryKeepsWhatTheArrayIsMadeOf() {
+    int before = Contexts.size();
+    NDArray array = NDArray.wrap(direct(24), DType.FLOAT32, SHAPE);
+    FloatBuffer view = array.asFloatBuffer();
+    array.close();
+    assertEquals(before + 1, Contexts.size());
+    assertEquals(0, view.get(5));
+  }
+
+  @Test
   void closedArraysAreRefused() {
     NDArray a = counting();
     a.close();

@@ -31,6 +31,7 @@ final class ProcessTest {
     assertEquals(status, result.status(), result.output());
     assertTrue(result.output().startsWith("ends"), result.output());
     assertFalse(result.output().contains("FAULT"), result.output());
+    assertTrue(result.output().contains("closed\n"), result.output());
     assertFalse(result.output().contains("SIG"), result.output());
   }
 

@@ -189,11 +189,13 @@ final class ThreadsTest {
                 Expect.fails(Code.CANCELLED, "interrupted", () -> kv.push("w", one));
                 return Thread.interrupted();
               });
-      assertTrue(waiter.get(30, TimeUnit.SECONDS));
-      done.countDown();
+      try {
+        assertTrue(waiter.get(30, TimeUnit.SECONDS));
+      } finally {
+        done.countDown();
+      }
       holder.get(30, TimeUnit.SECONDS);
     } finally {
-      done.countDown();
       pool.shutdown();
     }
   }
