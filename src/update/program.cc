@@ -257,6 +257,7 @@ class Parser {
 
   [[noreturn]] void RefuseOperation(std::string_view word) const {
     std::vector<std::string_view> names = {kReduceSum, kNormal};
+    names.reserve(names.size() + std::size(kNamedOps));
     for (const NamedOp& op : kNamedOps) names.push_back(op.name);
     const std::string_view nearest = Nearest(word, names);
     if (!nearest.empty()) Refuse("'{}' is no operation; did you mean '{}'?", word, nearest);
@@ -265,6 +266,7 @@ class Parser {
 
   [[noreturn]] void RefuseName(std::string_view word) const {
     std::vector<std::string_view> names;
+    names.reserve(names_.size());
     for (const auto& [name, operand] : names_) names.push_back(name);
     // Every other letter is one edit away from a letter.
     const std::string_view nearest = word.size() > 1 ? Nearest(word, names) : "";
