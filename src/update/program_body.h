@@ -7,18 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "kernels/elementwise.h"
 #include "kernels/kernels.h"
 #include "tkv/program.h"
 
 namespace tkv {
 
-// Refers to an array or to a scalar, each numbered in the order of definition.
+// Arrays and scalars are numbered in the order of definition.
 // Arrays: 0 is `sum`, 1 is `value`, then the states, then the results of instructions.
-struct Operand {
-  bool is_scalar = false;
-  uint16_t index = 0;
-  bool operator==(const Operand&) const = default;
-};
+using kernels::Instruction;
+using kernels::Operand;
 
 struct ScalarNode {
   enum class Kind : uint8_t { kParam, kConstant, kRound, kContributors, kState, kOp, kReduction };
@@ -30,15 +28,6 @@ struct ScalarNode {
   std::string name;  // empty for constants
   // Passes over the values that have to be done before it is known.
   uint16_t phase = 0;
-};
-
-struct Instruction {
-  kernels::Op op = kernels::Op::kAdd;
-  Operand operands[3];
-  // A draw of normal numbers, of which `op` says nothing; its operands are two scalars, the
-  // seed and the count.
-  bool is_draw = false;
-  uint16_t draw = 0;  // its number in the program
 };
 
 // The sum of all elements of an array, as a scalar.
