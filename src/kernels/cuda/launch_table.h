@@ -1,0 +1,66 @@
+// What one launch of an elementwise kernel works on: a table of keys, little-endian, 8-byte aligned.
+//
+//   TableHead
+//   uint32 first_tile[entry_count]           in tiles of all keys before; zeros to a multiple of 8 bytes
+//   entries, at entries_offset, each of the same size:
+//     EntryHead
+//     uint64 pointers[pointer_count]         device addresses
+//     scalars[scalar_count]                  8 bytes each, of which the compute type takes the first
+//   uint64 more sources                      of the keys that have them, at their more_offset
+//
+// A tile is what one block does at a time.  Pure: the table is bytes, and the addresses are numbers.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/elementwise.h"
+
+namespace tkv::kernels::cuda {
+
+inline constexpr uint32_t kBlockThreads = 256;
+inline constexpr uint32_t kElementsPerThread = 4;  // where all arrays of a key are aligned
+inline constexpr uint32_t kBlockElements = kBlockThreads * kElementsPerThread;
+inline constexpr size_t kAlignment = 16;  // bytes, the widest access
+
+// A table of at most so many bytes can travel as the parameter of the launch.
+inline constexpr size_t kParameterBytesMax = 4096;
+
+struct TableHead {
+  uint32_t entry_count;
+  uint32_t tile_count;
+  uint32_t entries_offset;  // bytes from the head
+  uint32_t unused;
+};
+static_assert(sizeof(TableHead) == 16);
+
+struct EntryHead {
+  uint64_t count;        // elements
+  uint32_t is_aligned;   // whether each pointer is a multiple of kAlignment
+  uint32_t more_count;   // sources beyond Elementwise::kSourcesMax
+  uint32_t more_offset;  // of their pointers, in bytes from the table's head
+  uint32_t unused;
+};
+static_assert(sizeof(EntryHead) == 24);
+
+inline size_t EntryBytes(const Elementwise& code) {
+  return sizeof(EntryHead) + 8 * (size_t{code.pointer_count} + code.scalar_count);
+}
+
+// One key of a launch.
+struct Entry {
+  size_t count = 0;                    // elements
+  std::vector<uint64_t> pointers;      // device addresses, by the numbers of the code
+  std::vector<uint64_t> more_sources;  // device addresses
+  std::vector<std::byte> scalars;      // of the compute type, by the numbers of the code
+};
+
+uint64_t TilesOf(const Entry& entry);
+
+// At most 2^31 - 1 tiles together.
+std::vector<std::byte> BuildTable(const Elementwise& code, std::span<const Entry> entries);
+
+}  // namespace tkv::kernels::cuda
