@@ -1,0 +1,144 @@
+#include "update/gpu_jobs.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/operation.h"
+
+namespace tkv {
+namespace {
+
+using kernels::Elementwise;
+
+// Pointers of a job in the order of their numbers in its code.
+std::vector<const void*> PointersOf(const TileJob& job) {
+  const size_t named = std::min(job.sources.size(), Elementwise::kSourcesMax);
+  std::vector<const void*> pointers(job.sources.begin(),
+                                    job.sources.begin() + static_cast<ptrdiff_t>(named));
+  pointers.push_back(job.value);
+  for (const TileJob::Output& output : job.outputs) pointers.push_back(output.data);
+  if (job.update != nullptr) {
+    const auto arrays = static_cast<ptrdiff_t>(job.update->program.states().size());
+    pointers.insert(pointers.end(), job.states.begin(), job.states.begin() + arrays);
+    if (job.master != nullptr) pointers.push_back(job.master);
+  }
+  return pointers;
+}
+
+void CheckHasKernel(const Program& program) {
+  const auto refuse = [&](const char* what) {
+    throw Fail(Code::kUnimplemented,
+               "update: '{}' has {}, which runs on cpu() only; its arrays are on a GPU",
+               program.name(), what);
+  };
+  if (!program.body().reductions.empty()) refuse("reduce_sum");
+  if (program.body().draw_count > 0) refuse("normal");
+}
+
+class Builder {
+ public:
+  explicit Builder(const TileJob& job) : job_(job), value_pointer_(SourcePointers()) {
+    code().compute = ComputeType(job.dtype);
+    code().source_dtype = job.dtype;
+    code().source_count = value_pointer_;
+    code().has_more_sources = job.sources.size() > Elementwise::kSourcesMax;
+    code().pointer_count = static_cast<uint16_t>(PointersOf(job).size());
+  }
+
+  GpuCode Build() {
+    uint16_t result = 0;  // the array that becomes the value
+    if (job_.sources.empty()) {
+      code().loads.push_back({job_.dtype, value_pointer_});
+      result = 1;
+    } else if (job_.update == nullptr) {
+      StoreTo(result, job_.dtype, value_pointer_);
+    } else {
+      result = Update();
+    }
+    auto pointer = static_cast<uint16_t>(value_pointer_ + 1);
+    for (const TileJob::Output& output : job_.outputs) StoreTo(result, output.dtype, pointer++);
+    return std::move(built_);
+  }
+
+ private:
+  Elementwise& code() { return built_.elementwise; }
+
+  uint16_t SourcePointers() const {
+    return static_cast<uint16_t>(std::min(job_.sources.size(), Elementwise::kSourcesMax));
+  }
+
+  // What is written is rounded to the type of the value first, whatever its own.
+  void StoreTo(uint16_t array, DType dtype, uint16_t pointer) {
+    code().stores.push_back({array, job_.dtype, dtype, pointer});
+  }
+
+  uint16_t Update() {
+    const ProgramBody& body = job_.update->program.body();
+    CheckHasKernel(job_.update->program);
+    const DType compute = code().compute;
+    const auto state_pointer = static_cast<uint16_t>(value_pointer_ + 1 + job_.outputs.size());
+    const auto master_pointer = static_cast<uint16_t>(state_pointer + body.states.size());
+    const bool has_master = job_.master != nullptr;
+    code().loads.push_back(has_master ? Elementwise::Load{compute, master_pointer}
+                                      : Elementwise::Load{job_.dtype, value_pointer_});
+    for (uint16_t i = 0; i < body.states.size(); ++i) {
+      code().loads.push_back({compute, static_cast<uint16_t>(state_pointer + i)});
+    }
+    for (const Instruction& instruction : body.instructions) Append(instruction);
+    uint16_t value = 0;
+    for (const tkv::StoreTo& store : body.stores) {
+      if (store.target == 1) {
+        value = store.source;
+        continue;
+      }
+      const auto pointer = static_cast<uint16_t>(state_pointer + store.target - 2);
+      code().stores.push_back({store.source, compute, compute, pointer});
+    }
+    if (has_master) code().stores.push_back({value, compute, compute, master_pointer});
+    StoreTo(value, job_.dtype, value_pointer_);
+    return value;
+  }
+
+  // Scalars get numbers in the order in which the code meets them.
+  void Append(Instruction instruction) {
+    for (int k = 0; k < kernels::Arity(instruction.op); ++k) {
+      Operand& operand = instruction.operands[k];
+      if (!operand.is_scalar) continue;
+      auto& scalars = built_.scalars;
+      const auto found = std::ranges::find(scalars, operand.index);
+      const auto number = static_cast<uint16_t>(found - scalars.begin());
+      if (found == scalars.end()) scalars.push_back(operand.index);
+      operand.index = number;
+    }
+    code().scalar_count = static_cast<uint16_t>(built_.scalars.size());
+    code().instructions.push_back(instruction);
+  }
+
+  const TileJob& job_;
+  const uint16_t value_pointer_;
+  GpuCode built_;
+};
+
+}  // namespace
+
+GpuCode GpuCodeOf(const TileJob& job) {
+  TKV_CHECK(IsArithmetic(job.dtype) && job.base == nullptr && job.codings.empty());
+  return Builder(job).Build();
+}
+
+kernels::cuda::Entry GpuEntryOf(const TileJob& job, const GpuCode& code,
+                                std::span<const double> scalars) {
+  const auto address = [](const void* pointer) { return reinterpret_cast<uint64_t>(pointer); };
+  kernels::cuda::Entry entry;
+  entry.count = job.count;
+  for (const void* pointer : PointersOf(job)) entry.pointers.push_back(address(pointer));
+  for (size_t i = Elementwise::kSourcesMax; i < job.sources.size(); ++i) {
+    entry.more_sources.push_back(address(job.sources[i]));
+  }
+  std::vector<double> taken;
+  for (const uint16_t number : code.scalars) taken.push_back(scalars[number]);
+  entry.scalars = RoundScalars(taken, code.elementwise.compute);
+  return entry;
+}
+
+}  // namespace tkv
