@@ -1,0 +1,109 @@
+// Runs the PTX that kernels/cuda/ptx.h writes, as a GPU would, and refuses what a GPU would leave
+// undefined.
+//
+// It takes exactly the forms of instructions that the kernels need: one that rounds otherwise, fuses or
+// flushes is an error, and so is an access out of bounds or misaligned, a read of what nobody has
+// written, and two threads on one byte of which one writes it.
+
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tkv::test {
+
+// What a kernel has done wrong, or its text.
+class PtxError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Memory of a pretended device, in ranges that lie far apart.
+class DeviceMemory {
+ public:
+  // A range that nobody has written, whose address is a multiple of 4,096 and `misaligned_by`.
+  //   returns  its device address
+  uint64_t Allocate(size_t bytes, size_t misaligned_by = 0);
+
+  // Of the host.
+  //   throws  PtxError  out of bounds; a read of what nobody has written
+  void Write(uint64_t address, std::span<const std::byte> bytes);
+  std::vector<std::byte> Read(uint64_t address, size_t bytes) const;
+
+  // Forgets which thread has read and written what.
+  void BeginLaunch();
+  // Of a thread, whose number is not 0; `bytes` is also the alignment.
+  //   throws  PtxError
+  void Load(uint64_t address, void* target, size_t bytes, uint32_t thread);
+  void Store(uint64_t address, const void* source, size_t bytes, uint32_t thread);
+
+ private:
+  struct Byte {
+    std::byte value{};
+    bool is_written = false;
+    uint32_t writer = 0;
+    uint32_t reader = 0;  // kMany: several
+  };
+  struct Range {
+    uint64_t begin;
+    std::vector<Byte> bytes;
+  };
+  static constexpr uint32_t kMany = UINT32_MAX;
+
+  std::span<Byte> At(uint64_t address, size_t bytes);
+
+  std::vector<Range> ranges_;
+};
+
+// Blocks of 256 threads, which run in lock step: those whose place in the text is the least go first.
+class PtxKernel {
+ public:
+  //   throws  PtxError  naming the line
+  explicit PtxKernel(std::string_view text);
+
+  //   parameter  the bytes of the kernel's parameter, which are at most as many as it declares
+  //   throws     PtxError  naming the instruction
+  void Launch(uint32_t blocks, std::span<const std::byte> parameter, DeviceMemory* memory) const;
+
+  // How often each form of an instruction stands in the text.
+  const std::map<std::string, int>& forms() const { return forms_; }
+
+  struct Operand {
+    enum class Kind : uint8_t { kRegister, kConstant, kThread, kBlock, kGrid };
+    Kind kind = Kind::kConstant;
+    uint32_t number = 0;  // of the register
+    uint64_t constant = 0;
+  };
+  using Function = uint64_t (*)(uint64_t a, uint64_t b, uint64_t c);
+  struct Instruction {
+    enum class Kind : uint8_t { kCompute, kLoad, kStore, kBranch, kReturn };
+    Kind kind = Kind::kCompute;
+    std::string text;
+    Function function = nullptr;
+    std::vector<uint32_t> targets;  // registers that are written
+    std::vector<Operand> sources;
+    Operand address;  // of a load or store, to which `offset` is added
+    uint64_t offset = 0;
+    bool is_parameter = false;  // a load of the parameter
+    size_t item = 0;            // bytes of each register that is loaded or stored
+    bool is_signed = false;     // a load extends the sign
+    uint32_t destination = 0;   // of a branch
+    std::string label;          // of a branch, until all are known
+  };
+
+ private:
+  friend class PtxParser;
+  std::vector<Instruction> instructions_;
+  uint32_t register_count_ = 0;
+  size_t parameter_bytes_ = 0;
+  std::map<std::string, int> forms_;
+};
+
+}  // namespace tkv::test
