@@ -26,6 +26,8 @@ exploration          slow    every scope but the large ones
 mutants              quick   three broken rules, and that the patches of all apply
 mutants-all          slow    all of them
 mutants-edges        slow    waits, budgets and owners taken away, which the tests of edges have to notice
+mutants-gpu          slow    broken generators of GPU kernels, which ptx_test has to notice
+gpu                  slow    10,000 random GPU kernels, and ptxas: the kernels, and the table in docs/gpu.md
 fuzz                 slow    every fuzzer for five seconds
 frameworks           slow    the tests that need PyTorch or JAX
 packaging            slow    the wheel in a bare chroot, the libraries as users link them
@@ -141,7 +143,27 @@ part_exploration() {
 run_mutants() { use_ccache; $python tools/mutants.py "$@"; }
 part_mutants() { run_mutants acknowledge-early push-over-pulls keep-uncommitted; }
 part_mutants-all() { run_mutants; }
-part_mutants-edges() { use_ccache; $python tools/edge_mutants.py >"$logs/mutants-edges.log" 2>&1 || { tail -20 "$logs/mutants-edges.log"; return 1; }; tail -1 "$logs/mutants-edges.log"; }
+run_edge_mutants() {  # part, arguments...
+  use_ccache
+  $python tools/edge_mutants.py "${@:2}" >"$logs/$1.log" 2>&1 || { tail -20 "$logs/$1.log"; return 1; }
+  tail -1 "$logs/$1.log"
+}
+part_mutants-edges() { run_edge_mutants mutants-edges; }
+part_mutants-gpu() { run_edge_mutants mutants-gpu --folder ptx_mutants; }
+
+# The assemblers of PTX are no part of the environment: 90 MB that nothing else needs.
+install_ptxas() {
+  cmp -s tools/requirements/gpu.txt build/ptxas/.installed && return
+  rm -rf build/ptxas
+  $venv/bin/pip install -q --no-deps --target build/ptxas -r tools/requirements/gpu.txt && cp tools/requirements/gpu.txt build/ptxas/.installed
+}
+
+part_gpu() {
+  install_ptxas || return 1
+  configure release && build_targets release ptx_test ptx_kernels || return 1
+  TKV_TEST_PTX_PROGRAMS=10000 build/release/tests/ptx_test --gtest_brief=1 >"$logs/gpu.log" || { tail -40 "$logs/gpu.log"; return 1; }
+  $python tools/ptxas.py
+}
 
 part_fuzz() { configure fuzz && build_preset fuzz && tools/fuzz.sh 5; }
 

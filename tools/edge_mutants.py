@@ -1,6 +1,6 @@
-"""Tests the tests of the edges: applies each patch of tests/edge_mutants, which takes a wait, a budget or an owner away, to a
-copy of the tree and runs the tests that have to notice there: those of its line `tests:` (a C++ test, or a file of
-tests/python), else tests/python/test_hazards.py. They have to fail by an assertion; a crash counts where the patch says
+"""Tests the tests of the edges: applies each patch of tests/edge_mutants, which takes a wait, a budget or an owner away, or of
+another folder, to a copy of the tree and runs the tests that have to notice there: those of its line `tests:` (a C++ test, or a
+file of tests/python), else tests/python/test_hazards.py. They have to fail by an assertion; a crash counts where the patch says
 `catch: crash`, because what it takes away is an owner. A hang is never a catch."""
 
 import argparse
@@ -11,7 +11,6 @@ import sys
 
 import mutants
 
-PATCHES = sorted((mutants.ROOT / "tests" / "edge_mutants").glob("*.patch"))
 TREE = mutants.COPY / "tree"
 BUILD = TREE / "build" / "edges"  # as deep as other builds: the compiler's cache knows its files
 PACKAGE = mutants.COPY / "package" / "tensorkv"
@@ -58,23 +57,32 @@ def run_python(file, programs):
     return run([*command, str(TREE / "tests" / "python" / file)], **where)
 
 
+def head_of(path):
+    """Return what a patch says before its changes."""
+    return path.read_text().partition("\n---")[0]
+
+
+def tests_of(path):
+    """Return the tests that have to notice what a patch breaks, and what is built for them."""
+    named = re.search(r"^tests: (\S+)$", head_of(path), re.MULTILINE)
+    tests = named[1] if named else "test_hazards.py"
+    return tests, "_core" if tests.endswith(".py") else tests
+
+
 def judge(path, programs):
     """Apply a patch; return whether its tests have seen what it has broken, and a word on it."""
-    head = path.read_text().partition("\n---")[0]
-    tests = re.search(r"^tests: (\S+)$", head, re.MULTILINE)
-    tests = tests[1] if tests else "test_hazards.py"
-    is_python = tests.endswith(".py")
+    tests, target = tests_of(path)
     with mutants.patched(path):
         try:
-            build("_core" if is_python else tests)
+            build(target)
         except mutants.NotBuiltError as error:
             return False, f"does not build: {mutants.first_error(error)}"
         command = [BUILD / "tests" / tests, "--gtest_brief=1", "--gtest_fail_fast"]
-        status, text = run_python(tests, programs) if is_python else run(command)
+        status, text = run_python(tests, programs) if target == "_core" else run(command)
     failed = re.search(r"^(?:FAILED|\[  FAILED  \]) ([^\s,]+)", text, re.MULTILINE)
     if status == 1 and failed and "Failed: Timeout" not in text:
         return True, f"caught by {failed[1].rpartition('::')[2]}"
-    if status is not None and status < 0 and "\ncatch: crash" in head:
+    if status is not None and status < 0 and "\ncatch: crash" in head_of(path):
         return True, f"caught by {tests}, which crashed with signal {-status}"
     return False, "not caught" if status == 0 else f"status {status}: {text[-500:]}"
 
@@ -83,15 +91,20 @@ def main():
     """Judge the patches whose names contain one of the arguments, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
+    parser.add_argument("--folder", default="edge_mutants", help="of tests/, with the patches")
     parser.add_argument("--programs", type=int, default=200)
     arguments = parser.parse_args()
-    chosen = [p for p in PATCHES if not arguments.names or any(name in p.name for name in arguments.names)]
+    patches = sorted((mutants.ROOT / "tests" / arguments.folder).glob("*.patch"))
+    chosen = [p for p in patches if not arguments.names or any(name in p.name for name in arguments.names)]
     mutants.copy_tree()
+    targets = {tests_of(path)[1] for path in chosen}
     try:
-        build("_core")
+        for target in sorted(targets):
+            build(target)
     except mutants.NotBuiltError as error:
         raise SystemExit(f"edge mutants: the copy does not build:\n{error}") from error
-    link_package()
+    if "_core" in targets:
+        link_package()
     missed = 0
     for path in chosen:
         caught, text = judge(path, arguments.programs)
