@@ -81,9 +81,7 @@ class Builder {
     const bool has_master = job_.master != nullptr;
     code().loads.push_back(has_master ? Elementwise::Load{compute, master_pointer}
                                       : Elementwise::Load{job_.dtype, value_pointer_});
-    for (uint16_t i = 0; i < body.states.size(); ++i) {
-      code().loads.push_back({compute, static_cast<uint16_t>(state_pointer + i)});
-    }
+    for (uint16_t i = state_pointer; i < master_pointer; ++i) code().loads.push_back({compute, i});
     for (const Instruction& instruction : body.instructions) Append(instruction);
     uint16_t value = 0;
     for (const tkv::StoreTo& store : body.stores) {
@@ -136,6 +134,7 @@ kernels::cuda::Entry GpuEntryOf(const TileJob& job, const GpuCode& code,
     entry.more_sources.push_back(address(job.sources[i]));
   }
   std::vector<double> taken;
+  taken.reserve(code.scalars.size());
   for (const uint16_t number : code.scalars) taken.push_back(scalars[number]);
   entry.scalars = RoundScalars(taken, code.elementwise.compute);
   return entry;

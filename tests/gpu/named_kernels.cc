@@ -11,6 +11,7 @@ GpuCode CodeFor(const Program* program, const JobForm& form) {
   float master = 0;
   const std::vector<const void*> sources(form.sources);
   std::vector<TileJob::Output> outputs;
+  outputs.reserve(form.outputs.size());
   for (const DType dtype : form.outputs) outputs.push_back({nullptr, dtype});
   TileJob job;
   job.dtype = form.dtype;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdlib>
@@ -171,11 +172,12 @@ class Key {
   template <typename PointerOf, typename Body>
   auto WithJob(PointerOf pointer_of, const CompiledUpdate* update, UpdateScalars* scalars,
                Body body) {
-    std::vector<const void*> sources;
-    for (Array& array : sources_) sources.push_back(pointer_of(array));
-    std::vector<void*> states;
-    for (Array& array : states_) states.push_back(pointer_of(array));
+    std::vector<const void*> sources(sources_.size());
+    std::ranges::transform(sources_, sources.begin(), pointer_of);
+    std::vector<void*> states(states_.size());
+    std::ranges::transform(states_, states.begin(), pointer_of);
     std::vector<TileJob::Output> outputs;
+    outputs.reserve(outputs_.size());
     for (Array& array : outputs_) outputs.push_back({pointer_of(array), array.dtype});
     TileJob job;
     job.dtype = form_.dtype;
@@ -241,6 +243,7 @@ std::string Difference(const JobForm& form, const Program* program,
 
   const GpuCode code = test::CodeFor(program, form);
   std::vector<kernels::cuda::Entry> entries;
+  entries.reserve(keys.size());
   for (Key& key : keys) {
     entries.push_back(key.WithJob(OnDevice, compiled, nullptr, [&](const TileJob& job) {
       EXPECT_TRUE(GpuCodeOf(job).elementwise == code.elementwise) << "keys of one launch";

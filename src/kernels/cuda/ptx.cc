@@ -287,9 +287,11 @@ class Body {
 
   void Write() {
     std::vector<Lanes> sources;
+    sources.reserve(code_.source_count);
     for (uint16_t i = 0; i < code_.source_count; ++i)
       sources.push_back(Load(code_.source_dtype, i));
     std::vector<Lanes> loaded;
+    loaded.reserve(code_.loads.size());
     for (const auto& load : code_.loads) loaded.push_back(Load(load.dtype, load.pointer));
 
     arrays_.push_back(Sum(sources));

@@ -17,8 +17,8 @@ namespace tkv::kernels::cuda {
 
 inline constexpr const char* kKernelName = "tkv_elementwise";
 
-// Where the kernel finds its launch table: in its one parameter, an array of kParameterBytesMax
-// bytes, or in memory, whose address is the parameter.
+// Where the kernel finds its launch table: at the beginning of its one parameter, an array of
+// kParameterBytesMax bytes, or in memory, whose address is the parameter.
 enum class TablePlace : uint8_t { kParameter, kMemory };
 
 // The kernel takes one-dimensional blocks of kBlockThreads threads, in a grid of any size; no shared
