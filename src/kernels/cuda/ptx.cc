@@ -303,6 +303,8 @@ class Body {
   }
 
  private:
+  enum class Way : uint8_t { kLoad, kStore };
+
   Lanes Sum(const std::vector<Lanes>& sources) {
     if (sources.empty()) return {};
     Lanes sum = Convert(sources[0], code_.source_dtype, code_.compute);
@@ -355,7 +357,7 @@ class Body {
   void Store(const Elementwise::Store& store) {
     Lanes& rounded = rounded_[{store.array, store.through}];
     if (rounded.empty()) rounded = Convert(arrays_[store.array], code_.compute, store.through);
-    Access("st", store.dtype, Address(store.pointer, store.dtype),
+    Access(Way::kStore, store.dtype, Address(store.pointer, store.dtype),
            Convert(rounded, store.through, store.dtype));
   }
 
@@ -364,12 +366,12 @@ class Body {
   Lanes LoadFrom(const std::string& address, DType dtype) {
     Lanes lanes;
     for (size_t k = 0; k < lanes_; ++k) lanes.push_back(to_.New(TypeOf(dtype).bank));
-    Access("ld", dtype, address, lanes);
+    Access(Way::kLoad, dtype, address, lanes);
     return lanes;
   }
 
   // As many elements at a time as the widest access has.
-  void Access(std::string_view what, DType dtype, const std::string& address, const Lanes& lanes) {
+  void Access(Way way, DType dtype, const std::string& address, const Lanes& lanes) {
     const size_t item = ItemSize(dtype);
     const size_t width = std::min<size_t>(lanes_, kAlignment / item);
     const char* const memory = TypeOf(dtype).memory;
@@ -379,9 +381,11 @@ class Body {
       const std::string registers = width == 1 ? part[0] : Format("{{{}}}", Join(part, ", "));
       const std::string vector = width == 1 ? "" : Format(".v{}", width);
       const std::string place = Format("[{}+{}]", address, k * item);
-      const bool is_load = what == "ld";
-      to_.Emit(Format("{}.global{}.{}", what, vector, memory),
-               {is_load ? registers : place, is_load ? place : registers});
+      if (way == Way::kLoad) {
+        to_.Emit(Format("ld.global{}.{}", vector, memory), {registers, place});
+      } else {
+        to_.Emit(Format("st.global{}.{}", vector, memory), {place, registers});
+      }
     }
   }
 
