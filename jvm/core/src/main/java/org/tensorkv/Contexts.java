@@ -38,6 +38,10 @@ final class Contexts {
     return KEPT.get(id);
   }
 
+  static boolean isKept(Object object) {
+    return KEPT.values().stream().anyMatch(kept -> kept == object);
+  }
+
   static int size() {
     return KEPT.size();
   }

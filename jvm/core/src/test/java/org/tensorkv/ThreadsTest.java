@@ -154,7 +154,7 @@ final class ThreadsTest {
       Thread.sleep(20);
       NDArray.zeros(SHAPE).close();
     }
-    assertEquals(before, Contexts.size());
+    assertTrue(Contexts.size() <= before);
   }
 
   @Test
