@@ -16,6 +16,7 @@
 #include "tests/arrays.h"
 #include "tests/gpu/named_kernels.h"
 #include "tests/gpu/ptx_interpreter.h"
+#include "tkv/optimizer.h"
 #include "update/builtin.h"
 #include "update/op_names.h"
 #include "update/program_body.h"
@@ -428,7 +429,7 @@ TEST(Ptx, RandomProgramsHaveTheBitsOfTheCpu) {
 TEST(Ptx, EveryBuiltinOfEveryFloatHasTheBitsOfTheCpu) {
   Random random(1);
   int count = 0;
-  for (const std::string& name : BuiltinNames()) {
+  for (const std::string& name : BuiltinOptimizers()) {
     const Program program = BuiltinProgram(name);
     if (NeedsWholeValue(program) || program.body().draw_count > 0) continue;
     for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
