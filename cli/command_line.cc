@@ -51,7 +51,12 @@ std::vector<std::string> TakeCommand(const CLI::App& app, std::vector<std::strin
 
 //   throws  kInvalidArgument  the first word names no subcommand
 void CheckSubcommand(const CLI::App& app, const std::vector<std::string>& words) {
-  if (words.size() < 2 || words[1].empty() || words[1][0] == '-') return;
+  if (words.size() < 2 || words[1].empty()) return;
+  if (words[1][0] == '-') {
+    if (words.size() == 2 || app.get_option_no_throw(words[1]) != nullptr) return;
+    throw Error(Code::kInvalidArgument,
+                "'" + words[1] + "' was not expected before a subcommand; options follow it");
+  }
   std::vector<std::string_view> names;
   std::string list;
   for (const CLI::App* const sub : app.get_subcommands([](const CLI::App*) { return true; })) {

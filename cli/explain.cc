@@ -332,7 +332,7 @@ void PrintObject(const Explanation& explanation, const Formulas& formulas,
             .Add("stores", StoreObjects(formulas))
             .Add("passes", formulas.traffic().passes)
             .Add("dtypes", CostObjects(costs))
-            .Add("text", explanation.program().ToText()));
+            .Add("text", explanation.text));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "tkv/config.h"
 #include "tkv/kvstore.h"
 
 namespace {
@@ -46,7 +47,7 @@ void FindGradient(const std::vector<Features>& samples, const float* weights, fl
 }
 
 void Train() {
-  const auto store = tkv::KVStore::Create("dist_sync");
+  const auto store = tkv::KVStore::Create("dist_sync", tkv::OptionsFromEnvironment());
   const std::vector<Features> samples = MakeSamples(store->rank());
   const tkv::NDArray weight = tkv::NDArray::Zeros({kFeatures}), grad = weight.Copy();
   const auto* const weights = static_cast<const float*>(weight.data());

@@ -3,7 +3,8 @@
  * Conventions, said once:
  *
  * Handles.  tkv_array, tkv_store and the others are opaque and counted: who is given one by a function owns a
- *   count and gives it back by tkv_NOUN_release; tkv_NOUN_retain adds one.  Null may be released.
+ *   count and gives it back by tkv_NOUN_release; tkv_NOUN_retain adds one.  tkv_text and tkv_keys have one
+ *   owner, who releases them.  Null may be released.
  * Errors.  A function that can fail returns a code, TKV_OK where it has done what was asked, and else has
  *   changed nothing.  Its last argument, which may be null, is set to an error with the code and a message, and to
  *   null where there is none; the caller releases it.  Outputs are written on success alone.
@@ -15,7 +16,7 @@
  *   default.  A null pointer to options that are all optional stands for the defaults.
  * Threads.  Every function may be called from any thread, two of one handle too; only its release ends a
  *   handle, so that who shares one with a thread retains it for that thread.  A store that is closed while
- *   others use it gives them TKV_FAILED_PRECONDITION.
+ *   others use it gives them TKV_FAILED_PRECONDITION; what waits in a job then ends with TKV_CANCELLED.
  * Callbacks.  Each comes with a context and a function that frees the context, once, when the library
  *   needs it no more, on any thread; both may be null.  After a call that has failed the context is the
  *   caller's still.  No callback may let an exception or a longjmp pass.
@@ -219,7 +220,7 @@ typedef struct tkv_key {
 
 /* ---- optimizers and programs */
 
-/* An update as data: the text of docs/programs.md, or a built-in of docs/optimizers.md by name. */
+/* An update as data: the text of docs/programs.md, or a built-in by name (tkv/optimizer.h). */
 typedef struct tkv_optimizer tkv_optimizer;
 typedef struct tkv_param {
   const char* name;

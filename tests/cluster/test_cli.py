@@ -71,6 +71,12 @@ def test_an_error_as_json_has_its_code_its_sentence_and_the_exit_status(processe
     assert found == [{"event": "error", "code": "InvalidArgument", "message": message, "status": 2}]
 
 
+def test_an_option_before_the_subcommand_is_named(processes):
+    for words in (["--foo", "config"], ["--json", "config"]):
+        status, said = finish(processes.start([*TKV, *words]))
+        assert status == 2 and f"'{words[0]}' was not expected before a subcommand" in said, said
+
+
 def test_what_doctor_finds_to_repair_makes_the_status_1_in_both_forms(processes, tmp_path):
     token = {"TKV_TOKEN_FILE": tmp_path / "none"}
     status, found = objects(processes, "doctor", **token)
