@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <stdexcept>
 #include <thread>
 
 #include "tests/arrays.h"
@@ -134,6 +135,25 @@ TEST(Cluster, ALeaverIsNamed) {
   const auto failure = test::FailureOf([&] { first->Pull("w", Floats({0})); });
   EXPECT_EQ(failure.code, Code::kUnavailable);
   EXPECT_EQ(failure.message, "pull 'w': worker 1 left after round 0; round 1 needs it");
+}
+
+TEST(Cluster, AWorkerWhoseStoreAnExceptionUnwindsHasDiedAndHasNotLeft) {
+  Cluster cluster(Options(2, 1));
+  const auto store = cluster.Join(0);
+  std::thread other([&] {
+    try {
+      const auto failing = cluster.Join(1);
+      failing->Init("w", Full({2}, 0));
+      throw std::runtime_error("a mistake of the program");
+    } catch (const std::runtime_error&) {
+    }
+  });
+  store->Init("w", Full({2}, 0));
+  other.join();
+  store->Push("w", Full({2}, 1));
+  const auto failure = test::FailureOf([&] { store->Pull("w", Full({2}, 0)); });
+  EXPECT_EQ(failure.code, Code::kUnavailable);
+  EXPECT_TRUE(failure.message.starts_with("pull 'w': worker 1 is dead")) << failure.message;
 }
 
 TEST(Cluster, ADeadServerIsNamedAndNothingHangs) {

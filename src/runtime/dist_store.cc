@@ -21,13 +21,16 @@ DistStore::DistStore(std::string type, const StoreOptions& options, std::shared_
       auto_save_(options_.snapshots, options_.snapshot_every, NodeThread::Now()) {}
 
 DistStore::~DistStore() {
-  if (worker_->is_of_this_process() && !closed_) LeaveUnclosed();
+  if (!worker_->is_of_this_process() || closed_) return;
+  std::optional<Error> failure;
+  if (std::uncaught_exceptions() > exceptions_) failure = ProgramFailed();
+  LeaveUnclosed(failure);
 }
 
 // What Close does, for a store that goes without it, as far as it is done within two seconds: its
 // save is finished, its pushes count, and the worker takes its leave or, where it has other stores,
 // has the servers free this one's keys.  No user's code runs.
-void DistStore::LeaveUnclosed() noexcept {
+void DistStore::LeaveUnclosed(const std::optional<Error>& failure) noexcept {
   const auto deadline = DeadlineAfter(std::chrono::seconds(2));
   const auto left = [deadline] { return deadline - std::chrono::steady_clock::now(); };
   EndSavingUnclosed(left());
@@ -42,6 +45,7 @@ void DistStore::LeaveUnclosed() noexcept {
       call->store = number_;
       std::vector<Operation> operations;
       operations.push_back(Make(kind, "close", nullptr));
+      operations[0].failure = failure;
       worker_->Launch(call, std::move(operations));
       call->Wait(left());
     };

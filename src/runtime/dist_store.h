@@ -5,8 +5,10 @@
 #include <array>
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <condition_variable>
+#include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -157,9 +159,7 @@ class DistStore final : public KVStore {
   void PauseTrace() override;
   TraceInfo WriteTrace(const std::string& file) override;
   void Close() override { CloseAs({}); }
-  void CloseAfterFailure() override {
-    CloseAs(Error(Code::kAborted, "the worker's program has failed"));
-  }
+  void CloseAfterFailure() override { CloseAs(ProgramFailed()); }
 
  private:
   struct Counts {
@@ -318,7 +318,8 @@ class DistStore final : public KVStore {
   JobTrace::Ask Asking(const char* verb);
   void CloseAs(const std::optional<Error>& failure);
   void Leave(const std::optional<Error>& failure);
-  void LeaveUnclosed() noexcept;
+  void LeaveUnclosed(const std::optional<Error>& failure) noexcept;
+  static Error ProgramFailed() { return {Code::kAborted, "the worker's program has failed"}; }
   void FreeKeys();
   // Whether servers are about to keep the keys for a save, and who wants it.
   enum class Cutting : uint8_t { kNone, kForUser, kByItself };
@@ -365,6 +366,8 @@ class DistStore final : public KVStore {
 
   mutable std::mutex mutex_;  // of what follows; never held together with a wait
   bool closed_ = false;
+  const int exceptions_ =
+      std::uncaught_exceptions();  // where there are more, the program has failed
   boost::unordered_flat_map<Key, RecordPtr, KeyHash, KeyEqual> keys_;
   std::vector<Key> order_;
   std::shared_ptr<const Optimizer> optimizer_;
