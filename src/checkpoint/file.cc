@@ -209,6 +209,13 @@ void SyncFolder(const std::string& path) {
 }
 
 void Rename(const std::string& from, const std::string& to) {
+  std::error_code error;
+  const auto kind = std::filesystem::status(to, error).type();
+  using Kind = std::filesystem::file_type;
+  if (kind != Kind::not_found && kind != Kind::regular && kind != Kind::directory) {
+    throw Fail(Code::kFailedPrecondition,
+               "{}: there is something else than a file or a folder, which is left as it is", to);
+  }
   Do(to, "rename", [&](bool) { return rename(from.c_str(), to.c_str()); });
 }
 

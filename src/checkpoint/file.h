@@ -66,8 +66,10 @@ void CheckFolderOf(const std::string& path);
 
 void MakeFolder(const std::string& path);  // parents too; one that is there is fine
 void SyncFolder(const std::string& path);
-void Rename(const std::string& from, const std::string& to);  // takes the place of what is there
-void RemoveAll(const std::string& path);                      // that may not be there
+// Takes the place of a file or a folder that is there.
+//   throws  kFailedPrecondition  a device, a pipe or a socket is there
+void Rename(const std::string& from, const std::string& to);
+void RemoveAll(const std::string& path);  // that may not be there
 bool Exists(const std::string& path);
 bool IsFolder(const std::string& path);
 std::vector<std::string> Names(const std::string& folder);  // sorted

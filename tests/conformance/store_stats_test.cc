@@ -1,9 +1,11 @@
 // What every store counts.
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -109,7 +111,12 @@ TEST_P(StoreConformance, ATraceHasEachPushAndPullAndEndsOnce) {
   store_->Push("w", Floats({1, 2}));
   Pulled("w");
   EXPECT_FAILS(Code::kNotFound, store_->WriteTrace(file + ".no/trace.json"));
-  const KVStore::TraceInfo info = store_->WriteTrace(file);  // the failed one has lost nothing
+  const std::string pipe = file + ".pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_FAILS(Code::kFailedPrecondition, store_->WriteTrace(pipe));
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe)) << "what is there is left as it is";
+  std::filesystem::remove(pipe);
+  const KVStore::TraceInfo info = store_->WriteTrace(file);  // those that failed have lost nothing
   EXPECT_EQ(info.lost, 0U);
   std::ifstream stream(file);
   const std::string text(std::istreambuf_iterator<char>(stream), {});
