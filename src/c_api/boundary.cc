@@ -46,24 +46,31 @@ void ThrowNull(const char* verb, const char* what) {
   throw Fail(Code::kInvalidArgument, "{}: {} is null", verb, what);
 }
 
+void ThrowTooMany(size_t count, const char* verb, const char* what) {
+  throw Fail(Code::kInvalidArgument, "{}: {} has {} entries, more than memory can have", verb, what,
+             count);
+}
+
 std::string_view Text(const char* text, const char* verb, const char* what) {
   CheckNotNull(text, verb, what);
   if (IsUtf8(text)) return text;
   throw Fail(Code::kInvalidArgument, "{}: {} '{}' is no UTF-8", verb, what, Escaped(text));
 }
 
-void CheckStruct(const void* given, size_t size, size_t known, const char* verb, const char* what) {
-  if (size < sizeof size || size > kStructBytesMax) {
+void CheckStruct(const void* given, size_t size, const StructBytes& bytes, const char* verb,
+                 const char* what) {
+  if (size < bytes.first || size > kStructBytesMax || size % bytes.alignment != 0) {
     throw Fail(Code::kInvalidArgument, "{}: {} has size {}, {} is needed: TKV_INIT sets it", verb,
-               what, size, known);
+               what, size, bytes.known);
   }
-  if (size <= known) return;
-  const auto* const bytes = static_cast<const unsigned char*>(given);
-  if (std::all_of(bytes + known, bytes + size, [](unsigned char byte) { return byte == 0; }))
+  if (size <= bytes.known) return;
+  const std::span all(static_cast<const unsigned char*>(given), size);
+  const auto unknown = all.subspan(bytes.known);
+  if (std::all_of(unknown.begin(), unknown.end(), [](unsigned char byte) { return byte == 0; }))
     return;
   throw Fail(Code::kInvalidArgument,
              "{}: {} has fields beyond byte {} that this version of the library does not know",
-             verb, what, known);
+             verb, what, bytes.known);
 }
 
 }  // namespace tkv::c_api

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -37,6 +39,7 @@ void ThrowError(tkv_error* error);
 // ---- pointers
 
 [[noreturn]] void ThrowNull(const char* verb, const char* what);
+[[noreturn]] void ThrowTooMany(size_t count, const char* verb, const char* what);
 //   throws  kInvalidArgument  naming what is null
 template <typename Pointer>
 void CheckNotNull(Pointer* pointer, const char* verb, const char* what) {
@@ -53,20 +56,40 @@ auto& Core(Handle* handle, const char* verb, const char* what) {
 //   throws  kInvalidArgument  null, or no UTF-8
 std::string_view Text(const char* text, const char* verb, const char* what);
 
+// ---- lists
+
+//   throws  kInvalidArgument  no pointer to so many, or more than memory can have
+template <typename Item>
+std::span<const Item> List(const Item* items, size_t count, const char* verb, const char* what) {
+  if (count > 0) CheckNotNull(items, verb, what);
+  if (count > PTRDIFF_MAX / sizeof(Item)) ThrowTooMany(count, verb, what);
+  return {items, count};
+}
+
 // ---- structs that begin with their size
 
 // A caller of a later version may have so many bytes in a struct; more is no size but an accident.
 inline constexpr size_t kStructBytesMax = 4096;
 
-//   throws  kInvalidArgument  a size that no version has, or bytes beyond `known` that are not zero
-void CheckStruct(const void* given, size_t size, size_t known, const char* verb, const char* what);
+// What the first version of a struct had.  A field that is added leaves the size before it here.
+template <typename Struct>
+inline constexpr size_t kFirstBytes = sizeof(Struct);
+
+struct StructBytes {
+  size_t first, known, alignment;
+};
+
+//   throws  kInvalidArgument  a size that no version has, or bytes beyond those known that are not zero
+void CheckStruct(const void* given, size_t size, const StructBytes& bytes, const char* verb,
+                 const char* what);
 
 // The struct of the caller as this version knows it, with zeros for what the caller's does not.
 template <typename Struct>
 Struct Read(const Struct* given, const char* verb, const char* what) {
   static_assert(std::is_trivially_copyable_v<Struct>);
   CheckNotNull(given, verb, what);
-  CheckStruct(given, given->size, sizeof(Struct), verb, what);
+  CheckStruct(given, given->size, {kFirstBytes<Struct>, sizeof(Struct), alignof(Struct)}, verb,
+              what);
   Struct read{};
   std::memcpy(&read, given, std::min(given->size, sizeof(Struct)));
   return read;

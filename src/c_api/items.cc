@@ -3,13 +3,6 @@
 namespace tkv::c_api {
 namespace {
 
-//   throws  kInvalidArgument  there are items and no pointer to them
-template <typename Item>
-std::span<const Item> List(const Item* items, size_t count, const char* verb, const char* what) {
-  if (count > 0) CheckNotNull(items, verb, what);
-  return {items, count};
-}
-
 // Of a key, which the message names.
 const NDArray* ArrayOfKey(const tkv_array* array, const KeyView& key, const char* verb,
                           const char* what) {
@@ -34,8 +27,8 @@ Items::Items(const tkv_item* items, size_t count, const char* verb)
     if (item.array_count > 0 && item.arrays == nullptr) {
       throw Fail(Code::kInvalidArgument, "{} {}: the list of arrays is null", verb, key.ToString());
     }
-    for (size_t i = 0; i < item.array_count; ++i) {
-      arrays_.push_back(ArrayOfKey(item.arrays[i], key, verb, "an array"));
+    for (const tkv_array* array : List(item.arrays, item.array_count, verb, "the list of arrays")) {
+      arrays_.push_back(ArrayOfKey(array, key, verb, "an array"));
     }
   }
 }

@@ -11,8 +11,7 @@ namespace {
 
 // The hyperparameters that options give, checked against their list.
 std::span<const tkv_param> ParamsOf(const tkv_optimizer_options& options, const char* verb) {
-  if (options.param_count > 0) CheckNotNull(options.params, verb, "the list of hyperparameters");
-  return {options.params, options.param_count};
+  return List(options.params, options.param_count, verb, "the list of hyperparameters");
 }
 
 tkv_optimizer_options OptionsOf(const tkv_optimizer_options* options, const char* verb) {

@@ -21,10 +21,10 @@ Options::Options(const tkv_store_options* given, std::string_view type, const ch
       ThrowError(interrupt(context->get()));
     };
   }
-  if (given_.option_count > 0) CheckNotNull(given_.options, verb, "the list of options");
+  const auto given_options = List(given_.options, given_.option_count, verb, "the list of options");
   std::vector<NamedText> arguments;
-  arguments.reserve(given_.option_count);
-  for (const tkv_option& option : std::span(given_.options, given_.option_count)) {
+  arguments.reserve(given_options.size());
+  for (const tkv_option& option : given_options) {
     arguments.push_back({Text(option.name, verb, "the name of an option"),
                          Text(option.value, verb, "the value of an option")});
   }
