@@ -8,11 +8,27 @@
 
 #include <jni.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <new>
 
 #include "tkv/tkv.h"
+
+// The layouts that Java writes by hand, in Call.java and the classes that make a Block.
+static_assert(sizeof(tkv_key) == 16 && offsetof(tkv_key, number) == 8);
+static_assert(sizeof(tkv_item) == 48 && offsetof(tkv_item, mode) == 40);
+static_assert(sizeof(tkv_rows_item) == 40 && offsetof(tkv_rows_item, priority) == 32);
+static_assert(sizeof(tkv_context) == 8 && offsetof(tkv_context, index) == 4);
+static_assert(sizeof(tkv_operands) == 48 && offsetof(tkv_operands, out) == 40);
+static_assert(sizeof(tkv_rows_filter) == 40 && offsetof(tkv_rows_filter, since) == 32);
+static_assert(sizeof(tkv_table_options) == 136 && offsetof(tkv_table_options, mode) == 128);
+static_assert(sizeof(tkv_table_stats) == 64 && offsetof(tkv_table_stats, disk_bytes) == 56);
+static_assert(sizeof(tkv_key_info) == 296 && offsetof(tkv_key_info, row_count) == 288);
+static_assert(sizeof(tkv_optimizer_options) == 32 &&
+              offsetof(tkv_optimizer_options, not_lazy) == 28);
+static_assert(sizeof(tkv_param) == 16 && sizeof(tkv_option) == 16);
+static_assert(sizeof(tkv_store_options) == 80 && offsetof(tkv_store_options, interrupt_free) == 72);
 
 namespace adapter {
 

@@ -1,10 +1,14 @@
 package org.tensorkv;
 
+import java.time.Duration;
+import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
 
 /** The stores that are open: those that are left when the machine ends are closed then. */
 final class OpenStores {
+  private static final Duration LONGEST = Duration.ofSeconds(5);
   private static final Set<Handle> OPEN = ConcurrentHashMap.newKeySet();
 
   static {
@@ -43,13 +47,34 @@ final class OpenStores {
     OPEN.remove(store);
   }
 
+  /**
+   * Closes them side by side. What has not closed in time ends with the process: a call under way may
+   * be of the thread that has asked for the exit, and waits for it.
+   */
   private static void closeAll() {
-    for (Handle store : OPEN) {
-      try {
-        close(store, false);
-      } catch (KVException error) {
-        System.getLogger("org.tensorkv").log(System.Logger.Level.WARNING, "close at exit", error);
+    List<Thread> closing = OPEN.stream().map(OpenStores::startClose).toList();
+    long end = System.nanoTime() + LONGEST.toNanos();
+    try {
+      for (Thread thread : closing) {
+        TimeUnit.NANOSECONDS.timedJoin(thread, end - System.nanoTime());
       }
+    } catch (InterruptedException error) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  private static Thread startClose(Handle store) {
+    Thread thread = new Thread(() -> closeAtExit(store), "tensorkv-close");
+    thread.setDaemon(true);
+    thread.start();
+    return thread;
+  }
+
+  private static void closeAtExit(Handle store) {
+    try {
+      close(store, false);
+    } catch (KVException error) {
+      System.getLogger("org.tensorkv").log(System.Logger.Level.WARNING, "close at exit", error);
     }
   }
 }

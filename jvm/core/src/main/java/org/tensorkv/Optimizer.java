@@ -17,14 +17,16 @@ public final class Optimizer implements AutoCloseable {
   /**
    * A built-in.
    *
-   * @param name {@code "sgd"}, {@code "momentum"}, {@code "adam"} and the others of docs/optimizers.md
+   * @param name {@code "sgd"}, {@code "momentum"}, {@code "adam"} and the others of tkv/optimizer.h
    * @param params hyperparameters other than their defaults, such as {@code learning_rate}
    * @throws KVException {@link Code#NOT_FOUND}: no such built-in; {@link Code#INVALID_ARGUMENT}: no
    *     such hyperparameter
    */
   public static Optimizer create(String name, Map<String, Double> params) {
     Builder builder = builder(name);
-    KVException.required(params, "Optimizer '" + name + "': params").forEach(builder::set);
+    String what = "Optimizer '" + name + "': ";
+    KVException.required(params, what + "params")
+        .forEach((param, value) -> builder.set(param, KVException.required(value, what + param)));
     return builder.build();
   }
 

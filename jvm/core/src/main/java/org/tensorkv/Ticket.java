@@ -8,6 +8,7 @@ import java.time.Duration;
  */
 public final class Ticket implements AutoCloseable {
   private static final Duration PATIENCE = Duration.ofMinutes(10);
+  private static final Duration CENTURY = Duration.ofDays(36_525);
 
   private final Handle handle;
   private final Throwable thrown;
@@ -37,7 +38,8 @@ public final class Ticket implements AutoCloseable {
    */
   public void await(Duration patience) {
     try (Call call = new Call()) {
-      long longest = KVException.required(patience, "await").toMillis();
+      Duration shorter = KVException.required(patience, "await");
+      long longest = (shorter.compareTo(CENTURY) > 0 ? CENTURY : shorter).toMillis();
       int code = Native.tkv_ticket_wait(call.use(handle), longest, call.error());
       if (code != Code.OK && thrown != null) {
         call.fails(thrown);

@@ -5,10 +5,21 @@ package org.tensorkv;
  * the library, or 0; what the machine itself throws here is caught in adapter.h.
  */
 final class Upcalls {
+  /** Updaters may use the store, and so run in each other; each takes some ten KiB of the stack. */
+  private static final int DEPTH_MAX = 16;
+
+  private static final ThreadLocal<int[]> DEPTH = ThreadLocal.withInitial(() -> new int[1]);
+
   private Upcalls() {}
 
   static long update(long id, long text, long number, long sum, long stored) {
     Key key = text == 0 ? Key.of(number) : Key.of(Call.read(text));
+    int[] depth = DEPTH.get();
+    if (depth[0] == DEPTH_MAX) {
+      String message = "update %s: %d updaters run in each other already";
+      return Call.fail(null, Code.RESOURCE_EXHAUSTED, message.formatted(key.quoted(), DEPTH_MAX));
+    }
+    depth[0]++;
     try (NDArray sumArray = NDArray.retained(sum);
         NDArray storedArray = NDArray.retained(stored)) {
       ((Updater) Contexts.get(id)).update(key, sumArray, storedArray);
@@ -16,6 +27,8 @@ final class Upcalls {
     } catch (Throwable thrown) {
       Code code = thrown instanceof KVException error ? error.code() : Code.ABORTED;
       return Call.fail(thrown, code, "update " + key.quoted() + ": " + thrown);
+    } finally {
+      depth[0]--;
     }
   }
 

@@ -1,8 +1,8 @@
 package org.tensorkv;
 
 /**
- * Ends with stores open that threads use. Arguments: {@code return}, {@code exit} or {@code throw},
- * and the type of the store.
+ * Ends with stores open that threads use. Arguments: {@code return}, {@code exit}, {@code throw}
+ * or {@code update}, whose updater exits, and the type of the store.
  */
 final class ExitProgram {
   private ExitProgram() {}
@@ -21,11 +21,17 @@ final class ExitProgram {
       thread.setDaemon(true);
       thread.start();
     }
-    Runtime.getRuntime().addShutdownHook(new Thread(() -> awaitClose(kv)));
+    if (!arguments[0].equals("update")) {  // whose store cannot close
+      Runtime.getRuntime().addShutdownHook(new Thread(() -> awaitClose(kv)));
+    }
     Thread.sleep(100);
     System.out.println("ends");
     switch (arguments[0]) {
       case "exit" -> System.exit(3);
+      case "update" -> {
+        kv.setUpdater((key, sum, stored) -> System.exit(4));
+        kv.push("w", NDArray.ones(shape));
+      }
       case "throw" -> throw new IllegalStateException("as asked");
       default -> {}
     }

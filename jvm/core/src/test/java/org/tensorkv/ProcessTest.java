@@ -36,6 +36,13 @@ final class ProcessTest {
   }
 
   @Test
+  void anUpdaterMayEndTheMachine() throws Exception {
+    Program.Result result = Program.run(Program.java(ExitProgram.class, "update", "local"));
+    assertEquals(4, result.status(), result.output());
+    assertTrue(result.output().startsWith("ends"), result.output());
+  }
+
+  @Test
   void twoWorkersAndTwoServers() throws Exception {
     List<String> command = new ArrayList<>(List.of(Program.tkv(), "launch", "-n", "2", "-s", "2"));
     command.addAll(Program.java(WorkerProgram.class));

@@ -67,7 +67,8 @@ final class TableTest {
     Table aged = kv.initTable("aged", TableOptions.of(ROW).rowsMax(1, TableOptions.Score.AGE));
     aged.push(new long[] {1}, rows(1, 1));
     aged.push(new long[] {2}, rows(1, 1));
-    assertTrue(aged.stats().evicted() + aged.stats().rows() == 2);
+    assertEquals(1, aged.stats().rows());
+    assertEquals(1, aged.stats().evicted());
     Table drawn = kv.initTable("drawn", TableOptions.of(ROW).uniform(2, 3, 1).ageMax(5));
     for (float element : drawn.pull(1).toArray()) {
       assertTrue(element >= 2 && element < 3);

@@ -50,6 +50,20 @@ final class UpdaterTest {
   }
 
   @Test
+  void updatersThatRunInEachOtherEndInAnError() {
+    int count = 100;
+    for (int i = 0; i < count; i++) {
+      kv.init(i, full(1));
+    }
+    kv.setUpdater((key, sum, stored) -> kv.push((key.number() + 1) % count, sum));
+    Expect.fails(Code.RESOURCE_EXHAUSTED, "run in each other", () -> kv.push(0, full(1)));
+    holds(1, Key.of(0));
+    kv.setUpdater((key, sum, stored) -> stored.addInPlace(sum));
+    kv.push(0, full(1));
+    holds(2, Key.of(0));
+  }
+
+  @Test
   void whatAnUpdaterThrowsReachesThePusherAndNothingHasChanged() {
     IllegalStateException thrown = new IllegalStateException("enough");
     kv.init(new String[] {"a", "b"}, full(1), full(1));

@@ -26,7 +26,7 @@ class CompatSuite extends munit.FunSuite {
   test("optimizers have MXNet's names and defaults") {
     val kv = KVStore.create("local")
     kv.init(Array("a", "b"), Array(NDArray.ones(shape), NDArray.ones(shape)))
-    kv.setOptimizer(SGD(learningRate = 0.5f, wd = 0f))
+    kv.setOptimizer(new SGD(learningRate = 0.5f, wd = 0f))
     kv.push("a", NDArray.ones(shape))
     val out = NDArray.empty(shape)
     kv.pull("a", out)

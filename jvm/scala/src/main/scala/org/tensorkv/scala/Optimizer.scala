@@ -3,7 +3,7 @@ package org.tensorkv.scala
 import org.tensorkv.{Optimizer => JavaOptimizer}
 
 /** An update as data, which runs in the store or on its servers. A store that was given one sees later changes at the next push. */
-final class Optimizer private (val asJava: JavaOptimizer) {
+class Optimizer protected (val asJava: JavaOptimizer) {
   def apply(param: String): Double = asJava.get(param)
   def update(param: String, value: Double): Unit = asJava.set(param, value)
 }
