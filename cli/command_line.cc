@@ -211,7 +211,8 @@ int CommandLine::FailToParse(const CLI::ParseError& error) const {
   const bool is_help = error.get_exit_code() == 0;
   if (is_help) return app_.exit(error);
   const bool is_extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
-  const std::string why = is_extra ? Unexpected() : error.what();
+  std::string why = is_extra ? Unexpected() : "";
+  if (why.empty()) why = error.what();
   if (form_ == Form::kJson) {
     Fail(Code::kInvalidArgument, why);
   } else if (is_extra) {
