@@ -62,7 +62,9 @@ std::string_view Text(const char* text, const char* verb, const char* what);
 template <typename Item>
 std::span<const Item> List(const Item* items, size_t count, const char* verb, const char* what) {
   if (count > 0) CheckNotNull(items, verb, what);
-  if (count > PTRDIFF_MAX / sizeof(Item)) ThrowTooMany(count, verb, what);
+  constexpr size_t kItemBytes =
+      sizeof(Item);  // NOLINT(bugprone-sizeof-expression): of pointers, too
+  if (count > PTRDIFF_MAX / kItemBytes) ThrowTooMany(count, verb, what);
   return {items, count};
 }
 
