@@ -186,6 +186,14 @@ def options():
                 "kill|stop|cut", "kill\\|stop\\|cut"
             )
         )
+    lines += [
+        "\n`create` of a distributed store has three more, for whom no launcher says who takes part (`docs/launching.md`):\n",
+        "| argument | C, Java | C++ | effect |",
+        "|---|---|---|---|",
+        "| `bootstrap` | `self` alone | `bootstrap`, `rendezvous` | `'self'`: a job of this worker alone, with servers in this process. An object that the processes share, such as a `torch.distributed.TCPStore`, or a `tkv::Rendezvous`: a job of `num_workers` processes that host the servers. |",
+        "| `rank` | | `rank` | This worker's, where there is such an object. |",
+        "| `num_workers` | | `num_workers` | Of the job, where there is such an object. |",
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -8,6 +8,7 @@
 #include "runtime/auto_save.h"
 #include "runtime/cluster.h"
 #include "runtime/dist_store.h"
+#include "runtime/option_table.h"
 #include "runtime/process_job.h"
 #include "store/local_store.h"
 #include "store/types.h"
@@ -58,11 +59,11 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
   } else if (options.rendezvous != nullptr) {
     worker = WorkerByRendezvous(name, options);
   } else if (!options.bootstrap.empty()) {
-    throw Fail(
-        Code::kInvalidArgument,
-        "create '{}': bootstrap='{}': 'self' is needed, or an object with set, get and wait, such "
-        "as a torch.distributed.TCPStore",
-        name, options.bootstrap);
+    throw Fail(Code::kInvalidArgument,
+               "create '{}': bootstrap='{}': 'self' is needed, or an object that all processes "
+               "share, such as "
+               "a torch.distributed.TCPStore",
+               name, options.bootstrap);
   } else if (!IsLaunched() && IsInGroup()) {
     worker = WorkerInGroup(name, options);
   } else {
@@ -122,6 +123,7 @@ std::unique_ptr<KVStore> KVStore::Create(std::string_view type, const StoreOptio
   const std::string name = Lowered(type);
   const StoreOptions options = CheckedOptions(given);
   WarnOfUnknownVariables(options);
+  if (IsLocal(name) || IsDistributed(name)) CheckEffects(name, options);
   if (IsLocal(name)) return MakeLocalStore(name, options);
   if (IsDistributed(name)) return CreateDistributed(name, options);
   if (name == "nccl") {

@@ -62,7 +62,7 @@ const std::array<Row, 17> kRows = {{
      kLongestMs},
     {{"servers", "TKV_SERVERS", "", "servers", "0",
       "Servers of a job whose workers host them; 0 means one in each worker, and one in a job of "
-      "one (bootstrap='self').",
+      "one (`bootstrap`, self).",
       OptionKind::kNumber, Scope::kDistributed},
      &StoreOptions::servers,
      0,
@@ -242,6 +242,13 @@ std::string Print(const Row& row, const StoreOptions& options) {
       row.member);
 }
 
+// What Print gives where only the environment says something; "" where that says nothing.
+std::string EnvironmentText(const Row& row) {
+  const char* const text = Variable(row.info.environment);
+  StoreOptions options;
+  return text != nullptr && Set(row, text, &options) ? Print(row, options) : std::string();
+}
+
 // ---- arguments of create()
 
 int WholeNumber(const NamedText& argument) {
@@ -279,6 +286,12 @@ void CheckNoPlace(std::string_view type, const StoreOptions& options) {
   if (given == nullptr) return;
   throw Fail(Code::kInvalidArgument,
              "create '{}': {} has no effect: it is an option of distributed stores", type, given);
+}
+
+// What the options of a store of that type are for.
+Scope ScopeOf(std::string_view type, const StoreOptions& options) {
+  if (IsLocal(type)) return Scope::kAny;
+  return options.bootstrap == "self" ? Scope::kDistributed : Scope::kProcesses;
 }
 
 void CheckHasEffect(const OptionInfo& option, std::string_view text, std::string_view type,
@@ -322,10 +335,7 @@ void SetArguments(StoreOptions* options, std::string_view type,
   for (const NamedText& argument : arguments) {
     if (!SetPlace(&changed, argument)) texts.push_back(argument);
   }
-  const bool is_local = IsLocal(type);
-  const Scope scope = is_local                      ? Scope::kAny
-                      : changed.bootstrap == "self" ? Scope::kDistributed
-                                                    : Scope::kProcesses;
+  const Scope scope = ScopeOf(type, changed);
   for (const auto& [name, text] : texts) {
     try {
       SetOption(&changed, name, text);
@@ -334,7 +344,7 @@ void SetArguments(StoreOptions* options, std::string_view type,
     }
     CheckHasEffect(RowOf(name).info, text, type, scope);
   }
-  if (is_local) CheckNoPlace(type, changed);
+  if (IsLocal(type)) CheckNoPlace(type, changed);
   *options = std::move(changed);
 }
 
@@ -352,6 +362,15 @@ StoreOptions CheckedOptions(const StoreOptions& options) {
     throw Fail(Code::kInvalidArgument, "create: {}={}: {} is needed", row.info.name, text, why);
   }
   return checked;
+}
+
+void CheckEffects(std::string_view type, const StoreOptions& options) {
+  const Scope scope = ScopeOf(type, options);
+  for (const Row& row : kRows) {
+    const std::string text = Print(row, options);
+    if (text != EnvironmentText(row)) CheckHasEffect(row.info, text, type, scope);
+  }
+  if (IsLocal(type)) CheckNoPlace(type, options);
 }
 
 }  // namespace tkv

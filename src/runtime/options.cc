@@ -27,14 +27,15 @@
 #include "wire/message.h"
 
 namespace tkv {
-namespace {
-
-constexpr std::array<const char*, 4> kLevels = {"debug", "info", "warning", "error"};
 
 const char* Variable(const char* name) {
   const char* const text = std::getenv(name);
   return text != nullptr && *text != '\0' ? text : nullptr;
 }
+
+namespace {
+
+constexpr std::array<const char*, 4> kLevels = {"debug", "info", "warning", "error"};
 
 std::string NeedVariable(const char* name, const char* hint = "") {
   if (const char* const text = Variable(name)) return text;
@@ -156,8 +157,8 @@ Job JobFromEnvironment(std::shared_ptr<const Transport> carrier) {
     throw Fail(Code::kFailedPrecondition,
                "nothing says who else takes part in the job. Start it by `tkv launch -n WORKERS "
                "-s SERVERS COMMAND`, `mpirun` or `torchrun`, or set the variables of MXNet's "
-               "launcher (DMLC_ROLE, DMLC_PS_ROOT_URI, ...); bootstrap='self' makes a job of this "
-               "worker alone; tensorkv.testing.cluster() makes one among threads");
+               "launcher (DMLC_ROLE, DMLC_PS_ROOT_URI, ...); the option bootstrap "
+               "with 'self' makes a job of this worker alone");
   }
   const bool is_tkv = Variable("TKV_HEAD") != nullptr || Variable("TKV_ROLE") != nullptr;
   Job job = is_tkv ? TkvJob(carrier.get()) : DmlcJob();
