@@ -233,16 +233,16 @@ class TKV_API KVStore {
     std::string path;  // of the snapshot itself; empty on ranks that do not read it
     std::vector<std::pair<Key, uint64_t>> rounds;  // of each key, as Round has them from now on
   };
-  // Saves the values of all keys and what the optimizer keeps beside them as a new snapshot in the
-  // folder `path`, which keeps the newest two: safetensors files with an index, there whole or not at
+  // Saves the values of all keys and what the optimizer keeps beside them, but nothing that a function
+  // of set_updater keeps of its own, as a new snapshot in the folder `path`, which keeps the newest two: safetensors files with an index, there whole or not at
   // all.  A synchronous key is saved at the round of this worker's last push, an asynchronous one as
   // it is; the other workers go on.  In a job the lowest rank that lives writes, on its machine;
   // another one's call does nothing.
   //   returns  the path of the snapshot, PATH/000001 and so on; empty where nothing was to be done
   //   blocks   until all of it is on the disk
   //   throws   kResourceExhausted (the disk is full), kFailedPrecondition (no permission, another
-  //            store is saving there, the updater is a function), kUnavailable (what the disk
-  //            says); what was there before is there
+  //            store is saving there), kUnavailable (what the disk says); what was there before is
+  //            there
   virtual std::string Save(const std::string& path) = 0;
   // The same, written by a thread of its own: returns when every key is kept at its round.
   virtual Ticket SaveAsync(const std::string& path);

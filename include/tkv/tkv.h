@@ -212,6 +212,8 @@ typedef struct tkv_operands {
 TKV_API tkv_code tkv_array_compute(tkv_op op, const tkv_operands* operands, tkv_array** result,
                                    tkv_error** error);
 
+/* ---- keys */
+
 /* A string key where `text` is not null, else an integer key. */
 typedef struct tkv_key {
   const char* text;
@@ -257,8 +259,10 @@ typedef void (*tkv_log)(void* context, int32_t level, const char* text);
  * ends the wait and reaches the caller. */
 typedef tkv_error* (*tkv_interrupt)(void* context);
 
+/* An option of docs/options.md as text: {"patience_ms", "5000"}, {"bootstrap", "self"}.  One without effect on a
+ * store of that type is TKV_INVALID_ARGUMENT. */
 typedef struct tkv_option {
-  const char* name; /* of docs/options.md */
+  const char* name;
   const char* value;
 } tkv_option;
 typedef struct tkv_store_options {
@@ -304,6 +308,9 @@ TKV_API tkv_code tkv_store_pushpull(tkv_store* store, const tkv_item* values, si
 TKV_API tkv_code tkv_store_broadcast(tkv_store* store, const tkv_item* values, size_t value_count,
                                      const tkv_item* outs, size_t out_count, tkv_error** error);
 TKV_API tkv_code tkv_store_delete(tkv_store* store, const tkv_key* key, tkv_error** error);
+
+/* Returns once every worker of the job has called it; at once in one process. */
+TKV_API tkv_code tkv_store_barrier(tkv_store* store, tkv_error** error);
 
 /* ---- tickets: calls under way */
 
@@ -428,12 +435,20 @@ TKV_API tkv_code tkv_store_table_stats(tkv_store* store, const tkv_key* key, tkv
 
 /* ---- on disk */
 
+/* Saves values and optimizer states of all keys as a new snapshot in the folder `path`: safetensors files with
+ * an index, there whole or not at all.  In a job every worker may call it; the lowest rank writes.
+ *   snapshot  the path of what was made, PATH/000001 and so on; "" on a rank that wrote nothing
+ *   blocks    until all of it is on the disk */
 TKV_API tkv_code tkv_store_save(tkv_store* store, const char* path, tkv_text** snapshot,
                                 tkv_error** error);
+/* Puts back the newest snapshot in `path`, or the one that it names, into a store with the same keys, shapes and
+ * dtypes, and the same optimizer where there are states.  In a job every worker calls it.
+ *   TKV_NOT_FOUND  no snapshot there;  TKV_DATA_LOSS  a file is not what was saved */
 TKV_API tkv_code tkv_store_load(tkv_store* store, const char* path, tkv_error** error);
-/* Makes the keys of the snapshot, and loads it. */
+/* Makes the keys of the snapshot in a store that has none, with their optimizer, and loads it. */
 TKV_API tkv_code tkv_store_restore(tkv_store* store, const char* path, tkv_error** error);
 TKV_API tkv_code tkv_store_has_snapshot(const char* path, int32_t* has, tkv_error** error);
+/* Optimizer states alone, in one file. */
 TKV_API tkv_code tkv_store_save_states(tkv_store* store, const char* file, tkv_error** error);
 TKV_API tkv_code tkv_store_load_states(tkv_store* store, const char* file, tkv_error** error);
 
@@ -443,7 +458,7 @@ TKV_API tkv_code tkv_store_type(tkv_store* store, tkv_text** type, tkv_error** e
 TKV_API int32_t tkv_store_rank(const tkv_store* store);        /* of null: -1 */
 TKV_API int32_t tkv_store_num_workers(const tkv_store* store); /* of null: -1 */
 TKV_API int32_t tkv_store_has_rejoined(const tkv_store* store);
-TKV_API tkv_code tkv_store_barrier(tkv_store* store, tkv_error** error);
+/* The number of this worker's last push of the key, though it may still wait to leave. */
 TKV_API tkv_code tkv_store_round(tkv_store* store, const tkv_key* key, uint64_t* round,
                                  tkv_error** error);
 TKV_API tkv_code tkv_store_size(tkv_store* store, size_t* keys, tkv_error** error);
@@ -458,6 +473,7 @@ typedef struct tkv_key_info {
   int32_t by_rows;
   uint64_t row_count;
 } tkv_key_info;
+/* Writes nothing beyond the `size` that the caller has set in *info. */
 TKV_API tkv_code tkv_store_describe(tkv_store* store, const tkv_key* key, tkv_key_info* info,
                                     tkv_error** error);
 /* The keys in the order of init.  The array lives as long as its handle. */
@@ -468,6 +484,8 @@ TKV_API size_t tkv_keys_size(const tkv_keys* keys);
 TKV_API void tkv_keys_release(tkv_keys* keys);
 /* As JSON: the fields of docs/api.md, kv.stats(). */
 TKV_API tkv_code tkv_store_stats(tkv_store* store, tkv_text** json, tkv_error** error);
+
+/* ---- traces: what the process did when, as JSON that chrome://tracing and Perfetto show */
 
 TKV_API tkv_code tkv_store_start_trace(tkv_store* store, tkv_error** error);
 TKV_API tkv_code tkv_store_pause_trace(tkv_store* store, tkv_error** error);

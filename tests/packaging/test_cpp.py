@@ -10,8 +10,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 EXPORTS = pathlib.Path(__file__).parent / "exports.txt"
 
 
-def run(*arguments):
-    result = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, timeout=900, cwd=ROOT)
+def run(*arguments, cwd=ROOT):
+    result = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, timeout=900, cwd=cwd)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
@@ -66,11 +66,6 @@ def blocks(document, language):
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL)
 
 
-def block(language):
-    """The first one of docs/c.md."""
-    return blocks("c.md", language)[0]
-
-
 @KINDS
 def test_the_examples_build_against_the_installed_library(kind, request, tmp_path):
     prefix = installed(request.getfixturevalue(kind), tmp_path / "prefix")
@@ -87,20 +82,25 @@ def test_the_examples_build_against_the_installed_library(kind, request, tmp_pat
 @KINDS
 def test_the_document_of_c_builds_as_it_says(kind, request, tmp_path):
     prefix = installed(request.getfixturevalue(kind), tmp_path / "prefix")
-    (tmp_path / "CMakeLists.txt").write_text(block("cmake"))
-    (tmp_path / "hello.c").write_text(block("c"))
+    (project,) = blocks("c.md", "cmake")
+    programs, said = blocks("c.md", "c"), blocks("c.md", "text")
+    (tmp_path / "CMakeLists.txt").write_text(project)
+    (tmp_path / "hello.c").write_text(programs[0])
     build_by_cmake(tmp_path, tmp_path / "build", prefix)
-    assert run(tmp_path / "build" / "hello") == block("text")
+    assert run(tmp_path / "build" / "hello") == said[0]
     strict = ["-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror"]
-    run("cc", *strict, tmp_path / "hello.c", *flags(prefix), "-o", tmp_path / "hello")
-    assert run(tmp_path / "hello") == block("text")
+    for number, (text, expected) in enumerate(zip(programs, said, strict=True)):
+        program = tmp_path / f"program{number}"
+        program.with_suffix(".c").write_text(text)
+        run("cc", *strict, program.with_suffix(".c"), *flags(prefix), "-o", program)
+        assert run(program, cwd=tmp_path) == expected
 
 
 @KINDS
 def test_the_programs_of_the_document_of_cpp_run(kind, request, tmp_path):
     prefix = installed(request.getfixturevalue(kind), tmp_path / "prefix")
     programs = blocks("cpp.md", "cpp")
-    assert len(programs) == 4
+    assert len(programs) == 5
     for number, text in enumerate(programs):
         program = tmp_path / f"program{number}"
         program.with_suffix(".cc").write_text(text)
@@ -117,10 +117,11 @@ def test_the_programs_of_the_document_of_cpp_run(kind, request, tmp_path):
         )
     said = run(tmp_path / "program0")
     assert said == "-1.5\npush 'w': shape (3, 2), the key has (2, 3)\n"
-    run(tmp_path / "program1")
+    assert run(tmp_path / "program1", cwd=tmp_path) == "weight 4\n2 rows\n3 keys, weight 4\n"
     run(tmp_path / "program2")
+    run(tmp_path / "program3")
     command = ROOT / "build" / "release" / "cli" / "tkv"
-    job = run(command, "launch", "-n", "2", "-s", "2", tmp_path / "program3")
+    job = run(command, "launch", "-n", "2", "-s", "2", tmp_path / "program4")
     assert sorted(job.splitlines()) == [f"[worker {rank}] worker {rank} of 2: 3" for rank in range(2)]
 
 
