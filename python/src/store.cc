@@ -1,5 +1,6 @@
 // tensorkv._core.Store, the base class of KVStore: its verbs without their policies.
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -14,6 +15,7 @@
 #include "base/memory_error.h"
 #include "batch.h"
 #include "gil.h"
+#include "metrics/stats_fields.h"
 #include "notices.h"
 #include "store.h"
 #include "ticket.h"
@@ -256,38 +258,32 @@ PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(Traverse)},
 
 // ---- for those who look ----------------------------------------------------------------------------
 
-nb::dict DictOf(const UserBytes& bytes) {
-  nb::dict dict;
-  dict["init_bytes"] = bytes.init_bytes;
-  dict["pushed_bytes"] = bytes.pushed_bytes;
-  dict["pulled_bytes"] = bytes.pulled_bytes;
-  return dict;
-}
+class DictFields {
+ public:
+  template <typename Value>
+  void Put(const char* name, const Value& value) {
+    dict_[name] = nb::cast(value);
+  }
+  template <typename Fill>
+  void Inner(std::string_view name, Fill fill) {
+    InnerOf(nb::str(name.data(), name.size()), fill);
+  }
+  template <typename Fill>
+  void InnerOfKey(const KeyView& key, Fill fill) {
+    InnerOf(ToPython(key), fill);
+  }
+  nb::dict dict() const { return dict_; }
 
-nb::dict DictOf(const TrafficStats& traffic) {
-  nb::dict dict;
-  dict["wire_out_bytes"] = traffic.wire_out_bytes;
-  dict["wire_in_bytes"] = traffic.wire_in_bytes;
-  dict["shared_out_bytes"] = traffic.shared_out_bytes;
-  dict["shared_in_bytes"] = traffic.shared_in_bytes;
-  return dict;
-}
+ private:
+  template <typename Fill>
+  void InnerOf(const nb::object& name, Fill fill) {
+    DictFields inner;
+    fill(inner);
+    dict_[name] = inner.dict_;
+  }
 
-nb::dict DictOf(const PeerStats& peer) {
-  nb::dict dict = DictOf(peer.traffic);
-  dict["state"] = peer.state;
-  dict["connections"] = peer.connections;
-  dict["resends"] = peer.resends;
-  dict["queued_messages"] = peer.queued_messages;
-  dict["queued_bytes"] = peer.queued_bytes;
-  dict["unanswered_messages"] = peer.unanswered_messages;
-  dict["unaccepted_bytes"] = peer.unaccepted_bytes;
-  dict["last_word_seconds"] =
-      peer.last_word_seconds < 0 ? nb::object(nb::none()) : nb::cast(peer.last_word_seconds);
-  return dict;
-}
-
-nb::str Text(std::string_view text) { return nb::str(text.data(), text.size()); }
+  nb::dict dict_;
+};
 
 nb::dict Stats(Store& self) {
   StoreStats stats;
@@ -295,40 +291,9 @@ nb::dict Stats(Store& self) {
     const Unlocked unlocked;
     stats = self.core->Stats();
   }
-  nb::dict verbs, waits, keys, peers, all;
-  for (size_t i = 0; i < kVerbs; ++i) {
-    nb::dict verb;
-    verb["calls"] = stats.verbs[i].calls;
-    verb["failed"] = stats.verbs[i].failed;
-    verbs[Text(Name(static_cast<Verb>(i)))] = verb;
-  }
-  for (size_t i = 0; i < kWaitCauses; ++i) {
-    nb::dict wait;
-    wait["count"] = stats.waits[i].count;
-    wait["wait_seconds"] = stats.waits[i].seconds;
-    waits[Text(Name(static_cast<WaitCause>(i)))] = wait;
-  }
-  for (const KeyStats& key : stats.keys) {
-    nb::dict dict = DictOf(key.bytes);
-    dict["rounds"] = key.rounds;
-    keys[ToPython(key.key.view())] = dict;
-  }
-  for (const PeerStats& peer : stats.peers) peers[peer.name.c_str()] = DictOf(peer);
-  all["age_seconds"] = stats.age_seconds;
-  all["verbs"] = verbs;
-  all["bytes"] = DictOf(stats.bytes);
-  all["rounds"] = stats.rounds;
-  all["key_count"] = stats.key_count;
-  all["keys"] = keys;
-  all["waits"] = waits;
-  all["operations_under_way"] = stats.operations_under_way;
-  all["traffic"] = DictOf(stats.traffic);
-  all["resends"] = stats.resends;
-  all["reconnects"] = stats.reconnects;
-  all["peers"] = peers;
-  all["workers"] = stats.workers;
-  all["servers"] = stats.servers;
-  return all;
+  DictFields fields;
+  PutFields(stats, fields);
+  return fields.dict();
 }
 
 // ---- life ---------------------------------------------------------------------------------------

@@ -1,86 +1,39 @@
 // tkv_store_*: what a store is and has done.
 
-#include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
+#include <boost/json/value_from.hpp>
 
 #include "c_api/items.h"
 #include "c_api/values.h"
+#include "metrics/stats_fields.h"
 
 namespace tkv::c_api {
 namespace {
 
 namespace json = boost::json;
 
-json::object JsonOf(const UserBytes& bytes) {
-  return {{"init_bytes", bytes.init_bytes},
-          {"pushed_bytes", bytes.pushed_bytes},
-          {"pulled_bytes", bytes.pulled_bytes}};
-}
-
-json::object JsonOf(const TrafficStats& traffic) {
-  return {{"wire_out_bytes", traffic.wire_out_bytes},
-          {"wire_in_bytes", traffic.wire_in_bytes},
-          {"shared_out_bytes", traffic.shared_out_bytes},
-          {"shared_in_bytes", traffic.shared_in_bytes}};
-}
-
-json::object JsonOf(const PeerStats& peer) {
-  json::object object = JsonOf(peer.traffic);
-  object["state"] = peer.state;
-  object["connections"] = peer.connections;
-  object["resends"] = peer.resends;
-  object["queued_messages"] = peer.queued_messages;
-  object["queued_bytes"] = peer.queued_bytes;
-  object["unanswered_messages"] = peer.unanswered_messages;
-  object["unaccepted_bytes"] = peer.unaccepted_bytes;
-  object["last_word_seconds"] =
-      peer.last_word_seconds < 0 ? json::value() : json::value(peer.last_word_seconds);
-  return object;
-}
-
-json::object JsonOf(const KeyStats& key) {
-  json::object object = JsonOf(key.bytes);
-  object["rounds"] = key.rounds;
-  return object;
-}
-
-json::object VerbsOf(const StoreStats& stats) {
-  json::object object;
-  for (size_t i = 0; i < kVerbs; ++i) {
-    object[Name(static_cast<Verb>(i))] = {{"calls", stats.verbs[i].calls},
-                                          {"failed", stats.verbs[i].failed}};
+class JsonFields {
+ public:
+  template <typename Value>
+  void Put(std::string_view name, const Value& value) {
+    object_[name] = json::value_from(value);
   }
-  return object;
-}
-
-json::object WaitsOf(const StoreStats& stats) {
-  json::object object;
-  for (size_t i = 0; i < kWaitCauses; ++i) {
-    object[Name(static_cast<WaitCause>(i))] = {{"count", stats.waits[i].count},
-                                               {"wait_seconds", stats.waits[i].seconds}};
+  template <typename Fill>
+  void Inner(std::string_view name, Fill fill) {
+    JsonFields inner;
+    fill(inner);
+    object_[name] = std::move(inner.object_);
   }
-  return object;
-}
-
-json::array ListOf(const std::vector<std::string>& texts) {
-  return json::array(texts.begin(), texts.end());
-}
-
-json::object JsonOf(const StoreStats& stats) {
-  json::object keys, peers;
-  for (const KeyStats& key : stats.keys) {
-    keys[key.key.is_string() ? key.key.text() : Format("{}", key.key.number())] = JsonOf(key);
+  template <typename Fill>
+  void InnerOfKey(const KeyView& key, Fill fill) {
+    Inner(key.is_string ? std::string(key.text) : Format("{}", key.number), fill);
   }
-  for (const PeerStats& peer : stats.peers) peers[peer.name] = JsonOf(peer);
-  return {{"age_seconds", stats.age_seconds}, {"verbs", VerbsOf(stats)},
-          {"bytes", JsonOf(stats.bytes)},     {"rounds", stats.rounds},
-          {"key_count", stats.key_count},     {"keys", std::move(keys)},
-          {"waits", WaitsOf(stats)},          {"operations_under_way", stats.operations_under_way},
-          {"traffic", JsonOf(stats.traffic)}, {"resends", stats.resends},
-          {"reconnects", stats.reconnects},   {"peers", std::move(peers)},
-          {"workers", ListOf(stats.workers)}, {"servers", ListOf(stats.servers)}};
-}
+  std::string Text() const { return json::serialize(object_); }
+
+ private:
+  json::object object_;
+};
 
 tkv_key_info InfoOf(const KVStore::KeyInfo& found) {
   static_assert(std::size(tkv_key_info{}.shape) == Shape::kRankMax);
@@ -141,6 +94,9 @@ tkv_code tkv_store_keys(tkv_store* store, tkv_keys** keys, tkv_error** error) {
   return Give(keys, error, "keys", [&] { return StoreOf(store, "keys").Keys(); });
 }
 tkv_code tkv_store_stats(tkv_store* store, tkv_text** json, tkv_error** error) {
-  return Give(json, error, "stats",
-              [&] { return boost::json::serialize(JsonOf(StoreOf(store, "stats").Stats())); });
+  return Give(json, error, "stats", [&] {
+    JsonFields fields;
+    PutFields(StoreOf(store, "stats").Stats(), fields);
+    return fields.Text();
+  });
 }
