@@ -237,6 +237,22 @@ TEST(Cluster, TicketsAndBusyArraysOutliveTheirStore) {
   Fill(value, 2);
 }
 
+TEST(Cluster, CloseTellsNothingOfWhatItEndsItself) {
+  Cluster cluster(Options(2, 1));
+  const auto first = cluster.Join(0);
+  const auto second = cluster.Join(1);
+  first->Init("w", Floats({0}));
+  const NDArray value = Floats({1});
+  const NDArray* values[] = {&value};
+  const PushItem push{"w", values};
+  const PullItem pull{"w", values};
+  const Ticket both = first->PushPullAsync({&push, 1}, {&pull, 1});  // waits for the second worker
+  const Ticket barrier = first->BarrierAsync();
+  EXPECT_NO_THROW(first->Close());
+  EXPECT_FAILS(Code::kCancelled, both->Wait(std::chrono::seconds(1)));
+  EXPECT_FAILS(Code::kCancelled, barrier->Wait(std::chrono::seconds(1)));
+}
+
 TEST(Cluster, AStoreThatCannotJoinLeavesNothingBehind) {
   ClusterOptions options = Options(1, 1);
   options.store.interrupt = [] { throw std::runtime_error("interrupted"); };

@@ -296,6 +296,18 @@ void DistStore::FreeKeys() {
   }
 }
 
+// Ends what is under way.  A call whose pushes are all accepted loses nothing by that, and tells its ticket
+// alone; any other is told by who closes the store.
+void DistStore::CancelCalls() {
+  std::vector<CallPtr> harmless = worker_->CallsOf(number_);
+  std::erase_if(harmless, [](const CallPtr& call) { return !call->accepted(); });
+  worker_->CancelCalls(number_, "the store is closed");
+  for (const CallPtr& call : harmless) {
+    const std::optional<Error> failure = call->failure();
+    if (failure && failure->code() == Code::kCancelled) call->LookedAt();
+  }
+}
+
 void DistStore::CloseAs(const std::optional<Error>& failure) {
   if (!worker_->is_of_this_process()) return;
   {
@@ -320,7 +332,7 @@ void DistStore::CloseAs(const std::optional<Error>& failure) {
   } catch (...) {
     if (!error) error = std::current_exception();
   }
-  worker_->CancelCalls(number_, "the store is closed");
+  CancelCalls();
   if (is_last) worker_->Stop();
   RaiseUnseen("close", {});
   std::lock_guard lock(mutex_);

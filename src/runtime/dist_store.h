@@ -203,6 +203,7 @@ class DistStore final : public KVStore {
   //   blocks, throws  as Storage::WaitReadable and WaitWritable
   void WaitFor(const NDArray& array, Access access);
   void RaiseUnseen(std::string_view verb, std::span<const KeyView> keys);
+  void CancelCalls();
   void Erase(const KeyView& key);
   void InitAs(std::string_view verb, std::span<const InitItem> items);
   void InitRowsAs(std::string_view verb, std::span<const RowsInitItem> items);
