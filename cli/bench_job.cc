@@ -16,31 +16,21 @@ namespace tkv::cli {
 namespace {
 
 constexpr std::chrono::seconds kPatience{20};  // for a host
-constexpr size_t kBeforeMax = 64 << 10;        // bytes of what a host says before its agent greets
 
 Error OfOtherVersion(const std::string& host, const std::string& version) {
   return {Code::kUnavailable, "bench: host '" + host + "': tensorkv " + version + " there, " +
                                   BuildVersion() + " here"};
 }
 
-void AwaitGreeting(const std::string& host, Companion* agent) {
-  std::string before;
-  while (before.size() < kBeforeMax) {
-    const auto line = agent->Line();
-    if (!line) break;
-    if (!line->starts_with(kAgentGreeting)) {
-      before.append(*line).append("\n");
-      continue;
-    }
-    const std::string version = line->substr(std::strlen(kAgentGreeting));
-    if (version == BuildVersion()) return;
-    throw OfOtherVersion(host, version);
-  }
+void CheckGreeting(const std::string& host, Companion* agent) {
+  const Greeting greeting = AwaitGreeting(agent);
+  if (greeting.version == BuildVersion()) return;
+  if (!greeting.version.empty()) throw OfOtherVersion(host, greeting.version);
   if (agent->is_silent()) {
     throw Error(Code::kDeadlineExceeded, "bench: host '" + host + "' says nothing for " +
                                              std::to_string(kPatience.count()) + " s");
   }
-  throw Error(Code::kUnavailable, "bench: " + WhyNoAgent(host, agent->Close(), before));
+  throw Error(Code::kUnavailable, "bench: " + WhyNoAgent(host, agent->Close(), greeting.before));
 }
 
 std::vector<std::string> VariablesForOthers() {
@@ -73,7 +63,7 @@ std::unique_ptr<Companion> OtherSide::StartThere(const std::vector<std::string>&
   SpawnOptions options{
       .words = AgentCommand(ssh_, host_), .has_input = true, .watchdog = &watchdog_};
   auto agent = std::make_unique<Companion>(std::move(options), kPatience);
-  AwaitGreeting(host_, agent.get());
+  CheckGreeting(host_, agent.get());
   AgentOrder order{.variables = VariablesForOthers(), .token = token, .python = OwnPython()};
   order.words = words;
   order.words.insert(order.words.begin(), "");  // tkv itself

@@ -167,7 +167,10 @@ int CommandLine::Execute(std::vector<std::string> words) {
 }
 
 void CommandLine::Parse(std::vector<std::string> words) {
-  if (words.size() == 2 && words[1] == "help") words[1] = "--help";
+  if (words.size() <= 3 && words.size() > 1 && words[1] == "help") {
+    words.erase(words.begin() + 1);
+    words.emplace_back("--help");
+  }
   std::vector<std::string> command;
   if (passing_on_ != nullptr) command = TakeCommand(*passing_on_, &words);
   const bool is_json = std::find(words.begin(), words.end(), "--json") != words.end();
@@ -213,12 +216,9 @@ int CommandLine::FailToParse(const CLI::ParseError& error) const {
   const bool is_extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
   std::string why = is_extra ? Unexpected() : "";
   if (why.empty()) why = error.what();
-  if (form_ == Form::kJson) {
-    Fail(Code::kInvalidArgument, why);
-  } else if (is_extra) {
-    std::fprintf(stderr, "tkv: %s\n`tkv SUBCOMMAND --help` lists what there is\n", why.c_str());
-  } else {
-    app_.exit(error);
+  Fail(Code::kInvalidArgument, why);
+  if (form_ == Form::kText) {
+    std::fputs("`tkv SUBCOMMAND --help` lists what there is\n", stderr);
   }
   return kNotDone;
 }

@@ -38,8 +38,14 @@ const CLI::Validator kNatural(
     [](const std::string& text) { return std::string(text.starts_with('-') ? "is negative" : ""); },
     "");
 
-const CLI::Range kThreads(1, 256);
-const CLI::Range kProcesses(1, 4096);  // of a kind, in one job
+// A number within bounds, which the parser's message has, and not its help.
+template <typename Number>
+CLI::Validator Between(Number low, Number high) {
+  return CLI::Range(low, high).description("");
+}
+
+const CLI::Validator kThreads = Between(1, 256);
+const CLI::Validator kProcesses = Between(1, 4096);  // of a kind, in one job
 
 void AddLaunch(CommandLine* line) {
   const auto options = std::make_shared<LaunchOptions>();
@@ -56,7 +62,7 @@ void AddLaunch(CommandLine* line) {
   launch
       ->add_option("--restart", options->restarts,
                    "How often a worker that has failed is started again")
-      ->check(CLI::Range(0, 1000000));
+      ->check(Between(0, 1000000));
   launch
       ->add_option("--restore", options->restore,
                    "A folder of snapshots: the job goes on from the newest one, and with --restart "
@@ -70,7 +76,7 @@ void AddLaunch(CommandLine* line) {
   launch
       ->add_option("--grace", options->grace_seconds,
                    "Seconds that the others have when one has failed")
-      ->check(CLI::Range(0, 1000000))
+      ->check(Between(0, 1000000))
       ->capture_default_str();
   CLI::Option* const tcp =
       launch->add_flag("--tcp", options->tcp, "Loopback TCP with a token instead of Unix sockets")
@@ -115,7 +121,7 @@ void AddDoctor(CommandLine* line) {
       ->check(kNotEmpty)
       ->needs(hosts);
   doctor->add_option("--patience", options->patience_seconds, "Seconds that a host may say nothing")
-      ->check(CLI::Range(1, 600))
+      ->check(Between(1, 600))
       ->needs(hosts)
       ->capture_default_str();
 }
@@ -150,7 +156,7 @@ void AddServer(CommandLine* line) {
   AddServing(line, Job::Role::kServer, "Serve the keys of a job until all workers have left",
              options)
       ->add_option("--rank", options->rank, "Which server; default TKV_RANK, else any")
-      ->check(CLI::Range(0, 4095));
+      ->check(Between(0, 4095));
 }
 
 void AddHead(CommandLine* line) {
@@ -202,7 +208,7 @@ void AddExplain(CommandLine* line) {
                    "NAME=VALUE: a hyperparameter that is not at its default")
       ->allow_extra_args(false);
   explain->add_option("--round", options->round, "For which numbers are shown")
-      ->check(CLI::Range(1.0, 9007199254740992.0))
+      ->check(Between(1.0, 9007199254740992.0))
       ->capture_default_str();
   explain->add_option("--workers", options->workers, "That push in that round")
       ->check(kProcesses)
@@ -214,8 +220,10 @@ void AddBench(CommandLine* line) {
   CLI::App* const bench =
       line->Add("bench", "Measure what stores reach on this machine, beside what it allows",
                 [options](Form form) { return RunBench(*options, form); });
-  bench->add_option("--seconds", options->seconds, "How long it may take, as far as one round fits")
-      ->check(CLI::Range(1, 60))
+  bench
+      ->add_option("--seconds", options->seconds,
+                   "How long it may take, at most 60, as far as one round fits")
+      ->check(Between(1, 60))
       ->capture_default_str();
   bench->add_option("--svg", options->svg, "A file for the picture")
       ->type_name(kFile)
@@ -266,12 +274,12 @@ void AddSim(CommandLine* line) {
       ->capture_default_str();
   sim->add_option("--count", options->count, "Seeds to run")
       ->check(kNatural)
-      ->check(CLI::Range(uint64_t{1}, std::numeric_limits<uint64_t>::max()))
+      ->check(Between(uint64_t{1}, std::numeric_limits<uint64_t>::max()))
       ->capture_default_str();
   sim->add_option("--workers", options->simulation.workers, "Workers; 0: the seed chooses");
   sim->add_option("--servers", options->simulation.servers, "Servers; 0: the seed chooses");
   sim->add_option("--steps", options->simulation.steps, "Steps of each worker; 0: the seed chooses")
-      ->check(CLI::Range(0, 1000000));
+      ->check(Between(0, 1000000));
   sim->add_option("--faults", options->simulation.faults,
                   "all, or with commas some of " + CLI::detail::join(testing::FaultNames(), ", ") +
                       "; empty: none")
@@ -280,7 +288,7 @@ void AddSim(CommandLine* line) {
       sim->add_option("--jobs", options->jobs, "Threads")->check(kThreads)->capture_default_str();
   sim->add_option("--failures-max", options->failures_max, "Stop after so many failures")
       ->check(kNatural)
-      ->check(CLI::Range(uint64_t{1}, std::numeric_limits<uint64_t>::max()))
+      ->check(Between(uint64_t{1}, std::numeric_limits<uint64_t>::max()))
       ->capture_default_str();
   CLI::Option* const coverage =
       sim->add_flag("--coverage", options->coverage, "Print what met what");

@@ -23,8 +23,7 @@ namespace {
 using Kind = Finding::Kind;
 
 constexpr std::array kWords = {"good", "note", "BAD"};
-constexpr size_t kSaidMax = 64 << 10;  // bytes of what precedes a greeting
-constexpr int kFindingsMax = 64;       // of one host
+constexpr int kFindingsMax = 64;  // of one host
 
 // Prints findings and counts what is bad.
 class Report {
@@ -75,18 +74,11 @@ class Report {
 
 // The agent's greeting and its version.
 bool IsThere(Companion* agent, const std::string& host, Report* report) {
-  std::string said;
-  while (said.size() < kSaidMax) {
-    const auto line = agent->Line();
-    if (!line) break;
-    if (!line->starts_with(kAgentGreeting)) {
-      said += *line + "\n";
-      continue;
-    }
+  const Greeting greeting = AwaitGreeting(agent);
+  if (!greeting.version.empty()) {
     report->Add({Kind::kGood, "ssh", "reaches it, and tensorkv starts there", ""});
-    const std::string version = line->substr(std::strlen(kAgentGreeting));
-    if (version == BuildVersion()) return true;
-    report->Add({Kind::kBad, "version", version + " there, " + BuildVersion() + " here",
+    if (greeting.version == BuildVersion()) return true;
+    report->Add({Kind::kBad, "version", greeting.version + " there, " + BuildVersion() + " here",
                  "install the same tensorkv on both"});
     return false;
   }
@@ -98,7 +90,7 @@ bool IsThere(Companion* agent, const std::string& host, Report* report) {
     return false;
   }
   const int status = agent->Close();
-  report->Add({Kind::kBad, "ssh", WhyNoAgent(host, status, said),
+  report->Add({Kind::kBad, "ssh", WhyNoAgent(host, status, greeting.before),
                status == 255 ? "`ssh " + host +
                                    " true` has to work without a question; "
                                    "options and keys belong into ~/.ssh/config or TKV_SSH"

@@ -12,6 +12,7 @@
 
 #include "exit_status.h"
 #include "formula.h"
+#include "number.h"
 #include "tkv/dtype.h"
 #include "tkv/error.h"
 #include "tkv/ndarray.h"
@@ -252,6 +253,7 @@ void PrintWords(const Explanation& explanation, const Formulas& formulas,
 
 // ---- as JSON
 
+// Numbers that may be infinite are text.
 std::vector<JsonObject> ParamObjects(const Explanation& explanation) {
   std::vector<JsonObject> objects;
   for (const Program::Param& param : explanation.program().params()) {

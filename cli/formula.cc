@@ -61,12 +61,6 @@ struct Formulas::Expression {
   std::string text;
 };
 
-std::string NumberText(double number) {
-  std::array<char, 32> digits{};
-  const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), number);
-  return {digits.data(), end};
-}
-
 Formulas::Formulas(const Program& program, std::string_view text)
     : states_(program.states().begin(), program.states().end()) {
   std::istringstream lines{std::string(text)};

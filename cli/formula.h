@@ -12,9 +12,6 @@
 
 namespace tkv::cli {
 
-// A number as a formula has it: "0.1", "inf", the shortest that is the same number.
-std::string NumberText(double number);
-
 class Formulas {
  public:
   struct Assignment {

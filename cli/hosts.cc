@@ -14,6 +14,8 @@
 #include <sstream>
 #include <utility>
 
+#include "agent.h"
+#include "companion.h"
 #include "spawn.h"
 #include "system.h"
 #include "tkv/config.h"
@@ -178,6 +180,21 @@ std::vector<std::string> AgentCommand(const Ssh& ssh, const std::string& host) {
       words.end(),
       {"-T", "--", host, "cd " + Quoted(OwnFolder()) + " && exec " + AgentProgram() + " agent"});
   return words;
+}
+
+Greeting AwaitGreeting(Companion* agent) {
+  constexpr size_t kBeforeMax = 64 << 10;
+  Greeting greeting;
+  while (greeting.before.size() < kBeforeMax) {
+    const auto line = agent->Line();
+    if (!line) break;
+    if (line->starts_with(kAgentGreeting)) {
+      greeting.version = line->substr(std::strlen(kAgentGreeting));
+      break;
+    }
+    greeting.before.append(*line).append("\n");
+  }
+  return greeting;
 }
 
 std::string WhyNoAgent(const std::string& host, int status, const std::string& said) {

@@ -8,6 +8,7 @@
 
 namespace tkv::cli {
 
+class Companion;
 class Watchdog;
 
 // How other hosts are reached: the words of the command that ssh is, "ssh" unless TKV_SSH says
@@ -33,6 +34,12 @@ struct NameOptions {
 std::string NameOf(const Ssh& ssh, const std::string& host, const NameOptions& options);
 // The words of a command that runs an agent on that host, in this folder, by the Python in use.
 std::vector<std::string> AgentCommand(const Ssh& ssh, const std::string& host);
+// What an agent says first: its version, "" where none has greeted, behind what its host said before it.
+struct Greeting {
+  std::string version, before;
+};
+//   blocks  at most the patience of the companion for each line
+Greeting AwaitGreeting(Companion* agent);
 // What keeps an agent from greeting, in words for the user; `said` is what it said instead.
 std::string WhyNoAgent(const std::string& host, int status, const std::string& said);
 // The Python that runs this command, "" where none does.

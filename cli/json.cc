@@ -1,9 +1,10 @@
 #include "json.h"
 
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
+
+#include "number.h"
 
 namespace tkv::cli {
 namespace {
@@ -45,12 +46,9 @@ std::string Quoted(std::string_view text) {
   return quoted + "\"";
 }
 
-// The shortest digits that give the same number.
-std::string NumberText(double number) {
-  if (!std::isfinite(number)) return "null";
-  std::array<char, 32> digits{};
-  const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), number);
-  return {digits.data(), end};
+// JSON has no other numbers than finite ones.
+std::string JsonNumber(double number) {
+  return std::isfinite(number) ? NumberText(number) : "null";
 }
 
 template <typename Values, typename ToText>
@@ -71,7 +69,7 @@ JsonObject& JsonObject::Add(std::string_view name, std::string_view text) {
 }
 
 JsonObject& JsonObject::Add(std::string_view name, double number) {
-  return AddRaw(name, NumberText(number));
+  return AddRaw(name, JsonNumber(number));
 }
 
 JsonObject& JsonObject::Add(std::string_view name, const std::vector<std::string>& texts) {
@@ -79,7 +77,7 @@ JsonObject& JsonObject::Add(std::string_view name, const std::vector<std::string
 }
 
 JsonObject& JsonObject::Add(std::string_view name, const std::vector<double>& numbers) {
-  return AddRaw(name, ArrayText(numbers, NumberText));
+  return AddRaw(name, ArrayText(numbers, JsonNumber));
 }
 
 JsonObject& JsonObject::Add(std::string_view name, const std::vector<JsonObject>& objects) {

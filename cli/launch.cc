@@ -25,6 +25,7 @@
 
 #include "agent.h"
 #include "child.h"
+#include "exit_status.h"
 #include "hosts.h"
 #include "output.h"
 #include "restore.h"
@@ -109,7 +110,7 @@ class Launcher {
       output_.Put(STDOUT_FILENO, JsonObject("end").Add("status", status_).ToText() + "\n");
     }
     AwaitOutput();
-    return status_;
+    return status_ == 0 && is_output_lost_ ? kNotDone : status_;
   }
 
  private:
@@ -452,7 +453,9 @@ class Launcher {
 
   void NoteLostOutput() {
     const int error = output_.TakeFailure();
-    if (error == 0 || std::exchange(is_unheard_, true)) return;
+    if (error == 0) return;
+    is_output_lost_ = is_output_lost_ || error != EPIPE;  // who has gone wants no more
+    if (std::exchange(is_unheard_, true)) return;
     Note(std::string("what the processes say cannot be passed on: ") + std::strerror(error));
   }
 
@@ -635,6 +638,7 @@ class Launcher {
   std::vector<Child*> restored_;  // who has said so in this turn
   int status_ = 0;
   bool is_unheard_ = false;  // something could not be printed
+  bool is_output_lost_ = false;
   bool is_ending_ = false;
   bool is_starting_again_ = false;  // when all have ended
   int job_restarts_ = 0;

@@ -84,6 +84,7 @@ class TKV_API Optimizer final {
 
  private:
   size_t IndexOf(std::string_view name) const;
+  void CheckNumber(std::string_view name, double value) const;
 
   const Program program_;
   const bool multi_precision_;

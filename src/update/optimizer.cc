@@ -5,17 +5,15 @@
 #include <limits>
 
 #include "base/format.h"
+#include "base/nearest.h"
 #include "update/builtin.h"
 #include "update/program_body.h"
 
 namespace tkv {
 namespace {
 
-// The bound that a built-in computes with.
-double ClipBound(std::string_view name, double value) {
-  if (std::isnan(value)) {
-    throw Fail(Code::kInvalidArgument, "{}: nan is no bound; 0 does not clip", name);
-  }
+// The bound that a built-in computes with; 0 does not clip.
+double ClipBound(double value) {
   return value > 0 ? value : std::numeric_limits<double>::infinity();
 }
 
@@ -40,7 +38,17 @@ size_t Optimizer::IndexOf(std::string_view name) const {
   for (size_t i = 0; i < params.size(); ++i) {
     if (params[i].name == name) return i;
   }
-  throw Fail(Code::kInvalidArgument, "optimizer '{}': no hyperparameter '{}'", program_.name(),
+  std::vector<std::string_view> names;
+  for (const Program::Param& param : params) names.push_back(param.name);
+  const std::string_view nearest = Nearest(name, names);
+  throw Fail(Code::kInvalidArgument, "optimizer '{}': no hyperparameter '{}'{}", program_.name(),
+             name, nearest.empty() ? "" : Format("; did you mean '{}'?", nearest));
+}
+
+// One that is none would make every value that it touches none, too.
+void Optimizer::CheckNumber(std::string_view name, double value) const {
+  if (!std::isnan(value)) return;
+  throw Fail(Code::kInvalidArgument, "optimizer '{}': hyperparameter '{}' is nan", program_.name(),
              name);
 }
 
@@ -52,13 +60,15 @@ double Optimizer::param(std::string_view name) const {
 
 void Optimizer::SetParam(std::string_view name, double value) {
   const size_t index = IndexOf(name);
-  if (is_builtin_ && name.starts_with("clip_")) value = ClipBound(name, value);
+  CheckNumber(name, value);
+  if (is_builtin_ && name.starts_with("clip_")) value = ClipBound(value);
   std::lock_guard lock(mutex_);
   values_[index] = value;
 }
 
 void Optimizer::SetMultiplier(std::string_view param, const KeyView& key, double factor) {
   const size_t index = IndexOf(param);
+  CheckNumber(param, factor);
   std::lock_guard lock(mutex_);
   auto& factors = multipliers_[Key(key)];
   std::erase_if(factors, [&](const auto& old) { return old.first == index; });

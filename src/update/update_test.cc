@@ -539,6 +539,23 @@ TEST(ApplyUpdate, WhatIsWrittenMayNotOverlapAndIsLeftAsItWas) {
   EXPECT_NE(test::Values(weight)[99], 1);
 }
 
+TEST(Optimizer, AHyperparameterIsANumberAndHasItsName) {
+  const auto sgd = Optimizer::Create("sgd");
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FAILS(Code::kInvalidArgument, sgd->SetParam("learning_rate", nan));
+  EXPECT_FAILS(Code::kInvalidArgument, sgd->SetMultiplier("learning_rate", 3, nan));
+  EXPECT_FAILS(Code::kInvalidArgument, Optimizer::Create("sgd", {{"wd", nan}}));
+  EXPECT_EQ(sgd->param("learning_rate"), 0.01);
+  try {
+    sgd->SetParam("learningrate", 1);
+    FAIL() << "there is no such hyperparameter";
+  } catch (const Error& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "optimizer 'sgd': no hyperparameter 'learningrate'; did you mean 'learning_rate'?");
+  }
+}
+
 TEST(Optimizer, ABuiltinClipsToAPositiveBoundAlone) {
   const auto updated = [](double bound) {
     const NDArray value = test::Floats({0, 0});

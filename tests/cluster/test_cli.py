@@ -125,6 +125,12 @@ def test_help_and_documentation_say_the_same_of_exit_statuses(processes):
         assert f"| {status} | {meaning} |" in DOCS
 
 
+def test_help_names_a_subcommand_before_or_behind(processes):
+    _, before = finish(processes.start([*TKV, "help", "launch"]))
+    status, behind = finish(processes.start([*TKV, "launch", "--help"]))
+    assert status == 0 and before == behind != finish(processes.start([*TKV, "help"]))[1]
+
+
 def test_output_that_cannot_be_written_is_an_error(processes):
     status, said = finish(processes.start(["sh", "-c", f"{sys.executable} -m tensorkv config >/dev/full"]))
     assert status == 2 and "standard output: No space left on device" in said, said
