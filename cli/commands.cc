@@ -33,6 +33,12 @@ namespace {
 const CLI::Validator kNotEmpty(
     [](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); }, "");
 
+// One that looks like an option would be one to ssh.
+const CLI::Validator kHost(
+    [](const std::string& text) {
+      return std::string(text.empty() || text[0] == '-' ? "is no name of a host" : "");
+    },
+    "");
 // Of a number without a sign, which the parser wraps around.
 const CLI::Validator kNatural(
     [](const std::string& text) { return std::string(text.starts_with('-') ? "is negative" : ""); },
@@ -234,7 +240,7 @@ void AddBench(CommandLine* line) {
           "A host that ssh reaches (TKV_SSH: another command): TCP is measured between here "
           "and there; default the loopback")
       ->type_name("HOST")
-      ->check(kNotEmpty);
+      ->check(kHost);
 }
 
 void AddEcho(CommandLine* line) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <stdexcept>
-#include <string>
+#include <string_view>
 
 #include "tkv/api.h"
 
@@ -34,7 +34,8 @@ TKV_API const char* Name(Code code) noexcept;
 // has changed nothing.  The message reads `verb 'key': what was found, what was wanted`.
 class TKV_API Error : public std::runtime_error {
  public:
-  Error(Code code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  // Bytes of the message that are no UTF-8 and control characters but \n and \t become \xNN.
+  Error(Code code, std::string_view message);
   Code code() const noexcept { return code_; }
 
  private:

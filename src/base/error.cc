@@ -1,6 +1,7 @@
 #include "tkv/error.h"
 
 #include "base/check.h"
+#include "base/logfmt.h"
 
 namespace tkv {
 
@@ -37,6 +38,9 @@ const char* Name(Code code) noexcept {
   }
   return "Unknown";
 }
+
+Error::Error(Code code, std::string_view message)
+    : std::runtime_error(Printable(message)), code_(code) {}
 
 void CheckFailed(const char* expression, const char* file, unsigned line) {
   throw Fail(Code::kInternal, "this is a bug in TensorKV: {} is false at {}:{}", expression, file,

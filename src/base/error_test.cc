@@ -20,6 +20,12 @@ TEST(Error, FailFormatsTheMessage) {
   EXPECT_STREQ(error.what(), "pull 'w': no such key");
 }
 
+TEST(Error, TheMessageIsWholeAndCanBePrinted) {
+  using std::string_view_literals::operator""sv;
+  const Error error = Fail(Code::kNotFound, "pull '{}': \tnone\n", "a\0b\xff\x1b[2J\xc3\xa9"sv);
+  EXPECT_STREQ(error.what(), "pull 'a\\x00b\\xff\\x1b[2J\xc3\xa9': \tnone\n");
+}
+
 TEST(Error, AFailedCheckIsAnInternalErrorThatNamesItsPlace) {
   try {
     TKV_CHECK(1 + 1 == 3);

@@ -42,16 +42,14 @@ bool IsUtf8(std::string_view text) {
   return true;
 }
 
-std::string Escaped(std::string_view text) {
+std::string Printable(std::string_view text) {
   std::string escaped;
   escaped.reserve(text.size());
   while (!text.empty()) {
     const size_t length = Utf8Length(text);
     const auto first = static_cast<unsigned char>(text[0]);
-    if (first == '\n') {
-      escaped += "\\n";
-    } else if (first == '\t') {
-      escaped += "\\t";
+    if (first == '\n' || first == '\t') {
+      escaped += text[0];
     } else if (length == 0 || first < 0x20 || first == 0x7F ||
                (length == 2 && IsHighControl(text))) {
       for (size_t i = 0; i < std::max<size_t>(length, 1); ++i) {
@@ -61,6 +59,20 @@ std::string Escaped(std::string_view text) {
       escaped += text.substr(0, length);
     }
     text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return escaped;
+}
+
+std::string Escaped(std::string_view text) {
+  std::string escaped;
+  for (const char c : Printable(text)) {
+    if (c == '\n') {
+      escaped += "\\n";
+    } else if (c == '\t') {
+      escaped += "\\t";
+    } else {
+      escaped += c;
+    }
   }
   return escaped;
 }

@@ -12,8 +12,10 @@ namespace tkv {
 
 bool IsUtf8(std::string_view text);
 
-// Text without control characters and without bytes that are no UTF-8: those become \n, \t, \xNN.
-// What comes from users and peers cannot begin a line of its own, nor command a terminal.
+// Text without control characters but \n and \t, and without bytes that are no UTF-8: those become \xNN.
+// What comes from users and peers cannot command a terminal.
+std::string Printable(std::string_view text);
+// The same in one line: \n and \t stand there as they do here.
 std::string Escaped(std::string_view text);
 
 // A value of a field: as it is, or in quotes where it is empty or has blanks, quotes or `=`.
