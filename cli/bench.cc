@@ -198,8 +198,9 @@ double OthersMax(const Measurement& measured) {
 }
 
 std::string Title(const Measurement& measured) {
-  return std::string("TensorKV ") + Version() + ", " + std::to_string(Cores()) +
-         " cores, medians of " + std::to_string(measured.rounds) + " rounds";
+  return std::string("TensorKV ") + Version() + ", " + std::to_string(Cores()) + " cores, " +
+         (measured.rounds == 1 ? "one round"
+                               : "medians of " + std::to_string(measured.rounds) + " rounds");
 }
 
 void PrintText(const Measurement& measured) {

@@ -1,5 +1,7 @@
 #include "measure.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <ctime>
 #include <limits>
@@ -40,12 +42,38 @@ double Missed() {
   return 1 - (ThreadSeconds() - used) / SecondsSince(begin);
 }
 
+// The processors that this process may use, where it may use the whole of each; else none.
+std::vector<int> OwnProcessors() {
+  cpu_set_t set;
+  std::vector<int> processors;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return processors;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &set)) processors.push_back(i);
+  }
+  if (processors.size() != static_cast<size_t>(Cores())) processors.clear();
+  return processors;
+}
+
+// Threads that have just begun often share a processor for longer than a probe takes.
+void MoveTo(int processor) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(processor, &set);
+  sched_setaffinity(0, sizeof(set), &set);  // of this thread
+}
+
 // The same on all cores: other processes run there, or a control group allows no more.
 double ShareOfOthers() {
+  const std::vector<int> processors = OwnProcessors();
   std::vector<double> missed(static_cast<size_t>(std::max(1, Cores())));
   std::vector<std::thread> threads;
   threads.reserve(missed.size());
-  for (double& one : missed) threads.emplace_back([&one] { one = Missed(); });
+  for (size_t i = 0; i < missed.size(); ++i) {
+    threads.emplace_back([&, i] {
+      if (i < processors.size()) MoveTo(processors[i]);
+      missed[i] = Missed();
+    });
+  }
   for (std::thread& thread : threads) thread.join();
   double sum = 0;
   for (const double one : missed) sum += one;
