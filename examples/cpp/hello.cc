@@ -22,7 +22,8 @@ int main() {
 
   const tkv::NDArray weight = tkv::NDArray::Zeros(shape);
   store->Pull("w", weight);
-  std::cout << "w[0] = " << static_cast<const float*>(weight.data())[0] << "\n";  // -0.5 * (1 + 2)
+  const auto* const elements = static_cast<const float*>(weight.HostData());
+  std::cout << "w[0] = " << elements[0] << "\n";  // -0.5 * (1 + 2)
 
   try {
     store->Push("w", tkv::NDArray::Zeros({3, 2}));

@@ -50,12 +50,12 @@ void Train() {
   const auto store = tkv::KVStore::Create("dist_sync", tkv::OptionsFromEnvironment());
   const std::vector<Features> samples = MakeSamples(store->rank());
   const tkv::NDArray weight = tkv::NDArray::Zeros({kFeatures}), grad = weight.Copy();
-  const auto* const weights = static_cast<const float*>(weight.data());
+  const auto* const weights = static_cast<const float*>(weight.HostData());
   store->Init("w", weight);  // rank 0 makes it, the others find it
   store->SetOptimizer(tkv::Optimizer::Create(
       "sgd", {{"learning_rate", 0.5}, {"rescale_grad", 1.0 / store->num_workers()}}));
   for (int step = 0; step < kSteps; ++step) {
-    FindGradient(samples, weights, static_cast<float*>(grad.data()));
+    FindGradient(samples, weights, static_cast<float*>(grad.HostData()));
     store->PushPull("w", {&grad, 1}, {&weight, 1});
   }
   std::printf("worker %d of %d: w = %.4f %.4f %.4f %.4f\n", store->rank(), store->num_workers(),

@@ -44,8 +44,9 @@ class TKV_API NDArray {
   Context context() const noexcept { return context_; }
   int64_t size() const noexcept { return size_; }
   size_t bytes() const noexcept { return static_cast<size_t>(size_) * ItemSize(dtype_); }
-  // See Storage.
+  // An address of wherever the memory lies; a program that reads or writes elements takes HostData.
   void* data() const noexcept { return data_; }
+  //   throws  kFailedPrecondition  the memory is not the host's
   void* HostData() const {
     storage_->CheckOfHost();
     return data_;
