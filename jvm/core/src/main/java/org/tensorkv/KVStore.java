@@ -189,6 +189,16 @@ public final class KVStore implements AutoCloseable {
     return out;
   }
 
+  /** The key's value as a new array. */
+  public NDArray pull(long key) {
+    return pull(Key.of(key));
+  }
+
+  /** The key's value as a new array. */
+  public NDArray pull(String key) {
+    return pull(Key.of(key));
+  }
+
   // ---- push and pull in one
 
   /** Push, then pull, in one pass over memory. An output may be one of the values. */
@@ -350,8 +360,11 @@ public final class KVStore implements AutoCloseable {
   }
 
   /**
-   * The stored value is a weight from now on, and the sum its gradient. In a job rank 0 defines the
-   * optimizer for all.
+   * The stored value is a weight from now on, and the sum its gradient.
+   *
+   * <p>In a job rank 0 defines the optimizer for all: the others leave the call out, or make the same
+   * one. In {@code dist_async} a {@link #barrier} or {@link #init} belongs behind it, for which the
+   * others wait.
    */
   public void setOptimizer(Optimizer optimizer) {
     KVException.required(optimizer, "set_optimizer");
@@ -400,6 +413,10 @@ public final class KVStore implements AutoCloseable {
     }
   }
 
+  public Table initTable(long key, TableOptions options) {
+    return initTable(Key.of(key), options);
+  }
+
   public Table initTable(String key, TableOptions options) {
     return initTable(Key.of(key), options);
   }
@@ -407,6 +424,10 @@ public final class KVStore implements AutoCloseable {
   /** A table that {@link #initTable} has made. */
   public Table table(Key key) {
     return new Table(this, key);
+  }
+
+  public Table table(long key) {
+    return table(Key.of(key));
   }
 
   public Table table(String key) {

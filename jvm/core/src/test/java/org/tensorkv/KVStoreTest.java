@@ -55,8 +55,24 @@ final class KVStoreTest {
     NDArray out = full(0);
     kv.pull(3, out);
     Expect.all(8, out);
+    Expect.all(8, kv.pull(3));
     kv.init(-(1L << 40), full(1));
+    Expect.all(1, kv.pull(-(1L << 40)));
     assertEquals(List.of(Key.of(3), Key.of(-(1L << 40))), kv.keys());
+  }
+
+  @Test
+  void aPullWithoutOutputsReturnsTheValue() {
+    kv.init("w", NDArray.full(Shape.of(4), 2.5, DType.FLOAT64, Context.cpu(1)));
+    NDArray value = kv.pull("w");
+    assertEquals(DType.FLOAT64, value.dtype());
+    assertEquals(Context.cpu(1), value.context());
+    Expect.all(2.5, value);
+    value.set(9);
+    Expect.all(2.5, kv.pull("w"));
+    Expect.fails(Code.NOT_FOUND, "'v'", () -> kv.pull("v"));
+    Expect.fails(Code.INVALID_ARGUMENT, "an integer key", () -> kv.pull(4));
+    Expect.fails(Code.INVALID_ARGUMENT, "null", () -> kv.pull((String) null));
   }
 
   @Test

@@ -52,6 +52,16 @@ final class TableTest {
   }
 
   @Test
+  void integersNameTablesToo() {
+    Table table = kv.initTable(3, TableOptions.of(ROW).constant(7));
+    assertEquals(Key.of(3), table.key());
+    kv.table(3).push(new long[] {5}, rows(1, 2));
+    assertArrayEquals(new float[] {1, 2, 7, 7}, table.pull(5, 6).toArray());
+    kv.pushRows(RowsItem.of(3, Rows.of(new long[] {6}, rows(3, 4))));
+    assertEquals(2, table.stats().rows());
+  }
+
+  @Test
   void optionsReachTheTable() {
     Rows first = Rows.of(new long[] {4}, rows(1, 1));
     TableOptions options =

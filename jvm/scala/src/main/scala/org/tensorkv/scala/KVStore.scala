@@ -58,6 +58,9 @@ final class KVStore private (val asJava: JavaKVStore) extends NativeResource {
 
   def pull(keys: Keys, outs: Array[NDArray]): Unit = pull(keys, outs, 0)
 
+  /** The key's value as a new array. */
+  def pull(key: Key): NDArray = NDArray(asJava.pull(name(key, "pull")))
+
   /** Push, then pull into `outs`, in one pass over memory. */
   def pushPull(key: Key, values: Array[NDArray], outs: Array[NDArray]): Unit = {
     val keys = Array(name(key, "pushpull"))

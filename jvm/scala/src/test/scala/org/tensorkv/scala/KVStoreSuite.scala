@@ -14,6 +14,7 @@ class KVStoreSuite extends munit.FunSuite {
   private def pulled(kv: KVStore, key: Key): Float = {
     val out = NDArray.zeros(shape)
     kv.pull(key, out)
+    assertEquals(kv.pull(key), out)
     out.toArray.distinct match {
       case Array(one) => one
       case several => fail(s"several values: ${several.toSeq}")
@@ -163,6 +164,8 @@ class KVStoreSuite extends munit.FunSuite {
         Code.UNIMPLEMENTED -> (() => kv.sendCommandToServers(3, "")),
         Code.ALREADY_EXISTS -> (() => kv.init(1, full(1))),
         Code.NOT_FOUND -> (() => kv.pull(2, full(1))),
+        Code.NOT_FOUND -> (() => kv.pull(2)),
+        Code.INVALID_ARGUMENT -> (() => kv.pull("text", null: NDArray)),
         Code.INVALID_ARGUMENT -> (() => KVStore.create("locl")),
         Code.FAILED_PRECONDITION -> (() => KVStore.runServer()),
         Code.UNIMPLEMENTED -> (() => NDArray.ones(shape, Context.gpu(0)))
