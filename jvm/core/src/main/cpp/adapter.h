@@ -15,7 +15,7 @@
 
 #include "tkv/tkv.h"
 
-// The layouts that Java writes by hand, in Call.java and the classes that make a Block.
+// The layouts that Java writes by hand, in the classes that make a Block.
 static_assert(sizeof(tkv_key) == 16 && offsetof(tkv_key, number) == 8);
 static_assert(sizeof(tkv_item) == 48 && offsetof(tkv_item, mode) == 40);
 static_assert(sizeof(tkv_rows_item) == 40 && offsetof(tkv_rows_item, priority) == 32);

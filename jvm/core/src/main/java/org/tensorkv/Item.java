@@ -5,6 +5,9 @@ package org.tensorkv;
  * for pull. Immutable.
  */
 public final class Item {
+  /** The size of a {@code tkv_item}. */
+  private static final int BYTES = 48;
+
   private final Key key;
   private final NDArray[] arrays;
   private final int priority;
@@ -62,15 +65,24 @@ public final class Item {
     return key;
   }
 
-  NDArray[] arrays() {
-    return arrays;
+  /** A list of {@code tkv_item}. */
+  static long write(Call call, String verb, Item... items) {
+    Block list = call.block((long) BYTES * KVException.required(items, verb).length);
+    for (Item item : items) {
+      KVException.required(item, verb).write(call, verb, list);
+    }
+    return list.address;
   }
 
-  int priority() {
-    return priority;
-  }
-
-  String mode() {
-    return mode;
+  private void write(Call call, String verb, Block target) {
+    Block pointers = call.block(8L * arrays.length);
+    for (NDArray array : arrays) {
+      if (array == null) {
+        throw KVException.invalid(verb + " " + key.quoted() + ": null, an NDArray was wanted");
+      }
+      pointers.i64(call.use(array.handle()));
+    }
+    key.write(call, target);
+    target.i64(pointers.address).i64(arrays.length).i32(priority).i64(call.text(mode, verb));
   }
 }

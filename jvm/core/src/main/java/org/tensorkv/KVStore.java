@@ -101,7 +101,7 @@ public final class KVStore implements AutoCloseable {
   /** Makes keys, each with a copy of its value: shape, dtype and context stay those of the value. */
   public void init(Item... items) {
     try (Call call = new Call()) {
-      long list = call.items("init", items);
+      long list = Item.write(call, "init", items);
       call.check(Native.tkv_store_init(call.use(handle), list, items.length, call.error()));
     }
   }
@@ -130,7 +130,7 @@ public final class KVStore implements AutoCloseable {
    */
   public void push(Item... items) {
     try (Call call = new Call()) {
-      long list = call.items("push", items);
+      long list = Item.write(call, "push", items);
       call.check(Native.tkv_store_push(call.use(handle), list, items.length, call.error()));
     }
   }
@@ -158,7 +158,7 @@ public final class KVStore implements AutoCloseable {
   /** Copies each key's value into its outputs, converting between float dtypes. */
   public void pull(Item... items) {
     try (Call call = new Call()) {
-      long list = call.items("pull", items);
+      long list = Item.write(call, "pull", items);
       call.check(Native.tkv_store_pull(call.use(handle), list, items.length, call.error()));
     }
   }
@@ -204,8 +204,8 @@ public final class KVStore implements AutoCloseable {
   /** Push, then pull, in one pass over memory. An output may be one of the values. */
   public void pushPull(Item[] values, Item[] outs) {
     try (Call call = new Call()) {
-      long in = call.items("pushpull", values);
-      long out = call.items("pushpull", outs);
+      long in = Item.write(call, "pushpull", values);
+      long out = Item.write(call, "pushpull", outs);
       call.check(
           Native.tkv_store_pushpull(
               call.use(handle), in, values.length, out, outs.length, call.error()));
@@ -237,8 +237,8 @@ public final class KVStore implements AutoCloseable {
   /** Init, then pull of the same keys: every worker gets the values of rank 0. */
   public void broadcast(Item[] values, Item[] outs) {
     try (Call call = new Call()) {
-      long in = call.items("broadcast", values);
-      long out = call.items("broadcast", outs);
+      long in = Item.write(call, "broadcast", values);
+      long out = Item.write(call, "broadcast", outs);
       call.check(
           Native.tkv_store_broadcast(
               call.use(handle), in, values.length, out, outs.length, call.error()));
@@ -258,7 +258,7 @@ public final class KVStore implements AutoCloseable {
   /** A push whose ticket is done when its round is complete. */
   public Ticket pushAsync(Item... items) {
     try (Call call = new Call()) {
-      long list = call.items("push", items);
+      long list = Item.write(call, "push", items);
       int code =
           Native.tkv_store_push_async(
               call.use(handle), list, items.length, call.out(), call.error());
@@ -277,7 +277,7 @@ public final class KVStore implements AutoCloseable {
   /** A pull whose ticket is done when its outputs are written. */
   public Ticket pullAsync(Item... items) {
     try (Call call = new Call()) {
-      long list = call.items("pull", items);
+      long list = Item.write(call, "pull", items);
       int code =
           Native.tkv_store_pull_async(
               call.use(handle), list, items.length, call.out(), call.error());
@@ -295,8 +295,8 @@ public final class KVStore implements AutoCloseable {
 
   public Ticket pushPullAsync(Item[] values, Item[] outs) {
     try (Call call = new Call()) {
-      long in = call.items("pushpull", values);
-      long out = call.items("pushpull", outs);
+      long in = Item.write(call, "pushpull", values);
+      long out = Item.write(call, "pushpull", outs);
       int code =
           Native.tkv_store_pushpull_async(
               call.use(handle), in, values.length, out, outs.length, call.out(), call.error());
@@ -437,7 +437,7 @@ public final class KVStore implements AutoCloseable {
   /** Sums rows of each table, each id by itself, and hands them to the updater or stores them. */
   public void pushRows(RowsItem... items) {
     try (Call call = new Call()) {
-      long list = call.rowsItems("push_rows", items);
+      long list = RowsItem.write(call, "push_rows", items);
       call.check(Native.tkv_store_push_rows(call.use(handle), list, items.length, call.error()));
     }
   }
@@ -445,14 +445,14 @@ public final class KVStore implements AutoCloseable {
   /** Writes the rows of each item's ids into its values. */
   public void pullRows(RowsItem... items) {
     try (Call call = new Call()) {
-      long list = call.rowsItems("pull_rows", items);
+      long list = RowsItem.write(call, "pull_rows", items);
       call.check(Native.tkv_store_pull_rows(call.use(handle), list, items.length, call.error()));
     }
   }
 
   public Ticket pushRowsAsync(RowsItem... items) {
     try (Call call = new Call()) {
-      long list = call.rowsItems("push_rows", items);
+      long list = RowsItem.write(call, "push_rows", items);
       int code =
           Native.tkv_store_push_rows_async(
               call.use(handle), list, items.length, call.out(), call.error());
@@ -462,7 +462,7 @@ public final class KVStore implements AutoCloseable {
 
   public Ticket pullRowsAsync(RowsItem... items) {
     try (Call call = new Call()) {
-      long list = call.rowsItems("pull_rows", items);
+      long list = RowsItem.write(call, "pull_rows", items);
       int code =
           Native.tkv_store_pull_rows_async(
               call.use(handle), list, items.length, call.out(), call.error());
@@ -603,7 +603,7 @@ public final class KVStore implements AutoCloseable {
       call.check(Native.tkv_store_keys(call.use(handle), call.out(), call.error()));
       long keys = call.outLong();
       try {
-        return Call.keys(Native.tkv_keys_data(keys), Native.tkv_keys_size(keys));
+        return Key.list(Native.tkv_keys_data(keys), Native.tkv_keys_size(keys));
       } finally {
         Native.tkv_keys_release(keys);
       }
@@ -613,7 +613,7 @@ public final class KVStore implements AutoCloseable {
   public KeyInfo describe(Key key) {
     try (Call call = new Call()) {
       long pair = call.key(key, "describe");
-      Call.Block info = call.block(KeyInfo.BYTES).i64(KeyInfo.BYTES);
+      Block info = call.block(KeyInfo.BYTES).i64(KeyInfo.BYTES);
       call.check(Native.tkv_store_describe(call.use(handle), pair, info.address, call.error()));
       return KeyInfo.read(info);
     }
@@ -716,7 +716,7 @@ public final class KVStore implements AutoCloseable {
   /** {@code "0.1.0"}. */
   public static String version() {
     Library.require();
-    return Call.read(Native.tkv_version());
+    return Memory.text(Native.tkv_version());
   }
 
   /** Lines "name = value" about build, machine and options in force. */

@@ -1,12 +1,17 @@
 package org.tensorkv;
 
-import java.nio.charset.StandardCharsets;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.List;
 
 /** The name of a value in a store: an integer, or text. {@code of(3)} and {@code of("3")} differ. */
 public final class Key {
+  /** The size of a {@code tkv_key}. */
+  static final int BYTES = 16;
+
   private final String text;
   private final long number;
-  private final byte[] bytes;
+  private final byte[] bytes;  // UTF-8 that ends with a zero, of a text
 
   private Key(String text, long number, byte[] bytes) {
     this.text = text;
@@ -24,7 +29,7 @@ public final class Key {
    * @throws KVException {@link Code#INVALID_ARGUMENT}
    */
   public static Key of(String text) {
-    return new Key(text, 0, Call.encode(KVException.required(text, "Key"), "Key"));
+    return new Key(text, 0, Memory.encode(KVException.required(text, "Key"), "Key"));
   }
 
   public boolean isText() {
@@ -41,9 +46,24 @@ public final class Key {
     return number;
   }
 
-  /** UTF-8 that ends with a zero, of a text. */
-  byte[] bytes() {
-    return bytes;
+  /** Writes a {@code tkv_key}. */
+  void write(Call call, Block target) {
+    target.i64(isText() ? call.bytes(bytes) : 0).i64(number);
+  }
+
+  /** The {@code tkv_key} of these fields. */
+  static Key read(long text, long number) {
+    return text == 0 ? of(number) : of(Memory.text(text));
+  }
+
+  /** A list of {@code tkv_key}. */
+  static List<Key> list(long address, long count) {
+    List<Key> keys = new ArrayList<>();
+    ByteBuffer pairs = count == 0 ? null : Memory.view(address, BYTES * count);
+    for (int i = 0; i < count; i++) {
+      keys.add(read(pairs.getLong(BYTES * i), pairs.getLong(BYTES * i + 8)));
+    }
+    return keys;
   }
 
   @Override

@@ -14,7 +14,7 @@ public record KeyInfo(Shape shape, DType dtype, Context context, boolean byRows,
 
   private static final int RANK_MAX = 32;
 
-  static KeyInfo read(Call.Block info) {
+  static KeyInfo read(Block info) {
     long[] lengths = new long[RANK_MAX];
     int rank = info.i32();
     for (int i = 0; i < RANK_MAX; i++) {

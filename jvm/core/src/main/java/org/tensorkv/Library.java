@@ -34,7 +34,7 @@ final class Library {
       return new KVException(
           Code.UNIMPLEMENTED, message.formatted(Loader.getPlatform(), wanted), error);
     }
-    String found = Call.read(Native.tkv_version());
+    String found = Memory.text(Native.tkv_version());
     if (!found.equals(wanted)) {
       String message = "load: the native library is version %s, %s was wanted";
       return new KVException(Code.FAILED_PRECONDITION, message.formatted(found, wanted));

@@ -59,7 +59,7 @@ public final class NDArray implements AutoCloseable {
       return Shape.of();
     }
     long[] lengths = new long[rank];
-    Call.view(Native.tkv_array_shape(address), 8L * rank).asLongBuffer().get(lengths);
+    Memory.view(Native.tkv_array_shape(address), 8L * rank).asLongBuffer().get(lengths);
     return Shape.of(lengths);
   }
 
@@ -186,7 +186,7 @@ public final class NDArray implements AutoCloseable {
               .formatted(kind, found, wanted, dtype, shape));
     }
     try (Call call = new Call()) {
-      long data = Call.addressOf(buffer) + (long) buffer.position() * unit;
+      long data = Memory.addressOf(buffer) + (long) buffer.position() * unit;
       long lengths = call.shape(shape, "wrap");
       long place = call.context(Context.cpu(), "wrap");
       int readOnly = buffer.isReadOnly() ? 1 : 0;
@@ -267,7 +267,7 @@ public final class NDArray implements AutoCloseable {
 
   /** A buffer that keeps the array, for itself and for those that are made from it. */
   private ByteBuffer kept(long array, long data) {
-    ByteBuffer buffer = Call.view(data, bytes());
+    ByteBuffer buffer = Memory.view(data, bytes());
     Handle.of(buffer, Native.tkv_array_retain(array), "ByteBuffer", Native::tkv_array_release);
     return buffer;
   }
@@ -386,7 +386,7 @@ public final class NDArray implements AutoCloseable {
 
   private void read(java.util.function.Consumer<ByteBuffer> reader) {
     try (Call call = new Call()) {
-      Call.Block block = call.block(bytes());
+      Block block = call.block(bytes());
       call.check(Native.tkv_array_read(call.use(handle), block.address, bytes(), call.error()));
       reader.accept(elements(block, bytes()));
     }
@@ -398,13 +398,13 @@ public final class NDArray implements AutoCloseable {
           "set: " + count + " elements, " + size() + " for the shape " + shape + " were wanted");
     }
     try (Call call = new Call()) {
-      Call.Block block = call.block(bytes());
+      Block block = call.block(bytes());
       writer.accept(elements(block, bytes()));
       call.check(Native.tkv_array_write(call.use(handle), block.address, bytes(), call.error()));
     }
   }
 
-  private static ByteBuffer elements(Call.Block block, long bytes) {
+  private static ByteBuffer elements(Block block, long bytes) {
     return block.buffer.slice(block.base, (int) bytes).order(ByteOrder.nativeOrder());
   }
 
@@ -608,7 +608,7 @@ public final class NDArray implements AutoCloseable {
       int what = KVException.required(op, "compute: op").number();
       long array = call.use(handle);
       long second = other == null ? 0 : call.use(other.handle);
-      Call.Block operands = call.block(48).i64(0).i64(array).i64(second).f64(number);
+      Block operands = call.block(48).i64(0).i64(array).i64(second).f64(number);
       operands.bool(reversed).i64(inPlace ? array : 0);
       call.check(Native.tkv_array_compute(what, operands.sized(), call.out(), call.error()));
       return inPlace ? this : owner(call.outLong());

@@ -8,7 +8,7 @@ import org.bytedeco.javacpp.annotation.Raw;
 
 /**
  * Every native method of the binding: the functions of tkv.h under their names, and those of
- * adapter.h. Pointers are addresses in a long; what they point to is laid out by {@link Call}.
+ * adapter.h. Pointers are addresses in a long; what they point to is laid out by {@link Block}.
  *
  * <p>No method may be called before {@link Library#load}.
  */
@@ -27,9 +27,6 @@ final class Native {
   static native void free(@Cast("void*") long address);
 
   static native @Cast("jlong") long strlen(@Cast("const char*") long text);
-
-  static native void memcpy(
-      @Cast("void*") long target, @Cast("const void*") long source, @Cast("size_t") long bytes);
 
   // ---- adapter.h
 
@@ -62,8 +59,6 @@ final class Native {
   static native void tkv_text_release(@Cast("tkv_text*") long text);
 
   static native @Cast("jlong") long tkv_text_data(@Cast("const tkv_text*") long text);
-
-  static native @Cast("size_t") long tkv_text_size(@Cast("const tkv_text*") long text);
 
   // ---- this build
 
@@ -115,14 +110,10 @@ final class Native {
 
   static native @Cast("jlong") long tkv_array_shape(@Cast("const tkv_array*") long array);
 
-  static native @Cast("size_t") long tkv_array_bytes(@Cast("const tkv_array*") long array);
-
   static native int tkv_array_dtype(@Cast("const tkv_array*") long array);
 
   /** The device, and in the upper half the index. */
   static native long array_context(@Cast("const tkv_array*") long array);
-
-  static native int tkv_array_is_contiguous(@Cast("const tkv_array*") long array);
 
   static native int tkv_array_is_read_only(@Cast("const tkv_array*") long array);
 

@@ -83,10 +83,10 @@ public final class Optimizer implements AutoCloseable {
 
     public Optimizer build() {
       try (Call call = new Call()) {
-        Call.Block list = call.block(16L * params.size());
+        Block list = call.block(16L * params.size());
         params.forEach((name, value) -> list.i64(call.text(name, "Optimizer")).f64(value));
         long source = call.text(text, "Optimizer");
-        Call.Block struct = call.block(32).i64(0).i64(list.address).i64(params.size());
+        Block struct = call.block(32).i64(0).i64(list.address).i64(params.size());
         long options = struct.bool(multiPrecision).bool(!lazy).sized();
         call.check(
             isProgram

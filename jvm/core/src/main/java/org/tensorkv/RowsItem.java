@@ -2,6 +2,9 @@ package org.tensorkv;
 
 /** Rows of one table in a call: those to push, or those to pull into. Immutable. */
 public final class RowsItem {
+  /** The size of a {@code tkv_rows_item}. */
+  private static final int BYTES = 40;
+
   private final Key key;
   private final Rows rows;
   private final int priority;
@@ -29,15 +32,18 @@ public final class RowsItem {
     return new RowsItem(key, rows, priority);
   }
 
-  Key key() {
-    return key;
+  /** A list of {@code tkv_rows_item}. */
+  static long write(Call call, String verb, RowsItem... items) {
+    Block list = call.block((long) BYTES * KVException.required(items, verb).length);
+    for (RowsItem item : items) {
+      KVException.required(item, verb).write(call, list);
+    }
+    return list.address;
   }
 
-  Rows rows() {
-    return rows;
-  }
-
-  int priority() {
-    return priority;
+  private void write(Call call, Block target) {
+    key.write(call, target);
+    target.i64(call.use(rows.ids().handle())).i64(call.use(rows.values().handle()));
+    target.i32(priority).align();
   }
 }

@@ -19,10 +19,10 @@ final class StoreOptions {
 
   /** A {@code tkv_store_options}. Waits of the calling thread end where it is interrupted. */
   long write(Call call) {
-    Call.Block list = call.block(16L * options.size());
+    Block list = call.block(16L * options.size());
     options.forEach(
         (name, value) -> list.i64(call.text(name, "option")).i64(call.text(value, "option")));
-    Call.Block struct = call.block(80).i64(0).i64(list.address).i64(options.size());
+    Block struct = call.block(80).i64(0).i64(list.address).i64(options.size());
     struct.bool(ignoresEnvironment).i64(0).i64(0).i64(0);
     return struct.i64(Native.interrupt_function()).i64(0).i64(0).sized();
   }

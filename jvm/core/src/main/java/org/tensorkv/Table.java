@@ -64,8 +64,8 @@ public final class Table {
 
   private RowsExport export(long first, long end, boolean isNew, long since) {
     try (Call call = new Call()) {
-      Call.Block filter = call.block(40).i64(0).i64(first).i64(end).bool(isNew).i64(since);
-      Call.Block outs = call.block(24);
+      Block filter = call.block(40).i64(0).i64(first).i64(end).bool(isNew).i64(since);
+      Block outs = call.block(24);
       call.check(
           Native.tkv_store_export_rows(
               store.use(call),
@@ -97,7 +97,7 @@ public final class Table {
   /** What it holds, on all servers. */
   public TableStats stats() {
     try (Call call = new Call()) {
-      Call.Block stats = call.block(64).i64(64);
+      Block stats = call.block(64).i64(64);
       call.check(
           Native.tkv_store_table_stats(
               store.use(call), call.key(key, "table_stats"), stats.address, call.error()));

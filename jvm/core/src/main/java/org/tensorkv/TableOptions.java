@@ -131,7 +131,7 @@ public final class TableOptions {
     long values = rows == null ? 0 : call.use(rows.values(), "initTable: values");
     long update = optimizer == null ? 0 : call.use(optimizer.handle());
     long modeText = call.text(mode, "initTable: mode");
-    Call.Block struct = call.block(136).i64(0).i64(lengths).i32(rowShape.rank());
+    Block struct = call.block(136).i64(0).i64(lengths).i32(rowShape.rank());
     struct.i32(dtype.number()).i64(rowCount).i32(initializer.ordinal()).f64(first).f64(second);
     struct.i64(seed).i64(ids).i64(values).i64(update).i32(admitCount).i64(ageMax).i64(rowsMax);
     struct.i32(score.ordinal()).bool(notes).i64(memoryMax).i64(modeText);

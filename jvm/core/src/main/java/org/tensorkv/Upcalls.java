@@ -13,7 +13,7 @@ final class Upcalls {
   private Upcalls() {}
 
   static long update(long id, long text, long number, long sum, long stored) {
-    Key key = text == 0 ? Key.of(number) : Key.of(Call.read(text));
+    Key key = Key.read(text, number);
     int[] depth = DEPTH.get();
     if (depth[0] == DEPTH_MAX) {
       String message = "update %s: %d updaters run in each other already";

@@ -84,11 +84,11 @@ final class ConstantsTest {
   void namesAreThoseOfTheLibrary() {
     KVStore.version();
     for (DType dtype : DType.values()) {
-      assertEquals(Call.read(Native.tkv_dtype_name(dtype.number())), dtype.toString());
+      assertEquals(Memory.text(Native.tkv_dtype_name(dtype.number())), dtype.toString());
       assertEquals(Native.tkv_dtype_size(dtype.number()), dtype.bytes());
     }
     for (Code code : Code.values()) {
-      String name = Call.read(Native.tkv_code_name(code.number()));
+      String name = Memory.text(Native.tkv_code_name(code.number()));
       assertEquals(name.toUpperCase(), code.name().replace("_", ""));
       assertEquals(code, Code.of(code.number()));
     }
