@@ -13,9 +13,6 @@ import java.util.function.IntToDoubleFunction;
  * but for its elements: who writes them while others read sees what memory holds.
  */
 public final class NDArray implements AutoCloseable {
-  /** The longest wait for operations under way, in milliseconds: ten minutes, as a store's patience. */
-  private static final long PATIENCE_MS = 600_000;
-
   private final Handle handle;
   private final Shape shape;
   private final DType dtype;
@@ -258,7 +255,8 @@ public final class NDArray implements AutoCloseable {
     try (Call call = new Call()) {
       long array = call.use(handle);
       int write = Native.tkv_array_is_read_only(array) == 0 ? 1 : 0;
-      call.check(Native.tkv_array_data(array, write, PATIENCE_MS, call.out(), call.error()));
+      long longest = Patience.millis(Patience.OF_CALLS);
+      call.check(Native.tkv_array_data(array, write, longest, call.out(), call.error()));
       ByteBuffer buffer = bytes() == 0 ? ByteBuffer.allocateDirect(0) : kept(array, call.outLong());
       ByteBuffer view = write == 1 ? buffer : buffer.asReadOnlyBuffer();
       return view.order(ByteOrder.nativeOrder());

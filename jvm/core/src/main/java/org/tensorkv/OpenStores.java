@@ -1,6 +1,5 @@
 package org.tensorkv;
 
-import java.time.Duration;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -8,7 +7,6 @@ import java.util.concurrent.TimeUnit;
 
 /** The stores that are open: those that are left when the machine ends are closed then. */
 final class OpenStores {
-  private static final Duration LONGEST = Duration.ofSeconds(5);
   private static final Set<Handle> OPEN = ConcurrentHashMap.newKeySet();
 
   static {
@@ -53,7 +51,7 @@ final class OpenStores {
    */
   private static void closeAll() {
     List<Thread> closing = OPEN.stream().map(OpenStores::startClose).toList();
-    long end = System.nanoTime() + LONGEST.toNanos();
+    long end = System.nanoTime() + Patience.OF_THE_END.toNanos();
     try {
       for (Thread thread : closing) {
         TimeUnit.NANOSECONDS.timedJoin(thread, end - System.nanoTime());

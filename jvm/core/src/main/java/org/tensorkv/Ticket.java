@@ -7,9 +7,6 @@ import java.time.Duration;
  * then. Thread-safe.
  */
 public final class Ticket implements AutoCloseable {
-  private static final Duration PATIENCE = Duration.ofMinutes(10);
-  private static final Duration CENTURY = Duration.ofDays(36_525);
-
   private final Handle handle;
   private final Throwable thrown;
 
@@ -27,7 +24,7 @@ public final class Ticket implements AutoCloseable {
 
   /** {@link #await(Duration)} of ten minutes. */
   public void await() {
-    await(PATIENCE);
+    await(Patience.OF_CALLS);
   }
 
   /**
@@ -38,8 +35,7 @@ public final class Ticket implements AutoCloseable {
    */
   public void await(Duration patience) {
     try (Call call = new Call()) {
-      Duration shorter = KVException.required(patience, "await");
-      long longest = (shorter.compareTo(CENTURY) > 0 ? CENTURY : shorter).toMillis();
+      long longest = Patience.millis(KVException.required(patience, "await"));
       int code = Native.tkv_ticket_wait(call.use(handle), longest, call.error());
       if (code != Code.OK && thrown != null) {
         call.fails(thrown);

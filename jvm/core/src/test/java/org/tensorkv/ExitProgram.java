@@ -1,10 +1,14 @@
 package org.tensorkv;
 
+import java.util.concurrent.CountDownLatch;
+
 /**
  * Ends with stores open that threads use. Arguments: {@code return}, {@code exit}, {@code throw}
  * or {@code update}, whose updater exits, and the type of the store.
  */
 final class ExitProgram {
+  private static final int THREADS = 3;
+
   private ExitProgram() {}
 
   public static void main(String[] arguments) throws InterruptedException {
@@ -16,15 +20,16 @@ final class ExitProgram {
     if (!kv.isDistributed()) {
       kv.setUpdater((key, sum, stored) -> stored.addInPlace(sum));
     }
-    for (int i = 0; i < 3; i++) {
-      Thread thread = new Thread(() -> use(kv, shape));
+    CountDownLatch inUse = new CountDownLatch(THREADS);
+    for (int i = 0; i < THREADS; i++) {
+      Thread thread = new Thread(() -> use(kv, shape, inUse));
       thread.setDaemon(true);
       thread.start();
     }
     if (!arguments[0].equals("update")) {  // whose store cannot close
       Runtime.getRuntime().addShutdownHook(new Thread(() -> awaitClose(kv)));
     }
-    Thread.sleep(100);
+    inUse.await();
     System.out.println("ends");
     switch (arguments[0]) {
       case "exit" -> System.exit(3);
@@ -46,13 +51,14 @@ final class ExitProgram {
     System.out.println(kv.isClosed() ? "closed" : "FAULT still open");
   }
 
-  private static void use(KVStore kv, Shape shape) {
+  private static void use(KVStore kv, Shape shape, CountDownLatch inUse) {
     NDArray array = NDArray.ones(shape);
     try {
       while (true) {
         kv.push("w", array);
         kv.pull("w", array);
         NDArray.ones(shape);
+        inUse.countDown();
       }
     } catch (KVException closed) {
       if (closed.code() != Code.FAILED_PRECONDITION) {
