@@ -288,6 +288,11 @@ class TKV_API KVStore {
   // What it has done and what it waits for, by now.
   //   throws  kFailedPrecondition  the store is closed
   virtual StoreStats Stats() const = 0;
+  // How many processes of the job are dead, as far as the head has said; 0 in a store of one process.
+  //   node    a sum of 1 (the head), 2 (all servers) and 4 (all workers); or one process by MXNet's
+  //           number of it: 8 + 2 * rank of a server, 9 + 2 * rank of a worker
+  //   throws  kInvalidArgument (no such number), kFailedPrecondition (the store is closed)
+  int NumDeadNode(int node) const;
 
   // ---- a trace
   // From now on it is noted when each push, pull and update of a key begins and how long it takes: by

@@ -458,6 +458,13 @@ TKV_API tkv_code tkv_store_type(tkv_store* store, tkv_text** type, tkv_error** e
 TKV_API int32_t tkv_store_rank(const tkv_store* store);        /* of null: -1 */
 TKV_API int32_t tkv_store_num_workers(const tkv_store* store); /* of null: -1 */
 TKV_API int32_t tkv_store_has_rejoined(const tkv_store* store);
+/* 1 where several processes may take part, by the type; of null: 0. */
+TKV_API int32_t tkv_store_is_distributed(const tkv_store* store);
+/* How many processes of the job are dead, as far as the head has said; 0 in a store of one process.
+ *   node  a sum of 1 (the head), 2 (all servers) and 4 (all workers), or one process by MXNet's number of it:
+ *         8 + 2 * rank of a server, 9 + 2 * rank of a worker */
+TKV_API tkv_code tkv_store_num_dead_node(tkv_store* store, int32_t node, int32_t* dead,
+                                         tkv_error** error);
 /* The number of this worker's last push of the key, though it may still wait to leave. */
 TKV_API tkv_code tkv_store_round(tkv_store* store, const tkv_key* key, uint64_t* round,
                                  tkv_error** error);

@@ -489,6 +489,11 @@ void BindStore(nb::module_& m) {
              const Unlocked unlocked;
              return self.core->size();
            })
+      .def("_num_dead_node",
+           [](Store& self, int node) {
+             const Unlocked unlocked;
+             return self.core->NumDeadNode(node);
+           })
       .def_prop_ro("_rejoined", [](Store& self) { return self.core->rejoined(); })
       .def_prop_ro("_type", [](Store& self) { return self.core->type(); })
       .def_prop_ro("_rank", [](Store& self) { return self.core->rank(); })

@@ -881,24 +881,11 @@ class KVStore(KVStoreVerbs):
             >>> mx.kv.create('local').num_dead_node(7)
             0
         """
-        known = self.stats()
-        servers: list[str] = known["servers"]
-        workers: list[str] = known["workers"]
-        if not isinstance(node_id, int) or isinstance(node_id, bool) or not 1 <= node_id < 8 + 2 * 65536:
+        if not isinstance(node_id, int) or isinstance(node_id, bool) or not 1 <= node_id < 2**31:
             raise InvalidArgumentError(
                 f"num_dead_node: {node_id!r}; a sum of 1, 2 and 4, or a number of MXNet's is needed"
             )
-        if node_id >= 8:
-            rank, is_worker = divmod(node_id - 8, 2)
-            states = workers if is_worker else servers
-            if rank >= len(states):
-                raise InvalidArgumentError(
-                    f"num_dead_node: {node_id} is {'worker' if is_worker else 'server'} {rank}, of {len(states)}"
-                )
-            return int(states[rank] == "dead")
-        head: list[str] = [known["peers"].get("head", {}).get("state", "")]
-        chosen = (node_id & 1) * head + (node_id >> 1 & 1) * servers + (node_id >> 2) * workers
-        return chosen.count("dead")
+        return self._num_dead_node(node_id)
 
     def set_barrier_before_exit(self, do_barrier: bool = True) -> None:
         """Have `close` wait until every worker has come there, as a `barrier` before it.

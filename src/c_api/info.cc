@@ -7,6 +7,7 @@
 #include "c_api/items.h"
 #include "c_api/values.h"
 #include "metrics/stats_fields.h"
+#include "tkv/config.h"
 
 namespace tkv::c_api {
 namespace {
@@ -63,6 +64,13 @@ int32_t tkv_store_num_workers(const tkv_store* store) {
 }
 int32_t tkv_store_has_rejoined(const tkv_store* store) {
   return store != nullptr && store->core->rejoined() ? 1 : 0;
+}
+int32_t tkv_store_is_distributed(const tkv_store* store) {
+  return store != nullptr && tkv::IsDistributed(store->core->type()) ? 1 : 0;
+}
+tkv_code tkv_store_num_dead_node(tkv_store* store, int32_t node, int32_t* dead, tkv_error** error) {
+  return Put(dead, error, "num_dead_node",
+             [&] { return StoreOf(store, "num_dead_node").NumDeadNode(node); });
 }
 
 tkv_code tkv_store_round(tkv_store* store, const tkv_key* key, uint64_t* round, tkv_error** error) {

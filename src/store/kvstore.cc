@@ -1,5 +1,7 @@
 #include "tkv/kvstore.h"
 
+#include <algorithm>
+
 #include "base/format.h"
 
 namespace tkv {
@@ -10,6 +12,35 @@ std::vector<const NDArray*> Pointers(std::span<const NDArray> arrays) {
   pointers.reserve(arrays.size());
   for (const NDArray& array : arrays) pointers.push_back(&array);
   return pointers;
+}
+
+// MXNet's numbers: sums of groups, and from 8 on a server and a worker for each rank in turn.
+constexpr int kHeadGroup = 1;
+constexpr int kServerGroup = 2;
+constexpr int kWorkerGroup = 4;
+constexpr int kFirstRank = 8;
+
+constexpr std::string_view kDead = "dead";
+
+bool IsHeadDead(const StoreStats& stats) {
+  return std::any_of(stats.peers.begin(), stats.peers.end(), [](const PeerStats& peer) {
+    return peer.name == "head" && peer.state == kDead;
+  });
+}
+
+int CountDead(const std::vector<std::string>& states) {
+  return static_cast<int>(std::count(states.begin(), states.end(), kDead));
+}
+
+bool IsDead(const StoreStats& stats, int node) {
+  const bool is_worker = (node - kFirstRank) % 2 != 0;
+  const auto rank = static_cast<size_t>((node - kFirstRank) / 2);
+  const std::vector<std::string>& states = is_worker ? stats.workers : stats.servers;
+  if (rank >= states.size()) {
+    throw Fail(Code::kInvalidArgument, "num_dead_node: {} is {} {}, of {}", node,
+               is_worker ? "worker" : "server", rank, states.size());
+  }
+  return states[rank] == kDead;
 }
 
 // In one process everything is done at once.
@@ -73,6 +104,21 @@ Ticket KVStore::PushRowsAsync(std::span<const RowsPushItem> items, std::span<con
 Ticket KVStore::PullRowsAsync(std::span<const RowsPullItem> items, std::string_view verb) {
   PullRows(items, verb);
   return DoneTicket();
+}
+
+int KVStore::NumDeadNode(int node) const {
+  const StoreStats stats = Stats();
+  if (node < 1) {
+    throw Fail(Code::kInvalidArgument,
+               "num_dead_node: {}; a sum of 1, 2 and 4, or a number of MXNet's is needed", node);
+  }
+  if (node >= kFirstRank) return IsDead(stats, node) ? 1 : 0;
+
+  int dead = 0;
+  if ((node & kHeadGroup) != 0 && IsHeadDead(stats)) ++dead;
+  if ((node & kServerGroup) != 0) dead += CountDead(stats.servers);
+  if ((node & kWorkerGroup) != 0) dead += CountDead(stats.workers);
+  return dead;
 }
 
 Ticket KVStore::DoneTicket() { return std::make_shared<Done>(); }

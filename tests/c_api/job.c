@@ -64,6 +64,12 @@ static void an_interrupt_ends_a_wait_for_others(void) {
 
 static void the_job_goes_on(void) {
   OK(tkv_store_barrier(store, &failure));
+  int32_t dead = 77;
+  OK(tkv_store_num_dead_node(store, 7, &dead, &failure));
+  EXPECT(dead == 0 && tkv_store_is_distributed(store) == 1);
+  OK(tkv_store_num_dead_node(store, 9 + 2 * 1, &dead, &failure));
+  FAILS(TKV_INVALID_ARGUMENT, "num_dead_node: 13 is worker 2, of 2",
+        tkv_store_num_dead_node(store, 9 + 2 * 2, &dead, &failure));
   if (tkv_store_rank(store) == 1) OK(push_w(store, 2, &failure));
   EXPECT(w_holds(store, 3));
   const tkv_key w = name("w");

@@ -231,13 +231,30 @@ static void a_store_says_what_it_has(void) {
   OK(tkv_store_round(store, &w, &round, &failure));
   EXPECT(keys == 1 && round == 0);
   EXPECT(tkv_store_rank(store) == 0 && tkv_store_num_workers(store) == 1);
-  EXPECT(tkv_store_has_rejoined(store) == 0);
+  EXPECT(tkv_store_has_rejoined(store) == 0 && tkv_store_is_distributed(store) == 0);
   EXPECT(tkv_store_rank(NULL) == -1 && tkv_store_num_workers(NULL) == -1);
-  EXPECT(tkv_store_has_rejoined(NULL) == 0);
+  EXPECT(tkv_store_has_rejoined(NULL) == 0 && tkv_store_is_distributed(NULL) == 0);
   OK(tkv_store_barrier(store, &failure));
   tkv_text* json = NULL;
   OK(tkv_store_stats(store, &json, &failure));
   EXPECT(text_has(json, "{"));
+  tkv_store_release(store);
+}
+
+static void nobody_is_dead_in_a_store_of_one_process(void) {
+  tkv_store* store = store_with_w(1);
+  int32_t dead = 77;
+  OK(tkv_store_num_dead_node(store, 7, &dead, &failure));
+  EXPECT(dead == 0);
+  FAILS(TKV_INVALID_ARGUMENT, "num_dead_node: 0; a sum of 1, 2 and 4",
+        tkv_store_num_dead_node(store, 0, &dead, &failure));
+  FAILS(TKV_INVALID_ARGUMENT, "num_dead_node: 8 is server 0, of 0",
+        tkv_store_num_dead_node(store, 8, &dead, &failure));
+  FAILS(TKV_INVALID_ARGUMENT, "", tkv_store_num_dead_node(store, INT32_MIN, &dead, &failure));
+  REFUSES(tkv_store_num_dead_node(store, 7, NULL, &failure));
+  REFUSES(tkv_store_num_dead_node(NULL, 7, &dead, &failure));
+  OK(tkv_store_close(store, 0, &failure));
+  FAILS(TKV_FAILED_PRECONDITION, "closed", tkv_store_num_dead_node(store, 7, &dead, &failure));
   tkv_store_release(store);
 }
 
@@ -351,6 +368,7 @@ static const test tests[] = {
     TEST(a_mode_that_there_is_not_is_refused),
     TEST(a_deleted_key_is_made_anew),
     TEST(a_store_says_what_it_has),
+    TEST(nobody_is_dead_in_a_store_of_one_process),
     TEST(a_key_says_what_it_is),
     TEST(keys_come_in_the_order_of_init),
     TEST(integer_keys_come_back_as_integers),

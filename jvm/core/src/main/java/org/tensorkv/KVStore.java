@@ -554,8 +554,24 @@ public final class KVStore implements AutoCloseable {
 
   /** Whether several processes may take part. */
   public boolean isDistributed() {
-    String type = type().toLowerCase(java.util.Locale.ROOT);
-    return type.contains("dist") || type.startsWith("p3");
+    try (Call call = new Call()) {
+      return Native.tkv_store_is_distributed(call.use(handle)) != 0;
+    }
+  }
+
+  /**
+   * How many processes of the job are dead, as far as the head has said; 0 in a store of one process.
+   *
+   * @param node a sum of 1 (the head), 2 (all servers) and 4 (all workers); or one process by MXNet's
+   *     number of it: {@code 8 + 2 * rank} of a server, {@code 9 + 2 * rank} of a worker
+   * @throws KVException {@link Code#INVALID_ARGUMENT}: no such number
+   */
+  public int numDeadNode(int node) {
+    try (Call call = new Call()) {
+      call.check(
+          Native.tkv_store_num_dead_node(call.use(handle), node, call.out(), call.error()));
+      return call.outInt();
+    }
   }
 
   /** Whether this worker has lived before in this job. */

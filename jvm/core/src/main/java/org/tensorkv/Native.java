@@ -443,6 +443,14 @@ final class Native {
 
   static native int tkv_store_has_rejoined(@Cast("const tkv_store*") long store);
 
+  static native int tkv_store_is_distributed(@Cast("const tkv_store*") long store);
+
+  static native int tkv_store_num_dead_node(
+      @Cast("tkv_store*") long store,
+      int node,
+      @Cast("int32_t*") long dead,
+      @Cast("tkv_error**") long error);
+
   static native int tkv_store_barrier(
       @Cast("tkv_store*") long store, @Cast("tkv_error**") long error);
 

@@ -161,6 +161,8 @@ final class KVStoreTest {
     assertEquals(1, kv.numWorkers());
     assertFalse(kv.hasRejoined());
     assertFalse(kv.isDistributed());
+    assertEquals(0, kv.numDeadNode(7));
+    Expect.fails(Code.INVALID_ARGUMENT, "8 is server 0, of 0", () -> kv.numDeadNode(8));
     assertEquals(
         new KeyInfo(Shape.of(4, 1), DType.FLOAT64, Context.cpu(1), false, 0),
         kv.describe(Key.of("w")));
@@ -185,6 +187,10 @@ final class KVStoreTest {
       self.init("w", full(1));
       self.push("w", full(3));
       Expect.all(3, self.pull(Key.of("w")));
+      assertEquals(0, self.numDeadNode(7));
+    }
+    try (KVStore self = KVStore.builder("p3").option("bootstrap", "self").create()) {
+      assertTrue(self.isDistributed());
     }
     Expect.fails(
         Code.INVALID_ARGUMENT,

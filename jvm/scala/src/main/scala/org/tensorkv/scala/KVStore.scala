@@ -152,6 +152,9 @@ final class KVStore private (val asJava: JavaKVStore) extends NativeResource {
   def numWorkers: Int = asJava.numWorkers
   def isDistributed: Boolean = asJava.isDistributed
 
+  /** How many processes of the job are dead; `nodeId`: a sum of 1 (the head), 2 (all servers) and 4 (all workers), or one process by MXNet's number. */
+  def numDeadNode(nodeId: Int): Int = asJava.numDeadNode(nodeId)
+
   /** Waits until every worker has come here. */
   def barrier(): Unit = asJava.barrier()
 

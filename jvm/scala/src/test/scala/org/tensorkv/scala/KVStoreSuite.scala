@@ -118,6 +118,7 @@ class KVStoreSuite extends munit.FunSuite {
 
   store.test("what a store is") { kv =>
     assertEquals((kv.`type`, kv.rank, kv.numWorkers, kv.isDistributed), ("local", 0, 1, false))
+    assertEquals(kv.numDeadNode(7), 0)
     kv.setBarrierBeforeExit(true)
     kv.barrier()
     val folder = Files.createTempDirectory("snapshots").toString
@@ -165,6 +166,7 @@ class KVStoreSuite extends munit.FunSuite {
         Code.ALREADY_EXISTS -> (() => kv.init(1, full(1))),
         Code.NOT_FOUND -> (() => kv.pull(2, full(1))),
         Code.NOT_FOUND -> (() => kv.pull(2)),
+        Code.INVALID_ARGUMENT -> (() => kv.numDeadNode(0)),
         Code.INVALID_ARGUMENT -> (() => kv.pull("text", null: NDArray)),
         Code.INVALID_ARGUMENT -> (() => KVStore.create("locl")),
         Code.FAILED_PRECONDITION -> (() => KVStore.runServer()),
