@@ -385,7 +385,7 @@ typedef struct tkv_table_options {
   uint64_t age_max;         /* versions that a row stays without a push; 0: always */
   uint64_t rows_max;        /* 0: as many as there are ids */
   tkv_row_score score;      /* those with the lowest go */
-  int32_t has_notes;        /* for exports of what is new */
+  int32_t has_notes;        /* for exports of what is new; Python and Java set it by default */
   uint64_t memory_max;      /* bytes of rows in memory, the others are on a disk; 0: all of them */
   const char* mode;         /* as of a tkv_item */
 } tkv_table_options;

@@ -22,13 +22,13 @@ public final class TableOptions {
   private double first = 0;
   private double second = 0;
   private long seed = 0;
-  private Rows rows = null;
+  private Rows initialRows = null;
   private Optimizer optimizer = null;
   private int admitCount = 0;
   private long ageMax = 0;
   private long rowsMax = 0;
   private Score score = Score.AGE;
-  private boolean notes = false;
+  private boolean notes = true;
   private long memoryMax = 0;
   private String mode = null;
 
@@ -76,8 +76,8 @@ public final class TableOptions {
   }
 
   /** Rows that are there from the beginning. */
-  public TableOptions rows(Rows rows) {
-    this.rows = rows;
+  public TableOptions initialRows(Rows rows) {
+    initialRows = rows;
     return this;
   }
 
@@ -88,7 +88,7 @@ public final class TableOptions {
   }
 
   /** The push of an id that makes its row; without it the first. */
-  public TableOptions admit(int count) {
+  public TableOptions admitCount(int count) {
     admitCount = count;
     return this;
   }
@@ -106,7 +106,7 @@ public final class TableOptions {
     return this;
   }
 
-  /** For exports of what is new. */
+  /** Whether it is noted when rows were pushed, in 16 bytes a row, for exports of what is new; default true. */
   public TableOptions notes(boolean notes) {
     this.notes = notes;
     return this;
@@ -127,8 +127,8 @@ public final class TableOptions {
   /** A {@code tkv_table_options}. */
   long write(Call call) {
     long lengths = call.shape(rowShape, "initTable");
-    long ids = rows == null ? 0 : call.use(rows.ids(), "initTable: ids");
-    long values = rows == null ? 0 : call.use(rows.values(), "initTable: values");
+    long ids = initialRows == null ? 0 : call.use(initialRows.ids(), "initTable: ids");
+    long values = initialRows == null ? 0 : call.use(initialRows.values(), "initTable: values");
     long update = optimizer == null ? 0 : call.use(optimizer.handle());
     long modeText = call.text(mode, "initTable: mode");
     Block struct = call.block(136).i64(0).i64(lengths).i32(rowShape.rank());

@@ -66,10 +66,9 @@ final class TableTest {
     Rows first = Rows.of(new long[] {4}, rows(1, 1));
     TableOptions options =
         TableOptions.of(ROW)
-            .rows(first)
+            .initialRows(first)
             .optimizer(Optimizer.create("sgd", Map.of("learning_rate", 1.0)))
-            .admit(2)
-            .notes(true);
+            .admitCount(2);
     Table table = kv.initTable("t", options);
     table.push(new long[] {4, 5}, rows(1, 1, 1, 1));
     assertArrayEquals(new float[] {0, 0, 0, 0}, table.pull(4, 5).toArray());
@@ -93,7 +92,7 @@ final class TableTest {
 
   @Test
   void rowsAreExportedAndImported() {
-    Table table = kv.initTable("t", TableOptions.of(ROW).notes(true));
+    Table table = kv.initTable("t", TableOptions.of(ROW));
     table.push(new long[] {2, 1}, rows(2, 2, 1, 1));
     RowsExport all = table.export();
     assertArrayEquals(new long[] {1, 2}, all.rows().ids().toLongArray());
@@ -102,6 +101,8 @@ final class TableTest {
     RowsExport fresh = table.exportSince(all.version());
     assertArrayEquals(new long[] {2}, fresh.rows().ids().toLongArray());
     assertArrayEquals(new long[] {1}, table.export(0, 2).rows().ids().toLongArray());
+    Table bare = kv.initTable("bare", TableOptions.of(ROW).notes(false));
+    Expect.fails(Code.INVALID_ARGUMENT, "'bare'", () -> bare.exportSince(0));
     table.importRows(all.rows());
     assertArrayEquals(new float[] {2, 2}, table.pull(2).toArray());
   }
