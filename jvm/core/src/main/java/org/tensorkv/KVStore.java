@@ -3,6 +3,7 @@ package org.tensorkv;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
+import java.util.function.BiConsumer;
 
 /**
  * Maps keys to tensors that several devices or machines share.
@@ -86,11 +87,25 @@ public final class KVStore implements AutoCloseable {
       return this;
     }
 
+    /**
+     * Where the store tells what an operator wants to know, instead of the option {@code log}: {@code
+     * log(System.getLogger("tensorkv")::log)}. Lines of all levels come on a thread for them, in
+     * order; of those that wait for it, 1,024 are kept.
+     */
+    public Builder log(BiConsumer<System.Logger.Level, String> log) {
+      options.log(KVException.required(log, "log"));
+      return this;
+    }
+
     public KVStore create() {
       try (Call call = new Call()) {
-        call.check(
-            Native.tkv_store_create(
-                call.text(type, "create"), options.write(call), call.out(), call.error()));
+        long name = call.text(type, "create");
+        StoreOptions.Written written = options.write(call);
+        int code = Native.tkv_store_create(name, written.address(), call.out(), call.error());
+        if (code != Code.OK) {
+          written.drop();
+        }
+        call.check(code);
         return new KVStore(call.outLong());
       }
     }
@@ -717,7 +732,8 @@ public final class KVStore implements AutoCloseable {
    */
   public static void runServer() {
     try (Call call = new Call()) {
-      call.check(Native.tkv_server_run(new StoreOptions().write(call), call.error()));
+      long options = new StoreOptions().write(call).address();
+      call.check(Native.tkv_server_run(options, call.error()));
     }
   }
 

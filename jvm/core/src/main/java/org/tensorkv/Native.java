@@ -8,12 +8,12 @@ import org.bytedeco.javacpp.annotation.Raw;
 
 /**
  * Every native method of the binding: the functions of tkv.h under their names, and those of
- * adapter.h. Pointers are addresses in a long; what they point to is laid out by {@link Block}.
+ * adapter.h and events.h. Pointers are addresses in a long; what they point to is laid out by {@link Block}.
  *
  * <p>No method may be called before {@link Library#load}.
  */
 @Platform(
-    include = {"<cstring>", "<cstdlib>", "tkv/tkv.h", "adapter.h"},
+    include = {"<cstring>", "<cstdlib>", "tkv/tkv.h", "adapter.h", "events.h"},
     preload = "tbb@.12",
     library = "jnitensorkv")
 @NoException
@@ -44,6 +44,24 @@ final class Native {
   static native void context_release(@Cast("void*") long context);
 
   static native long context_next();
+
+  // ---- events.h
+
+  static native @Cast("jlong") long log_function();
+
+  static native @Cast("jlong") long end_function();
+
+  static native @Cast("jlong") long event_last(long listener);
+
+  static native @Cast("jlong") long event_take(long patience);
+
+  static native long event_listener(@Cast("void*") long event);
+
+  static native int event_level(@Cast("void*") long event);
+
+  static native @Cast("jlong") long event_text(@Cast("void*") long event);
+
+  static native void event_release(@Cast("void*") long event);
 
   // ---- errors and text
 
@@ -313,6 +331,15 @@ final class Native {
   static native void tkv_ticket_release(@Cast("tkv_ticket*") long ticket);
 
   static native int tkv_ticket_is_done(@Cast("const tkv_ticket*") long ticket);
+
+  static native @Cast("jlong") long tkv_ticket_retain(@Cast("tkv_ticket*") long ticket);
+
+  static native int tkv_ticket_on_end(
+      @Cast("tkv_ticket*") long ticket,
+      @Cast("tkv_free") long ended,
+      @Cast("void*") long context,
+      @Cast("tkv_free") long free,
+      @Cast("tkv_error**") long error);
 
   static native int tkv_ticket_wait(
       @Cast("tkv_ticket*") long ticket, long patienceMs, @Cast("tkv_error**") long error);

@@ -1,6 +1,7 @@
 package org.tensorkv;
 
 import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
 
 /**
  * A call under way. The arrays of the call are kept until it has ended; outputs are undefined until
@@ -48,6 +49,28 @@ public final class Ticket implements AutoCloseable {
   public boolean cancel() {
     try (Call call = new Call()) {
       return Native.tkv_ticket_cancel(call.use(handle)) != 0;
+    }
+  }
+
+  /**
+   * A future that is done when the call has ended: with null, or exceptionally with what {@link
+   * #await()} would throw. To cancel it gives the call up; to close the ticket does not touch it.
+   *
+   * <p>What is hung on it without an executor, as by {@code thenRun}, runs on one thread for all
+   * futures: what takes long or waits belongs to {@code thenRunAsync}.
+   */
+  public CompletableFuture<Void> toCompletableFuture() {
+    try (Call call = new Call()) {
+      long address = call.use(handle);
+      TicketFuture future = new TicketFuture(new Ticket(Native.tkv_ticket_retain(address), thrown));
+      Events.Subscription end = Events.subscribe(future);
+      int code =
+          Native.tkv_ticket_on_end(address, Native.end_function(), end.address(), 0, call.error());
+      if (code != Code.OK) {
+        end.drop();
+      }
+      call.check(code);
+      return future;
     }
   }
 

@@ -49,12 +49,19 @@ final class ProcessTest {
     Program.Result result = Program.run(command);
     assertEquals(0, result.status(), result.output());
     for (int rank = 0; rank < 2; rank++) {
-      for (String line : List.of("sum 3.0", "row 2.0", "sgd 2.0")) {
+      for (String line : List.of("sum 3.0", "row 2.0", "sgd 2.0", "later 1.0")) {
         String wanted = "rank " + rank + " of 2 " + line;
         assertTrue(result.output().contains(wanted), wanted + "\n" + result.output());
       }
       assertTrue(result.output().contains(rank + " refused set_updater"), result.output());
     }
+    assertTrue(result.output().contains("done false, cancelled true\n"), result.output());
+    String cancelled = "true true java.util.concurrent.CancellationException\n";
+    assertTrue(result.output().contains(cancelled), result.output());
+    assertTrue(result.output().contains("ticket CANCELLED\n"), result.output());
+    assertTrue(result.output().contains("dead 00\n"), result.output());
+    String lost = "lost org.tensorkv.KVException: CANCELLED: ";
+    assertTrue(result.output().contains(lost), result.output());
   }
 
   private static List<String> withClassPath(List<String> command, String path) {

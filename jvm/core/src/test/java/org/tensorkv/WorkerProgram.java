@@ -1,6 +1,7 @@
 package org.tensorkv;
 
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 
 /** A worker of a job: what each rank gets is told line by line. */
 final class WorkerProgram {
@@ -25,12 +26,43 @@ final class WorkerProgram {
       kv.pull("w", out);
       say(kv, "sgd", out);
       kv.barrier();
+      if (kv.rank() == 0) {
+        cancelAWait(kv, out);
+      }
+      kv.barrier();
+      if (kv.rank() == 1) {
+        kv.push("w", NDArray.ones(shape));
+      }
+      kv.pull("w", out);
+      say(kv, "later", out);
       try {
         kv.setUpdater((key, sum, stored) -> {});
       } catch (KVException error) {
         System.out.println(kv.rank() + " refused " + error.getMessage());
       }
     }
+  }
+
+  /** A pull after a push that the other worker has not made waits for it. */
+  private static void cancelAWait(KVStore kv, NDArray out) {
+    kv.push("w", NDArray.ones(out.shape()));
+    Ticket ticket = kv.pullAsync("w", out);
+    CompletableFuture<Void> future = ticket.toCompletableFuture();
+    CompletableFuture<String> after = future.handle((nothing, error) -> error.getClass().getName());
+    System.out.println("done " + future.isDone() + ", cancelled " + future.cancel(true));
+    System.out.println(future.isCancelled() + " " + future.cancel(true) + " " + after.join());
+    try {
+      ticket.await();
+    } catch (KVException error) {
+      System.out.println("ticket " + error.code());
+    }
+    System.out.println("dead " + kv.numDeadNode(7) + kv.numDeadNode(11));
+    KVStore own = KVStore.create("dist_sync");
+    own.init("w", out);
+    own.push("w", out);
+    CompletableFuture<Void> lost = own.pullAsync("w", out).toCompletableFuture();
+    own.close();
+    System.out.println("lost " + lost.handle((nothing, error) -> error).join());
   }
 
   private static void say(KVStore kv, String what, NDArray array) {

@@ -1,0 +1,94 @@
+package org.tensorkv;
+
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.Map;
+
+/**
+ * Listeners to what the library tells on threads of its own. One thread of Java's takes it to all of
+ * them; it begins with the first listener and ends where there is none.
+ */
+final class Events {
+  /** Between two looks whether anybody listens still. */
+  private static final Duration PAUSE = Duration.ofSeconds(1);
+
+  private static final int LAST = -1;
+
+  private static final Map<Long, Listener> LISTENERS = new HashMap<>();  // guarded by this class
+  private static long newest = 0;
+  private static boolean isRunning = false;
+
+  private Events() {}
+
+  /** What a thread that is not the listener's calls; it does not block it. */
+  interface Listener {
+    /** A line of a log; level: 0 debug to 3 error. */
+    default void line(int level, String text) {}
+
+    /** Nothing follows. */
+    default void end() {}
+  }
+
+  /** A listener, and the context that stands for it in the library. */
+  record Subscription(long id, long address) {
+    /** Where the library has not taken the context. */
+    void drop() {
+      forget(id);
+      Native.event_release(address);
+    }
+  }
+
+  static synchronized Subscription subscribe(Listener listener) {
+    if (!isRunning) {
+      Thread thread = new Thread(null, Events::run, "tensorkv-events", 0, false);
+      thread.setDaemon(true);
+      thread.start();
+      isRunning = true;
+    }
+    long address = Native.event_last(++newest);
+    if (address == 0) {
+      throw new KVException(Code.RESOURCE_EXHAUSTED, "listen: no memory for a listener");
+    }
+    LISTENERS.put(newest, listener);
+    return new Subscription(newest, address);
+  }
+
+  private static synchronized Listener forget(long id) {
+    return LISTENERS.remove(id);
+  }
+
+  private static synchronized Listener find(long id) {
+    return LISTENERS.get(id);
+  }
+
+  private static synchronized boolean goesOn() {
+    isRunning = !LISTENERS.isEmpty();
+    return isRunning;
+  }
+
+  private static void run() {
+    while (goesOn()) {
+      long event = Native.event_take(PAUSE.toMillis());
+      if (event != 0) {
+        tell(event);
+      }
+      Thread.interrupted();  // what a listener has left behind
+    }
+  }
+
+  private static void tell(long event) {
+    try {
+      long id = Native.event_listener(event);
+      int level = Native.event_level(event);
+      if (level == LAST) {
+        forget(id).end();
+      } else {
+        find(id).line(level, Memory.text(Native.event_text(event)));
+      }
+    } catch (Throwable thrown) {
+      System.getLogger("org.tensorkv").log(System.Logger.Level.WARNING, "a listener has thrown", thrown);
+    } finally {
+      Native.event_release(event);
+    }
+  }
+}
