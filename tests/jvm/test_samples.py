@@ -148,9 +148,30 @@ def test_what_is_in_the_jars():
     names = [n for n in zipfile.ZipFile(jar).namelist() if not n.endswith("/") and not n.startswith("META-INF/")]
     folder = "org/tensorkv/linux-x86_64/"
     assert sorted(names) == [folder + "libjnitensorkv.so", folder + "libtbb.so.12"]
-    made = {path.name for path in (BUILT / "org" / "tensorkv").iterdir()}
-    for wanted in ("tensorkv-scala_2.13", "tensorkv-scala_3", "mxnet-compat_2.13", "mxnet-compat_3"):
-        assert wanted in made
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("tensorkv", "org/tensorkv/KVStore.java"),
+        ("tensorkv-scala_2.13", "org/tensorkv/scala/KVStore.scala"),
+        ("tensorkv-scala_3", "org/tensorkv/scala/KVStore.scala"),
+        ("mxnet-compat_2.13", "org/apache/mxnet/package.scala"),
+        ("mxnet-compat_3", "org/apache/mxnet/package.scala"),
+    ],
+)
+def test_each_jar_has_its_sources_beside_it(name, source):
+    (jar,) = (BUILT / "org" / "tensorkv" / name).glob("*/*-sources.jar")
+    assert jar.with_name(jar.name.replace("-sources", "")).is_file()
+    assert source in zipfile.ZipFile(jar).namelist()
+
+
+def test_the_pages_of_java_are_those_of_its_public_classes():
+    (jar,) = BUILT.glob("org/tensorkv/tensorkv/*/tensorkv-*-javadoc.jar")
+    classes = {n for n in zipfile.ZipFile(jar).namelist() if re.fullmatch(r"org/tensorkv/[A-Z]\w*\.html", n)}
+    folder = ROOT / "jvm" / "core" / "src" / "main" / "java" / "org" / "tensorkv"
+    public = [p.stem for p in folder.glob("*.java") if re.search(r"^public \w", p.read_text(), re.MULTILINE)]
+    assert classes == {f"org/tensorkv/{name}.html" for name in public}
 
 
 def test_the_library_shows_nothing_but_its_methods_and_names_no_folder(tmp_path):
