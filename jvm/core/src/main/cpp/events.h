@@ -98,8 +98,9 @@ inline void End(void* last) { events.PutLast(static_cast<Event*>(last)); }
 inline tkv_log log_function() { return adapter::Log; }
 inline tkv_free end_function() { return adapter::End; }
 
-// The context of a listener, to be freed by event_release where the library does not take it.
+// The context of a listener.  Where the library does not take it, event_end comes in place of the library's end.
 inline void* event_last(jlong listener) { return new (std::nothrow) adapter::Event{listener}; }
+inline void event_end(void* last) { adapter::End(last); }
 
 inline void* event_take(jlong patience_ms) {
   return adapter::events.Take(std::chrono::milliseconds(patience_ms));

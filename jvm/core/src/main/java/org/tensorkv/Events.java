@@ -29,12 +29,11 @@ final class Events {
     default void end() {}
   }
 
-  /** A listener, and the context that stands for it in the library. */
-  record Subscription(long id, long address) {
-    /** Where the library has not taken the context. */
+  /** The context that stands for a listener in the library. */
+  record Subscription(long address) {
+    /** Where the library has not taken the context; the lines that it has told come before the end. */
     void drop() {
-      forget(id);
-      Native.event_release(address);
+      Native.event_end(address);
     }
   }
 
@@ -50,7 +49,7 @@ final class Events {
       throw new KVException(Code.RESOURCE_EXHAUSTED, "listen: no memory for a listener");
     }
     LISTENERS.put(newest, listener);
-    return new Subscription(newest, address);
+    return new Subscription(address);
   }
 
   private static synchronized Listener forget(long id) {

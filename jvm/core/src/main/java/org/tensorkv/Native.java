@@ -53,6 +53,8 @@ final class Native {
 
   static native @Cast("jlong") long event_last(long listener);
 
+  static native void event_end(@Cast("void*") long last);
+
   static native @Cast("jlong") long event_take(long patience);
 
   static native long event_listener(@Cast("void*") long event);
