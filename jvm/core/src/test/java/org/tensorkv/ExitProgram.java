@@ -1,9 +1,10 @@
 package org.tensorkv;
 
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.CountDownLatch;
 
 /**
- * Ends with stores open that threads use. Arguments: {@code return}, {@code exit}, {@code throw}
+ * Ends with stores open that threads use, with futures and a log. Arguments: {@code return}, {@code exit}, {@code throw}
  * or {@code update}, whose updater exits, and the type of the store.
  */
 final class ExitProgram {
@@ -13,7 +14,7 @@ final class ExitProgram {
 
   public static void main(String[] arguments) throws InterruptedException {
     Shape shape = Shape.of(1000);
-    KVStore.Builder builder = KVStore.builder(arguments[1]);
+    KVStore.Builder builder = KVStore.builder(arguments[1]).log((level, text) -> {});
     KVStore kv =
         (arguments[1].startsWith("dist") ? builder.option("bootstrap", "self") : builder).create();
     kv.init("w", NDArray.zeros(shape));
@@ -56,14 +57,20 @@ final class ExitProgram {
     try {
       while (true) {
         kv.push("w", array);
-        kv.pull("w", array);
+        kv.pullAsync("w", array).toCompletableFuture().join();
         NDArray.ones(shape);
         inUse.countDown();
       }
     } catch (KVException closed) {
-      if (closed.code() != Code.FAILED_PRECONDITION) {
-        System.out.println("FAULT " + closed);
-      }
+      tellOther(closed, Code.FAILED_PRECONDITION);
+    } catch (CompletionException cancelled) {
+      tellOther((KVException) cancelled.getCause(), Code.CANCELLED);
+    }
+  }
+
+  private static void tellOther(KVException found, Code wanted) {
+    if (found.code() != wanted) {
+      System.out.println("FAULT " + found);
     }
   }
 }
