@@ -26,7 +26,7 @@ inline constexpr jint kLast = -1;  // the level of a listener's last event
 struct Event {
   jlong listener = 0;
   jint level = kLast;  // of a line: 0 debug to 3 error
-  std::string text;
+  std::string text = {};
   uint64_t lost =
       0;  // of a last event: lines since the last one that has found room; of the queue's mutex
   Event* next = nullptr;

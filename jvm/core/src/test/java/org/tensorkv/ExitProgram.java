@@ -61,16 +61,17 @@ final class ExitProgram {
         NDArray.ones(shape);
         inUse.countDown();
       }
-    } catch (KVException closed) {
-      tellOther(closed, Code.FAILED_PRECONDITION);
-    } catch (CompletionException cancelled) {
-      tellOther((KVException) cancelled.getCause(), Code.CANCELLED);
+    } catch (KVException error) {
+      tellUnlessClosed(error);
+    } catch (CompletionException error) {
+      tellUnlessClosed((KVException) error.getCause());
     }
   }
 
-  private static void tellOther(KVException found, Code wanted) {
-    if (found.code() != wanted) {
-      System.out.println("FAULT " + found);
+  /** A call that is under way when the store is closed is cancelled, which the next call may tell, too. */
+  private static void tellUnlessClosed(KVException error) {
+    if (error.code() != Code.FAILED_PRECONDITION && error.code() != Code.CANCELLED) {
+      System.out.println("FAULT " + error);
     }
   }
 }
