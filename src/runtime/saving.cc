@@ -132,7 +132,7 @@ std::string Saving::Run() {
   try {
     path = Named(verb_.c_str(), [&] {
       KeptParts source(*this);
-      return WriteSnapshot(path_, parts_, keys_, &source, options_, &is_cancelled_);
+      return WriteSnapshot(path_, parts_, keys_, &source, options_, &give_up_);
     });
   } catch (const Error& error) {
     Release();
@@ -176,13 +176,16 @@ void Saving::Release() noexcept {
 }
 
 void Saving::Stop() {
-  is_cancelled_ = true;
+  give_up_.Ask();
   if (thread_.joinable()) thread_.join();
 }
 
 void Saving::End(std::optional<Error> error) {
   std::unique_lock lock(mutex_);
   error_ = std::move(error);
+  // Who has given it up was told so.
+  if (give_up_.is_asked())
+    error_ = Error(Code::kCancelled, Format("{} {}: given up", verb_, path_));
   done_ = true;
   changed_.notify_all();
   const auto on_end = std::exchange(on_end_, {});
@@ -223,9 +226,8 @@ void Saving::OnEnd(std::function<void()> ended) {
 }
 
 bool Saving::Cancel() {
-  const bool was_done = done();
-  is_cancelled_ = true;
-  return !was_done;
+  std::lock_guard lock(mutex_);
+  return !done_ && give_up_.Ask();
 }
 
 std::optional<Error> Saving::Unseen() const {

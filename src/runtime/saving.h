@@ -73,7 +73,7 @@ class Saving final : public PendingCall {
   StoreOptions options_;
   std::vector<SavedKey> keys_;
   std::vector<Source> sources_;
-  std::atomic<bool> is_cancelled_ = false;
+  GiveUp give_up_;
   std::thread thread_;
 
   mutable std::mutex mutex_;  // of what follows

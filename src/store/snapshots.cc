@@ -226,8 +226,8 @@ void CheckHasStates(bool has_optimizer) {
 }
 
 std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<SavedKey> keys,
-                          PartSource* source, const StoreOptions& options,
-                          const std::atomic<bool>* is_cancelled) {
+                          PartSource* source, const StoreOptions& options, GiveUp* give_up) {
+  const auto given_up = [&] { return Fail(Code::kCancelled, "{}: given up", path); };
   checkpoint::CheckPath(path);
   checkpoint::Writer writer = parts == Parts::kAll
                                   ? checkpoint::Writer::Folder(path, std::move(keys))
@@ -235,9 +235,7 @@ std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<Save
   Progress progress("save", path, writer.bytes(), options);
   uint64_t done = 0;
   for (const checkpoint::Item& item : writer.items()) {
-    if (is_cancelled != nullptr && *is_cancelled) {
-      throw Fail(Code::kCancelled, "{}: the store is closed", path);
-    }
+    if (give_up != nullptr && give_up->is_asked()) throw given_up();
     const uint64_t end = done + item.tensor.bytes();
     do {
       const std::span<const std::byte> bytes = source->Next(item);
@@ -245,6 +243,7 @@ std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<Save
       progress.At(done += bytes.size());
     } while (done < end);
   }
+  if (give_up != nullptr && !give_up->Close()) throw given_up();
   return writer.Commit();
 }
 

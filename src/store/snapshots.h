@@ -44,13 +44,33 @@ class PartSource {
 //   throws  kFailedPrecondition  a store without an optimizer, which has no states
 void CheckHasStates(bool has_optimizer);
 
+// Whether a write is given up or done: one of both is first, and stays so.  Thread-safe.
+class GiveUp {
+ public:
+  // False where the write is done, or will be.
+  bool Ask() {
+    State open = State::kOpen;
+    return state_.compare_exchange_strong(open, State::kGivenUp) || open == State::kGivenUp;
+  }
+  bool is_asked() const { return state_ == State::kGivenUp; }
+  // From now on nobody gives it up; false where somebody has.
+  bool Close() {
+    State open = State::kOpen;
+    return state_.compare_exchange_strong(open, State::kClosed);
+  }
+
+ private:
+  enum class State : uint8_t { kOpen, kGivenUp, kClosed };
+  std::atomic<State> state_ = State::kOpen;
+};
+
 // Writes a snapshot into the folder `path`, or, of states, the file.
 //   returns  the path of the snapshot
-//   throws   as checkpoint::Writer and the source do, and where `is_cancelled` kCancelled; nothing is
+//   throws   as checkpoint::Writer and the source do, and where it is given up kCancelled; nothing is
 //            left then, and what was there before is there
 std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<SavedKey> keys,
                           PartSource* source, const StoreOptions& options,
-                          const std::atomic<bool>* is_cancelled = nullptr);
+                          GiveUp* give_up = nullptr);
 
 // A snapshot that has been looked at: every part is as it was written.
 //   throws  as checkpoint::Reader does

@@ -143,6 +143,20 @@ TEST_P(StoreSnapshots, AnAsynchronousSaveHasTheValuesOfItsCall) {
   EXPECT_EQ(All(store_.get()), then);
 }
 
+TEST_P(StoreSnapshots, ASaveIsCancelledOrDoneAsItsTicketSays) {
+  Make(store_.get(), "momentum");
+  Step(store_.get(), 1);
+  for (int i = 0; i < 40; ++i) {
+    const Ticket ticket = store_->SaveAsync(path_);
+    std::this_thread::sleep_for(i * std::chrono::microseconds(250));
+    const bool is_cancelled = ticket->Cancel();
+    const auto failure = test::FailureOf([&] { ticket->Wait(std::chrono::seconds(60)); });
+    EXPECT_EQ(is_cancelled, failure.code == Code::kCancelled) << failure.message;
+    EXPECT_TRUE(is_cancelled || !failure.code) << failure.message;
+    EXPECT_FALSE(ticket->Cancel());
+  }
+}
+
 TEST_P(StoreSnapshots, OfTwoThreadsThatSaveOneMayBeRefusedAndNoneFails) {
   Make(store_.get(), "momentum");
   Step(store_.get(), 1);
