@@ -27,9 +27,12 @@ struct Event {
   jlong listener = 0;
   jint level = kLast;  // of a line: 0 debug to 3 error
   std::string text = {};
-  uint64_t lost =
-      0;  // of a last event: lines since the last one that has found room; of the queue's mutex
+  Event* last = nullptr;  // of a line: its listener's
   Event* next = nullptr;
+  // Of a last event, guarded by the queue's mutex: lines that wait, and those that have found no room since the
+  // last one that has.
+  size_t waiting = 0;
+  uint64_t lost = 0;
 };
 
 class EventQueue {
@@ -43,12 +46,12 @@ class EventQueue {
   void PutLine(Event* last, jint level, const char* text) noexcept {
     const std::lock_guard lock(mutex_);
     try {
-      if (lines_ == kLinesMax) throw std::bad_alloc();
+      if (last->waiting == kLinesMax) throw std::bad_alloc();
       std::string line(text);
       if (last->lost > 0)
         line += " (" + std::to_string(last->lost) + " lines before this were lost)";
-      Append(new Event{last->listener, level, std::move(line)});
-      ++lines_;
+      Append(new Event{last->listener, level, std::move(line), last});
+      ++last->waiting;
       last->lost = 0;
     } catch (const std::bad_alloc&) {
       ++last->lost;
@@ -62,12 +65,12 @@ class EventQueue {
     Event* const event = first_;
     first_ = event->next;
     if (first_ == nullptr) end_ = &first_;
-    if (event->level != kLast) --lines_;
+    if (event->level != kLast) --event->last->waiting;  // the last one is behind its lines
     return event;
   }
 
  private:
-  static constexpr size_t kLinesMax = 1024;
+  static constexpr size_t kLinesMax = 1024;  // of one listener
 
   void Append(Event* event) {
     *end_ = event;
@@ -80,7 +83,6 @@ class EventQueue {
   // Guarded by the mutex.
   Event* first_ = nullptr;
   Event** end_ = &first_;
-  size_t lines_ = 0;
 };
 
 // Never destroyed: when the process ends, a thread of Java's may still wait here.
@@ -109,5 +111,9 @@ inline jlong event_listener(void* event) { return static_cast<adapter::Event*>(e
 inline jint event_level(void* event) { return static_cast<adapter::Event*>(event)->level; }
 inline const char* event_text(void* event) {
   return static_cast<adapter::Event*>(event)->text.c_str();
+}
+// Of a last event, which nobody changes any more: lines that the listener has not been told of.
+inline jlong event_lost(void* event) {
+  return static_cast<jlong>(static_cast<adapter::Event*>(event)->lost);
 }
 inline void event_release(void* event) { delete static_cast<adapter::Event*>(event); }

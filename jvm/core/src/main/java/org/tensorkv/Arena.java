@@ -11,7 +11,7 @@ import java.util.List;
  * own.
  */
 final class Arena {
-  private static final int BYTES = 8 << 10;
+  private static final int BYTES = 2 << 10;  // each virtual thread has an arena, too
 
   private final ByteBuffer buffer = ByteBuffer.allocateDirect(BYTES).order(ByteOrder.nativeOrder());
   private final long address = Memory.addressOf(buffer);

@@ -13,6 +13,7 @@ final class Events {
   private static final Duration PAUSE = Duration.ofSeconds(1);
 
   private static final int LAST = -1;
+  private static final int WARNING = 2;
 
   private static final Map<Long, Listener> LISTENERS = new HashMap<>();  // guarded by this class
   private static long newest = 0;
@@ -80,7 +81,12 @@ final class Events {
       long id = Native.event_listener(event);
       int level = Native.event_level(event);
       if (level == LAST) {
-        forget(id).end();
+        Listener listener = forget(id);
+        long lost = Native.event_lost(event);
+        if (lost > 0) {
+          listener.line(WARNING, "the last " + lost + " lines were lost");
+        }
+        listener.end();
       } else {
         find(id).line(level, Memory.text(Native.event_text(event)));
       }

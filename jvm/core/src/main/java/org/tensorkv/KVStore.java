@@ -198,7 +198,12 @@ public final class KVStore implements AutoCloseable {
 
   /** The key's value as a new array. */
   public NDArray pull(Key key) {
-    KeyInfo info = describe(key);
+    KeyInfo info;
+    try {
+      info = describe(key);
+    } catch (KVException error) {
+      throw new KVException(error.code(), error.getMessage().replaceFirst("^describe", "pull"));
+    }
     NDArray out = NDArray.empty(info.shape(), info.dtype(), info.context());
     pull(Item.ofCall(key, out));
     return out;

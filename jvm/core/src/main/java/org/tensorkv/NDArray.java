@@ -153,7 +153,8 @@ public final class NDArray implements AutoCloseable {
 
   /**
    * The memory of a direct buffer from its position to its limit, never copied. It is kept until
-   * nobody needs it any more; operations see what is written to it.
+   * nobody needs it any more; operations see what is written to it. Memory of a segment whose arena is closed
+   * by hand is gone before that: such an arena has to outlive the array, which an automatic one does by itself.
    *
    * @param buffer in the machine's byte order; one that is read-only makes a read-only array
    * @throws KVException {@link Code#INVALID_ARGUMENT}: the buffer is not direct, or of another size

@@ -63,6 +63,8 @@ final class Native {
 
   static native @Cast("jlong") long event_text(@Cast("void*") long event);
 
+  static native @Cast("jlong") long event_lost(@Cast("void*") long event);
+
   static native void event_release(@Cast("void*") long event);
 
   // ---- errors and text

@@ -32,11 +32,23 @@ final class OpenStores {
     if (!OPEN.remove(store)) {
       return;
     }
+    boolean isClosed = true;
     try (Call call = new Call()) {
-      call.check(
-          Native.tkv_store_close(call.use(store), hasFailed ? 1 : 0, call.error()));
+      int code = Native.tkv_store_close(call.use(store), hasFailed ? 1 : 0, call.error());
+      isClosed = code == Code.OK || !isOpen(store);  // an updater of the store cannot close it
+      call.check(code);
     } finally {
-      store.close();
+      if (isClosed) {
+        store.close();
+      } else {
+        OPEN.add(store);
+      }
+    }
+  }
+
+  private static boolean isOpen(Handle store) {
+    try (Call call = new Call()) {
+      return Native.tkv_store_size(call.use(store), call.out(), 0) == Code.OK;
     }
   }
 

@@ -17,6 +17,9 @@ final class Patience {
 
   /** In milliseconds, as the library counts. */
   static long millis(Duration patience) {
+    if (patience.isNegative()) {
+      return -1;  // which the library refuses
+    }
     return (patience.compareTo(CENTURY) > 0 ? CENTURY : patience).toMillis();
   }
 }

@@ -69,7 +69,7 @@ final class KVStoreTest {
     Expect.all(2.5, value);
     value.set(9);
     Expect.all(2.5, kv.pull("w"));
-    Expect.fails(Code.NOT_FOUND, "'v'", () -> kv.pull("v"));
+    Expect.fails(Code.NOT_FOUND, "pull 'v': no such key", () -> kv.pull("v"));
     Expect.fails(Code.INVALID_ARGUMENT, "an integer key", () -> kv.pull(4));
     Expect.fails(Code.INVALID_ARGUMENT, "null", () -> kv.pull((String) null));
   }

@@ -162,13 +162,18 @@ final class UpdaterTest {
   }
 
   @Test
-  void anUpdaterMayCloseItsStore() {
+  void anUpdaterCannotCloseItsStoreWhichStaysOpen() {
     kv.init("w", full(0));
-    kv.setUpdater((key, sum, stored) -> kv.close());
-    assertThrows(KVException.class, () -> {
-      kv.push("w", full(1));
-      kv.pull(Key.of("w"));
-    });
+    kv.setUpdater(
+        (key, sum, stored) -> {
+          Expect.fails(Code.FAILED_PRECONDITION, "updater", kv::close);
+          stored.set(sum);
+        });
+    kv.push("w", full(1));
+    assertFalse(kv.isClosed());
+    holds(1, Key.of("w"));
+    kv.close();
+    assertTrue(kv.isClosed());
   }
 
   @Test

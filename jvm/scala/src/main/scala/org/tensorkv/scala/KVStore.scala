@@ -180,8 +180,8 @@ final class KVStore private (val asJava: JavaKVStore) extends NativeResource {
   override def dispose(): Unit = if (!isDisposed) {
     try if (hasBarrierBeforeExit) barrier()
     finally {
-      asJava.close()
-      replace(null)
+      try asJava.close()
+      finally if (isDisposed) replace(null)
     }
   }
 
