@@ -167,9 +167,9 @@ int CommandLine::Execute(std::vector<std::string> words) {
 }
 
 void CommandLine::Parse(std::vector<std::string> words) {
-  if (words.size() <= 3 && words.size() > 1 && words[1] == "help") {
+  if (words.size() > 1 && words[1] == "help") {
     words.erase(words.begin() + 1);
-    words.emplace_back("--help");
+    words.insert(words.begin() + (words.size() > 1 ? 2 : 1), "--help");
   }
   std::vector<std::string> command;
   if (passing_on_ != nullptr) command = TakeCommand(*passing_on_, &words);

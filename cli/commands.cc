@@ -1,5 +1,6 @@
 #include "commands.h"
 
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
@@ -39,9 +40,14 @@ const CLI::Validator kHost(
       return std::string(text.empty() || text[0] == '-' ? "is no name of a host" : "");
     },
     "");
-// Of a number without a sign, which the parser wraps around.
+// Of a whole number, whose sign the parser wraps around and whose size it cuts.
 const CLI::Validator kNatural(
-    [](const std::string& text) { return std::string(text.starts_with('-') ? "is negative" : ""); },
+    [](const std::string& text) {
+      uint64_t number = 0;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+      const bool is_one = error == std::errc() && end == text.data() + text.size();
+      return std::string(is_one ? "" : "is no whole number from 0 to 2^64 - 1");
+    },
     "");
 
 // A number within bounds, which the parser's message has, and not its help.
@@ -177,8 +183,11 @@ void AddHead(CommandLine* line) {
 
 int ShowConfig(Form form) {
   const std::string text = ConfigText();
+  const std::vector<std::string> warnings = UnknownVariables();
   if (form == Form::kText) {
     std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+    for (const std::string& one : warnings) std::fprintf(stderr, "tkv: %s\n", one.c_str());
     return kDone;
   }
   JsonObject config("config");
@@ -187,6 +196,7 @@ int ShowConfig(Form form) {
     const size_t equals = one.find(" = ");
     config.Add(one.substr(0, equals), one.substr(equals + 3));
   }
+  config.Add("warnings", warnings);
   Print(config);
   return kDone;
 }
@@ -214,6 +224,7 @@ void AddExplain(CommandLine* line) {
                    "NAME=VALUE: a hyperparameter that is not at its default")
       ->allow_extra_args(false);
   explain->add_option("--round", options->round, "For which numbers are shown")
+      ->check(kNatural)
       ->check(Between(1.0, 9007199254740992.0))
       ->capture_default_str();
   explain->add_option("--workers", options->workers, "That push in that round")

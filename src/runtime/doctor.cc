@@ -152,6 +152,8 @@ Finding Variables() {
   const char* const repair = "unset it or mend it; docs/launching.md lists them";
   try {
     OptionsFromEnvironment();
+    const std::vector<std::string> unknown = UnknownVariables();
+    if (!unknown.empty()) return {Kind::kBad, "variables", Join(unknown, "; "), repair};
     const bool has_token = !TokenFromEnvironment().empty();
     if (!IsLaunched()) {
       return {Kind::kGood, "variables",

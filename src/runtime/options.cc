@@ -297,7 +297,6 @@ std::string ConfigText() {
   line("large_operation_cores", options.threads == 0 ? ThreadsFor(0) : options.threads);
   for (const OptionInfo& option : OptionTable())
     line(option.name, OptionText(options, option.name));
-  for (const std::string& sentence : UnknownVariables()) text += Format("warning: {}\n", sentence);
   return text;
 }
 

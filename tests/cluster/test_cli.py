@@ -90,7 +90,9 @@ def test_config_as_json_has_what_the_text_has(processes):
     _, said = finish(processes.start([*TKV, "config"]))
     lines = dict(line.split(" = ", 1) for line in said.splitlines())
     _, [config] = objects(processes, "config")
-    assert config == {"event": "config", **lines}
+    assert config == {"event": "config", **lines, "warnings": []}
+    _, [config] = objects(processes, "config", TKV_STALENES="2")
+    assert len(config["warnings"]) == 1 and "TKV_STALENES" in config["warnings"][0]
 
 
 def test_launch_as_json_tells_lines_notes_and_the_status_and_leaves_the_words_of_the_command(processes):
