@@ -39,10 +39,13 @@ size_t Optimizer::IndexOf(std::string_view name) const {
     if (params[i].name == name) return i;
   }
   std::vector<std::string_view> names;
+  names.reserve(params.size());
   for (const Program::Param& param : params) names.push_back(param.name);
   const std::string_view nearest = Nearest(name, names);
   throw Fail(Code::kInvalidArgument, "optimizer '{}': no hyperparameter '{}'{}", program_.name(),
-             name, nearest.empty() ? "" : Format("; did you mean '{}'?", nearest));
+             name,
+             nearest.empty() ? "; there are " + Join(names, ", ")
+                             : Format("; did you mean '{}'?", nearest));
 }
 
 // One that is none would make every value that it touches none, too.

@@ -259,6 +259,9 @@ class Parser {
     std::vector<std::string_view> names = {kReduceSum, kNormal};
     names.reserve(names.size() + std::size(kNamedOps));
     for (const NamedOp& op : kNamedOps) names.push_back(op.name);
+    if (names_.find(std::string(word)) != names_.end()) {
+      Refuse("'{}' is a value; the operation comes before its operands: add {} ...", word, word);
+    }
     const std::string_view nearest = Nearest(word, names);
     if (!nearest.empty()) Refuse("'{}' is no operation; did you mean '{}'?", word, nearest);
     Refuse("'{}' is no operation; there are {}", word, Join(names, " "));

@@ -54,6 +54,9 @@ TEST(Program, EveryMistakeNamesItsLine) {
       "le gt ge eq ne neg abs select div sqrt sign pow floor exp log cos");
   EXPECT_EQ(Refusal("program p\nw = dvi value sum\n"),
             "program, line 2: 'dvi' is no operation; did you mean 'div'?");
+  EXPECT_EQ(
+      Refusal("program p\nw = sum + value\n"),
+      "program, line 2: 'sum' is a value; the operation comes before its operands: add sum ...");
   EXPECT_EQ(Refusal("program p\nw = add value x\n"), "program, line 2: 'x' is not defined");
   EXPECT_EQ(Refusal("program p\nparam rate 1\nw = mul value rte\n"),
             "program, line 3: 'rte' is not defined; did you mean 'rate'?");
