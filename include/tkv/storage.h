@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tkv/api.h"
+#include "tkv/pending.h"
 
 namespace tkv {
 
@@ -25,26 +26,8 @@ struct Memory {
   bool operator==(const Memory&) const noexcept = default;
 };
 
-class Stream;  // work of a device, in order; no device is built yet
-
-// An operation under way that reads or writes a Storage.
-class TKV_API Pending {
- public:
-  virtual ~Pending() = default;
-  virtual bool done() const noexcept = 0;
-  //   blocks  until done, at most `patience`
-  //   throws  kDeadlineExceeded, or the operation's own error
-  virtual void Wait(std::chrono::nanoseconds patience) = 0;
-  // True where work that the stream gets from now on waits for the operation by itself; false where
-  // the host has to wait, as it has for an operation of the host.
-  virtual bool Order(Stream* /*stream*/) { return false; }
-};
-
 // What somebody is about to do with memory; writing includes reading.
 enum class Access : uint8_t { kRead, kWrite };
-
-// Longest wait for operations on an array where no store says how long.
-inline constexpr std::chrono::nanoseconds kHazardPatience = std::chrono::seconds(600);
 
 // Thread-safe.  The bytes themselves are not guarded: the hazards below order the operations of
 // this library.
@@ -118,16 +101,12 @@ class TKV_API Storage final {
   }
 
  private:
-  struct Use {
-    std::shared_ptr<Pending> operation;
-    bool writes;
-  };
-  using Uses = std::vector<Use>;
+  using Uses = std::vector<PendingUse>;
 
   void Wait(Access access, std::chrono::nanoseconds patience, Stream* stream = nullptr);
   bool FindInTheWay(Access access);
   [[noreturn]] static void ThrowNotOfHost();
-  bool Add(Use use);
+  bool Add(PendingUse use);
   std::unique_lock<std::mutex> Lock();
   Uses TakeEnded();  // with the lock
 

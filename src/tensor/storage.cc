@@ -141,8 +141,8 @@ Registry& AllOperations() {
 }  // namespace
 
 Storage::Uses Storage::TakeEnded() {
-  const auto ended = std::stable_partition(uses_.begin(), uses_.end(),
-                                           [](const Use& use) { return !use.operation->done(); });
+  const auto ended = std::stable_partition(
+      uses_.begin(), uses_.end(), [](const PendingUse& use) { return !use.operation->done(); });
   Uses taken(std::make_move_iterator(ended), std::make_move_iterator(uses_.end()));
   uses_.erase(ended, uses_.end());
   has_pending_.store(!uses_.empty(), std::memory_order_release);
@@ -164,7 +164,7 @@ std::unique_lock<std::mutex> Storage::Lock() {
   return std::unique_lock(mutex_);
 }
 
-bool Storage::Add(Use use) {
+bool Storage::Add(PendingUse use) {
   AllOperations().Add(use.operation);
   Uses ended;  // dropped without the lock: with an operation may go the last handle on other arrays
   const auto lock = Lock();
@@ -192,7 +192,7 @@ void Storage::Wait(Access access, std::chrono::nanoseconds patience, Stream* str
     ended = TakeEnded();
     waited_for = uses_;
   }
-  for (const Use& use : waited_for) {
+  for (const PendingUse& use : waited_for) {
     if (!StandsInTheWay(use.writes, access)) continue;
     if (stream != nullptr && use.operation->Order(stream)) continue;
     use.operation->Wait(patience);
@@ -201,7 +201,7 @@ void Storage::Wait(Access access, std::chrono::nanoseconds patience, Stream* str
 
 bool Storage::FindInTheWay(Access access) {
   const auto lock = Lock();
-  return std::any_of(uses_.begin(), uses_.end(), [&](const Use& use) {
+  return std::any_of(uses_.begin(), uses_.end(), [&](const PendingUse& use) {
     return StandsInTheWay(use.writes, access) && !use.operation->done();
   });
 }
@@ -210,7 +210,7 @@ void Storage::MarkForeign(Access access, std::chrono::nanoseconds patience) {
   for (;;) {
     if (has_pending_.load(std::memory_order_acquire)) Wait(access, patience);
     const auto lock = Lock();
-    const bool is_free = std::none_of(uses_.begin(), uses_.end(), [&](const Use& use) {
+    const bool is_free = std::none_of(uses_.begin(), uses_.end(), [&](const PendingUse& use) {
       return StandsInTheWay(use.writes, access) && !use.operation->done();
     });
     if (!is_free) continue;  // another thread has begun something meanwhile

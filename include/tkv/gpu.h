@@ -1,0 +1,32 @@
+// The GPUs of this machine.
+//
+// Thread-safe.  NVIDIA's driver is loaded when a GPU is first asked for, never before.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "tkv/api.h"
+
+namespace tkv {
+
+// How many GPUs arrays can live on; 0 where there is no driver that can be used.
+TKV_API int GpuCount();
+
+struct GpuMemory {
+  size_t free_bytes =
+      0;  // that the driver has; blocks that this process keeps to use again are not free
+  size_t total_bytes = 0;
+};
+
+//   throws  kUnimplemented, kInvalidArgument  there is no such GPU
+//           kUnavailable  it is lost
+TKV_API GpuMemory GpuMemoryOf(int32_t index);
+
+// What host threads that wait for a GPU call about every 50 ms; what it throws ends the wait.  Set once,
+// before GPUs are used: by a binding whose users can interrupt.
+TKV_API void SetGpuInterrupt(std::function<void()> interrupt);
+
+}  // namespace tkv

@@ -1,0 +1,178 @@
+#include "device/device.h"
+
+#include <array>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/format.h"
+#include "base/process.h"
+
+namespace tkv {
+namespace {
+
+// The driver, where it is there, and the devices that are open.
+class Devices {
+ public:
+  Devices() {
+    try {
+      driver_ = cuda::LoadDriver();
+      Count();
+    } catch (const Error& error) {
+      absent_ = error;
+    }
+  }
+
+  int count() const noexcept { return static_cast<int>(open_.size()); }
+
+  Device& Get(int32_t index) {
+    Check(index);
+    std::atomic<Device*>& slot = open_[static_cast<size_t>(index)];
+    if (Device* const device = slot.load(std::memory_order_acquire)) return *device;
+    std::lock_guard lock(mutex_);
+    if (slot.load(std::memory_order_relaxed) == nullptr) {
+      // Never destroyed: arrays may be used until the process ends.
+      slot.store(new Device(&*driver_, index), std::memory_order_release);
+    }
+    return *slot.load(std::memory_order_relaxed);
+  }
+
+ private:
+  void Count() {
+    int count = 0;
+    const cuda::Result result = driver_->DeviceGetCount(&count);
+    if (result != cuda::Result::kSuccess) {
+      throw Fail(Code::kUnavailable, "the NVIDIA driver does not count its GPUs: {}",
+                 driver_->Describe(result));
+    }
+    open_ = std::vector<std::atomic<Device*>>(static_cast<size_t>(count));
+  }
+
+  void Check(int32_t index) const {
+    if (absent_) {
+      throw Fail(absent_->code(), "context gpu({}): {}; cpu(i) is host memory", index,
+                 absent_->what());
+    }
+    if (birth_ != ForkGeneration()) {
+      throw Fail(
+          Code::kFailedPrecondition,
+          "context gpu({}): this process was forked from one that has used the NVIDIA driver, "
+          "which does not work in both; use the method 'spawn', or GPUs in the child alone",
+          index);
+    }
+    if (index < 0 || index >= count()) {
+      throw Fail(Code::kInvalidArgument,
+                 "context gpu({}): this machine has {} GPUs, from gpu(0) on", index, count());
+    }
+  }
+
+  const unsigned birth_ = ForkGeneration();
+  std::optional<cuda::Driver> driver_;
+  std::optional<Error> absent_;
+  std::vector<std::atomic<Device*>> open_;
+  std::mutex mutex_;
+};
+
+Devices& AllDevices() {
+  static Devices* const all = new Devices;
+  return *all;
+}
+
+std::timed_mutex& EnqueueMutex() {
+  static auto* const mutex = new std::timed_mutex;
+  return *mutex;
+}
+
+std::function<void()>& InterruptSlot() {
+  static auto* const interrupt = new std::function<void()>;
+  return *interrupt;
+}
+
+}  // namespace
+
+// ----------------------------------------------------------------------------------------- stream
+Stream::Stream(Device* device) : device_(*device) {
+  device_.Do("create a stream", device_.driver().StreamCreate, &handle_, cuda::kNonBlocking, 0);
+}
+
+Stream::~Stream() { device_.Call(device_.driver().StreamDestroy, handle_); }
+
+// ----------------------------------------------------------------------------------------- device
+Device& Device::Get(int32_t index) { return AllDevices().Get(index); }
+
+int Device::Count() { return AllDevices().count(); }
+
+Device::Device(const cuda::Driver* driver, int32_t index)
+    : driver_(*driver), index_(index), birth_(ForkGeneration()) {
+  std::array<char, 128> name{};
+  Check(driver_.DeviceGet(&handle_, index), "open it");
+  Check(driver_.DeviceGetName(name.data(), static_cast<int>(name.size()), handle_), "name it");
+  Check(driver_.DeviceGetAttribute(&multiprocessors_, cuda::kMultiprocessorCount, handle_),
+        "count its multiprocessors");
+  name_ = name.data();
+  Check(driver_.PrimaryContextRetain(&context_, handle_), "make its context");
+  try {
+    for (auto* const stream : {&compute_, &to_device_, &to_host_}) {
+      *stream = std::make_unique<Stream>(this);
+    }
+  } catch (...) {
+    compute_.reset();
+    to_device_.reset();
+    driver_.PrimaryContextRelease(handle_);
+    throw;
+  }
+}
+
+bool Device::is_usable() const noexcept {
+  return lost_by_.load(std::memory_order_acquire) == cuda::Result::kSuccess &&
+         birth_ == ForkGeneration();
+}
+
+void Device::CheckUsable() const {
+  if (is_usable()) return;
+  if (birth_ != ForkGeneration()) {
+    throw Fail(Code::kFailedPrecondition,
+               "gpu({}): it belongs to the process that this one was forked from", index_);
+  }
+  throw Fail(Code::kUnavailable, "gpu({}): lost: {}: {}", index_,
+             lost_in_.load(std::memory_order_relaxed),
+             driver_.Describe(lost_by_.load(std::memory_order_relaxed)));
+}
+
+void Device::Lose(const char* verb, cuda::Result result) noexcept {
+  std::lock_guard lock(losing_);
+  if (lost_by_.load(std::memory_order_relaxed) != cuda::Result::kSuccess) return;
+  lost_in_.store(verb, std::memory_order_relaxed);
+  lost_by_.store(result, std::memory_order_release);
+}
+
+void Device::Check(cuda::Result result, const char* verb) {
+  if (result == cuda::Result::kSuccess) return;
+  if (cuda::IsSticky(result)) {
+    Lose(verb, result);
+    CheckUsable();
+  }
+  const Code code =
+      result == cuda::Result::kOutOfMemory ? Code::kResourceExhausted : Code::kInternal;
+  throw Fail(code, "gpu({}): {}: {}", index_, verb, driver_.Describe(result));
+}
+
+GpuMemory Device::memory() {
+  GpuMemory memory;
+  Do("look at its memory", driver_.MemGetInfo, &memory.free_bytes, &memory.total_bytes);
+  return memory;
+}
+
+// ------------------------------------------------------------------------------------------ waits
+EnqueueLock::EnqueueLock() : lock_(LockPatiently(&EnqueueMutex(), "give a GPU work")) {}
+
+const std::function<void()>& GpuInterrupt() { return InterruptSlot(); }
+
+// ----------------------------------------------------------------------------------------- public
+int GpuCount() { return Device::Count(); }
+
+GpuMemory GpuMemoryOf(int32_t index) { return Device::Get(index).memory(); }
+
+void SetGpuInterrupt(std::function<void()> interrupt) { InterruptSlot() = std::move(interrupt); }
+
+}  // namespace tkv

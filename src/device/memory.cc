@@ -1,0 +1,85 @@
+#include "device/memory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/format.h"
+#include "base/round_up.h"
+#include "device/device.h"
+
+namespace tkv {
+namespace {
+
+constexpr size_t kGranularity = 512;
+constexpr size_t kBytesMax = size_t{1} << 62;
+
+// A kept block serves where at most an eighth of it is wasted.
+size_t LargestFor(size_t bytes) { return bytes + bytes / 8; }
+
+}  // namespace
+
+Block BlockCache::FindKept(size_t bytes) {
+  std::lock_guard lock(mutex_);
+  const auto found = kept_.lower_bound(bytes);
+  if (found == kept_.end() || found->first > LargestFor(bytes)) return {};
+  return kept_.extract(found);
+}
+
+cuda::Result BlockCache::Allocate(size_t bytes, cuda::Address* address) {
+  device_.CheckUsable();
+  return device_.Call(device_.driver().MemAlloc, address, bytes);
+}
+
+Block BlockCache::Take(size_t bytes) {
+  if (bytes > kBytesMax) bytes = kBytesMax;  // which no device has
+  const size_t rounded = RoundUp(std::max<size_t>(bytes, 1), kGranularity);
+  if (Block kept = FindKept(rounded)) return kept;
+  std::multimap<size_t, BlockUse> made;  // before the driver's memory, which it then holds
+  Block block = made.extract(made.emplace(rounded, BlockUse{}));
+  cuda::Result result = Allocate(rounded, &block.mapped().address);
+  if (result == cuda::Result::kOutOfMemory) {
+    Flush();
+    result = Allocate(rounded, &block.mapped().address);
+  }
+  if (result == cuda::Result::kOutOfMemory) {
+    throw Fail(Code::kResourceExhausted, "allocate: gpu({}) has no {} bytes of memory: {} are free",
+               device_.index(), bytes, device_.memory().free_bytes);
+  }
+  device_.Check(result, "allocate");
+  return block;
+}
+
+void BlockCache::Give(Block block) noexcept {
+  if (!device_.is_usable()) return;
+  std::erase_if(block.mapped().pending,
+                [](const PendingUse& use) { return use.operation->done(); });
+  std::lock_guard lock(mutex_);
+  kept_.insert(std::move(block));
+}
+
+void BlockCache::Flush() {
+  for (;;) {
+    Block block;
+    {
+      std::lock_guard lock(mutex_);
+      if (kept_.empty()) return;
+      block = kept_.extract(kept_.begin());
+    }
+    try {
+      for (const PendingUse& use : block.mapped().pending) use.operation->Wait(kHazardPatience);
+    } catch (...) {
+      Give(std::move(block));
+      throw;
+    }
+    device_.Do("release memory", device_.driver().MemFree, block.mapped().address);
+  }
+}
+
+size_t BlockCache::kept_bytes() const {
+  std::lock_guard lock(mutex_);
+  size_t bytes = 0;
+  for (const auto& [size, use] : kept_) bytes += size;
+  return bytes;
+}
+
+}  // namespace tkv

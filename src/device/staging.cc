@@ -1,0 +1,93 @@
+#include "device/staging.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/format.h"
+#include "base/wait.h"
+#include "device/device.h"
+
+namespace tkv {
+
+std::unique_lock<std::timed_mutex> LockPatiently(std::timed_mutex* mutex, const char* verb) {
+  std::unique_lock lock(*mutex, std::defer_lock);
+  const bool is_locked = WaitUntil(
+      nullptr, DeadlineAfter(kHazardPatience), GpuInterrupt(),
+      [&] { return lock.owns_lock() || lock.try_lock(); },
+      [&](std::chrono::nanoseconds longest) { (void)lock.try_lock_for(longest); });
+  if (is_locked) return lock;
+  throw Fail(Code::kDeadlineExceeded, "{}: another thread's has not ended within {} s", verb,
+             std::chrono::duration<double>(kHazardPatience).count());
+}
+
+// Makes the chunks that a copy of so many pieces needs.
+void Staging::Prepare(size_t pieces) {
+  for (size_t i = 0; i < std::min(pieces, kChunks); ++i) {
+    Chunk& chunk = OfPiece(i);
+    if (chunk.data != nullptr) continue;
+    auto use = std::make_unique<Event>(&device_);
+    use->Abandon();  // nothing uses the chunk yet
+    device_.Do("allocate pinned memory", device_.driver().MemHostAlloc, &chunk.data, kChunkBytes,
+               cuda::kPortable);
+    chunk.use = std::move(use);
+  }
+}
+
+void Staging::CopyToDevice(const void* source, cuda::Address target, size_t bytes, Stream* stream,
+                           Event* done) {
+  const auto lock = LockPatiently(&mutex_, "copy to a GPU");
+  const size_t pieces = PiecesOf(bytes);
+  Prepare(pieces);
+  OfPiece(0).use->Wait(kHazardPatience);
+  for (size_t i = 0; i < pieces; ++i) {
+    Chunk& chunk = OfPiece(i);
+    const size_t at = i * kChunkBytes;
+    const size_t size = std::min(kChunkBytes, bytes - at);
+    // From here on the target is neither old nor new, so a user's interrupt has to wait, too.
+    if (!chunk.use->EndsWithin(kHazardPatience, {})) {
+      device_.Lose("copy to the device", cuda::Result::kLaunchTimeout);
+    }
+    device_.CheckUsable();
+    std::memcpy(chunk.data, static_cast<const std::byte*>(source) + at, size);
+    const auto result = device_.Call(device_.driver().CopyToDevice, target + at,
+                                     static_cast<const void*>(chunk.data), size, stream->handle());
+    if (result != cuda::Result::kSuccess && i > 0) device_.Lose("copy to the device", result);
+    device_.Check(result, "copy to the device");
+    chunk.use->Record(stream);
+  }
+  first_ += pieces;
+  done->Record(stream);
+}
+
+void Staging::CopyToHost(cuda::Address source, void* target, size_t bytes, Stream* stream,
+                         Event* done) {
+  const auto lock = LockPatiently(&mutex_, "copy from a GPU");
+  const size_t pieces = PiecesOf(bytes);
+  Prepare(pieces);
+  size_t asked = 0;
+  const auto ask = [&] {
+    Chunk& chunk = OfPiece(asked);
+    const size_t at = asked * kChunkBytes;
+    chunk.use->Wait(kHazardPatience);
+    device_.Do("copy to the host", device_.driver().CopyToHost, chunk.data, source + at,
+               std::min(kChunkBytes, bytes - at), stream->handle());
+    chunk.use->Record(stream);
+    ++asked;
+  };
+  try {
+    for (size_t i = 0; i < pieces; ++i) {
+      while (asked < pieces && asked < i + kChunks) ask();
+      const size_t at = i * kChunkBytes;
+      OfPiece(i).use->Wait(kHazardPatience);
+      std::memcpy(static_cast<std::byte*>(target) + at, OfPiece(i).data,
+                  std::min(kChunkBytes, bytes - at));
+    }
+  } catch (...) {
+    if (asked > 0) done->Record(stream);
+    throw;
+  }
+  first_ += pieces;
+  done->Record(stream);
+}
+
+}  // namespace tkv
