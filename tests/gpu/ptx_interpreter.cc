@@ -320,6 +320,7 @@ class PtxParser {
 
   // .visible .entry NAME .param .u64 NAME | .visible .entry NAME .param .align 8 .b8 NAME[BYTES]
   void Entry(const std::vector<std::string_view>& words) {
+    if (words.size() > 2) kernel_.name_ = words[2];
     if (words.size() == 6 && words[4] == ".u64") {
       parameter_ = words[5];
       kernel_.parameter_bytes_ = 8;
@@ -490,7 +491,7 @@ using Threads = std::bitset<kThreads>;
 class Block {
  public:
   Block(std::span<const PtxKernel::Instruction> instructions, uint32_t register_count,
-        uint32_t number, uint32_t grid, std::span<const std::byte> parameter, DeviceMemory* memory)
+        uint32_t number, uint32_t grid, std::span<const std::byte> parameter, PtxMemory* memory)
       : instructions_(instructions),
         number_(number),
         grid_(grid),
@@ -649,7 +650,7 @@ class Block {
   const uint32_t number_;
   const uint32_t grid_;
   const std::span<const std::byte> parameter_;
-  DeviceMemory& memory_;
+  PtxMemory& memory_;
   std::vector<uint64_t> registers_;
   std::vector<Threads> written_;         // by register
   std::map<uint32_t, Threads> waiting_;  // by place
@@ -660,7 +661,7 @@ class Block {
 }  // namespace
 
 void PtxKernel::Launch(uint32_t blocks, std::span<const std::byte> parameter,
-                       DeviceMemory* memory) const {
+                       PtxMemory* memory) const {
   if (parameter.size() > parameter_bytes_) {
     throw Wrong("{} bytes of parameter, the kernel declares {}", parameter.size(),
                 parameter_bytes_);

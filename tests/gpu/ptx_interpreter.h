@@ -25,8 +25,20 @@ class PtxError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// What a kernel reads and writes.
+class PtxMemory {
+ public:
+  virtual ~PtxMemory() = default;
+  // Forgets which thread has read and written what.
+  virtual void BeginLaunch() = 0;
+  // Of a thread, whose number is not 0; `bytes` is also the alignment.
+  //   throws  PtxError
+  virtual void Load(uint64_t address, void* target, size_t bytes, uint32_t thread) = 0;
+  virtual void Store(uint64_t address, const void* source, size_t bytes, uint32_t thread) = 0;
+};
+
 // Memory of a pretended device, in ranges that lie far apart.
-class DeviceMemory {
+class DeviceMemory final : public PtxMemory {
  public:
   // A range that nobody has written, whose address is a multiple of 4,096 and `misaligned_by`.
   //   returns  its device address
@@ -37,12 +49,9 @@ class DeviceMemory {
   void Write(uint64_t address, std::span<const std::byte> bytes);
   std::vector<std::byte> Read(uint64_t address, size_t bytes) const;
 
-  // Forgets which thread has read and written what.
-  void BeginLaunch();
-  // Of a thread, whose number is not 0; `bytes` is also the alignment.
-  //   throws  PtxError
-  void Load(uint64_t address, void* target, size_t bytes, uint32_t thread);
-  void Store(uint64_t address, const void* source, size_t bytes, uint32_t thread);
+  void BeginLaunch() override;
+  void Load(uint64_t address, void* target, size_t bytes, uint32_t thread) override;
+  void Store(uint64_t address, const void* source, size_t bytes, uint32_t thread) override;
 
  private:
   struct Byte {
@@ -70,7 +79,11 @@ class PtxKernel {
 
   //   parameter  the bytes of the kernel's parameter, which are at most as many as it declares
   //   throws     PtxError  naming the instruction
-  void Launch(uint32_t blocks, std::span<const std::byte> parameter, DeviceMemory* memory) const;
+  void Launch(uint32_t blocks, std::span<const std::byte> parameter, PtxMemory* memory) const;
+
+  const std::string& name() const { return name_; }
+  // So many bytes its parameter has.
+  size_t parameter_bytes() const { return parameter_bytes_; }
 
   // How often each form of an instruction stands in the text.
   const std::map<std::string, int>& forms() const { return forms_; }
@@ -102,6 +115,7 @@ class PtxKernel {
   friend class PtxParser;
   std::vector<Instruction> instructions_;
   uint32_t register_count_ = 0;
+  std::string name_;
   size_t parameter_bytes_ = 0;
   std::map<std::string, int> forms_;
 };
