@@ -27,8 +27,11 @@ struct Memory;
 // The memory that arrays of a context lie in.
 TKV_API Memory MemoryOf(const Context& context) noexcept;
 
-// Throws kUnimplemented where arrays cannot live in `context` on this machine, kInvalidArgument for
-// a negative index.
+// Whether arrays can live in `context`.
+//   throws  kInvalidArgument     a negative index, or the machine has fewer GPUs
+//           kUnimplemented       the machine has no driver of GPUs that can be used
+//           kUnavailable         the GPU is lost, or its driver does not start
+//           kFailedPrecondition  the process was forked from one that uses GPUs
 TKV_API void CheckUsable(const Context& context);
 
 }  // namespace tkv

@@ -26,13 +26,13 @@ class TKV_API NDArray {
   NDArray() = default;  // no array: `operator bool` is false, everything else is undefined
 
   // New arrays on `context`.  Empty is uninitialised.
-  //   throws  kResourceExhausted, kUnimplemented (a context that this machine does not have)
+  //   throws  kResourceExhausted, and as CheckUsable
   static NDArray Empty(const Shape& shape, DType dtype = DType::kF32, Context context = {});
   static NDArray Zeros(const Shape& shape, DType dtype = DType::kF32, Context context = {});
   // A copy of `values`, which has shape.size() elements of the C++ type that `dtype` names.
   static NDArray FromBytes(const void* values, const Shape& shape, DType dtype,
                            Context context = {});
-  // A view of foreign memory, never copied.
+  // A view of foreign memory of the host, never copied.
   //   strides  in elements, one per axis, any sign; empty means contiguous in C order
   //   owns     keeps `owner` until the last handle is gone
   static NDArray Wrap(void* data, const Shape& shape, DType dtype, Context context, bool read_only,
@@ -69,7 +69,9 @@ class TKV_API NDArray {
   NDArray Copy() const;
   // This array if it is contiguous, else a copy that is.
   NDArray Packed() const { return contiguous() ? *this : Copy(); }
-  // Copies the elements of `source`, which has the same shape and dtype, into this array.
+  // Copies the elements of `source`, which has the same shape and dtype, into this array, wherever the
+  // two lie.  What is written on a device may be under way when the call returns.
+  //   blocks  for what is in the way of the host; where the target is the host's, until it is written
   void CopyFrom(const NDArray& source) const;
 
  private:

@@ -26,6 +26,8 @@ struct Memory {
   bool operator==(const Memory&) const noexcept = default;
 };
 
+class DeviceBlock;
+
 // What somebody is about to do with memory; writing includes reading.
 enum class Access : uint8_t { kRead, kWrite };
 
@@ -36,8 +38,11 @@ class TKV_API Storage final {
 
  public:
   // Uninitialised memory; of the host: 64-byte aligned, with huge pages advised from 2 MiB on.
-  //   throws  kResourceExhausted  the system has no such memory
-  //           kUnimplemented      memory of a kind that this build does not have
+  // What has used the memory of a device before may still be under way, and is in the way of whoever
+  // uses it next.
+  //   throws  kResourceExhausted  the system, or the device, has no such memory
+  //           kUnimplemented      memory of a kind that this machine or this build does not have
+  //           kInvalidArgument, kUnavailable, kFailedPrecondition  as CheckUsable of a context
   static std::shared_ptr<Storage> Allocate(size_t bytes, Memory memory = {});
 
   // Memory of somebody else.  `owner` is released with the storage, on whichever thread drops it
@@ -103,6 +108,8 @@ class TKV_API Storage final {
  private:
   using Uses = std::vector<PendingUse>;
 
+  static std::shared_ptr<Storage> AllocateOnDevice(size_t bytes, Memory memory);
+
   void Wait(Access access, std::chrono::nanoseconds patience, Stream* stream = nullptr);
   bool FindInTheWay(Access access);
   [[noreturn]] static void ThrowNotOfHost();
@@ -116,6 +123,7 @@ class TKV_API Storage final {
   bool owned_;
   bool read_only_;
   std::shared_ptr<const void> owner_;
+  std::unique_ptr<DeviceBlock> block_;  // null: not of a device
   std::atomic<bool> foreign_{false};
   std::atomic<bool> has_pending_{false};  // a hint, so that an idle storage costs no lock
   std::atomic<unsigned> uses_birth_;      // the process, counted in forks, that `uses_` are of

@@ -1,6 +1,7 @@
 #include "tkv/context.h"
 
 #include "base/format.h"
+#include "device/device.h"
 #include "tkv/storage.h"
 
 namespace tkv {
@@ -18,11 +19,7 @@ void CheckUsable(const Context& context) {
   if (context.index < 0) {
     throw Fail(Code::kInvalidArgument, "context {}: the index is negative", context.ToString());
   }
-  if (context.kind == DeviceKind::kGpu) {
-    throw Fail(Code::kUnimplemented,
-               "context {}: this build of TensorKV has no GPU support; cpu(i) is host memory",
-               context.ToString());
-  }
+  if (context.kind == DeviceKind::kGpu) Device::Get(context.index).CheckUsable();
 }
 
 }  // namespace tkv

@@ -53,7 +53,10 @@ Context FromDLDevice(DLDevice device) {
       return Context::Cpu(0);
     case kDLCUDA:
     case kDLCUDAManaged:
-      return Context::Gpu(device.device_id);
+      throw Fail(
+          Code::kUnimplemented,
+          "dlpack: a tensor on GPU {}, whose streams are not followed yet; copy it to the host",
+          device.device_id);
     default:
       throw Fail(Code::kUnimplemented, "dlpack: device type {} is not supported; cpu is",
                  static_cast<int>(device.device_type));
@@ -97,6 +100,13 @@ struct Exported {
   Strides strides;
   Managed managed;
 };
+
+void CheckExportable(const NDArray& array) {
+  if (array.context().kind == DeviceKind::kCpu) return;
+  throw Fail(Code::kUnimplemented,
+             "dlpack: the array is on {}, whose streams are not told yet; copy it to cpu()",
+             array.context().ToString());
+}
 
 template <typename Managed>
 Exported<Managed>* Describe(const NDArray& array) {
@@ -153,12 +163,14 @@ DLManagedTensorVersioned* DescribeVersioned(const NDArray& array, Access access)
 }  // namespace
 
 DLManagedTensorVersioned* ToDLPackVersioned(const NDArray& array) {
+  CheckExportable(array);
   const Access access = array.read_only() ? Access::kRead : Access::kWrite;
   array.storage()->MarkForeign(access);
   return DescribeVersioned(array, access);
 }
 
 DLManagedTensorVersioned* LendByDLPack(const NDArray& array, Access access) {
+  CheckExportable(array);
   if (access == Access::kRead) {
     array.storage()->WaitReadable();
   } else {
@@ -168,6 +180,7 @@ DLManagedTensorVersioned* LendByDLPack(const NDArray& array, Access access) {
 }
 
 DLManagedTensor* ToDLPack(const NDArray& array) {
+  CheckExportable(array);
   if (array.read_only()) {
     throw Fail(Code::kInvalidArgument,
                "dlpack: the array is read-only, which needs DLPack 1.0 or later");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "tensor/device_copy.h"
 #include "tensor/strided.h"
 
 namespace tkv {
@@ -62,19 +63,32 @@ NDArray NDArray::Empty(const Shape& shape, DType dtype, Context context) {
 
 NDArray NDArray::Zeros(const Shape& shape, DType dtype, Context context) {
   NDArray array = Empty(shape, dtype, context);
-  std::memset(array.HostData(), 0, array.bytes());
+  if (IsOfDevice(array)) {
+    ZeroOnDevice(array);
+  } else {
+    std::memset(array.HostData(), 0, array.bytes());
+  }
   return array;
 }
 
 NDArray NDArray::FromBytes(const void* values, const Shape& shape, DType dtype, Context context) {
   NDArray array = Empty(shape, dtype, context);
-  if (array.bytes() > 0) std::memcpy(array.HostData(), values, array.bytes());
+  if (array.bytes() == 0) return array;
+  if (IsOfDevice(array)) {
+    CopyToDevice(values, array);
+  } else {
+    std::memcpy(array.HostData(), values, array.bytes());
+  }
   return array;
 }
 
 NDArray NDArray::Wrap(void* data, const Shape& shape, DType dtype, Context context, bool read_only,
                       std::shared_ptr<const void> owner, std::span<const int64_t> strides) {
   CheckUsable(context);
+  if (context.kind == DeviceKind::kGpu) {
+    throw Fail(Code::kUnimplemented,
+               "array: memory of others on {}; that of the host can be viewed", context.ToString());
+  }
   size_t bytes = CheckedBytes(shape, dtype);
   size_t offset = 0;  // of the first element in the memory that the strides reach
   NDArray array;
@@ -156,6 +170,7 @@ NDArray NDArray::WithContext(Context context) const {
   CheckUsable(context);
   NDArray view = *this;
   if (MemoryOf(context) != MemoryOf(context_)) {
+    if (context.kind == DeviceKind::kCpu) return CopyOnHost(*this, context);
     view = Empty(shape_, dtype_, context);
     view.CopyFrom(*this);
   }
@@ -175,6 +190,7 @@ void NDArray::CopyFrom(const NDArray& source) const {
                source.shape_.ToString(), Name(dtype_), shape_.ToString());
   }
   if (read_only()) throw Fail(Code::kInvalidArgument, "copy: the target is read-only");
+  if (IsOfDevice(source) || IsOfDevice(*this)) return CopyByDevice(source, *this);
   source.storage_->WaitReadable();
   storage_->WaitWritable();
   CopyElements(source, *this);

@@ -9,6 +9,7 @@
 #include "base/format.h"
 #include "base/process.h"
 #include "base/round_up.h"
+#include "device/device.h"
 
 namespace tkv {
 namespace {
@@ -34,6 +35,23 @@ void* MapHuge(size_t bytes) {
 
 }  // namespace
 
+// Memory of a device, which goes back to its cache with what still uses it.
+class DeviceBlock final {
+ public:
+  DeviceBlock(Device* device, size_t bytes)
+      : device_(*device), block_(device->blocks().Take(bytes)) {}
+  ~DeviceBlock() { device_.blocks().Give(std::move(block_)); }
+  DeviceBlock(const DeviceBlock&) = delete;
+  DeviceBlock& operator=(const DeviceBlock&) = delete;
+
+  void* data() const { return reinterpret_cast<void*>(block_.mapped().address); }
+  std::vector<PendingUse>& pending() { return block_.mapped().pending; }
+
+ private:
+  Device& device_;
+  Block block_;
+};
+
 Storage::Storage(Private /*key*/, void* data, size_t bytes, bool owned, bool read_only,
                  std::shared_ptr<const void> owner)
     : data_(data),
@@ -45,8 +63,9 @@ Storage::Storage(Private /*key*/, void* data, size_t bytes, bool owned, bool rea
       uses_birth_(ForkGeneration()) {}
 
 std::shared_ptr<Storage> Storage::Allocate(size_t bytes, Memory memory) {
+  if (memory.kind == Memory::Kind::kDevice) return AllocateOnDevice(bytes, memory);
   if (memory.kind != Memory::Kind::kHost) {
-    throw Fail(Code::kUnimplemented, "allocate: this build of TensorKV has host memory only");
+    throw Fail(Code::kUnimplemented, "allocate: this build of TensorKV has no pinned memory");
   }
   void* data = nullptr;
   if (bytes >= kHugePage) {
@@ -60,6 +79,16 @@ std::shared_ptr<Storage> Storage::Allocate(size_t bytes, Memory memory) {
   return std::make_shared<Storage>(Private(), data, bytes, true, false, nullptr);
 }
 
+std::shared_ptr<Storage> Storage::AllocateOnDevice(size_t bytes, Memory memory) {
+  auto block = std::make_unique<DeviceBlock>(&Device::Get(memory.index), bytes);
+  auto storage = std::make_shared<Storage>(Private(), block->data(), bytes, true, false, nullptr);
+  storage->memory_ = memory;
+  storage->uses_ = std::move(block->pending());
+  storage->has_pending_.store(!storage->uses_.empty(), std::memory_order_release);
+  storage->block_ = std::move(block);
+  return storage;
+}
+
 std::shared_ptr<Storage> Storage::Adopt(void* data, size_t bytes, bool read_only,
                                         std::shared_ptr<const void> owner) {
   return std::make_shared<Storage>(Private(), data, bytes, false, read_only, std::move(owner));
@@ -67,6 +96,10 @@ std::shared_ptr<Storage> Storage::Adopt(void* data, size_t bytes, bool read_only
 
 Storage::~Storage() {
   if (!owned_) return;
+  if (block_ != nullptr) {
+    if (uses_birth_.load() == ForkGeneration()) block_->pending() = std::move(uses_);
+    return;
+  }
   if (bytes_ >= kHugePage) {
     munmap(data_, RoundUp(bytes_, kHugePage));
   } else {

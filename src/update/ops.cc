@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "base/check.h"
+#include "tensor/device_copy.h"
 #include "tensor/float8.h"
 #include "tensor/strided.h"
 #include "update/evaluator.h"
+#include "update/gpu_arrays.h"
 #include "update/op_names.h"
 #include "update/parallel.h"
 
@@ -50,6 +52,11 @@ void CheckAlike(const NDArray& a, const NDArray& b) {
     throw Fail(Code::kInvalidArgument, "arithmetic: {} {} with {} {}", Name(a.dtype()),
                a.shape().ToString(), Name(b.dtype()), b.shape().ToString());
   }
+  if (a.storage()->memory() != b.storage()->memory()) {
+    throw Fail(Code::kInvalidArgument,
+               "arithmetic: an array on {} with one on {}; copy one of them",
+               a.context().ToString(), b.context().ToString());
+  }
 }
 
 // The elements of a tile in the compute type: in place, or converted into `wide`.
@@ -82,11 +89,10 @@ void Run(Op op, kernels::ScalarMask mask, double scalar, std::span<const NDArray
   const TileCode code = CompileOne(op, out.dtype(), mask);
   std::vector<std::byte> scalars;
   if (mask != 0) scalars = RoundScalars({&scalar, 1}, code.compute);
-  for (const NDArray& input : inputs) {
-    CheckAlike(input, out);
-    input.storage()->WaitReadable(kPatience);
-  }
+  for (const NDArray& input : inputs) CheckAlike(input, out);
   if (out.read_only()) throw Fail(Code::kInvalidArgument, "arithmetic: the output is read-only");
+  if (IsOfDevice(out)) return ApplyOnDevice(op, mask, scalars, inputs, out);
+  for (const NDArray& input : inputs) input.storage()->WaitReadable(kPatience);
   out.storage()->WaitWritable(kPatience);
   const NDArray target =
       out.contiguous() ? out : NDArray::Empty(out.shape(), out.dtype(), out.context());
@@ -148,6 +154,7 @@ namespace {
 
 // Every element becomes the same bytes.
 void FillBytes(const NDArray& array, const std::byte* one) {
+  if (IsOfDevice(array)) return FillOnDevice(array, one);
   array.storage()->WaitWritable(kPatience);
   const size_t item = ItemSize(array.dtype());
   const NDArray target = array.contiguous() ? array : Like(array);
@@ -234,9 +241,16 @@ NDArray ConvertFloat(const NDArray& array, DType dtype) {
     throw Fail(Code::kInvalidArgument, "convert: {} to {}, both must be floats",
                Name(array.dtype()), Name(dtype));
   }
+  if (IsOfDevice(array) && has_float8) {  // which no kernel knows
+    return ConvertFloat(array.WithContext({}), dtype).WithContext(array.context());
+  }
+  const NDArray out = NDArray::Empty(array.shape(), dtype, array.context());
+  if (IsOfDevice(array)) {
+    ConvertOnDevice(array, out);
+    return out;
+  }
   array.storage()->WaitReadable(kPatience);
   const NDArray packed = array.Packed();
-  const NDArray out = NDArray::Empty(array.shape(), dtype, array.context());
   if (has_float8) {
     ConvertFloat8(packed, out);
   } else {

@@ -12,7 +12,7 @@
 #include "base/format.h"
 #include "device/device.h"
 #include "tests/arrays.h"
-#include "tests/gpu/fake/fake.h"
+#include "tests/gpu/fake/fixture.h"
 #include "tests/scarce_memory.h"
 #include "tkv/gpu.h"
 #include "update/gpu_launch.h"
@@ -22,18 +22,11 @@ namespace {
 
 using kernels::Elementwise;
 using test::FailureOf;
+using test::ForEachCall;
+using test::kIllegalAddress;
+using test::NextIndex;
 using test::WithMemoryFor;
 using Values = std::vector<float>;
-
-constexpr int kOutOfMemory = 2;
-constexpr int kOperatingSystem = 304;
-constexpr int kIllegalAddress = 700;
-
-// Devices that no test has used: what a failure may lose stays behind.
-int32_t NextIndex() {
-  static int32_t next = 1;
-  return next++;
-}
 
 Values Counting(size_t count) {
   Values values(count);
@@ -126,27 +119,7 @@ Values Doubled(Values values) {
   return values;
 }
 
-class Devices : public testing::Test {
- protected:
-  void SetUp() override {
-    if (FAKE(fake_calls) == nullptr) {
-      ASSERT_GT(GpuCount(), 0) << "LD_LIBRARY_PATH has to name the pretended driver";
-      ASSERT_NE(FAKE(fake_calls), nullptr) << "this is another driver";
-    }
-    violations_ = FAKE(fake_violations)();
-  }
-  void TearDown() override {
-    FAKE(fake_fail)(0, 0);
-    FAKE(fake_leave_out)(0);
-    FAKE(fake_stop)(0);
-    SetGpuInterrupt({});
-    if (!may_violate_) {
-      EXPECT_EQ(FAKE(fake_violations)(), violations_);
-    }
-  }
-  int violations_ = 0;
-  bool may_violate_ = false;
-};
+using Devices = test::OnFakeDriver;
 
 // --------------------------------------------------------------------------------------- contexts
 TEST_F(Devices, AreThoseOfTheDriver) {
@@ -259,30 +232,16 @@ TEST_F(Devices, GiveKeptBlocksBackWhereMemoryEnds) {
 }
 
 // --------------------------------------------------------------------------------------- failures
-// Calls f until it needs no more calls of the driver than came before the one that failed.
-int ForEachCall(int result, const std::function<bool(int k)>& f) {
-  int k = 0;
-  do {
-    FAKE(fake_fail)(++k, result);
-  } while (!f(k));
-  FAKE(fake_fail)(0, 0);
-  return k - 1;
-}
-
 TEST_F(Devices, WorkAgainAfterACallThatFailedOnce) {
-  for (const int result : {kOutOfMemory, kOperatingSystem}) {
+  for (const int result : {test::kOutOfMemory, test::kOperatingSystem}) {
     const int calls = ForEachCall(result, [&](int k) {
       const int32_t index = NextIndex();
-      const int before = FAKE(fake_calls)();
       const auto failure = FailureOf([&] { ThereAndBack(index, Counting(3000)); });
-      const bool has_failed = FAKE(fake_calls)() - before >= k;
       FAKE(fake_fail)(0, 0);
-      if (failure.code && failure.code != Code::kUnavailable) {
-        EXPECT_NE(failure.message.find(Format("gpu({})", index)), std::string::npos)
-            << failure.message;
-        EXPECT_EQ(ThereAndBack(index, Counting(3000)), Doubled(Counting(3000))) << "call " << k;
-      }
-      return !has_failed;
+      if (!failure.code || failure.code == Code::kUnavailable) return;
+      EXPECT_NE(failure.message.find(Format("gpu({})", index)), std::string::npos)
+          << failure.message;
+      EXPECT_EQ(ThereAndBack(index, Counting(3000)), Doubled(Counting(3000))) << "call " << k;
     });
     EXPECT_GT(calls, 60);
   }
@@ -290,18 +249,15 @@ TEST_F(Devices, WorkAgainAfterACallThatFailedOnce) {
 
 TEST_F(Devices, AreLostByAnErrorThatStays) {
   Device& other = Device::Get(NextIndex());
-  ForEachCall(kIllegalAddress, [&](int k) {
+  ForEachCall(kIllegalAddress, [&](int) {
     const int32_t index = NextIndex();
-    const int before = FAKE(fake_calls)();
     const auto failure = FailureOf([&] { ThereAndBack(index, Counting(3000)); });
-    const bool has_failed = FAKE(fake_calls)() - before >= k;
     FAKE(fake_fail)(0, 0);
     if (failure.code) {
       EXPECT_EQ(failure.code, Code::kUnavailable) << failure.message;
       EXPECT_NE(failure.message.find("CUDA_ERROR_ILLEGAL_ADDRESS (700)"), std::string::npos);
     }
     EXPECT_EQ(ThereAndBack(other.index(), Counting(30)), Doubled(Counting(30)));
-    return !has_failed;
   });
 }
 

@@ -43,6 +43,7 @@ constexpr std::pair<Number, const char*> kNames[] = {
 struct Plan {
   int calls = 0;
   int fails_at = 0;
+  int failures = 0;
   Number fails_by = 0;
   int waits = 0;
   int leaves_out = 0;
@@ -65,7 +66,10 @@ template <typename Body>
 Number Call(Needs needs, Body body) {
   Machine& machine = Machine::Get();
   std::lock_guard lock(machine.mutex);
-  if (++plan.calls == plan.fails_at) return plan.fails_by;
+  if (++plan.calls == plan.fails_at) {
+    ++plan.failures;
+    return plan.fails_by;
+  }
   if (plan.process != 0 && plan.process != getpid()) {
     machine.Report(-1, {kNotInitialized, "called in a child of fork()"});
     return kNotInitialized;
@@ -118,6 +122,7 @@ void fake_stop(int stops) {
 }
 
 int fake_calls() { return plan.calls; }
+int fake_failures() { return plan.failures; }
 int fake_launches() { return Machine::Get().launches; }
 int fake_violations() { return Machine::Get().violations; }
 

@@ -21,6 +21,7 @@ void fake_seed(uint64_t seed);
 // The k-th call from now on returns `result` and does nothing; 0: none.  Names are never counted.
 void fake_fail(int k, int result);
 int fake_calls();       // so far
+int fake_failures();    // so many calls have failed because of fake_fail
 int fake_launches();    // so far
 int fake_violations();  // so far: races, and what else no program may do
 void fake_lose(int device, int result);

@@ -1,0 +1,428 @@
+// Arrays on GPUs, on the pretended driver: the same values as on the host, whatever the order in which the
+// device works, and the arrays as they were where something fails.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "kernels/kernels.h"
+#include "tests/arrays.h"
+#include "tests/gpu/fake/fixture.h"
+#include "tests/scarce_memory.h"
+#include "tkv/dlpack.h"
+#include "tkv/optimizer.h"
+
+namespace tkv {
+namespace {
+
+using test::FailureOf;
+using test::Floats;
+using test::Full;
+using test::NextIndex;
+using test::SameBytes;
+using test::WithMemoryFor;
+
+using Random = std::mt19937_64;
+using GpuArrays = test::OnFakeDriver;
+
+const Context kGpu = Context::Gpu(0);
+
+NDArray OnHost(const NDArray& array) { return array.WithContext(Context::Cpu()); }
+
+std::vector<float> ValuesOf(const NDArray& array) { return test::Values(OnHost(array)); }
+
+constexpr int kDTypes = static_cast<int>(kLastDType) + 1;
+
+// Elements of any bits, but those of floats that are NaN become numbers: of a NaN, GPUs keep not all bits.
+NDArray Arbitrary(const Shape& shape, DType dtype, Random* random) {
+  const NDArray array = NDArray::Empty(shape, dtype);
+  auto* const bytes = static_cast<unsigned char*>(array.HostData());
+  for (size_t i = 0; i < array.bytes(); ++i) bytes[i] = static_cast<unsigned char>((*random)());
+  if (dtype == DType::kBool) {
+    for (size_t i = 0; i < array.bytes(); ++i) bytes[i] &= 1;
+  }
+  if (!IsFloat(dtype)) return array;
+  const size_t item = ItemSize(dtype);
+  for (size_t i = 0; i < array.bytes(); i += item) {
+    double value = 0;
+    kernels::Convert(dtype, bytes + i, DType::kF64, &value, 1);
+    if (value != value) std::memset(bytes + i, 0, item);
+  }
+  return array;
+}
+
+// Whether the elements are the same but for the bits of a NaN.
+bool SameValues(const NDArray& a, const NDArray& b) {
+  if (!IsFloat(a.dtype())) return SameBytes(a, b);
+  const auto count = static_cast<size_t>(a.size());
+  const size_t item = ItemSize(a.dtype());
+  for (size_t i = 0; i < count; ++i) {
+    const char* const x = static_cast<const char*>(a.HostData()) + i * item;
+    const char* const y = static_cast<const char*>(b.HostData()) + i * item;
+    double left = 0, right = 0;
+    kernels::Convert(a.dtype(), x, DType::kF64, &left, 1);
+    kernels::Convert(b.dtype(), y, DType::kF64, &right, 1);
+    if (std::memcmp(x, y, item) != 0 && !(left != left && right != right)) return false;
+  }
+  return a.shape() == b.shape() && a.dtype() == b.dtype();
+}
+
+// ----------------------------------------------------------------------------------------- making
+TEST_F(GpuArrays, HoldWhatTheHostGives) {
+  Random random(1);
+  for (int i = 0; i < kDTypes; ++i) {
+    for (const int64_t count : {0, 1, 5, 3000}) {
+      const NDArray host = Arbitrary({count}, static_cast<DType>(i), &random);
+      const NDArray there = host.WithContext(kGpu);
+      EXPECT_EQ(there.context(), kGpu);
+      EXPECT_TRUE(SameBytes(OnHost(there), host)) << Name(host.dtype());
+      EXPECT_TRUE(SameBytes(OnHost(there.Copy()), host)) << Name(host.dtype());
+    }
+  }
+}
+
+TEST_F(GpuArrays, AreFilled) {
+  for (int i = 0; i < kDTypes; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    EXPECT_TRUE(SameBytes(OnHost(NDArray::Zeros({7}, dtype, kGpu)), NDArray::Zeros({7}, dtype)));
+    EXPECT_TRUE(SameBytes(OnHost(Full({3, 700}, 1, dtype, kGpu)), Full({3, 700}, 1, dtype)))
+        << Name(dtype);
+  }
+  const double half_way = 1 + 0x1p-11 + 0x1p-40;  // of float16, which a way by float32 would miss
+  EXPECT_TRUE(
+      SameBytes(OnHost(Full({5}, half_way, DType::kF16, kGpu)), Full({5}, half_way, DType::kF16)));
+  const NDArray large = NDArray::Empty({3}, DType::kI64, kGpu);
+  FillInteger(large, (int64_t{1} << 62) + 1);
+  EXPECT_EQ(test::Values<int64_t>(OnHost(large))[2], (int64_t{1} << 62) + 1);
+}
+
+TEST_F(GpuArrays, HaveViewsThatShareTheirMemory) {
+  const NDArray array = Full({4, 3}, 1, DType::kF32, kGpu);
+  Fill(array.At(1), 2);
+  Fill(array.Slice(2, 4).Reshape({6}).Slice(1, 3), 3);
+  EXPECT_EQ(ValuesOf(array), (std::vector<float>{1, 1, 1, 2, 2, 2, 1, 3, 3, 1, 1, 1}));
+}
+
+TEST_F(GpuArrays, AreCopiedIntoEachOther) {
+  const NDArray host = Floats({1, 2, 3, 4, 5, 6});
+  const NDArray here = host.WithContext(kGpu);
+  const NDArray there = NDArray::Zeros({6}, DType::kF32, Context::Gpu(NextIndex()));
+  there.CopyFrom(here);
+  EXPECT_TRUE(SameBytes(OnHost(there), host));
+  there.Slice(2, 6).CopyFrom(there.Slice(0, 4));  // which overlap
+  EXPECT_EQ(ValuesOf(there), (std::vector<float>{1, 2, 1, 2, 3, 4}));
+  host.CopyFrom(there);
+  EXPECT_EQ(test::Values(host), (std::vector<float>{1, 2, 1, 2, 3, 4}));
+  EXPECT_FAILS(Code::kInvalidArgument, host.CopyFrom(there.Slice(0, 2)));
+}
+
+TEST_F(GpuArrays, AreCopiedFromAndToStridesOfTheHost) {
+  std::vector<float> memory = {0, 1, 2, 3, 4, 5};
+  const std::vector<int64_t> every_second = {2};
+  const NDArray view =
+      NDArray::Wrap(memory.data(), {3}, DType::kF32, {}, false, nullptr, every_second);
+  const NDArray there = view.WithContext(kGpu);
+  EXPECT_EQ(ValuesOf(there), (std::vector<float>{0, 2, 4}));
+  view.CopyFrom(Binary(BinaryOp::kAdd, there, 10));
+  EXPECT_EQ(memory, (std::vector<float>{10, 1, 12, 3, 14, 5}));
+}
+
+// ------------------------------------------------------------------------------------- arithmetic
+TEST_F(GpuArrays, ComputeWhatTheHostComputes) {
+  Random random(2);
+  for (int i = 0; i < static_cast<int>(DType::kBool); ++i) {
+    const auto dtype = static_cast<DType>(i);
+    const Shape shape{1300};
+    const NDArray a = Arbitrary(shape, dtype, &random), b = Arbitrary(shape, dtype, &random);
+    const NDArray x = a.WithContext(kGpu), y = b.WithContext(kGpu);
+    for (int op = 0; op < kBinaryOps; ++op) {
+      const auto binary = static_cast<BinaryOp>(op);
+      if (binary == BinaryOp::kDiv && !IsFloat(dtype)) {
+        EXPECT_FAILS(Code::kInvalidArgument, Binary(binary, x, y));
+        continue;
+      }
+      const auto what = [&] {
+        return std::string(Name(binary)) + " of " + std::string(Name(dtype));
+      };
+      EXPECT_TRUE(SameValues(OnHost(Binary(binary, x, y)), Binary(binary, a, b))) << what();
+      EXPECT_TRUE(SameValues(OnHost(Binary(binary, x, 3)), Binary(binary, a, 3))) << what();
+      EXPECT_TRUE(SameValues(OnHost(Binary(binary, 3, x)), Binary(binary, 3, a))) << what();
+      EXPECT_TRUE(SameValues(OnHost(Binary(binary, x, x)), Binary(binary, a, a))) << what();
+    }
+    for (int op = 0; op < kUnaryOps; ++op) {
+      const auto unary = static_cast<UnaryOp>(op);
+      if ((unary == UnaryOp::kSqrt || unary == UnaryOp::kSign) && !IsFloat(dtype)) continue;
+      EXPECT_TRUE(SameValues(OnHost(Unary(unary, x)), Unary(unary, a)))
+          << Name(unary) << " of " << Name(dtype);
+    }
+  }
+}
+
+TEST_F(GpuArrays, ComputeInPlaceAndBesideThemselves) {
+  const NDArray array = Floats({1, 2, 3, 4, 5}).WithContext(kGpu);
+  BinaryInto(BinaryOp::kMul, array, 3, array);
+  BinaryInto(BinaryOp::kAdd, array, array, array);
+  EXPECT_EQ(ValuesOf(array), (std::vector<float>{6, 12, 18, 24, 30}));
+  BinaryInto(BinaryOp::kAdd, array.Slice(0, 4), array.Slice(1, 5), array.Slice(1, 5));
+  EXPECT_EQ(ValuesOf(array), (std::vector<float>{6, 18, 30, 42, 54}));
+  BinaryInto(BinaryOp::kAdd, array.Slice(0, 4), 1, array.Slice(1, 5));
+  EXPECT_EQ(ValuesOf(array), (std::vector<float>{6, 7, 19, 31, 43}));
+}
+
+TEST_F(GpuArrays, ConvertAsTheHostConverts) {
+  Random random(3);
+  const DType floats[] = {DType::kF32,  DType::kF64,      DType::kF16,
+                          DType::kBF16, DType::kF8E4M3FN, DType::kF8E5M2};
+  for (const DType from : floats) {
+    const NDArray host = Arbitrary({2000}, from, &random);
+    for (const DType to : floats) {
+      const NDArray there = ConvertFloat(host.WithContext(kGpu), to);
+      EXPECT_EQ(there.context(), kGpu);
+      EXPECT_TRUE(SameValues(OnHost(there), ConvertFloat(host, to))) << Name(from) << Name(to);
+    }
+  }
+}
+
+// ----------------------------------------------------------------------------------------- misuse
+TEST_F(GpuArrays, DoNotMeetArraysOfOthersInArithmetic) {
+  const NDArray host = Full({2}, 1), here = Full({2}, 1, DType::kF32, kGpu);
+  const NDArray there = Full({2}, 1, DType::kF32, Context::Gpu(NextIndex()));
+  EXPECT_EQ(FailureOf([&] { Binary(BinaryOp::kAdd, host, here); }).message,
+            "arithmetic: an array on cpu(0) with one on gpu(0); copy one of them");
+  EXPECT_FAILS(Code::kInvalidArgument, Binary(BinaryOp::kAdd, here, there));
+  EXPECT_FAILS(Code::kInvalidArgument, BinaryInto(BinaryOp::kAdd, here, here, host));
+}
+
+TEST_F(GpuArrays, AreOutOfReachForCodeOfTheHost) {
+  const NDArray array = Full({2}, 1, DType::kF32, kGpu);
+  EXPECT_FAILS(Code::kFailedPrecondition, array.HostData());
+  EXPECT_FAILS(Code::kUnimplemented, ToDLPack(array));
+  EXPECT_FAILS(Code::kUnimplemented, ToDLPackVersioned(array));
+  EXPECT_FAILS(Code::kUnimplemented, LendByDLPack(array, Access::kRead));
+  EXPECT_FAILS(Code::kUnimplemented,
+               NDArray::Wrap(array.data(), {2}, DType::kF32, kGpu, false, nullptr));
+  const NDArray host = Full({2}, 1);
+  EXPECT_FAILS(Code::kFailedPrecondition,
+               ApplyUpdate(*Optimizer::Create("sgd"), "w", 1, host, array, {}, {}));
+  EXPECT_FAILS(Code::kFailedPrecondition,
+               ApplyUpdate(*Optimizer::Create("sgd"), "w", 1, array, host, {}, {}));
+}
+
+TEST_F(GpuArrays, NeedADeviceThatIsThere) {
+  EXPECT_EQ(FailureOf([] { NDArray::Zeros({1}, DType::kF32, Context::Gpu(1000)); }).message,
+            "context gpu(1000): this machine has 1000 GPUs, from gpu(0) on");
+  EXPECT_FAILS(Code::kInvalidArgument, CheckUsable(Context::Gpu(-1)));
+  EXPECT_FAILS(Code::kResourceExhausted, NDArray::Empty({1 << 26}, DType::kF32, kGpu));
+}
+
+// ---------------------------------------------------------------------------------------- hazards
+// Steps that mix host and devices, on arrays of the library and on a plain model of them.
+class Steps {
+ public:
+  explicit Steps(uint64_t seed) : random_(seed) {
+    for (size_t i = 0; i < kArrays; ++i) {
+      const std::vector<float> values(kCount, static_cast<float>(i));
+      model_.push_back(values);
+      arrays_.push_back(Floats(values).WithContext(ContextOf(i)));
+    }
+  }
+
+  void Do() {
+    const size_t a = Any(), b = Any(), c = Any() / 3 * 3 + a % 3;  // c is where a is
+    const auto value = static_cast<float>(random_() % 100);
+    switch (random_() % 6) {
+      case 0:
+        arrays_[a].CopyFrom(arrays_[b]);
+        model_[a] = model_[b];
+        break;
+      case 1:
+        BinaryInto(BinaryOp::kAdd, arrays_[a], arrays_[c], arrays_[c]);
+        for (size_t i = 0; i < kCount; ++i) model_[c][i] += model_[a][i];
+        break;
+      case 2:
+        Fill(arrays_[a], value);
+        model_[a].assign(kCount, value);
+        break;
+      case 3:  // new memory for the array
+        arrays_[a] = Binary(BinaryOp::kMin, arrays_[a], value);
+        for (float& x : model_[a]) x = std::min(x, value);
+        break;
+      case 4:
+        arrays_[a].Slice(1, kCount).CopyFrom(arrays_[a].Slice(0, kCount - 1));
+        std::copy_backward(model_[a].begin(), model_[a].end() - 1, model_[a].end());
+        break;
+      default:
+        EXPECT_EQ(ValuesOf(arrays_[a]), model_[a]);
+    }
+  }
+
+  void Check() const {
+    for (size_t i = 0; i < kArrays; ++i) EXPECT_EQ(ValuesOf(arrays_[i]), model_[i]);
+  }
+
+ private:
+  static constexpr size_t kArrays = 9;
+  static constexpr int64_t kCount = 70;
+
+  static Context ContextOf(size_t array) {
+    return array % 3 == 0 ? Context::Cpu() : Context::Gpu(static_cast<int32_t>(array % 3 - 1));
+  }
+  size_t Any() { return random_() % kArrays; }
+
+  Random random_;
+  std::vector<std::vector<float>> model_;
+  std::vector<NDArray> arrays_;
+};
+
+TEST_F(GpuArrays, HaveTheirValuesInEveryOrderOfStreams) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    FAKE(fake_seed)(seed);
+    Steps steps(seed);
+    for (int i = 0; i < 40; ++i) steps.Do();
+    steps.Check();
+    ASSERT_EQ(FAKE(fake_violations)(), violations_) << "seed " << seed;
+  }
+}
+
+TEST_F(GpuArrays, OfSeveralThreadsKeepTheirOrder) {
+  const NDArray a = Full({4}, 0, DType::kF32, kGpu);
+  const NDArray b = Full({4}, 0, DType::kF32, Context::Gpu(NextIndex()));
+  const auto exchange = [](const NDArray& from, const NDArray& to) {
+    for (int i = 0; i < 2000; ++i) to.CopyFrom(from);
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] { exchange(a, b); });
+    threads.emplace_back([&] { exchange(b, a); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(ValuesOf(a), std::vector<float>(4, 0));
+}
+
+TEST_F(GpuArrays, AreReadToTheEndBeforeTheyAreWrittenAfterAnInterrupt) {
+  const Context context = Context::Gpu(NextIndex());
+  const NDArray array = Full({1000}, 1, DType::kF32, context);
+  array.storage()->WaitWritable();
+  FAKE(fake_stop)(1);
+  SetGpuInterrupt([] { throw Error(Code::kCancelled, "the user"); });
+  EXPECT_FAILS(Code::kCancelled, OnHost(array));
+  SetGpuInterrupt({});
+  EXPECT_TRUE(array.storage()->IsInUse(Access::kWrite)) << "the copy to the host is under way";
+  Fill(array, 2);
+  FAKE(fake_stop)(0);
+  EXPECT_EQ(ValuesOf(array), std::vector<float>(1000, 2));
+}
+
+TEST_F(GpuArrays, GoWithWorkUnderWayAndTheirMemoryIsUsedAgain) {
+  FAKE(fake_stop)(1);
+  const void* first = nullptr;
+  {
+    const NDArray array = Full({1000}, 1, DType::kF32, kGpu);
+    first = array.data();
+  }
+  const NDArray again = Full({1000}, 2, DType::kF32, kGpu);
+  EXPECT_EQ(again.data(), first);
+  EXPECT_TRUE(again.storage()->IsInUse(Access::kRead));
+  FAKE(fake_stop)(0);
+  EXPECT_EQ(ValuesOf(again), std::vector<float>(1000, 2));
+}
+
+TEST_F(GpuArrays, AreWaitedForAll) {
+  FAKE(fake_stop)(1);
+  const NDArray array = Full({10}, 1, DType::kF32, kGpu);
+  EXPECT_FAILS(Code::kDeadlineExceeded, WaitAll(std::chrono::milliseconds(1)));
+  FAKE(fake_stop)(0);
+  WaitAll();
+  EXPECT_FALSE(array.storage()->IsInUse(Access::kWrite));
+}
+
+// --------------------------------------------------------------------------------------- failures
+// One of each operation, on an array that holds 1, 2, ...; each leaves it as it is or makes it what it says.
+struct Operation {
+  const char* name;
+  std::function<void(const NDArray&)> run;
+  std::vector<float> after;
+};
+
+const std::vector<Operation>& Operations() {
+  static const std::vector<Operation> operations = {
+      {"fill", [](const NDArray& a) { Fill(a, 7); }, {7, 7, 7}},
+      {"add", [](const NDArray& a) { BinaryInto(BinaryOp::kAdd, a, a, a); }, {2, 4, 6}},
+      {"copy from the host", [](const NDArray& a) { a.CopyFrom(Floats({4, 5, 6})); }, {4, 5, 6}},
+      {"copy to the host", [](const NDArray& a) { ValuesOf(a); }, {1, 2, 3}},
+      {"copy within",
+       [](const NDArray& a) { a.CopyFrom(Binary(BinaryOp::kAdd, a, 1)); },
+       {2, 3, 4}},
+      {"convert",
+       [](const NDArray& a) {
+         a.CopyFrom(ConvertFloat(ConvertFloat(a, DType::kF16), DType::kF32));
+       },
+       {1, 2, 3}},
+      {"slices", [](const NDArray& a) { a.Slice(1, 3).CopyFrom(a.Slice(0, 2)); }, {1, 1, 2}},
+      {"from another",
+       [](const NDArray& a) { a.CopyFrom(Full({3}, 9, DType::kF32, Context::Gpu(NextIndex()))); },
+       {9, 9, 9}}};
+  return operations;
+}
+
+TEST_F(GpuArrays, AreAsTheyWereAfterACallThatFails) {
+  const std::vector<float> before = {1, 2, 3};
+  for (const Operation& operation : Operations()) {
+    Context context = Context::Gpu(NextIndex());
+    const int calls = test::ForEachCall(test::kOperatingSystem, [&](int k) {
+      FAKE(fake_fail)(0, 0);
+      const NDArray array = Floats(before).WithContext(context);
+      array.storage()->WaitWritable();
+      FAKE(fake_fail)(k, test::kOperatingSystem);
+      const auto failure = FailureOf([&] { operation.run(array); });
+      FAKE(fake_fail)(0, 0);
+      if (FailureOf([&] { CheckUsable(context); }).code == Code::kUnavailable) {
+        context = Context::Gpu(NextIndex());
+        return;
+      }
+      EXPECT_EQ(ValuesOf(array), failure.code ? before : operation.after)
+          << operation.name << ", call " << k << ": " << failure.message;
+    });
+    EXPECT_GT(calls, 5) << operation.name;
+  }
+}
+
+TEST_F(GpuArrays, AreAsTheyWereAfterAnAllocationThatFails) {
+  const std::vector<float> before = {1, 2, 3};
+  for (const Operation& operation : Operations()) {
+    operation.run(Floats(before).WithContext(kGpu));  // its kernel is there
+    bool has_enough = false;
+    for (int allocations = 0; !has_enough; ++allocations) {
+      const NDArray array = Floats(before).WithContext(kGpu);
+      const auto attempt = WithMemoryFor(allocations, [&] { operation.run(array); });
+      has_enough = !attempt.ran_out;
+      EXPECT_EQ(ValuesOf(array), attempt.succeeded ? operation.after : before)
+          << operation.name << ", allocation " << allocations;
+    }
+  }
+}
+
+TEST_F(GpuArrays, OfALostDeviceSayWhyAndTheOthersGoOn) {
+  const Context context = Context::Gpu(NextIndex());
+  const NDArray lost = Full({10}, 1, DType::kF32, context);
+  const NDArray other = Full({10}, 1, DType::kF32, kGpu);
+  const NDArray host = Full({10}, 1);
+  FAKE(fake_lose)(context.index, test::kIllegalAddress);
+  for (const auto& use : std::vector<std::function<void()>>{
+           [&] { OnHost(lost); }, [&] { Fill(lost, 2); }, [&] { lost.CopyFrom(host); },
+           [&] { other.CopyFrom(lost); }, [&] { host.CopyFrom(lost); },
+           [&] { Binary(BinaryOp::kAdd, lost, lost); }, [&] { CheckUsable(context); },
+           [&] { NDArray::Zeros({1}, DType::kF32, context); }}) {
+    const auto failure = FailureOf(use);
+    EXPECT_EQ(failure.code, Code::kUnavailable) << failure.message;
+    EXPECT_NE(failure.message.find("CUDA_ERROR_ILLEGAL_ADDRESS (700)"), std::string::npos);
+  }
+  EXPECT_EQ(ValuesOf(Binary(BinaryOp::kAdd, other, host.WithContext(kGpu))),
+            std::vector<float>(10, 2));
+  EXPECT_EQ(test::Values(Binary(BinaryOp::kAdd, host, 1)), std::vector<float>(10, 2));
+}
+
+}  // namespace
+}  // namespace tkv
