@@ -9,7 +9,9 @@
 #include "base/format.h"
 #include "bindings.h"
 #include "gil.h"
+#include "notices.h"
 #include "tkv/dlpack.h"
+#include "tkv/gpu.h"
 #include "tkv/ops.h"
 
 namespace tkv::python {
@@ -79,8 +81,12 @@ struct Lent {
 enum class ViewFor { kReading, kWriting, kSharing };
 
 // A NumPy view of the memory.  One for reading or writing is for the caller alone, who drops it
-// before anything else happens to the array; one for sharing may be kept by anybody.
+// before anything else happens to the array; one for sharing may be kept by anybody.  One for reading
+// of an array on a GPU is of a copy.
 nb::object NumpyView(const NDArray& array, ViewFor purpose) {
+  if (purpose == ViewFor::kReading && array.context().kind == DeviceKind::kGpu) {
+    return NumpyView(Released([&] { return array.WithContext(Context::Cpu()); }), purpose);
+  }
   if (purpose == ViewFor::kSharing) {
     const Access access = array.read_only() ? Access::kRead : Access::kWrite;
     Released([&] { array.storage()->MarkForeign(access); });
@@ -224,6 +230,7 @@ nb::object ToPython(const NDArray& array) {
 }
 
 void BindArray(nb::module_& m) {
+  SetGpuInterrupt(CheckSignals);
   nb::class_<NDArray>(m, "Array",
                       "A dense tensor: a handle on shared memory. Use tensorkv.ndarray.NDArray.")
       .def_prop_ro(
@@ -244,8 +251,9 @@ void BindArray(nb::module_& m) {
       .def_prop_ro(
           "data_ptr",
           [](const NDArray& a) {
+            void* const address = a.HostData();
             Released([&] { a.storage()->MarkForeign(Access::kWrite); });
-            return reinterpret_cast<uintptr_t>(a.data());
+            return reinterpret_cast<uintptr_t>(address);
           },
           "Address of the first element; waits until the memory may be written.")
       .def_prop_ro("read_only", &NDArray::read_only,
@@ -281,7 +289,10 @@ void BindArray(nb::module_& m) {
       .def(
           "_with_context",
           [](nb::handle self, const std::string& kind, int index) {
-            return ToPython(AsArray(self).WithContext(ParseContext(kind, index)), self.type());
+            const Context context = ParseContext(kind, index);
+            return ToPython(
+                Released([&, &array = AsArray(self)] { return array.WithContext(context); }),
+                self.type());
           },
           nb::arg("kind"), nb::arg("index"))
       .def(
@@ -316,14 +327,27 @@ void BindArray(nb::module_& m) {
   nb::class_<Lent>(m, "_Lent", "Memory that NumPy is about to look at.")
       .def("__dlpack__", [](const Lent& self, const nb::kwargs&) { return LentCapsule(self); })
       .def("__dlpack_device__", [](const Lent&) { return std::tuple(1, 0); });
+  m.def("_num_gpus", &GpuCount);
+  m.def(
+      "_gpu_memory",
+      [](int index) {
+        const GpuMemory memory = GpuMemoryOf(index);
+        return std::tuple(memory.free_bytes, memory.total_bytes);
+      },
+      nb::arg("index"));
   m.def("_wait_all", [] { Released([] { WaitAll(); }); });
   m.def("_register_array_class", [](nb::handle type) { array_class = type; }, nb::arg("type"));
   m.def(
       "_empty",
       [](nb::handle type, const std::vector<int64_t>& dims, const std::string& dtype,
          const std::string& kind, int index) {
-        return ToPython(
-            NDArray::Empty(ParseShape(dims), ParseDType(dtype), ParseContext(kind, index)), type);
+        const Shape shape = ParseShape(dims);
+        const DType parsed = ParseDType(dtype);
+        const Context context = ParseContext(kind, index);
+        if (context.kind == DeviceKind::kCpu) {
+          return ToPython(NDArray::Empty(shape, parsed, context), type);
+        }
+        return ToPython(Released([&] { return NDArray::Empty(shape, parsed, context); }), type);
       },
       nb::arg("type"), nb::arg("shape"), nb::arg("dtype"), nb::arg("kind"), nb::arg("index"));
   m.def(

@@ -9,11 +9,11 @@ import numpy as np
 
 from . import _core
 from ._part import part_of
-from .context import Context
+from .context import Context, cpu, current_context
 from .errors import InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
-    from typing_extensions import CapsuleType
+    from typing_extensions import CapsuleType, Self
 
     from ._types import DType, DTypeName, Scalar, Shape, Where
 
@@ -87,7 +87,7 @@ def empty(cls: type[E], shape: Shape, ctx: Where, dtype: DType, stype: str | Non
         raise UnimplementedError(
             f"storage type {stype!r}; here are dense arrays, and mx.nd.zeros and mx.nd.empty make 'row_sparse' ones too"
         )
-    ctx = Context("cpu", 0) if ctx is None else Context(ctx)
+    ctx = current_context() if ctx is None else Context(ctx)
     extents, name = shape_list(shape), dtype_name(dtype)
     try:
         return _core._empty(cls, extents, name, ctx.device_type, ctx.device_id)
@@ -123,7 +123,7 @@ def converted(elements: object, name: str) -> np.ndarray[Any, Any]:
         wanted = numpy_dtype(name)
         if name in BITS and values.dtype.kind in "iuf" and values.dtype.itemsize > 2:
             # ml_dtypes goes by float32, which would round twice.
-            wide = filled(Elements, values, None, "float64")
+            wide = filled(Elements, values, cpu(), "float64")
             return _core._convert_float(Elements, wide, name)._host()
         is_python = not isinstance(elements, (np.ndarray, np.generic))
         return np.asarray(elements if is_python else values, dtype=wanted)
@@ -137,8 +137,8 @@ def filled(cls: type[E], elements: object, ctx: Where, name: str) -> E:
     """Return a new array of that class and dtype with a copy of what NumPy can make an array of."""
     values = converted(elements, name)
     result = empty(cls, values.shape, ctx, name)
-    if result.size:
-        result._view()[...] = values
+    if values.size:
+        result._write(..., values)
     return result
 
 
@@ -173,7 +173,7 @@ class Elements(_core.Array):
         """Write one number to every element; one that the dtype cannot hold is an error."""
         name = self.dtype_name
         if name == "uint64" and isinstance(number(value), int):  # the core takes a double
-            self._view()[...] = converted(value, name)
+            self._write(..., converted(value, name))
         else:
             self._fill(number(value))
 
@@ -181,9 +181,21 @@ class Elements(_core.Array):
         """Return the elements as a read-only NumPy array, to be dropped before anything happens to this array."""
         return self._as_elements(self._numpy_for_reading())
 
-    def _view(self) -> np.ndarray[Any, Any]:
-        """Return the memory as a NumPy array to write to, to be dropped before anything happens to this array."""
-        return self._as_elements(self._numpy_for_writing())
+    def _on_host(self) -> Self:
+        """Return this array where its memory is the host's, else a copy there."""
+        return self if self._context[0] == "cpu" else self._with_context("cpu", 0)
+
+    def _from_host(self, host: Self) -> None:
+        """Take over what `_on_host` has given and the caller has written to."""
+        if host is not self:
+            self._assign(host)
+
+    def _write(self, key: Any, values: Any) -> None:
+        """Write values to the elements that a NumPy index names; on a GPU by way of the host."""
+        is_whole = key is Ellipsis and self._context[0] != "cpu"  # nothing of it needs to be read
+        host = empty(type(self), self.shape, cpu(), self.dtype_name) if is_whole else self._on_host()
+        host._as_elements(host._numpy_for_writing())[key] = values
+        self._from_host(host)
 
     def __dlpack__(
         self,
@@ -193,27 +205,35 @@ class Elements(_core.Array):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> CapsuleType:
-        """Export by DLPack; the consumer shares the memory."""
+        """Export by DLPack; the consumer shares the memory. UnimplementedError for an array on a GPU."""
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"the array is on {self.context}, device {dl_device} was asked for")
         source = self._copy() if copy else self
         return source._capsule(max_version is not None and max_version[0] >= 1)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Return DLPack's device: ``(1, 0)`` for host memory."""
-        return (1, 0)
+        """Return DLPack's device: ``(1, 0)`` for host memory, ``(2, i)`` for ``gpu(i)``."""
+        kind, index = self._context
+        return (1, 0) if kind == "cpu" else (2, index)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        """Return a NumPy view; a copy only where `dtype` or `copy` ask for one."""
+        """Return a NumPy view; a copy only where `dtype` or `copy` ask for one, or the array is on a GPU."""
         own = numpy_dtype(self.dtype_name)
         if dtype is not None and np.dtype(dtype) != own:
             if copy is False:
                 raise ValueError(f"an array of {own} cannot be seen as {np.dtype(dtype)} without a copy")
             return np.array(self._host(), dtype)
-        return self._host().copy() if copy else self._as_elements(self._numpy_for_sharing())
+        if self._context[0] == "cpu":
+            return self._host().copy() if copy else self._as_elements(self._numpy_for_sharing())
+        if copy is False:
+            raise ValueError(f"an array on {self.context} cannot be seen by NumPy without a copy")
+        return self.asnumpy()
 
     def asnumpy(self) -> np.ndarray[Any, Any]:
         """Return a NumPy array with a copy of the elements."""
+        host = self._on_host()
+        if host is not self:  # nobody else has the copy
+            return host._as_elements(host._numpy_for_sharing())
         copied: np.ndarray[Any, Any] = self._host().copy()
         return copied
 

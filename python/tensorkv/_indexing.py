@@ -11,6 +11,7 @@ import numpy as np
 from . import _core
 from ._elements import Elements, converted, empty, filled, is_row_sparse, is_scalar
 from ._part import part_of
+from .context import cpu
 from .errors import InvalidArgumentError, OutOfRangeError
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class Indexed(Elements):
             value = value.tostype("default")  # type: ignore[union-attr]  # it is none of the others
         elements: Any = value._host() if isinstance(value, Elements) else value
         if is_scalar(elements):
-            one = empty(Elements, (), None, self.dtype_name)
+            one = empty(Elements, (), cpu(), self.dtype_name)
             one._set_all(elements)
             elements = one._host()
         else:
@@ -124,10 +125,10 @@ class Indexed(Elements):
         try:
             if names_row(key):
                 at = self._row(operator.index(key))
-                row = self._slice(at, at + 1)._view()
-                row[...] = np.reshape(elements, row.shape) if self.ndim == np.size(elements) == 1 else elements
+                row = self._slice(at, at + 1)
+                row._write(..., np.reshape(elements, row.shape) if self.ndim == np.size(elements) == 1 else elements)
             else:
-                self._view()[_plain(key)] = elements
+                self._write(_plain(key), elements)
         except IndexError as error:
             raise OutOfRangeError(f"index: {error}; the array has shape {self.shape}") from None
         except ValueError as error:

@@ -11,6 +11,7 @@ import numpy as np
 from . import ndarray as nd
 from ._elements import Elements
 from ._files import PICKLE, is_pickle
+from .context import cpu
 from .errors import InvalidArgumentError, UnimplementedError
 
 _FORMAT = "tensorkv-states 1"
@@ -115,7 +116,7 @@ def _unpack(content: memoryview) -> dict[Any, Any]:
         count = _DTYPES[dtype] * math.prod(shape)
         if count > len(content) - at:
             raise ValueError("cut off")
-        array = nd.empty(tuple(shape), dtype=dtype)
+        array = nd.empty(tuple(shape), cpu(), dtype=dtype)
         if count:
             array._numpy_for_writing().reshape(-1).view(np.uint8)[...] = np.frombuffer(
                 content[at : at + count], np.uint8

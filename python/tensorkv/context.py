@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Literal, NoReturn, SupportsIndex
 
+from . import _core
 from .errors import InvalidArgumentError
 
-__all__ = ["Context", "cpu", "current_context", "gpu", "num_gpus"]
+__all__ = ["Context", "cpu", "current_context", "gpu", "gpu_memory_info", "num_gpus"]
 
 
 def __dir__() -> list[str]:
@@ -15,6 +17,16 @@ def __dir__() -> list[str]:
 
 
 _TYPEIDS = {"cpu": 1, "gpu": 2}
+
+
+class _Defaults(threading.local):
+    """The contexts whose with blocks the thread is in, outermost first."""
+
+    def __init__(self) -> None:
+        self.entered: list[Context] = []
+
+
+_defaults = _Defaults()
 
 
 class Context:
@@ -32,6 +44,9 @@ class Context:
         True
         >>> mx.gpu(1)
         gpu(1)
+        >>> with mx.cpu(1):
+        ...     mx.nd.ones((2,)).context
+        cpu(1)
     """
 
     __slots__ = ("device_id", "device_type")
@@ -76,6 +91,15 @@ class Context:
         """Return ``cpu(0)``."""
         return f"{self.device_type}({self.device_id})"
 
+    def __enter__(self) -> Context:
+        """Make this the context that arrays of this thread get by default, until the end of the with block."""
+        _defaults.entered.append(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Make the context that was the default before the default again."""
+        _defaults.entered.pop()
+
     def __reduce__(self) -> tuple[type[Context], tuple[str, int]]:
         """Pickle by type and number."""
         return Context, (self.device_type, self.device_id)
@@ -92,7 +116,7 @@ def cpu(device_id: SupportsIndex = 0) -> Context:
 
 
 def gpu(device_id: SupportsIndex = 0) -> Context:
-    """Return the context of GPU `device_id`. Making an array there raises UnimplementedError where there is none.
+    """Return the context of GPU `device_id`. Whether the machine has it is checked when an array is made there.
 
     Example:
         >>> mx.gpu(1).device_type
@@ -102,20 +126,37 @@ def gpu(device_id: SupportsIndex = 0) -> Context:
 
 
 def num_gpus() -> int:
-    """Return how many GPUs arrays can live on: 0 in this build.
+    """Return how many GPUs arrays can live on: 0 where there is no NVIDIA driver that can be used.
 
     Example:
-        >>> mx.context.num_gpus()
-        0
+        >>> mx.context.num_gpus() >= 0
+        True
     """
-    return 0
+    return _core._num_gpus()
+
+
+def gpu_memory_info(device_id: SupportsIndex = 0) -> tuple[int, int]:
+    """Return the free and the total memory of GPU `device_id`, in bytes.
+
+    Free is what its driver has. Memory of arrays that are gone is kept for the next ones, and is not free.
+
+    Raises:
+        UnimplementedError: no NVIDIA driver that can be used.
+        InvalidArgumentError: there are fewer GPUs.
+        UnavailableError: the GPU is lost.
+
+    Example:
+        >>> mx.context.gpu_memory_info(0)  # doctest: +SKIP
+        (84122402816, 85017755648)
+    """
+    return _core._gpu_memory(gpu(device_id).device_id)
 
 
 def current_context() -> Context:
-    """Return the context that arrays get by default: ``cpu(0)``.
+    """Return the context that arrays get by default: that of the innermost with block, else ``cpu(0)``.
 
     Example:
         >>> mx.current_context()
         cpu(0)
     """
-    return Context("cpu", 0)
+    return _defaults.entered[-1] if _defaults.entered else Context("cpu", 0)

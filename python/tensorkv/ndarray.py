@@ -364,7 +364,8 @@ class NDArray(Arithmetic):
     def copyto(self, other: Any) -> Any:
         """Copy into the array `other`, converting floats, or into a new array in the Context `other`; return it."""
         if isinstance(other, Context):
-            return self._copy()._with_context(other.device_type, other.device_id)
+            shares = self.context == other or self.context.device_type == other.device_type == "cpu"
+            return (self._copy() if shares else self)._with_context(other.device_type, other.device_id)
         if is_row_sparse(other):
             other[:] = self
             return other
@@ -547,9 +548,9 @@ _core._register_array_class(NDArray)
 
 def _rebuild(cls: type[A], raw: np.ndarray[Any, Any], dtype: str, kind: str, index: int) -> A:
     """Return an array with a copy of memory that a pickle or a file holds."""
-    result = _core._empty(cls, list(raw.shape), dtype, kind, index)
+    result = _core._empty(cls, list(raw.shape), dtype, "cpu", 0)
     result._numpy_for_writing()[...] = raw
-    return result
+    return result._with_context(kind, index)
 
 
 @overload
@@ -563,14 +564,14 @@ def empty(shape: Shape, ctx: Where = None, dtype: DType = None, stype: str | Non
 
     Args:
         shape: an int or a tuple of ints.
-        ctx: the Context, default ``cpu(0)``.
+        ctx: the Context, default `mx.current_context()`.
         dtype: float32 by default; a name or a NumPy type.
         stype: None or ``'default'``; of `empty` and `zeros` also ``'row_sparse'``, which gives a RowSparseNDArray without rows.
 
     Raises:
         InvalidArgumentError: a negative extent, a dtype that arrays cannot have.
         ResourceExhaustedError: no such memory.
-        UnimplementedError: ``gpu(i)``, another storage type.
+        UnimplementedError: ``gpu(i)`` on a machine without GPUs, another storage type.
 
     Example:
         >>> mx.nd.empty((2, 3), mx.cpu(1), dtype='float64').shape
@@ -628,7 +629,7 @@ def array(source_array: Values, ctx: Where = None, dtype: DType = None) -> NDArr
 
     Args:
         source_array: the elements, of any shape.
-        ctx: the Context, default ``cpu(0)``, or that of an NDArray.
+        ctx: the Context, default `mx.current_context()`, or that of an NDArray.
         dtype: default float32, also for NumPy's float64 and int64; that of the source for an NDArray.
 
     Raises:

@@ -178,26 +178,29 @@ def is_rows(value: object) -> bool:
 def scatter(rows: NDArray, places: np.ndarray[Any, Any], target: NDArray) -> None:
     """Write rows to these places of an array."""
     if rows.size:
-        target._numpy_for_writing()[places] = rows._numpy_for_reading()
+        host = target._on_host()
+        host._numpy_for_writing()[places] = rows._numpy_for_reading()
+        target._from_host(host)
 
 
 def gather(array: NDArray, places: np.ndarray[Any, Any]) -> NDArray:
     """Return a new array with these rows of another one."""
-    result = _core._empty(_nd.NDArray, [len(places), *array.shape[1:]], array.dtype_name, *array._context)
+    result = _core._empty(_nd.NDArray, [len(places), *array.shape[1:]], array.dtype_name, "cpu", 0)
     if result.size:
         np.take(array._numpy_for_reading(), places, axis=0, out=result._numpy_for_writing())
-    return result
+    return result._with_context(*array._context)
 
 
 def _spread(data: NDArray, places: np.ndarray[Any, Any], rows: int) -> NDArray:
     """Return a new array of so many rows, zeros but for the rows of `data` at these places."""
-    result = _core._empty(_nd.NDArray, [rows, *data.shape[1:]], data.dtype_name, *data._context)
+    result = _core._empty(_nd.NDArray, [rows, *data.shape[1:]], data.dtype_name, "cpu", 0)
     if result.size:
         target = result._numpy_for_writing()
         target[...] = 0
         if data.size:
             target[places] = data._numpy_for_reading()
-    return result
+        del target
+    return result._with_context(*data._context)
 
 
 def _dense(value: Any) -> Any:

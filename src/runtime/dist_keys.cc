@@ -45,6 +45,7 @@ Layout DistStore::NewLayout() const {
 DistStore::NewRecordPtr DistStore::NewValue(std::string_view verb, const InitItem& item,
                                             Layout layout) const {
   const NDArray& value = *item.value;
+  CheckOfHost(verb, item.key, value);
   NewRecordPtr record =
       NewRecord(verb, item.key, {value.shape(), value.dtype(), value.context()}, item.mode);
   if (layout == Layout::kWhole && value.bytes() > kPartBytesMax) {

@@ -20,6 +20,7 @@
 #include "runtime/log_line.h"
 #include "runtime/option_table.h"
 #include "tkv/config.h"
+#include "tkv/gpu.h"
 #include "tkv/job.h"
 #include "transport/address.h"
 #include "transport/factory.h"
@@ -293,7 +294,7 @@ std::string ConfigText() {
   line("instruction_sets_built", targets);
   line("cores", UsableCores());
   line("last_level_cache_bytes", LastLevelCacheBytes());
-  line("gpu", "not built");
+  line("gpu", GpuCount());
   line("large_operation_cores", options.threads == 0 ? ThreadsFor(0) : options.threads);
   for (const OptionInfo& option : OptionTable())
     line(option.name, OptionText(options, option.name));

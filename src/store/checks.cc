@@ -13,12 +13,19 @@
 
 namespace tkv {
 
+void CheckOfHost(std::string_view verb, const KeyView& key, const NDArray& array) {
+  if (array.context().kind == DeviceKind::kCpu) return;
+  throw Fail(Code::kUnimplemented, "{} {}: an array on {}; stores take those on cpu() so far", verb,
+             key.ToString(), array.context().ToString());
+}
+
 void CheckValues(std::string_view verb, const PushItem& item, const Shape& shape, DType dtype) {
   if (item.values.empty()) {
     throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb,
                item.key.ToString());
   }
   for (const NDArray* value : item.values) {
+    CheckOfHost(verb, item.key, *value);
     if (value->shape() != shape) {
       throw Fail(Code::kInvalidArgument, "{} {}: shape {}, the key has {}", verb,
                  item.key.ToString(), value->shape().ToString(), shape.ToString());
@@ -36,6 +43,7 @@ void CheckOuts(std::string_view verb, const PullItem& item, const Shape& shape, 
                item.key.ToString());
   }
   for (const NDArray* out : item.outs) {
+    CheckOfHost(verb, item.key, *out);
     if (out->shape() != shape) {
       throw Fail(Code::kInvalidArgument, "{} {}: the output has shape {}, the key has {}", verb,
                  item.key.ToString(), out->shape().ToString(), shape.ToString());
@@ -117,6 +125,7 @@ Shape ShapeOfRows(int64_t count, const Shape& row_shape) {
 }
 
 void CheckIdArray(std::string_view verb, const KeyView& key, const NDArray& ids) {
+  CheckOfHost(verb, key, ids);
   if (ids.shape().rank() == 1 && ids.dtype() == DType::kI64) return;
   throw Fail(Code::kInvalidArgument, "{} {}: ids are {} of shape {}, a list of int64 is needed",
              verb, key.ToString(), Name(ids.dtype()), ids.shape().ToString());
@@ -137,6 +146,7 @@ RowGeometry RowsOfArray(std::string_view verb, const KeyView& key, const Shape& 
 void CheckRows(std::string_view verb, const KeyView& key, const Rows& rows,
                const RowGeometry& geometry) {
   CheckIdArray(verb, key, rows.ids);
+  CheckOfHost(verb, key, rows.values);
   const Shape wanted = ShapeOfRows(rows.ids.size(), geometry.row_shape);
   if (rows.values.shape() != wanted) {
     throw Fail(Code::kInvalidArgument, "{} {}: values have shape {}, {} ids of this key need {}",

@@ -226,6 +226,7 @@ void LocalStore::CheckNew(std::string_view verb, std::span<const InitItem> items
   keys.reserve(items.size());
   for (const InitItem& item : items) {
     CheckMode(verb, item.key, item.mode);
+    if (item.value != nullptr) CheckOfHost(verb, item.key, *item.value);
     keys.push_back(item.key);
   }
   tkv::CheckNewKeys(

@@ -55,6 +55,11 @@ def test_one_wheel_for_all_and_what_is_in_it(wheel):
     assert not [n for n in names if "test" in n and not n.endswith(("test_utils.py", "testing.py"))]
 
 
+def test_the_pretended_driver_is_not_in_it(wheel):
+    contents = zipfile.ZipFile(wheel)
+    assert not [name for name in contents.namelist() if "libcuda" in name or b"fake_" in contents.read(name)]
+
+
 def test_it_names_no_folder_of_the_machine_that_built_it(wheel):
     contents = zipfile.ZipFile(wheel)
     for name in ("tensorkv/_core.abi3.so", "tensorkv/bin/tkv"):

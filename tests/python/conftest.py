@@ -1,3 +1,5 @@
+import contextlib
+import os
 import sys
 
 import numpy as np
@@ -17,6 +19,21 @@ def kv():
 @pytest.fixture
 def shape():
     return (2, 3)
+
+
+IS_ON_GPU = "TKV_TEST_GPU" in os.environ  # test_gpu.py runs suites of arrays so
+
+
+def pytest_collection_modifyitems(config, items):
+    if IS_ON_GPU:
+        items[:] = [item for item in items if item.get_closest_marker("host") is None]
+
+
+@pytest.fixture(autouse=True)
+def arrays_on_a_gpu():
+    """Tests make their arrays on gpu(0) where they are to."""
+    with mx.gpu(0) if IS_ON_GPU else contextlib.nullcontext():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -77,12 +78,29 @@ def test_contexts_are_values():
     assert pickle.loads(pickle.dumps(mx.cpu(3))) == mx.cpu(3) and mx.cpu(1).device_typeid == 1
     with pytest.raises(AttributeError):
         mx.cpu().device_id = 1
-    assert mx.context.num_gpus() == 0 and mx.test_utils.list_gpus() == []
+    assert mx.test_utils.list_gpus() == list(range(mx.context.num_gpus()))
+
+
+def test_the_default_context_is_that_of_the_innermost_with_block_of_the_thread():
+    outer = mx.current_context()
+    with mx.cpu(1):
+        with mx.cpu(2) as inner, pytest.raises(ZeroDivisionError):
+            assert mx.nd.ones((2,)).context == mx.nd.array([1]).context == inner == mx.current_context()
+            _ = 1 / 0
+        assert mx.nd.zeros((2,)).context == mx.cpu(1)
+        found = []
+        thread = threading.Thread(target=lambda: found.append(mx.current_context()))
+        thread.start()
+        thread.join()
+        assert found == [mx.cpu(0)]
+        assert mx.nd.array(mx.nd.ones((2,), mx.cpu(5))).context == mx.cpu(5)
+    assert mx.current_context() == outer
 
 
 # -------------------------------------------------------------------------------------------------------------- sharing
 
 
+@pytest.mark.host
 def test_asarray_is_a_view_and_asnumpy_a_copy():
     a = mx.nd.ones((2, 3))
     view = np.asarray(a)
@@ -319,7 +337,8 @@ def test_scalars_that_a_dtype_cannot_hold():
 
 
 def test_printing():
-    assert repr(mx.nd.ones((2, 3))) == "\n[[1. 1. 1.]\n [1. 1. 1.]]\n<NDArray 2x3 @cpu(0)>"
+    ones = mx.nd.ones((2, 3))
+    assert repr(ones) == f"\n[[1. 1. 1.]\n [1. 1. 1.]]\n<NDArray 2x3 @{ones.context}>"
     assert repr(mx.np.ones((2,), dtype="float64")) == "array([1., 1.], dtype=float64)"
     assert repr(mx.np.zeros((2, 0))) == "array([], shape=(2, 0))" or mx.np.zeros((2, 0)).shape == (2, 0)
     assert str(mx.np.ones((2,))) == "[1. 1.]"
@@ -364,7 +383,9 @@ def test_helpers_of_test_scripts():
     with pytest.raises(AssertionError):
         mx.test_utils.assert_exception(lambda: None, mx.MXNetError)
     assert mx.test_utils.same(mx.nd.ones((2,)), mx.nd.ones((2,))) and not mx.test_utils.same(mx.nd.ones((2,)), [1, 2])
-    assert mx.test_utils.rand_ndarray((2, 3)).shape == (2, 3) and mx.test_utils.default_context() == mx.cpu()
+    assert (
+        mx.test_utils.rand_ndarray((2, 3)).shape == (2, 3) and mx.test_utils.default_context() == mx.current_context()
+    )
     assert mx.base.py_str(b"a") == "a" == mx.base.py_str("a")
     import os
 

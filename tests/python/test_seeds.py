@@ -86,7 +86,7 @@ def test_the_tutorial_under_the_name_mxnet():
 
 
 def test_gpus_that_are_not_there_are_a_clear_error():
-    with pytest.raises(NotImplementedError, match=r"gpu\(0\): this build of TensorKV has no GPU support"):
+    with pytest.raises(NotImplementedError, match=r"gpu\(0\): this machine has no NVIDIA driver"):
         tensorkv.nd.ones(SHAPE, tensorkv.gpu(0))
 
 

@@ -41,6 +41,7 @@ def same(a, dense, stype="row_sparse"):
 # ------------------------------------------------------------------------------------------------------------- making
 
 
+@pytest.mark.host
 def test_what_an_array_has():
     a = rows()
     assert (a.shape, a.ndim, a.size, len(a), a.stype, a.dtype, a.dtype_name) == (
@@ -350,6 +351,7 @@ def test_an_assigned_array_is_a_copy():
     assert b.asnumpy().max() == c.asnumpy().max() == 4
 
 
+@pytest.mark.host
 def test_copyto_and_contexts():
     a = rows()
     assert a.copyto(mx.cpu(1)).context == mx.cpu(1) and a.as_in_context(mx.cpu()) is a
@@ -549,6 +551,7 @@ def test_of_a_matrix_of_scipy_and_back():
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adagrad", "ftrl"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.host
 def test_a_lazy_update_changes_the_rows_of_the_gradient_alone(name, dtype):
     random = np.random.default_rng(5)
     options = {"momentum": 0.5, "wd": 0.25} if name == "sgd" else {"wd": 0.25}
@@ -568,6 +571,7 @@ def test_a_lazy_update_changes_the_rows_of_the_gradient_alone(name, dtype):
     np.testing.assert_array_equal(found[[0, 2, 3, 5]], start[[0, 2, 3, 5]])
 
 
+@pytest.mark.host
 def test_an_update_that_is_not_lazy_is_that_of_the_dense_gradient():
     gradient = rows()
     weights = [mx.nd.ones((4, 2)) for _ in range(2)]

@@ -1,0 +1,258 @@
+"""Arrays on GPUs, in processes that find the pretended driver of tests/gpu/fake before NVIDIA's."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+ROOT = HERE.parents[1]
+DRIVER = ROOT / "build" / "release" / "tests" / "gpu" / "fake"
+
+
+def run(*arguments, **variables):
+    """Run Python with four pretended GPUs; what it prints, after it has ended well and misused none of them."""
+    assert (DRIVER / "libcuda.so.1").exists(), "`./dev build` builds the pretended driver"
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(DRIVER), "FAKE_DEVICES": "4", **variables}
+    done = subprocess.run(
+        [sys.executable, *arguments], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=110
+    )
+    assert done.returncode == 0 and "fake driver" not in done.stderr, done.stdout + done.stderr
+    return done.stdout
+
+
+def program(text, **variables):
+    head = """
+        import ctypes, os, signal, sys, threading
+        import numpy as np, pytest
+        import tensorkv as mx
+        fake = lambda: ctypes.CDLL("libcuda.so.1")
+    """
+    return run("-c", textwrap.dedent(head) + textwrap.dedent(text), **variables)
+
+
+# --------------------------------------------------------------------------------------------------- suites of arrays
+
+
+@pytest.mark.parametrize(
+    ("suite", "at_least", "chosen"),
+    [
+        ("ndarray", 70, ""),
+        ("nd_functions", 400, "not servers_run"),  # stores do not take arrays on GPUs yet
+        ("sparse_array", 200, ""),
+        ("random", 40, ""),
+        ("array_programs", 3, ""),
+        ("files", 90, ""),
+        ("initializer", 40, ""),
+        ("metric", 80, ""),
+    ],
+)
+def test_suites_of_arrays_pass_on_a_gpu(suite, at_least, chosen):
+    shown = run(
+        *("-m", "pytest", "-v", "-p", "no:cacheprovider", str(HERE / f"test_{suite}.py"), "-k", chosen),
+        TKV_TEST_GPU="1",
+        FAKE_SEED=str(len(suite)),
+    )
+    passed = re.search(r"(\d+) passed", shown)
+    assert passed is not None and int(passed[1]) >= at_least, shown[-500:]
+
+
+# ------------------------------------------------------------------------------------------------------------ contexts
+
+
+def test_gpus_are_counted_and_their_memory_shown():
+    program("""
+        assert mx.num_gpus() == mx.context.num_gpus() == 4 and mx.test_utils.list_gpus() == [0, 1, 2, 3]
+        free, total = mx.context.gpu_memory_info(3)
+        assert 0 < free <= total == 64 << 20
+        held = mx.nd.zeros((1 << 20,), mx.gpu(3))
+        assert mx.context.gpu_memory_info(3)[0] <= free - (4 << 20)
+    """)
+
+
+def test_a_gpu_that_is_not_there_is_a_clear_error():
+    program("""
+        for make in (lambda c: mx.nd.ones((2,), c), lambda c: mx.nd.ones((2,)).as_in_context(c)):
+            with pytest.raises(mx.errors.InvalidArgumentError) as refused:
+                make(mx.gpu(7))
+            assert str(refused.value) == "context gpu(7): this machine has 4 GPUs, from gpu(0) on"
+        with pytest.raises(mx.errors.InvalidArgumentError, match="has 4 GPUs"):
+            mx.context.gpu_memory_info(4)
+    """)
+
+
+@pytest.mark.parametrize(
+    ("variables", "error", "text"),
+    [
+        ({"FAKE_VERSION": "9020"}, "UnimplementedError", "is for CUDA 9.2, at least 10.0 is needed"),
+        ({"FAKE_INIT": "100"}, "UnimplementedError", "knows no GPU"),
+        ({"FAKE_INIT": "999"}, "UnavailableError", "does not start: CUDA_ERROR_UNKNOWN"),
+    ],
+)
+def test_a_driver_that_cannot_be_used_is_none(variables, error, text):
+    program(
+        f"""
+        assert mx.num_gpus() == 0
+        with pytest.raises(mx.errors.{error}, match={text!r}):
+            mx.nd.ones((2,), mx.gpu(0))
+        assert mx.nd.ones((2,)).asnumpy().sum() == 2
+        """,
+        **variables,
+    )
+
+
+def test_the_driver_is_loaded_when_a_gpu_is_asked_for_and_not_before():
+    program("""
+        def is_loaded():
+            return "libcuda.so.1" in open("/proc/self/maps").read()
+        assert (mx.nd.ones((2,)) + 1).asnumpy().sum() == 4
+        mx.kv.create("local").init("a", mx.nd.ones((2,), mx.cpu(1)))
+        mx.gpu(0)
+        assert not is_loaded()
+        assert mx.num_gpus() == 4 and is_loaded()
+    """)
+
+
+# -------------------------------------------------------------------------------------------------------------- arrays
+
+
+def test_arrays_are_copied_between_all_contexts():
+    program("""
+        contexts = [mx.cpu(0), mx.gpu(0), mx.gpu(3), mx.cpu(1)]
+        for source in contexts:
+            a = mx.nd.array([[1, 2], [3, 4]], source)
+            for target in contexts:
+                copies = [a.copyto(target), mx.nd.array(a, target), a.copyto(mx.nd.zeros((2, 2), target))]
+                if source != target:
+                    copies.append(a.as_in_context(target))
+                for b in copies:
+                    if b is not copies[-1] or source == target:
+                        b += 1
+                        b -= 1
+                    assert b.context == target and b.asnumpy().tolist() == [[1, 2], [3, 4]]
+            assert a.copyto(mx.nd.zeros((2, 2), mx.gpu(1), "float16")).dtype is np.float16
+            assert a.as_in_context(source) is a
+    """)
+
+
+def test_arithmetic_is_on_one_device():
+    program("""
+        a, b = mx.nd.ones((2,), mx.gpu(0)), mx.nd.ones((2,), mx.gpu(1))
+        assert (a + a * 3 - 1).context == mx.gpu(0)
+        with pytest.raises(mx.errors.InvalidArgumentError, match=r"on gpu\\(0\\) with one on gpu\\(1\\)"):
+            a + b
+        with pytest.raises(mx.errors.InvalidArgumentError, match="copy one of them"):
+            a += mx.nd.ones((2,))
+        assert a.asnumpy().tolist() == [1, 1]
+        assert (a + np.ones(2, np.float32)).asnumpy().tolist() == [2, 2]
+    """)
+
+
+def test_numpy_sees_a_copy_and_dlpack_nothing():
+    program("""
+        a = mx.nd.ones((2,), mx.gpu(1))
+        seen = np.asarray(a)
+        seen[:] = 5
+        a.asnumpy()[:] = 5
+        assert a.asnumpy().tolist() == [1, 1] and a.__dlpack_device__() == (2, 1)
+        with pytest.raises(ValueError, match=r"gpu\\(1\\)"):
+            np.array(a, copy=False)
+        for use in (lambda: a.__dlpack__(), lambda: mx.nd.from_dlpack(a).__dlpack__(max_version=(1, 0))):
+            with pytest.raises(mx.errors.UnimplementedError, match=r"gpu\\(1\\)"):
+                use()
+        with pytest.raises(mx.errors.FailedPreconditionError):
+            a.data_ptr
+    """)
+
+
+def test_stores_say_that_they_do_not_take_them_and_keep_what_they_have():
+    program("""
+        here = mx.nd.ones((2,), mx.gpu(0))
+        with mx.kv.create("local") as kv:
+            kv.init("a", mx.nd.zeros((2,)))
+            for verb, use in {
+                "init": lambda: kv.init("b", here),
+                "push": lambda: kv.push("a", [mx.nd.ones((2,)), here]),
+                "pull": lambda: kv.pull("a", out=here),
+                "pushpull": lambda: kv.pushpull("a", mx.nd.ones((2,)), out=here),
+            }.items():
+                with pytest.raises(mx.errors.UnimplementedError, match=rf"{verb} '.': an array on gpu\\(0\\)"):
+                    use()
+            assert kv.pull("a").asnumpy().tolist() == [0, 0] and here.asnumpy().tolist() == [1, 1]
+    """)
+
+
+def test_no_memory_is_an_error_with_the_bytes_that_are_free():
+    program("""
+        with pytest.raises(MemoryError, match=r"gpu\\(0\\) has no 268435456 bytes of memory: 67108864 are free"):
+            mx.nd.empty((1 << 26,), mx.gpu(0))
+    """)
+
+
+def test_a_lost_gpu_says_why_and_the_others_go_on():
+    program("""
+        a, b = mx.nd.ones((2,), mx.gpu(0)), mx.nd.ones((2,), mx.gpu(1))
+        fake().fake_lose(0, 700)
+        for use in (a.asnumpy, lambda: a + 1, lambda: a.copyto(b), lambda: mx.nd.ones((2,), mx.gpu(0))):
+            with pytest.raises(mx.errors.UnavailableError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
+                use()
+        assert (b + 1).asnumpy().tolist() == [2, 2] and mx.nd.ones((2,)).asnumpy().tolist() == [1, 1]
+    """)
+
+
+# ----------------------------------------------------------------------------------------------- threads and processes
+
+
+def test_a_signal_ends_a_wait():
+    program("""
+        class Alarm(Exception): pass
+        def ring(*_): raise Alarm
+        signal.signal(signal.SIGALRM, ring)
+        a = mx.nd.ones((2,), mx.gpu(0))
+        fake().fake_stop(1)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(Alarm):
+            a.asnumpy()
+        fake().fake_stop(0)
+        assert a.asnumpy().tolist() == [1, 1]
+    """)
+
+
+def test_others_run_while_one_waits():
+    program("""
+        a = mx.nd.ones((2,), mx.gpu(0))
+        fake().fake_stop(1)
+        thread = threading.Thread(target=a.asnumpy)
+        thread.start()
+        fake().fake_stop(0)  # needs the interpreter, which the thread would not give
+        thread.join()
+    """)
+
+
+def test_a_child_of_fork_has_no_gpus():
+    program("""
+        a = mx.nd.ones((2,), mx.gpu(0))
+        child = os.fork()
+        if child == 0:
+            calls = fake().fake_calls()
+            for use in (a.asnumpy, lambda: a + 1, lambda: mx.nd.ones((2,), mx.gpu(1))):
+                with pytest.raises(mx.errors.FailedPreconditionError):
+                    use()
+            assert mx.nd.ones((2,)).asnumpy().sum() == 2
+            del a
+            os._exit(fake().fake_calls() - calls)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert a.asnumpy().tolist() == [1, 1]
+    """)
+
+
+def test_a_process_may_end_with_work_under_way():
+    program("""
+        kept = mx.nd.ones((2,), mx.gpu(0))
+        fake().fake_stop(1)
+        kept += 1
+    """)
