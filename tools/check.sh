@@ -26,7 +26,7 @@ exploration          slow    every scope but the large ones
 mutants              quick   three broken rules, and that the patches of all apply
 mutants-all          slow    all of them
 mutants-edges        slow    waits, budgets and owners taken away, which the tests of edges have to notice
-mutants-gpu          slow    broken generators of GPU kernels, which ptx_test has to notice
+mutants-gpu          slow    broken generators of GPU kernels and a broken device layer, which their tests have to notice
 gpu                  slow    10,000 random GPU kernels, and ptxas: the kernels, and the table in docs/gpu.md
 fuzz                 slow    every fuzzer for five seconds
 frameworks           slow    the tests that need PyTorch or JAX
@@ -149,7 +149,7 @@ run_edge_mutants() {  # part, arguments...
   tail -1 "$logs/$1.log"
 }
 part_mutants-edges() { run_edge_mutants mutants-edges; }
-part_mutants-gpu() { run_edge_mutants mutants-gpu --folder ptx_mutants; }
+part_mutants-gpu() { run_edge_mutants mutants-gpu --folder ptx_mutants && run_edge_mutants mutants-devices --folder device_mutants; }
 
 # The assemblers of PTX are no part of the environment: 90 MB that nothing else needs.
 install_ptxas() {

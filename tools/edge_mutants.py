@@ -78,7 +78,9 @@ def judge(path, programs):
         except mutants.NotBuiltError as error:
             return False, f"does not build: {mutants.first_error(error)}"
         command = [BUILD / "tests" / tests, "--gtest_brief=1", "--gtest_fail_fast"]
-        status, text = run_python(tests, programs) if target == "_core" else run(command)
+        # Those of GPUs need the pretended driver, and others do not look for one.
+        gpus = {"LD_LIBRARY_PATH": str(BUILD / "tests" / "gpu" / "fake"), "FAKE_DEVICES": "1000"}
+        status, text = run_python(tests, programs) if target == "_core" else run(command, **gpus)
     failed = re.search(r"^(?:FAILED|\[  FAILED  \]) ([^\s,]+)", text, re.MULTILINE)
     if status == 1 and failed and "Failed: Timeout" not in text:
         return True, f"caught by {failed[1].rpartition('::')[2]}"

@@ -155,9 +155,11 @@ std::optional<NDArray> Spread(nb::handle scalar, const NDArray& like) {
   if (static_cast<long double>(static_cast<double>(value)) == static_cast<long double>(value)) {
     return std::nullopt;
   }
-  NDArray array = NDArray::Empty(like.shape(), like.dtype(), like.context());
-  FillInteger(array, value);
-  return array;
+  return Released([&] {
+    NDArray array = NDArray::Empty(like.shape(), like.dtype(), like.context());
+    FillInteger(array, value);
+    return array;
+  });
 }
 
 nb::object BinaryOf(nb::handle type, int op, nb::handle a, nb::handle b) {

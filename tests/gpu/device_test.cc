@@ -231,6 +231,20 @@ TEST_F(Devices, GiveKeptBlocksBackWhereMemoryEnds) {
   EXPECT_FAILS(Code::kResourceExhausted, device.blocks().Take(SIZE_MAX));
 }
 
+TEST_F(Devices, GiveABlockBackWhenItsUseHasEnded) {
+  for (uint64_t seed = 0; seed < 8; ++seed) {  // some let nothing happen but where somebody asks
+    FAKE(fake_seed)(seed);
+    Device& device = Device::Get(NextIndex());
+    {
+      Buffer half(&device, 10 << 20);
+      Buffer part(&device, 1000);
+      Upload(&part, Counting(1000));
+    }
+    Buffer most(&device, 15 << 20);
+    EXPECT_EQ(ThereAndBack(device.index(), Counting(10)), Doubled(Counting(10)));
+  }
+}
+
 // --------------------------------------------------------------------------------------- failures
 TEST_F(Devices, WorkAgainAfterACallThatFailedOnce) {
   for (const int result : {test::kOutOfMemory, test::kOperatingSystem}) {
@@ -245,6 +259,22 @@ TEST_F(Devices, WorkAgainAfterACallThatFailedOnce) {
     });
     EXPECT_GT(calls, 60);
   }
+}
+
+TEST_F(Devices, HaveAWholeCopyOrNoneOrAreLost) {
+  const Values before = Counting(530'000), after = Doubled(before);  // two pieces
+  ForEachCall(test::kOperatingSystem, [&](int k) {
+    FAKE(fake_fail)(0, 0);
+    Device& device = Device::Get(NextIndex());
+    Buffer buffer(&device, before.size());
+    Upload(&buffer, before)->Wait(kHazardPatience);
+    FAKE(fake_fail)(k, test::kOperatingSystem);
+    const auto failure = FailureOf([&] { Upload(&buffer, after); });
+    FAKE(fake_fail)(0, 0);
+    if (device.is_usable()) {
+      EXPECT_EQ(Download(&buffer), failure.code ? before : after) << "call " << k;
+    }
+  });
 }
 
 TEST_F(Devices, AreLostByAnErrorThatStays) {

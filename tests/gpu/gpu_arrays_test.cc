@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -13,6 +16,7 @@
 #include "tests/scarce_memory.h"
 #include "tkv/dlpack.h"
 #include "tkv/optimizer.h"
+#include "tkv/tkv.h"
 
 namespace tkv {
 namespace {
@@ -185,6 +189,25 @@ TEST_F(GpuArrays, ConvertAsTheHostConverts) {
   }
 }
 
+TEST_F(GpuArrays, AreThereForC) {
+  const int64_t shape[] = {3};
+  const float values[] = {1, 2, 3};
+  float found[3] = {};
+  tkv_array *array = nullptr, *copy = nullptr;
+  tkv_context on_gpu{TKV_GPU, 0}, on_host{TKV_CPU, 0};
+  ASSERT_EQ(tkv_array_full(shape, 1, TKV_F32, on_gpu, 7, &array, nullptr), TKV_OK);
+  ASSERT_EQ(tkv_array_write(array, values, sizeof values, nullptr), TKV_OK);
+  ASSERT_EQ(tkv_array_with_context(array, on_host, &copy, nullptr), TKV_OK);
+  for (tkv_array* const each : {array, copy}) {
+    ASSERT_EQ(tkv_array_read(each, found, sizeof found, nullptr), TKV_OK);
+    EXPECT_EQ(std::memcmp(found, values, sizeof found), 0);
+  }
+  void* data = nullptr;
+  EXPECT_EQ(tkv_array_data(array, 0, 1000, &data, nullptr), TKV_FAILED_PRECONDITION);
+  tkv_array_release(array);
+  tkv_array_release(copy);
+}
+
 // ----------------------------------------------------------------------------------------- misuse
 TEST_F(GpuArrays, DoNotMeetArraysOfOthersInArithmetic) {
   const NDArray host = Full({2}, 1), here = Full({2}, 1, DType::kF32, kGpu);
@@ -286,11 +309,48 @@ TEST_F(GpuArrays, HaveTheirValuesInEveryOrderOfStreams) {
   }
 }
 
+// An operation that a stream is ordered after, which takes until another thread does the same, or long.
+class Meeting final : public Pending {
+ public:
+  bool done() const noexcept override { return is_over; }
+  void Wait(std::chrono::nanoseconds) override {}
+  bool Order(Stream*) override {
+    std::unique_lock lock(mutex_);
+    most_ = std::max(most_, ++inside_);
+    changed_.notify_all();
+    changed_.wait_for(lock, std::chrono::milliseconds(200), [&] { return most_ > 1; });
+    --inside_;
+    return true;
+  }
+  int most() const { return most_; }
+  std::atomic<bool> is_over = false;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int inside_ = 0;
+  int most_ = 0;
+};
+
+TEST_F(GpuArrays, AreTakenByOneThreadAtATime) {
+  const NDArray a = Full({4}, 0, DType::kF32, kGpu), b = Full({4}, 0, DType::kF32, kGpu);
+  const auto meeting = std::make_shared<Meeting>();
+  a.storage()->AddWriter(meeting);
+  std::thread other([&] { a.CopyFrom(b); });
+  b.CopyFrom(a);
+  other.join();
+  EXPECT_EQ(meeting->most(), 1);
+  meeting->is_over = true;
+}
+
 TEST_F(GpuArrays, OfSeveralThreadsKeepTheirOrder) {
   const NDArray a = Full({4}, 0, DType::kF32, kGpu);
   const NDArray b = Full({4}, 0, DType::kF32, Context::Gpu(NextIndex()));
   const auto exchange = [](const NDArray& from, const NDArray& to) {
-    for (int i = 0; i < 2000; ++i) to.CopyFrom(from);
+    const auto failure = FailureOf([&] {
+      for (int i = 0; i < 2000; ++i) to.CopyFrom(from);
+    });
+    EXPECT_FALSE(failure.code) << failure.message;
   };
   std::vector<std::thread> threads;
   for (int i = 0; i < 2; ++i) {

@@ -233,6 +233,28 @@ def test_others_run_while_one_waits():
     """)
 
 
+def test_whoever_waits_for_another_thread_leaves_it_the_interpreter():
+    program("""
+        a, b = mx.nd.ones((2,), mx.gpu(0)), mx.nd.ones((2,), mx.gpu(0), dtype="int64")
+        mx.nd.waitall()
+        fake().fake_stop(1)
+        def reads():
+            assert a.asnumpy().tolist() == [1, 1]
+        def writes():  # waits for the copy that reads, and looks for signals meanwhile
+            a[:] = 2
+        def resumes():
+            fake().fake_stop(0)
+        threads = [threading.Timer(0.1 * i, use) for i, use in enumerate((reads, writes, resumes))]
+        for thread in threads:
+            thread.start()
+        threads[1].finished.wait()
+        assert (b + (2**62 + 1)).asnumpy().tolist() == [2**62 + 2] * 2  # waits for the other two
+        for thread in threads:
+            thread.join()
+        assert a.asnumpy().tolist() == [2, 2]
+    """)
+
+
 def test_a_child_of_fork_has_no_gpus():
     program("""
         a = mx.nd.ones((2,), mx.gpu(0))

@@ -143,7 +143,7 @@ uint64_t Machine::Allocate(Device* device, size_t bytes) {
   block->bytes = bytes;
   block->device = device->number;
   block->own.assign(bytes, std::byte{0xA5});
-  block->shadow.resize(bytes);
+  block->shadow.reset(static_cast<Block::Byte*>(std::calloc(bytes, sizeof(Block::Byte))));
   block->inside = block->own.data();
   blocks_[address] = std::move(block);
   device->used_bytes += bytes;
@@ -271,7 +271,7 @@ void Machine::GiveCopy(Stream* stream, const char* name, int device, uint64_t ta
     Block& from = Use(device, source, bytes, false, now, clock);
     Block& to = Use(device, target, bytes, true, now, clock);
     const size_t first = source - from.begin;
-    for (size_t i = 0; i < bytes && !from.shadow.empty(); ++i) {
+    for (size_t i = 0; i < bytes && from.shadow != nullptr; ++i) {
       if (!from.shadow[first + i].is_written) {
         throw Violation{kLaunchFailed, Format("byte {} of {:x} was never written", i, source)};
       }
@@ -281,7 +281,8 @@ void Machine::GiveCopy(Stream* stream, const char* name, int device, uint64_t ta
       throw Violation{kLaunchFailed, "the two overlap"};
     }
     std::memcpy(to.inside + place, from.inside + first, bytes);
-    for (size_t i = 0; i < bytes && !to.shadow.empty(); ++i) to.shadow[place + i].is_written = true;
+    for (size_t i = 0; i < bytes && to.shadow != nullptr; ++i)
+      to.shadow[place + i].is_written = true;
   };
   Give(stream, std::move(copy));
 }

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <map>
@@ -60,6 +61,9 @@ struct Block {
     uint32_t writer = 0;
     uint32_t reader = 0;
   };
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
   struct Access {
     uint64_t begin, end;
     Moment moment;
@@ -68,11 +72,11 @@ struct Block {
 
   uint64_t begin = 0;
   size_t bytes = 0;
-  std::byte* inside = nullptr;  // where the machine reads and writes it
-  int device = -1;              // -1: pinned memory of the host
-  std::vector<std::byte> own;   // of a device
-  std::vector<Byte> shadow;     // of a device
-  std::vector<Access> history;  // that is not known to be before a later one
+  std::byte* inside = nullptr;           // where the machine reads and writes it
+  int device = -1;                       // -1: pinned memory of the host
+  std::vector<std::byte> own;            // of a device
+  std::unique_ptr<Byte[], Free> shadow;  // of a device; pages that nobody touches cost nothing
+  std::vector<Access> history;           // that is not known to be before a later one
 };
 
 struct Record {
