@@ -123,12 +123,12 @@ class TKV_API Storage final {
   bool owned_;
   bool read_only_;
   std::shared_ptr<const void> owner_;
-  std::unique_ptr<DeviceBlock> block_;  // null: not of a device
   std::atomic<bool> foreign_{false};
   std::atomic<bool> has_pending_{false};  // a hint, so that an idle storage costs no lock
   std::atomic<unsigned> uses_birth_;      // the process, counted in forks, that `uses_` are of
   std::mutex mutex_;
   Uses uses_;
+  std::unique_ptr<DeviceBlock> block_;  // null: not of a device
 };
 
 // Waits until no operation on any array of this process is under way.

@@ -129,6 +129,7 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
     for (const PushItem& item : items) {
       const RecordPtr record = Get(verb, item.key);
       CheckValues(verb, item, WholeShape(verb, *record), record->info.dtype);
+      for (const NDArray* value : item.values) CheckOfHost(verb, item.key, *value);
       const auto [place, is_new] = places.emplace(record.get(), sources.size());
       const size_t at = place->second;
       if (is_new) {
@@ -194,6 +195,7 @@ std::vector<DistStore::Target> DistStore::GatherTargets(std::string_view verb,
     for (const PullItem& item : items) {
       const RecordPtr record = Get(verb, item.key);
       CheckOuts(verb, item, WholeShape(verb, *record), record->info.dtype);
+      for (const NDArray* out : item.outs) CheckOfHost(verb, item.key, *out);
       targets.push_back({record, {}, {}, item.priority});
       if (!record->info.by_rows) targets.back().bytes = item.outs.size() * record->value_bytes;
       outs.emplace_back(item.outs.begin(), item.outs.end());

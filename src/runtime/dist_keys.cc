@@ -124,6 +124,9 @@ void DistStore::LaunchInits(const std::string& verb, std::vector<Operation> init
 void DistStore::Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
   Counted(Verb::kBroadcast, [&] {
     CheckBroadcast(items, outs);
+    for (const PullItem& item : outs) {
+      for (const NDArray* out : item.outs) CheckOfHost("broadcast", item.key, *out);
+    }
     InitAs("broadcast", items);
     Await(PullAs("broadcast", outs, false), options_.patience);
   });

@@ -15,9 +15,18 @@ namespace tkv {
 
 void CheckOfHost(std::string_view verb, const KeyView& key, const NDArray& array) {
   if (array.context().kind == DeviceKind::kCpu) return;
-  throw Fail(Code::kUnimplemented, "{} {}: an array on {}; stores take those on cpu() so far", verb,
-             key.ToString(), array.context().ToString());
+  throw Fail(Code::kUnimplemented, "{} {}: an array on {}; {} takes those on cpu() so far", verb,
+             key.ToString(), array.context().ToString(), verb);
 }
+
+namespace {
+
+void CheckReachable(std::string_view verb, const KeyView& key, const NDArray& array) {
+  if (array.context().kind == DeviceKind::kCpu) return;
+  NamingKey(verb, key, [&] { CheckUsable(array.context()); });
+}
+
+}  // namespace
 
 void CheckValues(std::string_view verb, const PushItem& item, const Shape& shape, DType dtype) {
   if (item.values.empty()) {
@@ -25,7 +34,7 @@ void CheckValues(std::string_view verb, const PushItem& item, const Shape& shape
                item.key.ToString());
   }
   for (const NDArray* value : item.values) {
-    CheckOfHost(verb, item.key, *value);
+    CheckReachable(verb, item.key, *value);
     if (value->shape() != shape) {
       throw Fail(Code::kInvalidArgument, "{} {}: shape {}, the key has {}", verb,
                  item.key.ToString(), value->shape().ToString(), shape.ToString());
@@ -43,7 +52,7 @@ void CheckOuts(std::string_view verb, const PullItem& item, const Shape& shape, 
                item.key.ToString());
   }
   for (const NDArray* out : item.outs) {
-    CheckOfHost(verb, item.key, *out);
+    CheckReachable(verb, item.key, *out);
     if (out->shape() != shape) {
       throw Fail(Code::kInvalidArgument, "{} {}: the output has shape {}, the key has {}", verb,
                  item.key.ToString(), out->shape().ToString(), shape.ToString());

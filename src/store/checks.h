@@ -25,10 +25,11 @@ std::invoke_result_t<F&> NamingKey(std::string_view verb, const KeyView& key, F 
 
 //   throws  kUnimplemented  the array is a device's
 void CheckOfHost(std::string_view verb, const KeyView& key, const NDArray& array);
-//   throws  kInvalidArgument  no values, another shape or dtype than the key's; and as CheckOfHost
+//   throws  kInvalidArgument  no values, another shape or dtype than the key's
+//           kUnavailable      the device of one is lost
 void CheckValues(std::string_view verb, const PushItem& item, const Shape& shape, DType dtype);
-//   throws  kInvalidArgument  no outputs, another shape, a dtype that does not convert, read-only; and as
-//                             CheckOfHost
+//   throws  kInvalidArgument  no outputs, another shape, a dtype that does not convert, read-only
+//           kUnavailable      the device of one is lost
 void CheckOuts(std::string_view verb, const PullItem& item, const Shape& shape, DType dtype);
 //   throws  kInvalidArgument  an output without a value, or as above
 void CheckBroadcast(std::span<const InitItem> items, std::span<const PullItem> outs);

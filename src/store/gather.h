@@ -16,7 +16,7 @@ namespace tkv {
 
 // The values of a call, packed and grouped by key.
 struct Sources {
-  std::vector<NDArray> packed;           // copies of strided values
+  std::vector<NDArray> packed;           // copies of strided values and of those on devices
   SmallVector<const void*, 8> pointers;  // all groups one behind the other
   SmallVector<size_t> ends;              // of group g in `pointers`
   std::vector<NDArray> bases;            // of groups whose values are summed already, in f32
@@ -35,7 +35,8 @@ struct Sources {
   }
 };
 
-// The outputs of a call, one list per item; strided ones are written through a packed stand-in.
+// The outputs of a call, one list per item; strided ones and those on devices are written through a
+// packed stand-in.
 struct Outputs {
   struct StandIn {
     NDArray packed;

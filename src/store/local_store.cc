@@ -22,6 +22,7 @@
 #include "store/snapshots.h"
 #include "store/table_parts.h"
 #include "store/types.h"
+#include "tensor/device_copy.h"
 #include "update/parallel.h"
 #include "update/program_body.h"
 #include "update/random.h"
@@ -226,7 +227,6 @@ void LocalStore::CheckNew(std::string_view verb, std::span<const InitItem> items
   keys.reserve(items.size());
   for (const InitItem& item : items) {
     CheckMode(verb, item.key, item.mode);
-    if (item.value != nullptr) CheckOfHost(verb, item.key, *item.value);
     keys.push_back(item.key);
   }
   tkv::CheckNewKeys(
@@ -236,7 +236,7 @@ void LocalStore::CheckNew(std::string_view verb, std::span<const InitItem> items
 
 std::shared_ptr<Entry> LocalStore::MakeEntry(const KeyView& key, const NDArray& value) const {
   value.storage()->WaitReadable(options_.patience);
-  return std::make_shared<Entry>(key, value.Copy());
+  return std::make_shared<Entry>(key, IsOfDevice(value) ? value.WithContext({}) : value.Copy());
 }
 
 void LocalStore::InitAs(std::string_view verb, std::span<const InitItem> items) {

@@ -169,20 +169,68 @@ def test_numpy_sees_a_copy_and_dlpack_nothing():
     """)
 
 
-def test_stores_say_that_they_do_not_take_them_and_keep_what_they_have():
+@pytest.mark.parametrize("kind", ["local", "device"])
+def test_a_store_of_one_process_takes_values_and_outputs_of_all_contexts(kind):
+    program(f"""
+        kv = mx.kv.create({kind!r})
+        contexts = [mx.gpu(0), mx.cpu(0), mx.gpu(3), mx.gpu(0)]
+        kv.init(["a", "b"], [mx.nd.ones((2, 3), mx.gpu(1)), mx.nd.zeros((2, 3))])
+        outs = [mx.nd.empty((2, 3), context) for context in contexts]
+        kv.pull("a", out=outs)
+        assert [out.asnumpy().tolist() for out in outs] == [[[1] * 3] * 2] * 4
+        values = [mx.nd.full((2, 3), i + 1, context) for i, context in enumerate(contexts)]
+        kv.push(["a", "b"], [values, values[2]])
+        kv.pushpull("b", values[0], out=outs)
+        assert all(out.asnumpy().max() == out.asnumpy().min() == 1 for out in outs)
+        half = mx.nd.empty((2, 3), mx.gpu(2), "float16")
+        kv.pull("a", out=half)
+        assert half.asnumpy().max() == 10 and kv.pull("a").asnumpy().min() == 10
+        given = kv.pushpull("a", values)
+        assert given.context == mx.gpu(0) and given.asnumpy().max() == 10
+        kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.5))
+        kv.push("a", values)
+        kv.broadcast("c", values[2], outs[0])
+        assert kv.pull("a").asnumpy().max() == 5 and outs[0].asnumpy().max() == 3
+    """)
+
+
+def test_a_push_of_a_lost_gpu_changes_nothing():
     program("""
-        here = mx.nd.ones((2,), mx.gpu(0))
-        with mx.kv.create("local") as kv:
-            kv.init("a", mx.nd.zeros((2,)))
+        kv = mx.kv.create("local")
+        kv.init(["a", "b"], [mx.nd.zeros((2,)), mx.nd.zeros((2,))])
+        lost, other = mx.nd.ones((2,), mx.gpu(0)), mx.nd.ones((2,), mx.gpu(1))
+        fake().fake_lose(0, 700)
+        for use in (
+            lambda: kv.push(["a", "b"], [other, lost]),
+            lambda: kv.pushpull(["a", "b"], [other, other], out=[other, lost]),
+            lambda: kv.init("c", lost),
+        ):
+            with pytest.raises(mx.errors.UnavailableError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
+                use()
+        assert kv.pull("a").asnumpy().max() == 0 and "c" not in kv
+    """)
+
+
+def test_what_does_not_take_them_yet_says_so_and_keeps_what_it_has():
+    program("""
+        here = mx.nd.ones((2, 3), mx.gpu(0))
+        rows = mx.nd.sparse.row_sparse_array((here, [0, 2]), shape=(4, 3))
+        with mx.kv.create("dist_sync", bootstrap="self") as kv:
+            kv.init("a", mx.nd.zeros((2, 3)))
             for verb, use in {
                 "init": lambda: kv.init("b", here),
-                "push": lambda: kv.push("a", [mx.nd.ones((2,)), here]),
+                "push": lambda: kv.push("a", [mx.nd.ones((2, 3)), here]),
                 "pull": lambda: kv.pull("a", out=here),
-                "pushpull": lambda: kv.pushpull("a", mx.nd.ones((2,)), out=here),
+                "pushpull": lambda: kv.pushpull("a", mx.nd.ones((2, 3)), out=here),
+                "broadcast": lambda: kv.broadcast("c", mx.nd.ones((2, 3)), here),
             }.items():
                 with pytest.raises(mx.errors.UnimplementedError, match=rf"{verb} '.': an array on gpu\\(0\\)"):
                     use()
-            assert kv.pull("a").asnumpy().tolist() == [0, 0] and here.asnumpy().tolist() == [1, 1]
+            assert kv.pull("a").asnumpy().max() == 0 and here.asnumpy().max() == 1
+        with mx.kv.create("local") as kv:
+            with pytest.raises(mx.errors.UnimplementedError, match=r"'r': an array on gpu\\(0\\)"):
+                kv.init("r", rows)
+            assert "r" not in kv
     """)
 
 
