@@ -326,16 +326,17 @@ Number cuStreamWaitEvent(Stream* stream, Event* event, unsigned) {
 }
 
 Number cuEventCreate(Event** event, unsigned) {
-  return Call(Needs::kContext, [&](Machine&) {
-    *event = new Event;
+  return Call(Needs::kContext, [&](Machine& machine) {
+    auto made = std::make_unique<Event>();
+    *event = made.get();
+    machine.events[*event] = std::move(made);
     return kSuccess;
   });
 }
 
 Number cuEventDestroy_v2(Event* event) {
-  return Call(Needs::kContext, [&](Machine&) {
-    delete event;
-    return kSuccess;
+  return Call(Needs::kContext, [&](Machine& machine) {
+    return machine.events.erase(event) == 1 ? kSuccess : kInvalidHandle;
   });
 }
 
@@ -369,9 +370,11 @@ Number cuEventQuery(Event* event) {
 // ---------------------------------------------------------------------------------------- kernels
 Number cuModuleLoadDataEx(Module** module, const void* image, unsigned count, int* names,
                           void** values) {
-  return Call(Needs::kContext, [&](Machine&) {
+  return Call(Needs::kContext, [&](Machine& machine) {
     try {
-      *module = new Module{tkv::test::PtxKernel(static_cast<const char*>(image))};
+      auto made = std::make_unique<Module>(tkv::test::PtxKernel(static_cast<const char*>(image)));
+      *module = made.get();
+      machine.modules[*module] = std::move(made);
       return kSuccess;
     } catch (const tkv::test::PtxError& error) {
       char* log = nullptr;
@@ -387,9 +390,8 @@ Number cuModuleLoadDataEx(Module** module, const void* image, unsigned count, in
 }
 
 Number cuModuleUnload(Module* module) {
-  return Call(Needs::kContext, [&](Machine&) {
-    delete module;
-    return kSuccess;
+  return Call(Needs::kContext, [&](Machine& machine) {
+    return machine.modules.erase(module) == 1 ? kSuccess : kInvalidHandle;
   });
 }
 

@@ -112,6 +112,7 @@ struct Event {
 };
 
 struct Module {
+  explicit Module(test::PtxKernel k) : kernel(std::move(k)) {}
   test::PtxKernel kernel;
 };
 
@@ -136,6 +137,9 @@ class Machine {
   std::recursive_mutex mutex;
   std::vector<std::unique_ptr<Device>> devices;
   size_t device_bytes = 0;
+  // What the program holds handles on, and may lose with a device.
+  std::map<Event*, std::unique_ptr<Event>> events;
+  std::map<Module*, std::unique_ptr<Module>> modules;
   bool can_reach_peers = true;
 
   void Seed(uint64_t seed);

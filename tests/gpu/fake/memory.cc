@@ -1,0 +1,12 @@
+// Memory of the pretended driver: not that of the program, which a test may let end, as NVIDIA's driver has
+// its own.
+
+#include <cstdlib>
+#include <new>
+
+void* operator new(size_t bytes) {
+  if (void* const memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
