@@ -66,9 +66,9 @@ def test_what_follows_the_command_is_passed_on_byte_for_byte(processes, mark):
         (["head", "--job", ""], "--job: is empty"),
         (["doctor", "--address", "127.0.0.1"], "--address requires --hosts"),
         (["doctor", "--patience", "5"], "--patience requires --hosts"),
-        (["sim", "--seed", "-1"], "--seed: is negative"),
+        (["sim", "--seed", "-1"], "--seed: is no whole number"),
         (["sim", "--count", "0"], "--count: Value 0"),
-        (["sim", "--count", "-2"], "--count: is negative"),
+        (["sim", "--count", "-2"], "--count: is no whole number"),
         (["sim", "--jobs", "0"], "--jobs: Value 0"),
         (["sim", "--failures-max", "0"], "--failures-max: Value 0"),
         (["sim", "--jobs", "4", "--count", "9", "--faults", "rain"], "no fault 'rain'; there are all, "),
@@ -78,7 +78,7 @@ def test_what_follows_the_command_is_passed_on_byte_for_byte(processes, mark):
         (["explore", "--large", "PLCPL"], "excludes"),
         (["explore", "--list", "PLCPL"], "excludes"),
         (["explore", "--list", "--jobs", "0"], "--jobs: Value 0"),
-        (["explore", "--list", "--states-max", "-3"], "--states-max: is negative"),
+        (["explore", "--list", "--states-max", "-3"], "--states-max: is no whole number"),
     ],
 )
 def test_a_usage_error_is_named_and_ends_with_status_2(processes, words, expected):

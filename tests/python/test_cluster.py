@@ -440,7 +440,7 @@ def test_a_worker_that_fails_is_dead_and_has_not_left():
 
 
 def test_without_a_launcher_the_ways_to_start_are_named():
-    with pytest.raises(FailedPreconditionError, match=r"bootstrap='self'.*tensorkv\.testing\.cluster"):
+    with pytest.raises(FailedPreconditionError, match="option bootstrap with 'self' makes a job"):
         mx.kv.create("dist_sync")
     with pytest.raises(InvalidArgumentError, match="bootstrap='moon'"):
         mx.kv.create("dist_sync", bootstrap="moon")

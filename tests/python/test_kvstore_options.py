@@ -37,7 +37,7 @@ def test_a_misspelt_type_is_named_whatever_options_stand_beside_it(options):
         ({"rank": "x"}, "rank='x': an int"),
         (
             {"bootstrap": "tcp://h:1"},
-            "bootstrap='tcp://h:1': 'self' is needed, or an object with set, get and wait",
+            "bootstrap='tcp://h:1': 'self' is needed, or an object that all processes share",
         ),
         (
             {"rank": 0, "num_workers": 2},
