@@ -103,7 +103,8 @@ class NDArray;
 // One update of `value` by `grad`, outside a store.
 //   shape   value and grad: the same, contiguous; states: one array per state of the program, of
 //           the value's shape, float32 for the 16-bit floats, else of the value's dtype, then one
-//           float64 per scalar state; master: float32 of the value's shape, or no array
+//           float64 per scalar state; master: float32 of the value's shape, or no array; all but
+//           the scalar states in one memory, where they are updated
 //   throws  kInvalidArgument  a shape, dtype or number of states other than these; value, states or
 //           master share memory
 TKV_API void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round,

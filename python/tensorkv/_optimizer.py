@@ -13,6 +13,7 @@ from . import ndarray as nd
 from ._hints import check_names
 from ._running import Plan, Running, Table, factors_of, number, whole
 from ._trace import title_of
+from .context import cpu
 from .errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundError, UnimplementedError
 from .lr_scheduler import LRScheduler
 
@@ -487,7 +488,8 @@ class Optimizer:
         dtype = "float32" if weight.dtype_name in ("float16", "bfloat16") else weight.dtype_name
         program = _core.Optimizer.create(self._program_name()).program
         arrays = [nd.zeros(weight.shape, weight.context, dtype) for _ in program.states]
-        return arrays + [nd.full((1,), start, weight.context, "float64") for start in program.scalar_states.values()]
+        context = weight.context if weight.context.device_type == "cpu" else cpu()  # the host computes scalars
+        return arrays + [nd.full((1,), start, context, "float64") for start in program.scalar_states.values()]
 
     def create_state_multi_precision(self, index: Any, weight: NDArray) -> Any:
         """Return the state for one key, with a float32 master where the optimizer keeps one."""

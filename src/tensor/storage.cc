@@ -33,6 +33,14 @@ void* MapHuge(size_t bytes) {
   return data;
 }
 
+void FreeOnHost(void* data, size_t bytes) {
+  if (bytes >= kHugePage) {
+    munmap(data, RoundUp(bytes, kHugePage));
+  } else {
+    std::free(data);
+  }
+}
+
 }  // namespace
 
 // Memory of a device, which goes back to its cache with what still uses it.
@@ -76,7 +84,12 @@ std::shared_ptr<Storage> Storage::Allocate(size_t bytes, Memory memory) {
   if (data == nullptr) {
     throw Fail(Code::kResourceExhausted, "allocate: the system has no {} bytes of memory", bytes);
   }
-  return std::make_shared<Storage>(Private(), data, bytes, true, false, nullptr);
+  try {
+    return std::make_shared<Storage>(Private(), data, bytes, true, false, nullptr);
+  } catch (...) {
+    FreeOnHost(data, bytes);
+    throw;
+  }
 }
 
 std::shared_ptr<Storage> Storage::AllocateOnDevice(size_t bytes, Memory memory) {
@@ -100,11 +113,7 @@ Storage::~Storage() {
     if (uses_birth_.load() == ForkGeneration()) block_->pending() = std::move(uses_);
     return;
   }
-  if (bytes_ >= kHugePage) {
-    munmap(data_, RoundUp(bytes_, kHugePage));
-  } else {
-    std::free(data_);
-  }
+  FreeOnHost(data_, bytes_);
 }
 
 // ---- hazards ------------------------------------------------------------------------------------

@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "base/format.h"
+#include "tensor/device_copy.h"
 #include "tensor/strided.h"
 #include "tkv/ndarray.h"
+#include "update/gpu_update.h"
 #include "update/parallel.h"
 #include "update/tile_driver.h"
 
@@ -28,6 +30,30 @@ void CheckApart(const KeyView& key, std::vector<const NDArray*> written) {
           "update {}: the weight, its states and its master share memory; each needs its own",
           key.ToString());
     }
+  }
+}
+
+void CheckTogether(const KeyView& key, const NDArray& value, const NDArray& other) {
+  if (other.storage()->memory() == value.storage()->memory()) return;
+  throw Fail(Code::kInvalidArgument,
+             "update {}: the weight is on {}, and its gradient, a state or its master on {}",
+             key.ToString(), value.context().ToString(), other.context().ToString());
+}
+
+// What no kernel runs: on copies on the host, which then go back.
+void UpdateByHost(const Optimizer& optimizer, const KeyView& key, double round, const NDArray& grad,
+                  const NDArray& value, std::span<const NDArray> states, const NDArray& master) {
+  const NDArray weight = value.WithContext({});
+  const NDArray wide = master ? master.WithContext({}) : NDArray();
+  std::vector<NDArray> kept;
+  for (const NDArray& state : states) {
+    kept.push_back(IsOfDevice(state) ? state.WithContext({}) : state);
+  }
+  ApplyUpdate(optimizer, key, round, grad.WithContext({}), weight, kept, wide);
+  value.CopyFrom(weight);
+  if (master) master.CopyFrom(wide);
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (IsOfDevice(states[i])) states[i].CopyFrom(kept[i]);
   }
 }
 
@@ -60,7 +86,16 @@ void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, c
   for (const NDArray& state : states) written.push_back(&state);
   if (master) written.push_back(&master);
   CheckApart(key, std::move(written));
+  CheckTogether(key, value, grad);
+  for (const NDArray& state : states.first(arrays)) CheckTogether(key, value, state);
+  if (master) CheckTogether(key, value, master);
   const CompiledUpdate update = CompileUpdate(optimizer.program(), value.dtype());
+  if (IsOfDevice(value)) {
+    if (!HasKernel(optimizer.program())) {
+      return UpdateByHost(optimizer, key, round, grad, value, states, master);
+    }
+    return UpdateOnDevice(update, optimizer.ParamsFor(key), round, grad, value, states, master);
+  }
   grad.storage()->WaitReadable();
   value.storage()->WaitWritable();
   for (const NDArray& state : states) state.storage()->WaitWritable();

@@ -13,16 +13,6 @@ namespace {
 using kernels::Elementwise;
 using kernels::cuda::Entry;
 
-void Launch(const Elementwise& code, const Entry& entry, std::span<const NDArray> reads,
-            const NDArray& target) {
-  if (target.size() == 0) return;
-  Device& device = Device::Get(target.storage()->memory().index);
-  GpuLaunch launch(&device, code, {&entry, 1});
-  DeviceWork work(&device.compute(), reads, {&target, 1});
-  launch.Run();
-  work.Given();
-}
-
 // The number of the pointer, which is a new one where the entry has none to that place.
 uint16_t PointerTo(const NDArray& array, Entry* entry) {
   auto& pointers = entry->pointers;
@@ -34,9 +24,8 @@ uint16_t PointerTo(const NDArray& array, Entry* entry) {
 
 // An operand that overlaps the target but for being it would be read after it is written.
 NDArray Beside(const NDArray& array, const NDArray& target) {
-  const cuda::Address read = AddressOf(array), written = AddressOf(target);
-  const bool overlap = read < written + target.bytes() && written < read + array.bytes();
-  return overlap && read != written ? array.Copy() : array;
+  const bool is_apart = AddressOf(array) == AddressOf(target) || !OverlapOnDevice(array, target);
+  return is_apart ? array : array.Copy();
 }
 
 // An integer type whose elements have so many bytes: what is moved as it moves any bits.
@@ -54,6 +43,20 @@ DType IntegerOf(size_t bytes) {
 }
 
 }  // namespace
+
+void LaunchOnDevice(const Elementwise& code, const Entry& entry, std::span<const NDArray> reads,
+                    std::span<const NDArray> writes) {
+  if (entry.count == 0) return;
+  Device& device = Device::Get(writes.front().storage()->memory().index);
+  GpuLaunch launch(&device, code, {&entry, 1});
+  DeviceWork work(&device.compute(), reads, writes);
+  launch.Run();
+  work.Given();
+}
+
+bool OverlapOnDevice(const NDArray& a, const NDArray& b) {
+  return AddressOf(a) < AddressOf(b) + b.bytes() && AddressOf(b) < AddressOf(a) + a.bytes();
+}
 
 void ApplyOnDevice(kernels::Op op, kernels::ScalarMask mask, std::span<const std::byte> scalar,
                    std::span<const NDArray> arrays, const NDArray& target) {
@@ -77,7 +80,7 @@ void ApplyOnDevice(kernels::Op op, kernels::ScalarMask mask, std::span<const std
   const auto result = static_cast<uint16_t>(reads.size() + 1);
   code.stores = {{result, dtype, dtype, PointerTo(target, &entry)}};
   code.pointer_count = static_cast<uint16_t>(entry.pointers.size());
-  Launch(code, entry, reads, target);
+  LaunchOnDevice(code, entry, reads, {&target, 1});
 }
 
 void FillOnDevice(const NDArray& target, const std::byte* element) {
@@ -90,7 +93,7 @@ void FillOnDevice(const NDArray& target, const std::byte* element) {
   code.stores = {{1, dtype, dtype, 0}};
   const Entry entry{
       static_cast<size_t>(target.size()), {AddressOf(target)}, {}, {element, element + item}};
-  Launch(code, entry, {}, target);
+  LaunchOnDevice(code, entry, {}, {&target, 1});
 }
 
 void ConvertOnDevice(const NDArray& source, const NDArray& target) {
@@ -101,7 +104,7 @@ void ConvertOnDevice(const NDArray& source, const NDArray& target) {
   code.stores = {{1, code.compute, target.dtype(), 1}};
   const Entry entry{
       static_cast<size_t>(target.size()), {AddressOf(source), AddressOf(target)}, {}, {}};
-  Launch(code, entry, {&source, 1}, target);
+  LaunchOnDevice(code, entry, {&source, 1}, {&target, 1});
 }
 
 }  // namespace tkv

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <span>
 
+#include "kernels/cuda/launch_table.h"
 #include "kernels/kernels.h"
 #include "tkv/ndarray.h"
 
@@ -18,6 +19,13 @@ namespace tkv {
 // compute type; an array may be the target, or overlap it.
 void ApplyOnDevice(kernels::Op op, kernels::ScalarMask mask, std::span<const std::byte> scalar,
                    std::span<const NDArray> arrays, const NDArray& target);
+
+// Any code over arrays of one device, whose addresses the entry has.
+void LaunchOnDevice(const kernels::Elementwise& code, const kernels::cuda::Entry& entry,
+                    std::span<const NDArray> reads, std::span<const NDArray> writes);
+
+// Whether two arrays have bytes in common.
+bool OverlapOnDevice(const NDArray& a, const NDArray& b);
 
 // Every element becomes the same bytes.
 void FillOnDevice(const NDArray& target, const std::byte* element);

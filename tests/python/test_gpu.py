@@ -42,13 +42,15 @@ def program(text, **variables):
     ("suite", "at_least", "chosen"),
     [
         ("ndarray", 70, ""),
-        ("nd_functions", 400, "not servers_run"),  # stores do not take arrays on GPUs yet
+        ("nd_functions", 400, "not servers_run"),  # whose stores do not take arrays on GPUs yet
         ("sparse_array", 200, ""),
         ("random", 40, ""),
         ("array_programs", 3, ""),
         ("files", 90, ""),
         ("initializer", 40, ""),
         ("metric", 80, ""),
+        ("seeds", 4, ""),
+        ("kvstore", 70, "not dist_sync and not commands_of_mxnet"),
     ],
 )
 def test_suites_of_arrays_pass_on_a_gpu(suite, at_least, chosen):

@@ -85,6 +85,7 @@ def test_the_tutorial_under_the_name_mxnet():
     walk_tutorial(mx, [mx.cpu(i) for i in range(4)])
 
 
+@pytest.mark.host
 def test_gpus_that_are_not_there_are_a_clear_error():
     with pytest.raises(NotImplementedError, match=r"gpu\(0\): this machine has no NVIDIA driver"):
         tensorkv.nd.ones(SHAPE, tensorkv.gpu(0))

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -52,7 +53,20 @@ struct Plan {
 };
 Plan plan;
 
-thread_local std::vector<Device*> contexts;  // a primary context is its device
+// The contexts that are current, of which the last is used; a primary context is its device.  It is there
+// also when a process ends, after what has a destructor.
+class Contexts {
+ public:
+  bool empty() const { return count_ == 0; }
+  Device* back() const { return all_[count_ - 1]; }
+  void push_back(Device* device) { all_.at(count_++) = device; }
+  void pop_back() { --count_; }
+
+ private:
+  std::array<Device*, 1024> all_{};  // a pop that fails leaves one behind
+  size_t count_ = 0;
+};
+thread_local constinit Contexts contexts{};
 
 Number NumberFrom(const char* name, int otherwise) {
   const char* const text = std::getenv(name);

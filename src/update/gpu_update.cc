@@ -1,0 +1,75 @@
+#include "update/gpu_update.h"
+
+#include <cstring>
+#include <vector>
+
+#include "tensor/device_copy.h"
+#include "update/gpu_arrays.h"
+#include "update/gpu_jobs.h"
+#include "update/program_body.h"
+
+namespace tkv {
+namespace {
+
+// Copies on the host of the scalar states, which follow the arrays.
+std::vector<NDArray> ScalarStates(std::span<const NDArray> states, size_t arrays) {
+  std::vector<NDArray> copies;
+  for (const NDArray& state : states.subspan(arrays)) {
+    copies.push_back(IsOfDevice(state) ? state.WithContext({}) : state.Copy());
+  }
+  return copies;
+}
+
+// All scalars of the program, in f64.
+std::vector<double> ScalarsOf(const ProgramBody& body, std::span<const double> params,
+                              std::span<const NDArray> states, double round) {
+  std::vector<double> before;
+  for (const NDArray& state : states) before.push_back(*static_cast<double*>(state.HostData()));
+  std::vector<double> values(body.scalars.size());
+  EvaluateScalars(body, params.data(), before.data(), round, 1, values.data());
+  return values;
+}
+
+}  // namespace
+
+bool HasKernel(const Program& program) {
+  return program.body().reductions.empty() && program.body().draw_count == 0;
+}
+
+void UpdateOnDevice(const CompiledUpdate& update, std::span<const double> params, double round,
+                    const NDArray& grad, const NDArray& value, std::span<const NDArray> states,
+                    const NDArray& master) {
+  const ProgramBody& body = update.program.body();
+  const size_t arrays = body.states.size();
+  const std::vector<NDArray> scalar_states = ScalarStates(states, arrays);
+  std::vector<NDArray> written = {value};
+  written.insert(written.end(), states.begin(), states.begin() + static_cast<ptrdiff_t>(arrays));
+  if (master) written.push_back(master);
+  NDArray source = grad;
+  for (const NDArray& array : written) {
+    if (OverlapOnDevice(grad, array)) source = grad.Copy();
+  }
+  std::vector<void*> pointers;
+  for (const NDArray& state : states.first(arrays)) pointers.push_back(state.data());
+  for (const NDArray& state : scalar_states) pointers.push_back(state.HostData());
+  UpdateScalars scalars = BindScalars(update, params, pointers, round, 1);
+
+  const void* const sources[] = {source.data()};
+  TileJob job;
+  job.dtype = value.dtype();
+  job.count = static_cast<size_t>(value.size());
+  job.sources = sources;
+  job.value = value.data();
+  if (master) job.master = static_cast<float*>(master.data());
+  job.update = &update;
+  job.scalars = &scalars;
+  job.states = pointers;
+  const GpuCode code = GpuCodeOf(job);
+  LaunchOnDevice(code.elementwise,
+                 GpuEntryOf(job, code, ScalarsOf(body, params, scalar_states, round)), {&source, 1},
+                 written);
+  KeepScalars(scalars, pointers);
+  for (size_t i = 0; i < scalar_states.size(); ++i) states[arrays + i].CopyFrom(scalar_states[i]);
+}
+
+}  // namespace tkv
