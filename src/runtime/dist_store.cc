@@ -85,7 +85,8 @@ RecordPtr DistStore::Get(std::string_view verb, const KeyView& key) const {
 }
 
 // Failures of calls that nobody has waited for, of these keys (or, with none, of any).
-void DistStore::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys) {
+void DistStore::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys,
+                            std::span<const CallPtr> may_be_cancelled) {
   const auto ended = worker_->TakeOwners();  // freed here, by the user's thread
   std::optional<Error> error;
   {
@@ -96,6 +97,11 @@ void DistStore::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys
       if (call->failure()) TellAgain(*call);
       const std::optional<Error> unseen = call->UnseenError();
       if (!unseen) return true;
+      if (unseen->code() == Code::kCancelled &&
+          std::find(may_be_cancelled.begin(), may_be_cancelled.end(), call) !=
+              may_be_cancelled.end()) {
+        return true;
+      }
       const bool concerns =
           keys.empty() || std::any_of(keys.begin(), keys.end(), [&](const KeyView& key) {
             return std::any_of(call->keys.begin(), call->keys.end(),
@@ -296,16 +302,14 @@ void DistStore::FreeKeys() {
   }
 }
 
-// Ends what is under way.  A call whose pushes are all accepted loses nothing by that, and tells its ticket
-// alone; any other is told by who closes the store.
-void DistStore::CancelCalls() {
+// Ends what is under way.
+//   returns  the calls that lose nothing by that, because all their pushes are accepted: their tickets alone
+//            tell it
+std::vector<CallPtr> DistStore::CancelCalls() {
   std::vector<CallPtr> harmless = worker_->CallsOf(number_);
   std::erase_if(harmless, [](const CallPtr& call) { return !call->accepted(); });
   worker_->CancelCalls(number_, "the store is closed");
-  for (const CallPtr& call : harmless) {
-    const std::optional<Error> failure = call->failure();
-    if (failure && failure->code() == Code::kCancelled) call->LookedAt();
-  }
+  return harmless;
 }
 
 void DistStore::CloseAs(const std::optional<Error>& failure) {
@@ -332,9 +336,9 @@ void DistStore::CloseAs(const std::optional<Error>& failure) {
   } catch (...) {
     if (!error) error = std::current_exception();
   }
-  CancelCalls();
+  const std::vector<CallPtr> harmless = CancelCalls();
   if (is_last) worker_->Stop();
-  RaiseUnseen("close", {});
+  RaiseUnseen("close", {}, harmless);
   std::lock_guard lock(mutex_);
   keys_.clear();
   order_.clear();
