@@ -73,6 +73,11 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   void WaitAccepted(std::chrono::nanoseconds patience) {
     WaitFor(patience, [this] { return done_ || unaccepted_ == 0; });
   }
+  // Whether it has ended with a push that no server holds.
+  bool has_lost_push() const {
+    const auto lock = Lock();
+    return has_lost_push_;
+  }
   bool accepted() const {
     const auto lock = Lock();
     return done_ || unaccepted_ == 0;
@@ -94,6 +99,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
            const std::function<void()>& before_done = {}) {
     std::unique_lock lock(mutex_);
     if (was_unaccepted) --unaccepted_;
+    has_lost_push_ = has_lost_push_ || (was_unaccepted && outcome.error);
     if (outcome.error && !error_) error_ = outcome.error;
     round_ = outcome.round;
     if (on_outcome && !outcome.error) on_outcome(outcome);
@@ -186,6 +192,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   size_t left_ = 0;
   uint64_t round_ = 0;
   size_t unaccepted_ = 0;
+  bool has_lost_push_ = false;
   bool done_ = false;
   bool is_looked_at_ = false;
   std::optional<Error> error_;

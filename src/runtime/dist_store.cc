@@ -85,8 +85,7 @@ RecordPtr DistStore::Get(std::string_view verb, const KeyView& key) const {
 }
 
 // Failures of calls that nobody has waited for, of these keys (or, with none, of any).
-void DistStore::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys,
-                            std::span<const CallPtr> may_be_cancelled) {
+void DistStore::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys) {
   const auto ended = worker_->TakeOwners();  // freed here, by the user's thread
   std::optional<Error> error;
   {
@@ -97,11 +96,8 @@ void DistStore::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys
       if (call->failure()) TellAgain(*call);
       const std::optional<Error> unseen = call->UnseenError();
       if (!unseen) return true;
-      if (unseen->code() == Code::kCancelled &&
-          std::find(may_be_cancelled.begin(), may_be_cancelled.end(), call) !=
-              may_be_cancelled.end()) {
-        return true;
-      }
+      // What close has ended itself is told by its ticket alone, unless a push is lost.
+      if (closed_ && unseen->code() == Code::kCancelled && !call->has_lost_push()) return true;
       const bool concerns =
           keys.empty() || std::any_of(keys.begin(), keys.end(), [&](const KeyView& key) {
             return std::any_of(call->keys.begin(), call->keys.end(),
@@ -302,16 +298,6 @@ void DistStore::FreeKeys() {
   }
 }
 
-// Ends what is under way.
-//   returns  the calls that lose nothing by that, because all their pushes are accepted: their tickets alone
-//            tell it
-std::vector<CallPtr> DistStore::CancelCalls() {
-  std::vector<CallPtr> harmless = worker_->CallsOf(number_);
-  std::erase_if(harmless, [](const CallPtr& call) { return !call->accepted(); });
-  worker_->CancelCalls(number_, "the store is closed");
-  return harmless;
-}
-
 void DistStore::CloseAs(const std::optional<Error>& failure) {
   if (!worker_->is_of_this_process()) return;
   {
@@ -336,9 +322,9 @@ void DistStore::CloseAs(const std::optional<Error>& failure) {
   } catch (...) {
     if (!error) error = std::current_exception();
   }
-  const std::vector<CallPtr> harmless = CancelCalls();
+  worker_->CancelCalls(number_, "the store is closed");
   if (is_last) worker_->Stop();
-  RaiseUnseen("close", {}, harmless);
+  RaiseUnseen("close", {});
   std::lock_guard lock(mutex_);
   keys_.clear();
   order_.clear();

@@ -202,10 +202,7 @@ class DistStore final : public KVStore {
   // An operation under way may still use the array.
   //   blocks, throws  as Storage::WaitReadable and WaitWritable
   void WaitFor(const NDArray& array, Access access);
-  //   may_be_cancelled  calls whose cancellation is no error
-  void RaiseUnseen(std::string_view verb, std::span<const KeyView> keys,
-                   std::span<const CallPtr> may_be_cancelled = {});
-  std::vector<CallPtr> CancelCalls();
+  void RaiseUnseen(std::string_view verb, std::span<const KeyView> keys);
   void Erase(const KeyView& key);
   void InitAs(std::string_view verb, std::span<const InitItem> items);
   void InitRowsAs(std::string_view verb, std::span<const RowsInitItem> items);
