@@ -147,12 +147,14 @@ TEST_P(StoreSnapshots, ASaveIsCancelledOrDoneAsItsTicketSays) {
   Make(store_.get(), "momentum");
   Step(store_.get(), 1);
   for (int i = 0; i < 40; ++i) {
-    const Ticket ticket = store_->SaveAsync(path_);
+    const std::string folder = path_ + std::to_string(i);
+    const Ticket ticket = store_->SaveAsync(folder);
     std::this_thread::sleep_for(i * std::chrono::microseconds(250));
     const bool is_cancelled = ticket->Cancel();
     const auto failure = test::FailureOf([&] { ticket->Wait(std::chrono::seconds(60)); });
     EXPECT_EQ(is_cancelled, failure.code == Code::kCancelled) << failure.message;
     EXPECT_TRUE(is_cancelled || !failure.code) << failure.message;
+    EXPECT_EQ(KVStore::HasSnapshot(folder), !is_cancelled);
     EXPECT_FALSE(ticket->Cancel());
   }
 }
