@@ -16,8 +16,8 @@ namespace tkv {
 TKV_API int GpuCount();
 
 struct GpuMemory {
-  size_t free_bytes =
-      0;  // that the driver has; blocks that this process keeps to use again are not free
+  // That the driver has; blocks that this process keeps to use again are not free.
+  size_t free_bytes = 0;
   size_t total_bytes = 0;
 };
 

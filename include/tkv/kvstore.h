@@ -234,8 +234,8 @@ class TKV_API KVStore {
     std::vector<std::pair<Key, uint64_t>> rounds;  // of each key, as Round has them from now on
   };
   // Saves the values of all keys and what the optimizer keeps beside them, but nothing that a function
-  // of set_updater keeps of its own, as a new snapshot in the folder `path`, which keeps the newest two: safetensors files with an index, there whole or not at
-  // all.  A synchronous key is saved at the round of this worker's last push, an asynchronous one as
+  // of SetUpdater keeps of its own, as a new snapshot in the folder `path`, which keeps the newest
+  // two: safetensors files with an index, there whole or not at all.  A synchronous key is saved at the round of this worker's last push, an asynchronous one as
   // it is; the other workers go on.  In a job the lowest rank that lives writes, on its machine;
   // another one's call does nothing.
   //   returns  the path of the snapshot, PATH/000001 and so on; empty where nothing was to be done
@@ -273,8 +273,8 @@ class TKV_API KVStore {
   virtual int num_workers() const = 0;
   virtual void Barrier() = 0;
   virtual Ticket BarrierAsync();
-  // The number of this worker's last push of the key, though it still waits to leave; after a new life, the one that it goes on
-  // from; after Load, counted on from the one at which the key was saved.
+  // The number of this worker's last push of the key, though it still waits to leave; after a new life,
+  // the one that it goes on from; after Load, counted on from the one at which the key was saved.
   virtual uint64_t Round(const KeyView& key) const = 0;
   // Whether this worker has lived before in this job.
   virtual bool rejoined() const { return false; }

@@ -41,8 +41,8 @@ class Event final : public Pending {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  // Stands for all that the stream has got so far; an event that is done may be recorded anew.  A device whose driver cannot do it is lost, because
-  // nobody would know when the memory is free.
+  // Stands for all that the stream has got so far; an event that is done may be recorded anew.  A
+  // device whose driver cannot do it is lost, because nobody would know when the memory is free.
   void Record(Stream* stream) noexcept;
   // Nothing was given to the stream; of no effect on one that is recorded.
   void Abandon() noexcept;

@@ -16,7 +16,7 @@ cuda::Result LoadText(Device* device, const std::string& text, std::string* log,
   const cuda::Result result =
       device->Call(device->driver().ModuleLoad, module, static_cast<const void*>(text.c_str()),
                    static_cast<unsigned>(names.size()), names.data(), values.data());
-  log->resize(log->find('\0'));
+  log->resize(std::min(log->find('\0'), log->size()));
   return result;
 }
 

@@ -61,8 +61,7 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
   } else if (!options.bootstrap.empty()) {
     throw Fail(Code::kInvalidArgument,
                "create '{}': bootstrap='{}': 'self' is needed, or an object that all processes "
-               "share, such as "
-               "a torch.distributed.TCPStore",
+               "share, such as a torch.distributed.TCPStore",
                name, options.bootstrap);
   } else if (!IsLaunched() && IsInGroup()) {
     worker = WorkerInGroup(name, options);
