@@ -19,7 +19,7 @@ void Client::On(const Epoch& epoch, Time now, Effects* effects) {
   const Epoch old = std::exchange(epoch_, epoch);
   if (role_ == Role::kWorker && !has_left_) {
     const Epoch::Seat& self = epoch_.workers[static_cast<size_t>(welcome_.rank)];
-    const bool dead = self.incarnation == welcome_.incarnation && self.state == Epoch::State::kDead;
+    const bool dead = self.incarnation == welcome_.incarnation && self.IsDead();
     if (self.incarnation > welcome_.incarnation || dead) {
       return Refused(Error(Code::kAborted,
                            Format("worker {}: this life is over (incarnation {}): {}",
@@ -29,9 +29,10 @@ void Client::On(const Epoch& epoch, Time now, Effects* effects) {
     }
   }
   for (size_t rank = 0; rank < epoch_.workers.size(); ++rank) {
-    const bool was_dead = rank < old.workers.size() && old.workers[rank] == epoch_.workers[rank];
+    const bool was_dead = rank < old.workers.size() && old.workers[rank].IsDead() &&
+                          old.workers[rank].incarnation == epoch_.workers[rank].incarnation;
     const bool is_self = role_ == Role::kWorker && static_cast<Rank>(rank) == welcome_.rank;
-    if (epoch_.workers[rank].state == Epoch::State::kDead && !was_dead && !is_self) {
+    if (epoch_.workers[rank].IsDead() && !was_dead && !is_self) {
       effects->Log(Level::kWarning, Format("worker {} is dead", rank));
     }
   }
@@ -40,7 +41,7 @@ void Client::On(const Epoch& epoch, Time now, Effects* effects) {
   }
   for (ServerLink& link : links_) {
     const Epoch::Seat& seat = epoch_.servers[link.server()];
-    if (seat.state == Epoch::State::kDead || seat.state == Epoch::State::kLeft) {
+    if (seat.IsOver()) {
       const bool has_left = seat.state == Epoch::State::kLeft;  // after all workers had
       Kill(&link,
            Error(Code::kUnavailable,

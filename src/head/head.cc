@@ -47,7 +47,7 @@ bool Head::IsCurrent(const Life& life) const {
   if (life.role == Role::kObserver) return true;
   const Epoch::Seat& seat = SeatOf(life.role, life.index);
   // One that has left may ask again: the answer to its GOODBYE may have been lost.
-  return seat.incarnation == life.incarnation && seat.state != Epoch::State::kDead;
+  return seat.incarnation == life.incarnation && !seat.IsDead();
 }
 
 void Head::Received(LinkId link, const Message& message, Time now, Effects* effects) {
@@ -113,17 +113,14 @@ void Head::Admit(LinkId link, const Hello& hello, Time now, Effects* effects) {
   auto& members = hello.role == Role::kServer ? epoch_.servers : epoch_.workers;
   Rank index = hello.rank;
   if (index == kNoRank) {
-    const auto first = [&](Epoch::State state) {
-      return std::find_if(members.begin(), members.end(),
-                          [&](const Epoch::Seat& seat) { return seat.state == state; });
-    };
     auto& presences = hello.role == Role::kServer ? servers_ : workers_;
     const auto again = std::find_if(presences.begin(), presences.end(), [&](const Presence& p) {
       return p.process == hello.known && hello.known != 0;  // its welcome was lost
     });
-    auto free = again != presences.end() ? members.begin() + (again - presences.begin())
-                                         : first(Epoch::State::kAwaited);
-    if (free == members.end()) free = first(Epoch::State::kDead);  // takes its place
+    auto free = again != presences.end()
+                    ? members.begin() + (again - presences.begin())
+                    : std::ranges::find(members, Epoch::State::kAwaited, &Epoch::Seat::state);
+    if (free == members.end()) free = std::ranges::find_if(members, &Epoch::Seat::IsDead);
     if (free == members.end()) {
       return effects->Close(
           link, Code::kFailedPrecondition,
@@ -244,7 +241,7 @@ void Head::Gone(Role role, Rank index, bool has_failed, Effects* effects) {
   const bool is_awaited = role == Role::kWorker && seat.state == Epoch::State::kDead &&
                           epoch_.policy == Epoch::Policy::kWait;
   if (is_awaited) {  // rounds that need it fail, for nobody comes who could complete them
-    epoch_.policy = Epoch::Policy::kFail;
+    seat.state = Epoch::State::kLost;
     effects->Log(Level::kWarning, Format("worker {} is not started again", index));
   }
   if (never_came || is_awaited) Announce(effects);

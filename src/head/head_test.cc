@@ -129,6 +129,9 @@ TEST_F(HeadTest, NobodyWaitsForTheNextLifeOfADeadWorkerThatIsGone) {
   EXPECT_FALSE(head_.epoch().IsGone(1));
   head_.Gone(Role::kWorker, 1, true, &effects);
   EXPECT_TRUE(head_.epoch().IsGone(1));
+  EXPECT_EQ(head_.epoch().policy, Epoch::Policy::kWait);  // of the other worker
+  Join(Role::kWorker, 0);
+  EXPECT_FALSE(head_.epoch().IsGone(0));
 }
 
 TEST_F(HeadTest, JoiningLeavingAndDyingAreTold) {

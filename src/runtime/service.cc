@@ -242,23 +242,17 @@ class JobService final : public Service {
     const Epoch& epoch = is_head ? static_cast<HeadNode*>(node)->head().epoch()
                                  : static_cast<ServerNode*>(node)->member().epoch();
     TellSteps(epoch, is_head ? nullptr : &static_cast<ServerNode*>(node)->member());
-    const auto count = [](const auto& members, Epoch::State state) {
-      return std::count_if(members.begin(), members.end(),
-                           [&](const auto& seat) { return seat.state == state; });
-    };
-    const auto left = count(epoch.workers, Epoch::State::kLeft);
-    const auto dead = count(epoch.workers, Epoch::State::kDead);
-    const auto all = static_cast<ptrdiff_t>(epoch.workers.size());
-    // Where nobody waits for the next life of the dead there is none.
-    const bool are_gone = left + dead == all && epoch.policy != Epoch::Policy::kWait;
-    bool is_over = all > 0 && (left == all || are_gone);
-    bool is_idle = all > 0 && left + dead == all;
+    bool is_over = !epoch.workers.empty();
+    for (size_t i = 0; i < epoch.workers.size(); ++i) is_over &= epoch.IsGone(static_cast<Rank>(i));
+    bool is_idle =
+        !epoch.workers.empty() && std::ranges::all_of(epoch.workers, &Epoch::Seat::IsOver);
     bool head_is_lost = false;
     const std::optional<Error>* refused = nullptr;
     if (is_head) {
       // Servers say when they are done; one that says nothing more is not awaited for ever.
       is_idle = is_idle || is_over;
-      is_over = is_over && count(epoch.servers, Epoch::State::kAlive) == 0;
+      is_over = is_over &&
+                std::ranges::count(epoch.servers, Epoch::State::kAlive, &Epoch::Seat::state) == 0;
     } else {
       auto* const server = static_cast<ServerNode*>(node);
       refused = &server->member().refused();

@@ -102,9 +102,7 @@ bool Shard::IsOver(Role role, const SessionId& id) const {
   if (role == Role::kObserver || id.rank < 0) return false;
   if (static_cast<size_t>(id.rank) >= epoch_.workers.size()) return false;
   const Epoch::Seat& seat = epoch_.workers[static_cast<size_t>(id.rank)];
-  return seat.incarnation > id.incarnation ||
-         (seat.incarnation == id.incarnation &&
-          (seat.state == Epoch::State::kDead || seat.state == Epoch::State::kLeft));
+  return seat.incarnation > id.incarnation || (seat.incarnation == id.incarnation && seat.IsOver());
 }
 
 void Shard::OnHello(LinkId link, const Message& message, Effects* effects) {

@@ -123,8 +123,7 @@ bool Model::MayBeRule(const Epoch& seen, const Epoch& head, size_t key, bool acc
   bool may_be = false;
   const auto is_open = [&](const Control& control) {
     const Epoch::Seat& seat = seen.workers[static_cast<size_t>(control.life.rank)];
-    const bool is_over = seat.incarnation > control.life.incarnation ||
-                         seat.state == Epoch::State::kDead || seat.state == Epoch::State::kLeft;
+    const bool is_over = seat.incarnation > control.life.incarnation || seat.IsOver();
     return control.from_rounds[key] != kNever && control.accumulate == accumulate && !is_over;
   };
   for (const Control& control : controls_) {

@@ -15,6 +15,7 @@ const char* Name(Epoch::State state) noexcept {
     case Epoch::State::kAlive:
       return "alive";
     case Epoch::State::kDead:
+    case Epoch::State::kLost:
       return "dead";
     case Epoch::State::kLeft:
       return "left";
@@ -36,7 +37,8 @@ bool Epoch::IsMember(Rank rank) const {
 
 bool Epoch::IsGone(Rank rank) const {
   const State state = StateOf(rank);
-  return state == State::kLeft || (state == State::kDead && policy != Policy::kWait);
+  return state == State::kLeft || state == State::kLost ||
+         (state == State::kDead && policy != Policy::kWait);
 }
 
 uint64_t Epoch::CommittedBy(Rank rank, uint64_t incarnation) const {
@@ -105,7 +107,7 @@ Epoch DecodeEpoch(uint64_t number, std::string_view bytes) {
     members->resize(count);
     for (Epoch::Seat& seat : *members) {
       seat.incarnation = reader.Number<uint64_t>();
-      seat.state = ReadEnum(&reader, Epoch::State::kLeft, "state");
+      seat.state = ReadEnum(&reader, Epoch::State::kLost, "state");
       seat.address = reader.Text(kAddressBytesMax);
     }
   }

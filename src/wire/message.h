@@ -228,14 +228,17 @@ struct ChunkStatus {  // STATUS_REPLY, and OK of a CANCEL
 };
 
 // The membership, whole.
-struct Epoch {                                                                    // EPOCH
-  enum class Policy : uint8_t { kFail = 0, kWait = 1, kContinue = 2 };            // wire value
-  enum class State : uint8_t { kAwaited = 0, kAlive = 1, kDead = 2, kLeft = 3 };  // wire value
+struct Epoch {                                                          // EPOCH
+  enum class Policy : uint8_t { kFail = 0, kWait = 1, kContinue = 2 };  // wire value
+  // Wire values.  A lost member is a dead one that nobody starts again.
+  enum class State : uint8_t { kAwaited = 0, kAlive = 1, kDead = 2, kLeft = 3, kLost = 4 };
   // What the head knows of a worker or server: of its newest life, which may be over or not begun.
   struct Seat {
     uint64_t incarnation = 0;  // 0: never joined
     State state = State::kAwaited;
     std::string address;  // of a server: where it listens
+    bool IsDead() const { return state == State::kDead || state == State::kLost; }
+    bool IsOver() const { return IsDead() || state == State::kLeft; }
     bool operator==(const Seat&) const = default;
   };
   // The last CONTROL that a life of a rank has committed.

@@ -377,6 +377,8 @@ TEST(Epoch, WhoIsAMemberDependsOnThePolicy) {
   EXPECT_TRUE(epoch.IsGone(1));
   epoch.policy = Epoch::Policy::kWait;
   EXPECT_FALSE(epoch.IsGone(1));
+  epoch.workers[1].state = Epoch::State::kLost;
+  EXPECT_TRUE(epoch.IsGone(1));
   EXPECT_EQ(epoch.CommittedBy(0, 4), 3U);
   EXPECT_EQ(epoch.CommittedBy(0, 5), 0U);
 }

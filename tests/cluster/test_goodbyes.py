@@ -41,6 +41,12 @@ def test_a_worker_that_ends_before_it_has_joined_is_known_at_once(processes, end
     assert seconds(said) < 8 and status != 0, said
 
 
+def test_who_joins_when_another_is_lost_still_waits_for_the_others(processes):
+    text = WORK.format(end=ENDS["killed"]).replace("try:", "if os.environ['TKV_RANK'] == '0': time.sleep(2)\ntry:", 1)
+    status, said = finish(processes.launch(text, "--restart", "1", servers=1), timeout=40)
+    assert "knew UnavailableError" in said and "on_death" not in said and status != 0, said
+
+
 def test_rounds_go_on_without_a_worker_that_never_joined(processes):
     job = processes.launch(WORK.format(end=ENDS["import"]), "--on-death", "continue", servers=1)
     status, said = finish(job, timeout=40)
