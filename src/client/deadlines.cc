@@ -190,7 +190,8 @@ std::string Client::Awaited(const Op& op) const {
     if (!text.empty()) text += ", ";
     text += Format("worker {}", rank);
     const Epoch::State state = epoch_.StateOf(rank);
-    if (state != Epoch::State::kAlive) text += Format(" ({})", Name(state));
+    if (state != Epoch::State::kAlive)
+      text += Format(" ({})", state == Epoch::State::kAwaited ? "not yet joined" : Name(state));
   }
   if (!text.empty()) return text;
   for (const ServerLink& link : links_) {

@@ -1,7 +1,6 @@
 // What others ask of a client, and what it tells of its waits.
 
 #include <algorithm>
-#include <array>
 
 #include "base/format.h"
 #include "base/logfmt.h"
@@ -115,10 +114,7 @@ void Client::AddStats(Time now, StoreStats* stats) const {
   for (const ServerLink& link : links_) link.AddStats(now, stats);
   const auto add_states = [](const std::vector<Epoch::Seat>& seats,
                              std::vector<std::string>* states) {
-    constexpr std::array<const char*, 4> kNames = {"awaited", "alive", "dead", "left"};
-    for (const Epoch::Seat& seat : seats) {
-      states->emplace_back(kNames.at(static_cast<size_t>(seat.state)));
-    }
+    for (const Epoch::Seat& seat : seats) states->emplace_back(Name(seat.state));
   };
   add_states(epoch_.workers, &stats->workers);
   add_states(epoch_.servers, &stats->servers);

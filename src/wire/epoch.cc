@@ -11,7 +11,7 @@ namespace tkv {
 const char* Name(Epoch::State state) noexcept {
   switch (state) {
     case Epoch::State::kAwaited:
-      return "not yet joined";
+      return "awaited";
     case Epoch::State::kAlive:
       return "alive";
     case Epoch::State::kDead:

@@ -43,7 +43,9 @@ def test_a_worker_that_ends_before_it_has_joined_is_known_at_once(processes, end
 
 def test_who_joins_when_another_is_lost_still_waits_for_the_others(processes):
     text = WORK.format(end=ENDS["killed"]).replace("try:", "if os.environ['TKV_RANK'] == '0': time.sleep(2)\ntry:", 1)
+    text = text.replace("    kv.init", "    print('dead', kv.num_dead_node(7), kv.stats()['workers'])\n    kv.init", 1)
     status, said = finish(processes.launch(text, "--restart", "1", servers=1), timeout=40)
+    assert "dead 1 ['alive', 'dead']" in said, said
     assert "knew UnavailableError" in said and "on_death" not in said and status != 0, said
 
 
