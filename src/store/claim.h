@@ -37,6 +37,12 @@ struct Updater {
   CompiledUpdates compiled;
 };
 
+// Who updates a key; null where values are assigned.
+inline const std::shared_ptr<const Optimizer>& OptimizerOf(const Entry& entry,
+                                                           const Updater& updater) {
+  return entry.by_rows() && entry.rows->own ? entry.rows->own->optimizer : updater.optimizer;
+}
+
 // What threads share; kept apart because a child of fork() must never touch it, not even to destroy
 // it.
 struct Shared {

@@ -16,6 +16,7 @@
 #include "store/gather.h"
 #include "store/local_compression.h"
 #include "store/local_rows.h"
+#include "store/local_snapshots.h"
 #include "store/local_trace.h"
 #include "store/overlap.h"
 #include "store/rows_export.h"
@@ -321,12 +322,6 @@ static bool RunsFunction(std::string_view verb, const Claim& claim,
              "{}: tables with optimizers of their own and keys whose updater is a function; push "
              "them by calls of their own",
              verb);
-}
-
-// Who updates a key; null where values are assigned.
-static const std::shared_ptr<const Optimizer>& OptimizerOf(const Entry& entry,
-                                                           const Updater& updater) {
-  return entry.by_rows() && entry.rows->own ? entry.rows->own->optimizer : updater.optimizer;
 }
 
 void LocalStore::RunPushRows(std::string_view verb, std::span<const RowsPushItem> items,
@@ -811,85 +806,11 @@ void LocalStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
 // ---------------------------------------------------------------------------------------------------------------
 // on disk
 
-// States that a function keeps are its own.
-static void CheckNoFunction(const Updater& updater) {
-  if (!updater.function) return;
-  throw Fail(Code::kFailedPrecondition,
-             "the updater is a function, whose states the store does not know");
-}
-
-// Parts of claimed keys, as they lie in memory.
-class EntryParts final : public PartSource {
- public:
-  explicit EntryParts(const Claim& claim) : claim_(claim) {}
-  std::span<const std::byte> Next(const checkpoint::Item& item) override {
-    const Entry& entry = *claim_.entries[item.key];
-    if (entry.by_rows()) return NextOf(*entry.rows, item);
-    const NDArray& array = item.part == checkpoint::kValuePart ? entry.value
-                           : item.part == checkpoint::kMasterPart
-                               ? entry.master
-                               : entry.states[item.part - checkpoint::kStateParts];
-    return {static_cast<const std::byte*>(array.HostData()), array.bytes()};
-  }
-
- private:
-  std::span<const std::byte> NextOf(const RowsKey& rows, const checkpoint::Item& item) {
-    const uint64_t scalar = item.part - checkpoint::kStateParts - rows.table.state_count();
-    if (item.part < checkpoint::kStateParts || scalar >= rows.scalars.size()) {
-      return table_.Next(rows.table, item);
-    }
-    return std::as_bytes(std::span(&rows.scalars[scalar], 1));
-  }
-
-  const Claim& claim_;
-  TableParts table_;
-};
-
-static SavedKey DescribeEntry(const Entry& entry) {
-  SavedKey key;
-  key.key = entry.key;
-  key.dtype = entry.dtype();
-  key.round = entry.rounds;
-  key.by_rows = entry.by_rows();
-  if (!entry.by_rows()) {
-    key.shape = entry.value.shape();
-    return key;
-  }
-  key.shape = entry.rows->row_shape;
-  key.rows = entry.rows->table.size();
-  key.row_count = entry.rows->row_count;
-  key.initializer = entry.rows->table.initializer();
-  key.policy = entry.rows->table.policy();
-  key.candidates = entry.rows->table.candidate_count();
-  key.row_version = entry.rows->table.version();
-  if (entry.rows->own) key.own = SavedProgramOf(*entry.rows->own->optimizer);
-  return key;
-}
-
 std::string LocalStore::SaveAs(const char* verb, const std::string& path, Parts parts) {
   return Named(verb, [&] {
     Claim claim;
     ClaimAllKeys(verb, Claim::Mode::kRead, shared_.get(), options_, Lock(verb), &claim);
-    const auto& optimizer = claim.updater->optimizer;
-    if (parts == Parts::kStates) {
-      CheckNoFunction(*claim.updater);
-      CheckHasStates(optimizer != nullptr);
-    }
-    std::vector<SavedKey> keys;
-    for (const Entry* entry : claim.entries) {
-      SavedKey key = DescribeEntry(*entry);
-      key.has_value = parts == Parts::kAll;
-      const auto& its = OptimizerOf(*entry, *claim.updater);
-      if (its != nullptr && entry->state_of == its) {
-        DescribeProgram(its->program(), its->multi_precision(), ParamsOf(*its), &key, its->lazy());
-        key.has_master =
-            entry->by_rows() ? entry->rows->table.has_master() : static_cast<bool>(entry->master);
-        key.updates = {entry->updates};
-      }
-      keys.push_back(std::move(key));
-    }
-    EntryParts source(claim);
-    return WriteSnapshot(path, parts, std::move(keys), &source, options_);
+    return SaveKeys(claim, path, parts, options_);
   });
 }
 
@@ -901,82 +822,7 @@ KVStore::SnapshotInfo LocalStore::LoadAs(const char* verb, const std::string& pa
     const checkpoint::Reader reader = OpenSnapshot(path, options_);
     Claim claim;
     ClaimAllKeys(verb, Claim::Mode::kWrite, shared_.get(), options_, Lock(verb), &claim);
-    if (parts == Parts::kStates) CheckNoFunction(*claim.updater);
-    std::vector<LoadedKey> keys;
-    for (const Entry* entry : claim.entries) {
-      const SavedKey as_it_is = DescribeEntry(*entry);
-      keys.push_back(
-          {entry->key, as_it_is.shape, as_it_is.dtype, 1, as_it_is.by_rows, as_it_is.row_count,
-           as_it_is.initializer,
-           entry->by_rows() && entry->rows->own ? entry->rows->own->optimizer : nullptr});
-    }
-    const auto& optimizer = claim.updater->optimizer;
-    const std::vector<size_t> matches = MatchKeys(reader, keys, optimizer.get(), parts);
-    struct Loaded {
-      NDArray value, master;
-      std::vector<NDArray> states;
-      std::optional<RowTable> table;
-      std::vector<double> scalars;
-    };
-    std::vector<Loaded> loaded(keys.size());  // all of it, before anything changes
-    for (size_t i = 0; i < keys.size(); ++i) {
-      const SavedKey& saved = reader.keys()[matches[i]];
-      if (saved.by_rows) {
-        const RowTable& table = claim.entries[i]->rows->table;
-        loaded[i].table = parts == Parts::kAll ? table.Emptied() : table;
-        loaded[i].table->StartStates(saved.arrays.size(), saved.has_master);
-        ReadInto(reader, matches[i], parts == Parts::kAll, &*loaded[i].table);
-        for (size_t s = 0; s < saved.scalars.size(); ++s) {
-          reader.Read(matches[i], checkpoint::kStateParts + saved.arrays.size() + s,
-                      std::as_writable_bytes(std::span(&loaded[i].scalars.emplace_back(), 1)));
-        }
-        continue;
-      }
-      const NDArray& value = claim.entries[i]->value;
-      const auto read = [&](uint64_t part, const Shape& shape, DType dtype) {
-        NDArray array = NDArray::Empty(shape, dtype, value.context());
-        reader.Read(matches[i], part, {static_cast<std::byte*>(array.HostData()), array.bytes()});
-        return array;
-      };
-      const DType compute = ComputeType(value.dtype());
-      if (parts == Parts::kAll) {
-        loaded[i].value = read(checkpoint::kValuePart, value.shape(), value.dtype());
-      }
-      if (saved.has_master) {
-        loaded[i].master = read(checkpoint::kMasterPart, value.shape(), compute);
-      }
-      uint64_t part = checkpoint::kStateParts;
-      for (size_t s = 0; s < saved.arrays.size(); ++s) {
-        loaded[i].states.push_back(read(part++, value.shape(), compute));
-      }
-      for (size_t s = 0; s < saved.scalars.size(); ++s) {
-        const NDArray all = read(part++, {static_cast<int64_t>(saved.updates.size())}, DType::kF64);
-        NDArray scalar = NDArray::Empty({1}, DType::kF64, value.context());
-        std::memcpy(scalar.HostData(), all.HostData(), sizeof(double));
-        loaded[i].states.push_back(std::move(scalar));
-      }
-    }
-    {
-      // Other calls look at the shape of a value before they wait for its key.  The old values go
-      // with `loaded`, when the lock is free.
-      std::lock_guard lock(shared_->mutex);
-      for (size_t i = 0; i < keys.size(); ++i) {
-        Entry& entry = *claim.entries[i];
-        if (parts == Parts::kAll) std::swap(entry.value, loaded[i].value);
-        if (entry.by_rows()) {
-          std::swap(entry.rows->table, *loaded[i].table);
-          std::swap(entry.rows->scalars, loaded[i].scalars);
-        }
-        std::swap(entry.master, loaded[i].master);
-        std::swap(entry.states, loaded[i].states);
-        entry.updates = reader.keys()[matches[i]].updates[0];
-        if (parts == Parts::kAll) entry.rounds = reader.keys()[matches[i]].round;
-        const bool has_states = !entry.states.empty() || entry.updates > 0 ||
-                                (entry.by_rows() && (entry.rows->table.state_count() > 0 ||
-                                                     !entry.rows->scalars.empty()));
-        entry.state_of = has_states ? OptimizerOf(entry, *claim.updater) : nullptr;
-      }
-    }
+    LoadKeys(reader, parts, &claim);
     return InfoOf(reader);
   });
 }
