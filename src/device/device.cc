@@ -157,6 +157,24 @@ void Device::Check(cuda::Result result, const char* verb) {
   throw Fail(code, "gpu({}): {}: {}", index_, verb, driver_.Describe(result));
 }
 
+bool Device::Reaches(Device* other) {
+  if (other == this) return true;
+  std::lock_guard lock(peers_mutex_);
+  const auto found = peers_.find(other->index_);
+  if (found != peers_.end()) return found->second;
+  other->CheckUsable();
+  int can = 0;
+  Do("look for its peers", driver_.DeviceCanAccessPeer, &can, handle_, other->handle_);
+  if (can != 0) {
+    CheckUsable();
+    const cuda::Result result = Call(driver_.ContextEnablePeerAccess, other->context_, 0U);
+    if (cuda::IsSticky(result)) Check(result, "reach its peer");
+    // Where a device has too many peers, what is there is copied.
+    can = result == cuda::Result::kSuccess || result == cuda::Result::kPeerAccessAlreadyEnabled;
+  }
+  return peers_.emplace(other->index_, can != 0).first->second;
+}
+
 GpuMemory Device::memory() {
   GpuMemory memory;
   Do("look at its memory", driver_.MemGetInfo, &memory.free_bytes, &memory.total_bytes);

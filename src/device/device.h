@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -76,6 +77,10 @@ class Device final {
   // False where it is lost or this is a child of fork(): the driver must not be called.
   bool is_usable() const noexcept;
 
+  // Whether kernels of this device read and write memory of the other one in its place.
+  //   throws  kUnavailable, kInternal
+  bool Reaches(Device* other);
+
   // Calls a function of the driver with the device's context current, and then the one that was.  What
   // was called keeps its result where that fails: the device is lost then.
   template <typename... Parameters, typename... Arguments>
@@ -116,6 +121,8 @@ class Device final {
   ModuleCache modules_{this};
   Staging staging_to_device_{this};
   Staging staging_to_host_{this};
+  std::mutex peers_mutex_;
+  std::map<int32_t, bool> peers_;  // by index: whether they are reached
   std::atomic<cuda::Result> lost_by_{cuda::Result::kSuccess};
   std::atomic<const char*> lost_in_{""};
   std::mutex losing_;

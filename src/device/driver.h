@@ -33,6 +33,7 @@ enum class Result : int {
   kNotReady = 600,
   kIllegalAddress = 700,
   kLaunchTimeout = 702,
+  kPeerAccessAlreadyEnabled = 704,
   kContextIsDestroyed = 709,
   kAssert = 710,
   kHardwareStackError = 714,
@@ -68,6 +69,8 @@ inline constexpr int kJitErrorLogBytes = 6;
   F(PrimaryContextRelease, cuDevicePrimaryCtxRelease, (DeviceHandle))                            \
   F(ContextPush, cuCtxPushCurrent_v2, (ContextHandle))                                           \
   F(ContextPop, cuCtxPopCurrent_v2, (ContextHandle*))                                            \
+  F(DeviceCanAccessPeer, cuDeviceCanAccessPeer, (int* can, DeviceHandle, DeviceHandle peer))     \
+  F(ContextEnablePeerAccess, cuCtxEnablePeerAccess, (ContextHandle peer, unsigned flags))        \
   F(MemGetInfo, cuMemGetInfo_v2, (size_t* free, size_t* total))                                  \
   F(MemAlloc, cuMemAlloc_v2, (Address*, size_t bytes))                                           \
   F(MemFree, cuMemFree_v2, (Address))                                                            \

@@ -4,8 +4,11 @@ namespace tkv {
 
 DeviceWork::DeviceWork(Stream* stream, std::span<const NDArray> reads,
                        std::span<const NDArray> writes)
+    : DeviceWork(EnqueueLock(), stream, reads, writes) {}
+
+DeviceWork::DeviceWork(const EnqueueLock& /*lock*/, Stream* stream, std::span<const NDArray> reads,
+                       std::span<const NDArray> writes)
     : stream_(*stream), done_(std::make_shared<Event>(&stream->device())) {
-  const EnqueueLock lock;
   for (const NDArray& array : reads) array.storage()->OrderReadable(stream);
   for (const NDArray& array : writes) array.storage()->OrderWritable(stream);
   try {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/check.h"
 #include "kernels/operation.h"
 #include "tensor/device_work.h"
 #include "update/gpu_launch.h"
@@ -49,6 +50,7 @@ void LaunchOnDevice(const Elementwise& code, const Entry& entry, std::span<const
   if (entry.count == 0) return;
   Device& device = Device::Get(writes.front().storage()->memory().index);
   GpuLaunch launch(&device, code, {&entry, 1});
+  TKV_CHECK(!launch.table_memory());  // one entry of few sources
   DeviceWork work(&device.compute(), reads, writes);
   launch.Run();
   work.Given();

@@ -4,8 +4,9 @@
 #include <cstring>
 #include <type_traits>
 
-#include "base/check.h"
 #include "kernels/cuda/ptx.h"
+#include "tensor/device_copy.h"
+#include "tensor/device_work.h"
 
 namespace tkv {
 namespace {
@@ -15,12 +16,13 @@ using kernels::cuda::Entry;
 using kernels::cuda::kBlockThreads;
 using kernels::cuda::kParameterBytesMax;
 using kernels::cuda::TableHead;
+using kernels::cuda::TablePlace;
 
 // Code as text that is equal for equal code.
 class CodeKey {
  public:
-  explicit CodeKey(const Elementwise& code) {
-    Add(code.compute, code.source_dtype, code.source_count, code.has_more_sources,
+  CodeKey(const Elementwise& code, TablePlace place) {
+    Add(place, code.compute, code.source_dtype, code.source_count, code.has_more_sources,
         code.pointer_count, code.scalar_count, code.loads.size(), code.instructions.size());
     for (const auto& load : code.loads) Add(load.dtype, load.pointer);
     for (const auto& instruction : code.instructions) {
@@ -43,28 +45,37 @@ class CodeKey {
   std::string text_;
 };
 
-const Kernel& KernelFor(Device* device, const Elementwise& code) {
-  return device->modules().Find(
-      CodeKey(code).text(), kernels::cuda::kKernelName, kBlockThreads,
-      [&] { return WritePtx(code, kernels::cuda::TablePlace::kParameter); });
+const Kernel& KernelFor(Device* device, const Elementwise& code, TablePlace place) {
+  return device->modules().Find(CodeKey(code, place).text(), kernels::cuda::kKernelName,
+                                kBlockThreads, [&] { return WritePtx(code, place); });
 }
 
 }  // namespace
 
 GpuLaunch::GpuLaunch(Device* device, const Elementwise& code, std::span<const Entry> entries)
-    : device_(*device), kernel_(KernelFor(device, code)), table_(BuildTable(code, entries)) {
-  TKV_CHECK(table_.size() <= kParameterBytesMax);
+    : device_(*device), parameter_(BuildTable(code, entries)) {
   TableHead head;
-  std::memcpy(&head, table_.data(), sizeof(head));
+  std::memcpy(&head, parameter_.data(), sizeof(head));
   tiles_ = head.tile_count;
-  table_.resize(kParameterBytesMax);  // the parameter is as long as the kernel says
+  const bool is_long = parameter_.size() > kParameterBytesMax;
+  kernel_ = &KernelFor(device, code, is_long ? TablePlace::kMemory : TablePlace::kParameter);
+  if (!is_long) {
+    parameter_.resize(kParameterBytesMax);  // as long as the kernel says
+    return;
+  }
+  table_memory_ = NDArray::Empty({static_cast<int64_t>(parameter_.size())}, DType::kU8,
+                                 Context::Gpu(device->index()));
+  CopyToDevice(parameter_.data(), table_memory_);
+  const cuda::Address address = AddressOf(table_memory_);
+  parameter_.resize(sizeof(address));
+  std::memcpy(parameter_.data(), &address, sizeof(address));
 }
 
 void GpuLaunch::Run() {
-  void* parameters[] = {table_.data()};
-  const uint32_t blocks = std::clamp<uint32_t>(tiles_, 1, kernel_.resident_blocks);
-  device_.Do("launch", device_.driver().Launch, kernel_.function, blocks, 1U, 1U, kBlockThreads, 1U,
-             1U, 0U, device_.compute().handle(), static_cast<void**>(parameters),
+  void* parameters[] = {parameter_.data()};
+  const uint32_t blocks = std::clamp<uint32_t>(tiles_, 1, kernel_->resident_blocks);
+  device_.Do("launch", device_.driver().Launch, kernel_->function, blocks, 1U, 1U, kBlockThreads,
+             1U, 1U, 0U, device_.compute().handle(), static_cast<void**>(parameters),
              static_cast<void**>(nullptr));
 }
 

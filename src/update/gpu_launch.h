@@ -7,17 +7,21 @@
 #include "device/device.h"
 #include "kernels/cuda/launch_table.h"
 #include "kernels/elementwise.h"
+#include "tkv/ndarray.h"
 
 namespace tkv {
 
 // What a launch needs, made before anything is given to the device.
 class GpuLaunch final {
  public:
-  //   entries  together few enough for the parameter of one launch
   //   blocks   while the driver compiles the code, where the device has not had it
   //   throws   kUnimplemented, kResourceExhausted, kUnavailable, kInternal
   GpuLaunch(Device* device, const kernels::Elementwise& code,
             std::span<const kernels::cuda::Entry> entries);
+
+  // What the launch reads beside what its entries name: a table that is too long for the parameter;
+  // null where it is not.
+  const NDArray& table_memory() const noexcept { return table_memory_; }
 
   // Gives it to the device's compute stream.
   //   throws  kUnavailable, kResourceExhausted, kInternal; then nothing runs
@@ -25,9 +29,10 @@ class GpuLaunch final {
 
  private:
   Device& device_;
-  const Kernel& kernel_;
-  uint32_t tiles_;
-  std::vector<std::byte> table_;
+  const Kernel* kernel_ = nullptr;
+  uint32_t tiles_ = 0;
+  std::vector<std::byte> parameter_;
+  NDArray table_memory_;
 };
 
 }  // namespace tkv

@@ -1,11 +1,11 @@
 #include "update/gpu_update.h"
 
-#include <cstring>
+#include <algorithm>
 #include <vector>
 
 #include "tensor/device_copy.h"
 #include "update/gpu_arrays.h"
-#include "update/gpu_jobs.h"
+#include "update/gpu_batch.h"
 #include "update/program_body.h"
 
 namespace tkv {
@@ -18,16 +18,6 @@ std::vector<NDArray> ScalarStates(std::span<const NDArray> states, size_t arrays
     copies.push_back(IsOfDevice(state) ? state.WithContext({}) : state.Copy());
   }
   return copies;
-}
-
-// All scalars of the program, in f64.
-std::vector<double> ScalarsOf(const ProgramBody& body, std::span<const double> params,
-                              std::span<const NDArray> states, double round) {
-  std::vector<double> before;
-  for (const NDArray& state : states) before.push_back(*static_cast<double*>(state.HostData()));
-  std::vector<double> values(body.scalars.size());
-  EvaluateScalars(body, params.data(), before.data(), round, 1, values.data());
-  return values;
 }
 
 }  // namespace
@@ -45,10 +35,9 @@ void UpdateOnDevice(const CompiledUpdate& update, std::span<const double> params
   std::vector<NDArray> written = {value};
   written.insert(written.end(), states.begin(), states.begin() + static_cast<ptrdiff_t>(arrays));
   if (master) written.push_back(master);
-  NDArray source = grad;
-  for (const NDArray& array : written) {
-    if (OverlapOnDevice(grad, array)) source = grad.Copy();
-  }
+  const bool meets = std::ranges::any_of(
+      written, [&](const NDArray& array) { return OverlapOnDevice(grad, array); });
+  const NDArray source = meets ? grad.Copy() : grad;
   std::vector<void*> pointers;
   for (const NDArray& state : states.first(arrays)) pointers.push_back(state.data());
   for (const NDArray& state : scalar_states) pointers.push_back(state.HostData());
@@ -64,10 +53,13 @@ void UpdateOnDevice(const CompiledUpdate& update, std::span<const double> params
   job.update = &update;
   job.scalars = &scalars;
   job.states = pointers;
-  const GpuCode code = GpuCodeOf(job);
-  LaunchOnDevice(code.elementwise,
-                 GpuEntryOf(job, code, ScalarsOf(body, params, scalar_states, round)), {&source, 1},
-                 written);
+  GpuBatches batches;
+  GpuBatch& batch = batches.Of(value);
+  batch.Add(job, params, round);
+  batch.Reads(source);
+  for (const NDArray& array : written) batch.Writes(array);
+  batches.Prepare();
+  batches.Run(false);
   KeepScalars(scalars, pointers);
   for (size_t i = 0; i < scalar_states.size(); ++i) states[arrays + i].CopyFrom(scalar_states[i]);
 }

@@ -22,7 +22,7 @@ inline constexpr const char* kKernelName = "tkv_elementwise";
 enum class TablePlace : uint8_t { kParameter, kMemory };
 
 // The kernel takes one-dimensional blocks of kBlockThreads threads, in a grid of any size; no shared
-// memory.  Stores of a launch must not meet its loads but element by element, through one pointer.
+// memory.  Stores of a launch must not meet its loads but element by element, at the same address.
 std::string WritePtx(const Elementwise& code, TablePlace place);
 
 }  // namespace tkv::kernels::cuda

@@ -1,0 +1,99 @@
+#include "update/gpu_batch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "update/program_body.h"
+
+namespace tkv {
+namespace {
+
+bool IsWanted(const TileJob::Output& output) { return output.data != nullptr; }
+
+// All scalars of the job's program, in f64; its scalar states follow the arrays and are the host's.
+std::vector<double> ScalarsOf(const TileJob& job, std::span<const double> params, double round) {
+  if (job.update == nullptr) return {};
+  const ProgramBody& body = job.update->program.body();
+  std::vector<double> states;
+  for (void* const state : job.states.subspan(body.states.size())) {
+    states.push_back(*static_cast<const double*>(state));
+  }
+  std::vector<double> values(body.scalars.size());
+  EvaluateScalars(body, params.data(), states.data(), round, 1, values.data());
+  return values;
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------- one device
+GpuBatch::Group& GpuBatch::GroupOf(const TileJob& job) {
+  Form form{job.update,
+            job.dtype,
+            std::min(job.sources.size(), kernels::Elementwise::kSourcesMax + 1),
+            job.master != nullptr,
+            {}};
+  for (const TileJob::Output& output : job.outputs) form.outputs.push_back(output.dtype);
+  const auto found =
+      std::ranges::find_if(groups_, [&](const auto& group) { return group->form == form; });
+  if (found != groups_.end()) return **found;
+  GpuCode code = GpuCodeOf(job);
+  return *groups_.emplace_back(
+      std::make_unique<Group>(Group{std::move(form), std::move(code), {}, std::nullopt}));
+}
+
+void GpuBatch::Add(const TileJob& job, std::span<const double> params, double round) {
+  std::vector<TileJob::Output> outputs;
+  std::ranges::copy_if(job.outputs, std::back_inserter(outputs), IsWanted);
+  TileJob wanted = job;
+  wanted.outputs = outputs;
+  if (wanted.count == 0 || (wanted.sources.empty() && outputs.empty())) return;
+  Group& group = GroupOf(wanted);
+  group.entries.push_back(GpuEntryOf(wanted, group.code, ScalarsOf(wanted, params, round)));
+}
+
+void GpuBatch::Prepare() {
+  for (const auto& group : groups_) {
+    group->launch.emplace(&device_, group->code.elementwise, group->entries);
+    if (group->launch->table_memory()) Reads(group->launch->table_memory());
+  }
+}
+
+void GpuBatch::Enter(const EnqueueLock& lock) {
+  if (!groups_.empty()) work_.emplace(lock, &device_.compute(), reads_, writes_);
+}
+
+bool GpuBatch::Run(bool has_begun) {
+  for (const auto& group : groups_) {
+    try {
+      group->launch->Run();
+    } catch (const Error&) {
+      if (has_begun) device_.Lose("launch the rest of a call", cuda::Result::kLaunchFailed);
+      throw;
+    }
+    has_begun = true;
+  }
+  if (work_) work_->Given();
+  return !groups_.empty();
+}
+
+// ------------------------------------------------------------------------------------ all devices
+GpuBatch& GpuBatches::Of(const NDArray& value) {
+  const int32_t index = value.storage()->memory().index;
+  const auto found = std::ranges::find_if(
+      batches_, [&](const auto& batch) { return batch->device().index() == index; });
+  if (found != batches_.end()) return **found;
+  return *batches_.emplace_back(std::make_unique<GpuBatch>(&Device::Get(index)));
+}
+
+void GpuBatches::Prepare() {
+  if (batches_.empty()) return;
+  for (const auto& batch : batches_) batch->Prepare();
+  const EnqueueLock lock;
+  for (const auto& batch : batches_) batch->Enter(lock);
+}
+
+void GpuBatches::Run(bool has_begun) {
+  for (const auto& batch : batches_) has_begun = batch->Run(has_begun) || has_begun;
+}
+
+}  // namespace tkv
