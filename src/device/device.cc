@@ -78,8 +78,8 @@ Devices& AllDevices() {
   return *all;
 }
 
-std::timed_mutex& EnqueueMutex() {
-  static auto* const mutex = new std::timed_mutex;
+PatientMutex& EnqueueMutex() {
+  static auto* const mutex = new PatientMutex;
   return *mutex;
 }
 
@@ -182,7 +182,7 @@ GpuMemory Device::memory() {
 }
 
 // ------------------------------------------------------------------------------------------ waits
-EnqueueLock::EnqueueLock() : lock_(LockPatiently(&EnqueueMutex(), "give a GPU work")) {}
+EnqueueLock::EnqueueLock() : lock_(&EnqueueMutex(), "give a GPU work") {}
 
 const std::function<void()>& GpuInterrupt() { return InterruptSlot(); }
 

@@ -16,6 +16,7 @@
 #include "device/event.h"
 #include "device/memory.h"
 #include "device/module_cache.h"
+#include "device/patient_mutex.h"
 #include "device/staging.h"
 #include "tkv/gpu.h"
 #include "tkv/pending.h"
@@ -137,7 +138,7 @@ class EnqueueLock final {
   EnqueueLock();
 
  private:
-  std::unique_lock<std::timed_mutex> lock_;
+  PatientMutex::Lock lock_;
 };
 
 // What waits of this process ask, as SetGpuInterrupt says; may be empty.

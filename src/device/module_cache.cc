@@ -12,7 +12,9 @@ namespace {
 cuda::Result LoadText(Device* device, const std::string& text, std::string* log,
                       cuda::ModuleHandle* module) {
   std::array names = {cuda::kJitErrorLog, cuda::kJitErrorLogBytes};
-  std::array<void*, 2> values = {log->data(), reinterpret_cast<void*>(log->size())};
+  // The driver takes a number in the place of a pointer.
+  void* const bytes = reinterpret_cast<void*>(log->size());  // NOLINT(performance-no-int-to-ptr)
+  std::array<void*, 2> values = {log->data(), bytes};
   const cuda::Result result =
       device->Call(device->driver().ModuleLoad, module, static_cast<const void*>(text.c_str()),
                    static_cast<unsigned>(names.size()), names.data(), values.data());

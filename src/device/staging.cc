@@ -3,22 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/format.h"
-#include "base/wait.h"
 #include "device/device.h"
 
 namespace tkv {
-
-std::unique_lock<std::timed_mutex> LockPatiently(std::timed_mutex* mutex, const char* verb) {
-  std::unique_lock lock(*mutex, std::defer_lock);
-  const bool is_locked = WaitUntil(
-      nullptr, DeadlineAfter(kHazardPatience), GpuInterrupt(),
-      [&] { return lock.owns_lock() || lock.try_lock(); },
-      [&](std::chrono::nanoseconds longest) { (void)lock.try_lock_for(longest); });
-  if (is_locked) return lock;
-  throw Fail(Code::kDeadlineExceeded, "{}: another thread's has not ended within {} s", verb,
-             std::chrono::duration<double>(kHazardPatience).count());
-}
 
 // Makes the chunks that a copy of so many pieces needs.
 void Staging::Prepare(size_t pieces) {
@@ -35,7 +22,7 @@ void Staging::Prepare(size_t pieces) {
 
 void Staging::CopyToDevice(const void* source, cuda::Address target, size_t bytes, Stream* stream,
                            Event* done) {
-  const auto lock = LockPatiently(&mutex_, "copy to a GPU");
+  const PatientMutex::Lock lock(&mutex_, "copy to a GPU");
   const size_t pieces = PiecesOf(bytes);
   Prepare(pieces);
   OfPiece(0).use->Wait(kHazardPatience);
@@ -61,7 +48,7 @@ void Staging::CopyToDevice(const void* source, cuda::Address target, size_t byte
 
 void Staging::CopyToHost(cuda::Address source, void* target, size_t bytes, Stream* stream,
                          Event* done) {
-  const auto lock = LockPatiently(&mutex_, "copy from a GPU");
+  const PatientMutex::Lock lock(&mutex_, "copy from a GPU");
   const size_t pieces = PiecesOf(bytes);
   Prepare(pieces);
   size_t asked = 0;

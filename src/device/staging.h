@@ -6,10 +6,10 @@
 #include <array>
 #include <functional>
 #include <memory>
-#include <mutex>
 
 #include "device/driver.h"
 #include "device/event.h"
+#include "device/patient_mutex.h"
 
 namespace tkv {
 
@@ -45,14 +45,9 @@ class Staging final {
   void Prepare(size_t pieces);
 
   Device& device_;
-  std::timed_mutex mutex_;
+  PatientMutex mutex_;
   std::array<Chunk, kChunks> chunks_;
   size_t first_ = 0;  // of the next copy
 };
-
-// Locks for a user who may interrupt.
-//   blocks  at most kHazardPatience
-//   throws  kDeadlineExceeded, what the interrupt throws
-std::unique_lock<std::timed_mutex> LockPatiently(std::timed_mutex* mutex, const char* verb);
 
 }  // namespace tkv

@@ -18,7 +18,7 @@ constexpr Number kIllegalAddress = 700;
 constexpr Number kLaunchFailed = 719;
 constexpr size_t kPage = 4096;
 constexpr size_t kGap = 4096;  // between blocks, so that what runs out of one is in none
-constexpr uint64_t kReserved = uint64_t{1} << 34;  // of addresses, which are never used again
+constexpr uint64_t kReserved = uint64_t{1} << 28;  // of addresses at a time
 
 size_t FromEnvironment(const char* name, size_t otherwise) {
   const char* const text = std::getenv(name);
@@ -50,8 +50,6 @@ Machine::Machine() {
   for (size_t i = 0; i < count; ++i) {
     auto device = std::make_unique<Device>();
     device->number = static_cast<int>(i);
-    device->next = reinterpret_cast<uint64_t>(
-        mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     device->reaches.assign(count, false);
     device->reaches[i] = true;
     devices.push_back(std::move(device));
@@ -136,8 +134,20 @@ void Machine::Protect() {
 // ----------------------------------------------------------------------------------------- memory
 uint64_t Machine::Allocate(Device* device, size_t bytes) {
   if (bytes > device_bytes - device->used_bytes) return 0;
+  const uint64_t span = RoundUp(bytes + kGap, 512);
+  if (span > device->reserved) {
+    device->reserved = std::max(kReserved, RoundUp(span, kPage));
+    void* const begin = mmap(nullptr, device->reserved, PROT_NONE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (begin == MAP_FAILED) {
+      std::perror("fake driver: no addresses are left");
+      std::abort();
+    }
+    device->next = reinterpret_cast<uint64_t>(begin);
+  }
   const uint64_t address = device->next;
-  device->next = RoundUp(address + bytes + kGap, 512);
+  device->next += span;
+  device->reserved -= span;
   auto block = std::make_unique<Block>();
   block->begin = address;
   block->bytes = bytes;

@@ -120,7 +120,9 @@ struct Device {
   int number = 0;
   Number error = 0;  // sticky
   size_t used_bytes = 0;
-  uint64_t next = 0;          // address; the host cannot touch what is there
+  // The next address and how many follow; the host cannot touch what is there, and none is used again.
+  uint64_t next = 0;
+  uint64_t reserved = 0;
   std::vector<bool> reaches;  // by device
 };
 
