@@ -52,7 +52,9 @@ class DeviceBlock final {
   DeviceBlock(const DeviceBlock&) = delete;
   DeviceBlock& operator=(const DeviceBlock&) = delete;
 
-  void* data() const { return reinterpret_cast<void*>(block_.mapped().address); }
+  void* data() const {
+    return reinterpret_cast<void*>(block_.mapped().address);  // NOLINT(performance-no-int-to-ptr)
+  }
   std::vector<PendingUse>& pending() { return block_.mapped().pending; }
 
  private:
