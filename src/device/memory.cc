@@ -18,7 +18,7 @@ size_t LargestFor(size_t bytes) { return bytes + bytes / 8; }
 
 }  // namespace
 
-Block BlockCache::FindKept(size_t bytes) {
+KeptBlock BlockCache::FindKept(size_t bytes) {
   std::lock_guard lock(mutex_);
   const auto found = kept_.lower_bound(bytes);
   if (found == kept_.end() || found->first > LargestFor(bytes)) return {};
@@ -30,12 +30,12 @@ cuda::Result BlockCache::Allocate(size_t bytes, cuda::Address* address) {
   return device_.Call(device_.driver().MemAlloc, address, bytes);
 }
 
-Block BlockCache::Take(size_t bytes) {
+KeptBlock BlockCache::Take(size_t bytes) {
   if (bytes > kBytesMax) bytes = kBytesMax;  // which no device has
   const size_t rounded = RoundUp(std::max<size_t>(bytes, 1), kGranularity);
-  if (Block kept = FindKept(rounded)) return kept;
+  if (KeptBlock kept = FindKept(rounded)) return kept;
   std::multimap<size_t, BlockUse> made;  // before the driver's memory, which it then holds
-  Block block = made.extract(made.emplace(rounded, BlockUse{}));
+  KeptBlock block = made.extract(made.emplace(rounded, BlockUse{}));
   cuda::Result result = Allocate(rounded, &block.mapped().address);
   if (result == cuda::Result::kOutOfMemory) {
     Flush();
@@ -49,7 +49,7 @@ Block BlockCache::Take(size_t bytes) {
   return block;
 }
 
-void BlockCache::Give(Block block) noexcept {
+void BlockCache::Give(KeptBlock block) noexcept {
   if (!device_.is_usable()) return;
   std::erase_if(block.mapped().pending,
                 [](const PendingUse& use) { return use.operation->done(); });
@@ -59,7 +59,7 @@ void BlockCache::Give(Block block) noexcept {
 
 void BlockCache::Flush() {
   for (;;) {
-    Block block;
+    KeptBlock block;
     {
       std::lock_guard lock(mutex_);
       if (kept_.empty()) return;

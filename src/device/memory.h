@@ -20,7 +20,7 @@ struct BlockUse {
 };
 
 // A block is a node of the cache, so that giving it back needs no memory.  The key is its size in bytes.
-using Block = std::multimap<size_t, BlockUse>::node_type;
+using KeptBlock = std::multimap<size_t, BlockUse>::node_type;
 
 // The driver's own allocation takes as long as a small kernel, and its release waits for the whole
 // device, so blocks are kept until memory runs out.  Thread-safe.
@@ -32,13 +32,13 @@ class BlockCache final {
   // that is kept goes back to the driver first, once.
   //   blocks  for what uses kept memory, where all of it goes back
   //   throws  kResourceExhausted, kUnavailable
-  Block Take(size_t bytes);
-  void Give(Block block) noexcept;
+  KeptBlock Take(size_t bytes);
+  void Give(KeptBlock block) noexcept;
 
   size_t kept_bytes() const;
 
  private:
-  Block FindKept(size_t bytes);
+  KeptBlock FindKept(size_t bytes);
   cuda::Result Allocate(size_t bytes, cuda::Address* address);
   void Flush();
 

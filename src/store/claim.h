@@ -81,6 +81,7 @@ struct Claim {
   size_t pulled_bytes = 0;   // of all outputs
   size_t largest_bytes = 0;  // of one key
   bool has_rows = false;     // a key of the call is kept by rows
+  bool has_gpus = false;     // a value of the call is at home on a GPU
   bool is_held = false;
 
   Claim() = default;

@@ -1,34 +1,75 @@
 #include "store/gather.h"
 
-#include "tensor/device_copy.h"
+#include "device/device.h"
+#include "store/home.h"
 
 namespace tkv {
 namespace {
 
-// Memory of the host with the elements of a value one behind the other.
-const void* Packed(const NDArray& value, std::chrono::nanoseconds patience, Sources* sources) {
+// The GPU where the jobs of a key run; null: they run on the host.
+Device* HomeOf(const Claim& claim, size_t group) {
+  const Entry& entry = *claim.entries[group];
+  if (!claim.has_gpus || !IsOnGpu(entry)) return nullptr;
+  return &Device::Get(entry.value.storage()->memory().index);
+}
+
+bool Reaches(Device* home, const NDArray& array) {
+  return IsOfDevice(array) && array.contiguous() &&
+         home->Reaches(&Device::Get(array.storage()->memory().index));
+}
+
+// Memory with the elements of a value one behind the other: of the host, or that a GPU reaches.
+const void* PackedOnHost(const NDArray& value, std::chrono::nanoseconds patience,
+                         Sources* sources) {
   if (IsOfDevice(value)) return sources->packed.emplace_back(value.WithContext({})).HostData();
   value.storage()->WaitReadable(patience);
   if (value.contiguous()) return value.HostData();
   return sources->packed.emplace_back(value.Copy()).HostData();
 }
 
+const void* PackedFor(Device* home, const NDArray& value, size_t group, Sources* sources) {
+  const bool reaches = Reaches(home, value);
+  const NDArray there = reaches ? value : value.WithContext(Context::Gpu(home->index()));
+  return sources->lent.emplace_back(Lent{group, there}).array.data();
+}
+
 // The same to write an output to.
-void* PlaceFor(const NDArray& out, std::chrono::nanoseconds patience, Outputs* outputs) {
+void* PlaceOnHost(const NDArray& out, const Entry& entry, std::chrono::nanoseconds patience,
+                  Outputs* outputs) {
   const bool is_of_device = IsOfDevice(out);  // whose streams wait for its memory
   if (!is_of_device) out.storage()->WaitWritable(patience);
   if (!is_of_device && out.contiguous()) return out.HostData();
   const size_t number = outputs->outputs.size();
-  outputs->stand_ins.push_back({NDArray::Empty(out.shape(), out.dtype()), &out, number});
+  outputs->stand_ins.push_back({NDArray::Empty(out.shape(), out.dtype()), &entry, &out, number});
   return outputs->stand_ins.back().packed.HostData();
+}
+
+void* PlaceFor(Device* home, const NDArray& out, const Entry& entry, size_t item,
+               std::chrono::nanoseconds patience, Outputs* outputs) {
+  if (Reaches(home, out)) return outputs->lent.emplace_back(Lent{item, out}).array.data();
+  if (!IsOfDevice(out)) out.storage()->WaitWritable(patience);
+  const size_t number = outputs->outputs.size();
+  NDArray packed;
+  if (out.dtype() != entry.dtype()) {
+    packed = NDArray::Empty(out.shape(), out.dtype(), Context::Gpu(home->index()));
+    outputs->lent.push_back({item, packed});
+  }
+  outputs->stand_ins.push_back({packed, &entry, &out, number});
+  return packed ? packed.data() : nullptr;
 }
 
 }  // namespace
 
-Sources Gather(std::span<const PushItem> items, std::span<const size_t> groups, size_t group_count,
+Sources Gather(std::span<const PushItem> items, const Claim& claim,
+               std::chrono::nanoseconds patience) {
+  return Gather(items, claim, 0, patience);
+}
+
+Sources Gather(std::span<const PushItem> items, const Claim& claim, size_t before,
                std::chrono::nanoseconds patience) {
   Sources sources;
-  sources.ends.assign(group_count, 0);
+  const size_t* const groups = claim.push_groups.data() + before;
+  sources.ends.assign(claim.entries.size(), 0);
   for (size_t i = 0; i < items.size(); ++i) sources.ends[groups[i]] += items[i].values.size();
   size_t total = 0;
   for (size_t& end : sources.ends) {  // first the begin of each group; filling moves it to the end
@@ -38,20 +79,29 @@ Sources Gather(std::span<const PushItem> items, std::span<const size_t> groups, 
   }
   sources.pointers.resize(total);
   for (size_t i = 0; i < items.size(); ++i) {
+    const size_t group = groups[i];
+    Device* const home = HomeOf(claim, group);
     for (const NDArray* value : items[i].values) {
-      sources.pointers[sources.ends[groups[i]]++] = Packed(*value, patience, &sources);
+      sources.pointers[sources.ends[group]++] = home == nullptr
+                                                    ? PackedOnHost(*value, patience, &sources)
+                                                    : PackedFor(home, *value, group, &sources);
     }
   }
   return sources;
 }
 
-Outputs Gather(std::span<const PullItem> items, std::chrono::nanoseconds patience) {
+Outputs Gather(std::span<const PullItem> items, const Claim& claim,
+               std::chrono::nanoseconds patience) {
   Outputs outputs;
   outputs.outputs.reserve(items.size());
   outputs.ends.reserve(items.size());
-  for (const PullItem& item : items) {
-    for (const NDArray* out : item.outs) {
-      void* const data = PlaceFor(*out, patience, &outputs);
+  for (size_t i = 0; i < items.size(); ++i) {
+    const size_t group = claim.pull_groups[i];
+    const Entry& entry = *claim.entries[group];
+    Device* const home = HomeOf(claim, group);
+    for (const NDArray* out : items[i].outs) {
+      void* const data = home == nullptr ? PlaceOnHost(*out, entry, patience, &outputs)
+                                         : PlaceFor(home, *out, entry, i, patience, &outputs);
       outputs.outputs.push_back({data, out->dtype()});
     }
     outputs.ends.push_back(outputs.outputs.size());

@@ -8,15 +8,23 @@
 #include <vector>
 
 #include "base/small_vector.h"
+#include "store/claim.h"
 #include "tkv/kvstore.h"
 #include "tkv/ndarray.h"
 #include "update/tile_driver.h"
 
 namespace tkv {
 
+// An array that jobs on a GPU use, and of which item or group.
+struct Lent {
+  size_t of;
+  NDArray array;
+};
+
 // The values of a call, packed and grouped by key.
 struct Sources {
   std::vector<NDArray> packed;           // copies of strided values and of those on devices
+  std::vector<Lent> lent;                // of groups whose values are at home on GPUs
   SmallVector<const void*, 8> pointers;  // all groups one behind the other
   SmallVector<size_t> ends;              // of group g in `pointers`
   std::vector<NDArray> bases;            // of groups whose values are summed already, in f32
@@ -35,14 +43,18 @@ struct Sources {
   }
 };
 
-// The outputs of a call, one list per item; strided ones and those on devices are written through a
-// packed stand-in.
+// The outputs of a call, one list per item; strided ones, and those that lie where jobs of their key
+// do not reach them, are written through a packed stand-in.
 struct Outputs {
   struct StandIn {
-    NDArray packed;
+    NDArray packed;  // null: the output, which has no data then, is copied from the value itself
+    const Entry* entry;  // its key
     const NDArray* out;
     size_t output;  // number in `outputs`
+
+    void Scatter() const { out->CopyFrom(packed ? packed : entry->value); }
   };
+  std::vector<Lent> lent;          // of items whose values are at home on GPUs
   std::vector<StandIn> stand_ins;  // in the order of their outputs
   SmallVector<TileJob::Output, 8> outputs;
   SmallVector<size_t> ends;
@@ -52,20 +64,26 @@ struct Outputs {
     return {outputs.data() + begin_of(item), ends[item] - begin_of(item)};
   }
   void Scatter() const {
-    for (const StandIn& one : stand_ins) one.out->CopyFrom(one.packed);
+    for (const StandIn& one : stand_ins) one.Scatter();
   }
   void Scatter(size_t output) const {
     for (const StandIn& one : stand_ins) {
-      if (one.output == output) one.out->CopyFrom(one.packed);
+      if (one.output == output) one.Scatter();
     }
   }
 };
 
-// `groups` says which of `group_count` keys each item has.
+//   items   of the pushes of the claim; their values are where they stay
 //   blocks  until the values can be read, at most the patience
-Sources Gather(std::span<const PushItem> items, std::span<const size_t> groups, size_t group_count,
+//   throws  kDeadlineExceeded, and what copies to and from GPUs throw
+Sources Gather(std::span<const PushItem> items, const Claim& claim,
                std::chrono::nanoseconds patience);
+// The same for a call whose pushes of whole values follow `before` others.
+Sources Gather(std::span<const PushItem> items, const Claim& claim, size_t before,
+               std::chrono::nanoseconds patience);
+//   items   of the pulls of the claim
 //   blocks  until the outputs can be written, at most the patience
-Outputs Gather(std::span<const PullItem> items, std::chrono::nanoseconds patience);
+Outputs Gather(std::span<const PullItem> items, const Claim& claim,
+               std::chrono::nanoseconds patience);
 
 }  // namespace tkv

@@ -5,6 +5,7 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -61,6 +62,8 @@ struct Entry : std::enable_shared_from_this<Entry> {
   std::unique_ptr<RowsKey> rows;  // null: the key has a value
   const size_t bytes;             // of the value, whichever it is
   const Key key;
+  std::optional<int32_t>
+      home;  // the GPU that sums and updates the key where its call can do it there
 
   // State of the optimizer that last updated this key; another optimizer starts afresh.
   std::shared_ptr<const Optimizer> state_of;

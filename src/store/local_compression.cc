@@ -97,6 +97,11 @@ void LocalCompression::Set(const Compression& compression, const std::string& ke
   any_ = true;
 }
 
+bool LocalCompression::Covers(const Entry& entry) const {
+  return any_ && (!entry.residuals.empty() ||
+                  compressions_.For(entry.key.view()).encoding != Encoding::kDense);
+}
+
 LocalCompression::Owed LocalCompression::Apply(std::string_view verb,
                                                std::span<Entry* const> entries, Sources* sources,
                                                int threads) const {

@@ -27,6 +27,8 @@ class LocalCompression {
   void Set(const Compression& compression, const std::string& keys);
   // Whether some key has, or has had, a compression.
   bool any() const { return any_; }
+  // Whether values of the key are compressed, or owe something from when they were.
+  bool Covers(const Entry& entry) const;
   // Gives the groups whose keys are compressed a base: the sum of what arrives of their values.
   //   shape   entries: those of the groups
   //   throws  kInvalidArgument  a dtype that cannot be compressed

@@ -7,6 +7,7 @@
 
 #include "rows/row_table.h"
 #include "store/table_parts.h"
+#include "tensor/device_copy.h"
 
 namespace tkv {
 namespace {
@@ -29,7 +30,8 @@ class EntryParts final : public PartSource {
                            : item.part == checkpoint::kMasterPart
                                ? entry.master
                                : entry.states[item.part - checkpoint::kStateParts];
-    return {static_cast<const std::byte*>(array.HostData()), array.bytes()};
+    copy_ = IsOfDevice(array) ? array.WithContext({}) : array;
+    return {static_cast<const std::byte*>(copy_.HostData()), copy_.bytes()};
   }
 
  private:
@@ -42,6 +44,7 @@ class EntryParts final : public PartSource {
   }
 
   const Claim& claim_;
+  NDArray copy_;  // of what is on a GPU
   TableParts table_;
 };
 
@@ -124,25 +127,32 @@ void LoadKeys(const checkpoint::Reader& reader, Parts parts, Claim* claim) {
       continue;
     }
     const NDArray& value = claim->entries[i]->value;
+    const Context where = IsOfDevice(value) ? Context() : value.context();
     const auto read = [&](uint64_t part, const Shape& shape, DType dtype) {
-      NDArray array = NDArray::Empty(shape, dtype, value.context());
+      NDArray array = NDArray::Empty(shape, dtype, where);
       reader.Read(matches[i], part, {static_cast<std::byte*>(array.HostData()), array.bytes()});
       return array;
     };
     const DType compute = ComputeType(value.dtype());
+    // A new value waits on the host for its next push; states go where the value stays.
+    const bool stays_on_gpu = parts == Parts::kStates && IsOfDevice(value);
+    const auto read_state = [&](uint64_t part) {
+      const NDArray state = read(part, value.shape(), compute);
+      return stays_on_gpu ? state.WithContext(value.context()) : state;
+    };
     if (parts == Parts::kAll) {
       loaded[i].value = read(checkpoint::kValuePart, value.shape(), value.dtype());
     }
     if (saved.has_master) {
-      loaded[i].master = read(checkpoint::kMasterPart, value.shape(), compute);
+      loaded[i].master = read_state(checkpoint::kMasterPart);
     }
     uint64_t part = checkpoint::kStateParts;
     for (size_t s = 0; s < saved.arrays.size(); ++s) {
-      loaded[i].states.push_back(read(part++, value.shape(), compute));
+      loaded[i].states.push_back(read_state(part++));
     }
     for (size_t s = 0; s < saved.scalars.size(); ++s) {
       const NDArray all = read(part++, {static_cast<int64_t>(saved.updates.size())}, DType::kF64);
-      NDArray scalar = NDArray::Empty({1}, DType::kF64, value.context());
+      NDArray scalar = NDArray::Empty({1}, DType::kF64, where);
       std::memcpy(scalar.HostData(), all.HostData(), sizeof(double));
       loaded[i].states.push_back(std::move(scalar));
     }

@@ -14,6 +14,7 @@
 #include "store/checks.h"
 #include "store/claim.h"
 #include "store/gather.h"
+#include "store/home.h"
 #include "store/local_compression.h"
 #include "store/local_rows.h"
 #include "store/local_snapshots.h"
@@ -24,6 +25,9 @@
 #include "store/table_parts.h"
 #include "store/types.h"
 #include "tensor/device_copy.h"
+#include "tkv/ops.h"
+#include "update/gpu_batch.h"
+#include "update/gpu_update.h"
 #include "update/parallel.h"
 #include "update/program_body.h"
 #include "update/random.h"
@@ -41,7 +45,11 @@ constexpr size_t kSmallCallBytes = size_t{256} << 10;
 class LocalStore final : public KVStore {
  public:
   LocalStore(std::string type, const StoreOptions& options)
-      : type_(std::move(type)), options_(options), birth_(ForkGeneration()), shared_(new Shared) {
+      : type_(std::move(type)),
+        options_(options),
+        birth_(ForkGeneration()),
+        has_homes_(FindStoreType(type_)->kind == StoreType::Kind::kDevice),
+        shared_(new Shared) {
     if (!options.rows_dir.empty()) disk_ = std::make_shared<RowFile>(options.rows_dir);
   }
 
@@ -191,6 +199,7 @@ class LocalStore final : public KVStore {
   void InitAs(std::string_view verb, std::span<const InitItem> items);
   void CheckNew(std::string_view verb, std::span<const InitItem> items) const;
   void Run(Verb counted, std::span<const PushItem> items, std::span<const PullItem> outs);
+  void PlaceValues(std::string_view verb, std::span<const PushItem> items, Claim* claim);
   void RunFunction(const Claim& claim, size_t push_count, const Sources& sources);
   void RunTiles(std::string_view verb, const Claim& claim, size_t push_count,
                 const Sources& sources, const Outputs* fused_outputs, RowSums rows = {});
@@ -203,6 +212,8 @@ class LocalStore final : public KVStore {
   void AssignMany(std::string_view verb, const Claim& claim, size_t push_count,
                   const Sources& sources, const Outputs* fused_outputs);
   void RunPull(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs);
+  void RunPullOnGpus(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs,
+                     GpuBatches* gpus);
   void RunPullInOrder(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs);
   bool CanFuse(const Claim& claim, std::span<const PushItem> items, std::span<const PullItem> outs,
                const Sources& sources, const Outputs& outputs) const;
@@ -215,6 +226,8 @@ class LocalStore final : public KVStore {
   VerbCounts verbs_;
   LocalTrace trace_;
   LocalCompression compression_;
+  const bool has_homes_;  // of keys, on GPUs
+  Homes homes_;
   std::atomic<bool> has_warned_of_lost_ = false;
   std::unique_ptr<Shared> shared_;
 };
@@ -334,14 +347,14 @@ void LocalStore::RunPushRows(std::string_view verb, std::span<const RowsPushItem
   ClaimRows(verb, items, whole, shared_.get(), options_, std::move(lock), &claim);
   const bool runs_function =
       RunsFunction(verb, claim, {claim.push_groups.data(), claim.push_groups.size()});
+  if (has_homes_) homes_.PlaceOnHost(verb, &claim);
   std::vector<NDArray> kept;
   RowSums rows = SumRows(verb, items, claim, options_.patience, &kept);
   LocalTrace::Call traced(&trace_, claim);
   const std::shared_ptr<const Optimizer>& optimizer = claim.updater->optimizer;
   const bool is_lazy =
       optimizer != nullptr && optimizer->lazy() && !NeedsWholeValue(optimizer->program());
-  Sources sources = Gather(whole, {claim.push_groups.data() + items.size(), whole.size()},
-                           claim.entries.size(), options_.patience);
+  Sources sources = Gather(whole, claim, items.size(), options_.patience);
   sources.bases.resize(claim.entries.size());
   for (size_t g = 0; g < claim.entries.size(); ++g) {
     const Entry& entry = *claim.entries[g];
@@ -422,7 +435,7 @@ bool LocalStore::CanFuse(const Claim& claim, std::span<const PushItem> items,
                          const Outputs& outputs) const {
   if (claim.updater->function || claim.has_rows || claim.entries.size() != items.size() ||
       claim.push_groups != claim.pull_groups ||
-      claim.pushed_bytes + claim.pulled_bytes < kSmallCallBytes) {
+      (claim.pushed_bytes + claim.pulled_bytes < kSmallCallBytes && !claim.has_gpus)) {
     return false;
   }
   OverlapCheck check;
@@ -478,6 +491,89 @@ void LocalStore::Update(std::string_view verb, const Claim& claim, size_t push_c
   std::move(owed).Keep();
 }
 
+// Whether an output shares memory with another one, unless both are the same bytes of one key.
+static bool Overlap(std::span<const PullItem> items) {
+  if (items.size() == 1 && items[0].outs.size() == 1) return false;
+  OverlapCheck check;
+  for (size_t i = 0; i < items.size(); ++i) {
+    for (const NDArray* out : items[i].outs) check.Writes(i, *out);
+  }
+  return check.Conflicts();
+}
+
+// Says of an error of a GPU which keys it is about: those of the call whose values are there.
+template <typename F>
+static std::invoke_result_t<F&> NamingGpuKeys(std::string_view verb, const Claim& claim, F f) {
+  if (!claim.has_gpus) return f();
+  try {
+    return f();
+  } catch (const Error& error) {
+    const auto first = std::ranges::find_if(claim.entries, [](auto* e) { return IsOnGpu(*e); });
+    const auto others =
+        std::ranges::count_if(claim.entries, [](auto* e) { return IsOnGpu(*e); }) - 1;
+    throw Fail(error.code(), "{} {}{}: {}", verb, (*first)->key.view().ToString(),
+               others > 0 ? Format(" and {} others", others) : "", error.what());
+  }
+}
+
+// Says of what fails after a push that it counts.
+template <typename F>
+static void AfterPush(std::string_view verb, F f) {
+  try {
+    NamedWhereMemoryEnds(verb, f);
+  } catch (const Error& error) {
+    throw Fail(error.code(), "{}; what the call has pushed counts", error.what());
+  }
+}
+
+static TileJob PullJob(const Entry& entry, std::span<const TileJob::Output> outputs) {
+  TileJob job;
+  job.dtype = entry.dtype();
+  job.count = static_cast<size_t>(entry.value.size());
+  job.value = entry.value.data();
+  job.outputs = outputs;
+  return job;
+}
+
+static void EnterPull(const Entry& entry, const Outputs& outputs, size_t item, GpuBatch* batch) {
+  batch->Reads(entry.value);
+  for (const Lent& one : outputs.lent) {
+    if (one.of == item) batch->Writes(one.array);
+  }
+}
+
+// All pulls of a call some of whose values are on GPUs: those jobs of it.
+static GpuBatches PullBatches(const Claim& claim, std::span<const PullItem> items,
+                              const Outputs& outputs) {
+  GpuBatches gpus;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Entry& entry = *claim.entries[claim.pull_groups[i]];
+    if (!IsOnGpu(entry)) continue;
+    GpuBatch& batch = gpus.Of(entry.value);
+    batch.Add(PullJob(entry, outputs.of(i)), {}, 0);
+    batch.Reads(entry.value);
+  }
+  for (const Lent& one : outputs.lent) {
+    gpus.Of(claim.entries[claim.pull_groups[one.of]]->value).Writes(one.array);
+  }
+  gpus.Prepare();
+  return gpus;
+}
+
+// Runs one job where the value of its key is.
+//   enter(batch)  names the arrays that it uses on a GPU
+template <typename Enter>
+static void RunAtHome(const Entry& entry, const TileJob& job, int threads, Enter enter) {
+  if (!IsOnGpu(entry)) return RunJobs({&job, 1}, threads);
+  GpuBatches gpus;
+  GpuBatch& batch = gpus.Of(entry.value);
+  batch.Add(job, {}, 0);
+  enter(&batch);
+  gpus.Prepare();
+  gpus.Enter();
+  gpus.Run(false);
+}
+
 void LocalStore::Run(Verb counted, std::span<const PushItem> items,
                      std::span<const PullItem> outs) {
   const std::string_view verb = Name(counted);
@@ -489,27 +585,52 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
   ClaimKeys(verb, items, outs, shared_.get(), options_, std::move(lock), &claim);
   const bool runs_function =
       RunsFunction(verb, claim, {claim.push_groups.data(), claim.push_groups.size()});
-  Sources sources = Gather(items, {claim.push_groups.data(), claim.push_groups.size()},
-                           claim.entries.size(), options_.patience);
-  const Outputs outputs = Gather(outs, options_.patience);
+  if (has_homes_) PlaceValues(verb, items, &claim);
+  Sources sources =
+      NamingGpuKeys(verb, claim, [&] { return Gather(items, claim, options_.patience); });
+  const Outputs outputs =
+      NamingGpuKeys(verb, claim, [&] { return Gather(outs, claim, options_.patience); });
   // Keys of outputs alone follow those of pushes.
   const size_t push_count =
       items.empty() ? 0 : *std::max_element(claim.push_groups.begin(), claim.push_groups.end()) + 1;
   const bool fuse =
       push_count > 0 && !outs.empty() && CanFuse(claim, items, outs, sources, outputs);
   LocalTrace::Call traced(&trace_, claim);
+  // What a pull needs of GPUs is there before the push changes values; a function replaces them.
+  const bool is_by_gpus =
+      !outs.empty() && !fuse && claim.has_gpus && !claim.has_rows && !Overlap(outs);
+  const auto pull_batches = [&] {
+    return NamingGpuKeys(verb, claim, [&] { return PullBatches(claim, outs, outputs); });
+  };
+  std::optional<GpuBatches> gpus;
+  if (is_by_gpus && !runs_function) gpus = pull_batches();
   if (push_count > 0) {
     Update(verb, claim, push_count, runs_function, &sources, fuse ? &outputs : nullptr, {});
   }
   claim.pushed_keys = push_count;
   if (push_count > 0) traced.Note(Span::Kind::kPush, claim.push_groups);
-  if (fuse) {
-    outputs.Scatter();
-  } else if (!outs.empty()) {
-    RunPull(claim, outs, outputs);
-  }
+  const auto pull = [&] {
+    if (fuse) {
+      outputs.Scatter();
+    } else if (is_by_gpus) {
+      if (!gpus) gpus = pull_batches();
+      NamingGpuKeys(verb, claim, [&] { RunPullOnGpus(claim, outs, outputs, &*gpus); });
+    } else if (!outs.empty()) {
+      RunPull(claim, outs, outputs);
+    }
+  };
+  push_count > 0 ? AfterPush(verb, pull) : pull();
   CountMoved(items, outs, claim);
   if (!outs.empty()) traced.Note(Span::Kind::kPull, claim.pull_groups);
+}
+
+// Where the values of a call are from here on.
+void LocalStore::PlaceValues(std::string_view verb, std::span<const PushItem> items, Claim* claim) {
+  const Updater& updater = *claim->updater;
+  const bool has_kernel = updater.optimizer == nullptr || HasKernel(updater.optimizer->program());
+  homes_.Place(
+      verb, items, [&](const Entry& entry) { return !has_kernel || compression_.Covers(entry); },
+      claim);
 }
 
 void LocalStore::SetGradientCompression(const Compression& compression, const std::string& keys) {
@@ -526,14 +647,19 @@ void LocalStore::SetGradientCompression(const Compression& compression, const st
   compression_.Set(compression, keys);
 }
 
-// Whether an output shares memory with another one, unless both are the same bytes of one key.
-static bool Overlap(std::span<const PullItem> items) {
-  if (items.size() == 1 && items[0].outs.size() == 1) return false;
-  OverlapCheck check;
+// Of keys of which all are dense and some on GPUs, whose outputs do not overlap.
+//   gpus  as PullBatches makes them
+void LocalStore::RunPullOnGpus(const Claim& claim, std::span<const PullItem> items,
+                               const Outputs& outputs, GpuBatches* gpus) {
+  std::vector<TileJob> jobs;
   for (size_t i = 0; i < items.size(); ++i) {
-    for (const NDArray* out : items[i].outs) check.Writes(i, *out);
+    const Entry& entry = *claim.entries[claim.pull_groups[i]];
+    if (!IsOnGpu(entry)) jobs.push_back(PullJob(entry, outputs.of(i)));
   }
-  return check.Conflicts();
+  gpus->Enter();
+  RunJobs(jobs, ThreadsFor(options_.threads));
+  gpus->Run(claim.pushed_keys > 0);
+  outputs.Scatter();
 }
 
 // Of keys some of which are kept by rows, each output by itself, so that the later one wins.
@@ -548,12 +674,8 @@ void LocalStore::RunPullInOrder(const Claim& claim, std::span<const PullItem> it
         ReadRows(entry.rows->table, nullptr, entry.rows->row_count, all[k].data, all[k].dtype,
                  threads);
       } else {
-        TileJob job;
-        job.dtype = entry.dtype();
-        job.count = static_cast<size_t>(entry.value.size());
-        job.value = entry.value.data();
-        job.outputs = all.subspan(k, 1);
-        RunJobs({&job, 1}, threads);
+        RunAtHome(entry, PullJob(entry, all.subspan(k, 1)), threads,
+                  [&](GpuBatch* batch) { EnterPull(entry, outputs, i, batch); });
       }
       outputs.Scatter(outputs.begin_of(i) + k);
     }
@@ -564,16 +686,12 @@ void LocalStore::RunPullInOrder(const Claim& claim, std::span<const PullItem> it
 void LocalStore::RunPull(const Claim& claim, std::span<const PullItem> items,
                          const Outputs& outputs) {
   int threads = ThreadsFor(options_.threads);
-  if (claim.has_rows) return RunPullInOrder(claim, items, outputs);
+  if (claim.has_rows || claim.has_gpus) return RunPullInOrder(claim, items, outputs);
   const bool is_small = items.size() > 1 && claim.pulled_bytes < kSmallCallBytes;
   if (is_small) threads = 1;
   SmallVector<TileJob, 1> jobs(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
-    const NDArray& value = claim.entries[claim.pull_groups[i]]->value;
-    jobs[i].dtype = value.dtype();
-    jobs[i].count = static_cast<size_t>(value.size());
-    jobs[i].value = value.data();
-    jobs[i].outputs = outputs.of(i);
+    jobs[i] = PullJob(*claim.entries[claim.pull_groups[i]], outputs.of(i));
   }
   // One thread runs the jobs of a small call one after the other.
   const bool is_in_order =
@@ -623,7 +741,12 @@ void LocalStore::RunFunction(const Claim& claim, size_t push_count, const Source
     job.count = static_cast<size_t>(sum.size());
     sources.GiveTo(g, &job);
     job.value = sum.data();
-    RunJobs({&job, 1}, threads);
+    RunAtHome(entry, job, threads, [&](GpuBatch* batch) {
+      for (const Lent& one : sources.lent) {
+        if (one.of == g) batch->Reads(one.array);
+      }
+      batch->Writes(sum);
+    });
     const NDArray stored = entry.value.Copy();
     claim.updater->function(entry.key.view(), sum, stored);
     ++scope.returned;
@@ -643,9 +766,27 @@ void LocalStore::RunFunction(const Claim& claim, size_t push_count, const Source
 // changes.
 using FreshState = std::optional<UpdateState<NDArray>>;
 
+UpdateState<NDArray> StateOnGpu(const NDArray& value, const Optimizer& optimizer) {
+  const Program& program = optimizer.program();
+  const DType compute = ComputeType(value.dtype());
+  UpdateState<NDArray> made;
+  for (size_t i = 0; i < program.states().size(); ++i) {
+    made.states.push_back(NDArray::Zeros(value.shape(), compute, value.context()));
+  }
+  for (const Program::ScalarState& scalar : program.scalar_states()) {
+    const NDArray state = NDArray::Empty({1}, DType::kF64);
+    *static_cast<double*>(state.HostData()) = scalar.initial;
+    made.states.push_back(state);
+  }
+  if (optimizer.multi_precision() && compute != value.dtype())
+    made.master = ConvertFloat(value, compute);
+  return made;
+}
+
 FreshState StateFor(const Entry& entry, const std::shared_ptr<const Optimizer>& optimizer) {
   if (entry.state_of == optimizer) return std::nullopt;
   const NDArray& value = entry.value;
+  if (IsOnGpu(entry)) return StateOnGpu(value, *optimizer);
   return PrepareState<NDArray>(
       optimizer->program(), 0, optimizer->multi_precision(), value.dtype(), value.data(),
       static_cast<size_t>(value.size()), [&](bool is_array) {
@@ -658,7 +799,7 @@ FreshState StateFor(const Entry& entry, const std::shared_ptr<const Optimizer>& 
 
 // A list of jobs for so many keys would leave the cache before they run.
 static bool AreManySmall(const Claim& claim, size_t count, const Sources& sources) {
-  if (count < 1024 || claim.has_rows || !sources.bases.empty() ||
+  if (count < 1024 || claim.has_rows || claim.has_gpus || !sources.bases.empty() ||
       claim.largest_bytes > (size_t{64} << 10))
     return false;
   size_t most = 1;
@@ -709,6 +850,20 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
   std::vector<std::unique_ptr<RowsPush>> row_pushes(claim.has_rows ? push_count : 0);
   std::vector<TileJob> row_jobs;  // of values of which some rows are pushed
   std::vector<std::unique_ptr<void*[]>> row_states;
+  GpuBatches gpus;
+  const auto give_to_gpu = [&](const Entry& entry, std::span<const double> params, double round,
+                               const FreshState& state, TileJob* job) {
+    GpuBatch& batch = gpus.Of(entry.value);
+    batch.Add(*job, params, round);
+    batch.Writes(entry.value);
+    const size_t arrays = job->update == nullptr ? 0 : job->update->program.states().size();
+    const auto& all = state ? state->states : entry.states;
+    for (size_t i = 0; i < arrays; ++i) batch.Writes(all[i]);
+    if (job->master != nullptr) batch.Writes(state ? state->master : entry.master);
+    const auto kept = job->states;
+    *job = TileJob();  // nothing is left for the host
+    job->states = kept;
+  };
   for (size_t g = 0; g < push_count; ++g) {
     Entry& entry = *claim.entries[g];
     if (entry.by_rows()) {
@@ -722,26 +877,45 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
     job.value = entry.value.data();
     if (fused_outputs != nullptr) job.outputs = fused_outputs->of(g);
     CheckSum(verb, entry, optimizer ? SIZE_MAX : job.sources.size());
-    if (!optimizer) continue;
+    const bool is_on_gpu = claim.has_gpus && IsOnGpu(entry);
+    if (!optimizer) {
+      if (is_on_gpu) give_to_gpu(entry, {}, 0, std::nullopt, &job);
+      continue;
+    }
     fresh[g] = StateFor(entry, optimizer);
     const auto& arrays = fresh[g] ? fresh[g]->states : entry.states;
     const NDArray& master = fresh[g] ? fresh[g]->master : entry.master;
     for (size_t i = 0; i < arrays.size(); ++i) states[g][i] = arrays[i].data();
     job.states = {states[g].data(), arrays.size()};
+    const auto round = static_cast<double>(entry.state_of == optimizer ? entry.updates + 1 : 1);
     try {
       job.update = &claim.updater->CompiledFor(job.dtype);
-      const uint64_t updates = entry.state_of == optimizer ? entry.updates : 0;
-      scalars[g] = BindScalars(*job.update, optimizer->ParamsFor(entry.key.view()), job.states,
-                               static_cast<double>(updates + 1), 1);
+      scalars[g] =
+          BindScalars(*job.update, optimizer->ParamsFor(entry.key.view()), job.states, round, 1);
     } catch (const Error& error) {
       throw Fail(error.code(), "{} {}: {}", verb, entry.key.view().ToString(), error.what());
     }
     job.scalars = &scalars[g];
     if (optimizer->program().body().draw_count > 0) job.stream = StreamOf(entry.key.view());
     if (master) job.master = static_cast<float*>(master.data());
+    if (is_on_gpu) {
+      give_to_gpu(entry, optimizer->ParamsFor(entry.key.view()), round, fresh[g], &job);
+    }
     if (rows.empty() || !rows[g]) continue;
     AddRowJobs(job, entry, *rows[g], &row_states, &row_jobs);
     job.count = 0;
+  }
+  if (claim.has_gpus) {
+    for (const Lent& one : sources.lent) gpus.Of(claim.entries[one.of]->value).Reads(one.array);
+    if (fused_outputs != nullptr) {
+      for (const Lent& one : fused_outputs->lent) {
+        gpus.Of(claim.entries[one.of]->value).Writes(one.array);
+      }
+    }
+    NamingGpuKeys(verb, claim, [&] {
+      gpus.Prepare();
+      gpus.Enter();
+    });
   }
   if (row_jobs.empty()) {
     RunJobs({jobs.data(), jobs.size()}, ThreadsFor(options_.threads));
@@ -752,6 +926,9 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
   for (const auto& push : row_pushes) {
     if (push) push->Run();
   }
+  const bool has_begun =
+      std::ranges::any_of(jobs, [](const TileJob& job) { return job.count > 0; });
+  NamingGpuKeys(verb, claim, [&] { gpus.Run(has_begun || claim.has_rows); });
   if (!optimizer) return;
   for (size_t g = 0; g < push_count; ++g) {
     Entry& entry = *claim.entries[g];
@@ -849,6 +1026,7 @@ void LocalStore::Erase(const KeyView& key) {
     throw Fail(Code::kNotFound, "delete {}: no such key", key.ToString());
   }
   entry->is_deleted = true;
+  homes_.Forget(*entry);
   const KeyStats stats = entry->Stats();
   shared_->deleted.rounds += stats.rounds;
   shared_->deleted.bytes += stats.bytes;

@@ -22,10 +22,11 @@ class DeviceWork final {
   //   blocks  for what only the host can wait for
   //   throws  kDeadlineExceeded, kUnavailable, kResourceExhausted, kInternal
   DeviceWork(Stream* stream, std::span<const NDArray> reads, std::span<const NDArray> writes);
-  // The same with a lock that the caller holds, for work of several streams: nobody else enters any
+  // The same for a caller who holds the lock, for work of several streams: nobody else enters any
   // between.
-  DeviceWork(const EnqueueLock& lock, Stream* stream, std::span<const NDArray> reads,
-             std::span<const NDArray> writes);
+  //   done  an event that nobody has, for the end of the work
+  DeviceWork(const EnqueueLock& lock, std::shared_ptr<Event> done, Stream* stream,
+             std::span<const NDArray> reads, std::span<const NDArray> writes);
   ~DeviceWork();
   DeviceWork(const DeviceWork&) = delete;
   DeviceWork& operator=(const DeviceWork&) = delete;

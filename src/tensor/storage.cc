@@ -59,7 +59,7 @@ class DeviceBlock final {
 
  private:
   Device& device_;
-  Block block_;
+  KeptBlock block_;
 };
 
 Storage::Storage(Private /*key*/, void* data, size_t bytes, bool owned, bool read_only,

@@ -52,6 +52,7 @@ void GpuBatch::Add(const TileJob& job, std::span<const double> params, double ro
 }
 
 void GpuBatch::Prepare() {
+  if (!groups_.empty()) done_ = std::make_shared<Event>(&device_);
   for (const auto& group : groups_) {
     group->launch.emplace(&device_, group->code.elementwise, group->entries);
     if (group->launch->table_memory()) Reads(group->launch->table_memory());
@@ -59,7 +60,7 @@ void GpuBatch::Prepare() {
 }
 
 void GpuBatch::Enter(const EnqueueLock& lock) {
-  if (!groups_.empty()) work_.emplace(lock, &device_.compute(), reads_, writes_);
+  if (!groups_.empty()) work_.emplace(lock, done_, &device_.compute(), reads_, writes_);
 }
 
 bool GpuBatch::Run(bool has_begun) {
@@ -86,8 +87,11 @@ GpuBatch& GpuBatches::Of(const NDArray& value) {
 }
 
 void GpuBatches::Prepare() {
-  if (batches_.empty()) return;
   for (const auto& batch : batches_) batch->Prepare();
+}
+
+void GpuBatches::Enter() {
+  if (batches_.empty()) return;
   const EnqueueLock lock;
   for (const auto& batch : batches_) batch->Enter(lock);
 }

@@ -56,6 +56,7 @@ class GpuBatch final {
   Device& device_;
   std::vector<std::unique_ptr<Group>> groups_;
   std::vector<NDArray> reads_, writes_;
+  std::shared_ptr<Event> done_;
   std::optional<DeviceWork> work_;
 };
 
@@ -66,10 +67,15 @@ class GpuBatches final {
   //   value  of a key, on a device
   GpuBatch& Of(const NDArray& value);
 
-  // Everything that may fail while nothing has changed.
-  //   blocks  for what only the host can wait for; while the driver compiles
+  // Compiles, allocates, and brings tables to the devices.
+  //   blocks  while the driver compiles
   //   throws  kUnimplemented, kResourceExhausted, kUnavailable, kInternal, kDeadlineExceeded
   void Prepare();
+  // Orders the work after what is in its way.  It has to run then, or to be destroyed, before this
+  // thread waits for any of the arrays.
+  //   blocks  for what only the host can wait for
+  //   throws  kDeadlineExceeded, kUnavailable, what the interrupt throws
+  void Enter();
   // Gives the work to the devices.  Where one fails when another one, or the host (`has_begun`), has
   // begun, it is lost: nobody reads what is half done.
   //   throws  kUnavailable, kResourceExhausted, kInternal

@@ -59,6 +59,7 @@ void UpdateOnDevice(const CompiledUpdate& update, std::span<const double> params
   batch.Reads(source);
   for (const NDArray& array : written) batch.Writes(array);
   batches.Prepare();
+  batches.Enter();
   batches.Run(false);
   KeepScalars(scalars, pointers);
   for (size_t i = 0; i < scalar_states.size(); ++i) states[arrays + i].CopyFrom(scalar_states[i]);

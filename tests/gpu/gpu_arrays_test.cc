@@ -13,6 +13,7 @@
 #include "kernels/kernels.h"
 #include "tests/arrays.h"
 #include "tests/gpu/fake/fixture.h"
+#include "tests/gpu/same_values.h"
 #include "tests/scarce_memory.h"
 #include "tkv/dlpack.h"
 #include "tkv/optimizer.h"
@@ -25,17 +26,16 @@ using test::FailureOf;
 using test::Floats;
 using test::Full;
 using test::NextIndex;
+using test::OnHost;
 using test::SameBytes;
+using test::SameValues;
+using test::ValuesOf;
 using test::WithMemoryFor;
 
 using Random = std::mt19937_64;
 using GpuArrays = test::OnFakeDriver;
 
 const Context kGpu = Context::Gpu(0);
-
-NDArray OnHost(const NDArray& array) { return array.WithContext(Context::Cpu()); }
-
-std::vector<float> ValuesOf(const NDArray& array) { return test::Values(OnHost(array)); }
 
 constexpr int kDTypes = static_cast<int>(kLastDType) + 1;
 
@@ -55,22 +55,6 @@ NDArray Arbitrary(const Shape& shape, DType dtype, Random* random) {
     if (value != value) std::memset(bytes + i, 0, item);
   }
   return array;
-}
-
-// Whether the elements are the same but for the bits of a NaN.
-bool SameValues(const NDArray& a, const NDArray& b) {
-  if (!IsFloat(a.dtype())) return SameBytes(a, b);
-  const auto count = static_cast<size_t>(a.size());
-  const size_t item = ItemSize(a.dtype());
-  for (size_t i = 0; i < count; ++i) {
-    const char* const x = static_cast<const char*>(a.HostData()) + i * item;
-    const char* const y = static_cast<const char*>(b.HostData()) + i * item;
-    double left = 0, right = 0;
-    kernels::Convert(a.dtype(), x, DType::kF64, &left, 1);
-    kernels::Convert(b.dtype(), y, DType::kF64, &right, 1);
-    if (std::memcmp(x, y, item) != 0 && !(left != left && right != right)) return false;
-  }
-  return a.shape() == b.shape() && a.dtype() == b.dtype();
 }
 
 // ----------------------------------------------------------------------------------------- making

@@ -1,0 +1,114 @@
+#include "store/home.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "device/device.h"
+#include "store/checks.h"
+
+namespace tkv {
+namespace {
+
+// Scalar states stay on the host, where they are computed.
+void Move(Entry* entry, Context where, Shared* shared) {
+  NDArray value = entry->value.WithContext(where);
+  NDArray master = entry->master ? entry->master.WithContext(where) : NDArray();
+  std::vector<NDArray> states = entry->states;
+  const size_t arrays = states.empty() ? 0 : entry->state_of->program().states().size();
+  for (size_t i = 0; i < arrays; ++i) states[i] = states[i].WithContext(where);
+  // Other calls look at the shape of a value before they wait for its key.
+  std::lock_guard lock(shared->mutex);
+  std::swap(entry->value, value);
+  std::swap(entry->master, master);
+  std::swap(entry->states, states);
+}
+
+// A value that was loaded again after its GPU was lost.
+bool IsHomeless(const Entry& entry) {
+  return entry.home && !IsOnGpu(entry) && !Device::Get(*entry.home).is_usable();
+}
+
+}  // namespace
+
+void Homes::Choose(const Wishes& wishes) {
+  std::vector<std::pair<Entry*, const std::vector<int32_t>*>> order;
+  for (const auto& [entry, gpus] : wishes) order.emplace_back(entry, &gpus);
+  std::ranges::sort(order, [](const auto& a, const auto& b) {
+    if (a.first->bytes != b.first->bytes) return a.first->bytes > b.first->bytes;
+    return a.first->group < b.first->group;  // as the call has them
+  });
+  std::lock_guard lock(mutex_);
+  for (const auto& [entry, gpus] : order) {
+    const auto is_less = [&](int32_t a, int32_t b) {
+      return std::pair(bytes_[a], a) < std::pair(bytes_[b], b);
+    };
+    entry->home = *std::ranges::min_element(*gpus, is_less);
+    bytes_[*entry->home] += entry->bytes;
+  }
+}
+
+void Homes::Place(std::string_view verb, std::span<const PushItem> items,
+                  const std::function<bool(const Entry&)>& stays, Claim* claim) {
+  MovePushed(verb, items, stays, *claim);
+  for (const Entry* entry : claim->entries) {
+    if (!IsOnGpu(*entry)) continue;
+    claim->has_gpus = true;
+    NamingKey(verb, entry->key.view(), [&] { CheckUsable(entry->value.context()); });
+  }
+}
+
+void Homes::MovePushed(std::string_view verb, std::span<const PushItem> items,
+                       const std::function<bool(const Entry&)>& stays, const Claim& claim) {
+  Wishes wishes;
+  for (size_t i = 0; i < items.size(); ++i) {
+    Entry* const entry = claim.entries[claim.push_groups[i]];
+    if (IsHomeless(*entry)) Unset(entry);
+    if (entry->home || entry->by_rows() || !IsArithmetic(entry->dtype()) || stays(*entry)) continue;
+    for (const NDArray* value : items[i].values) {
+      if (IsOfDevice(*value)) wishes[entry].push_back(value->storage()->memory().index);
+    }
+  }
+  if (!wishes.empty()) Choose(wishes);
+  // What has got a home and could not go there has none.
+  struct Undo {
+    ~Undo() {
+      for (const auto& [entry, gpus] : wishes) {
+        if (!IsOnGpu(*entry)) homes->Unset(entry);
+      }
+    }
+    Homes* homes;
+    const Wishes& wishes;
+  };
+  const Undo undo{this, wishes};
+  for (const size_t group : claim.push_groups) {
+    Entry* const entry = claim.entries[group];
+    if (!entry->home) continue;
+    NamingKey(verb, entry->key.view(), [&] {
+      const Context where = stays(*entry) ? Context() : Context::Gpu(*entry->home);
+      const bool is_there = IsOnGpu(*entry);
+      if (is_there != (where.kind == DeviceKind::kGpu)) Move(entry, where, claim.shared);
+    });
+  }
+}
+
+void Homes::PlaceOnHost(std::string_view verb, Claim* claim) {
+  for (Entry* const entry : claim->entries) {
+    if (!IsOnGpu(*entry)) continue;
+    NamingKey(verb, entry->key.view(), [&] { Move(entry, Context(), claim->shared); });
+  }
+}
+
+void Homes::Unset(Entry* entry) {
+  Forget(*entry);
+  entry->home.reset();
+}
+
+void Homes::Forget(const Entry& entry) {
+  if (!entry.home) return;
+  std::lock_guard lock(mutex_);
+  bytes_[*entry.home] -= entry.bytes;
+}
+
+}  // namespace tkv

@@ -1,0 +1,49 @@
+// Where the values of keys are at home: on the host, or, in stores of the kind device, on the GPU that
+// sums and updates what is pushed to them.
+
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string_view>
+
+#include "store/claim.h"
+#include "tensor/device_copy.h"
+
+namespace tkv {
+
+inline bool IsOnGpu(const Entry& entry) { return !entry.by_rows() && IsOfDevice(entry.value); }
+
+// Thread-safe.
+class Homes final {
+ public:
+  // Moves values that a call pushes, claimed to write, to where it sums and updates them, and says in the
+  // claim whether a value of it is on a GPU.  A key is at
+  // home on a GPU from the first call on that pushes values of GPUs to it: of keys that get a home in one
+  // call the largest first, each on that GPU of its values where the fewest bytes are.
+  //   stays   whether the call needs the value of a key on the host
+  //   throws  kResourceExhausted, kUnavailable, kInternal, kDeadlineExceeded; values may have moved then,
+  //           and are the same
+  void Place(std::string_view verb, std::span<const PushItem> items,
+             const std::function<bool(const Entry&)>& stays, Claim* claim);
+  // Moves all values of a call to the host.
+  //   throws  as Place
+  void PlaceOnHost(std::string_view verb, Claim* claim);
+  // The key is gone.
+  void Forget(const Entry& entry);
+
+ private:
+  using Wishes = std::map<Entry*, std::vector<int32_t>>;  // the GPUs of the values of each
+
+  void MovePushed(std::string_view verb, std::span<const PushItem> items,
+                  const std::function<bool(const Entry&)>& stays, const Claim& claim);
+  void Choose(const Wishes& wishes);
+  void Unset(Entry* entry);
+
+  std::mutex mutex_;
+  std::map<int32_t, size_t> bytes_;  // of the keys at home on each GPU
+};
+
+}  // namespace tkv
