@@ -57,7 +57,7 @@ struct Buffer {
 
   Device* device;
   size_t bytes;
-  Block block;
+  KeptBlock block;
   std::vector<PendingUse> uses;
 };
 
