@@ -80,6 +80,7 @@ def judge(path, programs):
         command = [BUILD / "tests" / tests, "--gtest_brief=1", "--gtest_fail_fast"]
         # Those of GPUs need the pretended driver, and others do not look for one.
         gpus = {"LD_LIBRARY_PATH": str(BUILD / "tests" / "gpu" / "fake"), "FAKE_DEVICES": "1000"}
+        gpus["FAKE_MIB"] = "16" if tests == "device_test" else "64"  # as tests/CMakeLists.txt has it
         status, text = run_python(tests, programs) if target == "_core" else run(command, **gpus)
     failed = re.search(r"^(?:FAILED|\[  FAILED  \]) ([^\s,]+)", text, re.MULTILINE)
     if status == 1 and failed and "Failed: Timeout" not in text:
