@@ -112,8 +112,9 @@ def create(
 
     Args:
         name: ``'local'`` (also ``'local_update_cpu'``, ``'local_allreduce_cpu'``), ``'device'`` (also
-            ``'local_allreduce_device'``), ``'teststore'``, or the name of a class that KVStoreBase.register knows; in any
-            case. All give the same bits; on host memory they are one implementation. ``'dist_sync'``, ``'dist_async'``
+            ``'local_allreduce_device'``), ``'nccl'`` (the same for arrays of GPUs alone), ``'teststore'``, or the name
+            of a class that KVStoreBase.register knows; in any case. All give the same bits; on host memory they are one
+            implementation, and ``'device'`` sums and updates on GPUs what they push (`docs/gpu.md`). ``'dist_sync'``, ``'dist_async'``
             (also ``'dist'``, ``'dist_sync_device'``, ``'dist_device_sync'``, ``'dist_async_device'``, ``'dist_device_async'``,
             and ``'p3'``, ``'dist_p3'``, ``'dist_sync_p3'``, ``'dist_async_p3'`` and ``'p3store_dist'``, because
             priorities count in all of them): a store of several workers, with the updater on its servers.

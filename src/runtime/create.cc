@@ -125,10 +125,6 @@ std::unique_ptr<KVStore> KVStore::Create(std::string_view type, const StoreOptio
   if (IsLocal(name) || IsDistributed(name)) CheckEffects(name, options);
   if (IsLocal(name)) return MakeLocalStore(name, options);
   if (IsDistributed(name)) return CreateDistributed(name, options);
-  if (name == "nccl") {
-    throw Fail(Code::kUnimplemented,
-               "create 'nccl': this build has no GPU support; 'device' sums on the host");
-  }
   if (name == "horovod" || name == "byteps") {
     throw Fail(
         Code::kUnimplemented,
@@ -137,7 +133,7 @@ std::unique_ptr<KVStore> KVStore::Create(std::string_view type, const StoreOptio
   }
   std::vector<std::string_view> names;
   for (const StoreType& known : StoreTypes()) names.push_back(known.name);
-  names.insert(names.end(), {"nccl", "horovod", "byteps"});
+  names.insert(names.end(), {"horovod", "byteps"});
   throw Fail(Code::kInvalidArgument, "create '{}': no such type; there are {}{}", type,
              Join(names, ", "), DidYouMean(name, names));
 }

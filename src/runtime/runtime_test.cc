@@ -32,7 +32,7 @@ TEST(Create, AnUnknownTypeIsNeverALocalStore) {
   EXPECT_EQ(CreateFails("loca"), Code::kInvalidArgument);
   EXPECT_EQ(CreateFails(""), Code::kInvalidArgument);
   EXPECT_EQ(CreateFails("dist_sync"), Code::kFailedPrecondition);
-  EXPECT_EQ(CreateFails("nccl"), Code::kUnimplemented);
+  EXPECT_EQ(CreateFails("nccl"), Code::kUnimplemented);  // without a driver
 }
 
 TEST(Options, TheEnvironmentIsReadAndChecked) {

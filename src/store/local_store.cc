@@ -48,7 +48,8 @@ class LocalStore final : public KVStore {
       : type_(std::move(type)),
         options_(options),
         birth_(ForkGeneration()),
-        has_homes_(FindStoreType(type_)->kind == StoreType::Kind::kDevice),
+        has_homes_(FindStoreType(type_)->kind != StoreType::Kind::kLocal),
+        needs_gpus_(FindStoreType(type_)->kind == StoreType::Kind::kGpus),
         shared_(new Shared) {
     if (!options.rows_dir.empty()) disk_ = std::make_shared<RowFile>(options.rows_dir);
   }
@@ -227,6 +228,7 @@ class LocalStore final : public KVStore {
   LocalTrace trace_;
   LocalCompression compression_;
   const bool has_homes_;  // of keys, on GPUs
+  const bool needs_gpus_;
   Homes homes_;
   std::atomic<bool> has_warned_of_lost_ = false;
   std::unique_ptr<Shared> shared_;
@@ -277,6 +279,12 @@ void LocalStore::Broadcast(std::span<const InitItem> items, std::span<const Pull
 
 void LocalStore::InitRows(std::span<const RowsInitItem> items) {
   Counted(Verb::kInit, [&] {
+    if (needs_gpus_) {
+      throw Fail(
+          Code::kUnimplemented,
+          "init {}: a store 'nccl' keeps no keys by rows, which GPUs do not update; 'device' does",
+          items.empty() ? "" : items[0].key.ToString());
+    }
     std::vector<InitItem> keys;
     keys.reserve(items.size());
     for (const RowsInitItem& item : items) keys.push_back({item.key, nullptr, item.mode});
@@ -501,6 +509,20 @@ static bool Overlap(std::span<const PullItem> items) {
   return check.Conflicts();
 }
 
+static void CheckOnGpus(std::string_view verb, std::span<const PushItem> items,
+                        std::span<const PullItem> outs) {
+  const auto check = [&](const KeyView& key, std::span<const NDArray* const> arrays) {
+    for (const NDArray* array : arrays) {
+      if (IsOfDevice(*array)) continue;
+      throw Fail(Code::kInvalidArgument,
+                 "{} {}: an array on {}; a store 'nccl' takes those on GPUs, 'device' all", verb,
+                 key.ToString(), array->context().ToString());
+    }
+  };
+  for (const PushItem& item : items) check(item.key, item.values);
+  for (const PullItem& item : outs) check(item.key, item.outs);
+}
+
 // Says of an error of a GPU which keys it is about: those of the call whose values are there.
 template <typename F>
 static std::invoke_result_t<F&> NamingGpuKeys(std::string_view verb, const Claim& claim, F f) {
@@ -581,6 +603,7 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
   if (counted != Verb::kBroadcast) verbs_.CalledWithLock(counted);
   if (items.empty() && outs.empty())
     throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
+  if (needs_gpus_) CheckOnGpus(verb, items, outs);
   Claim claim;
   ClaimKeys(verb, items, outs, shared_.get(), options_, std::move(lock), &claim);
   const bool runs_function =
@@ -637,8 +660,7 @@ void LocalStore::SetGradientCompression(const Compression& compression, const st
   {
     const auto lock = Lock("set_gradient_compression");
   }
-  const StoreType* const known = FindStoreType(type_);
-  if (known == nullptr || known->kind != StoreType::Kind::kDevice) {
+  if (!has_homes_) {
     throw Fail(Code::kFailedPrecondition,
                "set_gradient_compression: the store '{}' sends nothing; 'device' and distributed "
                "stores do",
@@ -1092,6 +1114,14 @@ std::unique_ptr<KVStore> MakeLocalStore(std::string type, const StoreOptions& op
   if (options.patience.count() <= 0) {
     throw Fail(Code::kInvalidArgument, "create: the patience is {} ms, more than 0 is needed",
                options.patience.count());
+  }
+  if (FindStoreType(type)->kind == StoreType::Kind::kGpus) {
+    try {
+      CheckUsable(Context::Gpu(0));
+    } catch (const Error& error) {
+      throw Fail(error.code(), "create '{}': {}; 'device' sums on the host where it has to", type,
+                 error.what());
+    }
   }
   return std::make_unique<LocalStore>(std::move(type), options);
 }

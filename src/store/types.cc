@@ -9,12 +9,13 @@ namespace {
 
 using Kind = StoreType::Kind;
 
-constexpr std::array<StoreType, 17> kTypes = {{
+constexpr std::array<StoreType, 18> kTypes = {{
     {"local", Kind::kLocal},
     {"local_update_cpu", Kind::kLocal},
     {"local_allreduce_cpu", Kind::kLocal},
     {"device", Kind::kDevice},
     {"local_allreduce_device", Kind::kDevice},
+    {"nccl", Kind::kGpus},
     {"dist", Kind::kDistributed},
     {"dist_sync", Kind::kDistributed},
     {"dist_async", Kind::kDistributed, true},

@@ -11,7 +11,8 @@ namespace tkv {
 struct StoreType {
   enum class Kind : uint8_t {
     kLocal,        // one process
-    kDevice,       // the same, which may compress what devices give it
+    kDevice,       // the same, which sums on GPUs and may compress what devices give it
+    kGpus,         // the same for values and outputs of GPUs alone
     kDistributed,  // several workers
   };
   std::string_view name;

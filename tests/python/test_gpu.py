@@ -171,6 +171,50 @@ def test_numpy_sees_a_copy_and_dlpack_nothing():
     """)
 
 
+def test_a_device_store_keeps_keys_where_their_values_are():
+    program("""
+        kv = mx.kv.create("device")
+        kv.init(["a", "b"], [mx.nd.zeros((3,)), mx.nd.zeros((2,))])
+        grads = [mx.nd.ones((3,), mx.gpu(i)) for i in (2, 1)]
+        kv.set_optimizer(mx.optimizer.Adam(learning_rate=0.5))
+        twin = mx.kv.create("device")
+        twin.init(["a", "b"], [mx.nd.zeros((3,)), mx.nd.zeros((2,))])
+        twin.set_optimizer(mx.optimizer.Adam(learning_rate=0.5))
+        launches = fake().fake_launches()
+        for _ in range(5):
+            kv.push("a", grads)
+            twin.push("a", [mx.nd.ones((3,))] * 2)
+        out = mx.nd.zeros((3,), mx.gpu(3))
+        kv.pull("a", out=out)
+        assert out.asnumpy().tolist() == twin.pull("a").asnumpy().tolist() == kv.pull("a").asnumpy().tolist()
+        kv.pushpull("a", grads, out=grads)  # what every data-parallel step does
+        twin.pushpull("a", [mx.nd.ones((3,))] * 2, out=out)
+        assert grads[0].asnumpy().tolist() == grads[1].asnumpy().tolist() == out.asnumpy().tolist()
+        def update(key, grad, weight):
+            assert grad.context == weight.context == mx.gpu(1)
+            weight += grad * 2
+        kv.set_updater(update)
+        kv.push("a", [mx.nd.ones((3,)), mx.nd.ones((3,), mx.gpu(0))])
+        assert np.allclose(kv.pull("a").asnumpy(), out.asnumpy() + 4)
+    """)
+
+
+def test_nccl_is_for_gpus():
+    program("""
+        kv = mx.kv.create("nccl")
+        kv.init("a", mx.nd.zeros((3,)))
+        here, there = mx.nd.ones((3,)), mx.nd.ones((3,), mx.gpu(1))
+        for use in (lambda: kv.push("a", [there, here]), lambda: kv.pull("a", out=here),
+                    lambda: kv.pushpull("a", there, out=here)):
+            with pytest.raises(mx.errors.InvalidArgumentError, match=r"'a': an array on cpu\\(0\\); a store 'nccl' takes"):
+                use()
+        kv.pushpull("a", [there, there], out=there)
+        assert there.asnumpy().tolist() == [2, 2, 2] and kv.type == "nccl"
+        with pytest.raises(mx.errors.UnimplementedError, match="'nccl' keeps no keys by rows"):
+            kv.init_table("t", (4,))
+    """)
+
+
 @pytest.mark.parametrize("kind", ["local", "device"])
 def test_a_store_of_one_process_takes_values_and_outputs_of_all_contexts(kind):
     program(f"""

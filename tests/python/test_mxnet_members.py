@@ -154,7 +154,7 @@ class TestMembers:
             assert kv.pull("w").asnumpy().tolist() == [2, 2] and kv.type == name.lower()
 
     @pytest.mark.parametrize(
-        ("name", "use"), [("horovod", "'dist_sync'"), ("byteps", "'dist_sync'"), ("nccl", "'device'")]
+        ("name", "use"), [("horovod", "'dist_sync'"), ("byteps", "'dist_sync'"), ("nccl", "'device' sums on the host")]
     )
     def test_stores_of_others_say_what_to_use(self, name, use):
         with pytest.raises(mx.errors.UnimplementedError, match=f"create '{name}'.*{use}"):
