@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -24,6 +26,8 @@ constexpr Number kInvalidHandle = 400;
 constexpr Number kNotFound = 500;
 constexpr Number kNotReady = 600;
 constexpr Number kPeerAccessAlreadyEnabled = 704;
+constexpr Number kCaptureUnsupported = 900;
+constexpr Number kCaptureImplicit = 906;
 
 constexpr std::pair<Number, const char*> kNames[] = {
     {kSuccess, "CUDA_SUCCESS"},
@@ -38,6 +42,8 @@ constexpr std::pair<Number, const char*> kNames[] = {
     {702, "CUDA_ERROR_LAUNCH_TIMEOUT"},
     {719, "CUDA_ERROR_LAUNCH_FAILED"},
     {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"},
+    {kCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+    {kCaptureImplicit, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"},
     {999, "CUDA_ERROR_UNKNOWN"}};
 
 // What a test wants to go wrong.
@@ -96,10 +102,16 @@ Number Call(Needs needs, Body body) {
   return body(machine);
 }
 
+// The stream's handle becomes the stream.
 template <typename Body>
-Number OnStream(Stream* stream, Body body) {
+Number OnStream(Stream*& stream, Body body) {
   return Call(Needs::kContext, [&](Machine& machine) {
-    if (stream == nullptr || stream->device != contexts.back()->number) return kInvalidHandle;
+    stream = machine.StreamOf(stream, contexts.back());
+    if (stream->device != contexts.back()->number) return kInvalidHandle;
+    if (machine.IsDisturbed(*stream)) {
+      machine.Report(-1, {kCaptureUnsupported, "work for a stream that is captured into a graph"});
+      return kCaptureUnsupported;
+    }
     return body(machine);
   });
 }
@@ -133,6 +145,11 @@ void fake_leave_out(int k) {
 void fake_stop(int stops) {
   std::lock_guard lock(Machine::Get().mutex);
   plan.is_stopped = stops != 0;
+}
+
+void fake_capture(void* stream, int captures) {
+  std::lock_guard lock(Machine::Get().mutex);
+  static_cast<Stream*>(stream)->is_captured = captures != 0;
 }
 
 int fake_calls() { return plan.calls; }
@@ -259,6 +276,35 @@ Number cuMemAlloc_v2(uint64_t* address, size_t bytes) {
   });
 }
 
+Number cuMemAllocManaged(uint64_t* address, size_t bytes, unsigned) {
+  return Call(Needs::kContext, [&](Machine& machine) {
+    *address = machine.Allocate(contexts.back(), bytes);
+    if (*address == 0) return kOutOfMemory;
+    machine.Find(*address)->is_managed = true;
+    return kSuccess;
+  });
+}
+
+Number cuPointerGetAttribute(void* value, int attribute, uint64_t address) {
+  return Call(Needs::kContext, [&](Machine& machine) {
+    const Block* const block = machine.Find(address);
+    if (block == nullptr) return kInvalidValue;  // the driver does not know memory of others
+    switch (attribute) {
+      case 2:  // the kind of memory: the host's or a device's
+        *static_cast<unsigned*>(value) = block->device < 0 ? 1 : 2;
+        return kSuccess;
+      case 8:
+        *static_cast<unsigned*>(value) = block->is_managed ? 1 : 0;
+        return kSuccess;
+      case 9:
+        *static_cast<int*>(value) = std::max(block->device, 0);
+        return kSuccess;
+      default:
+        return kInvalidValue;
+    }
+  });
+}
+
 Number cuMemFree_v2(uint64_t address) {
   return Call(Needs::kContext,
               [&](Machine& machine) { return machine.Free(address) ? kSuccess : kInvalidValue; });
@@ -307,6 +353,18 @@ Number cuMemcpyPeerAsync(uint64_t target, Device*, uint64_t source, Device*, siz
   });
 }
 
+Number cuMemcpy2DAsync_v2(const PlaneCopy* copy, Stream* stream) {
+  return OnStream(stream, [&](Machine& machine) {
+    constexpr size_t kPitchMax = INT32_MAX;
+    for (const Plane& plane : {copy->source, copy->target}) {
+      const bool is_wide = plane.x_bytes + copy->width_bytes > plane.pitch;
+      if (plane.kind != 2 || is_wide || plane.pitch > kPitchMax) return kInvalidValue;
+    }
+    machine.CopyPlane(stream, *copy);
+    return kSuccess;
+  });
+}
+
 Number cuMemsetD8Async(uint64_t target, unsigned char value, size_t bytes, Stream* stream) {
   return OnStream(stream, [&](Machine& machine) {
     machine.Fill(stream, target, std::byte{value}, bytes);
@@ -317,8 +375,9 @@ Number cuMemsetD8Async(uint64_t target, unsigned char value, size_t bytes, Strea
 // ---------------------------------------------------------------------------------------- streams
 Number cuStreamCreateWithPriority(Stream** stream, unsigned flags, int) {
   return Call(Needs::kContext, [&](Machine& machine) {
-    if (flags != 1) return kInvalidValue;  // only those that the legacy stream does not order
-    *stream = machine.NewStream(contexts.back()->number);
+    if (flags > 1) return kInvalidValue;
+    *stream = machine.NewStream(contexts.back()->number,
+                                flags == 1 ? StreamKind::kNonBlocking : StreamKind::kBlocking);
     return kSuccess;
   });
 }
@@ -333,9 +392,17 @@ Number cuStreamWaitEvent(Stream* stream, Event* event, unsigned) {
     if (++plan.waits == plan.leaves_out) return kSuccess;
     Operation wait;
     wait.name = "wait";
-    wait.waits_for = event->last;
+    if (event->last != nullptr) wait.waits_for = {event->last};
     machine.Give(stream, std::move(wait));
     return kSuccess;
+  });
+}
+
+Number cuStreamIsCapturing(Stream* handle, int* status) {
+  return Call(Needs::kContext, [&](Machine& machine) {
+    const Stream& stream = *machine.StreamOf(handle, contexts.back());
+    *status = stream.is_captured ? 1 : 0;
+    return !stream.is_captured && machine.IsDisturbed(stream) ? kCaptureImplicit : kSuccess;
   });
 }
 
@@ -359,7 +426,7 @@ Number cuEventRecord(Event* event, Stream* stream) {
     event->last = std::make_shared<Record>();
     Operation record;
     record.name = "record";
-    record.records = event->last;
+    record.records = {event->last};
     machine.Give(stream, std::move(record));
     return kSuccess;
   });

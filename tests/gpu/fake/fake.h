@@ -27,6 +27,8 @@ int fake_violations();  // so far: races, and what else no program may do
 void fake_lose(int device, int result);
 // Leaves out the k-th wait of a stream for an event from now on; 0: none.
 void fake_leave_out(int k);
+// The stream, not one of the defaults, is captured into a graph as long as it is not 0.
+void fake_capture(void* stream, int captures);
 // Streams stand still as long as it is not 0.
 void fake_stop(int stops);
 }

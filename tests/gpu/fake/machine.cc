@@ -83,8 +83,10 @@ bool Machine::Step() {
   std::vector<Stream*> ready;
   for (const auto& stream : streams_) {
     if (stream->queue.empty()) continue;
-    const Operation& next = stream->queue.front();
-    if (next.waits_for == nullptr || next.waits_for->has_happened) ready.push_back(stream.get());
+    if (std::ranges::all_of(stream->queue.front().waits_for,
+                            [](const auto& record) { return record->has_happened; })) {
+      ready.push_back(stream.get());
+    }
   }
   if (ready.empty()) return false;
   Run(ready[random_() % ready.size()]);
@@ -95,7 +97,7 @@ void Machine::Run(Stream* stream) {
   const Operation operation = std::move(stream->queue.front());
   stream->queue.pop_front();
   stream->clock.Join(operation.host);
-  if (operation.waits_for != nullptr) stream->clock.Join(operation.waits_for->clock);
+  for (const auto& record : operation.waits_for) stream->clock.Join(record->clock);
   const Moment now{stream->actor, stream->clock.Advance(stream->actor)};
   const bool is_lost = devices[static_cast<size_t>(stream->device)]->error != 0;
   if (operation.run && !is_lost) {
@@ -106,9 +108,9 @@ void Machine::Run(Stream* stream) {
     }
   }
   if (operation.pinned != nullptr) operation.pinned->end = now;
-  if (operation.records != nullptr) {
-    operation.records->clock = stream->clock;
-    operation.records->has_happened = true;
+  for (const auto& record : operation.records) {
+    record->clock = stream->clock;
+    record->has_happened = true;
   }
 }
 
@@ -237,10 +239,11 @@ Block& Machine::Use(int device, uint64_t address, size_t bytes, bool writes, con
 }
 
 // ------------------------------------------------------------------------------------- operations
-Stream* Machine::NewStream(int device) {
+Stream* Machine::NewStream(int device, StreamKind kind) {
   auto stream = std::make_unique<Stream>();
   stream->actor = actors_++;
   stream->device = device;
+  stream->kind = kind;
   streams_.push_back(std::move(stream));
   return streams_.back().get();
 }
@@ -249,9 +252,38 @@ bool Machine::Delete(Stream* stream) {
   return std::erase_if(streams_, [&](const auto& own) { return own.get() == stream; }) == 1;
 }
 
+Stream* Machine::StreamOf(Stream* handle, Device* device) {
+  const auto number = reinterpret_cast<uintptr_t>(handle);
+  if (number > 2) return handle;
+  Stream*& stream = number == 2 ? device->of_threads[std::this_thread::get_id()] : device->legacy;
+  if (stream == nullptr) {
+    stream = NewStream(device->number, number == 2 ? StreamKind::kBlocking : StreamKind::kLegacy);
+  }
+  return stream;
+}
+
+bool Machine::IsDisturbed(const Stream& stream) const {
+  if (stream.is_captured) return true;
+  return stream.kind == StreamKind::kLegacy &&
+         std::ranges::any_of(streams_, [&](const auto& other) {
+           return other->device == stream.device && other->is_captured &&
+                  other->kind == StreamKind::kBlocking;
+         });
+}
+
 void Machine::Give(Stream* stream, Operation operation) {
   host_.Advance(kHost);
   operation.host = host_;
+  for (const auto& other : streams_) {
+    const bool are_ordered =
+        other->device == stream->device && other->kind != StreamKind::kNonBlocking &&
+        (stream->kind == StreamKind::kLegacy) != (other->kind == StreamKind::kLegacy);
+    if (stream->kind == StreamKind::kNonBlocking || !are_ordered || !other->last) continue;
+    operation.waits_for.push_back(other->last);
+  }
+  if (stream->kind != StreamKind::kNonBlocking) {
+    stream->last = operation.records.emplace_back(std::make_shared<Record>());
+  }
   if (operation.pinned != nullptr) {
     pinned_uses_.push_back(operation.pinned);
     Protect();
@@ -278,23 +310,41 @@ void Machine::GiveCopy(Stream* stream, const char* name, int device, uint64_t ta
     copy.pinned = std::make_shared<PinnedUse>(PinnedUse{block, address == target, {}});
   }
   copy.run = [=, this](const Moment& now, const Clock& clock) {
-    Block& from = Use(device, source, bytes, false, now, clock);
-    Block& to = Use(device, target, bytes, true, now, clock);
-    const size_t first = source - from.begin;
-    for (size_t i = 0; i < bytes && from.shadow != nullptr; ++i) {
-      if (!from.shadow[first + i].is_written) {
-        throw Violation{kLaunchFailed, Format("byte {} of {:x} was never written", i, source)};
-      }
-    }
-    const size_t place = target - to.begin;
-    if (&from == &to && first < place + bytes && place < first + bytes) {
-      throw Violation{kLaunchFailed, "the two overlap"};
-    }
-    std::memcpy(to.inside + place, from.inside + first, bytes);
-    for (size_t i = 0; i < bytes && to.shadow != nullptr; ++i)
-      to.shadow[place + i].is_written = true;
+    CopyNow(device, target, source, bytes, now, clock);
   };
   Give(stream, std::move(copy));
+}
+
+void Machine::CopyNow(int device, uint64_t target, uint64_t source, size_t bytes, const Moment& now,
+                      const Clock& clock) {
+  Block& from = Use(device, source, bytes, false, now, clock);
+  Block& to = Use(device, target, bytes, true, now, clock);
+  const size_t first = source - from.begin;
+  for (size_t i = 0; i < bytes && from.shadow != nullptr; ++i) {
+    if (!from.shadow[first + i].is_written) {
+      throw Violation{kLaunchFailed, Format("byte {} of {:x} was never written", i, source)};
+    }
+  }
+  const size_t place = target - to.begin;
+  if (&from == &to && first < place + bytes && place < first + bytes) {
+    throw Violation{kLaunchFailed, "the two overlap"};
+  }
+  std::memcpy(to.inside + place, from.inside + first, bytes);
+  for (size_t i = 0; i < bytes && to.shadow != nullptr; ++i) to.shadow[place + i].is_written = true;
+}
+
+void Machine::CopyPlane(Stream* stream, const PlaneCopy& copy) {
+  Operation rows;
+  rows.name = "copy of rows";
+  rows.run = [=, this, device = stream->device](const Moment& now, const Clock& clock) {
+    for (size_t row = 0; row < copy.height; ++row) {
+      const auto at = [&](const Plane& plane) {
+        return plane.device + plane.x_bytes + (plane.y + row) * plane.pitch;
+      };
+      CopyNow(device, at(copy.target), at(copy.source), copy.width_bytes, now, clock);
+    }
+  };
+  Give(stream, std::move(rows));
 }
 
 void Machine::Fill(Stream* stream, uint64_t target, std::byte value, size_t bytes) {

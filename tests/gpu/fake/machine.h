@@ -21,6 +21,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/gpu/ptx_interpreter.h"
@@ -72,9 +73,10 @@ struct Block {
 
   uint64_t begin = 0;
   size_t bytes = 0;
-  std::byte* inside = nullptr;           // where the machine reads and writes it
-  int device = -1;                       // -1: pinned memory of the host
-  std::vector<std::byte> own;            // of a device
+  std::byte* inside = nullptr;  // where the machine reads and writes it
+  int device = -1;              // -1: pinned memory of the host
+  bool is_managed = false;      // of the host and the device; here the host leaves it alone
+  std::vector<std::byte> own;   // of a device
   std::unique_ptr<Byte[], Free> shadow;  // of a device; pages that nobody touches cost nothing
   std::vector<Access> history;           // that is not known to be before a later one
 };
@@ -93,16 +95,23 @@ struct PinnedUse {
 
 struct Operation {
   std::string name;
-  Clock host;                                            // when it was given
-  std::shared_ptr<Record> waits_for;                     // may be null
-  std::shared_ptr<Record> records;                       // may be null
+  Clock host;  // when it was given
+  std::vector<std::shared_ptr<Record>> waits_for;
+  std::vector<std::shared_ptr<Record>> records;
   std::shared_ptr<PinnedUse> pinned;                     // may be null
   std::function<void(const Moment&, const Clock&)> run;  // may be empty
 };
 
+// The legacy stream of a device and the streams that are not non-blocking wait for each other: what either
+// gets comes after all that the other has got.
+enum class StreamKind : uint8_t { kNonBlocking, kBlocking, kLegacy };
+
 struct Stream {
   size_t actor = 0;
   int device = 0;
+  StreamKind kind = StreamKind::kNonBlocking;
+  bool is_captured = false;
+  std::shared_ptr<Record> last;  // of what it has got; null: nothing, or it is non-blocking
   Clock clock;
   std::deque<Operation> queue;
 };
@@ -124,6 +133,20 @@ struct Device {
   uint64_t next = 0;
   uint64_t reserved = 0;
   std::vector<bool> reaches;  // by device
+  Stream* legacy = nullptr;
+  std::map<std::thread::id, Stream*> of_threads;
+};
+
+// Of a copy in two dimensions, as cuda.h has it.
+struct Plane {
+  size_t x_bytes, y;
+  int kind;
+  uint64_t host, device, array;
+  size_t pitch;
+};
+struct PlaneCopy {
+  Plane source, target;
+  size_t width_bytes, height;
 };
 
 // What is wrong with the use of the machine.
@@ -158,11 +181,17 @@ class Machine {
   bool Free(uint64_t address);
   Block* Find(uint64_t address);
 
-  Stream* NewStream(int device);
+  Stream* NewStream(int device, StreamKind kind);
+  // The stream behind a handle that a program gives with that device's context: null and 1 are its legacy
+  // stream, 2 is that of the thread.
+  Stream* StreamOf(Stream* handle, Device* device);
+  // Whether work that is given to the stream would become a part of a graph, or break its capture.
+  bool IsDisturbed(const Stream& stream) const;
   bool Delete(Stream* stream);
   void Give(Stream* stream, Operation operation);
   void Copy(Stream* stream, const char* name, uint64_t target, uint64_t source, size_t bytes);
   void CopyToPeer(Stream* stream, uint64_t target, uint64_t source, size_t bytes);
+  void CopyPlane(Stream* stream, const PlaneCopy& copy);
   void Fill(Stream* stream, uint64_t target, std::byte value, size_t bytes);
   void Launch(Stream* stream, const Module* module, uint32_t blocks,
               std::vector<std::byte> parameter);
@@ -181,6 +210,8 @@ class Machine {
              const Clock& clock);
   void GiveCopy(Stream* stream, const char* name, int device, uint64_t target, uint64_t source,
                 size_t bytes);
+  void CopyNow(int device, uint64_t target, uint64_t source, size_t bytes, const Moment& now,
+               const Clock& clock);
   void CheckRaces(Block* block, uint64_t begin, uint64_t end, bool writes, const Moment& moment,
                   const Clock& clock);
   void Run(Stream* stream);
