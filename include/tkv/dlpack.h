@@ -9,26 +9,39 @@
 
 namespace tkv {
 
-// A view of the tensor behind `managed`, never a copy.
+// A view of the tensor behind `managed`, never a copy.  That of a GPU has been given to the stream
+// GpuStream() before, as `__dlpack__(stream=GpuStream(i))` of Python does; see NDArray::Wrap.
 //   owns    on success the array owns `managed` and calls its deleter when its last handle goes;
 //           after an error the caller still owns `managed`
 //   throws  kInvalidArgument  a major version other than 1, a null tensor, a dtype that no array
 //                             has, a shape or strides that describe no memory
 //           kUnimplemented    a device on which arrays cannot live
+//           and as NDArray::Wrap
 TKV_API NDArray FromDLPack(DLManagedTensorVersioned* managed);
 // The legacy form has no read-only flag: the caller knows.
 TKV_API NDArray FromDLPack(DLManagedTensor* managed, bool read_only);
 
+// Streams of a CUDA device that have numbers in DLPack; of any other it is its CUstream.
+inline constexpr int64_t kNoStream = -1;  // nothing is waited for
+inline constexpr int64_t kLegacyStream = 1;
+inline constexpr int64_t kPerThreadStream = 2;
+
 // A new managed tensor that shares the array's memory; whoever receives it calls its deleter once.
 // Waits until the memory may be written (of a read-only array: read) and marks the storage foreign.
-//   blocks, throws  as Storage::MarkForeign
-TKV_API DLManagedTensorVersioned* ToDLPackVersioned(const NDArray& array);
+//   stream  of an array on a GPU: where the receiver goes on; it waits in the place of the host
+//   blocks, throws  as Storage::MarkForeign; and of an array on a GPU
+//           kInvalidArgument     stream 0 or less than -1
+//           kFailedPrecondition  the stream is captured into a graph
+//           kUnavailable         the GPU is lost
+TKV_API DLManagedTensorVersioned* ToDLPackVersioned(const NDArray& array,
+                                                    int64_t stream = kLegacyStream);
 //   throws  kInvalidArgument  the array is read-only, which the legacy form cannot say
-TKV_API DLManagedTensor* ToDLPack(const NDArray& array);
+TKV_API DLManagedTensor* ToDLPack(const NDArray& array, int64_t stream = kLegacyStream);
 
-// The same for a view that its maker drops before anything else happens to the array: waits as the
-// access needs, marks nothing, and is read-only where it is lent for reading.
+// The same, of memory of the host, for a view that its maker drops before anything else happens to the
+// array: waits as the access needs, marks nothing, and is read-only where it is lent for reading.
 //   blocks, throws  as Storage::WaitReadable, WaitWritable
+//           kFailedPrecondition  the memory is a device's
 TKV_API DLManagedTensorVersioned* LendByDLPack(const NDArray& array, Access access);
 
 TKV_API DLDevice ToDLDevice(const Context& context);

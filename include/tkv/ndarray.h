@@ -32,9 +32,16 @@ class TKV_API NDArray {
   // A copy of `values`, which has shape.size() elements of the C++ type that `dtype` names.
   static NDArray FromBytes(const void* values, const Shape& shape, DType dtype,
                            Context context = {});
-  // A view of foreign memory of the host, never copied.
-  //   strides  in elements, one per axis, any sign; empty means contiguous in C order
-  //   owns     keeps `owner` until the last handle is gone
+  // A view of foreign memory, never copied.  That of a GPU is given to the stream GpuStream() first: what
+  // the stream gets from then on reads and writes it.
+  //   strides  in elements, one per axis, any sign; empty means contiguous in C order; on a GPU only
+  //            those of rows, in C order without holes, at one distance from each other
+  //   owns     keeps `owner` until the last handle is gone, and no GPU uses the memory
+  //   throws   kInvalidArgument  a shape, strides or an address that describe no memory, memory that is
+  //                              not the context's
+  //            kUnimplemented    other strides on a GPU
+  //            kFailedPrecondition  GpuStream() is captured into a graph
+  //            and as CheckUsable
   static NDArray Wrap(void* data, const Shape& shape, DType dtype, Context context, bool read_only,
                       std::shared_ptr<const void> owner, std::span<const int64_t> strides = {});
 

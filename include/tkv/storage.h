@@ -27,6 +27,7 @@ struct Memory {
 };
 
 class DeviceBlock;
+class DeviceLoan;
 
 // What somebody is about to do with memory; writing includes reading.
 enum class Access : uint8_t { kRead, kWrite };
@@ -46,9 +47,10 @@ class TKV_API Storage final {
   static std::shared_ptr<Storage> Allocate(size_t bytes, Memory memory = {});
 
   // Memory of somebody else.  `owner` is released with the storage, on whichever thread drops it
-  // last.
+  // last; of memory of a device when the last operation on it has ended, too, by a thread that makes
+  // or drops such memory then or calls WaitAll.
   static std::shared_ptr<Storage> Adopt(void* data, size_t bytes, bool read_only,
-                                        std::shared_ptr<const void> owner);
+                                        std::shared_ptr<const void> owner, Memory memory = {});
   Storage(Private, void* data, size_t bytes, bool owned, bool read_only,
           std::shared_ptr<const void> owner);
   ~Storage();
@@ -74,13 +76,28 @@ class TKV_API Storage final {
   // it returns.
   //   blocks, throws  as WaitReadable, WaitWritable; then nothing is marked
   void MarkForeign(Access access, std::chrono::nanoseconds patience = kHazardPatience);
+  // The same of memory of a device for somebody who goes on with it on that stream, which waits in the
+  // place of the host, where it can.
+  void ShareWith(Stream* stream, Access access,
+                 std::chrono::nanoseconds patience = kHazardPatience);
+  // The same for somebody who looks after what is under way.
+  void ShareWithoutWaiting() noexcept { foreign_.store(true, std::memory_order_release); }
   bool foreign() const noexcept { return foreign_.load(std::memory_order_acquire); }
+
+  // Of memory of a device that is somebody else's, before it is used: the stream, a CUstream, on which
+  // its owner goes on.  It waits for each operation on the memory then, and the host does not.
+  void SetOwnerStream(uint64_t stream);
+  bool has_owner_stream() const noexcept;
+  // Whether everybody else who uses the memory comes after the operation without the host: there is
+  // nobody, or their stream waits for it.
+  bool LetOthersWait(Pending* operation);
 
   // Registers an operation that goes on after its call has returned.  The Wait of what is given
   // here tells no failure of the operation (that is the ticket's): who waits for memory only wants
   // the memory.
   //   AddReader returns false where the storage is foreign: the operation has to complete, or to
-  //   read from a copy, before its call returns.
+  //   read from a copy, before its call returns.  Of memory of a device it is registered
+  //   nevertheless, as long as the device reads.
   bool AddReader(std::shared_ptr<Pending> reader);
   void AddWriter(std::shared_ptr<Pending> writer);
   // Reading waits for pending writers, writing for pending readers too.  In a child of fork() there
@@ -109,6 +126,8 @@ class TKV_API Storage final {
   using Uses = std::vector<PendingUse>;
 
   static std::shared_ptr<Storage> AllocateOnDevice(size_t bytes, Memory memory);
+  static void ReleaseOwners();
+  void ReturnLoan() noexcept;
 
   void Wait(Access access, std::chrono::nanoseconds patience, Stream* stream = nullptr);
   bool FindInTheWay(Access access);
@@ -128,7 +147,8 @@ class TKV_API Storage final {
   std::atomic<unsigned> uses_birth_;      // the process, counted in forks, that `uses_` are of
   std::mutex mutex_;
   Uses uses_;
-  std::unique_ptr<DeviceBlock> block_;  // null: not of a device
+  std::unique_ptr<DeviceBlock> block_;  // null: not of a device, or foreign
+  std::unique_ptr<DeviceLoan> loan_;    // null: not of a device, or not foreign
 };
 
 // Waits until no operation on any array of this process is under way.

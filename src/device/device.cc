@@ -91,11 +91,28 @@ std::function<void()>& InterruptSlot() {
 }  // namespace
 
 // ----------------------------------------------------------------------------------------- stream
-Stream::Stream(Device* device) : device_(*device) {
+Stream::Stream(Device* device) : device_(*device), is_own_(true) {
   device_.Do("create a stream", device_.driver().StreamCreate, &handle_, cuda::kNonBlocking, 0);
 }
 
-Stream::~Stream() { device_.Call(device_.driver().StreamDestroy, handle_); }
+Stream::Stream(Device* device, cuda::StreamHandle handle)
+    : device_(*device), is_own_(false), handle_(handle) {}
+
+Stream::~Stream() {
+  if (is_own_) device_.Call(device_.driver().StreamDestroy, handle_);
+}
+
+void Stream::CheckNotCaptured() const {
+  int status = 0;
+  device_.CheckUsable();
+  const cuda::Result result = device_.Call(device_.driver().StreamIsCapturing, handle_, &status);
+  if (result != cuda::Result::kCaptureImplicit) device_.Check(result, "look at a stream");
+  if (result == cuda::Result::kSuccess && status == 0) return;
+  throw Fail(Code::kFailedPrecondition,
+             "gpu({}): a stream is being captured into a CUDA graph, where no array can be handed "
+             "over; do so before or after the capture",
+             device_.index());
+}
 
 // ----------------------------------------------------------------------------------------- device
 Device& Device::Get(int32_t index) { return AllDevices().Get(index); }
@@ -181,6 +198,36 @@ GpuMemory Device::memory() {
   return memory;
 }
 
+cuda::Result Device::AttributeOf(cuda::Address address, int attribute, int* value) {
+  CheckUsable();
+  const cuda::Result result =
+      Call(driver_.PointerGetAttribute, static_cast<void*>(value), attribute, address);
+  if (result != cuda::Result::kInvalidValue) Check(result, "look at memory");
+  return result;
+}
+
+void Device::CheckHolds(cuda::Address address) {
+  int is_managed = 0, kind = 0, ordinal = 0;
+  const bool is_known =
+      AttributeOf(address, cuda::kIsManaged, &is_managed) == cuda::Result::kSuccess;
+  if (is_known && is_managed != 0) return;
+  if (!is_known || AttributeOf(address, cuda::kMemoryKind, &kind) != cuda::Result::kSuccess ||
+      kind != cuda::kOfDevice) {
+    throw Fail(Code::kInvalidArgument, "array: its memory is the host's, and not that of gpu({})",
+               index_);
+  }
+  if (AttributeOf(address, cuda::kDeviceOrdinal, &ordinal) != cuda::Result::kSuccess ||
+      ordinal != index_) {
+    throw Fail(Code::kInvalidArgument, "array: its memory is that of gpu({}), and not of gpu({})",
+               ordinal, index_);
+  }
+}
+
+void Device::CheckHolds(cuda::Address address, size_t bytes) {
+  CheckHolds(address);
+  CheckHolds(address + bytes - 1);
+}
+
 // ------------------------------------------------------------------------------------------ waits
 EnqueueLock::EnqueueLock() : lock_(&EnqueueMutex(), "give a GPU work") {}
 
@@ -190,6 +237,15 @@ const std::function<void()>& GpuInterrupt() { return InterruptSlot(); }
 int GpuCount() { return Device::Count(); }
 
 GpuMemory GpuMemoryOf(int32_t index) { return Device::Get(index).memory(); }
+
+uint64_t GpuStream(int32_t index) {
+  return reinterpret_cast<uint64_t>(Device::Get(index).compute().handle());
+}
+
+void CheckNotCaptured(int32_t index, uint64_t stream) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): as other libraries give it
+  Stream(&Device::Get(index), reinterpret_cast<cuda::StreamHandle>(stream)).CheckNotCaptured();
+}
 
 void SetGpuInterrupt(std::function<void()> interrupt) { InterruptSlot() = std::move(interrupt); }
 

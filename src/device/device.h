@@ -29,6 +29,8 @@ class Device;
 class Stream final {
  public:
   explicit Stream(Device* device);
+  // A stream of somebody else, who keeps it as long as this is used.
+  Stream(Device* device, cuda::StreamHandle handle);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -36,8 +38,15 @@ class Stream final {
   Device& device() const noexcept { return device_; }
   cuda::StreamHandle handle() const noexcept { return handle_; }
 
+  // Work that a stream gets while a graph is made of it does not run, and an event of elsewhere cannot
+  // be waited for.
+  //   throws  kFailedPrecondition  it is captured
+  //           kUnavailable, kInternal
+  void CheckNotCaptured() const;
+
  private:
   Device& device_;
+  const bool is_own_;
   cuda::StreamHandle handle_ = nullptr;
 };
 
@@ -107,8 +116,16 @@ class Device final {
   void Lose(const char* verb, cuda::Result result) noexcept;
 
   GpuMemory memory();
+  // Whether memory of somebody else is the device's, from the first byte to the last; managed memory is
+  // every device's.
+  //   throws  kInvalidArgument  it is not
+  //           kUnavailable, kInternal
+  void CheckHolds(cuda::Address address, size_t bytes);
 
  private:
+  void CheckHolds(cuda::Address address);
+  cuda::Result AttributeOf(cuda::Address address, int attribute, int* value);
+
   const cuda::Driver& driver_;
   const int32_t index_;
   const unsigned birth_;

@@ -23,6 +23,7 @@ using FunctionHandle = struct CUfunc_st*;
 // What functions return; the driver has names for all.
 enum class Result : int {
   kSuccess = 0,
+  kInvalidValue = 1,
   kOutOfMemory = 2,
   kDeinitialized = 4,
   kNoDevice = 100,
@@ -42,6 +43,7 @@ enum class Result : int {
   kInvalidAddressSpace = 717,
   kInvalidPc = 718,
   kLaunchFailed = 719,
+  kCaptureImplicit = 906,
   kUnknown = 999,
 };
 
@@ -49,11 +51,30 @@ enum class Result : int {
 bool IsSticky(Result result) noexcept;
 
 inline constexpr int kMultiprocessorCount = 16;  // attribute of a device
-inline constexpr unsigned kNonBlocking = 1;      // stream: not ordered by the legacy stream
-inline constexpr unsigned kDisableTiming = 2;    // event
-inline constexpr unsigned kPortable = 1;         // pinned memory: of all devices
-inline constexpr int kJitErrorLog = 5;           // options of a module
+inline constexpr int kMemoryKind = 2;            // attributes of a pointer
+inline constexpr int kIsManaged = 8;
+inline constexpr int kDeviceOrdinal = 9;
+inline constexpr int kOfDevice = 2;            // a kind of memory
+inline constexpr unsigned kNonBlocking = 1;    // stream: not ordered by the legacy stream
+inline constexpr unsigned kDisableTiming = 2;  // event
+inline constexpr unsigned kPortable = 1;       // pinned memory: of all devices
+inline constexpr int kJitErrorLog = 5;         // options of a module
 inline constexpr int kJitErrorLogBytes = 6;
+
+// A copy of rows, each at a constant distance from the one before.
+struct RowPlace {
+  size_t x_bytes = 0, y = 0;
+  int kind = kOfDevice;
+  void* host = nullptr;
+  Address address = 0;
+  void* array = nullptr;
+  size_t pitch_bytes = 0;
+};
+struct RowCopy {
+  RowPlace source, target;
+  size_t width_bytes = 0, height = 0;
+};
+static_assert(sizeof(RowCopy) == 128);
 
 // NAME, the symbol, the parameters.
 #define TKV_DRIVER_FUNCTIONS(F)                                                                  \
@@ -74,6 +95,7 @@ inline constexpr int kJitErrorLogBytes = 6;
   F(MemGetInfo, cuMemGetInfo_v2, (size_t* free, size_t* total))                                  \
   F(MemAlloc, cuMemAlloc_v2, (Address*, size_t bytes))                                           \
   F(MemFree, cuMemFree_v2, (Address))                                                            \
+  F(PointerGetAttribute, cuPointerGetAttribute, (void* value, int attribute, Address))           \
   F(MemHostAlloc, cuMemHostAlloc, (void**, size_t bytes, unsigned flags))                        \
   F(MemFreeHost, cuMemFreeHost, (void*))                                                         \
   F(CopyToDevice, cuMemcpyHtoDAsync_v2, (Address, const void*, size_t bytes, StreamHandle))      \
@@ -81,10 +103,12 @@ inline constexpr int kJitErrorLogBytes = 6;
   F(CopyWithin, cuMemcpyDtoDAsync_v2, (Address, Address, size_t bytes, StreamHandle))            \
   F(CopyToPeer, cuMemcpyPeerAsync,                                                               \
     (Address target, ContextHandle, Address source, ContextHandle, size_t bytes, StreamHandle))  \
+  F(CopyRows, cuMemcpy2DAsync_v2, (const RowCopy*, StreamHandle))                                \
   F(Set8, cuMemsetD8Async, (Address, unsigned char value, size_t bytes, StreamHandle))           \
   F(StreamCreate, cuStreamCreateWithPriority, (StreamHandle*, unsigned flags, int priority))     \
   F(StreamDestroy, cuStreamDestroy_v2, (StreamHandle))                                           \
   F(StreamWaitEvent, cuStreamWaitEvent, (StreamHandle, EventHandle, unsigned flags))             \
+  F(StreamIsCapturing, cuStreamIsCapturing, (StreamHandle, int* status))                         \
   F(EventCreate, cuEventCreate, (EventHandle*, unsigned flags))                                  \
   F(EventDestroy, cuEventDestroy_v2, (EventHandle))                                              \
   F(EventRecord, cuEventRecord, (EventHandle, StreamHandle))                                     \

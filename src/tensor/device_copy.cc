@@ -27,20 +27,75 @@ void CopyToPeer(const NDArray& source, const NDArray& target) {
   work.Given();
 }
 
+// Behind the last element, which the rows of one with holes reach.
+cuda::Address EndOf(const NDArray& array) {
+  if (array.contiguous()) return AddressOf(array) + array.bytes();
+  const StridedExtent extent = ExtentOf(array.shape(), array.strides().data());
+  return AddressOf(array) + static_cast<size_t>(extent.high) * ItemSize(array.dtype());
+}
+
 bool Overlap(const NDArray& a, const NDArray& b) {
-  return AddressOf(a) < AddressOf(b) + b.bytes() && AddressOf(b) < AddressOf(a) + a.bytes();
+  return AddressOf(a) < EndOf(b) && AddressOf(b) < EndOf(a);
+}
+
+// Where an array begins, and its rows of so many bytes are.
+cuda::RowPlace PlaceOf(const NDArray& array, size_t width_bytes) {
+  cuda::RowPlace place;
+  place.address = AddressOf(array);
+  place.pitch_bytes = width_bytes;
+  if (array.contiguous()) return place;
+  const auto rows = RowsOf(array.shape(), array.strides().data());
+  place.pitch_bytes = static_cast<size_t>(rows->pitch) * ItemSize(array.dtype());
+  return place;
+}
+
+// Of two arrays on one device that do not overlap, one of which is not contiguous.
+void CopyRows(const NDArray& source, const NDArray& target) {
+  const NDArray& pitched = source.contiguous() ? target : source;
+  const auto rows = RowsOf(pitched.shape(), pitched.strides().data());
+  cuda::RowCopy copy;
+  copy.width_bytes = static_cast<size_t>(rows->length) * ItemSize(target.dtype());
+  copy.height = static_cast<size_t>(rows->count);
+  copy.source = PlaceOf(source, copy.width_bytes);
+  copy.target = PlaceOf(target, copy.width_bytes);
+  Device& device = DeviceOf(target);
+  DeviceWork work(&device.compute(), {&source, 1}, {&target, 1});
+  device.Do("copy rows", device.driver().CopyRows, static_cast<const cuda::RowCopy*>(&copy),
+            device.compute().handle());
+  work.Given();
+}
+
+// Arrays on one device.
+void CopyOnDevice(const NDArray& source, const NDArray& target) {
+  const bool are_dense = source.contiguous() && target.contiguous();
+  if (are_dense && AddressOf(source) == AddressOf(target)) return;
+  const NDArray apart = Overlap(source, target) ? source.Copy() : source;
+  if (apart.contiguous() && target.contiguous()) return CopyWithin(apart, target);
+  CopyRows(apart, target);
+}
+
+bool AreOnOneDevice(const NDArray& a, const NDArray& b) {
+  return a.storage()->memory() == b.storage()->memory();
+}
+
+// What is neither the host's nor beside the other goes by way of a copy without holes.
+bool NeedsPacking(const NDArray& array, const NDArray& other) {
+  return IsOfDevice(array) && !array.contiguous() &&
+         !(AreOnOneDevice(array, other) && other.contiguous());
 }
 
 }  // namespace
 
 void CopyToDevice(const void* source, const NDArray& target) {
   Device& device = DeviceOf(target);
-  const DeviceWork work(&device.to_device(), {}, {&target, 1});
+  DeviceWork work(&device.to_device(), {}, {&target, 1});
   device.staging_to_device().CopyToDevice(source, AddressOf(target), target.bytes(),
                                           &device.to_device(), work.done());
+  work.Recorded();
 }
 
 NDArray CopyOnHost(const NDArray& source, Context context) {
+  if (!source.contiguous()) return CopyOnHost(source.Copy(), context);
   const NDArray copy = NDArray::Empty(source.shape(), source.dtype(), context);
   Device& device = DeviceOf(source);
   device.CheckUsable();
@@ -53,6 +108,12 @@ NDArray CopyOnHost(const NDArray& source, Context context) {
 
 void CopyByDevice(const NDArray& source, const NDArray& target) {
   if (target.size() == 0) return;
+  if (NeedsPacking(source, target)) return CopyByDevice(source.Copy(), target);
+  if (NeedsPacking(target, source)) {
+    const NDArray packed = NDArray::Empty(target.shape(), target.dtype(), target.context());
+    packed.CopyFrom(source);
+    return CopyByDevice(packed, target);
+  }
   if (!IsOfDevice(source)) {
     const NDArray packed = source.Packed();
     packed.storage()->WaitReadable();
@@ -62,9 +123,8 @@ void CopyByDevice(const NDArray& source, const NDArray& target) {
     target.storage()->WaitWritable();
     return CopyElements(CopyOnHost(source, target.context()), target);
   }
-  if (source.storage()->memory() != target.storage()->memory()) return CopyToPeer(source, target);
-  if (AddressOf(source) == AddressOf(target)) return;
-  CopyWithin(Overlap(source, target) ? source.Copy() : source, target);
+  if (!AreOnOneDevice(source, target)) return CopyToPeer(source, target);
+  CopyOnDevice(source, target);
 }
 
 void ZeroOnDevice(const NDArray& target) {

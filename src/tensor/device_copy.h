@@ -1,5 +1,5 @@
-// Copies from, to and between devices.  They look after the hazards of the arrays, which are
-// contiguous where they are a device's.
+// Copies from, to and between devices.  They look after the hazards of the arrays, which lie in rows at
+// one distance where they are a device's.
 
 #pragma once
 
@@ -16,7 +16,7 @@ inline bool IsOfDevice(const NDArray& array) {
 //           or its device is lost
 void CopyByDevice(const NDArray& source, const NDArray& target);
 
-// From host memory that has been read when the call returns.
+// From host memory that has been read when the call returns, to an array that is contiguous.
 void CopyToDevice(const void* source, const NDArray& target);
 
 // A new array with the elements of a device's.

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "base/format.h"
+#include "tensor/device_copy.h"
+#include "tensor/device_work.h"
 
 namespace tkv {
 namespace {
@@ -53,12 +55,9 @@ Context FromDLDevice(DLDevice device) {
       return Context::Cpu(0);
     case kDLCUDA:
     case kDLCUDAManaged:
-      throw Fail(
-          Code::kUnimplemented,
-          "dlpack: a tensor on GPU {}, whose streams are not followed yet; copy it to the host",
-          device.device_id);
+      return Context::Gpu(device.device_id);
     default:
-      throw Fail(Code::kUnimplemented, "dlpack: device type {} is not supported; cpu is",
+      throw Fail(Code::kUnimplemented, "dlpack: device type {} is not supported; cpu and cuda are",
                  static_cast<int>(device.device_type));
   }
 }
@@ -101,11 +100,26 @@ struct Exported {
   Managed managed;
 };
 
-void CheckExportable(const NDArray& array) {
-  if (array.context().kind == DeviceKind::kCpu) return;
-  throw Fail(Code::kUnimplemented,
-             "dlpack: the array is on {}, whose streams are not told yet; copy it to cpu()",
-             array.context().ToString());
+// Whoever gets the memory goes on with it on that stream.
+void ShareOnDevice(const NDArray& array, Access access, int64_t stream) {
+  if (stream == 0 || stream < kNoStream) {
+    throw Fail(Code::kInvalidArgument,
+               "dlpack: stream {}; 1 is the legacy default stream, 2 that of each thread, a larger "
+               "number a CUstream, and -1 none",
+               stream);
+  }
+  Device& device = Device::Get(array.context().index);
+  device.CheckUsable();
+  if (stream == kNoStream) return array.storage()->ShareWithoutWaiting();
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): as DLPack has it
+  Stream consumer(&device, reinterpret_cast<cuda::StreamHandle>(stream));
+  consumer.CheckNotCaptured();
+  array.storage()->ShareWith(&consumer, access);
+}
+
+void Share(const NDArray& array, Access access, int64_t stream) {
+  if (IsOfDevice(array)) return ShareOnDevice(array, access, stream);
+  array.storage()->MarkForeign(access);
 }
 
 template <typename Managed>
@@ -162,15 +176,14 @@ DLManagedTensorVersioned* DescribeVersioned(const NDArray& array, Access access)
 
 }  // namespace
 
-DLManagedTensorVersioned* ToDLPackVersioned(const NDArray& array) {
-  CheckExportable(array);
+DLManagedTensorVersioned* ToDLPackVersioned(const NDArray& array, int64_t stream) {
   const Access access = array.read_only() ? Access::kRead : Access::kWrite;
-  array.storage()->MarkForeign(access);
+  Share(array, access, stream);
   return DescribeVersioned(array, access);
 }
 
 DLManagedTensorVersioned* LendByDLPack(const NDArray& array, Access access) {
-  CheckExportable(array);
+  array.storage()->CheckOfHost();
   if (access == Access::kRead) {
     array.storage()->WaitReadable();
   } else {
@@ -179,13 +192,12 @@ DLManagedTensorVersioned* LendByDLPack(const NDArray& array, Access access) {
   return DescribeVersioned(array, array.read_only() ? Access::kRead : access);
 }
 
-DLManagedTensor* ToDLPack(const NDArray& array) {
-  CheckExportable(array);
+DLManagedTensor* ToDLPack(const NDArray& array, int64_t stream) {
   if (array.read_only()) {
     throw Fail(Code::kInvalidArgument,
                "dlpack: the array is read-only, which needs DLPack 1.0 or later");
   }
-  array.storage()->MarkForeign(Access::kWrite);
+  Share(array, Access::kWrite, stream);
   return &Describe<DLManagedTensor>(array)->managed;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "tensor/device_copy.h"
+#include "tensor/device_loan.h"
 #include "tensor/strided.h"
 
 namespace tkv {
@@ -85,10 +86,6 @@ NDArray NDArray::FromBytes(const void* values, const Shape& shape, DType dtype, 
 NDArray NDArray::Wrap(void* data, const Shape& shape, DType dtype, Context context, bool read_only,
                       std::shared_ptr<const void> owner, std::span<const int64_t> strides) {
   CheckUsable(context);
-  if (context.kind == DeviceKind::kGpu) {
-    throw Fail(Code::kUnimplemented,
-               "array: memory of others on {}; that of the host can be viewed", context.ToString());
-  }
   size_t bytes = CheckedBytes(shape, dtype);
   size_t offset = 0;  // of the first element in the memory that the strides reach
   NDArray array;
@@ -110,13 +107,14 @@ NDArray NDArray::Wrap(void* data, const Shape& shape, DType dtype, Context conte
   if (data == nullptr && bytes > 0) {
     throw Fail(Code::kInvalidArgument, "array: no memory behind shape {}", shape.ToString());
   }
-  array.storage_ =
-      Storage::Adopt(static_cast<char*>(data) - offset, bytes, read_only, std::move(owner));
+  array.storage_ = Storage::Adopt(static_cast<char*>(data) - offset, bytes, read_only,
+                                  std::move(owner), MemoryOf(context));
   array.data_ = static_cast<char*>(data);
   array.dtype_ = dtype;
   array.context_ = context;
   array.shape_ = shape;
   array.size_ = shape.size();
+  if (IsOfDevice(array) && array.size_ > 0) BeginLoan(array);
   return array;
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
+#include <list>
+#include <optional>
 
 #include "base/format.h"
 #include "base/process.h"
@@ -62,6 +64,19 @@ class DeviceBlock final {
   KeptBlock block_;
 };
 
+// Memory of a device that is somebody else's.
+class DeviceLoan final {
+ public:
+  // The owner of memory whose storage has gone, and the operations that still use it.
+  struct Kept {
+    std::shared_ptr<const void> owner;
+    std::vector<PendingUse> pending;
+  };
+
+  std::list<Kept> kept{1};  // made beforehand: keeping the owner needs no memory
+  std::optional<Stream> owner_stream;
+};
+
 Storage::Storage(Private /*key*/, void* data, size_t bytes, bool owned, bool read_only,
                  std::shared_ptr<const void> owner)
     : data_(data),
@@ -95,6 +110,7 @@ std::shared_ptr<Storage> Storage::Allocate(size_t bytes, Memory memory) {
 }
 
 std::shared_ptr<Storage> Storage::AllocateOnDevice(size_t bytes, Memory memory) {
+  ReleaseOwners();
   auto block = std::make_unique<DeviceBlock>(&Device::Get(memory.index), bytes);
   auto storage = std::make_shared<Storage>(Private(), block->data(), bytes, true, false, nullptr);
   storage->memory_ = memory;
@@ -105,11 +121,19 @@ std::shared_ptr<Storage> Storage::AllocateOnDevice(size_t bytes, Memory memory) 
 }
 
 std::shared_ptr<Storage> Storage::Adopt(void* data, size_t bytes, bool read_only,
-                                        std::shared_ptr<const void> owner) {
-  return std::make_shared<Storage>(Private(), data, bytes, false, read_only, std::move(owner));
+                                        std::shared_ptr<const void> owner, Memory memory) {
+  auto storage =
+      std::make_shared<Storage>(Private(), data, bytes, false, read_only, std::move(owner));
+  if (memory.kind == Memory::Kind::kDevice) {
+    ReleaseOwners();
+    storage->memory_ = memory;
+    storage->loan_ = std::make_unique<DeviceLoan>();
+  }
+  return storage;
 }
 
 Storage::~Storage() {
+  if (loan_ != nullptr) ReturnLoan();
   if (!owned_) return;
   if (block_ != nullptr) {
     if (uses_birth_.load() == ForkGeneration()) block_->pending() = std::move(uses_);
@@ -126,7 +150,12 @@ bool StandsInTheWay(bool use_writes, Access access) {
   return use_writes || access == Access::kWrite;
 }
 
-// Every operation on an array of this process that may be under way, for WaitAll.
+bool HasEnded(const std::vector<PendingUse>& uses) {
+  return std::ranges::all_of(uses, [](const PendingUse& use) { return use.operation->done(); });
+}
+
+// Every operation on an array of this process that may be under way, for WaitAll, and the owners of
+// memory of devices that these use.
 class Registry {
  public:
   const unsigned birth = ForkGeneration();
@@ -161,6 +190,20 @@ class Registry {
     std::lock_guard lock(mutex_);
     return all_;
   }
+  void Keep(std::list<DeviceLoan::Kept> one) noexcept {
+    std::lock_guard lock(mutex_);
+    kept_.splice(kept_.end(), one);
+  }
+  // Those whose memory nothing uses any more, which the caller drops without the lock.
+  std::list<DeviceLoan::Kept> TakeFree() {
+    std::list<DeviceLoan::Kept> taken;
+    std::lock_guard lock(mutex_);
+    for (auto next = kept_.begin(); next != kept_.end();) {
+      const auto one = next++;
+      if (HasEnded(one->pending)) taken.splice(taken.end(), kept_, one);
+    }
+    return taken;
+  }
 
  private:
   static constexpr size_t kTidyAt = 64;
@@ -168,6 +211,7 @@ class Registry {
   std::mutex mutex_;
   std::vector<std::weak_ptr<Pending>> all_;
   size_t tidy_at_ = kTidyAt;
+  std::list<DeviceLoan::Kept> kept_;
 };
 
 // Arrays may be used until the process ends, so the registry is never destroyed.  A child of fork()
@@ -183,6 +227,17 @@ Registry& AllOperations() {
 }
 
 }  // namespace
+
+void Storage::ReleaseOwners() { AllOperations().TakeFree(); }
+
+void Storage::ReturnLoan() noexcept {
+  if (uses_birth_.load() != ForkGeneration()) return;
+  DeviceLoan::Kept& kept = loan_->kept.front();
+  kept.owner = std::move(owner_);
+  kept.pending = std::move(uses_);
+  if (!HasEnded(kept.pending)) AllOperations().Keep(std::move(loan_->kept));
+  ReleaseOwners();
+}
 
 Storage::Uses Storage::TakeEnded() {
   const auto ended = std::stable_partition(
@@ -212,12 +267,13 @@ bool Storage::Add(PendingUse use) {
   AllOperations().Add(use.operation);
   Uses ended;  // dropped without the lock: with an operation may go the last handle on other arrays
   const auto lock = Lock();
-  if (foreign() && !use.writes) return false;
+  const bool is_refused = foreign() && !use.writes;
+  if (is_refused && loan_ == nullptr && block_ == nullptr) return false;
   // Ended ones are forgotten here, so the list is bounded by the operations under way.
   ended = TakeEnded();
   uses_.push_back(std::move(use));
   has_pending_.store(true, std::memory_order_release);
-  return true;
+  return !is_refused;
 }
 
 bool Storage::AddReader(std::shared_ptr<Pending> reader) { return Add({std::move(reader), false}); }
@@ -263,10 +319,31 @@ void Storage::MarkForeign(Access access, std::chrono::nanoseconds patience) {
   }
 }
 
+void Storage::ShareWith(Stream* stream, Access access, std::chrono::nanoseconds patience) {
+  const EnqueueLock lock;  // what another thread enters later finds the storage foreign
+  Wait(access, patience, stream);
+  stream->device().CheckUsable();  // on a lost device nothing is ordered
+  ShareWithoutWaiting();
+}
+
+void Storage::SetOwnerStream(uint64_t stream) {
+  loan_->owner_stream.emplace(&Device::Get(memory_.index),
+                              reinterpret_cast<cuda::StreamHandle>(stream));
+}
+
+bool Storage::has_owner_stream() const noexcept {
+  return loan_ != nullptr && loan_->owner_stream.has_value();
+}
+
+bool Storage::LetOthersWait(Pending* operation) {
+  return !foreign() || (has_owner_stream() && operation->Order(&*loan_->owner_stream));
+}
+
 void WaitAll(std::chrono::nanoseconds patience) {
   for (const auto& weak : AllOperations().Take()) {
     if (const auto operation = weak.lock()) operation->Wait(patience);
   }
+  AllOperations().TakeFree();
 }
 
 }  // namespace tkv

@@ -124,6 +124,23 @@ bool IsContiguous(const Shape& shape, const int64_t* strides) {
   return true;
 }
 
+std::optional<PitchedRows> RowsOf(const Shape& shape, const int64_t* strides) {
+  PitchedRows rows;
+  int axis = shape.rank() - 1;
+  for (; axis >= 0 && (shape[axis] == 1 || strides[axis] == rows.length); --axis) {
+    rows.length *= shape[axis];
+  }
+  rows.pitch = rows.length;
+  for (; axis >= 0; --axis) {
+    if (shape[axis] == 1) continue;
+    if (rows.count == 1) rows.pitch = strides[axis];
+    if (strides[axis] != rows.pitch * rows.count) return {};
+    rows.count *= shape[axis];
+  }
+  if (rows.pitch < rows.length) return {};
+  return rows;
+}
+
 StridedExtent ExtentOf(const Shape& shape, const int64_t* strides) {
   StridedExtent extent;
   if (shape.size() == 0) return extent;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "tkv/ndarray.h"
 
@@ -33,5 +34,16 @@ struct StridedExtent {
   int64_t high = 0;
 };
 StridedExtent ExtentOf(const Shape& shape, const int64_t* strides);
+
+// Elements in C order whose rows, each without holes, are at a constant distance from each other: what a
+// device copies at once.
+struct PitchedRows {
+  int64_t count = 1;
+  int64_t length = 1;  // elements of a row
+  int64_t pitch = 1;   // elements from a row to the next, at least `length`
+};
+
+// None where the strides are others; the shape has elements.
+std::optional<PitchedRows> RowsOf(const Shape& shape, const int64_t* strides);
 
 }  // namespace tkv

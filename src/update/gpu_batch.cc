@@ -92,6 +92,7 @@ void GpuBatches::Prepare() {
 
 void GpuBatches::Enter() {
   if (batches_.empty()) return;
+  for (const auto& batch : batches_) batch->WaitForOthers();
   const EnqueueLock lock;
   for (const auto& batch : batches_) batch->Enter(lock);
 }

@@ -29,6 +29,7 @@ class GpuBatch final {
   Device& device() const noexcept { return device_; }
   // In this order, each once: makes what the launches need, enters them with the arrays, runs them.
   void Prepare();
+  void WaitForOthers() const { tkv::WaitForOthers(reads_, writes_); }
   void Enter(const EnqueueLock& lock);
   //   has_begun  something of the call has changed already: a launch that fails loses the device
   //   returns  whether anything was given to the device

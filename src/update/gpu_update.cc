@@ -35,9 +35,10 @@ void UpdateOnDevice(const CompiledUpdate& update, std::span<const double> params
   std::vector<NDArray> written = {value};
   written.insert(written.end(), states.begin(), states.begin() + static_cast<ptrdiff_t>(arrays));
   if (master) written.push_back(master);
+  const NDArray packed = grad.Packed();
   const bool meets = std::ranges::any_of(
-      written, [&](const NDArray& array) { return OverlapOnDevice(grad, array); });
-  const NDArray source = meets ? grad.Copy() : grad;
+      written, [&](const NDArray& array) { return OverlapOnDevice(packed, array); });
+  const NDArray source = meets ? packed.Copy() : packed;
   std::vector<void*> pointers;
   for (const NDArray& state : states.first(arrays)) pointers.push_back(state.data());
   for (const NDArray& state : scalar_states) pointers.push_back(state.HostData());

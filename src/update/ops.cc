@@ -83,6 +83,19 @@ void RunRange(const TileCode& code, const void* scalars, std::span<const NDArray
   }
 }
 
+NDArray Like(const NDArray& array) {
+  return NDArray::Empty(array.shape(), array.dtype(), array.context());
+}
+
+void RunOnDevice(Op op, kernels::ScalarMask mask, std::span<const std::byte> scalar,
+                 std::span<const NDArray> inputs, const NDArray& out) {
+  const NDArray target = out.contiguous() ? out : Like(out);
+  std::array<NDArray, 2> packed;
+  for (size_t i = 0; i < inputs.size(); ++i) packed[i] = inputs[i].Packed();
+  ApplyOnDevice(op, mask, scalar, std::span(packed).first(inputs.size()), target);
+  if (!out.contiguous()) out.CopyFrom(target);
+}
+
 // out = op(inputs, scalar).  All are of one shape and dtype.
 void Run(Op op, kernels::ScalarMask mask, double scalar, std::span<const NDArray> inputs,
          const NDArray& out) {
@@ -91,7 +104,7 @@ void Run(Op op, kernels::ScalarMask mask, double scalar, std::span<const NDArray
   if (mask != 0) scalars = RoundScalars({&scalar, 1}, code.compute);
   for (const NDArray& input : inputs) CheckAlike(input, out);
   if (out.read_only()) throw Fail(Code::kInvalidArgument, "arithmetic: the output is read-only");
-  if (IsOfDevice(out)) return ApplyOnDevice(op, mask, scalars, inputs, out);
+  if (IsOfDevice(out)) return RunOnDevice(op, mask, scalars, inputs, out);
   for (const NDArray& input : inputs) input.storage()->WaitReadable(kPatience);
   out.storage()->WaitWritable(kPatience);
   const NDArray target =
@@ -106,10 +119,6 @@ void Run(Op op, kernels::ScalarMask mask, double scalar, std::span<const NDArray
              begin * kTileElements, std::min(count, end * kTileElements));
   });
   if (!out.contiguous()) out.CopyFrom(target);
-}
-
-NDArray Like(const NDArray& array) {
-  return NDArray::Empty(array.shape(), array.dtype(), array.context());
 }
 
 }  // namespace
@@ -154,10 +163,14 @@ namespace {
 
 // Every element becomes the same bytes.
 void FillBytes(const NDArray& array, const std::byte* one) {
-  if (IsOfDevice(array)) return FillOnDevice(array, one);
+  const NDArray target = array.contiguous() ? array : Like(array);
+  if (IsOfDevice(array)) {
+    FillOnDevice(target, one);
+    if (!array.contiguous()) array.CopyFrom(target);
+    return;
+  }
   array.storage()->WaitWritable(kPatience);
   const size_t item = ItemSize(array.dtype());
-  const NDArray target = array.contiguous() ? array : Like(array);
   auto* data = static_cast<std::byte*>(target.HostData());
   const size_t bytes = target.bytes();
   if (bytes > 0) std::memcpy(data, one, item);
@@ -246,7 +259,7 @@ NDArray ConvertFloat(const NDArray& array, DType dtype) {
   }
   const NDArray out = NDArray::Empty(array.shape(), dtype, array.context());
   if (IsOfDevice(array)) {
-    ConvertOnDevice(array, out);
+    ConvertOnDevice(array.Packed(), out);
     return out;
   }
   array.storage()->WaitReadable(kPatience);
