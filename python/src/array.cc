@@ -65,9 +65,10 @@ nb::object VersionedCapsule(DLManagedTensorVersioned* managed) {
   });
 }
 
-nb::object ExportCapsule(const NDArray& array, bool versioned) {
-  if (versioned) return VersionedCapsule(Released([&] { return ToDLPackVersioned(array); }));
-  return Capsule(Released([&] { return ToDLPack(array); }), "dltensor",
+nb::object ExportCapsule(const NDArray& array, bool versioned, int64_t stream) {
+  if (versioned)
+    return VersionedCapsule(Released([&] { return ToDLPackVersioned(array, stream); }));
+  return Capsule(Released([&] { return ToDLPack(array, stream); }), "dltensor",
                  [](PyObject* capsule) { FreeUnused<DLManagedTensor>(capsule, "dltensor"); });
 }
 
@@ -253,7 +254,7 @@ void BindArray(nb::module_& m) {
       .def_prop_ro(
           "data_ptr",
           [](const NDArray& a) {
-            void* const address = a.HostData();
+            void* const address = a.data();
             Released([&] { a.storage()->MarkForeign(Access::kWrite); });
             return reinterpret_cast<uintptr_t>(address);
           },
@@ -324,7 +325,7 @@ void BindArray(nb::module_& m) {
            [](const NDArray& self) { return NumpyView(self, ViewFor::kSharing); })
       .def("_wait_to_read",
            [](const NDArray& self) { Released([&] { self.storage()->WaitReadable(); }); })
-      .def("_capsule", &ExportCapsule, nb::arg("versioned"));
+      .def("_capsule", &ExportCapsule, nb::arg("versioned"), nb::arg("stream"));
 
   nb::class_<Lent>(m, "_Lent", "Memory that NumPy is about to look at.")
       .def("__dlpack__", [](const Lent& self, const nb::kwargs&) { return LentCapsule(self); })
@@ -356,7 +357,7 @@ void BindArray(nb::module_& m) {
       "_view_of",
       [](nb::handle type, nb::handle object, bool writable) {
         if (nb::isinstance<NDArray>(object)) return ToPython(AsArray(object), type);
-        return ToPython(ImportForeign(object, writable ? Use::kWrite : Use::kRead,
+        return ToPython(ImportForeign(object, writable ? Use::kWrite : Use::kRead, Life::kLong,
                                       std::make_shared<Keeper>(object)),
                         type);
       },

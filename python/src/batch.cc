@@ -126,7 +126,7 @@ NDArray& Batch::Import(nb::handle value, Use use) {
   if (imported_.size() == imported_.capacity()) {
     throw Fail(Code::kInternal, "{}: more arrays than were counted", keys_.verb());
   }
-  return imported_.emplace_back(ImportForeign(value, use, keeper_));
+  return imported_.emplace_back(ImportForeign(value, use, Life::kCall, keeper_));
 }
 
 void Batch::AddArray(const KeyView& key, nb::handle value, Use use) {

@@ -60,13 +60,19 @@ DType ParseDType(const std::string& name);
 
 // What a foreign array is wanted for.
 enum class Use { kRead, kWrite };
+// How long: within one call, after which its framework goes on on its current stream, or until somebody
+// drops it, on whatever stream that framework works then.
+enum class Life { kCall, kLong };
 
 // A view of any object that speaks DLPack or the buffer protocol, never a copy.
 //   throws  kInvalidArgument  no such object, or (kWrite) one that must not be written: a JAX
 //                             array, a read-only array, a leaf that requires grad, a conjugate or
 //                             negative view
+//           kFailedPrecondition  (an array on a GPU) its framework captures a CUDA graph
+//           and as FromDLPack
 // `keeper` keeps the object alive as long as it lives.
-NDArray ImportForeign(nb::handle object, Use use, const std::shared_ptr<const void>& keeper);
+NDArray ImportForeign(nb::handle object, Use use, Life life,
+                      const std::shared_ptr<const void>& keeper);
 
 // Whether `object` is a jax.Array, which nothing may write into.
 bool IsJax(nb::handle object);

@@ -10,6 +10,7 @@
 #include "gil.h"
 #include "numpy_array.h"
 #include "tkv/dlpack.h"
+#include "tkv/gpu.h"
 
 namespace tkv::python {
 namespace {
@@ -27,12 +28,13 @@ std::string TypeName(nb::handle object) {
   return NameOf(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
 }
 
-enum class Framework : uint8_t { kOther, kNumpy, kMasked, kTorch, kJax };
+enum class Framework : uint8_t { kOther, kNumpy, kMasked, kTorch, kJax, kCupy };
 
 Framework FrameworkNamed(const std::string& type) {
   if (type == "numpy.ndarray") return Framework::kNumpy;
   if (type.starts_with("numpy.ma.")) return Framework::kMasked;
   if (type.starts_with("torch.")) return Framework::kTorch;
+  if (type.starts_with("cupy.")) return Framework::kCupy;
   for (const char* const package : {"jaxlib.", "jax.", "jax._src."}) {
     if (type.starts_with(package)) return Framework::kJax;
   }
@@ -102,9 +104,12 @@ class Attribute {
   explicit Attribute(const char* text) : text_(PyUnicode_InternFromString(text)) {}
   // False where `object` has no such attribute.
   bool IsTrueOf(nb::handle object) const { return IsTrue(Get(object)); }
-  bool IsTrueOfCall(nb::handle object) const {
+  bool IsTrueOfCall(nb::handle object) const { return IsTrue(ValueOfCall(object)); }
+  // Invalid, with an error or without, where `object` has no such method or it fails.
+  nb::object ValueOfCall(nb::handle object) const {
     const nb::object method = Get(object);
-    return method.is_valid() && IsTrue(nb::steal(PyObject_CallNoArgs(method.ptr())));
+    if (!method.is_valid()) return {};
+    return nb::steal(PyObject_CallNoArgs(method.ptr()));
   }
 
  private:
@@ -153,6 +158,42 @@ std::string WhyNotShared(nb::handle tensor, const std::string& text) {
   return text.substr(0, text.find("\nException raised from"));  // where in torch says nothing
 }
 
+bool IsOfGpu(DLDevice device) {
+  return device.device_type == kDLCUDA || device.device_type == kDLCUDAManaged;
+}
+
+// The GPU that an object is on; none where it is elsewhere, or does not say.
+std::optional<int32_t> GpuOf(nb::handle object) {
+  static const Attribute device("__dlpack_device__");
+  const nb::object pair = device.ValueOfCall(object);
+  int type = 0, index = 0;
+  if (!pair.is_valid() || PyArg_ParseTuple(pair.ptr(), "ii", &type, &index) == 0) {
+    PyErr_Clear();
+    return {};
+  }
+  if (!IsOfGpu({static_cast<DLDeviceType>(type), index})) return {};
+  return index;
+}
+
+// The stream on which a framework works on a GPU now; none where nobody knows how it says so.
+std::optional<uint64_t> CurrentStreamOf(Framework framework, int32_t gpu) {
+  nb::object handle;
+  try {
+    if (framework == Framework::kTorch) {
+      const nb::object cuda = nb::module_::import_("torch").attr("cuda");
+      handle = cuda.attr("current_stream")(gpu).attr("cuda_stream");
+    } else if (framework == Framework::kCupy) {
+      const nb::object cuda = nb::module_::import_("cupy").attr("cuda");
+      handle = cuda.attr("get_current_stream")(gpu).attr("ptr");
+    }
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) throw;
+  }
+  uint64_t stream = 0;
+  if (!handle.is_valid() || !nb::try_cast(handle, stream)) return {};
+  return stream == 0 ? static_cast<uint64_t>(kLegacyStream) : stream;
+}
+
 // The capsule, from whichever version of the protocol the object speaks.
 nb::object ExportOf(nb::handle object) {
   static PyObject* const version = nb::make_tuple(1, 1).release().ptr();
@@ -162,6 +203,17 @@ nb::object ExportOf(nb::handle object) {
     if (!error.matches(PyExc_TypeError)) throw;
   }
   return object.attr("__dlpack__")();
+}
+
+// The same of an object on a GPU, whose memory is ready for what that stream gets from then on.
+nb::object ExportOf(nb::handle object, uint64_t stream) {
+  try {
+    return object.attr("__dlpack__")(nb::arg("stream") = stream,
+                                     nb::arg("max_version") = nb::make_tuple(1, 1));
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_TypeError)) throw;
+  }
+  return object.attr("__dlpack__")(nb::arg("stream") = stream);
 }
 
 NDArray Consume(const nb::object& capsule, bool legacy_is_read_only) {
@@ -182,17 +234,34 @@ NDArray Consume(const nb::object& capsule, bool legacy_is_read_only) {
              "__dlpack__ gave no DLPack capsule, or one that was used before");
 }
 
-NDArray Consume(const DLPackExchangeAPI* exchange, const nb::object& object) {
+void Delete(DLManagedTensorVersioned* managed) {
+  if (managed != nullptr && managed->deleter != nullptr) managed->deleter(managed);
+}
+
+// None for a tensor on a GPU, of which the framework has to be told the stream.
+std::optional<NDArray> Consume(const DLPackExchangeAPI* exchange, const nb::object& object) {
   DLManagedTensorVersioned* managed = nullptr;
   if (exchange->managed_tensor_from_py_object_no_sync(object.ptr(), &managed) != 0) {
     throw nb::python_error();
   }
   try {
-    return FromDLPack(managed);
+    if (managed == nullptr || !IsOfGpu(managed->dl_tensor.device)) return FromDLPack(managed);
   } catch (...) {
-    if (managed != nullptr && managed->deleter != nullptr) managed->deleter(managed);
+    Delete(managed);
     throw;
   }
+  Delete(managed);
+  return {};
+}
+
+// Nothing of ours may become a part of the graph that the framework captures, so it is asked first.
+NDArray ConsumeFromGpu(const nb::object& object, int32_t gpu, Framework framework, Life life) {
+  const std::optional<uint64_t> current = CurrentStreamOf(framework, gpu);
+  if (current) CheckNotCaptured(gpu, *current);
+  NDArray array = Consume(ExportOf(object, GpuStream(gpu)), framework == Framework::kJax);
+  const bool is_there = array.context().kind == DeviceKind::kGpu;
+  if (is_there && current && life == Life::kCall) array.storage()->SetOwnerStream(*current);
+  return array;
 }
 
 // NumPy's DLPack knows neither the floats of ml_dtypes nor foreign byte orders; the first travel as
@@ -224,14 +293,15 @@ NDArray FromBufferOrRefuse(nb::handle object, Use use) {
                TypeName(object));
   }
   const nb::object array = nb::module_::import_("numpy").attr("asarray")(view);
-  return ImportForeign(array, use, std::make_shared<Keeper>(array));
+  return ImportForeign(array, use, Life::kLong, std::make_shared<Keeper>(array));
 }
 
 }  // namespace
 
 bool IsJax(nb::handle object) { return TypeOf(object).framework == Framework::kJax; }
 
-NDArray ImportForeign(nb::handle object, Use use, const std::shared_ptr<const void>& keeper) {
+NDArray ImportForeign(nb::handle object, Use use, Life life,
+                      const std::shared_ptr<const void>& keeper) {
   const ArrayType type = TypeOf(object);
   const Framework framework = type.framework;
   if (framework == Framework::kNumpy) {
@@ -252,7 +322,10 @@ NDArray ImportForeign(nb::handle object, Use use, const std::shared_ptr<const vo
   try {
     nb::object source = nb::borrow(object);
     if (framework == Framework::kTorch) source = CheckedTensor(source, use);
-    if (type.exchange != nullptr) return Consume(type.exchange, source);
+    if (type.exchange != nullptr) {
+      if (auto array = Consume(type.exchange, source)) return *std::move(array);
+    }
+    if (const auto gpu = GpuOf(source)) return ConsumeFromGpu(source, *gpu, framework, life);
     return Consume(ExportOf(source), is_jax);
   } catch (nb::python_error& error) {
     if (framework == Framework::kNumpy) {

@@ -205,11 +205,21 @@ class Elements(_core.Array):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> CapsuleType:
-        """Export by DLPack; the consumer shares the memory. UnimplementedError for an array on a GPU."""
-        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+        """Export by DLPack; the consumer shares the memory.
+
+        Of an array on a GPU `stream` is where the consumer goes on, after what is under way: 1 or None for CUDA's legacy
+        default stream, 2 for that of each thread, a larger number for a CUstream; -1 waits for nothing. With
+        ``dl_device=(1, 0)`` it is a copy on the host. FailedPreconditionError: the stream is captured into a graph.
+        """
+        here = self.__dlpack_device__()
+        wanted = here if dl_device is None else tuple(dl_device)
+        if wanted != here and (wanted != (1, 0) or copy is False):
             raise BufferError(f"the array is on {self.context}, device {dl_device} was asked for")
-        source = self._copy() if copy else self
-        return source._capsule(max_version is not None and max_version[0] >= 1)
+        if wanted != here:
+            source = self._on_host()
+        else:
+            source = self._copy() if copy else self
+        return source._capsule(max_version is not None and max_version[0] >= 1, 1 if stream is None else stream)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return DLPack's device: ``(1, 0)`` for host memory, ``(2, i)`` for ``gpu(i)``."""

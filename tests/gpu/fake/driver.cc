@@ -102,12 +102,15 @@ Number Call(Needs needs, Body body) {
   return body(machine);
 }
 
+enum class Whose { kCurrent, kAny };  // whose streams a function takes
+
 // The stream's handle becomes the stream.
-template <typename Body>
+template <Whose whose = Whose::kCurrent, typename Body>
 Number OnStream(Stream*& stream, Body body) {
   return Call(Needs::kContext, [&](Machine& machine) {
     stream = machine.StreamOf(stream, contexts.back());
-    if (stream->device != contexts.back()->number) return kInvalidHandle;
+    const bool is_current = stream->device == contexts.back()->number;
+    if (whose == Whose::kCurrent && !is_current) return kInvalidHandle;
     if (machine.IsDisturbed(*stream)) {
       machine.Report(-1, {kCaptureUnsupported, "work for a stream that is captured into a graph"});
       return kCaptureUnsupported;
@@ -388,7 +391,7 @@ Number cuStreamDestroy_v2(Stream* stream) {
 }
 
 Number cuStreamWaitEvent(Stream* stream, Event* event, unsigned) {
-  return OnStream(stream, [&](Machine& machine) {
+  return OnStream<Whose::kAny>(stream, [&](Machine& machine) {
     if (++plan.waits == plan.leaves_out) return kSuccess;
     Operation wait;
     wait.name = "wait";

@@ -1,0 +1,187 @@
+"""Another framework on the pretended GPUs of tests/gpu/fake: tensors of float32 that it writes late, on streams of its own.
+
+A process imports this after it has asked TensorKV for a GPU, by which the driver is there and has begun.
+"""
+
+import ctypes
+import math
+
+CUDA = ctypes.CDLL("libcuda.so.1")
+GPU = 2  # DLPack's number of a CUDA device
+NOT_READY = 600
+
+
+def call(name, *arguments):
+    result = getattr(CUDA, name)(*arguments)
+    assert result == 0, f"{name} returns {result}"
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", _DELETER),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    ]
+
+
+class Framework:
+    """A framework that works on one stream of one device."""
+
+    def __init__(self, index=0, stream=None):
+        self.index = index
+        self._context = ctypes.c_void_p()
+        call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), index)
+        if stream is None:
+            made = ctypes.c_void_p()
+            self._call("cuStreamCreateWithPriority", ctypes.byref(made), 1, 0)
+            stream = made.value
+        self.stream = stream
+        self._end = self._event()
+        self._writes = False  # and has not waited for it
+
+    def _call(self, name, *arguments):
+        """Call with the context of the device, which is current no longer than that."""
+        call("cuCtxPushCurrent_v2", self._context)
+        try:
+            call(name, *arguments)
+        finally:
+            call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    def _event(self):
+        event = ctypes.c_void_p()
+        self._call("cuEventCreate", ctypes.byref(event), 2)
+        return event
+
+    def let_wait(self, stream):
+        """Have a stream wait for all that this framework's stream has got."""
+        event = self._event()
+        self._call("cuEventRecord", event, ctypes.c_void_p(self.stream))
+        self._call("cuStreamWaitEvent", ctypes.c_void_p(stream), event, 0)
+        self._call("cuEventDestroy_v2", event)
+
+    def allocate(self, count):
+        address = ctypes.c_uint64()
+        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(4 * count))
+        return address.value
+
+    def _pinned(self, count):
+        data = ctypes.c_void_p()
+        self._call("cuMemHostAlloc", ctypes.byref(data), ctypes.c_size_t(4 * count), 1)
+        return data, (ctypes.c_float * count).from_address(data.value)
+
+    def write(self, address, values):
+        """Write in the order of the stream, which may be late."""
+        data, floats = self._pinned(len(values))
+        floats[:] = values
+        self._writes = True
+        self._call(
+            "cuMemcpyHtoDAsync_v2", ctypes.c_uint64(address), data, ctypes.c_size_t(4 * len(values)), self.stream_arg
+        )
+
+    def read(self, address, count):
+        """Return what the memory has when the stream comes to it; nothing else is waited for."""
+        data, floats = self._pinned(count)
+        self._call("cuMemcpyDtoHAsync_v2", data, ctypes.c_uint64(address), ctypes.c_size_t(4 * count), self.stream_arg)
+        self._wait()
+        return list(floats)
+
+    def _wait(self):
+        self._call("cuEventRecord", self._end, self.stream_arg)
+        self._writes = False
+        call("cuCtxPushCurrent_v2", self._context)
+        while (result := CUDA.cuEventQuery(self._end)) == NOT_READY:
+            pass
+        call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+        assert result == 0
+
+    def free(self, address):
+        """Free memory that nothing of the framework uses; where somebody else does, the driver finds it."""
+        if self._writes:
+            self._wait()
+        self._call("cuMemFree_v2", ctypes.c_uint64(address))
+
+    @property
+    def stream_arg(self):
+        return ctypes.c_void_p(self.stream)
+
+
+class Tensor:
+    """A tensor that frees its memory when nobody has it any more."""
+
+    def __init__(self, framework, values, shape=None, strides=None):
+        self.framework = framework
+        self.count = len(values)
+        self.address = framework.allocate(self.count)
+        self.shape = shape or (self.count,)
+        self.strides = strides
+        self.exports = {}  # by address, what their consumers have not let go
+        self.asked = []  # the streams that consumers have given
+        self.says = GPU, framework.index
+        self.write(values)
+
+    def write(self, values):
+        self.framework.write(self.address, values)
+
+    def read(self):
+        return self.framework.read(self.address, self.count)
+
+    def __dlpack_device__(self):
+        return self.says
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        if self.says[0] == GPU:
+            assert type(stream) is int and stream > 2 and max_version >= (1, 0)
+            self.asked.append(stream)
+            self.framework.let_wait(stream)
+        managed = _Managed(1, 1, None, _DELETER(self._let_go), 0)
+        rank = len(self.shape)
+        extents, steps = (ctypes.c_int64 * rank)(*self.shape), (ctypes.c_int64 * rank)(*(self.strides or self.shape))
+        strides = steps if self.strides else None
+        managed.tensor = _Tensor(self.address, *self.says, rank, 2, 32, 1, extents, strides, 0)
+        self.exports[ctypes.addressof(managed)] = managed, extents, steps, self
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(managed), b"dltensor_versioned", None)
+
+    def _let_go(self, managed):
+        del self.exports[managed]
+
+    def __del__(self):
+        self.framework.free(self.address)
+
+
+class Received:
+    """What a framework gets of an array: the address that DLPack gives it."""
+
+    def __init__(self, framework, array, stream="own", **options):
+        stream = framework.stream if stream == "own" else stream
+        self.framework = framework
+        self.capsule = array.__dlpack__(stream=stream, max_version=(1, 1), **options)
+        get = ctypes.pythonapi.PyCapsule_GetPointer
+        get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        self.tensor = _Managed.from_address(get(self.capsule, b"dltensor_versioned")).tensor
+        self.count = math.prod(self.tensor.shape[: self.tensor.ndim])
+
+    def read(self):
+        return self.framework.read(self.tensor.data, self.count)

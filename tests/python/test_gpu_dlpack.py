@@ -1,0 +1,224 @@
+"""Arrays on GPUs and tensors of other frameworks in the same memory, on the pretended driver."""
+
+import pathlib
+import textwrap
+
+import pytest
+from test_gpu import run
+
+HEAD = f"""
+import ctypes, gc, sys, types, weakref
+sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
+import numpy as np, pytest
+import tensorkv as mx
+assert mx.num_gpus() == 4
+import gpu_framework
+from gpu_framework import CUDA, Framework, Received, Tensor
+
+ONE_TO_FIVE = [1.0, 2.0, 3.0, 4.0, 5.0]
+
+def orders(count):
+    for seed in range(count):
+        CUDA.fake_seed(ctypes.c_uint64(seed))
+        yield seed
+
+def known_framework(name):
+    "A module and its class of tensors, which say what the current stream is as PyTorch and CuPy do."
+    module = types.ModuleType(name)
+    current = {{}}
+    if name == "torch":
+        module.cuda = types.SimpleNamespace(
+            current_stream=lambda i: types.SimpleNamespace(cuda_stream=current[i]))
+    else:
+        module.cuda = types.SimpleNamespace(
+            get_current_stream=lambda i: types.SimpleNamespace(ptr=current[i]))
+    sys.modules[name] = module
+    kind = type("Tensor", (Tensor,), {{"__module__": name}})
+    def tensor(framework, *arguments):
+        current[framework.index] = framework.stream
+        return kind(framework, *arguments)
+    return tensor
+"""
+
+
+def program(text, **variables):
+    return run("-c", HEAD + textwrap.dedent(text), **variables)
+
+
+# --------------------------------------------------------------------------------------------------------------- import
+
+
+def test_what_a_framework_writes_late_is_read():
+    program("""
+        for seed in orders(200):
+            t = Tensor(Framework(seed % 4), ONE_TO_FIVE)
+            a = mx.nd.from_dlpack(t)
+            assert a.context == mx.gpu(seed % 4) and a.data_ptr == t.address
+            assert (a + 1).asnumpy().tolist() == [2, 3, 4, 5, 6] and a.asnumpy().tolist() == ONE_TO_FIVE
+            a += 1  # the framework goes on without a wait of its own
+            assert t.read() == [2, 3, 4, 5, 6]
+    """)
+
+
+def test_stores_of_one_process_take_tensors_as_values_and_outputs():
+    program("""
+        for seed in orders(50):
+            kv = mx.kv.create("device" if seed % 2 else "local")
+            frameworks = [Framework(seed % 4), Framework((seed + 1) % 4)]
+            values = [Tensor(f, ONE_TO_FIVE) for f in frameworks]
+            outs = [Tensor(f, [0.0] * 5) for f in frameworks]
+            kv.init("a", values[0])
+            kv.push("a", values)
+            kv.pull("a", out=outs)
+            assert [out.read() for out in outs] == [[2, 4, 6, 8, 10]] * 2
+            kv.pushpull("a", values, out=values)
+            assert values[1].read() == [2, 4, 6, 8, 10]
+            assert not any(t.exports for t in values + outs)
+    """)
+
+
+@pytest.mark.parametrize("name", ["torch", "cupy"])
+def test_the_current_stream_of_a_framework_waits_and_the_host_does_not(name):
+    program(f"""
+        tensor = known_framework({name!r})
+        for seed in orders(50):
+            kv = mx.kv.create("local")
+            kv.init("a", mx.nd.array(ONE_TO_FIVE))
+            t = tensor(Framework(seed % 4), [0.0] * 5)
+            kv.pull("a", out=t)
+            CUDA.fake_stop(1)  # a host that waited now would never go on
+            kv.pull("a", out=t)
+            CUDA.fake_stop(0)
+            assert t.read() == ONE_TO_FIVE
+            kv.push("a", t)
+            t.write([7.0] * 5)
+            assert kv.pull("a").asnumpy().tolist() == ONE_TO_FIVE
+    """)
+
+
+def test_a_wait_that_is_left_out_is_a_race():
+    with pytest.raises(AssertionError, match="race"):
+        program("""
+            t = known_framework("torch")(Framework(0), ONE_TO_FIVE)
+            CUDA.fake_leave_out(1)
+            mx.nd.array(t).asnumpy()
+        """)
+
+
+def test_a_tensor_lives_as_long_as_a_gpu_uses_it():
+    program("""
+        tensor = known_framework("torch")
+        kv = mx.kv.create("local")
+        kv.init("a", mx.nd.array(ONE_TO_FIVE))
+        for seed in orders(50):
+            t = tensor(Framework(0), [0.0] * 5)
+            seen = weakref.ref(t)
+            kv.pull("a", out=t)
+            del t
+            mx.nd.waitall()
+            gc.collect()
+            assert seen() is None
+    """)
+
+
+def test_a_tensor_that_is_not_where_it_says_is_refused():
+    program("""
+        t = Tensor(Framework(2), ONE_TO_FIVE)
+        t.says = 2, 1
+        kv = mx.kv.create("local")
+        kv.init("a", mx.nd.zeros((5,)))
+        with pytest.raises(mx.errors.InvalidArgumentError) as refused:
+            kv.push("a", t)
+        assert str(refused.value) == "push 'a': array: its memory is that of gpu(2), and not of gpu(1)"
+        t.says = 2, 7
+        with pytest.raises(mx.errors.InvalidArgumentError, match="this machine has 4 GPUs"):
+            mx.nd.from_dlpack(t)
+        t.says = 10, 0
+        with pytest.raises(mx.errors.UnimplementedError, match="device type 10 is not supported; cpu and cuda are"):
+            mx.nd.from_dlpack(t)
+        assert kv.pull("a").asnumpy().max() == 0
+    """)
+
+
+def test_rows_at_one_distance_are_shared_and_other_strides_refused():
+    program("""
+        f = Framework(1)
+        t = Tensor(f, [float(i) for i in range(12)], (3, 2), (4, 1))
+        a = mx.nd.from_dlpack(t)
+        assert a.asnumpy().tolist() == [[0, 1], [4, 5], [8, 9]] and not a.contiguous
+        a *= 10
+        a[1] = 7
+        assert t.read() == [0, 10, 2, 3, 7, 7, 6, 7, 80, 90, 10, 11]
+        with pytest.raises(mx.errors.UnimplementedError, match=r"strides \\(1, 3\\) of shape \\(3, 4\\) on gpu\\(1\\)"):
+            mx.nd.from_dlpack(Tensor(f, [0.0] * 12, (3, 4), (1, 3)))
+    """)
+
+
+# --------------------------------------------------------------------------------------------------------------- export
+
+
+def test_a_consumer_reads_what_was_written_before():
+    program("""
+        for seed in orders(100):
+            index = seed % 4
+            f = Framework(index, [1, 2, None][seed % 3])
+            a = mx.nd.array(ONE_TO_FIVE, mx.gpu(index)) + 1
+            got = Received(f, a, None if seed % 3 == 0 else "own")
+            assert (got.tensor.device_type, got.tensor.device_id) == (2, index) == a.__dlpack_device__()
+            assert got.read() == [2, 3, 4, 5, 6]
+            a += 1
+            assert got.read() == [3, 4, 5, 6, 7]
+            copied = Received(f, a, copy=True)
+            assert copied.read() == got.read() and copied.tensor.data != got.tensor.data == a.data_ptr
+    """)
+
+
+def test_the_host_gets_a_copy():
+    program("""
+        a = mx.nd.array(ONE_TO_FIVE, mx.gpu(1))
+        class OnHost:
+            def __dlpack__(self, **_):
+                return a.__dlpack__(dl_device=(1, 0), max_version=(1, 0))
+            def __dlpack_device__(self):
+                return 1, 0
+        seen = np.from_dlpack(OnHost())
+        a[:] = 0
+        assert seen.tolist() == ONE_TO_FIVE
+        for device, copy in (((1, 0), False), ((2, 0), None), ((2, 0), True)):
+            with pytest.raises(BufferError, match=r"on gpu\\(1\\)"):
+                a.__dlpack__(dl_device=device, copy=copy)
+        with pytest.raises(BufferError):
+            mx.nd.ones((2,)).__dlpack__(dl_device=(2, 0))
+    """)
+
+
+def test_streams_that_are_none_are_refused():
+    program("""
+        a = mx.nd.array(ONE_TO_FIVE, mx.gpu(1))
+        for stream in (0, -2):
+            with pytest.raises(mx.errors.InvalidArgumentError, match="1 is the legacy default stream"):
+                a.__dlpack__(stream=stream)
+        with pytest.raises(TypeError):
+            a.__dlpack__(stream="1")
+        assert a.asnumpy().tolist() == ONE_TO_FIVE
+    """)
+
+
+def test_a_framework_that_captures_a_graph_is_refused():
+    program("""
+        f = Framework(1)
+        t = known_framework("torch")(f, ONE_TO_FIVE)
+        a = mx.nd.array(ONE_TO_FIVE, mx.gpu(1))
+        kv = mx.kv.create("local")
+        kv.init("a", mx.nd.zeros((5,)))
+        CUDA.fake_capture(f.stream_arg, 1)
+        for use in (
+            lambda: mx.nd.from_dlpack(t), lambda: kv.push("a", t), lambda: kv.pull("a", out=t), lambda: Received(f, a)
+        ):
+            with pytest.raises(mx.errors.FailedPreconditionError, match="captured into a CUDA graph"):
+                use()
+        assert not t.asked, "nothing of ours becomes a part of the graph"
+        CUDA.fake_capture(f.stream_arg, 0)
+        kv.push("a", t)
+        assert kv.pull("a").asnumpy().tolist() == Received(f, a).read() == ONE_TO_FIVE
+    """)
