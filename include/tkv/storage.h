@@ -70,6 +70,7 @@ class TKV_API Storage final {
   Memory memory() const noexcept { return memory_; }
   size_t bytes() const noexcept { return bytes_; }
   bool read_only() const noexcept { return read_only_; }
+  bool is_own() const noexcept { return owned_; }  // allocated here, not adopted
 
   // Exported to somebody who does not know the hazards (DLPack, buffer): waits as a reader or a
   // writer of this library would, and from then on every operation on the storage completes before

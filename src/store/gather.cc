@@ -13,9 +13,12 @@ Device* HomeOf(const Claim& claim, size_t group) {
   return &Device::Get(entry.value.storage()->memory().index);
 }
 
+// Memory that others have allocated may be of a kind that peers do not reach, whatever their devices do.
 bool Reaches(Device* home, const NDArray& array) {
-  return IsOfDevice(array) && array.contiguous() &&
-         home->Reaches(&Device::Get(array.storage()->memory().index));
+  if (!IsOfDevice(array) || !array.contiguous()) return false;
+  const int32_t index = array.storage()->memory().index;
+  if (index == home->index()) return true;
+  return array.storage()->is_own() && home->Reaches(&Device::Get(index));
 }
 
 // Memory with the elements of a value one behind the other: of the host, or that a GPU reaches.
@@ -29,7 +32,7 @@ const void* PackedOnHost(const NDArray& value, std::chrono::nanoseconds patience
 
 const void* PackedFor(Device* home, const NDArray& value, size_t group, Sources* sources) {
   const bool reaches = Reaches(home, value);
-  const NDArray there = reaches ? value : value.WithContext(Context::Gpu(home->index()));
+  const NDArray there = reaches ? value : value.WithContext(Context::Gpu(home->index())).Packed();
   return sources->lent.emplace_back(Lent{group, there}).array.data();
 }
 
