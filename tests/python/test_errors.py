@@ -58,7 +58,6 @@ def rows(data, indices, shape):
 CASES = [
     lambda: mx.kv.create("loca"),
     lambda: mx.kv.create("dist_sync"),
-    lambda: mx.kv.create("nccl"),
     lambda: mx.kv.create(5),
     lambda: mx.kv.create("local", threads=-1),
     lambda: mx.kv.create("local", patience_ms=0),

@@ -322,9 +322,6 @@ def test_create_never_guesses():
     assert mx.kv.create().type == "local"
     with pytest.raises(mx.errors.InvalidArgumentError, match="create 'loca': no such type; there are local"):
         mx.kv.create("loca")
-    for name in ("nccl",):
-        with pytest.raises(mx.errors.UnimplementedError, match=name):
-            mx.kv.create(name)
     with pytest.raises(TypeError):
         mx.kv.create(5)
     with pytest.raises(mx.errors.InvalidArgumentError):

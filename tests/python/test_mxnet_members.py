@@ -153,12 +153,15 @@ class TestMembers:
             kv.push("w", mx.nd.ones((2,)) * 2)
             assert kv.pull("w").asnumpy().tolist() == [2, 2] and kv.type == name.lower()
 
-    @pytest.mark.parametrize(
-        ("name", "use"), [("horovod", "'dist_sync'"), ("byteps", "'dist_sync'"), ("nccl", "'device' sums on the host")]
-    )
+    @pytest.mark.parametrize(("name", "use"), [("horovod", "'dist_sync'"), ("byteps", "'dist_sync'")])
     def test_stores_of_others_say_what_to_use(self, name, use):
         with pytest.raises(mx.errors.UnimplementedError, match=f"create '{name}'.*{use}"):
             mx.kv.create(name)
+
+    @pytest.mark.skipif(mx.num_gpus() > 0, reason="here it is a store")
+    def test_a_store_of_gpus_says_what_to_use_without_one(self):
+        with pytest.raises(mx.errors.UnimplementedError, match="create 'nccl'.*'device' sums on the host"):
+            mx.kv.create("nccl")
 
     def test_registries_and_the_server(self):
         assert mx.kv.KVStore.kv_registry is mx.kv.KVStoreBase.kv_registry
