@@ -1,6 +1,7 @@
 #include "tkv/dlpack.h"
 
 #include <array>
+#include <cstdint>
 #include <utility>
 
 #include "base/format.h"
@@ -72,7 +73,13 @@ NDArray Import(const DLTensor& tensor, bool read_only, std::shared_ptr<const voi
   std::span<const int64_t> strides;
   if (tensor.strides != nullptr) strides = {tensor.strides, rank};
   char* data = static_cast<char*>(tensor.data);
-  if (data != nullptr) data += tensor.byte_offset;
+  if (data != nullptr) {
+    if (tensor.byte_offset > UINTPTR_MAX - reinterpret_cast<uintptr_t>(data)) {
+      throw Fail(Code::kInvalidArgument, "dlpack: a byte offset of {}, beyond all memory",
+                 tensor.byte_offset);
+    }
+    data += tensor.byte_offset;
+  }
   return NDArray::Wrap(data, shape, FromDLType(tensor.dtype), FromDLDevice(tensor.device),
                        read_only, std::move(owner), strides);
 }

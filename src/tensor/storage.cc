@@ -340,10 +340,19 @@ bool Storage::LetOthersWait(Pending* operation) {
 }
 
 void WaitAll(std::chrono::nanoseconds patience) {
+  std::optional<Error> lost;  // that of a device does not keep from waiting for others
   for (const auto& weak : AllOperations().Take()) {
-    if (const auto operation = weak.lock()) operation->Wait(patience);
+    const auto operation = weak.lock();
+    if (operation == nullptr) continue;
+    try {
+      operation->Wait(patience);
+    } catch (const Error& error) {
+      if (error.code() != Code::kUnavailable) throw;
+      if (!lost) lost = error;
+    }
   }
   AllOperations().TakeFree();
+  if (lost) throw Error(*lost);
 }
 
 }  // namespace tkv

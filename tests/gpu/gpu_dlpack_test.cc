@@ -152,6 +152,12 @@ struct Tensor {
                          .byte_offset = 0};
   }
 
+  // Its deleter is not called later.
+  ~Tensor() {
+    FAKE(fake_stop)(0);
+    FailureOf([] { WaitAll(); });
+  }
+
   // As `__dlpack__(stream=GpuStream(i))` and a consumer of Python.
   NDArray Import() {
     framework.LetWait(GpuStream(framework.index()));
