@@ -95,8 +95,10 @@ Stream::Stream(Device* device) : device_(*device), is_own_(true) {
   device_.Do("create a stream", device_.driver().StreamCreate, &handle_, cuda::kNonBlocking, 0);
 }
 
-Stream::Stream(Device* device, cuda::StreamHandle handle)
-    : device_(*device), is_own_(false), handle_(handle) {}
+Stream::Stream(Device* device, uint64_t stream)
+    : device_(*device),
+      is_own_(false),
+      handle_(reinterpret_cast<cuda::StreamHandle>(stream)) {}  // NOLINT(performance-no-int-to-ptr)
 
 Stream::~Stream() {
   if (is_own_) device_.Call(device_.driver().StreamDestroy, handle_);
@@ -243,8 +245,7 @@ uint64_t GpuStream(int32_t index) {
 }
 
 void CheckNotCaptured(int32_t index, uint64_t stream) {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): as other libraries give it
-  Stream(&Device::Get(index), reinterpret_cast<cuda::StreamHandle>(stream)).CheckNotCaptured();
+  Stream(&Device::Get(index), stream).CheckNotCaptured();
 }
 
 void SetGpuInterrupt(std::function<void()> interrupt) { InterruptSlot() = std::move(interrupt); }

@@ -29,8 +29,8 @@ class Device;
 class Stream final {
  public:
   explicit Stream(Device* device);
-  // A stream of somebody else, who keeps it as long as this is used.
-  Stream(Device* device, cuda::StreamHandle handle);
+  // A stream of somebody else, a CUstream or one of DLPack's numbers, who keeps it as long as this is used.
+  Stream(Device* device, uint64_t stream);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;

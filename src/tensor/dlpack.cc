@@ -118,8 +118,7 @@ void ShareOnDevice(const NDArray& array, Access access, int64_t stream) {
   Device& device = Device::Get(array.context().index);
   device.CheckUsable();
   if (stream == kNoStream) return array.storage()->ShareWithoutWaiting();
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): as DLPack has it
-  Stream consumer(&device, reinterpret_cast<cuda::StreamHandle>(stream));
+  Stream consumer(&device, static_cast<uint64_t>(stream));
   consumer.CheckNotCaptured();
   array.storage()->ShareWith(&consumer, access);
 }

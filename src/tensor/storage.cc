@@ -327,8 +327,7 @@ void Storage::ShareWith(Stream* stream, Access access, std::chrono::nanoseconds 
 }
 
 void Storage::SetOwnerStream(uint64_t stream) {
-  loan_->owner_stream.emplace(&Device::Get(memory_.index),
-                              reinterpret_cast<cuda::StreamHandle>(stream));
+  loan_->owner_stream.emplace(&Device::Get(memory_.index), stream);
 }
 
 bool Storage::has_owner_stream() const noexcept {
