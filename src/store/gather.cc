@@ -1,6 +1,7 @@
 #include "store/gather.h"
 
 #include "device/device.h"
+#include "store/checks.h"
 #include "store/home.h"
 
 namespace tkv {
@@ -63,13 +64,8 @@ void* PlaceFor(Device* home, const NDArray& out, const Entry& entry, size_t item
 
 }  // namespace
 
-Sources Gather(std::span<const PushItem> items, const Claim& claim,
-               std::chrono::nanoseconds patience) {
-  return Gather(items, claim, 0, patience);
-}
-
-Sources Gather(std::span<const PushItem> items, const Claim& claim, size_t before,
-               std::chrono::nanoseconds patience) {
+Sources Gather(std::string_view verb, std::span<const PushItem> items, const Claim& claim,
+               std::chrono::nanoseconds patience, size_t before) {
   Sources sources;
   const size_t* const groups = claim.push_groups.data() + before;
   sources.ends.assign(claim.entries.size(), 0);
@@ -83,17 +79,19 @@ Sources Gather(std::span<const PushItem> items, const Claim& claim, size_t befor
   sources.pointers.resize(total);
   for (size_t i = 0; i < items.size(); ++i) {
     const size_t group = groups[i];
-    Device* const home = HomeOf(claim, group);
-    for (const NDArray* value : items[i].values) {
-      sources.pointers[sources.ends[group]++] = home == nullptr
-                                                    ? PackedOnHost(*value, patience, &sources)
-                                                    : PackedFor(home, *value, group, &sources);
-    }
+    NamingKey(verb, items[i].key, [&] {
+      Device* const home = HomeOf(claim, group);
+      for (const NDArray* value : items[i].values) {
+        sources.pointers[sources.ends[group]++] = home == nullptr
+                                                      ? PackedOnHost(*value, patience, &sources)
+                                                      : PackedFor(home, *value, group, &sources);
+      }
+    });
   }
   return sources;
 }
 
-Outputs Gather(std::span<const PullItem> items, const Claim& claim,
+Outputs Gather(std::string_view verb, std::span<const PullItem> items, const Claim& claim,
                std::chrono::nanoseconds patience) {
   Outputs outputs;
   outputs.outputs.reserve(items.size());
@@ -101,12 +99,14 @@ Outputs Gather(std::span<const PullItem> items, const Claim& claim,
   for (size_t i = 0; i < items.size(); ++i) {
     const size_t group = claim.pull_groups[i];
     const Entry& entry = *claim.entries[group];
-    Device* const home = HomeOf(claim, group);
-    for (const NDArray* out : items[i].outs) {
-      void* const data = home == nullptr ? PlaceOnHost(*out, entry, patience, &outputs)
-                                         : PlaceFor(home, *out, entry, i, patience, &outputs);
-      outputs.outputs.push_back({data, out->dtype()});
-    }
+    NamingKey(verb, items[i].key, [&] {
+      Device* const home = HomeOf(claim, group);
+      for (const NDArray* out : items[i].outs) {
+        void* const data = home == nullptr ? PlaceOnHost(*out, entry, patience, &outputs)
+                                           : PlaceFor(home, *out, entry, i, patience, &outputs);
+        outputs.outputs.push_back({data, out->dtype()});
+      }
+    });
     outputs.ends.push_back(outputs.outputs.size());
   }
   return outputs;

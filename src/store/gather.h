@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -76,14 +77,12 @@ struct Outputs {
 //   items   of the pushes of the claim; their values are where they stay
 //   blocks  until the values can be read, at most the patience
 //   throws  kDeadlineExceeded, and what copies to and from GPUs throw
-Sources Gather(std::span<const PushItem> items, const Claim& claim,
-               std::chrono::nanoseconds patience);
-// The same for a call whose pushes of whole values follow `before` others.
-Sources Gather(std::span<const PushItem> items, const Claim& claim, size_t before,
-               std::chrono::nanoseconds patience);
+//   before  pushes of the claim that are not among the items
+Sources Gather(std::string_view verb, std::span<const PushItem> items, const Claim& claim,
+               std::chrono::nanoseconds patience, size_t before = 0);
 //   items   of the pulls of the claim
 //   blocks  until the outputs can be written, at most the patience
-Outputs Gather(std::span<const PullItem> items, const Claim& claim,
+Outputs Gather(std::string_view verb, std::span<const PullItem> items, const Claim& claim,
                std::chrono::nanoseconds patience);
 
 }  // namespace tkv

@@ -49,8 +49,17 @@ void Homes::Choose(const Wishes& wishes) {
   }
 }
 
+bool Homes::any() {
+  std::lock_guard lock(mutex_);
+  return !bytes_.empty();
+}
+
 void Homes::Place(std::string_view verb, std::span<const PushItem> items,
                   const std::function<bool(const Entry&)>& stays, Claim* claim) {
+  const bool brings_gpus = std::ranges::any_of(items, [](const PushItem& item) {
+    return std::ranges::any_of(item.values, [](const NDArray* v) { return IsOfDevice(*v); });
+  });
+  if (!brings_gpus && !any()) return;
   MovePushed(verb, items, stays, *claim);
   for (const Entry* entry : claim->entries) {
     if (!IsOnGpu(*entry)) continue;

@@ -28,6 +28,8 @@ class Homes final {
   //           and are the same
   void Place(std::string_view verb, std::span<const PushItem> items,
              const std::function<bool(const Entry&)>& stays, Claim* claim);
+  // Whether any key may be at home on a GPU.
+  bool any();
   // Moves all values of a call to the host.
   //   throws  as Place
   void PlaceOnHost(std::string_view verb, Claim* claim);

@@ -2,7 +2,6 @@
 #include "rows/row_file.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -10,10 +9,10 @@
 #include "base/format.h"
 #include "base/memory_error.h"
 #include "base/process.h"
-#include "kernels/kernels.h"
 #include "store/checks.h"
 #include "store/claim.h"
 #include "store/gather.h"
+#include "store/gpu_calls.h"
 #include "store/home.h"
 #include "store/local_compression.h"
 #include "store/local_rows.h"
@@ -22,11 +21,7 @@
 #include "store/overlap.h"
 #include "store/rows_export.h"
 #include "store/snapshots.h"
-#include "store/table_parts.h"
 #include "store/types.h"
-#include "tensor/device_copy.h"
-#include "tkv/ops.h"
-#include "update/gpu_batch.h"
 #include "update/gpu_update.h"
 #include "update/parallel.h"
 #include "update/program_body.h"
@@ -213,8 +208,6 @@ class LocalStore final : public KVStore {
   void AssignMany(std::string_view verb, const Claim& claim, size_t push_count,
                   const Sources& sources, const Outputs* fused_outputs);
   void RunPull(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs);
-  void RunPullOnGpus(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs,
-                     GpuBatches* gpus);
   void RunPullInOrder(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs);
   bool CanFuse(const Claim& claim, std::span<const PushItem> items, std::span<const PullItem> outs,
                const Sources& sources, const Outputs& outputs) const;
@@ -362,7 +355,7 @@ void LocalStore::RunPushRows(std::string_view verb, std::span<const RowsPushItem
   const std::shared_ptr<const Optimizer>& optimizer = claim.updater->optimizer;
   const bool is_lazy =
       optimizer != nullptr && optimizer->lazy() && !NeedsWholeValue(optimizer->program());
-  Sources sources = Gather(whole, claim, items.size(), options_.patience);
+  Sources sources = Gather(verb, whole, claim, options_.patience, items.size());
   sources.bases.resize(claim.entries.size());
   for (size_t g = 0; g < claim.entries.size(); ++g) {
     const Entry& entry = *claim.entries[g];
@@ -509,35 +502,6 @@ static bool Overlap(std::span<const PullItem> items) {
   return check.Conflicts();
 }
 
-static void CheckOnGpus(std::string_view verb, std::span<const PushItem> items,
-                        std::span<const PullItem> outs) {
-  const auto check = [&](const KeyView& key, std::span<const NDArray* const> arrays) {
-    for (const NDArray* array : arrays) {
-      if (IsOfDevice(*array)) continue;
-      throw Fail(Code::kInvalidArgument,
-                 "{} {}: an array on {}; a store 'nccl' takes those on GPUs, 'device' all", verb,
-                 key.ToString(), array->context().ToString());
-    }
-  };
-  for (const PushItem& item : items) check(item.key, item.values);
-  for (const PullItem& item : outs) check(item.key, item.outs);
-}
-
-// Says of an error of a GPU which keys it is about: those of the call whose values are there.
-template <typename F>
-static std::invoke_result_t<F&> NamingGpuKeys(std::string_view verb, const Claim& claim, F f) {
-  if (!claim.has_gpus) return f();
-  try {
-    return f();
-  } catch (const Error& error) {
-    const auto first = std::ranges::find_if(claim.entries, [](auto* e) { return IsOnGpu(*e); });
-    const auto others =
-        std::ranges::count_if(claim.entries, [](auto* e) { return IsOnGpu(*e); }) - 1;
-    throw Fail(error.code(), "{} {}{}: {}", verb, (*first)->key.view().ToString(),
-               others > 0 ? Format(" and {} others", others) : "", error.what());
-  }
-}
-
 // Says of what fails after a push that it counts.
 template <typename F>
 static void AfterPush(std::string_view verb, F f) {
@@ -546,54 +510,6 @@ static void AfterPush(std::string_view verb, F f) {
   } catch (const Error& error) {
     throw Fail(error.code(), "{}; what the call has pushed counts", error.what());
   }
-}
-
-static TileJob PullJob(const Entry& entry, std::span<const TileJob::Output> outputs) {
-  TileJob job;
-  job.dtype = entry.dtype();
-  job.count = static_cast<size_t>(entry.value.size());
-  job.value = entry.value.data();
-  job.outputs = outputs;
-  return job;
-}
-
-static void EnterPull(const Entry& entry, const Outputs& outputs, size_t item, GpuBatch* batch) {
-  batch->Reads(entry.value);
-  for (const Lent& one : outputs.lent) {
-    if (one.of == item) batch->Writes(one.array);
-  }
-}
-
-// All pulls of a call some of whose values are on GPUs: those jobs of it.
-static GpuBatches PullBatches(const Claim& claim, std::span<const PullItem> items,
-                              const Outputs& outputs) {
-  GpuBatches gpus;
-  for (size_t i = 0; i < items.size(); ++i) {
-    const Entry& entry = *claim.entries[claim.pull_groups[i]];
-    if (!IsOnGpu(entry)) continue;
-    GpuBatch& batch = gpus.Of(entry.value);
-    batch.Add(PullJob(entry, outputs.of(i)), {}, 0);
-    batch.Reads(entry.value);
-  }
-  for (const Lent& one : outputs.lent) {
-    gpus.Of(claim.entries[claim.pull_groups[one.of]]->value).Writes(one.array);
-  }
-  gpus.Prepare();
-  return gpus;
-}
-
-// Runs one job where the value of its key is.
-//   enter(batch)  names the arrays that it uses on a GPU
-template <typename Enter>
-static void RunAtHome(const Entry& entry, const TileJob& job, int threads, Enter enter) {
-  if (!IsOnGpu(entry)) return RunJobs({&job, 1}, threads);
-  GpuBatches gpus;
-  GpuBatch& batch = gpus.Of(entry.value);
-  batch.Add(job, {}, 0);
-  enter(&batch);
-  gpus.Prepare();
-  gpus.Enter();
-  gpus.Run(false);
 }
 
 void LocalStore::Run(Verb counted, std::span<const PushItem> items,
@@ -609,10 +525,8 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
   const bool runs_function =
       RunsFunction(verb, claim, {claim.push_groups.data(), claim.push_groups.size()});
   if (has_homes_) PlaceValues(verb, items, &claim);
-  Sources sources =
-      NamingGpuKeys(verb, claim, [&] { return Gather(items, claim, options_.patience); });
-  const Outputs outputs =
-      NamingGpuKeys(verb, claim, [&] { return Gather(outs, claim, options_.patience); });
+  Sources sources = Gather(verb, items, claim, options_.patience);
+  const Outputs outputs = Gather(verb, outs, claim, options_.patience);
   // Keys of outputs alone follow those of pushes.
   const size_t push_count =
       items.empty() ? 0 : *std::max_element(claim.push_groups.begin(), claim.push_groups.end()) + 1;
@@ -637,7 +551,9 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
       outputs.Scatter();
     } else if (is_by_gpus) {
       if (!gpus) gpus = pull_batches();
-      NamingGpuKeys(verb, claim, [&] { RunPullOnGpus(claim, outs, outputs, &*gpus); });
+      NamingGpuKeys(verb, claim, [&] {
+        RunPullOnGpus(claim, outs, outputs, ThreadsFor(options_.threads), &*gpus);
+      });
     } else if (!outs.empty()) {
       RunPull(claim, outs, outputs);
     }
@@ -667,21 +583,6 @@ void LocalStore::SetGradientCompression(const Compression& compression, const st
                type_);
   }
   compression_.Set(compression, keys);
-}
-
-// Of keys of which all are dense and some on GPUs, whose outputs do not overlap.
-//   gpus  as PullBatches makes them
-void LocalStore::RunPullOnGpus(const Claim& claim, std::span<const PullItem> items,
-                               const Outputs& outputs, GpuBatches* gpus) {
-  std::vector<TileJob> jobs;
-  for (size_t i = 0; i < items.size(); ++i) {
-    const Entry& entry = *claim.entries[claim.pull_groups[i]];
-    if (!IsOnGpu(entry)) jobs.push_back(PullJob(entry, outputs.of(i)));
-  }
-  gpus->Enter();
-  RunJobs(jobs, ThreadsFor(options_.threads));
-  gpus->Run(claim.pushed_keys > 0);
-  outputs.Scatter();
 }
 
 // Of keys some of which are kept by rows, each output by itself, so that the later one wins.
@@ -787,23 +688,6 @@ void LocalStore::RunFunction(const Claim& claim, size_t push_count, const Source
 // The state that an optimizer needs for a key which has none of that optimizer, made before anything
 // changes.
 using FreshState = std::optional<UpdateState<NDArray>>;
-
-UpdateState<NDArray> StateOnGpu(const NDArray& value, const Optimizer& optimizer) {
-  const Program& program = optimizer.program();
-  const DType compute = ComputeType(value.dtype());
-  UpdateState<NDArray> made;
-  for (size_t i = 0; i < program.states().size(); ++i) {
-    made.states.push_back(NDArray::Zeros(value.shape(), compute, value.context()));
-  }
-  for (const Program::ScalarState& scalar : program.scalar_states()) {
-    const NDArray state = NDArray::Empty({1}, DType::kF64);
-    *static_cast<double*>(state.HostData()) = scalar.initial;
-    made.states.push_back(state);
-  }
-  if (optimizer.multi_precision() && compute != value.dtype())
-    made.master = ConvertFloat(value, compute);
-  return made;
-}
 
 FreshState StateFor(const Entry& entry, const std::shared_ptr<const Optimizer>& optimizer) {
   if (entry.state_of == optimizer) return std::nullopt;

@@ -1,0 +1,94 @@
+#include "store/gpu_calls.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "tkv/ops.h"
+
+namespace tkv {
+
+void CheckOnGpus(std::string_view verb, std::span<const PushItem> items,
+                 std::span<const PullItem> outs) {
+  const auto check = [&](const KeyView& key, std::span<const NDArray* const> arrays) {
+    for (const NDArray* array : arrays) {
+      if (IsOfDevice(*array)) continue;
+      throw Fail(Code::kInvalidArgument,
+                 "{} {}: an array on {}; a store 'nccl' takes those on GPUs, 'device' all", verb,
+                 key.ToString(), array->context().ToString());
+    }
+  };
+  for (const PushItem& item : items) check(item.key, item.values);
+  for (const PullItem& item : outs) check(item.key, item.outs);
+}
+
+std::string GpuKeysOf(const Claim& claim) {
+  const auto is_on_gpu = [](const Entry* entry) { return IsOnGpu(*entry); };
+  const auto first = std::ranges::find_if(claim.entries, is_on_gpu);
+  const auto more = std::ranges::count_if(claim.entries, is_on_gpu) - 1;
+  return (*first)->key.view().ToString() + (more > 0 ? Format(" and {} more", more) : "");
+}
+
+TileJob PullJob(const Entry& entry, std::span<const TileJob::Output> outputs) {
+  TileJob job;
+  job.dtype = entry.dtype();
+  job.count = static_cast<size_t>(entry.value.size());
+  job.value = entry.value.data();
+  job.outputs = outputs;
+  return job;
+}
+
+void EnterPull(const Entry& entry, const Outputs& outputs, size_t item, GpuBatch* batch) {
+  batch->Reads(entry.value);
+  for (const Lent& one : outputs.lent) {
+    if (one.of == item) batch->Writes(one.array);
+  }
+}
+
+GpuBatches PullBatches(const Claim& claim, std::span<const PullItem> items,
+                       const Outputs& outputs) {
+  GpuBatches gpus;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Entry& entry = *claim.entries[claim.pull_groups[i]];
+    if (!IsOnGpu(entry)) continue;
+    GpuBatch& batch = gpus.Of(entry.value);
+    batch.Add(PullJob(entry, outputs.of(i)), {}, 0);
+    batch.Reads(entry.value);
+  }
+  for (const Lent& one : outputs.lent) {
+    gpus.Of(claim.entries[claim.pull_groups[one.of]]->value).Writes(one.array);
+  }
+  gpus.Prepare();
+  return gpus;
+}
+
+void RunPullOnGpus(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs,
+                   int threads, GpuBatches* gpus) {
+  std::vector<TileJob> jobs;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Entry& entry = *claim.entries[claim.pull_groups[i]];
+    if (!IsOnGpu(entry)) jobs.push_back(PullJob(entry, outputs.of(i)));
+  }
+  gpus->Enter();
+  RunJobs(jobs, threads);
+  gpus->Run(claim.pushed_keys > 0);
+  outputs.Scatter();
+}
+
+UpdateState<NDArray> StateOnGpu(const NDArray& value, const Optimizer& optimizer) {
+  const Program& program = optimizer.program();
+  const DType compute = ComputeType(value.dtype());
+  UpdateState<NDArray> made;
+  for (size_t i = 0; i < program.states().size(); ++i) {
+    made.states.push_back(NDArray::Zeros(value.shape(), compute, value.context()));
+  }
+  for (const Program::ScalarState& scalar : program.scalar_states()) {
+    const NDArray state = NDArray::Empty({1}, DType::kF64);
+    *static_cast<double*>(state.HostData()) = scalar.initial;
+    made.states.push_back(state);
+  }
+  if (optimizer.multi_precision() && compute != value.dtype())
+    made.master = ConvertFloat(value, compute);
+  return made;
+}
+
+}  // namespace tkv
