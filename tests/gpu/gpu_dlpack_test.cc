@@ -607,14 +607,24 @@ TEST_F(SharedMemory, OfHostileTensorsIsRefusedOrWithinItsBounds) {
 }
 
 // --------------------------------------------------------------------------------------- failures
-TEST_F(SharedMemory, IsItsOwnersAfterACallThatFails) {
-  int32_t index = NextIndex();
-  const auto is_usable = [&] {
-    return FailureOf([&] { CheckUsable(Context::Gpu(index)); }).code != Code::kUnavailable;
-  };
-  const int calls = test::ForEachCall(test::kOperatingSystem, [&](int k) {
+bool IsUsable(int32_t gpu) {
+  return FailureOf([&] { CheckUsable(Context::Gpu(gpu)); }).code != Code::kUnavailable;
+}
+
+// Calls f(k, gpu), which lets the k-th call of the driver fail, for each k until it needs fewer; on a GPU that
+// was not lost before.  Returns how many it needs.
+template <typename F>
+int ForEachCall(F f) {
+  int32_t gpu = NextIndex();
+  return test::ForEachCall(test::kOperatingSystem, [&](int k) {
     FAKE(fake_fail)(0, 0);
-    if (!is_usable()) index = NextIndex();
+    if (!IsUsable(gpu)) gpu = NextIndex();
+    f(k, gpu);
+  });
+}
+
+TEST_F(SharedMemory, IsItsOwnersAfterACallThatFails) {
+  const int calls = ForEachCall([](int k, int32_t index) {
     Framework framework(index);
     Tensor tensor(&framework);
     framework.Write(tensor.address, Counting());
@@ -624,7 +634,7 @@ TEST_F(SharedMemory, IsItsOwnersAfterACallThatFails) {
     FAKE(fake_fail)(0, 0);
     ReleaseOwners();
     EXPECT_EQ(tensor.deleted, failure.code ? 0 : 1) << "call " << k << ": " << failure.message;
-    if (is_usable()) {
+    if (IsUsable(index)) {
       EXPECT_EQ(framework.Read(tensor.address), Counting());
     }
   });
@@ -632,13 +642,7 @@ TEST_F(SharedMemory, IsItsOwnersAfterACallThatFails) {
 }
 
 TEST_F(SharedMemory, IsAsItWasAfterACallThatFails) {
-  int32_t index = NextIndex();
-  const auto is_usable = [&] {
-    return FailureOf([&] { CheckUsable(Context::Gpu(index)); }).code != Code::kUnavailable;
-  };
-  const int calls = test::ForEachCall(test::kOperatingSystem, [&](int k) {
-    FAKE(fake_fail)(0, 0);
-    if (!is_usable()) index = NextIndex();
+  const int calls = ForEachCall([](int k, int32_t index) {
     Framework framework(index);
     Tensor tensor(&framework);
     framework.Write(tensor.address, Counting());
@@ -647,7 +651,7 @@ TEST_F(SharedMemory, IsAsItWasAfterACallThatFails) {
     FAKE(fake_fail)(k, test::kOperatingSystem);
     const auto failure = FailureOf([&] { BinaryInto(BinaryOp::kAdd, view, 1, view); });
     FAKE(fake_fail)(0, 0);
-    if (!is_usable()) return;
+    if (!IsUsable(index)) return;
     const Values after = framework.Read(tensor.address);
     EXPECT_EQ(after[6], 7) << "between the rows";
     EXPECT_EQ(after[13], failure.code ? 14 : 15) << "call " << k << ": " << failure.message;
@@ -656,10 +660,7 @@ TEST_F(SharedMemory, IsAsItWasAfterACallThatFails) {
 }
 
 TEST_F(SharedMemory, IsNotExportedByACallThatFails) {
-  int32_t index = NextIndex();
-  const int calls = test::ForEachCall(test::kOperatingSystem, [&](int k) {
-    FAKE(fake_fail)(0, 0);
-    if (FailureOf([&] { CheckUsable(Context::Gpu(index)); }).code) index = NextIndex();
+  const int calls = ForEachCall([](int k, int32_t index) {
     Framework consumer(index);
     const NDArray array = Floats(Counting()).WithContext(Context::Gpu(index));
     FAKE(fake_fail)(k, test::kOperatingSystem);

@@ -158,8 +158,9 @@ class TestMembers:
         with pytest.raises(mx.errors.UnimplementedError, match=f"create '{name}'.*{use}"):
             mx.kv.create(name)
 
-    @pytest.mark.skipif(mx.num_gpus() > 0, reason="here it is a store")
     def test_a_store_of_gpus_says_what_to_use_without_one(self):
+        if mx.num_gpus() > 0:
+            pytest.skip("here it is a store")
         with pytest.raises(mx.errors.UnimplementedError, match="create 'nccl'.*'device' sums on the host"):
             mx.kv.create("nccl")
 
