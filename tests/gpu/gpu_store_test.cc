@@ -403,8 +403,9 @@ TEST_F(GpuStores, AreAsTheyWereAfterACallThatFails) {
       FAKE(fake_fail)(0, 0);
       const auto store = KVStore::Create("device");
       store->Init("a", Floats({1, 2, 3}));
-      store->Init("b", Floats({1, 2, 3}));
+      store->Init("b", Full({3}, 1, DType::kF64));  // needs a launch of its own
       const NDArray grad = Full({3}, 1, DType::kF32, Context::Gpu(gpu));
+      const NDArray wide = Full({3}, 1, DType::kF64, Context::Gpu(gpu));
       const NDArray out = Full({3}, 7, DType::kF32, Context::Gpu(gpu));
       store->SetOptimizer(Optimizer::Create("adam", {{"learning_rate", 0.5}}));
       if (k % 2 == 0) store->Push("a", grad);
@@ -412,9 +413,10 @@ TEST_F(GpuStores, AreAsTheyWereAfterACallThatFails) {
       const auto round = store->Round("a");
       const NDArray* const grads[] = {&grad};
       const NDArray* const outs[] = {&out};
-      const PushItem pushed[] = {{"a", grads}, {"b", grads}};
+      const NDArray* const wide_grads[] = {&wide};
+      const PushItem pushed[] = {{"a", grads}, {"b", wide_grads}};
       const PullItem pulled[] = {{"a", outs}};
-      WaitAll();
+      FailureOf([] { WaitAll(); });  // of those that are lost
       FAKE(fake_fail)(k, test::kOperatingSystem);
       const auto failure =
           FailureOf([&] { pulls ? store->PushPull(pushed, pulled) : store->Push(pushed); });
