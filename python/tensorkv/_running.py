@@ -107,6 +107,15 @@ class Plan(NamedTuple):
 _GOES_ON = {("momentum", "sgd"), ("nag", "sgd")}
 
 
+def _rounds_of(store: KVStore) -> dict[Any, int]:
+    """Return the rounds of all keys; another thread may delete some meanwhile."""
+    rounds: dict[Any, int] = {}
+    for key in store.keys():
+        with contextlib.suppress(KeyNotFoundError):
+            rounds[key] = store.round(key)
+    return rounds
+
+
 class Running:
     """One optimizer in one store, which holds this object as long as it runs the optimizer."""
 
@@ -137,11 +146,7 @@ class Running:
         self._pushes = 0  # what `pushes` has found last
         # Rounds of keys that are no updates of this optimizer. A later life has its optimizer from the one before.
         self._rounds_before: dict[Any, int] = (
-            before._rounds_before
-            if before
-            else {}
-            if store.rejoined or key is not None
-            else {key: store.round(key) for key in store.keys()}
+            before._rounds_before if before else {} if store.rejoined or key is not None else _rounds_of(store)
         )
         self.factors: dict[Any, tuple[Any, Any]] = {}
         self.schedule: tuple[Any, ...] = ()
