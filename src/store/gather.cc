@@ -1,7 +1,6 @@
 #include "store/gather.h"
 
 #include "device/device.h"
-#include "store/checks.h"
 #include "store/home.h"
 
 namespace tkv {

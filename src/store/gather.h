@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/small_vector.h"
+#include "store/checks.h"
 #include "store/claim.h"
 #include "tkv/kvstore.h"
 #include "tkv/ndarray.h"
@@ -53,7 +54,9 @@ struct Outputs {
     const NDArray* out;
     size_t output;  // number in `outputs`
 
-    void Scatter() const { out->CopyFrom(packed ? packed : entry->value); }
+    void Scatter(std::string_view verb) const {
+      NamingKey(verb, entry->key.view(), [&] { out->CopyFrom(packed ? packed : entry->value); });
+    }
   };
   std::vector<Lent> lent;          // of items whose values are at home on GPUs
   std::vector<StandIn> stand_ins;  // in the order of their outputs
@@ -64,12 +67,13 @@ struct Outputs {
   std::span<const TileJob::Output> of(size_t item) const {
     return {outputs.data() + begin_of(item), ends[item] - begin_of(item)};
   }
-  void Scatter() const {
-    for (const StandIn& one : stand_ins) one.Scatter();
+  //   throws  what copies to and from GPUs throw
+  void Scatter(std::string_view verb) const {
+    for (const StandIn& one : stand_ins) one.Scatter(verb);
   }
-  void Scatter(size_t output) const {
+  void Scatter(std::string_view verb, size_t output) const {
     for (const StandIn& one : stand_ins) {
-      if (one.output == output) one.Scatter();
+      if (one.output == output) one.Scatter(verb);
     }
   }
 };

@@ -1,6 +1,5 @@
 #include "store/gpu_calls.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "tkv/ops.h"
@@ -21,13 +20,6 @@ void CheckOnGpus(std::string_view verb, std::span<const PushItem> items,
   for (const PullItem& item : outs) check(item.key, item.outs);
 }
 
-std::string GpuKeysOf(const Claim& claim) {
-  const auto is_on_gpu = [](const Entry* entry) { return IsOnGpu(*entry); };
-  const auto first = std::ranges::find_if(claim.entries, is_on_gpu);
-  const auto more = std::ranges::count_if(claim.entries, is_on_gpu) - 1;
-  return (*first)->key.view().ToString() + (more > 0 ? Format(" and {} more", more) : "");
-}
-
 TileJob PullJob(const Entry& entry, std::span<const TileJob::Output> outputs) {
   TileJob job;
   job.dtype = entry.dtype();
@@ -44,13 +36,14 @@ void EnterPull(const Entry& entry, const Outputs& outputs, size_t item, GpuBatch
   }
 }
 
-GpuBatches PullBatches(const Claim& claim, std::span<const PullItem> items,
+GpuBatches PullBatches(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
                        const Outputs& outputs) {
-  GpuBatches gpus;
+  GpuBatches gpus(verb);
   for (size_t i = 0; i < items.size(); ++i) {
     const Entry& entry = *claim.entries[claim.pull_groups[i]];
     if (!IsOnGpu(entry)) continue;
     GpuBatch& batch = gpus.Of(entry.value);
+    batch.Names(entry.key.view());
     batch.Add(PullJob(entry, outputs.of(i)), {}, 0);
     batch.Reads(entry.value);
   }
@@ -61,8 +54,8 @@ GpuBatches PullBatches(const Claim& claim, std::span<const PullItem> items,
   return gpus;
 }
 
-void RunPullOnGpus(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs,
-                   int threads, GpuBatches* gpus) {
+void RunPullOnGpus(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
+                   const Outputs& outputs, int threads, GpuBatches* gpus) {
   std::vector<TileJob> jobs;
   for (size_t i = 0; i < items.size(); ++i) {
     const Entry& entry = *claim.entries[claim.pull_groups[i]];
@@ -70,8 +63,8 @@ void RunPullOnGpus(const Claim& claim, std::span<const PullItem> items, const Ou
   }
   gpus->Enter();
   RunJobs(jobs, threads);
-  gpus->Run(claim.pushed_keys > 0);
-  outputs.Scatter();
+  gpus->Run();
+  outputs.Scatter(verb);
 }
 
 UpdateState<NDArray> StateOnGpu(const NDArray& value, const Optimizer& optimizer) {

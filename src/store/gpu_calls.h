@@ -3,11 +3,8 @@
 #pragma once
 
 #include <span>
-#include <string>
 #include <string_view>
-#include <type_traits>
 
-#include "base/format.h"
 #include "store/gather.h"
 #include "store/home.h"
 #include "tkv/optimizer.h"
@@ -21,20 +18,6 @@ namespace tkv {
 void CheckOnGpus(std::string_view verb, std::span<const PushItem> items,
                  std::span<const PullItem> outs);
 
-// The keys of a call whose values are on GPUs: "'w' and 3 more".
-std::string GpuKeysOf(const Claim& claim);
-
-// Says of an error of a GPU which keys it is about: those of the call whose values are there.
-template <typename F>
-std::invoke_result_t<F&> NamingGpuKeys(std::string_view verb, const Claim& claim, F f) {
-  if (!claim.has_gpus) return f();
-  try {
-    return f();
-  } catch (const Error& error) {
-    throw Fail(error.code(), "{} {}: {}", verb, GpuKeysOf(claim), error.what());
-  }
-}
-
 // What writes the value of a key to outputs.
 TileJob PullJob(const Entry& entry, std::span<const TileJob::Output> outputs);
 
@@ -44,25 +27,28 @@ void EnterPull(const Entry& entry, const Outputs& outputs, size_t item, GpuBatch
 // The pulls of a call whose keys are dense, some on GPUs, and whose outputs do not overlap: what is to be
 // done on GPUs, prepared.
 //   throws  as GpuBatches::Prepare
-GpuBatches PullBatches(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs);
+GpuBatches PullBatches(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
+                       const Outputs& outputs);
 // Runs them, and those of the host.
 //   gpus    as PullBatches makes them
 //   throws  as GpuBatches::Enter and Run
-void RunPullOnGpus(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs,
-                   int threads, GpuBatches* gpus);
+void RunPullOnGpus(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
+                   const Outputs& outputs, int threads, GpuBatches* gpus);
 
 // Runs one job where the value of its key is.
 //   enter(batch)  names the arrays that it uses on a GPU
 template <typename Enter>
-void RunAtHome(const Entry& entry, const TileJob& job, int threads, Enter enter) {
+void RunAtHome(std::string_view verb, const Entry& entry, const TileJob& job, int threads,
+               Enter enter) {
   if (!IsOnGpu(entry)) return RunJobs({&job, 1}, threads);
-  GpuBatches gpus;
+  GpuBatches gpus(verb);
   GpuBatch& batch = gpus.Of(entry.value);
+  batch.Names(entry.key.view());
   batch.Add(job, {}, 0);
   enter(&batch);
   gpus.Prepare();
   gpus.Enter();
-  gpus.Run(false);
+  gpus.Run();
 }
 
 // The state of a value on a GPU before its first update; scalars are the host's.

@@ -1,6 +1,7 @@
 #include "store/home.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -32,19 +33,18 @@ bool IsHomeless(const Entry& entry) {
 
 }  // namespace
 
-void Homes::Choose(const Wishes& wishes) {
-  std::vector<std::pair<Entry*, const std::vector<int32_t>*>> order;
-  for (const auto& [entry, gpus] : wishes) order.emplace_back(entry, &gpus);
-  std::ranges::sort(order, [](const auto& a, const auto& b) {
-    if (a.first->bytes != b.first->bytes) return a.first->bytes > b.first->bytes;
-    return a.first->group < b.first->group;  // as the call has them
-  });
+void Homes::Choose(const Wishes& wishes, const Claim& claim) {
+  std::vector<size_t> order;
+  for (const auto& [group, gpus] : wishes) order.push_back(group);
+  std::ranges::stable_sort(order, std::greater(),
+                           [&](size_t group) { return claim.entries[group]->bytes; });
   std::lock_guard lock(mutex_);
-  for (const auto& [entry, gpus] : order) {
+  for (const size_t group : order) {
     const auto is_less = [&](int32_t a, int32_t b) {
       return std::pair(bytes_[a], a) < std::pair(bytes_[b], b);
     };
-    entry->home = *std::ranges::min_element(*gpus, is_less);
+    Entry* const entry = claim.entries[group];
+    entry->home = *std::ranges::min_element(wishes.at(group), is_less);
     bytes_[*entry->home] += entry->bytes;
   }
 }
@@ -55,7 +55,7 @@ bool Homes::any() {
 }
 
 void Homes::Place(std::string_view verb, std::span<const PushItem> items,
-                  const std::function<bool(const Entry&)>& stays, Claim* claim) {
+                  const std::function<bool(size_t group)>& stays, Claim* claim) {
   const bool brings_gpus = std::ranges::any_of(items, [](const PushItem& item) {
     return std::ranges::any_of(item.values, [](const NDArray* v) { return IsOfDevice(*v); });
   });
@@ -69,33 +69,35 @@ void Homes::Place(std::string_view verb, std::span<const PushItem> items,
 }
 
 void Homes::MovePushed(std::string_view verb, std::span<const PushItem> items,
-                       const std::function<bool(const Entry&)>& stays, const Claim& claim) {
+                       const std::function<bool(size_t group)>& stays, const Claim& claim) {
   Wishes wishes;
   for (size_t i = 0; i < items.size(); ++i) {
-    Entry* const entry = claim.entries[claim.push_groups[i]];
+    const size_t group = claim.push_groups[i];
+    Entry* const entry = claim.entries[group];
     if (IsHomeless(*entry)) Unset(entry);
-    if (entry->home || entry->by_rows() || !IsArithmetic(entry->dtype()) || stays(*entry)) continue;
+    if (entry->home || entry->by_rows() || !IsArithmetic(entry->dtype()) || stays(group)) continue;
     for (const NDArray* value : items[i].values) {
-      if (IsOfDevice(*value)) wishes[entry].push_back(value->storage()->memory().index);
+      if (IsOfDevice(*value)) wishes[group].push_back(value->storage()->memory().index);
     }
   }
-  if (!wishes.empty()) Choose(wishes);
+  if (!wishes.empty()) Choose(wishes, claim);
   // What has got a home and could not go there has none.
   struct Undo {
     ~Undo() {
-      for (const auto& [entry, gpus] : wishes) {
-        if (!IsOnGpu(*entry)) homes->Unset(entry);
+      for (const auto& [group, gpus] : wishes) {
+        if (!IsOnGpu(*claim.entries[group])) homes->Unset(claim.entries[group]);
       }
     }
     Homes* homes;
     const Wishes& wishes;
+    const Claim& claim;
   };
-  const Undo undo{this, wishes};
+  const Undo undo{this, wishes, claim};
   for (const size_t group : claim.push_groups) {
     Entry* const entry = claim.entries[group];
     if (!entry->home) continue;
     NamingKey(verb, entry->key.view(), [&] {
-      const Context where = stays(*entry) ? Context() : Context::Gpu(*entry->home);
+      const Context where = stays(group) ? Context() : Context::Gpu(*entry->home);
       const bool is_there = IsOnGpu(*entry);
       if (is_there != (where.kind == DeviceKind::kGpu)) Move(entry, where, claim.shared);
     });

@@ -23,11 +23,11 @@ class Homes final {
   // claim whether a value of it is on a GPU.  A key is at
   // home on a GPU from the first call on that pushes values of GPUs to it: of keys that get a home in one
   // call the largest first, each on that GPU of its values where the fewest bytes are.
-  //   stays   whether the call needs the value of a key on the host
+  //   stays   whether the call needs the value of that key of the claim on the host
   //   throws  kResourceExhausted, kUnavailable, kInternal, kDeadlineExceeded; values may have moved then,
   //           and are the same
   void Place(std::string_view verb, std::span<const PushItem> items,
-             const std::function<bool(const Entry&)>& stays, Claim* claim);
+             const std::function<bool(size_t group)>& stays, Claim* claim);
   // Whether any key may be at home on a GPU.
   bool any();
   // Moves all values of a call to the host.
@@ -37,11 +37,11 @@ class Homes final {
   void Forget(const Entry& entry);
 
  private:
-  using Wishes = std::map<Entry*, std::vector<int32_t>>;  // the GPUs of the values of each
+  using Wishes = std::map<size_t, std::vector<int32_t>>;  // by group: the GPUs of the values
 
   void MovePushed(std::string_view verb, std::span<const PushItem> items,
-                  const std::function<bool(const Entry&)>& stays, const Claim& claim);
-  void Choose(const Wishes& wishes);
+                  const std::function<bool(size_t group)>& stays, const Claim& claim);
+  void Choose(const Wishes& wishes, const Claim& claim);
   void Unset(Entry* entry);
 
   std::mutex mutex_;

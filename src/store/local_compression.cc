@@ -97,22 +97,30 @@ void LocalCompression::Set(const Compression& compression, const std::string& ke
   any_ = true;
 }
 
-bool LocalCompression::Covers(const Entry& entry) const {
-  return any_ && (!entry.residuals.empty() ||
-                  compressions_.For(entry.key.view()).encoding != Encoding::kDense);
+LocalCompression::Plan LocalCompression::PlanOf(std::span<Entry* const> entries) const {
+  Plan plan;
+  if (!any_) return plan;
+  plan.resize(entries.size());
+  for (size_t g = 0; g < entries.size(); ++g) {
+    if (entries[g]->by_rows()) continue;
+    const codec::Compressor compressor = compressions_.For(entries[g]->key.view());
+    const bool is_dense = compressor.encoding == Encoding::kDense;
+    if (!is_dense || !entries[g]->residuals.empty()) plan[g] = compressor;
+  }
+  return plan;
 }
 
 LocalCompression::Owed LocalCompression::Apply(std::string_view verb,
-                                               std::span<Entry* const> entries, Sources* sources,
-                                               int threads) const {
+                                               std::span<Entry* const> entries, const Plan& plan,
+                                               Sources* sources, int threads) {
   Owed owed;
+  if (plan.empty()) return owed;
   sources->bases.resize(entries.size());
   for (size_t g = 0; g < entries.size(); ++g) {
     Entry& entry = *entries[g];
-    if (entry.by_rows() || sources->of(g).empty()) continue;
-    const codec::Compressor compressor = compressions_.For(entry.key.view());
+    if (!plan[g] || sources->of(g).empty()) continue;
+    const codec::Compressor& compressor = *plan[g];
     const bool is_dense = compressor.encoding == Encoding::kDense;
-    if (is_dense && entry.residuals.empty()) continue;
     const DType dtype = entry.value.dtype();
     codec::CheckCompressible(verb, entry.key.view(), dtype);
     const auto arrays = sources->of(g);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,19 +26,19 @@ class LocalCompression {
 
   //   throws  kInvalidArgument
   void Set(const Compression& compression, const std::string& keys);
-  // Whether some key has, or has had, a compression.
-  bool any() const { return any_; }
-  // Whether values of the key are compressed, or owe something from when they were.
-  bool Covers(const Entry& entry) const;
+  // How the values of each key of a call are compressed, or have been so that they owe something; null: as
+  // they are.  Decided once for the call, whatever is set meanwhile; empty: none is.
+  using Plan = std::vector<std::optional<codec::Compressor>>;
+  Plan PlanOf(std::span<Entry* const> entries) const;
   // Gives the groups whose keys are compressed a base: the sum of what arrives of their values.
-  //   shape   entries: those of the groups
-  //   throws  kInvalidArgument  a dtype that cannot be compressed
-  Owed Apply(std::string_view verb, std::span<Entry* const> entries, Sources* sources,
-             int threads) const;
+  //   entries  those of the groups, and of the plan
+  //   throws   kInvalidArgument  a dtype that cannot be compressed
+  static Owed Apply(std::string_view verb, std::span<Entry* const> entries, const Plan& plan,
+                    Sources* sources, int threads);
 
  private:
   codec::Compressions compressions_;
-  std::atomic<bool> any_ = false;
+  std::atomic<bool> any_ = false;  // some key has, or has had, a compression
 };
 
 }  // namespace tkv

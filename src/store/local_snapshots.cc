@@ -19,6 +19,16 @@ void CheckNoFunction(const Updater& updater) {
              "the updater is a function, whose states the store does not know");
 }
 
+// Errors of f, which the verb will name, begin with the key.
+template <typename F>
+NDArray Naming(const Entry& entry, F f) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    throw Fail(error.code(), "{}: {}", entry.key.view().ToString(), error.what());
+  }
+}
+
 // Parts of claimed keys, as they lie in memory.
 class EntryParts final : public PartSource {
  public:
@@ -30,7 +40,7 @@ class EntryParts final : public PartSource {
                            : item.part == checkpoint::kMasterPart
                                ? entry.master
                                : entry.states[item.part - checkpoint::kStateParts];
-    copy_ = IsOfDevice(array) ? array.WithContext({}) : array;
+    copy_ = IsOfDevice(array) ? Naming(entry, [&] { return array.WithContext({}); }) : array;
     return {static_cast<const std::byte*>(copy_.HostData()), copy_.bytes()};
   }
 
@@ -138,7 +148,8 @@ void LoadKeys(const checkpoint::Reader& reader, Parts parts, Claim* claim) {
     const bool stays_on_gpu = parts == Parts::kStates && IsOfDevice(value);
     const auto read_state = [&](uint64_t part) {
       const NDArray state = read(part, value.shape(), compute);
-      return stays_on_gpu ? state.WithContext(value.context()) : state;
+      if (!stays_on_gpu) return state;
+      return Naming(*claim->entries[i], [&] { return state.WithContext(value.context()); });
     };
     if (parts == Parts::kAll) {
       loaded[i].value = read(checkpoint::kValuePart, value.shape(), value.dtype());

@@ -195,20 +195,26 @@ class LocalStore final : public KVStore {
   void InitAs(std::string_view verb, std::span<const InitItem> items);
   void CheckNew(std::string_view verb, std::span<const InitItem> items) const;
   void Run(Verb counted, std::span<const PushItem> items, std::span<const PullItem> outs);
-  void PlaceValues(std::string_view verb, std::span<const PushItem> items, Claim* claim);
-  void RunFunction(const Claim& claim, size_t push_count, const Sources& sources);
-  void RunTiles(std::string_view verb, const Claim& claim, size_t push_count,
-                const Sources& sources, const Outputs* fused_outputs, RowSums rows = {});
+  void PlaceValues(std::string_view verb, std::span<const PushItem> items,
+                   const LocalCompression::Plan& plan, Claim* claim);
+  void RunFunction(std::string_view verb, const Claim& claim, size_t push_count,
+                   const Sources& sources);
+  std::optional<Error> RunTiles(std::string_view verb, const Claim& claim, size_t push_count,
+                                const Sources& sources, const Outputs* fused_outputs,
+                                RowSums rows = {});
   void RunPushRows(std::string_view verb, std::span<const RowsPushItem> items,
                    std::span<const PushItem> whole);
-  void Update(std::string_view verb, const Claim& claim, size_t push_count, bool runs_function,
-              Sources* sources, const Outputs* fused_outputs, RowSums rows);
+  std::optional<Error> Update(std::string_view verb, const Claim& claim, size_t push_count,
+                              bool runs_function, const LocalCompression::Plan& plan,
+                              Sources* sources, const Outputs* fused_outputs, RowSums rows);
   void RunPullRows(std::string_view verb, std::span<const RowsPullItem> items);
   Entry& ClaimTable(std::string_view verb, const KeyView& key, Claim::Mode mode, Claim* claim);
   void AssignMany(std::string_view verb, const Claim& claim, size_t push_count,
                   const Sources& sources, const Outputs* fused_outputs);
-  void RunPull(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs);
-  void RunPullInOrder(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs);
+  void RunPull(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
+               const Outputs& outputs);
+  void RunPullInOrder(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
+                      const Outputs& outputs);
   bool CanFuse(const Claim& claim, std::span<const PushItem> items, std::span<const PullItem> outs,
                const Sources& sources, const Outputs& outputs) const;
 
@@ -367,7 +373,9 @@ void LocalStore::RunPushRows(std::string_view verb, std::span<const RowsPushItem
     }
     rows[g].reset();
   }
-  Update(verb, claim, claim.entries.size(), runs_function, &sources, nullptr, std::move(rows));
+  Update(verb, claim, claim.entries.size(), runs_function,
+         compression_.PlanOf({claim.entries.data(), claim.entries.size()}), &sources, nullptr,
+         std::move(rows));  // all of it on the host
   claim.pushed_keys = claim.entries.size();
   CountMoved(items, whole, claim);
   traced.Note(Span::Kind::kPush, claim.push_groups);
@@ -464,16 +472,16 @@ bool LocalStore::CanFuse(const Claim& claim, std::span<const PushItem> items,
 
 // Sums what the first keys of the call get, of `rows` or of `sources`, as compression has it arrive, and
 // hands it to the updater.
-void LocalStore::Update(std::string_view verb, const Claim& claim, size_t push_count,
-                        bool runs_function, Sources* sources, const Outputs* fused_outputs,
-                        RowSums rows) {
-  LocalCompression::Owed owed;
-  if (compression_.any()) {
-    owed = compression_.Apply(verb, {claim.entries.data(), push_count}, sources,
-                              ThreadsFor(options_.threads));
-  }
+//   returns  as RunTiles
+std::optional<Error> LocalStore::Update(std::string_view verb, const Claim& claim,
+                                        size_t push_count, bool runs_function,
+                                        const LocalCompression::Plan& plan, Sources* sources,
+                                        const Outputs* fused_outputs, RowSums rows) {
+  std::optional<Error> late;
+  auto owed = LocalCompression::Apply(verb, {claim.entries.data(), push_count}, plan, sources,
+                                      ThreadsFor(options_.threads));
   if (runs_function) {
-    RunFunction(claim, push_count, *sources);
+    RunFunction(verb, claim, push_count, *sources);
   } else {
     if (claim.has_rows) rows.resize(push_count);
     for (size_t g = 0; g < rows.size(); ++g) {
@@ -482,7 +490,7 @@ void LocalStore::Update(std::string_view verb, const Claim& claim, size_t push_c
       CheckSum(verb, entry, sources->of(g).size());
       rows[g] = SumArrays(entry, sources->of(g));
     }
-    RunTiles(verb, claim, push_count, *sources, fused_outputs, std::move(rows));
+    late = RunTiles(verb, claim, push_count, *sources, fused_outputs, std::move(rows));
   }
   if (owed.lost > 0 && options_.log && !has_warned_of_lost_.exchange(true)) {
     options_.log(2, Format("{}: {} elements are not finite; compressed, they count as 0 but for "
@@ -490,6 +498,7 @@ void LocalStore::Update(std::string_view verb, const Claim& claim, size_t push_c
                            verb, owed.lost));
   }
   std::move(owed).Keep();
+  return late;
 }
 
 // Whether an output shares memory with another one, unless both are the same bytes of one key.
@@ -524,38 +533,39 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
   ClaimKeys(verb, items, outs, shared_.get(), options_, std::move(lock), &claim);
   const bool runs_function =
       RunsFunction(verb, claim, {claim.push_groups.data(), claim.push_groups.size()});
-  if (has_homes_) PlaceValues(verb, items, &claim);
-  Sources sources = Gather(verb, items, claim, options_.patience);
-  const Outputs outputs = Gather(verb, outs, claim, options_.patience);
   // Keys of outputs alone follow those of pushes.
   const size_t push_count =
       items.empty() ? 0 : *std::max_element(claim.push_groups.begin(), claim.push_groups.end()) + 1;
+  const LocalCompression::Plan plan = compression_.PlanOf({claim.entries.data(), push_count});
+  if (has_homes_) PlaceValues(verb, items, plan, &claim);
+  Sources sources = Gather(verb, items, claim, options_.patience);
+  const Outputs outputs = Gather(verb, outs, claim, options_.patience);
   const bool fuse =
       push_count > 0 && !outs.empty() && CanFuse(claim, items, outs, sources, outputs);
   LocalTrace::Call traced(&trace_, claim);
   // What a pull needs of GPUs is there before the push changes values; a function replaces them.
   const bool is_by_gpus =
       !outs.empty() && !fuse && claim.has_gpus && !claim.has_rows && !Overlap(outs);
-  const auto pull_batches = [&] {
-    return NamingGpuKeys(verb, claim, [&] { return PullBatches(claim, outs, outputs); });
-  };
   std::optional<GpuBatches> gpus;
-  if (is_by_gpus && !runs_function) gpus = pull_batches();
+  if (is_by_gpus && !runs_function) gpus = PullBatches(verb, claim, outs, outputs);
+  std::optional<Error> late;
   if (push_count > 0) {
-    Update(verb, claim, push_count, runs_function, &sources, fuse ? &outputs : nullptr, {});
+    late = Update(verb, claim, push_count, runs_function, plan, &sources, fuse ? &outputs : nullptr,
+                  {});
   }
   claim.pushed_keys = push_count;
   if (push_count > 0) traced.Note(Span::Kind::kPush, claim.push_groups);
+  if (late) {
+    throw Fail(late->code(), "{}; what the call has pushed to other keys counts", late->what());
+  }
   const auto pull = [&] {
     if (fuse) {
-      outputs.Scatter();
+      outputs.Scatter(verb);
     } else if (is_by_gpus) {
-      if (!gpus) gpus = pull_batches();
-      NamingGpuKeys(verb, claim, [&] {
-        RunPullOnGpus(claim, outs, outputs, ThreadsFor(options_.threads), &*gpus);
-      });
+      if (!gpus) gpus = PullBatches(verb, claim, outs, outputs);
+      RunPullOnGpus(verb, claim, outs, outputs, ThreadsFor(options_.threads), &*gpus);
     } else if (!outs.empty()) {
-      RunPull(claim, outs, outputs);
+      RunPull(verb, claim, outs, outputs);
     }
   };
   push_count > 0 ? AfterPush(verb, pull) : pull();
@@ -564,11 +574,12 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
 }
 
 // Where the values of a call are from here on.
-void LocalStore::PlaceValues(std::string_view verb, std::span<const PushItem> items, Claim* claim) {
+void LocalStore::PlaceValues(std::string_view verb, std::span<const PushItem> items,
+                             const LocalCompression::Plan& plan, Claim* claim) {
   const Updater& updater = *claim->updater;
   const bool has_kernel = updater.optimizer == nullptr || HasKernel(updater.optimizer->program());
   homes_.Place(
-      verb, items, [&](const Entry& entry) { return !has_kernel || compression_.Covers(entry); },
+      verb, items, [&](size_t group) { return !has_kernel || (!plan.empty() && plan[group]); },
       claim);
 }
 
@@ -586,8 +597,8 @@ void LocalStore::SetGradientCompression(const Compression& compression, const st
 }
 
 // Of keys some of which are kept by rows, each output by itself, so that the later one wins.
-void LocalStore::RunPullInOrder(const Claim& claim, std::span<const PullItem> items,
-                                const Outputs& outputs) {
+void LocalStore::RunPullInOrder(std::string_view verb, const Claim& claim,
+                                std::span<const PullItem> items, const Outputs& outputs) {
   const int threads = ThreadsFor(options_.threads);
   for (size_t i = 0; i < items.size(); ++i) {
     const Entry& entry = *claim.entries[claim.pull_groups[i]];
@@ -597,19 +608,19 @@ void LocalStore::RunPullInOrder(const Claim& claim, std::span<const PullItem> it
         ReadRows(entry.rows->table, nullptr, entry.rows->row_count, all[k].data, all[k].dtype,
                  threads);
       } else {
-        RunAtHome(entry, PullJob(entry, all.subspan(k, 1)), threads,
+        RunAtHome(verb, entry, PullJob(entry, all.subspan(k, 1)), threads,
                   [&](GpuBatch* batch) { EnterPull(entry, outputs, i, batch); });
       }
-      outputs.Scatter(outputs.begin_of(i) + k);
+      outputs.Scatter(verb, outputs.begin_of(i) + k);
     }
   }
 }
 
 // Outputs that overlap are written one after the other, so that the later one wins.
-void LocalStore::RunPull(const Claim& claim, std::span<const PullItem> items,
+void LocalStore::RunPull(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
                          const Outputs& outputs) {
   int threads = ThreadsFor(options_.threads);
-  if (claim.has_rows || claim.has_gpus) return RunPullInOrder(claim, items, outputs);
+  if (claim.has_rows || claim.has_gpus) return RunPullInOrder(verb, claim, items, outputs);
   const bool is_small = items.size() > 1 && claim.pulled_bytes < kSmallCallBytes;
   if (is_small) threads = 1;
   SmallVector<TileJob, 1> jobs(items.size());
@@ -621,14 +632,14 @@ void LocalStore::RunPull(const Claim& claim, std::span<const PullItem> items,
       is_small && outputs.stand_ins.empty() && outputs.outputs.size() == items.size();
   if (is_in_order || !Overlap(items)) {
     RunJobs({jobs.data(), jobs.size()}, threads);
-    return outputs.Scatter();
+    return outputs.Scatter(verb);
   }
   for (size_t i = 0; i < jobs.size(); ++i) {
     const auto all = outputs.of(i);
     for (size_t k = 0; k < all.size(); ++k) {
       jobs[i].outputs = all.subspan(k, 1);
       RunJobs({&jobs[i], 1}, threads);
-      outputs.Scatter(outputs.begin_of(i) + k);
+      outputs.Scatter(verb, outputs.begin_of(i) + k);
     }
   }
 }
@@ -651,30 +662,34 @@ class UpdateScope {
 };
 
 // Runs user code: on copies, which replace the values when every key is done.
-void LocalStore::RunFunction(const Claim& claim, size_t push_count, const Sources& sources) {
+void LocalStore::RunFunction(std::string_view verb, const Claim& claim, size_t push_count,
+                             const Sources& sources) {
   const int threads = ThreadsFor(options_.threads);
   std::vector<NDArray> updated;
   UpdateScope scope(claim.updater->end);
   for (size_t g = 0; g < push_count; ++g) {
     const Entry& entry = *claim.entries[g];
-    const NDArray sum =
-        NDArray::Empty(entry.value.shape(), entry.value.dtype(), entry.value.context());
+    const auto naming = [&](auto make) { return NamingKey(verb, entry.key.view(), make); };
+    const NDArray sum = naming([&] {
+      return NDArray::Empty(entry.value.shape(), entry.value.dtype(), entry.value.context());
+    });
     TileJob job;
     job.dtype = sum.dtype();
     job.count = static_cast<size_t>(sum.size());
     sources.GiveTo(g, &job);
     job.value = sum.data();
-    RunAtHome(entry, job, threads, [&](GpuBatch* batch) {
+    RunAtHome(verb, entry, job, threads, [&](GpuBatch* batch) {
       for (const Lent& one : sources.lent) {
         if (one.of == g) batch->Reads(one.array);
       }
       batch->Writes(sum);
     });
-    const NDArray stored = entry.value.Copy();
+    const NDArray stored = naming([&] { return entry.value.Copy(); });
     claim.updater->function(entry.key.view(), sum, stored);
     ++scope.returned;
     // User code that kept its handle must not be able to change the store later.
-    updated.push_back(stored.storage().use_count() > 1 ? stored.Copy() : stored);
+    const bool is_kept = stored.storage().use_count() > 1;
+    updated.push_back(is_kept ? naming([&] { return stored.Copy(); }) : stored);
   }
   {
     // Other calls look at the shape of a value before they wait for its key.  The old values go
@@ -743,11 +758,15 @@ static std::unique_ptr<RowsPush> PrepareRows(std::string_view verb, Entry* entry
   }
 }
 
-void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push_count,
-                          const Sources& sources, const Outputs* fused_outputs, RowSums rows) {
+//   returns  the error of a GPU that was lost when another one had begun, or of the host then; what was pushed
+//            to other keys counts
+std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& claim,
+                                          size_t push_count, const Sources& sources,
+                                          const Outputs* fused_outputs, RowSums rows) {
   const std::shared_ptr<const Optimizer>& optimizer = claim.updater->optimizer;
   if (!optimizer && AreManySmall(claim, push_count, sources)) {
-    return AssignMany(verb, claim, push_count, sources, fused_outputs);
+    AssignMany(verb, claim, push_count, sources, fused_outputs);
+    return std::nullopt;
   }
   SmallVector<TileJob, 1> jobs(push_count);
   std::vector<UpdateScalars> scalars(optimizer ? push_count : 0);
@@ -756,10 +775,11 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
   std::vector<std::unique_ptr<RowsPush>> row_pushes(claim.has_rows ? push_count : 0);
   std::vector<TileJob> row_jobs;  // of values of which some rows are pushed
   std::vector<std::unique_ptr<void*[]>> row_states;
-  GpuBatches gpus;
+  GpuBatches gpus(verb);
   const auto give_to_gpu = [&](const Entry& entry, std::span<const double> params, double round,
                                const FreshState& state, TileJob* job) {
     GpuBatch& batch = gpus.Of(entry.value);
+    batch.Names(entry.key.view());
     batch.Add(*job, params, round);
     batch.Writes(entry.value);
     const size_t arrays = job->update == nullptr ? 0 : job->update->program.states().size();
@@ -788,7 +808,7 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
       if (is_on_gpu) give_to_gpu(entry, {}, 0, std::nullopt, &job);
       continue;
     }
-    fresh[g] = StateFor(entry, optimizer);
+    fresh[g] = NamingKey(verb, entry.key.view(), [&] { return StateFor(entry, optimizer); });
     const auto& arrays = fresh[g] ? fresh[g]->states : entry.states;
     const NDArray& master = fresh[g] ? fresh[g]->master : entry.master;
     for (size_t i = 0; i < arrays.size(); ++i) states[g][i] = arrays[i].data();
@@ -818,27 +838,29 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
         gpus.Of(claim.entries[one.of]->value).Writes(one.array);
       }
     }
-    NamingGpuKeys(verb, claim, [&] {
-      gpus.Prepare();
-      gpus.Enter();
+    gpus.Prepare();
+    gpus.Enter();
+  }
+  if (!row_jobs.empty()) row_jobs.insert(row_jobs.end(), jobs.begin(), jobs.end());
+  std::optional<Error> late = gpus.Update();  // first: what only they refuse leaves all as it was
+  bool host_has_run = true;
+  try {
+    NamedWhereMemoryEnds(verb, [&] {
+      RunJobs(row_jobs.empty() ? std::span<const TileJob>(jobs.data(), jobs.size()) : row_jobs,
+              ThreadsFor(options_.threads));
     });
+    for (const auto& push : row_pushes) {
+      if (push) push->Run();
+    }
+  } catch (const Error& error) {
+    if (!gpus.has_begun()) throw;
+    host_has_run = false;
+    if (!late) late = error;
   }
-  if (row_jobs.empty()) {
-    RunJobs({jobs.data(), jobs.size()}, ThreadsFor(options_.threads));
-  } else {
-    row_jobs.insert(row_jobs.end(), jobs.begin(), jobs.end());
-    RunJobs(row_jobs, ThreadsFor(options_.threads));
-  }
-  for (const auto& push : row_pushes) {
-    if (push) push->Run();
-  }
-  const bool has_begun =
-      std::ranges::any_of(jobs, [](const TileJob& job) { return job.count > 0; });
-  NamingGpuKeys(verb, claim, [&] { gpus.Run(has_begun || claim.has_rows); });
-  if (!optimizer) return;
+  if (!optimizer) return late;
   for (size_t g = 0; g < push_count; ++g) {
     Entry& entry = *claim.entries[g];
-    if (entry.by_rows()) continue;
+    if (entry.by_rows() || (!host_has_run && !IsOnGpu(entry))) continue;
     if (fresh[g]) {
       entry.state_of = optimizer;
       entry.states = std::move(fresh[g]->states);
@@ -848,6 +870,7 @@ void LocalStore::RunTiles(std::string_view verb, const Claim& claim, size_t push
     KeepScalars(scalars[g], jobs[g].states);
     ++entry.updates;
   }
+  return late;
 }
 
 // ---------------------------------------------------------------------------------------------------------------

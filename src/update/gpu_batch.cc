@@ -63,18 +63,25 @@ void GpuBatch::Enter(const EnqueueLock& lock) {
   if (!groups_.empty()) work_.emplace(lock, done_, &device_.compute(), reads_, writes_);
 }
 
-bool GpuBatch::Run(bool has_begun) {
-  for (const auto& group : groups_) {
-    try {
+void GpuBatch::Run() {
+  try {
+    for (const auto& group : groups_) {
       group->launch->Run();
-    } catch (const Error&) {
-      if (has_begun) device_.Lose("launch the rest of a call", cuda::Result::kLaunchFailed);
-      throw;
+      has_begun_ = true;
     }
-    has_begun = true;
+  } catch (const Error&) {
+    if (has_begun_) work_->Given();
+    throw;
   }
-  if (work_) work_->Given();
-  return !groups_.empty();
+  if (has_begun_) work_->Given();
+}
+
+void GpuBatch::Names(const KeyView& key) {
+  if (key_count_++ == 0) first_key_ = key;
+}
+
+std::string GpuBatch::KeysText() const {
+  return first_key_.ToString() + (key_count_ > 1 ? Format(" and {} more", key_count_ - 1) : "");
 }
 
 // ------------------------------------------------------------------------------------ all devices
@@ -87,18 +94,44 @@ GpuBatch& GpuBatches::Of(const NDArray& value) {
 }
 
 void GpuBatches::Prepare() {
-  for (const auto& batch : batches_) batch->Prepare();
+  for (const auto& batch : batches_) {
+    batch->Naming(verb_, [&] { batch->Prepare(); });
+  }
 }
 
 void GpuBatches::Enter() {
   if (batches_.empty()) return;
-  for (const auto& batch : batches_) batch->WaitForOthers();
+  for (const auto& batch : batches_) {
+    batch->Naming(verb_, [&] { batch->WaitForOthers(); });
+  }
   const EnqueueLock lock;
-  for (const auto& batch : batches_) batch->Enter(lock);
+  for (const auto& batch : batches_) {
+    batch->Naming(verb_, [&] { batch->Enter(lock); });
+  }
 }
 
-void GpuBatches::Run(bool has_begun) {
-  for (const auto& batch : batches_) has_begun = batch->Run(has_begun) || has_begun;
+void GpuBatches::Run() {
+  for (const auto& batch : batches_) {
+    batch->Naming(verb_, [&] { batch->Run(); });
+  }
+}
+
+bool GpuBatches::has_begun() const noexcept {
+  return std::ranges::any_of(batches_, [](const auto& batch) { return batch->has_begun(); });
+}
+
+std::optional<Error> GpuBatches::Update() {
+  std::optional<Error> late;
+  for (const auto& batch : batches_) {
+    try {
+      batch->Naming(verb_, [&] { batch->Run(); });
+    } catch (const Error& error) {
+      if (!has_begun()) throw;
+      batch->device().Lose("launch the rest of a call", cuda::Result::kLaunchFailed);
+      if (!late) late = error;
+    }
+  }
+  return late;
 }
 
 }  // namespace tkv

@@ -5,9 +5,13 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/format.h"
 #include "tensor/device_work.h"
+#include "tkv/key.h"
 #include "update/gpu_jobs.h"
 #include "update/gpu_launch.h"
 
@@ -18,6 +22,8 @@ class GpuBatch final {
  public:
   explicit GpuBatch(Device* device) : device_(*device) {}
 
+  // The key that the next jobs are of, for errors; it stays while the batch does.
+  void Names(const KeyView& key);
   // A job whose arrays the device reaches; outputs without data are left out.
   //   params, round  of its program; none where it has no update
   //   throws  kInvalidArgument, kUnimplemented  as GpuCodeOf and GpuEntryOf
@@ -31,9 +37,24 @@ class GpuBatch final {
   void Prepare();
   void WaitForOthers() const { tkv::WaitForOthers(reads_, writes_); }
   void Enter(const EnqueueLock& lock);
-  //   has_begun  something of the call has changed already: a launch that fails loses the device
-  //   returns  whether anything was given to the device
-  bool Run(bool has_begun);
+  // What was given is entered and recorded also where a later launch is refused.
+  //   throws  kUnavailable, kResourceExhausted, kInternal
+  void Run();
+  // Whether anything was given to the device.
+  bool has_begun() const noexcept { return has_begun_; }
+
+  // Errors of f begin with the verb and the keys.
+  template <typename F>
+  void Naming(std::string_view verb, F f) const {
+    try {
+      f();
+    } catch (const Error& error) {
+      if (key_count_ == 0) throw;
+      throw Fail(error.code(), "{} {}: {}", verb, KeysText(), error.what());
+    }
+  }
+  // "'w' and 3 more"
+  std::string KeysText() const;
 
  private:
   // What decides the code of a job.
@@ -55,6 +76,9 @@ class GpuBatch final {
   Group& GroupOf(const TileJob& job);
 
   Device& device_;
+  KeyView first_key_ = 0;
+  size_t key_count_ = 0;
+  bool has_begun_ = false;
   std::vector<std::unique_ptr<Group>> groups_;
   std::vector<NDArray> reads_, writes_;
   std::shared_ptr<Event> done_;
@@ -64,7 +88,11 @@ class GpuBatch final {
 // The jobs of a call, by the devices of their values.
 class GpuBatches final {
  public:
-  bool empty() const noexcept { return batches_.empty(); }
+  //   verb  for errors
+  explicit GpuBatches(std::string_view verb) : verb_(verb) {}
+
+  // Whether anything was given to a device.
+  bool has_begun() const noexcept;
   //   value  of a key, on a device
   GpuBatch& Of(const NDArray& value);
 
@@ -77,12 +105,16 @@ class GpuBatches final {
   //   blocks  for what only the host can wait for
   //   throws  kDeadlineExceeded, kUnavailable, what the interrupt throws
   void Enter();
-  // Gives the work to the devices.  Where one fails when another one, or the host (`has_begun`), has
-  // begun, it is lost: nobody reads what is half done.
+  // Gives the work of a call that changes no key to the devices; the first launch that is refused ends it.
   //   throws  kUnavailable, kResourceExhausted, kInternal
-  void Run(bool has_begun);
+  void Run();
+  // The same of updates, of which nobody may read a half.  Where the very first launch is refused nothing
+  // has changed, and it throws as Run.  Later the device of a refused launch is lost, and the others go on.
+  //   returns  the error of a device that was lost so
+  std::optional<Error> Update();
 
  private:
+  std::string_view verb_;
   std::vector<std::unique_ptr<GpuBatch>> batches_;
 };
 

@@ -54,14 +54,14 @@ void UpdateOnDevice(const CompiledUpdate& update, std::span<const double> params
   job.update = &update;
   job.scalars = &scalars;
   job.states = pointers;
-  GpuBatches batches;
+  GpuBatches batches("update");
   GpuBatch& batch = batches.Of(value);
   batch.Add(job, params, round);
   batch.Reads(source);
   for (const NDArray& array : written) batch.Writes(array);
   batches.Prepare();
   batches.Enter();
-  batches.Run(false);
+  batches.Run();  // one launch
   KeepScalars(scalars, pointers);
   for (size_t i = 0; i < scalar_states.size(); ++i) states[arrays + i].CopyFrom(scalar_states[i]);
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <random>
 #include <thread>
@@ -425,7 +426,8 @@ TEST_F(GpuStores, AreAsTheyWereAfterACallThatFails) {
         gpu = NextIndex();
         return;
       }
-      if (failure.code) {
+      // A pull that is refused after its push says so.
+      if (failure.code && !failure.message.ends_with("what the call has pushed counts")) {
         EXPECT_EQ(test::Values(Pulled(*store, "a")), before) << k << ": " << failure.message;
         EXPECT_EQ(store->Round("a"), round);
         store->Push(pushed);
@@ -508,6 +510,98 @@ TEST_F(GpuStores, OfALostGpuSayWhichKeyAndGoOnWithTheOthers) {
   EXPECT_EQ(store->Describe("there").context, Gpu(1));
   store->Delete("there");
   store->Init("there", Floats({5, 5}));
+}
+
+// Keys on two GPUs and on the host, of which the second GPU refuses its launch: each call of the driver in
+// turn until it is that one.
+TEST_F(GpuStores, OfAGpuThatRefusesAfterAnotherHasBegunLoseItAndUpdateTheRest) {
+  const NDArray on_host = Full({3}, 1);
+  const auto push = [](KVStore& to, const NDArray& a, const NDArray& b, const NDArray& h) {
+    const NDArray* const lists[] = {&a, &b, &h};
+    const PushItem items[] = {
+        {"aa", {&lists[0], 1}}, {"bb", {&lists[1], 1}}, {"hh", {&lists[2], 1}}};
+    to.Push(items);
+  };
+  const auto make = [&](const NDArray& a, const NDArray& b) {
+    auto store = KVStore::Create("device");
+    for (const char* key : {"aa", "bb", "hh"}) store->Init(key, Floats({1, 2, 3}));
+    store->SetOptimizer(Optimizer::Create("momentum", {{"learning_rate", 0.5}}));
+    push(*store, a, b, on_host);
+    return store;
+  };
+  Context first = Context::Gpu(NextIndex());
+  Context second = Context::Gpu(NextIndex());
+  for (int k = 1;; ++k) {
+    ASSERT_LT(k, 100);
+    const NDArray a = Full({3}, 1, DType::kF32, first);
+    const NDArray b = Full({3}, 1, DType::kF32, second);
+    const auto store = make(a, b);
+    WaitAll();
+    FAKE(fake_fail)(k, test::kOutOfMemory);
+    const auto failure = FailureOf([&] { push(*store, a, b, on_host); });
+    FAKE(fake_fail)(0, 0);
+    if (FailureOf([&] {
+          CheckUsable(first);
+        }).code) {  // for a context that is not left, for example
+      first = Context::Gpu(NextIndex());
+      continue;
+    }
+    if (!failure.message.ends_with("what the call has pushed to other keys counts")) {
+      if (FailureOf([&] { CheckUsable(second); }).code) second = Context::Gpu(NextIndex());
+      continue;
+    }
+    EXPECT_EQ(failure.message.find("push 'bb': gpu("), 0U) << failure.message;
+    EXPECT_FAILS(Code::kUnavailable, CheckUsable(second));
+    EXPECT_FAILS(Code::kUnavailable, Pulled(*store, "bb"));
+    const auto twin = make(on_host, on_host);
+    push(*twin, on_host, on_host, on_host);
+    for (const char* key : {"aa", "hh"}) {
+      EXPECT_TRUE(test::SameBytes(Pulled(*store, key), Pulled(*twin, key))) << key;
+      EXPECT_EQ(store->Round(key), twin->Round(key));
+      store->Push(key, on_host);  // with the states that belong to the value
+      twin->Push(key, on_host);
+      EXPECT_TRUE(test::SameBytes(Pulled(*store, key), Pulled(*twin, key))) << key;
+    }
+    return;
+  }
+}
+
+TEST_F(GpuStores, NameTheKeyWhoseGpuItIs) {
+  const Context lost = Context::Gpu(NextIndex());
+  const auto store = KVStore::Create("device");
+  for (const char* key : {"a", "b"}) store->Init(key, Floats({1, 2}));
+  store->Push("a", Full({2}, 1, DType::kF32, lost));
+  store->Push("b", Full({2}, 1, DType::kF32, Gpu(0)));
+  FAKE(fake_lose)(lost.index, test::kIllegalAddress);
+  const NDArray value = Full({2}, 1);
+  const NDArray* const values[] = {&value};
+  const PushItem items[] = {{"b", values}, {"a", values}};
+  EXPECT_EQ(FailureOf([&] { store->Push(items); }).message.find("push 'a': "), 0U);
+  const auto folder = std::filesystem::temp_directory_path() /
+                      Format("tkv-gpu-name-{}", static_cast<int>(getpid()));
+  const auto failure = FailureOf([&] { store->Save(folder); });
+  EXPECT_NE(failure.message.find("'a': gpu("), std::string::npos) << failure.message;
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  std::filesystem::remove(folder);
+}
+
+// A call decides once whether it compresses.
+TEST_F(GpuStores, MayBeToldToCompressWhileAnotherThreadPushes) {
+  const auto store = KVStore::Create("device");
+  store->Init("w", NDArray::Zeros({3000}));
+  const NDArray value = Full({3000}, 1, DType::kF32, Gpu(0));
+  std::atomic<bool> is_done = false;
+  std::thread telling([&] {
+    while (!is_done) {
+      store->SetGradientCompression(Compression{.type = "2bit", .threshold = 0.5}, "*");
+      store->SetGradientCompression(Compression{.type = "none"}, "*");
+    }
+  });
+  for (int i = 0; i < 300; ++i) store->Push("w", value);
+  is_done = true;
+  telling.join();
+  store->Push("w", value);  // what is owed comes along
+  EXPECT_GE(test::Values(Pulled(*store, "w"))[2999], 1);
 }
 
 // Threads with keys of their own on the same two GPUs, which give each other arrays.
