@@ -115,12 +115,11 @@ class TKV_API Storage final {
   bool IsInUse(Access access) {
     return has_pending_.load(std::memory_order_acquire) && FindInTheWay(access);
   }
-  // The same for work that a stream gets next: what the stream can wait for, the host does not.
-  void OrderReadable(Stream* stream, std::chrono::nanoseconds patience = kHazardPatience) {
-    if (has_pending_.load(std::memory_order_acquire)) Wait(Access::kRead, patience, stream);
-  }
-  void OrderWritable(Stream* stream, std::chrono::nanoseconds patience = kHazardPatience) {
-    if (has_pending_.load(std::memory_order_acquire)) Wait(Access::kWrite, patience, stream);
+  // Has work that a stream gets next wait for what is in its way.
+  //   returns  an operation that only the host can wait for; null: the stream waits for all
+  std::shared_ptr<Pending> Order(Stream* stream, Access access) {
+    if (!has_pending_.load(std::memory_order_acquire)) return nullptr;
+    return OrderPending(stream, access);
   }
 
  private:
@@ -130,7 +129,9 @@ class TKV_API Storage final {
   static void ReleaseOwners();
   void ReturnLoan() noexcept;
 
-  void Wait(Access access, std::chrono::nanoseconds patience, Stream* stream = nullptr);
+  void Wait(Access access, std::chrono::nanoseconds patience);
+  std::shared_ptr<Pending> OrderPending(Stream* stream, Access access);
+  Uses UsesNow();
   bool FindInTheWay(Access access);
   [[noreturn]] static void ThrowNotOfHost();
   bool Add(PendingUse use);

@@ -1,60 +1,117 @@
 #include "tensor/device_work.h"
 
+#include <optional>
 #include <utility>
+
+#include "base/duration.h"
+#include "base/format.h"
 
 namespace tkv {
 namespace {
 
-bool IsWaitedForByHost(const Storage& storage) {
-  return storage.foreign() && !storage.has_owner_stream();
+// Errors of f begin with the name of the work.
+template <typename F>
+void Naming(const StreamUse& use, F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    const std::string name = use.name ? use.name() : "";
+    if (name.empty()) throw;
+    throw Fail(error.code(), "{}: {}", name, error.what());
+  }
 }
 
-EnqueueLock LockAfterOthers(std::span<const NDArray> reads, std::span<const NDArray> writes) {
-  WaitForOthers(reads, writes);
-  return {};
+// Calls f(storage, access) for each array of the work.
+template <typename F>
+void ForArrays(const StreamUse& use, F f) {
+  for (const NDArray& array : use.reads) f(array.storage().get(), Access::kRead);
+  for (const NDArray& array : use.writes) f(array.storage().get(), Access::kWrite);
+}
+
+// What is given to a device then ends by itself, and the host waits for it without an interrupt.
+void WaitForOthers(const StreamUse& use) {
+  ForArrays(use, [](Storage* storage, Access access) {
+    if (!storage->foreign() || storage->has_owner_stream()) return;
+    access == Access::kRead ? storage->WaitReadable() : storage->WaitWritable();
+  });
+}
+
+// Has the stream of the work wait for what is in its way.
+//   returns  what only the host can wait for, the first of all that is; null: there is none
+std::shared_ptr<Pending> Order(const StreamUse& use) {
+  std::shared_ptr<Pending> in_the_way;
+  ForArrays(use, [&](Storage* storage, Access access) {
+    if (in_the_way == nullptr) in_the_way = storage->Order(use.stream, access);
+  });
+  return in_the_way;
+}
+
+void Enter(std::span<const StreamUse> uses) {
+  try {
+    for (const StreamUse& use : uses) {
+      ForArrays(use, [&](Storage* storage, Access access) {
+        access == Access::kRead ? void(storage->AddReader(use.done)) : storage->AddWriter(use.done);
+      });
+    }
+  } catch (...) {
+    for (const StreamUse& use : uses) use.done->Abandon();
+    throw;
+  }
+}
+
+struct InTheWay {
+  std::shared_ptr<Pending> operation;
+  const StreamUse* of = nullptr;
+};
+
+// Enters the work, or returns what the host has to wait for first.
+std::optional<InTheWay> TryToEnter(std::span<const StreamUse> uses) {
+  const EnqueueLock lock;
+  for (const StreamUse& use : uses) {
+    std::shared_ptr<Pending> operation;
+    Naming(use, [&] { operation = Order(use); });
+    if (operation != nullptr) return InTheWay{std::move(operation), &use};
+  }
+  Enter(uses);
+  return std::nullopt;
 }
 
 }  // namespace
 
-void WaitForOthers(std::span<const NDArray> reads, std::span<const NDArray> writes) {
-  for (const NDArray& array : reads) {
-    if (IsWaitedForByHost(*array.storage())) array.storage()->WaitReadable();
+void EnterTogether(std::span<const StreamUse> uses) {
+  for (const StreamUse& use : uses) {
+    Naming(use, [&] { WaitForOthers(use); });
   }
-  for (const NDArray& array : writes) {
-    if (IsWaitedForByHost(*array.storage())) array.storage()->WaitWritable();
+  const auto deadline = DeadlineAfter(kHazardPatience);
+  while (const auto in_the_way = TryToEnter(uses)) {
+    Naming(*in_the_way->of, [&] {
+      const auto left = deadline - std::chrono::steady_clock::now();
+      if (left <= left.zero()) {
+        throw Fail(Code::kDeadlineExceeded, "give a GPU work: its arrays were in use for {} s",
+                   std::chrono::duration<double>(kHazardPatience).count());
+      }
+      in_the_way->operation->Wait(left);
+    });
   }
 }
 
 DeviceWork::DeviceWork(Stream* stream, std::span<const NDArray> reads,
                        std::span<const NDArray> writes)
-    : DeviceWork(LockAfterOthers(reads, writes), std::make_shared<Event>(&stream->device()), stream,
-                 reads, writes) {}
-
-DeviceWork::DeviceWork(const EnqueueLock& /*lock*/, std::shared_ptr<Event> done, Stream* stream,
-                       std::span<const NDArray> reads, std::span<const NDArray> writes)
-    : stream_(*stream), reads_(reads), writes_(writes), done_(std::move(done)) {
-  for (const NDArray& array : reads) array.storage()->OrderReadable(stream);
-  for (const NDArray& array : writes) array.storage()->OrderWritable(stream);
-  try {
-    for (const NDArray& array : reads) array.storage()->AddReader(done_);
-    for (const NDArray& array : writes) array.storage()->AddWriter(done_);
-  } catch (...) {
-    done_->Abandon();
-    throw;
-  }
+    : use_{stream, reads, writes, std::make_shared<Event>(&stream->device()), nullptr} {
+  EnterTogether({&use_, 1});
 }
 
 void DeviceWork::Recorded() noexcept {
   bool all_wait = true;
-  for (const auto& arrays : {reads_, writes_}) {
+  for (const auto& arrays : {use_.reads, use_.writes}) {
     for (const NDArray& array : arrays) {
-      all_wait = array.storage()->LetOthersWait(done_.get()) && all_wait;
+      all_wait = array.storage()->LetOthersWait(use_.done.get()) && all_wait;
     }
   }
-  if (all_wait || done_->EndsWithin(kHazardPatience, {})) return;
-  stream_.device().Lose("end work on memory of others", cuda::Result::kLaunchTimeout);
+  if (all_wait || use_.done->EndsWithin(kHazardPatience, {})) return;
+  use_.stream->device().Lose("end work on memory of others", cuda::Result::kLaunchTimeout);
 }
 
-DeviceWork::~DeviceWork() { done_->Abandon(); }
+DeviceWork::~DeviceWork() { use_.done->Abandon(); }
 
 }  // namespace tkv

@@ -2,9 +2,10 @@
 
 #pragma once
 
-#include <initializer_list>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "device/device.h"
 #include "tkv/ndarray.h"
@@ -15,43 +16,48 @@ inline cuda::Address AddressOf(const NDArray& array) {
   return reinterpret_cast<cuda::Address>(array.data());
 }
 
-// Waits for all that is in the way of memory that others use without a stream that is known: what is given
-// to a device then ends by itself, and the host waits for it without an interrupt.
-//   throws  as Storage::WaitReadable
-void WaitForOthers(std::span<const NDArray> reads, std::span<const NDArray> writes);
+// What work of a stream uses.  The arrays stay until it is given.
+struct StreamUse {
+  Stream* stream = nullptr;
+  std::span<const NDArray> reads, writes;
+  std::shared_ptr<Event> done;        // of the work, which nobody has yet
+  std::function<std::string()> name;  // of the work, for errors; null or "": it has none
+};
 
-// Orders the stream after what is in the way of the arrays and enters the work with them.  Then the
-// caller gives it to the stream and calls Given; if it is destroyed before, nothing was given.  The
-// arrays stay until then.
+// Orders work of several streams after what is in its way and enters it with the arrays; nobody else
+// enters any between.  Each of them is recorded or abandoned then, before this thread waits for an array.
+//   blocks  for what only the host can wait for: operations of the host, work that another thread has
+//           entered and not given yet, and all that is in the way of memory that others use without a
+//           stream that is known.  The lock is free meanwhile, because operations of the host may end with
+//           work for a device
+//   throws  kDeadlineExceeded, kUnavailable, kResourceExhausted, kInternal, what the interrupt throws
+void EnterTogether(std::span<const StreamUse> uses);
+
+// Entered when it is made.  Then the caller gives it to the stream and calls Given; if it is destroyed
+// before, nothing was given.
 class DeviceWork final {
  public:
-  //   blocks  for what only the host can wait for, and as WaitForOthers
-  //   throws  kDeadlineExceeded, kUnavailable, kResourceExhausted, kInternal
+  //   blocks, throws  as EnterTogether
   DeviceWork(Stream* stream, std::span<const NDArray> reads, std::span<const NDArray> writes);
-  // The same for a caller who has waited for others and holds the lock, for work of several streams:
-  // nobody else enters any between.
-  //   done  an event that nobody has, for the end of the work
-  DeviceWork(const EnqueueLock& lock, std::shared_ptr<Event> done, Stream* stream,
-             std::span<const NDArray> reads, std::span<const NDArray> writes);
+  // Has been entered with others.
+  explicit DeviceWork(StreamUse use) noexcept : use_(std::move(use)) {}
   ~DeviceWork();
   DeviceWork(const DeviceWork&) = delete;
   DeviceWork& operator=(const DeviceWork&) = delete;
 
-  Event* done() const noexcept { return done_.get(); }
+  Event* done() const noexcept { return use_.done.get(); }
   // Others who use the memory come after the work: their stream waits for it, or the host does, which
   // nobody can interrupt because the work cannot be taken back.
   //   blocks  for the work; a device that does not end it within kHazardPatience is lost
   void Given() noexcept {
-    done_->Record(&stream_);
+    use_.done->Record(use_.stream);
     Recorded();
   }
   // The same for work whose giver has recorded it.
   void Recorded() noexcept;
 
  private:
-  Stream& stream_;
-  const std::span<const NDArray> reads_, writes_;
-  const std::shared_ptr<Event> done_;
+  const StreamUse use_;
 };
 
 }  // namespace tkv

@@ -284,19 +284,25 @@ void Storage::ThrowNotOfHost() {
   throw Fail(Code::kFailedPrecondition, "array: the memory is a device's, not the host's");
 }
 
-void Storage::Wait(Access access, std::chrono::nanoseconds patience, Stream* stream) {
-  Uses ended;
-  Uses waited_for;
-  {
-    const auto lock = Lock();
-    ended = TakeEnded();
-    waited_for = uses_;
+Storage::Uses Storage::UsesNow() {
+  Uses ended;  // dropped without the lock
+  const auto lock = Lock();
+  ended = TakeEnded();
+  return uses_;
+}
+
+void Storage::Wait(Access access, std::chrono::nanoseconds patience) {
+  for (const PendingUse& use : UsesNow()) {
+    if (StandsInTheWay(use.writes, access)) use.operation->Wait(patience);
   }
-  for (const PendingUse& use : waited_for) {
-    if (!StandsInTheWay(use.writes, access)) continue;
-    if (stream != nullptr && use.operation->Order(stream)) continue;
-    use.operation->Wait(patience);
+}
+
+std::shared_ptr<Pending> Storage::OrderPending(Stream* stream, Access access) {
+  for (PendingUse& use : UsesNow()) {
+    if (!StandsInTheWay(use.writes, access) || use.operation->Order(stream)) continue;
+    if (!use.operation->done()) return std::move(use.operation);
   }
+  return nullptr;
 }
 
 bool Storage::FindInTheWay(Access access) {
@@ -320,10 +326,15 @@ void Storage::MarkForeign(Access access, std::chrono::nanoseconds patience) {
 }
 
 void Storage::ShareWith(Stream* stream, Access access, std::chrono::nanoseconds patience) {
-  const EnqueueLock lock;  // what another thread enters later finds the storage foreign
-  Wait(access, patience, stream);
-  stream->device().CheckUsable();  // on a lost device nothing is ordered
-  ShareWithoutWaiting();
+  while (const auto in_the_way = [&]() -> std::shared_ptr<Pending> {
+    const EnqueueLock lock;  // what another thread enters later finds the storage foreign
+    if (auto found = Order(stream, access)) return found;
+    stream->device().CheckUsable();  // on a lost device nothing is ordered
+    ShareWithoutWaiting();
+    return nullptr;
+  }()) {
+    in_the_way->Wait(patience);
+  }
 }
 
 void Storage::SetOwnerStream(uint64_t stream) {

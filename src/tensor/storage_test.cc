@@ -185,13 +185,15 @@ TEST(Storage, TheHostWaitsForWhatAStreamCannotWaitFor) {
   auto* const known = reinterpret_cast<Stream*>(0x10);
   auto* const other = reinterpret_cast<Stream*>(0x20);
   auto storage = Storage::Allocate(8);
-  storage->AddReader(std::make_shared<StreamOperation>(known));
-  storage->OrderReadable(other, kPatience);
-  storage->OrderWritable(known, kPatience);
-  EXPECT_THROW(storage->OrderWritable(other, kPatience), Error);
+  const auto reader = std::make_shared<StreamOperation>(known);
+  storage->AddReader(reader);
+  EXPECT_EQ(storage->Order(other, Access::kRead), nullptr);
+  EXPECT_EQ(storage->Order(known, Access::kWrite), nullptr);
+  EXPECT_EQ(storage->Order(other, Access::kWrite), reader);
   EXPECT_THROW(storage->WaitWritable(kPatience), Error);
-  storage->AddWriter(std::make_shared<FakeOperation>());
-  EXPECT_THROW(storage->OrderReadable(known, kPatience), Error) << "an operation of the host";
+  const auto writer = std::make_shared<FakeOperation>();
+  storage->AddWriter(writer);
+  EXPECT_EQ(storage->Order(known, Access::kRead), writer) << "an operation of the host";
 }
 
 TEST(Storage, MemoryIsTheHosts) {

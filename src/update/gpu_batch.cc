@@ -59,10 +59,6 @@ void GpuBatch::Prepare() {
   }
 }
 
-void GpuBatch::Enter(const EnqueueLock& lock) {
-  if (!groups_.empty()) work_.emplace(lock, done_, &device_.compute(), reads_, writes_);
-}
-
 void GpuBatch::Run() {
   try {
     for (const auto& group : groups_) {
@@ -101,13 +97,15 @@ void GpuBatches::Prepare() {
 
 void GpuBatches::Enter() {
   if (batches_.empty()) return;
+  std::vector<StreamUse> uses;
+  std::vector<GpuBatch*> users;
   for (const auto& batch : batches_) {
-    batch->Naming(verb_, [&] { batch->WaitForOthers(); });
+    if (batch->empty()) continue;
+    uses.push_back(batch->Use(verb_));
+    users.push_back(batch.get());
   }
-  const EnqueueLock lock;
-  for (const auto& batch : batches_) {
-    batch->Naming(verb_, [&] { batch->Enter(lock); });
-  }
+  EnterTogether(uses);
+  for (size_t i = 0; i < users.size(); ++i) users[i]->Entered(std::move(uses[i]));
 }
 
 void GpuBatches::Run() {

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/format.h"
@@ -33,11 +34,16 @@ class GpuBatch final {
   void Writes(const NDArray& array) { writes_.push_back(array); }
 
   Device& device() const noexcept { return device_; }
-  // In this order, each once: makes what the launches need, enters them with the arrays, runs them.
+  bool empty() const noexcept { return groups_.empty(); }
+  // In this order, each once: makes what the launches need; tells what they use, which has been entered
+  // when Entered is called; runs them.
   void Prepare();
-  void WaitForOthers() const { tkv::WaitForOthers(reads_, writes_); }
-  void Enter(const EnqueueLock& lock);
-  // What was given is entered and recorded also where a later launch is refused.
+  StreamUse Use(std::string_view verb) const {
+    return {&device_.compute(), reads_, writes_, done_,
+            [this, verb] { return key_count_ == 0 ? "" : Format("{} {}", verb, KeysText()); }};
+  }
+  void Entered(StreamUse use) noexcept { work_.emplace(std::move(use)); }
+  // What was given is recorded also where a later launch is refused.
   //   throws  kUnavailable, kResourceExhausted, kInternal
   void Run();
   // Whether anything was given to the device.

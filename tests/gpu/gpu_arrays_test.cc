@@ -403,6 +403,38 @@ TEST_F(GpuArrays, OfSeveralThreadsKeepTheirOrder) {
   EXPECT_EQ(ValuesOf(a), std::vector<float>(4, 0));
 }
 
+// An operation of the host, which ends when somebody says so.
+class HostOperation final : public Pending {
+ public:
+  bool done() const noexcept override { return done_; }
+  void Wait(std::chrono::nanoseconds patience) override {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (!done_ && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    if (!done_) throw Fail(Code::kDeadlineExceeded, "it waits");
+  }
+  void End() { done_ = true; }
+
+ private:
+  std::atomic<bool> done_ = false;
+};
+
+TEST_F(GpuArrays, ThatWaitForTheHostKeepNobodyElseWaiting) {
+  const NDArray waits = Full({10}, 1, DType::kF32, kGpu);
+  const NDArray other = Full({10}, 1, DType::kF32, kGpu);
+  const auto operation = std::make_shared<HostOperation>();
+  waits.storage()->AddWriter(operation);
+  std::thread waiting([&] { Fill(waits, 2); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::thread ending([&] {  // as the end of a pull into an array, which gives a device a copy
+    Fill(other, 3);
+    operation->End();
+  });
+  ending.join();
+  waiting.join();
+  EXPECT_EQ(ValuesOf(waits), std::vector<float>(10, 2));
+  EXPECT_EQ(ValuesOf(other), std::vector<float>(10, 3));
+}
+
 TEST_F(GpuArrays, AreReadToTheEndBeforeTheyAreWrittenAfterAnInterrupt) {
   const Context context = Context::Gpu(NextIndex());
   const NDArray array = Full({1000}, 1, DType::kF32, context);
