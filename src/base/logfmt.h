@@ -39,6 +39,6 @@ class Fields {
 };
 
 // `event=NAME` and its fields.
-inline Fields Event(std::string_view name) { return Fields().Add("event", name); }
+inline Fields EventFields(std::string_view name) { return Fields().Add("event", name); }
 
 }  // namespace tkv

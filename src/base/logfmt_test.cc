@@ -6,7 +6,7 @@ namespace tkv {
 namespace {
 
 TEST(Logfmt, FieldsStandInTheirOrder) {
-  EXPECT_EQ(Event("joined").Add("server", 1).Add("of", 4).Add("standing", "5.0s").text(),
+  EXPECT_EQ(EventFields("joined").Add("server", 1).Add("of", 4).Add("standing", "5.0s").text(),
             "event=joined server=1 of=4 standing=5.0s");
 }
 

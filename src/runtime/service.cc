@@ -110,7 +110,7 @@ class JobService final : public Service {
         std::make_unique<BufferPool>(endpoint_options.arena);  // values can be read where they lie
     auto endpoint = OpenEndpoint(job, std::move(endpoint_options));
     address_ = endpoint->address();
-    Tell(Event("listening").Add("address", address_));
+    Tell(EventFields("listening").Add("address", address_));
     NodeThreadOptions thread;
     thread.address_of = AddressesOf(job);
     thread.log = std::move(log);
@@ -126,9 +126,9 @@ class JobService final : public Service {
   ~JobService() override {
     thread_->Stop();
     std::lock_guard lock(mutex_);
-    Tell(Event("ended").Add("because", refused_ ? refused_->what()
-                                       : over_  ? "all workers have left or are dead"
-                                                : "its process ends it"));
+    Tell(EventFields("ended").Add("because", refused_ ? refused_->what()
+                                             : over_  ? "all workers have left or are dead"
+                                                      : "its process ends it"));
   }
 
   const std::string& address() const override { return address_; }
@@ -218,7 +218,7 @@ class JobService final : public Service {
     for (size_t i = 0; i < members.size(); ++i) {
       if (std::exchange((*told)[i], members[i]) == members[i]) continue;
       if (members[i].state == Epoch::State::kAwaited) continue;
-      Tell(Event("member")
+      Tell(EventFields("member")
                .Add("peer", Format("{} {}", kind, i))
                .Add("state", Name(members[i].state))
                .Add("incarnation", members[i].incarnation));
@@ -228,7 +228,7 @@ class JobService final : public Service {
   void TellSteps(const Epoch& epoch, const Member* self) {
     if (!log_ || self == nullptr) return;  // the head tells of its members by itself
     if (self->joined() && epoch.number > 0 && !std::exchange(has_joined_, true)) {
-      Tell(Event("joined")
+      Tell(EventFields("joined")
                .Add("server", self->welcome().rank)
                .Add("of", epoch.servers.size())
                .Add("workers", epoch.workers.size()));
