@@ -45,6 +45,11 @@ class TKV_API NDArray {
   static NDArray Wrap(void* data, const Shape& shape, DType dtype, Context context, bool read_only,
                       std::shared_ptr<const void> owner, std::span<const int64_t> strides = {});
 
+  // A view, contiguous, of memory from a byte on.
+  //   throws  kInvalidArgument  beyond the memory, or not at a multiple of the size of an element
+  static NDArray OfStorage(std::shared_ptr<Storage> storage, size_t begin_bytes, const Shape& shape,
+                           DType dtype);
+
   explicit operator bool() const noexcept { return storage_ != nullptr; }
   const Shape& shape() const noexcept { return shape_; }
   DType dtype() const noexcept { return dtype_; }

@@ -19,9 +19,13 @@ namespace tkv {
 
 // Where a block of memory lies.
 struct Memory {
-  enum class Kind : uint8_t { kHost, kPinned, kDevice };
+  enum class Kind : uint8_t {
+    kHost,
+    kPinned,  // the host's, where that device copies from and to without the host's help
+    kDevice,
+  };
   Kind kind = Kind::kHost;
-  int32_t index = 0;  // of the device
+  int32_t index = 0;  // of the device; of kHost 0
 
   bool operator==(const Memory&) const noexcept = default;
 };
@@ -42,7 +46,7 @@ class TKV_API Storage final {
   // What has used the memory of a device before may still be under way, and is in the way of whoever
   // uses it next.
   //   throws  kResourceExhausted  the system, or the device, has no such memory
-  //           kUnimplemented      memory of a kind that this machine or this build does not have
+  //           kUnimplemented      memory of a kind that this machine does not have
   //           kInvalidArgument, kUnavailable, kFailedPrecondition  as CheckUsable of a context
   static std::shared_ptr<Storage> Allocate(size_t bytes, Memory memory = {});
 
@@ -125,7 +129,7 @@ class TKV_API Storage final {
  private:
   using Uses = std::vector<PendingUse>;
 
-  static std::shared_ptr<Storage> AllocateOnDevice(size_t bytes, Memory memory);
+  static std::shared_ptr<Storage> AllocateByDevice(size_t bytes, Memory memory);
   static void ReleaseOwners();
   void ReturnLoan() noexcept;
 
@@ -154,7 +158,8 @@ class TKV_API Storage final {
 };
 
 // Waits until no operation on any array of this process is under way.
-//   throws  as Storage::WaitReadable
+//   throws  as Storage::WaitReadable; that the device of an operation is lost, when all others have ended,
+//           and once for each operation
 TKV_API void WaitAll(std::chrono::nanoseconds patience = kHazardPatience);
 
 }  // namespace tkv

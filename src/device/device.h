@@ -78,6 +78,7 @@ class Device final {
 
   EventPool& events() noexcept { return events_; }
   BlockCache& blocks() noexcept { return blocks_; }
+  BlockCache& pinned_blocks() noexcept { return pinned_blocks_; }
   ModuleCache& modules() noexcept { return modules_; }
   Staging& staging_to_device() noexcept { return staging_to_device_; }
   Staging& staging_to_host() noexcept { return staging_to_host_; }
@@ -135,7 +136,8 @@ class Device final {
   cuda::ContextHandle context_ = nullptr;
   std::unique_ptr<Stream> compute_, to_device_, to_host_;
   EventPool events_{this};
-  BlockCache blocks_{this};
+  BlockCache blocks_{this, BlockKind::kDevice};
+  BlockCache pinned_blocks_{this, BlockKind::kPinned};
   ModuleCache modules_{this};
   Staging staging_to_device_{this};
   Staging staging_to_host_{this};

@@ -13,6 +13,11 @@ namespace {
 constexpr size_t kGranularity = 512;
 constexpr size_t kBytesMax = size_t{1} << 62;
 
+bool HasEnded(const BlockUse& use) {
+  return std::ranges::all_of(use.pending,
+                             [](const PendingUse& one) { return one.operation->done(); });
+}
+
 // A kept block serves where at most an eighth of it is wasted.
 size_t LargestFor(size_t bytes) { return bytes + bytes / 8; }
 
@@ -20,14 +25,42 @@ size_t LargestFor(size_t bytes) { return bytes + bytes / 8; }
 
 KeptBlock BlockCache::FindKept(size_t bytes) {
   std::lock_guard lock(mutex_);
-  const auto found = kept_.lower_bound(bytes);
-  if (found == kept_.end() || found->first > LargestFor(bytes)) return {};
-  return kept_.extract(found);
+  for (auto found = kept_.lower_bound(bytes);
+       found != kept_.end() && found->first <= LargestFor(bytes); ++found) {
+    // The next use of a device's memory waits for the one before on the device; the host would wait here.
+    if (kind_ == BlockKind::kDevice || HasEnded(found->second)) return kept_.extract(found);
+  }
+  return {};
 }
 
 cuda::Result BlockCache::Allocate(size_t bytes, cuda::Address* address) {
   device_.CheckUsable();
-  return device_.Call(device_.driver().MemAlloc, address, bytes);
+  if (kind_ == BlockKind::kDevice) {
+    return device_.Call(device_.driver().MemAlloc, address, bytes);
+  }
+  void* data = nullptr;
+  const auto result =
+      device_.Call(device_.driver().MemHostAlloc, &data, bytes, unsigned{cuda::kPortable});
+  *address = reinterpret_cast<cuda::Address>(data);
+  return result;
+}
+
+void BlockCache::Release(cuda::Address address) {
+  if (kind_ == BlockKind::kDevice) {
+    return device_.Do("release memory", device_.driver().MemFree, address);
+  }
+  void* const data = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+  device_.Do("release pinned memory", device_.driver().MemFreeHost, data);
+}
+
+void BlockCache::ThrowNoMemory(size_t bytes) {
+  if (kind_ == BlockKind::kPinned) {
+    throw Fail(Code::kResourceExhausted,
+               "allocate: the system has no {} bytes of memory that gpu({}) copies from and to",
+               bytes, device_.index());
+  }
+  throw Fail(Code::kResourceExhausted, "allocate: gpu({}) has no {} bytes of memory: {} are free",
+             device_.index(), bytes, device_.memory().free_bytes);
 }
 
 KeptBlock BlockCache::Take(size_t bytes) {
@@ -41,10 +74,7 @@ KeptBlock BlockCache::Take(size_t bytes) {
     Flush();
     result = Allocate(rounded, &block.mapped().address);
   }
-  if (result == cuda::Result::kOutOfMemory) {
-    throw Fail(Code::kResourceExhausted, "allocate: gpu({}) has no {} bytes of memory: {} are free",
-               device_.index(), bytes, device_.memory().free_bytes);
-  }
+  if (result == cuda::Result::kOutOfMemory) ThrowNoMemory(bytes);
   device_.Check(result, "allocate");
   return block;
 }
@@ -71,7 +101,7 @@ void BlockCache::Flush() {
       Give(std::move(block));
       throw;
     }
-    device_.Do("release memory", device_.driver().MemFree, block.mapped().address);
+    Release(block.mapped().address);
   }
 }
 

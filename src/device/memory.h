@@ -1,4 +1,4 @@
-// Memory of a device, kept to use again.
+// Memory of a device, and of the host that it reaches, kept to use again.
 
 #pragma once
 
@@ -22,14 +22,19 @@ struct BlockUse {
 // A block is a node of the cache, so that giving it back needs no memory.  The key is its size in bytes.
 using KeptBlock = std::multimap<size_t, BlockUse>::node_type;
 
+enum class BlockKind : uint8_t {
+  kDevice,
+  kPinned,  // of the host, where the device copies from and to without staging
+};
+
 // The driver's own allocation takes as long as a small kernel, and its release waits for the whole
 // device, so blocks are kept until memory runs out.  Thread-safe.
 class BlockCache final {
  public:
-  explicit BlockCache(Device* device) : device_(*device) {}
+  BlockCache(Device* device, BlockKind kind) : device_(*device), kind_(kind) {}
 
-  // A block of at least so many bytes, at a multiple of 256.  Where the device has no memory for it all
-  // that is kept goes back to the driver first, once.
+  // A block of at least so many bytes, at a multiple of 256; of the host, nothing uses it any more.  Where
+  // there is no memory for it all that is kept goes back to the driver first, once.
   //   blocks  for what uses kept memory, where all of it goes back
   //   throws  kResourceExhausted, kUnavailable
   KeptBlock Take(size_t bytes);
@@ -40,9 +45,12 @@ class BlockCache final {
  private:
   KeptBlock FindKept(size_t bytes);
   cuda::Result Allocate(size_t bytes, cuda::Address* address);
+  void Release(cuda::Address address);
+  [[noreturn]] void ThrowNoMemory(size_t bytes);
   void Flush();
 
   Device& device_;
+  const BlockKind kind_;
   mutable std::mutex mutex_;
   std::multimap<size_t, BlockUse> kept_;
 };

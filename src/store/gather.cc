@@ -13,14 +13,6 @@ Device* HomeOf(const Claim& claim, size_t group) {
   return &Device::Get(entry.value.storage()->memory().index);
 }
 
-// Memory that others have allocated may be of a kind that peers do not reach, whatever their devices do.
-bool Reaches(Device* home, const NDArray& array) {
-  if (!IsOfDevice(array) || !array.contiguous()) return false;
-  const int32_t index = array.storage()->memory().index;
-  if (index == home->index()) return true;
-  return array.storage()->is_own() && home->Reaches(&Device::Get(index));
-}
-
 // Memory with the elements of a value one behind the other: of the host, or that a GPU reaches.
 const void* PackedOnHost(const NDArray& value, std::chrono::nanoseconds patience,
                          Sources* sources) {
@@ -31,7 +23,7 @@ const void* PackedOnHost(const NDArray& value, std::chrono::nanoseconds patience
 }
 
 const void* PackedFor(Device* home, const NDArray& value, size_t group, Sources* sources) {
-  const bool reaches = Reaches(home, value);
+  const bool reaches = IsReachedBy(home, value);
   const NDArray there = reaches ? value : value.WithContext(Context::Gpu(home->index())).Packed();
   return sources->lent.emplace_back(Lent{group, there}).array.data();
 }
@@ -49,7 +41,7 @@ void* PlaceOnHost(const NDArray& out, const Entry& entry, std::chrono::nanosecon
 
 void* PlaceFor(Device* home, const NDArray& out, const Entry& entry, size_t item,
                std::chrono::nanoseconds patience, Outputs* outputs) {
-  if (Reaches(home, out)) return outputs->lent.emplace_back(Lent{item, out}).array.data();
+  if (IsReachedBy(home, out)) return outputs->lent.emplace_back(Lent{item, out}).array.data();
   if (!IsOfDevice(out)) out.storage()->WaitWritable(patience);
   const size_t number = outputs->outputs.size();
   NDArray packed;

@@ -6,8 +6,6 @@
 namespace tkv {
 namespace {
 
-Device& DeviceOf(const NDArray& array) { return Device::Get(array.storage()->memory().index); }
-
 void CopyWithin(const NDArray& source, const NDArray& target) {
   Device& device = DeviceOf(target);
   DeviceWork work(&device.compute(), {&source, 1}, {&target, 1});
@@ -49,29 +47,16 @@ cuda::RowPlace PlaceOf(const NDArray& array, size_t width_bytes) {
   return place;
 }
 
-// Of two arrays on one device that do not overlap, one of which is not contiguous.
-void CopyRows(const NDArray& source, const NDArray& target) {
-  const NDArray& pitched = source.contiguous() ? target : source;
-  const auto rows = RowsOf(pitched.shape(), pitched.strides().data());
-  cuda::RowCopy copy;
-  copy.width_bytes = static_cast<size_t>(rows->length) * ItemSize(target.dtype());
-  copy.height = static_cast<size_t>(rows->count);
-  copy.source = PlaceOf(source, copy.width_bytes);
-  copy.target = PlaceOf(target, copy.width_bytes);
-  Device& device = DeviceOf(target);
-  DeviceWork work(&device.compute(), {&source, 1}, {&target, 1});
-  device.Do("copy rows", device.driver().CopyRows, static_cast<const cuda::RowCopy*>(&copy),
-            device.compute().handle());
-  work.Given();
-}
-
 // Arrays on one device.
 void CopyOnDevice(const NDArray& source, const NDArray& target) {
   const bool are_dense = source.contiguous() && target.contiguous();
   if (are_dense && AddressOf(source) == AddressOf(target)) return;
   const NDArray apart = Overlap(source, target) ? source.Copy() : source;
   if (apart.contiguous() && target.contiguous()) return CopyWithin(apart, target);
-  CopyRows(apart, target);
+  Stream& stream = DeviceOf(target).compute();
+  DeviceWork work(&stream, {&apart, 1}, {&target, 1});
+  GiveRowCopy(&stream, apart, target);
+  work.Given();
 }
 
 bool AreOnOneDevice(const NDArray& a, const NDArray& b) {
@@ -85,6 +70,27 @@ bool NeedsPacking(const NDArray& array, const NDArray& other) {
 }
 
 }  // namespace
+
+// Memory that others have allocated may be of a kind that peers do not reach, whatever their devices do.
+bool IsReachedBy(Device* device, const NDArray& array) {
+  if (!IsOfDevice(array) || !array.contiguous()) return false;
+  const int32_t index = array.storage()->memory().index;
+  if (index == device->index()) return true;
+  return array.storage()->is_own() && device->Reaches(&Device::Get(index));
+}
+
+void GiveRowCopy(Stream* stream, const NDArray& source, const NDArray& target) {
+  const NDArray& pitched = source.contiguous() ? target : source;
+  const auto rows = RowsOf(pitched.shape(), pitched.strides().data());
+  cuda::RowCopy copy;
+  copy.width_bytes = static_cast<size_t>(rows->length) * ItemSize(target.dtype());
+  copy.height = static_cast<size_t>(rows->count);
+  copy.source = PlaceOf(source, copy.width_bytes);
+  copy.target = PlaceOf(target, copy.width_bytes);
+  Device& device = stream->device();
+  device.Do("copy rows", device.driver().CopyRows, static_cast<const cuda::RowCopy*>(&copy),
+            stream->handle());
+}
 
 void CopyToDevice(const void* source, const NDArray& target) {
   Device& device = DeviceOf(target);

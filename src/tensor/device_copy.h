@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include "device/device.h"
 #include "tkv/ndarray.h"
 
 namespace tkv {
@@ -11,6 +12,15 @@ inline bool IsOfDevice(const NDArray& array) {
   return array.storage()->memory().kind == Memory::Kind::kDevice;
 }
 
+inline Device& DeviceOf(const NDArray& array) {
+  return Device::Get(array.storage()->memory().index);
+}
+
+// Whether kernels of a device read and write an array in its place: contiguous, there or on a device that it
+// reaches.
+//   throws  as Device::Reaches
+bool IsReachedBy(Device* device, const NDArray& array);
+
 // Arrays of one shape and dtype, of which one at least is a device's.
 //   throws  kUnavailable, kResourceExhausted, kInternal, kDeadlineExceeded; then the target is as it was,
 //           or its device is lost
@@ -18,6 +28,11 @@ void CopyByDevice(const NDArray& source, const NDArray& target);
 
 // From host memory that has been read when the call returns, to an array that is contiguous.
 void CopyToDevice(const void* source, const NDArray& target);
+
+// Gives a stream a copy between two arrays of its device that do not overlap, one of which is not
+// contiguous; the caller has entered them.
+//   throws  kUnavailable, kInternal
+void GiveRowCopy(Stream* stream, const NDArray& source, const NDArray& target);
 
 // A new array with the elements of a device's.
 NDArray CopyOnHost(const NDArray& source, Context context);

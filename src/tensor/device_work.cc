@@ -97,7 +97,7 @@ void EnterTogether(std::span<const StreamUse> uses) {
 
 DeviceWork::DeviceWork(Stream* stream, std::span<const NDArray> reads,
                        std::span<const NDArray> writes)
-    : use_{stream, reads, writes, std::make_shared<Event>(&stream->device()), nullptr} {
+    : use_{stream, reads, writes, std::make_shared<Event>(&stream->device())} {
   EnterTogether({&use_, 1});
 }
 
@@ -108,7 +108,8 @@ void DeviceWork::Recorded() noexcept {
       all_wait = array.storage()->LetOthersWait(use_.done.get()) && all_wait;
     }
   }
-  if (all_wait || use_.done->EndsWithin(kHazardPatience, {})) return;
+  others_left_ = !all_wait && !use_.is_awaited;
+  if (all_wait || others_left_ || use_.done->EndsWithin(kHazardPatience, {})) return;
   use_.stream->device().Lose("end work on memory of others", cuda::Result::kLaunchTimeout);
 }
 

@@ -22,6 +22,7 @@ struct StreamUse {
   std::span<const NDArray> reads, writes;
   std::shared_ptr<Event> done;        // of the work, which nobody has yet
   std::function<std::string()> name;  // of the work, for errors; null or "": it has none
+  bool is_awaited = true;  // where others use the memory on streams that are not known, by the host
 };
 
 // Orders work of several streams after what is in its way and enters it with the arrays; nobody else
@@ -47,7 +48,8 @@ class DeviceWork final {
 
   Event* done() const noexcept { return use_.done.get(); }
   // Others who use the memory come after the work: their stream waits for it, or the host does, which
-  // nobody can interrupt because the work cannot be taken back.
+  // nobody can interrupt because the work cannot be taken back; work that is not awaited is the caller's
+  // to wait for, where it has `others_left`.
   //   blocks  for the work; a device that does not end it within kHazardPatience is lost
   void Given() noexcept {
     use_.done->Record(use_.stream);
@@ -55,9 +57,12 @@ class DeviceWork final {
   }
   // The same for work whose giver has recorded it.
   void Recorded() noexcept;
+  // Others may use the memory before the work has ended.
+  bool others_left() const noexcept { return others_left_; }
 
  private:
   const StreamUse use_;
+  bool others_left_ = false;
 };
 
 }  // namespace tkv

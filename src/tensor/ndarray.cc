@@ -118,6 +118,26 @@ NDArray NDArray::Wrap(void* data, const Shape& shape, DType dtype, Context conte
   return array;
 }
 
+NDArray NDArray::OfStorage(std::shared_ptr<Storage> storage, size_t begin_bytes, const Shape& shape,
+                           DType dtype) {
+  const size_t bytes = CheckedBytes(shape, dtype);
+  if (begin_bytes > storage->bytes() || bytes > storage->bytes() - begin_bytes ||
+      begin_bytes % ItemSize(dtype) != 0) {
+    throw Fail(Code::kInvalidArgument, "array: {} bytes of {} from byte {} on, of {}", bytes,
+               Name(dtype), begin_bytes, storage->bytes());
+  }
+  NDArray array;
+  if (storage->memory().kind == Memory::Kind::kDevice) {
+    array.context_ = Context::Gpu(storage->memory().index);
+  }
+  array.data_ = static_cast<char*>(storage->data()) + begin_bytes;
+  array.storage_ = std::move(storage);
+  array.dtype_ = dtype;
+  array.shape_ = shape;
+  array.size_ = shape.size();
+  return array;
+}
+
 Strides NDArray::strides() const { return strides_ ? *strides_ : DenseStrides(shape_); }
 
 NDArray NDArray::Slice(int64_t begin, int64_t end) const {

@@ -45,12 +45,11 @@ void FreeOnHost(void* data, size_t bytes) {
 
 }  // namespace
 
-// Memory of a device, which goes back to its cache with what still uses it.
+// Memory of a device's cache, which goes back there with what still uses it.
 class DeviceBlock final {
  public:
-  DeviceBlock(Device* device, size_t bytes)
-      : device_(*device), block_(device->blocks().Take(bytes)) {}
-  ~DeviceBlock() { device_.blocks().Give(std::move(block_)); }
+  DeviceBlock(BlockCache* cache, size_t bytes) : cache_(*cache), block_(cache->Take(bytes)) {}
+  ~DeviceBlock() { cache_.Give(std::move(block_)); }
   DeviceBlock(const DeviceBlock&) = delete;
   DeviceBlock& operator=(const DeviceBlock&) = delete;
 
@@ -60,7 +59,7 @@ class DeviceBlock final {
   std::vector<PendingUse>& pending() { return block_.mapped().pending; }
 
  private:
-  Device& device_;
+  BlockCache& cache_;
   KeptBlock block_;
 };
 
@@ -88,10 +87,7 @@ Storage::Storage(Private /*key*/, void* data, size_t bytes, bool owned, bool rea
       uses_birth_(ForkGeneration()) {}
 
 std::shared_ptr<Storage> Storage::Allocate(size_t bytes, Memory memory) {
-  if (memory.kind == Memory::Kind::kDevice) return AllocateOnDevice(bytes, memory);
-  if (memory.kind != Memory::Kind::kHost) {
-    throw Fail(Code::kUnimplemented, "allocate: this build of TensorKV has no pinned memory");
-  }
+  if (memory.kind != Memory::Kind::kHost) return AllocateByDevice(bytes, memory);
   void* data = nullptr;
   if (bytes >= kHugePage) {
     data = bytes > (size_t{1} << 62) ? nullptr : MapHuge(bytes);
@@ -109,9 +105,12 @@ std::shared_ptr<Storage> Storage::Allocate(size_t bytes, Memory memory) {
   }
 }
 
-std::shared_ptr<Storage> Storage::AllocateOnDevice(size_t bytes, Memory memory) {
+std::shared_ptr<Storage> Storage::AllocateByDevice(size_t bytes, Memory memory) {
   ReleaseOwners();
-  auto block = std::make_unique<DeviceBlock>(&Device::Get(memory.index), bytes);
+  Device& device = Device::Get(memory.index);
+  const bool is_pinned = memory.kind == Memory::Kind::kPinned;
+  auto block =
+      std::make_unique<DeviceBlock>(is_pinned ? &device.pinned_blocks() : &device.blocks(), bytes);
   auto storage = std::make_shared<Storage>(Private(), block->data(), bytes, true, false, nullptr);
   storage->memory_ = memory;
   storage->uses_ = std::move(block->pending());
@@ -179,6 +178,12 @@ class Registry {
       tidy_at_ = std::max(kTidyAt, 2 * all_.size());
     }
     all_.push_back(operation);
+  }
+  void Forget(const std::shared_ptr<Pending>& operation) {
+    std::lock_guard lock(mutex_);
+    std::erase_if(all_, [&](const auto& weak) {
+      return !weak.owner_before(operation) && !operation.owner_before(weak);
+    });
   }
   // Calls f with a lock for what every thread of a new process has to see done once.
   template <typename F>
@@ -358,6 +363,7 @@ void WaitAll(std::chrono::nanoseconds patience) {
       operation->Wait(patience);
     } catch (const Error& error) {
       if (error.code() != Code::kUnavailable) throw;
+      AllOperations().Forget(operation);
       if (!lost) lost = error;
     }
   }

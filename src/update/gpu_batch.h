@@ -48,6 +48,9 @@ class GpuBatch final {
   void Run();
   // Whether anything was given to the device.
   bool has_begun() const noexcept { return has_begun_; }
+  // Of the work: its end, and whether others may use the memory before.
+  const std::shared_ptr<Event>& done() const noexcept { return done_; }
+  bool others_left() const noexcept { return work_ && work_->others_left(); }
 
   // Errors of f begin with the verb and the keys.
   template <typename F>

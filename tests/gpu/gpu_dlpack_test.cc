@@ -702,6 +702,7 @@ TEST_F(SharedMemory, OfALostDeviceIsLetGo) {
   EXPECT_EQ(tensor.deleted, 0);
   FAKE(fake_lose)(framework.index(), test::kIllegalAddress);
   EXPECT_FAILS(Code::kUnavailable, WaitAll());
+  WaitAll();  // it has been told
   ReleaseOwners();
   EXPECT_EQ(tensor.deleted, 1);
   FAKE(fake_stop)(0);
