@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -35,7 +36,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
 
   bool done() const noexcept override {
     const auto lock = Lock();
-    return done_;
+    return done_ && std::ranges::all_of(left, [](const auto& one) { return one->done(); });
   }
   // Its error is told once: here, or by the store if nobody asks here.
   void Wait(std::chrono::nanoseconds patience) override {
@@ -46,7 +47,12 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   }
   // Until the call has ended, well or not; its error stays untold.
   void WaitDone(std::chrono::nanoseconds patience) {
+    const auto deadline = DeadlineAfter(patience);
     WaitFor(patience, [this] { return done_; });
+    for (const auto& one : left) {
+      one->Wait(
+          std::max<std::chrono::nanoseconds>(deadline - std::chrono::steady_clock::now(), {}));
+    }
   }
   void OnEnd(std::function<void()> ended) override {
     {
@@ -145,6 +151,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   std::vector<std::shared_ptr<const KeyRecord>> keys;
   std::vector<Bytes> sources, targets;  // memory that its operations read, and that they write
   std::function<void()> finish;         // when all operations have succeeded
+  std::vector<std::shared_ptr<Pending>> left;      // by `finish`, which ends by itself
   std::function<void(const Outcome&)> on_outcome;  // of each that has succeeded; with the lock
   std::function<void(const std::shared_ptr<Call>&)> give_up;  // as its store does it
 

@@ -3,13 +3,18 @@
 
 #include <algorithm>
 #include <boost/unordered/unordered_flat_map.hpp>
+#include <functional>
 #include <new>
+#include <utility>
 
 #include "base/duration.h"
 #include "base/small_vector.h"
 #include "runtime/dist_store.h"
+#include "runtime/gpu_landings.h"
+#include "runtime/gpu_sums.h"
 #include "store/checks.h"
 #include "store/overlap.h"
+#include "tensor/device_copy.h"
 #include "tensor/strided.h"
 #include "update/parallel.h"
 
@@ -48,6 +53,8 @@ bool IsKeptFree(const NDArray& array, const std::shared_ptr<Pending>& reader) {
     return false;
   }
 }
+
+bool IsOnGpu(const NDArray* array) { return IsOfDevice(*array); }
 
 // The shape of a whole value of a key.  One by rows has so many rows in front; nobody has an array of
 // all rows of a table that has no end.
@@ -129,7 +136,7 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
     for (const PushItem& item : items) {
       const RecordPtr record = Get(verb, item.key);
       CheckValues(verb, item, WholeShape(verb, *record), record->info.dtype);
-      for (const NDArray* value : item.values) CheckOfHost(verb, item.key, *value);
+      if (record->info.by_rows) CheckOfHost(verb, item.key, item.values);
       const auto [place, is_new] = places.emplace(record.get(), sources.size());
       const size_t at = place->second;
       if (is_new) {
@@ -147,40 +154,71 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
       }
     }
   }
+  std::vector<std::pair<Source*, std::span<const NDArray* const>>> on_gpus;
   for (size_t i = 0; i < sources.size(); ++i) {
     sources[i].values = values[i].size();
-    for (const NDArray* value : values[i]) WaitFor(*value, Access::kRead);
-    if (sources[i].record->info.by_rows) {
-      GatherAllRows(verb, {values[i].data(), values[i].size()}, &sources[i]);
-      continue;
+    const std::span all(values[i].data(), values[i].size());
+    const bool is_for_gpus = sources[i].residual == nullptr && sources[i].record->value_bytes > 0;
+    if (is_for_gpus && std::ranges::any_of(all, IsOnGpu)) {
+      on_gpus.emplace_back(&sources[i], all);
+    } else {
+      GatherValues(verb, all, &sources[i]);
     }
-    if (sources[i].residual != nullptr) {
-      for (const NDArray* value : values[i]) sources[i].packed.push_back(value->Packed());
-      continue;
-    }
-    if (values[i].size() == 1) {
-      sources[i].is_own = !values[i][0]->contiguous();
-      sources[i].array = values[i][0]->Packed();
-      continue;
-    }
-    std::vector<NDArray> packed;
-    std::vector<const void*> pointers;
-    for (const NDArray* value : values[i]) {
-      packed.push_back(value->Packed());
-      pointers.push_back(packed.back().data());
-    }
-    const NDArray sum = NDArray::Empty(packed[0].shape(), packed[0].dtype());
-    TileJob job;
-    job.dtype = sum.dtype();
-    job.count = static_cast<size_t>(sum.size());
-    job.sources = pointers;
-    job.value = sum.data();
-    RunJobs({&job, 1}, ThreadsFor(options_.threads));
-    sources[i].array = sum;
-    sources[i].is_own = true;
   }
+  if (!on_gpus.empty()) GatherFromGpus(verb, std::move(on_gpus));
   Compress(&sources);
   return sources;
+}
+
+// Those that are on the host, or come there to be compressed.
+void DistStore::GatherValues(std::string_view verb, std::span<const NDArray* const> values,
+                             Source* source) {
+  for (const NDArray* value : values) WaitFor(*value, Access::kRead);
+  if (source->record->info.by_rows) return GatherAllRows(verb, values, source);
+  if (source->residual != nullptr) {
+    for (const NDArray* value : values) {
+      source->packed.push_back(OnHost(verb, source->record->key.view(), *value));
+    }
+    return;
+  }
+  if (values.size() == 1) {
+    source->is_own = !values[0]->contiguous() || IsOnGpu(values[0]);
+    source->array = OnHost(verb, source->record->key.view(), *values[0]);
+    return;
+  }
+  std::vector<NDArray> packed;
+  std::vector<const void*> pointers;
+  for (const NDArray* value : values) {
+    packed.push_back(value->Packed());
+    pointers.push_back(packed.back().data());
+  }
+  const NDArray sum = NDArray::Empty(packed[0].shape(), packed[0].dtype());
+  TileJob job;
+  job.dtype = sum.dtype();
+  job.count = static_cast<size_t>(sum.size());
+  job.sources = pointers;
+  job.value = sum.data();
+  RunJobs({&job, 1}, ThreadsFor(options_.threads));
+  source->array = sum;
+  source->is_own = true;
+}
+
+// The sums of others begin, those that are to be there first in front.
+void DistStore::GatherFromGpus(
+    std::string_view verb,
+    std::vector<std::pair<Source*, std::span<const NDArray* const>>> values) {
+  std::ranges::stable_sort(values, std::greater(),
+                           [](const auto& one) { return one.first->priority; });
+  const auto gpus = std::make_shared<GpuSums>(verb);
+  for (const auto& [source, its] : values) {
+    source->gpus = gpus;
+    source->gpu_sum = gpus->Add(source->record->key.view(), its);
+  }
+  gpus->Start();
+  for (const auto& [source, its] : values) {
+    source->array = gpus->OnHost(source->gpu_sum);
+    source->is_own = true;
+  }
 }
 
 std::vector<DistStore::Target> DistStore::GatherTargets(std::string_view verb,
@@ -195,7 +233,7 @@ std::vector<DistStore::Target> DistStore::GatherTargets(std::string_view verb,
     for (const PullItem& item : items) {
       const RecordPtr record = Get(verb, item.key);
       CheckOuts(verb, item, WholeShape(verb, *record), record->info.dtype);
-      for (const NDArray* out : item.outs) CheckOfHost(verb, item.key, *out);
+      if (record->info.by_rows) CheckOfHost(verb, item.key, item.outs);
       targets.push_back({record, {}, {}, item.priority});
       if (!record->info.by_rows) targets.back().bytes = item.outs.size() * record->value_bytes;
       outs.emplace_back(item.outs.begin(), item.outs.end());
@@ -210,8 +248,23 @@ std::vector<DistStore::Target> DistStore::GatherTargets(std::string_view verb,
     for (const NDArray* out : outs[i]) overlap.Writes(i, *out);
   }
   const bool shares = overlap.Conflicts();
+  std::shared_ptr<GpuLandings> gpus;
+  std::vector<std::optional<size_t>> gpu_landings(targets.size());
   for (size_t i = 0; i < targets.size(); ++i) {
     const KeyInfo& info = targets[i].record->info;
+    const auto on_host = std::stable_partition(outs[i].begin(), outs[i].end(), IsOnGpu);
+    if (on_host != outs[i].begin() && info.shape.size() > 0) {
+      if (gpus == nullptr) gpus = std::make_shared<GpuLandings>(std::string(verb), shares);
+      gpu_landings[i] = gpus->Add(items[i].key, info.shape, info.dtype, {outs[i].begin(), on_host});
+    }
+    outs[i].erase(outs[i].begin(), on_host);
+  }
+  if (gpus != nullptr) gpus->Prepare();
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const KeyInfo& info = targets[i].record->info;
+    targets[i].gpus = gpus;
+    targets[i].lands_for_gpus = gpu_landings[i].has_value();
+    if (gpu_landings[i]) targets[i].landing = gpus->OnHost(*gpu_landings[i]);
     if (info.by_rows) {
       for (const NDArray* out : outs[i]) {
         WaitFor(*out, Access::kWrite);
@@ -297,14 +350,23 @@ void DistStore::CountPulled(const Pulled& pulled) {
   for (const auto& [record, bytes] : pulled) record->bytes.pulled_bytes += bytes;
 }
 
-// What is left to do when all values have landed.
+std::shared_ptr<GpuLandings> DistStore::GpusOf(const std::vector<Target>& targets) {
+  return targets.empty() ? nullptr : targets[0].gpus;
+}
+
+// What is left to do when all values have landed; who uses outputs on GPUs waits for it from now on.
 void DistStore::FinishTargets(const CallPtr& call, std::vector<Target> targets) {
+  const std::shared_ptr<GpuLandings> gpus = GpusOf(targets);
   std::erase_if(targets, [](const Target& target) { return target.outs.empty(); });
-  if (targets.empty()) return;
+  if (targets.empty() && gpus == nullptr) return;
   for (const Target& target : targets) {
     for (const NDArray& out : target.outs) call->targets.push_back(MemoryOf(out));
   }
-  call->finish = [targets = std::move(targets)] {
+  if (gpus != nullptr) {
+    for (auto& memory : gpus->outputs()) call->targets.push_back({nullptr, 0, std::move(memory)});
+    gpus->Enter();
+  }
+  call->finish = [call = call.get(), gpus, targets = std::move(targets)] {
     for (const Target& target : targets) {
       if (target.order != nullptr) {
         ScatterRows(target);
@@ -322,7 +384,47 @@ void DistStore::FinishTargets(const CallPtr& call, std::vector<Target> targets) 
         if (!out.contiguous()) CopyElements(packed, out);
       }
     }
+    if (gpus != nullptr) gpus->Run(&call->left);
   };
+}
+
+// Starts all operations of a call: those whose values come from GPUs when they have come.
+void DistStore::LaunchParts(const CallPtr& call, std::vector<Part> parts) {
+  std::shared_ptr<GpuSums> gpus;
+  for (const Part& part : parts) {
+    if (part.source != nullptr && part.source->gpus != nullptr) gpus = part.source->gpus;
+  }
+  std::vector<std::vector<Operation>> lots(gpus == nullptr ? 1 : 1 + gpus->lots());
+  for (Part& part : parts) {
+    const bool is_of_gpu = part.source != nullptr && part.source->gpus != nullptr;
+    const size_t lot = is_of_gpu ? 1 + gpus->LotOf(part.source->gpu_sum) : 0;
+    lots[lot].push_back(std::move(part.operation));
+  }
+  if (gpus == nullptr) return worker_->Launch(call, std::move(lots[0]));
+  Worker::Expect(call, lots);
+  size_t next = 0;
+  bool has_begun = false;
+  const auto end = [&](const Error& error) {
+    for (; next < lots.size(); ++next) worker_->EndPart(call, lots[next], error);
+    worker_->GiveUp(call);
+    std::lock_guard lock(mutex_);
+    TellAgain(*call);
+  };
+  try {
+    for (; next < lots.size(); ++next) {
+      if (next > 0) Timed(WaitCause::kArray, [&] { gpus->Await(next - 1, options_.patience); });
+      if (lots[next].empty()) continue;
+      worker_->LaunchPart(call, std::exchange(lots[next], {}));
+      has_begun = true;
+    }
+  } catch (const Error& error) {
+    end(error);
+    if (!has_begun) throw;
+    throw Fail(error.code(), "{}; what the call has pushed to other keys counts", error.what());
+  } catch (...) {  // interrupted
+    end(Error(Code::kCancelled, "given up by its caller"));
+    throw;
+  }
 }
 
 // The operations have deadlines of their own; this one is for a thread that is stuck.
@@ -422,7 +524,7 @@ std::vector<NDArray> DistStore::OutputsOf(const std::vector<Target>& targets) {
   std::vector<NDArray> outputs;
   for (const Target& target : targets) {
     // A landing without outs is an array of the user, any other one is the store's own.
-    if (target.outs.empty()) outputs.push_back(target.landing);
+    if (target.outs.empty() && !target.lands_for_gpus) outputs.push_back(target.landing);
     outputs.insert(outputs.end(), target.outs.begin(), target.outs.end());
   }
   return outputs;
@@ -455,14 +557,14 @@ CallPtr DistStore::PushAs(const std::string& verb, std::span<const PushItem> ite
 CallPtr DistStore::StartPushes(const std::string& verb, const std::vector<Source>& sources,
                                bool until_done) {
   const CallPtr call = NewCall(verb);
-  std::vector<Operation> operations;
+  std::vector<Part> parts;
   for (const Source& source : sources) {
-    operations.push_back(MakePush(Operation::Kind::kPush, verb, source, call));
+    parts.push_back({MakePush(Operation::Kind::kPush, verb, source, call), &source});
     if (until_done) {
-      operations.push_back(Make(Operation::Kind::kWait, verb, source.record.get()));
+      parts.push_back({Make(Operation::Kind::kWait, verb, source.record.get()), &source});
     }
   }
-  worker_->Launch(call, std::move(operations));
+  LaunchParts(call, std::move(parts));
   NotePushed(sources);
   try {
     FreeSources(call, sources);
@@ -509,8 +611,8 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
   const std::vector<Source> sources = GatherSources(verb, items);
   const Pulled pulled = PulledOf(targets);
   const CallPtr call = NewCall(verb);
-  std::vector<Operation> operations;
-  operations.reserve(sources.size() + targets.size());
+  std::vector<Part> parts;
+  parts.reserve(sources.size() + targets.size());
   std::vector<bool> is_pulled(targets.size());
   Places places;
   places.reserve(targets.size());
@@ -518,21 +620,21 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
   for (const Source& source : sources) {
     const auto place = places.find(source.record.get());
     if (place == places.end()) {
-      operations.push_back(MakePush(Operation::Kind::kPush, verb, source, call));
+      parts.push_back({MakePush(Operation::Kind::kPush, verb, source, call), &source});
       continue;
     }
-    operations.push_back(MakePush(Operation::Kind::kPushPull, verb, source, call));
-    AddTarget(targets[place->second], &operations.back(), call);
+    parts.push_back({MakePush(Operation::Kind::kPushPull, verb, source, call), &source});
+    AddTarget(targets[place->second], &parts.back().operation, call);
     is_pulled[place->second] = true;
   }
   for (size_t i = 0; i < targets.size(); ++i) {
     if (is_pulled[i]) continue;
-    operations.push_back(Make(Operation::Kind::kPull, verb, targets[i].record.get()));
-    AddTarget(targets[i], &operations.back(), call);
+    parts.push_back({Make(Operation::Kind::kPull, verb, targets[i].record.get())});
+    AddTarget(targets[i], &parts.back().operation, call);
   }
   const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
   FinishTargets(call, std::move(targets));
-  worker_->Launch(call, std::move(operations));
+  LaunchParts(call, std::move(parts));
   NotePushed(sources);
   CountPulled(pulled);
   if (is_async) LetGo(call, sources, outputs);

@@ -45,9 +45,11 @@ Layout DistStore::NewLayout() const {
 DistStore::NewRecordPtr DistStore::NewValue(std::string_view verb, const InitItem& item,
                                             Layout layout) const {
   const NDArray& value = *item.value;
-  CheckOfHost(verb, item.key, value);
+  const bool is_on_gpu = value.context().kind == DeviceKind::kGpu;
+  if (is_on_gpu) NamingKey(verb, item.key, [&] { CheckUsable(value.context()); });
+  const Context context = is_on_gpu ? Context() : value.context();  // where pulls find it
   NewRecordPtr record =
-      NewRecord(verb, item.key, {value.shape(), value.dtype(), value.context()}, item.mode);
+      NewRecord(verb, item.key, {value.shape(), value.dtype(), context}, item.mode);
   if (layout == Layout::kWhole && value.bytes() > kPartBytesMax) {
     throw Fail(Code::kResourceExhausted,
                "{} {}: {} bytes, and a value that the program '{}' needs whole has at most {}",
@@ -65,7 +67,7 @@ Operation DistStore::InitOf(std::string_view verb, const KeyRecord& record, cons
   WaitFor(value, Access::kRead);
   Operation init = Make(Operation::Kind::kInit, std::string(verb), &record);
   init.meta = record.meta;
-  init.value.bytes = MemoryOf(value.Packed());
+  init.value.bytes = MemoryOf(OnHost(verb, record.key.view(), value));
   return init;
 }
 
@@ -124,9 +126,6 @@ void DistStore::LaunchInits(const std::string& verb, std::vector<Operation> init
 void DistStore::Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
   Counted(Verb::kBroadcast, [&] {
     CheckBroadcast(items, outs);
-    for (const PullItem& item : outs) {
-      for (const NDArray* out : item.outs) CheckOfHost("broadcast", item.key, *out);
-    }
     InitAs("broadcast", items);
     Await(PullAs("broadcast", outs, false), options_.patience);
   });

@@ -22,10 +22,14 @@
 #include "runtime/saving.h"
 #include "runtime/scratch.h"
 #include "runtime/worker.h"
+#include "store/checks.h"
 #include "store/key_hash.h"
 #include "update/cache.h"
 
 namespace tkv {
+
+class GpuLandings;
+class GpuSums;
 
 // What all ranks know of a key.
 struct KeyRecord {
@@ -55,6 +59,13 @@ using RecordPtr = std::shared_ptr<const KeyRecord>;
 // The memory of a packed array.
 inline Bytes MemoryOf(const NDArray& array) {
   return {static_cast<const std::byte*>(array.HostData()), array.bytes(), array.storage()};
+}
+
+// The array without holes in memory of the host.
+//   throws  what a copy from a GPU throws
+inline NDArray OnHost(std::string_view verb, const KeyView& key, const NDArray& array) {
+  if (array.context().kind == DeviceKind::kCpu) return array.Packed();
+  return NamingKey(verb, key, [&] { return array.WithContext({}).Packed(); });
 }
 
 inline Block BlockOf(const NDArray& array) {
@@ -231,9 +242,16 @@ class DistStore final : public KVStore {
     std::optional<std::vector<double>> scalars = {};
     uint64_t told = 0;  // as of the record, once it is on its way; 0: as it is
     int priority = 0;
+    // Where values are on GPUs: the sum comes from there when the call has begun.
+    std::shared_ptr<GpuSums> gpus = {};
+    size_t gpu_sum = 0;
   };
   void TellParams(const KeyView& key, Source* source) const;
   std::vector<Source> GatherSources(std::string_view verb, std::span<const PushItem> items);
+  void GatherValues(std::string_view verb, std::span<const NDArray* const> values, Source* source);
+  static void GatherFromGpus(
+      std::string_view verb,
+      std::vector<std::pair<Source*, std::span<const NDArray* const>>> values);
   // dist_compression.cc
   void PlanCompression(std::string_view verb, Source* source) const;
   void Compress(std::vector<Source>* sources);
@@ -244,14 +262,16 @@ class DistStore final : public KVStore {
   struct Target {
     RecordPtr record;
     NDArray landing;
-    std::vector<NDArray> outs;  // other than the landing itself
+    std::vector<NDArray> outs;  // other than the landing itself, and not on GPUs
     int priority = 0;
     size_t bytes = 0;  // that the user gets
     // Of a key by rows: what is asked for, one reading behind the other.
     codec::Contribution ids = {};
     std::shared_ptr<const codec::IdOrder> order = {};
-    std::vector<size_t> out_ends = {};  // of each out, in ids
-    bool is_shared = false;             // every out gets all of it
+    std::vector<size_t> out_ends = {};       // of each out, in ids
+    bool is_shared = false;                  // every out gets all of it
+    std::shared_ptr<GpuLandings> gpus = {};  // of the call, where outs of it are on GPUs
+    bool lands_for_gpus = false;             // outs of this key
   };
   std::vector<Target> GatherTargets(std::string_view verb, std::span<const PullItem> items,
                                     std::span<const PushItem> inputs);
@@ -293,7 +313,14 @@ class DistStore final : public KVStore {
   Operation MakePush(Operation::Kind kind, const std::string& verb, const Source& source,
                      const CallPtr& call) const;
   void AddTarget(const Target& target, Operation* operation, const CallPtr& call) const;
+  static std::shared_ptr<GpuLandings> GpusOf(const std::vector<Target>& targets);
   static void FinishTargets(const CallPtr& call, std::vector<Target> targets);
+  // An operation of a call, and what it pushes; null: it pushes nothing.
+  struct Part {
+    Operation operation;
+    const Source* source = nullptr;
+  };
+  void LaunchParts(const CallPtr& call, std::vector<Part> parts);
   void FreeSources(const CallPtr& call, const std::vector<Source>& sources);
   bool GoesOnWithCopies(const CallPtr& call, size_t bytes);
   void Copy(const CallPtr& call, size_t bytes);

@@ -175,12 +175,29 @@ CallPtr Worker::NewCall(const std::shared_ptr<Worker>& worker, const std::string
   return call;
 }
 
-void Worker::Launch(const CallPtr& call, std::vector<Operation> operations) {
+void Worker::Expect(const CallPtr& call, std::span<const std::vector<Operation>> parts) {
+  size_t operations = 0;
   size_t pushes = 0;
-  for (const Operation& operation : operations)
-    pushes += static_cast<size_t>(IsAccepted(operation));
-  call->Expect(operations.size(), pushes);
+  for (const auto& part : parts) {
+    operations += part.size();
+    pushes += static_cast<size_t>(std::ranges::count_if(part, IsAccepted));
+  }
+  call->Expect(operations, pushes);
+}
+
+void Worker::Launch(const CallPtr& call, std::vector<Operation> operations) {
+  Expect(call, {&operations, 1});
   LaunchPart(call, std::move(operations));
+}
+
+void Worker::EndPart(const CallPtr& call, const std::vector<Operation>& operations,
+                     const Error& error) {
+  Run([&](ClientNode&, Time) {
+    for (const Operation& operation : operations) {
+      call->End(IsAccepted(operation), {0, Outcome::Event::kFailed, error, 0, nullptr},
+                [&] { KeepOwners(call.get()); });
+    }
+  });
 }
 
 void Worker::LaunchPart(const CallPtr& call, std::vector<Operation> operations) {

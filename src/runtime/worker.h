@@ -69,8 +69,11 @@ class Worker final {
                          uint32_t store, std::function<void()> interrupt);
   // Starts all operations of a call at once.
   void Launch(const CallPtr& call, std::vector<Operation> operations);
-  // Starts some of the operations that the call has been told to expect.
+  // Has the call expect all of some parts, each of which is launched then, or ended.
+  static void Expect(const CallPtr& call, std::span<const std::vector<Operation>> parts);
   void LaunchPart(const CallPtr& call, std::vector<Operation> operations);
+  // Ends some that have not been launched.
+  void EndPart(const CallPtr& call, const std::vector<Operation>& operations, const Error& error);
   // See NodeThread.
   bool PollUntil(const std::function<bool()>& done, std::chrono::nanoseconds longest) {
     return thread_->PollUntil(done, longest.count());

@@ -19,6 +19,11 @@ void CheckOfHost(std::string_view verb, const KeyView& key, const NDArray& array
              key.ToString(), array.context().ToString(), verb);
 }
 
+void CheckOfHost(std::string_view verb, const KeyView& key,
+                 std::span<const NDArray* const> arrays) {
+  for (const NDArray* array : arrays) CheckOfHost(verb, key, *array);
+}
+
 namespace {
 
 void CheckReachable(std::string_view verb, const KeyView& key, const NDArray& array) {

@@ -42,7 +42,7 @@ def program(text, **variables):
     ("suite", "at_least", "chosen"),
     [
         ("ndarray", 70, ""),
-        ("nd_functions", 400, "not servers_run"),  # whose stores do not take arrays on GPUs yet
+        ("nd_functions", 400, ""),
         ("sparse_array", 200, ""),
         ("random", 40, ""),
         ("array_programs", 3, ""),
@@ -50,7 +50,7 @@ def program(text, **variables):
         ("initializer", 40, ""),
         ("metric", 80, ""),
         ("seeds", 4, ""),
-        ("kvstore", 70, "not dist_sync and not commands_of_mxnet"),
+        ("kvstore", 70, ""),
     ],
 )
 def test_suites_of_arrays_pass_on_a_gpu(suite, at_least, chosen):
@@ -250,26 +250,34 @@ def test_a_push_of_a_lost_gpu_changes_nothing():
     """)
 
 
-def test_what_does_not_take_them_yet_says_so_and_keeps_what_it_has():
+@pytest.mark.parametrize("kind", ["dist_sync", "dist_async_device"])
+def test_servers_sum_and_update_what_gpus_push(kind):
+    program(f"""
+        here, there = mx.nd.ones((2, 3), mx.gpu(0)), mx.nd.ones((2, 3), mx.gpu(1))
+        with mx.kv.create("{kind}", bootstrap="self") as kv:
+            kv.init("a", here)
+            kv.set_optimizer(mx.optimizer.SGD(learning_rate=1))
+            kv.push("a", [here, there, mx.nd.ones((2, 3))])
+            kv.pull("a", out=[here, there])
+            assert here.context == mx.gpu(0) and (here.asnumpy() == -2).all() and (there.asnumpy() == -2).all()
+            kv.pushpull("a", here, out=there)
+            assert (there.asnumpy() == 0).all() and kv.pull("a").context == mx.cpu()
+            ticket = kv.pull("a", out=here, async_op=True)
+            ticket.wait()
+            assert (here.asnumpy() == 0).all()
+            kv.broadcast("c", mx.nd.full((4,), 7, mx.gpu(2)), out=[mx.nd.empty((4,), mx.gpu(i)) for i in range(4)])
+            assert kv.pull("c").asnumpy().min() == 7
+    """)
+
+
+def test_rows_on_gpus_are_refused_and_what_is_there_is_kept():
     program("""
-        here = mx.nd.ones((2, 3), mx.gpu(0))
-        rows = mx.nd.sparse.row_sparse_array((here, [0, 2]), shape=(4, 3))
-        with mx.kv.create("dist_sync", bootstrap="self") as kv:
-            kv.init("a", mx.nd.zeros((2, 3)))
-            for verb, use in {
-                "init": lambda: kv.init("b", here),
-                "push": lambda: kv.push("a", [mx.nd.ones((2, 3)), here]),
-                "pull": lambda: kv.pull("a", out=here),
-                "pushpull": lambda: kv.pushpull("a", mx.nd.ones((2, 3)), out=here),
-                "broadcast": lambda: kv.broadcast("c", mx.nd.ones((2, 3)), here),
-            }.items():
-                with pytest.raises(mx.errors.UnimplementedError, match=rf"{verb} '.': an array on gpu\\(0\\)"):
-                    use()
-            assert kv.pull("a").asnumpy().max() == 0 and here.asnumpy().max() == 1
-        with mx.kv.create("local") as kv:
-            with pytest.raises(mx.errors.UnimplementedError, match=r"'r': an array on gpu\\(0\\)"):
-                kv.init("r", rows)
-            assert "r" not in kv
+        rows = mx.nd.sparse.row_sparse_array((mx.nd.ones((2, 3), mx.gpu(0)), [0, 2]), shape=(4, 3))
+        for kind in "local", "dist_sync":
+            with mx.kv.create(kind, **({"bootstrap": "self"} if kind == "dist_sync" else {})) as kv:
+                with pytest.raises(mx.errors.UnimplementedError, match=r"'r': an array on gpu\\(0\\)"):
+                    kv.init("r", rows)
+                assert "r" not in kv
     """)
 
 

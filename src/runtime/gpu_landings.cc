@@ -1,0 +1,211 @@
+#include "runtime/gpu_landings.h"
+
+#include <algorithm>
+
+#include "store/checks.h"
+#include "tensor/device_copy.h"
+
+namespace tkv {
+namespace {
+
+// Gives n parts of a work to its stream; the work has been given also where a later part fails.
+template <typename F>
+void GiveAll(size_t n, DeviceWork* work, F give) {
+  size_t given = 0;
+  try {
+    for (; given < n; ++given) give(given);
+  } catch (...) {
+    if (given > 0) work->Given();
+    throw;
+  }
+  work->Given();
+}
+
+}  // namespace
+
+size_t GpuLandings::Add(const KeyView& key, const Shape& shape, DType dtype,
+                        std::span<const NDArray* const> outs) {
+  Landing& landing = landings_.emplace_back(Landing{Key(key), shape, dtype, {}, {}, {}});
+  for (const NDArray* out : outs) landing.outs.push_back(*out);
+  return landings_.size() - 1;
+}
+
+// ---------------------------------------------------------------------------------------- prepare
+
+// Room for the value on each GPU that has outputs of it: a large value goes right to the first one there.
+void GpuLandings::Place(Landing* landing) {
+  std::vector<Device*> devices;
+  std::vector<const NDArray*> direct;
+  for (const NDArray& out : landing->outs) {
+    Device* const device = &DeviceOf(out);
+    const auto found = std::ranges::find(devices, device);
+    const auto at = static_cast<size_t>(found - devices.begin());
+    if (found == devices.end()) {
+      devices.push_back(device);
+      direct.push_back(nullptr);
+    }
+    const bool is_direct = !shares_ && out.contiguous() && out.dtype() == landing->dtype;
+    if (is_direct && direct[at] == nullptr) direct[at] = &out;
+  }
+  const size_t bytes = static_cast<size_t>(landing->shape.size()) * ItemSize(landing->dtype);
+  landing->place = lots_.Add(devices, bytes);
+  for (size_t i = 0; bytes >= GpuLots::kSmallBytes && i < devices.size(); ++i) {
+    if (direct[i] != nullptr) lots_.UseInPlace(landing->place, i, *direct[i]);
+  }
+}
+
+KeyView GpuLandings::KeyOf(size_t lot) const {
+  const auto first = std::ranges::find_if(
+      landings_, [&](const Landing& landing) { return landing.place.lot == lot; });
+  return first->key.view();
+}
+
+// That of a device, made where there is none.
+template <typename T>
+T& GpuLandings::Of(Device* device, std::deque<T>* all) {
+  const auto found = std::ranges::find_if(*all, [&](const T& t) { return &t.device == device; });
+  return found == all->end() ? all->emplace_back(device) : *found;
+}
+
+//   outs  some of the landing's on its n-th device, which nothing has written yet
+void GpuLandings::AddStep(const Landing& landing, size_t device, std::span<const NDArray> outs) {
+  const GpuLot& lot = lots_.all()[landing.place.lot];
+  Step& step =
+      shares_ ? steps_.emplace_back(lot.devices[device]) : Of(lot.devices[device], &steps_);
+  const bool is_number = IsArithmetic(landing.dtype);  // what is none is copied as bytes
+  std::vector<TileJob::Output> outputs;
+  for (const NDArray& out : outs) {
+    NDArray target = out;
+    if (!out.contiguous()) {
+      target = NDArray::Empty(out.shape(), out.dtype(), Context::Gpu(step.device.index()));
+      step.packed.push_back(target);
+      step.strided.push_back(out);
+    }
+    outputs.push_back({target.data(), is_number ? target.dtype() : DType::kU8});
+    step.batch.Writes(target);
+  }
+  TileJob job;
+  job.dtype = is_number ? landing.dtype : DType::kU8;
+  job.count = landing.on_host.bytes() / ItemSize(job.dtype);
+  job.value = lots_.OnGpu(landing.place, device);
+  job.outputs = outputs;
+  step.batch.Names(landing.key.view());
+  step.batch.Add(job, {}, 0);
+  step.batch.Reads(lot.on_gpu[device]);
+}
+
+void GpuLandings::Prepare() {
+  for (Landing& landing : landings_) Place(&landing);
+  for (size_t l = 0; l < lots_.all().size(); ++l) {
+    NamingKey(verb_, KeyOf(l), [&] { lots_.Allocate(l); });
+    const GpuLot& lot = lots_.all()[l];
+    for (size_t i = 0; i < lot.devices.size(); ++i) {
+      Arrivals& arrivals = Of(lot.devices[i], &arrivals_);
+      if (arrivals.to.empty()) arrivals.first_lot = l;
+      arrivals.from.push_back(lot.on_host);
+      arrivals.to.push_back(lot.on_gpu[i]);
+    }
+  }
+  for (Landing& landing : landings_) {
+    landing.on_host = lots_.OnHost(landing.place, landing.shape, landing.dtype);
+    const GpuLot& lot = lots_.all()[landing.place.lot];
+    NamingKey(verb_, landing.key.view(), [&] {
+      for (size_t i = 0; i < lot.devices.size(); ++i) {
+        std::vector<NDArray> outs;
+        const NDArray& direct = lot.on_gpu[i];
+        for (const NDArray& out : landing.outs) {
+          const bool is_there = &DeviceOf(out) == lot.devices[i];
+          const bool is_written = out.storage() == direct.storage() &&
+                                  out.data() == direct.data() && out.dtype() == direct.dtype() &&
+                                  out.contiguous();
+          if (!is_there || is_written) continue;
+          outs.push_back(out);
+          if (shares_) AddStep(landing, i, std::span(&out, 1));
+        }
+        if (!shares_ && !outs.empty()) AddStep(landing, i, outs);
+      }
+    });
+  }
+  for (Arrivals& arrivals : arrivals_) {
+    NamingKey(verb_, KeyOf(arrivals.first_lot),
+              [&] { arrivals.done = std::make_shared<Event>(&arrivals.device); });
+  }
+  for (Step& step : steps_) {
+    step.batch.Naming(verb_, [&] {
+      step.batch.Prepare();
+      if (!step.strided.empty()) step.done = std::make_shared<Event>(&step.device);
+    });
+  }
+}
+
+// ------------------------------------------------------------------------------------------ enter
+
+void GpuLandings::Enter() {
+  std::vector<StreamUse> uses;
+  std::vector<std::function<void(StreamUse)>> entered;
+  const auto add = [&](StreamUse use, std::function<void(StreamUse)> then) {
+    use.is_awaited = false;
+    uses.push_back(std::move(use));
+    entered.push_back(std::move(then));
+  };
+  for (Arrivals& one : arrivals_) {
+    const auto name = [&] { return Format("{} {}", verb_, KeyOf(one.first_lot).ToString()); };
+    add({&one.device.to_device(), one.from, one.to, one.done, name},
+        [&one](StreamUse use) { one.work.emplace(std::move(use)); });
+  }
+  for (Step& step : steps_) {
+    if (!step.batch.empty()) {
+      add(step.batch.Use(verb_), [&step](StreamUse use) { step.batch.Entered(std::move(use)); });
+    }
+    if (step.strided.empty()) continue;
+    const auto name = [&] { return Format("{} {}", verb_, step.batch.KeysText()); };
+    add({&step.device.compute(), step.packed, step.strided, step.done, name},
+        [&step](StreamUse use) { step.work.emplace(std::move(use)); });
+  }
+  EnterTogether(uses);
+  for (size_t i = 0; i < uses.size(); ++i) entered[i](std::move(uses[i]));
+}
+
+// -------------------------------------------------------------------------------------------- run
+
+void GpuLandings::Run(Arrivals* arrivals) {
+  Device& device = arrivals->device;
+  GiveAll(arrivals->to.size(), &*arrivals->work, [&](size_t i) {
+    device.Do("copy to the device", device.driver().CopyToDevice, AddressOf(arrivals->to[i]),
+              static_cast<const void*>(arrivals->from[i].HostData()), arrivals->to[i].bytes(),
+              device.to_device().handle());
+  });
+  if (arrivals->work->done()->Order(&device.compute())) return;
+  device.CheckUsable();
+  throw Fail(Code::kInternal, "gpu({}): a stream cannot wait for another one", device.index());
+}
+
+void GpuLandings::Run(Step* step) {
+  step->batch.Run();
+  if (!step->work) return;
+  GiveAll(step->strided.size(), &*step->work, [&](size_t i) {
+    GiveRowCopy(&step->device.compute(), step->packed[i], step->strided[i]);
+  });
+}
+
+void GpuLandings::Run(std::vector<std::shared_ptr<Pending>>* left) {
+  for (Arrivals& arrivals : arrivals_) {
+    NamingKey(verb_, KeyOf(arrivals.first_lot), [&] { Run(&arrivals); });
+    if (arrivals.work->others_left()) left->push_back(arrivals.done);
+  }
+  for (Step& step : steps_) {
+    step.batch.Naming(verb_, [&] { Run(&step); });
+    if (step.batch.others_left()) left->push_back(step.batch.done());
+    if (step.work && step.work->others_left()) left->push_back(step.done);
+  }
+}
+
+std::vector<std::shared_ptr<Storage>> GpuLandings::outputs() const {
+  std::vector<std::shared_ptr<Storage>> all;
+  for (const Landing& landing : landings_) {
+    for (const NDArray& out : landing.outs) all.push_back(out.storage());
+  }
+  return all;
+}
+
+}  // namespace tkv

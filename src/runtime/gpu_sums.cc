@@ -1,0 +1,114 @@
+#include "runtime/gpu_sums.h"
+
+#include <algorithm>
+
+#include "store/checks.h"
+#include "tensor/device_copy.h"
+#include "tensor/device_work.h"
+#include "update/gpu_batch.h"
+
+namespace tkv {
+namespace {
+
+Device& FirstGpuOf(std::span<const NDArray> values) {
+  return DeviceOf(*std::ranges::find_if(values, IsOfDevice));
+}
+
+NDArray Reached(Device* device, const NDArray& value) {
+  if (IsReachedBy(device, value)) return value;
+  return value.WithContext(Context::Gpu(device->index())).Packed();
+}
+
+}  // namespace
+
+size_t GpuSums::Add(const KeyView& key, std::span<const NDArray* const> values) {
+  Sum& sum = sums_.emplace_back(Sum{key, {}, {}, {}});
+  for (const NDArray* value : values) sum.values.push_back(*value);
+  return sums_.size() - 1;
+}
+
+// A large value that is alone is copied from where it is.
+bool GpuSums::IsInPlace(const Sum& sum) const {
+  return sum.values.size() == 1 && sum.values[0].bytes() >= GpuLots::kSmallBytes;
+}
+
+// Errors of f are of a sum that the lot brings.
+template <typename F>
+void GpuSums::Naming(size_t lot, F f) const {
+  const auto first =
+      std::ranges::find_if(sums_, [&](const Sum& sum) { return sum.place.lot == lot; });
+  NamingKey(verb_, first->key, f);
+}
+
+void GpuSums::Start() {
+  for (Sum& sum : sums_) {
+    NamingKey(verb_, sum.key, [&] {
+      sum.place = lots_.Add({&FirstGpuOf(sum.values)}, sum.values[0].bytes());
+      if (IsInPlace(sum)) lots_.UseInPlace(sum.place, 0, sum.values[0].Packed());
+    });
+  }
+  for (size_t lot = 0; lot < lots(); ++lot) {
+    Naming(lot, [&] { lots_.Allocate(lot); });
+  }
+  for (Sum& sum : sums_) {
+    sum.on_host = lots_.OnHost(sum.place, sum.values[0].shape(), sum.values[0].dtype());
+  }
+  SumOnGpus();
+  for (size_t lot = 0; lot < lots(); ++lot) {
+    Naming(lot, [&] { CopyToHost(lots_.all()[lot]); });
+  }
+  for (Sum& sum : sums_) sum.values.clear();
+}
+
+void GpuSums::SumOnGpus() {
+  for (size_t i = 0; i < lots(); ++i) {  // also what is between the sums is copied
+    const GpuLot& lot = lots_.all()[i];
+    if (lot.is_shared) Naming(i, [&] { ZeroOnDevice(lot.on_gpu[0]); });
+  }
+  GpuBatches gpus(verb_);
+  std::vector<std::vector<const void*>> sources(sums_.size());
+  for (size_t i = 0; i < sums_.size(); ++i) {
+    const Sum& sum = sums_[i];
+    if (IsInPlace(sum)) continue;
+    const GpuLot& lot = lots_.all()[sum.place.lot];
+    GpuBatch& batch = gpus.Of(lot.on_gpu[0]);
+    batch.Names(sum.key);
+    NamingKey(verb_, sum.key, [&] {
+      for (const NDArray& value : sum.values) {
+        const NDArray there = Reached(lot.devices[0], value);
+        sources[i].push_back(there.data());
+        batch.Reads(there);
+      }
+      TileJob job;
+      // One value of any dtype is copied as bytes.
+      const DType dtype = sum.on_host.dtype();
+      job.dtype = IsArithmetic(dtype) ? dtype : DType::kU8;
+      job.count = sum.on_host.bytes() / ItemSize(job.dtype);
+      job.sources = sources[i];
+      job.value = lots_.OnGpu(sum.place, 0);
+      batch.Add(job, {}, 0);
+      batch.Writes(lot.on_gpu[0]);
+    });
+  }
+  gpus.Prepare();
+  gpus.Enter();
+  gpus.Run();
+}
+
+void GpuSums::CopyToHost(const GpuLot& lot) const {
+  Device& device = *lot.devices[0];
+  DeviceWork work(&device.to_host(), {&lot.on_gpu[0], 1}, {&lot.on_host, 1});
+  device.Do("copy to the host", device.driver().CopyToHost, lot.on_host.HostData(),
+            AddressOf(lot.on_gpu[0]), lot.bytes, device.to_host().handle());
+  work.Given();
+}
+
+void GpuSums::Await(size_t lot, std::chrono::nanoseconds patience) const {
+  const GpuLot& one = lots_.all()[lot];
+  Naming(lot, [&] {
+    one.on_host.storage()->WaitReadable(patience);
+    one.devices[0]->CheckUsable();  // what a lost one has not copied ends, too
+  });
+}
+
+}  // namespace tkv

@@ -1,0 +1,386 @@
+// Distributed stores with values and outputs on GPUs, on the pretended driver: what the same job does with
+// arrays of the host, whatever the order in which devices work, without anybody who waits for ever.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "runtime/gpu_landings.h"
+#include "runtime/gpu_sums.h"
+#include "tests/gpu/fake/fixture.h"
+#include "tests/gpu/same_values.h"
+#include "tests/gpu/store_program.h"
+#include "tests/scarce_memory.h"
+#include "tkv/kvstore.h"
+#include "tkv/ops.h"
+#include "tkv/testing.h"
+
+namespace tkv {
+namespace {
+
+using test::FailureOf;
+using test::Floats;
+using test::Full;
+using test::Gpu;
+using test::NextIndex;
+using test::OnHost;
+using test::Pulled;
+using test::ValuesOf;
+using test::WithMemoryFor;
+
+using GpuJobs = test::OnFakeDriver;
+
+testing::ClusterOptions Options(int workers, const char* type = "dist_sync_device") {
+  testing::ClusterOptions options;
+  options.workers = workers;
+  options.servers = 2;
+  options.type = type;
+  options.store.patience = std::chrono::seconds(30);  // a failure ends
+  return options;
+}
+
+// A job of one worker.
+struct Job {
+  explicit Job(const char* type = "dist_sync_device") : cluster(Options(1, type)) {}
+  ~Job() { store->Close(); }
+  KVStore* operator->() const { return store.get(); }
+  KVStore& operator*() const { return *store; }
+
+  testing::Cluster cluster;
+  std::unique_ptr<KVStore> store = cluster.Join(0);
+};
+
+Ticket PullAsync(KVStore& store, const KeyView& key, std::span<const NDArray> outs) {
+  std::vector<const NDArray*> list;
+  for (const NDArray& out : outs) list.push_back(&out);
+  const PullItem item{key, list};
+  return store.PullAsync({&item, 1});
+}
+
+TEST_F(GpuJobs, DoWhatJobsOnTheHostDo) {
+  test::ForSeeds("tkv-gpu-job", [](uint64_t seed, const std::filesystem::path& folder) {
+    const Job gpu, host;
+    test::StoreProgram(seed, folder, &*gpu, &*host).Run(30);
+  });
+}
+
+// Data-parallel training: two workers of two GPUs each, an optimizer on the servers.
+TEST_F(GpuJobs, OfSeveralWorkersTrainAsOnTheHost) {
+  const auto train = [](bool on_gpus) {
+    testing::Cluster cluster(Options(2));
+    std::vector<std::vector<float>> results(2);
+    std::vector<std::thread> workers;
+    for (int rank = 0; rank < 2; ++rank) {
+      workers.emplace_back([&, rank] {
+        const auto store = cluster.Join(rank);
+        const auto context = [&](int i) { return on_gpus ? Gpu(2 * rank + i) : Context::Cpu(i); };
+        store->Init("w", Full({90000}, 1));
+        store->Init("b", Full({3}, 2));
+        store->SetOptimizer(Optimizer::Create("adam", {{"learning_rate", 0.1}}));
+        std::vector<NDArray> w, b, dw, db;
+        for (int i = 0; i < 2; ++i) {
+          w.push_back(Full({90000}, 0, DType::kF32, context(i)));
+          b.push_back(Full({3}, 0, DType::kF32, context(i)));
+          dw.push_back(Full({90000}, 0, DType::kF32, context(i)));
+          db.push_back(Full({3}, 0, DType::kF32, context(i)));
+        }
+        for (int step = 0; step < 4; ++step) {
+          for (size_t i = 0; i < 2; ++i) {  // gradients that depend on the weights
+            BinaryInto(BinaryOp::kMul, w[i], 0.25 * (rank + 1), dw[i]);
+            BinaryInto(BinaryOp::kAdd, b[i], static_cast<double>(i), db[i]);
+          }
+          store->PushPull("w", dw, w);
+          store->Push("b", db);
+          PullAsync(*store, "b", b);
+        }
+        WaitAll();
+        results[static_cast<size_t>(rank)] = ValuesOf(w[1]);
+        const auto more = ValuesOf(b[0]);
+        results[static_cast<size_t>(rank)].insert(results[static_cast<size_t>(rank)].end(),
+                                                  more.begin(), more.end());
+        store->Close();
+      });
+    }
+    for (std::thread& worker : workers) worker.join();
+    EXPECT_TRUE(results[0] == results[1]);
+    return results[0];
+  };
+  const auto there = train(true);
+  const auto here = train(false);
+  ASSERT_EQ(there.size(), here.size());
+  for (size_t i = 0; i < here.size(); ++i) ASSERT_EQ(there[i], here[i]) << i;
+}
+
+TEST_F(GpuJobs, TakeArraysOfGpusWithEveryVerb) {
+  const Job job;
+  const NDArray value = Full({4}, 3, DType::kF32, Gpu(0));
+  const NDArray out = NDArray::Zeros({4}, DType::kF32, Gpu(1));
+  const InitItem init{"w", &value};
+  const NDArray* const outs[] = {&out};
+  const PullItem pull{"w", outs};
+  job->Broadcast({&init, 1}, {&pull, 1});
+  EXPECT_EQ(ValuesOf(out), (std::vector<float>(4, 3)));
+  EXPECT_EQ(job->Describe("w").context, Context::Cpu());
+  job->Push("w", value);
+  PullAsync(*job, "w", {&out, 1})->Wait(std::chrono::seconds(30));
+  EXPECT_EQ(ValuesOf(out), (std::vector<float>(4, 3)));
+}
+
+// A value that is its own output: the sum is read before it is written.
+TEST_F(GpuJobs, MayPullIntoWhatTheyPush) {
+  for (const int64_t size : {3, 100000}) {
+    const Job job;
+    const NDArray array = Full({size}, 2, DType::kF32, Gpu(0));
+    job->Init("w", Full({size}, 0));
+    job->SetOptimizer(Optimizer::Create("sgd", {{"learning_rate", -1}}));
+    for (int i = 0; i < 3; ++i) {
+      const NDArray* const list[] = {&array};
+      const PushItem value{"w", list};
+      const PullItem output{"w", list};
+      job->PushPullAsync({&value, 1}, {&output, 1});  // w += array; array = w
+    }
+    EXPECT_EQ(ValuesOf(array), std::vector<float>(static_cast<size_t>(size), 8));
+  }
+}
+
+TEST_F(GpuJobs, SumAllKeysOfACallInOneLaunchAndBringThemByOneCopy) {
+  const Job job;
+  std::vector<std::string> names;
+  std::vector<NDArray> arrays;
+  std::vector<std::vector<const NDArray*>> lists(400);
+  std::vector<PushItem> pushes;
+  std::vector<PullItem> pulls;
+  arrays.reserve(800);
+  for (size_t i = 0; i < 400; ++i) {
+    names.push_back(Format("k{}", i));
+    job->Init(names[i], NDArray::Zeros({7}));
+    for (int32_t gpu = 0; gpu < 2; ++gpu) {
+      lists[i].push_back(&arrays.emplace_back(Full({7}, 1, DType::kF32, Gpu(gpu))));
+    }
+  }
+  for (size_t i = 0; i < 400; ++i) {
+    pushes.push_back({names[i], lists[i]});
+    pulls.push_back({names[i], lists[i]});
+  }
+  job->Push(pushes);  // compiles
+  job->Pull(pulls);
+  WaitAll();
+  const int launches = FAKE(fake_launches)();
+  job->Push(pushes);
+  EXPECT_EQ(FAKE(fake_launches)() - launches, 1) << "on the first GPU of the lists";
+  job->Pull(pulls);
+  EXPECT_EQ(FAKE(fake_launches)() - launches, 3) << "and one on each for the outputs";
+  EXPECT_EQ(ValuesOf(arrays[799]), std::vector<float>(7, 4));
+}
+
+// Memory that others have got by DLPack: who has waited for the ticket finds it written.
+TEST_F(GpuJobs, EndWhenMemoryOfOthersIsWritten) {
+  for (const int64_t size : {5, 100000}) {
+    const Job job;
+    const NDArray out = NDArray::Zeros({size}, DType::kF32, Gpu(0));
+    out.storage()->ShareWithoutWaiting();
+    job->Init("w", Full({size}, 7));
+    for (int i = 0; i < 20; ++i) {
+      FAKE(fake_seed)(static_cast<uint64_t>(i));
+      const Ticket ticket = PullAsync(*job, "w", {&out, 1});
+      ticket->Wait(std::chrono::seconds(30));
+      EXPECT_TRUE(ticket->done());
+      EXPECT_FALSE(out.storage()->IsInUse(Access::kWrite));
+      job->Pull("w", out);
+      EXPECT_FALSE(out.storage()->IsInUse(Access::kWrite));
+    }
+  }
+}
+
+// A pull has ended when values are on their way to a GPU; what it copies there from is not used again before.
+TEST_F(GpuJobs, PullWhileAGpuHasOtherWork) {
+  constexpr int64_t kSize = 123457;  // of no other test, which would leave more memory of that size
+  const Job job;
+  job->Init("w", Full(Shape{kSize}, 1));
+  const NDArray first = NDArray::Zeros(Shape{kSize}, DType::kF32, Gpu(0));
+  const NDArray second = NDArray::Zeros(Shape{kSize}, DType::kF32, Gpu(0));
+  WaitAll();
+  FAKE(fake_stop)(1);
+  job->Pull("w", first);
+  job->Push("w", Full(Shape{kSize}, 2));
+  job->Pull("w", second);
+  FAKE(fake_stop)(0);
+  EXPECT_EQ(ValuesOf(first)[0], 1);
+  EXPECT_EQ(ValuesOf(second)[0], 2);
+}
+
+// A ticket of outputs on GPUs, dropped, and the store closed.
+TEST_F(GpuJobs, MayEndWhileACallIsUnderWay) {
+  const NDArray out = Full({100000}, 1, DType::kF32, Gpu(0));
+  {
+    const Job job;
+    job->Init("w", Full({100000}, 7));
+    PullAsync(*job, "w", {&out, 1});
+    job->Push("w", out);
+  }
+  const float value = ValuesOf(out)[0];
+  EXPECT_TRUE(value == 7 || value == 1) << value;
+}
+
+TEST_F(GpuJobs, CompressWhatGpusPush) {
+  const Job gpu, host;
+  for (const Job* job : {&gpu, &host}) {
+    (*job)->Init("w", NDArray::Zeros({3000}));
+    (*job)->SetOptimizer(Optimizer::Create("sgd", {{"learning_rate", 1}}));
+    (*job)->SetGradientCompression(Compression{.type = "2bit", .threshold = 0.5}, "*");
+  }
+  for (int i = 0; i < 4; ++i) {
+    gpu->Push("w", std::vector<NDArray>{Full({3000}, 0.3F, DType::kF32, Gpu(0)),
+                                        Full({3000}, 0.1F, DType::kF32, Gpu(1))});
+    host->Push("w", std::vector<NDArray>{Full({3000}, 0.3F), Full({3000}, 0.1F)});
+  }
+  EXPECT_EQ(test::Values(Pulled(*gpu, "w")), test::Values(Pulled(*host, "w")));
+}
+
+// ----------------------------------------------------------------------------------------- failures
+// One verb of each kind.
+void CallAll(KVStore& store, const NDArray& a, const NDArray& b) {
+  store.Push("small", std::vector<NDArray>{a.Slice(0, 10), b.Slice(0, 10)});
+  store.Push("large", b);
+  store.PushPull("large", {&a, 1}, {&b, 1});
+  store.Pull("small", a.Slice(0, 10));
+}
+
+// Each call of the driver fails once: a call that fails says of which key, and the job goes on.
+TEST_F(GpuJobs, GoOnAfterACallOfTheDriverThatFails) {
+  Context first = Context::Gpu(NextIndex());
+  Context second = Context::Gpu(NextIndex());
+  int failed = 0;
+  for (int k = 1;; ++k) {
+    const Job job;
+    job->Init("small", Full({10}, 0));
+    job->Init("large", Full({80000}, 0));
+    const NDArray a = Full({80000}, 1, DType::kF32, first);
+    const NDArray b = Full({80000}, 2, DType::kF32, second);
+    CallAll(*job, a, b);
+    FailureOf([] { WaitAll(); });  // of those that are lost
+    const int before = FAKE(fake_failures)();
+    FAKE(fake_fail)(k, test::kOutOfMemory);
+    const auto failure = FailureOf([&] { CallAll(*job, a, b); });
+    FAKE(fake_fail)(0, 0);
+    const bool has_failed = FAKE(fake_failures)() > before;
+    const bool are_there =
+        !FailureOf([&] { CheckUsable(first), CheckUsable(second); }).code.has_value();
+    if (!are_there) {  // the driver may go on with what the library has given up
+      first = Context::Gpu(NextIndex());
+      second = Context::Gpu(NextIndex());
+    }
+    if (failure.code) {
+      ++failed;
+      EXPECT_TRUE(failure.message.find("'small'") != std::string::npos ||
+                  failure.message.find("'large'") != std::string::npos)
+          << k << ": " << failure.message;
+    }
+    const NDArray host = Full({10}, 5);
+    EXPECT_FALSE(FailureOf([&] {
+                   job->Push("small", host);
+                   job->Pull("small", host);
+                 }).code)
+        << k << ": " << failure.message;
+    EXPECT_EQ(test::Values(host), std::vector<float>(10, 5));
+    if (!has_failed) break;
+    ASSERT_LT(k, 500);
+  }
+  EXPECT_GT(failed, 10);
+}
+
+// Sums and landings whose every allocation fails once: nobody waits for their arrays then.
+TEST_F(GpuJobs, LeaveArraysFreeAfterAnAllocationThatFails) {
+  constexpr std::chrono::seconds kSoon{1};
+  const NDArray a = Full({80000}, 1, DType::kF32, Gpu(0));
+  const NDArray b = Full({80000}, 2, DType::kF32, Gpu(1));
+  const NDArray wide = NDArray::Zeros({4, 6}, DType::kF32, Gpu(0));
+  const int64_t strides[] = {6, 1};
+  const NDArray part =
+      NDArray::Wrap(wide.data(), {4, 3}, DType::kF32, Gpu(0), false, wide.storage(), strides);
+  const NDArray small[] = {a.Slice(0, 12).Reshape({4, 3}), b.Slice(0, 12).Reshape({4, 3})};
+  const NDArray* const both[] = {&a, &b};
+  const NDArray* const one[] = {&a};
+  const NDArray* const few[] = {small, &small[1]};
+  const NDArray other = NDArray::Zeros({4, 3}, DType::kF32, Gpu(1));
+  const NDArray* const outs[] = {&other, &part};
+  const auto bring = [&] {
+    GpuSums sums("push");
+    sums.Add("both", both);
+    sums.Add("few", few);
+    sums.Add("one", one);
+    sums.Start();
+    for (size_t lot = 0; lot < sums.lots(); ++lot) sums.Await(lot, kSoon);
+    GpuLandings landings("pull", false);
+    landings.Add("few", {4, 3}, DType::kF32, outs);
+    landings.Add("one", {80000}, DType::kF32, one);
+    landings.Prepare();
+    for (size_t i = 0; i < 2; ++i) {
+      std::memcpy(landings.OnHost(i).HostData(), sums.OnHost(i + 1).HostData(),
+                  landings.OnHost(i).bytes());
+    }
+    landings.Enter();
+    std::vector<std::shared_ptr<Pending>> left;
+    landings.Run(&left);
+  };
+  bring();
+  for (int n = 0;; ++n) {
+    ASSERT_LT(n, 5000);
+    const auto attempt = WithMemoryFor(n, bring);
+    for (const NDArray* array : {&a, &b, &part}) array->storage()->WaitWritable(kSoon);
+    if (!attempt.ran_out) break;
+  }
+  EXPECT_EQ(ValuesOf(part), std::vector<float>(12, 3));
+}
+
+TEST_F(GpuJobs, OfALostGpuSayWhichKeyAndGoOnWithTheOthers) {
+  const Context context = Context::Gpu(NextIndex());
+  const Job job;
+  for (const char* key : {"here", "there"}) job->Init(key, Full({3}, 0));
+  const NDArray there = Full({3}, 1, DType::kF32, context);
+  const NDArray here = Full({3}, 2, DType::kF32, Gpu(0));
+  WaitAll();
+  FAKE(fake_lose)(context.index, test::kIllegalAddress);
+  const NDArray* const lists[] = {&here, &there};
+  const PushItem items[] = {{"here", {&lists[0], 1}}, {"there", {&lists[1], 1}}};
+  const auto failure = FailureOf([&] { job->Push(items); });
+  EXPECT_EQ(failure.code, Code::kUnavailable);
+  EXPECT_NE(failure.message.find("push 'there': gpu("), std::string::npos) << failure.message;
+  EXPECT_EQ(FailureOf([&] { job->Pull("there", there); }).code, Code::kUnavailable);
+  EXPECT_EQ(test::Values(Pulled(*job, "here")), std::vector<float>(3, 0)) << "nothing has begun";
+  job->Push("here", here);
+  EXPECT_EQ(test::Values(Pulled(*job, "here")), std::vector<float>(3, 2));
+}
+
+// A GPU that stops working while it copies: the push ends in time, and so does whoever interrupts it.
+TEST_F(GpuJobs, DoNotWaitForEverForAGpu) {
+  testing::ClusterOptions options = Options(1);
+  options.store.patience = std::chrono::milliseconds(200);
+  testing::Cluster cluster(options);
+  const auto store = cluster.Join(0);
+  store->Init("w", Full({100000}, 0));
+  const NDArray value = Full({100000}, 1, DType::kF32, Gpu(0));
+  WaitAll();
+  FAKE(fake_stop)(1);
+  const auto failure = FailureOf([&] { store->Push("w", value); });
+  FAKE(fake_stop)(0);
+  EXPECT_EQ(failure.code, Code::kDeadlineExceeded);
+  EXPECT_EQ(failure.message.find("push 'w': "), 0U) << failure.message;
+  store->Push("w", value);
+  EXPECT_EQ(test::Values(Pulled(*store, "w"))[0], 1);
+  store->Close();
+}
+
+TEST_F(GpuJobs, RefuseRowsFromGpus) {
+  const Job job;
+  const int64_t ids[] = {1};
+  const Rows rows{NDArray::FromBytes(ids, {1}, DType::kI64), Full({1, 2}, 1, DType::kF32, Gpu(0))};
+  job->Init("w", Full({4, 2}, 0));
+  const Rows* const values[] = {&rows};
+  const RowsPushItem item{"w", values};
+  EXPECT_FAILS(Code::kUnimplemented, job->PushRows({&item, 1}));
+}
+
+}  // namespace
+}  // namespace tkv
