@@ -18,14 +18,17 @@
 #include "kernels/kernels.h"
 #include "tests/gpu/fake/fixture.h"
 #include "tests/gpu/same_values.h"
+#include "tkv/gpu.h"
 #include "tkv/kvstore.h"
 #include "tkv/ops.h"
 
 namespace tkv::test {
 
-// Not those that NextIndex has: no test loses them.
-inline constexpr int32_t kFirstGpu = 990;
-inline Context Gpu(int32_t index) { return Context::Gpu(kFirstGpu + index); }
+// Of pretended devices not those that NextIndex has: no test loses them.
+inline Context Gpu(int32_t index) {
+  const int count = GpuCount();
+  return Context::Gpu(count >= 1000 ? 990 + index : index % count);
+}
 
 inline NDArray Pulled(KVStore& store, const KeyView& key) {
   const auto info = store.Describe(key);
@@ -321,8 +324,8 @@ void ForSeeds(const char* name, F program) {
   const auto folder =
       std::filesystem::temp_directory_path() / Format("{}-{}", name, static_cast<int>(getpid()));
   std::filesystem::create_directories(folder);
-  for (uint64_t seed = first; seed < first + count && !testing::Test::HasFailure(); ++seed) {
-    FAKE(fake_seed)(seed);
+  for (uint64_t seed = first; seed < first + count && !::testing::Test::HasFailure(); ++seed) {
+    if (auto* const order = FAKE(fake_seed)) order(seed);
     SCOPED_TRACE(Format("seed {}", seed));
     program(seed, folder);
   }

@@ -1,11 +1,13 @@
 """Arrays on GPUs, in processes that find the pretended driver of tests/gpu/fake before NVIDIA's."""
 
+import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
 import textwrap
+import xml.etree.ElementTree
 
 import pytest
 
@@ -14,10 +16,14 @@ ROOT = HERE.parents[1]
 DRIVER = ROOT / "build" / "release" / "tests" / "gpu" / "fake"
 
 
+IS_ON_HARDWARE = os.environ.get("TKV_TEST_DRIVER") == "system"  # `./dev gpu check` runs the suites so
+
+
 def run(*arguments, **variables):
     """Run Python with four pretended GPUs; what it prints, after it has ended well and misused none of them."""
-    assert (DRIVER / "libcuda.so.1").exists(), "`./dev build` builds the pretended driver"
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(DRIVER), "FAKE_DEVICES": "4", **variables}
+    assert IS_ON_HARDWARE or (DRIVER / "libcuda.so.1").exists(), "`./dev build` builds the pretended driver"
+    driver = {} if IS_ON_HARDWARE else {"LD_LIBRARY_PATH": str(DRIVER), "FAKE_DEVICES": "4"}
+    environment = {**os.environ, **driver, **variables}
     done = subprocess.run(
         [sys.executable, *arguments], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=110
     )
@@ -373,3 +379,23 @@ def test_a_process_may_end_with_work_under_way():
         fake().fake_stop(1)
         kept += 1
     """)
+
+
+# ------------------------------------------------------------------------------------------------------------ hardware
+
+
+@pytest.mark.parametrize("what", ["check", "bench"])
+def test_what_is_for_hardware_runs_on_the_pretended_driver(what, tmp_path):
+    tool = [sys.executable, ROOT / "tools" / "gpu.py", what, "--fake", "--out", tmp_path]
+    done = subprocess.run([*map(str, tool)], capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads((tmp_path / f"gpu-{what}.json").read_text())
+    assert result["passed"] and result["fake"] and len(result["machine"]["gpus"]) == 2
+    if what == "check":
+        assert all(step["tests"] >= 6 for step in result["steps"])
+    else:
+        figures = {row["name"]: row for row in result["figures"]}
+        assert len(figures) == 20 and all(row["value"] > 0 for row in figures.values())
+        assert figures["sum of 4 float32"]["met"] is False, "the pretended driver is slow"
+    picture = xml.etree.ElementTree.parse(tmp_path / f"gpu-{what}.svg").getroot()
+    assert len(picture) > 3
