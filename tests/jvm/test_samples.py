@@ -1,5 +1,6 @@
 """Projects of users, built by Maven from what ./dev jvm has made and from an empty repository of their own."""
 
+import os
 import pathlib
 import re
 import shutil
@@ -65,11 +66,18 @@ def build(settings, tmp_path_factory):
             imports, _, statements = block.partition("\n\n")
             text = f"{imports}\n{begin.replace('{n}', str(n))}\n{statements}}}}}\n"
             (project / path.format(n=n)).write_text(text)
+        if name == "scala":
+            shutil.copy(pathlib.Path(__file__).with_name("GpuTutorial.scala"), project)
         run("mvn", "-B", "-ntp", "-q", "-s", settings, "package", cwd=project)
         (jar,) = (project / "target").glob("*.jar")
         return jar
 
     return build
+
+
+@pytest.fixture(scope="session")
+def tutorial(build):
+    return build("scala")
 
 
 @pytest.fixture
@@ -146,11 +154,23 @@ def test_without_the_manifest_a_later_jdk_wants_a_flag(regression, later_java, t
     assert (result.stdout, result.stderr) == ("3.0\n4.5\n2\n", "")
 
 
-def test_scala(build, java):
-    jar = build("scala")
-    said = run(*java, "-jar", jar)
-    assert run(*java, "-cp", jar, "Docs1") == "6.0 6.0 6.0 6.0 6.0 6.0\n"
+def test_scala(tutorial, java):
+    said = run(*java, "-jar", tutorial)
+    assert run(*java, "-cp", tutorial, "Docs1") == "6.0 6.0 6.0 6.0 6.0 6.0\n"
     assert said.endswith("INVALID_ARGUMENT: push 5: shape (3, 2), the key has (2, 3)\ndone\n")
+
+
+@pytest.mark.parametrize(("kind", "home"), [("local", "cpu(0)"), ("device", "gpu(0)")])
+def test_scala_on_four_gpus(tutorial, java, kind, home):
+    driver = {"LD_LIBRARY_PATH": str(ROOT / "build" / "release" / "tests" / "gpu" / "fake"), "FAKE_DEVICES": "4"}
+    said = run(*java, "-cp", tutorial, "GpuTutorial", kind, env={**os.environ, **driver})
+    assert said.splitlines() == [
+        " ".join(["4.0"] * 6),
+        f"update on key 3, on {home}",
+        "gpu(1): " + " ".join(["6.0"] * 6),
+        *(f"update on key {key}, on {home.replace('0', '3') if kind == 'device' else home}" for key in (5, 7, 9)),
+        " ".join(["3.0"] * 6),
+    ]
 
 
 def test_what_is_in_the_jars():
