@@ -77,6 +77,58 @@ def test_stores_of_one_process_take_tensors_as_values_and_outputs():
     """)
 
 
+def test_jobs_take_tensors_as_values_and_outputs():
+    program("""
+        with mx.kv.create("dist_sync", bootstrap="self") as kv:
+            kv.init("a", Tensor(Framework(0), ONE_TO_FIVE))
+            many = [float(i) for i in range(80000)]
+            kv.init("many", mx.nd.zeros((80000,)))
+            for seed in orders(50):
+                frameworks = [Framework(seed % 4), Framework((seed + 1) % 4)]
+                values = [Tensor(f, ONE_TO_FIVE) for f in frameworks]
+                outs = [Tensor(f, [0.0] * 5) for f in frameworks]
+                kv.push("a", values)
+                kv.pull("a", out=outs)
+                assert [out.read() for out in outs] == [[2, 4, 6, 8, 10]] * 2
+                ticket = kv.pushpull("a", values, out=values, async_op=True)
+                ticket.wait()
+                assert values[1].read() == [2, 4, 6, 8, 10]
+                if seed % 10 == 0:
+                    large = Tensor(frameworks[0], many)
+                    kv.push("many", large)
+                    large.write([0.0] * 80000)
+                    kv.pull("many", out=large)
+                    assert large.read() == many
+                    values.append(large)
+                kv.pull("a")  # the next call lets go of what tickets have held
+                mx.nd.waitall()
+                assert not any(t.exports for t in values + outs)
+    """)
+
+
+def test_the_current_stream_of_a_framework_waits_for_what_a_job_pulls():
+    program("""
+        tensor = known_framework("torch")
+        with mx.kv.create("dist_sync", bootstrap="self") as kv:
+            kv.init("a", mx.nd.array(ONE_TO_FIVE))
+            for seed in orders(50):
+                t = tensor(Framework(seed % 4), [0.0] * 5)
+                kv.pull("a", out=t)
+                CUDA.fake_stop(1)  # a host that waited now would never go on
+                kv.pull("a", out=t)
+                CUDA.fake_stop(0)
+                assert t.read() == ONE_TO_FIVE
+                kv.push("a", t)
+                t.write([7.0] * 5)
+                assert kv.pull("a").asnumpy().tolist() == ONE_TO_FIVE
+                seen = weakref.ref(t)
+                del t
+                mx.nd.waitall()
+                gc.collect()
+                assert seen() is None
+    """)
+
+
 @pytest.mark.parametrize("name", ["torch", "cupy"])
 def test_the_current_stream_of_a_framework_waits_and_the_host_does_not(name):
     program(f"""
