@@ -51,6 +51,7 @@ std::vector<double> InTurn(const std::vector<std::function<void()>>& works) {
     }
   }
   std::vector<double> medians;
+  medians.reserve(works.size());
   for (auto& all : seconds) medians.push_back(Median(std::move(all)));
   return medians;
 }
@@ -95,6 +96,7 @@ void Bandwidth() {
       const int64_t count = bytes / static_cast<int64_t>(ItemSize(dtype));
       store->Init(1, NDArray::Zeros({count}, dtype));
       std::vector<NDArray> values;
+      values.reserve(static_cast<size_t>(sources));
       for (int i = 0; i < sources; ++i) values.push_back(Ones(count, dtype));
       beside_copy(Format("sum of {} {}", sources, Name(dtype)), sources + 1,
                   dtype == DType::kF32 ? "0.90" : "0.85", [&] { store->Push(1, values); });
@@ -104,6 +106,7 @@ void Bandwidth() {
   store->Init(1, NDArray::Zeros({bytes / 4}));
   store->SetOptimizer(Optimizer::Create("adam"));
   std::vector<NDArray> gradients;
+  gradients.reserve(4);
   for (int i = 0; i < 4; ++i) gradients.push_back(Ones(bytes / 4));
   const NDArray out = Ones(bytes / 4);
   beside_copy("sum of 4, Adam, 1 output", 4 + 6 + 1, "0.85",

@@ -71,6 +71,7 @@ TEST_F(GpuJobs, OfSeveralWorkersTrainAsOnTheHost) {
     testing::Cluster cluster(Options(2));
     std::vector<std::vector<float>> results(2);
     std::vector<std::thread> workers;
+    workers.reserve(2);
     for (int rank = 0; rank < 2; ++rank) {
       workers.emplace_back([&, rank] {
         const auto store = cluster.Join(rank);

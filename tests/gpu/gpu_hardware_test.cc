@@ -43,6 +43,7 @@ void CheckUpdates(const Optimizer& optimizer, DType dtype, bool has_master, Rand
   for (size_t i = 0; i < states.size(); ++i) host.push_back(Values(count, compute, random));
   if (has_master) host.push_back(Values(count, DType::kF32, random));
   std::vector<NDArray> there;
+  there.reserve(host.size());
   for (const NDArray& array : host) there.push_back(array.WithContext(Gpu(0)));
   const auto update = [&](const std::vector<NDArray>& all, const NDArray& grad, double round) {
     const std::span its(all.data() + 1, states.size());
