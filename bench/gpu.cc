@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "base/format.h"
-#include "tkv/gpu.h"
 #include "tkv/kvstore.h"
 #include "tkv/ops.h"
 #include "tkv/testing.h"
@@ -64,6 +63,7 @@ double OneOf(int calls, const std::function<void()>& call) {
   return InTurn({many})[0] / calls;
 }
 
+//   wanted  "<= 15", ">= 0.9"; "": nothing is
 void Say(const std::string& name, double value, const char* unit, const char* wanted) {
   std::printf("{\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\", \"wanted\": \"%s\"}\n",
               name.c_str(), value, unit, wanted);
@@ -86,7 +86,7 @@ void Bandwidth() {
                                const std::function<void()>& work) {
     const auto seconds = InTurn({copy, work});
     const double limit = 2 * static_cast<double>(bytes) / seconds[0];
-    if (!has_said) Say("copy within the GPU", limit / 1e9, "GB/s", "the unit");
+    if (!has_said) Say("copy within the GPU", limit / 1e9, "GB/s", "");
     has_said = true;
     Say(name, arrays * static_cast<double>(bytes) / seconds[1] / limit, "of the copy", wanted);
   };
@@ -99,7 +99,7 @@ void Bandwidth() {
       values.reserve(static_cast<size_t>(sources));
       for (int i = 0; i < sources; ++i) values.push_back(Ones(count, dtype));
       beside_copy(Format("sum of {} {}", sources, Name(dtype)), sources + 1,
-                  dtype == DType::kF32 ? "0.90" : "0.85", [&] { store->Push(1, values); });
+                  dtype == DType::kF32 ? ">= 0.90" : ">= 0.85", [&] { store->Push(1, values); });
     }
   }
   const auto store = KVStore::Create("device");
@@ -109,7 +109,7 @@ void Bandwidth() {
   gradients.reserve(4);
   for (int i = 0; i < 4; ++i) gradients.push_back(Ones(bytes / 4));
   const NDArray out = Ones(bytes / 4);
-  beside_copy("sum of 4, Adam, 1 output", 4 + 6 + 1, "0.85",
+  beside_copy("sum of 4, Adam, 1 output", 4 + 6 + 1, ">= 0.85",
               [&] { store->PushPull(1, gradients, {&out, 1}); });
 }
 
@@ -129,14 +129,14 @@ void SmallCalls() {
   }
   const int calls = divisor == 1 ? 100 : 1;
   Say("400 keys of 1,024 f32, one behind the other",
-      1e6 * OneOf(calls, [&] { store->Push(items); }), "us", "60");
+      1e6 * OneOf(calls, [&] { store->Push(items); }), "us", "<= 60");
   Say("400 keys of 1,024 f32, each waited for",
       1e6 * OneOf(calls,
                   [&] {
                     store->Push(items);
                     WaitAll();
                   }),
-      "us", "150");
+      "us", "<= 150");
   const PushItem one = items[0];
   Say("one key of 4 KiB, each waited for",
       1e6 * OneOf(10 * calls,
@@ -144,7 +144,7 @@ void SmallCalls() {
                     store->Push({&one, 1});
                     WaitAll();
                   }),
-      "us", "15");
+      "us", "<= 15");
 }
 
 // Copies from and to the host, alone and at once, and pushes of a job.
@@ -161,9 +161,9 @@ void Host() {
                                  up.join();
                                }});
   const double bytes = static_cast<double>(there.bytes());
-  Say("copy to the host", bytes / seconds[0] / 1e9, "GB/s", "measured");
-  Say("copy to the GPU", bytes / seconds[1] / 1e9, "GB/s", "measured");
-  Say("both at once, beside one way", (seconds[0] + seconds[1]) / seconds[2], "times", "1.6");
+  Say("copy to the host", bytes / seconds[0] / 1e9, "GB/s", "");
+  Say("copy to the GPU", bytes / seconds[1] / 1e9, "GB/s", "");
+  Say("both at once, beside one way", (seconds[0] + seconds[1]) / seconds[2], "times", ">= 1.6");
 
   testing::ClusterOptions options;
   options.workers = 1;
@@ -193,10 +193,10 @@ void Host() {
   const auto jobs = InTurn({pushed(from_gpu), pushed(from_host), to_host,
                             [&] { store->PullAsync(to_outs)->Wait(std::chrono::seconds(60)); }});
   Say("job: push of 100 MB from the GPU, beside copy or push from the host",
-      jobs[0] / std::max(jobs[1], jobs[2]), "times", "1.15");
-  Say("job: push of 100 MB from the GPU", bytes / jobs[0] / 1e9, "GB/s", "measured");
-  Say("job: push of 100 MB from the host", bytes / jobs[1] / 1e9, "GB/s", "measured");
-  Say("job: pull of 100 MB to the GPU", bytes / jobs[3] / 1e9, "GB/s", "measured");
+      jobs[0] / std::max(jobs[1], jobs[2]), "times", "<= 1.15");
+  Say("job: push of 100 MB from the GPU", bytes / jobs[0] / 1e9, "GB/s", "");
+  Say("job: push of 100 MB from the host", bytes / jobs[1] / 1e9, "GB/s", "");
+  Say("job: pull of 100 MB to the GPU", bytes / jobs[3] / 1e9, "GB/s", "");
   store->Close();
 }
 

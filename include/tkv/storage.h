@@ -153,8 +153,8 @@ class TKV_API Storage final {
   std::atomic<unsigned> uses_birth_;      // the process, counted in forks, that `uses_` are of
   std::mutex mutex_;
   Uses uses_;
-  std::unique_ptr<DeviceBlock> block_;  // null: not of a device, or foreign
-  std::unique_ptr<DeviceLoan> loan_;    // null: not of a device, or not foreign
+  std::unique_ptr<DeviceBlock> block_;  // of the cache of a device; null: it is not of one
+  std::unique_ptr<DeviceLoan> loan_;    // null: not of a device, or not adopted
 };
 
 // Waits until no operation on any array of this process is under way.

@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "tkv/error.h"
@@ -39,6 +40,18 @@ std::string Join(const Range& values, const char* between) {
 template <typename... Args>
 Error Fail(Code code, FormatString<Args...> text, Args&&... args) {
   return {code, FormatValues(text, fmt::make_format_args(args...))};
+}
+
+// Errors of f begin with name(), a text; an empty one changes nothing.
+template <typename Name, typename F>
+std::invoke_result_t<F&> NamedBy(Name name, F f) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    const std::string text = name();
+    if (text.empty()) throw;
+    throw Fail(error.code(), "{}: {}", text, error.what());
+  }
 }
 
 }  // namespace tkv

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <exception>
 #include <new>
 #include <string_view>
 
@@ -21,6 +22,20 @@ auto NamedWhereMemoryEnds(std::string_view what, F f) {
     const std::string_view text = error.what();
     if (error.code() != Code::kResourceExhausted || text.starts_with(what)) throw;
     throw Fail(Code::kResourceExhausted, "{}: {}", what, text);
+  }
+}
+
+// What is being caught, as an error; of memory it says what the memory was for.
+inline Error ErrorNow(std::string_view what) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Fail(Code::kResourceExhausted, "{}: no memory for what it needs beside its arrays",
+                what);
+  } catch (const std::exception& error) {
+    return Fail(Code::kInternal, "{}: {}", what, error.what());
   }
 }
 

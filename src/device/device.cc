@@ -188,7 +188,7 @@ bool Device::Reaches(Device* other) {
     CheckUsable();
     const cuda::Result result = Call(driver_.ContextEnablePeerAccess, other->context_, 0U);
     if (cuda::IsSticky(result)) Check(result, "reach its peer");
-    // Where a device has too many peers, what is there is copied.
+    // Where the driver refuses (a device has too many peers), what is there is copied from then on.
     can = result == cuda::Result::kSuccess || result == cuda::Result::kPeerAccessAlreadyEnabled;
   }
   return peers_.emplace(other->index_, can != 0).first->second;

@@ -89,11 +89,11 @@ class Device final {
   bool is_usable() const noexcept;
 
   // Whether kernels of this device read and write memory of the other one in its place.
-  //   throws  kUnavailable, kInternal
+  //   throws  kUnavailable, kInternal, kFailedPrecondition (a child of fork)
   bool Reaches(Device* other);
 
-  // Calls a function of the driver with the device's context current, and then the one that was.  What
-  // was called keeps its result where that fails: the device is lost then.
+  // Calls a function of the driver with the device's context current, and makes the one that was current
+  // before current again.  Where that fails the device is lost, and the function's result is returned.
   template <typename... Parameters, typename... Arguments>
   cuda::Result Call(cuda::Result (*function)(Parameters...), Arguments... arguments) noexcept {
     const cuda::Result before = driver_.ContextPush(context_);

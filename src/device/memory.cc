@@ -18,6 +18,16 @@ bool HasEnded(const BlockUse& use) {
                              [](const PendingUse& one) { return one.operation->done(); });
 }
 
+// Also where the device of the operation is lost, which may be another one: it uses nothing any more.
+//   blocks, throws  as Pending::Wait
+void AwaitEnd(Pending* operation) {
+  try {
+    operation->Wait(kHazardPatience);
+  } catch (const Error& error) {
+    if (error.code() != Code::kUnavailable || !operation->done()) throw;
+  }
+}
+
 // A kept block serves where at most an eighth of it is wasted.
 size_t LargestFor(size_t bytes) { return bytes + bytes / 8; }
 
@@ -96,7 +106,7 @@ void BlockCache::Flush() {
       block = kept_.extract(kept_.begin());
     }
     try {
-      for (const PendingUse& use : block.mapped().pending) use.operation->Wait(kHazardPatience);
+      for (const PendingUse& use : block.mapped().pending) AwaitEnd(use.operation.get());
     } catch (...) {
       Give(std::move(block));
       throw;

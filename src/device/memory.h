@@ -36,7 +36,7 @@ class BlockCache final {
   // A block of at least so many bytes, at a multiple of 256; of the host, nothing uses it any more.  Where
   // there is no memory for it all that is kept goes back to the driver first, once.
   //   blocks  for what uses kept memory, where all of it goes back
-  //   throws  kResourceExhausted, kUnavailable
+  //   throws  kResourceExhausted, kUnavailable, kInternal, kDeadlineExceeded, what the interrupt throws
   KeptBlock Take(size_t bytes);
   void Give(KeptBlock block) noexcept;
 

@@ -11,11 +11,10 @@ namespace tkv {
 void Staging::Prepare(size_t pieces) {
   for (size_t i = 0; i < std::min(pieces, kChunks); ++i) {
     Chunk& chunk = OfPiece(i);
-    if (chunk.data != nullptr) continue;
+    if (chunk.block) continue;
     auto use = std::make_unique<Event>(&device_);
     use->Abandon();  // nothing uses the chunk yet
-    device_.Do("allocate pinned memory", device_.driver().MemHostAlloc, &chunk.data, kChunkBytes,
-               cuda::kPortable);
+    chunk.block = device_.pinned_blocks().Take(kChunkBytes);
     chunk.use = std::move(use);
   }
 }
@@ -35,9 +34,10 @@ void Staging::CopyToDevice(const void* source, cuda::Address target, size_t byte
       device_.Lose("copy to the device", cuda::Result::kLaunchTimeout);
     }
     device_.CheckUsable();
-    std::memcpy(chunk.data, static_cast<const std::byte*>(source) + at, size);
-    const auto result = device_.Call(device_.driver().CopyToDevice, target + at,
-                                     static_cast<const void*>(chunk.data), size, stream->handle());
+    std::memcpy(chunk.data(), static_cast<const std::byte*>(source) + at, size);
+    const auto result =
+        device_.Call(device_.driver().CopyToDevice, target + at,
+                     static_cast<const void*>(chunk.data()), size, stream->handle());
     if (result != cuda::Result::kSuccess && i > 0) device_.Lose("copy to the device", result);
     device_.Check(result, "copy to the device");
     chunk.use->Record(stream);
@@ -56,7 +56,7 @@ void Staging::CopyToHost(cuda::Address source, void* target, size_t bytes, Strea
     Chunk& chunk = OfPiece(asked);
     const size_t at = asked * kChunkBytes;
     chunk.use->Wait(kHazardPatience);
-    device_.Do("copy to the host", device_.driver().CopyToHost, chunk.data, source + at,
+    device_.Do("copy to the host", device_.driver().CopyToHost, chunk.data(), source + at,
                std::min(kChunkBytes, bytes - at), stream->handle());
     chunk.use->Record(stream);
     ++asked;
@@ -66,7 +66,7 @@ void Staging::CopyToHost(cuda::Address source, void* target, size_t bytes, Strea
       while (asked < pieces && asked < i + kChunks) ask();
       const size_t at = i * kChunkBytes;
       OfPiece(i).use->Wait(kHazardPatience);
-      std::memcpy(static_cast<std::byte*>(target) + at, OfPiece(i).data,
+      std::memcpy(static_cast<std::byte*>(target) + at, OfPiece(i).data(),
                   std::min(kChunkBytes, bytes - at));
     }
   } catch (...) {

@@ -9,6 +9,7 @@
 
 #include "device/driver.h"
 #include "device/event.h"
+#include "device/memory.h"
 #include "device/patient_mutex.h"
 
 namespace tkv {
@@ -22,13 +23,13 @@ class Staging final {
 
   // Copies after all that the stream has got, and records the event behind it.  The source has been read
   // when the call returns; what is written may be under way.
-  //   blocks  for chunks, at most kHazardPatience for each
-  //   throws  kUnavailable, kResourceExhausted, kInternal, kDeadlineExceeded; then nothing was copied, or
-  //           the device is lost
+  //   blocks  for the copy before, and for chunks, at most kHazardPatience for each
+  //   throws  kUnavailable, kResourceExhausted, kInternal, kDeadlineExceeded, what the interrupt throws;
+  //           then nothing was copied, or the device is lost
   void CopyToDevice(const void* source, cuda::Address target, size_t bytes, Stream* stream,
                     Event* done);
   // The same, but the target has been written when the call returns.
-  //   throws  the same and what the interrupt throws; then part of the target may be written
+  //   throws  the same; then part of the target may be written
   void CopyToHost(cuda::Address source, void* target, size_t bytes, Stream* stream, Event* done);
 
  private:
@@ -36,8 +37,12 @@ class Staging final {
   static constexpr size_t kChunks = 4;
 
   struct Chunk {
-    void* data = nullptr;
+    KeptBlock block;             // pinned; none before the chunk is needed
     std::unique_ptr<Event> use;  // the copy from or to it that may be under way
+
+    void* data() const {
+      return reinterpret_cast<void*>(block.mapped().address);  // NOLINT(performance-no-int-to-ptr)
+    }
   };
 
   static size_t PiecesOf(size_t bytes) { return (bytes + kChunkBytes - 1) / kChunkBytes; }

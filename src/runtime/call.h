@@ -13,6 +13,8 @@
 
 #include "base/check.h"
 #include "base/duration.h"
+#include "base/format.h"
+#include "base/memory_error.h"
 #include "base/process.h"
 #include "base/wait.h"
 #include "client/client.h"
@@ -36,7 +38,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
 
   bool done() const noexcept override {
     const auto lock = Lock();
-    return done_ && std::ranges::all_of(left, [](const auto& one) { return one->done(); });
+    return done_ && std::ranges::all_of(awaited, [](const auto& one) { return one->done(); });
   }
   // Its error is told once: here, or by the store if nobody asks here.
   void Wait(std::chrono::nanoseconds patience) override {
@@ -49,9 +51,10 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   void WaitDone(std::chrono::nanoseconds patience) {
     const auto deadline = DeadlineAfter(patience);
     WaitFor(patience, [this] { return done_; });
-    for (const auto& one : left) {
-      one->Wait(
-          std::max<std::chrono::nanoseconds>(deadline - std::chrono::steady_clock::now(), {}));
+    for (const auto& one : awaited) {
+      const auto rest = deadline - std::chrono::steady_clock::now();
+      NamedBy([this] { return verb_; },
+              [&] { one->Wait(std::max<std::chrono::nanoseconds>(rest, {})); });
     }
   }
   void OnEnd(std::function<void()> ended) override {
@@ -66,7 +69,10 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     ended();
   }
   bool Cancel() override {
-    if (done()) return false;
+    {
+      const auto lock = Lock();
+      if (done_) return false;
+    }
     CheckProcess();
     if (give_up) give_up(shared_from_this());
     return true;
@@ -112,10 +118,12 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     if (--left_ > 0) return;
     const bool good = !error_;
     lock.unlock();
-    if (good && finish) {
+    // What it holds goes before anybody learns that the call is done: outputs on GPUs are free then.
+    if (auto finishing = std::exchange(finish, nullptr); finishing && good) {
       try {
-        finish();
-      } catch (const Error& failed) {
+        finishing();
+      } catch (...) {
+        const Error failed = ErrorNow(verb_);
         lock.lock();
         error_ = failed;
         lock.unlock();
@@ -151,7 +159,8 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   std::vector<std::shared_ptr<const KeyRecord>> keys;
   std::vector<Bytes> sources, targets;  // memory that its operations read, and that they write
   std::function<void()> finish;         // when all operations have succeeded
-  std::vector<std::shared_ptr<Pending>> left;      // by `finish`, which ends by itself
+  // What `finish` has begun and who waits for the call waits for, too: it ends by itself.
+  std::vector<std::shared_ptr<Pending>> awaited;
   std::function<void(const Outcome&)> on_outcome;  // of each that has succeeded; with the lock
   std::function<void(const std::shared_ptr<Call>&)> give_up;  // as its store does it
 

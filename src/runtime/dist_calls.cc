@@ -384,7 +384,7 @@ void DistStore::FinishTargets(const CallPtr& call, std::vector<Target> targets) 
         if (!out.contiguous()) CopyElements(packed, out);
       }
     }
-    if (gpus != nullptr) gpus->Run(&call->left);
+    if (gpus != nullptr) gpus->Run(&call->awaited);
   };
 }
 

@@ -6,26 +6,9 @@
 #include "tensor/device_copy.h"
 
 namespace tkv {
-namespace {
-
-// Gives n parts of a work to its stream; the work has been given also where a later part fails.
-template <typename F>
-void GiveAll(size_t n, DeviceWork* work, F give) {
-  size_t given = 0;
-  try {
-    for (; given < n; ++given) give(given);
-  } catch (...) {
-    if (given > 0) work->Given();
-    throw;
-  }
-  work->Given();
-}
-
-}  // namespace
-
 size_t GpuLandings::Add(const KeyView& key, const Shape& shape, DType dtype,
                         std::span<const NDArray* const> outs) {
-  Landing& landing = landings_.emplace_back(Landing{Key(key), shape, dtype, {}, {}, {}});
+  Landing& landing = landings_.emplace_back(Landing{Key(key), shape, dtype, {}, {}, {}, {}});
   for (const NDArray* out : outs) landing.outs.push_back(*out);
   return landings_.size() - 1;
 }
@@ -34,23 +17,23 @@ size_t GpuLandings::Add(const KeyView& key, const Shape& shape, DType dtype,
 
 // Room for the value on each GPU that has outputs of it: a large value goes right to the first one there.
 void GpuLandings::Place(Landing* landing) {
+  const size_t bytes = static_cast<size_t>(landing->shape.size()) * ItemSize(landing->dtype);
   std::vector<Device*> devices;
-  std::vector<const NDArray*> direct;
   for (const NDArray& out : landing->outs) {
     Device* const device = &DeviceOf(out);
     const auto found = std::ranges::find(devices, device);
     const auto at = static_cast<size_t>(found - devices.begin());
     if (found == devices.end()) {
       devices.push_back(device);
-      direct.push_back(nullptr);
+      landing->direct.push_back(nullptr);
     }
-    const bool is_direct = !shares_ && out.contiguous() && out.dtype() == landing->dtype;
-    if (is_direct && direct[at] == nullptr) direct[at] = &out;
+    const bool is_direct = !shares_ && bytes >= GpuLots::kSmallBytes && out.contiguous() &&
+                           out.dtype() == landing->dtype;
+    if (is_direct && landing->direct[at] == nullptr) landing->direct[at] = &out;
   }
-  const size_t bytes = static_cast<size_t>(landing->shape.size()) * ItemSize(landing->dtype);
   landing->place = lots_.Add(devices, bytes);
-  for (size_t i = 0; bytes >= GpuLots::kSmallBytes && i < devices.size(); ++i) {
-    if (direct[i] != nullptr) lots_.UseInPlace(landing->place, i, *direct[i]);
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (landing->direct[i] != nullptr) lots_.UseInPlace(landing->place, i, *landing->direct[i]);
   }
 }
 
@@ -112,13 +95,8 @@ void GpuLandings::Prepare() {
     NamingKey(verb_, landing.key.view(), [&] {
       for (size_t i = 0; i < lot.devices.size(); ++i) {
         std::vector<NDArray> outs;
-        const NDArray& direct = lot.on_gpu[i];
         for (const NDArray& out : landing.outs) {
-          const bool is_there = &DeviceOf(out) == lot.devices[i];
-          const bool is_written = out.storage() == direct.storage() &&
-                                  out.data() == direct.data() && out.dtype() == direct.dtype() &&
-                                  out.contiguous();
-          if (!is_there || is_written) continue;
+          if (&DeviceOf(out) != lot.devices[i] || &out == landing.direct[i]) continue;
           outs.push_back(out);
           if (shares_) AddStep(landing, i, std::span(&out, 1));
         }
@@ -170,7 +148,7 @@ void GpuLandings::Enter() {
 
 void GpuLandings::Run(Arrivals* arrivals) {
   Device& device = arrivals->device;
-  GiveAll(arrivals->to.size(), &*arrivals->work, [&](size_t i) {
+  GiveParts(arrivals->to.size(), &*arrivals->work, [&](size_t i) {
     device.Do("copy to the device", device.driver().CopyToDevice, AddressOf(arrivals->to[i]),
               static_cast<const void*>(arrivals->from[i].HostData()), arrivals->to[i].bytes(),
               device.to_device().handle());
@@ -183,20 +161,20 @@ void GpuLandings::Run(Arrivals* arrivals) {
 void GpuLandings::Run(Step* step) {
   step->batch.Run();
   if (!step->work) return;
-  GiveAll(step->strided.size(), &*step->work, [&](size_t i) {
+  GiveParts(step->strided.size(), &*step->work, [&](size_t i) {
     GiveRowCopy(&step->device.compute(), step->packed[i], step->strided[i]);
   });
 }
 
-void GpuLandings::Run(std::vector<std::shared_ptr<Pending>>* left) {
+void GpuLandings::Run(std::vector<std::shared_ptr<Pending>>* awaited) {
   for (Arrivals& arrivals : arrivals_) {
     NamingKey(verb_, KeyOf(arrivals.first_lot), [&] { Run(&arrivals); });
-    if (arrivals.work->others_left()) left->push_back(arrivals.done);
+    if (arrivals.work->others_left()) awaited->push_back(arrivals.done);
   }
   for (Step& step : steps_) {
     step.batch.Naming(verb_, [&] { Run(&step); });
-    if (step.batch.others_left()) left->push_back(step.batch.done());
-    if (step.work && step.work->others_left()) left->push_back(step.done);
+    if (step.batch.others_left()) awaited->push_back(step.batch.done());
+    if (step.work && step.work->others_left()) awaited->push_back(step.done);
   }
 }
 

@@ -36,9 +36,9 @@ class GpuLandings final {
   //   blocks, throws  as EnterTogether
   void Enter();
   // All values have landed.  Never waits.
-  //   left    gets what is to be waited for before the call has ended: work on memory of others, who do not
-  //   throws  kUnavailable, kResourceExhausted, kInternal; outputs may be old then, or in part
-  void Run(std::vector<std::shared_ptr<Pending>>* left);
+  //   awaited  gets the work on memory of others, who do not wait for it themselves
+  //   throws   kUnavailable, kResourceExhausted, kInternal; outputs may be old then, or in part
+  void Run(std::vector<std::shared_ptr<Pending>>* awaited);
 
   // Memory that Run writes to.
   std::vector<std::shared_ptr<Storage>> outputs() const;
@@ -50,6 +50,8 @@ class GpuLandings final {
     DType dtype;
     std::vector<NDArray> outs;
     GpuLots::Place place;
+    std::vector<const NDArray*>
+        direct;  // on each GPU the output that the value is copied to; null: none
     NDArray on_host;
   };
   // Copies from the host to one GPU.

@@ -14,15 +14,10 @@ Device& FirstGpuOf(std::span<const NDArray> values) {
   return DeviceOf(*std::ranges::find_if(values, IsOfDevice));
 }
 
-NDArray Reached(Device* device, const NDArray& value) {
-  if (IsReachedBy(device, value)) return value;
-  return value.WithContext(Context::Gpu(device->index())).Packed();
-}
-
 }  // namespace
 
 size_t GpuSums::Add(const KeyView& key, std::span<const NDArray* const> values) {
-  Sum& sum = sums_.emplace_back(Sum{key, {}, {}, {}});
+  Sum& sum = sums_.emplace_back(Sum{Key(key), {}, {}, {}});
   for (const NDArray* value : values) sum.values.push_back(*value);
   return sums_.size() - 1;
 }
@@ -37,12 +32,12 @@ template <typename F>
 void GpuSums::Naming(size_t lot, F f) const {
   const auto first =
       std::ranges::find_if(sums_, [&](const Sum& sum) { return sum.place.lot == lot; });
-  NamingKey(verb_, first->key, f);
+  NamingKey(verb_, first->key.view(), f);
 }
 
 void GpuSums::Start() {
   for (Sum& sum : sums_) {
-    NamingKey(verb_, sum.key, [&] {
+    NamingKey(verb_, sum.key.view(), [&] {
       sum.place = lots_.Add({&FirstGpuOf(sum.values)}, sum.values[0].bytes());
       if (IsInPlace(sum)) lots_.UseInPlace(sum.place, 0, sum.values[0].Packed());
     });
@@ -61,7 +56,8 @@ void GpuSums::Start() {
 }
 
 void GpuSums::SumOnGpus() {
-  for (size_t i = 0; i < lots(); ++i) {  // also what is between the sums is copied
+  for (size_t i = 0; i < lots();
+       ++i) {  // nothing is copied that was never written: not what is between sums
     const GpuLot& lot = lots_.all()[i];
     if (lot.is_shared) Naming(i, [&] { ZeroOnDevice(lot.on_gpu[0]); });
   }
@@ -72,10 +68,10 @@ void GpuSums::SumOnGpus() {
     if (IsInPlace(sum)) continue;
     const GpuLot& lot = lots_.all()[sum.place.lot];
     GpuBatch& batch = gpus.Of(lot.on_gpu[0]);
-    batch.Names(sum.key);
-    NamingKey(verb_, sum.key, [&] {
+    batch.Names(sum.key.view());
+    NamingKey(verb_, sum.key.view(), [&] {
       for (const NDArray& value : sum.values) {
-        const NDArray there = Reached(lot.devices[0], value);
+        const NDArray there = ReachedBy(lot.devices[0], value);
         sources[i].push_back(there.data());
         batch.Reads(there);
       }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,7 +19,7 @@ class GpuSums final {
   explicit GpuSums(std::string_view verb) : verb_(verb) {}
 
   // The values of a key, of one shape and dtype, one of them at least on a GPU; the sum is made on the first
-  // such GPU, in the order of the values.  Key and values stay until Start has returned.
+  // such GPU, in the order of the values.
   //   returns  the number of the sum
   size_t Add(const KeyView& key, std::span<const NDArray* const> values);
   // Sums all; the values have been read, or are in use, and copies to the host are under way.
@@ -37,8 +38,8 @@ class GpuSums final {
 
  private:
   struct Sum {
-    KeyView key;
-    std::vector<NDArray> values;  // as they are given
+    Key key;
+    std::vector<NDArray> values;  // until they are summed
     GpuLots::Place place;
     NDArray on_host;
   };
@@ -49,7 +50,7 @@ class GpuSums final {
   template <typename F>
   void Naming(size_t lot, F f) const;
 
-  const std::string_view verb_;
+  const std::string verb_;
   std::vector<Sum> sums_;
   GpuLots lots_;
 };

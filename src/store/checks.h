@@ -16,11 +16,7 @@ namespace tkv {
 // Runs f, whose errors do not say yet which key they are of.
 template <typename F>
 std::invoke_result_t<F&> NamingKey(std::string_view verb, const KeyView& key, F f) {
-  try {
-    return f();
-  } catch (const Error& error) {
-    throw Fail(error.code(), "{} {}: {}", verb, key.ToString(), error.what());
-  }
+  return NamedBy([&] { return Format("{} {}", verb, key.ToString()); }, f);
 }
 
 //   throws  kUnimplemented  the array is a device's

@@ -23,9 +23,7 @@ const void* PackedOnHost(const NDArray& value, std::chrono::nanoseconds patience
 }
 
 const void* PackedFor(Device* home, const NDArray& value, size_t group, Sources* sources) {
-  const bool reaches = IsReachedBy(home, value);
-  const NDArray there = reaches ? value : value.WithContext(Context::Gpu(home->index())).Packed();
-  return sources->lent.emplace_back(Lent{group, there}).array.data();
+  return sources->lent.emplace_back(Lent{group, ReachedBy(home, value)}).array.data();
 }
 
 // The same to write an output to.

@@ -78,10 +78,10 @@ struct Outputs {
   }
 };
 
-//   items   of the pushes of the claim; their values are where they stay
+//   items   of the pushes of the claim, whose keys have been moved to where they are summed
+//   before  pushes of the claim that are not among the items
 //   blocks  until the values can be read, at most the patience
 //   throws  kDeadlineExceeded, and what copies to and from GPUs throw
-//   before  pushes of the claim that are not among the items
 Sources Gather(std::string_view verb, std::span<const PushItem> items, const Claim& claim,
                std::chrono::nanoseconds patience, size_t before = 0);
 //   items   of the pulls of the claim

@@ -79,6 +79,11 @@ bool IsReachedBy(Device* device, const NDArray& array) {
   return array.storage()->is_own() && device->Reaches(&Device::Get(index));
 }
 
+NDArray ReachedBy(Device* device, const NDArray& array) {
+  if (IsReachedBy(device, array)) return array;
+  return array.WithContext(Context::Gpu(device->index())).Packed();
+}
+
 void GiveRowCopy(Stream* stream, const NDArray& source, const NDArray& target) {
   const NDArray& pitched = source.contiguous() ? target : source;
   const auto rows = RowsOf(pitched.shape(), pitched.strides().data());

@@ -20,6 +20,9 @@ inline Device& DeviceOf(const NDArray& array) {
 // reaches.
 //   throws  as Device::Reaches
 bool IsReachedBy(Device* device, const NDArray& array);
+// The array where it is reached, else a copy on the device.
+//   throws  as IsReachedBy and copies
+NDArray ReachedBy(Device* device, const NDArray& array);
 
 // Arrays of one shape and dtype, of which one at least is a device's.
 //   throws  kUnavailable, kResourceExhausted, kInternal, kDeadlineExceeded; then the target is as it was,

@@ -12,13 +12,7 @@ namespace {
 // Errors of f begin with the name of the work.
 template <typename F>
 void Naming(const StreamUse& use, F f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    const std::string name = use.name ? use.name() : "";
-    if (name.empty()) throw;
-    throw Fail(error.code(), "{}: {}", name, error.what());
-  }
+  NamedBy([&] { return use.name ? use.name() : ""; }, f);
 }
 
 // Calls f(storage, access) for each array of the work.

@@ -22,7 +22,8 @@ struct StreamUse {
   std::span<const NDArray> reads, writes;
   std::shared_ptr<Event> done;        // of the work, which nobody has yet
   std::function<std::string()> name;  // of the work, for errors; null or "": it has none
-  bool is_awaited = true;  // where others use the memory on streams that are not known, by the host
+  // Whether Given waits for the work where others use its memory on streams that are not known.
+  bool is_awaited = true;
 };
 
 // Orders work of several streams after what is in its way and enters it with the arrays; nobody else
@@ -64,5 +65,19 @@ class DeviceWork final {
   const StreamUse use_;
   bool others_left_ = false;
 };
+
+// Gives n parts of entered work to its stream by give(i).  What was given counts also where a later part
+// fails: who uses its memory waits for it.
+template <typename F>
+void GiveParts(size_t n, DeviceWork* work, F give) {
+  size_t given = 0;
+  try {
+    for (; given < n; ++given) give(given);
+  } catch (...) {
+    if (given > 0) work->Given();
+    throw;
+  }
+  work->Given();
+}
 
 }  // namespace tkv

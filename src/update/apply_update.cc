@@ -51,9 +51,9 @@ void UpdateByHost(const Optimizer& optimizer, const KeyView& key, double round, 
   }
   ApplyUpdate(optimizer, key, round, grad.WithContext({}), weight, kept, wide);
   value.CopyFrom(weight);
-  if (master) master.CopyFrom(wide);
+  if (master) CopyTheRest(wide, master);
   for (size_t i = 0; i < kept.size(); ++i) {
-    if (IsOfDevice(states[i])) states[i].CopyFrom(kept[i]);
+    if (IsOfDevice(states[i])) CopyTheRest(kept[i], states[i]);
   }
 }
 
@@ -91,10 +91,14 @@ void ApplyUpdate(const Optimizer& optimizer, const KeyView& key, double round, c
   if (master) CheckTogether(key, value, master);
   const CompiledUpdate update = CompileUpdate(optimizer.program(), value.dtype());
   if (IsOfDevice(value)) {
-    if (!HasKernel(optimizer.program())) {
-      return UpdateByHost(optimizer, key, round, grad, value, states, master);
-    }
-    return UpdateOnDevice(update, optimizer.ParamsFor(key), round, grad, value, states, master);
+    const bool has_kernel = HasKernel(optimizer.program());
+    return NamedBy([&] { return Format("update {}", key.ToString()); },
+                   [&] {
+                     if (!has_kernel)
+                       return UpdateByHost(optimizer, key, round, grad, value, states, master);
+                     UpdateOnDevice(update, optimizer.ParamsFor(key), round, grad, value, states,
+                                    master);
+                   });
   }
   grad.storage()->WaitReadable();
   value.storage()->WaitWritable();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/memory_error.h"
 #include "update/program_body.h"
 
 namespace tkv {
@@ -60,16 +61,11 @@ void GpuBatch::Prepare() {
 }
 
 void GpuBatch::Run() {
-  try {
-    for (const auto& group : groups_) {
-      group->launch->Run();
-      has_begun_ = true;
-    }
-  } catch (const Error&) {
-    if (has_begun_) work_->Given();
-    throw;
-  }
-  if (has_begun_) work_->Given();
+  if (groups_.empty()) return;
+  GiveParts(groups_.size(), &*work_, [&](size_t i) {
+    groups_[i]->launch->Run();
+    has_begun_ = true;
+  });
 }
 
 void GpuBatch::Names(const KeyView& key) {
@@ -123,10 +119,10 @@ std::optional<Error> GpuBatches::Update() {
   for (const auto& batch : batches_) {
     try {
       batch->Naming(verb_, [&] { batch->Run(); });
-    } catch (const Error& error) {
+    } catch (...) {
       if (!has_begun()) throw;
       batch->device().Lose("launch the rest of a call", cuda::Result::kLaunchFailed);
-      if (!late) late = error;
+      if (!late) late = ErrorNow(verb_);
     }
   }
   return late;

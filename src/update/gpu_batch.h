@@ -39,8 +39,7 @@ class GpuBatch final {
   // when Entered is called; runs them.
   void Prepare();
   StreamUse Use(std::string_view verb) const {
-    return {&device_.compute(), reads_, writes_, done_,
-            [this, verb] { return key_count_ == 0 ? "" : Format("{} {}", verb, KeysText()); }};
+    return {&device_.compute(), reads_, writes_, done_, [this, verb] { return NameOf(verb); }};
   }
   void Entered(StreamUse use) noexcept { work_.emplace(std::move(use)); }
   // What was given is recorded also where a later launch is refused.
@@ -55,12 +54,7 @@ class GpuBatch final {
   // Errors of f begin with the verb and the keys.
   template <typename F>
   void Naming(std::string_view verb, F f) const {
-    try {
-      f();
-    } catch (const Error& error) {
-      if (key_count_ == 0) throw;
-      throw Fail(error.code(), "{} {}: {}", verb, KeysText(), error.what());
-    }
+    NamedBy([&] { return NameOf(verb); }, f);
   }
   // "'w' and 3 more"
   std::string KeysText() const;
@@ -83,6 +77,9 @@ class GpuBatch final {
   };
 
   Group& GroupOf(const TileJob& job);
+  std::string NameOf(std::string_view verb) const {
+    return key_count_ == 0 ? "" : Format("{} {}", verb, KeysText());
+  }
 
   Device& device_;
   KeyView first_key_ = 0;

@@ -22,6 +22,17 @@ std::vector<NDArray> ScalarStates(std::span<const NDArray> states, size_t arrays
 
 }  // namespace
 
+void CopyTheRest(const NDArray& source, const NDArray& target) {
+  try {
+    target.CopyFrom(source);
+  } catch (...) {
+    if (IsOfDevice(target)) {
+      DeviceOf(target).Lose("copy the rest of an update", cuda::Result::kLaunchFailed);
+    }
+    throw;
+  }
+}
+
 bool HasKernel(const Program& program) {
   return program.body().reductions.empty() && program.body().draw_count == 0;
 }
@@ -54,7 +65,7 @@ void UpdateOnDevice(const CompiledUpdate& update, std::span<const double> params
   job.update = &update;
   job.scalars = &scalars;
   job.states = pointers;
-  GpuBatches batches("update");
+  GpuBatches batches("");  // the caller names what fails
   GpuBatch& batch = batches.Of(value);
   batch.Add(job, params, round);
   batch.Reads(source);
@@ -63,7 +74,9 @@ void UpdateOnDevice(const CompiledUpdate& update, std::span<const double> params
   batches.Enter();
   batches.Run();  // one launch
   KeepScalars(scalars, pointers);
-  for (size_t i = 0; i < scalar_states.size(); ++i) states[arrays + i].CopyFrom(scalar_states[i]);
+  for (size_t i = 0; i < scalar_states.size(); ++i) {
+    CopyTheRest(scalar_states[i], states[arrays + i]);
+  }
 }
 
 }  // namespace tkv

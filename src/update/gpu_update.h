@@ -9,6 +9,11 @@
 
 namespace tkv {
 
+// What an update that has begun still changes: where it cannot, its device is lost, so that nobody reads half
+// an update.
+//   throws  as NDArray::CopyFrom
+void CopyTheRest(const NDArray& source, const NDArray& target);
+
 // Whether a kernel runs the program: it has no reduce_sum and no normal.
 bool HasKernel(const Program& program);
 

@@ -403,6 +403,23 @@ TEST_F(GpuArrays, OfSeveralThreadsKeepTheirOrder) {
   EXPECT_EQ(ValuesOf(a), std::vector<float>(4, 0));
 }
 
+// Memory that a lost GPU has read before is no matter of that GPU any more.
+TEST_F(GpuArrays, HaveMemoryThatALostGpuHasUsed) {
+  const Context context = Context::Gpu(NextIndex());
+  const Context lost = Context::Gpu(NextIndex());
+  {
+    const NDArray source = Full({1 << 20}, 1, DType::kF32, context);
+    const NDArray target = NDArray::Zeros({1 << 20}, DType::kF32, lost);
+    WaitAll();
+    FAKE(fake_stop)(1);
+    target.CopyFrom(source);
+  }
+  FAKE(fake_lose)(lost.index, test::kIllegalAddress);
+  FAKE(fake_stop)(0);
+  EXPECT_EQ(NDArray::Empty({62 << 18}, DType::kF32, context).size(),
+            62 << 18);  // all that there is
+}
+
 // An operation of the host, which ends when somebody says so.
 class HostOperation final : public Pending {
  public:

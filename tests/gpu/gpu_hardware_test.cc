@@ -36,23 +36,31 @@ NDArray Values(int64_t count, DType dtype, Random* random) {
 // Rounds of one program on a GPU and on the host.
 void CheckUpdates(const Optimizer& optimizer, DType dtype, bool has_master, Random* random) {
   const int64_t count = static_cast<int64_t>((*random)() % 3000);
-  const bool is_16_bit = dtype == DType::kF16 || dtype == DType::kBF16;
-  const DType compute = is_16_bit ? DType::kF32 : dtype;
+  const DType compute = ComputeType(dtype);
   std::vector<NDArray> host = {Values(count, dtype, random)};
-  const auto& states = optimizer.program().body().states;
-  for (size_t i = 0; i < states.size(); ++i) host.push_back(Values(count, compute, random));
+  const ProgramBody& body = optimizer.program().body();
+  for (size_t i = 0; i < body.states.size(); ++i) host.push_back(Values(count, compute, random));
   if (has_master) host.push_back(Values(count, DType::kF32, random));
   std::vector<NDArray> there;
   there.reserve(host.size());
   for (const NDArray& array : host) there.push_back(array.WithContext(Gpu(0)));
-  const auto update = [&](const std::vector<NDArray>& all, const NDArray& grad, double round) {
-    const std::span its(all.data() + 1, states.size());
-    ApplyUpdate(optimizer, "w", round, grad, all[0], its, has_master ? all.back() : NDArray());
+  std::vector<NDArray> scalars_here, scalars_there;  // of the host in both
+  for (const Program::ScalarState& scalar : body.scalar_states) {
+    for (auto* const scalars : {&scalars_here, &scalars_there}) {
+      scalars->push_back(test::Full({1}, scalar.initial, DType::kF64));
+    }
+  }
+  const auto update = [&](const std::vector<NDArray>& all, const std::vector<NDArray>& scalars,
+                          const NDArray& grad, double round) {
+    std::vector<NDArray> states(all.begin() + 1,
+                                all.begin() + 1 + static_cast<ptrdiff_t>(body.states.size()));
+    states.insert(states.end(), scalars.begin(), scalars.end());
+    ApplyUpdate(optimizer, "w", round, grad, all[0], states, has_master ? all.back() : NDArray());
   };
   for (int round = 1; round <= 3; ++round) {
     const NDArray grad = Values(count, dtype, random);
-    update(host, grad, round);
-    update(there, grad.WithContext(Gpu(0)), round);
+    update(host, scalars_here, grad, round);
+    update(there, scalars_there, grad.WithContext(Gpu(0)), round);
   }
   for (size_t i = 0; i < host.size(); ++i) {
     ASSERT_TRUE(SameValues(OnHost(there[i]), host[i]))
@@ -80,9 +88,7 @@ TEST_F(Hardware, EveryBuiltinHasTheBitsOfTheHost) {
     for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
       SCOPED_TRACE(name);
       const auto optimizer = Optimizer::Create(name);
-      const auto& body = optimizer->program().body();
-      if (!body.scalar_states.empty()) continue;  // which stores keep
-      CheckUpdates(*optimizer, dtype, false, &random);
+      CheckUpdates(*optimizer, dtype, ComputeType(dtype) != dtype, &random);
     }
   }
 }
@@ -101,28 +107,32 @@ TEST_F(Hardware, CopiesOfEverySizeComeBack) {
 }
 
 TEST_F(Hardware, StoresDoWhatThoseOfTheHostDo) {
-  test::ForSeeds("tkv-hardware", [](uint64_t seed, const std::filesystem::path& folder) {
-    if (seed % 10 != 1) return;
-    const auto gpu = KVStore::Create("device");
-    const auto host = KVStore::Create("device");
-    test::StoreProgram(seed, folder, gpu.get(), host.get()).Run(30);
-  });
+  test::ForSeeds(
+      "tkv-hardware",
+      [](uint64_t seed, const std::filesystem::path& folder) {
+        const auto gpu = KVStore::Create("device");
+        const auto host = KVStore::Create("device");
+        test::StoreProgram(seed, folder, gpu.get(), host.get()).Run(30);
+      },
+      10);
 }
 
 TEST_F(Hardware, JobsDoWhatThoseOfTheHostDo) {
-  test::ForSeeds("tkv-hardware", [](uint64_t seed, const std::filesystem::path& folder) {
-    if (seed % 10 != 2) return;
-    testing::ClusterOptions options;
-    options.workers = 1;
-    options.servers = 2;
-    options.type = "dist_sync_device";
-    testing::Cluster gpus(options), hosts(options);
-    const auto gpu = gpus.Join(0);
-    const auto host = hosts.Join(0);
-    test::StoreProgram(seed, folder, gpu.get(), host.get()).Run(30);
-    gpu->Close();
-    host->Close();
-  });
+  test::ForSeeds(
+      "tkv-hardware",
+      [](uint64_t seed, const std::filesystem::path& folder) {
+        testing::ClusterOptions options;
+        options.workers = 1;
+        options.servers = 2;
+        options.type = "dist_sync_device";
+        testing::Cluster gpus(options), hosts(options);
+        const auto gpu = gpus.Join(0);
+        const auto host = hosts.Join(0);
+        test::StoreProgram(seed, folder, gpu.get(), host.get()).Run(30);
+        gpu->Close();
+        host->Close();
+      },
+      10);
 }
 
 // Values larger than what small kernels cover: all tiles of a launch, and all blocks that a GPU runs at a time.

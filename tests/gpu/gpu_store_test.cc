@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <random>
 #include <thread>
 
 #include "tests/gpu/fake/fixture.h"
@@ -14,6 +13,7 @@
 #include "tests/gpu/store_program.h"
 #include "tests/scarce_memory.h"
 #include "tkv/kvstore.h"
+#include "update/gpu_batch.h"
 
 namespace tkv {
 namespace {
@@ -23,13 +23,10 @@ using test::Floats;
 using test::Full;
 using test::Gpu;
 using test::NextIndex;
-using test::OnHost;
 using test::Pulled;
-using test::SameValues;
 using test::ValuesOf;
 using test::WithMemoryFor;
 
-using Random = std::mt19937_64;
 using GpuStores = test::OnFakeDriver;
 
 TEST_F(GpuStores, DoWhatStoresOnTheHostDo) {
@@ -291,6 +288,42 @@ TEST_F(GpuStores, OfAGpuThatRefusesAfterAnotherHasBegunLoseItAndUpdateTheRest) {
       EXPECT_TRUE(test::SameBytes(Pulled(*store, key), Pulled(*twin, key))) << key;
     }
     return;
+  }
+}
+
+// The second launch of a call is refused, and there is no memory to say so: what the first one uses is in use.
+TEST_F(GpuStores, KnowWhatALaunchUsesWhereTheNextOneIsRefused) {
+  const auto make = [](DType dtype, Context context) { return Full({10}, 1, dtype, context); };
+  for (int n = 0; n < 12; ++n) {
+    const Context context = Context::Gpu(NextIndex());
+    const NDArray values[] = {make(DType::kF32, context), make(DType::kF64, context)};
+    const NDArray sources[] = {make(DType::kF32, context), make(DType::kF64, context)};
+    WaitAll();
+    GpuBatches gpus("push");
+    GpuBatch& batch = gpus.Of(values[0]);
+    for (size_t i = 0; i < 2; ++i) {
+      const void* const source = sources[i].data();
+      TileJob job;
+      job.dtype = values[i].dtype();
+      job.count = 10;
+      job.sources = {&source, 1};
+      job.value = values[i].data();
+      batch.Names("k");
+      batch.Add(job, {}, 0);
+      batch.Reads(sources[i]);
+      batch.Writes(values[i]);
+    }
+    gpus.Prepare();
+    gpus.Enter();
+    FAKE(fake_stop)(1);
+    FAKE(fake_fail)(5, test::kOutOfMemory);  // push the context, launch, pop it; push, launch
+    const auto attempt = WithMemoryFor(n, [&] { gpus.Run(); });
+    FAKE(fake_fail)(0, 0);
+    EXPECT_FALSE(attempt.succeeded);
+    EXPECT_TRUE(gpus.has_begun());
+    EXPECT_TRUE(values[0].storage()->IsInUse(Access::kWrite)) << n;
+    FAKE(fake_stop)(0);
+    EXPECT_EQ(ValuesOf(values[0])[0], 1);
   }
 }
 

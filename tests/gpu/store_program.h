@@ -317,10 +317,12 @@ inline uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 }
 
 // Runs program(seed, folder) with so many seeds, each in another order of the devices' work.
+//   share  of the count that the environment says: one of so many
 template <typename F>
-void ForSeeds(const char* name, F program) {
+void ForSeeds(const char* name, F program, uint64_t share = 1) {
   const uint64_t first = FromEnvironment("TKV_TEST_GPU_SEED", 1);
-  const uint64_t count = FromEnvironment("TKV_TEST_GPU_PROGRAMS", 60);
+  const uint64_t count =
+      std::max<uint64_t>(1, FromEnvironment("TKV_TEST_GPU_PROGRAMS", 60) / share);
   const auto folder =
       std::filesystem::temp_directory_path() / Format("{}-{}", name, static_cast<int>(getpid()));
   std::filesystem::create_directories(folder);
