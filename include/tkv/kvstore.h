@@ -32,8 +32,7 @@ namespace tkv {
 class TKV_API PendingCall : public Pending {
  public:
   // Calls `ended` once it has ended, well or not, and at once where it has: on any thread and under
-  // locks of the store, so that it may do no more than hand on.  Copies to memory on GPUs that others use
-  // on streams of theirs may be under way then, for which done and Wait wait, too.
+  // locks of the store, so that it may do no more than hand on.
   virtual void OnEnd(std::function<void()> ended) = 0;
   // The caller gives it up: it ends with kCancelled, its outputs are not written to from here on,
   // and values that it has pushed are read from copies.  False where it had ended before.

@@ -85,6 +85,8 @@ bool Event::EndsWithin(std::chrono::nanoseconds patience, const std::function<vo
   return WaitUntil(nullptr, DeadlineAfter(patience), interrupt, [this] { return done(); }, rest);
 }
 
+void Event::CheckUsable() const { device_.CheckUsable(); }
+
 void Event::Wait(std::chrono::nanoseconds patience) {
   const bool is_done = EndsWithin(patience, GpuInterrupt());
   device_.CheckUsable();

@@ -52,6 +52,8 @@ class Event final : public Pending {
   void Wait(std::chrono::nanoseconds patience) override;
   bool Order(Stream* stream) override;
 
+  //   throws  kUnavailable  its device is lost: what is done may not have been
+  void CheckUsable() const;
   // Waits as Wait does; false where it is not done then.
   //   throws  what the interrupt, which may be empty, throws
   bool EndsWithin(std::chrono::nanoseconds patience, const std::function<void()>& interrupt);

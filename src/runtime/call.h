@@ -13,11 +13,11 @@
 
 #include "base/check.h"
 #include "base/duration.h"
-#include "base/format.h"
 #include "base/memory_error.h"
 #include "base/process.h"
 #include "base/wait.h"
 #include "client/client.h"
+#include "runtime/gpu_ends.h"
 #include "tkv/kvstore.h"
 
 namespace tkv {
@@ -38,7 +38,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
 
   bool done() const noexcept override {
     const auto lock = Lock();
-    return done_ && std::ranges::all_of(awaited, [](const auto& one) { return one->done(); });
+    return done_;
   }
   // Its error is told once: here, or by the store if nobody asks here.
   void Wait(std::chrono::nanoseconds patience) override {
@@ -49,13 +49,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   }
   // Until the call has ended, well or not; its error stays untold.
   void WaitDone(std::chrono::nanoseconds patience) {
-    const auto deadline = DeadlineAfter(patience);
     WaitFor(patience, [this] { return done_; });
-    for (const auto& one : awaited) {
-      const auto rest = deadline - std::chrono::steady_clock::now();
-      NamedBy([this] { return verb_; },
-              [&] { one->Wait(std::max<std::chrono::nanoseconds>(rest, {})); });
-    }
   }
   void OnEnd(std::function<void()> ended) override {
     {
@@ -71,7 +65,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   bool Cancel() override {
     {
       const auto lock = Lock();
-      if (done_) return false;
+      if (done_ || is_completing_) return false;
     }
     CheckProcess();
     if (give_up) give_up(shared_from_this());
@@ -130,7 +124,16 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
       }
     }
     if (before_done) before_done();
+    if (awaited.empty()) return Complete();
     lock.lock();
+    is_completing_ = true;
+    lock.unlock();
+    CompleteAfterGpus(shared_from_this());
+  }
+  // All of it has ended.
+  void Complete(const std::optional<Error>& error = {}) {
+    std::unique_lock lock(mutex_);
+    if (error && !error_) error_ = error;
     done_ = true;
     changed_.notify_all();
     const auto on_end = std::exchange(on_end_, {});
@@ -159,8 +162,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   std::vector<std::shared_ptr<const KeyRecord>> keys;
   std::vector<Bytes> sources, targets;  // memory that its operations read, and that they write
   std::function<void()> finish;         // when all operations have succeeded
-  // What `finish` has begun and who waits for the call waits for, too: it ends by itself.
-  std::vector<std::shared_ptr<Pending>> awaited;
+  std::vector<AwaitedWork> awaited;     // by `finish`, which has begun it: it ends by itself
   std::function<void(const Outcome&)> on_outcome;  // of each that has succeeded; with the lock
   std::function<void(const std::shared_ptr<Call>&)> give_up;  // as its store does it
 
@@ -210,6 +212,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   size_t unaccepted_ = 0;
   bool has_lost_push_ = false;
   bool done_ = false;
+  bool is_completing_ = false;  // its operations have ended, and it awaits GPUs
   bool is_looked_at_ = false;
   std::optional<Error> error_;
   std::vector<std::function<void()>> on_end_;

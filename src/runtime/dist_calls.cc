@@ -173,17 +173,18 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
 // Those that are on the host, or come there to be compressed.
 void DistStore::GatherValues(std::string_view verb, std::span<const NDArray* const> values,
                              Source* source) {
-  for (const NDArray* value : values) WaitFor(*value, Access::kRead);
-  if (source->record->info.by_rows) return GatherAllRows(verb, values, source);
+  const KeyView key = source->record->key.view();
   if (source->residual != nullptr) {
-    for (const NDArray* value : values) {
-      source->packed.push_back(OnHost(verb, source->record->key.view(), *value));
-    }
+    source->packed = AllOnHost(verb, key, values);
     return;
   }
+  for (const NDArray* value : values) {
+    NamingKey(verb, key, [&] { WaitFor(*value, Access::kRead); });
+  }
+  if (source->record->info.by_rows) return GatherAllRows(verb, values, source);
   if (values.size() == 1) {
-    source->is_own = !values[0]->contiguous() || IsOnGpu(values[0]);
-    source->array = OnHost(verb, source->record->key.view(), *values[0]);
+    source->is_own = !values[0]->contiguous();
+    source->array = values[0]->size() == 0 ? AllOnHost(verb, key, values)[0] : values[0]->Packed();
     return;
   }
   std::vector<NDArray> packed;
@@ -203,6 +204,33 @@ void DistStore::GatherValues(std::string_view verb, std::span<const NDArray* con
   source->is_own = true;
 }
 
+void DistStore::AwaitSum(const GpuSums& gpus, size_t lot) {
+  Timed(WaitCause::kArray, [&] { gpus.Await(lot, options_.patience); });
+}
+
+std::vector<NDArray> DistStore::AllOnHost(std::string_view verb, const KeyView& key,
+                                          std::span<const NDArray* const> arrays) {
+  GpuSums gpus(verb);  // each by itself
+  for (const NDArray* array : arrays) {
+    if (IsOnGpu(array) && array->size() > 0) gpus.Add(key, {&array, 1});
+  }
+  gpus.Start(options_.patience);
+  std::vector<NDArray> all;
+  size_t copied = 0;
+  for (const NDArray* array : arrays) {
+    if (!IsOnGpu(array)) {
+      NamingKey(verb, key, [&] { WaitFor(*array, Access::kRead); });
+      all.push_back(array->Packed());
+    } else if (array->size() == 0) {
+      all.push_back(NDArray::Empty(array->shape(), array->dtype()));
+    } else {
+      all.push_back(gpus.OnHost(copied++));
+    }
+  }
+  for (size_t lot = 0; lot < gpus.lots(); ++lot) AwaitSum(gpus, lot);
+  return all;
+}
+
 // The sums of others begin, those that are to be there first in front.
 void DistStore::GatherFromGpus(
     std::string_view verb,
@@ -214,7 +242,7 @@ void DistStore::GatherFromGpus(
     source->gpus = gpus;
     source->gpu_sum = gpus->Add(source->record->key.view(), its);
   }
-  gpus->Start();
+  gpus->Start(options_.patience);
   for (const auto& [source, its] : values) {
     source->array = gpus->OnHost(source->gpu_sum);
     source->is_own = true;
@@ -355,7 +383,8 @@ std::shared_ptr<GpuLandings> DistStore::GpusOf(const std::vector<Target>& target
 }
 
 // What is left to do when all values have landed; who uses outputs on GPUs waits for it from now on.
-void DistStore::FinishTargets(const CallPtr& call, std::vector<Target> targets) {
+void DistStore::FinishTargets(const CallPtr& call, std::vector<Target> targets,
+                              std::chrono::nanoseconds patience) {
   const std::shared_ptr<GpuLandings> gpus = GpusOf(targets);
   std::erase_if(targets, [](const Target& target) { return target.outs.empty(); });
   if (targets.empty() && gpus == nullptr) return;
@@ -364,7 +393,7 @@ void DistStore::FinishTargets(const CallPtr& call, std::vector<Target> targets) 
   }
   if (gpus != nullptr) {
     for (auto& memory : gpus->outputs()) call->targets.push_back({nullptr, 0, std::move(memory)});
-    gpus->Enter();
+    gpus->Enter(patience);
   }
   call->finish = [call = call.get(), gpus, targets = std::move(targets)] {
     for (const Target& target : targets) {
@@ -412,8 +441,11 @@ void DistStore::LaunchParts(const CallPtr& call, std::vector<Part> parts) {
   };
   try {
     for (; next < lots.size(); ++next) {
-      if (next > 0) Timed(WaitCause::kArray, [&] { gpus->Await(next - 1, options_.patience); });
       if (lots[next].empty()) continue;
+      if (next > 0) AwaitSum(*gpus, next - 1);
+      {
+        const auto lock = Lock(call->verb());
+      }  // another thread may have closed the store meanwhile
       worker_->LaunchPart(call, std::exchange(lots[next], {}));
       has_begun = true;
     }
@@ -594,7 +626,7 @@ CallPtr DistStore::StartPulls(const std::string& verb, std::vector<Target> targe
     AddTarget(target, &operations.back(), call);
   }
   const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
-  FinishTargets(call, std::move(targets));
+  FinishTargets(call, std::move(targets), options_.patience);
   worker_->Launch(call, std::move(operations));
   CountPulled(pulled);
   if (is_async) LetGo(call, {}, outputs);
@@ -633,7 +665,7 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
     AddTarget(targets[i], &parts.back().operation, call);
   }
   const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
-  FinishTargets(call, std::move(targets));
+  FinishTargets(call, std::move(targets), options_.patience);
   LaunchParts(call, std::move(parts));
   NotePushed(sources);
   CountPulled(pulled);

@@ -64,10 +64,10 @@ DistStore::NewRecordPtr DistStore::NewValue(std::string_view verb, const InitIte
 }
 
 Operation DistStore::InitOf(std::string_view verb, const KeyRecord& record, const NDArray& value) {
-  WaitFor(value, Access::kRead);
   Operation init = Make(Operation::Kind::kInit, std::string(verb), &record);
   init.meta = record.meta;
-  init.value.bytes = MemoryOf(OnHost(verb, record.key.view(), value));
+  const NDArray* const values[] = {&value};
+  init.value.bytes = MemoryOf(AllOnHost(verb, record.key.view(), values)[0]);
   return init;
 }
 

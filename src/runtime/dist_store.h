@@ -22,7 +22,6 @@
 #include "runtime/saving.h"
 #include "runtime/scratch.h"
 #include "runtime/worker.h"
-#include "store/checks.h"
 #include "store/key_hash.h"
 #include "update/cache.h"
 
@@ -59,13 +58,6 @@ using RecordPtr = std::shared_ptr<const KeyRecord>;
 // The memory of a packed array.
 inline Bytes MemoryOf(const NDArray& array) {
   return {static_cast<const std::byte*>(array.HostData()), array.bytes(), array.storage()};
-}
-
-// The array without holes in memory of the host.
-//   throws  what a copy from a GPU throws
-inline NDArray OnHost(std::string_view verb, const KeyView& key, const NDArray& array) {
-  if (array.context().kind == DeviceKind::kCpu) return array.Packed();
-  return NamingKey(verb, key, [&] { return array.WithContext({}).Packed(); });
 }
 
 inline Block BlockOf(const NDArray& array) {
@@ -249,9 +241,13 @@ class DistStore final : public KVStore {
   void TellParams(const KeyView& key, Source* source) const;
   std::vector<Source> GatherSources(std::string_view verb, std::span<const PushItem> items);
   void GatherValues(std::string_view verb, std::span<const NDArray* const> values, Source* source);
-  static void GatherFromGpus(
-      std::string_view verb,
-      std::vector<std::pair<Source*, std::span<const NDArray* const>>> values);
+  // Arrays without holes in memory of the host, those of GPUs as copies.
+  //   blocks  for each at most the patience
+  std::vector<NDArray> AllOnHost(std::string_view verb, const KeyView& key,
+                                 std::span<const NDArray* const> arrays);
+  void AwaitSum(const GpuSums& gpus, size_t lot);
+  void GatherFromGpus(std::string_view verb,
+                      std::vector<std::pair<Source*, std::span<const NDArray* const>>> values);
   // dist_compression.cc
   void PlanCompression(std::string_view verb, Source* source) const;
   void Compress(std::vector<Source>* sources);
@@ -314,7 +310,8 @@ class DistStore final : public KVStore {
                      const CallPtr& call) const;
   void AddTarget(const Target& target, Operation* operation, const CallPtr& call) const;
   static std::shared_ptr<GpuLandings> GpusOf(const std::vector<Target>& targets);
-  static void FinishTargets(const CallPtr& call, std::vector<Target> targets);
+  static void FinishTargets(const CallPtr& call, std::vector<Target> targets,
+                            std::chrono::nanoseconds patience);
   // An operation of a call, and what it pushes; null: it pushes nothing.
   struct Part {
     Operation operation;

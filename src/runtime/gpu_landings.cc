@@ -118,7 +118,7 @@ void GpuLandings::Prepare() {
 
 // ------------------------------------------------------------------------------------------ enter
 
-void GpuLandings::Enter() {
+void GpuLandings::Enter(std::chrono::nanoseconds patience) {
   std::vector<StreamUse> uses;
   std::vector<std::function<void(StreamUse)>> entered;
   const auto add = [&](StreamUse use, std::function<void(StreamUse)> then) {
@@ -140,7 +140,7 @@ void GpuLandings::Enter() {
     add({&step.device.compute(), step.packed, step.strided, step.done, name},
         [&step](StreamUse use) { step.work.emplace(std::move(use)); });
   }
-  EnterTogether(uses);
+  EnterTogether(uses, patience);
   for (size_t i = 0; i < uses.size(); ++i) entered[i](std::move(uses[i]));
 }
 
@@ -166,15 +166,17 @@ void GpuLandings::Run(Step* step) {
   });
 }
 
-void GpuLandings::Run(std::vector<std::shared_ptr<Pending>>* awaited) {
+void GpuLandings::Run(std::vector<AwaitedWork>* awaited) {
   for (Arrivals& arrivals : arrivals_) {
     NamingKey(verb_, KeyOf(arrivals.first_lot), [&] { Run(&arrivals); });
-    if (arrivals.work->others_left()) awaited->push_back(arrivals.done);
+    if (arrivals.work->others_left())
+      awaited->push_back({arrivals.done, KeyOf(arrivals.first_lot).ToString()});
   }
   for (Step& step : steps_) {
     step.batch.Naming(verb_, [&] { Run(&step); });
-    if (step.batch.others_left()) awaited->push_back(step.batch.done());
-    if (step.work && step.work->others_left()) awaited->push_back(step.done);
+    if (step.batch.others_left()) awaited->push_back({step.batch.done(), step.batch.KeysText()});
+    if (step.work && step.work->others_left())
+      awaited->push_back({step.done, step.batch.KeysText()});
   }
 }
 

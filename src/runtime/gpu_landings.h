@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/gpu_ends.h"
 #include "runtime/gpu_lots.h"
 #include "tensor/device_work.h"
 #include "tkv/key.h"
@@ -34,11 +35,11 @@ class GpuLandings final {
   const NDArray& OnHost(size_t landing) const { return landings_[landing].on_host; }
   // Who uses the outputs from now on waits for the call.  Its end is Run, or that this goes.
   //   blocks, throws  as EnterTogether
-  void Enter();
+  void Enter(std::chrono::nanoseconds patience);
   // All values have landed.  Never waits.
   //   awaited  gets the work on memory of others, who do not wait for it themselves
   //   throws   kUnavailable, kResourceExhausted, kInternal; outputs may be old then, or in part
-  void Run(std::vector<std::shared_ptr<Pending>>* awaited);
+  void Run(std::vector<AwaitedWork>* awaited);
 
   // Memory that Run writes to.
   std::vector<std::shared_ptr<Storage>> outputs() const;

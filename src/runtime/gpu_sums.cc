@@ -35,7 +35,7 @@ void GpuSums::Naming(size_t lot, F f) const {
   NamingKey(verb_, first->key.view(), f);
 }
 
-void GpuSums::Start() {
+void GpuSums::Start(std::chrono::nanoseconds patience) {
   for (Sum& sum : sums_) {
     NamingKey(verb_, sum.key.view(), [&] {
       sum.place = lots_.Add({&FirstGpuOf(sum.values)}, sum.values[0].bytes());
@@ -48,14 +48,13 @@ void GpuSums::Start() {
   for (Sum& sum : sums_) {
     sum.on_host = lots_.OnHost(sum.place, sum.values[0].shape(), sum.values[0].dtype());
   }
-  SumOnGpus();
+  SumOnGpus(patience);
   for (size_t lot = 0; lot < lots(); ++lot) {
-    Naming(lot, [&] { CopyToHost(lots_.all()[lot]); });
+    Naming(lot, [&] { CopyToHost(lots_.all()[lot], patience); });
   }
-  for (Sum& sum : sums_) sum.values.clear();
 }
 
-void GpuSums::SumOnGpus() {
+void GpuSums::SumOnGpus(std::chrono::nanoseconds patience) {
   for (size_t i = 0; i < lots();
        ++i) {  // nothing is copied that was never written: not what is between sums
     const GpuLot& lot = lots_.all()[i];
@@ -87,24 +86,31 @@ void GpuSums::SumOnGpus() {
     });
   }
   gpus.Prepare();
-  gpus.Enter();
+  gpus.Enter(patience);
   gpus.Run();
 }
 
-void GpuSums::CopyToHost(const GpuLot& lot) const {
+void GpuSums::CopyToHost(const GpuLot& lot, std::chrono::nanoseconds patience) const {
   Device& device = *lot.devices[0];
-  DeviceWork work(&device.to_host(), {&lot.on_gpu[0], 1}, {&lot.on_host, 1});
+  DeviceWork work(&device.to_host(), {&lot.on_gpu[0], 1}, {&lot.on_host, 1}, patience);
   device.Do("copy to the host", device.driver().CopyToHost, lot.on_host.HostData(),
             AddressOf(lot.on_gpu[0]), lot.bytes, device.to_host().handle());
   work.Given();
 }
 
 void GpuSums::Await(size_t lot, std::chrono::nanoseconds patience) const {
-  const GpuLot& one = lots_.all()[lot];
-  Naming(lot, [&] {
-    one.on_host.storage()->WaitReadable(patience);
-    one.devices[0]->CheckUsable();  // what a lost one has not copied ends, too
-  });
+  Naming(lot, [&] { lots_.all()[lot].on_host.storage()->WaitReadable(patience); });
+  // What a lost GPU has not copied, or not written before, ends, too; to look asks the driver.
+  for (const Sum& sum : sums_) {
+    if (sum.place.lot != lot) continue;
+    NamingKey(verb_, sum.key.view(), [&] {
+      for (const NDArray& value : sum.values) {
+        if (!IsOfDevice(value)) continue;
+        value.storage()->IsInUse(Access::kRead);
+        DeviceOf(value).CheckUsable();
+      }
+    });
+  }
 }
 
 }  // namespace tkv

@@ -25,7 +25,7 @@ class GpuSums final {
   // Sums all; the values have been read, or are in use, and copies to the host are under way.
   //   blocks  for what only the host can wait for, and while the driver compiles
   //   throws  kResourceExhausted, kUnavailable, kUnimplemented, kInternal, kDeadlineExceeded
-  void Start();
+  void Start(std::chrono::nanoseconds patience);
   // Where a sum is once its copy has ended.
   const NDArray& OnHost(size_t sum) const { return sums_[sum].on_host; }
 
@@ -39,14 +39,14 @@ class GpuSums final {
  private:
   struct Sum {
     Key key;
-    std::vector<NDArray> values;  // until they are summed
+    std::vector<NDArray> values;  // until the sum has come
     GpuLots::Place place;
     NDArray on_host;
   };
 
   bool IsInPlace(const Sum& sum) const;
-  void SumOnGpus();
-  void CopyToHost(const GpuLot& lot) const;
+  void SumOnGpus(std::chrono::nanoseconds patience);
+  void CopyToHost(const GpuLot& lot, std::chrono::nanoseconds patience) const;
   template <typename F>
   void Naming(size_t lot, F f) const;
 

@@ -839,7 +839,7 @@ std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& cl
       }
     }
     gpus.Prepare();
-    gpus.Enter();
+    gpus.Enter(options_.patience);
   }
   if (!row_jobs.empty()) row_jobs.insert(row_jobs.end(), jobs.begin(), jobs.end());
   std::optional<Error> late = gpus.Update();  // first: what only they refuse leaves all as it was

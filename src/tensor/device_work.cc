@@ -23,10 +23,10 @@ void ForArrays(const StreamUse& use, F f) {
 }
 
 // What is given to a device then ends by itself, and the host waits for it without an interrupt.
-void WaitForOthers(const StreamUse& use) {
-  ForArrays(use, [](Storage* storage, Access access) {
+void WaitForOthers(const StreamUse& use, std::chrono::nanoseconds patience) {
+  ForArrays(use, [&](Storage* storage, Access access) {
     if (!storage->foreign() || storage->has_owner_stream()) return;
-    access == Access::kRead ? storage->WaitReadable() : storage->WaitWritable();
+    access == Access::kRead ? storage->WaitReadable(patience) : storage->WaitWritable(patience);
   });
 }
 
@@ -72,17 +72,17 @@ std::optional<InTheWay> TryToEnter(std::span<const StreamUse> uses) {
 
 }  // namespace
 
-void EnterTogether(std::span<const StreamUse> uses) {
+void EnterTogether(std::span<const StreamUse> uses, std::chrono::nanoseconds patience) {
   for (const StreamUse& use : uses) {
-    Naming(use, [&] { WaitForOthers(use); });
+    Naming(use, [&] { WaitForOthers(use, patience); });
   }
-  const auto deadline = DeadlineAfter(kHazardPatience);
+  const auto deadline = DeadlineAfter(patience);
   while (const auto in_the_way = TryToEnter(uses)) {
     Naming(*in_the_way->of, [&] {
       const auto left = deadline - std::chrono::steady_clock::now();
       if (left <= left.zero()) {
         throw Fail(Code::kDeadlineExceeded, "give a GPU work: its arrays were in use for {} s",
-                   std::chrono::duration<double>(kHazardPatience).count());
+                   std::chrono::duration<double>(patience).count());
       }
       in_the_way->operation->Wait(left);
     });
@@ -90,9 +90,9 @@ void EnterTogether(std::span<const StreamUse> uses) {
 }
 
 DeviceWork::DeviceWork(Stream* stream, std::span<const NDArray> reads,
-                       std::span<const NDArray> writes)
+                       std::span<const NDArray> writes, std::chrono::nanoseconds patience)
     : use_{stream, reads, writes, std::make_shared<Event>(&stream->device())} {
-  EnterTogether({&use_, 1});
+  EnterTogether({&use_, 1}, patience);
 }
 
 void DeviceWork::Recorded() noexcept {

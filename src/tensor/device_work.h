@@ -33,14 +33,16 @@ struct StreamUse {
 //           stream that is known.  The lock is free meanwhile, because operations of the host may end with
 //           work for a device
 //   throws  kDeadlineExceeded, kUnavailable, kResourceExhausted, kInternal, what the interrupt throws
-void EnterTogether(std::span<const StreamUse> uses);
+void EnterTogether(std::span<const StreamUse> uses,
+                   std::chrono::nanoseconds patience = kHazardPatience);
 
 // Entered when it is made.  Then the caller gives it to the stream and calls Given; if it is destroyed
 // before, nothing was given.
 class DeviceWork final {
  public:
   //   blocks, throws  as EnterTogether
-  DeviceWork(Stream* stream, std::span<const NDArray> reads, std::span<const NDArray> writes);
+  DeviceWork(Stream* stream, std::span<const NDArray> reads, std::span<const NDArray> writes,
+             std::chrono::nanoseconds patience = kHazardPatience);
   // Has been entered with others.
   explicit DeviceWork(StreamUse use) noexcept : use_(std::move(use)) {}
   ~DeviceWork();

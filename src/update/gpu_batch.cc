@@ -91,7 +91,7 @@ void GpuBatches::Prepare() {
   }
 }
 
-void GpuBatches::Enter() {
+void GpuBatches::Enter(std::chrono::nanoseconds patience) {
   if (batches_.empty()) return;
   std::vector<StreamUse> uses;
   std::vector<GpuBatch*> users;
@@ -100,7 +100,7 @@ void GpuBatches::Enter() {
     uses.push_back(batch->Use(verb_));
     users.push_back(batch.get());
   }
-  EnterTogether(uses);
+  EnterTogether(uses, patience);
   for (size_t i = 0; i < users.size(); ++i) users[i]->Entered(std::move(uses[i]));
 }
 

@@ -110,7 +110,7 @@ class GpuBatches final {
   // thread waits for any of the arrays.
   //   blocks  for what only the host can wait for
   //   throws  kDeadlineExceeded, kUnavailable, what the interrupt throws
-  void Enter();
+  void Enter(std::chrono::nanoseconds patience = kHazardPatience);
   // Gives the work of a call that changes no key to the devices; the first launch that is refused ends it.
   //   throws  kUnavailable, kResourceExhausted, kInternal
   void Run();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <future>
 #include <stdexcept>
 #include <thread>
 
@@ -20,6 +21,7 @@
 namespace tkv {
 namespace {
 
+using test::Failure;
 using test::FailureOf;
 using test::Full;
 using test::Gpu;
@@ -184,8 +186,11 @@ TEST_F(GpuJobs, EndWhenMemoryOfOthersIsWritten) {
     for (int i = 0; i < 20; ++i) {
       FAKE(fake_seed)(static_cast<uint64_t>(i));
       const Ticket ticket = PullAsync(*job, "w", {&out, 1});
-      ticket->Wait(std::chrono::seconds(30));
-      EXPECT_TRUE(ticket->done());
+      std::promise<bool> told;
+      ticket->OnEnd([&] { told.set_value(ticket->done()); });
+      EXPECT_TRUE(told.get_future().get());
+      EXPECT_FALSE(ticket->Cancel());
+      ticket->Wait(std::chrono::nanoseconds(0));
       EXPECT_FALSE(out.storage()->IsInUse(Access::kWrite));
       job->Pull("w", out);
       EXPECT_FALSE(out.storage()->IsInUse(Access::kWrite));
@@ -309,7 +314,7 @@ TEST_F(GpuJobs, LeaveArraysFreeAfterAnAllocationThatFails) {
     sums.Add("both", both);
     sums.Add("few", few);
     sums.Add("one", one);
-    sums.Start();
+    sums.Start(kSoon);
     for (size_t lot = 0; lot < sums.lots(); ++lot) sums.Await(lot, kSoon);
     GpuLandings landings("pull", false);
     landings.Add("few", {4, 3}, DType::kF32, outs);
@@ -319,9 +324,9 @@ TEST_F(GpuJobs, LeaveArraysFreeAfterAnAllocationThatFails) {
       std::memcpy(landings.OnHost(i).HostData(), sums.OnHost(i + 1).HostData(),
                   landings.OnHost(i).bytes());
     }
-    landings.Enter();
-    std::vector<std::shared_ptr<Pending>> left;
-    landings.Run(&left);
+    landings.Enter(kSoon);
+    std::vector<AwaitedWork> awaited;
+    landings.Run(&awaited);
   };
   bring();
   for (int n = 0;; ++n) {
@@ -374,6 +379,14 @@ TEST_F(GpuJobs, DoNotWaitForEverForAGpu) {
   EXPECT_EQ(test::Values(Pulled(*store, "on the host"))[0], 5) << "it waits for no GPU";
   EXPECT_EQ(test::Values(Pulled(*store, "w"))[0], 0);
   FAKE(fake_stop)(1);
+  const auto made = FailureOf([&] { store->Init("new", value); });
+  EXPECT_EQ(made.code, Code::kDeadlineExceeded);
+  EXPECT_EQ(made.message.find("init 'new': "), 0U) << made.message;
+  store->SetGradientCompression(Compression{.type = "fp16"}, "w");
+  const auto compressed = FailureOf([&] { store->Push("w", value); });
+  EXPECT_EQ(compressed.code, Code::kDeadlineExceeded);
+  EXPECT_EQ(compressed.message.find("push 'w': "), 0U) << compressed.message;
+  store->SetGradientCompression(Compression{.type = "none"}, "w");
   SetGpuInterrupt([] { throw std::runtime_error("interrupted"); });
   EXPECT_THROW(store->Push("w", value), std::runtime_error);
   SetGpuInterrupt({});
@@ -381,6 +394,60 @@ TEST_F(GpuJobs, DoNotWaitForEverForAGpu) {
   store->Push("w", value);
   EXPECT_EQ(test::Values(Pulled(*store, "w"))[0], 1);
   store->Close();
+}
+
+// The GPU of an output that others have is lost while it is written.
+TEST_F(GpuJobs, SayWhoseGpuIsLostBehindAPull) {
+  const Context context = Context::Gpu(NextIndex());
+  const Job job;
+  job->Init("w", Full({5}, 7));
+  const NDArray out = NDArray::Zeros({5}, DType::kF32, context);
+  out.storage()->ShareWithoutWaiting();
+  WaitAll();
+  FAKE(fake_stop)(1);
+  const Ticket ticket = PullAsync(*job, "w", {&out, 1});
+  FAKE(fake_lose)(context.index, test::kIllegalAddress);
+  FAKE(fake_stop)(0);
+  const auto failure = FailureOf([&] { ticket->Wait(std::chrono::seconds(30)); });
+  EXPECT_EQ(failure.code, Code::kUnavailable);
+  EXPECT_EQ(failure.message.find("pull 'w': gpu("), 0U) << failure.message;
+  EXPECT_TRUE(ticket->failure().has_value());
+}
+
+// A value of the sum was to be written by a GPU that is lost meanwhile.
+TEST_F(GpuJobs, SendNoSumOfWhatALostGpuHasNotWritten) {
+  const Context context = Context::Gpu(NextIndex());
+  const Job job;
+  job->Init("w", Full({3}, 0));
+  const NDArray values[] = {Full({3}, 1, DType::kF32, Gpu(0)), Full({3}, 1, DType::kF32, context)};
+  WaitAll();
+  FAKE(fake_stop)(1);
+  BinaryInto(BinaryOp::kMul, values[1], 10, values[1]);
+  Failure failure;
+  std::thread pushing([&] { failure = FailureOf([&] { job->Push("w", values); }); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  FAKE(fake_lose)(context.index, test::kIllegalAddress);
+  FAKE(fake_stop)(0);
+  pushing.join();
+  EXPECT_EQ(failure.code, Code::kUnavailable);
+  EXPECT_EQ(failure.message.find(Format("push 'w': gpu({}): lost", context.index)), 0U)
+      << failure.message;
+  EXPECT_EQ(test::Values(Pulled(*job, "w")), std::vector<float>(3, 0));
+}
+
+TEST_F(GpuJobs, SayThatTheStoreIsClosedToWhoWaitsForAGpu) {
+  Job job;
+  job->Init("w", Full({3}, 0));
+  const NDArray value = Full({3}, 1, DType::kF32, Gpu(0));
+  WaitAll();
+  FAKE(fake_stop)(1);
+  Failure failure;
+  std::thread pushing([&] { failure = FailureOf([&] { job->Push("w", value); }); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  job->Close();
+  FAKE(fake_stop)(0);
+  pushing.join();
+  EXPECT_EQ(failure.code, Code::kFailedPrecondition) << failure.message;
 }
 
 TEST_F(GpuJobs, RefuseRowsFromGpus) {

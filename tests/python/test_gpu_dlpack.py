@@ -129,6 +129,31 @@ def test_the_current_stream_of_a_framework_waits_for_what_a_job_pulls():
     """)
 
 
+def test_a_pull_into_memory_of_others_is_awaited():
+    program("""
+        import asyncio
+        async def pulls(kv, out):
+            for seed in orders(30):
+                await kv.pull("a", out=out, async_op=True)
+                ended = []
+                ticket = kv.pull("a", out=out, async_op=True)
+                ticket.add_done_callback(lambda t: ended.append((t.done(), t.cancel())))
+                await ticket
+                while not ended:
+                    await asyncio.sleep(0.001)
+                assert ended == [(True, False)], ended
+        with mx.kv.create("dist_sync", bootstrap="self") as kv:
+            for count in 5, 80000:
+                out = mx.nd.zeros((count,), mx.gpu(1))
+                if "a" in kv:
+                    kv.delete("a")
+                kv.init("a", mx.nd.ones((count,)))
+                exported = out.__dlpack__(stream=-1)
+                asyncio.run(pulls(kv, out))
+                assert out.asnumpy().min() == 1
+    """)
+
+
 @pytest.mark.parametrize("name", ["torch", "cupy"])
 def test_the_current_stream_of_a_framework_waits_and_the_host_does_not(name):
     program(f"""
