@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include "base/format.h"
+#include "tests/arrays.h"
 #include "tests/gpu/fake/fake.h"
 #include "tkv/error.h"
 #include "tkv/gpu.h"
+#include "tkv/storage.h"
 
 namespace tkv::test {
 
@@ -47,6 +49,7 @@ class OnFakeDriver : public testing::Test {
     FAKE(fake_leave_out)(0);
     FAKE(fake_stop)(0);
     SetGpuInterrupt({});
+    FailureOf([] { WaitAll(); });  // tells of GPUs that the test has lost, and not the next one
     if (!may_violate_) {
       EXPECT_EQ(FAKE(fake_violations)(), violations_);
     }
