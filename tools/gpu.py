@@ -77,9 +77,16 @@ def run(name, command, **variables):
     return step, text
 
 
+def built(path):
+    """Return the path of a program; raise SystemExit where it has not been built."""
+    if not path.is_file():
+        raise SystemExit(f"gpu: there is no {path}: ./dev build makes it")
+    return path
+
+
 def check(arguments):
     """Run what has to hold on every GPU."""
-    test = arguments.build / "tests" / "gpu_hardware_test"
+    test = built(arguments.build / "tests" / "gpu_hardware_test")
     programs, elements = (20, 3001) if arguments.fake else (1000, 20_000_003)
     quick = {"TKV_TEST_GPU_PROGRAMS": 20, "TKV_TEST_GPU_ELEMENTS": 300_001}
     many = {"TKV_TEST_GPU_PROGRAMS": programs, "TKV_TEST_GPU_ELEMENTS": elements}
@@ -127,7 +134,7 @@ def is_met(value, wanted):
 
 def bench(arguments):
     """Measure; figures of the pretended driver say nothing of a GPU."""
-    program = arguments.build / "bench" / "gpu_bench"
+    program = built(arguments.build / "bench" / "gpu_bench")
     sizes = (2000, 1) if arguments.fake else (1, 9)
     step, text = run("figures", [program, *sizes])
     rows = [json.loads(line) for line in text.splitlines() if line.startswith("{")]

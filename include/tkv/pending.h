@@ -2,9 +2,11 @@
 
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "tkv/api.h"
 
@@ -30,6 +32,11 @@ struct PendingUse {
   std::shared_ptr<Pending> operation;
   bool writes = false;
 };
+
+inline bool HaveEnded(const std::vector<PendingUse>& uses) {
+  return std::all_of(uses.begin(), uses.end(),
+                     [](const PendingUse& use) { return use.operation->done(); });
+}
 
 // Longest wait for operations on an array where no store says how long.
 inline constexpr std::chrono::nanoseconds kHazardPatience = std::chrono::seconds(600);

@@ -137,6 +137,7 @@ class TKV_API Storage final {
   std::shared_ptr<Pending> OrderPending(Stream* stream, Access access);
   Uses UsesNow();
   bool FindInTheWay(Access access);
+  bool IsInTheWay(Access access) const;  // with the lock
   [[noreturn]] static void ThrowNotOfHost();
   bool Add(PendingUse use);
   std::unique_lock<std::mutex> Lock();

@@ -78,16 +78,6 @@ Devices& AllDevices() {
   return *all;
 }
 
-PatientMutex& EnqueueMutex() {
-  static auto* const mutex = new PatientMutex;
-  return *mutex;
-}
-
-std::function<void()>& InterruptSlot() {
-  static auto* const interrupt = new std::function<void()>;
-  return *interrupt;
-}
-
 }  // namespace
 
 // ----------------------------------------------------------------------------------------- stream
@@ -230,11 +220,6 @@ void Device::CheckHolds(cuda::Address address, size_t bytes) {
   CheckHolds(address + bytes - 1);
 }
 
-// ------------------------------------------------------------------------------------------ waits
-EnqueueLock::EnqueueLock() : lock_(&EnqueueMutex(), "give a GPU work") {}
-
-const std::function<void()>& GpuInterrupt() { return InterruptSlot(); }
-
 // ----------------------------------------------------------------------------------------- public
 int GpuCount() { return Device::Count(); }
 
@@ -247,7 +232,5 @@ uint64_t GpuStream(int32_t index) {
 void CheckNotCaptured(int32_t index, uint64_t stream) {
   Stream(&Device::Get(index), stream).CheckNotCaptured();
 }
-
-void SetGpuInterrupt(std::function<void()> interrupt) { InterruptSlot() = std::move(interrupt); }
 
 }  // namespace tkv

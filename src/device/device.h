@@ -148,19 +148,4 @@ class Device final {
   std::mutex losing_;
 };
 
-// Held while work is ordered after what uses its memory and enters itself there: of two threads that
-// use the same arrays one is first on all of them.
-//   blocks  at most kHazardPatience
-//   throws  kDeadlineExceeded, what the interrupt throws
-class EnqueueLock final {
- public:
-  EnqueueLock();
-
- private:
-  PatientMutex::Lock lock_;
-};
-
-// What waits of this process ask, as SetGpuInterrupt says; may be empty.
-const std::function<void()>& GpuInterrupt();
-
 }  // namespace tkv

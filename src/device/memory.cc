@@ -13,11 +13,6 @@ namespace {
 constexpr size_t kGranularity = 512;
 constexpr size_t kBytesMax = size_t{1} << 62;
 
-bool HasEnded(const BlockUse& use) {
-  return std::ranges::all_of(use.pending,
-                             [](const PendingUse& one) { return one.operation->done(); });
-}
-
 // Also where the device of the operation is lost, which may be another one: it uses nothing any more.
 //   blocks, throws  as Pending::Wait
 void AwaitEnd(Pending* operation) {
@@ -38,7 +33,8 @@ KeptBlock BlockCache::FindKept(size_t bytes) {
   for (auto found = kept_.lower_bound(bytes);
        found != kept_.end() && found->first <= LargestFor(bytes); ++found) {
     // The next use of a device's memory waits for the one before on the device; the host would wait here.
-    if (kind_ == BlockKind::kDevice || HasEnded(found->second)) return kept_.extract(found);
+    if (kind_ == BlockKind::kDevice || HaveEnded(found->second.pending))
+      return kept_.extract(found);
   }
   return {};
 }

@@ -1,10 +1,31 @@
 #include "device/patient_mutex.h"
 
+#include <utility>
+
 #include "base/format.h"
 #include "base/wait.h"
-#include "device/device.h"
+#include "tkv/pending.h"
 
 namespace tkv {
+namespace {
+
+PatientMutex& EnqueueMutex() {
+  static auto* const mutex = new PatientMutex;
+  return *mutex;
+}
+
+std::function<void()>& InterruptSlot() {
+  static auto* const interrupt = new std::function<void()>;
+  return *interrupt;
+}
+
+}  // namespace
+
+const std::function<void()>& GpuInterrupt() { return InterruptSlot(); }
+
+void SetGpuInterrupt(std::function<void()> interrupt) { InterruptSlot() = std::move(interrupt); }
+
+EnqueueLock::EnqueueLock() : lock_(&EnqueueMutex(), "give a GPU work") {}
 
 PatientMutex::Lock::Lock(PatientMutex* mutex, const char* verb) : mutex_(*mutex) {
   std::unique_lock lock(mutex_.mutex_);

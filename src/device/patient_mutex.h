@@ -1,11 +1,17 @@
-// A mutex for users who may interrupt, and for waits that end.
+// Mutexes for users who may interrupt, and for waits that end.
 
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 
+#include "tkv/gpu.h"
+
 namespace tkv {
+
+// What waits of this process ask, as SetGpuInterrupt says; may be empty.
+const std::function<void()>& GpuInterrupt();
 
 class PatientMutex final {
  public:
@@ -28,6 +34,18 @@ class PatientMutex final {
   std::mutex mutex_;
   std::condition_variable released_;
   bool is_held_ = false;
+};
+
+// Held while work is ordered after what uses its memory and enters itself there: of two threads that
+// use the same arrays one is first on all of them.
+//   blocks  at most kHazardPatience
+//   throws  kDeadlineExceeded, what the interrupt throws
+class EnqueueLock final {
+ public:
+  EnqueueLock();
+
+ private:
+  PatientMutex::Lock lock_;
 };
 
 }  // namespace tkv

@@ -170,7 +170,7 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
   return sources;
 }
 
-// Those that are on the host, or come there to be compressed.
+// Values that are on the host, or come there to be compressed.
 void DistStore::GatherValues(std::string_view verb, std::span<const NDArray* const> values,
                              Source* source) {
   const KeyView key = source->record->key.view();
@@ -184,7 +184,9 @@ void DistStore::GatherValues(std::string_view verb, std::span<const NDArray* con
   if (source->record->info.by_rows) return GatherAllRows(verb, values, source);
   if (values.size() == 1) {
     source->is_own = !values[0]->contiguous();
-    source->array = values[0]->size() == 0 ? AllOnHost(verb, key, values)[0] : values[0]->Packed();
+    const bool is_empty = values[0]->size() == 0;  // and may be a GPU's
+    source->array =
+        is_empty ? NDArray::Empty(values[0]->shape(), values[0]->dtype()) : values[0]->Packed();
     return;
   }
   std::vector<NDArray> packed;
@@ -231,7 +233,7 @@ std::vector<NDArray> DistStore::AllOnHost(std::string_view verb, const KeyView& 
   return all;
 }
 
-// The sums of others begin, those that are to be there first in front.
+// The sums of all other values begin, those of keys with the highest priority in front.
 void DistStore::GatherFromGpus(
     std::string_view verb,
     std::vector<std::pair<Source*, std::span<const NDArray* const>>> values) {
@@ -383,7 +385,7 @@ std::shared_ptr<GpuLandings> DistStore::GpusOf(const std::vector<Target>& target
 }
 
 // What is left to do when all values have landed; who uses outputs on GPUs waits for it from now on.
-void DistStore::FinishTargets(const CallPtr& call, std::vector<Target> targets,
+void DistStore::PrepareFinish(const CallPtr& call, std::vector<Target> targets,
                               std::chrono::nanoseconds patience) {
   const std::shared_ptr<GpuLandings> gpus = GpusOf(targets);
   std::erase_if(targets, [](const Target& target) { return target.outs.empty(); });
@@ -435,17 +437,13 @@ void DistStore::LaunchParts(const CallPtr& call, std::vector<Part> parts) {
   bool has_begun = false;
   const auto end = [&](const Error& error) {
     for (; next < lots.size(); ++next) worker_->EndPart(call, lots[next], error);
-    worker_->GiveUp(call);
-    std::lock_guard lock(mutex_);
-    TellAgain(*call);
+    Abandon(call);
   };
   try {
     for (; next < lots.size(); ++next) {
       if (lots[next].empty()) continue;
       if (next > 0) AwaitSum(*gpus, next - 1);
-      {
-        const auto lock = Lock(call->verb());
-      }  // another thread may have closed the store meanwhile
+      CheckOpen(call->verb());  // another thread may have closed the store meanwhile
       worker_->LaunchPart(call, std::exchange(lots[next], {}));
       has_begun = true;
     }
@@ -475,6 +473,13 @@ void DistStore::Await(const CallPtr& call, std::chrono::nanoseconds patience) {
     TellAgain(*call);
     throw;
   }
+}
+
+// Nobody waits for the call, which may have begun, any more.
+void DistStore::Abandon(const CallPtr& call) {
+  worker_->GiveUp(call);
+  std::lock_guard lock(mutex_);
+  TellAgain(*call);
 }
 
 // With the store's lock, of a call that has failed: its rounds may have failed because the servers
@@ -571,9 +576,7 @@ void DistStore::LetGo(const CallPtr& call, const std::vector<Source>& sources,
     for (const NDArray& output : outputs) output.storage()->AddWriter(writer);
     FreeSources(call, sources);
   } catch (...) {
-    worker_->GiveUp(call);
-    std::lock_guard lock(mutex_);
-    TellAgain(*call);
+    Abandon(call);
     throw;
   }
 }
@@ -626,7 +629,7 @@ CallPtr DistStore::StartPulls(const std::string& verb, std::vector<Target> targe
     AddTarget(target, &operations.back(), call);
   }
   const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
-  FinishTargets(call, std::move(targets), options_.patience);
+  PrepareFinish(call, std::move(targets), options_.patience);
   worker_->Launch(call, std::move(operations));
   CountPulled(pulled);
   if (is_async) LetGo(call, {}, outputs);
@@ -665,7 +668,7 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
     AddTarget(targets[i], &parts.back().operation, call);
   }
   const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
-  FinishTargets(call, std::move(targets), options_.patience);
+  PrepareFinish(call, std::move(targets), options_.patience);
   LaunchParts(call, std::move(parts));
   NotePushed(sources);
   CountPulled(pulled);

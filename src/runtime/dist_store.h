@@ -192,6 +192,7 @@ class DistStore final : public KVStore {
     return wait();
   }
   void CountEnd(const CallPtr& call) const;
+  void Abandon(const CallPtr& call);
   static void TellAgain(const Call& call);
   template <typename Item>
   static std::vector<KeyView> KeysOf(std::span<const Item> items) {
@@ -200,6 +201,8 @@ class DistStore final : public KVStore {
     return keys;
   }
   std::unique_lock<std::mutex> Lock(std::string_view verb) const;
+  //   throws  kFailedPrecondition  the store is closed
+  void CheckOpen(std::string_view verb) const { Lock(verb); }
   RecordPtr Get(std::string_view verb, const KeyView& key) const;
   void CheckUpdate(std::string_view verb, const KeyRecord& record);
   // An operation under way may still use the array.
@@ -234,7 +237,7 @@ class DistStore final : public KVStore {
     std::optional<std::vector<double>> scalars = {};
     uint64_t told = 0;  // as of the record, once it is on its way; 0: as it is
     int priority = 0;
-    // Where values are on GPUs: the sum comes from there when the call has begun.
+    // Where values are on GPUs: their sum comes from there when the call has begun.
     std::shared_ptr<GpuSums> gpus = {};
     size_t gpu_sum = 0;
   };
@@ -310,7 +313,7 @@ class DistStore final : public KVStore {
                      const CallPtr& call) const;
   void AddTarget(const Target& target, Operation* operation, const CallPtr& call) const;
   static std::shared_ptr<GpuLandings> GpusOf(const std::vector<Target>& targets);
-  static void FinishTargets(const CallPtr& call, std::vector<Target> targets,
+  static void PrepareFinish(const CallPtr& call, std::vector<Target> targets,
                             std::chrono::nanoseconds patience);
   // An operation of a call, and what it pushes; null: it pushes nothing.
   struct Part {

@@ -6,6 +6,7 @@
 #include "tensor/device_copy.h"
 
 namespace tkv {
+
 size_t GpuLandings::Add(const KeyView& key, const Shape& shape, DType dtype,
                         std::span<const NDArray* const> outs) {
   Landing& landing = landings_.emplace_back(Landing{Key(key), shape, dtype, {}, {}, {}, {}});

@@ -33,7 +33,7 @@ class GpuLandings final {
   void Prepare();
   // Where a value is to land.
   const NDArray& OnHost(size_t landing) const { return landings_[landing].on_host; }
-  // Who uses the outputs from now on waits for the call.  Its end is Run, or that this goes.
+  // Who uses the outputs from now on waits for Run, or until this is destroyed.
   //   blocks, throws  as EnterTogether
   void Enter(std::chrono::nanoseconds patience);
   // All values have landed.  Never waits.
@@ -51,8 +51,8 @@ class GpuLandings final {
     DType dtype;
     std::vector<NDArray> outs;
     GpuLots::Place place;
-    std::vector<const NDArray*>
-        direct;  // on each GPU the output that the value is copied to; null: none
+    // On each GPU the output that the value is copied to; null: none.
+    std::vector<const NDArray*> direct;
     NDArray on_host;
   };
   // Copies from the host to one GPU.

@@ -55,8 +55,8 @@ void GpuSums::Start(std::chrono::nanoseconds patience) {
 }
 
 void GpuSums::SumOnGpus(std::chrono::nanoseconds patience) {
-  for (size_t i = 0; i < lots();
-       ++i) {  // nothing is copied that was never written: not what is between sums
+  // Nothing is copied that was never written: not what is between sums, either.
+  for (size_t i = 0; i < lots(); ++i) {
     const GpuLot& lot = lots_.all()[i];
     if (lot.is_shared) Naming(i, [&] { ZeroOnDevice(lot.on_gpu[0]); });
   }

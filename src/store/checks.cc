@@ -33,6 +33,20 @@ void CheckReachable(std::string_view verb, const KeyView& key, const NDArray& ar
 
 }  // namespace
 
+void CheckOnGpus(std::string_view verb, std::span<const PushItem> items,
+                 std::span<const PullItem> outs) {
+  const auto check = [&](const KeyView& key, std::span<const NDArray* const> arrays) {
+    for (const NDArray* array : arrays) {
+      if (array->context().kind == DeviceKind::kGpu) continue;
+      throw Fail(Code::kInvalidArgument,
+                 "{} {}: an array on {}; a store 'nccl' takes those on GPUs, 'device' all", verb,
+                 key.ToString(), array->context().ToString());
+    }
+  };
+  for (const PushItem& item : items) check(item.key, item.values);
+  for (const PullItem& item : outs) check(item.key, item.outs);
+}
+
 void CheckValues(std::string_view verb, const PushItem& item, const Shape& shape, DType dtype) {
   if (item.values.empty()) {
     throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb,

@@ -22,6 +22,9 @@ std::invoke_result_t<F&> NamingKey(std::string_view verb, const KeyView& key, F 
 //   throws  kUnimplemented  the array is a device's
 void CheckOfHost(std::string_view verb, const KeyView& key, const NDArray& array);
 void CheckOfHost(std::string_view verb, const KeyView& key, std::span<const NDArray* const> arrays);
+//   throws  kInvalidArgument  an array of the host, in a store that takes those on GPUs alone
+void CheckOnGpus(std::string_view verb, std::span<const PushItem> items,
+                 std::span<const PullItem> outs);
 //   throws  kInvalidArgument  no values, another shape or dtype than the key's
 //           kUnavailable      the device of one is lost
 void CheckValues(std::string_view verb, const PushItem& item, const Shape& shape, DType dtype);

@@ -6,20 +6,6 @@
 
 namespace tkv {
 
-void CheckOnGpus(std::string_view verb, std::span<const PushItem> items,
-                 std::span<const PullItem> outs) {
-  const auto check = [&](const KeyView& key, std::span<const NDArray* const> arrays) {
-    for (const NDArray* array : arrays) {
-      if (IsOfDevice(*array)) continue;
-      throw Fail(Code::kInvalidArgument,
-                 "{} {}: an array on {}; a store 'nccl' takes those on GPUs, 'device' all", verb,
-                 key.ToString(), array->context().ToString());
-    }
-  };
-  for (const PushItem& item : items) check(item.key, item.values);
-  for (const PullItem& item : outs) check(item.key, item.outs);
-}
-
 TileJob PullJob(const Entry& entry, std::span<const TileJob::Output> outputs) {
   TileJob job;
   job.dtype = entry.dtype();
@@ -54,15 +40,15 @@ GpuBatches PullBatches(std::string_view verb, const Claim& claim, std::span<cons
   return gpus;
 }
 
-void RunPullOnGpus(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
-                   const Outputs& outputs, int threads, GpuBatches* gpus) {
+void RunPulls(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
+              const Outputs& outputs, const StoreOptions& options, GpuBatches* gpus) {
   std::vector<TileJob> jobs;
   for (size_t i = 0; i < items.size(); ++i) {
     const Entry& entry = *claim.entries[claim.pull_groups[i]];
     if (!IsOnGpu(entry)) jobs.push_back(PullJob(entry, outputs.of(i)));
   }
-  gpus->Enter();
-  RunJobs(jobs, threads);
+  gpus->Enter(options.patience);
+  RunJobs(jobs, ThreadsFor(options.threads));
   gpus->Run();
   outputs.Scatter(verb);
 }

@@ -14,10 +14,6 @@
 
 namespace tkv {
 
-//   throws  kInvalidArgument  an array of the host, in a store that takes those on GPUs alone
-void CheckOnGpus(std::string_view verb, std::span<const PushItem> items,
-                 std::span<const PullItem> outs);
-
 // What writes the value of a key to outputs.
 TileJob PullJob(const Entry& entry, std::span<const TileJob::Output> outputs);
 
@@ -31,9 +27,10 @@ GpuBatches PullBatches(std::string_view verb, const Claim& claim, std::span<cons
                        const Outputs& outputs);
 // Runs them, and those of the host.
 //   gpus    as PullBatches makes them
+//   blocks  at most the patience
 //   throws  as GpuBatches::Enter and Run
-void RunPullOnGpus(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
-                   const Outputs& outputs, int threads, GpuBatches* gpus);
+void RunPulls(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
+              const Outputs& outputs, const StoreOptions& options, GpuBatches* gpus);
 
 // Runs one job where the value of its key is.
 //   enter(batch)  names the arrays that it uses on a GPU

@@ -22,7 +22,7 @@
 #include "store/rows_export.h"
 #include "store/snapshots.h"
 #include "store/types.h"
-#include "update/gpu_update.h"
+#include "update/gpu_jobs.h"
 #include "update/parallel.h"
 #include "update/program_body.h"
 #include "update/random.h"
@@ -563,7 +563,7 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
       outputs.Scatter(verb);
     } else if (is_by_gpus) {
       if (!gpus) gpus = PullBatches(verb, claim, outs, outputs);
-      RunPullOnGpus(verb, claim, outs, outputs, ThreadsFor(options_.threads), &*gpus);
+      RunPulls(verb, claim, outs, outputs, options_, &*gpus);
     } else if (!outs.empty()) {
       RunPull(verb, claim, outs, outputs);
     }

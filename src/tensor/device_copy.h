@@ -3,18 +3,9 @@
 
 #pragma once
 
-#include "device/device.h"
-#include "tkv/ndarray.h"
+#include "tensor/on_device.h"
 
 namespace tkv {
-
-inline bool IsOfDevice(const NDArray& array) {
-  return array.storage()->memory().kind == Memory::Kind::kDevice;
-}
-
-inline Device& DeviceOf(const NDArray& array) {
-  return Device::Get(array.storage()->memory().index);
-}
 
 // Whether kernels of a device read and write an array in its place: contiguous, there or on a device that it
 // reaches.

@@ -7,14 +7,9 @@
 #include <span>
 #include <string>
 
-#include "device/device.h"
-#include "tkv/ndarray.h"
+#include "tensor/on_device.h"
 
 namespace tkv {
-
-inline cuda::Address AddressOf(const NDArray& array) {
-  return reinterpret_cast<cuda::Address>(array.data());
-}
 
 // What work of a stream uses.  The arrays stay until it is given.
 struct StreamUse {

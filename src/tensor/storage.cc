@@ -149,10 +149,6 @@ bool StandsInTheWay(bool use_writes, Access access) {
   return use_writes || access == Access::kWrite;
 }
 
-bool HasEnded(const std::vector<PendingUse>& uses) {
-  return std::ranges::all_of(uses, [](const PendingUse& use) { return use.operation->done(); });
-}
-
 // Every operation on an array of this process that may be under way, for WaitAll, and the owners of
 // memory of devices that these use.
 class Registry {
@@ -205,7 +201,7 @@ class Registry {
     std::lock_guard lock(mutex_);
     for (auto next = kept_.begin(); next != kept_.end();) {
       const auto one = next++;
-      if (HasEnded(one->pending)) taken.splice(taken.end(), kept_, one);
+      if (HaveEnded(one->pending)) taken.splice(taken.end(), kept_, one);
     }
     return taken;
   }
@@ -240,7 +236,7 @@ void Storage::ReturnLoan() noexcept {
   DeviceLoan::Kept& kept = loan_->kept.front();
   kept.owner = std::move(owner_);
   kept.pending = std::move(uses_);
-  if (!HasEnded(kept.pending)) AllOperations().Keep(std::move(loan_->kept));
+  if (!HaveEnded(kept.pending)) AllOperations().Keep(std::move(loan_->kept));
   ReleaseOwners();
 }
 
@@ -312,6 +308,10 @@ std::shared_ptr<Pending> Storage::OrderPending(Stream* stream, Access access) {
 
 bool Storage::FindInTheWay(Access access) {
   const auto lock = Lock();
+  return IsInTheWay(access);
+}
+
+bool Storage::IsInTheWay(Access access) const {
   return std::any_of(uses_.begin(), uses_.end(), [&](const PendingUse& use) {
     return StandsInTheWay(use.writes, access) && !use.operation->done();
   });
@@ -321,10 +321,7 @@ void Storage::MarkForeign(Access access, std::chrono::nanoseconds patience) {
   for (;;) {
     if (has_pending_.load(std::memory_order_acquire)) Wait(access, patience);
     const auto lock = Lock();
-    const bool is_free = std::none_of(uses_.begin(), uses_.end(), [&](const PendingUse& use) {
-      return StandsInTheWay(use.writes, access) && !use.operation->done();
-    });
-    if (!is_free) continue;  // another thread has begun something meanwhile
+    if (IsInTheWay(access)) continue;  // another thread has begun something meanwhile
     foreign_.store(true, std::memory_order_release);
     return;
   }

@@ -8,6 +8,7 @@
 #include "tensor/device_copy.h"
 #include "tensor/strided.h"
 #include "tkv/ndarray.h"
+#include "update/gpu_jobs.h"
 #include "update/gpu_update.h"
 #include "update/parallel.h"
 #include "update/tile_driver.h"

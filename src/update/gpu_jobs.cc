@@ -25,16 +25,6 @@ std::vector<const void*> PointersOf(const TileJob& job) {
   return pointers;
 }
 
-void CheckHasKernel(const Program& program) {
-  const auto refuse = [&](const char* what) {
-    throw Fail(Code::kUnimplemented,
-               "update: '{}' has {}, which runs on cpu() only; its arrays are on a GPU",
-               program.name(), what);
-  };
-  if (!program.body().reductions.empty()) refuse("reduce_sum");
-  if (program.body().draw_count > 0) refuse("normal");
-}
-
 class Builder {
  public:
   explicit Builder(const TileJob& job) : job_(job), value_pointer_(SourcePointers()) {
@@ -74,7 +64,10 @@ class Builder {
 
   uint16_t Update() {
     const ProgramBody& body = job_.update->program.body();
-    CheckHasKernel(job_.update->program);
+    if (!HasKernel(job_.update->program)) {
+      throw Fail(Code::kUnimplemented, "update: '{}' has reduce_sum or normal, which no kernel has",
+                 job_.update->program.name());
+    }
     const DType compute = code().compute;
     const auto state_pointer = static_cast<uint16_t>(value_pointer_ + 1 + job_.outputs.size());
     const auto master_pointer = static_cast<uint16_t>(state_pointer + body.states.size());
@@ -118,6 +111,10 @@ class Builder {
 };
 
 }  // namespace
+
+bool HasKernel(const Program& program) {
+  return program.body().reductions.empty() && program.body().draw_count == 0;
+}
 
 GpuCode GpuCodeOf(const TileJob& job) {
   TKV_CHECK(IsArithmetic(job.dtype) && job.base == nullptr && job.codings.empty());

@@ -19,6 +19,9 @@ struct GpuCode {
   std::vector<uint16_t> scalars;  // their numbers in the program, by those in the code
 };
 
+// Whether a kernel runs the program: it has no reduce_sum and no normal.
+bool HasKernel(const Program& program);
+
 // What RunJobs does to each element, in the same order of operations; the program as it is, also where
 // the CPU has a fused or a shorter form, which have the same bits.
 //   job     of an arithmetic dtype, without a base and codings, which only servers have

@@ -33,10 +33,6 @@ void CopyTheRest(const NDArray& source, const NDArray& target) {
   }
 }
 
-bool HasKernel(const Program& program) {
-  return program.body().reductions.empty() && program.body().draw_count == 0;
-}
-
 void UpdateOnDevice(const CompiledUpdate& update, std::span<const double> params, double round,
                     const NDArray& grad, const NDArray& value, std::span<const NDArray> states,
                     const NDArray& master) {

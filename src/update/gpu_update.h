@@ -14,9 +14,6 @@ namespace tkv {
 //   throws  as NDArray::CopyFrom
 void CopyTheRest(const NDArray& source, const NDArray& target);
 
-// Whether a kernel runs the program: it has no reduce_sum and no normal.
-bool HasKernel(const Program& program);
-
 // As ApplyUpdate, which has looked at the arrays.  All but the scalar states are on one device; the
 // program has a kernel.
 //   params  of the key

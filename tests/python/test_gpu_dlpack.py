@@ -106,29 +106,6 @@ def test_jobs_take_tensors_as_values_and_outputs():
     """)
 
 
-def test_the_current_stream_of_a_framework_waits_for_what_a_job_pulls():
-    program("""
-        tensor = known_framework("torch")
-        with mx.kv.create("dist_sync", bootstrap="self") as kv:
-            kv.init("a", mx.nd.array(ONE_TO_FIVE))
-            for seed in orders(50):
-                t = tensor(Framework(seed % 4), [0.0] * 5)
-                kv.pull("a", out=t)
-                CUDA.fake_stop(1)  # a host that waited now would never go on
-                kv.pull("a", out=t)
-                CUDA.fake_stop(0)
-                assert t.read() == ONE_TO_FIVE
-                kv.push("a", t)
-                t.write([7.0] * 5)
-                assert kv.pull("a").asnumpy().tolist() == ONE_TO_FIVE
-                seen = weakref.ref(t)
-                del t
-                mx.nd.waitall()
-                gc.collect()
-                assert seen() is None
-    """)
-
-
 def test_a_pull_into_memory_of_others_is_awaited():
     program("""
         import asyncio
@@ -154,22 +131,27 @@ def test_a_pull_into_memory_of_others_is_awaited():
     """)
 
 
+# A store of one process, and a job in one.
+KINDS = pytest.mark.parametrize("kind", ['"local"', '"dist_sync", bootstrap="self"'])
+
+
+@KINDS
 @pytest.mark.parametrize("name", ["torch", "cupy"])
-def test_the_current_stream_of_a_framework_waits_and_the_host_does_not(name):
+def test_the_current_stream_of_a_framework_waits_and_the_host_does_not(name, kind):
     program(f"""
         tensor = known_framework({name!r})
-        for seed in orders(50):
-            kv = mx.kv.create("local")
+        with mx.kv.create({kind}) as kv:
             kv.init("a", mx.nd.array(ONE_TO_FIVE))
-            t = tensor(Framework(seed % 4), [0.0] * 5)
-            kv.pull("a", out=t)
-            CUDA.fake_stop(1)  # a host that waited now would never go on
-            kv.pull("a", out=t)
-            CUDA.fake_stop(0)
-            assert t.read() == ONE_TO_FIVE
-            kv.push("a", t)
-            t.write([7.0] * 5)
-            assert kv.pull("a").asnumpy().tolist() == ONE_TO_FIVE
+            for seed in orders(50):
+                t = tensor(Framework(seed % 4), [0.0] * 5)
+                kv.pull("a", out=t)
+                CUDA.fake_stop(1)  # a host that waited now would never go on
+                kv.pull("a", out=t)
+                CUDA.fake_stop(0)
+                assert t.read() == ONE_TO_FIVE
+                kv.push("a", t)
+                t.write([7.0] * 5)
+                assert kv.pull("a").asnumpy().tolist() == ONE_TO_FIVE
     """)
 
 
@@ -182,19 +164,20 @@ def test_a_wait_that_is_left_out_is_a_race():
         """)
 
 
-def test_a_tensor_lives_as_long_as_a_gpu_uses_it():
-    program("""
+@KINDS
+def test_a_tensor_lives_as_long_as_a_gpu_uses_it(kind):
+    program(f"""
         tensor = known_framework("torch")
-        kv = mx.kv.create("local")
-        kv.init("a", mx.nd.array(ONE_TO_FIVE))
-        for seed in orders(50):
-            t = tensor(Framework(0), [0.0] * 5)
-            seen = weakref.ref(t)
-            kv.pull("a", out=t)
-            del t
-            mx.nd.waitall()
-            gc.collect()
-            assert seen() is None
+        with mx.kv.create({kind}) as kv:
+            kv.init("a", mx.nd.array(ONE_TO_FIVE))
+            for seed in orders(50):
+                t = tensor(Framework(0), [0.0] * 5)
+                seen = weakref.ref(t)
+                kv.pull("a", out=t)
+                del t
+                mx.nd.waitall()
+                gc.collect()
+                assert seen() is None
     """)
 
 
