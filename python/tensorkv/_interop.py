@@ -7,13 +7,26 @@ from typing import Any
 import numpy as np
 
 from ._elements import is_row_sparse
+from .context import cpu
 from .errors import InvalidArgumentError
 from .ndarray import NDArray
+
+_ON_HOST = (1, 3, 11)  # device types of DLPack: memory of the host, plain or pinned
+
+
+def _is_on_host(tensor: Any) -> bool:
+    """Return whether an array of another framework lies in memory of the host."""
+    try:
+        return int(tensor.__dlpack_device__()[0]) in _ON_HOST
+    except Exception:  # no framework's tensor, or one that does not say: whoever converts to it sees
+        return True
 
 
 def _one_like(array: NDArray, like: object) -> Any:
     if isinstance(like, NDArray):
         return array
+    if array.context.device_type != "cpu" and _is_on_host(like):
+        array = array.as_in_context(cpu())
     if is_row_sparse(like):
         return array.tostype("row_sparse")
     module = type(like).__module__.partition(".")[0]

@@ -413,12 +413,14 @@ class KVStoreVerbs(KVStoreRows):
             priority: as push.
             ignore_sparse: leave row-sparse outputs as they are, as MXNet does; False gives them all rows that are not zero.
                 Without `out` a key that is kept by rows gives all rows as a dense array.
-            like: where there is no `out`, the framework of this array is that of the result.
+            like: where there is no `out`, the framework of this array is that of the result; where it is another framework's
+                and lies on the host, the result does too, wherever the key is.
             async_op: return a Ticket; its wait gives what pull would have given.
 
         Returns:
             A Ticket with `async_op`; None with `out`; else a new NDArray with the key's shape, dtype and context, a list of
-            them for a list of keys.
+            them for a list of keys. The context of a key is cpu(0), but in a `device` or `nccl` store the GPU that is its home
+            from the first push of arrays of GPUs on, until `load`.
 
         Raises:
             KeyNotFoundError: a key was never initialised.

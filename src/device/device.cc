@@ -24,6 +24,8 @@ class Devices {
   }
 
   int count() const noexcept { return static_cast<int>(open_.size()); }
+  // A child of fork() has none that it can use.
+  int usable_count() const noexcept { return birth_ == ForkGeneration() ? count() : 0; }
 
   Device& Get(int32_t index) {
     Check(index);
@@ -61,8 +63,9 @@ class Devices {
           index);
     }
     if (index < 0 || index >= count()) {
-      throw Fail(Code::kInvalidArgument,
-                 "context gpu({}): this machine has {} GPUs, from gpu(0) on", index, count());
+      throw Fail(Code::kInvalidArgument, "context gpu({}): this machine has {}", index,
+                 count() == 0 ? std::string("no GPU that this process may use")
+                              : Format("{} GPUs, from gpu(0) on", count()));
     }
   }
 
@@ -109,7 +112,7 @@ void Stream::CheckNotCaptured() const {
 // ----------------------------------------------------------------------------------------- device
 Device& Device::Get(int32_t index) { return AllDevices().Get(index); }
 
-int Device::Count() { return AllDevices().count(); }
+int Device::Count() { return AllDevices().usable_count(); }
 
 Device::Device(const cuda::Driver* driver, int32_t index)
     : driver_(*driver), index_(index), birth_(ForkGeneration()) {

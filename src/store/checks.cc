@@ -15,8 +15,10 @@ namespace tkv {
 
 void CheckOfHost(std::string_view verb, const KeyView& key, const NDArray& array) {
   if (array.context().kind == DeviceKind::kCpu) return;
-  throw Fail(Code::kUnimplemented, "{} {}: an array on {}; {} takes those on cpu() so far", verb,
-             key.ToString(), array.context().ToString(), verb);
+  throw Fail(Code::kUnimplemented,
+             "{} {}: rows on {}; those are on the host so far: copy the array, "
+             "as_in_context(mx.cpu())",
+             verb, key.ToString(), array.context().ToString());
 }
 
 void CheckOfHost(std::string_view verb, const KeyView& key,
@@ -38,9 +40,11 @@ void CheckOnGpus(std::string_view verb, std::span<const PushItem> items,
   const auto check = [&](const KeyView& key, std::span<const NDArray* const> arrays) {
     for (const NDArray* array : arrays) {
       if (array->context().kind == DeviceKind::kGpu) continue;
-      throw Fail(Code::kInvalidArgument,
-                 "{} {}: an array on {}; a store 'nccl' takes those on GPUs, 'device' all", verb,
-                 key.ToString(), array->context().ToString());
+      throw Fail(
+          Code::kInvalidArgument,
+          "{} {}: an array on {}; a store 'nccl' takes those on GPUs, 'device' all; `out` of a "
+          "pull says where to",
+          verb, key.ToString(), array->context().ToString());
     }
   };
   for (const PushItem& item : items) check(item.key, item.values);
@@ -188,6 +192,7 @@ void CheckRows(std::string_view verb, const KeyView& key, const Rows& rows,
 }
 
 void CheckRowsOut(std::string_view verb, const RowsPullItem& item, const RowGeometry& geometry) {
+  CheckOfHost(verb, item.key, *item.out);
   CheckIdArray(verb, item.key, *item.ids);
   const Shape wanted = ShapeOfRows(item.ids->size(), geometry.row_shape);
   if (item.out->shape() != wanted) {

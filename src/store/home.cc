@@ -12,8 +12,15 @@
 namespace tkv {
 namespace {
 
+// What a key had before it was moved.
+struct Before {
+  Entry* entry;
+  NDArray value, master;
+  std::vector<NDArray> states;
+};
+
 // Scalar states stay on the host, where they are computed.
-void Move(Entry* entry, Context where, Shared* shared) {
+Before Move(Entry* entry, Context where, Shared* shared) {
   NDArray value = entry->value.WithContext(where);
   NDArray master = entry->master ? entry->master.WithContext(where) : NDArray();
   std::vector<NDArray> states = entry->states;
@@ -24,6 +31,16 @@ void Move(Entry* entry, Context where, Shared* shared) {
   std::swap(entry->value, value);
   std::swap(entry->master, master);
   std::swap(entry->states, states);
+  return {entry, std::move(value), std::move(master), std::move(states)};
+}
+
+void MoveBack(std::span<Before> moved, Shared* shared) noexcept {
+  std::lock_guard lock(shared->mutex);
+  for (Before& before : moved) {
+    std::swap(before.entry->value, before.value);
+    std::swap(before.entry->master, before.master);
+    std::swap(before.entry->states, before.states);
+  }
 }
 
 // A value that was loaded again after its GPU was lost.
@@ -81,9 +98,10 @@ void Homes::MovePushed(std::string_view verb, std::span<const PushItem> items,
     }
   }
   if (!wishes.empty()) Choose(wishes, claim);
-  // What has got a home and could not go there has none.
+  // Where one could not go home all are where they were, and what has got no value home has no home.
   struct Undo {
     ~Undo() {
+      if (!is_done) MoveBack(moved, claim.shared);
       for (const auto& [group, gpus] : wishes) {
         if (!IsOnGpu(*claim.entries[group])) homes->Unset(claim.entries[group]);
       }
@@ -91,17 +109,23 @@ void Homes::MovePushed(std::string_view verb, std::span<const PushItem> items,
     Homes* homes;
     const Wishes& wishes;
     const Claim& claim;
+    std::vector<Before> moved = {};
+    bool is_done = false;
   };
-  const Undo undo{this, wishes, claim};
+  Undo undo{this, wishes, claim};
+  undo.moved.reserve(claim.push_groups.size());
   for (const size_t group : claim.push_groups) {
     Entry* const entry = claim.entries[group];
     if (!entry->home) continue;
     NamingKey(verb, entry->key.view(), [&] {
       const Context where = stays(group) ? Context() : Context::Gpu(*entry->home);
       const bool is_there = IsOnGpu(*entry);
-      if (is_there != (where.kind == DeviceKind::kGpu)) Move(entry, where, claim.shared);
+      if (is_there != (where.kind == DeviceKind::kGpu)) {
+        undo.moved.push_back(Move(entry, where, claim.shared));
+      }
     });
   }
+  undo.is_done = true;
 }
 
 void Homes::PlaceOnHost(std::string_view verb, Claim* claim) {

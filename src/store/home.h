@@ -24,14 +24,13 @@ class Homes final {
   // home on a GPU from the first call on that pushes values of GPUs to it: of keys that get a home in one
   // call the largest first, each on that GPU of its values where the fewest bytes are.
   //   stays   whether the call needs the value of that key of the claim on the host
-  //   throws  kResourceExhausted, kUnavailable, kInternal, kDeadlineExceeded; values may have moved then,
-  //           and are the same
+  //   throws  kResourceExhausted, kUnavailable, kInternal, kDeadlineExceeded; nothing has moved
   void Place(std::string_view verb, std::span<const PushItem> items,
              const std::function<bool(size_t group)>& stays, Claim* claim);
   // Whether any key may be at home on a GPU.
   bool any();
   // Moves all values of a call to the host.
-  //   throws  as Place
+  //   throws  as Place; some may have moved, and are the same
   void PlaceOnHost(std::string_view verb, Claim* claim);
   // The key is gone.
   void Forget(const Entry& entry);

@@ -54,7 +54,7 @@ void CheckAlike(const NDArray& a, const NDArray& b) {
   }
   if (a.storage()->memory() != b.storage()->memory()) {
     throw Fail(Code::kInvalidArgument,
-               "arithmetic: an array on {} with one on {}; copy one of them",
+               "arithmetic: an array on {} with one on {}; copy one of them: as_in_context",
                a.context().ToString(), b.context().ToString());
   }
 }

@@ -259,7 +259,7 @@ TEST_F(GpuArrays, DoNotMeetArraysOfOthersInArithmetic) {
   const NDArray host = Full({2}, 1), here = Full({2}, 1, DType::kF32, kGpu);
   const NDArray there = Full({2}, 1, DType::kF32, Context::Gpu(NextIndex()));
   EXPECT_EQ(FailureOf([&] { Binary(BinaryOp::kAdd, host, here); }).message,
-            "arithmetic: an array on cpu(0) with one on gpu(0); copy one of them");
+            "arithmetic: an array on cpu(0) with one on gpu(0); copy one of them: as_in_context");
   EXPECT_FAILS(Code::kInvalidArgument, Binary(BinaryOp::kAdd, here, there));
   EXPECT_FAILS(Code::kInvalidArgument, BinaryInto(BinaryOp::kAdd, here, here, host));
 }

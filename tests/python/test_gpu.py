@@ -160,6 +160,58 @@ def test_arithmetic_is_on_one_device():
     """)
 
 
+def test_a_push_that_finds_no_room_moves_no_key():
+    program(
+        """
+        kv = mx.kv.create("device")
+        big = np.ones(300_000, np.float32)
+        kv.init("big", big)
+        kv.init("small", mx.nd.zeros((3,)))
+        pushed = mx.nd.array(big, mx.gpu(0))
+        for _ in range(2):
+            with pytest.raises(mx.errors.ResourceExhaustedError, match="push 'big'"):
+                kv.push(["small", "big"], [[mx.nd.ones((3,), mx.gpu(0))], [pushed]])
+            assert kv.pull("small").context == mx.cpu() and kv.pull("small").asnumpy().tolist() == [0, 0, 0]
+        kv.push("small", mx.nd.ones((3,), mx.gpu(0)))
+        assert kv.pull("small").context == mx.gpu(0) and kv.pull("small").asnumpy().tolist() == [1, 1, 1]
+        """,
+        FAKE_MIB="2",
+    )
+
+
+def test_a_result_like_an_array_of_the_host_is_on_the_host():
+    program("""
+        kv = mx.kv.create("device")
+        kv.init("w", mx.nd.zeros((3,)))
+        kv.push("w", mx.nd.ones((3,), mx.gpu(0)))
+        assert kv.pull("w").context == mx.gpu(0)
+        assert kv.pull("w", like=np.empty(0)).tolist() == [1, 1, 1]
+        assert kv.pull({"w": np.zeros(3, np.float32)})["w"].tolist() == [1, 1, 1]
+
+        class Foreign(np.ndarray):  # says by DLPack alone where it is
+            pass
+
+        assert kv.pull("w", like=np.zeros(3, np.float32).view(Foreign)).tolist() == [1, 1, 1]
+        torch = sys.modules.get("torch") or __import__("importlib").util.find_spec("torch") and __import__("torch")
+        if torch:
+            assert kv.pull("w", like=torch.zeros(3)).tolist() == [1, 1, 1]
+            assert kv.pull({"w": torch.zeros(3)})["w"].tolist() == [1, 1, 1]
+    """)
+
+
+def test_rows_that_are_to_come_to_a_gpu_are_refused_with_the_way_out():
+    program("""
+        ids = mx.nd.array([1], dtype="int64")
+        for type in ("local", "device", "dist_sync"):
+            with mx.kv.create(type, **({"bootstrap": "self"} if type == "dist_sync" else {})) as kv:
+                kv.init_table("t", 2)
+                for out in (mx.nd.ones((1, 2), mx.gpu(0)),):
+                    with pytest.raises(mx.errors.UnimplementedError, match=r"'t': rows on gpu\\(0\\).*as_in_context"):
+                        kv.pull_rows("t", [1], out=out)
+                    assert out.asnumpy().tolist() == [[1, 1]]
+    """)
+
+
 def test_numpy_sees_a_copy():
     program("""
         a = mx.nd.ones((2,), mx.gpu(1))
@@ -281,7 +333,7 @@ def test_rows_on_gpus_are_refused_and_what_is_there_is_kept():
         rows = mx.nd.sparse.row_sparse_array((mx.nd.ones((2, 3), mx.gpu(0)), [0, 2]), shape=(4, 3))
         for kind in "local", "dist_sync":
             with mx.kv.create(kind, **({"bootstrap": "self"} if kind == "dist_sync" else {})) as kv:
-                with pytest.raises(mx.errors.UnimplementedError, match=r"'r': an array on gpu\\(0\\)"):
+                with pytest.raises(mx.errors.UnimplementedError, match=r"'r': rows on gpu\\(0\\)"):
                     kv.init("r", rows)
                 assert "r" not in kv
     """)
@@ -362,6 +414,7 @@ def test_a_child_of_fork_has_no_gpus():
         child = os.fork()
         if child == 0:
             calls = fake().fake_calls()
+            assert mx.num_gpus() == 0 and mx.test_utils.list_gpus() == []
             for use in (a.asnumpy, lambda: a + 1, lambda: mx.nd.ones((2,), mx.gpu(1))):
                 with pytest.raises(mx.errors.FailedPreconditionError):
                     use()
