@@ -17,6 +17,7 @@
 #include "explore.h"
 #include "json.h"
 #include "launch.h"
+#include "look.h"
 #include "manual.h"
 #include "raw_link.h"
 #include "restore.h"
@@ -26,6 +27,7 @@
 #include "tkv/config.h"
 #include "tkv/optimizer.h"
 #include "tkv/simulation.h"
+#include "top.h"
 
 namespace tkv::cli {
 namespace {
@@ -205,6 +207,89 @@ void AddConfig(CommandLine* line) {
   line->Add("config", "Show what this build is and the options in force", ShowConfig);
 }
 
+// The options by which a job is found that runs already.
+void AddFinding(CLI::App* app, LookOptions* options) {
+  app->add_option("--token-file", options->token_file,
+                  "The secret of the job; default TKV_TOKEN_FILE")
+      ->type_name(kFile)
+      ->check(kNotEmpty);
+  app->add_option("--patience", options->patience_seconds,
+                  "Seconds for the head and each server to answer")
+      ->check(Between(1, 600))
+      ->capture_default_str();
+}
+
+CLI::Option* AddUrl(CLI::App* app, LookOptions* options) {
+  return app
+      ->add_option(
+          "URL", options->url,
+          "tkv://HOST:PORT/JOB, as kv.url says; default the job of TKV_HEAD, or the only one of "
+          "this machine")
+      ->check(kNotEmpty);
+}
+
+void AddStatus(CommandLine* line) {
+  const auto options = std::make_shared<StatusOptions>();
+  CLI::App* const status = line->Add(
+      "status", "Say who takes part in a running job, what it holds, and who waits for whom",
+      [options](Form form) { return RunStatus(*options, form); });
+  AddUrl(status, options.get());
+  AddFinding(status, options.get());
+  CLI::Option* const probe =
+      status->add_flag("--probe", options->probes,
+                       "One line, and status 0 where all is well, else 1: for orchestrators");
+  CLI::Option* const metrics =
+      status
+          ->add_option(
+              "--metrics", options->metrics_port,
+              "Answer at this port, in Prometheus' text form, until a signal comes; 0: any "
+              "that is free")
+          ->type_name("PORT")
+          ->check(Between(0, 65535))
+          ->excludes(probe);
+  status->add_option("--bind", options->bind, "The address that --metrics listens at")
+      ->type_name("ADDRESS")
+      ->capture_default_str()
+      ->needs(metrics);
+}
+
+void AddTop(CommandLine* line) {
+  const auto options = std::make_shared<TopOptions>();
+  CLI::App* const top = line->Add("top", "Show how fast a running job is, by key and by worker",
+                                  [options](Form form) { return RunTop(*options, form); });
+  AddUrl(top, options.get());
+  AddFinding(top, options.get());
+  top->add_option("--interval", options->interval_seconds, "Seconds between two tables")
+      ->check(Between(0.1, 3600.0))
+      ->capture_default_str();
+  top->add_option("--count", options->count, "Tables; 0: until the job ends")->check(kNatural);
+}
+
+void AddKeys(CommandLine* line) {
+  const auto options = std::make_shared<LookOptions>();
+  CLI::App* const keys =
+      line->Add("keys", "List the keys of a running job, with dtype, shape, size and round",
+                [options](Form form) { return RunKeys(*options, form); });
+  AddUrl(keys, options.get());
+  AddFinding(keys, options.get());
+}
+
+void AddGet(CommandLine* line) {
+  const auto options = std::make_shared<GetOptions>();
+  CLI::App* const get = line->Add("get", "Write the value of a key of a running job to a file",
+                                  [options](Form form) { return RunGet(*options, form); });
+  get->add_option("KEY", options->key, "As tkv keys lists it")->required()->check(kNotEmpty);
+  AddUrl(get, options.get());
+  get->add_option("-o,--out", options->file, "A file that ends in .npy or .safetensors")
+      ->type_name(kFile)
+      ->required()
+      ->check(kNotEmpty);
+  get->add_option("--store", options->store, "Its number, in the order of create()")
+      ->check(kNatural)
+      ->capture_default_str();
+  AddFinding(get, options.get());
+}
+
 void AddExplain(CommandLine* line) {
   const auto options = std::make_shared<ExplainOptions>();
   CLI::App* const explain =
@@ -331,9 +416,9 @@ void AddExplore(CommandLine* line) {
 }  // namespace
 
 void AddCommands(CommandLine* line) {
-  for (const auto add :
-       {AddLaunch, AddDoctor, AddServer, AddHead, AddExplain, AddConfig, AddBench, AddCompletion,
-        AddSim, AddExplore, AddManual, AddEcho, AddAgent, AddRestorer}) {
+  for (const auto add : {AddLaunch, AddDoctor, AddServer, AddHead, AddStatus, AddTop, AddKeys,
+                         AddGet, AddExplain, AddConfig, AddBench, AddCompletion, AddSim, AddExplore,
+                         AddManual, AddEcho, AddAgent, AddRestorer}) {
     add(line);
   }
 }

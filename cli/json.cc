@@ -25,7 +25,25 @@ size_t CharacterBytes(std::string_view text) {
   return is_excluded ? 0 : size;
 }
 
-std::string Quoted(std::string_view text) {
+// JSON has no other numbers than finite ones.
+std::string JsonNumber(double number) {
+  return std::isfinite(number) ? NumberText(number) : "null";
+}
+
+template <typename Values, typename ToText>
+std::string ArrayText(const Values& values, const ToText& to_text) {
+  std::string text = "[";
+  for (const auto& value : values) {
+    if (text.size() > 1) text += ",";
+    text += to_text(value);
+  }
+  text += "]";
+  return text;
+}
+
+}  // namespace
+
+std::string JsonText(std::string_view text) {
   std::string quoted = "\"";
   while (!text.empty()) {
     const size_t size = CharacterBytes(text);
@@ -46,26 +64,8 @@ std::string Quoted(std::string_view text) {
   return quoted + "\"";
 }
 
-// JSON has no other numbers than finite ones.
-std::string JsonNumber(double number) {
-  return std::isfinite(number) ? NumberText(number) : "null";
-}
-
-template <typename Values, typename ToText>
-std::string ArrayText(const Values& values, const ToText& to_text) {
-  std::string text = "[";
-  for (const auto& value : values) {
-    if (text.size() > 1) text += ",";
-    text += to_text(value);
-  }
-  text += "]";
-  return text;
-}
-
-}  // namespace
-
 JsonObject& JsonObject::Add(std::string_view name, std::string_view text) {
-  return AddRaw(name, Quoted(text));
+  return AddRaw(name, JsonText(text));
 }
 
 JsonObject& JsonObject::Add(std::string_view name, double number) {
@@ -73,7 +73,7 @@ JsonObject& JsonObject::Add(std::string_view name, double number) {
 }
 
 JsonObject& JsonObject::Add(std::string_view name, const std::vector<std::string>& texts) {
-  return AddRaw(name, ArrayText(texts, Quoted));
+  return AddRaw(name, ArrayText(texts, JsonText));
 }
 
 JsonObject& JsonObject::Add(std::string_view name, const std::vector<double>& numbers) {
@@ -82,6 +82,14 @@ JsonObject& JsonObject::Add(std::string_view name, const std::vector<double>& nu
 
 JsonObject& JsonObject::Add(std::string_view name, const std::vector<JsonObject>& objects) {
   return AddRaw(name, ArrayText(objects, [](const JsonObject& one) { return one.ToText(); }));
+}
+
+JsonObject& JsonObject::AddMembersOf(std::string_view object) {
+  object.remove_prefix(1);  // its braces
+  object.remove_suffix(1);
+  if (!members_.empty() && !object.empty()) members_ += ",";
+  members_ += object;
+  return *this;
 }
 
 JsonObject& JsonObject::AddRaw(std::string_view name, std::string_view value) {

@@ -13,6 +13,9 @@ namespace tkv::cli {
 // How a subcommand prints what it has to say.
 enum class Form : uint8_t { kText, kJson };
 
+// A text as JSON has it, with its quotes.  Bytes that are no UTF-8 become U+FFFD.
+std::string JsonText(std::string_view text);
+
 class JsonObject {
  public:
   JsonObject() = default;
@@ -39,6 +42,9 @@ class JsonObject {
   JsonObject& Add(std::string_view name, const std::vector<std::string>& texts);
   JsonObject& Add(std::string_view name, const std::vector<double>& numbers);
   JsonObject& Add(std::string_view name, const std::vector<JsonObject>& objects);
+
+  // Adds the members of another object, which is in JSON already.
+  JsonObject& AddMembersOf(std::string_view object);
 
   std::string ToText() const { return "{" + members_ + "}"; }
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -48,6 +49,7 @@ constexpr seconds kGreetingPatience{30};  // of an agent
 constexpr seconds kAliveEvery{5};         // an agent is told
 constexpr int kGreetingsMax = 8;          // awaited of one host: sshd drops more (MaxStartups)
 constexpr std::chrono::milliseconds kLastSeconds{1000};  // for output of a job that was killed
+constexpr int kWorkersMax = 4096;                        // of a job
 constexpr size_t kBeforeMax = 64 << 10;                  // bytes of what a host says before it
 
 using Variables = std::map<std::string, std::string>;  // by name
@@ -84,10 +86,66 @@ Variables VariablesOf(const LaunchOptions& options) {
   return variables;
 }
 
+int CountOf(const std::string& word, const std::string& option) {
+  int count = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), count);
+  if (error != std::errc() || end != word.data() + word.size() || count < 1 ||
+      count > kWorkersMax) {
+    throw Error(Code::kInvalidArgument, "launch: " + option + " " + word +
+                                            ": a whole number from 1 to " +
+                                            std::to_string(kWorkersMax) + " is needed");
+  }
+  return count;
+}
+
+// One that stands behind a ":".
+Program ProgramOf(const std::vector<std::string>& words) {
+  Program program;
+  const bool is_observing = !words.empty() && words[0] == "--observers";
+  if (words.size() < 2 || (!is_observing && words[0] != "-n" && words[0] != "--workers")) {
+    throw Error(Code::kInvalidArgument,
+                "launch: behind ':' comes another program of the job: `-n WORKERS COMMAND` or "
+                "`--observers N COMMAND`");
+  }
+  if (is_observing) program.role = Job::Role::kObserver;
+  program.count = CountOf(words[1], words[0]);
+  program.command.assign(words.begin() + 2, words.end());
+  return program;
+}
+
+// The programs of a job, in the order of their ranks.
+std::vector<Program> ProgramsOf(const LaunchOptions& options) {
+  std::vector<Program> programs;
+  auto begin = options.command.begin();
+  for (;;) {
+    const auto end = std::find(begin, options.command.end(), ":");
+    const std::vector<std::string> words(begin, end);
+    programs.push_back(programs.empty() ? Program{Job::Role::kWorker, options.workers, words}
+                                        : ProgramOf(words));
+    if (programs.back().command.empty()) {
+      throw Error(Code::kInvalidArgument, "launch: there is no command to run");
+    }
+    if (end == options.command.end()) break;
+    begin = end + 1;
+  }
+  return programs;
+}
+
+int CountOf(const std::vector<Program>& programs, Job::Role role) {
+  int count = 0;
+  for (const Program& program : programs) count += program.role == role ? program.count : 0;
+  return count;
+}
+
 class Launcher {
  public:
-  Launcher(const LaunchOptions& options, Variables variables, Form form)
-      : options_(options), variables_(std::move(variables)), form_(form) {}
+  Launcher(const LaunchOptions& options, std::vector<Program> programs, Variables variables,
+           Form form)
+      : options_(options),
+        programs_(std::move(programs)),
+        workers_(CountOf(programs_, Job::Role::kWorker)),
+        variables_(std::move(variables)),
+        form_(form) {}
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
@@ -110,6 +168,9 @@ class Launcher {
       output_.Put(STDOUT_FILENO, JsonObject("end").Add("status", status_).ToText() + "\n");
     }
     AwaitOutput();
+    // One that has failed because the job has ended has done its part.
+    const bool has_failed_before = observer_failed_at_ + seconds(2) < workers_done_at_;
+    if (status_ == 0 && has_failed_before) return observer_status_;
     return status_ == 0 && is_output_lost_ ? kNotDone : status_;
   }
 
@@ -118,7 +179,7 @@ class Launcher {
     Job job;
     job.role = Job::Role::kHead;
     job.id = NewToken().substr(0, 16);
-    job.workers = options_.workers;
+    job.workers = workers_;
     job.servers = options_.servers;
     const StoreOptions store = OptionsFromEnvironment();
     job.on_death = !store.on_death.empty() ? store.on_death
@@ -136,6 +197,9 @@ class Launcher {
     }
     head_ = Service::Start(job, store.log);
     job_ = job;
+    job.head = head_->address();
+    Log("the job is at " + UrlOf(job) +
+        (token_file_ == nullptr ? "" : ", its token in " + token_file_->path()));
   }
 
   // The first time, or after all that was there before has ended.
@@ -148,7 +212,10 @@ class Launcher {
     const bool is_restored = !options_.restore.empty() && KVStore::HasSnapshot(options_.restore);
     for (int i = 0; i < options_.servers; ++i) Add(Job::Role::kServer, i);
     if (is_restored) Note("goes on from the snapshot in " + options_.restore);
-    for (int i = 0; i < options_.workers; ++i) Add(Job::Role::kWorker, i, is_restored);
+    for (int i = 0; i < workers_; ++i) Add(Job::Role::kWorker, i, is_restored);
+    for (int i = 0; i < CountOf(programs_, Job::Role::kObserver); ++i) {
+      Add(Job::Role::kObserver, i);
+    }
   }
 
   // A server has died and its values with it: everybody else ends, and then the job starts again.
@@ -171,7 +238,7 @@ class Launcher {
       return other->is_restorer && !other->has_restored;
     };
     if (std::any_of(children_.begin(), children_.end(), is_left)) return;
-    for (int i = 0; i < options_.workers; ++i) Add(Job::Role::kWorker, i);
+    for (int i = 0; i < workers_; ++i) Add(Job::Role::kWorker, i);
   }
 
   // Its rank has another life by then, or the job has ended.
@@ -212,7 +279,7 @@ class Launcher {
   void Add(Job::Role role, int rank, bool is_restorer = false) {
     std::string host;
     if (!hosts_.empty()) {
-      const int count = role == Job::Role::kServer ? options_.servers : options_.workers;
+      const int count = role == Job::Role::kServer ? options_.servers : CountOf(programs_, role);
       host = hosts_[HostOf(rank, count, hosts_.size())];
       if (IsThisHost(host)) host.clear();
     }
@@ -234,10 +301,10 @@ class Launcher {
 
   // How many workers share the cores of a child's host.
   int WorkersBeside(const Child& child) const {
-    if (hosts_.empty()) return options_.workers;
+    if (hosts_.empty()) return workers_;
     int count = 0;
-    for (int rank = 0; rank < options_.workers; ++rank) {
-      const std::string& host = hosts_[HostOf(rank, options_.workers, hosts_.size())];
+    for (int rank = 0; rank < workers_; ++rank) {
+      const std::string& host = hosts_[HostOf(rank, workers_, hosts_.size())];
       count += static_cast<int>((IsThisHost(host) ? "" : host) == child.host());
     }
     return std::max(1, count);
@@ -259,7 +326,8 @@ class Launcher {
     variables["TKV_HEAD"] = head_->address();
     variables["TKV_ROLE"] = Name(child.role());
     variables["TKV_RANK"] = std::to_string(child.rank());
-    variables["TKV_WORKERS"] = std::to_string(options_.workers);
+    if (child.role() == Job::Role::kObserver) variables.erase("TKV_RANK");
+    variables["TKV_WORKERS"] = std::to_string(workers_);
     variables["TKV_TRANSPORT"] = job_.transport;
     variables["TKV_SERVERS"] = std::to_string(options_.servers);
     variables["TKV_ON_DEATH"] = job_.on_death;
@@ -298,11 +366,22 @@ class Launcher {
     return kept;
   }
 
+  // That of a worker or an observer.
+  const std::vector<std::string>& CommandOfProgram(const Child& child) const {
+    int rank = child.rank();
+    for (const Program& program : programs_) {
+      if (program.role != child.role()) continue;
+      if (rank < program.count) return program.command;
+      rank -= program.count;
+    }
+    return programs_[0].command;
+  }
+
   std::vector<std::string> CommandOf(const Child& child) const {
     if (child.is_far()) return AgentCommand(ssh_, child.host());
     if (child.role() == Job::Role::kServer) return {OwnPath(), "server", "--quiet"};
     if (child.is_restorer) return {OwnPath(), "restorer", options_.restore};
-    return options_.command;
+    return CommandOfProgram(child);
   }
 
   void Start(Child* child) {
@@ -342,8 +421,8 @@ class Launcher {
     order.share = WorkersBeside(*child);
     if (child->is_restorer) {
       order.words = {"", "restorer", options_.restore};
-    } else if (child->role() == Job::Role::kWorker) {
-      order.words = options_.command;
+    } else if (child->role() != Job::Role::kServer) {
+      order.words = CommandOfProgram(*child);
     }
     const std::string items = Encode(order);
     child->is_greeted = child->Tell(items);
@@ -576,6 +655,11 @@ class Launcher {
     if (is_restarted) return StartAgain(child, how);
     if (CanStartJobAgain(*child)) return EndToStartAgain(child->name() + " " + how);
     Note(child->name() + " " + how + (is_awaited ? HowToStart(*child) : ""));
+    if (child->role() == Job::Role::kObserver) {  // nobody waits for one
+      if (observer_status_ == 0) observer_status_ = code;
+      if (observer_failed_at_ > Clock::now()) observer_failed_at_ = Clock::now();
+      return;
+    }
     if (status_ == 0) status_ = code;
     // Under these policies the others go on.
     const bool continues = child->role() == Job::Role::kWorker && job_.on_death == "continue";
@@ -584,7 +668,7 @@ class Launcher {
     if (!goes_on) end_at_ = std::min(end_at_, Clock::now() + seconds(options_.grace_seconds));
   }
 
-  // The first time it is a request, and to the workers alone: servers end when these have left. The
+  // The first time it is a request, and not to the servers: they end when the workers have left. The
   // second time it is an order.
   void AskToEnd(int signal) {
     const bool again = std::exchange(is_ending_, true);
@@ -593,7 +677,7 @@ class Launcher {
     if (status_ == 0) status_ = 128 + signal;
     if (!again) Note("ending the job; once more kills it");
     for (auto& child : children_) {
-      const bool is_meant = again || child->role() == Job::Role::kWorker;
+      const bool is_meant = again || child->role() != Job::Role::kServer;
       if (child->is_running() && is_meant) child->Signal(again ? SIGKILL : signal);
     }
     end_at_ = Clock::now() + seconds(options_.grace_seconds);
@@ -619,6 +703,8 @@ class Launcher {
   }
 
   const LaunchOptions& options_;
+  const std::vector<Program> programs_;
+  const int workers_;
   const Variables variables_;  // of all processes
   const Form form_;
   Watchdog watchdog_;  // first: it is forked before there are threads
@@ -641,6 +727,8 @@ class Launcher {
   bool is_output_lost_ = false;
   bool is_ending_ = false;
   bool is_starting_again_ = false;  // when all have ended
+  int observer_status_ = 0;         // of the first one that has failed
+  Clock::time_point observer_failed_at_ = Clock::time_point::max() - seconds(2);
   int job_restarts_ = 0;
   bool are_others_awaited_ = false;  // a worker may live that the launcher has not started
   bool is_killed_ = false;           // by a second signal
@@ -680,8 +768,10 @@ void PrepareFolders(LaunchOptions* options) {
 
 int Launch(const LaunchOptions& given, Form form) {
   LaunchOptions options = given;
-  if (options.command.empty()) {
-    throw Error(Code::kInvalidArgument, "launch: there is no command to run");
+  std::vector<Program> programs = ProgramsOf(options);
+  if (CountOf(programs, Job::Role::kWorker) > kWorkersMax) {
+    throw Error(Code::kInvalidArgument,
+                "launch: more than " + std::to_string(kWorkersMax) + " workers");
   }
   if (!options.log_folder.empty() && mkdir(options.log_folder.c_str(), 0777) != 0 &&
       errno != EEXIST) {
@@ -690,7 +780,7 @@ int Launch(const LaunchOptions& given, Form form) {
   PrepareFolders(&options);
   std::signal(SIGPIPE, SIG_IGN);  // an agent may have gone
   std::signal(SIGCHLD, SIG_DFL);  // where it is ignored, nobody hears of a process's end
-  return Launcher(options, VariablesOf(options), form).Run();
+  return Launcher(options, std::move(programs), VariablesOf(options), form).Run();
 }
 
 }  // namespace tkv::cli

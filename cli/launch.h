@@ -6,11 +6,19 @@
 #include <vector>
 
 #include "json.h"
+#include "tkv/job.h"
 
 namespace tkv::cli {
 
+// Processes of a job that run one command.
+struct Program {
+  Job::Role role = Job::Role::kWorker;  // or kObserver
+  int count = 1;
+  std::vector<std::string> command;
+};
+
 struct LaunchOptions {
-  int workers = 1;
+  int workers = 1;  // of the first program
   int servers = 1;
   int restarts = 0;     // of each worker that fails; of the job, where it goes on from a snapshot
   std::string restore;  // a folder of snapshots, or one of them; empty: none
@@ -21,6 +29,7 @@ struct LaunchOptions {
   std::vector<std::string> variables;
   std::string log_folder;  // one file per process; empty: none
   int grace_seconds = 30;  // for the others, when one has failed
+  // Of the first program; behind each ":" that of another one, in front of it `-n N` or `--observers N`.
   std::vector<std::string> command;
 };
 

@@ -2,10 +2,10 @@
 
 #include "serve.h"
 
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
+#include "interrupt.h"
 #include "tkv/config.h"
 #include "tkv/error.h"
 
@@ -13,8 +13,6 @@ namespace tkv::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kLookEvery{400};  // at whether a signal has come
-
-volatile std::sig_atomic_t asked_to_end = 0;
 
 void SetUnlessEmpty(const char* variable, const std::string& value) {
   if (!value.empty()) setenv(variable, value.c_str(), 1);
@@ -58,20 +56,15 @@ void SayWhereItListens(Job::Role role, const std::string& address, Form form) {
 }  // namespace
 
 int RunServe(const ServeOptions& given, Form form) {
-  for (const int signal : {SIGINT, SIGTERM}) {
-    std::signal(signal, [](int which) { asked_to_end = which; });
-  }
   StoreOptions options = OptionsFromEnvironment();
-  options.interrupt = [] {
-    if (asked_to_end != 0) throw Error(Code::kCancelled, "ended by a signal");
-  };
+  options.interrupt = InterruptBySignal();
   try {
     const auto service = Start(given, options);
     if (!given.quiet) SayWhereItListens(given.role, service->address(), form);
     while (!service->Wait(kLookEvery)) options.interrupt();
   } catch (const Error&) {
-    if (asked_to_end == 0) throw;
-    return 128 + asked_to_end;
+    if (SignalThatCame() == 0) throw;
+    return 128 + SignalThatCame();
   }
   return 0;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "trace/span.h"
+#include "wire/listed.h"
 #include "wire/message.h"
 
 namespace tkv::test {
@@ -42,6 +43,9 @@ inline void ReadPayload(const Message& message) {
       break;
     case Type::kTraced:
       DecodeSpans(message.extra);
+      break;
+    case Type::kListed:
+      DecodeListed(message.extra);
       break;
     default:
       break;

@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "tkv/api.h"
 #include "tkv/kvstore.h"
@@ -14,7 +16,7 @@ namespace tkv {
 
 // What a process knows of its job.
 struct Job : NetworkOptions {
-  enum class Role { kWorker, kServer, kHead };
+  enum class Role { kWorker, kServer, kHead, kObserver };
 
   Role role = Role::kWorker;
   std::string id = "job";  // the same in all its processes
@@ -35,6 +37,25 @@ struct Job : NetworkOptions {
 //           kInvalidArgument     a variable is missing or wrong
 TKV_API Job JobFromEnvironment(std::shared_ptr<const Transport> carrier = nullptr);
 
+// The job that these options name: that of `url`, with its token, or else the environment's.
+//   throws  as JobOfUrl, TokenOfFile, JobFromEnvironment
+TKV_API Job JobOf(const StoreOptions& options);
+
+// "tkv://HOST:PORT/JOB", with several addresses of the head between commas: where others find the job.
+// Of an address of another kind all but letters, digits and "-._~:[]" is written as %XX.
+TKV_API std::string UrlOf(const Job& job);
+//   throws  kInvalidArgument  it is none
+TKV_API Job JobOfUrl(std::string_view url);
+
+// Jobs whose heads listen at Unix sockets of this machine.
+TKV_API std::vector<std::string> LocalJobs();
+// The URL of the job that the environment names, or else of the only one of this machine.
+//   throws  kNotFound (there is none), kInvalidArgument (there are several, which it lists)
+TKV_API std::string FindJob();
+
+// What in the environment says which job this process belongs to, the one that decides first.
+TKV_API std::vector<std::string> JobSigns();
+
 // Whether there is a sign of a launcher that JobFromEnvironment knows.
 TKV_API bool IsLaunched();
 // Whether an MPI launcher (mpirun, srun) has started this process: PMIX_RANK is set.
@@ -49,6 +70,13 @@ TKV_API const char* Name(Job::Role role) noexcept;
 // The secret in the file that TKV_TOKEN_FILE names; "" where it names none.
 //   throws  kInvalidArgument  no such file, others can read it, or it is too short
 TKV_API std::string TokenFromEnvironment();
+
+// The secret in a file; `named` begins the message of an error.
+//   throws  kInvalidArgument  as TokenFromEnvironment
+TKV_API std::string TokenOfFile(const std::string& path, std::string_view named = "token_file");
+
+// Where the head of a new job is to be, so that processes of this and of other hosts reach it.
+TKV_API std::string NewHeadAddress(const Job& job);
 
 // A fresh secret for a job: 256 bits of the system's random numbers, in hexadecimal digits.
 TKV_API std::string NewToken();

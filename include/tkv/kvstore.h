@@ -25,6 +25,7 @@
 #include "tkv/options.h"
 #include "tkv/rows.h"
 #include "tkv/stats.h"
+#include "tkv/status.h"
 
 namespace tkv {
 
@@ -136,6 +137,19 @@ class TKV_API KVStore {
   //           kUnimplemented    a type that this build does not have
   static std::unique_ptr<KVStore> Create(std::string_view type = "local",
                                          const StoreOptions& options = {});
+
+  // Opens a store of a running job from outside, to look and to read: an observer has no rank, no round
+  // waits for it, and it comes and goes as it likes.  Pulls give the newest round that is whole, Round
+  // says which one that was, Keys are those of the store with that number, in the order of create().
+  // Everything that would change the job throws kFailedPrecondition.
+  //   url     as KVStore::url has it, or empty: as FindJob; its token is that of options.token_file,
+  //           options.token or TKV_TOKEN_FILE
+  //   blocks  until the head and all servers are there, at most the server patience
+  //   throws  kInvalidArgument (no such URL, an option that is a worker's), kDeadlineExceeded,
+  //           kUnauthenticated (another token, no job of that name there), kFailedPrecondition (another
+  //           version)
+  static std::unique_ptr<KVStore> Connect(std::string_view url, const StoreOptions& options = {},
+                                          uint32_t store = 0);
 
   virtual ~KVStore() = default;
 
@@ -278,6 +292,8 @@ class TKV_API KVStore {
   virtual uint64_t Round(const KeyView& key) const = 0;
   // Whether this worker has lived before in this job.
   virtual bool rejoined() const { return false; }
+  // Where others find the job, for Connect; empty where nobody else can.
+  virtual std::string url() const { return {}; }
 
   virtual size_t size() const = 0;
   virtual bool Contains(const KeyView& key) const = 0;
@@ -285,6 +301,11 @@ class TKV_API KVStore {
   virtual KeyInfo Describe(const KeyView& key, std::string_view verb = "describe") const = 0;
   virtual std::vector<Key> Keys() const = 0;  // in the order of Init
 
+  // What the job is and does, as the head and the servers say now.  A server that does not answer has an
+  // error there.
+  //   blocks  for each server at most the server patience
+  //   throws  kFailedPrecondition  the store is closed, or is one of one process
+  virtual JobStatus Status() const;
   // What it has done and what it waits for, by now.
   //   throws  kFailedPrecondition  the store is closed
   virtual StoreStats Stats() const = 0;

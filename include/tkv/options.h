@@ -48,13 +48,18 @@ struct StoreOptions : NetworkOptions {
   std::chrono::milliseconds patience{600'000};  // longest wait for another thread or worker
 
   // ---- of a distributed store
+  // The job, where no launcher says which: "tkv://HOST:PORT/JOB", as KVStore::url has it.
+  std::string url;
+  // Its secret, in a file that only this user can read, or as it is; neither: TKV_TOKEN_FILE's.
+  std::string token_file;
+  std::string token;
   std::string bootstrap;  // "self": a job of one worker, with its servers in this process
   // Servers of that job, or of one whose workers host them; 0: one, or one in each worker.
   int servers = 0;
   // Another way for processes to find each other: `num_workers` of them, each with its own rank.
   // They host the servers, and rank 0 the head, so that no other process is needed.
   std::shared_ptr<Rendezvous> rendezvous;
-  int rank = -1;
+  int rank = -1;  // with `url`: -1: any that is free
   int num_workers = 0;
   std::chrono::milliseconds server_patience{30'000};  // longest wait for a server or the head
   int staleness = 0;  // rounds that a worker may be ahead of the slowest one

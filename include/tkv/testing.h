@@ -31,6 +31,8 @@ class TKV_API Cluster final {
   //   blocks  until it has joined
   //   throws  kInvalidArgument (a rank that is not there), kDeadlineExceeded
   std::unique_ptr<KVStore> Join(int rank);
+  // A store of an observer, as KVStore::Connect makes one.
+  std::unique_ptr<KVStore> Observe(uint32_t store = 0);
   int workers() const;
   // Ends a server, as if its process had died.
   void KillServer(int index);

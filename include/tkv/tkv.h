@@ -280,6 +280,13 @@ typedef struct tkv_store_options {
 /* type: "local", "device", "dist_sync", "dist_async" and the others of docs/api.md, in any case. */
 TKV_API tkv_code tkv_store_create(const char* type, const tkv_store_options* options,
                                   tkv_store** store, tkv_error** error);
+/* A store of a running job, to look and to read: see KVStore::Connect.
+ *   url     "tkv://HOST:PORT/JOB"; null: the job of TKV_HEAD, or the only one of this machine.  Its secret is that of
+ *           the option token_file, or of TKV_TOKEN_FILE
+ *   number  of the store of the job, in the order in which workers have made theirs */
+TKV_API tkv_code tkv_store_connect(const char* url, uint32_t number,
+                                   const tkv_store_options* options, tkv_store** store,
+                                   tkv_error** error);
 TKV_API tkv_store* tkv_store_retain(tkv_store* store);
 /* The last release closes the store, and what goes wrong then is said to its log alone. */
 TKV_API void tkv_store_release(tkv_store* store);
@@ -491,6 +498,10 @@ TKV_API size_t tkv_keys_size(const tkv_keys* keys);
 TKV_API void tkv_keys_release(tkv_keys* keys);
 /* As JSON: the fields of docs/api.md, kv.stats(). */
 TKV_API tkv_code tkv_store_stats(tkv_store* store, tkv_text** json, tkv_error** error);
+/* The same of kv.status(), for stores of several processes. */
+TKV_API tkv_code tkv_store_status(tkv_store* store, tkv_text** json, tkv_error** error);
+/* Where others find the job; empty where nobody else can. */
+TKV_API tkv_code tkv_store_url(tkv_store* store, tkv_text** url, tkv_error** error);
 
 /* ---- traces: what the process did when, as JSON that chrome://tracing and Perfetto show */
 

@@ -4,11 +4,59 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
+#include "base/format.h"
 #include "bindings.h"
 #include "gil.h"
 
 namespace tkv::python {
+namespace {
+
+// A head or a server on a thread of this process, until it is dropped or stopped.
+struct PyService {
+  std::unique_ptr<Service> core;
+  std::string url;
+
+  Service& Get(const char* verb) const {
+    if (core != nullptr) return *core;
+    throw Fail(Code::kFailedPrecondition, "{}: this service has been stopped", verb);
+  }
+};
+
+Job::Role RoleOf(const std::string& name) {
+  for (const Job::Role role : {Job::Role::kWorker, Job::Role::kServer, Job::Role::kHead}) {
+    if (name == Name(role)) return role;
+  }
+  throw Fail(Code::kInvalidArgument, "role '{}'; there are worker, server and head", name);
+}
+
+// Of a head `url` is empty: it says where it is itself.
+void StartService(PyService* self, const std::string& role, const std::string& name,
+                  const std::string& url, const std::string& token, int rank, int workers,
+                  int servers, const nb::dict& given) {
+  const StoreOptions options = ParseOptions(given, "dist_sync");
+  Job job = url.empty() ? Job() : JobOfUrl(url);
+  static_cast<NetworkOptions&>(job) = options;
+  job.role = RoleOf(role);
+  job.id = name;
+  job.token = token;
+  job.rank = rank;
+  job.workers = workers;
+  job.servers = servers;
+  if (!options.on_death.empty()) job.on_death = options.on_death;
+  if (job.role == Job::Role::kHead) job.head = NewHeadAddress(job);
+  PyService made;
+  {
+    const Unlocked unlocked;
+    made.core = Service::Start(job, options.log, options.server_patience);
+  }
+  if (job.role == Job::Role::kHead) job.head = made.core->address();
+  made.url = UrlOf(job);
+  new (self) PyService(std::move(made));
+}
+
+}  // namespace
 
 void BindJob(nb::module_& m) {
   m.def(
@@ -19,6 +67,48 @@ void BindJob(nb::module_& m) {
       },
       "Returns what this process is in its job, 'worker', 'server' or 'head'; None without a "
       "launcher.");
+  m.def("new_token", &NewToken, "Returns a fresh secret for a job.");
+  m.def("job_signs", &JobSigns,
+        "Returns what in the environment says which job this process belongs to, first what "
+        "decides.");
+  nb::class_<PyService>(m, "Service", "A head or a server on a thread of this process.")
+      .def("__init__", &StartService, nb::arg("role"), nb::arg("name"), nb::arg("url"),
+           nb::arg("token"), nb::arg("rank"), nb::arg("workers"), nb::arg("servers"),
+           nb::arg("options"),
+           nb::sig("def __init__(self, role: str, name: str, url: str, token: str, rank: int, "
+                   "workers: int, "
+                   "servers: int, options: dict[str, object]) -> None"))
+      .def_prop_ro("url", [](const PyService& self) { return self.url; })
+      .def(
+          "wait",
+          [](const PyService& self, double seconds) {
+            Service& core = self.Get("wait");
+            const auto longest = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+            const Unlocked unlocked;
+            return core.Wait(longest);
+          },
+          nb::arg("seconds"), "Returns whether it is of no more use: every worker has left.")
+      .def(
+          "exited",
+          [](const PyService& self, const std::string& role, int index) {
+            Service& core = self.Get("exited");
+            const Unlocked unlocked;
+            core.Exited(RoleOf(role), index);
+          },
+          nb::arg("role"), nb::arg("index"), "Tells a head that a process has ended.")
+      .def(
+          "gone",
+          [](const PyService& self, const std::string& role, int index, bool has_failed) {
+            Service& core = self.Get("gone");
+            const Unlocked unlocked;
+            core.Gone(RoleOf(role), index, has_failed);
+          },
+          nb::arg("role"), nb::arg("index"), nb::arg("has_failed"),
+          "Tells a head that no later process takes the place of one that has ended.")
+      .def("stop", [](PyService& self) {
+        const Unlocked unlocked;
+        self.core.reset();
+      });
   m.def("is_in_group", &IsInGroup, "Returns whether an MPI launcher has started this process.");
   m.def(
       "serve",

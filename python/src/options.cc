@@ -4,6 +4,8 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <array>
 #include <vector>
 
 #include "base/duration.h"
@@ -76,7 +78,14 @@ const OptionInfo* Find(const std::string& name) {
   return nullptr;
 }
 
+constexpr std::array<std::string_view, 5> kPlaces = {"rank", "num_workers", "url", "token_file",
+                                                     "token"};
+
 std::string PlaceText(const std::string& name, nb::handle value) {
+  if (name != "rank" && name != "num_workers") {
+    if (PyUnicode_Check(value.ptr()) == 0) throw WrongType(name, value, "a str");
+    return nb::cast<std::string>(value);
+  }
   int64_t number = 0;
   if (PyBool_Check(value.ptr()) || !nb::try_cast(value, number)) {
     throw WrongType(name, value, "an int");
@@ -85,7 +94,7 @@ std::string PlaceText(const std::string& name, nb::handle value) {
 }
 
 nb::builtin_exception NoSuchOption(const std::string& name) {
-  std::vector<std::string> names = {"bootstrap", "rank", "num_workers"};
+  std::vector<std::string> names = {"bootstrap", "rank", "num_workers", "url", "token_file"};
   for (const OptionInfo& option : OptionTable()) {
     names.emplace_back(option.name);
     names.push_back(NameInSeconds(option));
@@ -131,7 +140,7 @@ StoreOptions ParseOptions(const nb::dict& given, const std::string& type) {
   for (auto [key, value] : own) {
     const std::string name = nb::cast<std::string>(key);
     const OptionInfo* const option = Find(name);
-    const bool is_place = name == "rank" || name == "num_workers";
+    const bool is_place = std::ranges::find(kPlaces, name) != kPlaces.end();
     if (option == nullptr && !is_place && name != "bootstrap") throw NoSuchOption(name);
     if (value.is_none()) continue;
     if (is_place) {

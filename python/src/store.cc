@@ -335,6 +335,19 @@ void BindStore(nb::module_& m) {
             Construct(self, [&] { return cluster.Join(rank); });
           },
           nb::arg("cluster"), nb::arg("rank"))
+      .def(
+          "__init__",
+          [](Store* self, const std::string& url, const nb::dict& options, uint32_t number) {
+            const StoreOptions parsed = ParseOptions(options, "dist_sync");
+            Construct(self, [&] { return KVStore::Connect(url, parsed, number); });
+          },
+          nb::arg("url"), nb::arg("options"), nb::arg("store"))
+      .def(
+          "__init__",
+          [](Store* self, testing::Cluster& cluster) {
+            Construct(self, [&] { return cluster.Observe(); });
+          },
+          nb::arg("cluster"))
       .def("_init", &Init, nb::arg("key").none(), nb::arg("value").none(), nb::arg("mode"))
       .def("_push", &Push, nb::arg("key").none(), nb::arg("value").none(), nb::arg("priority"))
       .def("_push_async", &PushAsync, nb::arg("key").none(), nb::arg("value").none(),
@@ -483,6 +496,12 @@ void BindStore(nb::module_& m) {
              for (const Key& key : keys) list.append(ToPython(key.view()));
              return list;
            })
+      .def("_status",
+           [](Store& self) {
+             const Unlocked unlocked;
+             return self.core->Status().ToJson();
+           })
+      .def_prop_ro("_url", [](Store& self) { return self.core->url(); })
       .def("_stats", &Stats, nb::sig("def _stats(self) -> dict[str, object]"))
       .def("_size",
            [](Store& self) {

@@ -35,8 +35,10 @@ def from_torchrun(rank: int | None, num_workers: int | None) -> dict[str, Any]:
         wait_for_workers=False,
         multi_tenant=True,
     )
-    # What an earlier start of the same job has left there is not ours.
-    prefix = f"tensorkv/{os.environ['TORCHELASTIC_RUN_ID']}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    # What an earlier start of the same job has left there is not ours. A start with more or fewer workers counts as no
+    # restart, and one with as many after another one looks like it: there the core sees that the head is gone.
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    prefix = f"tensorkv/{os.environ['TORCHELASTIC_RUN_ID']}/{restarts}/{num_workers}"
     return {"bootstrap": PrefixStore(prefix, store), "rank": rank, "num_workers": num_workers}
 
 

@@ -288,6 +288,11 @@ class Store:
 
     def _keys(self) -> list[int | str]: ...
 
+    def _status(self) -> str: ...
+
+    @property
+    def _url(self) -> str: ...
+
     def _stats(self) -> dict[str, Any]: ...
 
     def _size(self) -> int: ...
@@ -342,6 +347,35 @@ def role() -> str | None:
     """
     Returns what this process is in its job, 'worker', 'server' or 'head'; None without a launcher.
     """
+
+def new_token() -> str:
+    """Returns a fresh secret for a job."""
+
+def job_signs() -> list[str]:
+    """
+    Returns what in the environment says which job this process belongs to, first what decides.
+    """
+
+class Service:
+    """A head or a server on a thread of this process."""
+
+    def __init__(self, role: str, name: str, url: str, token: str, rank: int, workers: int, servers: int, options: dict[str, object]) -> None: ...
+
+    @property
+    def url(self) -> str: ...
+
+    def wait(self, seconds: float) -> bool:
+        """Returns whether it is of no more use: every worker has left."""
+
+    def exited(self, role: str, index: int) -> None:
+        """Tells a head that a process has ended."""
+
+    def gone(self, role: str, index: int, has_failed: bool) -> None:
+        """
+        Tells a head that no later process takes the place of one that has ended.
+        """
+
+    def stop(self) -> None: ...
 
 def is_in_group() -> bool:
     """Returns whether an MPI launcher has started this process."""

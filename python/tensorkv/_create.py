@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, cast, overload
 
 from . import _bootstrap, _core, ticket
@@ -89,6 +90,8 @@ def create(
     patience: float | None = None,
     server_patience_ms: int | None = None,
     server_patience: float | None = None,
+    url: str | None = None,
+    token_file: str | PathLike[str] | None = None,
     bootstrap: Bootstrap | None = None,
     rank: int | None = None,
     num_workers: int | None = None,
@@ -127,12 +130,15 @@ def create(
         server_patience_ms: longest wait for a server or the head, in milliseconds; default ``TKV_SERVER_PATIENCE_MS``, else
             30 seconds.
         server_patience: the same in seconds.
+        url: the job that this process is a worker of, ``'tkv://HOST:PORT/JOB'`` as `KVStore.url` says it. Without it the
+            environment says which. To look at a job from outside is `connect`.
+        token_file: the secret of that job, a file that only this user can read; default ``TKV_TOKEN_FILE``.
         bootstrap: how the processes of a distributed store find each other. Without it the environment says so: that of
             ``tkv launch``, ``mpirun``, ``torchrun`` or MXNet's launcher (``DMLC_*``). ``'self'`` makes a job of this worker alone,
             with servers in this process. An object with ``set(key, value)``, ``get(key)`` and ``wait([key], timeout)`` that
             the processes share, such as a ``torch.distributed.TCPStore``, makes a job of `num_workers` processes that host
             the servers too; each names its own `rank`. `tensorkv.testing.cluster` makes one among threads.
-        rank: of this worker, where `bootstrap` is such an object.
+        rank: of this worker, where `bootstrap` is such an object, or with `url`; default any that is free.
         num_workers: of the job, where `bootstrap` is such an object.
         servers: number of servers where workers host them; default one in each worker, and one with ``'self'``.
         staleness: rounds that a worker may be ahead of the slowest one; default 0, at which a pull gives exactly the round
@@ -192,10 +198,17 @@ def create(
                 f"create {name!r}: a registered store takes no options, here {', '.join(options)}"
             )
         return cast("KVStore", made())
-    if _core.is_distributed(name) and bootstrap is None:
+    if token_file is not None:
+        options["token_file"] = os.fspath(token_file)
+    if _core.is_distributed(name) and bootstrap is None and url is None:
         role = _core.role()
         if role in ("server", "head"):
             return cast("KVStore", _ServerStore(name, role))  # its verbs raise, and say why
+        if role == "observer":
+            raise FailedPreconditionError(
+                f"create {name!r}: this process is an observer of its job; tensorkv.kv.connect() opens a store to look and"
+                " to read"
+            )
         if role == "worker" and rows_dir is not None:
             raise InvalidArgumentError(
                 f"create {name!r}: rows_dir={rows_dir!r} is for the servers of the job: tkv launch --rows-dir or TKV_ROWS_DIR"
@@ -203,6 +216,67 @@ def create(
         if role is None:
             options.update(_bootstrap.from_torchrun(rank, num_workers))
     return KVStore(name, **options)
+
+
+def connect(
+    url: str | None = None,
+    *,
+    token_file: str | PathLike[str] | None = None,
+    store: int = 0,
+    patience: float | None = None,
+    server_patience: float | None = None,
+    transport: Transport | None = None,
+    insecure_network: bool | None = None,
+    check_values: bool | None = None,
+    silence: float | None = None,
+    threads: int | None = None,
+    log: LogLevel | None = None,
+) -> KVStore:
+    """Open a store of a running job from outside, to look and to read.
+
+    An observer has no rank, no round waits for it, and it comes and goes as it likes. `KVStore.keys`, `KVStore.describe` and
+    ``in`` find what there is now, `KVStore.pull` and `KVStore.pull_rows` give the newest round that is whole, `KVStore.round` says which
+    one that was, and `KVStore.status` says how the job is. A key that has been deleted and made anew is an error once, and
+    is found again by the next call. Everything that would change the job raises FailedPreconditionError.
+
+    Args:
+        url: ``'tkv://HOST:PORT/JOB'``, as `KVStore.url` says it; default the job of ``TKV_HEAD``, else the only one whose head
+            listens at a Unix socket of this machine, as that of ``tkv launch`` does.
+        token_file: the secret of the job, a file that only this user can read; default ``TKV_TOKEN_FILE``.
+        store: which store of the job, in the order in which its workers have made theirs.
+        patience: seconds that a pull waits for servers to have one round of all chunks, at most; as in `create`.
+        server_patience, transport, insecure_network, check_values, silence, threads, log: as in `create`.
+
+    Raises:
+        InvalidArgumentError: no such URL; several jobs run on this machine, and none is named.
+        KeyNotFoundError: no job runs on this machine, and none is named.
+        DeadlineExceededError: the head or a server is not there.
+        UnauthenticatedError: another token; no job of that name there.
+
+    Example:
+        >>> from tensorkv.testing import cluster
+        >>> with cluster(workers=1) as job:
+        ...     kv = job.store(0)
+        ...     kv.init('w', mx.nd.ones((2,)))
+        ...     with job.observer() as eye:  # in another process: mx.kv.connect(kv.url)
+        ...         eye.keys(), eye.pull('w').asnumpy()
+        (['w'], array([1., 1.], dtype=float32))
+    """
+    options = {
+        key: value for key, value in locals().items() if key not in ("url", "store", "token_file") and value is not None
+    }
+    from . import _life
+    from .kvstore import KVStore
+
+    if url is not None and not isinstance(url, str):
+        raise InvalidArgumentError(f"connect: url {url!r}, a str such as 'tkv://HOST:PORT/JOB' is needed")
+    if isinstance(store, bool) or not isinstance(store, int) or not 0 <= store < 2**32:
+        raise InvalidArgumentError(f"connect: store={store!r}, the number of a store is needed")
+    if token_file is not None:
+        options["token_file"] = os.fspath(token_file)
+    if log is not None:
+        _life.set_level(log)
+    return KVStore._observer(url or "", options, store)
 
 
 async def create_async(name: str = "local", **options: Unpack[StoreOptions]) -> KVStore:

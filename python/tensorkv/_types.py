@@ -136,6 +136,8 @@ class ClusterOptions(TypedDict, total=False):
 class StoreOptions(ClusterOptions, total=False):
     """The options of `create`."""
 
+    url: str | None
+    token_file: str | PathLike[str] | None
     bootstrap: Bootstrap | None
     rank: int | None
     num_workers: int | None

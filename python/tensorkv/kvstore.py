@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, cast, overload
 
 from . import _compression, _core, _life, ticket
-from ._create import create, create_async
+from ._create import connect, create, create_async
 from ._functions import Called, Read, UpdaterSteps, check_arguments, state
 from ._row_verbs import is_rows, shape_and_dtype
 from ._store_base import C, KVStoreBase, TestStore
@@ -32,7 +33,16 @@ if TYPE_CHECKING:
     from .optimizer import Optimizer, Program, Updater
     from .ticket import Ticket
 
-__all__ = ["KVStore", "KVStoreBase", "KVStoreServer", "TestStore", "create", "create_async", "kvstore_server"]
+__all__ = [
+    "KVStore",
+    "KVStoreBase",
+    "KVStoreServer",
+    "TestStore",
+    "connect",
+    "create",
+    "create_async",
+    "kvstore_server",
+]
 
 
 def __dir__() -> list[str]:
@@ -116,8 +126,17 @@ class KVStore(KVStoreVerbs):
     @classmethod
     def _of_cluster(cls, cluster: _core.Cluster, rank: int) -> Self:
         """Return the store of a worker of a `_core.Cluster`."""
+        return cls._made(cluster, rank)
+
+    @classmethod
+    def _observer(cls, *place: Any) -> Self:
+        """Return the store of an observer: of a `_core.Cluster`, or of a URL, options and the number of a store."""
+        return cls._made(*place)
+
+    @classmethod
+    def _made(cls, *arguments: Any) -> Self:
         store = cls.__new__(cls)
-        _core.Store.__init__(store, cluster, rank)
+        _core.Store.__init__(store, *arguments)
         store._begin()
         return store
 
@@ -261,6 +280,57 @@ class KVStore(KVStoreVerbs):
         """
         return self._stats()
 
+    def status(self) -> dict[str, Any]:
+        """Return what the job is and does, as its head and its servers say now, as a new dict; of `connect`, and of workers.
+
+        url, job, on_death: where it is found, its name, and what a round does without a worker that has died.
+        epoch: a number that grows with each change of the membership.
+        head_is_open: whether this process reaches the head now.
+        wrong: what an operator is to know first: the head is out of reach, a server does not live or does not
+            answer, a worker is awaited or dead. Empty: all is well.
+        workers: for each rank its ``state`` (awaited, alive, dead, left, lost), the number of its ``life``, and what that
+            life has pushed to the servers: ``pushes`` (of chunks) and ``pushed_bytes``.
+        servers: for each ``state``, ``life``, ``address``, ``error`` (why it has not answered; empty: it has), ``chunks``,
+            ``value_bytes``, and ``other_bytes`` (optimizers' states, sums of open rounds, kept versions).
+        observers: how many processes look at the job.
+        keys: for each ``store`` (a number, in the order of `create`), ``key``, ``shape`` (by rows of one row), ``dtype``,
+            ``by_rows``, ``row_count``, ``async``, ``chunks``, ``bytes``, ``round`` (that all chunks have reached), ``newest``
+            (that some have), ``waiting`` (pulls that wait).
+        rounds: that some workers have pushed and others have not, the one that has been open longest first: ``store``,
+            ``key`` (as errors show it), ``round``, ``seconds``, ``waits_for`` (ranks, at most 16), ``waits_for_count``.
+        slowest: the rank that most of them wait for, or None; with ``slowest_rounds`` and ``slowest_seconds``.
+
+        Raises:
+            FailedPreconditionError: a store of one process.
+
+        Example:
+            >>> with mx.testing.cluster(workers=2) as job:
+            ...     with job.observer() as eye:
+            ...         status = eye.status()
+            >>> len(status['workers']), status['rounds'], status['slowest']
+            (2, [], None)
+        """
+        return cast("dict[str, Any]", json.loads(self._status()))
+
+    @property
+    def url(self) -> str:
+        """Where others find the job, for `connect` and for ``tkv status``; empty where nobody else can."""
+        return self._url
+
+    def describe(self, key: Key) -> tuple[tuple[int, ...], str]:
+        """Return shape and dtype of a key; of a table, those of one row.
+
+        Raises:
+            KeyNotFoundError: no such key.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init('w', mx.nd.ones((2, 3)))
+            >>> kv.describe('w')
+            ((2, 3), 'float32')
+        """
+        return self._describe("describe", key)
+
     def __len__(self) -> int:
         """Return the number of keys."""
         return self._size()
@@ -283,7 +353,7 @@ class KVStore(KVStoreVerbs):
 
     @property
     def rank(self) -> int:
-        """Number of this worker, from 0."""
+        """Number of this worker, from 0; -1 of an observer, which is none."""
         return self._rank
 
     @property
@@ -739,7 +809,7 @@ class KVStore(KVStoreVerbs):
             raise SnapshotNotFoundError(str(missing)) from None
 
     def keys(self) -> list[int | str]:
-        """Return the keys in the order of their init."""
+        """Return the keys in the order of their init; of an observer those that are there now, numbers first, sorted."""
         return self._keys()
 
     def __iter__(self) -> Iterator[int | str]:

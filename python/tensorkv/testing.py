@@ -63,6 +63,10 @@ class Cluster:
             self._stores[rank] = KVStore._of_cluster(self._core, rank)
             return self._stores[rank]
 
+    def observer(self) -> KVStore:
+        """Return a store that looks at the job from outside, as `tensorkv.kv.connect` gives one."""
+        return KVStore._observer(self._core)
+
     def kill_server(self, index: int) -> None:
         """End a server, as if its process had died."""
         self._core.kill_server(index)

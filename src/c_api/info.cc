@@ -108,3 +108,9 @@ tkv_code tkv_store_stats(tkv_store* store, tkv_text** json, tkv_error** error) {
     return fields.Text();
   });
 }
+tkv_code tkv_store_status(tkv_store* store, tkv_text** json, tkv_error** error) {
+  return Give(json, error, "status", [&] { return StoreOf(store, "status").Status().ToJson(); });
+}
+tkv_code tkv_store_url(tkv_store* store, tkv_text** url, tkv_error** error) {
+  return Give(url, error, "url", [&] { return StoreOf(store, "url").url(); });
+}

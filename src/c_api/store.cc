@@ -95,6 +95,17 @@ tkv_code tkv_store_create(const char* type, const tkv_store_options* options, tk
     given.Keep();
   });
 }
+tkv_code tkv_store_connect(const char* url, uint32_t number, const tkv_store_options* options,
+                           tkv_store** store, tkv_error** error) {
+  return Try(error, [&] {
+    const char* const verb = "connect";
+    CheckNotNull(store, verb, "the place for the result");
+    const std::string_view given_url = url == nullptr ? "" : Text(url, verb, "the URL");
+    Options given(options, "dist_sync", verb);
+    *store = new tkv_store(KVStore::Connect(given_url, given.core(), number));
+    given.Keep();
+  });
+}
 tkv_store* tkv_store_retain(tkv_store* store) { return Retain(store); }
 void tkv_store_release(tkv_store* store) { Release(store); }
 tkv_code tkv_store_close(tkv_store* store, int32_t has_failed, tkv_error** error) {

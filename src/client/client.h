@@ -18,6 +18,7 @@
 #include "client/server_link.h"
 #include "codec/codec.h"
 #include "trace/span.h"
+#include "wire/listed.h"
 
 namespace tkv {
 
@@ -51,6 +52,17 @@ struct Traced {
   Time answered = 0;
 };
 
+// Keys of a server.
+struct Listing {
+  struct Request {
+    uint32_t server = 0;
+    KeyId after;  // the last key that is known already; {}: none
+  };
+  Listed listed;
+  KeyId last;  // of those here
+  bool has_more = false;
+};
+
 // What a user of the client asks for.
 struct Operation {
   enum class Kind : uint8_t {
@@ -72,6 +84,7 @@ struct Operation {
     kFindBase,  // of the key's rounds, as RoundOf counts them, after a kRestore of another rank
     kRestore,   // puts `states` back, with `value` in parts; between two barriers
     kTrace,     // `trace`, of one server; the outcome has `traced`
+    kList,      // `list`, of one server; the outcome has `listing`
   };
   Kind kind{};
   std::string verb;                     // that begins the message of an error
@@ -104,7 +117,9 @@ struct Operation {
   enum class Restoring : uint8_t { kAll, kMore, kOnlyRows };
   Restoring restoring = Restoring::kAll;
   Traced::Request trace;
-  Time patience = 0;  // 0: the client's
+  Listing::Request list;
+  bool may_wait = true;  // kOpen: for a key that is not there yet
+  Time patience = 0;     // 0: the client's
 
   bool IsPush() const { return kind == Kind::kPush || kind == Kind::kPushPull; }
 };
@@ -122,6 +137,7 @@ struct Outcome {
   std::shared_ptr<const KeyMeta> meta;                    // kInit, kOpen, kCut
   std::shared_ptr<const std::vector<ChunkState>> states;  // kCut: of each chunk
   std::shared_ptr<const Traced> traced;                   // kTrace
+  std::shared_ptr<const Listing> listing;                 // kList
   std::optional<TableStats> table;                        // kStats
 };
 
@@ -182,6 +198,8 @@ class Client final : private ChunkPlaces {
   uint64_t PushedOf(const std::string& key) const;
   uint64_t BaseOf(const std::string& key) const;                // of RoundOf
   std::optional<KeyMeta> MetaOf(const std::string& key) const;  // nothing: it does not know the key
+  // Whether it knows the key, which has not been found to be another one since.
+  bool Knows(const std::string& key) const;
   // The operation that sends CONTROLs now, or kNoOp.
   OpId control_under_way() const { return controls_.empty() ? kNoOp : controls_.front(); }
   // The round of the first push of the key that was given after this operation.
@@ -325,6 +343,11 @@ class Client final : private ChunkPlaces {
   static bool AddTo(const Message& reply, TableStats* table);
   void StartStatus(const KeyId& id, KeyState* key, Op* op);
   void StartRestore(const KeyId& id, KeyState* key, Op* op);
+
+  // listing.cc
+  ServerLink* LinkToAsk(Op* op, uint32_t server, uint64_t feature, const char* lacks);
+  void StartList(Op* op);
+  void OnListAnswer(const Outgoing& sent, const Message& reply);
 
   // tracing.cc
   void StartTrace(Op* op);

@@ -72,7 +72,7 @@ void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
   describe.op = op->id;
   describe.message.type = Type::kDescribe;
   describe.message.key = id;
-  if (creates) describe.message.flags = kNoWait;
+  if (creates || !op->what.may_wait) describe.message.flags = kNoWait;
   op->unpulled = 1;
   Queue(ServerOf(epoch_.placement, id, 0), std::move(describe));
 }
@@ -105,8 +105,8 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
   KeyState& key = found->second;
   const bool is_describe = sent.message.type == Type::kDescribe;
   Drop(is_describe ? &op->unpulled : &op->unaccepted);
-  if (reply.type == Type::kError && is_describe && (sent.message.flags & kNoWait) != 0 &&
-      ErrorOf(reply).code() == Code::kNotFound) {
+  if (reply.type == Type::kError && is_describe && op->what.kind == Kind::kInit &&
+      (sent.message.flags & kNoWait) != 0 && ErrorOf(reply).code() == Code::kNotFound) {
     op->creating = Creating::kRest;  // an earlier life has not finished the key: create it again
     MakePlaces(found->first, &key);
     return QueueInits(found->first, &key, op);

@@ -246,6 +246,8 @@ void Client::OnAnswer(const Outgoing& sent, uint32_t server, const Message& repl
                                                 : OnPullAnswer(sent, reply);
     case Type::kTrace:
       return OnTraceAnswer(sent, reply);
+    case Type::kList:
+      return OnListAnswer(sent, reply);
     case Type::kInit:
     case Type::kDescribe:
       return OnInitAnswer(sent, reply);

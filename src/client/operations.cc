@@ -14,6 +14,12 @@ bool IsPush(Kind kind) {
   return kind == Kind::kPush || kind == Kind::kPushPull || kind == Kind::kBarrier;
 }
 
+// What an observer may do.
+bool IsReading(Kind kind) {
+  return kind == Kind::kOpen || kind == Kind::kPull || kind == Kind::kFindBase ||
+         kind == Kind::kStats || kind == Kind::kList;
+}
+
 Bytes CopyOf(const Bytes& bytes) {
   const auto copy = std::make_shared<std::vector<std::byte>>(bytes.data, bytes.data + bytes.size);
   return {copy->data(), bytes.size, copy};
@@ -46,7 +52,7 @@ OpId Client::Start(Operation operation, Time now) {
     Fail(&op, closed_ ? *closed_ : Error(Code::kFailedPrecondition, "this worker has left"));
     return id;
   }
-  if (role_ == Role::kObserver && op.what.kind != Kind::kOpen && op.what.kind != Kind::kPull) {
+  if (role_ == Role::kObserver && !IsReading(op.what.kind)) {
     Fail(&op, Error(Code::kFailedPrecondition, "an observer only reads"));
     return id;
   }
@@ -63,6 +69,8 @@ OpId Client::Start(Operation operation, Time now) {
     StartRelease(&op);
   } else if (op.what.kind == Kind::kTrace) {
     StartTrace(&op);
+  } else if (op.what.kind == Kind::kList) {
+    StartList(&op);
   } else {
     if (IsPush(op.what.kind) && op.what.kind != Kind::kBarrier) pushes_.push_back(id);
     KeyState& key = keys_[op.key];

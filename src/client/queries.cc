@@ -30,6 +30,11 @@ std::optional<KeyMeta> Client::MetaOf(const std::string& name) const {
   return key->second.meta;
 }
 
+bool Client::Knows(const std::string& name) const {
+  const auto key = keys_.find(IdOf(name));
+  return key != keys_.end() && key->second.is_ready && !key->second.is_stale;
+}
+
 bool Client::IsSender() const {
   const Rank sender = Sender().first;
   return sender != kNoRank && sender == welcome_.rank;

@@ -10,16 +10,7 @@ namespace tkv {
 void Client::StartTrace(Op* op) {
   op->has_left = true;
   const Traced::Request& request = op->what.trace;
-  if (request.server >= links_.size()) {
-    return Fail(op, Error(Code::kInvalidArgument, Format("there is no server {}", request.server)));
-  }
-  const ServerLink& link = links_[request.server];
-  if (const auto& dead = link.dead()) return Fail(op, *dead);
-  if (link.incarnation() != 0 && (link.features() & kTraceFeature) == 0) {
-    return Fail(op, Error(Code::kUnimplemented,
-                          Format("server {} cannot be traced; upgrade tensorkv where it runs",
-                                 request.server)));
-  }
+  if (LinkToAsk(op, request.server, kTraceFeature, "cannot be traced") == nullptr) return;
   Outgoing trace;
   trace.op = op->id;
   trace.message.type = Type::kTrace;

@@ -124,7 +124,8 @@ void Head::Admit(LinkId link, const Hello& hello, Time now, Effects* effects) {
     if (free == members.end()) {
       return effects->Close(
           link, Code::kFailedPrecondition,
-          Format("HELLO: all {} {}s have joined", members.size(), Name(hello.role)));
+          Format("HELLO: all {} {}s have joined{}", members.size(), Name(hello.role),
+                 hello.role == Role::kWorker ? "; connect looks at a job from outside" : ""));
     }
     index = static_cast<Rank>(free - members.begin());
   }

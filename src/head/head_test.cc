@@ -175,7 +175,7 @@ TEST_F(HeadTest, AnyFreeRankIsGivenOnceAndAFullJobSaysSo) {
   EXPECT_EQ(Join(Role::kWorker, kNoRank).rank, 0);
   EXPECT_EQ(Join(Role::kWorker, kNoRank).rank, 1);
   Join(Role::kWorker, kNoRank);
-  EXPECT_EQ(refused_, "HELLO: all 2 workers have joined");
+  EXPECT_EQ(refused_, "HELLO: all 2 workers have joined; connect looks at a job from outside");
   Join(Role::kWorker, 7);
   EXPECT_EQ(refused_, "HELLO: worker 7, the job has 2");
 }

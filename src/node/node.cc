@@ -228,6 +228,7 @@ void ServerNode::OnClientMessage(LinkId link, Message&& message, Time now) {
   if (message.type == Type::kTrace && session) return OnTrace(link, *session, message, now);
   const size_t sent_before = effects_.sends.size();
   if (trace_.is_on() && session) trace_.Received(link, *session, message, now);
+  shard_.SetNow(now);
   shard_.Received(link, std::move(message), &effects_);
   TellTrace(sent_before);
 }

@@ -80,15 +80,30 @@ void Cluster::KillServer(size_t index) {
   servers_[index].reset();
 }
 
-std::shared_ptr<Worker> WorkerOf(const std::shared_ptr<Cluster>& cluster, Rank rank,
+namespace {
+
+std::shared_ptr<Worker> MemberOf(const std::shared_ptr<Cluster>& cluster, Role role, Rank rank,
                                  const std::string& type, const StoreOptions& options) {
   WorkerOptions worker;
   worker.job = Cluster::kJob;
+  worker.role = role;
   worker.rank = rank;
   worker.endpoint = cluster->network()->Listen(Format("worker.{}", LifeNumber()));
   worker.address_of = Cluster::AddressOf;
   worker.host = cluster;
   return std::make_shared<Worker>(type, options, std::move(worker));
+}
+
+}  // namespace
+
+std::shared_ptr<Worker> WorkerOf(const std::shared_ptr<Cluster>& cluster, Rank rank,
+                                 const std::string& type, const StoreOptions& options) {
+  return MemberOf(cluster, Role::kWorker, rank, type, options);
+}
+
+std::shared_ptr<Worker> ObserverOf(const std::shared_ptr<Cluster>& cluster,
+                                   const StoreOptions& options) {
+  return MemberOf(cluster, Role::kObserver, kNoRank, "observer", options);
 }
 
 }  // namespace tkv

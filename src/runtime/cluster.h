@@ -46,6 +46,11 @@ class Cluster final {
 std::shared_ptr<class Worker> WorkerOf(const std::shared_ptr<Cluster>& cluster, Rank rank,
                                        const std::string& type, const StoreOptions& options);
 
+// An observer of the cluster, which it keeps alive.
+//   blocks, throws  as Worker
+std::shared_ptr<class Worker> ObserverOf(const std::shared_ptr<Cluster>& cluster,
+                                         const StoreOptions& options);
+
 // Empty: fail.
 //   throws  kInvalidArgument  neither fail, continue nor wait
 Epoch::Policy PolicyFromName(const std::string& name);

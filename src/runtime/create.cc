@@ -8,6 +8,7 @@
 #include "runtime/auto_save.h"
 #include "runtime/cluster.h"
 #include "runtime/dist_store.h"
+#include "runtime/observer_store.h"
 #include "runtime/option_table.h"
 #include "runtime/process_job.h"
 #include "store/local_store.h"
@@ -20,6 +21,7 @@ namespace {
 
 // A rank and a number of workers are for a bootstrap that does not know them.
 void CheckPlace(const std::string& name, const StoreOptions& options) {
+  if (!options.url.empty() && options.num_workers == 0) return;
   if (options.rendezvous != nullptr || (options.rank < 0 && options.num_workers == 0)) return;
   if (options.bootstrap == "self" && options.rank <= 0 && options.num_workers <= 1) return;
   const bool is_started = IsLaunched() || IsInGroup();
@@ -29,6 +31,36 @@ void CheckPlace(const std::string& name, const StoreOptions& options) {
              options.bootstrap == "self" ? "the job has one worker"
              : is_started                ? "the launcher says both"
                                          : "there is none, such as a torch.distributed.TCPStore");
+}
+
+// Nobody says in two ways which job is meant.
+void CheckOneWay(const std::string& name, const StoreOptions& options) {
+  const bool has_bootstrap = !options.bootstrap.empty() || options.rendezvous != nullptr;
+  if (!options.url.empty() && has_bootstrap) {
+    throw Fail(Code::kInvalidArgument,
+               "create '{}': url='{}' and bootstrap; one of them says which job is meant", name,
+               options.url);
+  }
+  if (options.url.empty() && (!options.token.empty() || !options.token_file.empty())) {
+    throw Fail(
+        Code::kInvalidArgument,
+        "create '{}': a token is that of the job that url names; a launcher's is in the file "
+        "that TKV_TOKEN_FILE names",
+        name);
+  }
+}
+
+// Where several signs say which job this process belongs to, an operator learns which one decides.
+//   decides  its place among them; -1: none of them, but what the program has said
+void TellSigns(const StoreOptions& options, int decides) {
+  if (!options.log) return;
+  const std::vector<std::string> signs = JobSigns();
+  if (signs.size() + static_cast<size_t>(decides < 0) < 2) return;
+  std::vector<std::string> others = signs;
+  if (decides >= 0) others.erase(others.begin() + decides);
+  options.log(
+      1, Format("the job is that of {}; not that of {}",
+                decides < 0 ? Format("url='{}'", options.url) : signs[0], Join(others, " or ")));
 }
 
 // What a worker asks for and the whole job decides is so, or the worker does not take part.
@@ -46,6 +78,7 @@ void CheckAgainstJob(const std::string& name, const StoreOptions& options, const
 }
 
 std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreOptions& options) {
+  CheckOneWay(name, options);
   CheckPlace(name, options);
   const AutoSave checked(options.snapshots, options.snapshot_every, 0);  // before anybody joins
   std::shared_ptr<Worker> worker;
@@ -63,10 +96,18 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
                "create '{}': bootstrap='{}': 'self' is needed, or an object that all processes "
                "share, such as a torch.distributed.TCPStore",
                name, options.bootstrap);
-  } else if (!IsLaunched() && IsInGroup()) {
+  } else if (options.url.empty() && !IsLaunched() && IsInGroup()) {
+    TellSigns(options, 0);
     worker = WorkerInGroup(name, options);
   } else {
-    const Job job = JobFromEnvironment(options.carrier);
+    TellSigns(options, options.url.empty() ? 0 : -1);
+    const Job job = JobOf(options);
+    if (job.role == Job::Role::kObserver) {
+      throw Fail(Code::kFailedPrecondition,
+                 "create '{}': this process is an observer of its job; connect opens a store to "
+                 "look and to read",
+                 name);
+    }
     if (job.role != Job::Role::kWorker) {
       throw Fail(Code::kFailedPrecondition,
                  "create '{}': this process is a {} of the job, only workers have stores; "
@@ -116,6 +157,24 @@ bool IsLocal(std::string_view type) {
 bool IsAsync(std::string_view type) {
   const StoreType* const found = FindStoreType(type);
   return found != nullptr && found->is_async;
+}
+
+std::unique_ptr<KVStore> KVStore::Connect(std::string_view url, const StoreOptions& given,
+                                          uint32_t store) {
+  StoreOptions options = CheckedOptions(given);
+  WarnOfUnknownVariables(options);
+  options.url = url.empty() ? FindJob() : std::string(url);
+  if (options.rank >= 0 || options.num_workers > 0 || !options.bootstrap.empty() ||
+      options.rendezvous != nullptr) {
+    throw Fail(Code::kInvalidArgument, "connect: an observer has no rank and starts no job");
+  }
+  try {
+    const Job job = JobOf(options);
+    return std::make_unique<ObserverStore>(options, ObserverOf(options, job), store);
+  } catch (const Error& error) {
+    if (std::string_view(error.what()).starts_with("connect")) throw;
+    throw Fail(error.code(), "connect: {}", error.what());
+  }
 }
 
 std::unique_ptr<KVStore> KVStore::Create(std::string_view type, const StoreOptions& given) {

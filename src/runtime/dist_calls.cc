@@ -2,6 +2,7 @@
 // waits for them.
 
 #include <algorithm>
+#include <atomic>
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <functional>
 #include <new>
@@ -629,6 +630,12 @@ CallPtr DistStore::StartPulls(const std::string& verb, std::vector<Target> targe
     AddTarget(target, &operations.back(), call);
   }
   const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
+  if (worker_->is_observer()) {  // which does not know the round of its pull otherwise
+    call->on_outcome = [pulled, &ops = call->ops](const Outcome& outcome) {
+      const auto at = static_cast<size_t>(std::ranges::find(ops, outcome.op) - ops.begin());
+      std::atomic_ref(pulled[at].first->pulled).store(outcome.round);
+    };
+  }
   PrepareFinish(call, std::move(targets), options_.patience);
   worker_->Launch(call, std::move(operations));
   CountPulled(pulled);

@@ -20,6 +20,16 @@ DistStore::DistStore(std::string type, const StoreOptions& options, std::shared_
       number_(worker_->OpenStore()),
       auto_save_(options_.snapshots, options_.snapshot_every, NodeThread::Now()) {}
 
+DistStore::DistStore(const StoreOptions& options, std::shared_ptr<Worker> observer, uint32_t store)
+    : type_("observer"),
+      options_(options),
+      mode_(KeyMeta::Mode::kSync),
+      worker_(std::move(observer)),
+      number_(store),
+      auto_save_({}, {}, NodeThread::Now()) {
+  worker_->ObserveStore(store);
+}
+
 DistStore::~DistStore() {
   if (!worker_->is_of_this_process() || closed_) return;
   std::optional<Error> failure;
@@ -49,7 +59,7 @@ void DistStore::LeaveUnclosed(const std::optional<Error>& failure) noexcept {
       worker_->Launch(call, std::move(operations));
       call->Wait(left());
     };
-    if (is_last) run(Operation::Kind::kLeave);
+    if (is_last && !worker_->is_observer()) run(Operation::Kind::kLeave);
     for (const CallPtr& call : calls) call->WaitAccepted(left());
     if (!is_last) run(Operation::Kind::kClose);
   } catch (const std::exception& failed) {
@@ -75,6 +85,12 @@ std::unique_lock<std::mutex> DistStore::Lock(std::string_view verb) const {
   std::unique_lock lock(mutex_);
   if (closed_) throw Fail(Code::kFailedPrecondition, "{}: the store is closed", verb);
   return lock;
+}
+
+void DistStore::Add(const RecordPtr& record) {
+  const auto lock = Lock("in");
+  const bool is_new = keys_.insert_or_assign(record->key, record).second;
+  if (is_new) order_.push_back(record->key);
 }
 
 RecordPtr DistStore::Get(std::string_view verb, const KeyView& key) const {
@@ -207,6 +223,20 @@ void DistStore::CountEnd(const CallPtr& call) const {
   }
 }
 
+ServerListings DistStore::ListAll(const std::string& verb) const {
+  {
+    const auto lock = Lock(verb);
+  }
+  return ListServers(worker_, verb, number_, options_.server_patience, options_.interrupt);
+}
+
+JobStatus DistStore::Status() const {
+  JobStatus status = StatusOf(ListAll("status"));
+  status.url = worker_->url();
+  status.job = worker_->job();
+  return status;
+}
+
 StoreStats DistStore::Stats() const {
   StoreStats stats;
   stats.age_seconds = static_cast<double>(NodeThread::Now() - begin_) / kSecond;
@@ -313,7 +343,9 @@ void DistStore::CloseAs(const std::optional<Error>& failure) {
   }
   const bool is_last = worker_->CloseStore(number_);
   try {
-    if (is_last) {
+    if (worker_->is_observer()) {
+      // Nobody waits for one, so that nobody has to be told.
+    } else if (is_last) {
       Leave(failure);
     } else {  // what is on its way counts all the same
       for (const CallPtr& call : worker_->CallsOf(number_)) call->WaitAccepted(options_.patience);

@@ -19,6 +19,7 @@
 #include "rows/sparse_sum.h"
 #include "runtime/auto_save.h"
 #include "runtime/call.h"
+#include "runtime/job_status.h"
 #include "runtime/saving.h"
 #include "runtime/scratch.h"
 #include "runtime/worker.h"
@@ -43,7 +44,8 @@ struct KeyRecord {
   mutable uint64_t pushes = 0;
   mutable std::shared_ptr<codec::Residual> residual = {};  // once a push of it has been compressed
   mutable std::shared_ptr<const KeyMeta> meta = {};        // as rank 0 has made it
-  std::shared_ptr<const Optimizer> own = {};               // of this key alone; null: the store's
+  mutable uint64_t pulled = 0;  // of an observer: the version of its last pull; atomic
+  std::shared_ptr<const Optimizer> own = {};  // of this key alone; null: the store's
   mutable CompiledUpdates own_code = {};
 };
 
@@ -77,7 +79,7 @@ inline UpdateSpec SpecOf(const Optimizer& optimizer) {
           .lazy = optimizer.lazy()};
 }
 
-class DistStore final : public KVStore {
+class DistStore : public KVStore {
  public:
   DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker);
   ~DistStore() override;
@@ -137,6 +139,7 @@ class DistStore final : public KVStore {
   int rank() const override { return worker_->rank(); }
   int num_workers() const override { return worker_->workers(); }
   bool rejoined() const override { return worker_->rejoined(); }
+  std::string url() const override { return worker_->url(); }
   void Barrier() override;
   Ticket BarrierAsync() override;
   uint64_t Round(const KeyView& key) const override;
@@ -157,12 +160,38 @@ class DistStore final : public KVStore {
     const auto lock = Lock("keys");
     return order_;
   }
+  JobStatus Status() const override;
   StoreStats Stats() const override;
   void StartTrace() override;
   void PauseTrace() override;
   TraceInfo WriteTrace(const std::string& file) override;
   void Close() override { CloseAs({}); }
   void CloseAfterFailure() override { CloseAs(ProgramFailed()); }
+
+ protected:
+  // Of an observer: looks at the store with that number.
+  DistStore(const StoreOptions& options, std::shared_ptr<Worker> observer, uint32_t store);
+
+  std::unique_lock<std::mutex> Lock(std::string_view verb) const;
+  RecordPtr Get(std::string_view verb, const KeyView& key) const;
+  Operation Make(Operation::Kind kind, const std::string& verb, const KeyRecord* record) const;
+  // Launches one operation and waits for it.
+  Outcome AwaitOutcome(const std::string& verb, Operation operation);
+  // What servers say of all their keys.
+  ServerListings ListAll(const std::string& verb) const;
+  const std::shared_ptr<Worker>& worker() const { return worker_; }
+  uint32_t number() const { return number_; }
+  // Of keys that this store has not inited itself.
+  void Add(const RecordPtr& record);
+  bool Has(const KeyView& key) const {
+    const auto lock = Lock("in");
+    return keys_.contains(key);
+  }
+  // Null where it is not known; with the store's lock.
+  RecordPtr Peek(const KeyView& key) const {
+    const auto found = keys_.find(key);
+    return found == keys_.end() ? nullptr : found->second;
+  }
 
  private:
   struct Counts {
@@ -200,10 +229,8 @@ class DistStore final : public KVStore {
     for (const Item& item : items) keys.push_back(item.key);
     return keys;
   }
-  std::unique_lock<std::mutex> Lock(std::string_view verb) const;
   //   throws  kFailedPrecondition  the store is closed
   void CheckOpen(std::string_view verb) const { Lock(verb); }
-  RecordPtr Get(std::string_view verb, const KeyView& key) const;
   void CheckUpdate(std::string_view verb, const KeyRecord& record);
   // An operation under way may still use the array.
   //   blocks, throws  as Storage::WaitReadable and WaitWritable
@@ -294,7 +321,6 @@ class DistStore final : public KVStore {
   // dist_tables.cc
   struct CutTable;
   RecordPtr GetTable(const std::string& verb, const KeyView& key);
-  Outcome AwaitOutcome(const std::string& verb, Operation operation);
   NDArray ReadRowsPart(const CutTable& cut, uint64_t part, uint64_t first, uint64_t count);
   std::vector<int64_t> ExportedIds(const CutTable& cut, const RowsFilter& filter);
   void ReadValues(const CutTable& cut, const Rows& rows);
@@ -308,7 +334,6 @@ class DistStore final : public KVStore {
   CallPtr StartPulls(const std::string& verb, std::vector<Target> targets, bool is_async);
   CallPtr StartPushPull(const std::string& verb, std::span<const PushItem> items,
                         std::span<const PullItem> outs, bool is_async);
-  Operation Make(Operation::Kind kind, const std::string& verb, const KeyRecord* record) const;
   Operation MakePush(Operation::Kind kind, const std::string& verb, const Source& source,
                      const CallPtr& call) const;
   void AddTarget(const Target& target, Operation* operation, const CallPtr& call) const;

@@ -12,6 +12,7 @@
 #include "bootstrap/pmix/pmix.h"
 #include "runtime/process_job.h"
 #include "tkv/config.h"
+#include "tkv/job.h"
 #include "transport/address.h"
 #include "transport/factory.h"
 #include "wire/frame.h"
@@ -215,10 +216,24 @@ Finding Files() {
 
 std::string BuildVersion() { return Format("{} protocol {}", Version(), kProtocolVersion); }
 
+// Which job a store that is made in this environment belongs to.
+Finding JobFound() {
+  const std::vector<std::string> signs = JobSigns();
+  if (signs.empty()) {
+    return {Kind::kNote, "job", "nothing says which job this process belongs to", ""};
+  }
+  std::string text = signs[0];
+  if (signs.size() > 1) {
+    text += Format(" decides, and not {}", Join(std::span(signs).subspan(1), " or "));
+  }
+  return {Kind::kGood, "job", text, ""};
+}
+
 std::vector<Finding> ExamineHost() {
   return {{Kind::kGood, "version", BuildVersion(), ""},
           {Kind::kGood, "cores", Format("{} for this process", UsableCores()), ""},
           Variables(),
+          JobFound(),
           KnockAtHome("unix sockets", "unix", "TKV_TRANSPORT=tcp does without them"),
           SharedMemory(),
           KnockAtHome("loopback", "tcp:127.0.0.1:0",

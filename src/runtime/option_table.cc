@@ -267,6 +267,12 @@ int WholeNumber(const NamedText& argument) {
 bool SetPlace(StoreOptions* options, const NamedText& argument) {
   if (argument.name == "bootstrap") {
     options->bootstrap = argument.text;
+  } else if (argument.name == "url") {
+    options->url = argument.text;
+  } else if (argument.name == "token_file") {
+    options->token_file = argument.text;
+  } else if (argument.name == "token") {
+    options->token = argument.text;
   } else if (argument.name == "rank") {
     options->rank = WholeNumber(argument);
   } else if (argument.name == "num_workers") {
@@ -283,6 +289,7 @@ void CheckNoPlace(std::string_view type, const StoreOptions& options) {
   if (options.num_workers != 0) given = "num_workers";
   if (options.rank >= 0) given = "rank";
   if (!options.bootstrap.empty() || options.rendezvous != nullptr) given = "bootstrap";
+  if (!options.url.empty()) given = "url";
   if (given == nullptr) return;
   throw Fail(Code::kInvalidArgument,
              "create '{}': {} has no effect: it is an option of distributed stores", type, given);

@@ -84,7 +84,7 @@ std::string WhoIsThis() {
 }
 
 // Throws where a head cannot be at these addresses: now, not when the job's patience is over.
-void CheckHead(const std::string& addresses, const Transport* carrier) {
+void CheckHead(std::string_view named, const std::string& addresses, const Transport* carrier) {
   try {
     if (carrier != nullptr) {
       carrier->CanReach(addresses);
@@ -92,7 +92,7 @@ void CheckHead(const std::string& addresses, const Transport* carrier) {
       ParseAddresses(addresses);
     }
   } catch (const Error& error) {
-    throw Fail(error.code(), "TKV_HEAD='{}': {}", addresses, error.what());
+    throw Fail(error.code(), "{}='{}': {}", named, addresses, error.what());
   }
 }
 
@@ -104,8 +104,11 @@ Job TkvJob(const Transport* carrier) {
     job.role = Job::Role::kServer;
   } else if (name == "head") {
     job.role = Job::Role::kHead;
+  } else if (name == "observer") {
+    job.role = Job::Role::kObserver;
   } else if (name != "worker") {
-    throw Fail(Code::kInvalidArgument, "TKV_ROLE='{}'; there are worker, server and head", name);
+    throw Fail(Code::kInvalidArgument, "TKV_ROLE='{}'; there are worker, server, head and observer",
+               name);
   }
   if (const char* const id = Variable("TKV_JOB")) job.id = id;
   job.rank = ReadNumber("TKV_RANK", -1, 0, std::max(kWorkersMax, kServersHigh) - 1);
@@ -116,7 +119,7 @@ Job TkvJob(const Transport* carrier) {
   } else {
     job.head = NeedVariable("TKV_HEAD", ": the address that `tkv head` prints");
   }
-  if (!job.head.empty()) CheckHead(job.head, carrier);
+  if (!job.head.empty()) CheckHead("TKV_HEAD", job.head, carrier);
   return job;
 }
 
@@ -159,7 +162,8 @@ Job JobFromEnvironment(std::shared_ptr<const Transport> carrier) {
                "nothing says who else takes part in the job. Start it by `tkv launch -n WORKERS "
                "-s SERVERS COMMAND`, `mpirun` or `torchrun`, or set the variables of MXNet's "
                "launcher (DMLC_ROLE, DMLC_PS_ROOT_URI, ...); the option bootstrap "
-               "with 'self' makes a job of this worker alone");
+               "with 'self' makes a job of this worker alone, and connect looks at a job from "
+               "outside");
   }
   const bool is_tkv = Variable("TKV_HEAD") != nullptr || Variable("TKV_ROLE") != nullptr;
   Job job = is_tkv ? TkvJob(carrier.get()) : DmlcJob();
@@ -171,26 +175,60 @@ Job JobFromEnvironment(std::shared_ptr<const Transport> carrier) {
   return job;
 }
 
-std::string TokenFromEnvironment() {
-  const char* const path = Variable("TKV_TOKEN_FILE");
-  if (path == nullptr) return {};
+std::string TokenOfFile(const std::string& path, std::string_view named) {
   struct stat status{};
-  if (stat(path, &status) != 0 || access(path, R_OK) != 0) {
-    throw Fail(Code::kInvalidArgument, "TKV_TOKEN_FILE='{}': {}", path, std::strerror(errno));
+  if (stat(path.c_str(), &status) != 0 || access(path.c_str(), R_OK) != 0) {
+    throw Fail(Code::kInvalidArgument, "{}='{}': {}", named, path, std::strerror(errno));
   }
   if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    throw Fail(Code::kInvalidArgument, "TKV_TOKEN_FILE='{}': others can read it; chmod 600 it",
-               path);
+    throw Fail(Code::kInvalidArgument, "{}='{}': others can read it; chmod 600 it", named, path);
   }
   constexpr size_t kTokenBytesMax = 4096;
   std::string token = StartOf(path, kTokenBytesMax);
   while (!token.empty() && std::isspace(static_cast<unsigned char>(token.back()))) token.pop_back();
   constexpr size_t kTokenBytesMin = 16;
   if (token.size() < kTokenBytesMin) {
-    throw Fail(Code::kInvalidArgument, "TKV_TOKEN_FILE='{}': {} bytes, at least {} are needed",
-               path, token.size(), kTokenBytesMin);
+    throw Fail(Code::kInvalidArgument, "{}='{}': {} bytes, at least {} are needed", named, path,
+               token.size(), kTokenBytesMin);
   }
   return token;
+}
+
+std::string TokenFromEnvironment() {
+  const char* const path = Variable("TKV_TOKEN_FILE");
+  return path == nullptr ? std::string() : TokenOfFile(path, "TKV_TOKEN_FILE");
+}
+
+Job JobOf(const StoreOptions& options) {
+  if (options.url.empty()) return JobFromEnvironment(options.carrier);
+  Job job = JobOfUrl(options.url);
+  CheckHead("url", job.head, options.carrier.get());
+  static_cast<NetworkOptions&>(job) = options;
+  job.rank = options.rank;
+  if (!options.token.empty() && !options.token_file.empty()) {
+    throw Fail(Code::kInvalidArgument, "create: token and token_file; one of them says the secret");
+  }
+  job.token = !options.token.empty()        ? options.token
+              : !options.token_file.empty() ? TokenOfFile(options.token_file)
+                                            : TokenFromEnvironment();
+  return job;
+}
+
+std::vector<std::string> JobSigns() {
+  std::vector<std::string> signs;
+  const auto add = [&signs](std::initializer_list<const char*> names, std::string_view of) {
+    std::string found;
+    for (const char* const name : names) {
+      const char* const text = Variable(name);
+      if (text != nullptr) found += Format("{}{}={}", found.empty() ? "" : " ", name, text);
+    }
+    if (!found.empty()) signs.push_back(Format("{} ({})", of, found));
+  };
+  add({"TKV_ROLE", "TKV_HEAD", "TKV_JOB", "TKV_RANK"}, "tensorkv's variables");
+  add({"DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT"}, "MXNet's variables");
+  if (IsInGroup()) add({"PMIX_NAMESPACE", "PMIX_RANK"}, "PMIx");
+  add({"TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE"}, "torchrun");
+  return signs;
 }
 
 std::string DidYouMean(std::string_view word, std::span<const std::string_view> names) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <thread>
 
 #include "base/duration.h"
 #include "base/format.h"
@@ -50,6 +51,47 @@ struct Notice {
   std::function<std::string()> ask;
 };
 
+void ReadNotice(const std::string& text, Job* job) {
+  const size_t first = text.find(' ');
+  const size_t second = text.rfind(' ');  // a carrier's address may have spaces
+  if (first == second) {
+    throw Fail(Code::kInvalidArgument, "create: '{}' is no description of a job", text);
+  }
+  job->id = text.substr(0, first);
+  job->head = text.substr(first + 1, second - first - 1);
+  job->token = text.substr(second + 1);
+}
+
+// Waits for the end of a handshake.
+class Greeting final : public LinkHandler {
+ public:
+  uint64_t Accepted() override { return 2; }
+  void Opened(uint64_t) override { is_open = true; }
+  void Closed(uint64_t, const Error&) override { is_closed = true; }
+  std::vector<Block> Land(uint64_t, std::span<const std::byte>, const std::byte*) override {
+    throw Fail(Code::kInvalidArgument, "nothing has been asked");
+  }
+  void Received(uint64_t) override {}
+  bool is_open = false;
+  bool is_closed = false;
+};
+
+// Whether the head of a job is where it is said to be, and knows the job's token.
+bool IsHeadThere(const Job& job) {
+  constexpr std::chrono::seconds kLongest{2};
+  EndpointOptions options = EndpointOf(job, {}, {});
+  options.arena = nullptr;
+  const auto endpoint = TransportOf(job).Open(std::move(options));
+  Greeting greeting;
+  endpoint->Dial(1, job.head);
+  const auto deadline = DeadlineAfter(kLongest);
+  while (!greeting.is_open && !greeting.is_closed) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    if (endpoint->Poll(&greeting, 1) == 0) endpoint->Wait(kSecond / 20);
+  }
+  return greeting.is_open;
+}
+
 std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const Place& place,
                                               const Notice& notice, Job* job) {
   std::vector<std::unique_ptr<Service>> services;
@@ -69,15 +111,7 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
     job->head = services.back()->address();
     notice.tell(Format("{} {} {}", job->id, job->head, job->token));
   } else {
-    const std::string text = notice.ask();
-    const size_t first = text.find(' ');
-    const size_t second = text.rfind(' ');  // a carrier's address may have spaces
-    if (first == second) {
-      throw Fail(Code::kInvalidArgument, "create: '{}' is no description of a job", text);
-    }
-    job->id = text.substr(0, first);
-    job->head = text.substr(first + 1, second - first - 1);
-    job->token = text.substr(second + 1);
+    ReadNotice(notice.ask(), job);
   }
   if (place.server >= 0) {
     Job server = *job;
@@ -94,6 +128,7 @@ std::shared_ptr<Worker> WorkerWithHost(const std::string& type, const StoreOptio
   const auto host = std::make_shared<Host>(HostJob(options, place, notice, &job));
   WorkerOptions worker;
   worker.job = job.id;
+  worker.url = UrlOf(job);
   worker.rank = place.worker;
   worker.endpoint = OpenEndpoint(job, EndpointOf(job, {}, options.log));
   worker.address_of = AddressesOf(job);
@@ -216,6 +251,28 @@ class GroupService final : public Service {
 
 }  // namespace
 
+// What the process with the head has set.  An earlier start of the same job may have left another
+// description there, whose head is gone, or has a token that is of no use here: then there is a newer one soon.
+static std::string AskRendezvous(const StoreOptions& options, const std::string& key) {
+  const auto deadline = DeadlineAfter(options.server_patience);
+  Job job;
+  static_cast<NetworkOptions&>(job) = options;
+  for (;;) {
+    std::string text = options.rendezvous->Get(key, options.server_patience);
+    ReadNotice(text, &job);
+    if (IsHeadThere(job)) return text;
+    if (std::chrono::steady_clock::now() >= deadline) {
+      throw Fail(
+          Code::kDeadlineExceeded,
+          "create: waited {} ms for the head, which worker 0 has: {} is what the shared store "
+          "says, and nobody answers there",
+          options.server_patience.count(), job.head);
+    }
+    if (options.interrupt) options.interrupt();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
 std::shared_ptr<Worker> WorkerByRendezvous(const std::string& type, const StoreOptions& options) {
   if (options.num_workers < 1 || options.rank < 0 || options.rank >= options.num_workers) {
     throw Fail(Code::kInvalidArgument, "create '{}': rank {} of {} workers", type, options.rank,
@@ -235,7 +292,7 @@ std::shared_ptr<Worker> WorkerByRendezvous(const std::string& type, const StoreO
                         number.Used();
                       },
                       [&] {
-                        std::string text = options.rendezvous->Get(key, options.server_patience);
+                        std::string text = AskRendezvous(options, key);
                         number.Used();
                         return text;
                       }};
@@ -263,10 +320,10 @@ std::unique_ptr<Service> Service::StartInGroup(const StoreOptions& options) {
 std::unique_ptr<Service> Service::StartFromEnvironment(const StoreOptions& options) {
   if (!IsLaunched() && IsInGroup()) return StartInGroup(options);
   const Job job = JobFromEnvironment(options.carrier);
-  if (job.role == Job::Role::kWorker) {
+  if (job.role == Job::Role::kWorker || job.role == Job::Role::kObserver) {
     throw Fail(Code::kFailedPrecondition,
-               "serve: this process is a worker of its job; TKV_ROLE or DMLC_ROLE would make it a "
-               "server");
+               "serve: this process is {} of its job; TKV_ROLE or DMLC_ROLE would make it a server",
+               job.role == Job::Role::kWorker ? "a worker" : "an observer");
   }
   return Start(job, options.log, options.server_patience);
 }
@@ -291,6 +348,7 @@ std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOpti
   if (worker == nullptr || worker->is_over()) {
     WorkerOptions made;
     made.job = job.id;
+    made.url = UrlOf(job);
     made.rank = job.rank;
     made.endpoint = OpenEndpoint(job, EndpointOf(job, {}, options.log));
     made.address_of = AddressesOf(job);
@@ -298,6 +356,16 @@ std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOpti
     workers[job.id] = worker;
   }
   return worker;
+}
+
+std::shared_ptr<Worker> ObserverOf(const StoreOptions& options, const Job& job) {
+  WorkerOptions made;
+  made.job = job.id;
+  made.url = UrlOf(job);
+  made.role = Role::kObserver;
+  made.endpoint = OpenEndpoint(job, EndpointOf(job, {}, options.log));
+  made.address_of = AddressesOf(job);
+  return std::make_shared<Worker>("observer", options, std::move(made));
 }
 
 }  // namespace tkv

@@ -50,4 +50,8 @@ std::shared_ptr<Worker> WorkerInGroup(const std::string& type, const StoreOption
 std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOptions& options,
                                         Job job);
 
+// An observer of a job, from any process.
+//   blocks, throws  as Worker
+std::shared_ptr<Worker> ObserverOf(const StoreOptions& options, const Job& job);
+
 }  // namespace tkv

@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 
+#include "base/format.h"
 #include "runtime/process_job.h"
 #include "tests/arrays.h"
 #include "tkv/kvstore.h"
@@ -25,13 +26,16 @@ class MapRendezvous final : public Rendezvous {
   }
   std::string Get(const std::string& key, std::chrono::milliseconds longest) override {
     std::unique_lock lock(mutex_);
+    was_asked_ = true;
     if (!changed_.wait_for(lock, longest, [&] { return values_.contains(key); })) {
       throw Error(Code::kDeadlineExceeded, "nobody has set " + key);
     }
     return values_[key];
   }
+  bool was_asked() const { return was_asked_; }
 
  private:
+  std::atomic<bool> was_asked_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
@@ -214,7 +218,9 @@ TEST(ListenAddresses, TcpIsOnlyForThoseWithAToken) {
   EXPECT_EQ(ListenAddresses(server), std::vector<std::string>{"unix"});
   server.token = "secret of the job";
   EXPECT_EQ(ListenAddresses(server), (std::vector<std::string>{"unix", "tcp:127.0.0.1:0"}));
-  EXPECT_EQ(ListenAddresses(HeadOf(1, 1)), std::vector<std::string>{"unix"});
+  const std::vector<std::string> fresh = ListenAddresses(HeadOf(1, 1));
+  ASSERT_EQ(fresh.size(), 1U);
+  EXPECT_EQ(JobOfHeadSocket(fresh[0].substr(std::string_view("unix:").size())), HeadOf(1, 1).id);
 }
 
 // The sums of three workers that host the servers and the head.
@@ -255,7 +261,8 @@ TEST(WorkersThatHostServers, SumOverATransportThatIsNotBuiltIn) {
   StoreOptions options;
   options.carrier = own;
   EXPECT_EQ(SumsOf(options), std::vector<float>(3, 6.0F));
-  EXPECT_EQ(own->opened(), 3 + 3 + 1) << "workers, servers and the head; nothing went another way";
+  EXPECT_EQ(own->opened(), 3 + 3 + 1 + 2) << "workers, servers, the head, and two that looked "
+                                             "whether it is there; nothing went another way";
 }
 
 TEST(Server, WhoseHeadNeverComesGivesUp) {
@@ -270,6 +277,32 @@ TEST(Server, WhoseHeadNeverComesGivesUp) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kUnavailable) << error.what();
   }
+}
+
+// Of an earlier start of the same job, whose processes are gone.
+TEST(RendezvousJob, WhatAnEarlierStartHasLeftIsNotJoined) {
+  const auto shared = std::make_shared<MapRendezvous>();
+  shared->Set("tensorkv/0/job",
+              Format("old unix:{}/tkv-nobody-is-here 0123456789abcdef", HostId()));
+  StoreOptions options;
+  options.rendezvous = shared;
+  options.num_workers = 2;
+  options.server_patience = std::chrono::seconds(30);
+  const auto train = [&options](int rank) {
+    StoreOptions own = options;
+    own.rank = rank;
+    const auto store = KVStore::Create("dist_sync", own);
+    store->Init("w", test::Floats({0}));
+    store->Push("w", test::Floats({1}));
+    const NDArray out = test::Floats({0});
+    store->Pull("w", out);
+    EXPECT_EQ(test::Values(out), std::vector<float>{2});
+    store->Close();
+  };
+  std::thread second(train, 1);
+  while (!shared->was_asked()) std::this_thread::yield();
+  train(0);
+  second.join();
 }
 
 }  // namespace

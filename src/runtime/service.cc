@@ -32,11 +32,15 @@ const char* Name(Job::Role role) noexcept {
       return "server";
     case Job::Role::kHead:
       return "head";
+    case Job::Role::kObserver:
+      return "observer";
   }
   return "?";
 }
 
 std::string NewToken() { return RandomHex(32); }
+
+std::string NewHeadAddress(const Job& job) { return TransportOf(job).HeadAddress(job.id); }
 
 const Transport& TransportOf(const NetworkOptions& options) {
   return options.carrier != nullptr ? *options.carrier : BuiltTransport(options.transport);
@@ -44,7 +48,8 @@ const Transport& TransportOf(const NetworkOptions& options) {
 
 std::vector<std::string> ListenAddresses(const Job& job) {
   const bool may_leave_host = !job.token.empty() || job.insecure_network;
-  return TransportOf(job).ListenAt({job.role == Job::Role::kHead, job.head, may_leave_host});
+  return TransportOf(job).ListenAt(
+      {job.role == Job::Role::kHead, job.id, job.head, may_leave_host});
 }
 
 EndpointOptions EndpointOf(const Job& job, std::vector<std::string> listen,
@@ -166,7 +171,7 @@ class JobService final : public Service {
     if (role_ != Job::Role::kHead) {
       throw Fail(Code::kInvalidArgument, "a {} does not judge who is dead", Name(role_));
     }
-    if (role == Job::Role::kHead) return;
+    if (role != Job::Role::kServer && role != Job::Role::kWorker) return;
     const Role of = role == Job::Role::kServer ? Role::kServer : Role::kWorker;
     thread_->TakeWhatHasArrived(kSecond);
     thread_->Run([&](Node& node, Time) {
@@ -295,8 +300,9 @@ class JobService final : public Service {
 
 std::unique_ptr<Service> Service::Start(const Job& job, Log log,
                                         std::chrono::milliseconds patience) {
-  if (job.role == Job::Role::kWorker) {
-    throw Fail(Code::kInvalidArgument, "a worker is no service; it creates a store");
+  if (job.role != Job::Role::kServer && job.role != Job::Role::kHead) {
+    throw Fail(Code::kInvalidArgument, "{} is no service; it has a store",
+               job.role == Job::Role::kWorker ? "a worker" : "an observer");
   }
   return std::make_unique<JobService>(job, std::move(log), patience);
 }

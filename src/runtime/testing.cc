@@ -2,7 +2,7 @@
 
 #include "base/format.h"
 #include "runtime/cluster.h"
-#include "runtime/dist_store.h"
+#include "runtime/observer_store.h"
 #include "tkv/config.h"
 
 namespace tkv::testing {
@@ -35,6 +35,11 @@ std::unique_ptr<KVStore> Cluster::Join(int rank) {
   const ClusterOptions& options = state_->options;
   return std::make_unique<DistStore>(options.type, options.store,
                                      WorkerOf(state_->cluster, rank, options.type, options.store));
+}
+
+std::unique_ptr<KVStore> Cluster::Observe(uint32_t store) {
+  const StoreOptions& options = state_->options.store;
+  return std::make_unique<ObserverStore>(options, ObserverOf(state_->cluster, options), store);
 }
 
 void Cluster::KillServer(int index) {

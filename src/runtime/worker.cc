@@ -34,12 +34,16 @@ uint64_t LifeNumber() {
 }
 
 Worker::Worker(const std::string& type, const StoreOptions& store, WorkerOptions options)
-    : carrier_(store.carrier),
+    : role_(options.role),
+      job_(options.job),
+      url_(std::move(options.url)),
+      carrier_(store.carrier),
       host_(std::move(options.host)),
       after_leave_(std::move(options.after_leave)),
       local_workers_(options.local_workers) {
   MemberOptions member;
   member.job = options.job;
+  member.role = role_;
   member.rank = options.rank;
   member.process = LifeNumber();
   member.protocol = ThisProtocol();
@@ -62,11 +66,11 @@ Worker::Worker(const std::string& type, const StoreOptions& store, WorkerOptions
                                          std::move(options.endpoint), std::move(thread));
   thread_->OnChange([this](Node& node) { OnChange(static_cast<ClientNode*>(&node)); });
   thread_->Start();
-  AwaitJoin(type, store);
+  AwaitJoin(is_observer() ? std::string("connect") : Format("create '{}'", type), store);
 }
 
 // Until this worker has joined, or is refused; while it waits it says who is missing.
-void Worker::AwaitJoin(const std::string& type, const StoreOptions& store) {
+void Worker::AwaitJoin(const std::string& doing, const StoreOptions& store) {
   using std::chrono::seconds;
   const auto begin = Clock::now();
   const auto deadline = DeadlineAfter(store.server_patience);
@@ -80,18 +84,17 @@ void Worker::AwaitJoin(const std::string& type, const StoreOptions& store) {
     lock.unlock();  // the hooks of the node take it
     const std::string missing = Missing();
     if (Clock::now() >= deadline) {
-      throw Fail(Code::kDeadlineExceeded, "create '{}': waited {} ms{}", type,
+      throw Fail(Code::kDeadlineExceeded, "{}: waited {} ms{}", doing,
                  store.server_patience.count(), missing);
     }
     if (!store.log) continue;
     const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
-    const Fields fields =
-        Fields().Add("standing", Format("{:.1f}s", waited)).Add("verb", "create").Add("type", type);
-    store.log(static_cast<int>(Level::kWarning), Format("create '{}': still waiting {:.0f} s{}: {}",
-                                                        type, waited, missing, fields.text()));
+    const Fields fields = Fields().Add("standing", Format("{:.1f}s", waited)).Add("verb", doing);
+    store.log(static_cast<int>(Level::kWarning),
+              Format("{}: still waiting {:.0f} s{}: {}", doing, waited, missing, fields.text()));
   }
   std::lock_guard lock(mutex_);
-  if (refused_) throw Fail(refused_->code(), "create '{}': {}", type, refused_->what());
+  if (refused_) throw Fail(refused_->code(), "{}: {}", doing, refused_->what());
 }
 
 // Who has not come yet, for the error of a worker that could not join.
@@ -142,6 +145,11 @@ uint32_t Worker::OpenStore() {
   }
   open_stores_.insert(store_count_);
   return store_count_++;
+}
+
+void Worker::ObserveStore(uint32_t store) {
+  std::lock_guard lock(mutex_);
+  open_stores_.insert(store);
 }
 
 bool Worker::CloseStore(uint32_t store) {

@@ -1,4 +1,5 @@
-// One life of a worker in this process: its tie to the job, which all its stores share.
+// One life of a worker, or of an observer, in this process: its tie to the job, which all its stores
+// share.
 
 #pragma once
 
@@ -23,6 +24,8 @@ uint64_t LifeNumber();
 
 struct WorkerOptions {
   std::string job;
+  std::string url;  // of the job, for others; empty: nobody else can find it
+  Role role = Role::kWorker;
   Rank rank = kNoRank;  // kNoRank: any that is free
   std::unique_ptr<Endpoint> endpoint;
   std::function<std::string(const Peer&)> address_of;
@@ -42,7 +45,10 @@ class Worker final {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  int rank() const { return rank_; }
+  bool is_observer() const { return role_ == Role::kObserver; }
+  const std::string& job() const { return job_; }
+  const std::string& url() const { return url_; }
+  int rank() const { return rank_; }  // -1: of an observer
   int workers() const { return workers_; }
   int local_workers() const { return local_workers_; }
   bool rejoined() const { return rejoined_; }
@@ -53,6 +59,8 @@ class Worker final {
   // The number of a new store, the same on all ranks that make their stores in the same order.
   //   throws  kFailedPrecondition  the last store has just been closed
   uint32_t OpenStore();
+  // One that another worker has made, which an observer looks at.
+  void ObserveStore(uint32_t store);
   // True where that was the last one, whose worker is to leave the job.
   bool CloseStore(uint32_t store);
   // No store is open any more, or the life is over: a new store needs a new one.
@@ -106,14 +114,17 @@ class Worker final {
   void Stop() { thread_->Stop(); }
 
  private:
-  void AwaitJoin(const std::string& type, const StoreOptions& store);
+  void AwaitJoin(const std::string& doing, const StoreOptions& store);
   std::string Missing();
   void OnChange(ClientNode* node);
   void Broken(const Error& error);
   void ReleaseMemory(const Call& call);
   void KeepOwners(Call* call);
 
-  std::shared_ptr<const Transport> carrier_;  // first: it ends after the endpoint that it opened
+  const Role role_;
+  const std::string job_, url_;
+  std::shared_ptr<const Transport>
+      carrier_;  // before others: it ends after the endpoint that it opened
   const unsigned birth_ = ForkGeneration();
   std::shared_ptr<void> host_;
   const std::function<void()> after_leave_;

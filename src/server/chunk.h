@@ -18,6 +18,7 @@
 #include "rows/row_table.h"
 #include "rows/sparse_sum.h"
 #include "server/rule.h"
+#include "wire/effects.h"
 #include "wire/message.h"
 
 namespace tkv {
@@ -71,6 +72,7 @@ using Scalars = std::optional<std::vector<double>>;
 struct Round {
   SmallVector<uint64_t, 1> arrived;  // bit r: rank r's push is in
   uint32_t count = 0;                // of pushes that are in
+  Time since = 0;                    // when the first one came
   ChunkData sum;                     // of the compute type, in order of arrival
   SparseSum rows;                    // the same, by rows
   // What pushes in runs have brought, while there are no others.

@@ -135,6 +135,8 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
         worker_.Contribute(chunk, index, rank, std::move(part), std::move(scalars), deterministic);
       });
       if (deterministic) held_bytes_ += bytes;
+      Round& open = chunk->rounds[index];
+      if (open.count == 1) open.since = now_;
       Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
     }
   } catch (const Error& error) {

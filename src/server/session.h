@@ -53,6 +53,8 @@ struct Session {
   size_t parked = 0;             // pulls and DESCRIBEs
   size_t parked_bytes = 0;       // of ids that pulls wait with
   ClosedStores closed;
+  uint64_t pushes = 0;  // that have come, and the bytes of their bodies
+  uint64_t pushed_bytes = 0;
 
   Result* Find(uint64_t seq) {
     if (window.empty() || seq > window.back().seq) return nullptr;

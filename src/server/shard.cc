@@ -313,8 +313,10 @@ bool Shard::MayCreate(const Session& session, const Message& message) const {
 
 void Shard::Violation(Session* session, const Message& message, std::string reason,
                       Effects* effects) {
-  effects->Log(Level::kWarning, Format("worker {}: {}: {}; its session is closed", session->id.rank,
-                                       Name(message.type), reason));
+  const std::string who = session->role == Role::kObserver ? std::string("an observer")
+                                                           : Format("worker {}", session->id.rank);
+  effects->Log(Level::kWarning,
+               Format("{}: {}: {}; its session is closed", who, Name(message.type), reason));
   effects->Close(session->link, Code::kInvalidArgument,
                  Format("{}: {}", Name(message.type), reason));
   const LinkId link = session->link;
@@ -393,6 +395,8 @@ void Shard::Judge(Session* session, Message& message, Effects* effects) {
 void Shard::Execute(Session* session, Message& message, Effects* effects) {
   switch (message.type) {
     case Type::kPush:
+      ++session->pushes;
+      session->pushed_bytes += message.body.size;
       return OnPush(session, message, effects);
     case Type::kPull:
       return OnPull(session, message, effects);
@@ -402,6 +406,8 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
       return OnDescribe(session, message, effects);
     case Type::kStatus:
       return OnStatus(session, message, effects);
+    case Type::kList:
+      return OnList(session, message, effects);
     case Type::kCancel:
       return OnCancel(session, message, effects);
     case Type::kControl:

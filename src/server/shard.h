@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "server/session.h"
+#include "wire/listed.h"
 
 namespace tkv {
 
@@ -57,6 +58,8 @@ class Shard {
   // message is judged without them.
   bool Admit(LinkId link, const Message& message);
   void Received(LinkId link, Message&& message, Effects* effects);
+  // What time it is, for those who ask how long something waits.
+  void SetNow(Time now) { now_ = now; }
   // What a disk has to read for a message, so that it can be read before: Received reads it where nobody has.
   std::vector<DiskPages::Where> OnDisk(LinkId link, const Message& message) const;
 
@@ -79,11 +82,7 @@ class Shard {
 
     uint64_t AbstainOf(Rank rank) const;
   };
-  struct Memory {
-    size_t values = 0, state = 0, sums = 0, held = 0;
-    size_t cuts = 0;  // beyond the others
-    size_t rows = 0;  // tables, of memory of their own
-  };
+  using Memory = Listed::Memory;
   const Chunk* FindChunk(const ChunkId& id) const;
   const Key* FindKey(const KeyId& id) const;
   void AddListener(ShardListener* listener) { listeners_.push_back(listener); }
@@ -132,6 +131,8 @@ class Shard {
   void OnInit(Session* session, Message& message, Effects* effects);
   void OnDescribe(Session* session, Message& message, Effects* effects);
   void OnStatus(Session* session, const Message& message, Effects* effects);
+  void OnList(Session* session, const Message& message, Effects* effects);
+  Listed::Item ItemOf(const KeyId& id, const Key& key) const;
   void OnPush(Session* session, Message& message, Effects* effects);
   void OnPushSync(Session* session, Message& message, Key* key, Chunk* chunk, Scalars scalars,
                   const std::optional<Error>& failure, Effects* effects);
@@ -198,6 +199,7 @@ class Shard {
   std::optional<SessionId> cutter_;
   boost::unordered_map<ChunkId, ChunkCut> cuts_;
   size_t held_bytes_ = 0;
+  Time now_ = 0;
   std::vector<ShardListener*> listeners_;
 };
 

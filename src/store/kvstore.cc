@@ -106,6 +106,11 @@ Ticket KVStore::PullRowsAsync(std::span<const RowsPullItem> items, std::string_v
   return DoneTicket();
 }
 
+JobStatus KVStore::Status() const {
+  throw Fail(Code::kFailedPrecondition,
+             "status: a store of one process has no job; stats says what it does");
+}
+
 int KVStore::NumDeadNode(int node) const {
   const StoreStats stats = Stats();
   if (node < 1) {

@@ -2,12 +2,16 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/udp.hpp>
+#include <cctype>
 #include <charconv>
+#include <sstream>
 
 #include "base/format.h"
 #include "base/process.h"
+#include "transport/factory.h"
 
 namespace tkv {
 namespace {
@@ -80,6 +84,49 @@ std::string LocalAddressTowards(const std::string& host) {
   } catch (const boost::system::system_error& error) {
     throw Fail(Code::kUnavailable, "no way to {}: {}", host, error.code().message());
   }
+}
+
+namespace {
+
+constexpr std::string_view kHeadSocket = "tkv-head-";
+constexpr size_t kRandomBytes = 8;
+constexpr size_t kJobBytesMax = 64;  // a name has 107 bytes at most
+
+bool IsPlainName(std::string_view job) {
+  return !job.empty() && job.size() <= kJobBytesMax &&
+         std::ranges::all_of(job, [](unsigned char c) {
+           return std::isalnum(c) != 0 || c == '-' || c == '.' || c == '_';
+         });
+}
+
+}  // namespace
+
+std::string HeadSocketName(std::string_view job) {
+  const std::string fresh = RandomHex(kRandomBytes);
+  return IsPlainName(job) ? Format("{}{}-{}", kHeadSocket, fresh, job) : Format("tkv-{}", fresh);
+}
+
+std::string JobOfHeadSocket(std::string_view name) {
+  const size_t before = kHeadSocket.size() + 2 * kRandomBytes + 1;
+  if (!name.starts_with(kHeadSocket) || name.size() <= before) return {};
+  const std::string_view job = name.substr(before);
+  return IsPlainName(job) ? std::string(job) : std::string();
+}
+
+// A line is: number, references, protocol, flags, type, state, inode, and the name, whose first byte,
+// which is 0, is shown as @.
+std::vector<std::string> ListeningUnixSockets() {
+  constexpr size_t kBytesMax = size_t{16} << 20;
+  constexpr std::string_view kListening = "00010000";
+  std::istringstream lines(StartOf("/proc/net/unix", kBytesMax));
+  std::vector<std::string> names;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string number, references, protocol, flags, type, state, inode, name;
+    words >> number >> references >> protocol >> flags >> type >> state >> inode >> name;
+    if (flags == kListening && name.size() > 1 && name[0] == '@') names.push_back(name.substr(1));
+  }
+  return names;
 }
 
 }  // namespace tkv

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tkv {
@@ -26,6 +27,13 @@ std::string ToString(const PeerAddress& address);
 // What is the same for all processes that can reach each other's Unix sockets, and for no others:
 // the boot of the system and the network namespace.
 std::string HostId();
+// The name of a Unix socket at which the head of a job listens, where nobody has named another one: fresh,
+// and it has the job in it, as far as it fits.
+std::string HeadSocketName(std::string_view job);
+// The job whose head listens at a Unix socket of that name; empty: there is none to be seen.
+std::string JobOfHeadSocket(std::string_view name);
+// Names of the abstract Unix sockets of this network namespace that are listened at.
+std::vector<std::string> ListeningUnixSockets();
 // The address of this machine that faces `host`; the loopback's where it is this machine.
 //   throws  kUnavailable  there is no way there
 std::string LocalAddressTowards(const std::string& host);

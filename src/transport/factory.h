@@ -32,6 +32,7 @@ struct EndpointOptions {
 // What a process is in a job, as far as it matters for where it listens.
 struct ListenPlace {
   bool is_head = false;
+  std::string job;              // its name
   std::string head;             // where the head is, or is to be; may be empty for the head itself
   bool may_leave_host = false;  // there is a token, or the user does without
 };

@@ -62,6 +62,8 @@ constexpr Rule RuleOf(Type type) {
       return {true, 0, 0, false};
     case Type::kTrace:
       return {true, kRecord | kForget, 0, false};
+    case Type::kList:
+      return {true, 0, 0, false};
     case Type::kRestore:
       return {true, kMore | kOnlyRows, kStateMax, true};
     case Type::kWelcome:
@@ -84,6 +86,8 @@ constexpr Rule RuleOf(Type type) {
       return {true, 0, kTextMax, false};
     case Type::kTraced:
       return {true, 0, kTracedBytesMax, false};
+    case Type::kListed:
+      return {true, 0, kListedBytesMax, false};
     default:
       return {};
   }

@@ -46,6 +46,8 @@ const char* Name(Type type) noexcept {
       return "RELEASE";
     case Type::kTrace:
       return "TRACE";
+    case Type::kList:
+      return "LIST";
     case Type::kWelcome:
       return "WELCOME";
     case Type::kOk:
@@ -66,6 +68,8 @@ const char* Name(Type type) noexcept {
       return "ERROR";
     case Type::kTraced:
       return "TRACED";
+    case Type::kListed:
+      return "LISTED";
     case Type::kStage:
       return "STAGE";
     case Type::kManifest:
@@ -89,7 +93,7 @@ std::string NameOf(Encoding encoding) {
   return number < kNames.size() ? kNames[number] : Format("{}", number);
 }
 
-bool IsReply(Type type) noexcept { return type >= Type::kWelcome && type <= Type::kTraced; }
+bool IsReply(Type type) noexcept { return type >= Type::kWelcome && type <= Type::kListed; }
 
 bool IsMutating(Type type) noexcept {
   switch (type) {

@@ -28,6 +28,7 @@ inline constexpr uint32_t kServersMax = 4096;
 inline constexpr size_t kAddressBytesMax = 1024;
 inline constexpr size_t kFailureBytesMax = 1024;            // of the text of a failure
 inline constexpr size_t kTracedBytesMax = size_t{1} << 20;  // of the spans of one TRACED
+inline constexpr size_t kListedBytesMax = size_t{1} << 20;  // of the keys of one LISTED
 inline constexpr size_t kProgramBytesMax = 64 << 10;        // of the text of an update program
 
 // wire value: never renumber
@@ -50,6 +51,7 @@ enum class Type : uint8_t {
   kClose = 16,
   kRelease = 17,
   kTrace = 18,
+  kList = 19,
 
   kWelcome = 32,
   kOk = 33,
@@ -61,6 +63,7 @@ enum class Type : uint8_t {
   kPong = 39,
   kError = 40,
   kTraced = 41,
+  kListed = 42,
 
   kRestore = 68,
 
@@ -107,7 +110,8 @@ enum Flag : uint8_t {  // wire value: never renumber
 //   number   PUSH, RESTORE round; PULL, VALUE, ACCEPTED version; PULL with kOfCut a part (ChunkState);
 //            ABSTAIN last round; CANCEL seq; CONTROL, COMMIT, WITHDRAW generation; EPOCH epoch;
 //            GOODBYE 1 of a worker that has failed, else 0; ERROR code; TRACE the first span that is
-//            asked for; TRACED the next one after those here
+//            asked for; TRACED the next one after those here; LISTED 1 where there are more keys
+//   key      LIST: the last one that is known already; {}: none
 //   chunk    of the key; CONTROL, CLOSE, RELEASE: the number of the store whose keys it is for
 //   seq      of the operation in its session; a reply has that of its operation
 //   encoding, param   PUSH: how the body is written down, and a number of that encoding's own

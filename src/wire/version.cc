@@ -38,7 +38,8 @@ std::string PackageName() { return "tensorkv " TKV_VERSION; }
 
 Protocol ThisProtocol() {
   Protocol protocol;
-  protocol.features = kTraceFeature | kFailsFeature | kDoneFeature | kSavesRowsFeature;
+  protocol.features =
+      kTraceFeature | kFailsFeature | kDoneFeature | kSavesRowsFeature | kListFeature;
   protocol.package = PackageName();
   return protocol;
 }

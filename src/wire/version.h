@@ -20,6 +20,7 @@ inline constexpr uint64_t kTraceFeature = 1;  // a server that answers TRACE
 inline constexpr uint64_t kFailsFeature = 2;  // a server that takes a PUSH with kFails
 inline constexpr uint64_t kDoneFeature = 4;   // a server that takes one with kUnlessDone or kDone
 inline constexpr uint64_t kSavesRowsFeature = 8;  // a server that cuts and takes back keys by rows
+inline constexpr uint64_t kListFeature = 16;      // a server that answers LIST
 
 // "tensorkv 0.1.0": the package that this process runs.
 std::string PackageName();

@@ -2,6 +2,7 @@
  * tests/cluster/test_languages.py. */
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "check.h"
 
@@ -32,6 +33,25 @@ static void a_worker_joins_the_job(void) {
   tkv_item w = one(name("w"), &array);
   OK(tkv_store_init(store, &w, 1, &failure));
   tkv_array_release(array);
+}
+
+static void an_observer_looks_at_the_job(void) {
+  if (tkv_store_rank(store) != 0) return;
+  tkv_text* url = NULL;
+  OK(tkv_store_url(store, &url, &failure));
+  EXPECT(strncmp(tkv_text_data(url), "tkv://", 6) == 0);
+  tkv_store* eye = NULL;
+  OK(tkv_store_connect(tkv_text_data(url), 0, NULL, &eye, &failure));
+  tkv_text_release(url);
+  EXPECT(tkv_store_rank(eye) == -1 && tkv_store_num_workers(eye) == 2);
+  EXPECT(w_holds(eye, 0));
+  FAILS(TKV_FAILED_PRECONDITION, "an observer's", push_w(eye, 1, &failure));
+  tkv_text* status = NULL;
+  OK(tkv_store_status(eye, &status, &failure));
+  EXPECT(text_has(status, "\"observers\":1"));
+  OK(tkv_store_close(eye, 0, &failure));
+  tkv_store_release(eye);
+  FAILS(TKV_INVALID_ARGUMENT, "no URL of a job", tkv_store_connect("w", 0, NULL, &eye, &failure));
 }
 
 static void a_wait_of_a_ticket_ends_with_its_patience(void) {
@@ -85,6 +105,7 @@ static void the_job_goes_on(void) {
 
 static const test tests[] = {
     TEST(a_worker_joins_the_job),
+    TEST(an_observer_looks_at_the_job),
     TEST(a_wait_of_a_ticket_ends_with_its_patience),
     TEST(an_interrupt_ends_a_wait_for_others),
     TEST(the_job_goes_on),

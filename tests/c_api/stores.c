@@ -320,6 +320,11 @@ static void questions_with_null_are_refused(void) {
   REFUSES(tkv_store_type(store, NULL, &failure));
   REFUSES(tkv_store_stats(NULL, &text, &failure));
   REFUSES(tkv_store_stats(store, NULL, &failure));
+  REFUSES(tkv_store_status(NULL, &text, &failure));
+  REFUSES(tkv_store_url(NULL, &text, &failure));
+  REFUSES(tkv_store_url(store, NULL, &failure));
+  REFUSES(tkv_store_connect("tkv://h:1/j", 0, NULL, NULL, &failure));
+  FAILS(TKV_FAILED_PRECONDITION, "one process", tkv_store_status(store, &text, &failure));
   REFUSES(tkv_store_size(NULL, &size, &failure));
   REFUSES(tkv_store_size(store, NULL, &failure));
   REFUSES(tkv_store_keys(NULL, &keys, &failure));

@@ -152,4 +152,4 @@ def test_a_program_in_c_serves(processes):
 def test_tickets_and_waits_of_the_c_interface_in_a_job(processes):
     status, said = finish(launch(processes, [program("job_in_c")], workers=2))
     assert status == 0, said
-    assert said.count("4 tests, 0 failed") == 2, said
+    assert said.count("5 tests, 0 failed") == 2, said

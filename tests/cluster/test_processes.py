@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import sys
 import time
 
@@ -557,6 +558,69 @@ def test_torchrun_starts_a_job(processes):
     status, said = finish(processes.start(command, TKV_LOG="debug"), timeout=120)
     assert status == 0 and said.count("weights -30.0 -19.0") == 2, said
     assert shares_the_cores(said, 2), said
+
+
+@pytest.mark.framework
+def test_torchrun_starts_the_workers_again_as_a_job_of_its_own(processes):
+    pytest.importorskip("torch")
+    script = processes.script(
+        """
+        kv = mx.kv.create("dist_sync")
+        again = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+        assert not kv.rejoined and kv.num_workers == 2
+        kv.init("w", mx.nd.zeros((2,)))
+        kv.push("w", mx.nd.ones((2,)) * (kv.rank + 1))
+        if again == 0 and kv.rank == 1:
+            sys.exit(3)
+        print("start", again, "rank", kv.rank, "round", kv.round("w"), kv.pull("w").asnumpy(), flush=True)
+        """
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "1",
+        "--standalone",
+    ]
+    status, said = finish(processes.start([*command, script]), timeout=180)
+    assert status == 0 and said.count("round 1 [3. 3.]") in (2, 3), said
+    assert {f"start 1 rank {rank} round 1 [3. 3.]" for rank in (0, 1)} <= set(said.splitlines()), said
+
+
+@pytest.mark.framework
+def test_a_torchrun_job_goes_on_with_fewer_workers_when_a_node_is_lost(processes):
+    """The agent that is left starts its worker again as one of a smaller world, which finds a job of its own."""
+    pytest.importorskip("torch")
+    script = processes.script(
+        """
+        kv = mx.kv.create("dist_sync")
+        kv.init("w", mx.nd.zeros((2,)))
+        if kv.num_workers == 2:
+            kv.pushpull("w", mx.nd.ones((2,)))
+            print("two", kv.rank, "pid", os.getpid(), flush=True)
+            until_marked("lost")
+        print("world", kv.num_workers, kv.pushpull("w", mx.nd.ones((2,))).asnumpy(), flush=True)
+        """
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "3",
+        "--rdzv-backend", "c10d", "--rdzv-id", "elastic", "--rdzv-endpoint", f"127.0.0.1:{port}",
+        "--rdzv-conf", "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3", script,
+    ]  # fmt: skip
+    agents = [processes.start(command) for _ in range(2)]
+    said = [read_until(agent, "two") for agent in agents]
+    lost = next(i for i, text in enumerate(said) if "two 1" in text)
+    os.killpg(agents[lost].pid, signal.SIGKILL)
+    os.kill(int(re.search(r"pid (\d+)", said[lost]).group(1)), signal.SIGKILL)
+    (processes.folder / "mark-lost").touch()
+    status, rest = finish(agents[1 - lost], timeout=180)
+    assert status == 0 and "world 1 [1. 1.]" in rest, rest
 
 
 def test_a_bootstrap_that_is_none_is_named(processes):

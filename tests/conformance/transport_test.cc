@@ -335,7 +335,7 @@ struct FactoryBench final : Bench {
     EndpointOptions options;
     options.who = name;
     options.token = "the secret of this test";
-    options.listen = transport->ListenAt({false, "tcp:127.0.0.1:1", true});
+    options.listen = transport->ListenAt({false, "job", "tcp:127.0.0.1:1", true});
     std::string why;
     if (transport->shares_memory()) options.arena = Arena::Open(&why);
     auto endpoint = transport->Open(std::move(options));

@@ -57,11 +57,18 @@ def test_every_option_of_the_table_has_a_value_here():
 
 def test_the_documented_options_are_those_of_the_table():
     documented = re.findall(r"^\| `(\w+)`", (ROOT / "docs" / "options.md").read_text(), re.MULTILINE)
-    assert documented == [*ROWS, "bootstrap", "rank", "num_workers"]
+    assert documented == [*ROWS, "url", "token_file", "bootstrap", "rank", "num_workers"]
 
 
 def test_the_keywords_of_create_are_those_of_the_table():
-    keywords = set(inspect.signature(mx.kv.create).parameters) - {"name", "bootstrap", "rank", "num_workers"}
+    keywords = set(inspect.signature(mx.kv.create).parameters) - {
+        "name",
+        "url",
+        "token_file",
+        "bootstrap",
+        "rank",
+        "num_workers",
+    }
     assert keywords == set(ROWS) | {row["seconds"] for row in ROWS.values() if row["seconds"]}
 
 

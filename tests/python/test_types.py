@@ -163,7 +163,7 @@ def test_the_options_of_the_types_are_those_of_create():
     }
     known = {p.name for p in inspect.signature(mx.kv.create).parameters.values() if p.kind == p.KEYWORD_ONLY}
     rows = {row["name"] for row in _core.option_table()} | {row["seconds"] for row in _core.option_table()} - {""}
-    assert names == known == rows | {"bootstrap", "rank", "num_workers"}
+    assert names == known == rows | {"url", "token_file", "bootstrap", "rank", "num_workers"}
 
 
 def test_the_hyperparameters_of_the_types_are_those_of_the_base_class():

@@ -31,7 +31,10 @@ bool SocketTransport::CanReach(const std::string& addresses) const {
 
 std::vector<std::string> SocketTransport::ListenAt(const ListenPlace& place) const {
   std::vector<std::string> listen;
-  if (uses_unix_ && (!place.is_head || place.head.empty())) listen.emplace_back("unix");
+  if (uses_unix_ && !place.is_head) listen.emplace_back("unix");
+  if (uses_unix_ && place.is_head && place.head.empty()) {
+    listen.push_back("unix:" + HeadSocketName(place.job));
+  }
   if (place.head.empty()) return listen;
   for (const PeerAddress& address : ParseAddresses(place.head)) {
     if (address.kind == PeerAddress::Kind::kUnix) {
@@ -48,7 +51,7 @@ std::vector<std::string> SocketTransport::ListenAt(const ListenPlace& place) con
 }
 
 std::string SocketTransport::HeadAddress(const std::string& job) const {
-  return Format("unix:{}/tkv-{}-head,tcp:{}:0", HostId(), job, OwnAddress());
+  return Format("unix:{}/{},tcp:{}:0", HostId(), HeadSocketName(job), OwnAddress());
 }
 
 std::unique_ptr<Endpoint> SocketTransport::Open(EndpointOptions options) const {

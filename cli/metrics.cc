@@ -1,0 +1,234 @@
+#include "metrics.h"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <cstdio>
+#include <optional>
+
+#include "exit_status.h"
+#include "interrupt.h"
+#include "number.h"
+#include "tkv/error.h"
+
+namespace tkv::cli {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using asio::ip::tcp;
+
+constexpr std::chrono::milliseconds kLookEvery{200};  // at whether a signal has come
+constexpr std::chrono::seconds kRequestPatience{2};   // for a peer to say what it wants
+constexpr size_t kRequestBytesMax = 8 << 10;
+
+std::string Escaped(std::string_view label) {
+  std::string text;
+  for (const char c : label) {
+    if (c == '\n') {
+      text += "\\n";
+      continue;
+    }
+    if (c == '"' || c == '\\') text += '\\';
+    text += c;
+  }
+  return text;
+}
+
+// Samples of one name, below what that is.
+class Family {
+ public:
+  Family(std::string* text, const char* name, const char* type, const char* help)
+      : text_(text), name_(name) {
+    *text_ += std::string("# HELP ") + name + ' ' + help + "\n# TYPE " + name + ' ' + type + '\n';
+  }
+  void Add(const std::string& labels, double value) {
+    *text_ += name_ + (labels.empty() ? "" : '{' + labels + '}') + ' ' + NumberText(value) + '\n';
+  }
+
+ private:
+  std::string* const text_;
+  const std::string name_;
+};
+
+std::string Label(const char* name, std::string_view value) {
+  return std::string(name) + "=\"" + Escaped(value) + '"';
+}
+std::string Label(const char* name, size_t value) { return Label(name, std::to_string(value)); }
+
+std::string KeyLabels(const KeyStatus& key) {
+  const std::string name = key.key.is_string() ? key.key.text() : std::to_string(key.key.number());
+  return Label("key", name) + ',' + Label("store", key.store);
+}
+
+// One connection after another: who asks is a scraper, once in seconds.
+class Server {
+ public:
+  Server(const StatusOptions& options, const KVStore& store) : store_(store) {
+    boost::system::error_code error;
+    const auto address = asio::ip::make_address(options.bind, error);
+    if (error) {
+      throw Error(Code::kInvalidArgument,
+                  "status: --bind " + options.bind + ": an address is needed");
+    }
+    const tcp::endpoint at(address, static_cast<uint16_t>(options.metrics_port));
+    try {
+      acceptor_.open(at.protocol());
+      acceptor_.set_option(asio::socket_base::reuse_address(true));
+      acceptor_.bind(at);
+      acceptor_.listen();
+    } catch (const boost::system::system_error& failed) {
+      const bool is_taken = failed.code() == boost::system::errc::address_in_use;
+      throw Error(is_taken ? Code::kAlreadyExists : Code::kUnavailable,
+                  "status: --metrics " + std::to_string(options.metrics_port) + ": " +
+                      failed.code().message());
+    }
+  }
+
+  uint16_t port() const { return acceptor_.local_endpoint().port(); }
+
+  // At most so long.
+  void Serve(std::chrono::milliseconds longest) {
+    if (!is_accepting_) {
+      is_accepting_ = true;
+      acceptor_.async_accept([this](boost::system::error_code error, tcp::socket socket) {
+        is_accepting_ = false;
+        if (!error) Begin(std::move(socket));
+      });
+    }
+    context_.restart();
+    context_.run_for(longest);
+  }
+
+ private:
+  struct Session {
+    explicit Session(tcp::socket socket) : stream(std::move(socket)) {
+      request.header_limit(kRequestBytesMax);
+      request.body_limit(kRequestBytesMax);
+      stream.expires_after(kRequestPatience);
+    }
+    beast::tcp_stream stream;
+    beast::flat_buffer buffer{kRequestBytesMax};
+    http::request_parser<http::string_body> request;
+    http::response<http::string_body> response;
+  };
+
+  void Begin(tcp::socket socket) {
+    const auto session = std::make_shared<Session>(std::move(socket));
+    http::async_read(session->stream, session->buffer, session->request,
+                     [this, session](beast::error_code error, size_t) {
+                       if (!error) Answer(session);
+                     });
+  }
+
+  void Answer(const std::shared_ptr<Session>& session) {
+    const auto& request = session->request.get();
+    auto& response = session->response;
+    response.set(http::field::content_type, "text/plain; version=0.0.4; charset=utf-8");
+    response.keep_alive(false);
+    if (request.method() != http::verb::get || request.target() != "/metrics") {
+      response.result(http::status::not_found);
+      response.body() = "GET /metrics is what there is\n";
+    } else {
+      try {
+        response.body() = MetricsText(store_.Status());
+      } catch (const Error& error) {
+        if (SignalThatCame() != 0) return;
+        response.result(http::status::service_unavailable);
+        response.body() = std::string(error.what()) + '\n';
+      }
+    }
+    response.prepare_payload();
+    session->stream.expires_after(kRequestPatience);
+    http::async_write(session->stream, response, [session](beast::error_code, size_t) {});
+  }
+
+  const KVStore& store_;
+  asio::io_context context_{1};
+  tcp::acceptor acceptor_{context_};
+  bool is_accepting_ = false;
+};
+
+}  // namespace
+
+std::string MetricsText(const JobStatus& status) {
+  std::string text;
+  {
+    Family well(&text, "tensorkv_well", "gauge",
+                "1: all servers answer, no worker is dead, the head is in reach.");
+    well.Add(Label("job", status.job), status.wrong().empty() ? 1 : 0);
+    Family epoch(&text, "tensorkv_epoch", "counter", "Changes of the membership.");
+    epoch.Add("", static_cast<double>(status.epoch));
+    Family observers(&text, "tensorkv_observers", "gauge", "Processes that look at the job.");
+    observers.Add("", static_cast<double>(status.observers));
+  }
+  Family workers(&text, "tensorkv_worker_state", "gauge", "1 for the state that a worker is in.");
+  for (size_t i = 0; i < status.workers.size(); ++i) {
+    workers.Add(Label("rank", i) + ',' + Label("state", status.workers[i].state), 1);
+  }
+  Family pushes(&text, "tensorkv_worker_pushes_total", "counter",
+                "Chunks that a life of a worker has pushed.");
+  for (size_t i = 0; i < status.workers.size(); ++i) {
+    pushes.Add(Label("rank", i), static_cast<double>(status.workers[i].pushes));
+  }
+  Family pushed(&text, "tensorkv_worker_pushed_bytes_total", "counter", "Bytes of them.");
+  for (size_t i = 0; i < status.workers.size(); ++i) {
+    pushed.Add(Label("rank", i), static_cast<double>(status.workers[i].pushed_bytes));
+  }
+  Family held(&text, "tensorkv_worker_awaited_rounds", "gauge",
+              "Open rounds that a worker has not pushed.");
+  std::vector<size_t> awaited(status.workers.size());
+  for (const RoundStatus& round : status.rounds) {
+    for (const int rank : round.waits_for) ++awaited.at(static_cast<size_t>(rank));
+  }
+  for (size_t i = 0; i < awaited.size(); ++i) {
+    held.Add(Label("rank", i), static_cast<double>(awaited[i]));
+  }
+  Family servers(&text, "tensorkv_server_answers", "gauge", "1: the server has answered.");
+  for (size_t i = 0; i < status.servers.size(); ++i) {
+    servers.Add(Label("server", i), status.servers[i].error.empty() ? 1 : 0);
+  }
+  Family memory(&text, "tensorkv_server_bytes", "gauge",
+                "Memory of values, and of what updates and open rounds keep beside them.");
+  for (size_t i = 0; i < status.servers.size(); ++i) {
+    const ServerStatus& server = status.servers[i];
+    if (!server.error.empty()) continue;
+    memory.Add(Label("server", i) + ',' + Label("of", "values"),
+               static_cast<double>(server.value_bytes));
+    memory.Add(Label("server", i) + ',' + Label("of", "others"),
+               static_cast<double>(server.other_bytes));
+  }
+  Family rounds(&text, "tensorkv_key_round", "counter",
+                "Round that all chunks of a key have reached.");
+  for (const KeyStatus& key : status.keys) {
+    rounds.Add(KeyLabels(key), static_cast<double>(key.round));
+  }
+  Family bytes(&text, "tensorkv_key_bytes", "gauge", "Memory of a key's value on the servers.");
+  for (const KeyStatus& key : status.keys) {
+    bytes.Add(KeyLabels(key), static_cast<double>(key.bytes));
+  }
+  Family oldest(&text, "tensorkv_oldest_round_seconds", "gauge",
+                "Since when the oldest round that is open waits.");
+  oldest.Add("", status.rounds.empty() ? 0 : status.rounds[0].seconds);
+  return text;
+}
+
+int ServeMetrics(const StatusOptions& options, Form form) {
+  const auto store = Observe(options);
+  Server server(options, *store);
+  const std::string host =
+      options.bind.find(':') == std::string::npos ? options.bind : '[' + options.bind + ']';
+  const std::string url = "http://" + host + ':' + std::to_string(server.port()) + "/metrics";
+  if (form == Form::kJson) {
+    Print(JsonObject("metrics").Add("url", url));
+  } else {
+    std::printf("metrics at %s\n", url.c_str());
+    std::fflush(stdout);
+  }
+  while (SignalThatCame() == 0) server.Serve(kLookEvery);
+  return 128 + SignalThatCame();
+}
+
+}  // namespace tkv::cli

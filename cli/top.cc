@@ -1,0 +1,184 @@
+#include "top.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <thread>
+
+#include "exit_status.h"
+#include "interrupt.h"
+#include "tkv/error.h"
+
+namespace tkv::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kKeysShown = 15;
+constexpr size_t kWorkersShown = 16;
+constexpr std::chrono::milliseconds kLookEvery{50};  // at whether a signal has come
+
+struct Rate {
+  std::string name;
+  double per_second = 0;  // rounds of a key, chunks of a worker
+  double bytes_per_second = 0;
+};
+
+struct Rates {
+  std::vector<Rate> keys;  // the one with the most bytes first
+  std::vector<Rate> workers;
+};
+
+std::string NameOf(const KeyStatus& key) {
+  return key.key.view().ToString() +
+         (key.store == 0 ? "" : " of store " + std::to_string(key.store));
+}
+
+double Grown(uint64_t before, uint64_t now, double seconds) {
+  return now > before ? static_cast<double>(now - before) / seconds : 0;
+}
+
+Rates RatesBetween(const JobStatus& before, const JobStatus& now, double seconds) {
+  Rates rates;
+  std::map<std::string, uint64_t> rounds;
+  for (const KeyStatus& key : before.keys) rounds[NameOf(key)] = key.newest;
+  for (const KeyStatus& key : now.keys) {
+    const std::string name = NameOf(key);
+    const auto found = rounds.find(name);
+    const double per_second = Grown(found == rounds.end() ? 0 : found->second, key.newest, seconds);
+    rates.keys.push_back({name, per_second, per_second * static_cast<double>(key.bytes)});
+  }
+  std::ranges::stable_sort(rates.keys, std::greater(), &Rate::bytes_per_second);
+  for (size_t i = 0; i < now.workers.size(); ++i) {
+    const WorkerStatus& worker = now.workers[i];
+    const bool is_same = i < before.workers.size() && before.workers[i].life == worker.life;
+    const WorkerStatus from = is_same ? before.workers[i] : WorkerStatus{};
+    rates.workers.push_back({"worker " + std::to_string(i),
+                             Grown(from.pushes, worker.pushes, seconds),
+                             Grown(from.pushed_bytes, worker.pushed_bytes, seconds)});
+  }
+  return rates;
+}
+
+std::string LineOf(const Rate& rate, const char* unit) {
+  char text[160];
+  std::snprintf(text, sizeof(text), "%-28.60s %10.1f %s/s %12s/s", rate.name.c_str(),
+                rate.per_second, unit, BytesText(rate.bytes_per_second).c_str());
+  return text;
+}
+
+std::vector<std::string> TableOf(const JobStatus& status, const Rates& rates) {
+  std::vector<std::string> lines;
+  std::vector<std::string> workers;
+  for (const WorkerStatus& worker : status.workers) workers.push_back(worker.state);
+  lines.push_back("job " + status.job + "   workers: " + Counted(workers) +
+                  "   keys: " + std::to_string(status.keys.size()) + "   watched by " +
+                  std::to_string(status.observers));
+  for (size_t i = 0; i < std::min(rates.keys.size(), kKeysShown); ++i) {
+    lines.push_back(LineOf(rates.keys[i], "rounds"));
+  }
+  if (rates.keys.size() > kKeysShown) {
+    lines.push_back("and " + std::to_string(rates.keys.size() - kKeysShown) + " more keys");
+  }
+  for (size_t i = 0; i < std::min(rates.workers.size(), kWorkersShown); ++i) {
+    lines.push_back(LineOf(rates.workers[i], "chunks"));
+  }
+  if (rates.workers.size() > kWorkersShown) {
+    lines.push_back("and " + std::to_string(rates.workers.size() - kWorkersShown) +
+                    " more workers");
+  }
+  if (status.slowest >= 0) {
+    char text[120];
+    std::snprintf(text, sizeof(text),
+                  "slowest: worker %d, %llu rounds wait for it, the oldest %.1f s", status.slowest,
+                  static_cast<unsigned long long>(status.slowest_rounds), status.slowest_seconds);
+    lines.emplace_back(text);
+  }
+  return lines;
+}
+
+// In place where that is a terminal, else one below the other.
+class Screen {
+ public:
+  void Show(const std::vector<std::string>& lines) {
+    std::string text;
+    if (is_terminal_ && shown_ > 0) text = "\x1b[" + std::to_string(shown_) + "A\x1b[J";
+    for (const std::string& line : lines) text += line + '\n';
+    if (!is_terminal_) text += '\n';
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+    shown_ = lines.size();
+  }
+
+ private:
+  const bool is_terminal_ = isatty(STDOUT_FILENO) != 0;
+  size_t shown_ = 0;
+};
+
+JsonObject ToJson(const JobStatus& status, const Rates& rates, double seconds) {
+  const auto objects = [](const std::vector<Rate>& all, const char* unit) {
+    std::vector<JsonObject> objects;
+    for (const Rate& rate : all) {
+      objects.push_back(JsonObject()
+                            .Add("name", rate.name)
+                            .Add(unit, rate.per_second)
+                            .Add("bytes_per_second", rate.bytes_per_second));
+    }
+    return objects;
+  };
+  return JsonObject("rates")
+      .Add("seconds", seconds)
+      .Add("keys", objects(rates.keys, "rounds_per_second"))
+      .Add("workers", objects(rates.workers, "chunks_per_second"))
+      .Add("slowest", status.slowest)
+      .Add("slowest_seconds", status.slowest_seconds);
+}
+
+bool HasEnded(const JobStatus& status) {
+  return std::ranges::all_of(status.workers, [](const WorkerStatus& worker) {
+    return worker.state == "left" || worker.state == "lost";
+  });
+}
+
+void Rest(Clock::time_point until) {
+  while (Clock::now() < until && SignalThatCame() == 0) {
+    std::this_thread::sleep_for(std::min<Clock::duration>(kLookEvery, until - Clock::now()));
+  }
+}
+
+}  // namespace
+
+int RunTop(const TopOptions& options, Form form) {
+  return Looking([&] {
+    const auto store = Observe(options);
+    const auto interval = std::chrono::duration_cast<Clock::duration>(
+        std::chrono::duration<double>(options.interval_seconds));
+    Screen screen;
+    JobStatus before = store->Status();
+    auto asked = Clock::now();
+    for (uint64_t tables = 0; options.count == 0 || tables < options.count; ++tables) {
+      Rest(asked + interval);
+      if (SignalThatCame() != 0) return 128 + SignalThatCame();
+      JobStatus now = store->Status();
+      const auto then = std::exchange(asked, Clock::now());
+      const double seconds = std::chrono::duration<double>(asked - then).count();
+      const Rates rates = RatesBetween(before, now, seconds);
+      if (form == Form::kJson) {
+        Print(ToJson(now, rates, seconds));
+      } else {
+        screen.Show(TableOf(now, rates));
+      }
+      if (HasEnded(now) || !now.head_is_open) {
+        if (form == Form::kText) std::printf("the job has ended, or its head is out of reach\n");
+        return kDone;
+      }
+      before = std::move(now);
+    }
+    return kDone;
+  });
+}
+
+}  // namespace tkv::cli

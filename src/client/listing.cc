@@ -1,0 +1,57 @@
+// What servers say of their keys.
+
+#include "base/check.h"
+#include "base/format.h"
+#include "client/client.h"
+
+namespace tkv {
+
+// The link to a server that is to answer a question; null where the operation has failed, because there
+// is no such server, it is dead, or it is too old for the question.
+ServerLink* Client::LinkToAsk(Op* op, uint32_t server, uint64_t feature, const char* lacks) {
+  if (server >= links_.size()) {
+    Fail(op, Error(Code::kInvalidArgument, Format("there is no server {}", server)));
+    return nullptr;
+  }
+  ServerLink& link = links_[server];
+  if (const auto& dead = link.dead()) {
+    Fail(op, *dead);
+    return nullptr;
+  }
+  if (link.incarnation() != 0 && (link.features() & feature) == 0) {
+    Fail(op, Error(Code::kUnimplemented,
+                   Format("server {} {}; upgrade tensorkv where it runs", server, lacks)));
+    return nullptr;
+  }
+  return &link;
+}
+
+// Waits for nothing, and nothing waits for it.
+void Client::StartList(Op* op) {
+  op->has_left = true;
+  const Listing::Request& request = op->what.list;
+  if (LinkToAsk(op, request.server, kListFeature, "does not list its keys") == nullptr) return;
+  Outgoing list;
+  list.op = op->id;
+  list.message.type = Type::kList;
+  list.message.key = request.after;
+  ++op->unaccepted;
+  Queue(request.server, std::move(list));
+}
+
+void Client::OnListAnswer(const Outgoing& sent, const Message& reply) {
+  Op* const op = Find(sent.op);
+  if (op == nullptr) return;
+  Drop(&op->unaccepted);
+  if (reply.type != Type::kListed) return Fail(op, ErrorOf(reply));
+  auto listing = std::make_shared<Listing>();
+  listing->listed = DecodeListed(reply.extra);
+  listing->last = reply.key;
+  listing->has_more = reply.number != 0 && reply.key > op->what.list.after;
+  Outcome outcome{op->id, Outcome::Event::kDone, std::nullopt, 0, nullptr};
+  outcome.listing = std::move(listing);
+  outcomes_.push_back(std::move(outcome));
+  ops_.Erase(op->id);
+}
+
+}  // namespace tkv

@@ -1,0 +1,82 @@
+// What a shard says of itself to those who look: LIST.
+
+#include <algorithm>
+
+#include "server/shard.h"
+
+namespace tkv {
+namespace {
+
+constexpr size_t kKeysMax = 4096;  // of one LISTED: so many are sorted at once
+// The rest is for the workers.
+constexpr size_t kItemBytesMax = kListedBytesMax * 3 / 4;
+
+}  // namespace
+
+Listed::Item Shard::ItemOf(const KeyId& id, const Key& key) const {
+  Listed::Item item;
+  item.meta = key.meta;
+  item.has_own = item.meta.own.has_value();
+  item.meta.own.reset();
+  item.chunks = static_cast<uint32_t>(key.chunks.size());
+  const Chunk* behind = nullptr;
+  for (const uint32_t c : key.chunks) {
+    const Chunk& chunk = chunks_.at({id, c});
+    item.has_first |= c == 0;
+    item.bytes += chunk.value.memory_bytes();
+    item.newest = std::max(item.newest, chunk.version);
+    item.waiting += chunk.parked.size();
+    if (behind == nullptr || chunk.version < behind->version) behind = &chunk;
+  }
+  if (behind == nullptr) return item;
+  item.oldest = behind->version;
+  item.base = behind->base;
+  const bool is_open = !behind->rounds.empty() && behind->rounds.front().count > 0;
+  if (!is_open || key.meta.mode == KeyMeta::Mode::kAsync) return item;
+  item.open_for = static_cast<uint64_t>(std::max(Time{1}, now_ - behind->rounds.front().since));
+  item.missing = StatusOf(key, *behind, kNoRank).missing;
+  item.missing_count = static_cast<uint32_t>(item.missing.size());
+  item.missing.resize(std::min(item.missing.size(), Listed::Item::kMissingMax));
+  return item;
+}
+
+void Shard::OnList(Session* session, const Message& message, Effects* effects) {
+  const bool is_first = message.key == KeyId{};
+  std::vector<KeyId> ids;
+  for (const auto& [id, key] : keys_) {
+    if (is_first || id > message.key) ids.push_back(id);
+  }
+  bool has_more = ids.size() > kKeysMax;
+  if (has_more) {
+    std::ranges::nth_element(ids, ids.begin() + kKeysMax);
+    ids.resize(kKeysMax);
+  }
+  std::ranges::sort(ids);
+  Listed listed;
+  for (const auto& [id, one] : sessions_) {
+    if (one.role == Role::kObserver) {
+      ++listed.observers;
+    } else if (is_first) {
+      listed.workers.push_back({id.rank, id.incarnation, one.pushes, one.pushed_bytes});
+    }
+  }
+  if (is_first) listed.memory = MemoryUse();
+  Message reply = Reply(message, Type::kListed);
+  std::string items;
+  uint32_t count = 0;
+  for (const KeyId& id : ids) {
+    const std::string item = Encode(ItemOf(id, keys_.at(id)));
+    if (items.size() + item.size() > kItemBytesMax) {
+      has_more = true;
+      break;
+    }
+    items += item;
+    ++count;
+    reply.key = id;
+  }
+  reply.number = has_more ? 1 : 0;
+  reply.extra = Encode(listed, count, items);
+  effects->Send(session->link, std::move(reply));
+}
+
+}  // namespace tkv

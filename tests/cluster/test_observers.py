@@ -1,0 +1,383 @@
+"""Looking into a running job from outside: readers of `connect`, and tkv status, top, keys and get, over real sockets."""
+
+import json
+import re
+import signal
+import sys
+import urllib.request
+
+import numpy as np
+import pytest
+from jobs import finish, read_until
+from test_cli import objects
+
+TKV = [sys.executable, "-m", "tensorkv"]
+
+# Rank 0 pushes two rounds of 'w' and waits; rank 1 pushes one, so that round 2 waits for it until the test marks "on".
+TRAINER = """
+    kv = mx.kv.create("dist_sync")
+    kv.init("w", mx.nd.zeros((3,)))
+    kv.init("b", mx.nd.zeros((600000,), dtype="float16"))
+    kv.push("w", mx.nd.ones((3,)) * (kv.rank + 1))
+    kv.barrier()
+    if kv.rank == 0:
+        kv.push("w", mx.nd.ones((3,)))
+        print("url", kv.url, flush=True)
+        print("pushed", flush=True)
+    until_marked("on")
+    if kv.rank == 1:
+        kv.push("w", mx.nd.ones((3,)))
+    assert (kv.pull("w").asnumpy() == 2).all()
+    until_marked("bye")
+    kv.close()
+"""
+
+
+def token_of(processes, name="token"):
+    path = processes.folder / name
+    path.write_text("a secret of sixteen bytes and more")
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def job(processes):
+    """A job that stands still in round 2 of 'w', with its URL; it goes on at the mark "on", and ends at the mark "bye"."""
+    launched = processes.launch(TRAINER)
+    said = read_until(launched, "pushed")
+    launched.url = re.search(r"url (\S+)", said).group(1)
+    yield launched
+    for mark in ("on", "bye"):
+        (processes.folder / f"mark-{mark}").touch()
+    status, said = finish(launched)
+    assert status == 0, said
+
+
+def reader(processes, text, *words, **variables):
+    return finish(processes.start([sys.executable, "-u", processes.script(text, "reader.py"), *words], **variables))
+
+
+def test_a_reader_finds_keys_and_reads_the_newest_whole_round(processes, job):
+    status, said = reader(
+        processes,
+        """
+        with mx.kv.connect(sys.argv[1]) as eye:
+            assert eye.rank == -1 and eye.num_workers == 2 and eye.type == "observer", eye
+            assert eye.keys() == ["b", "w"] and "w" in eye and "x" not in eye
+            assert eye.describe("w") == ((3,), "float32") and eye.describe("b") == ((600000,), "float16")
+            assert (eye.pull("w").asnumpy() == 3).all() and eye.round("w") == 1
+            assert (eye.pull("b").asnumpy() == 0).all() and eye.round("b") == 0
+            assert eye.url == sys.argv[1]
+            try:
+                eye.push("w", mx.nd.ones((3,)))
+            except mx.errors.FailedPreconditionError as error:
+                print(error)
+            try:
+                eye.pull("x")
+            except mx.errors.KeyNotFoundError as error:
+                print(error)
+        """,
+        job.url,
+    )
+    assert status == 0, said
+    assert "push: this store is an observer's, which only reads" in said and "pull 'x': no such key" in said, said
+
+
+def test_readers_come_and_go_and_no_round_waits_for_one(processes, job):
+    for _ in range(3):
+        status, said = reader(processes, "eye = mx.kv.connect(sys.argv[1]); print(eye.pull('w').asnumpy())", job.url)
+        assert status == 0 and "[3. 3. 3.]" in said, said  # and it went without close()
+
+
+def test_a_reader_waits_for_no_round_that_is_open(processes, job):
+    status, said = reader(
+        processes,
+        """
+        eye = mx.kv.connect(sys.argv[1])
+        print(eye.round("w"), eye.pull("w").asnumpy(), eye.round("w"), flush=True)
+        mark("on")
+        while eye.round("w") < 2:
+            value = eye.pull("w").asnumpy()
+        print("then", value)
+        """,
+        job.url,
+    )
+    assert status == 0 and "0 [3. 3. 3.] 1" in said and "then [2. 2. 2.]" in said, said
+
+
+def test_status_says_who_is_waited_for(processes, job):
+    status, [one] = objects(processes, "status", job.url)
+    assert status == 0 and one["wrong"] == "", one
+    assert [worker["state"] for worker in one["workers"]] == ["alive"] * 2
+    assert [server["error"] for server in one["servers"]] == [""] * 2
+    assert {key["key"]: key["bytes"] for key in one["keys"]} == {"b": 1200000, "w": 12}
+    [waits] = [found for found in one["rounds"] if found["key"] == "'w'"]
+    assert waits["round"] == 2 and waits["waits_for"] == [1] and waits["seconds"] > 0, waits
+    assert one["slowest"] == 1, one
+    ended, said = finish(processes.start([*TKV, "status", job.url]))
+    assert ended == 0 and re.search(r"round 2 of 'w' waits \d+\.\d s for worker 1", said), said
+    assert "slowest  worker 1" in said, said
+
+
+def test_a_probe_says_well_and_what_is_wrong_with_a_job_that_is_gone(processes, job):
+    assert finish(processes.start([*TKV, "status", "--probe", job.url])) == (0, "well\n")
+    gone = job.url.replace("tkv-head-", "tkv-head-0")
+    status, said = finish(processes.start([*TKV, "status", "--probe", "--patience", "1", gone]))
+    assert status == 1 and "waited 1000 ms for the head" in said, said
+    status, [one] = objects(processes, "status", "--probe", job.url)
+    assert status == 0 and one == {"event": "probe", "well": True, "text": ""}
+
+
+def test_a_worker_that_died_is_what_is_wrong(processes):
+    launched = processes.launch(
+        """
+        kv = mx.kv.create("dist_sync")
+        kv.init("w", mx.nd.zeros((3,)))
+        if kv.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        print("url", kv.url, flush=True)
+        until_marked("on")
+        """,
+        "--on-death",
+        "continue",
+    )
+    url = re.search(r"url (\S+)", read_until(launched, "url")).group(1)
+    read_until(launched, "killed by signal 9")
+    assert finish(processes.start([*TKV, "status", "--probe", url])) == (1, "worker 1 is dead\n")
+    (processes.folder / "mark-on").touch()
+    finish(launched)
+
+
+def test_keys_and_get_write_what_others_read(processes, job, tmp_path):
+    status, found = objects(processes, "keys", job.url)
+    assert status == 0 and [(one["key"], one["shape"], one["dtype"], one["round"]) for one in found] == [
+        ("b", [600000], "float16", 0),
+        ("w", [3], "float32", 1),
+    ]
+    status, said = finish(processes.start([*TKV, "keys", job.url]))
+    assert status == 0 and re.search(r"^w +float32 +\(3\) +12 B  round 1$", said, re.MULTILINE), said
+    status, [one] = objects(processes, "get", "w", job.url, "--out", str(tmp_path / "w.npy"))
+    assert status == 0 and one["round"] == 1, one
+    assert np.load(tmp_path / "w.npy").tolist() == [3, 3, 3]
+    status, said = finish(processes.start([*TKV, "get", "b", job.url, "-o", str(tmp_path / "b.safetensors")]))
+    assert status == 0, said
+    raw = (tmp_path / "b.safetensors").read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    assert json.loads(raw[8 : 8 + size]) == {"b": {"dtype": "F16", "shape": [600000], "data_offsets": [0, 1200000]}}
+    assert (8 + size) % 8 == 0 and raw[8 + size :] == bytes(1200000)
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["get", "ww", "URL", "-o", "x.npy"], "get: no key 'ww' among the 2 of store 0; did you mean 'w'?"),
+        (["get", "w", "URL", "-o", "x.txt"], "--out x.txt: a name that ends in .npy or .safetensors is needed"),
+        (["get", "w", "URL", "-o", "/nowhere/x.npy"], "/nowhere/x.npy.part: No such file or directory"),
+        (["get", "w", "URL", "-o", "x.npy", "--store", "3"], "no key 'w' among the 0 of store 3"),
+        (["status", "http://x:1/j"], "'http://x:1/j' is no URL of a job: it does not begin with tkv://"),
+        (["status", "tkv://x:1"], "it names no job"),
+        (["status", "URLx"], "job '"),
+        (["status", "--bind", "::1", "URL"], "--bind requires --metrics"),
+        (["status", "--metrics", "0", "--bind", "everywhere", "URL"], "--bind everywhere: an address is needed"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_named(processes, job, words, expected):
+    words = [word.replace("URL", job.url) for word in words]
+    status, said = finish(processes.start([*TKV, *words, "--patience", "2"]))
+    assert status == 2 and expected in said, said
+
+
+def test_metrics_are_in_prometheus_form_and_of_now(processes, job):
+    server = processes.start([*TKV, "status", "--metrics", "0", job.url])
+    url = re.search(r"metrics at (\S+)", read_until(server, "metrics at")).group(1)
+    assert url.startswith("http://127.0.0.1:")
+    text = urllib.request.urlopen(url, timeout=10).read().decode()
+    samples = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert samples['tensorkv_key_round{key="w",store="0"}'] == "1"
+    assert samples['tensorkv_worker_awaited_rounds{rank="1"}'] != "0"
+    assert samples['tensorkv_worker_state{rank="0",state="alive"}'] == "1"
+    for line in text.splitlines():
+        assert re.fullmatch(r'# (HELP|TYPE) \w+ .+|\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [0-9.e+-]+', line), line
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(url + "x", timeout=10)
+    server.send_signal(signal.SIGTERM)
+    assert finish(server)[0] == 128 + signal.SIGTERM
+
+
+def test_top_shows_rates_and_ends_with_the_job(processes):
+    launched = processes.launch(
+        """
+        kv = mx.kv.create("dist_sync")
+        kv.init("w", mx.nd.zeros((300000,)))
+        print("url", kv.url, flush=True)
+        while not os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "mark-on")) or kv.round("w") % 2:
+            kv.pushpull("w", mx.nd.ones((300000,)))
+        kv.close()
+        """,
+        workers=1,
+    )
+    url = re.search(r"url (\S+)", read_until(launched, "url")).group(1)
+    status, found = objects(processes, "top", "--interval", "0.2", "--count", "3", url)
+    assert status == 0 and len(found) == 3, found
+    assert found[-1]["keys"][0]["name"] == "'w'" and found[-1]["keys"][0]["rounds_per_second"] > 0, found
+    assert found[-1]["workers"][0]["bytes_per_second"] > 0, found
+    top = processes.start([*TKV, "top", "--interval", "0.1", url])
+    assert "\x1b" not in read_until(top, "rounds/s")  # no terminal
+    (processes.folder / "mark-on").touch()
+    assert finish(launched)[0] == 0
+    status, said = finish(top)
+    assert status == 0 or "head" in said or "server" in said, said
+
+
+def test_the_only_job_of_this_machine_needs_no_url_and_several_are_listed(processes, job):
+    status, said = finish(processes.start([*TKV, "status"]))
+    if status == 2:  # others run beside this test
+        assert "jobs run on this machine, say which: " in said and job.url in said, said
+    else:
+        assert job.url in said, said
+    _, head, name = re.match(r"tkv://(unix:\S+?)(tkv-head\S+)/(\w+)", job.url).groups()
+    address = job.url.removeprefix("tkv://").rsplit("/", 1)[0].replace("%2F", "/")
+    status, said = finish(processes.start([*TKV, "status"], TKV_HEAD=address, TKV_JOB=name))
+    assert status == 0 and job.url in said, (head, said)
+
+
+def test_between_hosts_a_reader_needs_the_token(processes):
+    token = token_of(processes)
+    head = processes.start([*TKV, "head", "--workers", "1", "--servers", "1", "--head", "tcp:127.0.0.1:0", "--job", "t"],
+                           TKV_TOKEN_FILE=token)  # fmt: skip
+    address = re.search(r"listens at (\S+)", read_until(head, "listens")).group(1)
+    variables = {"TKV_HEAD": address, "TKV_JOB": "t", "TKV_TOKEN_FILE": token}
+    server = processes.start([*TKV, "server"], **variables)
+    worker = processes.start(
+        [sys.executable, "-u", processes.script(
+            """
+            kv = mx.kv.create("dist_sync")
+            kv.init(7, mx.nd.ones((2,)))
+            print("url", kv.url, flush=True)
+            until_marked("on")
+            kv.close()
+            """, "worker.py")],
+        **variables,
+    )  # fmt: skip
+    url = re.search(r"url (\S+)", read_until(worker, "url")).group(1)
+    assert url == f"tkv://{address.removeprefix('tcp:')}/t"
+    text = "print(mx.kv.connect(sys.argv[1], token_file=sys.argv[2] or None, server_patience=5).pull(7).asnumpy())"
+    status, said = reader(processes, text, url, str(token))
+    assert status == 0 and "[1. 1.]" in said, said
+    other = token_of(processes, "other")
+    other.write_text("another secret of many bytes")
+    status, said = reader(processes, text, url, str(other))
+    assert status == 1 and "UnauthenticatedError" in said, said
+    status, said = reader(processes, text, url, "")
+    assert status == 1 and "UnauthenticatedError" in said, said
+    other.chmod(0o644)
+    status, said = reader(processes, text, url, str(other))
+    assert status == 1 and "others can read it; chmod 600 it" in said, said
+    # One that wants to be a worker and is one too many is told of connect.
+    text = "mx.kv.create('dist_sync', url=sys.argv[1], token_file=sys.argv[2], server_patience=5)"
+    status, said = reader(processes, text, url, str(token))
+    assert status == 1 and "all 1 workers have joined; connect looks at a job from outside" in said, said
+    (processes.folder / "mark-on").touch()
+    assert finish(worker)[0] == finish(server)[0] == finish(head)[0] == 0
+
+
+def test_a_worker_may_name_its_job_instead_of_its_environment(processes):
+    token = token_of(processes)
+    head = processes.start([*TKV, "head", "--workers", "2", "--servers", "1", "--head", "tcp:127.0.0.1:0", "--job", "t"],
+                           TKV_TOKEN_FILE=token)  # fmt: skip
+    address = re.search(r"listens at (\S+)", read_until(head, "listens")).group(1)
+    server = processes.start([*TKV, "server"], TKV_HEAD=address, TKV_JOB="t", TKV_TOKEN_FILE=token)
+    script = processes.script(
+        """
+        kv = mx.kv.create("dist_sync", url=sys.argv[1], token_file=sys.argv[2], rank=int(sys.argv[3]))
+        kv.init("w", mx.nd.zeros((2,)))
+        kv.push("w", mx.nd.ones((2,)) * (kv.rank + 1))
+        print(kv.rank, kv.pull("w").asnumpy())
+        kv.close()
+        """
+    )
+    url = f"tkv://{address.removeprefix('tcp:')}/t"
+    workers = [processes.start([sys.executable, script, url, token, str(rank)]) for rank in range(2)]
+    for rank, worker in enumerate(workers):
+        assert finish(worker) == (0, f"{rank} [3. 3.]\n")
+    assert finish(server)[0] == finish(head)[0] == 0
+
+
+def test_several_programs_are_one_job(processes):
+    other = processes.script(
+        """
+        eye = mx.kv.connect()
+        assert os.environ["TKV_ROLE"] == "observer" and "TKV_RANK" not in os.environ
+        try:
+            mx.kv.create("dist_sync")
+        except mx.errors.FailedPreconditionError as error:
+            print(error)
+        while "w" not in eye or eye.round("w") < 1:
+            if "w" in eye:
+                eye.pull("w")
+        print("read", eye.pull("w").asnumpy(), flush=True)
+        mark("on")
+        """,
+        "reader.py",
+    )
+    third = processes.script(
+        """
+        kv = mx.kv.create("dist_sync")
+        assert kv.rank == 1 and kv.num_workers == 2 and sys.argv[1:] == ["-n", "--"]
+        kv.init("w", mx.nd.zeros((2,)))
+        kv.push("w", mx.nd.ones((2,)))
+        kv.close()
+        """,
+        "third.py",
+    )
+    first = processes.script(
+        """
+        kv = mx.kv.create("dist_sync")
+        kv.init("w", mx.nd.zeros((2,)))
+        kv.push("w", mx.nd.ones((2,)))
+        until_marked("on")
+        kv.close()
+        """
+    )
+    python = [sys.executable, "-u"]
+    command = [
+        *TKV,
+        "launch",
+        "-n",
+        "1",
+        *python,
+        first,
+        ":",
+        "-n",
+        "1",
+        *python,
+        third,
+        "-n",
+        "--",
+        ":",
+        "--observers",
+        "1",
+    ]
+    status, said = finish(processes.start([*command, *python, other]))
+    assert status == 0, said
+    assert "[observer 0] read [2. 2.]" in said and "this process is an observer of its job" in said, said
+
+
+def test_a_reader_that_fails_is_told_of_and_counts_and_one_that_outlives_the_job_does_not(processes):
+    launch = [*TKV, "launch", "-n", "1", sys.executable, processes.script("mx.kv.create('dist_sync').close()"), ":"]
+    status, said = finish(processes.start([*launch, "--observers", "1", "sleep", "600"]))
+    assert status == 0, said
+    worker = processes.script("kv = mx.kv.create('dist_sync'); until_marked('x'); time.sleep(2.5); kv.close()", "w.py")
+    launch[4:6] = [sys.executable, worker]
+    bad = processes.script("mark('x'); sys.exit(5)", "bad.py")
+    status, said = finish(processes.start([*launch, "--observers", "1", sys.executable, bad]))
+    assert status == 5 and "observer 0 ended with status 5" in said, said
+
+
+@pytest.mark.parametrize(
+    "words", [["true", ":"], ["true", ":", "-n", "2"], ["true", ":", "python"], ["true", ":", "-n", "x", "true"]]
+)
+def test_a_program_behind_a_colon_says_how_often_it_runs(processes, words):
+    status, said = finish(processes.start([*TKV, "launch", *words]))
+    assert status == 2 and ("behind ':' comes" in said or "a whole number" in said or "no command" in said), said
