@@ -836,6 +836,8 @@ class KVStore(KVStoreVerbs):
 
     def __repr__(self) -> str:
         """Return type, worker and number of keys."""
+        if self._name == "observer":  # whose keys only the servers know
+            return f"<KVStore 'observer' of {self.num_workers} workers, store at {self.url!r}>"
         try:
             return f"<KVStore {self.type!r} rank {self.rank} of {self.num_workers}, {len(self)} keys>"
         except FailedPreconditionError:

@@ -67,7 +67,7 @@ def test_a_reader_finds_keys_and_reads_the_newest_whole_round(processes, job):
             assert eye.describe("w") == ((3,), "float32") and eye.describe("b") == ((600000,), "float16")
             assert (eye.pull("w").asnumpy() == 3).all() and eye.round("w") == 1
             assert (eye.pull("b").asnumpy() == 0).all() and eye.round("b") == 0
-            assert eye.url == sys.argv[1]
+            assert eye.url == sys.argv[1] and repr(eye) == f"<KVStore 'observer' of 2 workers, store at {eye.url!r}>"
             try:
                 eye.push("w", mx.nd.ones((3,)))
             except mx.errors.FailedPreconditionError as error:
