@@ -30,7 +30,7 @@ mutants-gpu          slow    broken generators of GPU kernels and a broken devic
 gpu                  slow    10,000 random GPU kernels, and ptxas: the kernels, and the table in docs/gpu.md
 fuzz                 slow    every fuzzer for five seconds
 frameworks           slow    the tests that need PyTorch or JAX
-packaging            slow    the wheel in a bare chroot, the libraries as users link them
+packaging            slow    the wheel in a bare chroot, the libraries as users link them, the manifests and jobs of Kubernetes
 pages                slow    the pages of the public headers, without a warning
 bench                both    the benchmarks with --smoke
 '

@@ -9,35 +9,9 @@ import sys
 import zipfile
 
 import pytest
+from pods import run
 
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-def run(*arguments, **options):
-    result = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, timeout=600, **options)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
-
-
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    run(
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        folder,
-        ROOT,
-        "--config-settings=cmake.define.TKV_WARNINGS_AS_ERRORS=ON",
-        cwd=ROOT,
-    )
-    (path,) = folder.glob("*.whl")
-    return path
 
 
 def test_one_wheel_for_all_and_what_is_in_it(wheel):
