@@ -35,7 +35,7 @@ SECTIONS = [
     ("Names of mxnet.base", "tensorkv.base", ["py_str"]),
     ("MXNet's name", "tensorkv", ["install_as_mxnet"]),
 ]
-FRAMEWORKS = [("PyTorch", "torch"), ("JAX", "jax")]  # which may be missing here: read, not imported
+FRAMEWORKS = [("PyTorch", "torch"), ("JAX", "jax"), ("Ray", "ray")]  # which may be missing here: read, not imported
 
 
 def signature(value):

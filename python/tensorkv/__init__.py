@@ -96,6 +96,6 @@ if not TYPE_CHECKING:  # checkers say themselves that a name is not here
 
     def __getattr__(name: str) -> NoReturn:
         """Say what to use in the place of what MXNet has."""
-        if name in ("torch", "jax"):
+        if name in ("torch", "jax", "ray"):
             raise AttributeError(f"mx.{name} is there from `import tensorkv.{name}` on", name=name)
         _elsewhere.missing("mx", name, sys.modules[__name__])

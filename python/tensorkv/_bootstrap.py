@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,19 @@ def from_torchrun(rank: int | None, num_workers: int | None) -> dict[str, Any]:
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     prefix = f"tensorkv/{os.environ['TORCHELASTIC_RUN_ID']}/{restarts}/{num_workers}"
     return {"bootstrap": PrefixStore(prefix, store), "rank": rank, "num_workers": num_workers}
+
+
+def from_ray(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a worker of a job that `tensorkv.ray.start` has made; none where this process sees no such job."""
+    ray = sys.modules.get("ray")
+    if ray is None or not hasattr(ray, "is_initialized") or not ray.is_initialized():
+        return {}
+    # Ray may be here for something else.
+    if "TKV_RAY_JOB" not in os.environ and not any(n.startswith("tensorkv:") for n in ray.util.list_named_actors()):
+        return {}
+    from . import ray as jobs
+
+    return jobs.job()._options(options)
 
 
 def get_value(store: Rendezvous, key: str, seconds: float) -> tuple[str | None, str | None]:

@@ -134,11 +134,12 @@ def create(
             environment says which. To look at a job from outside is `connect`.
         token_file: the secret of that job, a file that only this user can read; default ``TKV_TOKEN_FILE``.
         bootstrap: how the processes of a distributed store find each other. Without it the environment says so: that of
-            ``tkv launch``, ``mpirun``, ``torchrun`` or MXNet's launcher (``DMLC_*``). ``'self'`` makes a job of this worker alone,
+            ``tkv launch``, ``mpirun``, ``torchrun`` or MXNet's launcher (``DMLC_*``), or the job that `tensorkv.ray.start` has
+            made. ``'self'`` makes a job of this worker alone,
             with servers in this process. An object with ``set(key, value)``, ``get(key)`` and ``wait([key], timeout)`` that
             the processes share, such as a ``torch.distributed.TCPStore``, makes a job of `num_workers` processes that host
             the servers too; each names its own `rank`. `tensorkv.testing.cluster` makes one among threads.
-        rank: of this worker, where `bootstrap` is such an object, or with `url`; default any that is free.
+        rank: of this worker, where `bootstrap` is such an object, with `url`, or under Ray; default any that is free.
         num_workers: of the job, where `bootstrap` is such an object.
         servers: number of servers where workers host them; default one in each worker, and one with ``'self'``.
         staleness: rounds that a worker may be ahead of the slowest one; default 0, at which a pull gives exactly the round
@@ -214,7 +215,7 @@ def create(
                 f"create {name!r}: rows_dir={rows_dir!r} is for the servers of the job: tkv launch --rows-dir or TKV_ROWS_DIR"
             )
         if role is None:
-            options.update(_bootstrap.from_torchrun(rank, num_workers))
+            options = _bootstrap.from_ray(options) or {**options, **_bootstrap.from_torchrun(rank, num_workers)}
     return KVStore(name, **options)
 
 

@@ -299,9 +299,9 @@ constexpr std::array<OtherVariable, 22> kVariablesOfMxnet = {{
 
 std::vector<std::string> UnknownVariables() {
   // Beside those of options; what begins like the last two belongs to tests and tools.
-  constexpr std::array<std::string_view, 9> kOthers = {
-      "TKV_ROLE",    "TKV_HEAD",       "TKV_JOB", "TKV_RANK",  "TKV_WORKERS",
-      "TKV_SERVERS", "TKV_TOKEN_FILE", "TKV_SSH", "TKV_PYTHON"};
+  constexpr std::array<std::string_view, 10> kOthers = {
+      "TKV_ROLE",    "TKV_HEAD",       "TKV_JOB", "TKV_RANK",   "TKV_WORKERS",
+      "TKV_SERVERS", "TKV_TOKEN_FILE", "TKV_SSH", "TKV_PYTHON", "TKV_RAY_JOB"};
   std::vector<std::string_view> known(kOthers.begin(), kOthers.end());
   for (const OptionInfo& option : OptionTable()) known.emplace_back(option.environment);
   std::vector<std::string> sentences;

@@ -1,0 +1,41 @@
+"""Trains a network on handwritten digits under Ray: the servers are actors that TensorKV starts, the workers plain actors.
+
+    python examples/ray_actors.py --die-at 300
+
+The network, its data and what a worker does are those of ``examples/digits.py``, whose ``mx.kv.create('dist_sync')`` finds
+the job here. With ``--die-at`` the process of worker 1 kills itself at that step. Ray starts its actor again, which goes on
+as worker 1 behind its last push; nobody else begins anew. Worker 0 compares the weights with those of a run without store.
+"""
+
+import argparse
+import sys
+
+import digits
+import ray
+import tensorkv.ray
+
+
+@ray.remote(max_restarts=1, max_task_retries=1)
+class Worker:
+    def train(self, arguments: argparse.Namespace) -> int:
+        return digits.run_worker(arguments)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--servers", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--die-at", type=int, default=-1, metavar="STEP", help="worker 1 kills itself there")
+    parser.add_argument("--picture", metavar="PNG", default="digits.png", help="where worker 0 draws its picture")
+    arguments = parser.parse_args()
+    arguments.kv, arguments.batch, arguments.checkpoint, arguments.every = "dist_sync", 64, None, 100
+
+    ray.init()
+    with tensorkv.ray.start(arguments.workers, arguments.servers):
+        workers = [Worker.remote() for _ in range(arguments.workers)]
+        return max(ray.get([worker.train.remote(arguments) for worker in workers]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

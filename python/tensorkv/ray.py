@@ -1,0 +1,418 @@
+"""Jobs whose servers are actors of Ray, and whose workers are any actors, tasks or drivers: ``tensorkv.ray``.
+
+This module needs Ray; ``import tensorkv`` does not load it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+try:
+    import ray
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "tensorkv.ray needs Ray, which is not installed here: pip install 'tensorkv[ray]'", name="ray"
+    ) from error
+
+from . import _core, errors
+from ._hints import check_names
+from .errors import (
+    AlreadyExistsError,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    KeyNotFoundError,
+    UnavailableError,
+)
+from .kvstore import KVStore
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ._types import OnDeath
+
+_OLDEST = (2, 40)
+if tuple(int(part) for part in ray.__version__.split(".")[:2]) < _OLDEST:
+    raise ImportError(f"tensorkv.ray needs Ray {_OLDEST[0]}.{_OLDEST[1]} or later, this is {ray.__version__}")
+
+from ray.exceptions import GetTimeoutError, RayActorError  # noqa: E402
+from ray.util.placement_group import PlacementGroup  # noqa: E402
+from ray.util.scheduling_strategies import (  # noqa: E402
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
+
+from ._ray_actors import TensorKVHead, TensorKVServer, reason  # noqa: E402
+
+__all__ = ["Job", "job", "start"]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
+PREFIX = "tensorkv:"  # of the names of head actors
+_STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+_ANSWER = 10.0  # seconds in which a head actor answers what needs no waiting
+_NOT_HERE = {"snapshots", "snapshot_every", "on_death", "patience", "servers", "failpoints"}
+
+# The actors of the jobs that this driver has started: Ray ends an actor that nobody refers to.
+_started: dict[tuple[str, str], list[Any]] = {}
+
+
+class Job:
+    """A job of the cluster; make one with `start`, find one with `job`.
+
+    It may be passed to actors and tasks, whose `store` it makes. A context manager that stops the job.
+    """
+
+    def __init__(self, name: str, namespace: str, patience: float) -> None:
+        """Take the name and Ray's namespace of the job; see `start`."""
+        self.name = name
+        self.namespace = namespace
+        self.patience = patience
+
+    def store(self, type: str = "dist_sync", rank: int | None = None, **options: Any) -> KVStore:
+        """Return a store of this actor, task or driver, which is a worker of the job from now on.
+
+        The same actor is the same worker, also when Ray has started it again after its death: then it is the next life
+        of its rank, `KVStore.rejoined` is true, and `KVStore.round` says from which push on it goes on. So is a task that
+        Ray tries again. When a server has died, and the job has snapshots, this waits for the job that goes on from them.
+
+        Args:
+            type: as in `create`, a distributed one.
+            rank: of this worker; default the lowest that is free. A rank whose actor is dead for good is free again.
+            options: as in `create`; they go before those of `start`.
+
+        Raises:
+            FailedPreconditionError: all places are taken, or that of `rank` is; the job has ended, or is lost with a server.
+            DeadlineExceededError: servers are not there after the job's patience.
+            UnavailableError: the head's actor is dead.
+            KeyNotFoundError: the job has been stopped, or its driver has ended.
+        """
+        return KVStore(type, **self._options({**options, "rank": rank}))
+
+    def _options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of a store of this process, which has a place in the job from now on."""
+        for name in ("url", "token_file", "bootstrap"):
+            if given.get(name) is not None:
+                raise InvalidArgumentError(f"store: {name} says which job is meant, and this is job '{self.name}'")
+        rank = given.get("rank")
+        if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int)):
+            raise InvalidArgumentError(f"store: rank={rank!r}, a whole number is needed")
+        kind, identity = _owner()
+        reply = self._ask("place", kind, identity, rank, longest=self.patience + _ANSWER)
+        count = given.get("num_workers")
+        if count not in (None, reply["workers"]):
+            raise InvalidArgumentError(f"store: num_workers={count}, job '{self.name}' has {reply['workers']}")
+        own = {name: value for name, value in given.items() if value is not None and name != "num_workers"}
+        return {**reply["options"], **own, **reply["place"]}
+
+    @property
+    def url(self) -> str:
+        """Where the job is, as `KVStore.url` says it. It is another one when the job goes on after a server has died."""
+        return cast("str", self._look()["url"])
+
+    def status(self) -> dict[str, Any]:
+        """Return what the job is and does, as `KVStore.status`, and beside it how Ray has it.
+
+        phase: ``'servers start'``, ``'a snapshot is put back'``, ``'ready'``, ``'ended'`` or ``'lost'``, with ``why``.
+        generation: how often the servers have begun, each time with what was saved.
+        owners: which actor, task or driver each rank is.
+        """
+        look = self._look()
+        own = {name: look[name] for name in ("phase", "why", "generation", "owners")}
+        known = ("transport", "insecure_network", "check_values", "silence", "silence_ms")
+        options = {name: value for name, value in look["options"].items() if name in known}
+        with KVStore._observer(look["url"], {**options, "token": look["token"]}, 0) as eye:
+            return {**eye.status(), **own}
+
+    def stop(self) -> None:
+        """End the job and its servers, wherever it is called. Stores that are open get UnavailableError. Idempotent."""
+        actors = _started.pop((self.namespace, self.name), [])
+        with contextlib.suppress(KeyNotFoundError, UnavailableError, DeadlineExceededError):
+            self._ask("end", longest=_ANSWER)
+        with contextlib.suppress(KeyNotFoundError):
+            actors.append(self._head())
+        for actor in actors:
+            ray.kill(actor)
+
+    def __enter__(self) -> Self:
+        """Return the job."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Stop the job."""
+        self.stop()
+
+    def __repr__(self) -> str:
+        """Return the name and the namespace."""
+        return f"<Job '{self.name}' in Ray's namespace '{self.namespace}'>"
+
+    def _look(self) -> dict[str, Any]:
+        return self._ask("look", longest=_ANSWER)
+
+    def _head(self) -> Any:
+        """Return the actor that has the head."""
+        _check_connected("job")
+        try:
+            return ray.get_actor(PREFIX + self.name, self.namespace)
+        except ValueError as error:
+            raise KeyNotFoundError(
+                f"job '{self.name}': there is none in Ray's namespace '{self.namespace}': it has been stopped, its driver has"
+                " ended, or its head's actor has died; tensorkv.ray.start() starts one"
+            ) from error
+
+    def _ask(self, method: str, *arguments: Any, longest: float) -> dict[str, Any]:
+        """Return what the head's actor replies."""
+        try:
+            reply = ray.get(getattr(self._head(), method).remote(*arguments), timeout=longest)
+        except GetTimeoutError as error:
+            raise DeadlineExceededError(
+                f"job '{self.name}': waited {longest:g} s for the actor of its head, which does not answer"
+            ) from error
+        except RayActorError as error:
+            raise UnavailableError(
+                f"job '{self.name}': the actor of its head is dead, and nobody can join: {reason(error)}; stop the"
+                " job and start another one"
+            ) from error
+        if reply and "error" in reply:
+            raise getattr(errors, reply["error"])(reply["text"])
+        return cast("dict[str, Any]", reply)
+
+
+def start(
+    workers: int,
+    servers: int = 1,
+    *,
+    name: str = "job",
+    placement: str | PlacementGroup | None = "SPREAD",
+    on_death: OnDeath = "wait",
+    resources: Mapping[str, Any] | None = None,
+    snapshots: str | os.PathLike[str] | None = None,
+    snapshot_every: str | None = None,
+    patience: float = 60.0,
+    **options: Any,
+) -> Job:
+    """Start a job: an actor with its head, and one for each server. It ends with `Job.stop`, or with this driver.
+
+    Args:
+        workers: number of workers, which are not started here: any actor or task is one by `Job.store`.
+        servers: number of servers.
+        name: of the job; the head's actor is named ``'tensorkv:NAME'`` in this driver's namespace.
+        placement: how the servers are spread over the nodes: a strategy of Ray's placement groups (``'SPREAD'``,
+            ``'PACK'``, ``'STRICT_SPREAD'``, ``'STRICT_PACK'``), a placement group with a bundle for each server, or None for
+            Ray's own choice.
+        on_death: what a round does without a worker that has died, as in `create`; here it waits for its next life.
+        resources: of each server's actor, as in Ray's ``options``; default ``{'num_cpus': 1}``.
+        snapshots: a folder that all nodes see. A job goes on from the newest snapshot there, when it is started and when
+            a server has died. Without it a server's death is the end of the job.
+        snapshot_every: how often the stores save there by themselves, as in `create`.
+        patience: seconds that this call waits for the cluster's resources, and `Job.store` for servers.
+        options: those of the whole job, as in `create`: ``transport``, ``silence``, ``staleness``, ``server_patience``, ...
+
+    Raises:
+        FailedPreconditionError: Ray is not connected.
+        AlreadyExistsError: there is a job of that name.
+        DeadlineExceededError: the cluster has no room for the servers; says what is wanted and what there is.
+        ImportError: by ``import tensorkv.ray``: there is no Ray, or it is too old.
+    """
+    _check_connected("start")
+    plan = _plan(workers, servers, name, on_death, snapshots, snapshot_every, patience, options)
+    wanted = dict(resources) if resources is not None else {"num_cpus": 1}
+    strategies = _Placement(placement, servers, wanted)  # checks
+    deadline = time.monotonic() + patience
+    context = ray.get_runtime_context()
+    found = Job(name, context.namespace, patience)
+    here = NodeAffinitySchedulingStrategy(context.get_node_id(), soft=True)
+    try:
+        # Where the driver is, because the job ends with either.
+        head = (
+            ray.remote(TensorKVHead)
+            .options(name=PREFIX + name, num_cpus=0, max_restarts=0, scheduling_strategy=here)
+            .remote(plan)
+        )
+    except ValueError as error:
+        if "taken" not in str(error) and "exists" not in str(error):
+            raise
+        raise AlreadyExistsError(
+            f"start: there is a job '{name}' in Ray's namespace '{found.namespace}'; give another name, or stop that one:"
+            f" tensorkv.ray.job('{name}').stop()"
+        ) from error
+    actors = _started[found.namespace, name] = [head]
+    try:
+        strategies.reserve(deadline)
+        actor = ray.remote(TensorKVServer)
+        actors += [
+            actor.options(max_restarts=-1, max_task_retries=0, **wanted, **strategies.of(index)).remote(index)
+            for index in range(servers)
+        ]
+        ray.get(head.begin.remote(actors[1:], strategies.own), timeout=max(1.0, deadline - time.monotonic()))
+        found._ask("ready", longest=patience + _ANSWER)
+    except (DeadlineExceededError, GetTimeoutError) as error:
+        why = _shortage(servers, wanted)
+        found.stop()
+        raise DeadlineExceededError(f"start: job '{name}': waited {patience:g} s; {why}") from error
+    except BaseException:
+        found.stop()
+        raise
+    return found
+
+
+def job(name: str | None = None) -> Job:
+    """Return a job of this driver's namespace; in an actor or a task that is the namespace of the driver that made it.
+
+    Args:
+        name: of the job; default that of the variable ``TKV_RAY_JOB``, else the only one there is.
+
+    Raises:
+        KeyNotFoundError: there is none.
+        InvalidArgumentError: there are several; lists them.
+    """
+    _check_connected("job")
+    name = name if name is not None else os.environ.get("TKV_RAY_JOB")
+    if name is None:
+        names = job_names()
+        if len(names) > 1:
+            raise InvalidArgumentError(
+                f"job: there are {len(names)} in this namespace of Ray, {', '.join(names)}; TKV_RAY_JOB says which one is"
+                " meant, or use tensorkv.ray.job(NAME).store()"
+            )
+        if not names:
+            raise KeyNotFoundError("job: there is none in this namespace of Ray; tensorkv.ray.start() starts one")
+        name = names[0]
+    found = Job(name, ray.get_runtime_context().namespace, _ANSWER)
+    found.patience = found._look()["patience"]
+    return found
+
+
+def job_names() -> list[str]:
+    """Return the names of the jobs of this namespace."""
+    return sorted(n.removeprefix(PREFIX) for n in ray.util.list_named_actors() if n.startswith(PREFIX))
+
+
+def _check_connected(verb: str) -> None:
+    if not ray.is_initialized():
+        raise FailedPreconditionError(f"{verb}: Ray is not connected; call ray.init() first")
+
+
+def _owner() -> tuple[str, str]:
+    """Return who this is: an actor or a task, whose id stays the same when Ray starts it again, or a driver."""
+    context = ray.get_runtime_context()
+    if (actor := context.get_actor_id()) is not None:
+        return "actor", actor
+    if context.worker.mode == ray.WORKER_MODE:
+        return "task", str(context.get_task_id())
+    return "driver", context.get_job_id()
+
+
+def _plan(
+    workers: int,
+    servers: int,
+    name: str,
+    on_death: str,
+    snapshots: str | os.PathLike[str] | None,
+    snapshot_every: str | None,
+    patience: float,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return what the head's actor is told; what is wrong with it is said here."""
+    for what, count in (("workers", workers), ("servers", servers)):
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise InvalidArgumentError(f"start: {what}={count!r}, a whole number from 1 on is needed")
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
+        raise InvalidArgumentError(f"start: name={name!r}, up to 64 letters, digits and ._- are needed")
+    if isinstance(patience, bool) or not isinstance(patience, (int, float)) or not patience > 0:
+        raise InvalidArgumentError(f"start: patience={patience!r}, a number of seconds is needed")
+    known = [text for row in _core.option_table() for text in (row["name"], row["seconds"]) if text]
+    check_names("start", "option", options, [option for option in known if option not in _NOT_HERE])
+    if snapshot_every is not None and snapshots is None:
+        raise InvalidArgumentError(f"start: snapshot_every={snapshot_every!r} needs snapshots=, the folder to save to")
+    folder = None if snapshots is None else os.path.abspath(os.fspath(snapshots))
+    saving = {"snapshots": folder, "snapshot_every": snapshot_every} if snapshot_every is not None else {}
+    shared = {**{key: value for key, value in options.items() if value is not None}, "on_death": on_death}
+    _core.options_in_force("dist_sync", {**shared, **saving})  # checks them
+    return {
+        "name": name,
+        "workers": workers,
+        "patience": float(patience),
+        "options": shared,
+        "saving": saving,
+        "snapshots": folder,
+    }
+
+
+class _Placement:
+    """Where the servers go."""
+
+    def __init__(self, placement: str | PlacementGroup | None, servers: int, resources: Mapping[str, Any]) -> None:
+        self._bundles = [_bundle(resources)] * servers
+        self._strategy = placement if isinstance(placement, str) else None
+        self._group = placement if isinstance(placement, PlacementGroup) else None
+        self.own: PlacementGroup | None = None  # which ends with the job
+        if not isinstance(placement, (str, PlacementGroup, type(None))) or (
+            self._strategy is not None and self._strategy not in _STRATEGIES
+        ):
+            raise InvalidArgumentError(
+                f"start: placement={placement!r}; there are {', '.join(_STRATEGIES)}, a placement group, and None"
+            )
+        if self._group is not None and self._group.bundle_count < servers:
+            raise InvalidArgumentError(
+                f"start: the placement group has {self._group.bundle_count} bundles, and there are {servers} servers"
+            )
+        if self._strategy is not None and not any(self._bundles[0].values()):
+            raise InvalidArgumentError(
+                f"start: placement={placement!r} and resources={dict(resources)!r}: a bundle of a placement group has some;"
+                " placement=None needs none"
+            )
+
+    def reserve(self, deadline: float) -> None:
+        """Make the placement group and wait for it.
+
+        Raises:
+            DeadlineExceededError: the cluster has no room for it.
+        """
+        if self._strategy is not None:
+            self.own = self._group = ray.util.placement_group(self._bundles, self._strategy)
+        if self._group is not None and not self._group.wait(max(0.1, deadline - time.monotonic())):
+            if self.own is not None:
+                ray.util.remove_placement_group(self.own)
+            raise DeadlineExceededError("the placement group is not there")
+
+    def of(self, index: int) -> dict[str, Any]:
+        """Return the options of a server's actor that say where it goes."""
+        if self._group is None:
+            return {}
+        return {"scheduling_strategy": PlacementGroupSchedulingStrategy(self._group, index)}
+
+
+def _bundle(resources: Mapping[str, Any]) -> dict[str, float]:
+    """Return what an actor with these resources takes of a node, under the names that nodes have for it."""
+    names = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
+    unknown = [name for name in resources if name not in (*names, "resources")]
+    if unknown:
+        raise InvalidArgumentError(
+            f"start: resources has {', '.join(map(repr, unknown))}; there are {', '.join(names)}, and resources for others"
+        )
+    found = {names[name]: float(amount) for name, amount in resources.items() if name in names}
+    return {**found, **{name: float(amount) for name, amount in resources.get("resources", {}).items()}}
+
+
+def _shortage(servers: int, resources: Mapping[str, Any]) -> str:
+    """Return what the servers want of the cluster, and what it has."""
+    total, free = ray.cluster_resources(), ray.available_resources()
+    lines = [
+        f"{name} {amount:g} (the cluster has {total.get(name, 0):g}, {free.get(name, 0):g} of it free)"
+        for name, amount in _bundle(resources).items()
+    ]
+    nodes = sum(node["Alive"] for node in ray.nodes())
+    return (
+        f"{servers} servers, on {nodes} nodes, want each {', '.join(lines) or 'nothing'}; give fewer servers or other"
+        " resources=, another placement=, or more patience= where nodes are on their way"
+    )
