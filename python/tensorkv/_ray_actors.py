@@ -382,33 +382,32 @@ class Restorers:
 
     def __init__(self, terms: Terms, folder: str) -> None:
         """Start them."""
-        # The library reads the token from a file that only this user can read; it is there while the processes are.
-        self._place = tempfile.TemporaryDirectory(prefix="tensorkv-")
-        token = os.path.join(self._place.name, "token")
-        with open(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(terms.token)
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
-        environment = {**_clean_environment(), **dict(_variables(terms)), "TKV_TOKEN_FILE": token}
+        self._said = [tempfile.TemporaryFile() for _ in range(terms.workers)]  # by each on standard error
+        # A file for the token that has no name, and that only this user can read.
+        token = os.memfd_create("tensorkv-token")
         try:
+            os.fchmod(token, 0o600)
+            os.write(token, terms.token.encode())
             for rank in range(terms.workers):
-                self._processes.append(self._started(rank, environment))
+                self._processes.append(self._started(terms, rank, token))
         except BaseException:
             self.end()
             raise
+        finally:
+            os.close(token)
 
-    def _started(self, rank: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-        with open(self._said_by(rank), "wb") as said:
-            return subprocess.Popen(
-                [sys.executable, "-m", "tensorkv", "restorer", self._folder],
-                env={**environment, "TKV_RANK": str(rank)},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=said,
-            )
-
-    def _said_by(self, rank: int) -> str:
-        return os.path.join(self._place.name, f"said-{rank}")
+    def _started(self, terms: Terms, rank: int, token: int) -> subprocess.Popen[bytes]:
+        own = {"TKV_RANK": str(rank), "TKV_TOKEN_FILE": f"/proc/self/fd/{token}"}
+        return subprocess.Popen(
+            [sys.executable, "-m", "tensorkv", "restorer", self._folder],
+            env={**_clean_environment(), **dict(_variables(terms)), **own},
+            pass_fds=[token],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._said[rank],
+        )
 
     def wait_until_restored(self) -> None:
         """Return when all have said so; each of them has deadlines of its own.
@@ -419,8 +418,9 @@ class Restorers:
         for rank, process in enumerate(self._processes):
             assert process.stdout is not None
             if process.stdout.readline() != _RESTORED:
-                with open(self._said_by(rank), errors="replace") as said:
-                    raise FailedPreconditionError(f"restore {self._folder}: worker {rank}: {said.read().strip()}")
+                self._said[rank].seek(0)
+                said = self._said[rank].read().decode(errors="replace").strip()
+                raise FailedPreconditionError(f"restore {self._folder}: worker {rank}: {said}")
 
     def have_ended(self) -> bool:
         """Whether the workers have come in their places."""
@@ -434,7 +434,8 @@ class Restorers:
             process.wait()
             assert process.stdout is not None
             process.stdout.close()
-        self._place.cleanup()
+        for said in self._said:
+            said.close()
 
     def __enter__(self) -> Restorers:
         """Return them."""

@@ -62,8 +62,16 @@ _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _ANSWER = 10.0  # seconds in which a head actor answers what needs no waiting
 _NOT_HERE = {"snapshots", "snapshot_every", "on_death", "patience", "servers", "failpoints"}
 
-# The actors of the jobs that this driver has started: Ray ends an actor that nobody refers to.
-_started: dict[tuple[str, str], list[Any]] = {}
+# What this driver has started, by namespace and name: Ray ends an actor that nobody refers to.
+_started: dict[tuple[str, str], _Started] = {}
+
+
+class _Started:
+    """The actors of a job, and the placement group that ends with it."""
+
+    def __init__(self, head: Any) -> None:
+        self.actors = [head]
+        self.group: PlacementGroup | None = None
 
 
 class Job:
@@ -135,13 +143,17 @@ class Job:
 
     def stop(self) -> None:
         """End the job and its servers, wherever it is called. Stores that are open get UnavailableError. Idempotent."""
-        actors = _started.pop((self.namespace, self.name), [])
+        started = _started.pop((self.namespace, self.name), None)
         with contextlib.suppress(KeyNotFoundError, UnavailableError, DeadlineExceededError):
             self._ask("end", longest=_ANSWER)
         with contextlib.suppress(KeyNotFoundError):
-            actors.append(self._head())
-        for actor in actors:
+            ray.kill(self._head())
+        if started is None:
+            return
+        for actor in started.actors:  # the head's may have died, and they outlive it
             ray.kill(actor)
+        if started.group is not None:
+            ray.util.remove_placement_group(started.group)
 
     def __enter__(self) -> Self:
         """Return the job."""
@@ -226,7 +238,7 @@ def start(
     _check_connected("start")
     plan = _plan(workers, servers, name, on_death, snapshots, snapshot_every, patience, options)
     wanted = dict(resources) if resources is not None else {"num_cpus": 1}
-    strategies = _Placement(placement, servers, wanted)  # checks
+    where = _Placement(placement, servers, wanted)
     deadline = time.monotonic() + patience
     context = ray.get_runtime_context()
     found = Job(name, context.namespace, patience)
@@ -245,15 +257,15 @@ def start(
             f"start: there is a job '{name}' in Ray's namespace '{found.namespace}'; give another name, or stop that one:"
             f" tensorkv.ray.job('{name}').stop()"
         ) from error
-    actors = _started[found.namespace, name] = [head]
+    made = _started[found.namespace, name] = _Started(head)
     try:
-        strategies.reserve(deadline)
+        made.group = where.reserve(deadline)
         actor = ray.remote(TensorKVServer)
-        actors += [
-            actor.options(max_restarts=-1, max_task_retries=0, **wanted, **strategies.of(index)).remote(index)
+        made.actors += [
+            actor.options(max_restarts=-1, max_task_retries=0, **wanted, **where.of(index)).remote(index)
             for index in range(servers)
         ]
-        ray.get(head.begin.remote(actors[1:], strategies.own), timeout=max(1.0, deadline - time.monotonic()))
+        ray.get(head.begin.remote(made.actors[1:], made.group), timeout=max(1.0, deadline - time.monotonic()))
         found._ask("ready", longest=patience + _ANSWER)
     except (DeadlineExceededError, GetTimeoutError) as error:
         why = _shortage(servers, wanted)
@@ -355,7 +367,6 @@ class _Placement:
         self._bundles = [_bundle(resources)] * servers
         self._strategy = placement if isinstance(placement, str) else None
         self._group = placement if isinstance(placement, PlacementGroup) else None
-        self.own: PlacementGroup | None = None  # which ends with the job
         if not isinstance(placement, (str, PlacementGroup, type(None))) or (
             self._strategy is not None and self._strategy not in _STRATEGIES
         ):
@@ -372,18 +383,20 @@ class _Placement:
                 " placement=None needs none"
             )
 
-    def reserve(self, deadline: float) -> None:
-        """Make the placement group and wait for it.
+    def reserve(self, deadline: float) -> PlacementGroup | None:
+        """Wait for the placement group; make the one of a strategy and return it.
 
         Raises:
             DeadlineExceededError: the cluster has no room for it.
         """
+        made = None
         if self._strategy is not None:
-            self.own = self._group = ray.util.placement_group(self._bundles, self._strategy)
+            made = self._group = ray.util.placement_group(self._bundles, self._strategy)
         if self._group is not None and not self._group.wait(max(0.1, deadline - time.monotonic())):
-            if self.own is not None:
-                ray.util.remove_placement_group(self.own)
+            if made is not None:
+                ray.util.remove_placement_group(made)
             raise DeadlineExceededError("the placement group is not there")
+        return made
 
     def of(self, index: int) -> dict[str, Any]:
         """Return the options of a server's actor that say where it goes."""
