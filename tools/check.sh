@@ -29,7 +29,7 @@ mutants-edges        slow    waits, budgets and owners taken away, which the tes
 mutants-gpu          slow    broken generators of GPU kernels and a broken device layer, which their tests have to notice
 gpu                  slow    10,000 random GPU kernels, and ptxas: the kernels, and the table in docs/gpu.md
 fuzz                 slow    every fuzzer for five seconds
-frameworks           slow    the tests that need PyTorch or JAX
+frameworks           slow    the tests that need PyTorch, JAX, Ray or Slurm
 packaging            slow    the wheel in a bare chroot, the libraries as users link them, the manifests and jobs of Kubernetes
 pages                slow    the pages of the public headers, without a warning
 bench                both    the benchmarks with --smoke

@@ -10,7 +10,7 @@ import time
 import pytest
 from hosts import hosts  # noqa: F401 - a fixture
 from jobs import finish, read_until
-from test_processes import SURVIVOR, TRAIN, seconds_of
+from test_processes import FILE_STORE, SURVIVOR, TRAIN, seconds_of
 
 TKV = [sys.executable, "-m", "tensorkv"]
 
@@ -43,6 +43,22 @@ def test_a_job_of_two_hosts_has_the_sums_of_all(start, processes, hosts):  # noq
     assert {folder for folder, _, _ in places} == {os.getcwd()}
     assert {python for _, python, _ in places} == {sys.executable}  # the Python in use, though sshd gives another PATH
     assert len({space for _, _, space in places}) == 2
+
+
+def test_hosts_without_a_route_to_anywhere_else_reach_each_other(processes, hosts, tmp_path):  # noqa: F811
+    """Nothing says where the head is to listen: its host's own network is found, as these hosts know no other."""
+    text = (
+        FILE_STORE
+        + 'kv = mx.kv.create("dist_sync", bootstrap=FileStore(sys.argv[2]), rank=int(sys.argv[1]), num_workers=2)'
+    )
+    script = processes.script(TRAIN.replace('kv = mx.kv.create("dist_sync")', text))
+    started = [
+        processes.start([*hosts.on(name), sys.executable, script, str(rank), str(tmp_path)])
+        for rank, name in enumerate("ab")
+    ]
+    for job in started:
+        status, said = finish(job)
+        assert status == 0 and "weights -30.0 -19.0" in said, said
 
 
 def test_the_remote_side_is_told_what_it_needs(start, processes, hosts):  # noqa: F811

@@ -1,6 +1,11 @@
 #include "transport/socket/transport.h"
 
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/format.h"
@@ -10,13 +15,28 @@
 namespace tkv {
 namespace {
 
+// The IPv4 address in the first network that is up; the loopback's where there is none.
+std::string AddressInANetwork() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return "127.0.0.1";
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owned(all, freeifaddrs);
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    const bool is_up = (one->ifa_flags & IFF_RUNNING) != 0 && (one->ifa_flags & IFF_LOOPBACK) == 0;
+    if (!is_up || one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
+    char text[INET_ADDRSTRLEN];
+    const auto* const address = reinterpret_cast<const sockaddr_in*>(one->ifa_addr);
+    if (inet_ntop(AF_INET, &address->sin_addr, text, sizeof(text)) != nullptr) return text;
+  }
+  return "127.0.0.1";
+}
+
 // The address of this machine that faces the others, as far as it can know: that of its default
-// route.
+// route.  The nodes of a cluster often have none, and know their own network alone.
 std::string OwnAddress() {
   try {
     return LocalAddressTowards("192.0.2.1");  // of no machine; nothing is sent (RFC 5737)
   } catch (const Error&) {
-    return "127.0.0.1";
+    return AddressInANetwork();
   }
 }
 
