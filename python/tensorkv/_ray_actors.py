@@ -84,7 +84,7 @@ class TensorKVServer:
 
     async def node(self) -> str:
         """Return the address of its machine."""
-        return ray.util.get_node_ip_address()
+        return str(ray.util.get_node_ip_address())
 
 
 class Phase(enum.Enum):
