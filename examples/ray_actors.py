@@ -9,6 +9,7 @@ as worker 1 behind its last push; nobody else begins anew. Worker 0 compares the
 
 import argparse
 import sys
+from typing import Any
 
 import digits
 import ray
@@ -33,8 +34,9 @@ def main() -> int:
 
     ray.init()
     with tensorkv.ray.start(arguments.workers, arguments.servers):
-        workers = [Worker.remote() for _ in range(arguments.workers)]
-        return max(ray.get([worker.train.remote(arguments) for worker in workers]))
+        actor: Any = Worker  # Ray gives the class its `remote`
+        workers = [actor.remote() for _ in range(arguments.workers)]
+        return int(max(ray.get([worker.train.remote(arguments) for worker in workers])))
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def test_examples_run(name, tmp_path, monkeypatch):
 
 def blocks():
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        for i, code in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)):
+        for i, code in enumerate(re.findall(r"(?<!-->\n)```python\n(.*?)```", path.read_text(), re.DOTALL)):
             yield pytest.param(path, code, id=f"{path.relative_to(ROOT)}-{i}")
 
 
