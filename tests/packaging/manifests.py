@@ -1,5 +1,6 @@
 """Manifests of Kubernetes: whether their fields exist, and what is wrong with them by our own rules."""
 
+import functools
 import json
 import os
 import pathlib
@@ -315,17 +316,20 @@ def _variables(documents, tkv):
     """Yield the variables that nothing reads, and the values that are refused, as the package itself says."""
     for name, _, container in containers(documents):
         ours = {key: value or "0" for key, value in variables(container).items() if key.startswith("TKV_")}
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("TKV_")}
-        done = subprocess.run(
-            [tkv, "config", "--json"], env={**environment, **ours}, capture_output=True, text=True, timeout=60
-        )
-        answer = json.loads(done.stdout.splitlines()[-1])
-        if answer["event"] == "error":
-            yield f"{name}: {answer['message']}"
-        else:
-            yield from (f"{name}: {warning}" for warning in answer["warnings"])
+        yield from (f"{name}: {fault}" for fault in _config_faults(tkv, tuple(ours.items())))
 
 
+@functools.cache
+def _config_faults(tkv, ours):
+    """Return what `tkv config` says of variables, (name, value) pairs."""
+    others = {key: value for key, value in os.environ.items() if not key.startswith("TKV_")}
+    words, environment = [tkv, "config", "--json"], {**others, **dict(ours)}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    answer = json.loads(done.stdout.splitlines()[-1])
+    return [answer["message"]] if answer["event"] == "error" else answer["warnings"]
+
+
+@functools.cache
 def _help(*words):
     """Return what a command says that is asked for help; nothing where there is no such command."""
     done = subprocess.run([*words, "--help"], capture_output=True, text=True, timeout=60)
