@@ -284,7 +284,7 @@ class TensorKVHead:
             if error := await self._until_ready(deadline):
                 return error
             # Who asks again may know more than Ray has said yet: a server has died.
-            if owner not in self._placed or await self._do_all_serve():
+            if owner not in self._placed or await self._do_all_serve(deadline):
                 break
             if time.monotonic() > deadline:
                 return self._late("a server does not answer")
@@ -313,12 +313,13 @@ class TensorKVHead:
     def _late(self, why: str) -> dict[str, Any]:
         return _error("DeadlineExceededError", f"waited {self._patience:g} s for job '{self._name}': {why}")
 
-    async def _do_all_serve(self) -> bool:
+    async def _do_all_serve(self, deadline: float) -> bool:
         """Whether the actors of all servers live, and serve in this generation."""
         generation = self._generation
         asked = [server.generation.remote() for server in self._servers]
         try:
-            replies = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), self._patience)
+            left = max(_LOOK_EVERY, deadline - time.monotonic())
+            replies = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), left)
         except asyncio.TimeoutError:
             return False
         return replies == [generation] * len(self._servers)
