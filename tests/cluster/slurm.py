@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 
 import pytest
+from hosts import hosts  # noqa: F401 - a fixture
 from jobs import wait_until
 
 KILL_WAIT = 3  # seconds between SIGTERM and SIGKILL
@@ -222,4 +223,11 @@ def running(places):
 def slurm_here():
     """Two nodes of this host."""
     with running([("127.0.0.1", [])] * 2) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def slurm_of_hosts(hosts):  # noqa: F811
+    """Two nodes, each a host of its own."""
+    with running([(hosts.address[name], hosts.on(name)) for name in "ab"]) as made:
         yield made

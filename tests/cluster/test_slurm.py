@@ -9,8 +9,9 @@ import sys
 import time
 
 import pytest
+from hosts import hosts  # noqa: F401 - a fixture
 from jobs import children_of_this_test, finish, read_until, unix_sockets, wait_until
-from slurm import KILL_WAIT, slurm_here  # noqa: F401 - a fixture
+from slurm import KILL_WAIT, slurm_here, slurm_of_hosts  # noqa: F401 - fixtures
 from test_processes import SURVIVOR, TRAIN, seconds_of
 
 pytestmark = pytest.mark.framework  # a part of ./dev check --all, as what needs large packages
@@ -223,3 +224,30 @@ def test_a_signal_by_scancel_reaches_every_task(processes, slurm):
     slurm.ask("scancel", "--signal=INT", "-u", str(os.geteuid()))
     status, said = finish(job)
     assert status == 0 and sorted(re.findall(r"rank (\d) was asked", said)) == ["0", "1", "2"], said
+
+
+# ---- two hosts
+
+
+def test_nodes_without_a_route_to_anywhere_else_reach_each_other(processes, slurm_of_hosts):  # noqa: F811
+    """As nodes of a cluster often are; the two hosts know their own network alone."""
+    script = processes.script(RANKED + "print(os.readlink('/proc/self/ns/net'), flush=True)")
+    job = srun(processes, slurm_of_hosts, "-N", 2, "-n", 4, *PYTHON, script)
+    status, said = finish(job)
+    slurm_of_hosts.settle()
+    assert status == 0 and said.count("weights -100.0 -39.0") == 4, said
+    assert len(set(re.findall(r"net:\[\d+\]", said))) == 2, said
+
+
+def test_a_host_that_is_cut_off_is_named_after_its_silence(processes, slurm_of_hosts, hosts):  # noqa: F811
+    script = processes.script(SURVIVOR + "work(100_000)")
+    job = srun(processes, slurm_of_hosts, "--kill-on-bad-exit=0", "-N", 2, "-n", 2, *PYTHON, script)
+    read_until(job, "under way", 2)
+    hosts.cut()
+    try:
+        said = read_until(job, "UnavailableError")
+        assert re.search(r"rank 0 step \d+: UnavailableError: .*(worker|server) 1 is dead", said), said
+        assert all(4 < s < 9 for s in seconds_of(said)), said
+    finally:
+        hosts.mend()
+        slurm_of_hosts.settle()
