@@ -413,7 +413,10 @@ def test_without_a_launcher_the_ways_to_start_are_listed(processes):
     "variables, words",
     [
         ({"TKV_ROLE": "worker"}, "TKV_HEAD is not set"),
-        ({"TKV_ROLE": "boss", "TKV_HEAD": "tcp:127.0.0.1:1"}, "TKV_ROLE='boss'; there are worker, server and head"),
+        (
+            {"TKV_ROLE": "boss", "TKV_HEAD": "tcp:127.0.0.1:1"},
+            "TKV_ROLE='boss'; there are worker, server, head and observer",
+        ),
         ({"TKV_HEAD": "nowhere"}, "address 'nowhere'"),
         ({"TKV_HEAD": "tcp:127.0.0.1:1", "TKV_RANK": "x"}, "TKV_RANK='x'"),
         ({"TKV_HEAD": "tcp:127.0.0.1:1", "TKV_TOKEN_FILE": "/no/such"}, "TKV_TOKEN_FILE='/no/such'"),
@@ -572,7 +575,8 @@ def test_torchrun_starts_the_workers_again_as_a_job_of_its_own(processes):
         kv.push("w", mx.nd.ones((2,)) * (kv.rank + 1))
         if again == 0 and kv.rank == 1:
             sys.exit(3)
-        print("start", again, "rank", kv.rank, "round", kv.round("w"), kv.pull("w").asnumpy(), flush=True)
+        line = f"start {again} rank {kv.rank} round {kv.round('w')} {kv.pull('w').asnumpy()}\\n"
+        os.write(1, line.encode())  # at once: both write to one pipe
         """
     )
     command = [
@@ -602,7 +606,9 @@ def test_a_torchrun_job_goes_on_with_fewer_workers_when_a_node_is_lost(processes
             kv.pushpull("w", mx.nd.ones((2,)))
             print("two", kv.rank, "pid", os.getpid(), flush=True)
             until_marked("lost")
-        print("world", kv.num_workers, kv.pushpull("w", mx.nd.ones((2,))).asnumpy(), flush=True)
+        value = mx.nd.ones((2,))
+        kv.pushpull("w", value)
+        print("world", kv.num_workers, value.asnumpy(), flush=True)
         """
     )
     with socket.socket() as free:
@@ -611,15 +617,15 @@ def test_a_torchrun_job_goes_on_with_fewer_workers_when_a_node_is_lost(processes
     command = [
         sys.executable, "-m", "torch.distributed.run", "--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "3",
         "--rdzv-backend", "c10d", "--rdzv-id", "elastic", "--rdzv-endpoint", f"127.0.0.1:{port}",
-        "--rdzv-conf", "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3", script,
     ]  # fmt: skip
-    agents = [processes.start(command) for _ in range(2)]
-    said = [read_until(agent, "two") for agent in agents]
-    lost = next(i for i, text in enumerate(said) if "two 1" in text)
-    os.killpg(agents[lost].pid, signal.SIGKILL)
-    os.kill(int(re.search(r"pid (\d+)", said[lost]).group(1)), signal.SIGKILL)
+    conf = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3,is_host="
+    stays, lost = [processes.start([*command, "--rdzv-conf", conf + is_host, script]) for is_host in ("true", "false")]
+    read_until(stays, "two")
+    said = read_until(lost, "two")
+    os.killpg(lost.pid, signal.SIGKILL)
+    os.kill(int(re.search(r"pid (\d+)", said).group(1)), signal.SIGKILL)
     (processes.folder / "mark-lost").touch()
-    status, rest = finish(agents[1 - lost], timeout=180)
+    status, rest = finish(stays, timeout=180)
     assert status == 0 and "world 1 [1. 1.]" in rest, rest
 
 
