@@ -20,6 +20,8 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -86,47 +88,60 @@ Variables VariablesOf(const LaunchOptions& options) {
   return variables;
 }
 
-int CountOf(const std::string& word, const std::string& option) {
+// In front of a program behind a ":": how often it runs, and as what.
+struct Times {
+  Job::Role role;
+  std::string option, text;
+  size_t words;  // that say so
+};
+
+// "-n 2", "-n2", "--workers 2", "--workers=2", "--observers 2", "--observers=2"; nothing: none of these.
+std::optional<Times> TimesOf(std::span<const std::string> words) {
+  if (words.empty()) return {};
+  for (const std::string option : {"-n", "--workers", "--observers"}) {
+    const std::string_view word = words[0];
+    if (!word.starts_with(option)) continue;
+    const Job::Role role = option == "--observers" ? Job::Role::kObserver : Job::Role::kWorker;
+    std::string_view rest = word.substr(option.size());
+    if (rest.empty()) return Times{role, option, words.size() > 1 ? words[1] : "", 2};
+    const bool is_long = option.starts_with("--");
+    if (is_long != rest.starts_with("=")) continue;
+    rest.remove_prefix(is_long ? 1 : 0);
+    return Times{role, option, std::string(rest), 1};
+  }
+  return {};
+}
+
+int ParseCount(const Times& times) {
   int count = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), count);
-  if (error != std::errc() || end != word.data() + word.size() || count < 1 ||
-      count > kWorkersMax) {
-    throw Error(Code::kInvalidArgument, "launch: " + option + " " + word +
+  const char* const end = times.text.data() + times.text.size();
+  const auto [stop, error] = std::from_chars(times.text.data(), end, count);
+  if (error != std::errc() || stop != end || count < 1 || count > kWorkersMax) {
+    throw Error(Code::kInvalidArgument, "launch: " + times.option + " " + times.text +
                                             ": a whole number from 1 to " +
                                             std::to_string(kWorkersMax) + " is needed");
   }
   return count;
 }
 
-// One that stands behind a ":".
-Program ProgramOf(const std::vector<std::string>& words) {
-  Program program;
-  const bool is_observing = !words.empty() && words[0] == "--observers";
-  if (words.size() < 2 || (!is_observing && words[0] != "-n" && words[0] != "--workers")) {
-    throw Error(Code::kInvalidArgument,
-                "launch: behind ':' comes another program of the job: `-n WORKERS COMMAND` or "
-                "`--observers N COMMAND`");
-  }
-  if (is_observing) program.role = Job::Role::kObserver;
-  program.count = CountOf(words[1], words[0]);
-  program.command.assign(words.begin() + 2, words.end());
-  return program;
-}
-
-// The programs of a job, in the order of their ranks.
+// The programs of a job, in the order of their ranks.  A ":" with nothing behind it that says how often
+// a program runs is a word of the command.
 std::vector<Program> ProgramsOf(const LaunchOptions& options) {
-  std::vector<Program> programs;
-  auto begin = options.command.begin();
-  for (;;) {
-    const auto end = std::find(begin, options.command.end(), ":");
-    const std::vector<std::string> words(begin, end);
-    programs.push_back(programs.empty() ? Program{Job::Role::kWorker, options.workers, words}
-                                        : ProgramOf(words));
-    if (programs.back().command.empty()) {
+  std::vector<Program> programs(1, Program{Job::Role::kWorker, options.workers, {}});
+  const std::span<const std::string> words(options.command);
+  for (size_t i = 0; i < words.size(); ++i) {
+    const auto times = words[i] == ":" ? TimesOf(words.subspan(i + 1)) : std::optional<Times>();
+    if (times) {
+      programs.push_back({times->role, ParseCount(*times), {}});
+      i += times->words;
+    } else {
+      programs.back().command.push_back(words[i]);
+    }
+  }
+  for (const Program& program : programs) {
+    if (program.command.empty()) {
       throw Error(Code::kInvalidArgument, "launch: there is no command to run");
     }
-    if (end == options.command.end()) break;
-    begin = end + 1;
   }
   return programs;
 }
@@ -164,13 +179,13 @@ class Launcher {
       EndTheOthers();
     }
     for (auto& child : children_) DrainAll(child.get());
+    // One that has failed because the job has ended has done its part.
+    const bool has_failed_before = observer_failed_at_ + seconds(2) < workers_done_at_;
+    if (status_ == 0 && has_failed_before) status_ = observer_status_;
     if (form_ == Form::kJson) {
       output_.Put(STDOUT_FILENO, JsonObject("end").Add("status", status_).ToText() + "\n");
     }
     AwaitOutput();
-    // One that has failed because the job has ended has done its part.
-    const bool has_failed_before = observer_failed_at_ + seconds(2) < workers_done_at_;
-    if (status_ == 0 && has_failed_before) return observer_status_;
     return status_ == 0 && is_output_lost_ ? kNotDone : status_;
   }
 

@@ -1,6 +1,7 @@
 #include "look.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <map>
 #include <vector>
@@ -85,7 +86,7 @@ void PrintStatus(const JobStatus& status) {
   for (size_t i = 0; i < std::min(status.rounds.size(), kRoundsShown); ++i) {
     const RoundStatus& round = status.rounds[i];
     std::printf("%s  round %llu of %s waits %s for %s\n", std::exchange(head, "       "),
-                static_cast<unsigned long long>(round.round), round.key.c_str(),
+                static_cast<unsigned long long>(round.round), Printable(round.key).c_str(),
                 SecondsText(round.seconds).c_str(), WorkersText(round).c_str());
   }
   if (status.rounds.empty()) std::printf("rounds   none is open\n");
@@ -163,6 +164,20 @@ std::string Counted(const std::vector<std::string>& states) {
   return text;
 }
 
+std::string Printable(std::string_view text) {
+  std::string printable;
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) >= ' ' && c != 0x7F) {
+      printable += c;
+      continue;
+    }
+    std::array<char, 8> escaped{};
+    std::snprintf(escaped.data(), escaped.size(), "\\x%02x", static_cast<unsigned char>(c));
+    printable += escaped.data();
+  }
+  return printable;
+}
+
 std::string BytesText(double bytes) {
   constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   size_t unit = 0;
@@ -201,8 +216,9 @@ int RunKeys(const LookOptions& options, Form form) {
       const std::string round =
           key.round == key.newest ? std::to_string(key.round)
                                   : std::to_string(key.round) + " to " + std::to_string(key.newest);
-      std::printf("%-24s %-9s %-20s %10s  %s %s", KeyText(key.key).c_str(), Name(key.dtype),
-                  ShapeText(key).c_str(), BytesText(static_cast<double>(key.bytes)).c_str(),
+      std::printf("%-24s %-9s %-20s %10s  %s %s", Printable(KeyText(key.key)).c_str(),
+                  Name(key.dtype), ShapeText(key).c_str(),
+                  BytesText(static_cast<double>(key.bytes)).c_str(),
                   key.is_async ? "update" : "round", round.c_str());
       std::printf(key.store == 0 ? "\n" : "  (store %u)\n", key.store);
     }
@@ -232,7 +248,7 @@ int RunGet(const GetOptions& options, Form form) {
                 .Add("bytes", value.bytes())
                 .Add("file", options.file));
     } else {
-      std::printf("%s of round %llu: %s %s in %s\n", KeyText(key.key).c_str(),
+      std::printf("%s of round %llu: %s %s in %s\n", Printable(KeyText(key.key)).c_str(),
                   static_cast<unsigned long long>(round), Name(key.dtype), ShapeText(key).c_str(),
                   options.file.c_str());
     }

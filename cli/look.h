@@ -39,6 +39,8 @@ int Looking(const std::function<int()>& run);
 // "3 alive, 1 dead"
 std::string Counted(const std::vector<std::string>& states);
 std::string BytesText(double bytes);  // "1.5 MiB"
+// Control characters of names as \xNN: none reaches a terminal.
+std::string Printable(std::string_view text);
 
 int RunStatus(const StatusOptions& options, Form form);
 int RunKeys(const LookOptions& options, Form form);

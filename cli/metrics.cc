@@ -1,5 +1,6 @@
 #include "metrics.h"
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core.hpp>
@@ -23,6 +24,7 @@ using asio::ip::tcp;
 constexpr std::chrono::milliseconds kLookEvery{200};  // at whether a signal has come
 constexpr std::chrono::seconds kRequestPatience{2};   // for a peer to say what it wants
 constexpr size_t kRequestBytesMax = 8 << 10;
+constexpr int kSessionsMax = 1000;
 
 std::string Escaped(std::string_view label) {
   std::string text;
@@ -79,6 +81,7 @@ class Server {
       acceptor_.set_option(asio::socket_base::reuse_address(true));
       acceptor_.bind(at);
       acceptor_.listen();
+      Accept();
     } catch (const boost::system::system_error& failed) {
       const bool is_taken = failed.code() == boost::system::errc::address_in_use;
       throw Error(is_taken ? Code::kAlreadyExists : Code::kUnavailable,
@@ -87,36 +90,43 @@ class Server {
     }
   }
 
+  // One that waits is answered whatever others hold open, each for two seconds.
+  void Accept() {
+    acceptor_.async_accept([this](boost::system::error_code error, tcp::socket socket) {
+      if (!error && sessions_ < kSessionsMax) Begin(std::move(socket));
+      Accept();
+    });
+  }
+
   uint16_t port() const { return acceptor_.local_endpoint().port(); }
 
   // At most so long.
   void Serve(std::chrono::milliseconds longest) {
-    if (!is_accepting_) {
-      is_accepting_ = true;
-      acceptor_.async_accept([this](boost::system::error_code error, tcp::socket socket) {
-        is_accepting_ = false;
-        if (!error) Begin(std::move(socket));
-      });
-    }
     context_.restart();
     context_.run_for(longest);
   }
 
  private:
   struct Session {
-    explicit Session(tcp::socket socket) : stream(std::move(socket)) {
+    Session(tcp::socket socket, int* sessions) : stream(std::move(socket)), count(sessions) {
+      ++*count;
       request.header_limit(kRequestBytesMax);
       request.body_limit(kRequestBytesMax);
       stream.expires_after(kRequestPatience);
     }
+    ~Session() { --*count; }
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
     beast::tcp_stream stream;
+    int* const count;
     beast::flat_buffer buffer{kRequestBytesMax};
     http::request_parser<http::string_body> request;
     http::response<http::string_body> response;
   };
 
   void Begin(tcp::socket socket) {
-    const auto session = std::make_shared<Session>(std::move(socket));
+    const auto session = std::make_shared<Session>(std::move(socket), &sessions_);
     http::async_read(session->stream, session->buffer, session->request,
                      [this, session](beast::error_code error, size_t) {
                        if (!error) Answer(session);
@@ -128,7 +138,8 @@ class Server {
     auto& response = session->response;
     response.set(http::field::content_type, "text/plain; version=0.0.4; charset=utf-8");
     response.keep_alive(false);
-    if (request.method() != http::verb::get || request.target() != "/metrics") {
+    const std::string_view target = request.target().substr(0, request.target().find('?'));
+    if (request.method() != http::verb::get || target != "/metrics") {
       response.result(http::status::not_found);
       response.body() = "GET /metrics is what there is\n";
     } else {
@@ -146,9 +157,9 @@ class Server {
   }
 
   const KVStore& store_;
+  int sessions_ = 0;  // before the context, whose handlers hold them
   asio::io_context context_{1};
   tcp::acceptor acceptor_{context_};
-  bool is_accepting_ = false;
 };
 
 }  // namespace
@@ -168,20 +179,25 @@ std::string MetricsText(const JobStatus& status) {
   for (size_t i = 0; i < status.workers.size(); ++i) {
     workers.Add(Label("rank", i) + ',' + Label("state", status.workers[i].state), 1);
   }
+  // Counters of all servers: where one is silent they are not said, and not smaller.
+  const bool is_whole = std::ranges::all_of(
+      status.servers, [](const ServerStatus& server) { return server.error.empty(); });
   Family pushes(&text, "tensorkv_worker_pushes_total", "counter",
                 "Chunks that a life of a worker has pushed.");
-  for (size_t i = 0; i < status.workers.size(); ++i) {
+  for (size_t i = 0; is_whole && i < status.workers.size(); ++i) {
     pushes.Add(Label("rank", i), static_cast<double>(status.workers[i].pushes));
   }
   Family pushed(&text, "tensorkv_worker_pushed_bytes_total", "counter", "Bytes of them.");
-  for (size_t i = 0; i < status.workers.size(); ++i) {
+  for (size_t i = 0; is_whole && i < status.workers.size(); ++i) {
     pushed.Add(Label("rank", i), static_cast<double>(status.workers[i].pushed_bytes));
   }
   Family held(&text, "tensorkv_worker_awaited_rounds", "gauge",
               "Open rounds that a worker has not pushed.");
   std::vector<size_t> awaited(status.workers.size());
   for (const RoundStatus& round : status.rounds) {
-    for (const int rank : round.waits_for) ++awaited.at(static_cast<size_t>(rank));
+    for (const int rank : round.waits_for) {
+      if (static_cast<size_t>(rank) < awaited.size()) ++awaited[static_cast<size_t>(rank)];
+    }
   }
   for (size_t i = 0; i < awaited.size(); ++i) {
     held.Add(Label("rank", i), static_cast<double>(awaited[i]));

@@ -33,7 +33,7 @@ struct Rates {
 };
 
 std::string NameOf(const KeyStatus& key) {
-  return key.key.view().ToString() +
+  return Printable(key.key.view().ToString()) +
          (key.store == 0 ? "" : " of store " + std::to_string(key.store));
 }
 
@@ -47,15 +47,15 @@ Rates RatesBetween(const JobStatus& before, const JobStatus& now, double seconds
   for (const KeyStatus& key : before.keys) rounds[NameOf(key)] = key.newest;
   for (const KeyStatus& key : now.keys) {
     const std::string name = NameOf(key);
-    const auto found = rounds.find(name);
-    const double per_second = Grown(found == rounds.end() ? 0 : found->second, key.newest, seconds);
+    const auto found = rounds.find(name);  // one that was not there has no rate yet
+    const double per_second = found == rounds.end() ? 0 : Grown(found->second, key.newest, seconds);
     rates.keys.push_back({name, per_second, per_second * static_cast<double>(key.bytes)});
   }
   std::ranges::stable_sort(rates.keys, std::greater(), &Rate::bytes_per_second);
   for (size_t i = 0; i < now.workers.size(); ++i) {
     const WorkerStatus& worker = now.workers[i];
     const bool is_same = i < before.workers.size() && before.workers[i].life == worker.life;
-    const WorkerStatus from = is_same ? before.workers[i] : WorkerStatus{};
+    const WorkerStatus from = is_same ? before.workers[i] : worker;
     rates.workers.push_back({"worker " + std::to_string(i),
                              Grown(from.pushes, worker.pushes, seconds),
                              Grown(from.pushed_bytes, worker.pushed_bytes, seconds)});
@@ -137,6 +137,14 @@ JsonObject ToJson(const JobStatus& status, const Rates& rates, double seconds) {
       .Add("slowest_seconds", status.slowest_seconds);
 }
 
+// Why there are no rates: what a server has not said is no zero.
+std::string WhoIsSilent(const JobStatus& status) {
+  for (const ServerStatus& server : status.servers) {
+    if (!server.error.empty()) return server.error;
+  }
+  return {};
+}
+
 bool HasEnded(const JobStatus& status) {
   return std::ranges::all_of(status.workers, [](const WorkerStatus& worker) {
     return worker.state == "left" || worker.state == "lost";
@@ -163,6 +171,16 @@ int RunTop(const TopOptions& options, Form form) {
       Rest(asked + interval);
       if (SignalThatCame() != 0) return 128 + SignalThatCame();
       JobStatus now = store->Status();
+      const std::string silent = WhoIsSilent(now);
+      if (!silent.empty() && !HasEnded(now) && now.head_is_open) {
+        if (form == Form::kJson) {
+          Print(JsonObject("silent").Add("text", silent));
+        } else {
+          screen.Show({silent});
+        }
+        Rest(Clock::now() + interval);
+        continue;
+      }
       const auto then = std::exchange(asked, Clock::now());
       const double seconds = std::chrono::duration<double>(asked - then).count();
       const Rates rates = RatesBetween(before, now, seconds);

@@ -144,7 +144,7 @@ class TKV_API KVStore {
   // Everything that would change the job throws kFailedPrecondition.
   //   url     as KVStore::url has it, or empty: as FindJob; its token is that of options.token_file,
   //           options.token or TKV_TOKEN_FILE
-  //   blocks  until the head and all servers are there, at most the server patience
+  //   blocks  until the head is there, at most the server patience
   //   throws  kInvalidArgument (no such URL, an option that is a worker's), kDeadlineExceeded,
   //           kUnauthenticated (another token, no job of that name there), kFailedPrecondition (another
   //           version)

@@ -2,6 +2,9 @@
 
 #include "tkv/job.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -15,11 +18,12 @@ namespace {
 
 // A head or a server on a thread of this process, until it is dropped or stopped.
 struct PyService {
-  std::unique_ptr<Service> core;
+  std::shared_ptr<Service> core;
   std::string url;
 
-  Service& Get(const char* verb) const {
-    if (core != nullptr) return *core;
+  // Another thread may stop it meanwhile.
+  std::shared_ptr<Service> Get(const char* verb) const {
+    if (core != nullptr) return core;
     throw Fail(Code::kFailedPrecondition, "{}: this service has been stopped", verb);
   }
 };
@@ -82,32 +86,35 @@ void BindJob(nb::module_& m) {
       .def(
           "wait",
           [](const PyService& self, double seconds) {
-            Service& core = self.Get("wait");
-            const auto longest = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+            const auto core = self.Get("wait");
+            constexpr double kLongest = 1e6;
+            const double bounded = seconds > 0 ? std::min(seconds, kLongest) : 0;
+            const auto longest = std::chrono::milliseconds(static_cast<int64_t>(bounded * 1000));
             const Unlocked unlocked;
-            return core.Wait(longest);
+            return core->Wait(longest);
           },
           nb::arg("seconds"), "Returns whether it is of no more use: every worker has left.")
       .def(
           "exited",
           [](const PyService& self, const std::string& role, int index) {
-            Service& core = self.Get("exited");
+            const auto core = self.Get("exited");
             const Unlocked unlocked;
-            core.Exited(RoleOf(role), index);
+            core->Exited(RoleOf(role), index);
           },
           nb::arg("role"), nb::arg("index"), "Tells a head that a process has ended.")
       .def(
           "gone",
           [](const PyService& self, const std::string& role, int index, bool has_failed) {
-            Service& core = self.Get("gone");
+            const auto core = self.Get("gone");
             const Unlocked unlocked;
-            core.Gone(RoleOf(role), index, has_failed);
+            core->Gone(RoleOf(role), index, has_failed);
           },
           nb::arg("role"), nb::arg("index"), nb::arg("has_failed"),
           "Tells a head that no later process takes the place of one that has ended.")
       .def("stop", [](PyService& self) {
+        auto core = std::exchange(self.core, nullptr);
         const Unlocked unlocked;
-        self.core.reset();
+        core.reset();
       });
   m.def("is_in_group", &IsInGroup, "Returns whether an MPI launcher has started this process.");
   m.def(

@@ -85,6 +85,7 @@ struct Operation {
     kRestore,   // puts `states` back, with `value` in parts; between two barriers
     kTrace,     // `trace`, of one server; the outcome has `traced`
     kList,      // `list`, of one server; the outcome has `listing`
+    kDescribe,  // of a key as it is now, whatever is known of it; the outcome has its meta
   };
   Kind kind{};
   std::string verb;                     // that begins the message of an error
@@ -348,6 +349,8 @@ class Client final : private ChunkPlaces {
   ServerLink* LinkToAsk(Op* op, uint32_t server, uint64_t feature, const char* lacks);
   void StartList(Op* op);
   void OnListAnswer(const Outgoing& sent, const Message& reply);
+  void StartDescribe(Op* op);
+  void OnDescribed(const Outgoing& sent, const Message& reply);
 
   // tracing.cc
   void StartTrace(Op* op);

@@ -248,8 +248,12 @@ void Client::OnAnswer(const Outgoing& sent, uint32_t server, const Message& repl
       return OnTraceAnswer(sent, reply);
     case Type::kList:
       return OnListAnswer(sent, reply);
+    case Type::kDescribe: {
+      const Op* const op = Find(sent.op);
+      const bool looks = op != nullptr && op->what.kind == Operation::Kind::kDescribe;
+      return looks ? OnDescribed(sent, reply) : OnInitAnswer(sent, reply);
+    }
     case Type::kInit:
-    case Type::kDescribe:
       return OnInitAnswer(sent, reply);
     default:
       return OnOtherAnswer(sent, reply);

@@ -18,7 +18,7 @@ ServerLink* Client::LinkToAsk(Op* op, uint32_t server, uint64_t feature, const c
     Fail(op, *dead);
     return nullptr;
   }
-  if (link.incarnation() != 0 && (link.features() & feature) == 0) {
+  if (link.incarnation() != 0 && (link.features() & feature) != feature) {
     Fail(op, Error(Code::kUnimplemented,
                    Format("server {} {}; upgrade tensorkv where it runs", server, lacks)));
     return nullptr;
@@ -50,6 +50,32 @@ void Client::OnListAnswer(const Outgoing& sent, const Message& reply) {
   listing->has_more = reply.number != 0 && reply.key > op->what.list.after;
   Outcome outcome{op->id, Outcome::Event::kDone, std::nullopt, 0, nullptr};
   outcome.listing = std::move(listing);
+  outcomes_.push_back(std::move(outcome));
+  ops_.Erase(op->id);
+}
+
+// The same of one key, whose state here stays as it is.
+void Client::StartDescribe(Op* op) {
+  op->has_left = true;
+  const uint32_t server = ServerOf(epoch_.placement, op->key, 0);
+  if (LinkToAsk(op, server, 0, "") == nullptr) return;
+  Outgoing describe;
+  describe.op = op->id;
+  describe.message.type = Type::kDescribe;
+  describe.message.flags = kNoWait;
+  describe.message.key = op->key;
+  ++op->unaccepted;
+  Queue(server, std::move(describe));
+}
+
+void Client::OnDescribed(const Outgoing& sent, const Message& reply) {
+  Op* const op = Find(sent.op);
+  Drop(&op->unaccepted);
+  if (reply.type != Type::kMeta) return Fail(op, ErrorOf(reply));
+  KeyMeta meta = DecodeKeyMeta(reply.extra);
+  if (meta.name != op->what.key) return Fail(op, Error(Code::kNotFound, "no such key"));
+  Outcome outcome{op->id, Outcome::Event::kDone, std::nullopt, 0, nullptr};
+  outcome.meta = std::make_shared<const KeyMeta>(std::move(meta));
   outcomes_.push_back(std::move(outcome));
   ops_.Erase(op->id);
 }

@@ -17,7 +17,7 @@ bool IsPush(Kind kind) {
 // What an observer may do.
 bool IsReading(Kind kind) {
   return kind == Kind::kOpen || kind == Kind::kPull || kind == Kind::kFindBase ||
-         kind == Kind::kStats || kind == Kind::kList;
+         kind == Kind::kStats || kind == Kind::kList || kind == Kind::kDescribe;
 }
 
 Bytes CopyOf(const Bytes& bytes) {
@@ -71,6 +71,8 @@ OpId Client::Start(Operation operation, Time now) {
     StartTrace(&op);
   } else if (op.what.kind == Kind::kList) {
     StartList(&op);
+  } else if (op.what.kind == Kind::kDescribe) {
+    StartDescribe(&op);
   } else {
     if (IsPush(op.what.kind) && op.what.kind != Kind::kBarrier) pushes_.push_back(id);
     KeyState& key = keys_[op.key];
@@ -269,6 +271,9 @@ void Client::Finish(Op* op) {
   Outcome outcome{op->id, Outcome::Event::kDone, std::nullopt, op->round, nullptr};
   if (!op->versions.empty() && op->what.kind != Kind::kPush) {
     outcome.round = *std::max_element(op->versions.begin(), op->versions.end());
+  }
+  if (role_ == Role::kObserver && op->what.kind == Kind::kPull) {  // as workers count them
+    if (const auto key = keys_.find(op->key); key != keys_.end()) outcome.round += key->second.base;
   }
   if (op->what.kind == Kind::kCut) {
     outcome.states = std::make_shared<const std::vector<ChunkState>>(std::move(op->states));

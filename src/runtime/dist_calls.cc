@@ -625,17 +625,22 @@ CallPtr DistStore::StartPulls(const std::string& verb, std::vector<Target> targe
   const Pulled pulled = PulledOf(targets);
   const CallPtr call = NewCall(verb);
   std::vector<Operation> operations;
+  if (worker_
+          ->is_observer()) {  // it has no pushes to count rounds by: a `load` may have moved them
+    for (const Target& target : targets) {
+      operations.push_back(Make(Operation::Kind::kFindBase, verb, target.record.get()));
+    }
+    call->on_outcome = [pulled, &ops = call->ops](const Outcome& outcome) {
+      const auto at = static_cast<size_t>(std::ranges::find(ops, outcome.op) - ops.begin());
+      if (at < pulled.size()) return;  // a base
+      std::atomic_ref(pulled.at(at - pulled.size()).first->pulled).store(outcome.round);
+    };
+  }
   for (const Target& target : targets) {
     operations.push_back(Make(Operation::Kind::kPull, verb, target.record.get()));
     AddTarget(target, &operations.back(), call);
   }
   const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
-  if (worker_->is_observer()) {  // which does not know the round of its pull otherwise
-    call->on_outcome = [pulled, &ops = call->ops](const Outcome& outcome) {
-      const auto at = static_cast<size_t>(std::ranges::find(ops, outcome.op) - ops.begin());
-      std::atomic_ref(pulled[at].first->pulled).store(outcome.round);
-    };
-  }
   PrepareFinish(call, std::move(targets), options_.patience);
   worker_->Launch(call, std::move(operations));
   CountPulled(pulled);

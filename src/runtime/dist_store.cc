@@ -93,6 +93,14 @@ void DistStore::Add(const RecordPtr& record) {
   if (is_new) order_.push_back(record->key);
 }
 
+void DistStore::Drop(const KeyView& key) {
+  const auto lock = Lock("in");
+  const auto found = keys_.find(key);
+  if (found == keys_.end()) return;
+  std::erase(order_, found->second->key);
+  keys_.erase(found);
+}
+
 RecordPtr DistStore::Get(std::string_view verb, const KeyView& key) const {
   const auto found = keys_.find(key);
   if (found != keys_.end()) return found->second;

@@ -44,7 +44,7 @@ struct KeyRecord {
   mutable uint64_t pushes = 0;
   mutable std::shared_ptr<codec::Residual> residual = {};  // once a push of it has been compressed
   mutable std::shared_ptr<const KeyMeta> meta = {};        // as rank 0 has made it
-  mutable uint64_t pulled = 0;  // of an observer: the version of its last pull; atomic
+  mutable uint64_t pulled = 0;                // of an observer: the round of its last pull; atomic
   std::shared_ptr<const Optimizer> own = {};  // of this key alone; null: the store's
   mutable CompiledUpdates own_code = {};
 };
@@ -183,6 +183,7 @@ class DistStore : public KVStore {
   uint32_t number() const { return number_; }
   // Of keys that this store has not inited itself.
   void Add(const RecordPtr& record);
+  void Drop(const KeyView& key);
   bool Has(const KeyView& key) const {
     const auto lock = Lock("in");
     return keys_.contains(key);

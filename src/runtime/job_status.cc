@@ -34,11 +34,17 @@ Asked Ask(const std::shared_ptr<Worker>& worker, const std::string& verb, uint32
   list.verb = verb;
   list.store = store;
   list.list = request;
-  list.patience = patience.count();
+  list.patience = Saturated(patience).count();
   std::vector<Operation> operations;
   operations.push_back(std::move(list));
   worker->Launch(asked.call, std::move(operations));
   return asked;
+}
+
+void GiveUp(const std::shared_ptr<Worker>& worker, std::span<const Asked> asked) {
+  for (const Asked& one : asked) {
+    if (!one.call->done()) worker->GiveUp(one.call);
+  }
 }
 
 std::string WhyNot(uint32_t server, const Epoch::Seat& seat) {
@@ -114,23 +120,29 @@ ServerListings ListServers(const std::shared_ptr<Worker>& worker, const std::str
     listings.errors[server] = WhyNot(server, listings.epoch.servers[server]);
     if (listings.errors[server].empty()) requests.push_back({server, {}});
   }
+  const auto deadline = DeadlineAfter(patience);
   while (!requests.empty()) {
+    const auto left =
+        std::max(std::chrono::nanoseconds(1),
+                 std::chrono::nanoseconds(deadline - std::chrono::steady_clock::now()));
     std::vector<Asked> asked;
     for (const Listing::Request& request : requests) {
-      asked.push_back(Ask(worker, verb, store, request, patience, interrupt));
+      asked.push_back(Ask(worker, verb, store, request, left, interrupt));
     }
     requests.clear();
     for (Asked& one : asked) {
       try {
-        one.call->Wait(Saturated(patience) + std::chrono::seconds(5));
+        one.call->Wait(left + std::chrono::seconds(5));
       } catch (const Error& error) {
+        if (error.code() == Code::kCancelled) {  // the interrupt, or the store is closed
+          GiveUp(worker, asked);
+          throw;
+        }
         if (!one.call->done()) worker->GiveUp(one.call);
         listings.errors[one.server] = error.what();
         continue;
-      } catch (...) {  // the interrupt
-        for (const Asked& other : asked) {
-          if (!other.call->done()) worker->GiveUp(other.call);
-        }
+      } catch (...) {
+        GiveUp(worker, asked);
         throw;
       }
       const Listing& page = **one.answer;

@@ -106,7 +106,7 @@ Job JobOfUrl(std::string_view url) {
 
 std::vector<std::string> LocalJobs() {
   std::vector<std::string> urls;
-  for (const std::string& socket : ListeningUnixSockets()) {
+  for (const std::string& socket : OwnUnixSockets(kHeadSocket)) {
     Job job;
     job.id = JobOfHeadSocket(socket);
     if (job.id.empty()) continue;

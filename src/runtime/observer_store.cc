@@ -1,12 +1,17 @@
 #include "runtime/observer_store.h"
 
-#include <algorithm>
 #include <atomic>
 
-#include "base/duration.h"
 #include "base/format.h"
 
 namespace tkv {
+namespace {
+
+KVStore::KeyInfo InfoOf(const KeyMeta& meta) {
+  return {meta.shape, meta.dtype, Context::Cpu(), meta.by_rows(), meta.row_count};
+}
+
+}  // namespace
 
 void ObserverStore::Refuse(std::string_view verb) const {
   Lock(verb);  // that it is closed comes first
@@ -16,41 +21,54 @@ void ObserverStore::Refuse(std::string_view verb) const {
       verb);
 }
 
-// A key that has been deleted, or made anew, since it was found is found again.
-void ObserverStore::FindOne(std::string_view verb, const KeyView& key) const {
-  auto* const self = const_cast<ObserverStore*>(this);  // what is known of a key is a cache
-  const std::string of(verb);
-  std::string name;
+std::string ObserverStore::NameOf(std::string_view verb, const KeyView& key) const {
   try {
-    name = CanonicalKey(number(), key);
+    return CanonicalKey(number(), key);
   } catch (const Error& error) {
     throw Fail(error.code(), "{}: {}", verb, error.what());
   }
-  Lock(verb);  // a store that is closed asks nobody
+}
+
+KeyMeta ObserverStore::Ask(std::string_view verb, const KeyView& key) const {
+  const KeyRecord asked{Key(key), NameOf(verb, key), {}};
+  Lock(verb);                                           // a store that is closed asks nobody
+  auto* const self = const_cast<ObserverStore*>(this);  // a call is begun and awaited here
+  const std::string of(verb);
+  return *self->AwaitOutcome(of, Make(Operation::Kind::kDescribe, of, &asked)).meta;
+}
+
+// A key that has been deleted, or made anew, since it was found is found again.
+void ObserverStore::FindOne(std::string_view verb, const KeyView& key) {
+  const std::string of(verb);
+  KeyRecord found{Key(key), NameOf(verb, key), {}};
+  Lock(verb);
   const bool is_known =
-      worker()->Run([&](ClientNode& node, Time) { return node.client().Knows(name); });
+      worker()->Run([&](ClientNode& node, Time) { return node.client().Knows(found.name); });
   if (is_known && Has(key)) return;
-  KeyRecord found{Key(key), name, {}};
   Operation open = Make(Operation::Kind::kOpen, of, &found);
   open.may_wait = false;
-  const Outcome outcome = self->AwaitOutcome(of, std::move(open));
+  Outcome outcome;
+  try {
+    outcome = AwaitOutcome(of, std::move(open));
+  } catch (const Error& error) {
+    if (error.code() == Code::kNotFound) Drop(key);
+    throw;
+  }
   const KeyMeta& meta = *outcome.meta;
-  found.info = {meta.shape, meta.dtype, Context::Cpu(), meta.by_rows(), meta.row_count};
+  found.info = InfoOf(meta);
   found.mode = meta.mode;
   found.value_bytes = meta.row_bytes();
   found.meta = outcome.meta;
-  self->AwaitOutcome(of, Make(Operation::Kind::kFindBase, of, &found));
-  self->Add(std::make_shared<const KeyRecord>(std::move(found)));
+  Add(std::make_shared<const KeyRecord>(std::move(found)));
 }
 
 KVStore::KeyInfo ObserverStore::Describe(const KeyView& key, std::string_view verb) const {
-  FindOne(verb, key);
-  return DistStore::Describe(key, verb);
+  return InfoOf(Ask(verb, key));
 }
 
 bool ObserverStore::Contains(const KeyView& key) const {
   try {
-    FindOne("in", key);
+    Ask("in", key);
   } catch (const Error& error) {
     if (error.code() == Code::kNotFound) return false;
     throw;
@@ -62,7 +80,7 @@ std::vector<Key> ObserverStore::Keys() const {
   std::vector<Key> keys;
   const ServerListings listings = ListAll("keys");
   for (const std::string& error : listings.errors) {
-    if (!error.empty()) throw Fail(Code::kUnavailable, "keys: {}", error);
+    if (!error.empty()) throw Error(Code::kUnavailable, error);
   }
   for (const KeyStatus& key : ListedKeys(listings)) {
     if (key.store == number()) keys.push_back(key.key);
@@ -71,15 +89,9 @@ std::vector<Key> ObserverStore::Keys() const {
 }
 
 uint64_t ObserverStore::Round(const KeyView& key) const {
-  RecordPtr record;
-  {
-    const auto lock = Lock("round");
-    record = Peek(key);
-  }
-  if (record == nullptr) return 0;
-  const uint64_t version = std::atomic_ref(record->pulled).load();
-  return version +
-         worker()->Run([&](ClientNode& node, Time) { return node.client().BaseOf(record->name); });
+  const auto lock = Lock("round");
+  const RecordPtr record = Peek(key);
+  return record == nullptr ? 0 : std::atomic_ref(record->pulled).load();
 }
 
 }  // namespace tkv

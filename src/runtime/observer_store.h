@@ -36,7 +36,7 @@ class ObserverStore final : public DistStore {
   bool Contains(const KeyView& key) const override;
   std::vector<Key> Keys() const override;
   size_t size() const override { return Keys().size(); }
-  // The version of the last pull of the key; 0: there was none.
+  // That of the last pull of the key; 0: there was none.
   uint64_t Round(const KeyView& key) const override;
 
   // ---- what only workers do
@@ -87,13 +87,17 @@ class ObserverStore final : public DistStore {
     for (const Item& item : items) keys.push_back(item.key);
     return keys;
   }
-  // Has the store know the keys as they are now.
+  // Has the store know the keys, to read them.
   //   blocks  for a server at most the server patience
   //   throws  kNotFound  a key is not there
-  void Find(std::string_view verb, const std::vector<KeyView>& keys) const {
+  void Find(std::string_view verb, const std::vector<KeyView>& keys) {
     for (const KeyView& key : keys) FindOne(verb, key);
   }
-  void FindOne(std::string_view verb, const KeyView& key) const;
+  void FindOne(std::string_view verb, const KeyView& key);
+  // What the key is now.
+  //   blocks, throws  as Find
+  KeyMeta Ask(std::string_view verb, const KeyView& key) const;
+  std::string NameOf(std::string_view verb, const KeyView& key) const;
   [[noreturn]] void Refuse(std::string_view verb) const;
 };
 

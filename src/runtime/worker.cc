@@ -338,10 +338,12 @@ void Worker::Broken(const Error& error) {
 void Worker::OnChange(ClientNode* node) {
   if (!joined_ || (!refused_ && node->member().refused())) {
     const Epoch& epoch = node->member().epoch();
-    const bool all_there = node->joined() && std::all_of(epoch.servers.begin(), epoch.servers.end(),
-                                                         [](const auto& s) {
-                                                           return s.state != Epoch::State::kAwaited;
-                                                         });
+    // An observer looks at what is there.
+    const bool all_there =
+        node->joined() &&
+        (is_observer() || std::ranges::none_of(epoch.servers, [](const Epoch::Seat& server) {
+           return server.state == Epoch::State::kAwaited;
+         }));
     const bool has_ended =
         node->joined() && !epoch.servers.empty() &&
         std::all_of(epoch.servers.begin(), epoch.servers.end(),

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "server/shard.h"
 
 namespace tkv {
 namespace {
 
 constexpr size_t kKeysMax = 4096;  // of one LISTED: so many are sorted at once
+constexpr int kListsAtOnce = 8;    // of a session, in one event: each looks at all keys
 // The rest is for the workers.
 constexpr size_t kItemBytesMax = kListedBytesMax * 3 / 4;
 
@@ -41,6 +43,12 @@ Listed::Item Shard::ItemOf(const KeyId& id, const Key& key) const {
 }
 
 void Shard::OnList(Session* session, const Message& message, Effects* effects) {
+  session->listed = session->listed_at == now_ ? session->listed + 1 : 1;
+  session->listed_at = now_;
+  if (session->listed > kListsAtOnce) {
+    return AnswerError(session, message, Code::kResourceExhausted,
+                       Format("more than {} LISTs at once", kListsAtOnce), effects);
+  }
   const bool is_first = message.key == KeyId{};
   std::vector<KeyId> ids;
   for (const auto& [id, key] : keys_) {

@@ -106,6 +106,20 @@ TEST_F(ListingTest, PagesHaveEachKeyOnceWhateverComesAndGoesBetweenThem) {
   }
 }
 
+TEST_F(ListingTest, OneSessionAsksEightTimesInOneEvent) {
+  shard_.SetNow(5);
+  for (int i = 0; i < 8; ++i) List(kLink0);
+  Message list;
+  list.type = Type::kList;
+  list.seq = ++seq_;
+  const Message refused = Send(kLink0, list);
+  EXPECT_EQ(refused.type, Type::kError);
+  EXPECT_EQ(ErrorOf(refused).code(), Code::kResourceExhausted);
+  List(kLink1);
+  shard_.SetNow(6);
+  List(kLink0);
+}
+
 TEST_F(ListingTest, WhatComesBackIsWhatWasWritten) {
   Listed::Item item;
   item.meta = meta_;

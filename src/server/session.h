@@ -55,6 +55,8 @@ struct Session {
   ClosedStores closed;
   uint64_t pushes = 0;  // that have come, and the bytes of their bodies
   uint64_t pushed_bytes = 0;
+  Time listed_at = 0;  // when the last LIST came, and how many at that time
+  int listed = 0;
 
   Result* Find(uint64_t seq) {
     if (window.empty() || seq > window.back().seq) return nullptr;

@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <boost/unordered/unordered_map.hpp>
 #include <map>
 #include <optional>
@@ -49,7 +50,11 @@ class Shard {
     options_.index = index;
     incarnation_ = incarnation;
   }
-  bool has_clients() const { return !links_.empty(); }
+  // Whether a worker is connected.
+  bool has_clients() const {
+    return std::ranges::any_of(links_,
+                               [](const auto& link) { return link.second.rank != kNoRank; });
+  }
   void On(const Epoch& epoch, Effects* effects);
   void Closed(LinkId link);
   // A frame's header: every mutating operation below `low` has been answered to the client.

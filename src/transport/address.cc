@@ -1,12 +1,17 @@
 #include "transport/address.h"
 
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/udp.hpp>
 #include <cctype>
 #include <charconv>
+#include <cstddef>
+#include <cstring>
 #include <sstream>
 
 #include "base/format.h"
@@ -88,7 +93,6 @@ std::string LocalAddressTowards(const std::string& host) {
 
 namespace {
 
-constexpr std::string_view kHeadSocket = "tkv-head-";
 constexpr size_t kRandomBytes = 8;
 constexpr size_t kJobBytesMax = 64;  // a name has 107 bytes at most
 
@@ -113,9 +117,31 @@ std::string JobOfHeadSocket(std::string_view name) {
   return IsPlainName(job) ? std::string(job) : std::string();
 }
 
+namespace {
+
+// Whether a process of this user listens there: only by dialing it can that be told.
+bool IsOwn(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (name.size() + 1 > sizeof(address.sun_path)) return false;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (file < 0) return false;
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  ucred peer{};
+  socklen_t bytes = sizeof(peer);
+  const bool is_own = connect(file, reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
+                      getsockopt(file, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
+                      peer.uid == geteuid();
+  close(file);
+  return is_own;
+}
+
+}  // namespace
+
 // A line is: number, references, protocol, flags, type, state, inode, and the name, whose first byte,
 // which is 0, is shown as @.
-std::vector<std::string> ListeningUnixSockets() {
+std::vector<std::string> OwnUnixSockets(std::string_view beginning) {
   constexpr size_t kBytesMax = size_t{16} << 20;
   constexpr std::string_view kListening = "00010000";
   std::istringstream lines(StartOf("/proc/net/unix", kBytesMax));
@@ -124,7 +150,9 @@ std::vector<std::string> ListeningUnixSockets() {
     std::istringstream words(line);
     std::string number, references, protocol, flags, type, state, inode, name;
     words >> number >> references >> protocol >> flags >> type >> state >> inode >> name;
-    if (flags == kListening && name.size() > 1 && name[0] == '@') names.push_back(name.substr(1));
+    if (flags != kListening || !name.starts_with('@')) continue;
+    name.erase(0, 1);
+    if (name.starts_with(beginning) && IsOwn(name)) names.push_back(name);
   }
   return names;
 }

@@ -32,8 +32,11 @@ std::string HostId();
 std::string HeadSocketName(std::string_view job);
 // The job whose head listens at a Unix socket of that name; empty: there is none to be seen.
 std::string JobOfHeadSocket(std::string_view name);
-// Names of the abstract Unix sockets of this network namespace that are listened at.
-std::vector<std::string> ListeningUnixSockets();
+// What names of HeadSocketName begin with.
+inline constexpr std::string_view kHeadSocket = "tkv-head-";
+// Names of the abstract Unix sockets of this network namespace at which processes of this user listen, of those
+// that begin so.
+std::vector<std::string> OwnUnixSockets(std::string_view beginning);
 // The address of this machine that faces `host`; the loopback's where it is this machine.
 //   throws  kUnavailable  there is no way there
 std::string LocalAddressTowards(const std::string& host);

@@ -1,14 +1,16 @@
 """Looking into a running job from outside: readers of `connect`, and tkv status, top, keys and get, over real sockets."""
 
 import json
+import os
 import re
 import signal
 import sys
+import time
 import urllib.request
 
 import numpy as np
 import pytest
-from jobs import finish, read_until
+from jobs import finish, pids_of, read_until, wait_until
 from test_cli import objects
 
 TKV = [sys.executable, "-m", "tensorkv"]
@@ -376,8 +378,116 @@ def test_a_reader_that_fails_is_told_of_and_counts_and_one_that_outlives_the_job
 
 
 @pytest.mark.parametrize(
-    "words", [["true", ":"], ["true", ":", "-n", "2"], ["true", ":", "python"], ["true", ":", "-n", "x", "true"]]
+    "words", [["true", ":", "-n"], ["true", ":", "-n", "2"], ["true", ":", "-n", "x", "true"], [":", "-n1", "true"]]
 )
 def test_a_program_behind_a_colon_says_how_often_it_runs(processes, words):
     status, said = finish(processes.start([*TKV, "launch", *words]))
-    assert status == 2 and ("behind ':' comes" in said or "a whole number" in said or "no command" in said), said
+    assert status == 2 and ("a whole number" in said or "no command" in said), said
+
+
+def test_a_colon_that_no_number_follows_is_a_word_of_the_command(processes):
+    status, said = finish(processes.start([*TKV, "launch", "-n", "1", "echo", "a", ":", "b", ":"]))
+    assert status == 0 and "[worker 0] a : b :" in said, said
+    status, said = finish(processes.start([*TKV, "launch", "-n", "1", "echo", "one", ":", "-n2", "echo", "two"]))
+    assert status == 0 and said.count("two") == 2 and "[worker 2] two" in said, said
+
+
+def test_what_is_looked_at_is_what_there_is_now(processes):
+    launched = processes.launch(
+        """
+        kv = mx.kv.create("dist_sync")
+        kv.init("w", mx.nd.zeros((2,)))
+        print("url", kv.url, flush=True)
+        until_marked("seen")
+        kv.delete("w")
+        kv.init("w", mx.nd.zeros((9,)))
+        mark("anew")
+        until_marked("seen-again")
+        kv.delete("w")
+        mark("gone")
+        until_marked("bye")
+        """,
+        workers=1,
+    )
+    url = re.search(r"url (\S+)", read_until(launched, "url")).group(1)
+    status, said = reader(
+        processes,
+        """
+        eye = mx.kv.connect(sys.argv[1])
+        assert eye.describe("w")[0] == (2,) and eye.pull("w").shape == (2,)
+        mark("seen")
+        until_marked("anew")
+        assert eye.describe("w")[0] == (9,) and "w" in eye
+        mark("seen-again")
+        until_marked("gone")
+        assert "w" not in eye and eye.keys() == []
+        mark("bye")
+        """,
+        url,
+    )
+    assert status == 0, said
+    assert finish(launched)[0] == 0
+
+
+def test_rounds_go_on_after_a_load_as_workers_count_them(processes, tmp_path):
+    text = """
+        kv = mx.kv.create("dist_sync")
+        kv.init("w", mx.nd.zeros((2,)))
+        if sys.argv[1] == "save":
+            for _ in range(5):
+                kv.pushpull("w", mx.nd.ones((2,)))
+            kv.save(sys.argv[2])
+        else:
+            print("url", kv.url, flush=True)
+            until_marked("pulled")
+            kv.load(sys.argv[2])
+            kv.pushpull("w", mx.nd.ones((2,)))
+            assert kv.round("w") == 6
+            mark("loaded")
+            until_marked("bye")
+    """
+    script = processes.script(text)
+    launch = [*TKV, "launch", "-n", "1", sys.executable, "-u", script]
+    status, said = finish(processes.start([*launch, "save", tmp_path / "snapshots"]))
+    assert status == 0, said
+    launched = processes.start([*launch, "load", tmp_path / "snapshots"])
+    url = re.search(r"url (\S+)", read_until(launched, "url")).group(1)
+    status, said = reader(
+        processes,
+        """
+        eye = mx.kv.connect(sys.argv[1])
+        eye.pull("w")
+        assert eye.round("w") == 0
+        mark("pulled")
+        until_marked("loaded")
+        eye.pull("w")
+        print("round", eye.round("w"), [key["round"] for key in eye.status()["keys"]])
+        mark("bye")
+        """,
+        url,
+    )
+    assert status == 0 and "round 6 [6]" in said, said
+    assert finish(launched)[0] == 0
+
+
+def test_ctrl_c_ends_a_look_at_a_server_that_says_nothing(processes, job):
+    [server, _] = pids_of(job, "server")
+    os.kill(server, signal.SIGSTOP)
+    try:
+        looking = processes.start([*TKV, "status", "--patience", "60", job.url])
+        wait_until(lambda: "SigCgt" in open(f"/proc/{looking.pid}/status").read())
+        time.sleep(1)
+        looking.send_signal(signal.SIGINT)
+        status, said = finish(looking, timeout=20)
+    finally:
+        os.kill(server, signal.SIGCONT)
+    assert status == 128 + signal.SIGINT and "workers" not in said, said
+
+
+def test_a_job_whose_server_never_came_can_be_looked_at(processes):
+    head = processes.start([*TKV, "head", "--workers", "1", "--servers", "1", "--job", "alone"])
+    address = re.search(r"listens at (\S+)", read_until(head, "listens")).group(1)
+    status, said = finish(processes.start([*TKV, "status", "--patience", "5"], TKV_HEAD=address, TKV_JOB="alone"))
+    assert status == 0 and "server 0 has not come yet" in said, said
+    head.terminate()
+    finish(head)
