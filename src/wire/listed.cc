@@ -9,7 +9,8 @@ namespace {
 constexpr size_t kItemBytesMin = 60;
 constexpr size_t kPushedBytes = sizeof(Rank) + 3 * sizeof(uint64_t);
 
-Rank ReadRank(ByteReader* reader) {
+// Of a worker, which has one.
+Rank ReadWorker(ByteReader* reader) {
   const Rank rank = reader->Number<Rank>();
   if (rank < 0 || rank >= kWorkersMax) throw Fail(Code::kInvalidArgument, "rank {}", rank);
   return rank;
@@ -36,7 +37,7 @@ Listed::Item ReadItem(ByteReader* reader) {
   if (item.missing.size() > Listed::Item::kMissingMax) {
     throw Fail(Code::kInvalidArgument, "{} missing ranks", item.missing.size());
   }
-  for (Rank& rank : item.missing) rank = ReadRank(reader);
+  for (Rank& rank : item.missing) rank = ReadWorker(reader);
   return item;
 }
 
@@ -88,7 +89,7 @@ Listed DecodeListed(std::string_view bytes) {
   }
   listed.workers.resize(reader.Count(kPushedBytes));
   for (Listed::Pushed& pushed : listed.workers) {
-    pushed.rank = ReadRank(&reader);
+    pushed.rank = ReadWorker(&reader);
     pushed.incarnation = reader.Number<uint64_t>();
     pushed.pushes = reader.Number<uint64_t>();
     pushed.bytes = reader.Number<uint64_t>();
