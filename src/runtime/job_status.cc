@@ -41,7 +41,7 @@ Asked Ask(const std::shared_ptr<Worker>& worker, const std::string& verb, uint32
   return asked;
 }
 
-void GiveUp(const std::shared_ptr<Worker>& worker, std::span<const Asked> asked) {
+void GiveUpAll(const std::shared_ptr<Worker>& worker, std::span<const Asked> asked) {
   for (const Asked& one : asked) {
     if (!one.call->done()) worker->GiveUp(one.call);
   }
@@ -135,14 +135,14 @@ ServerListings ListServers(const std::shared_ptr<Worker>& worker, const std::str
         one.call->Wait(left + std::chrono::seconds(5));
       } catch (const Error& error) {
         if (error.code() == Code::kCancelled) {  // the interrupt, or the store is closed
-          GiveUp(worker, asked);
+          GiveUpAll(worker, asked);
           throw;
         }
         if (!one.call->done()) worker->GiveUp(one.call);
         listings.errors[one.server] = error.what();
         continue;
       } catch (...) {
-        GiveUp(worker, asked);
+        GiveUpAll(worker, asked);
         throw;
       }
       const Listing& page = **one.answer;
