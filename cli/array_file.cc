@@ -1,5 +1,7 @@
 #include "array_file.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <cerrno>
 #include <cstdint>
@@ -102,7 +104,7 @@ void CheckArrayFile(const std::string& path) {
 
 void WriteArrayFile(const std::string& path, const std::string& name, const NDArray& array) {
   const std::string header = HeaderOf(path, name, array);
-  const std::string fresh = path + ".part";
+  const std::string fresh = path + ".part-" + std::to_string(getpid());
   std::ofstream file(fresh, std::ios::binary | std::ios::trunc);
   if (!file) Die("get: " + fresh);
   file.write(header.data(), static_cast<std::streamsize>(header.size()));

@@ -19,11 +19,6 @@ namespace {
 
 constexpr size_t kRoundsShown = 5;
 
-// As it is typed, too.
-std::string KeyText(const Key& key) {
-  return key.is_string() ? key.text() : std::to_string(key.number());
-}
-
 std::string ShapeText(const KeyStatus& key) {
   std::string text = key.by_rows ? std::to_string(key.row_count) + " rows of (" : "(";
   for (const int64_t dim : key.shape)
@@ -135,6 +130,10 @@ KeyStatus FindKey(const JobStatus& status, const GetOptions& options) {
 }
 
 }  // namespace
+
+std::string KeyText(const Key& key) {
+  return key.is_string() ? key.text() : std::to_string(key.number());
+}
 
 std::unique_ptr<KVStore> Observe(const LookOptions& options, uint32_t store) {
   StoreOptions own = OptionsFromEnvironment();

@@ -36,6 +36,8 @@ std::unique_ptr<KVStore> Observe(const LookOptions& options, uint32_t store = 0)
 // Runs what looks at a job; the exit status, which is 128 + N after signal N.
 int Looking(const std::function<int()>& run);
 
+// As it is typed, too: without quotes.
+std::string KeyText(const Key& key);
 // "3 alive, 1 dead"
 std::string Counted(const std::vector<std::string>& states);
 std::string BytesText(double bytes);  // "1.5 MiB"

@@ -6,7 +6,7 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <cstdio>
-#include <optional>
+#include <utility>
 
 #include "exit_status.h"
 #include "interrupt.h"
@@ -61,11 +61,10 @@ std::string Label(const char* name, std::string_view value) {
 std::string Label(const char* name, size_t value) { return Label(name, std::to_string(value)); }
 
 std::string KeyLabels(const KeyStatus& key) {
-  const std::string name = key.key.is_string() ? key.key.text() : std::to_string(key.key.number());
-  return Label("key", name) + ',' + Label("store", key.store);
+  return Label("key", KeyText(key.key)) + ',' + Label("store", key.store);
 }
 
-// One connection after another: who asks is a scraper, once in seconds.
+// On the thread that calls Serve, one answer after another: who asks is a scraper, once in seconds.
 class Server {
  public:
   Server(const StatusOptions& options, const KVStore& store) : store_(store) {
@@ -93,7 +92,9 @@ class Server {
   // One that waits is answered whatever others hold open, each for two seconds.
   void Accept() {
     acceptor_.async_accept([this](boost::system::error_code error, tcp::socket socket) {
-      if (!error && sessions_ < kSessionsMax) Begin(std::move(socket));
+      has_failed_ = static_cast<bool>(error);  // such as no file left: tried again in the next turn
+      if (has_failed_) return;
+      if (sessions_ < kSessionsMax) Begin(std::move(socket));
       Accept();
     });
   }
@@ -103,6 +104,7 @@ class Server {
   // At most so long.
   void Serve(std::chrono::milliseconds longest) {
     context_.restart();
+    if (std::exchange(has_failed_, false)) Accept();
     context_.run_for(longest);
   }
 
@@ -157,7 +159,8 @@ class Server {
   }
 
   const KVStore& store_;
-  int sessions_ = 0;  // before the context, whose handlers hold them
+  int sessions_ = 0;         // before the context, whose handlers hold them
+  bool has_failed_ = false;  // the last accept
   asio::io_context context_{1};
   tcp::acceptor acceptor_{context_};
 };
