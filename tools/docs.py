@@ -190,10 +190,10 @@ def options():
         "\n`create` of a distributed store has three more, for whom no launcher says who takes part (`docs/launching.md`):\n",
         "| argument | C, Java | C++ | effect |",
         "|---|---|---|---|",
-        "| `url` | `TKV_HEAD`, `TKV_JOB` | `url` | The job that this process is a worker of, `tkv://HOST:PORT/JOB`, where no launcher says which; `kv.url` says it. |",
-        "| `token_file` | `TKV_TOKEN_FILE` | `token_file`, `token` | The secret of that job. |",
+        "| `url` | `url` | `url` | The job that this process is a worker of, `tkv://HOST:PORT/JOB`, where no launcher says which; `kv.url` says it. |",
+        "| `token_file` | `token_file` | `token_file`, `token` | The secret of that job; default the file that `TKV_TOKEN_FILE` names. |",
         "| `bootstrap` | `self` alone | `bootstrap`, `rendezvous` | `'self'`: a job of this worker alone, with servers in this process. An object that the processes share, such as a `torch.distributed.TCPStore`, or a `tkv::Rendezvous`: a job of `num_workers` processes that host the servers. |",
-        "| `rank` | | `rank` | This worker's, where there is such an object. |",
+        "| `rank` | | `rank` | This worker's, where there is such an object, or with `url` (default any that is free). |",
         "| `num_workers` | | `num_workers` | Of the job, where there is such an object. |",
     ]
     return "\n".join(lines) + "\n"

@@ -289,6 +289,8 @@ void CheckNoPlace(std::string_view type, const StoreOptions& options) {
   if (options.num_workers != 0) given = "num_workers";
   if (options.rank >= 0) given = "rank";
   if (!options.bootstrap.empty() || options.rendezvous != nullptr) given = "bootstrap";
+  if (!options.token.empty()) given = "token";
+  if (!options.token_file.empty()) given = "token_file";
   if (!options.url.empty()) given = "url";
   if (given == nullptr) return;
   throw Fail(Code::kInvalidArgument,

@@ -15,7 +15,11 @@ def test_a_misspelt_option_is_an_error_that_names_the_nearest():
         mx.kv.KVStore("local", colour=None)
 
 
-@pytest.mark.parametrize("options", [{"bootstrap": "self"}, {"rank": 0}, {"num_workers": 1}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"bootstrap": "self"}, {"rank": 0}, {"num_workers": 1}, {"url": "tkv://h:1/j"}, {"token_file": "t"}],
+    ids=str,
+)
 def test_how_processes_find_each_other_is_refused_by_a_store_of_one(options):
     with pytest.raises(mx.errors.InvalidArgumentError, match="create 'local': .*an option of distributed stores"):
         mx.kv.create("local", **options)
