@@ -69,7 +69,8 @@ void BindJob(nb::module_& m) {
         if (!IsLaunched()) return std::nullopt;
         return Name(JobFromEnvironment().role);
       },
-      "Returns what this process is in its job, 'worker', 'server' or 'head'; None without a "
+      "Returns what this process is in its job, 'worker', 'server', 'head' or 'observer'; None "
+      "without a "
       "launcher.");
   m.def("new_token", &NewToken, "Returns a fresh secret for a job.");
   m.def("job_signs", &JobSigns,

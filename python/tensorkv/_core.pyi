@@ -349,7 +349,7 @@ class Cluster:
 
 def role() -> str | None:
     """
-    Returns what this process is in its job, 'worker', 'server' or 'head'; None without a launcher.
+    Returns what this process is in its job, 'worker', 'server', 'head' or 'observer'; None without a launcher.
     """
 
 def new_token() -> str:

@@ -625,8 +625,8 @@ CallPtr DistStore::StartPulls(const std::string& verb, std::vector<Target> targe
   const Pulled pulled = PulledOf(targets);
   const CallPtr call = NewCall(verb);
   std::vector<Operation> operations;
-  if (worker_
-          ->is_observer()) {  // it has no pushes to count rounds by: a `load` may have moved them
+  // An observer has no pushes to count rounds by, and a `load` may have moved them.
+  if (worker_->is_observer()) {
     for (const Target& target : targets) {
       operations.push_back(Make(Operation::Kind::kFindBase, verb, target.record.get()));
     }

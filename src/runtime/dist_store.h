@@ -173,7 +173,6 @@ class DistStore : public KVStore {
   DistStore(const StoreOptions& options, std::shared_ptr<Worker> observer, uint32_t store);
 
   std::unique_lock<std::mutex> Lock(std::string_view verb) const;
-  RecordPtr Get(std::string_view verb, const KeyView& key) const;
   Operation Make(Operation::Kind kind, const std::string& verb, const KeyRecord* record) const;
   // Launches one operation and waits for it.
   Outcome AwaitOutcome(const std::string& verb, Operation operation);
@@ -232,6 +231,7 @@ class DistStore : public KVStore {
   }
   //   throws  kFailedPrecondition  the store is closed
   void CheckOpen(std::string_view verb) const { Lock(verb); }
+  RecordPtr Get(std::string_view verb, const KeyView& key) const;
   void CheckUpdate(std::string_view verb, const KeyRecord& record);
   // An operation under way may still use the array.
   //   blocks, throws  as Storage::WaitReadable and WaitWritable

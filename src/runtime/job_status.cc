@@ -53,6 +53,11 @@ std::string WhyNot(uint32_t server, const Epoch::Seat& seat) {
   return Format("server {} {}", server, seat.state == Epoch::State::kLeft ? "has left" : "is dead");
 }
 
+std::string Without(std::string_view beginning, std::string_view text) {
+  if (text.starts_with(beginning)) text.remove_prefix(beginning.size());
+  return std::string(text);
+}
+
 double Seconds(uint64_t nanoseconds) { return static_cast<double>(nanoseconds) / kSecond; }
 
 // The one that has been open longest stands for all servers that have chunks of the key.
@@ -139,7 +144,7 @@ ServerListings ListServers(const std::shared_ptr<Worker>& worker, const std::str
           throw;
         }
         if (!one.call->done()) worker->GiveUp(one.call);
-        listings.errors[one.server] = error.what();
+        listings.errors[one.server] = Without(verb + ": ", error.what());
         continue;
       } catch (...) {
         GiveUpAll(worker, asked);

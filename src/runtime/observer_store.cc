@@ -80,7 +80,7 @@ std::vector<Key> ObserverStore::Keys() const {
   std::vector<Key> keys;
   const ServerListings listings = ListAll("keys");
   for (const std::string& error : listings.errors) {
-    if (!error.empty()) throw Error(Code::kUnavailable, error);
+    if (!error.empty()) throw Fail(Code::kUnavailable, "keys: {}", error);
   }
   for (const KeyStatus& key : ListedKeys(listings)) {
     if (key.store == number()) keys.push_back(key.key);
