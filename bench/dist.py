@@ -105,9 +105,9 @@ class Job:
 
 
 class TensorKV(Job):
-    """`transport`: as the option of that name."""
+    """`transport`: as the option of that name; `options`: variables of others."""
 
-    def __init__(self, workers, servers, transport, tkv=None, worker_command=None):
+    def __init__(self, workers, servers, transport, tkv=None, worker_command=None, **options):
         super().__init__(workers)
         self.name = f"tensorkv, {transport}"
         self.folder = tempfile.TemporaryDirectory()
@@ -116,7 +116,7 @@ class TensorKV(Job):
         token.write_text(os.urandom(32).hex())
         tkv = tkv or pathlib.Path(sys.executable).parent / "tkv"
         variables = {"TKV_TRANSPORT": transport, "TKV_TOKEN_FILE": token, "TKV_JOB": "bench"}
-        variables |= {"TKV_WORKERS": workers, "TKV_SERVERS": servers}
+        variables |= {"TKV_WORKERS": workers, "TKV_SERVERS": servers, **options}
         where = ["--head", "tcp:127.0.0.1:0"] if transport == "tcp" else []
         self.head = self.start([tkv, "head", *where], variables)
         variables["TKV_HEAD"] = self.head.stdout.readline().split()[-1]
@@ -282,6 +282,29 @@ def throughput_rows(row, workload, nbytes, ours, peers, repetitions, repeats):
     own, *others = (statistics.median(column) for column in columns)
     for (_, name, bar), seconds in zip(peers, others, strict=True):
         yield compared(row, own, seconds, name, bar)
+
+
+def guard_rows(plain, sizes, repetitions):
+    """What a check of values and TLS cost push + pull over TCP, beside TCP without either."""
+    guards = (
+        ("with check_values", TensorKV(1, 1, "tcp", TKV_CHECK_VALUES="1"), 1.10, True),
+        ("with TLS", TensorKV(1, 1, "tcp", TKV_TLS="on"), 0.55, False),
+    )
+    for nbytes in sizes:
+        set_up((plain, *(job for _, job, _, _ in guards)), "push+pull", nbytes)
+        columns = [[] for _ in range(1 + len(guards))]
+        for repetition in range(repetitions + 1):
+            times = [step_seconds(job, repeats_for(nbytes)) for job in (plain, *(job for _, job, _, _ in guards))]
+            if repetition:
+                for column, seconds in zip(columns, times, strict=True):
+                    column.append(seconds)
+        bare, *guarded = (statistics.median(column) for column in columns)
+        for (name, _, bar, at_most), seconds in zip(guards, guarded, strict=True):
+            judged = nbytes >= 64 * MIB
+            row = f"{human(nbytes)} push + pull by TCP {name}"
+            yield compared(row, seconds, bare, "TCP without", bar if judged else None, at_most)
+    for _, job, _, _ in guards:
+        job.close()
 
 
 def latency_rows(raw, row, workload, ours, mxnet, repetitions, repeats):
@@ -466,7 +489,9 @@ def main():
     parser.add_argument("--build", required=True, help="build folder with the raw exchanges")
     parser.add_argument("--smoke", action="store_true", help="small and once: checks results and files, not time")
     parser.add_argument("--repetitions", type=int, default=9)
-    parser.add_argument("--only", default="", help="only the parts that this text names: large, small, two, process")
+    parser.add_argument(
+        "--only", default="", help="only the parts that this text names: guards, large, small, two, process"
+    )
     parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/performance.md")
     arguments = parser.parse_args()
     sizes, repeats, idle_seconds, calls = [64 * MIB, 16 * MIB, MIB], 1000, 10, 25_000
@@ -485,6 +510,11 @@ def main():
         print(json.dumps(row, ensure_ascii=False), flush=True)
 
     raw = Raw(build / "bench" / "raw_exchange")
+    if wanted("guards"):
+        tcp = TensorKV(1, 1, "tcp")
+        for row in guard_rows(tcp, sizes, n):
+            add(small, row)
+        tcp.close()
     if wanted("large") or wanted("small"):
         near, tcp, mxnet = TensorKV(1, 1, "auto"), TensorKV(1, 1, "tcp"), MXNet(arguments.mxnet, 1, 1)
         set_up((near, tcp, mxnet), "push+pull", 64)

@@ -44,6 +44,7 @@ std::string SecondsText(double seconds) {
 template <typename Member>
 std::vector<std::string> StatesOf(const std::vector<Member>& members) {
   std::vector<std::string> states;
+  states.reserve(members.size());
   for (const Member& member : members) states.push_back(member.state);
   return states;
 }

@@ -73,6 +73,7 @@ std::string LineOf(const Rate& rate, const char* unit) {
 std::vector<std::string> TableOf(const JobStatus& status, const Rates& rates) {
   std::vector<std::string> lines;
   std::vector<std::string> workers;
+  workers.reserve(status.workers.size());
   for (const WorkerStatus& worker : status.workers) workers.push_back(worker.state);
   lines.push_back("job " + status.job + "   workers: " + Counted(workers) +
                   "   keys: " + std::to_string(status.keys.size()) + "   watched by " +
@@ -121,6 +122,7 @@ class Screen {
 JsonObject ToJson(const JobStatus& status, const Rates& rates, double seconds) {
   const auto objects = [](const std::vector<Rate>& all, const char* unit) {
     std::vector<JsonObject> objects;
+    objects.reserve(all.size());
     for (const Rate& rate : all) {
       objects.push_back(JsonObject()
                             .Add("name", rate.name)

@@ -33,6 +33,9 @@ struct NetworkOptions {
   // Carries the job instead of the transport of that name; for transports that are not built in.
   std::shared_ptr<const Transport> carrier;
   bool insecure_network = false;  // TCP without a token: whoever reaches a port takes part
+  // Where TCP is encrypted, by keys derived from the token of the job: "auto" between hosts, "on"
+  // on one host, too, "off" nowhere.
+  std::string tls = "auto";
   // What leaves by TCP carries a check of its values, beside that of its headers.
   bool check_values = false;
   // Who is silent for so long is dead; the same in all processes of a job.

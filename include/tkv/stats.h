@@ -72,6 +72,8 @@ struct TrafficStats {
   uint64_t wire_in_bytes = 0;
   uint64_t shared_out_bytes = 0;  // through shared memory
   uint64_t shared_in_bytes = 0;
+  uint64_t encrypted_out_bytes = 0;  // of those through the socket, by TLS
+  uint64_t encrypted_in_bytes = 0;
 };
 
 struct KeyStats {

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._store_base import TestStore
-    from ._types import Bootstrap, LogLevel, OnDeath, StoreOptions, Transport
+    from ._types import Bootstrap, LogLevel, OnDeath, StoreOptions, Tls, Transport
     from .kvstore import KVStore
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -104,6 +104,7 @@ def create(
     snapshot_every: str | None = None,
     transport: Transport | None = None,
     insecure_network: bool | None = None,
+    tls: Tls | None = None,
     check_values: bool | None = None,
     silence_ms: int | None = None,
     silence: float | None = None,
@@ -157,8 +158,11 @@ def create(
         transport: how the processes talk: ``'auto'`` (default) by shared memory and Unix sockets on one host and by TCP
             between hosts, ``'unix'`` the same without shared memory, ``'tcp'`` by TCP alone.
         insecure_network: TCP without a token of the job, where the network is trusted; default False.
+        tls: where TCP is encrypted, by TLS 1.3 with keys that are derived from the token of the job: ``'auto'`` (default)
+            between hosts, ``'on'`` on one host, too, ``'off'`` nowhere. The same in all processes of a job; Unix sockets and
+            shared memory never leave the host, and are not encrypted.
         check_values: what leaves by TCP carries a check of its values (XXH3), beside that of its headers; what does not
-            match is sent again. Default False.
+            match is sent again. With TLS each record has a check of its own. Default False.
         silence_ms: of a process, in milliseconds, after which the head declares it dead; the same in all processes of a
             job, so that the variable ``TKV_SILENCE_MS`` or `tkv launch --silence-ms` suits better; default 5000.
         silence: the same in seconds.
@@ -228,6 +232,7 @@ def connect(
     server_patience: float | None = None,
     transport: Transport | None = None,
     insecure_network: bool | None = None,
+    tls: Tls | None = None,
     check_values: bool | None = None,
     silence: float | None = None,
     threads: int | None = None,
@@ -246,7 +251,7 @@ def connect(
         token_file: the secret of the job, a file that only this user can read; default ``TKV_TOKEN_FILE``.
         store: which store of the job, in the order in which its workers have made theirs.
         patience: seconds that a pull waits for servers to have one round of all chunks, at most; as in `create`.
-        server_patience, transport, insecure_network, check_values, silence, threads, log: as in `create`.
+        server_patience, transport, insecure_network, tls, check_values, silence, threads, log: as in `create`.
 
     Raises:
         InvalidArgumentError: no such URL; several jobs run on this machine, and none is named.

@@ -105,6 +105,7 @@ Where: TypeAlias = "Context | Literal['cpu', 'gpu'] | None"
 Mode: TypeAlias = Literal["sync", "async"]
 OnDeath: TypeAlias = Literal["fail", "continue", "wait"]
 Transport: TypeAlias = Literal["auto", "unix", "tcp"]
+Tls: TypeAlias = Literal["auto", "on", "off"]
 LogLevel: TypeAlias = Literal["off", "error", "warning", "info", "debug"]
 Bootstrap: TypeAlias = "Rendezvous | Literal['self']"
 
@@ -125,6 +126,7 @@ class ClusterOptions(TypedDict, total=False):
     snapshot_every: str | None
     transport: Transport | None
     insecure_network: bool | None
+    tls: Tls | None
     check_values: bool | None
     silence_ms: int | None
     silence: float | None

@@ -250,7 +250,8 @@ class KVStore(KVStoreVerbs):
         Of this process, whose stores share the connections of one worker; zeros and no peers in a store without any:
             operations_under_way: operations (of one key each) that have begun and not ended.
             traffic: ``wire_out_bytes`` and ``wire_in_bytes`` through sockets, with the heads of messages;
-                ``shared_out_bytes`` and ``shared_in_bytes`` through shared memory.
+                ``shared_out_bytes`` and ``shared_in_bytes`` through shared memory; ``encrypted_out_bytes`` and
+                ``encrypted_in_bytes``: those through the socket that TLS has encrypted.
             resends: messages that were sent again after a connection was lost.
             reconnects: connections made again.
             peers: for ``'head'`` and each ``'server N'`` the bytes of `traffic`; ``state`` of the connection (idle,

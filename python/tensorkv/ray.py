@@ -136,7 +136,7 @@ class Job:
         """
         look = self._look()
         own = {name: look[name] for name in ("phase", "why", "generation", "owners")}
-        known = ("transport", "insecure_network", "check_values", "silence", "silence_ms")
+        known = ("transport", "insecure_network", "tls", "check_values", "silence", "silence_ms")
         options = {name: value for name, value in look["options"].items() if name in known}
         with KVStore._observer(look["url"], {**options, "token": look["token"]}, 0) as eye:
             return {**eye.status(), **own}

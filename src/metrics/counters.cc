@@ -62,6 +62,8 @@ TrafficStats& operator+=(TrafficStats& sum, const TrafficStats& more) noexcept {
   sum.wire_in_bytes += more.wire_in_bytes;
   sum.shared_out_bytes += more.shared_out_bytes;
   sum.shared_in_bytes += more.shared_in_bytes;
+  sum.encrypted_out_bytes += more.encrypted_out_bytes;
+  sum.encrypted_in_bytes += more.encrypted_in_bytes;
   return sum;
 }
 

@@ -25,6 +25,8 @@ void PutFields(const TrafficStats& traffic, Fields& fields) {
   fields.Put("wire_in_bytes", traffic.wire_in_bytes);
   fields.Put("shared_out_bytes", traffic.shared_out_bytes);
   fields.Put("shared_in_bytes", traffic.shared_in_bytes);
+  fields.Put("encrypted_out_bytes", traffic.encrypted_out_bytes);
+  fields.Put("encrypted_in_bytes", traffic.encrypted_in_bytes);
 }
 
 template <typename Fields>

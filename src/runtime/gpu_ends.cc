@@ -81,7 +81,7 @@ class Endings {
 
 }  // namespace
 
-void CompleteAfterGpus(std::shared_ptr<Call> call) {
+void CompleteAfterGpus(const std::shared_ptr<Call>& call) {
   static auto* const endings = new Endings;  // its thread lives as long as the process
   try {
     endings->Add(call);

@@ -18,6 +18,6 @@ struct AwaitedWork {
 };
 
 // Calls Complete when all that the call awaits has ended, or has not within kHazardPatience.
-void CompleteAfterGpus(std::shared_ptr<Call> call);
+void CompleteAfterGpus(const std::shared_ptr<Call>& call);
 
 }  // namespace tkv

@@ -131,6 +131,7 @@ ServerListings ListServers(const std::shared_ptr<Worker>& worker, const std::str
         std::max(std::chrono::nanoseconds(1),
                  std::chrono::nanoseconds(deadline - std::chrono::steady_clock::now()));
     std::vector<Asked> asked;
+    asked.reserve(requests.size());
     for (const Listing::Request& request : requests) {
       asked.push_back(Ask(worker, verb, store, request, left, interrupt));
     }

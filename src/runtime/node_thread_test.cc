@@ -37,7 +37,7 @@ class Crowd : public ::testing::Test {
                                      std::move(endpoint), NodeThreadOptions{});
     head_->Start();
     for (int i = 0; i < kMembers; ++i) {
-      members_.push_back(std::make_unique<RawPeer>(address, true));
+      members_.push_back(std::make_unique<RawPeer>(address, Way::kUnix));
       EXPECT_TRUE(members_.back()->Shake());
     }
   }

@@ -34,10 +34,11 @@ struct Row {
 
 constexpr int64_t kLongestMs = kLongestWait.count();
 constexpr Words kTransports = {"auto", "unix", "tcp"};
+constexpr Words kTls = {"auto", "on", "off"};
 constexpr Words kPolicies = {"fail", "continue", "wait"};
 constexpr Words kLogLevels = {"off", "error", "warning", "info", "debug"};
 
-const std::array<Row, 17> kRows = {{
+const std::array<Row, 18> kRows = {{
     {{"threads", "TKV_THREADS", "--threads", "cores", "0",
       "Cores that one large operation may use; 0 means all that the process may use: its CPU "
       "affinity, cut to the quota of its control group, and divided by the workers of its job on "
@@ -115,9 +116,15 @@ const std::array<Row, 17> kRows = {{
       "1: TCP without a token; whoever reaches a port takes part in the job.", OptionKind::kFlag,
       Scope::kProcesses},
      &StoreOptions::insecure_network},
+    {{"tls", "TKV_TLS", "--tls", "", "auto",
+      "Where TCP is encrypted (TLS 1.3, with keys derived from the token of the job). auto: "
+      "between "
+      "hosts; on: on one host, too; off: nowhere. The same in all processes of a job.",
+      OptionKind::kText, Scope::kProcesses, kTls},
+     &StoreOptions::tls},
     {{"check_values", "TKV_CHECK_VALUES", "--check-values", "", "0",
       "1: what leaves by TCP carries a check of its values too (XXH3, as that of the headers); "
-      "what does not match is sent again over a new connection.",
+      "what does not match is sent again over a new connection. With TLS each record has one.",
       OptionKind::kFlag, Scope::kProcesses},
      &StoreOptions::check_values},
     {{"silence_ms", "TKV_SILENCE_MS", "--silence-ms", "ms", "5000",

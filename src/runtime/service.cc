@@ -52,6 +52,22 @@ std::vector<std::string> ListenAddresses(const Job& job) {
       {job.role == Job::Role::kHead, job.id, job.head, may_leave_host});
 }
 
+namespace {
+
+//   throws  kInvalidArgument  it is to be used, and there is no secret for its keys
+UseTls UseTlsOf(const Job& job) {
+  if (job.tls == "on" && job.token.empty() && job.insecure_network) {
+    throw Fail(Code::kInvalidArgument,
+               "{}: tls='on' and insecure_network: the keys of TLS are derived from the token of "
+               "the job, and there is none",
+               WhoIs(job));
+  }
+  if (job.tls == "off") return UseTls::kNever;
+  return job.tls == "on" ? UseTls::kAlways : UseTls::kBetweenHosts;
+}
+
+}  // namespace
+
 EndpointOptions EndpointOf(const Job& job, std::vector<std::string> listen,
                            const Service::Log& log) {
   const Transport& transport = TransportOf(job);
@@ -60,6 +76,7 @@ EndpointOptions EndpointOf(const Job& job, std::vector<std::string> listen,
   options.listen = std::move(listen);
   options.token = job.token;
   options.insecure_network = job.insecure_network;
+  options.tls = UseTlsOf(job);
   options.check_bodies = job.check_values;
   if (log) {
     options.stands = [log](const std::string& text) {

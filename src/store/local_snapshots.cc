@@ -147,7 +147,7 @@ void LoadKeys(const checkpoint::Reader& reader, Parts parts, Claim* claim) {
     // A new value waits on the host for its next push; states go where the value stays.
     const bool stays_on_gpu = parts == Parts::kStates && IsOfDevice(value);
     const auto read_state = [&](uint64_t part) {
-      const NDArray state = read(part, value.shape(), compute);
+      NDArray state = read(part, value.shape(), compute);
       if (!stays_on_gpu) return state;
       return Naming(*claim->entries[i], [&] { return state.WithContext(value.context()); });
     };

@@ -13,6 +13,9 @@
 
 namespace tkv {
 
+// Which connections are encrypted, of those that could leave the host and have a token.
+enum class UseTls : uint8_t { kBetweenHosts, kAlways, kNever };
+
 // What every transport is told of the process that it is for.
 struct EndpointOptions {
   std::string who = "process";  // "worker 2": how others name this process
@@ -21,7 +24,8 @@ struct EndpointOptions {
   std::vector<std::string> listen;
   std::string token;              // the secret of the job; empty: only processes of one user
   bool insecure_network = false;  // what leaves this host goes without a token
-  bool check_bodies = false;      // what leaves this host carries a check of its bodies
+  UseTls tls = UseTls::kBetweenHosts;
+  bool check_bodies = false;  // what leaves this host carries a check of its bodies
   // Memory that other processes of this host can read; null: there is none.
   std::shared_ptr<Arena> arena;
   // Told who has taken nothing of what waits for it, after 5 s, 10 s, 20 s, and so on.

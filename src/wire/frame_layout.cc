@@ -25,21 +25,8 @@ void Seal(std::string* head) {
   std::memcpy(head->data() + offsetof(FrameHeader, check), &check, sizeof(check));
 }
 
-uint32_t CheckOfBodies(std::span<const std::span<const std::byte>> bodies) {
-  XXH3_state_t state;
-  XXH3_64bits_reset(&state);
-  for (const auto& body : bodies) XXH3_64bits_update(&state, body.data(), body.size());
-  const auto check = static_cast<uint32_t>(XXH3_64bits_digest(&state));
-  return check == 0 ? 1 : check;
-}
-
-void AddBodyCheck(Frame* frame) {
-  if (frame->body_bytes == 0) return;
-  std::vector<std::span<const std::byte>> bodies;
-  bodies.reserve(frame->bodies.size());
-  for (const Bytes& body : frame->bodies) bodies.emplace_back(body.data, body.size);
-  const uint32_t check = CheckOfBodies(bodies);
-  std::memcpy(frame->head.data() + offsetof(FrameHeader, body_check), &check, sizeof(check));
+void AnnounceBodyCheck(Frame* frame) {
+  frame->head[offsetof(FrameHeader, flags)] |= static_cast<char>(kChecksBodies);
   Seal(&frame->head);
 }
 
@@ -54,7 +41,7 @@ FrameHeader DecodeHeader(std::span<const std::byte> bytes, const FrameLimits& li
     throw Fail(Code::kInvalidArgument, "frame: version {}, this build speaks {}", header.version,
                kFrameVersion);
   }
-  if (header.reserved0 != 0 || header.reserved1 != 0) {
+  if ((header.flags & ~kChecksBodies) != 0 || header.reserved0 != 0 || header.reserved1 != 0) {
     throw Fail(Code::kInvalidArgument, "frame: reserved bits are set");
   }
   if (header.meta_bytes > limits.meta_bytes_max || header.body_bytes > limits.body_bytes_max) {

@@ -18,18 +18,22 @@ inline constexpr uint32_t kFrameMagic = 0x31564B54;  // "TKV1"
 // can still read that it is refused.
 inline constexpr uint8_t kFrameVersion = 1;
 
+enum FrameFlag : uint8_t {
+  kChecksBodies = 1  // the bodies are followed by their ValueCheck (value_check.h)
+};
+
 struct FrameHeader {  // wire layout
   uint32_t magic = kFrameMagic;
   uint8_t version = kFrameVersion;
-  uint8_t reserved0 = 0;
-  uint16_t reserved1 = 0;
+  uint8_t flags = 0;  // FrameFlag
+  uint16_t reserved0 = 0;
   uint64_t epoch = 0;  // of the sender
   uint64_t low = 0;    // every mutating operation below it has been answered to this client
   uint64_t body_bytes = 0;
   uint32_t meta_bytes = 0;  // entries and extras
   uint32_t entry_count = 0;
-  uint32_t body_check = 0;  // of the bodies, where the sender adds one; 0: none
-  uint32_t check = 0;       // low half of XXH3-64 over the head with this field zero
+  uint32_t reserved1 = 0;
+  uint32_t check = 0;  // low half of XXH3-64 over the head with this field zero
 };
 static_assert(sizeof(FrameHeader) == 48);
 
@@ -74,10 +78,8 @@ struct Frame {
 uint32_t CheckOfHead(std::span<const std::byte> head);
 // Writes the check of a head; Finish has done it already.
 void Seal(std::string* head);
-// Low half of XXH3-64 over the bodies, one behind the other; never 0.
-uint32_t CheckOfBodies(std::span<const std::span<const std::byte>> bodies);
-// Adds it to a frame that is made.
-void AddBodyCheck(Frame* frame);
+// Says in the head of a frame that is made that a check follows its bodies.
+void AnnounceBodyCheck(Frame* frame);
 
 //   throws  kInvalidArgument  not a frame, another version, or above the limits
 FrameHeader DecodeHeader(std::span<const std::byte> bytes, const FrameLimits& limits);

@@ -1,11 +1,17 @@
 #include <gtest/gtest.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "base/byte_io.h"
 #include "tests/arrays.h"
 #include "tests/payload.h"
 #include "wire/frame.h"
+#include "wire/value_check.h"
 
 namespace tkv {
 namespace {
@@ -97,6 +103,22 @@ std::vector<Message> Decode(const std::string& head, const FrameLimits& limits =
   std::vector<Message> messages;
   DecodeMessages(DecodeHeader(bytes, limits), bytes, &messages);
   return messages;
+}
+
+TEST(ValueCheck, IsOfTheBytesHoweverTheyPass) {
+  std::vector<std::byte> bytes(100'000);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * i % 253);
+  const uint64_t truth = XXH3_64bits(bytes.data(), bytes.size());
+  ValueCheck check;
+  for (int i = 0; i < 2; ++i) {
+    for (size_t at = 0; at < bytes.size();) {
+      const size_t part = std::min(bytes.size() - at, at % 777 + 1);
+      check.Add(bytes.data() + at, part);
+      at += part;
+    }
+    EXPECT_EQ(check.value(), truth);
+    check.Restart();
+  }
 }
 
 TEST(Frame, EveryMessageComesBackAsItWas) {

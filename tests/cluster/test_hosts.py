@@ -34,7 +34,11 @@ def launch(start, processes, hosts, text, *options, workers=2, servers=2, names=
 
 
 def test_a_job_of_two_hosts_has_the_sums_of_all(start, processes, hosts):  # noqa: F811
-    text = TRAIN + "print(f'at {os.getcwd()} by {sys.executable} in {os.readlink(\"/proc/self/ns/net\")}', flush=True)"
+    told = "t = kv.stats()['traffic']; print('encrypted', t['encrypted_out_bytes'] > 0, flush=True)\n"
+    text = (
+        TRAIN.replace("kv.close()", told + "kv.close()")
+        + "print(f'at {os.getcwd()} by {sys.executable} in {os.readlink(\"/proc/self/ns/net\")}', flush=True)"
+    )
     job = launch(start, processes, hosts, text, workers=3)
     status, said = finish(job)
     assert status == 0, said
@@ -43,6 +47,7 @@ def test_a_job_of_two_hosts_has_the_sums_of_all(start, processes, hosts):  # noq
     assert {folder for folder, _, _ in places} == {os.getcwd()}
     assert {python for _, python, _ in places} == {sys.executable}  # the Python in use, though sshd gives another PATH
     assert len({space for _, _, space in places}) == 2
+    assert said.count("encrypted True") == 3, "between hosts by default"
 
 
 def test_hosts_without_a_route_to_anywhere_else_reach_each_other(processes, hosts, tmp_path):  # noqa: F811

@@ -32,6 +32,23 @@ def test_values_of_all_sizes_arrive_by_every_transport(processes, transport):
     assert status == 0 and said.count("right") == 3, said
 
 
+def test_what_leaves_by_tcp_is_encrypted_where_that_is_wanted(processes):
+    counted = SIZES.replace(
+        "kv.close()", "t = kv.stats()['traffic']; print('encrypted', t['encrypted_out_bytes'] > 5e7)"
+    )
+    for tls, encrypted in (("on", "True"), ("off", "False"), ("auto", "False")):  # within a host
+        status, said = finish(processes.launch(counted, workers=2, TKV_TRANSPORT="tcp", TKV_TLS=tls))
+        assert status == 0 and said.count("right") == 2, said
+        assert said.count(f"encrypted {encrypted}") == 2, (tls, said)
+
+
+def test_tls_without_a_token_is_an_error(processes):
+    wishes = {"TKV_TLS": "on", "TKV_INSECURE_NETWORK": "1"}
+    status, said = finish(processes.launch("mx.kv.create('dist_sync')", workers=1, servers=1, **wishes))
+    assert status != 0
+    assert "tls='on' and insecure_network: the keys of TLS are derived from the token" in said, said
+
+
 def test_a_transport_that_is_none_is_named(processes):
     status, said = finish(processes.launch("mx.kv.create('dist_sync', transport='pigeon')", workers=1, servers=1))
     assert status != 0

@@ -27,7 +27,7 @@ constexpr size_t kValueBytes = size_t{1} << 20;
 // A head and a server of a job of two workers, each on a thread of its own, with small budgets.
 class SmallJob {
  public:
-  SmallJob() {
+  explicit SmallJob(Way way) : uses_tls_(way == Way::kTls) {
     auto endpoint = Open("head", nullptr);
     const std::string address = endpoint->address();
     HeadOptions head;
@@ -60,7 +60,7 @@ class SmallJob {
 
   // The next life of a rank; joined at the head, whose link it keeps.
   std::unique_ptr<RawPeer> Join(Rank rank, Hello* hello) {
-    auto tie = std::make_unique<RawPeer>(head_address_, true);
+    auto tie = std::make_unique<RawPeer>(head_address_, Way::kUnix);
     *hello = Hello{"job", Role::kWorker, rank, 0, ++process_, ""};
     if (!tie->Shake()) return nullptr;
     tie->SayAll(FrameText({MessageOf(Type::kHello, Encode(*hello))}));
@@ -71,12 +71,13 @@ class SmallJob {
   }
 
  private:
-  static std::unique_ptr<Endpoint> Open(const std::string& who, std::shared_ptr<Arena> arena) {
+  std::unique_ptr<Endpoint> Open(const std::string& who, std::shared_ptr<Arena> arena) const {
     SocketOptions options;
     options.who = who;
     options.token = kRawToken;
     options.listen = {"unix", "tcp:127.0.0.1:0"};
     options.arena = std::move(arena);
+    if (uses_tls_) options.tls = UseTls::kAlways;
     options.warn = [](const std::string&) {};
     options.budgets.handshake_nanoseconds = 150'000'000;
     options.budgets.strangers_max = 16;
@@ -89,6 +90,7 @@ class SmallJob {
     return OpenSockets(std::move(options));
   }
 
+  const bool uses_tls_;
   std::string why_;
   std::shared_ptr<Arena> arena_ = Arena::Open(&why_);
   BufferPool head_pool_, pool_{arena_};
@@ -99,8 +101,8 @@ class SmallJob {
 
 // A worker that the server has welcomed.
 struct Welcomed {
-  Welcomed(SmallJob* job, bool by_unix, Rank rank = 0)
-      : tie(job->Join(rank, &hello)), peer(job->address(), by_unix) {
+  Welcomed(SmallJob* job, Way way, Rank rank = 0)
+      : tie(job->Join(rank, &hello)), peer(job->address(), way) {
     is_good = tie != nullptr && peer.Shake() &&
               peer.SayAll(FrameText({MessageOf(Type::kHello, Encode(hello))})) &&
               peer.Hear(Type::kWelcome).has_value();
@@ -168,16 +170,16 @@ size_t HeapBytesInUse() {
   return info.uordblks + info.hblkhd;
 }
 
-using Deed = std::function<void(SmallJob*, bool by_unix)>;
+using Deed = std::function<void(SmallJob*, Way way)>;
 
 // All of a crowd at the same stage: as many as there is room for stay, and an honest peer gets in.
-void Crowd(SmallJob* job, bool by_unix, const std::function<void(RawPeer*)>& get_there) {
+void Crowd(SmallJob* job, Way way, const std::function<void(RawPeer*)>& get_there) {
   std::vector<std::unique_ptr<RawPeer>> crowd;
   for (int i = 0; i < kCrowd; ++i) {
-    crowd.push_back(std::make_unique<RawPeer>(job->address(), by_unix));
+    crowd.push_back(std::make_unique<RawPeer>(job->address(), way));
     get_there(crowd.back().get());
   }
-  EXPECT_TRUE(Welcomed(job, by_unix, 1).is_good) << "an honest peer gets in";
+  EXPECT_TRUE(Welcomed(job, way, 1).is_good) << "an honest peer gets in";
   for (const auto& one : crowd) EXPECT_TRUE(one->IsClosedSoon());
 }
 
@@ -185,21 +187,21 @@ std::string HelloOfNobody() {
   return FrameText({MessageOf(Type::kHello, Encode(Hello{"job", Role::kWorker, 0, 1'000'000, 9}))});
 }
 
-void AsAnotherUser(SmallJob* job, bool) {
+void AsAnotherUser(SmallJob* job, Way) {
   std::thread([&] {
     ASSERT_EQ(syscall(SYS_setresuid, -1, 65534, -1), 0);  // of this thread alone
     for (int i = 0; i < kCrowd; ++i) {
-      RawPeer other(job->address(), true);
+      RawPeer other(job->address(), Way::kUnix);
       EXPECT_FALSE(other.Shake()) << "although it knows the token";
       EXPECT_TRUE(other.IsClosedSoon());
     }
   }).join();
-  EXPECT_TRUE(Welcomed(job, true, 1).is_good);
+  EXPECT_TRUE(Welcomed(job, Way::kUnix, 1).is_good);
 }
 
 // Asks and asks, and never reads the answers.
-void AskWithoutReading(SmallJob* job, bool by_unix, const std::function<Message(uint64_t)>& next) {
-  Welcomed hostile(job, by_unix);
+void AskWithoutReading(SmallJob* job, Way way, const std::function<Message(uint64_t)>& next) {
+  Welcomed hostile(job, way);
   ASSERT_TRUE(hostile.is_good);
   uint64_t seq = 1;
   for (int i = 0; i < 20'000; ++i) {  // the kernel's buffers hold some megabytes
@@ -220,40 +222,40 @@ Message PullOf(uint64_t seq) {
 const std::map<std::string, Deed>& Deeds() {
   static const std::map<std::string, Deed> deeds = {
       {"StrangerSilent",
-       [](SmallJob* job, bool u) { EXPECT_TRUE(RawPeer(job->address(), u).IsClosedSoon()); }},
+       [](SmallJob* job, Way u) { EXPECT_TRUE(RawPeer(job->address(), u).IsClosedSoon()); }},
       {"StrangerSlow",
-       [](SmallJob* job, bool u) {
+       [](SmallJob* job, Way u) {
          Handshake handshake({"worker 0", kRawToken, false, kProtocolVersion, ""}, true);
          EXPECT_TRUE(RawPeer(job->address(), u).IsClosedWhileSaying(handshake.TakeOutput()));
        }},
       {"StrangerTooLong",
-       [](SmallJob* job, bool u) {
+       [](SmallJob* job, Way u) {
          RawPeer peer(job->address(), u);
          peer.SayAll(std::string(size_t{4} << 20, 'x'));
          EXPECT_TRUE(peer.IsClosedSoon());
        }},
-      {"StrangerTooMany", [](SmallJob* job, bool u) { Crowd(job, u, [](RawPeer*) {}); }},
+      {"StrangerTooMany", [](SmallJob* job, Way u) { Crowd(job, u, [](RawPeer*) {}); }},
       {"StrangerWithFiles",
-       [](SmallJob* job, bool) {
-         RawPeer peer(job->address(), true);
+       [](SmallJob* job, Way) {
+         RawPeer peer(job->address(), Way::kUnix);
          peer.SayWithFiles("TKVP", 10);
          EXPECT_TRUE(peer.IsClosedSoon());
        }},
       {"StrangerOfAnotherUser", AsAnotherUser},
       {"GuestSilent",
-       [](SmallJob* job, bool u) {
+       [](SmallJob* job, Way u) {
          RawPeer peer(job->address(), u);
          EXPECT_TRUE(peer.Shake());
          EXPECT_TRUE(peer.IsClosedSoon());
        }},
       {"GuestSlow",
-       [](SmallJob* job, bool u) {
+       [](SmallJob* job, Way u) {
          RawPeer peer(job->address(), u);
          EXPECT_TRUE(peer.Shake());
          EXPECT_TRUE(peer.IsClosedWhileSaying(HelloOfNobody()));
        }},
       {"GuestTooLong",
-       [](SmallJob* job, bool u) {
+       [](SmallJob* job, Way u) {
          const size_t before = ResidentBytes();
          std::vector<std::unique_ptr<RawPeer>> peers;
          const std::string head = HeaderThatAnnounces(16U << 20, 0, 1);
@@ -268,32 +270,62 @@ const std::map<std::string, Deed>& Deeds() {
          for (const auto& peer : peers) EXPECT_TRUE(peer->IsClosedSoon());
        }},
       {"GuestWithABody",
-       [](SmallJob* job, bool u) {
+       [](SmallJob* job, Way u) {
          RawPeer peer(job->address(), u);
          EXPECT_TRUE(peer.Shake());
          peer.SayAll(HeadOnly(InitOf(MetaOf("x", kValueBytes))));
          EXPECT_TRUE(peer.IsClosedSoon());
        }},
       {"GuestTooMany",
-       [](SmallJob* job, bool u) { Crowd(job, u, [](RawPeer* peer) { peer->Shake(); }); }},
+       [](SmallJob* job, Way u) { Crowd(job, u, [](RawPeer* peer) { peer->Shake(); }); }},
       {"GuestWithFiles",
-       [](SmallJob* job, bool) {
+       [](SmallJob* job, Way) {
          for (const size_t count : {1, 2, 100}) {
-           RawPeer peer(job->address(), true);
+           RawPeer peer(job->address(), Way::kUnix);
            EXPECT_TRUE(peer.Shake());
            peer.SayWithFiles(HelloOfNobody(), count);
            EXPECT_TRUE(peer.IsClosedSoon());
          }
        }},
+      {"TlsNeverBegun",
+       [](SmallJob* job, Way u) {
+         RawPeer peer(job->address(), u);
+         EXPECT_TRUE(peer.Prove());
+         EXPECT_TRUE(peer.IsClosedSoon());
+       }},
+      {"TlsBegunSlowly",
+       [](SmallJob* job, Way u) {
+         RawPeer peer(job->address(), u);
+         EXPECT_TRUE(peer.Prove());
+         const std::string hello("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);
+         EXPECT_TRUE(peer.IsClosedWhileSaying(hello + std::string(500, 'x')));
+       }},
+      {"TlsOfOtherBytes",  // by who knows the secret, but goes on without TLS
+       [](SmallJob* job, Way u) {
+         for (const std::string& bytes :
+              {HelloOfNobody(), std::string(size_t{4} << 20, 'x'), std::string(100, '\x16')}) {
+           RawPeer peer(job->address(), u);
+           EXPECT_TRUE(peer.Prove());
+           peer.SayAll(bytes);
+           EXPECT_TRUE(peer.IsClosedSoon());
+         }
+       }},
+      {"TlsLeftByAMember",
+       [](SmallJob* job, Way u) {
+         Welcomed hostile(job, u);
+         ASSERT_TRUE(hostile.is_good);
+         hostile.peer.SayBare(FrameText({MessageOf(Type::kPing)}) + std::string(20'000, 'x'));
+         EXPECT_TRUE(hostile.peer.IsClosedUnread());
+       }},
       {"UnlistedSilent",
-       [](SmallJob* job, bool u) {
+       [](SmallJob* job, Way u) {
          RawPeer peer(job->address(), u);
          EXPECT_TRUE(peer.Shake());
          peer.SayAll(HelloOfNobody());
          EXPECT_TRUE(peer.IsClosedSoon());
        }},
       {"UnlistedRepeating",
-       [](SmallJob* job, bool u) {
+       [](SmallJob* job, Way u) {
          RawPeer peer(job->address(), u);
          EXPECT_TRUE(peer.Shake());
          std::string hellos;
@@ -301,21 +333,21 @@ const std::map<std::string, Deed>& Deeds() {
          EXPECT_TRUE(peer.IsClosedWhileSaying(hellos));
        }},
       {"UnlistedTooMany",
-       [](SmallJob* job, bool u) {
+       [](SmallJob* job, Way u) {
          Crowd(job, u, [](RawPeer* peer) {
            peer->Shake();
            peer->SayAll(HelloOfNobody());
          });
        }},
       {"MemberGoneInTheMiddle",
-       [](SmallJob* job, bool u) {
+       [](SmallJob* job, Way u) {
          Welcomed hostile(job, u);
          ASSERT_TRUE(hostile.is_good);
          hostile.peer.SayAll(HeadOnly(InitOf(MetaOf("x", kValueBytes))));
          hostile.peer.SayAll(std::string(kValueBytes / 2, 'x'));
        }},
       {"MemberWithALargeInit",  // a block that an arena cannot give at once
-       [](SmallJob* job, bool u) {
+       [](SmallJob* job, Way u) {
          for (const size_t bytes : {size_t{256} << 20, size_t{300} << 20, size_t{3} << 30}) {
            Welcomed hostile(job, u);
            ASSERT_TRUE(hostile.is_good);
@@ -325,7 +357,7 @@ const std::map<std::string, Deed>& Deeds() {
          }
        }},
       {"MemberTooLong",
-       [](SmallJob* job, bool u) {
+       [](SmallJob* job, Way u) {
          for (const std::string& head :
               {HeaderThatAnnounces(64U << 20, 0, 1), HeaderThatAnnounces(2U << 20, 0, 2),
                HeaderThatAnnounces(128, uint64_t{1} << 21, 2),
@@ -337,7 +369,7 @@ const std::map<std::string, Deed>& Deeds() {
          }
        }},
       {"MemberTooMany",  // connections of one life: each takes over from the one before
-       [](SmallJob* job, bool u) {
+       [](SmallJob* job, Way u) {
          Welcomed first(job, u);
          ASSERT_TRUE(first.is_good);
          std::vector<std::unique_ptr<RawPeer>> crowd;
@@ -351,9 +383,9 @@ const std::map<std::string, Deed>& Deeds() {
          for (int i = 0; i + 1 < kCrowd; ++i) EXPECT_TRUE(crowd[i]->IsClosedSoon());
        }},
       {"MemberWithFiles",
-       [](SmallJob* job, bool) {
+       [](SmallJob* job, Way) {
          for (int i = 0; i < 3; ++i) {
-           Welcomed hostile(job, true);
+           Welcomed hostile(job, Way::kUnix);
            ASSERT_TRUE(hostile.is_good);
            const std::string ping = FrameText({MessageOf(Type::kPing)});
            hostile.peer.SayWithFiles(ping, 1);
@@ -362,7 +394,7 @@ const std::map<std::string, Deed>& Deeds() {
          }
        }},
       {"MemberReadsNothingOfAnswers",
-       [](SmallJob* job, bool u) {
+       [](SmallJob* job, Way u) {
          AskWithoutReading(job, u, [](uint64_t seq) {
            Message ping = MessageOf(Type::kPing);
            ping.seq = seq;
@@ -370,9 +402,9 @@ const std::map<std::string, Deed>& Deeds() {
          });
        }},
       {"MemberReadsNothingOfValues",
-       [](SmallJob* job, bool u) { AskWithoutReading(job, u, PullOf); }},
+       [](SmallJob* job, Way u) { AskWithoutReading(job, u, PullOf); }},
       {"MemberReadsNothingOfAFewValues",  // that are not too many, and time is
-       [](SmallJob* job, bool u) {
+       [](SmallJob* job, Way u) {
          Welcomed hostile(job, u);
          ASSERT_TRUE(hostile.is_good);
          for (uint64_t seq = 2; seq < 9; ++seq) hostile.peer.SayAll(FrameText({PullOf(seq)}));
@@ -382,16 +414,17 @@ const std::map<std::string, Deed>& Deeds() {
   return deeds;
 }
 
-class Hostile : public ::testing::TestWithParam<std::tuple<std::string, bool>> {};
+class Hostile : public ::testing::TestWithParam<std::tuple<std::string, Way>> {};
 
 TEST_P(Hostile, LeavesTheServerAsItWas) {
-  const auto& [name, by_unix] = GetParam();
+  const auto& [name, way] = GetParam();
   const bool is_unix_alone = name.ends_with("Files") || name.ends_with("User");
-  if (is_unix_alone && !by_unix) GTEST_SKIP() << "TCP carries no files and no user";
+  if (is_unix_alone && way != Way::kUnix) GTEST_SKIP() << "TCP carries no files and no user";
+  if (name.starts_with("Tls") && way != Way::kTls) GTEST_SKIP() << "there is no TLS";
   if (name.ends_with("User") && geteuid() != 0) GTEST_SKIP() << "only root can be another user";
-  SmallJob job;
+  SmallJob job(way);
   {
-    Welcomed honest(&job, by_unix);
+    Welcomed honest(&job, way);
     ASSERT_TRUE(honest.is_good);
     const std::string init = HeadOnly(InitOf(MetaOf("w", kValueBytes)));
     ASSERT_TRUE(honest.peer.SayAll(init + std::string(kValueBytes, '\0')));
@@ -404,7 +437,7 @@ TEST_P(Hostile, LeavesTheServerAsItWas) {
     }
     return false;
   };
-  EXPECT_TRUE(Welcomed(&job, by_unix, 1).is_good);
+  EXPECT_TRUE(Welcomed(&job, way, 1).is_good);
   // Until connections that are closed have gone: nothing changes for a while.
   size_t files = 0;
   for (int same = 0; same < 30;) {
@@ -415,15 +448,15 @@ TEST_P(Hostile, LeavesTheServerAsItWas) {
   const size_t bytes = job.pool_bytes();
   size_t resident = 0, in_use = 0;
   for (int i = 1; i <= 5; ++i) {
-    Deeds().at(name)(&job, by_unix);
+    Deeds().at(name)(&job, way);
     ASSERT_TRUE(settled(files, bytes)) << CountFiles() << " files, there were " << files << "; "
                                        << job.pool_bytes() << " bytes, there were " << bytes;
     if (i != 2) continue;
-    EXPECT_TRUE(Welcomed(&job, by_unix, 1).is_good);
+    EXPECT_TRUE(Welcomed(&job, way, 1).is_good);
     in_use = HeapBytesInUse();
     resident = ResidentBytes();
   }
-  EXPECT_TRUE(Welcomed(&job, by_unix, 1).is_good) << "the server serves";
+  EXPECT_TRUE(Welcomed(&job, way, 1).is_good) << "the server serves";
   EXPECT_LE(HeapBytesInUse(), in_use + (size_t{256} << 10));
   // The allocator keeps some of what was freed.
   if (!kKeepsFreedMemory) {
@@ -438,10 +471,13 @@ std::vector<std::string> Names() {
 }
 
 INSTANTIATE_TEST_SUITE_P(, Hostile,
-                         ::testing::Combine(::testing::ValuesIn(Names()), ::testing::Bool()),
+                         ::testing::Combine(::testing::ValuesIn(Names()),
+                                            ::testing::Values(Way::kUnix, Way::kTcp, Way::kTls)),
                          [](const auto& info) {
-                           return std::get<0>(info.param) +
-                                  (std::get<1>(info.param) ? "ByUnix" : "ByTcp");
+                           const Way way = std::get<1>(info.param);
+                           return std::get<0>(info.param) + (way == Way::kUnix  ? "ByUnix"
+                                                             : way == Way::kTcp ? "ByTcp"
+                                                                                : "ByTls");
                          });
 
 }  // namespace

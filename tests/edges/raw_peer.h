@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -11,6 +12,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,18 +21,21 @@
 #include "transport/address.h"
 #include "transport/socket/handshake.h"
 #include "transport/socket/lending.h"
+#include "transport/socket/tls.h"
 
 namespace tkv {
 
 inline constexpr const char* kRawToken = "a token of this test";
 inline constexpr int kSoonMilliseconds = 5000;  // until what has to happen has happened
 
+enum class Way : uint8_t { kUnix, kTcp, kTls };
+
 class RawPeer {
  public:
   // At one address of a list: the Unix socket's, or that of TCP.
-  RawPeer(const std::string& addresses, bool by_unix) {
+  RawPeer(const std::string& addresses, Way way) : way_(way) {
     for (const PeerAddress& one : ParseAddresses(addresses)) {
-      if ((one.kind == PeerAddress::Kind::kUnix) == by_unix) Connect(one);
+      if ((one.kind == PeerAddress::Kind::kUnix) == (way == Way::kUnix)) Connect(one);
     }
   }
   ~RawPeer() { Close(); }
@@ -42,6 +47,15 @@ class RawPeer {
   }
   // Says as much as the other side takes at once; how much that was.
   size_t Say(std::string_view bytes) {
+    if (!tls_) return SayBare(bytes);
+    if (tls_->has_output() && tls_->Flush() < 0) return 0;
+    if (tls_->has_output()) return 0;
+    const ssize_t said = tls_->Send({{const_cast<char*>(bytes.data()), bytes.size()}});
+    tls_->Flush();
+    return said < 0 ? 0 : static_cast<size_t>(said);
+  }
+  // To the socket itself.
+  size_t SayBare(std::string_view bytes) {
     size_t said = 0;
     while (said < bytes.size()) {
       const ssize_t sent =
@@ -83,7 +97,7 @@ class RawPeer {
     for (const auto deadline = Soon(); std::chrono::steady_clock::now() < deadline;) {
       if (!CanRead(50)) continue;
       char bytes[4096];
-      if (recv(file_, bytes, sizeof(bytes), MSG_DONTWAIT) <= 0) return true;
+      if (HasEnded(bytes, sizeof(bytes))) return true;
     }
     return false;
   }
@@ -95,7 +109,7 @@ class RawPeer {
         bytes.remove_prefix(1);
       }
       char answer[4096];
-      if (CanRead(5) && recv(file_, answer, sizeof(answer), MSG_DONTWAIT) <= 0) return true;
+      if (CanRead(5) && HasEnded(answer, sizeof(answer))) return true;
     }
     return false;
   }
@@ -109,9 +123,12 @@ class RawPeer {
     }
     return false;
   }
-  // Proves itself.
-  bool Shake() {
-    Handshake handshake({"worker 0", kRawToken, false, kProtocolVersion, "there"}, true);
+  // Proves itself, and goes over to TLS.
+  bool Shake() { return Prove() && (way_ != Way::kTls || Secure()); }
+  bool Prove() {
+    const bool by_tls = way_ == Way::kTls;
+    Handshake handshake({"worker 0", kRawToken, false, kProtocolVersion, "there", by_tls, by_tls},
+                        true);
     SayAll(handshake.TakeOutput());
     while (!handshake.done() && !handshake.failed()) {
       std::string bytes(handshake.wanted(), '\0');
@@ -119,6 +136,7 @@ class RawPeer {
       handshake.Receive(bytes);
       SayAll(handshake.TakeOutput());
     }
+    if (handshake.done() && by_tls) key_ = handshake.TlsKey();
     return handshake.done();
   }
   // The next message of that type; what comes before it is thrown away.
@@ -166,7 +184,32 @@ class RawPeer {
       connect(file_, reinterpret_cast<sockaddr*>(&address), sizeof(address));
     }
   }
+  bool Secure() {
+    fcntl(file_, F_SETFL, O_NONBLOCK);
+    auto tls = std::make_unique<Tls>(file_, true, key_);
+    try {
+      for (const auto deadline = Soon(); std::chrono::steady_clock::now() < deadline;) {
+        const Tls::Step step = tls->Shake();
+        if (step == Tls::Step::kReads) CanRead(50);
+        if (step == Tls::Step::kWrites) CanWrite();
+        if (step != Tls::Step::kDone) continue;
+        tls_ = std::move(tls);
+        return true;
+      }
+    } catch (const Error&) {  // it is closed
+    }
+    return false;
+  }
+  ssize_t Receive(char* bytes, size_t count) {
+    return tls_ ? tls_->Receive({{bytes, count}}) : recv(file_, bytes, count, MSG_DONTWAIT);
+  }
+  // Whether the other side has closed, where that much can be read.
+  bool HasEnded(char* bytes, size_t count) {
+    const ssize_t got = Receive(bytes, count);
+    return got == 0 || (got < 0 && errno != EAGAIN);
+  }
   bool CanRead(int milliseconds) const {
+    if (tls_ && tls_->has_input()) return true;
     pollfd file{file_, POLLIN, 0};
     return poll(&file, 1, milliseconds) == 1;
   }
@@ -180,7 +223,8 @@ class RawPeer {
     for (const auto deadline = Soon();
          got < bytes->size() && std::chrono::steady_clock::now() < deadline;) {
       if (!CanRead(50)) continue;
-      const ssize_t part = recv(file_, bytes->data() + got, bytes->size() - got, MSG_DONTWAIT);
+      const ssize_t part = Receive(bytes->data() + got, bytes->size() - got);
+      if (part < 0 && errno == EAGAIN) continue;
       if (part <= 0) return false;
       got += static_cast<size_t>(part);
     }
@@ -193,7 +237,10 @@ class RawPeer {
     return true;
   }
 
+  const Way way_;
   int file_ = -1;
+  std::string key_;
+  std::unique_ptr<Tls> tls_;
 };
 
 }  // namespace tkv

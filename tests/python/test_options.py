@@ -29,6 +29,7 @@ VALUES = {
     "snapshot_every": ("30s", "30s"),
     "transport": ("unix", "unix"),
     "insecure_network": ("1", True),
+    "tls": ("off", "off"),
     "check_values": ("1", True),
     "silence_ms": ("3456", 3456),
     "failpoints": ("worker 9:sent:PUSH:1:cut", "worker 9:sent:PUSH:1:cut"),

@@ -6,7 +6,7 @@ import tensorkv as mx
 
 VERBS = "init push pull pushpull broadcast barrier delete set_updater set_optimizer save load".split()
 CAUSES = "key array accepted answer round pull order link credit window pull_bytes".split()
-TRAFFIC = {"wire_out_bytes", "wire_in_bytes", "shared_out_bytes", "shared_in_bytes"}
+TRAFFIC = {f"{way}_{where}_bytes" for way in ("wire", "shared", "encrypted") for where in ("out", "in")}
 
 
 def work(kv):

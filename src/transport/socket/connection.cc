@@ -49,9 +49,11 @@ Connection::~Connection() {
 // ---- out ----------------------------------------------------------------------------------------
 
 void Connection::Queue(Frame frame) {
-  if (adds_body_checks) AddBodyCheck(&frame);
   const size_t head_bytes = frame.head.size(), body_bytes = frame.body_bytes;
+  const bool is_checked = adds_body_checks && body_bytes > 0;
+  if (is_checked) AnnounceBodyCheck(&frame);
   out_.push_back({std::move(frame), 0, head_bytes, body_bytes});
+  if (is_checked) out_.back().check.emplace();
   waiting_head_bytes_ += head_bytes;
   waiting_body_bytes_ += body_bytes;
 }
@@ -87,7 +89,26 @@ bool Connection::Prepare(size_t* staged) {
   return true;
 }
 
-void Connection::GatherOutput(std::vector<iovec>* pieces) const {
+// Checks what leaves next of a frame's bodies, a piece in advance, so that it comes into the cache
+// once; how many bytes of the frame may leave.
+size_t Connection::CheckAhead(Outgoing* outgoing) {
+  if (!outgoing->check) return outgoing->bytes();
+  const size_t bodies_sent = outgoing->sent - std::min(outgoing->sent, outgoing->head_bytes);
+  const size_t end = std::min(outgoing->body_bytes, bodies_sent + ValueCheck::kPieceBytes);
+  size_t begin = 0;  // of a body
+  for (const Bytes& body : outgoing->frame.bodies) {
+    const size_t from = std::max(outgoing->checked, begin), to = std::min(end, begin + body.size);
+    if (from < to) outgoing->check->Add(body.data + (from - begin), to - from);
+    begin += body.size;
+  }
+  outgoing->checked = std::max(outgoing->checked, end);
+  if (outgoing->checked < outgoing->body_bytes) return outgoing->head_bytes + outgoing->checked;
+  const uint64_t value = outgoing->check->value();
+  std::memcpy(outgoing->trailer.data(), &value, sizeof(value));
+  return outgoing->bytes();
+}
+
+void Connection::GatherOutput(std::vector<iovec>* pieces) {
   size_t total = 0;
   const auto add = [&](const void* data, size_t bytes) {
     if (bytes == 0) return true;
@@ -96,18 +117,21 @@ void Connection::GatherOutput(std::vector<iovec>* pieces) const {
     total += bytes;
     return total < kWriteBytesMax && pieces->size() < kPiecesMax;
   };
-  const auto add_frame = [&](const Outgoing& outgoing) {
+  const auto add_frame = [&](Outgoing& outgoing) {
     size_t skip = outgoing.sent;
+    size_t left = CheckAhead(&outgoing) - skip;
     const auto add_rest = [&](const void* data, size_t bytes) {
       const size_t skipped = std::min(skip, bytes);
       skip -= skipped;
-      return add(static_cast<const std::byte*>(data) + skipped, bytes - skipped);
+      const size_t part = std::min(bytes - skipped, left);
+      left -= part;
+      return add(static_cast<const std::byte*>(data) + skipped, part) && part == bytes - skipped;
     };
     if (!add_rest(outgoing.frame.head.data(), outgoing.frame.head.size())) return false;
     for (const Bytes& body : outgoing.frame.bodies) {
       if (!add_rest(body.data, body.size)) return false;
     }
-    return true;
+    return !outgoing.check || add_rest(outgoing.trailer.data(), outgoing.trailer.size());
   };
   size_t next = 0;
   if (!IsBetweenFrames() && !add_frame(out_[next++])) return;
@@ -117,16 +141,26 @@ void Connection::GatherOutput(std::vector<iovec>* pieces) const {
   }
 }
 
+// To the socket, or to what encrypts it.
+ssize_t Connection::Give(std::vector<iovec>* pieces) {
+  const bool is_secure = tls && stage != Stage::kSecuring;
+  if (is_secure && !tls->kernel_seals()) return tls->Send(*pieces);
+  msghdr message{};
+  message.msg_iov = pieces->data();
+  message.msg_iovlen = pieces->size();
+  return ::sendmsg(socket.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 void Connection::Sent(size_t bytes) {
   taken_ += bytes;
   traffic_.wire_out_bytes += bytes;
+  if (tls) traffic_.encrypted_out_bytes += bytes;
   const auto sent_of_frame = [&] {
     Outgoing& outgoing = out_.front();
-    const size_t whole = outgoing.frame.head.size() + outgoing.frame.body_bytes;
-    const size_t sent = std::min(bytes, whole - outgoing.sent);
+    const size_t sent = std::min(bytes, outgoing.bytes() - outgoing.sent);
     outgoing.sent += sent;
     bytes -= sent;
-    if (outgoing.sent < whole) return;
+    if (outgoing.sent < outgoing.bytes()) return;
     waiting_head_bytes_ -= outgoing.head_bytes;
     waiting_body_bytes_ -= outgoing.body_bytes;
     out_.pop_front();
@@ -177,13 +211,16 @@ Connection::Outcome Connection::Write() {
     if (lending && raw_out_.empty() && IsBetweenFrames()) {
       if (const Outcome outcome = SendFile(); outcome != Outcome::kMore) return outcome;
     }
+    if (tls && tls->has_output()) {
+      const ssize_t flushed = tls->Flush();
+      if (flushed < 0) return WouldBlock() ? Outcome::kBlocked : Outcome::kOver;
+      taken_ += static_cast<size_t>(flushed);
+      continue;
+    }
     pieces.clear();
     GatherOutput(&pieces);
     if (pieces.empty()) return may_go_on ? Outcome::kMore : Outcome::kWaiting;
-    msghdr message{};
-    message.msg_iov = pieces.data();
-    message.msg_iovlen = pieces.size();
-    const ssize_t sent = ::sendmsg(socket.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = Give(&pieces);
     if (sent < 0) return WouldBlock() ? Outcome::kBlocked : Outcome::kOver;
     Sent(static_cast<size_t>(sent));
   }
@@ -240,6 +277,7 @@ size_t Connection::FillBlocks(const std::byte* data, size_t bytes) {
     const Block& block = blocks_[block_];
     const size_t part = std::min(bytes - used, block.size - block_offset_);
     if (block && part > 0) std::memcpy(block.data + block_offset_, data + used, part);
+    if (is_checked_) landed_check_->Add(data + used, part);
     used += part;
     block_offset_ += part;
     if (block_offset_ < block.size) break;
@@ -273,17 +311,33 @@ void Connection::Land(LinkHandler* handler, size_t head_bytes, uint64_t body_byt
   block_ = 1;
 }
 
-// Bodies that nobody takes are not checked.
-void Connection::CheckLanded() const {
-  std::vector<std::span<const std::byte>> bodies;
-  bodies.reserve(blocks_.size());
-  for (const Block& block : blocks_) {
-    if (!block) return;
-    bodies.emplace_back(block.data, block.size);
+// What has been read into the memory of bodies, or thrown away.
+void Connection::NoteLanded(const std::vector<iovec>& pieces, size_t bytes) {
+  for (const iovec& piece : pieces) {
+    const size_t part = std::min(bytes, piece.iov_len);
+    if (is_checked_ && part > 0) landed_check_->Add(piece.iov_base, part);
+    bytes -= part;
+    for (size_t left = part; left > 0;) {  // move on in the bodies
+      const size_t step = std::min(left, blocks_[block_].size - block_offset_);
+      left -= step;
+      block_offset_ += step;
+      if (block_offset_ == blocks_[block_].size) {
+        ++block_;
+        block_offset_ = 0;
+      }
+    }
   }
-  if (CheckOfBodies(bodies) != body_check_) {
-    throw Fail(Code::kDataLoss, "a frame of {} bodies: the check does not match", bodies.size());
-  }
+}
+
+// The check that follows the bodies.  False where more bytes are needed.
+bool Connection::TakeCheck() {
+  uint64_t value = 0;
+  if (in_end_ - in_begin_ < sizeof(value)) return false;
+  std::memcpy(&value, in_.data() + in_begin_, sizeof(value));
+  in_begin_ += sizeof(value);
+  is_checked_ = false;
+  if (value == landed_check_->value()) return true;
+  throw Fail(Code::kDataLoss, "a frame of {} bodies: the check does not match", blocks_.size());
 }
 
 // A record of shared memory.  False where more bytes are needed.
@@ -322,13 +376,15 @@ bool Connection::Parse(LinkHandler* handler) {
       if (here == in_.size()) in_.resize(std::min(head_bytes, in_.size() * 2));
       return false;
     }
-    body_check_ = header.body_check;
+    is_checked_ = (header.flags & kChecksBodies) != 0;
+    if (is_checked_ && landed_check_) landed_check_->Restart();
+    if (is_checked_ && !landed_check_) landed_check_.emplace();
     Land(handler, head_bytes, header.body_bytes);
   }
   in_begin_ += FillBlocks(in_.data() + in_begin_, in_end_ - in_begin_);
   if (block_ < blocks_.size()) return false;
+  if (is_checked_ && !TakeCheck()) return false;
   is_landing_ = false;
-  if (body_check_ != 0) CheckLanded();
   blocks_.clear();
   has_said_hello = true;
   handler->Received(link);
@@ -358,6 +414,7 @@ void Connection::TakeFiles(msghdr* message) {
 }
 
 ssize_t Connection::Receive(std::vector<iovec>* pieces) {
+  if (tls) return tls->Receive(*pieces);
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];  // which has room for two
   msghdr message{};
   message.msg_iov = pieces->data();
@@ -394,11 +451,14 @@ Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte
         const Block& block = blocks_[i];
         const bool thrown_away = !block;
         const size_t rest = block.size - offset;
-        const size_t part = thrown_away ? std::min(rest, scratch->size()) : rest;
+        const size_t most = thrown_away ? scratch->size() : rest;
+        const size_t part =
+            std::min({rest, most, is_checked_ ? ValueCheck::kPieceBytes - asked : rest});
         AddPiece(&pieces, thrown_away ? scratch->data() : block.data + offset, part);
         asked += part;
         offset = 0;
-        if (part < rest) break;
+        // What is thrown away can be checked until the next piece is.
+        if (part < rest || (thrown_away && is_checked_)) break;
       }
     }
     const size_t body_bytes = asked;
@@ -417,22 +477,15 @@ Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte
     if (got == 0) return Outcome::kOver;
     size_t rest = static_cast<size_t>(got);
     traffic_.wire_in_bytes += rest;
+    if (tls) traffic_.encrypted_in_bytes += rest;
     total += rest;
     const size_t landed = std::min(rest, body_bytes);
-    for (size_t left = landed; left > 0;) {  // move on in the bodies
-      const size_t part = std::min(left, blocks_[block_].size - block_offset_);
-      left -= part;
-      block_offset_ += part;
-      if (block_offset_ == blocks_[block_].size) {
-        ++block_;
-        block_offset_ = 0;
-      }
-    }
+    NoteLanded(pieces, landed);
     in_end_ += rest - landed;
     while (Parse(handler)) {
       if (stage != Stage::kOpen) return Outcome::kMore;  // closed by what it has read
     }
-    if (static_cast<size_t>(got) < asked) return Outcome::kBlocked;
+    if (static_cast<size_t>(got) < asked && !(tls && tls->has_input())) return Outcome::kBlocked;
   }
   return Outcome::kMore;
 }

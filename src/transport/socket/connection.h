@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <array>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <deque>
@@ -17,13 +18,15 @@
 #include "transport/address.h"
 #include "transport/socket/handshake.h"
 #include "transport/socket/lending.h"
+#include "transport/socket/tls.h"
 #include "transport/transport.h"
+#include "wire/value_check.h"
 
 namespace tkv {
 
 struct Connection {
   using Socket = boost::asio::generic::stream_protocol::socket;
-  enum class Stage : uint8_t { kDialing, kHandshake, kOpen, kEnding, kLingering };
+  enum class Stage : uint8_t { kDialing, kHandshake, kSecuring, kOpen, kEnding, kLingering };
   // What came of an attempt to read or write.  kPaused: for others' sake, and to be gone on with;
   // kWaiting: until the peer gives shared memory back.
   enum class Outcome : uint8_t { kMore, kBlocked, kOver, kPaused, kWaiting };
@@ -52,6 +55,7 @@ struct Connection {
   uint64_t attempt = 0;                  // which of them is being dialed
   int64_t attempt_deadline = 0;          // from when the next one is dialed
   std::optional<Handshake> handshake;
+  std::optional<Tls> tls;          // from Stage::kSecuring on
   std::optional<Lending> lending;  // on a Unix socket
   bool has_ended = false;          // the peer has closed it: it reads nothing any more
   int64_t deadline = 0;            // of dialing, handshake, HELLO, WELCOME or lingering
@@ -67,7 +71,9 @@ struct Connection {
   Outcome Read(LinkHandler* handler, std::vector<std::byte>* scratch, size_t bytes_max);
   Outcome Write();
   void Queue(Frame frame);
-  bool has_output() const { return !out_.empty() || !raw_out_.empty(); }
+  bool has_output() const {
+    return !out_.empty() || !raw_out_.empty() || (tls && tls->has_output());
+  }
   bool has_lent() const { return lending && lending->has_lent(); }
   // What is kept for a peer that has not taken it yet: heads and records, and bodies where they are
   // more than one frame's.
@@ -90,13 +96,23 @@ struct Connection {
     Frame frame;
     size_t sent = 0;
     size_t head_bytes = 0, body_bytes = 0;  // as it was queued
+    // Where the bodies are checked: of their first `checked` bytes, and what follows them.
+    std::optional<ValueCheck> check;
+    size_t checked = 0;
+    std::array<std::byte, ValueCheck::kBytes> trailer{};
+    // A body that has been lent is none of the frame's any more.
+    size_t bytes() const {
+      return frame.head.size() + frame.body_bytes + (check ? trailer.size() : 0);
+    }
   };
 
   bool Prepare(size_t* staged);
   void Dequeue(size_t count_left);  // the last ones
   bool IsBetweenFrames() const { return out_.empty() || out_.front().sent == 0; }
   Outcome SendFile();
-  void GatherOutput(std::vector<iovec>* pieces) const;
+  static size_t CheckAhead(Outgoing* outgoing);
+  void GatherOutput(std::vector<iovec>* pieces);
+  ssize_t Give(std::vector<iovec>* pieces);
   void Sent(size_t bytes);
   void TakeFiles(msghdr* message);
   ssize_t Receive(std::vector<iovec>* pieces);
@@ -104,7 +120,8 @@ struct Connection {
   bool Parse(LinkHandler* handler);
   bool ParseRecord();
   void Land(LinkHandler* handler, size_t head_bytes, uint64_t body_bytes);
-  void CheckLanded() const;
+  void NoteLanded(const std::vector<iovec>& pieces, size_t bytes);
+  bool TakeCheck();
 
   std::string raw_out_;  // of the handshake, and records: between frames, before those that wait
   std::deque<Outgoing> out_;
@@ -117,7 +134,8 @@ struct Connection {
   std::vector<Block> blocks_;  // of the frame that is landing
   size_t block_ = 0, block_offset_ = 0;
   bool is_landing_ = false;
-  uint32_t body_check_ = 0;  // that the landing frame should have; 0: none
+  bool is_checked_ = false;                 // a check follows the bodies that are landing
+  std::optional<ValueCheck> landed_check_;  // of what has landed of them
 };
 
 }  // namespace tkv

@@ -358,11 +358,15 @@ class Sockets final : public Endpoint {
   static std::string PeerOf(const Connection& connection) {
     boost::system::error_code error;
     const auto remote = connection.socket.remote_endpoint(error);
-    if (error) return "nobody";
+    return error ? "nobody" : AddressOf(remote).to_string();
+  }
+
+  static asio::ip::address AddressOf(const stream_protocol::endpoint& any) {
     asio::ip::tcp::endpoint endpoint;
-    endpoint.resize(remote.size());
-    std::memcpy(endpoint.data(), remote.data(), remote.size());
-    return endpoint.address().to_string();
+    if (any.size() > endpoint.capacity()) return {};
+    endpoint.resize(any.size());
+    std::memcpy(endpoint.data(), any.data(), any.size());
+    return endpoint.address();
   }
 
   static bool IsOfThisUser(Connection& connection) {
@@ -508,10 +512,20 @@ class Sockets final : public Endpoint {
     connection.stage = Stage::kHandshake;
     connection.deadline = Now() + options_.budgets.handshake_nanoseconds;
     has_deadlines_ = true;
-    connection.handshake.emplace(
-        HandshakeOptions{options_.who, options_.token, is_unix || options_.insecure_network,
-                         options_.version, connection.peer},
-        connection.is_dialer);
+    HandshakeOptions options{options_.who, options_.token, is_unix || options_.insecure_network,
+                             options_.version, connection.peer};
+    options.can_tls = !is_unix && !options_.token.empty() && options_.tls != UseTls::kNever;
+    options.wants_tls =
+        options.can_tls && (options_.tls == UseTls::kAlways || !IsWithinThisHost(connection));
+    connection.handshake.emplace(std::move(options), connection.is_dialer);
+  }
+
+  // Whether both ends of a TCP connection are this machine's.
+  static bool IsWithinThisHost(const Connection& connection) {
+    boost::system::error_code error;
+    const auto local = AddressOf(connection.socket.local_endpoint(error));
+    const auto remote = AddressOf(connection.socket.remote_endpoint(error));
+    return !error && (remote.is_loopback() || remote == local);
   }
 
   void OnHandshake(Connection& connection, LinkHandler* handler) {
@@ -526,6 +540,35 @@ class Sockets final : public Endpoint {
                                    connection.peer));
     }
     if (!connection.handshake->done()) return AwaitRead(connection);
+    if (!connection.handshake->uses_tls()) return Open(connection, handler);
+    connection.stage = Stage::kSecuring;
+    boost::system::error_code ignored;
+    std::ignore = connection.socket.native_non_blocking(true, ignored);
+    connection.adds_body_checks = false;  // each record has a check of its own
+    connection.tls.emplace(connection.socket.native_handle(), connection.is_dialer,
+                           connection.handshake->TlsKey());
+    Secure(connection, handler);
+  }
+
+  void Secure(Connection& connection, LinkHandler* handler) {
+    if (connection.has_output()) WriteOn(connection);  // the end of the handshake before
+    if (connection.has_output()) return;
+    try {
+      switch (connection.tls->Shake()) {
+        case Tls::Step::kDone:
+          return Open(connection, handler);
+        case Tls::Step::kReads:
+          return AwaitRead(connection);
+        case Tls::Step::kWrites:
+          return AwaitWrite(connection);
+      }
+    } catch (const Error& error) {
+      Lose(connection, Fail(Code::kUnavailable, "{}: {}", connection.peer, error.what()));
+    }
+  }
+
+  // Both sides are known to each other.
+  void Open(Connection& connection, LinkHandler* handler) {
     connection.stage = Stage::kOpen;
     connection.deadline = 0;
     if (connection.is_unix && options_.share_memory) {
@@ -759,11 +802,14 @@ class Sockets final : public Endpoint {
         return Dialed(*connection, item.error, false);
       case Readiness::Kind::kWrite:
         connection->is_writing = false;
-        return connection->stage == Stage::kLingering ? Linger(*connection) : WriteOn(*connection);
+        if (connection->stage == Stage::kLingering) return Linger(*connection);
+        if (connection->stage == Stage::kSecuring) return Secure(*connection, handler);
+        return WriteOn(*connection);
       case Readiness::Kind::kRead:
         connection->is_reading = false;
         if (connection->stage == Stage::kLingering) return Linger(*connection);
         if (connection->stage == Stage::kHandshake) return OnHandshake(*connection, handler);
+        if (connection->stage == Stage::kSecuring) return Secure(*connection, handler);
         if (connection->stage == Stage::kEnding) return;
         return ReadOn(*connection, handler);
       case Readiness::Kind::kAccept:

@@ -1,8 +1,6 @@
 #include "transport/socket/handshake.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "transport/socket/tls.h"
 
 namespace tkv {
 namespace {
@@ -52,7 +51,9 @@ Handshake::Handshake(HandshakeOptions options, bool is_dialer)
     : options_(std::move(options)), is_dialer_(is_dialer) {
   Greeting greeting;
   greeting.version = options_.version;
-  if (!options_.token.empty()) greeting.flags = Greeting::kHasToken;
+  if (!options_.token.empty()) greeting.flags |= Greeting::kHasToken;
+  if (options_.can_tls) greeting.flags |= Greeting::kCanTls;
+  if (options_.wants_tls) greeting.flags |= Greeting::kWantsTls;
   FillRandom(greeting.nonce);
   const std::string who = options_.who.substr(0, Greeting::kWhoMax);
   greeting.text_bytes = static_cast<uint16_t>(who.size());
@@ -140,6 +141,7 @@ void Handshake::OnText() {
                   Format("{} and {} ({}) have no token, which TCP needs; {}", options_.who,
                          peer_who_, options_.peer, kHowToMakeAToken));
   }
+  if (const auto why = WhyNoTls()) return Refuse(Code::kFailedPrecondition, *why);
   if (!is_dialer_) output_ += sent_greeting_;
   stage_ = options_.token.empty() ? Stage::kDone : Stage::kProof;
   if (is_dialer_ && stage_ == Stage::kProof) output_ += Proof(true);
@@ -180,21 +182,27 @@ void Handshake::Refuse(Code code, const std::string& reason) {
   output_ += text;
 }
 
-std::string Handshake::Proof(bool of_dialer) const {
-  std::string text = of_dialer ? "tkv dialer\n" : "tkv acceptor\n";
+// Where one side wants TLS and the other has it off.
+std::optional<std::string> Handshake::WhyNoTls() const {
+  const std::string peer = Format("{} ({})", peer_who_, options_.peer);
+  const bool peer_can = (peer_.flags & Greeting::kCanTls) != 0;
+  const bool peer_wants = (peer_.flags & Greeting::kWantsTls) != 0;
+  const bool is_ours = peer_wants && !options_.can_tls;
+  if (!is_ours && (!options_.wants_tls || peer_can)) return std::nullopt;
+  return Format("{} has TLS off, {} wants it; set the option tls (TKV_TLS) alike in all processes",
+                is_ours ? options_.who : peer, is_ours ? peer : options_.who);
+}
+
+// What only who knows the token can compute, of this connection and for this purpose alone.
+std::string Handshake::Keyed(std::string_view purpose) const {
+  std::string text(purpose);
   text += is_dialer_ ? sent_greeting_ : peer_greeting_;
   text += is_dialer_ ? peer_greeting_ : sent_greeting_;
-  // No file of the machine's decides how it is computed, and none is read at each start.
-  OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
-  std::string proof(kProofBytes, '\0');
-  unsigned size = 0;
-  if (HMAC(EVP_sha256(), options_.token.data(), static_cast<int>(options_.token.size()),
-           reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-           reinterpret_cast<unsigned char*>(proof.data()), &size) == nullptr ||
-      size != kProofBytes) {
-    throw Fail(Code::kInternal, "the proof of the token could not be computed");
-  }
-  return proof;
+  return KeyedHash(options_.token, text);
+}
+
+std::string Handshake::Proof(bool of_dialer) const {
+  return Keyed(of_dialer ? "tkv dialer\n" : "tkv acceptor\n");
 }
 
 }  // namespace tkv

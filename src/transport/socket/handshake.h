@@ -7,6 +7,8 @@
 //   Proof                     ->                        only where there is a token
 //                             <-   Proof
 //
+// Where both can and one of them wants it, TLS follows (tls.h).
+//
 // A proof is HMAC-SHA256 with the token over the role of who proves and both greetings, so that it
 // is good for this connection and this direction alone (RFC 2104; the exchange is that of mutual
 // challenge and response, ISO/IEC 9798-4).  The layout of the greeting is the same in all versions.
@@ -36,7 +38,7 @@ struct Greeting {                                 // wire layout of all versions
   static constexpr uint32_t kMagic = 0x50564B54;  // "TKVP"
   static constexpr size_t kWhoMax = 64;
   static constexpr size_t kReasonMax = 1024;
-  enum Flag : uint8_t { kHasToken = 1, kRefused = 2 };
+  enum Flag : uint8_t { kHasToken = 1, kRefused = 2, kCanTls = 4, kWantsTls = 8 };
 
   uint32_t magic = kMagic;
   uint32_t version = kProtocolVersion;
@@ -57,6 +59,7 @@ struct HandshakeOptions {
                             // user has said so
   uint32_t version = kProtocolVersion;
   std::string peer;  // where the other side is, for errors
+  bool can_tls = false, wants_tls = false;
 };
 
 // One side of one connection: bytes in, bytes out.  No sockets.
@@ -71,6 +74,9 @@ class Handshake {
   void Receive(std::string_view bytes);
   bool done() const { return stage_ == Stage::kDone; }
   const std::string& peer_who() const { return peer_who_; }
+  // When it is done: whether TLS follows, and the key of both sides for it.
+  bool uses_tls() const { return options_.wants_tls || (peer_.flags & Greeting::kWantsTls) != 0; }
+  std::string TlsKey() const { return Keyed("tkv tls\n"); }
   // Why it has failed, for the user of this process.  Output may have to be sent all the same.
   const std::optional<Error>& failed() const { return failed_; }
 
@@ -82,6 +88,8 @@ class Handshake {
   void OnProof();
   void Refuse(Code code, const std::string& reason);
   std::string Differs(std::string_view peer) const;
+  std::optional<std::string> WhyNoTls() const;
+  std::string Keyed(std::string_view purpose) const;
   std::string Proof(bool of_dialer) const;
 
   const HandshakeOptions options_;

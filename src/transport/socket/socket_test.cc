@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <openssl/ssl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -24,6 +25,7 @@
 #include "tests/frames.h"
 #include "transport/address.h"
 #include "transport/socket/endpoint.h"
+#include "transport/socket/tls.h"
 
 namespace tkv {
 namespace {
@@ -189,20 +191,27 @@ TEST(Sockets, GarbageAndSilenceEndTheConnectionAndNothingElse) {
   EXPECT_EQ(server.handler.accepted.size(), 1U);
 }
 
-// Passes on what a dialer says, one byte of it changed, and what it is answered.
+// Passes on what a dialer says, bits of one byte of it changed, and what it is answered.
 class Relay {
  public:
-  Relay(const std::string& to, size_t changed)
-      : acceptor_(context_, {asio::ip::make_address("127.0.0.1"), 0}), changed_(changed) {
+  Relay(const std::string& to, size_t changed, char bits = 4)
+      : acceptor_(context_, {asio::ip::make_address("127.0.0.1"), 0}),
+        changed_(changed),
+        bits_(bits) {
     const PeerAddress target = ParseAddresses(to).front();
     target_ = {asio::ip::make_address(target.host), target.port};
     thread_ = std::thread([this] { Run(); });
   }
-  ~Relay() { thread_.join(); }
+  ~Relay() { heard(); }
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
   std::string address() const {
     return Format("tcp:127.0.0.1:{}", acceptor_.local_endpoint().port());
+  }
+  // What the dialer has said; when both sides have closed.
+  const std::string& heard() {
+    if (thread_.joinable()) thread_.join();
+    return heard_;
   }
 
  private:
@@ -210,17 +219,19 @@ class Relay {
     asio::ip::tcp::socket in(context_), out(context_);
     acceptor_.accept(in);
     out.connect(target_);
-    std::thread back([&] { Copy(&out, &in, SIZE_MAX); });
-    Copy(&in, &out, changed_);
+    std::thread back([&] { Copy(&out, &in, SIZE_MAX, nullptr); });
+    Copy(&in, &out, changed_, &heard_);
     back.join();
   }
-  static void Copy(asio::ip::tcp::socket* from, asio::ip::tcp::socket* to, size_t changed) {
+  void Copy(asio::ip::tcp::socket* from, asio::ip::tcp::socket* to, size_t changed,
+            std::string* heard) const {
     std::array<char, 4096> bytes;
     boost::system::error_code error;
     for (size_t total = 0; !error;) {
       const size_t got = from->read_some(asio::buffer(bytes), error);
       if (error) break;
-      if (changed >= total && changed < total + got) bytes[changed - total] ^= 4;
+      if (heard != nullptr) heard->append(bytes.data(), got);
+      if (changed >= total && changed < total + got) bytes[changed - total] ^= bits_;
       total += got;
       asio::write(*to, asio::buffer(bytes, got), error);
     }
@@ -232,6 +243,8 @@ class Relay {
   asio::ip::tcp::acceptor acceptor_;
   asio::ip::tcp::endpoint target_;
   const size_t changed_;
+  const char bits_;
+  std::string heard_;
   std::thread thread_;
 };
 
@@ -265,6 +278,182 @@ TEST(Sockets, AChangedBitOfAValueEndsTheConnectionWhereValuesAreChecked) {
     EXPECT_NE(landed, value);
     if (!is_checked) continue;
     EXPECT_NE(FirstReason(server.handler).find("the check does not match"), std::string::npos);
+  }
+}
+
+SocketOptions WithTls(SocketOptions options, UseTls tls) {
+  options.tls = tls;
+  return options;
+}
+
+TEST(Sockets, TlsHidesWhatTravelsAndIsCounted) {
+  for (const UseTls client_tls : {UseTls::kAlways, UseTls::kBetweenHosts}) {
+    // It is enough that one side wants it.
+    Side server(WithTls(Options("server 0", "secret", {"tcp:127.0.0.1:0"}), UseTls::kAlways));
+    std::vector<std::byte> value(200'000, std::byte{'v'}), landed(value.size());
+    server.handler.land = {{landed.data(), landed.size(), nullptr}};
+    Relay relay(server.endpoint->address(), SIZE_MAX);
+    {
+      Side client(WithTls(Options("worker 1", "secret"), client_tls));
+      client.endpoint->Dial(1, relay.address());
+      ASSERT_TRUE(Until(&server, &client, [&] { return client.handler.opened.size() == 1; }));
+      client.endpoint->Send(1, PushOf(&value));
+      ASSERT_TRUE(Until(&server, &client, [&] { return server.handler.received == 1; }));
+      const TrafficStats traffic = client.endpoint->Traffic(1);
+      EXPECT_GT(traffic.encrypted_out_bytes, value.size());
+      EXPECT_GT(traffic.wire_out_bytes, traffic.encrypted_out_bytes) << "the handshake before";
+      EXPECT_GT(server.endpoint->Traffic(server.handler.accepted[0]).encrypted_in_bytes,
+                value.size());
+    }
+    EXPECT_EQ(landed, value);
+    ASSERT_TRUE(Until(&server, &server, [&] { return !server.handler.closed.empty(); }));
+    EXPECT_EQ(relay.heard().find("vvvvvvvv"), std::string::npos);
+  }
+}
+
+TEST(Sockets, WithinAHostTcpIsNotEncryptedUnlessSomebodyWantsIt) {
+  Side server(Options("server 0", "secret", {"tcp:127.0.0.1:0"}));
+  Side client(Options("worker 1", "secret"));
+  client.endpoint->Dial(1, server.endpoint->address());
+  ASSERT_TRUE(Until(&server, &client, [&] { return client.handler.opened.size() == 1; }));
+  std::vector<std::byte> value(1000);
+  client.endpoint->Send(1, PushOf(&value));
+  EXPECT_EQ(client.endpoint->Traffic(1).encrypted_out_bytes, 0U);
+  EXPECT_GT(client.endpoint->Traffic(1).wire_out_bytes, value.size());
+}
+
+TEST(Sockets, TlsThatOneSideWantsAndTheOtherHasOffIsRefusedForGood) {
+  for (const bool server_wants : {true, false}) {
+    const UseTls on = UseTls::kAlways, off = UseTls::kNever;
+    Side server(
+        WithTls(Options("server 0", "secret", {"tcp:127.0.0.1:0"}), server_wants ? on : off));
+    Side client(WithTls(Options("worker 1", "secret"), server_wants ? off : on));
+    client.endpoint->Dial(1, server.endpoint->address());
+    ASSERT_TRUE(Until(&server, &client, [&] { return !client.handler.closed.empty(); }));
+    EXPECT_EQ(client.handler.closed[0].second.code(), Code::kFailedPrecondition);
+    EXPECT_EQ(FirstReason(client.handler),
+              Format("{}; set the option tls (TKV_TLS) alike in all processes",
+                     server_wants ? "worker 1 (127.0.0.1) has TLS off, server 0 wants it"
+                                  : "server 0 has TLS off, worker 1 (127.0.0.1) wants it"));
+    EXPECT_TRUE(server.handler.accepted.empty());
+  }
+}
+
+TEST(Sockets, NobodyBetweenCanTakeTlsAway) {
+  constexpr size_t kFlagsAt = offsetof(Greeting, flags);
+  Side server(Options("server 0", "secret", {"tcp:127.0.0.1:0"}));
+  const Relay relay(server.endpoint->address(), kFlagsAt, Greeting::kWantsTls);
+  Side client(WithTls(Options("worker 1", "secret"), UseTls::kAlways));
+  client.endpoint->Dial(1, relay.address());
+  ASSERT_TRUE(Until(&server, &client, [&] { return !client.handler.closed.empty(); }));
+  EXPECT_TRUE(client.handler.opened.empty());
+  EXPECT_TRUE(server.handler.accepted.empty());
+}
+
+// With OpenSSL itself on the other side: records are those of TLS 1.3, in both directions.
+TEST(Tls, IsThatOfOpenSsl) {
+  static const std::string key(Tls::kKeyBytes, 'k');
+  for (const bool dials : {true, false}) {
+    int sockets[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets), 0);
+    Tls ours(sockets[0], dials, key, 2);  // records by one key
+    const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context(SSL_CTX_new(TLS_method()),
+                                                               SSL_CTX_free);
+    const auto session_of = [](SSL* ssl) {
+      const unsigned char aes_128_gcm_sha256[] = {0x13, 0x01};
+      SSL_SESSION* const session = SSL_SESSION_new();
+      SSL_SESSION_set1_master_key(session, reinterpret_cast<const unsigned char*>(key.data()),
+                                  key.size());
+      SSL_SESSION_set_cipher(session, SSL_CIPHER_find(ssl, aes_128_gcm_sha256));
+      SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION);
+      return session;
+    };
+    static const auto make_session = session_of;
+    SSL_CTX_set_psk_use_session_callback(
+        context.get(), [](SSL* ssl, const EVP_MD*, const unsigned char** id, size_t* bytes,
+                          SSL_SESSION** session) {
+          *id = reinterpret_cast<const unsigned char*>("tkv");
+          *bytes = 3;
+          *session = make_session(ssl);
+          return 1;
+        });
+    SSL_CTX_set_psk_find_session_callback(
+        context.get(), [](SSL* ssl, const unsigned char*, size_t, SSL_SESSION** session) {
+          *session = make_session(ssl);
+          return 1;
+        });
+    SSL_CTX_set_num_tickets(context.get(), 0);
+    const std::unique_ptr<SSL, void (*)(SSL*)> theirs(SSL_new(context.get()), SSL_free);
+    SSL_set_fd(theirs.get(), sockets[1]);
+    if (dials) {
+      SSL_set_accept_state(theirs.get());
+    } else {
+      SSL_set_connect_state(theirs.get());
+    }
+    bool is_done = false;
+    for (int i = 0; i < 20 && !(is_done && SSL_is_init_finished(theirs.get())); ++i) {
+      if (!is_done) is_done = ours.Shake() == Tls::Step::kDone;
+      SSL_do_handshake(theirs.get());
+    }
+    ASSERT_TRUE(is_done && SSL_is_init_finished(theirs.get()));
+    std::string said, heard;
+    for (int i = 0; i < 40'000; ++i) said += static_cast<char>(i % 251);
+    // Ours in pieces of all sizes, theirs in records of 7,000 bytes; each read in odd portions, and
+    // with new keys again and again.
+    std::vector<iovec> pieces;
+    for (size_t at = 0; at < said.size();) {
+      const size_t part = std::min(said.size() - at, at % 5'000 + 1);
+      pieces.push_back({said.data() + at, part});
+      at += part;
+    }
+    EXPECT_EQ(ours.Send(pieces), static_cast<ssize_t>(said.size()));
+    ours.Flush();
+    for (char part[1'111]; heard.size() < said.size();) {
+      const int got = SSL_read(theirs.get(), part, sizeof(part));
+      ASSERT_GT(got, 0);
+      heard.append(part, static_cast<size_t>(got));
+    }
+    EXPECT_EQ(heard, said);
+    for (size_t at = 0; at < said.size(); at += 7'000) {
+      const auto bytes = static_cast<int>(std::min<size_t>(7'000, said.size() - at));
+      ASSERT_EQ(SSL_write(theirs.get(), said.data() + at, bytes), bytes);
+      ASSERT_EQ(SSL_key_update(theirs.get(), SSL_KEY_UPDATE_NOT_REQUESTED), 1);
+    }
+    for (heard.clear(); heard.size() < said.size();) {
+      char some[3], more[1'108];
+      const ssize_t got = ours.Receive({{some, sizeof(some)}, {more, 0}, {more, sizeof(more)}});
+      ASSERT_GT(got, 0);
+      const auto first = std::min<size_t>(static_cast<size_t>(got), sizeof(some));
+      heard.append(some, first).append(more, static_cast<size_t>(got) - first);
+    }
+    EXPECT_EQ(heard, said);
+    close(sockets[0]);
+    close(sockets[1]);
+  }
+}
+
+// Wherever a bit is changed, in the handshakes or in a record: nothing is taken for what was sent.
+TEST(Sockets, AChangedBitOfAConnectionByTlsEndsIt) {
+  std::vector<std::byte> value(2000, std::byte{7}), landed(value.size());
+  for (size_t at = 0; at < 2400; at += 47) {
+    SocketOptions options =
+        WithTls(Options("server 0", "secret", {"tcp:127.0.0.1:0"}), UseTls::kAlways);
+    options.budgets.handshake_nanoseconds = 200'000'000;
+    options.budgets.hello_nanoseconds = 200'000'000;  // a record that never comes to its end
+    Side server(options);
+    server.handler.land = {{landed.data(), landed.size(), nullptr}};
+    const Relay relay(server.endpoint->address(), at);
+    options = WithTls(Options("worker 1", "secret"), UseTls::kAlways);
+    options.budgets.handshake_nanoseconds = 200'000'000;
+    Side client(options);
+    client.endpoint->Dial(1, relay.address());
+    Until(&server, &client,
+          [&] { return !client.handler.opened.empty() || !client.handler.closed.empty(); });
+    if (!client.handler.opened.empty()) client.endpoint->Send(1, PushOf(&value));
+    EXPECT_TRUE(Until(&server, &client, [&] {
+      return server.handler.received > 0 || !client.handler.closed.empty();
+    })) << at;
+    EXPECT_EQ(server.handler.received, 0U) << at;
   }
 }
 

@@ -1,0 +1,472 @@
+#include "transport/socket/tls.h"
+
+#include <openssl/bio.h>
+#include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/ssl.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "base/format.h"
+
+namespace tkv {
+namespace {
+
+constexpr const char* kIdentity = "tkv";
+constexpr const char* kCipher = "TLS_AES_128_GCM_SHA256";
+constexpr std::array<unsigned char, 2> kCipherId = {0x13, 0x01};
+constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;  // of what is sent in one
+constexpr size_t kHeaderBytes = SSL3_RT_HEADER_LENGTH, kTagBytes = EVP_GCM_TLS_TAG_LEN;
+constexpr size_t kAddedBytes = 1 + kTagBytes;  // to what is encrypted: its type, and its check
+// "From the next record on I use the next key; you need not" (RFC 8446, 4.6.3).
+constexpr std::array<unsigned char, 5> kKeyUpdate = {24, 0, 0, 1, 0};
+constexpr size_t kCipherKeyBytes = 16, kNonceBytes = 12;
+constexpr size_t kSealedPerTurn = 16 * kRecordBytes;  // before the socket is asked to take some
+constexpr size_t kReceivedPerTurn = size_t{1} << 20;
+constexpr size_t kReceivedAtOnce = size_t{256} << 10;  // into memory of the thread
+
+// No file of the machine's decides how things are computed, and none is read at each start.  What a
+// thread still uses while the process ends is not taken down.
+void StartOpenSsl() {
+  OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, nullptr);
+}
+
+std::string LastError() {
+  const unsigned long code = ERR_get_error();
+  const char* const reason = ERR_reason_error_string(code);
+  ERR_clear_error();
+  return reason != nullptr ? reason : "the connection has ended";
+}
+
+// The key as OpenSSL wants one that is no ticket of an earlier connection.
+SSL_SESSION* SessionOf(SSL* ssl, const std::string& key) {
+  const SSL_CIPHER* const cipher = SSL_CIPHER_find(ssl, kCipherId.data());
+  SSL_SESSION* const session = SSL_SESSION_new();
+  if (session == nullptr || cipher == nullptr ||
+      SSL_SESSION_set1_master_key(session, reinterpret_cast<const unsigned char*>(key.data()),
+                                  key.size()) != 1 ||
+      SSL_SESSION_set_cipher(session, cipher) != 1 ||
+      SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) != 1) {
+    SSL_SESSION_free(session);
+    return nullptr;
+  }
+  return session;
+}
+
+// What is known of a connection while it is made.
+struct Secrets {
+  std::string key;                 // of both sides, from the start
+  std::string dialers, acceptors;  // of what they send
+};
+
+Secrets* SecretsOf(const SSL* ssl) { return static_cast<Secrets*>(SSL_get_app_data(ssl)); }
+
+int UseKey(SSL* ssl, const EVP_MD*, const unsigned char** id, size_t* id_bytes,
+           SSL_SESSION** session) {
+  *session = SessionOf(ssl, SecretsOf(ssl)->key);
+  *id = reinterpret_cast<const unsigned char*>(kIdentity);
+  *id_bytes = std::strlen(kIdentity);
+  return *session != nullptr ? 1 : 0;
+}
+
+int FindKey(SSL* ssl, const unsigned char* id, size_t id_bytes, SSL_SESSION** session) {
+  const bool is_ours =
+      id_bytes == std::strlen(kIdentity) && std::memcmp(id, kIdentity, id_bytes) == 0;
+  *session = is_ours ? SessionOf(ssl, SecretsOf(ssl)->key) : nullptr;
+  return 1;
+}
+
+// The secrets of both directions, as OpenSSL writes them for tools that look at what travels.
+void NoteSecret(const SSL* ssl, const char* line);
+
+// What all connections share; lives as long as the process.
+SSL_CTX* Shared() {
+  static SSL_CTX* const shared = [] {
+    StartOpenSsl();
+    SSL_CTX* const made = SSL_CTX_new(TLS_method());
+    if (made == nullptr) throw Fail(Code::kInternal, "TLS: {}", LastError());
+    SSL_CTX_set_min_proto_version(made, TLS1_3_VERSION);
+    SSL_CTX_set_ciphersuites(made, kCipher);
+    SSL_CTX_set1_groups_list(made, "X25519");
+    SSL_CTX_set_psk_use_session_callback(made, UseKey);
+    SSL_CTX_set_psk_find_session_callback(made, FindKey);
+    SSL_CTX_set_session_cache_mode(made, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_num_tickets(made, 0);  // nothing comes after the handshake that is not data
+    SSL_CTX_set_options(made, SSL_OP_NO_TICKET | SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_ENABLE_KTLS);
+    SSL_CTX_set_keylog_callback(made, NoteSecret);
+    return made;
+  }();
+  return shared;
+}
+
+// OpenSSL's own writes do not say MSG_NOSIGNAL.
+class WithoutSigpipe {
+ public:
+  WithoutSigpipe() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~WithoutSigpipe() {
+    const int error = errno;
+    const timespec at_once{};
+    if (!was_pending_) sigtimedwait(&pipe_, nullptr, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    errno = error;
+  }
+  WithoutSigpipe(const WithoutSigpipe&) = delete;
+  WithoutSigpipe& operator=(const WithoutSigpipe&) = delete;
+
+ private:
+  sigset_t pipe_, before_;
+  bool was_pending_ = false;
+};
+
+void NoteSecret(const SSL* ssl, const char* line) {
+  Secrets* const secrets = SecretsOf(ssl);
+  const std::string_view text(line);
+  const bool is_dialers = text.starts_with("CLIENT_TRAFFIC_SECRET_0 ");
+  if (!is_dialers && !text.starts_with("SERVER_TRAFFIC_SECRET_0 ")) return;
+  std::string* const secret = is_dialers ? &secrets->dialers : &secrets->acceptors;
+  long bytes = 0;
+  unsigned char* const read = OPENSSL_hexstr2buf(line + text.rfind(' ') + 1, &bytes);
+  if (read == nullptr) return;
+  secret->assign(reinterpret_cast<const char*>(read), static_cast<size_t>(bytes));
+  OPENSSL_clear_free(read, static_cast<size_t>(bytes));
+}
+
+}  // namespace
+
+struct Tls::Making {
+  Making(std::string key, bool dials) : secrets{std::move(key), "", ""}, is_dialer(dials) {}
+  ~Making() { SSL_free(ssl); }
+  Making(const Making&) = delete;
+  Making& operator=(const Making&) = delete;
+  Secrets secrets;
+  const bool is_dialer;
+  SSL* ssl = nullptr;
+};
+
+// Encrypts or decrypts the records of one direction, in their order (RFC 8446, 5.2 and 5.3).
+class Tls::Key {
+ public:
+  Key(std::string secret, bool seals)
+      : secret_(std::move(secret)), context_(EVP_CIPHER_CTX_new()), seals_(seals) {
+    if (context_ != nullptr && Start()) return;
+    EVP_CIPHER_CTX_free(context_);
+    throw Fail(Code::kInternal, "TLS: {}", LastError());
+  }
+  ~Key() { EVP_CIPHER_CTX_free(context_); }
+  Key(const Key&) = delete;
+  Key& operator=(const Key&) = delete;
+
+  uint64_t number() const { return number_; }  // of records by this key
+  // The next key, with which the next record begins (RFC 8446, 7.2).
+  bool Renew() {
+    secret_ = Expand("traffic upd", secret_.size());
+    return Start();
+  }
+  // A record is a Begin, what is in it with the type behind it, and an End.
+  bool Begin(const std::byte* header) {
+    std::array<unsigned char, kNonceBytes> nonce = nonce_;
+    for (size_t i = 0; i < sizeof(number_); ++i) {
+      nonce[kNonceBytes - 1 - i] ^= static_cast<unsigned char>(number_ >> (8 * i));
+    }
+    ++number_;
+    int bytes = 0;
+    return EVP_CipherInit_ex(context_, nullptr, nullptr, nullptr, nonce.data(), -1) == 1 &&
+           EVP_CipherUpdate(context_, nullptr, &bytes,
+                            reinterpret_cast<const unsigned char*>(header), kHeaderBytes) == 1;
+  }
+  bool Add(void* to, const void* from, size_t count) {
+    int bytes = 0;
+    return EVP_CipherUpdate(context_, static_cast<unsigned char*>(to), &bytes,
+                            static_cast<const unsigned char*>(from), static_cast<int>(count)) == 1;
+  }
+  // Writes the record's check, or compares it.
+  bool End(std::byte* tag) {
+    const auto control = [&](int what) {
+      return EVP_CIPHER_CTX_ctrl(context_, what, static_cast<int>(kTagBytes), tag) == 1;
+    };
+    unsigned char none = 0;
+    int bytes = 0;
+    if (!seals_ && !control(EVP_CTRL_AEAD_SET_TAG)) return false;
+    if (EVP_CipherFinal_ex(context_, &none, &bytes) != 1) return false;
+    return !seals_ || control(EVP_CTRL_AEAD_GET_TAG);
+  }
+
+ private:
+  bool Start() {
+    const std::string key = Expand("key", kCipherKeyBytes), nonce = Expand("iv", kNonceBytes);
+    std::copy(nonce.begin(), nonce.end(), nonce_.begin());
+    number_ = 0;
+    return EVP_CipherInit_ex(context_, EVP_aes_128_gcm(), nullptr,
+                             reinterpret_cast<const unsigned char*>(key.data()), nullptr,
+                             seals_ ? 1 : 0) == 1;
+  }
+  // HKDF-Expand-Label of an empty context (RFC 8446, 7.1), of no more than a hash is long.
+  std::string Expand(const std::string& label, size_t bytes) const {
+    std::string info;
+    info += static_cast<char>(bytes >> 8);
+    info += static_cast<char>(bytes & 0xFF);
+    info += static_cast<char>(6 + label.size());
+    info += "tls13 " + label;
+    info += '\0';
+    info += '\1';  // the first block
+    return KeyedHash(secret_, info).substr(0, bytes);
+  }
+
+  std::string secret_;
+  EVP_CIPHER_CTX* const context_;
+  const bool seals_;
+  std::array<unsigned char, kNonceBytes> nonce_{};
+  uint64_t number_ = 0;  // of the record
+};
+
+Tls::Tls(int socket, bool is_dialer, std::string key, uint64_t records_max)
+    : socket_(socket),
+      records_max_(records_max),
+      making_(std::make_unique<Making>(std::move(key), is_dialer)) {
+  SSL* const ssl = making_->ssl = SSL_new(Shared());
+  if (ssl == nullptr || SSL_set_app_data(ssl, &making_->secrets) != 1 ||
+      SSL_set_fd(ssl, socket) != 1) {
+    throw Fail(Code::kInternal, "TLS: {}", LastError());
+  }
+  if (is_dialer) {
+    SSL_set_connect_state(ssl);
+  } else {
+    SSL_set_accept_state(ssl);
+  }
+}
+
+Tls::~Tls() = default;
+
+Tls::Step Tls::Shake() {
+  SSL* const ssl = making_->ssl;
+  const WithoutSigpipe guard;
+  ERR_clear_error();
+  const int result = SSL_do_handshake(ssl);
+  if (result != 1) {
+    const int error = SSL_get_error(ssl, result);
+    if (error == SSL_ERROR_WANT_READ) return Step::kReads;
+    if (error == SSL_ERROR_WANT_WRITE) return Step::kWrites;
+    throw Fail(Code::kUnavailable, "TLS: {}", LastError());
+  }
+  // Without reading ahead: what has come behind the handshake is in the socket.
+  const auto& [key, dialers, acceptors] = making_->secrets;
+  const bool is_known = SSL_session_reused(ssl) == 1 && !dialers.empty() && !acceptors.empty();
+  if (!is_known) throw Fail(Code::kUnavailable, "TLS: not by the secret of the job");
+  seals_ = std::make_unique<Key>(making_->is_dialer ? dialers : acceptors, true);
+  opens_ = std::make_unique<Key>(making_->is_dialer ? acceptors : dialers, false);
+  kernel_seals_ = BIO_get_ktls_send(SSL_get_wbio(ssl));
+  making_.reset();
+  return Step::kDone;
+}
+
+ssize_t Tls::Send(const std::vector<iovec>& pieces) {
+  size_t left = 0;
+  for (const iovec& piece : pieces) left += piece.iov_len;
+  left = std::min(left, kSealedPerTurn);
+  const size_t taken = left, records = (left + kRecordBytes - 1) / kRecordBytes;
+  constexpr size_t kFrameBytes = kHeaderBytes + kAddedBytes;
+  sealed_ = std::make_unique_for_overwrite<std::byte[]>(
+      left + records * (kFrameBytes + kFrameBytes + kKeyUpdate.size()));
+  std::byte* to = sealed_.get();
+  bool is_good = true;
+  const auto begin = [&](size_t bytes) {
+    const size_t sealed = bytes + kAddedBytes;
+    to[0] = std::byte{SSL3_RT_APPLICATION_DATA};
+    to[1] = to[2] = std::byte{3};
+    to[3] = static_cast<std::byte>(sealed >> 8);
+    to[4] = static_cast<std::byte>(sealed & 0xFF);
+    is_good &= seals_->Begin(to);
+    to += kHeaderBytes;
+  };
+  const auto add = [&](const void* data, size_t bytes) {
+    is_good &= seals_->Add(to, data, bytes);
+    to += bytes;
+  };
+  const auto end = [&](unsigned char type) {
+    add(&type, 1);
+    is_good &= seals_->End(to);
+    to += kTagBytes;
+  };
+  size_t piece = 0, offset = 0;
+  while (left > 0) {
+    if (seals_->number() >= records_max_) {
+      begin(kKeyUpdate.size());
+      add(kKeyUpdate.data(), kKeyUpdate.size());
+      end(SSL3_RT_HANDSHAKE);
+      is_good &= seals_->Renew();
+    }
+    size_t rest = std::min(left, kRecordBytes);  // of the record
+    begin(rest);
+    left -= rest;
+    while (rest > 0) {
+      const iovec& from = pieces[piece];
+      const size_t part = std::min(rest, from.iov_len - offset);
+      if (part > 0) add(static_cast<const std::byte*>(from.iov_base) + offset, part);
+      rest -= part;
+      offset += part;
+      if (offset < from.iov_len) continue;
+      ++piece;
+      offset = 0;
+    }
+    end(SSL3_RT_APPLICATION_DATA);
+  }
+  if (!is_good) {  // the peer cannot make sense of what would follow
+    shutdown(socket_, SHUT_RDWR);
+    errno = EPIPE;
+    return -1;
+  }
+  sealed_bytes_ = static_cast<size_t>(to - sealed_.get());
+  return static_cast<ssize_t>(taken);
+}
+
+ssize_t Tls::Flush() {
+  size_t flushed = 0;
+  while (has_output()) {
+    const ssize_t sent =
+        ::send(socket_, sealed_.get() + sent_, sealed_bytes_ - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) return flushed > 0 ? static_cast<ssize_t>(flushed) : -1;
+    sent_ += static_cast<size_t>(sent);
+    flushed += static_cast<size_t>(sent);
+  }
+  sealed_.reset();  // who is idle has none
+  sealed_bytes_ = sent_ = 0;
+  return static_cast<ssize_t>(flushed);
+}
+
+// A record: into the pieces from one place on, which moves; how much went there.  What there is no
+// room for is kept.
+size_t Tls::Open(const std::byte* record, size_t bytes, const std::vector<iovec>& pieces,
+                 size_t* piece, size_t* offset) {
+  const size_t whole = bytes - kHeaderBytes - kAddedBytes;
+  size_t left = whole;
+  bool is_good = opens_->Begin(record);
+  const std::byte* from = record + kHeaderBytes;
+  const auto open = [&](void* to, size_t count) {
+    if (count > 0) is_good &= opens_->Add(to, from, count);
+    from += count;
+  };
+  // What may be no data does not go where data goes.
+  const bool may_be_key_update = left == kKeyUpdate.size();
+  while (left > 0 && *piece < pieces.size() && !may_be_key_update) {
+    const iovec& to = pieces[*piece];
+    const size_t part = std::min(left, to.iov_len - *offset);
+    open(static_cast<std::byte*>(to.iov_base) + *offset, part);
+    left -= part;
+    *offset += part;
+    if (*offset < to.iov_len) continue;
+    ++*piece;
+    *offset = 0;
+  }
+  opened_.resize(left);
+  opened_begin_ = 0;
+  open(opened_.data(), left);
+  unsigned char type = 0;
+  std::byte tag[kTagBytes];
+  open(&type, 1);
+  std::memcpy(tag, from, kTagBytes);
+  is_good = is_good && opens_->End(tag);
+  if (is_good && type == SSL3_RT_APPLICATION_DATA) return whole - left;
+  const bool is_key_update = is_good && type == SSL3_RT_HANDSHAKE && may_be_key_update &&
+                             std::memcmp(opened_.data(), kKeyUpdate.data(), kKeyUpdate.size()) == 0;
+  opened_.clear();
+  if (!is_key_update) throw Fail(Code::kDataLoss, "TLS: a record is not what was sent");
+  if (!opens_->Renew()) throw Fail(Code::kInternal, "TLS: {}", LastError());
+  return 0;
+}
+
+ssize_t Tls::Receive(const std::vector<iovec>& pieces) {
+  thread_local const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kReceivedAtOnce);
+  size_t piece = 0, offset = 0, total = 0, begin = 0, end = received_.size();
+  std::copy(received_.begin(), received_.end(), buffer.get());
+  received_.clear();
+  has_input_ = false;
+  const auto keep = [&] {
+    received_.assign(buffer.get() + begin, buffer.get() + end);
+    return static_cast<ssize_t>(total);
+  };
+  while (piece < pieces.size()) {
+    if (const size_t kept = opened_.size() - opened_begin_; kept > 0) {
+      const iovec& to = pieces[piece];
+      const size_t part = std::min(kept, to.iov_len - offset);
+      if (part > 0) {
+        std::memcpy(static_cast<std::byte*>(to.iov_base) + offset, opened_.data() + opened_begin_,
+                    part);
+      }
+      opened_begin_ += part;
+      total += part;
+      offset += part;
+      if (offset == to.iov_len) {
+        ++piece;
+        offset = 0;
+      }
+      continue;
+    }
+    size_t bytes = kHeaderBytes;  // of the record
+    if (end - begin >= kHeaderBytes) {
+      const std::byte* const record = buffer.get() + begin;
+      bytes += static_cast<size_t>(record[3]) << 8 | static_cast<size_t>(record[4]);
+      const bool is_record = record[0] == std::byte{SSL3_RT_APPLICATION_DATA} &&
+                             record[1] == std::byte{3} && record[2] == std::byte{3} &&
+                             bytes > kHeaderBytes + kAddedBytes &&
+                             bytes <= kHeaderBytes + kRecordBytes + kAddedBytes;
+      if (!is_record) throw Fail(Code::kDataLoss, "TLS: not a record");
+    }
+    if (end - begin >= bytes && end - begin >= kHeaderBytes) {
+      total += Open(buffer.get() + begin, bytes, pieces, &piece, &offset);
+      begin += bytes;
+      continue;
+    }
+    if (total >= kReceivedPerTurn) {
+      has_input_ = true;
+      return keep();
+    }
+    std::memmove(buffer.get(), buffer.get() + begin, end - begin);
+    end -= std::exchange(begin, 0);
+    const ssize_t got = ::recv(socket_, buffer.get() + end, kReceivedAtOnce - end, MSG_DONTWAIT);
+    if (got > 0) {
+      end += static_cast<size_t>(got);
+      continue;
+    }
+    const int error = errno;
+    keep();
+    errno = error;
+    if (total == 0) return got;
+    const bool is_empty = got < 0 && (error == EAGAIN || error == EWOULDBLOCK || error == EINTR);
+    has_input_ = !is_empty;  // the end, which the next call tells
+    return static_cast<ssize_t>(total);
+  }
+  has_input_ = true;
+  return keep();
+}
+
+std::string KeyedHash(const std::string& secret, const std::string& bytes) {
+  StartOpenSsl();
+  std::string hash(EVP_MAX_MD_SIZE, '\0');
+  unsigned size = 0;
+  if (HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+           reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+           reinterpret_cast<unsigned char*>(hash.data()), &size) == nullptr) {
+    throw Fail(Code::kInternal, "OpenSSL does not compute HMAC-SHA256");
+  }
+  hash.resize(size);
+  return hash;
+}
+
+}  // namespace tkv
