@@ -304,17 +304,36 @@ void AddExplain(CommandLine* line) {
       ->type_name(OneOf(BuiltinOptimizers()))
       ->check(kNotEmpty)
       ->excludes(file);
+  CLI::Option* const key =
+      explain
+          ->add_option("--key", options->key,
+                       "A key of a running job, as tkv keys lists it: what its server computes now")
+          ->check(kNotEmpty)
+          ->excludes(file);
+  explain
+      ->add_option("--url", options->url,
+                   "Of that job, as kv.url says; default the job of TKV_HEAD, or the only one of "
+                   "this machine")
+      ->check(kNotEmpty)
+      ->needs(key);
+  explain->add_option("--store", options->store, "Of that job, in the order of create()")
+      ->check(kNatural)
+      ->needs(key)
+      ->capture_default_str();
+  AddFinding(explain, options.get());
   explain
       ->add_option("-p,--param", options->params,
                    "NAME=VALUE: a hyperparameter that is not at its default")
       ->allow_extra_args(false);
-  explain->add_option("--round", options->round, "For which numbers are shown")
+  explain
+      ->add_option("--round", options->round,
+                   "For which numbers are shown; default the first, or the next one of the key")
       ->check(kNatural)
-      ->check(Between(1.0, 9007199254740992.0))
-      ->capture_default_str();
-  explain->add_option("--workers", options->workers, "That push in that round")
-      ->check(kProcesses)
-      ->capture_default_str();
+      ->check(Between(1.0, 9007199254740992.0));
+  explain
+      ->add_option("--workers", options->workers,
+                   "That push in that round; default one, or those of the job")
+      ->check(kProcesses);
 }
 
 void AddBench(CommandLine* line) {

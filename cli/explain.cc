@@ -67,9 +67,26 @@ void SetParam(const std::string& text, Optimizer* optimizer) {
   optimizer->SetParam(text.substr(0, equals), value);
 }
 
+// What updates a key of a running job now.  Without a program: pushes are assigned.
+Explanation Ask(const ExplainOptions& options) {
+  const auto store = Observe(options, options.store);
+  const JobStatus status = store->Status();
+  const KeyStatus key = FindKey(status, options, "explain");
+  std::shared_ptr<Optimizer> optimizer = store->UpdateOf(key.key.view());
+  const auto alive = std::count_if(status.workers.begin(), status.workers.end(),
+                                   [](const WorkerStatus& one) { return one.state == "alive"; });
+  Explanation made{{}, nullptr, static_cast<double>(key.newest + 1), static_cast<double>(alive)};
+  if (optimizer == nullptr) return made;
+  made.optimizer = std::move(optimizer);
+  made.text = made.program().ToText();
+  return made;
+}
+
 Explanation Load(const ExplainOptions& options) {
-  Explanation made{{}, nullptr, options.round, options.workers};
-  if (!options.optimizer.empty()) {
+  Explanation made{{}, nullptr, 1, 1};
+  if (!options.key.empty()) {
+    made = Ask(options);
+  } else if (!options.optimizer.empty()) {
     made.optimizer = Optimizer::Create(options.optimizer);
     made.text = made.program().ToText();
   } else if (!options.file.empty()) {
@@ -81,9 +98,13 @@ Explanation Load(const ExplainOptions& options) {
     }
   } else {
     throw Error(Code::kInvalidArgument,
-                "explain: there is no program; name a FILE, - for standard input, or --optimizer");
+                "explain: there is no program; name a FILE, - for standard input, --optimizer, or "
+                "--key of a running job");
   }
+  if (made.optimizer == nullptr) return made;
   for (const std::string& param : options.params) SetParam(param, made.optimizer.get());
+  if (options.round > 0) made.round = options.round;
+  if (options.workers > 0) made.workers = options.workers;
   return made;
 }
 
@@ -337,10 +358,16 @@ void PrintObject(const Explanation& explanation, const Formulas& formulas,
             .Add("text", explanation.text));
 }
 
-}  // namespace
-
-int RunExplain(const ExplainOptions& options, Form form) {
-  const Explanation explanation = Load(options);
+int Explain(const ExplainOptions& options, const Explanation& explanation, Form form) {
+  if (explanation.optimizer == nullptr) {
+    if (form == Form::kJson) {
+      Print(JsonObject("assignment").Add("key", options.key));
+    } else {
+      std::printf("%s: assignment: value becomes sum, what was pushed in a round, summed\n",
+                  Printable(options.key).c_str());
+    }
+    return kDone;
+  }
   const Formulas formulas(explanation.program(), explanation.text);
   const std::vector<Cost> costs = CostsOf(explanation, formulas.traffic());
   if (form == Form::kJson) {
@@ -349,6 +376,12 @@ int RunExplain(const ExplainOptions& options, Form form) {
     PrintWords(explanation, formulas, costs);
   }
   return kDone;
+}
+
+}  // namespace
+
+int RunExplain(const ExplainOptions& options, Form form) {
+  return Looking([&] { return Explain(options, Load(options), form); });
 }
 
 }  // namespace tkv::cli

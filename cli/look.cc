@@ -113,23 +113,6 @@ int Probe(const StatusOptions& options, Form form) {
   return wrong.empty() ? kDone : kBadAnswer;
 }
 
-// A key as it was typed: a whole number is one, unless the store has names.
-KeyStatus FindKey(const JobStatus& status, const GetOptions& options) {
-  const KeyStatus* found = nullptr;
-  std::vector<std::string> names;
-  for (const KeyStatus& key : status.keys) {
-    if (key.store != options.store) continue;
-    const std::string name = KeyText(key.key);
-    if (name == options.key) found = &key;
-    names.push_back(name);
-  }
-  if (found != nullptr) return *found;
-  const std::vector<std::string_view> views(names.begin(), names.end());
-  throw Error(Code::kNotFound, "get: no key '" + options.key + "' among the " +
-                                   std::to_string(names.size()) + " of store " +
-                                   std::to_string(options.store) + DidYouMean(options.key, views));
-}
-
 }  // namespace
 
 std::string KeyText(const Key& key) {
@@ -143,6 +126,22 @@ std::unique_ptr<KVStore> Observe(const LookOptions& options, uint32_t store) {
   own.patience = own.server_patience;
   own.interrupt = InterruptBySignal();
   return KVStore::Connect(options.url, own, store);
+}
+
+KeyStatus FindKey(const JobStatus& status, const KeyOptions& options, const std::string& verb) {
+  const KeyStatus* found = nullptr;
+  std::vector<std::string> names;
+  for (const KeyStatus& key : status.keys) {
+    if (key.store != options.store) continue;
+    const std::string name = KeyText(key.key);
+    if (name == options.key) found = &key;
+    names.push_back(name);
+  }
+  if (found != nullptr) return *found;
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  throw Error(Code::kNotFound, verb + ": no key '" + options.key + "' among the " +
+                                   std::to_string(names.size()) + " of store " +
+                                   std::to_string(options.store) + DidYouMean(options.key, views));
 }
 
 int Looking(const std::function<int()>& run) {
@@ -230,7 +229,7 @@ int RunGet(const GetOptions& options, Form form) {
   return Looking([&] {
     CheckArrayFile(options.file);
     const auto store = Observe(options, options.store);
-    const KeyStatus key = FindKey(store->Status(), options);
+    const KeyStatus key = FindKey(store->Status(), options, "get");
     if (key.by_rows) {
       throw Error(
           Code::kInvalidArgument,

@@ -24,9 +24,13 @@ struct StatusOptions : LookOptions {
   std::string bind = "127.0.0.1";
 };
 
-struct GetOptions : LookOptions {
+// Which key of a job is meant.
+struct KeyOptions : LookOptions {
   std::string key;
   uint32_t store = 0;
+};
+
+struct GetOptions : KeyOptions {
   std::string file;
 };
 
@@ -36,6 +40,9 @@ std::unique_ptr<KVStore> Observe(const LookOptions& options, uint32_t store = 0)
 // Runs what looks at a job; the exit status, which is 128 + N after signal N.
 int Looking(const std::function<int()>& run);
 
+// The key that was typed: a whole number is one, unless the store has names.  `verb` begins the error.
+//   throws  kNotFound  there is none, with the nearest name
+KeyStatus FindKey(const JobStatus& status, const KeyOptions& options, const std::string& verb);
 // As it is typed, too: without quotes.
 std::string KeyText(const Key& key);
 // "3 alive, 1 dead"

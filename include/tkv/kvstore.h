@@ -300,6 +300,13 @@ class TKV_API KVStore {
   // `verb` begins the message of the error.
   virtual KeyInfo Describe(const KeyView& key, std::string_view verb = "describe") const = 0;
   virtual std::vector<Key> Keys() const = 0;  // in the order of Init
+  // What updates a key of a distributed store on its servers now, with the hyperparameters of its last
+  // update; null: pushes are assigned.
+  //   blocks  for the server at most the server patience
+  //   throws  kNotFound            no such key
+  //           kFailedPrecondition  the store is closed, or is one of one process
+  //           kUnimplemented       the server is older
+  virtual std::shared_ptr<Optimizer> UpdateOf(const KeyView& key) const;
 
   // What the job is and does, as the head and the servers say now.  A server that does not answer has an
   // error there.

@@ -371,6 +371,16 @@ void BindStore(nb::module_& m) {
       .def("_describe", &Describe, nb::arg("verb"), nb::arg("key").none(),
            nb::sig("def _describe(self, verb: str, key: object) -> tuple[tuple[int, ...], str]"),
            "Returns shape and dtype of a key.")
+      .def(
+          "_update_of",
+          [](const Store& self, nb::handle key) -> std::optional<PyOptimizer> {
+            const KeyView name = ParseKey(key);
+            const Unlocked unlocked;
+            auto optimizer = self.core->UpdateOf(name);
+            if (optimizer == nullptr) return std::nullopt;
+            return PyOptimizer{std::move(optimizer)};
+          },
+          nb::arg("key").none(), "What servers update a key with now; None: they assign.")
       .def("_set_function", &SetFunction, nb::arg("steps").none())
       .def(
           "_set_optimizer",

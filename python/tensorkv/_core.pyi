@@ -256,6 +256,9 @@ class Store:
     def _describe(self, verb: str, key: object) -> tuple[tuple[int, ...], str]:
         """Returns shape and dtype of a key."""
 
+    def _update_of(self, key: object | None) -> Optimizer | None:
+        """What servers update a key with now; None: they assign."""
+
     def _set_function(self, steps: object | None) -> None: ...
 
     def _set_optimizer(self, optimizer: Optimizer) -> None: ...

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._functions import Called, Read
-from .errors import FailedPreconditionError
 
 if TYPE_CHECKING:
     from ._types import Key
@@ -121,6 +120,9 @@ def in_words(program: _core.Program, params: dict[str, float] | None = None) -> 
     return "\n".join([*lines, words.legend(program.params if params is None else params), ""])
 
 
+_ASSIGNMENT = "assignment\n  value becomes sum\nwhere sum is the sum of what was pushed, and value the stored value\n"
+
+
 def explanation(store: KVStore, key: Key) -> str:
     """Return what a push of the key does."""
     head = f"key {key!r}"
@@ -133,8 +135,8 @@ def explanation(store: KVStore, key: Key) -> str:
         return f"{head}: the program {program.name}, its own\n{text}"
     if isinstance(function, Called):
         return f"{head}: {function.explain(key)}"
-    if store.num_workers > 1 and store.rank != 0:
-        raise FailedPreconditionError(f"explain {key!r}: rank 0 sets the updater of all workers; it can explain it")
+    if store.rank != 0:
+        return _of_servers(head, store, key)
     if isinstance(function, Read) and function.program is not None:
         return f"{head}: a program, read from a Python function\n{in_words(function.program)}in its text form\n{function.program.text}"
     native: Any = running.native if running is not None else store._native
@@ -146,8 +148,13 @@ def explanation(store: KVStore, key: Key) -> str:
         return f"{head}: the program {program.name}\n{in_words(program, params)}in its text form\n{program.text}"
     if updater is not None:
         return f"{head}: each push calls {type(updater).__name__}, which is Python\n"
-    if store.rejoined:
-        raise FailedPreconditionError(
-            f"explain {key!r}: the servers have the updater of this worker's earlier life, which is not known here before it is set again"
-        )
-    return f"{head}: assignment\n  value becomes sum\nwhere sum is the sum of what was pushed, and value the stored value\n"
+    return _of_servers(head, store, key) if store.rejoined else f"{head}: {_ASSIGNMENT}"
+
+
+def _of_servers(head: str, store: KVStore, key: Key) -> str:
+    """The same of a store whose updater another process, or another life of this one, has set."""
+    native: Any = store._update_of(key)
+    if native is None:
+        return f"{head}: {_ASSIGNMENT}"
+    program = native.program
+    return f"{head}: the program {program.name}\n{in_words(program, native.params_for(key))}in its text form\n{program.text}"

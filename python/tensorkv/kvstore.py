@@ -511,10 +511,12 @@ class KVStore(KVStoreVerbs):
     def explain(self, key: Key) -> None:
         """Print what a push of the key does to its value, in words and as an update program.
 
+        Ranks other than 0, workers that have been started again, and observers ask the server of the key, which says what it
+        runs and with which hyperparameters it has last updated the key.
+
         Raises:
             KeyNotFoundError: no such key.
-            FailedPreconditionError: another rank than 0, which alone knows the updater of all workers; or this worker has been
-                started again, and has not set the updater again.
+            DeadlineExceededError, UnavailableError: that server does not answer.
 
         Example:
             >>> kv = mx.kv.create('local')

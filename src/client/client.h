@@ -120,7 +120,9 @@ struct Operation {
   Traced::Request trace;
   Listing::Request list;
   bool may_wait = true;  // kOpen: for a key that is not there yet
-  Time patience = 0;     // 0: the client's
+  bool with_rule =
+      false;          // kDescribe: the meta of the outcome has how the key is updated, as its `own`
+  Time patience = 0;  // 0: the client's
 
   bool IsPush() const { return kind == Kind::kPush || kind == Kind::kPushPull; }
 };

@@ -58,11 +58,13 @@ void Client::OnListAnswer(const Outgoing& sent, const Message& reply) {
 void Client::StartDescribe(Op* op) {
   op->has_left = true;
   const uint32_t server = ServerOf(epoch_.placement, op->key, 0);
-  if (LinkToAsk(op, server, 0, "") == nullptr) return;
+  const bool with_rule = op->what.with_rule;
+  const uint64_t feature = with_rule ? kRuleFeature : 0;
+  if (LinkToAsk(op, server, feature, "does not say how keys are updated") == nullptr) return;
   Outgoing describe;
   describe.op = op->id;
   describe.message.type = Type::kDescribe;
-  describe.message.flags = kNoWait;
+  describe.message.flags = with_rule ? kNoWait | kWithRule : kNoWait;
   describe.message.key = op->key;
   ++op->unaccepted;
   Queue(server, std::move(describe));

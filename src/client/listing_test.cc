@@ -16,6 +16,16 @@ class ListingClientTest : public test::ClientTest {
     client_.Settle(now_, &effects_);
     return id;
   }
+  OpId BeginDescribe() {
+    Operation describe;
+    describe.kind = Kind::kDescribe;
+    describe.verb = "explain";
+    describe.key = meta_.name;
+    describe.with_rule = true;
+    const OpId id = client_.Start(std::move(describe), now_);
+    client_.Settle(now_, &effects_);
+    return id;
+  }
 };
 
 TEST_F(ListingClientTest, AsksAndHandsOverWhatTheServerHas) {
@@ -61,6 +71,29 @@ TEST_F(ListingClientTest, AnOlderServerIsNotAsked) {
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), Code::kUnimplemented);
   EXPECT_NE(std::string(error->what()).find("server 0 does not list its keys"), std::string::npos);
+}
+
+TEST_F(ListingClientTest, AsksHowAKeyIsUpdated) {
+  protocol_.features = kRuleFeature;
+  BeginDescribe();
+  const auto sent = Sent();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].flags, kNoWait | kWithRule);
+  KeyMeta meta = meta_;
+  meta.own = UpdateSpec{.program = "program p\n", .params = {2}};
+  Message reply = Reply(sent[0], Type::kMeta, 1);
+  reply.extra = Encode(meta);
+  Receive(reply);
+  EXPECT_EQ(client_.TakeOutcomes().at(0).meta->own, meta.own);
+}
+
+TEST_F(ListingClientTest, AnOlderServerIsNotAskedHowAKeyIsUpdated) {
+  MakeKey();  // it has been welcomed by now
+  const OpId id = BeginDescribe();
+  EXPECT_TRUE(Sent().empty());
+  const auto error = FailureOf(id);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), Code::kUnimplemented);
 }
 
 TEST_F(ListingClientTest, AnObserverFindsNoKeyThatIsNotThere) {

@@ -238,6 +238,24 @@ ServerListings DistStore::ListAll(const std::string& verb) const {
   return ListServers(worker_, verb, number_, options_.server_patience, options_.interrupt);
 }
 
+std::shared_ptr<Optimizer> DistStore::UpdateOf(const KeyView& key) const {
+  const KeyRecord asked{Key(key), CanonicalKey(number_, key), {}};
+  Lock("explain");                                  // a store that is closed asks nobody
+  auto* const self = const_cast<DistStore*>(this);  // a call is begun and awaited here
+  Operation describe = Make(Operation::Kind::kDescribe, "explain", &asked);
+  describe.with_rule = true;
+  const Outcome outcome = self->AwaitOutcome("explain", std::move(describe));
+  const UpdateSpec& spec = outcome.meta->own.value();
+  if (spec.program.empty()) return nullptr;
+  auto optimizer =
+      std::make_shared<Optimizer>(Program::Parse(spec.program), spec.multi_precision, spec.lazy);
+  const auto& params = optimizer->program().params();
+  for (size_t i = 0; i < std::min(params.size(), spec.params.size()); ++i) {
+    optimizer->SetParam(params[i].name, spec.params[i]);
+  }
+  return optimizer;
+}
+
 JobStatus DistStore::Status() const {
   JobStatus status = StatusOf(ListAll("status"));
   status.url = worker_->url();

@@ -160,6 +160,7 @@ class DistStore : public KVStore {
     const auto lock = Lock("keys");
     return order_;
   }
+  std::shared_ptr<Optimizer> UpdateOf(const KeyView& key) const override;
   JobStatus Status() const override;
   StoreStats Stats() const override;
   void StartTrace() override;

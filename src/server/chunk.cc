@@ -569,6 +569,7 @@ void ChunkWorker::Update(Chunk* chunk, const Block& sum, std::span<const codec::
                          const std::vector<double>& params, size_t count, const Runs& runs) {
   const Rule& rule = *chunk->rule;
   const CompiledUpdate& update = rule.CompiledFor(chunk->dtype);
+  chunk->params = params;
   SmallVector<void*, 4> states;
   for (const Block& state : chunk->states) states.push_back(state.data);
   UpdateScalars bound =

@@ -124,6 +124,7 @@ struct Chunk {
   uint64_t updates = 0;       // by this rule
   uint64_t control = 0;       // number of the last CONTROL that was applied here
   std::optional<FormerRule> former;
+  std::vector<double> params;  // hyperparameters of the last update, for those who ask
 
   SmallVector<Round, 1> rounds;  // rounds[i] is round version + 1 + i
   std::vector<ParkedPull> parked;

@@ -60,6 +60,7 @@ void ChunkWorker::UpdateRows(Chunk* chunk, const SparseSum& sum, const std::vect
   const Rule& rule = *chunk->rule;
   RowTable& table = *chunk->value.rows_;
   const DType compute = ComputeType(chunk->dtype);
+  chunk->params = params;
   std::vector<double> kept;
   kept.reserve(chunk->states.size());
   for (const Block& state : chunk->states) kept.push_back(*state.as<double>());

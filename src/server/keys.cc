@@ -170,6 +170,14 @@ void Shard::OnDescribe(Session* session, Message& message, Effects* effects) {
   RecheckDescribes(effects);
 }
 
+// How a chunk is updated now; by no program where it is assigned.
+UpdateSpec Shard::RunningRule(const Chunk& chunk) {
+  if (chunk.rule == nullptr) return {};
+  UpdateSpec spec = chunk.rule->spec();
+  if (chunk.params.size() == spec.params.size()) spec.params = chunk.params;
+  return spec;
+}
+
 void Shard::RecheckDescribes(Effects* effects) {
   std::vector<WaitingDescribe> waiting = std::move(describes_);
   describes_.clear();
@@ -181,7 +189,9 @@ void Shard::RecheckDescribes(Effects* effects) {
     Message reply;
     if (chunks_.contains({request.key, 0})) {
       reply = Reply(request, Type::kMeta);
-      reply.extra = Encode(keys_.at(request.key).meta);
+      KeyMeta meta = keys_.at(request.key).meta;
+      if ((request.flags & kWithRule) != 0) meta.own = RunningRule(chunks_.at({request.key, 0}));
+      reply.extra = Encode(meta);
     } else if ((request.flags & kNoWait) != 0) {
       reply = ErrorReply(request.seq, Code::kNotFound, "no such key");
     } else if (creator_is_gone) {

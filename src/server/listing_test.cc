@@ -47,6 +47,30 @@ class ListingTest : public test::ShardTest {
   uint64_t seq_ = 100;
 };
 
+TEST_F(ListingTest, SaysHowAKeyIsUpdatedToWhomAsks) {
+  const auto ask = [&](uint8_t flags) {
+    Message describe = Make(Type::kDescribe, ++seq_);
+    describe.flags = flags;
+    return DecodeKeyMeta(Send(kLink0, describe).extra).own;
+  };
+  EXPECT_EQ(ask(kNoWait), std::nullopt);
+  EXPECT_EQ(ask(kNoWait | kWithRule), UpdateSpec{}) << "it is assigned";
+  UpdateSpec spec;
+  spec.program = "program p\nparam rate 1\na = mul sum rate\nb = add value a\nvalue <- b\n";
+  spec.params = {0.5};
+  Message control = Make(Type::kControl, ++seq_);
+  control.extra = Encode(spec);
+  control.need = 1;
+  ASSERT_EQ(Send(kLink0, control).type, Type::kOk);
+  Send(kLink0, Push(++seq_, 1, 1));
+  Send(kLink1, Push(++seq_, 1, 1));
+  EXPECT_EQ(ask(kNoWait), std::nullopt);
+  const auto running = ask(kNoWait | kWithRule);
+  ASSERT_TRUE(running);
+  EXPECT_EQ(running->program, spec.program);
+  EXPECT_EQ(running->params, std::vector{0.5});
+}
+
 TEST_F(ListingTest, AKeyIsThereWithItsShapeAndItsMemory) {
   Observe(5);
   const Page page = List(5);

@@ -183,6 +183,7 @@ class Shard {
   std::string WhyNever(const Key& key, const Chunk& chunk, const ParkedPull& pull) const;
   ChunkStatus StatusOf(const Key& key, const Chunk& chunk, Rank rank) const;
   void DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation);
+  static UpdateSpec RunningRule(const Chunk& chunk);
   void RecheckDescribes(Effects* effects);
   void Unpark(const SessionId& id);
 

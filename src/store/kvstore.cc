@@ -106,6 +106,12 @@ Ticket KVStore::PullRowsAsync(std::span<const RowsPullItem> items, std::string_v
   return DoneTicket();
 }
 
+std::shared_ptr<Optimizer> KVStore::UpdateOf(const KeyView& key) const {
+  throw Fail(Code::kFailedPrecondition,
+             "explain {}: a store of one process has no servers; its updater is what was set",
+             key.ToString());
+}
+
 JobStatus KVStore::Status() const {
   throw Fail(Code::kFailedPrecondition,
              "status: a store of one process has no job; stats says what it does");

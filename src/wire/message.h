@@ -90,6 +90,7 @@ enum Flag : uint8_t {  // wire value: never renumber
   kNoBody = 1,         // PULL: wait only
   kOverwrite = 1,      // INIT: replaces what an older incarnation wrote
   kNoWait = 1,         // DESCRIBE: NotFound instead of parking
+  kWithRule = 2,       // DESCRIBE: META has how the key is updated now, as its `own`
   kBarrierKey = 1,     // PUSH: an internal key of zero bytes that the first push makes
   kOnlyListed = 1,     // CONTROL: of the synchronous keys that are there only those listed
   kHasScalars = 2,     // PUSH: `extra` holds hyperparameters

@@ -21,6 +21,7 @@ inline constexpr uint64_t kFailsFeature = 2;  // a server that takes a PUSH with
 inline constexpr uint64_t kDoneFeature = 4;   // a server that takes one with kUnlessDone or kDone
 inline constexpr uint64_t kSavesRowsFeature = 8;  // a server that cuts and takes back keys by rows
 inline constexpr uint64_t kListFeature = 16;      // a server that answers LIST
+inline constexpr uint64_t kRuleFeature = 32;      // a server that takes a DESCRIBE with kWithRule
 
 // "tensorkv 0.1.0": the package that this process runs.
 std::string PackageName();

@@ -284,7 +284,7 @@ def test_a_program_with_a_mistake_is_an_error_that_names_the_line(processes, tmp
 @pytest.mark.parametrize(
     "words, expected",
     [
-        ([], "there is no program; name a FILE, - for standard input, or --optimizer"),
+        ([], "there is no program; name a FILE, - for standard input, --optimizer, or --key of a running job"),
         (["--optimizer", "adamm"], "no such built-in; there are adadelta, "),
         (["--optimizer", "sgd", "--param", "speed=1"], "optimizer 'sgd': no hyperparameter 'speed'"),
         (["--optimizer", "sgd", "--param", "wd"], "--param 'wd': NAME=NUMBER is needed"),

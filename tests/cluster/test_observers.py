@@ -59,6 +59,37 @@ def reader(processes, text, *words, **variables):
     return finish(processes.start([sys.executable, "-u", processes.script(text, "reader.py"), *words], **variables))
 
 
+def test_explain_says_what_a_server_computes_for_a_key(processes):
+    text = """
+    kv = mx.kv.create("dist_sync")
+    kv.init("plain", mx.nd.zeros((3,)))
+    kv.init("w", mx.nd.zeros((3,)))
+    print("assigned", flush=True)
+    until_marked("set")
+    kv.set_optimizer(mx.optimizer.Adam(learning_rate=0.25, beta1=0.5))
+    kv.push("w", mx.nd.ones((3,)))
+    kv.pull("w").wait_to_read()
+    print("updated", flush=True)
+    until_marked("bye")
+    kv.close()
+    """
+    launched = processes.launch(text, workers=3)
+    read_until(launched, "assigned", count=3)
+    status, (made,) = objects(processes, "explain", "--key", "w")
+    assert status == 0 and made == {"event": "assignment", "key": "w"}
+    (processes.folder / "mark-set").touch()
+    read_until(launched, "updated", count=3)
+    status, (made,) = objects(processes, "explain", "--key", "w")
+    assert status == 0 and made["name"] == "adam" and made["round"] == 2 and made["workers"] == 3
+    params = {one["name"]: one["value"] for one in made["params"]}
+    assert params["learning_rate"] == "0.25" and params["beta1"] == "0.5"
+    status, said = finish(processes.start([*TKV, "explain", "--key", "W"]))
+    assert status != 0 and "explain: no key 'W' among the 2 of store 0; did you mean 'w'?" in said, said
+    (processes.folder / "mark-bye").touch()
+    status, said = finish(launched)
+    assert status == 0, said
+
+
 def test_a_reader_finds_keys_and_reads_the_newest_whole_round(processes, job):
     status, said = reader(
         processes,

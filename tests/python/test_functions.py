@@ -631,21 +631,29 @@ def test_explain_says_what_a_push_does(kv):
         kv.explain(99)
 
 
-def test_explain_knows_what_it_does_not_know():
+def test_explain_asks_the_servers_what_others_have_set():
     with mx.testing.cluster(workers=2, on_death="wait") as job:
         first, second = job
         for kv in (first, second):
             kv.init(3, mx.nd.ones(SHAPE))
-            kv.set_optimizer(mx.optimizer.SGD())
-        with pytest.raises(
-            mx.errors.FailedPreconditionError, match="explain 3: rank 0 sets the updater of all workers"
-        ):
-            second.explain(3)
+        assert "value becomes sum" in explained(second)
+        running = mx.optimizer.SGD(wd=0.125)
+        for kv in (first, second):
+            kv.set_optimizer(running)
+        for rate in (0.5, 0.25):
+            running.set_learning_rate(rate)
+            for kv in (first, second):
+                kv.push(3, mx.nd.ones(SHAPE))
+            for kv in (first, second):
+                kv.pull(3).wait_to_read()
+            assert f"learning_rate is {rate}" in explained(second)
+        assert "the program sgd" in explained(second) and "wd is 0.125" in explained(second)
         assert "the program sgd" in explained(first)
+        with job.observer() as eye:
+            assert "wd is 0.125" in explained(eye)
         again = job.restart(0)
         again.init(3, mx.nd.ones(SHAPE))
-        with pytest.raises(mx.errors.FailedPreconditionError, match="explain 3: the servers have the updater of this"):
-            again.explain(3)
+        assert "wd is 0.125" in explained(again)
         again.set_optimizer(mx.optimizer.SGD())
         assert "the program sgd" in explained(again)
 
