@@ -1,3 +1,4 @@
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -17,8 +18,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <future>
+#include <iterator>
 #include <thread>
 
 #include "base/format.h"
@@ -430,6 +433,51 @@ TEST(Tls, IsThatOfOpenSsl) {
     close(sockets[0]);
     close(sockets[1]);
   }
+}
+
+// A connection by TCP within this host.
+std::array<int, 2> TcpPair() {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof(address);
+  bind(listener, reinterpret_cast<sockaddr*>(&address), bytes);
+  listen(listener, 1);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &bytes);
+  const int dialer = socket(AF_INET, SOCK_STREAM, 0);
+  EXPECT_EQ(connect(dialer, reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  const int acceptor = accept(listener, nullptr, nullptr);
+  close(listener);
+  for (const int file : {dialer, acceptor}) fcntl(file, F_SETFL, O_NONBLOCK);
+  return {dialer, acceptor};
+}
+
+TEST(Tls, IsTheKernelsToSealWhereItHasIt) {
+  std::ifstream file("/proc/sys/net/ipv4/tcp_available_ulp");
+  const std::string known((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (known.find("tls") == std::string::npos) GTEST_SKIP() << "this kernel has no TLS";
+  const std::string key(Tls::kKeyBytes, 'k');
+  const auto [there, here] = TcpPair();
+  Tls dialer(there, true, key), acceptor(here, false, key);
+  bool dials = true, accepts = true;
+  for (int i = 0; i < 1000 && (dials || accepts); ++i) {
+    if (dials) dials = dialer.Shake() != Tls::Step::kDone;
+    if (accepts) accepts = acceptor.Shake() != Tls::Step::kDone;
+  }
+  ASSERT_FALSE(dials || accepts);
+  EXPECT_TRUE(dialer.kernel_seals());
+  EXPECT_TRUE(acceptor.kernel_seals());
+  const std::string said(100'000, 'x');
+  ASSERT_EQ(send(there, said.data(), said.size(), 0), static_cast<ssize_t>(said.size()));
+  std::string heard(said.size(), ' ');
+  for (size_t got = 0; got < heard.size();) {
+    const ssize_t part = acceptor.Receive({{heard.data() + got, heard.size() - got}});
+    if (part > 0) got += static_cast<size_t>(part);
+    ASSERT_TRUE(part > 0 || errno == EAGAIN);
+  }
+  EXPECT_EQ(heard, said);
+  for (const int one : {there, here}) close(one);
 }
 
 // Wherever a bit is changed, in the handshakes or in a record: nothing is taken for what was sent.
