@@ -7,10 +7,11 @@ chunk (1 MiB) every element has the same, and what a survivor has pushed itself 
 import os
 import random
 import signal
+import sys
 import time
 
 import pytest
-from jobs import finish, pids_of
+from jobs import finish, pids_of, read_until
 
 CHUNK = 262_144
 WORK = """
@@ -86,3 +87,68 @@ def test_survivors_go_on_or_get_an_error(processes, seed):
             holds_nothing = servers == 2 and max(sizes) <= CHUNK  # keys of one chunk may all be at the other server
             assert policy == "continue" if role == "worker" else holds_nothing, told
     assert status != 0, told
+
+
+COUNTED = """
+kv = mx.kv.create("dist_sync", patience=60)
+sizes = {sizes}
+keys = [str(i) for i in range(len(sizes))]
+kv.init(keys, [mx.nd.zeros((n,)) for n in sizes])
+kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
+print("url", kv.url, flush=True)
+for step in range(min(kv.round(key) for key in keys) + 1, {rounds} + 1):
+    for key, n in zip(keys, sizes):
+        if kv.round(key) < step:
+            kv.push(key, mx.nd.full((n,), kv.rank + 1.0))
+            kv.pull(key).wait_to_read()
+until_marked("read")
+kv.close()
+"""
+READER = """
+eye = mx.kv.connect(sys.argv[1], patience=60)
+workers, rounds = int(sys.argv[2]), int(sys.argv[3])
+last = {}
+while not last or min(last.values()) < rounds:
+    for key in eye.keys():
+        value = eye.pull(key).asnumpy()
+        n = eye.round(key)
+        assert last.get(key, 0) <= n <= rounds, f"{key}: round {n} after {last}"
+        last[key] = n
+        # The round in which a worker has died may lack what it pushed, in some chunks and not in others.
+        missing = [n * workers * (workers + 1) / 2 - value[at : at + 262_144] for at in range(0, len(value), 262_144)]
+        whole = all(m.min() == m.max() and m[0] in range(workers + 1) for m in missing)
+        assert whole, f"{key}: round {n} has {np.unique(value)}"
+print("read", last, flush=True)
+"""
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("TKV_TEST_KILL_RUNS", "3"))))
+def test_readers_see_whole_rounds_while_workers_die_and_links_are_cut(processes, seed):
+    choose = random.Random(seed)
+    workers, servers, rounds = choose.randint(2, 3), choose.randint(1, 2), choose.randint(20, 60)
+    sizes = [choose.choice([16, 5_000, CHUNK, 3 * CHUNK + 17]) for _ in range(choose.randint(1, 3))]
+    cuts = [
+        f"server {choose.randrange(servers)}:sent:{what}:{choose.randint(1, 40)}:cut"
+        for what in ("VALUE", "LISTED", "OK")
+    ]
+    job = processes.launch(
+        COUNTED.format(sizes=sizes, rounds=rounds),
+        *["--restart", "2", "--on-death", "wait"],
+        workers=workers,
+        servers=servers,
+        TKV_TRANSPORT=choose.choice(["auto", "unix"]),
+        TKV_FAILPOINTS=",".join(cuts),
+        OMP_NUM_THREADS=1,
+    )
+    said = read_until(job, "url", count=workers)
+    url = said.split("url ")[1].split()[0]
+    reader = [sys.executable, "-u", processes.script(READER, "reader.py"), url, str(workers), str(rounds)]
+    readers = [processes.start(reader) for _ in range(2)]
+    time.sleep(choose.uniform(0.3, 1.5))
+    os.kill(choose.choice(pids_of(job, "worker")), signal.SIGKILL)
+    read = [finish(one) for one in readers]
+    (processes.folder / "mark-read").touch()
+    status, rest = finish(job)
+    told = f"seed {seed}: {workers} workers, {servers} servers, {sizes}, {cuts}\n{read}\n{said}{rest}"
+    assert all(status == 0 and "read" in text for status, text in read), told
+    assert status == 0, told
