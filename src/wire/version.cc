@@ -38,8 +38,8 @@ std::string PackageName() { return "tensorkv " TKV_VERSION; }
 
 Protocol ThisProtocol() {
   Protocol protocol;
-  protocol.features =
-      kTraceFeature | kFailsFeature | kDoneFeature | kSavesRowsFeature | kListFeature | kRuleFeature;
+  protocol.features = kTraceFeature | kFailsFeature | kDoneFeature | kSavesRowsFeature |
+                      kListFeature | kRuleFeature;
   protocol.package = PackageName();
   return protocol;
 }

@@ -64,7 +64,7 @@ def test_explain_says_what_a_server_computes_for_a_key(processes):
     kv = mx.kv.create("dist_sync")
     kv.init("plain", mx.nd.zeros((3,)))
     kv.init("w", mx.nd.zeros((3,)))
-    print("assigned", flush=True)
+    print("assigned", kv.url, flush=True)
     until_marked("set")
     kv.set_optimizer(mx.optimizer.Adam(learning_rate=0.25, beta1=0.5))
     kv.push("w", mx.nd.ones((3,)))
@@ -74,16 +74,16 @@ def test_explain_says_what_a_server_computes_for_a_key(processes):
     kv.close()
     """
     launched = processes.launch(text, workers=3)
-    read_until(launched, "assigned", count=3)
-    status, (made,) = objects(processes, "explain", "--key", "w")
+    where = ["--url", read_until(launched, "assigned", count=3).split("assigned ")[1].split()[0]]
+    status, (made,) = objects(processes, "explain", "--key", "w", *where)
     assert status == 0 and made == {"event": "assignment", "key": "w"}
     (processes.folder / "mark-set").touch()
     read_until(launched, "updated", count=3)
-    status, (made,) = objects(processes, "explain", "--key", "w")
+    status, (made,) = objects(processes, "explain", "--key", "w", *where)
     assert status == 0 and made["name"] == "adam" and made["round"] == 2 and made["workers"] == 3
     params = {one["name"]: one["value"] for one in made["params"]}
     assert params["learning_rate"] == "0.25" and params["beta1"] == "0.5"
-    status, said = finish(processes.start([*TKV, "explain", "--key", "W"]))
+    status, said = finish(processes.start([*TKV, "explain", "--key", "W", *where]))
     assert status != 0 and "explain: no key 'W' among the 2 of store 0; did you mean 'w'?" in said, said
     (processes.folder / "mark-bye").touch()
     status, said = finish(launched)
