@@ -68,7 +68,7 @@ void Head::Received(LinkId link, const Message& message, Time now, Effects* effe
   switch (message.type) {
     case Type::kPing:
       effects->Send(link, Reply(message, Type::kPong, epoch_.number));
-      if (message.number < epoch_.number) effects->Send(link, MakeEpoch());
+      if (message.number < epoch_.number && !has_news_) effects->Send(link, MakeEpoch());
       return;
     case Type::kCommit:
       return OnCommit(life, message, link, effects);
@@ -184,11 +184,15 @@ Message Head::MakeEpoch() const {
   return message;
 }
 
-// Tells everybody at once, or when the announcement before has been paid for: see Tick.
+// Each change has a number.  It is told at once, or when the announcement before has been paid for.
 void Head::Announce(Effects* effects) {
-  has_news_ = now_ < next_announcement_;
-  if (has_news_) return;
   ++epoch_.number;
+  has_news_ = now_ < next_announcement_;
+  if (!has_news_) Tell(effects);
+}
+
+void Head::Tell(Effects* effects) {
+  has_news_ = false;
   const Message message = MakeEpoch();
   for (const auto& [link, life] : links_) effects->Send(link, message);
   const size_t bytes = message.extra.size() * links_.size();
@@ -268,7 +272,7 @@ void Head::WasAway(Time away, Time now) {
 
 void Head::Tick(Time now, Effects* effects) {
   now_ = now;
-  bool changed = has_news_;
+  bool changed = false;
   for (const Role role : {Role::kWorker, Role::kServer}) {
     auto& members = role == Role::kServer ? epoch_.servers : epoch_.workers;
     for (size_t i = 0; i < members.size(); ++i) {
@@ -282,7 +286,8 @@ void Head::Tick(Time now, Effects* effects) {
                                            static_cast<double>(silent) / kSecond));
     }
   }
-  if (changed) Announce(effects);
+  if (changed) return Announce(effects);
+  if (has_news_ && now_ >= next_announcement_) Tell(effects);
 }
 
 const char* Head::StateFor(LinkId link) const {

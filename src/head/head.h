@@ -67,6 +67,7 @@ class Head {
   void Welcome(LinkId link, const Life& life, bool resumed, Effects* effects);
   Message MakeEpoch() const;
   void Announce(Effects* effects);
+  void Tell(Effects* effects);
   bool IsCurrent(const Life& life) const;
   Epoch::Seat& SeatOf(Role role, Rank index);
   const Epoch::Seat& SeatOf(Role role, Rank index) const;

@@ -258,8 +258,8 @@ TEST_F(SlowlyTellingHeadTest, ChangesThatComeWhileAnEpochIsPaidForAreToldTogethe
   EXPECT_GT(now_, kSecond);
   head_.Tick(now_, &effects);
   for (const LinkId link : {1U, 2U, 3U}) ASSERT_EQ(EpochsTo(link, effects.sends), 1U);
-  const Epoch told = DecodeEpoch(number + 1, effects.sends.front().message.extra);
-  EXPECT_EQ(effects.sends.front().message.number, number + 1) << "one EPOCH for three changes";
+  const Epoch told = DecodeEpoch(number + 3, effects.sends.front().message.extra);
+  EXPECT_EQ(effects.sends.front().message.number, number + 3) << "one EPOCH for three changes";
   EXPECT_EQ(told, head_.epoch());
 }
 

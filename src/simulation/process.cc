@@ -24,6 +24,10 @@ Process::Process(Simulation* s, Kind k, int i, uint64_t number)
       head.workers = scenario.workers;
       head.servers = scenario.servers;
       head.policy = scenario.policy;
+      if (scenario.tells_slowly) {
+        head.epoch_bytes_at_once = 0;
+        head.epoch_bytes_per_second = size_t{4} << 10;
+      }
       node = std::make_unique<HeadNode>(head, &pool, simulation->now_);
       break;
     }

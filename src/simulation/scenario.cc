@@ -296,6 +296,7 @@ Scenario MakeScenario(const testing::SimulationOptions& options) {
   scenario.pull_bytes_max = random.Chance(0.3) ? 1024 : size_t{1} << 20;
   scenario.outstanding = static_cast<int>(random.Between(1, 4));
   scenario.has_priorities = options.seed / 2 % 2 != 0;
+  scenario.tells_slowly = options.seed / 4 % 4 == 3;
   const int64_t key_count = random.Between(2, 5);
   const bool halves = random.Chance(0.25);
   for (int64_t i = 0; i < key_count; ++i) {

@@ -79,6 +79,7 @@ struct Scenario {
   int outstanding = 1;  // operations that a worker has under way
   bool has_priorities = false;
   size_t pull_bytes_max = 0;
+  bool tells_slowly = false;        // the head, of what changes while it pays for its last EPOCH
   bool has_hasty_controls = false;  // they do not wait until the worker's pushes have ended
   // A later life of worker 0 sends a CONTROL before its init of the key with this index.
   bool deletes_twice = false;  // whoever deletes a key does so again at once
