@@ -19,7 +19,7 @@ using Kind = Operation::Kind;
 // A client, worker 0 of 2, with one server that is played by the test.
 class ClientTest : public ::testing::Test {
  protected:
-  ClientTest() : client_(Options()) {
+  explicit ClientTest(Time ping_after = 10'000 * kSecond) : client_(Options(ping_after)) {
     epoch_.number = 1;
     epoch_.workers = {{5, Epoch::State::kAlive}, {6, Epoch::State::kAlive}};
     epoch_.servers = {{9, Epoch::State::kAlive}};
@@ -33,9 +33,9 @@ class ClientTest : public ::testing::Test {
     meta_.chunk_elements = 1024;
     meta_.shape = Shape({2000});  // two chunks
   }
-  static ClientOptions Options() {
+  static ClientOptions Options(Time ping_after) {
     ClientOptions options;
-    options.ping_after = 10'000 * kSecond;
+    options.ping_after = ping_after;
     return options;
   }
 

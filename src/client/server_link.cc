@@ -126,6 +126,9 @@ void ServerLink::Ping(const LinkTurn& turn) {
     turn.effects->Log(Level::kWarning, Format("server {} is silent for {:.1f} s; connecting again",
                                               server_, Seconds(turn.now - last_heard_)));
     turn.effects->Close(link_, Code::kUnavailable, "silence");
+    // The silence counts, but no more of it than has been found out here: this process may have been
+    // stopped itself.
+    if (down_since_ == kNever) down_since_ = turn.now - 2 * turn.limits.ping_after;
     return Lost(turn);
   }
   next_ping_ = turn.now + turn.limits.ping_after;

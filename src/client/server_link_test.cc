@@ -138,6 +138,32 @@ TEST_F(ClientTest, WhoWaitsForAServerThatCannotBeReachedIsTold) {
             "waits_for=\"server 0\" server=0 link=idle last_word=5.0s others=1");
 }
 
+class SilentServerTest : public ClientTest {
+ protected:
+  SilentServerTest() : ClientTest(5 * kSecond) {}
+};
+
+TEST_F(SilentServerTest, ItsSilenceCountsForThePatience) {
+  MakeKey();
+  const OpId pull = Begin(Kind::kPull, "pull");
+  Sent();  // and no answer comes, nor can it be dialed again
+  std::optional<Error> error;
+  int seconds = 0;
+  while (!error && seconds < 60) {
+    After(kSecond);
+    ++seconds;
+    if (!effects_.dials.empty()) client_.Failed(0, now_);
+    effects_.Clear();
+    client_.Settle(now_, &effects_);
+    error = FailureOf(pull);
+  }
+  ASSERT_TRUE(error);
+  EXPECT_EQ(seconds, 30) << error->what();
+  EXPECT_EQ(error->code(), Code::kUnavailable);
+  EXPECT_NE(std::string(error->what()).find("server 0: out of reach for 30.0 s"), std::string::npos)
+      << error->what();
+}
+
 TEST_F(ClientTest, AServerThatStartedAgainIsNamedAndNothingIsRetried) {
   MakeKey();
   const OpId pull = Begin(Kind::kPull, "pull");
