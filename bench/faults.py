@@ -9,6 +9,7 @@ what is kept there; `--bandwidth` measures what 64 MiB there and back take by ea
 
 import argparse
 import functools
+import itertools
 import json
 import os
 import pathlib
@@ -31,7 +32,7 @@ OURS = "tensorkv"
 OURS_RUNS = 3
 KEPT = pathlib.Path("out/faults")
 MIB = 1 << 20
-BUSY = 0.5  # seconds that a process may have waited for a core; a cell with more is measured again
+BUSY = 0.5  # seconds, or a tenth of the longest time, that a thread may have waited for a core: a cell with more is measured again
 
 
 # ------------------------------------------------------------------------------------------------- one cell
@@ -49,7 +50,7 @@ def sandbox():
     return command if may else []
 
 
-def run_cell(arguments, fault, name):
+def run_cell(fault, name):
     """Measure a cell in a process of its own, whose namespaces end with it."""
     prefix = sandbox()
     command = [*prefix, sys.executable, __file__, *sys.argv[1:], "--cell", fault, "--system", name]
@@ -62,11 +63,21 @@ def run_cell(arguments, fault, name):
 
 def cell_here(arguments, fault, name):
     """Inside of the namespaces: the mounts that only this cell has, then the fault."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored by what runs behind it
     if os.environ.get("FAULTS_SANDBOX"):
         run("ip", "link", "set", "lo", "up")
         for folder in ("/dev/shm", "/run"):
             run("mount", "-t", "tmpfs", "tmpfs", folder)
+        if not cell.FAULTS[fault].hosts:  # Mooncake does not start where there is nothing but the loopback
+            run("ip", "link", "add", "lan", "type", "veth", "peer", "name", "other")
+            run("ip", "address", "add", "10.78.0.1/24", "dev", "lan")
+            for link in ("lan", "other"):
+                run("ip", "link", "set", link, "up")
     print(json.dumps(cell.measure(fault, SYSTEMS[name](arguments))))
+
+
+def runs_of(name):
+    return OURS_RUNS if name == OURS else 1
 
 
 def kept(fault, name, number):
@@ -75,7 +86,8 @@ def kept(fault, name, number):
 
 def is_final(found, version):
     """Whether a kept cell is of this version and of a machine that had cores for it."""
-    return found["version"] == version and found.get("waited for cores", 0) <= BUSY
+    longest = max((one["seconds"] for one in found.get("survivors", {}).values()), default=0)
+    return found["version"] == version and found.get("waited for cores", 0) <= max(BUSY, longest / 10)
 
 
 def cells(arguments):
@@ -88,25 +100,20 @@ def cells(arguments):
         except CannotMeasure as why:
             return "", str(why)
 
-    for fault in cell.FAULTS:
-        for name in SYSTEMS:
-            if (arguments.only and fault != arguments.only) or (arguments.system and name != arguments.system):
+    for number in range(1, OURS_RUNS + 1):
+        for fault, name in itertools.product(cell.FAULTS, SYSTEMS):
+            if arguments.only not in (None, fault) or arguments.system not in (None, name) or number > runs_of(name):
                 continue
-            for number in range(1, (OURS_RUNS if name == OURS else 1) + 1):
-                path = kept(fault, name, number)
-                if path.exists() and not arguments.again and is_final(json.loads(path.read_text()), version(name)[0]):
-                    continue
-                is_version, why = version(name)
-                found = {"kind": "not measured", "why": why} if why else run_cell(arguments, fault, name)
-                found |= {"fault": fault, "system": name, "version": is_version, "date": time.strftime("%Y-%m-%d")}
-                path.write_text(json.dumps(found, indent=1))
-                busy = (
-                    "" if is_final(found, is_version) else f" [busy: {found['waited for cores']:.1f} s without a core]"
-                )
-                print(
-                    f"{time.strftime('%H:%M:%S')} {fault}, {name}, {number}: {'; '.join(filter(None, columns([found])))}{busy}",
-                    flush=True,
-                )
+            path = kept(fault, name, number)
+            if path.exists() and not arguments.again and is_final(json.loads(path.read_text()), version(name)[0]):
+                continue
+            is_version, why = version(name)
+            found = {"kind": "not measured", "why": why} if why else run_cell(fault, name)
+            found |= {"fault": fault, "system": name, "version": is_version, "date": time.strftime("%Y-%m-%d")}
+            path.write_text(json.dumps(found, indent=1))
+            busy = "" if is_final(found, is_version) else f" [busy: {found['waited for cores']:.1f} s without a core]"
+            said = "; ".join(filter(None, columns([found])))
+            print(f"{time.strftime('%H:%M:%S')} {fault}, {name}, {number}: {said}{busy}", flush=True)
 
 
 # ------------------------------------------------------------------------------------------------- what is shown
@@ -129,6 +136,8 @@ def survivor_words(ones):
             what = "goes on" if max(times) < 1 else f"goes on after {seconds_words(times)}"
         else:
             what = f"{error} after {seconds_words(times)}" + (", and goes on" if goes_on else "")
+        if asked := [one["asked"] for one in same if "asked" in one]:
+            what += f"; a call that needs the head: {asked[0].get('type', 'works')} after {seconds_words([a['seconds'] for a in asked])}"
         if ends := sorted({one["end"].partition(":")[0] for one in same if one.get("end")}):
             what += f", and ends by {', '.join(ends)}"
         found.append(what)
@@ -150,7 +159,10 @@ def columns(runs):
         return [f"cannot be measured: {unmeasured[0]}", "", "", "", ""]
     survivors = {name: [run["survivors"][name] for run in runs] for name in runs[0]["survivors"]}
     seen = "; ".join(f"{name}: {survivor_words(ones)}" for name, ones in survivors.items())
-    errors = [one for ones in survivors.values() for one in ones if one["kind"] in ("error", "died")]
+    seen_by = [one for ones in survivors.values() for one in ones]
+    errors = [
+        one for one in [*seen_by, *(o["asked"] for o in seen_by if "asked" in o)] if one["kind"] in ("error", "died")
+    ]
     wrong, lost = max(run["wrong"] for run in runs), any(run["lost"] for run in runs)
     bad = [f"{wrong} values wrong"] * bool(wrong) + ["the save before"] * lost
     left = sorted({what for run in runs for what in [*run["left"], *run["files"]]})
@@ -166,7 +178,7 @@ def columns(runs):
 
 
 def verdict(fault, found):
-    """What is missing in a cell of ours: typed, named, within its deadline + 1 s; nothing wrong, lost or left."""
+    """What is missing in a cell of ours: typed, named, within its deadline + 1 s; nothing wrong, lost or left for ever."""
     if found["kind"] != "measured":
         return [found["why"]]
     missed = []
@@ -183,14 +195,20 @@ def verdict(fault, found):
             missed.append(f"{name}: {one['kind']}")
         elif deadline != cell.GOES_ON and one["seconds"] > deadline + 1:
             missed.append(f"{name}: {one['seconds']:.1f} s, deadline {deadline} s")
+        if "asked" in one and not (
+            one["asked"].get("typed")
+            and one["asked"]["names peer"] == "yes"
+            and one["asked"]["seconds"] < cell.PATIENCE + 1
+        ):
+            missed.append(f"{name}: a call that needs the head: {one['asked']}")
     missed += [f"{found['wrong']} wrong values"] * bool(found["wrong"]) + ["a save is lost"] * found["lost"]
-    return missed + [f"left: {one}" for one in [*found["left"], *found["files"]]]
+    return missed + [f"left: {one}" for one in [*found["left"], *found["files"]] if not one.endswith(" s")]
 
 
 def load(fault, name):
     """Return the runs of a cell that are kept."""
-    numbers = range(1, (OURS_RUNS if name == OURS else 1) + 1)
-    return [json.loads(kept(fault, name, n).read_text()) for n in numbers if kept(fault, name, n).exists()]
+    paths = [kept(fault, name, number) for number in range(1, runs_of(name) + 1)]
+    return [json.loads(path.read_text()) for path in paths if path.exists()]
 
 
 def table():
@@ -235,7 +253,7 @@ def measured_on():
 def smoke(arguments):
     """One short fault of ours."""
     fault = "worker killed"
-    found = run_cell(arguments, fault, OURS)
+    found = run_cell(fault, OURS)
     missed = verdict(fault, found)
     print("; ".join(columns([found])), *missed, sep="\n")
     pathlib.Path("out").mkdir(exist_ok=True)

@@ -36,6 +36,7 @@ class Fault:
     """
 
     hosts, nbytes, lasts = False, 1 << 20, 0
+    asks_head = False
     released = ()
 
     def start(self, system, job):
@@ -53,6 +54,7 @@ class Killed(Fault):
         self.victim, self.what = victim, f"SIGKILL for {TITLES[victim]}."
         self.survivors = {name: [victim] for name in WORKERS if name != victim}
         self.deadlines = GOES_ON if victim == "head" else AT_ONCE
+        self.asks_head = victim == "head"
 
     def inject(self, system, job):
         job.processes[self.victim].signal(signal.SIGKILL)
@@ -80,7 +82,7 @@ class Cut(Fault):
     what = "Worker 1 is on another host, and the cable between the two hosts is pulled out."
     hosts = True
     survivors = {"worker 0": ["worker 1"], "worker 1": ["server 0", "head", "worker 0"]}
-    deadlines = {"worker 0": SILENCE, "worker 1": PATIENCE}
+    deadlines = {"worker 0": SILENCE, "worker 1": SILENCE + PATIENCE}
 
     def inject(self, system, job):
         job.hosts.cut()
@@ -283,19 +285,28 @@ def measure(fault_name, system):
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def ask_head(job, system):
+    """Let worker 0 make a call that needs the head, and return what came of it."""
+    (job.folder / "ask-worker 0").touch()
+    worker = job.processes["worker 0"]
+    job.wait_until(lambda: worker.find("asked") or worker.ended_at, LONGEST, "an answer to a call that needs the head")
+    asked = {"kind": "error", **(worker.find("asked") or {})}
+    judge(asked, Watch(worker, ["head"], 0, 0), system, KEY)
+    return asked
+
+
 class WaitForCores:
-    """How long the threads of a process were ready to run and had no core, since the fault: what a busy machine adds to a time."""
+    """How long a thread was ready to run and had no core, since the fault: what a busy machine adds to a time."""
 
     def __init__(self, job):
         self.job, self.first, self.grown = job, {}, {}
 
     def sample(self):
-        for name, process in self.job.processes.items():
-            delay = 0
+        for process in self.job.processes.values():
             with contextlib.suppress(OSError):
-                for task in pathlib.Path(f"/proc/{process.process.pid}/task").iterdir():
-                    delay += int((task / "schedstat").read_text().split()[1])
-                self.grown[name] = max(self.grown.get(name, 0), delay - self.first.setdefault(name, delay))
+                for thread in pathlib.Path(f"/proc/{process.process.pid}/task").iterdir():
+                    delay = int((thread / "schedstat").read_text().split()[1])
+                    self.grown[thread.name] = delay - self.first.setdefault(thread.name, delay)
 
     def longest(self):
         return max(self.grown.values(), default=0) / 1e9
@@ -323,9 +334,14 @@ def watch_job(fault, system, job):
             held = []
             fault.release(job)
         time.sleep(0.02)
+    if system.can_ask_head and fault.asks_head:
+        outcomes["worker 0"]["asked"] = ask_head(job, system)
     if any(outcome["kind"] == "goes on" or "goes on" in outcome for outcome in outcomes.values()):
         end_of(job, outcomes)
     wrong = sum(one["wrong"] for process in job.processes.values() for one in process.rounds())
+    time.sleep(max(0, begin + fault.lasts - time.monotonic()))  # what is stopped cannot end
+    for name in system.services:
+        job.processes[name].signal(signal.SIGKILL)
     left = left_by(job, [name for name, outcome in outcomes.items() if outcome["kind"] == "hangs"])
     read_back = job.processes["worker 0"].find("read back")
     job.kill()
@@ -343,6 +359,10 @@ def watch_job(fault, system, job):
 def left_by(job, hanging):
     """Return what still runs some seconds after the survivors' end, and whether it ends by itself later."""
     begin = time.monotonic()
+    ending = [process for name, process in job.processes.items() if name.startswith("worker") and name not in hanging]
+    while time.monotonic() < begin + LONGEST and not all(process.ended_at for process in ending):
+        time.sleep(0.05)
+    begin = time.monotonic()
     time.sleep(LEFT_AFTER)
     left = now = job.left()
     ended = {}
@@ -355,7 +375,7 @@ def left_by(job, hanging):
 
 def end_of(job, outcomes):
     """Those that went on leave: how do they end?"""
-    job.end_after(5)
+    job.end_after(40)
     names = [name for name, outcome in outcomes.items() if outcome["kind"] == "goes on" or "goes on" in outcome]
     processes = [job.processes[name] for name in names]
     end = time.monotonic() + PATIENCE + 15

@@ -42,6 +42,14 @@ class Control:
         while self.held.exists():
             time.sleep(0.01)
 
+    def ask_head(self):
+        """Return whether this worker is to make a call that needs the head, once."""
+        asked = self.folder / f"ask-{os.environ['FAULTS_NAME']}"
+        if not asked.exists():
+            return False
+        asked.unlink()
+        return True
+
     def save(self):
         """Return whether the worker is to save now."""
         if not (self.folder / f"save-{self.saves + 1}").exists():
@@ -67,6 +75,16 @@ def save(system, control):
         tell("save failed", **error_fields(error, system))
 
 
+def ask_head(system):
+    """A call that fails is told, and the rounds go on."""
+    begin = time.monotonic()
+    try:
+        system.ask_head()
+        tell("asked", seconds=time.monotonic() - begin)
+    except Exception as error:
+        tell("asked", seconds=time.monotonic() - begin, **error_fields(error, system))
+
+
 def run(make):
     """Make rounds until the driver says which one is the last, or until an error, which ends the process as it ends any script."""
     control, system, doing, done = Control(), make(), "join", 0
@@ -79,6 +97,8 @@ def run(make):
             return
         while done < control.last():
             control.hold()
+            if control.ask_head():
+                ask_head(system)
             if os.environ["FAULTS_NAME"] == "worker 0" and control.save():
                 doing = "save"
                 save(system, control)

@@ -25,7 +25,9 @@ class System:
 
     not_here = {}
     has_keys = False
+    can_ask_head = False  # whether the worker's script has a call that needs the head
     head_words = ("head",)
+    services = ()  # processes that serve until somebody ends them
     bandwidth_workers = 2
 
     def __init__(self, arguments):
@@ -57,7 +59,7 @@ def last_line(text):
 class TensorKV(System):
     """A head, a server and two workers by hand, as docs/launching.md says; the default clocks."""
 
-    name, title, has_keys = "tensorkv", "TensorKV", True
+    name, title, has_keys, can_ask_head = "tensorkv", "TensorKV", True, True
     ask_version = "import tensorkv; print(tensorkv.__version__)"
     bandwidth_workers = 1
 
@@ -144,6 +146,7 @@ class Gloo(System):
     name, title = "gloo", "Gloo (torch.distributed)"
     ask_version = "import torch, torch.distributed; torch.distributed.is_gloo_available() or exit('no Gloo'); print('torch', torch.__version__)"
     head_words = ("store", "master")
+    services = ("head",)
     not_here = {
         "server killed": NO_SERVER,
         "server stopped": NO_SERVER,
@@ -196,7 +199,8 @@ class NIXL(System):
             self.start_worker(job, rank, 5500 + rank)
 
     def start_worker(self, job, rank, port, as_name=None):
-        variables = {"RANK": rank, "PORT": port, "PEER_PORT": 5500 + 1 - rank, "UCX_TLS": "tcp" if job.hosts else "all"}
+        variables = {"RANK": rank, "PORT": port, "PEER_PORT": 5500 + 1 - rank}
+        variables |= {"UCX_NET_DEVICES": "cable"} if job.hosts else {}
         variables["PEER_ADDRESS"] = job.address(f"worker {1 - rank}")
         variables["NIXL_LOG_LEVEL"] = "WARN"
         job.start(f"worker {rank}", [self.python, HERE / "nixl_worker.py"], variables, as_name)
@@ -214,6 +218,7 @@ class Mooncake(System):
     name, title = "mooncake", "Mooncake Transfer Engine"
     ask_version = "import importlib.metadata, mooncake.engine; print(importlib.metadata.version('mooncake-transfer-engine-non-cuda'))"
     head_words = ("metadata",)
+    services = ("head",)
     not_here = {
         "server killed": NO_SERVER,
         "server stopped": NO_SERVER,

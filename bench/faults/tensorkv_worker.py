@@ -24,6 +24,9 @@ class TensorKV:
         self.kv.push(rounds.KEY, self.values)
         self.kv.pull(rounds.KEY, out=self.out)
 
+    def ask_head(self):
+        self.kv.set_optimizer(mx.optimizer.SGD())
+
     def save(self, folder, number):
         self.kv.save(folder)
         self.saved = self.each * self.kv.round(rounds.KEY)
