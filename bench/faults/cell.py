@@ -18,6 +18,7 @@ LONGEST = 60  # seconds after which a survivor hangs
 LEFT_AFTER = 5  # seconds after the last survivor's end
 SILENCE = 5  # TensorKV's default
 AT_ONCE = 0
+COMES = 15  # seconds in which a process that is started late has done what it does to the others
 WORKERS = ("worker 0", "worker 1")
 TITLES = {
     "worker 1": "worker 1",
@@ -37,6 +38,7 @@ class Fault:
 
     hosts, nbytes, lasts = False, 1 << 20, 0
     asks_head = False
+    stopped = None  # who does not run for a while
     released = ()
 
     def start(self, system, job):
@@ -66,7 +68,8 @@ class Stopped(Fault):
     lasts = 20
 
     def __init__(self, victim):
-        self.victim, self.what = victim, f"SIGSTOP for {TITLES[victim]}, and SIGCONT after {self.lasts} s."
+        self.victim = self.stopped = victim
+        self.what = f"SIGSTOP for {TITLES[victim]}, and SIGCONT after {self.lasts} s."
         self.survivors = {name: [victim] for name in WORKERS}
         self.deadlines = {"head": GOES_ON, "server 0": SILENCE}.get(victim) or {"worker 0": SILENCE, "worker 1": 20}
 
@@ -107,7 +110,7 @@ class HalfOpen(Fault):
 
 class SlowReader(Fault):
     what = "Worker 1 runs for 50 ms of each second, for 20 s: so rarely does it read."
-    lasts = 20
+    lasts, stopped = 20, "worker 1"
     survivors = {name: ["worker 1"] for name in WORKERS}
     deadlines = GOES_ON
 
@@ -128,6 +131,7 @@ class SlowReader(Fault):
 class TwiceOneRank(Fault):
     what = "A second process claims rank 1 while the first one runs."
     survivors = {"worker 0": ["worker 1"], "worker 1": ["worker 1", "life"], "worker 1 again": ["worker 1"]}
+    lasts = COMES
     deadlines = {"worker 0": GOES_ON, "worker 1": SILENCE, "worker 1 again": GOES_ON}
 
     def inject(self, system, job):
@@ -161,7 +165,8 @@ class FullDisk(Fault):
 
 class Stranger(Fault):
     survivors = {"stranger": ["worker 1", "head", "server 0"], "worker 0": None, "worker 1": None}
-    deadlines = {"stranger": AT_ONCE + 2, "worker 0": GOES_ON, "worker 1": GOES_ON}  # 2 s to start and import
+    deadlines = {"stranger": AT_ONCE, "worker 0": GOES_ON, "worker 1": GOES_ON}
+    lasts = COMES
 
     def __init__(self, who, how):
         self.what, self.how = f"A process {who} wants to be worker 1 while the job runs.", how
@@ -216,7 +221,8 @@ class Watch:
         process, now = self.process, time.monotonic()
         if error := process.find("error"):
             fields = {key: error[key] for key in ("type", "typed", "text", "doing")}
-            return {"kind": "error", "seconds": error["at"] - self.begin, **fields}
+            begin = max(self.begin, process.find("begins")["at"])  # who is started late has its imports behind it
+            return {"kind": "error", "seconds": error["at"] - begin, **fields}
         if failed := process.find("save failed"):
             fields = {key: failed[key] for key in ("type", "typed", "text")}
             if self.goes_on(failed["at"]):
@@ -298,11 +304,11 @@ def ask_head(job, system):
 class WaitForCores:
     """How long a thread was ready to run and had no core, since the fault: what a busy machine adds to a time."""
 
-    def __init__(self, job):
-        self.job, self.first, self.grown = job, {}, {}
+    def __init__(self, processes):
+        self.processes, self.first, self.grown = processes, {}, {}
 
     def sample(self):
-        for process in self.job.processes.values():
+        for process in self.processes:
             with contextlib.suppress(OSError):
                 for thread in pathlib.Path(f"/proc/{process.process.pid}/task").iterdir():
                     delay = int((thread / "schedstat").read_text().split()[1])
@@ -321,7 +327,7 @@ def watch_job(fault, system, job):
         watches[name] = Watch(job.processes[name], peers, begin, begin + fault.lasts)
     outcomes = {}
     held = list(fault.released)
-    wait = WaitForCores(job)
+    wait = WaitForCores([process for name, process in job.processes.items() if name != fault.stopped])
     while len(outcomes) < len(watches):
         wait.sample()
         for name, watch in watches.items():
@@ -383,12 +389,10 @@ def end_of(job, outcomes):
         time.sleep(0.05)
     for name, process in zip(names, processes, strict=True):
         error = process.find("error")
-        outcomes[name]["end"] = (
-            f"{error['type']}: {error['text'][:300]}"
-            if error
-            else "hangs"
-            if not process.ended_at
-            else ""
-            if process.find("ended")
-            else "died"
-        )
+        if error:
+            end = f"{error['type']}: {error['text'][:300]}"
+        elif not process.ended_at:
+            end = "hangs"
+        else:
+            end = "" if process.find("ended") else "died"
+        outcomes[name]["end"] = end

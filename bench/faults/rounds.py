@@ -88,6 +88,7 @@ def ask_head(system):
 def run(make):
     """Make rounds until the driver says which one is the last, or until an error, which ends the process as it ends any script."""
     control, system, doing, done = Control(), make(), "join", 0
+    tell("begins")
     try:
         done = system.join() or 0
         tell("joined")

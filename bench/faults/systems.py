@@ -43,7 +43,7 @@ class System:
             raise CannotMeasure(f"not installed: {last_line(log.read_text()) if log.exists() else f'no {self.python}'}")
         done = subprocess.run([self.python, "-c", self.ask_version], capture_output=True, text=True, timeout=600)
         if done.returncode != 0:
-            raise CannotMeasure(last_line(done.stderr))
+            raise CannotMeasure(last_line(done.stderr)[:300])
         return last_line(done.stdout)
 
     def words_for(self, name):
@@ -254,4 +254,18 @@ def is_open(address, port):
         return probe.connect_ex((address, port)) == 0
 
 
-SYSTEMS = {system.name: system for system in (TensorKV, MXNet, Gloo, NIXL, Mooncake)}
+class TorchStore(System):
+    """The newest torchstore with the newest torchmonarch, as pip installs them: they have not started together yet."""
+
+    name, title, has_keys = "torchstore", "torchstore", True
+    ask_version = """
+import asyncio, importlib.metadata, torchstore
+asyncio.run(torchstore.initialize())
+print(importlib.metadata.version("torchstore"))
+"""
+
+    def start(self, job, workers=2):
+        raise CannotMeasure("it starts, and bench/faults has no worker for it")
+
+
+SYSTEMS = {system.name: system for system in (TensorKV, MXNet, Gloo, NIXL, Mooncake, TorchStore)}
