@@ -68,6 +68,7 @@ def cell_here(arguments, fault, name):
         run("ip", "link", "set", "lo", "up")
         for folder in ("/dev/shm", "/run"):
             run("mount", "-t", "tmpfs", "tmpfs", folder)
+        run("mount", "-t", "sysfs", "sysfs", "/sys")  # UCX looks there for its devices
         if not cell.FAULTS[fault].hosts:  # Mooncake does not start where there is nothing but the loopback
             run("ip", "link", "add", "lan", "type", "veth", "peer", "name", "other")
             run("ip", "address", "add", "10.78.0.1/24", "dev", "lan")

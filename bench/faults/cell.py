@@ -136,6 +136,7 @@ class TwiceOneRank(Fault):
 
     def inject(self, system, job):
         system.start_again(job)
+        return job.begins("worker 1 again")
 
 
 class FullDisk(Fault):
@@ -173,6 +174,7 @@ class Stranger(Fault):
 
     def inject(self, system, job):
         getattr(system, self.how)(job)
+        return job.begins("stranger")
 
 
 class CtrlC(Fault):
@@ -221,8 +223,7 @@ class Watch:
         process, now = self.process, time.monotonic()
         if error := process.find("error"):
             fields = {key: error[key] for key in ("type", "typed", "text", "doing")}
-            begin = max(self.begin, process.find("begins")["at"])  # who is started late has its imports behind it
-            return {"kind": "error", "seconds": error["at"] - begin, **fields}
+            return {"kind": "error", "seconds": error["at"] - self.begin, **fields}
         if failed := process.find("save failed"):
             fields = {key: failed[key] for key in ("type", "typed", "text")}
             if self.goes_on(failed["at"]):
@@ -302,7 +303,7 @@ def ask_head(job, system):
 
 
 class WaitForCores:
-    """How long a thread was ready to run and had no core, since the fault: what a busy machine adds to a time."""
+    """How long a process's main thread was ready to run and had no core, since the fault: what a busy machine adds to a time."""
 
     def __init__(self, processes):
         self.processes, self.first, self.grown = processes, {}, {}
@@ -310,9 +311,8 @@ class WaitForCores:
     def sample(self):
         for process in self.processes:
             with contextlib.suppress(OSError):
-                for thread in pathlib.Path(f"/proc/{process.process.pid}/task").iterdir():
-                    delay = int((thread / "schedstat").read_text().split()[1])
-                    self.grown[thread.name] = delay - self.first.setdefault(thread.name, delay)
+                delay = int(pathlib.Path(f"/proc/{process.process.pid}/schedstat").read_text().split()[1])
+                self.grown[process.name] = delay - self.first.setdefault(process.name, delay)
 
     def longest(self):
         return max(self.grown.values(), default=0) / 1e9

@@ -53,6 +53,9 @@ class Process:
         """Return the first event of that name, or None."""
         return next((one for one in list(self.events) if one["event"] == event), None)
 
+    def has_failed(self):
+        return self.ended_at or self.find("error")
+
     def rounds(self):
         """Return the events of the rounds that it has ended."""
         return [one for one in list(self.events) if one["event"] == "round"]
@@ -113,8 +116,20 @@ class Job:
 
     def wait_for_round(self, number, names):
         for name in names:
-            rounds = self.processes[name].rounds
-            self.wait_until(lambda rounds=rounds: len(rounds()) >= number, START, f"round {number} of {name}")
+            process = self.processes[name]
+
+            def made(process=process):
+                return len(process.rounds()) >= number or process.has_failed()
+
+            self.wait_until(made, START, f"round {number} of {name}")
+            if process.has_failed():
+                raise CannotMeasure(f"{name} has failed before the fault: {process.last_words()[-300:]}")
+
+    def begins(self, name):
+        """Return when a process that was started late has its imports behind it."""
+        process = self.processes[name]
+        self.wait_until(lambda: process.find("begins") or process.ended_at, START, f"the begin of {name}")
+        return (process.find("begins") or {"at": process.ended_at})["at"]
 
     def hold(self, name):
         (self.folder / f"hold-{name}").touch()
