@@ -158,7 +158,7 @@ def columns(runs):
     unmeasured = [run["why"] for run in runs if run["kind"] != "measured"]
     if unmeasured:
         return [f"cannot be measured: {unmeasured[0]}", "", "", "", ""]
-    survivors = {name: [run["survivors"][name] for run in runs] for name in runs[0]["survivors"]}
+    survivors = {name: [run["survivors"][name] for run in runs] for name in sorted(runs[0]["survivors"])}
     seen = "; ".join(f"{name}: {survivor_words(ones)}" for name, ones in survivors.items())
     seen_by = [one for ones in survivors.values() for one in ones]
     errors = [
@@ -212,9 +212,16 @@ def load(fault, name):
     return [json.loads(path.read_text()) for path in paths if path.exists()]
 
 
+def why_nowhere(name):
+    """Return why no cell of a system can be measured, or nothing where one can."""
+    reasons = {run.get("why") for fault in cell.FAULTS for run in load(fault, name)}
+    return reasons.pop() if len(reasons) == 1 else None
+
+
 def table():
     """The table of what is kept: a part for each fault, a row for each system."""
     lines, met, missed = [], 0, []
+    nowhere = {name: why for name in SYSTEMS if (why := why_nowhere(name))}
     for fault, fault_done in cell.FAULTS.items():
         lines += ["", f"### {fault[0].upper()}{fault[1:]}", "", fault_done.what, ""]
         lines += [
@@ -222,13 +229,15 @@ def table():
             "|---|---|---|---|---|---|",
         ]
         for name, system in SYSTEMS.items():
-            if runs := load(fault, name):
+            if name not in nowhere and (runs := load(fault, name)):
                 lines.append(f"| {' | '.join([system.title, *columns(runs)])} |".replace("  ", " "))
         verdicts = [verdict(fault, run) for run in load(fault, OURS)]
         met += len(verdicts) == OURS_RUNS and not any(verdicts)
         missed += [f"- {fault}, run {n}: {'; '.join(words)}" for n, words in enumerate(verdicts, 1) if words]
     first = f"TensorKV: typed, named, in time, nothing wrong and nothing left behind in all {OURS_RUNS} runs of {met} of {len(cell.FAULTS)} rows."
-    return "\n".join([first, *(["", "What is missing:", "", *missed] if missed else []), *lines])
+    absent = [f"{SYSTEMS[name].title} cannot be measured: {why}" for name, why in nowhere.items()]
+    missing = ["", "What is missing:", "", *missed] if missed else []
+    return "\n".join([first, *(line for why in absent for line in ("", why)), *missing, *lines])
 
 
 def write_docs(section, text):

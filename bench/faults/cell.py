@@ -270,7 +270,8 @@ def judge(outcome, watch, system, key):
     ]
     named = "yes" if any(word in text for word in words) else "address" if ADDRESS.search(text) else "no"
     outcome["names peer"] = "-" if watch.peers is None else named
-    outcome["names key"] = "-" if not system.has_keys else "yes" if key in text else "no"
+    is_about_a_key = system.has_keys and outcome.get("doing", "round").startswith("round")
+    outcome["names key"] = "-" if not is_about_a_key else "yes" if key in text else "no"
 
 
 def measure(fault_name, system):
@@ -297,7 +298,7 @@ def ask_head(job, system):
     (job.folder / "ask-worker 0").touch()
     worker = job.processes["worker 0"]
     job.wait_until(lambda: worker.find("asked") or worker.ended_at, LONGEST, "an answer to a call that needs the head")
-    asked = {"kind": "error", **(worker.find("asked") or {})}
+    asked = {"kind": "error", "doing": "ask", **(worker.find("asked") or {})}
     judge(asked, Watch(worker, ["head"], 0, 0), system, KEY)
     return asked
 
