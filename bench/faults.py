@@ -85,10 +85,15 @@ def kept(fault, name, number):
     return KEPT / f"{fault.replace(' ', '-')}.{name}.{number}.json"
 
 
+def is_busy(found):
+    """Whether a process of the cell waited for a core, so that its times are those of the machine."""
+    longest = max((one["seconds"] for one in found.get("survivors", {}).values()), default=0)
+    return found.get("waited for cores", 0) > max(BUSY, longest / 10)
+
+
 def is_final(found, version):
     """Whether a kept cell is of this version and of a machine that had cores for it."""
-    longest = max((one["seconds"] for one in found.get("survivors", {}).values()), default=0)
-    return found["version"] == version and found.get("waited for cores", 0) <= max(BUSY, longest / 10)
+    return found["version"] == version and not is_busy(found)
 
 
 def cells(arguments):
@@ -112,7 +117,7 @@ def cells(arguments):
             found = {"kind": "not measured", "why": why} if why else run_cell(fault, name)
             found |= {"fault": fault, "system": name, "version": is_version, "date": time.strftime("%Y-%m-%d")}
             path.write_text(json.dumps(found, indent=1))
-            busy = "" if is_final(found, is_version) else f" [busy: {found['waited for cores']:.1f} s without a core]"
+            busy = f" [busy: {found['waited for cores']:.1f} s without a core]" if is_busy(found) else ""
             said = "; ".join(filter(None, columns([found])))
             print(f"{time.strftime('%H:%M:%S')} {fault}, {name}, {number}: {said}{busy}", flush=True)
 
@@ -167,7 +172,7 @@ def columns(runs):
     wrong, lost = max(run["wrong"] for run in runs), any(run["lost"] for run in runs)
     bad = [f"{wrong} values wrong"] * bool(wrong) + ["the save before"] * lost
     left = sorted({what for run in runs for what in [*run["left"], *run["files"]]})
-    if any(not is_final(run, run["version"]) for run in runs):
+    if any(is_busy(run) for run in runs):
         seen += " (the machine was busy)"
     return [
         seen,
@@ -268,7 +273,7 @@ def smoke(arguments):
     print("; ".join(columns([found])), *missed, sep="\n")
     pathlib.Path("out").mkdir(exist_ok=True)
     pathlib.Path("out/bench-faults.json").write_text(json.dumps(found, indent=1))
-    return 1 if missed else 0
+    return 1 if missed and not is_busy(found) else 0
 
 
 def main():
