@@ -187,8 +187,10 @@ class CtrlC(Fault):
 
     def inject(self, system, job):
         job.hold("worker 1")
-        time.sleep(1)
+        time.sleep(1)  # worker 0 waits for it
+        begin = time.monotonic()
         job.processes["worker 0"].signal(signal.SIGINT)
+        return begin
 
     def release(self, job):
         job.release("worker 1")

@@ -43,7 +43,7 @@ class System:
             raise CannotMeasure(f"not installed: {last_line(log.read_text()) if log.exists() else f'no {self.python}'}")
         done = subprocess.run([self.python, "-c", self.ask_version], capture_output=True, text=True, timeout=600)
         if done.returncode != 0:
-            raise CannotMeasure(f"{last_line(done.stderr)[:120]} …")
+            raise CannotMeasure(f"{last_line(done.stderr)[:120]}…")
         return last_line(done.stdout)
 
     def words_for(self, name):
