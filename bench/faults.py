@@ -241,6 +241,9 @@ def table():
         missed += [f"- {fault}, run {n}: {'; '.join(words)}" for n, words in enumerate(verdicts, 1) if words]
     first = f"TensorKV: typed, named, in time, nothing wrong and nothing left behind in all {OURS_RUNS} runs of {met} of {len(cell.FAULTS)} rows."
     absent = [f"{SYSTEMS[name].title} cannot be measured: {why}" for name, why in nowhere.items()]
+    counts = {(fault, name): runs_of(name) - len(load(fault, name)) for fault in cell.FAULTS for name in SYSTEMS}
+    gaps = [f"{SYSTEMS[name].title}: {fault}" for (fault, name), count in counts.items() if count]
+    absent += [f"Not measured as often as they should be, or not at all: {', '.join(sorted(gaps))}."] if gaps else []
     missing = ["", "What is missing:", "", *missed] if missed else []
     return "\n".join([first, *(line for why in absent for line in ("", why)), *missing, *lines])
 

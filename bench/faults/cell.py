@@ -272,7 +272,7 @@ def judge(outcome, watch, system, key):
     ]
     named = "yes" if any(word in text for word in words) else "address" if ADDRESS.search(text) else "no"
     outcome["names peer"] = "-" if watch.peers is None else named
-    is_about_a_key = system.has_keys and outcome.get("doing", "round").startswith("round")
+    is_about_a_key = system.has_keys and watch.peers is not None and outcome.get("doing", "round").startswith("round")
     outcome["names key"] = "-" if not is_about_a_key else "yes" if key in text else "no"
 
 
