@@ -1,5 +1,6 @@
 #include "node/node.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -159,6 +160,7 @@ void Node::Flush() {
     if (tap_ != nullptr) tap_->Sent(id, message);
     if (!builder->Fits(message)) Emit(id, builder);
     const bool alone = message.type == Type::kWelcome;  // fits what an unproved peer may send
+    if (builder->empty()) built_.push_back(id);
     builder->Add(std::move(message));
     if (alone) Emit(id, builder);
   };
@@ -166,7 +168,10 @@ void Node::Flush() {
   for (const Effects::Closing& closing : effects_.closes) {
     if (!closing.reason.empty()) add(closing.link, ErrorReply(0, closing.code, closing.reason));
   }
-  for (auto& [id, waiting] : builders_) Emit(id, &waiting);
+  // A node has a builder for each of its links, and most events send on one or two.
+  std::ranges::sort(built_);
+  for (const LinkId id : built_) Emit(id, &builders_[id]);
+  built_.clear();
   for (const Effects::Closing& closing : effects_.closes) {
     builders_.erase(closing.link);
     if (links_.erase(closing.link) > 0) output_.closes.push_back(closing.link);

@@ -142,6 +142,7 @@ class Node {
   std::map<LinkId, Link> links_;
   std::vector<Message> received_;  // those of the frame that is being handled
   std::map<LinkId, FrameBuilder> builders_;
+  std::vector<LinkId> built_;  // links with something in their builders, in this Flush
   NodeOutput output_;
 };
 
