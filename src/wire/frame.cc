@@ -186,7 +186,11 @@ Frame FrameBuilder::Finish(uint64_t epoch, uint64_t low) {
   frame.bodies.assign(std::make_move_iterator(bodies_.begin()),
                       std::make_move_iterator(bodies_.end()));
   entries_.clear();
-  extras_.clear();
+  if (extras_.capacity() < kCoalesceBelowBytes) {
+    extras_.clear();
+  } else {
+    extras_ = std::string();  // a head has a builder for each process, and an EPOCH is large
+  }
   bodies_.clear();
   count_ = body_bytes_ = 0;
   return frame;
