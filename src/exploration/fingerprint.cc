@@ -162,7 +162,8 @@ class StateWriter {
 
   void Add(const Backoff& backoff) { Add(backoff.wait_); }
   void Add(const Head& head) {
-    All(head.epoch_, head.last_incarnation_, head.workers_, head.servers_, head.links_);
+    All(head.epoch_, head.last_incarnation_, head.has_news_, head.workers_, head.servers_,
+        head.links_);
   }
   void Add(const Member& member) {
     All(member.link_, member.welcomed_, member.welcome_, member.epoch_, member.refused_,

@@ -21,7 +21,7 @@ const char* Name(Role role) {
 
 }  // namespace
 
-Head::Head(HeadOptions options, Time now) : options_(std::move(options)) {
+Head::Head(HeadOptions options, Time now) : options_(std::move(options)), now_(now) {
   epoch_.number = 1;
   epoch_.policy = options_.policy;
   epoch_.workers.resize(static_cast<size_t>(options_.workers));
@@ -51,6 +51,7 @@ bool Head::IsCurrent(const Life& life) const {
 }
 
 void Head::Received(LinkId link, const Message& message, Time now, Effects* effects) {
+  now_ = now;
   if (message.type == Type::kHello) return OnHello(link, message, now, effects);
   if (message.type == Type::kError) return;  // the peer says why it closes the link
   const auto found = links_.find(link);
@@ -67,7 +68,7 @@ void Head::Received(LinkId link, const Message& message, Time now, Effects* effe
   switch (message.type) {
     case Type::kPing:
       effects->Send(link, Reply(message, Type::kPong, epoch_.number));
-      if (message.number < epoch_.number) SendEpoch(link, effects);
+      if (message.number < epoch_.number) effects->Send(link, MakeEpoch());
       return;
     case Type::kCommit:
       return OnCommit(life, message, link, effects);
@@ -172,20 +173,29 @@ void Head::Welcome(LinkId link, const Life& life, bool resumed, Effects* effects
   message.type = Type::kWelcome;
   message.extra = Encode(welcome);
   effects->Send(link, std::move(message));
-  SendEpoch(link, effects);
+  effects->Send(link, MakeEpoch());
 }
 
-void Head::SendEpoch(LinkId link, Effects* effects) const {
+Message Head::MakeEpoch() const {
   Message message;
   message.type = Type::kEpoch;
   message.number = epoch_.number;
   message.extra = Encode(epoch_);
-  effects->Send(link, std::move(message));
+  return message;
 }
 
+// Tells everybody at once, or when the announcement before has been paid for: see Tick.
 void Head::Announce(Effects* effects) {
+  has_news_ = now_ < next_announcement_;
+  if (has_news_) return;
   ++epoch_.number;
-  for (const auto& [link, life] : links_) SendEpoch(link, effects);
+  const Message message = MakeEpoch();
+  for (const auto& [link, life] : links_) effects->Send(link, message);
+  const size_t bytes = message.extra.size() * links_.size();
+  if (bytes <= options_.epoch_bytes_at_once) return;
+  const double seconds =
+      static_cast<double>(bytes) / static_cast<double>(options_.epoch_bytes_per_second);
+  next_announcement_ = now_ + static_cast<Time>(seconds * kSecond);
 }
 
 void Head::OnCommit(const Life& life, const Message& message, LinkId link, Effects* effects) {
@@ -257,7 +267,8 @@ void Head::WasAway(Time away, Time now) {
 }
 
 void Head::Tick(Time now, Effects* effects) {
-  bool changed = false;
+  now_ = now;
+  bool changed = has_news_;
   for (const Role role : {Role::kWorker, Role::kServer}) {
     auto& members = role == Role::kServer ? epoch_.servers : epoch_.workers;
     for (size_t i = 0; i < members.size(); ++i) {
@@ -281,7 +292,7 @@ const char* Head::StateFor(LinkId link) const {
 }
 
 Time Head::deadline() const {
-  Time deadline = kNever;
+  Time deadline = has_news_ ? next_announcement_ : kNever;
   for (const Role role : {Role::kWorker, Role::kServer}) {
     const auto& members = role == Role::kServer ? epoch_.servers : epoch_.workers;
     const auto& presences = role == Role::kServer ? servers_ : workers_;

@@ -18,6 +18,10 @@ struct HeadOptions {
   Epoch::Policy policy = Epoch::Policy::kFail;
   Time dead_after = 5 * kSecond;  // of silence
   Protocol protocol;              // that it speaks
+  // Every EPOCH goes to everybody, so that its bytes grow with the square of a job.  After so many
+  // at once the next EPOCH waits until this rate allows it, and tells all that has changed by then.
+  size_t epoch_bytes_at_once = size_t{1} << 20;
+  size_t epoch_bytes_per_second = size_t{512} << 20;
 };
 
 class Head {
@@ -61,7 +65,7 @@ class Head {
   void OnGoodbye(const Life& life, const Message& message, LinkId link, Effects* effects);
   void Admit(LinkId link, const Hello& hello, Time now, Effects* effects);
   void Welcome(LinkId link, const Life& life, bool resumed, Effects* effects);
-  void SendEpoch(LinkId link, Effects* effects) const;
+  Message MakeEpoch() const;
   void Announce(Effects* effects);
   bool IsCurrent(const Life& life) const;
   Epoch::Seat& SeatOf(Role role, Rank index);
@@ -71,6 +75,9 @@ class Head {
   HeadOptions options_;
   Epoch epoch_;
   uint64_t last_incarnation_ = 0;
+  Time now_;                    // of the last event that had a time
+  Time next_announcement_ = 0;  // not before
+  bool has_news_ = false;       // that wait for it
   std::vector<Presence> workers_;
   std::vector<Presence> servers_;
   std::map<LinkId, Life> links_;

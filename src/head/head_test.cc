@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "head/member.h"
 
 namespace tkv {
@@ -21,6 +23,7 @@ class HeadTest : public ::testing::Test {
     Effects effects;
     head_.Received(++link_, message, now_, &effects);
     Note(effects);
+    sent_ = effects.sends;
     refused_.clear();
     for (const auto& closing : effects.closes) refused_ = closing.reason;
     for (const auto& sending : effects.sends) {
@@ -46,6 +49,7 @@ class HeadTest : public ::testing::Test {
   LinkId link_ = 0;
   uint64_t process_ = 0;
   std::string refused_;
+  std::vector<Effects::Sending> sent_;  // by the head, at the last Join
   std::vector<std::string> notices_;
 };
 
@@ -220,6 +224,50 @@ TEST_F(HeadTest, NobodyHasSpokenInTheFuture) {
   now_ = 2 * kSecond;
   head_.WasAway(60 * kSecond, now_);
   EXPECT_EQ(head_.deadline(), 7 * kSecond);
+}
+
+// A head whose EPOCHs, however small, wait for a second or more after the one before.
+class SlowlyTellingHeadTest : public HeadTest {
+ protected:
+  SlowlyTellingHeadTest() {
+    HeadOptions options{"job", 3, 1, Epoch::Policy::kFail, 5 * kSecond};
+    options.epoch_bytes_at_once = 0;
+    options.epoch_bytes_per_second = 50;  // the smallest EPOCH has more
+    head_ = Head(options, 0);
+  }
+  static size_t EpochsTo(LinkId link, const std::vector<Effects::Sending>& sends) {
+    return static_cast<size_t>(std::ranges::count_if(sends, [&](const auto& sending) {
+      return sending.link == link && sending.message.type == Type::kEpoch;
+    }));
+  }
+};
+
+TEST_F(SlowlyTellingHeadTest, ChangesThatComeWhileAnEpochIsPaidForAreToldTogether) {
+  Join(Role::kWorker, 0);
+  const uint64_t number = head_.epoch().number;
+  Join(Role::kWorker, 1);
+  EXPECT_EQ(EpochsTo(1, sent_), 0U) << "worker 0 has just been told of itself";
+  EXPECT_EQ(EpochsTo(2, sent_), 1U) << "who joins hears at once who is there";
+  Join(Role::kWorker, 2);
+  Effects effects;
+  head_.Exited(Role::kWorker, 1, head_.epoch().workers[1].incarnation, &effects);
+  EXPECT_TRUE(effects.sends.empty());
+  EXPECT_EQ(head_.epoch().workers[1].state, Epoch::State::kDead) << "the verdict does not wait";
+  EXPECT_EQ(EpochsTo(1, Send(1, Type::kPing, number)), 0U) << "a PING asks for no other one";
+  now_ = head_.deadline();
+  EXPECT_GT(now_, kSecond);
+  head_.Tick(now_, &effects);
+  for (const LinkId link : {1U, 2U, 3U}) ASSERT_EQ(EpochsTo(link, effects.sends), 1U);
+  const Epoch told = DecodeEpoch(number + 1, effects.sends.front().message.extra);
+  EXPECT_EQ(effects.sends.front().message.number, number + 1) << "one EPOCH for three changes";
+  EXPECT_EQ(told, head_.epoch());
+}
+
+TEST_F(SlowlyTellingHeadTest, AChangeAfterTheTimeIsToldAtOnce) {
+  Join(Role::kWorker, 0);
+  now_ = 4 * kSecond;
+  Join(Role::kWorker, 1);
+  EXPECT_EQ(EpochsTo(1, sent_), 1U);
 }
 
 TEST(Member, TimeInWhichItDidNotReadIsNotTheHeadsSilence) {
