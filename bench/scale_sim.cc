@@ -139,10 +139,10 @@ class Job {
   HeadNode& head() { return static_cast<HeadNode&>(*processes_[0].node); }
   Process& worker(int rank) { return processes_[static_cast<size_t>(1 + servers_ + rank)]; }
   ClientNode& client(int rank) { return static_cast<ClientNode&>(*worker(rank).node); }
-  uint64_t EpochOf(const Process& process) const {
+  static const Epoch& EpochOf(const Process& process) {
     return process.kind == Kind::kServer
-               ? static_cast<const ServerNode&>(*process.node).member().epoch().number
-               : static_cast<const ClientNode&>(*process.node).member().epoch().number;
+               ? static_cast<const ServerNode&>(*process.node).member().epoch()
+               : static_cast<const ClientNode&>(*process.node).member().epoch();
   }
 
   // One key on each server.
@@ -219,12 +219,13 @@ class Job {
       informed_ = 0;
       return;
     }
-    const uint64_t epoch = EpochOf(*process);
+    const uint64_t epoch = EpochOf(*process).number;
     if (epoch == process->epoch) return;
     process->epoch = epoch;
     if (epoch == newest_) ++informed_;
   }
-  bool AllKnow() const { return informed_ == living_; }
+  // Whether all have the newest EPOCH, and the head has no news that wait to be told.
+  bool AllKnow() { return informed_ == living_ && EpochOf(processes_[1]) == head().head().epoch(); }
 
   // ---- the network
   uint64_t EndOf(const Process& process, LinkId link) const {
