@@ -4,7 +4,7 @@
 // random, so that counts and bytes are the same in each run; CPU is that of the thread, by the kind
 // of process whose event it was, without the system calls of a real process.
 //
-// scale_sim MEMBERS [MEMBERS_PER_SERVER]: prints one JSON object for each phase.
+// scale_sim MEMBERS [SERVERS]: prints one JSON object for each phase.
 
 #include <sys/resource.h>
 
@@ -87,11 +87,8 @@ struct Counts {
 
 class Job {
  public:
-  Job(int members, int members_per_server)
-      : servers_(std::max(1, members / members_per_server)),
-        workers_(members - servers_),
-        ones_(kElements, 1.0F),
-        zeros_(kElements) {
+  Job(int members, int servers)
+      : servers_(servers), workers_(members - servers_), ones_(kElements, 1.0F), zeros_(kElements) {
     processes_.resize(static_cast<size_t>(members) + 1);
     HeadOptions head;
     head.workers = workers_;
@@ -538,9 +535,9 @@ class Job {
 
 int main(int count, char** words) {
   const int members = count > 1 ? std::atoi(words[1]) : 0;
-  const int per_server = count > 2 ? std::atoi(words[2]) : 8;
-  if (members < 4 || members > 8192 || per_server < 2)
-    Stop("scale_sim MEMBERS [MEMBERS_PER_SERVER]");
-  Job(members, per_server).Run();
+  // An eighth, as far as the memory of one machine goes: each worker knows each server.
+  const int servers = count > 2 ? std::atoi(words[2]) : std::clamp(members / 8, 1, 128);
+  if (servers < 1 || members < servers + 3) Stop("scale_sim MEMBERS [SERVERS]");
+  Job(members, servers).Run();
   return 0;
 }
