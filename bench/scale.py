@@ -342,8 +342,10 @@ def picture(data, path):
     axes[1][1].plot(processes, [row["joined"] for row in data["host"]], "o-", label="all joined")
     axes[1][1].plot(processes, [row["bare s"] for row in data["host"]], "k:", label="bare processes")
     axes[1][1].set(title="start on one host", ylabel="seconds")
-    for panel in axes.flat:
-        panel.set(xscale="log", yscale="log", xlabel="members")
+    for panel, sizes in zip(axes.flat, [members, members, members, processes], strict=True):
+        panel.set(xscale="log", yscale="log", xlabel="processes" if sizes is processes else "members")
+        panel.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        panel.minorticks_off()
         panel.legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
