@@ -33,15 +33,15 @@ def cpu_name():
     return "unknown"
 
 
-def write_docs(section, text):
-    """Put a table between the marks of its section in docs/performance.md."""
-    path = HERE.parent / "docs" / "performance.md"
+def write_docs(section, text, page="performance"):
+    """Put a table between the marks of its section in docs/PAGE.md."""
+    path = HERE.parent / "docs" / f"{page}.md"
     before, _, rest = path.read_text().partition(f"<!-- {section}: begin -->\n")
     _, _, after = rest.partition(f"<!-- {section}: end -->")
     path.write_text(f"{before}<!-- {section}: begin -->\n{text}\n<!-- {section}: end -->{after}")
 
 
-def publish(name, data, text, picture, into_docs):
+def publish(name, data, text, picture, into_docs, page="performance"):
     """Write out/bench-NAME.json and .png and print the table; put it into the docs if the machine is idle. Return the status."""
     out = pathlib.Path("out")
     out.mkdir(exist_ok=True)
@@ -53,5 +53,5 @@ def publish(name, data, text, picture, into_docs):
     if data["idle"] < IDLE:
         print("not written to docs: the machine is not idle")
         return 1
-    write_docs(name, text)
+    write_docs(name, text, page)
     return 0

@@ -179,11 +179,11 @@ part_packaging() { run_pytest packaging -m slow tests/packaging; }
 
 part_bench() {
   local name picture
-  for name in local dist protocol update sparse c jvm faults; do
+  for name in local dist protocol update sparse c jvm faults scale; do
     rm -f "out/bench-$name.json"
     ./dev bench "$name" --smoke >"$logs/bench-$name.log" 2>&1 && test -s "out/bench-$name.json" || { tail -40 "$logs/bench-$name.log"; return 1; }
   done
-  for picture in local dist update sparse; do test -s "out/bench-$picture.png" || return 1; done
+  for picture in local dist update sparse scale; do test -s "out/bench-$picture.png" || return 1; done
 }
 
 # ------------------------------------------------------------------------------------------------- which parts, and their results
