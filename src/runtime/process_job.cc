@@ -67,17 +67,17 @@ class Greeting final : public LinkHandler {
  public:
   uint64_t Accepted() override { return 2; }
   void Opened(uint64_t) override { is_open = true; }
-  void Closed(uint64_t, const Error&) override { is_closed = true; }
+  void Closed(uint64_t, const Error& reason) override { closed = reason.what(); }
   std::vector<Block> Land(uint64_t, std::span<const std::byte>, const std::byte*) override {
     throw Fail(Code::kInvalidArgument, "nothing has been asked");
   }
   void Received(uint64_t) override {}
   bool is_open = false;
-  bool is_closed = false;
+  std::string closed;  // why
 };
 
-// Whether the head of a job is where it is said to be, and knows the job's token.
-bool IsHeadThere(const Job& job) {
+// Whether the head of a job is where it is said to be, and knows the job's token: "", or why not.
+std::string WhyNoHead(const Job& job) {
   constexpr std::chrono::seconds kLongest{2};
   EndpointOptions options = EndpointOf(job, {}, {});
   options.arena = nullptr;
@@ -85,11 +85,11 @@ bool IsHeadThere(const Job& job) {
   Greeting greeting;
   endpoint->Dial(1, job.head);
   const auto deadline = DeadlineAfter(kLongest);
-  while (!greeting.is_open && !greeting.is_closed) {
-    if (std::chrono::steady_clock::now() >= deadline) return false;
+  while (!greeting.is_open && greeting.closed.empty()) {
+    if (std::chrono::steady_clock::now() >= deadline) return "nobody answers there";
     if (endpoint->Poll(&greeting, 1) == 0) endpoint->Wait(kSecond / 20);
   }
-  return greeting.is_open;
+  return greeting.closed;
 }
 
 std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const Place& place,
@@ -260,13 +260,14 @@ static std::string AskRendezvous(const StoreOptions& options, const std::string&
   for (;;) {
     std::string text = options.rendezvous->Get(key, options.server_patience);
     ReadNotice(text, &job);
-    if (IsHeadThere(job)) return text;
+    const std::string why = WhyNoHead(job);
+    if (why.empty()) return text;
     if (std::chrono::steady_clock::now() >= deadline) {
       throw Fail(
           Code::kDeadlineExceeded,
           "create: waited {} ms for the head, which worker 0 has: {} is what the shared store "
-          "says, and nobody answers there",
-          options.server_patience.count(), job.head);
+          "says, and there: {}",
+          options.server_patience.count(), job.head, why);
     }
     if (options.interrupt) options.interrupt();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -310,6 +310,17 @@ const std::map<std::string, Deed>& Deeds() {
            EXPECT_TRUE(peer.IsClosedSoon());
          }
        }},
+      {"TlsOfRecordsOfOneByte",  // it is heard, and so are others meanwhile
+       [](SmallJob* job, Way u) {
+         Welcomed hostile(job, u);
+         ASSERT_TRUE(hostile.is_good);
+         const std::string ping = FrameText({MessageOf(Type::kPing)});
+         for (int i = 0; i < 200; ++i) {
+           for (const char& byte : ping) hostile.peer.SayAll({&byte, 1});
+         }
+         EXPECT_TRUE(hostile.peer.Hear(Type::kPong).has_value());
+         EXPECT_TRUE(Welcomed(job, u, 1).is_good);
+       }},
       {"TlsLeftByAMember",
        [](SmallJob* job, Way u) {
          Welcomed hostile(job, u);

@@ -473,6 +473,8 @@ Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte
       asked += in_.size() - in_end_;
     }
     const ssize_t got = Receive(&pieces);
+    const bool has_more = tls && tls->has_input();  // the rest of what came, in the next turn
+    if (got < 0 && has_more) return Outcome::kMore;
     if (got < 0) return WouldBlock() ? Outcome::kBlocked : Outcome::kOver;
     if (got == 0) return Outcome::kOver;
     size_t rest = static_cast<size_t>(got);
@@ -485,7 +487,7 @@ Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte
     while (Parse(handler)) {
       if (stage != Stage::kOpen) return Outcome::kMore;  // closed by what it has read
     }
-    if (static_cast<size_t>(got) < asked && !(tls && tls->has_input())) return Outcome::kBlocked;
+    if (static_cast<size_t>(got) < asked) return has_more ? Outcome::kMore : Outcome::kBlocked;
   }
   return Outcome::kMore;
 }

@@ -529,7 +529,13 @@ class Sockets final : public Endpoint {
   }
 
   void OnHandshake(Connection& connection, LinkHandler* handler) {
-    const Outcome outcome = connection.ReadHandshake();
+    Outcome outcome = Outcome::kOver;
+    try {
+      outcome = connection.ReadHandshake();
+      if (connection.handshake->done() && connection.handshake->uses_tls()) StartTls(connection);
+    } catch (const Error& error) {
+      return Lose(connection, Fail(Code::kUnavailable, "{}: {}", connection.peer, error.what()));
+    }
     if (connection.has_output()) WriteOn(connection);
     if (connection.handshake->failed()) return Lose(connection, *connection.handshake->failed());
     if (outcome == Outcome::kOver) {
@@ -540,31 +546,31 @@ class Sockets final : public Endpoint {
                                    connection.peer));
     }
     if (!connection.handshake->done()) return AwaitRead(connection);
-    if (!connection.handshake->uses_tls()) return Open(connection, handler);
+    if (connection.tls) return Secure(connection, handler);
+    Open(connection, handler);
+  }
+
+  static void StartTls(Connection& connection) {
     connection.stage = Stage::kSecuring;
     boost::system::error_code ignored;
     std::ignore = connection.socket.native_non_blocking(true, ignored);
     connection.adds_body_checks = false;  // each record has a check of its own
     connection.tls.emplace(connection.socket.native_handle(), connection.is_dialer,
                            connection.handshake->TlsKey());
-    Secure(connection, handler);
   }
 
   void Secure(Connection& connection, LinkHandler* handler) {
     if (connection.has_output()) WriteOn(connection);  // the end of the handshake before
     if (connection.has_output()) return;
+    Tls::Step step{};
     try {
-      switch (connection.tls->Shake()) {
-        case Tls::Step::kDone:
-          return Open(connection, handler);
-        case Tls::Step::kReads:
-          return AwaitRead(connection);
-        case Tls::Step::kWrites:
-          return AwaitWrite(connection);
-      }
+      step = connection.tls->Shake();
     } catch (const Error& error) {
-      Lose(connection, Fail(Code::kUnavailable, "{}: {}", connection.peer, error.what()));
+      return Lose(connection, Fail(Code::kUnavailable, "{}: {}", connection.peer, error.what()));
     }
+    if (step == Tls::Step::kReads) return AwaitRead(connection);
+    if (step == Tls::Step::kWrites) return AwaitWrite(connection);
+    Open(connection, handler);
   }
 
   // Both sides are known to each other.

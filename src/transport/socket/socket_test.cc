@@ -4,6 +4,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <openssl/ssl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -453,6 +454,71 @@ std::array<int, 2> TcpPair() {
   return {dialer, acceptor};
 }
 
+bool ShakeBoth(Tls* dialer, Tls* acceptor) {
+  bool dials = true, accepts = true;
+  for (int i = 0; i < 1000 && (dials || accepts); ++i) {
+    if (dials) dials = dialer->Shake() != Tls::Step::kDone;
+    if (accepts) accepts = acceptor->Shake() != Tls::Step::kDone;
+  }
+  return !dials && !accepts;
+}
+
+// Whatever the bytes are in, what one call takes from the socket is bounded, and nothing is lost.
+TEST(Tls, OneCallTakesNoMoreThanItsShareOfSmallRecords) {
+  const auto [there, here] = TcpPair();
+  const std::string key(Tls::kKeyBytes, 'k');
+  Tls dialer(there, true, key), acceptor(here, false, key);
+  ASSERT_TRUE(ShakeBoth(&dialer, &acceptor));
+  if (dialer.kernel_seals()) GTEST_SKIP() << "the kernel makes the records";
+  size_t said = 0, heard = 0, calls = 0;
+  std::vector<char> into(size_t{1} << 20);
+  const auto hear = [&] {
+    const ssize_t got = acceptor.Receive({{into.data(), into.size()}});
+    ++calls;
+    if (got > 0) heard += static_cast<size_t>(got);
+    ASSERT_TRUE(got > 0 || errno == EAGAIN);
+    EXPECT_LE(got, ssize_t{60'000}) << "a megabyte of records of one byte";
+  };
+  char byte = 'x';
+  while (said < 150'000) {
+    if (dialer.has_output() && dialer.Flush() < 0) {
+      hear();
+      continue;
+    }
+    if (dialer.has_output()) continue;
+    said += static_cast<size_t>(dialer.Send({{&byte, 1}}));
+  }
+  while (heard < said) {
+    dialer.Flush();
+    hear();
+  }
+  EXPECT_EQ(heard, said);
+  for (const int one : {there, here}) close(one);
+}
+
+TEST(Tls, ANewKeyForAYoungOneIsRefused) {
+  const std::array<int, 2> pair = TcpPair();
+  const int there = pair[0], here = pair[1];
+  const std::string key(Tls::kKeyBytes, 'k');
+  Tls dialer(there, true, key, 1), acceptor(here, false, key);
+  ASSERT_TRUE(ShakeBoth(&dialer, &acceptor));
+  if (dialer.kernel_seals()) GTEST_SKIP() << "the kernel makes the records";
+  char byte = 'x', into[10];
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(dialer.Send({{&byte, 1}}), 1);
+    ASSERT_GT(dialer.Flush(), 0);
+  }
+  const auto hear = [&] {
+    for (int i = 0; i < 10; ++i) {
+      pollfd file{here, POLLIN, 0};
+      poll(&file, 1, 1000);
+      acceptor.Receive({{into, sizeof(into)}});
+    }
+  };
+  EXPECT_THROW(hear(), Error);
+  for (const int one : {there, here}) close(one);
+}
+
 TEST(Tls, IsTheKernelsToSealWhereItHasIt) {
   std::ifstream file("/proc/sys/net/ipv4/tcp_available_ulp");
   const std::string known((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -460,12 +526,7 @@ TEST(Tls, IsTheKernelsToSealWhereItHasIt) {
   const std::string key(Tls::kKeyBytes, 'k');
   const auto [there, here] = TcpPair();
   Tls dialer(there, true, key), acceptor(here, false, key);
-  bool dials = true, accepts = true;
-  for (int i = 0; i < 1000 && (dials || accepts); ++i) {
-    if (dials) dials = dialer.Shake() != Tls::Step::kDone;
-    if (accepts) accepts = acceptor.Shake() != Tls::Step::kDone;
-  }
-  ASSERT_FALSE(dials || accepts);
+  ASSERT_TRUE(ShakeBoth(&dialer, &acceptor));
   EXPECT_TRUE(dialer.kernel_seals());
   EXPECT_TRUE(acceptor.kernel_seals());
   const std::string said(100'000, 'x');

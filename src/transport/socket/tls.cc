@@ -33,7 +33,7 @@ constexpr std::array<unsigned char, 5> kKeyUpdate = {24, 0, 0, 1, 0};
 constexpr size_t kCipherKeyBytes = 16, kNonceBytes = 12;
 constexpr size_t kSealedPerTurn = 16 * kRecordBytes;  // before the socket is asked to take some
 constexpr size_t kReceivedPerTurn = size_t{1} << 20;
-constexpr size_t kReceivedAtOnce = size_t{256} << 10;  // into memory of the thread
+constexpr size_t kReceivedAtOnce = size_t{256} << 10;
 
 // No file of the machine's decides how things are computed, and none is read at each start.  What a
 // thread still uses while the process ends is not taken down.
@@ -102,7 +102,10 @@ SSL_CTX* Shared() {
     SSL_CTX_set_psk_find_session_callback(made, FindKey);
     SSL_CTX_set_session_cache_mode(made, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_num_tickets(made, 0);  // nothing comes after the handshake that is not data
-    SSL_CTX_set_options(made, SSL_OP_NO_TICKET | SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_ENABLE_KTLS);
+    SSL_CTX_set_options(made, SSL_OP_NO_TICKET | SSL_OP_IGNORE_UNEXPECTED_EOF);
+#if OPENSSL_VERSION_NUMBER < 0x30200000L  // later ones would have the kernel open records, too
+    SSL_CTX_set_options(made, SSL_OP_ENABLE_KTLS);
+#endif
     SSL_CTX_set_keylog_callback(made, NoteSecret);
     return made;
   }();
@@ -267,7 +270,8 @@ Tls::Step Tls::Shake() {
   }
   // Without reading ahead: what has come behind the handshake is in the socket.
   const auto& [key, dialers, acceptors] = making_->secrets;
-  const bool is_known = SSL_session_reused(ssl) == 1 && !dialers.empty() && !acceptors.empty();
+  const bool is_known = SSL_session_reused(ssl) == 1 && !dialers.empty() && !acceptors.empty() &&
+                        SSL_get_current_cipher(ssl) == SSL_CIPHER_find(ssl, kCipherId.data());
   if (!is_known) throw Fail(Code::kUnavailable, "TLS: not by the secret of the job");
   seals_ = std::make_unique<Key>(making_->is_dialer ? dialers : acceptors, true);
   opens_ = std::make_unique<Key>(making_->is_dialer ? acceptors : dialers, false);
@@ -383,7 +387,9 @@ size_t Tls::Open(const std::byte* record, size_t bytes, const std::vector<iovec>
   std::memcpy(tag, from, kTagBytes);
   is_good = is_good && opens_->End(tag);
   if (is_good && type == SSL3_RT_APPLICATION_DATA) return whole - left;
+  // A key that has hardly been used needs no other one: each costs as much as hundreds of records.
   const bool is_key_update = is_good && type == SSL3_RT_HANDSHAKE && may_be_key_update &&
+                             opens_->number() >= records_max_ / 2 &&
                              std::memcmp(opened_.data(), kKeyUpdate.data(), kKeyUpdate.size()) == 0;
   opened_.clear();
   if (!is_key_update) throw Fail(Code::kDataLoss, "TLS: a record is not what was sent");
@@ -392,8 +398,13 @@ size_t Tls::Open(const std::byte* record, size_t bytes, const std::vector<iovec>
 }
 
 ssize_t Tls::Receive(const std::vector<iovec>& pieces) {
-  thread_local const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kReceivedAtOnce);
-  size_t piece = 0, offset = 0, total = 0, begin = 0, end = received_.size();
+  constexpr size_t kWholeRecord = kHeaderBytes + kRecordBytes + kAddedBytes;
+  size_t room = 0;
+  for (const iovec& one : pieces) room += one.iov_len;
+  // No more than there is room for, but for a record: little is kept for the next call.
+  const size_t capacity = received_.size() + std::min(kReceivedAtOnce, room + kWholeRecord);
+  const auto buffer = std::make_unique_for_overwrite<std::byte[]>(capacity);
+  size_t piece = 0, offset = 0, total = 0, taken = 0, begin = 0, end = received_.size();
   std::copy(received_.begin(), received_.end(), buffer.get());
   received_.clear();
   has_input_ = false;
@@ -433,15 +444,19 @@ ssize_t Tls::Receive(const std::vector<iovec>& pieces) {
       begin += bytes;
       continue;
     }
-    if (total >= kReceivedPerTurn) {
+    if (taken >= kReceivedPerTurn) {  // of the socket: records may be small, or no data
       has_input_ = true;
-      return keep();
+      const ssize_t got = keep();
+      errno = EAGAIN;
+      return got > 0 ? got : -1;
     }
     std::memmove(buffer.get(), buffer.get() + begin, end - begin);
     end -= std::exchange(begin, 0);
-    const ssize_t got = ::recv(socket_, buffer.get() + end, kReceivedAtOnce - end, MSG_DONTWAIT);
+    const size_t wanted = std::min(capacity - end, room - total + kWholeRecord);
+    const ssize_t got = ::recv(socket_, buffer.get() + end, wanted, MSG_DONTWAIT);
     if (got > 0) {
       end += static_cast<size_t>(got);
+      taken += static_cast<size_t>(got);
       continue;
     }
     const int error = errno;
