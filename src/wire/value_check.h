@@ -11,8 +11,8 @@ namespace tkv {
 class ValueCheck {
  public:
   static constexpr size_t kBytes = sizeof(uint64_t);  // on the wire
-  // What is best added at once: it is still in a core's cache when it is sent or used next.
-  static constexpr size_t kPieceBytes = size_t{256} << 10;
+  // What is best added at once: it is still in a cache when it is sent or used next, and costs few calls.
+  static constexpr size_t kPieceBytes = size_t{1024} << 10;
 
   ValueCheck();
   ~ValueCheck();
