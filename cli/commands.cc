@@ -300,16 +300,18 @@ void AddExplain(CommandLine* line) {
           ->add_option("FILE", options->file,
                        "The text of a program (docs/programs.md); -: standard input")
           ->type_name(kFile);
-  explain->add_option("--optimizer", options->optimizer, "A built-in, by its name")
-      ->type_name(OneOf(BuiltinOptimizers()))
-      ->check(kNotEmpty)
-      ->excludes(file);
+  CLI::Option* const optimizer =
+      explain->add_option("--optimizer", options->optimizer, "A built-in, by its name")
+          ->type_name(OneOf(BuiltinOptimizers()))
+          ->check(kNotEmpty)
+          ->excludes(file);
   CLI::Option* const key =
       explain
           ->add_option("--key", options->key,
                        "A key of a running job, as tkv keys lists it: what its server computes now")
           ->check(kNotEmpty)
-          ->excludes(file);
+          ->excludes(file)
+          ->excludes(optimizer);
   explain
       ->add_option("--url", options->url,
                    "Of that job, as kv.url says; default the job of TKV_HEAD, or the only one of "
@@ -321,6 +323,9 @@ void AddExplain(CommandLine* line) {
       ->needs(key)
       ->capture_default_str();
   AddFinding(explain, options.get());
+  for (const char* const name : {"--token-file", "--patience"}) {
+    explain->get_option(name)->needs(key);
+  }
   explain
       ->add_option("-p,--param", options->params,
                    "NAME=VALUE: a hyperparameter that is not at its default")
