@@ -6,15 +6,6 @@
 
 namespace tkv {
 
-TileJob PullJob(const Entry& entry, std::span<const TileJob::Output> outputs) {
-  TileJob job;
-  job.dtype = entry.dtype();
-  job.count = static_cast<size_t>(entry.value.size());
-  job.value = entry.value.data();
-  job.outputs = outputs;
-  return job;
-}
-
 void EnterPull(const Entry& entry, const Outputs& outputs, size_t item, GpuBatch* batch) {
   batch->Reads(entry.value);
   for (const Lent& one : outputs.lent) {

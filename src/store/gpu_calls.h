@@ -15,7 +15,14 @@
 namespace tkv {
 
 // What writes the value of a key to outputs.
-TileJob PullJob(const Entry& entry, std::span<const TileJob::Output> outputs);
+inline TileJob PullJob(const Entry& entry, std::span<const TileJob::Output> outputs) {
+  TileJob job;
+  job.dtype = entry.dtype();
+  job.count = static_cast<size_t>(entry.value.size());
+  job.value = entry.value.data();
+  job.outputs = outputs;
+  return job;
+}
 
 // Names the arrays that the pull of an item uses on a GPU.
 void EnterPull(const Entry& entry, const Outputs& outputs, size_t item, GpuBatch* batch);

@@ -56,6 +56,7 @@ void Homes::Choose(const Wishes& wishes, const Claim& claim) {
   std::ranges::stable_sort(order, std::greater(),
                            [&](size_t group) { return claim.entries[group]->bytes; });
   std::lock_guard lock(mutex_);
+  any_ = true;
   for (const size_t group : order) {
     const auto is_less = [&](int32_t a, int32_t b) {
       return std::pair(bytes_[a], a) < std::pair(bytes_[b], b);
@@ -66,17 +67,8 @@ void Homes::Choose(const Wishes& wishes, const Claim& claim) {
   }
 }
 
-bool Homes::any() {
-  std::lock_guard lock(mutex_);
-  return !bytes_.empty();
-}
-
 void Homes::Place(std::string_view verb, std::span<const PushItem> items,
                   const std::function<bool(size_t group)>& stays, Claim* claim) {
-  const bool brings_gpus = std::ranges::any_of(items, [](const PushItem& item) {
-    return std::ranges::any_of(item.values, [](const NDArray* v) { return IsOfDevice(*v); });
-  });
-  if (!brings_gpus && !any()) return;
   MovePushed(verb, items, stays, *claim);
   for (const Entry* entry : claim->entries) {
     if (!IsOnGpu(*entry)) continue;

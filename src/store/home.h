@@ -3,6 +3,8 @@
 
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -27,8 +29,11 @@ class Homes final {
   //   throws  kResourceExhausted, kUnavailable, kInternal, kDeadlineExceeded; nothing has moved
   void Place(std::string_view verb, std::span<const PushItem> items,
              const std::function<bool(size_t group)>& stays, Claim* claim);
-  // Whether any key may be at home on a GPU.
-  bool any();
+  // Whether a call with these pushes may have to do with GPUs: they bring values of one, or a key has had
+  // a home on one.
+  bool Concern(std::span<const PushItem> items) const {
+    return any_.load(std::memory_order_relaxed) || std::ranges::any_of(items, BringsGpus);
+  }
   // Moves all values of a call to the host.
   //   throws  as Place; some may have moved, and are the same
   void PlaceOnHost(std::string_view verb, Claim* claim);
@@ -38,6 +43,9 @@ class Homes final {
  private:
   using Wishes = std::map<size_t, std::vector<int32_t>>;  // by group: the GPUs of the values
 
+  static bool BringsGpus(const PushItem& item) {
+    return std::ranges::any_of(item.values, [](const NDArray* v) { return IsOfDevice(*v); });
+  }
   void MovePushed(std::string_view verb, std::span<const PushItem> items,
                   const std::function<bool(size_t group)>& stays, const Claim& claim);
   void Choose(const Wishes& wishes, const Claim& claim);
@@ -45,6 +53,7 @@ class Homes final {
 
   std::mutex mutex_;
   std::map<int32_t, size_t> bytes_;  // of the keys at home on each GPU
+  std::atomic<bool> any_ = false;    // some key has, or has had, a home
 };
 
 }  // namespace tkv

@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "base/small_vector.h"
 
 namespace tkv {
 namespace {
 
-std::vector<const NDArray*> Pointers(std::span<const NDArray> arrays) {
-  std::vector<const NDArray*> pointers;
+SmallVector<const NDArray*> Pointers(std::span<const NDArray> arrays) {
+  SmallVector<const NDArray*> pointers;
   pointers.reserve(arrays.size());
   for (const NDArray& array : arrays) pointers.push_back(&array);
   return pointers;
@@ -153,7 +154,7 @@ void KVStore::Push(const KeyView& key, const NDArray& value) { Push(key, std::sp
 
 void KVStore::Push(const KeyView& key, std::span<const NDArray> values) {
   const auto pointers = Pointers(values);
-  const PushItem item{key, pointers};
+  const PushItem item{key, {pointers.data(), pointers.size()}};
   Push({&item, 1});
 }
 
@@ -161,7 +162,7 @@ void KVStore::Pull(const KeyView& key, const NDArray& out) { Pull(key, std::span
 
 void KVStore::Pull(const KeyView& key, std::span<const NDArray> outs) {
   const auto pointers = Pointers(outs);
-  const PullItem item{key, pointers};
+  const PullItem item{key, {pointers.data(), pointers.size()}};
   Pull({&item, 1});
 }
 
@@ -169,8 +170,8 @@ void KVStore::PushPull(const KeyView& key, std::span<const NDArray> values,
                        std::span<const NDArray> outs) {
   const auto value_pointers = Pointers(values);
   const auto out_pointers = Pointers(outs);
-  const PushItem push{key, value_pointers};
-  const PullItem pull{key, out_pointers};
+  const PushItem push{key, {value_pointers.data(), value_pointers.size()}};
+  const PullItem pull{key, {out_pointers.data(), out_pointers.size()}};
   PushPull({&push, 1}, {&pull, 1});
 }
 

@@ -97,10 +97,8 @@ void LocalCompression::Set(const Compression& compression, const std::string& ke
   any_ = true;
 }
 
-LocalCompression::Plan LocalCompression::PlanOf(std::span<Entry* const> entries) const {
-  Plan plan;
-  if (!any_) return plan;
-  plan.resize(entries.size());
+LocalCompression::Plan LocalCompression::Planned(std::span<Entry* const> entries) const {
+  Plan plan(entries.size());
   for (size_t g = 0; g < entries.size(); ++g) {
     if (entries[g]->by_rows()) continue;
     const codec::Compressor compressor = compressions_.For(entries[g]->key.view());
@@ -114,7 +112,6 @@ LocalCompression::Owed LocalCompression::Apply(std::string_view verb,
                                                std::span<Entry* const> entries, const Plan& plan,
                                                Sources* sources, int threads) {
   Owed owed;
-  if (plan.empty()) return owed;
   sources->bases.resize(entries.size());
   for (size_t g = 0; g < entries.size(); ++g) {
     Entry& entry = *entries[g];

@@ -29,7 +29,7 @@ class LocalCompression {
   // How the values of each key of a call are compressed, or have been so that they owe something; null: as
   // they are.  Decided once for the call, whatever is set meanwhile; empty: none is.
   using Plan = std::vector<std::optional<codec::Compressor>>;
-  Plan PlanOf(std::span<Entry* const> entries) const;
+  Plan PlanOf(std::span<Entry* const> entries) const { return any_ ? Planned(entries) : Plan(); }
   // Gives the groups whose keys are compressed a base: the sum of what arrives of their values.
   //   entries  those of the groups, and of the plan
   //   throws   kInvalidArgument  a dtype that cannot be compressed
@@ -37,6 +37,8 @@ class LocalCompression {
                     Sources* sources, int threads);
 
  private:
+  Plan Planned(std::span<Entry* const> entries) const;
+
   codec::Compressions compressions_;
   std::atomic<bool> any_ = false;  // some key has, or has had, a compression
 };

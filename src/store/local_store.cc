@@ -478,8 +478,11 @@ std::optional<Error> LocalStore::Update(std::string_view verb, const Claim& clai
                                         const LocalCompression::Plan& plan, Sources* sources,
                                         const Outputs* fused_outputs, RowSums rows) {
   std::optional<Error> late;
-  auto owed = LocalCompression::Apply(verb, {claim.entries.data(), push_count}, plan, sources,
-                                      ThreadsFor(options_.threads));
+  LocalCompression::Owed owed;
+  if (!plan.empty()) {
+    owed = LocalCompression::Apply(verb, {claim.entries.data(), push_count}, plan, sources,
+                                   ThreadsFor(options_.threads));
+  }
   if (runs_function) {
     RunFunction(verb, claim, push_count, *sources);
   } else {
@@ -537,7 +540,7 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
   const size_t push_count =
       items.empty() ? 0 : *std::max_element(claim.push_groups.begin(), claim.push_groups.end()) + 1;
   const LocalCompression::Plan plan = compression_.PlanOf({claim.entries.data(), push_count});
-  if (has_homes_) PlaceValues(verb, items, plan, &claim);
+  if (has_homes_ && homes_.Concern(items)) PlaceValues(verb, items, plan, &claim);
   Sources sources = Gather(verb, items, claim, options_.patience);
   const Outputs outputs = Gather(verb, outs, claim, options_.patience);
   const bool fuse =
@@ -702,10 +705,13 @@ void LocalStore::RunFunction(std::string_view verb, const Claim& claim, size_t p
 
 // The state that an optimizer needs for a key which has none of that optimizer, made before anything
 // changes.
-using FreshState = std::optional<UpdateState<NDArray>>;
+struct FreshState {
+  size_t group;
+  UpdateState<NDArray> state;
+};
 
-FreshState StateFor(const Entry& entry, const std::shared_ptr<const Optimizer>& optimizer) {
-  if (entry.state_of == optimizer) return std::nullopt;
+UpdateState<NDArray> StateFor(const Entry& entry,
+                              const std::shared_ptr<const Optimizer>& optimizer) {
   const NDArray& value = entry.value;
   if (IsOnGpu(entry)) return StateOnGpu(value, *optimizer);
   return PrepareState<NDArray>(
@@ -758,6 +764,23 @@ static std::unique_ptr<RowsPush> PrepareRows(std::string_view verb, Entry* entry
   }
 }
 
+// Gives a job whose key is at home on a GPU to the launch there; nothing is left for the host.
+//   all, master  the state of the key, which the job writes
+static void GiveToGpu(const Entry& entry, std::span<const double> params, double round,
+                      const std::vector<NDArray>& all, const NDArray& master, GpuBatches* gpus,
+                      TileJob* job) {
+  GpuBatch& batch = gpus->Of(entry.value);
+  batch.Names(entry.key.view());
+  batch.Add(*job, params, round);
+  batch.Writes(entry.value);
+  const size_t arrays = job->update == nullptr ? 0 : job->update->program.states().size();
+  for (size_t i = 0; i < arrays; ++i) batch.Writes(all[i]);
+  if (job->master != nullptr) batch.Writes(master);
+  const auto kept = job->states;
+  *job = TileJob();
+  job->states = kept;
+}
+
 //   returns  the error of a GPU that was lost when another one had begun, or of the host then; what was pushed
 //            to other keys counts
 std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& claim,
@@ -770,26 +793,12 @@ std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& cl
   }
   SmallVector<TileJob, 1> jobs(push_count);
   std::vector<UpdateScalars> scalars(optimizer ? push_count : 0);
-  std::vector<FreshState> fresh(optimizer ? push_count : 0);
+  std::vector<FreshState> fresh;  // in the order of the groups
   std::vector<std::array<void*, Program::kStatesMax>> states(optimizer ? push_count : 0);
   std::vector<std::unique_ptr<RowsPush>> row_pushes(claim.has_rows ? push_count : 0);
   std::vector<TileJob> row_jobs;  // of values of which some rows are pushed
   std::vector<std::unique_ptr<void*[]>> row_states;
   GpuBatches gpus(verb);
-  const auto give_to_gpu = [&](const Entry& entry, std::span<const double> params, double round,
-                               const FreshState& state, TileJob* job) {
-    GpuBatch& batch = gpus.Of(entry.value);
-    batch.Names(entry.key.view());
-    batch.Add(*job, params, round);
-    batch.Writes(entry.value);
-    const size_t arrays = job->update == nullptr ? 0 : job->update->program.states().size();
-    const auto& all = state ? state->states : entry.states;
-    for (size_t i = 0; i < arrays; ++i) batch.Writes(all[i]);
-    if (job->master != nullptr) batch.Writes(state ? state->master : entry.master);
-    const auto kept = job->states;
-    *job = TileJob();  // nothing is left for the host
-    job->states = kept;
-  };
   for (size_t g = 0; g < push_count; ++g) {
     Entry& entry = *claim.entries[g];
     if (entry.by_rows()) {
@@ -805,15 +814,19 @@ std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& cl
     CheckSum(verb, entry, optimizer ? SIZE_MAX : job.sources.size());
     const bool is_on_gpu = claim.has_gpus && IsOnGpu(entry);
     if (!optimizer) {
-      if (is_on_gpu) give_to_gpu(entry, {}, 0, std::nullopt, &job);
+      if (is_on_gpu) GiveToGpu(entry, {}, 0, entry.states, entry.master, &gpus, &job);
       continue;
     }
-    fresh[g] = NamingKey(verb, entry.key.view(), [&] { return StateFor(entry, optimizer); });
-    const auto& arrays = fresh[g] ? fresh[g]->states : entry.states;
-    const NDArray& master = fresh[g] ? fresh[g]->master : entry.master;
+    const bool is_fresh = entry.state_of != optimizer;
+    if (is_fresh) {
+      fresh.push_back(
+          {g, NamingKey(verb, entry.key.view(), [&] { return StateFor(entry, optimizer); })});
+    }
+    const auto& arrays = is_fresh ? fresh.back().state.states : entry.states;
+    const NDArray& master = is_fresh ? fresh.back().state.master : entry.master;
     for (size_t i = 0; i < arrays.size(); ++i) states[g][i] = arrays[i].data();
     job.states = {states[g].data(), arrays.size()};
-    const auto round = static_cast<double>(entry.state_of == optimizer ? entry.updates + 1 : 1);
+    const auto round = static_cast<double>(is_fresh ? 1 : entry.updates + 1);
     try {
       job.update = &claim.updater->CompiledFor(job.dtype);
       scalars[g] =
@@ -825,7 +838,7 @@ std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& cl
     if (optimizer->program().body().draw_count > 0) job.stream = StreamOf(entry.key.view());
     if (master) job.master = static_cast<float*>(master.data());
     if (is_on_gpu) {
-      give_to_gpu(entry, optimizer->ParamsFor(entry.key.view()), round, fresh[g], &job);
+      GiveToGpu(entry, optimizer->ParamsFor(entry.key.view()), round, arrays, master, &gpus, &job);
     }
     if (rows.empty() || !rows[g]) continue;
     AddRowJobs(job, entry, *rows[g], &row_states, &row_jobs);
@@ -842,7 +855,8 @@ std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& cl
     gpus.Enter(options_.patience);
   }
   if (!row_jobs.empty()) row_jobs.insert(row_jobs.end(), jobs.begin(), jobs.end());
-  std::optional<Error> late = gpus.Update();  // first: what only they refuse leaves all as it was
+  std::optional<Error> late;
+  if (claim.has_gpus) late = gpus.Update();  // first: what only they refuse leaves all as it was
   bool host_has_run = true;
   try {
     NamedWhereMemoryEnds(verb, [&] {
@@ -858,13 +872,16 @@ std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& cl
     if (!late) late = error;
   }
   if (!optimizer) return late;
+  auto next = fresh.begin();
   for (size_t g = 0; g < push_count; ++g) {
     Entry& entry = *claim.entries[g];
+    const bool is_fresh = next != fresh.end() && next->group == g;
+    const auto made = is_fresh ? next++ : next;
     if (entry.by_rows() || (!host_has_run && !IsOnGpu(entry))) continue;
-    if (fresh[g]) {
+    if (is_fresh) {
       entry.state_of = optimizer;
-      entry.states = std::move(fresh[g]->states);
-      entry.master = std::move(fresh[g]->master);
+      entry.states = std::move(made->state.states);
+      entry.master = std::move(made->state.master);
       entry.updates = 0;
     }
     KeepScalars(scalars[g], jobs[g].states);

@@ -346,12 +346,8 @@ void FindReductions(const TileJob& job, const Plan& plan, int threads) {
 
 }  // namespace
 
-void RunJobs(std::span<const TileJob> jobs, Where where) {
-  if (where.device != nullptr) {
-    throw Fail(Code::kUnimplemented, "update: this build of TensorKV has no GPU support");
-  }
+void RunJobs(std::span<const TileJob> jobs, int threads) {
   const Plan plan(jobs);
-  const int threads = where.threads;
   for (const TileJob& job : jobs) {
     const bool has_reductions = job.update != nullptr && !job.update->passes.empty();
     if (!has_reductions || (job.sources.empty() && job.base == nullptr)) continue;

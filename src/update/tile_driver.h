@@ -91,22 +91,10 @@ struct TileJob {
   uint64_t begin = 0;   // of the first element in the value, for draws
 };
 
-class Device;  // a GPU; none is built yet
-
-// What runs jobs: so many threads of this process, or a device.
-struct Where {
-  Where(int t) : threads(t) {}  // NOLINT(google-explicit-constructor): a number of threads says it
-  explicit Where(Device* d) : device(d) {}
-
-  int threads = 1;
-  Device* device = nullptr;
-};
-
 // Runs all jobs; jobs share no memory that one of them writes.  Reductions add in f64: tile by tile as
 // kernels::ReduceSum, then the tiles in their order.
 //   throws  kResourceExhausted  no scratch memory, before anything has changed
-//           kUnimplemented  a device: this build has none
-void RunJobs(std::span<const TileJob> jobs, Where where);
+void RunJobs(std::span<const TileJob> jobs, int threads);
 
 // Runs `count` jobs that `job(i)` describes when it is their turn, on any thread: so many that a list
 // of them would leave the cache.  They have no update, and at most kFewSources sources each.
