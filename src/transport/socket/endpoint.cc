@@ -613,10 +613,12 @@ class Sockets final : public Endpoint {
                                  });
   }
 
-  // An error shows when the connection is read, where its end can be told.
+  // An error ends the connection, also one of this machine alone (no memory, a rule of its firewall), and
+  // shows when it is read, where its end can be told.
   void WriteOn(Connection& connection) {
     const uint64_t before = connection.taken();
     const Outcome outcome = connection.Write();
+    if (outcome == Outcome::kOver) shutdown(connection.socket.native_handle(), SHUT_RDWR);
     const bool is_stuck = outcome == Outcome::kBlocked || outcome == Outcome::kWaiting;
     if (!is_stuck) {
       connection.blocked_since = 0;

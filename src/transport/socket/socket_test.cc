@@ -822,6 +822,31 @@ TEST(Sockets, WhereTheSystemCannotAcceptTheEndpointSleeps) {
   }
 }
 
+// Whether a connection that this system cannot write to is told to be lost.
+int IsToldWhereWritesFail(const char* where, int error) {
+  Side server(Options("server 0", "secret", {where}));
+  Side client(Options("worker 1", "secret"));
+  client.endpoint->Dial(1, server.endpoint->address());
+  if (!Until(&server, &client, [&] { return client.handler.opened.size() == 1; })) return 2;
+  if (!MakeFail(SYS_sendmsg, error)) return 3;
+  std::vector<std::byte> value(1000);
+  client.endpoint->Send(1, PushOf(&value));
+  return Until(&server, &client, [&] { return client.handler.closed.size() == 1; }, 2000) ? 0 : 1;
+}
+
+TEST(Sockets, AConnectionThatTheSystemCannotWriteToIsTold) {
+  for (const char* where : {"unix", "tcp:127.0.0.1:0"}) {
+    for (const int error : {ENOBUFS, ENOMEM, EPERM}) {
+      const pid_t child = fork();
+      if (child == 0) _exit(IsToldWhereWritesFail(where, error));
+      int status = 0;
+      waitpid(child, &status, 0);
+      ASSERT_TRUE(WIFEXITED(status));
+      EXPECT_EQ(WEXITSTATUS(status), 0) << where << ": " << std::strerror(error);
+    }
+  }
+}
+
 TEST(Sockets, AConnectionThatIsCutIsTold) {
   Side server(Options("server 0", "", {"unix"}));
   auto client = std::make_unique<Side>(Options("worker 1", ""));
