@@ -606,11 +606,15 @@ class Launcher {
   std::string HowToStart(const Child& child) const {
     std::string text = "; rounds wait for its next life, at most their patience: start it with";
     for (const std::string& variable : EnvironmentOf(child)) {
-      const std::string name = variable.substr(0, variable.find('='));
-      const bool is_told =
-          std::find(kOwnVariables.begin(), kOwnVariables.end(), name) != kOwnVariables.end() ||
-          name == "TKV_TRANSPORT" || name == "TKV_ON_DEATH";
-      if (is_told) text += " " + variable;
+      const size_t equals = variable.find('=');
+      const std::string name = variable.substr(0, equals);
+      const bool is_own =
+          std::find(kOwnVariables.begin(), kOwnVariables.end(), name) != kOwnVariables.end();
+      const auto is_set = [&](const OptionInfo& option) {
+        return name == option.environment && name != "TKV_FAILPOINTS" &&
+               variable.compare(equals + 1, std::string::npos, option.default_text) != 0;
+      };
+      if (is_own || std::ranges::any_of(OptionTable(), is_set)) text += " " + variable;
     }
     return text;
   }

@@ -270,7 +270,7 @@ def test_a_rehearsed_death_is_of_one_life_unless_it_is_asked_for_again(processes
         assert status == 0 and said.count("done") == 2, said
 
 
-@pytest.mark.parametrize("options", [[], ["--tcp"]], ids=["unix", "tcp"])
+@pytest.mark.parametrize("options", [[], ["--tcp"], ["--tcp", "--tls", "on"]], ids=["unix", "tcp", "tls"])
 def test_rounds_wait_for_a_life_that_somebody_starts_by_hand(processes, options):
     text = """
         kv = mx.kv.create("dist_sync")
@@ -289,6 +289,7 @@ def test_rounds_wait_for_a_life_that_somebody_starts_by_hand(processes, options)
     variables = dict(re.findall(r"(TKV_\w+)=(\S+)", said.split("start it with")[1]))
     assert variables["TKV_RANK"] == "1", said
     assert ("TKV_TOKEN_FILE" in variables) == bool(options), said
+    assert variables.get("TKV_TLS") == ("on" if "--tls" in options else None), said
     again = processes.start([sys.executable, "-u", str(processes.folder / "script.py")], **variables)
     status, later = finish(again)
     assert status == 0 and "rank 1 at the end has 2.0" in later, later
