@@ -7,6 +7,7 @@ import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from . import _core
 from .errors import FailedPreconditionError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -50,7 +51,12 @@ def from_ray(options: dict[str, Any]) -> dict[str, Any]:
         return {}
     # Ray may be here for something else.
     if "TKV_RAY_JOB" not in os.environ and not any(n.startswith("tensorkv:") for n in ray.util.list_named_actors()):
-        return {}
+        if _core.job_signs():
+            return {}
+        raise FailedPreconditionError(
+            "create: this process is of Ray, and there is no job in its namespace: tensorkv.ray.start() in the driver starts"
+            " one, and nothing else says who takes part"
+        )
     from . import ray as jobs
 
     return jobs.job()._options(options)

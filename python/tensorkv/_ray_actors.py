@@ -29,6 +29,7 @@ from .errors import FailedPreconditionError
 logger = logging.getLogger("tensorkv")
 
 _LOOK_EVERY = 0.05  # seconds
+_TELLING = 1.0  # seconds in which workers learn that the job has been stopped
 _RESTORED = b"restored\n"  # what `tkv restorer` says
 
 
@@ -249,6 +250,10 @@ class TensorKVHead:
             self._life.cancel()
             await asyncio.gather(self._life, return_exceptions=True)
         self._release()
+        if self._service is not None and self._placed:
+            # Stores that are open learn it from the head, which is there until they have had time to.
+            await asyncio.to_thread(self._service.exited, "server", 0)
+            await asyncio.to_thread(self._service.wait, _TELLING)
         self._service = self._service_before = None
 
     def _release(self) -> None:
@@ -277,8 +282,24 @@ class TensorKVHead:
         """Return, when workers can come or never will, an error or {}."""
         return await self._until_ready(time.monotonic() + self._patience)
 
-    async def place(self, kind: str, identity: str, rank: int | None) -> dict[str, Any]:
-        """Return the options of the store of a worker, or an error, after at most the job's patience."""
+    async def place(self, kind: str, identity: str, rank: int | None, said: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of the store of a worker, or an error, after at most the job's patience.
+
+        Args:
+            kind: of the worker's owner.
+            identity: of the owner.
+            rank: that it asks for, or None.
+            said: what it says of the whole job.
+        """
+        own = {"on_death": self._options["on_death"], "num_workers": self._workers}
+        for name, value in said.items():
+            if value != own[name]:
+                argument = "workers" if name == "num_workers" else name
+                return _error(
+                    "InvalidArgumentError",
+                    f"store: {name}={value!r}, and job '{self._name}' has {own[name]!r}: {argument}= of"
+                    " tensorkv.ray.start() says it for all",
+                )
         owner, deadline = Owner(kind, identity), time.monotonic() + self._patience
         while True:
             if error := await self._until_ready(deadline):
@@ -296,7 +317,7 @@ class TensorKVHead:
         assert self._terms is not None
         options = {name: value for name, value in self._options.items() if name != "rows_dir"}  # that of the servers
         place = {"url": self._terms.url, "token": self._token, "rank": found}
-        return {"place": place, "options": {**options, **self._saving}, "workers": self._workers}
+        return {"place": place, "options": {**options, **self._saving}}
 
     async def _until_ready(self, deadline: float) -> dict[str, Any]:
         """Return {} when workers may come, or an error."""

@@ -60,6 +60,9 @@ def __dir__() -> list[str]:
 PREFIX = "tensorkv:"  # of the names of head actors
 _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _ANSWER = 10.0  # seconds in which a head actor answers what needs no waiting
+_OVER = ("ended", "lost")  # phases
+_OF_CREATE = {"rank", "num_workers", "url", "token_file", "bootstrap", "log"}  # what is no option of the core
+_OF_CONNECTIONS = {"transport", "tls", "check_values", "silence", "silence_ms"}
 _NOT_HERE = {"snapshots", "snapshot_every", "on_death", "patience", "servers", "failpoints"}
 
 # What this driver has started, by namespace and name: Ray ends an actor that nobody refers to.
@@ -104,7 +107,14 @@ class Job:
             UnavailableError: the head's actor is dead.
             KeyNotFoundError: the job has been stopped, or its driver has ended.
         """
-        return KVStore(type, **self._options({**options, "rank": rank}))
+        if not _core.is_distributed(type):
+            raise InvalidArgumentError(
+                f"store: type={type!r}; a store of a job is a distributed one, such as 'dist_sync'"
+            )
+        own = {name: value for name, value in options.items() if value is not None}
+        # A place is taken for good: what is wrong with the options is said before.
+        _core.options_in_force(type, {name: value for name, value in own.items() if name not in _OF_CREATE})
+        return KVStore(type, **self._options({**own, "rank": rank}))
 
     def _options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a store of this process, which has a place in the job from now on."""
@@ -115,10 +125,8 @@ class Job:
         if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int)):
             raise InvalidArgumentError(f"store: rank={rank!r}, a whole number is needed")
         kind, identity = _owner()
-        reply = self._ask("place", kind, identity, rank, longest=self.patience + _ANSWER)
-        count = given.get("num_workers")
-        if count not in (None, reply["workers"]):
-            raise InvalidArgumentError(f"store: num_workers={count}, job '{self.name}' has {reply['workers']}")
+        said = {name: given[name] for name in ("on_death", "num_workers") if given.get(name) is not None}
+        reply = self._ask("place", kind, identity, rank, said, longest=self.patience + _ANSWER)
         own = {name: value for name, value in given.items() if value is not None and name != "num_workers"}
         return {**reply["options"], **own, **reply["place"]}
 
@@ -133,16 +141,61 @@ class Job:
         phase: ``'servers start'``, ``'a snapshot is put back'``, ``'ready'``, ``'ended'`` or ``'lost'``, with ``why``.
         generation: how often the servers have begun, each time with what was saved.
         owners: which actor, task or driver each rank is.
+
+        Of a job that has ended or is lost these alone are there.
         """
         look = self._look()
-        own = {name: look[name] for name in ("phase", "why", "generation", "owners")}
-        known = ("transport", "insecure_network", "tls", "check_values", "silence", "silence_ms")
-        options = {name: value for name, value in look["options"].items() if name in known}
-        with KVStore._observer(look["url"], {**options, "token": look["token"]}, 0) as eye:
-            return {**eye.status(), **own}
+        try:
+            with self._observer(look) as eye:
+                core = eye.status()
+        except (FailedPreconditionError, UnavailableError, DeadlineExceededError):
+            look = self._look()
+            if look["phase"] not in _OVER:
+                raise
+            core = {}
+        return {**core, **{name: look[name] for name in ("phase", "why", "generation", "owners")}}
+
+    def connect(self, **options: Any) -> KVStore:
+        """Return a store that looks at the job and reads its values from outside, in any process that Ray connects.
+
+        Args:
+            options: as in `tensorkv.kv.connect`, which says what such a store does.
+
+        Raises:
+            FailedPreconditionError: the job has ended.
+            UnavailableError: the head's actor is dead.
+            KeyNotFoundError: the job has been stopped, or its driver has ended.
+        """
+        for name in ("url", "token_file"):
+            if name in options:
+                raise InvalidArgumentError(f"connect: {name} says which job is meant, and this is job '{self.name}'")
+        return self._observer(self._look(), **options)
+
+    def write_token(self, path: str | os.PathLike[str]) -> None:
+        """Write the secret of the job to a file that only this user can read, for commands outside of Ray.
+
+        ``TKV_TOKEN_FILE=PATH tkv status URL`` looks at the job then; `url` is the URL. The secret stays the same as long as the
+        job lives, also when it goes on after a server has died.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        token = self._look()["token"]
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(file, "w") as out:
+            os.fchmod(file, 0o600)
+            out.write(token + "\n")
+
+    def _observer(self, look: Mapping[str, Any], *, store: int = 0, **options: Any) -> KVStore:
+        """Return a store that looks at the job, of whose options it takes those of connections."""
+        shared = {name: value for name, value in look["options"].items() if name in _OF_CONNECTIONS}
+        return KVStore._observer(look["url"], {**shared, **options, "token": look["token"]}, store)
 
     def stop(self) -> None:
-        """End the job and its servers, wherever it is called. Stores that are open get UnavailableError. Idempotent."""
+        """End the job and its servers, wherever it is called. Idempotent.
+
+        Stores that are open get UnavailableError within a second, which says that a server is dead.
+        """
         started = _started.pop((self.namespace, self.name), None)
         with contextlib.suppress(KeyNotFoundError, UnavailableError, DeadlineExceededError):
             self._ask("end", longest=_ANSWER)
@@ -169,6 +222,16 @@ class Job:
 
     def _look(self) -> dict[str, Any]:
         return self._ask("look", longest=_ANSWER)
+
+    def _has_lost_its_head(self) -> bool:
+        """Whether there is a job of this name whose head's actor is dead: its servers may live, and its name is taken."""
+        try:
+            self._look()
+        except UnavailableError:
+            return True
+        except (KeyNotFoundError, DeadlineExceededError):
+            pass
+        return False
 
     def _head(self) -> Any:
         """Return the actor that has the head."""
@@ -243,13 +306,12 @@ def start(
     context = ray.get_runtime_context()
     found = Job(name, context.namespace, patience)
     here = NodeAffinitySchedulingStrategy(context.get_node_id(), soft=True)
+    # Where the driver is, because the job ends with either.
+    actor = ray.remote(TensorKVHead).options(name=PREFIX + name, num_cpus=0, max_restarts=0, scheduling_strategy=here)
     try:
-        # Where the driver is, because the job ends with either.
-        head = (
-            ray.remote(TensorKVHead)
-            .options(name=PREFIX + name, num_cpus=0, max_restarts=0, scheduling_strategy=here)
-            .remote(plan)
-        )
+        if found._has_lost_its_head():
+            found.stop()
+        head = actor.remote(plan)
     except ValueError as error:
         if "taken" not in str(error) and "exists" not in str(error):
             raise
@@ -300,7 +362,8 @@ def job(name: str | None = None) -> Job:
             raise KeyNotFoundError("job: there is none in this namespace of Ray; tensorkv.ray.start() starts one")
         name = names[0]
     found = Job(name, ray.get_runtime_context().namespace, _ANSWER)
-    found.patience = found._look()["patience"]
+    with contextlib.suppress(UnavailableError):  # the head is dead, and the job can be stopped
+        found.patience = found._look()["patience"]
     return found
 
 
@@ -344,6 +407,8 @@ def _plan(
         raise InvalidArgumentError(f"start: patience={patience!r}, a number of seconds is needed")
     known = [text for row in _core.option_table() for text in (row["name"], row["seconds"]) if text]
     check_names("start", "option", options, [option for option in known if option not in _NOT_HERE])
+    if options.get("insecure_network"):
+        raise InvalidArgumentError("start: insecure_network has no effect: the head's actor makes a token for the job")
     if snapshot_every is not None and snapshots is None:
         raise InvalidArgumentError(f"start: snapshot_every={snapshot_every!r} needs snapshots=, the folder to save to")
     folder = None if snapshots is None else os.path.abspath(os.fspath(snapshots))

@@ -359,7 +359,8 @@ std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOpti
   return worker;
 }
 
-std::shared_ptr<Worker> ObserverOf(const StoreOptions& options, const Job& job) {
+std::shared_ptr<Worker> ObserverOf(const StoreOptions& options, Job job) {
+  job.role = Job::Role::kObserver;  // for what its peers say of it
   WorkerOptions made;
   made.job = job.id;
   made.url = UrlOf(job);

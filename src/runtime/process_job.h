@@ -52,6 +52,6 @@ std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOpti
 
 // An observer of a job, from any process.
 //   blocks, throws  as Worker
-std::shared_ptr<Worker> ObserverOf(const StoreOptions& options, const Job& job);
+std::shared_ptr<Worker> ObserverOf(const StoreOptions& options, Job job);
 
 }  // namespace tkv

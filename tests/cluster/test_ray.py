@@ -253,6 +253,77 @@ def test_a_job_whose_head_is_killed_says_so_to_who_comes_and_data_goes_on(start)
     assert get(*[actor.push_once.remote() for actor in actors]) == [None, None]
 
 
+def test_a_job_whose_head_is_killed_is_stopped_and_started_again_without_its_handle(start):
+    start(workers=1)
+    (server,) = pids_of()
+    os.kill(pids_of("TensorKVHead")[0], signal.SIGKILL)
+    wait_until(lambda: tensorkv.ray.job_names() == [] or ask(tensorkv.ray.job("job"))[0] is mx.errors.UnavailableError)
+    job = start(workers=1)
+    with job.store() as kv:
+        kv.init("w", np.zeros(2, np.float32))
+    wait_until(lambda: server not in pids_of())
+
+
+def test_stores_that_are_open_when_a_job_is_stopped_learn_it_at_once(start):
+    job = start(workers=2)
+    actors = trainers(2)
+    get(*[actor.rank.remote() for actor in actors])
+    get(*[actor.push_once.remote() for actor in actors])
+    waiting = actors[0].push_once.remote()  # for a round that never comes
+    begun = time.monotonic()
+    job.stop()
+    kind, text = get(waiting)[0]
+    print(f"an open store learned of the stop after {time.monotonic() - begun:.2f} s")
+    assert kind == "UnavailableError" and "server 0 is dead" in text and time.monotonic() - begun < 20
+
+
+def test_a_job_is_looked_at_from_the_driver_and_from_commands_outside_of_ray(start, tmp_path):
+    job = start(workers=1)
+    (actor,) = trainers(1)
+    get(actor.rank.remote())
+    get(actor.push_once.remote())
+    with job.connect() as eye:
+        assert eye.keys() == ["w"] and eye.pull("w").asnumpy().tolist() == [1.0] * 3
+    with pytest.raises(mx.errors.InvalidArgumentError, match="url says which job is meant"):
+        job.connect(url=job.url)
+    with pytest.raises(mx.errors.UnauthenticatedError, match=r"observer \(.*\) has no token.*token_file="):
+        mx.kv.connect(job.url)
+    token = tmp_path / "token"
+    token.write_text("an older and longer one" * 9)
+    token.chmod(0o644)
+    job.write_token(token)
+    assert token.stat().st_mode & 0o777 == 0o600
+    command = [
+        sys.executable,
+        "-m",
+        "tensorkv",
+        "get",
+        "w",
+        job.url,
+        "--token-file",
+        token,
+        "--out",
+        tmp_path / "w.npy",
+    ]
+    subprocess.run(command, check=True, timeout=60)
+    assert np.load(tmp_path / "w.npy").tolist() == [1.0] * 3
+
+
+def test_a_job_that_has_ended_says_so(start):
+    job = start(workers=1)
+    with job.store() as kv:
+        kv.init("w", np.zeros(2, np.float32))
+    wait_until(lambda: job.status()["phase"] == "ended")
+    assert job.status() == {
+        "phase": "ended",
+        "why": "all its workers have left",
+        "generation": 1,
+        "owners": {0: f"driver {ray.get_runtime_context().get_job_id()}"},
+    }
+    with pytest.raises(mx.errors.FailedPreconditionError, match="job 'job' has ended: all its workers have left"):
+        job.store()
+
+
 def ask(job):
     try:
         job._look()
@@ -303,7 +374,7 @@ def test_plain_create_finds_the_job_in_actors_in_tasks_and_in_the_driver(start):
         assert get(task.remote()) == [(1, 3)]
         kinds = {rank: text.split()[0] for rank, text in job.status()["owners"].items()}
         assert kinds == {0: "driver", 1: "task", 2: "actor"}
-    with pytest.raises(mx.errors.InvalidArgumentError, match="num_workers=4, job 'job' has 3"):
+    with pytest.raises(mx.errors.InvalidArgumentError, match="num_workers=4, and job 'job' has 3"):
         mx.kv.create("dist_sync", num_workers=4)
 
 
@@ -374,12 +445,29 @@ def test_what_is_wrong_with_a_job_is_said_when_it_is_started(start):
         ({"workers": 1, "snapshots": "x", "snapshot_every": "often"}, "such as 30s"),
         ({"workers": 1, "on_death": "cry"}, "on_death"),
         ({"workers": 1, "patience": 0}, "patience=0"),
+        ({"workers": 1, "insecure_network": True}, "insecure_network has no effect"),
     ):
         with pytest.raises(mx.errors.InvalidArgumentError, match=re.escape(text)):
             start(**options)
     with pytest.raises(TypeError, match="staleness"):
         start(workers=1, stalenes=1)
     assert not tensorkv.ray.job_names(), "nothing of them is left"
+
+
+def test_a_store_that_is_asked_for_in_the_wrong_way_takes_no_place(start):
+    job = start(workers=1)
+    for options, kind, text in (
+        ({"patiance": 3}, TypeError, "did you mean 'patience'?"),
+        ({"patience": "long"}, mx.errors.InvalidArgumentError, "a number of seconds is needed"),
+        ({"type": "local"}, mx.errors.InvalidArgumentError, "type='local'; a store of a job is a distributed one"),
+        ({"type": "dist_snyc"}, mx.errors.InvalidArgumentError, "type='dist_snyc'"),
+        ({"on_death": "fail"}, mx.errors.InvalidArgumentError, "on_death= of tensorkv.ray.start() says it"),
+        ({"rank": "0"}, mx.errors.InvalidArgumentError, "rank='0'"),
+        ({"num_workers": 2}, mx.errors.InvalidArgumentError, "num_workers=2"),
+    ):
+        with pytest.raises(kind, match=re.escape(text)):
+            job.store(**options)
+    assert job.status()["owners"] == {}
 
 
 def test_a_name_in_use_and_a_stale_handle(start):

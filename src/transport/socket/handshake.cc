@@ -132,9 +132,9 @@ void Handshake::OnText() {
   if (peer_has_token != !options_.token.empty()) {
     return Refuse(Code::kUnauthenticated,
                   peer_has_token ? Format("{} ({}) has the token of a job, this {} has none; {}",
-                                          peer_who_, options_.peer, options_.who, kHowToMakeAToken)
+                                          peer_who_, options_.peer, options_.who, kHowToGiveAToken)
                                  : Format("{} ({}) has no token, this {} has one; {}", peer_who_,
-                                          options_.peer, options_.who, kHowToMakeAToken));
+                                          options_.peer, options_.who, kHowToGiveAToken));
   }
   if (options_.token.empty() && !options_.is_trusted) {
     return Refuse(Code::kUnauthenticated,

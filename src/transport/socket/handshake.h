@@ -34,6 +34,11 @@ inline constexpr const char* kHowToMakeAToken =
     "`export TKV_TOKEN_FILE=$PWD/job.token` in every process of the job, or set "
     "TKV_INSECURE_NETWORK=1 in all of them";
 
+inline constexpr const char* kHowToGiveAToken =
+    "TKV_TOKEN_FILE, token_file= or --token-file names the file with the token of the job, the "
+    "same in "
+    "all of its processes and in those that look at it";
+
 struct Greeting {                                 // wire layout of all versions
   static constexpr uint32_t kMagic = 0x50564B54;  // "TKVP"
   static constexpr size_t kWhoMax = 64;
