@@ -2,6 +2,7 @@
 
 #include "serve.h"
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
@@ -34,7 +35,7 @@ std::unique_ptr<Service> Start(const ServeOptions& given, const StoreOptions& op
   const bool is_dmlc = !is_told && std::getenv("DMLC_ROLE") != nullptr && given.head.empty();
   const bool is_of_group =
       given.role == Job::Role::kServer && given.head.empty() && !IsLaunched() && IsInGroup();
-  if (is_dmlc || is_of_group) CheckNothingIsGiven(given, is_dmlc ? "DMLC_*" : "mpirun");
+  if (is_dmlc || is_of_group) CheckNothingIsGiven(given, is_dmlc ? "DMLC_*" : "mpirun or srun");
   SetUnlessEmpty("TKV_HEAD", given.head);
   SetUnlessEmpty("TKV_JOB", given.id);
   SetUnlessEmpty("TKV_WORKERS", TextOf(given.workers));
@@ -56,6 +57,9 @@ void SayWhereItListens(Job::Role role, const std::string& address, Form form) {
 }  // namespace
 
 int RunServe(const ServeOptions& given, Form form) {
+  // Schedulers send them to all processes of a job before its time is up; a server serves until its workers leave.
+  std::signal(SIGUSR1, SIG_IGN);
+  std::signal(SIGUSR2, SIG_IGN);
   StoreOptions options = OptionsFromEnvironment();
   options.interrupt = InterruptBySignal();
   try {

@@ -60,6 +60,8 @@ TKV_API std::vector<std::string> JobSigns();
 TKV_API bool IsLaunched();
 // Whether an MPI launcher (mpirun, srun) has started this process: PMIX_RANK is set.
 TKV_API bool IsInGroup();
+// Whether this process is one of Slurm's that has no PMIx: a task of `srun` without --mpi=pmix, or a batch script.
+TKV_API bool IsSlurmTask();
 
 // How many workers torchrun has started on this machine (LOCAL_WORLD_SIZE); 1 where it has not.
 //   throws  kInvalidArgument  the variable is no number

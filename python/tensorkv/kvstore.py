@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,7 @@ from .errors import (
     FolderNotFoundError,
     InvalidArgumentError,
     KeyNotFoundError,
+    KVError,
     SnapshotNotFoundError,
     UnimplementedError,
 )
@@ -48,6 +50,18 @@ __all__ = [
 def __dir__() -> list[str]:
     """Return the public names."""
     return __all__
+
+
+@contextlib.contextmanager
+def _beside(error: BaseException | None) -> Iterator[None]:
+    """Do not hide an error that is on its way behind one of closing the store: that is a note of it (Python 3.11)."""
+    try:
+        yield
+    except KVError as other:
+        if error is None:
+            raise
+        if hasattr(error, "add_note"):
+            error.add_note(str(other))
 
 
 _COMMANDS: dict[Any, str] = {
@@ -824,9 +838,13 @@ class KVStore(KVStoreVerbs):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """Close the store; with an exception the worker is dead for the others, and has not left."""
+        """Close the store; with an exception the worker is dead for the others, and has not left.
+
+        What then fails in closing does not hide the exception.
+        """
         self._has_failed = _life.is_failure(error)
-        self.close()
+        with _beside(error):
+            self.close()
 
     async def __aenter__(self) -> Self:
         """Return the store."""
@@ -835,7 +853,8 @@ class KVStore(KVStoreVerbs):
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """As `__exit__`, without blocking the event loop."""
         self._has_failed = _life.is_failure(error)
-        await self.close(async_op=True)
+        with _beside(error):
+            await self.close(async_op=True)
 
     def __repr__(self) -> str:
         """Return type, worker and number of keys."""

@@ -219,6 +219,12 @@ std::string BuildVersion() { return Format("{} protocol {}", Version(), kProtoco
 // Which job a store that is made in this environment belongs to.
 Finding JobFound() {
   const std::vector<std::string> signs = JobSigns();
+  if (signs.empty() && IsSlurmTask()) {
+    return {Kind::kNote, "job",
+            "this is Slurm without PMIx, and nothing else says who takes part: no store of several "
+            "workers can be made here",
+            "start the tasks by srun --mpi=pmix"};
+  }
   if (signs.empty()) {
     return {Kind::kNote, "job", "nothing says which job this process belongs to", ""};
   }

@@ -152,12 +152,20 @@ bool IsLaunched() {
          Variable("DMLC_ROLE") != nullptr;
 }
 
+bool IsSlurmTask() { return Variable("SLURM_PROCID") != nullptr && !IsInGroup(); }
+
 bool IsInGroup() {
   return Variable("PMIX_RANK") != nullptr && Variable("PMIX_NAMESPACE") != nullptr;
 }
 
 Job JobFromEnvironment(std::shared_ptr<const Transport> carrier) {
   if (!IsLaunched()) {
+    if (IsSlurmTask()) {
+      throw Fail(
+          Code::kFailedPrecondition,
+          "nothing says who else takes part in the job: this is a task of Slurm without PMIx; "
+          "start it by `srun --mpi=pmix` (`srun --mpi=list` has to name pmix)");
+    }
     throw Fail(Code::kFailedPrecondition,
                "nothing says who else takes part in the job. Start it by `tkv launch -n WORKERS "
                "-s SERVERS COMMAND`, `mpirun` or `torchrun`, or set the variables of MXNet's "

@@ -1,6 +1,7 @@
 #include "runtime/process_job.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <thread>
 
@@ -51,15 +52,47 @@ struct Notice {
   std::function<std::string()> ask;
 };
 
+// Addresses of carriers and tokens may have spaces: "id servers size address" and the token behind it.
+std::string NoticeOf(const Job& job) {
+  return Format("{} {} {} {}{}", job.id, job.servers, job.head.size(), job.head, job.token);
+}
+
 void ReadNotice(const std::string& text, Job* job) {
-  const size_t first = text.find(' ');
-  const size_t second = text.rfind(' ');  // a carrier's address may have spaces
-  if (first == second) {
+  std::string_view rest = text;
+  const auto word = [&rest] {
+    const size_t length = std::min(rest.find(' '), rest.size());
+    const std::string_view found = rest.substr(0, length);
+    rest.remove_prefix(std::min(length + 1, rest.size()));
+    return found;
+  };
+  const auto number = [&](auto* value) {
+    const std::string_view digits = word();
+    const char* const end = digits.data() + digits.size();
+    const auto read = std::from_chars(digits.data(), end, *value);
+    return read.ec == std::errc() && read.ptr == end;
+  };
+  job->id = word();
+  size_t size = 0;
+  if (job->id.empty() || !number(&job->servers) || !number(&size) || size > rest.size()) {
     throw Fail(Code::kInvalidArgument, "create: '{}' is no description of a job", text);
   }
-  job->id = text.substr(0, first);
-  job->head = text.substr(first + 1, second - first - 1);
-  job->token = text.substr(second + 1);
+  job->head = rest.substr(0, size);
+  job->token = rest.substr(size);
+}
+
+// What the process with the head has decided, and this one has to agree to.
+void CheckNotice(const Job& job, const Place& place, std::string_view own_token) {
+  if (job.servers != place.servers) {
+    throw Fail(Code::kFailedPrecondition,
+               "create: {} servers by what is said here, and {} in the process with the head; "
+               "TKV_SERVERS or servers= has to be the same in all processes",
+               place.servers, job.servers);
+  }
+  if (!own_token.empty() && own_token != job.token) {
+    throw Fail(Code::kUnauthenticated,
+               "create: TKV_TOKEN_FILE names another token here than in the process with the head; "
+               "the same file is for all processes, or none is");
+  }
 }
 
 // Waits for the end of a handshake.
@@ -100,18 +133,20 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
   if (!options.on_death.empty()) job->on_death = options.on_death;
   static_cast<NetworkOptions&>(*job) = options;
   job->rank = place.worker;
+  const std::string own_token = TokenFromEnvironment();
   if (place.has_head) {
     job->id = RandomHex(8);
-    job->token = NewToken();
+    job->token = own_token.empty() ? NewToken() : own_token;
     Job head = *job;
     head.role = Job::Role::kHead;
     head.rank = -1;
     head.head = TransportOf(*job).HeadAddress(job->id);
     services.push_back(Service::Start(head, options.log, options.server_patience));
     job->head = services.back()->address();
-    notice.tell(Format("{} {} {}", job->id, job->head, job->token));
+    notice.tell(NoticeOf(*job));
   } else {
     ReadNotice(notice.ask(), job);
+    CheckNotice(*job, place, own_token);
   }
   if (place.server >= 0) {
     Job server = *job;
@@ -223,8 +258,8 @@ PmixGroup* GroupOfProcess() {
   static const unsigned birth = ForkGeneration();
   if (birth != ForkGeneration()) {
     throw Fail(Code::kFailedPrecondition,
-               "create: this process was forked from process {} of the group, whose tie to mpirun "
-               "it cannot use",
+               "create: this process was forked from process {} of the group, whose tie to its "
+               "launcher (mpirun, srun) it cannot use",
                group->rank());
   }
   return group.get();

@@ -87,7 +87,10 @@ def test_a_usage_error_is_named_and_ends_with_status_2(processes, words, expecte
 
 
 def test_what_others_say_of_the_job_is_not_said_again(processes):
-    for who, variables in (("DMLC_*", {"DMLC_ROLE": "server"}), ("mpirun", {"PMIX_RANK": 0, "PMIX_NAMESPACE": "x"})):
+    for who, variables in (
+        ("DMLC_*", {"DMLC_ROLE": "server"}),
+        ("mpirun or srun", {"PMIX_RANK": 0, "PMIX_NAMESPACE": "x"}),
+    ):
         status, said = finish(processes.start([*TKV, "server", "--rank", "3"], **variables))
         assert status == 2 and f"have no effect here, where {who} says who takes part" in said, said
 

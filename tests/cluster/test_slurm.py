@@ -134,6 +134,69 @@ def test_the_script_of_the_documents_saves_at_the_signal_and_goes_on_when_it_is_
     assert len(rounds) == 1 and rounds.pop() > 0, said
 
 
+def test_a_job_with_a_token_of_its_own_is_looked_at_from_outside(processes, slurm, tmp_path):
+    token = tmp_path / "token"
+    token.touch(mode=0o600)
+    token.write_text("a secret of this test alone\n")
+    text = SURVIVOR + "print(f'at {kv.url} .', flush=True)\nuntil_marked('go')\nkv.close()"
+    variables = {"TKV_TOKEN_FILE": token, "TKV_TRANSPORT": "tcp"}
+    job = srun(processes, slurm, "-N", 2, "-n", 2, *PYTHON, processes.script(text), **variables)
+    url = re.search(r"at (\S+) \.", read_until(job, " .", 2))[1]
+    words = [*PYTHON, "-m", "tensorkv", "get", "w", url, "--out", tmp_path / "w.npy"]
+    status, said = finish(processes.start(words))
+    assert status != 0 and "TCP needs a token" in said, said
+    status, said = finish(processes.start([*words, "--token-file", token]))
+    assert status == 0 and (tmp_path / "w.npy").exists(), said
+    (processes.folder / "mark-go").touch()
+    status, said = finish(job)
+    assert status == 0, said
+
+
+@pytest.mark.parametrize(
+    "variable, told", [("TKV_SERVERS=1", "4 servers by what is said here, and 1"), ("TKV_TOKEN_FILE", "")]
+)
+def test_what_only_rank_0_says_of_a_job_is_told_by_the_others(processes, slurm, tmp_path, variable, told):
+    """A token that rank 0 alone has is nothing wrong: the others get it from there."""
+    token = tmp_path / "token"
+    token.touch(mode=0o600)
+    token.write_text("a secret of this test alone\n")
+    said_by_rank_0 = variable if "=" in variable else f"{variable}={token}"
+    python = f"{' '.join(PYTHON)} {processes.script(RANKED)}"
+    command = f"[ $SLURM_PROCID = 0 ] && export {said_by_rank_0}; exec {python}"
+    words = ["--kill-on-bad-exit=1", "-n", 4, "bash", "-c", command]
+    status, said = finish(srun(processes, slurm, *words, TKV_TRANSPORT="tcp"))
+    assert told in said and (status != 0) == bool(told), said
+
+
+def test_a_task_without_pmix_is_told_how_to_get_it(processes, slurm):
+    script = processes.script('mx.kv.create("dist_sync")')
+    job = processes.start(["srun", "--mpi=none", "-n", "1", *PYTHON, script], SLURM_CONF=slurm.configuration)
+    status, said = finish(job)
+    assert status != 0 and "a task of Slurm without PMIx; start it by `srun --mpi=pmix`" in said, said
+
+
+def test_a_signal_before_the_end_of_the_time_leaves_servers_alone(processes, slurm, tmp_path):
+    text = """
+    import threading
+    asked = threading.Event()
+    signal.signal(signal.SIGUSR1, lambda *_: asked.set())
+    kv = mx.kv.create("dist_sync")
+    kv.init("w", mx.nd.ones((2,)))
+    print("under way", flush=True)
+    assert asked.wait(60)
+    print("weights", kv.pull("w").asnumpy(), flush=True)
+    kv.close()
+    """
+    programs = tmp_path / "programs"
+    python = " ".join(PYTHON)
+    programs.write_text(f"0-1 {python} {processes.script(text)}\n2-3 {python} -m tensorkv server\n")
+    job = srun(processes, slurm, "-N", 2, "-n", 4, "--multi-prog", programs)
+    read_until(job, "under way", 2)
+    slurm.ask("scancel", "--signal=USR1", "-u", str(os.geteuid()))
+    status, said = finish(job)
+    assert status == 0 and said.count("weights") == 2, said
+
+
 # ---- what ends, and what the others see
 
 

@@ -115,10 +115,11 @@ class Group final : public PmixGroup {
     std::unique_lock lock(fence->mutex);
     if (!WaitUntil(&lock, &fence->changed, DeadlineAfter(longest), interrupt,
                    [&] { return fence->is_done; })) {
-      throw Fail(Code::kDeadlineExceeded,
-                 "not all {} processes that mpirun has started are here after {} ms; each has to "
-                 "create the store",
-                 size_, longest.count());
+      throw Fail(
+          Code::kDeadlineExceeded,
+          "not all {} processes of the group (those that one mpirun or srun has started) are "
+          "here after {} ms; each has to create the store",
+          size_, longest.count());
     }
     Check("PMIx_Fence", fence->status);
   }
