@@ -214,12 +214,29 @@ class JobNumber {
 
 // ---- by PMIx
 
+// Exchanges what the processes of the group have put, and says now and then for whom that waits.
+void ExchangeIn(PmixGroup* group, const StoreOptions& options) {
+  const auto begun = std::chrono::steady_clock::now();
+  std::chrono::seconds next{5};
+  group->Exchange(options.server_patience, [&] {
+    if (options.interrupt) options.interrupt();
+    if (std::chrono::steady_clock::now() - begun < next) return;
+    if (options.log) {
+      options.log(
+          2, Format("create: still waiting {} s for processes of the group of {} (those that one "
+                    "mpirun or srun has started): each has to create the store",
+                    next.count(), group->size()));
+    }
+    next *= 2;
+  });
+}
+
 // What all processes of the group are; rank 0 of the group has the head.
 Place PlaceIn(PmixGroup* group, bool is_server, int number, const StoreOptions& options) {
   const std::string key = Format("tkv.role.{}", number);
   const std::string here = Format(" {}", HostId());
   group->Put(key, (is_server ? "server" : "worker") + here);
-  group->Exchange(options.server_patience, options.interrupt);
+  ExchangeIn(group, options);
   Place place;
   place.local_workers = 0;
   for (int rank = 0; rank < group->size(); ++rank) {
@@ -244,10 +261,10 @@ Notice NoticeIn(PmixGroup* group, int number, const StoreOptions& options) {
   const std::string key = Format("tkv.job.{}", number);
   return {[=](const std::string& text) {
             group->Put(key, text);
-            group->Exchange(options.server_patience, options.interrupt);
+            ExchangeIn(group, options);
           },
           [=] {
-            group->Exchange(options.server_patience, options.interrupt);
+            ExchangeIn(group, options);
             return group->Get(0, key);
           }};
 }

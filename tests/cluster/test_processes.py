@@ -539,6 +539,12 @@ def test_mpirun_starts_workers_that_host_the_servers(processes):
     assert shares_the_cores(said, 2), said
 
 
+def test_under_mpirun_create_says_that_it_waits_for_processes_that_make_no_store(processes):
+    script = processes.script("time.sleep(8) if os.environ['PMIX_RANK'] == '1' else None\n" + TRAIN)
+    status, said = finish(processes.start([*MPIRUN, "-n", "2", sys.executable, script]))
+    assert status == 0 and said.count("still waiting 5 s for processes of the group of 2") == 1, said
+
+
 RUN_SERVER = "import tensorkv as mx; mx.kvstore_server.KVStoreServer(None).run()"
 
 
