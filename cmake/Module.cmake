@@ -80,6 +80,11 @@ function(tkv_module name)
   endif()
 endfunction()
 
+set(TKV_TEST_TIMEOUT 300)  # seconds
+if(TKV_SANITIZE)
+  set(TKV_TEST_TIMEOUT 900)  # the interpreter of GPU kernels takes some twenty times as long
+endif()
+
 # tkv_test(NAME SOURCES ... [SHARDS n] [LABELS ...] [C]): a GoogleTest program over the whole library; with C, a program in C that
 # writes its results as GoogleTest does.  Programs whose tests mostly wait for time to pass are run in shards, several at a time:
 # NAME/1 to NAME/n for CTest, which starts those first.
@@ -95,7 +100,7 @@ function(tkv_test name)
     target_link_libraries(${name} PRIVATE GTest::gmock GTest::gtest_main)
   endif()
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 300)
+    set(arg_TIMEOUT ${TKV_TEST_TIMEOUT})
   endif()
   set(entries ${name})
   if(arg_SHARDS)
