@@ -60,8 +60,9 @@ def _beside(error: BaseException | None) -> Iterator[None]:
     except KVError as other:
         if error is None:
             raise
-        if hasattr(error, "add_note"):
-            error.add_note(str(other))
+        add_note = getattr(error, "add_note", None)
+        if add_note is not None:
+            add_note(str(other))
 
 
 _COMMANDS: dict[Any, str] = {
