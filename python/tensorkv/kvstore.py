@@ -54,15 +54,17 @@ def __dir__() -> list[str]:
 
 @contextlib.contextmanager
 def _beside(error: BaseException | None) -> Iterator[None]:
-    """Do not hide an error that is on its way behind one of closing the store: that is a note of it (Python 3.11)."""
+    """Keep an error of closing a store from hiding the failure that is on its way.
+
+    It is a note of the failure, or with Python 3.10 a line of the logger. Where nothing has failed it is raised.
+    """
     try:
         yield
     except KVError as other:
-        if error is None:
+        if not _life.is_failure(error):
             raise
-        add_note = getattr(error, "add_note", None)
-        if add_note is not None:
-            add_note(str(other))
+        add_note = getattr(error, "add_note", None) or _life.logger.warning
+        add_note(str(other))
 
 
 _COMMANDS: dict[Any, str] = {

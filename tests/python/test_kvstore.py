@@ -486,3 +486,25 @@ def test_a_list_of_numbers_is_told_to_be_one_array_of_each_device(kv):
         ):
             call()
     assert kv.keys() == ["w"] and kv.pull("w").asnumpy().tolist() == [1, 1] and kv.round("w") == 0
+
+
+@pytest.mark.parametrize("how", ["at the end", "by return code 0", "by return code 3", "by an error"])
+def test_what_fails_in_closing_is_raised_unless_it_would_hide_a_failure(how, monkeypatch, caplog):
+    """Who leaves well and loses what was pushed has to know; who fails has to see why."""
+    ends = {"by return code 0": SystemExit(0), "by return code 3": SystemExit(3), "by an error": ValueError("first")}
+    kv = mx.kv.create("local")
+
+    def close(self, **_):
+        raise mx.errors.UnavailableError("close: lost")
+
+    with monkeypatch.context() as patched, caplog.at_level("WARNING", "tensorkv"):
+        patched.setattr(type(kv), "close", close)
+        with pytest.raises(BaseException) as caught, kv:
+            if how in ends:
+                raise ends[how]
+    kv.close()
+    if how in ("at the end", "by return code 0"):
+        assert str(caught.value) == "close: lost"
+    else:
+        assert caught.value is ends[how]
+        assert "close: lost" in [*getattr(caught.value, "__notes__", []), *caplog.messages]
