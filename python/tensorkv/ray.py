@@ -61,7 +61,6 @@ PREFIX = "tensorkv:"  # of the names of head actors
 _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _ANSWER = 10.0  # seconds in which a head actor answers what needs no waiting
 _OVER = ("ended", "lost")  # phases
-_OF_CREATE = {"rank", "num_workers", "url", "token_file", "bootstrap", "log"}  # what is no option of the core
 _OF_CONNECTIONS = {"transport", "tls", "check_values", "silence", "silence_ms"}
 _NOT_HERE = {"snapshots", "snapshot_every", "on_death", "patience", "servers", "failpoints"}
 
@@ -111,23 +110,23 @@ class Job:
             raise InvalidArgumentError(
                 f"store: type={type!r}; a store of a job is a distributed one, such as 'dist_sync'"
             )
-        own = {name: value for name, value in options.items() if value is not None}
-        # A place is taken for good: what is wrong with the options is said before.
-        _core.options_in_force(type, {name: value for name, value in own.items() if name not in _OF_CREATE})
-        return KVStore(type, **self._options({**own, "rank": rank}))
+        return KVStore(type, **self._options({**options, "rank": rank}))
 
     def _options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a store of this process, which has a place in the job from now on."""
         for name in ("url", "token_file", "bootstrap"):
             if given.get(name) is not None:
                 raise InvalidArgumentError(f"store: {name} says which job is meant, and this is job '{self.name}'")
+        own = {
+            name: value for name, value in given.items() if value is not None and name not in ("rank", "num_workers")
+        }
+        _core.options_in_force("dist_sync", own)  # checks them: a place is taken for good
         rank = given.get("rank")
         if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int)):
             raise InvalidArgumentError(f"store: rank={rank!r}, a whole number is needed")
         kind, identity = _owner()
         said = {name: given[name] for name in ("on_death", "num_workers") if given.get(name) is not None}
         reply = self._ask("place", kind, identity, rank, said, longest=self.patience + _ANSWER)
-        own = {name: value for name, value in given.items() if value is not None and name != "num_workers"}
         return {**reply["options"], **own, **reply["place"]}
 
     @property

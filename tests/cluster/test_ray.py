@@ -467,6 +467,8 @@ def test_a_store_that_is_asked_for_in_the_wrong_way_takes_no_place(start):
     ):
         with pytest.raises(kind, match=re.escape(text)):
             job.store(**options)
+    with pytest.raises(mx.errors.InvalidArgumentError, match="a number of seconds is needed"):
+        mx.kv.create("dist_sync", patience="long")
     assert job.status()["owners"] == {}
 
 
