@@ -164,7 +164,8 @@ Job JobFromEnvironment(std::shared_ptr<const Transport> carrier) {
       throw Fail(
           Code::kFailedPrecondition,
           "nothing says who else takes part in the job: this is a task of Slurm without PMIx; "
-          "start it by `srun --mpi=pmix` (`srun --mpi=list` has to name pmix)");
+          "start it by `srun --mpi=pmix` (`srun --mpi=list` has to name pmix), or start the job "
+          "by `tkv launch -n WORKERS -s SERVERS COMMAND`");
     }
     throw Fail(Code::kFailedPrecondition,
                "nothing says who else takes part in the job. Start it by `tkv launch -n WORKERS "

@@ -83,10 +83,11 @@ void ReadNotice(const std::string& text, Job* job) {
 // What the process with the head has decided, and this one has to agree to.
 void CheckNotice(const Job& job, const Place& place, std::string_view own_token) {
   if (job.servers != place.servers) {
-    throw Fail(Code::kFailedPrecondition,
-               "create: {} servers by what is said here, and {} in the process with the head; "
-               "TKV_SERVERS or servers= has to be the same in all processes",
-               place.servers, job.servers);
+    throw Fail(
+        Code::kFailedPrecondition,
+        "create: servers={} here, and {} in the process with the head; TKV_SERVERS (servers=) "
+        "has to be the same in all processes",
+        place.servers, job.servers);
   }
   if (!own_token.empty() && own_token != job.token) {
     throw Fail(Code::kUnauthenticated,

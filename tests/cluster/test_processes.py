@@ -545,6 +545,24 @@ def test_under_mpirun_create_says_that_it_waits_for_processes_that_make_no_store
     assert status == 0 and said.count("still waiting 5 s for processes of the group of 2") == 1, said
 
 
+def test_under_mpirun_the_token_is_that_of_the_first_process_and_another_one_is_refused(processes, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).touch(mode=0o600)
+        (tmp_path / name).write_text(f"the secret {name} of this test\n")
+    script = processes.script(TRAIN)
+
+    def run(first, second):
+        parts = [["-n", "1", *given, sys.executable, script] for given in (first, second)]
+        return finish(processes.start([*MPIRUN, *parts[0], ":", *parts[1]], TKV_TRANSPORT="tcp"))
+
+    one, two = (["-x", f"TKV_TOKEN_FILE={tmp_path / name}"] for name in ("one", "two"))
+    for others in (one, []):
+        status, said = run(one, others)
+        assert status == 0 and said.count("weights -30.0 -19.0") == 2, said
+    status, said = run(one, two)
+    assert status != 0 and "TKV_TOKEN_FILE names another token here than in the process with the head" in said, said
+
+
 RUN_SERVER = "import tensorkv as mx; mx.kvstore_server.KVStoreServer(None).run()"
 
 

@@ -153,7 +153,7 @@ def test_a_job_with_a_token_of_its_own_is_looked_at_from_outside(processes, slur
 
 
 @pytest.mark.parametrize(
-    "variable, told", [("TKV_SERVERS=1", "4 servers by what is said here, and 1"), ("TKV_TOKEN_FILE", "")]
+    "variable, told", [("TKV_SERVERS=1", "servers=4 here, and 1 in the process with the head"), ("TKV_TOKEN_FILE", "")]
 )
 def test_what_only_rank_0_says_of_a_job_is_told_by_the_others(processes, slurm, tmp_path, variable, told):
     """A token that rank 0 alone has is nothing wrong: the others get it from there."""

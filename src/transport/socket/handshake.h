@@ -36,8 +36,7 @@ inline constexpr const char* kHowToMakeAToken =
 
 inline constexpr const char* kHowToGiveAToken =
     "TKV_TOKEN_FILE, token_file= or --token-file names the file with the token of the job, the "
-    "same in "
-    "all of its processes and in those that look at it";
+    "same in all of its processes and in those that look at it";
 
 struct Greeting {                                 // wire layout of all versions
   static constexpr uint32_t kMagic = 0x50564B54;  // "TKVP"
