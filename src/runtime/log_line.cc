@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,10 +9,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
-#include <ctime>
 #include <exception>
 
 #include "base/format.h"
+#include "base/without_sigpipe.h"
 
 namespace tkv {
 namespace {
@@ -55,26 +53,9 @@ bool Write(int file, const std::string& line) {
 
 }  // namespace
 
-// The kernel sends SIGPIPE to the thread that writes: it is blocked there and taken before it is let
-// through again, unless one was pending before, which is somebody else's.
 ssize_t WriteWithoutSignal(int file, std::string_view text) noexcept {
-  sigset_t pipe{};
-  sigset_t before{};
-  sigset_t pending{};
-  sigemptyset(&pipe);
-  sigaddset(&pipe, SIGPIPE);
-  sigpending(&pending);
-  pthread_sigmask(SIG_BLOCK, &pipe, &before);
-  const ssize_t wrote = write(file, text.data(), text.size());
-  const int error = errno;
-  if (wrote < 0 && error == EPIPE && sigismember(&pending, SIGPIPE) == 0) {
-    const timespec now{};
-    while (sigtimedwait(&pipe, nullptr, &now) < 0 && errno == EINTR) {
-    }
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  errno = error;
-  return wrote;
+  const WithoutSigpipe guard;
+  return write(file, text.data(), text.size());
 }
 
 void WriteLogLine(std::string line, int file) noexcept {

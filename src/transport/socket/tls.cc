@@ -6,9 +6,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/ssl.h>
-#include <signal.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -18,6 +16,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/without_sigpipe.h"
 
 namespace tkv {
 namespace {
@@ -111,32 +110,6 @@ SSL_CTX* Shared() {
   }();
   return shared;
 }
-
-// OpenSSL's own writes do not say MSG_NOSIGNAL.
-class WithoutSigpipe {
- public:
-  WithoutSigpipe() {
-    sigemptyset(&pipe_);
-    sigaddset(&pipe_, SIGPIPE);
-    sigset_t pending;
-    sigpending(&pending);
-    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
-    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-  }
-  ~WithoutSigpipe() {
-    const int error = errno;
-    const timespec at_once{};
-    if (!was_pending_) sigtimedwait(&pipe_, nullptr, &at_once);
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-    errno = error;
-  }
-  WithoutSigpipe(const WithoutSigpipe&) = delete;
-  WithoutSigpipe& operator=(const WithoutSigpipe&) = delete;
-
- private:
-  sigset_t pipe_, before_;
-  bool was_pending_ = false;
-};
 
 void NoteSecret(const SSL* ssl, const char* line) {
   Secrets* const secrets = SecretsOf(ssl);
@@ -259,7 +232,7 @@ Tls::~Tls() = default;
 
 Tls::Step Tls::Shake() {
   SSL* const ssl = making_->ssl;
-  const WithoutSigpipe guard;
+  const WithoutSigpipe guard;  // OpenSSL's own writes do not say MSG_NOSIGNAL
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl);
   if (result != 1) {
