@@ -7,7 +7,7 @@ namespace tkv {
 
 std::unique_ptr<PmixGroup> PmixGroup::Join() {
   throw Fail(Code::kUnimplemented,
-             "mpirun has started this process, and this build has no PMIx (libpmix-dev)");
+             "mpirun or srun has started this process, and this build has no PMIx (libpmix-dev)");
 }
 
 bool PmixGroup::IsThere(std::string* why) {

@@ -4,7 +4,9 @@
 #include <pmix.h>
 
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 
 #include "base/format.h"
@@ -63,6 +65,7 @@ class Group final : public PmixGroup {
       pmix_value_t* value = nullptr;
       Check("the size of the job", library_.get(&all, PMIX_JOB_SIZE, nullptr, 0, &value));
       size_ = static_cast<int>(value->data.uint32);
+      std::free(value);
     } catch (...) {
       library_.finalize(nullptr, 0);
       throw;
@@ -78,6 +81,10 @@ class Group final : public PmixGroup {
   int size() const override { return size_; }
 
   void Put(const std::string& key, const std::string& value) override {
+    const auto [place, is_new] = put_.try_emplace(key, value);
+    if (!is_new && place->second == value) return;
+    place->second = value;
+    has_news_ = true;
     pmix_value_t text;
     std::memset(&text, 0, sizeof(text));
     text.type = PMIX_STRING;
@@ -87,6 +94,50 @@ class Group final : public PmixGroup {
 
   void Exchange(std::chrono::milliseconds longest,
                 const std::function<void()>& interrupt) override {
+    const auto deadline = DeadlineAfter(longest);
+    do {
+      // One that its caller has given up goes on, and is the one in which the others take part.
+      if (under_way_ == nullptr) under_way_ = Begin();
+      const std::shared_ptr<Fence> fence = under_way_;
+      std::unique_lock lock(fence->mutex);
+      if (!WaitUntil(&lock, &fence->changed, deadline, interrupt, [&] { return fence->is_done; })) {
+        throw Fail(
+            Code::kDeadlineExceeded,
+            "not all {} processes of the group (those that one mpirun or srun has started) are "
+            "here after {} ms; each has to create the store",
+            size_, longest.count());
+      }
+      under_way_ = nullptr;
+      Check("PMIx_Fence", fence->status);
+    } while (has_news_);
+  }
+
+  std::string Get(int rank, const std::string& key) override {
+    pmix_proc_t of = self_;
+    of.rank = static_cast<pmix_rank_t>(rank);
+    pmix_info_t at_once;  // what is not here after an exchange will not come
+    std::memset(&at_once, 0, sizeof(at_once));
+    std::strncpy(at_once.key, PMIX_IMMEDIATE, sizeof(at_once.key) - 1);
+    at_once.value.type = PMIX_BOOL;
+    at_once.value.data.flag = true;
+    pmix_value_t* value = nullptr;
+    const pmix_status_t status = library_.get(&of, key.c_str(), &at_once, 1, &value);
+    if (status != PMIX_SUCCESS) {
+      throw Fail(Code::kNotFound, "PMIx: process {} has put no {}: {}", rank, key,
+                 library_.error_string(status));
+    }
+    if (value->type != PMIX_STRING) {
+      throw Fail(Code::kNotFound, "PMIx: process {} has put {}, which is no text", rank, key);
+    }
+    const std::string text = value->data.string;
+    std::free(value->data.string);
+    std::free(value);
+    return text;
+  }
+
+ private:
+  std::shared_ptr<Fence> Begin() {
+    has_news_ = false;
     Check("PMIx_Commit", library_.commit());
     pmix_info_t collect;
     std::memset(&collect, 0, sizeof(collect));
@@ -112,36 +163,9 @@ class Group final : public PmixGroup {
       delete held;
       Check("PMIx_Fence", begun);
     }
-    std::unique_lock lock(fence->mutex);
-    if (!WaitUntil(&lock, &fence->changed, DeadlineAfter(longest), interrupt,
-                   [&] { return fence->is_done; })) {
-      throw Fail(
-          Code::kDeadlineExceeded,
-          "not all {} processes of the group (those that one mpirun or srun has started) are "
-          "here after {} ms; each has to create the store",
-          size_, longest.count());
-    }
-    Check("PMIx_Fence", fence->status);
+    return fence;
   }
 
-  std::string Get(int rank, const std::string& key) override {
-    pmix_proc_t of = self_;
-    of.rank = static_cast<pmix_rank_t>(rank);
-    pmix_info_t at_once;  // what is not here after an exchange will not come
-    std::memset(&at_once, 0, sizeof(at_once));
-    std::strncpy(at_once.key, PMIX_IMMEDIATE, sizeof(at_once.key) - 1);
-    at_once.value.type = PMIX_BOOL;
-    at_once.value.data.flag = true;
-    pmix_value_t* value = nullptr;
-    const pmix_status_t status = library_.get(&of, key.c_str(), &at_once, 1, &value);
-    if (status != PMIX_SUCCESS || value->type != PMIX_STRING) {
-      throw Fail(Code::kNotFound, "PMIx: process {} has put no {}: {}", rank, key,
-                 library_.error_string(status));
-    }
-    return value->data.string;
-  }
-
- private:
   void Check(const char* what, pmix_status_t status) const {
     if (status == PMIX_SUCCESS) return;
     throw Fail(Code::kUnavailable, "{}: {}", what, library_.error_string(status));
@@ -151,6 +175,9 @@ class Group final : public PmixGroup {
   const unsigned birth_ = ForkGeneration();
   pmix_proc_t self_{};
   int size_ = 0;
+  std::map<std::string, std::string> put_;
+  bool has_news_ = false;  // that the next exchange has to tell
+  std::shared_ptr<Fence> under_way_;
 };
 
 }  // namespace
