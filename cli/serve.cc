@@ -31,8 +31,8 @@ void CheckNothingIsGiven(const ServeOptions& given, const char* who) {
 
 std::unique_ptr<Service> Start(const ServeOptions& given, const StoreOptions& options) {
   // A server takes part in the group of an MPI launcher where nothing else says who has the head.
-  const bool is_told = std::getenv("TKV_HEAD") != nullptr || std::getenv("TKV_ROLE") != nullptr;
-  const bool is_dmlc = !is_told && std::getenv("DMLC_ROLE") != nullptr && given.head.empty();
+  const std::vector<JobSign> signs = JobSigns();
+  const bool is_dmlc = !signs.empty() && signs[0].by == JobSign::By::kMxnet && given.head.empty();
   const bool is_of_group =
       given.role == Job::Role::kServer && given.head.empty() && !IsLaunched() && IsInGroup();
   if (is_dmlc || is_of_group) CheckNothingIsGiven(given, is_dmlc ? "DMLC_*" : "mpirun or srun");

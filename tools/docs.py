@@ -187,7 +187,7 @@ def options():
             )
         )
     lines += [
-        "\n`create` of a distributed store has three more, for whom no launcher says who takes part (`docs/launching.md`):\n",
+        "\n`create` of a distributed store has more, where no launcher says who takes part (`docs/launching.md`):\n",
         "| argument | C, Java | C++ | effect |",
         "|---|---|---|---|",
         "| `url` | `url` | `url` | The job that this process is a worker of, `tkv://HOST:PORT/JOB`, where no launcher says which; `kv.url` says it. |",

@@ -43,8 +43,8 @@ TKV_API std::span<const OptionInfo> OptionTable() noexcept;
 // Sets the option of that name to what a text says; durations longer than a century are cut to it.
 //   throws  kInvalidArgument  no such option, naming the nearest; a text that does not fit it
 TKV_API void SetOption(StoreOptions* options, std::string_view name, std::string_view text);
-// The arguments of create() by name, as other languages give them: options of the table, "bootstrap",
-// "rank" and "num_workers".
+// The arguments of create() by name, as other languages give them: options of the table, "url",
+// "token_file", "token", "bootstrap", "rank" and "num_workers".
 struct NamedText {
   std::string_view name;
   std::string_view text;

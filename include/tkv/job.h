@@ -53,12 +53,18 @@ TKV_API std::vector<std::string> LocalJobs();
 //   throws  kNotFound (there is none), kInvalidArgument (there are several, which it lists)
 TKV_API std::string FindJob();
 
-// What in the environment says which job this process belongs to, the one that decides first.
-TKV_API std::vector<std::string> JobSigns();
+// What in the environment says which job this process belongs to.
+struct JobSign {
+  enum class By { kTensorkv, kMxnet, kTorchrun, kPmix };
+  By by;
+  std::string text;  // its variables, for who reads them
+};
+// Those that can decide, the first of which does.  Of torchrun only Python knows more than this.
+TKV_API std::vector<JobSign> JobSigns();
 
 // Whether there is a sign of a launcher that JobFromEnvironment knows.
 TKV_API bool IsLaunched();
-// Whether an MPI launcher (mpirun, srun) has started this process: PMIX_RANK is set.
+// Whether an MPI launcher (mpirun, srun) has started this process: there is a sign of PMIx.
 TKV_API bool IsInGroup();
 // Whether this process is one of Slurm's that has no PMIx: a task of `srun` without --mpi=pmix, or a batch script.
 TKV_API bool IsSlurmTask();

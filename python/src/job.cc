@@ -73,9 +73,15 @@ void BindJob(nb::module_& m) {
       "without a "
       "launcher.");
   m.def("new_token", &NewToken, "Returns a fresh secret for a job.");
-  m.def("job_signs", &JobSigns,
-        "Returns what in the environment says which job this process belongs to, first what "
-        "decides.");
+  m.def(
+      "job_signs",
+      [] {
+        std::vector<std::string> texts;
+        for (const JobSign& sign : JobSigns()) texts.push_back(sign.text);
+        return texts;
+      },
+      "Returns what in the environment says which job this process belongs to, first what "
+      "decides.");
   nb::class_<PyService>(m, "Service", "A head or a server on a thread of this process.")
       .def("__init__", &StartService, nb::arg("role"), nb::arg("name"), nb::arg("url"),
            nb::arg("token"), nb::arg("rank"), nb::arg("workers"), nb::arg("servers"),
@@ -84,6 +90,9 @@ void BindJob(nb::module_& m) {
                    "workers: int, "
                    "servers: int, options: dict[str, object]) -> None"))
       .def_prop_ro("url", [](const PyService& self) { return self.url; })
+      .def_prop_ro(
+          "address", [](const PyService& self) { return self.Get("address")->address(); },
+          "Where it listens, as TKV_HEAD names it where it is the head.")
       .def(
           "wait",
           [](const PyService& self, double seconds) {
@@ -117,6 +126,13 @@ void BindJob(nb::module_& m) {
         const Unlocked unlocked;
         core.reset();
       });
+  m.def(
+      "has_snapshot",
+      [](const std::string& folder) {
+        const Unlocked unlocked;
+        return KVStore::HasSnapshot(folder);
+      },
+      nb::arg("folder"), "Returns whether a load would find a snapshot there.");
   m.def("is_in_group", &IsInGroup, "Returns whether an MPI launcher has started this process.");
   m.def(
       "serve",

@@ -27,7 +27,11 @@ class PyRendezvous final : public Rendezvous {
   }
   void Set(const std::string& key, const std::string& value) override {
     const Locked locked;
-    store_.attr("set")(key, value);
+    const nb::object why =
+        nb::module_::import_("tensorkv._bootstrap").attr("set_value")(store_, key, value);
+    if (why.is_none()) return;
+    throw Fail(Code::kUnavailable, "create: bootstrap: set {}: {}", key,
+               nb::cast<std::string>(why));
   }
   std::string Get(const std::string& key, std::chrono::milliseconds longest) override {
     const auto deadline = DeadlineAfter(longest);
@@ -40,8 +44,9 @@ class PyRendezvous final : public Rendezvous {
       if (!answer[0].is_none()) return nb::cast<std::string>(answer[0]);
       why = nb::cast<std::string>(answer[1]);
     }
-    throw Fail(Code::kDeadlineExceeded, "create: worker 0 has not made the job after {} ms: {}",
-               longest.count(), why);
+    throw Fail(Code::kDeadlineExceeded,
+               "create: worker 0 has not made the job after {} ms: bootstrap: {}: {}",
+               longest.count(), key, why);
   }
 
  private:

@@ -371,6 +371,10 @@ class Service:
     @property
     def url(self) -> str: ...
 
+    @property
+    def address(self) -> str:
+        """Where it listens, as TKV_HEAD names it where it is the head."""
+
     def wait(self, seconds: float) -> bool:
         """Returns whether it is of no more use: every worker has left."""
 
@@ -383,6 +387,9 @@ class Service:
         """
 
     def stop(self) -> None: ...
+
+def has_snapshot(folder: str) -> bool:
+    """Returns whether a load would find a snapshot there."""
 
 def is_in_group() -> bool:
     """Returns whether an MPI launcher has started this process."""

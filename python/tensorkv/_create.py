@@ -219,7 +219,7 @@ def create(
                 f"create {name!r}: rows_dir={rows_dir!r} is for the servers of the job: tkv launch --rows-dir or TKV_ROWS_DIR"
             )
         if role is None:
-            options = _bootstrap.from_ray(options) or {**options, **_bootstrap.from_torchrun(rank, num_workers)}
+            options = _bootstrap.from_ray(options) or {**options, **_bootstrap.from_torchrun(name, options)}
     return KVStore(name, **options)
 
 
@@ -271,18 +271,23 @@ def connect(
     options = {
         key: value for key, value in locals().items() if key not in ("url", "store", "token_file") and value is not None
     }
+    if url is not None and not isinstance(url, str):
+        raise InvalidArgumentError(f"connect: url {url!r}, a str such as 'tkv://HOST:PORT/JOB' is needed")
+    if token_file is not None:
+        options["token_file"] = os.fspath(token_file)
+    return observer(url or "", options, store)
+
+
+def observer(url: str, options: dict[str, Any], store: int) -> KVStore:
+    """Return the store that `connect` does, with options that may have the secret itself, as ``token``."""
     from . import _life
     from .kvstore import KVStore
 
-    if url is not None and not isinstance(url, str):
-        raise InvalidArgumentError(f"connect: url {url!r}, a str such as 'tkv://HOST:PORT/JOB' is needed")
     if isinstance(store, bool) or not isinstance(store, int) or not 0 <= store < 2**32:
         raise InvalidArgumentError(f"connect: store={store!r}, the number of a store is needed")
-    if token_file is not None:
-        options["token_file"] = os.fspath(token_file)
-    if log is not None:
-        _life.set_level(log)
-    return KVStore._observer(url or "", options, store)
+    if options.get("log") is not None:
+        _life.set_level(options["log"])
+    return KVStore._observer(url, options, store)
 
 
 async def create_async(name: str = "local", **options: Unpack[StoreOptions]) -> KVStore:

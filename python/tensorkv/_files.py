@@ -9,6 +9,7 @@ many bytes as the file has.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import operator
@@ -16,7 +17,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -95,10 +96,47 @@ def _mode_of(path: str) -> int | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(status.st_mode):
-        raise InvalidArgumentError(f"save {path!r}: is no regular file, and is not replaced by one")
+        raise InvalidArgumentError(f"{path!r} is no regular file, and is not replaced by one")
     if not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
     return stat.S_IMODE(status.st_mode)
+
+
+@contextlib.contextmanager
+def replaced(
+    fname: str | bytes | os.PathLike[str] | os.PathLike[bytes], mode: int | None = None
+) -> Iterator[IO[bytes]]:
+    """Write a file beside `fname`, which takes its place when all of it is on the disk; else `fname` is as it was.
+
+    Args:
+        fname: where it is a symbolic link, the file that it leads to is replaced.
+        mode: permissions; default those of the file that is replaced, or those of a new one.
+
+    Raises:
+        InvalidArgumentError: a device, a pipe or a folder.
+        OSError: the file cannot be written.
+    """
+    path = os.path.realpath(os.fsdecode(fname))
+    found = _mode_of(path)
+    mode = found if mode is None else mode
+    temporary = os.path.join(os.path.dirname(path), f".tensorkv-{secrets.token_hex(8)}")
+    try:
+        handle = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666 if mode is None else 0o600
+        )
+    except OSError as error:  # which names the file that was asked for
+        raise OSError(error.errno, error.strerror, os.fsdecode(fname)) from None
+    try:
+        with os.fdopen(handle, "wb") as out:
+            if mode is not None:
+                os.fchmod(handle, mode)
+            yield out
+            out.flush()
+            os.fsync(handle)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
 
 
 def save(
@@ -128,24 +166,8 @@ def save(
         array([1., 1.], dtype=float32)
     """
     arrays: dict[str, Any] = _tagged(data)
-    path = os.path.realpath(os.fsdecode(fname))
-    mode = _mode_of(path)
-    temporary = os.path.join(os.path.dirname(path), f".tensorkv-{secrets.token_hex(8)}")
-    try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    except OSError as error:  # which names the file that was asked for
-        raise OSError(error.errno, error.strerror, os.fsdecode(fname)) from None
-    try:
-        with os.fdopen(handle, "wb") as out:
-            if mode is not None:
-                os.fchmod(handle, mode)
-            np.savez(out, **arrays)
-            out.flush()
-            os.fsync(handle)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with replaced(fname) as out:
+        np.savez(out, **arrays)
 
 
 # ---------------------------------------------------------------------------------------------------------------- reading

@@ -51,16 +51,23 @@ void CheckOneWay(const std::string& name, const StoreOptions& options) {
 }
 
 // Where several signs say which job this process belongs to, an operator learns which one decides.
-//   decides  its place among them; -1: none of them, but what the program has said
-void TellSigns(const StoreOptions& options, int decides) {
+void TellSigns(const StoreOptions& options) {
   if (!options.log) return;
-  const std::vector<std::string> signs = JobSigns();
-  if (signs.size() + static_cast<size_t>(decides < 0) < 2) return;
-  std::vector<std::string> others = signs;
-  if (decides >= 0) others.erase(others.begin() + decides);
-  options.log(
-      1, Format("the job is that of {}; not that of {}",
-                decides < 0 ? Format("url='{}'", options.url) : signs[0], Join(others, " or ")));
+  std::string decides;
+  std::vector<std::string> others;
+  if (!options.url.empty()) decides = Format("url='{}'", options.url);
+  for (const JobSign& sign : JobSigns()) {
+    // torchrun's processes have a bootstrap object; C++ without one cannot ask torchrun.
+    const bool is_torchrun = sign.by == JobSign::By::kTorchrun;
+    if (decides.empty() && is_torchrun == (options.rendezvous != nullptr)) {
+      decides = sign.text;
+    } else {
+      others.push_back(sign.text);
+    }
+  }
+  if (others.empty()) return;
+  if (decides.empty()) decides = "bootstrap";
+  options.log(1, Format("the job is that of {}; not that of {}", decides, Join(others, " or ")));
 }
 
 // What a worker asks for and the whole job decides is so, or the worker does not take part.
@@ -90,6 +97,7 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
     cluster.rows_dir = options.rows_dir;
     worker = WorkerOf(std::make_shared<Cluster>(cluster), 0, name, options);
   } else if (options.rendezvous != nullptr) {
+    TellSigns(options);
     worker = WorkerByRendezvous(name, options);
   } else if (!options.bootstrap.empty()) {
     throw Fail(Code::kInvalidArgument,
@@ -97,10 +105,10 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
                "share, such as a torch.distributed.TCPStore",
                name, options.bootstrap);
   } else if (options.url.empty() && !IsLaunched() && IsInGroup()) {
-    TellSigns(options, 0);
+    TellSigns(options);
     worker = WorkerInGroup(name, options);
   } else {
-    TellSigns(options, options.url.empty() ? 0 : -1);
+    TellSigns(options);
     const Job job = JobOf(options);
     if (job.role == Job::Role::kObserver) {
       throw Fail(Code::kFailedPrecondition,
@@ -113,6 +121,10 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
                  "create '{}': this process is a {} of the job, only workers have stores; "
                  "`tkv {}` serves, as does tensorkv.kvstore_server",
                  name, Name(job.role), Name(job.role));
+    }
+    // Whoever asks for another job than there is has not taken part in it: it looks before it joins.
+    if (!options.on_death.empty() || options.servers > 0) {
+      CheckAgainstJob(name, options, *ObserverOf(options, job));
     }
     worker = WorkerOfProcess(name, options, job);
   }

@@ -382,11 +382,14 @@ void DistStore::CloseAs(const std::optional<Error>& failure) {
   }
   worker_->CancelCalls(number_, "the store is closed");
   if (is_last) worker_->Stop();
-  RaiseUnseen("close", {});
-  std::lock_guard lock(mutex_);
-  keys_.clear();
-  order_.clear();
+  {
+    std::lock_guard lock(mutex_);
+    keys_.clear();
+    order_.clear();
+  }
+  // What has failed only because this call gave up would hide why: an interrupt most of all.
   if (error) std::rethrow_exception(error);
+  RaiseUnseen("close", {});
 }
 
 }  // namespace tkv

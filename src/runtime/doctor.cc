@@ -218,7 +218,7 @@ std::string BuildVersion() { return Format("{} protocol {}", Version(), kProtoco
 
 // Which job a store that is made in this environment belongs to.
 Finding JobFound() {
-  const std::vector<std::string> signs = JobSigns();
+  const std::vector<JobSign> signs = JobSigns();
   if (signs.empty() && IsSlurmTask()) {
     return {Kind::kNote, "job",
             "this is Slurm without PMIx, and nothing else says who takes part: no store of several "
@@ -228,9 +228,9 @@ Finding JobFound() {
   if (signs.empty()) {
     return {Kind::kNote, "job", "nothing says which job this process belongs to", ""};
   }
-  std::string text = signs[0];
-  if (signs.size() > 1) {
-    text += Format(" decides, and not {}", Join(std::span(signs).subspan(1), " or "));
+  std::string text = signs[0].text;
+  for (size_t i = 1; i < signs.size(); ++i) {
+    text += Format("{}{}", i == 1 ? " decides, and not " : " or ", signs[i].text);
   }
   return {Kind::kGood, "job", text, ""};
 }

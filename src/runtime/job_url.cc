@@ -82,7 +82,8 @@ std::string UrlOf(const Job& job) {
 Job JobOfUrl(std::string_view url) {
   const auto refuse = [url](std::string_view why) {
     return Fail(Code::kInvalidArgument,
-                "'{}' is no URL of a job: {}; kv.url and `tkv launch` say it: tkv://HOST:PORT/JOB",
+                "'{}' is no URL of a job: {}; kv.url and `tkv launch --log FOLDER` say it: "
+                "tkv://HOST:PORT/JOB",
                 url, why);
   };
   if (!url.starts_with(kScheme)) throw refuse("it does not begin with tkv://");

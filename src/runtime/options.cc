@@ -147,18 +147,50 @@ Job DmlcJob() {
 
 }  // namespace
 
+// In the order in which they decide.  torchrun, where there is one, has started this process itself;
+// PMIx's variables may be those of who has started torchrun.
+std::vector<JobSign> JobSigns() {
+  std::vector<JobSign> signs;
+  const auto add = [&signs](JobSign::By by, std::string_view of,
+                            std::initializer_list<const char*> names) {
+    std::string found;
+    for (const char* const name : names) {
+      const char* const text = Variable(name);
+      if (text != nullptr) found += Format("{}{}={}", found.empty() ? "" : " ", name, text);
+    }
+    signs.push_back({by, Format("{} ({})", of, found)});
+  };
+  if (Variable("TKV_ROLE") != nullptr || Variable("TKV_HEAD") != nullptr) {
+    add(JobSign::By::kTensorkv, "tensorkv's variables",
+        {"TKV_ROLE", "TKV_HEAD", "TKV_JOB", "TKV_RANK"});
+  }
+  if (Variable("DMLC_ROLE") != nullptr) {
+    add(JobSign::By::kMxnet, "MXNet's variables",
+        {"DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT"});
+  }
+  if (Variable("TORCHELASTIC_RUN_ID") != nullptr) {
+    add(JobSign::By::kTorchrun, "torchrun", {"TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE"});
+  }
+  if (Variable("PMIX_NAMESPACE") != nullptr && Variable("PMIX_RANK") != nullptr) {
+    add(JobSign::By::kPmix, "PMIx", {"PMIX_NAMESPACE", "PMIX_RANK"});
+  }
+  return signs;
+}
+
 bool IsLaunched() {
-  return Variable("TKV_HEAD") != nullptr || Variable("TKV_ROLE") != nullptr ||
-         Variable("DMLC_ROLE") != nullptr;
+  const std::vector<JobSign> signs = JobSigns();
+  return !signs.empty() && signs[0].by <= JobSign::By::kMxnet;
+}
+
+bool IsInGroup() {
+  const std::vector<JobSign> signs = JobSigns();
+  return !signs.empty() && signs.back().by == JobSign::By::kPmix;
 }
 
 bool IsSlurmTask() { return Variable("SLURM_PROCID") != nullptr && !IsInGroup(); }
 
-bool IsInGroup() {
-  return Variable("PMIX_RANK") != nullptr && Variable("PMIX_NAMESPACE") != nullptr;
-}
-
 Job JobFromEnvironment(std::shared_ptr<const Transport> carrier) {
+  const std::vector<JobSign> signs = JobSigns();
   if (!IsLaunched()) {
     if (IsSlurmTask()) {
       throw Fail(
@@ -169,13 +201,13 @@ Job JobFromEnvironment(std::shared_ptr<const Transport> carrier) {
     }
     throw Fail(Code::kFailedPrecondition,
                "nothing says who else takes part in the job. Start it by `tkv launch -n WORKERS "
-               "-s SERVERS COMMAND`, `mpirun` or `torchrun`, or set the variables of MXNet's "
-               "launcher (DMLC_ROLE, DMLC_PS_ROOT_URI, ...); the option bootstrap "
-               "with 'self' makes a job of this worker alone, and connect looks at a job from "
+               "-s SERVERS COMMAND`, `mpirun`, `srun --mpi=pmix` or `torchrun`, under Ray by "
+               "tensorkv.ray.start(), or set the variables of MXNet's launcher (DMLC_ROLE, "
+               "DMLC_PS_ROOT_URI, ...); url names a job, bootstrap is an object that all processes "
+               "share, or 'self' for a job of this worker alone, and connect looks at a job from "
                "outside");
   }
-  const bool is_tkv = Variable("TKV_HEAD") != nullptr || Variable("TKV_ROLE") != nullptr;
-  Job job = is_tkv ? TkvJob(carrier.get()) : DmlcJob();
+  Job job = signs[0].by == JobSign::By::kTensorkv ? TkvJob(carrier.get()) : DmlcJob();
   job.token = TokenFromEnvironment();
   const StoreOptions options = OptionsFromEnvironment();
   static_cast<NetworkOptions&>(job) = options;
@@ -221,23 +253,6 @@ Job JobOf(const StoreOptions& options) {
               : !options.token_file.empty() ? TokenOfFile(options.token_file)
                                             : TokenFromEnvironment();
   return job;
-}
-
-std::vector<std::string> JobSigns() {
-  std::vector<std::string> signs;
-  const auto add = [&signs](std::initializer_list<const char*> names, std::string_view of) {
-    std::string found;
-    for (const char* const name : names) {
-      const char* const text = Variable(name);
-      if (text != nullptr) found += Format("{}{}={}", found.empty() ? "" : " ", name, text);
-    }
-    if (!found.empty()) signs.push_back(Format("{} ({})", of, found));
-  };
-  add({"TKV_ROLE", "TKV_HEAD", "TKV_JOB", "TKV_RANK"}, "tensorkv's variables");
-  add({"DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT"}, "MXNet's variables");
-  if (IsInGroup()) add({"PMIX_NAMESPACE", "PMIX_RANK"}, "PMIx");
-  add({"TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE"}, "torchrun");
-  return signs;
 }
 
 std::string DidYouMean(std::string_view word, std::span<const std::string_view> names) {

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <condition_variable>
 #include <map>
+#include <mutex>
 #include <thread>
+
+#include <pthread.h>
 
 #include "base/duration.h"
 #include "base/format.h"
@@ -57,7 +61,10 @@ std::string NoticeOf(const Job& job) {
   return Format("{} {} {} {}{}", job.id, job.servers, job.head.size(), job.head, job.token);
 }
 
-void ReadNotice(const std::string& text, Job* job) {
+constexpr const char* kNoNotice = "what is no description of a job to this version";
+
+// Returns whether it is one.
+bool ReadNotice(const std::string& text, Job* job) {
   std::string_view rest = text;
   const auto word = [&rest] {
     const size_t length = std::min(rest.find(' '), rest.size());
@@ -73,11 +80,11 @@ void ReadNotice(const std::string& text, Job* job) {
   };
   job->id = word();
   size_t size = 0;
-  if (job->id.empty() || !number(&job->servers) || !number(&size) || size > rest.size()) {
-    throw Fail(Code::kInvalidArgument, "create: '{}' is no description of a job", text);
-  }
-  job->head = rest.substr(0, size);
-  job->token = rest.substr(size);
+  const bool is_one =
+      !job->id.empty() && number(&job->servers) && number(&size) && size <= rest.size();
+  job->head = is_one ? rest.substr(0, size) : "";
+  job->token = is_one ? rest.substr(size) : "";
+  return is_one;
 }
 
 // What the process with the head has decided, and this one has to agree to.
@@ -146,7 +153,10 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
     job->head = services.back()->address();
     notice.tell(NoticeOf(*job));
   } else {
-    ReadNotice(notice.ask(), job);
+    const std::string text = notice.ask();
+    if (!ReadNotice(text, job)) {
+      throw Fail(Code::kInvalidArgument, "create: the process with the head says {}", kNoNotice);
+    }
     CheckNotice(*job, place, own_token);
   }
   if (place.server >= 0) {
@@ -158,16 +168,22 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
   return services;
 }
 
+// What a worker or an observer of the job is made with.
+WorkerOptions OptionsOf(const Job& job, const Service::Log& log) {
+  WorkerOptions made;
+  made.job = job.id;
+  made.url = UrlOf(job);
+  made.rank = job.rank;
+  made.endpoint = OpenEndpoint(job, EndpointOf(job, {}, log));
+  made.address_of = AddressesOf(job);
+  return made;
+}
+
 std::shared_ptr<Worker> WorkerWithHost(const std::string& type, const StoreOptions& options,
                                        const Place& place, const Notice& notice) {
   Job job;
   const auto host = std::make_shared<Host>(HostJob(options, place, notice, &job));
-  WorkerOptions worker;
-  worker.job = job.id;
-  worker.url = UrlOf(job);
-  worker.rank = place.worker;
-  worker.endpoint = OpenEndpoint(job, EndpointOf(job, {}, options.log));
-  worker.address_of = AddressesOf(job);
+  WorkerOptions worker = OptionsOf(job, options.log);
   worker.host = host;
   worker.local_workers = place.local_workers;
   worker.after_leave = [host = host.get(), patience = options.patience,
@@ -187,7 +203,7 @@ int ServersAmong(const StoreOptions& options, int workers) {
 }
 
 // All processes make their jobs in the same order, so the number of a job is its name.  One that
-// nobody has told this process of does not count: the next attempt asks for it again.
+// this process has not joined does not count: the next attempt tells of it, or asks for it, again.
 class JobNumber {
  public:
   explicit JobNumber(int rank) : rank_(rank) {
@@ -312,15 +328,17 @@ static std::string AskRendezvous(const StoreOptions& options, const std::string&
   static_cast<NetworkOptions&>(job) = options;
   for (;;) {
     std::string text = options.rendezvous->Get(key, options.server_patience);
-    ReadNotice(text, &job);
-    const std::string why = WhyNoHead(job);
-    if (why.empty()) return text;
+    std::string why = kNoNotice;  // which may be one of another version, with its token
+    if (ReadNotice(text, &job)) {
+      why = WhyNoHead(job);
+      if (why.empty()) return text;
+      why = Format("{}, and there: {}", job.head, why);
+    }
     if (std::chrono::steady_clock::now() >= deadline) {
-      throw Fail(
-          Code::kDeadlineExceeded,
-          "create: waited {} ms for the head, which worker 0 has: {} is what the shared store "
-          "says, and there: {}",
-          options.server_patience.count(), job.head, why);
+      throw Fail(Code::kDeadlineExceeded,
+                 "create: waited {} ms for the head, which worker 0 has; the shared store says at "
+                 "'{}': {}",
+                 options.server_patience.count(), key, why);
     }
     if (options.interrupt) options.interrupt();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -341,16 +359,11 @@ std::shared_ptr<Worker> WorkerByRendezvous(const std::string& type, const StoreO
   place.local_workers = LocalWorkersFromEnvironment();
   const JobNumber number(options.rank);
   const std::string key = Format("tensorkv/{}/job", number.value());
-  const Notice notice{[&](const std::string& text) {
-                        options.rendezvous->Set(key, text);
-                        number.Used();
-                      },
-                      [&] {
-                        std::string text = AskRendezvous(options, key);
-                        number.Used();
-                        return text;
-                      }};
-  return WorkerWithHost(type, options, place, notice);
+  const Notice notice{[&](const std::string& text) { options.rendezvous->Set(key, text); },
+                      [&] { return AskRendezvous(options, key); }};
+  auto worker = WorkerWithHost(type, options, place, notice);
+  number.Used();
+  return worker;
 }
 
 std::shared_ptr<Worker> WorkerInGroup(const std::string& type, const StoreOptions& options) {
@@ -384,14 +397,74 @@ std::unique_ptr<Service> Service::StartFromEnvironment(const StoreOptions& optio
 
 // ---- workers ------------------------------------------------------------------------------------
 
+namespace {
+
+// The workers of this process by their jobs: to be one is a fact about the process, not about a store.
+class OwnWorkers {
+ public:
+  struct Entry {
+    std::weak_ptr<Worker> worker;
+    bool is_joining = false;  // on a thread of the process that `birth` says
+    unsigned birth = 0;
+  };
+  // A thread that forks holds the lock, so that the child has it too, and can let it go.
+  static OwnWorkers& Here() {
+    static OwnWorkers* const here = [] {
+      auto* const made = new OwnWorkers;
+      ForkGeneration();  // which registers what it needs, not first with the lock
+      pthread_atfork([] { Here().mutex.lock(); }, [] { Here().mutex.unlock(); },
+                     [] { Here().mutex.unlock(); });
+      return made;
+    }();
+    return *here;
+  }
+
+  std::mutex mutex;  // never held while something waits
+  std::condition_variable changed;
+  std::map<std::string, Entry> of_jobs;
+};
+
+// While it lives, other threads wait for this one to join.
+class Joining {
+ public:
+  Joining(OwnWorkers* workers, OwnWorkers::Entry* entry) : workers_(workers), entry_(entry) {
+    entry->is_joining = true;
+    entry->birth = ForkGeneration();
+  }
+  ~Joining() {
+    std::lock_guard lock(workers_->mutex);
+    entry_->is_joining = false;
+    workers_->changed.notify_all();
+  }
+  Joining(const Joining&) = delete;
+  Joining& operator=(const Joining&) = delete;
+
+ private:
+  OwnWorkers* const workers_;
+  OwnWorkers::Entry* const entry_;
+};
+
+}  // namespace
+
 std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOptions& options,
                                         Job job) {
   static_cast<NetworkOptions&>(job) = options;
-  // A process is one worker of a job: that is a fact about the process, not about a store.
-  static std::mutex mutex;
-  static std::map<std::string, std::weak_ptr<Worker>> workers;
-  std::lock_guard lock(mutex);
-  std::shared_ptr<Worker> worker = workers[job.id].lock();
+  OwnWorkers& own = OwnWorkers::Here();
+  std::unique_lock lock(own.mutex);
+  OwnWorkers::Entry& entry = own.of_jobs[job.id];
+  if (entry.is_joining && entry.birth != ForkGeneration()) {
+    throw Fail(Code::kFailedPrecondition,
+               "create '{}': this process was forked while its parent joined the job; a child has "
+               "no store of its own",
+               type);
+  }
+  if (!WaitUntil(&lock, &own.changed, DeadlineAfter(options.server_patience), options.interrupt,
+                 [&] { return !entry.is_joining; })) {
+    throw Fail(Code::kDeadlineExceeded,
+               "create '{}': waited {} ms for another thread of this process, which joins the job",
+               type, options.server_patience.count());
+  }
+  std::shared_ptr<Worker> worker = entry.worker.lock();
   if (worker != nullptr && !worker->is_of_this_process()) {
     [[maybe_unused]] auto* const kept = new std::shared_ptr<Worker>(worker);
     throw Fail(Code::kFailedPrecondition,
@@ -399,27 +472,21 @@ std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOpti
                "has no store of its own",
                type, worker->rank());
   }
-  if (worker == nullptr || worker->is_over()) {
-    WorkerOptions made;
-    made.job = job.id;
-    made.url = UrlOf(job);
-    made.rank = job.rank;
-    made.endpoint = OpenEndpoint(job, EndpointOf(job, {}, options.log));
-    made.address_of = AddressesOf(job);
-    worker = std::make_shared<Worker>(type, options, std::move(made));
-    workers[job.id] = worker;
-  }
+  if (worker != nullptr && !worker->is_over()) return worker;
+  const Joining joining(&own, &entry);
+  lock.unlock();
+  worker = std::make_shared<Worker>(type, options, OptionsOf(job, options.log));
+  lock.lock();
+  entry.worker = worker;
+  lock.unlock();
   return worker;
 }
 
 std::shared_ptr<Worker> ObserverOf(const StoreOptions& options, Job job) {
   job.role = Job::Role::kObserver;  // for what its peers say of it
-  WorkerOptions made;
-  made.job = job.id;
-  made.url = UrlOf(job);
+  WorkerOptions made = OptionsOf(job, options.log);
   made.role = Role::kObserver;
-  made.endpoint = OpenEndpoint(job, EndpointOf(job, {}, options.log));
-  made.address_of = AddressesOf(job);
+  made.rank = kNoRank;
   return std::make_shared<Worker>("observer", options, std::move(made));
 }
 

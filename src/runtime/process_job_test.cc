@@ -1,4 +1,6 @@
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -19,6 +21,8 @@ namespace {
 // What processes share, among threads.
 class MapRendezvous final : public Rendezvous {
  public:
+  //   left  what an earlier start has left at every key, where there is one
+  explicit MapRendezvous(std::string left = {}) : left_(std::move(left)) {}
   void Set(const std::string& key, const std::string& value) override {
     std::lock_guard lock(mutex_);
     values_[key] = value;
@@ -27,6 +31,7 @@ class MapRendezvous final : public Rendezvous {
   std::string Get(const std::string& key, std::chrono::milliseconds longest) override {
     std::unique_lock lock(mutex_);
     was_asked_ = true;
+    if (!left_.empty() && !values_.contains(key)) return left_;
     if (!changed_.wait_for(lock, longest, [&] { return values_.contains(key); })) {
       throw Error(Code::kDeadlineExceeded, "nobody has set " + key);
     }
@@ -35,6 +40,7 @@ class MapRendezvous final : public Rendezvous {
   bool was_asked() const { return was_asked_; }
 
  private:
+  const std::string left_;
   std::atomic<bool> was_asked_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -279,30 +285,109 @@ TEST(Server, WhoseHeadNeverComesGivesUp) {
   }
 }
 
+// Two workers of a job by that rendezvous; `more` is for the first.
+void MakeJobOfTwo(const std::shared_ptr<MapRendezvous>& shared, const StoreOptions& more) {
+  const auto make = [&shared](StoreOptions options, int rank) {
+    options.rendezvous = shared;
+    options.num_workers = 2;
+    options.rank = rank;
+    KVStore::Create("dist_sync", options)->Close();
+  };
+  std::thread second(make, StoreOptions(), 1);
+  make(more, 0);
+  second.join();
+}
+
+TEST(RendezvousJob, SaysAtInfoWhichSignOfAJobDecides) {
+  setenv("PMIX_NAMESPACE", "p", 1);
+  setenv("PMIX_RANK", "0", 1);
+  for (const bool is_torchrun : {false, true}) {
+    if (is_torchrun) setenv("TORCHELASTIC_RUN_ID", "t", 1);
+    std::mutex mutex;
+    std::string told;
+    StoreOptions options;
+    options.log = [&](int level, const std::string& text) {
+      std::lock_guard lock(mutex);
+      if (level == 1 && text.starts_with("the job is")) told += text;
+    };
+    MakeJobOfTwo(std::make_shared<MapRendezvous>(), options);
+    std::lock_guard lock(mutex);
+    EXPECT_EQ(told, Format("the job is that of {}; not that of PMIx (PMIX_NAMESPACE=p PMIX_RANK=0)",
+                           is_torchrun ? "torchrun (TORCHELASTIC_RUN_ID=t)" : "bootstrap"));
+  }
+  for (const char* name : {"PMIX_NAMESPACE", "PMIX_RANK", "TORCHELASTIC_RUN_ID"}) unsetenv(name);
+}
+
+// Of worker 0, which told of a job that its second one did not come to in time.
+TEST(RendezvousJob, WhoHasFailedToMakeAJobMakesItAgain) {
+  const auto shared = std::make_shared<MapRendezvous>();
+  StoreOptions alone;
+  alone.rendezvous = shared;
+  alone.num_workers = 2;
+  alone.rank = 0;
+  alone.server_patience = std::chrono::milliseconds(200);
+  EXPECT_FAILS(Code::kDeadlineExceeded, KVStore::Create("dist_sync", alone));
+  MakeJobOfTwo(shared, {});
+}
+
+// Two threads of a process join the same job, of which the first has the longer patience.
+TEST(Joining, OfAnotherThreadIsWaitedForWithOnesOwnPatienceAndInterrupt) {
+  const Job nobody = MemberOf(HeadOf(1, 1), "unix:elsewhere/nobody", Job::Role::kWorker, 0);
+  std::atomic<bool> ends{false};
+  std::thread first([&] {
+    StoreOptions options;
+    options.interrupt = [&] {
+      if (ends) throw Error(Code::kCancelled, "the test ends");
+    };
+    EXPECT_FAILS(Code::kCancelled, WorkerOfProcess("dist_sync", options, nobody));
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  StoreOptions options;
+  options.server_patience = std::chrono::milliseconds(100);
+  EXPECT_FAILS(Code::kDeadlineExceeded, WorkerOfProcess("dist_sync", options, nobody));
+  options.server_patience = std::chrono::minutes(1);
+  options.interrupt = [] { throw Error(Code::kCancelled, "at once"); };
+  EXPECT_FAILS(Code::kCancelled, WorkerOfProcess("dist_sync", options, nobody));
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto failure = test::FailureOf([&] { WorkerOfProcess("dist_sync", {}, nobody); });
+    _exit(failure.code == Code::kFailedPrecondition ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  ends = true;
+  first.join();
+}
+
 // Of an earlier start of the same job, whose processes are gone.
 TEST(RendezvousJob, WhatAnEarlierStartHasLeftIsNotJoined) {
-  const auto shared = std::make_shared<MapRendezvous>();
-  shared->Set("tensorkv/0/job",
-              Format("old unix:{}/tkv-nobody-is-here 0123456789abcdef", HostId()));
-  StoreOptions options;
-  options.rendezvous = shared;
-  options.num_workers = 2;
-  options.server_patience = std::chrono::seconds(30);
-  const auto train = [&options](int rank) {
-    StoreOptions own = options;
-    own.rank = rank;
-    const auto store = KVStore::Create("dist_sync", own);
-    store->Init("w", test::Floats({0}));
-    store->Push("w", test::Floats({1}));
-    const NDArray out = test::Floats({0});
-    store->Pull("w", out);
-    EXPECT_EQ(test::Values(out), std::vector<float>{2});
-    store->Close();
-  };
-  std::thread second(train, 1);
-  while (!shared->was_asked()) std::this_thread::yield();
-  train(0);
-  second.join();
+  const std::string head = Format("unix:{}/tkv-nobody-is-here", HostId());
+  const std::string of_this_version = Format("old 2 {} {}0123456789abcdef", head.size(), head);
+  const std::string of_another = Format("old {} 0123456789abcdef", head);
+  for (const std::string& left : {of_this_version, of_another}) {
+    SCOPED_TRACE(left);
+    const auto shared = std::make_shared<MapRendezvous>(left);
+    StoreOptions options;
+    options.rendezvous = shared;
+    options.num_workers = 2;
+    options.server_patience = std::chrono::seconds(30);
+    const auto train = [&options](int rank) {
+      StoreOptions own = options;
+      own.rank = rank;
+      const auto store = KVStore::Create("dist_sync", own);
+      store->Init("w", test::Floats({0}));
+      store->Push("w", test::Floats({1}));
+      const NDArray out = test::Floats({0});
+      store->Pull("w", out);
+      EXPECT_EQ(test::Values(out), std::vector<float>{2});
+      store->Close();
+    };
+    std::thread second(train, 1);
+    while (!shared->was_asked()) std::this_thread::yield();
+    train(0);
+    second.join();
+  }
 }
 
 }  // namespace

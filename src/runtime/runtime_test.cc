@@ -2,10 +2,13 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "tkv/config.h"
 #include "tkv/error.h"
+#include "tkv/job.h"
 #include "tkv/testing.h"
 
 namespace tkv {
@@ -63,6 +66,54 @@ TEST(Options, TheLevelOfTheLogIsReadAndWhatIsAtLeastThatIsTold) {
   EXPECT_NE(text.find(who + "worker 0 joined (incarnation "), std::string::npos) << text;
   EXPECT_NE(text.find(who + "worker 0 left"), std::string::npos) << text;
   EXPECT_EQ(text.find("no news"), std::string::npos);
+}
+
+TEST(JobSigns, AreWhatDecidesByItselfInTheOrderInWhichItDoes) {
+  using By = JobSign::By;
+  const std::map<std::string, std::string> all = {
+      {"TKV_ROLE", "worker"},
+      {"TKV_HEAD", "tcp:127.0.0.1:1"},
+      {"TKV_JOB", "j"},
+      {"TKV_RANK", "0"},
+      {"DMLC_ROLE", "worker"},
+      {"DMLC_PS_ROOT_URI", "127.0.0.1"},
+      {"RANK", "0"},
+      {"WORLD_SIZE", "1"},
+      {"TORCHELASTIC_RUN_ID", "t"},
+      {"PMIX_NAMESPACE", "p"},
+      {"PMIX_RANK", "0"},
+  };
+  const auto unset = [&] {
+    for (const auto& [name, value] : all) unsetenv(name.c_str());
+  };
+  struct Case {
+    std::vector<const char*> variables;
+    std::vector<By> by;
+  };
+  const std::vector<Case> cases = {
+      {{}, {}},
+      {{"TKV_ROLE"}, {By::kTensorkv}},
+      {{"TKV_HEAD"}, {By::kTensorkv}},
+      {{"TKV_JOB", "TKV_RANK"}, {}},
+      {{"DMLC_ROLE"}, {By::kMxnet}},
+      {{"DMLC_PS_ROOT_URI"}, {}},
+      {{"TORCHELASTIC_RUN_ID"}, {By::kTorchrun}},
+      {{"RANK", "WORLD_SIZE"}, {}},
+      {{"PMIX_NAMESPACE", "PMIX_RANK"}, {By::kPmix}},
+      {{"PMIX_RANK"}, {}},
+      {{"PMIX_NAMESPACE", "PMIX_RANK", "TORCHELASTIC_RUN_ID", "DMLC_ROLE", "TKV_HEAD"},
+       {By::kTensorkv, By::kMxnet, By::kTorchrun, By::kPmix}},
+  };
+  for (const Case& one : cases) {
+    unset();
+    for (const char* const name : one.variables) setenv(name, all.at(name).c_str(), 1);
+    std::vector<By> by;
+    for (const JobSign& sign : JobSigns()) by.push_back(sign.by);
+    EXPECT_EQ(by, one.by) << (one.variables.empty() ? "" : one.variables[0]);
+    EXPECT_EQ(IsLaunched(), !by.empty() && by[0] <= By::kMxnet);
+    EXPECT_EQ(IsInGroup(), !by.empty() && by.back() == By::kPmix);
+  }
+  unset();
 }
 
 TEST(Config, NamesTheVersionAndTheInstructionSet) {

@@ -267,6 +267,51 @@ def test_a_signal_to_the_launcher_reaches_all(processes):
     assert time.time() - begin < 10
 
 
+@pytest.mark.parametrize("options", [[], ["--tcp"]], ids=["unix", "tcp"])
+def test_ctrl_c_in_close_is_not_hidden_by_what_close_gives_up(processes, options):
+    text = """
+    kv = mx.kv.create("dist_sync")
+    big = mx.nd.ones((1 << 22,))
+    kv.init("w", big)
+    print("here", flush=True)
+    until_marked("stopped")
+    pushes = [kv.push("w", big, async_op=True) for _ in range(3)]
+    try:
+        print("closes", flush=True)
+        kv.close()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    """
+    job = processes.launch(text, *options, workers=1, servers=1)
+    read_until(job, "here")
+    (server,), (worker,) = pids_of(job, "server"), pids_of(job, "worker")
+    os.kill(server, signal.SIGSTOP)
+    (processes.folder / "mark-stopped").touch()
+    read_until(job, "closes")
+    time.sleep(0.2)
+    os.kill(worker, signal.SIGINT)
+    read_until(job, "interrupted")
+    os.kill(server, signal.SIGCONT)
+    finish(job)
+
+
+@pytest.mark.parametrize("wrong", ["servers=5", "on_death='continue'"])
+def test_a_worker_that_asks_for_another_job_has_not_taken_part(processes, wrong):
+    text = f"""
+    if os.environ["TKV_RANK"] == "1":
+        try:
+            mx.kv.create("dist_sync", {wrong})
+        except mx.errors.FailedPreconditionError as error:
+            print("refused:", error, flush=True)
+    with mx.kv.create("dist_sync") as kv:
+        kv.init("w", mx.nd.zeros((2,)))
+        kv.push("w", mx.nd.ones((2,)))
+        print("sum", kv.pull("w").asnumpy()[0], kv.rejoined, flush=True)
+    """
+    status, said = finish(processes.launch(text))
+    assert status == 0 and said.count("sum 2.0 False") == 2 and "refused: create" in said, said
+
+
 def test_a_restarted_worker_goes_on(processes):
     text = """
     kv = mx.kv.create("dist_sync")
@@ -405,7 +450,13 @@ def test_a_server_script_serves_by_mxnets_class(processes):
 def test_without_a_launcher_the_ways_to_start_are_listed(processes):
     status, said = finish(processes.start([sys.executable, processes.script("mx.kv.create('dist_sync')")]))
     assert status == 1
-    for way in ("tkv launch", "DMLC_ROLE", "the option bootstrap with 'self'"):
+    for way in (
+        "tkv launch",
+        "srun --mpi=pmix",
+        "tensorkv.ray.start()",
+        "DMLC_ROLE",
+        "or 'self' for a job of this worker",
+    ):
         assert way in said
 
 
@@ -561,6 +612,51 @@ def test_under_mpirun_the_token_is_that_of_the_first_process_and_another_one_is_
         assert status == 0 and said.count("weights -30.0 -19.0") == 2, said
     status, said = run(one, two)
     assert status != 0 and "TKV_TOKEN_FILE names another token here than in the process with the head" in said, said
+
+
+def test_under_mpirun_a_create_that_was_too_early_is_made_again(processes):
+    script = processes.script(
+        """
+        rank = int(os.environ["PMIX_RANK"])
+        time.sleep(3 * rank)
+        for patience in (1, 30):
+            try:
+                kv = mx.kv.create("dist_sync", server_patience=patience if rank == 0 else 30)
+                break
+            except mx.errors.DeadlineExceededError as error:
+                print("too early:", error, flush=True)
+        kv.init("w", mx.nd.zeros((2,)))
+        kv.push("w", mx.nd.ones((2,)))
+        print("sum", kv.pull("w").asnumpy()[0], flush=True)
+        kv.close()
+        """
+    )
+    status, said = finish(processes.start([*MPIRUN, "-n", "2", sys.executable, script]))
+    assert status == 0 and said.count("sum 2.0") == 2 and said.count("too early") == 1, said
+
+
+@pytest.mark.framework
+def test_torchruns_store_has_the_patience_of_the_program_and_hears_ctrl_c(processes):
+    pytest.importorskip("torch")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        torchrun = {"TORCHELASTIC_RUN_ID": "x", "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+        port = str(nobody.getsockname()[1])
+        script = processes.script(
+            "print('begins', flush=True); mx.kv.create('dist_sync', server_patience=float(sys.argv[1]))"
+        )
+        status, said = finish(processes.start([sys.executable, script, "1"], **torchrun, MASTER_PORT=port))
+        assert "DeadlineExceededError: create: waited 1 s for torchrun's store at 127.0.0.1:" in said, said
+        waiting = processes.start([sys.executable, "-u", script, "60"], **torchrun, MASTER_PORT=port)
+        read_until(waiting, "begins")
+        time.sleep(1)
+        waiting.send_signal(signal.SIGINT)
+        status, said = finish(waiting, timeout=20)
+        assert "KeyboardInterrupt" in said, said
+        status, said = finish(processes.start([sys.executable, script, "1"], **torchrun))
+        assert (
+            "InvalidArgumentError: create: TORCHELASTIC_RUN_ID is set, as by torchrun, and MASTER_PORT is not" in said
+        ), said
 
 
 RUN_SERVER = "import tensorkv as mx; mx.kvstore_server.KVStoreServer(None).run()"

@@ -440,7 +440,7 @@ def test_a_worker_that_fails_is_dead_and_has_not_left():
 
 
 def test_without_a_launcher_the_ways_to_start_are_named():
-    with pytest.raises(FailedPreconditionError, match="option bootstrap with 'self' makes a job"):
+    with pytest.raises(FailedPreconditionError, match="or 'self' for a job of this worker alone"):
         mx.kv.create("dist_sync")
     with pytest.raises(InvalidArgumentError, match="bootstrap='moon'"):
         mx.kv.create("dist_sync", bootstrap="moon")
@@ -452,6 +452,26 @@ def test_without_a_launcher_the_ways_to_start_are_named():
         mx.testing.cluster(workers=0)
     with mx.testing.cluster(workers=2) as job, pytest.raises(InvalidArgumentError, match="rank 2"):
         job.store(2)
+
+
+class SharedStore:
+    """Holds what processes share, with a fault of its own."""
+
+    def set(self, key, value):
+        raise RuntimeError("there is no room")
+
+    def wait(self, keys, timeout):
+        pass
+
+    def get(self, key):
+        return b"\xff\xfe"
+
+
+def test_what_goes_wrong_in_a_shared_store_is_an_error_of_the_store():
+    with pytest.raises(UnavailableError, match="bootstrap: set tensorkv/0/job: RuntimeError: there is no room"):
+        mx.kv.create("dist_sync", bootstrap=SharedStore(), rank=0, num_workers=2)
+    with pytest.raises(DeadlineExceededError, match="bootstrap: tensorkv/0/job: UnicodeDecodeError"):
+        mx.kv.create("dist_sync", bootstrap=SharedStore(), rank=1, num_workers=2, server_patience=0.3)
 
 
 # ---------------------------------------------------------------------------------------------------- signals and exits
