@@ -80,7 +80,9 @@ std::string HeaderOf(const std::string& path, const std::string& name, const NDA
     header.append("{'descr': '").append(dtype).append("', 'fortran_order': False, 'shape': ");
     header.append(shape).append(", }");
   } else {
-    header.append("{").append(JsonText(name)).append(":{\"dtype\":\"").append(dtype);
+    // The one name that a file cannot have; snapshots write it so, too.
+    const std::string key = name == "__metadata__" ? name + "#" : name;
+    header.append("{").append(JsonText(key)).append(":{\"dtype\":\"").append(dtype);
     header.append("\",\"shape\":").append(shape).append(",\"data_offsets\":[0,");
     header.append(std::to_string(array.bytes())).append("]}}");
   }
@@ -117,7 +119,11 @@ void WriteArrayFile(const std::string& path, const std::string& name, const NDAr
     errno = error;
     Die("get: " + path);
   }
-  if (std::rename(fresh.c_str(), path.c_str()) != 0) Die("get: " + path);
+  if (std::rename(fresh.c_str(), path.c_str()) == 0) return;
+  const int error = errno;
+  std::remove(fresh.c_str());
+  errno = error;
+  Die("get: " + path);
 }
 
 }  // namespace tkv::cli

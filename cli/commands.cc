@@ -278,7 +278,7 @@ void AddGet(CommandLine* line) {
   const auto options = std::make_shared<GetOptions>();
   CLI::App* const get = line->Add("get", "Write the value of a key of a running job to a file",
                                   [options](Form form) { return RunGet(*options, form); });
-  get->add_option("KEY", options->key, "As tkv keys lists it")->required()->check(kNotEmpty);
+  get->add_option("KEY", options->key, "As tkv keys lists it")->required();
   AddUrl(get, options.get());
   get->add_option("-o,--out", options->file, "A file that ends in .npy or .safetensors")
       ->type_name(kFile)

@@ -205,11 +205,10 @@ class Launcher {
     if (options_.tcp) job.transport = "tcp";
     if (IsOnSeveralHosts()) {
       job.head = OwnAddress();
-      job.token = WriteToken();
     } else if (job.transport == "tcp") {
       job.head = "tcp:127.0.0.1:0";
-      job.token = WriteToken();
     }
+    job.token = Token(!job.head.empty());
     head_ = Service::Start(job, store.log);
     job_ = job;
     job.head = head_->address();
@@ -237,6 +236,9 @@ class Launcher {
   void EndToStartAgain(const std::string& why) {
     ++job_restarts_;
     is_starting_again_ = true;
+    // A restorer may have ended before the server did, because of it.
+    status_ = 0;
+    end_at_ = Clock::time_point::max();
     Note(why + "; the job is started again (" + std::to_string(job_restarts_) + " of " +
          std::to_string(options_.restarts) + ")");
     for (auto& child : children_) {
@@ -265,9 +267,13 @@ class Launcher {
     end_at_ = std::min(end_at_, Clock::now() + seconds(options_.grace_seconds));
   }
 
-  std::string WriteToken() {
-    const std::string token = NewToken();
-    token_file_ = std::make_unique<TokenFile>(token);
+  // That of the user's file, by which others can look in, or one of our own where one is needed; the
+  // same at each start of the job.
+  std::string Token(bool is_needed) {
+    if (token_file_ != nullptr) return job_.token;
+    std::string token = TokenFromEnvironment();
+    if (token.empty() && is_needed) token = NewToken();
+    if (!token.empty()) token_file_ = std::make_unique<TokenFile>(token);
     return token;
   }
 
@@ -645,7 +651,10 @@ class Launcher {
     watchdog_.Remove(child->pid());
     DrainAll(child);
     const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    if (child->is_restorer && child->is_greeted) return RestorerEnded(*child, code);
+    if (child->is_restorer && child->is_greeted) {
+      if (!is_starting_again_) RestorerEnded(*child, code);
+      return;
+    }
     head_->Exited(child->role(), child->rank());
     if (is_starting_again_) return;
     if (code == 0) Log(child->name() + " ended with status 0");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <map>
 #include <thread>
@@ -162,6 +163,8 @@ void Rest(Clock::time_point until) {
 }  // namespace
 
 int RunTop(const TopOptions& options, Form form) {
+  std::signal(SIGPIPE,
+              SIG_DFL);  // who pipes an endless table has seen enough of it; Python ignores it
   return Looking([&] {
     const auto store = Observe(options);
     const auto interval = std::chrono::duration_cast<Clock::duration>(
@@ -195,6 +198,7 @@ int RunTop(const TopOptions& options, Form form) {
         if (form == Form::kText) std::printf("the job has ended, or its head is out of reach\n");
         return kDone;
       }
+      if (std::ferror(stdout) != 0) return kNotDone;
       before = std::move(now);
     }
     return kDone;

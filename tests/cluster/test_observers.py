@@ -221,6 +221,39 @@ def test_mistakes_are_named(processes, job, words, expected):
     assert status == 2 and expected in said, said
 
 
+def test_get_leaves_no_part_of_a_file_and_knows_every_name(processes):
+    text = """
+    kv = mx.kv.create("dist_sync")
+    kv.init(["", "__metadata__"], [mx.nd.ones((2,))] * 2)
+    print(f"url {kv.url} .", flush=True)
+    until_marked("bye")
+    kv.close()
+    """
+    launched = processes.launch(text, workers=1)
+    url = re.search(r"url (\S+) ", read_until(launched, " .")).group(1)
+    folder = processes.folder / "x.npy"
+    folder.mkdir()
+    status, said = finish(processes.start([*TKV, "get", "", url, "-o", folder]))
+    assert status == 2 and "Is a directory" in said, said
+    assert not list(processes.folder.glob("x.npy.part*"))
+    file = processes.folder / "m.safetensors"
+    for key, name in (("", ""), ("__metadata__", "__metadata__#")):
+        status, said = finish(processes.start([*TKV, "get", key, url, "-o", file]))
+        assert status == 0, said
+        raw = file.read_bytes()
+        assert list(json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])) == [name]
+    (processes.folder / "mark-bye").touch()
+    assert finish(launched)[0] == 0
+
+
+def test_top_ends_where_nobody_reads_any_more(processes, job):
+    top = f"{' '.join(TKV)} top --interval 0.1 {job.url}"
+    status, said = finish(processes.start(["bash", "-c", f"{top} | head -3"]), timeout=30)
+    assert status == 0 and "rounds" in said and "standard output" not in said, said
+    status, said = finish(processes.start(["bash", "-c", f"{top} > /dev/full"]), timeout=30)
+    assert status == 2 and "standard output" in said, said
+
+
 def test_metrics_are_in_prometheus_form_and_of_now(processes, job):
     server = processes.start([*TKV, "status", "--metrics", "0", job.url])
     url = re.search(r"metrics at (\S+)", read_until(server, "metrics at")).group(1)
@@ -260,7 +293,22 @@ def test_top_shows_rates_and_ends_with_the_job(processes):
     (processes.folder / "mark-on").touch()
     assert finish(launched)[0] == 0
     status, said = finish(top)
-    assert status == 0 or "head" in said or "server" in said, said
+    assert status == 0 or re.search(r"^tkv: .*(the head|server \d+)", said, re.M), said
+
+
+@pytest.mark.parametrize("options", [[], ["--tcp"]], ids=["unix", "tcp"])
+def test_a_launched_job_with_a_token_of_ones_own_lets_in_who_has_it(processes, options):
+    token = token_of(processes)
+    launched = processes.launch(TRAINER, *options, TKV_TOKEN_FILE=token)
+    url = re.search(r"url (\S+)", read_until(launched, "pushed")).group(1)
+    status, said = finish(processes.start([*TKV, "status", url]))
+    assert status != 0 and "token" in said, said
+    status, said = finish(processes.start([*TKV, "status", "--token-file", token, url]))
+    assert status == 0 and url in said, said
+    for mark in ("on", "bye"):
+        (processes.folder / f"mark-{mark}").touch()
+    status, said = finish(launched)
+    assert status == 0, said
 
 
 def test_the_only_job_of_this_machine_needs_no_url_and_several_are_listed(processes, job):

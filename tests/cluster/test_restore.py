@@ -193,6 +193,16 @@ def test_a_worker_that_is_started_again_goes_on_in_a_job_that_was_restored(proce
     check_whole(said)
 
 
+def test_a_server_that_dies_while_a_snapshot_is_put_back_starts_the_job_again(processes, tmp_path):
+    folder = tmp_path / "saved"
+    status, said = run(processes, folder, SAVE_AT=7, steps=9)
+    assert status == 0, said
+    killed = {"TKV_FAILPOINTS": "server 1:received:INIT:1:kill"}
+    status, said = run(processes, folder, "--restore", str(folder), "--restart", "2", "--grace", "1", **killed)
+    assert status == 0 and "server 1 was killed by signal 9; the job is started again (1 of 2)" in said, said
+    check_whole(said)
+
+
 def test_an_asynchronous_job_goes_on(processes, tmp_path):
     folder = tmp_path / "saved"
     status, said = run(processes, folder, SAVE_AT=3, steps=3, KV="dist_async", workers=1)
