@@ -16,9 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 import ray
 from ray.exceptions import ActorUnavailableError, RayActorError
@@ -34,10 +32,11 @@ _RESTORED = b"restored\n"  # what `tkv restorer` says
 
 
 class Terms(NamedTuple):
-    """What the processes of one generation of a job know."""
+    """What the processes of one run of a job know."""
 
     id: str
     url: str
+    head: str  # the address in the URL
     token: str
     workers: int
     servers: int
@@ -50,14 +49,14 @@ class TensorKVServer:
     def __init__(self, index: int) -> None:
         """Take the index of the server."""
         self._index = index
-        self._generation = 0
+        self._run = 0
         self._service: _core.Service | None = None
 
-    async def begin(self, head: Any, generation: int) -> None:
-        """Serve in a generation of the job; the values of the one before are gone."""
-        self._generation = generation
+    async def begin(self, head: Any, run: int) -> None:
+        """Serve in a run of the job; the values of the one before are gone."""
+        self._run = run
         self._service = None
-        terms: Terms = await head.terms.remote(generation)
+        terms: Terms = await head.terms.remote(run)
         service = await asyncio.to_thread(
             _core.Service,
             "server",
@@ -69,19 +68,19 @@ class TensorKVServer:
             terms.servers,
             terms.options,
         )
-        if self._generation == generation:
+        if self._run == run:
             self._service = service
 
-    async def serve(self, generation: int) -> None:
-        """Return when all workers of that generation have left, or another one has begun."""
+    async def serve(self, run: int) -> None:
+        """Return when all workers of that run have left, or another one has begun."""
         service = self._service
-        while service is not None and self._generation == generation:
+        while service is not None and self._run == run:
             if await asyncio.to_thread(service.wait, 0.5):
                 return
 
-    async def generation(self) -> int:
-        """Return which generation it serves in; 0: in none."""
-        return self._generation
+    async def run(self) -> int:
+        """Return which run it serves in; 0: in none."""
+        return self._run
 
     async def node(self) -> str:
         """Return the address of its machine."""
@@ -89,7 +88,7 @@ class TensorKVServer:
 
 
 class Phase(enum.Enum):
-    """How far a generation is."""
+    """How far a run is."""
 
     STARTING = "servers start"
     RESTORING = "a snapshot is put back"
@@ -119,7 +118,7 @@ class Owner(NamedTuple):
 
 
 class TensorKVHead:
-    """The actor with the head: makes one generation of the job after another, and gives workers their places."""
+    """The actor with the head: makes one run of the job after another, and gives workers their places."""
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         """Take what `start` was asked for."""
@@ -134,16 +133,16 @@ class TensorKVHead:
         self._token = _core.new_token()
         self._phase = Phase.STARTING
         self._why = ""  # it ended or is lost
-        self._generation = 0
+        self._run = 0
         self._terms: Terms | None = None
         self._serving: set[int] = set()
         self._service: _core.Service | None = None
         self._service_before: _core.Service | None = None
         self._owners: dict[int, Owner] = {}
-        self._placed: set[Owner] = set()  # in this generation
+        self._placed: set[Owner] = set()  # in this run
         self._life: asyncio.Task[None] | None = None
 
-    # ---------------------------------------------------------------------------------------------------- generations
+    # ---------------------------------------------------------------------------------------------------- runs
 
     async def begin(self, servers: list[Any], group: Any) -> None:
         """Start the job on the actors of its servers; `group` is a placement group that ends with it, or None."""
@@ -151,11 +150,11 @@ class TensorKVHead:
         self._life = asyncio.create_task(self._live())
 
     async def _live(self) -> None:
-        """Make generations until all workers have left, or values are lost for good."""
+        """Make runs until all workers have left, or values are lost for good."""
         try:
             while True:
                 try:
-                    await self._be_a_generation()
+                    await self._run_once()
                     self._phase, self._why = Phase.ENDED, "all its workers have left"
                     return self._release()
                 except Lost as lost:
@@ -174,23 +173,23 @@ class TensorKVHead:
             self._phase, self._why = Phase.LOST, reason(error)
             logger.warning("job %s is lost: %s", self._name, self._why)
 
-    async def _be_a_generation(self) -> None:
+    async def _run_once(self) -> None:
         """Return when all workers have left.
 
         Raises:
             Lost: a server has died.
         """
-        self._generation += 1
+        self._run += 1
         self._phase = Phase.STARTING
         self._serving, self._placed = set(), set()
-        # A process that is still in the generation before leaves it by its head, and a process knows jobs by their ids.
+        # A process that is still in the run before leaves it by its head, and a process knows jobs by their ids.
         self._service_before = self._service
         job_id = f"{self._name}-{_core.new_token()[:8]}"
         size = (self._workers, len(self._servers))
         self._service = await asyncio.to_thread(
             _core.Service, "head", job_id, "", self._token, -1, *size, self._options
         )
-        self._terms = Terms(job_id, self._service.url, self._token, *size, self._options)
+        self._terms = Terms(job_id, self._service.url, self._service.address, self._token, *size, self._options)
         tasks = [asyncio.create_task(self._serve(index)) for index in range(len(self._servers))]
         tasks.append(asyncio.create_task(self._get_ready()))
         try:
@@ -206,17 +205,17 @@ class TensorKVHead:
         Raises:
             Lost: its actor has died. Ray starts it again.
         """
-        server, generation = self._servers[index], self._generation
+        server, run = self._servers[index], self._run
         own = ray.get_runtime_context().current_actor
         while True:
             try:
-                await server.begin.remote(own, generation)
+                await server.begin.remote(own, run)
                 break
             except ActorUnavailableError:  # it is being started again
                 await asyncio.sleep(_LOOK_EVERY)
         self._serving.add(index)
         try:
-            await server.serve.remote(generation)
+            await server.serve.remote(run)
         except RayActorError as error:
             raise Lost(index, reason(error)) from error
 
@@ -224,7 +223,7 @@ class TensorKVHead:
         """Put a snapshot back, where there is one, and let workers in."""
         while len(self._serving) < len(self._servers):
             await asyncio.sleep(_LOOK_EVERY)
-        if self._snapshots is None or not has_snapshot(self._snapshots):
+        if self._snapshots is None or not await asyncio.to_thread(_core.has_snapshot, self._snapshots):
             self._phase = Phase.READY
             return
         self._phase = Phase.RESTORING
@@ -233,14 +232,14 @@ class TensorKVHead:
         with Restorers(self._terms, self._snapshots) as restorers:
             await asyncio.to_thread(restorers.wait_until_restored)
             self._phase = Phase.READY
-            # They end one by one, when the workers themselves come; what is left ends with the generation.
+            # They end one by one, when the workers themselves come; what is left ends with the run.
             while not restorers.have_ended():
                 await asyncio.sleep(1)
 
-    async def terms(self, generation: int) -> Terms:
-        """Return what a server of that generation needs to know."""
-        if generation != self._generation or self._terms is None:
-            raise FailedPreconditionError(f"generation {generation} is over")
+    async def terms(self, run: int) -> Terms:
+        """Return what a server of that run needs to know."""
+        if run != self._run or self._terms is None:
+            raise FailedPreconditionError(f"run {run} is over")
         return self._terms
 
     async def end(self) -> None:
@@ -272,7 +271,7 @@ class TensorKVHead:
             "token": self._token,
             "phase": self._phase.value,
             "why": self._why,
-            "generation": self._generation,
+            "run": self._run,
             "owners": {rank: str(owner) for rank, owner in sorted(self._owners.items())},
             "options": self._options,
             "patience": self._patience,
@@ -291,7 +290,7 @@ class TensorKVHead:
             rank: that it asks for, or None.
             said: what it says of the whole job.
         """
-        own = {"on_death": self._options["on_death"], "num_workers": self._workers}
+        own = {"on_death": self._options["on_death"], "num_workers": self._workers, "servers": len(self._servers)}
         for name, value in said.items():
             if value != own[name]:
                 argument = "workers" if name == "num_workers" else name
@@ -335,15 +334,15 @@ class TensorKVHead:
         return _error("DeadlineExceededError", f"waited {self._patience:g} s for job '{self._name}': {why}")
 
     async def _do_all_serve(self, deadline: float) -> bool:
-        """Whether the actors of all servers live, and serve in this generation."""
-        generation = self._generation
-        asked = [server.generation.remote() for server in self._servers]
+        """Whether the actors of all servers live, and serve in this run."""
+        run = self._run
+        asked = [server.run.remote() for server in self._servers]
         try:
             left = max(_LOOK_EVERY, deadline - time.monotonic())
             replies = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), left)
         except asyncio.TimeoutError:
             return False
-        return replies == [generation] * len(self._servers)
+        return replies == [run] * len(self._servers)
 
     async def _rank_of(self, owner: Owner, wanted: int | None) -> int | dict[str, Any]:
         """Return the rank of an owner, which gets one where it has none, or an error."""
@@ -390,13 +389,6 @@ def is_gone(owner: Owner) -> bool:
     from ray._private.state import actors  # the public one needs Ray's dashboard
 
     return owner.kind == "actor" and actors(owner.id).get("State") == "DEAD"
-
-
-def has_snapshot(folder: str) -> bool:
-    """Whether a folder has a snapshot, or is one."""
-    index = "model.safetensors.index.json"
-    place = Path(folder)
-    return (place / index).exists() or any(place.glob(f"[0-9]*/{index}"))
 
 
 class Restorers:
@@ -475,10 +467,8 @@ def _clean_environment() -> dict[str, str]:
 
 def _variables(terms: Terms) -> Iterator[tuple[str, str]]:
     """Yield the variables by which a process of its own is a worker of the job."""
-    addresses, _, job = terms.url.removeprefix("tkv://").partition("/")
-    plain = [unquote(address) for address in addresses.split(",")]
-    yield "TKV_HEAD", ",".join(address if "/" in address else f"tcp:{address}" for address in plain)
-    yield "TKV_JOB", unquote(job)
+    yield "TKV_HEAD", terms.head
+    yield "TKV_JOB", terms.id
     yield "TKV_ROLE", "worker"
     yield "TKV_WORKERS", str(terms.workers)
     yield "TKV_SERVERS", str(terms.servers)

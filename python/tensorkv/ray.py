@@ -20,6 +20,9 @@ except ModuleNotFoundError as error:
     ) from error
 
 from . import _core, errors
+from ._bootstrap import RAY_PREFIX
+from ._create import observer
+from ._files import replaced
 from ._hints import check_names
 from .errors import (
     AlreadyExistsError,
@@ -57,23 +60,24 @@ def __dir__() -> list[str]:
     return __all__
 
 
-PREFIX = "tensorkv:"  # of the names of head actors
 _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _ANSWER = 10.0  # seconds in which a head actor answers what needs no waiting
 _OVER = ("ended", "lost")  # phases
 _OF_CONNECTIONS = {"transport", "tls", "check_values", "silence", "silence_ms"}
+_OF_OBSERVERS = {"patience", "server_patience", "threads", "log"} | _OF_CONNECTIONS
 _NOT_HERE = {"snapshots", "snapshot_every", "on_death", "patience", "servers", "failpoints"}
+
+_SERVERS = "tensorkv-servers:"  # of the names of their actors and placement groups, behind it the job's name
 
 # What this driver has started, by namespace and name: Ray ends an actor that nobody refers to.
 _started: dict[tuple[str, str], _Started] = {}
 
 
 class _Started:
-    """The actors of a job, and the placement group that ends with it."""
+    """The actors of a job."""
 
     def __init__(self, head: Any) -> None:
         self.actors = [head]
-        self.group: PlacementGroup | None = None
 
 
 class Job:
@@ -121,38 +125,40 @@ class Job:
             name: value for name, value in given.items() if value is not None and name not in ("rank", "num_workers")
         }
         _core.options_in_force("dist_sync", own)  # checks them: a place is taken for good
+        if ("snapshots" in own) != ("snapshot_every" in own):
+            raise InvalidArgumentError("store: snapshots and snapshot_every go together")
         rank = given.get("rank")
         if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int)):
             raise InvalidArgumentError(f"store: rank={rank!r}, a whole number is needed")
         kind, identity = _owner()
-        said = {name: given[name] for name in ("on_death", "num_workers") if given.get(name) is not None}
+        said = {name: given[name] for name in ("on_death", "num_workers", "servers") if given.get(name) is not None}
         reply = self._ask("place", kind, identity, rank, said, longest=self.patience + _ANSWER)
-        return {**reply["options"], **own, **reply["place"]}
+        return {**_without(reply["options"], own), **own, **reply["place"]}
 
     @property
     def url(self) -> str:
         """Where the job is, as `KVStore.url` says it. It is another one when the job goes on after a server has died."""
-        return cast("str", self._look()["url"])
+        return self._url("url", self._look())
 
     def status(self) -> dict[str, Any]:
         """Return what the job is and does, as `KVStore.status`, and beside it how Ray has it.
 
         phase: ``'servers start'``, ``'a snapshot is put back'``, ``'ready'``, ``'ended'`` or ``'lost'``, with ``why``.
-        generation: how often the servers have begun, each time with what was saved.
+        run: how often the servers have begun, each time with what was saved.
         owners: which actor, task or driver each rank is.
 
         Of a job that has ended or is lost these alone are there.
         """
         look = self._look()
         try:
-            with self._observer(look) as eye:
+            with self._observer("status", look) as eye:
                 core = eye.status()
         except (FailedPreconditionError, UnavailableError, DeadlineExceededError):
             look = self._look()
-            if look["phase"] not in _OVER:
+            if look["url"] is not None and look["phase"] not in _OVER:
                 raise
             core = {}
-        return {**core, **{name: look[name] for name in ("phase", "why", "generation", "owners")}}
+        return {**core, **{name: look[name] for name in ("phase", "why", "run", "owners")}}
 
     def connect(self, **options: Any) -> KVStore:
         """Return a store that looks at the job and reads its values from outside, in any process that Ray connects.
@@ -168,7 +174,8 @@ class Job:
         for name in ("url", "token_file"):
             if name in options:
                 raise InvalidArgumentError(f"connect: {name} says which job is meant, and this is job '{self.name}'")
-        return self._observer(self._look(), **options)
+        check_names("connect", "option", [name for name in options if name != "store"], _OF_OBSERVERS)
+        return self._observer("connect", self._look(), **options)
 
     def write_token(self, path: str | os.PathLike[str]) -> None:
         """Write the secret of the job to a file that only this user can read, for commands outside of Ray.
@@ -177,18 +184,18 @@ class Job:
         job lives, also when it goes on after a server has died.
 
         Raises:
-            OSError: the file cannot be written.
+            InvalidArgumentError: there is something else than a regular file.
+            OSError: the file cannot be written; it is as it was.
         """
         token = self._look()["token"]
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(file, "w") as out:
-            os.fchmod(file, 0o600)
-            out.write(token + "\n")
+        with replaced(path, 0o600) as out:
+            out.write(f"{token}\n".encode())
 
-    def _observer(self, look: Mapping[str, Any], *, store: int = 0, **options: Any) -> KVStore:
+    def _observer(self, verb: str, look: Mapping[str, Any], *, store: int = 0, **options: Any) -> KVStore:
         """Return a store that looks at the job, of whose options it takes those of connections."""
-        shared = {name: value for name, value in look["options"].items() if name in _OF_CONNECTIONS}
-        return KVStore._observer(look["url"], {**shared, **options, "token": look["token"]}, store)
+        own = {name: value for name, value in options.items() if value is not None}
+        shared = {name: value for name, value in _without(look["options"], own).items() if name in _OF_CONNECTIONS}
+        return observer(self._url(verb, look), {**shared, **own, "token": look["token"]}, store)
 
     def stop(self) -> None:
         """End the job and its servers, wherever it is called. Idempotent.
@@ -200,12 +207,21 @@ class Job:
             self._ask("end", longest=_ANSWER)
         with contextlib.suppress(KeyNotFoundError):
             ray.kill(self._head())
-        if started is None:
-            return
-        for actor in started.actors:  # the head's may have died, and they outlive it
+        for actor in started.actors if started is not None else ():
             ray.kill(actor)
-        if started.group is not None:
-            ray.util.remove_placement_group(started.group)
+        self._end_what_is_left()
+
+    def _end_what_is_left(self) -> None:
+        """End the servers and the placement group of a head that has died, whoever has started them."""
+        mine = f"{_SERVERS}{self.name}:"
+        for found in ray.util.list_named_actors(all_namespaces=True):
+            if found["namespace"] == self.namespace and found["name"].startswith(mine):
+                with contextlib.suppress(ValueError):  # it has ended meanwhile
+                    ray.kill(ray.get_actor(found["name"], self.namespace))
+        for group in ray.util.placement_group_table().values():
+            if group["name"].startswith(mine) and group["state"] != "REMOVED":
+                with contextlib.suppress(ValueError):  # as above, or another namespace has it
+                    ray.util.remove_placement_group(ray.util.get_placement_group(group["name"]))
 
     def __enter__(self) -> Self:
         """Return the job."""
@@ -218,6 +234,11 @@ class Job:
     def __repr__(self) -> str:
         """Return the name and the namespace."""
         return f"<Job '{self.name}' in Ray's namespace '{self.namespace}'>"
+
+    def _url(self, verb: str, look: Mapping[str, Any]) -> str:
+        if look["url"] is None:
+            raise UnavailableError(f"{verb}: job '{self.name}' has no head yet: {look['phase']}")
+        return cast("str", look["url"])
 
     def _look(self) -> dict[str, Any]:
         return self._ask("look", longest=_ANSWER)
@@ -236,7 +257,7 @@ class Job:
         """Return the actor that has the head."""
         _check_connected("job")
         try:
-            return ray.get_actor(PREFIX + self.name, self.namespace)
+            return ray.get_actor(RAY_PREFIX + self.name, self.namespace)
         except ValueError as error:
             raise KeyNotFoundError(
                 f"job '{self.name}': there is none in Ray's namespace '{self.namespace}': it has been stopped, its driver has"
@@ -306,7 +327,9 @@ def start(
     found = Job(name, context.namespace, patience)
     here = NodeAffinitySchedulingStrategy(context.get_node_id(), soft=True)
     # Where the driver is, because the job ends with either.
-    actor = ray.remote(TensorKVHead).options(name=PREFIX + name, num_cpus=0, max_restarts=0, scheduling_strategy=here)
+    actor = ray.remote(TensorKVHead).options(
+        name=RAY_PREFIX + name, num_cpus=0, max_restarts=0, scheduling_strategy=here
+    )
     try:
         if found._has_lost_its_head():
             found.stop()
@@ -320,16 +343,20 @@ def start(
         ) from error
     made = _started[found.namespace, name] = _Started(head)
     try:
-        made.group = where.reserve(deadline)
+        found._end_what_is_left()  # by a head of that name whose actor is gone
+        own = f"{_SERVERS}{name}:{_core.new_token()[:8]}"
+        group = where.reserve(own, deadline)
         actor = ray.remote(TensorKVServer)
         made.actors += [
-            actor.options(max_restarts=-1, max_task_retries=0, **wanted, **where.of(index)).remote(index)
+            actor.options(
+                name=f"{own}:{index}", max_restarts=-1, max_task_retries=0, **wanted, **where.of(index)
+            ).remote(index)
             for index in range(servers)
         ]
-        ray.get(head.begin.remote(made.actors[1:], made.group), timeout=max(1.0, deadline - time.monotonic()))
+        ray.get(head.begin.remote(made.actors[1:], group), timeout=max(1.0, deadline - time.monotonic()))
         found._ask("ready", longest=patience + _ANSWER)
     except (DeadlineExceededError, GetTimeoutError) as error:
-        why = _shortage(servers, wanted)
+        why = _shortage(servers, wanted, placement)
         found.stop()
         raise DeadlineExceededError(f"start: job '{name}': waited {patience:g} s; {why}") from error
     except BaseException:
@@ -368,7 +395,17 @@ def job(name: str | None = None) -> Job:
 
 def job_names() -> list[str]:
     """Return the names of the jobs of this namespace."""
-    return sorted(n.removeprefix(PREFIX) for n in ray.util.list_named_actors() if n.startswith(PREFIX))
+    return sorted(n.removeprefix(RAY_PREFIX) for n in ray.util.list_named_actors() if n.startswith(RAY_PREFIX))
+
+
+def _without(options: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that the others do not say, in either unit."""
+    said = set(others)
+    for row in _core.option_table():
+        names = {row["name"], row["seconds"]} - {""}
+        if names & said:
+            said |= names
+    return {name: value for name, value in options.items() if name not in said}
 
 
 def _check_connected(verb: str) -> None:
@@ -411,6 +448,8 @@ def _plan(
     if snapshot_every is not None and snapshots is None:
         raise InvalidArgumentError(f"start: snapshot_every={snapshot_every!r} needs snapshots=, the folder to save to")
     folder = None if snapshots is None else os.path.abspath(os.fspath(snapshots))
+    if folder is not None and os.path.exists(folder) and not os.path.isdir(folder):
+        raise InvalidArgumentError(f"start: snapshots={folder!r} is a file, a folder is needed")
     saving = {"snapshots": folder, "snapshot_every": snapshot_every} if snapshot_every is not None else {}
     shared = {**{key: value for key, value in options.items() if value is not None}, "on_death": on_death}
     _core.options_in_force("dist_sync", {**shared, **saving})  # checks them
@@ -447,19 +486,22 @@ class _Placement:
                 " placement=None needs none"
             )
 
-    def reserve(self, deadline: float) -> PlacementGroup | None:
-        """Wait for the placement group; make the one of a strategy and return it.
+    def reserve(self, name: str, deadline: float) -> PlacementGroup | None:
+        """Wait for the placement group; make the one of a strategy, under that name, and return it.
 
         Raises:
             DeadlineExceededError: the cluster has no room for it.
         """
         made = None
         if self._strategy is not None:
-            made = self._group = ray.util.placement_group(self._bundles, self._strategy)
-        if self._group is not None and not self._group.wait(max(0.1, deadline - time.monotonic())):
+            made = self._group = ray.util.placement_group(self._bundles, self._strategy, name=name)
+        try:
+            if self._group is not None and not self._group.wait(max(0.1, deadline - time.monotonic())):
+                raise DeadlineExceededError("the placement group is not there")
+        except BaseException:
             if made is not None:
                 ray.util.remove_placement_group(made)
-            raise DeadlineExceededError("the placement group is not there")
+            raise
         return made
 
     def of(self, index: int) -> dict[str, Any]:
@@ -481,7 +523,7 @@ def _bundle(resources: Mapping[str, Any]) -> dict[str, float]:
     return {**found, **{name: float(amount) for name, amount in resources.get("resources", {}).items()}}
 
 
-def _shortage(servers: int, resources: Mapping[str, Any]) -> str:
+def _shortage(servers: int, resources: Mapping[str, Any], placement: object) -> str:
     """Return what the servers want of the cluster, and what it has."""
     total, free = ray.cluster_resources(), ray.available_resources()
     lines = [
@@ -489,7 +531,8 @@ def _shortage(servers: int, resources: Mapping[str, Any]) -> str:
         for name, amount in _bundle(resources).items()
     ]
     nodes = sum(node["Alive"] for node in ray.nodes())
+    apart = ", and STRICT_SPREAD a node for each" if placement == "STRICT_SPREAD" else ""
     return (
-        f"{servers} servers, on {nodes} nodes, want each {', '.join(lines) or 'nothing'}; give fewer servers or other"
+        f"{servers} servers, on {nodes} nodes, want each {', '.join(lines) or 'nothing'}{apart}; give fewer servers or other"
         " resources=, another placement=, or more patience= where nodes are on their way"
     )

@@ -185,7 +185,7 @@ def test_a_worker_that_is_killed_goes_on_as_the_next_life_of_its_rank(start):
 def test_a_server_that_is_killed_without_snapshots_is_the_end_of_the_job(start):
     job = start(workers=2)
     os.kill(pids_of()[0], signal.SIGKILL)  # when it holds nothing yet
-    wait_until(lambda: job._look()["generation"] == 2 and job._look()["phase"] == "ready")
+    wait_until(lambda: job._look()["run"] == 2 and job._look()["phase"] == "ready")
     actors = trainers(2)
     training = [actor.train.remote(job, 100_000) for actor in actors]
     with mx.KVStore._observer(*place_of(job)) as eye:
@@ -220,7 +220,7 @@ def test_a_server_that_is_killed_comes_back_with_the_newest_snapshot(start, tmp_
     assert len({one["begins"][1] for one in told}) == 1
     wait_until(lambda: job._look()["phase"] == "ended")
     look = job._look()
-    assert look["generation"] == 2
+    assert look["run"] == 2
     assert not places_of(look["token"]), "the token is in nothing that others see"
 
 
@@ -317,7 +317,7 @@ def test_a_job_that_has_ended_says_so(start):
     assert job.status() == {
         "phase": "ended",
         "why": "all its workers have left",
-        "generation": 1,
+        "run": 1,
         "owners": {0: f"driver {ray.get_runtime_context().get_job_id()}"},
     }
     with pytest.raises(mx.errors.FailedPreconditionError, match="job 'job' has ended: all its workers have left"):
@@ -398,7 +398,7 @@ def test_a_task_that_is_tried_again_is_the_same_worker(start, tmp_path):
 
 def test_two_jobs_at_once_have_workers_of_their_own(start):
     jobs = [start(workers=2, name=name) for name in ("one", "two")]
-    assert tensorkv.ray.job("two").name == "two" and {job.url for job in jobs} == {job.url for job in jobs}
+    assert tensorkv.ray.job("two").name == "two" and len({job.url for job in jobs}) == 2
     actors = trainers(4)
     steps = [20, 30]
     told = get(*[actor.train.remote(jobs[i // 2], steps[i // 2]) for i, actor in enumerate(actors)])
@@ -464,12 +464,60 @@ def test_a_store_that_is_asked_for_in_the_wrong_way_takes_no_place(start):
         ({"on_death": "fail"}, mx.errors.InvalidArgumentError, "on_death= of tensorkv.ray.start() says it"),
         ({"rank": "0"}, mx.errors.InvalidArgumentError, "rank='0'"),
         ({"num_workers": 2}, mx.errors.InvalidArgumentError, "num_workers=2"),
+        ({"servers": 2}, mx.errors.InvalidArgumentError, "servers=2, and job 'job' has 1: servers= of"),
     ):
         with pytest.raises(kind, match=re.escape(text)):
             job.store(**options)
     with pytest.raises(mx.errors.InvalidArgumentError, match="a number of seconds is needed"):
         mx.kv.create("dist_sync", patience="long")
     assert job.status()["owners"] == {}
+
+
+def test_options_of_a_store_go_before_those_of_the_job_in_either_unit(start):
+    job = start(workers=1, server_patience=20, silence=4)
+    with pytest.raises(mx.errors.InvalidArgumentError, match="snapshots and snapshot_every go together"):
+        job.store(snapshots="/nowhere")
+    assert job.status()["owners"] == {}
+    with job.store(server_patience_ms=15000) as kv:
+        kv.init("w", np.zeros(2, np.float32))
+        with job.connect(silence_ms=3000) as eye:
+            assert eye.keys() == ["w"]
+        with pytest.raises(TypeError, match="did you mean 'patience'"):
+            job.connect(patiense=1)
+        with pytest.raises(mx.errors.InvalidArgumentError, match="store=-1"):
+            job.connect(store=-1)
+
+
+def test_a_job_that_waits_for_room_is_looked_at(cluster):
+    errors = []
+
+    def start_without_room():
+        try:
+            tensorkv.ray.start(workers=1, servers=50, name="big", patience=8)
+        except mx.KVError as error:
+            errors.append(error)
+
+    starting = threading.Thread(target=start_without_room)
+    starting.start()
+    wait_until(lambda: "big" in tensorkv.ray.job_names())
+    job = tensorkv.ray.job("big")
+    assert job.status()["phase"] == "servers start"
+    with pytest.raises(mx.errors.UnavailableError, match="connect: job 'big' has no head yet: servers start"):
+        job.connect()
+    starting.join()
+    assert isinstance(errors[0], mx.errors.DeadlineExceededError), errors
+    groups = ray.util.placement_group_table().values()
+    assert all(group["state"] == "REMOVED" for group in groups if ":big:" in group["name"])
+
+
+def test_what_a_dead_head_has_left_is_stopped_by_another_driver(start, monkeypatch):
+    job = start(workers=1)
+    (server,) = pids_of()
+    os.kill(pids_of("TensorKVHead")[0], signal.SIGKILL)
+    wait_until(lambda: ask(job)[0] in (mx.errors.UnavailableError, mx.errors.KeyNotFoundError))
+    monkeypatch.setattr(tensorkv.ray, "_started", {})  # as where somebody else has started it
+    tensorkv.ray.Job("job", NAMESPACE, 5).stop()
+    wait_until(lambda: server not in pids_of())
 
 
 def test_a_name_in_use_and_a_stale_handle(start):
