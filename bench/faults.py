@@ -248,14 +248,6 @@ def table():
     return "\n".join([first, *(line for why in absent for line in ("", why)), *missing, *lines])
 
 
-def write_docs(section, text):
-    """Put a table between its marks in docs/faults.md."""
-    path = HERE.parent / "docs" / "faults.md"
-    before, _, rest = path.read_text().partition(f"<!-- {section}: begin -->\n")
-    _, _, after = rest.partition(f"<!-- {section}: end -->")
-    path.write_text(f"{before}<!-- {section}: begin -->\n{text}\n<!-- {section}: end -->{after}")
-
-
 def measured_on():
     """Where and when what is kept was measured, with which versions."""
     found = [json.loads(path.read_text()) for path in sorted(KEPT.glob("*.json")) if path.stem != "bandwidth"]
@@ -312,9 +304,9 @@ def main():
         cells(arguments)
         print(table())
     if arguments.write:
-        write_docs("faults", f"{measured_on()}\n\n{table()}")
+        machine.write_docs("faults", f"{measured_on()}\n\n{table()}", "faults")
         if figures.exists():
-            write_docs("bandwidth", bandwidth.table(json.loads(figures.read_text())))
+            machine.write_docs("bandwidth", bandwidth.table(json.loads(figures.read_text())), "faults")
     return 0
 
 

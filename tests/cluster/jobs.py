@@ -104,7 +104,7 @@ def read_until(process, word, count=1):
 
 
 def children_of_this_test():
-    """Return {pid: command} of the processes whose environment or command names this test's folder."""
+    """Return {pid: command} of the processes of this test: TKV_TEST_MARK in their environment, or in their command, says so."""
     found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:

@@ -364,8 +364,8 @@ def test_torchrun_of_the_trainjob_starts_workers_in_two_nodes(tmp_path):
     torchrun = pathlib.Path(sys.executable).with_name("torchrun")
     assert torchrun.exists(), "./dev setup frameworks installs PyTorch"
     trainer = of_kind(documents, "TrainJob")["spec"]["trainer"]
-    words = [word.replace("/app/", f"{manifests.ROOT}/examples/") for word in trainer["command"]]
-    words = [str(torchrun), *(word.replace("/tmp/", f"{tmp_path}/") for word in words[1:])]
+    words = [word.replace("/tmp/", f"{tmp_path}/") for word in trainer["command"]]
+    words = [str(torchrun), *(word.replace("/app/", f"{manifests.ROOT}/examples/") for word in words[1:])]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
