@@ -83,7 +83,7 @@ void Cluster::KillServer(size_t index) {
 namespace {
 
 std::shared_ptr<Worker> MemberOf(const std::shared_ptr<Cluster>& cluster, Role role, Rank rank,
-                                 const std::string& type, const StoreOptions& options) {
+                                 const std::string& doing, const StoreOptions& options) {
   WorkerOptions worker;
   worker.job = Cluster::kJob;
   worker.role = role;
@@ -91,19 +91,19 @@ std::shared_ptr<Worker> MemberOf(const std::shared_ptr<Cluster>& cluster, Role r
   worker.endpoint = cluster->network()->Listen(Format("worker.{}", LifeNumber()));
   worker.address_of = Cluster::AddressOf;
   worker.host = cluster;
-  return std::make_shared<Worker>(type, options, std::move(worker));
+  return std::make_shared<Worker>(doing, options, std::move(worker));
 }
 
 }  // namespace
 
 std::shared_ptr<Worker> WorkerOf(const std::shared_ptr<Cluster>& cluster, Rank rank,
                                  const std::string& type, const StoreOptions& options) {
-  return MemberOf(cluster, Role::kWorker, rank, type, options);
+  return MemberOf(cluster, Role::kWorker, rank, Format("create '{}'", type), options);
 }
 
 std::shared_ptr<Worker> ObserverOf(const std::shared_ptr<Cluster>& cluster,
                                    const StoreOptions& options) {
-  return MemberOf(cluster, Role::kObserver, kNoRank, "observer", options);
+  return MemberOf(cluster, Role::kObserver, kNoRank, "connect", options);
 }
 
 }  // namespace tkv

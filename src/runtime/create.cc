@@ -84,6 +84,12 @@ void CheckAgainstJob(const std::string& name, const StoreOptions& options, const
   }
 }
 
+// Whether the program says of the whole job what its launcher has not told it.
+bool SaysMoreThanLauncher(const StoreOptions& options) {
+  const StoreOptions told = OptionsFromEnvironment();
+  return options.on_death != told.on_death || options.servers != told.servers;
+}
+
 std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreOptions& options) {
   CheckOneWay(name, options);
   CheckPlace(name, options);
@@ -123,8 +129,8 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
                  name, Name(job.role), Name(job.role));
     }
     // Whoever asks for another job than there is has not taken part in it: it looks before it joins.
-    if (!options.on_death.empty() || options.servers > 0) {
-      CheckAgainstJob(name, options, *ObserverOf(options, job));
+    if (SaysMoreThanLauncher(options)) {
+      CheckAgainstJob(name, options, *ObserverOf(options, job, Format("create '{}'", name)));
     }
     worker = WorkerOfProcess(name, options, job);
   }

@@ -190,7 +190,7 @@ std::shared_ptr<Worker> WorkerWithHost(const std::string& type, const StoreOptio
                         interrupt = options.interrupt] {
     host->WaitUntilOver(patience, interrupt);
   };
-  return std::make_shared<Worker>(type, options, std::move(worker));
+  return std::make_shared<Worker>(Format("create '{}'", type), options, std::move(worker));
 }
 
 int ServersAmong(const StoreOptions& options, int workers) {
@@ -475,19 +475,20 @@ std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOpti
   if (worker != nullptr && !worker->is_over()) return worker;
   const Joining joining(&own, &entry);
   lock.unlock();
-  worker = std::make_shared<Worker>(type, options, OptionsOf(job, options.log));
+  worker =
+      std::make_shared<Worker>(Format("create '{}'", type), options, OptionsOf(job, options.log));
   lock.lock();
   entry.worker = worker;
   lock.unlock();
   return worker;
 }
 
-std::shared_ptr<Worker> ObserverOf(const StoreOptions& options, Job job) {
+std::shared_ptr<Worker> ObserverOf(const StoreOptions& options, Job job, const std::string& doing) {
   job.role = Job::Role::kObserver;  // for what its peers say of it
   WorkerOptions made = OptionsOf(job, options.log);
   made.role = Role::kObserver;
   made.rank = kNoRank;
-  return std::make_shared<Worker>("observer", options, std::move(made));
+  return std::make_shared<Worker>(doing, options, std::move(made));
 }
 
 }  // namespace tkv

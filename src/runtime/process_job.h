@@ -51,7 +51,9 @@ std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOpti
                                         Job job);
 
 // An observer of a job, from any process.
+//   doing  begins the message of an error
 //   blocks, throws  as Worker
-std::shared_ptr<Worker> ObserverOf(const StoreOptions& options, Job job);
+std::shared_ptr<Worker> ObserverOf(const StoreOptions& options, Job job,
+                                   const std::string& doing = "connect");
 
 }  // namespace tkv

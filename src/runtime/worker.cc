@@ -33,7 +33,7 @@ uint64_t LifeNumber() {
   return (now << 24) ^ (static_cast<uint64_t>(getpid()) << 12) ^ ++count;
 }
 
-Worker::Worker(const std::string& type, const StoreOptions& store, WorkerOptions options)
+Worker::Worker(const std::string& doing, const StoreOptions& store, WorkerOptions options)
     : role_(options.role),
       job_(options.job),
       url_(std::move(options.url)),
@@ -66,7 +66,7 @@ Worker::Worker(const std::string& type, const StoreOptions& store, WorkerOptions
                                          std::move(options.endpoint), std::move(thread));
   thread_->OnChange([this](Node& node) { OnChange(static_cast<ClientNode*>(&node)); });
   thread_->Start();
-  AwaitJoin(is_observer() ? std::string("connect") : Format("create '{}'", type), store);
+  AwaitJoin(doing, store);
 }
 
 // Until this worker has joined, or is refused; while it waits it says who is missing.

@@ -38,9 +38,10 @@ struct WorkerOptions {
 class Worker final {
  public:
   // Joins the job.
+  //   doing  begins the message of an error: "connect"
   //   blocks  until the head and all servers are there, at most the server patience
   //   throws  kDeadlineExceeded, kFailedPrecondition (all workers have joined), kUnauthenticated
-  Worker(const std::string& type, const StoreOptions& store, WorkerOptions options);
+  Worker(const std::string& doing, const StoreOptions& store, WorkerOptions options);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
