@@ -19,6 +19,7 @@
 #include "launch.h"
 #include "look.h"
 #include "manual.h"
+#include "programs.h"
 #include "raw_link.h"
 #include "restore.h"
 #include "serve.h"
@@ -59,7 +60,7 @@ CLI::Validator Between(Number low, Number high) {
 }
 
 const CLI::Validator kThreads = Between(1, 256);
-const CLI::Validator kProcesses = Between(1, 4096);  // of a kind, in one job
+const CLI::Validator kProcesses = Between(1, kWorkersMax);  // of a kind, in one job
 
 void AddLaunch(CommandLine* line) {
   const auto options = std::make_shared<LaunchOptions>();
@@ -170,7 +171,7 @@ void AddServer(CommandLine* line) {
   AddServing(line, Job::Role::kServer, "Serve the keys of a job until all workers have left",
              options)
       ->add_option("--rank", options->rank, "Which server; default TKV_RANK, else any")
-      ->check(Between(0, 4095));
+      ->check(Between(0, kWorkersMax - 1));
 }
 
 void AddHead(CommandLine* line) {

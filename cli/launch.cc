@@ -8,9 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -18,12 +16,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
-#include <map>
 #include <memory>
-#include <optional>
-#include <span>
-#include <sstream>
-#include <string_view>
 #include <utility>
 
 #include "agent.h"
@@ -31,6 +24,7 @@
 #include "exit_status.h"
 #include "hosts.h"
 #include "output.h"
+#include "programs.h"
 #include "restore.h"
 #include "spawn.h"
 #include "system.h"
@@ -39,6 +33,7 @@
 #include "tkv/error.h"
 #include "tkv/job.h"
 #include "tkv/kvstore.h"
+#include "variables.h"
 #include "watchdog.h"
 
 namespace tkv::cli {
@@ -51,106 +46,7 @@ constexpr seconds kGreetingPatience{30};  // of an agent
 constexpr seconds kAliveEvery{5};         // an agent is told
 constexpr int kGreetingsMax = 8;          // awaited of one host: sshd drops more (MaxStartups)
 constexpr std::chrono::milliseconds kLastSeconds{1000};  // for output of a job that was killed
-constexpr int kWorkersMax = 4096;                        // of a job
 constexpr size_t kBeforeMax = 64 << 10;                  // bytes of what a host says before it
-
-using Variables = std::map<std::string, std::string>;  // by name
-
-// What this process tells each of its own accord.
-constexpr std::array<std::string_view, 7> kOwnVariables = {
-    "TKV_JOB", "TKV_HEAD", "TKV_ROLE", "TKV_RANK", "TKV_WORKERS", "TKV_SERVERS", "TKV_TOKEN_FILE"};
-
-//   throws  kInvalidArgument  one that is not set here, or that the launcher itself says
-Variables::value_type VariableOf(const std::string& text) {
-  const size_t equals = std::min(text.find('='), text.size());
-  const std::string name = text.substr(0, equals);
-  const auto refuse = [&text](const std::string& why) {
-    return Error(Code::kInvalidArgument, "launch: -x '" + text + "': " + why);
-  };
-  if (name.empty()) throw refuse("a variable has a name");
-  if (std::find(kOwnVariables.begin(), kOwnVariables.end(), name) != kOwnVariables.end()) {
-    throw refuse("the launcher itself says " + name + " to each process");
-  }
-  if (equals < text.size()) return {name, text.substr(equals + 1)};
-  const char* const value = std::getenv(name.c_str());
-  if (value == nullptr) throw refuse(name + " is not set here; -x " + name + "=VALUE sets it");
-  return {name, value};
-}
-
-// Of all processes of the job.  The launcher, which has the head, has those of TensorKV itself.
-Variables VariablesOf(const LaunchOptions& options) {
-  Variables variables;
-  for (const std::string& text : options.variables) {
-    const auto [name, value] = VariableOf(text);
-    variables[name] = value;
-    if (name.starts_with("TKV_")) setenv(name.c_str(), value.c_str(), 1);
-  }
-  return variables;
-}
-
-// In front of a program behind a ":": how often it runs, and as what.
-struct Times {
-  Job::Role role;
-  std::string option, text;
-  size_t words;  // that say so
-};
-
-// "-n 2", "-n2", "--workers 2", "--workers=2", "--observers 2", "--observers=2"; nothing: none of these.
-std::optional<Times> TimesOf(std::span<const std::string> words) {
-  if (words.empty()) return {};
-  for (const std::string option : {"-n", "--workers", "--observers"}) {
-    const std::string_view word = words[0];
-    if (!word.starts_with(option)) continue;
-    const Job::Role role = option == "--observers" ? Job::Role::kObserver : Job::Role::kWorker;
-    std::string_view rest = word.substr(option.size());
-    if (rest.empty()) return Times{role, option, words.size() > 1 ? words[1] : "", 2};
-    const bool is_long = option.starts_with("--");
-    if (is_long != rest.starts_with("=")) continue;
-    rest.remove_prefix(is_long ? 1 : 0);
-    return Times{role, option, std::string(rest), 1};
-  }
-  return {};
-}
-
-int ParseCount(const Times& times) {
-  int count = 0;
-  const char* const end = times.text.data() + times.text.size();
-  const auto [stop, error] = std::from_chars(times.text.data(), end, count);
-  if (error != std::errc() || stop != end || count < 1 || count > kWorkersMax) {
-    throw Error(Code::kInvalidArgument, "launch: " + times.option + " " + times.text +
-                                            ": a whole number from 1 to " +
-                                            std::to_string(kWorkersMax) + " is needed");
-  }
-  return count;
-}
-
-// The programs of a job, in the order of their ranks.  A ":" with nothing behind it that says how often
-// a program runs is a word of the command.
-std::vector<Program> ProgramsOf(const LaunchOptions& options) {
-  std::vector<Program> programs(1, Program{Job::Role::kWorker, options.workers, {}});
-  const std::span<const std::string> words(options.command);
-  for (size_t i = 0; i < words.size(); ++i) {
-    const auto times = words[i] == ":" ? TimesOf(words.subspan(i + 1)) : std::optional<Times>();
-    if (times) {
-      programs.push_back({times->role, ParseCount(*times), {}});
-      i += times->words;
-    } else {
-      programs.back().command.push_back(words[i]);
-    }
-  }
-  for (const Program& program : programs) {
-    if (program.command.empty()) {
-      throw Error(Code::kInvalidArgument, "launch: there is no command to run");
-    }
-  }
-  return programs;
-}
-
-int CountOf(const std::vector<Program>& programs, Job::Role role) {
-  int count = 0;
-  for (const Program& program : programs) count += program.role == role ? program.count : 0;
-  return count;
-}
 
 class Launcher {
  public:
@@ -333,15 +229,7 @@ class Launcher {
 
   // What a child is told of the job; on another host only that, here all that this process has.
   std::vector<std::string> EnvironmentOf(const Child& child) const {
-    Variables variables;
-    for (char** entry = environ; *entry != nullptr; ++entry) {
-      const std::string text = *entry;
-      const size_t equals = text.find('=');
-      if (equals == std::string::npos) continue;
-      const std::string name = text.substr(0, equals);
-      const bool is_passed = !child.is_far() || name.starts_with("TKV_");
-      if (is_passed) variables[name] = text.substr(equals + 1);
-    }
+    Variables variables = OwnVariables(child.is_far());
     for (const auto& [name, value] : variables_) variables[name] = value;
     variables["TKV_JOB"] = job_.id;
     variables["TKV_HEAD"] = head_->address();
@@ -367,47 +255,19 @@ class Launcher {
       const int share = Cores() / WorkersBeside(child);
       variables.emplace("TKV_THREADS", std::to_string(std::max(1, share)));
     }
-    std::vector<std::string> texts;
-    texts.reserve(variables.size());
-    for (const auto& [name, value] : variables) {
-      texts.push_back(name);
-      texts.back() += '=';
-      texts.back() += value;
-    }
-    return texts;
+    return TextsOf(variables);
   }
 
-  // The failpoints that are asked for again: a rehearsed death is that of one life.
-  static std::string OfLaterLives(const std::string& failpoints) {
-    std::string kept;
-    std::istringstream list(failpoints);
-    for (std::string point; std::getline(list, point, ',');) {
-      if (point.find(" again:") != std::string::npos) kept += (kept.empty() ? "" : ",") + point;
-    }
-    return kept;
-  }
-
-  // That of a worker or an observer.
-  const std::vector<std::string>& CommandOfProgram(const Child& child) const {
-    int rank = child.rank();
-    for (const Program& program : programs_) {
-      if (program.role != child.role()) continue;
-      if (rank < program.count) return program.command;
-      rank -= program.count;
-    }
-    return programs_[0].command;
-  }
-
-  std::vector<std::string> CommandOf(const Child& child) const {
+  std::vector<std::string> WordsOf(const Child& child) const {
     if (child.is_far()) return AgentCommand(ssh_, child.host());
     if (child.role() == Job::Role::kServer) return {OwnPath(), "server", "--quiet"};
     if (child.is_restorer) return {OwnPath(), "restorer", options_.restore};
-    return CommandOfProgram(child);
+    return CommandOf(programs_, child.role(), child.rank());
   }
 
   void Start(Child* child) {
     SpawnOptions options;
-    options.words = CommandOf(*child);
+    options.words = WordsOf(*child);
     options.inherits = child->is_far();
     if (!options.inherits) options.variables = EnvironmentOf(*child);
     options.signals = signals_.old();
@@ -443,7 +303,7 @@ class Launcher {
     if (child->is_restorer) {
       order.words = {"", "restorer", options_.restore};
     } else if (child->role() != Job::Role::kServer) {
-      order.words = CommandOfProgram(*child);
+      order.words = CommandOf(programs_, child->role(), child->rank());
     }
     const std::string items = Encode(order);
     child->is_greeted = child->Tell(items);
@@ -609,22 +469,6 @@ class Launcher {
            job_.on_death == "wait" && !is_ending_;
   }
 
-  std::string HowToStart(const Child& child) const {
-    std::string text = "; rounds wait for its next life, at most their patience: start it with";
-    for (const std::string& variable : EnvironmentOf(child)) {
-      const size_t equals = variable.find('=');
-      const std::string name = variable.substr(0, equals);
-      const bool is_own =
-          std::find(kOwnVariables.begin(), kOwnVariables.end(), name) != kOwnVariables.end();
-      const auto is_set = [&](const OptionInfo& option) {
-        return name == option.environment && name != "TKV_FAILPOINTS" &&
-               variable.compare(equals + 1, std::string::npos, option.default_text) != 0;
-      };
-      if (is_own || std::ranges::any_of(OptionTable(), is_set)) text += " " + variable;
-    }
-    return text;
-  }
-
   bool CanStartAgain(const Child& child) const {
     return !is_ending_ && child.role() == Job::Role::kWorker && child.restarts < options_.restarts;
   }
@@ -682,7 +526,10 @@ class Launcher {
                                         : "ended with status " + std::to_string(code);
     if (is_restarted) return StartAgain(child, how);
     if (CanStartJobAgain(*child)) return EndToStartAgain(child->name() + " " + how);
-    Note(child->name() + " " + how + (is_awaited ? HowToStart(*child) : ""));
+    Note(child->name() + " " + how +
+         (is_awaited ? "; rounds wait for its next life, at most their patience: start it with" +
+                           JoiningVariables(EnvironmentOf(*child))
+                     : ""));
     if (child->role() == Job::Role::kObserver) {  // nobody waits for one
       if (observer_status_ == 0) observer_status_ = code;
       if (observer_failed_at_ > Clock::now()) observer_failed_at_ = Clock::now();
@@ -796,11 +643,7 @@ void PrepareFolders(LaunchOptions* options) {
 
 int Launch(const LaunchOptions& given, Form form) {
   LaunchOptions options = given;
-  std::vector<Program> programs = ProgramsOf(options);
-  if (CountOf(programs, Job::Role::kWorker) > kWorkersMax) {
-    throw Error(Code::kInvalidArgument,
-                "launch: more than " + std::to_string(kWorkersMax) + " workers");
-  }
+  std::vector<Program> programs = ProgramsOf(options.command, options.workers);
   if (!options.log_folder.empty() && mkdir(options.log_folder.c_str(), 0777) != 0 &&
       errno != EEXIST) {
     Die(options.log_folder);
@@ -808,7 +651,7 @@ int Launch(const LaunchOptions& given, Form form) {
   PrepareFolders(&options);
   std::signal(SIGPIPE, SIG_IGN);  // an agent may have gone
   std::signal(SIGCHLD, SIG_DFL);  // where it is ignored, nobody hears of a process's end
-  return Launcher(options, std::move(programs), VariablesOf(options), form).Run();
+  return Launcher(options, std::move(programs), VariablesOfAll(options.variables), form).Run();
 }
 
 }  // namespace tkv::cli

@@ -6,16 +6,8 @@
 #include <vector>
 
 #include "json.h"
-#include "tkv/job.h"
 
 namespace tkv::cli {
-
-// Processes of a job that run one command.
-struct Program {
-  Job::Role role = Job::Role::kWorker;  // or kObserver
-  int count = 1;
-  std::vector<std::string> command;
-};
 
 struct LaunchOptions {
   int workers = 1;  // of the first program
@@ -27,10 +19,9 @@ struct LaunchOptions {
   std::string address;  // of this machine, as they reach it; empty: that of the route there
   // NAME: other hosts are told it beside TKV_*; NAME=VALUE: all processes have it.
   std::vector<std::string> variables;
-  std::string log_folder;  // one file per process; empty: none
-  int grace_seconds = 30;  // for the others, when one has failed
-  // Of the first program; behind each ":" that of another one, in front of it `-n N` or `--observers N`.
-  std::vector<std::string> command;
+  std::string log_folder;            // one file per process; empty: none
+  int grace_seconds = 30;            // for the others, when one has failed
+  std::vector<std::string> command;  // of one program or several, as ProgramsOf reads them
 };
 
 // Starts a head in this process, servers and workers as its children, and waits for them.  The exit

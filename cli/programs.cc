@@ -1,0 +1,89 @@
+#include "programs.h"
+
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include "tkv/error.h"
+
+namespace tkv::cli {
+namespace {
+
+// In front of a program behind a ":": how often it runs, and as what.
+struct Times {
+  Job::Role role;
+  std::string option, text;
+  size_t words;  // that say so
+};
+
+// "-n 2", "-n2", "--workers 2", "--workers=2", "--observers 2", "--observers=2"; nothing: none of these.
+std::optional<Times> TimesOf(std::span<const std::string> words) {
+  if (words.empty()) return {};
+  for (const std::string option : {"-n", "--workers", "--observers"}) {
+    const std::string_view word = words[0];
+    if (!word.starts_with(option)) continue;
+    const Job::Role role = option == "--observers" ? Job::Role::kObserver : Job::Role::kWorker;
+    std::string_view rest = word.substr(option.size());
+    if (rest.empty()) return Times{role, option, words.size() > 1 ? words[1] : "", 2};
+    const bool is_long = option.starts_with("--");
+    if (is_long != rest.starts_with("=")) continue;
+    rest.remove_prefix(is_long ? 1 : 0);
+    return Times{role, option, std::string(rest), 1};
+  }
+  return {};
+}
+
+int ParseCount(const Times& times) {
+  int count = 0;
+  const char* const end = times.text.data() + times.text.size();
+  const auto [stop, error] = std::from_chars(times.text.data(), end, count);
+  if (error != std::errc() || stop != end || count < 1 || count > kWorkersMax) {
+    throw Error(Code::kInvalidArgument, "launch: " + times.option + " " + times.text +
+                                            ": a whole number from 1 to " +
+                                            std::to_string(kWorkersMax) + " is needed");
+  }
+  return count;
+}
+
+}  // namespace
+
+std::vector<Program> ProgramsOf(std::span<const std::string> words, int workers) {
+  std::vector<Program> programs(1, Program{Job::Role::kWorker, workers, {}});
+  for (size_t i = 0; i < words.size(); ++i) {
+    const auto times = words[i] == ":" ? TimesOf(words.subspan(i + 1)) : std::optional<Times>();
+    if (times) {
+      programs.push_back({times->role, ParseCount(*times), {}});
+      i += times->words;
+    } else {
+      programs.back().command.push_back(words[i]);
+    }
+  }
+  for (const Program& program : programs) {
+    if (program.command.empty()) {
+      throw Error(Code::kInvalidArgument, "launch: there is no command to run");
+    }
+  }
+  if (CountOf(programs, Job::Role::kWorker) > kWorkersMax) {
+    throw Error(Code::kInvalidArgument,
+                "launch: more than " + std::to_string(kWorkersMax) + " workers");
+  }
+  return programs;
+}
+
+int CountOf(const std::vector<Program>& programs, Job::Role role) {
+  int count = 0;
+  for (const Program& program : programs) count += program.role == role ? program.count : 0;
+  return count;
+}
+
+const std::vector<std::string>& CommandOf(const std::vector<Program>& programs, Job::Role role,
+                                          int rank) {
+  for (const Program& program : programs) {
+    if (program.role != role) continue;
+    if (rank < program.count) return program.command;
+    rank -= program.count;
+  }
+  return programs[0].command;
+}
+
+}  // namespace tkv::cli
