@@ -20,8 +20,8 @@ namespace tkv {
 
 // ---- workers that host servers ----------------------------------------------------------------
 
-void Host::WaitUntilOver(std::chrono::milliseconds patience,
-                         const std::function<void()>& interrupt) {
+void HostedServices::WaitUntilOver(std::chrono::milliseconds patience,
+                                   const std::function<void()>& interrupt) {
   const auto deadline = DeadlineAfter(patience);
   for (const auto& service : services_) {
     bool is_over = service->Wait(std::chrono::milliseconds(0));
@@ -50,21 +50,21 @@ struct Place {
   int local_workers = 1;  // on this machine
 };
 
-// How the process with the head tells the others what they need to know.
-struct Notice {
+// How the process with the head tells the others the terms of the job: what they need to know of it.
+struct TermsExchange {
   std::function<void(const std::string&)> tell;
   std::function<std::string()> ask;
 };
 
 // Addresses of carriers and tokens may have spaces: "id servers size address" and the token behind it.
-std::string NoticeOf(const Job& job) {
+std::string TermsText(const Job& job) {
   return Format("{} {} {} {}{}", job.id, job.servers, job.head.size(), job.head, job.token);
 }
 
-constexpr const char* kNoNotice = "what is no description of a job to this version";
+constexpr const char* kNoTerms = "what is no description of a job to this version";
 
 // Returns whether it is one.
-bool ReadNotice(const std::string& text, Job* job) {
+bool ReadTerms(const std::string& text, Job* job) {
   std::string_view rest = text;
   const auto word = [&rest] {
     const size_t length = std::min(rest.find(' '), rest.size());
@@ -88,7 +88,7 @@ bool ReadNotice(const std::string& text, Job* job) {
 }
 
 // What the process with the head has decided, and this one has to agree to.
-void CheckNotice(const Job& job, const Place& place, std::string_view own_token) {
+void CheckTerms(const Job& job, const Place& place, std::string_view own_token) {
   if (job.servers != place.servers) {
     throw Fail(
         Code::kFailedPrecondition,
@@ -104,7 +104,7 @@ void CheckNotice(const Job& job, const Place& place, std::string_view own_token)
 }
 
 // Waits for the end of a handshake.
-class Greeting final : public LinkHandler {
+class Look final : public LinkHandler {
  public:
   uint64_t Accepted() override { return 2; }
   void Opened(uint64_t) override { is_open = true; }
@@ -123,18 +123,18 @@ std::string WhyNoHead(const Job& job) {
   EndpointOptions options = EndpointOf(job, {}, {});
   options.arena = nullptr;
   const auto endpoint = TransportOf(job).Open(std::move(options));
-  Greeting greeting;
+  Look look;
   endpoint->Dial(1, job.head);
   const auto deadline = DeadlineAfter(kLongest);
-  while (!greeting.is_open && greeting.closed.empty()) {
+  while (!look.is_open && look.closed.empty()) {
     if (std::chrono::steady_clock::now() >= deadline) return "nobody answers there";
-    if (endpoint->Poll(&greeting, 1) == 0) endpoint->Wait(kSecond / 20);
+    if (endpoint->Poll(&look, 1) == 0) endpoint->Wait(kSecond / 20);
   }
-  return greeting.closed;
+  return look.closed;
 }
 
 std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const Place& place,
-                                              const Notice& notice, Job* job) {
+                                              const TermsExchange& terms, Job* job) {
   std::vector<std::unique_ptr<Service>> services;
   job->workers = place.workers;
   job->servers = place.servers;
@@ -151,13 +151,13 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
     head.head = TransportOf(*job).HeadAddress(job->id);
     services.push_back(Service::Start(head, options.log, options.server_patience));
     job->head = services.back()->address();
-    notice.tell(NoticeOf(*job));
+    terms.tell(TermsText(*job));
   } else {
-    const std::string text = notice.ask();
-    if (!ReadNotice(text, job)) {
-      throw Fail(Code::kInvalidArgument, "create: the process with the head says {}", kNoNotice);
+    const std::string text = terms.ask();
+    if (!ReadTerms(text, job)) {
+      throw Fail(Code::kInvalidArgument, "create: the process with the head says {}", kNoTerms);
     }
-    CheckNotice(*job, place, own_token);
+    CheckTerms(*job, place, own_token);
   }
   if (place.server >= 0) {
     Job server = *job;
@@ -180,9 +180,9 @@ WorkerOptions OptionsOf(const Job& job, const Service::Log& log) {
 }
 
 std::shared_ptr<Worker> WorkerWithHost(const std::string& type, const StoreOptions& options,
-                                       const Place& place, const Notice& notice) {
+                                       const Place& place, const TermsExchange& terms) {
   Job job;
-  const auto host = std::make_shared<Host>(HostJob(options, place, notice, &job));
+  const auto host = std::make_shared<HostedServices>(HostJob(options, place, terms, &job));
   WorkerOptions worker = OptionsOf(job, options.log);
   worker.host = host;
   worker.local_workers = place.local_workers;
@@ -274,7 +274,7 @@ Place PlaceIn(PmixGroup* group, bool is_server, int number, const StoreOptions& 
   return place;
 }
 
-Notice NoticeIn(PmixGroup* group, int number, const StoreOptions& options) {
+TermsExchange TermsIn(PmixGroup* group, int number, const StoreOptions& options) {
   const std::string key = Format("tkv.job.{}", number);
   return {[=](const std::string& text) {
             group->Put(key, text);
@@ -328,8 +328,8 @@ static std::string AskRendezvous(const StoreOptions& options, const std::string&
   static_cast<NetworkOptions&>(job) = options;
   for (;;) {
     std::string text = options.rendezvous->Get(key, options.server_patience);
-    std::string why = kNoNotice;  // which may be one of another version, with its token
-    if (ReadNotice(text, &job)) {
+    std::string why = kNoTerms;  // which may be one of another version, with its token
+    if (ReadTerms(text, &job)) {
       why = WhyNoHead(job);
       if (why.empty()) return text;
       why = Format("{}, and there: {}", job.head, why);
@@ -359,9 +359,9 @@ std::shared_ptr<Worker> WorkerByRendezvous(const std::string& type, const StoreO
   place.local_workers = LocalWorkersFromEnvironment();
   const JobNumber number(options.rank);
   const std::string key = Format("tensorkv/{}/job", number.value());
-  const Notice notice{[&](const std::string& text) { options.rendezvous->Set(key, text); },
-                      [&] { return AskRendezvous(options, key); }};
-  auto worker = WorkerWithHost(type, options, place, notice);
+  const TermsExchange terms{[&](const std::string& text) { options.rendezvous->Set(key, text); },
+                            [&] { return AskRendezvous(options, key); }};
+  auto worker = WorkerWithHost(type, options, place, terms);
   number.Used();
   return worker;
 }
@@ -371,7 +371,7 @@ std::shared_ptr<Worker> WorkerInGroup(const std::string& type, const StoreOption
   const JobNumber number(group->rank());
   const Place place = PlaceIn(group, false, number.value(), options);
   number.Used();
-  return WorkerWithHost(type, options, place, NoticeIn(group, number.value(), options));
+  return WorkerWithHost(type, options, place, TermsIn(group, number.value(), options));
 }
 
 std::unique_ptr<Service> Service::StartInGroup(const StoreOptions& options) {
@@ -381,7 +381,7 @@ std::unique_ptr<Service> Service::StartInGroup(const StoreOptions& options) {
   number.Used();
   Job job;
   return std::make_unique<GroupService>(
-      HostJob(options, place, NoticeIn(group, number.value(), options), &job));
+      HostJob(options, place, TermsIn(group, number.value(), options), &job));
 }
 
 std::unique_ptr<Service> Service::StartFromEnvironment(const StoreOptions& options) {

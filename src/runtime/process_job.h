@@ -26,9 +26,10 @@ std::unique_ptr<Endpoint> OpenEndpoint(const Job& job, EndpointOptions options);
 std::function<std::string(const Peer&)> AddressesOf(const Job& job);
 
 // Servers and perhaps the head in the process of a worker.
-class Host {
+class HostedServices {
  public:
-  explicit Host(std::vector<std::unique_ptr<Service>> services) : services_(std::move(services)) {}
+  explicit HostedServices(std::vector<std::unique_ptr<Service>> services)
+      : services_(std::move(services)) {}
   // Others need them until every worker has left.
   //   throws  kDeadlineExceeded, and what the interrupt throws
   void WaitUntilOver(std::chrono::milliseconds patience, const std::function<void()>& interrupt);
