@@ -8,10 +8,11 @@ from jobs import Processes, children_of_this_test, unix_sockets
 
 
 @pytest.fixture
-def processes(tmp_path):
+def processes(tmp_path, monkeypatch):
     """What starts processes; at the end no process and no socket of theirs is left."""
     before = unix_sockets([os.getpid()])
-    os.environ["TKV_TEST_MARK"] = str(os.getpid())
+    # For this test alone: what a fixture of a later module starts, such as a cluster of Ray, has none.
+    monkeypatch.setenv("TKV_TEST_MARK", str(os.getpid()))
     made = Processes(tmp_path)
     original = made.start
     made.start = lambda command, **variables: original(command, TKV_TEST_MARK=os.getpid(), **variables)
