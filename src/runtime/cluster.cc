@@ -41,6 +41,7 @@ Cluster::Cluster(const ClusterOptions& options) {
   head.workers = options.workers;
   head.servers = options.servers;
   head.policy = options.policy;
+  head.dead_after = std::chrono::nanoseconds(options.silence).count();
   pools_.push_back(std::make_unique<BufferPool>());
   head_ = std::make_unique<NodeThread>(
       std::make_unique<HeadNode>(head, pools_.back().get(), NodeThread::Now()),
@@ -52,6 +53,7 @@ Cluster::Cluster(const ClusterOptions& options) {
     member.role = Role::kServer;
     member.rank = i;
     member.process = static_cast<uint64_t>(i) + 1;
+    member.AllowSilence(head.dead_after);
     ShardOptions shard;
     shard.job = kJob;
     shard.protocol = ThisProtocol();

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,7 +19,8 @@ struct ClusterOptions {
   int servers = 1;
   Epoch::Policy policy = Epoch::Policy::kFail;
   std::function<void(int level, const std::string& text)> log;
-  std::string rows_dir = {};  // for rows of keys whose memory is bounded
+  std::string rows_dir = {};                // for rows of keys whose memory is bounded
+  std::chrono::milliseconds silence{5000};  // after which a member counts as dead
 };
 
 class Cluster final {

@@ -101,6 +101,7 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
     cluster.policy = PolicyFromName(options.on_death);
     cluster.log = options.log;
     cluster.rows_dir = options.rows_dir;
+    cluster.silence = options.silence;
     worker = WorkerOf(std::make_shared<Cluster>(cluster), 0, name, options);
   } else if (options.rendezvous != nullptr) {
     TellSigns(options);

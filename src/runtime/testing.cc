@@ -21,6 +21,7 @@ Cluster::Cluster(const ClusterOptions& options) : state_(std::make_unique<State>
   cluster.policy = PolicyFromName(options.store.on_death);
   cluster.log = options.store.log;
   cluster.rows_dir = options.store.rows_dir;
+  cluster.silence = options.store.silence;
   state_->cluster = std::make_shared<tkv::Cluster>(cluster);
 }
 

@@ -38,6 +38,7 @@ testing::ClusterOptions Options(int workers, const char* type = "dist_sync_devic
   options.servers = 2;
   options.type = type;
   options.store.patience = std::chrono::seconds(30);  // a failure ends
+  options.store.silence = std::chrono::seconds(60);  // of who interprets a kernel, with a sanitizer
   return options;
 }
 
