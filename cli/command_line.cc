@@ -161,10 +161,8 @@ int CommandLine::Execute(std::vector<std::string> words) {
   } catch (const std::exception& error) {
     Fail(Code::kInternal, error.what());
   }
-  const bool is_flushed = std::fflush(stdout) == 0;
-  if (is_flushed && std::ferror(stdout) == 0) return status;
-  std::fprintf(stderr, "tkv: standard output: %s\n",
-               is_flushed ? "not all could be written" : std::strerror(errno));
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  std::fprintf(stderr, "tkv: standard output: %s\n", std::strerror(errno));
   return status == kDone ? kNotDone : status;
 }
 

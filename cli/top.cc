@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -166,7 +167,7 @@ int RunTop(const TopOptions& options, Form form) {
   std::signal(SIGPIPE,
               SIG_DFL);  // who pipes an endless table has seen enough of it; Python ignores it
   return Looking([&] {
-    const auto store = Observe(options);
+    auto store = Observe(options);
     const auto interval = std::chrono::duration_cast<Clock::duration>(
         std::chrono::duration<double>(options.interval_seconds));
     Screen screen;
@@ -198,7 +199,12 @@ int RunTop(const TopOptions& options, Form form) {
         if (form == Form::kText) std::printf("the job has ended, or its head is out of reach\n");
         return kDone;
       }
-      if (std::ferror(stdout) != 0) return kNotDone;
+      if (std::ferror(stdout) != 0) {
+        const int error = errno;
+        store.reset();
+        errno = error;  // which is told
+        return kNotDone;
+      }
       before = std::move(now);
     }
     return kDone;
