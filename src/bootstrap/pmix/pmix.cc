@@ -81,15 +81,14 @@ class Group final : public PmixGroup {
   int size() const override { return size_; }
 
   void Put(const std::string& key, const std::string& value) override {
-    const auto [place, is_new] = put_.try_emplace(key, value);
-    if (!is_new && place->second == value) return;
-    place->second = value;
-    has_news_ = true;
+    if (const auto found = put_.find(key); found != put_.end() && found->second == value) return;
     pmix_value_t text;
     std::memset(&text, 0, sizeof(text));
     text.type = PMIX_STRING;
     text.data.string = const_cast<char*>(value.c_str());
     Check("PMIx_Put", library_.put(PMIX_GLOBAL, key.c_str(), &text));
+    put_[key] = value;
+    has_news_ = true;
   }
 
   void Exchange(std::chrono::milliseconds longest,
