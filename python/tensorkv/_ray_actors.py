@@ -274,6 +274,7 @@ class TensorKVHead:
             "run": self._run,
             "owners": {rank: str(owner) for rank, owner in sorted(self._owners.items())},
             "options": self._options,
+            "saving": self._saving,
             "patience": self._patience,
         }
 

@@ -125,7 +125,8 @@ class Job:
             name: value for name, value in given.items() if value is not None and name not in ("rank", "num_workers")
         }
         _core.options_in_force("dist_sync", own)  # checks them: a place is taken for good
-        if ("snapshots" in own) != ("snapshot_every" in own):
+        saving = {"snapshots", "snapshot_every"}
+        if own.keys() & saving and not saving <= own.keys() | self._look()["saving"].keys():
             raise InvalidArgumentError("store: snapshots and snapshot_every go together")
         rank = given.get("rank")
         if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int)):

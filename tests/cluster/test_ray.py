@@ -488,6 +488,15 @@ def test_options_of_a_store_go_before_those_of_the_job_in_either_unit(start):
             job.connect(store=-1)
 
 
+def test_a_store_saves_as_often_as_it_says_where_the_job_says(start, tmp_path):
+    job = start(workers=1, snapshots=tmp_path / "saved", snapshot_every="1000")
+    with job.store(snapshot_every="1") as kv:
+        kv.init("w", np.zeros(2, np.float32))
+        for _ in range(3):
+            kv.pushpull("w", np.ones(2, np.float32), out=np.empty(2, np.float32))
+    assert list((tmp_path / "saved").glob("0000*"))
+
+
 def test_a_job_that_waits_for_room_is_looked_at(cluster):
     errors = []
 
