@@ -333,15 +333,16 @@ TEST(RendezvousJob, WhoHasFailedToMakeAJobMakesItAgain) {
 // Two threads of a process join the same job, of which the first has the longer patience.
 TEST(Joining, OfAnotherThreadIsWaitedForWithOnesOwnPatienceAndInterrupt) {
   const Job nobody = MemberOf(HeadOf(1, 1), "unix:elsewhere/nobody", Job::Role::kWorker, 0);
-  std::atomic<bool> ends{false};
+  std::atomic<bool> waits{false}, ends{false};
   std::thread first([&] {
     StoreOptions options;
     options.interrupt = [&] {
+      waits = true;
       if (ends) throw Error(Code::kCancelled, "the test ends");
     };
     EXPECT_FAILS(Code::kCancelled, WorkerOfProcess("dist_sync", options, nobody));
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  while (!waits) std::this_thread::yield();
   StoreOptions options;
   options.server_patience = std::chrono::milliseconds(100);
   EXPECT_FAILS(Code::kDeadlineExceeded, WorkerOfProcess("dist_sync", options, nobody));

@@ -643,7 +643,7 @@ def test_torchruns_store_has_the_patience_of_the_program_and_hears_ctrl_c(proces
         torchrun = {"TORCHELASTIC_RUN_ID": "x", "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
         port = str(nobody.getsockname()[1])
         script = processes.script(
-            "print('begins', flush=True); mx.kv.create('dist_sync', server_patience=float(sys.argv[1]))"
+            "import torch.distributed; print('begins', flush=True); mx.kv.create('dist_sync', server_patience=float(sys.argv[1]))"
         )
         status, said = finish(processes.start([sys.executable, script, "1"], **torchrun, MASTER_PORT=port))
         assert "DeadlineExceededError: create: waited 1 s for torchrun's store at 127.0.0.1:" in said, said
