@@ -110,6 +110,10 @@ def check(arguments):
             "suites",
         ]
         steps.append(run("suites of Python's arrays and stores", suites, TKV_TEST_DRIVER="system")[0])
+        tensors = [*suites[:-3], "tests/gpu/test_frameworks.py", "-rs"]
+        step, text = run("tensors of PyTorch, CuPy and JAX", tensors, XLA_PYTHON_CLIENT_PREALLOCATE="false")
+        steps.append(step)
+        left_out += sorted(set(re.findall(r"^SKIPPED \[\d+\] \S+ (.+)$", text, re.M)))
     sanitizer = shutil.which("compute-sanitizer")
     if not arguments.fake and sanitizer is None:
         left_out.append("compute-sanitizer: it is not on the path")
@@ -138,6 +142,15 @@ def bench(arguments):
     sizes = (2000, 1) if arguments.fake else (1, 9)
     step, text = run("figures", [program, *sizes])
     rows = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    if not arguments.fake:
+        if subprocess.run(
+            [arguments.python, "-c", "import tensorkv, torch"], capture_output=True, cwd="/", check=False
+        ).returncode:
+            print(f"left out: the figures beside PyTorch: {arguments.python} has no tensorkv or no torch")
+        else:
+            beside, text = run("figures beside PyTorch", [arguments.python, "bench/gpu_frameworks.py"])
+            step["passed"] = step["passed"] and beside["passed"]
+            rows += [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     for name, wanted, caches in (("cold", "<= 150", "1"), ("cached", "<= 10", "0")):
         runs = [run(f"first update, {name}", [program, "first"], CUDA_CACHE_DISABLE=caches) for _ in range(3)]
         step["passed"] = step["passed"] and all(one["passed"] for one, _ in runs)
