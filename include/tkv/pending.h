@@ -25,6 +25,13 @@ class TKV_API Pending {
   // True where work that the stream gets from now on waits for the operation by itself; false where
   // the host has to wait, as it has for an operation of the host.
   virtual bool Order(Stream* /*stream*/) { return false; }
+
+  // What is known without asking a device, which takes longer than to enter an operation with an array.
+  virtual bool is_known_done() const noexcept { return done(); }
+  // Work that the stream gets from now on comes after the operation, without a wait.
+  virtual bool IsBefore(const Stream* /*stream*/) const noexcept { return false; }
+  // It has ended when the later one has.
+  virtual bool IsCoveredBy(const Pending& /*later*/) const noexcept { return false; }
 };
 
 // An operation's use of a block of memory.

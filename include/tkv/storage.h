@@ -92,10 +92,7 @@ class TKV_API Storage final {
   // Of memory of a device that is somebody else's, before it is used: the stream, a CUstream, on which
   // its owner goes on.  It waits for each operation on the memory then, and the host does not.
   void SetOwnerStream(uint64_t stream);
-  bool has_owner_stream() const noexcept;
-  // Whether everybody else who uses the memory comes after the operation without the host: there is
-  // nobody, or their stream waits for it.
-  bool LetOthersWait(Pending* operation);
+  Stream* owner_stream() const noexcept;  // null: nobody knows one
 
   // Registers an operation that goes on after its call has returned.  The Wait of what is given
   // here tells no failure of the operation (that is the ticket's): who waits for memory only wants
@@ -105,6 +102,9 @@ class TKV_API Storage final {
   //   nevertheless, as long as the device reads.
   bool AddReader(std::shared_ptr<Pending> reader);
   void AddWriter(std::shared_ptr<Pending> writer);
+  // The same of an operation on many arrays: Enters tells WaitAll of it, once, and Enter is for each.
+  static void Enters(const std::shared_ptr<Pending>& operation);
+  void Enter(const std::shared_ptr<Pending>& operation, Access access);
   // Reading waits for pending writers, writing for pending readers too.  In a child of fork() there
   // is nothing to wait for: the operations are the parent's, and work on the parent's memory.
   //   blocks  at most `patience` for each of them
@@ -136,10 +136,11 @@ class TKV_API Storage final {
   void Wait(Access access, std::chrono::nanoseconds patience);
   std::shared_ptr<Pending> OrderPending(Stream* stream, Access access);
   Uses UsesNow();
+  bool IsOrdered(const Stream* stream, Access access);  // without a wait
   bool FindInTheWay(Access access);
   bool IsInTheWay(Access access) const;  // with the lock
   [[noreturn]] static void ThrowNotOfHost();
-  bool Add(PendingUse use);
+  bool Add(const std::shared_ptr<Pending>& operation, Access access);
   std::unique_lock<std::mutex> Lock();
   Uses TakeEnded();  // with the lock
 

@@ -37,6 +37,11 @@ class Stream final {
 
   Device& device() const noexcept { return device_; }
   cuda::StreamHandle handle() const noexcept { return handle_; }
+  bool operator==(const Stream& other) const noexcept {
+    return &device_ == &other.device_ && handle_ == other.handle_;
+  }
+  // Of events, that have returned.
+  std::atomic<uint64_t>& records() noexcept { return records_; }
 
   // Work that a stream gets while a graph is made of it does not run, and an event of elsewhere cannot
   // be waited for.
@@ -48,6 +53,7 @@ class Stream final {
   Device& device_;
   const bool is_own_;
   cuda::StreamHandle handle_ = nullptr;
+  std::atomic<uint64_t> records_{0};
 };
 
 class Device final {

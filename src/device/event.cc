@@ -9,9 +9,9 @@
 namespace tkv {
 namespace {
 
-// Most work ends within microseconds; a sleep would be longer.
-constexpr int kPolls = 64;
-constexpr std::chrono::nanoseconds kRestMax = std::chrono::milliseconds(1);
+// A sleep is 50 us longer than what is asked for, so none comes before it is short beside what has passed.
+constexpr std::chrono::nanoseconds kAwake = std::chrono::milliseconds(1);
+constexpr std::chrono::nanoseconds kNapMax = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -45,7 +45,9 @@ Event::~Event() {
 }
 
 void Event::Record(Stream* stream) noexcept {
+  records_before_.store(stream->records().load());
   const cuda::Result result = device_.Call(device_.driver().EventRecord, handle_, stream->handle());
+  records_with_.store(stream->records().fetch_add(1) + 1);
   stream_.store(stream, std::memory_order_relaxed);
   if (result != cuda::Result::kSuccess) device_.Lose("record an event", result);
   state_.store(State::kRecorded, std::memory_order_release);
@@ -70,19 +72,41 @@ bool Event::done() const noexcept {
 }
 
 bool Event::EndsWithin(std::chrono::nanoseconds patience, const std::function<void()>& interrupt) {
-  int polls = 0;
+  const auto begin = std::chrono::steady_clock::now();
   const auto rest = [&](std::chrono::nanoseconds longest) {
-    const auto end = std::chrono::steady_clock::now() + longest;
-    while (!done() && std::chrono::steady_clock::now() < end) {
-      if (++polls <= kPolls) {
+    auto now = std::chrono::steady_clock::now();
+    for (const auto end = now + longest; !done() && now < end;
+         now = std::chrono::steady_clock::now()) {
+      if (now - begin < kAwake) {
         std::this_thread::yield();
       } else {
-        const std::chrono::nanoseconds nap = std::chrono::microseconds(10) * (polls - kPolls);
-        std::this_thread::sleep_for(std::min(nap, kRestMax));
+        std::this_thread::sleep_for(std::min((now - begin) / 16, kNapMax));
       }
     }
   };
   return WaitUntil(nullptr, DeadlineAfter(patience), interrupt, [this] { return done(); }, rest);
+}
+
+bool Event::is_known_done() const noexcept {
+  return state_.load(std::memory_order_acquire) == State::kDone;
+}
+
+bool Event::IsBefore(const Stream* stream) const noexcept {
+  const State state = state_.load(std::memory_order_acquire);
+  return state == State::kDone ||
+         (state == State::kRecorded && stream_.load(std::memory_order_relaxed) == stream);
+}
+
+// Of two threads that record at a time neither is known to be first.
+bool Event::IsCoveredBy(const Pending& later) const noexcept {
+  const auto* const event = dynamic_cast<const Event*>(&later);
+  if (event == nullptr || event->state_.load(std::memory_order_acquire) != State::kRecorded ||
+      state_.load(std::memory_order_acquire) != State::kRecorded) {
+    return false;
+  }
+  return stream_.load(std::memory_order_relaxed) ==
+             event->stream_.load(std::memory_order_relaxed) &&
+         records_with_.load() <= event->records_before_.load();
 }
 
 void Event::CheckUsable() const { device_.CheckUsable(); }
@@ -98,7 +122,7 @@ void Event::Wait(std::chrono::nanoseconds patience) {
 bool Event::Order(Stream* stream) {
   const State state = state_.load(std::memory_order_acquire);
   if (state != State::kRecorded) return state == State::kDone;
-  if (stream == stream_.load(std::memory_order_relaxed)) return true;
+  if (IsBefore(stream)) return true;
   Device& device = stream->device();
   return device.is_usable() && device.Call(device.driver().StreamWaitEvent, stream->handle(),
                                            handle_, 0U) == cuda::Result::kSuccess;

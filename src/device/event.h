@@ -51,6 +51,9 @@ class Event final : public Pending {
   //   throws  kDeadlineExceeded, kUnavailable (the device is lost), what the interrupt throws
   void Wait(std::chrono::nanoseconds patience) override;
   bool Order(Stream* stream) override;
+  bool is_known_done() const noexcept override;
+  bool IsBefore(const Stream* stream) const noexcept override;
+  bool IsCoveredBy(const Pending& later) const noexcept override;
 
   //   throws  kUnavailable  its device is lost: what is done may not have been
   void CheckUsable() const;
@@ -65,6 +68,8 @@ class Event final : public Pending {
   cuda::EventHandle handle_;
   std::atomic<Stream*> stream_{nullptr};
   mutable std::atomic<State> state_{State::kOpen};
+  // How many records the stream had got for sure before this one, and with it.
+  std::atomic<uint64_t> records_before_{0}, records_with_{0};
 };
 
 // Abandons the event at the end of the scope unless it was recorded: for a call that may fail before it

@@ -88,7 +88,7 @@ KeptBlock BlockCache::Take(size_t bytes) {
 void BlockCache::Give(KeptBlock block) noexcept {
   if (!device_.is_usable()) return;
   std::erase_if(block.mapped().pending,
-                [](const PendingUse& use) { return use.operation->done(); });
+                [](const PendingUse& use) { return use.operation->is_known_done(); });
   std::lock_guard lock(mutex_);
   kept_.insert(std::move(block));
 }

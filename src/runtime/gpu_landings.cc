@@ -129,7 +129,7 @@ void GpuLandings::Enter(std::chrono::nanoseconds patience) {
   };
   for (Arrivals& one : arrivals_) {
     const auto name = [&] { return Format("{} {}", verb_, KeyOf(one.first_lot).ToString()); };
-    add({&one.device.to_device(), one.from, one.to, one.done, name},
+    add({&one.device.to_device(), StoragesOf(one.from), StoragesOf(one.to), one.done, name},
         [&one](StreamUse use) { one.work.emplace(std::move(use)); });
   }
   for (Step& step : steps_) {
@@ -138,7 +138,8 @@ void GpuLandings::Enter(std::chrono::nanoseconds patience) {
     }
     if (step.strided.empty()) continue;
     const auto name = [&] { return Format("{} {}", verb_, step.batch.KeysText()); };
-    add({&step.device.compute(), step.packed, step.strided, step.done, name},
+    add({&step.device.compute(), StoragesOf(step.packed), StoragesOf(step.strided), step.done,
+         name},
         [&step](StreamUse use) { step.work.emplace(std::move(use)); });
   }
   EnterTogether(uses, patience);

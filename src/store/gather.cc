@@ -23,7 +23,13 @@ const void* PackedOnHost(const NDArray& value, std::chrono::nanoseconds patience
 }
 
 const void* PackedFor(Device* home, const NDArray& value, size_t group, Sources* sources) {
-  return sources->lent.emplace_back(Lent{group, ReachedBy(home, value)}).array.data();
+  if (IsReachedBy(home, value)) {
+    sources->lent.push_back({group, value.storage()});
+    return value.data();
+  }
+  const NDArray there = ReachedBy(home, value);
+  sources->lent.push_back({group, there.storage()});
+  return there.data();
 }
 
 // The same to write an output to.
@@ -39,13 +45,16 @@ void* PlaceOnHost(const NDArray& out, const Entry& entry, std::chrono::nanosecon
 
 void* PlaceFor(Device* home, const NDArray& out, const Entry& entry, size_t item,
                std::chrono::nanoseconds patience, Outputs* outputs) {
-  if (IsReachedBy(home, out)) return outputs->lent.emplace_back(Lent{item, out}).array.data();
+  if (IsReachedBy(home, out)) {
+    outputs->lent.push_back({item, out.storage()});
+    return out.data();
+  }
   if (!IsOfDevice(out)) out.storage()->WaitWritable(patience);
   const size_t number = outputs->outputs.size();
   NDArray packed;
   if (out.dtype() != entry.dtype()) {
     packed = NDArray::Empty(out.shape(), out.dtype(), Context::Gpu(home->index()));
-    outputs->lent.push_back({item, packed});
+    outputs->lent.push_back({item, packed.storage()});
   }
   outputs->stand_ins.push_back({packed, &entry, &out, number});
   return packed ? packed.data() : nullptr;

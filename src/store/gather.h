@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -17,10 +18,10 @@
 
 namespace tkv {
 
-// An array that jobs on a GPU use, and of which item or group.
+// Memory that jobs on a GPU use, and of which item or group.
 struct Lent {
   size_t of;
-  NDArray array;
+  std::shared_ptr<Storage> storage;
 };
 
 // The values of a call, packed and grouped by key.

@@ -9,7 +9,7 @@ namespace tkv {
 void EnterPull(const Entry& entry, const Outputs& outputs, size_t item, GpuBatch* batch) {
   batch->Reads(entry.value);
   for (const Lent& one : outputs.lent) {
-    if (one.of == item) batch->Writes(one.array);
+    if (one.of == item) batch->Writes(one.storage);
   }
 }
 
@@ -25,7 +25,7 @@ GpuBatches PullBatches(std::string_view verb, const Claim& claim, std::span<cons
     batch.Reads(entry.value);
   }
   for (const Lent& one : outputs.lent) {
-    gpus.Of(claim.entries[claim.pull_groups[one.of]]->value).Writes(one.array);
+    gpus.Of(claim.entries[claim.pull_groups[one.of]]->value).Writes(one.storage);
   }
   gpus.Prepare();
   return gpus;

@@ -683,7 +683,7 @@ void LocalStore::RunFunction(std::string_view verb, const Claim& claim, size_t p
     job.value = sum.data();
     RunAtHome(verb, entry, job, threads, [&](GpuBatch* batch) {
       for (const Lent& one : sources.lent) {
-        if (one.of == g) batch->Reads(one.array);
+        if (one.of == g) batch->Reads(one.storage);
       }
       batch->Writes(sum);
     });
@@ -773,7 +773,7 @@ static void GiveToGpu(const Entry& entry, std::span<const double> params, double
   batch.Names(entry.key.view());
   batch.Add(*job, params, round);
   batch.Writes(entry.value);
-  const size_t arrays = job->update == nullptr ? 0 : job->update->program.states().size();
+  const size_t arrays = job->update == nullptr ? 0 : job->update->program.body().states.size();
   for (size_t i = 0; i < arrays; ++i) batch.Writes(all[i]);
   if (job->master != nullptr) batch.Writes(master);
   const auto kept = job->states;
@@ -827,10 +827,10 @@ std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& cl
     for (size_t i = 0; i < arrays.size(); ++i) states[g][i] = arrays[i].data();
     job.states = {states[g].data(), arrays.size()};
     const auto round = static_cast<double>(is_fresh ? 1 : entry.updates + 1);
+    const std::vector<double> params = optimizer->ParamsFor(entry.key.view());
     try {
       job.update = &claim.updater->CompiledFor(job.dtype);
-      scalars[g] =
-          BindScalars(*job.update, optimizer->ParamsFor(entry.key.view()), job.states, round, 1);
+      scalars[g] = BindScalars(*job.update, params, job.states, round, 1);
     } catch (const Error& error) {
       throw Fail(error.code(), "{} {}: {}", verb, entry.key.view().ToString(), error.what());
     }
@@ -838,17 +838,17 @@ std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& cl
     if (optimizer->program().body().draw_count > 0) job.stream = StreamOf(entry.key.view());
     if (master) job.master = static_cast<float*>(master.data());
     if (is_on_gpu) {
-      GiveToGpu(entry, optimizer->ParamsFor(entry.key.view()), round, arrays, master, &gpus, &job);
+      GiveToGpu(entry, params, round, arrays, master, &gpus, &job);
     }
     if (rows.empty() || !rows[g]) continue;
     AddRowJobs(job, entry, *rows[g], &row_states, &row_jobs);
     job.count = 0;
   }
   if (claim.has_gpus) {
-    for (const Lent& one : sources.lent) gpus.Of(claim.entries[one.of]->value).Reads(one.array);
+    for (const Lent& one : sources.lent) gpus.Of(claim.entries[one.of]->value).Reads(one.storage);
     if (fused_outputs != nullptr) {
       for (const Lent& one : fused_outputs->lent) {
-        gpus.Of(claim.entries[one.of]->value).Writes(one.array);
+        gpus.Of(claim.entries[one.of]->value).Writes(one.storage);
       }
     }
     gpus.Prepare();

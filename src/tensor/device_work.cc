@@ -15,17 +15,17 @@ void Naming(const StreamUse& use, F f) {
   NamedBy([&] { return use.name ? use.name() : ""; }, f);
 }
 
-// Calls f(storage, access) for each array of the work.
+// Calls f(storage, access) for all memory of the work.
 template <typename F>
-void ForArrays(const StreamUse& use, F f) {
-  for (const NDArray& array : use.reads) f(array.storage().get(), Access::kRead);
-  for (const NDArray& array : use.writes) f(array.storage().get(), Access::kWrite);
+void ForStorages(const StreamUse& use, F f) {
+  for (const auto& storage : use.reads) f(storage.get(), Access::kRead);
+  for (const auto& storage : use.writes) f(storage.get(), Access::kWrite);
 }
 
 // What is given to a device then ends by itself, and the host waits for it without an interrupt.
 void WaitForOthers(const StreamUse& use, std::chrono::nanoseconds patience) {
-  ForArrays(use, [&](Storage* storage, Access access) {
-    if (!storage->foreign() || storage->has_owner_stream()) return;
+  ForStorages(use, [&](Storage* storage, Access access) {
+    if (!storage->foreign() || storage->owner_stream() != nullptr) return;
     access == Access::kRead ? storage->WaitReadable(patience) : storage->WaitWritable(patience);
   });
 }
@@ -34,7 +34,7 @@ void WaitForOthers(const StreamUse& use, std::chrono::nanoseconds patience) {
 //   returns  what only the host can wait for, the first of all that is; null: there is none
 std::shared_ptr<Pending> Order(const StreamUse& use) {
   std::shared_ptr<Pending> in_the_way;
-  ForArrays(use, [&](Storage* storage, Access access) {
+  ForStorages(use, [&](Storage* storage, Access access) {
     if (in_the_way == nullptr) in_the_way = storage->Order(use.stream, access);
   });
   return in_the_way;
@@ -43,9 +43,8 @@ std::shared_ptr<Pending> Order(const StreamUse& use) {
 void Enter(std::span<const StreamUse> uses) {
   try {
     for (const StreamUse& use : uses) {
-      ForArrays(use, [&](Storage* storage, Access access) {
-        access == Access::kRead ? void(storage->AddReader(use.done)) : storage->AddWriter(use.done);
-      });
+      Storage::Enters(use.done);
+      ForStorages(use, [&](Storage* storage, Access access) { storage->Enter(use.done, access); });
     }
   } catch (...) {
     for (const StreamUse& use : uses) use.done->Abandon();
@@ -72,6 +71,13 @@ std::optional<InTheWay> TryToEnter(std::span<const StreamUse> uses) {
 
 }  // namespace
 
+Storages StoragesOf(std::span<const NDArray> arrays) {
+  Storages storages;
+  storages.reserve(arrays.size());
+  for (const NDArray& array : arrays) storages.push_back(array.storage());
+  return storages;
+}
+
 void EnterTogether(std::span<const StreamUse> uses, std::chrono::nanoseconds patience) {
   for (const StreamUse& use : uses) {
     Naming(use, [&] { WaitForOthers(use, patience); });
@@ -91,17 +97,30 @@ void EnterTogether(std::span<const StreamUse> uses, std::chrono::nanoseconds pat
 
 DeviceWork::DeviceWork(Stream* stream, std::span<const NDArray> reads,
                        std::span<const NDArray> writes, std::chrono::nanoseconds patience)
-    : use_{stream, reads, writes, std::make_shared<Event>(&stream->device())} {
+    : use_{stream, StoragesOf(reads), StoragesOf(writes),
+           std::make_shared<Event>(&stream->device())} {
   EnterTogether({&use_, 1}, patience);
 }
 
-void DeviceWork::Recorded() noexcept {
+// Whether everybody else who uses the memory comes after the work without the host.  A stream waits once.
+bool DeviceWork::TheirStreamsWait() noexcept {
   bool all_wait = true;
-  for (const auto& arrays : {use_.reads, use_.writes}) {
-    for (const NDArray& array : arrays) {
-      all_wait = array.storage()->LetOthersWait(use_.done.get()) && all_wait;
+  Stream* last = nullptr;
+  ForStorages(use_, [&](const Storage* storage, Access) {
+    if (!storage->foreign()) return;
+    Stream* const theirs = storage->owner_stream();
+    if (theirs != nullptr && last != nullptr && *theirs == *last) return;
+    if (theirs != nullptr && use_.done->Order(theirs)) {
+      last = theirs;
+    } else {
+      all_wait = false;
     }
-  }
+  });
+  return all_wait;
+}
+
+void DeviceWork::Recorded() noexcept {
+  const bool all_wait = TheirStreamsWait();
   others_left_ = !all_wait && !use_.is_awaited;
   if (all_wait || others_left_ || use_.done->EndsWithin(kHazardPatience, {})) return;
   use_.stream->device().Lose("end work on memory of others", cuda::Result::kLaunchTimeout);

@@ -7,14 +7,19 @@
 #include <span>
 #include <string>
 
+#include "base/small_vector.h"
 #include "tensor/on_device.h"
 
 namespace tkv {
 
-// What work of a stream uses.  The arrays stay until it is given.
+// Memory that work uses, and that stays until the work is given.
+using Storages = SmallVector<std::shared_ptr<Storage>, 4>;
+Storages StoragesOf(std::span<const NDArray> arrays);
+
+// What work of a stream uses.
 struct StreamUse {
   Stream* stream = nullptr;
-  std::span<const NDArray> reads, writes;
+  Storages reads, writes;
   std::shared_ptr<Event> done;        // of the work, which nobody has yet
   std::function<std::string()> name;  // of the work, for errors; null or "": it has none
   // Whether Given waits for the work where others use its memory on streams that are not known.
@@ -59,6 +64,8 @@ class DeviceWork final {
   bool others_left() const noexcept { return others_left_; }
 
  private:
+  bool TheirStreamsWait() noexcept;
+
   const StreamUse use_;
   bool others_left_ = false;
 };

@@ -195,14 +195,27 @@ class Registry {
     std::lock_guard lock(mutex_);
     kept_.splice(kept_.end(), one);
   }
-  // Those whose memory nothing uses any more, which the caller drops without the lock.
-  std::list<DeviceLoan::Kept> TakeFree() {
+  // Those whose memory nothing uses any more, which the caller drops without the lock.  To look at one may
+  // ask its device, and most end in the order in which they came: of many that are kept the first are
+  // looked at, by some of the calls, and all when they have become twice as many.
+  std::list<DeviceLoan::Kept> TakeFree(bool of_all) {
     std::list<DeviceLoan::Kept> taken;
     std::lock_guard lock(mutex_);
+    of_all = of_all || kept_.size() >= look_at_all_;
+    if (!of_all && calls_to_skip_ > 0) {
+      --calls_to_skip_;
+      return taken;
+    }
     for (auto next = kept_.begin(); next != kept_.end();) {
       const auto one = next++;
-      if (HaveEnded(one->pending)) taken.splice(taken.end(), kept_, one);
+      if (HaveEnded(one->pending)) {
+        taken.splice(taken.end(), kept_, one);
+      } else if (!of_all) {
+        calls_to_skip_ = kept_.size() / 8;
+        return taken;
+      }
     }
+    look_at_all_ = std::max(kTidyAt, 2 * kept_.size());
     return taken;
   }
 
@@ -213,6 +226,8 @@ class Registry {
   std::vector<std::weak_ptr<Pending>> all_;
   size_t tidy_at_ = kTidyAt;
   std::list<DeviceLoan::Kept> kept_;
+  size_t look_at_all_ = kTidyAt;
+  size_t calls_to_skip_ = 0;
 };
 
 // Arrays may be used until the process ends, so the registry is never destroyed.  A child of fork()
@@ -229,22 +244,35 @@ Registry& AllOperations() {
 
 }  // namespace
 
-void Storage::ReleaseOwners() { AllOperations().TakeFree(); }
+void Storage::ReleaseOwners() { AllOperations().TakeFree(false); }
 
 void Storage::ReturnLoan() noexcept {
   if (uses_birth_.load() != ForkGeneration()) return;
   DeviceLoan::Kept& kept = loan_->kept.front();
   kept.owner = std::move(owner_);
   kept.pending = std::move(uses_);
-  if (!HaveEnded(kept.pending)) AllOperations().Keep(std::move(loan_->kept));
+  const bool is_free = std::all_of(kept.pending.begin(), kept.pending.end(),
+                                   [](const auto& use) { return use.operation->is_known_done(); });
+  if (!is_free) AllOperations().Keep(std::move(loan_->kept));
   ReleaseOwners();
 }
 
+// Those that are known to have ended, and those that end with a later one that is as much in the way.
 Storage::Uses Storage::TakeEnded() {
-  const auto ended = std::stable_partition(
-      uses_.begin(), uses_.end(), [](const PendingUse& use) { return !use.operation->done(); });
-  Uses taken(std::make_move_iterator(ended), std::make_move_iterator(uses_.end()));
-  uses_.erase(ended, uses_.end());
+  Uses taken;
+  for (size_t i = 0; i < uses_.size();) {
+    const auto covers = [&](const PendingUse& later) {
+      return (later.writes || !uses_[i].writes) &&
+             uses_[i].operation->IsCoveredBy(*later.operation);
+    };
+    const auto one = uses_.begin() + static_cast<ptrdiff_t>(i);
+    if (uses_[i].operation->is_known_done() || std::any_of(one + 1, uses_.end(), covers)) {
+      taken.push_back(std::move(*one));
+      uses_.erase(one);
+    } else {
+      ++i;
+    }
+  }
   has_pending_.store(!uses_.empty(), std::memory_order_release);
   return taken;
 }
@@ -264,22 +292,35 @@ std::unique_lock<std::mutex> Storage::Lock() {
   return std::unique_lock(mutex_);
 }
 
-bool Storage::Add(PendingUse use) {
-  AllOperations().Add(use.operation);
+bool Storage::Add(const std::shared_ptr<Pending>& operation, Access access) {
+  const bool writes = access == Access::kWrite;
   Uses ended;  // dropped without the lock: with an operation may go the last handle on other arrays
   const auto lock = Lock();
-  const bool is_refused = foreign() && !use.writes;
+  const bool is_refused = foreign() && !writes;
   if (is_refused && loan_ == nullptr && block_ == nullptr) return false;
-  // Ended ones are forgotten here, so the list is bounded by the operations under way.
+  // Ended ones are forgotten here, so the list is bounded by the operations of the host that are under
+  // way, and by a few for each stream of a device.
   ended = TakeEnded();
-  uses_.push_back(std::move(use));
+  uses_.push_back({operation, writes});
   has_pending_.store(true, std::memory_order_release);
   return !is_refused;
 }
 
-bool Storage::AddReader(std::shared_ptr<Pending> reader) { return Add({std::move(reader), false}); }
+bool Storage::AddReader(std::shared_ptr<Pending> reader) {
+  Enters(reader);
+  return Add(reader, Access::kRead);
+}
 
-void Storage::AddWriter(std::shared_ptr<Pending> writer) { Add({std::move(writer), true}); }
+void Storage::AddWriter(std::shared_ptr<Pending> writer) {
+  Enters(writer);
+  Add(writer, Access::kWrite);
+}
+
+void Storage::Enters(const std::shared_ptr<Pending>& operation) { AllOperations().Add(operation); }
+
+void Storage::Enter(const std::shared_ptr<Pending>& operation, Access access) {
+  Add(operation, access);
+}
 
 void Storage::ThrowNotOfHost() {
   throw Fail(Code::kFailedPrecondition, "array: the memory is a device's, not the host's");
@@ -299,11 +340,19 @@ void Storage::Wait(Access access, std::chrono::nanoseconds patience) {
 }
 
 std::shared_ptr<Pending> Storage::OrderPending(Stream* stream, Access access) {
+  if (IsOrdered(stream, access)) return nullptr;
   for (PendingUse& use : UsesNow()) {
     if (!StandsInTheWay(use.writes, access) || use.operation->Order(stream)) continue;
     if (!use.operation->done()) return std::move(use.operation);
   }
   return nullptr;
+}
+
+bool Storage::IsOrdered(const Stream* stream, Access access) {
+  const auto lock = Lock();
+  return std::all_of(uses_.begin(), uses_.end(), [&](const PendingUse& use) {
+    return !StandsInTheWay(use.writes, access) || use.operation->IsBefore(stream);
+  });
 }
 
 bool Storage::FindInTheWay(Access access) {
@@ -343,12 +392,8 @@ void Storage::SetOwnerStream(uint64_t stream) {
   loan_->owner_stream.emplace(&Device::Get(memory_.index), stream);
 }
 
-bool Storage::has_owner_stream() const noexcept {
-  return loan_ != nullptr && loan_->owner_stream.has_value();
-}
-
-bool Storage::LetOthersWait(Pending* operation) {
-  return !foreign() || (has_owner_stream() && operation->Order(&*loan_->owner_stream));
+Stream* Storage::owner_stream() const noexcept {
+  return loan_ != nullptr && loan_->owner_stream ? &*loan_->owner_stream : nullptr;
 }
 
 void WaitAll(std::chrono::nanoseconds patience) {
@@ -364,7 +409,7 @@ void WaitAll(std::chrono::nanoseconds patience) {
       if (!lost) lost = error;
     }
   }
-  AllOperations().TakeFree();
+  AllOperations().TakeFree(true);
   if (lost) throw Error(*lost);
 }
 

@@ -196,6 +196,65 @@ TEST(Storage, TheHostWaitsForWhatAStreamCannotWaitFor) {
   EXPECT_EQ(storage->Order(known, Access::kRead), writer) << "an operation of the host";
 }
 
+// An operation on a stream, which nobody knows to have ended unless somebody has asked for it.
+class InOrder final : public Pending {
+ public:
+  InOrder(const Stream* stream, int number) : stream_(stream), number_(number) {}
+  bool done() const noexcept override {
+    ++asked;
+    return false;
+  }
+  void Wait(std::chrono::nanoseconds) override { throw Error(Code::kDeadlineExceeded, "waits"); }
+  bool Order(Stream*) override { return false; }
+  bool is_known_done() const noexcept override { return false; }
+  bool IsBefore(const Stream* stream) const noexcept override { return stream == stream_; }
+  bool IsCoveredBy(const Pending& later) const noexcept override {
+    const auto& other = dynamic_cast<const InOrder&>(later);
+    return stream_ == other.stream_ && number_ < other.number_;
+  }
+  mutable int asked = 0;
+
+ private:
+  const Stream* const stream_;
+  const int number_;
+};
+
+TEST(Storage, AStreamComesAfterItsOwnWorkWithoutAQuestionToTheDevice) {
+  auto* const stream = reinterpret_cast<Stream*>(0x10);
+  auto* const other = reinterpret_cast<Stream*>(0x20);
+  auto storage = Storage::Allocate(8);
+  const auto writer = std::make_shared<InOrder>(stream, 1);
+  storage->AddWriter(writer);
+  EXPECT_EQ(storage->Order(stream, Access::kWrite), nullptr);
+  EXPECT_EQ(writer->asked, 0);
+  EXPECT_EQ(storage->Order(other, Access::kWrite), writer);
+}
+
+TEST(Storage, OfTheWorkOfAStreamTheLastIsRememberedAndItsLastWriter) {
+  const auto* const stream = reinterpret_cast<const Stream*>(0x10);
+  auto* const other = reinterpret_cast<Stream*>(0x20);
+  auto storage = Storage::Allocate(8);
+  std::vector<std::weak_ptr<InOrder>> all;
+  const auto add = [&](bool writes) {
+    const auto operation = std::make_shared<InOrder>(stream, static_cast<int>(all.size()));
+    all.push_back(operation);
+    writes ? storage->AddWriter(operation) : void(storage->AddReader(operation));
+  };
+  const auto kept = [&] {
+    std::vector<size_t> numbers;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (!all[i].expired()) numbers.push_back(i);
+    }
+    return numbers;
+  };
+  // What ends with another one goes when the next comes.
+  for (const bool writes : {false, true, false, false, false}) add(writes);
+  EXPECT_EQ(kept(), (std::vector<size_t>{1, 3, 4}));
+  EXPECT_EQ(storage->Order(other, Access::kRead), all[1].lock());
+  for (const bool writes : {true, true}) add(writes);
+  EXPECT_EQ(kept(), (std::vector<size_t>{5, 6}));
+}
+
 TEST(Storage, MemoryIsTheHosts) {
   auto storage = Storage::Allocate(8);
   EXPECT_EQ(storage->memory(), Memory());

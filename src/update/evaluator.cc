@@ -310,42 +310,46 @@ TileCode CompileOne(kernels::Op op, DType dtype, kernels::ScalarMask scalars) {
   return code;
 }
 
-std::vector<std::byte> RoundScalars(std::span<const double> scalars, DType compute) {
-  std::vector<std::byte> rounded(scalars.size() * ItemSize(compute));
+void RoundScalars(std::span<const double> scalars, DType compute, std::byte* rounded) {
   switch (compute) {
     case DType::kF32:
-      RoundTo<float>(scalars, rounded.data());
+      RoundTo<float>(scalars, rounded);
       break;
     case DType::kF64:
-      RoundTo<double>(scalars, rounded.data());
+      RoundTo<double>(scalars, rounded);
       break;
     case DType::kI8:
-      RoundTo<int8_t>(scalars, rounded.data());
+      RoundTo<int8_t>(scalars, rounded);
       break;
     case DType::kU8:
-      RoundTo<uint8_t>(scalars, rounded.data());
+      RoundTo<uint8_t>(scalars, rounded);
       break;
     case DType::kI16:
-      RoundTo<int16_t>(scalars, rounded.data());
+      RoundTo<int16_t>(scalars, rounded);
       break;
     case DType::kI32:
-      RoundTo<int32_t>(scalars, rounded.data());
+      RoundTo<int32_t>(scalars, rounded);
       break;
     case DType::kI64:
-      RoundTo<int64_t>(scalars, rounded.data());
+      RoundTo<int64_t>(scalars, rounded);
       break;
     case DType::kU16:
-      RoundTo<uint16_t>(scalars, rounded.data());
+      RoundTo<uint16_t>(scalars, rounded);
       break;
     case DType::kU32:
-      RoundTo<uint32_t>(scalars, rounded.data());
+      RoundTo<uint32_t>(scalars, rounded);
       break;
     case DType::kU64:
-      RoundTo<uint64_t>(scalars, rounded.data());
+      RoundTo<uint64_t>(scalars, rounded);
       break;
     default:
       TKV_CHECK(false);
   }
+}
+
+std::vector<std::byte> RoundScalars(std::span<const double> scalars, DType compute) {
+  std::vector<std::byte> rounded(scalars.size() * ItemSize(compute));
+  RoundScalars(scalars, compute, rounded.data());
   return rounded;
 }
 

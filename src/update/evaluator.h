@@ -78,6 +78,8 @@ TileCode CompileOne(kernels::Op op, DType dtype, kernels::ScalarMask scalars);
 // Rounds f64 scalars to the compute type, for RunTile, or to an unsigned integer, for a fill.
 //   throws  kInvalidArgument  an integer type cannot hold one of them exactly
 std::vector<std::byte> RoundScalars(std::span<const double> scalars, DType compute);
+//   rounded  scalars.size() elements of the type
+void RoundScalars(std::span<const double> scalars, DType compute, std::byte* rounded);
 
 // Runs the code once over `count` <= kTileElements elements of the compute type.  An output may be
 // the input that it replaces.

@@ -49,7 +49,9 @@ void LaunchOnDevice(const Elementwise& code, const Entry& entry, std::span<const
                     std::span<const NDArray> writes) {
   if (entry.count == 0) return;
   Device& device = Device::Get(writes.front().storage()->memory().index);
-  GpuLaunch launch(&device, code, {&entry, 1});
+  kernels::cuda::LaunchTable table(code);
+  table.Add(entry);
+  GpuLaunch launch(&device, code, table);
   TKV_CHECK(!launch.table_memory());  // one entry of few sources
   DeviceWork work(&device.compute(), reads, writes);
   launch.Run();

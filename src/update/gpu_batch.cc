@@ -1,6 +1,7 @@
 #include "update/gpu_batch.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/memory_error.h"
@@ -12,50 +13,59 @@ namespace {
 bool IsWanted(const TileJob::Output& output) { return output.data != nullptr; }
 
 // All scalars of the job's program, in f64; its scalar states follow the arrays and are the host's.
-std::vector<double> ScalarsOf(const TileJob& job, std::span<const double> params, double round) {
+//   values  room for them
+std::span<const double> ScalarsOf(const TileJob& job, std::span<const double> params, double round,
+                                  std::span<double, kScalarsMax> values) {
   if (job.update == nullptr) return {};
   const ProgramBody& body = job.update->program.body();
-  std::vector<double> states;
+  SmallVector<double, 16> states;
   for (void* const state : job.states.subspan(body.states.size())) {
     states.push_back(*static_cast<const double*>(state));
   }
-  std::vector<double> values(body.scalars.size());
   EvaluateScalars(body, params.data(), states.data(), round, 1, values.data());
-  return values;
+  return values.first(body.scalars.size());
 }
 
 }  // namespace
 
 // ------------------------------------------------------------------------------------- one device
+size_t GpuBatch::Form::SourcesOf(const TileJob& job) {
+  return std::min(job.sources.size(), kernels::Elementwise::kSourcesMax + 1);
+}
+
+bool GpuBatch::Form::IsOf(const TileJob& job) const {
+  return update == job.update && dtype == job.dtype && sources == SourcesOf(job) &&
+         has_master == (job.master != nullptr) &&
+         std::ranges::equal(outputs, job.outputs, {}, {}, &TileJob::Output::dtype);
+}
+
 GpuBatch::Group& GpuBatch::GroupOf(const TileJob& job) {
-  Form form{job.update,
-            job.dtype,
-            std::min(job.sources.size(), kernels::Elementwise::kSourcesMax + 1),
-            job.master != nullptr,
-            {}};
-  for (const TileJob::Output& output : job.outputs) form.outputs.push_back(output.dtype);
   const auto found =
-      std::ranges::find_if(groups_, [&](const auto& group) { return group->form == form; });
+      std::ranges::find_if(groups_, [&](const auto& group) { return group->form.IsOf(job); });
   if (found != groups_.end()) return **found;
+  Form form{job.update, job.dtype, Form::SourcesOf(job), job.master != nullptr, {}};
+  for (const TileJob::Output& output : job.outputs) form.outputs.push_back(output.dtype);
   GpuCode code = GpuCodeOf(job);
-  return *groups_.emplace_back(
-      std::make_unique<Group>(Group{std::move(form), std::move(code), {}, std::nullopt}));
+  kernels::cuda::LaunchTable table(code.elementwise);
+  return *groups_.emplace_back(std::make_unique<Group>(
+      Group{std::move(form), std::move(code), std::move(table), std::nullopt}));
 }
 
 void GpuBatch::Add(const TileJob& job, std::span<const double> params, double round) {
-  std::vector<TileJob::Output> outputs;
+  SmallVector<TileJob::Output, 8> outputs;
   std::ranges::copy_if(job.outputs, std::back_inserter(outputs), IsWanted);
   TileJob wanted = job;
-  wanted.outputs = outputs;
+  wanted.outputs = {outputs.data(), outputs.size()};
   if (wanted.count == 0 || (wanted.sources.empty() && outputs.empty())) return;
   Group& group = GroupOf(wanted);
-  group.entries.push_back(GpuEntryOf(wanted, group.code, ScalarsOf(wanted, params, round)));
+  std::array<double, kScalarsMax> values;
+  group.table.Add(GpuEntryOf(wanted, group.code, ScalarsOf(wanted, params, round, values)));
 }
 
 void GpuBatch::Prepare() {
   if (!groups_.empty()) done_ = std::make_shared<Event>(&device_);
   for (const auto& group : groups_) {
-    group->launch.emplace(&device_, group->code.elementwise, group->entries);
+    group->launch.emplace(&device_, group->code.elementwise, group->table);
     if (group->launch->table_memory()) Reads(group->launch->table_memory());
   }
 }

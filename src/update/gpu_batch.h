@@ -30,16 +30,19 @@ class GpuBatch final {
   //   throws  kInvalidArgument, kUnimplemented  as GpuCodeOf and GpuEntryOf
   void Add(const TileJob& job, std::span<const double> params, double round);
   // What the jobs use.
-  void Reads(const NDArray& array) { reads_.push_back(array); }
-  void Writes(const NDArray& array) { writes_.push_back(array); }
+  void Reads(std::shared_ptr<Storage> storage) { reads_.push_back(std::move(storage)); }
+  void Writes(std::shared_ptr<Storage> storage) { writes_.push_back(std::move(storage)); }
+  void Reads(const NDArray& array) { Reads(array.storage()); }
+  void Writes(const NDArray& array) { Writes(array.storage()); }
 
   Device& device() const noexcept { return device_; }
   bool empty() const noexcept { return groups_.empty(); }
   // In this order, each once: makes what the launches need; tells what they use, which has been entered
   // when Entered is called; runs them.
   void Prepare();
-  StreamUse Use(std::string_view verb) const {
-    return {&device_.compute(), reads_, writes_, done_, [this, verb] { return NameOf(verb); }};
+  StreamUse Use(std::string_view verb) {
+    return {&device_.compute(), std::move(reads_), std::move(writes_), done_,
+            [this, verb] { return NameOf(verb); }};
   }
   void Entered(StreamUse use) noexcept { work_.emplace(std::move(use)); }
   // What was given is recorded also where a later launch is refused.
@@ -67,12 +70,14 @@ class GpuBatch final {
     size_t sources;  // beyond Elementwise::kSourcesMax all are alike
     bool has_master;
     std::vector<DType> outputs;
-    bool operator==(const Form&) const = default;
+
+    static size_t SourcesOf(const TileJob& job);
+    bool IsOf(const TileJob& job) const;
   };
   struct Group {
     Form form;
     GpuCode code;
-    std::vector<kernels::cuda::Entry> entries;
+    kernels::cuda::LaunchTable table;
     std::optional<GpuLaunch> launch;
   };
 
@@ -86,7 +91,7 @@ class GpuBatch final {
   size_t key_count_ = 0;
   bool has_begun_ = false;
   std::vector<std::unique_ptr<Group>> groups_;
-  std::vector<NDArray> reads_, writes_;
+  Storages reads_, writes_;
   std::shared_ptr<Event> done_;
   std::optional<DeviceWork> work_;
 };

@@ -10,19 +10,16 @@ namespace {
 
 using kernels::Elementwise;
 
-// Pointers of a job in the order of their numbers in its code.
-std::vector<const void*> PointersOf(const TileJob& job) {
+// Calls f for the pointers of a job in the order of their numbers in its code.
+template <typename F>
+void ForPointers(const TileJob& job, F f) {
   const size_t named = std::min(job.sources.size(), Elementwise::kSourcesMax);
-  std::vector<const void*> pointers(job.sources.begin(),
-                                    job.sources.begin() + static_cast<ptrdiff_t>(named));
-  pointers.push_back(job.value);
-  for (const TileJob::Output& output : job.outputs) pointers.push_back(output.data);
-  if (job.update != nullptr) {
-    const auto arrays = static_cast<ptrdiff_t>(job.update->program.states().size());
-    pointers.insert(pointers.end(), job.states.begin(), job.states.begin() + arrays);
-    if (job.master != nullptr) pointers.push_back(job.master);
-  }
-  return pointers;
+  for (const void* source : job.sources.first(named)) f(source);
+  f(job.value);
+  for (const TileJob::Output& output : job.outputs) f(output.data);
+  if (job.update == nullptr) return;
+  for (const void* state : job.states.first(job.update->program.body().states.size())) f(state);
+  if (job.master != nullptr) f(job.master);
 }
 
 class Builder {
@@ -32,7 +29,7 @@ class Builder {
     code().source_dtype = job.dtype;
     code().source_count = value_pointer_;
     code().has_more_sources = job.sources.size() > Elementwise::kSourcesMax;
-    code().pointer_count = static_cast<uint16_t>(PointersOf(job).size());
+    ForPointers(job, [&](const void*) { ++code().pointer_count; });
   }
 
   GpuCode Build() {
@@ -126,14 +123,14 @@ kernels::cuda::Entry GpuEntryOf(const TileJob& job, const GpuCode& code,
   const auto address = [](const void* pointer) { return reinterpret_cast<uint64_t>(pointer); };
   kernels::cuda::Entry entry;
   entry.count = job.count;
-  for (const void* pointer : PointersOf(job)) entry.pointers.push_back(address(pointer));
+  ForPointers(job, [&](const void* pointer) { entry.pointers.push_back(address(pointer)); });
   for (size_t i = Elementwise::kSourcesMax; i < job.sources.size(); ++i) {
     entry.more_sources.push_back(address(job.sources[i]));
   }
-  std::vector<double> taken;
-  taken.reserve(code.scalars.size());
+  SmallVector<double, 16> taken;
   for (const uint16_t number : code.scalars) taken.push_back(scalars[number]);
-  entry.scalars = RoundScalars(taken, code.elementwise.compute);
+  entry.scalars.resize(taken.size() * ItemSize(code.elementwise.compute));
+  RoundScalars({taken.data(), taken.size()}, code.elementwise.compute, entry.scalars.data());
   return entry;
 }
 

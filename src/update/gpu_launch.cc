@@ -12,9 +12,9 @@ namespace tkv {
 namespace {
 
 using kernels::Elementwise;
-using kernels::cuda::Entry;
 using kernels::cuda::kBlockThreads;
 using kernels::cuda::kParameterBytesMax;
+using kernels::cuda::LaunchTable;
 using kernels::cuda::TableHead;
 using kernels::cuda::TablePlace;
 
@@ -52,8 +52,8 @@ const Kernel& KernelFor(Device* device, const Elementwise& code, TablePlace plac
 
 }  // namespace
 
-GpuLaunch::GpuLaunch(Device* device, const Elementwise& code, std::span<const Entry> entries)
-    : device_(*device), parameter_(BuildTable(code, entries)) {
+GpuLaunch::GpuLaunch(Device* device, const Elementwise& code, const LaunchTable& table)
+    : device_(*device), parameter_(table.Bytes()) {
   TableHead head;
   std::memcpy(&head, parameter_.data(), sizeof(head));
   tiles_ = head.tile_count;

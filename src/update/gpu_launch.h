@@ -2,8 +2,6 @@
 
 #pragma once
 
-#include <span>
-
 #include "device/device.h"
 #include "kernels/cuda/launch_table.h"
 #include "kernels/elementwise.h"
@@ -17,7 +15,7 @@ class GpuLaunch final {
   //   blocks   while the driver compiles the code, where the device has not had it
   //   throws   kUnimplemented, kResourceExhausted, kUnavailable, kInternal
   GpuLaunch(Device* device, const kernels::Elementwise& code,
-            std::span<const kernels::cuda::Entry> entries);
+            const kernels::cuda::LaunchTable& table);
 
   // What the launch reads beside what its entries name: a table that is too long for the parameter;
   // null where it is not.

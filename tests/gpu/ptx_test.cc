@@ -46,6 +46,12 @@ bool IsNaN(DType dtype, const std::byte* element) {
 
 // ------------------------------------------------------------------------------------------- keys
 // An array of a key: as the CPU has it, and where the device has its copy.
+Bytes TableOf(const kernels::Elementwise& code, std::span<const kernels::cuda::Entry> entries) {
+  kernels::cuda::LaunchTable table(code);
+  for (const auto& entry : entries) table.Add(entry);
+  return table.Bytes();
+}
+
 struct Array {
   Array(DType d, size_t count, Random* random) : dtype(d) {
     for (size_t i = 0; i < count; ++i) AppendRandom(d, random, &host);
@@ -177,7 +183,7 @@ std::string Difference(const JobForm& form, const Program* program,
       return GpuEntryOf(job, code, scalars);
     }));
   }
-  const Bytes table = kernels::cuda::BuildTable(code.elementwise, entries);
+  const Bytes table = TableOf(code.elementwise, entries);
   const bool is_parameter =
       launch.place == TablePlace::kParameter && table.size() <= kernels::cuda::kParameterBytesMax;
   Bytes parameter = table;
@@ -357,7 +363,7 @@ TEST(LaunchTable, HasTheTilesOfTheKeysBeforeEach) {
   std::vector<kernels::cuda::Entry> entries;
   for (const size_t count : {1025, 0, 1, 1024}) entries.push_back({count, {4096}, {}, {}});
   entries[2].pointers[0] += 4;
-  const Bytes table = kernels::cuda::BuildTable(code, entries);
+  const Bytes table = TableOf(code, entries);
   std::array<uint32_t, 8> head;
   std::memcpy(head.data(), table.data(), sizeof(head));
   EXPECT_EQ(head, (std::array<uint32_t, 8>{4, 4, 32, 0, 0, 2, 2, 3}));

@@ -19,43 +19,53 @@ bool IsAligned(const Entry& entry) {
 
 uint64_t TilesOf(const Entry& entry) { return (entry.count + kBlockElements - 1) / kBlockElements; }
 
-std::vector<std::byte> BuildTable(const Elementwise& code, std::span<const Entry> entries) {
-  const size_t item = ItemSize(code.compute);
-  const size_t entries_offset = RoundUp(sizeof(TableHead) + 4 * entries.size(), 8);
-  size_t more_offset = entries_offset + entries.size() * EntryBytes(code);
-  size_t bytes = more_offset;
-  for (const Entry& entry : entries) bytes += 8 * entry.more_sources.size();
+void LaunchTable::Add(const Entry& entry) {
+  TKV_CHECK(entry.pointers.size() == pointers_ && entry.scalars.size() == scalars_ * item_bytes_);
+  const EntryHead head{entry.count, IsAligned(entry),
+                       static_cast<uint32_t>(entry.more_sources.size()),
+                       static_cast<uint32_t>(8 * more_sources_.size()), 0};
+  size_t at = entries_.size();
+  entries_.resize(at + sizeof(head) + 8 * (pointers_ + scalars_));
+  const auto put = [&](const void* data, size_t size) {
+    if (size > 0) std::memcpy(entries_.data() + at, data, size);
+    at += size;
+  };
+  put(&head, sizeof(head));
+  put(entry.pointers.data(), 8 * pointers_);
+  for (size_t k = 0; k < scalars_; ++k) {
+    put(entry.scalars.data() + k * item_bytes_, item_bytes_);
+    at += 8 - item_bytes_;
+  }
+  more_sources_.insert(more_sources_.end(), entry.more_sources.begin(), entry.more_sources.end());
+  first_tiles_.push_back(static_cast<uint32_t>(tiles_));
+  tiles_ += TilesOf(entry);
+  TKV_CHECK(tiles_ <= INT32_MAX);  // the kernel counts beyond them by the size of its grid
+}
+
+std::vector<std::byte> LaunchTable::Bytes() const {
+  const size_t count = first_tiles_.size();
+  const size_t entries_offset = RoundUp(sizeof(TableHead) + 4 * count, 8);
+  const size_t more_offset = entries_offset + entries_.size();
+  const size_t bytes = more_offset + 8 * more_sources_.size();
   TKV_CHECK(bytes <= UINT32_MAX);
   std::vector<std::byte> table(bytes);
   const auto put = [&](size_t at, const void* data, size_t size) {
     if (size > 0) std::memcpy(table.data() + at, data, size);
   };
-  uint64_t tiles = 0;
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const Entry& entry = entries[i];
-    TKV_CHECK(entry.pointers.size() == code.pointer_count &&
-              entry.scalars.size() == code.scalar_count * item);
-    const auto first_tile = static_cast<uint32_t>(tiles);
-    put(sizeof(TableHead) + 4 * i, &first_tile, 4);
-    tiles += TilesOf(entry);
-    const EntryHead head{entry.count, IsAligned(entry),
-                         static_cast<uint32_t>(entry.more_sources.size()),
-                         static_cast<uint32_t>(more_offset), 0};
-    size_t at = entries_offset + i * EntryBytes(code);
-    put(at, &head, sizeof(head));
-    at += sizeof(head);
-    put(at, entry.pointers.data(), 8 * entry.pointers.size());
-    at += 8 * entry.pointers.size();
-    for (size_t k = 0; k < code.scalar_count; ++k) {
-      put(at + 8 * k, entry.scalars.data() + k * item, item);
-    }
-    put(more_offset, entry.more_sources.data(), 8 * entry.more_sources.size());
-    more_offset += 8 * entry.more_sources.size();
-  }
-  TKV_CHECK(tiles <= INT32_MAX);  // the kernel counts beyond them by the size of its grid
-  const TableHead head{static_cast<uint32_t>(entries.size()), static_cast<uint32_t>(tiles),
+  const TableHead head{static_cast<uint32_t>(count), static_cast<uint32_t>(tiles_),
                        static_cast<uint32_t>(entries_offset), 0};
   put(0, &head, sizeof(head));
+  put(sizeof(head), first_tiles_.data(), 4 * count);
+  put(entries_offset, entries_.data(), entries_.size());
+  put(more_offset, more_sources_.data(), 8 * more_sources_.size());
+  for (size_t i = 0; i < count; ++i) {  // from the table's head on
+    std::byte* const place = table.data() + entries_offset + i * (entries_.size() / count) +
+                             offsetof(EntryHead, more_offset);
+    uint32_t offset = 0;
+    std::memcpy(&offset, place, sizeof(offset));
+    offset += static_cast<uint32_t>(more_offset);
+    std::memcpy(place, &offset, sizeof(offset));
+  }
   return table;
 }
 

@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "base/small_vector.h"
 #include "kernels/elementwise.h"
 
 namespace tkv::kernels::cuda {
@@ -52,15 +53,31 @@ inline size_t EntryBytes(const Elementwise& code) {
 
 // One key of a launch.
 struct Entry {
-  size_t count = 0;                    // elements
-  std::vector<uint64_t> pointers;      // device addresses, by the numbers of the code
-  std::vector<uint64_t> more_sources;  // device addresses
-  std::vector<std::byte> scalars;      // of the compute type, by the numbers of the code
+  size_t count = 0;                       // elements
+  SmallVector<uint64_t, 16> pointers;     // device addresses, by the numbers of the code
+  SmallVector<uint64_t, 1> more_sources;  // device addresses
+  SmallVector<std::byte, 64> scalars;     // of the compute type, by the numbers of the code
 };
 
 uint64_t TilesOf(const Entry& entry);
 
-// At most 2^31 - 1 tiles together.
-std::vector<std::byte> BuildTable(const Elementwise& code, std::span<const Entry> entries);
+class LaunchTable final {
+ public:
+  explicit LaunchTable(const Elementwise& code)
+      : pointers_(code.pointer_count),
+        scalars_(code.scalar_count),
+        item_bytes_(ItemSize(code.compute)) {}
+
+  // A key of the code's pointers and scalars; of all keys together at most 2^31 - 1 tiles.
+  void Add(const Entry& entry);
+  std::vector<std::byte> Bytes() const;
+
+ private:
+  size_t pointers_, scalars_, item_bytes_;
+  uint64_t tiles_ = 0;
+  std::vector<uint32_t> first_tiles_;
+  std::vector<std::byte> entries_;  // their more_offset is from the first of more_sources_
+  std::vector<uint64_t> more_sources_;
+};
 
 }  // namespace tkv::kernels::cuda
