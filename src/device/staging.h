@@ -28,8 +28,9 @@ class Staging final {
   //           then nothing was copied, or the device is lost
   void CopyToDevice(const void* source, cuda::Address target, size_t bytes, Stream* stream,
                     Event* done);
-  // The same, but the target has been written when the call returns.
-  //   throws  the same; then part of the target may be written
+  // The same, but the target has been written when the call returns, as a whole or not at all where it
+  // is no longer than the chunks together.
+  //   throws  the same; of a longer target part may be written then, and the device is lost
   void CopyToHost(cuda::Address source, void* target, size_t bytes, Stream* stream, Event* done);
 
  private:

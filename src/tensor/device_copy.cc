@@ -105,15 +105,20 @@ void CopyToDevice(const void* source, const NDArray& target) {
   work.Recorded();
 }
 
+// Arrays in C order.
+static void CopyToHost(const NDArray& source, const NDArray& target) {
+  Device& device = DeviceOf(source);
+  device.CheckUsable();
+  if (source.size() == 0) return;
+  const DeviceWork work(&device.to_host(), {&source, 1}, {});
+  device.staging_to_host().CopyToHost(AddressOf(source), target.HostData(), source.bytes(),
+                                      &device.to_host(), work.done());
+}
+
 NDArray CopyOnHost(const NDArray& source, Context context) {
   if (!source.contiguous()) return CopyOnHost(source.Copy(), context);
   const NDArray copy = NDArray::Empty(source.shape(), source.dtype(), context);
-  Device& device = DeviceOf(source);
-  device.CheckUsable();
-  if (source.size() == 0) return copy;
-  const DeviceWork work(&device.to_host(), {&source, 1}, {});
-  device.staging_to_host().CopyToHost(AddressOf(source), copy.HostData(), source.bytes(),
-                                      &device.to_host(), work.done());
+  CopyToHost(source, copy);
   return copy;
 }
 
@@ -130,8 +135,9 @@ void CopyByDevice(const NDArray& source, const NDArray& target) {
     packed.storage()->WaitReadable();
     return CopyToDevice(packed.HostData(), target);
   }
-  if (!IsOfDevice(target)) {  // as a whole, or not at all
+  if (!IsOfDevice(target)) {
     target.storage()->WaitWritable();
+    if (source.contiguous() && target.contiguous()) return CopyToHost(source, target);
     return CopyElements(CopyOnHost(source, target.context()), target);
   }
   if (!AreOnOneDevice(source, target)) return CopyToPeer(source, target);

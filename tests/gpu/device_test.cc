@@ -73,16 +73,20 @@ std::shared_ptr<Event> Upload(Buffer* target, const Values& values) {
   return done;
 }
 
-Values Download(Buffer* source) {
+void Download(Buffer* source, Values* values) {
   Device& device = *source->device;
   const auto done = std::make_shared<Event>(&device);
   const AbandonUnlessRecorded abandon(done.get());
   source->uses.reserve(source->uses.size() + 1);
   source->Order(&device.to_host());
-  Values values(source->bytes / sizeof(float));
-  device.staging_to_host().CopyToHost(source->address(), values.data(), source->bytes,
+  source->uses.push_back({done, false});  // also of a copy that fails when it has begun
+  device.staging_to_host().CopyToHost(source->address(), values->data(), source->bytes,
                                       &device.to_host(), done.get());
-  source->uses.push_back({done, false});
+}
+
+Values Download(Buffer* source) {
+  Values values(source->bytes / sizeof(float));
+  Download(source, &values);
   return values;
 }
 
@@ -95,7 +99,9 @@ void Double(Buffer* target) {
   code.instructions = {{kernels::Op::kAdd, {{false, 1}, {false, 1}}}};
   code.stores = {{2, DType::kF32, DType::kF32, 0}};
   const kernels::cuda::Entry entry{target->bytes / sizeof(float), {target->address()}, {}, {}};
-  GpuLaunch launch(&device, code, {&entry, 1});
+  kernels::cuda::LaunchTable table(code);
+  table.Add(entry);
+  GpuLaunch launch(&device, code, table);
   const auto done = std::make_shared<Event>(&device);
   const AbandonUnlessRecorded abandon(done.get());
   target->uses.reserve(target->uses.size() + 1);
@@ -277,6 +283,61 @@ TEST_F(Devices, HaveAWholeCopyOrNoneOrAreLost) {
       EXPECT_EQ(Download(&buffer), failure.code ? before : after) << "call " << k;
     }
   });
+}
+
+// Of a device that was usable; the k-th call of a copy to the host fails.
+void CheckCopyToHost(int32_t index, size_t count, int k, bool may_be_torn) {
+  Device& device = Device::Get(index);
+  const Values values = Counting(count), before(count, -1.0F);
+  Buffer buffer(&device, count);
+  Upload(&buffer, values)->Wait(kHazardPatience);
+  Values target = before;
+  FAKE(fake_fail)(k, test::kOperatingSystem);
+  const auto failure = FailureOf([&] { Download(&buffer, &target); });
+  FAKE(fake_fail)(0, 0);
+  if (!failure.code) {
+    EXPECT_EQ(target, values) << "call " << k;
+  } else if (device.is_usable() || !may_be_torn) {
+    EXPECT_EQ(target, before) << "call " << k;
+  }
+}
+
+TEST_F(Devices, GiveTheHostAWholeCopyOrNoneOrAreLost) {
+  int32_t index = NextIndex();
+  const auto usable = [&] {
+    FAKE(fake_fail)(0, 0);
+    if (!Device::Get(index).is_usable()) index = NextIndex();
+    return index;
+  };
+  ForEachCall(test::kOperatingSystem, [&](int k) {
+    usable();
+    CheckCopyToHost(index, 530'000, k, false);  // two pieces
+  });
+  int lost = 0;
+  for (const int k : {2, 20, 47, 50, 53, 56, 59}) {  // more pieces than there are chunks
+    CheckCopyToHost(usable(), 2'630'000, k, true);
+    if (!Device::Get(index).is_usable()) ++lost;
+  }
+  EXPECT_GT(lost, 2);
+}
+
+TEST_F(Devices, KnowWhichWorkOfAStreamEndsWithAnother) {
+  Device& device = Device::Get(NextIndex());
+  Event first(&device), second(&device), other(&device), open(&device);
+  const AbandonUnlessRecorded abandon(&open);
+  first.Record(&device.compute());
+  second.Record(&device.compute());
+  for (int i = 0; i < 3; ++i) Event(&device).Record(&device.to_host());
+  other.Record(&device.to_host());
+  EXPECT_TRUE(first.IsCoveredBy(second));
+  for (const Event* const later : {&first, &other, &open}) EXPECT_FALSE(second.IsCoveredBy(*later));
+  EXPECT_FALSE(open.IsCoveredBy(second));
+  EXPECT_TRUE(first.IsBefore(&device.compute()));
+  EXPECT_FALSE(first.IsBefore(&device.to_host()));
+  EXPECT_FALSE(open.IsBefore(&device.compute()));
+  first.Wait(kHazardPatience);
+  EXPECT_TRUE(first.is_known_done());
+  EXPECT_TRUE(first.IsBefore(&device.to_host()));
 }
 
 TEST_F(Devices, AreLostByAnErrorThatStays) {
