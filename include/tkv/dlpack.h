@@ -3,6 +3,8 @@
 
 #pragma once
 
+#include <memory>
+
 #include "tkv/api.h"
 #include "tkv/dlpack/dlpack.h"
 #include "tkv/ndarray.h"
@@ -20,6 +22,37 @@ namespace tkv {
 TKV_API NDArray FromDLPack(DLManagedTensorVersioned* managed);
 // The legacy form has no read-only flag: the caller knows.
 TKV_API NDArray FromDLPack(DLManagedTensor* managed, bool read_only);
+
+// Tensors of GPUs that one call takes from a framework which has not ordered them before our streams, as
+// the functions of DLPackExchangeAPI do not: one wait and one event for all that are ready on a stream,
+// and not one of each for every tensor.
+//
+// Of one thread.  The tensors are used after End.
+class TKV_API DLPackLoans final {
+ public:
+  DLPackLoans();
+  ~DLPackLoans();
+  DLPackLoans(const DLPackLoans&) = delete;
+  DLPackLoans& operator=(const DLPackLoans&) = delete;
+
+  // What is taken from that GPU is ready when the stream, a CUstream or one of DLPack's numbers, has done
+  // what it has got.
+  //   throws  kFailedPrecondition  it is captured into a graph
+  //           kUnavailable, kInternal
+  void Follow(int32_t gpu, uint64_t stream);
+  // The tensor of a framework that says truly which GPU it is on.
+  //   owns, throws  as FromDLPack
+  NDArray Take(DLManagedTensorVersioned* managed);
+  //   throws  kUnavailable, kResourceExhausted, kInternal
+  void End();
+
+ private:
+  friend void BeginLoan(const NDArray& array);
+  class Devices;
+  Devices& devices();
+
+  std::unique_ptr<Devices> devices_;  // null: no GPU has come
+};
 
 // Streams of a CUDA device that have numbers in DLPack; of any other it is its CUstream.
 inline constexpr int64_t kNoStream = -1;  // nothing is waited for

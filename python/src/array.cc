@@ -357,9 +357,11 @@ void BindArray(nb::module_& m) {
       "_view_of",
       [](nb::handle type, nb::handle object, bool writable) {
         if (nb::isinstance<NDArray>(object)) return ToPython(AsArray(object), type);
-        return ToPython(ImportForeign(object, writable ? Use::kWrite : Use::kRead, Life::kLong,
-                                      std::make_shared<Keeper>(object)),
-                        type);
+        DLPackLoans loans;
+        const NDArray array = ImportForeign(object, writable ? Use::kWrite : Use::kRead,
+                                            Life::kLong, std::make_shared<Keeper>(object), &loans);
+        loans.End();
+        return ToPython(array, type);
       },
       nb::arg("type"), nb::arg("object").none(), nb::arg("writable"));
   m.attr("_BINARY_OPS") = NumbersByName<BinaryOp>(kBinaryOps);

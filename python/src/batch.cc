@@ -74,15 +74,27 @@ Keys::Keys(const char* verb, nb::handle given)
 
 Batch::Batch(const Keys& keys, nb::handle values, Use use)
     : keys_(keys), held_(Frozen(values, keys.is_list() ? 2 : 1)) {
-  if (!keys.is_list()) {
-    Add(keys[0], held_, use);
-    return;
-  }
+  DLPackLoans loans;
+  AddAll(use, &loans);
+  End(keys, &loans);
+}
+
+Batch::Batch(const Keys& keys, nb::handle values, Use use, DLPackLoans* loans)
+    : keys_(keys), held_(Frozen(values, keys.is_list() ? 2 : 1)) {
+  AddAll(use, loans);
+}
+
+void End(const Keys& keys, DLPackLoans* loans) {
+  NamedBy([&] { return std::string(keys.verb()); }, [&] { loans->End(); });
+}
+
+void Batch::AddAll(Use use, DLPackLoans* loans) {
+  if (!keys_.is_list()) return Add(keys_[0], held_, use, loans);
   const bool is_list = IsList(held_);
   const size_t count = is_list ? SizeOf(held_) : 0;
-  if (!is_list || count != keys.size()) {
+  if (!is_list || count != keys_.size()) {
     throw Fail(Code::kInvalidArgument, "{}: {} keys need a list of {} values, here is {}",
-               keys.verb(), keys.size(), keys.size(),
+               keys_.verb(), keys_.size(), keys_.size(),
                is_list ? Format("one of {}", count) : std::string("no list"));
   }
   ends_.reserve(count);
@@ -94,11 +106,11 @@ Batch::Batch(const Keys& keys, nb::handle values, Use use)
       __builtin_prefetch(object);
       __builtin_prefetch(object + 64);
     }
-    Add(keys[i], ItemOf(held_, i), use);
+    Add(keys_[i], ItemOf(held_, i), use, loans);
   }
 }
 
-void Batch::Add(const KeyView& key, nb::handle values, Use use) {
+void Batch::Add(const KeyView& key, nb::handle values, Use use, DLPackLoans* loans) {
   if (IsList(values)) {
     const nb::object list = nb::borrow(values);
     const size_t count = SizeOf(list);
@@ -110,15 +122,15 @@ void Batch::Add(const KeyView& key, nb::handle values, Use use) {
                    "mx.nd.array(list) is one array",
                    keys_.verb(), key.ToString(), IsList(item) ? "list" : "number");
       }
-      AddArray(key, item, use);
+      AddArray(key, item, use, loans);
     }
   } else {
-    AddArray(key, values, use);
+    AddArray(key, values, use, loans);
   }
   ends_.push_back(arrays_.size());
 }
 
-NDArray& Batch::Import(nb::handle value, Use use) {
+NDArray& Batch::Import(nb::handle value, Use use, DLPackLoans* loans) {
   if (keeper_ == nullptr) {
     keeper_ = std::make_shared<Keeper>(held_);
     imported_.reserve(CountOf(held_, 2));
@@ -126,16 +138,16 @@ NDArray& Batch::Import(nb::handle value, Use use) {
   if (imported_.size() == imported_.capacity()) {
     throw Fail(Code::kInternal, "{}: more arrays than were counted", keys_.verb());
   }
-  return imported_.emplace_back(ImportForeign(value, use, Life::kCall, keeper_));
+  return imported_.emplace_back(ImportForeign(value, use, Life::kCall, keeper_, loans));
 }
 
-void Batch::AddArray(const KeyView& key, nb::handle value, Use use) {
+void Batch::AddArray(const KeyView& key, nb::handle value, Use use, DLPackLoans* loans) {
   if (nb::isinstance<NDArray>(value)) {
     arrays_.push_back(&AsArray(value));
     return;
   }
   try {
-    arrays_.push_back(&Import(value, use));
+    arrays_.push_back(&Import(value, use, loans));
   } catch (const Error& error) {
     throw Fail(error.code(), "{} {}: {}", keys_.verb(), key.ToString(), error.what());
   }

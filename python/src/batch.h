@@ -42,6 +42,8 @@ class Keys {
 class Batch {
  public:
   Batch(const Keys& keys, nb::handle values, Use use);
+  // One of several batches of a call; the loans end before the arrays are used.
+  Batch(const Keys& keys, nb::handle values, Use use, DLPackLoans* loans);
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
@@ -52,9 +54,10 @@ class Batch {
   std::span<const NDArray* const> Arrays(size_t i) const;
 
  private:
-  NDArray& Import(nb::handle value, Use use);
-  void Add(const KeyView& key, nb::handle values, Use use);
-  void AddArray(const KeyView& key, nb::handle value, Use use);
+  void AddAll(Use use, DLPackLoans* loans);
+  NDArray& Import(nb::handle value, Use use, DLPackLoans* loans);
+  void Add(const KeyView& key, nb::handle values, Use use, DLPackLoans* loans);
+  void AddArray(const KeyView& key, nb::handle value, Use use, DLPackLoans* loans);
 
   template <typename T>
   SmallVector<T, 1> Items(int priority) const {
@@ -71,6 +74,9 @@ class Batch {
   SmallVector<const NDArray*, 8> arrays_;
   std::vector<NDArray> imported_;  // with room for all before the first comes
 };
+
+// Ends them; an error begins with the verb.
+void End(const Keys& keys, DLPackLoans* loans);
 
 template <typename Items>
 auto Span(const Items& items) {

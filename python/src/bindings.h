@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tkv/dlpack.h"
 #include "tkv/kvstore.h"
 #include "tkv/optimizer.h"
 
@@ -71,8 +72,9 @@ enum class Life { kCall, kLong };
 //           kFailedPrecondition  (an array on a GPU) its framework captures a CUDA graph
 //           and as FromDLPack
 // `keeper` keeps the object alive as long as it lives.
+//   loans  end before the array is used
 NDArray ImportForeign(nb::handle object, Use use, Life life,
-                      const std::shared_ptr<const void>& keeper);
+                      const std::shared_ptr<const void>& keeper, DLPackLoans* loans);
 
 // Whether `object` is a jax.Array, which nothing may write into.
 bool IsJax(nb::handle object);

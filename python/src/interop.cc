@@ -238,20 +238,36 @@ void Delete(DLManagedTensorVersioned* managed) {
   if (managed != nullptr && managed->deleter != nullptr) managed->deleter(managed);
 }
 
-// None for a tensor on a GPU, of which the framework has to be told the stream.
-std::optional<NDArray> Consume(const DLPackExchangeAPI* exchange, const nb::object& object) {
+// The stream on which a framework works on a GPU now.
+uint64_t CurrentStreamOf(const DLPackExchangeAPI* exchange, DLDevice device) {
+  void* stream = nullptr;
+  if (exchange->current_work_stream(device.device_type, device.device_id, &stream) != 0) {
+    throw nb::python_error();
+  }
+  return stream == nullptr ? static_cast<uint64_t>(kLegacyStream)
+                           : reinterpret_cast<uint64_t>(stream);
+}
+
+NDArray Consume(const DLPackExchangeAPI* exchange, const nb::object& object, Life life,
+                DLPackLoans* loans) {
   DLManagedTensorVersioned* managed = nullptr;
   if (exchange->managed_tensor_from_py_object_no_sync(object.ptr(), &managed) != 0) {
     throw nb::python_error();
   }
+  NDArray array;
+  uint64_t current = 0;
   try {
     if (managed == nullptr || !IsOfGpu(managed->dl_tensor.device)) return FromDLPack(managed);
+    const DLDevice device = managed->dl_tensor.device;
+    current = CurrentStreamOf(exchange, device);
+    loans->Follow(device.device_id, current);
+    array = loans->Take(managed);
   } catch (...) {
     Delete(managed);
     throw;
   }
-  Delete(managed);
-  return {};
+  if (life == Life::kCall) array.storage()->SetOwnerStream(current);
+  return array;
 }
 
 // Nothing of ours may become a part of the graph that the framework captures, so it is asked first.
@@ -293,7 +309,8 @@ NDArray FromBufferOrRefuse(nb::handle object, Use use) {
                TypeName(object));
   }
   const nb::object array = nb::module_::import_("numpy").attr("asarray")(view);
-  return ImportForeign(array, use, Life::kLong, std::make_shared<Keeper>(array));
+  DLPackLoans none;  // what has a buffer is the host's
+  return ImportForeign(array, use, Life::kLong, std::make_shared<Keeper>(array), &none);
 }
 
 }  // namespace
@@ -301,7 +318,7 @@ NDArray FromBufferOrRefuse(nb::handle object, Use use) {
 bool IsJax(nb::handle object) { return TypeOf(object).framework == Framework::kJax; }
 
 NDArray ImportForeign(nb::handle object, Use use, Life life,
-                      const std::shared_ptr<const void>& keeper) {
+                      const std::shared_ptr<const void>& keeper, DLPackLoans* loans) {
   const ArrayType type = TypeOf(object);
   const Framework framework = type.framework;
   if (framework == Framework::kNumpy) {
@@ -322,9 +339,7 @@ NDArray ImportForeign(nb::handle object, Use use, Life life,
   try {
     nb::object source = nb::borrow(object);
     if (framework == Framework::kTorch) source = CheckedTensor(source, use);
-    if (type.exchange != nullptr) {
-      if (auto array = Consume(type.exchange, source)) return *std::move(array);
-    }
+    if (type.exchange != nullptr) return Consume(type.exchange, source, life, loans);
     if (const auto gpu = GpuOf(source)) return ConsumeFromGpu(source, *gpu, framework, life);
     return Consume(ExportOf(source), is_jax);
   } catch (nb::python_error& error) {

@@ -80,13 +80,15 @@ struct PushPullArguments {
       : keys("pushpull", key),
         given(Frozen(value, 2)),
         can_take(!out.is_none() || !HoldsJax(given)),
-        values(keys, given, Use::kRead) {
-    if (can_take) outs.emplace(keys, out.is_none() ? nb::handle(given) : out, Use::kWrite);
+        values(keys, given, Use::kRead, &loans) {
+    if (can_take) outs.emplace(keys, out.is_none() ? nb::handle(given) : out, Use::kWrite, &loans);
+    End(keys, &loans);
   }
 
   const Keys keys;
   const nb::object given;
   const bool can_take;
+  DLPackLoans loans;
   const Batch values;
   std::optional<Batch> outs;
 };
@@ -103,8 +105,10 @@ bool PushPull(Store& self, nb::handle key, nb::handle value, nb::handle out, int
 
 void Broadcast(Store& self, nb::handle key, nb::handle value, nb::handle out, int priority) {
   const Keys keys("broadcast", key);
-  const Batch values(keys, value, Use::kRead);
-  const Batch outs(keys, out, Use::kWrite);
+  DLPackLoans loans;
+  const Batch values(keys, value, Use::kRead, &loans);
+  const Batch outs(keys, out, Use::kWrite, &loans);
+  End(keys, &loans);
   const auto items = values.InitItems({});
   const auto targets = outs.PullItems(priority);
   const Unlocked unlocked;

@@ -1,8 +1,11 @@
 #include "tensor/device_loan.h"
 
+#include <deque>
+
 #include "base/format.h"
 #include "tensor/device_work.h"
 #include "tensor/strided.h"
+#include "tkv/dlpack.h"
 
 namespace tkv {
 namespace {
@@ -32,19 +35,112 @@ void CheckAlignment(const NDArray& array) {
              array.context().ToString(), AddressOf(array) % item, item, Name(array.dtype()));
 }
 
+// What takes the tensor that is wrapped now on this thread; null: it is taken by itself.
+thread_local DLPackLoans* taking = nullptr;
+
 }  // namespace
+
+class DLPackLoans::Devices final {
+ public:
+  struct One {
+    explicit One(Device* which) : device(*which) {}
+    void End();
+
+    Device& device;
+    std::deque<Stream> streams;
+    Storages taken;
+  };
+
+  One& Of(int32_t gpu);
+  void Enter(const NDArray& array);
+
+  std::deque<One> all;
+};
 
 void BeginLoan(const NDArray& array) {
   const Storage& storage = *array.storage();
   Device& device = Device::Get(storage.memory().index);
   CheckStrides(array);
   CheckAlignment(array);
+  if (taking != nullptr) return taking->devices().Enter(array);
   device.CheckHolds(reinterpret_cast<cuda::Address>(storage.data()), storage.bytes());
   device.compute().CheckNotCaptured();
   const auto earlier = std::make_shared<Event>(&device);
   const AbandonUnlessRecorded abandon(earlier.get());
   array.storage()->AddWriter(earlier);
   earlier->Record(&device.compute());
+}
+
+void DLPackLoans::Devices::Enter(const NDArray& array) {
+  Of(array.context().index).taken.push_back(array.storage());
+}
+
+DLPackLoans::Devices::One& DLPackLoans::Devices::Of(int32_t gpu) {
+  for (One& one : all) {
+    if (one.device.index() == gpu) return one;
+  }
+  Device& device = Device::Get(gpu);
+  device.compute().CheckNotCaptured();
+  return all.emplace_back(&device);
+}
+
+DLPackLoans::DLPackLoans() = default;
+
+DLPackLoans::~DLPackLoans() = default;
+
+DLPackLoans::Devices& DLPackLoans::devices() {
+  if (devices_ == nullptr) devices_ = std::make_unique<Devices>();
+  return *devices_;
+}
+
+void DLPackLoans::Follow(int32_t gpu, uint64_t stream) {
+  Devices::One& one = devices().Of(gpu);
+  for (const Stream& known : one.streams) {
+    if (reinterpret_cast<uint64_t>(known.handle()) == stream) return;
+  }
+  one.streams.emplace_back(&one.device, stream);
+  try {
+    one.streams.back().CheckNotCaptured();
+  } catch (...) {
+    one.streams.pop_back();
+    throw;
+  }
+}
+
+NDArray DLPackLoans::Take(DLManagedTensorVersioned* managed) {
+  struct Taking {
+    explicit Taking(DLPackLoans* loans) { taking = loans; }
+    ~Taking() { taking = nullptr; }
+  };
+  const Taking scope(this);
+  return FromDLPack(managed);
+}
+
+// The device's stream waits for what others have made of the tensors; who uses them comes after `earlier`.
+void DLPackLoans::Devices::One::End() {
+  if (taken.empty()) return;
+  Stream& compute = device.compute();
+  for (Stream& theirs : streams) {
+    Event ready(&device);
+    const AbandonUnlessRecorded abandon(&ready);
+    ready.Record(&theirs);
+    device.CheckUsable();
+    if (ready.Order(&compute)) continue;
+    device.CheckUsable();
+    throw Fail(Code::kInternal, "gpu({}): a stream cannot wait for that of a tensor's owner",
+               device.index());
+  }
+  const auto earlier = std::make_shared<Event>(&device);
+  const AbandonUnlessRecorded abandon(earlier.get());
+  Storage::Enters(earlier);
+  for (const auto& storage : taken) storage->Enter(earlier, Access::kWrite);
+  earlier->Record(&compute);
+}
+
+void DLPackLoans::End() {
+  if (devices_ == nullptr) return;
+  for (Devices::One& one : devices_->all) one.End();
+  devices_.reset();
 }
 
 }  // namespace tkv

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <deque>
 #include <random>
 
 #include "device/device.h"
@@ -192,6 +193,38 @@ void ReleaseOwners() {
 }
 
 using SharedMemory = test::OnFakeDriver;
+
+// ------------------------------------------------------------------------- many tensors of one call
+TEST_F(SharedMemory, OfManyTensorsIsReadyAfterOneWaitForEachStream) {
+  const Context there = Context::Gpu(Sound());
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    FAKE(fake_seed)(seed);
+    Framework one(Sound(seed)), other(Sound(seed)), elsewhere(Sound(seed + 1));
+    std::deque<Tensor> tensors;
+    DLPackLoans loans;
+    std::vector<NDArray> arrays;
+    for (Framework* const framework : {&one, &one, &other, &elsewhere}) {
+      Tensor& tensor = tensors.emplace_back(framework);
+      framework->Write(tensor.address, Counting(static_cast<float>(tensors.size())));
+      loans.Follow(framework->index(), static_cast<uint64_t>(framework->stream()));
+      arrays.push_back(loans.Take(&tensor.managed));
+    }
+    loans.End();
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      const NDArray array = seed % 2 == 0 ? arrays[i] : arrays[i].WithContext(there);
+      EXPECT_EQ(ValuesOf(array), Counting(static_cast<float>(i + 1))) << seed;
+    }
+  }
+}
+
+TEST_F(SharedMemory, OfAStreamThatIsCapturedIsRefusedBeforeItIsTaken) {
+  Framework framework(Sound());
+  FAKE(fake_capture)(reinterpret_cast<void*>(framework.stream()), 1);
+  DLPackLoans loans;
+  EXPECT_FAILS(Code::kFailedPrecondition,
+               loans.Follow(Sound(), static_cast<uint64_t>(framework.stream())));
+  FAKE(fake_capture)(reinterpret_cast<void*>(framework.stream()), 0);
+}
 
 // ----------------------------------------------------------------------------------------- import
 TEST_F(SharedMemory, IsReadAfterItsOwnerHasWrittenIt) {
@@ -657,6 +690,32 @@ TEST_F(SharedMemory, IsAsItWasAfterACallThatFails) {
     EXPECT_EQ(after[13], failure.code ? 14 : 15) << "call " << k << ": " << failure.message;
   });
   EXPECT_GT(calls, 20);
+}
+
+TEST_F(SharedMemory, OfManyTensorsIsItsOwnersAfterACallThatFails) {
+  const int calls = ForEachCall([](int k, int32_t index) {
+    Framework framework(index);
+    Tensor tensor(&framework);
+    framework.Write(tensor.address, Counting());
+    bool is_taken = false;
+    {
+      DLPackLoans loans;
+      FAKE(fake_fail)(k, test::kOperatingSystem);
+      FailureOf([&] {
+        loans.Follow(index, static_cast<uint64_t>(framework.stream()));
+        const NDArray array = loans.Take(&tensor.managed);
+        is_taken = true;
+        loans.End();
+      });
+      FAKE(fake_fail)(0, 0);
+    }
+    if (IsUsable(index)) {
+      EXPECT_EQ(framework.Read(tensor.address), Counting());
+    }
+    ReleaseOwners();
+    EXPECT_EQ(tensor.deleted, is_taken ? 1 : 0) << "call " << k;
+  });
+  EXPECT_GT(calls, 10);
 }
 
 TEST_F(SharedMemory, IsNotExportedByACallThatFails) {

@@ -154,21 +154,69 @@ class Tensor:
             assert type(stream) is int and stream > 2 and max_version >= (1, 0)
             self.asked.append(stream)
             self.framework.let_wait(stream)
-        managed = _Managed(1, 1, None, _DELETER(self._let_go), 0)
-        rank = len(self.shape)
-        extents, steps = (ctypes.c_int64 * rank)(*self.shape), (ctypes.c_int64 * rank)(*(self.strides or self.shape))
-        strides = steps if self.strides else None
-        managed.tensor = _Tensor(self.address, *self.says, rank, 2, 32, 1, extents, strides, 0)
-        self.exports[ctypes.addressof(managed)] = managed, extents, steps, self
-        new = ctypes.pythonapi.PyCapsule_New
-        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        return new(ctypes.addressof(managed), b"dltensor_versioned", None)
+        return capsule(_managed_of(self), b"dltensor_versioned")
 
     def _let_go(self, managed):
         del self.exports[managed]
 
     def __del__(self):
         self.framework.free(self.address)
+
+
+def _managed_of(tensor):
+    """Return the address of a description of a tensor, which its consumer lets go."""
+    managed = _Managed(1, 1, None, _DELETER(tensor._let_go), 0)
+    rank = len(tensor.shape)
+    extents = (ctypes.c_int64 * rank)(*tensor.shape)
+    steps = (ctypes.c_int64 * rank)(*(tensor.strides or tensor.shape))
+    strides = steps if tensor.strides else None
+    managed.tensor = _Tensor(tensor.address, *tensor.says, rank, 2, 32, 1, extents, strides, 0)
+    tensor.exports[ctypes.addressof(managed)] = managed, extents, steps, tensor
+    return ctypes.addressof(managed)
+
+
+_EXPORT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
+_STREAM = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+
+
+class _Exchange(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("before", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p),
+        ("to_managed", _EXPORT),
+        ("from_managed", ctypes.c_void_p),
+        ("to_tensor", ctypes.c_void_p),
+        ("current_stream", _STREAM),
+    ]
+
+
+def exchange_api(current):
+    """Return the functions by which a framework exports without Python, of DLPack 1.3; `current`: its streams by GPU.
+
+    They order nothing: who takes a tensor waits for the stream.
+    """
+
+    @_EXPORT
+    def to_managed(address, out):
+        out[0] = _managed_of(ctypes.cast(address, ctypes.py_object).value)
+        return 0
+
+    @_STREAM
+    def current_stream(kind, index, out):
+        assert kind == GPU
+        out[0] = current[index]
+        return 0
+
+    return _Exchange(1, 3, None, None, to_managed, None, None, current_stream)
+
+
+def capsule(address, name):
+    """Return a capsule of something that lives as long as it."""
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return new(address, name, None)
 
 
 class Received:

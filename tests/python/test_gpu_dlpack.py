@@ -13,7 +13,7 @@ import numpy as np, pytest
 import tensorkv as mx
 assert mx.num_gpus() == 4
 import gpu_framework
-from gpu_framework import CUDA, Framework, Received, Tensor
+from gpu_framework import CUDA, Framework, Received, Tensor, capsule, exchange_api
 
 ONE_TO_FIVE = [1.0, 2.0, 3.0, 4.0, 5.0]
 
@@ -23,17 +23,23 @@ def orders(count):
         yield seed
 
 def known_framework(name):
-    "A module and its class of tensors, which say what the current stream is as PyTorch and CuPy do."
+    "A module and its class of tensors, which say what the current stream is as PyTorch and CuPy do; 'torch, exchange': by DLPack 1.3."
+    name, _, by = name.partition(", ")
     module = types.ModuleType(name)
     current = {{}}
-    if name == "torch":
+    members = {{"__module__": name}}
+    if by == "exchange":
+        members["api"] = api = exchange_api(current)  # kept by the class
+        members["__dlpack_c_exchange_api__"] = capsule(ctypes.addressof(api), b"dlpack_exchange_api")
+        members["__dlpack__"] = None  # nobody asks
+    elif name == "torch":
         module.cuda = types.SimpleNamespace(
             current_stream=lambda i: types.SimpleNamespace(cuda_stream=current[i]))
     else:
         module.cuda = types.SimpleNamespace(
             get_current_stream=lambda i: types.SimpleNamespace(ptr=current[i]))
     sys.modules[name] = module
-    kind = type("Tensor", (Tensor,), {{"__module__": name}})
+    kind = type("Tensor", (Tensor,), members)
     def tensor(framework, *arguments):
         current[framework.index] = framework.stream
         return kind(framework, *arguments)
@@ -136,7 +142,7 @@ KINDS = pytest.mark.parametrize("kind", ['"local"', '"dist_sync", bootstrap="sel
 
 
 @KINDS
-@pytest.mark.parametrize("name", ["torch", "cupy"])
+@pytest.mark.parametrize("name", ["torch", "torch, exchange", "cupy"])
 def test_the_current_stream_of_a_framework_waits_and_the_host_does_not(name, kind):
     program(f"""
         tensor = known_framework({name!r})
@@ -155,19 +161,41 @@ def test_the_current_stream_of_a_framework_waits_and_the_host_does_not(name, kin
     """)
 
 
-def test_a_wait_that_is_left_out_is_a_race():
+@pytest.mark.parametrize("name", ["torch", "torch, exchange"])
+def test_a_wait_that_is_left_out_is_a_race(name):
     with pytest.raises(AssertionError, match="race"):
-        program("""
-            t = known_framework("torch")(Framework(0), ONE_TO_FIVE)
+        program(f"""
+            t = known_framework({name!r})(Framework(0), ONE_TO_FIVE)
             CUDA.fake_leave_out(1)
             mx.nd.array(t).asnumpy()
         """)
 
 
+def test_tensors_of_several_gpus_in_one_call_are_waited_for_on_each():
+    program("""
+        tensor = known_framework("torch, exchange")
+        for seed in orders(100):
+            kv = mx.kv.create("device" if seed % 2 else "local")
+            keys = [str(i) for i in range(6)]
+            kv.init(keys, [mx.nd.zeros((5,))] * 6)
+            frameworks = [Framework(i) for i in range(4)]
+            values = [[tensor(frameworks[k], [float(i)] * 5) for k in range(3)] for i in range(6)]
+            outs = [tensor(frameworks[i % 4], [0.0] * 5) for i in range(6)]
+            kv.push(keys, values)
+            kv.pull(keys, out=outs)
+            assert [out.read() for out in outs] == [[3.0 * i] * 5 for i in range(6)]
+            array = mx.nd.from_dlpack(values[1][0])
+            array += 1
+            mx.nd.waitall()
+            assert values[1][0].read() == [2.0] * 5
+    """)
+
+
 @KINDS
-def test_a_tensor_lives_as_long_as_a_gpu_uses_it(kind):
+@pytest.mark.parametrize("name", ["torch", "torch, exchange"])
+def test_a_tensor_lives_as_long_as_a_gpu_uses_it(kind, name):
     program(f"""
-        tensor = known_framework("torch")
+        tensor = known_framework({name!r})
         with mx.kv.create({kind}) as kv:
             kv.init("a", mx.nd.array(ONE_TO_FIVE))
             for seed in orders(50):
@@ -264,10 +292,11 @@ def test_streams_that_are_none_are_refused():
     """)
 
 
-def test_a_framework_that_captures_a_graph_is_refused():
-    program("""
+@pytest.mark.parametrize("name", ["torch", "torch, exchange"])
+def test_a_framework_that_captures_a_graph_is_refused(name):
+    program(f"""
         f = Framework(1)
-        t = known_framework("torch")(f, ONE_TO_FIVE)
+        t = known_framework({name!r})(f, ONE_TO_FIVE)
         a = mx.nd.array(ONE_TO_FIVE, mx.gpu(1))
         kv = mx.kv.create("local")
         kv.init("a", mx.nd.zeros((5,)))
