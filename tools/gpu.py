@@ -102,7 +102,6 @@ def check(arguments):
             arguments.python,
             "-m",
             "pytest",
-            "-q",
             "-p",
             "no:cacheprovider",
             "tests/python/test_gpu.py",
