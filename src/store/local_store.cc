@@ -781,6 +781,28 @@ static void GiveToGpu(const Entry& entry, std::span<const double> params, double
   job->states = kept;
 }
 
+// Scalars of updates, which are those of the key before where they are made of the same.
+class ScalarsOfKeys final {
+ public:
+  //   throws  as BindScalars
+  const UpdateScalars& Bind(const CompiledUpdate& update, std::vector<double> params,
+                            std::span<void* const> states, double round) {
+    if (update_ == &update && round_ == round && AreSameBits(params_, params)) return scalars_;
+    scalars_ = BindScalars(update, params, states, round, 1);
+    params_ = std::move(params);
+    round_ = round;
+    update_ = update.program.body().scalar_states.empty() ? &update : nullptr;
+    return scalars_;
+  }
+  const std::vector<double>& params() const { return params_; }
+
+ private:
+  const CompiledUpdate* update_ = nullptr;  // null: they are made of more
+  std::vector<double> params_;
+  double round_ = 0;
+  UpdateScalars scalars_;
+};
+
 //   returns  the error of a GPU that was lost when another one had begun, or of the host then; what was pushed
 //            to other keys counts
 std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& claim,
@@ -799,6 +821,7 @@ std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& cl
   std::vector<TileJob> row_jobs;  // of values of which some rows are pushed
   std::vector<std::unique_ptr<void*[]>> row_states;
   GpuBatches gpus(verb);
+  ScalarsOfKeys bound;
   for (size_t g = 0; g < push_count; ++g) {
     Entry& entry = *claim.entries[g];
     if (entry.by_rows()) {
@@ -827,10 +850,10 @@ std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& cl
     for (size_t i = 0; i < arrays.size(); ++i) states[g][i] = arrays[i].data();
     job.states = {states[g].data(), arrays.size()};
     const auto round = static_cast<double>(is_fresh ? 1 : entry.updates + 1);
-    const std::vector<double> params = optimizer->ParamsFor(entry.key.view());
     try {
       job.update = &claim.updater->CompiledFor(job.dtype);
-      scalars[g] = BindScalars(*job.update, params, job.states, round, 1);
+      scalars[g] =
+          bound.Bind(*job.update, optimizer->ParamsFor(entry.key.view()), job.states, round);
     } catch (const Error& error) {
       throw Fail(error.code(), "{} {}: {}", verb, entry.key.view().ToString(), error.what());
     }
@@ -838,7 +861,7 @@ std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& cl
     if (optimizer->program().body().draw_count > 0) job.stream = StreamOf(entry.key.view());
     if (master) job.master = static_cast<float*>(master.data());
     if (is_on_gpu) {
-      GiveToGpu(entry, params, round, arrays, master, &gpus, &job);
+      GiveToGpu(entry, bound.params(), round, arrays, master, &gpus, &job);
     }
     if (rows.empty() || !rows[g]) continue;
     AddRowJobs(job, entry, *rows[g], &row_states, &row_jobs);

@@ -16,6 +16,7 @@
 #include "store/overlap.h"
 #include "store/types.h"
 #include "tests/arrays.h"
+#include "tests/one_call.h"
 #include "tkv/kvstore.h"
 
 namespace tkv {
@@ -171,6 +172,10 @@ TEST(LocalStore, AChildOfForkGetsAnErrorAndNeverHangs) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST(LocalStore, KeysOfOneCallHaveScalarsOfTheirOwn) {
+  test::CheckThatKeysHaveScalarsOfTheirOwn(Context::Cpu());
 }
 
 TEST(LocalStore, LocalAndDeviceHaveTheSameBits) {

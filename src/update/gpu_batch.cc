@@ -48,7 +48,19 @@ GpuBatch::Group& GpuBatch::GroupOf(const TileJob& job) {
   GpuCode code = GpuCodeOf(job);
   kernels::cuda::LaunchTable table(code.elementwise);
   return *groups_.emplace_back(std::make_unique<Group>(
-      Group{std::move(form), std::move(code), std::move(table), std::nullopt}));
+      Group{std::move(form), std::move(code), std::move(table), {}, {}, {}, std::nullopt}));
+}
+
+const kernels::cuda::Scalars& GpuBatch::Group::ScalarsOf(const TileJob& job,
+                                                         std::span<const double> of_params,
+                                                         double of_round) {
+  if (round == of_round && AreSameBits(params, of_params)) return scalars;
+  std::array<double, kScalarsMax> values;
+  scalars = GpuScalarsOf(code, tkv::ScalarsOf(job, of_params, of_round, values));
+  params.assign(of_params.begin(), of_params.end());
+  round.reset();
+  if (job.update == nullptr || job.update->program.body().scalar_states.empty()) round = of_round;
+  return scalars;
 }
 
 void GpuBatch::Add(const TileJob& job, std::span<const double> params, double round) {
@@ -58,8 +70,7 @@ void GpuBatch::Add(const TileJob& job, std::span<const double> params, double ro
   wanted.outputs = {outputs.data(), outputs.size()};
   if (wanted.count == 0 || (wanted.sources.empty() && outputs.empty())) return;
   Group& group = GroupOf(wanted);
-  std::array<double, kScalarsMax> values;
-  group.table.Add(GpuEntryOf(wanted, group.code, ScalarsOf(wanted, params, round, values)));
+  group.table.Add(GpuEntryOf(wanted, group.ScalarsOf(wanted, params, round)));
 }
 
 void GpuBatch::Prepare() {

@@ -78,6 +78,13 @@ class GpuBatch final {
     Form form;
     GpuCode code;
     kernels::cuda::LaunchTable table;
+    // Of the key before, and what they were made of; not known where the program has scalar states.
+    std::vector<double> params;
+    std::optional<double> round;
+    kernels::cuda::Scalars scalars;
+
+    const kernels::cuda::Scalars& ScalarsOf(const TileJob& job, std::span<const double> of_params,
+                                            double of_round);
     std::optional<GpuLaunch> launch;
   };
 

@@ -118,8 +118,15 @@ GpuCode GpuCodeOf(const TileJob& job) {
   return Builder(job).Build();
 }
 
-kernels::cuda::Entry GpuEntryOf(const TileJob& job, const GpuCode& code,
-                                std::span<const double> scalars) {
+kernels::cuda::Scalars GpuScalarsOf(const GpuCode& code, std::span<const double> scalars) {
+  SmallVector<double, 16> taken;
+  for (const uint16_t number : code.scalars) taken.push_back(scalars[number]);
+  kernels::cuda::Scalars rounded(taken.size() * ItemSize(code.elementwise.compute));
+  RoundScalars({taken.data(), taken.size()}, code.elementwise.compute, rounded.data());
+  return rounded;
+}
+
+kernels::cuda::Entry GpuEntryOf(const TileJob& job, kernels::cuda::Scalars scalars) {
   const auto address = [](const void* pointer) { return reinterpret_cast<uint64_t>(pointer); };
   kernels::cuda::Entry entry;
   entry.count = job.count;
@@ -127,10 +134,7 @@ kernels::cuda::Entry GpuEntryOf(const TileJob& job, const GpuCode& code,
   for (size_t i = Elementwise::kSourcesMax; i < job.sources.size(); ++i) {
     entry.more_sources.push_back(address(job.sources[i]));
   }
-  SmallVector<double, 16> taken;
-  for (const uint16_t number : code.scalars) taken.push_back(scalars[number]);
-  entry.scalars.resize(taken.size() * ItemSize(code.elementwise.compute));
-  RoundScalars({taken.data(), taken.size()}, code.elementwise.compute, entry.scalars.data());
+  entry.scalars = std::move(scalars);
   return entry;
 }
 

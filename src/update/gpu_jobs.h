@@ -29,10 +29,12 @@ bool HasKernel(const Program& program);
 //                           normal, whose logarithms and cosines are those of scalar_math.h
 GpuCode GpuCodeOf(const TileJob& job);
 
-// The job's part of a launch of that code.
-//   scalars  all of the program, as EvaluateScalars has them; each is rounded to the compute type once
+// Those that the code has, each rounded to the compute type once.
+//   scalars  all of the program, as EvaluateScalars has them
 //   throws   kInvalidArgument  an integer type cannot hold one that meets an array
-kernels::cuda::Entry GpuEntryOf(const TileJob& job, const GpuCode& code,
-                                std::span<const double> scalars);
+kernels::cuda::Scalars GpuScalarsOf(const GpuCode& code, std::span<const double> scalars);
+
+// The job's part of a launch of that code.
+kernels::cuda::Entry GpuEntryOf(const TileJob& job, kernels::cuda::Scalars scalars);
 
 }  // namespace tkv

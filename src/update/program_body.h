@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,6 +49,12 @@ inline constexpr size_t kParamsMax = 64;
 inline constexpr size_t kScalarsMax =
     4 * size_t{Program::kInstructionsMax} + kParamsMax + Program::kStatesMax + 2;
 inline constexpr uint16_t kNoScalar = UINT16_MAX;
+
+// Whether two lists are the same to the bit: a zero and its negative make different scalars.
+inline bool AreSameBits(std::span<const double> a, std::span<const double> b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+}
 
 struct ProgramBody {
   std::string name;

@@ -11,6 +11,7 @@
 #include "tests/gpu/fake/fixture.h"
 #include "tests/gpu/same_values.h"
 #include "tests/gpu/store_program.h"
+#include "tests/one_call.h"
 #include "tests/scarce_memory.h"
 #include "tkv/kvstore.h"
 #include "update/gpu_batch.h"
@@ -122,6 +123,10 @@ TEST_F(GpuStores, UpdateAllKeysOfACallInOneLaunchOfEachGpu) {
 }
 
 // --------------------------------------------------------------------------------------- failures
+TEST_F(GpuStores, UpdateKeysOfACallWithScalarsOfTheirOwn) {
+  test::CheckThatKeysHaveScalarsOfTheirOwn(Gpu(0));
+}
+
 TEST_F(GpuStores, AreAsTheyWereAfterACallThatFails) {
   for (const bool pulls : {false, true}) {
     int32_t gpu = NextIndex();

@@ -180,7 +180,7 @@ std::string Difference(const JobForm& form, const Program* program,
   for (Key& key : keys) {
     entries.push_back(key.WithJob(OnDevice, compiled, nullptr, [&](const TileJob& job) {
       EXPECT_TRUE(GpuCodeOf(job).elementwise == code.elementwise) << "keys of one launch";
-      return GpuEntryOf(job, code, scalars);
+      return GpuEntryOf(job, GpuScalarsOf(code, scalars));
     }));
   }
   const Bytes table = TableOf(code.elementwise, entries);

@@ -51,12 +51,14 @@ inline size_t EntryBytes(const Elementwise& code) {
   return sizeof(EntryHead) + 8 * (size_t{code.pointer_count} + code.scalar_count);
 }
 
+using Scalars = SmallVector<std::byte, 64>;
+
 // One key of a launch.
 struct Entry {
   size_t count = 0;                       // elements
   SmallVector<uint64_t, 16> pointers;     // device addresses, by the numbers of the code
   SmallVector<uint64_t, 1> more_sources;  // device addresses
-  SmallVector<std::byte, 64> scalars;     // of the compute type, by the numbers of the code
+  Scalars scalars;                        // of the compute type, by the numbers of the code
 };
 
 uint64_t TilesOf(const Entry& entry);
