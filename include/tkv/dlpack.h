@@ -36,7 +36,7 @@ class TKV_API DLPackLoans final {
   DLPackLoans& operator=(const DLPackLoans&) = delete;
 
   // What is taken from that GPU is ready when the stream, a CUstream or one of DLPack's numbers, has done
-  // what it has got.
+  // what it has got; of kNoStream at once.
   //   throws  kFailedPrecondition  it is captured into a graph
   //           kUnavailable, kInternal
   void Follow(int32_t gpu, uint64_t stream);
@@ -47,7 +47,7 @@ class TKV_API DLPackLoans final {
   void End();
 
  private:
-  friend void BeginLoan(const NDArray& array);
+  friend void BeginLoan(const NDArray& array, DLPackLoans* loans);
   class Devices;
   Devices& devices();
 

@@ -92,7 +92,7 @@ class TKV_API Storage final {
   // Of memory of a device that is somebody else's, before it is used: the stream, a CUstream, on which
   // its owner goes on.  It waits for each operation on the memory then, and the host does not.
   void SetOwnerStream(uint64_t stream);
-  Stream* owner_stream() const noexcept;  // null: nobody knows one
+  Stream* owner_stream() const noexcept;  // null: nobody knows one, or it is another thread's
 
   // Registers an operation that goes on after its call has returned.  The Wait of what is given
   // here tells no failure of the operation (that is the ticket's): who waits for memory only wants

@@ -37,6 +37,10 @@ class Stream final {
 
   Device& device() const noexcept { return device_; }
   cuda::StreamHandle handle() const noexcept { return handle_; }
+  // The default stream of the thread that asks.
+  bool is_of_each_thread() const noexcept {
+    return reinterpret_cast<uint64_t>(handle_) == cuda::kPerThreadStream;
+  }
   bool operator==(const Stream& other) const noexcept {
     return &device_ == &other.device_ && handle_ == other.handle_;
   }

@@ -54,11 +54,12 @@ inline constexpr int kMultiprocessorCount = 16;  // attribute of a device
 inline constexpr int kMemoryKind = 2;            // attributes of a pointer
 inline constexpr int kIsManaged = 8;
 inline constexpr int kDeviceOrdinal = 9;
-inline constexpr int kOfDevice = 2;            // a kind of memory
-inline constexpr unsigned kNonBlocking = 1;    // stream: not ordered by the legacy stream
-inline constexpr unsigned kDisableTiming = 2;  // event
-inline constexpr unsigned kPortable = 1;       // pinned memory: of all devices
-inline constexpr int kJitErrorLog = 5;         // options of a module
+inline constexpr int kOfDevice = 2;              // a kind of memory
+inline constexpr unsigned kNonBlocking = 1;      // stream: not ordered by the legacy stream
+inline constexpr unsigned kDisableTiming = 2;    // event
+inline constexpr uint64_t kPerThreadStream = 2;  // the number of a handle
+inline constexpr unsigned kPortable = 1;         // pinned memory: of all devices
+inline constexpr int kJitErrorLog = 5;           // options of a module
 inline constexpr int kJitErrorLogBytes = 6;
 
 // A copy of rows, each at a constant distance from the one before.

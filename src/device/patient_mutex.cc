@@ -29,12 +29,18 @@ EnqueueLock::EnqueueLock() : lock_(&EnqueueMutex(), "give a GPU work") {}
 
 PatientMutex::Lock::Lock(PatientMutex* mutex, const char* verb) : mutex_(*mutex) {
   std::unique_lock lock(mutex_.mutex_);
+  if (mutex_.is_held_ && mutex_.holder_ == std::this_thread::get_id()) {
+    throw Fail(Code::kFailedPrecondition,
+               "{}: this thread is in the midst of it; a signal's handler cannot begin another one",
+               verb);
+  }
   if (!WaitUntil(&lock, &mutex_.released_, DeadlineAfter(kHazardPatience), GpuInterrupt(),
                  [&] { return !mutex_.is_held_; })) {
     throw Fail(Code::kDeadlineExceeded, "{}: another thread's has not ended within {} s", verb,
                std::chrono::duration<double>(kHazardPatience).count());
   }
   mutex_.is_held_ = true;
+  mutex_.holder_ = std::this_thread::get_id();
 }
 
 PatientMutex::Lock::~Lock() {

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <thread>
 
 #include "tkv/gpu.h"
 
@@ -21,6 +22,7 @@ class PatientMutex final {
     //   verb    what for: "copy to a GPU"
     //   blocks  at most kHazardPatience
     //   throws  kDeadlineExceeded, what the interrupt throws
+    //           kFailedPrecondition  this thread holds it, in whose waits an interrupt runs
     Lock(PatientMutex* mutex, const char* verb);
     ~Lock();
     Lock(const Lock&) = delete;
@@ -34,6 +36,7 @@ class PatientMutex final {
   std::mutex mutex_;
   std::condition_variable released_;
   bool is_held_ = false;
+  std::thread::id holder_;
 };
 
 // Held while work is ordered after what uses its memory and enters itself there: of two threads that

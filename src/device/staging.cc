@@ -65,11 +65,13 @@ void Staging::CopyToHost(cuda::Address source, void* target, size_t bytes, Strea
     while (asked < std::min(pieces, kChunks)) ask();
     for (size_t i = 0; i < asked; ++i) OfPiece(i).use->Wait(kHazardPatience);
     for (size_t i = 0; i < pieces; ++i) {
-      // From here on the target is neither old nor new, so a user's interrupt has to wait, too.
-      if (!OfPiece(i).use->EndsWithin(kHazardPatience, {})) {
-        device_.Lose("copy to the host", cuda::Result::kLaunchTimeout);
+      if (i >=
+          kChunks) {  // the target is neither old nor new, so a user's interrupt has to wait, too
+        if (!OfPiece(i).use->EndsWithin(kHazardPatience, {})) {
+          device_.Lose("copy to the host", cuda::Result::kLaunchTimeout);
+        }
+        device_.CheckUsable();
       }
-      device_.CheckUsable();
       const size_t at = i * kChunkBytes;
       std::memcpy(static_cast<std::byte*>(target) + at, OfPiece(i).data(),
                   std::min(kChunkBytes, bytes - at));

@@ -110,6 +110,7 @@ static void CopyToHost(const NDArray& source, const NDArray& target) {
   Device& device = DeviceOf(source);
   device.CheckUsable();
   if (source.size() == 0) return;
+  source.storage()->WaitReadable();  // where interrupts are heard
   const DeviceWork work(&device.to_host(), {&source, 1}, {});
   device.staging_to_host().CopyToHost(AddressOf(source), target.HostData(), source.bytes(),
                                       &device.to_host(), work.done());

@@ -1,6 +1,7 @@
 #include "tensor/device_loan.h"
 
 #include <deque>
+#include <utility>
 
 #include "base/format.h"
 #include "tensor/device_work.h"
@@ -57,12 +58,14 @@ class DLPackLoans::Devices final {
   std::deque<One> all;
 };
 
-void BeginLoan(const NDArray& array) {
+DLPackLoans* LoansOfThread() noexcept { return std::exchange(taking, nullptr); }
+
+void BeginLoan(const NDArray& array, DLPackLoans* loans) {
   const Storage& storage = *array.storage();
   Device& device = Device::Get(storage.memory().index);
   CheckStrides(array);
   CheckAlignment(array);
-  if (taking != nullptr) return taking->devices().Enter(array);
+  if (loans != nullptr) return loans->devices().Enter(array);
   device.CheckHolds(reinterpret_cast<cuda::Address>(storage.data()), storage.bytes());
   device.compute().CheckNotCaptured();
   const auto earlier = std::make_shared<Event>(&device);
@@ -94,6 +97,7 @@ DLPackLoans::Devices& DLPackLoans::devices() {
 }
 
 void DLPackLoans::Follow(int32_t gpu, uint64_t stream) {
+  if (static_cast<int64_t>(stream) == kNoStream) return;
   Devices::One& one = devices().Of(gpu);
   for (const Stream& known : one.streams) {
     if (reinterpret_cast<uint64_t>(known.handle()) == stream) return;

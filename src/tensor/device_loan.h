@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "tkv/dlpack.h"
 #include "tkv/ndarray.h"
 
 namespace tkv {
@@ -12,6 +13,11 @@ namespace tkv {
 //           kUnimplemented       strides that are no rows at a constant distance
 //           kFailedPrecondition  the compute stream is captured
 //           kUnavailable, kResourceExhausted, kInternal
-void BeginLoan(const NDArray& array);
+//   loans   that take the array; null: it is taken by itself
+void BeginLoan(const NDArray& array, DLPackLoans* loans);
+
+// The loans that take the tensor which this thread is about to wrap; null: none.  Asked once for each, before
+// anything that may run the code of others.
+DLPackLoans* LoansOfThread() noexcept;
 
 }  // namespace tkv

@@ -85,6 +85,7 @@ NDArray NDArray::FromBytes(const void* values, const Shape& shape, DType dtype, 
 
 NDArray NDArray::Wrap(void* data, const Shape& shape, DType dtype, Context context, bool read_only,
                       std::shared_ptr<const void> owner, std::span<const int64_t> strides) {
+  DLPackLoans* const loans = LoansOfThread();
   CheckUsable(context);
   size_t bytes = CheckedBytes(shape, dtype);
   size_t offset = 0;  // of the first element in the memory that the strides reach
@@ -114,7 +115,7 @@ NDArray NDArray::Wrap(void* data, const Shape& shape, DType dtype, Context conte
   array.context_ = context;
   array.shape_ = shape;
   array.size_ = shape.size();
-  if (IsOfDevice(array) && array.size_ > 0) BeginLoan(array);
+  if (IsOfDevice(array) && array.size_ > 0) BeginLoan(array, loans);
   return array;
 }
 

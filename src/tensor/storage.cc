@@ -7,6 +7,7 @@
 #include <iterator>
 #include <list>
 #include <optional>
+#include <thread>
 
 #include "base/format.h"
 #include "base/process.h"
@@ -74,6 +75,7 @@ class DeviceLoan final {
 
   std::list<Kept> kept{1};  // made beforehand: keeping the owner needs no memory
   std::optional<Stream> owner_stream;
+  std::thread::id owner_thread;  // whose default stream it is, where it is that of a thread
 };
 
 Storage::Storage(Private /*key*/, void* data, size_t bytes, bool owned, bool read_only,
@@ -216,6 +218,7 @@ class Registry {
       }
     }
     look_at_all_ = std::max(kTidyAt, 2 * kept_.size());
+    calls_to_skip_ = 0;
     return taken;
   }
 
@@ -335,7 +338,8 @@ Storage::Uses Storage::UsesNow() {
 
 void Storage::Wait(Access access, std::chrono::nanoseconds patience) {
   for (const PendingUse& use : UsesNow()) {
-    if (StandsInTheWay(use.writes, access)) use.operation->Wait(patience);
+    // What is done is not waited for: its device may have been lost since, which is not this memory's.
+    if (StandsInTheWay(use.writes, access) && !use.operation->done()) use.operation->Wait(patience);
   }
 }
 
@@ -390,10 +394,15 @@ void Storage::ShareWith(Stream* stream, Access access, std::chrono::nanoseconds 
 
 void Storage::SetOwnerStream(uint64_t stream) {
   loan_->owner_stream.emplace(&Device::Get(memory_.index), stream);
+  loan_->owner_thread = std::this_thread::get_id();
 }
 
 Stream* Storage::owner_stream() const noexcept {
-  return loan_ != nullptr && loan_->owner_stream ? &*loan_->owner_stream : nullptr;
+  if (loan_ == nullptr || !loan_->owner_stream) return nullptr;
+  Stream& stream = *loan_->owner_stream;
+  const bool is_here =
+      !stream.is_of_each_thread() || loan_->owner_thread == std::this_thread::get_id();
+  return is_here ? &stream : nullptr;
 }
 
 void WaitAll(std::chrono::nanoseconds patience) {

@@ -5,7 +5,10 @@
 
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <random>
+#include <thread>
+#include <utility>
 
 #include "device/device.h"
 #include "tests/arrays.h"
@@ -142,6 +145,7 @@ struct Tensor {
     managed.deleter = [](DLManagedTensorVersioned* self) {
       auto* const tensor = static_cast<Tensor*>(self->manager_ctx);
       ++tensor->deleted;
+      if (tensor->when_deleted) std::exchange(tensor->when_deleted, nullptr)();
       if (tensor->is_freed_by_deleter) tensor->framework.Free(tensor->address);
     };
     managed.dl_tensor = {.data = reinterpret_cast<void*>(address),
@@ -183,6 +187,7 @@ struct Tensor {
   int64_t strides[8] = {};
   int deleted = 0;
   bool is_freed_by_deleter = false;
+  std::function<void()> when_deleted;
   DLManagedTensorVersioned managed{};
 };
 
@@ -215,6 +220,61 @@ TEST_F(SharedMemory, OfManyTensorsIsReadyAfterOneWaitForEachStream) {
       EXPECT_EQ(ValuesOf(array), Counting(static_cast<float>(i + 1))) << seed;
     }
   }
+}
+
+// An owner that is let go while a tensor is taken may take one itself.
+TEST_F(SharedMemory, OfManyTensorsIsReadyWhereAnOwnerTakesOneMeanwhile) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    FAKE(fake_seed)(seed);
+    Framework framework(Sound(seed)), other(Sound(seed));
+    Tensor first(&framework), inner(&other), outer(&framework);
+    const auto take = [](Tensor* tensor, DLPackLoans* loans) {
+      Framework& owner = tensor->framework;
+      loans->Follow(owner.index(), static_cast<uint64_t>(owner.stream()));
+      return loans->Take(&tensor->managed);
+    };
+    int taken = 0;
+    first.when_deleted = [&] {
+      other.Write(inner.address, Counting(7));
+      if (seed % 2 == 0) {
+        DLPackLoans loans;
+        const NDArray array = take(&inner, &loans);
+        loans.End();
+        EXPECT_EQ(ValuesOf(array), Counting(7));
+      } else {
+        EXPECT_EQ(ValuesOf(inner.Import()), Counting(7));
+      }
+      ++taken;
+    };
+    Fill(first.Import(), 1);  // is kept as long as the device writes
+    framework.Write(outer.address, Counting());
+    DLPackLoans loans;
+    const NDArray array = take(&outer, &loans);
+    loans.End();
+    EXPECT_EQ(ValuesOf(array), Counting()) << seed;
+    ReleaseOwners();
+    EXPECT_EQ(taken, 1);
+  }
+}
+
+TEST_F(SharedMemory, OfAnotherThreadsDefaultStreamIsWaitedForByTheHost) {
+  Framework framework(Sound(), int64_t{kPerThreadStream});
+  Tensor tensor(&framework);
+  const NDArray array = tensor.ImportForCall();
+  std::thread([&] { Fill(array, 3); }).join();
+  EXPECT_EQ(framework.Read(tensor.address), Values(kCount, 3.0F));
+}
+
+TEST_F(SharedMemory, ThatALostGpuHasUsedBeforeIsUsedAsIfNothingWere) {
+  const int32_t lost = NextIndex();
+  Framework framework(Sound());
+  Tensor tensor(&framework);
+  framework.Write(tensor.address, Counting());
+  const NDArray array = tensor.Import();
+  EXPECT_EQ(ValuesOf(array.WithContext(Context::Gpu(lost))), Counting());
+  Device::Get(lost).Lose("test", cuda::Result::kLaunchFailed);
+  Fill(array, 2);
+  EXPECT_EQ(framework.Read(tensor.address), Values(kCount, 2.0F));
 }
 
 TEST_F(SharedMemory, OfAStreamThatIsCapturedIsRefusedBeforeItIsTaken) {
