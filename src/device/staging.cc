@@ -65,8 +65,8 @@ void Staging::CopyToHost(cuda::Address source, void* target, size_t bytes, Strea
     while (asked < std::min(pieces, kChunks)) ask();
     for (size_t i = 0; i < asked; ++i) OfPiece(i).use->Wait(kHazardPatience);
     for (size_t i = 0; i < pieces; ++i) {
-      if (i >=
-          kChunks) {  // the target is neither old nor new, so a user's interrupt has to wait, too
+      // The target is neither old nor new then, so a user's interrupt has to wait, too.
+      if (i >= kChunks) {
         if (!OfPiece(i).use->EndsWithin(kHazardPatience, {})) {
           device_.Lose("copy to the host", cuda::Result::kLaunchTimeout);
         }
