@@ -31,15 +31,22 @@ class NIXL:
         self.notes = []
         where = os.environ["PEER_ADDRESS"], int(os.environ["PEER_PORT"])
         if RANK == 0:
-            self.agent.fetch_remote_metadata(PEER, *where)
-            self.agent.send_local_metadata(*where)
-            while not self.agent.check_remote_metadata(PEER):
-                time.sleep(0.01)
+            self.meet(where)
             self.agent.send_notif(PEER, b"hello")
             self.theirs = self.agent.deserialize_descs(self.note())
         else:
             self.note()
             self.agent.send_notif(PEER, self.agent.get_serialized_descs(self.mine))
+
+    def meet(self, where):
+        """Exchange what both know; the other agent may not listen yet, and NIXL asks only once."""
+        asked = 0.0
+        while not self.agent.check_remote_metadata(PEER):
+            if time.monotonic() > asked + 1:
+                self.agent.fetch_remote_metadata(PEER, *where)
+                self.agent.send_local_metadata(*where)
+                asked = time.monotonic()
+            time.sleep(0.01)
 
     def note(self):
         """Return the next notification of the other agent; there is no call that waits for one."""

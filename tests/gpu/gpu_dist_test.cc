@@ -297,7 +297,7 @@ TEST_F(GpuJobs, GoOnAfterACallOfTheDriverThatFails) {
 
 // Sums and landings whose every allocation fails once: nobody waits for their arrays then.
 TEST_F(GpuJobs, LeaveArraysFreeAfterAnAllocationThatFails) {
-  constexpr std::chrono::seconds kSoon{1};
+  constexpr std::chrono::seconds kPatience{30};
   const NDArray a = Full({80000}, 1, DType::kF32, Gpu(0));
   const NDArray b = Full({80000}, 2, DType::kF32, Gpu(1));
   const NDArray wide = NDArray::Zeros({4, 6}, DType::kF32, Gpu(0));
@@ -315,8 +315,8 @@ TEST_F(GpuJobs, LeaveArraysFreeAfterAnAllocationThatFails) {
     sums.Add("both", both);
     sums.Add("few", few);
     sums.Add("one", one);
-    sums.Start(kSoon);
-    for (size_t lot = 0; lot < sums.lots(); ++lot) sums.Await(lot, kSoon);
+    sums.Start(kPatience);
+    for (size_t lot = 0; lot < sums.lots(); ++lot) sums.Await(lot, kPatience);
     GpuLandings landings("pull", false);
     landings.Add("few", {4, 3}, DType::kF32, outs);
     landings.Add("one", {80000}, DType::kF32, one);
@@ -325,7 +325,7 @@ TEST_F(GpuJobs, LeaveArraysFreeAfterAnAllocationThatFails) {
       std::memcpy(landings.OnHost(i).HostData(), sums.OnHost(i + 1).HostData(),
                   landings.OnHost(i).bytes());
     }
-    landings.Enter(kSoon);
+    landings.Enter(kPatience);
     std::vector<AwaitedWork> awaited;
     landings.Run(&awaited);
   };
@@ -333,7 +333,7 @@ TEST_F(GpuJobs, LeaveArraysFreeAfterAnAllocationThatFails) {
   for (int n = 0;; ++n) {
     ASSERT_LT(n, 5000);
     const auto attempt = WithMemoryFor(n, bring);
-    for (const NDArray* array : {&a, &b, &part}) array->storage()->WaitWritable(kSoon);
+    for (const NDArray* array : {&a, &b, &part}) array->storage()->WaitWritable(kPatience);
     if (!attempt.ran_out) break;
   }
   EXPECT_EQ(ValuesOf(part), std::vector<float>(12, 3));
