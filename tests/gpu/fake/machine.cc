@@ -155,7 +155,8 @@ uint64_t Machine::Allocate(Device* device, size_t bytes) {
   block->bytes = bytes;
   block->device = device->number;
   block->own.assign(bytes, std::byte{0xA5});
-  block->shadow.reset(static_cast<Block::Byte*>(std::calloc(bytes, sizeof(Block::Byte))));
+  block->is_written.reset(static_cast<bool*>(std::calloc(bytes, sizeof(bool))));
+  block->touched_by.reset(static_cast<Block::Threads*>(std::calloc(bytes, sizeof(Block::Threads))));
   block->inside = block->own.data();
   blocks_[address] = std::move(block);
   device->used_bytes += bytes;
@@ -320,8 +321,8 @@ void Machine::CopyNow(int device, uint64_t target, uint64_t source, size_t bytes
   Block& from = Use(device, source, bytes, false, now, clock);
   Block& to = Use(device, target, bytes, true, now, clock);
   const size_t first = source - from.begin;
-  for (size_t i = 0; i < bytes && from.shadow != nullptr; ++i) {
-    if (!from.shadow[first + i].is_written) {
+  for (size_t i = 0; i < bytes && from.is_written != nullptr; ++i) {
+    if (!from.is_written[first + i]) {
       throw Violation{kLaunchFailed, Format("byte {} of {:x} was never written", i, source)};
     }
   }
@@ -330,7 +331,7 @@ void Machine::CopyNow(int device, uint64_t target, uint64_t source, size_t bytes
     throw Violation{kLaunchFailed, "the two overlap"};
   }
   std::memcpy(to.inside + place, from.inside + first, bytes);
-  for (size_t i = 0; i < bytes && to.shadow != nullptr; ++i) to.shadow[place + i].is_written = true;
+  if (to.is_written != nullptr) std::fill_n(&to.is_written[place], bytes, true);
 }
 
 void Machine::CopyPlane(Stream* stream, const PlaneCopy& copy) {
@@ -354,7 +355,7 @@ void Machine::Fill(Stream* stream, uint64_t target, std::byte value, size_t byte
     Block& block = Use(device, target, bytes, true, now, clock);
     for (size_t i = target - block.begin; i < target - block.begin + bytes; ++i) {
       block.inside[i] = value;
-      block.shadow[i].is_written = true;
+      block.is_written[i] = true;
     }
   };
   Give(stream, std::move(fill));
@@ -372,10 +373,10 @@ class LaunchMemory final : public test::PtxMemory {
     Block& block = At(address, bytes, false);
     const size_t first = address - block.begin;
     for (size_t i = first; i < first + bytes; ++i) {
-      Block::Byte& byte = Current(&block, i);
-      if (!byte.is_written) throw Wrong(address, "nobody has written what is read");
-      if (byte.writer != 0 && byte.writer != thread) throw Wrong(address, "two threads meet");
-      byte.reader = byte.reader == 0 || byte.reader == thread ? thread : UINT32_MAX;
+      if (!block.is_written[i]) throw Wrong(address, "nobody has written what is read");
+      Block::Threads& threads = ThreadsOf(&block, i);
+      if (threads.writer != 0 && threads.writer != thread) throw Wrong(address, "two threads meet");
+      threads.reader = threads.reader == 0 || threads.reader == thread ? thread : UINT32_MAX;
     }
     std::memcpy(target, block.inside + first, bytes);
   }
@@ -384,12 +385,12 @@ class LaunchMemory final : public test::PtxMemory {
     Block& block = At(address, bytes, true);
     const size_t first = address - block.begin;
     for (size_t i = first; i < first + bytes; ++i) {
-      Block::Byte& byte = Current(&block, i);
-      for (const uint32_t other : {byte.writer, byte.reader}) {
+      Block::Threads& threads = ThreadsOf(&block, i);
+      for (const uint32_t other : {threads.writer, threads.reader}) {
         if (other != 0 && other != thread) throw Wrong(address, "two threads meet");
       }
-      byte.is_written = true;
-      byte.writer = thread;
+      block.is_written[i] = true;
+      threads.writer = thread;
     }
     std::memcpy(block.inside + first, source, bytes);
   }
@@ -426,12 +427,10 @@ class LaunchMemory final : public test::PtxMemory {
     return *block;
   }
 
-  Block::Byte& Current(Block* block, size_t place) {
-    Block::Byte& byte = block->shadow[place];
-    if (byte.launch != machine_.launch_) {
-      byte = {byte.is_written, machine_.launch_, 0, 0};
-    }
-    return byte;
+  Block::Threads& ThreadsOf(Block* block, size_t place) {
+    Block::Threads& threads = block->touched_by[place];
+    if (threads.launch != machine_.launch_) threads = {machine_.launch_, 0, 0};
+    return threads;
   }
 
   Machine& machine_;

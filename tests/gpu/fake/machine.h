@@ -56,8 +56,7 @@ inline bool IsBefore(const Moment& moment, const Clock& clock) {
 
 // A block of memory, and who has used which bytes of it.
 struct Block {
-  struct Byte {
-    bool is_written = false;
+  struct Threads {
     uint32_t launch = 0;  // that the two below are of
     uint32_t writer = 0;
     uint32_t reader = 0;
@@ -77,8 +76,10 @@ struct Block {
   int device = -1;              // -1: pinned memory of the host
   bool is_managed = false;      // of the host and the device; here the host leaves it alone
   std::vector<std::byte> own;   // of a device
-  std::unique_ptr<Byte[], Free> shadow;  // of a device; pages that nobody touches cost nothing
-  std::vector<Access> history;           // that is not known to be before a later one
+  // One for each byte of a device; pages that nobody touches cost nothing.
+  std::unique_ptr<bool[], Free> is_written;
+  std::unique_ptr<Threads[], Free> touched_by;  // only by launches
+  std::vector<Access> history;                  // that is not known to be before a later one
 };
 
 struct Record {
