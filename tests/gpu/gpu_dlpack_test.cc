@@ -241,8 +241,11 @@ TEST_F(SharedMemory, OfManyTensorsIsReadyWhereAnOwnerTakesOneMeanwhile) {
       loans->Follow(owner.index(), static_cast<uint64_t>(owner.stream()));
       return loans->Take(&tensor->managed);
     };
+    bool is_written = false;
     int taken = 0;
     first.when_deleted = [&] {
+      ++taken;
+      if (!is_written) return;  // so early the device does not go on, and would be waited for
       const auto failure = FailureOf([&] {  // a deleter throws nothing
         other.Write(inner.address, Counting(7));
         DLPackLoans loans;
@@ -251,13 +254,13 @@ TEST_F(SharedMemory, OfManyTensorsIsReadyWhereAnOwnerTakesOneMeanwhile) {
         EXPECT_EQ(ValuesOf(array), Counting(7));
       });
       EXPECT_FALSE(failure.code) << failure.message;
-      ++taken;
     };
     FAKE(fake_stop)(1);
-    Fill(first.ImportForCall(),
-         1);  // the owner is kept until somebody finds that the device has written
+    // The owner is kept until somebody finds that the device has written.
+    Fill(first.ImportForCall(), 1);
     FAKE(fake_stop)(0);
     AwaitAllOf(framework.index());
+    is_written = true;
     framework.Write(outer.address, Counting());
     DLPackLoans loans;
     EXPECT_EQ(taken, 0);
