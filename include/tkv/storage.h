@@ -100,8 +100,8 @@ class TKV_API Storage final {
   //   AddReader returns false where the storage is foreign: the operation has to complete, or to
   //   read from a copy, before its call returns.  Of memory of a device it is registered
   //   nevertheless, as long as the device reads.
-  bool AddReader(std::shared_ptr<Pending> reader);
-  void AddWriter(std::shared_ptr<Pending> writer);
+  bool AddReader(const std::shared_ptr<Pending>& reader);
+  void AddWriter(const std::shared_ptr<Pending>& writer);
   // The same of an operation on many arrays: Enters tells WaitAll of it, once, and Enter is for each.
   static void Enters(const std::shared_ptr<Pending>& operation);
   void Enter(const std::shared_ptr<Pending>& operation, Access access);

@@ -74,8 +74,9 @@ bool ReadTerms(const std::string& text, Job* job) {
   };
   const auto number = [&](auto* value) {
     const std::string_view digits = word();
-    const char* const end = digits.data() + digits.size();
-    const auto read = std::from_chars(digits.data(), end, *value);
+    const char* const begin = digits.data();
+    const char* const end = begin + digits.size();
+    const auto read = std::from_chars(begin, end, *value);
     return read.ec == std::errc() && read.ptr == end;
   };
   job->id = word();

@@ -309,12 +309,12 @@ bool Storage::Add(const std::shared_ptr<Pending>& operation, Access access) {
   return !is_refused;
 }
 
-bool Storage::AddReader(std::shared_ptr<Pending> reader) {
+bool Storage::AddReader(const std::shared_ptr<Pending>& reader) {
   Enters(reader);
   return Add(reader, Access::kRead);
 }
 
-void Storage::AddWriter(std::shared_ptr<Pending> writer) {
+void Storage::AddWriter(const std::shared_ptr<Pending>& writer) {
   Enters(writer);
   Add(writer, Access::kWrite);
 }
