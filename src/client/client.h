@@ -304,6 +304,7 @@ class Client final : private ChunkPlaces {
   Op* Find(OpId id) { return ops_.Find(id); }
   std::string Head(const Op& op) const;  // verb and key, as messages begin
   Error Prefixed(const Op& op, const Error& error) const;
+  static Error StoreIsClosed() { return {Code::kCancelled, "the store is closed"}; }
 
   // pushing.cc
   bool TryPush(const KeyId& id, KeyState* key, Op* op);

@@ -18,6 +18,20 @@ TEST_F(ClientTest, AKeyAppearsWithItsFirstChunk) {
   EXPECT_EQ(first[0].chunk, 0u);
 }
 
+TEST_F(ClientTest, WhatBeginsAfterTheLeaveEndsAsWhatACloseOverhauls) {
+  MakeKey();
+  Begin(Kind::kLeave, "close");
+  ASSERT_EQ(effects_.to_head.size(), 1U);
+  client_.HeadAnswered(Reply(effects_.to_head[0], Type::kOk, 0), now_, &effects_);
+  ASSERT_TRUE(client_.has_left());
+  for (const Kind kind : {Kind::kPush, Kind::kPull}) {
+    const auto error = FailureOf(Begin(kind, "call"));
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Code::kCancelled);
+    EXPECT_STREQ(error->what(), "call 'w': the store is closed");
+  }
+}
+
 TEST_F(ClientTest, APushOfAnotherSizeTakesNoRoundAndNothingLeaves) {
   MakeKey();
   bytes_.resize(1999 * 4);

@@ -294,9 +294,8 @@ void Client::FailStore(uint32_t store, OpId close) {
     if (id != close && (of_key || is_control)) ids.push_back(id);
   });
   std::sort(ids.begin(), ids.end());
-  const Error error(Code::kCancelled, "the store is closed");
   for (const OpId id : ids) {
-    if (Op* const op = Find(id)) Fail(op, error);
+    if (Op* const op = Find(id)) Fail(op, StoreIsClosed());
   }
 }
 

@@ -49,7 +49,7 @@ OpId Client::Start(Operation operation, Time now) {
   op.next_notice = now + options_.first_notice;
   Rearm(std::min(op.deadline, op.next_notice));
   if (closed_ || has_left_) {
-    Fail(&op, closed_ ? *closed_ : Error(Code::kFailedPrecondition, "this worker has left"));
+    Fail(&op, closed_ ? *closed_ : StoreIsClosed());
     return id;
   }
   if (role_ == Role::kObserver && !IsReading(op.what.kind)) {
