@@ -177,6 +177,16 @@ def run(*command):
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     if done.returncode != 0:
         raise CannotMeasure(f"{' '.join(command)}: {(done.stdout + done.stderr).strip()}")
+    return done.stdout
+
+
+def settle(*ip):
+    """Wait until the addresses of a namespace can be bound: the kernel looks for a second or two whether another host has one."""
+    asked = time.monotonic()
+    while run(*ip, "-o", "address", "show", "tentative"):
+        if time.monotonic() > asked + 30:
+            raise CannotMeasure("an address of this host cannot be bound after 30 s")
+        time.sleep(0.05)
 
 
 class Hosts:
@@ -192,6 +202,8 @@ class Hosts:
         for host, ip in self.side.items():
             run(*ip, "address", "add", f"{ADDRESS[host]}/24", "dev", "cable")
             run(*ip, "link", "set", "cable", "up")
+        for ip in self.side.values():
+            settle(*ip)
 
     def on(self, host):
         return ["ip", "netns", "exec", "b"] if host == "b" else []

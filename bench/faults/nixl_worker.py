@@ -36,6 +36,9 @@ class NIXL:
             self.theirs = self.agent.deserialize_descs(self.note())
         else:
             self.note()
+            # A notification overtakes what its sender has told of itself.
+            while not self.agent.check_remote_metadata(PEER):
+                time.sleep(0.001)
             self.agent.send_notif(PEER, self.agent.get_serialized_descs(self.mine))
 
     def meet(self, where):
