@@ -185,7 +185,7 @@ def columns(runs):
 
 
 def verdict(fault, found):
-    """What is missing in a cell of ours: typed, named, within its deadline + 1 s; nothing wrong, lost or left for ever."""
+    """What is missing in a cell of ours: typed, named, within its deadline + 1 s; nothing wrong, lost or left behind."""
     if found["kind"] != "measured":
         return [found["why"]]
     missed = []
@@ -209,7 +209,7 @@ def verdict(fault, found):
         ):
             missed.append(f"{name}: a call that needs the head: {one['asked']}")
     missed += [f"{found['wrong']} wrong values"] * bool(found["wrong"]) + ["a save is lost"] * found["lost"]
-    return missed + [f"left: {one}" for one in [*found["left"], *found["files"]] if not one.endswith(" s")]
+    return missed + [f"left: {one}" for one in [*found["left"], *found["files"]]]
 
 
 def load(fault, name):
@@ -240,7 +240,7 @@ def table():
         verdicts = [verdict(fault, run) for run in load(fault, OURS)]
         met += len(verdicts) == OURS_RUNS and not any(verdicts)
         missed += [f"- {fault}, run {n}: {'; '.join(words)}" for n, words in enumerate(verdicts, 1) if words]
-    first = f"TensorKV: typed, named, in time, nothing wrong and nothing left for longer than a minute in all {OURS_RUNS} runs of {met} of {len(cell.FAULTS)} rows."
+    first = f"TensorKV: typed, named, in time, nothing wrong and nothing left behind in all {OURS_RUNS} runs of {met} of {len(cell.FAULTS)} rows."
     absent = [f"{SYSTEMS[name].title} cannot be measured: {why}" for name, why in nowhere.items()]
     counts = {(fault, name): runs_of(name) - len(load(fault, name)) for fault in cell.FAULTS for name in SYSTEMS}
     gaps = [f"{SYSTEMS[name].title}: {fault}" for (fault, name), count in counts.items() if count]
