@@ -18,7 +18,7 @@ TEST_F(ClientTest, AKeyAppearsWithItsFirstChunk) {
   EXPECT_EQ(first[0].chunk, 0u);
 }
 
-TEST_F(ClientTest, WhatBeginsAfterTheLeaveEndsAsWhatACloseOverhauls) {
+TEST_F(ClientTest, WhatBeginsAfterTheLeaveEndsAsWhatACloseOvertakes) {
   MakeKey();
   Begin(Kind::kLeave, "close");
   ASSERT_EQ(effects_.to_head.size(), 1U);
