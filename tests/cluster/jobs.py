@@ -45,7 +45,9 @@ class Processes:
 
     def start(self, command, **variables):
         """Start a command with variables added to a clean environment."""
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("TKV_", "DMLC_"))}
+        # Without buffers a print is written in pieces, which mix where processes have one output.
+        unwanted = ("TKV_", "DMLC_", "PYTHONUNBUFFERED")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
         environment.update({k: str(v) for k, v in variables.items()})
         process = subprocess.Popen(
             command,

@@ -86,7 +86,8 @@ class Slurm:
         self.places = dict(zip(("n1", "n2"), places, strict=True))
         self.configuration = self.folder / "slurm.conf"
         # Without the mark by which a test finds what it has started itself.
-        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("TKV_", "SLURM_"))}
+        unwanted = ("TKV_", "SLURM_", "PYTHONUNBUFFERED")  # the last: see Processes.start
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
         self.environment["SLURM_CONF"] = str(self.configuration)
         self.environment["PATH"] += ":/usr/sbin"  # where daemons are, and not every user looks
         self.daemons = {}
