@@ -6,11 +6,14 @@ import java.util.Map;
 
 /**
  * Listeners to what the library tells on threads of its own. One thread of Java's takes it to all of
- * them; it begins with the first listener and ends where there is none.
+ * them; it begins with the first listener, and ends once there has been none and nothing to tell for
+ * a pause, so that calls one after the other do not begin a thread each.
  */
 final class Events {
-  /** Between two looks whether anybody listens still. */
-  private static final Duration PAUSE = Duration.ofSeconds(1);
+  static final Duration PAUSE = Duration.ofSeconds(1);
+
+  /** Between two looks whether anybody listens still; tests have a longer one. */
+  static volatile Duration pause = PAUSE;
 
   private static final int LAST = -1;
   private static final int WARNING = 2;
@@ -61,15 +64,17 @@ final class Events {
     return LISTENERS.get(id);
   }
 
-  private static synchronized boolean goesOn() {
-    isRunning = !LISTENERS.isEmpty();
+  private static synchronized boolean goesOn(boolean wasIdle) {
+    isRunning = !wasIdle || !LISTENERS.isEmpty();
     return isRunning;
   }
 
   private static void run() {
-    while (goesOn()) {
-      long event = Native.event_take(PAUSE.toMillis());
-      if (event != 0) {
+    boolean wasIdle = false;
+    while (goesOn(wasIdle)) {
+      long event = Native.event_take(pause.toMillis());
+      wasIdle = event == 0;
+      if (!wasIdle) {
         tell(event);
       }
       Thread.interrupted();  // what a listener has left behind

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.BlockingQueue;
@@ -32,6 +33,13 @@ final class EventsTest {
     return Thread.getAllStackTraces().keySet().stream()
         .filter(thread -> thread.getName().equals(THREAD))
         .toList();
+  }
+
+  private static void awaitTheEndOfThreads() throws InterruptedException {
+    for (Thread thread : threads()) {
+      thread.join(TimeUnit.SECONDS.toMillis(30));
+      assertFalse(thread.isAlive());
+    }
   }
 
   // ---- futures
@@ -66,7 +74,8 @@ final class EventsTest {
   @Test
   void oneThreadServesAllFuturesAndEndsWithThem() throws Exception {
     int count = 200;
-    try (KVStore kv = self().create()) {
+    awaitTheEndOfThreads();  // of another test
+    try (KVStore kv = self().log((level, text) -> {}).create()) {  // which is told until the store ends
       kv.init("w", full(0));
       kv.setOptimizer(Optimizer.program("program sum\nw = add value sum\nvalue <- w\n"));
       List<CompletableFuture<Void>> futures = new ArrayList<>();
@@ -74,15 +83,30 @@ final class EventsTest {
         try (Ticket ticket = kv.pushAsync("w", full(1))) {
           futures.add(ticket.toCompletableFuture());
         }
-        assertTrue(threads().size() <= 1);
+        assertEquals(1, threads().size());
+        assertTrue(threads().get(0).isDaemon());
       }
       CompletableFuture.allOf(futures.toArray(CompletableFuture[]::new)).get(30, TimeUnit.SECONDS);
       Expect.all(count, kv.pull("w"));
     }
-    for (Thread thread : threads()) {
-      assertTrue(thread.isDaemon());
-      thread.join(TimeUnit.SECONDS.toMillis(30));
-      assertFalse(thread.isAlive());
+    awaitTheEndOfThreads();
+  }
+
+  @Test
+  void oneThreadServesFuturesThatFollowEachOther() throws Exception {
+    awaitTheEndOfThreads();
+    Events.pause = Duration.ofSeconds(10);
+    try (KVStore kv = self().create()) {
+      kv.init("w", full(0));
+      kv.pushAsync("w", full(1)).toCompletableFuture().get(30, TimeUnit.SECONDS);
+      List<Thread> first = threads();
+      for (int i = 0; i < 20; i++) {
+        kv.pushAsync("w", full(1)).toCompletableFuture().get(30, TimeUnit.SECONDS);
+        assertEquals(first, threads());
+      }
+      assertEquals(1, first.size());
+    } finally {
+      Events.pause = Events.PAUSE;
     }
   }
 
@@ -130,9 +154,6 @@ final class EventsTest {
           () -> self().option("stalenes", 1).log((level, text) -> {}).create());
     }
     Expect.fails(Code.INVALID_ARGUMENT, "null", () -> self().log(null));
-    for (Thread thread : threads()) {
-      thread.join(TimeUnit.SECONDS.toMillis(30));
-      assertFalse(thread.isAlive());
-    }
+    awaitTheEndOfThreads();
   }
 }
