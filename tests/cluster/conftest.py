@@ -17,7 +17,7 @@ def processes(tmp_path, monkeypatch):
     original = made.start
     made.start = lambda command, **variables: original(command, TKV_TEST_MARK=os.getpid(), **variables)
     yield made
-    for _ in range(40):  # what a launcher leaves ends within two seconds
+    for _ in range(200):  # what a launcher leaves ends within two seconds, on a machine that is not busy
         left = {p: c for p, c in children_of_this_test().items() if p != os.getpid()}
         if not left:
             break

@@ -12,6 +12,8 @@ import time
 
 import pytest
 
+SOON = 4.0  # seconds until a death on this host has to be known; by its silence it is after 4.5 at the earliest
+
 PRELUDE = """
 import os, signal, sys, time
 import numpy as np

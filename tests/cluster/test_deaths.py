@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from jobs import finish, pids_of, read_until, start_by_hand, wait_until
+from jobs import SOON, finish, pids_of, read_until, start_by_hand, wait_until
 
 WORK = """
 SIZE = 3 * 262_144 + 17  # four chunks
@@ -45,7 +45,6 @@ except mx.KVError as error:
     print(f"rank {{rank}} SURVIVED {{doing}}: {{type(error).__name__}} after {{time.time() - begin:.2f}} s: {{error}}", flush=True)
     os._exit(7)
 """
-SOON = 2.0  # seconds until a death on this host has to be known
 
 
 def work(steps=6, patience=30):
@@ -118,7 +117,7 @@ HEAD_MOMENTS = [
 
 @pytest.mark.parametrize("moment", HEAD_MOMENTS)
 def test_the_head_dies_at(processes, moment):
-    """Data goes on without it; what needs it fails after its patience, and so does a wait for who never came."""
+    """Data goes on without it; what needs it fails, and a wait for who never came does after its patience."""
     text = work(patience=3, steps=20).replace("server_patience=3", "server_patience=3, patience=4")
     text = text.replace("        whole =", "        time.sleep(0.1)\n        whole =")
     started = start_by_hand(processes, text, TKV_FAILPOINTS=f"head:{moment}:kill", TKV_SERVER_PATIENCE_MS=3000)
@@ -133,7 +132,7 @@ def test_the_head_dies_at(processes, moment):
     for line in ended:
         if "SURVIVED" in line:
             assert re.search("head|waited .* s for worker", line), said
-            assert 2 < float(re.search(r"after ([\d.]+) s", line).group(1)) < 8, said
+            assert float(re.search(r"after ([\d.]+) s", line).group(1)) < 8, said
     assert finish(started["head"])[0] == -signal.SIGKILL
     finish(started["server"], timeout=30)
 
@@ -183,7 +182,8 @@ def test_checks_of_values_change_nothing_but_the_time(processes):
 
 @pytest.mark.parametrize("seconds", [1, 3])
 def test_a_server_that_stops_for_a_while_is_waited_for(processes, seconds):
-    job = processes.launch(work(), servers=1, TKV_FAILPOINTS="server 0:received:PUSH:12:stop")
+    variables = {"TKV_FAILPOINTS": "server 0:received:PUSH:12:stop", "TKV_SILENCE_MS": 3 * 5000}
+    job = processes.launch(work(), servers=1, **variables)
     wait_until_stopped(job, "server", 0)
     time.sleep(seconds)
     os.kill(pids_of(job, "server")[0], signal.SIGCONT)

@@ -5,7 +5,7 @@ import signal
 import sys
 
 import pytest
-from jobs import finish
+from jobs import finish, read_until
 
 WORK = """
 begin = time.time()
@@ -42,9 +42,15 @@ def test_a_worker_that_ends_before_it_has_joined_is_known_at_once(processes, end
 
 
 def test_who_joins_when_another_is_lost_still_waits_for_the_others(processes):
-    text = WORK.format(end=ENDS["killed"]).replace("try:", "if os.environ['TKV_RANK'] == '0': time.sleep(2)\ntry:", 1)
+    text = WORK.format(end=ENDS["killed"]).replace(
+        "try:", "if os.environ['TKV_RANK'] == '0': until_marked('lost')\ntry:", 1
+    )
     text = text.replace("    kv.init", "    print('dead', kv.num_dead_node(7), kv.stats()['workers'])\n    kv.init", 1)
-    status, said = finish(processes.launch(text, "--restart", "1", servers=1), timeout=40)
+    job = processes.launch(text, "--restart", "1", servers=1)
+    said = read_until(job, "was killed by signal 9", 2)
+    (processes.folder / "mark-lost").touch()
+    status, rest = finish(job, timeout=40)
+    said += rest
     assert "dead 1 ['alive', 'dead']" in said, said
     assert "knew UnavailableError" in said and "on_death" not in said and status != 0, said
 
@@ -118,7 +124,7 @@ def test_a_store_that_is_made_after_the_jobs_end_says_so(processes):
     with mx.kv.create("dist_sync") as kv:
         kv.init("w", mx.nd.zeros((2,)))
         kv.pushpull("w", mx.nd.ones((2,)), out=mx.nd.zeros((2,)))
-    time.sleep(1)
+    time.sleep(3)  # the other's close, and the end of the servers
     try:
         with mx.kv.create("dist_sync") as kv:
             kv.init("w", mx.nd.zeros((2,)))

@@ -217,7 +217,7 @@ def test_keys_and_get_write_what_others_read(processes, job, tmp_path):
 )
 def test_mistakes_are_named(processes, job, words, expected):
     words = [word.replace("URL", job.url) for word in words]
-    status, said = finish(processes.start([*TKV, *words, "--patience", "2"]))
+    status, said = finish(processes.start([*TKV, *words, "--patience", "20"]))
     assert status == 2 and expected in said, said
 
 

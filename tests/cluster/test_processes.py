@@ -5,10 +5,11 @@ import re
 import signal
 import socket
 import sys
+import textwrap
 import time
 
 import pytest
-from jobs import children_of_this_test, finish, pids_of, read_until, wait_until
+from jobs import SOON, children_of_this_test, finish, pids_of, read_until, wait_until
 
 TRAIN = """
 kv = mx.kv.create("dist_sync")
@@ -130,7 +131,7 @@ def test_a_killed_worker_is_named_at_once(processes):
     assert "worker 1 was killed by signal 9" in said
     for rank in (0, 2):
         assert re.search(rf"rank {rank} step \d+: UnavailableError: .*'w'.*worker 1", said), said
-    assert all(s < 2 for s in seconds_of(said)), said
+    assert all(s < SOON for s in seconds_of(said)), said
 
 
 def test_a_silent_worker_is_dead_after_five_seconds(processes):
@@ -149,6 +150,8 @@ if kv.rank == 1:
     kv.barrier()
     pid = os.fork()
     if pid == 0:
+        while " T " not in open(f"/proc/{os.getppid()}/stat").read():
+            time.sleep(0.01)
         time.sleep(1.5)
         os.kill(os.getppid(), signal.SIGCONT)
         os._exit(0)
@@ -192,7 +195,7 @@ work(100_000)
     assert "server 0 was killed by signal 9" in said
     for rank in (0, 1):
         assert re.search(rf"rank {rank} step \d+: UnavailableError: .*server 0", said), said
-    assert all(s < 2 for s in seconds_of(said)), said
+    assert all(s < SOON for s in seconds_of(said)), said
 
 
 def test_children_of_a_killed_launcher_end(processes):
@@ -419,7 +422,7 @@ def test_a_worker_that_is_killed_without_a_launcher_is_named_at_once(processes):
     for status, said in ended:
         if status == 7:
             assert re.search(r"UnavailableError: .*'w'.*worker 1", said), said
-            assert all(s < 2 for s in seconds_of(said)), said
+            assert all(s < SOON for s in seconds_of(said)), said
 
 
 def test_a_server_script_serves_by_mxnets_class(processes):
@@ -503,14 +506,14 @@ def test_another_token_is_refused(processes, tmp_path):
         TKV_TOKEN_FILE=tmp_path / "one",
     )
     address = head.stdout.readline().split()[-1]
-    text = "mx.kv.create('dist_sync', server_patience=5)"
+    text = "mx.kv.create('dist_sync', server_patience=100)"
     begin = time.time()
     worker = processes.start(
         [sys.executable, processes.script(text)], TKV_HEAD=address, TKV_TOKEN_FILE=tmp_path / "two"
     )
     status, said = finish(worker)
     assert status == 1 and "UnauthenticatedError" in said and "another token" in said, said
-    assert time.time() - begin < 4
+    assert time.time() - begin < 30
     head.terminate()
     assert finish(head)[0] == 128 + signal.SIGTERM
 
@@ -570,6 +573,104 @@ for life in range(2):  # closed and created again
     for process in started:
         status, said = finish(process)
         assert status == 0 and said.count("sum 6.0") == 2, said
+
+
+def of_three_hosts(processes, folder, text):
+    """Start three workers that host the servers, and rank 0 the head; each goes on with `text` behind a create of `kind`."""
+    script = processes.script(
+        FILE_STORE
+        + """
+def create(kind):
+    return mx.kv.create(kind, bootstrap=FileStore(sys.argv[2]), rank=int(sys.argv[1]), num_workers=3)
+keys = list(range(20))  # on all three servers
+"""
+        + textwrap.dedent(text)
+    )
+    return [processes.start([sys.executable, script, str(rank), str(folder)]) for rank in range(3)]
+
+
+def test_rank_0_that_dies_with_the_head_is_dead_for_the_others(processes, tmp_path):
+    started = of_three_hosts(
+        processes,
+        tmp_path,
+        """
+        kv = create("dist_sync")
+        kv.init(keys, [mx.nd.zeros((2,))] * 20)
+        kv.push(keys, [mx.nd.ones((2,))] * 20)
+        assert all(value.asnumpy()[0] == 3 for value in kv.pull(keys))
+        kv.barrier()
+        if kv.rank == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        known = set()
+        for key in keys:
+            try:
+                kv.push(key, mx.nd.ones((2,)))
+                kv.pull(key)
+            except mx.errors.UnavailableError as error:
+                known.add(str(error).partition(": ")[2])
+        print(sorted(known), flush=True)
+        try:
+            kv.close()
+        except mx.errors.UnavailableError as error:  # of the last push
+            assert "server 0 is dead" in str(error)
+        print("closed", flush=True)
+        """,
+    )
+    assert finish(started[0])[0] == -signal.SIGKILL
+    begin = time.monotonic()
+    for process in started[1:]:
+        status, said = finish(process, timeout=100)
+        assert status == 0 and "closed" in said, said
+        assert "worker 0 is dead; round 2 needs it" in said, said
+        assert "server 0 is dead; the job cannot go on: start it again from your checkpoint" in said, said
+    assert time.monotonic() - begin < 25  # its patience for other workers is 600 s, for a server 30 s
+
+
+def test_what_rank_0_has_set_outlives_it_with_the_head(processes, tmp_path):
+    """Nobody may have been told that the servers' new optimizer counts, and rank 0 has pushed nothing with it."""
+    started = of_three_hosts(
+        processes,
+        tmp_path,
+        """
+        kv = create("dist_async")
+        kv.init(keys, [mx.nd.zeros((2,))] * 20)
+        kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
+        kv.barrier()
+        for key in keys if kv.rank == 1 else []:
+            kv.push(key, mx.nd.ones((2,)))
+        kv.barrier()
+        if kv.rank == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        lost = []
+        for step in range(3):
+            for key in keys:
+                try:
+                    kv.push(key, mx.nd.ones((2,)))
+                    kv.pull(key)
+                except mx.errors.UnavailableError as error:
+                    assert "server 0 is dead" in str(error), error
+                    lost.append(key)
+        mark(f"pushed {kv.rank}")
+        until_marked(f"pushed {3 - kv.rank}")
+        left = [key for key in keys if key not in lost]
+        print([kv.pull(key).asnumpy()[0] for key in left] == [7.0] * len(left), len(left) > 5, flush=True)
+        if kv.rank == 2:
+            mark("closing")
+        else:
+            until_marked("closing")
+            time.sleep(2)  # its server serves on while this worker is connected
+            assert all(kv.pull(key).asnumpy()[0] == 7 for key in left)
+        try:
+            kv.close()
+        except mx.errors.UnavailableError as error:
+            assert "server 0 is dead" in str(error)
+        print("closed", flush=True)
+        """,
+    )
+    assert finish(started[0])[0] == -signal.SIGKILL
+    for process in started[1:]:
+        status, said = finish(process, timeout=100)
+        assert status == 0 and "True True" in said and "closed" in said, said
 
 
 def shares_the_cores(said, workers):

@@ -32,8 +32,8 @@ def test_a_flood_of_strangers_harms_nobody(processes):
     kv = mx.kv.create("dist_sync")
     kv.init("w", mx.nd.zeros((1000,)))
     print("ready", flush=True)
-    begin, steps = time.time(), 0
-    while time.time() < begin + 4:
+    steps = 0
+    while not os.path.exists(os.path.join(os.path.dirname(__file__), "mark-flooded")):
         steps += 1
         value = kv.pushpull("w", mx.nd.ones((1000,)), out=mx.nd.zeros((1000,)))
     out = kv.pull("w").asnumpy()
@@ -52,6 +52,7 @@ def test_a_flood_of_strangers_harms_nobody(processes):
     )
     assert int(flood.stdout) > 1000
     assert rss_of(server) - before < 16 << 20
+    (processes.folder / "mark-flooded").touch()
     status, said = finish(job)
     assert status == 0 and "made" in said, said
     assert "joined" not in said and "is dead" not in said, said
@@ -76,8 +77,10 @@ def test_another_shape_at_one_rank_is_an_error_at_every_rank(processes):
 def test_a_rank_that_leaves_out_a_call_is_named(processes):
     text = """
     rank = int(os.environ["TKV_RANK"])
-    kv = mx.kv.create("dist_sync", patience=2 + 4 * rank)  # rank 1 is still there when rank 0 has waited enough
+    kv = mx.kv.create("dist_sync", patience=2 + 58 * rank)  # rank 1 is still there when rank 0 has waited enough
     kv.init("w", mx.nd.zeros((4,)))
+    mark(f"inited {rank}")
+    until_marked(f"inited {1 - rank}")
     try:
         if kv.rank == 0:
             kv.push("w", mx.nd.ones((4,)))
@@ -89,10 +92,8 @@ def test_a_rank_that_leaves_out_a_call_is_named(processes):
     kv.close()
     """
     _, said = finish(processes.launch(text))
-    assert re.search(r"DeadlineExceededError pull 'w': waited 2\.\d s for worker 1 \(alive\), round 1", said), said
-    assert re.search(r"worker 1\] (DeadlineExceededError barrier: waited 6\.\d s|UnavailableError barrier:)", said), (
-        said
-    )
+    assert re.search(r"DeadlineExceededError pull 'w': waited \d+\.\d s for worker 1 \(alive\), round 1", said), said
+    assert re.search(r"worker 1\] UnavailableError barrier:", said), said
 
 
 def test_a_head_without_an_address_for_tcp_says_so(processes):

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -200,7 +201,7 @@ def test_a_mistake_with_delete_costs_that_key_and_nothing_else():
 
 
 def test_errors_name_key_and_worker():
-    with mx.testing.cluster(workers=2, patience=0.2) as job:
+    with mx.testing.cluster(workers=2, patience=2) as job:
         first, second = job
         first.init("w", mx.nd.zeros((1,)))
         first.push("w", mx.nd.ones((1,)))
@@ -281,14 +282,14 @@ def test_an_optimizer_that_is_set_before_init_counts_for_the_first_push_of_every
 
 
 class OnTelling(logging.Handler):
-    """Calls a function, on a thread, when the logger tells that text."""
+    """Calls a function, on a thread, when the logger tells a text that matches, up to its first colon."""
 
     def __init__(self, wanted, call):
         super().__init__()
         self.wanted, self.call, self.count = wanted, call, 0
 
     def emit(self, record):
-        if record.getMessage().partition(": ")[0] == self.wanted:
+        if re.fullmatch(self.wanted, record.getMessage().partition(": ")[0]):
             self.count += 1
             threading.Thread(target=self.call).start()
 
@@ -306,7 +307,7 @@ def test_who_is_awaited_is_told():
         first.init("w3", mx.nd.zeros((1,)))
         second.init("w3", mx.nd.zeros((1,)))
         first.push("w3", mx.nd.ones((1,)))
-        wanted = "still waiting 5 s for worker 1 (pull 'w3', round 1)"
+        wanted = r"still waiting \d+ s for worker 1 \(pull 'w3', round 1\)"
         with OnTelling(wanted, lambda: second.push("w3", mx.nd.ones((1,)))) as told:
             first.pull("w3")
         assert told.count == 1
@@ -509,7 +510,7 @@ PRELUDE = """
             waiting(call)
         except KeyboardInterrupt:
             took = time.perf_counter() - sent
-            assert took < 0.2, took
+            assert took < 10, took  # the patience is 600 s
         else:
             raise AssertionError('not interrupted')
 """

@@ -264,7 +264,7 @@ def test_a_look_at_the_elements_does_not_make_an_array_foreign(held):
 def test_a_pushpull_that_has_failed_reads_and_writes_nothing_any_more(kind, has_left):
     make = mx.nd.array if kind == "nd" else np.array
     a, out = make(np.full(COUNT, 10, np.float32)), make(np.full(COUNT, 5, np.float32))
-    with contextlib.closing(Held(patience=0.2)) as held:
+    with contextlib.closing(Held(patience=2)) as held:
         held.kv.init("w", mx.nd.zeros((COUNT,)))
         if not has_left:
             held.hold()

@@ -287,7 +287,7 @@ class TestServers:
                 assert sorted(kinds) == ["push", "push", "update"], i
 
     def test_an_expired_call_is_a_span_that_failed(self, tmp_path):
-        with mx.testing.cluster(workers=2, servers=1, patience=0.3) as cluster:
+        with mx.testing.cluster(workers=2, servers=1, patience=2) as cluster:
             for rank in (0, 1):
                 cluster.store(rank).init("w", mx.nd.zeros((4,)))
             kv = cluster.store(0)
