@@ -29,6 +29,10 @@ struct Job : NetworkOptions {
   std::string token;  // its secret; empty: Unix sockets of one user only
   // What a round does without a worker that has died; the head decides: "fail", "continue", "wait".
   std::string on_death = "fail";
+  // Who is in the process of the head, and ends with it; -1: none.
+  int worker_beside_head = -1;
+  int server_beside_head = -1;
+  bool is_in_worker = false;  // a server in the process of a worker
 };
 
 // Reads what a launcher has left in the environment: TKV_* (tkv launch), or DMLC_*, the variables

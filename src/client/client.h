@@ -155,6 +155,7 @@ class Client final : private ChunkPlaces {
   void On(const Epoch& epoch, Time now, Effects* effects);
   void HeadOpened(Effects* effects);  // the head can be reached (again)
   void HeadClosed(Time now);
+  void HeadEnded(Time now);  // its process has: it does not come back
   void HeadAnswered(const Message& message, Time now, Effects* effects);
   // This life is over, or the head does not want it.
   void Refused(const Error& error, Effects* effects);
@@ -186,7 +187,8 @@ class Client final : private ChunkPlaces {
   // Copies what is left to read of a push's value, so that its memory may change from now on.
   void Detach(OpId id);
   std::vector<Outcome> TakeOutcomes() { return std::exchange(outcomes_, {}); }
-  bool has_left() const { return has_left_; }  // the head has answered its GOODBYE
+  // The head has answered its GOODBYE, or there is no head.
+  bool has_left() const { return has_left_; }
 
   Rank rank() const { return welcome_.rank; }
   uint64_t incarnation() const { return welcome_.incarnation; }
@@ -397,6 +399,11 @@ class Client final : private ChunkPlaces {
   void TickLink(ServerLink* link, const LinkTurn& turn);
 
   // deadlines.cc
+  bool HasNoHead(Time now) const {
+    return head_has_ended_ ||
+           (head_lost_since_ != kNever && now - head_lost_since_ >= options_.server_patience);
+  }
+  Error NoHead(Time now) const;
   void TickOp(Op* op, Time now, Effects* effects);
   bool AskWho(Op* op);
   void CancelPulls(Op* op, OpId owner);
@@ -420,6 +427,7 @@ class Client final : private ChunkPlaces {
   std::optional<Error> closed_;
   bool has_left_ = false;
   Time head_lost_since_ = kNever;
+  bool head_has_ended_ = false;
   Time now_ = 0;
 
   OpId last_op_ = kNoOp;

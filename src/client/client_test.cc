@@ -32,6 +32,24 @@ TEST_F(ClientTest, WhatBeginsAfterTheLeaveEndsAsWhatACloseOvertakes) {
   }
 }
 
+TEST_F(ClientTest, WhoseHeadHasEndedTakesLeaveOfNobodyAndDataGoesOn) {
+  MakeKey();
+  Begin(Kind::kPush, "push");
+  client_.HeadEnded(now_);
+  const OpId leave = Begin(Kind::kLeave, "close");
+  After(kSecond);
+  EXPECT_TRUE(client_.TakeOutcomes().empty()) << "the push may still be accepted";
+  AnswerAll(Sent(), Type::kAccepted, 0);
+  After(kSecond);
+  const auto error = FailureOf(leave);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), Code::kUnavailable);
+  EXPECT_STREQ(error->what(), "close 'w': the process of the head has ended");
+  const auto late = FailureOf(Begin(Kind::kPull, "pull"));
+  ASSERT_TRUE(late);
+  EXPECT_STREQ(late->what(), "pull 'w': the store is closed");
+}
+
 TEST_F(ClientTest, APushOfAnotherSizeTakesNoRoundAndNothingLeaves) {
   MakeKey();
   bytes_.resize(1999 * 4);

@@ -34,34 +34,39 @@ void Client::Tick(Time now, Effects* effects) {
   for (const OpId id : due) {
     if (Op* const op = Find(id)) TickOp(op, now, effects);
   }
-  if (head_lost_since_ != kNever && now - head_lost_since_ >= options_.server_patience &&
-      !controls_.empty()) {
+  if (HasNoHead(now) && !controls_.empty()) {
     Op* const op = Find(controls_.front());
-    if (op != nullptr &&
-        op->announcing ==
-            Announcing::kCommitting) {  // it is out of reach: the CONTROL is taken back
-      op->error = Error(Code::kUnavailable, Format("the head is out of reach for {:.1f} s",
-                                                   Seconds(now - head_lost_since_)));
+    if (op != nullptr && op->announcing == Announcing::kCommitting) {  // the CONTROL is taken back
+      op->error = NoHead(now);
       op->announcing = Announcing::kWithdrawing;
       QueueControl(op, Type::kWithdraw);
     }
   }
-  if (head_lost_since_ != kNever && now - head_lost_since_ >= options_.server_patience) {
-    while (!leaving_.empty()) {  // there is nobody to take leave of
-      Op& op = *Find(*leaving_.begin());
-      const Error error(Code::kUnavailable, Format("the head is out of reach for {:.1f} s",
-                                                   Seconds(now - head_lost_since_)));
+  if (HasNoHead(now)) {
+    const std::vector<OpId> leaving(leaving_.begin(), leaving_.end());
+    for (const OpId id : leaving) {  // there is nobody to take leave of
+      Op& op = *Find(id);
+      if (!op.has_left) continue;  // pushes before it are not accepted yet
+      const Error error = NoHead(now);
       effects->Log(Level::kWarning,
                    Format("{}: left without a word to the others: {}", Head(op), error.what()));
+      has_left_ = true;
       Fail(&op, error);
     }
   }
   Settle(now, effects);
   ops_.ForEach([&](OpId, const Op& op) { Rearm(op.NextTime()); });
   if (head_lost_since_ != kNever && !(controls_.empty() && leaving_.empty())) {
-    Rearm(std::max(head_lost_since_ + options_.server_patience, now + kSecond));
+    const Time gone_at = head_has_ended_ ? now : head_lost_since_ + options_.server_patience;
+    Rearm(std::max(gone_at, now + kSecond));
   }
   for (const ServerLink& link : links_) link.Rearm(turn);
+}
+
+Error Client::NoHead(Time now) const {
+  return {Code::kUnavailable, head_has_ended_ ? std::string("the process of the head has ended")
+                                              : Format("the head is out of reach for {:.1f} s",
+                                                       Seconds(now - head_lost_since_))};
 }
 
 void Client::TickOp(Op* op, Time now, Effects* effects) {

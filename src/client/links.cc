@@ -62,6 +62,7 @@ void Client::On(const Epoch& epoch, Time now, Effects* effects) {
 
 void Client::HeadOpened(Effects* effects) {
   head_lost_since_ = kNever;
+  head_has_ended_ = false;
   for (const OpId id : leaving_) {  // sent again: the answer may have been lost
     Find(id)->has_left = false;
   }
@@ -74,6 +75,12 @@ void Client::HeadOpened(Effects* effects) {
 void Client::HeadClosed(Time now) {
   if (head_lost_since_ == kNever) head_lost_since_ = now;
   Rearm(now + options_.server_patience);
+}
+
+void Client::HeadEnded(Time now) {
+  head_has_ended_ = true;
+  HeadClosed(now);
+  Rearm(now);
 }
 
 void Client::HeadAnswered(const Message& message, Time now, Effects* effects) {

@@ -58,6 +58,7 @@ OpId Client::Start(Operation operation, Time now) {
   }
   if (op.what.kind == Kind::kControl) {
     controls_.push_back(id);
+    if (head_lost_since_ != kNever) Rearm(now + kSecond / 10);
   } else if (op.what.kind == Kind::kLeave) {
     leaving_.insert(id);
     if (head_lost_since_ != kNever) Rearm(now + kSecond / 10);

@@ -168,7 +168,7 @@ class StateWriter {
   void Add(const Member& member) {
     All(member.link_, member.welcomed_, member.welcome_, member.epoch_, member.refused_,
         member.last_heard_, member.next_ping_, member.next_dial_, member.backoff_,
-        member.lost_since_);
+        member.lost_since_, member.head_has_ended_);
   }
   void Add(const Session& session) {
     All(session.id, session.role, session.link, session.low, session.window, session.waiting,
@@ -191,10 +191,10 @@ class StateWriter {
   // Without pushes_, which follow from ops_.
   void Add(const Client& client) {
     All(client.role_, client.welcome_, client.epoch_, client.closed_, client.has_left_,
-        client.head_lost_since_, client.now_, client.last_op_, client.ops_, client.barriers_,
-        client.keys_, client.links_, client.pump_, client.controls_, client.announced_,
-        client.generation_, client.birth_count_, client.leaving_, client.closing_, client.ready_,
-        client.next_timer_);
+        client.head_lost_since_, client.head_has_ended_, client.now_, client.last_op_, client.ops_,
+        client.barriers_, client.keys_, client.links_, client.pump_, client.controls_,
+        client.announced_, client.generation_, client.birth_count_, client.leaving_,
+        client.closing_, client.ready_, client.next_timer_);
   }
 
   std::string* bytes_;

@@ -362,5 +362,100 @@ TEST(Member, AHeadThatGoesAfterTheGoodbyeIsNotReported) {
   EXPECT_TRUE(effects.notices.empty());
 }
 
+class MemberBesideWhomTheHeadEnds : public ::testing::Test {
+ protected:
+  Member MemberOf(Rank worker, Rank server) {
+    Member member({.job = "test",
+                   .rank = 1,
+                   .process = 1,
+                   .worker_beside_head = worker,
+                   .server_beside_head = server});
+    member.Start(0, &effects_);
+    return member;
+  }
+  void Greet(Member* member, LinkId link) {
+    Message welcome;
+    welcome.type = Type::kWelcome;
+    welcome.extra = Encode(Welcome{.rank = 1, .incarnation = 4});
+    member->Opened(link, 0, &effects_);
+    member->Received(link, welcome, 0, &effects_);
+    Epoch epoch;
+    epoch.number = 7;
+    epoch.policy = policy_;
+    epoch.workers = {{3, worker_0_}, {4, Epoch::State::kAlive}};
+    epoch.servers = {{1, Epoch::State::kAlive}, {2, Epoch::State::kAlive}};
+    epoch.placement = {1, 2, {}};
+    Message news;
+    news.type = Type::kEpoch;
+    news.number = epoch.number;
+    news.extra = Encode(epoch);
+    member->Received(link, news, 0, &effects_);
+  }
+  Epoch::State worker_0_ = Epoch::State::kAlive;
+  Epoch::Policy policy_ = Epoch::Policy::kFail;
+  Effects effects_;
+};
+
+TEST_F(MemberBesideWhomTheHeadEnds, LosesWhoWasInItsProcess) {
+  Member member = MemberOf(0, 0);
+  Greet(&member, 1);
+  EXPECT_TRUE(member.HeadEnded());
+  EXPECT_TRUE(member.head_has_ended());
+  const Epoch& epoch = member.epoch();
+  EXPECT_EQ(epoch.number, 8U);
+  EXPECT_EQ(epoch.workers[0].state, Epoch::State::kLost);
+  EXPECT_GE(epoch.CommittedBy(0, 3), 1000U) << "of what it has committed nobody may have been told";
+  EXPECT_EQ(epoch.workers[1].state, Epoch::State::kAlive);
+  EXPECT_EQ(epoch.servers[0].state, Epoch::State::kLost);
+  EXPECT_EQ(epoch.servers[1].state, Epoch::State::kAlive);
+  EXPECT_FALSE(member.HeadEnded()) << "it is no news any more";
+}
+
+TEST_F(MemberBesideWhomTheHeadEnds, KeepsWhoHasLeft) {
+  worker_0_ = Epoch::State::kLeft;
+  Member member = MemberOf(0, -1);
+  Greet(&member, 1);
+  EXPECT_FALSE(member.HeadEnded());
+  EXPECT_EQ(member.epoch().workers[0].state, Epoch::State::kLeft);
+  EXPECT_TRUE(member.head_has_ended());
+}
+
+TEST_F(MemberBesideWhomTheHeadEnds, HasLeftBeforeAndLosesNobody) {
+  Member member = MemberOf(0, 0);
+  Greet(&member, 1);
+  member.Left();
+  EXPECT_FALSE(member.HeadEnded());
+  EXPECT_EQ(member.epoch().workers[0].state, Epoch::State::kAlive);
+}
+
+TEST_F(MemberBesideWhomTheHeadEnds, AwaitsNobodyWhoHasStillToCome) {
+  worker_0_ = Epoch::State::kAwaited;
+  Member awaits = MemberOf(-1, -1);
+  Greet(&awaits, 1);
+  EXPECT_TRUE(awaits.HeadEnded());
+  EXPECT_EQ(awaits.epoch().workers[0].state, Epoch::State::kLost);
+  worker_0_ = Epoch::State::kDead;
+  for (const auto policy : {Epoch::Policy::kFail, Epoch::Policy::kContinue, Epoch::Policy::kWait}) {
+    policy_ = policy;
+    Member member = MemberOf(-1, -1);
+    Greet(&member, 1);
+    EXPECT_EQ(member.HeadEnded(), policy == Epoch::Policy::kWait);
+    EXPECT_TRUE(member.epoch().IsGone(0));
+  }
+}
+
+TEST_F(MemberBesideWhomTheHeadEnds, KnowsOfNobodyElse) {
+  Member member = MemberOf(-1, -1);
+  member.HeadEnded();
+  EXPECT_FALSE(member.head_has_ended()) << "it has not joined: a head may be on its way";
+  Greet(&member, 1);
+  EXPECT_FALSE(member.HeadEnded());
+  EXPECT_EQ(member.epoch().number, 7U);
+  member.Closed(1, kSecond, &effects_);
+  EXPECT_TRUE(member.head_has_ended());
+  Greet(&member, 2);
+  EXPECT_FALSE(member.head_has_ended()) << "another is in its place";
+}
+
 }  // namespace
 }  // namespace tkv

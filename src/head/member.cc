@@ -52,6 +52,40 @@ void Member::Closed(LinkId link, Time now, Effects* effects) {
   next_dial_ = now + backoff_.Next();
 }
 
+bool Member::HeadEnded() {
+  if (!joined()) return false;
+  head_has_ended_ = true;
+  if (left_) return false;  // as it is when all have left
+  bool is_news = false;
+  const auto lose = [&](Epoch::Seat* seat) {
+    seat->state = Epoch::State::kLost;
+    is_news = true;
+  };
+  const auto is_there = [](const Epoch::Seat& seat) {
+    return seat.state == Epoch::State::kAlive || seat.state == Epoch::State::kAwaited;
+  };
+  for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
+    Epoch::Seat& seat = epoch_.workers[static_cast<size_t>(rank)];
+    if (rank == options_.worker_beside_head && is_there(seat)) {
+      // The head tells of commits with its next EPOCH, which it may have died before: what servers
+      // have of this worker stays.
+      std::erase_if(epoch_.commits, [&](const auto& commit) { return commit.rank == rank; });
+      epoch_.commits.push_back({rank, seat.incarnation, UINT64_MAX});
+      lose(&seat);
+    } else if (seat.state == Epoch::State::kAwaited ||
+               (seat.state == Epoch::State::kDead && epoch_.policy == Epoch::Policy::kWait)) {
+      lose(&seat);  // nobody can join any more
+    }
+  }
+  const Rank server = options_.server_beside_head;
+  if (server >= 0 && static_cast<size_t>(server) < epoch_.servers.size() &&
+      is_there(epoch_.servers[static_cast<size_t>(server)])) {
+    lose(&epoch_.servers[static_cast<size_t>(server)]);
+  }
+  epoch_.number += static_cast<uint64_t>(is_news);
+  return is_news;
+}
+
 bool Member::Received(LinkId link, const Message& message, Time now, Effects* effects) {
   if (link != link_) return false;
   last_heard_ = now;
@@ -67,6 +101,7 @@ bool Member::Received(LinkId link, const Message& message, Time now, Effects* ef
       }
       if (!joined()) welcome_ = welcome;
       welcomed_ = true;
+      head_has_ended_ = false;
       ++welcomes_;
       if (lost_since_ != kNever && epoch_.number > 0) {
         effects->Log(Level::kWarning, "the head is back");

@@ -21,6 +21,9 @@ struct MemberOptions {
   Time ping_every = 1 * kSecond;
   Time dead_after = 5 * kSecond;  // of silence: the connection is given up and made anew
   Protocol protocol;              // that it speaks
+  // Who is in the process of the head; -1: none.
+  Rank worker_beside_head = -1;
+  Rank server_beside_head = -1;
 
   // Says that it lives often enough for a head that allows so much silence: a process that is
   // stopped for nine tenths of that time may have been about to.
@@ -39,6 +42,10 @@ class Member {
   void Closed(LinkId link, Time now, Effects* effects);
   // The head has taken note of this process's GOODBYE: that it goes away itself is no news.
   void Left() { left_ = true; }
+  // The process of the head has ended, and who was in it is lost, with all who have still to come.
+  // True where that makes a newer EPOCH, the same in all processes that know of it and have had the
+  // last one; no other follows.
+  bool HeadEnded();
   // There is no use in trying again.
   void Refuse(const Error& error) { refused_ = error; }
   // True where the message has brought a newer EPOCH.
@@ -54,6 +61,7 @@ class Member {
   const Welcome& welcome() const { return *welcome_; }
   const Epoch& epoch() const { return epoch_; }
   LinkId link() const { return welcomed_ ? link_ : kNoLink; }  // kNoLink: the head is out of reach
+  bool head_has_ended() const { return head_has_ended_; }      // and no other has come in its place
   // The head has said that this life is over, or does not want it.
   const std::optional<Error>& refused() const { return refused_; }
   const char* State() const;  // for the table of coverage
@@ -69,6 +77,7 @@ class Member {
   LinkId link_ = kNoLink;
   bool welcomed_ = false;  // on this link
   bool left_ = false;
+  bool head_has_ended_ = false;
   std::optional<Welcome> welcome_;
   Epoch epoch_;
   std::optional<Error> refused_;

@@ -40,7 +40,7 @@ void Node::Closed(LinkId id, Time now) {
 }
 
 void Node::PeerEnded(LinkId id, Time now) {
-  if (links_.contains(id)) OnPeerEnded(id);
+  if (links_.contains(id)) OnPeerEnded(id, now);
   Closed(id, now);
 }
 
@@ -219,6 +219,13 @@ void ServerNode::OnClosed(LinkId link, const Peer* dialed, Time now) {
     trace_.Closed(link);
     if (was_on && !trace_.is_on()) shard_.RemoveListener(&trace_);
   }
+}
+
+void ServerNode::OnPeerEnded(LinkId link, Time) {
+  if (DialedPeer(link) == nullptr || !member_.HeadEnded()) return;
+  const size_t sent_before = effects_.sends.size();
+  shard_.On(member_.epoch(), &effects_);
+  TellTrace(sent_before);
 }
 
 void ServerNode::OnClientMessage(LinkId link, Message&& message, Time now) {
@@ -437,6 +444,15 @@ void ClientNode::OnClosed(LinkId link, const Peer* dialed, Time now) {
       client_.Closed(link, now);
       client_.Failed(dialed->index, now);
     }
+  });
+}
+
+void ClientNode::OnPeerEnded(LinkId link, Time now) {
+  const Peer* const dialed = DialedPeer(link);
+  if (dialed == nullptr || dialed->kind != Peer::Kind::kHead || !member_.joined()) return;
+  Do([&] {
+    if (member_.HeadEnded()) client_.On(member_.epoch(), now, &effects_);
+    client_.HeadEnded(now);
   });
 }
 

@@ -97,7 +97,7 @@ class Node {
  protected:
   virtual void OnOpened(LinkId link, const Peer* dialed, Time now) = 0;
   virtual void OnClosed(LinkId link, const Peer* dialed, Time now) = 0;
-  virtual void OnPeerEnded(LinkId) {}
+  virtual void OnPeerEnded(LinkId, Time) {}
   virtual void OnRefused(const Peer& /*dialed*/, const Error& /*error*/) {}
   virtual void OnHeader(LinkId, uint64_t /*low*/) {}
   virtual void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) = 0;
@@ -162,7 +162,7 @@ class HeadNode final : public Node {
   friend class StateWriter;  // for checks: compares what machines remember
   void OnOpened(LinkId, const Peer*, Time) override {}
   void OnClosed(LinkId link, const Peer*, Time now) override { head_.Closed(link, now); }
-  void OnPeerEnded(LinkId link) override { head_.Ended(link, &effects_); }
+  void OnPeerEnded(LinkId link, Time) override { head_.Ended(link, &effects_); }
   void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) override;
   void OnTick(Time now) override { head_.Tick(now, &effects_); }
   Block OnLanding(LinkId, const Message&) override { return {}; }
@@ -198,6 +198,7 @@ class ServerNode final : public Node {
   friend class StateWriter;  // for checks: compares what machines remember
   void OnOpened(LinkId link, const Peer* dialed, Time now) override;
   void OnClosed(LinkId link, const Peer* dialed, Time now) override;
+  void OnPeerEnded(LinkId link, Time now) override;
   void OnRefused(const Peer&, const Error& error) override { member_.Refuse(error); }
   void OnHeader(LinkId link, uint64_t low) override { shard_.Header(link, low); }
   void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) override;
@@ -261,6 +262,7 @@ class ClientNode final : public Node {
   friend class StateWriter;  // for checks: compares what machines remember
   void OnOpened(LinkId link, const Peer* dialed, Time now) override;
   void OnClosed(LinkId link, const Peer* dialed, Time now) override;
+  void OnPeerEnded(LinkId link, Time now) override;
   void OnRefused(const Peer& dialed, const Error& error) override;
   void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) override;
   void OnWholeFrame(Time now) override;

@@ -338,6 +338,9 @@ void DistStore::Leave(const std::optional<Error>& failure) {
     // A worker that is fenced, or has nobody to take leave of, is gone all the same.
     if (failed.code() != Code::kAborted && failed.code() != Code::kUnavailable) throw;
   }
+  // Servers of this process are to see that it does not need them itself.
+  worker_->CancelCalls(number_, "the store is closed");
+  worker_->Stop();
   worker_->AfterLeave();
 }
 

@@ -24,11 +24,19 @@ void HostedServices::WaitUntilOver(std::chrono::milliseconds patience,
                                    const std::function<void()>& interrupt) {
   const auto deadline = DeadlineAfter(patience);
   for (const auto& service : services_) {
-    bool is_over = service->Wait(std::chrono::milliseconds(0));
+    const auto wait = [&](std::chrono::milliseconds longest) {
+      try {
+        return service->Wait(longest);
+      } catch (const Error& error) {
+        if (error.code() != Code::kUnavailable) throw;
+        return true;  // the head and all who may need it have gone
+      }
+    };
+    bool is_over = wait(std::chrono::milliseconds(0));
     if (!WaitUntil(
             nullptr, deadline, interrupt, [&] { return is_over; },
             [&](std::chrono::nanoseconds longest) {
-              is_over = service->Wait(std::chrono::ceil<std::chrono::milliseconds>(longest));
+              is_over = wait(std::chrono::ceil<std::chrono::milliseconds>(longest));
             })) {
       throw Fail(Code::kDeadlineExceeded,
                  "close: this process holds a part of the store, and other workers have not left "
@@ -47,6 +55,8 @@ struct Place {
   int worker = -1;  // its rank; -1: it is none
   int server = -1;  // which one it hosts; -1: none
   bool has_head = false;
+  int worker_beside_head = -1;  // as in Job
+  int server_beside_head = -1;
   int local_workers = 1;  // on this machine
 };
 
@@ -142,6 +152,8 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
   if (!options.on_death.empty()) job->on_death = options.on_death;
   static_cast<NetworkOptions&>(*job) = options;
   job->rank = place.worker;
+  job->worker_beside_head = place.worker_beside_head;
+  job->server_beside_head = place.server_beside_head;
   const std::string own_token = TokenFromEnvironment();
   if (place.has_head) {
     job->id = RandomHex(8);
@@ -164,6 +176,7 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
     Job server = *job;
     server.role = Job::Role::kServer;
     server.rank = place.server;
+    server.is_in_worker = place.worker >= 0;
     services.push_back(Service::Start(server, options.log, options.server_patience));
   }
   return services;
@@ -175,6 +188,8 @@ WorkerOptions OptionsOf(const Job& job, const Service::Log& log) {
   made.job = job.id;
   made.url = UrlOf(job);
   made.rank = job.rank;
+  made.worker_beside_head = job.worker_beside_head;
+  made.server_beside_head = job.server_beside_head;
   made.endpoint = OpenEndpoint(job, EndpointOf(job, {}, log));
   made.address_of = AddressesOf(job);
   return made;
@@ -262,6 +277,7 @@ Place PlaceIn(PmixGroup* group, bool is_server, int number, const StoreOptions& 
     const bool serves = role.starts_with("server");
     const int index = serves ? place.servers++ : place.workers++;
     place.local_workers += static_cast<int>(!serves && role.ends_with(here));
+    if (rank == 0) (serves ? place.server_beside_head : place.worker_beside_head) = index;
     if (rank == group->rank()) (serves ? place.server : place.worker) = index;
   }
   if (place.workers == 0) {
@@ -270,6 +286,7 @@ Place PlaceIn(PmixGroup* group, bool is_server, int number, const StoreOptions& 
   if (place.servers == 0) {
     place.servers = ServersAmong(options, place.workers);
     if (place.worker < place.servers) place.server = place.worker;
+    place.server_beside_head = 0;
   }
   place.has_head = group->rank() == 0;
   return place;
@@ -357,6 +374,7 @@ std::shared_ptr<Worker> WorkerByRendezvous(const std::string& type, const StoreO
   place.worker = options.rank;
   if (options.rank < place.servers) place.server = options.rank;
   place.has_head = options.rank == 0;
+  place.worker_beside_head = place.server_beside_head = 0;
   place.local_workers = LocalWorkersFromEnvironment();
   const JobNumber number(options.rank);
   const std::string key = Format("tensorkv/{}/job", number.value());

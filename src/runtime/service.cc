@@ -18,6 +18,10 @@ namespace {
 
 constexpr const char* kAgain = " again:";
 
+// How long a server whose worker has left serves on for others once the head's process has ended
+// and none of them is connected.
+constexpr std::chrono::seconds kServedOut{5};
+
 std::string WhoIs(const Job& job) {
   return job.rank < 0 ? Name(job.role) : Format("{} {}", Name(job.role), job.rank);
 }
@@ -115,7 +119,12 @@ namespace {
 class JobService final : public Service {
  public:
   JobService(const Job& job, Log log, std::chrono::milliseconds patience)
-      : carrier_(job.carrier), role_(job.role), patience_(patience), who_(WhoIs(job)), log_(log) {
+      : carrier_(job.carrier),
+        role_(job.role),
+        is_in_worker_(job.is_in_worker),
+        patience_(patience),
+        who_(WhoIs(job)),
+        log_(log) {
     if (job.workers < 1 || job.workers > kWorkersMax || job.servers < 1 ||
         job.servers > static_cast<int>(kServersMax)) {
       throw Fail(Code::kInvalidArgument, "{}: {} workers and {} servers; at least one of each",
@@ -162,7 +171,11 @@ class JobService final : public Service {
     if (over_) return true;
     if (idle_since_ == kNever) return false;
     const Time idle = NodeThread::Now() - idle_since_;
-    if (idle < Saturated(patience_).count()) return false;
+    const bool is_served_out = is_in_worker_ && head_has_ended_;
+    const std::chrono::nanoseconds longest_idle =
+        is_served_out ? std::min<std::chrono::nanoseconds>(kServedOut, Saturated(patience_))
+                      : Saturated(patience_);
+    if (idle < longest_idle.count()) return false;
     if (!head_is_lost_) return true;  // the last workers are dead, and nobody has come back
     throw Fail(Code::kUnavailable, "the head and all workers have been gone for {:.0f} s",
                static_cast<double>(idle) / kSecond);
@@ -218,6 +231,8 @@ class JobService final : public Service {
     member.process = LifeNumber();
     member.protocol = ThisProtocol();
     member.address = address_;
+    member.worker_beside_head = job.worker_beside_head;
+    member.server_beside_head = job.server_beside_head;
     member.AllowSilence(std::chrono::nanoseconds(job.silence).count());
     ShardOptions shard;
     shard.job = job.id;
@@ -269,6 +284,7 @@ class JobService final : public Service {
     bool is_idle =
         !epoch.workers.empty() && std::ranges::all_of(epoch.workers, &Epoch::Seat::IsOver);
     bool head_is_lost = false;
+    bool head_has_ended = false;
     const std::optional<Error>* refused = nullptr;
     if (is_head) {
       // Servers say when they are done; one that says nothing more is not awaited for ever.
@@ -279,15 +295,21 @@ class JobService final : public Service {
       auto* const server = static_cast<ServerNode*>(node);
       refused = &server->member().refused();
       head_is_lost = !server->member().joined() || server->member().link() == kNoLink;
+      head_has_ended = server->member().head_has_ended();
       is_idle = is_idle || (head_is_lost && !server->shard().has_clients());
       if (is_over && !has_left_) {
         has_left_ = true;
         server->Leave();
       }
       is_over = is_over && (server->has_left() || head_is_lost);
+      // That nobody can come is no good end.
+      const bool have_all_left = std::ranges::all_of(
+          epoch.workers, [](const Epoch::Seat& seat) { return seat.state == Epoch::State::kLeft; });
+      is_over = is_over && (!head_has_ended || is_in_worker_ || have_all_left);
     }
     std::lock_guard lock(mutex_);
     head_is_lost_ = head_is_lost;
+    head_has_ended_ = head_has_ended;
     idle_since_ = !is_idle ? kNever : std::min(idle_since_, NodeThread::Now());
     over_ = is_over;
     if (refused != nullptr && *refused && !has_left_ && !refused_) refused_ = *refused;
@@ -296,6 +318,7 @@ class JobService final : public Service {
 
   const std::shared_ptr<const Transport> carrier_;  // ends after the endpoint that it opened
   const Job::Role role_;
+  const bool is_in_worker_;
   const std::chrono::milliseconds patience_;
   const std::string who_;
   const Log log_;
@@ -308,6 +331,7 @@ class JobService final : public Service {
   std::condition_variable changed_;
   bool over_ = false;
   bool head_is_lost_ = false;
+  bool head_has_ended_ = false;
   Time idle_since_ = kNever;
   std::optional<Error> refused_;
   std::unique_ptr<NodeThread> thread_;

@@ -47,6 +47,8 @@ Worker::Worker(const std::string& doing, const StoreOptions& store, WorkerOption
   member.rank = options.rank;
   member.process = LifeNumber();
   member.protocol = ThisProtocol();
+  member.worker_beside_head = options.worker_beside_head;
+  member.server_beside_head = options.server_beside_head;
   member.AllowSilence(std::chrono::nanoseconds(store.silence).count());
   ClientOptions client;
   client.job = options.job;
@@ -356,7 +358,11 @@ void Worker::OnChange(ClientNode* node) {
                 "the job has ended: all workers have left, and so have the servers; a "
                 "process that needs several stores makes them before it closes the last one");
     }
-    if (all_there && !joined_) {
+    if (!joined_ && !refused_ && node->member().head_has_ended()) {
+      refused_ =
+          Error(Code::kUnavailable, "the process of the head has ended, and nobody can join");
+    }
+    if (all_there && !joined_ && !refused_) {
       joined_ = true;
       rank_ = node->client().rank();
       workers_ = static_cast<int>(epoch.workers.size());

@@ -26,7 +26,9 @@ struct WorkerOptions {
   std::string job;
   std::string url;  // of the job, for others; empty: nobody else can find it
   Role role = Role::kWorker;
-  Rank rank = kNoRank;  // kNoRank: any that is free
+  Rank rank = kNoRank;           // kNoRank: any that is free
+  Rank worker_beside_head = -1;  // as in Job
+  Rank server_beside_head = -1;
   std::unique_ptr<Endpoint> endpoint;
   std::function<std::string(const Peer&)> address_of;
   int local_workers = 1;       // on this machine, as far as the start of the job tells

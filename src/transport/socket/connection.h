@@ -49,6 +49,7 @@ struct Connection {
   Socket socket;
   int process = -1;                      // of the peer on this host, as a file: tells its end
   std::string peer;                      // where the other side is, for errors
+  std::string dialed;                    // the address, as its user has given it
   std::deque<PeerAddress> alternatives;  // that are still to be dialed
   bool has_tried = false;                // one of them
   uint16_t port = 0;                     // of the name that is being looked up

@@ -48,6 +48,25 @@ int64_t Now() {
       .count();
 }
 
+// A process of this host, as a file that tells its end.
+class ProcessFile {
+ public:
+  ProcessFile() = default;
+  explicit ProcessFile(int file) : file_(file) {}
+  ~ProcessFile() {
+    if (file_ >= 0) close(file_);
+  }
+  ProcessFile(ProcessFile&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+  ProcessFile& operator=(ProcessFile&& other) noexcept {
+    std::swap(file_, other.file_);
+    return *this;
+  }
+  int get() const { return file_; }
+
+ private:
+  int file_ = -1;
+};
+
 // A process that this one starts does not keep the connection open when this one is gone.
 void KeepFromChildren(int file) { fcntl(file, F_SETFD, FD_CLOEXEC); }
 
@@ -97,7 +116,7 @@ class Sockets final : public Endpoint {
     connection->is_dialer = true;
     connection->deadline = Now() + kDialNanoseconds;
     has_deadlines_ = true;
-    connection->peer = address;
+    connection->peer = connection->dialed = address;
     try {
       for (const PeerAddress& one : ParseAddresses(address)) {
         const bool is_near =
@@ -127,6 +146,7 @@ class Sockets final : public Endpoint {
     const std::shared_ptr<Connection> connection = found->second;
     links_.erase(found);
     const bool was_open = connection->stage == Stage::kOpen;
+    KeepProcess(*connection);
     connection->link = 0;
     if (!was_open || !connection->DropBodies()) return Drop(*connection);
     connection->stage = Stage::kLingering;
@@ -384,18 +404,35 @@ class Sockets final : public Endpoint {
     return true;
   }
 
-  static bool HasExited(const Connection& connection) {
-    pollfd process{connection.process, POLLIN, 0};
-    return connection.process >= 0 && poll(&process, 1, 0) == 1;
+  static bool HasExited(int process) {
+    pollfd waits{process, POLLIN, 0};
+    return process >= 0 && poll(&waits, 1, 0) == 1;
+  }
+
+  static Error Ended(const Connection& connection) {
+    return Fail(Code::kAborted, "{}: its process has ended", connection.peer);
+  }
+
+  // A process that is silent, or takes its time to end, is looked at again where it is dialed anew.
+  void KeepProcess(const Connection& connection) {
+    const bool was_open = connection.stage == Stage::kOpen || connection.stage == Stage::kEnding;
+    if (!connection.is_dialer || !was_open || connection.process < 0) return;
+    answered_[connection.dialed] = ProcessFile(fcntl(connection.process, F_DUPFD_CLOEXEC, 0));
+  }
+
+  // Whether the process that has last answered at an address has ended, and no other has come.
+  bool HasEnded(const std::string& address) {
+    const auto found = answered_.find(address);
+    if (found == answered_.end() || !HasExited(found->second.get())) return false;
+    answered_.erase(found);
+    return true;
   }
 
   // The connection is gone.  Where the peer is a process of this host it is worth a moment to know
   // whether it is gone as well.
   void End(Connection& connection) {
     connection.has_ended = true;
-    if (HasExited(connection)) {
-      return Lose(connection, Fail(Code::kAborted, "{}: its process has ended", connection.peer));
-    }
+    if (HasExited(connection.process)) return Lose(connection, Ended(connection));
     if (connection.process < 0 || connection.stage == Stage::kEnding) {
       return Lose(connection,
                   Fail(Code::kUnavailable, "{}: the connection is lost", connection.peer));
@@ -581,6 +618,7 @@ class Sockets final : public Endpoint {
       connection.lending.emplace(options_.arena, options_.warn);
     }
     if (connection.is_dialer) {
+      answered_.erase(connection.dialed);
       connection.is_welcome = true;
       handler->Opened(connection.link);
     } else {
@@ -698,8 +736,10 @@ class Sockets final : public Endpoint {
   }
 
   void Lose(Connection& connection, const Error& reason) {
+    if (reason.code() != Code::kAborted) KeepProcess(connection);
     if (connection.link != 0) {
-      failed_.emplace_back(connection.link, reason);
+      const bool has_ended = reason.code() == Code::kUnavailable && HasEnded(connection.dialed);
+      failed_.emplace_back(connection.link, has_ended ? Ended(connection) : reason);
       lost_traffic_[connection.link] = connection.traffic();
       Wake();
     }
@@ -783,7 +823,7 @@ class Sockets final : public Endpoint {
       }
     }
     std::erase_if(unclosed_, [&](const auto& connection) {
-      return HasExited(*connection) || IsClosedByPeer(*connection);
+      return HasExited(connection->process) || IsClosedByPeer(*connection);
     });
     for (size_t i = 0; i < acceptors_.size(); ++i) {
       if (acceptors_[i].paused_until == 0 || acceptors_[i].paused_until > now) continue;
@@ -840,6 +880,7 @@ class Sockets final : public Endpoint {
   std::array<ptrdiff_t, 5> counts_{};                  // of connections, by standing
   std::deque<std::pair<uint64_t, Error>> failed_;      // that the handler is still to be told
   std::map<uint64_t, TrafficStats> lost_traffic_;      // of those links
+  std::map<std::string, ProcessFile> answered_;        // by address: whose connection is gone
   std::vector<std::byte> scratch_;
   std::atomic<bool> has_deadlines_{false};  // somewhere: time is looked at more often
   int64_t next_check_ = 0;
