@@ -38,6 +38,8 @@ print(f"rank {kv.rank} has {values[0][0]:.1f}", flush=True)
 WAIT = """
     while step == 6 and not glob.glob(os.environ["FOLDER"] + "/00000*"):
         time.sleep(0.01)
+    if step == 9:
+        time.sleep(1)  # the thread that has written it ends
 """
 
 
