@@ -575,8 +575,8 @@ for life in range(2):  # closed and created again
         assert status == 0 and said.count("sum 6.0") == 2, said
 
 
-def of_three_hosts(processes, folder, text):
-    """Start three workers that host the servers, and rank 0 the head; each goes on with `text` behind a create of `kind`."""
+def three_that_host(processes, folder, text):
+    """Start three workers that host the servers, and rank 0 the head; their script has `create(kind)` and `keys`."""
     script = processes.script(
         FILE_STORE
         + """
@@ -590,7 +590,7 @@ keys = list(range(20))  # on all three servers
 
 
 def test_rank_0_that_dies_with_the_head_is_dead_for_the_others(processes, tmp_path):
-    started = of_three_hosts(
+    started = three_that_host(
         processes,
         tmp_path,
         """
@@ -628,7 +628,7 @@ def test_rank_0_that_dies_with_the_head_is_dead_for_the_others(processes, tmp_pa
 
 def test_what_rank_0_has_set_outlives_it_with_the_head(processes, tmp_path):
     """Nobody may have been told that the servers' new optimizer counts, and rank 0 has pushed nothing with it."""
-    started = of_three_hosts(
+    started = three_that_host(
         processes,
         tmp_path,
         """

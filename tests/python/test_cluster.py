@@ -510,7 +510,9 @@ PRELUDE = """
             waiting(call)
         except KeyboardInterrupt:
             took = time.perf_counter() - sent
-            assert took < 10, took  # the patience is 600 s
+            if took >= 0.2:
+                print('too late:', took, file=sys.stderr)
+                os._exit(3)
         else:
             raise AssertionError('not interrupted')
 """
@@ -524,6 +526,15 @@ def script(body, timeout=60):
     )
 
 
+def interrupted(body):
+    """Run a script, and again, three times in all, where only the interrupt came late: other work had the cores."""
+    for _ in range(3):
+        done = script(body)
+        if done.returncode != 3:
+            break
+    return done
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -535,13 +546,13 @@ def script(body, timeout=60):
     ],
 )
 def test_ctrl_c_wakes_every_wait_and_leaves_the_store_usable(call):
-    done = script(call + "\nfirst.init('x', mx.nd.ones((1,))); print(first.pull('x').asscalar()); os._exit(0)")
+    done = interrupted(call + "\nfirst.init('x', mx.nd.ones((1,))); print(first.pull('x').asscalar()); os._exit(0)")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "1.0\n"
 
 
 def test_ctrl_c_wakes_create():
-    done = script("""
+    done = interrupted("""
         job.kill_head()
         expect_interrupt(lambda: job.restart(1).rank)
         print('woken')
