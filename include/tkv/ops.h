@@ -55,4 +55,9 @@ TKV_API void FillInteger(const NDArray& array, int64_t value);
 // The same values in another float dtype, rounded once.
 TKV_API NDArray ConvertFloat(const NDArray& array, DType dtype);
 
+// Returns a 64-bit digest of the elements' bytes in C order, to notice that an array has changed.
+// Equal bytes have equal digests; an array on a GPU is copied to the host.
+//   source  XXH3 of sections of 1 MiB, and of their digests
+TKV_API uint64_t Digest(const NDArray& array);
+
 }  // namespace tkv

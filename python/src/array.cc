@@ -4,7 +4,10 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/format.h"
 #include "bindings.h"
@@ -384,6 +387,23 @@ void BindArray(nb::module_& m) {
         return ToPython(result, type);
       },
       nb::arg("type"), nb::arg("a"), nb::arg("dtype"));
+  m.def(
+      "_digests",
+      [](const nb::list& arrays) {
+        std::vector<NDArray> imported;
+        imported.reserve(arrays.size());
+        const auto keeper = std::make_shared<Keeper>(arrays);
+        DLPackLoans loans;
+        for (const nb::handle array : arrays) {
+          imported.push_back(ImportForeign(array, Use::kRead, Life::kCall, keeper, &loans));
+        }
+        loans.End();
+        std::vector<uint64_t> digests(imported.size());
+        Released(
+            [&] { std::transform(imported.begin(), imported.end(), digests.begin(), Digest); });
+        return digests;
+      },
+      nb::arg("arrays"));
 }
 
 }  // namespace tkv::python

@@ -22,6 +22,23 @@ TEST(Ops, ArraysAndScalarsOnBothSides) {
   EXPECT_EQ(Values(Unary(UnaryOp::kSqrt, Floats({4, 9}))), (std::vector<float>{2, 3}));
 }
 
+TEST(Ops, ADigestIsOfAllBytesInOrder) {
+  const NDArray a = Floats({1, 2, 3});
+  EXPECT_EQ(Digest(a), Digest(Floats({1, 2, 3})));
+  EXPECT_NE(Digest(a), Digest(Floats({1, 3, 2})));
+  EXPECT_NE(Digest(a), Digest(Floats({1, 2, -3})));
+  NDArray large = NDArray::Zeros({3 << 20});
+  const uint64_t before = Digest(large);
+  EXPECT_EQ(Digest(NDArray::Zeros({3 << 20})), before);
+  for (const int64_t at : {int64_t{0}, int64_t{1} << 18, (int64_t{3} << 20) - 1}) {
+    const NDArray element = large.Slice(at, at + 1);
+    Fill(element, 1e-30);
+    EXPECT_NE(Digest(large), before) << at;
+    Fill(element, 0);
+  }
+  EXPECT_EQ(Digest(large), before);
+}
+
 TEST(Ops, InPlaceChangesSharedStorage) {
   const NDArray a = Floats({1, 2});
   const NDArray handle = a;
