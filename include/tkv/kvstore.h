@@ -222,6 +222,16 @@ class TKV_API KVStore {
   // What a key made by InitRows has, on all servers.
   virtual TableStats StatsOfTable(const KeyView& key);
 
+  // Gives keys new values, as a script does that loads weights.  The optimizer's states, counts and
+  // rounds stay.  In a distributed store every worker calls it with the same keys, between two steps,
+  // and the values of the lowest rank that lives count.
+  //   shape   values: each with its key's shape and dtype, on any device
+  //   blocks  until every worker has called it, at most the patience
+  //   throws  kNotFound, kInvalidArgument (another shape or dtype, a key twice), kUnimplemented (a key
+  //           by rows, an older server), kFailedPrecondition (a round is open, a worker that has been
+  //           started again while its job goes on)
+  virtual void Assign(std::span<const InitItem> items) = 0;
+
   // Removes a key; a later Init makes it anew.  In a distributed store every worker calls it,
   // between two barriers.
   //   throws  kNotFound, kDeadlineExceeded, kFailedPrecondition

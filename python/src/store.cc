@@ -49,6 +49,14 @@ void Init(Store& self, nb::handle key, nb::handle value, const std::string& mode
   self.core->Init(Span(items));
 }
 
+void Assign(Store& self, nb::handle key, nb::handle value) {
+  const Keys keys("assign", key);
+  const Batch values(keys, value, Use::kRead);
+  const auto items = values.InitItems("");
+  const Unlocked unlocked;
+  self.core->Assign(Span(items));
+}
+
 // What a signal's handler has raised while steps of an updater were undone.
 thread_local std::exception_ptr raised_meanwhile;
 
@@ -353,6 +361,7 @@ void BindStore(nb::module_& m) {
           },
           nb::arg("cluster"))
       .def("_init", &Init, nb::arg("key").none(), nb::arg("value").none(), nb::arg("mode"))
+      .def("_assign", &Assign, nb::arg("key").none(), nb::arg("value").none())
       .def("_push", &Push, nb::arg("key").none(), nb::arg("value").none(), nb::arg("priority"))
       .def("_push_async", &PushAsync, nb::arg("key").none(), nb::arg("value").none(),
            nb::arg("priority"),

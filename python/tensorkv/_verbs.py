@@ -135,6 +135,40 @@ class KVStoreVerbs(KVStoreRows):
         self._init_given(key, value, own)
         return None
 
+    def assign(self, key: Key | Keys[Any] | Tree, value: Arrays | ArraysOfKeys | None = None) -> None:
+        """Give keys new values, as a script does that loads weights into a running store.
+
+        The optimizer's states, its counts and the rounds of the keys stay. A push sums values and runs the updater;
+        assign does neither.
+
+        Args:
+            key: a key, a list of keys or a tree, as for `init`. Each key exists and stands once in the call.
+            value: an array of the key's shape and dtype; for a list of keys a list of the same length.
+
+        In a distributed store every worker calls it with the same keys, between two steps, and waits for the others.
+        The values of rank 0 count, or of the lowest rank that lives. Each worker's next pull has them.
+
+        Raises:
+            KeyNotFoundError: no such key. Nothing has changed.
+            InvalidArgumentError: another shape or dtype than the key's, a key twice. Nothing has changed.
+            FailedPreconditionError: a worker that was started again while its job goes on; a round that has begun.
+            DeadlineExceededError, UnavailableError: another worker did not call it, or is dead.
+            UnimplementedError: a key that is kept by rows, whose rows `import_rows` replaces.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init('w', mx.nd.zeros((2,)))
+            >>> kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0))
+            >>> kv.assign('w', mx.nd.full((2,), 5))
+            >>> kv.push('w', mx.nd.ones((2,)))
+            >>> kv.pull('w').asnumpy().tolist()
+            [4.0, 4.0]
+        """
+        if _trees.is_tree(key):
+            _trees.alone("assign", value)
+            key, value, _ = _trees.flatten("assign", key)
+        self._assign(key, value)
+
     @overload
     def push(self, key: Key, value: Arrays, priority: int = 0, *, async_op: Literal[False] = False) -> None: ...
     @overload

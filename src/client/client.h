@@ -115,7 +115,7 @@ struct Operation {
   // other.
   RowRange rows;
   // kRestore by rows; the latter two only of buckets with rows here.
-  enum class Restoring : uint8_t { kAll, kMore, kOnlyRows };
+  enum class Restoring : uint8_t { kAll, kMore, kOnlyRows, kOnlyValue };
   Restoring restoring = Restoring::kAll;
   Traced::Request trace;
   Listing::Request list;

@@ -148,6 +148,20 @@ void Client::StartStatus(const KeyId& id, KeyState* key, Op* op) {
   }
 }
 
+static uint8_t FlagOf(Operation::Restoring restoring) {
+  switch (restoring) {
+    case Operation::Restoring::kAll:
+      return 0;
+    case Operation::Restoring::kMore:
+      return kMore;
+    case Operation::Restoring::kOnlyRows:
+      return kOnlyRows;
+    case Operation::Restoring::kOnlyValue:
+      return kOnlyValue;
+  }
+  return 0;
+}
+
 void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
   op->has_left = true;
   op->round = key->round;
@@ -159,22 +173,30 @@ void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
   }
   for (const ChunkPlace& place : key->chunks) {
     const ServerLink& link = links_[place.server];
-    if (!key->meta.by_rows() || link.incarnation() == 0) continue;
-    if ((link.features() & kSavesRowsFeature) == 0) return Fail(op, CannotSaveRows(place.server));
+    if (link.incarnation() == 0) continue;
+    if (key->meta.by_rows() && (link.features() & kSavesRowsFeature) == 0) {
+      return Fail(op, CannotSaveRows(place.server));
+    }
+    if (op->what.restoring == Operation::Restoring::kOnlyValue &&
+        (link.features() & kAssignsFeature) == 0) {
+      return Fail(op, Error(Code::kUnimplemented,
+                            Format("server {} cannot assign values to keys that exist; upgrade "
+                                   "tensorkv where it runs",
+                                   place.server)));
+    }
   }
   key->opening = op->id;  // nothing else of this key moves meanwhile
   for (uint32_t c = 0; c < key->chunks.size(); ++c) {
     const ChunkState& state = (*op->what.states)[c];
     const auto restoring = op->what.restoring;
-    const bool is_whole = restoring == Operation::Restoring::kAll;
-    if (!is_whole && state.rows == 0 && state.candidates == 0) continue;
+    const bool is_of_rows =
+        restoring == Operation::Restoring::kMore || restoring == Operation::Restoring::kOnlyRows;
+    if (is_of_rows && state.rows == 0 && state.candidates == 0) continue;
     Outgoing restore;
     restore.op = op->id;
     restore.message.type = Type::kRestore;
     restore.message.key = id;
-    restore.message.flags = is_whole                                       ? 0
-                            : restoring == Operation::Restoring::kOnlyRows ? kOnlyRows
-                                                                           : kMore;
+    restore.message.flags = FlagOf(restoring);
     restore.message.chunk = c;
     restore.message.dtype = key->meta.dtype;
     restore.message.number = op->what.round;

@@ -11,6 +11,7 @@
 #include "base/mix.h"
 #include "base/wait.h"
 #include "runtime/dist_store.h"
+#include "store/checks.h"
 
 namespace tkv {
 namespace {
@@ -411,17 +412,17 @@ void DistStore::EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept {
 // Keys, and the places in a snapshot where they are.
 struct DistStore::Loading {
   std::vector<RecordPtr> records;
-  std::pair<Rank, uint64_t> who_reads = {kNoRank, 0};  // and which life of that rank
-  std::optional<checkpoint::Reader> reader;            // the rest, of the rank that reads
+  Meeting meeting{.task = "reads the snapshot", .verb = "load"};
+  std::optional<checkpoint::Reader> reader;  // the rest, of the rank that reads
   std::vector<KeyMeta> metas;
   std::vector<size_t> matches;
 };
 
-// Runs f, and waits until every worker has come here: what fails on one fails on all.  The one where
-// f fails waits for no other worker.  Where the one that reads has died on the way, so that it has
-// not come, all others are told what it has left.
+// Runs f, and waits until every worker has done so: an error of one worker is the error of all.  The
+// worker whose f fails waits for no other.  If the worker with the task dies on the way, all others
+// receive an error that says what it has left undone.
 template <typename F>
-void DistStore::Meet(const std::string& verb, const Loading& loading, const char* left, F f) {
+void DistStore::Meet(const std::string& verb, const Meeting& meeting, const char* left, F f) {
   using Task = Operation::Task;
   try {
     f();
@@ -436,29 +437,28 @@ void DistStore::Meet(const std::string& verb, const Loading& loading, const char
     }
     throw;
   }
-  if (loading.reader) {
+  if (meeting.worker.first == rank()) {
     return Await(StartBarrier(verb, {}, Task::kDone), options_.patience);
   }
   const Error undone = Fail(Code::kAborted,
-                            "worker {}, which reads the snapshot, has not ended the load: it is "
-                            "dead, or has called something else; {}: {} again, on every rank "
-                            "that lives",
-                            loading.who_reads.first, left, verb);
+                            "worker {}, which {}, has not ended the {}: it is dead, or has called "
+                            "something else; {}: {} again, on every rank that lives",
+                            meeting.worker.first, meeting.task, meeting.verb, left, verb);
   try {
     Await(StartBarrier(verb, undone, Task::kOfAnother), options_.patience);
   } catch (const Error& error) {
-    if (error.code() == Code::kAborted) AwaitEndOf(loading);
+    if (error.code() == Code::kAborted) AwaitEndOf(meeting);
     throw;
   }
 }
 
 // Servers may hear of a death before this worker does, which then would not know that it is its turn
 // to read.
-void DistStore::AwaitEndOf(const Loading& loading) {
+void DistStore::AwaitEndOf(const Meeting& meeting) {
   constexpr std::chrono::milliseconds kStep(1);
   const auto is_over = [&] {
     return worker_->Run([&](ClientNode& node, Time) {
-      return node.client().Sender() != loading.who_reads || node.client().closed();
+      return node.client().Sender() != meeting.worker || node.client().closed();
     });
   };
   worker_->GoOn();
@@ -483,8 +483,9 @@ void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts 
     for (const Key& key : order_) loading->records.push_back(keys_.find(key)->second);
     optimizer = optimizer_;
   }
-  loading->who_reads = worker_->Run([](ClientNode& node, Time) { return node.client().Sender(); });
-  if (loading->who_reads.first != rank()) return;
+  loading->meeting.worker =
+      worker_->Run([](ClientNode& node, Time) { return node.client().Sender(); });
+  if (loading->meeting.worker.first != rank()) return;
   Named(verb.c_str(), [&] {
     loading->reader.emplace(OpenSnapshot(path, options_));
     std::vector<LoadedKey> keys;
@@ -578,8 +579,9 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
                verb, path);
   }
   Loading loading;
-  Meet(verb, loading, "nothing has been put back", [&] { OpenFor(verb, path, parts, &loading); });
-  Meet(verb, loading, "some keys may have been put back and others not",
+  Meet(verb, loading.meeting, "nothing has been put back",
+       [&] { OpenFor(verb, path, parts, &loading); });
+  Meet(verb, loading.meeting, "some keys may have been put back and others not",
        [&] { PutBack(verb, parts, loading); });
   SnapshotInfo info;
   if (loading.reader) info.path = loading.reader->path();
@@ -596,6 +598,63 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
     info.rounds.emplace_back(record->key, Round(record->key.view()));
   }
   return info;
+}
+
+// ---- assigning ----------------------------------------------------------------------------------
+
+void DistStore::SendValues(const std::string& verb, std::span<const InitItem> items,
+                           const std::vector<RecordPtr>& records) {
+  std::vector<Operation> operations;
+  const CallPtr call = NewCall(verb);
+  for (size_t i = 0; i < items.size(); ++i) {
+    const auto meta = worker_->Run(
+        [&](ClientNode& node, Time) { return node.client().MetaOf(records[i]->name); });
+    if (!meta) throw Fail(Code::kNotFound, "{} {}: no such key", verb, items[i].key.ToString());
+    const NDArray* const values[] = {items[i].value};
+    Operation assign = Make(Operation::Kind::kRestore, verb, records[i].get());
+    assign.value.bytes = MemoryOf(AllOnHost(verb, items[i].key, values)[0].Packed());
+    size_t end = 0;
+    for (uint32_t c = 0; c < meta->chunk_count(); ++c) {
+      assign.value.ends.push_back(end += meta->elements_of(c) * ItemSize(meta->dtype));
+    }
+    assign.states = std::make_shared<const std::vector<ChunkState>>(meta->chunk_count());
+    assign.restoring = Operation::Restoring::kOnlyValue;
+    call->keys.push_back(records[i]);
+    call->sources.push_back(assign.value.bytes);
+    operations.push_back(std::move(assign));
+  }
+  worker_->Launch(call, std::move(operations));
+  Await(call, options_.patience);
+}
+
+// Between two barriers, as a load: no worker has begun a round on the old values, and none reads on
+// before all keys have the new ones.
+void DistStore::AssignAs(const std::string& verb, std::span<const InitItem> items) {
+  if (worker_->rejoined()) {
+    throw Fail(Code::kFailedPrecondition,
+               "{}: this rank has lived before in this job, and the others go on without calling "
+               "{}; the values on the servers count",
+               verb, verb);
+  }
+  std::vector<RecordPtr> records;
+  Meeting meeting{.task = "gives the values", .verb = "assign"};
+  Meet(verb, meeting, "nothing has been assigned", [&] {
+    const AssignedValues given(verb, items);
+    RaiseUnseen(verb, KeysOf(items));
+    {
+      const auto lock = Lock(verb);
+      for (const PushItem& item : given.items()) {
+        const RecordPtr record = Get(verb, item.key);
+        CheckAssignable(verb, item.key, record->info.by_rows);
+        CheckValues(verb, item, record->info.shape, record->info.dtype);
+        records.push_back(record);
+      }
+    }
+    meeting.worker = worker_->Run([](ClientNode& node, Time) { return node.client().Sender(); });
+  });
+  Meet(verb, meeting, "some keys may have been assigned and others not", [&] {
+    if (meeting.worker.first == rank()) SendValues(verb, items, records);
+  });
 }
 
 }  // namespace tkv

@@ -116,6 +116,9 @@ class DistStore : public KVStore {
   RowsExport ExportRows(const KeyView& key, const RowsFilter& filter) override;
   void ImportRows(const KeyView& key, const Rows& rows) override;
   TableStats StatsOfTable(const KeyView& key) override;
+  void Assign(std::span<const InitItem> items) override {
+    Counted(Verb::kInit, [&] { AssignAs("assign", items); });
+  }
   void Delete(const KeyView& key) override;
   void SetUpdater(UpdateFunction updater, UpdateEnd end) override;
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
@@ -394,12 +397,22 @@ class DistStore : public KVStore {
                                 Cutting cutting);
   std::string SaveAs(const std::string& verb, const std::string& path, Parts parts);
   SnapshotInfo LoadAs(const std::string& verb, const std::string& path, Parts parts);
+  // One worker's task that all workers wait for, between two barriers.
+  struct Meeting {
+    const char* task;  // as messages say it
+    const char* verb;
+    std::pair<Rank, uint64_t> worker = {kNoRank, 0};  // with the task, and its incarnation
+  };
   struct Loading;
   void OpenFor(const std::string& verb, const std::string& path, Parts parts, Loading* loading);
   void PutBack(const std::string& verb, Parts parts, const Loading& loading);
   template <typename F>
-  void Meet(const std::string& verb, const Loading& loading, const char* left, F f);
-  void AwaitEndOf(const Loading& loading);
+  void Meet(const std::string& verb, const Meeting& meeting, const char* left, F f);
+  void AwaitEndOf(const Meeting& meeting);
+  void AssignAs(const std::string& verb, std::span<const InitItem> items);
+  // Sends the values of an assign to the servers, and waits for them.
+  void SendValues(const std::string& verb, std::span<const InitItem> items,
+                  const std::vector<RecordPtr>& records);
   void SaveIfDue(std::span<const KeyView> keys);
   void SaveBeside(const std::string& folder);
   void AwaitAutoSave();

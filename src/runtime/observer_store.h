@@ -63,6 +63,7 @@ class ObserverStore final : public DistStore {
   }
   RowsExport ExportRows(const KeyView&, const RowsFilter&) override { Refuse("export_rows"); }
   void ImportRows(const KeyView&, const Rows&) override { Refuse("import_rows"); }
+  void Assign(std::span<const InitItem>) override { Refuse("assign"); }
   void Delete(const KeyView&) override { Refuse("delete"); }
   void SetUpdater(UpdateFunction, UpdateEnd) override { Refuse("set_updater"); }
   void SetOptimizer(std::shared_ptr<const Optimizer>) override { Refuse("set_optimizer"); }

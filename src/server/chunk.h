@@ -196,6 +196,11 @@ class ChunkWorker {
   //   throws  kInvalidArgument (what the rule keeps is something else), kFailedPrecondition (it is
   //           another rule's), kResourceExhausted; nothing changed
   void Restore(Chunk* chunk, const ChunkState& state, const Bytes& body, bool adds = false);
+  // Replaces the value of a dense chunk and keeps its states and counts.  A float32 master is made
+  // anew from the value by the next update.
+  //   throws  kInvalidArgument (a key by rows, another number of bytes), std::bad_alloc; nothing has
+  //           changed
+  void Assign(Chunk* chunk, const Bytes& body);
   // Rows begin anew with the values that the body has behind their ids.  All else stays.
   //   throws  kInvalidArgument, as codec::MixesOf, kResourceExhausted; nothing changed
   void ReplaceRows(Chunk* chunk, const ChunkState& state, const Bytes& body);

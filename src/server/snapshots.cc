@@ -112,6 +112,17 @@ void ChunkWorker::Restore(Chunk* chunk, const ChunkState& state, const Bytes& bo
   chunk->failure.reset();
 }
 
+void ChunkWorker::Assign(Chunk* chunk, const Bytes& body) {
+  const size_t bytes = chunk->elements * ItemSize(chunk->dtype);
+  if (chunk->value.by_rows() || body.size != bytes) {
+    throw Fail(Code::kInvalidArgument, "{} bytes for a value of {} bytes{}", body.size, bytes,
+               chunk->value.by_rows() ? " a row" : "");
+  }
+  chunk->value.dense_ = CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr});
+  chunk->master = {};
+  chunk->failure.reset();
+}
+
 // ---- messages -----------------------------------------------------------------------------------
 
 // Why this life may not cut now; empty where it may.
@@ -268,15 +279,17 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
   }
   ApplyControls(&key->second, &chunk);  // what is due at the next round, which has not begun
   const bool only_rows = (message.flags & kOnlyRows) != 0;
+  const bool only_value = (message.flags & kOnlyValue) != 0;
   try {
     NamedWhereMemoryEnds("the server", [&] {
+      if (only_value) return worker_.Assign(&chunk, message.body);
       if (only_rows) return worker_.ReplaceRows(&chunk, state, message.body);
       worker_.Restore(&chunk, state, message.body, (message.flags & kMore) != 0);
     });
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
   }
-  if (!only_rows && state.has_value && key->second.meta.mode == KeyMeta::Mode::kSync)
+  if (!only_rows && !only_value && state.has_value && key->second.meta.mode == KeyMeta::Mode::kSync)
     chunk.base = message.number - chunk.version;
   Answer(session, message, Reply(message, Type::kOk, chunk.version), effects);
 }

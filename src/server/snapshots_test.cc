@@ -237,6 +237,39 @@ TEST_F(SnapshotTest, RestoreIsRefusedWhereItWouldTearARoundOrFitsNothing) {
   ExpectViolation(kLink0, garbage);
 }
 
+TEST_F(SnapshotTest, AnAssignedValueKeepsStatesCountsAndRounds) {
+  Send(kLink0, Control(2, "adam"));
+  Round(1, 5);
+  const auto updates = chunk().updates;
+  const auto states = chunk().states.size();
+  Message assign = Restore(50, ChunkState(), {1, 2, 3, 4});
+  assign.flags = kOnlyValue;
+  assign.number = 77;
+  ASSERT_EQ(Send(kLink0, assign).type, Type::kOk);
+  EXPECT_EQ(Value(), 1);
+  EXPECT_EQ(chunk().updates, updates);
+  EXPECT_EQ(chunk().states.size(), states);
+  EXPECT_EQ(chunk().version, 1U);
+  EXPECT_EQ(chunk().base, 0U);
+}
+
+TEST_F(SnapshotTest, AnAssignIsRefusedWhereItWouldTearARoundOrFitsNothing) {
+  Round(1, 5);
+  const float before = Value();
+  const auto assign = [&](uint64_t seq, std::vector<float> values) {
+    Message message = Restore(seq, ChunkState(), std::move(values));
+    message.flags = kOnlyValue;
+    return message;
+  };
+  ExpectError(kLink1, assign(50, {1, 2, 3, 4}), Code::kFailedPrecondition);
+  ExpectError(kLink0, assign(51, {1, 2, 3}), Code::kInvalidArgument);
+  ExpectError(kLink0, assign(52, {}), Code::kInvalidArgument);
+  ExpectError(kLink0, assign(53, std::vector<float>(8)), Code::kInvalidArgument);
+  Send(kLink1, Push(200, 2, 1));
+  ExpectError(kLink0, assign(54, {1, 2, 3, 4}), Code::kFailedPrecondition);
+  EXPECT_EQ(Value(), before);
+}
+
 TEST_F(SnapshotTest, AnObserverCutsNothing) {
   Message hello;
   hello.type = Type::kHello;

@@ -92,6 +92,28 @@ void CheckOuts(std::string_view verb, const PullItem& item, const Shape& shape, 
   }
 }
 
+AssignedValues::AssignedValues(std::string_view verb, std::span<const InitItem> items) {
+  if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
+  boost::unordered_flat_map<KeyView, size_t, KeyHash, KeyEqual> seen;
+  values_.reserve(items.size());
+  items_.reserve(items.size());
+  for (const InitItem& item : items) {
+    if (!seen.emplace(item.key, items_.size()).second) {
+      throw Fail(Code::kInvalidArgument, "{} {}: the key stands twice in the call", verb,
+                 item.key.ToString());
+    }
+    values_.push_back(item.value);
+    items_.push_back({item.key, {&values_.back(), 1}});
+  }
+}
+
+void CheckAssignable(std::string_view verb, const KeyView& key, bool by_rows) {
+  if (!by_rows) return;
+  throw Fail(Code::kUnimplemented,
+             "{} {}: the key is kept by rows; import_rows gives rows new values", verb,
+             key.ToString());
+}
+
 void CheckBroadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
   boost::unordered_flat_map<KeyView, const NDArray*, KeyHash, KeyEqual> values;
   values.reserve(items.size());

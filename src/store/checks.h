@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "base/format.h"
 #include "tkv/kvstore.h"
@@ -33,6 +34,19 @@ void CheckValues(std::string_view verb, const PushItem& item, const Shape& shape
 void CheckOuts(std::string_view verb, const PullItem& item, const Shape& shape, DType dtype);
 //   throws  kInvalidArgument  an output without a value, or as above
 void CheckBroadcast(std::span<const InitItem> items, std::span<const PullItem> outs);
+// The values of an assign, as items of a push, of which each key has one.
+class AssignedValues {
+ public:
+  //   throws  kInvalidArgument  no keys, or a key twice
+  AssignedValues(std::string_view verb, std::span<const InitItem> items);
+  std::span<const PushItem> items() const { return items_; }
+
+ private:
+  std::vector<const NDArray*> values_;
+  std::vector<PushItem> items_;
+};
+//   throws  kUnimplemented  a key that is kept by rows
+void CheckAssignable(std::string_view verb, const KeyView& key, bool by_rows);
 //   throws  kInvalidArgument  an integer key in a store of strings, or the reverse
 void CheckKind(std::string_view verb, const KeyView& key, bool store_has_strings);
 //   throws  kInvalidArgument  no keys, or keys of two kinds

@@ -22,6 +22,7 @@
 #include "store/rows_export.h"
 #include "store/snapshots.h"
 #include "store/types.h"
+#include "tkv/ops.h"
 #include "update/gpu_jobs.h"
 #include "update/parallel.h"
 #include "update/program_body.h"
@@ -80,6 +81,9 @@ class LocalStore final : public KVStore {
   RowsExport ExportRows(const KeyView& key, const RowsFilter& filter) override;
   void ImportRows(const KeyView& key, const Rows& rows) override;
   TableStats StatsOfTable(const KeyView& key) override;
+  void Assign(std::span<const InitItem> items) override {
+    Counted(Verb::kInit, [&] { AssignAs("assign", items); });
+  }
   void Delete(const KeyView& key) override;
   uint64_t Round(const KeyView& key) const override {
     const auto lock = Lock("round");
@@ -194,6 +198,7 @@ class LocalStore final : public KVStore {
   std::shared_ptr<Entry> MakeEntry(const KeyView& key, const NDArray& value) const;
   void InitAs(std::string_view verb, std::span<const InitItem> items);
   void CheckNew(std::string_view verb, std::span<const InitItem> items) const;
+  void AssignAs(std::string_view verb, std::span<const InitItem> items);
   void Run(Verb counted, std::span<const PushItem> items, std::span<const PullItem> outs);
   void PlaceValues(std::string_view verb, std::span<const PushItem> items,
                    const LocalCompression::Plan& plan, Claim* claim);
@@ -266,6 +271,34 @@ void LocalStore::InitAs(std::string_view verb, std::span<const InitItem> items) 
   const auto lock = Lock(verb);
   CheckNew(verb, items);
   for (auto& entry : entries) shared_->keys.Insert(std::move(entry));
+}
+
+void LocalStore::AssignAs(std::string_view verb, std::span<const InitItem> items) {
+  const AssignedValues given(verb, items);
+  Claim claim;
+  ClaimKeys(verb, given.items(), {}, shared_.get(), options_, Lock(verb), &claim);
+  struct Made {
+    NDArray value, master;
+  };
+  std::vector<Made> made(items.size());  // all of them before anything changes
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Entry& entry = *claim.entries[claim.push_groups[i]];
+    CheckAssignable(verb, entry.key.view(), entry.by_rows());
+    NamingKey(verb, entry.key.view(), [&] {
+      items[i].value->storage()->WaitReadable(options_.patience);
+      made[i].value = items[i].value->Packed().WithContext(entry.value.context());
+      if (made[i].value.storage() == items[i].value->storage()) {
+        made[i].value = items[i].value->Copy();
+      }
+      if (entry.master) made[i].master = ConvertFloat(made[i].value, entry.master.dtype());
+    });
+  }
+  std::lock_guard lock(shared_->mutex);
+  for (size_t i = 0; i < items.size(); ++i) {
+    Entry& entry = *claim.entries[claim.push_groups[i]];
+    std::swap(entry.value, made[i].value);
+    std::swap(entry.master, made[i].master);
+  }
 }
 
 void LocalStore::Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {

@@ -65,7 +65,7 @@ constexpr Rule RuleOf(Type type) {
     case Type::kList:
       return {true, 0, 0, false};
     case Type::kRestore:
-      return {true, kMore | kOnlyRows, kStateMax, true};
+      return {true, kMore | kOnlyRows | kOnlyValue, kStateMax, true};
     case Type::kWelcome:
       return {true, 0, 256, false};
     case Type::kOk:

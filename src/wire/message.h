@@ -105,6 +105,7 @@ enum Flag : uint8_t {  // wire value: never renumber
   kAnyway = 32,      // PULL with kNoBody: also of a round whose update has failed
   kMore = 1,         // RESTORE of a key by rows: adds to the rows that one before it has put back
   kOnlyRows = 2,     // RESTORE of a key by rows: these rows alone begin anew, with the values here
+  kOnlyValue = 4,    // RESTORE of a dense key: the value alone; states, counts and rounds stay
 };
 
 // One operation or reply.  What a field means depends on the type:

@@ -22,6 +22,7 @@ inline constexpr uint64_t kDoneFeature = 4;   // a server that takes one with kU
 inline constexpr uint64_t kSavesRowsFeature = 8;  // a server that cuts and takes back keys by rows
 inline constexpr uint64_t kListFeature = 16;      // a server that answers LIST
 inline constexpr uint64_t kRuleFeature = 32;      // a server that takes a DESCRIBE with kWithRule
+inline constexpr uint64_t kAssignsFeature = 64;   // a server that takes a RESTORE with kOnlyValue
 
 // "tensorkv 0.1.0": the package that this process runs.
 std::string PackageName();

@@ -69,6 +69,59 @@ TEST_P(StoreConformance, InitOfAListIsAllOrNothing) {
   EXPECT_FAILS(Code::kInvalidArgument, store_->Init(std::span<const InitItem>()));
 }
 
+TEST_P(StoreConformance, AssignReplacesValuesAndKeepsStatesAndRounds) {
+  store_->SetOptimizer(Optimizer::Create("momentum", {{"learning_rate", 1}, {"momentum", 0.5}}));
+  InitFloats(1, {0, 0});
+  InitFloats(2, {5});
+  store_->Push(1, Full({2}, 1));  // the value is -1, the momentum 1
+  const NDArray value = Floats({10, 20});
+  const InitItem items[] = {{1, &value}};
+  store_->Assign(items);
+  Fill(value, 0);  // a copy was taken
+  EXPECT_EQ(Pulled(1), (std::vector<float>{10, 20}));
+  EXPECT_EQ(Pulled(2), (std::vector<float>{5}));
+  EXPECT_EQ(store_->Round(1), 1U);
+  store_->Push(1, Full({2}, 1));  // 0.5 of the momentum, and 1
+  EXPECT_EQ(Pulled(1), (std::vector<float>{8.5, 18.5}));
+}
+
+TEST_P(StoreConformance, AssignGivesA16BitKeyANewMaster) {
+  store_->SetOptimizer(Optimizer::Create("sgd", {{"learning_rate", 1.0 / 4096}}, true));
+  const NDArray one = Full({1}, 1, DType::kF16);
+  store_->Init(1, Full({1}, 3, DType::kF16));
+  store_->Push(1, one);
+  const InitItem items[] = {{1, &one}};
+  store_->Assign(items);
+  for (int i = 0; i < 2; ++i) store_->Push(1, one);  // each alone is lost in 16 bits, both are not
+  const NDArray out = NDArray::Empty({1}, DType::kF32);
+  store_->Pull(1, out);
+  EXPECT_EQ(Values(out), (std::vector<float>{1 - 2.0F / 4096}));
+}
+
+TEST_P(StoreConformance, AnAssignThatFailsChangesNoKey) {
+  InitFloats(1, {1, 2});
+  InitFloats(2, {3, 4});
+  const RowsInitItem rows[] = {{.key = 3, .row_shape = Shape({2})}};
+  store_->InitRows(rows);
+  const NDArray good = Floats({7, 8});
+  const NDArray longer = Floats({7, 8, 9});
+  const NDArray halves = Full({2}, 1, DType::kF16);
+  const NDArray row = Full({2}, 1);
+  const auto fails = [&](const InitItem& second, Code code) {
+    const InitItem items[] = {{1, &good}, second};
+    EXPECT_FAILS(code, store_->Assign(items));
+  };
+  fails({2, &longer}, Code::kInvalidArgument);
+  fails({2, &halves}, Code::kInvalidArgument);
+  fails({1, &good}, Code::kInvalidArgument);
+  fails({9, &good}, Code::kNotFound);
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Assign({}));
+  const InitItem table[] = {{3, &row}};
+  EXPECT_ANY_THROW(store_->Assign(table));
+  EXPECT_EQ(Pulled(1), (std::vector<float>{1, 2}));
+  EXPECT_EQ(Pulled(2), (std::vector<float>{3, 4}));
+}
+
 TEST_P(StoreConformance, EveryKeyIsAKeyOfItsOwn) {
   const int64_t keys[] = {0,
                           -1,
