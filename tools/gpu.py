@@ -109,10 +109,14 @@ def check(arguments):
             "suites",
         ]
         steps.append(run("suites of Python's arrays and stores", suites, TKV_TEST_DRIVER="system")[0])
-        tensors = [*suites[:-3], "tests/gpu/test_frameworks.py", "-rs"]
-        step, text = run("tensors of PyTorch, CuPy and JAX", tensors, XLA_PYTHON_CLIENT_PREALLOCATE="false")
-        steps.append(step)
-        left_out += sorted(set(re.findall(r"^SKIPPED \[\d+\] \S+ (.+)$", text, re.M)))
+        tensors = suites[:-3]
+        for name, file in (
+            ("tensors of PyTorch, CuPy and JAX", "test_frameworks.py"),
+            ("models that train through a store", "test_training.py"),
+        ):
+            step, text = run(name, [*tensors, f"tests/gpu/{file}", "-rs"], XLA_PYTHON_CLIENT_PREALLOCATE="false")
+            steps.append(step)
+            left_out += sorted(set(re.findall(r"^SKIPPED \[\d+\] \S+ (.+)$", text, re.M)))
     sanitizer = shutil.which("compute-sanitizer")
     if not arguments.fake and sanitizer is None:
         left_out.append("compute-sanitizer: it is not on the path")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _core
 from .errors import FailedPreconditionError, InvalidArgumentError
@@ -15,6 +15,57 @@ if TYPE_CHECKING:
     from .kvstore import KVStore
 
 _averaged: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # whose rescale_grad has been divided
+
+
+class Helper(Protocol):
+    """An optimizer that trains parameters through a store."""
+
+    def _check_disk(self, verb: str) -> None:
+        """Raise where the store may not save or load now."""
+        ...
+
+    def _loaded(self) -> None:
+        """Take the values that the store has loaded."""
+        ...
+
+
+def helpers_of(kv: KVStore) -> weakref.WeakSet[Any]:
+    """Return the helpers that train through a store."""
+    found: weakref.WeakSet[Any] = kv.__dict__.setdefault("_helpers", weakref.WeakSet())
+    return found
+
+
+@contextlib.contextmanager
+def loading(kv: KVStore) -> Iterator[None]:
+    """Have the helpers of a store take its values when the block has loaded them."""
+    helpers: list[Helper] = list(helpers_of(kv))
+    for helper in helpers:
+        helper._check_disk("load")
+    yield
+    for helper in helpers:
+        helper._loaded()
+
+
+def check_disk(kv: KVStore, verb: str) -> None:
+    """Raise where a helper's parameters are not in the store, which would save or load without them."""
+    for helper in helpers_of(kv):
+        helper._check_disk(verb)
+
+
+def refuse_disk(who: str, verb: str, instead: str) -> None:
+    """Raise because workers have the parameters, and the store has sums of gradients."""
+    raise FailedPreconditionError(
+        f"{verb}: {who} of this store keeps the parameters on the workers, and the store has only sums of gradients; {instead}"
+    )
+
+
+def written(who: str, names: list[str]) -> FailedPreconditionError:
+    """Return the error of parameters that a script has written behind a store's back."""
+    more = f" and {len(names) - 1} others" if len(names) > 1 else ""
+    return FailedPreconditionError(
+        f"{who}: {names[0]!r}{more} changed since the last step, and the store has other values; call assign() after the"
+        " change, on every worker, or change parameters before the optimizer is made"
+    )
 
 
 def _has_updater(kv: KVStore) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .errors import InvalidArgumentError
+from .errors import InvalidArgumentError, UnimplementedError
 
 
 def named_of(params: Any) -> list[tuple[str | None, Any]]:
@@ -40,3 +40,11 @@ def groups_of(params: Any) -> list[dict[str, Any]]:
     if isinstance(listed, list) and listed and all(isinstance(one, dict) for one in listed):
         return [{**group, "params": named_of(group["params"])} for group in listed]
     return [{"params": named_of(listed)}]
+
+
+def check_place(who: str, key: str, parameter: Any) -> None:
+    """Raise where a parameter is in memory that stores do not take."""
+    if parameter.device.type not in ("cpu", "cuda"):
+        raise UnimplementedError(
+            f"{who}: {key!r} is on {parameter.device}; stores take tensors on the CPU and on NVIDIA GPUs"
+        )

@@ -10,7 +10,9 @@ import torch
 
 from . import _create, _stepping
 from . import ndarray as nd
-from ._torch_params import named_of
+from ._torch_params import check_place, named_of
+from ._torch_states import STORE, check_states, states_of, take_states
+from ._torch_watch import Watch
 from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from .optimizer import Optimizer, Updater, create
 
@@ -32,8 +34,12 @@ class Trainer:
             False: the store sums gradients and each worker runs the optimizer. None: what ``MXNET_UPDATE_ON_KVSTORE`` says,
             else True.
 
-    Every worker makes the same trainer, and has the parameters of rank 0 from then on. As MXNet's `backward` replaces gradients where PyTorch's
-    adds to them, a step takes the gradients away: ``parameter.grad`` is None behind it.
+    Every worker makes the same trainer, and has the parameters of rank 0 from then on. Parameters may be on the CPU and on GPUs.
+    One that does not require a gradient takes no part, on any worker; it may require one later. As MXNet's `backward` replaces gradients
+    where PyTorch's adds to them, a step takes the gradients away: ``parameter.grad`` is None behind it.
+
+    Where the store runs the optimizer, it has the values of the parameters. A script that writes into them calls `assign`
+    afterwards; without it the next step is an error. ``kv.load`` writes what it has loaded into the parameters.
 
     Example:
         >>> model = torch.nn.Linear(3, 1)
@@ -58,14 +64,14 @@ class Trainer:
     ) -> None:
         """Make the keys, and give all workers the parameters of rank 0."""
         self._params: dict[str, Any] = {}
+        self._frozen: dict[str, Any] = {}  # parameters that have never required a gradient
+        self._watch = Watch()
         for number, (name, parameter) in enumerate(named_of(params)):
             key = str(number) if name is None else name
-            if key in self._params:
+            if key in self._params or key in self._frozen:
                 raise InvalidArgumentError(f"Trainer: two parameters have the name {key!r}")
-            if parameter.device.type != "cpu":
-                raise UnimplementedError(f"Trainer: {key!r} is on {parameter.device}; stores take tensors on the CPU")
-            if parameter.requires_grad:
-                self._params[key] = parameter
+            check_place("Trainer", key, parameter)
+            (self._params if parameter.requires_grad else self._frozen)[key] = parameter
         if not self._params:
             raise InvalidArgumentError("Trainer: there is no parameter that requires a gradient")
         if isinstance(optimizer, Optimizer):
@@ -113,18 +119,21 @@ class Trainer:
             ignore_stale_grad: a parameter without a gradient takes part with zeros; otherwise it is an error.
 
         Raises:
-            FailedPreconditionError: a parameter has no gradient.
+            FailedPreconditionError: a parameter has no gradient; parameters that have been written without `assign`.
             KVError: as ``kv.pushpull``.
         """
+        self._register_unfrozen()
+        self._check_written()
         grads = self._gradients("step", ignore_stale_grad)
         self._rescale(batch_size)
-        weights = [parameter.detach() for parameter in self._params.values()]
+        keys = list(self._taking_part())
+        weights = [parameter.detach() for parameter in self._taking_part().values()]
         if self._is_on_store:
             assert self._kv is not None
-            self._kv.pushpull(list(self._params), grads, weights)
+            self._kv.pushpull(keys, grads, weights)
         else:
             if self._kv is not None:
-                self._kv.pushpull(list(self._params), grads, grads)
+                self._kv.pushpull(keys, grads, grads)
             self._update(grads)
         self._end(weights)
 
@@ -137,12 +146,14 @@ class Trainer:
         self._check_own("allreduce_grads")
         if self._kv is None:
             return
+        self._register_unfrozen()
         grads = self._gradients("allreduce_grads", ignore_stale_grad=True)
-        self._kv.pushpull(list(self._params), grads, grads)
-        for parameter, grad in zip(self._params.values(), grads, strict=True):
+        params = self._taking_part()
+        self._kv.pushpull(list(params), grads, grads)
+        for parameter, grad in zip(params.values(), grads, strict=True):
             if parameter.grad is None:
                 parameter.grad = grad
-        torch.autograd.graph.increment_version([parameter.grad for parameter in self._params.values()])
+        torch.autograd.graph.increment_version([parameter.grad for parameter in params.values()])
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Change the parameters by the gradients divided by `batch_size`, on this worker.
@@ -151,10 +162,57 @@ class Trainer:
             FailedPreconditionError: the store runs the optimizer; or a parameter has no gradient.
         """
         self._check_own("update")
+        self._register_unfrozen()
         grads = self._gradients("update", ignore_stale_grad)
         self._rescale(batch_size)
         self._update(grads)
-        self._end([parameter.detach() for parameter in self._params.values()])
+        self._end([parameter.detach() for parameter in self._taking_part().values()])
+
+    def assign(self) -> None:
+        """Have all workers take the parameters of rank 0 as they are now, and the store too, where it has them.
+
+        Every worker calls it, between two steps, after it has written into parameters: after ``model.load_state_dict``, a
+        clamp, an average that is copied in. The optimizer's states stay.
+
+        Raises:
+            KVError: as ``kv.assign``.
+        """
+        if self._kv is None:
+            return
+        self._kv.assign(list(self._params), [parameter.detach() for parameter in self._params.values()])
+        self._take()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the optimizer keeps beside the parameters, as tensors, for ``torch.save``.
+
+        Where the store runs the optimizer, the lowest rank that lives has its states, as a tensor of bytes in the entry
+        ``'store'``; on other ranks that is None. Save the dict of rank 0.
+
+        Raises:
+            KVError: as ``kv.save_optimizer_states``.
+        """
+        if self._is_on_store:
+            assert self._kv is not None
+            return {STORE: states_of(self._kv)}
+        return {name: torch.from_dlpack(array.copy()) for name, array in self._named_states().items()}  # type: ignore[attr-defined,unused-ignore]
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Put back what `state_dict` has returned.
+
+        Where the store runs the optimizer, every worker calls it, and the parameters count as they are then, as with `assign`:
+        load the model before.
+
+        Raises:
+            InvalidArgumentError: it is of other parameters, another optimizer, or another rank than 0.
+            KVError: as ``kv.load_optimizer_states`` and ``kv.assign``.
+        """
+        if self._is_on_store:
+            assert self._kv is not None
+            check_states("Trainer", state_dict)
+            take_states("Trainer", self._kv, state_dict)
+            self.assign()
+            return
+        self._take_states("load_state_dict", {name: nd.from_dlpack(tensor) for name, tensor in state_dict.items()})
 
     def save_states(self, fname: str | os.PathLike[str]) -> None:
         """Save what the optimizer keeps beside the parameters."""
@@ -162,12 +220,7 @@ class Trainer:
             assert self._kv is not None
             self._kv.save_optimizer_states(fname)
             return
-        arrays = {
-            f"{kind}.{key}.{number}": array
-            for kind, key, states in self._states()
-            for number, array in enumerate(states)
-        }
-        nd.save(os.fspath(fname), arrays)
+        nd.save(os.fspath(fname), self._named_states())
 
     def load_states(self, fname: str | os.PathLike[str]) -> None:
         """Put back what `save_states` has saved.
@@ -182,6 +235,12 @@ class Trainer:
         found = nd.load(os.fspath(fname))
         if not isinstance(found, dict):
             raise InvalidArgumentError(f"load_states: {os.fspath(fname)!r} has no names; save_states writes them")
+        self._take_states(f"load_states: {os.fspath(fname)!r}", found)
+
+    # ------------------------------------------------------------------------------------------------------ within
+
+    def _take_states(self, what: str, found: Mapping[str, Any]) -> None:
+        """Put back the states of this worker's optimizer, or raise and change nothing."""
         fresh = Updater(self._optimizer)
         counts: dict[str, int] = {}
         wanted: dict[str, nd.NDArray] = {}
@@ -196,13 +255,12 @@ class Trainer:
         if names != found.keys():
             first = min(names ^ found.keys())
             raise InvalidArgumentError(
-                f"load_states: {os.fspath(fname)!r} {'has' if first in found else 'lacks'} {first!r}; the parameters or the optimizer"
-                " are others"
+                f"{what}: {'has' if first in found else 'lacks'} {first!r}; the parameters or the optimizer are others"
             )
         for name, array in wanted.items():
             if array.shape != found[name].shape or array.dtype != found[name].dtype:
                 raise InvalidArgumentError(
-                    f"load_states: {name!r} is {found[name].dtype_name} of shape {found[name].shape},"
+                    f"{what}: {name!r} is {found[name].dtype_name} of shape {found[name].shape},"
                     f" {array.dtype_name} of {array.shape} is needed"
                 )
         for name, array in wanted.items():
@@ -211,7 +269,12 @@ class Trainer:
         for key, count in counts.items():
             self._optimizer._set_count(key, (count, max(counts.values())))
 
-    # ------------------------------------------------------------------------------------------------------ within
+    def _named_states(self) -> dict[str, Any]:
+        return {
+            f"{kind}.{key}.{number}": array
+            for kind, key, states in self._states()
+            for number, array in enumerate(states)
+        }
 
     def _states(self) -> list[tuple[str, str, list[Any]]]:
         """Return kind, key and arrays of each state, and of each count of updates."""
@@ -230,7 +293,7 @@ class Trainer:
     def _gradients(self, verb: str, ignore_stale_grad: bool) -> list[Any]:
         """Return a gradient for each parameter, or raise."""
         grads = []
-        for key, parameter in self._params.items():
+        for key, parameter in self._taking_part().items():
             grad = parameter.grad
             if grad is None:
                 if not ignore_stale_grad:
@@ -256,23 +319,73 @@ class Trainer:
         """Make the keys, and take the parameters of rank 0."""
         if self._kv is None:
             return
-        keys, values = list(self._params), [parameter.detach() for parameter in self._params.values()]
         if self._is_on_store:
             _stepping.check_optimizer("Trainer", self._kv, self._optimizer)
         else:
             _stepping.check_sums("Trainer with update_on_kvstore=False", self._kv, "update_on_kvstore=True")
         with _stepping.running(self._kv, self._optimizer if self._is_on_store else None):
-            self._kv.init(keys, values)
-            self._kv.pull(keys, out=values)
+            self._kv.init(list(self._params), [parameter.detach() for parameter in self._params.values()])
+            self._take()
+        _stepping.helpers_of(self._kv).add(self)
+
+    def _take(self) -> None:
+        """Read all parameters from the store."""
+        assert self._kv is not None
+        values = [parameter.detach() for parameter in self._params.values()]
+        self._kv.pull(list(self._params), out=values)
         torch.autograd.graph.increment_version(values)
+        self._watch.forget()
+        self._note()
+
+    def _taking_part(self) -> dict[str, Any]:
+        """Return the parameters that require a gradient now, on every worker alike."""
+        return {key: parameter for key, parameter in self._params.items() if parameter.requires_grad}
+
+    def _note(self) -> None:
+        """Take the parameters as those of the store, where it has them."""
+        if self._is_on_store:
+            self._watch.note(self._taking_part().values())
+
+    def _check_written(self) -> None:
+        """Raise where the script has written into parameters that the store has."""
+        if not self._is_on_store:
+            return
+        written = set(self._watch.written(self._taking_part().values()))
+        if written:
+            raise _stepping.written("Trainer", [key for key, parameter in self._params.items() if parameter in written])
+
+    def _register_unfrozen(self) -> None:
+        """Make the keys of parameters that require a gradient for the first time, on every worker alike."""
+        new = {key: parameter for key, parameter in self._frozen.items() if parameter.requires_grad}
+        if not new:
+            return
+        if self._kv is not None:
+            values = [parameter.detach() for parameter in new.values()]
+            self._kv.init(list(new), values)
+            self._kv.pull(list(new), out=values)
+            torch.autograd.graph.increment_version(values)
+        for key, parameter in new.items():
+            self._params[key] = self._frozen.pop(key)
+            if self._is_on_store:
+                self._watch.note([parameter])
+
+    def _check_disk(self, verb: str) -> None:
+        if not self._is_on_store:
+            _stepping.refuse_disk(
+                "a Trainer with update_on_kvstore=False", verb, "torch.save saves the model and trainer.state_dict()"
+            )
+
+    def _loaded(self) -> None:
+        self._take()
 
     def _update(self, grads: list[Any]) -> None:
         """Run the optimizer here, on the tensors' own memory."""
-        for (key, parameter), grad in zip(self._params.items(), grads, strict=True):
+        for (key, parameter), grad in zip(self._taking_part().items(), grads, strict=True):
             self._updater(key, nd.from_dlpack(grad), nd.from_dlpack(parameter.detach()))
 
     def _end(self, weights: list[Any]) -> None:
         torch.autograd.graph.increment_version(weights)
+        self._note()
         for parameter in self._params.values():
             parameter.grad = None
 

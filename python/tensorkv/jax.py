@@ -12,7 +12,10 @@ import jax
 from jax.core import Tracer
 
 from . import _stepping
+from . import ndarray as nd
+from ._row_verbs import shape_and_dtype
 from ._trees import Form, flatten_pytree
+from .context import Context, cpu, gpu
 from .errors import FailedPreconditionError, InvalidArgumentError
 from .optimizer import Optimizer, Program
 
@@ -37,6 +40,9 @@ class _Leaves:
         if not names:
             raise InvalidArgumentError(f"{what}: the tree has no arrays")
         self._names = names
+        self._places = [_gpu_of(leaf) for leaf in leaves]
+        self._is_on_gpus = any(place is not None for place in self._places)
+        self._infos = [shape_and_dtype(leaf) for leaf in leaves] if self._is_on_gpus else []
         self.keys: list[Any] = [f"{prefix}{name}" for name in names] if prefix else names
         kv.init(self.keys, leaves)
 
@@ -61,15 +67,48 @@ class _Leaves:
             )
         return leaves
 
+    def assign(self, tree: Any) -> None:
+        """Give the store the values of a tree."""
+        self._kv.assign(self.keys, self.values(tree))
+
     def pull(self) -> Any:
-        """Return the tree as the store has it."""
+        """Return the tree as the store has it, each array where the leaf was that made its key."""
+        if self._is_on_gpus:
+            outs = self._outs()
+            self._kv.pull(self.keys, out=outs)
+            return self.form(_given(outs))
         arrays = self._kv.pull(self.keys, like=jax.numpy.zeros(()))
         return self.form(list(arrays))
 
     def pushpull(self, tree: Any) -> Any:
-        """Push a tree and return what the store has then."""
+        """Push a tree and return what the store has then, each array where the leaf was that made its key."""
+        if self._is_on_gpus:
+            outs = self._outs()
+            self._kv.pushpull(self.keys, self.values(tree), outs)
+            return self.form(_given(outs))
         pushed: Any = self._kv.pushpull(self.keys, self.values(tree))  # new arrays: nobody writes into those of JAX
         return self.form(list(pushed))
+
+    def _outs(self) -> list[nd.NDArray]:
+        """Return new arrays for the values of all keys."""
+        return [
+            nd.empty(shape, cpu() if place is None else place, dtype)
+            for (shape, dtype), place in zip(self._infos, self._places, strict=True)
+        ]
+
+
+def _gpu_of(leaf: Any) -> Context | None:
+    """Return the GPU that a leaf is on; None for an array of the host."""
+    devices = leaf.devices() if isinstance(leaf, jax.Array) else ()
+    for device in devices:
+        if device.platform in ("gpu", "cuda"):
+            return gpu(device.local_hardware_id)
+    return None
+
+
+def _given(arrays: list[nd.NDArray]) -> list[Any]:
+    """Return arrays as JAX's, which share their memory on GPUs."""
+    return [jax.dlpack.from_dlpack(array) for array in arrays]
 
 
 class KVOptimizer:
@@ -77,7 +116,7 @@ class KVOptimizer:
 
     Each array of the tree is a key of the store, whose name is the way to it with dots between. Every worker makes the same
     KVOptimizer. `step` is called outside of ``jax.jit``, with the gradients that the jitted function returns; results are new
-    arrays, which nobody copies, on the CPU.
+    arrays. The store has the values of the parameters: a script that changes some gives them to `assign`.
 
     Args:
         params: a pytree of arrays.
@@ -86,11 +125,9 @@ class KVOptimizer:
         average: divide the sums of a synchronous store by the number of workers, by the optimizer's `rescale_grad`.
         prefix: put before each name; models that share a store need different ones.
 
-    Attributes:
-        params: the parameters: at first those of rank 0, on every worker.
-
     Raises:
         AlreadyExistsError: the store has a key with such a name.
+        InvalidArgumentError: an array of integers or bools, which no optimizer updates.
         FailedPreconditionError: no optimizer, and the store assigns; the store has another updater.
 
     Example:
@@ -115,9 +152,49 @@ class KVOptimizer:
     ) -> None:
         """Make the keys, and take the parameters of rank 0."""
         _stepping.check_optimizer("KVOptimizer", kv, optimizer)
+        _check_floats(params)
         with _stepping.running(kv, optimizer, _stepping.divisor_of(kv, average)):
             self._leaves = _Leaves("KVOptimizer", kv, params, prefix)
-            self.params: Any = self._leaves.pull()
+            self._params: Any = self._leaves.pull()
+        self._is_seen = True  # no load since `params` was read, or made by a step
+        _stepping.helpers_of(kv).add(self)
+
+    @property
+    def params(self) -> Any:
+        """The parameters as the store has them: at first those of rank 0, on every worker."""
+        self._is_seen = True
+        return self._params
+
+    def assign(self, params: Any) -> Any:
+        """Give the store other parameters, between two steps: those of rank 0 count, for all workers.
+
+        Every worker calls it. The optimizer's states stay.
+
+        Args:
+            params: a pytree of the form, shapes and dtypes of the parameters.
+
+        Returns:
+            the parameters of rank 0.
+
+        Raises:
+            InvalidArgumentError: another form.
+            KVError: as ``kv.assign``.
+
+        Example:
+            >>> opt = mx.jax.KVOptimizer({'w': jax.numpy.zeros(2)}, mx.kv.create(), mx.optimizer.SGD(learning_rate=1))
+            >>> params = opt.assign({'w': jax.numpy.full(2, 7.0)})
+            >>> opt.step({'w': jax.numpy.ones(2)})['w'].tolist()
+            [6.0, 6.0]
+        """
+        self._leaves.assign(params)
+        self._params, self._is_seen = self._leaves.pull(), True
+        return self._params
+
+    def _check_disk(self, verb: str) -> None:
+        """Allow it: the store has the parameters."""
+
+    def _loaded(self) -> None:
+        self._params, self._is_seen = self._leaves.pull(), False
 
     def step(self, grads: Any) -> Any:
         """Push gradients, wait for those of all workers, and return the new parameters.
@@ -127,11 +204,28 @@ class KVOptimizer:
 
         Raises:
             InvalidArgumentError: another form.
-            FailedPreconditionError: inside of a function that JAX transforms.
+            FailedPreconditionError: inside of a function that JAX transforms; gradients of parameters from before a
+                ``kv.load``: read `params` behind it.
             KVError: as ``kv.pushpull``; the parameters stay.
         """
-        self.params = self._leaves.pushpull(grads)
-        return self.params
+        if not self._is_seen:
+            raise FailedPreconditionError(
+                "KVOptimizer: step after kv.load with gradients of the parameters from before it; take `params = opt.params` behind"
+                " the load and compute the gradients of those"
+            )
+        self._params = self._leaves.pushpull(grads)
+        return self._params
+
+
+def _check_floats(params: Any) -> None:
+    """Raise where a leaf is of a dtype that no optimizer updates."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        dtype = jax.numpy.result_type(leaf)
+        if not jax.numpy.issubdtype(dtype, jax.numpy.inexact):
+            raise InvalidArgumentError(
+                f"KVOptimizer: {jax.tree_util.keystr(path)} is {dtype}; optimizers update floating-point arrays, so leave it out of"
+                " the tree or give it to a store without optimizer"
+            )
 
 
 class GradientTransformation(NamedTuple):

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, cast, overload
 
-from . import _compression, _core, _life, ticket
+from . import _compression, _core, _life, _stepping, ticket
 from ._create import connect, create, create_async
 from ._functions import Called, Read, UpdaterSteps, check_arguments, state
 from ._row_verbs import is_rows, shape_and_dtype
@@ -760,6 +760,7 @@ class KVStore(KVStoreVerbs):
             >>> out.asnumpy()
             array([1., 1.], dtype=float32)
         """
+        _stepping.check_disk(self, "save")
         if async_op:
             return ticket.Ticket(self._save_async(_place("save", path)), "save", nothing, self)
         return self._save(_place("save", path))
@@ -785,8 +786,10 @@ class KVStore(KVStoreVerbs):
             FailedPreconditionError: the states are of another optimizer, or of a newer format; or this worker has been
                 started again while its job goes on, whose values are on the servers.
         """
+        place = _place("load", path)
         try:
-            return self._load(_place("load", path))
+            with _stepping.loading(self):
+                return self._load(place)
         except KeyNotFoundError as missing:
             raise SnapshotNotFoundError(str(missing)) from None
 

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import _stepping
-from ._torch_params import groups_of, named_of
+from ._torch_params import check_place, groups_of, named_of
+from ._torch_states import STORE, check_states, states_of, take_states
 from ._torch_trainer import Trainer
+from ._torch_watch import Watch
 from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from .optimizer import Optimizer, Program
 
@@ -77,7 +79,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
     Each parameter is a key of the store. Every worker makes the same KVOptimizer; from then on all have the parameters of
     rank 0. A gradient is pushed as soon as the backward pass has computed it, while the rest of the pass goes on, and `step`
-    waits for the sums. Gradients are sent from, and results written to, the tensors' own memory, on the CPU.
+    waits for the sums. Gradients are sent from, and results written to, the tensors' own memory, on the CPU or on a GPU. With
+    a ``device`` store the parameters of a GPU are summed and updated there.
 
     Args:
         params: what ``model.named_parameters()`` gives, or parameters, or dicts of such with ``params``, ``lr`` and
@@ -90,7 +93,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
               state for all workers.
             - a torch.optim.Optimizer of the same parameters: each worker does, after the store has averaged the gradients.
               ``dist_async`` is refused, which has no sums of all workers, and so is a worker that is started again while its
-              job goes on, because no server has the parameters.
+              job goes on, because no server has the parameters. `kv.save` and `kv.load` are refused, because the store has
+              sums of gradients alone: ``torch.save`` of `state_dict` saves such a training.
             - None: the store does, with what ``kv.set_optimizer`` or ``kv.set_updater`` has said before.
         average: divide the sums of a synchronous store by the number of workers, as DistributedDataParallel does: an
             optimizer's `rescale_grad` is divided. False: the gradient is the sum.
@@ -101,15 +105,20 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
     Every worker has to call `step` as often as the others. A parameter that has no gradient then takes part with zeros, so
     that the ones that other workers have count; a parameter that does not require a gradient any more takes no part, on any
-    worker. A learning-rate scheduler of PyTorch works, on every worker alike: `lr` and `weight_decay` of each group count from
-    the next step on. States of an optimizer on servers are saved by ``kv.save`` or ``kv.save_optimizer_states``.
+    worker. One that requires a gradient only later takes part from its next step on. A learning-rate scheduler of PyTorch
+    works, on every worker alike: `lr` and `weight_decay` of each group count from the next step on.
+
+    Where the store changes the parameters, it has their values. A script that writes into parameters itself (to load
+    weights, to clamp them, to average them) calls `assign` afterwards; without it the next step is an error. ``kv.load``
+    writes what it has loaded into the parameters. `state_dict` has the states of the store's optimizer.
 
     Raises:
         AlreadyExistsError: the store has a key with such a name.
         InvalidArgumentError: no parameters, two with one name, another option in a group than ``lr`` and ``weight_decay``.
         FailedPreconditionError: `optimizer` is None, and the store assigns; the store has another updater; a gradient that was
-            pushed has been changed; a second backward pass before the step.
-        UnimplementedError: a sparse gradient; a tensor that is not on the CPU.
+            pushed has been changed; a second backward pass before the step; parameters that have been written without
+            `assign`.
+        UnimplementedError: a sparse gradient; a tensor that is neither on the CPU nor on an NVIDIA GPU.
 
     Example:
         >>> model = torch.nn.Linear(3, 1)
@@ -139,6 +148,9 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         self._local: Any = optimizer if isinstance(optimizer, torch.optim.Optimizer) else None
         self._kv, self._overlap, self._prefix = kv, overlap, prefix
         self._names: dict[Any, str] = {}  # keys by parameter
+        self._frozen: dict[Any, str] = {}  # parameters that have never required a gradient, and their future keys
+        self._watch = Watch()
+        self._is_reduced = False
         self._priorities: dict[Any, int] = {}
         self._pushed: dict[Any, _Pushed] = {}
         self._is_synced = True
@@ -163,7 +175,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         if self._local is not None:
             self.param_groups, self.state = self._local.param_groups, self._local.state
             self.defaults = self._local.defaults
-        new = self._find_new(named)
+        new, frozen = self._find_new(named)
         if not new:
             raise InvalidArgumentError("KVOptimizer: there is no parameter that requires a gradient")
         if self._optimizer is not None:
@@ -173,6 +185,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             self._rates = self._rates_of_groups()
             if any(group.keys() & own.keys() for group in groups):
                 self._apply(self._rates)
+        self._frozen.update(frozen)
+        _stepping.helpers_of(kv).add(self)
 
     def _own_options(self) -> dict[str, Any]:
         """Return the options that a group may have, and what they are without."""
@@ -188,7 +202,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         bare = {**param_group, "params": [parameter for _, parameter in named]}
         if self._local is None:
             _check_group(bare, self._own_options())
-        new = self._find_new(named)
+        new, frozen = self._find_new(named)
         groups = list(self.param_groups)
         if self._local is not None:
             self._local.add_param_group(bare)
@@ -199,22 +213,24 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         except BaseException:
             self.param_groups[:] = groups
             raise
+        self._frozen.update(frozen)
 
-    def _find_new(self, named: list[tuple[str | None, Any]]) -> dict[str, Any]:
-        """Return the parameters that are to have keys, by key, or raise."""
+    def _find_new(self, named: list[tuple[str | None, Any]]) -> tuple[dict[str, Any], dict[Any, str]]:
+        """Return the parameters that are to have keys now, by key, and the keys of those that require no gradient yet."""
         new: dict[str, Any] = {}
-        seen = set(self._names.values())
-        for number, (name, parameter) in enumerate(named, len(self._names)):
+        frozen: dict[Any, str] = {}
+        seen = {*self._names.values(), *self._frozen.values()}
+        for number, (name, parameter) in enumerate(named, len(seen)):
             key = f"{self._prefix}{number if name is None else name}"
-            if parameter.device.type != "cpu":
-                raise UnimplementedError(
-                    f"KVOptimizer: {key!r} is on {parameter.device}; stores take tensors on the CPU"
-                )
-            if key in new or key in seen:
+            check_place("KVOptimizer", key, parameter)
+            if key in seen:
                 raise InvalidArgumentError(f"KVOptimizer: two parameters have the name {key!r}")
+            seen.add(key)
             if parameter.requires_grad:
                 new[key] = parameter
-        return new
+            else:
+                frozen[parameter] = key
+        return new, frozen
 
     def _register(self, new: dict[str, Any]) -> None:
         """Make the keys of parameters, take the values of rank 0, and hear of the gradients."""
@@ -227,9 +243,35 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         for key, parameter in new.items():
             self._priorities[parameter] = -len(self._names)
             self._names[parameter] = key
+            parameter.register_hook(self._hook(KVOptimizer._check_unpushed, parameter))
             if self._overlap:
-                parameter.register_hook(self._hook(KVOptimizer._check_unpushed, parameter))
                 parameter.register_post_accumulate_grad_hook(self._hook(KVOptimizer._push_one))
+        self._note(new.values())
+
+    def _note(self, params: Iterable[Any]) -> None:
+        """Take the parameters as those of the store, where it has them."""
+        if self._local is None:
+            self._watch.note(params)
+
+    def _register_unfrozen(self) -> None:
+        """Make the keys of parameters that require a gradient for the first time, on every worker alike."""
+        new = {key: parameter for parameter, key in self._frozen.items() if parameter.requires_grad}
+        if not new:
+            return
+        if self._local is not None:
+            known = {parameter for group in self._local.param_groups for parameter in group["params"]}
+            strange = [key for key, parameter in new.items() if parameter not in known]
+            if strange:
+                raise FailedPreconditionError(
+                    f"KVOptimizer: {strange[0]!r} requires a gradient now, and the optimizer does not have it; call"
+                    " add_param_group with it"
+                )
+        self._register(new)
+        for parameter in new.values():
+            del self._frozen[parameter]
+        if self._optimizer is not None:
+            self._rates = self._rates_of_groups()
+            self._apply(self._rates)
 
     def _hook(self, method: Callable[..., None], *bound: Any) -> Callable[[Any], None]:
         """Return a hook that does nothing when this optimizer is gone: the parameters may outlive it."""
@@ -246,6 +288,13 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
     def _check_unpushed(self, parameter: Any) -> None:
         """Raise where a second backward pass would add to a gradient that has left."""
+        if self._is_reduced:
+            if parameter.grad is not None:
+                raise FailedPreconditionError(
+                    "KVOptimizer: a backward pass between reduce() and step(), which would add one worker's gradients to the mean of"
+                    " all; call step() or zero_grad() before"
+                )
+            self._is_reduced = False  # the script has dropped the gradients and makes no step of them
         if parameter in self._pushed:
             raise FailedPreconditionError(
                 f"KVOptimizer: a second backward pass before step(), and the gradient of {self._names[parameter]!r} has been pushed;"
@@ -255,6 +304,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
     def _push_one(self, parameter: Any) -> None:
         """Push a gradient in the backward pass; the layers that the next forward pass needs first leave first."""
         if not self._pushed:
+            self._check_written()
             self._take_rates()
         self._check_unpushed(parameter)
         key, grad = self._names[parameter], self._gradient(parameter)
@@ -304,7 +354,147 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             raise FailedPreconditionError(
                 f"KVOptimizer: zero_grad() between backward() and step(); the gradient of {first!r} has been pushed"
             )
+        self._is_reduced = False
         super().zero_grad(set_to_none)
+
+    def _check_written(self) -> None:
+        """Raise where the script has written into parameters that the store has."""
+        if self._local is not None:
+            return
+        found = [self._names[parameter] for parameter in self._watch.written(self._taking_part())]
+        if found:
+            raise _stepping.written("KVOptimizer", found)
+
+    def assign(self) -> None:
+        """Have the store take the parameters as they are now: those of rank 0, for all workers.
+
+        Every worker calls it, between two steps, after it has written into parameters: after ``model.load_state_dict``, a
+        clamp, an average that is copied in. The optimizer's states stay.
+
+        Raises:
+            FailedPreconditionError: between a backward pass that has pushed gradients and its step.
+            KVError: as ``kv.assign``.
+
+        Example:
+            >>> model = torch.nn.Linear(1, 1, bias=False)
+            >>> opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), mx.optimizer.SGD(learning_rate=1))
+            >>> _ = model.load_state_dict({'weight': torch.full((1, 1), 7.0)})
+            >>> opt.assign()
+            >>> model(torch.ones(1, 1)).sum().backward()
+            >>> opt.step()
+            >>> model.weight.item()
+            6.0
+        """
+        self._check_between("assign")
+        keys, values = list(self._names.values()), [parameter.detach() for parameter in self._names]
+        self._kv.assign(keys, values)
+        self._take()
+
+    def _take(self) -> None:
+        """Read all parameters from the store."""
+        keys, values = list(self._names.values()), [parameter.detach() for parameter in self._names]
+        self._kv.pull(keys, out=values)
+        torch.autograd.graph.increment_version(values)
+        self._watch.forget()
+        self._note(self._names)
+
+    def _check_between(self, verb: str) -> None:
+        """Raise between a backward pass that has pushed and its step."""
+        if self._pushed:
+            first = self._names[next(iter(self._pushed))]
+            raise FailedPreconditionError(
+                f"{verb}: the gradient of {first!r} has been pushed, and step() has not been called; call {verb} behind step()"
+            )
+
+    def _check_disk(self, verb: str) -> None:
+        if self._local is not None:
+            _stepping.refuse_disk(
+                f"a KVOptimizer with {type(self._local).__name__}",
+                verb,
+                "torch.save saves the model and opt.state_dict()",
+            )
+        if verb == "load":
+            self._check_between(verb)
+
+    def _loaded(self) -> None:
+        self._take()
+
+    def reduce(self) -> None:
+        """Replace every gradient by the mean of all workers' gradients, to look at or change it before `step`.
+
+        Every worker calls it, between the backward pass and `step`, where a torch.optim.Optimizer changes the parameters. All
+        workers have the same gradients then, so that each clips by the same norm, and each takes the same decision to skip a
+        step. ``torch.amp.GradScaler`` needs it: ``scaler.scale(loss).backward(); opt.reduce(); scaler.step(opt); scaler.update()``.
+        With `average=False` the gradients are sums.
+
+        Raises:
+            FailedPreconditionError: the store changes the parameters; a second call before `step`.
+            KVError: as ``kv.pushpull``.
+
+        Example:
+            >>> model = torch.nn.Linear(3, 1)
+            >>> sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+            >>> opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), sgd)
+            >>> model(torch.ones(3)).sum().backward()
+            >>> opt.reduce()
+            >>> norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            >>> opt.step()
+        """
+        if self._local is None:
+            raise FailedPreconditionError(
+                "reduce: the store changes the parameters with the sums that it makes; give KVOptimizer a torch.optim.Optimizer, "
+                "which changes them on each worker"
+            )
+        if self._is_reduced:
+            raise FailedPreconditionError(
+                "reduce: the gradients are the mean of all workers already; call step() or zero_grad()"
+            )
+        self._finish(self._sum_gradients)
+        self._is_reduced = True
+
+    def _finish(self, end: Callable[[dict[Any, _Pushed]], None]) -> None:
+        """Push what the backward pass has not pushed, and wait for all of it."""
+        pushed, self._pushed = self._pushed, {}
+        try:
+            with torch.no_grad():
+                self._check_pushed(pushed)
+                if not pushed:
+                    self._check_written()
+                self._register_unfrozen()
+                if not pushed:
+                    self._take_rates()
+                end(pushed)
+        finally:
+            for one in pushed.values():  # nobody reads a gradient's memory when the step has ended
+                with contextlib.suppress(Exception):
+                    one.ticket.wait()
+
+    # torch.amp.GradScaler calls step() also where it has found an infinite gradient.
+    _step_supports_amp_scaling = True
+
+    def _unscale(self) -> bool:
+        """Divide the gradients by the scale of a GradScaler that calls step(); return whether all of them are finite."""
+        if getattr(self, "found_inf", None) is None:
+            return True
+        if self._local is None or not self._is_reduced:
+            remedy = (
+                "call opt.reduce() before scaler.step()"
+                if self._local is not None
+                else "give KVOptimizer a torch.optim.Optimizer and call opt.reduce() before scaler.step()"
+            )
+            raise FailedPreconditionError(
+                f"KVOptimizer: a GradScaler decides by the gradients of this worker alone, so that workers would disagree; {remedy}"
+            )
+        grads = [parameter.grad for parameter in self._taking_part()]
+        with torch.no_grad():
+            if not all(bool(torch.isfinite(grad).all()) for grad in grads):
+                return False
+            scale = getattr(self, "grad_scale", None)
+            if scale is not None:
+                factor = scale.double().reciprocal().float()
+                for grad in grads:
+                    grad.mul_(factor.to(grad.device))
+        return True
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Push what has not been pushed, wait for the sums of all workers, and have the parameters changed.
@@ -316,6 +506,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             what the closure returned, or None.
 
         Raises:
+            FailedPreconditionError: parameters that have been written without `assign`; a GradScaler without `reduce`.
             KVError: as ``kv.push`` and ``kv.pull``, with the key and the peer. Parameters are as before the step, and
                 gradients may have been used; where a worker goes on after an error of the network, the parameters are those of
                 the servers after its next step.
@@ -324,20 +515,15 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        pushed, self._pushed = self._pushed, {}
-        try:
-            with torch.no_grad():
-                self._check_pushed(pushed)
-                if not pushed:
-                    self._take_rates()
-                if self._local is not None:
-                    self._step_local(pushed)
-                else:
-                    self._step_store(pushed)
-        finally:
-            for one in pushed.values():  # nobody reads a gradient's memory when the step has ended
-                with contextlib.suppress(Exception):
-                    one.ticket.wait()
+        if not self._unscale():
+            self._is_reduced = False
+        elif self._local is None:
+            self._finish(self._step_store)
+        else:
+            if not self._is_reduced:
+                self._finish(self._sum_gradients)
+            self._is_reduced = False
+            self._local.step()
         return loss
 
     def _check_pushed(self, pushed: dict[Any, _Pushed]) -> None:
@@ -372,10 +558,10 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                 one.ticket.wait()
             self._kv.pull(keys, out=outs)
         torch.autograd.graph.increment_version(outs)
+        self._note(params)
 
-    def _step_local(self, pushed: dict[Any, _Pushed]) -> None:
-        """Have the store sum the gradients, and the local optimizer change the parameters."""
-        assert self._local is not None
+    def _sum_gradients(self, pushed: dict[Any, _Pushed]) -> None:
+        """Have the store sum the gradients, and divide them where they are averaged."""
         params = self._taking_part()
         late = [parameter for parameter in params if parameter not in pushed]
         grads = [self._gradient(parameter) for parameter in late]
@@ -390,7 +576,6 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         torch.autograd.graph.increment_version(all_grads)
         if self._divisor > 1:
             torch._foreach_div_(all_grads, float(self._divisor))  # type: ignore[attr-defined,unused-ignore]
-        self._local.step()
 
     # ---------------------------------------------------------------------------------------------------------- rates
 
@@ -411,7 +596,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         """Give the optimizer the rates of the groups: the largest as its own, and a factor for each key."""
         optimizer = self._optimizer
         assert optimizer is not None
-        lr, wd = max(rate for rate, _ in rates), max(decay for _, decay in rates)
+        lr, wd = max((rate for rate, _ in rates), key=abs), max((decay for _, decay in rates), key=abs)
         lr_mult, wd_mult = dict(self._own_mult[0]), dict(self._own_mult[1])
         for group, (rate, decay) in zip(self.param_groups, rates, strict=True):
             for key in (self._names[parameter] for parameter in group["params"] if parameter in self._names):
@@ -429,17 +614,59 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         optimizer.lr_mult, optimizer.wd_mult = lr_mult, wd_mult
 
     def state_dict(self) -> dict[str, Any]:
-        """As torch.optim.Optimizer: the groups, and the states of a torch.optim.Optimizer; those of a store are saved by it."""
-        found: dict[str, Any] = self._local.state_dict() if self._local is not None else super().state_dict()
+        """Return the groups and the states, for ``torch.save``: those of the torch.optim.Optimizer, or those of the store.
+
+        Where the store runs the optimizer, the lowest rank that lives has its states, as a tensor of bytes in the entry
+        ``'store'``; on other ranks that is None. Save the dict of rank 0.
+
+        Raises:
+            KVError: as ``kv.save_optimizer_states``.
+        """
+        found: dict[str, Any]
+        if self._local is not None:
+            found = self._local.state_dict()
+            return found
+        self._check_between("state_dict")
+        found = super().state_dict()
+        found[STORE] = states_of(self._kv)
         return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take groups and states back; `lr` and `weight_decay` count from the next step on."""
-        if self._local is None:
-            super().load_state_dict(state_dict)
+        """Take groups and states back; `lr` and `weight_decay` count from the next step on.
+
+        Where the store runs the optimizer, every worker calls it, and the parameters count as they are then, as with `assign`:
+        load the model before.
+
+        Raises:
+            InvalidArgumentError: no states of a store; those of another rank than 0; other groups.
+            KVError: as ``kv.load_optimizer_states`` and ``kv.assign``.
+
+        Example:
+            >>> model = torch.nn.Linear(2, 1, bias=False)
+            >>> momentum = lambda: mx.optimizer.SGD(learning_rate=0.1, momentum=0.9)
+            >>> opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), momentum())
+            >>> model(torch.ones(2)).sum().backward()
+            >>> opt.step()
+            >>> saved = {'model': model.state_dict(), 'opt': opt.state_dict()}  # torch.save(saved, file)
+            >>> model.load_state_dict(saved['model'])
+            <All keys matched successfully>
+            >>> opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), momentum())
+            >>> opt.load_state_dict(saved['opt'])
+        """
+        if self._local is not None:
+            self._local.load_state_dict(state_dict)
+            self.param_groups, self.state = self._local.param_groups, self._local.state
             return
-        self._local.load_state_dict(state_dict)
-        self.param_groups, self.state = self._local.param_groups, self._local.state
+        check_states("KVOptimizer", state_dict)
+        self._check_between("load_state_dict")
+        before = [{**group} for group in self.param_groups]
+        super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
+        try:
+            take_states("KVOptimizer", self._kv, state_dict)
+        except BaseException:
+            self.param_groups[:] = before
+            raise
+        self.assign()
 
     def __repr__(self) -> str:
         """Return the store, the number of parameters and who changes them."""
