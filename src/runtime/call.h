@@ -18,6 +18,7 @@
 #include "base/wait.h"
 #include "client/client.h"
 #include "runtime/gpu_ends.h"
+#include "store/checks.h"
 #include "tkv/kvstore.h"
 
 namespace tkv {
@@ -52,6 +53,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     WaitFor(patience, [this] { return done_; });
   }
   void OnEnd(std::function<void()> ended) override {
+    CheckCallable(ended);
     {
       const auto lock = Lock();
       if (!done_) {

@@ -44,6 +44,7 @@ Layout DistStore::NewLayout() const {
 // With the store's lock.
 DistStore::NewRecordPtr DistStore::NewValue(std::string_view verb, const InitItem& item,
                                             Layout layout) const {
+  CheckMade(verb, item.key, item.value);
   const NDArray& value = *item.value;
   const bool is_on_gpu = value.context().kind == DeviceKind::kGpu;
   if (is_on_gpu) NamingKey(verb, item.key, [&] { CheckUsable(value.context()); });

@@ -176,7 +176,7 @@ std::vector<DistStore::Source> DistStore::GatherRowSources(std::string_view verb
         throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb,
                    item.key.ToString());
       }
-      for (const Rows* rows : item.values) CheckRows(verb, item.key, *rows, geometry);
+      for (const Rows* rows : item.values) CheckRows(verb, item.key, rows, geometry);
       const auto [place, is_new] = places.emplace(record.get(), sources.size());
       if (is_new) {
         CheckUpdate(verb, *record);

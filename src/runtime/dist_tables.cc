@@ -169,7 +169,7 @@ RowsExport DistStore::ExportRows(const KeyView& key, const RowsFilter& filter) {
 
 void DistStore::ImportRowsAs(const std::string& verb, const KeyView& key, const Rows& rows) {
   const RecordPtr record = GetTable(verb, key);
-  CheckRows(verb, key, rows, {record->info.shape, record->info.dtype, record->info.row_count});
+  CheckRows(verb, key, &rows, {record->info.shape, record->info.dtype, record->info.row_count});
   WaitFor(rows.ids, Access::kRead);
   WaitFor(rows.values, Access::kRead);
   const NDArray packed_ids = rows.ids.Packed();

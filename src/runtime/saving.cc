@@ -9,6 +9,7 @@
 #include "base/duration.h"
 #include "base/format.h"
 #include "base/wait.h"
+#include "store/checks.h"
 
 namespace tkv {
 
@@ -215,6 +216,7 @@ void Saving::WaitUntilDone(std::chrono::nanoseconds patience) {
 }
 
 void Saving::OnEnd(std::function<void()> ended) {
+  CheckCallable(ended);
   {
     std::lock_guard lock(mutex_);
     if (!done_) {

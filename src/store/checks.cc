@@ -13,6 +13,12 @@
 
 namespace tkv {
 
+void CheckMade(std::string_view verb, const KeyView& key, const NDArray* array) {
+  if (array != nullptr && *array) return;
+  throw Fail(Code::kInvalidArgument, "{} {}: {}, an NDArray is needed", verb, key.ToString(),
+             array == nullptr ? "null" : "an NDArray that was never made or was moved from");
+}
+
 void CheckOfHost(std::string_view verb, const KeyView& key, const NDArray& array) {
   if (array.context().kind == DeviceKind::kCpu) return;
   throw Fail(Code::kUnimplemented,
@@ -39,6 +45,7 @@ void CheckOnGpus(std::string_view verb, std::span<const PushItem> items,
                  std::span<const PullItem> outs) {
   const auto check = [&](const KeyView& key, std::span<const NDArray* const> arrays) {
     for (const NDArray* array : arrays) {
+      CheckMade(verb, key, array);
       if (array->context().kind == DeviceKind::kGpu) continue;
       throw Fail(
           Code::kInvalidArgument,
@@ -57,6 +64,7 @@ void CheckValues(std::string_view verb, const PushItem& item, const Shape& shape
                item.key.ToString());
   }
   for (const NDArray* value : item.values) {
+    CheckMade(verb, item.key, value);
     CheckReachable(verb, item.key, *value);
     if (value->shape() != shape) {
       throw Fail(Code::kInvalidArgument, "{} {}: shape {}, the key has {}", verb,
@@ -75,6 +83,7 @@ void CheckOuts(std::string_view verb, const PullItem& item, const Shape& shape, 
                item.key.ToString());
   }
   for (const NDArray* out : item.outs) {
+    CheckMade(verb, item.key, out);
     CheckReachable(verb, item.key, *out);
     if (out->shape() != shape) {
       throw Fail(Code::kInvalidArgument, "{} {}: the output has shape {}, the key has {}", verb,
@@ -117,7 +126,10 @@ void CheckAssignable(std::string_view verb, const KeyView& key, bool by_rows) {
 void CheckBroadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
   boost::unordered_flat_map<KeyView, const NDArray*, KeyHash, KeyEqual> values;
   values.reserve(items.size());
-  for (const InitItem& item : items) values.emplace(item.key, item.value);
+  for (const InitItem& item : items) {
+    CheckMade("broadcast", item.key, item.value);
+    values.emplace(item.key, item.value);
+  }
   for (const PullItem& out : outs) {
     const auto found = values.find(out.key);
     if (found == values.end()) {
@@ -126,6 +138,10 @@ void CheckBroadcast(std::span<const InitItem> items, std::span<const PullItem> o
     }
     CheckOuts("broadcast", out, found->second->shape(), found->second->dtype());
   }
+}
+
+void CheckCallable(const std::function<void()>& ended) {
+  if (!ended) throw Fail(Code::kInvalidArgument, "on_end: no function");
 }
 
 void CheckKind(std::string_view verb, const KeyView& key, bool store_has_strings) {
@@ -178,7 +194,9 @@ Shape ShapeOfRows(int64_t count, const Shape& row_shape) {
   return Shape(dims);
 }
 
-void CheckIdArray(std::string_view verb, const KeyView& key, const NDArray& ids) {
+void CheckIdArray(std::string_view verb, const KeyView& key, const NDArray* given) {
+  CheckMade(verb, key, given);
+  const NDArray& ids = *given;
   CheckOfHost(verb, key, ids);
   if (ids.shape().rank() == 1 && ids.dtype() == DType::kI64) return;
   throw Fail(Code::kInvalidArgument, "{} {}: ids are {} of shape {}, a list of int64 is needed",
@@ -197,9 +215,14 @@ RowGeometry RowsOfArray(std::string_view verb, const KeyView& key, const Shape& 
   return {row, dtype, static_cast<uint64_t>(shape[0])};
 }
 
-void CheckRows(std::string_view verb, const KeyView& key, const Rows& rows,
+void CheckRows(std::string_view verb, const KeyView& key, const Rows* given,
                const RowGeometry& geometry) {
-  CheckIdArray(verb, key, rows.ids);
+  if (given == nullptr) {
+    throw Fail(Code::kInvalidArgument, "{} {}: null, Rows are needed", verb, key.ToString());
+  }
+  const Rows& rows = *given;
+  CheckIdArray(verb, key, &rows.ids);
+  CheckMade(verb, key, &rows.values);
   CheckOfHost(verb, key, rows.values);
   const Shape wanted = ShapeOfRows(rows.ids.size(), geometry.row_shape);
   if (rows.values.shape() != wanted) {
@@ -214,8 +237,9 @@ void CheckRows(std::string_view verb, const KeyView& key, const Rows& rows,
 }
 
 void CheckRowsOut(std::string_view verb, const RowsPullItem& item, const RowGeometry& geometry) {
+  CheckMade(verb, item.key, item.out);
   CheckOfHost(verb, item.key, *item.out);
-  CheckIdArray(verb, item.key, *item.ids);
+  CheckIdArray(verb, item.key, item.ids);
   const Shape wanted = ShapeOfRows(item.ids->size(), geometry.row_shape);
   if (item.out->shape() != wanted) {
     throw Fail(Code::kInvalidArgument, "{} {}: the output has shape {}, {} ids of this key need {}",
@@ -299,7 +323,7 @@ void CheckNewRows(const RowsInitItem& item) {
                item.key.ToString(), item.row_shape.ToString(), Name(item.dtype), kRowBytesMax);
   }
   if (item.rows == nullptr) return;
-  CheckRows("init", item.key, *item.rows, {item.row_shape, item.dtype, item.row_count});
+  CheckRows("init", item.key, item.rows, {item.row_shape, item.dtype, item.row_count});
 }
 
 }  // namespace tkv

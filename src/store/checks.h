@@ -20,13 +20,15 @@ std::invoke_result_t<F&> NamingKey(std::string_view verb, const KeyView& key, F 
   return NamedBy([&] { return Format("{} {}", verb, key.ToString()); }, f);
 }
 
+//   throws  kInvalidArgument  null, or an NDArray that was never made or was moved from
+void CheckMade(std::string_view verb, const KeyView& key, const NDArray* array);
 //   throws  kUnimplemented  the array is a device's
 void CheckOfHost(std::string_view verb, const KeyView& key, const NDArray& array);
 void CheckOfHost(std::string_view verb, const KeyView& key, std::span<const NDArray* const> arrays);
 //   throws  kInvalidArgument  an array of the host, in a store that takes those on GPUs alone
 void CheckOnGpus(std::string_view verb, std::span<const PushItem> items,
                  std::span<const PullItem> outs);
-//   throws  kInvalidArgument  no values, another shape or dtype than the key's
+//   throws  kInvalidArgument  no values, no arrays, another shape or dtype than the key's
 //           kUnavailable      the device of one is lost
 void CheckValues(std::string_view verb, const PushItem& item, const Shape& shape, DType dtype);
 //   throws  kInvalidArgument  no outputs, another shape, a dtype that does not convert, read-only
@@ -57,6 +59,9 @@ void CheckNewKeys(std::string_view verb, std::span<const KeyView> keys,
 //   throws  kInvalidArgument  it is none of "", "sync" and "async"
 void CheckMode(std::string_view verb, const KeyView& key, std::string_view mode);
 
+//   throws  kInvalidArgument  an empty function for the end of an operation
+void CheckCallable(const std::function<void()>& ended);
+
 // ---- rows
 // What the rows of a key look like, however it is kept.
 struct RowGeometry {
@@ -74,9 +79,9 @@ inline std::span<const int64_t> IdsOf(const NDArray& packed) {
   return {static_cast<const int64_t*>(packed.HostData()), static_cast<size_t>(packed.size())};
 }
 
-//   throws  kInvalidArgument  ids that are no list of int64, values that are not the key's rows, or not
+//   throws  kInvalidArgument  null, ids that are no list of int64, values that are not the key's rows, or not
 //                             as many
-void CheckRows(std::string_view verb, const KeyView& key, const Rows& rows,
+void CheckRows(std::string_view verb, const KeyView& key, const Rows* rows,
                const RowGeometry& geometry);
 //   throws  kInvalidArgument  as CheckRows and CheckOuts
 void CheckRowsOut(std::string_view verb, const RowsPullItem& item, const RowGeometry& geometry);

@@ -100,7 +100,7 @@ void FindAndCheckRows(std::string_view verb, std::span<const RowsPushItem> items
                  item.key.ToString());
     }
     const RowGeometry geometry = GeometryOf(verb, entry);
-    for (const Rows* rows : item.values) CheckRows(verb, item.key, *rows, geometry);
+    for (const Rows* rows : item.values) CheckRows(verb, item.key, rows, geometry);
     claim->push_groups.push_back(group);
   }
 }

@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "base/small_vector.h"
+#include "store/checks.h"
 
 namespace tkv {
 namespace {
@@ -49,7 +50,10 @@ class Done final : public PendingCall {
  public:
   bool done() const noexcept override { return true; }
   void Wait(std::chrono::nanoseconds) override {}
-  void OnEnd(std::function<void()> ended) override { ended(); }
+  void OnEnd(std::function<void()> ended) override {
+    CheckCallable(ended);
+    ended();
+  }
   bool Cancel() override { return false; }
   std::optional<Error> failure() const override { return std::nullopt; }
 };

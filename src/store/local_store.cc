@@ -260,6 +260,7 @@ std::shared_ptr<Entry> LocalStore::MakeEntry(const KeyView& key, const NDArray& 
 }
 
 void LocalStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
+  for (const InitItem& item : items) CheckMade(verb, item.key, item.value);
   {
     const auto lock = Lock(verb);
     CheckNew(verb, items);
@@ -326,7 +327,11 @@ void LocalStore::InitRows(std::span<const RowsInitItem> items) {
     }
     std::vector<std::shared_ptr<Entry>> entries;
     for (const RowsInitItem& item : items) {
-      if (item.value == nullptr) CheckNewRows(item);
+      if (item.value == nullptr) {
+        CheckNewRows(item);
+      } else {
+        CheckMade("init", item.key, item.value);
+      }
     }
     for (const RowsInitItem& item : items) {
       entries.push_back(item.value == nullptr ? MakeRowsEntry(item, options_.patience, disk_)
@@ -447,7 +452,7 @@ void LocalStore::ImportRows(const KeyView& key, const Rows& rows) {
   Counted(Verb::kPush, [&] {
     Claim claim;
     Entry& entry = ClaimTable(kVerb, key, Claim::Mode::kWrite, &claim);
-    CheckRows(kVerb, key, rows, {entry.rows->row_shape, entry.dtype(), entry.rows->row_count});
+    CheckRows(kVerb, key, &rows, {entry.rows->row_shape, entry.dtype(), entry.rows->row_count});
     RowTable table = WithRows(kVerb, entry, rows, options_.patience);
     entry.rows->table = std::move(table);
   });

@@ -68,6 +68,17 @@ TEST_P(StoreConformance, TicketsEndOnce) {
   EXPECT_TRUE(both->done());
 }
 
+TEST_P(StoreConformance, AnEndWithoutAFunctionIsRefused) {
+  InitFloats(1, {0});
+  const NDArray out = Floats({0});
+  const NDArray* outs[] = {&out};
+  const PullItem pull{1, outs};
+  const Ticket pulled = store_->PullAsync({&pull, 1});
+  EXPECT_FAILS(Code::kInvalidArgument, pulled->OnEnd({}));
+  pulled->Wait(std::chrono::seconds(10));
+  EXPECT_FAILS(Code::kInvalidArgument, pulled->OnEnd({}));
+}
+
 TEST_P(StoreConformance, APushedArrayMayBeWrittenAtOnce) {
   InitFloats(1, {0});
   const NDArray value = Floats({1});

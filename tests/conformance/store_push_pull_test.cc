@@ -198,6 +198,54 @@ TEST_P(StoreConformance, AnOutputOfAnotherShapeOrReadOnlyIsRefusedAndNoneIsWritt
   EXPECT_EQ(Values(good)[0], 0);
 }
 
+TEST_P(StoreConformance, WhatIsNoArrayIsRefusedInEveryVerb) {
+  InitFloats(1, {5});
+  NDArray source = Floats({1});
+  const NDArray target = std::move(source);
+  const NDArray none;
+  const NDArray& moved = source;  // NOLINT(bugprone-use-after-move): the subject of the test
+  for (const NDArray* wrong : {static_cast<const NDArray*>(nullptr), &none, &moved}) {
+    const NDArray* arrays[] = {&target, wrong};
+    const InitItem inits[] = {{8, &target}, {9, wrong}};
+    const RowsInitItem rows_init{.key = 9, .value = wrong};
+    const PushItem push{1, arrays};
+    const PullItem pull{1, arrays};
+    const PullItem good_pull{8, {&arrays[0], 1}};
+    EXPECT_FAILS(Code::kInvalidArgument, store_->Init(inits));
+    if (wrong != nullptr) EXPECT_FAILS(Code::kInvalidArgument, store_->InitRows({&rows_init, 1}));
+    EXPECT_FAILS(Code::kInvalidArgument, store_->Push({&push, 1}));
+    EXPECT_FAILS(Code::kInvalidArgument, store_->Pull({&pull, 1}));
+    EXPECT_FAILS(Code::kInvalidArgument, store_->PushPull({&push, 1}, {&pull, 1}));
+    EXPECT_FAILS(Code::kInvalidArgument, store_->PullAsync({&pull, 1}));
+    EXPECT_FAILS(Code::kInvalidArgument, store_->Broadcast(inits, {&good_pull, 1}));
+    EXPECT_FAILS(Code::kInvalidArgument, store_->Broadcast({inits, 1}, {&pull, 1}));
+  }
+  EXPECT_EQ(store_->Keys().size(), 1U);
+  EXPECT_EQ(Pulled(1)[0], 5);
+  EXPECT_EQ(Values(target)[0], 1);
+}
+
+TEST_P(StoreConformance, RowsThatAreNoArraysAreRefused) {
+  const RowsInitItem table{.key = 1, .row_shape = Shape({2}), .row_count = 9};
+  store_->InitRows({&table, 1});
+  const int64_t id = 3;
+  const NDArray ids = NDArray::FromBytes(&id, {1}, DType::kI64);
+  const NDArray row = Full({1, 2}, 4);
+  const Rows no_ids{{}, row};
+  const Rows no_values{ids, {}};
+  for (const Rows* wrong : {static_cast<const Rows*>(nullptr), &no_ids, &no_values}) {
+    const RowsPushItem push{1, {&wrong, 1}};
+    EXPECT_FAILS(Code::kInvalidArgument, store_->PushRows({&push, 1}));
+  }
+  const NDArray none;
+  for (const NDArray* wrong : {static_cast<const NDArray*>(nullptr), &none}) {
+    const RowsPullItem without_ids{1, wrong, &row};
+    const RowsPullItem without_out{1, &ids, wrong};
+    EXPECT_FAILS(Code::kInvalidArgument, store_->PullRows({&without_ids, 1}));
+    EXPECT_FAILS(Code::kInvalidArgument, store_->PullRows({&without_out, 1}));
+  }
+}
+
 TEST_P(StoreConformance, PushPullGivesTheUpdatedValue) {
   for (int64_t count : {3, 200000}) {
     store_->Init(count, Full({count}, 1));
