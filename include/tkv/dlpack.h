@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "tkv/api.h"
 #include "tkv/dlpack/dlpack.h"
@@ -22,6 +23,12 @@ namespace tkv {
 TKV_API NDArray FromDLPack(DLManagedTensorVersioned* managed);
 // The legacy form has no read-only flag: the caller knows.
 TKV_API NDArray FromDLPack(DLManagedTensor* managed, bool read_only);
+
+// Checks the target of a write.  Memory of others may be constant, and strides may give two elements
+// one address, as those of expanded tensors do.  `verb` begins the message, which calls the array by
+// `name`.
+//   throws  kInvalidArgument  the array is read-only, or two of its elements have one address
+TKV_API void CheckWritable(const NDArray& array, std::string_view verb, std::string_view name);
 
 // Tensors of GPUs that one call takes from a framework which has not ordered them before our streams, as
 // the functions of DLPackExchangeAPI do not: one wait and one event for all that are ready on a stream,

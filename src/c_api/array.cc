@@ -167,9 +167,7 @@ tkv_code tkv_array_data(tkv_array* array, int32_t write, int64_t patience_ms, vo
   return Put(data, error, "data", [&] {
     const NDArray& core = ArrayOf(array, "data");
     const auto patience = Patience(patience_ms, "data");
-    if (write != 0 && core.read_only()) {
-      throw Fail(tkv::Code::kInvalidArgument, "data: the array is read-only");
-    }
+    if (write != 0) tkv::CheckWritable(core, "data", "array");
     void* const address = core.HostData();
     if (write != 0) {
       core.storage()->WaitWritable(patience);

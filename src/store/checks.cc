@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "store/key_hash.h"
+#include "tkv/dlpack.h"
 #include "tkv/ndarray.h"
 #include "tkv/optimizer.h"
 #include "update/program_body.h"
@@ -94,9 +95,8 @@ void CheckOuts(std::string_view verb, const PullItem& item, const Shape& shape, 
                  "{} {}: the output is {}, the key has {}; only floats convert", verb,
                  item.key.ToString(), Name(out->dtype()), Name(dtype));
     }
-    if (out->read_only()) {
-      throw Fail(Code::kInvalidArgument, "{} {}: the output is read-only", verb,
-                 item.key.ToString());
+    if (out->read_only() || !out->contiguous()) {
+      CheckWritable(*out, Format("{} {}", verb, item.key.ToString()), "output");
     }
   }
 }

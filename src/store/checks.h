@@ -31,7 +31,8 @@ void CheckOnGpus(std::string_view verb, std::span<const PushItem> items,
 //   throws  kInvalidArgument  no values, no arrays, another shape or dtype than the key's
 //           kUnavailable      the device of one is lost
 void CheckValues(std::string_view verb, const PushItem& item, const Shape& shape, DType dtype);
-//   throws  kInvalidArgument  no outputs, another shape, a dtype that does not convert, read-only
+//   throws  kInvalidArgument  no outputs, another shape, a dtype that does not convert, read-only, elements that share
+//                             memory
 //           kUnavailable      the device of one is lost
 void CheckOuts(std::string_view verb, const PullItem& item, const Shape& shape, DType dtype);
 //   throws  kInvalidArgument  an output without a value, or as above

@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "tensor/device_copy.h"
 #include "tensor/device_work.h"
+#include "tensor/strided.h"
 
 namespace tkv {
 namespace {
@@ -150,6 +151,15 @@ Exported<Managed>* Describe(const NDArray& array) {
 }
 
 }  // namespace
+
+void CheckWritable(const NDArray& array, std::string_view verb, std::string_view name) {
+  if (array.read_only()) throw Fail(Code::kInvalidArgument, "{}: the {} is read-only", verb, name);
+  if (array.contiguous() || !HasSharedElements(array.shape(), array.strides().data())) return;
+  throw Fail(Code::kInvalidArgument,
+             "{}: more than one element of the {} refers to one memory location; give a contiguous "
+             "array",
+             verb, name);
+}
 
 DLDevice ToDLDevice(const Context& context) {
   if (context.kind == DeviceKind::kGpu) return {kDLCUDA, context.index};

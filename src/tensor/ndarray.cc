@@ -6,6 +6,7 @@
 #include "tensor/device_copy.h"
 #include "tensor/device_loan.h"
 #include "tensor/strided.h"
+#include "tkv/dlpack.h"
 
 namespace tkv {
 namespace {
@@ -208,7 +209,7 @@ void NDArray::CopyFrom(const NDArray& source) const {
     throw Fail(Code::kInvalidArgument, "copy: {} {} into {} {}", Name(source.dtype_),
                source.shape_.ToString(), Name(dtype_), shape_.ToString());
   }
-  if (read_only()) throw Fail(Code::kInvalidArgument, "copy: the target is read-only");
+  CheckWritable(*this, "copy", "target");
   if (IsOfDevice(source) || IsOfDevice(*this)) return CopyByDevice(source, *this);
   source.storage_->WaitReadable();
   storage_->WaitWritable();

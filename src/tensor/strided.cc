@@ -1,7 +1,10 @@
 #include "tensor/strided.h"
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
 
 namespace tkv {
 namespace {
@@ -44,6 +47,61 @@ bool MayOverlap(const Storage& a, const Storage& b) {
   const auto* const b_begin = static_cast<const char*>(b.data());
   return a_begin < b_begin + b.bytes() && b_begin < a_begin + a.bytes();
 }
+
+// Searches two indices whose elements have one address: steps along the axes, not all 0, that add up to no distance.
+class SharedElementSearch {
+ public:
+  SharedElementSearch(const Shape& shape, const int64_t* strides) {
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      if (shape[axis] > 1) axes_[count_++] = {std::abs(strides[axis]), shape[axis] - 1};
+    }
+    std::sort(axes_.begin(), axes_.begin() + static_cast<ptrdiff_t>(count_), std::greater());
+    for (size_t k = count_; k > 0; --k) {
+      reach_[k - 1] = reach_[k] + axes_[k - 1].stride * axes_[k - 1].steps_max;
+    }
+  }
+
+  bool Finds() { return !IsNested() && FindsFrom(0, 0, false); }
+
+ private:
+  struct Axis {
+    int64_t stride;
+    int64_t steps_max;  // in either direction
+    auto operator<=>(const Axis&) const = default;
+  };
+
+  // True of most layouts: one step along an axis leads beyond all that smaller strides reach.
+  bool IsNested() const {
+    for (size_t k = 0; k < count_; ++k) {
+      if (axes_[k].stride <= reach_[k + 1]) return false;
+    }
+    return true;
+  }
+
+  // The axes from `k` on have to undo `distance`.  The first step goes forward: the opposite steps are found with it.
+  bool FindsFrom(size_t k, int64_t distance, bool has_moved) {
+    if (k == count_) return has_moved && distance == 0;
+    const auto [stride, steps_max] = axes_[k];
+    const int64_t rest = reach_[k + 1];
+    const int64_t last = std::min(steps_max, FloorOf(rest - distance, stride));
+    int64_t step = has_moved ? std::max(-steps_max, -FloorOf(rest + distance, stride)) : 0;
+    for (; step <= last; ++step) {
+      if (--tries_ < 0) return false;
+      if (FindsFrom(k + 1, distance + step * stride, has_moved || step != 0)) return true;
+    }
+    return false;
+  }
+
+  static int64_t FloorOf(int64_t number, int64_t divisor) {
+    return number / divisor - (number % divisor < 0 ? 1 : 0);
+  }
+
+  std::array<Axis, Shape::kRankMax>
+      axes_{};  // those with several elements, the largest stride first
+  std::array<int64_t, Shape::kRankMax + 1> reach_{};  // of the axes from there on
+  size_t count_ = 0;
+  int tries_ = 1 << 16;
+};
 
 NDArray PackedCopy(const NDArray& array) {
   const NDArray packed = NDArray::Empty(array.shape(), array.dtype(), array.context());
@@ -122,6 +180,15 @@ bool IsContiguous(const Shape& shape, const int64_t* strides) {
     expected *= shape[axis];
   }
   return true;
+}
+
+bool HasSharedElements(const Shape& shape, const int64_t* strides) {
+  if (shape.size() <= 1) return false;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (shape[axis] > 1 && strides[axis] == 0) return true;
+  }
+  const StridedExtent extent = ExtentOf(shape, strides);
+  return shape.size() > extent.high - extent.low || SharedElementSearch(shape, strides).Finds();
 }
 
 std::optional<PitchedRows> RowsOf(const Shape& shape, const int64_t* strides) {

@@ -35,6 +35,10 @@ struct StridedExtent {
 };
 StridedExtent ExtentOf(const Shape& shape, const int64_t* strides);
 
+// Returns true if two elements of an array have one address.  The search is bounded: it ends with false
+// for axes that are made to take long.
+bool HasSharedElements(const Shape& shape, const int64_t* strides);
+
 // Elements in C order whose rows, each without holes, are at a constant distance from each other: what a
 // device copies at once.
 struct PitchedRows {

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "tensor/strided.h"
 #include "tkv/error.h"
@@ -163,6 +165,47 @@ TEST(NDArray, TheOwnerLivesUntilTheLastView) {
     EXPECT_FALSE(watch.expired());
   }
   EXPECT_TRUE(watch.expired());
+}
+
+// Every layout of three small axes, by the addresses of all its elements.
+TEST(Strided, ElementsThatShareMemoryAreFoundAndNoOthers) {
+  for (int64_t code = 0; code < 4 * 4 * 4 * 11 * 11 * 11; ++code) {
+    int64_t rest = code;
+    const auto next = [&](int64_t count) { return std::exchange(rest, rest / count) % count; };
+    const Shape shape{next(4), next(4), next(4)};
+    const Strides strides{next(11) - 5, next(11) - 5, next(11) - 5};
+    std::set<int64_t> addresses;
+    for (int64_t i = 0; i < shape[0]; ++i) {
+      for (int64_t j = 0; j < shape[1]; ++j) {
+        for (int64_t k = 0; k < shape[2]; ++k) {
+          addresses.insert(i * strides[0] + j * strides[1] + k * strides[2]);
+        }
+      }
+    }
+    const bool shares = std::ssize(addresses) < shape.size();
+    ASSERT_EQ(HasSharedElements(shape, strides.data()), shares)
+        << shape.ToString() << " " << strides[0] << " " << strides[1] << " " << strides[2];
+  }
+}
+
+// Strides of nearly one size that no steps add up to 0: to know it would take millions of steps.
+TEST(Strided, TheSearchForSharedMemoryEndsAndRefusesNothing) {
+  const std::vector<int64_t> dims(6, 50);
+  Strides strides;
+  for (int64_t power = 1; strides.size() < dims.size(); power *= 101) {
+    strides.push_back((int64_t{1} << 50) + power);
+  }
+  EXPECT_FALSE(HasSharedElements(Shape(dims), strides.data()));
+}
+
+TEST(NDArray, ATargetWhoseElementsShareMemoryIsRefused) {
+  std::vector<float> memory(4, 1);
+  const int64_t strides[] = {0, 1};
+  const NDArray expanded =
+      NDArray::Wrap(memory.data(), {2, 4}, DType::kF32, {}, false, nullptr, strides);
+  EXPECT_EQ(CodeOf([&] { expanded.CopyFrom(Iota({2, 4})); }), Code::kInvalidArgument);
+  EXPECT_EQ(memory, std::vector<float>(4, 1));
+  EXPECT_EQ(Values(expanded), std::vector<float>(8, 1));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "tensor/device_copy.h"
 #include "tensor/float8.h"
 #include "tensor/strided.h"
+#include "tkv/dlpack.h"
 #include "update/evaluator.h"
 #include "update/gpu_arrays.h"
 #include "update/op_names.h"
@@ -103,7 +104,7 @@ void Run(Op op, kernels::ScalarMask mask, double scalar, std::span<const NDArray
   std::vector<std::byte> scalars;
   if (mask != 0) scalars = RoundScalars({&scalar, 1}, code.compute);
   for (const NDArray& input : inputs) CheckAlike(input, out);
-  if (out.read_only()) throw Fail(Code::kInvalidArgument, "arithmetic: the output is read-only");
+  CheckWritable(out, "arithmetic", "output");
   if (IsOfDevice(out)) return RunOnDevice(op, mask, scalars, inputs, out);
   for (const NDArray& input : inputs) input.storage()->WaitReadable(kPatience);
   out.storage()->WaitWritable(kPatience);
@@ -186,22 +187,18 @@ const Float8Format* Float8Of(DType dtype) {
   return dtype == DType::kF8E5M2 ? &kE5M2 : nullptr;
 }
 
-void CheckFillable(const NDArray& array) {
-  if (array.read_only()) throw Fail(Code::kInvalidArgument, "fill: the array is read-only");
-}
-
 }  // namespace
 
 void FillInteger(const NDArray& array, int64_t value) {
   if (array.dtype() != DType::kI64) return Fill(array, static_cast<double>(value));
-  CheckFillable(array);
+  CheckWritable(array, "fill", "array");
   std::byte one[sizeof value];
   std::memcpy(one, &value, sizeof value);
   FillBytes(array, one);
 }
 
 void Fill(const NDArray& array, double value) {
-  CheckFillable(array);
+  CheckWritable(array, "fill", "array");
   const DType dtype = array.dtype();
   std::vector<std::byte> one(8);
   if (dtype == DType::kBool) {

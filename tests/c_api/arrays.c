@@ -206,6 +206,30 @@ static void read_only_memory_is_not_written(void) {
   tkv_array_release(array);
 }
 
+static void memory_that_elements_share_is_read_and_not_written(void) {
+  float elements[3] = {1, 2, 3};
+  const int64_t strides[] = {0, 1};
+  tkv_array* array = NULL;
+  OK(tkv_array_wrap(elements, kShape, strides, 2, TKV_F32, cpu, 0, NULL, NULL, &array, &failure));
+  tkv_array* other = full(2, 3, 7);
+  float read[6];
+  OK(tkv_array_read(array, read, sizeof read, &failure));
+  EXPECT(read[2] == 3 && read[3] == 1);
+  REFUSES(tkv_array_fill(array, 3, &failure));
+  REFUSES(tkv_array_write(array, read, sizeof read, &failure));
+  REFUSES(tkv_array_copy_from(array, other, &failure));
+  tkv_operands operands = TKV_INIT(tkv_operands);
+  operands.a = other;
+  operands.number = 1;
+  operands.out = array;
+  REFUSES(tkv_array_compute(TKV_ADD, &operands, NULL, &failure));
+  void* data = NULL;
+  REFUSES(tkv_array_data(array, 1, 0, &data, &failure));
+  EXPECT(data == NULL && elements[0] == 1 && elements[2] == 3);
+  tkv_array_release(other);
+  tkv_array_release(array);
+}
+
 static void data_is_the_memory_itself(void) {
   tkv_array* array = full(2, 3, 1);
   void* data = NULL;
@@ -426,6 +450,7 @@ static const test tests[] = {
     TEST(wrapped_memory_may_have_strides_of_any_sign),
     TEST(what_is_not_wrapped_is_not_freed),
     TEST(read_only_memory_is_not_written),
+    TEST(memory_that_elements_share_is_read_and_not_written),
     TEST(data_is_the_memory_itself),
     TEST(an_array_passes_dlpack_and_back),
     TEST(a_tensor_that_is_refused_is_the_callers_still),

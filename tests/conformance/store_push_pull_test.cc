@@ -198,6 +198,39 @@ TEST_P(StoreConformance, AnOutputOfAnotherShapeOrReadOnlyIsRefusedAndNoneIsWritt
   EXPECT_EQ(Values(good)[0], 0);
 }
 
+TEST_P(StoreConformance, AnOutputWhoseElementsShareMemoryIsRefusedAndIsAValue) {
+  const Shape shape{2, 3};
+  const auto layout = [&](std::vector<float>* memory, const Strides& strides) {
+    return NDArray::Wrap(memory->data(), shape, DType::kF32, {}, false, nullptr, strides);
+  };
+  store_->Init(1, Full(shape, 5));
+  for (const Strides& strides : {Strides{0, 1}, Strides{1, 0}, Strides{1, 1}, Strides{2, 1}}) {
+    std::vector<float> memory(6, 1);
+    const NDArray expanded = layout(&memory, strides);
+    const NDArray* outs[] = {&expanded};
+    const PullItem pull{1, outs};
+    const InitItem init{7, &expanded};
+    const PullItem new_pull{7, outs};
+    EXPECT_FAILS(Code::kInvalidArgument, store_->Pull(1, expanded));
+    EXPECT_FAILS(Code::kInvalidArgument, store_->PullAsync({&pull, 1}));
+    EXPECT_FAILS(Code::kInvalidArgument, store_->PushPull(1, {&expanded, 1}, {&expanded, 1}));
+    EXPECT_FAILS(Code::kInvalidArgument, store_->Broadcast({&init, 1}, {&new_pull, 1}));
+    EXPECT_FALSE(store_->Contains(7));
+    EXPECT_EQ(memory, std::vector<float>(6, 1));
+    EXPECT_EQ(Pulled(1)[0], 5);
+    store_->Push(1, expanded);
+    EXPECT_EQ(Pulled(1), std::vector<float>(6, 1));
+    store_->Push(1, Full(shape, 5));
+  }
+  for (const Strides& strides : {Strides{1, 2}, Strides{4, 1}, Strides{3, 2}, Strides{-3, 1}}) {
+    std::vector<float> memory(16, 0);
+    const NDArray spread =
+        NDArray::Wrap(memory.data() + 3, shape, DType::kF32, {}, false, nullptr, strides);
+    store_->Pull(1, spread);
+    EXPECT_EQ(Values(spread), std::vector<float>(6, 5));
+  }
+}
+
 TEST_P(StoreConformance, WhatIsNoArrayIsRefusedInEveryVerb) {
   InitFloats(1, {5});
   NDArray source = Floats({1});
