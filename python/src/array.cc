@@ -13,6 +13,7 @@
 #include "bindings.h"
 #include "gil.h"
 #include "notices.h"
+#include "raised.h"
 #include "tkv/dlpack.h"
 #include "tkv/gpu.h"
 #include "tkv/ops.h"
@@ -95,6 +96,7 @@ nb::object NumpyView(const NDArray& array, ViewFor purpose) {
     const Access access = array.read_only() ? Access::kRead : Access::kWrite;
     Released([&] { array.storage()->MarkForeign(access); });
   }
+  if (purpose == ViewFor::kWriting) CheckWritable(array, "assignment", "array");
   const Access access = purpose == ViewFor::kReading ? Access::kRead : Access::kWrite;
   return nb::module_::import_("numpy").attr("from_dlpack")(nb::cast(Lent{array, access}));
 }
@@ -141,15 +143,15 @@ int64_t IntegerOf(nb::handle scalar) {
   const long long value = PyLong_AsLongLongAndOverflow(scalar.ptr(), &overflow);
   if (overflow == 0) return value;
   throw Fail(Code::kInvalidArgument, "scalar {}: an integer array of 8 bytes cannot hold it",
-             nb::cast<std::string>(nb::str(scalar)));
+             TextOf(scalar));
 }
 
 double NumberOf(nb::handle scalar) {
   const double value = PyFloat_AsDouble(scalar.ptr());
   if (value != -1.0 || PyErr_Occurred() == nullptr) return value;
-  PyErr_Clear();
+  ClearError();
   throw Fail(Code::kInvalidArgument, "a scalar of type {} that no double can hold",
-             nb::cast<std::string>(nb::str(scalar.type())));
+             TextOf(scalar.type()));
 }
 
 // A scalar as an array of the same value everywhere, where a double does not hold it.
@@ -326,6 +328,14 @@ void BindArray(nb::module_& m) {
            [](const NDArray& self) { return NumpyView(self, ViewFor::kWriting); })
       .def("_numpy_for_sharing",
            [](const NDArray& self) { return NumpyView(self, ViewFor::kSharing); })
+      .def(
+          "_check_writable",
+          [](const NDArray& self, const std::string& verb, const std::string& name) {
+            CheckWritable(self, verb, name);
+          },
+          nb::arg("verb"), nb::arg("name"),
+          "Raises if nothing may be written; the message begins with `verb` and calls the array by "
+          "`name`.")
       .def("_wait_to_read",
            [](const NDArray& self) { Released([&] { self.storage()->WaitReadable(); }); })
       .def("_capsule", &ExportCapsule, nb::arg("versioned"), nb::arg("stream"));

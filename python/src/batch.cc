@@ -2,6 +2,7 @@
 
 #include "base/format.h"
 #include "gil.h"
+#include "raised.h"
 
 namespace tkv::python {
 namespace {
@@ -43,6 +44,17 @@ KeyView Named(const char* verb, nb::handle key) {
   }
 }
 
+int PriorityOf(nb::handle given) {
+  const nb::object number = nb::steal(PyNumber_Index(given.ptr()));
+  int overflow = 0;
+  const long value = number.is_valid() ? PyLong_AsLongAndOverflow(number.ptr(), &overflow) : 0;
+  if (number.is_valid() && overflow == 0 && static_cast<int>(value) == value) {
+    return static_cast<int>(value);
+  }
+  ClearError();
+  throw nb::type_error("priority");
+}
+
 nb::object Frozen(nb::handle object, int depth) {
   if (depth == 0 || !IsList(object)) return nb::borrow(object);
   nb::object tuple =
@@ -82,6 +94,11 @@ Batch::Batch(const Keys& keys, nb::handle values, Use use)
 Batch::Batch(const Keys& keys, nb::handle values, Use use, DLPackLoans* loans)
     : keys_(keys), held_(Frozen(values, keys.is_list() ? 2 : 1)) {
   AddAll(use, loans);
+}
+
+void NoteWritten(const nb::object& tensors) {
+  if (!tensors.is_valid()) return;
+  nb::module_::import_("tensorkv._interop").attr("note_written")(tensors);
 }
 
 void End(const Keys& keys, DLPackLoans* loans) {
@@ -148,6 +165,10 @@ void Batch::AddArray(const KeyView& key, nb::handle value, Use use, DLPackLoans*
   }
   try {
     arrays_.push_back(&Import(value, use, loans));
+    if (use == Use::kWrite && IsTorch(value)) {
+      if (!tensors_.is_valid()) tensors_ = nb::list();
+      nb::borrow<nb::list>(tensors_).append(value);
+    }
   } catch (const Error& error) {
     throw Fail(error.code(), "{} {}: {}", keys_.verb(), key.ToString(), error.what());
   }

@@ -20,6 +20,10 @@ nb::object Frozen(nb::handle object, int depth);
 // One key.  The view borrows the text of `key`.
 KeyView Named(const char* verb, nb::handle key);
 
+// The priority of a call.  The type_error is Python's to explain: it knows the key.
+//   throws  nb::type_error  no whole number of 32 bits; and an error of `__index__` that leaves calls
+int PriorityOf(nb::handle given);
+
 // The key or keys of a call.
 class Keys {
  public:
@@ -52,6 +56,8 @@ class Batch {
   SmallVector<InitItem, 1> InitItems(std::string_view mode) const;
   // Those of one key.
   std::span<const NDArray* const> Arrays(size_t i) const;
+  // Tensors of PyTorch among outputs, a list; invalid if there are none.
+  const nb::object& tensors() const { return tensors_; }
 
  private:
   void AddAll(Use use, DLPackLoans* loans);
@@ -73,7 +79,11 @@ class Batch {
   SmallVector<size_t, 1> ends_;
   SmallVector<const NDArray*, 8> arrays_;
   std::vector<NDArray> imported_;  // with room for all before the first comes
+  nb::object tensors_;
 };
+
+// Tells autograd that tensors of PyTorch, a list or nothing, have been written to.
+void NoteWritten(const nb::object& tensors);
 
 // Ends them; an error begins with the verb.
 void End(const Keys& keys, DLPackLoans* loans);

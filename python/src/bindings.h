@@ -67,14 +67,16 @@ enum class Life { kCall, kLong };
 
 // A view of any object that speaks DLPack or the buffer protocol, never a copy.
 //   throws  kInvalidArgument  no such object, or (kWrite) one that must not be written: a JAX
-//                             array, a read-only array, a leaf that requires grad, a conjugate or
-//                             negative view
+//                             array, a tensor that requires grad, a conjugate or negative view
 //           kFailedPrecondition  (an array on a GPU) its framework captures a CUDA graph
 //           and as FromDLPack
 // `keeper` keeps the object alive as long as it lives.
 //   loans  end before the array is used
 NDArray ImportForeign(nb::handle object, Use use, Life life,
                       const std::shared_ptr<const void>& keeper, DLPackLoans* loans);
+
+// Returns true of a tensor of PyTorch.
+bool IsTorch(nb::handle object);
 
 // Whether `object` is a jax.Array, which nothing may write into.
 bool IsJax(nb::handle object);

@@ -1,14 +1,15 @@
 // Other frameworks' arrays and Python's keys.
 
-#include <nanobind/stl/string.h>
-
+#include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 
 #include "base/format.h"
 #include "bindings.h"
 #include "gil.h"
 #include "numpy_array.h"
+#include "raised.h"
 #include "tkv/dlpack.h"
 #include "tkv/gpu.h"
 
@@ -19,9 +20,12 @@ constexpr const char* kVersioned = "dltensor_versioned";
 constexpr const char* kLegacy = "dltensor";
 
 std::string NameOf(nb::handle type) {
-  const std::string module = nb::cast<std::string>(nb::str(type.attr("__module__")));
-  const std::string name = nb::cast<std::string>(nb::str(type.attr("__qualname__")));
-  return module == "builtins" ? name : module + "." + name;
+  const nb::object module = AttributeOf(type, "__module__");
+  const std::string name = TextOf(AttributeOf(type, "__qualname__"));
+  // A class may have anything there.
+  if (!module.is_valid() || PyUnicode_Check(module.ptr()) == 0) return name;
+  const std::string package = TextOf(module);
+  return package == "builtins" ? name : package + "." + name;
 }
 
 std::string TypeName(nb::handle object) {
@@ -62,7 +66,7 @@ Framework FrameworkOfBases(PyTypeObject* type) {
 // The functions by which a framework exports an array without Python, if it has them.
 const DLPackExchangeAPI* ExchangeOf(PyTypeObject* type) {
   const nb::handle object = reinterpret_cast<PyObject*>(type);
-  const nb::object capsule = nb::getattr(object, "__dlpack_c_exchange_api__", nb::none());
+  const nb::object capsule = AttributeOf(object, "__dlpack_c_exchange_api__");
   if (PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api") == 0) return nullptr;
   auto* header = static_cast<const DLPackExchangeAPIHeader*>(
       PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
@@ -105,24 +109,20 @@ class Attribute {
   // False where `object` has no such attribute.
   bool IsTrueOf(nb::handle object) const { return IsTrue(Get(object)); }
   bool IsTrueOfCall(nb::handle object) const { return IsTrue(ValueOfCall(object)); }
-  // Invalid, with an error or without, where `object` has no such method or it fails.
+  bool IsOf(nb::handle object) const { return Get(object).is_valid(); }
+  // Invalid if `object` has no such method or it fails.
   nb::object ValueOfCall(nb::handle object) const {
     const nb::object method = Get(object);
-    if (!method.is_valid()) return {};
-    return nb::steal(PyObject_CallNoArgs(method.ptr()));
+    return method.is_valid() ? Found(PyObject_CallNoArgs(method.ptr())) : nb::object();
   }
+  nb::object Get(nb::handle object) const { return Found(PyObject_GetAttr(object.ptr(), text_)); }
 
  private:
-  nb::object Get(nb::handle object) const {
-    nb::object found = nb::steal(PyObject_GetAttr(object.ptr(), text_));
-    if (!found.is_valid()) PyErr_Clear();
-    return found;
+  static nb::object Found(PyObject* fresh) {
+    if (fresh == nullptr) ClearError();
+    return nb::steal(fresh);
   }
-  static bool IsTrue(const nb::object& value) {
-    if (value.is_valid()) return value.ptr() == Py_True;
-    PyErr_Clear();
-    return false;
-  }
+  static bool IsTrue(const nb::object& value) { return value.ptr() == Py_True; }
 
   PyObject* const text_;  // for the life of the process
 };
@@ -150,8 +150,8 @@ std::string WhyNotShared(nb::handle tensor, const std::string& text) {
   if (is_meta.IsTrueOf(tensor)) {
     return "it is on the device meta, which keeps no elements; give one on the CPU";
   }
-  const nb::object layout = nb::getattr(tensor, "layout", nb::none());
-  const auto name = nb::cast<std::string>(nb::str(layout));
+  const nb::object layout = AttributeOf(tensor, "layout");
+  const std::string name = layout.is_valid() ? TextOf(layout) : "torch.strided";
   if (name != "torch.strided") {
     return Format("its layout is {}; to_dense() makes a dense one", name);
   }
@@ -167,8 +167,9 @@ std::optional<int32_t> GpuOf(nb::handle object) {
   static const Attribute device("__dlpack_device__");
   const nb::object pair = device.ValueOfCall(object);
   int type = 0, index = 0;
-  if (!pair.is_valid() || PyArg_ParseTuple(pair.ptr(), "ii", &type, &index) == 0) {
-    PyErr_Clear();
+  if (!pair.is_valid() || PyTuple_Check(pair.ptr()) == 0 ||
+      PyArg_ParseTuple(pair.ptr(), "ii", &type, &index) == 0) {
+    ClearError();
     return {};
   }
   if (!IsOfGpu({static_cast<DLDeviceType>(type), index})) return {};
@@ -187,11 +188,22 @@ std::optional<uint64_t> CurrentStreamOf(Framework framework, int32_t gpu) {
       handle = cuda.attr("get_current_stream")(gpu).attr("ptr");
     }
   } catch (nb::python_error& error) {
-    if (!error.matches(PyExc_Exception)) throw;
+    if (LeavesCalls(error)) throw;
   }
   uint64_t stream = 0;
   if (!handle.is_valid() || !nb::try_cast(handle, stream)) return {};
   return stream == 0 ? static_cast<uint64_t>(kLegacyStream) : stream;
+}
+
+// Returns true if `__dlpack__` refused the keyword `max_version`, which came with DLPack 1.0.  With
+// another error a second call would do all of its work again, in objects that nest twice as much at
+// each depth.
+bool IsOfOldProtocol(const nb::python_error& error) {
+  if (!error.matches(PyExc_TypeError)) return false;
+  if (error.matches(nb::module_::import_("tensorkv.errors").attr("KVError"))) return false;
+  if (!error.traceback().is_valid()) return true;  // no line of it has run
+  // A class that wraps another one may pass the keyword on.
+  return TextOf(error.value()).find("max_version") != std::string::npos;
 }
 
 // The capsule, from whichever version of the protocol the object speaks.
@@ -200,7 +212,7 @@ nb::object ExportOf(nb::handle object) {
   try {
     return object.attr("__dlpack__")(nb::arg("max_version") = nb::handle(version));
   } catch (nb::python_error& error) {
-    if (!error.matches(PyExc_TypeError)) throw;
+    if (!IsOfOldProtocol(error)) throw;
   }
   return object.attr("__dlpack__")();
 }
@@ -211,21 +223,38 @@ nb::object ExportOf(nb::handle object, uint64_t stream) {
     return object.attr("__dlpack__")(nb::arg("stream") = stream,
                                      nb::arg("max_version") = nb::make_tuple(1, 1));
   } catch (nb::python_error& error) {
-    if (!error.matches(PyExc_TypeError)) throw;
+    if (!IsOfOldProtocol(error)) throw;
   }
   return object.attr("__dlpack__")(nb::arg("stream") = stream);
 }
 
-NDArray Consume(const nb::object& capsule, bool legacy_is_read_only) {
+// A tensor that consists of others, or of nothing yet, has no memory of its own.
+void CheckHasMemory(const DLTensor& tensor, nb::handle object) {
+  if (tensor.data != nullptr || tensor.shape == nullptr || tensor.ndim < 0) return;
+  const std::span shape(tensor.shape, static_cast<size_t>(tensor.ndim));
+  if (std::ranges::find(shape, 0) != shape.end()) return;
+  const char* remedy = "give the tensor that has its elements";
+  if (AttributeOf(object, "to_local").is_valid()) {
+    remedy = "to_local() gives the part of this process";
+  } else if (AttributeOf(object, "get_data").is_valid()) {
+    remedy = "get_data() gives its elements without the mask";
+  }
+  throw Fail(Code::kInvalidArgument, "a {} that has no memory of its own; {}", TypeName(object),
+             remedy);
+}
+
+NDArray Consume(const nb::object& capsule, bool legacy_is_read_only, nb::handle object) {
   if (PyCapsule_IsValid(capsule.ptr(), kVersioned) != 0) {
     auto* managed =
         static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), kVersioned));
+    CheckHasMemory(managed->dl_tensor, object);
     NDArray array = FromDLPack(managed);
     PyCapsule_SetName(capsule.ptr(), "used_dltensor_versioned");
     return array;
   }
   if (PyCapsule_IsValid(capsule.ptr(), kLegacy) != 0) {
     auto* managed = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), kLegacy));
+    CheckHasMemory(managed->dl_tensor, object);
     NDArray array = FromDLPack(managed, legacy_is_read_only);
     PyCapsule_SetName(capsule.ptr(), "used_dltensor");
     return array;
@@ -257,6 +286,7 @@ NDArray Consume(const DLPackExchangeAPI* exchange, const nb::object& object, Lif
   NDArray array;
   uint64_t current = 0;
   try {
+    if (managed != nullptr) CheckHasMemory(managed->dl_tensor, object);
     if (managed == nullptr || !IsOfGpu(managed->dl_tensor.device)) return FromDLPack(managed);
     const DLDevice device = managed->dl_tensor.device;
     current = CurrentStreamOf(exchange, device);
@@ -274,7 +304,7 @@ NDArray Consume(const DLPackExchangeAPI* exchange, const nb::object& object, Lif
 NDArray ConsumeFromGpu(const nb::object& object, int32_t gpu, Framework framework, Life life) {
   const std::optional<uint64_t> current = CurrentStreamOf(framework, gpu);
   if (current) CheckNotCaptured(gpu, *current);
-  NDArray array = Consume(ExportOf(object, GpuStream(gpu)), framework == Framework::kJax);
+  NDArray array = Consume(ExportOf(object, GpuStream(gpu)), framework == Framework::kJax, object);
   const bool is_there = array.context().kind == DeviceKind::kGpu;
   if (is_there && current && life == Life::kCall) array.storage()->SetOwnerStream(*current);
   return array;
@@ -283,9 +313,10 @@ NDArray ConsumeFromGpu(const nb::object& object, int32_t gpu, Framework framewor
 // NumPy's DLPack knows neither the floats of ml_dtypes nor foreign byte orders; the first travel as
 // integers.
 std::optional<DType> NumpyExtension(nb::handle object) {
-  nb::object dtype = nb::getattr(object, "dtype", nb::none());
-  if (dtype.is_none() || !nb::hasattr(dtype, "name") || !nb::hasattr(object, "view")) return {};
-  const auto name = nb::cast<std::string>(nb::str(dtype.attr("name")));
+  const nb::object dtype = AttributeOf(object, "dtype");
+  const nb::object given = dtype.is_valid() ? AttributeOf(dtype, "name") : nb::object();
+  if (!given.is_valid()) return {};
+  const std::string name = TextOf(given);
   for (const DType type : {DType::kBF16, DType::kF8E4M3FN, DType::kF8E5M2}) {
     if (name == Name(type)) return type;
   }
@@ -294,37 +325,52 @@ std::optional<DType> NumpyExtension(nb::handle object) {
 
 NDArray FromBits(nb::handle object, DType dtype) {
   const nb::object view = object.attr("view")(ItemSize(dtype) == 2 ? "int16" : "int8");
-  const auto bits = std::make_shared<NDArray>(Consume(ExportOf(view), false));
+  const auto bits = std::make_shared<NDArray>(Consume(ExportOf(view), false, view));
   const Strides strides = bits->strides();
   return NDArray::Wrap(bits->data(), bits->shape(), dtype, bits->context(), bits->read_only(), bits,
                        strides);
 }
 
+Error NotShared(nb::handle object, const std::string& why) {
+  return Fail(Code::kInvalidArgument, "a {} that cannot be shared: {}", TypeName(object), why);
+}
+
 NDArray FromBufferOrRefuse(nb::handle object, Use use) {
   nb::object view = nb::steal(PyMemoryView_FromObject(object.ptr()));
   if (!view.is_valid()) {
-    PyErr_Clear();
+    const nb::python_error error;
+    if (LeavesCalls(error)) throw nb::python_error(error);
+    if (!error.matches(PyExc_TypeError)) throw NotShared(object, TextOf(error.value()));
     throw Fail(Code::kInvalidArgument,
                "type {}; an NDArray or an object with DLPack or the buffer protocol is needed",
                TypeName(object));
   }
-  const nb::object array = nb::module_::import_("numpy").attr("asarray")(view);
+  nb::object array;
+  try {
+    array = nb::module_::import_("numpy").attr("asarray")(view);
+  } catch (nb::python_error& error) {  // a format that NumPy does not read
+    if (LeavesCalls(error)) throw;
+    throw NotShared(object, TextOf(error.value()));
+  }
   DLPackLoans none;  // what has a buffer is the host's
   return ImportForeign(array, use, Life::kLong, std::make_shared<Keeper>(array), &none);
 }
 
 }  // namespace
 
+bool IsTorch(nb::handle object) { return TypeOf(object).framework == Framework::kTorch; }
+
 bool IsJax(nb::handle object) { return TypeOf(object).framework == Framework::kJax; }
 
 NDArray ImportForeign(nb::handle object, Use use, Life life,
                       const std::shared_ptr<const void>& keeper, DLPackLoans* loans) {
+  static const Attribute dlpack("__dlpack__");
   const ArrayType type = TypeOf(object);
   const Framework framework = type.framework;
   if (framework == Framework::kNumpy) {
     if (auto array = FromNumpy(object, keeper)) return *std::move(array);
   }
-  if (framework == Framework::kOther && !nb::hasattr(object, "__dlpack__")) {
+  if (framework == Framework::kOther && !dlpack.IsOf(object)) {
     return FromBufferOrRefuse(object, use);
   }
   if (framework == Framework::kMasked) {
@@ -341,15 +387,15 @@ NDArray ImportForeign(nb::handle object, Use use, Life life,
     if (framework == Framework::kTorch) source = CheckedTensor(source, use);
     if (type.exchange != nullptr) return Consume(type.exchange, source, life, loans);
     if (const auto gpu = GpuOf(source)) return ConsumeFromGpu(source, *gpu, framework, life);
-    return Consume(ExportOf(source), is_jax);
+    return Consume(ExportOf(source), is_jax, source);
   } catch (nb::python_error& error) {
+    if (LeavesCalls(error)) throw;
     if (framework == Framework::kNumpy) {
       if (const auto dtype = NumpyExtension(object)) return FromBits(object, *dtype);
     }
     // BufferError, RuntimeError ...: the framework says why it does not export this array.
-    const auto text = nb::cast<std::string>(nb::str(error.value()));
-    throw Fail(Code::kInvalidArgument, "a {} that cannot be shared: {}", TypeName(object),
-               framework == Framework::kTorch ? WhyNotShared(object, text) : text);
+    const std::string text = TextOf(error.value());
+    throw NotShared(object, framework == Framework::kTorch ? WhyNotShared(object, text) : text);
   }
 }
 
@@ -359,7 +405,7 @@ KeyView ParseKey(nb::handle key) {
     Py_ssize_t size = 0;
     const char* text = PyUnicode_AsUTF8AndSize(object, &size);
     if (text == nullptr) {
-      PyErr_Clear();
+      ClearError();
       throw Fail(Code::kInvalidArgument, "a string key that is no valid Unicode");
     }
     return {std::string_view(text, static_cast<size_t>(size))};
@@ -371,10 +417,12 @@ KeyView ParseKey(nb::handle key) {
       int overflow = 0;
       const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
       if (overflow == 0) return {static_cast<int64_t>(value)};
+      constexpr size_t kDigitsMax = 40;
+      const std::string digits = TextOf(number);  // none of a number with more than 4300
       throw Fail(Code::kInvalidArgument, "the key {} does not fit 64 bits",
-                 nb::cast<std::string>(nb::str(number)));
+                 digits.size() > kDigitsMax ? digits.substr(0, kDigitsMax) + "..." : digits);
     }
-    PyErr_Clear();
+    ClearError();
   }
   throw Fail(Code::kInvalidArgument, "a key of type {}; int or str is needed", TypeName(key));
 }

@@ -11,6 +11,7 @@
 #include "base/duration.h"
 #include "base/format.h"
 #include "bindings.h"
+#include "raised.h"
 #include "tkv/config.h"
 
 namespace tkv::python {
@@ -18,7 +19,11 @@ namespace {
 
 using Kind = OptionInfo::Kind;
 
-std::string Shown(nb::handle value) { return nb::cast<std::string>(nb::repr(value)); }
+std::string Shown(nb::handle value) {
+  nb::object text = nb::steal(PyObject_Repr(value.ptr()));
+  if (!text.is_valid()) ClearError();
+  return text.is_valid() ? TextOf(text) : TextOf(value.type());
+}
 
 Error WrongType(const std::string& name, nb::handle value, const char* needed) {
   return Fail(Code::kInvalidArgument, "create: {}={}: {} is needed", name, Shown(value), needed);
@@ -43,21 +48,31 @@ std::string NameInSeconds(const OptionInfo& option) {
   return option.kind == Kind::kDuration ? name.substr(0, name.rfind("_ms")) : std::string();
 }
 
+// Valid UTF-8 of a str; half characters are no text.
+std::string Utf8Of(const std::string& name, nb::handle value) {
+  Py_ssize_t size = 0;
+  const char* const text = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
+  if (text != nullptr) return {text, static_cast<size_t>(size)};
+  ClearError();
+  throw WrongType(name, value, "valid Unicode");
+}
+
 // What a path stands for, and anything else as it is.
 nb::object WithoutPath(nb::handle value) {
-  if (!nb::hasattr(value, "__fspath__")) return nb::borrow(value);
+  if (!AttributeOf(value, "__fspath__").is_valid()) return nb::borrow(value);
   nb::object text = nb::steal(PyOS_FSPath(value.ptr()));
   if (!text.is_valid()) throw nb::python_error();
   return text;
 }
 
 // What SetOption takes.
-std::string TextOf(const OptionInfo& option, const std::string& name, nb::handle given) {
+std::string GivenTextOf(const OptionInfo& option, const std::string& name, nb::handle given) {
   const nb::object value = option.kind == Kind::kText ? WithoutPath(given) : nb::borrow(given);
   const bool is_flag = PyBool_Check(value.ptr());
   if (name == NameInSeconds(option)) {
-    double seconds = 0;
-    if (is_flag || !nb::try_cast(value, seconds)) {
+    const double seconds = is_flag ? -1.0 : PyFloat_AsDouble(value.ptr());
+    if (is_flag || (seconds == -1.0 && PyErr_Occurred() != nullptr)) {
+      ClearError();
       throw WrongType(name, value, "a number of seconds");
     }
     return Format("{}", MillisecondsFromSeconds(seconds, "create", name).count());
@@ -68,7 +83,7 @@ std::string TextOf(const OptionInfo& option, const std::string& name, nb::handle
                                                  : is_whole;
   if (!fits) throw WrongType(name, value, NeededFor(option));
   if (is_flag) return value.ptr() == Py_True ? "1" : "0";
-  return nb::cast<std::string>(nb::str(value));
+  return option.kind == Kind::kText ? Utf8Of(name, value) : TextOf(value);
 }
 
 const OptionInfo* Find(const std::string& name) {
@@ -84,13 +99,16 @@ constexpr std::array<std::string_view, 5> kPlaces = {"rank", "num_workers", "url
 std::string PlaceText(const std::string& name, nb::handle value) {
   if (name != "rank" && name != "num_workers") {
     if (PyUnicode_Check(value.ptr()) == 0) throw WrongType(name, value, "a str");
-    return nb::cast<std::string>(value);
+    return Utf8Of(name, value);
   }
-  int64_t number = 0;
-  if (PyBool_Check(value.ptr()) || !nb::try_cast(value, number)) {
-    throw WrongType(name, value, "an int");
-  }
-  return Format("{}", number);
+  const nb::object number =
+      nb::steal(PyBool_Check(value.ptr()) ? nullptr : PyNumber_Index(value.ptr()));
+  int overflow = 0;
+  const long long whole =
+      number.is_valid() ? PyLong_AsLongLongAndOverflow(number.ptr(), &overflow) : 0;
+  if (number.is_valid() && overflow == 0) return Format("{}", whole);
+  ClearError();
+  throw WrongType(name, value, "an int");
 }
 
 nb::builtin_exception NoSuchOption(const std::string& name) {
@@ -116,7 +134,7 @@ class Arguments {
       throw Fail(Code::kInvalidArgument, "create: {} and {} are one option", option.name,
                  NameInSeconds(option));
     }
-    Add(option.name, TextOf(option, name, value));
+    Add(option.name, GivenTextOf(option, name, value));
   }
   std::vector<NamedText> Views() const {
     std::vector<NamedText> views;
@@ -138,7 +156,7 @@ StoreOptions ParseOptions(const nb::dict& given, const std::string& type) {
   // A copy, because what is looked at may run Python code.
   const nb::dict own = nb::steal<nb::dict>(PyDict_Copy(given.ptr()));
   for (auto [key, value] : own) {
-    const std::string name = nb::cast<std::string>(key);
+    const std::string name = TextOf(key);
     const OptionInfo* const option = Find(name);
     const bool is_place = std::ranges::find(kPlaces, name) != kPlaces.end();
     if (option == nullptr && !is_place && name != "bootstrap") throw NoSuchOption(name);
@@ -148,7 +166,7 @@ StoreOptions ParseOptions(const nb::dict& given, const std::string& type) {
     } else if (option != nullptr) {
       arguments.AddOption(*option, name, value);
     } else if (nb::isinstance<nb::str>(value)) {
-      arguments.Add(name, nb::cast<std::string>(value));
+      arguments.Add(name, Utf8Of(name, value));
     } else {
       bootstrap = nb::borrow(value);
     }

@@ -6,6 +6,7 @@
 #include "base/format.h"
 #include "gil.h"
 #include "notices.h"
+#include "raised.h"
 
 namespace tkv::python {
 namespace {
@@ -14,11 +15,11 @@ class PyRendezvous final : public Rendezvous {
  public:
   explicit PyRendezvous(nb::object store) : store_(std::move(store)) {
     for (const char* const name : {"set", "get", "wait"}) {
-      if (nb::hasattr(store_, name)) continue;
+      if (AttributeOf(store_, name).is_valid()) continue;
       throw Fail(Code::kInvalidArgument,
                  "create: bootstrap is of type {} without {}(); 'self', or an object with set, get "
                  "and wait is needed",
-                 nb::cast<std::string>(nb::str(store_.type())), name);
+                 TextOf(store_.type()), name);
     }
   }
   ~PyRendezvous() override {
@@ -30,8 +31,7 @@ class PyRendezvous final : public Rendezvous {
     const nb::object why =
         nb::module_::import_("tensorkv._bootstrap").attr("set_value")(store_, key, value);
     if (why.is_none()) return;
-    throw Fail(Code::kUnavailable, "create: bootstrap: set {}: {}", key,
-               nb::cast<std::string>(why));
+    throw Fail(Code::kUnavailable, "create: bootstrap: set {}: {}", key, TextOf(why));
   }
   std::string Get(const std::string& key, std::chrono::milliseconds longest) override {
     const auto deadline = DeadlineAfter(longest);
@@ -41,8 +41,8 @@ class PyRendezvous final : public Rendezvous {
       const Locked locked;
       const auto answer = nb::cast<nb::tuple>(
           nb::module_::import_("tensorkv._bootstrap").attr("get_value")(store_, key, 0.2));
-      if (!answer[0].is_none()) return nb::cast<std::string>(answer[0]);
-      why = nb::cast<std::string>(answer[1]);
+      if (!answer[0].is_none()) return TextOf(answer[0]);
+      why = TextOf(answer[1]);
     }
     throw Fail(Code::kDeadlineExceeded,
                "create: worker 0 has not made the job after {} ms: bootstrap: {}: {}",

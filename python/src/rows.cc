@@ -147,15 +147,18 @@ struct PushArguments {
 };
 
 void PushRows(Store& self, const std::string& verb, nb::handle keys, nb::handle ids,
-              nb::handle values, nb::handle whole_keys, nb::handle whole_values, int priority) {
-  const PushArguments arguments(verb, keys, ids, values, whole_keys, whole_values, priority);
+              nb::handle values, nb::handle whole_keys, nb::handle whole_values,
+              nb::handle priority) {
+  const PushArguments arguments(verb, keys, ids, values, whole_keys, whole_values,
+                                PriorityOf(priority));
   WithSteps([&] { self.core->PushRows(arguments.items, Span(arguments.whole), verb); });
 }
 
 nb::object PushRowsAsync(Store& self, const std::string& verb, nb::handle keys, nb::handle ids,
                          nb::handle values, nb::handle whole_keys, nb::handle whole_values,
-                         int priority) {
-  const PushArguments arguments(verb, keys, ids, values, whole_keys, whole_values, priority);
+                         nb::handle priority) {
+  const PushArguments arguments(verb, keys, ids, values, whole_keys, whole_values,
+                                PriorityOf(priority));
   return Started(
       [&] { return self.core->PushRowsAsync(arguments.items, Span(arguments.whole), verb); });
 }
@@ -178,15 +181,15 @@ struct PullArguments {
 };
 
 void PullRows(Store& self, const std::string& verb, nb::handle keys, nb::handle ids,
-              nb::handle outs, int priority) {
-  const PullArguments arguments(verb, keys, ids, outs, priority);
+              nb::handle outs, nb::handle priority) {
+  const PullArguments arguments(verb, keys, ids, outs, PriorityOf(priority));
   const Unlocked unlocked;
   self.core->PullRows(arguments.items, verb);
 }
 
 nb::object PullRowsAsync(Store& self, const std::string& verb, nb::handle keys, nb::handle ids,
-                         nb::handle outs, int priority) {
-  const PullArguments arguments(verb, keys, ids, outs, priority);
+                         nb::handle outs, nb::handle priority) {
+  const PullArguments arguments(verb, keys, ids, outs, PriorityOf(priority));
   return Started([&] { return self.core->PullRowsAsync(arguments.items, verb); });
 }
 

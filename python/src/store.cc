@@ -60,19 +60,22 @@ void Assign(Store& self, nb::handle key, nb::handle value) {
 // What a signal's handler has raised while steps of an updater were undone.
 thread_local std::exception_ptr raised_meanwhile;
 
-void Push(Store& self, nb::handle key, nb::handle value, int priority) {
+void Push(Store& self, nb::handle key, nb::handle value, nb::handle priority) {
   const Keys keys("push", key);
   const Batch values(keys, value, Use::kRead);
-  const auto items = values.PushItems(priority);
+  const auto items = values.PushItems(PriorityOf(priority));
   WithSteps([&] { self.core->Push(Span(items)); });
 }
 
-void Pull(Store& self, nb::handle key, nb::handle out, int priority) {
+void Pull(Store& self, nb::handle key, nb::handle out, nb::handle priority) {
   const Keys keys("pull", key);
   const Batch outs(keys, out, Use::kWrite);
-  const auto items = outs.PullItems(priority);
-  const Unlocked unlocked;
-  self.core->Pull(Span(items));
+  const auto items = outs.PullItems(PriorityOf(priority));
+  {
+    const Unlocked unlocked;
+    self.core->Pull(Span(items));
+  }
+  NoteWritten(outs.tensors());
 }
 
 bool HoldsJax(nb::handle values) {
@@ -102,49 +105,56 @@ struct PushPullArguments {
 };
 
 // False, with nothing done, where JAX arrays would have to take the result.
-bool PushPull(Store& self, nb::handle key, nb::handle value, nb::handle out, int priority) {
+bool PushPull(Store& self, nb::handle key, nb::handle value, nb::handle out, nb::handle priority) {
   const PushPullArguments arguments(key, value, out);
   if (!arguments.can_take) return false;
-  const auto items = arguments.values.PushItems(priority);
-  const auto targets = arguments.outs->PullItems(priority);
+  const int rank = PriorityOf(priority);
+  const auto items = arguments.values.PushItems(rank);
+  const auto targets = arguments.outs->PullItems(rank);
   WithSteps([&] { self.core->PushPull(Span(items), Span(targets)); });
+  NoteWritten(arguments.outs->tensors());
   return true;
 }
 
-void Broadcast(Store& self, nb::handle key, nb::handle value, nb::handle out, int priority) {
+void Broadcast(Store& self, nb::handle key, nb::handle value, nb::handle out, nb::handle priority) {
   const Keys keys("broadcast", key);
   DLPackLoans loans;
   const Batch values(keys, value, Use::kRead, &loans);
   const Batch outs(keys, out, Use::kWrite, &loans);
   End(keys, &loans);
   const auto items = values.InitItems({});
-  const auto targets = outs.PullItems(priority);
-  const Unlocked unlocked;
-  self.core->Broadcast(Span(items), Span(targets));
+  const auto targets = outs.PullItems(PriorityOf(priority));
+  {
+    const Unlocked unlocked;
+    self.core->Broadcast(Span(items), Span(targets));
+  }
+  NoteWritten(outs.tensors());
 }
 
-nb::object PushAsync(Store& self, nb::handle key, nb::handle value, int priority) {
+nb::object PushAsync(Store& self, nb::handle key, nb::handle value, nb::handle priority) {
   const Keys keys("push", key);
   const Batch values(keys, value, Use::kRead);
-  const auto items = values.PushItems(priority);
+  const auto items = values.PushItems(PriorityOf(priority));
   return Started([&] { return self.core->PushAsync(Span(items)); });
 }
 
-nb::object PullAsync(Store& self, nb::handle key, nb::handle out, int priority) {
+nb::object PullAsync(Store& self, nb::handle key, nb::handle out, nb::handle priority) {
   const Keys keys("pull", key);
   const Batch outs(keys, out, Use::kWrite);
-  const auto items = outs.PullItems(priority);
-  return Started([&] { return self.core->PullAsync(Span(items)); });
+  const auto items = outs.PullItems(PriorityOf(priority));
+  return Started([&] { return self.core->PullAsync(Span(items)); }, outs.tensors());
 }
 
 // None, with nothing done, where JAX arrays would have to take the result.
 nb::object PushPullAsync(Store& self, nb::handle key, nb::handle value, nb::handle out,
-                         int priority) {
+                         nb::handle priority) {
   const PushPullArguments arguments(key, value, out);
   if (!arguments.can_take) return nb::none();
-  const auto items = arguments.values.PushItems(priority);
-  const auto targets = arguments.outs->PullItems(priority);
-  return Started([&] { return self.core->PushPullAsync(Span(items), Span(targets)); });
+  const int rank = PriorityOf(priority);
+  const auto items = arguments.values.PushItems(rank);
+  const auto targets = arguments.outs->PullItems(rank);
+  return Started([&] { return self.core->PushPullAsync(Span(items), Span(targets)); },
+                 arguments.outs->tensors());
 }
 
 // New arrays of the keys' shape, dtype and context: one, or a list for a list of keys.

@@ -47,11 +47,12 @@ void WithSteps(Call call) {
 }
 
 // Starts an operation without the GIL.
+//   tensors  of PyTorch that it writes to, a list, or nothing
 template <typename Start>
-nb::object Started(Start start) {
+nb::object Started(Start start, nb::object tensors = {}) {
   Ticket ticket;
   WithSteps([&] { ticket = start(); });
-  return ToPython(std::move(ticket));
+  return ToPython(std::move(ticket), std::move(tensors));
 }
 
 }  // namespace tkv::python

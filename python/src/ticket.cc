@@ -14,8 +14,10 @@
 
 #include "base/duration.h"
 #include "base/format.h"
+#include "batch.h"
 #include "gil.h"
 #include "notices.h"
+#include "raised.h"
 
 namespace tkv::python {
 namespace {
@@ -26,6 +28,7 @@ thread_local std::shared_ptr<Interruption> interruption_of_thread;
 // would own the Python object, and the thread of a store that drops it would wait for the GIL.
 struct PyOperation {
   Ticket core;
+  nb::object tensors = {};  // of PyTorch that it writes to, until a wait has found it done
 };
 
 struct PyWaker {
@@ -35,6 +38,13 @@ struct PyWaker {
 struct PyInterruption {
   std::shared_ptr<Interruption> core = std::make_shared<Interruption>();
 };
+
+double SecondsOf(nb::handle given) {
+  const double seconds = PyFloat_AsDouble(given.ptr());
+  if (seconds != -1.0 || PyErr_Occurred() == nullptr) return seconds;
+  ClearError();
+  throw nb::type_error("a number of seconds is needed");
+}
 
 std::optional<std::pair<std::string, std::string>> FailureOf(const PyOperation& self) {
   const std::optional<Error> error = self.core->failure();
@@ -75,15 +85,20 @@ void CheckInterruption() {
   }
 }
 
-nb::object ToPython(Ticket ticket) { return nb::cast(PyOperation{std::move(ticket)}); }
+nb::object ToPython(Ticket ticket, nb::object tensors) {
+  NoteWritten(tensors);
+  return nb::cast(PyOperation{std::move(ticket), std::move(tensors)});
+}
 
 void BindTicket(nb::module_& m) {
   m.def(
       "seconds",
-      [](double seconds, const std::string& verb, const std::string& argument) {
-        return std::chrono::duration<double>(FromSeconds(seconds, verb, argument)).count();
+      [](nb::handle seconds, const std::string& verb, const std::string& argument) {
+        return std::chrono::duration<double>(FromSeconds(SecondsOf(seconds), verb, argument))
+            .count();
       },
       nb::arg("seconds"), nb::arg("verb"), nb::arg("argument"),
+      nb::sig("def seconds(seconds: float, verb: str, argument: str) -> float"),
       "Returns a duration that a user has given, bounded; refuses negative ones and NaN.");
   nb::class_<PyWaker>(m, "Waker",
                       "Ids of operations that have ended, and a file that can be read then.")
@@ -105,13 +120,19 @@ void BindTicket(nb::module_& m) {
       .def("done", [](PyOperation& self) { return self.core->done(); })
       .def(
           "wait",
-          [](PyOperation& self, std::optional<double> timeout) {
-            const auto patience = timeout ? FromSeconds(*timeout, "wait", "timeout") : kLongestWait;
+          [](PyOperation& self, nb::handle timeout) {
+            const auto patience = timeout.is_none()
+                                      ? kLongestWait
+                                      : FromSeconds(SecondsOf(timeout), "wait", "timeout");
             const Ticket core = self.core;
-            const Unlocked unlocked;
-            core->Wait(patience);
+            {
+              const Unlocked unlocked;
+              core->Wait(patience);
+            }
+            NoteWritten(std::exchange(self.tensors, {}));
           },
-          nb::arg("timeout") = nb::none())
+          nb::arg("timeout") = nb::none(),
+          nb::sig("def wait(self, timeout: float | None = None) -> None"))
       .def("cancel",
            [](PyOperation& self) {
              const Ticket core = self.core;

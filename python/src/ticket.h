@@ -38,6 +38,8 @@ struct Interruption {
 // Throws kCancelled where the call that runs on this thread is to end.
 void CheckInterruption();
 
-nb::object ToPython(Ticket ticket);
+// An Operation.  Autograd hears now, and again from the wait that finds it done, that `tensors` of PyTorch, a list or
+// nothing, are written to: what was saved for a backward pass before either is not what it was.
+nb::object ToPython(Ticket ticket, nb::object tensors);
 
 }  // namespace tkv::python

@@ -105,6 +105,8 @@ def set_value(store: Rendezvous, key: str, value: str) -> str | None:
     """Set the value of a key; return None, or why not."""
     try:
         store.set(key, value)
+    except (MemoryError, RecursionError):
+        raise
     except Exception as error:  # every such store has an exception of its own for it
         return f"{type(error).__name__}: {error}"
     return None
@@ -117,6 +119,8 @@ def get_value(store: Rendezvous, key: str, seconds: float) -> tuple[str | None, 
         store.wait([key], timedelta(seconds=seconds))
         value = store.get(key)
         return (value.decode() if isinstance(value, (bytes, bytearray)) else str(value)), None
+    except (MemoryError, RecursionError):
+        raise
     except Exception as error:  # as above; one that comes at once is not asked again at once
         time.sleep(max(0.0, begun + seconds - time.monotonic()))
         return None, f"{type(error).__name__}: {error}"

@@ -106,8 +106,7 @@ class Indexed(Elements):
 
         A number that the dtype cannot hold, such as 300 or 0.5 in uint8, is an error; arrays are cast as NumPy casts.
         """
-        if self.read_only:
-            raise InvalidArgumentError("assignment: the array is read-only")
+        self._check_writable("assignment", "array")
         if isinstance(key, slice) and key == slice(None):
             if is_scalar(value):
                 self._set_all(value)  # type: ignore[arg-type]  # is_scalar has looked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,53 @@ from .ndarray import NDArray
 _ON_HOST = (1, 3, 11)  # device types of DLPack: memory of the host, plain or pinned
 
 
+def _package_of(array: object) -> str:
+    """Return the package that has the type of an array; a class may have anything for its module."""
+    return str(type(array).__module__).partition(".")[0]
+
+
 def _is_on_host(tensor: Any) -> bool:
     """Return whether an array of another framework lies in memory of the host."""
     try:
         return int(tensor.__dlpack_device__()[0]) in _ON_HOST
-    except Exception:  # no framework's tensor, or one that does not say: whoever converts to it sees
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:  # no framework's tensor, or one that does not say: the conversion to it sees
         return True
+
+
+def note_written(tensors: list[Any]) -> None:
+    """Tell autograd that tensors of PyTorch were written to: a backward pass that has saved one of them raises then."""
+    torch = sys.modules.get("torch")
+    graph = getattr(getattr(torch, "autograd", None), "graph", None)
+    increment = getattr(graph, "increment_version", None)
+    if torch is None or increment is None:
+        return
+    counted = [tensor for tensor in tensors if isinstance(tensor, torch.Tensor) and not tensor.is_inference()]
+    if counted:
+        increment(counted)
+
+
+def _of_jax(array: NDArray) -> Any:
+    """Return an array of JAX; raise where JAX has no such dtype, which it would convert without a word."""
+    import jax
+
+    name = array.dtype_name
+    if name in ("int64", "uint64", "float64") and not jax.config.jax_enable_x64:
+        raise InvalidArgumentError(
+            f"pull: {name}, which JAX makes {name.replace('64', '32')} unless jax_enable_x64 is set: "
+            "jax.config.update('jax_enable_x64', True); without `like`, or like NumPy's, the values come whole"
+        )
+    return jax.dlpack.from_dlpack(array)
+
+
+def has_framework(array: object) -> bool:
+    """Return whether `like` finds the framework of an array."""
+    return (
+        isinstance(array, (NDArray, np.ndarray))
+        or is_row_sparse(array)
+        or _package_of(array) in ("torch", "jax", "jaxlib")
+    )
 
 
 def _one_like(array: NDArray, like: object) -> Any:
@@ -29,15 +71,13 @@ def _one_like(array: NDArray, like: object) -> Any:
         array = array.as_in_context(cpu())
     if is_row_sparse(like):
         return array.tostype("row_sparse")
-    module = type(like).__module__.partition(".")[0]
+    module = _package_of(like)
     if module == "torch":
         import torch
 
         return torch.from_dlpack(array)  # type: ignore[attr-defined,unused-ignore]
     if module in ("jax", "jaxlib"):
-        import jax
-
-        return jax.dlpack.from_dlpack(array)
+        return _of_jax(array)
     if isinstance(like, np.ndarray) or hasattr(like, "__buffer__"):
         return np.asarray(array)
     raise InvalidArgumentError(

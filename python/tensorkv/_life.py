@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import collections
 import logging
 import os
 import sys
@@ -53,9 +54,17 @@ _open: weakref.WeakSet[KVStore] = weakref.WeakSet()
 _newest: weakref.ref[KVStore] | None = None
 
 
+_untold: collections.deque[tuple[int, str]] = collections.deque()
+
+
 def tell_notices() -> None:
-    """Hand what the stores' threads have to say to the logger `tensorkv`."""
-    for level, text in _core._take_notices():
+    """Hand what the stores' threads have to say to the logger `tensorkv`; if a handler raises, the next call goes on."""
+    _untold.extend(_core._take_notices())
+    while _untold:
+        try:
+            level, text = _untold.popleft()
+        except IndexError:  # another thread has told the last one
+            return
         logger.log((level + 1) * 10, text)
 
 

@@ -199,6 +199,7 @@ class _Pulls:
         self.whole_keys: list[Any] = []
         self.whole_outs: list[Any] = []
         self.ends: list[Callable[[], Any]] = []
+        self.foreign: list[Any] = []  # outputs of other frameworks
 
     def add(self, key: Any, ids: Any, out: Any) -> None:
         """Read rows into an array of shape ``(len(ids), ...)``."""
@@ -207,10 +208,22 @@ class _Pulls:
             self.ids.append([ids])
             self.outs.append([out])
 
+    def view(self, who: str, out: Any) -> NDArray:
+        """Return an output as an array of this package."""
+        if not isinstance(out, (NDArray, np.ndarray)):
+            self.foreign.append(out)
+        return _view(who, out, True)
+
     def add_whole(self, key: Any, out: Any) -> None:
         """Read all of a key."""
         self.whole_keys.append(key)
         self.whole_outs.append(out)
+
+    def _note_written(self) -> None:
+        if self.foreign:
+            from . import _interop
+
+            _interop.note_written(self.foreign)
 
     def run(self, store: _core.Store, async_op: bool, result: Callable[[], Any], shown: list[Any]) -> Any:
         """Read, and return the result or a Ticket."""
@@ -218,6 +231,7 @@ class _Pulls:
         def end() -> Any:
             for one in self.ends:
                 one()
+            self._note_written()
             return result()
 
         if not async_op:
@@ -231,6 +245,7 @@ class _Pulls:
             operations.append(store._pull_async(self.whole_keys, self.whole_outs, self.priority))
         if self.keys:
             operations.append(store._pull_rows_async(self.verb, self.keys, self.ids, self.outs, self.priority))
+        self._note_written()
         return _ticket(operations, title(self.verb, _one_or_all(shown)), end)
 
 
@@ -742,7 +757,7 @@ class KVStoreRows(_core.Store):
                 f"{who}: type {type(target).__name__}; a RowSparseNDArray or a dense array is needed"
             )
         is_sparse = is_row_sparse(target)
-        view = target if is_sparse else _view(who, target, True)
+        view = target if is_sparse else pulls.view(who, target)
         if view.shape != info.whole():
             raise InvalidArgumentError(f"{who}: an output of shape {view.shape}, the key has {_shown(info)}")
         _check_end(who, info)
@@ -921,7 +936,8 @@ class KVStoreRows(_core.Store):
         Raises:
             KeyNotFoundError: a key was never initialised.
             OutOfRangeError: an id that is negative or that the key does not have.
-            InvalidArgumentError: a key that is not kept by rows, ids that are no whole numbers, an `out` of another shape.
+            InvalidArgumentError: a key that is not kept by rows, ids that are no whole numbers, an `out` of another shape, a
+                read-only one or one whose elements share memory.
 
         Example:
             >>> kv = mx.kv.create('local')
@@ -957,11 +973,10 @@ class KVStoreRows(_core.Store):
         ids = _rows.ids_of(who, row_ids)
         _check_range(who, ids, info)
         shape = (*ids.shape, *info.shape)
-        target = _new(shape, info.dtype) if out is None else _view(who, out, True)
+        target = _new(shape, info.dtype) if out is None else pulls.view(who, out)
         if target.shape != shape:
             raise InvalidArgumentError(f"{who}: an output of shape {target.shape}, {shape} is needed")
-        if target.read_only:
-            raise InvalidArgumentError(f"{who}: the output is read-only")
+        target._check_writable(who, "output")
         if target.dtype_name != info.dtype and not {target.dtype_name, info.dtype} <= set(FLOATS):
             raise InvalidArgumentError(
                 f"{who}: the output is {target.dtype_name}, the key has {info.dtype}; only floats convert"
@@ -1029,8 +1044,7 @@ def _like(array: NDArray, ids: Any) -> Any:
 
     if isinstance(ids, (list, tuple, range, int)):
         return array
-    is_array = hasattr(ids, "__dlpack__") and not isinstance(ids, np.generic)
-    return _interop.like(array, ids if is_array else np.empty(0))
+    return _interop.like(array, ids if _interop.has_framework(ids) else np.empty(0))
 
 
 def _taking(target: Any, data: NDArray, ids: np.ndarray[Any, Any], is_copy: bool) -> Callable[[], None]:

@@ -136,7 +136,7 @@ def is_of_torch(value: Any) -> bool:
 def is_of_scipy(value: object) -> bool:
     """Return whether a value is a sparse matrix or array of SciPy."""
     module = type(value).__module__
-    return module.startswith("scipy.sparse") and hasattr(value, "tocsr")
+    return isinstance(module, str) and module.startswith("scipy.sparse") and hasattr(value, "tocsr")
 
 
 def rows_of_torch(who: str, tensor: Any, is_unique: bool = False) -> tuple[np.ndarray[Any, Any], Any, tuple[int, ...]]:

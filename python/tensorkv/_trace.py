@@ -601,7 +601,7 @@ def program_of(
             second = _read(function, key, shape, dtype)
     except Refused as refusal:
         raise InvalidArgumentError(f"{where_}: {refusal}") from None
-    except KVError:
+    except (KVError, MemoryError):
         raise
     except Exception as error:
         line = _line_of(error.__traceback__)

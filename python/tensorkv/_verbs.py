@@ -443,7 +443,7 @@ class KVStoreVerbs(KVStoreRows):
                 form is returned, whose arrays are of the framework of those that were given.
             out: for one key an array or a list of arrays of the key's shape, for a list of keys a list of such: NDArray,
                 NumPy, PyTorch or any other writable array. Converts between float dtypes. Where one array stands for
-                several keys it holds the last one.
+                several keys it holds the last one. Autograd of PyTorch counts the call as a write to its tensors.
             priority: as push.
             ignore_sparse: leave row-sparse outputs as they are, as MXNet does; False gives them all rows that are not zero.
                 Without `out` a key that is kept by rows gives all rows as a dense array.
@@ -458,8 +458,9 @@ class KVStoreVerbs(KVStoreRows):
 
         Raises:
             KeyNotFoundError: a key was never initialised.
-            InvalidArgumentError: another shape, a dtype that does not convert, `like` beside `out`, a read-only output, a JAX array, a tensor
-                that requires grad. No output was written.
+            InvalidArgumentError: another shape, a dtype that does not convert, `like` beside `out`; a read-only output, one whose
+                elements share memory, a JAX array, a tensor that requires grad; `like` an array of JAX, where the key has 64
+                bits and jax_enable_x64 is not set. No output was written.
             DeadlineExceededError, FailedPreconditionError: as push.
 
         Example:
