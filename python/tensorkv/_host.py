@@ -179,7 +179,11 @@ def _axis_in(data: Any, axis: int) -> bool:
 def _reduction(name: str, compute: Callable[..., Any], text: str, floats: bool) -> Callable[..., Any]:
     """Return a function that makes one element of many."""
 
-    def function(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False) -> Any:
+    def function(
+        data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False, dtype: object = None
+    ) -> Any:
+        if dtype is not None:
+            raise InvalidArgumentError("`dtype` is not possible; astype() converts the result")
         if floats and data.dtype.kind != "f":
             raise InvalidArgumentError(f"{data.dtype} elements; astype('float32') first")
         wide = data.astype(np.float64) if data.dtype.kind == "f" else data
@@ -193,6 +197,7 @@ def _reduction(name: str, compute: Callable[..., Any], text: str, floats: bool) 
         axis: one or several; None or () takes all.
         keepdims: keep the axes, with extent 1.
         exclude: take all axes but these.
+        dtype: None; it is here because ``numpy.mean`` passes it.
     """
     shown = repr(np.atleast_1d(compute(np.array([2.0, 4.0]))).astype(np.float32))
     return host(f"mx.nd.{name}(mx.nd.array([2, 4])).asnumpy()", shown)(function)

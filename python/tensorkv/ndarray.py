@@ -658,13 +658,21 @@ def _unwrapped(items: Any) -> Any:
     return items._host() if isinstance(items, Elements) else items
 
 
+def _by_numpy(name: str, make: Callable[..., np.ndarray[Any, Any]], *args: Any) -> np.ndarray[Any, Any]:
+    """Return what a function of NumPy makes of arguments that a user has given to `name`."""
+    try:
+        return make(*args)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise InvalidArgumentError(f"{name}: {error}") from None
+
+
 def arange(
     start: float, stop: float | None = None, step: float = 1.0, repeat: int = 1, ctx: Where = None, dtype: DType = None
 ) -> NDArray:
     """Return the numbers from `start` (0 if it stands alone) below `stop`, each `repeat` times, shape ``(n,)``.
 
     Raises:
-        InvalidArgumentError: a number that an integer dtype cannot hold.
+        InvalidArgumentError: a number that an integer dtype cannot hold; a `step` of 0, a negative `repeat`.
 
     Example:
         >>> mx.nd.arange(2, 5).asnumpy()
@@ -675,13 +683,13 @@ def arange(
     # An integer times 1.0 would be a double, which does not hold all of 64 bits.
     if step == 1:
         step = 1
-    numbers = np.arange(start, stop, step)
+    numbers = _by_numpy("arange", np.arange, start, stop, step)
     name = dtype_name(dtype)
     if numbers.size and name not in (*CONVERTED, "bool", "complex64"):
         info = np.iinfo(numpy_dtype(name))
         if numbers.min() < info.min or numbers.max() > info.max:
             raise InvalidArgumentError(f"arange: {numbers[0]} to {numbers[-1]}, {name} holds {info.min} to {info.max}")
-    return array(np.repeat(numbers, repeat), ctx=ctx, dtype=dtype)
+    return array(_by_numpy("arange", np.repeat, numbers, repeat), ctx=ctx, dtype=dtype)
 
 
 def eye(N: int, M: int = 0, k: int = 0, ctx: Where = None, dtype: DType = None) -> NDArray:
@@ -692,7 +700,7 @@ def eye(N: int, M: int = 0, k: int = 0, ctx: Where = None, dtype: DType = None) 
         array([[1., 0.],
                [0., 1.]], dtype=float32)
     """
-    return array(np.eye(N, M or N, k), ctx, dtype)
+    return array(_by_numpy("eye", np.eye, N, M or N, k), ctx, dtype)
 
 
 def linspace(
@@ -704,7 +712,7 @@ def linspace(
         >>> mx.nd.linspace(0, 1, 3).asnumpy()
         array([0. , 0.5, 1. ], dtype=float32)
     """
-    return array(np.linspace(start, stop, num, endpoint=endpoint), ctx, dtype)
+    return array(_by_numpy("linspace", np.linspace, start, stop, num, endpoint), ctx, dtype)
 
 
 def cast(data: NDArray, dtype: DType) -> NDArray:

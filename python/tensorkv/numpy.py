@@ -496,7 +496,7 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: DType = None, ctx: Wher
         array([[1., 0.],
                [0., 1.]])
     """
-    return _as_np(_nd.array(_np.eye(N, M, k), ctx, dtype))
+    return _as_np(_nd.array(_nd._by_numpy("eye", _np.eye, N, M, k), ctx, dtype))
 
 
 def linspace(
@@ -508,7 +508,7 @@ def linspace(
         >>> mx.np.linspace(0, 1, 3)
         array([0. , 0.5, 1. ])
     """
-    return _as_np(_nd.array(_np.linspace(start, stop, num, endpoint=endpoint), ctx, dtype))
+    return _as_np(_nd.linspace(start, stop, num, endpoint, ctx, dtype))
 
 
 from . import _numpy_random as random  # noqa: E402  # needs the names above

@@ -379,3 +379,56 @@ def test_no_array_of_a_call_that_has_returned_is_kept(make):
             kv.pushpull("w", pushed, out=pulled)
             del pushed, pulled
             assert [end() for end in ends] == [None, None]
+
+
+# ------------------------------------------------------------------------------------------------------ errors of others
+
+
+def test_whatever_an_export_raises_is_a_kverror_with_its_text(kv):
+    class Unprintable(Exception):
+        def __str__(self):
+            raise ValueError
+
+    class Export:
+        def __init__(self, error):
+            self.error = error
+
+        def __dlpack__(self, **options):
+            raise self.error
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    odd = type("Odd", (Export,), {"__module__": property(lambda self: 1)})
+    half = type("Half", (Export,), {"__module__": "\udc80"})
+    kv.init("w", np.zeros(2, np.float32))
+    for value, text in (
+        (Export(RuntimeError("\udc80")), r"a .*Export that cannot be shared: \\udc80"),
+        (Export(Unprintable()), "a .*Export that cannot be shared: <no text>"),
+        (odd(ValueError("mine")), "a Odd that cannot be shared: mine"),
+        (half(ValueError("mine")), r"a \\udc80.Half that cannot be shared: mine"),
+        (memoryview(bytearray(16)).cast("P"), "a memoryview that cannot be shared: "),
+    ):
+        with pytest.raises(mx.errors.InvalidArgumentError, match="^push 'w': " + text):
+            kv.push("w", value)
+    with pytest.raises(mx.errors.InvalidArgumentError, match="does not fit 64 bits"):
+        kv.push(10**5000, np.zeros(2, np.float32))
+    with pytest.raises(mx.errors.InvalidArgumentError, match="url="):
+        mx.kv.create("dist_sync", url="\udc80")
+
+
+def test_the_functions_that_make_arrays_name_themselves_in_errors():
+    for module in (mx.nd, mx.np):
+        for name, arguments in (("arange", (0, 1, 0)), ("eye", (-1,)), ("linspace", (0, 1, -1))):
+            with pytest.raises(mx.errors.InvalidArgumentError, match=f"^{name}: "):
+                getattr(module, name)(*arguments)
+    with pytest.raises(mx.errors.InvalidArgumentError, match="^arange: "):
+        mx.nd.arange(3, repeat=-1)
+
+
+def test_numpys_reductions_take_arrays():
+    array = mx.nd.array([1, 2, 3])
+    for reduce, wanted in ((np.mean, 2), (np.sum, 6), (np.max, 3), (np.min, 1), (np.prod, 6)):
+        assert reduce(array).asnumpy().tolist() == [wanted]
+    with pytest.raises(mx.errors.InvalidArgumentError, match="mean: `dtype`"):
+        np.mean(array, dtype="float64")

@@ -620,8 +620,16 @@ def test_pull_rows_has_the_order_and_the_shape_of_the_ids(kv):
 def test_rows_of_ids_that_are_of_no_framework(kv):
     kv.init_table("t", 2, initializer=3)
     assert isinstance(kv.pull_rows("t", range(4)), mx.nd.NDArray) and kv.pull_rows("t", range(4)).shape == (4, 2)
-    found = kv.pull_rows("t", array.array("q", [7, 8]))
-    assert type(found) is np.ndarray and found.tolist() == [[3, 3], [3, 3]]
+    class Exported:
+        def __dlpack__(self, **options):
+            return np.array([7, 8]).__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    for ids in (array.array("q", [7, 8]), Exported()):
+        found = kv.pull_rows("t", ids)
+        assert type(found) is np.ndarray and found.tolist() == [[3, 3], [3, 3]]
 
 
 def test_pull_rows_into_outputs(kv):
