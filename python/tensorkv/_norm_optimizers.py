@@ -35,7 +35,7 @@ class LAMB(Optimizer):
     distributed store a key made after `set_optimizer` lies whole on one server for them, and has at most 256 MiB.
 
     Args:
-        learning_rate: default 0.001.
+        learning_rate: default 0.001, or the `base_lr` of `lr_scheduler`.
         beta1: decay of the mean.
         beta2: decay of the variance.
         epsilon: added to the root of the corrected variance.
@@ -50,6 +50,7 @@ class LAMB(Optimizer):
     """
 
     _program = "lamb"
+    _learning_rate = 0.001
     _numbers = Optimizer._numbers | {"lower_bound", "upper_bound"}
     _mapping = {
         **_COMMON,
@@ -61,7 +62,7 @@ class LAMB(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float = 0.001,
+        learning_rate: float | None = None,
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-6,

@@ -101,7 +101,7 @@ class Optimizer:
         param_idx2name: dict from integer keys to names, for `set_lr_mult` and `set_wd_mult`.
         wd: weight decay.
         clip_gradient: bound of each element of the rescaled gradient; None, 0 and negative ones do not clip.
-        learning_rate: default 0.01.
+        learning_rate: default 0.01, or the `base_lr` of `lr_scheduler`.
         lr_scheduler: ``f(num_update)`` that gives the learning rate.
         begin_num_update: the count of updates to start from.
         multi_precision: float16 and bfloat16 weights keep a float32 master.
@@ -131,6 +131,7 @@ class Optimizer:
     _program: str | None = None  # name of the built-in that `update` is
     _mapping: ClassVar[dict[str, str]] = {}  # hyperparameter of the program -> attribute
     _numbers: ClassVar[frozenset[str]] = frozenset(("lr", "wd", "rescale_grad", "clip_gradient"))
+    _learning_rate: ClassVar[float] = 0.01  # where none is given
     _goes_by_name = False  # whether hyperparameters depend on what a key is called
 
     @_with_hints
@@ -152,7 +153,7 @@ class Optimizer:
         if lr_scheduler is not None and not callable(lr_scheduler):
             kind = type(lr_scheduler).__name__
             raise InvalidArgumentError(f"lr_scheduler: type {kind}, a function of the number of the update is needed")
-        self.lr: float = 0.01 if learning_rate is None else learning_rate
+        self.lr: float = self._learning_rate if learning_rate is None else learning_rate
         if lr_scheduler is not None and learning_rate is not None:
             lr_scheduler.base_lr = learning_rate  # type: ignore[attr-defined]  # as MXNet gives it to schedulers
         self.lr_scheduler = lr_scheduler

@@ -80,7 +80,7 @@ class Adam(Optimizer):
     """Adam (Kingma and Ba, arXiv 1412.6980) in MXNet's form: the bias correction is in the learning rate.
 
     Args:
-        learning_rate: default 0.001.
+        learning_rate: default 0.001, or the `base_lr` of `lr_scheduler`.
         beta1: decay of the mean.
         beta2: decay of the variance.
         epsilon: added to the root of the variance.
@@ -93,11 +93,12 @@ class Adam(Optimizer):
     """
 
     _program = "adam"
+    _learning_rate = 0.001
     _mapping = {**_COMMON, "beta1": "beta1", "beta2": "beta2", "epsilon": "epsilon"}
 
     def __init__(
         self,
-        learning_rate: float = 0.001,
+        learning_rate: float | None = None,
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-8,
@@ -172,7 +173,7 @@ class Signum(Optimizer):
     ``weight = (1 - lr * (wd + wd_lh)) * weight - lr * sign(grad)``. The sign of a NaN is 0.
 
     Args:
-        learning_rate: default 0.01.
+        learning_rate: default 0.01, or the `base_lr` of `lr_scheduler`.
         momentum: factor of the last direction.
         wd_lh: weight decay beside the gradient (Loshchilov and Hutter, arXiv 1711.05101).
         **kwargs: those of Optimizer.
@@ -187,7 +188,7 @@ class Signum(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float = 0.01,
+        learning_rate: float | None = None,
         momentum: float = 0.9,
         wd_lh: float = 0.0,
         **kwargs: Unpack[OtherHyperparameters],
@@ -208,7 +209,7 @@ class AdamW(Optimizer):
     ``weight = (1 - lr * wd) * weight - lr * m / (sqrt(v) + epsilon)`` with `m` and `v` corrected for their zero start.
 
     Args:
-        learning_rate: default 0.001.
+        learning_rate: default 0.001, or the `base_lr` of `lr_scheduler`.
         beta1: decay of the mean.
         beta2: decay of the variance.
         epsilon: added to the root of the corrected variance.
@@ -221,11 +222,12 @@ class AdamW(Optimizer):
     """
 
     _program = "adamw"
+    _learning_rate = 0.001
     _mapping = {**_COMMON, "beta1": "beta1", "beta2": "beta2", "epsilon": "epsilon"}
 
     def __init__(
         self,
-        learning_rate: float = 0.001,
+        learning_rate: float | None = None,
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-8,
@@ -245,7 +247,7 @@ class Adamax(Optimizer):
     Where every gradient of an element so far was 0 the element stays; MXNet makes it NaN.
 
     Args:
-        learning_rate: default 0.002.
+        learning_rate: default 0.002, or the `base_lr` of `lr_scheduler`.
         beta1: decay of the mean.
         beta2: decay of the largest gradient.
         **kwargs: those of Optimizer.
@@ -256,11 +258,12 @@ class Adamax(Optimizer):
     """
 
     _program = "adamax"
+    _learning_rate = 0.002
     _mapping = {**_COMMON, "beta1": "beta1", "beta2": "beta2"}
 
     def __init__(
         self,
-        learning_rate: float = 0.002,
+        learning_rate: float | None = None,
         beta1: float = 0.9,
         beta2: float = 0.999,
         **kwargs: Unpack[OtherHyperparameters],
@@ -278,7 +281,7 @@ class Nadam(Optimizer):
     The product of the momenta is kept for each key; MXNet 1.9 keeps one for all keys, so that each key advances the others'.
 
     Args:
-        learning_rate: default 0.001.
+        learning_rate: default 0.001, or the `base_lr` of `lr_scheduler`.
         beta1: decay of the mean.
         beta2: decay of the variance.
         epsilon: added to the root of the corrected variance.
@@ -291,6 +294,7 @@ class Nadam(Optimizer):
     """
 
     _program = "nadam"
+    _learning_rate = 0.001
     _mapping = {
         **_COMMON,
         "beta1": "beta1",
@@ -301,7 +305,7 @@ class Nadam(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float = 0.001,
+        learning_rate: float | None = None,
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-8,
@@ -350,7 +354,7 @@ class AdaDelta(Optimizer):
     Args:
         rho: decay of both means.
         epsilon: added to both means.
-        learning_rate: factor of the step, 1 unless it is given.
+        learning_rate: factor of the step, default 1, or the `base_lr` of `lr_scheduler`.
         **kwargs: those of Optimizer.
 
     Example:
@@ -359,13 +363,14 @@ class AdaDelta(Optimizer):
     """
 
     _program = "adadelta"
+    _learning_rate = 1.0
     _mapping = {**_COMMON, "rho": "rho", "epsilon": "epsilon"}
 
     def __init__(
         self,
         rho: float = 0.9,
         epsilon: float = 1e-5,
-        learning_rate: float = 1.0,
+        learning_rate: float | None = None,
         **kwargs: Unpack[OtherHyperparameters],
     ) -> None:
         """Keep the hyperparameters."""
@@ -383,7 +388,7 @@ class RMSProp(Optimizer):
     ``delta = gamma2 * delta - lr * g / sqrt(n - m ** 2 + epsilon); weight += delta``.
 
     Args:
-        learning_rate: default 0.001.
+        learning_rate: default 0.001, or the `base_lr` of `lr_scheduler`.
         gamma1: decay of the means.
         gamma2: momentum of the centered form.
         epsilon: added below the root.
@@ -397,6 +402,7 @@ class RMSProp(Optimizer):
     """
 
     _program = "rmsprop"
+    _learning_rate = 0.001
     _mapping = {
         **_COMMON,
         "gamma1": "gamma1",
@@ -408,7 +414,7 @@ class RMSProp(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float = 0.001,
+        learning_rate: float | None = None,
         gamma1: float = 0.9,
         gamma2: float = 0.9,
         epsilon: float = 1e-8,
@@ -439,7 +445,7 @@ class Ftrl(Optimizer):
 
     Args:
         lamda1: factor of the L1 norm, which sets weights to 0.
-        learning_rate: default 0.1.
+        learning_rate: default 0.1, or the `base_lr` of `lr_scheduler`.
         beta: smoothing of the learning rate of each element.
         **kwargs: those of Optimizer; `wd` is the factor of the L2 norm.
 
@@ -449,12 +455,13 @@ class Ftrl(Optimizer):
     """
 
     _program = "ftrl"
+    _learning_rate = 0.1
     _mapping = {**_COMMON, "lamda1": "lamda1", "beta": "beta"}
 
     def __init__(
         self,
         lamda1: float = 0.01,
-        learning_rate: float = 0.1,
+        learning_rate: float | None = None,
         beta: float = 1.0,
         **kwargs: Unpack[OtherHyperparameters],
     ) -> None:

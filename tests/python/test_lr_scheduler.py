@@ -101,6 +101,20 @@ def test_the_learning_rate_of_the_optimizer_is_the_base():
         assert (schedule.base_lr, optimizer.learning_rate, schedule.warmup_final_lr) == (0.5, 0.5, 0.5)
 
 
+OPTIMIZERS = sorted(set(mx.optimizer.Optimizer.opt_registry.values()), key=lambda klass: klass.__name__)
+
+
+@pytest.mark.parametrize("klass", [k for k in OPTIMIZERS if k.__module__.startswith("tensorkv") and k._mapping])
+def test_the_base_of_the_schedule_counts_where_no_learning_rate_is_given(klass):
+    schedule = S.FactorScheduler(step=2, factor=0.5, base_lr=0.25)
+    optimizer = klass(lr_scheduler=schedule)
+    assert (schedule.base_lr, optimizer.learning_rate) == (0.25, 0.25)
+    created = mx.optimizer.create(klass.__name__, lr_scheduler=S.FactorScheduler(step=2, factor=0.5, base_lr=0.25))
+    assert created.learning_rate == 0.25
+    assert klass(lr_scheduler=schedule, learning_rate=0.125).learning_rate == 0.125
+    assert klass().learning_rate == klass().lr == klass._learning_rate
+
+
 @pytest.mark.parametrize("store", STORES)
 def test_the_learning_rate_of_an_optimizer_that_a_store_runs_is_the_rate_now(store):
     schedule = S.FactorScheduler(2, 0.5, base_lr=1.0)
