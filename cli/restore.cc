@@ -46,19 +46,31 @@ void StayUntilReplaced(KVStore* store) {
   }
 }
 
+// Whether another try may end otherwise.
+bool IsOfJob(Code code) {
+  return code == Code::kUnavailable || code == Code::kAborted || code == Code::kDeadlineExceeded;
+}
+
 }  // namespace
 
 int RunRestorer(const std::string& path) {
-  StoreOptions options = OptionsFromEnvironment();
-  options.snapshots.clear();
-  options.snapshot_every.clear();
-  const std::unique_ptr<KVStore> store = KVStore::Create("dist_sync", options);
-  store->Restore(path);
-  store->Barrier();
-  std::fputs(kRestored, stdout);
-  std::fflush(stdout);
-  StayUntilReplaced(store.get());
-  std::_Exit(0);  // without leaving the job: the rank goes on
+  try {
+    StoreOptions options = OptionsFromEnvironment();
+    options.snapshots.clear();
+    options.snapshot_every.clear();
+    const std::vector<std::unique_ptr<KVStore>> stores = RestoreStores(path, options);
+    stores[0]->Barrier();
+    std::fputs(kRestored, stdout);
+    std::fflush(stdout);
+    const auto has_keys = [](const auto& store) { return store->size() > 0; };
+    const auto store = std::find_if(stores.begin(), stores.end(), has_keys);
+    if (store != stores.end()) StayUntilReplaced(store->get());
+    std::_Exit(0);  // without leaving the job: the rank goes on
+  } catch (const Error& error) {
+    if (!IsOfJob(error.code())) throw;
+    std::fprintf(stderr, "tkv: %s\n", error.what());
+    return kRestorerIsLost;
+  }
 }
 
 }  // namespace tkv::cli

@@ -10,8 +10,12 @@
 namespace tkv::cli {
 
 inline constexpr const char* kRestored = "restored\n";  // what it says then, and nothing else
+inline constexpr int kRestorerIsLost = 75;               // EX_TEMPFAIL
 
-//   throws  as KVStore::Create and KVStore::Restore
+// Makes every store of the snapshot, with the number that it had.
+//   returns  kRestorerIsLost  a process of the job has ended, or does not answer: another try may end
+//                             otherwise
+//   throws   as KVStore::Create and KVStore::Restore
 int RunRestorer(const std::string& path);
 
 }  // namespace tkv::cli

@@ -125,4 +125,20 @@ class TKV_API Service {
   virtual void Gone(Job::Role role, int index, bool has_failed) = 0;
 };
 
+// Makes the stores that a snapshot has, with the numbers that they had, and puts back their keys,
+// values and states; stores between them have no keys.  All workers of a job call it, in their first
+// lives, before they make any store.
+//   blocks, throws  as KVStore::Create and KVStore::Restore
+TKV_API std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
+                                                            const StoreOptions& options);
+
+// How often each key of a snapshot, or of a file of states, has been updated by its optimizer.
+struct SavedUpdates {
+  uint32_t store = 0;  // number of the store that has the key
+  Key key;
+  uint64_t updates = 0;
+};
+//   throws  kNotFound, kDataLoss  as KVStore::Load
+TKV_API std::vector<SavedUpdates> UpdatesIn(const std::string& path);
+
 }  // namespace tkv

@@ -23,7 +23,8 @@ namespace {
 constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr uint64_t kIndexBytesMax = uint64_t{1} << 30;  // about two million keys
 constexpr uint64_t kFormat = 1;
-constexpr uint64_t kRowsFormat = 2;  // where keys by rows are in it
+constexpr uint64_t kRowsFormat = 2;    // with keys by rows
+constexpr uint64_t kStoresFormat = 3;  // with keys of several stores
 constexpr size_t kBucketsMax = size_t{1024} * 16;
 constexpr size_t kCheckDigits = 32;
 const std::string kNoCheck(kCheckDigits, '0');
@@ -242,6 +243,11 @@ std::vector<std::string> TextsOf(const json::object& object, const char* name) {
   return texts;
 }
 
+bool IsOfSeveralStores(const std::vector<SavedKey>& keys) {
+  return std::any_of(keys.begin(), keys.end(),
+                     [&](const SavedKey& key) { return key.store != keys[0].store; });
+}
+
 std::string IndexOf(const std::vector<SavedKey>& keys, const Layout& layout,
                     const std::vector<std::string>& checks,
                     const std::vector<std::string>& header_checks,
@@ -250,7 +256,7 @@ std::string IndexOf(const std::vector<SavedKey>& keys, const Layout& layout,
   index["check"] = kNoCheck;
   const bool has_rows =
       std::any_of(keys.begin(), keys.end(), [](const SavedKey& key) { return key.by_rows; });
-  index["format"] = has_rows ? kRowsFormat : kFormat;
+  index["format"] = IsOfSeveralStores(keys) ? kStoresFormat : has_rows ? kRowsFormat : kFormat;
   json::array files;
   for (size_t f = 0; f < layout.files; ++f) {
     files.push_back(json::object{{"name", name_of(f)}, {"check", header_checks[f]}});
@@ -267,9 +273,11 @@ std::string IndexOf(const std::vector<SavedKey>& keys, const Layout& layout,
     } else {
       entry["key"] = key.key.number();
     }
+    if (key.store > 0) entry["store"] = key.store;
     entry["dtype"] = Name(key.dtype);
     entry["shape"] = json::array(key.shape.begin(), key.shape.end());
     entry["mode"] = key.is_async ? "async" : "sync";
+    if (key.deterministic) entry["deterministic"] = true;
     entry["round"] = key.round;
     entry["chunk_elements"] = key.chunk_elements;
     entry["updates"] = json::array(key.updates.begin(), key.updates.end());
@@ -292,6 +300,7 @@ std::string IndexOf(const std::vector<SavedKey>& keys, const Layout& layout,
       if (key.policy != RowPolicy{}) entry["policy"] = EntryOf(key.policy);
       if (key.candidates > 0) entry["candidates"] = key.candidates;
     }
+    if (key.is_of_updater) entry["layout"] = "updater";
     entry["arrays"] = TextsOf(key.arrays);
     entry["scalars"] = TextsOf(key.scalars);
     json::array parts;
@@ -329,10 +338,12 @@ SavedProgram ProgramOf(const json::object& entry) {
   return program;
 }
 
-// What an entry says of rows.
-void AddRows(const json::object& entry, SavedKey* key) {
+// Reads the fields of an entry that is no dense value.
+void AddLayout(const json::object& entry, SavedKey* key) {
   if (!entry.contains("layout")) return;
   const std::string layout = TextOf(Field(entry, "layout"), "layout");
+  key->is_of_updater = layout == "updater";
+  if (key->is_of_updater) return;
   if (layout != "rows") throw Fail(Code::kDataLoss, "there is no layout '{}'", layout);
   key->by_rows = true;
   key->rows = NumberOf(Field(entry, "rows"), "rows");
@@ -374,6 +385,11 @@ SavedKey KeyOf(const json::object& entry, const std::vector<SavedProgram>& progr
   } else {
     throw Fail(Code::kDataLoss, "'key' is no key");
   }
+  if (entry.contains("store")) {
+    const uint64_t store = NumberOf(Field(entry, "store"), "store");
+    if (store > UINT32_MAX) throw Fail(Code::kDataLoss, "there is no store {}", store);
+    key.store = static_cast<uint32_t>(store);
+  }
   const auto dtype = DTypeFromName(TextOf(Field(entry, "dtype"), "dtype"));
   if (!dtype) throw Fail(Code::kDataLoss, "there is no such dtype");
   key.dtype = *dtype;
@@ -383,6 +399,9 @@ SavedKey KeyOf(const json::object& entry, const std::vector<SavedProgram>& progr
   }
   key.shape = Shape(dims);
   key.is_async = TextOf(Field(entry, "mode"), "mode") == "async";
+  if (entry.contains("deterministic")) {
+    key.deterministic = BoolOf(Field(entry, "deterministic"), "deterministic");
+  }
   key.round = NumberOf(Field(entry, "round"), "round");
   key.chunk_elements = NumberOf(Field(entry, "chunk_elements"), "chunk_elements");
   key.updates.clear();
@@ -395,7 +414,7 @@ SavedKey KeyOf(const json::object& entry, const std::vector<SavedProgram>& progr
           ? 1
           : std::max<uint64_t>(
                 1, (elements + key.chunk_elements - 1) / std::max<uint64_t>(1, key.chunk_elements));
-  AddRows(entry, &key);
+  AddLayout(entry, &key);
   if (!key.by_rows && key.updates.size() != chunks) {
     throw Fail(Code::kDataLoss, "{} counts of updates, {} chunks", key.updates.size(), chunks);
   }
@@ -492,6 +511,7 @@ uint64_t RowsOf(const SavedKey& key, uint64_t part) {
 Layout LayoutOf(const std::vector<SavedKey>& keys, uint64_t file_bytes_max) {
   Layout layout;
   std::set<std::string> names = {"__metadata__"};
+  const bool has_stores = IsOfSeveralStores(keys);
   uint64_t at = 0;
   for (size_t k = 0; k < keys.size(); ++k) {
     std::vector<uint64_t> parts = {kIdsPart, kNotesPart};
@@ -500,6 +520,9 @@ Layout LayoutOf(const std::vector<SavedKey>& keys, uint64_t file_bytes_max) {
     for (const uint64_t part : parts) {
       if (!HasPart(keys[k], part)) continue;
       Item item{k, part, 0, TensorOf(keys[k], part)};
+      if (has_stores && keys[k].store > 0) {
+        item.tensor.name = Format("store-{}/{}", keys[k].store, item.tensor.name);
+      }
       while (!names.insert(item.tensor.name).second) item.tensor.name += '#';
       const uint64_t bytes = item.tensor.bytes();
       const bool is_full = at > 0 && at + bytes > file_bytes_max;
@@ -694,8 +717,63 @@ std::string Writer::Commit() {
 
 // ---- reading ------------------------------------------------------------------------------------
 
+namespace {
+
+// The number N of a path that ends in "/store-N".
+std::optional<uint32_t> StoreNamedBy(const std::string& path) {
+  constexpr std::string_view kPrefix = "/store-";
+  const size_t place = path.rfind(kPrefix);
+  if (place == std::string::npos) return std::nullopt;
+  const std::string_view digits = std::string_view(path).substr(place + kPrefix.size());
+  uint32_t store = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), store);
+  const bool is_number = error == std::errc() && end == digits.data() + digits.size();
+  return is_number ? std::optional(store) : std::nullopt;
+}
+
+}  // namespace
+
 Reader::Reader(const std::string& path) {
   CheckPath(path);
+  const auto store = Exists(path) ? std::nullopt : StoreNamedBy(path);
+  Open(store ? path.substr(0, path.rfind('/')) : path);
+  if (!store) return;
+  TakeStore(*store);
+  if (stores() != std::vector{*store}) {
+    throw Fail(Code::kNotFound, "{}: there are no keys of store {}", path_, *store);
+  }
+  is_of_named_store_ = true;
+}
+
+std::vector<uint32_t> Reader::stores() const {
+  std::set<uint32_t> stores;
+  for (const SavedKey& key : keys_) stores.insert(key.store);
+  return {stores.begin(), stores.end()};
+}
+
+void Reader::TakeStore(uint32_t store) {
+  if (is_of_named_store_ || !IsOfSeveralStores(keys_)) return;
+  std::vector<SavedKey> keys;
+  std::vector<size_t> places(keys_.size());  // of the keys that stay
+  for (size_t k = 0; k < keys_.size(); ++k) {
+    places[k] = keys.size();
+    if (keys_[k].store == store) keys.push_back(keys_[k]);
+  }
+  if (keys.empty()) throw Fail(Code::kNotFound, "{}: there are no keys of store {}", path_, store);
+  std::vector<Item> items;
+  std::vector<std::string> checks;
+  for (size_t i = 0; i < layout_.items.size(); ++i) {
+    if (keys_[layout_.items[i].key].store != store) continue;
+    items.push_back(std::move(layout_.items[i]));
+    items.back().key = places[items.back().key];
+    checks.push_back(std::move(checks_[i]));
+  }
+  keys_ = std::move(keys);
+  layout_.items = std::move(items);
+  checks_ = std::move(checks);
+}
+
+void Reader::Open(const std::string& path) {
   if (!Exists(path)) throw Fail(Code::kNotFound, "{}: there is no snapshot", path);
   if (!IsFolder(path)) {
     OpenFile(path);
@@ -757,9 +835,9 @@ void Reader::Parse(const std::string& text, const std::string& name) {
   const json::object index = ParseObject(text, name);
   try {
     const uint64_t format = NumberOf(Field(index, "format"), "format");
-    if (format != kFormat && format != kRowsFormat) {
-      throw Fail(Code::kFailedPrecondition, "{}: format {}, this build reads {} and {}", name,
-                 format, kFormat, kRowsFormat);
+    if (format < kFormat || format > kStoresFormat) {
+      throw Fail(Code::kFailedPrecondition, "{}: format {}, this build reads {} to {}", name, format,
+                 kFormat, kStoresFormat);
     }
     std::vector<SavedProgram> programs;
     for (const json::value& program : ArrayOf(Field(index, "programs"), "programs")) {

@@ -34,9 +34,11 @@ struct SavedProgram {
 
 struct SavedKey {
   Key key{KeyView(0)};
+  uint32_t store = 0;  // number of the store that has the key, among those of one process
   DType dtype{};
   Shape shape;  // by rows of one row
   bool is_async = false;
+  bool deterministic = false;  // its store sums in the order of ranks
   uint64_t round = 0;
   uint64_t chunk_elements = 0;       // 0: one chunk
   std::vector<uint64_t> updates{0};  // of each chunk; by rows of each bucket
@@ -55,6 +57,9 @@ struct SavedKey {
   uint64_t candidates = 0;   // ids that have been pushed and have no row
   uint64_t row_version = 0;  // that notes are counted by
   SavedProgram own;  // its own optimizer, whatever the store has; without text there is none
+  // No key of the store: the bytes that its updater, a function, keeps for all keys.  One at most, and
+  // the last of the keys.
+  bool is_of_updater = false;
 
   bool operator==(const SavedKey&) const = default;
 };
@@ -81,7 +86,8 @@ struct Layout {
   std::vector<Item> items;  // in the order in which they are written
   size_t files = 0;
 };
-// Where every part of these keys lies; a file takes tensors up to so many bytes, and at least one.
+// Where every part of these keys lies; a file takes tensors up to so many bytes, and at least one.  If
+// the keys are of several stores, tensors of store N > 0 are named "store-N/...".
 Layout LayoutOf(const std::vector<SavedKey>& keys, uint64_t file_bytes_max);
 
 // Writes the parts of keys one after the other.  What is not committed leaves nothing.
@@ -131,10 +137,18 @@ class Writer {
 
 class Reader {
  public:
-  // A folder of snapshots, of which the newest counts; one snapshot; a file of states.
-  //   throws  kNotFound, kDataLoss (naming the file and the key), kFailedPrecondition (a newer
-  //           format, a pickle), kInvalidArgument (no path)
+  // Opens a folder of snapshots, of which the newest counts; one snapshot; or a file of states.  With
+  // "/store-N" behind any of them the reader has the keys of store N alone.
+  //   throws  kNotFound (also: no keys of store N), kDataLoss (naming the file and the key),
+  //           kFailedPrecondition (a newer format, a pickle), kInvalidArgument (no path)
   explicit Reader(const std::string& path);
+
+  // Drops the keys of all stores but one.  Does nothing if the keys are of one store, or if the path
+  // has named a store.
+  //   throws  kNotFound  the snapshot has no keys of that store
+  void TakeStore(uint32_t store);
+  // Numbers of the stores that have keys here, ascending.
+  std::vector<uint32_t> stores() const;
 
   const std::string& path() const { return path_; }  // of the snapshot itself
   const std::vector<SavedKey>& keys() const { return keys_; }
@@ -148,12 +162,14 @@ class Reader {
   void Read(size_t key, uint64_t part, std::span<std::byte> out, uint64_t offset = 0) const;
 
  private:
+  void Open(const std::string& path);
   void OpenFolder(const std::string& folder);
   void OpenFile(const std::string& file);
   void Parse(const std::string& index, const std::string& name);
   const Item& Find(size_t key, uint64_t part) const;
 
   std::string path_;
+  bool is_of_named_store_ = false;
   std::vector<SavedKey> keys_;
   Layout layout_;
   std::vector<std::string> checks_;

@@ -2,13 +2,19 @@
 
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "wire/effects.h"
 
 namespace tkv {
+
+class DistStore;
 
 class AutoSave {
  public:
@@ -19,12 +25,13 @@ class AutoSave {
   //   throws  kInvalidArgument  another text, or one without the other
   AutoSave(std::string folder, const std::string& every, Time now);
 
-  bool is_on() const { return rounds_ > 0 || span_ > 0; }
   const std::string& folder() const { return folder_; }
   // Whether it is time, after so many rounds of this store.
   bool IsDue(uint64_t rounds, Time now) const {
     return (rounds_ > 0 && rounds >= last_rounds_ + rounds_) || (span_ > 0 && now >= last_ + span_);
   }
+  // Returns true if there are rounds after those of the last save.
+  bool HasNew(uint64_t rounds) const { return rounds > last_rounds_; }
   void Begun(uint64_t rounds, Time now) {
     last_rounds_ = rounds;
     last_ = now;
@@ -36,6 +43,21 @@ class AutoSave {
   Time span_ = 0;
   uint64_t last_rounds_ = 0;
   Time last_;
+};
+
+// The stores of one worker that save into one folder by themselves.  Each snapshot there has all of
+// them as the step before has left them.
+struct SavingStores {
+  SavingStores(std::string folder, std::string how_often, Time now)
+      : every(std::move(how_often)), when(std::move(folder), every, now) {}
+
+  const std::string every;
+  std::atomic<uint64_t> most_pushes = 0;  // of a key of any of these stores
+
+  std::mutex mutex;  // of what follows; taken before that of a store
+  AutoSave when;
+  std::map<uint32_t, DistStore*> stores;  // those that are open, by their numbers
+  bool is_writer = false;                 // this worker has written the last snapshot
 };
 
 }  // namespace tkv

@@ -365,7 +365,10 @@ void DistStore::NotePushed(const std::vector<Source>& sources) {
     if (source.told != 0) source.record->told = source.told;
     source.record->bytes.pushed_bytes +=
         source.bytes > 0 ? source.bytes : source.values * source.record->value_bytes;
-    most_pushes_ = std::max(most_pushes_, ++source.record->pushes);
+    const uint64_t pushes = ++source.record->pushes;
+    if (saving_stores_ != nullptr && pushes > saving_stores_->most_pushes) {
+      saving_stores_->most_pushes = pushes;
+    }
   }
 }
 

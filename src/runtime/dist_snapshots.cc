@@ -27,6 +27,7 @@ SavedKey DescribeKey(const Key& name, const KeyMeta& meta, const std::vector<Chu
   key.dtype = meta.dtype;
   key.shape = meta.shape;
   key.is_async = meta.mode == KeyMeta::Mode::kAsync;
+  key.deterministic = meta.deterministic;
   key.round = round;
   key.chunk_elements = states.size() > 1 && !meta.by_rows() ? meta.chunk_elements : 0;
   if (meta.by_rows()) {
@@ -218,43 +219,70 @@ Restored Gather(const checkpoint::Reader& reader, size_t index, const KeyMeta& m
 
 // ---- saving -------------------------------------------------------------------------------------
 
+// The keys of this store, in the order of their init.
+DistStore::SavedStore DistStore::ToSave(const std::string& verb) const {
+  const auto lock = Lock(verb);
+  SavedStore store{number_, {}, saves_};
+  for (const Key& key : order_) store.records.push_back(keys_.find(key)->second);
+  return store;
+}
+
+// All stores that save where this one does.  Call with the mutex of `saving_stores_`.
+std::vector<DistStore::SavedStore> DistStore::AllToSave() const {
+  std::vector<SavedStore> all;
+  for (const auto& [number, store] : saving_stores_->stores) {
+    std::lock_guard lock(store->mutex_);
+    if (store->closed_) continue;
+    all.push_back({number, {}, store->saves_});
+    for (const Key& key : store->order_) {
+      all.back().records.push_back(store->keys_.find(key)->second);
+    }
+  }
+  return all;
+}
+
 // Has the servers keep every key at its round; null where another rank saves.
 std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::string& path,
-                                       Parts parts) {
-  std::vector<RecordPtr> records;
+                                       Parts parts, std::span<const SavedStore> stores) {
+  std::vector<std::pair<RecordPtr, uint32_t>> records;  // with the numbers of their stores
+  for (const SavedStore& store : stores) {
+    for (const RecordPtr& record : store.records) records.emplace_back(record, store.number);
+  }
   bool has_optimizer = parts == Parts::kAll;
   {
     const auto lock = Lock(verb);
-    for (const Key& key : order_) records.push_back(keys_.find(key)->second);
     has_optimizer = has_optimizer || optimizer_ != nullptr;
   }
   const bool is_sender =
       worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
   if (!is_sender) return nullptr;
   auto saving = std::make_shared<Saving>(verb, path, parts, worker_, number_, options_);
+  for (const SavedStore& store : stores) saving->AddStore(store.number);
   if (records.empty()) return saving;
   const CallPtr call = NewCall(verb);
   const auto outcomes = std::make_shared<std::map<OpId, Outcome>>();
   call->on_outcome = [outcomes](const Outcome& outcome) { outcomes->emplace(outcome.op, outcome); };
   std::vector<Operation> operations;
   operations.reserve(records.size());
-  for (const RecordPtr& record : records) {
+  for (const auto& [record, number] : records) {
     operations.push_back(Make(Operation::Kind::kCut, verb, record.get()));
   }
   try {
     worker_->Launch(call, std::move(operations));
     Await(call, options_.patience);
     for (size_t i = 0; i < records.size(); ++i) {
+      const auto& [record, number] = records[i];
       const Outcome& outcome = outcomes->at(call->ops[i]);
       const uint64_t base = worker_->Run(
-          [&](ClientNode& node, Time) { return node.client().BaseOf(records[i]->name); });
+          [&](ClientNode& node, Time) { return node.client().BaseOf(record->name); });
       SavedKey key = Named(verb.c_str(), [&] {
-        return DescribeKey(records[i]->key, *outcome.meta, *outcome.states, base + outcome.round,
+        return DescribeKey(record->key, *outcome.meta, *outcome.states, base + outcome.round,
                            parts);
       });
+      key.store = number;
       // Which another rank has set, or the key has for itself.
       has_optimizer = has_optimizer || !key.program.text.empty() || !key.own.text.empty();
-      saving->Add(std::move(key), {records[i]->name, outcome.meta, outcome.states});
+      saving->Add(std::move(key), {record->name, outcome.meta, outcome.states});
     }
     Named(verb.c_str(), [&] { CheckHasStates(has_optimizer); });
   } catch (...) {
@@ -264,56 +292,72 @@ std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::strin
   return saving;
 }
 
-DistStore::CutTurn::CutTurn(DistStore* store, const std::string& verb, Cutting cutting)
-    : store_(store) {
-  const auto lock = store->Lock(verb);
-  if (store->cutting_ != Cutting::kNone || (store->saving_ != nullptr && !store->saving_->done())) {
+DistStore::CutTurn::CutTurn(std::shared_ptr<Saves> saves, const std::string& verb, Cutting cutting)
+    : saves_(std::move(saves)) {
+  std::lock_guard lock(saves_->mutex);
+  if (saves_->is_busy()) {
     throw Fail(Code::kFailedPrecondition,
                "{}: an earlier save or export of this store is under way", verb);
   }
-  store->cutting_ = cutting;
+  saves_->cutting = cutting;
 }
 
 DistStore::CutTurn::~CutTurn() {
-  std::lock_guard lock(store_->mutex_);
-  store_->cutting_ = Cutting::kNone;
-  store_->cut_.notify_all();
+  std::lock_guard lock(saves_->mutex);
+  saves_->cutting = Cutting::kNone;
+  saves_->cut.notify_all();
 }
 
-// A save that the store has from now on, the only one; null where another rank saves.
+// A save that the stores have from now on, the only one; null where another rank saves.
 std::shared_ptr<Saving> DistStore::Begin(const std::string& verb, const std::string& path,
-                                         Parts parts, Cutting cutting) {
-  const CutTurn turn(this, verb, cutting);
-  std::shared_ptr<Saving> saving = Cut(verb, path, parts);
+                                         Parts parts, std::span<const SavedStore> stores,
+                                         Cutting cutting) {
+  std::deque<CutTurn> turns;
+  for (const SavedStore& store : stores) turns.emplace_back(store.saves, verb, cutting);
+  std::shared_ptr<Saving> saving = Cut(verb, path, parts, stores);
   if (saving == nullptr) return nullptr;
   const auto lock = Lock(verb);
-  saving_ = saving;
-  is_auto_saving_ = cutting == Cutting::kByItself;
+  for (const SavedStore& store : stores) {
+    std::lock_guard saves_lock(store.saves->mutex);
+    store.saves->saving = saving;
+    store.saves->is_auto_saving = cutting == Cutting::kByItself;
+  }
   return saving;
 }
 
 std::string DistStore::SaveAs(const std::string& verb, const std::string& path, Parts parts) {
   RaiseUnseen(verb, {});
   AwaitAutoSave();
-  const std::shared_ptr<Saving> saving = Begin(verb, path, parts, Cutting::kForUser);
+  const SavedStore store = ToSave(verb);
+  const uint64_t most_pushes = saving_stores_ == nullptr ? 0 : saving_stores_->most_pushes.load();
+  const std::shared_ptr<Saving> saving =
+      Begin(verb, path, parts, std::span(&store, 1), Cutting::kForUser);
   if (saving == nullptr) return {};
   struct Ended {  // its caller is told here: the store has nothing to remember
-    DistStore* store;
+    Saves* saves;
     const Saving* saving;
     ~Ended() {
-      std::lock_guard lock(store->mutex_);
-      if (store->saving_.get() == saving) store->saving_ = nullptr;
+      std::lock_guard lock(saves->mutex);
+      if (saves->saving.get() == saving) saves->saving = nullptr;
     }
-  } const ended{this, saving.get()};
-  return saving->Run();
+  } const ended{saves_.get(), saving.get()};
+  std::string saved = saving->Run();
+  if (saving_stores_ != nullptr && PlaceOf(path) == saving_stores_->when.folder()) {
+    std::lock_guard lock(saving_stores_->mutex);
+    if (saving_stores_->stores.size() == 1) {  // it has all that a save by itself would have
+      saving_stores_->when.Begun(most_pushes, NodeThread::Now());
+    }
+  }
+  return saved;
 }
 
 Ticket DistStore::SaveAsync(const std::string& path) {
   return Counted(Verb::kSave, [&]() -> Ticket {
     RaiseUnseen("save", {});
     AwaitAutoSave();
+    const SavedStore store = ToSave("save");
     const std::shared_ptr<Saving> saving =
-        Begin("save", PlaceOf(path), Parts::kAll, Cutting::kForUser);
+        Begin("save", PlaceOf(path), Parts::kAll, std::span(&store, 1), Cutting::kForUser);
     if (saving == nullptr) return KVStore::DoneTicket();
     Saving::Start(saving);
     return saving;
@@ -321,64 +365,124 @@ Ticket DistStore::SaveAsync(const std::string& path) {
 }
 
 // A call that begins a new round finds every key as the step before has left it: then the store
-// saves by itself, where it is time.
+// saves by itself, where it is time, and with it all that save into the same folder.
 void DistStore::SaveIfDue(std::span<const KeyView> keys) {
-  if (!auto_save_.is_on()) return;
+  if (saving_stores_ == nullptr) return;
+  const uint64_t most_pushes = saving_stores_->most_pushes;
   {
     std::lock_guard lock(mutex_);
     const auto begins_round = [&](const KeyView& key) {
       const auto found = keys_.find(key);
-      return found != keys_.end() && found->second->pushes == most_pushes_;
+      return found != keys_.end() && found->second->pushes == most_pushes;
     };
+    if (most_pushes == 0 || std::none_of(keys.begin(), keys.end(), begins_round)) return;
+  }
+  std::vector<SavedStore> stores;
+  {
+    std::lock_guard lock(saving_stores_->mutex);
     const Time now = NodeThread::Now();
-    const bool is_saving = cutting_ != Cutting::kNone || (saving_ != nullptr && !saving_->done());
-    if (most_pushes_ == 0 || is_saving || !auto_save_.IsDue(most_pushes_, now) ||
-        std::none_of(keys.begin(), keys.end(), begins_round)) {
-      return;
-    }
-    auto_save_.Begun(most_pushes_, now);
+    if (!saving_stores_->when.IsDue(most_pushes, now)) return;
+    stores = AllToSave();
+    const auto is_busy = [](const SavedStore& store) {
+      std::lock_guard saves_lock(store.saves->mutex);
+      return store.saves->is_busy();
+    };
+    if (std::any_of(stores.begin(), stores.end(), is_busy)) return;
+    saving_stores_->when.Begun(most_pushes, now);
+  }
+  SaveBeside(stores);
+}
+
+// Saves the rounds that no snapshot has, before the first store of the folder is closed.  CloseAs
+// waits until they are written.
+//   returns  what an interrupt threw, which ends the wait and not the close
+std::exception_ptr DistStore::SaveAtEnd() {
+  if (saving_stores_ == nullptr) return nullptr;
+  const uint64_t most_pushes = saving_stores_->most_pushes;
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return nullptr;
   }
   try {
-    SaveBeside(auto_save_.folder());
+    AwaitAutoSave();
+    bool has_failed = false;
+    {
+      std::lock_guard lock(saves_->mutex);
+      has_failed = saves_->is_auto_saving && saves_->saving != nullptr &&
+                   saves_->saving->failure().has_value();
+    }
+    std::vector<SavedStore> stores;
+    {
+      std::lock_guard lock(saving_stores_->mutex);
+      const bool has_new = has_failed || saving_stores_->when.HasNew(most_pushes);
+      // Of workers that end together one saves: the one that has saved before.
+      if (!has_new || !saving_stores_->is_writer) return nullptr;
+      saving_stores_->when.Begun(most_pushes, NodeThread::Now());
+      stores = AllToSave();
+    }
+    SaveBeside(stores);
+  } catch (const Error& error) {
+    if (error.code() == Code::kCancelled) return std::current_exception();
+    if (options_.log) options_.log(2, Format("no snapshot was saved by itself: {}", error.what()));
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+// Starts a save by itself.  A failure is a line of the log.
+void DistStore::SaveBeside(std::span<const SavedStore> stores) {
+  const auto log_failure = [log = options_.log](const Error& error) {
+    if (log) log(2, Format("no snapshot was saved by itself: {}", error.what()));
+  };
+  try {
+    const std::string& folder = saving_stores_->when.folder();
+    const std::shared_ptr<Saving> saving =
+        Begin("save", folder, Parts::kAll, stores, Cutting::kByItself);
+    {
+      std::lock_guard lock(saving_stores_->mutex);
+      saving_stores_->is_writer = saving != nullptr;
+    }
+    if (saving == nullptr) return;
+    saving->OnEnd([log_failure, log = options_.log, folder, saving = saving.get()] {
+      if (const auto error = saving->failure()) return log_failure(*error);
+      if (log) log(1, Format("a snapshot has been saved in {}", folder));
+    });
+    Saving::Start(saving);
   } catch (const Error& error) {
     if (error.code() == Code::kCancelled) throw;  // by a signal
-    if (options_.log) options_.log(2, Format("no snapshot was saved by itself: {}", error.what()));
+    log_failure(error);
   }
 }
 
-void DistStore::SaveBeside(const std::string& folder) {
-  const std::shared_ptr<Saving> saving = Begin("save", folder, Parts::kAll, Cutting::kByItself);
-  if (saving == nullptr) return;
-  saving->OnEnd([log = options_.log, folder, saving = saving.get()] {
-    const auto error = saving->failure();
-    if (!log) return;
-    log(error ? 2 : 1, error ? Format("no snapshot was saved by itself: {}", error->what())
-                             : Format("a snapshot has been saved in {}", folder));
-  });
-  Saving::Start(saving);
-}
-
-// What the store saves by itself is in nobody's way.
+// Waits until a save by itself has ended, so that a save of the user's never fails because of it.
 void DistStore::AwaitAutoSave() {
   std::shared_ptr<Saving> saving;
   {
-    std::unique_lock lock(mutex_);
-    WaitUntil(&lock, &cut_, DeadlineAfter(options_.patience), options_.interrupt,
-              [&] { return cutting_ != Cutting::kByItself; });
-    if (is_auto_saving_) saving = saving_;
+    std::unique_lock lock(saves_->mutex);
+    WaitUntil(&lock, &saves_->cut, DeadlineAfter(options_.patience), options_.interrupt,
+              [&] { return saves_->cutting != Cutting::kByItself; });
+    if (saves_->is_auto_saving) saving = saves_->saving;
   }
   if (saving != nullptr) saving->WaitUntilDone(options_.patience);
 }
 
+// Takes the save under way, if there is one.  The store takes part in no later save by itself.
+//   is_told  set to true if a line of the log says how that save ends
+std::shared_ptr<Saving> DistStore::TakeLastSaving(bool* is_told) {
+  if (saving_stores_ != nullptr) {
+    std::lock_guard lock(saving_stores_->mutex);
+    saving_stores_->stores.erase(number_);
+  }
+  std::lock_guard lock(saves_->mutex);
+  *is_told = saves_->is_auto_saving;
+  return std::exchange(saves_->saving, nullptr);
+}
+
 // A save under way is finished, for at most so long.
 void DistStore::EndSaving(std::chrono::nanoseconds patience) {
-  std::shared_ptr<Saving> saving;
-  bool is_told = false;  // how it ended, by a line of the log
-  {
-    std::lock_guard lock(mutex_);
-    saving = std::exchange(saving_, nullptr);
-    is_told = is_auto_saving_;
-  }
+  bool is_told = false;
+  const std::shared_ptr<Saving> saving = TakeLastSaving(&is_told);
   if (saving == nullptr) return;
   try {
     saving->WaitUntilDone(patience);
@@ -391,17 +495,19 @@ void DistStore::EndSaving(std::chrono::nanoseconds patience) {
   if (error && !is_told) throw Error(*error);
 }
 
-// The same, of a store that is dropped: what nobody has been told is a line of the log.
+// The same, of a store that is dropped: an error that nobody has been told is a line of the log.
 void DistStore::EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept {
-  if (saving_ == nullptr) return;
+  bool is_told = false;
+  const std::shared_ptr<Saving> saving = TakeLastSaving(&is_told);
+  if (saving == nullptr) return;
   try {
-    saving_->WaitUntilDone(patience);
+    saving->WaitUntilDone(patience);
   } catch (const std::exception& late) {
     static_cast<void>(late);  // it is given up, which it says itself
   }
-  saving_->Stop();
-  const auto error = saving_->Unseen();
-  if (!error || is_auto_saving_ || !options_.log) return;
+  saving->Stop();
+  const auto error = saving->Unseen();
+  if (!error || is_told || !options_.log) return;
   options_.log(2, Format("a store was dropped without close() while it saved, and there is no "
                          "snapshot: {}",
                          error->what()));
@@ -487,7 +593,8 @@ void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts 
       worker_->Run([](ClientNode& node, Time) { return node.client().Sender(); });
   if (loading->meeting.worker.first != rank()) return;
   Named(verb.c_str(), [&] {
-    loading->reader.emplace(OpenSnapshot(path, options_));
+    loading->reader.emplace(OpenSnapshot(path, number_, options_));
+    CheckNoUpdaterStates(*loading->reader);
     std::vector<LoadedKey> keys;
     for (const RecordPtr& record : loading->records) {
       const auto meta =
@@ -583,6 +690,10 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
        [&] { OpenFor(verb, path, parts, &loading); });
   Meet(verb, loading.meeting, "some keys may have been put back and others not",
        [&] { PutBack(verb, parts, loading); });
+  if (parts == Parts::kAll) {  // residuals are of pushes that have come after the snapshot
+    const auto lock = Lock(verb);
+    for (const RecordPtr& record : loading.records) record->residual = nullptr;
+  }
   SnapshotInfo info;
   if (loading.reader) info.path = loading.reader->path();
   if (loading.records.empty()) return info;

@@ -17,16 +17,19 @@ DistStore::DistStore(std::string type, const StoreOptions& options, std::shared_
       options_(options),
       mode_(IsAsync(type_) ? KeyMeta::Mode::kAsync : KeyMeta::Mode::kSync),
       worker_(std::move(worker)),
-      number_(worker_->OpenStore()),
-      auto_save_(options_.snapshots, options_.snapshot_every, NodeThread::Now()) {}
+      saving_stores_(worker_->StoresSavingIn(options_.snapshots, options_.snapshot_every)),
+      number_(worker_->OpenStore()) {
+  if (saving_stores_ == nullptr) return;
+  std::lock_guard lock(saving_stores_->mutex);
+  saving_stores_->stores.emplace(number_, this);
+}
 
 DistStore::DistStore(const StoreOptions& options, std::shared_ptr<Worker> observer, uint32_t store)
     : type_("observer"),
       options_(options),
       mode_(KeyMeta::Mode::kSync),
       worker_(std::move(observer)),
-      number_(store),
-      auto_save_({}, {}, NodeThread::Now()) {
+      number_(store) {
   worker_->ObserveStore(store);
 }
 
@@ -184,7 +187,8 @@ void DistStore::SetProgram(std::shared_ptr<const Optimizer> optimizer) {
   {
     const auto lock = Lock("set_optimizer");
     spec = SpecOf(*optimizer);
-    spec.fresh = optimizer_ != nullptr && optimizer_ != optimizer;
+    spec.fresh = optimizer_ != nullptr && optimizer_ != optimizer &&
+                 !DoSame(*optimizer_, *optimizer, order_);
   }
   std::vector<double> params = spec.params;
   const bool is_mine = Control("set_optimizer", std::move(spec));
@@ -359,16 +363,16 @@ void DistStore::FreeKeys() {
 
 void DistStore::CloseAs(const std::optional<Error>& failure) {
   if (!worker_->is_of_this_process()) return;
+  std::exception_ptr error = failure ? nullptr : SaveAtEnd();
   {
     std::lock_guard lock(mutex_);
     if (closed_) return;
     closed_ = true;
   }
-  std::exception_ptr error;
   try {
     EndSaving(options_.patience);
   } catch (...) {
-    error = std::current_exception();
+    if (!error) error = std::current_exception();
   }
   const bool is_last = worker_->CloseStore(number_);
   try {

@@ -380,21 +380,44 @@ class DistStore : public KVStore {
   void FreeKeys();
   // Whether servers are about to keep the keys for a save, and who wants it.
   enum class Cutting : uint8_t { kNone, kForUser, kByItself };
+  // What a store saves or exports.  Outlives the store, because a save of several stores marks all of
+  // them.
+  struct Saves {
+    std::mutex mutex;  // of what follows; never held together with a wait
+    Cutting cutting = Cutting::kNone;
+    std::condition_variable cut;     // the keys have been kept, or not
+    std::shared_ptr<Saving> saving;  // the last one
+    bool is_auto_saving = false;     // nobody has asked for that one
+
+    // With the mutex.
+    bool is_busy() const {
+      return cutting != Cutting::kNone || (saving != nullptr && !saving->done());
+    }
+  };
   // The store cuts nothing else while it is there.
   class CutTurn {
    public:
     //   throws  kFailedPrecondition
-    CutTurn(DistStore* store, const std::string& verb, Cutting cutting);
+    CutTurn(std::shared_ptr<Saves> saves, const std::string& verb, Cutting cutting);
     ~CutTurn();
     CutTurn(const CutTurn&) = delete;
     CutTurn& operator=(const CutTurn&) = delete;
 
    private:
-    DistStore* const store_;
+    const std::shared_ptr<Saves> saves_;
   };
-  std::shared_ptr<Saving> Cut(const std::string& verb, const std::string& path, Parts parts);
+  // A store as a save takes it.
+  struct SavedStore {
+    uint32_t number = 0;
+    std::vector<RecordPtr> records;
+    std::shared_ptr<Saves> saves;
+  };
+  SavedStore ToSave(const std::string& verb) const;
+  std::vector<SavedStore> AllToSave() const;
+  std::shared_ptr<Saving> Cut(const std::string& verb, const std::string& path, Parts parts,
+                              std::span<const SavedStore> stores);
   std::shared_ptr<Saving> Begin(const std::string& verb, const std::string& path, Parts parts,
-                                Cutting cutting);
+                                std::span<const SavedStore> stores, Cutting cutting);
   std::string SaveAs(const std::string& verb, const std::string& path, Parts parts);
   SnapshotInfo LoadAs(const std::string& verb, const std::string& path, Parts parts);
   // One worker's task that all workers wait for, between two barriers.
@@ -414,8 +437,10 @@ class DistStore : public KVStore {
   void SendValues(const std::string& verb, std::span<const InitItem> items,
                   const std::vector<RecordPtr>& records);
   void SaveIfDue(std::span<const KeyView> keys);
-  void SaveBeside(const std::string& folder);
+  std::exception_ptr SaveAtEnd();
+  void SaveBeside(std::span<const SavedStore> stores);
   void AwaitAutoSave();
+  std::shared_ptr<Saving> TakeLastSaving(bool* is_told);
   void EndSaving(std::chrono::nanoseconds patience);
   void EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept;
   void SetFunction(const UpdateFunction& updater);
@@ -426,7 +451,9 @@ class DistStore : public KVStore {
   const StoreOptions options_;
   const KeyMeta::Mode mode_;
   const std::shared_ptr<Worker> worker_;
+  const std::shared_ptr<SavingStores> saving_stores_;  // null: it saves nothing by itself
   const uint32_t number_;
+  const std::shared_ptr<Saves> saves_ = std::make_shared<Saves>();
   const Time begin_ = NodeThread::Now();
   Scratch scratch_;  // of rows on their way
   mutable Counts counts_;
@@ -444,15 +471,9 @@ class DistStore : public KVStore {
   uint64_t optimizer_number_ = 0;
   bool is_optimizer_of_other_ = false;
   CompiledUpdates compiled_;
-  Cutting cutting_ = Cutting::kNone;
-  std::condition_variable cut_;  // the keys have been kept, or not
-  bool compresses_ = false;      // some keys, now or before
+  bool compresses_ = false;  // some keys, now or before
   bool has_warned_of_lost_ = false;
   codec::Compressions compressions_;
-  std::shared_ptr<Saving> saving_;  // the last one
-  bool is_auto_saving_ = false;     // nobody has asked for that one
-  AutoSave auto_save_;
-  uint64_t most_pushes_ = 0;                        // of a key
   std::vector<CallPtr> untold_;                     // calls that nobody may wait for
   KeyStats deleted_{Key(KeyView(0))};               // the sums of keys that are no more
   std::vector<std::pair<CallPtr, size_t>> copied_;  // and the bytes of their sources

@@ -141,7 +141,7 @@ RowsExport DistStore::ExportRowsAs(const std::string& verb, const KeyView& key,
   const RecordPtr record = GetTable(verb, key);
   CheckFilter(verb, key, filter, record->meta->policy);
   AwaitAutoSave();
-  const CutTurn turn(this, verb, Cutting::kForUser);
+  const CutTurn turn(saves_, verb, Cutting::kForUser);
   struct Released {
     ~Released() { saving.Release(); }
     Saving saving;

@@ -164,11 +164,14 @@ void Saving::Start(const std::shared_ptr<Saving>& saving) {
 
 void Saving::Release() noexcept {
   try {
-    std::vector<Operation> operations(1);
-    operations[0].kind = Operation::Kind::kRelease;
-    operations[0].verb = verb_;
-    operations[0].store = store_;
-    operations[0].patience = Saturated(options_.server_patience).count();
+    std::vector<Operation> operations;
+    for (const uint32_t store : stores_) {
+      Operation& release = operations.emplace_back();
+      release.kind = Operation::Kind::kRelease;
+      release.verb = verb_;
+      release.store = store;
+      release.patience = Saturated(options_.server_patience).count();
+    }
     worker_->Launch(Worker::NewCall(worker_, verb_, store_, {}), std::move(operations));
     worker_->GoOn();
   } catch (const std::exception& error) {
@@ -178,6 +181,7 @@ void Saving::Release() noexcept {
 
 void Saving::Stop() {
   give_up_.Ask();
+  std::lock_guard lock(stopping_);
   if (thread_.joinable()) thread_.join();
 }
 

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,9 +33,12 @@ class Saving final : public PendingCall {
         parts_(parts),
         worker_(std::move(worker)),
         store_(store),
+        stores_({store}),
         options_(std::move(options)) {}
   ~Saving() override;
 
+  // Servers keep keys of this store too.
+  void AddStore(uint32_t store) { stores_.insert(store); }
   void Add(SavedKey key, Source source) {
     keys_.push_back(std::move(key));
     sources_.push_back(std::move(source));
@@ -70,10 +74,12 @@ class Saving final : public PendingCall {
   const Parts parts_;
   const std::shared_ptr<Worker> worker_;
   const uint32_t store_;
+  std::set<uint32_t> stores_;  // of which servers keep keys
   StoreOptions options_;
   std::vector<SavedKey> keys_;
   std::vector<Source> sources_;
   GiveUp give_up_;
+  std::mutex stopping_;  // of several stores that are closed at once
   std::thread thread_;
 
   mutable std::mutex mutex_;  // of what follows

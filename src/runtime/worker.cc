@@ -11,6 +11,7 @@
 #include "base/logfmt.h"
 #include "base/process.h"
 #include "base/wait.h"
+#include "runtime/auto_save.h"
 
 namespace tkv {
 namespace {
@@ -159,6 +160,22 @@ bool Worker::CloseStore(uint32_t store) {
   if (open_stores_.erase(store) == 0) return false;
   has_closed_ = open_stores_.empty();
   return has_closed_;
+}
+
+std::shared_ptr<SavingStores> Worker::StoresSavingIn(const std::string& folder,
+                                                     const std::string& every) {
+  if (folder.empty() && every.empty()) return nullptr;
+  auto made = std::make_shared<SavingStores>(folder, every, NodeThread::Now());
+  std::lock_guard lock(mutex_);
+  const auto& stores = saving_stores_.emplace(made->when.folder(), made).first->second;
+  if (stores->every != every) {
+    throw Fail(Code::kInvalidArgument,
+               "create: snapshot_every='{}': another store of this process saves into '{}' every "
+               "'{}'; give all of them the same",
+               every, folder, stores->every);
+  }
+  if (stores == made) made->is_writer = rank_ == 0;
+  return stores;
 }
 
 bool Worker::is_over() const {

@@ -5,6 +5,7 @@
 
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,6 +19,8 @@
 #include "tkv/kvstore.h"
 
 namespace tkv {
+
+struct SavingStores;
 
 // Tells lives apart, those of other processes too: a repeated HELLO is no second life.
 uint64_t LifeNumber();
@@ -66,6 +69,9 @@ class Worker final {
   void ObserveStore(uint32_t store);
   // True where that was the last one, whose worker is to leave the job.
   bool CloseStore(uint32_t store);
+  // The stores of this worker that save into a folder by themselves; null without a folder.
+  //   throws  kInvalidArgument  another store saves there, and not as often; and as AutoSave
+  std::shared_ptr<SavingStores> StoresSavingIn(const std::string& folder, const std::string& every);
   // No store is open any more, or the life is over: a new store needs a new one.
   bool is_over() const;
 
@@ -157,6 +163,7 @@ class Worker final {
   uint32_t store_count_ = 0;
   std::set<uint32_t> open_stores_;
   bool has_closed_ = false;
+  std::map<std::string, std::shared_ptr<SavingStores>> saving_stores_;  // by their folders
   std::vector<std::shared_ptr<const void>> ended_owners_;
 
   std::unique_ptr<NodeThread> thread_;  // last: it ends before what it works on

@@ -1003,7 +1003,7 @@ KVStore::SnapshotInfo LocalStore::LoadAs(const char* verb, const std::string& pa
     {
       const auto lock = Lock(verb);
     }
-    const checkpoint::Reader reader = OpenSnapshot(path, options_);
+    const checkpoint::Reader reader = OpenSnapshot(path, 0, options_);
     Claim claim;
     ClaimAllKeys(verb, Claim::Mode::kWrite, shared_.get(), options_, Lock(verb), &claim);
     LoadKeys(reader, parts, &claim);

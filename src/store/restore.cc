@@ -72,8 +72,10 @@ KVStore::SnapshotInfo KVStore::Restore(const std::string& path) {
                "restore {}: the store has {} keys; load puts values back", path, size());
   }
   Named("restore", [&] {
-    const checkpoint::Reader reader(path);
+    checkpoint::Reader reader(path);
+    reader.TakeStore(0);
     CheckRowKeys(reader);
+    CheckNoUpdaterStates(reader);
     if (const auto optimizer = OptimizerOf(reader)) SetOptimizer(optimizer);
     MakeKeys(this, reader);
   });

@@ -183,6 +183,15 @@ std::vector<double> ParamsOf(const Optimizer& optimizer) {
   return params;
 }
 
+bool DoSame(const Optimizer& one, const Optimizer& other, std::span<const Key> keys) {
+  const bool is_same = one.program().ToText() == other.program().ToText() &&
+                       one.multi_precision() == other.multi_precision() &&
+                       one.lazy() == other.lazy() && ParamsOf(one) == ParamsOf(other);
+  return is_same && std::all_of(keys.begin(), keys.end(), [&](const Key& key) {
+           return one.ParamsFor(key.view()) == other.ParamsFor(key.view());
+         });
+}
+
 void DescribeProgram(const Program& program, bool multi_precision, std::vector<double> params,
                      SavedKey* key, bool lazy) {
   key->program = {program.ToText(), multi_precision, std::move(params), lazy};
@@ -247,8 +256,10 @@ std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<Save
   return writer.Commit();
 }
 
-checkpoint::Reader OpenSnapshot(const std::string& path, const StoreOptions& options) {
+checkpoint::Reader OpenSnapshot(const std::string& path, uint32_t store,
+                                const StoreOptions& options) {
   checkpoint::Reader reader(path);
+  reader.TakeStore(store);
   CheckRowKeys(reader);
   Progress progress("load", path, reader.bytes(), options);
   reader.Verify([&](uint64_t done) { progress.At(done); });
@@ -258,7 +269,9 @@ checkpoint::Reader OpenSnapshot(const std::string& path, const StoreOptions& opt
 std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const LoadedKey> keys,
                               const Optimizer* optimizer, Parts parts) {
   std::map<Key, size_t> saved;
-  for (size_t i = 0; i < reader.keys().size(); ++i) saved.emplace(reader.keys()[i].key, i);
+  for (size_t i = 0; i < reader.keys().size(); ++i) {
+    if (!reader.keys()[i].is_of_updater) saved.emplace(reader.keys()[i].key, i);
+  }
   std::vector<size_t> matches;
   for (const LoadedKey& key : keys) {
     const std::string name = key.key.view().ToString();
@@ -289,6 +302,22 @@ std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const 
   return matches;
 }
 
+std::optional<size_t> PlaceOfUpdaterStates(const checkpoint::Reader& reader) {
+  const auto& keys = reader.keys();
+  const auto found = std::find_if(keys.begin(), keys.end(),
+                                  [](const SavedKey& key) { return key.is_of_updater; });
+  if (found == keys.end()) return std::nullopt;
+  return static_cast<size_t>(found - keys.begin());
+}
+
+void CheckNoUpdaterStates(const checkpoint::Reader& reader) {
+  if (!PlaceOfUpdaterStates(reader)) return;
+  throw Fail(Code::kFailedPrecondition,
+             "{}: it has states of an updater that is Python code; a store of one process loads "
+             "them, after set_updater or set_optimizer with the same one",
+             reader.path());
+}
+
 void CheckRowKeys(const checkpoint::Reader& reader) {
   for (const SavedKey& key : reader.keys()) {
     if (!key.by_rows) continue;
@@ -312,7 +341,9 @@ void CheckRowKeys(const checkpoint::Reader& reader) {
 KVStore::SnapshotInfo InfoOf(const checkpoint::Reader& reader) {
   KVStore::SnapshotInfo info;
   info.path = reader.path();
-  for (const SavedKey& key : reader.keys()) info.rounds.emplace_back(key.key, key.round);
+  for (const SavedKey& key : reader.keys()) {
+    if (!key.is_of_updater) info.rounds.emplace_back(key.key, key.round);
+  }
   return info;
 }
 

@@ -21,6 +21,8 @@ enum class Parts : uint8_t { kAll, kStates };
 std::string PlaceOf(const std::string& path);
 // Its hyperparameters as they are for keys without a multiplier.
 std::vector<double> ParamsOf(const Optimizer& optimizer);
+// Returns true if two optimizers update these keys alike and keep the same states.
+bool DoSame(const Optimizer& one, const Optimizer& other, std::span<const Key> keys);
 checkpoint::SavedProgram SavedProgramOf(const Optimizer& optimizer);
 // The optimizer that a snapshot has.
 //   throws  kDataLoss
@@ -72,10 +74,12 @@ std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<Save
                           PartSource* source, const StoreOptions& options,
                           GiveUp* give_up = nullptr);
 
-// A snapshot that has been looked at: every part is as it was written.
-//   throws  as checkpoint::Reader does
+// Opens a snapshot for a store, and verifies every part that is the store's.
+//   store   number of the store, where the snapshot has keys of several and `path` names none
+//   throws  as checkpoint::Reader and its TakeStore do
 //           kDataLoss  keys by rows that no store could have
-checkpoint::Reader OpenSnapshot(const std::string& path, const StoreOptions& options);
+checkpoint::Reader OpenSnapshot(const std::string& path, uint32_t store,
+                                const StoreOptions& options);
 
 // A key of a store that is to be loaded.
 struct LoadedKey {
@@ -96,6 +100,11 @@ struct LoadedKey {
 //                               the scalars of buckets differ where these are to be others
 std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const LoadedKey> keys,
                               const Optimizer* optimizer, Parts parts);
+
+// The place of the states that an updater, a function, keeps for all keys; none: there are none.
+std::optional<size_t> PlaceOfUpdaterStates(const checkpoint::Reader& reader);
+//   throws  kFailedPrecondition  there are such states, for a store that cannot take them
+void CheckNoUpdaterStates(const checkpoint::Reader& reader);
 
 //   throws  kDataLoss  naming the file and the key: it is by rows, and no store could have it
 void CheckRowKeys(const checkpoint::Reader& reader);

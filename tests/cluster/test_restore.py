@@ -7,12 +7,13 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import sys
 
 import numpy as np
 import pytest
 import tensorkv as mx
-from jobs import finish
+from jobs import finish, restorer_of, wait_until
 
 WORK = """
 KEYS = ["a", "b", "c"]
@@ -134,7 +135,9 @@ def test_a_store_saves_by_itself_and_a_job_begins_anew_where_nothing_is_saved(pr
     kv = mx.kv.create("local")
     kv.init(["a", "b", "c"], [mx.nd.zeros((n,)) for n in (1, 300_000, 17)])
     kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0, momentum=0.5))
-    rounds = set(kv.load(folder).values())
+    names = sorted(os.listdir(folder))
+    assert len(names) == 2 and set(kv.load(folder / names[1]).values()) == {12}, said  # the end of the job
+    rounds = set(kv.load(folder / names[0]).values())
     assert len(rounds) == 1 and rounds <= {10, 11}, said
     assert kv.pull("b").asnumpy().tolist() == [result(*rounds)] * 300_000
 
@@ -301,3 +304,172 @@ def test_a_restored_job_says_why_nothing_is_to_be_loaded(processes, tmp_path):
     status, said = finish(processes.launch(text, "--restore", str(folder)), timeout=60)
     assert status == 0 and said.count("or a snapshot was restored before its script began") == 4, said
     assert "values and states are on the servers" in said, said
+
+
+TWO = """
+program = mx.Program("program add\\ny = add value sum\\nvalue <- y\\n")
+a, b = mx.kv.create("dist_sync"), mx.kv.create("dist_sync")
+for kv, begin in ((a, 100), (b, 200)):
+    kv.init("w", np.full(4, begin, np.float32))
+    kv.set_optimizer(program)
+print(f"begins {a.round('w')} {b.round('w')}", flush=True)
+for step in range(1, int(os.environ["STEPS"]) + 1):
+    for kv, factor in ((b, 10), (a, 1)):
+        if kv.round("w") < step:
+            kv.push("w", np.full(4, factor * step, np.float32))
+    a.pull("w"), b.pull("w")
+    if step == int(os.environ.get("SAVE_AT", 0)):
+        for kv, name in ((a, "a"), (b, "b")):
+            kv.save(os.path.join(os.environ["FOLDER"], name))
+    time.sleep(0.05)
+print(f"ends {a.pull('w').asnumpy()[0]:.0f} {b.pull('w').asnumpy()[0]:.0f}", flush=True)
+a.close()
+b.close()
+"""
+
+
+@pytest.mark.parametrize("every", ["4", "1s"])
+def test_a_snapshot_has_all_stores_of_the_job_and_each_gets_its_own(processes, tmp_path, every):
+    folder = tmp_path / "saved"
+    options = ("--restore", str(folder), "--snapshot-every", every, "--restart", "1")
+    # Each of 2 workers pushes to 2 stores in a step: the server dies in step 18, of which one store may have its part.
+    killed = {"TKV_FAILPOINTS": "server 0:received:PUSH:71:kill"} if every == "4" else {}
+    status, said = run(processes, folder, *options, steps=30, servers=1, work=TWO, **killed)
+    assert status == 0 and said.count("ends 1030 9500") == 2, said
+    begun = set(re.findall(r"begins (\d+) (\d+)", said))
+    assert ("the job is started again" in said) == bool(killed)
+    assert {rounds for rounds in begun if rounds[0] != rounds[1]} == set() and len(begun) == 1 + bool(killed), said
+    if killed:
+        assert max(int(rounds[0]) for rounds in begun) >= 4, said
+
+    # Another job goes on from its end, on other servers, and a store of one process finds each store's keys.
+    status, said = run(processes, folder, *options, steps=32, servers=2, work=TWO)
+    assert status == 0 and said.count("begins 30 30") == 2 and said.count("ends 1156 10760") == 2, said
+    for store, value in ((0, 1156), (1, 10760)):
+        later = mx.kv.create()
+        later.init("w", mx.nd.zeros((4,)))
+        later.set_optimizer(mx.Program("program add\ny = add value sum\nvalue <- y\n"))
+        assert later.load(folder / f"store-{store}") == {"w": 32}
+        assert later.pull("w").asnumpy().tolist() == [value] * 4
+    with pytest.raises(mx.errors.SnapshotNotFoundError, match="there are no keys of store 2"):
+        later.load(folder / "store-2")
+
+
+def test_a_snapshot_of_a_second_store_alone_is_put_back_into_that_store(processes, tmp_path):
+    status, said = run(processes, tmp_path, SAVE_AT=5, steps=5, servers=1, work=TWO)
+    assert status == 0, said
+    status, said = run(processes, tmp_path, "--restore", str(tmp_path / "b"), steps=5, servers=1, work=TWO)
+    assert status == 0 and said.count("begins 0 5") == 2 and said.count("ends 130 500") == 2, said
+
+
+def test_stores_that_save_into_one_folder_save_as_often(processes, tmp_path):
+    text = f"""
+    first = mx.kv.create("dist_sync", snapshots={str(tmp_path)!r}, snapshot_every="5")
+    try:
+        mx.kv.create("dist_sync", snapshots={str(tmp_path)!r}, snapshot_every="6")
+    except mx.errors.InvalidArgumentError as error:
+        print(error, flush=True)
+    first.close()
+    """
+    status, said = finish(processes.launch(text, workers=1, servers=1))
+    assert status == 0 and "another store of this process saves into" in said, said
+
+
+GOES = """
+kv = mx.kv.create("dist_sync")
+kv.init("w", np.zeros(4, np.float32))
+kv.set_optimizer(mx.Program("program add\\ny = add value sum\\nvalue <- y\\n"))
+print(f"begins {kv.round('w')}", flush=True)
+while kv.round("w") < int(os.environ["STEPS"]):
+    kv.push("w", np.full(4, kv.round("w") + 1, np.float32))
+    kv.pull("w")
+    time.sleep(0.05)
+print(f"ends {kv.pull('w').asnumpy()[0]:.0f}", flush=True)
+kv.close()
+"""
+KILLED = {"TKV_FAILPOINTS": "server 0:received:PUSH:22:kill"}
+
+
+def goes(processes, folder, *options, steps=30, **variables):
+    """Return (rounds at which a job has begun, what it said); its sum is that of a job that nothing stops."""
+    job = processes.launch(
+        GOES, "--snapshot-every", "5", *options, workers=1, servers=1, STEPS=steps, FOLDER=folder, **variables
+    )
+    status, said = finish(job)
+    assert status == 0 and f"ends {steps * (steps + 1) // 2}" in said, said
+    return [int(found) for found in re.findall(r"begins (\d+)", said)], said
+
+
+def test_a_job_goes_on_from_where_it_saves(processes, tmp_path):
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    places = ("--restore", old, "--snapshots", new, "--restart", "3")
+    begun, said = goes(processes, tmp_path, *places, **KILLED)
+    assert begun[0] == 0 and begun[1] in (5, 10, 15, 20), said
+    assert not os.path.exists(old), said
+    # The same command goes on from there.
+    begun, said = goes(processes, tmp_path, *places, steps=40)
+    assert begun == [30] and f"goes on from the snapshot in {new}" in said, said
+
+
+def test_the_first_snapshot_is_left_as_it_is(processes, tmp_path):
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    goes(processes, tmp_path, "--restore", old, steps=12)
+    first, last = sorted(os.listdir(old))
+    for path, at in ((old, 12), (os.path.join(old, first), 10)):
+        places = ("--restore", path, "--snapshots", new, "--restart", "3")
+        begun, said = goes(processes, tmp_path, *places, steps=40, **KILLED)
+        assert begun[0] == at and begun[1] > at, said
+        assert sorted(os.listdir(old)) == [first, last]
+        shutil.rmtree(new)
+
+
+def test_a_place_that_a_job_could_not_go_on_from_is_refused(processes, tmp_path):
+    folder = str(tmp_path / "saved")
+    goes(processes, tmp_path, "--restore", folder, steps=6)
+    first = sorted(os.listdir(folder))[0]
+    one = os.path.join(folder, first)
+    for options, why in (
+        (("--restore", one), f"--restore {one}: one snapshot takes no later ones; --snapshots PATH says where they go"),
+        (("--restore", one + "/"), "one snapshot takes no later ones"),
+        (("--restore", one, "--snapshots", folder), "the job goes on from the newest snapshot there"),
+    ):
+        status, said = run(processes, folder, "--snapshot-every", "5", *options, work=GOES, steps=3)
+        assert status == 2 and why in said and "begins" not in said, said
+
+
+def test_the_end_of_a_job_is_saved(processes, tmp_path):
+    folder = tmp_path / "saved"
+    options = ("--restore", str(folder), "--snapshot-every", "10")
+    status, said = run(processes, folder, *options, steps=12)
+    assert status == 0, said
+    check_whole(said)
+    for newest in (12, 12):  # a job that has nothing to do leaves it
+        names = sorted(os.listdir(folder))
+        kv = mx.kv.create("local")
+        kv.init(["a", "b", "c"], [mx.nd.zeros((n,)) for n in (1, 300_000, 17)])
+        kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0, momentum=0.5))
+        assert set(kv.load(folder).values()) == {newest}
+        status, said = run(processes, folder, *options, steps=12)
+        assert status == 0 and said.count("begins behind round 12") == 2, said
+        assert sorted(os.listdir(folder)) == names
+
+
+def test_a_worker_that_fails_saves_no_end(processes, tmp_path):
+    folder = tmp_path / "saved"
+    fails = WORK.replace("values = [", "assert False, 'a bad batch'\nvalues = [")
+    status, said = run(processes, folder, "--restore", str(folder), "--snapshot-every", "100", work=fails)
+    assert status != 0 and "a bad batch" in said and not list(folder.glob("00*")), said
+
+
+def test_a_job_whose_restorer_dies_starts_again(processes, tmp_path):
+    folder = tmp_path / "saved"
+    goes(processes, tmp_path, "--restore", str(folder), steps=6)
+    for _ in range(4):  # a restorer may be done before it is found
+        options = ("--restore", str(folder), "--restart", "2")
+        job = processes.launch(GOES, *options, workers=2, servers=1, STEPS=6, FOLDER=folder)
+        os.kill(wait_until(lambda job=job: restorer_of(job)), signal.SIGKILL)
+        status, said = finish(job)
+        assert status == 0 and said.count("begins 6") == 2 and said.count("ends 21") == 2, said
+        if re.search(r"has not restored .*: status 137; the job is started again \(1 of 2\)", said):
+            return
+    pytest.fail(f"no restorer was killed in time: {said}")
