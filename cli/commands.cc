@@ -80,9 +80,10 @@ void AddLaunch(CommandLine* line) {
       ->check(Between(0, 1000000));
   launch
       ->add_option("--restore", options->restore,
-                   "A folder of snapshots: the job goes on from the newest one, and with --restart "
-                   "starts again from it when a server has died; with --snapshot-every it may be "
-                   "empty, and is where snapshots go")
+                   "A folder of snapshots: the job goes on from the newest one, or from the newest "
+                   "in --snapshots, where it has saved itself; with --restart it starts again so "
+                   "when a server has died; with --snapshot-every it may be empty, and is where "
+                   "snapshots go")
       ->type_name(kFolder)
       ->check(kNotEmpty);
   launch->add_option("--log", options->log_folder, "A folder for one log per process")

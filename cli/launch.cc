@@ -112,6 +112,15 @@ class Launcher {
         (token_file_ == nullptr ? "" : ", its token in " + token_file_->path()));
   }
 
+  // Returns where the job has saved snapshots itself, else where the first one is; empty: there is
+  // none.
+  std::string FolderToGoOnFrom() const {
+    for (const std::string& folder : {options_.snapshots, options_.restore}) {
+      if (!folder.empty() && KVStore::HasSnapshot(folder)) return folder;
+    }
+    return {};
+  }
+
   // The first time, or after all that was there before has ended.
   void StartJob() {
     is_starting_again_ = false;
@@ -119,16 +128,17 @@ class Launcher {
     children_.clear();
     head_.reset();
     StartHead();
-    const bool is_restored = !options_.restore.empty() && KVStore::HasSnapshot(options_.restore);
+    restored_ = FolderToGoOnFrom();
     for (int i = 0; i < options_.servers; ++i) Add(Job::Role::kServer, i);
-    if (is_restored) Note("goes on from the snapshot in " + options_.restore);
-    for (int i = 0; i < workers_; ++i) Add(Job::Role::kWorker, i, is_restored);
+    if (!restored_.empty()) Note("goes on from the snapshot in " + restored_);
+    for (int i = 0; i < workers_; ++i) Add(Job::Role::kWorker, i, !restored_.empty());
     for (int i = 0; i < CountOf(programs_, Job::Role::kObserver); ++i) {
       Add(Job::Role::kObserver, i);
     }
   }
 
-  // A server has died and its values with it: everybody else ends, and then the job starts again.
+  // A server has died and its values with it, or a restorer: all others end, and then the job starts
+  // again.
   void EndToStartAgain(const std::string& why) {
     ++job_restarts_;
     is_starting_again_ = true;
@@ -157,8 +167,12 @@ class Launcher {
   // Its rank has another life by then, or the job has ended.
   void RestorerEnded(const Child& child, int code) {
     if (child.has_restored || is_ending_) return;
-    Note(child.name() + " has not restored " + options_.restore + ": status " +
-         std::to_string(code));
+    const std::string how =
+        child.name() + " has not restored " + restored_ + ": status " + std::to_string(code);
+    // One that has said why will say it again.
+    const bool is_lost = code > 128 || code == kRestorerIsLost;
+    if (is_lost && job_restarts_ < options_.restarts) return EndToStartAgain(how);
+    Note(how);
     if (status_ == 0) status_ = code != 0 ? code : 1;
     end_at_ = std::min(end_at_, Clock::now() + seconds(options_.grace_seconds));
   }
@@ -261,7 +275,7 @@ class Launcher {
   std::vector<std::string> WordsOf(const Child& child) const {
     if (child.is_far()) return AgentCommand(ssh_, child.host());
     if (child.role() == Job::Role::kServer) return {OwnPath(), "server", "--quiet"};
-    if (child.is_restorer) return {OwnPath(), "restorer", options_.restore};
+    if (child.is_restorer) return {OwnPath(), "restorer", restored_};
     return CommandOf(programs_, child.role(), child.rank());
   }
 
@@ -301,7 +315,7 @@ class Launcher {
     order.python = OwnPython();
     order.share = WorkersBeside(*child);
     if (child->is_restorer) {
-      order.words = {"", "restorer", options_.restore};
+      order.words = {"", "restorer", restored_};
     } else if (child->role() != Job::Role::kServer) {
       order.words = CommandOf(programs_, child->role(), child->rank());
     }
@@ -359,7 +373,7 @@ class Launcher {
     for (size_t i = 2; i < files.size(); ++i) {
       if (files[i].revents != 0) Drain(of[i]);
     }
-    for (Child* const child : std::exchange(restored_, {})) Restored(child);
+    for (Child* const child : std::exchange(have_restored_, {})) Restored(child);
     NoteLostOutput();
     while (const int signal = signals_.Take()) {
       if (signal != SIGCHLD) AskToEnd(signal);
@@ -388,7 +402,7 @@ class Launcher {
       text += Shown(*child, line);
       logged += line;
     }
-    if (has_restored) restored_.push_back(child);
+    if (has_restored) have_restored_.push_back(child);
     output_.Put(STDOUT_FILENO, std::move(text), child->waiting);
     if (!child->Log(logged)) {
       Note("the log of " + child->name() + " ends here: " + std::strerror(errno));
@@ -596,7 +610,8 @@ class Launcher {
   Clock::time_point told_alive_ = Clock::now();
   std::unique_ptr<Service> head_;
   std::vector<std::unique_ptr<Child>> children_;
-  std::vector<Child*> restored_;  // who has said so in this turn
+  std::string restored_;              // where the job goes on from; empty: it has begun anew
+  std::vector<Child*> have_restored_;  // that have said so in this turn
   int status_ = 0;
   bool is_unheard_ = false;  // something could not be printed
   bool is_output_lost_ = false;
@@ -613,7 +628,31 @@ class Launcher {
   Clock::time_point workers_done_at_ = Clock::time_point::max();
 };
 
-// The folder to go on from is the one that snapshots go to, unless another one is named.
+// Whether a path is one snapshot, and not a folder of them.
+bool IsOneSnapshot(const std::string& path) {
+  return KVStore::HasSnapshot(path) &&
+         std::filesystem::exists(std::filesystem::path(path) / "model.safetensors.index.json");
+}
+
+// Refuses folders from which the job would not go on as it was told to.
+void CheckPlaces(const LaunchOptions& options) {
+  if (!IsOneSnapshot(options.restore)) return;
+  const std::string folder = std::filesystem::path(options.restore).parent_path().string();
+  if (options.snapshots == options.restore) {
+    throw Error(Code::kInvalidArgument,
+                "launch: --restore " + options.restore +
+                    ": one snapshot takes no later ones; --snapshots PATH says where they go, and "
+                    "--restore " +
+                    folder + " goes on from the newest one");
+  }
+  if (options.snapshots == folder) {
+    throw Error(Code::kInvalidArgument,
+                "launch: --snapshots " + folder + ": the job goes on from the newest snapshot there, "
+                "which --restore " + options.restore + " may not be; name another folder");
+  }
+}
+
+// Snapshots go to the folder that the job goes on from, unless another one is named.
 void PrepareFolders(LaunchOptions* options) {
   const bool is_saving = std::getenv("TKV_SNAPSHOT_EVERY") != nullptr;
   // A script may go to another folder before it makes its store.
@@ -630,8 +669,12 @@ void PrepareFolders(LaunchOptions* options) {
     return;
   }
   options->restore = std::filesystem::absolute(options->restore).lexically_normal().string();
+  if (options->restore.ends_with('/')) options->restore.pop_back();
   if (is_saving) {
-    setenv("TKV_SNAPSHOTS", options->restore.c_str(), 0);
+    const char* const named = std::getenv("TKV_SNAPSHOTS");
+    options->snapshots = named == nullptr || *named == 0 ? options->restore : named;
+    CheckPlaces(*options);
+    setenv("TKV_SNAPSHOTS", options->snapshots.c_str(), 1);
   } else if (!KVStore::HasSnapshot(options->restore)) {
     throw Error(Code::kNotFound, "launch: --restore " + options->restore +
                                      ": there is no snapshot; with --snapshot-every the job would "

@@ -14,6 +14,8 @@ struct LaunchOptions {
   int servers = 1;
   int restarts = 0;     // of each worker that fails; of the job, where it goes on from a snapshot
   std::string restore;  // a folder of snapshots, or one of them; empty: none
+  // The folder that the job saves to, where it goes on from a snapshot; empty: it saves nothing.
+  std::string snapshots;
   bool tcp = false;     // loopback TCP with a token instead of Unix sockets
   std::string hosts;    // a file of hosts that share them; empty: this machine
   std::string address;  // of this machine, as they reach it; empty: that of the route there
