@@ -20,6 +20,7 @@
 #include "store.h"
 #include "ticket.h"
 #include "tkv/testing.h"
+#include "tkv/updater_states.h"
 
 namespace tkv::python {
 namespace {
@@ -239,6 +240,7 @@ void EndSteps(size_t count, bool kept) noexcept {
 void SetFunction(Store& self, nb::object steps) {
   UpdateFunction update;
   UpdateEnd end;
+  UpdaterStates states;
   if (!steps.is_none()) {
     const auto callable = std::make_shared<Callable>(std::move(steps));
     std::erase_if(self.functions, [](const auto& old) { return !old->is_valid(); });
@@ -253,9 +255,33 @@ void SetFunction(Store& self, nb::object steps) {
       const Locked locked;
       EndSteps(returned, kept);
     };
+    states.take = [callable]() -> std::optional<NDArray> {
+      const Locked locked;
+      const nb::object called = *callable->function;
+      if (!called.is_valid()) return std::nullopt;  // collected with its store
+      const nb::object packed = called.attr("pack_states")();
+      if (packed.is_none()) return std::nullopt;
+      const auto bytes = nb::cast<nb::bytes>(packed);
+      const auto size = static_cast<int64_t>(bytes.size());
+      return NDArray::FromBytes(bytes.data(), Shape({size}), DType::kU8);
+    };
+    states.put = [callable](const std::optional<NDArray>& given) {
+      const Locked locked;
+      const nb::object called = *callable->function;
+      if (!called.is_valid()) return;
+      if (!given) {
+        called.attr("put_states")(nb::none());
+      } else {
+        called.attr("put_states")(nb::bytes(given->HostData(), given->bytes()));
+      }
+    };
   }
   const Unlocked unlocked;
-  self.core->SetUpdater(std::move(update), std::move(end));
+  if (auto* const local = dynamic_cast<SavesUpdaterStates*>(self.core.get())) {
+    local->SetUpdaterWithStates(std::move(update), std::move(end), std::move(states));
+  } else {
+    self.core->SetUpdater(std::move(update), std::move(end));
+  }
 }
 
 // An updater may well refer to its store: the collector must see through both.

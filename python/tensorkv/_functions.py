@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import _core, _trace
+from . import _core, _states, _trace
 from ._trace import NARROW, computed_in
 from .errors import FailedPreconditionError, InvalidArgumentError
 from .ndarray import NDArray, zeros
@@ -45,6 +45,14 @@ class Steps(Protocol):
         """Drop what is kept for a key that is deleted."""
         ...
 
+    def pack_states(self) -> bytes | None:
+        """Return what is kept for all keys, for a snapshot; None: nothing."""
+        ...
+
+    def put_states(self, content: bytes | None) -> None:
+        """Replace what is kept for all keys by what `pack_states` returned."""
+        ...
+
 
 class UpdaterSteps:
     """An updater of an optimizer, whose counts and states are those of its last push that did not fail."""
@@ -52,14 +60,28 @@ class UpdaterSteps:
     def __init__(self, updater: Updater) -> None:
         """Leave the states with the updater."""
         self.updater = updater
+        self._loaded: set[Key] = set()  # keys whose states a snapshot had, on the CPU
 
     def begin(self, key: Key, stored: NDArray) -> Step:
         """Return the next update of a key."""
+        if key in self._loaded:
+            self._loaded.discard(key)
+            held = self.updater.states
+            held[key] = _states.in_context(held.get(key), stored.context)
         return UpdaterStep(self.updater, key)
 
     def forget(self, key: Key) -> None:
         """Drop the state of a key, and its count of updates."""
         self.updater._forget(key)
+
+    def pack_states(self) -> bytes | None:
+        """Return the states of the updater and the counts of its optimizer."""
+        return self.updater._pack()
+
+    def put_states(self, content: bytes | None) -> None:
+        """Replace both."""
+        self.updater._unpack(content)
+        self._loaded = set(self.updater.__dict__.get("_held", ()))
 
 
 class UpdaterStep:
@@ -113,6 +135,20 @@ class Called:
         """Drop the states of a key."""
         self.states.pop(key, None)
 
+    def pack_states(self) -> bytes | None:
+        """Return the states of all keys, for a snapshot; None: there are none."""
+        return _states.pack(dict(self.states), "save") if self.states else None
+
+    def put_states(self, content: bytes | None) -> None:
+        """Replace the states of all keys."""
+        states = {} if content is None else _states.unpack(content, "load")
+        if any(not isinstance(held, dict) for held in states.values()):
+            raise InvalidArgumentError(
+                f"load: the states are not those of a function, as {_trace.title_of(self.function)} is; "
+                "set_optimizer with the optimizer that was saved comes first"
+            )
+        self.states = states
+
     def explain(self, key: Key) -> str:
         """Say what a push does."""
         names = ", ".join(self.states.get(key, ())) or "none yet"
@@ -154,6 +190,8 @@ class Call:
             self._before = {}
         if name not in self._before:
             held = states.get(name)
+            if held is not None and held.context != self._stored.context:  # loaded from a snapshot
+                held = states[name] = held.as_in_context(self._stored.context)
             self._before[name] = None if held is None else held.copy()
             if held is None:
                 dtype = self._stored.dtype_name

@@ -276,8 +276,8 @@ class Optimizer:
     def num_update(self) -> int:
         """How often the key with the most updates has been updated, from `begin_num_update` on.
 
-        In a store that runs the optimizer without Python each push of this worker since `set_optimizer` is one. Of the pushes
-        of others in ``dist_async``, and of updates that came with `load_optimizer_states`, nothing is known here.
+        In a store that runs the optimizer without Python each push of this worker since `set_optimizer` is one, and the count
+        goes on from that of a snapshot which the store loads. Of the pushes of others in ``dist_async`` nothing is known here.
         """
         stores: list[Running] = list(self.__dict__.get("_stores", ()))
         own: int = self.__dict__["num_update"]
@@ -548,6 +548,15 @@ class Optimizer:
         """Return the counts that an update of a key changes; None where there is none."""
         counts: dict[Any, int] = self.__dict__.get("_index_update_count", {})
         return self.__dict__.get("num_update"), counts.get(index)
+
+    def _counts(self) -> dict[Any, int]:
+        """Return how often each key has been updated here, from `begin_num_update` on."""
+        return dict(self.__dict__.get("_index_update_count", {}))
+
+    def _set_counts(self, counts: dict[Any, int]) -> None:
+        """Go on from the counts of a snapshot."""
+        self.__dict__["_index_update_count"] = counts
+        self.num_update = max(counts.values(), default=self.begin_num_update)
 
     def _set_count(self, index: Any, count: tuple[Any, Any]) -> None:
         """Set the counts back."""

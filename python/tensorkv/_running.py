@@ -200,6 +200,16 @@ class Running:
         """Count the rounds of a key that is made anew from its first one."""
         self._rounds_before.pop(key, None)
 
+    def go_on(self, updates: Mapping[Any, int]) -> None:
+        """Count on from these updates of keys, which a store has loaded."""
+        store = self._store()
+        if store is None:
+            return
+        # In dist_async each push is an update, and each worker counts its own.
+        share = store.num_workers if store.type.endswith("async") else 1
+        self._rounds_before = {key: store.round(key) - count // share for key, count in updates.items()}
+        self._pushes = 0
+
     def _updates(self, store: KVStore, key: Any) -> int:
         """Return how many of this worker's pushes of a key are updates of this optimizer."""
         return store.round(key) - self._rounds_before.get(key, 0)

@@ -42,8 +42,8 @@ def _bits(array: nd.NDArray) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(array._numpy_for_reading()).reshape(-1).view(np.uint8)
 
 
-def pack(states: dict[Any, Any]) -> bytes:
-    """Return states, which are arrays, numbers, texts, None, and lists, tuples and dicts of them.
+def pack(states: dict[Any, Any], verb: str = "get_states") -> bytes:
+    """Return states, which are arrays (NumPy's too), numbers, texts, None, and lists, tuples and dicts of them.
 
     Raises:
         UnimplementedError: something else in a state, or a key that is neither str nor int.
@@ -54,6 +54,9 @@ def pack(states: dict[Any, Any]) -> bytes:
         if isinstance(state, nd.NDArray):
             arrays.append(_bits(state))
             return {"array": [state.dtype_name, list(state.shape)]}
+        if isinstance(state, np.ndarray) and state.dtype.name in _DTYPES:
+            arrays.append(np.ascontiguousarray(state).reshape(-1).view(np.uint8))
+            return {"numpy": [state.dtype.name, list(state.shape)]}
         if isinstance(state, tuple):
             return {"tuple": [form_of(one, key) for one in state]}
         if isinstance(state, list):
@@ -62,18 +65,18 @@ def pack(states: dict[Any, Any]) -> bytes:
             return {"dict": {name: form_of(one, key) for name, one in state.items()}}
         if state is None or isinstance(state, (bool, int, float, str)):
             return {"value": state}
-        raise UnimplementedError(f"get_states: the state of {key!r} has a {type(state).__qualname__} in it")
+        raise UnimplementedError(f"{verb}: the state of {key!r} has a {type(state).__qualname__} in it")
 
     forms = []
     for key, state in states.items():
         if isinstance(key, bool) or not isinstance(key, (int, str)):
-            raise UnimplementedError(f"get_states: the key {key!r} is neither int nor str")
+            raise UnimplementedError(f"{verb}: the key {key!r} is neither int nor str")
         forms.append([key, form_of(state, key)])
     text = json.dumps({"format": _FORMAT, "states": forms}).encode()
     return b"".join([len(text).to_bytes(8, "little"), text, *(array.tobytes() for array in arrays)])
 
 
-def unpack(content: bytes) -> dict[Any, Any]:
+def unpack(content: bytes, verb: str = "set_states") -> dict[Any, Any]:
     """Return the states that `pack` made bytes of.
 
     Raises:
@@ -83,7 +86,7 @@ def unpack(content: bytes) -> dict[Any, Any]:
         return _unpack(memoryview(content).cast("B"))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         why = str(error) or type(error).__name__
-    raise InvalidArgumentError(f"set_states: not what get_states gives: {why[:200]}")
+    raise InvalidArgumentError(f"{verb}: not what get_states gives: {why[:200]}")
 
 
 def _unpack(content: memoryview) -> dict[Any, Any]:
@@ -108,7 +111,7 @@ def _unpack(content: memoryview) -> dict[Any, Any]:
             return [state_of(one, depth + 1) for one in what]
         if kind == "dict" and isinstance(what, dict):
             return {str(name): state_of(one, depth + 1) for name, one in what.items()}
-        if kind != "array":
+        if kind not in ("array", "numpy"):
             raise ValueError(f"there is {kind!r} in it")
         dtype, shape = what
         if any(isinstance(extent, bool) or not isinstance(extent, int) or extent < 0 for extent in shape):
@@ -116,11 +119,14 @@ def _unpack(content: memoryview) -> dict[Any, Any]:
         count = _DTYPES[dtype] * math.prod(shape)
         if count > len(content) - at:
             raise ValueError("cut off")
-        array = nd.empty(tuple(shape), cpu(), dtype=dtype)
+        if kind == "numpy":
+            array: Any = np.empty(tuple(shape), dtype)
+            elements = array
+        else:
+            array = nd.empty(tuple(shape), cpu(), dtype=dtype)
+            elements = array._numpy_for_writing() if count else None
         if count:
-            array._numpy_for_writing().reshape(-1).view(np.uint8)[...] = np.frombuffer(
-                content[at : at + count], np.uint8
-            )
+            elements.reshape(-1).view(np.uint8)[...] = np.frombuffer(content[at : at + count], np.uint8)
         at += count
         return array
 

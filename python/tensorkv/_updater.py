@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,8 +46,8 @@ class Updater:
 
     Attributes:
         optimizer: the optimizer.
-        states: dict from key to state. A store that runs the optimizer without Python keeps the states itself; then this
-            dict is empty, and setting one is an error.
+        states: dict from key to state. A store that runs the optimizer without Python keeps the states itself; then reading
+            and setting them here is an error, and `KVStore.save_optimizer_states` saves them.
 
     Example:
         >>> updater = mx.optimizer.Updater(mx.optimizer.SGD(learning_rate=1, momentum=0.9))
@@ -59,13 +59,22 @@ class Updater:
     def __init__(self, optimizer: Optimizer) -> None:
         """Keep the optimizer; states are made at the first update of each key."""
         self.optimizer = optimizer
-        self.states: dict[Any, Any] = {}
+        self.states = {}
+
+    @property
+    def states(self) -> dict[Any, Any]:
+        """The states by key."""
+        self._changed("states")
+        return self._held
+
+    @states.setter
+    def states(self, states: Mapping[Any, Any]) -> None:
+        self._held = Table(self, "states", states)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute, unless a store runs the optimizer without Python and would not see it."""
         self._changed(name)
-        is_states = name == "states"
-        object.__setattr__(self, name, Table(self, name, value) if is_states else value)  # type: ignore[arg-type]
+        object.__setattr__(self, name, value)
 
     def _is_watched(self) -> bool:
         """Return whether a store runs the optimizer without this object."""
@@ -76,7 +85,8 @@ class Updater:
         """Raise where a store runs the optimizer without this object."""
         if self._is_watched():
             raise FailedPreconditionError(
-                f"{name}: a store runs the optimizer of this updater without Python, and keeps the states itself"
+                f"{name}: a store runs the optimizer of this updater without Python, and keeps the states itself; "
+                "save_optimizer_states of the store saves them"
             )
 
     def _belongs_to(self, running: Running) -> None:
@@ -90,7 +100,7 @@ class Updater:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the attributes, with a dict of states of its own."""
         for name, value in state.items():
-            self.__dict__[name] = Table(self, name, value) if name == "states" else value
+            self.__dict__[name] = Table(self, "states", value) if name == "_held" else value
 
     def _undo_of(self, index: Any) -> Callable[[], None]:
         """Return what gives the counts and the state of a key the values and the content that they have now."""
@@ -117,6 +127,29 @@ class Updater:
         optimizer = self.optimizer
         if isinstance(optimizer, Optimizer):
             optimizer._set_count(index, (optimizer._count_of(index)[0], None))
+
+    def _pack(self) -> bytes:
+        """Return the states, and the optimizer's counts of updates, for a snapshot."""
+        from . import _states
+
+        optimizer = self.optimizer
+        counts = optimizer._counts() if isinstance(optimizer, Optimizer) else {}
+        states = self.__dict__.get("_held", {})  # a subclass may have none
+        kept = {key: (states.get(key), key in states, counts.get(key)) for key in {**states, **counts}}
+        return _states.pack(kept, "save")
+
+    def _unpack(self, content: bytes | None) -> None:
+        """Replace both by the content that `_pack` returned; None: by none."""
+        from . import _states
+
+        kept = {} if content is None else _states.unpack(content, "load")
+        if any(not isinstance(entry, tuple) or len(entry) != 3 for entry in kept.values()):
+            raise InvalidArgumentError(
+                "load: the states are those of a function, not of an optimizer; set_updater with it comes first"
+            )
+        self.states = {key: state for key, (state, is_there, _) in kept.items() if is_there}
+        if isinstance(self.optimizer, Optimizer):
+            self.optimizer._set_counts({key: count for key, (*_, count) in kept.items() if count is not None})
 
     def __call__(self, index: Any, grad: Any, weight: Any) -> None:
         """Change `weight` in place by `grad`; keys and arrays may be lists.
@@ -156,6 +189,7 @@ class Updater:
 
         Raises:
             UnimplementedError: a state that is no array, number, text, None, or list, tuple or dict of them.
+            FailedPreconditionError: a store runs the optimizer without Python, and keeps the states itself.
 
         Example:
             >>> updater = mx.optimizer.Updater(mx.optimizer.SGD(momentum=0.9))
@@ -171,7 +205,8 @@ class Updater:
             raise UnimplementedError(
                 "get_states: dump_optimizer=True; an optimizer is code, and whoever loads makes one"
             )
-        return _states.pack(self.states)
+        self._changed("get_states")
+        return _states.pack(self._held)
 
     def set_states(self, states: bytes) -> None:
         """Replace the states by those that `get_states` returned. Counts of updates stay those of the optimizer.

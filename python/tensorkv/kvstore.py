@@ -457,7 +457,8 @@ class KVStore(KVStoreVerbs):
 
     def _run_function(self, updater: Callable[..., Any]) -> None:
         """Call a function at each push; where no Python can run, read it as a program, which is that of rank 0 for all."""
-        called = Called(updater)
+        now = self._function
+        called = now if isinstance(now, Called) and now.function == updater else Called(updater)
         try:
             self._set_function(called)
             self._holds(updater, None, called)
@@ -503,8 +504,8 @@ class KVStore(KVStoreVerbs):
         """Return an array that a function of `set_updater` keeps for the key that it is called for: zeros at first.
 
         It has the key's shape and dtype, float32 for 16-bit floats, as which the function sees the key's arrays too. The
-        function changes it in place; where a push fails because the function raises, it is what it was before. A new updater
-        begins with new states.
+        function changes it in place; where a push fails because the function raises, it is what it was before. Another updater
+        begins with new states. `save`, `load` and the verbs of optimizer states take them as they take those of an optimizer.
 
         Raises:
             FailedPreconditionError: no function of `set_updater` runs in this thread.
@@ -560,7 +561,7 @@ class KVStore(KVStoreVerbs):
         except UnimplementedError:
             if type(updater) is not opt.Updater:
                 why = f"the updater {type(updater).__name__} is Python code; a mx.Program can say it as data"
-            elif updater.states:
+            elif updater._held:
                 why = "the updater has states, which stay in Python; a new one has none"
             else:
                 why = ""
@@ -787,11 +788,14 @@ class KVStore(KVStoreVerbs):
                 started again while its job goes on, whose values are on the servers.
         """
         place = _place("load", path)
+        counts = self._updates_in(place)
         try:
             with _stepping.loading(self):
-                return self._load(place)
+                rounds = self._load(place)
         except KeyNotFoundError as missing:
             raise SnapshotNotFoundError(str(missing)) from None
+        self._go_on(counts)
+        return rounds
 
     def save_optimizer_states(self, fname: str | os.PathLike[str], dump_optimizer: bool = False) -> None:
         """Save what the optimizer keeps beside the values as one safetensors file; also in a job, by its lowest rank.
@@ -802,7 +806,9 @@ class KVStore(KVStoreVerbs):
                 and its hyperparameters, to look at; a store that loads keeps its own, so that True is an error.
 
         Raises:
-            FailedPreconditionError: there is no optimizer; or the updater is a Python function, which keeps its states itself.
+            FailedPreconditionError: there is no optimizer.
+            UnimplementedError: an optimizer or updater that is Python code keeps states which are no arrays, numbers, texts,
+                None, or lists, tuples or dicts of them.
             FolderNotFoundError: there is no folder for the file.
         """
         if dump_optimizer:
@@ -826,10 +832,39 @@ class KVStore(KVStoreVerbs):
         Raises:
             SnapshotNotFoundError, DataLossError, InvalidArgumentError, FailedPreconditionError: as `load`.
         """
+        place = _place("load_optimizer_states", fname)
+        counts = self._updates_in(place)
+        if counts is None and any(running.asks for running in self._runs()):
+            raise FailedPreconditionError(
+                f"load_optimizer_states {place}: the schedule of the learning rate is Python code, which needs the counts of "
+                "updates in that file on every rank, and this rank cannot read it"
+            )
         try:
-            self._load_states(_place("load_optimizer_states", fname))
+            self._load_states(place)
         except KeyNotFoundError as missing:
             raise SnapshotNotFoundError(str(missing)) from None
+        self._go_on(counts)
+
+    def _runs(self) -> list[Running]:
+        """Return the optimizers that the store runs without Python."""
+        return [running for running in (self._running, *self._own.values()) if running is not None]
+
+    def _updates_in(self, path: str) -> dict[Any, int] | None:
+        """Return how often a snapshot's keys had been updated; None where it is not known here, or not needed."""
+        if not self._runs():
+            return None
+        try:
+            stores = _core.updates_in(path)
+        except KVError:  # the verb says what is wrong with the path, on the rank that reads it
+            return None
+        mine = set(self.keys())
+        fitting = [updates for updates in stores.values() if updates.keys() == mine]
+        return fitting[0] if len(fitting) == 1 else None
+
+    def _go_on(self, counts: dict[Any, int] | None) -> None:
+        """Have the optimizers that the store runs count on from the updates of a snapshot."""
+        for running in self._runs() if counts is not None else ():
+            running.go_on(counts)
 
     def keys(self) -> list[int | str]:
         """Return the keys in the order of their init; of an observer those that are there now, numbers first, sorted."""

@@ -18,6 +18,7 @@
 #include "metrics/counters.h"
 #include "store/key_table.h"
 #include "tkv/kvstore.h"
+#include "tkv/updater_states.h"
 #include "update/cache.h"
 
 namespace tkv {
@@ -26,8 +27,15 @@ namespace tkv {
 struct Updater {
   UpdateFunction function;
   UpdateEnd end;
+  UpdaterStates states;  // of the function; empty: nobody knows them
   std::shared_ptr<const Optimizer> optimizer;
+  // The first one of a row of equal optimizers, whose states `optimizer` goes on with; null: itself.
+  std::shared_ptr<const Optimizer> first_optimizer;
 
+  // The optimizer that keys name as that of their states.
+  const std::shared_ptr<const Optimizer>& StateOf() const {
+    return first_optimizer != nullptr ? first_optimizer : optimizer;
+  }
   const CompiledUpdate& CompiledFor(DType dtype) {
     std::lock_guard lock(mutex);
     return compiled.For(optimizer->program(), dtype);
@@ -41,6 +49,11 @@ struct Updater {
 inline const std::shared_ptr<const Optimizer>& OptimizerOf(const Entry& entry,
                                                            const Updater& updater) {
   return entry.by_rows() && entry.rows->own ? entry.rows->own->optimizer : updater.optimizer;
+}
+
+// Whose states a key goes on with; null where values are assigned.
+inline const std::shared_ptr<const Optimizer>& StateOf(const Entry& entry, const Updater& updater) {
+  return entry.by_rows() && entry.rows->own ? entry.rows->own->StateOf() : updater.StateOf();
 }
 
 // What threads share; kept apart because a child of fork() must never touch it, not even to destroy

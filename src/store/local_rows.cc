@@ -136,7 +136,10 @@ NDArray SpreadOut(const Entry& entry, const SparseSum& rows) {
 
 RowsPush::RowsPush(Entry* entry, SparseSum sum, const std::shared_ptr<const Optimizer>& optimizer,
                    Updater* updater)
-    : entry_(entry), sum_(std::move(sum)), optimizer_(optimizer) {
+    : entry_(entry),
+      sum_(std::move(sum)),
+      optimizer_(optimizer),
+      state_of_(updater == nullptr ? nullptr : updater->StateOf()) {
   if (optimizer_ != nullptr) Prepare(updater);
   table().Admit(sum_.names(), &places_);
   is_reserved_ = true;
@@ -158,7 +161,7 @@ void RowsPush::Prepare(Updater* updater) {
     throw Fail(Code::kInvalidArgument, "{} values cannot be summed or updated",
                Name(entry_->dtype()));
   }
-  const bool goes_on = entry_->state_of == optimizer_;
+  const bool goes_on = entry_->state_of == state_of_;
   const uint64_t updates = goes_on ? entry_->updates : 0;
   const bool draws = optimizer_->program().body().draw_count > 0;
   update_.emplace(updater->CompiledFor(entry_->dtype()), entry_->dtype(), rows.table.row_elements(),
@@ -186,7 +189,7 @@ void RowsPush::Run() noexcept {
   if (fresh_) {
     entry_->rows->table = std::move(*fresh_);
     fresh_.reset();
-    entry_->state_of = optimizer_;
+    entry_->state_of = state_of_;
     entry_->updates = 0;
   }
   std::swap(entry_->rows->scalars, scalars_);

@@ -61,6 +61,7 @@ class RowsPush {
   Entry* const entry_;
   const SparseSum sum_;
   const std::shared_ptr<const Optimizer> optimizer_;
+  const std::shared_ptr<const Optimizer> state_of_;  // as of an Updater
   std::optional<RowTable> fresh_;  // the table for an optimizer that is new to it; shares pages
   std::optional<RowUpdate> update_;
   std::vector<double> scalars_;  // after it; then those before it

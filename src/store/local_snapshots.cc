@@ -12,9 +12,9 @@
 namespace tkv {
 namespace {
 
-// States that a function keeps are its own.
-void CheckNoFunction(const Updater& updater) {
-  if (!updater.function) return;
+// Throws if the updater is a function whose states are its own.
+void CheckKnowsStates(const Updater& updater) {
+  if (!updater.function || updater.states.take) return;
   throw Fail(Code::kFailedPrecondition,
              "the updater is a function, whose states the store does not know");
 }
@@ -32,8 +32,12 @@ NDArray Naming(const Entry& entry, F f) {
 // Parts of claimed keys, as they lie in memory.
 class EntryParts final : public PartSource {
  public:
-  explicit EntryParts(const Claim& claim) : claim_(claim) {}
+  EntryParts(const Claim& claim, NDArray of_updater)
+      : claim_(claim), of_updater_(std::move(of_updater)) {}
   std::span<const std::byte> Next(const checkpoint::Item& item) override {
+    if (item.key == claim_.entries.size()) {
+      return {static_cast<const std::byte*>(of_updater_.HostData()), of_updater_.bytes()};
+    }
     const Entry& entry = *claim_.entries[item.key];
     if (entry.by_rows()) return NextOf(*entry.rows, item);
     const NDArray& array = item.part == checkpoint::kValuePart ? entry.value
@@ -54,7 +58,8 @@ class EntryParts final : public PartSource {
   }
 
   const Claim& claim_;
-  NDArray copy_;  // of what is on a GPU
+  const NDArray of_updater_;  // its states, where it is a function
+  NDArray copy_;              // of what is on a GPU
   TableParts table_;
 };
 
@@ -83,17 +88,17 @@ SavedKey DescribeEntry(const Entry& entry) {
 
 std::string SaveKeys(const Claim& claim, const std::string& path, Parts parts,
                      const StoreOptions& options) {
-  const auto& optimizer = claim.updater->optimizer;
+  const Updater& updater = *claim.updater;
   if (parts == Parts::kStates) {
-    CheckNoFunction(*claim.updater);
-    CheckHasStates(optimizer != nullptr);
+    CheckKnowsStates(updater);
+    CheckHasStates(updater.optimizer != nullptr || updater.function);
   }
   std::vector<SavedKey> keys;
   for (const Entry* entry : claim.entries) {
     SavedKey key = DescribeEntry(*entry);
     key.has_value = parts == Parts::kAll;
     const auto& its = OptimizerOf(*entry, *claim.updater);
-    if (its != nullptr && entry->state_of == its) {
+    if (its != nullptr && entry->state_of == StateOf(*entry, *claim.updater)) {
       DescribeProgram(its->program(), its->multi_precision(), ParamsOf(*its), &key, its->lazy());
       key.has_master =
           entry->by_rows() ? entry->rows->table.has_master() : static_cast<bool>(entry->master);
@@ -101,12 +106,29 @@ std::string SaveKeys(const Claim& claim, const std::string& path, Parts parts,
     }
     keys.push_back(std::move(key));
   }
-  EntryParts source(claim);
+  NDArray of_updater;
+  if (updater.states.take) of_updater = updater.states.take().value_or(NDArray());
+  if (parts == Parts::kStates && updater.function && !of_updater) {
+    throw Fail(Code::kFailedPrecondition,
+               "the updater is a function that has asked for no state yet (kv.state in Python)");
+  }
+  if (of_updater) {
+    SavedKey key;
+    key.key = Key(KeyView("#updater"));
+    key.dtype = DType::kU8;
+    key.shape = of_updater.shape();
+    key.is_of_updater = true;
+    keys.push_back(std::move(key));
+  }
+  EntryParts source(claim, of_updater);
   return WriteSnapshot(path, parts, std::move(keys), &source, options);
 }
 
 void LoadKeys(const checkpoint::Reader& reader, Parts parts, Claim* claim) {
-  if (parts == Parts::kStates) CheckNoFunction(*claim->updater);
+  const Updater& updater = *claim->updater;
+  if (parts == Parts::kStates) CheckKnowsStates(updater);
+  const auto of_updater = PlaceOfUpdaterStates(reader);
+  if (!updater.states.put) CheckNoUpdaterStates(reader);
   std::vector<LoadedKey> keys;
   for (const Entry* entry : claim->entries) {
     const SavedKey as_it_is = DescribeEntry(*entry);
@@ -168,13 +190,25 @@ void LoadKeys(const checkpoint::Reader& reader, Parts parts, Claim* claim) {
       loaded[i].states.push_back(std::move(scalar));
     }
   }
+  if (updater.states.put) {
+    NDArray states;
+    if (of_updater) {
+      states = NDArray::Empty(reader.keys()[*of_updater].shape, DType::kU8);
+      reader.Read(*of_updater, checkpoint::kValuePart,
+                  {static_cast<std::byte*>(states.HostData()), states.bytes()});
+    }
+    updater.states.put(of_updater ? std::optional(states) : std::nullopt);
+  }
   {
     // Other calls look at the shape of a value before they wait for its key.  The old values go
     // with `loaded`, when the lock is free.
     std::lock_guard lock(claim->shared->mutex);
     for (size_t i = 0; i < keys.size(); ++i) {
       Entry& entry = *claim->entries[i];
-      if (parts == Parts::kAll) std::swap(entry.value, loaded[i].value);
+      if (parts == Parts::kAll) {
+        std::swap(entry.value, loaded[i].value);
+        entry.residuals.clear();  // of pushes that have come after the snapshot
+      }
       if (entry.by_rows()) {
         std::swap(entry.rows->table, *loaded[i].table);
         std::swap(entry.rows->scalars, loaded[i].scalars);
@@ -186,7 +220,7 @@ void LoadKeys(const checkpoint::Reader& reader, Parts parts, Claim* claim) {
       const bool has_states = !entry.states.empty() || entry.updates > 0 ||
                               (entry.by_rows() && (entry.rows->table.state_count() > 0 ||
                                                    !entry.rows->scalars.empty()));
-      entry.state_of = has_states ? OptimizerOf(entry, *claim->updater) : nullptr;
+      entry.state_of = has_states ? StateOf(entry, *claim->updater) : nullptr;
     }
   }
 }

@@ -38,7 +38,7 @@ using Clock = std::chrono::steady_clock;
 // Calls that move fewer bytes run in order, so that arrays which share memory need no look.
 constexpr size_t kSmallCallBytes = size_t{256} << 10;
 
-class LocalStore final : public KVStore {
+class LocalStore final : public KVStore, public SavesUpdaterStates {
  public:
   LocalStore(std::string type, const StoreOptions& options)
       : type_(std::move(type)),
@@ -89,7 +89,10 @@ class LocalStore final : public KVStore {
     const auto lock = Lock("round");
     return shared_->keys.Get("round", key).rounds;
   }
-  void SetUpdater(UpdateFunction updater, UpdateEnd end) override;
+  void SetUpdater(UpdateFunction updater, UpdateEnd end) override {
+    SetUpdaterWithStates(std::move(updater), std::move(end), {});
+  }
+  void SetUpdaterWithStates(UpdateFunction updater, UpdateEnd end, UpdaterStates states) override;
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
   void SetGradientCompression(const Compression& compression, const std::string& keys) override;
 
@@ -878,7 +881,7 @@ std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& cl
       if (is_on_gpu) GiveToGpu(entry, {}, 0, entry.states, entry.master, &gpus, &job);
       continue;
     }
-    const bool is_fresh = entry.state_of != optimizer;
+    const bool is_fresh = entry.state_of != claim.updater->StateOf();
     if (is_fresh) {
       fresh.push_back(
           {g, NamingKey(verb, entry.key.view(), [&] { return StateFor(entry, optimizer); })});
@@ -940,7 +943,7 @@ std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& cl
     const auto made = is_fresh ? next++ : next;
     if (entry.by_rows() || (!host_has_run && !IsOnGpu(entry))) continue;
     if (is_fresh) {
-      entry.state_of = optimizer;
+      entry.state_of = claim.updater->StateOf();
       entry.states = std::move(made->state.states);
       entry.master = std::move(made->state.master);
       entry.updates = 0;
@@ -961,11 +964,13 @@ void LocalStore::Replace(std::string_view verb, std::shared_ptr<Updater> updater
   std::swap(shared_->updater, updater);
 }
 
-void LocalStore::SetUpdater(UpdateFunction updater, UpdateEnd end) {
+void LocalStore::SetUpdaterWithStates(UpdateFunction updater, UpdateEnd end,
+                                      UpdaterStates states) {
   Counted(Verb::kSetUpdater, [&] {
     auto replacement = std::make_shared<Updater>();
     replacement->function = std::move(updater);
     replacement->end = std::move(end);
+    replacement->states = std::move(states);
     Replace("set_updater", std::move(replacement));
   });
 }
@@ -978,6 +983,12 @@ void LocalStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
     auto replacement = std::make_shared<Updater>();
     replacement->optimizer = std::move(optimizer);
     const auto lock = Lock("set_optimizer");
+    std::vector<Key> keys;
+    for (const auto& entry : shared_->keys.entries()) keys.push_back(entry->key);
+    const Updater& before = *shared_->updater;
+    if (before.optimizer != nullptr && DoSame(*before.optimizer, *replacement->optimizer, keys)) {
+      replacement->first_optimizer = before.StateOf();
+    }
     for (const auto& entry : shared_->keys.entries()) {
       if (!entry->by_rows() || entry->rows->own) continue;
       CheckUpdatesRows("set_optimizer", entry->key.view(), *replacement->optimizer,

@@ -142,11 +142,11 @@ def test_a_path_with_a_zero_byte_is_refused(make, tmp_path):
         assert os.listdir(tmp_path) == []
 
 
-def test_a_function_keeps_its_own_states(tmp_path):
+def test_a_function_without_states_has_none_to_save(tmp_path):
     with mx.kv.create() as kv:
         kv.init("w", mx.nd.ones((2,)))
         kv._set_updater(lambda key, grad, weight: weight.__setitem__(..., weight + grad))
-        with pytest.raises(errors.FailedPreconditionError, match="function"):
+        with pytest.raises(errors.FailedPreconditionError, match="a function that has asked for no state"):
             kv.save_optimizer_states(tmp_path / "states")
         kv.save(tmp_path / "values")
         kv.push("w", mx.nd.ones((2,)))
@@ -154,6 +154,220 @@ def test_a_function_keeps_its_own_states(tmp_path):
         out = mx.nd.zeros((2,))
         kv.pull("w", out=out)
         assert out.asnumpy().tolist() == [1, 1]
+
+
+class Heavy(mx.optimizer.Optimizer):
+    """Momentum whose rate falls with the count, in Python, with states of several kinds."""
+
+    def create_state(self, index, weight):
+        return (mx.nd.zeros(weight.shape), {"numpy": np.zeros(weight.shape, "f8"), "nothing": None, "name": str(index)})
+
+    def update(self, index, weight, grad, state):
+        self._update_count(index)
+        momentum, more = state
+        momentum[:] = momentum * 0.5 + grad.astype("float32") / self._index_update_count[index]
+        more["numpy"] += grad.asnumpy()
+        change = momentum.asnumpy() + more["numpy"] * self._get_lr(index)
+        weight -= mx.nd.array(change.astype("f4")).astype(weight.dtype_name)
+
+
+class Harmonic(mx.lr_scheduler.LRScheduler):
+    def __call__(self, num_update):
+        return self.base_lr / num_update
+
+
+def momentum_of(kv):
+    def momentum(key, grad, weight):
+        m, total = kv.state("m"), kv.state("total")
+        m *= 0.5
+        m += grad
+        total += m
+        weight -= m + 0.25 * total
+
+    return momentum
+
+
+UPDATERS = {
+    "function": lambda kv: kv.set_updater(momentum_of(kv)),
+    "own optimizer": lambda kv: kv.set_optimizer(Heavy(learning_rate=0.5)),
+    "updater": lambda kv: kv.set_updater(mx.optimizer.get_updater(mx.optimizer.SGD(learning_rate=0.5, momentum=0.5))),
+    "own schedule": lambda kv: kv.set_optimizer(mx.optimizer.SGD(momentum=0.5, lr_scheduler=Harmonic(1.0))),
+    "schedule": lambda kv: kv.set_optimizer(
+        mx.optimizer.Adam(lr_scheduler=mx.lr_scheduler.FactorScheduler(step=2, factor=0.5, base_lr=1.0))
+    ),
+}
+RATED = ("own optimizer", "updater", "own schedule", "schedule")
+
+
+def updated(make, updater, start=None):
+    """Return a store with an updater, and with values to start from; skip what a job refuses."""
+    kv = make()
+    if start is None:
+        fill(kv, None)
+    else:
+        kv.init(["w", "b"], start)
+    try:
+        UPDATERS[updater](kv)
+    except errors.UnimplementedError:
+        assert updater == "own optimizer"
+        pytest.skip("servers run no Python")
+    return kv
+
+
+@pytest.mark.parametrize("updater", UPDATERS)
+def test_every_updater_goes_on_where_it_was(make, updater, tmp_path):
+    def go_on(kv):
+        if updater in RATED:
+            optimizer = kv._updater.optimizer
+            assert (optimizer.num_update, optimizer.learning_rate) == rate
+        step(kv, 5)
+        step(kv, -3)
+        return values(kv)
+
+    with updated(make, updater) as kv:
+        for n in range(4):
+            step(kv, n + 1)
+        saved, before = kv.save(tmp_path / "all"), values(kv)
+        kv.save_optimizer_states(tmp_path / "states")
+        if updater in RATED:
+            rate = kv._updater.optimizer.num_update, kv._updater.optimizer.learning_rate
+        expected = go_on(kv)
+        kv.load(saved)
+        assert same(values(kv), before) and same(go_on(kv), expected)
+    with updated(make, updater) as kv:
+        kv.load(saved)
+        assert same(values(kv), before) and same(go_on(kv), expected)
+    for states in (tmp_path / "states", saved):
+        with updated(make, updater, before) as kv:
+            kv.load_optimizer_states(states)
+            assert same(go_on(kv), expected)
+
+
+def test_a_store_that_loads_owes_nothing_of_later_pushes(make, tmp_path):
+    """Residuals of compression are not saved: a store that has gone on is as a new one after a load."""
+
+    def store():
+        kv = make()
+        if kv.type == "local":
+            kv = mx.kv.create("device")
+        kv.init("w", mx.nd.zeros((4,)))
+        kv.set_gradient_compression({"type": "2bit", "threshold": 1.0})
+        return kv
+
+    with store() as kv:
+        kv.push("w", mx.nd.full((4,), 1.25))
+        kv.push("w", mx.nd.full((4,), 0.75))
+        saved = kv.save(tmp_path)
+        kv.push("w", mx.nd.full((4,), 0.75))
+        kv.load(saved)
+        kv.push("w", mx.nd.full((4,), 0.5))
+        gone_on = kv.pull("w").asnumpy().tolist()
+    with store() as kv:
+        kv.load(saved)
+        kv.push("w", mx.nd.full((4,), 0.5))
+        assert kv.pull("w").asnumpy().tolist() == gone_on == [0] * 4
+
+
+def test_states_of_python_code_are_for_the_code_that_keeps_them(tmp_path):
+    """A store with another updater, or none, refuses them by name and stays as it was."""
+    with mx.kv.create() as kv:
+        fill(kv, None)
+        kv.set_updater(momentum_of(kv))
+        step(kv, 1)
+        saved = kv.save(tmp_path)
+    for make_other in (lambda: mx.kv.create(), lambda: mx.kv.create("dist_sync", bootstrap="self")):
+        with make_other() as kv:
+            fill(kv, None)
+            with pytest.raises(errors.FailedPreconditionError, match="states of an updater that is Python code"):
+                kv.load(saved)
+    with mx.kv.create() as kv:
+        fill(kv, None)
+        kv.set_optimizer(Heavy())
+        step(kv, 1)
+        before = values(kv)
+        with pytest.raises(errors.InvalidArgumentError, match="the states are those of a function"):
+            kv.load(saved)
+        assert same(values(kv), before)
+
+
+def test_a_snapshot_from_before_the_first_update_takes_the_states_away(tmp_path):
+    with mx.kv.create() as kv:
+        fill(kv, None)
+        kv.set_updater(momentum_of(kv))
+        saved = kv.save(tmp_path)
+        step(kv, 1)
+        expected = values(kv)
+        kv.load(saved)
+        step(kv, 1)
+        assert same(values(kv), expected)
+
+
+def test_states_that_cannot_be_saved_are_an_error_and_no_snapshot(tmp_path):
+    class Odd(Heavy):
+        def create_state(self, index, weight):
+            return (mx.nd.zeros(weight.shape), {"numpy": np.zeros(weight.shape, "f8"), "odd": object()})
+
+    with mx.kv.create() as kv:
+        fill(kv, None)
+        kv.set_optimizer(Odd())
+        step(kv, 1)
+        with pytest.raises(errors.UnimplementedError, match="save: the state of 'w' has a object in it"):
+            kv.save(tmp_path)
+        assert not list(tmp_path.glob("0*"))
+
+
+PROGRAM = "program mom\nparam rate 1\nstate m\nx = mul sum rate\nm1 = add m x\ny = add value m1\nm <- m1\nvalue <- y\n"
+
+
+def test_the_same_update_that_is_set_again_keeps_its_states(make):
+    def ends(*between):
+        with make() as kv:
+            kv.init(["w", "x"], [mx.nd.zeros((1,))] * 2)
+            kv.init_table("rows", 1)
+            first = mx.Program(PROGRAM)
+            kv.set_optimizer(first)
+            for n in range(4):
+                kv.push(["w", "x"], [mx.nd.ones((1,))] * 2)
+                kv.push_rows("rows", [3], np.ones((1, 1), "f4"))
+                for act in between if n == 1 else ():
+                    act(kv)
+            return [kv.pull("w").asscalar(), kv.pull_rows("rows", [3]).asscalar()]
+
+    def program(**params):
+        made = mx.Program(PROGRAM)
+        for name, value in params.items():
+            made.set_param(name, value)
+        return made
+
+    straight = ends()
+    assert straight == [10, 10]
+    assert ends(lambda kv: kv.set_optimizer(program())) == straight
+    assert ends(lambda kv: kv.set_updater(program(rate=1))) == straight
+    later = program()
+    assert ends(lambda kv: kv.set_optimizer(later), lambda kv: later.set_param("rate", 2)) == [1 + 2 + 4 + 6] * 2
+    assert ends(lambda kv: kv.set_optimizer(program(rate=2))) == [3 + 2 + 4] * 2  # another one begins anew
+    assert ends(lambda kv: kv.set_optimizer(mx.optimizer.Test()), lambda kv: kv.set_optimizer(program())) == [6, 6]
+
+
+def test_the_same_function_that_is_set_again_keeps_its_states(make):
+    def ends(other):
+        with make() as kv:
+            kv.init("w", mx.nd.zeros((1,)))
+            functions = [momentum_of(kv), lambda key, grad, weight: weight.__isub__(grad)]
+            kv.set_updater(functions[0])
+            for n in range(4):
+                kv.push("w", mx.nd.ones((1,)))
+                if n == 1:
+                    kv.set_updater(functions[other])
+            return kv.pull("w").asscalar()
+
+    straight = ends(0)
+    with mx.kv.create() as kv:
+        kv.init("w", mx.nd.zeros((1,)))
+        kv.set_updater(momentum_of(kv))
+        for _ in range(4):
+            kv.push("w", mx.nd.ones((1,)))
+        assert kv.pull("w").asscalar() == straight != ends(1)
 
 
 def test_pushes_go_on_while_a_thread_writes(make, tmp_path):
