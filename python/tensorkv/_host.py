@@ -563,7 +563,8 @@ def where(condition: Any, x: Any, y: Any) -> Any:
     `x` and `y` may be numbers.
     """
     truth = np.asarray(condition) != 0
-    like = next((one for one in (x, y, condition) if not is_scalar(one)), x)
+    arrays = [one for one in (x, y, condition) if isinstance(one, np.ndarray)]
+    like = next((one for one in arrays if one.ndim), arrays[0] if arrays else x)
     x, y = (np.full_like(like, number(one)) if is_scalar(one) else one for one in (x, y))
     if truth.ndim == 1 and x.ndim > 1:
         truth = truth.reshape((-1,) + (1,) * (x.ndim - 1))

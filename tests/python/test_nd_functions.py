@@ -131,3 +131,10 @@ def test_a_temperature_of_zero_is_refused(name):
     with pytest.raises(mx.errors.InvalidArgumentError, match=f"^{name}: temperature: 0, another number is needed"):
         softmax(mx.nd.ones((2,)), temperature=0)
     assert softmax(mx.nd.ones((2,)), temperature=None).asnumpy() == pytest.approx(softmax(mx.nd.ones((2,))).asnumpy())
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_where_takes_numbers_beside_arrays_of_one_element(shape):
+    large, condition = mx.nd.full(shape, 1.5e38), mx.nd.zeros(shape)
+    assert mx.nd.where(condition, 1, large).asnumpy() == np.float32(1.5e38)
+    assert mx.nd.where(condition, large, 0.5).asnumpy() == np.float32(0.5)
