@@ -469,7 +469,7 @@ class KVStore(KVStoreVerbs):
         for key in self.keys():
             read.meet(key, *self._describe("set_updater", key))
         if read.program is not None:
-            self._set_optimizer(_core.Optimizer(read.program))
+            self._set_optimizer(_core.Optimizer(read.program, lazy=False))
         self._holds(updater, None, read)
 
     def _meets(self, key: Any, value: Any) -> None:
@@ -493,7 +493,7 @@ class KVStore(KVStoreVerbs):
                 return  # init says what is wrong
             read.meet(one, view.shape, view.dtype_name)
         if read.program is not None and not was_read:
-            self._set_optimizer(_core.Optimizer(read.program))
+            self._set_optimizer(_core.Optimizer(read.program, lazy=False))
 
     def _meets_shape(self, key: Any, shape: tuple[int, ...], dtype: str) -> None:
         """Have a function that servers run read for a new key, before it is made."""

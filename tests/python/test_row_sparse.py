@@ -354,6 +354,20 @@ def test_a_function_updates_rows_of_a_dense_key(alone):
     holds(alone.pull("w"), 1 + 4 * start().asnumpy())
 
 
+@pytest.mark.parametrize("type", ["local", "dist_sync"])
+def test_a_function_updates_all_rows_of_a_dense_key(type):
+    def decay(key, grad, weight):
+        weight *= 0.5
+        weight -= grad
+
+    with mx.kv.create(type, **({"bootstrap": "self"} if type == "dist_sync" else {})) as kv:
+        kv.init("w", mx.nd.ones((3, 1)))
+        kv.set_updater(decay)
+        for after in ([0.5, -0.5, 0.5], [0.25, -1.25, 0.25]):
+            kv.push("w", mx.nd.sparse.row_sparse_array(([[1.0]], [1]), shape=(3, 1)))
+            assert kv.pull("w").asnumpy().ravel().tolist() == after
+
+
 # ------------------------------------------------------------------------------------------------------- row_sparse_pull
 
 
