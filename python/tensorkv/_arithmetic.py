@@ -64,10 +64,12 @@ class Arithmetic(Indexed):
             return number(other)
         if isinstance(other, np.ndarray):
             other = self._met(other)
-        if not isinstance(other, Elements):
+        if type(other) is not type(self) and not issubclass(
+            type(other), Elements
+        ):  # an array without elements is neither
             return None
         if other.shape == self.shape:
-            return other
+            return other  # type: ignore[no-any-return]  # an Elements
         try:
             shape = np.broadcast_shapes(self.shape, other.shape)
         except ValueError:

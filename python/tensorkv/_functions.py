@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import _core, _states, _trace
+from . import _core, _probe, _states, _trace
 from ._trace import NARROW, computed_in
 from .errors import FailedPreconditionError, InvalidArgumentError
 from .ndarray import NDArray, zeros
@@ -103,8 +104,27 @@ class UpdaterStep:
         self._undo()
 
 
+def _is_late(function: Any) -> str | None:
+    """Return how a call of a function puts its work off, or None for one that does it."""
+    function = inspect.unwrap(function) if callable(function) else function
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isroutine(function) and not isinstance(function, type):
+        function = getattr(type(function), "__call__", function)  # noqa: B004  # async or not
+    if inspect.iscoroutinefunction(function):
+        return "an async function, whose call makes a coroutine"
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return "a generator function, whose call makes an iterator"
+    return None
+
+
 def check_arguments(function: Callable[..., Any]) -> None:
-    """Raise where a function does not take what an updater is called with."""
+    """Raise if a function does not take the arguments of an updater, or does not run when it is called."""
+    late = _is_late(function)
+    if late is not None:
+        raise InvalidArgumentError(
+            f"set_updater: {_trace.title_of(function)} is {late} and updates nothing; write a plain def"
+        )
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of what is written in C
@@ -208,13 +228,24 @@ class Call:
                 states[name] = content
 
 
+def _called_on(function: Callable[..., Any]) -> _probe.Call:
+    """Return a call of a function on arrays and states that the caller has."""
+    called = Called(function)
+
+    def call(key: Key, input: NDArray, stored: NDArray, states: dict[str, NDArray]) -> None:
+        called.states[key] = states
+        called.begin(key, stored).run(key, input, stored)
+
+    return call
+
+
 class Read:
     """A function that the servers of a distributed store run as a program; that of rank 0 counts."""
 
     def __init__(self, function: Callable[..., Any], prints: bool) -> None:
         """Have read nothing yet: the first key tells what the function is to work on; what it prints may be thrown away."""
         self.function = function
-        self._prints = prints
+        self._reader = _trace.Reader(function, _called_on(function), prints)
         self.program: _core.Program | None = None
         self._first: Key | None = None  # the key that it was read for
 
@@ -224,7 +255,7 @@ class Read:
         Raises:
             InvalidArgumentError: the function cannot be read, or does something else for this key.
         """
-        program = _trace.program_of(self.function, key, shape, dtype, self._prints)
+        program = self._reader.program(key, shape, dtype)
         if self.program is None:
             self.program, self._first = program, key
         elif program.text != self.program.text:

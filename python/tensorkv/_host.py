@@ -50,6 +50,11 @@ def _first(x: Any) -> Elements | None:
     return None
 
 
+def without_elements(args: Any, options: dict[str, Any]) -> Any:
+    """Return an array of a function that is read for servers, which records the call, or None."""
+    return next((x for x in (*args, *options.values()) if hasattr(type(x), "_called")), None)
+
+
 def _given(first: Elements, result: Any, out: Any) -> Any:
     """Return a result of NumPy as arrays, in `out` where there is one."""
     if isinstance(result, (list, tuple)) and not isinstance(result, Typed):
@@ -75,8 +80,8 @@ def host(example: str, result: str = "") -> Callable[[Callable[..., Any]], Calla
 
         @functools.wraps(compute)
         def function(*args: Any, out: Any = None, **options: Any) -> Any:
-            reader = next((x for x in args if hasattr(type(x), "_called")), None)
-            if reader is not None:  # of a function that is read for servers
+            reader = without_elements(args, options)
+            if reader is not None:
                 return reader._called(name, args, options if out is None else {**options, "out": out})
             first = _first(args)
             first = _first(list(options.values())) if first is None else first

@@ -394,21 +394,25 @@ class KVStore(KVStoreVerbs):
                 or None, which restores assignment.
 
         A store of one process calls a function at each push; there it may use other keys of the store. The servers of a
-        distributed store run no Python: each rank reads its function as a program, and that of rank 0 counts. It is called with
-        arrays that have no elements, twice for each key (of later keys at their init; what the second call prints is thrown
-        away, and all that other ranks' calls print). Numbers that it
-        uses from outside are part of the program as they are then: where they change later, a store of one process sees it,
-        and servers do not before the function is set again (a `Program` has `set_param`). What it keeps from one update to
-        the next is in `state`, not in a dict of its own. Where rank 0 has set nothing, a round with a push of another rank that
-        has is an error, as with `set_optimizer`; `explain` on rank 0 shows what the servers run. docs/programs.md says what such a function may do.
+        distributed store run no Python: each rank reads its function as a program, and that of rank 0 counts. Reading calls
+        the function twice for each key, of later keys at their init, with arrays that have no elements. It then calls the
+        function on a few elements and compares the results with those of the program. The output of rank 0's first call is
+        shown, all other output of reading is thrown away. Numbers from outside are part of the program as they are then. A
+        later change of such a number counts in a store of one process at once, and on servers when the function is set again
+        (a `Program` has `set_param`). A function that changes something outside of itself, such as a counter, is refused.
+        `state` keeps arrays from one update to the next. Where rank 0 has set nothing, a round with a push of another rank
+        that has is an error, as with `set_optimizer`; `explain` on rank 0 shows what the servers run. docs/programs.md says
+        what such a function may do.
 
-        A subclass of `mx.optimizer.Updater`, and in a store of one process any, is such a function, and keeps the states.
+        A store of one process also takes an object of a class derived from `mx.optimizer.Updater` and calls it, and the
+        object keeps the states. A distributed store takes an `mx.optimizer.Updater` itself, and refuses derived classes.
         A function that is called runs on the thread that pushes, once per key, in the order in which the keys first appear
         in the call. If it raises, the exception reaches the caller of push and no key of that call has changed.
 
         Raises:
             InvalidArgumentError: a function that cannot be read, with the line and the reason; a later init raises it for
-                its keys. The updater before stays.
+                its keys. An async function or a generator function, which updates nothing. The updater before stays.
+            UnimplementedError: a class derived from `mx.optimizer.Updater` in a distributed store.
 
         Example:
             >>> kv = mx.kv.create('local')

@@ -313,6 +313,9 @@ def _of_numpy(name: str, arguments: str, shown: str) -> Callable[..., Any]:
         return _elements.filled(ndarray, result, ctx, _np.asarray(result).dtype.name)
 
     def function(*args: Any, **options: Any) -> Any:
+        reader = _host.without_elements(args, options)
+        if reader is not None:
+            reader._called_as_numpy(name)
         first = _host._first([*args, *options.values()])
         if first is None:
             raise InvalidArgumentError(f"{name}: type {type(args[0]).__name__ if args else None}, an array is needed")

@@ -1,19 +1,24 @@
 """Functions of set_updater on stores whose servers run no Python: read as programs, they do what calling them does."""
 
 import contextlib
+import copy
 import functools
 import io
+import itertools
 import os
 import pathlib
+import pickle
+import queue
 import random
 import re
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
 import tensorkv as mx
-from tensorkv import _trace
+from tensorkv import _trace, _traced
 
 SHAPE = (2, 3)
 PROGRAMS = int(os.environ.get("TKV_FUNCTIONS", 150))
@@ -104,42 +109,42 @@ def test_the_updater_after_a_function_takes_its_place(kv):
 def test_code_of_the_user_is_what_is_in_no_folder_of_the_package_or_of_numpy():
     ours, theirs = (pathlib.Path(package.__file__).parent for package in (mx, np))
     for folder in (ours, theirs, theirs / "_core"):
-        assert _trace._is_ours(str(folder / "code.py"))
+        assert _trace.is_ours(str(folder / "code.py"))
     for folder in (f"{ours}_jobs", f"{theirs}-jobs", "/home/me/numpy", "/home/me/numpy/tensorkv"):
-        assert not _trace._is_ours(f"{folder}/train.py")
+        assert not _trace.is_ours(f"{folder}/train.py")
 
 
 def test_threads_that_read_at_the_same_time_leave_standard_output_as_it_was():
     output = sys.stdout
-    entered = {name: threading.Event() for name in "ab"}
-    left = threading.Event()
-    calls = {name: 0 for name in "ab"}
+    entered, left = (
+        {name: queue.SimpleQueue() for name in "ab"},
+        queue.SimpleQueue(),
+    )  # hold something: the event has been
+
+    def wait(event):
+        event.put(event.get(timeout=60))
 
     def act(name):
         def update(key, input, stored):
-            calls[name] += 1
-            if calls[name] == 2:  # the call that prints nothing
-                entered[name].set()
-                if name == "b":
-                    left.wait()
-                else:
-                    entered["b"].wait()
+            if isinstance(sys.stdout, _trace._Output) and threading.get_ident() in sys.stdout.muted:
+                entered[name].put(True)
+                wait(left if name == "b" else entered["b"])
             print(f"read by {name}")
             stored += input
 
         with store_of("dist_sync") as kv:
             kv.set_updater(update)
             if name == "b":
-                entered["a"].wait()
+                wait(entered["a"])
             kv.init(3, mx.nd.ones(SHAPE))
             if name == "a":
-                left.set()
+                left.put(True)
 
     def both():
         threads = [threading.Thread(target=act, args=(name,)) for name in "ab"]
         for thread in threads:
             thread.start()
-        entered["b"].wait()
+        wait(entered["b"])
         print("by another thread")
         for thread in threads:
             thread.join()
@@ -263,7 +268,7 @@ UNREADABLE = {
     branches: (1, "a branch on elements"),
     rebinds: (1, r"write `stored\[:\] = ...`"),
     leaves: (None, "the stored value is not changed"),
-    counts: (3, "a second call gives another program"),
+    counts: (2, "a call changes count"),
     takes_a_number: (1, "a number out of an array"),
     takes_an_array: (1, "a number out of an array"),
     converts: (1, "a number out of an array"),
@@ -550,20 +555,7 @@ class Writer:
         return "\n".join(lines)
 
 
-def functions_of_arrays():
-    """Return where, maximum and minimum of arrays that have elements, or of what is read."""
-
-    def apply(numpy_function):
-        def call(*operands):
-            if any(type(one).__name__ == "Traced" for one in operands):
-                return numpy_function(*operands)
-            like = next(one for one in operands if isinstance(one, mx.nd.NDArray))
-            hosts = [one.asnumpy() if isinstance(one, mx.nd.NDArray) else one for one in operands]
-            return mx.nd.array(numpy_function(*hosts), dtype=like.dtype)
-
-        return call
-
-    return {name: apply(getattr(np, name)) for name in ("where", "maximum", "minimum")}
+FUNCTIONS = {name: getattr(mx.nd, name) for name in ("where", "maximum", "minimum")}
 
 
 def bits_of(array):
@@ -584,7 +576,7 @@ def test_a_random_function_gives_the_same_bits_read_and_called(dtype):
         for type in ("local", "dist_sync"):
             with store_of(type) as kv, np.errstate(all="ignore"):
                 data = np.random.default_rng(seed)
-                names = {"kv": kv, **functions_of_arrays()}
+                names = {"kv": kv, **FUNCTIONS}
                 exec(text, names)
 
                 def draw(data=data):
@@ -614,7 +606,7 @@ def test_explain_says_what_a_push_does(kv):
     assert "value becomes sum" in explained(kv)
     kv.set_updater(lambda key, input, stored: stored.__iadd__(np.clip(input * 2, -1, 1)))
     text = explained(kv)
-    assert "value becomes value + min(max(sum × 2, -1), 1)" in text
+    assert "value becomes value + min(1, max(-1, sum × 2))" in text
     assert "value <- " in text
     kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.5))
     text = explained(kv)
@@ -695,3 +687,523 @@ def test_a_function_that_takes_something_else_is_refused_before_it_is_called(cre
         kv.set_updater(lambda *arguments: arguments[2].__iadd__(arguments[1]))
         kv.push("w", mx.nd.ones((2,)))
         assert kv.pull("w").asnumpy().tolist() == [2, 2]
+
+
+# ------------------------------------------------------------------------------------------------ calls that lie
+
+LOCAL_AND_SERVERS = ("local", "dist_sync")
+
+
+def outcome(type, make, grads, begin=(1.0, 2.0), dtype="float32", pushes=1):
+    """Return the value after some pushes, or the error of a function that is refused."""
+    with store_of(type) as kv:
+        kv.init("w", mx.nd.array(begin, dtype=dtype))
+        try:
+            kv.set_updater(make(kv))
+        except mx.errors.InvalidArgumentError as error:
+            return str(error)
+        for _ in range(pushes):
+            kv.push("w", mx.nd.array(grads, dtype=dtype))
+        return kv.pull("w").asnumpy().tolist()
+
+
+def is_same_or_refused(make, why, grads=(1.0, 0.25), **options):
+    """Check that servers give what a call gives, or refuse the function for a reason; return the value of the call."""
+    called, read = (outcome(type, make, grads, **options) for type in LOCAL_AND_SERVERS)
+    assert not isinstance(called, str), called
+    if why is None:
+        assert read == called
+    else:
+        assert isinstance(read, str), f"called {called}, read {read}"
+        assert re.search(why, read), read
+        assert __file__ in read
+    return called
+
+
+def catches(refused):
+    def function(key, grad, weight):
+        try:
+            refused(grad, weight)
+        except Exception:
+            weight -= grad * 100
+
+    return function
+
+
+def bare(refused):
+    def function(key, grad, weight):
+        try:
+            refused(grad, weight)
+        except:  # noqa: E722
+            weight -= grad * 100
+
+    return function
+
+
+def suppresses(refused):
+    def function(key, grad, weight):
+        with contextlib.suppress(Exception):
+            refused(grad, weight)
+        weight -= grad
+
+    return function
+
+
+def returns(refused):
+    def function(key, grad, weight):
+        weight -= grad
+        try:
+            refused(grad, weight)
+        finally:
+            return  # noqa: B012
+
+    return function
+
+
+def adds_exponential(grad, weight):
+    weight += mx.nd.exp(grad)
+
+
+def adds_constant(grad, weight):
+    weight += grad * np.ones(2, np.float32)
+
+
+def adds_cube(grad, weight):
+    weight += grad**3
+
+
+def adds_to_a_part(grad, weight):
+    weight[0] += 1
+
+
+def divides_by_norm(grad, weight):
+    weight -= grad / max(float(mx.nd.norm(grad).asscalar()), 1.0)
+
+
+def checks(grad, weight):
+    if not np.isfinite(grad.asnumpy()).all():
+        raise ValueError
+
+
+@pytest.mark.parametrize("how", [catches, bare, suppresses, returns])
+@pytest.mark.parametrize(
+    "refused", [adds_exponential, adds_constant, adds_cube, adds_to_a_part, divides_by_norm, checks]
+)
+def test_a_refusal_is_final_whatever_the_function_catches(how, refused):
+    is_same_or_refused(lambda kv: how(refused), rf":{refused.__code__.co_firstlineno + 1}: ")
+
+
+def test_copies_of_an_array_are_its_own():
+    def function(key, grad, weight):
+        old = copy.deepcopy(weight)
+        other = copy.copy(old)
+        old *= 0.5
+        weight -= grad
+        weight[:] = old + copy.deepcopy({"a": other})["a"] * 0.25
+
+    is_same_or_refused(lambda kv: function, None)
+
+
+def test_a_pickle_of_an_array_is_refused():
+    def function(key, grad, weight):
+        weight[:] = pickle.loads(pickle.dumps(grad))
+
+    is_same_or_refused(lambda kv: function, "a pickle of an array")
+
+
+def anchors(kv):
+    first = {}
+
+    def function(key, grad, weight):
+        if key not in first:
+            first[key] = weight.copy()
+        anchor = kv.state("anchor")
+        anchor[:] = first[key]
+        weight -= grad
+        weight += 0.5 * (anchor - weight)
+
+    return function
+
+
+def copies_to(kv):
+    first = {}
+
+    def function(key, grad, weight):
+        first.setdefault(key, grad.copy()).copyto(weight)
+
+    return function
+
+
+def writes_first(kv):
+    first = {}
+
+    def function(key, grad, weight):
+        weight -= grad
+        kept = first.setdefault(key, weight.copy())
+        kept *= 0.5
+
+    return function
+
+
+def has_numpy_first(kv):
+    first = {}
+
+    def function(key, grad, weight):
+        kept = first.setdefault(key, np.abs(grad))
+        np.add(kept, 1, out=kept)
+        weight -= kept
+
+    return function
+
+
+@pytest.mark.parametrize("make", [anchors, copies_to, writes_first, has_numpy_first])
+def test_an_array_of_an_earlier_call_is_taken_nowhere(make):
+    is_same_or_refused(make, r"an array of an earlier call.*kv\.state|a call changes", pushes=3)
+
+
+class Warmup:
+    step = 0
+
+    def __call__(self, key, grad, weight):
+        rate = 1.0 if self.step < 2 else 0.125
+        self.step += 1
+        weight -= rate * grad
+
+
+class Owner:
+    def __init__(self):
+        self.updates, self.history, self.rates = 0, [], itertools.cycle([1.0, 1.0, 0.5])
+
+    def counts(self, key, grad, weight):
+        self.updates += 1
+        weight -= grad if self.updates % 3 else grad * 2
+
+    def sets(self, key, grad, weight):
+        setattr(self, "up" + "dates", self.updates + 1)
+        weight -= grad if self.updates < 5 else grad * 2
+
+    def appends(self, key, grad, weight):
+        self.history.append(key)
+        weight -= grad if len(self.history) < 5 else grad * 2
+
+    def iterates(self, key, grad, weight):
+        weight -= grad * next(self.rates)
+
+    def through_helper(self, key, grad, weight):
+        weight -= grad * self.rate()
+
+    def rate(self):
+        self.updates += 1
+        return 1.0 if self.updates < 5 else 0.5
+
+
+class Slots:
+    __slots__ = ("step",)
+
+    def __init__(self):
+        self.step = 0
+
+    def __call__(self, key, grad, weight):
+        self.step += 1
+        weight -= grad if self.step < 5 else grad * 2
+
+
+updates = 0
+rates = {"rate": 1.0}
+
+
+def counts_in_a_global(key, grad, weight):
+    global updates
+    updates += 1
+    weight -= grad if updates % 7 else grad * 2
+
+
+def decays_in_a_dict(key, grad, weight):
+    rates["rate"] = max(rates["rate"] * 0.999, 0.99)
+    weight -= grad if rates["rate"] > 0.99 else grad * 2
+
+
+def counts_in_a_cell(kv):
+    n = 0
+
+    def function(key, grad, weight):
+        nonlocal n
+        n += 1
+        weight -= grad if n < 5 else grad * 2
+
+    return function
+
+
+def counts_in_a_helpers_cell(kv):
+    n = 0
+
+    def rate():
+        nonlocal n
+        n += 1
+        return 1.0 if n < 5 else 0.5
+
+    return lambda key, grad, weight: weight.__isub__(grad * rate())
+
+
+def counts_in_a_default(key, grad, weight, n=[0]):  # noqa: B006
+    n[0] += 1
+    weight -= grad if n[0] < 5 else grad * 2
+
+
+def counts_in_its_attribute(key, grad, weight):
+    counts_in_its_attribute.n = getattr(counts_in_its_attribute, "n", 0) + 1
+    weight -= grad if counts_in_its_attribute.n < 5 else grad * 2
+
+
+def counts_in_its_class(kv):
+    class Counter:
+        n = 0
+
+        def __call__(self, key, grad, weight):
+            type(self).n += 1
+            weight -= grad if self.n < 5 else grad * 2
+
+    return Counter()
+
+
+def draws(key, grad, weight):
+    weight -= grad * random.choice([1, 1, 1, 1])
+
+
+def draws_of_numpy(key, grad, weight):
+    weight -= grad * float(np.random.randint(1, 1000) > 0)
+
+
+def draws_of_its_own(kv):
+    generator = np.random.default_rng(3)
+    return lambda key, grad, weight: weight.__isub__(grad * float(generator.integers(1, 1000) > 0))
+
+
+def takes_from_a_generator(kv):
+    rates = (1.0 for _ in range(10**9))
+    return lambda key, grad, weight: weight.__isub__(grad * next(rates))
+
+
+def reads_a_clock(key, grad, weight):
+    weight -= grad * (2.0 if time.monotonic() < 0 else 1.0)
+
+
+OUTSIDE = {
+    "attribute of a class": (lambda kv: Warmup(), r"changes self\.step"),
+    "method": (lambda kv: Owner().counts, r"changes self\.updates"),
+    "setattr": (lambda kv: Owner().sets, r"changes self\.updates"),
+    "list": (lambda kv: Owner().appends, r"changes self\.history"),
+    "iterator": (lambda kv: Owner().iterates, r"uses self\.rates"),
+    "helper": (lambda kv: Owner().through_helper, r"changes self\.updates"),
+    "slots": (lambda kv: Slots(), r"changes self\.step"),
+    "global": (lambda kv: counts_in_a_global, "changes updates"),
+    "dict": (lambda kv: decays_in_a_dict, r"changes rates\['rate'\]"),
+    "cell": (counts_in_a_cell, "changes n"),
+    "cell of a helper": (counts_in_a_helpers_cell, "changes n"),
+    "default": (lambda kv: counts_in_a_default, r"changes n\[0\]"),
+    "attribute": (lambda kv: counts_in_its_attribute, r"changes counts_in_its_attribute\.n"),
+    "class": (counts_in_its_class, r"changes Counter\.n"),
+    "partial": (lambda kv: functools.partial(lambda n, *args: (n.append(1), args[2].__isub__(args[1])), []), "changes"),
+    "random": (lambda kv: draws, r"changes random\."),
+    "numpy.random": (lambda kv: draws_of_numpy, "changes NumPy's random numbers"),
+    "generator of numbers": (draws_of_its_own, "changes generator"),
+    "generator": (takes_from_a_generator, "uses rates"),
+    "clock": (lambda kv: reads_a_clock, r"time\.monotonic|monotonic\(\)"),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_change_outside_of_the_function_is_refused_by_name(name):
+    is_same_or_refused(*OUTSIDE[name])
+
+
+def test_values_outside_of_the_function_that_it_only_reads_are_numbers_of_the_program():
+    class Owner:
+        def __init__(self):
+            self.rate, self.rates, self.cache, self.log = 0.5, {"w": 2.0}, {}, io.StringIO
+
+        def update(self, key, grad, weight):
+            rate = self.cache.setdefault(key, self.rate * self.rates[key])  # the first call fills it
+            print("update of", key)
+            weight -= rate * grad
+
+    is_same_or_refused(lambda kv: Owner().update, None, pushes=3)
+
+
+def test_a_profiler_goes_on_after_a_reading(kv):
+    seen = []
+    sys.setprofile(lambda frame, event, arg: seen.append(event))
+    try:
+        kv.set_updater(lambda key, input, stored: stored.__iadd__(input))
+        seen.clear()
+        pushed(kv)
+    finally:
+        sys.setprofile(None)
+    assert seen
+
+
+# ------------------------------------------------------------------------------------------------ types
+
+TYPES = {
+    "weight -= (np.abs(grad) > 0.1) + (np.abs(grad) > 0.5)": None,
+    "m = np.abs(grad) > 0.1; m += np.abs(grad) > 0.5; weight -= m": None,
+    "m = (np.abs(grad) > 0.1) & ~(np.abs(grad) > 0.5); weight -= m": None,
+    "m = (np.abs(grad) > 0.1) | (weight > 1); weight -= m": "TypeError: ufunc 'bitwise_or'",
+    "weight -= ((np.abs(grad) > 0.1) + (np.abs(grad) > 0.5)) / 2": "computes in float64",
+    "weight -= (np.abs(grad) > 0.1) * 2": "computes in int64",
+    "weight -= (np.abs(grad) > 0.1).astype(weight.dtype) * 2": None,
+    "weight -= np.greater(grad, np.float64(0.1))": "computes in float64",
+    "weight -= np.float64(0.1) * grad": None,
+    "weight -= np.where(grad > np.float64(0.1), 1, -1)": None,
+    "weight -= np.float64(0.1) < grad": None,
+    "weight -= np.multiply(grad, np.float64(1 / 3)) - np.multiply(grad, 1 / 3)": "computes in float64",
+    "weight -= mx.nd.multiply(grad, np.float64(1 / 3))": "computes in float64",
+    "weight -= mx.nd.multiply(grad, 1 / 3)": None,
+    "weight -= 0.1 * np.where(grad > 0.5, 0.3, -0.7)": "computes in float64",
+    "weight -= np.where(grad > 0.5, 0.3, -0.7)": None,
+    "weight -= np.where(np.isfinite(grad), grad, 0)": None,
+    "weight /= np.maximum(0, grad - 2)": None,
+    "weight /= np.maximum(grad - grad, -0.0)": None,
+    "weight /= np.clip(grad * -0.0, 0, 1)": None,
+    "weight /= np.clip(grad * -0.0, grad - grad, 1)": None,
+    "m = np.abs(grad); m += grad; weight -= m": None,
+    "m = np.abs(grad); n = m; m += grad; weight -= n": None,
+    "m = np.abs(grad); n = m; m += 1; weight -= n": None,
+    "m = np.abs(grad); np.add(m, 1, out=m); weight -= m": None,
+    "np.add(weight, grad, out=weight)": "TypeError|`out`",
+    "weight *= 0.5; w = weight.astype('float32', copy=False); w -= grad": None,
+    "weight *= 0.5; w = weight.astype('float32'); w -= grad": None,
+    "g = grad.as_in_context(mx.cpu(1)); g *= 2; weight -= grad": r"as_in_context\(cpu\(1\)\)",
+    "g = grad.as_in_context(weight.context); g *= 2; weight -= grad": None,
+    "g = grad.copyto(mx.cpu()); g *= 2; weight -= grad": None,
+    "weight *= 0.5 if isinstance(weight, mx.nd.NDArray) else 1": None,
+    "weight *= 0.5 if isinstance(np.abs(grad), np.ndarray) else 1": None,
+    "weight *= 0.5 if type(weight) is mx.nd.NDArray else 1": "where the function is called",
+    "weight *= 0.5 if type(weight).__name__ == 'NDArray' else 1": "where the function is called",
+    "weight *= 0.5 if hasattr(weight, '_fill') else 1": "no operation",
+    "weight -= mx.nd.clip(data=grad, a_min=-0.5, a_max=0.5)": None,
+    "weight -= mx.nd.array(grad)": None,
+    "weight -= grad ** np.array(2.0)": None,
+    "weight -= mx.np.maximum(grad, 0)": r"mx\.np\.maximum",
+    "weight += mx.nd.zeros((2,)) + grad": "an array that is not of the key",
+    "weight[:] = mx.nd.where(grad > 0.5, 1, weight)": None,
+    "weight -= grad.sum()": "a number out of an array",
+}
+CALLED_ALONE = {"m = (np.abs(grad) > 0.1) | (weight > 1); weight -= m", "np.add(weight, grad, out=weight)"}
+
+
+@pytest.mark.parametrize("text", [text for text in TYPES if text not in CALLED_ALONE])
+def test_types_are_those_of_the_called_function_or_refused(text):
+    def make(kv):
+        def function(key, grad, weight):
+            exec(text, {"mx": mx, "np": np, "grad": grad, "weight": weight})
+
+        return function
+
+    with np.errstate(all="ignore"):
+        called, read = (outcome(type, make, (1.0, 0.25), pushes=2) for type in LOCAL_AND_SERVERS)
+    if TYPES[text] is None:
+        assert not isinstance(read, str), read
+        np.testing.assert_array_equal(read, called)
+    else:
+        assert isinstance(read, str), f"called {called}, read {read}"
+        assert re.search(TYPES[text], read), read
+
+
+@pytest.mark.parametrize("text", sorted(CALLED_ALONE))
+def test_an_error_of_the_call_is_an_error_of_the_reading(text):
+    def function(key, grad, weight):
+        exec(text, {"mx": mx, "np": np, "grad": grad, "weight": weight})
+
+    with pytest.raises((TypeError, mx.KVError)):
+        outcome("local", lambda kv: function, (1.0, 0.25))
+    assert re.search(TYPES[text], outcome("dist_sync", lambda kv: function, (1.0, 0.25)))
+
+
+def test_a_positive_sign_is_refused_as_when_it_is_called():
+    with pytest.raises(TypeError):
+        outcome("local", lambda kv: lambda key, grad, weight: weight.__isub__(+grad), (1.0, 0.25))
+    read = outcome("dist_sync", lambda kv: lambda key, grad, weight: weight.__isub__(+grad), (1.0, 0.25))
+    assert "no operation of update programs" in read
+
+
+@pytest.mark.parametrize("type", LOCAL_AND_SERVERS)
+def test_functions_that_put_their_work_off_are_refused(type):
+    async def waits(key, grad, weight):
+        weight -= grad
+
+    def yields(key, grad, weight):
+        weight -= grad
+        yield
+
+    class Waits:
+        async def __call__(self, key, grad, weight):
+            weight -= grad
+
+    with store_of(type) as kv:
+        kv.init(3, mx.nd.ones(SHAPE))
+        for function in (waits, yields, Waits(), functools.partial(waits)):
+            with pytest.raises(mx.errors.InvalidArgumentError, match="updates nothing; write a plain def"):
+                kv.set_updater(function)
+
+
+def test_a_cached_function_is_refused_with_its_name():
+    cached = functools.lru_cache(lambda key, grad, weight: weight.__isub__(grad))
+    assert "when it is called: TypeError: unhashable" in outcome("dist_sync", lambda kv: cached, (1.0, 0.25))
+
+
+# ------------------------------------------------------------------------------------------------ verified
+
+
+def test_a_program_that_gives_other_bits_than_the_call_is_refused(monkeypatch):
+    monkeypatch.setattr(
+        _traced.Traced, "_binary", lambda self, op, other, swapped=False: self._make("sub", self, other)
+    )
+    read = outcome("dist_sync", lambda kv: lambda key, grad, weight: weight.__iadd__(grad), (1.0, 0.25))
+    assert re.search("for an element .* of the stored value and .* of the sum, the stored value becomes", read), read
+    assert "where its program runs" in read
+
+
+def test_a_state_is_compared_too(monkeypatch):
+    def make(kv):
+        def function(key, grad, weight):
+            kv.state("m")[:] = mx.nd.maximum(grad, 0)
+            weight -= grad
+
+        return function
+
+    monkeypatch.setitem(_traced._ND, "maximum", _traced._ND["minimum"])
+    assert "state 'm' becomes" in outcome("dist_sync", make, (1.0, 0.25))
+
+
+def test_a_large_key_is_compared_by_few_elements_unless_its_shape_is_part_of_the_program(monkeypatch):
+    shapes = []
+
+    def compare(program, call, key, shape, *others):
+        shapes.append(shape)
+        compared(program, call, key, shape, *others)
+
+    compared = _trace._probe.compare
+    monkeypatch.setattr(_trace._probe, "compare", compare)
+    with store_of("dist_sync") as kv:
+        kv.init("w", mx.nd.zeros((300, 100)))
+        kv.set_updater(lambda key, grad, weight: weight.__isub__(grad))
+        kv.set_updater(lambda key, grad, weight: weight.__isub__(grad / grad.shape[0]))
+    assert shapes == [(1, 256), (300, 100)]
+
+
+def test_a_number_of_a_shape_that_is_too_large_to_compare_is_refused():
+    reader = _trace.Reader(lambda key, grad, weight: weight.__isub__(grad / grad.shape[0]), None, False)
+    with pytest.raises(mx.errors.InvalidArgumentError, match="compute the number outside of the function"):
+        reader.program("w", (1 << 20, 1 << 20), "float32")
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint16", "float8_e4m3fn", "complex64", "int32"])
+def test_a_key_that_a_function_cannot_update_is_stored_beside_others(dtype):
+    with store_of("dist_sync") as kv:
+        kv.init("w", mx.nd.ones(SHAPE))
+        kv.set_updater(lambda key, grad, weight: weight.__isub__(grad / 2))
+        kv.init("other", mx.nd.zeros(SHAPE, dtype=dtype))
+        assert (pushed(kv, "w") == 0.5).all()
+        with pytest.raises(mx.KVError, match="^push 'other': "):
+            kv.push("other", mx.nd.zeros(SHAPE, dtype=dtype))
