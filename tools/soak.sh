@@ -8,6 +8,7 @@ declare -A what=(
   [seeds]="seeds of the simulation [FIRST [COUNT]], 1 to 1,000,000, in blocks"
   [explore]="every scope of the exploration, the large ones too"
   [hazards]="100,000 random programs of array operations and calls of stores"
+  [functions]="random functions of set_updater [FIRST [COUNT]], called and read for servers, in blocks of 2,000"
   [pauses]="each process of a job stopped for 1 to 20 s, in jobs of 2, 8 and 50 workers"
   [kills]="1,000 jobs whose processes are killed at random"
 )
@@ -58,6 +59,13 @@ soak_tests() {  # name, variable=value, arguments of pytest...
 }
 
 soak_hazards() { soak_tests hazards TKV_TEST_HAZARD_PROGRAMS="${1:-100000}" tests/python/test_hazards.py; }
+soak_functions() {
+  local first=${1:-1000} count=${2:-100000} begin
+  for ((begin = first; begin < first + count; begin += 2000)); do
+    export TKV_TEST_FUNCTION_COUNT=2000
+    soak_tests functions "TKV_TEST_FUNCTION_SEED=$begin" tests/python/test_function_corpus.py || return 1
+  done
+}
 soak_pauses() { soak_tests pauses TKV_TEST_PAUSES=all tests/cluster/test_pauses.py; }
 soak_kills() { soak_tests kills TKV_TEST_KILL_RUNS="${1:-1000}" tests/cluster/test_random_kills.py; }
 
