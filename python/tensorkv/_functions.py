@@ -106,7 +106,6 @@ class UpdaterStep:
 
 def _is_late(function: Any) -> str | None:
     """Return how a call of a function puts its work off, or None for one that does it."""
-    function = inspect.unwrap(function) if callable(function) else function
     while isinstance(function, functools.partial):
         function = function.func
     if not inspect.isroutine(function) and not isinstance(function, type):

@@ -266,7 +266,11 @@ class Reader:
         with watch.watching(), contextlib.nullcontext() if self._prints else _muted():
             first = self._read(where_, key, shape, dtype)
         if watch.clock is not None:
-            raise InvalidArgumentError(f"{where_}: {watch.clock}: a program has no clock")
+            raise InvalidArgumentError(f"{where_}: {watch.clock}: a program has no clock and nothing random")
+        if watch.verb is not None:
+            raise InvalidArgumentError(
+                f"{where_}: {watch.verb}: servers do not ask the store while they update a key; `kv.state` keeps arrays"
+            )
         before = watch.look()
         iterator = watch.iterator(before)
         if iterator is not None:

@@ -29,7 +29,7 @@ import numpy as np
 from . import _core
 from . import random as _random
 from ._elements import Elements
-from ._traced import Array, is_ours
+from ._traced import Array, here, is_ours
 
 _STDLIB = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["platstdlib"], "<frozen ")
 _PACKAGES = ("site-packages", "dist-packages")
@@ -40,9 +40,22 @@ _VALUES = (  # compared by what they are worth; other objects without attributes
     *(decimal.Decimal, fractions.Fraction, datetime.date, datetime.time, datetime.timedelta),
 )
 _ANY_NAME = {"setattr", "__setattr__", "__dict__", "vars", "exec", "eval"}  # attributes whose names are computed
+_CONSTANT = (
+    "state",
+    "rank",
+    "num_workers",
+    "type",
+    "rejoined",
+    "__getattr__",
+)  # members of a store that a call may use
 _LIBRARIES = ("builtins", "numpy", "tensorkv")  # keep no state that a function reads, but random numbers
 _VALUES_MAX = 100_000
 _ITERATOR = "an iterator"
+
+
+def _is(value: Any, kinds: Any) -> bool:
+    """Return whether a value has one of some classes; a proxy is asked nothing."""
+    return issubclass(type(value), kinds)
 
 
 def _is_of_python(filename: str) -> bool:
@@ -63,20 +76,20 @@ class _Same:
 
 def _digest(values: np.ndarray[Any, Any]) -> tuple[Any, ...]:
     content = np.ascontiguousarray(values).view(np.uint8) if values.dtype != object and values.ndim else repr(values)
-    data = content.data if isinstance(content, np.ndarray) else content.encode()
+    data = content.encode() if isinstance(content, str) else content.data
     return str(values.dtype), values.shape, hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _is_iterator(value: Any) -> bool:
     """Return whether a value has a place that moves and that nobody sees: a file that is read, or an iterator written in C."""
-    if isinstance(value, io.IOBase):
-        return value.readable()
-    return hasattr(type(value), "__next__") and not isinstance(type(value).__next__, FunctionType)
+    if _is(value, io.IOBase):
+        return bool(value.readable())
+    return hasattr(type(value), "__next__") and not _is(type(value).__next__, FunctionType)
 
 
 def _is_fixed(value: Any) -> bool:
     """Return whether an argument stays as it is, or is new in each call, such as the iterator of a comprehension."""
-    return isinstance(value, _VALUES) or _is_iterator(value)
+    return _is(value, _VALUES) or _is_iterator(value)
 
 
 class Watch:
@@ -85,6 +98,7 @@ class Watch:
     def __init__(self, function: Any) -> None:
         """Know the function alone; `watching` finds the code that it runs."""
         self.clock: str | None = None  # the line that reads one, and its name
+        self.verb: str | None = None  # the line that asks the store, and the name of its method
         self._function = function
         self._codes: set[CodeType] = set()
         self._roots: dict[str, dict[str, Any]] = {}  # of the globals that a name belongs to
@@ -107,18 +121,26 @@ class Watch:
 
     def _note(self, frame: Any, event: str, arg: Any) -> None:
         code = frame.f_code
-        if event == "call" and code not in self._codes and not is_ours(code.co_filename):
+        if event == "call" and is_ours(code.co_filename):
+            caller = frame.f_back
+            if self.verb is None and _is(frame.f_locals.get("self"), _core.Store) and code.co_name not in _CONSTANT:
+                if caller is not None and not is_ours(caller.f_code.co_filename):
+                    self.verb = f"{caller.f_code.co_filename}:{caller.f_lineno}: kv.{code.co_name}"
+        elif event == "call" and code not in self._codes:
             self._codes.add(code)
-            self._names.update(code.co_names, code.co_freevars, (one for one in code.co_consts if isinstance(one, str)))
+            self._names.update(code.co_names, code.co_freevars, (one for one in code.co_consts if _is(one, str)))
             if _is_of_python(code.co_filename):
                 return
             for name in (*code.co_names, *code.co_consts):
-                if isinstance(name, str) and name in frame.f_globals:
+                if _is(name, str) and name in frame.f_globals:
                     self._roots[name] = frame.f_globals
+                elif _is(name, str) and name in sys.modules:  # imported inside
+                    self._roots.setdefault(name, sys.modules)
             self._locals.extend(one for one in frame.f_locals.items() if not _is_fixed(one[1]))
-        elif event == "c_call" and self.clock is None and _is_clock(arg):
-            if not is_ours(code.co_filename) and not _is_of_python(code.co_filename):
-                self.clock = f"{code.co_filename}:{frame.f_lineno}: {arg.__qualname__}()"
+        elif event == "c_call" and self.clock is None and _is_unsteady(arg):
+            is_drawn = arg.__name__ == "urandom"
+            if is_drawn or not (is_ours(code.co_filename) or _is_of_python(code.co_filename)):
+                self.clock = f"{here()}: {arg.__qualname__}()"
 
     def look(self) -> dict[str, Any]:
         """Return what the names stand for now, to be compared with another look."""
@@ -130,7 +152,8 @@ class Watch:
         for name, value in self._locals:
             self._walk(name, value, found, seen)
         self._walk("the function", self._function, found, seen)
-        if not self._names.isdisjoint(dir(random)) or not self._names.isdisjoint(dir(np.random)):
+        drawing = {*dir(random), *dir(np.random)}
+        if any(name in drawing or "random" in name for name in self._names):
             found["Python's random numbers"] = random.getstate()
             found["NumPy's random numbers"] = pickle.dumps(np.random.get_state(legacy=False))
             found["the random numbers of mx.random"] = pickle.dumps(_random._generator)
@@ -154,58 +177,64 @@ class Watch:
 
     def _walk(self, path: str, value: Any, found: dict[str, Any], seen: set[int]) -> None:
         """Note a value, and the values that it holds."""
-        if isinstance(value, _VALUES):
+        if _is(value, _VALUES):
             found[path] = (type(value), repr(value))
-        elif isinstance(value, (Array, CodeType)) or len(found) >= _VALUES_MAX:
-            found[path] = "an array" if isinstance(value, Array) else _Same(value)
+        elif _is(value, (Array, CodeType)) or len(found) >= _VALUES_MAX:
+            found[path] = "an array" if _is(value, Array) else _Same(value)
         elif id(value) not in seen:
             seen.add(id(value))
-            found[path] = self._fingerprint(value)
-            for inner, one in self._held(path, value):
+            try:
+                found[path] = self._fingerprint(value)
+                held = list(self._held(path, value))
+            except Exception:  # of an object that does not let others look at it
+                found[path], held = _Same(value), []
+            for inner, one in held:
                 self._walk(inner, one, found, seen)
 
     def _fingerprint(self, value: Any) -> Any:
         """Return what tells two contents of an object apart, without the values that it holds."""
-        if isinstance(value, random.Random):
+        if _is(value, random.SystemRandom):
+            return _ITERATOR
+        if _is(value, random.Random):
             return hash(value.getstate())
-        if isinstance(value, np.random.Generator):
+        if _is(value, np.random.Generator):
             return pickle.dumps(value.bit_generator.state)
-        if isinstance(value, np.random.RandomState):
+        if _is(value, np.random.RandomState):
             return pickle.dumps(value.get_state(legacy=False))
-        if isinstance(value, contextvars.ContextVar):
+        if _is(value, contextvars.ContextVar):
             return _Same(value.get(None))
-        if isinstance(value, Elements):
+        if _is(value, Elements):
             return _digest(value._host()) if value.size else value.shape
         if hasattr(type(value), "__array__"):
             try:
                 return _digest(np.asarray(value))
             except Exception:  # elements on a device
                 return _Same(value)
-        if isinstance(value, (list, tuple, dict, deque, set, frozenset, bytearray)):
-            if isinstance(value, (set, frozenset)):
+        if _is(value, (list, tuple, dict, deque, set, frozenset, bytearray)):
+            if _is(value, (set, frozenset)):
                 return type(value), sorted(map(repr, value))
-            return type(value), bytes(value) if isinstance(value, bytearray) else len(value)
+            return type(value), bytes(value) if _is(value, bytearray) else len(value)
         if _is_iterator(value):
             return _ITERATOR
-        is_kept = hasattr(value, "__dict__") and not isinstance(value, (type, ModuleType, FunctionType))
-        return type(value) if is_kept or isinstance(value, MethodType) else _Same(value)
+        is_kept = hasattr(value, "__dict__") and not _is(value, (type, ModuleType, FunctionType))
+        return type(value) if is_kept or _is(value, MethodType) else _Same(value)
 
     def _held(self, path: str, value: Any) -> Iterator[tuple[str, Any]]:
         """Give the values that the code can reach by a name, or by an index, and their paths."""
-        if isinstance(value, (list, tuple, deque)):
+        if _is(value, (list, tuple, deque)):
             yield from ((f"{path}[{i}]", one) for i, one in enumerate(value))
-        elif isinstance(value, dict):
+        elif _is(value, dict):
             yield from ((f"{path}[{key!r}]", one) for key, one in list(dict.items(value)))
-        if isinstance(value, BuiltinMethodType):
+        if _is(value, BuiltinMethodType):
             yield path, value.__self__
-        elif isinstance(value, MethodType):
+        elif _is(value, MethodType):
             yield path, value.__self__
             yield path, value.__func__
-        elif isinstance(value, FunctionType):
+        elif _is(value, FunctionType):
             yield from self._held_by_function(path, value)
-        elif isinstance(value, functools.partial):
+        elif _is(value, functools.partial):
             yield from ((path, one) for one in (value.func, value.args, value.keywords))
-        elif value is not sys and not isinstance(value, (_core.Store, _core.Program, _core.Optimizer)):
+        elif value is not sys and not _is(value, (_core.Store, _core.Program, _core.Optimizer)):
             yield from self._attributes(path, value)
 
     def _held_by_function(self, path: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
@@ -221,29 +250,30 @@ class Watch:
         yield from ((f"{function.__name__}.{name}", one) for name, one in vars(function).items())
 
     def _attributes(self, path: str, value: Any) -> Iterator[tuple[str, Any]]:
-        if isinstance(value, ModuleType) and value.__name__.partition(".")[0] in _LIBRARIES:
+        if _is(value, ModuleType) and value.__name__.partition(".")[0] in _LIBRARIES:
             return
         is_any = bool(self._names & _ANY_NAME) or type(value).__module__.startswith("tensorkv.")
         owner = "" if path == "the function" else f"{path}."
         for name, one in list(getattr(value, "__dict__", {}).items()):
-            is_wanted = is_any and not isinstance(value, (type, ModuleType)) and not _is_iterator(one)
-            if isinstance(name, str) and (name in self._names or is_wanted):
+            is_wanted = is_any and not _is(value, (type, ModuleType)) and not _is_iterator(one)
+            if _is(name, str) and (name in self._names or is_wanted):
                 yield f"{owner or 'self.'}{name}", one
-        kinds = value.__mro__ if isinstance(value, type) else type(value).__mro__
+        kinds = value.__mro__ if _is(value, type) else type(value).__mro__
         for kind in kinds:
             if kind.__module__.partition(".")[0] in _LIBRARIES:
                 continue
             for name, one in list(vars(kind).items()):
                 if name not in self._names:
                     continue
-                if type(one).__name__ == "member_descriptor" and not isinstance(value, type):  # of __slots__
+                if type(one).__name__ == "member_descriptor" and not _is(value, type):  # of __slots__
                     with contextlib.suppress(AttributeError):
                         yield f"{owner or 'self.'}{name}", one.__get__(value)
-                elif not isinstance(one, (property, classmethod, staticmethod)):
+                elif not _is(one, (property, classmethod, staticmethod)):
                     yield f"{kind.__name__}.{name}", one
 
 
-def _is_clock(called: Any) -> bool:
+def _is_unsteady(called: Any) -> bool:
+    """Return whether a function written in C reads a clock, or the random numbers of the system."""
     name = getattr(called, "__qualname__", "")
     if name in _DATES:
         return True

@@ -14,6 +14,7 @@ import re
 import sys
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -988,7 +989,36 @@ def reads_a_clock(key, grad, weight):
     weight -= grad * (2.0 if time.monotonic() < 0 else 1.0)
 
 
+def takes_a_new_generator(key, grad, weight):
+    weight -= grad * float(np.random.default_rng().integers(1, 1000) > 0)
+
+
+def takes_from_the_system(kv):
+    numbers = random.SystemRandom()
+    return lambda key, grad, weight: weight.__isub__(grad * float(numbers.random() >= 0))
+
+
+def imports_its_counter(key, grad, weight):
+    import counting_module
+
+    counting_module.n += 1
+    weight -= grad if counting_module.n < 5 else grad * 2
+
+
+def asks_for_the_round(kv):
+    return lambda key, grad, weight: weight.__isub__(grad if kv.round(key) < 5 else grad * 2)
+
+
+def asks_for_the_keys(kv):
+    return lambda key, grad, weight: weight.__isub__(grad if len(kv.keys()) < 5 else grad * 2)
+
+
 OUTSIDE = {
+    "new generator": (lambda kv: takes_a_new_generator, "urandom"),
+    "system": (takes_from_the_system, "urandom|uses numbers"),
+    "module": (lambda kv: imports_its_counter, r"changes counting_module\.n"),
+    "round": (asks_for_the_round, r"kv\.round: servers do not ask the store"),
+    "keys": (asks_for_the_keys, r"kv\.keys: servers do not ask the store"),
     "attribute of a class": (lambda kv: Warmup(), r"changes self\.step"),
     "method": (lambda kv: Owner().counts, r"changes self\.updates"),
     "setattr": (lambda kv: Owner().sets, r"changes self\.updates"),
@@ -1013,7 +1043,8 @@ OUTSIDE = {
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_a_change_outside_of_the_function_is_refused_by_name(name):
+def test_a_change_outside_of_the_function_is_refused_by_name(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, "counting_module", types.SimpleNamespace(n=0))
     is_same_or_refused(*OUTSIDE[name])
 
 
@@ -1145,6 +1176,32 @@ def test_functions_that_put_their_work_off_are_refused(type):
         for function in (waits, yields, Waits(), functools.partial(waits)):
             with pytest.raises(mx.errors.InvalidArgumentError, match="updates nothing; write a plain def"):
                 kv.set_updater(function)
+
+
+def test_a_plain_function_around_an_async_one_is_called():
+    async def waits(key, grad, weight):
+        weight -= grad
+
+    @functools.wraps(waits)
+    def runs(*arguments):
+        with contextlib.suppress(StopIteration):
+            waits(*arguments).send(None)
+
+    is_same_or_refused(lambda kv: runs, None)
+
+
+def test_objects_that_do_not_let_others_look_are_left_alone():
+    class Proxy:
+        @property
+        def __class__(self):
+            raise RuntimeError("not here")
+
+    proxy = Proxy()
+
+    def function(key, grad, weight):
+        weight -= grad * (proxy is not None)
+
+    is_same_or_refused(lambda kv: function, None)
 
 
 def test_a_cached_function_is_refused_with_its_name():
