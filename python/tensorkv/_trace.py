@@ -21,7 +21,7 @@ import numpy as np
 from . import _core, _probe, _traced
 from ._elements import BITS, Elements, is_scalar
 from ._traced import KEPT, Refused, Traced, TracedNumpy, current, here, is_ours, refuse, scalar_text
-from ._watch import Watch, difference
+from ._watch import Watch, difference, line_that_stores
 from .errors import InvalidArgumentError, KVError
 
 if TYPE_CHECKING:
@@ -227,17 +227,13 @@ def _program_name(function: Any) -> str:
 
 def _rebound(function: Any) -> str:
     """Return a hint where the function gives its last parameter's name to another object."""
-    import dis
-
     code = getattr(function, "__code__", None)
     if code is None or code.co_argcount < 3:
         return ""
     name = code.co_varnames[code.co_argcount - 1]
-    line = None
-    for instruction in dis.get_instructions(code):
-        line = instruction.starts_line or line
-        if instruction.opname.startswith("STORE_") and instruction.argval == name:
-            return f"; line {line} gives the name {name} to another array: write `{name}[:] = ...`"
+    line = line_that_stores(code, name)
+    if line is not None:
+        return f"; line {line} gives the name {name} to another array: write `{name}[:] = ...`"
     return f"; write `{name}[:] = ...` or `{name} += ...`"
 
 

@@ -92,6 +92,17 @@ def _is_fixed(value: Any) -> bool:
     return _is(value, _VALUES) or _is_iterator(value)
 
 
+def line_that_stores(code: CodeType, name: str) -> int | None:
+    """Return the first line that gives a name or an attribute another value."""
+    line = code.co_firstlineno
+    for instruction in dis.get_instructions(code):
+        begun = getattr(instruction, "line_number", instruction.starts_line)  # line_number since Python 3.13
+        line = begun or line
+        if instruction.opname.startswith("STORE_") and instruction.argval == name:
+            return line
+    return None
+
+
 class Watch:
     """The values outside of a function that its code names."""
 
@@ -124,7 +135,7 @@ class Watch:
         if event == "call" and is_ours(code.co_filename):
             caller = frame.f_back
             if self.verb is None and _is(frame.f_locals.get("self"), _core.Store) and code.co_name not in _CONSTANT:
-                if caller is not None and not is_ours(caller.f_code.co_filename):
+                if caller is not None and code.co_name[0] != "_" and not is_ours(caller.f_code.co_filename):
                     self.verb = f"{caller.f_code.co_filename}:{caller.f_lineno}: kv.{code.co_name}"
         elif event == "call" and code not in self._codes:
             self._codes.add(code)
@@ -166,14 +177,8 @@ class Watch:
     def line_of(self, path: str) -> str | None:
         """Return file and line of the code that stores to the last name of a path."""
         name = path.partition("[")[0].rpartition(".")[2]
-        for code in self._codes:
-            line = code.co_firstlineno
-            for instruction in dis.get_instructions(code):
-                at = instruction.starts_line
-                line = at if isinstance(at, int) and not isinstance(at, bool) else line
-                if instruction.opname.startswith("STORE_") and instruction.argval == name:
-                    return f"{code.co_filename}:{line}"
-        return None
+        found = ((code, line_that_stores(code, name)) for code in self._codes)
+        return next((f"{code.co_filename}:{line}" for code, line in found if line), None)
 
     def _walk(self, path: str, value: Any, found: dict[str, Any], seen: set[int]) -> None:
         """Note a value, and the values that it holds."""
