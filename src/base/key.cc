@@ -1,6 +1,8 @@
 #include "tkv/key.h"
 
 #include "base/format.h"
+#include "base/key_text.h"
+#include "base/logfmt.h"
 
 namespace tkv {
 
@@ -11,6 +13,13 @@ std::string KeyView::ToString() const {
   size_t end = kShownBytes;
   while (end > 0 && (text[end] & 0xC0) == 0x80) --end;  // a character is whole
   return Format("'{}...'", text.substr(0, end));
+}
+
+const char* WhyNoKey(std::string_view text) {
+  static_assert(kKeyTextBytesMax == 1019);
+  if (text.size() > kKeyTextBytesMax) return "has more than 1019 bytes";
+  if (text.find('\0') != std::string_view::npos) return "has the character zero";
+  return IsUtf8(text) ? nullptr : "is not UTF-8";
 }
 
 }  // namespace tkv

@@ -3,6 +3,7 @@
 #include <boost/json/src.hpp>
 
 #include "base/format.h"
+#include "base/logfmt.h"
 
 namespace tkv::checkpoint {
 namespace {
@@ -16,6 +17,7 @@ Error Wrong(std::string_view name, const char* wanted) {
 json::object ParseObject(std::string_view text, const std::string& file) {
   json::parse_options options;
   options.max_depth = 16;
+  options.allow_invalid_utf8 = true;  // refused below, by a message that shows where
   boost::system::error_code error;
   json::value value = json::parse({text.data(), text.size()}, error, {}, options);
   if (error || !value.is_object()) {
@@ -43,7 +45,9 @@ const json::array& ArrayOf(const json::value& value, std::string_view name) {
 
 std::string TextOf(const json::value& value, std::string_view name) {
   if (!value.is_string()) throw Wrong(name, "a string");
-  return {value.get_string().data(), value.get_string().size()};
+  std::string text(value.get_string().data(), value.get_string().size());
+  if (!IsUtf8(text)) throw Fail(Code::kDataLoss, "'{}' is '{}', which is not UTF-8", name, text);
+  return text;
 }
 
 uint64_t NumberOf(const json::value& value, std::string_view name) {

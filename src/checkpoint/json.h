@@ -12,10 +12,11 @@ namespace tkv::checkpoint {
 
 namespace json = boost::json;
 
+// Takes texts that are not UTF-8, too: TextOf refuses them, and its error shows them.
 //   throws  kDataLoss  `file` is no JSON object, or nests deeper than 16
 json::object ParseObject(std::string_view text, const std::string& file);
 // A field of an object.
-//   throws  kDataLoss  it is missing, or something else
+//   throws  kDataLoss  it is missing, or something else, or a text that is not UTF-8
 const json::value& Field(const json::object& object, std::string_view name);
 const json::object& ObjectOf(const json::value& value, std::string_view name);
 const json::array& ArrayOf(const json::value& value, std::string_view name);

@@ -14,6 +14,7 @@
 #include <set>
 
 #include "base/format.h"
+#include "base/key_text.h"
 #include "base/mix.h"
 #include "checkpoint/json.h"
 
@@ -375,11 +376,19 @@ void AddLayout(const json::object& entry, SavedKey* key) {
   }
 }
 
+// Keys of other builds: a name that this one cannot read again is neither written nor taken.
+//   throws  kDataLoss
+void CheckName(const SavedKey& key) {
+  const char* const why = key.key.is_string() ? WhyNoKey(key.key.text()) : nullptr;
+  if (why != nullptr) throw Fail(Code::kDataLoss, "the key {} {}", key.key.view().ToString(), why);
+}
+
 SavedKey KeyOf(const json::object& entry, const std::vector<SavedProgram>& programs) {
   SavedKey key;
   const json::value& name = Field(entry, "key");
   if (name.is_string()) {
-    key.key = Key(KeyView(TextOf(name, "key")));
+    key.key = Key(KeyView(std::string_view(name.get_string())));
+    CheckName(key);
   } else if (name.is_int64()) {
     key.key = Key(KeyView(name.get_int64()));
   } else {
@@ -567,6 +576,7 @@ std::string Writer::NameOf(size_t file) const { return FileName(file, layout_.fi
 
 Writer Writer::Folder(const std::string& path, std::vector<SavedKey> keys,
                       uint64_t file_bytes_max) {
+  std::ranges::for_each(keys, CheckName);
   Writer writer;
   writer.is_folder_ = true;
   writer.keys_ = std::move(keys);
@@ -588,6 +598,7 @@ Writer Writer::Folder(const std::string& path, std::vector<SavedKey> keys,
 
 Writer Writer::SingleFile(const std::string& path, std::vector<SavedKey> keys) {
   static std::atomic<uint64_t> count = 0;
+  std::ranges::for_each(keys, CheckName);
   Writer writer;
   writer.keys_ = std::move(keys);
   writer.layout_ = LayoutOf(writer.keys_, UINT64_MAX);

@@ -97,7 +97,7 @@ class Writer {
   static constexpr size_t kKept = 2;  // snapshots of a folder, the newest ones
 
   // A new snapshot in the folder `path`, which is made where it is not there.
-  //   throws  as File and FolderLock do
+  //   throws  as File and FolderLock do; kDataLoss: a key that a Reader would refuse
   static Writer Folder(const std::string& path, std::vector<SavedKey> keys,
                        uint64_t file_bytes_max = kFileBytes);
   // One file of all parts, which takes the place of what is there.
@@ -139,8 +139,9 @@ class Reader {
  public:
   // Opens a folder of snapshots, of which the newest counts; one snapshot; or a file of states.  With
   // "/store-N" behind any of them the reader has the keys of store N alone.
-  //   throws  kNotFound (also: no keys of store N), kDataLoss (naming the file and the key),
-  //           kFailedPrecondition (a newer format, a pickle), kInvalidArgument (no path)
+  //   throws  kNotFound (also: no keys of store N), kDataLoss (naming the file and the key; a key that
+  //           is not UTF-8 or has the character zero), kFailedPrecondition (a newer format, a pickle),
+  //           kInvalidArgument (no path)
   explicit Reader(const std::string& path);
 
   // Drops the keys of all stores but one.  Does nothing if the keys are of one store, or if the path

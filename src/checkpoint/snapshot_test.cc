@@ -205,6 +205,16 @@ TEST_F(CheckpointTest, NamesOfTensorsAreUnique) {
                                              "__metadata__#"}));
 }
 
+TEST_F(CheckpointTest, AKeyThatCannotBeReadAgainIsNotWritten) {
+  for (const std::string_view text : {std::string_view("lat\xe9n"), std::string_view("p\0q", 3)}) {
+    std::vector<SavedKey> keys = Keys();
+    keys[1].key = Key(KeyView(text));
+    EXPECT_THROW(Writer::Folder(path_, keys), Error);
+    EXPECT_THROW(Writer::SingleFile(folder_ + "/states", keys), Error);
+  }
+  EXPECT_TRUE(FilesOf(folder_).empty());
+}
+
 TEST_F(CheckpointTest, EveryFlippedBitIsReported) {
   const std::string snapshot = Save(1);
   const std::string states = folder_ + "/states";

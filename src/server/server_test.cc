@@ -423,6 +423,17 @@ TEST_F(ShardTest, AChunkOfAnotherKeyIsRefused) {
   ExpectViolation(kLink0, init);
 }
 
+TEST_F(ShardTest, AKeyThatNotEveryWorkerHoldsIsRefused) {
+  LinkId link = kLink0;
+  for (const std::string_view text : {std::string_view("lat\xe9n"), std::string_view("p\0q", 3)}) {
+    meta_.name = CanonicalKey(0, text);
+    Message init = Make(Type::kInit, 2);
+    init.key = IdOf(meta_.name);
+    init.extra = Encode(meta_);
+    ExpectViolation(std::exchange(link, kLink1), init);
+  }
+}
+
 TEST_F(ShardTest, AStrangerSaysHelloFirst) {
   Send(77, Push(1, 1, 1));
   ASSERT_EQ(effects_.closes.size(), 1U);

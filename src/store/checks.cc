@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "base/key_text.h"
 #include "store/key_hash.h"
 #include "tkv/dlpack.h"
 #include "tkv/ndarray.h"
@@ -170,6 +171,11 @@ void CheckNewKeys(std::string_view verb, std::span<const KeyView> keys,
     if (key.text.size() > kKeyTextBytesMax) {
       throw Fail(Code::kInvalidArgument, "{} {}: a key of {} bytes, at most {} are allowed", verb,
                  key.ToString(), key.text.size(), kKeyTextBytesMax);
+    }
+    if (const char* const why = WhyNoKey(key.text)) {
+      throw Fail(Code::kInvalidArgument,
+                 "{} {}: the key {}; keys are UTF-8 without the character zero", verb,
+                 key.ToString(), why);
     }
     if (store_has_strings) CheckKind(verb, key, *store_has_strings);
     if (is_there(key)) {

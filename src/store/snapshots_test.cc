@@ -173,6 +173,24 @@ TEST_F(LyingSnapshots, AnIndexOfAnyContentIsLoadedOrRefused) {
   EXPECT_LT(taken, 1'500);
 }
 
+TEST_F(LyingSnapshots, AKeyOfAnotherBuildThatIsNoneHereIsRefusedAndShownEscaped) {
+  const std::string index = store_->Save(folder_) + "/model.safetensors.index.json";
+  std::string text;
+  std::getline(std::ifstream(index, std::ios::binary), text);
+  const std::string key = R"("key":"b")";
+  for (const auto& [other, shown] :
+       {std::pair{"\"key\":\"lat\xe9n\"", "the key 'lat\\xe9n' is not UTF-8"},
+        std::pair{R"("key":"p\u0000q")", "the key 'p\\x00q' has the character zero"}}) {
+    std::string changed = text;
+    changed.replace(changed.find(key), key.size(), other);
+    std::filesystem::remove(index);
+    std::ofstream(index, std::ios::binary) << Sealed(changed);
+    const auto failure = test::FailureOf([&] { store_->Load(folder_); });
+    EXPECT_EQ(failure.code, Code::kDataLoss);
+    EXPECT_NE(failure.message.find(index + ": " + shown), std::string::npos) << failure.message;
+  }
+}
+
 // ---- files that are what their index says -------------------------------------------------------
 
 class Zeros final : public PartSource {

@@ -6,6 +6,8 @@
 #include <boost/json/serialize.hpp>
 #include <initializer_list>
 
+#include "base/logfmt.h"
+
 namespace tkv {
 namespace {
 
@@ -91,7 +93,7 @@ std::string JobStatus::wrong() const {
 std::string JobStatus::ToJson() const {
   json::object object;
   object["url"] = url;
-  object["job"] = job;
+  object["job"] = Printable(job);  // a user's, of any bytes
   object["on_death"] = on_death;
   object["epoch"] = epoch;
   object["head_is_open"] = head_is_open;

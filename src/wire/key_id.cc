@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/format.h"
+#include "base/key_text.h"
 
 namespace tkv {
 namespace {
@@ -59,8 +60,8 @@ uint32_t StoreOf(std::string_view canonical) noexcept {
 bool IsCanonicalKey(std::string_view bytes) noexcept {
   if (bytes.size() < kPrefix || bytes.size() > kKeyBytesMax) return false;
   const char tag = bytes[kPrefix - 1];
-  return tag == kInt ? bytes.size() == kPrefix + sizeof(int64_t)
-                     : tag == kString || tag == kInternal;
+  if (tag == kInternal) return WhyNoKey(bytes.substr(kPrefix)) == nullptr;
+  return tag == kInt ? bytes.size() == kPrefix + sizeof(int64_t) : tag == kString;
 }
 
 std::string ShownKey(std::string_view canonical) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/byte_io.h"
+#include "base/key_text.h"
 #include "wire/checked_fields.h"
 #include "wire/message.h"
 
@@ -56,6 +57,12 @@ void CheckRows(const KeyMeta& meta) {
   }
 }
 
+// A name that not every worker can hold would break the files and tools of all.
+void CheckText(const KeyView& key) {
+  const char* const why = key.is_string ? WhyNoKey(key.text) : nullptr;
+  if (why != nullptr) throw Fail(Code::kInvalidArgument, "the key {} {}", key.ToString(), why);
+}
+
 }  // namespace
 
 // name, birth, dtype, rank, dims, chunk elements, mode, staleness, deterministic, layout, rows,
@@ -94,6 +101,7 @@ KeyMeta DecodeKeyMeta(std::string_view bytes) {
   KeyMeta meta;
   meta.name = reader.Text(kKeyBytesMax);
   if (!IsCanonicalKey(meta.name)) throw Fail(Code::kInvalidArgument, "not a canonical key");
+  CheckText(KeyOf(meta.name));
   meta.birth = reader.Number<uint64_t>();
   meta.dtype = ReadDType(&reader);
   const auto rank = reader.Number<uint8_t>();

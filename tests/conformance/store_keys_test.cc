@@ -135,6 +135,27 @@ TEST_P(StoreConformance, EveryKeyIsAKeyOfItsOwn) {
   for (int64_t key : keys) EXPECT_EQ(Pulled(key), (std::vector<float>{++value}));
 }
 
+TEST_P(StoreConformance, ATextThatNotEveryLanguageHoldsIsRefusedAsAKeyAndShownEscaped) {
+  const NDArray value = Floats({1});
+  for (const auto& [text, shown] : std::vector<std::pair<std::string, std::string>>{
+           {"lat\xe9n", "lat\\xe9n"},
+           {"\xff\xfe", "\\xff\\xfe"},
+           {"\xed\xa0\x80", "\\xed\\xa0\\x80"},  // half of a pair
+           {"\xc0\x80", "\\xc0\\x80"},
+           {"\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"},
+           {"\xe2\x82", "\\xe2\\x82"},
+           {std::string("p\0q", 3), "p\\x00q"},
+           {std::string("\0", 1), "\\x00"}}) {
+    const InitItem items[] = {{"good", &value}, {text, &value}};
+    const auto failure = test::FailureOf([&] { store_->Init(items); });
+    EXPECT_EQ(failure.code, Code::kInvalidArgument);
+    EXPECT_EQ(failure.message.find("init '" + shown + "': the key "), 0U) << failure.message;
+    const RowsInitItem rows[] = {{.key = text, .row_shape = Shape({2})}};
+    EXPECT_FAILS(Code::kInvalidArgument, store_->InitRows(rows));
+  }
+  EXPECT_EQ(store_->size(), 0U);
+}
+
 TEST_P(StoreConformance, AKeyThatIsTooLongIsNamedByItsBeginning) {
   const std::string longest(kKeyTextBytesMax, 'k');
   InitFloats(longest, {1});
