@@ -729,7 +729,12 @@ void LocalStore::RunFunction(std::string_view verb, const Claim& claim, size_t p
       batch->Writes(sum);
     });
     const NDArray stored = naming([&] { return entry.value.Copy(); });
-    claim.updater->function(entry.key.view(), sum, stored);
+    try {
+      claim.updater->function(entry.key.view(), sum, stored);
+    } catch (const std::bad_alloc&) {
+      throw Fail(Code::kResourceExhausted, "{} {}: no memory for the updater", verb,
+                 entry.key.view().ToString());
+    }
     ++scope.returned;
     // User code that kept its handle must not be able to change the store later.
     const bool is_kept = stored.storage().use_count() > 1;

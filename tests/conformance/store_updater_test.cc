@@ -82,6 +82,19 @@ TEST_P(StoreConformance, AnUpdaterMayUseOtherKeysButNotItsOwn) {
   EXPECT_EQ(Pulled(1)[0], 7);
 }
 
+TEST_P(StoreConformance, AnUpdaterWithoutMemoryIsAnErrorOfItsKeyThatChangesNothing) {
+  if (RefusesFunctions()) GTEST_SKIP() << "runs no functions of the caller";
+  InitFloats(1, {1});
+  store_->SetUpdater([](const KeyView&, const NDArray&, const NDArray& stored) {
+    Fill(stored, 5);
+    throw std::bad_alloc();
+  });
+  const auto failure = test::FailureOf([&] { store_->Push(1, Floats({7})); });
+  EXPECT_EQ(failure.code, Code::kResourceExhausted);
+  EXPECT_EQ(failure.message, "push 1: no memory for the updater");
+  EXPECT_EQ(Pulled(1)[0], 1);
+}
+
 TEST_P(StoreConformance, WhatAnUpdaterKeepsIsNotTheStore) {
   if (RefusesFunctions()) GTEST_SKIP() << "runs no functions of the caller";
   InitFloats(1, {1});
