@@ -162,6 +162,11 @@ NDArray NDArray::Slice(int64_t begin, int64_t end) const {
 }
 
 NDArray NDArray::At(int64_t index) const {
+  if (shape_.rank() == 0)
+    throw Fail(Code::kInvalidArgument, "at: an array of shape () has no rows");
+  if (index < 0 || index >= shape_[0]) {
+    throw Fail(Code::kOutOfRange, "at: row {}, the array has shape {}", index, shape_.ToString());
+  }
   NDArray row = Slice(index, index + 1);
   const auto rest = static_cast<size_t>(shape_.rank() - 1);
   if (strides_ != nullptr) {

@@ -6,6 +6,15 @@
 
 namespace tkv {
 
+namespace {
+
+std::string Text(std::span<const int64_t> dims) {
+  if (dims.size() == 1) return Format("({},)", dims[0]);
+  return Format("({})", Join(dims, ", "));
+}
+
+}  // namespace
+
 Shape::Shape(std::span<const int64_t> dims) : rank_(static_cast<int>(dims.size())) {
   if (dims.size() > kRankMax) {
     throw Fail(Code::kInvalidArgument, "shape: {} dimensions, at most {} are possible", dims.size(),
@@ -20,7 +29,7 @@ Shape::Shape(std::span<const int64_t> dims) : rank_(static_cast<int>(dims.size()
     }
     // A zero elsewhere does not excuse an overflow: strides are products too.
     if (__builtin_mul_overflow(size, std::max<int64_t>(dims[i], 1), &size) || size > kSizeMax) {
-      throw Fail(Code::kInvalidArgument, "shape: ({}) has 2^62 elements or more", Join(dims, ", "));
+      throw Fail(Code::kInvalidArgument, "shape: {} has 2^62 elements or more", Text(dims));
     }
     dims_[i] = dims[i];
   }
@@ -38,9 +47,6 @@ int64_t Shape::size() const noexcept {
   return size;
 }
 
-std::string Shape::ToString() const {
-  if (rank_ == 1) return Format("({},)", dims_[0]);
-  return Format("({})", Join(*this, ", "));
-}
+std::string Shape::ToString() const { return Text({begin(), end()}); }
 
 }  // namespace tkv
