@@ -169,6 +169,9 @@ TKV_API tkv_code tkv_array_data(tkv_array* array, int32_t write, int64_t patienc
 TKV_API tkv_code tkv_array_read(tkv_array* array, void* data, size_t bytes, tkv_error** error);
 TKV_API tkv_code tkv_array_write(tkv_array* array, const void* data, size_t bytes,
                                  tkv_error** error);
+/* Waits until no operation on any array of this process is under way.
+ *   blocks  at most so many milliseconds for each operation */
+TKV_API tkv_code tkv_wait_all(int64_t patience_ms, tkv_error** error);
 
 /* Views that share memory. */
 TKV_API tkv_code tkv_array_slice(tkv_array* array, int64_t begin, int64_t end, tkv_array** view,

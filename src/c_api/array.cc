@@ -178,6 +178,10 @@ tkv_code tkv_array_data(tkv_array* array, int32_t write, int64_t patience_ms, vo
   });
 }
 
+tkv_code tkv_wait_all(int64_t patience_ms, tkv_error** error) {
+  return Try(error, [&] { tkv::WaitAll(Patience(patience_ms, "wait_all")); });
+}
+
 tkv_code tkv_array_read(tkv_array* array, void* data, size_t bytes, tkv_error** error) {
   return Try(error, [&] {
     const NDArray& core = ArrayOf(array, "read");

@@ -128,6 +128,8 @@ static void bytes_of_another_count_are_refused_and_change_nothing(void) {
   REFUSES(tkv_array_write(array, elements, 28, &failure));
   REFUSES(tkv_array_write(array, NULL, 24, &failure));
   REFUSES(tkv_array_write(NULL, elements, 24, &failure));
+  OK(tkv_wait_all(1000, &failure));
+  REFUSES(tkv_wait_all(-1, &failure));
   REFUSES(tkv_array_read(array, read, 28, &failure));
   REFUSES(tkv_array_read(array, NULL, 24, &failure));
   REFUSES(tkv_array_read(NULL, read, 24, &failure));

@@ -5,6 +5,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
 import java.util.function.IntToDoubleFunction;
+import java.util.stream.IntStream;
 
 /**
  * A dense tensor. Arrays may share memory: {@link #slice}, {@link #at} and {@link #reshape} give views.
@@ -13,6 +14,8 @@ import java.util.function.IntToDoubleFunction;
  * but for its elements: who writes them while others read sees what memory holds.
  */
 public final class NDArray implements AutoCloseable {
+  private static final long COMPARED_AT_ONCE = 1 << 16;
+
   private final Handle handle;
   private final Shape shape;
   private final DType dtype;
@@ -81,10 +84,15 @@ public final class NDArray implements AutoCloseable {
 
   /** All elements are `value`. */
   public static NDArray full(Shape shape, double value, DType dtype, Context context) {
+    return full("full", shape, value, dtype, context);
+  }
+
+  private static NDArray full(
+      String verb, Shape shape, double value, DType dtype, Context context) {
     try (Call call = new Call()) {
-      long lengths = call.shape(shape, "full");
-      int number = KVException.required(dtype, "full: dtype").number();
-      long place = call.context(context, "full: context");
+      long lengths = call.shape(shape, verb);
+      int number = KVException.required(dtype, verb + ": dtype").number();
+      long place = call.context(context, verb + ": context");
       call.check(
           Native.tkv_array_full(
               lengths, shape.rank(), number, place, value, call.out(), call.error()));
@@ -98,27 +106,28 @@ public final class NDArray implements AutoCloseable {
   }
 
   public static NDArray zeros(Shape shape, DType dtype, Context context) {
-    return full(shape, 0, dtype, context);
+    return full("zeros", shape, 0, dtype, context);
   }
 
   /** float32 on {@code cpu(0)}. */
   public static NDArray zeros(Shape shape) {
-    return full(shape, 0);
+    return zeros(shape, DType.FLOAT32, Context.cpu());
   }
 
   public static NDArray ones(Shape shape, DType dtype, Context context) {
-    return full(shape, 1, dtype, context);
+    return full("ones", shape, 1, dtype, context);
   }
 
   /** float32 on {@code cpu(0)}. */
   public static NDArray ones(Shape shape) {
-    return full(shape, 1);
+    return ones(shape, DType.FLOAT32, Context.cpu());
   }
 
   /** float32 elements in C order, copied. */
   public static NDArray array(float[] elements, Shape shape, Context context) {
-    NDArray array = empty(shape, DType.FLOAT32, context);
-    array.set(elements);
+    int count = KVException.required(elements, "array").length;
+    NDArray array = emptyFor(count, shape, DType.FLOAT32, context);
+    array.write(count, bytes -> bytes.asFloatBuffer().put(elements));
     return array;
   }
 
@@ -129,26 +138,40 @@ public final class NDArray implements AutoCloseable {
 
   /** float64 on {@code cpu(0)}, copied. */
   public static NDArray array(double[] elements, Shape shape) {
-    NDArray array = empty(shape, DType.FLOAT64, Context.cpu());
     int count = KVException.required(elements, "array").length;
+    NDArray array = emptyFor(count, shape, DType.FLOAT64, Context.cpu());
     array.write(count, bytes -> bytes.asDoubleBuffer().put(elements));
     return array;
   }
 
   /** int32 on {@code cpu(0)}, copied. */
   public static NDArray array(int[] elements, Shape shape) {
-    NDArray array = empty(shape, DType.INT32, Context.cpu());
     int count = KVException.required(elements, "array").length;
+    NDArray array = emptyFor(count, shape, DType.INT32, Context.cpu());
     array.write(count, bytes -> bytes.asIntBuffer().put(elements));
     return array;
   }
 
   /** int64 on {@code cpu(0)}, copied: ids of rows, for instance. */
   public static NDArray array(long[] elements, Shape shape) {
-    NDArray array = empty(shape, DType.INT64, Context.cpu());
     int count = KVException.required(elements, "array").length;
+    NDArray array = emptyFor(count, shape, DType.INT64, Context.cpu());
     array.write(count, bytes -> bytes.asLongBuffer().put(elements));
     return array;
+  }
+
+  /** An array for so many elements, which is not made if the shape has another number of them. */
+  private static NDArray emptyFor(int count, Shape shape, DType dtype, Context context) {
+    checkCount("array", count, KVException.required(shape, "array: shape"));
+    KVException.required(context, "array: context");
+    return empty(shape, dtype, context);
+  }
+
+  private static void checkCount(String verb, long count, Shape shape) {
+    if (count != shape.size()) {
+      throw KVException.invalid(
+          verb + ": " + count + " elements, " + shape.size() + " for the shape " + shape + " were wanted");
+    }
   }
 
   /**
@@ -282,7 +305,7 @@ public final class NDArray implements AutoCloseable {
   /**
    * The elements in C order, each as the nearest float.
    *
-   * @throws KVException {@link Code#INVALID_ARGUMENT}: complex64 or an 8-bit float
+   * @throws KVException {@link Code#INVALID_ARGUMENT}: complex64
    */
   public float[] toArray() {
     return switch (dtype) {
@@ -291,7 +314,7 @@ public final class NDArray implements AutoCloseable {
         read(bytes -> bytes.asFloatBuffer().get(elements));
         yield elements;
       }
-      case FLOAT16, BFLOAT16 -> {
+      case FLOAT16, BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2 -> {
         try (NDArray converted = convert(DType.FLOAT32)) {
           yield converted.toArray();
         }
@@ -310,10 +333,10 @@ public final class NDArray implements AutoCloseable {
   /**
    * The elements in C order, each as the nearest double.
    *
-   * @throws KVException {@link Code#INVALID_ARGUMENT}: complex64 or an 8-bit float
+   * @throws KVException {@link Code#INVALID_ARGUMENT}: complex64
    */
   public double[] toDoubleArray() {
-    if (dtype == DType.FLOAT16 || dtype == DType.BFLOAT16) {
+    if (isShortFloat()) {
       try (NDArray converted = convert(DType.FLOAT32)) {
         return converted.toDoubleArray();
       }
@@ -329,6 +352,13 @@ public final class NDArray implements AutoCloseable {
     return elements;
   }
 
+  private boolean isShortFloat() {
+    return switch (dtype) {
+      case FLOAT16, BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2 -> true;
+      default -> false;
+    };
+  }
+
   /**
    * The elements in C order.
    *
@@ -341,6 +371,75 @@ public final class NDArray implements AutoCloseable {
     long[] elements = new long[count()];
     read(bytes -> bytes.asLongBuffer().get(elements));
     return elements;
+  }
+
+  /** Waits until operations under way on this array have ended; reading its elements does, too. */
+  public void waitToRead() {
+    if (size() == 0) {
+      return;
+    }
+    try (NDArray flat = reshape(Shape.of(size()));
+        NDArray first = flat.slice(0, 1)) {
+      first.read(bytes -> {});
+    }
+  }
+
+  /**
+   * Waits until no operation on any array of this process is under way, ten minutes at most for each.
+   *
+   * @throws KVException {@link Code#DEADLINE_EXCEEDED}; {@link Code#UNAVAILABLE}: a device is lost
+   */
+  public static void waitAll() {
+    try (Call call = new Call()) {
+      call.check(Native.tkv_wait_all(Patience.millis(Patience.OF_CALLS), call.error()));
+    }
+  }
+
+  /**
+   * Returns true if the other array has the same shape, dtype and elements. NaN differs from NaN.
+   * Never throws: the elements of an array that cannot be read, such as a closed one, are not the same.
+   */
+  public boolean hasElementsOf(NDArray other) {
+    if (other == null || !shape.equals(other.shape) || dtype != other.dtype) {
+      return false;
+    }
+    try (NDArray flat = reshape(Shape.of(size()));
+        NDArray otherFlat = other.reshape(Shape.of(size()))) {
+      for (long begin = 0; begin < size(); begin += COMPARED_AT_ONCE) {
+        long end = Math.min(begin + COMPARED_AT_ONCE, size());
+        try (NDArray part = flat.slice(begin, end);
+            NDArray otherPart = otherFlat.slice(begin, end)) {
+          if (!part.isSameAs(otherPart)) {
+            return false;
+          }
+        }
+      }
+      return true;
+    } catch (KVException unreadable) {
+      return false;
+    }
+  }
+
+  private boolean isSameAs(NDArray other) {
+    return switch (dtype) {
+      case FLOAT16, BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT64 -> {
+        double[] found = toDoubleArray();
+        double[] wanted = other.toDoubleArray();
+        yield IntStream.range(0, found.length).allMatch(i -> found[i] == wanted[i]);
+      }
+      case FLOAT32, COMPLEX64 -> {
+        FloatBuffer found = copyOfBytes().asFloatBuffer();
+        FloatBuffer wanted = other.copyOfBytes().asFloatBuffer();
+        yield IntStream.range(0, found.limit()).allMatch(i -> found.get(i) == wanted.get(i));
+      }
+      default -> copyOfBytes().equals(other.copyOfBytes());
+    };
+  }
+
+  private ByteBuffer copyOfBytes() {
+    ByteBuffer copy = ByteBuffer.allocate((int) bytes()).order(ByteOrder.nativeOrder());
+    read(bytes -> copy.put(bytes).flip());
+    return copy;
   }
 
   /**
@@ -392,10 +491,7 @@ public final class NDArray implements AutoCloseable {
   }
 
   private void write(long count, java.util.function.Consumer<ByteBuffer> writer) {
-    if (count != size()) {
-      throw KVException.invalid(
-          "set: " + count + " elements, " + size() + " for the shape " + shape + " were wanted");
-    }
+    checkCount("set", count, shape);
     try (Call call = new Call()) {
       Block block = call.block(bytes());
       writer.accept(elements(block, bytes()));

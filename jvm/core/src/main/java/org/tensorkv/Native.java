@@ -146,6 +146,8 @@ final class Native {
       @Cast("void**") long data,
       @Cast("tkv_error**") long error);
 
+  static native int tkv_wait_all(long patienceMillis, @Cast("tkv_error**") long error);
+
   static native int tkv_array_read(
       @Cast("tkv_array*") long array,
       @Cast("void*") long data,

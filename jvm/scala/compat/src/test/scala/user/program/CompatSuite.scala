@@ -36,4 +36,28 @@ class CompatSuite extends munit.FunSuite {
     assertEquals(Adam()("beta2"), 0.999f.toDouble)
     kv.dispose()
   }
+
+  test("lines that old scripts have") {
+    val a = NDArray.array(Array(1f, 2f, 3f, 4f, 5f, 6f), Shape(Array(2, 3)))
+    assertEquals(a.shape, Shape(List(2, 3)))
+    assertEquals(a.shape.size, 2)
+    assertEquals(a.shape.head, 2)
+    assertEquals(a.shape.drop(1), Shape(3))
+    assertEquals(a.shape.slice(0, 1) ++ Shape(4), Shape(2, 4))
+    a.waitToRead()
+    NDArray.waitall()
+    assertEquals((a > 3.5f).toArray.toSeq, Seq(0f, 0f, 0f, 1f, 1f, 1f))
+    assertEquals((a <= a).toArray.toSeq, Seq.fill(6)(1f))
+    assertEquals((a >= 6).toArray.sum, 1f)
+    assertEquals((a < a * 2).toArray.sum, 6f)
+    val rows = NDArray.concatenate(a, a.slice(1))
+    assertEquals(rows.shape, Shape(3, 3))
+    assertEquals(rows.toArray.drop(6).toSeq, Seq(4f, 5f, 6f))
+    intercept[MXNetError](NDArray.concatenate(a, NDArray.ones(Shape(2, 2))))
+    intercept[MXNetError](NDArray.concatenate(Seq(a, a), axis = 1))
+    Context.withScope(Context.cpu(3)) { assertEquals(NDArray.ones(2).context, Context.cpu(3)) }
+    Context.cpu(2).withScope { assertEquals(NDArray.ones(2).context, Context.cpu(2)) }
+    assertEquals(NDArray.ones(2).context, Context.cpu(0))
+    KVStore.create("local").setGradientCompression(Map("type" -> "2bit", "threshold" -> "0.5"))
+  }
 }

@@ -6,6 +6,9 @@ import org.tensorkv.{Context => JavaContext}
 final case class Context(deviceType: String, deviceId: Int = 0) {
   override def toString: String = s"$deviceType($deviceId)"
 
+  /** Runs `body`, in which this is the default context of new arrays on this thread. */
+  def withScope[A](body: => A): A = Context.withScope(this)(body)
+
   private[scala] def asJava: JavaContext = deviceType match {
     case "cpu" => JavaContext.cpu(deviceId)
     case "gpu" => JavaContext.gpu(deviceId)
@@ -14,7 +17,18 @@ final case class Context(deviceType: String, deviceId: Int = 0) {
 }
 
 object Context {
-  val defaultCtx: Context = cpu()
+  private val current = ThreadLocal.withInitial[Context](() => cpu())
+
+  /** Where new arrays of this thread live if no context is given: `cpu(0)` outside of `withScope`. */
+  def defaultCtx: Context = current.get
+
+  /** Runs `body`, in which `ctx` is the default context of new arrays on this thread. */
+  def withScope[A](ctx: Context)(body: => A): A = {
+    val outer = current.get
+    current.set(Failure.required(ctx, "withScope"))
+    try body
+    finally current.set(outer)
+  }
 
   def cpu(deviceId: Int = 0): Context = new Context("cpu", deviceId)
 

@@ -121,6 +121,9 @@ final class KVStore private (val asJava: JavaKVStore) extends NativeResource {
     asJava.setGradientCompression(named.getOrElse("type", null), number("threshold"), number("ratio"), named.getOrElse("keys", null))
   }
 
+  def setGradientCompression(params: Map[String, String]): Unit =
+    setGradientCompression(Failure.required(params, "set_gradient_compression").toSeq: _*)
+
   private def run(updater: MXKVStoreUpdater, key: JavaKey, input: NDArray, stored: NDArray): Unit =
     if (key.isText) updater.update(key.text, index(key), input, stored) else updater.update(Math.toIntExact(key.number), input, stored)
 

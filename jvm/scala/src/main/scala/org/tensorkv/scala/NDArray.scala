@@ -1,7 +1,7 @@
 package org.tensorkv.scala
 
 import org.tensorkv.scala.DType.DType
-import org.tensorkv.{NDArray => JavaNDArray, Op}
+import org.tensorkv.{Code, NDArray => JavaNDArray, Op}
 
 /** A dense tensor. `slice`, `at` and `reshape` give views that share its memory.
   *
@@ -10,6 +10,11 @@ import org.tensorkv.{NDArray => JavaNDArray, Op}
 final class NDArray private (val asJava: JavaNDArray) extends NativeResource {
 
   def shape: Shape = Shape.of(asJava.shape)
+
+  /** The number of elements.
+    *
+    * Throws a KVException (OUT_OF_RANGE) if an Int does not count them: `asJava.size` does.
+    */
   def size: Int = shape.product
   def dtype: DType = DType.ofJava(asJava.dtype)
   def context: Context = Context.of(asJava.context)
@@ -57,7 +62,21 @@ final class NDArray private (val asJava: JavaNDArray) extends NativeResource {
     this
   }
 
+  // ---- comparison: 1 or 0 for each element, in the dtype of this array
+
+  def >(other: NDArray): NDArray = apply(Op.GREATER, other)
+  def >(number: Double): NDArray = apply(Op.GREATER, number)
+  def >=(other: NDArray): NDArray = apply(Op.GREATER_EQUAL, other)
+  def >=(number: Double): NDArray = apply(Op.GREATER_EQUAL, number)
+  def <(other: NDArray): NDArray = apply(Op.LESS, other)
+  def <(number: Double): NDArray = apply(Op.LESS, number)
+  def <=(other: NDArray): NDArray = apply(Op.LESS_EQUAL, other)
+  def <=(number: Double): NDArray = apply(Op.LESS_EQUAL, number)
+
   // ---- elements
+
+  /** Waits until operations under way on this array have ended. Reading its elements does so by itself. */
+  def waitToRead(): Unit = asJava.waitToRead()
 
   /** Makes all elements `value`. */
   def set(value: Float): NDArray = {
@@ -108,8 +127,9 @@ final class NDArray private (val asJava: JavaNDArray) extends NativeResource {
   override def dispose(): Unit = asJava.close()
   override def isDisposed: Boolean = asJava.isClosed
 
+  /** Compares shape, dtype and elements. Never throws: an array whose elements cannot be read, such as a disposed one, equals itself alone. */
   override def equals(other: Any): Boolean = other match {
-    case array: NDArray => (array eq this) || (array.shape == shape && array.dtype == dtype && (array.toFloat64Array sameElements toFloat64Array))
+    case array: NDArray => (array eq this) || (array.shape == shape && array.dtype == dtype && asJava.hasElementsOf(array.asJava))
     case _ => false
   }
 
@@ -121,23 +141,51 @@ final class NDArray private (val asJava: JavaNDArray) extends NativeResource {
 
 object NDArray {
 
+  /** Waits until no operation on any array of this process is under way. */
+  def waitall(): Unit = JavaNDArray.waitAll()
+
   /** Uninitialised; on `cpu(0)` and of float32 where nothing else is asked for. */
   def empty(shape: Shape, ctx: Context = null, dtype: DType = DType.Float32): NDArray =
     NDArray(JavaNDArray.empty(Failure.required(shape, "empty").asJava, DType.asJava(dtype), place(ctx)))
   def empty(shape: Int*): NDArray = empty(Shape(shape: _*))
 
-  def zeros(shape: Shape, ctx: Context = null, dtype: DType = DType.Float32): NDArray = filled(shape, 0, ctx, dtype)
+  def zeros(shape: Shape, ctx: Context = null, dtype: DType = DType.Float32): NDArray = filled("zeros", shape, 0, ctx, dtype)
   def zeros(shape: Int*): NDArray = zeros(Shape(shape: _*))
 
-  def ones(shape: Shape, ctx: Context = null, dtype: DType = DType.Float32): NDArray = filled(shape, 1, ctx, dtype)
+  def ones(shape: Shape, ctx: Context = null, dtype: DType = DType.Float32): NDArray = filled("ones", shape, 1, ctx, dtype)
   def ones(shape: Int*): NDArray = ones(Shape(shape: _*))
 
   def full(shape: Shape, value: Float, ctx: Context = null, dtype: DType = DType.Float32): NDArray =
-    filled(shape, value.toDouble, ctx, dtype)
+    filled("full", shape, value.toDouble, ctx, dtype)
 
   /** float32 elements in C order, copied. */
   def array(elements: Array[Float], shape: Shape, ctx: Context = null): NDArray =
     NDArray(JavaNDArray.array(elements, Failure.required(shape, "array").asJava, place(ctx)))
+
+  /** A new array of the rows of all of them, one array's behind the other's.
+    *
+    * Throws a KVException (UNIMPLEMENTED) for an axis other than the first.
+    */
+  def concatenate(arrays: Seq[NDArray], axis: Int = 0, alwaysCopy: Boolean = true): NDArray = {
+    if (axis != 0) throw Failure(Code.UNIMPLEMENTED, s"concatenate: axis $axis; arrays are joined along the first one, 0")
+    if (Failure.required(arrays, "concatenate").isEmpty) throw Failure.invalid("concatenate: no arrays")
+    val first = Failure.required(arrays.head, "concatenate")
+    for (array <- arrays.map(Failure.required(_, "concatenate"))) {
+      if (array.shape.length == 0 || array.shape.drop(1) != first.shape.drop(1) || array.dtype != first.dtype)
+        throw Failure.invalid(s"concatenate: ${array.dtype} ${array.shape} behind ${first.dtype} ${first.shape}; only the first axis may differ")
+    }
+    if (!alwaysCopy && arrays.length == 1) return first
+    val all = empty(Shape(arrays.map(_.shape.head).sum) ++ first.shape.drop(1), first.context, first.dtype)
+    arrays.foldLeft(0L) { (begin, array) =>
+      val end = begin + array.shape.head
+      val rows = all.asJava.slice(begin, end)
+      try rows.set(array.asJava)
+      finally rows.close()
+      end
+    }
+    all
+  }
+  def concatenate(arrays: NDArray*): NDArray = concatenate(arrays)
 
   /** An array of Java, which both own: who disposes one disposes the other. */
   def apply(array: JavaNDArray): NDArray = {
@@ -151,8 +199,8 @@ object NDArray {
 
   private[scala] def java(array: NDArray, what: String): JavaNDArray = Failure.required(array, what).asJava
 
-  private def filled(shape: Shape, value: Double, ctx: Context, dtype: DType): NDArray =
-    NDArray(JavaNDArray.full(Failure.required(shape, "full").asJava, value, DType.asJava(dtype), place(ctx)))
+  private def filled(what: String, shape: Shape, value: Double, ctx: Context, dtype: DType): NDArray =
+    NDArray(JavaNDArray.full(Failure.required(shape, what).asJava, value, DType.asJava(dtype), place(ctx)))
 
   private def place(ctx: Context) = (if (ctx == null) Context.defaultCtx else ctx).asJava
 }

@@ -1,6 +1,6 @@
 package org.tensorkv.scala
 
-import _root_.scala.collection.mutable
+import _root_.scala.jdk.CollectionConverters._
 
 /** What holds memory outside of Java's heap until it is disposed. */
 trait NativeResource extends AutoCloseable {
@@ -13,17 +13,26 @@ trait NativeResource extends AutoCloseable {
   override def close(): Unit = dispose()
 }
 
-/** Disposes what was made in it when it is closed. Belongs to one thread. */
+/** Disposes what was made in it when it is closed, the newest first. Belongs to one thread.
+  *
+  * Tells resources apart by identity: two arrays with equal elements are two resources.
+  */
 final class ResourceScope extends AutoCloseable {
-  private val resources = mutable.LinkedHashSet.empty[NativeResource]
+  private val resources = new java.util.IdentityHashMap[NativeResource, Long]  // and the order in which they were added
+  private var added = 0L
 
-  def add(resource: NativeResource): Unit = resources += resource
-  def remove(resource: NativeResource): Unit = resources -= resource
-  def contains(resource: NativeResource): Boolean = resources(resource)
+  /** Adding a resource a second time does nothing. */
+  def add(resource: NativeResource): Unit = {
+    resources.putIfAbsent(resource, added)
+    added += 1
+  }
+  def remove(resource: NativeResource): Unit = resources.remove(resource)
+  def contains(resource: NativeResource): Boolean = resources.containsKey(resource)
 
   override def close(): Unit = {
-    resources.toVector.reverseIterator.foreach(_.dispose())
+    val newestFirst = resources.asScala.toVector.sortBy { case (_, order) => -order }
     resources.clear()
+    newestFirst.foreach { case (resource, _) => resource.dispose() }
   }
 }
 

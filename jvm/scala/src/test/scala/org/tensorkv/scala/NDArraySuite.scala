@@ -80,6 +80,47 @@ class NDArraySuite extends munit.FunSuite {
     assertEquals(intercept[KVException](a + 1).code, Code.FAILED_PRECONDITION)
   }
 
+  test("equality never throws, and an array that cannot be read equals itself alone") {
+    val closed = counting
+    closed.dispose()
+    assert(closed == closed && closed != counting && counting != closed)
+    for (dtype <- DType.values) {
+      def ones = NDArray.ones(Shape(3), dtype = dtype)
+      assertEquals(ones, ones)
+      assertNotEquals(ones, NDArray.zeros(Shape(3), dtype = dtype))
+    }
+    val large = NDArray.zeros(Shape(1, 200000))
+    val other = large.copy()
+    assertEquals(large, other)
+    other.reshape(Shape(200000)).slice(199999).set(1)
+    assertNotEquals(large, other)
+    assertNotEquals(NDArray(org.tensorkv.NDArray.array(Array(1L << 53), org.tensorkv.Shape.of(1))),
+                    NDArray(org.tensorkv.NDArray.array(Array((1L << 53) + 1), org.tensorkv.Shape.of(1))))
+  }
+
+  test("a number of elements that an Int does not count is an error") {
+    val error = intercept[KVException](Shape(65536, 65536).product)
+    assertEquals(error.code, Code.OUT_OF_RANGE)
+    assert(error.getMessage.contains("4294967296 elements"))
+  }
+
+  test("the shape of one axis is shown with a comma") {
+    assertEquals(Shape(4).toString, "(4,)")
+    assertEquals(Shape().toString, "()")
+  }
+
+  test("errors name the function that was called") {
+    for (
+      (call, begin) <- Seq[(() => Any, String)](
+        (() => NDArray.zeros(null: Shape), "zeros:"),
+        (() => NDArray.ones(null: Shape), "ones:"),
+        (() => NDArray.array(Array(1f), shape), "array: 1 elements, 6 for the shape (2, 3)"),
+        (() => counting.at(2), "at: row 2"),
+        (() => counting.set(Array(1f)), "set: 1 elements")
+      )
+    ) assert(intercept[KVException](call()).getMessage.startsWith(begin))
+  }
+
   test("null and wrong shapes are errors") {
     for (
       call <- Seq[() => Any](
