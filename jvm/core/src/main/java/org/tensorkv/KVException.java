@@ -41,4 +41,12 @@ public final class KVException extends RuntimeException {
     }
     return argument;
   }
+
+  /** The argument, unless it is negative, which the library would read as a large number. */
+  static long notNegative(long number, String what) {
+    if (number < 0) {
+      throw invalid(what + " is " + number + ", 0 or more was wanted");
+    }
+    return number;
+  }
 }

@@ -63,6 +63,10 @@ public final class Table {
   }
 
   private RowsExport export(long first, long end, boolean isNew, long since) {
+    String verb = "export_rows " + key.quoted();
+    KVException.notNegative(first, verb + ": the first id");
+    KVException.notNegative(end, verb + ": the end of ids");
+    KVException.notNegative(since, verb + ": the version");
     try (Call call = new Call()) {
       Block filter = call.block(40).i64(0).i64(first).i64(end).bool(isNew).i64(since);
       Block outs = call.block(24);

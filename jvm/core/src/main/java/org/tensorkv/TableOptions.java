@@ -48,7 +48,7 @@ public final class TableOptions {
 
   /** Ids are below it; without it they are below 2**63. */
   public TableOptions rowCount(long rowCount) {
-    this.rowCount = rowCount;
+    this.rowCount = notNegative(rowCount, "rowCount");
     return this;
   }
 
@@ -89,19 +89,19 @@ public final class TableOptions {
 
   /** The push of an id that makes its row; without it the first. */
   public TableOptions admitCount(int count) {
-    admitCount = count;
+    admitCount = (int) notNegative(count, "admitCount");
     return this;
   }
 
   /** Versions that a row stays without a push; without it always. */
   public TableOptions ageMax(long versions) {
-    ageMax = versions;
+    ageMax = notNegative(versions, "ageMax");
     return this;
   }
 
   /** At most so many rows. */
   public TableOptions rowsMax(long rows, Score score) {
-    rowsMax = rows;
+    rowsMax = notNegative(rows, "rowsMax");
     this.score = KVException.required(score, "TableOptions: score");
     return this;
   }
@@ -114,7 +114,7 @@ public final class TableOptions {
 
   /** Bytes of rows in memory, the others are on a disk; without it all of them. */
   public TableOptions memoryMax(long bytes) {
-    memoryMax = bytes;
+    memoryMax = notNegative(bytes, "memoryMax");
     return this;
   }
 
@@ -122,6 +122,10 @@ public final class TableOptions {
   public TableOptions mode(String mode) {
     this.mode = mode;
     return this;
+  }
+
+  private static long notNegative(long number, String what) {
+    return KVException.notNegative(number, "TableOptions: " + what);
   }
 
   /** A {@code tkv_table_options}. */

@@ -108,6 +108,26 @@ final class TableTest {
   }
 
   @Test
+  void negativeNumbersAreRefusedByTheirOwnNumber() {
+    Table table = kv.initTable("t", TableOptions.of(ROW));
+    Expect.fails(Code.INVALID_ARGUMENT, "export_rows 't': the first id is -5", () -> table.export(-5, 2));
+    Expect.fails(Code.INVALID_ARGUMENT, "the end of ids is -1", () -> table.export(0, -1));
+    Expect.fails(
+        Code.INVALID_ARGUMENT,
+        "the first id is -9223372036854775808",
+        () -> table.export(Long.MIN_VALUE, Long.MAX_VALUE));
+    Expect.fails(Code.INVALID_ARGUMENT, "'t': the version is -1", () -> table.exportSince(-1));
+    TableOptions options = TableOptions.of(ROW);
+    Expect.fails(Code.INVALID_ARGUMENT, "rowCount is -1", () -> options.rowCount(-1));
+    Expect.fails(Code.INVALID_ARGUMENT, "admitCount is -1", () -> options.admitCount(-1));
+    Expect.fails(Code.INVALID_ARGUMENT, "ageMax is -2", () -> options.ageMax(-2));
+    Expect.fails(
+        Code.INVALID_ARGUMENT, "rowsMax is -3", () -> options.rowsMax(-3, TableOptions.Score.AGE));
+    Expect.fails(Code.INVALID_ARGUMENT, "memoryMax is -5", () -> options.memoryMax(-5));
+    Expect.fails(Code.OUT_OF_RANGE, "id -7 ", () -> table.push(new long[] {-7}, rows(1, 1)));
+  }
+
+  @Test
   void badCallsOfTablesNameWhatWasWrong() {
     Table table = kv.initTable("t", TableOptions.of(ROW));
     kv.init("w", NDArray.ones(ROW));
