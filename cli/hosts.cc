@@ -1,6 +1,7 @@
 #include "hosts.h"
 
 #include <poll.h>
+#include <strings.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,9 +44,13 @@ std::string OwnFolder() {
   return folder;
 }
 
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // some editors begin a file with it
+constexpr size_t kHostBytesMax = 320;                        // user@name, of 64 and 255
+
 Error NotAHost(const std::string& path, int number, const std::string& line) {
+  const std::string shown = line.size() > kHostBytesMax ? line.substr(0, 64) + "..." : line;
   return {Code::kInvalidArgument, "hosts '" + path + "', line " + std::to_string(number) + ": '" +
-                                      line + "' is not the name of one host"};
+                                      shown + "' is not the name of one host"};
 }
 
 // A command whose words are read; its process ends with this.
@@ -114,12 +119,12 @@ std::vector<std::string> ReadHosts(const std::string& path) {
   std::vector<std::string> hosts;
   int number = 0;
   for (std::string line; std::getline(file, line);) {
-    ++number;
+    if (++number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
     std::istringstream text(line.substr(0, line.find('#')));
     std::string host, rest;
     if (!(text >> host)) continue;
     // A host that looks like an option would be one to ssh.
-    if (text >> rest || host[0] == '-') {
+    if (text >> rest || host[0] == '-' || host.size() > kHostBytesMax) {
       throw NotAHost(path, number, line);
     }
     hosts.push_back(host);
@@ -129,7 +134,7 @@ std::vector<std::string> ReadHosts(const std::string& path) {
 }
 
 bool IsThisHost(const std::string& host) {
-  return host == "localhost" || host == "127.0.0.1" || host == "::1";
+  return strcasecmp(host.c_str(), "localhost") == 0 || host == "127.0.0.1" || host == "::1";
 }
 
 size_t HostOf(int index, int count, size_t hosts) {
@@ -147,7 +152,7 @@ std::string NameOf(const Ssh& ssh, const std::string& host, const NameOptions& o
     running.emplace(std::move(command));
   } catch (const Error& error) {
     if (error.code() != Code::kInvalidArgument) throw;
-    throw Error(error.code(), ssh[0] + ": no such command; TKV_SSH names another one");
+    throw Error(error.code(), std::string(error.what()) + "; TKV_SSH names another command");
   }
   const size_t at = host.rfind('@');
   std::string name = at == std::string::npos ? host : host.substr(at + 1);
@@ -200,8 +205,14 @@ Greeting AwaitGreeting(Companion* agent) {
 std::string WhyNoAgent(const std::string& host, int status, const std::string& said) {
   std::string last = said;
   while (!last.empty() && last.back() == '\n') last.pop_back();
-  constexpr size_t kShown = 500;  // the end says most
-  if (last.size() > kShown) last.replace(0, last.size() - kShown, "...");
+  constexpr size_t kShown = 500, kLinesShown = 5;  // the end says most
+  size_t begin = last.size();
+  for (size_t lines = 0; lines < kLinesShown && begin != std::string::npos && begin > 0; ++lines) {
+    begin = last.rfind('\n', begin - 1);
+  }
+  begin = begin == std::string::npos ? 0 : begin;
+  if (last.size() > kShown) begin = std::max(begin, last.size() - kShown);
+  if (begin > 0) last.replace(0, begin, "...");
   last = last.empty() ? "status " + std::to_string(status) : last;
   if (status == 255) return "host '" + host + "' cannot be reached by ssh: " + last;
   const bool no_folder = said.find("cd:") != std::string::npos;

@@ -628,9 +628,17 @@ class Launcher {
   Clock::time_point workers_done_at_ = Clock::time_point::max();
 };
 
+bool HasSnapshotToRestore(const std::string& path) {
+  try {
+    return KVStore::HasSnapshot(path);
+  } catch (const Error& error) {
+    throw Error(error.code(), std::string("launch: --restore ") + error.what());
+  }
+}
+
 // Whether a path is one snapshot, and not a folder of them.
 bool IsOneSnapshot(const std::string& path) {
-  return KVStore::HasSnapshot(path) &&
+  return HasSnapshotToRestore(path) &&
          std::filesystem::exists(std::filesystem::path(path) / "model.safetensors.index.json");
 }
 
@@ -670,12 +678,13 @@ void PrepareFolders(LaunchOptions* options) {
   }
   options->restore = std::filesystem::absolute(options->restore).lexically_normal().string();
   if (options->restore.ends_with('/')) options->restore.pop_back();
+  const bool is_there = HasSnapshotToRestore(options->restore);
   if (is_saving) {
     const char* const named = std::getenv("TKV_SNAPSHOTS");
     options->snapshots = named == nullptr || *named == 0 ? options->restore : named;
     CheckPlaces(*options);
     setenv("TKV_SNAPSHOTS", options->snapshots.c_str(), 1);
-  } else if (!KVStore::HasSnapshot(options->restore)) {
+  } else if (!is_there) {
     throw Error(Code::kNotFound, "launch: --restore " + options->restore +
                                      ": there is no snapshot; with --snapshot-every the job would "
                                      "begin anew");

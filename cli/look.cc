@@ -165,13 +165,19 @@ std::string Counted(const std::vector<std::string>& states) {
 
 std::string Printable(std::string_view text) {
   std::string printable;
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) >= ' ' && c != 0x7F) {
-      printable += c;
+  const auto byte = [text](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
+  };
+  for (size_t i = 0; i < text.size(); ++i) {
+    // Controls above ASCII, which some terminals obey: U+0080 to U+009F.
+    const bool begins_high = byte(i) == 0xC2 && byte(i + 1) >= 0x80 && byte(i + 1) < 0xA0;
+    const bool ends_high = i > 0 && byte(i - 1) == 0xC2 && byte(i) >= 0x80 && byte(i) < 0xA0;
+    if (byte(i) >= ' ' && byte(i) != 0x7F && !begins_high && !ends_high) {
+      printable += text[i];
       continue;
     }
     std::array<char, 8> escaped{};
-    std::snprintf(escaped.data(), escaped.size(), "\\x%02x", static_cast<unsigned char>(c));
+    std::snprintf(escaped.data(), escaped.size(), "\\x%02x", byte(i));
     printable += escaped.data();
   }
   return printable;

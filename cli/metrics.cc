@@ -141,7 +141,8 @@ class Server {
     response.set(http::field::content_type, "text/plain; version=0.0.4; charset=utf-8");
     response.keep_alive(false);
     const std::string_view target = request.target().substr(0, request.target().find('?'));
-    if (request.method() != http::verb::get || target != "/metrics") {
+    const bool has_body = request.method() != http::verb::head;
+    if ((has_body && request.method() != http::verb::get) || target != "/metrics") {
       response.result(http::status::not_found);
       response.body() = "GET /metrics is what there is\n";
     } else {
@@ -154,6 +155,7 @@ class Server {
       }
     }
     response.prepare_payload();
+    if (!has_body) response.body().clear();  // the length stays, as HTTP wants it of HEAD
     session->stream.expires_after(kRequestPatience);
     http::async_write(session->stream, response, [session](beast::error_code, size_t) {});
   }

@@ -59,7 +59,7 @@ std::vector<Program> ProgramsOf(std::span<const std::string> words, int workers)
     }
   }
   for (const Program& program : programs) {
-    if (program.command.empty()) {
+    if (program.command.empty() || program.command[0].empty()) {
       throw Error(Code::kInvalidArgument, "launch: there is no command to run");
     }
   }

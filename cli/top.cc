@@ -1,5 +1,6 @@
 #include "top.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,7 +9,9 @@
 #include <csignal>
 #include <cstdio>
 #include <map>
+#include <string_view>
 #include <thread>
+#include <utility>
 
 #include "exit_status.h"
 #include "interrupt.h"
@@ -21,6 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kKeysShown = 15;
 constexpr size_t kWorkersShown = 16;
+constexpr size_t kNameColumns = 28, kNameColumnsMax = 60;
 constexpr std::chrono::milliseconds kLookEvery{50};  // at whether a signal has come
 
 struct Rate {
@@ -65,11 +69,28 @@ Rates RatesBetween(const JobStatus& before, const JobStatus& now, double seconds
   return rates;
 }
 
+// How many columns a character takes on a terminal, at most: those of Asia and emoji take two.
+size_t ColumnsOf(unsigned char first_byte) {
+  const bool continues = (first_byte & 0xC0) == 0x80;
+  return continues ? 0 : first_byte >= 0xE1 ? 2 : 1;
+}
+
+// The characters of a text that fit `most` columns, with blanks behind them up to `least`.
+std::string Fitted(std::string_view text, size_t least, size_t most) {
+  size_t columns = 0, end = 0;
+  for (; end < text.size(); ++end) {
+    const size_t next = columns + ColumnsOf(static_cast<unsigned char>(text[end]));
+    if (next > most) break;
+    columns = next;
+  }
+  return std::string(text.substr(0, end)) + std::string(least - std::min(least, columns), ' ');
+}
+
 std::string LineOf(const Rate& rate, const char* unit) {
   char text[160];
-  std::snprintf(text, sizeof(text), "%-28.60s %10.1f %s/s %12s/s", rate.name.c_str(),
-                rate.per_second, unit, BytesText(rate.bytes_per_second).c_str());
-  return text;
+  std::snprintf(text, sizeof(text), " %10.1f %s/s %12s/s", rate.per_second, unit,
+                BytesText(rate.bytes_per_second).c_str());
+  return Fitted(rate.name, kNameColumns, kNameColumnsMax) + text;
 }
 
 std::vector<std::string> TableOf(const JobStatus& status, const Rates& rates) {
@@ -106,17 +127,28 @@ std::vector<std::string> TableOf(const JobStatus& status, const Rates& rates) {
 // In place where that is a terminal, else one below the other.
 class Screen {
  public:
+  // On a terminal, only what fits: the cursor goes up by rows of the screen, and one line is one row.
   void Show(const std::vector<std::string>& lines) {
+    const auto [rows, columns] = Size();
     std::string text;
     if (is_terminal_ && shown_ > 0) text = "\x1b[" + std::to_string(shown_) + "A\x1b[J";
-    for (const std::string& line : lines) text += line + '\n';
+    shown_ = std::min(lines.size(), rows - 1);
+    for (size_t i = 0; i < shown_; ++i) text += Fitted(lines[i], 0, columns) + '\n';
     if (!is_terminal_) text += '\n';
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
-    shown_ = lines.size();
   }
 
  private:
+  // Rows and columns; without bound where it is no terminal, or one that does not say.
+  std::pair<size_t, size_t> Size() const {
+    winsize size{};
+    const bool is_known = is_terminal_ && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 &&
+                          size.ws_row > 1 && size.ws_col > 0;
+    if (!is_known) return {SIZE_MAX, SIZE_MAX};
+    return {size.ws_row, size.ws_col};
+  }
+
   const bool is_terminal_ = isatty(STDOUT_FILENO) != 0;
   size_t shown_ = 0;
 };

@@ -104,7 +104,9 @@ std::string HeaderOf(const std::vector<Tensor>& tensors,
 Header ReadHeader(const File& file) {
   const uint64_t size = file.Size();
   uint64_t length = 0;
-  if (size < sizeof(length)) throw Fail(Code::kDataLoss, "{}: {} bytes", file.path(), size);
+  if (size < sizeof(length)) {
+    throw Fail(Code::kDataLoss, "{}: a file of {} bytes is no snapshot", file.path(), size);
+  }
   file.ReadAt(0, std::as_writable_bytes(std::span(&length, 1)));
   if (length > kHeaderBytesMax || length > size - sizeof(length)) {
     if (IsPickle(file)) {

@@ -30,7 +30,7 @@ def documented():
 def objects(processes, *words, **variables):
     """Return (status, objects) of a command with --json, each of which has the members that the documentation lists."""
     status, said = finish(processes.start([*TKV, words[0], "--json", *words[1:]], **variables))
-    found = [json.loads(line) for line in said.splitlines()]
+    found = [json.loads(line) for line in said.split("\n") if line]  # a key may have another end of a line in it
     for one in found:
         members = documented().get((words[0], one["event"])) or documented()["any", one["event"]]
         assert one["event"] == "config" or set(one) - {"event"} == members, one
@@ -69,6 +69,19 @@ def test_an_error_as_json_has_its_code_its_sentence_and_the_exit_status(processe
     assert status == 2
     message = "hosts '/nowhere/hosts': No such file or directory"
     assert found == [{"event": "error", "code": "InvalidArgument", "message": message, "status": 2}]
+
+
+def test_a_file_of_hosts_may_begin_with_a_byte_order_mark_and_names_are_of_either_case(processes, tmp_path):
+    (tmp_path / "hosts").write_bytes(b"\xef\xbb\xbfLOCALHOST\r\nLocalhost\n")
+    command = [*TKV, "launch", "-n", "2", "--hosts", tmp_path / "hosts", "true"]
+    status, said = finish(processes.start([*map(str, command)], TKV_SSH="/nowhere/ssh"))
+    assert status == 0, said
+
+
+def test_a_host_whose_name_is_too_long_is_refused_by_its_beginning(processes, tmp_path):
+    (tmp_path / "hosts").write_text("h" * 3_000_000)
+    status, said = finish(processes.start([*TKV, "launch", "--hosts", str(tmp_path / "hosts"), "true"]))
+    assert status == 2 and f"line 1: '{'h' * 64}...' is not the name of one host" in said, said[:500]
 
 
 def test_an_option_before_the_subcommand_is_named(processes):

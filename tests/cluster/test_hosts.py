@@ -141,7 +141,7 @@ def test_a_worker_on_another_host_is_started_again(start, processes, hosts):  # 
         (["-oProxyCommand=true"], None, "line 2: '-oProxyCommand=true' is not the name of one host"),
         (["a b"], None, "line 2: 'a b' is not the name of one host"),
         ([], None, "there are none"),
-        (["b"], "no-such-ssh", "no-such-ssh: no such command"),
+        (["b"], "no-such-ssh", "no-such-ssh: No such file or directory; TKV_SSH names another command"),
     ],
 )
 def test_wrong_hosts_are_named(start, processes, hosts, names, ssh, words):  # noqa: F811

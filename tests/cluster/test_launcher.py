@@ -39,6 +39,9 @@ def test_what_follows_the_command_is_passed_on_byte_for_byte(processes, mark):
     "words, expected",
     [
         (["launch", "-n", "1"], "launch: there is no command to run"),
+        (["launch", ""], "launch: there is no command to run"),
+        (["launch", "true", ":", "-n", "1", ""], "launch: there is no command to run"),
+        (["launch", "--restore", "/dev/null", "true"], "launch: --restore /dev/null: a file of 0 bytes is no snapshot"),
         (["launch", "--sevrers", "1", "true"], "launch: '--sevrers' was not expected; did you mean '--servers'?"),
         (["launch", "--onDeath=wait", "true"], "launch: '--onDeath=wait' was not expected; did you mean '--on-death'?"),
         (["launch", "-n", "0", "true"], "--workers"),

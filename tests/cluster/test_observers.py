@@ -1,11 +1,16 @@
 """Looking into a running job from outside: readers of `connect`, and tkv status, top, keys and get, over real sockets."""
 
 import contextlib
+import fcntl
 import json
 import os
+import pty
 import re
 import signal
+import struct
+import subprocess
 import sys
+import termios
 import urllib.request
 
 import numpy as np
@@ -265,10 +270,33 @@ def test_metrics_are_in_prometheus_form_and_of_now(processes, job):
     assert samples['tensorkv_worker_state{rank="0",state="alive"}'] == "1"
     for line in text.splitlines():
         assert re.fullmatch(r'# (HELP|TYPE) \w+ .+|\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [0-9.e+-]+', line), line
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(url + "x", timeout=10)
+    head = urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=10)
+    assert head.status == 200 and int(head.headers["Content-Length"]) > 0 and head.read() == b""
+    for wrong in (url + "x", urllib.request.Request(url, data=b"", method="POST")):
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(wrong, timeout=10)
     server.send_signal(signal.SIGTERM)
     assert finish(server)[0] == 128 + signal.SIGTERM
+
+
+def test_top_keeps_to_the_size_of_its_terminal(processes, job):
+    rows, columns = 4, 30
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    top = subprocess.Popen([*TKV, "top", "--interval", "0.1", "--count", "3", job.url], stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # how a terminal without a process ends
+        while block := os.read(ours, 4096):
+            said += block
+    os.close(ours)
+    assert top.wait(30) == 0, said
+    tables = re.split("\x1b\\[(\\d+)A\x1b\\[J", said.decode())
+    assert len(tables) == 5, said
+    for table, up in zip(tables[::2], [*tables[1::2], None], strict=True):
+        lines = table.splitlines()
+        assert len(lines) < rows and max(map(len, lines)) <= columns, lines
+        assert up is None or int(up) == len(lines)
 
 
 def test_top_shows_rates_and_ends_with_the_job(processes):
