@@ -58,6 +58,6 @@ class CompatSuite extends munit.FunSuite {
     Context.withScope(Context.cpu(3)) { assertEquals(NDArray.ones(2).context, Context.cpu(3)) }
     Context.cpu(2).withScope { assertEquals(NDArray.ones(2).context, Context.cpu(2)) }
     assertEquals(NDArray.ones(2).context, Context.cpu(0))
-    KVStore.create("local").setGradientCompression(Map("type" -> "2bit", "threshold" -> "0.5"))
+    KVStore.create("device").setGradientCompression(Map("type" -> "2bit", "threshold" -> "0.5"))
   }
 }
