@@ -19,7 +19,7 @@ inline constexpr LinkId kLink1 = 2;
 // A shard of a job of two workers, both welcomed, with one key of four floats.
 class ShardTest : public ::testing::Test {
  protected:
-  ShardTest() : shard_(Options(), &pool_) {
+  explicit ShardTest(ShardOptions options = Options()) : shard_(std::move(options), &pool_) {
     shard_.Joined(0, 9);
     epoch_.number = 1;
     epoch_.workers = {{4, Epoch::State::kAlive}, {5, Epoch::State::kAlive}};

@@ -155,19 +155,28 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   }
   chunks_[message.chunk_id()] = std::move(fresh);
   Answer(session, message, Reply(message, Type::kOk), effects);
-  if (message.chunk == 0) RecheckDescribes(effects);
+  if (message.chunk == 0) AnswerDescribesOf(message.key, effects);
 }
 
 void Shard::OnDescribe(Session* session, Message& message, Effects* effects) {
-  std::erase_if(describes_, [&](const WaitingDescribe& waiting) {
-    const bool same = waiting.session == session->id && waiting.request.seq == message.seq;
-    if (same) Drop(&session->parked);
-    return same;
-  });
+  ForgetDescribe(session, message.seq);  // the same one, sent again
+  if (AnswerDescribe(*session, message, effects)) return;
   if (session->parked >= options_.parked_max) return AnswerTooMany(session, message, effects);
   ++session->parked;
-  describes_.push_back({session->id, std::move(message)});
-  RecheckDescribes(effects);
+  message.body = {};
+  message.extra = {};  // nothing reads it, and its sender chooses its size
+  const Waiter waiter{session->id, message.seq};
+  awaited_.insert({message.key, waiter});
+  describes_.emplace(waiter, std::move(message));
+}
+
+// Removes a DESCRIBE that waits; does nothing if there is none of that number.
+void Shard::ForgetDescribe(Session* session, uint64_t seq) {
+  const auto found = describes_.find({session->id, seq});
+  if (found == describes_.end()) return;
+  awaited_.erase({found->second.key, found->first});
+  describes_.erase(found);
+  Drop(&session->parked);
 }
 
 // How a chunk is updated now; by no program where it is assigned.
@@ -178,33 +187,46 @@ UpdateSpec Shard::RunningRule(const Chunk& chunk) {
   return spec;
 }
 
-void Shard::RecheckDescribes(Effects* effects) {
-  std::vector<WaitingDescribe> waiting = std::move(describes_);
-  describes_.clear();
-  for (WaitingDescribe& describe : waiting) {
-    Session& session = sessions_.at(describe.session);
-    const Message& request = describe.request;
-    const bool creator_is_gone =
-        !epoch_.workers.empty() && (epoch_.IsGone(0) || !epoch_.IsMember(0));
-    Message reply;
-    if (chunks_.contains({request.key, 0})) {
-      reply = Reply(request, Type::kMeta);
-      KeyMeta meta = keys_.at(request.key).meta;
-      if ((request.flags & kWithRule) != 0) meta.own = RunningRule(chunks_.at({request.key, 0}));
-      reply.extra = Encode(meta);
-    } else if ((request.flags & kNoWait) != 0) {
-      reply = ErrorReply(request.seq, Code::kNotFound, "no such key");
-    } else if (creator_is_gone) {
-      reply = ErrorReply(
-          request.seq, Code::kUnavailable,
-          Format("worker 0, which creates keys, {}",
-                 epoch_.workers[0].state == Epoch::State::kLeft ? "has left" : "is dead"));
-    } else {
-      describes_.push_back(std::move(describe));
-      continue;
+// Answers a DESCRIBE.  Returns false if it has to wait until rank 0 creates the key.
+bool Shard::AnswerDescribe(const Session& session, const Message& request, Effects* effects) {
+  const bool creator_is_gone = !epoch_.workers.empty() && (epoch_.IsGone(0) || !epoch_.IsMember(0));
+  Message reply;
+  if (chunks_.contains({request.key, 0})) {
+    reply = Reply(request, Type::kMeta);
+    KeyMeta meta = keys_.at(request.key).meta;
+    if ((request.flags & kWithRule) != 0) meta.own = RunningRule(chunks_.at({request.key, 0}));
+    reply.extra = Encode(meta);
+  } else if ((request.flags & kNoWait) != 0) {
+    reply = ErrorReply(request.seq, Code::kNotFound, "no such key");
+  } else if (creator_is_gone) {
+    reply =
+        ErrorReply(request.seq, Code::kUnavailable,
+                   Format("worker 0, which creates keys, {}",
+                          epoch_.workers[0].state == Epoch::State::kLeft ? "has left" : "is dead"));
+  } else {
+    return false;
+  }
+  if (session.link != kNoLink) effects->Send(session.link, std::move(reply));
+  return true;
+}
+
+// Answers the DESCRIBEs that wait for one key.
+void Shard::AnswerDescribesOf(const KeyId& key, Effects* effects) {
+  for (auto at = awaited_.lower_bound({key, {}}); at != awaited_.end() && at->first == key;) {
+    const auto [session, seq] = (at++)->second;
+    Session& waiting = sessions_.at(session);
+    if (AnswerDescribe(waiting, describes_.at({session, seq}), effects)) {
+      ForgetDescribe(&waiting, seq);
     }
-    Drop(&session.parked);
-    if (session.link != kNoLink) effects->Send(session.link, std::move(reply));
+  }
+}
+
+// Answers those that wait in vain as the membership is now.
+void Shard::RecheckDescribes(Effects* effects) {
+  for (auto at = describes_.begin(); at != describes_.end();) {
+    const auto& [waiter, request] = *at++;
+    Session& session = sessions_.at(waiter.first);
+    if (AnswerDescribe(session, request, effects)) ForgetDescribe(&session, waiter.second);
   }
 }
 

@@ -301,11 +301,13 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
   if (const auto error = TakeIds(message, chunk, &pull)) {
     return AnswerError(session, message, error->code(), error->what(), effects);
   }
-  std::erase_if(chunk.parked, [&](const ParkedPull& old) {  // the same one, sent again
-    const bool same = old.session == pull.session && old.seq == pull.seq;
-    if (same) LetGo(session, old);
-    return same;
-  });
+  if (pull.seq <= session->newest_parked) {
+    std::erase_if(chunk.parked, [&](const ParkedPull& old) {  // the same one, sent again
+      const bool same = old.session == pull.session && old.seq == pull.seq;
+      if (same) LetGo(session, old);
+      return same;
+    });
+  }
   if (CanAnswer(chunk, pull, *session)) {
     // An asynchronous chunk takes a new rule with its next push: what is due counts for a cut.
     if (cuts && key->second.meta.mode == KeyMeta::Mode::kAsync) ApplyControls(&key->second, &chunk);
@@ -324,6 +326,7 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
   }
   ++session->parked;
   session->parked_bytes += bytes;
+  session->newest_parked = std::max(session->newest_parked, pull.seq);
   chunk.parked.push_back(std::move(pull));
 }
 
@@ -362,6 +365,7 @@ std::optional<Error> Shard::TakeIds(const Message& message, const Chunk& chunk, 
 
 // Why a pull waits for a round that cannot come; empty where it can.
 std::string Shard::WhyNever(const Key& key, const Chunk& chunk, const ParkedPull& pull) const {
+  if (gone_count_ == 0) return {};
   if (pull.min_version <= chunk.version || key.meta.mode == KeyMeta::Mode::kAsync) return {};
   for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
     if (!epoch_.IsMember(rank) || !epoch_.IsGone(rank)) continue;
@@ -437,11 +441,7 @@ void Shard::OnCancel(Session* session, const Message& message, Effects* effects)
       return same;
     });
   }
-  std::erase_if(describes_, [&](const WaitingDescribe& waiting) {
-    const bool same = is_it(waiting.session, waiting.request.seq);
-    if (same) Drop(&session->parked);
-    return same;
-  });
+  ForgetDescribe(session, message.number);
   effects->Send(session->link, std::move(reply));
 }
 

@@ -52,6 +52,7 @@ struct Session {
   std::vector<Message> waiting;  // async pushes whose predecessor is not done
   size_t parked = 0;             // pulls and DESCRIBEs
   size_t parked_bytes = 0;       // of ids that pulls wait with
+  uint64_t newest_parked = 0;    // the largest number of a PULL that has waited
   ClosedStores closed;
   uint64_t pushes = 0;  // that have come, and the bytes of their bodies
   uint64_t pushed_bytes = 0;

@@ -76,7 +76,7 @@ std::vector<SessionId> Shard::Miscounted() const {
   for (const auto& [id, chunk] : chunks_) {
     for (const ParkedPull& pull : chunk.parked) ++waiting[pull.session];
   }
-  for (const WaitingDescribe& describe : describes_) ++waiting[describe.session];
+  for (const auto& [waiter, request] : describes_) ++waiting[waiter.first];
   std::vector<SessionId> wrong;
   for (const auto& [id, session] : sessions_) {
     if (session.parked != waiting[id]) wrong.push_back(id);
@@ -176,7 +176,12 @@ void Shard::Unpark(const SessionId& id) {
   for (auto& [chunk_id, chunk] : chunks_) {
     std::erase_if(chunk.parked, [&](const ParkedPull& pull) { return pull.session == id; });
   }
-  std::erase_if(describes_, [&](const WaitingDescribe& d) { return d.session == id; });
+  const auto first = describes_.lower_bound({id, 0});
+  auto last = first;
+  for (; last != describes_.end() && last->first.first == id; ++last) {
+    awaited_.erase({last->second.key, last->first});
+  }
+  describes_.erase(first, last);
   found->second.parked = found->second.parked_bytes = 0;
 }
 
@@ -195,9 +200,11 @@ void Shard::Closed(LinkId link) {
 void Shard::On(const Epoch& epoch, Effects* effects) {
   if (epoch.number <= epoch_.number) return;
   epoch_ = epoch;
-  member_count_ = 0;
+  member_count_ = gone_count_ = 0;
   for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
-    member_count_ += static_cast<size_t>(epoch_.IsMember(rank));
+    if (!epoch_.IsMember(rank)) continue;
+    ++member_count_;
+    gone_count_ += static_cast<size_t>(epoch_.IsGone(rank));
   }
   for (auto at = sessions_.begin(); at != sessions_.end();) {
     Session& session = at->second;

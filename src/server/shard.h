@@ -26,8 +26,8 @@ struct ShardOptions {
   size_t credit_budget_bytes = size_t{1} << 30;  // of pushes that are on their way in, all workers
   size_t credit_min_bytes = size_t{8} << 20;     // each worker's part is at least that
   size_t chunk_bytes_max = size_t{4} << 30;
-  size_t hold_bytes_max = size_t{4} << 30;     // of pushes that `deterministic` keys hold
-  size_t parked_max = size_t{1} << 16;         // pulls of one session that wait
+  size_t hold_bytes_max = size_t{4} << 30;  // of pushes that `deterministic` keys hold
+  size_t parked_max = size_t{1} << 20;      // operations of one session that wait, 200 bytes each
   size_t asked_bytes_max = size_t{256} << 20;  // of ids that pulls of one session wait with
   size_t rules_max = size_t{1} << 10;          // CONTROLs that wait for their round of one key
   size_t adopt_from_bytes = size_t{64} << 10;  // bodies that are taken over instead of copied
@@ -107,10 +107,7 @@ class Shard {
     Message message;
     Hello hello;
   };
-  struct WaitingDescribe {
-    SessionId session;
-    Message request;
-  };
+  using Waiter = std::pair<SessionId, uint64_t>;  // a session and the number of its operation
 
   Session* SessionOf(LinkId link);
   void OnHello(LinkId link, const Message& message, Effects* effects);
@@ -184,6 +181,9 @@ class Shard {
   ChunkStatus StatusOf(const Key& key, const Chunk& chunk, Rank rank) const;
   void DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation);
   static UpdateSpec RunningRule(const Chunk& chunk);
+  bool AnswerDescribe(const Session& session, const Message& request, Effects* effects);
+  void AnswerDescribesOf(const KeyId& key, Effects* effects);
+  void ForgetDescribe(Session* session, uint64_t seq);
   void RecheckDescribes(Effects* effects);
   void Unpark(const SessionId& id);
 
@@ -192,10 +192,12 @@ class Shard {
   uint64_t incarnation_ = 0;
   Epoch epoch_;
   size_t member_count_ = 0;
+  size_t gone_count_ = 0;  // of the members
   std::map<SessionId, Session> sessions_;
   std::map<LinkId, SessionId> links_;
   std::map<LinkId, WaitingHello> hellos_;
-  std::vector<WaitingDescribe> describes_;
+  std::map<Waiter, Message> describes_;         // of keys that rank 0 has not created yet
+  std::set<std::pair<KeyId, Waiter>> awaited_;  // the same by key: an INIT looks at its own
   // Nodes keep their place when others are inserted.
   boost::unordered_map<KeyId, Key> keys_;
   boost::unordered_map<ChunkId, Chunk> chunks_;
