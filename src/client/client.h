@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -182,10 +183,12 @@ class Client final : private ChunkPlaces {
   OpId next_op() const { return last_op_ + 1; }  // what Start will return
   // After the last of several comes Settle.
   OpId Start(Operation operation, Time now);
-  // Gives an operation up: it fails with this error unless it has ended.
-  void Cancel(OpId id, const Error& error, Time now, Effects* effects);
-  // Copies what is left to read of a push's value, so that its memory may change from now on.
-  void Detach(OpId id);
+  // Gives operations up: each fails with this error unless it has ended.
+  //   ids  ascending
+  void Cancel(std::span<const OpId> ids, const Error& error, Time now, Effects* effects);
+  // Copies what is left to read of the values of pushes, so that their memory may change from now on.
+  //   ids  ascending
+  void Detach(std::span<const OpId> ids);
   std::vector<Outcome> TakeOutcomes() { return std::exchange(outcomes_, {}); }
   // The head has answered its GOODBYE, or there is no head.
   bool has_left() const { return has_left_; }
@@ -253,6 +256,8 @@ class Client final : private ChunkPlaces {
     std::optional<Error> error;
     CurrentWait wait;  // until it can start
 
+    // Whether its messages read memory of the user's.
+    bool LendsValue() const { return !owns_value && what.value.bytes.size > 0; }
     Time NextTime() const { return expired ? grace : std::min(deadline, next_notice); }
   };
   // A change of the updater by this later life, which its keys hear of when it has joined them.
@@ -299,7 +304,8 @@ class Client final : private ChunkPlaces {
   void MakePlaces(const KeyId& id, KeyState* key);
   void Finish(Op* op);
   void FinishIfDone(Op* op);
-  void OwnBodies(const Op& op);
+  void OwnBodies(std::span<const OpId> ids);
+  void LetGo(std::span<const OpId> ids);
   void Fail(Op* op, const Error& error);
   void FailFront(KeyState* key, const Error& error);
   void FailAll(const Error& error);
@@ -406,7 +412,7 @@ class Client final : private ChunkPlaces {
   Error NoHead(Time now) const;
   void TickOp(Op* op, Time now, Effects* effects);
   bool AskWho(Op* op);
-  void CancelPulls(Op* op, OpId owner);
+  void CancelPulls(std::span<const OpId> ids, bool asks);
   void OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* effects);
   void OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message& reply);
   void Expire(Op* op, Time now);

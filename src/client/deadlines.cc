@@ -31,6 +31,20 @@ void Client::Tick(Time now, Effects* effects) {
   });
   std::sort(due.begin(), due.end());
   if (!due.empty()) FindStands();
+  std::vector<OpId> late, has_left;  // in one pass for all: a call of many keys expires as a whole
+  for (const OpId id : due) {
+    const Op& op = *Find(id);
+    if (op.expired || op.deadline > now) continue;
+    late.push_back(id);
+    if (op.has_left) has_left.push_back(id);
+  }
+  OwnBodies(late);
+  for (const OpId id : late) {
+    Op& op = *Find(id);
+    if (op.what.kind != Operation::Kind::kInit)
+      op.owns_value = true;  // an init may send more of it
+  }
+  CancelPulls(has_left, true);  // the answers tell who is missing
   for (const OpId id : due) {
     if (Op* const op = Find(id)) TickOp(op, now, effects);
   }
@@ -84,51 +98,71 @@ void Client::TickOp(Op* op, Time now, Effects* effects) {
 
 // Asks a server whose answer the operation waits for who is missing; false where there is none.
 bool Client::AskWho(Op* op) {
-  const auto is_awaited = [&](const Outgoing& sent) {
-    const bool of_op = sent.op == op->id;
-    const bool of_key = !op->has_left && sent.op == kNoOp && sent.message.key == op->key;
-    return sent.message.type == Type::kPull && (of_op || of_key);
-  };
-  for (const ServerLink& link : links_) {
-    if (link.state() != ServerLink::State::kOpen) continue;
-    const Outgoing* const sent = link.FindSentWhere(is_awaited);
-    if (sent == nullptr) continue;
+  const auto ask_of = [&](uint32_t server, uint32_t chunk) {
     Outgoing ask;
     ask.op = op->id;
     ask.purpose = Purpose::kStatus;
     ask.message.type = Type::kStatus;
-    ask.message.key = sent->message.key;
-    ask.message.chunk = sent->message.chunk;
-    Queue(link.server(), std::move(ask));
+    ask.message.key = op->key;
+    ask.message.chunk = chunk;
+    Queue(server, std::move(ask));
     return true;
+  };
+  const auto is_open = [&](uint32_t server) {
+    return links_[server].state() == ServerLink::State::kOpen;
+  };
+  if (!op->has_left) {  // it waits for a version that its key has asked for
+    const auto key = keys_.find(op->key);
+    if (key == keys_.end()) return false;
+    const auto& chunks = key->second.chunks;
+    for (uint32_t c = 0; c < chunks.size(); ++c) {
+      if (chunks[c].asked && is_open(chunks[c].server)) return ask_of(chunks[c].server, c);
+    }
+    return false;
+  }
+  const auto is_awaited = [&](const Outgoing& sent) {
+    return sent.op == op->id && sent.message.type == Type::kPull;
+  };
+  for (const ServerLink& link : links_) {
+    if (!is_open(link.server())) continue;
+    const Outgoing* const sent = link.FindSentWhere(is_awaited);
+    if (sent != nullptr) return ask_of(link.server(), sent->message.chunk);
   }
   return false;
 }
 
-// Gives up the pulls of an operation.  With an owner its answers tell who is missing; without one
-// nobody waits for them.
-void Client::CancelPulls(Op* op, OpId owner) {
-  const auto is_mine = [&](const Outgoing& outgoing) {
-    return outgoing.op == op->id && outgoing.purpose == Purpose::kOp;
+// Gives up the pulls of these operations, in one pass over all that is under way.  If it `asks`, the
+// operations wait for the answers, which tell who is missing.
+//   ids  ascending
+void Client::CancelPulls(std::span<const OpId> ids, bool asks) {
+  std::vector<OpId> pulling;
+  for (const OpId id : ids) {
+    const Op* const op = Find(id);
+    if (op != nullptr && op->unpulled > 0) pulling.push_back(id);
+  }
+  if (pulling.empty()) return;
+  const auto is_theirs = [&](const Outgoing& outgoing) {
+    return outgoing.purpose == Purpose::kOp && std::ranges::binary_search(pulling, outgoing.op);
   };
   for (ServerLink& link : links_) {
     const auto parks = [&](const Outgoing& sent) {
       const Type type = sent.message.type;
-      return is_mine(sent) && (type == Type::kPull || type == Type::kDescribe);
+      return (type == Type::kPull || type == Type::kDescribe) && is_theirs(sent);
     };
     for (const uint64_t seq : link.SentWhere(parks)) {
-      const Message& pull = link.FindSent(seq)->message;
+      const Outgoing& sent = *link.FindSent(seq);
       Outgoing cancel;
-      cancel.op = owner;
+      cancel.op = asks ? sent.op : kNoOp;
       cancel.purpose = Purpose::kCancel;
       cancel.message.type = Type::kCancel;
-      cancel.message.key = pull.key;
-      cancel.message.chunk = pull.chunk;
+      cancel.message.key = sent.message.key;
+      cancel.message.chunk = sent.message.chunk;
       cancel.message.number = seq;
       Queue(link.server(), std::move(cancel));
     }
     link.EraseWaiting([&](const Outgoing& waiting) {
-      if (!is_mine(waiting) || IsMutating(waiting.message.type)) return false;
+      if (IsMutating(waiting.message.type) || !is_theirs(waiting)) return false;
+      Op* const op = Find(waiting.op);
       Drop(&op->unpulled);
       op->cancelled = true;
       const auto key = keys_.find(waiting.message.key);
@@ -180,12 +214,8 @@ void Client::Expire(Op* op, Time now) {
     QueueControl(op, Type::kWithdraw);
     return;
   }
-  if (op->has_left && op->unpulled > 0) {
-    CancelPulls(op, op->id);
-    if (op->unpulled > 0) return;
-  } else if (!op->has_left && AskWho(op)) {
-    return;
-  }
+  if (op->has_left && op->unpulled > 0) return;  // the answers to its CANCELs tell who is missing
+  if (!op->has_left && AskWho(op)) return;
   Fail(op, TimeoutOf(*op));
 }
 

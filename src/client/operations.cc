@@ -90,32 +90,55 @@ OpId Client::Start(Operation operation, Time now) {
   return id;
 }
 
-void Client::Cancel(OpId id, const Error& error, Time now, Effects* effects) {
+void Client::Cancel(std::span<const OpId> ids, const Error& error, Time now, Effects* effects) {
   now_ = now;
-  if (Op* const op = Find(id)) Fail(op, error);
+  LetGo(ids);
+  for (const OpId id : ids) {
+    if (Op* const op = Find(id)) Fail(op, error);
+  }
   Settle(now, effects);
 }
 
-void Client::Detach(OpId id) {
-  Op* const op = Find(id);
-  if (op == nullptr || op->owns_value || op->what.value.bytes.size == 0) return;
-  OwnBodies(*op);
-  // Messages that are still to be made will read the value.
-  const bool is_read_on = !op->has_left || op->what.kind == Kind::kInit;
-  Bytes& value = op->what.value.bytes;
-  value = is_read_on ? CopyOf(value) : Bytes();
-  op->owns_value = true;  // last: a copy for which there was no memory is tried again
+void Client::Detach(std::span<const OpId> ids) {
+  OwnBodies(ids);
+  for (const OpId id : ids) {
+    Op* const op = Find(id);
+    if (op == nullptr || !op->LendsValue()) continue;
+    // Messages that are still to be made will read the value.
+    const bool is_read_on = !op->has_left || op->what.kind == Kind::kInit;
+    Bytes& value = op->what.value.bytes;
+    value = is_read_on ? CopyOf(value) : Bytes();
+    op->owns_value = true;  // last: a copy for which there was no memory is tried again
+  }
 }
 
-// The operation's messages that wait to leave, or for an answer and may have to be sent again, go
-// on with copies of what they carry: the memory that they point to goes back to its user.
-void Client::OwnBodies(const Op& op) {
-  if (op.owns_value || op.what.value.bytes.size == 0) return;
+// The messages of these operations that wait to leave, or for an answer and may have to be sent
+// again, go on with copies of what they carry: the memory that they point to goes back to its user.
+// All in one pass, which looks at every message that is under way.
+void Client::OwnBodies(std::span<const OpId> ids) {
+  std::vector<OpId> lending;
+  for (const OpId id : ids) {
+    const Op* const op = Find(id);
+    if (op != nullptr && op->LendsValue()) lending.push_back(id);
+  }
+  if (lending.empty()) return;
   const auto own = [&](Outgoing* outgoing) {
     Bytes& body = outgoing->message.body;
-    if (outgoing->op == op.id && body.size > 0) body = CopyOf(body);
+    if (body.size > 0 && std::ranges::binary_search(lending, outgoing->op)) body = CopyOf(body);
   };
   for (ServerLink& link : links_) link.ForEachPush(own);
+}
+
+// Nothing more of these operations is waited for, and nothing of theirs is read: they are to fail.
+void Client::LetGo(std::span<const OpId> ids) {
+  OwnBodies(ids);
+  CancelPulls(ids, false);
+  for (const OpId id : ids) {
+    Op* const op = Find(id);
+    if (op == nullptr) continue;
+    op->owns_value = true;
+    op->unpulled = 0;
+  }
 }
 
 void Client::WakeAll() {
@@ -299,12 +322,11 @@ void Client::Finish(Op* op) {
 void Client::Fail(Op* op, const Error& error) {
   const OpId id = op->id;
   op->wait.ForNothing(now_, &waits_);
-  OwnBodies(*op);
+  LetGo({&id, 1});
   const Error told = Prefixed(*op, error);
   if (!op->is_repeat) {
     outcomes_.push_back({id, Outcome::Event::kFailed, told, op->round, nullptr});
   }
-  if (op->unpulled > 0) CancelPulls(op, kNoOp);
   if (const auto key = keys_.find(op->key); key != keys_.end()) {
     KeyState& state = key->second;
     if (state.opening == id) {

@@ -46,7 +46,7 @@ TEST_F(OwnershipTest, APushThatFailedIsSentFromACopy) {
   const OpId push = Begin(Kind::kPushPull, "pushpull");
   const auto first = Sent();
   ASSERT_EQ(first.size(), 2u) << "a push and its pull";
-  client_.Cancel(push, Error(Code::kDeadlineExceeded, "too late"), now_, &effects_);
+  client_.Cancel({&push, 1}, Error(Code::kDeadlineExceeded, "too late"), now_, &effects_);
   ASSERT_TRUE(FailureOf(push));
   std::fill(bytes_.begin(), bytes_.end(), std::byte{0xAB});
   Answer(first[0], Type::kAccepted);
@@ -57,7 +57,7 @@ TEST_F(OwnershipTest, APushThatFailedIsSentAgainFromACopy) {
   MakeKey();
   const OpId push = Begin(Kind::kPush, "push");
   Sent();
-  client_.Cancel(push, Error(Code::kDeadlineExceeded, "too late"), now_, &effects_);
+  client_.Cancel({&push, 1}, Error(Code::kDeadlineExceeded, "too late"), now_, &effects_);
   std::fill(bytes_.begin(), bytes_.end(), std::byte{0xAB});
   ExpectOldBytes(SentAfterReconnecting());
 }
@@ -69,7 +69,7 @@ TEST_F(OwnershipTest, AnInitThatFailedIsSentFromACopy) {
   const OpId init = Begin(Kind::kInit, "init");
   const auto first = Sent();
   ASSERT_EQ(first.size(), 1u);
-  client_.Cancel(init, Error(Code::kDeadlineExceeded, "too late"), now_, &effects_);
+  client_.Cancel({&init, 1}, Error(Code::kDeadlineExceeded, "too late"), now_, &effects_);
   std::fill(bytes_.begin(), bytes_.end(), std::byte{0xAB});
   Answer(first[0], Type::kOk);
   ExpectOldBytes(Sent());
@@ -80,8 +80,7 @@ TEST_F(OwnershipTest, ADetachedPushIsReadNoMoreBeforeAndAfterItLeaves) {
   const OpId first = Begin(Kind::kPush, "push");
   Sent();
   const OpId second = Begin(Kind::kPush, "push");  // waits for the first round
-  client_.Detach(first);
-  client_.Detach(second);
+  client_.Detach(std::vector{first, second});
   std::fill(bytes_.begin(), bytes_.end(), std::byte{0xAB});
   const auto again = SentAfterReconnecting();
   ExpectOldBytes(again);
@@ -92,8 +91,8 @@ TEST_F(OwnershipTest, ADetachedPushIsReadNoMoreBeforeAndAfterItLeaves) {
 }
 
 TEST_F(OwnershipTest, AnInitThatIsDetachedKeepsItsLastChunk) {
-  Begin(Kind::kInit, "init");
-  client_.Detach(client_.next_op() - 1);
+  const OpId init = Begin(Kind::kInit, "init");
+  client_.Detach({&init, 1});
   std::fill(bytes_.begin(), bytes_.end(), std::byte{0xAB});
   const auto rest = Sent();
   ASSERT_EQ(rest.size(), 1u);

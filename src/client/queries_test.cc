@@ -150,7 +150,8 @@ TEST_F(ClientStatsTest, APushThatWaitsForItsRoundIsCountedApartFromOneBehindAPul
   now_ += kSecond;
   client_.Closed(link_, now_);                        // it is asked again, and is still one wait
   EXPECT_EQ(Stats().of(WaitCause::kPull).count, 0u);  // it has not ended
-  client_.Cancel(client_.next_op() - 1, Error(Code::kCancelled, "given up"), now_, &effects_);
+  const OpId last = client_.next_op() - 1;
+  client_.Cancel({&last, 1}, Error(Code::kCancelled, "given up"), now_, &effects_);
   EXPECT_EQ(Stats().of(WaitCause::kPull).count, 1u);
   EXPECT_DOUBLE_EQ(Stats().of(WaitCause::kPull).seconds, 1);
 }

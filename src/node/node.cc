@@ -389,8 +389,8 @@ std::vector<OpId> ClientNode::Begin(std::vector<Operation> operations, Time now)
   return ids;
 }
 
-void ClientNode::Detach(OpId id) {
-  Do([&] { client_.Detach(id); });
+void ClientNode::Detach(std::span<const OpId> ids) {
+  Do([&] { client_.Detach(ids); });
   Flush();
 }
 
@@ -399,8 +399,8 @@ void ClientNode::AddStats(Time now, StoreStats* stats) const {
   client_.AddStats(now, stats);
 }
 
-void ClientNode::Cancel(OpId id, const Error& error, Time now) {
-  Do([&] { client_.Cancel(id, error, now, &effects_); });
+void ClientNode::Cancel(std::span<const OpId> ids, const Error& error, Time now) {
+  Do([&] { client_.Cancel(ids, error, now, &effects_); });
   Flush();
 }
 

@@ -247,8 +247,8 @@ class ClientNode final : public Node {
   OpId Begin(Operation operation, Time now);
   // Several, whose messages share frames.
   std::vector<OpId> Begin(std::vector<Operation> operations, Time now);
-  void Cancel(OpId id, const Error& error, Time now);
-  void Detach(OpId id);
+  void Cancel(std::span<const OpId> ids, const Error& error, Time now);
+  void Detach(std::span<const OpId> ids);
   std::vector<Outcome> TakeOutcomes() { return client_.TakeOutcomes(); }
   bool joined() const { return member_.joined() && member_.epoch().number > 0; }
   const Client& client() const { return client_; }

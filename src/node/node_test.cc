@@ -473,12 +473,13 @@ TEST_F(BrokenClientTest, ABeginOfSeveralEndsTheLifeAndEachOfThem) {
 }
 
 TEST_F(BrokenClientTest, ACancelOfAnotherOperationEndsTheLife) {
-  node_.Cancel(waiting_ + 1, Error(Code::kCancelled, "given up"), 0);
+  const OpId another = waiting_ + 1;
+  node_.Cancel({&another, 1}, Error(Code::kCancelled, "given up"), 0);
   ExpectLifeIsOver();
 }
 
 TEST_F(BrokenClientTest, ADetachEndsTheLife) {
-  node_.Detach(waiting_);
+  node_.Detach({&waiting_, 1});
   ExpectLifeIsOver();
 }
 

@@ -252,11 +252,8 @@ void Worker::GiveUp(const CallPtr& call) {
   Run([&](ClientNode& client, Time now) {
     try {
       // All are detached before the first one ends: its end may let messages of the others leave.
-      for (const OpId id : call->ops) client.Detach(id);
-      for (const OpId id : call->ops) {
-        if (!calls_.contains(id)) continue;
-        client.Cancel(id, Error(Code::kCancelled, "given up by its caller"), now);
-      }
+      client.Detach(call->ops);
+      client.Cancel(call->ops, Error(Code::kCancelled, "given up by its caller"), now);
       ReleaseMemory(*call);
     } catch (const std::bad_alloc&) {  // the memory goes back to its user all the same
       thread_->Break(Error(Code::kResourceExhausted,
@@ -268,7 +265,7 @@ void Worker::GiveUp(const CallPtr& call) {
 
 void Worker::Detach(const CallPtr& call) {
   Run([&](ClientNode& client, Time) {
-    for (const OpId id : call->ops) client.Detach(id);
+    client.Detach(call->ops);
     for (const Bytes& source : call->sources) thread_->ReleaseSource(source);
   });
 }
@@ -279,7 +276,8 @@ void Worker::CancelCalls(uint32_t store, const char* why) {
     for (const auto& [id, running] : calls_) {
       if (running.call->store == store) ids.push_back(id);
     }
-    for (const OpId id : ids) client.Cancel(id, Error(Code::kCancelled, why), now);
+    std::ranges::sort(ids);
+    client.Cancel(ids, Error(Code::kCancelled, why), now);
   });
 }
 

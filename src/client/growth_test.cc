@@ -1,0 +1,109 @@
+// An operation costs the same however many others are under way.
+
+#include "tests/growth.h"
+
+#include "tests/client_fixture.h"
+
+namespace tkv {
+namespace {
+
+using test::ClientTest;
+using test::CpuSecondsOf;
+using test::Kind;
+using test::Of;
+
+constexpr size_t kFew = 500;
+constexpr size_t kMany = 16 * kFew;
+// Of an operation: tables that fit no cache cost a few times more, a look at all others 16 times.
+constexpr double kMost = 5;
+
+// A client that has made many keys of one chunk each.
+class Crowd : public ClientTest {
+ public:
+  explicit Crowd(size_t count) : count_(count) {
+    meta_.shape = Shape({10});
+    bytes_.resize(40);
+    out_.resize(40);
+    BeginAll(Kind::kInit);
+    for (auto sent = Sent(); !sent.empty(); sent = Sent()) AnswerAll(sent, Type::kOk);
+    EXPECT_EQ(client_.TakeOutcomes().size(), count);
+  }
+  // One operation on each key.
+  std::vector<OpId> BeginAll(Kind kind) {
+    std::vector<OpId> ids;
+    for (size_t i = 0; i < count_; ++i) {
+      meta_.name = CanonicalKey(0, "k" + std::to_string(i));
+      ids.push_back(Begin(kind, "verb"));
+    }
+    return ids;
+  }
+  using ClientTest::After;
+  using ClientTest::Sent;
+  void Detach(std::span<const OpId> ids) { client_.Detach(ids); }
+  void Cancel(std::span<const OpId> ids) {
+    client_.Cancel(ids, Error(Code::kCancelled, "given up"), now_, &effects_);
+  }
+  size_t TakeOutcomes() { return client_.TakeOutcomes().size(); }
+
+ private:
+  void TestBody() override {}
+
+  size_t count_;
+};
+
+// How many times longer `work(crowd, ids)` takes for each of many operations of a kind that have left
+// than for each of few.
+template <typename Work>
+double GrowthOf(Kind kind, const Work& work) {
+  return test::Growth(
+      [&](size_t count) {
+        Crowd crowd(count);
+        const std::vector<OpId> ids = crowd.BeginAll(kind);
+        crowd.Sent();
+        return CpuSecondsOf([&] { work(&crowd, ids); }) / static_cast<double>(count);
+      },
+      kFew, kMany);
+}
+
+TEST(ClientGrowthTest, PushesAreDetachedInOnePass) {
+  EXPECT_LT(GrowthOf(Kind::kPush, [](Crowd* crowd, const auto& ids) { crowd->Detach(ids); }),
+            kMost);
+}
+
+TEST(ClientGrowthTest, PushesAreCancelledInOnePass) {
+  const auto cancel = [](Crowd* crowd, const auto& ids) {
+    crowd->Cancel(ids);
+    EXPECT_EQ(crowd->TakeOutcomes(), ids.size());
+  };
+  EXPECT_LT(GrowthOf(Kind::kPush, cancel), kMost);
+}
+
+TEST(ClientGrowthTest, PullsAreCancelledInOnePass) {
+  const auto cancel = [](Crowd* crowd, const auto& ids) {
+    crowd->Cancel(ids);
+    EXPECT_EQ(crowd->TakeOutcomes(), ids.size());
+    EXPECT_EQ(Of(Type::kCancel, crowd->Sent()).size(), ids.size());
+  };
+  EXPECT_LT(GrowthOf(Kind::kPull, cancel), kMost);
+}
+
+TEST(ClientGrowthTest, PullsThatAreTooLateAskInOnePassWhoIsMissing) {
+  const auto expire = [](Crowd* crowd, const auto& ids) {
+    crowd->After(600 * kSecond);
+    EXPECT_EQ(Of(Type::kCancel, crowd->Sent()).size(), ids.size());
+  };
+  EXPECT_LT(GrowthOf(Kind::kPull, expire), kMost);
+}
+
+TEST(ClientGrowthTest, PushesThatAreTooLateAskWhoIsMissingWithoutALookAtAll) {
+  const auto expire = [](Crowd* crowd, const auto& ids) {
+    crowd->BeginAll(Kind::kPush);  // each waits for the round before
+    crowd->Sent();
+    crowd->After(600 * kSecond);
+    EXPECT_EQ(Of(Type::kStatus, crowd->Sent()).size(), ids.size());
+  };
+  EXPECT_LT(GrowthOf(Kind::kPush, expire), kMost);
+}
+
+}  // namespace
+}  // namespace tkv
