@@ -97,6 +97,7 @@ class Faulty final : public Endpoint, LinkHandler {
   uint64_t Accepted() override { return user_->Accepted(); }
   void Opened(uint64_t link) override { user_->Opened(link); }
   bool IsWelcome(uint64_t link) override { return user_->IsWelcome(link); }
+  bool MayGoOn() override { return user_->MayGoOn(); }
   void Closed(uint64_t link, const Error& reason) override {
     std::erase(cut_, link);
     landing_.erase(link);

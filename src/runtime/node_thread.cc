@@ -12,6 +12,7 @@ namespace tkv {
 namespace {
 
 constexpr size_t kEventsPerTurn = 32;
+constexpr Time kLongestTurn = 50 * kMillisecond;
 constexpr Time kLongestSleep = kSecond;
 constexpr Time kRest = 2 * kMillisecond;
 constexpr Time kSpin = 50'000;
@@ -186,7 +187,9 @@ void NodeThread::Read() {
   const Time away = begin - std::max(read_at_, sleeps_until_);
   if (read_at_ != 0 && away > kAwayLeast) node_->WasAway(away, begin);
   read_at_ = begin;
+  turn_ends_at_ = begin + kLongestTurn;
   size_t count = endpoint_->Poll(this, kEventsPerTurn);
+  turn_ends_at_ = kNever;
   if (node_->verdict_at() <= begin) count += endpoint_->Poll(this, SIZE_MAX);
   if (count == 0) ++empty_polls_;
   if (node_->deadline() <= begin) node_->Tick(begin);

@@ -106,6 +106,7 @@ class NodeThread final : private LinkHandler {
     return node_->Land(link, head, lent);
   }
   void Received(uint64_t link) override { node_->Received(link, Now()); }
+  bool MayGoOn() override { return Now() < turn_ends_at_; }
   void Dispatch() noexcept;
   void Deliver(NodeOutput output);
   void HasRead(uint64_t ticket) noexcept;
@@ -135,6 +136,7 @@ class NodeThread final : private LinkHandler {
   std::mutex mutex_;
   Time sleeps_until_ = 0;  // whoever polls, with the lock; 0: nobody
   Time read_at_ = 0;       // when somebody last began to read; 0: nobody yet
+  Time turn_ends_at_ = 0;  // when reading makes way for what is due: a busy node is not a dead one
   bool is_broken_ = false;
   std::atomic<bool> stopping_{false};
   std::thread thread_;

@@ -41,6 +41,9 @@ class LinkHandler {
                                   const std::byte* lent) = 0;
   // The bodies of that frame are in their place.
   virtual void Received(uint64_t link) = 0;
+  // Asked between events.  Returns false if Poll is to come back with what is left undone, because the
+  // node has something else to do in time.
+  virtual bool MayGoOn() { return true; }
 };
 
 class Endpoint {
@@ -65,7 +68,8 @@ class Endpoint {
   //           time in which it did not read as nobody's silence.
   virtual void ReleaseSource(const void* data, size_t bytes) = 0;
   virtual void ReleaseTarget(const void* data, size_t bytes) = 0;
-  // Delivers what has arrived, at most `events_max`; the number delivered.
+  // Delivers what has arrived, at most `events_max`, as long as the handler may go on.  Returns the
+  // number delivered.
   virtual size_t Poll(LinkHandler* handler, size_t events_max) = 0;
   //   blocks  until there is something to poll, Wake, or the time; true in the first two cases
   virtual bool Wait(int64_t nanoseconds) = 0;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -39,7 +40,9 @@ struct Recorder final : LinkHandler {
   std::vector<std::vector<std::byte>> bodies;
   std::function<std::vector<Block>(const std::string&)> land;
   std::vector<Block> landing;
+  bool may_go_on = true;
 
+  bool MayGoOn() override { return may_go_on; }
   uint64_t Accepted() override {
     accepted.push_back(++next_link);
     return next_link;
@@ -102,6 +105,54 @@ TEST_P(TransportConformance, FramesArriveWholeAndInOrder) {
   }
   ASSERT_TRUE(Until([&] { return at_server_.heads.size() == sent.size(); }));
   EXPECT_EQ(at_server_.heads, sent);
+}
+
+// Each of two links has something to say.
+TEST_P(TransportConformance, AHandlerThatHasHadEnoughGetsOneEventAtATime) {
+  Connect();
+  client_->Dial(8, bench_->AddressOf("server"));
+  ASSERT_TRUE(Until([&] { return at_client_.opened.size() + at_server_.accepted.size() == 4; }));
+  at_server_.may_go_on = false;
+  for (const uint64_t link : {7, 8}) client_->Send(link, FrameOf("word"));
+  size_t most = 0;
+  for (int i = 0; i < 1000 && at_server_.heads.size() < 2; ++i) {
+    client_->Poll(&at_client_, 16);
+    const size_t before = at_server_.heads.size();
+    server_->Poll(&at_server_, 16);
+    most = std::max(most, at_server_.heads.size() - before);
+  }
+  EXPECT_EQ(at_server_.heads.size(), 2U) << "nothing is lost";
+  EXPECT_EQ(most, 1U);
+}
+
+// The sources of many frames are taken back one after another; each costs the same.
+TEST_P(TransportConformance, ASourceIsTakenBackAmongManyOthers) {
+  Connect();
+  constexpr size_t kCount = 2000;
+  std::vector<std::vector<std::byte>> sources(kCount, std::vector<std::byte>(8));
+  at_server_.land = [](const std::string&) {
+    const auto owner = std::make_shared<std::array<std::byte, 8>>();
+    return std::vector<Block>{{owner->data(), owner->size(), owner}};
+  };
+  for (size_t i = 0; i < kCount; ++i) {
+    std::memcpy(sources[i].data(), &i, sizeof i);
+    Message push;
+    push.type = Type::kPush;
+    push.body = {sources[i].data(), sources[i].size(), nullptr};
+    FrameBuilder builder;
+    builder.Add(std::move(push));
+    client_->Send(7, builder.Finish(0, 0));
+  }
+  for (auto& source : sources) {
+    client_->ReleaseSource(source.data(), source.size());
+    std::fill(source.begin(), source.end(), std::byte{0xAB});
+  }
+  ASSERT_TRUE(Until([&] { return at_server_.bodies.size() == kCount; }));
+  for (size_t i = 0; i < kCount; ++i) {
+    size_t value = 0;
+    std::memcpy(&value, at_server_.bodies[i].data(), sizeof value);
+    EXPECT_EQ(value, i);
+  }
 }
 
 TEST_P(TransportConformance, ABodyLandsWhereTheReceiverSays) {

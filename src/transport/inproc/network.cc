@@ -247,7 +247,7 @@ class InprocEndpoint final : public Endpoint {
 
   size_t Poll(LinkHandler* handler, size_t events_max) override {
     size_t count = 0;
-    while (count < events_max && Step(handler)) ++count;
+    while (count < events_max && (count == 0 || handler->MayGoOn()) && Step(handler)) ++count;
     return count;
   }
 

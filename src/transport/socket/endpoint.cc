@@ -171,7 +171,7 @@ class Sockets final : public Endpoint {
       ready_->woken = false;
     }
     size_t count = 0;
-    while (!ready.empty() && count < events_max) {
+    while (!ready.empty() && count < events_max && (count == 0 || handler->MayGoOn())) {
       const Readiness item = ready.front();
       ready.pop_front();
       Handle(item, handler);
