@@ -16,6 +16,12 @@ namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
+// A frame under way; several events refer to it if it arrives more than once.
+struct Carried {
+  Frame frame;
+  int readers = 0;  // deliveries that read its bodies now
+};
+
 struct Event {
   enum class Kind : uint8_t { kAccept, kOpened, kClosed, kFrame };
   Kind kind{};
@@ -23,8 +29,36 @@ struct Event {
   uint64_t order = 0;  // of events that are due together
   uint64_t connection = 0;
   uint64_t link = 0;  // kClosed of a connection that is no more: the receiver's name for it
-  std::shared_ptr<Frame> frame;
+  std::shared_ptr<Carried> carried;  // of kFrame
   std::string reason;
+};
+
+// The bodies of frames under way, by where their memory begins.  A frame that has arrived leaves its
+// entries behind; they are removed in bulk, so that a frame costs the same however many there are.
+class BodyIndex {
+ public:
+  void Add(const std::shared_ptr<Carried>& carried) {
+    for (const Bytes& body : carried->frame.bodies) bodies_.emplace(body.data, carried);
+    if (bodies_.size() < sweep_at_) return;
+    std::erase_if(bodies_, [](const auto& entry) { return entry.second.expired(); });
+    sweep_at_ = 2 * bodies_.size() + kSweepLeast;
+  }
+  // Calls f(frame) for each frame with a body that begins in this memory, and keeps those for which
+  // it returns true.
+  template <typename F>
+  void KeepWhere(const void* data, size_t bytes, const F& f) {
+    const auto* const begin = static_cast<const std::byte*>(data);
+    auto at = bodies_.lower_bound(begin);
+    while (at != bodies_.end() && at->first < begin + bytes) {
+      const std::shared_ptr<Carried> carried = at->second.lock();
+      at = carried != nullptr && f(carried.get()) ? std::next(at) : bodies_.erase(at);
+    }
+  }
+
+ private:
+  static constexpr size_t kSweepLeast = 1024;
+  std::multimap<const std::byte*, std::weak_ptr<Carried>> bodies_;
+  size_t sweep_at_ = kSweepLeast;
 };
 
 // One end of a connection.
@@ -148,6 +182,7 @@ struct InprocNetwork::State {
   InprocOptions options;
   mutable std::mutex mutex;
   std::condition_variable copied;
+  BodyIndex bodies;
   uint64_t order = 0;
   uint64_t last_connection = 0;
   std::map<std::string, std::shared_ptr<Inbox>> inboxes;
@@ -208,7 +243,8 @@ class InprocEndpoint final : public Endpoint {
     event.kind = Event::Kind::kFrame;
     const size_t bytes = frame.head.size() + frame.body_bytes;
     traffic_[link].wire_out_bytes += bytes;
-    event.frame = std::make_shared<Frame>(std::move(frame));
+    event.carried = std::make_shared<Carried>(std::move(frame));
+    state_->bodies.Add(event.carried);
     state_->PostAcross(id, side, std::move(event), bytes);
   }
 
@@ -233,15 +269,15 @@ class InprocEndpoint final : public Endpoint {
 
   void ReleaseSource(const void* data, size_t bytes) override {
     std::unique_lock lock(state_->mutex);
-    for (const auto& [address, inbox] : state_->inboxes) {
-      for (auto& [due, event] : inbox->events) {
-        if (event.frame != nullptr) State::CopyBodies(event.frame.get(), data, bytes);
-      }
-      for (auto& [source, event] : inbox->held) {
-        if (event.frame != nullptr) State::CopyBodies(event.frame.get(), data, bytes);
-      }
-    }
-    state_->AwaitCopied(address_, &lock);  // others read what they have begun to read
+    state_->copied.wait(lock, [&] {  // others read what they have begun to read
+      bool is_read = false;
+      state_->bodies.KeepWhere(data, bytes, [&](Carried* carried) {
+        if (carried->readers == 0) State::CopyBodies(&carried->frame, data, bytes);
+        is_read = is_read || carried->readers > 0;
+        return carried->readers > 0;
+      });
+      return !is_read;
+    });
   }
   void ReleaseTarget(const void*, size_t) override {}  // bodies land at once
 
@@ -326,8 +362,9 @@ class InprocEndpoint final : public Endpoint {
         if (!end.open) return true;
         const uint64_t link = end.link;
         inbox_->copies_from = found->second.ends[1 - side].address;
+        ++event.carried->readers;
         lock.unlock();
-        Deliver(handler, event.connection, link, std::move(event.frame));
+        Deliver(handler, event.connection, link, std::move(event.carried));
         return true;
       }
     }
@@ -338,34 +375,38 @@ class InprocEndpoint final : public Endpoint {
   // it ends: before the receiver can say that it is.
   struct Copying {
     InprocEndpoint* self;
-    std::shared_ptr<Frame> frame;
+    std::shared_ptr<Carried> carried;
     ~Copying() {
-      frame.reset();
-      std::lock_guard lock(self->state_->mutex);
-      self->inbox_->copies_from.clear();
+      std::vector<Bytes> read;  // its owners go before anybody is told, and without the lock
+      {
+        std::lock_guard lock(self->state_->mutex);
+        const bool is_last = --carried->readers == 0 && carried.use_count() == 1;
+        if (is_last) read.swap(carried->frame.bodies);
+        self->inbox_->copies_from.clear();
+      }
+      read.clear();
       self->state_->copied.notify_all();
     }
   };
 
   void Deliver(LinkHandler* handler, uint64_t connection, uint64_t link,
-               std::shared_ptr<Frame> frame) {
-    traffic_[link].wire_in_bytes += frame->head.size() + frame->body_bytes;
+               std::shared_ptr<Carried> carried) {
+    const Frame& frame = carried->frame;
+    traffic_[link].wire_in_bytes += frame.head.size() + frame.body_bytes;
     const uint64_t lends_every = state_->options.lends_every;
-    const bool lends =
-        lends_every > 0 && connection % lends_every == 0 && frame->bodies.size() == 1;
+    const bool lends = lends_every > 0 && connection % lends_every == 0 && frame.bodies.size() == 1;
     std::vector<std::byte> lent;
     std::optional<Error> refused;
     try {
-      const Copying copying{this, std::move(frame)};
+      const Copying copying{this, std::move(carried)};
       if (lends) {
-        const Bytes& body = copying.frame->bodies[0];
+        const Bytes& body = frame.bodies[0];
         lent.assign(body.data, body.data + body.size);
       }
-      const std::vector<Block> blocks =
-          handler->Land(link, std::as_bytes(std::span(copying.frame->head)),
-                        lent.empty() ? nullptr : lent.data());
-      for (size_t i = 0; i < blocks.size() && i < copying.frame->bodies.size(); ++i) {
-        const Bytes& body = copying.frame->bodies[i];
+      const std::vector<Block> blocks = handler->Land(link, std::as_bytes(std::span(frame.head)),
+                                                      lent.empty() ? nullptr : lent.data());
+      for (size_t i = 0; i < blocks.size() && i < frame.bodies.size(); ++i) {
+        const Bytes& body = frame.bodies[i];
         if (blocks[i]) std::memcpy(blocks[i].data, body.data, body.size);
       }
     } catch (const Error& error) {
