@@ -77,8 +77,8 @@ void ServerLink::Welcomed(const Welcome& welcome, const LinkTurn& turn) {
   credit_bytes_ = welcome.credit_bytes;
   state_ = State::kOpen;
   down_since_ = kNever;
+  open_since_ = turn.now;
   ++counts_.welcomes;
-  backoff_.Reset();
   next_ping_ = turn.now + turn.limits.ping_after;
   turn.Rearm(next_ping_);
   const std::vector<uint64_t> seqs = SentWhere([](const Outgoing&) { return true; });
@@ -94,6 +94,7 @@ void ServerLink::Welcomed(const Welcome& welcome, const LinkTurn& turn) {
 void ServerLink::Lost(const LinkTurn& turn) {
   link_ = kNoLink;
   if (state_ == State::kDead) return;
+  if (state_ == State::kOpen) backoff_.Ended(turn.now - open_since_);
   state_ = State::kIdle;
   if (down_since_ == kNever) down_since_ = turn.now;
   next_dial_ = turn.now + backoff_.Next();

@@ -211,6 +211,7 @@ class ServerLink {
   Time down_since_ = kNever;  // kNever: connected, or never needed
   Time next_dial_ = kNever;
   Backoff backoff_;
+  Time open_since_ = 0;
   Time last_heard_ = 0;
   Time next_ping_ = kNever;
 

@@ -68,6 +68,42 @@ TEST_F(PriorityTest, PushesOfOneKeyKeepTheirOrder) {
   EXPECT_EQ(rounds, (std::vector<uint64_t>{1, 2}));
 }
 
+// A client whose connection is lost again and again.
+class LostLinkTest : public ClientTest {
+ protected:
+  LostLinkTest() {
+    MakeKey();
+    Begin(Kind::kPush, "push");
+    Sent();
+  }
+  // How long it takes until the client dials again.
+  Time LoseAndReconnect() {
+    client_.Closed(link_, now_);
+    const Time lost_at = now_;
+    while (effects_.dials.empty()) After(kMillisecond);
+    const Time waited = now_ - lost_at;
+    EXPECT_FALSE(Sent().empty()) << "what is not answered is sent again";
+    return waited;
+  }
+};
+
+TEST_F(LostLinkTest, OneThatEndsAtOnceIsMadeAgainLaterEachTime) {
+  Time last = LoseAndReconnect();
+  for (int i = 0; i < 4; ++i) {
+    const Time next = LoseAndReconnect();
+    EXPECT_EQ(next, 2 * last);
+    last = next;
+  }
+}
+
+TEST_F(LostLinkTest, OneThatHasLastedIsMadeAgainSoon) {
+  const Time first = LoseAndReconnect();
+  for (int i = 0; i < 3; ++i) {
+    After(2 * kSecond);
+    EXPECT_EQ(LoseAndReconnect(), first);
+  }
+}
+
 TEST_F(ClientTest, AServerOfAnotherProtocolIsNamedAndNotDialedAgain) {
   protocol_.version = 3;
   const OpId init = Begin(Kind::kInit, "init");

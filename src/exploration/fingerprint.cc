@@ -168,7 +168,7 @@ class StateWriter {
   void Add(const Member& member) {
     All(member.link_, member.welcomed_, member.welcome_, member.epoch_, member.refused_,
         member.last_heard_, member.next_ping_, member.next_dial_, member.backoff_,
-        member.lost_since_, member.head_has_ended_);
+        member.open_since_, member.lost_since_, member.head_has_ended_);
   }
   void Add(const Session& session) {
     All(session.id, session.role, session.link, session.low, session.window, session.waiting,
@@ -185,8 +185,8 @@ class StateWriter {
     All(link.server_, link.state_, link.link_, link.incarnation_, link.credit_bytes_,
         link.next_seq_, link.unaccepted_bytes_, link.waiting_pull_bytes_, link.ready_pull_bytes_,
         link.dead_, link.is_marked_, link.has_priorities_, link.pushes_, link.pulls_, link.sent_,
-        link.mutating_, link.down_since_, link.next_dial_, link.backoff_, link.last_heard_,
-        link.next_ping_);
+        link.mutating_, link.down_since_, link.next_dial_, link.backoff_, link.open_since_,
+        link.last_heard_, link.next_ping_);
   }
   // Without pushes_, which follow from ops_.
   void Add(const Client& client) {

@@ -1,6 +1,7 @@
 #include "head/member.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/format.h"
 
@@ -40,7 +41,7 @@ void Member::Opened(LinkId link, Time now, Effects* effects) {
 void Member::Closed(LinkId link, Time now, Effects* effects) {
   if (link_ != kNoLink && link != link_) return;
   link_ = kNoLink;
-  welcomed_ = false;
+  if (std::exchange(welcomed_, false)) backoff_.Ended(now - open_since_);
   next_ping_ = kNever;
   if (lost_since_ == kNever) {
     lost_since_ = now;
@@ -107,7 +108,7 @@ bool Member::Received(LinkId link, const Message& message, Time now, Effects* ef
         effects->Log(Level::kWarning, "the head is back");
       }
       lost_since_ = kNever;
-      backoff_.Reset();
+      open_since_ = now;
       return false;
     }
     case Type::kEpoch: {

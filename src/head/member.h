@@ -85,6 +85,7 @@ class Member {
   Time next_ping_ = kNever;
   Time next_dial_ = kNever;
   Backoff backoff_;
+  Time open_since_ = 0;
   Time lost_since_ = kNever;
   uint64_t welcomes_ = 0;  // connections that have been open
 };

@@ -59,6 +59,14 @@ std::vector<Block> Node::Land(LinkId id, std::span<const std::byte> head, const 
   DecodeMessages(header, head, &link.landing);
   link.low = header.low;
   OnHeader(id, header.low);
+  const auto allocate = [this](size_t bytes) -> Block {
+    try {
+      return pool_->Allocate(bytes);
+    } catch (const Error& error) {  // the message is judged without its body; its link lives
+      if (error.code() != Code::kResourceExhausted) throw;
+      return {nullptr, bytes, NoMemory()};
+    }
+  };
   std::vector<Block> blocks;
   size_t shared_bytes = 0;
   for (Message& message : link.landing) {
@@ -67,7 +75,7 @@ std::vector<Block> Node::Land(LinkId id, std::span<const std::byte> head, const 
     const bool wants_memory = !block && block.size == message.body.size && block.size > 0;
     if (wants_memory && lent == nullptr) {
       if (block.size >= own_block_from_) {
-        block = pool_->Allocate(block.size);
+        block = allocate(block.size);
       } else {
         shared_bytes += (block.size + 63) / 64 * 64;
       }
@@ -75,11 +83,11 @@ std::vector<Block> Node::Land(LinkId id, std::span<const std::byte> head, const 
     blocks.push_back(std::move(block));
   }
   if (shared_bytes > 0) {
-    const Block shared = pool_->Allocate(shared_bytes);
+    const Block shared = allocate(shared_bytes);
     size_t at = 0;
     for (Block& block : blocks) {
-      if (block || block.size == 0) continue;
-      block = {shared.data + at, block.size, shared.owner};
+      if (block || block.owner != nullptr || block.size == 0) continue;
+      block = {shared ? shared.data + at : nullptr, block.size, shared.owner};
       at += (block.size + 63) / 64 * 64;
     }
   }
@@ -251,9 +259,14 @@ bool ServerNode::Holds(LinkId link, Message* message) {
   std::vector<DiskPages::Where> where = shard_.OnDisk(link, *message);
   if (where.empty() && found == held_.end()) return false;
   if (message->body && message->body.owner == nullptr) {  // it is lent until this returns
-    const Block body = pool()->Allocate(message->body.size);
-    std::memcpy(body.data, message->body.data, body.size);
-    message->body = body.bytes();
+    try {
+      const Block body = pool()->Allocate(message->body.size);
+      std::memcpy(body.data, message->body.data, body.size);
+      message->body = body.bytes();
+    } catch (const Error& error) {
+      if (error.code() != Code::kResourceExhausted) throw;
+      message->body = {nullptr, message->body.size, NoMemory()};
+    }
   }
   Held held{std::move(*message), where.empty() ? 0 : ++last_ticket_};
   if (!where.empty()) {

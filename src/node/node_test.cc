@@ -3,9 +3,12 @@
 #include "node/node.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <numeric>
 
@@ -18,7 +21,8 @@ namespace {
 // A server node with a key of four floats and two workers, played by the test in raw frames.
 class HostilePeerTest : public ::testing::Test {
  protected:
-  HostilePeerTest() : node_(Member(), Shard(), &pool_) {
+  explicit HostilePeerTest(ShardOptions options = Shard())
+      : node_(Member(), std::move(options), &pool_) {
     node_.Start(0);
     const LinkId head = node_.TakeOutput().dials.at(0).link;
     node_.Opened(head, 0);
@@ -164,6 +168,54 @@ class HostilePeerTest : public ::testing::Test {
   std::vector<Message> answers_;
   std::vector<NodeOutput::Reading> readings_;
 };
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+// A server whose process may take little more memory than it has while a message of 256 MiB comes.
+class ScarceServerTest : public HostilePeerTest {
+ protected:
+  static constexpr uint32_t kBytes = uint32_t{256} << 20;
+  ScarceServerTest() : HostilePeerTest(Roomy()) {}
+  static ShardOptions Roomy() {
+    ShardOptions options = Shard();
+    options.chunk_bytes_max = kBytes;
+    return options;
+  }
+  Message HugeInit(uint64_t seq) {
+    KeyMeta huge;
+    huge.name = CanonicalKey(0, "huge");
+    huge.shape = Shape({kBytes / 4});
+    huge.chunk_elements = kBytes / 4;
+    Message init = Make(Type::kInit, seq);
+    init.key = IdOf(huge.name);
+    init.extra = Encode(huge);
+    init.body = {values_.data, kBytes, nullptr};  // it is said to come, and nobody reads it
+    return init;
+  }
+  bool DeliverWithoutMemory(std::vector<Message> messages) {
+    rlimit before{};
+    getrlimit(RLIMIT_AS, &before);
+    rlimit small = before;
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    small.rlim_cur = pages * static_cast<size_t>(getpagesize()) + kBytes / 4;
+    setrlimit(RLIMIT_AS, &small);
+    const bool is_open = Deliver(hostile_, std::move(messages));
+    setrlimit(RLIMIT_AS, &before);
+    return is_open;
+  }
+};
+
+TEST_F(ScarceServerTest, ABodyWithoutMemoryIsAnErrorOfItsMessageAndItsLinkLives) {
+  for (int i = 0; i < 2; ++i) {  // it is answered again where it is sent again
+    ExpectRefused(DeliverWithoutMemory({HugeInit(2)}), Code::kResourceExhausted,
+                  "the system has no 268435456 bytes of memory");
+  }
+  EXPECT_TRUE(Deliver(hostile_, {Push(3, 1)}));
+  EXPECT_EQ(answers_.at(0).type, Type::kAccepted);
+}
+
+#endif
 
 // A message whose rows are on the disk waits until they have been read, and so do those behind it on its link;
 // other links go on.

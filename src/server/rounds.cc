@@ -167,7 +167,11 @@ void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chu
     if (bytes > options_.credit_budget_bytes + options_.credit_min_bytes) {
       return Violation(session, message, Format("{} bytes wait for their turn", bytes), effects);
     }
-    message.body = worker_.Keep(std::move(message.body));
+    try {
+      message.body = worker_.Keep(message.body);
+    } catch (const Error& error) {
+      return AnswerError(session, message, error.code(), error.what(), effects);
+    }
     session->waiting.push_back(std::move(message));
     return;
   }

@@ -9,7 +9,14 @@ namespace tkv {
 namespace {
 
 constexpr size_t kControlItemsMax = size_t{1} << 24;
+constexpr Time kRefusalsEvery = 10 * kSecond;  // in the log, for want of memory
+
 }  // namespace
+
+const std::shared_ptr<void>& NoMemory() {
+  static const auto* const mark = new std::shared_ptr<void>(std::make_shared<char>());
+  return *mark;
+}
 
 uint64_t Shard::Key::AbstainOf(Rank rank) const {
   for (const auto& [r, upto] : abstain) {
@@ -400,6 +407,11 @@ void Shard::Judge(Session* session, Message& message, Effects* effects) {
 }
 
 void Shard::Execute(Session* session, Message& message, Effects* effects) {
+  if (message.body.owner == NoMemory()) {
+    return AnswerError(
+        session, message, Code::kResourceExhausted,
+        Format("the server: the system has no {} bytes of memory", message.body.size), effects);
+  }
   switch (message.type) {
     case Type::kPush:
       ++session->pushes;
@@ -445,6 +457,11 @@ void Shard::Answer(Session* session, const Message& request, Message reply, Effe
 
 void Shard::AnswerError(Session* session, const Message& request, Code code, std::string text,
                         Effects* effects) {
+  if (code == Code::kResourceExhausted && now_ >= next_refusal_) {
+    next_refusal_ = now_ + kRefusalsEvery;
+    effects->Log(Level::kWarning,
+                 Format("{} of worker {}: {}", Name(request.type), session->id.rank, text));
+  }
   Answer(session, request, ErrorReply(request.seq, code, std::move(text)), effects);
 }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <boost/unordered/unordered_map.hpp>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -33,6 +34,9 @@ struct ShardOptions {
   size_t adopt_from_bytes = size_t{64} << 10;  // bodies that are taken over instead of copied
   std::shared_ptr<RowDisk> disk;  // for rows of keys whose memory is bounded; null: there are none
 };
+
+// The owner of a body for which there was no memory when it came: its message gets an error.
+const std::shared_ptr<void>& NoMemory();
 
 // Told of each new version of a chunk, at once; for checks and traces.
 class ShardListener {
@@ -208,6 +212,7 @@ class Shard {
   boost::unordered_map<ChunkId, ChunkCut> cuts_;
   size_t held_bytes_ = 0;
   Time now_ = 0;
+  Time next_refusal_ = 0;  // from when on one is logged
   std::vector<ShardListener*> listeners_;
 };
 

@@ -1,5 +1,5 @@
-// When whoever has lost a connection dials again: after 50 ms, each time twice as late, at most a
-// second.
+// When a process that has lost a connection dials again: after 50 ms, each time twice as late, at most
+// a second.
 
 #pragma once
 
@@ -17,8 +17,12 @@ class Backoff {
     wait_ = std::min(wait_ * 2, kLongest);
     return now;
   }
-  // A connection has been made.
   void Reset() { wait_ = kFirst; }
+  // A connection has ended that was open for so long.  One that ends at once is as good as none: the
+  // next one would end the same way.
+  void Ended(Time open_for) {
+    if (open_for >= kLongest) Reset();
+  }
 
  private:
   friend class StateWriter;  // for checks: compares what machines remember
