@@ -139,9 +139,14 @@ Job DmlcJob() {
   const int port = NeedNumber("DMLC_PS_ROOT_PORT", 1, kPortMax);
   job.workers = NeedNumber("DMLC_NUM_WORKER", 1, kWorkersMax);
   job.servers = NeedNumber("DMLC_NUM_SERVER", 1, kServersHigh);
-  job.id = Format("dmlc-{}-{}", host, port);
-  // Where all are on one host no token is needed: a Unix socket whose name all of them know.
-  job.head = Format("unix:{}/tkv-{}-{},tcp:{}:{}", HostId(), geteuid(), job.id, host, port);
+  try {
+    const PeerAddress address = TcpAddress(host, static_cast<uint16_t>(port));
+    job.id = Format("dmlc-{}-{}", address.host, port);
+    // Where all are on one host no token is needed: a Unix socket whose name all of them know.
+    job.head = Format("unix:{}/tkv-{}-{},{}", HostId(), geteuid(), job.id, ToString(address));
+  } catch (const Error& error) {
+    throw Fail(error.code(), "DMLC_PS_ROOT_URI='{}': {}", host, error.what());
+  }
   return job;
 }
 

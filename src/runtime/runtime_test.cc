@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/arrays.h"
 #include "tkv/config.h"
 #include "tkv/error.h"
 #include "tkv/job.h"
@@ -114,6 +115,46 @@ TEST(JobSigns, AreWhatDecidesByItselfInTheOrderInWhichItDoes) {
     EXPECT_EQ(IsInGroup(), !by.empty() && by.back() == By::kPmix);
   }
   unset();
+}
+
+// What JobFromEnvironment makes of DMLC_PS_ROOT_URI.
+class SchedulerAddress : public ::testing::Test {
+ protected:
+  SchedulerAddress() {
+    for (const auto& [name, value] : kOthers) setenv(name, value, 1);
+  }
+  ~SchedulerAddress() override {
+    for (const auto& [name, value] : kOthers) unsetenv(name);
+    unsetenv("DMLC_PS_ROOT_URI");
+  }
+  static Job JobAt(const char* uri) {
+    setenv("DMLC_PS_ROOT_URI", uri, 1);
+    return JobFromEnvironment();
+  }
+  static constexpr std::pair<const char*, const char*> kOthers[] = {
+      {"DMLC_ROLE", "worker"},
+      {"DMLC_PS_ROOT_PORT", "9091"},
+      {"DMLC_NUM_WORKER", "1"},
+      {"DMLC_NUM_SERVER", "1"},
+  };
+};
+
+TEST_F(SchedulerAddress, OfIPv6NeedsNoBrackets) {
+  for (const char* const uri : {"::1", "[::1]"}) {
+    const Job job = JobAt(uri);
+    EXPECT_TRUE(job.head.ends_with(",tcp:[::1]:9091")) << job.head;
+    EXPECT_EQ(job.id, "dmlc-::1-9091") << "the same in all processes";
+  }
+  EXPECT_TRUE(JobAt("scheduler.example").head.ends_with(",tcp:scheduler.example:9091"));
+}
+
+TEST_F(SchedulerAddress, ThatIsNoneEndsAtOnceAndNamesTheVariable) {
+  for (const char* const uri : {"http://127.0.0.1", "1:2", "a,b", "[::1"}) {
+    const auto failure = test::FailureOf([&] { JobAt(uri); });
+    EXPECT_EQ(failure.code, Code::kInvalidArgument) << uri;
+    EXPECT_TRUE(failure.message.starts_with("DMLC_PS_ROOT_URI='")) << failure.message;
+    EXPECT_NE(failure.message.find("tcp:[::1]:7000"), std::string::npos) << failure.message;
+  }
 }
 
 TEST(Config, NamesTheVersionAndTheInstructionSet) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/address_v6.hpp>
 #include <boost/asio/ip/udp.hpp>
 #include <cctype>
 #include <charconv>
@@ -45,7 +46,8 @@ PeerAddress ParseOne(const std::string& text) {
     if (is_good) return address;
   }
   throw Fail(Code::kInvalidArgument,
-             "address '{}': tcp:HOST:PORT or unix:HOST/NAME is needed, alternatives with commas",
+             "address '{}': tcp:HOST:PORT (an IPv6 address in brackets: tcp:[::1]:7000) or "
+             "unix:HOST/NAME is needed, alternatives with commas",
              text);
 }
 
@@ -68,6 +70,15 @@ std::string ToString(const PeerAddress& address) {
   const bool is_v6 = address.host.find(':') != std::string::npos;
   return is_v6 ? Format("tcp:[{}]:{}", address.host, address.port)
                : Format("tcp:{}:{}", address.host, address.port);
+}
+
+PeerAddress TcpAddress(const std::string& host, uint16_t port) {
+  boost::system::error_code error;
+  asio::ip::make_address_v6(host, error);
+  const std::string shown = error ? host : Format("[{}]", host);
+  const std::string text = Format("tcp:{}:{}", shown, port);
+  ParseAddresses(text);  // a host with a comma would be two alternatives
+  return ParseOne(text);
 }
 
 std::string HostId() {

@@ -23,6 +23,10 @@ struct PeerAddress {
 //   throws  kInvalidArgument  naming what is wrong
 std::vector<PeerAddress> ParseAddresses(const std::string& text);
 std::string ToString(const PeerAddress& address);
+// Returns the address of a port of a host: a name, an IPv4 address, or an IPv6 address with brackets
+// or without them.
+//   throws  kInvalidArgument  it is none of these
+PeerAddress TcpAddress(const std::string& host, uint16_t port);
 
 // What is the same for all processes that can reach each other's Unix sockets, and for no others:
 // the boot of the system and the network namespace.
