@@ -44,9 +44,7 @@ class PyRendezvous final : public Rendezvous {
       if (!answer[0].is_none()) return TextOf(answer[0]);
       why = TextOf(answer[1]);
     }
-    throw Fail(Code::kDeadlineExceeded,
-               "create: worker 0 has not made the job after {} ms: bootstrap: {}: {}",
-               longest.count(), key, why);
+    throw Fail(Code::kDeadlineExceeded, "bootstrap: {}: {}", key, why);
   }
 
  private:

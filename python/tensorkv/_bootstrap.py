@@ -34,7 +34,7 @@ def from_torchrun(type: str, options: dict[str, Any]) -> dict[str, Any]:
     rank, num_workers = _number("RANK"), _number("WORLD_SIZE")
     host, port = _text("MASTER_ADDR"), _number("MASTER_PORT")
     is_master = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    patience = int(_core.options_in_force(type, options)["server_patience_ms"]) / 1000
+    patience = int(_core.options_in_force(type, options)["patience_ms"]) / 1000
     deadline = time.monotonic() + patience
     if not is_master:
         _wait_for_port(host, port, deadline, patience)

@@ -49,14 +49,14 @@ const std::array<Row, 18> kRows = {{
      65'536},
     {{"patience_ms", "TKV_PATIENCE_MS", "--patience-ms", "ms", "600000",
       "Longest wait of an operation for another thread of the same process, or for other workers, "
-      "before it fails with DeadlineExceeded.",
+      "before it fails with DeadlineExceeded; and of a process that joins a job, for all others.",
       OptionKind::kDuration, Scope::kAny},
      &StoreOptions::patience,
      1,
      kLongestMs},
     {{"server_patience_ms", "TKV_SERVER_PATIENCE_MS", "--server-patience-ms", "ms", "30000",
-      "Longest wait of a distributed store for a server or the head before what needs it fails "
-      "with Unavailable.",
+      "Longest wait of a distributed store for a server or the head that was there before, until "
+      "what needs it fails with Unavailable.",
       OptionKind::kDuration, Scope::kDistributed},
      &StoreOptions::server_patience,
      1,

@@ -14,6 +14,7 @@
 #include "base/process.h"
 #include "base/wait.h"
 #include "bootstrap/pmix/pmix.h"
+#include "runtime/start_notice.h"
 #include "transport/address.h"
 
 namespace tkv {
@@ -144,6 +145,10 @@ std::string WhyNoHead(const Job& job) {
   return look.closed;
 }
 
+std::unique_ptr<Service> StartWith(const Job& job, const StoreOptions& options) {
+  return StartService(job, options.log, options.server_patience, options.patience);
+}
+
 std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const Place& place,
                                               const TermsExchange& terms, Job* job) {
   std::vector<std::unique_ptr<Service>> services;
@@ -162,7 +167,7 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
     head.role = Job::Role::kHead;
     head.rank = -1;
     head.head = TransportOf(*job).HeadAddress(job->id);
-    services.push_back(Service::Start(head, options.log, options.server_patience));
+    services.push_back(StartWith(head, options));
     job->head = services.back()->address();
     terms.tell(TermsText(*job));
   } else {
@@ -177,7 +182,7 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
     server.role = Job::Role::kServer;
     server.rank = place.server;
     server.is_in_worker = place.worker >= 0;
-    services.push_back(Service::Start(server, options.log, options.server_patience));
+    services.push_back(StartWith(server, options));
   }
   return services;
 }
@@ -249,18 +254,15 @@ class JobNumber {
 
 // Exchanges what the processes of the group have put, and says now and then for whom that waits.
 void ExchangeIn(PmixGroup* group, const StoreOptions& options) {
-  const auto begun = std::chrono::steady_clock::now();
-  std::chrono::seconds next{5};
-  group->Exchange(options.server_patience, [&] {
+  StartNotice notice("create", options.log);
+  group->Exchange(options.patience, [&] {
     if (options.interrupt) options.interrupt();
-    if (std::chrono::steady_clock::now() - begun < next) return;
-    if (options.log) {
-      options.log(
-          2, Format("create: still waiting {} s for processes of the group of {} (those that one "
-                    "mpirun or srun has started): each has to create the store",
-                    next.count(), group->size()));
-    }
-    next *= 2;
+    notice.Tell([&] {
+      return Format(
+          " for processes of the group of {} (those that one mpirun or srun has started): "
+          "each has to create the store",
+          group->size());
+    });
   });
 }
 
@@ -341,23 +343,31 @@ class GroupService final : public Service {
 // What the process with the head has set.  An earlier start of the same job may have left another
 // description there, whose head is gone, or has a token that is of no use here: then there is a newer one soon.
 static std::string AskRendezvous(const StoreOptions& options, const std::string& key) {
-  const auto deadline = DeadlineAfter(options.server_patience);
+  constexpr std::chrono::milliseconds kAskFor{1000};  // then it says for whom it waits
+  const auto deadline = DeadlineAfter(options.patience);
   Job job;
   static_cast<NetworkOptions&>(job) = options;
-  for (;;) {
-    std::string text = options.rendezvous->Get(key, options.server_patience);
-    std::string why = kNoTerms;  // which may be one of another version, with its token
-    if (ReadTerms(text, &job)) {
-      why = WhyNoHead(job);
-      if (why.empty()) return text;
-      why = Format("{}, and there: {}", job.head, why);
+  for (StartNotice notice("create", options.log);;) {
+    std::string why;
+    try {
+      const std::string text = options.rendezvous->Get(key, std::min(kAskFor, options.patience));
+      why = kNoTerms;  // which may be one of another version, with its token
+      if (ReadTerms(text, &job)) {
+        why = WhyNoHead(job);
+        if (why.empty()) return text;
+        why = Format("{}, and there: {}", job.head, why);
+      }
+      why = Format("the shared store says at '{}': {}", key, why);
+    } catch (const Error& error) {
+      if (error.code() != Code::kDeadlineExceeded) throw;
+      why = error.what();
     }
+    const auto for_whom = [&] { return Format(" for the head, which worker 0 has; {}", why); };
     if (std::chrono::steady_clock::now() >= deadline) {
-      throw Fail(Code::kDeadlineExceeded,
-                 "create: waited {} ms for the head, which worker 0 has; the shared store says at "
-                 "'{}': {}",
-                 options.server_patience.count(), key, why);
+      throw Fail(Code::kDeadlineExceeded, "create: waited {} ms{}", options.patience.count(),
+                 for_whom());
     }
+    notice.Tell(for_whom);
     if (options.interrupt) options.interrupt();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -411,7 +421,19 @@ std::unique_ptr<Service> Service::StartFromEnvironment(const StoreOptions& optio
                "serve: this process is {} of its job; TKV_ROLE or DMLC_ROLE would make it a server",
                job.role == Job::Role::kWorker ? "a worker" : "an observer");
   }
-  return Start(job, options.log, options.server_patience);
+  // The name of the head's host may appear later than its servers, as that of a pod does.
+  for (StartNotice notice(Name(job.role), options.log);;) {
+    try {
+      return StartWith(job, options);
+    } catch (const Error& error) {
+      const bool may_come = error.code() == Code::kUnavailable && job.role == Job::Role::kServer;
+      if (!may_come || notice.begun() + Saturated(options.patience) < StartNotice::Clock::now())
+        throw;
+      notice.Tell([&] { return Format(" for the head: {}", error.what()); });
+    }
+    if (options.interrupt) options.interrupt();
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  }
 }
 
 // ---- workers ------------------------------------------------------------------------------------
@@ -477,11 +499,11 @@ std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOpti
                "no store of its own",
                type);
   }
-  if (!WaitUntil(&lock, &own.changed, DeadlineAfter(options.server_patience), options.interrupt,
+  if (!WaitUntil(&lock, &own.changed, DeadlineAfter(options.patience), options.interrupt,
                  [&] { return !entry.is_joining; })) {
     throw Fail(Code::kDeadlineExceeded,
                "create '{}': waited {} ms for another thread of this process, which joins the job",
-               type, options.server_patience.count());
+               type, options.patience.count());
   }
   std::shared_ptr<Worker> worker = entry.worker.lock();
   if (worker != nullptr && !worker->is_of_this_process()) {

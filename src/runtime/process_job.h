@@ -25,6 +25,12 @@ std::unique_ptr<Endpoint> OpenEndpoint(const Job& job, EndpointOptions options);
 // Where a peer of the job is that no EPOCH names: the head.
 std::function<std::string(const Peer&)> AddressesOf(const Job& job);
 
+// As Service::Start.
+//   first_patience  how long a server waits for its head until it has joined
+std::unique_ptr<Service> StartService(const Job& job, const Service::Log& log,
+                                      std::chrono::milliseconds patience,
+                                      std::chrono::milliseconds first_patience);
+
 // Servers and perhaps the head in the process of a worker.
 class HostedServices {
  public:

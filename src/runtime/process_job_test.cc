@@ -273,7 +273,8 @@ TEST(WorkersThatHostServers, SumOverATransportThatIsNotBuiltIn) {
 
 TEST(Server, WhoseHeadNeverComesGivesUp) {
   const Job nobody = MemberOf(HeadOf(1, 1), "unix:elsewhere/nobody", Job::Role::kServer, 0);
-  const auto server = Service::Start(nobody, {}, std::chrono::milliseconds(200));
+  const auto server =
+      StartService(nobody, {}, std::chrono::minutes(1), std::chrono::milliseconds(200));
   try {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
     while (std::chrono::steady_clock::now() < end) {
@@ -283,6 +284,87 @@ TEST(Server, WhoseHeadNeverComesGivesUp) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kUnavailable) << error.what();
   }
+}
+
+// A job whose processes start long after each other; their patience with a server or a head that was
+// there before is shorter than that.
+class LateJob : public ::testing::Test {
+ protected:
+  static constexpr std::chrono::milliseconds kLate{300};
+  LateJob() {
+    options_.server_patience = kLate / 10;
+    head_.id = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    head_.head = Format("unix:{}/{}-{}", HostId(), head_.id, getpid());
+  }
+  std::unique_ptr<Service> Serve(Job::Role role) const {
+    Job job = head_;
+    job.role = role;
+    if (role == Job::Role::kServer) job.rank = 0;
+    return Service::Start(job, {}, options_.server_patience);
+  }
+  std::shared_ptr<Worker> Join() const {
+    return WorkerOfProcess("dist_sync", options_,
+                           MemberOf(head_, head_.head, Job::Role::kWorker, 0));
+  }
+  // Two workers that host the servers, of which one begins late.
+  void ShareWithOneLate(int late) const {
+    const auto shared = std::make_shared<MapRendezvous>();
+    const auto create = [&](int rank) {
+      StoreOptions options = options_;
+      options.rendezvous = shared;
+      options.num_workers = 2;
+      options.rank = rank;
+      if (rank == late) std::this_thread::sleep_for(kLate);
+      KVStore::Create("dist_sync", options)->Close();
+    };
+    std::thread second(create, 1);
+    EXPECT_NO_THROW(create(0));
+    second.join();
+  }
+
+  StoreOptions options_;
+  Job head_ = HeadOf(1, 1);
+};
+
+TEST_F(LateJob, AWorkerWaitsForItsHead) {
+  std::unique_ptr<Service> head, server;
+  std::thread late([&] {
+    std::this_thread::sleep_for(kLate);
+    head = Serve(Job::Role::kHead);
+    server = Serve(Job::Role::kServer);
+  });
+  EXPECT_NO_THROW(Join()->Stop());
+  late.join();
+}
+
+TEST_F(LateJob, AWorkerWaitsForAServer) {
+  const auto head = Serve(Job::Role::kHead);
+  std::unique_ptr<Service> server;
+  std::thread late([&] {
+    std::this_thread::sleep_for(kLate);
+    server = Serve(Job::Role::kServer);
+  });
+  EXPECT_NO_THROW(Join()->Stop());
+  late.join();
+}
+
+TEST_F(LateJob, AServerWaitsForItsHead) {
+  const auto server = Serve(Job::Role::kServer);
+  const auto end = std::chrono::steady_clock::now() + kLate;
+  while (std::chrono::steady_clock::now() < end) {
+    ASSERT_FALSE(server->Wait(std::chrono::milliseconds(10)));
+  }
+  const auto head = Serve(Job::Role::kHead);
+  EXPECT_NO_THROW(Join()->Stop());
+}
+
+TEST_F(LateJob, WorkersThatShareAStoreWaitForTheFirst) { ShareWithOneLate(0); }
+
+TEST_F(LateJob, WorkersThatShareAStoreWaitForTheSecond) { ShareWithOneLate(1); }
+
+TEST_F(LateJob, AnObserverLooksAtAJobThatIsThere) {
+  EXPECT_FAILS(Code::kDeadlineExceeded,
+               ObserverOf(options_, MemberOf(head_, head_.head, Job::Role::kObserver, -1), "look"));
 }
 
 // Two workers of a job by that rendezvous; `more` is for the first.
@@ -325,7 +407,7 @@ TEST(RendezvousJob, WhoHasFailedToMakeAJobMakesItAgain) {
   alone.rendezvous = shared;
   alone.num_workers = 2;
   alone.rank = 0;
-  alone.server_patience = std::chrono::milliseconds(200);
+  alone.patience = std::chrono::milliseconds(200);
   EXPECT_FAILS(Code::kDeadlineExceeded, KVStore::Create("dist_sync", alone));
   MakeJobOfTwo(shared, {});
 }
@@ -344,9 +426,9 @@ TEST(Joining, OfAnotherThreadIsWaitedForWithOnesOwnPatienceAndInterrupt) {
   });
   while (!waits) std::this_thread::yield();
   StoreOptions options;
-  options.server_patience = std::chrono::milliseconds(100);
+  options.patience = std::chrono::milliseconds(100);
   EXPECT_FAILS(Code::kDeadlineExceeded, WorkerOfProcess("dist_sync", options, nobody));
-  options.server_patience = std::chrono::minutes(1);
+  options.patience = std::chrono::minutes(1);
   options.interrupt = [] { throw Error(Code::kCancelled, "at once"); };
   EXPECT_FAILS(Code::kCancelled, WorkerOfProcess("dist_sync", options, nobody));
   const pid_t child = fork();

@@ -12,6 +12,7 @@
 #include "runtime/cluster.h"
 #include "runtime/failpoints.h"
 #include "runtime/process_job.h"
+#include "runtime/start_notice.h"
 
 namespace tkv {
 namespace {
@@ -118,13 +119,16 @@ namespace {
 
 class JobService final : public Service {
  public:
-  JobService(const Job& job, Log log, std::chrono::milliseconds patience)
+  JobService(const Job& job, Log log, std::chrono::milliseconds patience,
+             std::chrono::milliseconds first_patience)
       : carrier_(job.carrier),
         role_(job.role),
         is_in_worker_(job.is_in_worker),
         patience_(patience),
+        first_patience_(first_patience),
         who_(WhoIs(job)),
-        log_(log) {
+        log_(log),
+        notice_(who_, log) {
     if (job.workers < 1 || job.workers > kWorkersMax || job.servers < 1 ||
         job.servers > static_cast<int>(kServersMax)) {
       throw Fail(Code::kInvalidArgument, "{}: {} workers and {} servers; at least one of each",
@@ -145,6 +149,10 @@ class JobService final : public Service {
     NodeThreadOptions thread;
     thread.address_of = AddressesOf(job);
     thread.log = std::move(log);
+    thread.failed = [this](const Peer&, const Error& error) {
+      std::lock_guard lock(mutex_);
+      out_of_reach_ = error.what();
+    };
     thread.broken = [this](const Error& error) {
       std::lock_guard lock(mutex_);
       refused_ = error;
@@ -171,6 +179,10 @@ class JobService final : public Service {
     if (over_) return true;
     if (idle_since_ == kNever) return false;
     const Time idle = NodeThread::Now() - idle_since_;
+    if (!was_joined_) {
+      AwaitHead(idle);
+      return false;
+    }
     const bool is_served_out = is_in_worker_ && head_has_ended_;
     const std::chrono::nanoseconds longest_idle =
         is_served_out ? std::min<std::chrono::nanoseconds>(kServedOut, Saturated(patience_))
@@ -195,6 +207,19 @@ class JobService final : public Service {
   }
 
  private:
+  // Of a server that has not joined yet, with its lock.
+  //   throws  kUnavailable  it has waited long enough
+  void AwaitHead(Time waited) {
+    const auto for_whom = [this] {
+      return Format(" for the head{}{}", out_of_reach_.empty() ? "" : ": ", out_of_reach_);
+    };
+    if (waited >= Saturated(first_patience_).count()) {
+      throw Fail(Code::kUnavailable, "{}: waited {:.0f} s{}", who_,
+                 static_cast<double>(waited) / kSecond, for_whom());
+    }
+    notice_.Tell(for_whom);
+  }
+
   // Calls f for a member of the job, when the head has read what its processes have said.
   template <typename F>
   void AsHead(Job::Role role, int index, F f) {
@@ -308,6 +333,7 @@ class JobService final : public Service {
       is_over = is_over && (!head_has_ended || is_in_worker_ || have_all_left);
     }
     std::lock_guard lock(mutex_);
+    was_joined_ = was_joined_ || !epoch.servers.empty();
     head_is_lost_ = head_is_lost;
     head_has_ended_ = head_has_ended;
     idle_since_ = !is_idle ? kNever : std::min(idle_since_, NodeThread::Now());
@@ -320,8 +346,10 @@ class JobService final : public Service {
   const Job::Role role_;
   const bool is_in_worker_;
   const std::chrono::milliseconds patience_;
+  const std::chrono::milliseconds first_patience_;
   const std::string who_;
   const Log log_;
+  StartNotice notice_;
   bool has_joined_ = false;  // has told so; this and the next under the node's lock
   std::vector<Epoch::Seat> told_workers_;
   std::unique_ptr<BufferPool> pool_;
@@ -330,6 +358,8 @@ class JobService final : public Service {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool over_ = false;
+  bool was_joined_ = false;
+  std::string out_of_reach_;  // why the head cannot be reached
   bool head_is_lost_ = false;
   bool head_has_ended_ = false;
   Time idle_since_ = kNever;
@@ -339,13 +369,19 @@ class JobService final : public Service {
 
 }  // namespace
 
-std::unique_ptr<Service> Service::Start(const Job& job, Log log,
-                                        std::chrono::milliseconds patience) {
+std::unique_ptr<Service> StartService(const Job& job, const Service::Log& log,
+                                      std::chrono::milliseconds patience,
+                                      std::chrono::milliseconds first_patience) {
   if (job.role != Job::Role::kServer && job.role != Job::Role::kHead) {
     throw Fail(Code::kInvalidArgument, "{} is no service; it has a store",
                job.role == Job::Role::kWorker ? "a worker" : "an observer");
   }
-  return std::make_unique<JobService>(job, std::move(log), patience);
+  return std::make_unique<JobService>(job, log, patience, first_patience);
+}
+
+std::unique_ptr<Service> Service::Start(const Job& job, Log log,
+                                        std::chrono::milliseconds patience) {
+  return StartService(job, log, patience, StoreOptions().patience);
 }
 
 }  // namespace tkv

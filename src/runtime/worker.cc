@@ -8,10 +8,10 @@
 
 #include "base/duration.h"
 #include "base/format.h"
-#include "base/logfmt.h"
 #include "base/process.h"
 #include "base/wait.h"
 #include "runtime/auto_save.h"
+#include "runtime/start_notice.h"
 
 namespace tkv {
 namespace {
@@ -74,27 +74,21 @@ Worker::Worker(const std::string& doing, const StoreOptions& store, WorkerOption
 
 // Until this worker has joined, or is refused; while it waits it says who is missing.
 void Worker::AwaitJoin(const std::string& doing, const StoreOptions& store) {
-  using std::chrono::seconds;
-  const auto begin = Clock::now();
-  const auto deadline = DeadlineAfter(store.server_patience);
-  seconds step{5};
-  for (auto tell = begin + step;; tell += step, step = std::min(step * 2, seconds(60))) {
+  // Processes of a job start in any order, some of them minutes later: each waits for them as for a
+  // round.  An observer looks at a job that is there.
+  const auto patience = is_observer() ? store.server_patience : store.patience;
+  const auto deadline = DeadlineAfter(patience);
+  for (StartNotice notice(doing, store.log);;) {
     std::unique_lock lock(mutex_);
-    if (WaitUntil(&lock, &joined_changed_, std::min(deadline, tell), store.interrupt,
+    if (WaitUntil(&lock, &joined_changed_, std::min(deadline, notice.next()), store.interrupt,
                   [&] { return joined_ || refused_; })) {
       break;
     }
     lock.unlock();  // the hooks of the node take it
-    const std::string missing = Missing();
     if (Clock::now() >= deadline) {
-      throw Fail(Code::kDeadlineExceeded, "{}: waited {} ms{}", doing,
-                 store.server_patience.count(), missing);
+      throw Fail(Code::kDeadlineExceeded, "{}: waited {} ms{}", doing, patience.count(), Missing());
     }
-    if (!store.log) continue;
-    const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
-    const Fields fields = Fields().Add("standing", Format("{:.1f}s", waited)).Add("verb", doing);
-    store.log(static_cast<int>(Level::kWarning),
-              Format("{}: still waiting {:.0f} s{}: {}", doing, waited, missing, fields.text()));
+    notice.Tell([this] { return Missing(); });
   }
   std::lock_guard lock(mutex_);
   if (refused_) throw Fail(refused_->code(), "{}: {}", doing, refused_->what());

@@ -142,13 +142,13 @@ def test_what_is_missing_at_create_is_named(processes):
     common = {"TKV_HEAD": head.stdout.readline().split()[-1], "TKV_JOB": "hand"}
     server = processes.start([*command, "server", "--rank", "1"], **common)
     server.stdout.readline()
-    script = processes.script("mx.kv.create('dist_sync', server_patience=2)")
+    script = processes.script("mx.kv.create('dist_sync', patience=2)")
     status, said = finish(processes.start([sys.executable, script], **common))
     assert status == 1 and "waited 2000 ms: 1 of 3 servers have come, server 0 and server 2 are missing" in said, said
     for process in (server, head):
         process.terminate()
         process.wait()
-    script = processes.script("mx.kv.create('dist_sync', server_patience=1)")
+    script = processes.script("mx.kv.create('dist_sync', patience=1)")
     unreachable = {"TKV_HEAD": "tcp:127.0.0.1:1", "TKV_INSECURE_NETWORK": "1"}
     status, said = finish(processes.start([sys.executable, script], **unreachable))
     assert status == 1 and "waited 1000 ms for the head: tcp:127.0.0.1:1: Connection refused" in said, said

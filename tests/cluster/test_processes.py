@@ -480,7 +480,7 @@ def test_without_a_launcher_the_ways_to_start_are_listed(processes):
     ],
 )
 def test_wrong_variables_are_named(processes, variables, words):
-    text = "mx.kv.create('dist_sync', server_patience=0.5)"
+    text = "mx.kv.create('dist_sync', patience=0.5)"
     status, said = finish(processes.start([sys.executable, processes.script(text)], **variables))
     assert status == 1 and words in said, said
 
@@ -506,7 +506,7 @@ def test_another_token_is_refused(processes, tmp_path):
         TKV_TOKEN_FILE=tmp_path / "one",
     )
     address = head.stdout.readline().split()[-1]
-    text = "mx.kv.create('dist_sync', server_patience=100)"
+    text = "mx.kv.create('dist_sync', patience=100)"
     begin = time.time()
     worker = processes.start(
         [sys.executable, processes.script(text)], TKV_HEAD=address, TKV_TOKEN_FILE=tmp_path / "two"
@@ -720,7 +720,7 @@ def test_under_mpirun_a_create_that_was_too_early_is_made_again(processes):
         """
         if os.environ["PMIX_RANK"] == "0":
             try:
-                mx.kv.create("dist_sync", server_patience=1)
+                mx.kv.create("dist_sync", patience=1)
             except mx.errors.DeadlineExceededError as error:
                 print("too early:", error, flush=True)
             mark("refused")
@@ -744,7 +744,7 @@ def test_torchruns_store_has_the_patience_of_the_program_and_hears_ctrl_c(proces
         torchrun = {"TORCHELASTIC_RUN_ID": "x", "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
         port = str(nobody.getsockname()[1])
         script = processes.script(
-            "import torch.distributed; print('begins', flush=True); mx.kv.create('dist_sync', server_patience=float(sys.argv[1]))"
+            "import torch.distributed; print('begins', flush=True); mx.kv.create('dist_sync', patience=float(sys.argv[1]))"
         )
         status, said = finish(processes.start([sys.executable, script, "1"], **torchrun, MASTER_PORT=port))
         assert "DeadlineExceededError: create: waited 1 s for torchrun's store at 127.0.0.1:" in said, said

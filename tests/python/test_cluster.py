@@ -472,7 +472,7 @@ def test_what_goes_wrong_in_a_shared_store_is_an_error_of_the_store():
     with pytest.raises(UnavailableError, match=r"bootstrap: set tensorkv/\d+/job: RuntimeError: there is no room"):
         mx.kv.create("dist_sync", bootstrap=SharedStore(), rank=0, num_workers=2)
     with pytest.raises(DeadlineExceededError, match=r"bootstrap: tensorkv/\d+/job: UnicodeDecodeError"):
-        mx.kv.create("dist_sync", bootstrap=SharedStore(), rank=1, num_workers=2, server_patience=0.3)
+        mx.kv.create("dist_sync", bootstrap=SharedStore(), rank=1, num_workers=2, patience=0.3)
 
 
 # ---------------------------------------------------------------------------------------------------- signals and exits

@@ -472,9 +472,15 @@ class Sockets final : public Endpoint {
     if (options_.token.empty() && !options_.insecure_network) {
       // Where a Unix socket is not there yet it may be soon; else no more trying helps.
       const bool may_come = !is_first;
-      return Lose(connection, Fail(may_come ? Code::kUnavailable : Code::kUnauthenticated,
-                                   "{}{}{}: TCP needs a token; {}", may_come ? why.what() : "",
-                                   may_come ? "; " : "", connection.peer, kHowToMakeAToken));
+      if (may_come) {
+        return Lose(connection,
+                    Fail(Code::kUnavailable,
+                         "{}: it has not started yet, or it is on another host, for which every "
+                         "process of the job needs a token ({}: {})",
+                         why.what(), connection.peer, kHowToMakeAToken));
+      }
+      return Lose(connection, Fail(Code::kUnauthenticated, "{}: TCP needs a token; {}",
+                                   connection.peer, kHowToMakeAToken));
     }
     const asio::ip::address numeric = asio::ip::make_address(address.host, error);
     if (!error) return ConnectByTcp(connection, {numeric, address.port});
