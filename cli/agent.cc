@@ -127,7 +127,8 @@ class Agent {
     const int nothing = open("/dev/null", O_RDONLY);
     dup2(nothing, 0);
     sigprocmask(SIG_SETMASK, &signals_.old(), nullptr);
-    std::signal(SIGPIPE, SIG_DFL);  // Python, which may have started this, ignores it
+    // Python, which may have started this, ignores them.
+    for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_DFL);
     execvp(words[0], words.data());
     std::fprintf(stderr, "tkv: %s: %s\n", words[0], std::strerror(errno));
     _exit(127);

@@ -52,7 +52,7 @@ void Become(const SpawnOptions& options, const Pipe& input, const Pipe& output, 
   const int from = options.has_input ? input.ends[0] : open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (from < 0 || dup2(from, 0) < 0) return;
   if (dup2(output.ends[1], 1) < 0 || dup2(output.ends[1], 2) < 0) return;
-  std::signal(SIGPIPE, SIG_DFL);
+  for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_DFL);
   sigprocmask(SIG_SETMASK, &options.signals, nullptr);
   execvpe(words[0], words, variables);
 }

@@ -15,6 +15,7 @@
 
 #include "base/format.h"
 #include "base/round_up.h"
+#include "base/without_write_signals.h"
 
 namespace tkv {
 namespace {
@@ -82,6 +83,7 @@ Arena::~Arena() {
 // Returns the free run that the new memory belongs to; the end where the system has none left.
 Arena::Runs::iterator Arena::Extend(size_t end) {
   end = std::min(RoundUp(end, kStep), size_);
+  const WithoutWriteSignals guard;
   int result = 0;
   do {
     result = fallocate(file_, 0, static_cast<off_t>(backed_), static_cast<off_t>(end - backed_));

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/without_write_signals.h"
 
 namespace tkv::checkpoint {
 namespace {
@@ -61,6 +62,7 @@ auto Do(const std::string& path, const char* call, F f) {
   for (;;) {
     const int fault = FaultOf(call);
     if (fault > 0) throw Failed(path, call, fault);
+    const WithoutWriteSignals guard;
     const auto result = f(fault == kHalf);
     if (result >= 0) return result;
     if (errno != EINTR) throw Failed(path, call, errno);

@@ -1,6 +1,7 @@
 #include "checkpoint/snapshot.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "base/format.h"
 
@@ -466,6 +468,28 @@ TEST_F(CheckpointTest, WhereverAProcessIsKilledASnapshotIsThere) {
     EXPECT_TRUE(old_was_there && new_was_there);
   }
   for (const std::string& name : Names(path_)) EXPECT_NE(name[0], '.') << "the next one tidies up";
+}
+
+// In a program that does not ignore SIGXFSZ.
+TEST_F(CheckpointTest, AFileAtTheLimitOfItsSizeIsAnErrorAndTheProgramLives) {
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_DFL);
+  rlimit small = before;
+  small.rlim_cur = 1000;
+  const std::vector<std::byte> bytes(2000);
+  File file = File::Create(folder_ + "/limited");
+  setrlimit(RLIMIT_FSIZE, &small);
+  std::optional<Error> failure;
+  try {
+    file.Write(bytes);
+  } catch (const Error& error) {
+    failure = error;
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_EQ(failure->code(), Code::kResourceExhausted) << failure->what();
 }
 
 TEST_F(CheckpointTest, AFolderThatCannotBeWrittenIsAnError) {

@@ -18,6 +18,7 @@
 
 #include "base/format.h"
 #include "base/process.h"
+#include "base/without_write_signals.h"
 
 namespace tkv {
 namespace {
@@ -208,6 +209,7 @@ void RowFile::File::GiveBack(std::unique_lock<std::mutex>* lock) {
 
 int RowFile::File::WriteAt(uint64_t at, const Block& block) const noexcept {
   for (size_t done = 0; done < block.size;) {
+    const WithoutWriteSignals guard;
     const ssize_t put =
         pwrite(fd_, block.data + done, block.size - done, static_cast<off_t>(at + done));
     if (put < 0 && errno == EINTR) continue;

@@ -12,7 +12,7 @@
 #include <exception>
 
 #include "base/format.h"
-#include "base/without_sigpipe.h"
+#include "base/without_write_signals.h"
 
 namespace tkv {
 namespace {
@@ -54,7 +54,7 @@ bool Write(int file, const std::string& line) {
 }  // namespace
 
 ssize_t WriteWithoutSignal(int file, std::string_view text) noexcept {
-  const WithoutSigpipe guard;
+  const WithoutWriteSignals guard;
   return write(file, text.data(), text.size());
 }
 

@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "base/format.h"
-#include "base/without_sigpipe.h"
+#include "base/without_write_signals.h"
 
 namespace tkv {
 namespace {
@@ -232,7 +232,7 @@ Tls::~Tls() = default;
 
 Tls::Step Tls::Shake() {
   SSL* const ssl = making_->ssl;
-  const WithoutSigpipe guard;  // OpenSSL's own writes do not say MSG_NOSIGNAL
+  const WithoutWriteSignals guard;  // OpenSSL's own writes do not say MSG_NOSIGNAL
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl);
   if (result != 1) {
