@@ -23,6 +23,7 @@
 #include "tkv/doctor.h"
 #include "tkv/error.h"
 #include "tkv/job.h"
+#include "watchdog.h"
 
 namespace tkv::cli {
 namespace {
@@ -104,7 +105,7 @@ class Agent {
     if (words_.empty()) words_ = {OwnPath(), "server", "--quiet"};
     if (words_[0].empty()) words_[0] = OwnPath();
     if (!token_.empty()) {
-      file_ = std::make_unique<TokenFile>(token_);
+      file_ = std::make_unique<TokenFile>(token_, watchdog_);
       setenv("TKV_TOKEN_FILE", file_->path().c_str(), 1);
     }
     std::string path = std::getenv("PATH") != nullptr ? std::getenv("PATH") : "/usr/bin:/bin";
@@ -173,6 +174,7 @@ class Agent {
     status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }
 
+  const Watchdog watchdog_;  // first: it is forked before there are threads
   const SignalFile signals_{SIGCHLD, SIGTERM, SIGHUP, SIGINT};
   std::string input_, token_, python_;
   std::vector<std::string> words_;

@@ -84,7 +84,7 @@ BenchJob::BenchJob(const std::string& transport, const OtherSide& side,
   job.id = NewToken().substr(0, 16);
   if (is_tcp) {
     job.token = NewToken();
-    token_file_.emplace(job.token);
+    token_file_.emplace(job.token, side.watchdog());
     setenv("TKV_TOKEN_FILE", token_file_->path().c_str(), 1);
     job.head = "tcp:" + side.own_name() + ":0";
   }

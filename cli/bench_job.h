@@ -28,6 +28,7 @@ class OtherSide {
   bool is_far() const { return !host_.empty(); }
   // Of this machine, as a process there reaches it: "127.0.0.1".
   const std::string& own_name() const { return own_name_; }
+  const Watchdog& watchdog() const { return watchdog_; }
   // Runs tkv there with these words.  It has this process's variables TKV_*, and on another host the
   // token, too.
   //   throws  as Spawn; kUnavailable  no tensorkv of this version there

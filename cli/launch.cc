@@ -183,7 +183,7 @@ class Launcher {
     if (token_file_ != nullptr) return job_.token;
     std::string token = TokenFromEnvironment();
     if (token.empty() && is_needed) token = NewToken();
-    if (!token.empty()) token_file_ = std::make_unique<TokenFile>(token);
+    if (!token.empty()) token_file_ = std::make_unique<TokenFile>(token, watchdog_);
     return token;
   }
 

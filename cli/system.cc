@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,8 +10,14 @@
 #include <cstring>
 
 #include "tkv/error.h"
+#include "watchdog.h"
 
 namespace tkv::cli {
+namespace {
+
+constexpr const char* kTokenName = "token";
+
+}  // namespace
 
 void Die(const std::string& what) {
   throw Error(Code::kUnavailable, what + ": " + std::strerror(errno));
@@ -30,14 +37,18 @@ std::string OwnPath() {
   return {path, static_cast<size_t>(size)};
 }
 
-TokenFile::TokenFile(const std::string& token) {
+TokenFile::TokenFile(const std::string& token, const Watchdog& watchdog) {
   const char* const temp = std::getenv("TMPDIR");
   folder_ = std::string(temp != nullptr && *temp != '\0' ? temp : "/tmp") + "/tkv-XXXXXX";
   if (mkdtemp(folder_.data()) == nullptr) Die("a folder for the token");
-  path_ = folder_ + "/token";
+  watchdog.Guard(folder_, kTokenName);
+  path_ = folder_ + "/" + kTokenName;
+  // The modes are this program's, whatever the umask is.
+  chmod(folder_.c_str(), 0700);
   const int file = open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
   const bool is_written =
-      file >= 0 && write(file, token.data(), token.size()) == static_cast<ssize_t>(token.size());
+      file >= 0 && fchmod(file, 0600) == 0 &&
+      write(file, token.data(), token.size()) == static_cast<ssize_t>(token.size());
   const int error = errno;
   if (file >= 0) close(file);
   if (is_written) return;

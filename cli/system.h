@@ -17,11 +17,14 @@ void OpenStandardFiles();
 // The path of this program.
 std::string OwnPath();
 
-// A secret in a file that only this user can read, in a folder of its own; both go with it.
+class Watchdog;
+
+// A secret in a file that only this user can read, in a folder of its own.  Both are removed with it,
+// or by the watchdog if this process is killed.
 class TokenFile {
  public:
   //   throws  kUnavailable  what the system says
-  explicit TokenFile(const std::string& token);
+  TokenFile(const std::string& token, const Watchdog& watchdog);
   ~TokenFile();
   TokenFile(const TokenFile&) = delete;
   TokenFile& operator=(const TokenFile&) = delete;

@@ -2,12 +2,14 @@
 
 import json
 import os
+import pathlib
 import re
 import signal
 import sys
 import time
 
 import pytest
+import tensorkv
 from jobs import finish, pids_of, read_until, wait_until
 
 TKV = [sys.executable, "-m", "tensorkv"]
@@ -332,3 +334,44 @@ def test_lines_of_the_log_say_when_and_who(processes):
     assert status == 0, said
     assert re.search(rf"\[worker 0\] {when} debug tensorkv pid=\d+ role=worker rank=0: ", said), said
     assert re.search(rf"{when} info tensorkv pid=\d+: worker 0 joined", said), said  # by the head
+
+
+WAITS = "print('under way', flush=True); time.sleep(600)"
+
+
+def secrets_in(folder):
+    return sorted(folder.glob("tkv-*/*"))
+
+
+def test_no_secret_outlives_a_launcher_that_is_killed(processes, tmp_path):
+    temp = tmp_path / "temp"
+    temp.mkdir()
+    job = processes.launch(WAITS, "--tcp", workers=1, servers=1, TMPDIR=temp)
+    read_until(job, "under way")
+    assert [path.name for path in secrets_in(temp)] == ["token"]
+    os.kill(job.pid, signal.SIGKILL)
+    wait_until(lambda: not any(temp.iterdir()), seconds=10)
+
+
+def test_the_modes_of_a_secret_do_not_depend_on_the_umask(processes, tmp_path):
+    temp = tmp_path / "temp"
+    temp.mkdir()
+    script = processes.script(WAITS)
+    words = [*TKV, "launch", "-n", "1", "-s", "1", "--tcp", sys.executable, "-u", script]
+    job = processes.start(["sh", "-c", 'umask 777; exec "$@"', "sh", *words], TMPDIR=temp)
+    read_until(job, "under way")
+    (token,) = secrets_in(temp)
+    assert token.stat().st_mode & 0o777 == 0o600 and token.parent.stat().st_mode & 0o777 == 0o700
+    job.terminate()
+    finish(job)
+    assert not any(temp.iterdir())
+
+
+def test_a_limit_on_the_size_of_files_ends_no_launcher(processes, tmp_path):
+    """The program itself: Python, which starts `tkv` as a rule, ignores SIGXFSZ, and what it starts does as well."""
+    program = pathlib.Path(tensorkv.__file__).parent / "bin" / "tkv"
+    script = processes.script("for i in range(3000): print('line', i)\nprint('the last word')")
+    log = tmp_path / "log"
+    words = [program, "launch", "-n", "1", "-s", "1", "--log", log, sys.executable, script]
+    status, said = finish(processes.start(["bash", "-c", 'ulimit -f 10; exec "$@"', "bash", *words]))
+    assert status >= 0 and "the last word" in said, (status, said[-2000:])
