@@ -41,8 +41,8 @@ DistStore::~DistStore() {
 }
 
 // What Close does, for a store that goes without it, as far as it is done within two seconds: its
-// save is finished, its pushes count, and the worker takes its leave or, where it has other stores,
-// has the servers free this one's keys.  No user's code runs.
+// save is finished, its pushes count, and the worker takes its leave or, where it has other stores
+// and has not failed, has the servers free this one's keys.  No user's code runs.
 void DistStore::LeaveUnclosed(const std::optional<Error>& failure) noexcept {
   const auto deadline = DeadlineAfter(std::chrono::seconds(2));
   const auto left = [deadline] { return deadline - std::chrono::steady_clock::now(); };
@@ -64,7 +64,7 @@ void DistStore::LeaveUnclosed(const std::optional<Error>& failure) noexcept {
     };
     if (is_last && !worker_->is_observer()) run(Operation::Kind::kLeave);
     for (const CallPtr& call : calls) call->WaitAccepted(left());
-    if (!is_last) run(Operation::Kind::kClose);
+    if (!is_last && !failure) run(Operation::Kind::kClose);
   } catch (const std::exception& failed) {
     if (options_.log) {
       options_.log(2, Format("a store was dropped without close(), and not all of its pushes may "
@@ -382,7 +382,7 @@ void DistStore::CloseAs(const std::optional<Error>& failure) {
       Leave(failure);
     } else {  // what is on its way counts all the same
       for (const CallPtr& call : worker_->CallsOf(number_)) call->WaitAccepted(options_.patience);
-      FreeKeys();
+      if (!failure) FreeKeys();  // a next life goes on with the keys of a life that has failed
     }
   } catch (...) {
     if (!error) error = std::current_exception();
