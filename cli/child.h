@@ -62,6 +62,9 @@ class Child {
   bool has_restored = false;  // that life has put back its part of a snapshot
   bool is_waiting = false;    // to be started: others on its host come first, or it is too early
   std::chrono::steady_clock::time_point not_before;  // that it is started
+  bool is_silent = false;                            // the head holds it for dead while it runs
+  std::chrono::steady_clock::time_point end_at;      // where it is silent: that it is ended
+  int told = 0;                                      // the last signal because of that
   bool is_greeted = true;                            // the agent there has been told what to do
   std::string before;                                // what came instead of a greeting
   const Output::Waiting waiting = std::make_shared<std::atomic<size_t>>(0);  // of it, to be written

@@ -44,6 +44,8 @@ using std::chrono::seconds;
 
 constexpr seconds kGreetingPatience{30};  // of an agent
 constexpr seconds kAliveEvery{5};         // an agent is told
+constexpr seconds kSilentEvery{1};        // a look at whom the head holds for dead
+constexpr seconds kTermGrace{3};          // between SIGTERM and SIGKILL
 constexpr int kGreetingsMax = 8;          // awaited of one host: sshd drops more (MaxStartups)
 constexpr std::chrono::milliseconds kLastSeconds{1000};  // for output of a job that was killed
 constexpr size_t kBeforeMax = 64 << 10;                  // bytes of what a host says before it
@@ -96,6 +98,7 @@ class Launcher {
     job.on_death = !store.on_death.empty() ? store.on_death
                    : options_.restarts > 0 ? "wait"
                                            : "fail";
+    job.lives_return = options_.restarts > 0;
     for (const std::string& sentence : UnknownVariables()) Note(sentence);
     static_cast<NetworkOptions&>(job) = store;
     if (options_.tcp) job.transport = "tcp";
@@ -328,6 +331,26 @@ class Launcher {
     }
   }
 
+  // The head has ended lives whose processes still run: such a process can do nothing for the job.
+  // It has the grace to end by itself, is asked to by SIGTERM, and is killed.
+  void EndTheSilent() {
+    const auto now = Clock::now();
+    if (now < looked_at_silent_ + kSilentEvery) return;
+    looked_at_silent_ = now;
+    for (auto& child : children_) {
+      if (!child->is_running() || !child->is_greeted || is_starting_again_) continue;
+      if (!child->is_silent && head_->IsSilent(child->role(), child->rank())) {
+        child->is_silent = true;
+        child->end_at = now + seconds(options_.grace_seconds);
+        Note(child->name() + " is silent and counts as dead; its process is ended in " +
+             std::to_string(options_.grace_seconds) + " s");
+      }
+      if (!child->is_silent || now < child->end_at) continue;
+      const int signal = now < child->end_at + kTermGrace ? SIGTERM : SIGKILL;
+      if (std::exchange(child->told, signal) != signal) child->Signal(signal);
+    }
+  }
+
   void LookAfterAgents() {
     const auto now = Clock::now();
     const bool is_due = now >= told_alive_ + kAliveEvery;
@@ -369,6 +392,7 @@ class Launcher {
     if (poll(files.data(), files.size(), is_timed ? 50 : 1000) < 0 && errno != EINTR)
       Die("launch: poll");
     LookAfterAgents();
+    EndTheSilent();
     if (files[1].revents != 0) output_.Written();
     for (size_t i = 2; i < files.size(); ++i) {
       if (files[i].revents != 0) Drain(of[i]);
@@ -497,6 +521,8 @@ class Launcher {
   void StartAgain(Child* child, const std::string& why) {
     const bool is_unreached = !child->is_greeted;
     ++child->restarts;
+    child->is_silent = false;
+    child->told = 0;
     const seconds delay{is_unreached ? std::min(1 << std::min(child->restarts, 5), 30) : 0};
     child->not_before = Clock::now() + delay;
     Note(child->name() + (is_unreached ? ": " : " ") + why + "; it is started again" +
@@ -519,7 +545,9 @@ class Launcher {
     // A restart that has not got to its host; the first start there tells of a wrong list of hosts.
     const bool is_unreached = !child->is_greeted && child->restarts > 0;
     const bool has_failed = is_unreached || (child->is_greeted && code != 0);
-    const bool is_restarted = has_failed && CanStartAgain(*child);
+    // Another life cannot help a worker that has failed after its leave from a job that is over.
+    const bool is_late = has_failed && head_->IsOver();
+    const bool is_restarted = has_failed && !is_late && CanStartAgain(*child);
     const bool is_awaited = code != 0 && child->is_greeted && IsAwaited(*child);
     if (!is_restarted && !is_awaited) head_->Gone(child->role(), child->rank(), code != 0);
     if ((code == 0 && child->is_greeted) || is_ending_) return;
@@ -541,6 +569,8 @@ class Launcher {
     if (is_restarted) return StartAgain(child, how);
     if (CanStartJobAgain(*child)) return EndToStartAgain(child->name() + " " + how);
     Note(child->name() + " " + how +
+         (is_late && CanStartAgain(*child) ? "; it is not started again, because the job has ended"
+                                           : "") +
          (is_awaited ? "; rounds wait for its next life, at most their patience: start it with" +
                            JoiningVariables(EnvironmentOf(*child))
                      : ""));
@@ -582,7 +612,7 @@ class Launcher {
                                 Clock::now() - workers_done_at_ > seconds(may_leave ? 2 : 0);
     if (!servers_linger && Clock::now() < end_at_) return;
     const bool is_late =
-        ended_at_ != Clock::time_point::max() && Clock::now() - ended_at_ > seconds(3);
+        ended_at_ != Clock::time_point::max() && Clock::now() - ended_at_ > kTermGrace;
     if (ended_at_ == Clock::time_point::max()) ended_at_ = Clock::now();
     if (std::exchange(told_, is_late ? SIGKILL : SIGTERM) == (is_late ? SIGKILL : SIGTERM)) return;
     is_ending_ = true;
@@ -608,6 +638,7 @@ class Launcher {
   std::vector<std::string> hosts_;
   std::unique_ptr<TokenFile> token_file_;
   Clock::time_point told_alive_ = Clock::now();
+  Clock::time_point looked_at_silent_ = Clock::now();
   std::unique_ptr<Service> head_;
   std::vector<std::unique_ptr<Child>> children_;
   std::string restored_;              // where the job goes on from; empty: it has begun anew

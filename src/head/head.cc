@@ -50,6 +50,18 @@ bool Head::IsCurrent(const Life& life) const {
   return seat.incarnation == life.incarnation && !seat.IsDead();
 }
 
+// The state of a member that dies: a worker may have a next life where somebody starts it.
+Epoch::State Head::Dead(Role role) const {
+  const bool returns = options_.lives_return || epoch_.policy == Epoch::Policy::kWait;
+  return role == Role::kServer || returns ? Epoch::State::kDead : Epoch::State::kLost;
+}
+
+bool Head::IsSilent(Role role, Rank index) const {
+  const Presence& presence =
+      (role == Role::kServer ? servers_ : workers_)[static_cast<size_t>(index)];
+  return presence.is_silent && SeatOf(role, index).IsDead();
+}
+
 void Head::Received(LinkId link, const Message& message, Time now, Effects* effects) {
   now_ = now;
   if (message.type == Type::kHello) return OnHello(link, message, now, effects);
@@ -222,7 +234,7 @@ void Head::OnGoodbye(const Life& life, const Message& message, LinkId link, Effe
   effects->Send(link, Reply(message, Type::kOk));
   if (life.role == Role::kObserver) return;
   const bool has_failed = message.number != 0;
-  SeatOf(life.role, life.index).state = has_failed ? Epoch::State::kDead : Epoch::State::kLeft;
+  SeatOf(life.role, life.index).state = has_failed ? Dead(life.role) : Epoch::State::kLeft;
   effects->Log(Level::kInfo, Format("{} {} {}", Name(life.role), life.index,
                                     has_failed ? "is dead: its program has failed" : "left"));
   Announce(effects);
@@ -240,8 +252,10 @@ void Head::Ended(LinkId link, Effects* effects) {
 
 void Head::Exited(Role role, Rank index, uint64_t incarnation, Effects* effects) {
   Epoch::Seat& seat = SeatOf(role, index);
-  if (seat.incarnation != incarnation || seat.state != Epoch::State::kAlive) return;
-  seat.state = Epoch::State::kDead;
+  if (seat.incarnation != incarnation) return;
+  PresenceOf(role, index).is_silent = false;
+  if (seat.state != Epoch::State::kAlive) return;
+  seat.state = Dead(role);
   effects->Log(Level::kWarning, Format("{} {} is dead: its process has ended", Name(role), index));
   Announce(effects);
 }
@@ -250,12 +264,11 @@ void Head::Gone(Role role, Rank index, bool has_failed, Effects* effects) {
   Epoch::Seat& seat = SeatOf(role, index);
   const bool never_came = seat.state == Epoch::State::kAwaited;
   if (never_came) {
-    seat.state = has_failed ? Epoch::State::kDead : Epoch::State::kLeft;
+    seat.state = has_failed ? Dead(role) : Epoch::State::kLeft;
     effects->Log(Level::kWarning, Format("{} {} ended before it joined", Name(role), index));
   }
-  const bool is_awaited = role == Role::kWorker && seat.state == Epoch::State::kDead &&
-                          epoch_.policy == Epoch::Policy::kWait;
-  if (is_awaited) {  // rounds that need it fail, for nobody comes who could complete them
+  const bool is_awaited = role == Role::kWorker && seat.state == Epoch::State::kDead;
+  if (is_awaited) {  // rounds that need it fail, for no process comes that could complete them
     seat.state = Epoch::State::kLost;
     effects->Log(Level::kWarning, Format("worker {} is not started again", index));
   }
@@ -280,7 +293,8 @@ void Head::Tick(Time now, Effects* effects) {
       if (members[i].state != Epoch::State::kAlive) continue;
       const Time silent = now - PresenceOf(role, index).last_seen;
       if (silent < options_.dead_after) continue;
-      members[i].state = Epoch::State::kDead;
+      members[i].state = Dead(role);
+      PresenceOf(role, index).is_silent = true;
       changed = true;
       effects->Log(Level::kWarning, Format("{} {} is dead: silent for {:.1f} s", Name(role), index,
                                            static_cast<double>(silent) / kSecond));

@@ -18,6 +18,7 @@ struct HeadOptions {
   Epoch::Policy policy = Epoch::Policy::kFail;
   Time dead_after = 5 * kSecond;  // of silence
   Protocol protocol;              // that it speaks
+  bool lives_return = false;      // somebody starts workers again that have died
   // Every EPOCH goes to everybody, so that its bytes grow with the square of a job.  After so many
   // at once the next EPOCH waits until this rate allows it, and tells all that has changed by then.
   size_t epoch_bytes_at_once = size_t{1} << 20;
@@ -35,7 +36,7 @@ class Head {
   // Somebody who sees processes end (a launcher) says that this life is over.
   void Exited(Role role, Rank index, uint64_t incarnation, Effects* effects);
   // A launcher has no later life for it: a worker or server that has not joined never will, and
-  // nobody waits for the next life of one that is dead.
+  // nothing waits for the next life of one that is dead.
   void Gone(Role role, Rank index, bool has_failed, Effects* effects);
   // This process has not read for so long, until now, and cannot know who has been silent meanwhile.
   void WasAway(Time away, Time now);
@@ -43,6 +44,9 @@ class Head {
   // over before.
   void Tick(Time now, Effects* effects);
   Time deadline() const;  // of the next Tick
+
+  // Returns true if the newest life of this member was ended for its silence and its process may run.
+  bool IsSilent(Role role, Rank index) const;
 
   const Epoch& epoch() const { return epoch_; }
   const char* StateFor(LinkId link) const;  // what a peer is, for the table of coverage
@@ -58,6 +62,7 @@ class Head {
     Time last_seen = 0;
     uint64_t process = 0;  // Hello::known
     bool rejoined = false;
+    bool is_silent = false;  // it was held for dead because of that
   };
 
   void OnHello(LinkId link, const Message& message, Time now, Effects* effects);
@@ -69,6 +74,7 @@ class Head {
   void Announce(Effects* effects);
   void Tell(Effects* effects);
   bool IsCurrent(const Life& life) const;
+  Epoch::State Dead(Role role) const;
   Epoch::Seat& SeatOf(Role role, Rank index);
   const Epoch::Seat& SeatOf(Role role, Rank index) const;
   Presence& PresenceOf(Role role, Rank index);

@@ -101,9 +101,9 @@ TEST_F(HeadTest, WhoNeverComesIsDeadOrHasLeftAtOnce) {
   head_.Gone(Role::kWorker, 0, true, &effects);
   head_.Gone(Role::kWorker, 1, false, &effects);
   head_.Gone(Role::kServer, 0, true, &effects);
-  EXPECT_EQ(head_.epoch().workers[0].state, Epoch::State::kDead);
+  EXPECT_TRUE(head_.epoch().workers[0].IsDead());
   EXPECT_EQ(head_.epoch().workers[1].state, Epoch::State::kLeft);
-  EXPECT_EQ(head_.epoch().servers[0].state, Epoch::State::kDead);
+  EXPECT_TRUE(head_.epoch().servers[0].IsDead());
 }
 
 TEST_F(HeadTest, WhoHasJoinedIsNotGoneByThatAlone) {
@@ -120,7 +120,7 @@ TEST_F(HeadTest, WhoTakesLeaveBecauseItsProgramHasFailedIsDead) {
   Join(Role::kWorker, 1);
   Send(1, Type::kGoodbye, 1);
   Send(2, Type::kGoodbye, 0);
-  EXPECT_EQ(head_.epoch().workers[0].state, Epoch::State::kDead);
+  EXPECT_TRUE(head_.epoch().workers[0].IsDead());
   EXPECT_EQ(head_.epoch().workers[1].state, Epoch::State::kLeft);
   EXPECT_EQ(notices_[2], "worker 0 is dead: its program has failed");
 }
@@ -136,6 +136,37 @@ TEST_F(HeadTest, NobodyWaitsForTheNextLifeOfADeadWorkerThatIsGone) {
   EXPECT_EQ(head_.epoch().policy, Epoch::Policy::kWait);  // of the other worker
   Join(Role::kWorker, 0);
   EXPECT_FALSE(head_.epoch().IsGone(0));
+}
+
+TEST_F(HeadTest, ADeadWorkerReturnsWhereALauncherSaysSoUnderAnyPolicy) {
+  for (const auto policy : {Epoch::Policy::kFail, Epoch::Policy::kWait, Epoch::Policy::kContinue}) {
+    for (const bool lives_return : {false, true}) {
+      HeadOptions options{"job", 2, 1, policy, 5 * kSecond};
+      options.lives_return = lives_return;
+      head_ = Head(options, 0);
+      const Welcome welcome = Join(Role::kWorker, 1);
+      Effects effects;
+      head_.Exited(Role::kWorker, 1, welcome.incarnation, &effects);
+      EXPECT_TRUE(head_.epoch().workers[1].IsDead());
+      EXPECT_EQ(head_.epoch().IsGone(1), policy != Epoch::Policy::kWait);
+      EXPECT_EQ(head_.epoch().IsLast(1), policy != Epoch::Policy::kWait && !lives_return);
+      head_.Gone(Role::kWorker, 1, true, &effects);
+      EXPECT_TRUE(head_.epoch().IsLast(1));
+    }
+  }
+}
+
+TEST_F(HeadTest, ASilentMemberIsKnownUntilItsProcessHasEnded) {
+  const Welcome silent = Join(Role::kWorker, 1);
+  Join(Role::kWorker, 0);
+  Send(2, Type::kGoodbye, 1);
+  Effects effects;
+  now_ = 5 * kSecond;
+  head_.Tick(now_, &effects);
+  EXPECT_TRUE(head_.IsSilent(Role::kWorker, 1));
+  EXPECT_FALSE(head_.IsSilent(Role::kWorker, 0)) << "it has failed, and may take its time to end";
+  head_.Exited(Role::kWorker, 1, silent.incarnation, &effects);
+  EXPECT_FALSE(head_.IsSilent(Role::kWorker, 1)) << "its next process has not joined yet";
 }
 
 TEST_F(HeadTest, JoiningLeavingAndDyingAreTold) {
@@ -252,7 +283,7 @@ TEST_F(SlowlyTellingHeadTest, ChangesThatComeWhileAnEpochIsPaidForAreToldTogethe
   Effects effects;
   head_.Exited(Role::kWorker, 1, head_.epoch().workers[1].incarnation, &effects);
   EXPECT_TRUE(effects.sends.empty());
-  EXPECT_EQ(head_.epoch().workers[1].state, Epoch::State::kDead) << "the verdict does not wait";
+  EXPECT_TRUE(head_.epoch().workers[1].IsDead()) << "the verdict does not wait";
   EXPECT_EQ(EpochsTo(1, Send(1, Type::kPing, number)), 0U) << "a PING asks for no other one";
   now_ = head_.deadline();
   EXPECT_GT(now_, kSecond);
@@ -439,8 +470,8 @@ TEST_F(MemberBesideWhomTheHeadEnds, AwaitsNobodyWhoHasStillToCome) {
     policy_ = policy;
     Member member = MemberOf(-1, -1);
     Greet(&member, 1);
-    EXPECT_EQ(member.HeadEnded(), policy == Epoch::Policy::kWait);
-    EXPECT_TRUE(member.epoch().IsGone(0));
+    EXPECT_TRUE(member.HeadEnded()) << "its next life cannot join";
+    EXPECT_TRUE(member.epoch().IsLast(0));
   }
 }
 

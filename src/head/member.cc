@@ -73,9 +73,8 @@ bool Member::HeadEnded() {
       std::erase_if(epoch_.commits, [&](const auto& commit) { return commit.rank == rank; });
       epoch_.commits.push_back({rank, seat.incarnation, UINT64_MAX});
       lose(&seat);
-    } else if (seat.state == Epoch::State::kAwaited ||
-               (seat.state == Epoch::State::kDead && epoch_.policy == Epoch::Policy::kWait)) {
-      lose(&seat);  // nobody can join any more
+    } else if (seat.state == Epoch::State::kAwaited || seat.state == Epoch::State::kDead) {
+      lose(&seat);  // no process can join any more
     }
   }
   const Rank server = options_.server_beside_head;

@@ -333,6 +333,10 @@ class GroupService final : public Service {
   void Gone(Job::Role role, int index, bool has_failed) override {
     services_.front()->Gone(role, index, has_failed);
   }
+  bool IsSilent(Job::Role role, int index) const override {
+    return services_.front()->IsSilent(role, index);
+  }
+  bool IsOver() const override { return services_.front()->IsOver(); }
 
  private:
   const std::vector<std::unique_ptr<Service>> services_;

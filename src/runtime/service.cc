@@ -23,6 +23,13 @@ constexpr const char* kAgain = " again:";
 // and none of them is connected.
 constexpr std::chrono::seconds kServedOut{5};
 
+// Returns true if no worker lives or may return, under any policy.
+bool AreAllLast(const Epoch& epoch) {
+  bool are_last = !epoch.workers.empty();
+  for (size_t i = 0; i < epoch.workers.size(); ++i) are_last &= epoch.IsLast(static_cast<Rank>(i));
+  return are_last;
+}
+
 std::string WhoIs(const Job& job) {
   return job.rank < 0 ? Name(job.role) : Format("{} {}", Name(job.role), job.rank);
 }
@@ -206,6 +213,20 @@ class JobService final : public Service {
     });
   }
 
+  bool IsSilent(Job::Role role, int index) const override {
+    if (role_ != Job::Role::kHead) return false;
+    if (role != Job::Role::kServer && role != Job::Role::kWorker) return false;
+    const Role of = role == Job::Role::kServer ? Role::kServer : Role::kWorker;
+    return thread_->Run(
+        [&](Node& node, Time) { return static_cast<HeadNode&>(node).head().IsSilent(of, index); });
+  }
+
+  bool IsOver() const override {
+    return role_ == Job::Role::kHead && thread_->Run([](Node& node, Time) {
+      return AreAllLast(static_cast<HeadNode&>(node).head().epoch());
+    });
+  }
+
  private:
   // Of a server that has not joined yet, with its lock.
   //   throws  kUnavailable  it has waited long enough
@@ -246,6 +267,7 @@ class JobService final : public Service {
       head.workers = job.workers;
       head.servers = job.servers;
       head.policy = PolicyFromName(job.on_death);
+      head.lives_return = job.lives_return;
       head.dead_after = std::chrono::nanoseconds(job.silence).count();
       return std::make_unique<HeadNode>(head, pool_.get(), NodeThread::Now());
     }
@@ -304,8 +326,7 @@ class JobService final : public Service {
     const Epoch& epoch = is_head ? static_cast<HeadNode*>(node)->head().epoch()
                                  : static_cast<ServerNode*>(node)->member().epoch();
     TellSteps(epoch, is_head ? nullptr : &static_cast<ServerNode*>(node)->member());
-    bool is_over = !epoch.workers.empty();
-    for (size_t i = 0; i < epoch.workers.size(); ++i) is_over &= epoch.IsGone(static_cast<Rank>(i));
+    bool is_over = AreAllLast(epoch);
     bool is_idle =
         !epoch.workers.empty() && std::ranges::all_of(epoch.workers, &Epoch::Seat::IsOver);
     bool head_is_lost = false;
@@ -321,7 +342,11 @@ class JobService final : public Service {
       refused = &server->member().refused();
       head_is_lost = !server->member().joined() || server->member().link() == kNoLink;
       head_has_ended = server->member().head_has_ended();
-      is_idle = is_idle || (head_is_lost && !server->shard().has_clients());
+      // While the head is there it knows how long a next life is waited for.
+      const bool may_return =
+          !head_is_lost &&
+          std::ranges::count(epoch.workers, Epoch::State::kDead, &Epoch::Seat::state) > 0;
+      is_idle = (is_idle && !may_return) || (head_is_lost && !server->shard().has_clients());
       if (is_over && !has_left_) {
         has_left_ = true;
         server->Leave();

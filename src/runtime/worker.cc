@@ -24,6 +24,14 @@ bool IsAccepted(const Operation& operation) {
   return operation.IsPush() || brings_error;
 }
 
+// Says how the workers of a job that has ended have ended.
+const char* HowAllEnded(const Epoch& epoch) {
+  const auto dead = std::ranges::count_if(epoch.workers, &Epoch::Seat::IsDead);
+  if (dead == 0) return "all workers have left";
+  return static_cast<size_t>(dead) == epoch.workers.size() ? "all workers are dead"
+                                                           : "all workers have left or are dead";
+}
+
 using Clock = std::chrono::steady_clock;
 
 }  // namespace
@@ -364,8 +372,9 @@ void Worker::OnChange(ClientNode* node) {
     if (!joined_ && !refused_ && has_ended) {
       refused_ =
           Error(Code::kFailedPrecondition,
-                "the job has ended: all workers have left, and so have the servers; a "
-                "process that needs several stores makes them before it closes the last one");
+                Format("the job has ended: {}, and the servers have left; a process that needs "
+                       "several stores makes them before it closes the last one",
+                       HowAllEnded(epoch)));
     }
     if (!joined_ && !refused_ && node->member().head_has_ended()) {
       refused_ =

@@ -36,9 +36,12 @@ bool Epoch::IsMember(Rank rank) const {
 }
 
 bool Epoch::IsGone(Rank rank) const {
+  return IsLast(rank) || (StateOf(rank) == State::kDead && policy != Policy::kWait);
+}
+
+bool Epoch::IsLast(Rank rank) const {
   const State state = StateOf(rank);
-  return state == State::kLeft || state == State::kLost ||
-         (state == State::kDead && policy != Policy::kWait);
+  return state == State::kLeft || state == State::kLost;
 }
 
 uint64_t Epoch::CommittedBy(Rank rank, uint64_t incarnation) const {

@@ -88,9 +88,10 @@ bool IsMutating(Type type) noexcept;
 // Bits of Message::flags; each has a meaning for the types that its comment names.
 enum Flag : uint8_t {  // wire value: never renumber
   kNoBody = 1,         // PULL: wait only
-  kOverwrite = 1,      // INIT: replaces what an older incarnation wrote
+  kOverwrite = 1,      // INIT: replaces what an earlier grant wrote
   kNoWait = 1,         // DESCRIBE: NotFound instead of parking
   kWithRule = 2,       // DESCRIBE: META has how the key is updated now, as its `own`
+  kMayMake = 4,        // DESCRIBE: its worker has a value, and creates the key where OK answers it
   kBarrierKey = 1,     // PUSH: an internal key of zero bytes that the first push makes
   kOnlyListed = 1,     // CONTROL: of the synchronous keys that are there only those listed
   kHasScalars = 2,     // PUSH: `extra` holds hyperparameters
@@ -110,18 +111,21 @@ enum Flag : uint8_t {  // wire value: never renumber
 
 // One operation or reply.  What a field means depends on the type:
 //   number   PUSH, RESTORE round; PULL, VALUE, ACCEPTED version; PULL with kOfCut a part (ChunkState);
+//            INIT the number of its grant, 0 of rank 0 that needs none; OK of a DESCRIBE that number;
 //            ABSTAIN last round; CANCEL seq; CONTROL, COMMIT, WITHDRAW generation; EPOCH epoch;
 //            GOODBYE 1 of a worker that has failed, else 0; ERROR code; TRACE the first span that is
 //            asked for; TRACED the next one after those here; LISTED 1 where there are more keys
 //   key      LIST: the last one that is known already; {}: none
-//   chunk    of the key; CONTROL, CLOSE, RELEASE: the number of the store whose keys it is for
+//   chunk    of the key; CONTROL, CLOSE, RELEASE, DESCRIBE with kMayMake: the number of the store whose
+//            keys it is for
 //   seq      of the operation in its session; a reply has that of its operation
 //   encoding, param   PUSH: how the body is written down, and a number of that encoding's own
 //   body     INIT, PUSH, RESTORE; VALUE; CONTROL; PULL of a key by rows: the ids, of 64 bits each, that
 //            are asked for, ascending by Mix; the VALUE has the rows in this order
 //   need     PULL, PUSH: an operation of the session that must be done first, or 0; with kOfBirth,
 //            which PUSH, PULL and ABSTAIN may have, the birth of the key that is meant; with
-//            kOfCut the version that was kept; TRACED the server's clock in ns
+//            kOfCut the version that was kept; TRACED the server's clock in ns; PUSH with kBarrierKey
+//            the number of the barrier's store
 //   extra    the payload below that belongs to the type
 struct Message {
   Type type{};
@@ -236,7 +240,7 @@ struct ChunkStatus {  // STATUS_REPLY, and OK of a CANCEL
 // The membership, whole.
 struct Epoch {                                                          // EPOCH
   enum class Policy : uint8_t { kFail = 0, kWait = 1, kContinue = 2 };  // wire value
-  // Wire values.  A lost member is a dead one that nobody starts again.
+  // Wire values.  A dead member may have a next life; a lost one is dead and has none.
   enum class State : uint8_t { kAwaited = 0, kAlive = 1, kDead = 2, kLeft = 3, kLost = 4 };
   // What the head knows of a worker or server: of its newest life, which may be over or not begun.
   struct Seat {
@@ -266,8 +270,10 @@ struct Epoch {                                                          // EPOCH
   bool IsMember(Rank rank) const;
   // Of a worker; one that the job does not have has never joined.
   State StateOf(Rank rank) const;
-  // Whether nothing will come from this rank any more, so that waiting for it is an error.
+  // Returns true if rounds do not wait for this rank any more, so that waiting for it is an error.
   bool IsGone(Rank rank) const;
+  // Returns true if this rank has left, or is dead and has no next life.
+  bool IsLast(Rank rank) const;
   uint64_t CommittedBy(Rank rank, uint64_t incarnation) const;
   bool operator==(const Epoch&) const = default;
 };
