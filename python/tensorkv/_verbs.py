@@ -105,7 +105,8 @@ class KVStoreVerbs(KVStoreRows):
             async_op: return a Ticket, which is done when the keys are there; until then the values must not change.
 
         In a distributed store rank 0 creates the key and the others find it: they wait for rank 0, and the shapes and
-        dtypes of all ranks have to be equal, as have the modes: every worker makes the same stores in the same order. What
+        dtypes of all ranks have to be equal, as have the modes: every worker makes the same stores in the same order.
+        Under ``on_death='continue'`` the lowest rank that lives creates keys when rank 0 is dead or has left. What
         is wrong with the arguments is found before anything is created; where a server or rank 0 is lost on the way, keys
         of the list that were created before stay (``key in kv`` tells which), and a key that was created in part can be
         tried again.
@@ -114,7 +115,9 @@ class KVStoreVerbs(KVStoreRows):
             AlreadyExistsError: a key is there already, or stands twice in the call. No key of the call was created.
             InvalidArgumentError: int and str keys in one store, lists of different lengths, no array; in a distributed
                 store another shape, dtype or mode than rank 0's.
-            DeadlineExceededError, UnavailableError: in a distributed store rank 0 or a server did not come, or is dead.
+            DeadlineExceededError, UnavailableError: in a distributed store rank 0 or a server did not come, or is dead, or
+                rank 0 has closed the store.
+            FailedPreconditionError: this worker has been started again, and all workers had closed the store before.
 
         Example:
             >>> kv = mx.kv.create('local')

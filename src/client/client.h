@@ -249,6 +249,7 @@ class Client final : private ChunkPlaces {
     bool owns_value = false;            // no memory of the user's is read any more
     int tries = 0;
     Creating creating = Creating::kNone;           // of an init
+    uint64_t grant = 0;                            // of an init: with which it creates; 0: none
     Announcing announcing = Announcing::kWaiting;  // of a control
     uint64_t generation = 0;                       // of a control
     bool is_repeat = false;                        // a control that no user has given
@@ -333,6 +334,7 @@ class Client final : private ChunkPlaces {
 
   // creating.cc
   void StartInit(const KeyId& id, KeyState* key, Op* op);
+  void StartMaking(const KeyId& id, KeyState* key, Op* op);
   void QueueInits(const KeyId& id, KeyState* key, Op* op);
   void OnInitAnswer(const Outgoing& sent, const Message& reply);
   void StartDelete(const KeyId& id, KeyState* key, Op* op);

@@ -59,22 +59,33 @@ void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
   if (op->what.meta != nullptr) key->meta = *op->what.meta;
   key->meta.name = op->what.key;
   key->meta.birth = (welcome_.incarnation << 32) + ++birth_count_;
-  const bool creates = op->what.kind == Kind::kInit && welcome_.rank == 0;
-  if (creates) {
-    if (const auto error = codec::Cut(key->meta, &op->what.value)) return Fail(op, *error);
-  }
-  if (creates && !welcome_.rejoined) {
-    MakePlaces(id, key);
-    op->creating = Creating::kRest;
-    return QueueInits(id, key, op);
-  }
+  const bool is_init = op->what.kind == Kind::kInit;
+  const bool is_first = is_init && welcome_.rank == 0;
+  // Only a life of rank 0 before which no other worker can have created the key need not ask.
+  const bool has_heirs = epoch_.policy == Epoch::Policy::kContinue;
+  if (is_first && !welcome_.rejoined && !has_heirs) return StartMaking(id, key, op);
   Outgoing describe;
   describe.op = op->id;
   describe.message.type = Type::kDescribe;
   describe.message.key = id;
-  if (creates || !op->what.may_wait) describe.message.flags = kNoWait;
+  const uint32_t server = ServerOf(epoch_.placement, id, 0);
+  const ServerLink& link = links_[server];
+  const bool grants = link.incarnation() == 0 || (link.features() & kMakersFeature) != 0;
+  if (is_init && grants) {
+    describe.message.flags = kMayMake;
+    describe.message.chunk = StoreOf(op->what.key);
+  } else if (is_first || !op->what.may_wait) {
+    describe.message.flags = kNoWait;
+  }
   op->unpulled = 1;
-  Queue(ServerOf(epoch_.placement, id, 0), std::move(describe));
+  Queue(server, std::move(describe));
+}
+
+void Client::StartMaking(const KeyId& id, KeyState* key, Op* op) {
+  if (const auto error = codec::Cut(key->meta, &op->what.value)) return Fail(op, *error);
+  MakePlaces(id, key);
+  op->creating = Creating::kRest;
+  QueueInits(id, key, op);
 }
 
 // All chunks but the first, then the first, with which the key appears.
@@ -90,7 +101,9 @@ void Client::QueueInits(const KeyId& id, KeyState* key, Op* op) {
     init.message.key = id;
     init.message.chunk = c;
     init.message.dtype = key->meta.dtype;
-    if (welcome_.rejoined || key->was_tried) init.message.flags = kOverwrite;
+    const bool overwrites = welcome_.rejoined || key->was_tried || op->grant != 0;
+    if (overwrites) init.message.flags = kOverwrite;
+    init.message.number = op->grant;
     init.message.extra = Encode(key->meta);
     init.message.body = op->what.value.PartOf(c);
     ++op->unaccepted;
@@ -105,11 +118,15 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
   KeyState& key = found->second;
   const bool is_describe = sent.message.type == Type::kDescribe;
   Drop(is_describe ? &op->unpulled : &op->unaccepted);
-  if (reply.type == Type::kError && is_describe && op->what.kind == Kind::kInit &&
-      (sent.message.flags & kNoWait) != 0 && ErrorOf(reply).code() == Code::kNotFound) {
-    op->creating = Creating::kRest;  // an earlier life has not finished the key: create it again
-    MakePlaces(found->first, &key);
-    return QueueInits(found->first, &key, op);
+  // No earlier life has finished the key, and no other worker is about to.  NotFound says so to rank 0
+  // where the server gives no grants.
+  const bool is_unmade = is_describe && op->what.kind == Kind::kInit &&
+                         (reply.type == Type::kOk ||
+                          (reply.type == Type::kError && (sent.message.flags & kNoWait) != 0 &&
+                           ErrorOf(reply).code() == Code::kNotFound));
+  if (is_unmade) {
+    op->grant = reply.type == Type::kOk ? reply.number : 0;
+    return StartMaking(found->first, &key, op);
   }
   if (reply.type == Type::kError) return Fail(op, ErrorOf(reply));
   if (reply.type == Type::kExists) {
@@ -188,7 +205,9 @@ void Client::StartDelete(const KeyId& id, KeyState* key, Op* op) {
   MakePlaces(id, key);
   key->opening = op->id;  // nothing else of this key moves meanwhile
   std::set<uint32_t> servers;
-  if (welcome_.rank == 0) {
+  // Rank 0 deletes it for all, or where rounds go on without the dead the lowest rank that lives.
+  const bool has_heirs = epoch_.policy == Epoch::Policy::kContinue;
+  if (welcome_.rank == 0 || (has_heirs && IsSender())) {
     for (const ChunkPlace& place : key->chunks) servers.insert(place.server);
   }
   for (const uint32_t server : servers) {

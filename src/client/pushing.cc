@@ -72,6 +72,7 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
     message.number = round;
     if (is_barrier) {
       message.flags |= kBarrierKey;
+      message.need = op->what.store;
       AddTask(op->what, links_[key->chunks[c].server], &message);
     }
     if (op->what.scalars) {

@@ -113,7 +113,7 @@ struct Chunk {
   ChunkData value;
   uint64_t version = 0;
   uint64_t base = 0;     // as of a ChunkStatus
-  uint64_t author = 0;   // incarnation that wrote the initial value
+  uint64_t author = 0;   // number of the grant that the initial value was written with
   uint64_t stream = 0;   // of the key, for draws
   uint64_t begin = 0;    // of the first element in the value
   codec::Bucket bucket;  // by rows

@@ -40,6 +40,10 @@ RulePtr OwnRuleOf(const KeyMeta& meta, const SessionId& maker) {
 
 }  // namespace
 
+std::string Shard::StoreIsOver(uint32_t store) {
+  return Format("store {} is over: every worker had closed it, and its keys are gone", store);
+}
+
 // Whether an INIT is for a chunk of that key, in its size, and of this server.
 bool Shard::Belongs(const KeyMeta& meta, const Message& init) const {
   return IdOf(meta.name) == init.key && init.chunk < meta.chunk_count() &&
@@ -59,8 +63,12 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
     return Violation(session, message, "this chunk does not belong to this key and server",
                      effects);
   }
-  if (session->id.rank != 0) {
+  if (!MayMake(session->id, message)) {
     return AnswerError(session, message, Code::kFailedPrecondition, "rank 0 creates keys", effects);
+  }
+  if (dropped_.Has(StoreOf(meta.name))) {
+    return AnswerError(session, message, Code::kFailedPrecondition, StoreIsOver(StoreOf(meta.name)),
+                       effects);
   }
   if (const auto error =
           codec::Judge(meta, message.chunk, codec::InitEncoding(meta), 0, message.body.size)) {
@@ -92,8 +100,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
                        Format("the id is taken by {}", ShownKey(key->second.meta.name)), effects);
   }
   const auto replaceable = [&](const Chunk& old) {
-    return overwrite && old.author <= session->id.incarnation && old.version == 0 &&
-           old.rounds.empty();
+    return overwrite && old.author <= message.number && old.version == 0 && old.rounds.empty();
   };
   const bool is_another = key != keys_.end() && key->second.meta != meta;
   const bool stays = (chunk != chunks_.end() && !replaceable(chunk->second)) ||
@@ -109,7 +116,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   Chunk fresh;
   fresh.elements = meta.elements_of(message.chunk);
   fresh.dtype = meta.dtype;
-  fresh.author = session->id.incarnation;
+  fresh.author = message.number;
   fresh.stream = StreamOf(KeyOf(meta.name));
   fresh.rule = own;
   if (meta.by_rows()) {
@@ -140,6 +147,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   if (key == keys_.end()) {
     key = keys_.emplace(message.key, Key{}).first;
     key->second.meta = std::move(meta);
+    key->second.store = StoreOf(key->second.meta.name);
     key->second.own = own;
     key->second.former_births = std::move(former_births);
     // A key made after a CONTROL for all keys of its store takes it from its first round on.
@@ -155,7 +163,44 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   }
   chunks_[message.chunk_id()] = std::move(fresh);
   Answer(session, message, Reply(message, Type::kOk), effects);
-  if (message.chunk == 0) AnswerDescribesOf(message.key, effects);
+  if (message.chunk != 0) return;
+  grants_.erase(message.key);
+  AnswerDescribesOf(message.key, effects);
+}
+
+// Returns true if the sender of an INIT may create the key: rank 0, or a worker with a grant.  The
+// server of chunk 0 has issued the grant and judges it; a key appears with that chunk.
+bool Shard::MayMake(const SessionId& sender, const Message& init) const {
+  if (init.number == 0 || init.chunk != 0) return sender.rank == 0 || init.number != 0;
+  const auto grant = grants_.find(init.key);
+  return grant != grants_.end() && grant->second.maker == sender &&
+         grant->second.number == init.number;
+}
+
+// The rank that creates the keys of a store: rank 0, or under `continue` the lowest one that lives
+// and has the store open.  kNoRank: there is none, and none will come.
+Rank Shard::MakerOf(uint32_t store) const {
+  const bool has_heirs = epoch_.policy == Epoch::Policy::kContinue;
+  for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
+    const bool is_out = HasClosed(rank, store) || epoch_.IsGone(rank) || !epoch_.IsMember(rank);
+    if (!is_out) return rank;
+    if (!has_heirs) break;
+  }
+  return kNoRank;
+}
+
+// Lets a worker create a key that is not there, unless another one is doing so.  Of several grants
+// for a key the one with the largest number counts.
+std::optional<uint64_t> Shard::Grant(const SessionId& asker, const Message& describe) {
+  if (MakerOf(describe.chunk) != asker.rank) return std::nullopt;
+  KeyGrant& grant = grants_[describe.key];
+  if (grant.maker != asker) {
+    const bool is_taken = grant.number != 0 && !IsOver(Role::kWorker, grant.maker) &&
+                          !HasClosed(grant.maker.rank, describe.chunk);
+    if (is_taken) return std::nullopt;
+    grant = {asker, ++grant_count_};
+  }
+  return grant.number;
 }
 
 void Shard::OnDescribe(Session* session, Message& message, Effects* effects) {
@@ -187,22 +232,25 @@ UpdateSpec Shard::RunningRule(const Chunk& chunk) {
   return spec;
 }
 
-// Answers a DESCRIBE.  Returns false if it has to wait until rank 0 creates the key.
+// Answers a DESCRIBE.  Returns false if it has to wait until another worker creates the key.
 bool Shard::AnswerDescribe(const Session& session, const Message& request, Effects* effects) {
-  const bool creator_is_gone = !epoch_.workers.empty() && (epoch_.IsGone(0) || !epoch_.IsMember(0));
+  const bool may_make = (request.flags & kMayMake) != 0;
+  const uint32_t store = may_make ? request.chunk : kNoStore;
   Message reply;
   if (chunks_.contains({request.key, 0})) {
     reply = Reply(request, Type::kMeta);
     KeyMeta meta = keys_.at(request.key).meta;
     if ((request.flags & kWithRule) != 0) meta.own = RunningRule(chunks_.at({request.key, 0}));
     reply.extra = Encode(meta);
-  } else if ((request.flags & kNoWait) != 0) {
+  } else if (may_make && dropped_.Has(store)) {
+    reply = ErrorReply(request.seq, Code::kFailedPrecondition, StoreIsOver(store));
+  } else if (const auto grant = may_make ? Grant(session.id, request) : std::nullopt) {
+    reply = Reply(request, Type::kOk, *grant);
+  } else if (!may_make && (request.flags & kNoWait) != 0) {
     reply = ErrorReply(request.seq, Code::kNotFound, "no such key");
-  } else if (creator_is_gone) {
-    reply =
-        ErrorReply(request.seq, Code::kUnavailable,
-                   Format("worker 0, which creates keys, {}",
-                          epoch_.workers[0].state == Epoch::State::kLeft ? "has left" : "is dead"));
+  } else if (!epoch_.workers.empty() && MakerOf(store) == kNoRank) {
+    reply = ErrorReply(request.seq, Code::kUnavailable,
+                       Format("worker 0, which creates keys, {}", WhyNoMaker(store)));
   } else {
     return false;
   }
@@ -230,8 +278,15 @@ void Shard::RecheckDescribes(Effects* effects) {
   }
 }
 
+// Says why rank 0 creates no key of the store any more.
+std::string Shard::WhyNoMaker(uint32_t store) const {
+  if (HasClosed(0, store)) return Format("has closed store {}", store);
+  return epoch_.workers[0].state == Epoch::State::kLeft ? "has left" : "is dead";
+}
+
 void Shard::OnDelete(Session* session, const Message& message, Effects* effects) {
-  if (session->id.rank != 0) {
+  // Under `continue` the lowest rank that lives does it, and this server may not know yet which.
+  if (session->id.rank != 0 && epoch_.policy != Epoch::Policy::kContinue) {
     return AnswerError(session, message, Code::kFailedPrecondition, "rank 0 deletes keys", effects);
   }
   EraseKey(message.key, "the key has been deleted", effects);
@@ -260,6 +315,15 @@ void Shard::EraseKey(const KeyId& id, const char* why, Effects* effects) {
 
 // ---- stores that are closed ---------------------------------------------------------------------
 
+// Returns true if the newest life of the rank has closed the store.  The CLOSEs of a life are
+// forgotten with its session, so that a next life finds the store as open as it left it.
+bool Shard::HasClosed(Rank rank, uint32_t store) const {
+  if (!half_closed_.contains(store)) return false;
+  const auto session =
+      sessions_.find({rank, epoch_.workers[static_cast<size_t>(rank)].incarnation});
+  return session != sessions_.end() && session->second.closed.Has(store);
+}
+
 void Shard::OnClose(Session* session, const Message& message, Effects* effects) {
   const uint32_t store = message.chunk;
   if (!session->closed.Add(store)) {
@@ -269,21 +333,32 @@ void Shard::OnClose(Session* session, const Message& message, Effects* effects) 
         effects);
   }
   Answer(session, message, Reply(message, Type::kOk), effects);
-  if (IsClosedByAll(store)) DropStore(store, effects);
+  half_closed_.insert(store);
+  if (IsClosedByAll(store)) return DropStore(store, effects);
+  RecheckStore(store, effects);
 }
 
-// Whether every worker that may still use the store has closed it.  Where none is left the job ends,
-// and observers may read the last values.
+// Returns true if every worker that may still use the store has closed it.  If no worker is left the
+// job ends, and observers may read the last values.
 bool Shard::IsClosedByAll(uint32_t store) const {
   bool by_somebody = false;
   for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
-    if (epoch_.IsGone(rank)) continue;
-    const Epoch::Seat& seat = epoch_.workers[static_cast<size_t>(rank)];
-    const auto session = sessions_.find({rank, seat.incarnation});
-    if (session == sessions_.end() || !session->second.closed.Has(store)) return false;
+    if (epoch_.IsLast(rank)) continue;
+    if (!HasClosed(rank, store)) return false;
     by_somebody = true;
   }
   return by_somebody;
+}
+
+// Looks again at what waits for a worker that has closed the store.
+void Shard::RecheckStore(uint32_t store, Effects* effects) {
+  RecheckDescribes(effects);
+  for (auto& [id, chunk] : chunks_) {
+    Key& key = keys_.at(id.key);
+    if (key.store != store) continue;
+    CompleteRounds(id, &key, &chunk, effects);
+    AnswerParked(id, &key, &chunk, effects);
+  }
 }
 
 void Shard::DropStore(uint32_t store, Effects* effects) {
@@ -293,18 +368,24 @@ void Shard::DropStore(uint32_t store, Effects* effects) {
   }
   std::sort(ids.begin(), ids.end());
   for (const KeyId& id : ids) EraseKey(id, "the store is closed", effects);
+  half_closed_.erase(store);
+  dropped_.Add(store);
+  RecheckDescribes(effects);
   std::erase_if(all_, [&](const RulePtr& rule) { return rule->store() == store; });
   if (cutter_) DropCuts(*cutter_, store);
 }
 
-// A worker that is gone holds no store open any more.
-void Shard::DropClosedStores(Effects* effects) {
-  std::set<uint32_t> stores;
-  for (const auto& [id, key] : keys_) {
-    if (!key.is_barrier) stores.insert(StoreOf(key.meta.name));
-  }
+// A worker that has ended for good holds no store open, and a life that is over has closed none.
+void Shard::LookAtClosedStores(Effects* effects) {
+  const std::set<uint32_t> stores = half_closed_;
   for (const uint32_t store : stores) {
-    if (IsClosedByAll(store)) DropStore(store, effects);
+    if (IsClosedByAll(store)) {
+      DropStore(store, effects);
+    } else if (std::ranges::none_of(sessions_, [&](const auto& session) {
+                 return session.second.closed.Has(store);
+               })) {
+      half_closed_.erase(store);
+    }
   }
 }
 

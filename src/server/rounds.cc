@@ -45,7 +45,15 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
     }
     Key barrier;
     barrier.is_barrier = true;
-    barrier.meta.name = InternalKey(0, "barrier");
+    const auto store = static_cast<uint32_t>(message.need);
+    const std::string name = InternalKey(store, "barrier");
+    const bool is_told =
+        IdOf(name) == message.key;  // older workers do not say which store it is of
+    if (is_told && dropped_.Has(store)) {
+      return AnswerError(session, message, Code::kFailedPrecondition, StoreIsOver(store), effects);
+    }
+    barrier.meta.name = is_told ? name : InternalKey(0, "barrier");
+    barrier.store = is_told ? store : kNoStore;
     barrier.meta.shape = Shape({0});
     barrier.chunks = {0};
     key = keys_.emplace(message.key, std::move(barrier)).first;
@@ -195,15 +203,22 @@ void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chu
   AnswerParked(id, key, chunk, effects);
 }
 
+// Returns true if rounds of the key need the rank.  Under `continue` they do not need a worker that has
+// closed the key's store, as they do not need one that has left.
+bool Shard::IsAwaited(const Key& key, Rank rank) const {
+  return epoch_.IsMember(rank) &&
+         (epoch_.policy != Epoch::Policy::kContinue || !HasClosed(rank, key.store));
+}
+
 // Whether round version + 1 has all it needs; `arriving` counts as arrived.
 bool Shard::IsComplete(const Key& key, const Chunk& chunk, Rank arriving) const {
   const uint64_t round = chunk.version + 1;
   const size_t count = (chunk.rounds.empty() ? 0 : chunk.rounds.front().count) +
                        static_cast<size_t>(arriving != kNoRank);
-  if (count + key.abstain.size() < member_count_) return false;
+  if (half_closed_.empty() && count + key.abstain.size() < member_count_) return false;
   bool any = count > 0;
   for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
-    if (!epoch_.IsMember(rank)) continue;
+    if (!IsAwaited(key, rank)) continue;
     if (key.AbstainOf(rank) >= round) {
       any = true;
     } else if (rank != arriving && !chunk.HasArrived(round, rank)) {
@@ -369,14 +384,19 @@ std::optional<Error> Shard::TakeIds(const Message& message, const Chunk& chunk, 
 
 // Why a pull waits for a round that cannot come; empty where it can.
 std::string Shard::WhyNever(const Key& key, const Chunk& chunk, const ParkedPull& pull) const {
-  if (gone_count_ == 0) return {};
+  if (gone_count_ == 0 && half_closed_.empty()) return {};
   if (pull.min_version <= chunk.version || key.meta.mode == KeyMeta::Mode::kAsync) return {};
   for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
-    if (!epoch_.IsMember(rank) || !epoch_.IsGone(rank)) continue;
+    const bool has_closed = HasClosed(rank, key.store);
+    if (!IsAwaited(key, rank) || (!epoch_.IsGone(rank) && !has_closed)) continue;
     const uint64_t covered = std::max(key.AbstainOf(rank), chunk.LastArrived(rank));
     if (covered >= pull.min_version) continue;
     if (epoch_.workers[static_cast<size_t>(rank)].state == Epoch::State::kLeft) {
       return Format("worker {} left after round {}; round {} needs it", rank, covered, covered + 1);
+    }
+    if (has_closed) {
+      return Format("worker {} closed store {} after round {}; round {} needs it", rank, key.store,
+                    covered, covered + 1);
     }
     return Format("worker {} is dead; round {} needs it", rank, covered + 1);
   }
@@ -409,7 +429,7 @@ ChunkStatus Shard::StatusOf(const Key& key, const Chunk& chunk, Rank rank) const
   if (chunk.value.by_rows()) status.table = chunk.value.rows().Stats();
   if (key.meta.mode == KeyMeta::Mode::kAsync) return status;
   for (Rank r = 0; static_cast<size_t>(r) < epoch_.workers.size(); ++r) {
-    if (epoch_.IsMember(r) && key.AbstainOf(r) <= chunk.version &&
+    if (IsAwaited(key, r) && key.AbstainOf(r) <= chunk.version &&
         !chunk.HasArrived(chunk.version + 1, r)) {
       status.missing.push_back(r);
     }

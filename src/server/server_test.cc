@@ -498,6 +498,108 @@ TEST_F(ShardTest, OnlyRankZeroCreatesKeys) {
   EXPECT_EQ(Send(kLink0, init).type, Type::kExists);
 }
 
+// ---- who creates keys -----------------------------------------------------------------------------
+
+// A key that is not there yet, for which workers have values.
+class MakingTest : public ShardTest {
+ protected:
+  MakingTest() {
+    meta_.name = CanonicalKey(0, "x");
+    key_ = IdOf(meta_.name);
+  }
+  // The number of the grant that a worker gets; 0: it waits.
+  uint64_t Ask(LinkId link, uint64_t seq) {
+    Message describe = Make(Type::kDescribe, seq);
+    describe.flags = kMayMake;
+    const Message answer = Send(link, describe);
+    return answer.type == Type::kOk ? answer.number : 0;
+  }
+  Message Init(uint64_t seq, uint64_t grant, float value) {
+    Message init = Make(Type::kInit, seq, grant);
+    init.flags = kOverwrite;
+    init.extra = Encode(meta_);
+    init.body = Floats({value, value, value, value});
+    return init;
+  }
+  void Kill(Rank rank, Epoch::Policy policy) {
+    ++epoch_.number;
+    epoch_.policy = policy;
+    epoch_.workers[static_cast<size_t>(rank)].state = Epoch::State::kDead;
+    effects_.Clear();
+    shard_.On(epoch_, &effects_);
+  }
+};
+
+TEST_F(MakingTest, RankZeroCreatesAndWhoWaitsFindsIt) {
+  EXPECT_EQ(Ask(kLink1, 1), 0U);
+  const uint64_t grant = Ask(kLink0, 2);
+  ASSERT_NE(grant, 0U);
+  EXPECT_EQ(Send(kLink0, Init(3, grant, 5)).type, Type::kOk);
+  EXPECT_EQ(LastFor(kLink1).type, Type::kMeta);
+  EXPECT_EQ(Value(), 5.0F);
+}
+
+TEST_F(MakingTest, UnderContinueTheLowestRankThatLivesCreates) {
+  EXPECT_EQ(Ask(kLink1, 1), 0U);
+  Kill(0, Epoch::Policy::kContinue);
+  const Message told = LastFor(kLink1);
+  ASSERT_EQ(told.type, Type::kOk) << "it waited, and its turn has come";
+  EXPECT_EQ(Send(kLink1, Init(2, told.number, 6)).type, Type::kOk);
+  EXPECT_EQ(Value(), 6.0F);
+}
+
+TEST_F(MakingTest, UnderOtherPoliciesNobodyCreatesInThePlaceOfADeadRankZero) {
+  EXPECT_EQ(Ask(kLink1, 1), 0U);
+  Kill(0, Epoch::Policy::kWait);
+  EXPECT_EQ(LastFor(kLink1).type, Type{}) << "its next life may";
+  Kill(0, Epoch::Policy::kFail);
+  EXPECT_EQ(LastFor(kLink1).extra, "worker 0, which creates keys, is dead");
+}
+
+TEST_F(MakingTest, AWaitForAKeyOfAStoreThatItsCreatorHasClosedFailsAtOnce) {
+  EXPECT_EQ(Ask(kLink1, 1), 0U);
+  Send(kLink0, Make(Type::kClose, 2));
+  const Message error = LastFor(kLink1);
+  EXPECT_EQ(ErrorOf(error).code(), Code::kUnavailable);
+  EXPECT_EQ(error.extra, "worker 0, which creates keys, has closed store 0");
+}
+
+// Rank 0 comes back while its heir is creating the key, and the heir dies.
+TEST_F(MakingTest, OneWorkerAtATimeCreatesAKey) {
+  Kill(0, Epoch::Policy::kContinue);
+  const uint64_t heirs = Ask(kLink1, 1);
+  ASSERT_NE(heirs, 0U);
+  EXPECT_EQ(Ask(kLink1, 1), heirs) << "its answer was lost";
+  ++epoch_.number;
+  epoch_.workers[0] = {8, Epoch::State::kAlive, ""};
+  shard_.On(epoch_, &effects_);
+  Greet(3, 0, 8);
+  EXPECT_EQ(Ask(3, 1), 0U) << "the heir is at it";
+  EXPECT_EQ(ErrorOf(Send(3, Init(2, heirs, 1))).code(), Code::kFailedPrecondition);
+  Kill(1, Epoch::Policy::kContinue);
+  const Message told = LastFor(3);
+  ASSERT_EQ(told.type, Type::kOk);
+  EXPECT_GT(told.number, heirs);
+  EXPECT_EQ(Send(3, Init(3, told.number, 7)).type, Type::kOk);
+  EXPECT_EQ(Value(), 7.0F);
+}
+
+// At a server without the key's first chunk, which does not know who may create it.
+TEST_F(MakingTest, ALaterGrantReplacesWhatAnEarlierOneHasWrittenAndNotTheOtherWayRound) {
+  meta_.chunk_elements = 1024;
+  meta_.shape = Shape({2048});
+  const auto init = [&](uint64_t seq, uint64_t grant, float value) {
+    Message message = Init(seq, grant, value);
+    message.chunk = 1;
+    message.body = Floats(std::vector<float>(1024, value));
+    return message;
+  };
+  EXPECT_EQ(Send(kLink0, init(2, 0, 1)).type, Type::kOk) << "rank 0, without a grant";
+  EXPECT_EQ(Send(kLink1, init(1, 2, 2)).type, Type::kOk);
+  EXPECT_EQ(Send(kLink0, init(3, 1, 3)).type, Type::kExists);
+  EXPECT_EQ(FirstOf(*shard_.FindChunk({key_, 1})), 2.0F);
+}
+
 TEST_F(ShardTest, AControlChangesEveryRoundFromItsOwnOn) {
   Message control = Make(Type::kControl, 2, 1);
   UpdateSpec spec{Optimizer::Create("test")->program().ToText(), false, {1.0}};
@@ -724,6 +826,99 @@ TEST_F(ShardTest, AWorkerThatWillComeBackHoldsAStoreOpen) {
   epoch_.workers[1].state = Epoch::State::kDead;
   shard_.On(epoch_, &effects_);
   EXPECT_NE(shard_.FindKey(key_), nullptr);
+}
+
+// A launcher starts it again: then it is dead and not lost, under any policy.
+TEST_F(ShardTest, AWorkerThatWillComeBackHoldsAStoreOpenUnderContinueToo) {
+  epoch_.policy = Epoch::Policy::kContinue;
+  Send(kLink0, Make(Type::kClose, 2));
+  ++epoch_.number;
+  epoch_.workers[1].state = Epoch::State::kDead;
+  shard_.On(epoch_, &effects_);
+  EXPECT_NE(shard_.FindKey(key_), nullptr);
+  ++epoch_.number;
+  epoch_.workers[1].state = Epoch::State::kLost;
+  shard_.On(epoch_, &effects_);
+  EXPECT_EQ(shard_.FindKey(key_), nullptr);
+}
+
+TEST_F(ShardTest, TheCloseOfALifeThatIsOverIsForgotten) {
+  epoch_.policy = Epoch::Policy::kWait;
+  Send(kLink0, Push(2, 1, 1));
+  Send(kLink1, Make(Type::kClose, 1));
+  ++epoch_.number;
+  epoch_.workers[1].state = Epoch::State::kDead;
+  shard_.On(epoch_, &effects_);
+  EXPECT_EQ(Send(kLink0, Make(Type::kPull, 3, 1)).type, Type{}) << "the next life may push";
+  EXPECT_EQ(Send(kLink0, Make(Type::kClose, 4)).type, Type::kOk);
+  EXPECT_NE(shard_.FindKey(key_), nullptr);
+}
+
+TEST_F(ShardTest, AWaitForAWorkerThatHasClosedTheStoreFailsAtOnceAndNamesBoth) {
+  Send(kLink0, Push(2, 1, 1));
+  Send(kLink1, Push(1, 1, 1));
+  Send(kLink0, Push(3, 2, 1));
+  EXPECT_EQ(Send(kLink0, Make(Type::kPull, 4, 2)).type, Type{});
+  EXPECT_EQ(Send(kLink1, Make(Type::kClose, 2)).type, Type::kOk);
+  const Message error = LastFor(kLink0);
+  ASSERT_EQ(error.type, Type::kError);
+  EXPECT_EQ(ErrorOf(error).code(), Code::kUnavailable);
+  EXPECT_EQ(error.extra, "worker 1 closed store 0 after round 1; round 2 needs it");
+  EXPECT_EQ(Send(kLink0, Make(Type::kPull, 5, 2)).type, Type::kError) << "and a later one";
+  EXPECT_EQ(Send(kLink0, Make(Type::kPull, 6, 1)).type, Type::kValue) << "that round is whole";
+}
+
+TEST_F(ShardTest, UnderContinueRoundsGoOnWithoutAWorkerThatHasClosedTheStore) {
+  ++epoch_.number;
+  epoch_.policy = Epoch::Policy::kContinue;
+  shard_.On(epoch_, &effects_);
+  Send(kLink0, Push(2, 1, 1));
+  Send(kLink1, Make(Type::kClose, 1));
+  EXPECT_EQ(chunk().version, 1U);
+  EXPECT_EQ(Value(), 1.0F);
+  Send(kLink0, Push(3, 2, 5));
+  EXPECT_EQ(chunk().version, 2U);
+}
+
+TEST_F(ShardTest, ABarrierOfAStoreThatAWorkerHasClosedFailsAndThatOfAnotherStoreDoesNot) {
+  Message close = Make(Type::kClose, 1);
+  close.chunk = 3;
+  Send(kLink1, close);
+  uint64_t seq = 1;
+  for (const uint32_t store : {3U, 2U}) {
+    key_ = IdOf(InternalKey(store, "barrier"));
+    Message push = Make(Type::kPush, ++seq, 1);
+    push.flags = kBarrierKey;
+    push.need = store;
+    EXPECT_EQ(Send(kLink0, push).type, Type::kAccepted);
+    const Message answer = Send(kLink0, Make(Type::kPull, ++seq, 1));
+    EXPECT_EQ(answer.type, store == 3 ? Type::kError : Type{});
+  }
+}
+
+TEST_F(ShardTest, AStoreThatEveryWorkerHasClosedIsOverForALaterLife) {
+  epoch_.policy = Epoch::Policy::kWait;
+  Send(kLink0, Make(Type::kClose, 2));
+  Send(kLink1, Make(Type::kClose, 1));
+  ASSERT_EQ(shard_.FindKey(key_), nullptr);
+  ++epoch_.number;
+  epoch_.workers[0].incarnation = 8;
+  shard_.On(epoch_, &effects_);
+  Greet(3, 0, 8);
+  Message describe = Make(Type::kDescribe, 1);
+  describe.flags = kMayMake;
+  Message init = Make(Type::kInit, 2);
+  init.extra = Encode(meta_);
+  init.body = Floats({0, 0, 0, 0});
+  Message barrier = Make(Type::kPush, 3, 1);
+  barrier.key = IdOf(InternalKey(0, "barrier"));
+  barrier.flags = kBarrierKey;
+  for (const Message& message : {describe, init, barrier}) {
+    const Message error = Send(3, message);
+    ASSERT_EQ(error.type, Type::kError);
+    EXPECT_EQ(ErrorOf(error).code(), Code::kFailedPrecondition);
+    EXPECT_EQ(error.extra, "store 0 is over: every worker had closed it, and its keys are gone");
+  }
 }
 
 TEST_F(ShardTest, WithoutAWorkerTheLastValuesStay) {

@@ -259,7 +259,7 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
     CompleteRounds(id, &key, &chunk, effects);
     AnswerParked(id, &key, &chunk, effects);
   }
-  DropClosedStores(effects);
+  LookAtClosedStores(effects);
 }
 
 // ---- judging ------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ bool Shard::MayAsk(const Session& session, const Message& message) const {
 
 // Whether the body of an INIT is worth memory: what its head says is right, and small enough.
 bool Shard::MayCreate(const Session& session, const Message& message) const {
-  if (session.id.rank != 0 || message.body.size > options_.chunk_bytes_max) return false;
+  if (!MayMake(session.id, message) || message.body.size > options_.chunk_bytes_max) return false;
   try {
     const KeyMeta meta = DecodeKeyMeta(message.extra);
     return Belongs(meta, message) &&

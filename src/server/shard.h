@@ -73,6 +73,7 @@ class Shard {
   std::vector<DiskPages::Where> OnDisk(LinkId link, const Message& message) const;
 
   // ---- for checks and figures; nothing may be changed through them
+  static constexpr uint32_t kNoStore = UINT32_MAX;  // of a barrier whose first push did not say it
   struct Key {
     KeyMeta meta;
     RulePtr own;                                     // that no CONTROL changes
@@ -85,6 +86,7 @@ class Shard {
     std::vector<Pending> pending;
     std::vector<uint32_t> chunks;  // that are here
     bool is_barrier = false;
+    uint32_t store = kNoStore;
     // Births of the same key that a later init has overwritten before the first round: whoever has
     // found one of those goes on with this one.
     std::vector<uint64_t> former_births;
@@ -112,6 +114,10 @@ class Shard {
     Hello hello;
   };
   using Waiter = std::pair<SessionId, uint64_t>;  // a session and the number of its operation
+  struct KeyGrant {  // to create a key
+    SessionId maker;
+    uint64_t number = 0;
+  };
 
   Session* SessionOf(LinkId link);
   void OnHello(LinkId link, const Message& message, Effects* effects);
@@ -165,9 +171,13 @@ class Shard {
   void OnAbstain(Session* session, const Message& message, Effects* effects);
   void OnDelete(Session* session, const Message& message, Effects* effects);
   void OnClose(Session* session, const Message& message, Effects* effects);
+  static std::string StoreIsOver(uint32_t store);
+  bool HasClosed(Rank rank, uint32_t store) const;
+  bool IsAwaited(const Key& key, Rank rank) const;
   bool IsClosedByAll(uint32_t store) const;
   void DropStore(uint32_t store, Effects* effects);
-  void DropClosedStores(Effects* effects);
+  void LookAtClosedStores(Effects* effects);
+  void RecheckStore(uint32_t store, Effects* effects);
   void EraseKey(const KeyId& id, const char* why, Effects* effects);
 
   bool IsComplete(const Key& key, const Chunk& chunk, Rank arriving) const;
@@ -189,6 +199,10 @@ class Shard {
   void AnswerDescribesOf(const KeyId& key, Effects* effects);
   void ForgetDescribe(Session* session, uint64_t seq);
   void RecheckDescribes(Effects* effects);
+  bool MayMake(const SessionId& sender, const Message& init) const;
+  Rank MakerOf(uint32_t store) const;
+  std::string WhyNoMaker(uint32_t store) const;
+  std::optional<uint64_t> Grant(const SessionId& asker, const Message& describe);
   void Unpark(const SessionId& id);
 
   ShardOptions options_;
@@ -202,6 +216,8 @@ class Shard {
   std::map<LinkId, WaitingHello> hellos_;
   std::map<Waiter, Message> describes_;         // of keys that rank 0 has not created yet
   std::set<std::pair<KeyId, Waiter>> awaited_;  // the same by key: an INIT looks at its own
+  std::map<KeyId, KeyGrant> grants_;  // of keys whose chunk 0 belongs here and is not there yet
+  uint64_t grant_count_ = 0;
   // Nodes keep their place when others are inserted.
   boost::unordered_map<KeyId, Key> keys_;
   boost::unordered_map<ChunkId, Chunk> chunks_;
@@ -210,6 +226,9 @@ class Shard {
   // What one life at a time has cut and not released: at most one version of each chunk.
   std::optional<SessionId> cutter_;
   boost::unordered_map<ChunkId, ChunkCut> cuts_;
+  // Stores that some living worker has closed and another one has open, and those that all had closed.
+  std::set<uint32_t> half_closed_;
+  ClosedStores dropped_;
   size_t held_bytes_ = 0;
   Time now_ = 0;
   Time next_refusal_ = 0;  // from when on one is logged

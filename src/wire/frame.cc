@@ -30,7 +30,7 @@ constexpr Rule RuleOf(Type type) {
     case Type::kInit:
       return {true, kOverwrite, kMetaMax, true};
     case Type::kDescribe:
-      return {true, kNoWait | kWithRule, 2048, false};
+      return {true, kNoWait | kWithRule | kMayMake, 2048, false};
     case Type::kStatus:
       return {true, 0, 0, false};
     case Type::kPush:

@@ -39,7 +39,7 @@ std::string PackageName() { return "tensorkv " TKV_VERSION; }
 Protocol ThisProtocol() {
   Protocol protocol;
   protocol.features = kTraceFeature | kFailsFeature | kDoneFeature | kSavesRowsFeature |
-                      kListFeature | kRuleFeature | kAssignsFeature;
+                      kListFeature | kRuleFeature | kAssignsFeature | kMakersFeature;
   protocol.package = PackageName();
   return protocol;
 }

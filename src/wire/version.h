@@ -23,6 +23,7 @@ inline constexpr uint64_t kSavesRowsFeature = 8;  // a server that cuts and take
 inline constexpr uint64_t kListFeature = 16;      // a server that answers LIST
 inline constexpr uint64_t kRuleFeature = 32;      // a server that takes a DESCRIBE with kWithRule
 inline constexpr uint64_t kAssignsFeature = 64;   // a server that takes a RESTORE with kOnlyValue
+inline constexpr uint64_t kMakersFeature = 128;   // a server that takes a DESCRIBE with kMayMake
 
 // "tensorkv 0.1.0": the package that this process runs.
 std::string PackageName();

@@ -174,16 +174,18 @@ STYLES = {
     ("end", "known"),
     [
         ("raise ValueError('mine')", "worker 1 is dead; round 2 needs it"),
-        ("sys.exit(0)", "worker 1 left after round 1"),
+        ("sys.exit(0)", "worker 1 (left|closed store \\d) after round 1"),
     ],
 )
-def test_a_worker_that_ends_by_an_exception_is_dead_and_has_not_left(processes, style, end, known):
+@pytest.mark.parametrize("stores", [1, 2, 4])
+def test_a_worker_that_ends_by_an_exception_is_dead_and_has_not_left(processes, stores, style, end, known):
     begin = (
         f"try:\n    {STYLES[style]}\nexcept mx.KVError as error:\n    print('knew', error, flush=True)\n    sys.exit(7)"
     )
     if "with" not in style:
         begin = STYLES[style].replace("work(kv)", "kv.rank") + "\n" + begin.replace(STYLES[style], "work(kv)")
-    _, said = finish(processes.launch(FAILS.format(end=end, begin=begin), servers=1), timeout=40)
+    text = f"others = [mx.kv.create('dist_sync') for _ in range({stores - 1})]\n" + FAILS.format(end=end, begin=begin)
+    _, said = finish(processes.launch(text, servers=1), timeout=40)
     assert re.search(rf"\[worker 0\] .*knew pushpull 'w': {known}", said), said
     assert "this life is over" not in said and "[worker 1] worker 1" not in said, said
 

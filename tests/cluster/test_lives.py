@@ -1,0 +1,271 @@
+"""Lives of workers: stores of a process that fails, stores that some have closed, and jobs whose workers are all dead for a while."""
+
+import re
+import signal
+import time
+
+import pytest
+from jobs import finish
+
+TRAIN = """
+stores = [mx.kv.create("dist_sync") for _ in range(STORES)]
+for kv in stores:
+    kv.init("w", np.zeros(4, np.float32))
+print("begins", stores[0].rejoined, [kv.round("w") for kv in stores], flush=True)
+while stores[0].round("w") < 6:
+    for kv in stores:
+        kv.push("w", np.full(4, kv.round("w") + 1, np.float32))
+        kv.pull("w")
+    if stores[0].round("w") == 3 and not stores[0].rejoined:
+        FAIL
+print("ends", [float(kv.pull("w").asnumpy()[0]) for kv in stores], flush=True)
+"""
+FAILS = {"exception": "raise RuntimeError('a bad batch')", "killed": "os.kill(os.getpid(), signal.SIGKILL)"}
+
+
+@pytest.mark.parametrize("fail", FAILS)
+@pytest.mark.parametrize("stores", [1, 2, 4])
+def test_the_next_life_finds_every_store_as_the_last_one_left_it(processes, stores, fail):
+    text = f"STORES = {stores}\n" + TRAIN.replace("FAIL", FAILS[fail])
+    status, said = finish(processes.launch(text, "--restart", "1", workers=1))
+    assert status == 0, said
+    assert f"begins True {[3] * stores}" in said and f"ends {[6.0] * stores}" in said, said
+
+
+@pytest.mark.parametrize("policy", ["wait", "continue", "fail"])
+def test_stores_stay_where_all_workers_fail(processes, policy):
+    text = "STORES = 2\n" + TRAIN.replace("FAIL", FAILS["exception"])
+    # Rounds go on without the dead, so that only values of rounds that all have pushed are sure.
+    job = processes.launch(text, "--restart", "8", "--on-death", policy, workers=2)
+    status, said = finish(job)
+    assert status == 0 and said.count("ends") == 2, said
+    begun = [eval(line.partition("True ")[2]) for line in said.splitlines() if "begins True" in line]
+    assert begun and min(min(rounds) for rounds in begun) >= 2, said
+
+
+@pytest.mark.parametrize("style", ["with", "at the end"])
+def test_notes_of_a_script_that_fails_are_there_in_its_next_life(processes, style):
+    work = """
+def work(kv, notes):
+    kv.init("w", np.zeros(4, np.float32))
+    notes.init_table("steps", 1, dtype="int64")
+    begin = int(np.asarray(notes.pull_rows("steps", kv.rank)).ravel()[0])
+    print("begins at", begin, flush=True)
+    for step in range(begin, 6):
+        kv.push("w", np.full(4, -1, np.float32))
+        notes.push_rows("steps", kv.rank, np.array([step + 1]))
+        notes.pull_rows("steps", kv.rank)
+        if step == 3 and not kv.rejoined:
+            raise RuntimeError("a bad batch")
+    print("ends", flush=True)
+"""
+    begin = {
+        "with": 'with mx.kv.create("dist_async") as kv, mx.kv.create("dist_async") as notes:\n    work(kv, notes)',
+        "at the end": 'work(mx.kv.create("dist_async"), mx.kv.create("dist_async"))',
+    }
+    status, said = finish(processes.launch(work + begin[style], "--restart", "1", workers=1))
+    assert status == 0 and "begins at 0" in said and "begins at 4" in said and "ends" in said, said
+
+
+UNEVEN = """
+a, b = mx.kv.create("dist_sync"), mx.kv.create("dist_sync")
+for kv in (a, b):
+    kv.init("w", np.zeros(4, np.float32))
+    kv.init("v", np.zeros(4, np.float32))
+for _ in range(3):
+    a.pushpull("w", np.ones(4, np.float32), out=np.zeros(4, np.float32))
+if a.rank == CLOSER:
+    a.close()
+    mark("closed")
+    until_marked("done")
+    b.pushpull("w", np.ones(4, np.float32), out=np.zeros(4, np.float32))
+else:
+    until_marked("closed")
+    for verb in VERBS:
+        begin = time.time()
+        try:
+            verb(a)
+            print("did it", flush=True)
+        except mx.KVError as error:
+            print(f"knew after {time.time() - begin:.1f} s: {type(error).__name__}: {error}", flush=True)
+    mark("done")
+    b.pushpull("w", np.ones(4, np.float32), out=np.zeros(4, np.float32))
+    print("goes on", flush=True)
+"""
+VERBS = """
+def pull(kv):
+    kv.push("w", np.ones(4, np.float32))
+    kv.pull("w")
+VERBS = [pull, lambda kv: kv.barrier(), lambda kv: kv.pushpull("v", np.ones(4, np.float32), out=np.zeros(4, np.float32))]
+INITS = [lambda kv: kv.init("z", np.zeros(3, np.float32)), lambda kv: kv.init_table("t", 2)]
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--on-death", "wait")], ids=["fail", "wait"])
+@pytest.mark.parametrize("closer", [0, 1])
+def test_what_waits_for_a_worker_that_has_closed_the_store_ends_at_once(processes, closer, options):
+    inits = "VERBS += INITS\n" if closer == 0 else ""
+    text = VERBS + inits + f"CLOSER = {closer}\n" + UNEVEN
+    status, said = finish(processes.launch(text, *options))
+    known = re.findall(r"knew after ([\d.]+) s: UnavailableError: .*worker (\d).*closed store 0", said)
+    assert len(known) == (5 if closer == 0 else 3) and "did it" not in said, said
+    assert all(float(after) < 2 and int(rank) == closer for after, rank in known), said
+    assert "goes on" in said and status == 0, said
+
+
+def test_under_continue_a_store_goes_on_without_a_worker_that_has_closed_it(processes):
+    text = VERBS + "VERBS += INITS\nCLOSER = 0\n" + UNEVEN
+    status, said = finish(processes.launch(text, "--on-death", "continue"))
+    assert status == 0 and said.count("did it") == 5 and "knew" not in said, said
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_next_life_is_told_that_all_have_closed_a_store(processes, rank):
+    text = f"""
+    a, b = mx.kv.create("dist_sync"), mx.kv.create("dist_sync")
+    begin = time.time()
+    try:
+        a.init("w", np.zeros(4, np.float32))
+        while a.round("w") < 2:
+            a.pushpull("w", np.ones(4, np.float32), out=np.zeros(4, np.float32))
+    except mx.KVError as error:
+        print(f"knew after {{time.time() - begin:.1f}} s: {{type(error).__name__}}: {{error}}", flush=True)
+    a.close()
+    b.init("w", np.zeros(4, np.float32))
+    while b.round("w") < 6:
+        if b.round("w") == 3 and b.rank == {rank} and not b.rejoined:
+            os.kill(os.getpid(), signal.SIGKILL)
+        b.pushpull("w", np.ones(4, np.float32), out=np.zeros(4, np.float32))
+    print("ends", b.pull("w").asnumpy()[0], flush=True)
+    """
+    status, said = finish(processes.launch(text, "--restart", "1"))
+    known = re.findall(r"knew after ([\d.]+) s: FailedPreconditionError: init 'w': store 0 is over", said)
+    assert len(known) == 1 and float(known[0]) < 2, said
+    assert status == 0 and said.count("ends 2.0") == 2, said
+
+
+ALL_DIE = """
+with mx.kv.create("dist_sync") as kv:
+    kv.init("w", np.zeros(4))
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
+    print("begins", kv.rejoined, kv.round("w"), flush=True)
+    while kv.round("w") < 6:
+        kv.push("w", np.ones(4))
+        kv.pull("w")
+        if kv.round("w") == 3 and not kv.rejoined:
+            os.kill(os.getpid(), signal.SIGKILL)
+    print("ends", kv.pull("w").asnumpy()[0], flush=True)
+"""
+
+
+@pytest.mark.parametrize("policy", ["continue", "wait", "fail"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_job_whose_workers_are_all_dead_for_a_while_goes_on(processes, workers, policy):
+    job = processes.launch(ALL_DIE, "--restart", "4", "--on-death", policy, workers=workers)
+    status, said = finish(job)
+    assert status == 0 and said.count("ends") == workers and "the job has ended" not in said, said
+    assert said.count("it is started again") >= workers, said
+
+
+def test_a_job_whose_workers_are_all_dead_ends_where_no_restart_is_left(processes):
+    text = ALL_DIE.replace('kv.round("w") == 3 and not kv.rejoined', 'kv.round("w") in (3, 5)')
+    begin = time.monotonic()
+    status, said = finish(processes.launch(text, "--restart", "1", "--on-death", "continue", workers=1))
+    assert status == 128 + signal.SIGKILL and said.count("it is started again") == 1, said
+    assert "the job has ended" not in said and time.monotonic() - begin < 20, said
+
+
+def test_a_life_is_not_started_into_a_job_that_has_ended(processes):
+    text = ALL_DIE.replace('kv.round("w") == 3', "False") + "\nraise ValueError('after the leave')\n"
+    status, said = finish(processes.launch(text, "--restart", "3", workers=1))
+    assert status == 1 and "it is not started again, because the job has ended" in said, said
+    assert "it is started again" not in said, said
+
+
+LATE = """
+with mx.kv.create("dist_sync") as kv:
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
+    kv.init("w", np.zeros(4))
+    for i in range(5):
+        kv.push("w", np.ones(4))
+        kv.pull("w")
+        if i == 2 and kv.rank == 0 and not kv.rejoined:
+            os.kill(os.getpid(), signal.SIGKILL)
+    kv.init("x", np.full(300_000, kv.rank + 1.0, np.float32))
+    kv.init_table("t", 2)
+    print("made", kv.pull("x").asnumpy()[[0, -1]].tolist(), flush=True)
+    kv.delete("x")
+"""
+
+
+@pytest.mark.parametrize("restarts", [0, 3])
+def test_under_continue_the_lowest_rank_that_lives_creates_keys(processes, restarts):
+    job = processes.launch(LATE, "--restart", str(restarts), "--on-death", "continue", workers=3)
+    status, said = finish(job)
+    made = re.findall(r"made \[([\d.]+), ([\d.]+)\]", said)
+    assert len(made) == (3 if restarts else 2), said
+    assert all(first == last for first, last in made) and status == (0 if restarts else 128 + signal.SIGKILL), said
+    if not restarts:
+        assert set(made) == {("2.0", "2.0")}, said
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+@pytest.mark.parametrize("moment", ["sent:INIT:1", "sent:INIT:2"])
+def test_rank_0_dies_while_it_creates_its_first_key(processes, moment, servers):
+    text = """
+    with mx.kv.create("dist_sync") as kv:
+        kv.init("w", np.full(600_000, kv.rank + 1, np.float32))
+        value = kv.pull("w").asnumpy()
+        assert value.min() == value.max(), "the key is torn"
+        kv.barrier()
+        print("ends", value[0], flush=True)
+    """
+    options = ("--restart", "2", "--on-death", "continue", "--failpoints", f"worker 0:{moment}:kill")
+    status, said = finish(processes.launch(text, *options, workers=3, servers=servers))
+    assert status == 0 and said.count("ends") == 3 and "it is started again (2" not in said, said
+    assert len(set(re.findall(r"ends ([\d.]+)", said))) == 1, said
+
+
+HANGS = """
+with mx.kv.create("dist_sync") as kv:
+    kv.init("w", np.zeros(4))
+    while kv.round("w") < 8:
+        kv.push("w", np.ones(4))
+        kv.pull("w")
+    print("ends", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "ends", "status"),
+    [
+        (("--on-death", "continue"), 1, 128 + signal.SIGKILL),
+        (("--on-death", "continue", "--restart", "1"), 2, 0),
+        (("--restart", "1"), 2, 0),
+        ((), 0, None),
+    ],
+    ids=["continue", "continue and restart", "wait and restart", "fail"],
+)
+def test_a_worker_that_hangs_is_ended_and_started_again_where_it_may_be(processes, options, ends, status):
+    hang = ("--silence-ms", "1500", "--grace", "1", "--failpoints", "worker 1:sent:PUSH:3:stop")
+    got, said = finish(processes.launch(HANGS, *hang, *options, servers=1), timeout=40)
+    assert said.count("ends") == ends and (ends == 0 or "worker 1 is silent" in said), said
+    assert got == status if status is not None else got != 0, said
+
+
+def test_a_worker_that_fails_and_takes_its_time_is_not_ended(processes):
+    text = """
+    try:
+        with mx.kv.create("dist_sync") as kv:
+            kv.init("w", np.zeros(4))
+            if kv.rank == 1:
+                raise ValueError("mine")
+            kv.barrier()
+    except ValueError:
+        time.sleep(4)
+        print("has cleaned up", flush=True)
+        raise
+    """
+    job = processes.launch(text, "--silence-ms", "1000", "--on-death", "continue", "--grace", "0", servers=1)
+    status, said = finish(job)
+    assert status == 1 and "has cleaned up" in said and "is silent" not in said, said
