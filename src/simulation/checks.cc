@@ -104,7 +104,7 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
     }
     const bool is_delete = running.step.kind == Step::Kind::kRecreate && running.phase == 2;
     if (is_delete && driver->rank == 0) model_.Deleted(running.key);
-    if (running.step.kind == Step::Kind::kClose) driver->has_closed = true;
+    if (running.step.kind == Step::Kind::kClose) driver->closed.insert(running.step.store);
   }
   const bool was_read = running.step.kind == Step::Kind::kSave && running.phase == kReading;
   const size_t was_key = running.key;
@@ -332,14 +332,15 @@ void Simulation::CheckParked() {
   }
 }
 
-// The second store, where workers close it: its keys are there while somebody may use them, and are
-// gone when everybody who lives has closed it.
+// Stores that workers close: their keys are there while a worker may use them, and are removed when every
+// worker that lives or may return has closed them.
 void Simulation::CheckStores() {
   if (closers_.empty() || Happened({Fault::Kind::kKillServer, Fault::Kind::kIsolate})) return;
   for (size_t server = 0; server < servers_.size(); ++server) {
     const Shard& shard = servers_[server]->server()->shard();
     for (const SimKey& key : scenario_.keys) {
-      if (StoreOf(key.name) == 1) CheckStore(shard, static_cast<uint32_t>(server), key);
+      if (closers_.contains(StoreOf(key.name)))
+        CheckStore(shard, static_cast<uint32_t>(server), key);
     }
   }
 }
@@ -351,6 +352,7 @@ void Simulation::CheckStore(const Shard& shard, uint32_t server, const SimKey& k
     has_chunk = has_chunk || ServerOf(HeadEpoch().placement, id, c) == server;
   }
   const size_t index = key_index_.at(id);
+  const uint32_t store = StoreOf(key.name);
   const bool is_there = shard.FindKey(id) != nullptr;
   const bool comes_and_goes = std::any_of(
       scenario_.steps.begin(), scenario_.steps.end(),
@@ -358,14 +360,15 @@ void Simulation::CheckStore(const Shard& shard, uint32_t server, const SimKey& k
   bool all_closed = true;
   bool by_somebody = false;
   for (Rank rank = 0; rank < scenario_.workers; ++rank) {
-    if (shard.epoch().IsGone(rank)) continue;
+    if (shard.epoch().IsLast(rank)) continue;
     const Driver* const driver = DriverOf(rank, shard.epoch());
     // What a dead life has closed, its later one has to close again.
     const bool is_alive = shard.epoch().StateOf(rank) == Epoch::State::kAlive;
-    all_closed = all_closed && is_alive && driver != nullptr && driver->has_closed;
+    all_closed = all_closed && is_alive && driver != nullptr && driver->closed.contains(store);
     if (driver == nullptr) continue;
     by_somebody = true;
-    const bool uses_it = driver->started && !driver->is_closing && !driver->missing.contains(index);
+    const bool uses_it =
+        driver->started && !driver->closing.contains(store) && !driver->missing.contains(index);
     if (uses_it && has_chunk && !is_there && !comes_and_goes) {
       Violate(Format("server {}: {} is gone, and worker {} has not closed its store", server,
                      ShownKey(key.name), rank));

@@ -231,16 +231,17 @@ bool Simulation::StartsEarlyControl(Driver* driver) {
 }
 
 bool Simulation::IsClosed(const Driver& driver, uint32_t store) const {
-  return store == 1 && driver.is_closing;
+  return driver.closing.contains(store);
 }
 
 // Whether a program that starts again knows that it is past the closing of the key's store.
 bool Simulation::IsClosedForLaterLife(const Driver& driver, size_t key) const {
   if (driver.rank == kNoRank || !driver.process->client()->client().rejoined()) return false;
-  if (StoreOf(scenario_.keys[key].name) != 1) return false;
-  // Under `wait` the store stays open until the later life has closed it as well.
-  return scenario_.policy == Epoch::Policy::kWait ? closers_.contains(driver.rank)
-                                                  : !closers_.empty();
+  const auto closers = closers_.find(StoreOf(scenario_.keys[key].name));
+  if (closers == closers_.end()) return false;
+  // Where lives return the store stays open until the later life has closed it as well.
+  const bool is_held = scenario_.policy == Epoch::Policy::kWait || scenario_.lives_return;
+  return !is_held || closers->second.contains(driver.rank);
 }
 
 // Which rows of its key a step's pull asks for; an observer looks at all of them.
@@ -332,8 +333,8 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
       operation.kind = Kind::kClose;
       operation.key.clear();
       operation.store = step.store;
-      driver->is_closing = true;
-      closers_.insert(driver->rank);
+      driver->closing.insert(step.store);
+      closers_[step.store].insert(driver->rank);
       break;
     default:
       if (driver->rank != 0 || !client.IsSender()) return true;

@@ -98,13 +98,13 @@ void Simulation::InjectOne(const Fault& fault) {
         planned_.push_back({now_ + choice.Between(200, 8000) * kMillisecond, worker->index,
                             Planned::Kind::kBegin});
       }
-      const int rank = worker->index;
-      const uint64_t incarnation =
-          worker->client()->joined() ? worker->client()->client().incarnation() : 0;
-      Remove(worker, fault.kind == Fault::Kind::kVanish);
-      if (fault.kind == Fault::Kind::kKill && head_ != nullptr && choice.Chance(0.5)) {
-        head_->head()->Exited(Role::kWorker, static_cast<Rank>(rank), incarnation);  // a launcher
-        Dispatch(head_);
+      Kill(worker, fault, &choice);
+      for (int rank = 0; fault.of_all && rank < scenario_.workers; ++rank) {
+        Process* const other = WorkerOf(rank);
+        if (other == nullptr) continue;
+        planned_.push_back(
+            {now_ + choice.Between(200, 8000) * kMillisecond, rank, Planned::Kind::kBegin});
+        Kill(other, fault, &choice);
       }
       break;
     }
@@ -146,6 +146,19 @@ void Simulation::InjectOne(const Fault& fault) {
     trace_.push_back(Format("{:10.6f} FAULT {} ({}, {})", static_cast<double>(now_) / kSecond,
                             Name(fault.kind), fault.choice, fault.restarts));
   }
+}
+
+// Ends a worker.  A launcher may tell the head, and does so where it starts lives again.
+void Simulation::Kill(Process* worker, const Fault& fault, Random* choice) {
+  const auto rank = static_cast<Rank>(worker->index);
+  const uint64_t incarnation =
+      worker->client()->joined() ? worker->client()->client().incarnation() : 0;
+  Remove(worker, fault.kind == Fault::Kind::kVanish);
+  if (head_ == nullptr) return;
+  const bool is_told = fault.kind == Fault::Kind::kKill && choice->Chance(0.5);
+  if (is_told || scenario_.lives_return) head_->head()->Exited(Role::kWorker, rank, incarnation);
+  if (scenario_.lives_return && !fault.restarts) head_->head()->Gone(Role::kWorker, rank, true);
+  Dispatch(head_);
 }
 
 void Simulation::Happen(const Planned& planned) {

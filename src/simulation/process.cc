@@ -24,6 +24,7 @@ Process::Process(Simulation* s, Kind k, int i, uint64_t number)
       head.workers = scenario.workers;
       head.servers = scenario.servers;
       head.policy = scenario.policy;
+      head.lives_return = scenario.lives_return;
       if (scenario.tells_slowly) {
         head.epoch_bytes_at_once = 0;
         head.epoch_bytes_per_second = size_t{4} << 10;

@@ -27,6 +27,8 @@ constexpr uint64_t kEncodings = 0x656E636F6465;
 constexpr uint64_t kRowDraws = 0x726F7773;
 constexpr uint64_t kPolicyDraws = 0x706F6C696379;
 constexpr uint64_t kMemoryDraws = 0x6469736B73;
+constexpr uint64_t kLifeDraws = 0x6C69766573;
+constexpr uint32_t kStores = 4;  // the first one is never closed
 
 constexpr size_t kOtherRows = 400;  // a sweep of a version does not see all of them
 
@@ -103,7 +105,8 @@ SimKey MakeKey(Random* random, size_t index, bool halves) {
   constexpr int64_t kHalves = 2;  // the last ones, whose sums over rounds are not exact
   SimKey key;
   const std::string text = Format("w{}", index);
-  const uint32_t store = random->Chance(0.25) ? 1 : 0;
+  const auto store =
+      random->Chance(0.4) ? static_cast<uint32_t>(random->Between(1, kStores - 1)) : 0;
   key.name = CanonicalKey(
       store, random->Chance(0.5) ? KeyView(static_cast<int64_t>(index)) : KeyView(text));
   KeyMeta& meta = key.meta;
@@ -198,8 +201,8 @@ void MakeObserverDrops(Random* random, Scenario* scenario) {
                    [](const Fault& a, const Fault& b) { return a.at_event < b.at_event; });
 }
 
-// Somewhere all workers close the second store, and go on with the first one.
-void MakeClose(Random* random, Scenario* scenario) {
+// Somewhere all workers close one of the later stores, and go on with the others.
+void MakeClose(Random* random, uint32_t store, Scenario* scenario) {
   if (!random->Chance(0.4)) return;
   const auto at = random->Between(0, static_cast<int64_t>(scenario->steps.size()) - 1);
   const auto found =
@@ -208,7 +211,16 @@ void MakeClose(Random* random, Scenario* scenario) {
       });
   if (found == scenario->steps.end()) return;
   found->kind = Step::Kind::kClose;
-  found->store = 1;
+  found->store = store;
+}
+
+// In some jobs a launcher starts workers again.  There all of them may die at once.
+void MakeLives(Random* random, Scenario* scenario) {
+  scenario->lives_return = random->Chance(0.5);
+  for (Fault& fault : scenario->faults) {
+    const bool ends = fault.kind == Fault::Kind::kKill || fault.kind == Fault::Kind::kVanish;
+    fault.of_all = ends && fault.restarts && scenario->lives_return && random->Chance(0.4);
+  }
 }
 
 // Here and there worker 0 saves a key, where others look at it.
@@ -314,12 +326,14 @@ Scenario MakeScenario(const testing::SimulationOptions& options) {
   MakeSteps(&random, count, !heavy && !leavers, &scenario);
   Random values(options.seed ^ kValues);
   MakeEarlyControls(&values, &scenario);
-  MakeClose(&values, &scenario);
+  for (uint32_t store = 1; store < kStores; ++store) MakeClose(&values, store, &scenario);
   if (std::find(kinds.begin(), kinds.end(), Fault::Kind::kDrop) != kinds.end()) {
     MakeObserverDrops(&values, &scenario);
   }
   scenario.deletes_twice = values.Chance(0.5);
   MakeSaves(&values, &scenario);
+  Random lives(options.seed ^ kLifeDraws);
+  MakeLives(&lives, &scenario);
   Random encodings(options.seed ^ kEncodings);
   const bool encodes = encodings.Chance(0.5);
   for (SimKey& key : scenario.keys) key.encodes = encodes && encodings.Chance(0.7);

@@ -65,6 +65,7 @@ struct Fault {
   uint64_t choice = 0;
   bool restarts = false;
   bool of_observer = false;  // kDrop: the connection is one of an observer's
+  bool of_all = false;       // kKill, kVanish: all workers end, and all have next lives
 };
 const char* Name(Fault::Kind kind);
 
@@ -74,6 +75,7 @@ struct Scenario {
   int servers = 1;
   bool observer = false;
   Epoch::Policy policy = Epoch::Policy::kFail;
+  bool lives_return = false;  // a launcher starts workers again, under any policy
   size_t adopt_from_bytes = 0;
   size_t credit_bytes = 0;
   int outstanding = 1;  // operations that a worker has under way

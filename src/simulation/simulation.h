@@ -94,8 +94,8 @@ struct Driver {
   size_t step_count = 0;
   bool started = false;
   bool asked_barrier = false;
-  bool is_closing = false;  // the second store
-  bool has_closed = false;
+  std::set<uint32_t> closing;  // stores that it has begun to close
+  std::set<uint32_t> closed;
   bool was_early = false;  // has sent a CONTROL before its inits
   bool leaving = false;
   bool done = false;
@@ -157,6 +157,7 @@ class Simulation final : public FaultInjector, public ShardListener {
   void InjectOne(const Fault& fault);
   void StartWorker(int rank);
   Process* WorkerOf(int rank) const;
+  void Kill(Process* worker, const Fault& fault, Random* choice);
   void Happen(const Planned& planned);
   void Drive(Driver* driver);
   bool StartNext(Driver* driver);
@@ -210,11 +211,11 @@ class Simulation final : public FaultInjector, public ShardListener {
   std::set<Fault::Kind> recent_;  // faults that have been at work lately
   Time recent_until_ = 0;
   size_t next_fault_ = 0;
-  std::vector<Planned> planned_;               // what will happen to workers
-  std::set<Rank> closers_;                     // that have begun to close the second store
-  int isolations_ = 0;                         // that wait for the next CONTROL
-  std::map<const void*, Body> bodies_;         // by owner
-  std::set<std::pair<size_t, Push>> started_;  // all pushes, with their keys
+  std::vector<Planned> planned_;                // what will happen to workers
+  std::map<uint32_t, std::set<Rank>> closers_;  // of a store: ranks that have begun to close it
+  int isolations_ = 0;                          // that wait for the next CONTROL
+  std::map<const void*, Body> bodies_;          // by owner
+  std::set<std::pair<size_t, Push>> started_;   // all pushes, with their keys
   std::map<KeyId, size_t> key_index_;
   std::map<uint64_t, std::set<Rank>> barriers_;     // who has come to the barrier with this number
   std::map<std::string, Time> next_cut_from_head_;  // of a worker, by address: not before
