@@ -40,6 +40,9 @@ class TKV_API PendingCall : public Pending {
   virtual bool Cancel() = 0;
   // The error that it has ended with.  Looking here is not being told: Wait is.
   virtual std::optional<Error> failure() const = 0;
+  // The path of the snapshot that a save has written; empty before its end, on a rank that does not
+  // write, and of every other operation.
+  virtual std::string saved_path() const { return {}; }
 };
 using Ticket = std::shared_ptr<PendingCall>;
 
@@ -268,7 +271,8 @@ class TKV_API KVStore {
   //            store is saving there), kUnavailable (what the disk says); what was there before is
   //            there
   virtual std::string Save(const std::string& path) = 0;
-  // The same, written by a thread of its own: returns when every key is kept at its round.
+  // The same, written by a thread of its own: returns when every key is kept at its round.  The
+  // ticket's `saved_path` is what Save would return.
   virtual Ticket SaveAsync(const std::string& path);
   // Puts values and states back from the newest snapshot in `path`, or from the snapshot that it
   // names.  The store has the same keys, shapes and dtypes, and where there are states the same
@@ -356,7 +360,8 @@ class TKV_API KVStore {
   virtual void CloseAfterFailure() { Close(); }
 
  protected:
-  static Ticket DoneTicket();  // of a call that has ended when it returns
+  // Of a call that has ended when it returns, and of the snapshot that it has written, if any.
+  static Ticket DoneTicket(std::string saved_path = {});
 
  public:
   // Batches of one.

@@ -148,7 +148,8 @@ void BindTicket(nb::module_& m) {
             core->OnEnd([told, id] { told->Add(id); });
           },
           nb::arg("waker"), nb::arg("id"))
-      .def("failure", &FailureOf);
+      .def("failure", &FailureOf)
+      .def("saved_path", [](const PyOperation& self) { return self.core->saved_path(); });
 }
 
 }  // namespace tkv::python

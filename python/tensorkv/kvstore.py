@@ -725,10 +725,10 @@ class KVStore(KVStoreVerbs):
     @overload
     def save(self, path: str | os.PathLike[str], *, async_op: Literal[False] = False) -> str: ...
     @overload
-    def save(self, path: str | os.PathLike[str], *, async_op: Literal[True]) -> Ticket[None]: ...
+    def save(self, path: str | os.PathLike[str], *, async_op: Literal[True]) -> Ticket[str]: ...
     @overload
-    def save(self, path: str | os.PathLike[str], *, async_op: bool) -> Ticket[None] | str: ...
-    def save(self, path: str | os.PathLike[str], *, async_op: bool = False) -> Ticket[None] | str:
+    def save(self, path: str | os.PathLike[str], *, async_op: bool) -> Ticket[str] | str: ...
+    def save(self, path: str | os.PathLike[str], *, async_op: bool = False) -> Ticket[str] | str:
         """Save all values, and what the optimizer keeps beside them, as a new snapshot in the folder `path`.
 
         A snapshot is ``path/000001`` and so on: safetensors files with an index that other readers of such folders know,
@@ -738,9 +738,9 @@ class KVStore(KVStoreVerbs):
 
         Args:
             path: the folder; it is made where it is not there.
-            async_op: return a Ticket when all keys are kept at their rounds; a thread writes them. Pushes go on. The ticket
-                keeps the store until the snapshot is written; where neither is kept, two seconds are left to write it, and
-                a warning says when they were too short.
+            async_op: return a Ticket when all keys are kept at their rounds; a thread writes them. Pushes go on. Its wait
+                returns the path. The ticket keeps the store until the snapshot is written; where neither is kept, two
+                seconds are left to write it, and a warning says when they were too short.
 
         Returns:
             the path of the snapshot; ``''`` on ranks that do not write.
@@ -767,7 +767,8 @@ class KVStore(KVStoreVerbs):
         """
         _stepping.check_disk(self, "save")
         if async_op:
-            return ticket.Ticket(self._save_async(_place("save", path)), "save", nothing, self)
+            operation = self._save_async(_place("save", path))
+            return ticket.Ticket(operation, "save", operation.saved_path, self)
         return self._save(_place("save", path))
 
     def load(self, path: str | os.PathLike[str]) -> dict[int | str, int]:

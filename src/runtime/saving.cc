@@ -145,7 +145,7 @@ std::string Saving::Run() {
     throw;
   }
   Release();
-  End(std::nullopt);
+  End(std::nullopt, path);
   return path;
 }
 
@@ -185,9 +185,10 @@ void Saving::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Saving::End(std::optional<Error> error) {
+void Saving::End(std::optional<Error> error, std::string saved_path) {
   std::unique_lock lock(mutex_);
   error_ = std::move(error);
+  saved_path_ = std::move(saved_path);
   // Who has given it up was told so.
   if (give_up_.is_asked())
     error_ = Error(Code::kCancelled, Format("{} {}: given up", verb_, path_));
@@ -244,6 +245,11 @@ std::optional<Error> Saving::Unseen() const {
 std::optional<Error> Saving::failure() const {
   std::lock_guard lock(mutex_);
   return error_;
+}
+
+std::string Saving::saved_path() const {
+  std::lock_guard lock(mutex_);
+  return saved_path_;
 }
 
 }  // namespace tkv

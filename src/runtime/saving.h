@@ -64,10 +64,11 @@ class Saving final : public PendingCall {
   void OnEnd(std::function<void()> ended) override;
   bool Cancel() override;
   std::optional<Error> failure() const override;
+  std::string saved_path() const override;
 
  private:
   class KeptParts;
-  void End(std::optional<Error> error);
+  void End(std::optional<Error> error, std::string saved_path = {});
 
   const std::string verb_;
   const std::string path_;
@@ -87,6 +88,7 @@ class Saving final : public PendingCall {
   bool done_ = false;
   bool is_told_ = false;
   std::optional<Error> error_;
+  std::string saved_path_;
   std::vector<std::function<void()>> on_end_;
 };
 

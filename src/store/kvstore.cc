@@ -48,6 +48,7 @@ bool IsDead(const StoreStats& stats, int node) {
 // In one process everything is done at once.
 class Done final : public PendingCall {
  public:
+  explicit Done(std::string saved_path) : saved_path_(std::move(saved_path)) {}
   bool done() const noexcept override { return true; }
   void Wait(std::chrono::nanoseconds) override {}
   void OnEnd(std::function<void()> ended) override {
@@ -56,6 +57,10 @@ class Done final : public PendingCall {
   }
   bool Cancel() override { return false; }
   std::optional<Error> failure() const override { return std::nullopt; }
+  std::string saved_path() const override { return saved_path_; }
+
+ private:
+  const std::string saved_path_;
 };
 
 }  // namespace
@@ -137,12 +142,11 @@ int KVStore::NumDeadNode(int node) const {
   return dead;
 }
 
-Ticket KVStore::DoneTicket() { return std::make_shared<Done>(); }
-
-Ticket KVStore::SaveAsync(const std::string& path) {
-  Save(path);
-  return DoneTicket();
+Ticket KVStore::DoneTicket(std::string saved_path) {
+  return std::make_shared<Done>(std::move(saved_path));
 }
+
+Ticket KVStore::SaveAsync(const std::string& path) { return DoneTicket(Save(path)); }
 
 Ticket KVStore::BarrierAsync() {
   Barrier();

@@ -1,5 +1,6 @@
 """Saving and loading, as users of Python meet them."""
 
+import asyncio
 import gc
 import json
 import os
@@ -381,6 +382,18 @@ def test_pushes_go_on_while_a_thread_writes(make, tmp_path):
         ticket.wait()
         kv.load(tmp_path)
         assert same(values(kv), then)
+
+
+def test_a_ticket_says_which_snapshot_was_saved(make, tmp_path):
+    with make() as kv:
+        fill(kv)
+        paths = [kv.save(tmp_path, async_op=True).wait(), kv.save(tmp_path)]
+        assert paths == [str(tmp_path / "000001"), str(tmp_path / "000002")]
+
+        async def save():
+            return await kv.save(tmp_path, async_op=True)
+
+        assert asyncio.run(save()) == str(tmp_path / "000003")
 
 
 def test_a_ticket_keeps_the_store_that_saves_until_it_has_saved(make, tmp_path):
