@@ -120,7 +120,9 @@ def test_the_head_dies_at(processes, moment):
     """Data goes on without it; what needs it fails, and so does a wait for who never came, or stands still."""
     text = work(patience=3, steps=20).replace("server_patience=3", "server_patience=3, patience=4")
     text = text.replace("        whole =", "        time.sleep(0.1)\n        whole =")
-    started = start_by_hand(processes, text, TKV_FAILPOINTS=f"head:{moment}:kill", TKV_SERVER_PATIENCE_MS=3000)
+    started = start_by_hand(
+        processes, text, TKV_FAILPOINTS=f"head:{moment}:kill", TKV_SERVER_PATIENCE_MS=3000, TKV_PATIENCE_MS=4000
+    )
     said = ""
     for rank in (0, 1):
         status, rest = finish(started[f"worker {rank}"], timeout=30)
