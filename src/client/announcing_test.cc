@@ -205,9 +205,11 @@ TEST_F(LaterLifeTest, JoinsWithoutAWaitForTheRoundsOfItsEarlierLife) {
 TEST_F(LaterLifeTest, MakesAKeyWhollyBeforeAChangeOfTheUpdaterOrWhollyAfterIt) {
   Begin(Kind::kInit, "init");
   const auto describe = Sent();
-  Receive(ErrorReply(describe[0].seq, Code::kNotFound, "no such key"));
+  EXPECT_EQ(describe[0].flags, kMayMake);
+  Receive(Reply(describe[0], Type::kOk, 7));
   const auto rest = Sent();
   ASSERT_EQ(Of(Type::kInit, rest).size(), 1U) << "the second chunk";
+  EXPECT_EQ(rest[0].number, 7U) << "with the grant";
   Begin(Kind::kControl, "set_optimizer");
   EXPECT_TRUE(Sent().empty());
   AnswerAll(rest, Type::kOk);

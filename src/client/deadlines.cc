@@ -238,7 +238,10 @@ std::string Client::Awaited(const Op& op) const {
       op.what.kind == Operation::Kind::kLeave ||
       (op.what.kind == Operation::Kind::kControl && op.announcing == Announcing::kCommitting);
   if (asks_head) return "the head";
-  if (op.what.kind == Operation::Kind::kInit) return "worker 0";
+  if (op.what.kind == Operation::Kind::kInit) {
+    const bool has_heirs = epoch_.policy == Epoch::Policy::kContinue;
+    return has_heirs ? "the worker that creates the key" : "worker 0";
+  }
   return "a server";
 }
 

@@ -215,7 +215,8 @@ bool Shard::IsComplete(const Key& key, const Chunk& chunk, Rank arriving) const 
   const uint64_t round = chunk.version + 1;
   const size_t count = (chunk.rounds.empty() ? 0 : chunk.rounds.front().count) +
                        static_cast<size_t>(arriving != kNoRank);
-  if (half_closed_.empty() && count + key.abstain.size() < member_count_) return false;
+  const bool needs_members = half_closed_.empty() || epoch_.policy != Epoch::Policy::kContinue;
+  if (needs_members && count + key.abstain.size() < member_count_) return false;
   bool any = count > 0;
   for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
     if (!IsAwaited(key, rank)) continue;
