@@ -22,6 +22,9 @@ constexpr const char* kAgain = " again:";
 // How long a server whose worker has left serves on for others once the head's process has ended
 // and none of them is connected.
 constexpr std::chrono::seconds kServedOut{5};
+// While all workers are dead their next lives are waited for so many times the patience with a
+// process: by default 600 s, as rounds wait for them.
+constexpr int kLivesFactor = 20;
 
 // Returns true if no worker lives or may return, under any policy.
 bool AreAllLast(const Epoch& epoch) {
@@ -192,8 +195,9 @@ class JobService final : public Service {
     }
     const bool is_served_out = is_in_worker_ && head_has_ended_;
     const std::chrono::nanoseconds longest_idle =
-        is_served_out ? std::min<std::chrono::nanoseconds>(kServedOut, Saturated(patience_))
-                      : Saturated(patience_);
+        is_served_out   ? std::min<std::chrono::nanoseconds>(kServedOut, Saturated(patience_))
+        : awaits_lives_ ? Saturated(std::chrono::duration<double>(patience_) * kLivesFactor)
+                        : Saturated(patience_);
     if (idle < longest_idle.count()) return false;
     if (!head_is_lost_) return true;  // the last workers are dead, and nobody has come back
     throw Fail(Code::kUnavailable, "the head and all workers have been gone for {:.0f} s",
@@ -342,11 +346,7 @@ class JobService final : public Service {
       refused = &server->member().refused();
       head_is_lost = !server->member().joined() || server->member().link() == kNoLink;
       head_has_ended = server->member().head_has_ended();
-      // While the head is there it knows how long a next life is waited for.
-      const bool may_return =
-          !head_is_lost &&
-          std::ranges::count(epoch.workers, Epoch::State::kDead, &Epoch::Seat::state) > 0;
-      is_idle = (is_idle && !may_return) || (head_is_lost && !server->shard().has_clients());
+      is_idle = is_idle || (head_is_lost && !server->shard().has_clients());
       if (is_over && !has_left_) {
         has_left_ = true;
         server->Leave();
@@ -357,8 +357,11 @@ class JobService final : public Service {
           epoch.workers, [](const Epoch::Seat& seat) { return seat.state == Epoch::State::kLeft; });
       is_over = is_over && (!head_has_ended || is_in_worker_ || have_all_left);
     }
+    const bool may_return =
+        std::ranges::count(epoch.workers, Epoch::State::kDead, &Epoch::Seat::state) > 0;
     std::lock_guard lock(mutex_);
     was_joined_ = was_joined_ || !epoch.servers.empty();
+    awaits_lives_ = may_return && !head_is_lost;
     head_is_lost_ = head_is_lost;
     head_has_ended_ = head_has_ended;
     idle_since_ = !is_idle ? kNever : std::min(idle_since_, NodeThread::Now());
@@ -385,6 +388,7 @@ class JobService final : public Service {
   bool over_ = false;
   bool was_joined_ = false;
   std::string out_of_reach_;  // why the head cannot be reached
+  bool awaits_lives_ = false;  // dead workers may have next lives
   bool head_is_lost_ = false;
   bool head_has_ended_ = false;
   Time idle_since_ = kNever;
