@@ -11,7 +11,8 @@
 //              x >= t, read as t; 10 for x <= -t, read as -t; 00, read as 0; granules of 4 bytes
 //   1bit       threshold t; 1 bit an element, the first in the top bit of a byte: 1 for x > t, read
 //              as 1; 0, read as -1; granules of 4 bytes
-// where x is residual + gradient.  The residual becomes x minus what is read.
+// where x is residual + gradient, at most the largest finite float32.  The residual becomes x minus what is
+// read.
 //   source  MXNet 1.9.1 and 2.0, src/kvstore/gradient_compression-inl.h (2bit, 1bit)
 
 #pragma once
@@ -47,10 +48,10 @@ constexpr size_t EncodedBytes(Encoding encoding, size_t count) {
   }
 }
 
-// Encodes residual + gradient and keeps the rest in the residual.  Where that sum is not finite, the
-// gradient counts as 0; f16 and bf16 send it as it is, and the residual stays.
-//   shape    gradient, residual: f32; target: EncodedBytes
-//   returns  elements whose sum was not finite
+// Encodes residual + gradient and keeps the rest in the residual.  A gradient that is not finite counts as 0;
+// f16 and bf16 send it as it is, and the residual stays.
+//   shape    gradient, residual: f32, the residual finite; target: EncodedBytes
+//   returns  gradients that were not finite
 size_t Encode(const Coding& coding, const float* gradient, float* residual, void* target,
               size_t count);
 
@@ -59,9 +60,8 @@ size_t Encode(const Coding& coding, const float* gradient, float* residual, void
 enum class Into : uint8_t { kWrite, kAdd };
 void Decode(const Coding& coding, const void* source, float* target, size_t count, Into into);
 
-// residual[i] += gradient[i], for encodings that choose elements afterwards.  A sum that is not finite
-// leaves the residual.
-//   returns  how many were not
+// residual[i] += gradient[i], for encodings that choose elements afterwards, as Encode has it.
+//   returns  gradients that were not finite
 size_t AddToResidual(const float* gradient, float* residual, size_t count);
 
 }  // namespace tkv::kernels

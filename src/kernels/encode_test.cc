@@ -184,6 +184,35 @@ TEST_P(EncodingsOnEveryTarget, AGradientThatIsNotFiniteCountsAsNothing) {
   }
 }
 
+// Far more than an encoding can send at once is owed: the residual ends at the largest float32.
+TEST_P(EncodingsOnEveryTarget, ManyLargeFiniteGradientsStayFinite) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  for (const Encoding encoding : kTiled) {
+    for (const size_t count : {4, 100}) {
+      const Coding coding{encoding, 0.5F};
+      std::vector<float> gradient(count, kMax), residual(count), decoded(count);
+      for (size_t i = 0; i < count; i += 2) gradient[i] = -kMax;
+      std::vector<float> expected_residual = residual;
+      std::vector<std::byte> bytes(EncodedBytes(encoding, count)), expected(bytes);
+      for (int push = 0; push < 4; ++push) {
+        EXPECT_EQ(Encode(coding, gradient.data(), residual.data(), bytes.data(), count), 0U);
+        reference::Encode(coding, gradient.data(), expected_residual.data(), expected.data(),
+                          count);
+        ASSERT_EQ(bytes, expected) << static_cast<int>(encoding);
+        ASSERT_TRUE(SameBits(residual, expected_residual)) << static_cast<int>(encoding);
+        Decode(coding, bytes.data(), decoded.data(), count, Into::kWrite);
+        for (size_t i = 0; i < count; ++i) {
+          ASSERT_TRUE(std::isfinite(decoded[i]) && std::isfinite(residual[i]))
+              << static_cast<int>(encoding) << ": push " << push;
+          ASSERT_EQ(std::signbit(decoded[i]), i % 2 == 0) << static_cast<int>(encoding);
+        }
+      }
+      EXPECT_EQ(AddToResidual(gradient.data(), residual.data(), count), 0U);
+      for (const float rest : residual) ASSERT_TRUE(std::isfinite(rest));
+    }
+  }
+}
+
 TEST_P(EncodingsOnEveryTarget, TheLargestFiniteGradientsStayFinite) {
   constexpr float kMax = std::numeric_limits<float>::max();
   for (const Encoding encoding : kTiled) {

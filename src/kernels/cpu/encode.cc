@@ -17,6 +17,19 @@ namespace HWY_NAMESPACE {
 constexpr size_t kLargestVector = 16;  // lanes of f32
 
 // One vector of residual + gradient; where that is not finite, the residual, and `lost` counts.
+constexpr float kLargest = std::numeric_limits<float>::max();
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE hn::Mask<D> IsFinite(D tag, V x) {
+  return hn::Eq(hn::Sub(x, x), hn::Zero(tag));  // inf - inf is NaN
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Within(D tag, float largest, V x) {
+  const V high = hn::Set(tag, largest);
+  return hn::Min(hn::Max(x, hn::Neg(high)), high);
+}
+
 template <class D>
 struct Sums {
   using V = hn::Vec<D>;
@@ -25,11 +38,12 @@ struct Sums {
 
   HWY_INLINE V Add(const float* gradient, const float* residual) {
     const V before = hn::LoadU(tag, residual);
-    const V sum = hn::Add(before, hn::LoadU(tag, gradient));
-    const auto is_finite = hn::Eq(hn::Sub(sum, sum), hn::Zero(tag));  // inf - inf is NaN
-    if (HWY_UNLIKELY(!hn::AllTrue(tag, is_finite))) {
+    const V given = hn::LoadU(tag, gradient);
+    const V sum = hn::Add(before, given);
+    if (HWY_UNLIKELY(!hn::AllTrue(tag, IsFinite(tag, sum)))) {
+      const auto is_finite = IsFinite(tag, given);
       lost += hn::Lanes(tag) - hn::CountTrue(tag, is_finite);
-      return hn::IfThenElse(is_finite, sum, before);
+      return hn::IfThenElse(is_finite, Within(tag, kLargest, sum), before);
     }
     return sum;
   }
@@ -176,9 +190,8 @@ size_t AddLoop(const float* gradient, float* residual, size_t count) {
     hn::StoreU(sums.Add(gradient + i, residual + i), tag, residual + i);
   }
   for (; i < count; ++i) {
-    const float sum = residual[i] + gradient[i];
-    if (sum - sum == 0) {
-      residual[i] = sum;
+    if (gradient[i] - gradient[i] == 0) {
+      residual[i] = HWY_MAX(-kLargest, HWY_MIN(kLargest, residual[i] + gradient[i]));
     } else {
       ++sums.lost;
     }
@@ -273,13 +286,12 @@ size_t Limit(const float* gradient, float* residual, float largest, float* limit
   size_t lost = 0;
   ForVectors(count, [&](auto tag, size_t i) HWY_ATTR {
     const auto before = hn::LoadU(tag, residual + i);
-    const auto sum = hn::Add(before, hn::LoadU(tag, gradient + i));
-    const auto is_finite = hn::Eq(hn::Sub(sum, sum), hn::Zero(tag));
+    const auto given = hn::LoadU(tag, gradient + i);
+    const auto sum = hn::Add(before, given);
+    const auto is_finite = IsFinite(tag, given);
     lost += hn::Lanes(tag) - hn::CountTrue(tag, is_finite);
-    hn::StoreU(hn::IfThenElse(is_finite, sum, before), tag, residual + i);
-    const auto high = hn::Set(tag, largest);
-    const auto inside = hn::Min(hn::Max(sum, hn::Neg(high)), high);
-    hn::StoreU(hn::IfThenElse(is_finite, inside, sum), tag, limited + i);
+    hn::StoreU(hn::IfThenElse(is_finite, Within(tag, kLargest, sum), before), tag, residual + i);
+    hn::StoreU(hn::IfThenElse(is_finite, Within(tag, largest, sum), sum), tag, limited + i);
   });
   return lost;
 }
@@ -288,8 +300,7 @@ void KeepRest(const float* sent, float* residual, size_t count) {
   ForVectors(count, [&](auto tag, size_t i) HWY_ATTR {
     const auto value = hn::LoadU(tag, sent + i);
     const auto rest = hn::LoadU(tag, residual + i);
-    const auto is_finite = hn::Eq(hn::Sub(value, value), hn::Zero(tag));
-    hn::StoreU(hn::IfThenElse(is_finite, hn::Sub(rest, value), rest), tag, residual + i);
+    hn::StoreU(hn::IfThenElse(IsFinite(tag, value), hn::Sub(rest, value), rest), tag, residual + i);
   });
 }
 

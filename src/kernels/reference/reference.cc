@@ -241,9 +241,10 @@ size_t Encode(const Coding& coding, const float* gradient, float* residual, void
   float scale = 0;
   for (size_t i = 0; i < count; ++i) {
     const float sum = residual[i] + gradient[i];
-    const bool is_finite = std::isfinite(sum);
+    const bool is_finite = std::isfinite(gradient[i]);
     if (!is_finite) ++lost;
-    const float x = is_finite ? sum : residual[i];
+    constexpr float kLargest = std::numeric_limits<float>::max();
+    const float x = is_finite ? std::fmax(-kLargest, std::fmin(kLargest, sum)) : residual[i];
     residual[i] = x;
     const float t = coding.threshold;
     switch (coding.encoding) {
