@@ -246,8 +246,8 @@ class TKV_API KVStore {
   // In a distributed store rank 0 defines the optimizer for all.  Another rank that sets one with
   // other hyperparameters, or while rank 0 has set none, makes its rounds fail (kInvalidArgument).
   virtual void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) = 0;
-  // From now on this worker's pushes of the keys whose names match the pattern (`*`, `?`, `[a-z]`; of
-  // an integer key its digits) are compressed.  What the worker still owes a key goes with its next
+  // From now on this worker's pushes of the keys whose names match the pattern (`*`, `?`, `[a-z]`, `[!a-z]`
+  // as in docs/compression.md; of an integer key its digits) are compressed.  What the worker still owes a key goes with its next
   // push, whatever the compression is then.  The last call whose pattern matches a key counts for it.
   //   shape   keys of float32, float16 or bfloat16; a push of another one fails
   //   throws  kInvalidArgument  an unknown type, a number out of its range

@@ -933,9 +933,10 @@ class KVStore(KVStoreVerbs):
                 - ``'fp16'``, ``'bf16'``: half.
                 - ``'topk'``: `ratio` (0.01): that part of the elements, those of largest magnitude, 8 bytes for each.
                 - ``'none'``: as they are; what is still owed goes with the next push.
-            keys: a pattern of the keys that it is for, with ``*``, ``?`` and ``[a-z]``; of an int key its digits. The last
-                call whose pattern matches a key counts for it, also where the key is made later. Of keys that are kept by
-                rows nothing is compressed; a warning says so where the pattern matches no other key yet.
+            keys: a pattern of the keys that it is for, with ``*``, ``?``, ``[a-z]`` and ``[!a-z]`` as in `fnmatch.fnmatchcase`;
+                of an int key its digits. The last call whose pattern matches a key counts for it, also where the key is made
+                later. Of keys that are kept by rows nothing is compressed; a warning says so where the pattern matches no other
+                key yet.
 
         Raises:
             InvalidArgumentError: no such type, an unknown parameter, a number out of its range, `keys` that are neither

@@ -1,7 +1,5 @@
 #include "codec/compress.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -11,6 +9,7 @@
 
 #include "base/format.h"
 #include "base/nearest.h"
+#include "base/wildcard.h"
 #include "kernels/kernels.h"
 #include "wire/message.h"
 
@@ -67,12 +66,6 @@ Compressor Look(const Compression& compression) {
 
 std::string TextOf(const KeyView& key) {
   return key.is_string ? std::string(key.text) : Format("{}", key.number);
-}
-
-// fnmatch ends at a NUL, which keys may have.
-std::string ForMatch(std::string text) {
-  std::replace(text.begin(), text.end(), '\0', '\1');
-  return text;
 }
 
 constexpr size_t kTile = 2 * kEncodedElements;
@@ -138,7 +131,7 @@ size_t Compressor::Most(size_t count) const {
 }
 
 void Compressions::Set(const Compression& compression, const std::string& pattern) {
-  Rule rule{ForMatch(pattern), Look(compression)};
+  Rule rule{pattern, Look(compression)};
   std::lock_guard lock(mutex_);
   std::erase_if(
       rules_, [&](const Rule& old) { return rule.pattern == "*" || old.pattern == rule.pattern; });
@@ -148,11 +141,9 @@ void Compressions::Set(const Compression& compression, const std::string& patter
 Compressor Compressions::For(const KeyView& key) const {
   std::lock_guard lock(mutex_);
   if (rules_.empty()) return {};
-  const std::string text = ForMatch(TextOf(key));
+  const std::string text = TextOf(key);
   for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
-    if (rule->pattern == "*" || fnmatch(rule->pattern.c_str(), text.c_str(), 0) == 0) {
-      return rule->compressor;
-    }
+    if (MatchesWildcard(rule->pattern, text)) return rule->compressor;
   }
   return {};
 }

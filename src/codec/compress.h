@@ -30,7 +30,7 @@ struct Compressor {
 // Which compression the keys of a store have.  Thread-safe.
 class Compressions {
  public:
-  // For the keys whose text matches the pattern (* ? []), and no longer what was said of them before.
+  // For the keys whose text matches the pattern (base/wildcard.h), and no longer what was said of them before.
   //   throws  kInvalidArgument  an unknown type, a number out of its range
   void Set(const Compression& compression, const std::string& pattern);
   Compressor For(const KeyView& key) const;

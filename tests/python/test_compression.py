@@ -1,5 +1,6 @@
 """Gradient compression: what each type sends, what is owed, and what a user cannot have."""
 
+import fnmatch
 import resource
 
 import numpy as np
@@ -340,3 +341,42 @@ def test_an_array_may_change_when_a_compressed_push_has_returned():
             kv.push("w", gradient)
             gradient[:] = -1
             assert (kv.pull("w").asnumpy() == 1).all()
+
+
+@pytest.mark.parametrize("store", ["dist_sync", "device"])
+@pytest.mark.parametrize("kind", TYPES)
+def test_finite_gradients_stay_finite_however_much_is_owed(kind, store):
+    with mx.kv.create(store, **({"bootstrap": "self"} if store == "dist_sync" else {})) as kv:
+        kv.init("w", np.zeros(1, np.float32))
+        kv.set_gradient_compression(params(kind))
+        for _ in range(4):
+            kv.push("w", np.array([3e38], np.float32))
+            arrived = kv.pull("w").asscalar()
+            assert np.isfinite(arrived) and arrived > 0
+
+
+PATTERNS = {
+    "a\\b": "a\\b",
+    "*\\*": "a\\b",
+    "[^a]": "^",
+    "[!a]": "b",
+    "[]]": "]",
+    "[a-c-e]x": "-x",
+    "?": "ä",
+    "[ä-ü]": "ö",
+    "[": "[",
+    "layer[0-9].*": "layer3.weight",
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_pattern_means_what_it_means_in_python(pattern):
+    others = ["b", "x", "a", "a]", "layerx.weight", "ab", "*", "ää"]
+    keys = [PATTERNS[pattern], *(key for key in others if key != PATTERNS[pattern])]
+    with mx.kv.create("dist_sync", bootstrap="self") as kv:
+        kv.init(keys, [np.zeros(1, np.float32)] * len(keys))
+        kv.set_gradient_compression({"type": "2bit"}, keys=pattern)
+        kv.push(keys, [np.array([0.75], np.float32)] * len(keys))
+        compressed = [key for key in keys if kv.pull(key).asscalar() == 0.5]
+    assert compressed == [key for key in keys if fnmatch.fnmatchcase(key, pattern)]
+    assert PATTERNS[pattern] in compressed
