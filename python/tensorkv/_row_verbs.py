@@ -473,7 +473,8 @@ class KVStoreRows(_core.Store):
         Raises:
             AlreadyExistsError: the key is there already.
             FailedPreconditionError: `memory` without a `rows_dir`.
-            InvalidArgumentError: another initializer, a number of rows that is below 1 or above 2**63; as `init`.
+            InvalidArgumentError: another initializer, or one whose numbers are infinite as this dtype; rows of more than 31
+                axes; a number of rows that is below 1 or above 2**63; as `init`.
 
         Example:
             >>> kv = mx.kv.create('local')

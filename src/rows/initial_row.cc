@@ -18,18 +18,36 @@ namespace {
 
 using Kind = RowInitializer::Kind;
 
-constexpr size_t kPart = 256;  // elements drawn at a time; even, as draws come in pairs
+constexpr double kLargestNormal = 9;  // no draw of DrawNormals is larger: sqrt(-2 log 2^-53) is 8.6
+constexpr size_t kPart = 256;         // elements drawn at a time; even, as draws come in pairs
 
 // 53 bits of two words as a number in [0, 1).
 double Unit(uint32_t low, uint32_t high) {
   return static_cast<double>((uint64_t{high} << 32 | low) >> 11) * 0x1p-53;
 }
 
+// Returns true if the number, rounded to a float dtype, is finite.
+bool IsHeld(DType dtype, double number) {
+  double held = 0;
+  alignas(double) std::byte rounded[sizeof(double)];
+  kernels::Convert(DType::kF64, &number, dtype, rounded, 1);
+  kernels::Convert(dtype, rounded, DType::kF64, &held, 1);
+  return std::isfinite(held);
+}
+
 void Check(DType dtype, const RowInitializer& initializer) {
   if (initializer.kind == Kind::kConstant) {
-    if (std::isfinite(initializer.a) && std::isfinite(initializer.b)) return;
-    throw Fail(Code::kInvalidArgument, "the initializer is the constant {}, a finite one is needed",
-               initializer.a);
+    if (!std::isfinite(initializer.a) || !std::isfinite(initializer.b)) {
+      throw Fail(Code::kInvalidArgument,
+                 "the initializer is the constant {}, a finite one is needed", initializer.a);
+    }
+    if (IsFloat(dtype) && !IsHeld(dtype, initializer.a)) {
+      throw Fail(Code::kInvalidArgument,
+                 "the initializer is the constant {}, which is infinite as {}; a smaller one is "
+                 "needed",
+                 initializer.a, Name(dtype));
+    }
+    return;
   }
   if (!IsFloat(dtype)) {
     throw Fail(Code::kInvalidArgument, "the initializer draws, {} rows begin as a constant",
@@ -48,6 +66,13 @@ void Check(DType dtype, const RowInitializer& initializer) {
         "a deviation of 0 at least",
         a, b);
   }
+  const double reach = initializer.kind == Kind::kNormal ? std::abs(a) + kLargestNormal * b : 0;
+  if (IsHeld(dtype, a) && IsHeld(dtype, b) && IsHeld(dtype, reach)) return;
+  throw Fail(
+      Code::kInvalidArgument,
+      "the initializer draws numbers up to {:.3g}, some of which are infinite as {}; smaller "
+      "ones are needed",
+      std::max({std::abs(a), std::abs(b), reach}), Name(dtype));
 }
 
 }  // namespace

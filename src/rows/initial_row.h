@@ -15,8 +15,8 @@ namespace tkv {
 // A value type; copies share what they have.
 class InitialRow {
  public:
-  //   throws  kInvalidArgument  a constant that the dtype does not hold, draws of what is no float, a
-  //                             range that is empty
+  //   throws  kInvalidArgument  a constant that the dtype does not hold, draws of what is no float, or that
+  //                             are infinite as this dtype, a range that is empty
   InitialRow(DType dtype, size_t elements, const RowInitializer& initializer);
 
   const RowInitializer& initializer() const noexcept { return initializer_; }

@@ -323,6 +323,11 @@ void CheckNewRows(const RowsInitItem& item) {
     throw Fail(Code::kInvalidArgument, "init {}: row_count is {}, from 1 to 2^63 is possible",
                item.key.ToString(), item.row_count);
   }
+  if (item.row_shape.rank() == Shape::kRankMax) {
+    throw Fail(Code::kInvalidArgument,
+               "init {}: rows of {} axes, at most {} are possible: arrays of rows have one more",
+               item.key.ToString(), Shape::kRankMax, Shape::kRankMax - 1);
+  }
   const auto elements = static_cast<size_t>(item.row_shape.size());
   if (elements == 0 || elements > kRowBytesMax / ItemSize(item.dtype)) {
     throw Fail(Code::kInvalidArgument, "init {}: rows of shape {} {}; a row has 1 to {} bytes",

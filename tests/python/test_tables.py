@@ -195,13 +195,34 @@ def test_a_function_updates_other_keys_beside_it():
         ({"initializer": [1, 2]}, "initializer list"),
         ({"initializer": 0.5, "dtype": "int32"}, "0.5"),
         ({"dtype": "int32", "evict": {"rows": 3, "by": "norm"}}, "no norm"),
+        ({"dim": (1,) * 32}, "rows of 32 axes, at most 31"),
+        ({"initializer": 1e6, "dtype": "float16"}, "constant 1000000.*infinite as float16"),
+        ({"initializer": -65520.0, "dtype": "float16"}, "infinite as float16"),
+        ({"initializer": 1e39, "dtype": "bfloat16"}, "infinite as bfloat16"),
+        ({"initializer": 1e39}, "infinite as float32"),
+        ({"initializer": mx.init.Uniform(1e5), "dtype": "float16"}, "infinite as float16"),
+        ({"initializer": mx.init.Normal(3e4), "dtype": "float16"}, "infinite as float16"),
     ],
 )
-def test_what_cannot_be_is_refused(given, match):
-    kv = mx.kv.create("local")
-    with pytest.raises(mx.errors.InvalidArgumentError, match=f"^init_table 't': .*{match}"):
-        kv.init_table("t", **{"dim": 4, **given})
-    assert "t" not in kv
+@pytest.mark.parametrize("type", ["local", "dist_sync"])
+def test_what_cannot_be_is_refused(type, given, match):
+    with mx.kv.create(type, **({"bootstrap": "self"} if type == "dist_sync" else {})) as kv:
+        with pytest.raises(mx.errors.InvalidArgumentError, match=f"^init_table 't': .*{match}"):
+            kv.init_table("t", **{"dim": 4, **given})
+        assert "t" not in kv
+
+
+@pytest.mark.parametrize("type", ["local", "dist_sync"])
+def test_the_largest_rows_that_a_table_can_have_are_taken(type):
+    with mx.kv.create(type, **({"bootstrap": "self"} if type == "dist_sync" else {})) as kv:
+        kv.init_table("axes", (1,) * 31)
+        kv.push_rows("axes", [3], np.ones((1,) * 32, np.float32))
+        assert np.ravel(kv.pull_rows("axes", [3])).tolist() == [1]
+        kv.init_table("largest", 1, "float16", 65504.0)
+        kv.init_table("uniform", 1, "float16", mx.init.Uniform(65504.0))
+        kv.init_table("normal", 1, "float16", mx.init.Normal(7000.0))
+        for key in ("largest", "uniform", "normal"):
+            assert np.isfinite(kv.pull_rows(key, np.arange(2000))).all()
 
 
 def test_a_table_cannot_have_an_optimizer_that_needs_more():
