@@ -119,6 +119,12 @@ struct RowsPullItem {
 using UpdateFunction =
     std::function<void(const KeyView& key, const NDArray& sum, const NDArray& stored)>;
 
+// The dtype of the sums that an UpdateFunction gets.  Sums of float16 and bfloat16 are made in float32.
+enum class SumType : uint8_t {
+  kOfKey,  // that of the key; 16-bit sums are rounded once, so that large ones are infinite
+  kWide,   // float32 for keys of float16 and bfloat16, not rounded; that of the key for all others
+};
+
 // Called once at the end of each call for whose keys an UpdateFunction was called, on the same thread: for
 // `returned` of them that function returned.  Where `kept` is false the values of all are what they were
 // before the call, and so should be what the function keeps of its own.  Throws nothing.
@@ -242,7 +248,8 @@ class TKV_API KVStore {
 
   // Replaces the updater; an empty function restores assignment.  State of an earlier optimizer is
   // forgotten.
-  virtual void SetUpdater(UpdateFunction updater, UpdateEnd end = {}) = 0;
+  virtual void SetUpdater(UpdateFunction updater, UpdateEnd end = {},
+                          SumType sums = SumType::kOfKey) = 0;
   // In a distributed store rank 0 defines the optimizer for all.  Another rank that sets one with
   // other hyperparameters, or while rank 0 has set none, makes its rounds fail (kInvalidArgument).
   virtual void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) = 0;

@@ -25,7 +25,7 @@ class TKV_API SavesUpdaterStates {
   virtual ~SavesUpdaterStates() = default;
   // As KVStore::SetUpdater, with the states that the function keeps.
   virtual void SetUpdaterWithStates(UpdateFunction updater, UpdateEnd end,
-                                    UpdaterStates states) = 0;
+                                    UpdaterStates states, SumType sums = SumType::kOfKey) = 0;
 };
 
 }  // namespace tkv

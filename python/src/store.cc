@@ -278,9 +278,10 @@ void SetFunction(Store& self, nb::object steps) {
   }
   const Unlocked unlocked;
   if (auto* const local = dynamic_cast<SavesUpdaterStates*>(self.core.get())) {
-    local->SetUpdaterWithStates(std::move(update), std::move(end), std::move(states));
+    local->SetUpdaterWithStates(std::move(update), std::move(end), std::move(states),
+                                SumType::kWide);
   } else {
-    self.core->SetUpdater(std::move(update), std::move(end));
+    self.core->SetUpdater(std::move(update), std::move(end), SumType::kWide);
   }
 }
 

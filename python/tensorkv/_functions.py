@@ -24,7 +24,7 @@ class Step(Protocol):
     """The update of one key by one push."""
 
     def run(self, key: Key, input: NDArray, stored: NDArray) -> None:
-        """Update the key."""
+        """Update the key by the sum of what was pushed, which is float32 where the value has 16-bit floats."""
         ...
 
     def undo(self) -> None:
@@ -96,8 +96,11 @@ class UpdaterStep:
         self._undo: Callable[[], None] = updater._undo_of(key)
 
     def run(self, key: Key, input: NDArray, stored: NDArray) -> None:
-        """Call the updater."""
-        self._updater(key, input, stored)
+        """Call the updater; it gets 16-bit floats as float32, but for a weight whose master it keeps."""
+        if self._updater._keeps_master(stored):
+            self._updater(key, input, stored)
+        else:
+            _run_wide(self._updater, key, input, stored)
 
     def undo(self) -> None:
         """Give the updater's count and states of the key the content that they had."""
@@ -186,12 +189,7 @@ class Call:
 
     def run(self, key: Key, input: NDArray, stored: NDArray) -> None:
         """Call the function, which may ask for states of the key meanwhile; 16-bit floats are rounded once, behind it."""
-        if stored.dtype_name not in NARROW:
-            self._call(key, input, stored)
-            return
-        wide = stored.astype("float32")
-        self._call(key, input.astype("float32"), wide)
-        stored[...] = wide.astype(stored.dtype_name)
+        _run_wide(self._call, key, input, stored)
 
     def _call(self, key: Key, input: NDArray, stored: NDArray) -> None:
         outer = getattr(_local, "call", None)
@@ -233,9 +231,20 @@ def _called_on(function: Callable[..., Any]) -> _probe.Call:
 
     def call(key: Key, input: NDArray, stored: NDArray, states: dict[str, NDArray]) -> None:
         called.states[key] = states
-        called.begin(key, stored).run(key, input, stored)
+        wide = input.astype("float32") if input.dtype_name in NARROW else input
+        called.begin(key, stored).run(key, wide, stored)
 
     return call
+
+
+def _run_wide(update: Callable[[Key, NDArray, NDArray], None], key: Key, input: NDArray, stored: NDArray) -> None:
+    """Call an update; it works on 16-bit floats as float32, which are rounded once, behind it."""
+    if stored.dtype_name not in NARROW:
+        update(key, input, stored)
+        return
+    wide = stored.astype("float32")
+    update(key, input, wide)
+    stored[...] = wide.astype(stored.dtype_name)
 
 
 class Read:

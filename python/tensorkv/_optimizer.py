@@ -509,13 +509,14 @@ class Optimizer:
         self._apply(index, weight, grad, state, None)
 
     def update_multi_precision(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """As `update`, through the master where there is one."""
+        """As `update`, through the master where there is one; a store gives it sums of 16-bit values as float32."""
         if not self._has_master(weight):
             self.update(index, weight, grad, state)
             return
         master, inner = state
         known = _behaviour_of(type(self))
-        if known is not None and not self._is_changed("update", known["update"]):
+        is_native = known is not None and not self._is_changed("update", known["update"])
+        if is_native and grad.dtype_name == weight.dtype_name:
             self._apply(index, weight, grad, inner, master)
             return
         self.update(index, master, grad.astype("float32"), inner)

@@ -994,7 +994,9 @@ def _dense_of(value: Any) -> Any:
     """Return a row-sparse value as a dense array."""
     if is_row_sparse(value):
         return value.tostype("default")
-    return value.detach().to_dense() if _rows.is_of_torch(value) else value.toarray()
+    if _rows.is_of_torch(value):
+        return _rows.summed(value.detach(), lambda tensor: tensor.to_dense())
+    return value.toarray()
 
 
 def _check_end(who: str, info: _Info) -> None:

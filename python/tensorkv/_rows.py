@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -152,9 +153,18 @@ def rows_of_torch(who: str, tensor: Any, is_unique: bool = False) -> tuple[np.nd
         raise InvalidArgumentError(f"{who}: a tensor on the device meta, which keeps no elements; give one on the CPU")
     tensor = tensor.detach()
     if is_unique:
-        tensor = tensor.coalesce()
+        tensor = summed(tensor, lambda one: one.coalesce())
     ids = tensor._indices()[0].contiguous()
     return ids_of(who, ids), tensor._values(), tuple(tensor.shape)
+
+
+def summed(tensor: Any, make: Callable[[Any], Any]) -> Any:
+    """Return what `make` makes of a sparse tensor of PyTorch whose repeated ids it sums: in float32 where they have 16 bits."""
+    import torch
+
+    if tensor.dtype not in (torch.float16, torch.bfloat16) or tensor.is_coalesced():
+        return make(tensor)
+    return make(tensor.to(torch.float32)).to(tensor.dtype)
 
 
 def rows_of_scipy(who: str, matrix: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], tuple[int, ...]]:

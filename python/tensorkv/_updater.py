@@ -121,6 +121,11 @@ class Updater:
 
         return undo
 
+    def _keeps_master(self, weight: Any) -> bool:
+        """Return whether the optimizer keeps a float32 master of a weight."""
+        optimizer = self.optimizer
+        return isinstance(optimizer, Optimizer) and optimizer._has_master(weight)
+
     def _forget(self, index: Any) -> None:
         """Drop the state of a key and its count of updates."""
         self.states.pop(index, None)

@@ -34,8 +34,11 @@ bool IsThere(Encoding encoding) {
          encoding == Encoding::kRows;
 }
 
+// Returns true for 16-bit values, whose sums are float32.
+bool IsNarrow(DType dtype) { return ComputeType(dtype) != dtype; }
+
 // What is wrong with the number that comes with an encoding.
-std::optional<Error> JudgeParam(Encoding encoding, uint32_t param) {
+std::optional<Error> JudgeParam(DType dtype, Encoding encoding, uint32_t param) {
   const auto threshold = std::bit_cast<float>(param);
   switch (encoding) {
     case Encoding::k2Bit:
@@ -44,6 +47,10 @@ std::optional<Error> JudgeParam(Encoding encoding, uint32_t param) {
     case Encoding::k1Bit:
       if (std::isfinite(threshold)) return std::nullopt;
       return Fail(Code::kInvalidArgument, "encoding 1bit with threshold {}", threshold);
+    case Encoding::kRuns:
+    case Encoding::kRows:
+      if (param == kWideValues && IsNarrow(dtype)) return std::nullopt;
+      [[fallthrough]];
     default:
       if (param == 0) return std::nullopt;
       return Fail(Code::kInvalidArgument, "encoding {} with a parameter, {}", NameOf(encoding),
@@ -53,9 +60,10 @@ std::optional<Error> JudgeParam(Encoding encoding, uint32_t param) {
 
 // What is wrong with the size of a part.
 std::optional<Error> JudgeSize(const KeyMeta& meta, uint32_t chunk, Encoding encoding,
-                               size_t bytes) {
+                               uint32_t param, size_t bytes) {
+  const size_t item = ItemSize(ValueType(meta.dtype, param));
   if (encoding == Encoding::kRows) {
-    const size_t row = sizeof(uint64_t) + meta.row_bytes();
+    const size_t row = sizeof(uint64_t) + meta.elements() * item;
     if (bytes % row == 0) return std::nullopt;
     return Fail(Code::kFailedPrecondition, "{} bytes of rows, a row and its id have {}", bytes,
                 row);
@@ -67,8 +75,7 @@ std::optional<Error> JudgeSize(const KeyMeta& meta, uint32_t chunk, Encoding enc
                 elements);
   }
   if (encoding == Encoding::kRuns) {
-    const size_t most =
-        kRunsHeadBytes + elements * (sizeof(Run) + ItemSize(meta.dtype));  // each by itself
+    const size_t most = kRunsHeadBytes + elements * (sizeof(Run) + item);  // each by itself
     if (bytes == 0 || (bytes >= kRunsHeadBytes && bytes <= most)) return std::nullopt;
     return Fail(Code::kFailedPrecondition, "{} bytes of runs, the chunk has {} elements", bytes,
                 elements);
@@ -87,18 +94,20 @@ std::optional<Error> Judge(const KeyMeta& meta, uint32_t chunk, Encoding encodin
     return Fail(Code::kUnimplemented, "encoding {} is not in protocol {} of {}", NameOf(encoding),
                 kProtocolVersion, PackageName());
   }
-  if (auto error = JudgeParam(encoding, param)) return error;
+  if (auto error = JudgeParam(meta.dtype, encoding, param)) return error;
   if (meta.by_rows() != (encoding == Encoding::kRows)) {
     return Fail(Code::kFailedPrecondition, "encoding {} of a key whose layout is {}",
                 NameOf(encoding), Name(meta.layout));
   }
   const bool is_compressed =
       encoding != Encoding::kDense && encoding != Encoding::kRows && encoding != Encoding::kRuns;
-  if (is_compressed && ComputeType(meta.dtype) != DType::kF32) {
+  const bool fits =
+      encoding == Encoding::kF32 ? IsNarrow(meta.dtype) : ComputeType(meta.dtype) == DType::kF32;
+  if (is_compressed && !fits) {
     return Fail(Code::kInvalidArgument, "encoding {} of {} values", NameOf(encoding),
                 Name(meta.dtype));
   }
-  if (auto error = JudgeSize(meta, chunk, encoding, bytes)) return error;
+  if (auto error = JudgeSize(meta, chunk, encoding, param, bytes)) return error;
   if (bytes > kPartBytesMax) {
     return Fail(Code::kResourceExhausted, "{} bytes for one chunk, at most {} are allowed", bytes,
                 kPartBytesMax);
@@ -155,10 +164,11 @@ std::vector<Run> RunsOf(const Part& part, DType dtype, size_t elements) {
     end = uint64_t{runs[i].begin} + runs[i].length;
     total += runs[i].length;
   }
-  const size_t wanted = std::max(RunHeadBytes(count), kRunsHeadBytes) + total * ItemSize(dtype);
+  const DType type = ValueType(dtype, part.param);
+  const size_t wanted = std::max(RunHeadBytes(count), kRunsHeadBytes) + total * ItemSize(type);
   if (wanted != part.bytes.size) {
     throw Fail(Code::kInvalidArgument, "{} bytes of runs, {} elements of {} have {}",
-               part.bytes.size, total, Name(dtype), wanted);
+               part.bytes.size, total, Name(type), wanted);
   }
   return runs;
 }
@@ -166,21 +176,22 @@ std::vector<Run> RunsOf(const Part& part, DType dtype, size_t elements) {
 void AddRuns(const Part& part, std::span<const Run> runs, DType dtype, void* target) {
   constexpr size_t kTile = 1024;
   const DType compute = ComputeType(dtype);
+  const DType type = ValueType(dtype, part.param);
   const std::byte* values = part.bytes.data + RunHeadBytes(runs.size());
   alignas(64) float wide[kTile];
   for (const Run& run : runs) {
     for (size_t done = 0; done < run.length; done += kTile) {
       const size_t count = std::min<size_t>(kTile, run.length - done);
-      const void* source = values + done * ItemSize(dtype);
-      if (compute != dtype) {
-        kernels::Sum(dtype, {&source, 1}, wide, count, kernels::Write::kCached);
+      const void* source = values + done * ItemSize(type);
+      if (compute != type) {
+        kernels::Sum(type, {&source, 1}, wide, count, kernels::Write::kCached);
         source = wide;
       }
       auto* const at = static_cast<std::byte*>(target) + (run.begin + done) * ItemSize(compute);
       const void* const both[] = {at, source};
       kernels::Sum(compute, both, at, count, kernels::Write::kCached);
     }
-    values += run.length * ItemSize(dtype);
+    values += run.length * ItemSize(type);
   }
 }
 

@@ -13,6 +13,14 @@
 
 namespace tkv::codec {
 
+// The parameter of runs and rows whose values are float32 though those of the key have 16 bits: sums that a
+// worker has made of several values, which are rounded once, by the server.  Dense ones are Encoding::kF32.
+inline constexpr uint32_t kWideValues = 1;
+// The type of the values in runs or rows of a key.
+inline DType ValueType(DType dtype, uint32_t param) {
+  return param == kWideValues ? ComputeType(dtype) : dtype;
+}
+
 struct Contribution {
   Encoding encoding = Encoding::kDense;
   uint32_t param = 0;  // of the encoding
@@ -51,14 +59,15 @@ struct Run {
   uint32_t length = 0;
 };
 // A part in runs is a u32 that counts them and four bytes of zero, then begin and length of each, then
-// their values in the key's dtype; or nothing.
+// their values as ValueType says; or nothing.
 inline constexpr size_t kRunsHeadBytes = 8;
 
 // The runs that a part brings, copied: its bytes may change.
 //   throws  kInvalidArgument  they do not ascend, are not the chunk's, or their values are not there
+//   shape  dtype: that of the key
 std::vector<Run> RunsOf(const Part& part, DType dtype, size_t elements);
 // Adds the values of the runs.
-//   shape  target: of the compute type
+//   shape  dtype: that of the key; target: of the compute type
 void AddRuns(const Part& part, std::span<const Run> runs, DType dtype, void* target);
 // Writes a part in runs without its values, and says where those begin.
 std::byte* WriteRunHeads(std::span<const Run> runs, std::byte* target);

@@ -58,7 +58,7 @@ TEST(Contribution, ItsPartsMayNotOverlapOrLeaveBytesOut) {
 TEST(Judge, AnEncodingThatIsNotThereIsNamed) {
   for (int encoding = 1; encoding < 256; ++encoding) {
     const auto there = static_cast<Encoding>(encoding);
-    if (there <= Encoding::kRows) continue;
+    if (there <= Encoding::kF32) continue;
     const auto error = Judge(Meta(10), 0, static_cast<Encoding>(encoding), 0, 40);
     ASSERT_EQ(CodeOf(error), Code::kUnimplemented);
     const std::string name = "encoding " + NameOf(static_cast<Encoding>(encoding)) + " is not";
@@ -112,6 +112,29 @@ TEST(Judge, OnlyValuesThatAreComputedInF32AreEncoded) {
   KeyMeta half = Meta(16);
   half.dtype = DType::kF16;
   EXPECT_FALSE(Judge(half, 0, Encoding::k2Bit, Bits(1), 4));
+}
+
+TEST(Judge, OnlySumsOf16BitValuesAreFloat32) {
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    KeyMeta meta = Meta(1500);
+    meta.dtype = dtype;
+    EXPECT_FALSE(Judge(meta, 1, Encoding::kF32, 0, 476 * 4));
+    EXPECT_EQ(CodeOf(Judge(meta, 1, Encoding::kF32, 0, 476 * 2)), Code::kFailedPrecondition);
+    EXPECT_EQ(CodeOf(Judge(meta, 1, Encoding::kF32, 1, 476 * 4)), Code::kInvalidArgument);
+    EXPECT_FALSE(Judge(meta, 1, Encoding::kRuns, kWideValues, 8 + 476 * 12));
+    EXPECT_EQ(CodeOf(Judge(meta, 1, Encoding::kRuns, kWideValues, 8 + 476 * 12 + 4)),
+              Code::kFailedPrecondition);
+    EXPECT_EQ(CodeOf(Judge(meta, 1, Encoding::kRuns, 0, 8 + 476 * 12)), Code::kFailedPrecondition);
+    EXPECT_EQ(CodeOf(Judge(meta, 1, Encoding::kRuns, 2, 8)), Code::kInvalidArgument);
+    EXPECT_EQ(CodeOf(Judge(meta, 1, Encoding::kDense, kWideValues, 476 * 4)),
+              Code::kInvalidArgument);
+  }
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kI32, DType::kI16, DType::kBool}) {
+    KeyMeta meta = Meta(1500);
+    meta.dtype = dtype;
+    EXPECT_EQ(CodeOf(Judge(meta, 1, Encoding::kF32, 0, 476 * 4)), Code::kInvalidArgument);
+    EXPECT_EQ(CodeOf(Judge(meta, 1, Encoding::kRuns, kWideValues, 0)), Code::kInvalidArgument);
+  }
 }
 
 Part TopK(const std::vector<uint32_t>& positions, std::vector<std::byte>* bytes) {
@@ -170,6 +193,16 @@ TEST(Runs, ValuesAreAddedWhereTheirRunsAre) {
   AddRuns(part, runs, DType::kF32, sum.data());
   EXPECT_EQ(sum, (std::vector<float>{10, 11, 12, 10, 10, 12}));
   EXPECT_TRUE(RunsOf(RunsPart({}), DType::kF32, 6).empty());
+}
+
+TEST(Runs, SumsOf16BitValuesAreFloat32) {
+  Part part = RunsPart({1, 0, 1, 2, Bits(2049), Bits(1e6F)});
+  EXPECT_THROW(RunsOf(part, DType::kF16, 4), Error) << "twice as many bytes";
+  part.param = kWideValues;
+  std::vector<float> sum(4, 1);
+  AddRuns(part, RunsOf(part, DType::kF16, 4), DType::kF16, sum.data());
+  EXPECT_EQ(sum, (std::vector<float>{1, 2050, 1000001, 1}));
+  EXPECT_THROW(RunsOf(part, DType::kF16, 2), Error);
 }
 
 TEST(Runs, WhatIsNoRunOfTheChunkIsRefused) {

@@ -8,7 +8,8 @@
 namespace tkv::codec {
 
 Bucket BucketOfKey(const KeyMeta& meta, uint32_t chunk) {
-  return {meta.row_count, chunk, meta.buckets, meta.row_bytes()};
+  const size_t wide = meta.elements() * ItemSize(ComputeType(meta.dtype));
+  return {meta.row_count, chunk, meta.buckets, meta.row_bytes(), wide};
 }
 
 std::vector<uint64_t> MixesOf(const Bucket& bucket, const std::byte* ids, size_t count) {

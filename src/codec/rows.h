@@ -1,7 +1,7 @@
 // Rows on their way: in which order they travel, and which bucket of a key each belongs to.
 //
 // A part of a key by rows is, for n rows, n ids of 64 bits, each once and ascending by Mix, then the n
-// rows in the same order.
+// rows in the same order, their values as ValueType says.
 
 #pragma once
 
@@ -22,9 +22,12 @@ struct Bucket {
   uint32_t number = 0;
   uint32_t count = 1;
   size_t row_bytes = 0;
+  size_t wide_row_bytes = 0;  // of kWideValues
 
-  // How many rows a part of so many bytes has.
-  size_t RowsIn(size_t part_bytes) const { return part_bytes / (sizeof(uint64_t) + row_bytes); }
+  // How many rows a part of so many bytes with this parameter has.
+  size_t RowsIn(size_t part_bytes, uint32_t param = 0) const {
+    return part_bytes / (sizeof(uint64_t) + (param == kWideValues ? wide_row_bytes : row_bytes));
+  }
 };
 Bucket BucketOfKey(const KeyMeta& meta, uint32_t chunk);
 
@@ -63,12 +66,14 @@ inline size_t RowsBytes(std::span<const uint64_t> mixes, size_t row_bytes) {
 }
 
 // Makes a contribution of these rows in a block of RowsBytes.
+//   row_bytes  of rows whose values are as `param` says
 //   write  is called as write(i, at): the bytes of the i-th row belong there
 template <typename Write>
 void WriteRows(std::span<const uint64_t> mixes, uint32_t buckets, size_t row_bytes,
-               const Block& block, Write write, Contribution* made) {
+               const Block& block, Write write, Contribution* made, uint32_t param = 0) {
   Contribution& rows = *made;
   rows.encoding = Encoding::kRows;
+  rows.param = param;
   rows.bytes = block.bytes();
   const std::vector<size_t> ends = EndsOf(mixes, buckets);
   rows.ends.resize(buckets);

@@ -136,5 +136,18 @@ TEST(JudgeOfRows, OnlyRowsFitAKeyByRows) {
   EXPECT_TRUE(Judge(dense, 0, Encoding::kRows, 0, 0));
 }
 
+TEST(JudgeOfRows, SumsOf16BitRowsAreFloat32) {
+  KeyMeta meta = RowsMeta();
+  EXPECT_TRUE(Judge(meta, 0, Encoding::kRows, kWideValues, 48));
+  meta.dtype = DType::kBF16;
+  EXPECT_FALSE(Judge(meta, 0, Encoding::kRows, 0, 36));
+  EXPECT_FALSE(Judge(meta, 0, Encoding::kRows, kWideValues, 48));
+  EXPECT_TRUE(Judge(meta, 0, Encoding::kRows, kWideValues, 36));
+  EXPECT_TRUE(Judge(meta, 0, Encoding::kRows, 2, 48));
+  const Bucket bucket = BucketOfKey(meta, 0);
+  EXPECT_EQ(bucket.RowsIn(36), 3U);
+  EXPECT_EQ(bucket.RowsIn(48, kWideValues), 3U);
+}
+
 }  // namespace
 }  // namespace tkv::codec

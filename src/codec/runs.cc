@@ -26,8 +26,14 @@ void RunWriter::ForPieces(F f) const {
   }
 }
 
-RunWriter::RunWriter(const KeyMeta& meta, size_t row_elements, std::span<const uint64_t> ids)
-    : meta_(meta), row_elements_(row_elements), ids_(ids), runs_(meta.chunk_count()) {
+RunWriter::RunWriter(const KeyMeta& meta, size_t row_elements, std::span<const uint64_t> ids,
+                     uint32_t param)
+    : meta_(meta),
+      param_(param),
+      type_(ValueType(meta.dtype, param)),
+      row_elements_(row_elements),
+      ids_(ids),
+      runs_(meta.chunk_count()) {
   ForPieces([&](size_t, size_t, uint32_t chunk, const Run& piece) {
     std::vector<Run>& runs = runs_[chunk];
     const bool goes_on = !runs.empty() && runs.back().begin + runs.back().length == piece.begin;
@@ -41,7 +47,7 @@ RunWriter::RunWriter(const KeyMeta& meta, size_t row_elements, std::span<const u
 }
 
 size_t RunWriter::bytes() const {
-  size_t bytes = elements_ * ItemSize(meta_.dtype);
+  size_t bytes = elements_ * ItemSize(type_);
   for (const auto& runs : runs_) bytes += RunHeadBytes(runs.size());
   return bytes;
 }
@@ -50,22 +56,23 @@ void RunWriter::Write(const std::function<const std::byte*(size_t)>& row, const 
                       Contribution* made) const {
   const DType compute = ComputeType(meta_.dtype);
   made->encoding = Encoding::kRuns;
+  made->param = param_;
   made->bytes = block.bytes();
   made->ends.resize(runs_.size());
   std::vector<std::byte*> values(runs_.size());
   std::byte* at = block.data;
   for (size_t c = 0; c < runs_.size(); ++c) {
     values[c] = at = WriteRunHeads(runs_[c], at);
-    for (const Run& run : runs_[c]) at += run.length * ItemSize(meta_.dtype);
+    for (const Run& run : runs_[c]) at += run.length * ItemSize(type_);
     made->ends[c] = static_cast<size_t>(at - block.data);
   }
   ForPieces([&](size_t number, size_t offset, uint32_t chunk, const Run& piece) {
     const std::byte* const source = row(number) + offset * ItemSize(compute);
-    const size_t bytes = piece.length * ItemSize(meta_.dtype);
-    if (compute == meta_.dtype) {
+    const size_t bytes = piece.length * ItemSize(type_);
+    if (compute == type_) {
       std::memcpy(values[chunk], source, bytes);
     } else {
-      kernels::Convert(compute, source, meta_.dtype, values[chunk], piece.length);
+      kernels::Convert(compute, source, type_, values[chunk], piece.length);
     }
     values[chunk] += bytes;
   });

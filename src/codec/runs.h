@@ -15,9 +15,11 @@ namespace tkv::codec {
 // The elements of rows in the chunks of a dense key, whatever the chunks cut through.
 class RunWriter {
  public:
-  //   ids   ascending, each once
-  //   owns  borrows meta and ids
-  RunWriter(const KeyMeta& meta, size_t row_elements, std::span<const uint64_t> ids);
+  //   ids    ascending, each once
+  //   param  0 or kWideValues
+  //   owns   borrows meta and ids
+  RunWriter(const KeyMeta& meta, size_t row_elements, std::span<const uint64_t> ids,
+            uint32_t param = 0);
 
   size_t bytes() const;
   // Makes a contribution in a block of so many bytes.
@@ -30,6 +32,8 @@ class RunWriter {
   void ForPieces(F f) const;
 
   const KeyMeta& meta_;
+  const uint32_t param_;
+  const DType type_;  // of the values
   const size_t row_elements_;
   const std::span<const uint64_t> ids_;
   std::vector<std::vector<Run>> runs_;  // of each chunk

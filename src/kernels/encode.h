@@ -2,6 +2,7 @@
 // a residual, which is added to the next gradient.
 //
 // Formats, little-endian, of `count` elements:
+//   f32        4 bytes an element: x, which leaves no residual; only Decode has it
 //   f16, bf16  2 bytes an element: x rounded to nearest even, a finite x at most to the largest
 //              finite number
 //   int8       for each 1,024 elements a scale (f32), max |x| / 127 and at most what is finite 127
@@ -34,6 +35,8 @@ struct Coding {
 // Of a tiled encoding other than dense.
 constexpr size_t EncodedBytes(Encoding encoding, size_t count) {
   switch (encoding) {
+    case Encoding::kF32:
+      return 4 * count;
     case Encoding::kF16:
     case Encoding::kBf16:
       return 2 * count;

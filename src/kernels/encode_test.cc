@@ -106,6 +106,21 @@ TEST_P(EncodingsOnEveryTarget, AnyBytesCanBeRead) {
   }
 }
 
+TEST_P(EncodingsOnEveryTarget, Float32IsReadAsItIs) {
+  std::mt19937_64 random(6);
+  for (const size_t count : kCounts) {
+    const std::vector<float> source = Random(count, Values::kHard, random);
+    ASSERT_EQ(EncodedBytes(Encoding::kF32, count), 4 * count);
+    for (const Into into : {Into::kWrite, Into::kAdd}) {
+      std::vector<float> decoded = Random(count, Values::kOrdinary, random);
+      std::vector<float> expected = decoded;
+      Decode({Encoding::kF32}, source.data(), decoded.data(), count, into);
+      reference::Decode({Encoding::kF32}, source.data(), expected.data(), count, into);
+      ASSERT_TRUE(SameBits(decoded, expected)) << count;
+    }
+  }
+}
+
 TEST_P(EncodingsOnEveryTarget, PartsThatBeginAtAMultipleOf1024AreReadByThemselves) {
   std::mt19937_64 random(4);
   const size_t count = 5000;

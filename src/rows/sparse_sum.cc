@@ -111,6 +111,7 @@ SparseSum SparseSum::Of(std::span<const RowList> lists, uint64_t row_count, DTyp
     if (sum.names_.empty() || sum.names_.back() != row.name) sum.names_.push_back(row.name);
   }
   const bool is_each_once = sum.names_.size() == rows.size();
+  sum.has_sums_ = !is_each_once;
   if (!is_each_once && !IsArithmetic(dtype)) {
     throw Fail(Code::kInvalidArgument, "two rows of one id; {} values cannot be summed",
                Name(dtype));
@@ -171,6 +172,7 @@ SparseSum SparseSum::Merge(const SparseSum& a, const SparseSum& b) {
   sum.names_.reserve(a.size() + b.size());
   std::set_union(a.names_.begin(), a.names_.end(), b.names_.begin(), b.names_.end(),
                  std::back_inserter(sum.names_));
+  sum.has_sums_ = a.has_sums_ || b.has_sums_ || sum.size() < a.size() + b.size();
   const RowSource from_a = a.values(), from_b = b.values();
   const size_t row_bytes = from_a.row_bytes;
   sum.values_ = NewRowMemory(std::max<size_t>(sum.size() * row_bytes, 1));

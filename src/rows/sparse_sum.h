@@ -52,6 +52,8 @@ class SparseSum {
 
   size_t size() const noexcept { return names_.size(); }
   DType dtype() const noexcept { return dtype_; }  // of the sums
+  // Returns true if some row is the sum of several.
+  bool has_sums() const noexcept { return has_sums_; }
   std::span<const uint64_t> names() const noexcept { return names_; }
   RowSource values() const noexcept {
     const size_t row_bytes = row_elements_ * ItemSize(dtype_);
@@ -62,6 +64,7 @@ class SparseSum {
  private:
   DType dtype_ = DType::kF32;
   size_t row_elements_ = 0;
+  bool has_sums_ = false;
   std::vector<uint64_t> names_;  // mixes or ids, strictly ascending
   Block values_;
   std::vector<const void*> borrowed_;

@@ -196,15 +196,26 @@ void DistStore::GatherValues(std::string_view verb, std::span<const NDArray* con
     packed.push_back(value->Packed());
     pointers.push_back(packed.back().data());
   }
-  const NDArray sum = NDArray::Empty(packed[0].shape(), packed[0].dtype());
+  const DType dtype = packed[0].dtype();
+  const NDArray sum = NDArray::Empty(packed[0].shape(), ComputeType(dtype));
   TileJob job;
-  job.dtype = sum.dtype();
+  job.dtype = dtype;
   job.count = static_cast<size_t>(sum.size());
   job.sources = pointers;
   job.value = sum.data();
+  job.is_wide = true;
   RunJobs({&job, 1}, ThreadsFor(options_.threads));
+  TakeSum(sum, source);
+}
+
+// The source is a sum that the worker has made of several values.  The server rounds those of 16-bit
+// values, once.
+void DistStore::TakeSum(const NDArray& sum, Source* source) {
   source->array = sum;
   source->is_own = true;
+  if (sum.dtype() == source->record->info.dtype) return;
+  source->encoded.emplace().encoding = Encoding::kF32;
+  source->encoded->bytes = MemoryOf(sum);
 }
 
 void DistStore::AwaitSum(const GpuSums& gpus, size_t lot) {
@@ -247,8 +258,7 @@ void DistStore::GatherFromGpus(
   }
   gpus->Start(options_.patience);
   for (const auto& [source, its] : values) {
-    source->array = gpus->OnHost(source->gpu_sum);
-    source->is_own = true;
+    TakeSum(gpus->OnHost(source->gpu_sum), source);
   }
 }
 

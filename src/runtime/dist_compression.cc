@@ -53,7 +53,7 @@ void DistStore::Compress(std::vector<Source>* sources) {
     const auto count = static_cast<size_t>(value.size());
     const Encoding encoding = source.compressor.encoding;
     if (encoding == Encoding::kDense) {
-      source.array = NDArray::Empty(value.shape(), value.dtype());
+      source.array = NDArray::Empty(value.shape(), ComputeType(value.dtype()));
       continue;
     }
     size_t bytes = kernels::EncodedBytes(encoding, count);
@@ -89,7 +89,9 @@ void DistStore::Encode(Source* source) {
     job.base = residual.empty() ? nullptr : residual.data();
     job.sources = pointers;
     job.value = source->array.data();
+    job.is_wide = true;
     RunJobs({&job, 1}, threads);
+    TakeSum(source->array, source);
     residual = std::vector<float>();  // with its memory
     source->residual->owes = false;
     source->packed.clear();

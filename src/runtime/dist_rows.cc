@@ -140,22 +140,24 @@ void DistStore::EncodeRows(std::string_view verb, std::span<const RowList> lists
   const KeyRecord& record = *source->record;
   const DType dtype = record.info.dtype;
   const auto elements = static_cast<size_t>(record.info.shape.size());
-  const size_t row_bytes = record.value_bytes;
   try {
     const SparseSum sum = SparseSum::Of(lists, record.info.row_count, dtype, elements,
                                         RowOrder::kMix, SparseSum::Memory::kBorrow);
     const RowSource rows = sum.values();
+    // The server rounds sums, once.
+    const DType type = sum.has_sums() ? sum.dtype() : dtype;
+    const size_t row_bytes = elements * ItemSize(type);
     source->array = scratch_.Take(codec::RowsBytes(sum.names(), row_bytes));
     source->is_own = true;
     const auto write = [&](size_t i, std::byte* at) {
-      if (sum.dtype() == dtype) {
+      if (sum.dtype() == type) {
         std::memcpy(at, rows.at(i), row_bytes);
       } else {
-        kernels::Convert(sum.dtype(), rows.at(i), dtype, at, elements);
+        kernels::Convert(sum.dtype(), rows.at(i), type, at, elements);
       }
     };
     codec::WriteRows(sum.names(), record.meta->buckets, row_bytes, BlockOf(source->array), write,
-                     &source->encoded.emplace());
+                     &source->encoded.emplace(), type == dtype ? 0 : codec::kWideValues);
   } catch (const Error& error) {
     throw Fail(error.code(), "{} {}: {}", verb, record.key.view().ToString(), error.what());
   }
@@ -230,7 +232,9 @@ void DistStore::EncodeRuns(std::string_view verb, std::span<const RowList> lists
   try {
     const SparseSum sum = SparseSum::Of(lists, geometry.row_count, record.info.dtype, elements,
                                         RowOrder::kId, SparseSum::Memory::kBorrow);
-    const codec::RunWriter runs(*record.meta, elements, sum.names());
+    const bool is_wide = sum.has_sums() && sum.dtype() != record.info.dtype;
+    const codec::RunWriter runs(*record.meta, elements, sum.names(),
+                                is_wide ? codec::kWideValues : 0);
     source->array = scratch_.Take(runs.bytes());
     source->is_own = true;
     const RowSource rows = sum.values();

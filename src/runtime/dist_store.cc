@@ -157,7 +157,7 @@ bool DistStore::Control(const std::string& verb, UpdateSpec spec) {
   return true;
 }
 
-void DistStore::SetUpdater(UpdateFunction updater, UpdateEnd) {
+void DistStore::SetUpdater(UpdateFunction updater, UpdateEnd, SumType) {
   Counted(Verb::kSetUpdater, [&] { SetFunction(updater); });
 }
 

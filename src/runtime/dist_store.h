@@ -120,7 +120,7 @@ class DistStore : public KVStore {
     Counted(Verb::kInit, [&] { AssignAs("assign", items); });
   }
   void Delete(const KeyView& key) override;
-  void SetUpdater(UpdateFunction updater, UpdateEnd end) override;
+  void SetUpdater(UpdateFunction updater, UpdateEnd end, SumType sums) override;
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
   void SetGradientCompression(const Compression& compression, const std::string& keys) override;
 
@@ -276,6 +276,7 @@ class DistStore : public KVStore {
   void TellParams(const KeyView& key, Source* source) const;
   std::vector<Source> GatherSources(std::string_view verb, std::span<const PushItem> items);
   void GatherValues(std::string_view verb, std::span<const NDArray* const> values, Source* source);
+  static void TakeSum(const NDArray& sum, Source* source);
   // Arrays without holes in memory of the host, those of GPUs as copies.
   //   blocks  for each at most the patience
   std::vector<NDArray> AllOnHost(std::string_view verb, const KeyView& key,

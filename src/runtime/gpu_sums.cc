@@ -22,6 +22,11 @@ size_t GpuSums::Add(const KeyView& key, std::span<const NDArray* const> values) 
   return sums_.size() - 1;
 }
 
+DType GpuSums::TypeOf(const Sum& sum) {
+  const DType dtype = sum.values[0].dtype();
+  return sum.values.size() > 1 ? ComputeType(dtype) : dtype;
+}
+
 // A large value that is alone is copied from where it is.
 bool GpuSums::IsInPlace(const Sum& sum) const {
   return sum.values.size() == 1 && sum.values[0].bytes() >= GpuLots::kSmallBytes;
@@ -38,7 +43,8 @@ void GpuSums::Naming(size_t lot, F f) const {
 void GpuSums::Start(std::chrono::nanoseconds patience) {
   for (Sum& sum : sums_) {
     NamingKey(verb_, sum.key.view(), [&] {
-      sum.place = lots_.Add({&FirstGpuOf(sum.values)}, sum.values[0].bytes());
+      const auto elements = static_cast<size_t>(sum.values[0].size());
+      sum.place = lots_.Add({&FirstGpuOf(sum.values)}, elements * ItemSize(TypeOf(sum)));
       if (IsInPlace(sum)) lots_.UseInPlace(sum.place, 0, sum.values[0].Packed());
     });
   }
@@ -46,7 +52,7 @@ void GpuSums::Start(std::chrono::nanoseconds patience) {
     Naming(lot, [&] { lots_.Allocate(lot); });
   }
   for (Sum& sum : sums_) {
-    sum.on_host = lots_.OnHost(sum.place, sum.values[0].shape(), sum.values[0].dtype());
+    sum.on_host = lots_.OnHost(sum.place, sum.values[0].shape(), TypeOf(sum));
   }
   SumOnGpus(patience);
   for (size_t lot = 0; lot < lots(); ++lot) {
@@ -76,9 +82,10 @@ void GpuSums::SumOnGpus(std::chrono::nanoseconds patience) {
       }
       TileJob job;
       // One value of any dtype is copied as bytes.
-      const DType dtype = sum.on_host.dtype();
+      const DType dtype = sum.values[0].dtype();
       job.dtype = IsArithmetic(dtype) ? dtype : DType::kU8;
-      job.count = sum.on_host.bytes() / ItemSize(job.dtype);
+      job.count = sum.values[0].bytes() / ItemSize(job.dtype);
+      job.is_wide = sum.on_host.dtype() != dtype;
       job.sources = sources[i];
       job.value = lots_.OnGpu(sum.place, 0);
       batch.Add(job, {}, 0);

@@ -26,7 +26,7 @@ class GpuSums final {
   //   blocks  for what only the host can wait for, and while the driver compiles
   //   throws  kResourceExhausted, kUnavailable, kUnimplemented, kInternal, kDeadlineExceeded
   void Start(std::chrono::nanoseconds patience);
-  // Where a sum is once its copy has ended.
+  // Returns the array that has a sum once its copy has ended.  A sum of several 16-bit values is float32.
   const NDArray& OnHost(size_t sum) const { return sums_[sum].on_host; }
 
   // Sums that one copy brings are a lot.
@@ -45,6 +45,7 @@ class GpuSums final {
   };
 
   bool IsInPlace(const Sum& sum) const;
+  static DType TypeOf(const Sum& sum);
   void SumOnGpus(std::chrono::nanoseconds patience);
   void CopyToHost(const GpuLot& lot, std::chrono::nanoseconds patience) const;
   template <typename F>

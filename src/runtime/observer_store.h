@@ -65,7 +65,7 @@ class ObserverStore final : public DistStore {
   void ImportRows(const KeyView&, const Rows&) override { Refuse("import_rows"); }
   void Assign(std::span<const InitItem>) override { Refuse("assign"); }
   void Delete(const KeyView&) override { Refuse("delete"); }
-  void SetUpdater(UpdateFunction, UpdateEnd) override { Refuse("set_updater"); }
+  void SetUpdater(UpdateFunction, UpdateEnd, SumType) override { Refuse("set_updater"); }
   void SetOptimizer(std::shared_ptr<const Optimizer>) override { Refuse("set_optimizer"); }
   void SetGradientCompression(const Compression&, const std::string&) override {
     Refuse("set_gradient_compression");

@@ -32,18 +32,18 @@ Bytes ChunkWorker::ReadRows(const Chunk& chunk, std::span<const uint64_t> mixes)
 
 //   throws  as codec::MixesOf
 void ChunkWorker::CheckRows(const Chunk& chunk, const codec::Part& part) {
-  codec::MixesOf(chunk.bucket, part.bytes.data, chunk.bucket.RowsIn(part.bytes.size));
+  codec::MixesOf(chunk.bucket, part.bytes.data, chunk.bucket.RowsIn(part.bytes.size, part.param));
 }
 
 // A part as a sum.
 //   throws  as codec::MixesOf
 SparseSum ChunkWorker::RowsOf(const Chunk& chunk, const codec::Part& part,
                               SparseSum::Memory memory) {
-  const size_t count = chunk.bucket.RowsIn(part.bytes.size);
+  const size_t count = chunk.bucket.RowsIn(part.bytes.size, part.param);
   if (count == 0) return {};
   return SparseSum::OfSorted(codec::MixesOf(chunk.bucket, part.bytes.data, count),
-                             part.bytes.data + count * sizeof(uint64_t), chunk.dtype,
-                             chunk.elements, memory);
+                             part.bytes.data + count * sizeof(uint64_t),
+                             codec::ValueType(chunk.dtype, part.param), chunk.elements, memory);
 }
 
 // Without a rule the rows of the sum take the place of those that are there.

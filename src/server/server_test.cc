@@ -1,6 +1,7 @@
 #include <bit>
 
 #include "kernels/encode.h"
+#include "kernels/half.h"
 #include "tests/shard_fixture.h"
 
 namespace tkv {
@@ -181,11 +182,11 @@ TEST_F(ShardTest, APushThatDoesNotFitTheKeyIsAnErrorAndTheSessionGoesOn) {
 
 TEST_F(ShardTest, AnEncodingThatIsNotThereIsAnErrorThatNamesItAndTheSessionGoesOn) {
   Message push = Push(2, 1, 1);
-  push.encoding = static_cast<Encoding>(9);
+  push.encoding = static_cast<Encoding>(10);
   EXPECT_FALSE(shard_.Admit(kLink0, push)) << "no memory for what nobody can read";
   const Message reply = Send(kLink0, push);
   EXPECT_EQ(ErrorOf(reply).code(), Code::kUnimplemented);
-  EXPECT_NE(reply.extra.find("encoding 9 is not in protocol 2"), std::string::npos) << reply.extra;
+  EXPECT_NE(reply.extra.find("encoding 10 is not in protocol 2"), std::string::npos) << reply.extra;
   ExpectError(kLink0, Make(Type::kPush, 3, 1), Code::kFailedPrecondition);
   EXPECT_EQ(Send(kLink0, Push(4, 1, 1)).type, Type::kAccepted);
 }
@@ -224,6 +225,103 @@ TEST_F(ShardTest, EncodedPushesAreUpdatedWithAndHeldInTheOrderOfRanks) {
     }
   }
   EXPECT_EQ(shard_.MemoryUse().held, 0U);
+}
+
+// A key of float16 that begins at 0, and its value.
+class NarrowKeyTest : public ShardTest {
+ protected:
+  void Make16Bit(const char* name, bool deterministic, KeyMeta::Mode mode = KeyMeta::Mode::kSync) {
+    meta_.name = CanonicalKey(0, name);
+    meta_.dtype = DType::kF16;
+    meta_.deterministic = deterministic;
+    meta_.mode = mode;
+    key_ = IdOf(meta_.name);
+    Message init = Narrow(seq_++, 0, 0);
+    init.type = Type::kInit;
+    init.number = 0;
+    init.extra = Encode(meta_);
+    ASSERT_EQ(Send(kLink0, init).type, Type::kOk);
+  }
+  Message Narrow(uint64_t seq, uint64_t round, float value) {
+    Message push = Make(Type::kPush, seq, round);
+    push.dtype = DType::kF16;
+    auto owner = std::make_shared<std::vector<uint16_t>>(4, kernels::F16FromF32(value));
+    push.body = {reinterpret_cast<const std::byte*>(owner->data()), 8, owner};
+    return push;
+  }
+  Message Wide(uint64_t seq, uint64_t round, float value) {
+    Message push = Push(seq, round, value);
+    push.dtype = DType::kF16;
+    push.encoding = Encoding::kF32;
+    return push;
+  }
+  Message WideRuns(uint64_t seq, uint64_t round, float value) {
+    Message push = Wide(seq, round, value);
+    const auto bits = std::bit_cast<uint32_t>(value);
+    auto owner = std::make_shared<std::vector<uint32_t>>(
+        std::vector<uint32_t>{1, 0, 0, 4, bits, bits, bits, bits});
+    push.encoding = Encoding::kRuns;
+    push.param = codec::kWideValues;
+    push.body = {reinterpret_cast<const std::byte*>(owner->data()), owner->size() * 4, owner};
+    return push;
+  }
+  float Narrowed() {
+    uint16_t bits;
+    std::memcpy(&bits, chunk().value.Read().data, sizeof(bits));
+    return kernels::F32FromF16(bits);
+  }
+  uint64_t seq_ = 300;
+};
+
+// 2049 is no float16: what one worker has summed must not be rounded before the other's is added.
+TEST_F(NarrowKeyTest, SumsThatWorkersHaveMadeInFloat32AreRoundedOnce) {
+  for (const bool deterministic : {false, true}) {
+    Make16Bit(deterministic ? "held" : "summed", deterministic);
+    uint64_t round = 0;
+    const std::pair<Message, Message> rounds[] = {
+        {Wide(0, 0, 2049), Narrow(0, 0, 1)},   {Narrow(0, 0, 1), Wide(0, 0, 2049)},
+        {Wide(0, 0, 2049), Wide(0, 0, 1)},     {WideRuns(0, 0, 2049), Narrow(0, 0, 1)},
+        {Wide(0, 0, 1), WideRuns(0, 0, 2049)}, {WideRuns(0, 0, 1), WideRuns(0, 0, 2049)}};
+    for (auto [first, second] : rounds) {
+      first.number = second.number = ++round;
+      first.seq = seq_++;
+      second.seq = seq_++;
+      EXPECT_TRUE(shard_.Admit(kLink0, first));
+      ASSERT_EQ(Send(kLink0, first).type, Type::kAccepted);
+      ASSERT_EQ(Send(kLink0, first).type, Type::kAccepted) << "a repetition";
+      ASSERT_EQ(Send(kLink1, second).type, Type::kAccepted);
+      EXPECT_EQ(Narrowed(), 2050) << round;
+    }
+  }
+  EXPECT_TRUE(shard_.Miscounted().empty());
+}
+
+TEST_F(NarrowKeyTest, AnAsynchronousKeyTakesSumsInFloat32) {
+  Make16Bit("async", false, KeyMeta::Mode::kAsync);
+  ASSERT_EQ(Send(kLink0, Wide(seq_++, 0, 2051)).type, Type::kAccepted);
+  EXPECT_EQ(Narrowed(), 2052) << "to nearest even";
+  ASSERT_EQ(Send(kLink0, WideRuns(seq_++, 0, 3)).type, Type::kAccepted);
+  EXPECT_EQ(Narrowed(), 3);
+}
+
+TEST_F(NarrowKeyTest, WhatIsNoSumOfIts16BitValuesIsRefused) {
+  Message of_float32 = Push(seq_++, 1, 1);
+  of_float32.encoding = Encoding::kF32;
+  ExpectError(kLink0, of_float32, Code::kInvalidArgument);
+  Make16Bit("w16", false);
+  Message shorter = Wide(seq_++, 1, 1);
+  shorter.body.size -= 4;
+  EXPECT_FALSE(shard_.Admit(kLink0, shorter));
+  ExpectError(kLink0, shorter, Code::kFailedPrecondition);
+  Message with_number = Wide(seq_++, 1, 1);
+  with_number.param = codec::kWideValues;
+  ExpectError(kLink0, with_number, Code::kInvalidArgument);
+  Message runs = WideRuns(seq_++, 1, 1);
+  runs.param = 2;
+  ExpectError(kLink0, runs, Code::kInvalidArgument);
+  runs.param = 0;
+  ExpectError(kLink0, runs, Code::kInvalidArgument);  // twice as many bytes as 16-bit values have
+  EXPECT_EQ(Send(kLink0, Narrow(seq_, 1, 1)).type, Type::kAccepted);
 }
 
 TEST_F(ShardTest, AnAsynchronousKeyTakesEncodedPushes) {

@@ -358,8 +358,8 @@ std::vector<DiskPages::Where> Shard::OnDisk(LinkId link, const Message& message)
     if (found == chunks_.end() || !found->second.value.by_rows() || !message.body) return {};
     if (found->second.value.rows().policy().memory_max == 0) return {};
     const codec::Bucket& bucket = found->second.bucket;
-    const size_t count =
-        is_pull ? message.body.size / sizeof(uint64_t) : bucket.RowsIn(message.body.size);
+    const size_t count = is_pull ? message.body.size / sizeof(uint64_t)
+                                 : bucket.RowsIn(message.body.size, message.param);
     return found->second.value.rows().OnDisk(codec::MixesOf(bucket, message.body.data, count));
   } catch (const Error&) {
     return {};  // what is wrong with it is said when it is judged

@@ -470,19 +470,29 @@ Lanes DrawnLanes(uint64_t base, DType dtype) {
 struct SimCoding {
   Encoding encoding = Encoding::kDense;
   int64_t threshold = 0;
+  DType values{};  // dense, in runs and rows: the key's, or float32 as of a sum of 16-bit values
+
+  bool is_wide(const SimKey& key) const { return values != key.meta.dtype; }
 };
 
 // Sums of bf16 keys are exact below 256, so they use no int8.  Fewer elements than lanes would not tell
 // one push from another in some encodings.
 SimCoding CodingOf(uint64_t base, const SimKey& key) {
-  if (!key.encodes || ComputeType(key.meta.dtype) != DType::kF32) return {};
+  SimCoding coding{.values = key.meta.dtype};
+  const bool has_choice = key.encodes || key.meta.by_rows();
+  if (!has_choice || ComputeType(key.meta.dtype) != DType::kF32) return coding;
   constexpr std::array kAll = {Encoding::kDense, Encoding::kF16,  Encoding::kBf16, Encoding::k2Bit,
                                Encoding::k1Bit,  Encoding::kTopK, Encoding::kRuns, Encoding::kInt8};
   size_t count = kAll.size() - (key.meta.dtype == DType::kBF16 ? 1 : 0);
   if (key.meta.elements() < kLanes) count = 2;
   const uint64_t drawn = Random::Mix(base ^ kEncodings);
-  const Encoding encoding = kAll[drawn % count];
-  return {encoding, encoding == Encoding::k2Bit ? static_cast<int64_t>(drawn >> 32 & 0xF) + 1 : 0};
+  if ((drawn >> 40 & 1) != 0) coding.values = DType::kF32;
+  if (key.meta.by_rows()) return coding;
+  coding.encoding = kAll[drawn % count];
+  if (coding.encoding == Encoding::k2Bit) {
+    coding.threshold = static_cast<int64_t>(drawn >> 32 & 0xF) + 1;
+  }
+  return coding;
 }
 
 // Lane i of the push with this number, as the encoding can say it, so that no two of the first 256 pushes
@@ -507,9 +517,9 @@ int64_t Exactly(const SimCoding& coding, size_t i, uint64_t push, int64_t lane) 
 }
 
 // Runs of what is not zero, of each chunk.
-void EncodeRuns(const KeyMeta& meta, const std::vector<float>& values, std::vector<std::byte>* out,
-                codec::Contribution* contribution) {
-  const size_t item = ItemSize(meta.dtype);
+void EncodeRuns(const KeyMeta& meta, DType type, const std::vector<float>& values,
+                std::vector<std::byte>* out, codec::Contribution* contribution) {
+  const size_t item = ItemSize(type);
   size_t begin = 0;
   for (uint32_t c = 0; c < meta.chunk_count(); ++c) {
     const auto elements = static_cast<uint32_t>(meta.elements_of(c));
@@ -526,7 +536,7 @@ void EncodeRuns(const KeyMeta& meta, const std::vector<float>& values, std::vect
     std::byte* target = codec::WriteRunHeads(runs, out->data() + at);
     for (uint32_t i = 0; i < elements; ++i) {
       if (values[begin + i] == 0) continue;
-      Store(meta.dtype, static_cast<int64_t>(values[begin + i]), target);
+      Store(type, static_cast<int64_t>(values[begin + i]), target);
       target += item;
     }
     contribution->ends.push_back(out->size());
@@ -609,31 +619,31 @@ std::vector<int64_t> IdsOf(RowSet rows) {
 }
 
 // Other rows begin anywhere: nobody reads them.
-void FillRows(const SimKey& key, const Lanes& lanes, RowSet rows, codec::Contribution* made,
-              size_t other_rows = 0) {
+void FillRows(const SimKey& key, DType type, const Lanes& lanes, RowSet rows,
+              codec::Contribution* made, size_t other_rows = 0) {
   std::vector<int64_t> ids = IdsOf(rows);
   for (size_t i = 0; i < other_rows; ++i) ids.push_back(static_cast<int64_t>(kRowIds + i));
   const codec::IdOrder order(ids);
-  const size_t row_bytes = key.meta.row_bytes();
-  const size_t item = ItemSize(key.meta.dtype);
+  const size_t item = ItemSize(type);
+  const size_t row_bytes = key.meta.elements() * item;
   auto bytes =
       std::make_shared<std::vector<std::byte>>(codec::RowsBytes(order.mixes(), row_bytes) + 8);
   codec::WriteRows(
       order.mixes(), key.meta.buckets, row_bytes, {bytes->data(), bytes->size() - 8, bytes},
       [&](size_t i, std::byte* at) {
         for (size_t e = 0; e < row_bytes; e += item) {
-          Store(key.meta.dtype, lanes[Unmix(order.mixes()[i]) % kRowIds], at + e);
+          Store(type, lanes[Unmix(order.mixes()[i]) % kRowIds], at + e);
         }
       },
-      made);
+      made, type == key.meta.dtype ? 0 : codec::kWideValues);
 }
 
-Bytes FillWith(const SimKey& key, const Lanes& lanes) {
-  const size_t item = ItemSize(key.meta.dtype);
+Bytes FillWith(const SimKey& key, DType type, const Lanes& lanes) {
+  const size_t item = ItemSize(type);
   const size_t count = key.meta.elements();
   auto bytes = std::make_shared<std::vector<std::byte>>(count * item + 8);
   for (size_t i = 0; i < std::min(count, kLanes); ++i) {
-    Store(key.meta.dtype, lanes[i], bytes->data() + i * item);
+    Store(type, lanes[i], bytes->data() + i * item);
   }
   for (size_t i = kLanes; i < count; i += kLanes) {  // copies of the first eight
     std::memcpy(bytes->data() + i * item, bytes->data(), std::min(kLanes, count - i) * item);
@@ -647,9 +657,9 @@ codec::Contribution Initial(uint64_t seed, const SimKey& key) {
   const Lanes lanes = InitialValue(seed, key);
   codec::Contribution value;
   if (key.meta.by_rows()) {
-    FillRows(key, lanes, InitialRows(seed, key), &value, key.other_rows);
+    FillRows(key, key.meta.dtype, lanes, InitialRows(seed, key), &value, key.other_rows);
   } else {
-    value.bytes = FillWith(key, lanes);
+    value.bytes = FillWith(key, key.meta.dtype, lanes);
   }
   return value;
 }
@@ -681,12 +691,14 @@ codec::Contribution Encoded(uint64_t seed, const SimKey& key, Rank rank, uint64_
   const SimCoding coding = CodingOf(BaseOf(seed, key, rank, incarnation, round), key);
   codec::Contribution contribution;
   if (key.meta.by_rows()) {
-    FillRows(key, lanes, Touched(seed, key, rank, incarnation, round), &contribution);
+    FillRows(key, coding.values, lanes, Touched(seed, key, rank, incarnation, round),
+             &contribution);
     return contribution;
   }
   contribution.encoding = coding.encoding;
   if (coding.encoding == Encoding::kDense) {
-    contribution.bytes = FillWith(key, lanes);
+    contribution.bytes = FillWith(key, coding.values, lanes);
+    if (coding.is_wide(key)) contribution.encoding = Encoding::kF32;
     return contribution;
   }
   const auto count = static_cast<size_t>(key.meta.elements());
@@ -696,7 +708,8 @@ codec::Contribution Encoded(uint64_t seed, const SimKey& key, Rank rank, uint64_
   if (coding.encoding == Encoding::kTopK) {
     EncodeChosen(key.meta, values, bytes.get(), &contribution);
   } else if (coding.encoding == Encoding::kRuns) {
-    EncodeRuns(key.meta, values, bytes.get(), &contribution);
+    EncodeRuns(key.meta, coding.values, values, bytes.get(), &contribution);
+    if (coding.is_wide(key)) contribution.param = codec::kWideValues;
   } else {
     const auto threshold = static_cast<float>(coding.threshold);
     bytes->resize(kernels::EncodedBytes(coding.encoding, count));

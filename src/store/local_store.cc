@@ -89,10 +89,11 @@ class LocalStore final : public KVStore, public SavesUpdaterStates {
     const auto lock = Lock("round");
     return shared_->keys.Get("round", key).rounds;
   }
-  void SetUpdater(UpdateFunction updater, UpdateEnd end) override {
-    SetUpdaterWithStates(std::move(updater), std::move(end), {});
+  void SetUpdater(UpdateFunction updater, UpdateEnd end, SumType sums) override {
+    SetUpdaterWithStates(std::move(updater), std::move(end), {}, sums);
   }
-  void SetUpdaterWithStates(UpdateFunction updater, UpdateEnd end, UpdaterStates states) override;
+  void SetUpdaterWithStates(UpdateFunction updater, UpdateEnd end, UpdaterStates states,
+                            SumType sums) override;
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
   void SetGradientCompression(const Compression& compression, const std::string& keys) override;
 
@@ -714,11 +715,13 @@ void LocalStore::RunFunction(std::string_view verb, const Claim& claim, size_t p
   for (size_t g = 0; g < push_count; ++g) {
     const Entry& entry = *claim.entries[g];
     const auto naming = [&](auto make) { return NamingKey(verb, entry.key.view(), make); };
-    const NDArray sum = naming([&] {
-      return NDArray::Empty(entry.value.shape(), entry.value.dtype(), entry.value.context());
-    });
+    const DType dtype = entry.value.dtype();
+    const DType type = claim.updater->sums == SumType::kWide ? ComputeType(dtype) : dtype;
+    const NDArray sum =
+        naming([&] { return NDArray::Empty(entry.value.shape(), type, entry.value.context()); });
     TileJob job;
-    job.dtype = sum.dtype();
+    job.dtype = dtype;
+    job.is_wide = type != dtype;
     job.count = static_cast<size_t>(sum.size());
     sources.GiveTo(g, &job);
     job.value = sum.data();
@@ -970,12 +973,13 @@ void LocalStore::Replace(std::string_view verb, std::shared_ptr<Updater> updater
 }
 
 void LocalStore::SetUpdaterWithStates(UpdateFunction updater, UpdateEnd end,
-                                      UpdaterStates states) {
+                                      UpdaterStates states, SumType sums) {
   Counted(Verb::kSetUpdater, [&] {
     auto replacement = std::make_shared<Updater>();
     replacement->function = std::move(updater);
     replacement->end = std::move(end);
     replacement->states = std::move(states);
+    replacement->sums = sums;
     Replace("set_updater", std::move(replacement));
   });
 }

@@ -16,11 +16,14 @@ enum class Encoding : uint8_t {  // wire value: never renumber
   kRuns = 6,
   kTopK = 7,
   kRows = 8,
+  kF32 = 9,  // of 16-bit values: sums that a worker has made of several
 };
 
 // Whether every run of kEncodedElements elements has its own bytes, so that any part which begins
 // at a multiple of so many can be read by itself.
-constexpr bool IsTiled(Encoding encoding) { return encoding <= Encoding::k1Bit; }
+constexpr bool IsTiled(Encoding encoding) {
+  return encoding <= Encoding::k1Bit || encoding == Encoding::kF32;
+}
 inline constexpr uint32_t kEncodedElements = 1024;
 
 }  // namespace tkv

@@ -35,7 +35,7 @@ size_t GpuBatch::Form::SourcesOf(const TileJob& job) {
 
 bool GpuBatch::Form::IsOf(const TileJob& job) const {
   return update == job.update && dtype == job.dtype && sources == SourcesOf(job) &&
-         has_master == (job.master != nullptr) &&
+         has_master == (job.master != nullptr) && is_wide == job.is_wide &&
          std::ranges::equal(outputs, job.outputs, {}, {}, &TileJob::Output::dtype);
 }
 
@@ -43,7 +43,7 @@ GpuBatch::Group& GpuBatch::GroupOf(const TileJob& job) {
   const auto found =
       std::ranges::find_if(groups_, [&](const auto& group) { return group->form.IsOf(job); });
   if (found != groups_.end()) return **found;
-  Form form{job.update, job.dtype, Form::SourcesOf(job), job.master != nullptr, {}};
+  Form form{job.update, job.dtype, Form::SourcesOf(job), job.master != nullptr, job.is_wide, {}};
   for (const TileJob::Output& output : job.outputs) form.outputs.push_back(output.dtype);
   GpuCode code = GpuCodeOf(job);
   kernels::cuda::LaunchTable table(code.elementwise);

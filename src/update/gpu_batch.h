@@ -69,6 +69,7 @@ class GpuBatch final {
     DType dtype;
     size_t sources;  // beyond Elementwise::kSourcesMax all are alike
     bool has_master;
+    bool is_wide;
     std::vector<DType> outputs;
 
     static size_t SourcesOf(const TileJob& job);

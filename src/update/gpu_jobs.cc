@@ -38,7 +38,8 @@ class Builder {
       code().loads.push_back({job_.dtype, value_pointer_});
       result = 1;
     } else if (job_.update == nullptr) {
-      StoreTo(result, job_.dtype, value_pointer_);
+      const DType type = job_.is_wide ? code().compute : job_.dtype;
+      code().stores.push_back({result, type, type, value_pointer_});
     } else {
       result = Update();
     }

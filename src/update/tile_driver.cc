@@ -22,8 +22,11 @@ constexpr size_t kParallelGrainBytes = size_t{128} << 10;
 
 size_t TilesOf(const TileJob& job) { return (job.count + kTileElements - 1) / kTileElements; }
 
+DType ValueTypeOf(const TileJob& job) { return job.is_wide ? ComputeType(job.dtype) : job.dtype; }
+
 size_t WrittenBytes(const TileJob& job) {
-  size_t bytes = job.sources.empty() && job.base == nullptr ? 0 : job.count * ItemSize(job.dtype);
+  size_t bytes = 0;
+  if (!job.sources.empty() || job.base != nullptr) bytes = job.count * ItemSize(ValueTypeOf(job));
   for (const TileJob::Output& output : job.outputs) bytes += job.count * ItemSize(output.dtype);
   return bytes;
 }
@@ -117,7 +120,8 @@ class Tile {
   // Bytes that nobody reads again soon go past the cache.
   void Assign() {
     const DType compute = ComputeType(job_.dtype);
-    void* const value = At(job_.value, job_.dtype);
+    void* const value = At(job_.value, ValueTypeOf(job_));
+    if (job_.is_wide) return SumInto(value, write_);
     if (job_.sources.size() == 1 && job_.base == nullptr && job_.codings.empty()) {
       const void* source =
           static_cast<const std::byte*>(job_.sources[0]) + begin_ * ItemSize(job_.dtype);

@@ -81,7 +81,9 @@ struct TileJob {
   std::span<const void* const> sources;  // none, and no base: outputs only
   // How each source is written down, of a job whose compute type is f32; none: all are dense.
   std::span<const kernels::Coding> codings;
-  void* value = nullptr;                   // stored
+  void* value = nullptr;  // stored
+  // The value is of the compute type: the sum as it is, of a job without update and outputs.
+  bool is_wide = false;
   float* master = nullptr;                 // f32 master of a 16-bit value, or null
   const CompiledUpdate* update = nullptr;  // null: the sum is assigned
   UpdateScalars* scalars = nullptr;

@@ -88,7 +88,7 @@ const char* Name(Type type) noexcept {
 
 std::string NameOf(Encoding encoding) {
   constexpr std::array kNames = {"dense", "f16",  "bf16",  "int8", "2bit",
-                                 "1bit",  "runs", "top-k", "rows"};
+                                 "1bit",  "runs", "top-k", "rows", "f32"};
   const auto number = static_cast<size_t>(encoding);
   return number < kNames.size() ? kNames[number] : Format("{}", number);
 }

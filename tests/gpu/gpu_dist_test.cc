@@ -115,6 +115,25 @@ TEST_F(GpuJobs, OfSeveralWorkersTrainAsOnTheHost) {
   for (size_t i = 0; i < here.size(); ++i) ASSERT_EQ(there[i], here[i]) << i;
 }
 
+// 60000 twice is no float16, and 2049 no float16 either: the server alone rounds.
+TEST_F(GpuJobs, SumSixteenBitValuesInFloat32) {
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    const double base = dtype == DType::kF16 ? 2048 : 256;
+    for (const int64_t size : {3, 70000}) {  // a sum of a shared lot, and one of its own
+      const Job job;
+      job->Init("w", Full({size}, base, dtype));
+      job->Init("large", Full({size}, 0, DType::kF16));
+      job->SetOptimizer(Optimizer::Create("sgd", {{"learning_rate", 1}}));
+      job->Push("w", std::vector{Full({size}, base, dtype, Gpu(0)), Full({size}, 1, dtype, Gpu(1)),
+                                 Full({size}, 1, dtype), Full({size}, -1, dtype, Gpu(0))});
+      EXPECT_TRUE(test::SameValues(Pulled(*job, "w"), Full({size}, -1, dtype)));
+      const NDArray large = Full({size}, 60000, DType::kF16, Gpu(0));
+      job->Push("large", std::vector{large, large, Full({size}, -59968, DType::kF16, Gpu(0))});
+      EXPECT_TRUE(test::SameValues(Pulled(*job, "large"), Full({size}, -60032, DType::kF16)));
+    }
+  }
+}
+
 TEST_F(GpuJobs, TakeArraysOfGpusWithEveryVerb) {
   const Job job;
   const NDArray value = Full({4}, 3, DType::kF32, Gpu(0));

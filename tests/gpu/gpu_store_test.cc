@@ -69,6 +69,21 @@ TEST_F(GpuStores, KeysAreAtHomeWhereTheirValuesAreTheLargestFirst) {
   EXPECT_EQ(home(1), Gpu(0)) << "what is deleted does not count";
 }
 
+TEST_F(GpuStores, GiveFunctionsTheSumsOfSixteenBitValuesInFloat32) {
+  const auto store = KVStore::Create("device");
+  for (const int64_t size : {3, 5000}) {
+    store->Init(size, Full({size}, 0, DType::kF16));
+    NDArray seen;
+    store->SetUpdater([&](const KeyView&, const NDArray& sum, const NDArray&) { seen = sum; }, {},
+                      SumType::kWide);
+    const NDArray value = Full({size}, 60000, DType::kF16, Gpu(0));
+    store->Push(size, std::vector{value, value});
+    EXPECT_EQ(seen.dtype(), DType::kF32);
+    EXPECT_EQ(seen.context(), Gpu(0));
+    EXPECT_EQ(ValuesOf(seen), std::vector<float>(static_cast<size_t>(size), 120000));
+  }
+}
+
 TEST_F(GpuStores, OfTheKindLocalKeepAllOnTheHost) {
   const auto store = KVStore::Create("local");
   store->Init(1, Floats({1, 2}));

@@ -331,6 +331,18 @@ void DecodeHalf(DType dtype, const std::byte* source, float* target, size_t coun
   }
 }
 
+template <Into kInto>
+void DecodeFloats(const std::byte* source, float* target, size_t count) {
+  if constexpr (kInto == Into::kWrite) {
+    if (count > 0) std::memcpy(target, source, count * sizeof(float));
+    return;
+  }
+  ForVectors(count, [&](auto tag, size_t i) HWY_ATTR {
+    const auto value = hn::LoadU(tag, reinterpret_cast<const float*>(source) + i);
+    hn::StoreU(hn::Add(hn::LoadU(tag, target + i), value), tag, target + i);
+  });
+}
+
 constexpr float kLargestF16 = 65504.0F;
 constexpr float kLargestBf16 = 0x1.FEp127F;
 
@@ -357,6 +369,8 @@ template <Into kInto>
 void DecodeInto(const Coding& coding, const void* source, float* target, size_t count) {
   const auto* const in = static_cast<const std::byte*>(source);
   switch (coding.encoding) {
+    case Encoding::kF32:
+      return DecodeFloats<kInto>(in, target, count);
     case Encoding::kF16:
       return DecodeHalf<kInto>(DType::kF16, in, target, count);
     case Encoding::kBf16:

@@ -206,6 +206,11 @@ namespace {
 float Element(const Coding& coding, const std::byte* source, size_t i) {
   const auto byte = [&](size_t at) { return std::to_integer<unsigned>(source[at]); };
   switch (coding.encoding) {
+    case Encoding::kF32: {
+      float value;
+      std::memcpy(&value, source + i * sizeof(value), sizeof(value));
+      return value;
+    }
     case Encoding::kF16:
     case Encoding::kBf16: {
       const auto bits = static_cast<uint16_t>(byte(2 * i) | byte(2 * i + 1) << 8);

@@ -1,0 +1,201 @@
+// Sums of 16-bit values are made in float32 and rounded once, in every store.
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/conformance/store_conformance.h"
+
+namespace tkv {
+namespace {
+
+using test::Floats;
+using test::Full;
+using test::SameBytes;
+
+constexpr DType kNarrow[] = {DType::kF16, DType::kBF16};
+constexpr int64_t kLong = 70000;  // several tiles and chunks
+
+// The least power of two to which one cannot be added in this dtype.
+double BaseOf(DType dtype) { return dtype == DType::kF16 ? 2048 : 256; }
+
+Rows RowsOf(const std::vector<int64_t>& ids, const NDArray& values) {
+  return {NDArray::FromBytes(ids.data(), {static_cast<int64_t>(ids.size())}, DType::kI64), values};
+}
+
+// Pushes of several values of one row, by every way that there is.
+class NarrowSums {
+ public:
+  NarrowSums(KVStore* store, DType dtype, int64_t width)
+      : store_(store), dtype_(dtype), width_(width) {}
+
+  // All keys begin with rows of `value`.
+  void Init(double value) {
+    RowInitializer initializer;
+    initializer.a = value;
+    const RowsInitItem tables[] = {{"table", {width_}, dtype_, 1000, initializer},
+                                   {"rows", {width_}, dtype_, 1, initializer}};
+    store_->InitRows(tables);
+    for (const char* key : {"list", "both", "dense"}) {
+      store_->Init(key, Full({1, width_}, value, dtype_));
+    }
+  }
+
+  // Each key gets the sum of the rows.
+  void Push(const std::vector<NDArray>& rows) {
+    store_->Push("list", rows);
+    store_->Push("rows", rows);
+    std::vector<const NDArray*> pointers;
+    for (const NDArray& row : rows) pointers.push_back(&row);
+    const PushItem push{"both", pointers};
+    const NDArray out = NDArray::Empty({1, width_}, dtype_);
+    const NDArray* const outs[] = {&out};
+    const PullItem pull{"both", outs};
+    store_->PushPull({&push, 1}, {&pull, 1});
+    PushRows("dense", rows);
+    PushRows("table", rows);
+  }
+
+  // The row of each key.
+  std::vector<NDArray> Pull() {
+    std::vector<NDArray> all;
+    for (const char* key : {"list", "both", "dense", "rows"}) {
+      all.push_back(NDArray::Empty({1, width_}, dtype_));
+      store_->Pull(key, all.back());
+    }
+    all.push_back(NDArray::Empty({1, width_}, dtype_));
+    const int64_t id = 0;
+    const NDArray ids = NDArray::FromBytes(&id, {1}, DType::kI64);
+    const RowsPullItem pull{"table", &ids, &all.back()};
+    store_->PullRows({&pull, 1});
+    return all;
+  }
+
+ private:
+  // All but the last row as repetitions of an id in one value, and the last one as a value of its own.
+  void PushRows(const KeyView& key, const std::vector<NDArray>& rows) {
+    const auto repeated = static_cast<int64_t>(rows.size()) - 1;
+    const NDArray values = NDArray::Empty({repeated, width_}, dtype_);
+    for (int64_t i = 0; i < repeated; ++i) {
+      values.Slice(i, i + 1).CopyFrom(rows[static_cast<size_t>(i)]);
+    }
+    const Rows first = RowsOf(std::vector<int64_t>(static_cast<size_t>(repeated), 0), values);
+    const Rows last = RowsOf({0}, rows.back());
+    const Rows* const both[] = {&first, &last};
+    const RowsPushItem push{key, both};
+    store_->PushRows({&push, 1});
+  }
+
+  KVStore* const store_;
+  const DType dtype_;
+  const int64_t width_;
+};
+
+TEST_P(StoreConformance, SixteenBitSumsReachAnOptimizerUnrounded) {
+  for (const bool has_master : {false, true}) {
+    for (const DType dtype : kNarrow) {
+      store_ = GetParam().make();
+      const double base = BaseOf(dtype);
+      NarrowSums sums(store_.get(), dtype, 3);
+      sums.Init(base);
+      store_->SetOptimizer(Optimizer::Create("sgd", {{"learning_rate", 1.0}}, has_master));
+      sums.Push({Full({1, 3}, base, dtype), Full({1, 3}, 1, dtype), Full({1, 3}, 1, dtype),
+                 Full({1, 3}, -1, dtype)});
+      for (const NDArray& row : sums.Pull()) {
+        EXPECT_TRUE(SameBytes(row, Full({1, 3}, -1, dtype))) << Name(dtype) << has_master;
+      }
+    }
+  }
+}
+
+TEST_P(StoreConformance, ASumThatSixteenBitsCannotHoldIsFiniteForAnOptimizer) {
+  for (const bool has_master : {false, true}) {
+    store_ = GetParam().make();
+    NarrowSums sums(store_.get(), DType::kF16, 2);
+    sums.Init(0);
+    store_->SetOptimizer(Optimizer::Create("sgd", {{"learning_rate", 0.01}}, has_master));
+    sums.Push({Full({1, 2}, 60000, DType::kF16), Full({1, 2}, 60000, DType::kF16)});
+    for (const NDArray& row : sums.Pull()) {
+      EXPECT_TRUE(SameBytes(row, Full({1, 2}, -1200, DType::kF16))) << has_master;
+    }
+  }
+}
+
+TEST_P(StoreConformance, SixteenBitSumsAreRoundedOnceWhereNothingUpdates) {
+  for (const DType dtype : kNarrow) {
+    store_ = GetParam().make();
+    const double base = BaseOf(dtype);
+    NarrowSums sums(store_.get(), dtype, 2);
+    sums.Init(0);
+    sums.Push({Full({1, 2}, base, dtype), Full({1, 2}, 1, dtype), Full({1, 2}, 1, dtype)});
+    for (const NDArray& row : sums.Pull()) {
+      EXPECT_TRUE(SameBytes(row, Full({1, 2}, base + 2, dtype))) << Name(dtype);
+    }
+  }
+}
+
+NDArray Drawn(int64_t width, DType dtype, std::mt19937_64* random) {
+  std::vector<float> values(static_cast<size_t>(width));
+  std::normal_distribution<float> normal;
+  for (float& value : values) value = normal(*random);
+  const NDArray row = NDArray::FromBytes(values.data(), {1, width}, DType::kF32);
+  return ConvertFloat(row, dtype);
+}
+
+TEST_P(StoreConformance, SixteenBitSumsHaveTheBitsOfALocalStore) {
+  for (const bool has_master : {false, true}) {
+    for (const DType dtype : kNarrow) {
+      store_ = GetParam().make();
+      const auto local = KVStore::Create("local");
+      NarrowSums here(local.get(), dtype, kLong), there(store_.get(), dtype, kLong);
+      const auto optimizer =
+          Optimizer::Create("momentum", {{"learning_rate", 0.1}, {"momentum", 0.9}}, has_master);
+      std::mt19937_64 random(7);
+      here.Init(0.5);
+      there.Init(0.5);
+      local->SetOptimizer(optimizer);
+      store_->SetOptimizer(optimizer);
+      for (int push = 0; push < 2; ++push) {
+        std::vector<NDArray> rows;
+        for (int i = 0; i < 3; ++i) rows.push_back(Drawn(kLong, dtype, &random));
+        here.Push(rows);
+        there.Push(rows);
+      }
+      const std::vector<NDArray> expected = here.Pull(), got = there.Pull();
+      for (size_t i = 0; i < got.size(); ++i) {
+        EXPECT_TRUE(SameBytes(got[i], expected[i])) << Name(dtype) << has_master << " way " << i;
+        EXPECT_TRUE(SameBytes(got[i], expected[0])) << Name(dtype) << has_master << " way " << i;
+      }
+    }
+  }
+}
+
+TEST_P(StoreConformance, AFunctionMayHaveTheSumsOfSixteenBitValuesUnrounded) {
+  if (RefusesFunctions()) GTEST_SKIP() << "runs no functions of the caller";
+  store_->Init("h", Full({2}, 0, DType::kF16));
+  store_->Init("i", Full({2}, 0, DType::kI32));
+  store_->Init("b", Full({2}, 0, DType::kBool));
+  std::vector<NDArray> seen;
+  const UpdateFunction look = [&](const KeyView&, const NDArray& sum, const NDArray& stored) {
+    seen.push_back(sum);
+    EXPECT_TRUE(stored.shape() == sum.shape());
+  };
+  const NDArray large = Full({2}, 60000, DType::kF16), whole = Full({2}, 3, DType::kI32);
+  for (const SumType type : {SumType::kWide, SumType::kOfKey}) {
+    store_->SetUpdater(look, {}, type);
+    store_->Push("h", std::vector{large, large});
+    store_->Push("h", large);
+    store_->Push("i", std::vector{whole, whole});
+    store_->Push("b", Full({2}, 1, DType::kBool));
+  }
+  ASSERT_EQ(seen.size(), 8U);
+  EXPECT_TRUE(SameBytes(seen[0], Floats({120000, 120000})));
+  EXPECT_TRUE(SameBytes(seen[1], Floats({60000, 60000})));
+  EXPECT_TRUE(SameBytes(seen[4], Full({2}, std::numeric_limits<double>::infinity(), DType::kF16)));
+  EXPECT_TRUE(SameBytes(seen[5], large));
+  for (const size_t i : {2, 6}) EXPECT_TRUE(SameBytes(seen[i], Full({2}, 6, DType::kI32)));
+  for (const size_t i : {3, 7}) EXPECT_TRUE(SameBytes(seen[i], Full({2}, 1, DType::kBool)));
+}
+
+}  // namespace
+}  // namespace tkv
