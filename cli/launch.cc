@@ -641,7 +641,7 @@ class Launcher {
   Clock::time_point looked_at_silent_ = Clock::now();
   std::unique_ptr<Service> head_;
   std::vector<std::unique_ptr<Child>> children_;
-  std::string restored_;              // where the job goes on from; empty: it has begun anew
+  std::string restored_;               // where the job goes on from; empty: it has begun anew
   std::vector<Child*> have_restored_;  // that have said so in this turn
   int status_ = 0;
   bool is_unheard_ = false;  // something could not be printed
@@ -685,9 +685,10 @@ void CheckPlaces(const LaunchOptions& options) {
                     folder + " goes on from the newest one");
   }
   if (options.snapshots == folder) {
-    throw Error(Code::kInvalidArgument,
-                "launch: --snapshots " + folder + ": the job goes on from the newest snapshot there, "
-                "which --restore " + options.restore + " may not be; name another folder");
+    throw Error(Code::kInvalidArgument, "launch: --snapshots " + folder +
+                                            ": the job goes on from the newest snapshot there, "
+                                            "which --restore " +
+                                            options.restore + " may not be; name another folder");
   }
 }
 

@@ -10,7 +10,7 @@
 namespace tkv::cli {
 
 inline constexpr const char* kRestored = "restored\n";  // what it says then, and nothing else
-inline constexpr int kRestorerIsLost = 75;               // EX_TEMPFAIL
+inline constexpr int kRestorerIsLost = 75;              // EX_TEMPFAIL
 
 // Makes every store of the snapshot, with the number that it had.
 //   returns  kRestorerIsLost  a process of the job has ended, or does not answer: another try may end

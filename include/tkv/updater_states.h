@@ -24,8 +24,8 @@ class TKV_API SavesUpdaterStates {
  public:
   virtual ~SavesUpdaterStates() = default;
   // As KVStore::SetUpdater, with the states that the function keeps.
-  virtual void SetUpdaterWithStates(UpdateFunction updater, UpdateEnd end,
-                                    UpdaterStates states, SumType sums = SumType::kOfKey) = 0;
+  virtual void SetUpdaterWithStates(UpdateFunction updater, UpdateEnd end, UpdaterStates states,
+                                    SumType sums = SumType::kOfKey) = 0;
 };
 
 }  // namespace tkv

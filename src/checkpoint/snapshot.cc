@@ -847,8 +847,8 @@ void Reader::Parse(const std::string& text, const std::string& name) {
   try {
     const uint64_t format = NumberOf(Field(index, "format"), "format");
     if (format < kFormat || format > kStoresFormat) {
-      throw Fail(Code::kFailedPrecondition, "{}: format {}, this build reads {} to {}", name, format,
-                 kFormat, kStoresFormat);
+      throw Fail(Code::kFailedPrecondition, "{}: format {}, this build reads {} to {}", name,
+                 format, kFormat, kStoresFormat);
     }
     std::vector<SavedProgram> programs;
     for (const json::value& program : ArrayOf(Field(index, "programs"), "programs")) {

@@ -2,6 +2,7 @@
 
 #include "tests/growth.h"
 
+#include "base/format.h"
 #include "tests/client_fixture.h"
 
 namespace tkv {
@@ -32,7 +33,7 @@ class Crowd : public ClientTest {
   std::vector<OpId> BeginAll(Kind kind) {
     std::vector<OpId> ids;
     for (size_t i = 0; i < count_; ++i) {
-      meta_.name = CanonicalKey(0, "k" + std::to_string(i));
+      meta_.name = CanonicalKey(0, Format("k{}", i));
       ids.push_back(Begin(kind, "verb"));
     }
     return ids;

@@ -114,7 +114,7 @@ TEST(MixesOf, IdsOfOthersAreRefused) {
 
 KeyMeta RowsMeta() {
   KeyMeta meta;
-  meta.name = "x";
+  meta.name.assign(1, 'x');
   meta.dtype = DType::kF32;
   meta.shape = Shape({2});
   meta.layout = Layout::kRows;

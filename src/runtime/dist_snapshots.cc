@@ -273,8 +273,8 @@ std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::strin
     for (size_t i = 0; i < records.size(); ++i) {
       const auto& [record, number] = records[i];
       const Outcome& outcome = outcomes->at(call->ops[i]);
-      const uint64_t base = worker_->Run(
-          [&](ClientNode& node, Time) { return node.client().BaseOf(record->name); });
+      const uint64_t base =
+          worker_->Run([&](ClientNode& node, Time) { return node.client().BaseOf(record->name); });
       SavedKey key = Named(verb.c_str(), [&] {
         return DescribeKey(record->key, *outcome.meta, *outcome.states, base + outcome.round,
                            parts);

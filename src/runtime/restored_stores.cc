@@ -15,10 +15,10 @@ std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
   std::vector<std::unique_ptr<KVStore>> stores;
   const auto make = [&] {
     StoreOptions of_store = options;
-    of_store.deterministic |= std::any_of(
-        reader.keys().begin(), reader.keys().end(), [&](const checkpoint::SavedKey& key) {
-          return key.store == stores.size() && key.deterministic;
-        });
+    of_store.deterministic |= std::any_of(reader.keys().begin(), reader.keys().end(),
+                                          [&](const checkpoint::SavedKey& key) {
+                                            return key.store == stores.size() && key.deterministic;
+                                          });
     stores.push_back(KVStore::Create("dist_sync", of_store));
   };
   make();
@@ -35,8 +35,7 @@ std::vector<SavedUpdates> UpdatesIn(const std::string& path) {
   std::vector<SavedUpdates> all;
   for (const checkpoint::SavedKey& key : reader.keys()) {
     if (key.is_of_updater) continue;
-    all.push_back(
-        {key.store, key.key, *std::max_element(key.updates.begin(), key.updates.end())});
+    all.push_back({key.store, key.key, *std::max_element(key.updates.begin(), key.updates.end())});
   }
   return all;
 }

@@ -387,7 +387,7 @@ class JobService final : public Service {
   std::condition_variable changed_;
   bool over_ = false;
   bool was_joined_ = false;
-  std::string out_of_reach_;  // why the head cannot be reached
+  std::string out_of_reach_;   // why the head cannot be reached
   bool awaits_lives_ = false;  // dead workers may have next lives
   bool head_is_lost_ = false;
   bool head_has_ended_ = false;

@@ -2,6 +2,7 @@
 
 #include "tests/growth.h"
 
+#include "base/format.h"
 #include "tests/shard_fixture.h"
 
 namespace tkv {
@@ -65,7 +66,7 @@ class Crowd : public ShardTest {
     options.parked_max = ShardOptions().parked_max;
     return options;
   }
-  static std::string NameOf(size_t i) { return CanonicalKey(0, "k" + std::to_string(i)); }
+  static std::string NameOf(size_t i) { return CanonicalKey(0, Format("k{}", i)); }
   void TestBody() override {}
 
   uint64_t seq_ = 0;

@@ -114,7 +114,7 @@ class Shard {
     Hello hello;
   };
   using Waiter = std::pair<SessionId, uint64_t>;  // a session and the number of its operation
-  struct KeyGrant {  // to create a key
+  struct KeyGrant {                               // to create a key
     SessionId maker;
     uint64_t number = 0;
   };

@@ -27,7 +27,7 @@ namespace tkv {
 struct Updater {
   UpdateFunction function;
   UpdateEnd end;
-  UpdaterStates states;  // of the function; empty: nobody knows them
+  UpdaterStates states;            // of the function; empty: nobody knows them
   SumType sums = SumType::kOfKey;  // of the function
   std::shared_ptr<const Optimizer> optimizer;
   // The first one of a row of equal optimizers, whose states `optimizer` goes on with; null: itself.

@@ -972,8 +972,8 @@ void LocalStore::Replace(std::string_view verb, std::shared_ptr<Updater> updater
   std::swap(shared_->updater, updater);
 }
 
-void LocalStore::SetUpdaterWithStates(UpdateFunction updater, UpdateEnd end,
-                                      UpdaterStates states, SumType sums) {
+void LocalStore::SetUpdaterWithStates(UpdateFunction updater, UpdateEnd end, UpdaterStates states,
+                                      SumType sums) {
   Counted(Verb::kSetUpdater, [&] {
     auto replacement = std::make_shared<Updater>();
     replacement->function = std::move(updater);

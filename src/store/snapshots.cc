@@ -304,8 +304,8 @@ std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const 
 
 std::optional<size_t> PlaceOfUpdaterStates(const checkpoint::Reader& reader) {
   const auto& keys = reader.keys();
-  const auto found = std::find_if(keys.begin(), keys.end(),
-                                  [](const SavedKey& key) { return key.is_of_updater; });
+  const auto found =
+      std::find_if(keys.begin(), keys.end(), [](const SavedKey& key) { return key.is_of_updater; });
   if (found == keys.end()) return std::nullopt;
   return static_cast<size_t>(found - keys.begin());
 }

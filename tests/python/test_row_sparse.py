@@ -634,6 +634,7 @@ def test_pull_rows_has_the_order_and_the_shape_of_the_ids(kv):
 def test_rows_of_ids_that_are_of_no_framework(kv):
     kv.init_table("t", 2, initializer=3)
     assert isinstance(kv.pull_rows("t", range(4)), mx.nd.NDArray) and kv.pull_rows("t", range(4)).shape == (4, 2)
+
     class Exported:
         def __dlpack__(self, **options):
             return np.array([7, 8]).__dlpack__(**options)
