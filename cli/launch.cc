@@ -667,7 +667,7 @@ bool HasSnapshotToRestore(const std::string& path) {
   }
 }
 
-// Whether a path is one snapshot, and not a folder of them.
+// Returns true if a path is one snapshot, and not a folder of them.
 bool IsOneSnapshot(const std::string& path) {
   return HasSnapshotToRestore(path) &&
          std::filesystem::exists(std::filesystem::path(path) / "model.safetensors.index.json");
