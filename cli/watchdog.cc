@@ -14,7 +14,7 @@
 namespace tkv::cli {
 namespace {
 
-// What follows the message 0.
+// The bytes behind a message 0.
 struct Guarded {
   char folder[1024];
   char file[64];

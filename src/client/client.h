@@ -257,7 +257,7 @@ class Client final : private ChunkPlaces {
     std::optional<Error> error;
     CurrentWait wait;  // until it can start
 
-    // Whether its messages read memory of the user's.
+    // Returns true if its messages read memory of the user.
     bool LendsValue() const { return !owns_value && what.value.bytes.size > 0; }
     Time NextTime() const { return expired ? grace : std::min(deadline, next_notice); }
   };

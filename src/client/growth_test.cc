@@ -15,7 +15,7 @@ using test::Of;
 
 constexpr size_t kFew = 500;
 constexpr size_t kMany = 16 * kFew;
-// Of an operation: tables that fit no cache cost a few times more, a look at all others 16 times.
+// An operation costs a few times more where tables fit no cache, 16 times where it looks at all others.
 constexpr double kMost = 5;
 
 // A client that has made many keys of one chunk each.

@@ -142,7 +142,7 @@ Job DmlcJob() {
   try {
     const PeerAddress address = TcpAddress(host, static_cast<uint16_t>(port));
     job.id = Format("dmlc-{}-{}", address.host, port);
-    // Where all are on one host no token is needed: a Unix socket whose name all of them know.
+    // A job on one host needs no token: it has a Unix socket whose name all processes know.
     job.head = Format("unix:{}/tkv-{}-{},{}", HostId(), geteuid(), job.id, ToString(address));
   } catch (const Error& error) {
     throw Fail(error.code(), "DMLC_PS_ROOT_URI='{}': {}", host, error.what());

@@ -117,7 +117,7 @@ TEST(JobSigns, AreWhatDecidesByItselfInTheOrderInWhichItDoes) {
   unset();
 }
 
-// What JobFromEnvironment makes of DMLC_PS_ROOT_URI.
+// Reads DMLC_PS_ROOT_URI by JobFromEnvironment.
 class SchedulerAddress : public ::testing::Test {
  protected:
   SchedulerAddress() {

@@ -232,7 +232,7 @@ class JobService final : public Service {
   }
 
  private:
-  // Of a server that has not joined yet, with its lock.
+  // Waits for the head, in a server that has not joined yet; called with the lock.
   //   throws  kUnavailable  it has waited long enough
   void AwaitHead(Time waited) {
     const auto for_whom = [this] {
