@@ -87,6 +87,7 @@ def test_optimizers_that_servers_cannot_run_are_refused():
             assert same_or_refused(stores, corpus.text_of(body)) is not None, name
 
 
+@pytest.mark.timeout(600)  # 10 s on an idle core
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
 def test_random_functions(dtype):
     part = {"float32": 0.7}.get(dtype, 0.1)
