@@ -72,12 +72,12 @@ class Array:
 
     def _numpy_for_writing(self) -> NumpyArray[Any]: ...
 
+    def _numpy_for_sharing(self) -> NumpyArray[Any]: ...
+
     def _check_writable(self, verb: str, name: str) -> None:
         """
         Raises if nothing may be written; the message begins with `verb` and calls the array by `name`.
         """
-
-    def _numpy_for_sharing(self) -> NumpyArray[Any]: ...
 
     def _wait_to_read(self) -> None: ...
 
@@ -113,6 +113,8 @@ def _binary_into(op: int, a: Array, b: Array | float, out: Array) -> None: ...
 def _unary(type: type[_A], op: int, a: Array) -> _A: ...
 
 def _convert_float(type: type[_A], a: Array, dtype: str) -> _A: ...
+
+def _digests(arrays: list[Any]) -> list[int]: ...
 
 class Program:
     """A parsed update program. Use tensorkv.Program."""
@@ -226,6 +228,8 @@ class Operation:
 
     def failure(self) -> tuple[str, str] | None: ...
 
+    def saved_path(self) -> str: ...
+
 def _take_notices() -> list[tuple[int, str]]: ...
 
 class Store:
@@ -241,6 +245,8 @@ class Store:
     def __init__(self, cluster: Cluster) -> None: ...
 
     def _init(self, key: object | None, value: object | None, mode: str) -> None: ...
+
+    def _assign(self, key: object | None, value: object | None) -> None: ...
 
     def _push(self, key: object | None, value: object | None, priority: object) -> None: ...
 
@@ -395,6 +401,11 @@ class Service:
 
 def has_snapshot(folder: str) -> bool:
     """Returns whether a load would find a snapshot there."""
+
+def updates_in(path: str) -> dict[int, dict[int | str, int]]:
+    """
+    Returns how often each key of a snapshot had been updated by its optimizer, by the numbers of the stores.
+    """
 
 def is_in_group() -> bool:
     """Returns whether an MPI launcher has started this process."""

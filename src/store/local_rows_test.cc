@@ -194,9 +194,9 @@ TEST(LocalRows, ANewOptimizerStartsAfresh) {
   const auto store = KVStore::Create("local");
   InitRows(*store, "e", {1}, 10);
   const auto push = [&] { PushRows(*store, "e", {{Ids({3}), Full({1, 1}, 1)}}); };
-  const std::map<std::string, double> params{{"learning_rate", 1}, {"momentum", 0.5}};
   for (int i = 1; i <= 2; ++i) {
-    store->SetOptimizer(Optimizer::Create("momentum", params));
+    store->SetOptimizer(
+        Optimizer::Create("momentum", {{"learning_rate", 1}, {"momentum", i == 1 ? 0.25 : 0.5}}));
     push();
     EXPECT_EQ(Values(PullRows(*store, "e", {3}, {1}))[0], -static_cast<float>(i));
   }

@@ -174,8 +174,7 @@ TEST_P(StoreConformance, AKeyThatIsTooLongIsNamedByItsBeginning) {
 
 TEST_P(StoreConformance, StringKeysMayBeAnyUtf8) {
   float value = 0;
-  const std::string keys[] = {
-      "", "w", "3", "ключ/重み", std::string(1000, 'x'), std::string("a\0b", 3)};
+  const std::string keys[] = {"", "w", "3", "ключ/重み", std::string(1000, 'x')};
   for (const std::string& key : keys) InitFloats(key, {++value});
   value = 0;
   for (const std::string& key : keys) EXPECT_EQ(Pulled(key), (std::vector<float>{++value}));

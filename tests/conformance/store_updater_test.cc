@@ -130,9 +130,18 @@ TEST_P(StoreConformance, AnotherOptimizerStartsWithFreshState) {
   store_->Push(1, Floats({1}));
   store_->Push(1, Floats({1}));
   EXPECT_EQ(Pulled(1)[0], -3);
-  store_->SetOptimizer(Optimizer::Create("momentum", {{"learning_rate", 1}, {"momentum", 1}}));
+  store_->SetOptimizer(Optimizer::Create("momentum", {{"learning_rate", 1}, {"momentum", 0.5}}));
   store_->Push(1, Floats({1}));
   EXPECT_EQ(Pulled(1)[0], -4);
+}
+
+TEST_P(StoreConformance, AnEqualOptimizerKeepsItsState) {
+  InitFloats(1, {0});
+  for (const float value : {-1.0F, -3.0F, -6.0F}) {
+    store_->SetOptimizer(Optimizer::Create("momentum", {{"learning_rate", 1}, {"momentum", 1}}));
+    store_->Push(1, Floats({1}));
+    EXPECT_EQ(Pulled(1)[0], value);
+  }
 }
 
 TEST_P(StoreConformance, AnOptimizerThatTheDTypeCannotHaveChangesNothing) {
