@@ -121,10 +121,10 @@ def _unpack(content: memoryview) -> dict[Any, Any]:
             raise ValueError("cut off")
         if kind == "numpy":
             array: Any = np.empty(tuple(shape), dtype)
-            elements = array
+            elements: Any = array
         else:
             array = nd.empty(tuple(shape), cpu(), dtype=dtype)
-            elements = array._numpy_for_writing() if count else None
+            elements = array._numpy_for_writing() if count else array
         if count:
             elements.reshape(-1).view(np.uint8)[...] = np.frombuffer(content[at : at + count], np.uint8)
         at += count

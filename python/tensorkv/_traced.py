@@ -242,7 +242,8 @@ class Traced(Array):
     """An NDArray without elements: `input`, `stored`, a state, or the result of an operation of NDArrays."""
 
     __slots__ = ()
-    __class__ = property(lambda self: NDArray)  # isinstance gives what it gives when called
+    # isinstance gives the result that it gives when the function is called.
+    __class__ = property(lambda self: NDArray)  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __init__(self, reading: Reading, content: str) -> None:
         """Name the statement, or the array of the program, that gives the content."""
@@ -359,7 +360,7 @@ class TracedNumpy(Array):
     """An array of NumPy without elements: the result of one of its functions, with the dtype that NumPy gives it."""
 
     __slots__ = ("_own_type",)
-    __class__ = property(lambda self: np.ndarray)
+    __class__ = property(lambda self: np.ndarray)  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __init__(self, reading: Reading, content: str, type: np.dtype[Any]) -> None:
         """Name the statement that gives the content, and the dtype."""

@@ -868,7 +868,9 @@ class KVStore(KVStoreVerbs):
 
     def _go_on(self, counts: dict[Any, int] | None) -> None:
         """Have the optimizers that the store runs count on from the updates of a snapshot."""
-        for running in self._runs() if counts is not None else ():
+        if counts is None:
+            return
+        for running in self._runs():
             running.go_on(counts)
 
     def keys(self) -> list[int | str]:

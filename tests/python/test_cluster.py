@@ -351,7 +351,7 @@ def told(caplog):
 
 def test_leaving_dying_and_losing_servers_and_the_head_are_told(caplog):
     caplog.set_level(logging.INFO, "tensorkv")
-    with mx.testing.cluster(workers=3, servers=2, patience=20, server_patience=1) as job:
+    with mx.testing.cluster(workers=3, servers=2, patience=6, server_patience=1) as job:
         first, second, third = job
         for kv in (first, second, third):
             kv.rank  # joins
@@ -365,7 +365,7 @@ def test_leaving_dying_and_losing_servers_and_the_head_are_told(caplog):
         with pytest.raises(UnavailableError, match="server 1"):
             first.init(keys, [mx.nd.zeros((1,))] * 8)
         job.kill_head()
-        with pytest.raises(DeadlineExceededError, match="create 'dist_sync': waited 1000 ms for the head"):
+        with pytest.raises(DeadlineExceededError, match="create 'dist_sync': waited 6000 ms for the head"):
             job.restart(0).rank
     texts = told(caplog)
     assert any(level == "INFO" and text.startswith("worker 2 joined (incarnation ") for level, text in texts)
