@@ -134,8 +134,8 @@ class TKV_API Service {
 };
 
 // Makes the stores that a snapshot has, with the numbers that they had, and puts back their keys,
-// values and states; stores between them have no keys.  All workers of a job call it, in their first
-// lives, before they make any store.
+// values and states.  Numbers without keys in the snapshot get empty stores, so that the others keep
+// their numbers.  All workers of a job call it in their first incarnation, before they create a store.
 //   blocks, throws  as KVStore::Create and KVStore::Restore
 TKV_API std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
                                                             const StoreOptions& options);

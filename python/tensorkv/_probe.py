@@ -42,7 +42,12 @@ class Draws:
     """Values of a dtype: ordinary ones and special ones, the same in each process."""
 
     def __init__(self, dtype: str, shape: tuple[int, ...], has_extremes: bool) -> None:
-        """Begin; without negative zeros where maximum and minimum of them are the machine's own."""
+        """Make the generator.
+
+        Args:
+            has_extremes: the program uses max or min. Then -0.0 is left out if NumPy on this machine does not take the second
+                of two equal zeros.
+        """
         self._random = np.random.Generator(np.random.PCG64(20))
         self._dtype = dtype
         self._shape = shape

@@ -13,9 +13,10 @@ from . import _core
 class Watch:
     """The contents of parameters when a store has last written them.
 
-    Contents are compared and not only version counters, because a write through ``parameter.data`` leaves those as they are.
-    In host memory a digest of all bytes is compared. On a GPU it is the norm and the largest element of each parameter, and the
-    result is read at the next call, so that the host does not wait for the device.
+    Version counters do not suffice, because a write through ``parameter.data`` does not change them. In host memory the class
+    compares a digest of all bytes. On a GPU it compares the norm and the largest element of each parameter, so it misses a
+    write that changes neither. If a version counter or an address has changed, it waits for the GPU. Otherwise the next call
+    of `written` reads the result, so that the host does not wait.
     """
 
     def __init__(self) -> None:
@@ -32,7 +33,7 @@ class Watch:
             self._gpu[parameter] = (parameter._version, parameter.data_ptr(), marks)
 
     def forget(self) -> None:
-        """Drop what is not known yet of GPUs: the script has told the store of its writes, or takes the store's values."""
+        """Drop comparisons on GPUs whose results have not been read, because parameters and store are equal again."""
         self._late = []
 
     def written(self, params: Iterable[Any]) -> list[Any]:
@@ -45,7 +46,11 @@ class Watch:
         return found + self._written_on_gpus([parameter for parameter in gpu if parameter in self._gpu])
 
     def _written_on_gpus(self, params: list[Any]) -> list[Any]:
-        """Compare now where a version or an address shows a write, else until the next call."""
+        """Return GPU parameters that have changed.
+
+        First reads the comparisons that the last call started. Then starts a comparison of all `params`. Waits for it if a
+        version counter or an address shows a write; otherwise the next call reads it.
+        """
         late, self._late = self._late, []
         wanted = {id(parameter) for parameter in params}
         found = {}

@@ -1,7 +1,7 @@
 """Finding changes that a function of ``set_updater`` makes outside of itself, such as to a counter.
 
-A program cannot hold such a change. The names that the function uses are those of the code that runs while it is read;
-the values of these names are compared before and after a later call.
+A program cannot hold such a change. While the first call runs, `Watch` collects the names that the running code uses. It
+notes the values of these names after the first call, and again after later calls; a difference is a change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// Stores of a job as a snapshot has them.
+// Restores the stores of a job from a snapshot, and lists how often its keys were updated.
 
 #include <algorithm>
 
