@@ -128,6 +128,7 @@ class Launcher {
   void StartJob() {
     is_starting_again_ = false;
     for (auto& child : children_) DrainAll(child.get());
+    have_restored_.clear();
     children_.clear();
     head_.reset();
     StartHead();
@@ -147,7 +148,8 @@ class Launcher {
     is_starting_again_ = true;
     // A restorer may have ended before the server did, because of it.
     status_ = 0;
-    end_at_ = Clock::time_point::max();
+    end_at_ = workers_done_at_ = Clock::time_point::max();
+    are_others_awaited_ = false;
     Note(why + "; the job is started again (" + std::to_string(job_restarts_) + " of " +
          std::to_string(options_.restarts) + ")");
     for (auto& child : children_) {
@@ -160,6 +162,7 @@ class Launcher {
   // of the restorers one by one: the ranks live all the time.
   void Restored(Child* child) {
     child->has_restored = true;
+    if (is_starting_again_ || is_ending_) return;
     const auto is_left = [](const auto& other) {
       return other->is_restorer && !other->has_restored;
     };
@@ -339,7 +342,12 @@ class Launcher {
     looked_at_silent_ = now;
     for (auto& child : children_) {
       if (!child->is_running() || !child->is_greeted || is_starting_again_) continue;
-      if (!child->is_silent && head_->IsSilent(child->role(), child->rank())) {
+      const bool is_silent = head_->IsSilent(child->role(), child->rank());
+      if (!is_silent && child->told == 0) child->is_silent = false;  // its process has joined anew
+      if (is_silent && !child->is_silent) {
+        if (CanStartJobAgain(*child) && !head_->IsOver()) {
+          return EndToStartAgain(child->name() + " is silent and counts as dead");
+        }
         child->is_silent = true;
         child->end_at = now + seconds(options_.grace_seconds);
         Note(child->name() + " is silent and counts as dead; its process is ended in " +
@@ -567,7 +575,7 @@ class Launcher {
                             : is_killed ? "was killed by signal " + std::to_string(code - 128)
                                         : "ended with status " + std::to_string(code);
     if (is_restarted) return StartAgain(child, how);
-    if (CanStartJobAgain(*child)) return EndToStartAgain(child->name() + " " + how);
+    if (!is_late && CanStartJobAgain(*child)) return EndToStartAgain(child->name() + " " + how);
     Note(child->name() + " " + how +
          (is_late && CanStartAgain(*child) ? "; it is not started again, because the job has ended"
                                            : "") +

@@ -270,3 +270,24 @@ def test_a_worker_that_fails_and_takes_its_time_is_not_ended(processes):
     job = processes.launch(text, "--silence-ms", "1000", "--on-death", "continue", "--grace", "0", servers=1)
     status, said = finish(job)
     assert status == 1 and "has cleaned up" in said and "is silent" not in said, said
+
+
+def test_a_life_that_has_pushed_may_assign(processes):
+    work = """
+with mx.kv.create("dist_sync") as kv:
+    kv.init("w", np.zeros(4, np.float32))
+    if kv.rejoined:
+        try:
+            kv.assign("w", np.ones(4, np.float32))
+        except mx.errors.FailedPreconditionError as error:
+            print("refused:", error, flush=True)
+    while kv.round("w") < 6:
+        kv.push("w", np.ones(4, np.float32))
+        kv.assign("w", np.full(4, 10 * kv.round("w"), np.float32))
+        assert kv.pull("w").asnumpy()[0] == 10 * kv.round("w")
+        if kv.round("w") == 3 and not kv.rejoined:
+            os.kill(os.getpid(), signal.SIGKILL)
+    print("ends", flush=True)
+"""
+    status, said = finish(processes.launch(work, "--restart", "1", workers=1))
+    assert status == 0 and "ends" in said and "has pushed nothing since" in said, said
