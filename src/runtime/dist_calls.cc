@@ -376,8 +376,9 @@ void DistStore::NotePushed(const std::vector<Source>& sources) {
     source.record->bytes.pushed_bytes +=
         source.bytes > 0 ? source.bytes : source.values * source.record->value_bytes;
     const uint64_t pushes = ++source.record->pushes;
-    if (saving_stores_ != nullptr && pushes > saving_stores_->most_pushes) {
-      saving_stores_->most_pushes = pushes;
+    if (saving_stores_ == nullptr) continue;
+    uint64_t most = saving_stores_->most_pushes;  // other stores of the folder raise it, too
+    while (most < pushes && !saving_stores_->most_pushes.compare_exchange_weak(most, pushes)) {
     }
   }
 }

@@ -243,7 +243,8 @@ std::vector<DistStore::SavedStore> DistStore::AllToSave() const {
 
 // Has the servers keep every key at its round; null where another rank saves.
 std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::string& path,
-                                       Parts parts, std::span<const SavedStore> stores) {
+                                       Parts parts, std::span<const SavedStore> stores,
+                                       std::chrono::nanoseconds patience) {
   std::vector<std::pair<RecordPtr, uint32_t>> records;  // with the numbers of their stores
   for (const SavedStore& store : stores) {
     for (const RecordPtr& record : store.records) records.emplace_back(record, store.number);
@@ -269,7 +270,7 @@ std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::strin
   }
   try {
     worker_->Launch(call, std::move(operations));
-    Await(call, options_.patience);
+    Await(call, patience);
     for (size_t i = 0; i < records.size(); ++i) {
       const auto& [record, number] = records[i];
       const Outcome& outcome = outcomes->at(call->ops[i]);
@@ -311,10 +312,10 @@ DistStore::CutTurn::~CutTurn() {
 // A save that the stores have from now on, the only one; null where another rank saves.
 std::shared_ptr<Saving> DistStore::Begin(const std::string& verb, const std::string& path,
                                          Parts parts, std::span<const SavedStore> stores,
-                                         Cutting cutting) {
+                                         Cutting cutting, std::chrono::nanoseconds patience) {
   std::deque<CutTurn> turns;
   for (const SavedStore& store : stores) turns.emplace_back(store.saves, verb, cutting);
-  std::shared_ptr<Saving> saving = Cut(verb, path, parts, stores);
+  std::shared_ptr<Saving> saving = Cut(verb, path, parts, stores, patience);
   if (saving == nullptr) return nullptr;
   const auto lock = Lock(verb);
   for (const SavedStore& store : stores) {
@@ -331,7 +332,7 @@ std::string DistStore::SaveAs(const std::string& verb, const std::string& path, 
   const SavedStore store = ToSave(verb);
   const uint64_t most_pushes = saving_stores_ == nullptr ? 0 : saving_stores_->most_pushes.load();
   const std::shared_ptr<Saving> saving =
-      Begin(verb, path, parts, std::span(&store, 1), Cutting::kForUser);
+      Begin(verb, path, parts, std::span(&store, 1), Cutting::kForUser, options_.patience);
   if (saving == nullptr) return {};
   struct Ended {  // its caller is told here: the store has nothing to remember
     Saves* saves;
@@ -357,7 +358,8 @@ Ticket DistStore::SaveAsync(const std::string& path) {
     AwaitAutoSave();
     const SavedStore store = ToSave("save");
     const std::shared_ptr<Saving> saving =
-        Begin("save", PlaceOf(path), Parts::kAll, std::span(&store, 1), Cutting::kForUser);
+        Begin("save", PlaceOf(path), Parts::kAll, std::span(&store, 1), Cutting::kForUser,
+              options_.patience);
     if (saving == nullptr) return KVStore::DoneTicket();
     Saving::Start(saving);
     return saving;
@@ -390,7 +392,7 @@ void DistStore::SaveIfDue(std::span<const KeyView> keys) {
     if (std::any_of(stores.begin(), stores.end(), is_busy)) return;
     saving_stores_->when.Begun(most_pushes, now);
   }
-  SaveBeside(stores);
+  SaveBeside(stores, options_.patience);
 }
 
 // Saves the rounds that no snapshot has, before the first store of the folder is closed.  CloseAs
@@ -420,7 +422,8 @@ std::exception_ptr DistStore::SaveAtEnd() {
       saving_stores_->when.Begun(most_pushes, NodeThread::Now());
       stores = AllToSave();
     }
-    SaveBeside(stores);
+    // Servers answer at once unless another worker is missing, which close does not wait for.
+    SaveBeside(stores, options_.server_patience);
   } catch (const Error& error) {
     if (error.code() == Code::kCancelled) return std::current_exception();
     if (options_.log) options_.log(2, Format("no snapshot was saved by itself: {}", error.what()));
@@ -431,14 +434,14 @@ std::exception_ptr DistStore::SaveAtEnd() {
 }
 
 // Starts a save by itself.  A failure is a line of the log.
-void DistStore::SaveBeside(std::span<const SavedStore> stores) {
+void DistStore::SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseconds patience) {
   const auto log_failure = [log = options_.log](const Error& error) {
     if (log) log(2, Format("no snapshot was saved by itself: {}", error.what()));
   };
   try {
     const std::string& folder = saving_stores_->when.folder();
     const std::shared_ptr<Saving> saving =
-        Begin("save", folder, Parts::kAll, stores, Cutting::kByItself);
+        Begin("save", folder, Parts::kAll, stores, Cutting::kByItself, patience);
     {
       std::lock_guard lock(saving_stores_->mutex);
       saving_stores_->is_writer = saving != nullptr;
@@ -738,15 +741,23 @@ void DistStore::SendValues(const std::string& verb, std::span<const InitItem> it
   Await(call, options_.patience);
 }
 
+// Throws if this incarnation of a worker that was started again has pushed nothing yet: its script may
+// be at its beginning, and the others do not come to the barriers.
+void DistStore::CheckHasPushed(const std::string& verb) {
+  const auto lock = Lock(verb);
+  const auto is_pushed = [](const auto& entry) { return entry.second->pushes > 0; };
+  if (std::any_of(keys_.begin(), keys_.end(), is_pushed)) return;
+  throw Fail(
+      Code::kFailedPrecondition,
+      "{}: this rank has lived before in this job and has pushed nothing since, and the others "
+      "go on without calling {}; the values on the servers count",
+      verb, verb);
+}
+
 // Between two barriers, as a load: no worker has begun a round on the old values, and none reads on
 // before all keys have the new ones.
 void DistStore::AssignAs(const std::string& verb, std::span<const InitItem> items) {
-  if (worker_->rejoined()) {
-    throw Fail(Code::kFailedPrecondition,
-               "{}: this rank has lived before in this job, and the others go on without calling "
-               "{}; the values on the servers count",
-               verb, verb);
-  }
+  if (worker_->rejoined()) CheckHasPushed(verb);
   std::vector<RecordPtr> records;
   Meeting meeting{.task = "gives the values", .verb = "assign"};
   Meet(verb, meeting, "nothing has been assigned", [&] {

@@ -416,9 +416,11 @@ class DistStore : public KVStore {
   SavedStore ToSave(const std::string& verb) const;
   std::vector<SavedStore> AllToSave() const;
   std::shared_ptr<Saving> Cut(const std::string& verb, const std::string& path, Parts parts,
-                              std::span<const SavedStore> stores);
+                              std::span<const SavedStore> stores,
+                              std::chrono::nanoseconds patience);
   std::shared_ptr<Saving> Begin(const std::string& verb, const std::string& path, Parts parts,
-                                std::span<const SavedStore> stores, Cutting cutting);
+                                std::span<const SavedStore> stores, Cutting cutting,
+                                std::chrono::nanoseconds patience);
   std::string SaveAs(const std::string& verb, const std::string& path, Parts parts);
   SnapshotInfo LoadAs(const std::string& verb, const std::string& path, Parts parts);
   // One worker's task that all workers wait for, between two barriers.
@@ -434,12 +436,13 @@ class DistStore : public KVStore {
   void Meet(const std::string& verb, const Meeting& meeting, const char* left, F f);
   void AwaitEndOf(const Meeting& meeting);
   void AssignAs(const std::string& verb, std::span<const InitItem> items);
+  void CheckHasPushed(const std::string& verb);
   // Sends the values of an assign to the servers, and waits for them.
   void SendValues(const std::string& verb, std::span<const InitItem> items,
                   const std::vector<RecordPtr>& records);
   void SaveIfDue(std::span<const KeyView> keys);
   std::exception_ptr SaveAtEnd();
-  void SaveBeside(std::span<const SavedStore> stores);
+  void SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseconds patience);
   void AwaitAutoSave();
   std::shared_ptr<Saving> TakeLastSaving(bool* is_told);
   void EndSaving(std::chrono::nanoseconds patience);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "checkpoint/snapshot.h"
 #include "tkv/job.h"
 #include "tkv/kvstore.h"
@@ -21,6 +22,11 @@ std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
                                           });
     stores.push_back(KVStore::Create("dist_sync", of_store));
   };
+  constexpr uint32_t kStoresMax = 1 << 16;
+  if (!numbers.empty() && numbers.back() >= kStoresMax) {
+    throw Fail(Code::kDataLoss, "{}: keys of store {}, and a job has fewer than {}", path,
+               numbers.back(), kStoresMax);
+  }
   make();
   for (const uint32_t number : numbers) {
     while (stores.size() <= number) make();

@@ -192,7 +192,7 @@ Rank Shard::MakerOf(uint32_t store) const {
 // Lets a worker create a key that is not there, unless another one is doing so.  Of several grants
 // for a key the one with the largest number counts.
 std::optional<uint64_t> Shard::Grant(const SessionId& asker, const Message& describe) {
-  if (MakerOf(describe.chunk) != asker.rank) return std::nullopt;
+  if (asker.rank == kNoRank || MakerOf(describe.chunk) != asker.rank) return std::nullopt;
   KeyGrant& grant = grants_[describe.key];
   if (grant.maker != asker) {
     const bool is_taken = grant.number != 0 && !IsOver(Role::kWorker, grant.maker) &&
