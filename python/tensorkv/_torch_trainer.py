@@ -130,6 +130,7 @@ class Trainer:
         weights = [parameter.detach() for parameter in self._taking_part().values()]
         if self._is_on_store:
             assert self._kv is not None
+            self._watch.drop(self._taking_part().values())
             self._kv.pushpull(keys, grads, weights)
         else:
             if self._kv is not None:
@@ -267,7 +268,7 @@ class Trainer:
             array[:] = found[name]
         self._updater.states = fresh.states
         for key, count in counts.items():
-            self._optimizer._set_count(key, (count, max(counts.values())))
+            self._optimizer._set_count(key, (max(counts.values()), count))
 
     def _named_states(self) -> dict[str, Any]:
         return {
@@ -332,6 +333,7 @@ class Trainer:
         """Read all parameters from the store."""
         assert self._kv is not None
         values = [parameter.detach() for parameter in self._params.values()]
+        self._watch.drop(self._params.values())
         self._kv.pull(list(self._params), out=values)
         torch.autograd.graph.increment_version(values)
         self._watch.forget()

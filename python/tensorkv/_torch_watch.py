@@ -36,6 +36,12 @@ class Watch:
         """Drop comparisons on GPUs whose results have not been read, because parameters and store are equal again."""
         self._late = []
 
+    def drop(self, params: Iterable[Any]) -> None:
+        """Drop the contents of parameters, because a call that writes them may fail when it has written some."""
+        for parameter in params:
+            self._host.pop(parameter, None)
+            self._gpu.pop(parameter, None)
+
     def written(self, params: Iterable[Any]) -> list[Any]:
         """Return those parameters that have other contents than `note` has seen."""
         host, gpu = _split(params)

@@ -154,7 +154,7 @@ class KVStoreVerbs(KVStoreRows):
         Raises:
             KeyNotFoundError: no such key. Nothing has changed.
             InvalidArgumentError: another shape or dtype than the key's, a key twice. Nothing has changed.
-            FailedPreconditionError: a worker that was started again while its job goes on; a round that has begun.
+            FailedPreconditionError: a worker that was started again and has pushed nothing since; a round that has begun.
             DeadlineExceededError, UnavailableError: another worker did not call it, or is dead.
             UnimplementedError: a key that is kept by rows, whose rows `import_rows` replaces.
 

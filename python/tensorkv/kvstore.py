@@ -839,15 +839,17 @@ class KVStore(KVStoreVerbs):
         """
         place = _place("load_optimizer_states", fname)
         counts = self._updates_in(place)
-        if counts is None and any(running.asks for running in self._runs()):
-            raise FailedPreconditionError(
-                f"load_optimizer_states {place}: the schedule of the learning rate is Python code, which needs the counts of "
-                "updates in that file on every rank, and this rank cannot read it"
-            )
         try:
             self._load_states(place)
         except KeyNotFoundError as missing:
             raise SnapshotNotFoundError(str(missing)) from None
+        if counts is None and any(
+            running.asks for running in self._runs()
+        ):  # behind the load, which waits for all ranks
+            raise FailedPreconditionError(
+                f"load_optimizer_states {place}: the states are loaded, but the schedule of the learning rate is Python code,"
+                " which needs the counts of updates in that file on every rank, and this rank cannot read it"
+            )
         self._go_on(counts)
 
     def _runs(self) -> list[Running]:

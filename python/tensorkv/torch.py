@@ -393,6 +393,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
     def _take(self) -> None:
         """Read all parameters from the store."""
         keys, values = list(self._names.values()), [parameter.detach() for parameter in self._names]
+        self._watch.drop(self._names)
         self._kv.pull(keys, out=values)
         torch.autograd.graph.increment_version(values)
         self._watch.forget()
@@ -549,6 +550,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         outs = [parameter.detach() for parameter in params]
         late = [parameter for parameter in params if parameter not in pushed]
         keys = [self._names[parameter] for parameter in params]
+        self._watch.drop(params)
         if len(late) == len(params):
             self._kv.pushpull(keys, [self._gradient(parameter) for parameter in params], outs)
         else:

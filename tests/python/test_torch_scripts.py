@@ -591,3 +591,42 @@ def test_running_statistics_stay_each_workers_own():
     (mean, params), (other_mean, other_params) = together(work)
     assert not torch.equal(mean, other_mean)
     assert all(torch.equal(p, q) for p, q in zip(params, other_params, strict=True))
+
+
+@pytest.mark.parametrize("who", ["optimizer", "trainer"])
+def test_a_step_that_has_failed_is_not_taken_for_a_write(who, monkeypatch):
+    kv, model = mx.kv.create(), model_of()
+    sgd = mx.optimizer.SGD(learning_rate=LR)
+    if who == "optimizer":
+        opt = mx.torch.KVOptimizer(model.named_parameters(), kv, sgd, overlap=False)
+        step = opt.step
+    else:
+        opt = mx.torch.Trainer(model.named_parameters(), sgd, kvstore=kv)
+        step = lambda: opt.step(1)  # noqa: E731
+
+    def fails(keys, values, out, *rest):
+        out[0].fill_(7)
+        raise mx.errors.UnavailableError("pushpull: server 1 is out of reach")
+
+    loss_of(model, 0, 0).backward()
+    with monkeypatch.context() as patched:
+        patched.setattr(kv, "pushpull", fails)
+        with pytest.raises(mx.errors.UnavailableError):
+            step()
+    loss_of(model, 1, 0).backward()
+    step()
+    assert torch.equal(torch.from_dlpack(kv.pull("0.weight")), model[0].weight.detach())
+
+
+def test_a_trainers_counts_of_each_parameter_come_back():
+    model = model_of()
+    model[0].requires_grad_(False)
+    trainer = mx.torch.Trainer(model.named_parameters(), "adam", kvstore=None)
+    for step in range(5):
+        model[0].requires_grad_(step >= 3)
+        loss_of(model, step, 0).backward()
+        trainer.step(1)
+    other = mx.torch.Trainer(model.named_parameters(), "adam", kvstore=None)
+    other.load_state_dict(trainer.state_dict())
+    for key, count in {"0.weight": 2, "2.weight": 5}.items():
+        assert other.optimizer._count_of(key) == trainer.optimizer._count_of(key) == (5, count)
