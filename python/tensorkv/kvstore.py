@@ -799,7 +799,7 @@ class KVStore(KVStoreVerbs):
                 rounds = self._load(place)
         except KeyNotFoundError as missing:
             raise SnapshotNotFoundError(str(missing)) from None
-        self._go_on(counts)
+        self._go_on("load", place, counts)
         return rounds
 
     def save_optimizer_states(self, fname: str | os.PathLike[str], dump_optimizer: bool = False) -> None:
@@ -843,14 +843,7 @@ class KVStore(KVStoreVerbs):
             self._load_states(place)
         except KeyNotFoundError as missing:
             raise SnapshotNotFoundError(str(missing)) from None
-        if counts is None and any(
-            running.asks for running in self._runs()
-        ):  # behind the load, which waits for all ranks
-            raise FailedPreconditionError(
-                f"load_optimizer_states {place}: the states are loaded, but the schedule of the learning rate is Python code,"
-                " which needs the counts of updates in that file on every rank, and this rank cannot read it"
-            )
-        self._go_on(counts)
+        self._go_on("load_optimizer_states", place, counts)
 
     def _runs(self) -> list[Running]:
         """Return the optimizers that the store runs without Python."""
@@ -866,11 +859,16 @@ class KVStore(KVStoreVerbs):
             return None
         mine = set(self.keys())
         fitting = [updates for updates in stores.values() if updates.keys() == mine]
-        return fitting[0] if len(fitting) == 1 else None
+        return fitting[0] if fitting and all(updates == fitting[0] for updates in fitting) else None
 
-    def _go_on(self, counts: dict[Any, int] | None) -> None:
-        """Have the optimizers that the store runs count on from the updates of a snapshot."""
+    def _go_on(self, verb: str, path: str, counts: dict[Any, int] | None) -> None:
+        """Have the optimizers that the store runs count on from the updates of a snapshot, which is loaded on all ranks."""
         if counts is None:
+            if any(running.asks for running in self._runs()):
+                raise FailedPreconditionError(
+                    f"{verb} {path}: all is loaded, but the schedule of the learning rate is Python code, which needs the counts of"
+                    " updates there on every rank; this rank cannot read it, or several stores there have these keys"
+                )
             return
         for running in self._runs():
             running.go_on(counts)
