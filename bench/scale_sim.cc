@@ -421,7 +421,7 @@ class Job {
     const auto judge = [&] {
       std::erase_if(died, [&](const auto& entry) {
         const auto& seat = head().head().epoch().workers[static_cast<size_t>(entry.first)];
-        if (seat.state != Epoch::State::kDead) return false;
+        if (!seat.IsDead()) return false;
         verdicts.push_back(now_ - entry.second);
         return true;
       });

@@ -96,6 +96,8 @@ class Shard {
   using Memory = Listed::Memory;
   const Chunk* FindChunk(const ChunkId& id) const;
   const Key* FindKey(const KeyId& id) const;
+  // Returns true if the rank's life has closed a store that another worker has open.
+  bool HasClosed(Rank rank, uint32_t store) const;
   void AddListener(ShardListener* listener) { listeners_.push_back(listener); }
   void RemoveListener(ShardListener* listener) { std::erase(listeners_, listener); }
   // Who has the session of a link; nothing: it has none.
@@ -172,7 +174,6 @@ class Shard {
   void OnDelete(Session* session, const Message& message, Effects* effects);
   void OnClose(Session* session, const Message& message, Effects* effects);
   static std::string StoreIsOver(uint32_t store);
-  bool HasClosed(Rank rank, uint32_t store) const;
   bool IsAwaited(const Key& key, Rank rank) const;
   bool IsClosedByAll(uint32_t store) const;
   void DropStore(uint32_t store, Effects* effects);

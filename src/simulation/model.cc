@@ -255,14 +255,23 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
   std::vector<Push> must;
   std::vector<Push> may;
   bool somebody_abstains = false;
+  const auto abstains = [&](Rank rank) {
+    return shard_key != nullptr && shard_key->AbstainOf(rank) >= round;
+  };
+  // A worker that has failed a push before it left has one round fewer than the others, which go on
+  // without it once it has closed the store.
+  const auto needs = [&](Rank rank) {
+    const bool has_closed = epoch.policy == Epoch::Policy::kContinue && shard_key != nullptr &&
+                            shard.HasClosed(rank, shard_key->store);
+    return epoch.IsMember(rank) && !abstains(rank) && !has_closed;
+  };
   for (Rank rank = 0; rank < scenario_.workers; ++rank) {
-    const bool abstains = shard_key != nullptr && shard_key->AbstainOf(rank) >= round;
-    somebody_abstains = somebody_abstains || abstains;
+    somebody_abstains = somebody_abstains || abstains(rank);
     std::vector<Push> pushes;
     for (const Push& push : model.pushed[round]) {
       if (push.life.rank == rank) pushes.push_back(push);
     }
-    if (epoch.IsMember(rank) && !abstains) {
+    if (needs(rank)) {
       if (pushes.empty()) {
         return Violate(Format("{}: complete without worker {}, which has not pushed round {}",
                               where, rank, round));
@@ -309,8 +318,7 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
     }
     if (!possible) continue;
     for (Rank rank = 0; rank < scenario_.workers; ++rank) {  // of several lives one has to be in
-      const bool abstains = shard_key != nullptr && shard_key->AbstainOf(rank) >= round;
-      if (epoch.IsMember(rank) && !abstains && !from.contains(rank)) possible = false;
+      if (needs(rank) && !from.contains(rank)) possible = false;
     }
     if (!possible || (from.empty() && !somebody_abstains)) continue;
     Version version = Result(sim, index, before, sum, touched, accumulate);
