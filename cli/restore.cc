@@ -46,7 +46,7 @@ void StayUntilReplaced(KVStore* store) {
   }
 }
 
-// Whether another try may end otherwise.
+// Returns true if another try may end otherwise.
 bool IsOfJob(Code code) {
   return code == Code::kUnavailable || code == Code::kAborted || code == Code::kDeadlineExceeded;
 }

@@ -29,7 +29,7 @@ struct Job : NetworkOptions {
   std::string token;  // its secret; empty: Unix sockets of one user only
   // What a round does without a worker that has died; the head decides: "fail", "continue", "wait".
   std::string on_death = "fail";
-  // Of the head: somebody starts workers again that have failed, and says by Gone which do not return.
+  // For the head: a launcher starts failed workers again, and reports by Gone those that do not return.
   // Servers serve on while all workers are dead and one may return.
   bool lives_return = false;
   // Who is in the process of the head, and ends with it; -1: none.
@@ -126,10 +126,10 @@ class TKV_API Service {
   // A head is told that no later process takes the place of one that has ended, so that nobody waits
   // for one that has never joined, or for a next life.
   virtual void Gone(Job::Role role, int index, bool has_failed) = 0;
-  // Of a head: returns true if it holds the newest life of a worker or server for dead because of its
-  // silence, and has not been told by Exited that the process has ended.
+  // For a head: returns true if it has declared the newest life of a worker or server dead for its
+  // silence, and Exited has not reported the end of the process.
   virtual bool IsSilent(Job::Role role, int index) const = 0;
-  // Of a head: returns true if every worker has left, or is dead without a next life.
+  // For a head: returns true if every worker has left, or is dead without a next life.
   virtual bool IsOver() const = 0;
 };
 

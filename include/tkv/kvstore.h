@@ -367,7 +367,7 @@ class TKV_API KVStore {
   virtual void CloseAfterFailure() { Close(); }
 
  protected:
-  // Of a call that has ended when it returns, and of the snapshot that it has written, if any.
+  // Returns the ticket of a call that has ended, with the path of the snapshot that it has written.
   static Ticket DoneTicket(std::string saved_path = {});
 
  public:

@@ -86,8 +86,8 @@ struct Layout {
   std::vector<Item> items;  // in the order in which they are written
   size_t files = 0;
 };
-// Where every part of these keys lies; a file takes tensors up to so many bytes, and at least one.  If
-// the keys are of several stores, tensors of store N > 0 are named "store-N/...".
+// Returns the place of every part of these keys.  A file takes tensors up to file_bytes_max, and at
+// least one.  If the keys are of several stores, tensors of store N > 0 are named "store-N/...".
 Layout LayoutOf(const std::vector<SavedKey>& keys, uint64_t file_bytes_max);
 
 // Writes the parts of keys one after the other.  What is not committed leaves nothing.

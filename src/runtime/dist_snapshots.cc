@@ -417,7 +417,7 @@ std::exception_ptr DistStore::SaveAtEnd() {
     {
       std::lock_guard lock(saving_stores_->mutex);
       const bool has_new = has_failed || saving_stores_->when.HasNew(most_pushes);
-      // Of workers that end together one saves: the one that has saved before.
+      // If workers end together, only the worker that has saved before saves again.
       if (!has_new || !saving_stores_->is_writer) return nullptr;
       saving_stores_->when.Begun(most_pushes, NodeThread::Now());
       stores = AllToSave();

@@ -381,8 +381,8 @@ class DistStore : public KVStore {
   void FreeKeys();
   // Whether servers are about to keep the keys for a save, and who wants it.
   enum class Cutting : uint8_t { kNone, kForUser, kByItself };
-  // What a store saves or exports.  Outlives the store, because a save of several stores marks all of
-  // them.
+  // The saves and exports of a store.  Outlives the store, because a save of several stores marks all
+  // of them.
   struct Saves {
     std::mutex mutex;  // of what follows; never held together with a wait
     Cutting cutting = Cutting::kNone;

@@ -239,7 +239,7 @@ bool Simulation::IsClosedForLaterLife(const Driver& driver, size_t key) const {
   if (driver.rank == kNoRank || !driver.process->client()->client().rejoined()) return false;
   const auto closers = closers_.find(StoreOf(scenario_.keys[key].name));
   if (closers == closers_.end()) return false;
-  // Where lives return the store stays open until the later life has closed it as well.
+  // If workers may return, the store stays open until the later life has closed it as well.
   const bool is_held = scenario_.policy == Epoch::Policy::kWait || scenario_.lives_return;
   return !is_held || closers->second.contains(driver.rank);
 }

@@ -52,7 +52,7 @@ inline const std::shared_ptr<const Optimizer>& OptimizerOf(const Entry& entry,
   return entry.by_rows() && entry.rows->own ? entry.rows->own->optimizer : updater.optimizer;
 }
 
-// Whose states a key goes on with; null where values are assigned.
+// Returns the optimizer whose states a key goes on with; null if values are assigned.
 inline const std::shared_ptr<const Optimizer>& StateOf(const Entry& entry, const Updater& updater) {
   return entry.by_rows() && entry.rows->own ? entry.rows->own->StateOf() : updater.StateOf();
 }

@@ -207,7 +207,7 @@ def gone_on(trial, way, choose, steps):
 
 
 def owes(trial):
-    """Whether what a run owes of its pushes is lost with it, as documented."""
+    """Return whether the residuals of a run are lost with it, as documented."""
     return trial.updater == "compression"
 
 

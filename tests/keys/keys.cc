@@ -1,4 +1,4 @@
-// What C++ takes as keys:  keys write|read TABLE FOLDER; see tests/cluster/test_keys.py.
+// Writes and reads keys by C++:  keys write|read TABLE FOLDER; see tests/cluster/test_keys.py.
 
 #include <cstdio>
 #include <fstream>

@@ -1,4 +1,4 @@
-"""What ends a program leaves every call as it is: the hooks of users that calls run raise it, and nothing has changed then."""
+"""KeyboardInterrupt and its like leave every call as themselves: each hook that a call runs raises one, and nothing has changed."""
 
 import builtins
 import logging
