@@ -13,6 +13,13 @@ kv.pushpull("w", mx.nd.ones((2,)), out=mx.nd.zeros((2,)))
 kv.close()
 """
 
+UNTIL_IT_SAYS = """
+def until_it_says(path, words):
+    end = time.monotonic() + 60
+    while words not in open(path).read():
+        assert time.monotonic() < end, f"{path} does not say {words}"
+        time.sleep(0.01)
+"""
 
 TKV = [sys.executable, "-u", "-m", "tensorkv"]
 
@@ -23,9 +30,12 @@ def events(text):
 
 
 def test_the_log_of_a_server_has_its_life_in_it(processes, tmp_path):
-    status, said = finish(processes.launch(WORK, "--log", str(tmp_path / "logs")))
+    path = tmp_path / "logs" / "server-1.log"
+    # A server that learns of a worker's coming and leaving by one message tells the last of the two.
+    text = WORK.replace("kv.close()", f"until_it_says({str(path)!r}, 'worker 1')\nkv.close()")
+    status, said = finish(processes.launch(UNTIL_IT_SAYS + text, "--log", str(tmp_path / "logs")))
     assert status == 0, said
-    log = (tmp_path / "logs" / "server-1.log").read_text()
+    log = path.read_text()
     assert set(events(log)) == {"listening", "joined", "member", "ended"} and events(log)[0] == "listening", log
     assert events(log)[-1] == "ended" and 'because="all workers have left or are dead"' in log, log
     assert re.search(
