@@ -410,7 +410,7 @@ std::unique_ptr<Service> StartService(const Job& job, const Service::Log& log,
 
 std::unique_ptr<Service> Service::Start(const Job& job, Log log,
                                         std::chrono::milliseconds patience) {
-  return StartService(job, log, patience, StoreOptions().patience);
+  return StartService(job, std::move(log), patience, StoreOptions().patience);
 }
 
 }  // namespace tkv
