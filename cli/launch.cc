@@ -405,15 +405,19 @@ class Launcher {
     for (size_t i = 2; i < files.size(); ++i) {
       if (files[i].revents != 0) Drain(of[i]);
     }
-    for (Child* const child : std::exchange(have_restored_, {})) Restored(child);
     NoteLostOutput();
     while (const int signal = signals_.Take()) {
       if (signal != SIGCHLD) AskToEnd(signal);
     }
-    int status = 0;
+    std::vector<std::pair<Child*, int>> ended;
     for (auto& child : children_) {
-      if (child->HasEnded(&status)) Ended(child.get(), status);
+      int status = 0;
+      if (!child->HasEnded(&status)) continue;
+      DrainAll(child.get());  // a restorer's last word counts before its end
+      ended.emplace_back(child.get(), status);
     }
+    for (Child* const child : std::exchange(have_restored_, {})) Restored(child);
+    for (const auto& [child, status] : ended) Ended(child, status);
   }
 
   // Passes on what one read gives, so that a process that says much does not keep the launcher from
@@ -541,7 +545,6 @@ class Launcher {
 
   void Ended(Child* child, int status) {
     watchdog_.Remove(child->pid());
-    DrainAll(child);
     const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     if (child->is_restorer && child->is_greeted) {
       if (!is_starting_again_) RestorerEnded(*child, code);
