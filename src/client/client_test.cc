@@ -135,6 +135,49 @@ TEST_F(ClientTest, ADeleteTellsTheRoundOfTheLastPushBeforeItThoughThatWaitedItse
   EXPECT_EQ(round, 2U);
 }
 
+// Rank 0 may be dead before another worker knows.
+class DeleteTest : public ClientTest, public ::testing::WithParamInterface<Epoch::Policy> {
+ protected:
+  // A worker 1 that has found the key.
+  DeleteTest() {
+    protocol_.features = kMakersFeature;
+    ++epoch_.number;
+    epoch_.policy = GetParam();
+    Welcome welcome;
+    welcome.rank = 1;
+    welcome.incarnation = 6;
+    client_.Joined(Role::kWorker, welcome);
+    client_.On(epoch_, now_, &effects_);
+    meta_.birth = 3;
+    Begin(Kind::kInit, "init");
+    for (const Message& describe : Sent()) {
+      Message meta = Reply(describe, Type::kMeta);
+      meta.extra = Encode(meta_);
+      Receive(meta);
+    }
+    client_.TakeOutcomes();
+  }
+};
+
+TEST_P(DeleteTest, AWorkerThatMayFollowRankZeroDeletesTheKeyThatItKnows) {
+  Begin(Kind::kDelete, "delete");
+  const auto sent = Of(Type::kDelete, Sent());
+  if (GetParam() != Epoch::Policy::kContinue) {
+    EXPECT_TRUE(sent.empty()) << "rank 0 does";
+  } else {
+    ASSERT_EQ(sent.size(), 1U);
+    EXPECT_EQ(sent[0].flags, kOfBirth);
+    EXPECT_EQ(sent[0].need, 3U);
+    EXPECT_TRUE(client_.TakeOutcomes().empty());
+    AnswerAll(sent, Type::kOk);
+  }
+  EXPECT_EQ(client_.TakeOutcomes().size(), 1U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, DeleteTest,
+                         ::testing::Values(Epoch::Policy::kFail, Epoch::Policy::kWait,
+                                           Epoch::Policy::kContinue));
+
 TEST_F(ClientTest, AStoreIsClosedAfterItsPushesAreAccepted) {
   MakeKey();
   Begin(Kind::kPush, "push");

@@ -204,17 +204,25 @@ void Client::StartDelete(const KeyId& id, KeyState* key, Op* op) {
   op->round = key->round;
   MakePlaces(id, key);
   key->opening = op->id;  // nothing else of this key moves meanwhile
-  std::set<uint32_t> servers;
-  // Rank 0 deletes it for all, or where rounds go on without the dead the lowest rank that lives.
+  // Rank 0 deletes the key for all.  Under `continue` it may be dead with nobody here knowing it yet,
+  // so every worker does; the birth keeps a late DELETE from a key that was made anew meanwhile.
   const bool has_heirs = epoch_.policy == Epoch::Policy::kContinue;
-  if (welcome_.rank == 0 || (has_heirs && IsSender())) {
-    for (const ChunkPlace& place : key->chunks) servers.insert(place.server);
+  std::set<uint32_t> servers;
+  for (const ChunkPlace& place : key->chunks) {
+    const bool knows_births = (links_[place.server].features() & kMakersFeature) != 0;
+    if (welcome_.rank == 0 || (has_heirs && (knows_births || IsSender()))) {
+      servers.insert(place.server);
+    }
   }
   for (const uint32_t server : servers) {
     Outgoing erase;
     erase.op = op->id;
     erase.message.type = Type::kDelete;
     erase.message.key = id;
+    if ((links_[server].features() & kMakersFeature) != 0) {
+      erase.message.flags = kOfBirth;
+      erase.message.need = key->meta.birth;
+    }
     ++op->unaccepted;
     Queue(server, std::move(erase));
   }

@@ -198,13 +198,18 @@ std::optional<uint64_t> Shard::Grant(const SessionId& asker, const Message& desc
     const bool is_taken = grant.number != 0 && !IsOver(Role::kWorker, grant.maker) &&
                           !HasClosed(grant.maker.rank, describe.chunk);
     if (is_taken) return std::nullopt;
-    grant = {asker, ++grant_count_};
+    grant = {asker, ++grant_count_, describe.chunk};
   }
   return grant.number;
 }
 
 void Shard::OnDescribe(Session* session, Message& message, Effects* effects) {
   ForgetDescribe(session, message.seq);  // the same one, sent again
+  const bool asks_to_make = (message.flags & kMayMake) != 0 && !keys_.contains(message.key);
+  if (asks_to_make && grants_.size() >= options_.parked_max && !grants_.contains(message.key)) {
+    return AnswerError(session, message, Code::kResourceExhausted,
+                       Format("{} keys are being created at the server", grants_.size()), effects);
+  }
   if (AnswerDescribe(*session, message, effects)) return;
   if (session->parked >= options_.parked_max) return AnswerTooMany(session, message, effects);
   ++session->parked;
@@ -289,7 +294,9 @@ void Shard::OnDelete(Session* session, const Message& message, Effects* effects)
   if (session->id.rank != 0 && epoch_.policy != Epoch::Policy::kContinue) {
     return AnswerError(session, message, Code::kFailedPrecondition, "rank 0 deletes keys", effects);
   }
-  EraseKey(message.key, "the key has been deleted", effects);
+  const auto key = keys_.find(message.key);
+  const bool is_meant = key != keys_.end() && !IsOfAnother(key->second, message);
+  if (is_meant) EraseKey(message.key, "the key has been deleted", effects);
   Answer(session, message, Reply(message, Type::kOk), effects);
 }
 
@@ -372,6 +379,7 @@ void Shard::DropStore(uint32_t store, Effects* effects) {
   dropped_.Add(store);
   RecheckDescribes(effects);
   std::erase_if(all_, [&](const RulePtr& rule) { return rule->store() == store; });
+  std::erase_if(grants_, [&](const auto& grant) { return grant.second.store == store; });
   if (cutter_) DropCuts(*cutter_, store);
 }
 

@@ -418,6 +418,25 @@ TEST_F(ShardTest, AKeyThatWasMadeAnewIsAnotherOneForWhoeverMissedIt) {
   EXPECT_EQ(Send(kLink1, push).type, Type::kAccepted);
 }
 
+TEST_F(ShardTest, ALateDeleteErasesNoKeyThatWasMadeAnew) {
+  epoch_.policy = Epoch::Policy::kContinue;
+  ++epoch_.number;
+  shard_.On(epoch_, &effects_);
+  Message erase = Make(Type::kDelete, 2);
+  erase.flags = kOfBirth;
+  erase.need = meta_.birth;
+  EXPECT_EQ(Send(kLink0, erase).type, Type::kOk);
+  EXPECT_EQ(shard_.FindKey(key_), nullptr);
+  meta_.birth = 7;
+  Message init = Make(Type::kInit, 3);
+  init.extra = Encode(meta_);
+  init.body = Floats({0, 0, 0, 0});
+  EXPECT_EQ(Send(kLink0, init).type, Type::kOk);
+  erase.seq = 1;
+  EXPECT_EQ(Send(kLink1, erase).type, Type::kOk) << "the key that it means is gone";
+  EXPECT_NE(shard_.FindKey(key_), nullptr);
+}
+
 TEST_F(ShardTest, AnInitThatIsRepeatedBeforeTheFirstRoundIsTheSameKeyForOthers) {
   meta_.birth = 7;
   Message init = Make(Type::kInit, 2);
@@ -680,6 +699,24 @@ TEST_F(MakingTest, OneWorkerAtATimeCreatesAKey) {
   EXPECT_GT(told.number, heirs);
   EXPECT_EQ(Send(3, Init(3, told.number, 7)).type, Type::kOk);
   EXPECT_EQ(Value(), 7.0F);
+}
+
+TEST_F(MakingTest, GrantsHaveABoundAndEndWithTheirStore) {
+  for (size_t i = 0; i < Options().parked_max; ++i) {
+    key_ = IdOf(CanonicalKey(0, std::to_string(i)));
+    EXPECT_NE(Ask(kLink0, 2 + i), 0U);
+  }
+  EXPECT_NE(Ask(kLink0, 20), 0U) << "asked for again";
+  key_ = IdOf(CanonicalKey(1, "y"));
+  EXPECT_EQ(Ask(kLink0, 21), 0U);
+  EXPECT_EQ(ErrorOf(LastFor(kLink0)).code(), Code::kResourceExhausted);
+  EXPECT_EQ(LastFor(kLink0).extra, "8 keys are being created at the server");
+  Send(kLink0, Make(Type::kClose, 22));
+  Send(kLink1, Make(Type::kClose, 1));
+  Message describe = Make(Type::kDescribe, 23);
+  describe.flags = kMayMake;
+  describe.chunk = 1;
+  EXPECT_EQ(Send(kLink0, describe).type, Type::kOk);
 }
 
 // At a server without the key's first chunk, which does not know who may create it.

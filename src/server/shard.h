@@ -119,6 +119,7 @@ class Shard {
   struct KeyGrant {                               // to create a key
     SessionId maker;
     uint64_t number = 0;
+    uint32_t store = 0;
   };
 
   Session* SessionOf(LinkId link);

@@ -49,7 +49,7 @@ constexpr Rule RuleOf(Type type) {
     case Type::kAbstain:
       return {true, kOfBirth, 0, false};
     case Type::kDelete:
-      return {true, 0, 0, false};
+      return {true, kOfBirth, 0, false};
     case Type::kEpoch:
       return {true, 0, kEpochMax, false};
     case Type::kGoodbye:

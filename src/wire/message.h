@@ -95,7 +95,7 @@ enum Flag : uint8_t {  // wire value: never renumber
   kBarrierKey = 1,     // PUSH: an internal key of zero bytes that the first push makes
   kOnlyListed = 1,     // CONTROL: of the synchronous keys that are there only those listed
   kHasScalars = 2,     // PUSH: `extra` holds hyperparameters
-  kOfBirth = 4,        // PUSH, PULL, ABSTAIN: `need` holds the birth of the key that is meant
+  kOfBirth = 4,        // PUSH, PULL, ABSTAIN, DELETE: `need` holds the birth of the key that is meant
   kCut = 8,          // PULL with kNoBody: the version that answers it is kept, to be read in parts
   kOfCut = 16,       // PULL: a part of what a kCut of this session has kept
   kRecord = 1,       // TRACE: this session wants spans to be kept from now on; else no longer
@@ -123,7 +123,7 @@ enum Flag : uint8_t {  // wire value: never renumber
 //   body     INIT, PUSH, RESTORE; VALUE; CONTROL; PULL of a key by rows: the ids, of 64 bits each, that
 //            are asked for, ascending by Mix; the VALUE has the rows in this order
 //   need     PULL, PUSH: an operation of the session that must be done first, or 0; with kOfBirth,
-//            which PUSH, PULL and ABSTAIN may have, the birth of the key that is meant; with
+//            which PUSH, PULL, ABSTAIN and DELETE may have, the birth of the key that is meant; with
 //            kOfCut the version that was kept; TRACED the server's clock in ns; PUSH with kBarrierKey
 //            the number of the barrier's store
 //   extra    the payload below that belongs to the type
