@@ -40,6 +40,24 @@ class Crowd : public ClientTest {
   }
   using ClientTest::After;
   using ClientTest::Sent;
+  // One operation on each key, evenly spread over a time; nothing is due before its end.
+  std::vector<OpId> BeginSpread(Kind kind, Time time) {
+    std::vector<OpId> ids;
+    for (size_t i = 0; i < count_; ++i) {
+      meta_.name = CanonicalKey(0, Format("k{}", i));
+      ids.push_back(Begin(kind, "verb"));
+      now_ += time / static_cast<Time>(count_);
+    }
+    return ids;
+  }
+  // Ticks whenever the client asks for it.
+  void PassTime(Time time) {
+    const Time end = now_ + time;
+    for (Time next = client_.deadline(); next <= end; next = client_.deadline()) {
+      After(std::max<Time>(0, next - now_));
+    }
+    now_ = end;
+  }
   void Detach(std::span<const OpId> ids) { client_.Detach(ids); }
   void Cancel(std::span<const OpId> ids) {
     client_.Cancel(ids, Error(Code::kCancelled, "given up"), now_, &effects_);
@@ -94,6 +112,16 @@ TEST(ClientGrowthTest, PullsThatAreTooLateAskInOnePassWhoIsMissing) {
     EXPECT_EQ(Of(Type::kCancel, crowd->Sent()).size(), ids.size());
   };
   EXPECT_LT(GrowthOf(Kind::kPull, expire), kMost);
+}
+
+TEST(ClientGrowthTest, ANoticeCostsTheSameHoweverManyOthersWait) {
+  const auto pass = [](size_t count) {
+    Crowd crowd(count);
+    crowd.BeginSpread(Kind::kPull, 4 * kSecond);
+    crowd.Sent();
+    return CpuSecondsOf([&] { crowd.PassTime(60 * kSecond); }) / static_cast<double>(count);
+  };
+  EXPECT_LT(test::Growth(pass, kFew, kMany), kMost);
 }
 
 TEST(ClientGrowthTest, PushesThatAreTooLateAskWhoIsMissingWithoutALookAtAll) {
