@@ -335,7 +335,7 @@ class Client final : private ChunkPlaces {
   bool PullAgain(const KeyId& id, KeyState* key, Op* op);
   void OnPushAnswer(const Outgoing& sent, const Message& reply);
   void OnPullAnswer(const Outgoing& sent, const Message& reply);
-  void OnReadyAnswer(const Outgoing& sent, const Message& reply);
+  void OnReadyAnswer(const Outgoing& sent, uint32_t server, const Message& reply);
   static void NoteGone(KeyState* key, const Error& error);
   Found PlaceOf(const KeyId& id, uint32_t chunk) override;
   void AskFor(const KeyId& id, uint32_t chunk, uint64_t version) override;
