@@ -19,7 +19,9 @@ using Kind = Operation::Kind;
 // A client, worker 0 of 2, with one server that is played by the test.
 class ClientTest : public ::testing::Test {
  protected:
-  explicit ClientTest(Time ping_after = 10'000 * kSecond) : client_(Options(ping_after)) {
+  explicit ClientTest(Time ping_after = 10'000 * kSecond,
+                      size_t pull_bytes_max = ClientOptions().pull_bytes_max)
+      : client_(Options(ping_after, pull_bytes_max)) {
     epoch_.number = 1;
     epoch_.workers = {{5, Epoch::State::kAlive}, {6, Epoch::State::kAlive}};
     epoch_.servers = {{9, Epoch::State::kAlive}};
@@ -33,9 +35,10 @@ class ClientTest : public ::testing::Test {
     meta_.chunk_elements = 1024;
     meta_.shape = Shape({2000});  // two chunks
   }
-  static ClientOptions Options(Time ping_after) {
+  static ClientOptions Options(Time ping_after, size_t pull_bytes_max) {
     ClientOptions options;
     options.ping_after = ping_after;
+    options.pull_bytes_max = pull_bytes_max;
     return options;
   }
 

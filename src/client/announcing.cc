@@ -236,7 +236,8 @@ bool Client::Repeat(const KeyId& id, const KeyState& key, Time patience) {
   op.deadline = now_ + (patience > 0 ? patience : options_.patience);
   op.notice_step = options_.first_notice;
   op.next_notice = now_ + options_.first_notice;
-  Rearm(std::min(op.deadline, op.next_notice));
+  JoinStand(&op);
+  SetTimer(op);
   controls_.insert(place, op.id);
   return true;
 }

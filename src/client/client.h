@@ -226,6 +226,12 @@ class Client final : private ChunkPlaces {
   friend class StateWriter;  // for checks: compares what machines remember
   enum class Creating : uint8_t { kNone, kRest, kFirst };  // which chunks of a key are being made
   enum class Announcing : uint8_t { kWaiting, kSending, kCommitting, kWithdrawing };
+  // The place of an operation among those of its verb: its number in stands_, and its neighbours.
+  struct StandPlace {
+    size_t verb = 0;
+    OpId older = kNoOp;
+    OpId newer = kNoOp;
+  };
   struct Op {
     OpId id = kNoOp;
     Operation what;
@@ -256,6 +262,7 @@ class Client final : private ChunkPlaces {
     std::vector<ControlRounds::Item> listed;       // of a control, when it has left
     std::optional<Error> error;
     CurrentWait wait;  // until it can start
+    StandPlace stand;
 
     // Returns true if its messages read memory of the user.
     bool LendsValue() const { return !owns_value && what.value.bytes.size > 0; }
@@ -304,6 +311,7 @@ class Client final : private ChunkPlaces {
   bool TryStart(const KeyId& id, KeyState* key, Op* op);
   void MakePlaces(const KeyId& id, KeyState* key);
   void Finish(Op* op);
+  void Erase(Op* op);
   void FinishIfDone(Op* op);
   void OwnBodies(std::span<const OpId> ids);
   void LetGo(std::span<const OpId> ids);
@@ -327,7 +335,7 @@ class Client final : private ChunkPlaces {
   bool PullAgain(const KeyId& id, KeyState* key, Op* op);
   void OnPushAnswer(const Outgoing& sent, const Message& reply);
   void OnPullAnswer(const Outgoing& sent, const Message& reply);
-  void OnReadyAnswer(const Outgoing& sent, const Message& reply);
+  void OnReadyAnswer(const Outgoing& sent, uint32_t server, const Message& reply);
   static void NoteGone(KeyState* key, const Error& error);
   Found PlaceOf(const KeyId& id, uint32_t chunk) override;
   void AskFor(const KeyId& id, uint32_t chunk, uint64_t version) override;
@@ -412,6 +420,9 @@ class Client final : private ChunkPlaces {
            (head_lost_since_ != kNever && now - head_lost_since_ >= options_.server_patience);
   }
   Error NoHead(Time now) const;
+  void SetTimer(const Op& op);
+  OpId PopTimer();
+  std::vector<OpId> TakeDue(Time now);
   void TickOp(Op* op, Time now, Effects* effects);
   bool AskWho(Op* op);
   void CancelPulls(std::span<const OpId> ids, bool asks);
@@ -424,7 +435,8 @@ class Client final : private ChunkPlaces {
 
   // queries.cc: for those who look
   void NoteWait(const KeyState& key, Op* op);
-  void FindStands();
+  void JoinStand(Op* op);
+  void LeaveStand(Op* op);
   void TellStand(const Op& op, uint64_t round, Effects* effects) const;
 
   ClientOptions options_;
@@ -456,11 +468,16 @@ class Client final : private ChunkPlaces {
   std::vector<KeyId> ready_;  // keys whose queues may move
   Time next_timer_ = kNever;
   WaitCounts waits_;
+  // A heap, the earliest first: one entry for each operation, and some of operations that have ended.
+  std::vector<std::pair<Time, OpId>> timers_;
+  // The operations of one verb that are under way and not expired.
   struct Stand {
+    std::string verb;
     OpId oldest = kNoOp;
-    size_t count = 0;
+    OpId newest = kNoOp;
+    size_t count = 0;  // 0: another verb may take the entry
   };
-  std::map<std::string, Stand> stands_;  // operations under way, by verb, as of the last look
+  std::vector<Stand> stands_;
 };
 
 }  // namespace tkv

@@ -1,6 +1,7 @@
 // Time: deadlines, notices, and who it is that an operation waits for.
 
 #include <algorithm>
+#include <functional>
 
 #include "base/check.h"
 #include "base/format.h"
@@ -8,6 +9,8 @@
 
 namespace tkv {
 namespace {
+
+constexpr size_t kEndedTimers = 64;  // how many more entries of ended operations there may be
 
 double Seconds(Time time) { return static_cast<double>(time) / kSecond; }
 
@@ -18,6 +21,36 @@ bool HoldsBack(const Message& message) {
 
 }  // namespace
 
+// Has Tick look at the operation at its next time.  Entries of ended operations stay in the heap until
+// they are due or outnumber the others.
+void Client::SetTimer(const Op& op) {
+  if (timers_.size() > 2 * ops_.size() + kEndedTimers) {
+    std::erase_if(timers_, [&](const auto& timer) { return Find(timer.second) == nullptr; });
+    std::ranges::make_heap(timers_, std::greater<>());
+  }
+  timers_.emplace_back(op.NextTime(), op.id);
+  std::ranges::push_heap(timers_, std::greater<>());
+  Rearm(op.NextTime());
+}
+
+OpId Client::PopTimer() {
+  std::ranges::pop_heap(timers_, std::greater<>());
+  const OpId id = timers_.back().second;
+  timers_.pop_back();
+  return id;
+}
+
+// Removes the operations whose time has come, and returns them in ascending order.
+std::vector<OpId> Client::TakeDue(Time now) {
+  std::vector<OpId> due;
+  while (!timers_.empty() && timers_.front().first <= now) {
+    const OpId id = PopTimer();
+    if (Find(id) != nullptr) due.push_back(id);
+  }
+  std::ranges::sort(due);
+  return due;
+}
+
 void Client::Tick(Time now, Effects* effects) {
   if (now < next_timer_) return;
   now_ = now;
@@ -25,12 +58,7 @@ void Client::Tick(Time now, Effects* effects) {
   if (closed_) return;
   const LinkTurn turn = Turn(now, effects);
   for (ServerLink& link : links_) TickLink(&link, turn);
-  std::vector<OpId> due;
-  ops_.ForEach([&](OpId id, const Op& op) {
-    if (op.NextTime() <= now) due.push_back(id);
-  });
-  std::sort(due.begin(), due.end());
-  if (!due.empty()) FindStands();
+  const std::vector<OpId> due = TakeDue(now);
   std::vector<OpId> late, has_left;  // in one pass for all: a call of many keys expires as a whole
   for (const OpId id : due) {
     const Op& op = *Find(id);
@@ -47,6 +75,7 @@ void Client::Tick(Time now, Effects* effects) {
   CancelPulls(has_left, true);  // the answers tell who is missing
   for (const OpId id : due) {
     if (Op* const op = Find(id)) TickOp(op, now, effects);
+    if (const Op* const op = Find(id)) SetTimer(*op);
   }
   if (HasNoHead(now) && !controls_.empty()) {
     Op* const op = Find(controls_.front());
@@ -69,7 +98,8 @@ void Client::Tick(Time now, Effects* effects) {
     }
   }
   Settle(now, effects);
-  ops_.ForEach([&](OpId, const Op& op) { Rearm(op.NextTime()); });
+  while (!timers_.empty() && Find(timers_.front().second) == nullptr) PopTimer();
+  if (!timers_.empty()) Rearm(timers_.front().first);
   if (head_lost_since_ != kNever && !(controls_.empty() && leaving_.empty())) {
     const Time gone_at = head_has_ended_ ? now : head_lost_since_ + options_.server_patience;
     Rearm(std::max(gone_at, now + kSecond));
@@ -92,7 +122,7 @@ void Client::TickOp(Op* op, Time now, Effects* effects) {
   if (op->next_notice > now) return;
   op->notice_step = std::min(op->next_notice - op->begin, options_.notice_step_max);
   op->next_notice += op->notice_step;
-  if (stands_[op->what.verb].oldest != op->id) return;  // that one speaks for all
+  if (stands_[op->stand.verb].oldest != op->id) return;  // that one speaks for all
   if (!AskWho(op)) TellStand(*op, 0, effects);
 }
 
@@ -202,18 +232,17 @@ void Client::OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* ef
 }
 
 void Client::Expire(Op* op, Time now) {
-  op->expired = true;
-  op->grace = now + options_.answer_grace;
   if (op->what.kind == Operation::Kind::kControl && op->announcing != Announcing::kWaiting &&
       op->announcing != Announcing::kWithdrawing) {
-    op->expired = false;  // it is taken back first
-    op->grace = kNever;
-    op->deadline = now + options_.server_patience;
+    op->deadline = now + options_.server_patience;  // it is taken back first
     op->error = TimeoutOf(*op);
     op->announcing = Announcing::kWithdrawing;
     QueueControl(op, Type::kWithdraw);
     return;
   }
+  LeaveStand(op);
+  op->expired = true;
+  op->grace = now + options_.answer_grace;
   if (op->has_left && op->unpulled > 0) return;  // the answers to its CANCELs tell who is missing
   if (!op->has_left && AskWho(op)) return;
   Fail(op, TimeoutOf(*op));

@@ -21,7 +21,8 @@ constexpr double kMost = 5;
 // A client that has made many keys of one chunk each.
 class Crowd : public ClientTest {
  public:
-  explicit Crowd(size_t count) : count_(count) {
+  explicit Crowd(size_t count, size_t pull_bytes_max = ClientOptions().pull_bytes_max)
+      : ClientTest(10'000 * kSecond, pull_bytes_max), count_(count) {
     meta_.shape = Shape({10});
     bytes_.resize(40);
     out_.resize(40);
@@ -39,7 +40,26 @@ class Crowd : public ClientTest {
     return ids;
   }
   using ClientTest::After;
+  using ClientTest::AnswerAll;
   using ClientTest::Sent;
+  // One operation on each key, evenly spread over a time; nothing is due before its end.
+  std::vector<OpId> BeginSpread(Kind kind, Time time) {
+    std::vector<OpId> ids;
+    for (size_t i = 0; i < count_; ++i) {
+      meta_.name = CanonicalKey(0, Format("k{}", i));
+      ids.push_back(Begin(kind, "verb"));
+      now_ += time / static_cast<Time>(count_);
+    }
+    return ids;
+  }
+  // Ticks whenever the client asks for it.
+  void PassTime(Time time) {
+    const Time end = now_ + time;
+    for (Time next = client_.deadline(); next <= end; next = client_.deadline()) {
+      After(std::max<Time>(0, next - now_));
+    }
+    now_ = end;
+  }
   void Detach(std::span<const OpId> ids) { client_.Detach(ids); }
   void Cancel(std::span<const OpId> ids) {
     client_.Cancel(ids, Error(Code::kCancelled, "given up"), now_, &effects_);
@@ -94,6 +114,54 @@ TEST(ClientGrowthTest, PullsThatAreTooLateAskInOnePassWhoIsMissing) {
     EXPECT_EQ(Of(Type::kCancel, crowd->Sent()).size(), ids.size());
   };
   EXPECT_LT(GrowthOf(Kind::kPull, expire), kMost);
+}
+
+// Answers pulls with this version until all have ended.
+void AnswerPulls(Crowd* crowd, uint64_t version) {
+  for (auto sent = crowd->Sent(); !sent.empty(); sent = crowd->Sent()) {
+    crowd->AnswerAll(sent, Type::kValue, version);
+  }
+}
+
+TEST(ClientGrowthTest, PullsBeyondTheLimitOfBytesCostTheSameHoweverManyWait) {
+  const auto pull = [](size_t count) {
+    Crowd crowd(count, 1000);
+    const double seconds = CpuSecondsOf([&] {
+      crowd.BeginAll(Kind::kPull);
+      AnswerPulls(&crowd, 0);
+    });
+    EXPECT_EQ(crowd.TakeOutcomes(), count);
+    return seconds / static_cast<double>(count);
+  };
+  EXPECT_LT(test::Growth(pull, kFew, kMany), kMost);
+}
+
+TEST(ClientGrowthTest, PullsBeyondTheLimitThatWaitForARoundCostTheSameHoweverManyWait) {
+  const auto pull = [](size_t count) {
+    Crowd crowd(count, 1000);
+    crowd.BeginAll(Kind::kPush);
+    for (auto sent = crowd.Sent(); !sent.empty(); sent = crowd.Sent()) {
+      crowd.AnswerAll(sent, Type::kAccepted, 0);  // other workers have not pushed
+    }
+    crowd.TakeOutcomes();
+    const double seconds = CpuSecondsOf([&] {
+      crowd.BeginAll(Kind::kPull);
+      AnswerPulls(&crowd, 1);
+    });
+    EXPECT_EQ(crowd.TakeOutcomes(), count);
+    return seconds / static_cast<double>(count);
+  };
+  EXPECT_LT(test::Growth(pull, kFew, kMany), kMost);
+}
+
+TEST(ClientGrowthTest, ANoticeCostsTheSameHoweverManyOthersWait) {
+  const auto pass = [](size_t count) {
+    Crowd crowd(count);
+    crowd.BeginSpread(Kind::kPull, 4 * kSecond);
+    crowd.Sent();
+    return CpuSecondsOf([&] { crowd.PassTime(60 * kSecond); }) / static_cast<double>(count);
+  };
+  EXPECT_LT(test::Growth(pass, kFew, kMany), kMost);
 }
 
 TEST(ClientGrowthTest, PushesThatAreTooLateAskWhoIsMissingWithoutALookAtAll) {

@@ -235,7 +235,7 @@ void Client::OnAnswer(const Outgoing& sent, uint32_t server, const Message& repl
                       Effects* effects) {
   switch (sent.purpose) {
     case Purpose::kReady:
-      return OnReadyAnswer(sent, reply);
+      return OnReadyAnswer(sent, server, reply);
     case Purpose::kJoin:
       return OnJoinAnswer(sent, reply);
     case Purpose::kStatus:

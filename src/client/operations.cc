@@ -47,7 +47,8 @@ OpId Client::Start(Operation operation, Time now) {
   op.deadline = now + (op.what.patience > 0 ? op.what.patience : options_.patience);
   op.notice_step = options_.first_notice;
   op.next_notice = now + options_.first_notice;
-  Rearm(std::min(op.deadline, op.next_notice));
+  JoinStand(&op);
+  SetTimer(op);
   if (closed_ || has_left_) {
     Fail(&op, closed_ ? *closed_ : StoreIsClosed());
     return id;
@@ -312,6 +313,11 @@ void Client::Finish(Op* op) {
   }
   if (op->what.kind == Kind::kControl) NoteCommitted(*op);
   if (!op->is_repeat) outcomes_.push_back(std::move(outcome));
+  Erase(op);
+}
+
+void Client::Erase(Op* op) {
+  if (!op->expired) LeaveStand(op);
   leaving_.erase(op->id);
   closing_.erase(op->id);
   ops_.Erase(op->id);
@@ -336,10 +342,8 @@ void Client::Fail(Op* op, const Error& error) {
     }
     Wake(op->key);
   }
-  leaving_.erase(id);
-  closing_.erase(id);
   if (op->is_repeat) FailPushesFor(*op, told);
-  ops_.Erase(id);
+  Erase(op);
   ForgetPushes();
 }
 

@@ -269,7 +269,8 @@ bool Client::PullAgain(const KeyId& id, KeyState* key, Op* op) {
   return again;
 }
 
-void Client::OnReadyAnswer(const Outgoing& sent, const Message& reply) {
+void Client::OnReadyAnswer(const Outgoing& sent, uint32_t server, const Message& reply) {
+  links_[server].Asked(sent.message.key, sent.message.chunk);
   const auto found = keys_.find(sent.message.key);
   if (found == keys_.end()) return;
   KeyState& key = found->second;

@@ -75,15 +75,24 @@ void Client::NoteWait(const KeyState& key, Op* op) {
   op->wait.For(cause, now_, &waits_);
 }
 
-// Which operations may stand still: of each verb the oldest one is told of, for all of them.
-void Client::FindStands() {
-  stands_.clear();
-  ops_.ForEach([&](OpId id, const Op& op) {
-    if (op.expired) return;
-    Stand& stand = stands_[op.what.verb];
-    if (stand.oldest == kNoOp || id < stand.oldest) stand.oldest = id;
-    ++stand.count;
-  });
+// Puts the newest operation into the list of its verb.  Notices name the oldest of a list, for all.
+void Client::JoinStand(Op* op) {
+  auto place = std::ranges::find(stands_, op->what.verb, &Stand::verb);
+  if (place == stands_.end()) place = std::ranges::find(stands_, 0U, &Stand::count);
+  if (place == stands_.end()) place = stands_.emplace(place);
+  if (place->count == 0) place->verb = op->what.verb;
+  op->stand = {static_cast<size_t>(place - stands_.begin()), place->newest, kNoOp};
+  (place->count == 0 ? place->oldest : Find(place->newest)->stand.newer) = op->id;
+  place->newest = op->id;
+  ++place->count;
+}
+
+void Client::LeaveStand(Op* op) {
+  const StandPlace& place = op->stand;
+  Stand& stand = stands_[place.verb];
+  (place.older == kNoOp ? stand.oldest : Find(place.older)->stand.newer) = place.newer;
+  (place.newer == kNoOp ? stand.newest : Find(place.newer)->stand.older) = place.older;
+  --stand.count;
 }
 
 // One line that says who waits for whom; `round` is 0 where there is none.
@@ -104,10 +113,8 @@ void Client::TellStand(const Op& op, uint64_t round, Effects* effects) const {
       fields.Add("last_word", Format("{:.1f}s", static_cast<double>(*age) / kSecond));
     }
   }
-  const auto stand = stands_.find(op.what.verb);
-  if (stand != stands_.end() && stand->second.count > 1) {
-    fields.Add("others", stand->second.count - 1);
-  }
+  const size_t count = stands_[op.stand.verb].count;
+  if (count > 1) fields.Add("others", count - 1);
   effects->Log(Level::kWarning,
                Format("still waiting {:.0f} s for {} ({}{}): {}", waited, who, Head(op),
                       round > 0 ? Format(", round {}", round) : "", fields.text()));
@@ -115,7 +122,7 @@ void Client::TellStand(const Op& op, uint64_t round, Effects* effects) const {
 
 void Client::AddStats(Time now, StoreStats* stats) const {
   waits_.AddTo(stats);
-  ops_.ForEach([&](OpId, const Op&) { ++stats->operations_under_way; });
+  stats->operations_under_way += ops_.size();
   for (const ServerLink& link : links_) link.AddStats(now, stats);
   const auto add_states = [](const std::vector<Epoch::Seat>& seats,
                              std::vector<std::string>* states) {

@@ -145,15 +145,24 @@ void ServerLink::Rearm(const LinkTurn& turn) const {
   if (down_since_ != kNever) turn.Rearm(down_since_ + turn.limits.server_patience);
 }
 
+template <typename F>
+void ServerLink::ForEachWaiting(const F& f) const {
+  for (const auto* const queue : {&pushes_, &pulls_, &ready_pulls_}) {
+    for (const Outgoing& waiting : *queue) f(waiting);
+  }
+  for (const auto& [chunk, pulls] : asking_pulls_) {
+    for (const Outgoing& waiting : pulls) f(waiting);
+  }
+}
+
 // ---- for those who look -------------------------------------------------------------------------
 
 void ServerLink::NoteWait(Time now, WaitCounts* waits) {
-  const bool is_queued = !pushes_.empty() || !pulls_.empty();
   if (dead_ || !busy()) {
     counts_.wait.ForNothing(now, waits);
   } else if (state_ != State::kOpen) {
     counts_.wait.For(WaitCause::kLink, now, waits);
-  } else if (!is_queued) {
+  } else if (!is_queued()) {
     counts_.wait.ForNothing(now, waits);
   } else if (pushes_.empty()) {
     counts_.wait.For(WaitCause::kPullBytes, now, waits);
@@ -169,10 +178,10 @@ void ServerLink::AddStats(Time now, StoreStats* stats) const {
   peer.state = NameOf(state_);
   peer.connections = counts_.welcomes;
   peer.resends = counts_.resends;
-  for (const auto* queue : {&pushes_, &pulls_}) {
-    peer.queued_messages += queue->size();
-    for (const Outgoing& waiting : *queue) peer.queued_bytes += waiting.message.body.size;
-  }
+  ForEachWaiting([&](const Outgoing& waiting) {
+    ++peer.queued_messages;
+    peer.queued_bytes += waiting.message.body.size;
+  });
   peer.unanswered_messages = sent_.size();
   peer.unaccepted_bytes = unaccepted_bytes_;
   if (const auto age = SinceLastWord(now)) peer.last_word_seconds = Seconds(*age);
@@ -189,11 +198,14 @@ std::optional<Time> ServerLink::SinceLastWord(Time now) const {
 
 void ServerLink::Queue(Outgoing outgoing, ChunkPlaces* places) {
   const bool follows_push = IsMutating(outgoing.message.type) || FollowsPush(outgoing, places);
-  auto& queue = follows_push ? pushes_ : pulls_;
-  auto place = queue.end();
+  if (CanBePassed(outgoing)) has_priorities_ |= outgoing.priority != 0;
+  Insert(std::move(outgoing), follows_push ? &pushes_ : &pulls_);
+}
+
+void ServerLink::Insert(Outgoing outgoing, std::deque<Outgoing>* queue) {
+  auto place = queue->end();
   if (CanBePassed(outgoing)) {
-    has_priorities_ |= outgoing.priority != 0;
-    while (place != queue.begin()) {
+    while (place != queue->begin()) {
       const Outgoing& before = *std::prev(place);
       const bool passes = before.priority < outgoing.priority && CanBePassed(before) &&
                           before.message.key != outgoing.message.key;
@@ -201,7 +213,7 @@ void ServerLink::Queue(Outgoing outgoing, ChunkPlaces* places) {
       --place;
     }
   }
-  queue.insert(place, std::move(outgoing));
+  queue->insert(place, std::move(outgoing));
 }
 
 void ServerLink::Send(const LinkTurn& turn) {
@@ -227,41 +239,74 @@ void ServerLink::SendPushes(const LinkTurn& turn) {
   }
 }
 
+// Each pull is looked at once, and again when its own limit or chunk lets it leave.
 void ServerLink::SendPulls(const LinkTurn& turn) {
-  size_t kept = 0;
-  for (size_t i = 0; i < pulls_.size(); ++i) {  // it may grow
-    if (Fits(&pulls_[i], turn)) {
-      Leave(std::move(pulls_[i]), turn);
-      continue;
-    }
-    if (kept != i) pulls_[kept] = std::move(pulls_[i]);
-    ++kept;
+  SendReadyPulls(turn);
+  while (!pulls_.empty()) {  // AskFor may add to it
+    Outgoing pull = std::move(pulls_.front());
+    pulls_.pop_front();
+    Judge(std::move(pull), turn);
   }
-  pulls_.erase(pulls_.begin() + static_cast<ptrdiff_t>(kept), pulls_.end());
+}
+
+void ServerLink::SendReadyPulls(const LinkTurn& turn) {
+  while (!ready_pulls_.empty() &&
+         CountPull(Outgoing::Pulled::kReady, &ready_pull_bytes_, &ready_pulls_.front(), turn)) {
+    Outgoing pull = std::move(ready_pulls_.front());
+    ready_pulls_.pop_front();
+    Leave(std::move(pull), turn);
+  }
 }
 
 // Answers that may be long in coming and answers that come at once have a bound each, so that
 // neither can hold up the other; a pull beyond the first bound waits with NO_BODY until it is of
 // the second kind.
-bool ServerLink::Fits(Outgoing* pull, const LinkTurn& turn) {
-  const Message& message = pull->message;
-  if (message.type != Type::kPull || pull->purpose != Purpose::kOp) return true;
+void ServerLink::Judge(Outgoing pull, const LinkTurn& turn) {
+  const Message& message = pull.message;
+  if (message.type != Type::kPull || pull.purpose != Purpose::kOp) {
+    return Leave(std::move(pull), turn);
+  }
   const bool is_of_cut = (message.flags & kOfCut) != 0;
   ChunkPlace* const place =
       is_of_cut ? nullptr : turn.places->PlaceOf(message.key, message.chunk).place;
-  if (place == nullptr && !is_of_cut) return true;
-  if (place != nullptr && place->queued_pushes > 0) return false;  // it has to see that push
-  if (pull->pull_bytes == 0 || (place != nullptr && place->unbounded)) return true;
-  const size_t bytes = pull->pull_bytes;
-  const bool waits = place != nullptr && message.number > place->version;
-  size_t* const used = waits ? &waiting_pull_bytes_ : &ready_pull_bytes_;
-  if (*used > 0 && *used + bytes > turn.limits.pull_bytes_max) {
-    if (waits) turn.places->AskFor(message.key, message.chunk, message.number);
-    return false;
+  if (place == nullptr && !is_of_cut) return Leave(std::move(pull), turn);
+  if (place != nullptr && place->queued_pushes > 0) {  // it has to see that push
+    return pushes_.push_back(std::move(pull));
   }
-  *used += bytes;
-  pull->pulled = waits ? Outgoing::Pulled::kWaiting : Outgoing::Pulled::kReady;
+  if (pull.pull_bytes == 0 || (place != nullptr && place->unbounded)) {
+    return Leave(std::move(pull), turn);
+  }
+  if (place != nullptr && message.number > place->version) {
+    if (CountPull(Outgoing::Pulled::kWaiting, &waiting_pull_bytes_, &pull, turn)) {
+      return Leave(std::move(pull), turn);
+    }
+    const KeyId key = message.key;
+    const uint32_t chunk = message.chunk;
+    const uint64_t version = message.number;
+    asking_pulls_[{key, chunk}].push_back(std::move(pull));
+    return turn.places->AskFor(key, chunk, version);
+  }
+  if (ready_pulls_.empty() &&
+      CountPull(Outgoing::Pulled::kReady, &ready_pull_bytes_, &pull, turn)) {
+    return Leave(std::move(pull), turn);
+  }
+  Insert(std::move(pull), &ready_pulls_);
+}
+
+// Counts the bytes of a pull that leaves; false where they are too many for now.
+bool ServerLink::CountPull(Outgoing::Pulled as, size_t* used, Outgoing* pull,
+                           const LinkTurn& turn) {
+  if (*used > 0 && *used + pull->pull_bytes > turn.limits.pull_bytes_max) return false;
+  *used += pull->pull_bytes;
+  pull->pulled = as;
   return true;
+}
+
+void ServerLink::Asked(const KeyId& key, uint32_t chunk) {
+  const auto found = asking_pulls_.find({key, chunk});
+  if (found == asking_pulls_.end()) return;
+  for (Outgoing& pull : found->second) Insert(std::move(pull), &pulls_);
+  asking_pulls_.erase(found);
 }
 
 void ServerLink::Leave(Outgoing outgoing, const LinkTurn& turn) {
@@ -324,15 +369,16 @@ void ServerLink::Uncount(const Outgoing& sent) {
 
 std::vector<Outgoing> ServerLink::TakeAll(size_t* sent_count) {
   std::vector<Outgoing> all;
-  all.reserve(sent_.size() + pushes_.size() + pulls_.size());
+  all.reserve(sent_.size());
   for (const uint64_t seq : SentWhere([](const Outgoing&) { return true; })) {
     all.push_back(std::move(sent_.at(seq)));
   }
   if (sent_count != nullptr) *sent_count = all.size();
-  for (auto* const queue : {&pushes_, &pulls_}) {
-    for (Outgoing& waiting : *queue) all.push_back(std::move(waiting));
-    queue->clear();
-  }
+  ForEachWaiting([&](const Outgoing& waiting) { all.push_back(waiting); });
+  pushes_.clear();
+  pulls_.clear();
+  ready_pulls_.clear();
+  asking_pulls_.clear();
   sent_.clear();
   mutating_.clear();
   unaccepted_bytes_ = waiting_pull_bytes_ = ready_pull_bytes_ = 0;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <deque>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -98,7 +99,7 @@ class ServerLink {
   uint64_t features() const { return features_; }             // of the server
   const std::optional<Error>& dead() const { return dead_; }  // why nothing more can be done here
   size_t unaccepted_bytes() const { return unaccepted_bytes_; }
-  bool busy() const { return !sent_.empty() || !pushes_.empty() || !pulls_.empty(); }
+  bool busy() const { return !sent_.empty() || is_queued(); }
   bool has_sent() const { return !sent_.empty(); }
   bool Awaits(uint64_t seq) const { return sent_.contains(seq); }
   // Every mutating operation below it has been answered.
@@ -147,6 +148,8 @@ class ServerLink {
   std::vector<Outgoing> TakeAll(size_t* sent_count);
   void Forget() { TakeAll(nullptr); }
   void PutFirst(Outgoing outgoing) { pushes_.push_front(std::move(outgoing)); }
+  // The answer to ChunkPlaces::AskFor has come: pulls of the chunk that wait for it may leave.
+  void Asked(const KeyId& key, uint32_t chunk);
   // Sequence numbers of what has left, in order.
   template <typename F>
   std::vector<uint64_t> SentWhere(const F& is_meant) const {
@@ -168,6 +171,11 @@ class ServerLink {
   template <typename F>
   void EraseWaiting(const F& is_meant) {
     std::erase_if(pulls_, is_meant);
+    std::erase_if(ready_pulls_, is_meant);
+    for (auto chunk = asking_pulls_.begin(); chunk != asking_pulls_.end();) {
+      std::erase_if(chunk->second, is_meant);
+      chunk = chunk->second.empty() ? asking_pulls_.erase(chunk) : std::next(chunk);
+    }
     std::erase_if(pushes_, is_meant);
   }
   // Every message that carries something, whether it has left or not.
@@ -183,8 +191,16 @@ class ServerLink {
   static constexpr uint64_t kPriorityBytes = uint64_t{16} << 20;
 
   void SendPushes(const LinkTurn& turn);
+  bool is_queued() const {
+    return !pushes_.empty() || !pulls_.empty() || !ready_pulls_.empty() || !asking_pulls_.empty();
+  }
+  template <typename F>
+  void ForEachWaiting(const F& f) const;
+  static void Insert(Outgoing outgoing, std::deque<Outgoing>* queue);
   void SendPulls(const LinkTurn& turn);
-  bool Fits(Outgoing* pull, const LinkTurn& turn);
+  void SendReadyPulls(const LinkTurn& turn);
+  void Judge(Outgoing pull, const LinkTurn& turn);
+  static bool CountPull(Outgoing::Pulled as, size_t* used, Outgoing* pull, const LinkTurn& turn);
   void Leave(Outgoing outgoing, const LinkTurn& turn);
   static void SetNeed(ChunkPlaces::Found found, Purpose purpose, Role role, Message* message);
   void Uncount(const Outgoing& sent);
@@ -204,7 +220,11 @@ class ServerLink {
   bool has_priorities_ = false;  // some that are not 0 have been seen
 
   std::deque<Outgoing> pushes_;  // mutating operations, and pulls that follow them
-  std::deque<Outgoing> pulls_;   // other operations
+  std::deque<Outgoing> pulls_;   // other operations, not looked at since the connection is open
+  // Pulls beyond the limit of bytes: those that would be answered at once, and those that wait with
+  // NO_BODY for a version of their chunk.
+  std::deque<Outgoing> ready_pulls_;
+  std::map<std::pair<KeyId, uint32_t>, std::vector<Outgoing>> asking_pulls_;
   boost::unordered_flat_map<uint64_t, Outgoing> sent_;  // by seq
   std::deque<uint64_t> mutating_;                       // seqs that have left, in order
 

@@ -159,6 +159,7 @@ class StateWriter {
 
   // Counters, which nothing depends on.
   void Add(const CurrentWait&) {}
+  void Add(const Client::StandPlace&) {}  // follows from ops_
 
   void Add(const Backoff& backoff) { Add(backoff.wait_); }
   void Add(const Head& head) {
@@ -185,11 +186,11 @@ class StateWriter {
   void Add(const ServerLink& link) {
     All(link.server_, link.state_, link.link_, link.incarnation_, link.credit_bytes_,
         link.next_seq_, link.unaccepted_bytes_, link.waiting_pull_bytes_, link.ready_pull_bytes_,
-        link.dead_, link.is_marked_, link.has_priorities_, link.pushes_, link.pulls_, link.sent_,
-        link.mutating_, link.down_since_, link.next_dial_, link.backoff_, link.open_since_,
-        link.last_heard_, link.next_ping_);
+        link.dead_, link.is_marked_, link.has_priorities_, link.pushes_, link.pulls_,
+        link.ready_pulls_, link.asking_pulls_, link.sent_, link.mutating_, link.down_since_,
+        link.next_dial_, link.backoff_, link.open_since_, link.last_heard_, link.next_ping_);
   }
-  // Without pushes_, which follow from ops_.
+  // Without pushes_, timers_ and stands_, which follow from ops_.
   void Add(const Client& client) {
     All(client.role_, client.welcome_, client.epoch_, client.closed_, client.has_left_,
         client.head_lost_since_, client.head_has_ended_, client.now_, client.last_op_, client.ops_,

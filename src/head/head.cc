@@ -165,6 +165,7 @@ void Head::Admit(LinkId link, const Hello& hello, Time now, Effects* effects) {
   life.incarnation = ++last_incarnation_;
   presence = {now, hello.known, seat.incarnation != 0};
   seat = {life.incarnation, Epoch::State::kAlive, hello.address};
+  next_verdict_ = std::min(next_verdict_, now + options_.dead_after);
   links_[link] = life;
   effects->Log(Level::kInfo, Format("{} {} joined (incarnation {}){}", Name(life.role), life.index,
                                     life.incarnation, presence.rejoined ? ", again" : ""));
@@ -281,17 +282,25 @@ void Head::WasAway(Time away, Time now) {
       presence.last_seen = std::min(now, presence.last_seen + away);
     }
   }
+  FindNextVerdict();
 }
 
 void Head::Tick(Time now, Effects* effects) {
   now_ = now;
+  if (now_ >= next_verdict_ && Judge(effects)) return Announce(effects);
+  if (has_news_ && now_ >= next_announcement_) Tell(effects);
+}
+
+// Declares silent members dead.
+//   returns  whether somebody is dead now
+bool Head::Judge(Effects* effects) {
   bool changed = false;
   for (const Role role : {Role::kWorker, Role::kServer}) {
     auto& members = role == Role::kServer ? epoch_.servers : epoch_.workers;
     for (size_t i = 0; i < members.size(); ++i) {
       const auto index = static_cast<Rank>(i);
       if (members[i].state != Epoch::State::kAlive) continue;
-      const Time silent = now - PresenceOf(role, index).last_seen;
+      const Time silent = now_ - PresenceOf(role, index).last_seen;
       if (silent < options_.dead_after) continue;
       members[i].state = Dead(role);
       PresenceOf(role, index).is_silent = true;
@@ -300,28 +309,28 @@ void Head::Tick(Time now, Effects* effects) {
                                            static_cast<double>(silent) / kSecond));
     }
   }
-  if (changed) return Announce(effects);
-  if (has_news_ && now_ >= next_announcement_) Tell(effects);
+  FindNextVerdict();
+  return changed;
+}
+
+// Later words of members only move the time on, so that it is found again when it has come.
+void Head::FindNextVerdict() {
+  next_verdict_ = kNever;
+  for (const Role role : {Role::kWorker, Role::kServer}) {
+    const auto& members = role == Role::kServer ? epoch_.servers : epoch_.workers;
+    const auto& presences = role == Role::kServer ? servers_ : workers_;
+    for (size_t i = 0; i < members.size(); ++i) {
+      if (members[i].state == Epoch::State::kAlive) {
+        next_verdict_ = std::min(next_verdict_, presences[i].last_seen + options_.dead_after);
+      }
+    }
+  }
 }
 
 const char* Head::StateFor(LinkId link) const {
   const auto life = links_.find(link);
   if (life == links_.end()) return "stranger";
   return IsCurrent(life->second) ? "known" : "over";
-}
-
-Time Head::deadline() const {
-  Time deadline = has_news_ ? next_announcement_ : kNever;
-  for (const Role role : {Role::kWorker, Role::kServer}) {
-    const auto& members = role == Role::kServer ? epoch_.servers : epoch_.workers;
-    const auto& presences = role == Role::kServer ? servers_ : workers_;
-    for (size_t i = 0; i < members.size(); ++i) {
-      if (members[i].state == Epoch::State::kAlive) {
-        deadline = std::min(deadline, presences[i].last_seen + options_.dead_after);
-      }
-    }
-  }
-  return deadline;
 }
 
 }  // namespace tkv

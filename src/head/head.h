@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -43,7 +44,10 @@ class Head {
   // Who has been silent for too long is dead.  Everything that had arrived by `now` has been handed
   // over before.
   void Tick(Time now, Effects* effects);
-  Time deadline() const;  // of the next Tick
+  // The time of the next Tick, or an earlier one at which Tick finds nobody silent and sets a later one.
+  Time deadline() const {
+    return has_news_ ? std::min(next_announcement_, next_verdict_) : next_verdict_;
+  }
 
   // Returns true if the newest life of this member was ended for its silence and its process may run.
   bool IsSilent(Role role, Rank index) const;
@@ -71,6 +75,8 @@ class Head {
   void Admit(LinkId link, const Hello& hello, Time now, Effects* effects);
   void Welcome(LinkId link, const Life& life, bool resumed, Effects* effects);
   Message MakeEpoch() const;
+  bool Judge(Effects* effects);
+  void FindNextVerdict();
   void Announce(Effects* effects);
   void Tell(Effects* effects);
   bool IsCurrent(const Life& life) const;
@@ -85,6 +91,7 @@ class Head {
   Time now_;                    // of the last event that had a time
   Time next_announcement_ = 0;  // not before
   bool has_news_ = false;       // that wait for it
+  Time next_verdict_ = kNever;  // no living member is silent for too long before it
   std::vector<Presence> workers_;
   std::vector<Presence> servers_;
   std::map<LinkId, Life> links_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "head/member.h"
+#include "tests/growth.h"
 
 namespace tkv {
 namespace {
@@ -229,6 +230,60 @@ TEST_F(HeadTest, AStrangerIsSentAway) {
   head_.Received(77, ping, 0, &effects);
   ASSERT_EQ(effects.closes.size(), 1u);
   EXPECT_EQ(effects.closes[0].code, Code::kUnauthenticated);
+}
+
+TEST(HeadGrowthTest, APingCostsTheSameHoweverManyMembersThereAre) {
+  const auto ping = [](size_t members) {
+    HeadOptions options;
+    options.job = "job";
+    options.workers = static_cast<int>(members);
+    Head head(std::move(options), 0);
+    Effects effects;
+    for (LinkId link = 1; link <= members; ++link) {
+      Message hello;
+      hello.type = Type::kHello;
+      hello.extra = Encode(Hello{"job", Role::kWorker, static_cast<Rank>(link) - 1, 0, link, ""});
+      head.Received(link, hello, 0, &effects);
+      effects.Clear();
+    }
+    Message ping;
+    ping.type = Type::kPing;
+    ping.number = head.epoch().number;
+    constexpr size_t kPings = 20'000;
+    const Time step = kSecond / (2 * static_cast<Time>(members));  // each pings twice a second
+    Time now = kSecond;
+    head.Tick(now, &effects);  // the last joins are told
+    effects.Clear();
+    Time last = 0;
+    return test::CpuSecondsOf([&] {
+      for (size_t i = 0; i < kPings; ++i) {
+        now += step;
+        head.Received(i % members + 1, ping, now, &effects);
+        if (head.deadline() <= now) head.Tick(now, &effects);
+        EXPECT_GE(head.deadline(), last) << "members have only been heard since";
+        last = head.deadline();
+        effects.Clear();
+      }
+    });
+  };
+  EXPECT_LT(test::Growth(ping, 64, 4096), 12);
+}
+
+TEST_F(HeadTest, AVerdictIsAskedForInTimeAfterEachJoinAndEachWord) {
+  Join(Role::kWorker, 0);
+  const LinkId first = link_;
+  EXPECT_LE(head_.deadline(), 5 * kSecond);
+  now_ = 3 * kSecond;
+  Join(Role::kWorker, 1);
+  Send(first, Type::kPing, head_.epoch().number);
+  Effects effects;
+  now_ = 5 * kSecond;
+  head_.Tick(now_, &effects);
+  EXPECT_EQ(head_.deadline(), 8 * kSecond);
+  now_ = 8 * kSecond;
+  head_.Tick(now_, &effects);
+  EXPECT_TRUE(head_.epoch().workers[0].IsDead() && head_.epoch().workers[1].IsDead());
+  EXPECT_EQ(head_.deadline(), kNever);
 }
 
 TEST_F(HeadTest, TimeInWhichTheHeadDidNotReadIsNobodysSilence) {
