@@ -428,6 +428,18 @@ def test_one_worker_changes_its_gradients_as_with_torch_optim(kind):
         torch.testing.assert_close(found, wanted, rtol=2e-5, atol=2e-5)
 
 
+def test_each_push_of_an_asynchronous_store_is_an_update_of_its_own_and_may_be_clipped():
+    def work(kv):
+        run = OnStoreInStep(TRAINS, kv)
+        kv.barrier()
+        run.zero_grad()
+        run.backward()
+        clips_in_place(run)
+        run.step()
+
+    together(work, mode="dist_async")
+
+
 def test_a_gradient_that_no_backward_pass_has_made_is_taken():
     def work(kv):
         run = OnStoreInStep(SCRIPTS["decays_weights"], kv)
