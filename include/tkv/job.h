@@ -140,13 +140,13 @@ class TKV_API Service {
 TKV_API std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
                                                             const StoreOptions& options);
 
-// How often each key of a snapshot, or of a file of states, has been updated by its optimizer.
+// How often a key has been updated by its optimizer.
 struct SavedUpdates {
-  uint32_t store = 0;  // number of the store that has the key
   Key key;
   uint64_t updates = 0;
 };
+// Returns the counts of the keys that `store` would take from a snapshot, or from a file of states.
 //   throws  kNotFound, kDataLoss  as KVStore::Load
-TKV_API std::vector<SavedUpdates> UpdatesIn(const std::string& path);
+TKV_API std::vector<SavedUpdates> UpdatesIn(const std::string& path, const KVStore& store);
 
 }  // namespace tkv

@@ -133,24 +133,6 @@ void BindJob(nb::module_& m) {
         return KVStore::HasSnapshot(folder);
       },
       nb::arg("folder"), "Returns whether a load would find a snapshot there.");
-  m.def(
-      "updates_in",
-      [](const std::string& path) {
-        const auto all = [&] {
-          const Unlocked unlocked;
-          return UpdatesIn(path);
-        }();
-        nb::dict stores;
-        for (const SavedUpdates& saved : all) {
-          const nb::object store = nb::cast(saved.store);
-          if (!stores.contains(store)) stores[store] = nb::dict();
-          stores[store][ToPython(saved.key.view())] = saved.updates;
-        }
-        return stores;
-      },
-      nb::arg("path"), nb::sig("def updates_in(path: str) -> dict[int, dict[int | str, int]]"),
-      "Returns how often each key of a snapshot had been updated by its optimizer, by the "
-      "numbers of the stores.");
   m.def("is_in_group", &IsInGroup, "Returns whether an MPI launcher has started this process.");
   m.def(
       "serve",

@@ -19,6 +19,7 @@
 #include "notices.h"
 #include "store.h"
 #include "ticket.h"
+#include "tkv/job.h"
 #include "tkv/testing.h"
 #include "tkv/updater_states.h"
 
@@ -490,6 +491,19 @@ void BindStore(nb::module_& m) {
             return rounds;
           },
           nb::arg("path"), nb::sig("def _load(self, path: str) -> dict[int | str, int]"))
+      .def(
+          "_updates_in",
+          [](Store& self, const std::string& path) {
+            const auto all = [&] {
+              const Unlocked unlocked;
+              return UpdatesIn(path, *self.core);
+            }();
+            nb::dict updates;
+            for (const SavedUpdates& saved : all)
+              updates[ToPython(saved.key.view())] = saved.updates;
+            return updates;
+          },
+          nb::arg("path"), nb::sig("def _updates_in(self, path: str) -> dict[int | str, int]"))
       .def("_trace_start",
            [](Store& self) {
              const Unlocked unlocked;

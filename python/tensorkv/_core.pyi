@@ -288,6 +288,8 @@ class Store:
 
     def _load(self, path: str) -> dict[int | str, int]: ...
 
+    def _updates_in(self, path: str) -> dict[int | str, int]: ...
+
     def _trace_start(self) -> None: ...
 
     def _trace_pause(self) -> None: ...
@@ -401,11 +403,6 @@ class Service:
 
 def has_snapshot(folder: str) -> bool:
     """Returns whether a load would find a snapshot there."""
-
-def updates_in(path: str) -> dict[int, dict[int | str, int]]:
-    """
-    Returns how often each key of a snapshot had been updated by its optimizer, by the numbers of the stores.
-    """
 
 def is_in_group() -> bool:
     """Returns whether an MPI launcher has started this process."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _core
-from .errors import FailedPreconditionError, InvalidArgumentError
+from .errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
 from .optimizer import Optimizer, Program
 
 if TYPE_CHECKING:
@@ -66,6 +66,23 @@ def written(who: str, names: list[str]) -> FailedPreconditionError:
         f"{who}: {names[0]!r}{more} changed since the last step, and the store has other values; call assign() after the"
         " change, on every worker, or change parameters before the optimizer is made"
     )
+
+
+@contextlib.contextmanager
+def equally_often(remedy: str) -> Iterator[None]:
+    """Add a remedy to the error of a step that another worker does not make any more.
+
+    Args:
+        remedy: the call by which a worker takes part in a step that it would skip.
+    """
+    try:
+        yield
+    except UnavailableError as error:
+        if "left after round" not in str(error):
+            raise
+        raise UnavailableError(
+            f"{error}; every worker makes the same number of steps: a worker that skips a step {remedy}"
+        ) from None
 
 
 def _has_updater(kv: KVStore) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -47,4 +48,31 @@ def check_place(who: str, key: str, parameter: Any) -> None:
     if parameter.device.type not in ("cpu", "cuda"):
         raise UnimplementedError(
             f"{who}: {key!r} is on {parameter.device}; stores take tensors on the CPU and on NVIDIA GPUs"
+        )
+
+
+def form_of(parameter: Any) -> tuple[Any, Any]:
+    """Return dtype and shape."""
+    return parameter.dtype, parameter.shape
+
+
+def check_forms(who: str, names: Mapping[Any, str], forms: Mapping[Any, tuple[Any, Any]]) -> None:
+    """Raise where a script has given a parameter another dtype or shape than its key has.
+
+    Args:
+        who: the class that trains the parameters.
+        names: their keys.
+        forms: dtypes and shapes of the keys.
+    """
+    for parameter, (dtype, shape) in forms.items():
+        if parameter.dtype != dtype:
+            found, wanted = f"is {parameter.dtype}", f"{dtype}"
+        elif parameter.shape != shape:
+            found, wanted = f"has shape {tuple(parameter.shape)}", f"{tuple(shape)}"
+        else:
+            continue
+        found, wanted = found.replace("torch.", ""), wanted.replace("torch.", "")
+        raise InvalidArgumentError(
+            f"{who}: {names[parameter]!r} {found} now, and its key {wanted}; make a new {who} behind such a change, with other"
+            " names or another store"
         )

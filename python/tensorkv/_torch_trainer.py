@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import torch
 
 from . import _create, _stepping
 from . import ndarray as nd
-from ._torch_params import check_place, named_of
+from ._torch_params import check_forms, check_place, form_of, named_of
 from ._torch_states import STORE, check_states, states_of, take_states
 from ._torch_watch import Watch
 from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
@@ -64,6 +65,7 @@ class Trainer:
     ) -> None:
         """Make the keys, and give all workers the parameters of rank 0."""
         self._params: dict[str, Any] = {}
+        self._forms: dict[Any, tuple[Any, Any]] = {}  # dtypes and shapes of the keys
         self._frozen: dict[str, Any] = {}  # parameters that have never required a gradient
         self._watch = Watch()
         for number, (name, parameter) in enumerate(named_of(params)):
@@ -131,10 +133,12 @@ class Trainer:
         if self._is_on_store:
             assert self._kv is not None
             self._watch.drop(self._taking_part().values())
-            self._kv.pushpull(keys, grads, weights)
+            with _equally_often():
+                self._kv.pushpull(keys, grads, weights)
         else:
             if self._kv is not None:
-                self._kv.pushpull(keys, grads, grads)
+                with _equally_often():
+                    self._kv.pushpull(keys, grads, grads)
             self._update(grads)
         self._end(weights)
 
@@ -150,7 +154,8 @@ class Trainer:
         self._register_unfrozen()
         grads = self._gradients("allreduce_grads", ignore_stale_grad=True)
         params = self._taking_part()
-        self._kv.pushpull(list(params), grads, grads)
+        with _equally_often():
+            self._kv.pushpull(list(params), grads, grads)
         for parameter, grad in zip(params.values(), grads, strict=True):
             if parameter.grad is None:
                 parameter.grad = grad
@@ -180,6 +185,7 @@ class Trainer:
         """
         if self._kv is None:
             return
+        self._check_forms()
         self._kv.assign(list(self._params), [parameter.detach() for parameter in self._params.values()])
         self._take()
 
@@ -324,6 +330,7 @@ class Trainer:
             _stepping.check_optimizer("Trainer", self._kv, self._optimizer)
         else:
             _stepping.check_sums("Trainer with update_on_kvstore=False", self._kv, "update_on_kvstore=True")
+        self._forms = {parameter: form_of(parameter) for parameter in self._params.values()}
         with _stepping.running(self._kv, self._optimizer if self._is_on_store else None):
             self._kv.init(list(self._params), [parameter.detach() for parameter in self._params.values()])
             self._take()
@@ -349,12 +356,16 @@ class Trainer:
             self._watch.note(self._taking_part().values())
 
     def _check_written(self) -> None:
-        """Raise where the script has written into parameters that the store has."""
+        """Raise where the script has converted parameters, or written into those that the store has."""
+        self._check_forms()
         if not self._is_on_store:
             return
         written = set(self._watch.written(self._taking_part().values()))
         if written:
             raise _stepping.written("Trainer", [key for key, parameter in self._params.items() if parameter in written])
+
+    def _check_forms(self) -> None:
+        check_forms("Trainer", {parameter: key for key, parameter in self._params.items()}, self._forms)
 
     def _register_unfrozen(self) -> None:
         """Make the keys of parameters that require a gradient for the first time, on every worker alike."""
@@ -368,6 +379,7 @@ class Trainer:
             torch.autograd.graph.increment_version(values)
         for key, parameter in new.items():
             self._params[key] = self._frozen.pop(key)
+            self._forms[parameter] = form_of(parameter)
             if self._is_on_store:
                 self._watch.note([parameter])
 
@@ -390,6 +402,12 @@ class Trainer:
         self._note()
         for parameter in self._params.values():
             parameter.grad = None
+
+
+def _equally_often() -> contextlib.AbstractContextManager[None]:
+    return _stepping.equally_often(
+        "calls step(..., ignore_stale_grad=True) without gradients, which takes part with zeros"
+    )
 
 
 def _arrays(state: Any) -> list[nd.NDArray]:

@@ -213,7 +213,8 @@ class KVOptimizer:
                 "KVOptimizer: step after kv.load with gradients of the parameters from before it; take `params = opt.params` behind"
                 " the load and compute the gradients of those"
             )
-        self._params = self._leaves.pushpull(grads)
+        with _stepping.equally_often("calls step with gradients of zero"):
+            self._params = self._leaves.pushpull(grads)
         return self._params
 
 

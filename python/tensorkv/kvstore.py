@@ -793,7 +793,7 @@ class KVStore(KVStoreVerbs):
                 started again while its job goes on, whose values are on the servers.
         """
         place = _place("load", path)
-        counts = self._updates_in(place)
+        counts = self._counts_in(place)
         try:
             with _stepping.loading(self):
                 rounds = self._load(place)
@@ -838,7 +838,7 @@ class KVStore(KVStoreVerbs):
             SnapshotNotFoundError, DataLossError, InvalidArgumentError, FailedPreconditionError: as `load`.
         """
         place = _place("load_optimizer_states", fname)
-        counts = self._updates_in(place)
+        counts = self._counts_in(place)
         try:
             self._load_states(place)
         except KeyNotFoundError as missing:
@@ -849,17 +849,14 @@ class KVStore(KVStoreVerbs):
         """Return the optimizers that the store runs without Python."""
         return [running for running in (self._running, *self._own.values()) if running is not None]
 
-    def _updates_in(self, path: str) -> dict[Any, int] | None:
+    def _counts_in(self, path: str) -> dict[Any, int] | None:
         """Return how often a snapshot's keys had been updated; None where it is not known here, or not needed."""
         if not self._runs():
             return None
         try:
-            stores = _core.updates_in(path)
+            return self._updates_in(path)
         except KVError:  # the verb says what is wrong with the path, on the rank that reads it
             return None
-        mine = set(self.keys())
-        fitting = [updates for updates in stores.values() if updates.keys() == mine]
-        return fitting[0] if fitting and all(updates == fitting[0] for updates in fitting) else None
 
     def _go_on(self, verb: str, path: str, counts: dict[Any, int] | None) -> None:
         """Have the optimizers that the store runs count on from the updates of a snapshot, which is loaded on all ranks."""
@@ -867,7 +864,7 @@ class KVStore(KVStoreVerbs):
             if any(running.asks for running in self._runs()):
                 raise FailedPreconditionError(
                     f"{verb} {path}: all is loaded, but the schedule of the learning rate is Python code, which needs the counts of"
-                    " updates there on every rank; this rank cannot read it, or several stores there have these keys"
+                    " updates there on every rank; this rank cannot read it"
                 )
             return
         for running in self._runs():

@@ -6,18 +6,19 @@ This module needs PyTorch; ``import tensorkv`` does not load it.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import _stepping
-from ._torch_params import check_place, groups_of, named_of
+from . import _core, _stepping
+from ._torch_params import check_forms, check_place, form_of, groups_of, named_of
 from ._torch_states import STORE, check_states, states_of, take_states
 from ._torch_trainer import Trainer
 from ._torch_watch import Watch
-from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from .errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from .optimizer import Optimizer, Program
 
 if TYPE_CHECKING:
@@ -59,15 +60,6 @@ def sparse_tensor(array: RowSparseNDArray) -> Any:
     return torch.sparse_coo_tensor(indices, rows, array.shape, is_coalesced=True)
 
 
-class _Pushed:
-    """A gradient that has left, and what the caller must not have changed until the step."""
-
-    __slots__ = ("grad", "ticket", "version")
-
-    def __init__(self, grad: Any, ticket: Ticket[None]) -> None:
-        self.grad, self.version, self.ticket = grad, grad._version, ticket
-
-
 def _rate_of(optimizer: Optimizer) -> float:
     """Return the learning rate that groups have: of a schedule, which counts updates itself, that which it begins with."""
     schedule = optimizer.lr_scheduler
@@ -98,10 +90,13 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             - None: the store does, with what ``kv.set_optimizer`` or ``kv.set_updater`` has said before.
         average: divide the sums of a synchronous store by the number of workers, as DistributedDataParallel does: an
             optimizer's `rescale_grad` is divided. False: the gradient is the sum.
-        overlap: push in the backward pass. Then nobody may change a gradient between the backward pass and `step` (to clip
-            it, to unscale it), and there is one backward pass for each step, but for those inside `no_sync`; anything else
-            is an error. False: push in `step`.
+        overlap: push in the backward pass. Then there is one backward pass for each step, but for those inside `no_sync`;
+            anything else is an error. False: push in `step`.
         prefix: put before each name; models that share a store need different ones.
+
+    Between the backward pass and `step` each worker has only its own gradients. With several workers a script that changes
+    them there (to clip them, to unscale them) gets an error, because DistributedDataParallel has averaged them at this place.
+    With a torch.optim.Optimizer it calls `reduce` before the change.
 
     Every worker has to call `step` as often as the others. A parameter that has no gradient then takes part with zeros, so
     that the ones that other workers have count; a parameter that does not require a gradient any more takes no part, on any
@@ -113,12 +108,13 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
     writes what it has loaded into the parameters. `state_dict` has the states of the store's optimizer.
 
     Raises:
-        AlreadyExistsError: the store has a key with such a name.
+        AlreadyExistsError: the store has a key with such a name; give other names by `prefix`.
         InvalidArgumentError: no parameters, two with one name, another option in a group than ``lr`` and ``weight_decay``.
         FailedPreconditionError: `optimizer` is None, and the store assigns; the store has another updater; a gradient that was
             pushed has been changed; a second backward pass before the step; parameters that have been written without
             `assign`.
-        UnimplementedError: a sparse gradient; a tensor that is neither on the CPU nor on an NVIDIA GPU.
+        UnimplementedError: a sparse gradient; a tensor that is neither on the CPU nor on an NVIDIA GPU; a torch.optim.Optimizer
+            that calls its closure several times, as LBFGS; a copy or pickle of a KVOptimizer.
 
     Example:
         >>> model = torch.nn.Linear(3, 1)
@@ -148,15 +144,18 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         self._local: Any = optimizer if isinstance(optimizer, torch.optim.Optimizer) else None
         self._kv, self._overlap, self._prefix = kv, overlap, prefix
         self._names: dict[Any, str] = {}  # keys by parameter
+        self._forms: dict[Any, tuple[Any, Any]] = {}  # dtypes and shapes of the keys
         self._frozen: dict[Any, str] = {}  # parameters that have never required a gradient, and their future keys
         self._watch = Watch()
         self._is_reduced = False
         self._priorities: dict[Any, int] = {}
-        self._pushed: dict[Any, _Pushed] = {}
+        self._pushed: dict[Any, Ticket[None]] = {}
+        self._computed: dict[Any, tuple[Any, int]] = {}  # gradients and their versions behind the last backward pass
         self._is_synced = True
         self._divisor = _stepping.divisor_of(kv, average)
         self._is_made = False
         if self._local is not None:
+            _check_step(self._local)
             _stepping.check_sums("KVOptimizer with a torch.optim.Optimizer", kv, "one of mx.optimizer")
         else:
             _stepping.check_optimizer("KVOptimizer", kv, optimizer)
@@ -205,7 +204,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         new, frozen = self._find_new(named)
         groups = list(self.param_groups)
         if self._local is not None:
-            self._local.add_param_group(bare)
+            has_names = any("param_names" in group for group in groups) and all(name is not None for name, _ in named)
+            self._local.add_param_group({**param_group, "params": named} if has_names else bare)
         else:
             super().add_param_group(bare)
         try:
@@ -237,15 +237,20 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         if not new:
             return
         keys, values = list(new), [parameter.detach() for parameter in new.values()]
-        self._kv.init(keys, values)
+        try:
+            self._kv.init(keys, values)
+        except AlreadyExistsError as error:
+            raise AlreadyExistsError(
+                f"{error}; give another KVOptimizer of the same store other names with prefix=, or another store"
+            ) from None
         self._kv.pull(keys, out=values)
         torch.autograd.graph.increment_version(values)
         for key, parameter in new.items():
             self._priorities[parameter] = -len(self._names)
             self._names[parameter] = key
+            self._forms[parameter] = form_of(parameter)
             parameter.register_hook(self._hook(KVOptimizer._check_unpushed, parameter))
-            if self._overlap:
-                parameter.register_post_accumulate_grad_hook(self._hook(KVOptimizer._push_one))
+            parameter.register_post_accumulate_grad_hook(self._hook(KVOptimizer._take_gradient))
         self._note(new.values())
 
     def _note(self, params: Iterable[Any]) -> None:
@@ -279,7 +284,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
         def hook(tensor: Any) -> None:
             self = me()
-            if self is not None and self._is_synced:
+            if self is not None:
                 method(self, *(bound or (tensor,)))
 
         return hook
@@ -288,6 +293,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
     def _check_unpushed(self, parameter: Any) -> None:
         """Raise where a second backward pass would add to a gradient that has left."""
+        if not self._is_synced:
+            return
         if self._is_reduced:
             if parameter.grad is not None:
                 raise FailedPreconditionError(
@@ -301,6 +308,13 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                 " put all but the last pass inside `with opt.no_sync():`, or give overlap=False"
             )
 
+    def _take_gradient(self, parameter: Any) -> None:
+        """Note a gradient that the backward pass has computed, and push it where that is wanted."""
+        if self._overlap and self._is_synced:
+            self._push_one(parameter)
+        if parameter.grad is not None:
+            self._computed[parameter] = (parameter.grad, parameter.grad._version)
+
     def _push_one(self, parameter: Any) -> None:
         """Push a gradient in the backward pass; the layers that the next forward pass needs first leave first."""
         if not self._pushed:
@@ -312,7 +326,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             pending = self._kv.pushpull([key], [grad], [grad], self._priorities[parameter], async_op=True)
         else:
             pending = self._kv.push([key], [grad], self._priorities[parameter], async_op=True)
-        self._pushed[parameter] = _Pushed(parameter.grad, pending)
+        self._pushed[parameter] = pending
 
     def _gradient(self, parameter: Any) -> Any:
         """Return the gradient as the store takes it; zeros where there is none."""
@@ -352,13 +366,16 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         if self._pushed:
             first = self._names[next(iter(self._pushed))]
             raise FailedPreconditionError(
-                f"KVOptimizer: zero_grad() between backward() and step(); the gradient of {first!r} has been pushed"
+                f"KVOptimizer: zero_grad() between backward() and step(); the gradient of {first!r} has been pushed; put a backward"
+                " pass whose gradients are thrown away inside `with opt.no_sync():`, or give overlap=False"
             )
         self._is_reduced = False
+        self._computed.clear()
         super().zero_grad(set_to_none)
 
     def _check_written(self) -> None:
-        """Raise where the script has written into parameters that the store has."""
+        """Raise where the script has converted parameters, or written into those that the store has."""
+        check_forms("KVOptimizer", self._names, self._forms)
         if self._local is not None:
             return
         found = [self._names[parameter] for parameter in self._watch.written(self._taking_part())]
@@ -386,6 +403,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             6.0
         """
         self._check_between("assign")
+        check_forms("KVOptimizer", self._names, self._forms)
         keys, values = list(self._names.values()), [parameter.detach() for parameter in self._names]
         self._kv.assign(keys, values)
         self._take()
@@ -453,12 +471,16 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         self._finish(self._sum_gradients)
         self._is_reduced = True
 
-    def _finish(self, end: Callable[[dict[Any, _Pushed]], None]) -> None:
+    def _finish(self, end: Callable[[dict[Any, Ticket[None]]], None]) -> None:
         """Push what the backward pass has not pushed, and wait for all of it."""
         pushed, self._pushed = self._pushed, {}
+        computed, self._computed = self._computed, {}
         try:
-            with torch.no_grad():
-                self._check_pushed(pushed)
+            with (
+                torch.no_grad(),
+                _stepping.equally_often("calls step() without gradients, which takes part with zeros"),
+            ):
+                self._check_unchanged(pushed, computed)
                 if not pushed:
                     self._check_written()
                 self._register_unfrozen()
@@ -466,9 +488,9 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                     self._take_rates()
                 end(pushed)
         finally:
-            for one in pushed.values():  # nobody reads a gradient's memory when the step has ended
+            for ticket in pushed.values():  # nobody reads a gradient's memory when the step has ended
                 with contextlib.suppress(Exception):
-                    one.ticket.wait()
+                    ticket.wait()
 
     # torch.amp.GradScaler calls step() also where it has found an infinite gradient.
     _step_supports_amp_scaling = True
@@ -507,7 +529,10 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             what the closure returned, or None.
 
         Raises:
-            FailedPreconditionError: parameters that have been written without `assign`; a GradScaler without `reduce`.
+            FailedPreconditionError: parameters that have been written without `assign`; gradients that have been changed, or a
+                GradScaler, without `reduce`.
+            InvalidArgumentError: a parameter has another dtype or shape than its key.
+            UnavailableError: another worker has left, and makes no more steps.
             KVError: as ``kv.push`` and ``kv.pull``, with the key and the peer. Parameters are as before the step, and
                 gradients may have been used; where a worker goes on after an error of the network, the parameters are those of
                 the servers after its next step.
@@ -527,14 +552,32 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             self._local.step()
         return loss
 
-    def _check_pushed(self, pushed: dict[Any, _Pushed]) -> None:
-        for parameter, one in pushed.items():
-            if parameter.grad is not one.grad or one.grad._version != one.version:
-                raise FailedPreconditionError(
-                    f"KVOptimizer: the gradient of {self._names[parameter]!r} has been changed between backward() and step(), when it had "
-                    "been pushed; overlap=False pushes in step(), and clip_gradient= of an optimizer of mx.optimizer clips there"
+    def _check_unchanged(self, pushed: dict[Any, Ticket[None]], computed: dict[Any, tuple[Any, int]]) -> None:
+        """Raise where the script has changed gradients that are not those of all workers yet, or rates with which they left."""
+        is_shared = self._kv.num_workers > 1 and not _core.is_async(self._kv.type)
+        for parameter, (grad, version) in computed.items():
+            if parameter in pushed:
+                is_changed = parameter.grad is not grad or grad._version != version
+            else:
+                is_changed = (
+                    is_shared
+                    and parameter.grad is not None
+                    and (parameter.grad is not grad or grad._version != version)
                 )
-
+            if not is_changed:
+                continue
+            if not is_shared:
+                remedy = "was pushed before; overlap=False pushes in step()"
+            elif self._local is not None:
+                remedy = "is this worker's alone; call opt.reduce() before the change, which gives every worker the mean of all"
+            else:
+                remedy = (
+                    "is this worker's alone; clip_gradient= of the optimizer clips the mean of all, and a torch.optim.Optimizer with"
+                    " opt.reduce() allows any change"
+                )
+            raise FailedPreconditionError(
+                f"KVOptimizer: the gradient of {self._names[parameter]!r} has been changed between backward() and step(), and {remedy}"
+            )
         if pushed and self._rates_of_groups() != self._rates:
             raise FailedPreconditionError(
                 "KVOptimizer: lr or weight_decay of a group has been changed between backward() and step(), when gradients had been"
@@ -544,7 +587,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
     def _taking_part(self) -> list[Any]:
         return [parameter for parameter in self._names if parameter.requires_grad]
 
-    def _step_store(self, pushed: dict[Any, _Pushed]) -> None:
+    def _step_store(self, pushed: dict[Any, Ticket[None]]) -> None:
         """Have the store change the parameters."""
         params = self._taking_part()
         outs = [parameter.detach() for parameter in params]
@@ -556,21 +599,21 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         else:
             if late:
                 self._kv.push([self._names[p] for p in late], [self._gradient(p) for p in late])
-            for one in pushed.values():
-                one.ticket.wait()
+            for ticket in pushed.values():
+                ticket.wait()
             self._kv.pull(keys, out=outs)
         torch.autograd.graph.increment_version(outs)
         self._note(params)
 
-    def _sum_gradients(self, pushed: dict[Any, _Pushed]) -> None:
+    def _sum_gradients(self, pushed: dict[Any, Ticket[None]]) -> None:
         """Have the store sum the gradients, and divide them where they are averaged."""
         params = self._taking_part()
         late = [parameter for parameter in params if parameter not in pushed]
         grads = [self._gradient(parameter) for parameter in late]
         if late:
             self._kv.pushpull([self._names[parameter] for parameter in late], grads, grads)
-        for one in pushed.values():
-            one.ticket.wait()
+        for ticket in pushed.values():
+            ticket.wait()
         for parameter, grad in zip(late, grads, strict=True):
             if parameter.grad is None:
                 parameter.grad = grad
@@ -670,10 +713,26 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             raise
         self.assign()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Raise: a store is not copied."""
+        raise UnimplementedError(
+            "KVOptimizer: a KVOptimizer belongs to a store and cannot be copied; copy or save its state_dict() instead"
+        )
+
     def __repr__(self) -> str:
         """Return the store, the number of parameters and who changes them."""
         who = type(self._local or self._optimizer).__name__ if self._local or self._optimizer else "the store's updater"
         return f"<KVOptimizer of {len(self._names)} parameters in {self._kv!r}, changed by {who}>"
+
+
+def _check_step(local: Any) -> None:
+    """Raise where an optimizer computes gradients by itself, which no store would average."""
+    closure = inspect.signature(type(local).step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise UnimplementedError(
+            f"KVOptimizer: {type(local).__name__} calls its closure for gradients several times in a step, and needs those of all"
+            " workers each time; call step of the optimizer itself, and kv.pushpull of gradients and loss inside of the closure"
+        )
 
 
 def _check_same(groups: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:

@@ -84,6 +84,9 @@ class DistStore : public KVStore {
   DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker);
   ~DistStore() override;
 
+  // Position among the stores of this worker, in the order of Create.
+  uint32_t number() const { return number_; }
+
   void Init(std::span<const InitItem> items) override {
     Counted(Verb::kInit, [&] { InitAs("init", items); });
   }
@@ -183,7 +186,6 @@ class DistStore : public KVStore {
   // What servers say of all their keys.
   ServerListings ListAll(const std::string& verb) const;
   const std::shared_ptr<Worker>& worker() const { return worker_; }
-  uint32_t number() const { return number_; }
   // Of keys that this store has not inited itself.
   void Add(const RecordPtr& record);
   void Drop(const KeyView& key);

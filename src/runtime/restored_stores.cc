@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "checkpoint/snapshot.h"
+#include "runtime/dist_store.h"
 #include "tkv/job.h"
 #include "tkv/kvstore.h"
 
@@ -36,12 +37,14 @@ std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
   return stores;
 }
 
-std::vector<SavedUpdates> UpdatesIn(const std::string& path) {
-  const checkpoint::Reader reader(path);
+std::vector<SavedUpdates> UpdatesIn(const std::string& path, const KVStore& store) {
+  checkpoint::Reader reader(path);
+  const auto* const distributed = dynamic_cast<const DistStore*>(&store);
+  reader.TakeStore(distributed != nullptr ? distributed->number() : 0);
   std::vector<SavedUpdates> all;
   for (const checkpoint::SavedKey& key : reader.keys()) {
     if (key.is_of_updater) continue;
-    all.push_back({key.store, key.key, *std::max_element(key.updates.begin(), key.updates.end())});
+    all.push_back({key.key, *std::max_element(key.updates.begin(), key.updates.end())});
   }
   return all;
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/format.h"
 
 namespace tkv {
 
@@ -20,6 +21,23 @@ std::vector<std::byte> RoundFor(const TileCode& code, std::span<const double> va
   }
   return RoundScalars(needed, code.compute);
 }
+
+namespace {
+
+// Runs `bind`.  An error says which program does not update keys of this dtype, and what to do.
+template <typename Bind>
+auto SayingWhy(const Program& program, DType dtype, Bind bind) {
+  try {
+    return bind();
+  } catch (const Error& error) {
+    throw Fail(error.code(),
+               "program {} does not update {} keys ({}); optimizers update floating-point keys: "
+               "leave this key out, or give it a store without an optimizer",
+               program.name(), Name(dtype), error.what());
+  }
+}
+
+}  // namespace
 
 void TakeScalars(const CompiledUpdate& update, std::span<const double> values,
                  UpdateScalars* scalars) {
@@ -36,7 +54,8 @@ void TakeScalars(const CompiledUpdate& update, std::span<const double> values,
   }
   const TileCode* const shorter = update.shorter->For(values);
   scalars->code = shorter != nullptr ? shorter : &update.code;
-  scalars->rounded = RoundFor(*scalars->code, values);
+  scalars->rounded = SayingWhy(update.program, scalars->code->compute,
+                               [&] { return RoundFor(*scalars->code, values); });
 }
 
 ShorterCode::ShorterCode(const Program& program, DType dtype)
@@ -63,8 +82,11 @@ const TileCode* ShorterCode::For(std::span<const double> scalars) {
 CompiledUpdate CompileUpdate(const Program& program, DType dtype) {
   const ProgramBody& body = program.body();
   // Compiled also where a fused kernel runs: it says whether the dtype has every operation.
-  CompiledUpdate update{
-      program, Compile(body, dtype), {}, body.fused, std::make_shared<ShorterCode>(program, dtype)};
+  CompiledUpdate update{program,
+                        SayingWhy(program, dtype, [&] { return Compile(body, dtype); }),
+                        {},
+                        body.fused,
+                        std::make_shared<ShorterCode>(program, dtype)};
   update.passes = CompilePasses(body, dtype);
   if (!IsFloat(dtype)) update.fused = kernels::Fused::kNone;
   return update;

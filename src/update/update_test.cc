@@ -270,6 +270,27 @@ TEST(Evaluator, IntegersHaveNoReductions) {
   CompileUpdate(program, DType::kF16);
 }
 
+TEST(Evaluator, AnIntegerKeyIsRefusedWithItsDTypeAndAWayOut) {
+  const std::string remedy =
+      "; optimizers update floating-point keys: leave this key out, or give it a store without an "
+      "optimizer";
+  const Program scales = Program::Parse(
+      "program scales\nparam lr 0.1\nmoved = mul sum lr\nnew = sub value moved\nvalue <- new\n");
+  const CompiledUpdate update = CompileUpdate(scales, DType::kI64);
+  const Program roots = Program::Parse("program roots\nroot = sqrt sum\nvalue <- root\n");
+  EXPECT_EQ(test::FailureOf([&] { BindScalars(update, std::vector{0.1}, {}, 1, 1); }).message,
+            "program scales does not update int64 keys (scalar 0.1: an integer array of 8 bytes "
+            "cannot hold it)" +
+                remedy);
+  EXPECT_EQ(test::FailureOf([&] { CompileUpdate(roots, DType::kI32); }).message,
+            "program roots does not update int32 keys (sqrt: int32 arrays do not have this "
+            "operation)" +
+                remedy);
+  EXPECT_EQ(test::FailureOf([&] { CompileUpdate(roots, DType::kBool); }).message,
+            "program roots does not update bool keys (bool arrays have no arithmetic)" + remedy);
+  EXPECT_EQ(BindScalars(update, std::vector{3.0}, {}, 1, 1).code, &update.code);
+}
+
 TEST(Evaluator, ThreadsDoNotChangeBits) {
   const Program program = BuiltinProgram("adam");
   const std::vector<double> params = {0.1, 0.01, 0.5, 1.5, 0.9, 0.999, 1e-8};

@@ -473,3 +473,49 @@ def test_a_job_whose_restorer_dies_starts_again(processes, tmp_path):
         if re.search(r"has not restored .*: status 137; the job is started again \(1 of 2\)", said):
             return
     pytest.fail(f"no restorer was killed in time: {said}")
+
+
+SCHEDULED = """
+class Schedule(mx.lr_scheduler.LRScheduler):
+    def __call__(self, count):
+        return 1 / count if count else 1.0
+
+stores, optimizers = [], []
+for _ in range(2):
+    stores.append(mx.kv.create("dist_sync"))
+    optimizers.append(mx.optimizer.SGD(lr_scheduler=Schedule()))
+    stores[-1].init("w", np.zeros(4, np.float32))
+    stores[-1].set_optimizer(optimizers[-1])
+if os.path.isdir(sys.argv[1]):
+    for kv, optimizer in zip(stores, optimizers):
+        rounds = kv.load(sys.argv[1])["w"]
+        print(f"loaded {rounds}, counts {optimizer.num_update}", flush=True)
+        before = kv.pull("w").asnumpy()[0]
+        kv.push("w", np.ones(4, np.float32))
+        print(f"rate {before - kv.pull('w').asnumpy()[0]:.4f}, wanted {1 / (rounds + 1):.4f}", flush=True)
+else:
+    for step in range(12):
+        for number, kv in enumerate(stores):
+            if step % (number + 1) == 0:
+                kv.push("w", np.ones(4, np.float32))
+                kv.pull("w")
+        time.sleep(0.05)
+for kv in stores:
+    kv.close()
+"""
+
+
+def test_a_schedule_in_python_goes_on_from_the_counts_of_its_own_store(processes, tmp_path):
+    """Both stores of the snapshot have the key, with another count each."""
+    folder = tmp_path / "saved"
+    command = [sys.executable, "-m", "tensorkv", "launch", "-n", "1", "-s", "1"]
+    worker = [sys.executable, processes.script(SCHEDULED), str(folder)]
+    saving = ["--snapshots", str(folder), "--snapshot-every", "6"]
+    status, said = finish(processes.start([*command, *saving, *worker]))
+    assert status == 0, said
+    status, said = finish(processes.start([*command, *worker]))
+    assert status == 0, said
+    loaded = re.findall(r"loaded (\d+), counts (\d+)", said)
+    assert len(set(loaded)) == 2 and all(rounds == counts for rounds, counts in loaded), said
+    rates = re.findall(r"rate (\S+), wanted (\S+)", said)
+    assert len(rates) == 2 and all(rate == wanted for rate, wanted in rates), said

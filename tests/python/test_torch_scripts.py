@@ -1,110 +1,83 @@
-"""Things that training scripts do with parameters, gradients and states, beside the same with torch.optim alone.
+"""Things that training scripts do, with two workers of a store beside DistributedDataParallel.
 
-Each script runs through a store with two workers, and in one process with torch.optim on the mean of both workers' gradients,
-which is what DistributedDataParallel computes. Where the store has the parameters, a script that writes into them calls
-`assign`, and is refused without.
+`torch_scripts` has the scripts. Each one has the same result through a store, or every worker gets an error that says what to
+write instead. Where the store has the parameters, a script that writes into them calls `assign`, and is refused without.
 """
 
+import contextlib
 import copy
 import io
+import pickle
+import re
 
 import numpy as np
 import pytest
 import tensorkv as mx
 
 torch = pytest.importorskip("torch")
+jax = pytest.importorskip("jax")
+import tensorkv.jax  # noqa: E402
 import tensorkv.torch  # noqa: E402
+from torch_scripts import (  # noqa: E402
+    LR,
+    MOMENTUM,
+    SCRIPTS,
+    STEPS,
+    WORKERS,
+    WRITES,
+    Run,
+    batch_of,
+    loss_of,
+    mlp,
+    result_of,
+    truth_of,
+)
 
 pytestmark = pytest.mark.framework
-WORKERS = 2
-STEPS = 3
-LR, MOMENTUM = 0.1, 0.9
+
+OURS = {
+    "momentum": lambda: mx.optimizer.SGD(learning_rate=LR, momentum=MOMENTUM),
+    "plain": lambda: mx.optimizer.SGD(learning_rate=LR),
+    "decay": lambda: mx.optimizer.SGD(learning_rate=LR, momentum=MOMENTUM, wd=0.05),
+    "adam": lambda: mx.optimizer.Adam(learning_rate=0.02),
+    "clipping": lambda: mx.optimizer.SGD(learning_rate=LR, momentum=MOMENTUM, clip_gradient=0.03),
+}
 
 
-def model_of(seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) / 2)
-    return model
-
-
-def loss_of(model, step, worker):
-    generator = torch.Generator().manual_seed(100 * step + worker)
-    x = torch.randn(6, 4, generator=generator)
-    return ((model(x) - x[:, :2]) ** 2).mean()
-
-
-class Alone:
-    """A training in one process with torch.optim, on the mean of all workers' gradients."""
-
-    has_store = False
-
-    def __init__(self, seed=0):
-        self.model = model_of()
-        self.number = 0
-        self.make()
-
-    def optimizer(self):
-        return torch.optim.SGD(self.model.parameters(), lr=LR, momentum=MOMENTUM)
-
-    def make(self):
-        self.opt = self.optimizer()
-
-    def backward(self, scale=1.0):
-        params = [p for p in self.model.parameters() if p.requires_grad]
-        sums = None
-        for worker in range(WORKERS):
-            grads = torch.autograd.grad(loss_of(self.model, self.number, worker) * scale, params, allow_unused=True)
-            grads = [torch.zeros_like(p) if g is None else g for g, p in zip(grads, params, strict=True)]
-            sums = grads if sums is None else [a + b for a, b in zip(sums, grads, strict=True)]
-        for parameter, total in zip(params, sums, strict=True):
-            mean = total / WORKERS
-            parameter.grad = mean if parameter.grad is None else parameter.grad + mean
-        self.number += 1
-
-    def reduce(self):
-        pass
-
-    def step(self):
-        self.opt.step()
-
-    def train(self, steps=STEPS):
-        for _ in range(steps):
-            self.opt.zero_grad()
-            self.backward()
-            self.step()
-
-    def wrote(self):
-        pass
-
-
-class OnStore(Alone):
-    """The same of one worker of a store that runs the optimizer."""
+class OnStore(Run):
+    """A training whose store runs the optimizer."""
 
     has_store = True
     overlap = True
 
-    def __init__(self, kv, assigns=True):
+    def __init__(self, script, kv, assigns=True):
         self.kv, self.assigns, self.made = kv, assigns, 0
-        super().__init__()
+        super().__init__(script, kv.rank)
+
+    def optimizer(self):
+        return OURS[self.script.optimizer]()
 
     def make(self):
+        super().make()
         self.made += 1
-        optimizer = mx.optimizer.SGD(learning_rate=LR, momentum=MOMENTUM)
         self.kv.set_updater(None)
-        self.opt = mx.torch.KVOptimizer(
-            self.model.named_parameters(), self.kv, optimizer, overlap=self.overlap, prefix=f"{self.made}."
-        )
+        self.opt = self.of(self.script.groups(self.model), self.optimizer(), f"{self.made}.")
 
-    def backward(self, scale=1.0):
-        (loss_of(self.model, self.number, self.kv.rank) * scale).backward()
-        self.number += 1
+    def of(self, groups, optimizer, prefix):
+        return mx.torch.KVOptimizer(groups, self.kv, optimizer, overlap=self.overlap, prefix=prefix)
+
+    def no_sync(self):
+        return self.opt.no_sync()
+
+    def reduce(self):
+        self.opt.reduce()
 
     def wrote(self):
         if self.assigns:
             self.opt.assign()
+
+    def beside(self, model):
+        return model, self.of(model.named_parameters(), None, "beside.")
 
 
 class OnStoreInStep(OnStore):
@@ -114,176 +87,135 @@ class OnStoreInStep(OnStore):
 
 
 class OnWorkers(OnStore):
-    """The same of one worker that runs torch.optim on means that the store makes."""
+    """A training whose workers run torch.optim on means that the store makes."""
 
     has_store = False
 
-    def make(self):
-        self.made += 1
-        self.opt = mx.torch.KVOptimizer(
-            self.model.named_parameters(), self.kv, self.optimizer(), overlap=self.overlap, prefix=f"{self.made}."
-        )
+    def optimizer(self):
+        return self.torchs()
+
+    def wrote(self):
+        pass
+
+    def beside(self, model):
+        return model, self.of(model.named_parameters(), torch.optim.SGD(model.parameters(), LR, MOMENTUM), "beside.")
+
+
+class OnWorkersInStep(OnWorkers):
+    """The same that pushes in the step."""
+
+    overlap = False
+
+
+class WithTrainer(OnStore):
+    """A training by `Trainer`."""
+
+    def of(self, groups, optimizer, prefix):
+        params = {f"{prefix}{name}": p for name, p in groups}
+        return mx.torch.Trainer(params, optimizer, kvstore=self.kv, update_on_kvstore=self.has_store)
+
+    def zero_grad(self, **how):
+        self.model.zero_grad(**how)
+
+    def step(self):
+        self.opt.step(WORKERS, ignore_stale_grad=True)
+
+    def no_sync(self):
+        return contextlib.nullcontext()
+
+    def reduce(self):
+        self.opt.allreduce_grads()
+
+    def set_rate(self, rate):
+        self.opt.set_learning_rate(rate)
+
+
+class WithTrainerOnWorkers(WithTrainer):
+    """A training by a `Trainer` that runs the optimizer on each worker."""
+
+    has_store = False
+    is_reduced = False
 
     def wrote(self):
         pass
 
     def reduce(self):
-        self.opt.reduce()
+        self.opt.allreduce_grads()
+        for parameter in self.model.parameters():
+            parameter.grad /= WORKERS
+        self.is_reduced = True
 
-
-class WithTrainer(OnStore):
-    """The same by `Trainer`."""
-
-    def make(self):
-        self.made += 1
-        self.kv.set_updater(None)
-        self.opt = mx.torch.Trainer(
-            {f"{self.made}.{name}": p for name, p in self.model.named_parameters()},
-            mx.optimizer.SGD(learning_rate=LR, momentum=MOMENTUM),
-            kvstore=self.kv,
-        )
-        self.opt.zero_grad = lambda: None  # a step of a Trainer takes gradients away
-        self.opt.param_groups = None
+    def zero_grad(self, **how):
+        self.is_reduced = False
+        super().zero_grad(**how)
 
     def step(self):
-        self.opt.step(WORKERS)
+        if self.is_reduced:
+            self.opt.update(1)
+        else:
+            super().step()
+        self.is_reduced = False
 
 
-# ------------------------------------------------------------------------------------------ what scripts write into parameters
+class WithJax(OnStore):
+    """A training by JAX, whose parameters are shown to the script as those of a model of PyTorch."""
+
+    def make(self):
+        self.kv.set_updater(None)
+        self.ours = self.optimizer()
+        self.opt = mx.jax.KVOptimizer(self.tree(), self.kv, self.ours)
+        self.show(self.opt.params)
+        self.grads = None
+
+    def tree(self):
+        return {name: jax.numpy.array(p.detach().numpy()) for name, p in self.model.named_parameters()}
+
+    def show(self, tree):
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                parameter.copy_(torch.from_numpy(np.array(tree[name])))
+
+    def zero_grad(self, **how):
+        self.grads = None
+
+    def backward(self, scale=1.0):
+        x = jax.numpy.array(batch_of(self.number, self.rank).numpy())
+        self.number += 1
+
+        def loss(tree):
+            hidden = jax.numpy.tanh(x @ tree["0.weight"].T + tree["0.bias"])
+            return scale * ((hidden @ tree["2.weight"].T + tree["2.bias"] - x[:, :2]) ** 2).mean()
+
+        grads = jax.grad(loss)(self.tree())
+        self.grads = grads if self.grads is None else jax.tree_util.tree_map(jax.numpy.add, self.grads, grads)
+
+    def step(self):
+        self.show(self.opt.step(self.grads))
+
+    def no_sync(self):
+        return contextlib.nullcontext()
+
+    def wrote(self):
+        self.opt.assign(self.tree())
+
+    def set_rate(self, rate):
+        self.ours.set_learning_rate(rate)
 
 
-def loads_weights(run):
-    run.model.load_state_dict(model_of(seed=5).state_dict())
-
-
-def clamps(run):
-    for parameter in run.model.parameters():
-        parameter.data.clamp_(-0.2, 0.2)
-
-
-def clamps_one_element(run):
-    with torch.no_grad():
-        run.model[0].weight[1, 2] = 0.25
-
-
-def copies_an_average(run):
-    with torch.no_grad():
-        for parameter, other in zip(run.model.parameters(), model_of(seed=6).parameters(), strict=True):
-            parameter.lerp_(other, 0.5)
-
-
-def initializes_a_layer_anew(run):
-    torch.nn.init.constant_(run.model[2].weight, 0.125)
-
-
-def prunes(run):
-    run.model[0].weight.data *= torch.arange(20).reshape(5, 4) % 3 != 0
-
-
-def normalizes_rows(run):
-    with torch.no_grad():
-        run.model[0].weight /= run.model[0].weight.norm(dim=1, keepdim=True)
-
-
-def replaces_data(run):
-    run.model[2].bias.data = torch.full((2,), 0.5)
-
-
-def takes_a_vector(run):
-    vector = torch.nn.utils.parameters_to_vector(model_of(seed=7).parameters())
-    torch.nn.utils.vector_to_parameters(vector, run.model.parameters())
-
-
-def negates(run):
-    run.model[0].bias.data.neg_()
-
-
-def adds_noise(run):
-    with torch.no_grad():
-        for parameter in run.model.parameters():
-            parameter += torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)) / 10
-
-
-WRITES = [
-    loads_weights,
-    clamps,
-    clamps_one_element,
-    copies_an_average,
-    initializes_a_layer_anew,
-    prunes,
-    normalizes_rows,
-    replaces_data,
-    takes_a_vector,
-    negates,
-    adds_noise,
-]
-
-
-def writing(write):
-    def script(run):
-        run.train()
-        write(run)
-        run.wrote()
-        run.train()
-        write(run)
-        run.wrote()
-        run.train(1)
-
-    script.__name__ = write.__name__
-    return script
-
-
-# --------------------------------------------------------------------------------------------------------- what else they do
-
-
-def writes_before_the_first_step(run):
-    run.model.load_state_dict(model_of(seed=4).state_dict())
-    run.wrote()
-    run.train()
-
-
-def evaluates_with_other_weights(run):
-    """The script writes other weights and takes them back, so that the store's values are right."""
-    run.train()
-    kept = copy.deepcopy(run.model.state_dict())
-    run.model.load_state_dict(model_of(seed=8).state_dict())
-    run.model.load_state_dict(kept)
-    run.train()
-
-
-def freezes_a_layer(run):
-    run.train()
-    for parameter in run.model[0].parameters():
-        parameter.requires_grad_(False)
-        parameter.grad = None
-    run.train()
-
-
-def unfreezes_a_layer(run):
-    for parameter in run.model[0].parameters():
-        parameter.requires_grad_(False)
-    run.make()
-    run.train()
-    for parameter in run.model[0].parameters():
-        parameter.requires_grad_(True)
-    run.train()
-
-
-def makes_no_gradient_none(run):
-    run.train(1)
-    run.opt.zero_grad()
-    run.backward()
-    run.step()
-    run.train()
-
-
-SCRIPTS = [
-    *(writing(write) for write in WRITES),
-    writes_before_the_first_step,
-    evaluates_with_other_weights,
-    freezes_a_layer,
-    unfreezes_a_layer,
-    makes_no_gradient_none,
+KINDS = {
+    "store": OnStore,
+    "store in step": OnStoreInStep,
+    "workers": OnWorkers,
+    "workers in step": OnWorkersInStep,
+    "trainer": WithTrainer,
+    "trainer on workers": WithTrainerOnWorkers,
+    "jax": WithJax,
+}
+CASES = [
+    pytest.param(script, kind, id=f"{script.name}-{kind.replace(' ', '-')}")
+    for script in SCRIPTS.values()
+    for kind in KINDS
+    if kind not in script.without
 ]
 
 
@@ -292,39 +224,55 @@ def together(work, **options):
         return job.run(work)
 
 
-def run_of(kind, script, **options):
+def ends_of(script, kind):
+    """Return the result of each worker: its parameters, or the error that its script has met."""
+
     def work(kv):
-        run = kind(kv, **options)
-        script(run)
-        return {name: p.detach().clone() for name, p in run.model.named_parameters()}
+        run = None
+        try:
+            run = KINDS[kind](script, kv)
+            script.body(run)
+        except mx.errors.KVError as error:
+            kv.barrier()  # the error is each worker's own, not that of one that has left
+            return error
+        return result_of(run)
 
     return together(work)
 
 
-def check(kind, script):
-    alone = Alone()
-    script(alone)
-    results = run_of(kind, script)
-    for name, wanted in alone.model.named_parameters():
-        torch.testing.assert_close(results[0][name], wanted.detach(), rtol=2e-5, atol=2e-5)
-        assert torch.equal(results[0][name], results[1][name])
+@pytest.mark.parametrize(("script", "kind"), CASES)
+def test_a_script_does_the_same_as_under_ddp_or_says_what_to_write(script, kind):
+    ends = ends_of(script, kind)
+    if kind in script.refused:
+        for end in ends:
+            with pytest.raises(mx.errors.KVError, match=script.refused[kind]):
+                raise end if isinstance(end, BaseException) else AssertionError(f"a result: {end}")
+        return
+    for end in ends:
+        if isinstance(end, BaseException):
+            raise end
+    truth = truth_of(script.name)
+    for name, wanted in truth.items():
+        torch.testing.assert_close(ends[0][name], wanted, rtol=script.tolerance, atol=script.tolerance)
+        if name in ends[1]:
+            assert torch.equal(ends[0][name], ends[1][name])
+
+
+TRAINS = SCRIPTS["trains"]
 
 
 def names(value):
     return getattr(value, "__name__", None)
 
 
-@pytest.mark.parametrize("kind", [OnStore, OnStoreInStep, OnWorkers, WithTrainer], ids=names)
-@pytest.mark.parametrize("script", SCRIPTS, ids=names)
-def test_a_script_does_the_same_as_with_torch_optim(script, kind):
-    check(kind, script)
+# ------------------------------------------------------------------------------------------------------ writes, checkpoints
 
 
 @pytest.mark.parametrize("kind", [OnStore, OnStoreInStep, WithTrainer], ids=names)
 @pytest.mark.parametrize("write", WRITES, ids=names)
 def test_a_write_without_assign_is_refused_by_the_next_step_on_every_rank(write, kind):
     def work(kv):
-        run = kind(kv, assigns=False)
+        run = kind(TRAINS, kv, assigns=False)
         run.train()
         write(run)
         wanted = {name: p.detach().clone() for name, p in run.model.named_parameters()}
@@ -343,11 +291,8 @@ def test_a_write_without_assign_is_refused_by_the_next_step_on_every_rank(write,
 @pytest.mark.parametrize("order", ["model first", "optimizer first"])
 @pytest.mark.parametrize("kind", [OnStore, OnStoreInStep, OnWorkers, WithTrainer], ids=names)
 def test_a_checkpoint_of_torch_resumes_in_another_job(kind, order):
-    alone = Alone()
-    alone.train(2 * STEPS)
-
     def begins(kv):
-        run, file = kind(kv), io.BytesIO()
+        run, file = kind(TRAINS, kv), io.BytesIO()
         run.train()
         torch.save({"model": run.model.state_dict(), "opt": run.opt.state_dict()}, file)
         return file.getvalue()
@@ -355,7 +300,7 @@ def test_a_checkpoint_of_torch_resumes_in_another_job(kind, order):
     saved = together(begins)[0]
 
     def goes_on(kv):
-        run, found = kind(kv), torch.load(io.BytesIO(saved), weights_only=True)
+        run, found = kind(TRAINS, kv), torch.load(io.BytesIO(saved), weights_only=True)
         if order == "model first":
             run.model.load_state_dict(found["model"])
             run.opt.load_state_dict(found["opt"])
@@ -365,16 +310,16 @@ def test_a_checkpoint_of_torch_resumes_in_another_job(kind, order):
             run.wrote()
         run.number = STEPS
         run.train()
-        return dict(run.model.named_parameters())
+        return result_of(run)
 
     found = together(goes_on)
-    for name, wanted in alone.model.named_parameters():
+    for name, wanted in truth_of("trains").items():
         torch.testing.assert_close(found[0][name], wanted, rtol=2e-5, atol=2e-5)
         assert torch.equal(found[0][name], found[1][name])
 
 
 def test_a_trainers_own_states_are_those_of_its_parameters_alone():
-    model = model_of()
+    model = mlp()
     trainer = mx.torch.Trainer(model.named_parameters(), "adam", kvstore=None)
     loss_of(model, 0, 0).backward()
     trainer.step(1)
@@ -387,7 +332,7 @@ def test_a_trainers_own_states_are_those_of_its_parameters_alone():
 
 
 def test_a_state_dict_without_states_is_refused():
-    model = model_of()
+    model = mlp()
     opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), mx.optimizer.SGD(momentum=0.9))
     with pytest.raises(mx.errors.InvalidArgumentError, match="no entry 'store'"):
         opt.load_state_dict(torch.optim.SGD(model.parameters(), lr=1).state_dict())
@@ -400,67 +345,19 @@ def test_a_state_dict_without_states_is_refused():
 # --------------------------------------------------------------------------------------------------- decisions about gradients
 
 
-def clips_by_norm(run):
-    for _ in range(STEPS):
-        run.opt.zero_grad()
-        run.backward()
-        run.reduce()
-        torch.nn.utils.clip_grad_norm_(run.model.parameters(), 0.05)
-        run.step()
+def clips_in_place(run):
+    torch.nn.utils.clip_grad_norm_(run.model.parameters(), 0.05)
 
 
-def scales_its_loss(run, bad_steps=(1,)):
-    """One worker meets an infinite gradient: all skip the step, and go on with half of the scale."""
-    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-    for step in range(4):
-        run.opt.zero_grad()
-        run.backward(scale=float(scaler.get_scale()) * (float("inf") if bad(run, step, bad_steps) else 1.0))
-        run.reduce()
-        scaler.scale(torch.ones(()))  # tells it the device
-        scaler.step(run.opt)
-        scaler.update()
-    assert scaler.get_scale() == 8.0 * 0.5 ** len(bad_steps)
-
-
-def bad(run, step, bad_steps):
-    return step in bad_steps and (isinstance(run, OnStore) is False or run.kv.rank == 1)
-
-
-def clips_what_the_scaler_has_unscaled(run):
-    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-    for _ in range(3):
-        run.opt.zero_grad()
-        run.backward(scale=float(scaler.get_scale()))
-        run.reduce()
-        scaler.scale(torch.ones(()))
-        scaler.unscale_(run.opt)
-        torch.nn.utils.clip_grad_norm_(run.model.parameters(), 0.05)
-        scaler.step(run.opt)
-        scaler.update()
-
-
-def skips_bad_steps(run):
-    for step in range(4):
-        run.opt.zero_grad()
-        run.backward(scale=float("nan") if bad(run, step, (2,)) else 1.0)
-        run.reduce()
-        if all(torch.isfinite(p.grad).all() for p in run.model.parameters()):
-            run.step()
-
-
-@pytest.mark.parametrize("overlap", [True, False])
-@pytest.mark.parametrize(
-    "script", [clips_by_norm, scales_its_loss, clips_what_the_scaler_has_unscaled, skips_bad_steps], ids=names
-)
-def test_decisions_behind_reduce_are_those_of_all_workers(script, overlap):
-    kind = type("OnWorkers", (OnWorkers,), {"overlap": overlap})
-    check(kind, script)
+def replaces_gradients(run):
+    for parameter in run.model.parameters():
+        parameter.grad = parameter.grad / 2
 
 
 @pytest.mark.parametrize("kind", [OnStoreInStep, OnWorkers], ids=names)
 def test_a_scaler_that_sees_one_workers_gradients_is_refused(kind):
     def work(kv):
-        run = kind(kv)
+        run = kind(TRAINS, kv)
         run.overlap = False
         run.make()
         scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
@@ -474,7 +371,7 @@ def test_a_scaler_that_sees_one_workers_gradients_is_refused(kind):
 
 def test_reduce_is_refused_where_it_would_add_one_workers_gradients():
     def work(kv):
-        run = OnWorkers(kv)
+        run = OnWorkers(TRAINS, kv)
         run.backward()
         run.opt.reduce()
         with pytest.raises(mx.errors.FailedPreconditionError, match="mean of all workers already"):
@@ -485,10 +382,150 @@ def test_reduce_is_refused_where_it_would_add_one_workers_gradients():
         run.train(1)
 
     together(work)
-    model = model_of()
+    model = mlp()
     opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), mx.optimizer.SGD())
     with pytest.raises(mx.errors.FailedPreconditionError, match="the store changes the parameters"):
         opt.reduce()
+
+
+@pytest.mark.parametrize("change", [clips_in_place, replaces_gradients], ids=names)
+@pytest.mark.parametrize("kind", [OnStore, OnStoreInStep, OnWorkers, OnWorkersInStep], ids=names)
+def test_a_change_of_one_workers_gradients_is_refused_on_every_rank(kind, change):
+    """DistributedDataParallel has averaged them at this place; here each worker would change its own."""
+    remedy = "clip_gradient=" if kind.has_store else r"call opt\.reduce\(\) before the change"
+
+    def work(kv):
+        run = kind(TRAINS, kv)
+        run.train(1)
+        before = result_of(run)
+        run.zero_grad()
+        run.backward()
+        change(run)
+        with pytest.raises(mx.errors.FailedPreconditionError, match=f"has been changed between backward.*{remedy}"):
+            run.step()
+        kv.barrier()
+        after = result_of(run)
+        assert all(torch.equal(after[name], before[name]) for name in before)
+
+    together(work)
+
+
+@pytest.mark.parametrize("kind", [OnStoreInStep, OnWorkersInStep], ids=names)
+def test_one_worker_changes_its_gradients_as_with_torch_optim(kind):
+    alone = mlp()
+    opt = torch.optim.SGD(alone.parameters(), LR, MOMENTUM)
+    run = kind(TRAINS, mx.kv.create())
+    for step in range(STEPS):
+        opt.zero_grad()
+        loss_of(alone, step, 0).backward()
+        torch.nn.utils.clip_grad_norm_(alone.parameters(), 0.05)
+        opt.step()
+        run.zero_grad()
+        run.backward()
+        clips_in_place(run)
+        run.step()
+    for found, wanted in zip(run.model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=2e-5, atol=2e-5)
+
+
+def test_each_push_of_an_asynchronous_store_is_an_update_of_its_own_and_may_be_clipped():
+    def work(kv):
+        run = OnStoreInStep(TRAINS, kv)
+        kv.barrier()
+        run.zero_grad()
+        run.backward()
+        clips_in_place(run)
+        run.step()
+
+    together(work, mode="dist_async")
+
+
+def test_a_gradient_that_no_backward_pass_has_made_is_taken():
+    def work(kv):
+        run = OnStoreInStep(SCRIPTS["decays_weights"], kv)
+        for parameter in run.model.parameters():
+            parameter.grad = torch.full_like(parameter, kv.rank + 1.0)
+            parameter.grad /= 3
+        run.step()
+        return result_of(run)
+
+    wanted = mlp()
+    for parameter in wanted.parameters():
+        parameter.grad = torch.full_like(parameter, 0.5)
+    torch.optim.SGD(wanted.parameters(), LR, weight_decay=0.05).step()
+    for name, parameter in wanted.named_parameters():
+        torch.testing.assert_close(together(work)[0][name], parameter.detach())
+
+
+def test_a_worker_that_makes_fewer_steps_ends_the_others_with_words():
+    """DistributedDataParallel pairs the gradients of different steps, and then waits."""
+    errors = {}
+
+    def work(kv):
+        run = OnStore(TRAINS, kv)
+        try:
+            for step in range(4):
+                run.zero_grad()
+                loss = run.loss()
+                if step == 1 and kv.rank == 1:  # if loss.isnan()
+                    continue
+                loss.backward()
+                run.step()
+        except mx.errors.UnavailableError as error:
+            errors[kv.rank] = str(error)
+
+    together(work)
+    assert list(errors) == [0]
+    assert re.search("worker 1 left after .* a worker that skips a step calls step\\(\\) without gradients", errors[0])
+
+
+def test_an_optimizer_that_computes_gradients_by_itself_is_refused():
+    model = mlp()
+    with pytest.raises(mx.errors.UnimplementedError, match="LBFGS calls its closure .* kv.pushpull"):
+        mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), torch.optim.LBFGS(model.parameters()))
+
+
+@pytest.mark.parametrize("copies", [copy.deepcopy, pickle.dumps], ids=names)
+def test_an_optimizer_is_not_copied(copies):
+    model = mlp()
+    opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), mx.optimizer.SGD())
+    with pytest.raises(mx.errors.UnimplementedError, match=r"a KVOptimizer .* cannot be copied; .*state_dict\(\)"):
+        copies(opt)
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_second_optimizer_with_the_names_of_the_first_says_prefix(local):
+    kv, model = mx.kv.create(), mlp()
+    make = lambda ours: mx.torch.KVOptimizer(model.named_parameters(), kv, ours)  # noqa: E731
+    keep = make(torch.optim.SGD(model.parameters(), 1) if local else mx.optimizer.SGD())
+    with pytest.raises(mx.errors.AlreadyExistsError, match="'0.weight'.*prefix="):
+        make(torch.optim.SGD(model.parameters(), 1) if local else None)
+    del keep
+
+
+def test_parameters_of_another_shape_are_refused_by_name():
+    model = mlp()
+    opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), mx.optimizer.SGD())
+    model[2].bias.data = torch.zeros(3)
+    for call in (opt.assign, opt.step):
+        with pytest.raises(mx.errors.InvalidArgumentError, match=r"'2.bias' has shape \(3,\) now.* \(2,\)"):
+            call()
+
+
+def test_frozen_parameters_stay_each_workers_own():
+    """DistributedDataParallel gives those of rank 0 to all."""
+
+    def work(kv):
+        model = mlp(seed=kv.rank)
+        model[0].requires_grad_(False)
+        opt = mx.torch.KVOptimizer(model.named_parameters(), kv, mx.optimizer.SGD())
+        assert sorted(kv.keys()) == ["2.bias", "2.weight"]
+        del opt
+        return model
+
+    models = together(work)
+    assert torch.equal(models[1][0].weight, mlp(seed=1)[0].weight)
+    assert torch.equal(models[1][2].weight, mlp(seed=0)[2].weight)
 
 
 # ------------------------------------------------------------------------------------------------------------------ snapshots
@@ -499,7 +536,7 @@ def test_a_load_writes_the_parameters(kind, tmp_path):
     """The step behind a load is that of a training that has not stopped, bit for bit."""
 
     def work(kv):
-        run = kind(kv)
+        run = kind(TRAINS, kv)
         run.train()
         kv.save(tmp_path)
         kv.barrier()
@@ -518,7 +555,7 @@ def test_a_load_writes_the_parameters(kind, tmp_path):
 @pytest.mark.parametrize("verb", ["save", "load"])
 def test_a_store_of_sums_is_no_checkpoint(verb, tmp_path):
     kv = mx.kv.create()
-    model = model_of()
+    model = mlp()
     opt = mx.torch.KVOptimizer(model.named_parameters(), kv, torch.optim.SGD(model.parameters(), lr=1))
     with pytest.raises(mx.errors.FailedPreconditionError, match="only sums of gradients; torch.save"):
         getattr(kv, verb)(tmp_path)
@@ -527,7 +564,7 @@ def test_a_store_of_sums_is_no_checkpoint(verb, tmp_path):
 
 def test_a_load_between_backward_and_step_is_refused(tmp_path):
     kv = mx.kv.create()
-    model = model_of()
+    model = mlp()
     opt = mx.torch.KVOptimizer(model.named_parameters(), kv, mx.optimizer.SGD())
     kv.save(tmp_path)
     loss_of(model, 0, 0).backward()
@@ -561,41 +598,9 @@ def test_a_parameter_elsewhere_is_refused_by_name():
         mx.torch.KVOptimizer([("w", parameter)], mx.kv.create(), mx.optimizer.SGD())
 
 
-def test_a_compiled_model_trains():
-    alone = Alone()
-    alone.train()
-    model = model_of()
-    compiled = torch.compile(model, backend="eager")
-    opt = mx.torch.KVOptimizer(
-        compiled.named_parameters(), mx.kv.create(), mx.optimizer.SGD(learning_rate=LR, momentum=MOMENTUM)
-    )
-    for step in range(STEPS):
-        opt.zero_grad()
-        (sum(loss_of(compiled, step, worker) for worker in range(WORKERS)) / WORKERS).backward()
-        opt.step()
-    assert "_orig_mod.0.weight" in opt._kv.keys()
-    for parameter, wanted in zip(model.parameters(), alone.model.parameters(), strict=True):
-        torch.testing.assert_close(parameter, wanted, rtol=2e-5, atol=2e-5)
-
-
-def test_running_statistics_stay_each_workers_own():
-    def work(kv):
-        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
-        opt = mx.torch.KVOptimizer(model.named_parameters(), kv, mx.optimizer.SGD(learning_rate=LR))
-        for step in range(STEPS):
-            opt.zero_grad()
-            loss_of(model, step, kv.rank).backward()
-            opt.step()
-        return model[1].running_mean.clone(), [p.detach().clone() for p in model.parameters()]
-
-    (mean, params), (other_mean, other_params) = together(work)
-    assert not torch.equal(mean, other_mean)
-    assert all(torch.equal(p, q) for p, q in zip(params, other_params, strict=True))
-
-
 @pytest.mark.parametrize("who", ["optimizer", "trainer"])
 def test_a_step_that_has_failed_is_not_taken_for_a_write(who, monkeypatch):
-    kv, model = mx.kv.create(), model_of()
+    kv, model = mx.kv.create(), mlp()
     sgd = mx.optimizer.SGD(learning_rate=LR)
     if who == "optimizer":
         opt = mx.torch.KVOptimizer(model.named_parameters(), kv, sgd, overlap=False)
@@ -619,7 +624,7 @@ def test_a_step_that_has_failed_is_not_taken_for_a_write(who, monkeypatch):
 
 
 def test_a_trainers_counts_of_each_parameter_come_back():
-    model = model_of()
+    model = mlp()
     model[0].requires_grad_(False)
     trainer = mx.torch.Trainer(model.named_parameters(), "adam", kvstore=None)
     for step in range(5):
