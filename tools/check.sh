@@ -26,6 +26,7 @@ exploration          slow    every scope but the large ones
 mutants              quick   three broken rules, and that the patches of all apply
 mutants-all          slow    all of them
 mutants-edges        slow    waits, budgets and owners taken away, which the tests of edges have to notice
+mutants-python       slow    broken rules of the Python package, which its tests have to notice
 mutants-gpu          slow    broken generators of GPU kernels and a broken device layer, which their tests have to notice
 gpu                  slow    10,000 random GPU kernels, and ptxas: the kernels, and the table in docs/gpu.md
 fuzz                 slow    every fuzzer for five seconds
@@ -149,6 +150,7 @@ run_edge_mutants() {  # part, arguments...
   tail -1 "$logs/$1.log"
 }
 part_mutants-edges() { run_edge_mutants mutants-edges; }
+part_mutants-python() { $python tools/python_mutants.py >"$logs/mutants-python.log" 2>&1 || { tail -20 "$logs/mutants-python.log"; return 1; }; tail -1 "$logs/mutants-python.log"; }
 part_mutants-gpu() { run_edge_mutants mutants-gpu --folder ptx_mutants && run_edge_mutants mutants-devices --folder device_mutants; }
 
 # The assemblers of PTX are no part of the environment: 90 MB that nothing else needs.

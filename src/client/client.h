@@ -165,6 +165,8 @@ class Client final : private ChunkPlaces {
   void Opened(uint32_t server, LinkId link, Time now, Effects* effects);
   void Closed(LinkId link, Time now);
   void Failed(uint32_t server, Time now);  // a dial has come to nothing
+  // This machine lacks what a connection to the server takes: a descriptor, memory.
+  void Lacked(uint32_t server, const Error& error, Time now, Effects* effects);
   // There is no use in dialing it again.
   void ServerRefused(uint32_t server, const Error& error, Effects* effects);
   // Where the body of this message is to land; an empty block throws it away.

@@ -154,6 +154,18 @@ void Client::ServerRefused(uint32_t server, const Error& error, Effects* effects
        effects);
 }
 
+// Operations that have not left this process end at once and name what is missing. If some have left,
+// the server may have done them: they wait for the connection, and for how long the patience says.
+void Client::Lacked(uint32_t server, const Error& error, Time now, Effects* effects) {
+  ServerLink& link = links_[server];
+  if (link.dead() || closed_) return;
+  now_ = now;
+  link.NoteLack(error.what());
+  if (link.has_sent()) return;
+  Abandon(&link, Error(error.code(), Format("server {}: {}", server, error.what())), effects);
+  Settle(now, effects);
+}
+
 // Nothing more can be done with this server.
 void Client::Kill(ServerLink* link, const Error& error, Effects* effects) {
   if (link->dead()) return;

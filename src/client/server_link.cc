@@ -77,6 +77,7 @@ void ServerLink::Welcomed(const Welcome& welcome, const LinkTurn& turn) {
   credit_bytes_ = welcome.credit_bytes;
   state_ = State::kOpen;
   down_since_ = kNever;
+  lack_.clear();
   open_since_ = turn.now;
   ++counts_.welcomes;
   next_ping_ = turn.now + turn.limits.ping_after;
@@ -115,8 +116,8 @@ void ServerLink::Die(const Error& error, Effects* effects) {
 std::optional<Error> ServerLink::OutOfReach(const LinkTurn& turn) {
   if (down_since_ == kNever || turn.now - down_since_ < turn.limits.server_patience) return {};
   const Time since = std::exchange(down_since_, turn.now);
-  return Error(Code::kUnavailable,
-               Format("server {}: out of reach for {:.1f} s", server_, Seconds(turn.now - since)));
+  return Error(Code::kUnavailable, Format("server {}: out of reach for {:.1f} s{}", server_,
+                                          Seconds(turn.now - since), lack_));
 }
 
 void ServerLink::Ping(const LinkTurn& turn) {

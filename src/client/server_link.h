@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -121,6 +122,8 @@ class ServerLink {
     last_heard_ = now;
     counts_.was_heard = true;
   }
+  // Keeps what this machine lacks for a connection, for the error of the operations that wait.
+  void NoteLack(const std::string& what) { lack_ = ": " + what; }
   // The connection is lost, or could not be made.
   void Lost(const LinkTurn& turn);
   // Closes it on this side.
@@ -228,6 +231,7 @@ class ServerLink {
   boost::unordered_flat_map<uint64_t, Outgoing> sent_;  // by seq
   std::deque<uint64_t> mutating_;                       // seqs that have left, in order
 
+  std::string lack_;          // of this machine, since there is no connection; empty: nothing known
   Time down_since_ = kNever;  // kNever: connected, or never needed
   Time next_dial_ = kNever;
   Backoff backoff_;

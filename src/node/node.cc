@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/check.h"
 #include "base/format.h"
@@ -47,6 +48,15 @@ void Node::PeerEnded(LinkId id, Time now) {
 void Node::Refused(LinkId id, const Error& error, Time now) {
   if (const Peer* const dialed = DialedPeer(id)) OnRefused(*dialed, error);
   Closed(id, now);
+}
+
+void Node::Lacked(LinkId id, const Error& error, Time now) {
+  const Peer* const found = DialedPeer(id);
+  const std::optional<Peer> dialed = found != nullptr ? std::optional(*found) : std::nullopt;
+  Closed(id, now);
+  if (!dialed) return;
+  OnLacked(*dialed, error, now);
+  Flush();
 }
 
 std::vector<Block> Node::Land(LinkId id, std::span<const std::byte> head, const std::byte* lent) {
@@ -478,6 +488,11 @@ void ClientNode::OnRefused(const Peer& dialed, const Error& error) {
       client_.Refused(error, &effects_);
     }
   });
+}
+
+void ClientNode::OnLacked(const Peer& dialed, const Error& error, Time now) {
+  if (dialed.kind != Peer::Kind::kServer) return;
+  Do([&] { client_.Lacked(dialed.index, error, now, &effects_); });
 }
 
 std::string ClientNode::AddressOf(const Peer& peer) const {

@@ -75,6 +75,8 @@ class Node {
   void PeerEnded(LinkId link, Time now);
   // Closed, and there is no use in dialing again: another version, another token.
   void Refused(LinkId link, const Error& error, Time now);
+  // Closed, because this machine lacks what a connection takes.
+  void Lacked(LinkId link, const Error& error, Time now);
   // `lent`: where the bodies lie until Received returns, one behind the other; null: nowhere.
   //   throws  what is wrong with the head
   std::vector<Block> Land(LinkId link, std::span<const std::byte> head,
@@ -99,6 +101,7 @@ class Node {
   virtual void OnClosed(LinkId link, const Peer* dialed, Time now) = 0;
   virtual void OnPeerEnded(LinkId, Time) {}
   virtual void OnRefused(const Peer& /*dialed*/, const Error& /*error*/) {}
+  virtual void OnLacked(const Peer& /*dialed*/, const Error& /*error*/, Time /*now*/) {}
   virtual void OnHeader(LinkId, uint64_t /*low*/) {}
   virtual void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) = 0;
   virtual void OnRead(uint64_t /*ticket*/, Time /*now*/) {}
@@ -264,6 +267,7 @@ class ClientNode final : public Node {
   void OnClosed(LinkId link, const Peer* dialed, Time now) override;
   void OnPeerEnded(LinkId link, Time now) override;
   void OnRefused(const Peer& dialed, const Error& error) override;
+  void OnLacked(const Peer& dialed, const Error& error, Time now) override;
   void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) override;
   void OnWholeFrame(Time now) override;
   void OnTick(Time now) override;

@@ -12,12 +12,12 @@
 #include <exception>
 #include <map>
 #include <mutex>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/format.h"
 #include "base/process.h"
+#include "base/start_thread.h"
 #include "base/without_write_signals.h"
 
 namespace tkv {
@@ -248,11 +248,7 @@ void RowFile::File::Run() {
 
 RowFile::RowFile(std::string directory)
     : birth_(ForkGeneration()), file_(std::make_shared<File>(std::move(directory))) {
-  try {
-    writer_ = std::thread([file = file_] { file->Run(); });
-  } catch (const std::system_error& error) {
-    throw Fail(Code::kResourceExhausted, "no thread to write rows with: {}", error.what());
-  }
+  writer_ = StartThread("write rows with", [file = file_] { file->Run(); });
 }
 
 RowFile::~RowFile() {

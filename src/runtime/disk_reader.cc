@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <exception>
 
+#include "base/start_thread.h"
+
 namespace tkv {
 
 DiskReader::DiskReader(std::function<void(uint64_t)> done)
-    : done_(std::move(done)), thread_([this] { Run(); }) {}
+    : done_(std::move(done)), thread_(StartThread("read rows with", [this] { Run(); })) {}
 
 DiskReader::~DiskReader() {
   {

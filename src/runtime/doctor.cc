@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/format.h"
 #include "base/process.h"
+#include "base/start_thread.h"
 #include "bootstrap/pmix/pmix.h"
 #include "runtime/process_job.h"
 #include "tkv/config.h"
@@ -106,7 +107,7 @@ class TransportDoor final : public Door {
  public:
   TransportDoor(const std::string& where, std::string token)
       : token_(std::move(token)), endpoint_(OpenAt(token_, {where})) {
-    thread_ = std::thread([this] {
+    thread_ = StartThread("try connections with", [this] {
       Answering answering(endpoint_.get());
       while (!stopping_) {
         endpoint_->Poll(&answering, 16);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/duration.h"
+#include "base/start_thread.h"
 #include "device/event.h"
 #include "runtime/call.h"
 
@@ -48,7 +49,7 @@ class Endings {
  public:
   void Add(std::shared_ptr<Call> call) {
     const std::lock_guard lock(mutex_);
-    if (!has_thread_) std::thread([this] { Run(); }).detach();
+    if (!has_thread_) StartThread("wait for GPUs with", [this] { Run(); }).detach();
     has_thread_ = true;
     added_.push_back({std::move(call)});
     changed_.notify_one();

@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/process.h"
+#include "base/start_thread.h"
 #include "metrics/counters.h"
 
 namespace tkv {
@@ -34,7 +35,7 @@ Time NodeThread::Now() {
 
 void NodeThread::Start() {
   Run([](Node& node, Time now) { node.Start(now); });
-  thread_ = std::thread([this] { Loop(); });
+  thread_ = StartThread("talk to the other processes with", [this] { Loop(); });
 }
 
 void NodeThread::Stop() {
@@ -89,6 +90,8 @@ void NodeThread::Closed(uint64_t link, const Error& reason) {
     node_->Refused(link, reason, Now());
   } else if (reason.code() == Code::kAborted) {
     node_->PeerEnded(link, Now());
+  } else if (reason.code() == Code::kResourceExhausted) {
+    node_->Lacked(link, reason, Now());
   } else {
     node_->Closed(link, Now());
   }
@@ -122,7 +125,7 @@ void NodeThread::Dispatch() noexcept {
   } catch (const Error& error) {
     Break(error);
   } catch (const std::exception& error) {
-    Break(Error(Code::kResourceExhausted, error.what()));
+    Break(Fail(Code::kResourceExhausted, "no memory to go on with: {}", error.what()));
   }
 }
 
@@ -132,7 +135,7 @@ void NodeThread::HasRead(uint64_t ticket) noexcept {
     Run([ticket](Node& node, Time now) { node.HasRead(ticket, now); });
   } catch (const std::exception& error) {
     const std::lock_guard lock(mutex_);
-    Break(Error(Code::kResourceExhausted, error.what()));
+    Break(Fail(Code::kResourceExhausted, "no memory to go on with: {}", error.what()));
   }
 }
 
@@ -158,9 +161,12 @@ void NodeThread::Deliver(NodeOutput output) {
   const auto or_close = [this](LinkId link, const auto& act) {
     try {
       return act();
-    } catch (const std::exception& error) {  // no memory, no file
+    } catch (const Error& error) {
       endpoint_->Close(link);
       Closed(link, Fail(Code::kUnavailable, "the connection is given up: {}", error.what()));
+    } catch (const std::exception& error) {  // no memory, no file
+      endpoint_->Close(link);
+      Closed(link, Fail(Code::kResourceExhausted, "no connection: {}", error.what()));
     }
   };
   for (const NodeOutput::Dial& dial : output.dials) {
@@ -207,7 +213,7 @@ Time NodeThread::PollOnce() noexcept {
   } catch (const Error& error) {
     Break(error);
   } catch (const std::exception& error) {
-    Break(Error(Code::kResourceExhausted, error.what()));
+    Break(Fail(Code::kResourceExhausted, "no memory to go on with: {}", error.what()));
   }
   return is_broken_ ? kLongestSleep : std::max<Time>(0, sleeps_until_ - Now());
 }

@@ -8,6 +8,7 @@
 
 #include "base/duration.h"
 #include "base/format.h"
+#include "base/start_thread.h"
 #include "base/wait.h"
 #include "store/checks.h"
 
@@ -151,7 +152,7 @@ std::string Saving::Run() {
 
 void Saving::Start(const std::shared_ptr<Saving>& saving) {
   saving->options_.interrupt = {};  // signals are for the thread that called
-  saving->thread_ = std::thread([saving] {
+  saving->thread_ = StartThread("write a snapshot with", [saving] {
     // On Linux the priority is the thread's own: a snapshot takes what the job leaves of the cores.
     setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 10);
     try {

@@ -71,6 +71,9 @@ Worker::Worker(const std::string& doing, const StoreOptions& store, WorkerOption
     if (peer.kind != Peer::Kind::kHead) return;
     std::lock_guard lock(mutex_);
     out_of_reach_ = error.what();
+    if (error.code() != Code::kResourceExhausted || joined_ || refused_) return;
+    refused_ = error;  // of this machine: more waiting brings nothing
+    joined_changed_.notify_all();
   };
   thread.broken = [this](const Error& error) { Broken(error); };
   thread_ = std::make_unique<NodeThread>(std::make_unique<ClientNode>(member, client, pool_.get()),

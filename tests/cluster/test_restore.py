@@ -362,6 +362,32 @@ def test_a_snapshot_of_a_second_store_alone_is_put_back_into_that_store(processe
     assert status == 0 and said.count("begins 0 5") == 2 and said.count("ends 130 500") == 2, said
 
 
+COUNTS = """
+stores = [mx.kv.create("dist_sync") for _ in range(2)]
+optimizers = [mx.optimizer.SGD(learning_rate=-1.0) for _ in stores]
+for kv, optimizer, key in zip(stores, optimizers, "ab"):
+    kv.init(key, np.zeros(3, np.float32))
+    kv.set_optimizer(optimizer)
+    if "LOAD" in os.environ:
+        kv.load(os.environ["LOAD"])
+print("counts", *(optimizer.num_update for optimizer in optimizers), flush=True)
+for kv, key, steps in zip(stores, "ab", (5, 3)):
+    for _ in range(steps):
+        kv.push(key, np.ones(3, np.float32))
+        kv.pull(key)
+for kv in stores:
+    kv.close()
+"""
+
+
+def test_each_store_counts_on_from_its_own_updates(processes, tmp_path):
+    options = ("--snapshots", str(tmp_path), "--snapshot-every", "100")
+    status, said = finish(processes.launch(COUNTS, *options, workers=1, servers=1))
+    assert status == 0 and "counts 0 0" in said, said
+    status, said = finish(processes.launch(COUNTS, workers=1, servers=1, LOAD=tmp_path))
+    assert status == 0 and "counts 5 3" in said, said
+
+
 def test_stores_that_save_into_one_folder_save_as_often(processes, tmp_path):
     text = f"""
     first = mx.kv.create("dist_sync", snapshots={str(tmp_path)!r}, snapshot_every="5")

@@ -251,12 +251,17 @@ def test_of_a_function_that_is_read_for_servers():
         for make in (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, Stop):
             error = make()
             check_raises(error, kv.set_updater, _raising(error))
+            check_raises(error, kv.set_updater, _raising(error, where_it_is_compared=True))
         assert kv.pull("w").asnumpy().max() == 1
 
 
-def _raising(error):
+def _raising(error, where_it_is_compared=False):
+    """Return a function that raises: in each call, or only where it is called with elements, beside its program."""
+
     def function(key, grad, weight):
-        raise error
+        if not where_it_is_compared or type(grad) is mx.nd.NDArray:
+            raise error
+        weight += grad
 
     return function
 

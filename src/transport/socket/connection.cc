@@ -409,6 +409,8 @@ void Connection::TakeFiles(msghdr* message) {
   if (files.size() == 1 && !is_cut && is_welcome) return lending->TakeFrom(files[0]);
   for (const int file : files) close(file);
   if (files.empty() && !is_cut) return;
+  // The kernel had no descriptor for it (unix(7)): bodies come through the socket.
+  if (files.empty() && is_welcome) return lending->LoseFile();
   throw Fail(Code::kInvalidArgument, "shared memory: {}",
              is_welcome ? "more than one file at once" : "a file before HELLO");
 }

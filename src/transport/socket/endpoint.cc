@@ -89,8 +89,8 @@ struct ReadyList {
   }
 };
 
-// Whether the system has nothing left to accept a connection with, so that trying again at once would
-// fail at once.
+// Returns true if the system has nothing left to make a connection with. Another try at once would
+// fail in the same way.
 bool IsOutOfMeans(const boost::system::error_code& error) {
   return error == boost::system::errc::too_many_files_open ||            // of this process
          error == boost::system::errc::too_many_files_open_in_system ||  // of all
@@ -316,6 +316,7 @@ class Sockets final : public Endpoint {
       if (IsOutOfMeans(error) || (error && i + 1 == kAcceptsPerTurn)) {
         acceptor.paused_until = Now() + kAcceptPauseNanoseconds;
         has_deadlines_ = true;
+        TellAcceptFailure(error);
         return;
       }
       if (error) continue;
@@ -328,6 +329,18 @@ class Sockets final : public Endpoint {
       AwaitRead(*connection);
     }
     AwaitAccept(index);
+  }
+
+  // Tells the first failure, and while they go on less and less often, up to once a minute.
+  void TellAcceptFailure(const boost::system::error_code& error) {
+    constexpr int64_t kLeast = 1'000'000'000, kMost = 60'000'000'000;
+    const int64_t now = Now();
+    if (now < accept_quiet_until_ || !options_.stands) return;
+    const bool is_new = now > accept_quiet_until_ + accept_quiet_;
+    accept_quiet_ = is_new ? kLeast : std::min(2 * accept_quiet_, kMost);
+    accept_quiet_until_ = now + accept_quiet_;
+    options_.stands(Format("accepts no connection: {}: {}", error.message(),
+                           Fields().Add("connections", connections_.size()).text()));
   }
 
   // ---- who has a place: see budgets.h
@@ -527,6 +540,10 @@ class Sockets final : public Endpoint {
   }
 
   void Dialed(Connection& connection, const boost::system::error_code& error, bool is_unix) {
+    if (IsOutOfMeans(error)) {  // for every other address, too
+      return Lose(connection, Fail(Code::kResourceExhausted, "{}: no connection: {}",
+                                   connection.peer, error.message()));
+    }
     if (error) {
       return DialNext(connection,
                       Fail(Code::kUnavailable, "{}: {}", connection.peer, error.message()));
@@ -879,6 +896,8 @@ class Sockets final : public Endpoint {
   const std::string host_;
   std::string address_;
   std::deque<Acceptor> acceptors_;
+  int64_t accept_quiet_ = 0;        // how long failures to accept are not told after the last one
+  int64_t accept_quiet_until_ = 0;  // when the next one may be told
   uint64_t last_number_ = 0;
   std::map<uint64_t, std::shared_ptr<Connection>> connections_;  // by number
   std::map<uint64_t, std::shared_ptr<Connection>> links_;        // by the user's name
@@ -895,7 +914,11 @@ class Sockets final : public Endpoint {
 }  // namespace
 
 std::unique_ptr<Endpoint> OpenSockets(SocketOptions options) {
-  return std::make_unique<Sockets>(std::move(options));
+  try {
+    return std::make_unique<Sockets>(std::move(options));
+  } catch (const boost::system::system_error& error) {  // of the reactor, before it listens
+    throw Fail(Code::kResourceExhausted, "sockets: {}", error.code().message());
+  }
 }
 
 }  // namespace tkv

@@ -90,9 +90,20 @@ void Lending::TakeFrom(int file) {
   file_ = file;
 }
 
+void Lending::LoseFile() {
+  if (std::exchange(has_had_file_, true)) {
+    throw Fail(Code::kInvalidArgument, "shared memory: a second file");
+  }
+  is_file_lost_ = true;
+}
+
 void Lending::Receive(const LendRecord& record) {
   switch (record.kind) {
     case LendRecord::Kind::kFile: {
+      if (std::exchange(is_file_lost_, false)) {
+        warn_("shared memory: Too many open files; large values come through the socket");
+        return;
+      }
       if (file_ < 0) {
         throw Fail(Code::kInvalidArgument, "shared memory: the record of a file comes without it");
       }

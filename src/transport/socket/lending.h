@@ -63,6 +63,8 @@ class Lending {
   // Takes a file over that came with the bytes.
   //   throws  kInvalidArgument  it is not the first one
   void TakeFrom(int file);
+  // The file of the peer came while this process had no descriptor left for it.
+  void LoseFile();
   //   throws  kInvalidArgument
   void Receive(const LendRecord& record);
   bool has_body() const { return body_.has_value(); }
@@ -90,6 +92,7 @@ class Lending {
   int file_ = -1;
   std::unique_ptr<ArenaView> view_;
   bool has_had_file_ = false;
+  bool is_file_lost_ = false;  // and the record that tells of it has not come yet
   std::optional<LendRecord> body_;
   std::string answers_;
 };

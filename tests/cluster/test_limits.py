@@ -1,0 +1,241 @@
+"""A limit of one process is an error of the call that meets it: every role of a job under every limit.
+
+While a job runs, one of its processes gets a limit, and a worker calls everything that takes memory, descriptors or files.
+Each call ends soon, well or by an error that names what is missing. When the limit is lifted, everything goes on.
+"""
+
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+from jobs import finish, pids_of, read_until, restorer_of, wait_until
+
+SLACK = 4 << 20  # bytes of memory for what is small
+PATIENCE = 6  # seconds; the longest wait for a server that cannot accept
+
+WORK = """
+kv = mx.kv.create("dist_async", server_patience=6, patience=20)
+small, one = np.zeros(3, np.float32), np.ones(3, np.float32)
+big, out = np.ones(12_000_000, np.float32), np.zeros(12_000_000, np.float32)
+folder = os.environ["FOLDER"]
+kv.init("w", small)
+
+def attempt(name, call):
+    begin = time.monotonic()
+    try:
+        call()
+        said = "done", ""
+    except Exception as error:
+        said = type(error).__name__, error
+    print(f"{name} of {kv.rank}: {said[0]} after {time.monotonic() - begin:.1f} s: {said[1]}", flush=True)
+
+def second_store():
+    with mx.kv.create("dist_async", server_patience=6, patience=20) as other:
+        other.init("x", small)
+        other.push("x", one)
+        other.pull("x", out=small)
+
+def go_on():
+    for _ in range(20):
+        kv.push("w", one)
+        kv.pull("w", out=small)
+
+def connect():
+    with mx.kv.connect(kv.url, server_patience=6) as eye:
+        eye.pull("w")
+
+def init_both():
+    kv.init("big", big)
+    kv.init("more", big)
+
+def push_both():
+    for key in ("big", "more"):
+        kv.push(key, big)
+        kv.pull(key, out=out)
+
+go_on()
+print("under way", kv.url, flush=True)
+until_marked("limited")
+attempt("go on", go_on)
+if kv.rank == 0:
+    attempt("save", lambda: kv.save(folder + "/first"))
+    attempt("init", init_both)
+    attempt("push", push_both)
+    attempt("save", lambda: kv.save(folder + "/second"))
+    attempt("trace", lambda: kv.trace(folder + "/trace"))
+    attempt("connect", connect)
+    attempt("create", second_store)
+print("tried", flush=True)
+until_marked("lifted")
+attempt("go on again", go_on)
+if kv.rank == 0:
+    attempt("save again", lambda: kv.save(folder + "/third"))
+    attempt("create again", second_store)
+attempt("close", kv.close)
+"""
+
+OBSERVER = """
+import resource
+which, size = eval(os.environ["LIMIT"])
+before = resource.getrlimit(which)
+resource.setrlimit(which, (size or int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize(), before[1]))
+for again in (False, True):
+    begin = time.monotonic()
+    try:
+        with mx.kv.connect(sys.argv[1]) as eye:
+            eye.pull("w")
+        said = "done", ""
+    except Exception as error:
+        said = type(error).__name__, error
+    resource.setrlimit(which, before)
+    word = "connect again" if again else "connect"
+    print(f"{word} of -1: {said[0]} after {time.monotonic() - begin:.1f} s: {said[1]}", flush=True)
+"""
+
+# What a process may have while it is limited, and the words that name what is missing.
+LIMITS = {
+    "memory": (resource.RLIMIT_AS, None, "memory|allocate|no thread|Resource temporarily"),
+    "files": (resource.RLIMIT_NOFILE, 3, "Too many open files"),
+    "sizes": (resource.RLIMIT_FSIZE, 1000, "File too large|limit on the size of files"),
+}
+
+# Calls that fail, by role and limit; every other call is done, or fails in the same way.
+FAIL = {
+    ("worker", "files"): ("save", "connect", "trace"),
+    ("worker", "sizes"): ("save",),
+    ("worker", "memory"): ("save",),
+}
+
+
+def limit(pid, name):
+    """Limit a process, and return what lifts the limit again."""
+    which, size, _ = LIMITS[name]
+    if size is None:
+        with open(f"/proc/{pid}/statm") as file:
+            size = int(file.read().split()[0]) * resource.getpagesize() + SLACK
+    if which == resource.RLIMIT_NOFILE:  # poll(2) refuses more descriptors than the limit
+        size = 1 + max(int(one) for one in os.listdir(f"/proc/{pid}/fd"))
+    before = resource.prlimit(pid, which)
+    resource.prlimit(pid, which, (size, before[1]))
+    return lambda: resource.prlimit(pid, which, before)
+
+
+def outcomes(said):
+    """Return (call, type of its error or "done", seconds, text) of each attempt."""
+    found = re.findall(r"([a-z ]+) of (-?\d): (\w+) after ([\d.]+) s: (.*)", said)
+    return [(call.strip(), kind, float(seconds), text) for call, _, kind, seconds, text in found]
+
+
+def check(said, name, role, fail):
+    """Judge what a job has said: every call has ended soon, and every error names what is missing."""
+    assert not re.search(r"terminate called|std::bad_alloc|Fatal Python|killed by signal|core dumped", said), said
+    assert said.count("resumed the session") + said.count("is silent for") <= 5, said
+    made = outcomes(said)
+    for call, kind, seconds, text in made:
+        assert seconds < PATIENCE + 4, (call, seconds, said)
+        if call.endswith("again"):
+            assert kind == "done", (call, text, said)
+        if kind == "done":
+            continue
+        # A process that others cannot reach says by itself why; they only see that it does not answer.
+        is_unreachable = role != "worker" and name == "files" and kind in ("UnavailableError", "DeadlineExceededError")
+        assert is_unreachable or kind in ("ResourceExhaustedError", "KeyNotFoundError"), (call, kind, text, said)
+        if kind == "ResourceExhaustedError":
+            assert re.search(LIMITS[name][2], text), (call, text)
+    for call in fail:
+        assert any(one[0] == call and one[1] == "ResourceExhaustedError" for one in made), (call, said)
+    return made
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Where a job keeps its secrets and sockets; nothing is left there at its end, and nothing in /dev/shm."""
+    (tmp_path / "temp").mkdir()
+    before = set(os.listdir("/dev/shm"))
+    yield tmp_path
+    assert not list((tmp_path / "temp").iterdir())
+    assert not [name for name in set(os.listdir("/dev/shm")) - before if "tkv" in name or "tensorkv" in name]
+
+
+def start(processes, folder, *options):
+    variables = {"FOLDER": folder, "TMPDIR": folder / "temp", "TKV_LOG": "warning", "MALLOC_ARENA_MAX": 1}
+    return processes.launch(WORK, "--log", str(folder / "logs"), *options, workers=2, servers=2, **variables)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("role", ["worker", "server", "launcher"])
+def test_a_limit_is_an_error_of_the_call_that_meets_it(processes, folders, role, name):
+    job = start(processes, folders)
+    said = read_until(job, "under way", count=2)
+    lift = limit(job.pid if role == "launcher" else pids_of(job, role)[0], name)
+    (folders / "mark-limited").touch()
+    said += read_until(job, "tried", count=2)
+    lift()
+    (folders / "mark-lifted").touch()
+    status, rest = finish(job)
+    made = check(said + rest, name, role, FAIL.get((role, name), ()))
+    assert status == 0 and [one[0] for one in made].count("go on again") == 2, said + rest
+    if (role, name) == ("server", "files"):
+        assert re.search(r"accepts no connection: Too many open files", said), said
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_an_observer_names_what_it_lacks(processes, folders, name):
+    job = start(processes, folders)
+    url = re.search(r"under way (\S+)", read_until(job, "under way", count=2))[1]
+    script = processes.script(OBSERVER, "observer.py")
+    chosen = (int(LIMITS[name][0]), LIMITS[name][1])
+    _, seen = finish(processes.start([sys.executable, "-u", script, url], LIMIT=chosen, TKV_LOG="warning"))
+    made = check(seen, name, "observer", ("connect",) if name == "files" else ())
+    assert [one[0] for one in made] == ["connect", "connect again"], seen
+    for mark in ("limited", "lifted"):
+        (folders / f"mark-{mark}").touch()
+    assert finish(job)[0] == 0
+
+
+def test_a_restorer_names_what_it_lacks(processes, folders):
+    job = start(processes, folders)
+    for mark in ("limited", "lifted"):
+        (folders / f"mark-{mark}").touch()
+    assert finish(job)[0] == 0
+    job = start(processes, folders, "--restore", str(folders / "second"))
+    pid = wait_until(lambda: restorer_of(job))
+    os.kill(pid, signal.SIGSTOP)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, 3))
+    os.kill(pid, signal.SIGCONT)
+    status, said = finish(job)
+    assert 0 < status < 128 and re.search("Too many open files|Error 24", said), (status, said)
+    check(said, "files", "restorer", ())
+
+
+def has_namespaces():
+    return subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], check=False).returncode == 0
+
+
+@pytest.mark.skipif(not has_namespaces(), reason="mounting a small disk takes the right to do so")
+@pytest.mark.parametrize("place", ["/dev/shm", "disk", "logs", "temp"])
+def test_a_full_disk_is_named_where_it_is_written_to(processes, folders, place):
+    full = place if place.startswith("/") else str(folders / place)
+    os.makedirs(full, exist_ok=True)
+    fill = f'mount -t tmpfs -o size=16k none {full} && dd if=/dev/zero of={full}/filler bs=16k count=1 2>&-; exec "$@"'
+    script = processes.script(WORK)
+    where = folders / "disk" if place == "disk" else folders
+    for mark in ("limited", "lifted"):
+        (folders / f"mark-{mark}").touch()
+    words = [sys.executable, "-m", "tensorkv", "launch", "-n", "2", "-s", "2", "--tcp", "--log", str(folders / "logs")]
+    variables = {"FOLDER": where, "TMPDIR": folders / "temp", "TKV_LOG": "warning"}
+    job = processes.start(["unshare", "-m", "sh", "-c", fill, "sh", *words, sys.executable, "-u", script], **variables)
+    status, said = finish(job)
+    if place == "temp":  # of the token
+        assert 0 < status < 128 and "No space left on device" in said, (status, said)
+        return
+    assert status == 0, (status, said)
+    for call, kind, _, text in outcomes(said):
+        if place == "disk" and (call.startswith("save") or (call == "close" and kind != "done")):
+            assert kind == "ResourceExhaustedError" and "No space left on device" in text, (call, kind, text)
+        else:
+            assert kind == "done", (call, kind, text)
