@@ -95,7 +95,7 @@ enum Flag : uint8_t {  // wire value: never renumber
   kBarrierKey = 1,     // PUSH: an internal key of zero bytes that the first push makes
   kOnlyListed = 1,     // CONTROL: of the synchronous keys that are there only those listed
   kHasScalars = 2,     // PUSH: `extra` holds hyperparameters
-  kOfBirth = 4,        // PUSH, PULL, ABSTAIN, DELETE: `need` holds the birth of the key that is meant
+  kOfBirth = 4,        // PUSH, PULL, ABSTAIN, DELETE: `need` holds the birth of the key meant
   kCut = 8,          // PULL with kNoBody: the version that answers it is kept, to be read in parts
   kOfCut = 16,       // PULL: a part of what a kCut of this session has kept
   kRecord = 1,       // TRACE: this session wants spans to be kept from now on; else no longer
