@@ -152,7 +152,7 @@ TEST(NodeThread, ADialThatThrowsIsALinkThatIsClosedAndDialedAgain) {
   NodeThreadOptions options;
   options.address_of = [](const Peer&) { return "somewhere"; };
   options.failed = [&](const Peer&, const Error& error) {
-    told += error.code() == Code::kUnavailable ? 1 : 0;
+    told += error.code() == Code::kResourceExhausted ? 1 : 0;
   };
   NodeThread thread(SomeServer(&pool), std::make_unique<Broke>(&dials), options);
   thread.Start();
