@@ -481,8 +481,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                 _stepping.equally_often("calls step() without gradients, which takes part with zeros"),
             ):
                 self._check_unchanged(pushed, computed)
-                if not pushed:
-                    self._check_written()
+                self._check_written()  # once more where the backward pass has: its step would undo a write behind it
                 self._register_unfrozen()
                 if not pushed:
                     self._take_rates()
