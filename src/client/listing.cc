@@ -51,7 +51,7 @@ void Client::OnListAnswer(const Outgoing& sent, const Message& reply) {
   Outcome outcome{op->id, Outcome::Event::kDone, std::nullopt, 0, nullptr};
   outcome.listing = std::move(listing);
   outcomes_.push_back(std::move(outcome));
-  ops_.Erase(op->id);
+  Erase(op);
 }
 
 // The same of one key, whose state here stays as it is.
@@ -79,7 +79,7 @@ void Client::OnDescribed(const Outgoing& sent, const Message& reply) {
   Outcome outcome{op->id, Outcome::Event::kDone, std::nullopt, 0, nullptr};
   outcome.meta = std::make_shared<const KeyMeta>(std::move(meta));
   outcomes_.push_back(std::move(outcome));
-  ops_.Erase(op->id);
+  Erase(op);
 }
 
 }  // namespace tkv

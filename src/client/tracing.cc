@@ -34,7 +34,7 @@ void Client::OnTraceAnswer(const Outgoing& sent, const Message& reply) {
   traced->asked = op->begin;
   traced->answered = now_;
   outcomes_.push_back({op->id, Outcome::Event::kDone, std::nullopt, 0, nullptr, nullptr, traced});
-  ops_.Erase(op->id);
+  Erase(op);
 }
 
 }  // namespace tkv
