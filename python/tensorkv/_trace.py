@@ -219,7 +219,8 @@ def title_of(function: Any) -> str:
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType):  # an object may answer every name
         code = getattr(type(function).__call__, "__code__", None)
-    return f"{_name_of(function)} ({code.co_filename}:{code.co_firstlineno})" if code is not None else _name_of(function)
+    name = _name_of(function)
+    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code is not None else name
 
 
 def _name_of(function: Any) -> str:

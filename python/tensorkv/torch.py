@@ -150,7 +150,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         self._is_reduced = False
         self._priorities: dict[Any, int] = {}
         self._pushed: dict[Any, Ticket[None]] = {}
-        self._computed: dict[Any, tuple[Any, int, int | None]] = {}  # gradients of the last backward pass, versions, digests
+        # The gradients of the last backward pass with their versions and digests.
+        self._computed: dict[Any, tuple[Any, int, int | None]] = {}
         self._is_synced = True
         self._divisor = _stepping.divisor_of(kv, average)
         self._is_made = False

@@ -423,9 +423,7 @@ def clips_in_numpy(run):
         values.clip(-1e-3, 1e-3, out=values)
 
 
-@pytest.mark.parametrize(
-    "change", [clips_in_place, replaces_gradients, clips_through_data, clips_in_numpy], ids=names
-)
+@pytest.mark.parametrize("change", [clips_in_place, replaces_gradients, clips_through_data, clips_in_numpy], ids=names)
 @pytest.mark.parametrize("kind", [OnStore, OnStoreInStep, OnWorkers, OnWorkersInStep], ids=names)
 def test_a_change_of_one_workers_gradients_is_refused_on_every_rank(kind, change):
     """DistributedDataParallel has averaged them at this place; here each worker would change its own."""
