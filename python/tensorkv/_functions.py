@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _core, _probe, _states, _trace
@@ -256,6 +257,20 @@ class Read:
         self._reader = _trace.Reader(function, _called_on(function), prints)
         self.program: _core.Program | None = None
         self._first: Key | None = None  # the key that it was read for
+
+    @contextlib.contextmanager
+    def binding(self) -> Iterator[None]:
+        """Let keys bind the function to a program; where that is refused, it is bound as before."""
+        before = self.program, self._first
+        try:
+            yield
+        except BaseException:
+            self.program, self._first = before
+            raise
+
+    def free(self) -> None:
+        """Let the next key bind the function anew, because the store has none."""
+        self.program = self._first = None
 
     def meet(self, key: Key, shape: tuple[int, ...], dtype: str) -> None:
         """Read the function for a key, which has to give the same program as for the keys before.

@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +49,7 @@ def _line_of(traceback: TracebackType | None) -> str | None:
 
 _TAKEN = ("sum", "value", "t", "n", "program", "param", "state", "scalar")
 _NUMBERS = ("inf", "infinity", "nan")
+_READS_MAX = 8  # behind the first
 
 
 def check_state_name(name: object) -> None:
@@ -215,20 +216,27 @@ def title_of(function: Any) -> str:
     """Return the name of a function and where it stands."""
     while isinstance(function, functools.partial):
         function = function.func
-    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
-    name = getattr(function, "__name__", type(function).__name__)
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType):  # an object may answer every name
+        code = getattr(type(function).__call__, "__code__", None)
+    name = _name_of(function)
     return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code is not None else name
 
 
+def _name_of(function: Any) -> str:
+    name = getattr(function, "__name__", None)
+    return name if isinstance(name, str) else type(function).__name__
+
+
 def _program_name(function: Any) -> str:
-    name = re.sub(r"[^A-Za-z0-9_]", "_", getattr(function, "__name__", type(function).__name__))[:64]
+    name = re.sub(r"[^A-Za-z0-9_]", "_", _name_of(function))[:64]
     return name if re.match(r"[A-Za-z_]", name) else f"_{name}"[:64]
 
 
 def _rebound(function: Any) -> str:
     """Return a hint where the function gives its last parameter's name to another object."""
     code = getattr(function, "__code__", None)
-    if code is None or code.co_argcount < 3:
+    if not isinstance(code, CodeType) or code.co_argcount < 3:
         return ""
     name = code.co_varnames[code.co_argcount - 1]
     line = line_that_stores(code, name)
@@ -250,9 +258,10 @@ class Reader:
     def program(self, key: Key, shape: tuple[int, ...], dtype: str) -> _core.Program:
         """Read the function for one key as a program.
 
-        The function is called twice without elements. Both calls have to amount to the same, and the second one has to leave
-        the values outside of the function as they are. It is then called with elements, for which the program has to give
-        the same bits. The output of all calls but the first one is thrown away.
+        The function is called twice without elements, and again while a call runs code that no call before it has run. All
+        calls have to amount to the same, and those after the first have to leave the values outside of the function as they
+        are. It is then called with elements, for which the program has to give the same bits. The output of all calls but the
+        first one is thrown away.
 
         Raises:
             InvalidArgumentError: servers cannot run the function; the message names the line.
@@ -261,34 +270,29 @@ class Reader:
         watch = Watch(self._function)
         with watch.watching(), contextlib.nullcontext() if self._prints else _muted():
             first = self._read(where_, key, shape, dtype)
-        if watch.clock is not None:
-            raise InvalidArgumentError(f"{where_}: {watch.clock}: a program has no clock and nothing random")
-        if watch.verb is not None:
-            raise InvalidArgumentError(
-                f"{where_}: {watch.verb}: servers do not ask the store while they update a key; `kv.state` keeps arrays"
-            )
-        before = watch.look()
-        iterator = watch.iterator(before)
-        if iterator is not None:
-            raise InvalidArgumentError(
-                f"{where_}: it uses {iterator}, which gives something else each time; a program holds no iterator"
-            )
-        with _muted():
-            second = self._read(where_, key, shape, dtype)
-        self._check_outside(where_, watch, before)
+        before = self._look(where_, watch)
         name = _program_name(self._function)
         text = first.text(name)
-        if text != second.text(name):
-            raise InvalidArgumentError(
-                f"{where_}: {_difference(first, second)}: a second call gives another program; a program "
-                "holds no counter and nothing random (`kv.state` keeps arrays between updates)"
-            )
+        for _ in range(_READS_MAX):
+            size = watch.size()
+            with watch.watching(), _muted():
+                second = self._read(where_, key, shape, dtype)
+            is_known = watch.size() == size
+            self._check_outside(where_, watch, before, is_known)
+            if text != second.text(name):
+                raise InvalidArgumentError(
+                    f"{where_}: {_difference(first, second)}: a second call gives another program; a program "
+                    "holds no counter and nothing random (`kv.state` keeps arrays between updates)"
+                )
+            before = self._look(where_, watch)
+            if is_known:
+                break
         if first.stored._content == "value":
             raise InvalidArgumentError(f"{where_}: the stored value is not changed{_rebound(self._function)}")
         program = _core.Program(text)
         with _muted():
             self._compare(where_, program, list(first.states), key, shape, dtype)
-        self._check_outside(where_, watch, before)
+        self._check_outside(where_, watch, before, is_known=True)
         self._compared.add((text, dtype))
         return program
 
@@ -308,9 +312,24 @@ class Reader:
                 f"{where_}: {line}: {type(error).__name__}: {error}; servers run no Python: the function is read as a program{kept}"
             ) from error
 
-    def _check_outside(self, where_: str, watch: Watch, before: dict[str, Any]) -> None:
-        """Raise if a call has changed a value outside of the function."""
-        changed = difference(before, watch.look())
+    def _look(self, where_: str, watch: Watch) -> dict[str, Any]:
+        """Return the values outside of the function; raise if one of them cannot be seen, or is another one each time."""
+        if watch.clock is not None:
+            raise InvalidArgumentError(f"{where_}: {watch.clock}: a program has no clock and nothing random")
+        values = watch.look()
+        iterator = watch.iterator(values)
+        if iterator is not None:
+            raise InvalidArgumentError(
+                f"{where_}: it uses {iterator}, which gives something else each time; a program holds no iterator"
+            )
+        return values
+
+    def _check_outside(self, where_: str, watch: Watch, before: dict[str, Any], is_known: bool) -> None:
+        """Raise if a call has changed a value outside of the function, or made one where all its code had run before."""
+        after = watch.look()
+        if not is_known:
+            after = {name: value for name, value in after.items() if name in before}
+        changed = difference(before, after)
         if changed is not None:
             line = watch.line_of(changed)
             raise InvalidArgumentError(

@@ -29,7 +29,7 @@ import numpy as np
 from . import _core
 from . import random as _random
 from ._elements import Elements
-from ._traced import Array, here, is_ours
+from ._traced import Array, here, is_ours, refuse
 
 _STDLIB = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["platstdlib"], "<frozen ")
 _PACKAGES = ("site-packages", "dist-packages")
@@ -109,7 +109,6 @@ class Watch:
     def __init__(self, function: Any) -> None:
         """Know the function alone; `watching` finds the code that it runs."""
         self.clock: str | None = None  # the line that reads one, and its name
-        self.verb: str | None = None  # the line that asks the store, and the name of its method
         self._function = function
         self._codes: set[CodeType] = set()
         self._roots: dict[str, dict[str, Any]] = {}  # of the globals that a name belongs to
@@ -134,9 +133,11 @@ class Watch:
         code = frame.f_code
         if event == "call" and is_ours(code.co_filename):
             caller = frame.f_back
-            if self.verb is None and _is(frame.f_locals.get("self"), _core.Store) and code.co_name not in _CONSTANT:
+            if _is(frame.f_locals.get("self"), _core.Store) and code.co_name not in _CONSTANT:
                 if caller is not None and code.co_name[0] != "_" and not is_ours(caller.f_code.co_filename):
-                    self.verb = f"{caller.f_code.co_filename}:{caller.f_lineno}: kv.{code.co_name}"
+                    refuse(  # before the verb does anything
+                        f"kv.{code.co_name}: servers do not ask the store while they update a key; `kv.state` keeps arrays"
+                    )
         elif event == "call" and code not in self._codes:
             self._codes.add(code)
             self._names.update(code.co_names, code.co_freevars, (one for one in code.co_consts if _is(one, str)))
@@ -152,6 +153,10 @@ class Watch:
             is_drawn = arg.__name__ == "urandom"
             if is_drawn or not (is_ours(code.co_filename) or _is_of_python(code.co_filename)):
                 self.clock = f"{here()}: {arg.__qualname__}()"
+
+    def size(self) -> int:
+        """Return how many pieces of code have run; more of them may have named more values."""
+        return len(self._codes)
 
     def look(self) -> dict[str, Any]:
         """Return what the names stand for now, to be compared with another look."""

@@ -485,17 +485,20 @@ class KVStore(KVStoreVerbs):
         keys, values = (key, value) if is_list else ([key], [value])
         if not isinstance(values, (list, tuple)) or len(keys) != len(values):
             return  # init says what is wrong
+        if not self._keys():
+            read.free()
         was_read = read.program is not None
-        for one, array in zip(keys, values, strict=True):
-            alone = array[0] if isinstance(array, (list, tuple)) and array else array
-            if is_rows(alone):
-                read.meet(one, *shape_and_dtype(alone))
-                continue
-            try:
-                view = _core._view_of(NDArray, alone, False)
-            except InvalidArgumentError:
-                return  # init says what is wrong
-            read.meet(one, view.shape, view.dtype_name)
+        with read.binding():
+            for one, array in zip(keys, values, strict=True):
+                alone = array[0] if isinstance(array, (list, tuple)) and array else array
+                if is_rows(alone):
+                    read.meet(one, *shape_and_dtype(alone))
+                    continue
+                try:
+                    view = _core._view_of(NDArray, alone, False)
+                except InvalidArgumentError:
+                    return  # init says what is wrong
+                read.meet(one, view.shape, view.dtype_name)
         if read.program is not None and not was_read:
             self._set_optimizer(_core.Optimizer(read.program, lazy=False))
 

@@ -150,7 +150,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         self._is_reduced = False
         self._priorities: dict[Any, int] = {}
         self._pushed: dict[Any, Ticket[None]] = {}
-        self._computed: dict[Any, tuple[Any, int]] = {}  # gradients and their versions behind the last backward pass
+        # The gradients of the last backward pass with their versions and digests.
+        self._computed: dict[Any, tuple[Any, int, int | None]] = {}
         self._is_synced = True
         self._divisor = _stepping.divisor_of(kv, average)
         self._is_made = False
@@ -312,8 +313,24 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         """Note a gradient that the backward pass has computed, and push it where that is wanted."""
         if self._overlap and self._is_synced:
             self._push_one(parameter)
-        if parameter.grad is not None:
-            self._computed[parameter] = (parameter.grad, parameter.grad._version)
+        grad = parameter.grad
+        if grad is not None:
+            self._computed[parameter] = (grad, grad._version, self._digest_of(parameter, grad))
+
+    def _digest_of(self, parameter: Any, grad: Any) -> int | None:
+        """Return the digest of a gradient in host memory that a change through `grad.data` or NumPy would make wrong, else None.
+
+        Such a change moves no version. A gradient is not looked at where its sum is written into the same memory meanwhile.
+        """
+        is_summed_in_place = parameter in self._pushed and self._local is not None
+        is_free = parameter not in self._pushed and not self._is_shared()
+        if is_summed_in_place or is_free or grad.is_sparse or grad.device.type != "cpu":
+            return None
+        return _core._digests([grad.detach()])[0]
+
+    def _is_shared(self) -> bool:
+        """Return whether the mean is made of the gradients of several workers."""
+        return self._kv.num_workers > 1 and not _core.is_async(self._kv.type)
 
     def _push_one(self, parameter: Any) -> None:
         """Push a gradient in the backward pass; the layers that the next forward pass needs first leave first."""
@@ -481,8 +498,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                 _stepping.equally_often("calls step() without gradients, which takes part with zeros"),
             ):
                 self._check_unchanged(pushed, computed)
-                if not pushed:
-                    self._check_written()
+                self._check_written()  # once more where the backward pass has: its step would undo a write behind it
                 self._register_unfrozen()
                 if not pushed:
                     self._take_rates()
@@ -552,19 +568,17 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             self._local.step()
         return loss
 
-    def _check_unchanged(self, pushed: dict[Any, Ticket[None]], computed: dict[Any, tuple[Any, int]]) -> None:
+    def _check_unchanged(
+        self, pushed: dict[Any, Ticket[None]], computed: dict[Any, tuple[Any, int, int | None]]
+    ) -> None:
         """Raise where the script has changed gradients that are not those of all workers yet, or rates with which they left."""
-        is_shared = self._kv.num_workers > 1 and not _core.is_async(self._kv.type)
-        for parameter, (grad, version) in computed.items():
-            if parameter in pushed:
-                is_changed = parameter.grad is not grad or grad._version != version
-            else:
-                is_changed = (
-                    is_shared
-                    and parameter.grad is not None
-                    and (parameter.grad is not grad or grad._version != version)
-                )
-            if not is_changed:
+        is_shared = self._is_shared()
+        digested = [parameter for parameter, (_, _, digest) in computed.items() if digest is not None]
+        digests = dict(zip(digested, _core._digests([computed[one][0].detach() for one in digested]), strict=True))
+        for parameter, (grad, version, digest) in computed.items():
+            is_changed = (parameter.grad is not grad or grad._version != version) or digest != digests.get(parameter)
+            is_wanted = parameter not in pushed and (not is_shared or parameter.grad is None)
+            if not is_changed or is_wanted:
                 continue
             if not is_shared:
                 remedy = "was pushed before; overlap=False pushes in step()"

@@ -386,6 +386,33 @@ def test_another_program_for_another_key_is_an_error_before_the_key_is_made(kv):
     assert (pushed(kv) == 4).all()
 
 
+def test_keys_that_are_not_made_or_deleted_bind_no_program(kv):
+    def update(key, input, stored):
+        stored -= input / input.shape[0]
+
+    kv.delete(3)
+    kv.set_updater(update)
+    with pytest.raises(mx.errors.InvalidArgumentError, match="for key 'b' another program than for 'a'"):
+        kv.init(["a", "b"], [mx.nd.ones((3,)), mx.nd.ones((4,))])
+    for key, size in (("b", 4), ("a", 2)):
+        kv.init(key, mx.nd.ones((size,)))
+        kv.push(key, mx.nd.ones((size,)))
+        assert (kv.pull(key).asnumpy() == 1 - 1 / size).all()
+        kv.delete(key)
+
+
+def test_a_callable_that_answers_every_name_is_read(kv):
+    class Open:
+        def __getattr__(self, name):
+            return 0.5
+
+        def __call__(self, key, input, stored):
+            stored -= self.rate * input
+
+    kv.set_updater(Open())
+    assert (pushed(kv) == 0.5).all()
+
+
 def test_an_integer_key_refuses_a_division(kv):
     kv.init(4, mx.nd.ones(SHAPE, dtype="int32"))
     with pytest.raises(mx.errors.KVError, match="int32"):
@@ -1046,6 +1073,64 @@ OUTSIDE = {
 def test_a_change_outside_of_the_function_is_refused_by_name(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "counting_module", types.SimpleNamespace(n=0))
     is_same_or_refused(*OUTSIDE[name])
+
+
+class Decays:
+    """Counts in code that runs from the second call on."""
+
+    def __init__(self):
+        self.rates, self.calls = {}, 0
+
+    def decay(self, key):
+        self.calls += 1
+        if self.calls % 100 == 0:
+            self.rates[key] *= 0.5
+
+    def update(self, key, grad, weight):
+        if key not in self.rates:
+            self.rates[key] = 1.0
+        else:
+            self.decay(key)
+        weight -= self.rates[key] * grad
+
+
+def test_a_counter_in_code_of_later_calls_is_refused_by_name():
+    line = Decays.decay.__code__.co_firstlineno + 1
+    is_same_or_refused(lambda kv: Decays().update, rf":{line}: a call changes self\.calls", pushes=101)
+
+
+def test_code_that_only_later_calls_run_may_leave_all_as_it_is():
+    class Reads(Decays):
+        def decay(self, key):
+            self.last = key
+
+    is_same_or_refused(lambda kv: Reads().update, None, pushes=3)
+
+
+@pytest.mark.parametrize(
+    ("verb", "change"),
+    [
+        ("push", lambda kv: kv.push(4, mx.nd.ones(SHAPE))),
+        ("delete", lambda kv: kv.delete(4)),
+        ("init", lambda kv: kv.init(5, mx.nd.ones(SHAPE))),
+        ("set_updater", lambda kv: kv.set_updater(None)),
+        ("assign", lambda kv: kv.assign(4, mx.nd.ones(SHAPE))),
+        ("barrier", lambda kv: kv.barrier()),
+        ("close", lambda kv: kv.close()),
+    ],
+)
+def test_a_verb_in_a_function_that_is_refused_has_done_nothing(kv, verb, change):
+    def update(key, input, stored):
+        stored += input
+        with contextlib.suppress(Exception):
+            change(kv)
+
+    kv.init(4, mx.nd.zeros(SHAPE))
+    kv.set_updater(lambda key, input, stored: stored.__iadd__(input * 2))
+    with pytest.raises(mx.errors.InvalidArgumentError, match=rf"kv\.{verb}: servers do not ask the store"):
+        kv.set_updater(update)
+    assert kv.keys() == [3, 4] and kv.round(4) == 0
+    assert (pushed(kv) == 3).all()
 
 
 def test_values_outside_of_the_function_that_it_only_reads_are_numbers_of_the_program():
