@@ -108,13 +108,7 @@ def main():
         raise SystemExit(f"edge mutants: the copy does not build:\n{error}") from error
     if "_core" in targets:
         link_package()
-    missed = 0
-    for path in chosen:
-        caught, text = judge(path, arguments.programs)
-        print(f"{path.stem}: {text}", flush=True)
-        missed += not caught
-    print(f"{len(chosen) - missed} of {len(chosen)} caught")
-    return 1 if missed else 0
+    return mutants.report(chosen, lambda path: judge(path, arguments.programs))
 
 
 if __name__ == "__main__":

@@ -122,6 +122,22 @@ def judge_patch(path, seeds):
         return judge(seeds), [explore(scope) for scope in scopes]
 
 
+def report(paths, judge_one):
+    """Judge patches and print a line for each; return the exit status.
+
+    Args:
+        paths: of the patches.
+        judge_one: takes a path, and returns whether its tests have noticed, and a word on it.
+    """
+    missed = 0
+    for path in paths:
+        caught, text = judge_one(path)
+        print(f"{path.stem}: {text}", flush=True)
+        missed += not caught
+    print(f"{len(paths) - missed} of {len(paths)} caught")
+    return 1 if missed else 0
+
+
 def main():
     """Run what the arguments say; the exit status is 0 where at least 95 % are caught."""
     parser = argparse.ArgumentParser(description=__doc__)

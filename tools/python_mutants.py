@@ -78,13 +78,7 @@ def main():
     copy_package()
     for path in PATCHES:
         patch(path, "--dry-run")
-    missed = 0
-    for path in chosen:
-        caught, text = judge(path)
-        print(f"{path.stem}: {text}", flush=True)
-        missed += not caught
-    print(f"{len(chosen) - missed} of {len(chosen)} caught")
-    return 1 if missed else 0
+    return mutants.report(chosen, judge)
 
 
 if __name__ == "__main__":

@@ -467,8 +467,8 @@ class KVStoreRows(_core.Store):
                 evict by age or count makes them in any case.
             memory: bytes of rows, with what the optimizer keeps beside them, that stay in memory, on all servers together; the
                 other rows are on a disk, those first that have not been pushed for the longest time. What is read stays the
-                same. Needs `rows_dir`: of `create` in one process, of `tkv launch` or `tkv server` in a job. The table takes more than
-                its rows: docs/sparse.md has the rule.
+                same. Needs `rows_dir`: of `create` in one process, of `tkv launch` or `tkv server` in a job. The table takes more
+                than its rows: docs/sparse.md has the rule.
             mode: as of `init`.
 
         Raises:

@@ -318,9 +318,10 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             self._computed[parameter] = (grad, grad._version, self._digest_of(parameter, grad))
 
     def _digest_of(self, parameter: Any, grad: Any) -> int | None:
-        """Return the digest of a gradient in host memory that a change through `grad.data` or NumPy would make wrong, else None.
+        """Return the digest of a gradient in host memory if `step` has to notice a change of it, else None.
 
-        Such a change moves no version. A gradient is not looked at where its sum is written into the same memory meanwhile.
+        A change through `grad.data` or NumPy moves no version counter. There is no digest of a gradient whose sum is written
+        into the same memory before `step`.
         """
         is_summed_in_place = parameter in self._pushed and self._local is not None
         is_free = parameter not in self._pushed and not self._is_shared()
@@ -577,8 +578,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         digests = dict(zip(digested, _core._digests([computed[one][0].detach() for one in digested]), strict=True))
         for parameter, (grad, version, digest) in computed.items():
             is_changed = (parameter.grad is not grad or grad._version != version) or digest != digests.get(parameter)
-            is_wanted = parameter not in pushed and (not is_shared or parameter.grad is None)
-            if not is_changed or is_wanted:
+            is_allowed = parameter not in pushed and (not is_shared or parameter.grad is None)
+            if not is_changed or is_allowed:
                 continue
             if not is_shared:
                 remedy = "was pushed before; overlap=False pushes in step()"

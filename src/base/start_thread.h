@@ -1,4 +1,4 @@
-// Starts threads, and says for which work the system has none.
+// Starts threads; the error names the work for which the system has no thread.
 
 #pragma once
 

@@ -154,8 +154,8 @@ void Client::ServerRefused(uint32_t server, const Error& error, Effects* effects
        effects);
 }
 
-// Operations that have not left this process end at once and name what is missing. If some have left,
-// the server may have done them: they wait for the connection, and for how long the patience says.
+// If no operation has left for the server, all end at once, with the name of what is missing.  An
+// operation that has left may have been done, so all wait for a connection until the patience ends.
 void Client::Lacked(uint32_t server, const Error& error, Time now, Effects* effects) {
   ServerLink& link = links_[server];
   if (link.dead() || closed_) return;

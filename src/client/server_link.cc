@@ -294,7 +294,7 @@ void ServerLink::Judge(Outgoing pull, const LinkTurn& turn) {
   Insert(std::move(pull), &ready_pulls_);
 }
 
-// Counts the bytes of a pull that leaves; false where they are too many for now.
+// Returns true and counts the bytes of a pull if the limit lets it leave.
 bool ServerLink::CountPull(Outgoing::Pulled as, size_t* used, Outgoing* pull,
                            const LinkTurn& turn) {
   if (*used > 0 && *used + pull->pull_bytes > turn.limits.pull_bytes_max) return false;

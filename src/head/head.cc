@@ -291,8 +291,7 @@ void Head::Tick(Time now, Effects* effects) {
   if (has_news_ && now_ >= next_announcement_) Tell(effects);
 }
 
-// Declares silent members dead.
-//   returns  whether somebody is dead now
+// Declares silent members dead; returns true if there was one.
 bool Head::Judge(Effects* effects) {
   bool changed = false;
   for (const Role role : {Role::kWorker, Role::kServer}) {
@@ -313,7 +312,8 @@ bool Head::Judge(Effects* effects) {
   return changed;
 }
 
-// Later words of members only move the time on, so that it is found again when it has come.
+// A later message of a member only postpones its verdict, so the time is searched for again only when
+// it has come.
 void Head::FindNextVerdict() {
   next_verdict_ = kNever;
   for (const Role role : {Role::kWorker, Role::kServer}) {

@@ -64,7 +64,7 @@ def test_torchrun_waits_for_a_worker_that_is_late(processes, late, named):
 
 
 ROLES = ("scheduler", "server", "worker", "worker")
-# What the other workers say of a role that is late.
+# The words of the other workers on a role that is late.
 NAMED = {
     "scheduler": "still waiting 5 s for the head: ",
     "server": "still waiting 5 s: 0 of 1 servers have come, server 0 is missing",

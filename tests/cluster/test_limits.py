@@ -96,7 +96,7 @@ for again in (False, True):
     print(f"{word} of -1: {said[0]} after {time.monotonic() - begin:.1f} s: {said[1]}", flush=True)
 """
 
-# What a process may have while it is limited, and the words that name what is missing.
+# Limits: the resource, its value (None: the memory in use and a little), and the words that name what is missing.
 LIMITS = {
     "memory": (resource.RLIMIT_AS, None, "memory|allocate|no thread|Resource temporarily"),
     "files": (resource.RLIMIT_NOFILE, 3, "Too many open files"),
@@ -153,7 +153,7 @@ def check(said, name, role, fail):
 
 @pytest.fixture
 def folders(tmp_path):
-    """Where a job keeps its secrets and sockets; nothing is left there at its end, and nothing in /dev/shm."""
+    """Return the folder of a job. At the end its secrets and sockets are gone from there, and from /dev/shm."""
     (tmp_path / "temp").mkdir()
     before = set(os.listdir("/dev/shm"))
     yield tmp_path

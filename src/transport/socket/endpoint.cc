@@ -331,7 +331,7 @@ class Sockets final : public Endpoint {
     AwaitAccept(index);
   }
 
-  // Tells the first failure, and while they go on less and less often, up to once a minute.
+  // Logs the first failure.  Later ones are logged at growing intervals, at last once a minute.
   void TellAcceptFailure(const boost::system::error_code& error) {
     constexpr int64_t kLeast = 1'000'000'000, kMost = 60'000'000'000;
     const int64_t now = Now();
