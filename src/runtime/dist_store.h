@@ -66,11 +66,6 @@ inline Block BlockOf(const NDArray& array) {
   return {static_cast<std::byte*>(array.HostData()), array.bytes(), array.storage()};
 }
 
-// New memory for so many bytes of a contribution.
-inline NDArray BytesOf(size_t count) {
-  return NDArray::Empty(Shape({static_cast<int64_t>(count)}), DType::kU8);
-}
-
 // An optimizer as servers take it.
 inline UpdateSpec SpecOf(const Optimizer& optimizer) {
   return {.program = optimizer.program().ToText(),

@@ -9,10 +9,6 @@ namespace {
 
 constexpr size_t kStep = size_t{1} << 20;
 
-NDArray BytesOf(size_t count) {
-  return NDArray::Empty(Shape({static_cast<int64_t>(count)}), DType::kU8);
-}
-
 // Whoever takes one has another handle: nobody can get one meanwhile but by Take.  What others have done
 // with it happened before, as with Block::unique.
 bool IsFree(const NDArray& array) {

@@ -10,6 +10,12 @@
 
 namespace tkv {
 
+// Returns a new array of bytes.
+//   throws  kResourceExhausted
+inline NDArray BytesOf(size_t count) {
+  return NDArray::Empty(Shape({static_cast<int64_t>(count)}), DType::kU8);
+}
+
 // Thread-safe.
 class Scratch {
  public:
