@@ -238,6 +238,8 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
     DropCuts(session.id, std::nullopt);
     at = sessions_.erase(at);
   }
+  std::erase_if(grants_,
+                [&](const auto& grant) { return IsOver(Role::kWorker, grant.second.maker); });
   for (auto at = hellos_.begin(); at != hellos_.end();) {
     const auto [link, waiting] = *at;
     const SessionId id{waiting.hello.rank, waiting.hello.incarnation};
