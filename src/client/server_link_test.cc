@@ -200,6 +200,49 @@ TEST_F(SilentServerTest, ItsSilenceCountsForThePatience) {
       << error->what();
 }
 
+// A client that has lost its connection, and whose machine has no descriptor left for another one.
+class ScarceLinkTest : public ClientTest {
+ protected:
+  ScarceLinkTest() { MakeKey(); }
+  // The next dial, within the longest time between two, finds no descriptor.
+  void Lack() {
+    for (int i = 0; effects_.dials.empty() && i < 100; ++i) After(kSecond / 10);
+    ASSERT_FALSE(effects_.dials.empty());
+    effects_.Clear();
+    client_.Failed(0, now_);
+    client_.Lacked(0, Error(Code::kResourceExhausted, "Too many open files"), now_, &effects_);
+  }
+};
+
+TEST_F(ScarceLinkTest, WhatHasNotLeftEndsAtOnce) {
+  client_.Closed(link_, now_);
+  for (int i = 0; i < 2; ++i) {
+    const OpId pull = Begin(Kind::kPull, "pull");
+    Lack();
+    const auto error = FailureOf(pull);
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Code::kResourceExhausted);
+    EXPECT_STREQ(error->what(), "pull 'w': server 0: Too many open files");
+  }
+}
+
+TEST_F(ScarceLinkTest, WhatHasLeftWaitsForThePatienceAndSaysWhy) {
+  const OpId push = Begin(Kind::kPush, "push");
+  Sent();
+  client_.Closed(link_, now_);
+  Lack();
+  EXPECT_FALSE(FailureOf(push)) << "the server may have it";
+  std::optional<Error> error;
+  for (int i = 0; !error && i < 10'000; ++i) {
+    After(kSecond / 10);
+    error = FailureOf(push);
+  }
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), Code::kUnavailable);
+  EXPECT_NE(std::string(error->what()).find("s: Too many open files"), std::string::npos)
+      << error->what();
+}
+
 TEST_F(ClientTest, AServerThatStartedAgainIsNamedAndNothingIsRetried) {
   MakeKey();
   const OpId pull = Begin(Kind::kPull, "pull");
