@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -30,8 +31,10 @@ class AutoSave {
   bool IsDue(uint64_t rounds, Time now) const {
     return (rounds_ > 0 && rounds >= last_rounds_ + rounds_) || (span_ > 0 && now >= last_ + span_);
   }
-  // Returns true if there are rounds after those of the last save.
-  bool HasNew(uint64_t rounds) const { return rounds > last_rounds_; }
+  // This worker goes on behind so many rounds; the last save is taken to be the newest that was due.
+  void GoesOn(uint64_t rounds) {
+    if (rounds_ > 0) last_rounds_ = std::max(last_rounds_, rounds - rounds % rounds_);
+  }
   void Begun(uint64_t rounds, Time now) {
     last_rounds_ = rounds;
     last_ = now;
@@ -52,12 +55,20 @@ struct SavingStores {
       : every(std::move(how_often)), when(std::move(folder), every, now) {}
 
   const std::string every;
-  std::atomic<uint64_t> most_pushes = 0;  // of a key of any of these stores
+  std::atomic<uint64_t> most_rounds =
+      0;  // of a key of any of these stores, as this worker has pushed
+
+  void Raise(uint64_t rounds) {
+    uint64_t most = most_rounds;
+    while (most < rounds && !most_rounds.compare_exchange_weak(most, rounds)) {
+    }
+  }
 
   std::mutex mutex;  // of what follows; taken before that of a store
   AutoSave when;
   std::map<uint32_t, DistStore*> stores;  // those that are open, by their numbers
-  bool is_writer = false;                 // this worker has written the last snapshot
+  bool is_writer = false;     // this worker saves at its end what no snapshot has
+  bool has_assigned = false;  // values have been replaced since the last save, which no count tells
 };
 
 }  // namespace tkv

@@ -375,11 +375,8 @@ void DistStore::NotePushed(const std::vector<Source>& sources) {
     if (source.told != 0) source.record->told = source.told;
     source.record->bytes.pushed_bytes +=
         source.bytes > 0 ? source.bytes : source.values * source.record->value_bytes;
-    const uint64_t pushes = ++source.record->pushes;
-    if (saving_stores_ == nullptr) continue;
-    uint64_t most = saving_stores_->most_pushes;  // other stores of the folder raise it, too
-    while (most < pushes && !saving_stores_->most_pushes.compare_exchange_weak(most, pushes)) {
-    }
+    ++source.record->pushes;
+    if (saving_stores_ != nullptr) saving_stores_->Raise(source.record->rounds());
   }
 }
 

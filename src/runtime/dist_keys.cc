@@ -114,6 +114,7 @@ void DistStore::LaunchInits(const std::string& verb, std::vector<Operation> init
         worker_->GiveUp(calls[i]);
       }
       Await(calls[i], options_.patience);
+      if (worker_->rejoined()) GoOnBehind(*records[i]);
       const auto lock = Lock(verb);
       keys_.emplace(records[i]->key, records[i]);
       order_.push_back(records[i]->key);
@@ -122,6 +123,17 @@ void DistStore::LaunchInits(const std::string& verb, std::vector<Operation> init
     }
   }
   if (error) std::rethrow_exception(error);
+}
+
+// Counts the rounds of a key on from those of this worker's earlier lives.
+void DistStore::GoOnBehind(const KeyRecord& record) {
+  record.former_rounds = worker_->Run([&](ClientNode& node, Time) {
+    return node.client().RoundOf(record.name) - node.client().BaseOf(record.name);
+  });
+  if (saving_stores_ == nullptr || record.former_rounds == 0) return;
+  saving_stores_->Raise(record.former_rounds);
+  std::lock_guard lock(saving_stores_->mutex);
+  saving_stores_->when.GoesOn(record.former_rounds);
 }
 
 void DistStore::Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <thread>
 
@@ -254,9 +255,7 @@ std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::strin
     const auto lock = Lock(verb);
     has_optimizer = has_optimizer || optimizer_ != nullptr;
   }
-  const bool is_sender =
-      worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
-  if (!is_sender) return nullptr;
+  if (!IsSender()) return nullptr;
   auto saving = std::make_shared<Saving>(verb, path, parts, worker_, number_, options_);
   for (const SavedStore& store : stores) saving->AddStore(store.number);
   if (records.empty()) return saving;
@@ -330,7 +329,7 @@ std::string DistStore::SaveAs(const std::string& verb, const std::string& path, 
   RaiseUnseen(verb, {});
   AwaitAutoSave();
   const SavedStore store = ToSave(verb);
-  const uint64_t most_pushes = saving_stores_ == nullptr ? 0 : saving_stores_->most_pushes.load();
+  const uint64_t most_rounds = saving_stores_ == nullptr ? 0 : saving_stores_->most_rounds.load();
   const std::shared_ptr<Saving> saving =
       Begin(verb, path, parts, std::span(&store, 1), Cutting::kForUser, options_.patience);
   if (saving == nullptr) return {};
@@ -346,7 +345,7 @@ std::string DistStore::SaveAs(const std::string& verb, const std::string& path, 
   if (saving_stores_ != nullptr && PlaceOf(path) == saving_stores_->when.folder()) {
     std::lock_guard lock(saving_stores_->mutex);
     if (saving_stores_->stores.size() == 1) {  // it has all that a save by itself would have
-      saving_stores_->when.Begun(most_pushes, NodeThread::Now());
+      saving_stores_->when.Begun(most_rounds, NodeThread::Now());
     }
   }
   return saved;
@@ -370,60 +369,89 @@ Ticket DistStore::SaveAsync(const std::string& path) {
 // saves by itself, where it is time, and with it all that save into the same folder.
 void DistStore::SaveIfDue(std::span<const KeyView> keys) {
   if (saving_stores_ == nullptr) return;
-  const uint64_t most_pushes = saving_stores_->most_pushes;
+  NoteWriter();
+  const uint64_t most_rounds = saving_stores_->most_rounds;
   {
     std::lock_guard lock(mutex_);
     const auto begins_round = [&](const KeyView& key) {
       const auto found = keys_.find(key);
-      return found != keys_.end() && found->second->pushes == most_pushes;
+      return found != keys_.end() && found->second->rounds() == most_rounds;
     };
-    if (most_pushes == 0 || std::none_of(keys.begin(), keys.end(), begins_round)) return;
+    if (most_rounds == 0 || std::none_of(keys.begin(), keys.end(), begins_round)) return;
   }
   std::vector<SavedStore> stores;
   {
     std::lock_guard lock(saving_stores_->mutex);
     const Time now = NodeThread::Now();
-    if (!saving_stores_->when.IsDue(most_pushes, now)) return;
+    if (!saving_stores_->when.IsDue(most_rounds, now)) return;
     stores = AllToSave();
     const auto is_busy = [](const SavedStore& store) {
       std::lock_guard saves_lock(store.saves->mutex);
       return store.saves->is_busy();
     };
     if (std::any_of(stores.begin(), stores.end(), is_busy)) return;
-    saving_stores_->when.Begun(most_pushes, now);
+    saving_stores_->when.Begun(most_rounds, now);
   }
-  SaveBeside(stores, options_.patience);
+  SaveBeside(stores, options_.patience, SaveWhen::kAlways);
 }
 
-// Saves the rounds that no snapshot has, before the first store of the folder is closed.  CloseAs
-// waits until they are written.
+// Pushes of the lowest rank that lives are its own to save.
+void DistStore::NoteWriter() {
+  {
+    std::lock_guard lock(saving_stores_->mutex);
+    if (saving_stores_->is_writer) return;
+  }
+  if (!IsSender()) return;
+  std::lock_guard lock(saving_stores_->mutex);
+  saving_stores_->is_writer = true;
+}
+
+// Notes that values have been replaced: by an assign, or by the load of a snapshot.
+void DistStore::NoteAssigned(const std::string& snapshot) {
+  if (saving_stores_ == nullptr) return;
+  std::error_code error;
+  const auto folder = std::filesystem::path(snapshot).parent_path();
+  if (std::filesystem::equivalent(folder, saving_stores_->when.folder(), error)) return;
+  std::lock_guard lock(saving_stores_->mutex);
+  saving_stores_->has_assigned = true;
+}
+
+bool DistStore::IsSender() const {
+  return worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
+}
+
+// Returns true if a worker of a lower rank is dead, which may not have saved its last rounds.
+bool DistStore::FollowsTheDead() const {
+  return worker_->Run([](ClientNode& node, Time) {
+    const Client& client = node.client();
+    const auto& workers = client.epoch().workers;
+    return std::any_of(workers.begin(), workers.begin() + client.rank(),
+                       [](const Epoch::Seat& seat) { return seat.state == Epoch::State::kDead; });
+  });
+}
+
+// Saves what no snapshot has, before the first store of the folder is closed.  The lowest rank does
+// so; the next one does so again only if it has pushed since, or if that rank has died.  CloseAs waits
+// until all is written.
 //   returns  what an interrupt threw, which ends the wait and not the close
 std::exception_ptr DistStore::SaveAtEnd() {
   if (saving_stores_ == nullptr) return nullptr;
-  const uint64_t most_pushes = saving_stores_->most_pushes;
   {
     std::lock_guard lock(mutex_);
     if (closed_) return nullptr;
   }
   try {
     AwaitAutoSave();
-    bool has_failed = false;
-    {
-      std::lock_guard lock(saves_->mutex);
-      has_failed = saves_->is_auto_saving && saves_->saving != nullptr &&
-                   saves_->saving->failure().has_value();
-    }
+    const bool follows_the_dead = FollowsTheDead();
     std::vector<SavedStore> stores;
     {
       std::lock_guard lock(saving_stores_->mutex);
-      const bool has_new = has_failed || saving_stores_->when.HasNew(most_pushes);
-      // If workers end together, only the worker that has saved before saves again.
-      if (!has_new || !saving_stores_->is_writer) return nullptr;
-      saving_stores_->when.Begun(most_pushes, NodeThread::Now());
+      if (!saving_stores_->is_writer && !follows_the_dead) return nullptr;
+      saving_stores_->when.Begun(saving_stores_->most_rounds, NodeThread::Now());
       stores = AllToSave();
     }
     // Servers answer at once unless another worker is missing, which close does not wait for.
-    SaveBeside(stores, options_.server_patience);
+    SaveBeside(stores, options_.server_patience, SaveWhen::kIfNew);
   } catch (const Error& error) {
     if (error.code() == Code::kCancelled) return std::current_exception();
     if (options_.log) options_.log(2, Format("no snapshot was saved by itself: {}", error.what()));
@@ -434,7 +462,8 @@ std::exception_ptr DistStore::SaveAtEnd() {
 }
 
 // Starts a save by itself.  A failure is a line of the log.
-void DistStore::SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseconds patience) {
+void DistStore::SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseconds patience,
+                           SaveWhen when) {
   const auto log_failure = [log = options_.log](const Error& error) {
     if (log) log(2, Format("no snapshot was saved by itself: {}", error.what()));
   };
@@ -442,11 +471,14 @@ void DistStore::SaveBeside(std::span<const SavedStore> stores, std::chrono::nano
     const std::string& folder = saving_stores_->when.folder();
     const std::shared_ptr<Saving> saving =
         Begin("save", folder, Parts::kAll, stores, Cutting::kByItself, patience);
+    bool has_assigned = false;
     {
       std::lock_guard lock(saving_stores_->mutex);
       saving_stores_->is_writer = saving != nullptr;
+      has_assigned = std::exchange(saving_stores_->has_assigned, false);
     }
     if (saving == nullptr) return;
+    if (when == SaveWhen::kIfNew && !has_assigned && saving->IsInNewest()) return saving->Skip();
     saving->OnEnd([log_failure, log = options_.log, folder, saving = saving.get()] {
       if (const auto error = saving->failure()) return log_failure(*error);
       if (log) log(1, Format("a snapshot has been saved in {}", folder));
@@ -699,6 +731,7 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
   }
   SnapshotInfo info;
   if (loading.reader) info.path = loading.reader->path();
+  NoteAssigned(info.path);
   if (loading.records.empty()) return info;
   const CallPtr call = NewCall(verb);
   std::vector<Operation> operations;
@@ -777,6 +810,7 @@ void DistStore::AssignAs(const std::string& verb, std::span<const InitItem> item
   Meet(verb, meeting, "some keys may have been assigned and others not", [&] {
     if (meeting.worker.first == rank()) SendValues(verb, items, records);
   });
+  NoteAssigned({});
 }
 
 }  // namespace tkv

@@ -42,6 +42,8 @@ struct KeyRecord {
   mutable UserBytes bytes = {};
   mutable uint64_t told = 0;  // the number of the optimizer whose hyperparameters a push has sent
   mutable uint64_t pushes = 0;
+  mutable uint64_t former_rounds = 0;  // of earlier lives of this worker
+  uint64_t rounds() const { return former_rounds + pushes; }
   mutable std::shared_ptr<codec::Residual> residual = {};  // once a push of it has been compressed
   mutable std::shared_ptr<const KeyMeta> meta = {};        // as rank 0 has made it
   mutable uint64_t pulled = 0;                // of an observer: the round of its last pull; atomic
@@ -437,9 +439,16 @@ class DistStore : public KVStore {
   // Sends the values of an assign to the servers, and waits for them.
   void SendValues(const std::string& verb, std::span<const InitItem> items,
                   const std::vector<RecordPtr>& records);
+  enum class SaveWhen : uint8_t { kAlways, kIfNew };
   void SaveIfDue(std::span<const KeyView> keys);
   std::exception_ptr SaveAtEnd();
-  void SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseconds patience);
+  void SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseconds patience,
+                  SaveWhen when);
+  void NoteAssigned(const std::string& snapshot);
+  void GoOnBehind(const KeyRecord& record);
+  void NoteWriter();
+  bool IsSender() const;
+  bool FollowsTheDead() const;
   void AwaitAutoSave();
   std::shared_ptr<Saving> TakeLastSaving(bool* is_told);
   void EndSaving(std::chrono::nanoseconds patience);

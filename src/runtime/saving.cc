@@ -3,13 +3,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
+#include <unordered_map>
 
 #include "base/duration.h"
 #include "base/format.h"
 #include "base/start_thread.h"
 #include "base/wait.h"
+#include "checkpoint/snapshot.h"
 #include "store/checks.h"
 
 namespace tkv {
@@ -127,6 +130,33 @@ class Saving::KeptParts final : public PartSource {
 Saving::~Saving() {
   if (thread_.joinable())
     thread_.detach();  // it holds this object, so that it is the thread itself
+}
+
+bool Saving::IsInNewest() const {
+  const auto is_untouched = [](const SavedKey& key) {
+    const auto is_zero = [](uint64_t updates) { return updates == 0; };
+    return key.round == 0 && std::all_of(key.updates.begin(), key.updates.end(), is_zero);
+  };
+  try {
+    const checkpoint::Reader newest(path_);
+    std::unordered_map<std::string, const SavedKey*> saved;
+    for (const SavedKey& key : newest.keys()) {
+      saved.emplace(CanonicalKey(key.store, key.key.view()), &key);
+    }
+    for (size_t i = 0; i < keys_.size(); ++i) {
+      const auto found = saved.find(sources_[i].name);
+      if (found == saved.end() || *found->second != keys_[i]) return false;
+    }
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != Code::kNotFound) return false;
+    return std::all_of(keys_.begin(), keys_.end(), is_untouched);
+  }
+}
+
+void Saving::Skip() {
+  Release();
+  End(std::nullopt);
 }
 
 std::string Saving::Run() {

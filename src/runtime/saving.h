@@ -43,6 +43,11 @@ class Saving final : public PendingCall {
     keys_.push_back(std::move(key));
     sources_.push_back(std::move(source));
   }
+  // Returns true if the newest snapshot of the folder has all keys with the same rounds and updates; if
+  // there is none, if nothing has been pushed.
+  bool IsInNewest() const;
+  // Ends it without a snapshot.
+  void Skip();
   // Writes all of it, and lets the servers forget what they have kept.
   //   returns  the path of the snapshot
   //   throws   as WriteSnapshot, and what the servers say

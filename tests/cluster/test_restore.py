@@ -471,13 +471,85 @@ def test_the_end_of_a_job_is_saved(processes, tmp_path):
     check_whole(said)
     for newest in (12, 12):  # a job that has nothing to do leaves it
         names = sorted(os.listdir(folder))
-        kv = mx.kv.create("local")
-        kv.init(["a", "b", "c"], [mx.nd.zeros((n,)) for n in (1, 300_000, 17)])
-        kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0, momentum=0.5))
-        assert set(kv.load(folder).values()) == {newest}
+        assert rounds_in(folder) == {newest}
         status, said = run(processes, folder, *options, steps=12)
         assert status == 0 and said.count("begins behind round 12") == 2, said
         assert sorted(os.listdir(folder)) == names
+
+
+def rounds_in(snapshot):
+    """Return the rounds of the keys of WORK in a snapshot."""
+    kv = mx.kv.create("local")
+    kv.init(["a", "b", "c"], [mx.nd.zeros((n,)) for n in (1, 300_000, 17)])
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0, momentum=0.5))
+    return set(kv.load(snapshot).values())
+
+
+def test_the_end_of_a_job_is_saved_by_a_life_that_has_pushed_nothing(processes, tmp_path):
+    """Rank 0 dies behind its last push, and its next life finds nothing to do."""
+    folder = tmp_path / "saved"
+    dies = WORK.replace(
+        "values = [", "if kv.rank == 0 and begin == 0: os.kill(os.getpid(), signal.SIGKILL)\nvalues = ["
+    )
+    options = ("--restore", str(folder), "--snapshot-every", "10", "--restart", "3")
+    status, said = run(processes, folder, *options, work=dies)
+    assert status == 0 and "rank 0 begins behind round 12, rejoined True" in said, said
+    check_whole(said)
+    assert rounds_in(folder) == {12}
+
+
+def test_a_step_that_a_later_life_ends_is_not_saved_in_part(processes, tmp_path):
+    """Rank 0 dies between two keys of a step; later saves have all keys at one round."""
+    folder = tmp_path / "saved"
+    dies = WORK.replace(
+        "        if kv.round(key) < step:",
+        "        if kv.rank == 0 and begin == 0 and step == 5 and key == 'b': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        if kv.round(key) < step:",
+    )
+    options = ("--restore", str(folder), "--snapshot-every", "4", "--restart", "3")
+    status, said = run(processes, folder, *options, steps=22, work=dies)
+    assert status == 0 and "rank 0 begins behind round 4, rejoined True" in said, said
+    snapshots = sorted(folder.glob("0*"))
+    assert len(snapshots) > 1 and all(len(rounds_in(snapshot)) == 1 for snapshot in snapshots), said
+
+
+def test_rounds_behind_the_leave_of_rank_0_are_saved(processes, tmp_path):
+    work = """
+    kv = mx.kv.create("dist_async")
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
+    kv.init("w", np.zeros(1, np.float32))
+    kv.barrier()
+    print(f"rank {kv.rank} begins at {kv.pull('w').asnumpy()[0]}", flush=True)
+    if kv.rank == 1:
+        until_marked("left")
+    for _ in range(5 + kv.rank):
+        kv.push("w", np.ones(1, np.float32))
+    kv.close()
+    mark("left")
+    """
+    options = ("--restore", str(tmp_path / "saved"), "--snapshot-every", "10")
+    status, said = finish(processes.launch(work, *options))
+    assert status == 0, said
+    (tmp_path / "mark-left").unlink()
+    status, said = finish(processes.launch(work, *options))
+    assert status == 0 and said.count("begins at 11.0") == 2, said
+
+
+def test_an_assign_behind_the_last_save_is_saved(processes, tmp_path):
+    work = """
+    with mx.kv.create("dist_sync") as kv:
+        kv.init("w", np.zeros(1, np.float32))
+        print(f"rank {kv.rank} begins at {kv.pull('w').asnumpy()[0]}", flush=True)
+        kv.push("w", np.ones(1, np.float32))
+        kv.barrier()
+        if kv.rank == 0:
+            kv.save(os.environ["FOLDER"])
+        kv.assign("w", np.full(1, 7, np.float32))
+    """
+    options = ("--restore", str(tmp_path / "saved"), "--snapshot-every", "10")
+    for begins in (0.0, 7.0):
+        status, said = finish(processes.launch(work, *options, FOLDER=tmp_path / "saved"))
+        assert status == 0 and said.count(f"begins at {begins}") == 2, said
 
 
 def test_a_worker_that_fails_saves_no_end(processes, tmp_path):
