@@ -67,7 +67,7 @@ struct SavingStores {
   std::mutex mutex;  // of what follows; taken before that of a store
   AutoSave when;
   std::map<uint32_t, DistStore*> stores;  // those that are open, by their numbers
-  bool is_writer = false;     // this worker saves at its end what no snapshot has
+  bool is_writer = false;                 // this worker saves at its end what no snapshot has
   bool has_assigned = false;  // values have been replaced since the last save, which no count tells
 };
 
