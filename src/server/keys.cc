@@ -253,7 +253,8 @@ bool Shard::AnswerDescribe(const Session& session, const Message& request, Effec
     reply = Reply(request, Type::kOk, *grant);
   } else if (!may_make && (request.flags & kNoWait) != 0) {
     reply = ErrorReply(request.seq, Code::kNotFound, "no such key");
-  } else if (!epoch_.workers.empty() && MakerOf(store) == kNoRank) {
+  } else if (!epoch_.workers.empty() && MakerOf(store) == kNoRank &&
+             (HasClosed(0, store) || !WaitsForLife(session.id, 0))) {
     reply = ErrorReply(request.seq, Code::kUnavailable,
                        Format("worker 0, which creates keys, {}", WhyNoMaker(store)));
   } else {

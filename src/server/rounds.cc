@@ -383,13 +383,20 @@ std::optional<Error> Shard::TakeIds(const Message& message, const Chunk& chunk, 
   return std::nullopt;
 }
 
+// Returns true if a worker waits for the next life of a dead rank.  Under `fail` a death ends the
+// waits of those whose first life it meets.  A worker that has itself come again waits: else two that
+// die at once would each fail in the other's absence until no restart is left.
+bool Shard::WaitsForLife(const SessionId& waiting, Rank dead) const {
+  return !epoch_.IsLast(dead) && (!epoch_.IsGone(dead) || came_again_.contains(waiting.rank));
+}
+
 // Why a pull waits for a round that cannot come; empty where it can.
 std::string Shard::WhyNever(const Key& key, const Chunk& chunk, const ParkedPull& pull) const {
   if (gone_count_ == 0 && half_closed_.empty()) return {};
   if (pull.min_version <= chunk.version || key.meta.mode == KeyMeta::Mode::kAsync) return {};
   for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
     const bool has_closed = HasClosed(rank, key.store);
-    if (!IsAwaited(key, rank) || (!epoch_.IsGone(rank) && !has_closed)) continue;
+    if (!IsAwaited(key, rank) || (WaitsForLife(pull.session, rank) && !has_closed)) continue;
     const uint64_t covered = std::max(key.AbstainOf(rank), chunk.LastArrived(rank));
     if (covered >= pull.min_version) continue;
     if (epoch_.workers[static_cast<size_t>(rank)].state == Epoch::State::kLeft) {

@@ -136,6 +136,26 @@ TEST_F(ShardTest, APullThatWaitsForADeadWorkerFailsAndNamesIt) {
   EXPECT_EQ(error.extra, "worker 1 is dead; round 1 needs it");
 }
 
+// Two workers that die at once would else each fail in the other's absence.
+TEST_F(ShardTest, AWorkerThatHasComeAgainWaitsForTheNextLivesOfOthers) {
+  epoch_.number = 2;
+  epoch_.workers[0].incarnation = 6;
+  epoch_.workers[1].state = Epoch::State::kDead;
+  shard_.On(epoch_, &effects_);
+  constexpr LinkId kLater = 3;
+  Greet(kLater, 0, 6);
+  Send(kLater, Push(1, 1, 1));
+  EXPECT_EQ(Send(kLater, Make(Type::kPull, 2, 1)).type, Type{}) << "worker 1 may come again";
+  Message describe = Make(Type::kDescribe, 3);
+  describe.key = IdOf("other");
+  EXPECT_EQ(Send(kLater, describe).type, Type{});
+  ++epoch_.number;
+  epoch_.workers[1].state = Epoch::State::kLost;
+  effects_.Clear();
+  shard_.On(epoch_, &effects_);
+  EXPECT_EQ(LastFor(kLater).extra, "worker 1 is dead; round 1 needs it");
+}
+
 TEST_F(ShardTest, UnderContinueTheRoundGoesOnWithoutTheDead) {
   Send(kLink0, Push(2, 1, 1));
   ++epoch_.number;
@@ -679,6 +699,21 @@ TEST_F(MakingTest, AWaitForAKeyOfAStoreThatItsCreatorHasClosedFailsAtOnce) {
   const Message error = LastFor(kLink1);
   EXPECT_EQ(ErrorOf(error).code(), Code::kUnavailable);
   EXPECT_EQ(error.extra, "worker 0, which creates keys, has closed store 0");
+}
+
+TEST_F(MakingTest, AWorkerThatHasComeAgainWaitsForTheNextLifeOfRankZero) {
+  epoch_.workers[0].state = Epoch::State::kDead;
+  epoch_.workers[1].incarnation = 6;
+  ++epoch_.number;
+  shard_.On(epoch_, &effects_);
+  constexpr LinkId kLater = 3;
+  Greet(kLater, 1, 6);
+  EXPECT_EQ(Ask(kLater, 1), 0U);
+  EXPECT_EQ(LastFor(kLater).type, Type{}) << "it waits";
+  epoch_.workers[0].state = Epoch::State::kLost;
+  ++epoch_.number;
+  shard_.On(epoch_, &effects_);
+  EXPECT_EQ(LastFor(kLater).extra, "worker 0, which creates keys, is dead");
 }
 
 // Rank 0 comes back while its heir is creating the key, and the heir dies.

@@ -206,6 +206,11 @@ void Shard::Closed(LinkId link) {
 
 void Shard::On(const Epoch& epoch, Effects* effects) {
   if (epoch.number <= epoch_.number) return;
+  for (size_t i = 0; i < std::min(epoch_.workers.size(), epoch.workers.size()); ++i) {
+    const uint64_t known = epoch_.workers[i].incarnation;
+    const bool is_next_life = known != 0 && epoch.workers[i].incarnation != known;
+    if (is_next_life) came_again_.insert(static_cast<Rank>(i));
+  }
   epoch_ = epoch;
   member_count_ = gone_count_ = 0;
   for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {

@@ -193,6 +193,7 @@ class Shard {
   bool CanAnswer(const Chunk& chunk, const ParkedPull& pull, const Session& session) const;
   void SendValue(Session* session, const ChunkId& id, const Chunk& chunk, const ParkedPull& pull,
                  Effects* effects);
+  bool WaitsForLife(const SessionId& waiting, Rank dead) const;
   std::string WhyNever(const Key& key, const Chunk& chunk, const ParkedPull& pull) const;
   ChunkStatus StatusOf(const Key& key, const Chunk& chunk, Rank rank) const;
   void DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation);
@@ -213,6 +214,7 @@ class Shard {
   Epoch epoch_;
   size_t member_count_ = 0;
   size_t gone_count_ = 0;  // of the members
+  std::set<Rank> came_again_;
   std::map<SessionId, Session> sessions_;
   std::map<LinkId, SessionId> links_;
   std::map<LinkId, WaitingHello> hellos_;
