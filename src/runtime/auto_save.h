@@ -68,6 +68,7 @@ struct SavingStores {
   AutoSave when;
   std::map<uint32_t, DistStore*> stores;  // those that are open, by their numbers
   bool is_writer = false;                 // this worker saves at its end what no snapshot has
+  bool has_warned = false;                // of keys that a save lacks
   bool has_assigned = false;  // values have been replaced since the last save, which no count tells
 };
 

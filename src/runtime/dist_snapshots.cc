@@ -5,6 +5,7 @@
 #include <deque>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <thread>
 
 #include "base/duration.h"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr size_t kAheadBytes = size_t{64} << 20;  // on their way to servers
 constexpr uint64_t kCandidatesAtOnce = uint64_t{1} << 19;
+constexpr size_t kNamedMax = 5;  // keys in a line of the log
 
 // How the chunks of a key were cut, as a snapshot has them.
 SavedKey DescribeKey(const Key& name, const KeyMeta& meta, const std::vector<ChunkState>& states,
@@ -461,6 +463,35 @@ std::exception_ptr DistStore::SaveAtEnd() {
   return nullptr;
 }
 
+// A job that goes on from a snapshot has keys before its script inits them.  Those that it has not
+// inited are in no snapshot of it: the log names them once.
+void DistStore::WarnOfLacking(std::span<const SavedStore> stores) {
+  if (!options_.log || !worker_->rejoined()) return;
+  {
+    std::lock_guard lock(saving_stores_->mutex);
+    if (saving_stores_->has_warned) return;
+  }
+  std::set<std::string> saved;  // canonical names
+  for (const SavedStore& store : stores) {
+    for (const RecordPtr& record : store.records) saved.insert(record->name);
+  }
+  std::string named;
+  size_t count = 0;
+  for (const KeyStatus& key : ListedKeys(ListAll("save"))) {
+    if (saved.contains(CanonicalKey(key.store, key.key.view()))) continue;
+    if (++count <= kNamedMax) {
+      named += Format("{}{} of store {}", count > 1 ? ", " : "", key.key.view().ToString(), key.store);
+    }
+  }
+  if (count == 0) return;
+  if (count > kNamedMax) named += Format(" and {} more", count - kNamedMax);
+  options_.log(2, Format("the servers have keys that this script has not inited, and the snapshot "
+                         "will lack them: {}; init all keys before the first push",
+                         named));
+  std::lock_guard lock(saving_stores_->mutex);
+  saving_stores_->has_warned = true;
+}
+
 // Starts a save by itself.  A failure is a line of the log.
 void DistStore::SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseconds patience,
                            SaveWhen when) {
@@ -479,6 +510,7 @@ void DistStore::SaveBeside(std::span<const SavedStore> stores, std::chrono::nano
     }
     if (saving == nullptr) return;
     if (when == SaveWhen::kIfNew && !has_assigned && saving->IsInNewest()) return saving->Skip();
+    WarnOfLacking(stores);
     saving->OnEnd([log_failure, log = options_.log, folder, saving = saving.get()] {
       if (const auto error = saving->failure()) return log_failure(*error);
       if (log) log(1, Format("a snapshot has been saved in {}", folder));

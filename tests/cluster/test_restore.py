@@ -552,6 +552,22 @@ def test_an_assign_behind_the_last_save_is_saved(processes, tmp_path):
         assert status == 0 and said.count(f"begins at {begins}") == 2, said
 
 
+@pytest.mark.parametrize("late", [True, False])
+def test_keys_that_a_snapshot_lacks_because_the_script_has_not_inited_them_are_named(processes, tmp_path, late):
+    work = """
+    with mx.kv.create("dist_sync") as kv:
+        for key in ["a"] if LATE and kv.rejoined else ["a", "b"]:
+            kv.init(key, mx.nd.zeros((1,)))
+        for _ in range(3):
+            kv.push("a", mx.nd.ones((1,)))
+            kv.pull("a")
+    """.replace("LATE", str(late))
+    warning = "the snapshot will lack them: 'b' of store 0; init all keys before the first push"
+    for again in (False, True):
+        status, said = run(processes, tmp_path, "--restore", str(tmp_path), "--snapshot-every", "2", work=work)
+        assert status == 0 and said.count(warning) == (late and again), said
+
+
 def test_a_worker_that_fails_saves_no_end(processes, tmp_path):
     folder = tmp_path / "saved"
     fails = WORK.replace("values = [", "assert False, 'a bad batch'\nvalues = [")
