@@ -78,7 +78,8 @@ struct StoreOptions : NetworkOptions {
   // Called about every 50 ms by a thread that waits; what it throws ends the wait and reaches the
   // caller.  For signals.
   std::function<void()> interrupt;
-  // Told what an operator wants to know; null: nothing is said.
+  // Told what an operator wants to know; null: nothing is said.  Any thread calls it.  A line whose call
+  // throws is lost.
   std::function<void(int level, const std::string& text)> log;  // 0 debug to 3 error
   // What OptionsFromEnvironment makes of `log`: "off", "error", "warning", "info" or "debug".
   std::string log_level = "off";

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <exception>
+#include <utility>
 
 #include "base/format.h"
 #include "base/without_write_signals.h"
@@ -56,6 +57,17 @@ bool Write(int file, const std::string& line) {
 ssize_t WriteWithoutSignal(int file, std::string_view text) noexcept {
   const WithoutWriteSignals guard;
   return write(file, text.data(), text.size());
+}
+
+LogFunction WithoutThrowing(LogFunction log) {
+  if (!log) return log;
+  return [log = std::move(log)](int level, const std::string& text) {
+    try {
+      log(level, text);
+    } catch (...) {  // nobody here could do anything about it
+      return;
+    }
+  };
 }
 
 void WriteLogLine(std::string line, int file) noexcept {

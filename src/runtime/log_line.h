@@ -4,10 +4,16 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <string_view>
 
 namespace tkv {
+
+// A user's function that is told each line.  Calls come from any thread, also of a store that is being
+// dropped: a line whose function throws is lost.
+using LogFunction = std::function<void(int level, const std::string& text)>;
+LogFunction WithoutThrowing(LogFunction log);
 
 // Standard error, or a file that takes its place in a test.
 inline constexpr int kLogFile = 2;

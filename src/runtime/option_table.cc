@@ -10,6 +10,7 @@
 #include "base/duration.h"
 #include "base/format.h"
 #include "runtime/auto_save.h"
+#include "runtime/log_line.h"
 #include "wire/message.h"
 
 namespace tkv {
@@ -370,6 +371,7 @@ std::string OptionText(const StoreOptions& options, std::string_view name) {
 
 StoreOptions CheckedOptions(const StoreOptions& options) {
   StoreOptions checked = options;
+  checked.log = WithoutThrowing(options.log);
   for (const Row& row : kRows) {
     const std::string text = Print(row, options);
     if (options.on_death.empty() && std::string_view(row.info.name) == "on_death") continue;

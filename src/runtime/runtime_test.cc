@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -67,6 +68,23 @@ TEST(Options, TheLevelOfTheLogIsReadAndWhatIsAtLeastThatIsTold) {
   EXPECT_NE(text.find(who + "worker 0 joined (incarnation "), std::string::npos) << text;
   EXPECT_NE(text.find(who + "worker 0 left"), std::string::npos) << text;
   EXPECT_EQ(text.find("no news"), std::string::npos);
+}
+
+TEST(Options, ALogThatThrowsEndsNothing) {
+  std::atomic<int> lines = 0;
+  testing::ClusterOptions options;
+  options.workers = 1;
+  options.store.log = [&](int, const std::string&) {
+    ++lines;
+    throw 1;
+  };
+  const NDArray one = test::Full({2}, 1);
+  testing::Cluster cluster(options);
+  const auto store = cluster.Join(0);
+  store->Init(3, one);
+  store->Push(3, one);
+  store->Close();
+  EXPECT_GT(lines, 0);
 }
 
 TEST(JobSigns, AreWhatDecidesByItselfInTheOrderInWhichItDoes) {

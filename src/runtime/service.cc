@@ -11,6 +11,7 @@
 #include "rows/row_file.h"
 #include "runtime/cluster.h"
 #include "runtime/failpoints.h"
+#include "runtime/log_line.h"
 #include "runtime/process_job.h"
 #include "runtime/start_notice.h"
 
@@ -410,7 +411,7 @@ std::unique_ptr<Service> StartService(const Job& job, const Service::Log& log,
 
 std::unique_ptr<Service> Service::Start(const Job& job, Log log,
                                         std::chrono::milliseconds patience) {
-  return StartService(job, std::move(log), patience, StoreOptions().patience);
+  return StartService(job, WithoutThrowing(std::move(log)), patience, StoreOptions().patience);
 }
 
 }  // namespace tkv

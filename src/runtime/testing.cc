@@ -19,7 +19,7 @@ Cluster::Cluster(const ClusterOptions& options) : state_(std::make_unique<State>
   cluster.workers = options.workers;
   cluster.servers = options.servers;
   cluster.policy = PolicyFromName(options.store.on_death);
-  cluster.log = options.store.log;
+  cluster.log = state_->options.store.log;
   cluster.rows_dir = options.store.rows_dir;
   cluster.silence = options.store.silence;
   state_->cluster = std::make_shared<tkv::Cluster>(cluster);
