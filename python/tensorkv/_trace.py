@@ -314,9 +314,9 @@ class Reader:
 
     def _look(self, where_: str, watch: Watch) -> dict[str, Any]:
         """Return the values outside of the function; raise if one of them cannot be seen, or is another one each time."""
+        values = watch.look()
         if watch.clock is not None:
             raise InvalidArgumentError(f"{where_}: {watch.clock}: a program has no clock and nothing random")
-        values = watch.look()
         iterator = watch.iterator(values)
         if iterator is not None:
             raise InvalidArgumentError(

@@ -6,8 +6,10 @@ notes the values of these names after the first call, and again after later call
 
 from __future__ import annotations
 
+import array
 import contextlib
 import contextvars
+import ctypes
 import datetime
 import decimal
 import dis
@@ -33,7 +35,10 @@ from ._traced import Array, here, is_ours, refuse
 
 _STDLIB = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["platstdlib"], "<frozen ")
 _PACKAGES = ("site-packages", "dist-packages")
-_CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
+_CLOCKS = (
+    *("time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime"),
+    *("gmtime", "localtime", "ctime", "asctime", "strftime"),
+)
 _DATES = ("datetime.now", "datetime.utcnow", "datetime.today", "date.today")
 _VALUES = (  # compared by what they are worth; other objects without attributes by identity
     *(int, float, complex, str, bytes, type(None), np.generic, range, slice),
@@ -51,6 +56,8 @@ _CONSTANT = (
 _LIBRARIES = ("builtins", "numpy", "tensorkv")  # keep no state that a function reads, but random numbers
 _VALUES_MAX = 100_000
 _ITERATOR = "an iterator"
+_BUFFERS = (array.array, ctypes.Array, ctypes.Structure, ctypes._SimpleCData)  # of elements that no name holds
+_SEED = random.Random.seed.__code__
 
 
 def _is(value: Any, kinds: Any) -> bool:
@@ -75,7 +82,7 @@ class _Same:
 
 
 def _digest(values: np.ndarray[Any, Any]) -> tuple[Any, ...]:
-    content = np.ascontiguousarray(values).view(np.uint8) if values.dtype != object and values.ndim else repr(values)
+    content = np.ascontiguousarray(values).view(np.uint8) if values.ndim else repr(values)
     data = content.encode() if isinstance(content, str) else content.data
     return str(values.dtype), values.shape, hashlib.blake2b(data, digest_size=16).hexdigest()
 
@@ -119,11 +126,13 @@ class Watch:
     def watching(self) -> Iterator[None]:
         """Note the code that runs meanwhile in this thread."""
         before: Any = sys.getprofile()
+        tracing: Any = sys.gettrace()
         sys.setprofile(self._note)
         try:
             yield
         finally:
             sys.setprofile(None)
+            sys.settrace(tracing)
             if hasattr(before, "enable"):  # of cProfile, which sys.setprofile does not take
                 before.enable()
             else:
@@ -135,14 +144,19 @@ class Watch:
             caller = frame.f_back
             if _is(frame.f_locals.get("self"), _core.Store) and code.co_name not in _CONSTANT:
                 if caller is not None and code.co_name[0] != "_" and not is_ours(caller.f_code.co_filename):
+                    sys.settrace(self._go_on)  # Python ends a profile whose function raises
                     refuse(  # before the verb does anything
                         f"kv.{code.co_name}: servers do not ask the store while they update a key; `kv.state` keeps arrays"
                     )
+        elif event == "call" and code is _SEED and frame.f_locals.get("a") is None:
+            self._note_clock("random.seed()")
         elif event == "call" and code not in self._codes:
             self._codes.add(code)
             self._names.update(code.co_names, code.co_freevars, (one for one in code.co_consts if _is(one, str)))
             if _is_of_python(code.co_filename):
                 return
+            if "datetime64" in code.co_names and ("now" in code.co_consts or "today" in code.co_consts):
+                self._note_clock("datetime64('now')")
             for name in (*code.co_names, *code.co_consts):
                 if _is(name, str) and name in frame.f_globals:
                     self._roots[name] = frame.f_globals
@@ -152,7 +166,17 @@ class Watch:
         elif event == "c_call" and self.clock is None and _is_unsteady(arg):
             is_drawn = arg.__name__ == "urandom"
             if is_drawn or not (is_ours(code.co_filename) or _is_of_python(code.co_filename)):
-                self.clock = f"{here()}: {arg.__qualname__}()"
+                self._note_clock(f"{arg.__qualname__}()")
+
+    def _note_clock(self, name: str) -> None:
+        if self.clock is None:
+            self.clock = f"{here()}: {name}"
+
+    def _go_on(self, frame: Any, event: str, arg: Any) -> None:
+        """Watch again, from the first call after a refusal that the function has caught."""
+        sys.setprofile(self._note)
+        sys.settrace(None)
+        self._note(frame, event, arg)
 
     def size(self) -> int:
         """Return how many pieces of code have run; more of them may have named more values."""
@@ -215,6 +239,8 @@ class Watch:
             return _Same(value.get(None))
         if _is(value, Elements):
             return _digest(value._host()) if value.size else value.shape
+        if _is(value, np.ndarray) and value.dtype == object:
+            return value.shape
         if hasattr(type(value), "__array__"):
             try:
                 return _digest(np.asarray(value))
@@ -226,11 +252,15 @@ class Watch:
             return type(value), bytes(value) if _is(value, bytearray) else len(value)
         if _is_iterator(value):
             return _ITERATOR
+        if _is(value, _BUFFERS):
+            return type(value), bytes(memoryview(value))
         is_kept = hasattr(value, "__dict__") and not _is(value, (type, ModuleType, FunctionType))
         return type(value) if is_kept or _is(value, MethodType) else _Same(value)
 
     def _held(self, path: str, value: Any) -> Iterator[tuple[str, Any]]:
         """Give the values that the code can reach by a name, or by an index, and their paths."""
+        if _is(value, np.ndarray) and value.dtype == object:
+            value = value.ravel().tolist()
         if _is(value, (list, tuple, deque)):
             yield from ((f"{path}[{i}]", one) for i, one in enumerate(value))
         elif _is(value, dict):
@@ -244,7 +274,10 @@ class Watch:
             yield from self._held_by_function(path, value)
         elif _is(value, functools.partial):
             yield from ((path, one) for one in (value.func, value.args, value.keywords))
-        elif value is not sys and not _is(value, (_core.Store, _core.Program, _core.Optimizer)):
+        elif _is(value, _core.Store):
+            added = {name: one for name, one in vars(value).items() if name in self._names and name[0] != "_"}
+            yield from ((f"{path}.{name}", one) for name, one in added.items())
+        elif value is not sys and not _is(value, (_core.Program, _core.Optimizer)):
             yield from self._attributes(path, value)
 
     def _held_by_function(self, path: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
@@ -288,7 +321,7 @@ def _is_unsteady(called: Any) -> bool:
     if name in _DATES:
         return True
     module = getattr(called, "__module__", None)
-    return (module == "time" and name.removesuffix("_ns") in _CLOCKS) or (module == "posix" and name == "urandom")
+    return (module == "time" and name.removesuffix("_ns") in _CLOCKS) or (module == "posix" and name in ("times", "urandom"))
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> str | None:
