@@ -3,7 +3,8 @@
 On one host: jobs of 2 to 64 processes by `tkv launch`, three workers for each server: when all have joined, the first round,
 memory, files and threads of each kind of process, and their CPU while nothing happens. The bound beside the start is as many
 processes that import the package and do nothing. Beyond: `scale_sim`, the machines of a job of 16 to 4,096 members in one
-thread: messages and bytes of a round, EPOCHs and CPU at joins, deaths and leaves, the time to a verdict, connections.
+thread: messages and bytes of a round, EPOCHs and CPU at joins, deaths and leaves, the time to a verdict, connections;
+and jobs of 64 workers with up to 100,000 keys: the CPU of a message while all other operations are under way.
 """
 
 import argparse
@@ -24,6 +25,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
 PATIENCE = 300  # seconds for all workers of a job to say that they are there
 EVENTS = {"join": "joins", "deaths told": "deaths, told", "deaths silent": "deaths, silent", "leave": "leaves"}
+WAITING = ["init", "first round", "round", "round after deaths", "control", "round after control", "delete"]
+WORKERS = 64  # of the jobs with many keys
 DIFFERENCE = 48 + 64 + 8 + 4 + 13  # bytes that could tell of one seat: header, entry, the EPOCH before, rank, seat
 
 
@@ -153,11 +156,15 @@ def on_one_host(processes, idle_seconds):
 
 
 # --------------------------------------------------------------------------------------------------------- the simulation
-def simulate(program, members):
-    """Return the phases of a job of so many members, by name."""
+def simulate(program, members, *more):
+    """Return the phases of a job of so many members, by name.
+
+    Args:
+        more: servers and keys; without them an eighth of the members, with a key on each
+    """
     phases = {}
     begin = time.monotonic()
-    with subprocess.Popen([program, str(members)], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([program, *map(str, (members, *more))], stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             phase = json.loads(line)
             phases[phase.pop("phase")] = phase
@@ -301,6 +308,19 @@ def idle_table(runs):
     return lines
 
 
+def waiting_table(runs):
+    """Return the CPU of a message by the number of keys, all of which are under way at once."""
+    counts = [run["keys"] for run in runs]
+    lines = [
+        f"| phase | {' | '.join(f'{count:,} keys' for count in counts)} | last ÷ first |",
+        "|---" * (len(counts) + 2) + "|",
+    ]
+    for name in WAITING:
+        costs = [run["phases"][name]["cpu_us_per_message"] for run in runs]
+        lines.append(f"| {name} | {' | '.join(f'{cost:.2f}' for cost in costs)} | {costs[-1] / costs[0]:.1f} |")
+    return lines
+
+
 def simulated_tables(runs):
     lines = ["### A round, simulated", "", *round_table(runs), ""]
     for name, title in EVENTS.items():
@@ -315,6 +335,8 @@ def report(data):
         "",
     ]
     lines += ["### Processes of one host", "", *host_tables(data["host"]), ""]
+    title = f"### CPU of a message while others wait, {WORKERS} workers and one server, in µs, simulated"
+    lines += [title, "", *waiting_table(data["waiting"]), ""]
     return "\n".join(lines + simulated_tables(data["simulated"]))
 
 
@@ -359,25 +381,33 @@ def main():
     parser.add_argument(
         "--smoke", action="store_true", help="2 and 4 processes, 16 and 64 members: checks results and files, not time"
     )
-    parser.add_argument("--only", choices=["host", "simulated"], help="one of the two parts; nothing is written")
+    parser.add_argument("--only", choices=["host", "simulated", "waiting"], help="one of the two parts; nothing is written")
     parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/scale.md")
     arguments = parser.parse_args()
     processes, members, idle_seconds = [2, 4, 8, 16, 32, 64], [16, 64, 256, 1024, 4096], 5
+    keys = [1_000, 10_000, 100_000]
     if arguments.smoke:
-        processes, members, idle_seconds = [2, 4], [16, 64], 1
+        processes, members, idle_seconds, keys = [2, 4], [16, 64], 1, [10, 100]
     idle = machine.idle_scaling(ctypes.CDLL(str(arguments.build / "bench" / "liblimit.so")))
-    host, simulated = [], []
-    if arguments.only != "simulated":
+    program = arguments.build / "bench" / "scale_sim"
+    host, simulated, waiting = [], [], []
+    if arguments.only in (None, "host"):
         for count in processes:
             host.append(on_one_host(count, idle_seconds))
             print(json.dumps(host[-1]), flush=True)
-    if arguments.only != "host":
+    if arguments.only in (None, "waiting"):
+        for count in keys:
+            waiting.append({**simulate(program, WORKERS + 1, 1, count), "keys": count})
+            print(f"{count} keys in {waiting[-1]['seconds']:.1f} s", flush=True)
+    if arguments.only in (None, "simulated"):
         for count in members:
-            run = simulate(arguments.build / "bench" / "scale_sim", count)
+            run = simulate(program, count)
             simulated.append(run)
             print(f"{count} members in {run['seconds']:.1f} s", flush=True)
     if arguments.only:
-        print("\n".join(host_tables(host) if host else simulated_tables(simulated)))
+        tables = {"host": (host_tables, host), "simulated": (simulated_tables, simulated)}
+        table, rows = tables.get(arguments.only, (waiting_table, waiting))
+        print("\n".join(table(rows)))
         return 0
     data = {
         "machine": machine.cpu_name(),
@@ -386,6 +416,7 @@ def main():
         "idle": idle,
         "host": host,
         "simulated": simulated,
+        "waiting": waiting,
     }
     return machine.publish("scale", data, report(data), picture, arguments.write_docs, page="scale")
 

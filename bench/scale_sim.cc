@@ -4,7 +4,8 @@
 // random, so that counts and bytes are the same in each run; CPU is that of the thread, by the kind
 // of process whose event it was, without the system calls of a real process.
 //
-// scale_sim MEMBERS [SERVERS]: prints one JSON object for each phase.
+// scale_sim MEMBERS [SERVERS [KEYS]]: prints one JSON object for each phase.  All operations of a phase are
+// under way at once, so that with 100,000 keys a message finds as many others waiting.
 
 #include <sys/resource.h>
 
@@ -24,6 +25,7 @@
 
 #include "base/format.h"
 #include "node/node.h"
+#include "tkv/optimizer.h"
 
 namespace {
 
@@ -87,7 +89,7 @@ struct Counts {
 
 class Job {
  public:
-  Job(int members, int servers)
+  Job(int members, int servers, int keys)
       : servers_(servers), workers_(members - servers_), ones_(kElements, 1.0F), zeros_(kElements) {
     processes_.resize(static_cast<size_t>(members) + 1);
     HeadOptions head;
@@ -96,7 +98,7 @@ class Job {
     head.policy = Epoch::Policy::kContinue;
     processes_[0].kind = Kind::kHead;
     processes_[0].node = std::make_unique<HeadNode>(head, &pool_, now_);
-    MakeKeys();
+    MakeKeys(static_cast<size_t>(keys));
   }
 
   void Run() {
@@ -108,6 +110,10 @@ class Job {
     Phase("deaths told", [&] { Die(true); });
     Phase("deaths silent", [&] { Die(false); });
     Phase("round after deaths", [&] { Round(); });
+    Phase("barrier", [&] { Barrier(); });
+    Phase("control", [&] { Control(); });
+    Phase("round after control", [&] { ForAllKeys(Operation::Kind::kPushPull, "the round"); });
+    Phase("delete", [&] { ForAllKeys(Operation::Kind::kDelete, "the delete"); });
     Phase("leave", [&] { Leave(); });
   }
 
@@ -142,16 +148,18 @@ class Job {
                : static_cast<const ClientNode&>(*process.node).member().epoch();
   }
 
-  // One key on each server.
-  void MakeKeys() {
+  // Keys of which each server has one or more.
+  void MakeKeys(size_t count) {
     const Placement placement{1, static_cast<uint32_t>(servers_), {}};
     std::vector<bool> has(static_cast<size_t>(servers_));
-    for (int64_t i = 0; keys_.size() < has.size(); ++i) {
+    size_t lacking = has.size();
+    for (int64_t i = 0; keys_.size() < count; ++i) {
       auto meta = std::make_shared<KeyMeta>();
       meta->name = CanonicalKey(0, i);
       meta->shape = Shape({static_cast<int64_t>(kElements)});
       const uint32_t server = ServerOf(placement, IdOf(meta->name), 0);
-      if (has[server]) continue;
+      if (has[server] && count - keys_.size() <= lacking) continue;
+      if (!has[server]) --lacking;
       has[server] = true;
       keys_.push_back(std::move(meta));
     }
@@ -385,6 +393,26 @@ class Job {
     Await(what, [&] { return awaited_ == 0; });
     times_["done_ms"] = Milliseconds(now_ - begin);
   }
+  // What a worker does once, not key by key.
+  void Begin(int rank, Operation::Kind kind, UpdateSpec spec) {
+    Operation operation;
+    operation.kind = kind;
+    operation.verb = "scale";
+    operation.spec = std::move(spec);
+    ++awaited_;
+    Do(&worker(rank), [&] { client(rank).Begin(std::move(operation), now_); });
+  }
+  void Barrier() {
+    for (int rank = 0; rank < workers_; ++rank) {
+      if (worker(rank).node != nullptr) Begin(rank, Operation::Kind::kBarrier, {});
+    }
+    Await("the barrier", [&] { return awaited_ == 0; });
+  }
+  void Control() {
+    const UpdateSpec spec{Optimizer::Create("test")->program().ToText(), false, {1.0}};
+    Begin(0, Operation::Kind::kControl, spec);
+    Await("the control", [&] { return awaited_ == 0; });
+  }
   void TakeOutcomes(Process* process) {
     for (const Outcome& outcome : static_cast<ClientNode&>(*process->node).TakeOutcomes()) {
       if (outcome.event == Outcome::Event::kFailed) {
@@ -483,6 +511,12 @@ class Job {
         static_cast<unsigned long long>(counts_.epoch_bytes),
         static_cast<unsigned long long>(newest_ - epoch));
     for (const auto& [what, value] : times_) std::printf("\"%s\": %.3f, ", what.c_str(), value);
+    double cpu = 0;
+    uint64_t messages = 0;
+    for (size_t kind = 0; kind < kKinds.size(); ++kind) cpu += since.cpu[kind];
+    for (size_t type = 0; type < kTypes; ++type) messages += since.messages[type];
+    std::printf("\"cpu_us_per_message\": %.3f, ",
+                messages == 0 ? 0 : 1e6 * cpu / static_cast<double>(messages));
     for (size_t kind = 0; kind < kKinds.size(); ++kind) {
       std::printf("\"%s_cpu_ms\": %.3f, \"%s_links\": %zu, ", kKinds[kind], 1e3 * since.cpu[kind],
                   kKinds[kind], MostLinks(static_cast<Kind>(kind)));
@@ -537,7 +571,10 @@ int main(int count, char** words) {
   const int members = count > 1 ? std::atoi(words[1]) : 0;
   // An eighth, as far as the memory of one machine goes: each worker knows each server.
   const int servers = count > 2 ? std::atoi(words[2]) : std::clamp(members / 8, 1, 128);
-  if (servers < 1 || members < servers + 3) Stop("scale_sim MEMBERS [SERVERS]");
-  Job(members, servers).Run();
+  const int keys = count > 3 ? std::atoi(words[3]) : servers;
+  if (servers < 1 || members < servers + 3 || keys < servers) {
+    Stop("scale_sim MEMBERS [SERVERS [KEYS]], of which no server is without a key");
+  }
+  Job(members, servers, keys).Run();
   return 0;
 }
