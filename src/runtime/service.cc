@@ -174,8 +174,7 @@ class JobService final : public Service {
     thread_->Start();
   }
   ~JobService() override {
-    thread_->Stop();
-    std::lock_guard lock(mutex_);
+    thread_->Stop();  // nobody else reads or writes what follows
     Tell(EventFields("ended").Add("because", refused_ ? refused_->what()
                                              : over_  ? "all workers have left or are dead"
                                                       : "its process ends it"));
@@ -191,7 +190,9 @@ class JobService final : public Service {
     if (idle_since_ == kNever) return false;
     const Time idle = NodeThread::Now() - idle_since_;
     if (!was_joined_) {
-      AwaitHead(idle);
+      const std::string why = out_of_reach_;
+      lock.unlock();  // the log is a user's function
+      AwaitHead(idle, why);
       return false;
     }
     const bool is_served_out = is_in_worker_ && head_has_ended_;
@@ -235,10 +236,8 @@ class JobService final : public Service {
  private:
   // Waits for the head, in a server that has not joined yet; called with the lock.
   //   throws  kUnavailable  it has waited long enough
-  void AwaitHead(Time waited) {
-    const auto for_whom = [this] {
-      return Format(" for the head{}{}", out_of_reach_.empty() ? "" : ": ", out_of_reach_);
-    };
+  void AwaitHead(Time waited, const std::string& why) {
+    const auto for_whom = [&] { return Format(" for the head{}{}", why.empty() ? "" : ": ", why); };
     if (waited >= Saturated(first_patience_).count()) {
       throw Fail(Code::kUnavailable, "{}: waited {:.0f} s{}", who_,
                  static_cast<double>(waited) / kSecond, for_whom());
