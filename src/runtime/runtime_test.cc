@@ -81,8 +81,11 @@ TEST(Options, ALogThatThrowsEndsNothing) {
   const NDArray one = test::Full({2}, 1);
   testing::Cluster cluster(options);
   const auto store = cluster.Join(0);
-  store->Init(3, one);
+  store->Init(3, test::Full({2}, 0));
   store->Push(3, one);
+  NDArray out = test::Full({2}, 0);
+  store->Pull(3, out);
+  EXPECT_TRUE(test::SameBytes(out, one));
   store->Close();
   EXPECT_GT(lines, 0);
 }
