@@ -35,6 +35,10 @@ class AutoSave {
   void GoesOn(uint64_t rounds) {
     if (rounds_ > 0) last_rounds_ = std::max(last_rounds_, rounds - rounds % rounds_);
   }
+  // The key with the most rounds has gone, and these are the most now.
+  void GoesBack(uint64_t rounds) {
+    if (rounds_ > 0) last_rounds_ = std::min(last_rounds_, rounds - rounds % rounds_);
+  }
   void Begun(uint64_t rounds, Time now) {
     last_rounds_ = rounds;
     last_ = now;
@@ -55,8 +59,9 @@ struct SavingStores {
       : every(std::move(how_often)), when(std::move(folder), every, now) {}
 
   const std::string every;
-  std::atomic<uint64_t> most_rounds =
-      0;  // of a key of any of these stores, as this worker has pushed
+  // Of a key of any of these stores, as this worker has pushed.
+  std::atomic<uint64_t> most_rounds = 0;
+  std::atomic<bool> is_stale = false;  // a key or store has gone that may have had the most rounds
 
   void Raise(uint64_t rounds) {
     uint64_t most = most_rounds;
@@ -64,11 +69,17 @@ struct SavingStores {
     }
   }
 
+  // Returns true if no store is open that saves here.
+  bool IsUnused() {
+    std::lock_guard lock(mutex);
+    return stores.empty();
+  }
+
   std::mutex mutex;  // of what follows; taken before that of a store
   AutoSave when;
   std::map<uint32_t, DistStore*> stores;  // those that are open, by their numbers
   bool is_writer = false;                 // this worker saves at its end what no snapshot has
-  bool has_warned = false;                // of keys that a save lacks
+  bool has_looked = false;                // for keys that a save lacks
   bool has_assigned = false;  // values have been replaced since the last save, which no count tells
 };
 

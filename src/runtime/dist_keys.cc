@@ -163,6 +163,8 @@ void DistStore::Erase(const KeyView& key) {
   const auto lock = Lock("delete");
   keys_.erase(record->key);
   std::erase(order_, record->key);
+  const bool leads = saving_stores_ != nullptr && record->rounds() >= saving_stores_->most_rounds;
+  if (leads) saving_stores_->is_stale = true;
   deleted_.rounds += call->round();
   deleted_.bytes += record->bytes;
 }

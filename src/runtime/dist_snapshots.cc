@@ -318,7 +318,13 @@ std::shared_ptr<Saving> DistStore::Begin(const std::string& verb, const std::str
   for (const SavedStore& store : stores) turns.emplace_back(store.saves, verb, cutting);
   std::shared_ptr<Saving> saving = Cut(verb, path, parts, stores, patience);
   if (saving == nullptr) return nullptr;
-  const auto lock = Lock(verb);
+  std::unique_lock<std::mutex> lock;
+  try {
+    lock = Lock(verb);
+  } catch (...) {  // another thread has closed the store meanwhile
+    saving->Release();
+    throw;
+  }
   for (const SavedStore& store : stores) {
     std::lock_guard saves_lock(store.saves->mutex);
     store.saves->saving = saving;
@@ -372,12 +378,13 @@ Ticket DistStore::SaveAsync(const std::string& path) {
 void DistStore::SaveIfDue(std::span<const KeyView> keys) {
   if (saving_stores_ == nullptr) return;
   NoteWriter();
+  if (saving_stores_->is_stale) RecountRounds();
   const uint64_t most_rounds = saving_stores_->most_rounds;
   {
     std::lock_guard lock(mutex_);
     const auto begins_round = [&](const KeyView& key) {
       const auto found = keys_.find(key);
-      return found != keys_.end() && found->second->rounds() == most_rounds;
+      return found != keys_.end() && found->second->rounds() >= most_rounds;
     };
     if (most_rounds == 0 || std::none_of(keys.begin(), keys.end(), begins_round)) return;
   }
@@ -395,6 +402,19 @@ void DistStore::SaveIfDue(std::span<const KeyView> keys) {
     saving_stores_->when.Begun(most_rounds, now);
   }
   SaveBeside(stores, options_.patience, SaveWhen::kAlways);
+}
+
+// Counts the rounds of the keys that are there, after the one with the most has gone.
+void DistStore::RecountRounds() {
+  std::lock_guard lock(saving_stores_->mutex);
+  saving_stores_->is_stale = false;
+  uint64_t most = 0;
+  for (const auto& [number, store] : saving_stores_->stores) {
+    std::lock_guard store_lock(store->mutex_);
+    for (const auto& [key, record] : store->keys_) most = std::max(most, record->rounds());
+  }
+  saving_stores_->most_rounds = most;
+  saving_stores_->when.GoesBack(most);
 }
 
 // Pushes of the lowest rank that lives are its own to save.
@@ -422,13 +442,13 @@ bool DistStore::IsSender() const {
   return worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
 }
 
-// Returns true if a worker of a lower rank is dead, which may not have saved its last rounds.
+// Returns true if a worker of a lower rank is dead: it may not have saved its last rounds.
 bool DistStore::FollowsTheDead() const {
   return worker_->Run([](ClientNode& node, Time) {
     const Client& client = node.client();
     const auto& workers = client.epoch().workers;
     return std::any_of(workers.begin(), workers.begin() + client.rank(),
-                       [](const Epoch::Seat& seat) { return seat.state == Epoch::State::kDead; });
+                       [](const Epoch::Seat& seat) { return seat.IsDead(); });
   });
 }
 
@@ -464,23 +484,36 @@ std::exception_ptr DistStore::SaveAtEnd() {
 }
 
 // A job that goes on from a snapshot has keys before its script inits them.  Those that it has not
-// inited are in no snapshot of it: the log names them once.
+// inited when it saves for the first time are in no snapshot of it: the log names them.
 void DistStore::WarnOfLacking(std::span<const SavedStore> stores) {
   if (!options_.log || !worker_->rejoined()) return;
   {
     std::lock_guard lock(saving_stores_->mutex);
-    if (saving_stores_->has_warned) return;
+    if (std::exchange(saving_stores_->has_looked, true)) return;
+  }
+  std::vector<KeyStatus> keys;
+  try {
+    if (!IsSender()) return;
+    keys = ListedKeys(ListAll("save"));
+  } catch (const Error& error) {
+    if (error.code() == Code::kCancelled) throw;
+    return;  // the save itself finds out
   }
   std::set<std::string> saved;  // canonical names
+  std::set<uint32_t> numbers;
   for (const SavedStore& store : stores) {
+    numbers.insert(store.number);
     for (const RecordPtr& record : store.records) saved.insert(record->name);
   }
   std::string named;
   size_t count = 0;
-  for (const KeyStatus& key : ListedKeys(ListAll("save"))) {
-    if (saved.contains(CanonicalKey(key.store, key.key.view()))) continue;
+  for (const KeyStatus& key : keys) {
+    // A store that this worker has opened and that is not saved here saves elsewhere, or not at all.
+    const bool is_ours = numbers.contains(key.store) || key.store >= worker_->store_count();
+    if (!is_ours || saved.contains(CanonicalKey(key.store, key.key.view()))) continue;
     if (++count <= kNamedMax) {
-      named += Format("{}{} of store {}", count > 1 ? ", " : "", key.key.view().ToString(), key.store);
+      named +=
+          Format("{}{} of store {}", count > 1 ? ", " : "", key.key.view().ToString(), key.store);
     }
   }
   if (count == 0) return;
@@ -488,8 +521,6 @@ void DistStore::WarnOfLacking(std::span<const SavedStore> stores) {
   options_.log(2, Format("the servers have keys that this script has not inited, and the snapshot "
                          "will lack them: {}; init all keys before the first push",
                          named));
-  std::lock_guard lock(saving_stores_->mutex);
-  saving_stores_->has_warned = true;
 }
 
 // Starts a save by itself.  A failure is a line of the log.
@@ -500,6 +531,7 @@ void DistStore::SaveBeside(std::span<const SavedStore> stores, std::chrono::nano
   };
   try {
     const std::string& folder = saving_stores_->when.folder();
+    WarnOfLacking(stores);
     const std::shared_ptr<Saving> saving =
         Begin("save", folder, Parts::kAll, stores, Cutting::kByItself, patience);
     bool has_assigned = false;
@@ -510,7 +542,6 @@ void DistStore::SaveBeside(std::span<const SavedStore> stores, std::chrono::nano
     }
     if (saving == nullptr) return;
     if (when == SaveWhen::kIfNew && !has_assigned && saving->IsInNewest()) return saving->Skip();
-    WarnOfLacking(stores);
     saving->OnEnd([log_failure, log = options_.log, folder, saving = saving.get()] {
       if (const auto error = saving->failure()) return log_failure(*error);
       if (log) log(1, Format("a snapshot has been saved in {}", folder));
@@ -540,6 +571,7 @@ std::shared_ptr<Saving> DistStore::TakeLastSaving(bool* is_told) {
   if (saving_stores_ != nullptr) {
     std::lock_guard lock(saving_stores_->mutex);
     saving_stores_->stores.erase(number_);
+    saving_stores_->is_stale = true;
   }
   std::lock_guard lock(saves_->mutex);
   *is_told = saves_->is_auto_saving;

@@ -442,6 +442,7 @@ class DistStore : public KVStore {
   enum class SaveWhen : uint8_t { kAlways, kIfNew };
   void SaveIfDue(std::span<const KeyView> keys);
   std::exception_ptr SaveAtEnd();
+  void RecountRounds();
   void WarnOfLacking(std::span<const SavedStore> stores);
   void SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseconds patience,
                   SaveWhen when);

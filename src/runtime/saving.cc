@@ -27,8 +27,10 @@ class Saving::KeptParts final : public PartSource {
                 ChunkState::kCandidates == checkpoint::kCandidatesPart &&
                 ChunkState::kCandidateNotes == checkpoint::kCandidateNotesPart);
 
-  explicit KeptParts(const Saving& saving)
-      : saving_(saving), items_(checkpoint::LayoutOf(saving.keys_, UINT64_MAX).items) {}
+  KeptParts(const Saving& saving, std::function<void()> interrupt)
+      : saving_(saving),
+        interrupt_(std::move(interrupt)),
+        items_(checkpoint::LayoutOf(saving.keys_, UINT64_MAX).items) {}
   ~KeptParts() override {
     for (const Reading& reading : ahead_) saving_.worker_->GiveUp(reading.call);
   }
@@ -83,8 +85,7 @@ class Saving::KeptParts final : public PartSource {
     const RowRange rows = TakeRows(item, &bytes);
     reading.buffer = NDArray::Empty({static_cast<int64_t>(bytes)}, DType::kU8);
     Prefill(item, source, reading.buffer);
-    reading.call =
-        Worker::NewCall(saving_.worker_, saving_.verb_, saving_.store_, saving_.options_.interrupt);
+    reading.call = Worker::NewCall(saving_.worker_, saving_.verb_, saving_.store_, interrupt_);
     Operation read;
     read.kind = Operation::Kind::kRead;
     read.verb = saving_.verb_;
@@ -120,6 +121,7 @@ class Saving::KeptParts final : public PartSource {
   }
 
   const Saving& saving_;
+  const std::function<void()> interrupt_;
   const std::vector<checkpoint::Item> items_;
   Place next_;
   size_t bytes_ahead_ = 0;
@@ -151,6 +153,8 @@ bool Saving::IsInNewest() const {
   } catch (const Error& error) {
     if (error.code() != Code::kNotFound) return false;
     return std::all_of(keys_.begin(), keys_.end(), is_untouched);
+  } catch (const std::exception&) {  // no memory for the index
+    return false;
   }
 }
 
@@ -159,12 +163,14 @@ void Saving::Skip() {
   End(std::nullopt);
 }
 
-std::string Saving::Run() {
+std::string Saving::Write(const std::function<void()>& interrupt) {
   std::string path;
   try {
     path = Named(verb_.c_str(), [&] {
-      KeptParts source(*this);
-      return WriteSnapshot(path_, parts_, keys_, &source, options_, &give_up_);
+      KeptParts source(*this, interrupt);
+      StoreOptions options = options_;
+      options.interrupt = interrupt;
+      return WriteSnapshot(path_, parts_, keys_, &source, options, &give_up_);
     });
   } catch (const Error& error) {
     Release();
@@ -181,16 +187,23 @@ std::string Saving::Run() {
 }
 
 void Saving::Start(const std::shared_ptr<Saving>& saving) {
-  saving->options_.interrupt = {};  // signals are for the thread that called
-  saving->thread_ = StartThread("write a snapshot with", [saving] {
+  const auto write = [saving] {
     // On Linux the priority is the thread's own: a snapshot takes what the job leaves of the cores.
     setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 10);
     try {
-      saving->Run();
+      saving->Write({});  // signals are for the thread that called
     } catch (const std::exception& error) {
       static_cast<void>(error);  // kept for whoever asks
     }
-  });
+  };
+  try {
+    std::lock_guard lock(saving->stopping_);
+    saving->thread_ = StartThread("write a snapshot with", write);
+  } catch (const Error& error) {
+    saving->Release();
+    saving->End(error);
+    throw;
+  }
 }
 
 void Saving::Release() noexcept {
@@ -220,7 +233,7 @@ void Saving::End(std::optional<Error> error, std::string saved_path) {
   std::unique_lock lock(mutex_);
   error_ = std::move(error);
   saved_path_ = std::move(saved_path);
-  // Who has given it up was told so.
+  // `Cancel` and `Stop` say that the save is given up; what that made of it is no other error.
   if (give_up_.is_asked())
     error_ = Error(Code::kCancelled, Format("{} {}: given up", verb_, path_));
   done_ = true;

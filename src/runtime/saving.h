@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -50,9 +51,10 @@ class Saving final : public PendingCall {
   void Skip();
   // Writes all of it, and lets the servers forget what they have kept.
   //   returns  the path of the snapshot
-  //   throws   as WriteSnapshot, and what the servers say
-  std::string Run();
+  //   throws   as WriteSnapshot, what the servers say, and what the interrupt throws
+  std::string Run() { return Write(options_.interrupt); }
   // The same, by a thread of its own.
+  //   throws  kResourceExhausted  there is no thread: the save has ended with this error
   static void Start(const std::shared_ptr<Saving>& saving);
   // Lets the servers forget; waits for nobody.
   void Release() noexcept;
@@ -73,6 +75,7 @@ class Saving final : public PendingCall {
 
  private:
   class KeptParts;
+  std::string Write(const std::function<void()>& interrupt);
   void End(std::optional<Error> error, std::string saved_path = {});
 
   const std::string verb_;
@@ -81,11 +84,11 @@ class Saving final : public PendingCall {
   const std::shared_ptr<Worker> worker_;
   const uint32_t store_;
   std::set<uint32_t> stores_;  // of which servers keep keys
-  StoreOptions options_;
+  const StoreOptions options_;
   std::vector<SavedKey> keys_;
   std::vector<Source> sources_;
   GiveUp give_up_;
-  std::mutex stopping_;  // of several stores that are closed at once
+  std::mutex stopping_;  // of the thread: several stores may be closed at once
   std::thread thread_;
 
   mutable std::mutex mutex_;  // of what follows

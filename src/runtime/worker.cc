@@ -167,12 +167,18 @@ bool Worker::CloseStore(uint32_t store) {
   return has_closed_;
 }
 
+uint32_t Worker::store_count() const {
+  std::lock_guard lock(mutex_);
+  return store_count_;
+}
+
 std::shared_ptr<SavingStores> Worker::StoresSavingIn(const std::string& folder,
                                                      const std::string& every) {
   if (folder.empty() && every.empty()) return nullptr;
   auto made = std::make_shared<SavingStores>(folder, every, NodeThread::Now());
   std::lock_guard lock(mutex_);
-  const auto& stores = saving_stores_.emplace(made->when.folder(), made).first->second;
+  auto& stores = saving_stores_.emplace(made->when.folder(), made).first->second;
+  if (stores->every != every && stores->IsUnused()) stores = made;
   if (stores->every != every) {
     throw Fail(Code::kInvalidArgument,
                "create: snapshot_every='{}': another store of this process saves into '{}' every "

@@ -65,6 +65,7 @@ class Worker final {
   // The number of a new store, the same on all ranks that make their stores in the same order.
   //   throws  kFailedPrecondition  the last store has just been closed
   uint32_t OpenStore();
+  uint32_t store_count() const;  // that have been opened
   // One that another worker has made, which an observer looks at.
   void ObserveStore(uint32_t store);
   // True where that was the last one, whose worker is to leave the job.

@@ -212,6 +212,33 @@ def test_a_restorer_names_what_it_lacks(processes, folders):
     check(said, "files", "restorer", ())
 
 
+UNWRITTEN = """
+import resource, sys, time
+import numpy as np, tensorkv as mx
+kv = mx.kv.create("dist_sync", bootstrap="self", patience=5)
+kv.init("w", np.zeros(4, np.float32))
+before = resource.getrlimit(resource.RLIMIT_AS)
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + 4 * 2**20, before[1]))  # less than the stack of a thread
+try:
+    kv.save(sys.argv[1], async_op=True)
+    said = "it is saved"
+except mx.errors.ResourceExhaustedError as error:
+    said = str(error)
+resource.setrlimit(resource.RLIMIT_AS, before)
+print(said, kv.save(sys.argv[1]), flush=True)
+begin = time.monotonic()
+kv.close()
+print(f"closed after {time.monotonic() - begin:.1f} s", flush=True)
+"""
+
+
+def test_a_save_for_which_there_is_no_thread_stands_in_the_way_of_no_other(processes, tmp_path):
+    status, said = finish(processes.start([sys.executable, "-u", processes.script(UNWRITTEN), str(tmp_path)]))
+    assert status == 0 and "save: no thread to write a snapshot with" in said, said
+    assert f"{tmp_path}/000001" in said and "closed after 0." in said, said
+
+
 def has_namespaces():
     return subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], check=False).returncode == 0
 

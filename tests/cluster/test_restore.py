@@ -58,9 +58,13 @@ def run(processes, folder, *options, servers=2, steps=12, work=WORK, **variables
     return finish(job, timeout=100)
 
 
+def check_rank(said, rank, steps=12):
+    assert f"rank {rank} has {result(steps):.1f}" in said, said
+
+
 def check_whole(said, steps=12, workers=2):
     for rank in range(workers):
-        assert f"rank {rank} has {result(steps):.1f}" in said, said
+        check_rank(said, rank, steps)
 
 
 ROWS = (
@@ -496,6 +500,48 @@ def test_the_end_of_a_job_is_saved_by_a_life_that_has_pushed_nothing(processes, 
     assert status == 0 and "rank 0 begins behind round 12, rejoined True" in said, said
     check_whole(said)
     assert rounds_in(folder) == {12}
+
+
+def test_the_end_of_a_job_is_saved_when_rank_0_is_dead_for_good(processes, tmp_path):
+    """Rank 0 dies behind its last push, and nobody starts it again."""
+    folder = tmp_path / "saved"
+    dies = WORK.replace(
+        "values = [",
+        """if kv.rank == 0:
+    os.kill(os.getpid(), signal.SIGKILL)
+while kv.status()["workers"][0]["state"] not in ("dead", "lost"):
+    time.sleep(0.01)
+values = [""",
+    )
+    options = ("--restore", str(folder), "--snapshot-every", "10", "--on-death", "continue")
+    status, said = run(processes, folder, *options, work=dies)
+    assert status == 128 + signal.SIGKILL, said
+    check_rank(said, 1)
+    assert rounds_in(folder) == {12}
+
+
+def test_a_store_goes_on_saving_when_the_key_or_store_with_the_most_rounds_has_gone(processes, tmp_path):
+    folder = tmp_path / "saved"
+    work = """
+    kv, other = mx.kv.create("dist_sync"), mx.kv.create("dist_sync")
+    kv.init(["a", "b"], [mx.nd.zeros((1,))] * 2)
+    other.init("c", mx.nd.zeros((1,)))
+    def trained(store, key, rounds):
+        for _ in range(rounds):
+            store.push(key, mx.nd.ones((1,)))
+            store.pull(key)
+        time.sleep(0.5)  # a save has ended
+        print(f"after {key}: {max(os.listdir(os.environ['FOLDER']))}", flush=True)
+    trained(other, "c", 40)
+    other.close()
+    trained(kv, "a", 24)
+    kv.delete("a")
+    trained(kv, "b", 14)
+    """
+    status, said = run(processes, folder, "--restore", str(folder), "--snapshot-every", "10", work=work)
+    assert status == 0, said
+    newest = [max(map(int, re.findall(rf"after {key}: (\d+)", said))) for key in "cab"]
+    assert newest == sorted(set(newest)), said
 
 
 def test_a_step_that_a_later_life_ends_is_not_saved_in_part(processes, tmp_path):
