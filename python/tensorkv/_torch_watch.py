@@ -14,9 +14,9 @@ class Watch:
     """The contents of parameters when a store has last written them.
 
     Version counters do not suffice, because a write through ``parameter.data`` does not change them. In host memory the class
-    compares a digest of all bytes. On a GPU it compares the norm and the largest element of each parameter, so it misses a
-    write that changes neither. If a version counter or an address has changed, it waits for the GPU. Otherwise the next call
-    of `written` reads the result, so that the host does not wait.
+    compares a digest of all bytes. On a GPU it compares the norm and the largest element of each parameter, both as float32, so
+    it misses a write that changes neither. If a version counter or an address has changed, it waits for the GPU. Otherwise the
+    next call of `written` reads the result, so that the host does not wait.
     """
 
     def __init__(self) -> None:
@@ -114,9 +114,22 @@ def _marks(params: list[Any]) -> list[Any]:
         marks: list[Any] = [None] * len(tensors)
         for places in by_kind.values():
             some = [tensors[i] for i in places]
-            norms = torch._foreach_norm(some)  # type: ignore[attr-defined,unused-ignore]
-            largest = torch._foreach_max(some)  # type: ignore[attr-defined,unused-ignore]
-            pairs = torch.stack([torch.stack(norms).float(), torch.stack(largest).float()], 1)
+            largest = torch._foreach_max(some)  # type: ignore[attr-defined,unused-ignore]  # exact in every dtype
+            pairs = torch.stack([torch.stack(_norms(some)).float(), torch.stack(largest).float()], 1)
             for place, pair in zip(places, pairs.unbind(), strict=True):
                 marks[place] = pair
         return marks
+
+
+def _norms(tensors: list[Any]) -> list[Any]:
+    """Return the norms of tensors of one dtype; of 16-bit ones as float32.
+
+    A norm in bfloat16 has 8 significant bits, and one in float16 is infinite above 65504, so an ordinary write changes neither.
+    """
+    norm: Any = torch._foreach_norm  # type: ignore[attr-defined,unused-ignore]
+    if tensors[0].dtype not in (torch.float16, torch.bfloat16):
+        return list(norm(tensors))
+    try:
+        return list(norm(tensors, 2, torch.float32))
+    except TypeError:  # an older PyTorch, whose function takes no dtype
+        return list(norm([tensor.float() for tensor in tensors]))

@@ -9,6 +9,7 @@ import tensorkv as mx
 
 torch = pytest.importorskip("torch")
 import tensorkv.torch  # noqa: E402
+from tensorkv import _torch_watch  # noqa: E402
 
 pytestmark = pytest.mark.framework
 STEPS = 50
@@ -686,6 +687,36 @@ class TestTrainer:
         w.grad.mul_(4)
         trainer.update(2)
         assert w.tolist() == [-2, -2] and w.grad is None
+
+
+@pytest.mark.parametrize("takes_dtype", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
+def test_marks_of_parameters_on_gpus_show_a_small_write(dtype, takes_dtype, monkeypatch):
+    """The norm and the largest element are float32, whose norm a 16-bit dtype would round or could not hold."""
+    norm = torch._foreach_norm
+    if not takes_dtype:
+        monkeypatch.setattr(torch, "_foreach_norm", lambda tensors, ord=2: norm(tensors, ord))
+    some = torch.full((64, 64), 1500.0, dtype=dtype)  # the norm is 96000
+    some[0] = 2048
+    before = _torch_watch._marks([some, torch.zeros(0, dtype=dtype)])
+    some[1:9] *= 1.01
+    after = _torch_watch._marks([some, torch.zeros(0, dtype=dtype)])
+    assert all(mark.dtype == torch.float32 and mark.isfinite().all() for mark in before + after)
+    assert before[0][1] == after[0][1] == 2048 and before[0][0] < after[0][0]
+    real = torch.view_as_real(some) if some.is_complex() else some
+    assert after[0][0].item() == pytest.approx(real.double().norm().item(), rel=1e-5)
+    assert after[1].tolist() == [0, 0]
+
+
+def test_a_small_write_into_a_parameter_on_a_gpu_is_found():
+    values = torch.full((4096,), 0.5, dtype=torch.bfloat16)
+    values[0] = 4
+    parameter = torch.nn.Parameter(values)
+    watch = _torch_watch.Watch()
+    watch._gpu[parameter] = (parameter._version, parameter.data_ptr(), *_torch_watch._marks([parameter]))
+    with torch.no_grad():
+        parameter[7] += 0.25  # the norm grows by 0.015 %
+    assert watch._written_on_gpus([parameter]) == [parameter]
 
 
 def test_the_examples_of_the_docstrings_run():
