@@ -1,13 +1,16 @@
-"""Names of PyTorch's parameters."""
+"""Names of PyTorch's parameters, and their keys."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .errors import InvalidArgumentError, UnimplementedError
+
+if TYPE_CHECKING:
+    from .kvstore import KVStore
 
 
 def named_of(params: Any) -> list[tuple[str | None, Any]]:
@@ -54,6 +57,30 @@ def check_place(who: str, key: str, parameter: Any) -> None:
 def form_of(parameter: Any) -> tuple[Any, Any]:
     """Return dtype and shape."""
     return parameter.dtype, parameter.shape
+
+
+def make_keys(kv: KVStore, params: Mapping[str, Any], unread: dict[str, Any]) -> None:
+    """Make the keys of parameters, and give the parameters the values of rank 0.
+
+    If the second part fails, the same call can be repeated: it takes keys in `unread` as made, and only reads them.
+
+    Args:
+        kv: the store.
+        params: parameters by key.
+        unread: the caller's record of parameters whose keys are made and whose values have not been read.
+
+    Raises:
+        AlreadyExistsError: the store has such a key, and the record does not.
+    """
+    new = {key: parameter for key, parameter in params.items() if unread.get(key) is not parameter or key not in kv}
+    if new:
+        kv.init(list(new), [parameter.detach() for parameter in new.values()])
+        unread.update(new)
+    values = [parameter.detach() for parameter in params.values()]
+    kv.pull(list(params), out=values)
+    torch.autograd.graph.increment_version(values)
+    for key in params:
+        unread.pop(key)
 
 
 def check_forms(who: str, names: Mapping[Any, str], forms: Mapping[Any, tuple[Any, Any]]) -> None:

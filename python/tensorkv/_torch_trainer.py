@@ -11,7 +11,7 @@ import torch
 
 from . import _create, _stepping
 from . import ndarray as nd
-from ._torch_params import check_forms, check_place, form_of, named_of
+from ._torch_params import check_forms, check_place, form_of, make_keys, named_of
 from ._torch_states import STORE, check_states, states_of, take_states
 from ._torch_watch import Watch
 from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
@@ -67,6 +67,7 @@ class Trainer:
         self._params: dict[str, Any] = {}
         self._forms: dict[Any, tuple[Any, Any]] = {}  # dtypes and shapes of the keys
         self._frozen: dict[str, Any] = {}  # parameters that have never required a gradient
+        self._unread: dict[str, Any] = {}  # those whose keys a failed step has made
         self._watch = Watch()
         for number, (name, parameter) in enumerate(named_of(params)):
             key = str(number) if name is None else name
@@ -373,10 +374,7 @@ class Trainer:
         if not new:
             return
         if self._kv is not None:
-            values = [parameter.detach() for parameter in new.values()]
-            self._kv.init(list(new), values)
-            self._kv.pull(list(new), out=values)
-            torch.autograd.graph.increment_version(values)
+            make_keys(self._kv, new, self._unread)
         for key, parameter in new.items():
             self._params[key] = self._frozen.pop(key)
             self._forms[parameter] = form_of(parameter)

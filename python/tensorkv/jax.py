@@ -257,10 +257,16 @@ def average(kv: KVStore, *, prefix: str = "") -> GradientTransformation:
     """
     _stepping.check_sums("average", kv, "KVOptimizer")
     leaves: list[_Leaves] = []
+    unread: list[_Leaves] = []  # of an init that has made the keys and could not read them
 
     def init(params: Any) -> Any:
-        leaves.append(_Leaves("average", kv, params, prefix))
-        return leaves[0].pull()
+        if unread:
+            unread[0].values(params)  # raises if the form is another one
+        else:
+            unread.append(_Leaves("average", kv, params, prefix))
+        values = unread[0].pull()
+        leaves.append(unread.pop())
+        return values
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         if not leaves:

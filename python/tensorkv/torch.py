@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import _core, _stepping
-from ._torch_params import check_forms, check_place, form_of, groups_of, named_of
+from ._torch_params import check_forms, check_place, form_of, groups_of, make_keys, named_of
 from ._torch_states import STORE, check_states, states_of, take_states
 from ._torch_trainer import Trainer
 from ._torch_watch import Watch
@@ -146,6 +146,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         self._names: dict[Any, str] = {}  # keys by parameter
         self._forms: dict[Any, tuple[Any, Any]] = {}  # dtypes and shapes of the keys
         self._frozen: dict[Any, str] = {}  # parameters that have never required a gradient, and their future keys
+        self._unread: dict[str, Any] = {}  # parameters whose keys a failed call has made
         self._watch = Watch()
         self._is_reduced = False
         self._priorities: dict[Any, int] = {}
@@ -237,15 +238,12 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         """Make the keys of parameters, take the values of rank 0, and hear of the gradients."""
         if not new:
             return
-        keys, values = list(new), [parameter.detach() for parameter in new.values()]
         try:
-            self._kv.init(keys, values)
+            make_keys(self._kv, new, self._unread)
         except AlreadyExistsError as error:
             raise AlreadyExistsError(
                 f"{error}; give another KVOptimizer of the same store other names with prefix=, or another store"
             ) from None
-        self._kv.pull(keys, out=values)
-        torch.autograd.graph.increment_version(values)
         for key, parameter in new.items():
             self._priorities[parameter] = -len(self._names)
             self._names[parameter] = key
@@ -500,7 +498,11 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             ):
                 self._check_unchanged(pushed, computed)
                 self._check_written()  # once more where the backward pass has: its step would undo a write behind it
-                self._register_unfrozen()
+                try:
+                    self._register_unfrozen()
+                except BaseException:  # the step can be repeated, and pushes no gradient twice
+                    self._pushed, self._computed, pushed = pushed, computed, {}
+                    raise
                 if not pushed:
                     self._take_rates()
                 end(pushed)

@@ -142,6 +142,27 @@ def test_means_need_sums():
     together(work, "dist_async")
 
 
+def test_an_init_of_average_that_fails_behind_its_keys_can_be_repeated(monkeypatch):
+    kv = mx.kv.create()
+    mean, pull = mx.jax.average(kv), kv.pull
+
+    def fails(*args, **options):
+        monkeypatch.setattr(kv, "pull", pull)
+        raise mx.errors.UnavailableError("pull: server 1 is out of reach")
+
+    monkeypatch.setattr(kv, "pull", fails)
+    with pytest.raises(mx.errors.UnavailableError):
+        mean.init(start())
+    with pytest.raises(mx.errors.FailedPreconditionError, match=r"update before init"):
+        mean.update(start(), None)
+    with pytest.raises(mx.errors.InvalidArgumentError, match="a tree of 1 arrays"):
+        mean.init({"scale": jax.numpy.ones(())})
+    close(mean.init(start()), start())
+    close(mean.update(start(), None)[0], start())
+    with pytest.raises(mx.errors.AlreadyExistsError):
+        mean.init(start())
+
+
 def test_the_examples_of_the_docstrings_run():
     failed, tried = doctest.testmod(mx.jax, globs={"mx": mx, "jax": jax, "np": np})
     assert tried and not failed

@@ -689,6 +689,69 @@ class TestTrainer:
         assert w.tolist() == [-2, -2] and w.grad is None
 
 
+def fail_next_pull(kv, monkeypatch):
+    pull = kv.pull
+
+    def fails(*args, **options):
+        monkeypatch.setattr(kv, "pull", pull)
+        raise mx.errors.UnavailableError("pull: server 1 is out of reach")
+
+    monkeypatch.setattr(kv, "pull", fails)
+
+
+HELPERS = {
+    "optimizer": lambda params, kv: mx.torch.KVOptimizer(params, kv, mx.optimizer.SGD(learning_rate=1)),
+    "torch optimizer": lambda params, kv: mx.torch.KVOptimizer(
+        params, kv, torch.optim.SGD([p for _, p in params], lr=1)
+    ),
+    "trainer": lambda params, kv: mx.torch.Trainer(params, "sgd", {"learning_rate": 1}, kv),
+    "trainer that sums": lambda params, kv: mx.torch.Trainer(
+        params, "sgd", {"learning_rate": 1}, kv, update_on_kvstore=False
+    ),
+}
+
+
+@pytest.mark.parametrize("who", HELPERS)
+def test_a_step_that_fails_after_the_init_of_an_unfrozen_parameter_can_be_repeated(who, monkeypatch):
+    kv, w, v = mx.kv.create(), torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2), False)
+    opt = HELPERS[who]([("w", w), ("v", v)], kv)
+    v.requires_grad_(True)
+    (w + v).sum().backward()
+    step = (lambda: opt.step(1)) if isinstance(opt, mx.torch.Trainer) else opt.step
+    fail_next_pull(kv, monkeypatch)
+    with pytest.raises(mx.errors.UnavailableError):
+        step()
+    assert "v" in kv and v.tolist() == [0, 0]
+    step()
+    assert w.tolist() == v.tolist() == [-1, -1] and kv.round("w") == kv.round("v") == 1
+
+
+@pytest.mark.parametrize("who", ["optimizer", "trainer"])
+def test_the_key_of_another_is_no_key_of_an_unfrozen_parameter(who):
+    kv, w, v = mx.kv.create(), torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2), False)
+    opt = HELPERS[who]([("w", w), ("v", v)], kv)
+    kv.init("v", mx.nd.zeros((2,)))
+    v.requires_grad_(True)
+    w.grad = v.grad = torch.ones(2)
+    for _ in range(2):
+        with pytest.raises(mx.errors.AlreadyExistsError, match="'v'"):
+            opt.step(*[1] * (who == "trainer"))
+
+
+def test_parameters_that_could_not_be_read_can_be_added_again(monkeypatch):
+    kv, w, v = mx.kv.create(), torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))
+    opt = mx.torch.KVOptimizer([("w", w)], kv, mx.optimizer.SGD(learning_rate=1))
+    fail_next_pull(kv, monkeypatch)
+    with pytest.raises(mx.errors.UnavailableError):
+        opt.add_param_group({"params": [("v", v)]})
+    with pytest.raises(mx.errors.AlreadyExistsError, match="prefix="):  # a parameter for which no key has been made
+        opt.add_param_group({"params": [("v", torch.nn.Parameter(torch.zeros(3)))]})
+    opt.add_param_group({"params": [("v", v)]})
+    (w + v).sum().backward()
+    opt.step()
+    assert w.tolist() == v.tolist() == [-1, -1]
+
+
 @pytest.mark.parametrize("takes_dtype", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
 def test_marks_of_parameters_on_gpus_show_a_small_write(dtype, takes_dtype, monkeypatch):
