@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, cast, overload
 
-from . import _compression, _core, _life, _stepping, ticket
+from . import _compression, _core, _life, _snapshots, _stepping, ticket
 from ._create import connect, create, create_async
 from ._functions import Called, Read, UpdaterSteps, check_arguments, state
 from ._row_verbs import is_rows, shape_and_dtype
@@ -793,16 +793,18 @@ class KVStore(KVStoreVerbs):
             DataLossError: it is damaged; names the file and the key.
             InvalidArgumentError: other keys, shapes or dtypes.
             FailedPreconditionError: the states are of another optimizer, or of a newer format; or this worker has been
-                started again while its job goes on, whose values are on the servers.
+                started again while its job goes on, whose values are on the servers; or all is loaded, but a learning-rate
+                schedule in Python needs the counts of updates, and this rank does not find the snapshot that was loaded.
         """
         place = _place("load", path)
-        counts = self._counts_in(place)
+        seen = _snapshots.Place(place)
         try:
             with _stepping.loading(self):
                 rounds = self._load(place)
         except KeyNotFoundError as missing:
             raise SnapshotNotFoundError(str(missing)) from None
-        self._go_on("load", place, counts)
+        # Rounds of an asynchronous key are each worker's own pushes, and no snapshot has them.
+        self._go_on("load", place, seen, None if _core.is_async(self.type) else rounds)
         return rounds
 
     def save_optimizer_states(self, fname: str | os.PathLike[str], dump_optimizer: bool = False) -> None:
@@ -841,37 +843,42 @@ class KVStore(KVStoreVerbs):
             SnapshotNotFoundError, DataLossError, InvalidArgumentError, FailedPreconditionError: as `load`.
         """
         place = _place("load_optimizer_states", fname)
-        counts = self._counts_in(place)
+        seen = _snapshots.Place(place)
         try:
             self._load_states(place)
         except KeyNotFoundError as missing:
             raise SnapshotNotFoundError(str(missing)) from None
-        self._go_on("load_optimizer_states", place, counts)
+        self._go_on("load_optimizer_states", place, seen, None)
 
     def _runs(self) -> list[Running]:
         """Return the optimizers that the store runs without Python."""
         return [running for running in (self._running, *self._own.values()) if running is not None]
 
-    def _counts_in(self, path: str) -> dict[Any, int] | None:
-        """Return how often a snapshot's keys had been updated; None where it is not known here, or not needed."""
-        if not self._runs():
-            return None
-        try:
-            return self._updates_in(path)
-        except KVError:  # the verb says what is wrong with the path, on the rank that reads it
-            return None
+    def _go_on(self, verb: str, path: str, seen: _snapshots.Place, rounds: Mapping[Any, int] | None) -> None:
+        """Have the optimizers that the store runs count on from the updates of a snapshot, which all ranks have loaded.
 
-    def _go_on(self, verb: str, path: str, counts: dict[Any, int] | None) -> None:
-        """Have the optimizers that the store runs count on from the updates of a snapshot, which is loaded on all ranks."""
-        if counts is None:
-            if any(running.asks for running in self._runs()):
-                raise FailedPreconditionError(
-                    f"{verb} {path}: all is loaded, but the schedule of the learning rate is Python code, which needs the counts of"
-                    " updates there on every rank; this rank cannot read it"
-                )
+        Args:
+            verb: for the error.
+            path: what the verb was given.
+            seen: the path as this rank saw it before the load.
+            rounds: as of `_snapshots.Place.loaded`.
+        """
+        all_running = self._runs()
+        if not all_running:
             return
-        for running in self._runs():
-            running.go_on(counts)
+        counts, loaded = None, seen.loaded(rounds)
+        with contextlib.suppress(KVError):  # this rank cannot read it
+            counts = None if loaded is None else self._updates_in(loaded)
+        if counts is not None:
+            for running in all_running:
+                running.go_on(counts)
+        elif any(running.asks for running in all_running):
+            raise FailedPreconditionError(
+                f"{verb} {path}: all is loaded, but the schedule of the learning rate is Python code, which needs the counts of"
+                " updates there on every rank. This rank does not find the snapshot that was loaded: it cannot read the path,"
+                f" or another snapshot was saved or removed meanwhile; {verb} one snapshot, such as FOLDER/000004, again on"
+                " every rank, in a folder that all of them see"
+            )
 
     def keys(self) -> list[int | str]:
         """Return the keys in the order of their init; of an observer those that are there now, numbers first, sorted."""

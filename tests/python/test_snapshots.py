@@ -244,6 +244,107 @@ def test_every_updater_goes_on_where_it_was(make, updater, tmp_path):
             assert same(go_on(kv), expected)
 
 
+@pytest.fixture
+def two_snapshots(make, tmp_path):
+    """Return a store, a folder with a snapshot behind each of its pushes 1 and 3, and another with the second one alone."""
+    folder, later = tmp_path / "all", tmp_path / "later"
+    with updated(make, "own schedule") as kv:
+        step(kv, 1)
+        kv.save(folder)
+        step(kv, 2)
+        step(kv, 3)
+        kv.save(folder)
+    later.mkdir()
+    (folder / "000002").rename(later / "000002")
+    with updated(make, "own schedule") as kv:
+        yield kv, folder, later
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_counts_are_those_of_the_snapshot_that_was_loaded(two_snapshots, when, monkeypatch):
+    """A snapshot appears between a look of this rank at the folder and the look of the rank that reads."""
+    kv, folder, later = two_snapshots
+    read = kv._load
+
+    def load(path):
+        if when == "before":
+            (later / "000002").rename(folder / "000002")
+        rounds = read(path)
+        if when == "after":
+            (later / "000002").rename(folder / "000002")
+        return rounds
+
+    monkeypatch.setattr(kv, "_load", load)
+    if kv.type == "dist_async":  # whose rounds tell nothing
+        with pytest.raises(errors.FailedPreconditionError, match="another snapshot was saved"):
+            kv.load(folder)
+        assert kv._updater.optimizer.num_update == 0
+    else:
+        kv.load(folder)
+        assert kv._updater.optimizer.num_update == (3 if when == "before" else 1)
+    monkeypatch.undo()
+    kv.load(folder / "000001")
+    assert kv._updater.optimizer.num_update == 1
+    kv.load(folder)
+    assert kv._updater.optimizer.num_update == 3
+
+
+@pytest.mark.parametrize("saved_by", ["local", "dist_sync", "dist_async"])
+def test_counts_are_found_in_snapshots_of_other_types_of_stores(make, saved_by, tmp_path):
+    def of(kind):
+        return mx.kv.create(kind, **({} if kind == "local" else {"bootstrap": "self"}))
+
+    with updated(lambda: of(saved_by), "own schedule") as kv:
+        step(kv, 1)
+        kv.save(tmp_path)
+        step(kv, 2)
+        kv.save(tmp_path)
+    with updated(make, "own schedule") as kv:
+        kv.load(tmp_path)
+        assert kv._updater.optimizer.num_update == 2
+
+
+def test_a_rank_that_does_not_find_what_was_loaded_says_so(two_snapshots, monkeypatch):
+    """Its folder has another snapshot than that of the rank that reads."""
+    kv, folder, later = two_snapshots
+    if kv.type == "dist_async":
+        pytest.skip("rounds of asynchronous keys tell nothing")
+    read = kv._load
+    monkeypatch.setattr(kv, "_load", lambda path: read(str(later)))
+    with pytest.raises(
+        errors.FailedPreconditionError, match=r"load .*/all: all is loaded, .*; load one snapshot, such as"
+    ):
+        kv.load(folder)
+    assert kv._updater.optimizer.num_update == 3, "its own rounds, and no count of the other snapshot"
+
+
+def test_a_load_that_fails_leaves_the_counts(two_snapshots):
+    kv, folder, later = two_snapshots
+    step(kv, 1)
+    kv.init("more", mx.nd.zeros((1,)))
+    with pytest.raises(errors.InvalidArgumentError, match="more"):
+        kv.load(later)
+    with pytest.raises(errors.SnapshotNotFoundError):
+        kv.load(folder / "000009")
+    assert kv._updater.optimizer.num_update == 1
+
+
+def test_states_that_another_save_may_have_replaced_give_no_counts(two_snapshots, monkeypatch):
+    kv, folder, later = two_snapshots
+    read = kv._load_states
+
+    def load(path):
+        read(path)
+        (later / "000002").rename(folder / "000002")
+
+    monkeypatch.setattr(kv, "_load_states", load)
+    with pytest.raises(errors.FailedPreconditionError, match="load_optimizer_states .*another snapshot was saved"):
+        kv.load_optimizer_states(folder)
+    monkeypatch.undo()
+    kv.load_optimizer_states(folder / "000002")
+    assert kv._updater.optimizer.num_update == 3
+
+
 def test_a_store_that_loads_owes_nothing_of_later_pushes(make, tmp_path):
     """Residuals of compression are not saved: a store that has gone on is as a new one after a load."""
 
