@@ -1,6 +1,6 @@
 """A key costs the same however many others there are."""
 
-import threading
+import concurrent.futures
 import time
 
 import numpy as np
@@ -48,10 +48,11 @@ def test_workers_wait_for_many_keys_of_worker_0():
         keys, values = data(count)
         with mx.testing.cluster(workers=2, servers=1) as job:
             first, second = job.store(0), job.store(1)
-            waiting = threading.Thread(target=second.init, args=(keys, values))
-            waiting.start()
-            time.sleep(0.2)  # its questions are there before the answers, as where worker 0 reads a checkpoint
-            first.init(keys, values)
-            waiting.join()
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                waiting = pool.submit(second.init, keys, values)
+                time.sleep(0.2)  # its questions are there before the answers, as where worker 0 reads a checkpoint
+                first.init(keys, values)
+            waiting.result()  # raises the error of the thread
+            assert len(second.keys()) == count
 
     check(work)
