@@ -146,4 +146,6 @@ def in_context(state: Any, context: Any) -> Any:
         return state.as_in_context(context)  # type: ignore[attr-defined]  # every array is an NDArray
     if isinstance(state, (tuple, list)):
         return type(state)(in_context(one, context) for one in state)
+    if isinstance(state, dict):
+        return {name: in_context(one, context) for name, one in state.items()}
     return state

@@ -21,7 +21,7 @@ import types
 import numpy as np
 import pytest
 import tensorkv as mx
-from tensorkv import _trace, _traced
+from tensorkv import _states, _trace, _traced
 
 SHAPE = (2, 3)
 PROGRAMS = int(os.environ.get("TKV_FUNCTIONS", 150))
@@ -1192,6 +1192,20 @@ def test_values_outside_of_the_function_that_it_only_reads_are_numbers_of_the_pr
             weight -= rate * grad
 
     is_same_or_refused(lambda kv: Owner().update, None, pushes=3)
+
+
+def test_states_in_dicts_lists_and_tuples_go_to_the_context_of_their_key():
+    state = {
+        "m": mx.nd.ones(SHAPE),
+        "more": [(mx.nd.zeros(SHAPE), {"n": mx.nd.ones(SHAPE)})],
+        "t": 3,
+        "host": np.ones(2),
+    }
+    moved = _states.in_context(state, mx.cpu(1))
+    arrays = [moved["m"], moved["more"][0][0], moved["more"][0][1]["n"]]
+    assert [array.context for array in arrays] == [mx.cpu(1)] * 3
+    assert [float(array.asnumpy()[0, 0]) for array in arrays] == [1, 0, 1]
+    assert moved["t"] == 3 and moved["host"] is state["host"]
 
 
 def test_a_profiler_goes_on_after_a_reading(kv):
