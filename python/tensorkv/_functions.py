@@ -233,7 +233,10 @@ def _called_on(function: Callable[..., Any]) -> _probe.Call:
     def call(key: Key, input: NDArray, stored: NDArray, states: dict[str, NDArray]) -> None:
         called.states[key] = states
         wide = input.astype("float32") if input.dtype_name in NARROW else input
-        called.begin(key, stored).run(key, wide, stored)
+        try:
+            called.begin(key, stored).run(key, wide, stored)
+        finally:
+            called.forget(key)  # the states may be large, and the function lives as long as its store
 
     return call
 

@@ -17,11 +17,12 @@ import sys
 import threading
 import time
 import types
+import weakref
 
 import numpy as np
 import pytest
 import tensorkv as mx
-from tensorkv import _states, _trace, _traced
+from tensorkv import _functions, _states, _trace, _traced
 
 SHAPE = (2, 3)
 PROGRAMS = int(os.environ.get("TKV_FUNCTIONS", 150))
@@ -1192,6 +1193,17 @@ def test_values_outside_of_the_function_that_it_only_reads_are_numbers_of_the_pr
             weight -= rate * grad
 
     is_same_or_refused(lambda kv: Owner().update, None, pushes=3)
+
+
+def test_a_comparison_drops_the_states_of_its_call():
+    class States(dict):
+        pass
+
+    call, states = _functions._called_on(lambda key, input, stored: stored.__iadd__(input)), States()
+    dropped = weakref.ref(states)
+    call(3, mx.nd.ones(SHAPE), mx.nd.ones(SHAPE), states)
+    del states
+    assert dropped() is None
 
 
 def test_states_in_dicts_lists_and_tuples_go_to_the_context_of_their_key():
