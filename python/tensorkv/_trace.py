@@ -21,7 +21,7 @@ import numpy as np
 from . import _core, _probe, _traced
 from ._elements import BITS, Elements, is_scalar
 from ._traced import KEPT, Refused, Traced, TracedNumpy, current, here, is_ours, refuse, scalar_text
-from ._watch import Watch, difference, line_that_stores
+from ._watch import Look, Watch, difference, line_that_stores
 from .errors import InvalidArgumentError, KVError
 
 if TYPE_CHECKING:
@@ -312,24 +312,21 @@ class Reader:
                 f"{where_}: {line}: {type(error).__name__}: {error}; servers run no Python: the function is read as a program{kept}"
             ) from error
 
-    def _look(self, where_: str, watch: Watch) -> dict[str, Any]:
+    def _look(self, where_: str, watch: Watch) -> Look:
         """Return the values outside of the function; raise if one of them cannot be seen, or is another one each time."""
         values = watch.look()
         if watch.clock is not None:
             raise InvalidArgumentError(f"{where_}: {watch.clock}: a program has no clock and nothing random")
-        iterator = watch.iterator(values)
+        iterator = values.iterator()
         if iterator is not None:
             raise InvalidArgumentError(
                 f"{where_}: it uses {iterator}, which gives something else each time; a program holds no iterator"
             )
         return values
 
-    def _check_outside(self, where_: str, watch: Watch, before: dict[str, Any], is_known: bool) -> None:
+    def _check_outside(self, where_: str, watch: Watch, before: Look, is_known: bool) -> None:
         """Raise if a call has changed a value outside of the function, or made one where all its code had run before."""
-        after = watch.look()
-        if not is_known:
-            after = {name: value for name, value in after.items() if name in before}
-        changed = difference(before, after)
+        changed = difference(before, watch.look(), is_known)
         if changed is not None:
             line = watch.line_of(changed)
             raise InvalidArgumentError(

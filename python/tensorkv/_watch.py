@@ -17,12 +17,13 @@ import fractions
 import functools
 import hashlib
 import io
+import itertools
 import pickle
 import random
 import sys
 import sysconfig
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -54,10 +55,27 @@ _CONSTANT = (
     "__getattr__",
 )  # members of a store that a call may use
 _LIBRARIES = ("builtins", "numpy", "tensorkv")  # keep no state that a function reads, but random numbers
-_VALUES_MAX = 100_000
+_VALUES_MAX = 100_000  # in a look; also the first elements of a container that are compared
+_SHORT = 1000  # elements of a container that are compared one by one
+_ELEMENTS_MAX = 1_000_000  # of longer containers, in a look
+_BYTES_MAX = 64 << 20  # of an array that is compared whole
+_SAMPLES = 4096  # elements of a larger array
 _ITERATOR = "an iterator"
-_BUFFERS = (array.array, ctypes.Array, ctypes.Structure, ctypes._SimpleCData)  # of elements that no name holds
+_BUFFERS = (
+    bytearray,
+    array.array,
+    ctypes.Array,
+    ctypes.Structure,
+    ctypes._SimpleCData,
+)  # of elements that no name holds
 _SEED = random.Random.seed.__code__
+_PYTHONS = random.random.__self__  # type: ignore[attr-defined]  # the generator behind the functions of `random`
+_DRAWS: dict[str, Callable[[], Any]] = {  # the state of a generator that all code of the process shares
+    "Python's random numbers": random.getstate,
+    "NumPy's random numbers": lambda: pickle.dumps(np.random.get_state(legacy=False)),
+    "the random numbers of mx.random": lambda: pickle.dumps(_random._generator),
+}
+_OF_PYTHON, _OF_NUMPY, _OF_MXNET = _DRAWS
 
 
 def _is(value: Any, kinds: Any) -> bool:
@@ -81,16 +99,53 @@ class _Same:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _digest(values: np.ndarray[Any, Any]) -> tuple[Any, ...]:
+def _digest(values: np.ndarray[Any, Any], is_kept: bool = False) -> tuple[Any, ...]:
+    """Return what tells the elements of two arrays apart: of a large one a sample, and its address if the memory is kept."""
+    about: tuple[Any, ...] = (str(values.dtype), values.shape)
+    if values.nbytes > _BYTES_MAX:
+        at = np.linspace(0, values.size - 1, min(_SAMPLES, values.size)).astype(np.int64)
+        values = np.asarray(values)[np.unravel_index(at, values.shape)]
+        about += (values.__array_interface__["data"] if is_kept else None,)
     content = np.ascontiguousarray(values).view(np.uint8) if values.ndim else repr(values)
-    data = content.encode() if isinstance(content, str) else content.data
-    return str(values.dtype), values.shape, hashlib.blake2b(data, digest_size=16).hexdigest()
+    return *about, _hash(content.encode() if isinstance(content, str) else content.data)
+
+
+def _hash(content: Any) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _bytes_of(value: Any) -> tuple[Any, ...]:
+    """Return what tells two buffers apart: of a large one a sample."""
+    view = memoryview(value)
+    content = bytes(view) if view.nbytes <= _BYTES_MAX else view[:: max(1, len(view) // _SAMPLES)].tobytes()
+    return type(value), view.nbytes, _hash(content)
+
+
+def _worth(value: Any) -> tuple[Any, ...]:
+    """Return what tells two of `_VALUES` apart."""
+    return type(value), value if type(value) in (int, str, bytes) else repr(value)
+
+
+def _first(value: Any) -> list[tuple[str, str, Any]]:
+    """Return the first elements of a container, each behind a step that no other one has and its part of the path."""
+    if _is(value, dict):
+        times: Counter[str] = Counter()  # other keys may look the same
+        found = []
+        for key, one in itertools.islice(dict.items(value), _VALUES_MAX):
+            text = repr(key)
+            found.append((f"[{text}]{times[text]}", f"[{text}]", one))
+            times[text] += 1
+        return found
+    return [(f"[{i}]", f"[{i}]", one) for i, one in enumerate(itertools.islice(value, _VALUES_MAX))]
 
 
 def _is_iterator(value: Any) -> bool:
     """Return whether a value has a place that moves and that nobody sees: a file that is read, or an iterator written in C."""
     if _is(value, io.IOBase):
-        return bool(value.readable())
+        try:
+            return bool(value.readable())
+        except Exception:  # of a closed file
+            return False
     return hasattr(type(value), "__next__") and not _is(type(value).__next__, FunctionType)
 
 
@@ -110,6 +165,20 @@ def line_that_stores(code: CodeType, name: str) -> int | None:
     return None
 
 
+class Look:
+    """The values of a `Watch` at one time: by the steps that lead to each, the path to be printed and what it is worth."""
+
+    def __init__(self) -> None:
+        """Have seen nothing yet."""
+        self.values: dict[str, tuple[str, Any]] = {}
+        self.elements = 0  # of long containers
+        self.is_cut = False  # there are more values
+
+    def iterator(self) -> str | None:
+        """Return the name of an iterator, whose place nobody sees."""
+        return next((path for path, worth in self.values.values() if worth is _ITERATOR), None)
+
+
 class Watch:
     """The values outside of a function that its code names."""
 
@@ -118,9 +187,11 @@ class Watch:
         self.clock: str | None = None  # the line that reads one, and its name
         self._function = function
         self._codes: set[CodeType] = set()
-        self._roots: dict[str, dict[str, Any]] = {}  # of the globals that a name belongs to
+        self._roots: dict[tuple[int, str], dict[str, Any]] = {}  # the globals that a name belongs to, also by their id
         self._locals: list[tuple[str, Any]] = []
         self._names: set[str] = set()
+        self._names_random = False  # code of the user does
+        self._draws: set[str] = set()  # of `_DRAWS`, that ran
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -132,7 +203,8 @@ class Watch:
             yield
         finally:
             sys.setprofile(None)
-            sys.settrace(tracing)
+            if sys.gettrace() is not tracing:  # debuggers warn of every call of settrace
+                sys.settrace(tracing)
             if hasattr(before, "enable"):  # of cProfile, which sys.setprofile does not take
                 before.enable()
             else:
@@ -142,6 +214,8 @@ class Watch:
         code = frame.f_code
         if event == "call" and is_ours(code.co_filename):
             caller = frame.f_back
+            if code in _STREAM:
+                self._draws.add(_OF_MXNET)
             if _is(frame.f_locals.get("self"), _core.Store) and code.co_name not in _CONSTANT:
                 if caller is not None and code.co_name[0] != "_" and not is_ours(caller.f_code.co_filename):
                     sys.settrace(self._go_on)  # Python ends a profile whose function raises
@@ -157,12 +231,16 @@ class Watch:
                 return
             if "datetime64" in code.co_names and ("now" in code.co_consts or "today" in code.co_consts):
                 self._note_clock("datetime64('now')")
+            self._names_random |= "random" in code.co_names or "random" in code.co_consts
             for name in (*code.co_names, *code.co_consts):
                 if _is(name, str) and name in frame.f_globals:
-                    self._roots[name] = frame.f_globals
-                elif _is(name, str) and name in sys.modules:  # imported inside
-                    self._roots.setdefault(name, sys.modules)
+                    self._roots[id(frame.f_globals), name] = frame.f_globals
+                elif _is(name, str) and name in sys.modules and _is_imported(code, name):
+                    self._roots[id(sys.modules), name] = sys.modules
             self._locals.extend(one for one in frame.f_locals.items() if not _is_fixed(one[1]))
+        elif event == "c_call" and getattr(arg, "__self__", None) is _PYTHONS:
+            if arg.__name__ != "getstate":
+                self._draws.add(_OF_PYTHON)
         elif event == "c_call" and self.clock is None and _is_unsteady(arg):
             is_drawn = arg.__name__ == "urandom"
             if is_drawn or not (is_ours(code.co_filename) or _is_of_python(code.co_filename)):
@@ -182,26 +260,29 @@ class Watch:
         """Return how many pieces of code have run; more of them may have named more values."""
         return len(self._codes)
 
-    def look(self) -> dict[str, Any]:
+    def look(self) -> Look:
         """Return what the names stand for now, to be compared with another look."""
-        found: dict[str, Any] = {}
-        seen: set[int] = set()
-        for name, scope in self._roots.items():
+        look = Look()
+        waiting: deque[tuple[str, str, Any]] = deque()  # what fewer steps lead to is noted first
+        for (scope_id, name), scope in self._roots.items():
             if name in scope:
-                self._walk(name, scope[name], found, seen)
-        for name, value in self._locals:
-            self._walk(name, value, found, seen)
-        self._walk("the function", self._function, found, seen)
-        drawing = {*dir(random), *dir(np.random)}
-        if any(name in drawing or "random" in name for name in self._names):
-            found["Python's random numbers"] = random.getstate()
-            found["NumPy's random numbers"] = pickle.dumps(np.random.get_state(legacy=False))
-            found["the random numbers of mx.random"] = pickle.dumps(_random._generator)
-        return found
-
-    def iterator(self, look: dict[str, Any]) -> str | None:
-        """Return the name of an iterator, whose place nobody sees."""
-        return next((path for path, value in look.items() if value is _ITERATOR), None)
+                waiting.append((f"{scope_id}:{name}", name, scope[name]))
+        for i, (name, value) in enumerate(self._locals):
+            waiting.append((f"{i}:{name}", name, value))
+        waiting.append(("the function", "the function", self._function))
+        seen: set[int] = set()
+        long: deque[tuple[str, str, Any]] = deque()  # containers, whose elements are noted behind all others
+        while waiting or long:
+            if len(look.values) >= _VALUES_MAX:
+                look.is_cut = True
+                break
+            if waiting:
+                self._note_value(look, *waiting.popleft(), seen, waiting, long)
+            else:
+                self._note_elements(look, *long.popleft(), waiting)
+        for draws in sorted(self._draws):
+            look.values[draws] = (draws, _DRAWS[draws]())
+        return look
 
     def line_of(self, path: str) -> str | None:
         """Return file and line of the code that stores to the last name of a path."""
@@ -209,21 +290,51 @@ class Watch:
         found = ((code, line_that_stores(code, name)) for code in self._codes)
         return next((f"{code.co_filename}:{line}" for code, line in found if line), None)
 
-    def _walk(self, path: str, value: Any, found: dict[str, Any], seen: set[int]) -> None:
-        """Note a value, and the values that it holds."""
+    def _note_value(
+        self, look: Look, steps: str, path: str, value: Any, seen: set[int], waiting: deque[Any], long: deque[Any]
+    ) -> None:
+        """Note a value, and let the values that it holds wait."""
         if _is(value, _VALUES):
-            found[path] = (type(value), repr(value))
-        elif _is(value, (Array, CodeType)) or len(found) >= _VALUES_MAX:
-            found[path] = "an array" if _is(value, Array) else _Same(value)
+            look.values[steps] = (path, _worth(value))
+        elif _is(value, (Array, CodeType)):
+            look.values[steps] = (path, "an array" if _is(value, Array) else _Same(value))
         elif id(value) not in seen:
             seen.add(id(value))
             try:
-                found[path] = self._fingerprint(value)
-                held = list(self._held(path, value))
+                look.values[steps] = (path, self._fingerprint(value))
+                elements = _elements_of(value)
+                if elements is not None and len(elements) > _SHORT:
+                    long.append((steps, path, elements))
+                elif elements is not None:
+                    waiting.extend((steps + step, path + part, one) for step, part, one in _first(elements))
+                waiting.extend([(f"{steps}|{step}", inner, one) for step, inner, one in self._held(path, value)])
             except Exception:  # of an object that does not let others look at it
-                found[path], held = _Same(value), []
-            for inner, one in held:
-                self._walk(inner, one, found, seen)
+                look.values[steps] = (path, _Same(value))
+        if _is(value, ModuleType):
+            self._note_random(look, value)
+
+    def _note_random(self, look: Look, module: ModuleType) -> None:
+        """Note the state of NumPy's generator where the code names its functions; a profile does not see these."""
+        name = module.__name__
+        if name.startswith("numpy.random") or (name.partition(".")[0] == "numpy" and self._names_random):
+            look.values[_OF_NUMPY] = (_OF_NUMPY, _DRAWS[_OF_NUMPY]())
+
+    def _note_elements(self, look: Look, steps: str, path: str, value: Any, waiting: deque[Any]) -> None:
+        """Note the first elements of a long container: numbers and texts together, other objects one by one."""
+        look.elements += min(len(value), _VALUES_MAX)
+        if look.elements > _ELEMENTS_MAX:
+            look.is_cut = True
+            return
+        total = hashlib.blake2b(digest_size=16)
+        try:
+            for step, part, one in _first(value):
+                if _is(one, _VALUES):
+                    total.update(f"{step} {type(one).__name__} {one!r}\n".encode(errors="surrogatepass"))
+                elif len(waiting) < _VALUES_MAX:
+                    waiting.append((steps + step, path + part, one))
+        except Exception:  # of a container that another thread changes, or of a key that does not let others look at it
+            return
+        look.values[f"{steps}|elements"] = (path, total.hexdigest())
 
     def _fingerprint(self, value: Any) -> Any:
         """Return what tells two contents of an object apart, without the values that it holds."""
@@ -239,60 +350,56 @@ class Watch:
             return _Same(value.get(None))
         if _is(value, Elements):
             return _digest(value._host()) if value.size else value.shape
-        if _is(value, np.ndarray) and value.dtype == object:
-            return value.shape
         if hasattr(type(value), "__array__"):
             try:
-                return _digest(np.asarray(value))
+                array = np.asarray(value)
+                return array.shape if array.dtype == object else _digest(array, is_kept=_is(value, np.ndarray))
             except Exception:  # elements on a device
                 return _Same(value)
-        if _is(value, (list, tuple, dict, deque, set, frozenset, bytearray)):
-            if _is(value, (set, frozenset)):
-                return type(value), sorted(map(repr, value))
-            return type(value), bytes(value) if _is(value, bytearray) else len(value)
+        if _is(value, (set, frozenset)):
+            return type(value), len(value), sorted(map(repr, itertools.islice(value, _VALUES_MAX)))
+        if _is(value, (list, tuple, dict, deque)):
+            return type(value), len(value)
         if _is_iterator(value):
             return _ITERATOR
         if _is(value, _BUFFERS):
-            return type(value), bytes(memoryview(value))
+            return _bytes_of(value)
         is_kept = hasattr(value, "__dict__") and not _is(value, (type, ModuleType, FunctionType))
         return type(value) if is_kept or _is(value, MethodType) else _Same(value)
 
-    def _held(self, path: str, value: Any) -> Iterator[tuple[str, Any]]:
-        """Give the values that the code can reach by a name, or by an index, and their paths."""
-        if _is(value, np.ndarray) and value.dtype == object:
-            value = value.ravel().tolist()
-        if _is(value, (list, tuple, deque)):
-            yield from ((f"{path}[{i}]", one) for i, one in enumerate(value))
-        elif _is(value, dict):
-            yield from ((f"{path}[{key!r}]", one) for key, one in list(dict.items(value)))
+    def _held(self, path: str, value: Any) -> Iterator[tuple[str, str, Any]]:
+        """Give the values that the code can reach by a name, each behind a step that is its own, and its path."""
         if _is(value, BuiltinMethodType):
-            yield path, value.__self__
+            yield "self", path, value.__self__
         elif _is(value, MethodType):
-            yield path, value.__self__
-            yield path, value.__func__
+            yield "self", path, value.__self__
+            yield "function", path, value.__func__
         elif _is(value, FunctionType):
-            yield from self._held_by_function(path, value)
+            yield from self._held_by_function(value)
         elif _is(value, functools.partial):
-            yield from ((path, one) for one in (value.func, value.args, value.keywords))
+            yield from (("function", path, value.func), ("args", path, value.args), ("keywords", path, value.keywords))
         elif _is(value, _core.Store):
             added = {name: one for name, one in vars(value).items() if name in self._names and name[0] != "_"}
-            yield from ((f"{path}.{name}", one) for name, one in added.items())
+            yield from ((name, f"{path}.{name}", one) for name, one in added.items())
         elif value is not sys and not _is(value, (_core.Program, _core.Optimizer)):
             yield from self._attributes(path, value)
 
-    def _held_by_function(self, path: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
+    def _held_by_function(self, function: FunctionType) -> Iterator[tuple[str, str, Any]]:
         if function.__code__ not in self._codes:
             return
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):  # empty
-                yield name, cell.cell_contents
+                yield f"cell {name}", name, cell.cell_contents
         defaults = function.__defaults__ or ()
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
-        yield from zip(names[len(names) - len(defaults) :], defaults, strict=True)
-        yield from (function.__kwdefaults__ or {}).items()
-        yield from ((f"{function.__name__}.{name}", one) for name, one in vars(function).items())
+        for name, one in zip(names[len(names) - len(defaults) :], defaults, strict=True):
+            yield f"default {name}", name, one
+        for name, one in (function.__kwdefaults__ or {}).items():
+            yield f"default {name}", name, one
+        for name, one in vars(function).items():
+            yield f"attribute {name}", f"{function.__name__}.{name}", one
 
-    def _attributes(self, path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    def _attributes(self, path: str, value: Any) -> Iterator[tuple[str, str, Any]]:
         if _is(value, ModuleType) and value.__name__.partition(".")[0] in _LIBRARIES:
             return
         is_any = bool(self._names & _ANY_NAME) or type(value).__module__.startswith("tensorkv.")
@@ -300,9 +407,9 @@ class Watch:
         for name, one in list(getattr(value, "__dict__", {}).items()):
             is_wanted = is_any and not _is(value, (type, ModuleType)) and not _is_iterator(one)
             if _is(name, str) and (name in self._names or is_wanted):
-                yield f"{owner or 'self.'}{name}", one
+                yield name, f"{owner or 'self.'}{name}", one
         kinds = value.__mro__ if _is(value, type) else type(value).__mro__
-        for kind in kinds:
+        for i, kind in enumerate(kinds):
             if kind.__module__.partition(".")[0] in _LIBRARIES:
                 continue
             for name, one in list(vars(kind).items()):
@@ -310,9 +417,31 @@ class Watch:
                     continue
                 if type(one).__name__ == "member_descriptor" and not _is(value, type):  # of __slots__
                     with contextlib.suppress(AttributeError):
-                        yield f"{owner or 'self.'}{name}", one.__get__(value)
+                        yield f"slot {i} {name}", f"{owner or 'self.'}{name}", one.__get__(value)
                 elif not _is(one, (property, classmethod, staticmethod)):
-                    yield f"{kind.__name__}.{name}", one
+                    yield f"class {i} {name}", f"{kind.__name__}.{name}", one
+
+
+_STREAM = (_random._stream.__code__, _random.seed.__code__)  # run by every function of mx.random and mx.np.random
+
+
+def _elements_of(value: Any) -> Any:
+    """Return a container whose elements are objects, or None."""
+    if _is(value, (list, tuple, deque, dict)):
+        return value
+    if hasattr(type(value), "__array__") and not _is(value, Elements):
+        try:
+            array = np.asarray(value)
+        except Exception:  # elements on a device
+            return None
+        return array.flat if array.dtype == object else None
+    return None
+
+
+def _is_imported(code: CodeType, name: str) -> bool:
+    """Return whether code imports a module, or computes with its name."""
+    names = (one.argval for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME")
+    return name in code.co_consts or name in names
 
 
 def _is_unsteady(called: Any) -> bool:
@@ -321,13 +450,23 @@ def _is_unsteady(called: Any) -> bool:
     if name in _DATES:
         return True
     module = getattr(called, "__module__", None)
-    return (module == "time" and name.removesuffix("_ns") in _CLOCKS) or (module == "posix" and name in ("times", "urandom"))
+    return (module == "time" and name.removesuffix("_ns") in _CLOCKS) or (
+        module == "posix" and name in ("times", "urandom")
+    )
 
 
-def difference(before: dict[str, Any], after: dict[str, Any]) -> str | None:
-    """Return the first name whose value is another one in two looks."""
-    for path in (*before, *after):
-        missing = object()
-        if before.get(path, missing) != after.get(path, missing):
+def difference(before: Look, after: Look, is_known: bool) -> str | None:
+    """Return the first name whose value is another one in two looks.
+
+    A name that one of them has alone counts where no new code has run between them, and both are complete.
+    """
+    for steps, (path, worth) in before.values.items():
+        if steps in after.values and after.values[steps][1] != worth:
             return path
+    if not is_known or before.is_cut or after.is_cut:
+        return None
+    for one, other in ((before, after), (after, before)):
+        for steps, (path, _) in one.values.items():
+            if steps not in other.values:
+                return path
     return None

@@ -13,6 +13,7 @@ import pickle
 import queue
 import random
 import re
+import statistics
 import sys
 import threading
 import time
@@ -22,7 +23,7 @@ import weakref
 import numpy as np
 import pytest
 import tensorkv as mx
-from tensorkv import _functions, _states, _trace, _traced
+from tensorkv import _functions, _states, _trace, _traced, _watch
 
 SHAPE = (2, 3)
 PROGRAMS = int(os.environ.get("TKV_FUNCTIONS", 150))
@@ -1005,6 +1006,21 @@ def draws_of_numpy(key, grad, weight):
     weight -= grad * float(np.random.randint(1, 1000) > 0)
 
 
+def draws_in_the_library(key, grad, weight):
+    statistics.NormalDist().samples(2)
+    weight -= grad
+
+
+def draws_of_mx(key, grad, weight):
+    mx.random.uniform()
+    weight -= grad
+
+
+def draws_by_another_name(kv):
+    names = np.random
+    return lambda key, grad, weight: weight.__isub__(grad * float(vars(names)["rand"]() < 2))
+
+
 def draws_of_its_own(kv):
     generator = np.random.default_rng(3)
     return lambda key, grad, weight: weight.__isub__(grad * float(generator.integers(1, 1000) > 0))
@@ -1076,7 +1092,115 @@ def reads(clock):
     return lambda kv: function
 
 
+def counts_beside_a_constant(kv):
+    """Return a function whose counter has the name of another module's constant."""
+    helpers = types.ModuleType("helpers")
+    exec("step = 100\ndef rate(n): return 1.0 if n < 100 * step else 0.5", vars(helpers))
+    train = types.ModuleType("train")
+    train.rate = helpers.rate
+    text = "def update(key, grad, weight):\n    global step\n    step += 1\n    weight -= rate(step) * grad"
+    exec(compile("step = 0\n" + text, __file__, "exec"), vars(train))
+    return train.update
+
+
+def counts_in_one_of_two_closures(kv):
+    def counter(n, by):
+        def count():
+            nonlocal n
+            n += by
+            return n
+
+        return count
+
+    counts, stays = counter(0, 1), counter(0, 0)
+    return lambda key, grad, weight: weight.__isub__(grad * (counts() < 10_000) + grad * stays())
+
+
+class CountsBesideAHelper:
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, key, grad, weight):
+        self.count += 1
+        weight -= grad * FixedHelper().value(self.count)
+
+
+class FixedHelper:
+    def __init__(self):
+        self.count = 10_000
+
+    def value(self, count):
+        return 1.0 if count < self.count else 0.5
+
+
+def counts_in_a_series(kv):
+    """Return a function that counts in a column of objects, as pandas has them."""
+
+    class Series:
+        __slots__ = ("values",)
+
+        def __init__(self):
+            self.values = np.array([0, "text"], object)
+
+        def __array__(self, dtype=None, copy=None):
+            return self.values
+
+        def add(self):
+            vars(type(self))["values"].__get__(self)[0] += 1
+
+    series = Series()
+
+    def function(key, grad, weight):
+        series.add()
+        weight -= grad
+
+    return function
+
+
+def counts_behind_many_values(kv):
+    labels, counts = list(range(200_000)), [0]
+
+    def function(key, grad, weight):
+        counts[0] += 1
+        weight -= grad / len(labels) * steps(counts[0])
+
+    return function
+
+
+def counts_in_a_long_list(kv):
+    counts = [0] * 200_000
+
+    def function(key, grad, weight):
+        counts[50_000] += 1
+        weight -= grad * steps(counts[50_000])
+
+    return function
+
+
+def counts_in_a_large_array(kv):
+    counts = np.zeros(40 << 20, np.int16)
+
+    def function(key, grad, weight):
+        np.add(counts, 1, out=counts)
+        weight -= grad * steps(int(counts[1]))
+
+    return function
+
+
 OUTSIDE = {
+    "global beside another module's": (counts_beside_a_constant, ":4: a call changes step;"),
+    "cell beside another's": (counts_in_one_of_two_closures, "changes n;"),
+    "attribute beside another's": (lambda kv: CountsBesideAHelper(), r"changes self\.count;"),
+    "series": (counts_in_a_series, r"changes series\[0\]|changes series\.values\[0\]"),
+    "behind many values": (counts_behind_many_values, r"changes counts\[0\]"),
+    "long list": (counts_in_a_long_list, "changes counts;"),
+    "large array": (counts_in_a_large_array, "changes counts;"),
+    "shuffle of the library": (
+        lambda kv: draws_in_the_library,
+        r"changes (statistics\.random|Python's random numbers)",
+    ),
+    "mx.random": (lambda kv: draws_of_mx, "changes the random numbers of mx.random"),
+    "numpy.random by another name": (draws_by_another_name, "changes NumPy's random numbers"),
     **{
         type(one).__name__: (counts_in_buffer(one), r"changes counts(\[0\])?;")
         for one in (array.array("q", [0]), (ctypes.c_long * 1)(), np.zeros(2000, object))
@@ -1120,6 +1244,7 @@ OUTSIDE = {
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_a_change_outside_of_the_function_is_refused_by_name(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "counting_module", types.SimpleNamespace(n=0))
+    mx.random.seed(1)
     is_same_or_refused(*OUTSIDE[name])
 
 
@@ -1193,6 +1318,76 @@ def test_values_outside_of_the_function_that_it_only_reads_are_numbers_of_the_pr
             weight -= rate * grad
 
     is_same_or_refused(lambda kv: Owner().update, None, pushes=3)
+
+
+def test_an_object_that_each_call_replaces_by_an_equal_one_is_no_change():
+    class Holds:
+        def update(self, key, grad, weight):
+            self.last = {"rates": [1.0, 0.5], "name": str(key)}
+            weight -= grad * self.last["rates"][1]
+
+    is_same_or_refused(lambda kv: Holds().update, None)
+
+
+def test_random_numbers_of_others_are_no_change_of_a_function_that_names_none():
+    beta, gamma, f, test = 0.5, 1.0, 2.0, 3.0
+
+    def update(key, grad, weight):
+        weight -= beta * gamma * grad * f / test
+
+    watch = _watch.Watch(update)
+    with watch.watching():
+        update(3, mx.nd.ones(SHAPE), mx.nd.ones(SHAPE))
+    before = watch.look()
+    random.random()
+    np.random.random()
+    assert _watch.difference(before, watch.look(), is_known=True) is None
+
+
+def test_a_look_has_a_bound():
+    class Data:
+        def __init__(self):
+            self.texts = [str(i) for i in range(300_000)]
+            self.rows = [[i] for i in range(300_000)]
+            self.table = {i: i for i in range(300_000)}
+
+    data = Data()
+
+    def update(key, grad, weight):
+        weight -= grad / (len(data.texts) + len(data.rows) + len(data.table))
+
+    watch = _watch.Watch(update)
+    with watch.watching():
+        update(3, mx.nd.ones(SHAPE), mx.nd.ones(SHAPE))
+    before, after = watch.look(), watch.look()
+    assert len(before.values) <= 100_001
+    assert _watch.difference(before, after, is_known=True) is None
+
+
+def test_a_large_array_is_compared_without_reading_all_of_it(tmp_path):
+    array = np.memmap(tmp_path / "train", np.uint8, "w+", shape=(1 << 36,))  # a file with a hole
+    before = _watch._digest(array, is_kept=True)
+    assert before == _watch._digest(array, is_kept=True)
+    array[-1] = 1
+    assert before != _watch._digest(array, is_kept=True)
+
+
+def test_a_closed_file_is_an_argument_like_others(kv):
+    file = io.StringIO()
+    file.close()
+
+    def rate(file):
+        return 2.0
+
+    kv.set_updater(lambda key, input, stored: stored.__iadd__(input * rate(file)))
+    assert (pushed(kv) == 3).all()
+
+
+def test_a_reading_sets_no_trace_function(kv, monkeypatch):
+    made = []
+    monkeypatch.setattr(sys, "settrace", made.append)
+    kv.set_updater(lambda key, input, stored: stored.__iadd__(input))
+    assert made == []
 
 
 def test_a_comparison_drops_the_states_of_its_call():
