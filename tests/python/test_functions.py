@@ -1146,7 +1146,7 @@ def counts_in_a_series(kv):
             return self.values
 
         def add(self):
-            vars(type(self))["values"].__get__(self)[0] += 1
+            getattr(self, "".join(["val", "ues"]))[0] += 1  # in compiled code of pandas nobody sees the name
 
     series = Series()
 
@@ -1191,7 +1191,7 @@ OUTSIDE = {
     "global beside another module's": (counts_beside_a_constant, ":4: a call changes step;"),
     "cell beside another's": (counts_in_one_of_two_closures, "changes n;"),
     "attribute beside another's": (lambda kv: CountsBesideAHelper(), r"changes self\.count;"),
-    "series": (counts_in_a_series, r"changes series\[0\]|changes series\.values\[0\]"),
+    "series": (counts_in_a_series, r"changes (series|self)\[0\]"),
     "behind many values": (counts_behind_many_values, r"changes counts\[0\]"),
     "long list": (counts_in_a_long_list, "changes counts;"),
     "large array": (counts_in_a_large_array, "changes counts;"),
