@@ -43,7 +43,7 @@ class Place:
         """Return the path of the newest snapshot, and what tells its file from one that has replaced the file."""
         for snapshot in self._snapshots():
             index = os.path.join(snapshot, _INDEX)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):  # no path at all: the load says so
                 found = os.stat(index if os.path.isdir(snapshot) else snapshot)
                 return snapshot, found.st_ino, found.st_mtime_ns
         return None
