@@ -26,7 +26,7 @@ from torch.nn.utils import parametrizations
 WORKERS = 2
 STEPS = 3
 LR, MOMENTUM = 0.1, 0.9
-SEEDING = threading.Lock()  # the generator of torch is the process's, and workers of a test are threads
+SEEDING = threading.RLock()  # the generator of torch is the process's, and workers of a test are threads
 DDP_SECONDS = 120
 
 
@@ -167,7 +167,8 @@ class Run:
 
     def __init__(self, script, rank):
         self.script, self.rank, self.number = script, rank, 0
-        self.model = script.model(rank) if script.is_ranked else script.model()
+        with SEEDING:  # layers draw their first weights, which `filled` replaces
+            self.model = script.model(rank) if script.is_ranked else script.model()
         self.make()
 
     def make(self):
