@@ -60,6 +60,10 @@ def sparse_tensor(array: RowSparseNDArray) -> Any:
     return torch.sparse_coo_tensor(indices, rows, array.shape, is_coalesced=True)
 
 
+# Options of torch.optim that are an mx.optimizer's own.
+_OTHERS = {"momentum", "dampening", "nesterov", "betas", "eps", "amsgrad", "alpha", "rho", "maximize"}
+
+
 def _rate_of(optimizer: Optimizer) -> float:
     """Return the learning rate that groups have: of a schedule, which counts updates itself, that which it begins with."""
     schedule = optimizer.lr_scheduler
@@ -548,9 +552,10 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             what the closure returned, or None.
 
         Raises:
-            FailedPreconditionError: parameters that have been written without `assign`; gradients that have been changed, or a
-                GradScaler, without `reduce`.
-            InvalidArgumentError: a parameter has another dtype or shape than its key.
+            FailedPreconditionError: parameters that have been written without `assign`; a GradScaler without `reduce`; gradients
+                that have been changed without `reduce`, unless `overlap` writes sums into them meanwhile (docs/torch.md).
+            InvalidArgumentError: a parameter has another dtype or shape than its key; another option of a group than `lr` and
+                `weight_decay` has been set, where the store runs the optimizer.
             UnavailableError: another worker has left, and makes no more steps.
             KVError: as ``kv.push`` and ``kv.pull``, with the key and the peer. Parameters are as before the step, and
                 gradients may have been used; where a worker goes on after an error of the network, the parameters are those of
@@ -649,6 +654,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
     def _take_rates(self) -> None:
         """Tell the store what a scheduler, or somebody, has changed in the groups."""
+        if self._local is None:
+            _check_no_others(self.param_groups)
         rates = self._rates_of_groups()
         if rates != self._rates:
             self._apply(rates)
@@ -760,6 +767,15 @@ def _check_same(groups: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> N
         raise InvalidArgumentError(
             f"KVOptimizer: {len(mine)} parameters, of which {len(mine & others)} are among the {len(others)} of the optimizer;"
             " the same are needed"
+        )
+
+
+def _check_no_others(groups: list[dict[str, Any]]) -> None:
+    """Raise where a script has set an option of torch.optim in a group, which the store's optimizer would ignore."""
+    for name in (name for group in groups for name in group if name in _OTHERS):
+        raise InvalidArgumentError(
+            f"KVOptimizer: {name!r} of a group has been set, and of groups the store's optimizer takes lr and weight_decay; change"
+            f" {name!r} of the mx.optimizer, or use a torch.optim.Optimizer"
         )
 
 

@@ -449,6 +449,24 @@ BAD = {
 }
 
 
+def test_an_option_of_a_group_that_the_stores_optimizer_has_itself_is_refused_when_it_is_set():
+    def stepped(change):
+        weight = torch.nn.Parameter(torch.zeros(1))
+        sgd = mx.optimizer.SGD(learning_rate=0.1, momentum=0.9)
+        opt = mx.torch.KVOptimizer([("w", weight)], mx.kv.create(), sgd)
+        for step in range(3):
+            if step == 2:
+                change(opt.param_groups[0], sgd)
+            weight.sum().backward()
+            opt.step()
+            opt.zero_grad()
+        return weight.item()
+
+    with pytest.raises(mx.errors.InvalidArgumentError, match=r"'momentum' of a group has been set.* change 'momentum' of"):
+        stepped(lambda group, sgd: group.update(momentum=0.5))
+    assert stepped(lambda group, sgd: setattr(sgd, "momentum", 0.5)) == pytest.approx(-0.1 - 0.19 - 0.195)
+
+
 @pytest.mark.parametrize("what", BAD)
 def test_what_is_wrong_is_said(what):
     call, error, text = BAD[what]
