@@ -220,7 +220,9 @@ def create(
             )
         if role is None:
             options = _bootstrap.from_ray(options) or {**options, **_bootstrap.from_torchrun(name, options)}
-    return KVStore(name, **options)
+    store = KVStore(name, **options)
+    store._saves_by_itself = bool(options.get("snapshot_every") or os.environ.get("TKV_SNAPSHOT_EVERY"))
+    return store
 
 
 def connect(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _core
@@ -102,6 +102,15 @@ def divisor_of(kv: KVStore, average: bool) -> int:
     return kv.num_workers if average and not _core.is_async(kv.type) else 1
 
 
+def keys_there(kv: KVStore, known: Iterable[str]) -> set[str]:
+    """Return the keys that the servers have, of the store that has some known keys."""
+    stores: dict[int, set[str]] = {}
+    for entry in kv.status()["keys"]:
+        stores.setdefault(entry["store"], set()).add(entry["key"])
+    found = [names for names in stores.values() if names.issuperset(known)]
+    return set.intersection(*found) if found else set()
+
+
 def check_sums(who: str, kv: KVStore, instead: str) -> None:
     """Raise where a store does not give every worker the sums as they are.
 
@@ -115,6 +124,11 @@ def check_sums(who: str, kv: KVStore, instead: str) -> None:
         raise FailedPreconditionError(
             f"{who}: this worker has been started again, and its job has the parameters on workers only; start the job from a"
             f" checkpoint, or use {instead}, with which the servers have them"
+        )
+    if kv._saves_by_itself:
+        raise FailedPreconditionError(
+            f"{who}: the store saves snapshots by itself, which would have sums of gradients and no parameters; start the job"
+            f" without --snapshot-every and save the model and its optimizer, or use {instead}"
         )
     if _has_updater(kv):
         raise FailedPreconditionError(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from . import _stepping
 from .errors import InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
@@ -81,6 +82,26 @@ def make_keys(kv: KVStore, params: Mapping[str, Any], unread: dict[str, Any]) ->
     torch.autograd.graph.increment_version(values)
     for key in params:
         unread.pop(key)
+
+
+def read_trained(kv: KVStore, frozen: Mapping[str, Any], known: Iterable[str], unread: dict[str, Any]) -> None:
+    """Give frozen parameters the store's values, where this worker has been started again and they have been trained before.
+
+    The script unfreezes them in its first step, whose forward pass computes with these values.
+
+    Args:
+        kv: the store.
+        frozen: parameters by key; those that are read count as made from then on, as in `make_keys`.
+        known: keys that the store has.
+        unread: as of `make_keys`.
+    """
+    if not frozen or not kv.rejoined:
+        return
+    there = _stepping.keys_there(kv, known)
+    trained = {key: parameter for key, parameter in frozen.items() if key in there}
+    if trained:
+        make_keys(kv, trained, unread)
+        unread.update(trained)
 
 
 def check_forms(who: str, names: Mapping[Any, str], forms: Mapping[Any, tuple[Any, Any]]) -> None:

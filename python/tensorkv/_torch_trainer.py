@@ -11,7 +11,7 @@ import torch
 
 from . import _create, _stepping
 from . import ndarray as nd
-from ._torch_params import check_forms, check_place, form_of, make_keys, named_of
+from ._torch_params import check_forms, check_place, form_of, make_keys, named_of, read_trained
 from ._torch_states import STORE, check_states, states_of, take_states
 from ._torch_watch import Watch
 from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
@@ -335,6 +335,8 @@ class Trainer:
         with _stepping.running(self._kv, self._optimizer if self._is_on_store else None):
             self._kv.init(list(self._params), [parameter.detach() for parameter in self._params.values()])
             self._take()
+            if self._is_on_store:
+                read_trained(self._kv, self._frozen, self._params, self._unread)
         _stepping.helpers_of(self._kv).add(self)
 
     def _take(self) -> None:

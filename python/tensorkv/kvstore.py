@@ -123,6 +123,7 @@ class KVStore(KVStoreVerbs):
     _native: _core.Optimizer | None  # of a Program
     _name: str
     _waits_at_close = False
+    _saves_by_itself = False
     _has_failed = False  # the program whose worker this is
     _session: Session | None = None  # the last trace
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import _core, _stepping
-from ._torch_params import check_forms, check_place, form_of, groups_of, make_keys, named_of
+from ._torch_params import check_forms, check_place, form_of, groups_of, make_keys, named_of, read_trained
 from ._torch_states import STORE, check_states, states_of, take_states
 from ._torch_trainer import Trainer
 from ._torch_watch import Watch
@@ -190,7 +190,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             self._rates = self._rates_of_groups()
             if any(group.keys() & own.keys() for group in groups):
                 self._apply(self._rates)
-        self._frozen.update(frozen)
+        self._add_frozen(frozen)
         _stepping.helpers_of(kv).add(self)
 
     def _own_options(self) -> dict[str, Any]:
@@ -219,7 +219,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         except BaseException:
             self.param_groups[:] = groups
             raise
-        self._frozen.update(frozen)
+        self._add_frozen(frozen)
 
     def _find_new(self, named: list[tuple[str | None, Any]]) -> tuple[dict[str, Any], dict[Any, str]]:
         """Return the parameters that are to have keys now, by key, and the keys of those that require no gradient yet."""
@@ -237,6 +237,12 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             else:
                 frozen[parameter] = key
         return new, frozen
+
+    def _add_frozen(self, frozen: dict[Any, str]) -> None:
+        """Note parameters that require no gradient yet, with the store's values if an earlier process has trained them."""
+        self._frozen.update(frozen)
+        if self._local is None:
+            read_trained(self._kv, {key: parameter for parameter, key in frozen.items()}, self._names.values(), self._unread)
 
     def _register(self, new: dict[str, Any]) -> None:
         """Make the keys of parameters, take the values of rank 0, and hear of the gradients."""

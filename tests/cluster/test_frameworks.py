@@ -1,6 +1,7 @@
 """Real models that two processes train through the store end where one process ends that trains on the joined batch."""
 
 import pathlib
+import re
 
 import pytest
 from jobs import finish
@@ -69,3 +70,68 @@ def test_jax_trees_in_two_processes(processes):
     job = processes.launch(JAX.format(tests=str(HERE)), workers=2, servers=2)
     status, said = finish(job, timeout=100)
     assert status == 0 and said.count("has trained") == 2, said
+
+
+UNFREEZES = """
+import torch, tensorkv.torch
+torch.set_num_threads(1)
+with mx.kv.create("dist_sync") as kv:
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1))
+    model[0].requires_grad_(False)
+    sgd = mx.optimizer.SGD(learning_rate=0.1, momentum=0.5)
+    if os.environ["HELPER"] == "Trainer":
+        trainer = mx.torch.Trainer(model.named_parameters(), sgd, kvstore=kv)
+        step = lambda: trainer.step(2)
+    else:
+        step = mx.torch.KVOptimizer(model.named_parameters(), kv, sgd).step
+    for number in range(kv.round("2.weight"), int(os.environ["STEPS"])):
+        if number >= 3:
+            model[0].requires_grad_(True)
+        if kv.rank == int(os.environ["DIES"]) and number == 7 and not kv.rejoined:
+            os.kill(os.getpid(), signal.SIGKILL)
+        model.zero_grad()
+        x = torch.randn(6, 4, generator=torch.Generator().manual_seed(2 * number + kv.rank))
+        (model(x) - x.sum(1, keepdim=True)).pow(2).mean().backward()
+        step()
+    print("weights", [p.detach().double().sum().item() for p in model.parameters()], flush=True)
+"""
+
+
+def weights_of(processes, helper, *options, dies=-1, steps=10):
+    status, said = finish(processes.launch(UNFREEZES, *options, HELPER=helper, DIES=dies, STEPS=steps), timeout=100)
+    found = set(re.findall(r"weights (.*)", said))
+    assert status == 0 and len(found) == 1, said
+    return found
+
+
+@pytest.mark.timeout(400)  # five jobs, whose workers import PyTorch
+@pytest.mark.parametrize("helper", ["KVOptimizer", "Trainer"])
+def test_a_layer_that_was_unfrozen_goes_on_from_the_stores_values(processes, tmp_path, helper):
+    """A script freezes the layer again before it makes its optimizer, and the first step unfreezes it."""
+    wanted = weights_of(processes, helper)
+    for rank in (0, 1):
+        assert weights_of(processes, helper, "--restart", "1", dies=rank) == wanted
+    saves = ("--restore", str(tmp_path), "--snapshot-every", "4")
+    weights_of(processes, helper, *saves, steps=6)
+    assert weights_of(processes, helper, *saves) == wanted
+
+
+SUMS = """
+import torch, tensorkv.torch
+kv = mx.kv.create("dist_sync")
+model = torch.nn.Linear(2, 1)
+try:
+    if os.environ["HELPER"] == "Trainer":
+        mx.torch.Trainer(model.named_parameters(), "sgd", kvstore=kv, update_on_kvstore=False)
+    else:
+        mx.torch.KVOptimizer(model.named_parameters(), kv, torch.optim.SGD(model.parameters(), lr=1))
+except mx.errors.FailedPreconditionError as error:
+    print(error, flush=True)
+"""
+
+
+@pytest.mark.parametrize("helper", ["KVOptimizer", "Trainer"])
+def test_snapshots_of_gradients_alone_are_refused_before_the_first_step(processes, tmp_path, helper):
+    _, said = finish(processes.launch(SUMS, "--restore", str(tmp_path), "--snapshot-every", "4", HELPER=helper))
+    assert said.count("the store saves snapshots by itself, which would have sums of gradients and no parameters") == 2, said
