@@ -381,7 +381,9 @@ def main():
     parser.add_argument(
         "--smoke", action="store_true", help="2 and 4 processes, 16 and 64 members: checks results and files, not time"
     )
-    parser.add_argument("--only", choices=["host", "simulated", "waiting"], help="one of the two parts; nothing is written")
+    parser.add_argument(
+        "--only", choices=["host", "simulated", "waiting"], help="one of the two parts; nothing is written"
+    )
     parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/scale.md")
     arguments = parser.parse_args()
     processes, members, idle_seconds = [2, 4, 8, 16, 32, 64], [16, 64, 256, 1024, 4096], 5

@@ -15,6 +15,7 @@ import decimal
 import dis
 import fractions
 import functools
+import gc
 import hashlib
 import io
 import itertools
@@ -196,6 +197,9 @@ class Watch:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Note the code that runs meanwhile in this thread."""
+        # Callbacks of the garbage collector, which read clocks, run wherever it begins.
+        has_collector = gc.isenabled()
+        gc.disable()
         before: Any = sys.getprofile()
         tracing: Any = sys.gettrace()
         sys.setprofile(self._note)
@@ -209,6 +213,8 @@ class Watch:
                 before.enable()
             else:
                 sys.setprofile(before)
+            if has_collector:
+                gc.enable()
 
     def _note(self, frame: Any, event: str, arg: Any) -> None:
         code = frame.f_code

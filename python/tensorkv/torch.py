@@ -242,7 +242,9 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         """Note parameters that require no gradient yet, with the store's values if an earlier process has trained them."""
         self._frozen.update(frozen)
         if self._local is None:
-            read_trained(self._kv, {key: parameter for parameter, key in frozen.items()}, self._names.values(), self._unread)
+            read_trained(
+                self._kv, {key: parameter for parameter, key in frozen.items()}, self._names.values(), self._unread
+            )
 
     def _register(self, new: dict[str, Any]) -> None:
         """Make the keys of parameters, take the values of rank 0, and hear of the gradients."""

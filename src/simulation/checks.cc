@@ -200,9 +200,12 @@ void Simulation::CheckFailure(const Driver& driver, const Driver::Running& runni
   const Code code = error.code();
   const bool is_observer = driver.rank == kNoRank;
   const std::string text = error.what();
-  // Whoever is gone is named at once, and only where the policy needs him.
-  const bool names_gone =
-      text.find("(dead)") != std::string::npos || text.find("(left)") != std::string::npos;
+  // Under `fail` the error for a dead or left worker comes at once.  A worker that was started again waits
+  // for the next process of a dead one.
+  const bool waits_for_lives =
+      scenario_.lives_return && driver.process->client()->client().rejoined();
+  const bool names_gone = (text.find("(dead)") != std::string::npos && !waits_for_lives) ||
+                          text.find("(left)") != std::string::npos;
   if (scenario_.policy == Epoch::Policy::kFail && code == Code::kDeadlineExceeded && names_gone &&
       now_ - epoch_since_ > 4 * kSecond &&
       !Happened({Fault::Kind::kIsolate, Fault::Kind::kKillHead})) {

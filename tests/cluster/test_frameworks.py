@@ -134,4 +134,6 @@ except mx.errors.FailedPreconditionError as error:
 @pytest.mark.parametrize("helper", ["KVOptimizer", "Trainer"])
 def test_snapshots_of_gradients_alone_are_refused_before_the_first_step(processes, tmp_path, helper):
     _, said = finish(processes.launch(SUMS, "--restore", str(tmp_path), "--snapshot-every", "4", HELPER=helper))
-    assert said.count("the store saves snapshots by itself, which would have sums of gradients and no parameters") == 2, said
+    assert (
+        said.count("the store saves snapshots by itself, which would have sums of gradients and no parameters") == 2
+    ), said

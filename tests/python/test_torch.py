@@ -462,7 +462,9 @@ def test_an_option_of_a_group_that_the_stores_optimizer_has_itself_is_refused_wh
             opt.zero_grad()
         return weight.item()
 
-    with pytest.raises(mx.errors.InvalidArgumentError, match=r"'momentum' of a group has been set.* change 'momentum' of"):
+    with pytest.raises(
+        mx.errors.InvalidArgumentError, match=r"'momentum' of a group has been set.* change 'momentum' of"
+    ):
         stepped(lambda group, sgd: group.update(momentum=0.5))
     assert stepped(lambda group, sgd: setattr(sgd, "momentum", 0.5)) == pytest.approx(-0.1 - 0.19 - 0.195)
 
