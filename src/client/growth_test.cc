@@ -14,9 +14,9 @@ using test::Kind;
 using test::Of;
 
 constexpr size_t kFew = 500;
-constexpr size_t kMany = 16 * kFew;
-// An operation costs a few times more where tables fit no cache, 16 times where it looks at all others.
-constexpr double kMost = 5;
+constexpr size_t kMany = 32 * kFew;
+// An operation costs a few times more where tables fit no cache, 32 times where it looks at all others.
+constexpr double kMost = 8;
 
 // A client that has made many keys of one chunk each.
 class Crowd : public ClientTest {
