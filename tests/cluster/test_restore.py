@@ -566,6 +566,7 @@ def test_rounds_behind_the_leave_of_rank_0_are_saved(processes, tmp_path):
     kv.init("w", np.zeros(1, np.float32))
     kv.barrier()
     print(f"rank {kv.rank} begins at {kv.pull('w').asnumpy()[0]}", flush=True)
+    kv.barrier()  # nobody pushes before both have looked
     if kv.rank == 1:
         until_marked("left")
     for _ in range(5 + kv.rank):
