@@ -382,7 +382,7 @@ def main():
         "--smoke", action="store_true", help="2 and 4 processes, 16 and 64 members: checks results and files, not time"
     )
     parser.add_argument(
-        "--only", choices=["host", "simulated", "waiting"], help="one of the two parts; nothing is written"
+        "--only", choices=["host", "simulated", "waiting"], help="one of the three parts; nothing is written"
     )
     parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/scale.md")
     arguments = parser.parse_args()

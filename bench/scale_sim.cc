@@ -393,7 +393,7 @@ class Job {
     Await(what, [&] { return awaited_ == 0; });
     times_["done_ms"] = Milliseconds(now_ - begin);
   }
-  // What a worker does once, not key by key.
+  // An operation of a worker that belongs to no key.
   void Begin(int rank, Operation::Kind kind, UpdateSpec spec) {
     Operation operation;
     operation.kind = kind;

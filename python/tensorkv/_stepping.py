@@ -103,9 +103,17 @@ def divisor_of(kv: KVStore, average: bool) -> int:
 
 
 def keys_there(kv: KVStore, known: Iterable[str]) -> set[str]:
-    """Return the keys that the servers have, of the store that has some known keys."""
+    """Return the keys that the servers have, of the store that has some known keys.
+
+    Raises:
+        UnavailableError: a server has not answered.
+    """
     stores: dict[int, set[str]] = {}
-    for entry in kv.status()["keys"]:
+    status = kv.status()
+    for number, server in enumerate(status["servers"]):
+        if server["error"]:
+            raise UnavailableError(f"server {number} does not say which keys it has: {server['error']}")
+    for entry in status["keys"]:
         stores.setdefault(entry["store"], set()).add(entry["key"])
     found = [names for names in stores.values() if names.issuperset(known)]
     return set.intersection(*found) if found else set()

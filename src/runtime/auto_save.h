@@ -59,7 +59,7 @@ struct SavingStores {
       : every(std::move(how_often)), when(std::move(folder), every, now) {}
 
   const std::string every;
-  // Of a key of any of these stores, as this worker has pushed.
+  // This worker has pushed no key of these stores in more rounds.
   std::atomic<uint64_t> most_rounds = 0;
   std::atomic<bool> is_stale = false;  // a key or store has gone that may have had the most rounds
 

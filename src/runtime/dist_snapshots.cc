@@ -487,13 +487,13 @@ std::exception_ptr DistStore::SaveAtEnd() {
 // inited when it saves for the first time are in no snapshot of it: the log names them.
 void DistStore::WarnOfLacking(std::span<const SavedStore> stores) {
   if (!options_.log || !worker_->rejoined()) return;
-  {
-    std::lock_guard lock(saving_stores_->mutex);
-    if (std::exchange(saving_stores_->has_looked, true)) return;
-  }
   std::vector<KeyStatus> keys;
   try {
     if (!IsSender()) return;
+    {
+      std::lock_guard lock(saving_stores_->mutex);
+      if (std::exchange(saving_stores_->has_looked, true)) return;
+    }
     keys = ListedKeys(ListAll("save"));
   } catch (const Error& error) {
     if (error.code() == Code::kCancelled) throw;

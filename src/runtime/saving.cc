@@ -203,6 +203,10 @@ void Saving::Start(const std::shared_ptr<Saving>& saving) {
     saving->Release();
     saving->End(error);
     throw;
+  } catch (const std::exception&) {  // no memory for what the thread is to do
+    saving->Release();
+    saving->End(Error(Code::kResourceExhausted, saving->verb_ + ": no memory for a thread"));
+    throw;
   }
 }
 

@@ -234,7 +234,8 @@ class JobService final : public Service {
   }
 
  private:
-  // Waits for the head, in a server that has not joined yet; called with the lock.
+  // The log says that a server which has not joined yet still waits for the head.
+  //   why  the head is out of reach; empty: not known
   //   throws  kUnavailable  it has waited long enough
   void AwaitHead(Time waited, const std::string& why) {
     const auto for_whom = [&] { return Format(" for the head{}{}", why.empty() ? "" : ": ", why); };

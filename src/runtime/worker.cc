@@ -175,17 +175,25 @@ uint32_t Worker::store_count() const {
 std::shared_ptr<SavingStores> Worker::StoresSavingIn(const std::string& folder,
                                                      const std::string& every) {
   if (folder.empty() && every.empty()) return nullptr;
-  auto made = std::make_shared<SavingStores>(folder, every, NodeThread::Now());
-  std::lock_guard lock(mutex_);
-  auto& stores = saving_stores_.emplace(made->when.folder(), made).first->second;
-  if (stores->every != every && stores->IsUnused()) stores = made;
+  const auto made = std::make_shared<SavingStores>(folder, every, NodeThread::Now());
+  made->is_writer = rank_ == 0;
+  std::unique_lock lock(mutex_);
+  std::shared_ptr<SavingStores> stores =
+      saving_stores_.emplace(made->when.folder(), made).first->second;
+  lock.unlock();  // the mutex of those stores is never taken within this one
+  if (stores->every != every && stores->IsUnused()) {
+    lock.lock();
+    std::shared_ptr<SavingStores>& newest = saving_stores_[made->when.folder()];
+    if (newest == stores) newest = made;
+    stores = newest;
+    lock.unlock();
+  }
   if (stores->every != every) {
     throw Fail(Code::kInvalidArgument,
                "create: snapshot_every='{}': another store of this process saves into '{}' every "
                "'{}'; give all of them the same",
                every, folder, stores->every);
   }
-  if (stores == made) made->is_writer = rank_ == 0;
   return stores;
 }
 

@@ -383,9 +383,9 @@ std::optional<Error> Shard::TakeIds(const Message& message, const Chunk& chunk, 
   return std::nullopt;
 }
 
-// Returns true if a worker waits for the next life of a dead rank.  Under `fail` a death ends the
-// waits of those whose first life it meets.  A worker that has itself come again waits: else two that
-// die at once would each fail in the other's absence until no restart is left.
+// Returns true if a worker waits for a rank, also for the next life of a dead one.  Under `fail` a
+// worker in its first life does not.  A worker that was started again does: if two died at once, each
+// would fail while the other one is dead, until no restart is left.
 bool Shard::WaitsForLife(const SessionId& waiting, Rank dead) const {
   return !epoch_.IsLast(dead) && (!epoch_.IsGone(dead) || came_again_.contains(waiting.rank));
 }
