@@ -57,7 +57,9 @@ def check_state_name(name: object) -> None:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name):
         raise InvalidArgumentError(f"state {name!r}: a name is a letter, then letters, digits and _, 64 at most")
     if name in _TAKEN or name.lower() in _NUMBERS:
-        raise InvalidArgumentError(f"state {name!r}: programs call something else by that name")
+        raise InvalidArgumentError(
+            f"state {name!r}: programs call something else by that name; another one is needed, and none of {', '.join(_TAKEN)}"
+        )
 
 
 class Reading:
