@@ -49,6 +49,7 @@ class ClientTest : public ::testing::Test {
     operation.key = meta_.name;
     operation.meta = std::make_shared<const KeyMeta>(meta_);
     operation.priority = priority;
+    operation.step = step_;
     if (kind == Kind::kInit || kind == Kind::kPush || kind == Kind::kPushPull) {
       operation.value.bytes = {bytes_.data(), bytes_.size(), nullptr};
     }
@@ -116,6 +117,7 @@ class ClientTest : public ::testing::Test {
   Client client_;
   Epoch epoch_;
   KeyMeta meta_;
+  PushStep step_;  // of the pushes that begin
   Effects effects_;
   Time now_ = kSecond;
   LinkId link_ = 0;

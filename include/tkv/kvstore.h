@@ -23,6 +23,7 @@
 #include "tkv/ndarray.h"
 #include "tkv/optimizer.h"
 #include "tkv/options.h"
+#include "tkv/push_step.h"
 #include "tkv/rows.h"
 #include "tkv/stats.h"
 #include "tkv/status.h"
@@ -58,6 +59,7 @@ struct PushItem {
   // Messages queued for a server are sent in order of priority, highest first.  Stores of one
   // process ignore it.
   int priority = 0;
+  PushStep step = {};  // told by FormerStep; stores of one process ignore it
 };
 
 struct PullItem {
@@ -311,6 +313,10 @@ class TKV_API KVStore {
   // The number of this worker's last push of the key, though it still waits to leave; after a new life,
   // the one that it goes on from; after Load, counted on from the one at which the key was saved.
   virtual uint64_t Round(const KeyView& key) const = 0;
+  // The step of the last push of the key that this worker made before it was started again; of no step
+  // where it made none, or is in its first life.
+  //   throws  kNotFound
+  virtual PushStep FormerStep(const KeyView& key) const;
   // Whether this worker has lived before in this job.
   virtual bool rejoined() const { return false; }
   // Where others find the job, for Connect; empty where nobody else can.

@@ -1,11 +1,15 @@
 #include "batch.h"
 
+#include <utility>
+
 #include "base/format.h"
 #include "gil.h"
 #include "raised.h"
 
 namespace tkv::python {
 namespace {
+
+thread_local PushStep current_step;
 
 // Of a tuple whose items nobody can change.
 nb::handle ItemOf(const nb::object& tuple, size_t i) {
@@ -82,6 +86,14 @@ Keys::Keys(const char* verb, nb::handle given)
   const size_t count = SizeOf(held_);
   views_.reserve(count);
   for (size_t i = 0; i < count; ++i) views_.push_back(Named(verb, ItemOf(held_, i)));
+}
+
+PushStep SetStep(const PushStep& step) { return std::exchange(current_step, step); }
+
+SmallVector<PushItem, 1> Batch::PushItems(int priority) const {
+  auto items = Items<PushItem>(priority);
+  for (PushItem& item : items) item.step = current_step;
+  return items;
 }
 
 Batch::Batch(const Keys& keys, nb::handle values, Use use)

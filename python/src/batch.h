@@ -41,6 +41,9 @@ class Keys {
   SmallVector<KeyView, 1> views_;
 };
 
+// Says which step the pushes that this thread begins from now on belong to; returns what it said before.
+PushStep SetStep(const PushStep& step);
+
 // For each key the arrays given for it: a single key has one array or a list; a list of keys has a
 // list of the same length of such.
 class Batch {
@@ -51,7 +54,8 @@ class Batch {
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
-  SmallVector<PushItem, 1> PushItems(int priority) const { return Items<PushItem>(priority); }
+  // Each belongs to the step that SetStep has said last on this thread.
+  SmallVector<PushItem, 1> PushItems(int priority) const;
   SmallVector<PullItem, 1> PullItems(int priority) const { return Items<PullItem>(priority); }
   SmallVector<InitItem, 1> InitItems(std::string_view mode) const;
   // Those of one key.

@@ -369,6 +369,14 @@ auto OfKey(Store& self, const char* verb, nb::handle key, auto action) {
 std::exception_ptr TakeRaised() noexcept { return std::exchange(raised_meanwhile, nullptr); }
 
 void BindStore(nb::module_& m) {
+  m.def(
+      "_set_step",
+      [](uint32_t number, uint32_t keys) {
+        const PushStep before = SetStep({number, keys});
+        return nb::make_tuple(before.number, before.keys);
+      },
+      nb::arg("number"), nb::arg("keys"),
+      nb::sig("def _set_step(number: int, keys: int) -> tuple[int, int]"));
   m.def("_take_notices", [] { return AllNotices().Take(); });
   nb::class_<Store> store(m, "Store", nb::type_slots(slots), "What KVStore is made of.");
   store
@@ -552,6 +560,16 @@ void BindStore(nb::module_& m) {
                          [](KVStore& core, const KeyView& k) { return core.Round(k); });
           },
           nb::arg("key").none())
+      .def(
+          "_former_step",
+          [](Store& self, nb::handle key) {
+            const PushStep step = OfKey(self, "round", key, [](KVStore& core, const KeyView& k) {
+              return core.FormerStep(k);
+            });
+            return nb::make_tuple(step.number, step.keys);
+          },
+          nb::arg("key").none(),
+          nb::sig("def _former_step(self, key: object | None) -> tuple[int, int]"))
       .def(
           "_contains",
           [](Store& self, nb::handle key) {

@@ -108,6 +108,7 @@ struct Operation {
   enum class Task : uint8_t { kNone, kDone, kOfAnother };
   Task task = Task::kNone;
   uint32_t store = 0;  // kBarrier, kControl, kClose: its number, the order of create()
+  PushStep step = {};  // kPush, kPushPull: that it belongs to
   int priority = 0;    // kPush, kPull, kPushPull: what waits to leave does so the larger first
   uint64_t round = 0;  // kRestore: at which the value was cut
   uint64_t part = 0;   // kRead: see ChunkState; chunks that lack the part are not read
@@ -204,6 +205,8 @@ class Client final : private ChunkPlaces {
   std::pair<Rank, uint64_t> Sender() const;
   // The number of the last push, counted on from what was put back.
   uint64_t RoundOf(const std::string& key) const;
+  // Of the last push that an earlier life of this worker has made.
+  PushStep FormerStepOf(const std::string& key) const;
   // The same once the pushes that wait to leave have left.
   uint64_t PushedOf(const std::string& key) const;
   uint64_t BaseOf(const std::string& key) const;                // of RoundOf
@@ -282,6 +285,7 @@ class Client final : private ChunkPlaces {
     Phase phase = Phase::kNone;
     uint32_t left = 0;  // answers, also of one that has failed
     uint64_t round = 0;
+    PushStep step = {};
     bool is_over() const { return phase == Phase::kNone && left == 0; }
   };
   struct KeyState {
@@ -292,12 +296,13 @@ class Client final : private ChunkPlaces {
     bool is_barrier = false;
     bool must_join = false;  // the place in the rounds is not known
     Joining joining;
-    uint64_t round = 0;      // of the last push
-    uint64_t base = 0;       // users count rounds from here, modulo 2^64
-    uint64_t listed_in = 0;  // generation of the last committed CONTROL of this life that has it
-    uint32_t pulls = 0;      // unanswered ones (C3)
-    uint32_t pushes = 0;     // unanswered ones
-    bool was_tried = false;  // an init of it has failed
+    uint64_t round = 0;         // of the last push
+    PushStep former_step = {};  // of the last push of an earlier life
+    uint64_t base = 0;          // users count rounds from here, modulo 2^64
+    uint64_t listed_in = 0;     // generation of the last committed CONTROL of this life that has it
+    uint32_t pulls = 0;         // unanswered ones (C3)
+    uint32_t pushes = 0;        // unanswered ones
+    bool was_tried = false;     // an init of it has failed
     SmallVector<ChunkPlace, 1> chunks;
     SmallVector<OpId, 4> queue;
   };

@@ -8,6 +8,16 @@
 
 namespace tkv {
 
+namespace {
+
+// The newest step of all chunks, with no keys where rounds of one of them have gone on since.
+void NoteStep(const PushStep& of_chunk, PushStep* newest) {
+  if (of_chunk.number > newest->number) *newest = of_chunk;
+  if (of_chunk.number == newest->number) newest->keys = std::min(newest->keys, of_chunk.keys);
+}
+
+}  // namespace
+
 // Whether no answer is under way that could be taken for another one.
 bool Client::CanJoin(const KeyState& key) {
   return key.pulls == 0 && key.pushes == 0 && key.joining.is_over();
@@ -20,7 +30,7 @@ void Client::StartJoin(const KeyId& id, KeyState* key) {
     if (Op* const op = Find(key->opening)) Finish(op);
     return;
   }
-  key->joining = {Joining::Phase::kStatus, 0, 0};
+  key->joining = {Joining::Phase::kStatus, 0, 0, {}};
   NextJoinPhase(id, key);
 }
 
@@ -39,6 +49,7 @@ void Client::NextJoinPhase(const KeyId& id, KeyState* key) {
     if (key->joining.phase == Joining::Phase::kStatus) {
       message.type = Type::kStatus;
       message.number = 0;
+      if (links_[key->chunks[c].server].TakesSteps()) message.flags = kInStep;
     } else {
       if (!asked.insert(key->chunks[c].server).second) continue;
       message.type = Type::kAbstain;
@@ -80,10 +91,12 @@ void Client::OnJoinAnswer(const Outgoing& sent, const Message& reply) {
     place.version = std::max(place.version, status.version);
     key.joining.round = std::max(key.joining.round, status.last_arrived);
     key.base = status.base;
+    if (status.step) NoteStep(*status.step, &key.joining.step);
   }
   if (key.joining.left > 0) return;
   if (key.joining.phase == Phase::kStatus) {
     key.round = key.joining.round;
+    key.former_step = key.joining.step;
     key.joining.phase = Phase::kAbstain;
     return NextJoinPhase(found->first, &key);
   }

@@ -75,9 +75,13 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
       message.need = op->what.store;
       AddTask(op->what, links_[key->chunks[c].server], &message);
     }
+    if (op->what.step.number != 0 && is_sync && links_[key->chunks[c].server].TakesSteps()) {
+      message.flags |= kInStep;
+      message.extra = Encode(op->what.step);
+    }
     if (op->what.scalars) {
       message.flags |= kHasScalars;
-      message.extra = EncodeScalars(*op->what.scalars);
+      message.extra += EncodeScalars(*op->what.scalars);
     }
     message.encoding = op->what.value.encoding;
     message.param = op->what.value.param;

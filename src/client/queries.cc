@@ -13,6 +13,11 @@ uint64_t Client::RoundOf(const std::string& name) const {
   return key == keys_.end() ? 0 : key->second.base + key->second.round;
 }
 
+PushStep Client::FormerStepOf(const std::string& name) const {
+  const auto key = keys_.find(IdOf(name));
+  return key == keys_.end() ? PushStep{} : key->second.former_step;
+}
+
 uint64_t Client::PushedOf(const std::string& name) const {
   const auto key = keys_.find(IdOf(name));
   if (key == keys_.end()) return 0;

@@ -15,6 +15,7 @@
 
 #include "metrics/counters.h"
 #include "wire/backoff.h"
+#include "wire/version.h"
 
 namespace tkv {
 
@@ -96,8 +97,10 @@ class ServerLink {
   uint32_t server() const { return server_; }
   State state() const { return state_; }
   LinkId link() const { return link_; }
-  uint64_t incarnation() const { return incarnation_; }       // of the server; 0: not known yet
-  uint64_t features() const { return features_; }             // of the server
+  uint64_t incarnation() const { return incarnation_; }  // of the server; 0: not known yet
+  uint64_t features() const { return features_; }        // of the server
+  // Returns true unless the server is known to be one that keeps no steps of pushes.
+  bool TakesSteps() const { return incarnation_ == 0 || (features_ & kStepsFeature) != 0; }
   const std::optional<Error>& dead() const { return dead_; }  // why nothing more can be done here
   size_t unaccepted_bytes() const { return unaccepted_bytes_; }
   bool busy() const { return !sent_.empty() || is_queued(); }

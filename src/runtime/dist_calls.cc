@@ -142,7 +142,7 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
       const size_t at = place->second;
       if (is_new) {
         CheckUpdate(verb, *record);
-        sources.push_back({.record = record, .priority = item.priority});
+        sources.push_back({.record = record, .priority = item.priority, .step = item.step});
         values.emplace_back();
         if (compresses_ && !record->info.by_rows) PlanCompression(verb, &sources.back());
         TellParams(item.key, &sources.back());
@@ -353,6 +353,7 @@ Operation DistStore::MakePush(Operation::Kind kind, const std::string& verb, con
   }
   push.scalars = source.scalars;
   push.priority = source.priority;
+  push.step = source.step;
   call->keys.push_back(source.record);
   call->sources.push_back(push.value.bytes);
   return push;

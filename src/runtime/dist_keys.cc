@@ -127,8 +127,11 @@ void DistStore::LaunchInits(const std::string& verb, std::vector<Operation> init
 
 // Counts the rounds of a key on from those of this worker's earlier lives.
 void DistStore::GoOnBehind(const KeyRecord& record) {
-  record.former_rounds = worker_->Run([&](ClientNode& node, Time) {
-    return node.client().RoundOf(record.name) - node.client().BaseOf(record.name);
+  worker_->Run([&](ClientNode& node, Time) {
+    const Client& client = node.client();
+    record.former_rounds = client.RoundOf(record.name) - client.BaseOf(record.name);
+    record.former_step = client.FormerStepOf(record.name);
+    return true;
   });
   if (saving_stores_ == nullptr || record.former_rounds == 0) return;
   saving_stores_->Raise(record.former_rounds);
@@ -176,6 +179,11 @@ uint64_t DistStore::Round(const KeyView& key) const {
     record = Get("round", key);
   }
   return worker_->Run([&](ClientNode& node, Time) { return node.client().PushedOf(record->name); });
+}
+
+PushStep DistStore::FormerStep(const KeyView& key) const {
+  const auto lock = Lock("round");
+  return Get("round", key)->former_step;
 }
 
 }  // namespace tkv

@@ -43,6 +43,7 @@ struct KeyRecord {
   mutable uint64_t told = 0;  // the number of the optimizer whose hyperparameters a push has sent
   mutable uint64_t pushes = 0;
   mutable uint64_t former_rounds = 0;  // of earlier lives of this worker
+  mutable PushStep former_step = {};   // the last one of these
   uint64_t rounds() const { return former_rounds + pushes; }
   mutable std::shared_ptr<codec::Residual> residual = {};  // once a push of it has been compressed
   mutable std::shared_ptr<const KeyMeta> meta = {};        // as rank 0 has made it
@@ -146,6 +147,7 @@ class DistStore : public KVStore {
   void Barrier() override;
   Ticket BarrierAsync() override;
   uint64_t Round(const KeyView& key) const override;
+  PushStep FormerStep(const KeyView& key) const override;
 
   size_t size() const override {
     const auto lock = Lock("len");
@@ -268,6 +270,7 @@ class DistStore : public KVStore {
     std::optional<std::vector<double>> scalars = {};
     uint64_t told = 0;  // as of the record, once it is on its way; 0: as it is
     int priority = 0;
+    PushStep step = {};
     // Where values are on GPUs: their sum comes from there when the call has begun.
     std::shared_ptr<GpuSums> gpus = {};
     size_t gpu_sum = 0;

@@ -85,14 +85,17 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
   }
   Scalars scalars;
   std::optional<Error> failure;
+  PushStep step;
   try {
     if ((message.flags & (kFails | kUnlessDone | kDone)) != 0 && !key->second.is_barrier) {
       throw Fail(Code::kInvalidArgument, "only a barrier can fail");
     }
+    std::string_view extra = message.extra;
+    if ((message.flags & kInStep) != 0) step = TakeStep(&extra);
     if ((message.flags & kFails) != 0) {
-      failure = DecodeFailure(message.extra);
+      failure = DecodeFailure(extra);
     } else if ((message.flags & kHasScalars) != 0) {
-      scalars = DecodeScalars(message.extra);
+      scalars = DecodeScalars(extra);
     }
   } catch (const Error& error) {
     return Violation(session, message, error.what(), effects);
@@ -100,11 +103,12 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
   if (key->second.meta.mode == KeyMeta::Mode::kAsync) {
     return OnPushAsync(session, message, &key->second, &chunk, scalars, effects);
   }
-  OnPushSync(session, message, &key->second, &chunk, std::move(scalars), failure, effects);
+  OnPushSync(session, message, &key->second, &chunk, std::move(scalars), step, failure, effects);
 }
 
 void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chunk, Scalars scalars,
-                       const std::optional<Error>& failure, Effects* effects) {
+                       const PushStep& step, const std::optional<Error>& failure,
+                       Effects* effects) {
   const Rank rank = session->id.rank;
   const uint64_t round = message.number;
   const ChunkId id = message.chunk_id();
@@ -126,14 +130,23 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
                        effects);
   }
   if (key->is_barrier) NoteTask(message.flags, failure, rank, index, chunk);
+  const bool has_step = step.number != 0 && !chunk->value.by_rows();
+  const auto note_step = [&] {
+    if (has_step) chunk->steps[static_cast<size_t>(rank)] = {step, round};
+  };
   codec::Part part{message.encoding, message.param, std::move(message.body)};
   message.body = {};
   try {
+    if (const auto place = static_cast<size_t>(rank); has_step && chunk->steps.size() <= place) {
+      const size_t count = std::max(place + 1, epoch_.workers.size());
+      NamedWhereMemoryEnds("the server", [&] { chunk->steps.resize(count); });
+    }
     if (index == 0 && !deterministic && IsComplete(*key, *chunk, rank)) {
       ApplyControls(key, chunk);
       NamedWhereMemoryEnds("the server", [&] {
         worker_.ContributeLast(chunk, rank, std::move(part), std::move(scalars));
       });
+      note_step();
       TellListeners(id, *chunk);
       Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
       AnswerParked(id, key, chunk, effects);
@@ -142,6 +155,7 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
       NamedWhereMemoryEnds("the server", [&] {
         worker_.Contribute(chunk, index, rank, std::move(part), std::move(scalars), deterministic);
       });
+      note_step();
       if (deterministic) held_bytes_ += bytes;
       Round& open = chunk->rounds[index];
       if (open.count == 1) open.since = now_;
@@ -451,7 +465,13 @@ void Shard::OnStatus(Session* session, const Message& message, Effects* effects)
   if (key == keys_.end() || chunk == chunks_.end()) {
     return AnswerError(session, message, Code::kNotFound, "no such key", effects);
   }
-  const ChunkStatus status = StatusOf(key->second, chunk->second, session->id.rank);
+  ChunkStatus status = StatusOf(key->second, chunk->second, session->id.rank);
+  const std::vector<Chunk::Step>& steps = chunk->second.steps;
+  const auto rank = static_cast<size_t>(session->id.rank);
+  if ((message.flags & kInStep) != 0 && rank < steps.size()) {
+    status.step = steps[rank].step;
+    if (steps[rank].round != status.last_arrived) status.step->keys = 0;
+  }
   Message reply = Reply(message, Type::kStatusReply, status.version);
   reply.extra = Encode(status);
   effects->Send(session->link, std::move(reply));

@@ -1188,5 +1188,73 @@ TEST_F(ShardTest, ACancelledPullIsFreedAndTellsWhoIsMissing) {
   EXPECT_TRUE(chunk().parked.empty());
 }
 
+// A worker that has died within a step asks which keys it had pushed.
+TEST_F(ShardTest, AStatusHasTheStepOfTheAskingRanksLastPush) {
+  const auto in_step = [&](Message push, const PushStep& step) {
+    push.flags |= kInStep;
+    push.extra = Encode(step);
+    return push;
+  };
+  uint64_t seq = 100;
+  const auto step_at = [&](LinkId link) {
+    Message status = Make(Type::kStatus, ++seq);
+    status.flags = kInStep;
+    return DecodeChunkStatus(Send(link, status).extra).step;
+  };
+  EXPECT_EQ(step_at(kLink0), std::nullopt) << "no push has had a step";
+  Send(kLink0, in_step(Push(2, 1, 1), {1, 5}));
+  EXPECT_EQ(step_at(kLink0), (PushStep{1, 5}));
+  EXPECT_EQ(step_at(kLink1), PushStep{}) << "of another rank";
+  Send(kLink0, in_step(Push(3, 1, 1), {2, 5}));
+  EXPECT_EQ(step_at(kLink0), (PushStep{1, 5})) << "a push that did not count";
+  Send(kLink1, in_step(Push(1, 1, 2), {1, 4}));
+  EXPECT_EQ(step_at(kLink1), (PushStep{1, 4})) << "the push that has completed the round";
+  Send(kLink0, Push(4, 2, 1));
+  EXPECT_EQ(step_at(kLink0), (PushStep{1, 0})) << "a round has begun since, with a push of no step";
+  EXPECT_EQ(DecodeChunkStatus(Send(kLink0, Make(Type::kStatus, ++seq)).extra).step, std::nullopt)
+      << "nobody has asked";
+}
+
+TEST_F(ShardTest, AStatusSaysThatRoundsHaveGoneOnWithoutTheRankSinceItsStep) {
+  Message push = Push(2, 1, 1);
+  push.flags |= kInStep;
+  push.extra = Encode(PushStep{1, 5});
+  Send(kLink0, push);
+  Send(kLink1, Push(1, 1, 2));
+  epoch_.number = 2;
+  epoch_.policy = Epoch::Policy::kContinue;
+  epoch_.workers[0].incarnation = 6;
+  epoch_.workers[0].state = Epoch::State::kDead;
+  shard_.On(epoch_, &effects_);
+  const auto told_to = [&](LinkId link, uint64_t incarnation) {
+    ++epoch_.number;
+    epoch_.workers[0] = {incarnation, Epoch::State::kAlive};
+    shard_.On(epoch_, &effects_);
+    Greet(link, 0, incarnation);
+    Message status = Make(Type::kStatus, 1);
+    status.flags = kInStep;
+    return DecodeChunkStatus(Send(link, status).extra).step;
+  };
+  EXPECT_EQ(told_to(3, 7), (PushStep{1, 5}));
+  ++epoch_.number;
+  epoch_.workers[0].state = Epoch::State::kDead;
+  shard_.On(epoch_, &effects_);
+  Send(kLink1, Push(2, 2, 2));
+  ASSERT_EQ(chunk().version, 2U);
+  EXPECT_EQ(told_to(4, 8), (PushStep{1, 0}));
+}
+
+TEST_F(ShardTest, APushMayHaveAStepAndHyperparameters) {
+  Message push = Push(2, 1, 1);
+  push.flags |= kInStep | kHasScalars;
+  push.extra = Encode(PushStep{3, 2}) + EncodeScalars({});
+  Send(kLink0, push);
+  EXPECT_EQ(chunk().steps.at(0).step, (PushStep{3, 2}));
+  push = Push(3, 2, 1);
+  push.flags |= kInStep;
+  push.extra = Encode(PushStep{3, 2}).substr(0, 7);
+  ExpectViolation(kLink0, push);
+}
+
 }  // namespace
 }  // namespace tkv

@@ -150,7 +150,7 @@ class Shard {
   Listed::Item ItemOf(const KeyId& id, const Key& key) const;
   void OnPush(Session* session, Message& message, Effects* effects);
   void OnPushSync(Session* session, Message& message, Key* key, Chunk* chunk, Scalars scalars,
-                  const std::optional<Error>& failure, Effects* effects);
+                  const PushStep& step, const std::optional<Error>& failure, Effects* effects);
   static void NoteTask(uint8_t flags, const std::optional<Error>& failure, Rank rank, size_t index,
                        Chunk* chunk);
   void OnPushAsync(Session* session, Message& message, Key* key, Chunk* chunk,

@@ -148,6 +148,8 @@ Ticket KVStore::DoneTicket(std::string saved_path) {
 
 Ticket KVStore::SaveAsync(const std::string& path) { return DoneTicket(Save(path)); }
 
+PushStep KVStore::FormerStep(const KeyView& /*key*/) const { return {}; }
+
 Ticket KVStore::BarrierAsync() {
   Barrier();
   return DoneTicket();

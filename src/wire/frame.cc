@@ -32,10 +32,10 @@ constexpr Rule RuleOf(Type type) {
     case Type::kDescribe:
       return {true, kNoWait | kWithRule | kMayMake, 2048, false};
     case Type::kStatus:
-      return {true, 0, 0, false};
+      return {true, kInStep, 0, false};
     case Type::kPush:
-      return {true, kBarrierKey | kHasScalars | kOfBirth | kFails | kUnlessDone | kDone, 2048, true,
-              true};
+      return {true, kBarrierKey | kHasScalars | kOfBirth | kFails | kInStep | kUnlessDone | kDone,
+              2048, true, true};
     case Type::kPull:
       return {true, kNoBody | kOfBirth | kCut | kOfCut | kAnyway, sizeof(RowRange), true};
     case Type::kCancel:

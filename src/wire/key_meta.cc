@@ -165,6 +165,9 @@ std::string Encode(const ChunkStatus& value) {
     writer.Number(value.table->version);
     writer.Number(value.table->disk_rows);
     writer.Number(value.table->disk_bytes);
+  } else if (value.step) {
+    writer.Number(value.step->number);
+    writer.Number(value.step->keys);
   }
   return writer.Take();
 }
@@ -181,7 +184,11 @@ ChunkStatus DecodeChunkStatus(std::string_view bytes) {
   status.missing.resize(count);
   for (Rank& rank : status.missing) rank = ReadRank(&reader);
   status.base = reader.Number<uint64_t>();
-  if (reader.left() > 0) {
+  if (reader.left() == sizeof(uint32_t) * 2) {
+    PushStep& step = status.step.emplace();
+    step.number = reader.Number<uint32_t>();
+    step.keys = reader.Number<uint32_t>();
+  } else if (reader.left() > 0) {
     TableStats& table = status.table.emplace();
     table.rows = reader.Number<uint64_t>();
     table.candidates = reader.Number<uint64_t>();

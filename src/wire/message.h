@@ -13,6 +13,7 @@
 #include "tensor/encoding.h"
 #include "tkv/dtype.h"
 #include "tkv/error.h"
+#include "tkv/push_step.h"
 #include "tkv/rows.h"
 #include "tkv/shape.h"
 #include "wire/key_id.h"
@@ -103,6 +104,7 @@ enum Flag : uint8_t {  // wire value: never renumber
   kFails = 8,        // PUSH with kBarrierKey: the round ends with the error in `extra`
   kUnlessDone = 64,  // PUSH with kFails: only where no push of the round has kDone
   kDone = 32,        // PUSH with kBarrierKey: its worker has done what the barrier is for
+  kInStep = 128,     // PUSH: `extra` begins with its step; STATUS: STATUS_REPLY may end with one
   kAnyway = 32,      // PULL with kNoBody: also of a round whose update has failed
   kMore = 1,         // RESTORE of a key by rows: adds to the rows that one before it has put back
   kOnlyRows = 2,     // RESTORE of a key by rows: these rows alone begin anew, with the values here
@@ -235,6 +237,8 @@ struct ChunkStatus {  // STATUS_REPLY, and OK of a CANCEL
   std::vector<Rank> missing;  // members that have not arrived in round version + 1
   std::optional<TableStats> table;  // of a bucket
   uint64_t base = 0;  // what users count rounds from: the round of what was put back; modulo 2^64
+  // Of the asking rank's last push, to a STATUS with kInStep; a bucket has none.
+  std::optional<PushStep> step = {};
 };
 
 // The membership, whole.
@@ -350,6 +354,7 @@ std::string Encode(const ChunkState& value);
 std::string Encode(const RowRange& value);
 std::string Encode(const Epoch& value);
 std::string EncodeScalars(const std::vector<double>& scalars);
+std::string Encode(const PushStep& value);
 std::string EncodeFailure(const Error& failure);  // PUSH with kFails; the text may be cut
 
 //   throws  kInvalidArgument  the bytes are not such a payload, whole and within its bounds
@@ -362,6 +367,8 @@ ChunkState DecodeChunkState(std::string_view bytes);
 RowRange DecodeRowRange(std::string_view bytes);
 Epoch DecodeEpoch(uint64_t number, std::string_view bytes);
 std::vector<double> DecodeScalars(std::string_view bytes);
+// The step at the beginning of the `extra` of a PUSH with kInStep; `bytes` become those behind it.
+PushStep TakeStep(std::string_view* bytes);
 Error DecodeFailure(std::string_view bytes);
 
 }  // namespace tkv

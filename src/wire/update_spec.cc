@@ -54,6 +54,22 @@ std::vector<double> DecodeScalars(std::string_view bytes) {
   return scalars;
 }
 
+std::string Encode(const PushStep& value) {
+  ByteWriter writer;
+  writer.Number(value.number);
+  writer.Number(value.keys);
+  return writer.Take();
+}
+
+PushStep TakeStep(std::string_view* bytes) {
+  ByteReader reader(*bytes);
+  PushStep step;
+  step.number = reader.Number<uint32_t>();
+  step.keys = reader.Number<uint32_t>();
+  bytes->remove_prefix(bytes->size() - reader.left());
+  return step;
+}
+
 std::string Encode(const UpdateSpec& value) {
   ByteWriter writer;
   Write(value, &writer);

@@ -39,7 +39,8 @@ std::string PackageName() { return "tensorkv " TKV_VERSION; }
 Protocol ThisProtocol() {
   Protocol protocol;
   protocol.features = kTraceFeature | kFailsFeature | kDoneFeature | kSavesRowsFeature |
-                      kListFeature | kRuleFeature | kAssignsFeature | kMakersFeature;
+                      kListFeature | kRuleFeature | kAssignsFeature | kMakersFeature |
+                      kStepsFeature;
   protocol.package = PackageName();
   return protocol;
 }

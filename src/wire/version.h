@@ -24,6 +24,8 @@ inline constexpr uint64_t kListFeature = 16;      // a server that answers LIST
 inline constexpr uint64_t kRuleFeature = 32;      // a server that takes a DESCRIBE with kWithRule
 inline constexpr uint64_t kAssignsFeature = 64;   // a server that takes a RESTORE with kOnlyValue
 inline constexpr uint64_t kMakersFeature = 128;   // a server that takes a DESCRIBE with kMayMake
+inline constexpr uint64_t kStepsFeature =
+    256;  // a server that takes a PUSH and a STATUS with kInStep
 
 // "tensorkv 0.1.0": the package that this process runs.
 std::string PackageName();

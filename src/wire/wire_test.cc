@@ -227,6 +227,27 @@ TEST(Frame, HugeLengthsTakeNoMemory) {
   EXPECT_FAILS(Code::kInvalidArgument, DecodeScalars(writer.Take()));
 }
 
+TEST(Payload, TheStepOfAPushStandsBeforeItsHyperparameters) {
+  const std::string bytes = Encode(PushStep{7, 3}) + EncodeScalars({0.5, 2.0});
+  std::string_view rest = bytes;
+  EXPECT_EQ(TakeStep(&rest), (PushStep{7, 3}));
+  EXPECT_EQ(DecodeScalars(rest), (std::vector<double>{0.5, 2.0}));
+  for (size_t size = 0; size < sizeof(PushStep); ++size) {
+    std::string_view cut = std::string_view(bytes).substr(0, size);
+    EXPECT_FAILS(Code::kInvalidArgument, TakeStep(&cut));
+  }
+}
+
+TEST(Payload, AStatusMayEndWithAStepOrWithTheFiguresOfABucket) {
+  ChunkStatus status{5, 6, {1, 2}};
+  EXPECT_FALSE(DecodeChunkStatus(Encode(status)).step);
+  status.step = PushStep{7, 3};
+  const ChunkStatus found = DecodeChunkStatus(Encode(status));
+  EXPECT_EQ(found.step, status.step);
+  EXPECT_FALSE(found.table);
+  EXPECT_EQ(found.missing, status.missing);
+}
+
 TEST(Payload, AFailureIsACodeAndAtMostAKibibyteOfText) {
   const Error sent(Code::kNotFound, "load: there is no snapshot");
   const Error found = DecodeFailure(EncodeFailure(sent));
