@@ -11,6 +11,7 @@ import torch
 
 from . import _create, _stepping
 from . import ndarray as nd
+from ._steps import Steps
 from ._torch_params import check_forms, check_place, form_of, make_keys, named_of, read_trained
 from ._torch_states import STORE, check_states, states_of, take_states
 from ._torch_watch import Watch
@@ -97,6 +98,7 @@ class Trainer:
         elif update_on_kvstore and self._kv is None:
             raise InvalidArgumentError("Trainer: update_on_kvstore=True without a store")
         self._is_on_store = bool(update_on_kvstore)
+        self._steps = None if self._kv is None else Steps(self._kv)
         self._updater = Updater(self._optimizer)
         self._begin()
 
@@ -113,6 +115,20 @@ class Trainer:
     def set_learning_rate(self, lr: float) -> None:
         """Set the learning rate, on every worker alike."""
         self._optimizer.set_learning_rate(lr)
+
+    @property
+    def steps(self) -> int:
+        """How many steps this worker has made, also before a restart or a load; a script goes on with the next one.
+
+        The parameter that has been trained most often counts. If the worker died within a step, that step does not count:
+        the restarted worker makes it again, and pushes only the gradients that were missing.
+
+        Raises:
+            FailedPreconditionError: the Trainer has no store.
+        """
+        if self._steps is None:
+            raise FailedPreconditionError("steps: the Trainer has no store, which counts them")
+        return self._steps.made([*self._params, *self._frozen])
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Sum the gradients of all workers, divide them by `batch_size`, and change the parameters.
@@ -132,10 +148,14 @@ class Trainer:
         keys = list(self._taking_part())
         weights = [parameter.detach() for parameter in self._taking_part().values()]
         if self._is_on_store:
-            assert self._kv is not None
+            assert self._kv is not None and self._steps is not None
             self._watch.drop(self._taking_part().values())
-            with _equally_often():
-                self._kv.pushpull(keys, grads, weights)
+            with _equally_often(), self._steps.one(keys, [*self._params, *self._frozen]) as lacking:
+                if len(lacking) == len(keys):
+                    self._kv.pushpull(keys, grads, weights)
+                else:
+                    self._kv.push([keys[place] for place in lacking], [grads[place] for place in lacking])
+                    self._kv.pull(keys, out=weights)
         else:
             if self._kv is not None:
                 with _equally_often():

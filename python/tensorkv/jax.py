@@ -14,6 +14,7 @@ from jax.core import Tracer
 from . import _stepping
 from . import ndarray as nd
 from ._row_verbs import shape_and_dtype
+from ._steps import Steps
 from ._trees import Form, flatten_pytree
 from .context import Context, cpu, gpu
 from .errors import FailedPreconditionError, InvalidArgumentError
@@ -79,6 +80,11 @@ class _Leaves:
             return self.form(_given(outs))
         arrays = self._kv.pull(self.keys, like=jax.numpy.zeros(()))
         return self.form(list(arrays))
+
+    def push(self, tree: Any, places: list[int]) -> None:
+        """Push some arrays of a tree, given by their positions."""
+        values = self.values(tree)
+        self._kv.push([self.keys[place] for place in places], [values[place] for place in places])
 
     def pushpull(self, tree: Any) -> Any:
         """Push a tree and return what the store has then, each array where the leaf was that made its key."""
@@ -156,6 +162,7 @@ class KVOptimizer:
         with _stepping.running(kv, optimizer, _stepping.divisor_of(kv, average)):
             self._leaves = _Leaves("KVOptimizer", kv, params, prefix)
             self._params: Any = self._leaves.pull()
+        self._steps = Steps(kv)
         self._is_seen = True  # no load since `params` was read, or made by a step
         _stepping.helpers_of(kv).add(self)
 
@@ -164,6 +171,18 @@ class KVOptimizer:
         """The parameters as the store has them: at first those of rank 0, on every worker."""
         self._is_seen = True
         return self._params
+
+    @property
+    def steps(self) -> int:
+        """How many steps this worker has made, also before a restart or a load; a script goes on with the next one.
+
+        If the worker died within a step, that step does not count: the restarted worker makes it again, and pushes only the
+        gradients that were missing.
+
+        Raises:
+            KVError: as ``kv.round``.
+        """
+        return self._steps.made(self._leaves.keys)
 
     def assign(self, params: Any) -> Any:
         """Give the store other parameters, between two steps: those of rank 0 count, for all workers.
@@ -213,8 +232,15 @@ class KVOptimizer:
                 "KVOptimizer: step after kv.load with gradients of the parameters from before it; take `params = opt.params` behind"
                 " the load and compute the gradients of those"
             )
-        with _stepping.equally_often("calls step with gradients of zero"):
-            self._params = self._leaves.pushpull(grads)
+        with (
+            _stepping.equally_often("calls step with gradients of zero"),
+            self._steps.one(self._leaves.keys) as lacking,
+        ):
+            if len(lacking) == len(self._leaves.keys):
+                self._params = self._leaves.pushpull(grads)
+            else:
+                self._leaves.push(grads, lacking)
+                self._params = self._leaves.pull()
         return self._params
 
 

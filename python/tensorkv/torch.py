@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import _core, _stepping
+from ._steps import Steps
 from ._torch_params import check_forms, check_place, form_of, groups_of, make_keys, named_of, read_trained
 from ._torch_states import STORE, check_states, states_of, take_states
 from ._torch_trainer import Trainer
@@ -152,6 +153,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         self._frozen: dict[Any, str] = {}  # parameters that have never required a gradient, and their future keys
         self._unread: dict[str, Any] = {}  # parameters whose keys a failed call has made
         self._watch = Watch()
+        self._steps = Steps(kv)
         self._is_reduced = False
         self._priorities: dict[Any, int] = {}
         self._pushed: dict[Any, Ticket[None]] = {}
@@ -345,16 +347,26 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
     def _push_one(self, parameter: Any) -> None:
         """Push a gradient in the backward pass; the layers that the next forward pass needs first leave first."""
-        if not self._pushed:
+        if not self._pushed and not self._steps.is_under_way:
             self._check_written()
             self._take_rates()
         self._check_unpushed(parameter)
         key, grad = self._names[parameter], self._gradient(parameter)
         if self._local is not None:
-            pending = self._kv.pushpull([key], [grad], [grad], self._priorities[parameter], async_op=True)
-        else:
-            pending = self._kv.push([key], [grad], self._priorities[parameter], async_op=True)
-        self._pushed[parameter] = pending
+            self._pushed[parameter] = self._kv.pushpull(
+                [key], [grad], [grad], self._priorities[parameter], async_op=True
+            )
+            return
+        self._begin_step()
+        if self._steps.lacks(key):
+            with self._steps.noted():
+                self._pushed[parameter] = self._kv.push([key], [grad], self._priorities[parameter], async_op=True)
+
+    def _begin_step(self) -> None:
+        """Begin a step in which the parameters that require a gradient now take part, if none is under way."""
+        unfrozen = [key for parameter, key in self._frozen.items() if parameter.requires_grad]
+        keys = [self._names[parameter] for parameter in self._taking_part()]
+        self._steps.begin([*keys, *unfrozen], [*self._names.values(), *self._frozen.values()])
 
     def _gradient(self, parameter: Any) -> Any:
         """Return the gradient as the store takes it; zeros where there is none."""
@@ -367,6 +379,27 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                 "kv.push does (docs/sparse.md), and torch.nn.Embedding(sparse=False) gives a dense one"
             )
         return grad.detach()
+
+    @property
+    def steps(self) -> int:
+        """How many steps this worker has made, also before a restart or a load; a script goes on with the next one.
+
+        The parameter that has been trained most often counts. If the worker died within a step, that step does not count:
+        the restarted worker makes it again, and pushes only the gradients that were missing.
+
+        Raises:
+            KVError: as ``kv.round``.
+
+        Example:
+            >>> model = torch.nn.Linear(3, 1)
+            >>> opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), mx.optimizer.SGD(learning_rate=1))
+            >>> for step in range(opt.steps, 2):
+            ...     model(torch.ones(3)).sum().backward()
+            ...     opt.step()
+            >>> opt.steps
+            2
+        """
+        return self._steps.made([*self._names.values(), *self._frozen.values()])
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -503,6 +536,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         """Push what the backward pass has not pushed, and wait for all of it."""
         pushed, self._pushed = self._pushed, {}
         computed, self._computed = self._computed, {}
+        is_repeatable = False
         try:
             with (
                 torch.no_grad(),
@@ -514,11 +548,14 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                     self._register_unfrozen()
                 except BaseException:  # the step can be repeated, and pushes no gradient twice
                     self._pushed, self._computed, pushed = pushed, computed, {}
+                    is_repeatable = True
                     raise
                 if not pushed:
                     self._take_rates()
                 end(pushed)
         finally:
+            if not is_repeatable:
+                self._steps.end()
             for ticket in pushed.values():  # nobody reads a gradient's memory when the step has ended
                 with contextlib.suppress(Exception):
                     ticket.wait()
@@ -621,17 +658,19 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         """Have the store change the parameters."""
         params = self._taking_part()
         outs = [parameter.detach() for parameter in params]
-        late = [parameter for parameter in params if parameter not in pushed]
+        self._begin_step()
+        late = [p for p in params if p not in pushed and self._steps.lacks(self._names[p])]
         keys = [self._names[parameter] for parameter in params]
         self._watch.drop(params)
-        if len(late) == len(params):
-            self._kv.pushpull(keys, [self._gradient(parameter) for parameter in params], outs)
-        else:
-            if late:
-                self._kv.push([self._names[p] for p in late], [self._gradient(p) for p in late])
-            for ticket in pushed.values():
-                ticket.wait()
-            self._kv.pull(keys, out=outs)
+        with self._steps.noted():
+            if len(late) == len(params):
+                self._kv.pushpull(keys, [self._gradient(parameter) for parameter in params], outs)
+            else:
+                if late:
+                    self._kv.push([self._names[p] for p in late], [self._gradient(p) for p in late])
+                for ticket in pushed.values():
+                    ticket.wait()
+                self._kv.pull(keys, out=outs)
         torch.autograd.graph.increment_version(outs)
         self._note(params)
 

@@ -117,6 +117,64 @@ def test_a_layer_that_was_unfrozen_goes_on_from_the_stores_values(processes, tmp
     assert weights_of(processes, helper, *saves) == wanted
 
 
+# The gradients do not depend on the parameters: each push adds a power of two that tells its step and rank.
+DIES_WITHIN = """
+HELPER, STEPS = os.environ["HELPER"], 5
+value = lambda step: 2.0 ** step * (1 + 64 * kv.rank)
+rests = lambda name, step: (name == "b" and step % 2) or (name == "c" and step < 2) or (name == "d" and step == 3)
+with mx.kv.create("dist_sync", server_patience=30) as kv:
+    sgd = mx.optimizer.SGD(learning_rate=-1.0)
+    if HELPER == "jax":
+        import jax, tensorkv.jax
+        opt = mx.jax.KVOptimizer({name: np.zeros(3, np.float32) for name in "abcd"}, kv, sgd, average=False)
+        params = opt.params
+        if kv.rejoined:
+            print("goes on with step", opt.steps, flush=True)
+        for step in range(opt.steps, STEPS):
+            params = opt.step({name: np.full(3, value(step), np.float32) for name in "abcd"})
+        ends = {name: float(params[name][0]) for name in "abcd"}
+    else:
+        import torch, tensorkv.torch
+        torch.set_num_threads(1)
+        params = {name: torch.nn.Parameter(torch.zeros(3)) for name in "abcd"}
+        for name in "abcd":
+            params[name].requires_grad_(not rests(name, 0))
+        if HELPER == "Trainer":
+            opt = mx.torch.Trainer(params, sgd, kvstore=kv)
+            make_step = lambda: opt.step(1)
+        else:
+            opt = mx.torch.KVOptimizer(params, kv, sgd, average=False, overlap=HELPER == "overlap")
+            make_step = opt.step
+        if kv.rejoined:
+            print("goes on with step", opt.steps, flush=True)
+        for step in range(opt.steps, STEPS):
+            for name in "abcd":
+                params[name].requires_grad_(not rests(name, step))
+                params[name].grad = None
+            sum((p * value(step)).sum() for p in params.values() if p.requires_grad).backward()
+            make_step()
+        ends = {name: kv.pull(name).asnumpy()[0].item() for name in "abcd"}
+    print("ends", ends, {name: kv.round(name) for name in "abcd"}, flush=True)
+"""
+
+
+@pytest.mark.timeout(400)  # jobs whose workers import PyTorch or JAX
+@pytest.mark.parametrize("helper", ["overlap", "step", "Trainer", "jax"])
+def test_a_worker_that_dies_within_a_step_pushes_what_was_missing(processes, helper):
+    def rests(name, step):
+        rests = (name == "b" and step % 2) or (name == "c" and step < 2) or (name == "d" and step == 3)
+        return rests and helper != "jax"
+
+    trained = {name: [step for step in range(5) if not rests(name, step)] for name in "abcd"}
+    values = {name: sum(2.0**step * (1 + 65) for step in trained[name]) for name in "abcd"}
+    wanted = f"ends {values} { ({name: len(trained[name]) for name in 'abcd'}) }"
+    for rank, count in ((0, 2), (1, 7), (1, 12)):
+        options = ("--restart", "1", "--failpoints", f"worker {rank}:sent:PUSH:{count}:kill")
+        status, said = finish(processes.launch(DIES_WITHIN, *options, HELPER=helper), timeout=100)
+        assert status == 0 and said.count("goes on with step") == 1, said
+        assert said.count(wanted) == 2, said
+
+
 SUMS = """
 import torch, tensorkv.torch
 kv = mx.kv.create("dist_sync")

@@ -1,0 +1,76 @@
+"""A worker that dies within a step makes the step again after its restart, and pushes only the keys that were missing."""
+
+import numpy as np
+import pytest
+import tensorkv as mx
+from jobs import finish
+from tensorkv._steps import Steps
+
+PUSHES = """
+from tensorkv._steps import Steps
+
+KEYS, STEPS = "abcde", 6
+# Key b rests in odd steps, c in the first three, d in step 4, and e trains in every third step alone.
+RESTS = {"b": lambda step: step % 2, "c": lambda step: step < 3, "d": lambda step: step == 4, "e": lambda step: step % 3}
+with mx.kv.create("dist_sync", server_patience=30) as kv:
+    kv.init(list(KEYS), [np.zeros(3)] * len(KEYS))
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
+    kv.pull("a")
+    steps = Steps(kv)
+    first = steps.made(KEYS)
+    if kv.rejoined:
+        print("goes on with step", first, flush=True)
+    for step in range(first, STEPS):
+        keys = [key for key in KEYS if not (key in RESTS and RESTS[key](step))]
+        with steps.one(keys, KEYS) as lacking:
+            for place in lacking:
+                kv.push(keys[place], np.full(3, 2.0 ** step * (1 + 64 * kv.rank)))
+            kv.pull(keys)
+        assert steps.made(KEYS) == step + 1
+    print("ends", [kv.pull(key).asnumpy()[0].item() for key in KEYS], [kv.round(key) for key in KEYS], flush=True)
+"""
+
+KEYS, STEPS = "abcde", 6
+RESTS = {
+    "b": lambda step: step % 2,
+    "c": lambda step: step < 3,
+    "d": lambda step: step == 4,
+    "e": lambda step: step % 3,
+}
+
+
+def ends():
+    trained = {key: [s for s in range(STEPS) if not (key in RESTS and RESTS[key](s))] for key in KEYS}
+    values = [sum(2.0**step * (1 + 65) for step in trained[key]) for key in KEYS]
+    return values, [len(trained[key]) for key in KEYS]
+
+
+@pytest.mark.parametrize("policy", ["fail", "wait"])
+@pytest.mark.parametrize(("rank", "count"), [(0, 1), (1, 3), (0, 4), (1, 8), (1, 12), (0, 16)])
+def test_each_key_is_pushed_once_in_each_step(processes, rank, count, policy):
+    """Each push adds its own power of two, so that the values tell which pushes have counted, and how often."""
+    options = ("--restart", "1", "--on-death", policy, "--failpoints", f"worker {rank}:sent:PUSH:{count}:kill")
+    status, said = finish(processes.launch(PUSHES, *options, servers=2))
+    assert status == 0 and said.count("goes on with step") >= 1, said  # under `fail` the other worker dies, too
+    values, rounds = ends()
+    assert said.count(f"ends {values} {rounds}") == 2, said
+
+
+def test_a_worker_that_has_made_its_step_goes_on_with_the_next(processes):
+    dies = "if step == 3 and kv.rank == 1 and not kv.rejoined: os.kill(os.getpid(), signal.SIGKILL)"
+    text = PUSHES.replace("kv.pull(keys)", f"kv.pull(keys)\n            {dies}")
+    status, said = finish(processes.launch(text, "--restart", "1"))
+    values, rounds = ends()
+    assert status == 0 and "goes on with step 4" in said and said.count(f"ends {values} {rounds}") == 2, said
+
+
+def test_a_job_in_one_process_counts_its_steps():
+    kv = mx.kv.create("local")
+    kv.init(["a", "b"], [np.zeros(2)] * 2)
+    steps = Steps(kv)
+    for number in range(3):
+        assert steps.made("ab") == number
+        with steps.one("ab") as lacking:
+            assert lacking == [0, 1]
+            kv.push(["a", "b"], [np.ones(2)] * 2)
+    assert steps.made("ab") == 3
