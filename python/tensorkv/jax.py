@@ -92,7 +92,11 @@ class _Leaves:
             outs = self._outs()
             self._kv.pushpull(self.keys, self.values(tree), outs)
             return self.form(_given(outs))
-        pushed: Any = self._kv.pushpull(self.keys, self.values(tree))  # new arrays: nobody writes into those of JAX
+        values = self.values(tree)
+        if not all(isinstance(value, jax.Array) for value in values):  # a pushpull would write into arrays of NumPy
+            self._kv.push(self.keys, values)
+            return self.pull()
+        pushed: Any = self._kv.pushpull(self.keys, values)
         return self.form(list(pushed))
 
     def _outs(self) -> list[nd.NDArray]:

@@ -94,6 +94,15 @@ def test_results_stay_what_they_are():
     assert first.max() == 0 and second.min() == second.max() == -1 and opt.params.max() == -2
 
 
+def test_gradients_of_numpy_stay_what_they_are():
+    opt = mx.jax.KVOptimizer({"w": np.zeros(2, np.float32)}, mx.kv.create(), mx.optimizer.SGD(learning_rate=1))
+    grad = np.ones(2, np.float32)
+    assert opt.step({"w": grad})["w"].tolist() == [-1, -1]
+    assert opt.step({"w": grad})["w"].tolist() == [-2, -2]
+    assert grad.tolist() == [1, 1]
+    assert opt.steps == 2
+
+
 def test_mistakes_are_said():
     kv = mx.kv.create()
     with pytest.raises(mx.errors.FailedPreconditionError, match="the store assigns"):
