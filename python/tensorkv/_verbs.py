@@ -12,6 +12,7 @@ from . import _core, _trees, ticket
 from ._elements import is_row_sparse
 from ._part import part_of
 from ._row_verbs import KVStoreRows, check_priority, title
+from ._together import called_by_all
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -170,7 +171,8 @@ class KVStoreVerbs(KVStoreRows):
         if _trees.is_tree(key):
             _trees.alone("assign", value)
             key, value, _ = _trees.flatten("assign", key)
-        self._assign(key, value)
+        with called_by_all("every worker calls assign"):
+            self._assign(key, value)
 
     @overload
     def push(self, key: Key, value: Arrays, priority: int = 0, *, async_op: Literal[False] = False) -> None: ...

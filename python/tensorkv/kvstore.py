@@ -13,6 +13,7 @@ from ._create import connect, create, create_async
 from ._functions import Called, Read, UpdaterSteps, check_arguments, state
 from ._row_verbs import is_rows, shape_and_dtype
 from ._store_base import C, KVStoreBase, TestStore
+from ._together import called_by_all
 from ._verbs import KVStoreVerbs, nothing
 from .errors import (
     FailedPreconditionError,
@@ -800,7 +801,7 @@ class KVStore(KVStoreVerbs):
         place = _place("load", path)
         seen = _snapshots.Place(place)
         try:
-            with _stepping.loading(self):
+            with _stepping.loading(self), called_by_all("every worker calls load"):
                 rounds = self._load(place)
         except KeyNotFoundError as missing:
             raise SnapshotNotFoundError(str(missing)) from None
@@ -846,7 +847,8 @@ class KVStore(KVStoreVerbs):
         place = _place("load_optimizer_states", fname)
         seen = _snapshots.Place(place)
         try:
-            self._load_states(place)
+            with called_by_all("every worker calls load_optimizer_states"):
+                self._load_states(place)
         except KeyNotFoundError as missing:
             raise SnapshotNotFoundError(str(missing)) from None
         self._go_on("load_optimizer_states", place, seen, None)
