@@ -18,6 +18,7 @@ from . import _core, _rows, sparse, ticket
 from . import ndarray as nd
 from ._elements import BITS, FLOATS, dtype_name, is_row_sparse, is_scalar, number, shape_list
 from ._part import part_of
+from ._together import created_by_all
 from .errors import InvalidArgumentError, KVError
 from .ndarray import NDArray
 
@@ -501,7 +502,8 @@ class KVStoreRows(_core.Store):
         spec = (row_shape, name, int(count), _initializer_of(who, initializer), policy)
 
         def start(native: _core.Optimizer | None) -> None:
-            self._init_rows("init_table", [key], [spec], [[]], [[]], [[]], mode or "", native)
+            with created_by_all("init_table"):
+                self._init_rows("init_table", [key], [spec], [[]], [[]], [[]], mode or "", native)
 
         if optimizer is None:
             self._meets_shape(key, (1, *row_shape), name)

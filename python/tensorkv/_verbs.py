@@ -12,7 +12,7 @@ from . import _core, _trees, ticket
 from ._elements import is_row_sparse
 from ._part import part_of
 from ._row_verbs import KVStoreRows, check_priority, title
-from ._together import called_by_all
+from ._together import called_by_all, created_by_all
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -135,9 +135,13 @@ class KVStoreVerbs(KVStoreRows):
             key, value, _ = _trees.flatten("init", key)
         self._meets(key, value)
         if async_op:
-            return ticket.in_thread(lambda: self._init_given(key, value, own), title("init", key))
-        self._init_given(key, value, own)
+            return ticket.in_thread(lambda: self._init_by_all(key, value, own), title("init", key))
+        self._init_by_all(key, value, own)
         return None
+
+    def _init_by_all(self, key: Any, value: Any, mode: str) -> None:
+        with created_by_all("init"):
+            self._init_given(key, value, mode)
 
     def assign(self, key: Key | Keys[Any] | Tree, value: Arrays | ArraysOfKeys | None = None) -> None:
         """Give keys new values, as a script does that loads weights into a running store.
@@ -724,12 +728,13 @@ class KVStoreVerbs(KVStoreRows):
         if out is None:
             raise InvalidArgumentError(f"{title('broadcast', key)}: no `out`; arrays that take the value are needed")
         self._meets(key, value)
-        try:
-            self._broadcast(key, value, out, priority)
-        except TypeError:
-            check_priority("broadcast", key, priority)
-            if not self._broadcast_with_rows(key, value, out, priority):
-                raise
+        with created_by_all("broadcast"):
+            try:
+                self._broadcast(key, value, out, priority)
+            except TypeError:
+                check_priority("broadcast", key, priority)
+                if not self._broadcast_with_rows(key, value, out, priority):
+                    raise
         return None
 
     def _broadcast_tree(self, tree: Any, value: Any, out: Any, priority: int) -> Any:
