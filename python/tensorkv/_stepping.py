@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import _core
-from .errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
+from . import _core, _together
+from .errors import DeadlineExceededError, FailedPreconditionError, InvalidArgumentError, UnavailableError
 from .optimizer import Optimizer, Program
 
 if TYPE_CHECKING:
@@ -70,19 +70,32 @@ def written(who: str, names: list[str]) -> FailedPreconditionError:
 
 @contextlib.contextmanager
 def equally_often(remedy: str) -> Iterator[None]:
-    """Add a remedy to the error of a step that another worker does not make any more.
+    """Add a remedy to the error of a step that another worker does not make.
 
     Args:
         remedy: the call by which a worker takes part in a step that it would skip.
     """
     try:
         yield
-    except UnavailableError as error:
-        if "left after round" not in str(error):
+    except (DeadlineExceededError, UnavailableError) as error:
+        if not _together.lacks_remedy(error):
             raise
-        raise UnavailableError(
+        raise type(error)(
             f"{error}; every worker makes the same number of steps: a worker that skips a step {remedy}"
         ) from None
+
+
+def unfreezing(parameters: Collection[Any]) -> contextlib.AbstractContextManager[None]:
+    """Return a block that waits for the keys of unfrozen parameters, whose error says that every worker unfreezes them.
+
+    Args:
+        parameters: those that this step has unfrozen; where there are none, errors stay as they are.
+    """
+    if not parameters:
+        return contextlib.nullcontext()
+    return _together.called_by_all(
+        "every worker makes the same number of steps, and unfreezes the same parameters before the same step"
+    )
 
 
 def _has_updater(kv: KVStore) -> bool:

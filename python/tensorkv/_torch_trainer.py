@@ -141,7 +141,7 @@ class Trainer:
             FailedPreconditionError: a parameter has no gradient; parameters that have been written without `assign`.
             KVError: as ``kv.pushpull``.
         """
-        self._register_unfrozen()
+        unfrozen = self._register_unfrozen()
         self._check_written()
         grads = self._gradients("step", ignore_stale_grad)
         self._rescale(batch_size)
@@ -150,7 +150,8 @@ class Trainer:
         if self._is_on_store:
             assert self._kv is not None and self._steps is not None
             self._watch.drop(self._taking_part().values())
-            with _equally_often(), self._steps.one(keys, [*self._params, *self._frozen]) as lacking:
+            every_key = [*self._params, *self._frozen]
+            with _equally_often(), _stepping.unfreezing(unfrozen), self._steps.one(keys, every_key) as lacking:
                 if len(lacking) == len(keys):
                     self._kv.pushpull(keys, grads, weights)
                 else:
@@ -158,7 +159,7 @@ class Trainer:
                     self._kv.pull(keys, out=weights)
         else:
             if self._kv is not None:
-                with _equally_often():
+                with _equally_often(), _stepping.unfreezing(unfrozen):
                     self._kv.pushpull(keys, grads, grads)
             self._update(grads)
         self._end(weights)
@@ -172,10 +173,10 @@ class Trainer:
         self._check_own("allreduce_grads")
         if self._kv is None:
             return
-        self._register_unfrozen()
+        unfrozen = self._register_unfrozen()
         grads = self._gradients("allreduce_grads", ignore_stale_grad=True)
         params = self._taking_part()
-        with _equally_often():
+        with _equally_often(), _stepping.unfreezing(unfrozen):
             self._kv.pushpull(list(params), grads, grads)
         for parameter, grad in zip(params.values(), grads, strict=True):
             if parameter.grad is None:
@@ -390,18 +391,20 @@ class Trainer:
     def _check_forms(self) -> None:
         check_forms("Trainer", {parameter: key for key, parameter in self._params.items()}, self._forms)
 
-    def _register_unfrozen(self) -> None:
-        """Make the keys of parameters that require a gradient for the first time, on every worker alike."""
+    def _register_unfrozen(self) -> dict[str, Any]:
+        """Make the keys of parameters that require a gradient for the first time, on every worker alike; return both."""
         new = {key: parameter for key, parameter in self._frozen.items() if parameter.requires_grad}
         if not new:
-            return
+            return new
         if self._kv is not None:
-            make_keys(self._kv, new, self._unread)
+            with _stepping.unfreezing(new):
+                make_keys(self._kv, new, self._unread)
         for key, parameter in new.items():
             self._params[key] = self._frozen.pop(key)
             self._forms[parameter] = form_of(parameter)
             if self._is_on_store:
                 self._watch.note([parameter])
+        return new
 
     def _check_disk(self, verb: str) -> None:
         if not self._is_on_store:

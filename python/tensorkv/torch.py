@@ -271,11 +271,11 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         if self._local is None:
             self._watch.note(params)
 
-    def _register_unfrozen(self) -> None:
-        """Make the keys of parameters that require a gradient for the first time, on every worker alike."""
+    def _register_unfrozen(self) -> dict[str, Any]:
+        """Make the keys of parameters that require a gradient for the first time, on every worker alike; return both."""
         new = {key: parameter for parameter, key in self._frozen.items() if parameter.requires_grad}
         if not new:
-            return
+            return new
         if self._local is not None:
             known = {parameter for group in self._local.param_groups for parameter in group["params"]}
             strange = [key for key, parameter in new.items() if parameter not in known]
@@ -284,12 +284,14 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                     f"KVOptimizer: {strange[0]!r} requires a gradient now, and the optimizer does not have it; call"
                     " add_param_group with it"
                 )
-        self._register(new)
+        with _stepping.unfreezing(new):
+            self._register(new)
         for parameter in new.values():
             del self._frozen[parameter]
         if self._optimizer is not None:
             self._rates = self._rates_of_groups()
             self._apply(self._rates)
+        return new
 
     def _hook(self, method: Callable[..., None], *bound: Any) -> Callable[[Any], None]:
         """Return a hook that does nothing when this optimizer is gone: the parameters may outlive it."""
@@ -545,14 +547,15 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                 self._check_unchanged(pushed, computed)
                 self._check_written()  # once more where the backward pass has: its step would undo a write behind it
                 try:
-                    self._register_unfrozen()
+                    unfrozen = self._register_unfrozen()
                 except BaseException:  # the step can be repeated, and pushes no gradient twice
                     self._pushed, self._computed, pushed = pushed, computed, {}
                     is_repeatable = True
                     raise
                 if not pushed:
                     self._take_rates()
-                end(pushed)
+                with _stepping.unfreezing(unfrozen):
+                    end(pushed)
         finally:
             if not is_repeatable:
                 self._steps.end()

@@ -1,6 +1,8 @@
 """tensorkv.torch: models that train through the store are models that train in one process on the joined batch."""
 
+import contextlib
 import doctest
+import functools
 import threading
 
 import numpy as np
@@ -806,3 +808,72 @@ def test_the_examples_of_the_docstrings_run():
     for module in (mx.torch, mx._torch_trainer):
         failed, tried = doctest.testmod(module, globs={"mx": mx, "torch": torch, "np": np})
         assert tried and not failed
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("who", ["KVOptimizer", "Trainer"])
+def test_a_worker_that_unfreezes_alone_gets_an_error_that_says_so(who, rank):
+    """Rank 0 makes the key and waits for the gradients of the others; another rank waits for rank 0 to make it."""
+    has_ended = threading.Event()
+
+    def work(kv):
+        with SEEDING:
+            model = mlp()
+        late = model[2].bias
+        late.requires_grad = False
+        if who == "Trainer":
+            trainer = mx.torch.Trainer(model.named_parameters(), "sgd", {"learning_rate": 0.1}, kv)
+            step = functools.partial(trainer.step, 1)
+        else:
+            step = mx.torch.KVOptimizer(model.named_parameters(), kv, mx.optimizer.SGD(learning_rate=0.1)).step
+        kv.barrier()
+        late.requires_grad = kv.rank == rank
+        model(torch.ones(6)).sum().backward()
+        if kv.rank != rank:
+            with contextlib.suppress(mx.errors.KVError):
+                step()
+            assert has_ended.wait(60)
+            return
+        missing = f"worker {1 - rank}"
+        remedy = (
+            "; every worker makes the same number of steps, and unfreezes the same parameters before the same step$"
+        )
+        with pytest.raises(mx.errors.DeadlineExceededError, match=rf"'2.bias': waited .* {missing}.*{remedy}"):
+            step()
+
+    def end(kv):
+        try:
+            work(kv)
+        finally:
+            if kv.rank == rank:
+                has_ended.set()
+
+    with mx.testing.cluster(WORKERS, 1, patience=2) as job:
+        job.run(end)
+
+
+@pytest.mark.parametrize("who", ["KVOptimizer", "Trainer"])
+def test_a_step_that_another_worker_does_not_make_says_so_after_the_patience(who):
+    has_ended = threading.Event()
+
+    def work(kv):
+        with SEEDING:
+            model = mlp()
+        if who == "Trainer":
+            trainer = mx.torch.Trainer(model.named_parameters(), "sgd", {"learning_rate": 0.1}, kv)
+            step = functools.partial(trainer.step, 1)
+        else:
+            step = mx.torch.KVOptimizer(model.named_parameters(), kv, mx.optimizer.SGD(learning_rate=0.1)).step
+        if kv.rank == 1:
+            assert has_ended.wait(60)
+            return
+        try:
+            model(torch.ones(6)).sum().backward()
+            remedy = "; every worker makes the same number of steps: a worker that skips a step calls step"
+            with pytest.raises(mx.errors.DeadlineExceededError, match=rf"for worker 1 \(alive\), round 1{remedy}"):
+                step()
+        finally:
+            has_ended.set()
+
+    with mx.testing.cluster(WORKERS, 1, patience=2) as job:
+        job.run(work)
