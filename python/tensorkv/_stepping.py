@@ -137,14 +137,15 @@ def check_sums(who: str, kv: KVStore, instead: str) -> None:
 
     Args:
         who: who needs them.
-        instead: what a worker that has been started again can use.
+        instead: what a worker that has lived before in its job can use.
     """
     if _core.is_async(kv.type):
         raise FailedPreconditionError(f"{who}: {kv.type} has no sums of all workers; dist_sync has, or use {instead}")
     if kv.rejoined:
         raise FailedPreconditionError(
-            f"{who}: this worker has been started again, and its job has the parameters on workers only; start the job from a"
-            f" checkpoint, or use {instead}, with which the servers have them"
+            f"{who}: this worker has lived before in this job, because it was started again or the job goes on from a snapshot, and"
+            " no server has the parameters; start the job without --restore from a checkpoint of the model, or use"
+            f" {instead}, with which the servers have them"
         )
     if kv._saves_by_itself:
         raise FailedPreconditionError(

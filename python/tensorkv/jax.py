@@ -273,8 +273,8 @@ def average(kv: KVStore, *, prefix: str = "") -> GradientTransformation:
     outside of ``jax.jit``. ``init(params)`` returns the parameters of rank 0 as its state, with which all workers begin.
 
     Args:
-        kv: a store without updater, and not ``dist_async``, which has no sums of all workers; a worker that is started again
-            while its job goes on is refused.
+        kv: a store without updater, and not ``dist_async``, which has no sums of all workers. A worker that is started again
+            while its job goes on, and a job that goes on from a snapshot (``--restore``), are refused.
         prefix: put before each name.
 
     Example:

@@ -795,8 +795,9 @@ class KVStore(KVStoreVerbs):
             DataLossError: it is damaged; names the file and the key.
             InvalidArgumentError: other keys, shapes or dtypes.
             FailedPreconditionError: the states are of another optimizer, or of a newer format; or this worker has been
-                started again while its job goes on, whose values are on the servers; or all is loaded, but a learning-rate
-                schedule in Python needs the counts of updates, and this rank does not find the snapshot that was loaded.
+                started again while its job goes on, or its job goes on from a snapshot, and the values are on the servers; or
+                all is loaded, but a learning-rate schedule in Python needs the counts of updates, and this rank does not find
+                the snapshot that was loaded.
         """
         place = _place("load", path)
         seen = _snapshots.Place(place)

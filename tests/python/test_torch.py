@@ -877,3 +877,20 @@ def test_a_step_that_another_worker_does_not_make_says_so_after_the_patience(who
 
     with mx.testing.cluster(WORKERS, 1, patience=2) as job:
         job.run(work)
+
+
+@pytest.mark.parametrize("who", ["KVOptimizer", "Trainer"])
+def test_the_error_of_a_worker_that_has_lived_before_is_true_also_after_a_restore(who):
+    """In a job of --restore a helper process has taken the place of each worker, so that `rejoined` is true there, too."""
+    with mx.testing.cluster(1, 1, patience=30) as job:
+        job.store(0).init("other", np.zeros(1))
+        kv = job.restart(0)
+        assert kv.rejoined
+        model = mlp()
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        lived = "has lived before in this job, because it was started again or the job goes on from a snapshot, and no server"
+        with pytest.raises(mx.errors.FailedPreconditionError, match=lived):
+            if who == "Trainer":
+                mx.torch.Trainer(model.named_parameters(), "sgd", {}, kv, update_on_kvstore=False)
+            else:
+                mx.torch.KVOptimizer(model.named_parameters(), kv, sgd)
