@@ -58,7 +58,8 @@ def check_state_name(name: object) -> None:
         raise InvalidArgumentError(f"state {name!r}: a name is a letter, then letters, digits and _, 64 at most")
     if name in _TAKEN or name.lower() in _NUMBERS:
         raise InvalidArgumentError(
-            f"state {name!r}: programs call something else by that name; another one is needed, and none of {', '.join(_TAKEN)}"
+            f"state {name!r}: programs call something else by that name; another one is needed, and none of"
+            f" {', '.join((*_TAKEN, *_NUMBERS))}"
         )
 
 

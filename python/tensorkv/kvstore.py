@@ -516,8 +516,14 @@ class KVStore(KVStoreVerbs):
         function changes it in place; where a push fails because the function raises, it is what it was before. Another updater
         begins with new states. `save`, `load` and the verbs of optimizer states take them as they take those of an optimizer.
 
+        Args:
+            name: a letter, then letters, digits and ``_``, 64 characters at most. Programs reserve ``sum``, ``value``, ``t``,
+                ``n``, ``program``, ``param``, ``state`` and ``scalar``, and in upper and lower case ``inf``, ``infinity`` and
+                ``nan``.
+
         Raises:
             FailedPreconditionError: no function of `set_updater` runs in this thread.
+            InvalidArgumentError: a name that is reserved or has other characters.
 
         Example:
             >>> kv = mx.kv.create('local')

@@ -382,6 +382,17 @@ def test_too_many_states_and_wrong_names_are_errors(kv):
         kv.state("m")
 
 
+def test_reserved_names_of_states_are_listed_by_the_error_the_docstring_and_the_docs(kv):
+    names = (*_trace._TAKEN, *_trace._NUMBERS)
+    for name in (*names, "NaN"):
+        with pytest.raises(mx.errors.InvalidArgumentError, match=f"none of {', '.join(names)}$"):
+            kv.set_updater(lambda key, input, stored, name=name: stored.__iadd__(kv.state(name)))
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "programs.md").read_text()
+    for text in (mx.kv.KVStore.state.__doc__, page):
+        listed = text[text.index("Programs reserve") :].split(".")[0]
+        assert sorted(re.findall(r"`+(\w+)`+", listed)) == sorted(names)
+
+
 def test_another_program_for_another_key_is_an_error_before_the_key_is_made(kv):
     kv.set_updater(lambda key, input, stored: stored.__iadd__(input * key))
     with pytest.raises(mx.errors.InvalidArgumentError, match="for key 4 another program than for 3"):
