@@ -653,3 +653,21 @@ def test_tables_go_on_where_they_were(make, tmp_path, lazy):
             kv.load(tmp_path / "snapshots")
     index = json.loads((tmp_path / "snapshots" / "000001" / "model.safetensors.index.json").read_text())
     assert index["format"] == 2 and "users#ids" in index["weight_map"]
+
+
+@pytest.mark.parametrize("kind", ["local", "dist_sync"])
+def test_a_load_into_a_store_that_lacks_keys_says_to_init_them(kind, tmp_path):
+    options = {"bootstrap": "self"} if kind == "dist_sync" else {}
+    keys = ["a", "b", "c"]
+    with mx.kv.create(kind, **options) as kv:
+        kv.init(keys, [np.ones(2)] * 3)
+        kv.save(tmp_path)
+    for had, text in (
+        (["a", "c"], "key 'b', which the store does not have; init it first$"),
+        (["a"], "key 'b' and 1 others, which the store does not have; init them first$"),
+    ):
+        with mx.kv.create(kind, **options) as kv:
+            kv.init(had, [np.zeros(2)] * len(had))
+            with pytest.raises(mx.errors.InvalidArgumentError, match=text):
+                kv.load(tmp_path)
+            assert kv.pull("a").asnumpy().tolist() == [0, 0]
