@@ -846,9 +846,10 @@ void DistStore::CheckHasPushed(const std::string& verb) {
   if (std::any_of(keys_.begin(), keys_.end(), is_pushed)) return;
   throw Fail(
       Code::kFailedPrecondition,
-      "{}: this rank has lived before in this job and has pushed nothing since, and the others "
-      "go on without calling {}; the values on the servers count",
-      verb, verb);
+      "{}: this rank has lived before in this job, because it was started again or a snapshot was "
+      "restored before its script began, and has pushed nothing since; the values on the servers "
+      "count until its first push",
+      verb);
 }
 
 // Between two barriers, as a load: no worker has begun a round on the old values, and none reads on
