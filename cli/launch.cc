@@ -529,7 +529,7 @@ class Launcher {
   }
 
   // Returns true if somebody has killed a server.  A server that crashes has failed at any time.
-  bool IsKilledServer(const Child& child, int code) const {
+  static bool IsKilledServer(const Child& child, int code) {
     return child.role() == Job::Role::kServer && (code == 128 + SIGKILL || code == 128 + SIGTERM);
   }
 

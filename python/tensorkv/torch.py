@@ -90,8 +90,9 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
               state for all workers.
             - a torch.optim.Optimizer of the same parameters: each worker does, after the store has averaged the gradients.
               ``dist_async`` is refused, which has no sums of all workers. A worker that is started again while its job goes on,
-              and a job that goes on from a snapshot (``--restore``), are refused because no server has the parameters. `kv.save` and `kv.load` are refused, because the store has
-              sums of gradients alone: ``torch.save`` of `state_dict` saves such a training.
+              and a job that goes on from a snapshot (``--restore``), are refused because no server has the parameters.
+              `kv.save` and `kv.load` are refused, because the store has sums of gradients alone: ``torch.save`` of `state_dict`
+              saves such a training.
             - None: the store does, with what ``kv.set_optimizer`` or ``kv.set_updater`` has said before.
         average: divide the sums of a synchronous store by the number of workers, as DistributedDataParallel does: an
             optimizer's `rescale_grad` is divided. False: the gradient is the sum.

@@ -295,8 +295,9 @@ std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const 
     saved.erase(found);
   }
   if (!saved.empty()) {
-    throw Fail(Code::kInvalidArgument, "{} has key {}{}, which the store does not have; init {} first",
-               reader.path(), saved.begin()->first.view().ToString(),
+    throw Fail(Code::kInvalidArgument,
+               "{} has key {}{}, which the store does not have; init {} first", reader.path(),
+               saved.begin()->first.view().ToString(),
                saved.size() > 1 ? Format(" and {} others", saved.size() - 1) : "",
                saved.size() > 1 ? "them" : "it");
   }
