@@ -11,8 +11,8 @@ namespace tkv {
 // then pushes only the keys that are missing.
 struct PushStep {
   uint32_t number = 0;  // from 1; 0: of no step
-  // How many keys the worker pushes in this step.  FormerStep gives 0 if rounds of the key have gone on
-  // without the worker since.
+  // How many keys the worker pushes in this step.  FormerStep gives 0 in a job whose rounds go on without
+  // dead workers: no step is repeated there.
   uint32_t keys = 0;
   bool operator==(const PushStep&) const = default;
 };

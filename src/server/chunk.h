@@ -129,12 +129,8 @@ struct Chunk {
   SmallVector<Round, 1> rounds;  // rounds[i] is round version + 1 + i
   std::vector<ParkedPull> parked;
   std::optional<Error> failure;  // of the update that made this version
-  // The step of each rank's last push that belonged to one, and its round; empty while none did.
-  struct Step {
-    PushStep step;
-    uint64_t round = 0;
-  };
-  std::vector<Step> steps;
+  // Of each rank's last push, by rank; empty while no push has belonged to a step.
+  std::vector<PushStep> steps;
 
   size_t bytes() const { return elements * ItemSize(dtype); }
   bool HasArrived(uint64_t round, Rank rank) const;

@@ -132,7 +132,8 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
   if (key->is_barrier) NoteTask(message.flags, failure, rank, index, chunk);
   const bool has_step = step.number != 0 && !chunk->value.by_rows();
   const auto note_step = [&] {
-    if (has_step) chunk->steps[static_cast<size_t>(rank)] = {step, round};
+    const auto place = static_cast<size_t>(rank);
+    if (place < chunk->steps.size()) chunk->steps[place] = step;
   };
   codec::Part part{message.encoding, message.param, std::move(message.body)};
   message.body = {};
@@ -466,11 +467,12 @@ void Shard::OnStatus(Session* session, const Message& message, Effects* effects)
     return AnswerError(session, message, Code::kNotFound, "no such key", effects);
   }
   ChunkStatus status = StatusOf(key->second, chunk->second, session->id.rank);
-  const std::vector<Chunk::Step>& steps = chunk->second.steps;
+  const std::vector<PushStep>& steps = chunk->second.steps;
   const auto rank = static_cast<size_t>(session->id.rank);
   if ((message.flags & kInStep) != 0 && rank < steps.size()) {
-    status.step = steps[rank].step;
-    if (steps[rank].round != status.last_arrived) status.step->keys = 0;
+    status.step = steps[rank];
+    // Rounds go on without a dead worker, so that its next life repeats none of them.
+    if (epoch_.policy == Epoch::Policy::kContinue) status.step->keys = 0;
   }
   Message reply = Reply(message, Type::kStatusReply, status.version);
   reply.extra = Encode(status);

@@ -289,8 +289,11 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
   }
-  if (!only_rows && !only_value && state.has_value && key->second.meta.mode == KeyMeta::Mode::kSync)
+  if (!only_rows && !only_value && state.has_value &&
+      key->second.meta.mode == KeyMeta::Mode::kSync) {
     chunk.base = message.number - chunk.version;
+    chunk.steps.clear();  // workers count them anew, from the rounds that are back
+  }
   Answer(session, message, Reply(message, Type::kOk, chunk.version), effects);
 }
 
