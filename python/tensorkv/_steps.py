@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from . import _core
+from .errors import FailedPreconditionError
 
 if TYPE_CHECKING:
     from .kvstore import KVStore
@@ -20,9 +22,11 @@ class Steps:
     """
 
     def __init__(self, kv: KVStore) -> None:
-        """Begin before the first step."""
+        """Begin before the first step of this process."""
         self._kv = kv
-        self._number = 0
+        self._lock = threading.Lock()  # hooks of gradients may run in several threads
+        self._number: int | None = None  # of the last step, or of that under way; None: not known yet
+        self._is_again = False  # the next step has this number, too
         self._size = 0  # keys that the step under way pushes; 0: none is under way
         self._pushed: frozenset[Any] = frozenset()
 
@@ -32,38 +36,65 @@ class Steps:
         return self._size > 0
 
     def made(self, keys: Iterable[Any]) -> int:
-        """Return how many steps this worker has made, by the key that it has pushed most often.
+        """Return how many steps this worker has made, those of its earlier processes included.
 
         Args:
             keys: all keys of the optimizer.
+
+        Raises:
+            FailedPreconditionError: the worker has been started again, and the store is asynchronous.
         """
-        known = [key for key in keys if key in self._kv]
-        pushed = self._left_unfinished(known)[1] if self._number == 0 else self._pushed
-        return max((self._kv.round(key) - (key in pushed) for key in known), default=0)
+        if self._kv.rejoined and _core.is_async(self._kv.type):
+            raise FailedPreconditionError(
+                f"steps: {self._kv.type} does not count the steps that this worker made before it was started again; keep their number"
+                " in the store"
+            )
+        with self._lock:
+            number = self._find(keys)
+            return number - (self._is_again or self._size > 0)
 
     def begin(self, keys: Collection[Any], resting: Iterable[Any] = ()) -> None:
-        """Begin the next step, if none is under way.
+        """Begin the next step, or note that the step under way pushes more keys than it seemed.
 
         Args:
             keys: all keys that this step pushes; the store may lack some, which the step makes.
             resting: other keys of the optimizer, which earlier steps may have pushed.
         """
-        if self._size > 0:
-            return
-        if self._number == 0:
-            self._number, self._pushed = self._left_unfinished(key for key in [*keys, *resting] if key in self._kv)
-        else:
-            self._number += 1
-        self._size = len(keys)
+        with self._lock:
+            if self._size > 0:
+                self._size = max(self._size, len(keys))
+                return
+            number = self._find([*keys, *resting])
+            if self._is_again:
+                former = {key: self._kv._former_step(key)[0] for key in keys if key in self._kv}
+                self._pushed = frozenset(key for key, step in former.items() if step == number)
+            else:
+                self._number = number + 1
+            self._is_again = False
+            self._size = len(keys)
 
-    def _left_unfinished(self, keys: Iterable[Any]) -> tuple[int, frozenset[Any]]:
-        """Return the number of the first step of this process, and the keys that an earlier process has pushed in it."""
-        steps = {key: self._kv._former_step(key) for key in keys} if self._kv.rejoined else {}
-        number, size = max(steps.values(), default=(0, 0))
-        pushed = frozenset(key for key, step in steps.items() if step[0] == number)
-        went_on = any(last > 0 and size == 0 for last, size in steps.values())  # the others, without this worker
-        is_unfinished = number > 0 and len(pushed) < size and not went_on
-        return (number, pushed) if is_unfinished else (number + 1, frozenset())
+    def _find(self, keys: Iterable[Any]) -> int:
+        """Return the number of the last step, which may have to be made again.
+
+        Servers know it of a worker that has been started again. Otherwise the key that has been pushed most often counts.
+        """
+        if self._number is not None:
+            return self._number
+        known = [key for key in keys if key in self._kv]
+        steps = [self._kv._former_step(key) for key in known]
+        number, size = max(steps, default=(0, 0))
+        if number == 0:
+            number = max((self._kv.round(key) for key in known), default=0)
+        self._is_again = sum(step[0] == number for step in steps) < size
+        self._number = number
+        return number
+
+    def loaded(self, keys: Iterable[Any]) -> None:
+        """Count from the rounds that the store has loaded."""
+        with self._lock:
+            self._number = max((self._kv.round(key) for key in keys if key in self._kv), default=0)
+            self._is_again = False
+            self._size = 0
 
     def lacks(self, key: Any) -> bool:
         """Return whether this process has to push a key in the step under way."""
@@ -72,6 +103,7 @@ class Steps:
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
         """Tell servers the step with each push of this block."""
+        assert self._number is not None
         before = _core._set_step(self._number, self._size)
         try:
             yield
@@ -80,15 +112,23 @@ class Steps:
 
     def end(self) -> None:
         """End the step under way."""
-        self._size = 0
-        self._pushed = frozenset()
+        with self._lock:
+            self._size = 0
+            self._pushed = frozenset()
+
+    def undo(self) -> None:
+        """Take the step under way back, in which this process has pushed nothing."""
+        with self._lock:
+            self._is_again = self._is_again or self._size > 0
+            self._size = 0
+            self._pushed = frozenset()
 
     @contextlib.contextmanager
     def one(self, keys: Collection[Any], resting: Iterable[Any] = ()) -> Iterator[list[int]]:
         """Make a step whose pushes are all in this block.
 
         Yields:
-            the positions of the keys that are to be pushed.
+            the positions of the keys that are to be pushed; there may be none.
         """
         self.begin(keys, resting)
         try:

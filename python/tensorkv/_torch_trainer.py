@@ -120,11 +120,12 @@ class Trainer:
     def steps(self) -> int:
         """How many steps this worker has made, also before a restart or a load; a script goes on with the next one.
 
-        The parameter that has been trained most often counts. If the worker died within a step, that step does not count:
-        the restarted worker makes it again, and pushes only the gradients that were missing.
+        If the worker died within a step, that step does not count: the restarted worker makes it again, and pushes only the
+        gradients that were missing. In a job that goes on from a snapshot, and after ``kv.load``, the parameter that has been
+        trained most often counts.
 
         Raises:
-            FailedPreconditionError: the Trainer has no store.
+            FailedPreconditionError: the Trainer has no store; the worker has been started again, and the store is asynchronous.
         """
         if self._steps is None:
             raise FailedPreconditionError("steps: the Trainer has no store, which counts them")
@@ -155,11 +156,13 @@ class Trainer:
                 if len(lacking) == len(keys):
                     self._kv.pushpull(keys, grads, weights)
                 else:
-                    self._kv.push([keys[place] for place in lacking], [grads[place] for place in lacking])
+                    if lacking:
+                        self._kv.push([keys[place] for place in lacking], [grads[place] for place in lacking])
                     self._kv.pull(keys, out=weights)
         else:
             if self._kv is not None:
-                with _equally_often(), _stepping.unfreezing(unfrozen):
+                assert self._steps is not None
+                with _equally_often(), _stepping.unfreezing(unfrozen), self._steps.one(keys):
                     self._kv.pushpull(keys, grads, grads)
             self._update(grads)
         self._end(weights)
@@ -176,7 +179,8 @@ class Trainer:
         unfrozen = self._register_unfrozen()
         grads = self._gradients("allreduce_grads", ignore_stale_grad=True)
         params = self._taking_part()
-        with _equally_often(), _stepping.unfreezing(unfrozen):
+        assert self._steps is not None
+        with _equally_often(), _stepping.unfreezing(unfrozen), self._steps.one(list(params)):
             self._kv.pushpull(list(params), grads, grads)
         for parameter, grad in zip(params.values(), grads, strict=True):
             if parameter.grad is None:
@@ -414,6 +418,8 @@ class Trainer:
 
     def _loaded(self) -> None:
         self._take()
+        if self._steps is not None:
+            self._steps.loaded([*self._params, *self._frozen])
 
     def _update(self, grads: list[Any]) -> None:
         """Run the optimizer here, on the tensors' own memory."""

@@ -184,6 +184,7 @@ class KVOptimizer:
         gradients that were missing.
 
         Raises:
+            FailedPreconditionError: the worker has been started again, and the store is asynchronous.
             KVError: as ``kv.round``.
         """
         return self._steps.made(self._leaves.keys)
@@ -218,6 +219,7 @@ class KVOptimizer:
 
     def _loaded(self) -> None:
         self._params, self._is_seen = self._leaves.pull(), False
+        self._steps.loaded(self._leaves.keys)
 
     def step(self, grads: Any) -> Any:
         """Push gradients, wait for those of all workers, and return the new parameters.
@@ -236,6 +238,7 @@ class KVOptimizer:
                 "KVOptimizer: step after kv.load with gradients of the parameters from before it; take `params = opt.params` behind"
                 " the load and compute the gradients of those"
             )
+        self._leaves.values(grads)  # raises if the form is another one
         with (
             _stepping.equally_often("calls step with gradients of zero"),
             self._steps.one(self._leaves.keys) as lacking,
@@ -243,7 +246,8 @@ class KVOptimizer:
             if len(lacking) == len(self._leaves.keys):
                 self._params = self._leaves.pushpull(grads)
             else:
-                self._leaves.push(grads, lacking)
+                if lacking:
+                    self._leaves.push(grads, lacking)
                 self._params = self._leaves.pull()
         return self._params
 

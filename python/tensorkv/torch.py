@@ -194,6 +194,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             if any(group.keys() & own.keys() for group in groups):
                 self._apply(self._rates)
         self._add_frozen(frozen)
+        if self._local is not None:  # its gradients leave before its steps begin
+            self._steps.loaded(self._names.values())
         _stepping.helpers_of(kv).add(self)
 
     def _own_options(self) -> dict[str, Any]:
@@ -360,13 +362,14 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                 [key], [grad], [grad], self._priorities[parameter], async_op=True
             )
             return
-        self._begin_step()
+        if not self._steps.is_under_way:
+            self._begin_step()
         if self._steps.lacks(key):
             with self._steps.noted():
                 self._pushed[parameter] = self._kv.push([key], [grad], self._priorities[parameter], async_op=True)
 
     def _begin_step(self) -> None:
-        """Begin a step in which the parameters that require a gradient now take part, if none is under way."""
+        """Begin a step in which the parameters that require a gradient now take part, or note which ones have come since."""
         unfrozen = [key for parameter, key in self._frozen.items() if parameter.requires_grad]
         keys = [self._names[parameter] for parameter in self._taking_part()]
         self._steps.begin([*keys, *unfrozen], [*self._names.values(), *self._frozen.values()])
@@ -387,10 +390,12 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
     def steps(self) -> int:
         """How many steps this worker has made, also before a restart or a load; a script goes on with the next one.
 
-        The parameter that has been trained most often counts. If the worker died within a step, that step does not count:
-        the restarted worker makes it again, and pushes only the gradients that were missing.
+        If the worker died within a step, that step does not count: the restarted worker makes it again, and pushes only the
+        gradients that were missing. In a job that goes on from a snapshot, and after ``kv.load``, the parameter that has been
+        trained most often counts.
 
         Raises:
+            FailedPreconditionError: the worker has been started again, and the store is asynchronous.
             KVError: as ``kv.round``.
 
         Example:
@@ -434,6 +439,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                 " pass whose gradients are thrown away inside `with opt.no_sync():`, or give overlap=False"
             )
         self._is_reduced = False
+        self._steps.undo()
         self._computed.clear()
         super().zero_grad(set_to_none)
 
@@ -501,6 +507,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
     def _loaded(self) -> None:
         self._take()
+        self._steps.loaded([*self._names.values(), *self._frozen.values()])
 
     def reduce(self) -> None:
         """Replace every gradient by the mean of all workers' gradients, to look at or change it before `step`.
@@ -681,6 +688,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
     def _sum_gradients(self, pushed: dict[Any, Ticket[None]]) -> None:
         """Have the store sum the gradients, and divide them where they are averaged."""
         params = self._taking_part()
+        self._begin_step()
         late = [parameter for parameter in params if parameter not in pushed]
         grads = [self._gradient(parameter) for parameter in late]
         if late:

@@ -64,6 +64,37 @@ def test_a_worker_that_has_made_its_step_goes_on_with_the_next(processes):
     assert status == 0 and "goes on with step 4" in said and said.count(f"ends {values} {rounds}") == 2, said
 
 
+def test_layers_that_take_turns(processes):
+    """No key is pushed in every step, so that rounds do not tell how many steps there were."""
+    text = PUSHES.replace(
+        'RESTS = {"b": lambda step: step % 2,', 'RESTS = {"a": lambda step: step % 2 == 0, "b": lambda step: step % 2,'
+    )
+    text = text.replace("abcde", "ab")
+    dies = "if step == 4 and kv.rank == 1 and not kv.rejoined: os.kill(os.getpid(), signal.SIGKILL)"
+    text = text.replace("kv.pull(keys)", f"kv.pull(keys)\n            {dies}")
+    status, said = finish(processes.launch(text, "--restart", "1"))
+    values = [2.0 * 66 + 8.0 * 66 + 32.0 * 66, 66.0 + 4.0 * 66 + 16.0 * 66]
+    assert status == 0 and "goes on with step 5" in said and said.count(f"ends {values} [3, 3]") == 2, said
+
+
+def test_a_key_that_the_optimizer_gets_when_the_script_knows_the_step(processes):
+    """With some of its keys the optimizer cannot tell whether the last step was finished: the script makes it again."""
+    text = PUSHES.replace("steps.made(KEYS)\n    if", 'steps.made("ab")\n    if').replace("abcde", "abc")
+    text = text.replace('{"b": lambda step: step % 2, "c": lambda step: step < 3,', "{")
+    dies = "if step == 3 and kv.rank == 0 and not kv.rejoined: os.kill(os.getpid(), signal.SIGKILL)"
+    text = text.replace("kv.pull(keys)", f"kv.pull(keys)\n            {dies}")
+    status, said = finish(processes.launch(text, "--restart", "1"))
+    values = [66.0 * 63] * 3
+    assert status == 0 and "goes on with step 3" in said and said.count(f"ends {values} [6, 6, 6]") == 2, said
+
+
+def test_a_restarted_worker_of_an_asynchronous_store_is_told_to_keep_the_number():
+    with mx.testing.cluster(1, 1, "dist_async") as job:
+        assert Steps(job.store(0)).made([]) == 0
+        with pytest.raises(mx.errors.FailedPreconditionError, match="keep their number in the store"):
+            Steps(job.restart(0)).made([])
+
+
 def test_a_job_in_one_process_counts_its_steps():
     kv = mx.kv.create("local")
     kv.init(["a", "b"], [np.zeros(2)] * 2)
@@ -74,3 +105,12 @@ def test_a_job_in_one_process_counts_its_steps():
             assert lacking == [0, 1]
             kv.push(["a", "b"], [np.ones(2)] * 2)
     assert steps.made("ab") == 3
+    steps.begin("ab")
+    assert steps.made("ab") == 3 and steps.is_under_way
+    steps.undo()
+    assert steps.made("ab") == 3 and not steps.is_under_way
+    with steps.one("ab"):
+        pass
+    assert steps.made("ab") == 4
+    steps.loaded("ab")
+    assert steps.made("ab") == 3, "as often as the keys were pushed"
