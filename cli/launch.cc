@@ -528,11 +528,6 @@ class Launcher {
            job_restarts_ < options_.restarts;
   }
 
-  // Returns true if somebody has killed a server.  A server that crashes has failed at any time.
-  static bool IsKilledServer(const Child& child, int code) {
-    return child.role() == Job::Role::kServer && (code == 128 + SIGKILL || code == 128 + SIGTERM);
-  }
-
   // At once the first time, because a crash seldom says anything of the next life; a host that
   // cannot be reached gets some time to be there again.
   void StartAgain(Child* child, const std::string& why) {
@@ -584,10 +579,6 @@ class Launcher {
                                         : "ended with status " + std::to_string(code);
     if (is_restarted) return StartAgain(child, how);
     if (!is_late && CanStartJobAgain(*child)) return EndToStartAgain(child->name() + " " + how);
-    if (is_late && IsKilledServer(*child, code)) {
-      return Note(child->name() + " " + how +
-                  " after all workers had left; the job had ended, and its status does not change");
-    }
     Note(child->name() + " " + how +
          (is_late && CanStartAgain(*child) ? "; it is not started again, because the job has ended"
                                            : "") +
