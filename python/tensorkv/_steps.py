@@ -32,7 +32,7 @@ class Steps:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a step has begun and not ended."""
+        """True from the beginning of a step to its end."""
         return self._size > 0
 
     def made(self, keys: Iterable[Any]) -> int:
