@@ -205,7 +205,7 @@ class Client final : private ChunkPlaces {
   std::pair<Rank, uint64_t> Sender() const;
   // The number of the last push, counted on from what was put back.
   uint64_t RoundOf(const std::string& key) const;
-  // Of the last push that an earlier life of this worker has made.
+  // The step of the last push that an earlier life of this worker has made.
   PushStep FormerStepOf(const std::string& key) const;
   // The same once the pushes that wait to leave have left.
   uint64_t PushedOf(const std::string& key) const;

@@ -129,7 +129,7 @@ struct Chunk {
   SmallVector<Round, 1> rounds;  // rounds[i] is round version + 1 + i
   std::vector<ParkedPull> parked;
   std::optional<Error> failure;  // of the update that made this version
-  // Of each rank's last push, by rank; empty while no push has belonged to a step.
+  // The step of each rank's last push, by rank; empty while no push has belonged to a step.
   std::vector<PushStep> steps;
 
   size_t bytes() const { return elements * ItemSize(dtype); }

@@ -237,7 +237,7 @@ struct ChunkStatus {  // STATUS_REPLY, and OK of a CANCEL
   std::vector<Rank> missing;  // members that have not arrived in round version + 1
   std::optional<TableStats> table;  // of a bucket
   uint64_t base = 0;  // what users count rounds from: the round of what was put back; modulo 2^64
-  // Of the asking rank's last push, to a STATUS with kInStep; a bucket has none.
+  // The step of the asking rank's last push answers a STATUS with kInStep; a bucket has none.
   std::optional<PushStep> step = {};
 };
 
