@@ -10,7 +10,7 @@ namespace tkv {
 
 namespace {
 
-// The newest step of all chunks, with no keys where rounds of one of them have gone on since.
+// The newest step of all chunks, with the smallest number of keys that one of them tells.
 void NoteStep(const PushStep& of_chunk, PushStep* newest) {
   if (of_chunk.number > newest->number) *newest = of_chunk;
   if (of_chunk.number == newest->number) newest->keys = std::min(newest->keys, of_chunk.keys);
