@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 
 # part               set     what
 table='
-lint                 both    include edges, formats, types of the Python code, patches of the mutants
+lint                 both    include edges, formats, types of the Python code, lines that mutants replace
 tidy                 slow    clang-tidy over every file that has changed since it passed
 address              quick   the C++ tests but those labelled slow, with the address and undefined-behaviour sanitizers
 address-all          slow    all of them
@@ -23,7 +23,7 @@ python-address       slow    the Python tests and jobs of processes, with the ad
 seeds                quick   5,000 seeds of the simulation
 simulation           slow    20,000 seeds, and what they reached
 exploration          slow    every scope but the large ones
-mutants              quick   three broken rules, and that the patches of all apply
+mutants              quick   three broken rules
 mutants-all          slow    all of them
 mutants-edges        slow    waits, budgets and owners taken away, which the tests of edges have to notice
 mutants-python       slow    broken rules of the Python package, which its tests have to notice

@@ -1,7 +1,7 @@
-"""Tests the tests of the edges: applies each patch of tests/edge_mutants, which takes a wait, a budget or an owner away, or of
-another folder, to a copy of the tree and runs the tests that have to notice there: those of its line `tests:` (a C++ test, or a
-file of tests/python), else tests/python/test_hazards.py. They have to fail by an assertion; a crash counts where the patch says
-`catch: crash`, because what it takes away is an owner. A hang is never a catch."""
+"""Tests the tests of the edges: each mutant of tests/edge_mutants takes a wait, a budget or an owner away in a copy of the tree,
+and the tests that its line `tests:` names have to notice: a C++ test, or a file of tests/python; else test_hazards.py. They have
+to fail by an assertion. A crash counts if the mutant says `catch: crash`, because it takes an owner away. A hang is never a catch.
+Other folders of such mutants are judged alike."""
 
 import argparse
 import os
@@ -57,22 +57,17 @@ def run_python(file, programs):
     return run([*command, str(TREE / "tests" / "python" / file)], **where)
 
 
-def head_of(path):
-    """Return what a patch says before its changes."""
-    return path.read_text().partition("\n---")[0]
-
-
-def tests_of(path):
-    """Return the tests that have to notice what a patch breaks, and what is built for them."""
-    named = re.search(r"^tests: (\S+)$", head_of(path), re.MULTILINE)
-    tests = named[1] if named else "test_hazards.py"
+def tests_of(mutant):
+    """Return the tests that have to notice what a mutant breaks, and what is built for them."""
+    named = mutant.values("tests")
+    tests = named[0] if named else "test_hazards.py"
     return tests, "_core" if tests.endswith(".py") else tests
 
 
-def judge(path, programs):
-    """Apply a patch; return whether its tests have seen what it has broken, and a word on it."""
-    tests, target = tests_of(path)
-    with mutants.patched(path):
+def judge(mutant, programs):
+    """Break a rule; return whether the mutant's tests have noticed, and a word on it."""
+    tests, target = tests_of(mutant)
+    with mutants.quieted(mutant):
         try:
             build(target)
         except mutants.NotBuiltError as error:
@@ -85,22 +80,21 @@ def judge(path, programs):
     failed = re.search(r"^(?:FAILED|\[  FAILED  \]) ([^\s,]+)", text, re.MULTILINE)
     if status == 1 and failed and "Failed: Timeout" not in text:
         return True, f"caught by {failed[1].rpartition('::')[2]}"
-    if status is not None and status < 0 and "\ncatch: crash" in head_of(path):
+    if status is not None and status < 0 and "crash" in mutant.values("catch"):
         return True, f"caught by {tests}, which crashed with signal {-status}"
     return False, "not caught" if status == 0 else f"status {status}: {text[-500:]}"
 
 
 def main():
-    """Judge the patches whose names contain one of the arguments, or all."""
+    """Judge the mutants whose names contain one of the arguments, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--folder", default="edge_mutants", help="of tests/, with the patches")
+    parser.add_argument("--folder", default="edge_mutants", help="of tests/, with the mutants")
     parser.add_argument("--programs", type=int, default=200)
     arguments = parser.parse_args()
-    patches = sorted((mutants.ROOT / "tests" / arguments.folder).glob("*.patch"))
-    chosen = [p for p in patches if not arguments.names or any(name in p.name for name in arguments.names)]
+    chosen = mutants.find(arguments.folder, arguments.names)
     mutants.copy_tree()
-    targets = {tests_of(path)[1] for path in chosen}
+    targets = {tests_of(mutant)[1] for mutant in chosen}
     try:
         for target in sorted(targets):
             build(target)
@@ -108,7 +102,7 @@ def main():
         raise SystemExit(f"edge mutants: the copy does not build:\n{error}") from error
     if "_core" in targets:
         link_package()
-    return mutants.report(chosen, lambda path: judge(path, arguments.programs))
+    return mutants.report(chosen, lambda mutant: judge(mutant, arguments.programs))
 
 
 if __name__ == "__main__":

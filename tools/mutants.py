@@ -1,9 +1,19 @@
-"""Tests the tester: applies each patch of tests/mutants to a copy of the tree and runs the simulation, whose model has to
-catch what the patch breaks. A crash is no catch. A patch that names scopes is explored there too, and every one of them has
-to catch it."""
+"""Tests the tester: each mutant of tests/mutants breaks a rule in a copy of the tree, and the simulation's model has to catch it
+there. A crash is no catch. A mutant that names scopes is explored there too, and every one of them has to catch it.
+
+A mutant is a file: a sentence on the broken rule, lines `Scope:`, `tests:` or `catch:` for the tool that judges it, and lines
+that replace others:
+
+    replace:
+      if (op->cancelled) return Fail(op, TimeoutOf(*op));
+    by:
+
+The lines to be replaced stand at exactly one place of the sources, in any file.
+"""
 
 import argparse
 import contextlib
+import functools
 import os
 import pathlib
 import re
@@ -12,8 +22,73 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PATCHES = sorted((ROOT / "tests" / "mutants").glob("*.patch"))
 COPY = ROOT / "build" / "mutants"
+
+
+class MutantError(Exception):
+    """A mutant that cannot be made of the sources."""
+
+
+@functools.cache
+def sources():
+    """Return the text of each file that a mutant may change, by its name."""
+    command = ["git", "ls-files", "src", "include", "cli", "python"]
+    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    return {
+        name: (ROOT / name).read_text() for name in names if not name.endswith("_test.cc") and (ROOT / name).is_file()
+    }
+
+
+class Mutant:
+    """A broken rule.
+
+    Attributes:
+        name: of its file, without the ending.
+        head: what the file says before the first replacement.
+        replacements: lines to be replaced and the lines that replace them.
+    """
+
+    def __init__(self, path):
+        self.name = path.stem
+        self.head, *parts = re.split(r"^replace:\n", path.read_text(), flags=re.MULTILINE)
+        self.replacements = [re.split(r"^by:\n", part, flags=re.MULTILINE) for part in parts]
+
+    def values(self, name):
+        """Return what the head's lines with a name say, such as `Scope: PL`."""
+        return re.findall(rf"^{name}: (.+)$", self.head, re.MULTILINE)
+
+    def changed(self):
+        """Return the broken text of each file that the mutant changes, by its name.
+
+        Raises:
+            MutantError: lines to be replaced are missing, or stand at several places.
+        """
+        texts = {}
+        for old, new in self.replacements:
+            # A line break in front: the lines are whole ones.
+            counts = {name: f"\n{text}".count(f"\n{old}") for name, text in sources().items()}
+            found = [name for name, count in counts.items() if count > 0]
+            if sum(counts.values()) != 1:
+                where = f"stand in {', '.join(found)}" if found else "are in no source file"
+                raise MutantError(f"{self.name}: these lines {where}; one place is needed:\n{old}")
+            text = texts.get(found[0], sources()[found[0]])
+            texts[found[0]] = f"\n{text}".replace(f"\n{old}", f"\n{new}", 1)[1:]
+        return texts
+
+
+def find(folder, names=()):
+    """Return the mutants in a folder of tests/ whose names contain one of these, or all; all of them can be made.
+
+    Raises:
+        SystemExit: a mutant of the folder cannot be made of the sources.
+    """
+    mutants = [Mutant(path) for path in sorted((ROOT / "tests" / folder).glob("*.mutant"))]
+    for mutant in mutants:
+        try:
+            mutant.changed()
+        except MutantError as error:
+            raise SystemExit(f"{folder}: {error}") from error
+    return [mutant for mutant in mutants if not names or any(name in mutant.name for name in names)]
 
 
 def copy_tree():
@@ -25,14 +100,6 @@ def copy_tree():
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
-
-
-def patch(path, *options):
-    """Apply a patch to the copy; raise if it does not fit."""
-    command = ["patch", "-p1", "--silent", "--fuzz=0", *options, "-i", str(path)]
-    done = subprocess.run(command, cwd=COPY / "tree", capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"mutants: {path.name} does not apply: {done.stdout}{done.stderr}")
 
 
 class NotBuiltError(Exception):
@@ -65,18 +132,28 @@ QUIET = "".join(
 
 
 @contextlib.contextmanager
-def patched(path):
-    """Apply a patch to the copy while the block runs."""
-    patch(path)
-    files = [COPY / "tree" / name for name in re.findall(r"^\+\+\+ b/(\S+)", path.read_text(), re.MULTILINE)]
-    for file in files:
-        file.write_text(QUIET + file.read_text())
+def applied(mutant, tree, prefix=""):
+    """Break the rule in a copy of the sources while the block runs.
+
+    Args:
+        mutant: that breaks it.
+        tree: the folder of the copy.
+        prefix: what each broken file begins with.
+    """
+    changed = mutant.changed()
+    for name, text in changed.items():
+        (tree / name).write_text(prefix + text)
     try:
         yield
     finally:
-        for file in files:
-            file.write_text(file.read_text().removeprefix(QUIET))
-        patch(path, "--reverse")
+        for name in changed:
+            (tree / name).write_text(sources()[name])
+
+
+def quieted(mutant):
+    """Break the rule in the copy of the tree; nothing that is unused then is an error."""
+    is_python = any(name.endswith(".py") for name in mutant.changed())
+    return applied(mutant, COPY / "tree", "" if is_python else QUIET)
 
 
 TKV = COPY / "tree" / "build" / "release" / "cli" / "tkv"
@@ -110,10 +187,10 @@ def judge(seeds):
     return False, f"crashed with {done.returncode}"
 
 
-def judge_patch(path, seeds):
-    """Return (caught, text) of the simulation with a patch, and the same of each scope that the patch names."""
-    scopes = re.findall(r"^Scope: (.+)$", path.read_text(), re.MULTILINE)
-    with patched(path):
+def judge_mutant(mutant, seeds):
+    """Return (caught, text) of the simulation with a mutant, and the same of each scope that the mutant names."""
+    scopes = mutant.values("Scope")
+    with quieted(mutant):
         try:
             build()
         except NotBuiltError as error:
@@ -122,36 +199,30 @@ def judge_patch(path, seeds):
         return judge(seeds), [explore(scope) for scope in scopes]
 
 
-def report(paths, judge_one):
-    """Judge patches and print a line for each; return the exit status.
+def report(mutants, judge_one):
+    """Judge mutants and print a line for each; return the exit status.
 
     Args:
-        paths: of the patches.
-        judge_one: takes a path, and returns whether its tests have noticed, and a word on it.
+        mutants: to be judged.
+        judge_one: takes a mutant, and returns whether its tests have noticed, and a word on it.
     """
     missed = 0
-    for path in paths:
-        caught, text = judge_one(path)
-        print(f"{path.stem}: {text}", flush=True)
+    for mutant in mutants:
+        caught, text = judge_one(mutant)
+        print(f"{mutant.name}: {text}", flush=True)
         missed += not caught
-    print(f"{len(paths) - missed} of {len(paths)} caught")
+    print(f"{len(mutants) - missed} of {len(mutants)} caught")
     return 1 if missed else 0
 
 
 def main():
     """Run what the arguments say; the exit status is 0 where at least 95 % are caught."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="parts of names of patches; default all")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="parts of names of mutants; default all")
     parser.add_argument("--seeds", type=int, default=10000)
-    parser.add_argument("--apply-only", action="store_true", help="only see that every patch applies")
     arguments = parser.parse_args()
-    wanted = [p for p in PATCHES if not arguments.names or any(name in p.name for name in arguments.names)]
+    wanted = find("mutants", arguments.names)
     copy_tree()
-    for path in PATCHES:
-        patch(path, "--dry-run")
-    print(f"{len(PATCHES)} patches apply", flush=True)
-    if arguments.apply_only:
-        return 0
     try:
         build()
     except NotBuiltError as error:
@@ -160,17 +231,17 @@ def main():
     if sound or not text.startswith("survived"):
         raise SystemExit(f"mutants: the tree itself fails: {text}")
     caught = explored = missed = 0
-    for path in wanted:
-        (is_caught, text), verdicts = judge_patch(path, arguments.seeds)
+    for mutant in wanted:
+        (is_caught, text), verdicts = judge_mutant(mutant, arguments.seeds)
         explored += len(verdicts)
         missed += sum(not found for found, _ in verdicts)
         caught += is_caught
         for found, words in [(is_caught, text), *verdicts]:
-            print(f"{path.stem:<32} {'caught' if found else 'NOT CAUGHT'} {words[:150]}", flush=True)
+            print(f"{mutant.name:<32} {'caught' if found else 'NOT CAUGHT'} {words[:150]}", flush=True)
+    percent = 100 * caught / len(wanted)
     print(
-        f"{caught} of {len(wanted)} mutants caught, {100 * caught / len(wanted):.0f} %; {explored - missed} of {explored} in"
+        f"{caught} of {len(wanted)} mutants caught, {percent:.0f} %; {explored - missed} of {explored} in the scopes that they name"
     )
-    print("the scopes that they name")
     return 0 if caught >= 0.95 * len(wanted) and missed == 0 else 1
 
 

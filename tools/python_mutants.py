@@ -1,5 +1,5 @@
-"""Tests the tests of the Python package: applies each patch of tests/python_mutants to a copy of the installed package and runs
-the tests of its line `tests:` with that copy. They have to fail by a test; a hang or an error of the run is no catch."""
+"""Tests the tests of the Python package: each mutant of tests/python_mutants breaks a rule in a copy of the installed package, and
+the tests of its line `tests:` run with that copy. They have to fail by a test; a hang or an error of the run is no catch."""
 
 import argparse
 import os
@@ -13,15 +13,14 @@ import mutants
 import tensorkv
 
 ROOT = mutants.ROOT
-PATCHES = sorted((ROOT / "tests" / "python_mutants").glob("*.patch"))
 PACKAGE = pathlib.Path(tensorkv.__file__).parent
-COPY = ROOT / "build" / "python_mutants" / "python"
+COPY = ROOT / "build" / "python_mutants"
 LONGEST = 300  # seconds
 
 
 def copy_package():
     """Copy the Python files of the tree; what is compiled is linked from the installed package."""
-    target = COPY / "tensorkv"
+    target = COPY / "python" / "tensorkv"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for source in (ROOT / "python" / "tensorkv").glob("*.py"):
@@ -30,23 +29,10 @@ def copy_package():
         (target / built.name).symlink_to(built)
 
 
-def patch(path, *options):
-    """Apply a patch to the copy; raise if it does not fit."""
-    command = ["patch", "-p1", "--silent", "--fuzz=0", *options, "-i", str(path)]
-    done = subprocess.run(command, cwd=COPY.parent, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"python mutants: {path.name} does not apply: {done.stdout}{done.stderr}")
-
-
-def tests_of(path):
-    """Return the arguments of pytest in a patch's line `tests:`."""
-    return re.search(r"^tests: (.+)$", path.read_text(), re.MULTILINE)[1].split()
-
-
 def run(tests):
     """Run tests with the copy; return the status of pytest, None where it hangs, and what it said."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(COPY)}
+    environment = {**os.environ, "PYTHONPATH": str(COPY / "python")}
     try:
         done = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST
@@ -56,13 +42,10 @@ def run(tests):
     return done.returncode, done.stdout + done.stderr
 
 
-def judge(path):
-    """Apply a patch; return whether its tests have seen what it has broken, and a word on it."""
-    patch(path)
-    try:
-        status, text = run(tests_of(path))
-    finally:
-        patch(path, "--reverse")
+def judge(mutant):
+    """Break a rule; return whether the mutant's tests have noticed, and a word on it."""
+    with mutants.applied(mutant, COPY):
+        status, text = run(mutant.values("tests")[0].split())
     failed = re.search(r"^FAILED (\S+)", text, re.MULTILINE)
     if status == 1 and failed and "Failed: Timeout" not in text:
         return True, f"caught by {failed[1].rpartition('::')[2]}"
@@ -70,14 +53,12 @@ def judge(path):
 
 
 def main():
-    """Judge the patches whose names contain one of the arguments, or all."""
+    """Judge the mutants whose names contain one of the arguments, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
-    chosen = [one for one in PATCHES if not arguments.names or any(name in one.name for name in arguments.names)]
+    chosen = mutants.find("python_mutants", arguments.names)
     copy_package()
-    for path in PATCHES:
-        patch(path, "--dry-run")
     return mutants.report(chosen, judge)
 
 
